@@ -15,7 +15,10 @@ mod subjects;
 mod suite;
 mod tally;
 
-use std::{process::ExitCode, time::Instant};
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use self::tally::Tally;
 use crate::{cli::TestOptions, setup::Setup};
@@ -26,7 +29,7 @@ pub(crate) fn run(setup: &Setup<'_>, options: &TestOptions) -> ExitCode {
     let start = Instant::now();
     let mut tally = Tally::default();
     let result = if options.kernels.is_empty() {
-        plan::run(setup, options, &mut tally)
+        plan::run(setup, options, start, &mut tally)
     } else {
         kernels::run(setup, &options.kernels, &options.filter, &mut tally)
     };
@@ -37,8 +40,12 @@ pub(crate) fn run(setup: &Setup<'_>, options: &TestOptions) -> ExitCode {
     for line in tally.not_run() {
         println!("{line}");
     }
-    let seconds = start.elapsed().as_secs();
-    println!("test: took {} min {} s", seconds / 60, seconds % 60);
+    println!("test: took {}", minutes(start.elapsed()));
     println!("{tally}");
     if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs();
+    format!("{} min {} s", seconds / 60, seconds % 60)
 }

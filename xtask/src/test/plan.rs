@@ -4,7 +4,7 @@
 //! run while the agent is optimised at link time, and at the same time as the other subjects the
 //! Kubernetes cluster, and after it two other kernels.
 
-use std::{env, iter, path::PathBuf, thread};
+use std::{env, iter, path::PathBuf, thread, time::Instant};
 
 use anyhow::Context as _;
 
@@ -40,7 +40,9 @@ struct Extras {
 struct Plan<'a> {
     setup: &'a Setup<'a>,
     options: &'a TestOptions,
-    unit: Option<Suite>,
+    /// The tests' start.
+    start: Instant,
+    unit: Vec<Suite>,
     end_to_end: Option<Suite>,
     kubernetes: Option<Suite>,
     /// The options leave nothing out.
@@ -51,7 +53,7 @@ struct Plan<'a> {
 }
 
 /// Sets up, builds and runs what the options choose, and adds its results to `tally`.
-pub(super) fn run(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> anyhow::Result<()> {
+pub(super) fn run(setup: &Setup<'_>, options: &TestOptions, start: Instant, tally: &mut Tally) -> anyhow::Result<()> {
     let subjects = subjects::chosen(setup.workspace(), options)?;
     setup.machine(Needs::COMPILE.and(Needs::LAB))?;
     let toolchain = match toolchain(setup) {
@@ -66,7 +68,7 @@ pub(super) fn run(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -
     };
     let object = toolchain.as_ref().map(build::Bpf::release);
     let built = build::build_objects(setup.workspace(), object, Machine::Here)?;
-    let plan = Plan::new(setup, options, subjects, toolchain.is_some());
+    let plan = Plan::new(setup, options, start, subjects, toolchain.is_some());
     let extras = plan.before_the_agent(&built, tally)?;
     plan.after_the_agent(&built, extras, tally)
 }
@@ -78,7 +80,13 @@ fn toolchain(setup: &Setup<'_>) -> anyhow::Result<Toolchain> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(setup: &'a Setup<'a>, options: &'a TestOptions, mut subjects: Vec<String>, has_agent: bool) -> Self {
+    fn new(
+        setup: &'a Setup<'a>,
+        options: &'a TestOptions,
+        start: Instant,
+        mut subjects: Vec<String>,
+        has_agent: bool,
+    ) -> Self {
         let is_end_to_end = has_agent && !options.unit;
         let is_whole = is_end_to_end && !options.names_subjects() && options.filter.is_empty();
         // A filter alone does not say that what takes long to make is needed.
@@ -91,7 +99,8 @@ impl<'a> Plan<'a> {
         Self {
             setup,
             options,
-            unit: (!options.is_only_end_to_end()).then(Suite::unit),
+            start,
+            unit: if options.is_only_end_to_end() { Vec::new() } else { Suite::unit().into() },
             end_to_end: (is_end_to_end && has_others).then(|| Suite::end_to_end(&subjects, !options.names_subjects())),
             kubernetes: (is_end_to_end && has_cluster).then(Suite::kubernetes),
             is_whole,
@@ -114,14 +123,14 @@ impl<'a> Plan<'a> {
         let workspace = self.setup.workspace();
         // Costs two builds more, so only where everything is run.
         let stub = self.is_whole.then(|| build::build_stub(workspace)).transpose()?;
-        let suites = [&self.unit, &self.end_to_end, &self.kubernetes];
-        suites.into_iter().flatten().for_each(|suite| suite.compile(workspace, built));
+        let suites = self.unit.iter().chain(&self.end_to_end).chain(&self.kubernetes);
+        suites.for_each(|suite| suite.compile(workspace, built));
         let kubernetes = self.wants_cluster.then(|| cluster::ensure(self.setup, false));
         let kubernetes = made("the Kubernetes cluster", kubernetes, tally);
         let kernels = self.is_whole.then(|| ShortRun::prepare(self.setup, built));
         let kernels = made("other kernels", kernels, tally);
         let extras = Extras { stub, image: None, kubernetes, kernels };
-        if let Some(unit) = &self.unit {
+        for unit in &self.unit {
             tally.add(self.run_suite(unit, built, &extras)?);
         }
         Ok(extras)
@@ -175,7 +184,7 @@ impl<'a> Plan<'a> {
         if let Some((kubernetes, etcd)) = api_server.zip(self.setup.workspace().find_command("etcd")) {
             cargo.env("KUBE_APISERVER", kubernetes.join("bin/kube-apiserver")).env("ETCD", etcd);
         }
-        suite.run(&mut cargo)
+        suite.run(&mut cargo, self.start)
     }
 }
 

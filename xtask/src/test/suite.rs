@@ -4,12 +4,13 @@ use std::{
     ffi::OsString,
     iter,
     process::{Command, Stdio},
+    time::Instant,
 };
 
 use anyhow::Context as _;
 
 use super::{
-    lines,
+    lines, minutes,
     subjects::KUBERNETES,
     tally::{OutputReader, Tally},
 };
@@ -29,11 +30,17 @@ pub(super) struct Suite {
 }
 
 impl Suite {
-    /// The workspace's default members, with the tests that a bare `cargo test` leaves out because
-    /// they need root or tools.
-    pub(super) fn unit() -> Self {
-        let selection = ["--lib", "--bins", "--test=*"].map(str::to_owned).to_vec();
-        Self { name: "unit tests", prefix: "", selection, harness: &[] }
+    /// The unit tests, with those that a bare `cargo test` leaves out because they need root or
+    /// tools. Those of the verbs are apart: with them, libraries would be built for the union of
+    /// what both need of them, and built once more for every other selection.
+    pub(super) fn unit() -> [Self; 2] {
+        let verbs = ["--package=xtask", "--bins"].map(str::to_owned).to_vec();
+        let others = ["--workspace", "--exclude=xtask", "--exclude=flannel-tests", "--exclude=flannel-ebpf"];
+        let others = others.into_iter().chain(["--lib", "--bins", "--test=*"]).map(str::to_owned).collect();
+        [
+            Self { name: "unit tests of the verbs", prefix: "", selection: verbs, harness: &[] },
+            Self { name: "unit tests", prefix: "", selection: others, harness: &[] },
+        ]
     }
 
     /// These subjects of the test crate, and with `lab` its own unit tests. Three tests at a time:
@@ -82,15 +89,20 @@ impl Suite {
         }
     }
 
-    /// Runs it, lets its output through and adds up its results.
-    pub(super) fn run(&self, cargo: &mut Command) -> anyhow::Result<Tally> {
-        println!("test: {}", self.name);
+    /// Runs it, lets its output through and adds up its results. Behind each program's result it
+    /// says how long all took since `start`.
+    pub(super) fn run(&self, cargo: &mut Command, start: Instant) -> anyhow::Result<Tally> {
+        let so_far = || println!("{}test: {}, {} so far", self.prefix, self.name, minutes(start.elapsed()));
+        so_far();
         let mut child =
             cargo.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start the {}", self.name))?;
         let mut reader = OutputReader::default();
         lines::for_each(&mut child, |line| {
             if reader.read(line) {
                 println!("{}{line}", self.prefix);
+            }
+            if line.starts_with("test result: ") {
+                so_far();
             }
         })
         .with_context(|| format!("cannot follow the {}", self.name))?;
