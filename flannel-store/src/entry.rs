@@ -13,18 +13,38 @@ pub struct Lease {
     pub key: LeaseKey,
     /// The attributes of the node that holds them.
     pub attrs: LeaseAttrs,
-    /// Families whose attributes cannot be read, and why. Empty in etcd, where the value is one
-    /// text; in Kubernetes each attribute is one, and a mistake in one family is none in the other.
-    pub malformed: Vec<(Family, BadAttrs)>,
-    /// Families whose public address an operator wrote over the node's own, so that its packets may
-    /// carry another. Empty in etcd, which has no such setting.
-    pub overwritten: Vec<Family>,
+    /// What few leases have.
+    pub remarks: Option<Box<Remarks>>,
 }
 
 impl Lease {
     /// Returns the reason the attributes of a family cannot be read, if they cannot.
     pub fn malformed_in(&self, family: Family) -> Option<&BadAttrs> {
-        self.malformed.iter().find(|(malformed, _)| *malformed == family).map(|(_, bad)| bad)
+        let malformed = self.remarks.iter().flat_map(|remarks| &remarks.malformed);
+        malformed.into_iter().find(|(malformed, _)| *malformed == family).map(|(_, bad)| bad)
+    }
+
+    /// Returns true if an operator wrote the public address of a family over the node's own.
+    pub fn is_overwritten_in(&self, family: Family) -> bool {
+        self.remarks.as_ref().is_some_and(|remarks| remarks.overwritten.contains(&family))
+    }
+}
+
+/// What is to be said of few leases, and of none in etcd.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remarks {
+    /// Families whose attributes cannot be read, and why. In etcd the value is one text; in
+    /// Kubernetes each attribute is one, and a mistake in one family is none in the other.
+    pub malformed: Vec<(Family, BadAttrs)>,
+    /// Families whose public address an operator wrote over the node's own, so that its packets may
+    /// carry another. Etcd has no such setting.
+    pub overwritten: Vec<Family>,
+}
+
+impl Remarks {
+    /// As a lease keeps them.
+    pub fn kept(self) -> Option<Box<Self>> {
+        (self != Self::default()).then(|| self.into())
     }
 }
 
@@ -76,7 +96,7 @@ impl Entry {
     pub fn parse(name: &str, value: &[u8], created: i64, modified: i64) -> Self {
         let lease = name.parse().map_err(BadLease::Key).and_then(|key| {
             let attrs = LeaseAttrs::parse(value).map_err(BadLease::Value)?;
-            Ok(Lease { key, attrs, malformed: Vec::new(), overwritten: Vec::new() })
+            Ok(Lease { key, attrs, remarks: None })
         });
         Self { name: name.into(), created, modified, lease }
     }

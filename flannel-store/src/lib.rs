@@ -36,7 +36,7 @@ pub use self::{
     availability::NetworkAvailability,
     backoff::{Backoff, Delays},
     counts::StoreCounts,
-    entry::{BadLease, BadPodCidr, Entry, Lease},
+    entry::{BadLease, BadPodCidr, Entry, Lease, Remarks},
     hints::Hints,
     key::{BadKey, LeaseKey},
     log_throttle::LogThrottle,

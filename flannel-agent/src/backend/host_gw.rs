@@ -86,7 +86,6 @@ mod tests {
                 subnet: subnet.parse().expect("a subnet"),
                 public_ip: ip("2001:db8::9"),
                 end: None,
-                text: None,
                 key: (*subnet).into(),
             };
             PeerWay { peer, way: way.clone() }

@@ -109,7 +109,6 @@ mod tests {
             subnet: subnet.parse().expect("a subnet"),
             public_ip: ip(public_ip),
             end: None,
-            text: None,
             key: subnet.replace('/', "-").into(),
         };
         PeerWay { peer, way }

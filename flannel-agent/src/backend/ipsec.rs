@@ -106,13 +106,8 @@ mod tests {
             tunnel: None,
             port_range: (32768, 60999),
         };
-        let peer = Peer {
-            subnet: net("10.5.9.0/24"),
-            public_ip: ip("192.0.2.9"),
-            end: None,
-            text: None,
-            key: "10.5.9.0-24".into(),
-        };
+        let peer =
+            Peer { subnet: net("10.5.9.0/24"), public_ip: ip("192.0.2.9"), end: None, key: "10.5.9.0-24".into() };
         let desired = Ipsec { udp_encap: false }.desired(&node, &[PeerWay { peer, way: Way::Ipsec }]);
         let row = |direction, src, dst, from, to| {
             let key = TunnelPolicyKey { direction, src: net(src), dst: net(dst) };

@@ -113,7 +113,6 @@ mod tests {
             subnet: net("10.244.9.0/24"),
             public_ip: "192.0.2.9".parse().expect("an address"),
             end: None,
-            text: None,
             key: "10.244.9.0-24".into(),
         };
         let way = backend.way(&node, &Underlay::new(None), &peer);

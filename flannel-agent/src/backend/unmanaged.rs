@@ -112,7 +112,6 @@ mod tests {
             subnet: "10.244.9.0/24".parse().expect("a subnet"),
             public_ip: "198.51.100.9".parse().expect("an address"),
             end: None,
-            text: None,
             key: "10.244.9.0-24".into(),
         };
         let value =

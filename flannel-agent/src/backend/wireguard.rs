@@ -163,7 +163,6 @@ mod tests {
             subnet: net("10.244.9.0/24"),
             public_ip: ip("192.0.2.9"),
             end: Some(TunnelEnd::Wireguard(end.into())),
-            text: None,
             key: "10.244.9.0-24".into(),
         };
         let way = backend("").way(&node, &Underlay::new(None), &peer);

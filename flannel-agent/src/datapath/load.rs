@@ -162,12 +162,12 @@ fn load_sized(
     flow_table: &FlowTable,
 ) -> Result<Loaded, DatapathError> {
     let capacities = subnets.capacities(flow_table.flows)?;
-    let layout = btf::kernel_layout();
-    let record = || LoadRecord::of(pins, &capacities, &layout);
+    let record = || LoadRecord::of(pins, &capacities);
     if record().is_some_and(|record| LoadRecord::pinned(pins) == Some(record)) {
         tracing::debug!("adopted the pinned programs");
         return Ok(Loaded { log: None, limit: None, flow_table: flow_table.clone() });
     }
+    let layout = btf::kernel_layout();
     if layout.nfct == 0 {
         tracing::info!(
             "this kernel does not show its types: the reverse flow of each connection has to prove its state"

@@ -2,13 +2,14 @@
 //! would load itself takes that over, without a second of work for the verifier.
 //!
 //! It is a digest of all that a load depends on, and of the kernel's numbers of what was pinned
-//! then. The kernel gives no number twice before it is booted again, and the pins are gone by then.
+//! then. The kernel gives no number twice before it is booted again, and the pins are gone by then;
+//! so the kernel's own layout is the same as well.
 
 use aya::{
     maps::{Array, Map, MapData, MapInfo},
     programs::ProgramInfo,
 };
-use flannel_common::{kernel::KernelLayout, maps::ALL};
+use flannel_common::maps::ALL;
 use sha2::{Digest as _, Sha256};
 
 use crate::datapath::{
@@ -27,7 +28,7 @@ pub(super) struct LoadRecord([u8; 32]);
 impl LoadRecord {
     /// The record of a load like this that left what is pinned now; `None` if something is not
     /// pinned.
-    pub(super) fn of(pins: &PinRoot, capacities: &[Capacity], layout: &KernelLayout) -> Option<Self> {
+    pub(super) fn of(pins: &PinRoot, capacities: &[Capacity]) -> Option<Self> {
         let program = |path| ProgramInfo::from_pin(path).map(|info| info.id()).ok();
         let programs = PROGRAMS.iter().map(|name| pins.program(*name)).chain([pins.poll_counter()]);
         let programs: Vec<u32> = programs.map(program).collect::<Option<_>>()?;
@@ -36,7 +37,7 @@ impl LoadRecord {
         let mut digest = Sha256::new();
         digest.update(object::compressed());
         let version = env!("CARGO_PKG_VERSION");
-        digest.update(format!("{version} {layout:?} {capacities:?} {programs:?} {maps:?}"));
+        digest.update(format!("{version} {capacities:?} {programs:?} {maps:?}"));
         Some(Self(digest.finalize().into()))
     }
 

@@ -40,7 +40,8 @@ fn address(peer: &PeerWay) -> Option<IpAddr> {
     match peer.way {
         Way::NotOnLink => None,
         Way::Udp => Some(tunnel()),
-        _ => Some(peer.peer.end.as_ref().map_or(peer.peer.public_ip, |_| tunnel())),
+        _ if peer.peer.has_tunnel() => Some(tunnel()),
+        _ => Some(peer.peer.public_ip),
     }
 }
 

@@ -63,18 +63,21 @@ impl ExtensionPeers {
         for peer in subnets.values() {
             node.add(peer);
         }
-        Some(PeerFacts { node, data: subnets.values().find_map(|peer| peer.text.clone()) })
+        Some(PeerFacts { node, data: subnets.values().find_map(Peer::text).map(Arc::from) })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use flannel_store::TunnelEnd;
+
     use super::*;
 
     fn peer(key: &str, subnet: &str, public_ip: &str, text: Option<&str>) -> (IpNet, Option<Peer>) {
         let subnet = subnet.parse().expect("a subnet");
         let public_ip = public_ip.parse().expect("an address");
-        (subnet, Some(Peer { subnet, public_ip, end: None, text: text.map(Arc::from), key: key.into() }))
+        let end = text.map(|text| TunnelEnd::Text(Arc::new(text.to_owned())));
+        (subnet, Some(Peer { subnet, public_ip, end, key: key.into() }))
     }
 
     #[test]

@@ -68,7 +68,6 @@ mod tests {
             subnet: "10.244.9.0/24".parse().expect("a prefix"),
             public_ip: "192.168.1.9".parse().expect("an address"),
             end: None,
-            text: None,
             key: "10.244.9.0-24".into(),
         };
         let way = match names {

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     attrs::backend_type,
     config::{NetworkConfig, Prefix},
-    {BadAttrs, BadLease, BadPodCidr, Entry, Lease, LeaseAttrs, LeaseKey, RawJson},
+    {BadAttrs, BadLease, BadPodCidr, Entry, Lease, LeaseAttrs, LeaseKey, RawJson, Remarks},
 };
 
 /// The families of the network.
@@ -112,25 +112,21 @@ impl Annotations<'_> {
 
     fn lease(&self, key: LeaseKey, families: Families) -> Lease {
         let backend_type = backend_type(self.get(BACKEND_TYPE).unwrap_or_default().to_owned());
-        let mut lease = Lease {
-            key,
-            attrs: LeaseAttrs { backend_type, ..LeaseAttrs::default() },
-            malformed: Vec::new(),
-            overwritten: self.overwritten(),
-        };
+        let mut attrs = LeaseAttrs { backend_type, ..LeaseAttrs::default() };
+        let mut remarks = Remarks { malformed: Vec::new(), overwritten: self.overwritten() };
         if families.v4 {
             match self.group(PUBLIC_IP, BACKEND_DATA) {
-                Ok(group) => (lease.attrs.public_ip, lease.attrs.backend_data) = group,
-                Err(bad) => lease.malformed.push((Family::V4, bad)),
+                Ok(group) => (attrs.public_ip, attrs.backend_data) = group,
+                Err(bad) => remarks.malformed.push((Family::V4, bad)),
             }
         }
         if families.v6 {
             match self.group(PUBLIC_IPV6, BACKEND_V6_DATA) {
-                Ok(group) => (lease.attrs.public_ipv6, lease.attrs.backend_v6_data) = group,
-                Err(bad) => lease.malformed.push((Family::V6, bad)),
+                Ok(group) => (attrs.public_ipv6, attrs.backend_v6_data) = group,
+                Err(bad) => remarks.malformed.push((Family::V6, bad)),
             }
         }
-        lease
+        Lease { key, attrs, remarks: remarks.kept() }
     }
 
     /// The families whose public address an operator wrote.
@@ -168,7 +164,8 @@ mod tests {
         match entry_of(&node(annotations, cidrs), &AnnotationPrefix::default(), families) {
             None => "nothing".to_owned(),
             Some(entry) => match entry.lease {
-                Ok(Lease { key, attrs, malformed, .. }) => {
+                Ok(Lease { key, attrs, remarks }) => {
+                    let malformed = remarks.unwrap_or_default().malformed;
                     malformed.iter().fold(format!("{key} {}", attrs.to_json()), |told, (family, bad)| {
                         format!("{told} {family}: {bad}")
                     })
@@ -207,7 +204,7 @@ mod tests {
         let overwritten = |more: &str| {
             let node = node(&format!("{V4_GROUP},{V6_GROUP}{more}"), CIDRS);
             let entry = entry_of(&node, &AnnotationPrefix::default(), BOTH).expect("an entry");
-            entry.lease.expect("a lease").overwritten
+            entry.lease.expect("a lease").remarks.unwrap_or_default().overwritten
         };
         assert_eq!(overwritten(""), []);
         assert_eq!(overwritten(r#","p/public-ip-overwrite":"192.0.2.1""#), [Family::V4]);

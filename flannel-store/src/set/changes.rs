@@ -50,11 +50,11 @@ impl LeaseSet {
         if matches!(self.touched, DirtySet::All) {
             return;
         }
-        let former = self.entries.get_key_value(name);
-        let ties = former.map(|(_, entry)| self.ties_of(entry)).unwrap_or_default();
+        let former = self.entry(name);
+        let ties = former.map(|entry| self.ties_of(entry)).unwrap_or_default();
         let (name, former) = former.map_or_else(
             || (Arc::from(name), Vec::new()),
-            |(name, entry)| (Arc::clone(name), subnets_of(entry).collect()),
+            |entry| (Arc::clone(&entry.name), subnets_of(entry).collect()),
         );
         let DirtySet::Some { names, subnets } = &mut self.touched else { return };
         subnets.extend(former);
@@ -76,7 +76,7 @@ impl LeaseSet {
     fn judge_all(&mut self) -> Changes {
         let mut ties = Vec::new();
         let Resolved { peers, rejected } =
-            self.judge(self.entries.values().map(Arc::as_ref), |entry, tie| ties.push((Arc::clone(&entry.name), tie)));
+            self.judge(self.entries(), |entry, tie| ties.push((Arc::clone(&entry.name), tie)));
         self.ties = Conflicts::of(&ties);
         let former = std::mem::take(&mut self.rejected);
         let refused = rejected.iter().filter(|one| former.get(&(one.key.clone(), one.family)) != Some(&one.reason));
@@ -88,7 +88,7 @@ impl LeaseSet {
 
     fn judge_touched(&mut self, touched: BTreeSet<Arc<str>>, mut subnets: BTreeSet<IpNet>) -> Changes {
         let names = self.tied_to(touched);
-        let entries = || names.iter().filter_map(|name| self.entries.get(name)).map(Arc::as_ref);
+        let entries = || names.iter().filter_map(|name| self.entry(name));
         subnets.extend(entries().flat_map(subnets_of));
         let Resolved { peers, rejected } = self.judge(entries(), |_, _| ());
         let mut changes = Changes {
@@ -111,14 +111,14 @@ impl LeaseSet {
     /// These names and all that are tied to them, directly or by others.
     fn tied_to(&mut self, touched: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
         for name in &touched {
-            for tie in self.entries.get(name).map(|entry| self.ties_of(entry)).unwrap_or_default() {
+            for tie in self.entry(name).map(|entry| self.ties_of(entry)).unwrap_or_default() {
                 self.ties.add(name, tie);
             }
         }
         let mut waiting: Vec<_> = touched.iter().cloned().collect();
         let mut names = touched;
         while let Some(name) = waiting.pop() {
-            for tie in self.entries.get(&name).map(|entry| self.ties_of(entry)).unwrap_or_default() {
+            for tie in self.entry(&name).map(|entry| self.ties_of(entry)).unwrap_or_default() {
                 waiting.extend(self.ties.with(tie).into_iter().filter(|other| names.insert(Arc::clone(other))));
             }
         }

@@ -65,7 +65,7 @@ pub(super) struct Candidate<'a, P> {
 
 impl<P> Candidate<'_, P> {
     pub(super) fn end_id(&self) -> Option<EndId> {
-        self.end.as_ref().map(TunnelEnd::id)
+        self.end.as_ref().and_then(TunnelEnd::id)
     }
 }
 
@@ -113,7 +113,7 @@ impl<'h, P: LeaseFamily> Local<'h, P> {
         let end = self.ends.read::<P>(lease, self.attrs)?;
         self.check_subnet(subnet)?;
         self.check_public_ip(public_ip, subnet)?;
-        if let Some(ours) = end.as_ref().map(TunnelEnd::id).filter(|id| self.end == Some(*id)) {
+        if let Some(ours) = end.as_ref().and_then(TunnelEnd::id).filter(|id| self.end == Some(*id)) {
             return Err(RejectReason::OurEnd(ours));
         }
         Ok(Candidate { entry, subnet, public_ip, end })

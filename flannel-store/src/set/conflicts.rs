@@ -3,7 +3,8 @@
 
 use std::{collections::BTreeSet, ops::Bound, sync::Arc};
 
-use flannel_host::family::Family;
+use flannel_common::addr::Mac;
+use flannel_host::{family::Family, wireguard_key::PublicKey};
 use ipnet::IpNet;
 
 use super::EndId;
@@ -15,55 +16,83 @@ pub(super) struct Tie {
     pub(super) end: Option<EndId>,
 }
 
-/// The ties of all leases that passed every check of their own.
+impl Tie {
+    fn family(&self) -> Family {
+        Family::of(self.subnet.addr())
+    }
+
+    fn mac(&self) -> Option<(Family, Mac)> {
+        match self.end? {
+            EndId::Mac(mac) => Some((self.family(), mac)),
+            EndId::Key(_) => None,
+        }
+    }
+
+    fn key(&self) -> Option<(Family, PublicKey)> {
+        match self.end? {
+            EndId::Key(key) => Some((self.family(), key)),
+            EndId::Mac(_) => None,
+        }
+    }
+}
+
+/// The ties of all leases that passed every check of their own. MACs and keys apart: a key takes
+/// five times the memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conflicts {
-    ends: BTreeSet<(Family, EndId, Arc<str>)>,
-    subnets: BTreeSet<(IpNet, Arc<str>)>,
+    macs: Names<(Family, Mac)>,
+    keys: Names<(Family, PublicKey)>,
+    subnets: Names<IpNet>,
 }
+
+/// The names of the leases with each of these.
+type Names<T> = BTreeSet<(T, Arc<str>)>;
 
 impl Conflicts {
     /// The ties of these leases.
     pub(super) fn of(ties: &[(Arc<str>, Tie)]) -> Self {
-        let family = |tie: &Tie| Family::of(tie.subnet.addr());
-        let end = |(name, tie): &(Arc<str>, Tie)| Some((family(tie), tie.end?, Arc::clone(name)));
+        let mac = |(name, tie): &(Arc<str>, Tie)| Some((tie.mac()?, Arc::clone(name)));
+        let key = |(name, tie): &(Arc<str>, Tie)| Some((tie.key()?, Arc::clone(name)));
         Self {
-            ends: ties.iter().filter_map(end).collect(),
+            macs: ties.iter().filter_map(mac).collect(),
+            keys: ties.iter().filter_map(key).collect(),
             subnets: ties.iter().map(|(name, tie)| (tie.subnet, Arc::clone(name))).collect(),
         }
     }
 
     pub(super) fn add(&mut self, name: &Arc<str>, tie: Tie) {
         self.subnets.insert((tie.subnet, Arc::clone(name)));
-        self.ends.extend(tie.end.map(|end| (Family::of(tie.subnet.addr()), end, Arc::clone(name))));
+        self.macs.extend(tie.mac().map(|mac| (mac, Arc::clone(name))));
+        self.keys.extend(tie.key().map(|key| (key, Arc::clone(name))));
     }
 
     pub(super) fn remove(&mut self, name: &Arc<str>, tie: Tie) {
         self.subnets.remove(&(tie.subnet, Arc::clone(name)));
-        if let Some(end) = tie.end {
-            self.ends.remove(&(Family::of(tie.subnet.addr()), end, Arc::clone(name)));
+        if let Some(mac) = tie.mac() {
+            self.macs.remove(&(mac, Arc::clone(name)));
+        }
+        if let Some(key) = tie.key() {
+            self.keys.remove(&(key, Arc::clone(name)));
         }
     }
 
     /// The names of the leases with this tie, or one that overlaps.
     pub(super) fn with(&self, tie: Tie) -> Vec<Arc<str>> {
-        let Tie { subnet, end } = tie;
-        let family = Family::of(subnet.addr());
-        let same_end = end.into_iter().flat_map(|end| {
-            let from = self.ends.range((family, end, nobody())..);
-            from.take_while(move |(other, theirs, _)| (*other, *theirs) == (family, end)).map(|(.., name)| name)
-        });
+        let subnet = tie.subnet;
+        let same_mac = tie.mac().into_iter().flat_map(|mac| with_same(&self.macs, mac));
+        let same_key = tie.key().into_iter().flat_map(|key| with_same(&self.keys, key));
         // Of two subnets that overlap, one holds the other.
         let inside = self.subnets.range((Bound::Included((subnet, nobody())), Bound::Unbounded));
         let inside = inside.take_while(move |(other, _)| subnet.contains(other)).map(|(_, name)| name);
         let outside = (0..=subnet.prefix_len()).filter_map(move |len| IpNet::new(subnet.addr(), len).ok());
-        let outside = outside.flat_map(|larger| {
-            let larger = larger.trunc();
-            let from = self.subnets.range((larger, nobody())..);
-            from.take_while(move |(other, _)| *other == larger).map(|(_, name)| name)
-        });
-        same_end.chain(inside).chain(outside).cloned().collect()
+        let outside = outside.flat_map(|larger| with_same(&self.subnets, larger.trunc()));
+        same_mac.chain(same_key).chain(inside).chain(outside).cloned().collect()
     }
+}
+
+fn with_same<T: Copy + Ord>(names: &Names<T>, wanted: T) -> impl Iterator<Item = &Arc<str>> {
+    let from = names.range((wanted, nobody())..);
+    from.take_while(move |(other, _)| *other == wanted).map(|(_, name)| name)
 }
 
 /// Before every name.

@@ -22,6 +22,8 @@ pub enum TunnelEnd {
     Vxlan(Vtep),
     /// Of WireGuard. Shared: it is many times as large, and peers have VXLAN for the most part.
     Wireguard(Arc<WireguardEnd>),
+    /// Of what the commands of the backend extension make: the text that theirs published.
+    Text(Arc<String>),
 }
 
 /// A peer's vxlan device.
@@ -73,11 +75,12 @@ impl EndId {
 }
 
 impl TunnelEnd {
-    /// By what it is known.
-    pub fn id(&self) -> EndId {
+    /// By what it is known; `None` where commands alone know.
+    pub fn id(&self) -> Option<EndId> {
         match self {
-            Self::Vxlan(vtep) => EndId::Mac(vtep.mac),
-            Self::Wireguard(end) => EndId::Key(end.key),
+            Self::Vxlan(vtep) => Some(EndId::Mac(vtep.mac)),
+            Self::Wireguard(end) => Some(EndId::Key(end.key)),
+            Self::Text(_) => None,
         }
     }
 
@@ -85,7 +88,7 @@ impl TunnelEnd {
     pub fn vtep(&self) -> Option<Vtep> {
         match self {
             Self::Vxlan(vtep) => Some(*vtep),
-            Self::Wireguard(_) => None,
+            Self::Wireguard(_) | Self::Text(_) => None,
         }
     }
 }
@@ -99,7 +102,7 @@ pub(super) enum EndReader {
     Vtep,
     /// That of WireGuard, with the settings of this cluster.
     Wireguard(WireguardConfig),
-    /// None, and a text for commands.
+    /// A text for commands, if there is one.
     Text,
 }
 
@@ -129,7 +132,7 @@ impl EndReader {
     ) -> Result<Option<TunnelEnd>, RejectReason> {
         match self {
             Self::None => Ok(None),
-            Self::Text => text::<P>(&lease.attrs).map(|_| None),
+            Self::Text => Ok(text::<P>(&lease.attrs)?.map(Arc::new).map(TunnelEnd::Text)),
             Self::Vtep => vtep::<P>(lease).map(TunnelEnd::Vxlan).map(Some),
             Self::Wireguard(config) => {
                 wireguard::<P>(config, &lease.attrs, own).map(|end| Some(TunnelEnd::Wireguard(end.into())))
@@ -138,19 +141,9 @@ impl EndReader {
     }
 }
 
-impl EndReader {
-    /// The text that a lease, which was read, has for commands.
-    pub(super) fn text<P: LeaseFamily>(self, lease: &Lease) -> Option<Arc<str>> {
-        match self {
-            Self::Text => text::<P>(&lease.attrs).ok().flatten(),
-            Self::None | Self::Vtep | Self::Wireguard(_) => None,
-        }
-    }
-}
-
 /// The text that commands printed on the node; `None` if there was no such command.
-fn text<P: LeaseFamily>(attrs: &LeaseAttrs) -> Result<Option<Arc<str>>, RejectReason> {
-    P::data(attrs).map(|data| data.to_text().map(Arc::from)).transpose().map_err(RejectReason::BackendData)
+fn text<P: LeaseFamily>(attrs: &LeaseAttrs) -> Result<Option<String>, RejectReason> {
+    P::data(attrs).map(RawJson::to_text).transpose().map_err(RejectReason::BackendData)
 }
 
 /// By what the end of this backend data is known; `None` if it cannot be read.
@@ -169,7 +162,7 @@ fn vtep<P: LeaseFamily>(lease: &Lease) -> Result<Vtep, RejectReason> {
     if !mac.is_unicast() {
         return Err(RejectReason::BadMac(mac));
     }
-    Ok(Vtep { mac, zero_checksum_v6, other_source: other_source || lease.overwritten.contains(&P::FAMILY) })
+    Ok(Vtep { mac, zero_checksum_v6, other_source: other_source || lease.is_overwritten_in(P::FAMILY) })
 }
 
 /// With one device for both families the endpoint is of the family that the mode chooses; the port

@@ -58,6 +58,7 @@ fn told(set: &LeaseSet) -> Vec<String> {
             format!("{subnet} {public_ip} {mac} {zero_checksum_v6}")
         }
         Some(TunnelEnd::Wireguard(end)) => format!("{subnet} {} at {}", end.key, end.endpoint),
+        Some(TunnelEnd::Text(text)) => format!("{subnet} {public_ip} {text}"),
         None => format!("{subnet} {public_ip}"),
     });
     peers.chain(rejected.iter().map(ToString::to_string)).collect()
@@ -145,7 +146,7 @@ fn what_cannot_be_read_of_one_family_costs_that_family_alone() {
         (Family::V4, "fd00:5:0:3::/64 2001:db8::3 02:00:00:00:06:03 false", "(IPv4): malformed value: backend-v6-data"),
     ] {
         let mut entry = entry("10.5.3.0-24&fd00:5:0:3::-64", &dual(3));
-        entry.lease.as_mut().expect("a lease").malformed.push((family, bad.clone()));
+        entry.lease.as_mut().expect("a lease").remarks.get_or_insert_default().malformed.push((family, bad.clone()));
         let told = told(&set(&format!("{V4},{V6}"), "vxlan", &dual(1), OWN, vec![entry]));
         assert_eq!((told.len(), told[0].as_str()), (2, believed), "{told:?}");
         assert!(told[1].contains(expected), "{told:?}");
@@ -209,7 +210,7 @@ proptest! {
                 prop_assert!(!peer.subnet.contains(&other.subnet) && !other.subnet.contains(&peer.subnet));
             }
         }
-        for entry in set.entries.values() {
+        for entry in set.entries() {
             let Ok(lease) = &entry.lease else { continue };
             let has = [lease.key.v4.map(|_| Family::V4), lease.key.v6.map(|_| Family::V6)];
             for family in has.into_iter().flatten() {

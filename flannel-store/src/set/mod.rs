@@ -11,6 +11,7 @@ mod changes;
 mod check;
 mod conflicts;
 mod end;
+mod named;
 mod node_address;
 mod reject;
 mod resolve;
@@ -20,7 +21,11 @@ mod family_tests;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use flannel_host::family::Family;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -31,7 +36,7 @@ pub use self::{
     node_address::{AddressFault, HostAddresses},
     reject::{Conflict, RejectReason, Rejected},
 };
-use self::{changes::DirtySet, conflicts::Conflicts, end::EndReader};
+use self::{changes::DirtySet, conflicts::Conflicts, end::EndReader, named::Named};
 use super::{Entry, LeaseAttrs, LeaseKey, Precedence, StoreEvent};
 use crate::config::{BackendKind, NetworkConfig};
 
@@ -44,8 +49,6 @@ pub struct Peer {
     pub public_ip: IpAddr,
     /// The node's end of the tunnel; `None` where the backend has no tunnels.
     pub end: Option<TunnelEnd>,
-    /// The text that the node publishes for the commands of the backend extension.
-    pub text: Option<Arc<str>>,
     /// The name of the store entry it comes from.
     pub key: Arc<str>,
 }
@@ -54,6 +57,19 @@ impl Peer {
     /// The node's end of a VXLAN tunnel.
     pub fn vtep(&self) -> Option<Vtep> {
         self.end.as_ref().and_then(TunnelEnd::vtep)
+    }
+
+    /// Returns true if the node is reached through a tunnel of ours.
+    pub fn has_tunnel(&self) -> bool {
+        self.end.as_ref().and_then(TunnelEnd::id).is_some()
+    }
+
+    /// The text that the node published for the commands of the backend extension.
+    pub fn text(&self) -> Option<&str> {
+        match &self.end {
+            Some(TunnelEnd::Text(text)) => Some(text),
+            _ => None,
+        }
     }
 }
 
@@ -77,7 +93,7 @@ pub struct LeaseSet {
     own_attrs: LeaseAttrs,
     own_key: Option<LeaseKey>,
     host: HostAddresses,
-    entries: BTreeMap<Arc<str>, Arc<Entry>>,
+    entries: BTreeSet<Named>,
     ties: Conflicts,
     touched: DirtySet,
     /// The verdicts as of the last look at what changed.
@@ -105,7 +121,7 @@ impl LeaseSet {
             own_attrs,
             own_key: None,
             host: HostAddresses::default(),
-            entries: BTreeMap::new(),
+            entries: BTreeSet::new(),
             ties: Conflicts::default(),
             touched: DirtySet::All,
             rejected: BTreeMap::new(),
@@ -129,18 +145,25 @@ impl LeaseSet {
         true
     }
 
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().map(|Named(entry)| &**entry)
+    }
+
+    fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(name).map(|Named(entry)| &**entry)
+    }
+
     /// Everything the store has, instead of what was known.
     pub fn replace(&mut self, snapshot: impl IntoIterator<Item: Into<Arc<Entry>>>) {
         self.touched = DirtySet::All;
-        let entries = snapshot.into_iter().map(Into::<Arc<Entry>>::into);
-        self.entries = entries.map(|entry| (Arc::clone(&entry.name), entry)).collect();
+        self.entries = snapshot.into_iter().map(|entry| Named(entry.into())).collect();
     }
 
     /// A new or changed entry.
     pub fn put(&mut self, entry: impl Into<Arc<Entry>>) {
         let entry = entry.into();
         self.touch(&entry.name);
-        self.entries.insert(Arc::clone(&entry.name), entry);
+        self.entries.replace(Named(entry));
     }
 
     /// An entry is gone.
@@ -160,11 +183,11 @@ impl LeaseSet {
         if self.host == host {
             return;
         }
-        let concerned = |entry: &&Arc<Entry>| {
+        let concerned = |entry: &&Entry| {
             let addresses = entry.lease.as_ref().ok().map(|lease| lease.attrs.addresses()).into_iter().flatten();
             addresses.into_iter().any(|address| host.differs_on(&self.host, address))
         };
-        let names: Vec<_> = self.entries.values().filter(concerned).map(|entry| Arc::clone(&entry.name)).collect();
+        let names: Vec<_> = self.entries().filter(concerned).map(|entry| Arc::clone(&entry.name)).collect();
         // Before the change: by the former verdict they are tied to others.
         for name in &names {
             self.touch(name);
@@ -184,7 +207,7 @@ impl LeaseSet {
         let own = self.own_key.and_then(|key| key.v4);
         let key_of =
             |entry: &Entry| entry.lease.as_ref().map_or_else(|_| entry.name.parse().ok(), |lease| Some(lease.key));
-        let subnets = self.entries.values().filter_map(move |entry| key_of(entry)?.v4);
+        let subnets = self.entries().filter_map(move |entry| key_of(entry)?.v4);
         subnets.filter(move |subnet| Some(*subnet) != own)
     }
 

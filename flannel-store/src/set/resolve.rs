@@ -28,7 +28,7 @@ use crate::{
 impl LeaseSet {
     /// The verdict on everything, as a fresh process would come to it.
     pub fn resolve(&self) -> Resolved {
-        self.judge(self.entries.values().map(Arc::as_ref), |_, _| ())
+        self.judge(self.entries(), |_, _| ())
     }
 
     /// Returns the verdict on some entries, as if there were no others. Passes to the callback by
@@ -106,7 +106,6 @@ impl LeaseSet {
             subnet: candidate.subnet.into(),
             public_ip: candidate.public_ip,
             end: candidate.end,
-            text: candidate.entry.lease.as_ref().ok().and_then(|lease| self.ends.text::<P>(lease)),
             key: Arc::clone(&candidate.entry.name),
         }));
     }

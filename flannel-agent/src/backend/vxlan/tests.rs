@@ -75,7 +75,6 @@ fn desired_for_all(names: &Names, subnets: &[(&str, bool)], way: &Way) -> Desire
             zero_checksum_v6: true,
             other_source: *other_source,
         })),
-        text: None,
         key: subnet.replace('/', "-").into(),
     };
     let ways: Vec<_> = subnets.iter().map(|lease| PeerWay { peer: peer(lease), way: way.clone() }).collect();

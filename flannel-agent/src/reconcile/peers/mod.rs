@@ -7,6 +7,7 @@
 //! the entries a turn wanted before and those it wants now say everything about the entries in
 //! question, and all turns together give the same result as one pass over all peers. Pure.
 
+mod by_subnet;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use flannel_host::{family::Family, packing::Packing};
 use flannel_store::Peer;
 use ipnet::IpNet;
 
+use self::by_subnet::BySubnet;
 use crate::backend::PeerWay;
 
 /// The peers of all families and how packets reach them, for any reader. Clones share one book.
@@ -30,7 +32,7 @@ pub struct PeerBook(Arc<Mutex<Pages>>);
 impl PeerBook {
     /// Something about every peer, by subnet.
     pub fn list<T>(&self, mut say: impl FnMut(&PeerWay) -> T) -> Vec<T> {
-        self.open().peers.values().map(|way| say(way)).collect()
+        self.open().peers.iter().map(|BySubnet(way)| say(way)).collect()
     }
 
     /// Returns the number of peers by family and name of their way. No caller waits for a count
@@ -47,28 +49,28 @@ impl PeerBook {
 /// The content of the book.
 #[derive(Debug, Default)]
 struct Pages {
-    peers: BTreeMap<IpNet, Box<PeerWay>>,
+    peers: BTreeSet<BySubnet>,
     packing: Packing,
     ways: BTreeMap<(Family, &'static str), usize>,
 }
 
 impl Pages {
     fn get(&self, subnet: &IpNet) -> Option<&PeerWay> {
-        self.peers.get(subnet).map(Box::as_ref)
+        self.peers.get(subnet).map(|BySubnet(way)| &**way)
     }
 
     fn insert(&mut self, way: PeerWay) {
         self.remove(&way.peer.subnet);
         *self.ways.entry(kind(&way)).or_default() += 1;
-        self.peers.insert(way.peer.subnet, way.into());
+        self.peers.insert(BySubnet(way.into()));
     }
 
     fn pack(&mut self) {
-        self.packing.pack(&mut self.peers);
+        self.packing.pack_set(&mut self.peers);
     }
 
     fn remove(&mut self, subnet: &IpNet) {
-        if let Some(way) = self.peers.remove(subnet)
+        if let Some(BySubnet(way)) = self.peers.take(subnet)
             && let Some(count) = self.ways.get_mut(&kind(&way))
         {
             *count -= 1;
