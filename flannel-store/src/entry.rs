@@ -13,7 +13,7 @@ pub struct Lease {
     pub key: LeaseKey,
     /// The attributes of the node that holds them.
     pub attrs: LeaseAttrs,
-    /// What few leases have.
+    /// The remarks on it, which few leases have.
     pub remarks: Option<Box<Remarks>>,
 }
 
@@ -30,7 +30,7 @@ impl Lease {
     }
 }
 
-/// What is to be said of few leases, and of none in etcd.
+/// Remarks on a lease. In etcd none has any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remarks {
     /// Families whose attributes cannot be read, and why. In etcd the value is one text; in
