@@ -32,6 +32,11 @@ const ENTRY_LEN: u32 = 12;
 /// The name of what has none.
 const ANONYMOUS: u32 = 0;
 
+/// Returns true if the kernel shows its types to this process.
+pub(super) fn is_readable() -> bool {
+    File::open(VMLINUX).is_ok()
+}
+
 /// Returns the offsets that the programs use; those that are not found are zero. The kernel stays
 /// the same, so they are read once.
 pub(super) fn kernel_layout() -> KernelLayout {

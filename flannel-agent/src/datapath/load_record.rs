@@ -2,8 +2,9 @@
 //! would load itself takes that over, without a second of work for the verifier.
 //!
 //! It is a digest of all that a load depends on, and of the kernel's numbers of what was pinned
-//! then. The kernel gives no number twice before it is booted again, and the pins are gone by then;
-//! so the kernel's own layout is the same as well.
+//! then. The kernel gives no number twice before it is booted again, and the pins are gone by then.
+//! Its layout is the same as long as the pins exist, so in place of it the record has whether the
+//! agent was allowed to read it.
 
 use aya::{
     maps::{Array, Map, MapData, MapInfo},
@@ -13,7 +14,7 @@ use flannel_common::maps::ALL;
 use sha2::{Digest as _, Sha256};
 
 use crate::datapath::{
-    DatapathError, PinRoot,
+    DatapathError, PinRoot, btf,
     load::{Capacity, PROGRAMS},
     object, pins,
 };
@@ -37,7 +38,8 @@ impl LoadRecord {
         let mut digest = Sha256::new();
         digest.update(object::compressed());
         let version = env!("CARGO_PKG_VERSION");
-        digest.update(format!("{version} {capacities:?} {programs:?} {maps:?}"));
+        let shows_types = btf::is_readable();
+        digest.update(format!("{version} {shows_types} {capacities:?} {programs:?} {maps:?}"));
         Some(Self(digest.finalize().into()))
     }
 

@@ -82,7 +82,7 @@ impl Conflicts {
         let same_mac = tie.mac().into_iter().flat_map(|mac| with_same(&self.macs, mac));
         let same_key = tie.key().into_iter().flat_map(|key| with_same(&self.keys, key));
         // Of two subnets that overlap, one holds the other.
-        let inside = self.subnets.range((Bound::Included((subnet, nobody())), Bound::Unbounded));
+        let inside = self.subnets.range((Bound::Included((subnet, before_all())), Bound::Unbounded));
         let inside = inside.take_while(move |(other, _)| subnet.contains(other)).map(|(_, name)| name);
         let outside = (0..=subnet.prefix_len()).filter_map(move |len| IpNet::new(subnet.addr(), len).ok());
         let outside = outside.flat_map(|larger| with_same(&self.subnets, larger.trunc()));
@@ -91,12 +91,12 @@ impl Conflicts {
 }
 
 fn with_same<T: Copy + Ord>(names: &Names<T>, wanted: T) -> impl Iterator<Item = &Arc<str>> {
-    let from = names.range((wanted, nobody())..);
+    let from = names.range((wanted, before_all())..);
     from.take_while(move |(other, _)| *other == wanted).map(|(_, name)| name)
 }
 
 /// Before every name.
-fn nobody() -> Arc<str> {
+fn before_all() -> Arc<str> {
     Arc::from("")
 }
 

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use super::{
     lines, minutes,
     subjects::KUBERNETES,
-    tally::{OutputReader, Tally},
+    tally::{OutputReader, RESULT, Tally},
 };
 use crate::{
     build::Built,
@@ -31,8 +31,8 @@ pub(super) struct Suite {
 
 impl Suite {
     /// The unit tests, with those that a bare `cargo test` leaves out because they need root or
-    /// tools. Those of the verbs are apart: with them, libraries would be built for the union of
-    /// what both need of them, and built once more for every other selection.
+    /// tools. Those of the verbs are apart: in one command, libraries would be built with the
+    /// features of both, and once more for every other selection.
     pub(super) fn unit() -> [Self; 2] {
         let verbs = ["--package=xtask", "--bins"].map(str::to_owned).to_vec();
         let others = ["--workspace", "--exclude=xtask", "--exclude=flannel-tests", "--exclude=flannel-ebpf"];
@@ -89,8 +89,8 @@ impl Suite {
         }
     }
 
-    /// Runs it, lets its output through and adds up its results. Behind each program's result it
-    /// says how long all took since `start`.
+    /// Runs it, lets its output through and adds up its results. Prints the time since `start`
+    /// behind each program's result.
     pub(super) fn run(&self, cargo: &mut Command, start: Instant) -> anyhow::Result<Tally> {
         let so_far = || println!("{}test: {}, {} so far", self.prefix, self.name, minutes(start.elapsed()));
         so_far();
@@ -101,7 +101,7 @@ impl Suite {
             if reader.read(line) {
                 println!("{}{line}", self.prefix);
             }
-            if line.starts_with("test result: ") {
+            if line.starts_with(RESULT) {
                 so_far();
             }
         })

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// The start of the line with a program's results.
+pub(super) const RESULT: &str = "test result: ";
+
 /// The numbers of tests that passed, failed and were skipped, and the reports of the skipped ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
@@ -78,7 +81,7 @@ pub(super) struct OutputReader {
 impl OutputReader {
     /// Takes one line; says whether to show it.
     pub(super) fn read(&mut self, line: &str) -> bool {
-        if let Some(counts) = line.strip_prefix("test result: ") {
+        if let Some(counts) = line.strip_prefix(RESULT) {
             self.count(counts);
             self.in_successes = false;
         } else if line == "successes:" {
