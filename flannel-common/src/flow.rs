@@ -244,11 +244,12 @@ impl<A: Address> Flow<A> {
         }
     }
 
-    /// Returns true if the kernel handled packets of both directions recently enough, whatever the
-    /// generation.
+    /// Returns true if the kernel handled a packet of it recently enough, whatever the generation,
+    /// and either one of the reverse flow as well or others were replayed without one.
     #[inline(always)]
-    pub const fn is_established(&self, check: u32, now: Tick) -> bool {
-        self.seen.is_current(check, now) && self.mirror.is_current(check, now)
+    pub const fn is_in_use(&self, check: u32, now: Tick) -> bool {
+        let is_one_way = self.action.needs_mirror == 0 && self.used() > 0;
+        self.seen.is_current(check, now) && (is_one_way || self.mirror.is_current(check, now))
     }
 
     /// Returns true if the kernel handled a packet of it recently enough, under the generation in
@@ -341,13 +342,13 @@ mod tests {
         let mut flow = Flow { action: action(), ..Flow::default() };
         flow.put_on_probation();
         assert_eq!(flow.usable(check, 3, 50, 11), Err(Reason::Handshake));
-        assert!(flow.is_expected() && !flow.is_established(check, 50));
+        assert!(flow.is_expected() && !flow.is_in_use(check, 50));
         flow.stamp(check, 10, 100, Some(90));
         flow.put_on_probation();
         assert_eq!(flow.usable(check, 3, 50, 10), Err(Reason::Unconfirmed));
         flow.confirm();
         assert_eq!(flow.usable(check, 3, 50, 10), Ok(()));
-        assert!(flow.is_on_probation() && flow.is_established(check, 89) && !flow.is_established(check, 90));
+        assert!(flow.is_on_probation() && flow.is_in_use(check, 89) && !flow.is_in_use(check, 90));
         for count in 1..3 {
             flow.packets = flow.counted();
             assert_eq!((flow.used(), flow.is_on_probation()), (count, true));

@@ -1,10 +1,9 @@
-//! Flows on probation: learned from the handshake of a connection, and kept apart from the flow
-//! table until their first refresh.
+//! Flows on probation: kept apart from the flow table until their first refresh.
 //!
-//! Most connections are short. A flow on probation costs no element of the flow table, so neither
+//! Most flows are short. A flow on probation costs no element of the flow table, so neither
 //! short connections nor handshakes that are never completed evict the flows of others. A key has
-//! one slot. A flow whose connection is established (both directions seen within the interval)
-//! keeps its slot; any other gives it to the next connection.
+//! one slot. A flow in use ([`Flow::is_in_use`]) keeps its slot; any other gives it to the next
+//! flow. Else two flows of one slot would take it from each other for as long as both last.
 //!
 //! Slots are written while others read them. As with elements of the flow table, a value is copied,
 //! and its expiries have the check word of the key and action they were written for.
@@ -39,11 +38,10 @@ impl<A: Address> ProbationSlot<A> {
         key.hash() >> (u32::BITS - PROBATION_SLOTS.ilog2())
     }
 
-    /// Returns true if the slot may be given to this key: it has it, or its flow is not of an
-    /// established connection.
+    /// Returns true if the slot may be given to this key: it has it, or its flow is not in use.
     #[inline(always)]
     pub fn is_free_for(&self, key: &FlowKey<A>, now: Tick) -> bool {
-        self.key.same(key) || !self.flow.is_established(self.flow.action.check(&self.key), now)
+        self.key.same(key) || !self.flow.is_in_use(self.flow.action.check(&self.key), now)
     }
 
     /// Returns true for a slot with a flow that was learned: it is neither empty nor was its flow
@@ -96,6 +94,23 @@ mod tests {
         assert!(held.is_learned() && !ProbationSlot::<[u32; 1]>::default().is_learned());
         let action = FlowAction { egress: Egress::NONE, ..held.flow.action };
         assert!(!ProbationSlot { flow: Flow { action, ..held.flow }, ..held }.is_learned());
+    }
+
+    #[test]
+    fn a_flow_of_datagrams_one_way_keeps_its_slot_once_one_was_replayed() {
+        let (held, _) = slot();
+        for (needs_mirror, replayed, is_kept) in [(0, 0, false), (0, 1, true), (1, 1, false)] {
+            let action = FlowAction { needs_mirror, ..held.flow.action };
+            let mut flow = Flow { action, ..held.flow };
+            flow.stamp(action.check(&held.key), 10, 100, None);
+            flow.put_on_probation();
+            for _ in 0..replayed {
+                flow.packets = flow.counted();
+            }
+            let held = ProbationSlot { flow, ..held };
+            assert_eq!(!held.is_free_for(&key(1), 50), is_kept, "{needs_mirror}, {replayed} replayed");
+            assert!(held.is_free_for(&key(1), 100), "expired");
+        }
     }
 
     /// Of 4096 keys in 8192 slots 3224 are expected to differ.
