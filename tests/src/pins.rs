@@ -39,7 +39,7 @@ pub fn map(host: &Host, name: &str) -> Result<PinnedMap> {
 }
 
 /// The runs of a program while the kernel kept statistics, and their duration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunTime {
     /// Runs.
     pub runs: u64,
@@ -47,10 +47,15 @@ pub struct RunTime {
     pub nanoseconds: u64,
 }
 
-/// The kernel's statistics of a program pinned by an agent, under the default pin root.
+/// The kernel's statistics of a program pinned by an agent, under the default pin root; zero for
+/// one that its backend does not need.
 pub fn run_time(host: &Host, program: Program) -> Result<RunTime> {
     host.enter(|| {
-        let info = ProgramInfo::from_pin(Path::new(PROGRAMS).join(program.name())).context(program.name())?;
+        let pin = Path::new(PROGRAMS).join(program.name());
+        if !pin.exists() {
+            return Ok(RunTime::default());
+        }
+        let info = ProgramInfo::from_pin(pin).context(program.name())?;
         Ok(RunTime { runs: info.run_count(), nanoseconds: u64::try_from(info.run_time().as_nanos())? })
     })?
 }

@@ -58,7 +58,7 @@ fn try_open(
     // Before a map is made: older kernels refuse maps first, for a reason that no operator can
     // remedy.
     probe::helpers()?;
-    let loaded = load(pins, subnets, options.fast.flow_table_size)?;
+    let loaded = load(pins, served.programs(), subnets, options.fast.flow_table_size)?;
     if let Some(log) = loaded.log {
         tracing::warn!("the BPF object is a debug build: its programs log every packet (at -v=4 and above)");
         tokio::spawn(log.forward());

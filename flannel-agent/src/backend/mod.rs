@@ -29,6 +29,7 @@ use flannel_common::{
     node,
     packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6},
     peer::{PeerEntry, VtepEntry},
+    program::Program,
 };
 use flannel_host::{
     family::Family,
@@ -133,6 +134,17 @@ impl ProgramSet {
         match self {
             Self::Tunnel(_) | Self::Link => true,
             Self::L3Tunnel { and_link } => and_link,
+        }
+    }
+
+    /// Returns the programs that serve it, whatever the mode.
+    pub const fn programs(self) -> &'static [Program] {
+        use Program::{FromL3Tunnel, FromPod, FromTunnel, FromUnderlay, ToL3Tunnel, ToPod, ToTunnel, ToUnderlay};
+        match self {
+            Self::Tunnel(_) => &[FromPod, ToPod, FromUnderlay, ToUnderlay, FromTunnel, ToTunnel],
+            Self::Link => &[FromPod, ToPod, FromUnderlay, ToUnderlay],
+            Self::L3Tunnel { and_link: true } => &[FromPod, ToPod, FromUnderlay, ToUnderlay, FromL3Tunnel, ToL3Tunnel],
+            Self::L3Tunnel { and_link: false } => &[FromPod, ToPod, FromL3Tunnel, ToL3Tunnel],
         }
     }
 

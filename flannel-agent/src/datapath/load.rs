@@ -1,5 +1,5 @@
-//! Brings the object into the kernel: adopts or replaces the pinned maps, loads the programs, pins
-//! them.
+//! Brings the object into the kernel: adopts or replaces the pinned maps, loads the programs that
+//! the backend needs, pins them.
 //!
 //! Programs that the same build loaded before stay as they are ([`LoadRecord`]).
 //!
@@ -7,7 +7,7 @@
 //! first; one that differs is unlinked (programs that still run keep their own reference) and
 //! created again.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use aya::{
     EbpfLoader,
@@ -32,9 +32,6 @@ use crate::datapath::{
     object, pins,
     room::{self, KernelLimit, Room},
 };
-
-/// The programs of this build.
-pub(super) const PROGRAMS: [Program; Program::COUNT as usize] = Program::ALL;
 
 /// The properties in which two maps must agree to count as the same map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,19 +123,25 @@ pub struct Loaded {
     pub flow_table: FlowTable,
 }
 
-/// Loads the embedded object and pins its programs, over maps that are adopted or created: a
-/// previous agent's set that lacks a map is completed. A debug object comes with its log. `flows`
-/// is the number of flows of each family to hold; if it is `None`, the available memory decides.
-/// The tables hold fewer if the kernel has no memory for so many.
+/// Loads these programs of the embedded object and pins them, over maps that are adopted or
+/// created: a previous agent's set that lacks a map is completed, and pins of other programs are
+/// removed. A debug object comes with its log. `flows` is the number of flows of each family to
+/// hold; if it is `None`, the available memory decides. The tables hold fewer if the kernel has no
+/// memory for so many.
 ///
 /// A kernel that lets no program read its memory (lockdown) refuses programs that do. In that
 /// memory mode `fast` finds the conntrack state of a packet, which the return direction can prove
 /// too, so the programs are loaded without these reads.
-pub fn load(pins: &PinRoot, subnets: Subnets, flows: Option<u32>) -> Result<Loaded, DatapathError> {
+pub fn load(
+    pins: &PinRoot,
+    programs: &[Program],
+    subnets: Subnets,
+    flows: Option<u32>,
+) -> Result<Loaded, DatapathError> {
     let families: Vec<Family> = subnets.families().collect();
     let mut flow_table = FlowTable::plan(flows, &families);
     loop {
-        match load_sized(pins, subnets, &families, &flow_table) {
+        match load_sized(pins, programs, subnets, &families, &flow_table) {
             Err(error) if error.is_out_of_memory() => {
                 let Some(smaller) = flow_table.halved() else { return Err(error) };
                 tracing::warn!(
@@ -157,12 +160,13 @@ pub fn load(pins: &PinRoot, subnets: Subnets, flows: Option<u32>) -> Result<Load
 /// The same, with tables of this size.
 fn load_sized(
     pins: &PinRoot,
+    programs: &[Program],
     subnets: Subnets,
     families: &[Family],
     flow_table: &FlowTable,
 ) -> Result<Loaded, DatapathError> {
     let capacities = subnets.capacities(flow_table.flows)?;
-    let record = || LoadRecord::of(pins, &capacities);
+    let record = || LoadRecord::of(pins, programs, &capacities);
     if record().is_some_and(|record| LoadRecord::pinned(pins) == Some(record)) {
         tracing::debug!("adopted the pinned programs");
         return Ok(Loaded { log: None, limit: None, flow_table: flow_table.clone() });
@@ -173,7 +177,7 @@ fn load_sized(
             "this kernel does not show its types: the reverse flow of each connection has to prove its state"
         );
     }
-    let load = |layout| load_reading(pins, &capacities, families, layout);
+    let load = |layout| load_reading(pins, programs, &capacities, families, layout);
     let mut is_refused = false;
     let (room, log) = match load(layout) {
         Err(error @ DatapathError::Refused { .. }) if layout != KernelLayout::UNKNOWN && !error.is_out_of_memory() => {
@@ -202,6 +206,7 @@ fn load_sized(
 /// The same, with programs that read what is known of the kernel's layout.
 fn load_reading(
     pins: &PinRoot,
+    programs: &[Program],
     capacities: &[Capacity],
     families: &[Family],
     layout: KernelLayout,
@@ -223,7 +228,11 @@ fn load_reading(
     // The loader reads the bytes once more, and each reading takes megabytes.
     drop(object);
     let mut ebpf = loader.load(&bytes)?;
-    for program in PROGRAMS {
+    for program in Program::ALL {
+        if !programs.contains(&program) {
+            pins::remove(&pins.program(program))?;
+            continue;
+        }
         let name = program.name();
         let loaded: &mut SchedClassifier = ebpf
             .program_mut(name)
@@ -266,11 +275,7 @@ fn make_way(path: &Path, name: &str, wanted: Shape) -> Result<(), DatapathError>
         return Ok(());
     }
     tracing::info!(map = name, ?found, ?wanted, "the pinned map has another shape and is replaced");
-    fs::remove_file(path).map_err(|source| DatapathError::ChangePin {
-        action: "replace",
-        path: path.to_owned(),
-        source,
-    })
+    pins::remove(path)
 }
 
 /// Slots for records on every CPU there may be.

@@ -10,14 +10,10 @@ use aya::{
     maps::{Array, Map, MapData, MapInfo},
     programs::ProgramInfo,
 };
-use flannel_common::maps::ALL;
+use flannel_common::{maps::ALL, program::Program};
 use sha2::{Digest as _, Sha256};
 
-use crate::datapath::{
-    DatapathError, PinRoot, btf,
-    load::{Capacity, PROGRAMS},
-    object, pins,
-};
+use crate::datapath::{DatapathError, PinRoot, btf, load::Capacity, object, pins};
 
 /// The name of the map in messages.
 const NAME: &str = "load_record";
@@ -27,19 +23,19 @@ const NAME: &str = "load_record";
 pub(super) struct LoadRecord([u8; 32]);
 
 impl LoadRecord {
-    /// The record of a load like this that left what is pinned now; `None` if something is not
-    /// pinned.
-    pub(super) fn of(pins: &PinRoot, capacities: &[Capacity]) -> Option<Self> {
-        let program = |path| ProgramInfo::from_pin(path).map(|info| info.id()).ok();
-        let programs = PROGRAMS.iter().map(|name| pins.program(*name)).chain([pins.poll_counter()]);
-        let programs: Vec<u32> = programs.map(program).collect::<Option<_>>()?;
+    /// The record of a load of these programs that left what is pinned now; `None` if something is
+    /// not pinned.
+    pub(super) fn of(pins: &PinRoot, programs: &[Program], capacities: &[Capacity]) -> Option<Self> {
+        let id = |path| ProgramInfo::from_pin(path).map(|info| info.id()).ok();
+        let pinned = programs.iter().map(|program| pins.program(*program)).chain([pins.poll_counter()]);
+        let ids: Vec<u32> = pinned.map(id).collect::<Option<_>>()?;
         let map = |name| MapInfo::from_pin(pins.map(name)).map(|info| info.id()).ok();
         let maps: Vec<u32> = ALL.into_iter().map(map).collect::<Option<_>>()?;
         let mut digest = Sha256::new();
         digest.update(object::compressed());
         let version = env!("CARGO_PKG_VERSION");
         let shows_types = btf::is_readable();
-        digest.update(format!("{version} {shows_types} {capacities:?} {programs:?} {maps:?}"));
+        digest.update(format!("{version} {shows_types} {capacities:?} {programs:?} {ids:?} {maps:?}"));
         Some(Self(digest.finalize().into()))
     }
 

@@ -92,6 +92,16 @@ impl PinRoot {
     }
 }
 
+/// Removes a pin, if it is there. If it is of a link, its program is detached.
+pub(super) fn remove(path: &Path) -> Result<(), DatapathError> {
+    match fs::remove_file(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(DatapathError::ChangePin { action: "remove", path: path.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Pins a program or link in place of the one that may be there, without a moment in which there is
 /// none.
 pub(super) fn replace(path: &Path, pin: impl FnOnce(&Path) -> Result<(), PinError>) -> Result<(), DatapathError> {
@@ -99,12 +109,7 @@ pub(super) fn replace(path: &Path, pin: impl FnOnce(&Path) -> Result<(), PinErro
     let mut fresh = path.as_os_str().to_owned();
     fresh.push("-new");
     let fresh = PathBuf::from(fresh);
-    match fs::remove_file(&fresh) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(DatapathError::ChangePin { action: "remove", path: fresh, source: error });
-        }
-        _ => {}
-    }
+    remove(&fresh)?;
     pin(&fresh).map_err(|source| DatapathError::Pin { path: fresh.clone(), source })?;
     fs::rename(&fresh, path).map_err(|source| DatapathError::ChangePin {
         action: "rename",

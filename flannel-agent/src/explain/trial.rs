@@ -143,13 +143,10 @@ impl ProgramRun<'_> {
             return Ok(());
         }
         let reasons = self.trial.run(program, packet, link.index)?;
-        self.tried.push(Tried {
-            program,
-            device: link.name.clone(),
-            reasons,
-            attached: attach::is_on(self.pins, program, link.index),
-            other_build: !self.trial.is_as_pinned(program, self.pins),
-        });
+        let attached = attach::is_on(self.pins, program, link.index);
+        // One that the backend does not need is not pinned either.
+        let other_build = attached && !self.trial.is_as_pinned(program, self.pins);
+        self.tried.push(Tried { program, device: link.name.clone(), reasons, attached, other_build });
         Ok(())
     }
 }

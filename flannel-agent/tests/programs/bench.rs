@@ -91,7 +91,7 @@ fn cannot_run() -> Option<&'static str> {
     if !Uid::effective().is_root() {
         return Some("needs root");
     }
-    matches!(load(&pins, Subnets::default(), None), Err(DatapathError::Stub))
+    matches!(load(&pins, &Program::ALL, Subnets::default(), None), Err(DatapathError::Stub))
         .then_some("built with the stub object; use `cargo xtask test`")
 }
 
@@ -99,7 +99,7 @@ impl Bench {
     fn new(dir: &std::path::Path) -> Self {
         let pins = PinRoot::new(dir);
         let subnets = u64::from(packets::SUBNETS);
-        load(&pins, Subnets { v4: subnets, v6: subnets }, None).expect("the kernel takes the object");
+        load(&pins, &Program::ALL, Subnets { v4: subnets, v6: subnets }, None).expect("the kernel takes the object");
         let maps = Maps::open(&pins).expect("the maps open");
         Self { pins, maps }
     }

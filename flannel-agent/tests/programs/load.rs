@@ -6,7 +6,7 @@ use aya::{
     maps::{Array, MapData},
     programs::{ProgramInfo, SchedClassifier},
 };
-use flannel_agent::datapath::{DatapathError, PinRoot, Subnets, load};
+use flannel_agent::datapath::{DatapathError, Loaded, PinRoot, Subnets, load};
 use flannel_common::{
     maps::{ALL, FLOWS, FLOWS_MAX, FLOWS6, PEERS, PEERS_MAX, PEERS6, PENDING, PENDING6, PROBATION, PROBATION6},
     peer::PeerEntry,
@@ -29,17 +29,22 @@ fn info(pins: &PinRoot, name: &str) -> aya::maps::MapInfo {
     MapData::from_pin(pins.map(name)).and_then(|map| map.info()).expect("a pinned map")
 }
 
+/// Loads all programs once more.
+fn load_again(pins: &PinRoot, subnets: Subnets, flows: Option<u32>) -> Loaded {
+    load(pins, &Program::ALL, subnets, flows).expect("the kernel takes the object")
+}
+
 /// The maps that are others after another load.
 fn made_anew(bench: &Bench, subnets: Subnets, flows: Option<u32>) -> Vec<&'static str> {
     let before = ids(bench.pins());
-    load(bench.pins(), subnets, flows).expect("the kernel takes the object");
+    load_again(bench.pins(), subnets, flows);
     before.into_iter().zip(ids(bench.pins())).filter(|(was, is)| was != is).map(|(_, (name, _))| name).collect()
 }
 
 /// On a kernel that is not older than what the tests need.
 #[test]
 fn the_kernel_does_all_that_helpers_may_refuse() {
-    on_bench(|bench| assert_eq!(load(bench.pins(), SAME, None).expect("the kernel takes the object").limit, None));
+    on_bench(|bench| assert_eq!(load_again(bench.pins(), SAME, None).limit, None));
 }
 
 /// By which bpftool and perf name functions and lines.
@@ -77,7 +82,7 @@ fn a_second_load_without_the_record_of_the_first_adopts_every_map_and_loads_ever
         assert_eq!(made_anew(bench, SAME, None), [""; 0]);
         let after = program_ids(bench.pins());
         assert!(before.iter().zip(&after).all(|(was, is)| was != is), "{before:?}, {after:?}");
-        load(bench.pins(), SAME, None).expect("the kernel takes the object");
+        load_again(bench.pins(), SAME, None);
         assert_eq!(program_ids(bench.pins()), after, "the record is there again");
     });
 }
@@ -103,10 +108,29 @@ fn pins_that_are_not_those_of_the_record_are_loaded_again() {
         for change in changes {
             let before = program_ids(pins);
             change(pins);
-            load(pins, SAME, None).expect("the kernel takes the object");
+            load_again(pins, SAME, None);
             let after = program_ids(pins);
             assert!(before.iter().zip(&after).all(|(was, is)| was != is), "{before:?}, {after:?}");
         }
+    });
+}
+
+/// As behind a change of the backend.
+#[test]
+fn programs_that_are_not_needed_are_not_loaded_and_lose_their_pins() {
+    on_bench(|bench| {
+        let pins = bench.pins();
+        let pinned = || Program::ALL.into_iter().filter(|program| pins.program(*program).exists()).collect::<Vec<_>>();
+        assert_eq!(pinned(), Program::ALL);
+        let on_pods = [Program::FromPod, Program::ToPod];
+        let load_these = || {
+            load(pins, &on_pods, SAME, None).expect("the kernel takes the object");
+            assert_eq!(pinned(), on_pods);
+            on_pods.map(|program| ProgramInfo::from_pin(pins.program(program)).expect("a pinned program").id())
+        };
+        assert_eq!(load_these(), load_these(), "the second load adopts what the first left");
+        load_again(pins, SAME, None);
+        assert_eq!(pinned(), Program::ALL);
     });
 }
 
@@ -117,7 +141,7 @@ fn a_set_without_the_ipv6_peers_is_completed() {
     on_bench(|bench| {
         let before = ids(bench.pins());
         std::fs::remove_file(bench.pins().map(PEERS6)).expect("the pin was there");
-        load(bench.pins(), SAME, None).expect("the kernel takes the object");
+        load_again(bench.pins(), SAME, None);
         let made: Vec<_> = before.into_iter().zip(ids(bench.pins())).filter(|(was, is)| was != is).collect();
         assert_eq!(made.iter().map(|(was, _)| was.0).collect::<Vec<_>>(), [PEERS6]);
         for net in BOTH {
@@ -171,7 +195,7 @@ fn bytes_per_flow(pins: &PinRoot, name: &str) -> u64 {
 fn a_flow_takes_as_much_memory_as_the_page_says() {
     const PAGE: &str = include_str!("../../../docs/guides/operations.md");
     on_bench(|bench| {
-        load(bench.pins(), SAME, Some(FLOWS_MAX)).expect("the kernel takes the object");
+        load_again(bench.pins(), SAME, Some(FLOWS_MAX));
         let row = PAGE.lines().find(|line| line.starts_with("| `FLOWS`")).expect("a row");
         let said = row.split('|').nth(2).expect("a second cell").split(' ');
         // The first number is that of IPv4, and that of IPv6 follows "IPv4,".
@@ -190,7 +214,8 @@ fn a_network_of_too_many_subnets_is_named_with_its_family() {
         let before = ids(bench.pins());
         let many = u64::from(PEERS_MAX) + 1;
         for (subnets, family) in [(Subnets { v4: many, ..SAME }, "IPv4"), (Subnets { v6: many, ..SAME }, "IPv6")] {
-            let Err(error @ DatapathError::TooManySubnets { .. }) = load(bench.pins(), subnets, None) else {
+            let Err(error @ DatapathError::TooManySubnets { .. }) = load(bench.pins(), &Program::ALL, subnets, None)
+            else {
                 panic!("{subnets:?} was taken");
             };
             assert!(error.to_string().starts_with(&format!("the {family} network has 131073 subnets")), "{error}");

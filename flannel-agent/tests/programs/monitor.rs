@@ -349,7 +349,8 @@ fn another_load_keeps_the_monitor() {
     on_bench(|bench| {
         let mut monitor = start(bench, &ALL);
         let subnets = u64::from(packets::SUBNETS);
-        load(bench.pins(), Subnets { v4: subnets, v6: subnets }, None).expect("the kernel takes the object");
+        load(bench.pins(), &Program::ALL, Subnets { v4: subnets, v6: subnets }, None)
+            .expect("the kernel takes the object");
         bench.maps.mode.set(Mode::Encap, None).expect("MODE");
         assert!(!monitor.are_replaced(bench.pins()));
         monitor.renew().expect("the lease can be written");

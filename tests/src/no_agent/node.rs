@@ -14,8 +14,12 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_agent::datapath::{
-    AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, Subnets, attach::polls, clock, load, maps::ConfigMap,
+use flannel_agent::{
+    backend::ProgramSet,
+    datapath::{
+        AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, Subnets, attach::polls, clock, load,
+        maps::ConfigMap,
+    },
 };
 use flannel_common::{
     addr::Mac,
@@ -66,7 +70,7 @@ impl BareNode {
         let pins = PinRoot::new(Path::new(PINS));
         let maps = node.enter(|| -> Result<Maps> {
             fs::create_dir_all(STATE)?;
-            load(&pins, Subnets { v4: 256, v6: 0 }, None)?;
+            load(&pins, ProgramSet::Tunnel(1).programs(), Subnets { v4: 256, v6: 0 }, None)?;
             Ok(Maps::open(&pins)?)
         })??;
         let attachments = Attachments::new(pins, AttachKind::detect(), 1, Path::new(STATE));

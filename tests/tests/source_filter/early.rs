@@ -62,7 +62,7 @@ fn nothing_is_done_over_others_or_without_the_driver() -> Result<()> {
     // Another owner's, which happens to be of our making.
     let foreign = pair.a.enter(|| -> Result<EarlyGuard> {
         let pins = PinRoot::new(Path::new("/sys/fs/bpf/foreign"));
-        load(&pins, Subnets::default(), None)?;
+        load(&pins, &[], Subnets::default(), None)?;
         let mut guard = EarlyGuard::new(pins, XdpGuardMode::Native);
         guard.apply(Some(nix::net::if_::if_nametoindex("eth0")?));
         Ok(guard)

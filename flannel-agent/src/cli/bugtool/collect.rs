@@ -231,7 +231,7 @@ fn programs(pins: &PinRoot) -> anyhow::Result<String> {
 
 fn pinned(pins: &PinRoot) -> Result<Vec<ProgramInfo>, ProgramError> {
     let programs = Program::ALL.iter().map(|program| pins.program(*program));
-    programs.chain([pins.poll_counter()]).map(ProgramInfo::from_pin).collect()
+    programs.chain([pins.poll_counter()]).filter(|path| path.exists()).map(ProgramInfo::from_pin).collect()
 }
 
 fn pins(root: &Path) -> anyhow::Result<String> {

@@ -21,7 +21,7 @@ use aya_obj::programs::xdp::XdpAttachType;
 use flannel_common::{maps::ALL, program::EARLY_GUARD};
 use flannel_host::error_chain::chain;
 
-use crate::datapath::{DatapathError, PinRoot, attach::tcx, object};
+use crate::datapath::{DatapathError, PinRoot, object, pins};
 
 /// The setting that decides if the guard runs at the driver, by XDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl EarlyGuard {
         if update(&mut program, &pin)? {
             return Ok(());
         }
-        tcx::detach(&pin)?;
+        pins::remove(&pin)?;
         let link = program.attach_to_if_index(ifindex, XdpMode::Driver).and_then(|id| program.take_link(id));
         let link = link.map_err(DatapathError::program(EARLY_GUARD))?;
         let link = FdLink::try_from(link).map_err(|source| DatapathError::Link { path: pin.clone(), source })?;
@@ -127,10 +127,10 @@ impl EarlyGuard {
             let path = entry.map_err(failed)?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if name.starts_with(EARLY_GUARD) && keep.as_ref() != Some(&path) {
-                tcx::detach(&path)?;
+                pins::remove(&path)?;
             }
         }
-        if wanted.is_none() { tcx::detach(&program_pin(&self.pins)) } else { Ok(()) }
+        if wanted.is_none() { pins::remove(&program_pin(&self.pins)) } else { Ok(()) }
     }
 }
 
@@ -165,7 +165,7 @@ fn load(pins: &PinRoot) -> Result<(), DatapathError> {
         .map_err(DatapathError::program(EARLY_GUARD))?;
     program.load().map_err(DatapathError::program(EARLY_GUARD))?;
     let path = program_pin(pins);
-    tcx::detach(&path)?;
+    pins::remove(&path)?;
     program.pin(&path).map_err(|source| DatapathError::Pin { path, source })
 }
 

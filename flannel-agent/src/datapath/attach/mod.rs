@@ -18,7 +18,7 @@ use aya::programs::{SchedClassifier, TcAttachType};
 use flannel_common::program::Program;
 use nix::net::if_::{if_nameindex, if_nametoindex};
 
-use crate::datapath::{DatapathError, PinRoot};
+use crate::datapath::{DatapathError, PinRoot, pins};
 
 pub use clsact::{Ledger, PRIORITY, handle, is_our_handle};
 pub use early::{EarlyGuard, XdpGuardMode};
@@ -212,7 +212,7 @@ impl Attachments {
         }
         match self.kind {
             AttachKind::Tcx => clsact::detach(hook, handle(self.tag)),
-            AttachKind::Clsact => tcx::detach(&self.pins.link(hook.program, hook.ifindex)),
+            AttachKind::Clsact => pins::remove(&self.pins.link(hook.program, hook.ifindex)),
         }
     }
 
@@ -232,7 +232,7 @@ impl Attachments {
         let wanted: BTreeSet<_> = wanted.iter().map(|hook| (hook.program, hook.ifindex)).collect();
         for (program, ifindex, path) in tcx::pinned(&self.pins)? {
             if !wanted.contains(&(program, ifindex)) {
-                tcx::detach(&path)?;
+                pins::remove(&path)?;
             }
         }
         Ok(())

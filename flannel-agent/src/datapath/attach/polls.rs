@@ -14,7 +14,7 @@ use std::{fs, io, path::Path};
 use aya::programs::{RawTracePoint, links::FdLink};
 use flannel_common::program::COUNT_POLLS;
 
-use crate::datapath::{DatapathError, PinRoot, attach::tcx, pins};
+use crate::datapath::{DatapathError, PinRoot, pins};
 
 /// The raw tracepoints that run after every NAPI poll and after every softirq, each with the name
 /// of its link.
@@ -52,5 +52,5 @@ fn attach_to(program: &mut RawTracePoint, tracepoint: &str, path: &Path) -> Resu
 
 /// Detaches it, if it is attached.
 pub fn detach(pins: &PinRoot) -> Result<(), DatapathError> {
-    TRACEPOINTS.iter().try_for_each(|(_, link)| tcx::detach(&pins.links().join(link)))
+    TRACEPOINTS.iter().try_for_each(|(_, link)| pins::remove(&pins.links().join(link)))
 }

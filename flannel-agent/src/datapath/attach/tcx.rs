@@ -1,7 +1,7 @@
 //! TCX: one pinned link per program and device.
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -16,7 +16,7 @@ use aya::{
 use flannel_common::program::Program;
 
 use super::query;
-use crate::datapath::{DatapathError, Hook, PinRoot};
+use crate::datapath::{DatapathError, Hook, PinRoot, pins};
 
 /// Puts the program on the device: into the pinned link if there is one that lives, so that there
 /// is no moment without a program; otherwise by a new link, last in the chain.
@@ -49,7 +49,7 @@ fn update(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> Result<bool
         Err(ProgramError::SyscallError(SyscallError { io_error, .. }))
             if io_error.raw_os_error() == Some(nix::libc::ENOLINK) =>
         {
-            detach(pin)?;
+            pins::remove(pin)?;
             Ok(false)
         }
         Err(error) => Err(failed(hook)(error)),
@@ -68,16 +68,6 @@ fn create(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> Result<(), 
 /// Returns true if the program with this id is on the device, on the side of the hook.
 pub(super) fn is_attached(hook: &Hook, program_id: u32) -> bool {
     query::programs(hook.ifindex, hook.direction()).is_ok_and(|programs| programs.contains(&program_id))
-}
-
-/// Removes a pinned link, and with it the attachment. One that is not there is no error.
-pub(super) fn detach(pin: &Path) -> Result<(), DatapathError> {
-    match fs::remove_file(pin) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            Err(DatapathError::ChangePin { action: "remove", path: pin.to_owned(), source })
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The pinned links: program, interface index, pin.
