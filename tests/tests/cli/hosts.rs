@@ -3,13 +3,14 @@
 use std::{fs, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, ChildGuard, cluster::Cluster, eventually, topology::Stack};
+use flannel_agent::connectivity::hosts::inside::Ask;
+use flannel_tests::{Agent, ChildGuard, Lab, agent_binary, cluster::Cluster, eventually, topology::Stack};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 /// A run in two modes, on a machine under load.
 const RUN: Duration = Duration::from_mins(4);
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_mins(1);
 /// The keys of the test.
 const KEYS: &str = "/coreos.com/network/connectivity-test/";
 /// The report of the last run on a node.
@@ -142,6 +143,18 @@ fn a_host_that_is_killed_leaves_no_device_and_holds_nobody_up() -> Result<()> {
     a.cli(&["datapath", "set", "auto"])?;
     cluster.etcd.delete(&format!("{KEYS}member/{}", a.node().name()))?;
     eventually("the mode of before", LIMIT, || leaves_nothing(&cluster))
+}
+
+/// As behind a command that was killed. Without an answer its probes last as long as they may.
+#[test]
+fn a_test_namespace_ends_with_its_input_in_the_middle_of_probes() -> Result<()> {
+    let lab = Lab::new("namespace")?;
+    let probe = Ask::Probe { patience: 10 * LIMIT, targets: vec!["0=connect:192.0.2.1:9".to_owned()] };
+    let argv = [agent_binary()?.display().to_string(), "connectivity".to_owned(), "namespace".to_owned()];
+    let input = serde_json::to_string(&probe)? + "\n";
+    let output = lab.node("n")?.command(argv).input(&input).limit(LIMIT).run()?;
+    ensure!(output.stdout == "\"Done\"\n", "its namespace is made, and nothing is answered: {}", output.stdout);
+    Ok(())
 }
 
 #[test]

@@ -70,8 +70,8 @@ pub enum NamespaceAnswer {
     Failed(String),
 }
 
-/// Makes the namespace, then answers until standard input ends. Called on the only thread of the
-/// process, which a namespace belongs to.
+/// Makes the namespace, then answers until standard input ends, also in the middle of probes, which
+/// may take two minutes. Called on the only thread of the process, which a namespace belongs to.
 pub async fn run() -> anyhow::Result<()> {
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)
         .context("cannot make a network namespace: run this as root on the host, not in a container")?;
@@ -88,7 +88,11 @@ pub async fn run() -> anyhow::Result<()> {
                 tokio::spawn(serve_or_say(name, port));
                 Ok(NamespaceAnswer::Done)
             }
-            Ok(Ask::Probe { patience, targets }) => probes(&targets, patience).await,
+            Ok(Ask::Probe { patience, targets }) => tokio::select! {
+                outcomes = probes(&targets, patience) => outcomes,
+                // It asks nothing before it has the answer: it was killed.
+                _ = asked.next_line() => return Ok(()),
+            },
             Err(error) => Err(error.into()),
         };
         answer(&reply(answered))?;
