@@ -185,7 +185,7 @@ mod tests {
     fn a_plan_is_everything_unless_something_is_chosen() -> Result<()> {
         let all = plan("bench")?;
         assert_eq!(all.modes, [Mode::Host, Mode::Kernel, Mode::Encap, Mode::Fast]);
-        assert_eq!((all.workloads.len(), all.vias.len(), all.profiles.len()), (7, 2, 2));
+        assert_eq!((all.workloads.len(), all.vias.len(), all.profiles.len()), (8, 2, 2));
         let some = plan("bench --mode=fast,host --workload=udp_pps --via=pod --profile=wire --rounds=3 --seconds=0.5")?;
         assert_eq!((some.modes, some.workloads), (vec![Mode::Fast, Mode::Host], vec![Workload::UdpPps]));
         assert_eq!((some.vias, some.profiles, some.rounds), (vec![Via::Pod], vec![Profile::Wire], 3));

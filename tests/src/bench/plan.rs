@@ -41,6 +41,9 @@ pub(super) enum Workload {
     #[serde(rename = "tcp_crr_10")]
     #[value(name = "tcp_crr_10")]
     TcpCrr10,
+    /// A query by UDP from a port of its own, and the answer.
+    #[serde(rename = "udp_query")]
+    UdpQuery,
     /// Small datagrams one way, as the receiver counts them.
     #[serde(rename = "udp_pps")]
     UdpPps,
@@ -94,8 +97,16 @@ impl Profile {
 }
 
 impl Workload {
-    pub(super) const ALL: [Self; 7] =
-        [Self::TcpStream1, Self::TcpStream8, Self::TcpRr, Self::UdpRr, Self::TcpCrr, Self::TcpCrr10, Self::UdpPps];
+    pub(super) const ALL: [Self; 8] = [
+        Self::TcpStream1,
+        Self::TcpStream8,
+        Self::TcpRr,
+        Self::UdpRr,
+        Self::TcpCrr,
+        Self::TcpCrr10,
+        Self::UdpQuery,
+        Self::UdpPps,
+    ];
 
     /// The unit of a value; more is better.
     pub(super) const fn unit(self) -> &'static str {
@@ -103,6 +114,7 @@ impl Workload {
             Self::TcpStream1 | Self::TcpStream8 => "Gbit/s",
             Self::TcpRr | Self::UdpRr => "transactions/s",
             Self::TcpCrr | Self::TcpCrr10 => "connections/s",
+            Self::UdpQuery => "queries/s",
             Self::UdpPps => "packets/s",
         }
     }
@@ -113,6 +125,7 @@ impl Workload {
             Self::TcpStream1 | Self::TcpStream8 => "ms/Gbit",
             Self::TcpRr | Self::UdpRr => "us/transaction",
             Self::TcpCrr | Self::TcpCrr10 => "us/connection",
+            Self::UdpQuery => "us/query",
             Self::UdpPps => "us/packet",
         }
     }
@@ -135,7 +148,7 @@ impl Workload {
     pub(super) const fn per_unit(self) -> f64 {
         match self {
             Self::TcpStream1 | Self::TcpStream8 => 1e9 / 8.0,
-            Self::TcpRr | Self::UdpRr | Self::TcpCrr | Self::TcpCrr10 | Self::UdpPps => 1.0,
+            Self::TcpRr | Self::UdpRr | Self::TcpCrr | Self::TcpCrr10 | Self::UdpQuery | Self::UdpPps => 1.0,
         }
     }
 
@@ -143,7 +156,7 @@ impl Workload {
     pub(super) const fn cpu_scale(self) -> f64 {
         match self {
             Self::TcpStream1 | Self::TcpStream8 => 1e3,
-            Self::TcpRr | Self::UdpRr | Self::TcpCrr | Self::TcpCrr10 | Self::UdpPps => 1e6,
+            Self::TcpRr | Self::UdpRr | Self::TcpCrr | Self::TcpCrr10 | Self::UdpQuery | Self::UdpPps => 1e6,
         }
     }
 
@@ -156,6 +169,7 @@ impl Workload {
             Self::UdpRr => "UDP request/response",
             Self::TcpCrr => "TCP connect/request/close",
             Self::TcpCrr10 => "TCP connect/10 requests/close",
+            Self::UdpQuery => "UDP query/answer",
             Self::UdpPps => "UDP, 64 bytes one way",
         }
     }

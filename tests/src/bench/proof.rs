@@ -99,6 +99,10 @@ pub(super) fn objection(
         Mode::Host | Mode::Stock | Mode::Other => true,
         Mode::WireguardHost | Mode::Wireguard => is_encrypted && nothing_replayed,
         Mode::OutwardKernel | Mode::InwardKernel => nothing_replayed,
+        // Two packets teach nothing: there is no flow to replay.
+        Mode::Fast if workload == Workload::UdpQuery => client.encapsulated > 0,
+        Mode::WireguardFast if workload == Workload::UdpQuery => is_encrypted,
+        Mode::OutwardFast | Mode::InwardFast if workload == Workload::UdpQuery => true,
         // The node of the pod replays both directions.
         Mode::OutwardFast | Mode::InwardFast => {
             let node = if mode.is_outward() { client } else { server };
@@ -169,6 +173,12 @@ mod tests {
         assert!(objects(Workload::TcpCrr, counts(400, 200, 10, 400)), "the server's node replays too few");
         assert!(objects(Workload::TcpCrr10, counts(400, 200, 200, 400)), "one of ten requests");
         assert!(!objects(Workload::TcpCrr10, counts(400, 1000, 1000, 400)));
+    }
+
+    #[test]
+    fn a_row_of_queries_needs_packets_by_the_program_of_the_tunnel() {
+        let objects = |after| objects(Mode::Fast, Workload::UdpQuery, after);
+        assert!(!objects(counts(9, 0, 0, 9)) && objects(counts(0, 0, 0, 9)));
     }
 
     #[test]

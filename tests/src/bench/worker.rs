@@ -11,7 +11,7 @@ use super::plan::Workload;
 use crate::load::{
     busy::busy_seconds,
     crr, flood,
-    rr::{self, Protocol},
+    rr::{self, Protocol, RrReport},
     span::Span,
     stream,
 };
@@ -62,7 +62,7 @@ impl Server {
             Workload::TcpStream1 => stream::serve(1, self.bind, ready),
             Workload::TcpStream8 => stream::serve(8, self.bind, ready),
             Workload::TcpRr => rr::serve(Protocol::Tcp, self.bind, ready),
-            Workload::UdpRr => rr::serve(Protocol::Udp, self.bind, ready),
+            Workload::UdpRr | Workload::UdpQuery => rr::serve(Protocol::Udp, self.bind, ready),
             Workload::TcpCrr | Workload::TcpCrr10 => crr::serve(self.workload.requests(), self.bind, ready),
             Workload::UdpPps => flood::serve(self.bind, ready),
         }
@@ -87,6 +87,7 @@ impl Client {
             Workload::TcpStream8 => stream::measure(8, self.server, span, begin)?,
             Workload::TcpRr => self.rr(Protocol::Tcp, span, begin)?,
             Workload::UdpRr => self.rr(Protocol::Udp, span, begin)?,
+            Workload::UdpQuery => answered(rr::measure_queries(self.server, span, begin)?)?,
             Workload::TcpCrr | Workload::TcpCrr10 => {
                 crr::measure(self.workload.requests(), self.server, span.measured)?
             }
@@ -99,8 +100,12 @@ impl Client {
     }
 
     fn rr(&self, protocol: Protocol, span: Span, begin: &mut dyn FnMut()) -> Result<(u64, Duration)> {
-        let report = rr::measure(protocol, self.server, span, begin)?;
-        ensure!(report.lost * 1000 <= report.transactions, "too many requests without an answer: {report:?}");
-        Ok((report.transactions, Duration::try_from_secs_f64(report.seconds)?))
+        answered(rr::measure(protocol, self.server, span, begin)?)
     }
+}
+
+/// The requests that were answered, and the time they took.
+fn answered(report: RrReport) -> Result<(u64, Duration)> {
+    ensure!(report.lost * 1000 <= report.transactions, "too many requests without an answer: {report:?}");
+    Ok((report.transactions, Duration::try_from_secs_f64(report.seconds)?))
 }

@@ -131,15 +131,28 @@ pub fn measure(protocol: Protocol, server: SocketAddr, span: Span, begin: &mut d
             })
         }
         Protocol::Udp => {
-            let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-            let socket = UdpSocket::bind(any)?;
-            socket.connect(server)?;
-            socket.set_read_timeout(Some(ANSWER_LIMIT))?;
+            let socket = connect(server)?;
             let report = repeat(span, begin, |number| ask(&socket, number));
             socket.send(&GOODBYE)?;
             report
         }
     }
+}
+
+/// The same over UDP, each request from a port of its own, as queries of DNS are.
+pub fn measure_queries(server: SocketAddr, span: Span, begin: &mut dyn FnMut()) -> Result<RrReport> {
+    let report = repeat(span, begin, |number| ask(&connect(server)?, number));
+    connect(server)?.send(&GOODBYE)?;
+    report
+}
+
+/// A socket at a free port, for this server alone.
+fn connect(server: SocketAddr) -> io::Result<UdpSocket> {
+    let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(server)?;
+    socket.set_read_timeout(Some(ANSWER_LIMIT))?;
+    Ok(socket)
 }
 
 /// Sends the datagram with this number. Returns true if it is answered in time.

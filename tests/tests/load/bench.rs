@@ -14,7 +14,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use flannel_tests::{agent_binary, not_run};
 use serde_json::Value;
 
-const WORKLOADS: [&str; 7] = ["tcp_stream_1", "tcp_stream_8", "tcp_rr", "udp_rr", "tcp_crr", "tcp_crr_10", "udp_pps"];
+const WORKLOADS: [&str; 8] =
+    ["tcp_stream_1", "tcp_stream_8", "tcp_rr", "udp_rr", "tcp_crr", "tcp_crr_10", "udp_query", "udp_pps"];
 
 fn bench(args: &[&str]) -> Result<Output> {
     let output = Command::new(env!("CARGO_BIN_EXE_bench")).args(args).output()?;
@@ -57,7 +58,7 @@ fn every_workload_is_measured_in_every_mode() -> Result<()> {
     }
     ensure!(missing.is_empty(), "no rows for {missing:?}");
     let chart = fs::read_to_string(chart)?;
-    ensure!(chart.matches("class=\"fast\"").count() == 15, "a bar for each row and one of the legend:\n{chart}");
+    ensure!(chart.matches("class=\"fast\"").count() == 17, "a bar for each row and one of the legend:\n{chart}");
     let shown = bench(&["show", &rows.display().to_string()])?;
     ensure!(String::from_utf8_lossy(&shown.stdout).contains("| TCP request/response, transactions/s | service |"));
     Ok(())
