@@ -134,7 +134,7 @@ impl<A: Address> FlowKey<A> {
     /// A hash of the key; its upper bits are the ones to use. The check word alone will not do: of
     /// a sum of products the lower bits do not depend on the whole key.
     #[inline(always)]
-    pub(crate) fn hash(&self) -> u32 {
+    pub fn hash(&self) -> u32 {
         let mut check = Check::new();
         self.check(&mut check);
         let word = check.finish();

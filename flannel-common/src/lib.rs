@@ -20,6 +20,7 @@ pub mod ethernet;
 pub mod expiry;
 pub mod fast;
 pub mod flow;
+pub mod flow_hint;
 pub mod flow_key;
 pub mod guard;
 pub mod inner;

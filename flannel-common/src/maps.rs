@@ -32,6 +32,10 @@ pub const FLOWS6: &str = "FLOWS6";
 pub const PROBATION: &str = "PROBATION";
 /// The same for IPv6.
 pub const PROBATION6: &str = "PROBATION6";
+/// Array of [`crate::flow_hint::FlowHint`], by the same number as [`PROBATION`].
+pub const FLOW_HINTS: &str = "FLOW_HINTS";
+/// The same for IPv6.
+pub const FLOW_HINTS6: &str = "FLOW_HINTS6";
 /// Array of [`crate::pending::PendingPacket`]: [`crate::pending::SLOTS_PER_CPU`] slots for each
 /// possible CPU. Sized at load time.
 pub const PENDING: &str = "PENDING";
@@ -72,7 +76,7 @@ pub fn in_object(name: &'static str) -> &'static str {
 }
 
 /// All maps of the object, in the order in which they are opened and pinned.
-pub const ALL: [&str; 25] = [
+pub const ALL: [&str; 27] = [
     PEERS,
     PEERS6,
     VTEPS,
@@ -85,6 +89,8 @@ pub const ALL: [&str; 25] = [
     FLOWS6,
     PROBATION,
     PROBATION6,
+    FLOW_HINTS,
+    FLOW_HINTS6,
     PENDING,
     PENDING6,
     CPU_STATE,

@@ -19,6 +19,12 @@ use crate::{
 /// Slots of each family: the value of one is 120 bytes (IPv6: 168).
 pub const PROBATION_SLOTS: u32 = 1 << 13;
 
+/// The number of the slot of keys with this hash.
+#[inline(always)]
+pub const fn slot_of(hash: u32) -> u32 {
+    hash >> (u32::BITS - PROBATION_SLOTS.ilog2())
+}
+
 /// The value of `PROBATION` and `PROBATION6`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +41,7 @@ impl<A: Address> ProbationSlot<A> {
     /// The number of the slot of a key.
     #[inline(always)]
     pub fn of(key: &FlowKey<A>) -> u32 {
-        key.hash() >> (u32::BITS - PROBATION_SLOTS.ilog2())
+        slot_of(key.hash())
     }
 
     /// Returns true if the slot may be given to this key: it has it, or its flow is not in use.

@@ -15,11 +15,10 @@
 //! inlined by the JIT), the clock once, and loads the headers once; `from_underlay` loads outer and
 //! inner headers and reads one element of a peer map, and takes a second look, with a hash look-up,
 //! only at what may be no peer's; `to_underlay` loads the headers once and reads one element of a
-//! peer map. In mode `fast` the entry hooks make one look-up of the flow more: in an array and,
-//! unless the flow is on probation there, in a hash. To a peer whose route has several next hops
-//! the kernel's FIB is asked and one element of a hash is read.
-//! Counting loads one variable, which says whether a monitor is there. A new look-up or helper here
-//! needs figures before and after.
+//! peer map. In mode `fast` the entry hooks read the flow's hint, and look where it says that the
+//! flow may be: into an array, into a hash, or nowhere. To a peer whose route has several next hops
+//! the kernel's FIB is asked and one element of a hash is read. Counting loads one variable, which
+//! says whether a monitor is there. A new look-up or helper here needs figures before and after.
 
 #![expect(missing_docs, reason = "the classifier macro writes a public wrapper without the documentation")]
 #![expect(unreachable_pub, reason = "entry points are found by the linker through their symbols")]

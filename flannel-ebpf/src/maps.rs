@@ -12,6 +12,7 @@ use flannel_common::{
     ecmp::{EcmpPath, EcmpPathKey},
     fast::{Bucket, FastConfig, LEARN_BUCKETS as BUCKET_COUNT, PORT_WORDS, PodEntry},
     flow::Flow,
+    flow_hint::FlowHint,
     flow_key::FlowKey,
     guard::{DeviceKey, GuardWord, Violation},
     maps::{ECMP_PATHS_MAX, FLOWS_MAX, PEERS_MAX, PODS_MAX, VIOLATIONS_MAX},
@@ -60,6 +61,12 @@ pub(crate) static PROBATION: Array<ProbationSlot<[u32; 1]>> = Array::with_max_en
 
 #[map]
 pub(crate) static PROBATION6: Array<ProbationSlot<[u32; 4]>> = Array::with_max_entries(PROBATION_SLOTS, 0);
+
+#[map]
+pub(crate) static FLOW_HINTS: Array<FlowHint> = Array::with_max_entries(PROBATION_SLOTS, 0);
+
+#[map]
+pub(crate) static FLOW_HINTS6: Array<FlowHint> = Array::with_max_entries(PROBATION_SLOTS, 0);
 
 #[map]
 pub(crate) static PENDING: Array<PendingPacket<[u32; 1]>> = Array::with_max_entries(1, 0);

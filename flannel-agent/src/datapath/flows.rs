@@ -19,6 +19,7 @@ use flannel_common::{
 
 use crate::datapath::{
     DatapathError, PinRoot,
+    flow_hints::FlowHints,
     maps::{from_pin, remove},
 };
 
@@ -33,6 +34,8 @@ where
     name: &'static str,
     /// None where an older agent pinned no such map.
     probation: Option<Array<MapData, ProbationSlot<A>>>,
+    /// None where an older agent pinned no such map.
+    hints: Option<FlowHints>,
 }
 
 impl<A: Address> FlowMap<A>
@@ -48,7 +51,11 @@ where
             Err(error) if error.is_absent() => None,
             opened => Some(Array::try_from(opened?).map_err(DatapathError::map(on_probation))?),
         };
-        Ok(Self { map, name, probation })
+        let hints = match FlowHints::open(pins, name) {
+            Err(error) if error.is_absent() => None,
+            opened => Some(opened?),
+        };
+        Ok(Self { map, name, probation, hints })
     }
 
     /// Every flow, usable or not: those of the table, then those on probation.
@@ -90,6 +97,9 @@ where
 
     /// Writes a flow, as the programs do.
     pub fn write(&mut self, key: FlowKey<A>, flow: Flow<A>) -> Result<(), DatapathError> {
+        if let Some(hints) = &mut self.hints {
+            hints.note_in_table(&key)?;
+        }
         self.map.insert(key, flow, 0).map_err(DatapathError::map(self.name))
     }
 }

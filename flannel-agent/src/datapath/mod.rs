@@ -13,6 +13,7 @@ pub mod clock;
 pub mod debug_log;
 pub mod ecmp_paths;
 mod error;
+pub mod flow_hints;
 mod flow_table;
 pub mod flows;
 pub(crate) mod frame;

@@ -14,24 +14,26 @@ use std::path::Path;
 
 use aya::{
     Ebpf, Pod,
-    maps::{HashMap, MapData, PerCpuArray},
+    maps::{Array, HashMap, MapData, PerCpuArray},
     programs::{SchedClassifier, TestRun as _, TestRunOptions},
 };
 use flannel_common::{
     flow::Flow,
+    flow_hint::FlowHint,
     flow_key::{Address, FlowKey},
     kernel::KernelLayout,
     maps::{
-        CONFIG, ECMP_PATHS, FAST, FLOWS, FLOWS6, GUARD, HELPER_PORTS, MODE, NAT_VTEPS, PEERS, PEERS6, PENDING,
-        PENDING6, PODS, PROBATION, PROBATION6, STATS, VTEPS,
+        CONFIG, ECMP_PATHS, FAST, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, GUARD, HELPER_PORTS, MODE, NAT_VTEPS, ONLY,
+        PEERS, PEERS6, PENDING, PENDING6, PODS, PROBATION, PROBATION6, STATS, VTEPS,
     },
     program::Program,
     reason::Reason,
     stats::{Counter, slot},
+    tick::tick,
 };
 
 use super::{
-    DatapathError, PinRoot, Shape, btf,
+    DatapathError, PinRoot, Shape, btf, clock,
     flows::FlowMap,
     load::{self, pending_slots},
     object,
@@ -90,6 +92,8 @@ impl Trial {
             (PENDING6, pending_slots()),
             (PROBATION, 1),
             (PROBATION6, 1),
+            (FLOW_HINTS, 1),
+            (FLOW_HINTS6, 1),
         ] {
             loader.map_max_entries(name, capacity);
         }
@@ -119,7 +123,18 @@ impl Trial {
         let Some(flow) = FlowMap::open(pins, name)?.get(key)? else { return Ok(false) };
         let mut own: HashMap<&mut MapData, FlowKey<A>, Flow<A>> = self.map(name)?;
         own.insert(key, flow, 0).map_err(DatapathError::map(name))?;
+        self.hint_at_table(name)?;
         Ok(true)
+    }
+
+    /// Lets the programs look into the flow table for every key: the map of the trial has one hint,
+    /// and where there is none they look.
+    fn hint_at_table(&mut self, flows: &str) -> Result<(), DatapathError> {
+        let name = if flows == FLOWS { FLOW_HINTS } else { FLOW_HINTS6 };
+        let mut hints: Array<&mut MapData, FlowHint> = self.map(name)?;
+        let in_table_until = FlowHint::until(tick(clock::now_ns()));
+        let hint = FlowHint { in_table_until, ..FlowHint::default() };
+        hints.set(ONLY, hint, 0).map_err(DatapathError::map(name))
     }
 
     /// Returns true if the pinned program is the same as the one here, by the tag, a hash of the

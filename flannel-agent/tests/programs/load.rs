@@ -8,7 +8,10 @@ use aya::{
 };
 use flannel_agent::datapath::{DatapathError, Loaded, PinRoot, Subnets, load};
 use flannel_common::{
-    maps::{ALL, FLOWS, FLOWS_MAX, FLOWS6, PEERS, PEERS_MAX, PEERS6, PENDING, PENDING6, PROBATION, PROBATION6},
+    maps::{
+        ALL, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS_MAX, FLOWS6, PEERS, PEERS_MAX, PEERS6, PENDING, PENDING6, PROBATION,
+        PROBATION6,
+    },
     peer::PeerEntry,
     program::Program,
 };
@@ -162,11 +165,11 @@ fn another_network_of_one_family_leaves_the_others_peers() {
 #[test]
 fn a_family_that_is_off_has_maps_of_one_element() {
     on_bench(|bench| {
-        let of_family = [PEERS6, FLOWS6, PROBATION6, PENDING6];
+        let of_family = [PEERS6, FLOWS6, PROBATION6, FLOW_HINTS6, PENDING6];
         assert_eq!(made_anew(bench, Subnets { v6: 0, ..SAME }, None), of_family);
-        let capacities = |names: [&str; 4]| names.map(|name| info(bench.pins(), name).max_entries());
-        assert_eq!(capacities(of_family), [1; 4]);
-        assert!(capacities([PEERS, FLOWS, PROBATION, PENDING]).iter().all(|capacity| *capacity > 1));
+        let capacities = |names: [&str; 5]| names.map(|name| info(bench.pins(), name).max_entries());
+        assert_eq!(capacities(of_family), [1; 5]);
+        assert!(capacities([PEERS, FLOWS, PROBATION, FLOW_HINTS, PENDING]).iter().all(|capacity| *capacity > 1));
     });
 }
 

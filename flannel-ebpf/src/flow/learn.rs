@@ -3,7 +3,7 @@
 
 use core::ptr::read_volatile;
 
-use aya_ebpf::{bindings::BPF_ANY, helpers::generated::bpf_get_prandom_u32};
+use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
 use flannel_common::{
     expiry::Expiry,
     flow::{Egress, Flow, FlowAction},
@@ -16,7 +16,7 @@ use flannel_common::{
 };
 
 use super::{
-    conntrack, probation,
+    conntrack, hint, probation,
     scratch::{self, FlowMaps, Scratch},
     softirq,
     table::{self, FlowRef},
@@ -143,7 +143,7 @@ fn write<F: FlowMaps>(
         }
     }
     if reverse_until.is_some() {
-        table::set_reverse::<F>(reverse_key, reverse.moved(until));
+        table::set_reverse::<F>(reverse_key, reverse.moved(until), now);
     }
     Ok(Reason::Learned)
 }
@@ -157,7 +157,7 @@ fn find_reverse<F: FlowMaps>(
     flow: &mut Flow<F::Address>,
     now: Tick,
 ) -> Result<Expiry, Reason> {
-    flow.mirror = match FlowRef::find::<F>(reverse_key) {
+    flow.mirror = match FlowRef::find::<F>(reverse_key, now) {
         Some(reverse) if reverse.is_current(flow.action.generation, now) => {
             if !FlowAction::is_mirrored_by(key, &reverse.value.action) {
                 return Err(Reason::MirrorDiffers);
@@ -174,13 +174,13 @@ fn find_reverse<F: FlowMaps>(
 /// Ends two flows that are not of one connection: neither is trusted.
 #[inline(always)]
 fn forget_both<F: FlowMaps>(key: &FlowKey<F::Address>, reverse_key: &FlowKey<F::Address>, now: Tick) -> Reason {
-    if let Some(found) = FlowRef::find::<F>(key) {
+    if let Some(found) = FlowRef::find::<F>(key, now) {
         if found.is_closed(now) {
             return Reason::FlowClosed;
         }
         found.forget();
     }
-    if let Some(reverse) = FlowRef::find::<F>(reverse_key) {
+    if let Some(reverse) = FlowRef::find::<F>(reverse_key, now) {
         reverse.forget();
     }
     Reason::MirrorDiffers
@@ -197,7 +197,7 @@ fn extend<F: FlowMaps>(
     reverse_until: Option<Tick>,
 ) -> Result<Place, Reason> {
     let is_answer = packet.is_answer();
-    let Some(found) = FlowRef::find::<F>(key) else {
+    let Some(found) = FlowRef::find::<F>(key, now) else {
         return Ok(match is_answer {
             true => Place::ProbationOfBoth,
             false if packet.is_udp() => Place::Probation,
@@ -217,6 +217,7 @@ fn extend<F: FlowMaps>(
     }
     if found.value.action.same(&flow.action) {
         found.extend(until, reverse_until);
+        hint::note_in_table::<F>(key.hash(), now);
         return Ok(Place::Extended);
     }
     Ok(if found.value.is_on_probation() { Place::Probation } else { Place::Table })
@@ -242,7 +243,7 @@ fn put<F: FlowMaps>(
         flow.take_off_probation();
     }
     let flow: &Flow<_> = flow;
-    F::flows().insert(key, flow, u64::from(BPF_ANY)).or(Err(Reason::TableRefused))?;
+    table::insert::<F>(key, flow, now)?;
     if matches!(place, Place::Promoted) {
         probation::release::<F>(key);
     }
@@ -277,9 +278,10 @@ pub(crate) fn expect_after_reply<F: FlowMaps>(skb: &Skb, node: &Node, scratch: &
     if !conntrack::is_reply(skb) {
         return;
     }
+    let now = node.tick();
     let Scratch { packet, flow, keys: [key, reverse_key], .. } = scratch;
     *key = packet.key.reversed();
-    let expected: &FlowKey<_> = match FlowRef::find::<F>(key) {
+    let expected: &FlowKey<_> = match FlowRef::find::<F>(key, now) {
         None => key,
         Some(found) if found.value.is_expected() => return,
         Some(found) => {
@@ -288,9 +290,9 @@ pub(crate) fn expect_after_reply<F: FlowMaps>(skb: &Skb, node: &Node, scratch: &
         }
     };
     scratch::forget(expected);
-    if FlowRef::find::<F>(expected).is_none() {
+    if FlowRef::find::<F>(expected, now).is_none() {
         // Of the two no more than this is known: where NAT stands between them, the other's key is
         // known once a packet of it was learned.
-        expect::<F>(expected, expected, flow, node.tick());
+        expect::<F>(expected, expected, flow, now);
     }
 }

@@ -2,6 +2,7 @@
 //! replaying that on the next packets of the flow.
 
 pub(crate) mod conntrack;
+mod hint;
 pub(crate) mod learn;
 mod outside;
 pub(crate) mod pending;

@@ -1,13 +1,18 @@
 //! Flows on probation (see `flannel_common::probation`): where they are found and written.
 
-use flannel_common::{flow::Flow, flow_key::FlowKey, probation::ProbationSlot, tick::Tick};
+use flannel_common::{
+    flow::Flow,
+    flow_key::FlowKey,
+    probation::{ProbationSlot, slot_of},
+    tick::Tick,
+};
 
-use super::{scratch::FlowMaps, table};
+use super::{hint, scratch::FlowMaps, table};
 
-/// Returns the place of the flow with this key.
+/// Returns the place of the flow with this key, whose hash is `hash`.
 #[inline(always)]
-pub(super) fn find<F: FlowMaps>(key: &FlowKey<F::Address>) -> Option<*mut Flow<F::Address>> {
-    let at = slot::<F>(key)?;
+pub(super) fn find<F: FlowMaps>(key: &FlowKey<F::Address>, hash: u32) -> Option<*mut Flow<F::Address>> {
+    let at = slot::<F>(hash)?;
     // SAFETY: the look-up gave an element of the array, which lives as long as the map. Other CPUs
     // may write meanwhile: the check word of a torn value belongs to no key.
     let slot = unsafe { &mut *at };
@@ -17,7 +22,8 @@ pub(super) fn find<F: FlowMaps>(key: &FlowKey<F::Address>) -> Option<*mut Flow<F
 /// Writes a flow to the slot of its key, unless that is in use. Returns true if it was written.
 #[inline(always)]
 pub(super) fn write<F: FlowMaps>(key: &FlowKey<F::Address>, flow: &Flow<F::Address>, now: Tick) -> bool {
-    let Some(at) = slot::<F>(key) else { return false };
+    let hash = key.hash();
+    let Some(at) = slot::<F>(hash) else { return false };
     // SAFETY: as in `find`.
     let slot = unsafe { &mut *at };
     if !slot.is_free_for(key, now) {
@@ -25,19 +31,20 @@ pub(super) fn write<F: FlowMaps>(key: &FlowKey<F::Address>, flow: &Flow<F::Addre
     }
     slot.key = *key;
     table::copy(flow, &mut slot.flow);
+    hint::note_on_probation::<F>(hash);
     true
 }
 
 /// Empties the slot of a flow that is in the table now.
 #[inline(always)]
 pub(super) fn release<F: FlowMaps>(key: &FlowKey<F::Address>) {
-    if let Some(at) = slot::<F>(key) {
+    if let Some(at) = slot::<F>(key.hash()) {
         // SAFETY: as in `find`. A flow without this protocol has no packets.
         unsafe { (*at).key.protocol = 0 };
     }
 }
 
 #[inline(always)]
-fn slot<F: FlowMaps>(key: &FlowKey<F::Address>) -> Option<*mut ProbationSlot<F::Address>> {
-    F::probation().get_ptr_mut(ProbationSlot::of(key))
+fn slot<F: FlowMaps>(hash: u32) -> Option<*mut ProbationSlot<F::Address>> {
+    F::probation().get_ptr_mut(slot_of(hash))
 }

@@ -11,6 +11,7 @@ use flannel_common::{
     class::PathKey,
     ethernet::EthernetHeader,
     flow::Flow,
+    flow_hint::FlowHint,
     flow_key::FlowKey,
     inner::{Frame, InnerHeader, ParsedPacket},
     ip::{Ipv4Header, Ipv6Header},
@@ -23,7 +24,7 @@ use flannel_common::{
 };
 
 use crate::{
-    maps::{FLOWS, FLOWS6, PENDING, PENDING6, PROBATION, PROBATION6},
+    maps::{FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, PENDING, PENDING6, PROBATION, PROBATION6},
     packet::{family::Family, skb::Skb},
     tunnel::ecmp::PendingEcmp,
 };
@@ -40,12 +41,13 @@ static SCRATCH6: PerCpuArray<Scratch<Ipv6Header>> = PerCpuArray::with_max_entrie
 pub(crate) trait FlowMaps: Family + InnerHeader {
     fn flows() -> &'static LruHashMap<FlowKey<Self::Address>, Flow<Self::Address>>;
     fn probation() -> &'static Array<ProbationSlot<Self::Address>>;
+    fn hints() -> &'static Array<FlowHint>;
     fn pending() -> &'static Array<PendingPacket<Self::Address>>;
     fn scratch() -> &'static PerCpuArray<Scratch<Self>>;
 }
 
 macro_rules! flow_maps {
-    ($family:ty, $flows:ident, $probation:ident, $pending:ident, $scratch:ident) => {
+    ($family:ty, $flows:ident, $probation:ident, $hints:ident, $pending:ident, $scratch:ident) => {
         impl FlowMaps for $family {
             #[inline(always)]
             fn flows() -> &'static LruHashMap<FlowKey<Self::Address>, Flow<Self::Address>> {
@@ -55,6 +57,11 @@ macro_rules! flow_maps {
             #[inline(always)]
             fn probation() -> &'static Array<ProbationSlot<Self::Address>> {
                 &$probation
+            }
+
+            #[inline(always)]
+            fn hints() -> &'static Array<FlowHint> {
+                &$hints
             }
 
             #[inline(always)]
@@ -70,8 +77,8 @@ macro_rules! flow_maps {
     };
 }
 
-flow_maps!(Ipv4Header, FLOWS, PROBATION, PENDING, SCRATCH);
-flow_maps!(Ipv6Header, FLOWS6, PROBATION6, PENDING6, SCRATCH6);
+flow_maps!(Ipv4Header, FLOWS, PROBATION, FLOW_HINTS, PENDING, SCRATCH);
+flow_maps!(Ipv6Header, FLOWS6, PROBATION6, FLOW_HINTS6, PENDING6, SCRATCH6);
 
 /// Working memory of a program, off its stack of 512 bytes: one for each CPU, for as long as a
 /// program runs.

@@ -12,6 +12,7 @@
 
 use core::ptr::{read_volatile, write_volatile};
 
+use aya_ebpf::bindings::BPF_ANY;
 use flannel_common::{
     expiry::Expiry,
     flow::Flow,
@@ -21,19 +22,31 @@ use flannel_common::{
 };
 
 use super::{
-    probation,
+    hint, probation,
     scratch::{self, FlowMaps, Scratch},
 };
 use crate::node::{self, Node};
 
-/// Returns the place of the flow with this key, on probation or in the table. The slot is looked at
-/// first: that costs a tenth of a look-up in the table.
+/// Returns the place of the flow with this key, on probation or in the table. Looks only where its
+/// hint says that it may be.
 #[inline(always)]
-fn find<F: FlowMaps>(key: &FlowKey<F::Address>) -> Option<*mut Flow<F::Address>> {
-    match probation::find::<F>(key) {
-        None => F::flows().get_ptr_mut(key),
-        found => found,
+fn find<F: FlowMaps>(key: &FlowKey<F::Address>, now: Tick) -> Option<*mut Flow<F::Address>> {
+    let hash = key.hash();
+    let hint = hint::read::<F>(hash, now);
+    if hint.names(hash) {
+        let found = probation::find::<F>(key, hash);
+        if found.is_some() {
+            return found;
+        }
     }
+    if hint.speaks_of_table(now) { F::flows().get_ptr_mut(key) } else { None }
+}
+
+/// Writes a flow into the table. Fails if the kernel refuses that.
+#[inline(always)]
+pub(super) fn insert<F: FlowMaps>(key: &FlowKey<F::Address>, flow: &Flow<F::Address>, now: Tick) -> Result<(), Reason> {
+    hint::note_in_table::<F>(key.hash(), now);
+    F::flows().insert(key, flow, u64::from(BPF_ANY)).or(Err(Reason::TableRefused))
 }
 
 /// Copies the flow with this key to `to`. Returns the reason if its packets may not be replayed,
@@ -46,7 +59,7 @@ pub(crate) fn load_and_count<F: FlowMaps>(
     node: &Node,
     to: &mut Flow<F::Address>,
 ) -> Option<Result<(), Reason>> {
-    let at = find::<F>(key)?;
+    let at = find::<F>(key, node.tick())?;
     copy(at, to);
     let usable = is_usable(key, generation, node, to);
     if usable.is_ok() {
@@ -65,7 +78,7 @@ pub(crate) fn load<F: FlowMaps>(
     node: &Node,
     to: &mut Flow<F::Address>,
 ) -> Option<Result<(), Reason>> {
-    copy(find::<F>(key)?, to);
+    copy(find::<F>(key, node.tick())?, to);
     Some(is_usable(key, generation, node, to))
 }
 
@@ -86,8 +99,8 @@ impl<A: Address> FlowRef<A> {
     /// the check word, computed over both, belongs to neither. Enough to write expiries; to replay
     /// a flow, copy it first.
     #[inline(always)]
-    pub(super) fn find<F: FlowMaps<Address = A>>(key: &FlowKey<A>) -> Option<Self> {
-        let at = find::<F>(key)?;
+    pub(super) fn find<F: FlowMaps<Address = A>>(key: &FlowKey<A>, now: Tick) -> Option<Self> {
+        let at = find::<F>(key, now)?;
         // SAFETY: the look-up gave an element, whose memory stays mapped while the program runs.
         let value = unsafe { &*at };
         let check = value.action.check(key);
@@ -146,8 +159,8 @@ struct End {
 
 /// Sets until when the reverse flow of the flow with this key is usable.
 #[inline(always)]
-pub(super) fn set_reverse<F: FlowMaps>(key: &FlowKey<F::Address>, expiry: Expiry) {
-    if let Some(at) = find::<F>(key) {
+pub(super) fn set_reverse<F: FlowMaps>(key: &FlowKey<F::Address>, expiry: Expiry, now: Tick) {
+    if let Some(at) = find::<F>(key, now) {
         write_reverse(at, expiry);
     }
 }
@@ -200,14 +213,14 @@ pub(super) fn end<F: FlowMaps>(
     let interval = node::fast().map_or(0, |fast| fast.interval);
     let now = node.tick();
     let end = End { closed_until: jittered(now, interval, LONGEST), is_opening };
-    if let Some(flow) = FlowRef::find::<F>(key) {
+    if let Some(flow) = FlowRef::find::<F>(key, now) {
         // The hook before this one has just ended both.
         if !is_opening && flow.is_closed(now.wrapping_add(interval)) {
             return;
         }
         flow.end(end);
         *reverse_key = flow.value.action.mirror_key();
-        if let Some(reverse) = FlowRef::find::<F>(reverse_key) {
+        if let Some(reverse) = FlowRef::find::<F>(reverse_key, now) {
             reverse.end(end);
         }
     }

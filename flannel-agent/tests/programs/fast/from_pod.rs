@@ -22,7 +22,7 @@ use flannel_common::{
 };
 
 use super::{
-    BRIDGE_MAC, HASH, OTHER_VETH, POD_MAC, UNKNOWN, action, both, is_ended, key,
+    BRIDGE_MAC, HASH, OTHER_VETH, POD_MAC, UNKNOWN, action, both, hints, is_ended, key,
     packet::{Packet, kinds, service, tcp, udp},
     passes, read, stamp_of_another, teach, usable, write,
 };
@@ -257,6 +257,17 @@ both! {
         replayed(bench, &packet);
         bench.maps.mode.bump().expect("MODE");
         passes(bench, FromPod, &packet.bytes(), &[Reason::Refreshing]);
+    }
+
+    fn a_flow_that_its_hint_does_not_name_is_unknown_and_nothing_ends_it<A>(bench) {
+        let packet = tcp(A::NET);
+        let key = teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
+        hints::<A>(bench).forget(&key).expect("a hint");
+        passes(bench, FromPod, &packet.bytes(), &UNKNOWN);
+        passes(bench, FromPod, &Packet { flags: 0x11, ..packet }.bytes(), &[Reason::TcpControl]);
+        assert!(!is_ended(&read(bench, &key), &key));
+        hints::<A>(bench).note_in_table(&key).expect("a hint");
+        replayed(bench, &packet);
     }
 
     fn a_value_that_is_not_this_keys_is_not_believed<A>(bench) {

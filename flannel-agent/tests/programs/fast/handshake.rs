@@ -17,7 +17,7 @@ use flannel_common::{
 };
 
 use super::{
-    LO, POD_MAC, Words, action, both, key,
+    LO, POD_MAC, Words, action, both, hints, key,
     packet::{Packet, tcp},
     passes, usable,
 };
@@ -55,6 +55,7 @@ where
     flow.put_on_probation();
     let slot = ProbationSlot { flow, key, reserved: 0 };
     slots::<A>(bench).set(ProbationSlot::of(&key), slot, 0).expect("a slot");
+    hints::<A>(bench).note_on_probation(&key).expect("a hint");
 }
 
 both! {

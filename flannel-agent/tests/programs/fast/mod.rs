@@ -18,7 +18,7 @@ mod to_pod;
 use std::net::IpAddr;
 
 use aya::Pod;
-use flannel_agent::datapath::{Maps, clock, flows::FlowMap};
+use flannel_agent::datapath::{Maps, clock, flow_hints::FlowHints, flows::FlowMap};
 use flannel_common::{
     addr::Mac,
     expiry::Expiry,
@@ -26,6 +26,7 @@ use flannel_common::{
     flow::{Egress, Flow, FlowAction},
     flow_key::{Address, FlowKey},
     inner::FrameAddresses,
+    maps::{FLOWS, FLOWS6},
     mode::Mode,
     program::Program,
     reason::Reason,
@@ -176,6 +177,12 @@ where
     Flow<A>: Pod,
 {
     A::flows(&mut bench.maps).write(key, flow).expect("a flow table");
+}
+
+/// The hints by which the programs find the flows of a family.
+fn hints<A: Words>(bench: &Bench) -> FlowHints {
+    let flows = if A::NET.our_pod.is_ipv4() { FLOWS } else { FLOWS6 };
+    FlowHints::open(bench.pins(), flows).expect("a map of hints")
 }
 
 /// Writes the flow that makes `to` of packets like `from`.

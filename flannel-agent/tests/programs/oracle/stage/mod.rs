@@ -11,7 +11,7 @@ use aya::{
     Pod,
     maps::{Array, HashMap, Map, MapData},
 };
-use flannel_agent::datapath::{PinRoot, clock};
+use flannel_agent::datapath::{PinRoot, clock, flow_hints::FlowHints};
 use flannel_common::{
     addr::{Addr, Mac},
     expiry::Expiry,
@@ -50,6 +50,7 @@ where
     buckets: Array<MapData, Bucket>,
     table: HashMap<MapData, FlowKey<A>, Flow<A>>,
     probation: Array<MapData, ProbationSlot<A>>,
+    hints: FlowHints,
     /// Flows that are in a slot of probation, by its number.
     slots: BTreeMap<u32, FlowKey<A>>,
     tokens_set: Instant,
@@ -85,6 +86,7 @@ where
             buckets: Array::try_from(map(LEARN_BUCKETS)).expect("an array"),
             table: HashMap::try_from(map(flows)).expect("a hash"),
             probation: Array::try_from(map(probation)).expect("an array"),
+            hints: FlowHints::open(bench.pins(), flows).expect("a map of hints"),
             slots: BTreeMap::new(),
             tokens_set: Instant::now(),
             bench,
@@ -209,7 +211,9 @@ where
         if self.is_in_slot(&key) {
             let slot = ProbationSlot { flow, key, reserved: 0 };
             self.probation.set(ProbationSlot::of(&key), slot, 0).expect("a slot");
+            self.hints.note_on_probation(&key).expect("a hint");
         } else {
+            self.hints.note_in_table(&key).expect("a hint");
             self.table.insert(key, flow, 0).expect("a flow table");
         }
     }
