@@ -164,9 +164,7 @@ fn load(pins: &PinRoot) -> Result<(), DatapathError> {
         .try_into()
         .map_err(DatapathError::program(EARLY_GUARD))?;
     program.load().map_err(DatapathError::program(EARLY_GUARD))?;
-    let path = program_pin(pins);
-    pins::remove(&path)?;
-    program.pin(&path).map_err(|source| DatapathError::Pin { path, source })
+    pins::replace(&program_pin(pins), |path| program.pin(path))
 }
 
 fn program_pin(pins: &PinRoot) -> PathBuf {
