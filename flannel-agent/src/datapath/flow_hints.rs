@@ -1,5 +1,5 @@
-//! Typed view of the hints by which programs find flows. The programs write them; from here they
-//! are written along with a flow that is, as in fixtures.
+//! Typed view of the hints by which the programs find flows. The programs write them; who writes a
+//! flow from here (`FlowMap::write`, fixtures) notes it, too.
 
 use aya::maps::{Array, MapData};
 use flannel_common::{
