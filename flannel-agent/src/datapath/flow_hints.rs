@@ -12,6 +12,11 @@ use flannel_common::{
 
 use crate::datapath::{DatapathError, PinRoot, clock, maps::from_pin};
 
+/// Returns the name of the map of hints that belongs to the flow table with this name.
+pub(super) fn name_for(flows: &str) -> &'static str {
+    if flows == FLOWS { FLOW_HINTS } else { FLOW_HINTS6 }
+}
+
 /// The `FLOW_HINTS` or `FLOW_HINTS6` map.
 pub struct FlowHints {
     map: Array<MapData, FlowHint>,
@@ -21,7 +26,7 @@ pub struct FlowHints {
 impl FlowHints {
     /// Opens the hints of the flow table with this name.
     pub fn open(pins: &PinRoot, flows: &'static str) -> Result<Self, DatapathError> {
-        let name = if flows == FLOWS { FLOW_HINTS } else { FLOW_HINTS6 };
+        let name = name_for(flows);
         let map = Array::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
         Ok(Self { map, name })
     }

@@ -47,15 +47,10 @@ where
     pub fn open(pins: &PinRoot, name: &'static str) -> Result<Self, DatapathError> {
         let map = HashMap::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
         let on_probation = if name == FLOWS { PROBATION } else { PROBATION6 };
-        let probation = match from_pin(pins, on_probation) {
-            Err(error) if error.is_absent() => None,
-            opened => Some(Array::try_from(opened?).map_err(DatapathError::map(on_probation))?),
-        };
-        let hints = match FlowHints::open(pins, name) {
-            Err(error) if error.is_absent() => None,
-            opened => Some(opened?),
-        };
-        Ok(Self { map, name, probation, hints })
+        let probation = if_pinned(from_pin(pins, on_probation))?
+            .map(|map| Array::try_from(map).map_err(DatapathError::map(on_probation)))
+            .transpose()?;
+        Ok(Self { map, name, probation, hints: if_pinned(FlowHints::open(pins, name))? })
     }
 
     /// Every flow, usable or not: those of the table, then those on probation.
@@ -101,6 +96,14 @@ where
             hints.note_in_table(&key)?;
         }
         self.map.insert(key, flow, 0).map_err(DatapathError::map(self.name))
+    }
+}
+
+/// Returns none in place of the error for a map that is not pinned.
+fn if_pinned<T>(opened: Result<T, DatapathError>) -> Result<Option<T>, DatapathError> {
+    match opened {
+        Err(error) if error.is_absent() => Ok(None),
+        opened => opened.map(Some),
     }
 }
 

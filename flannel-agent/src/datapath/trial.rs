@@ -33,7 +33,7 @@ use flannel_common::{
 };
 
 use super::{
-    DatapathError, PinRoot, Shape, btf, clock,
+    DatapathError, PinRoot, Shape, btf, clock, flow_hints,
     flows::FlowMap,
     load::{self, pending_slots},
     object,
@@ -130,7 +130,7 @@ impl Trial {
     /// Lets the programs look into the flow table for every key: the map of the trial has one hint,
     /// and where there is none they look.
     fn hint_at_table(&mut self, flows: &str) -> Result<(), DatapathError> {
-        let name = if flows == FLOWS { FLOW_HINTS } else { FLOW_HINTS6 };
+        let name = flow_hints::name_for(flows);
         let mut hints: Array<&mut MapData, FlowHint> = self.map(name)?;
         let in_table_until = FlowHint::until(tick(clock::now_ns()));
         let hint = FlowHint { in_table_until, ..FlowHint::default() };
