@@ -1,7 +1,7 @@
 //! Things that a test run must not leave on the machine: labs without an owner, namespaces,
 //! devices, pins.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fmt, fs, path::Path};
 
 use crate::lab::{self, Condition};
 
@@ -39,6 +39,13 @@ impl Leftovers {
         if self.0.iter().any(|item| item.starts_with("lab ")) {
             println!("test: `cargo xtask clean-lab` takes down labs whose owner is gone");
         }
+    }
+}
+
+impl fmt::Display for Leftovers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let items: Vec<&str> = self.0.iter().map(String::as_str).collect();
+        f.write_str(&items.join(", "))
     }
 }
 

@@ -3,9 +3,9 @@
 //!
 //! The last line is always `N passed, M failed`, with `, K skipped` behind it when there were any;
 //! the line before it is the duration. What keeps tests from being run at all, set-up and
-//! compilation included, counts as a failure; what this machine cannot do is printed as `NOT RUN`
-//! and repeated before the sum. A test counts as skipped when it says so itself, by printing a line
-//! that starts with `NOT RUN`.
+//! compilation included, counts as a failure; what this machine cannot do is printed as `NOT RUN`.
+//! Both are repeated before the sum, the failures last. A test counts as skipped when it says so
+//! itself, by printing a line that starts with `NOT RUN`.
 
 mod kernels;
 mod leftovers;
@@ -34,11 +34,13 @@ pub(crate) fn run(setup: &Setup<'_>, options: &TestOptions) -> ExitCode {
         kernels::run(setup, &options.kernels, &options.filter, &mut tally)
     };
     if let Err(error) = result {
-        eprintln!("xtask: {error:#}");
-        tally.fail();
+        tally.fail(format_args!("{error:#}"));
     }
     for line in tally.not_run() {
         println!("{line}");
+    }
+    for failure in tally.failures() {
+        println!("FAILED: {failure}");
     }
     println!("test: took {}", minutes(start.elapsed()));
     println!("{tally}");

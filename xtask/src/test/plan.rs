@@ -159,7 +159,7 @@ impl<'a> Plan<'a> {
         let left = Leftovers::find().since(&before);
         left.report("left behind by the tests");
         if !left.is_empty() {
-            tally.fail();
+            tally.fail(format_args!("left behind by the tests: {left}"));
         }
         Ok(())
     }

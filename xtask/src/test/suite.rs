@@ -110,8 +110,7 @@ impl Suite {
         let mut own = reader.finish();
         if !status.success() && own.is_success() {
             // It did not compile, or a test program died without a result.
-            println!("test: the {} ended with {status}", self.name);
-            own.fail();
+            own.fail(format_args!("the {} ended with {status}", self.name));
         }
         Ok(own)
     }

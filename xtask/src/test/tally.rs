@@ -1,23 +1,28 @@
 //! Reads the output of Rust's test harness: what to show of it, and what it adds up to. Pure.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 /// The start of the line with a program's results.
 pub(super) const RESULT: &str = "test result: ";
 
-/// The numbers of tests that passed, failed and were skipped, and the reports of the skipped ones.
+/// The most lines of a failed test's output that its report repeats.
+const REPEATED: usize = 12;
+
+/// The numbers of tests that passed, failed and were skipped, and the reports of the last two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     passed: u64,
     failed: u64,
     skipped: u64,
+    failures: Vec<String>,
     not_run: Vec<String>,
 }
 
 impl Tally {
     /// Counts one failure that no test reported.
-    pub(super) fn fail(&mut self) {
+    pub(super) fn fail(&mut self, reason: impl fmt::Display) {
         self.failed += 1;
+        self.failures.push(reason.to_string());
     }
 
     /// Counts one success that no test reported.
@@ -45,9 +50,20 @@ impl Tally {
         &self.not_run
     }
 
+    /// A report of each failure, in their order: its name, and how its test ended.
+    pub(super) fn failures(&self) -> &[String] {
+        &self.failures
+    }
+
     /// Returns true if nothing failed.
     pub(super) fn is_success(&self) -> bool {
         self.failed == 0
+    }
+
+    /// Adds the results of another run, whose failures are then `whose`.
+    pub(super) fn add_from(&mut self, whose: &str, mut other: Self) {
+        other.failures.iter_mut().for_each(|failure| *failure = format!("{whose}: {failure}"));
+        self.add(other);
     }
 
     /// Adds another run's results to these.
@@ -55,6 +71,7 @@ impl Tally {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.failures.extend(other.failures);
         self.not_run.extend(other.not_run);
     }
 }
@@ -66,16 +83,33 @@ impl fmt::Display for Tally {
     }
 }
 
+/// The part of a program's output that a line is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    /// A line for each test.
+    #[default]
+    Tests,
+    /// The output of passed tests and their names, which only a `NOT RUN` line makes worth showing.
+    Successes,
+    /// The output of failed tests.
+    Failures,
+    /// Their names, those without output included.
+    Names,
+}
+
 /// Follows the output of several test programs, line by line.
 #[derive(Debug, Default)]
 pub(super) struct OutputReader {
     tally: Tally,
-    /// Within the output of passed tests, which only a `NOT RUN` line makes worth showing.
-    in_successes: bool,
+    part: Part,
+    /// The test whose output this is.
+    test: String,
     /// The passed test whose output this is has already said `NOT RUN`.
     noted: bool,
     /// Tests of this program that said so, and that its result line will count as passed.
     not_run: u64,
+    /// The lines that the report of each failed test of this program repeats.
+    ends: BTreeMap<String, Vec<String>>,
 }
 
 impl OutputReader {
@@ -83,18 +117,26 @@ impl OutputReader {
     pub(super) fn read(&mut self, line: &str) -> bool {
         if let Some(counts) = line.strip_prefix(RESULT) {
             self.count(counts);
-            self.in_successes = false;
+            self.part = Part::Tests;
+            self.ends.clear();
         } else if line == "successes:" {
-            self.in_successes = true;
+            self.part = Part::Successes;
         } else if line == "failures:" {
-            self.in_successes = false;
-        } else if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+            self.part = if self.part == Part::Failures { Part::Names } else { Part::Failures };
+        } else if let Some(test) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
             self.noted = false;
+            test.clone_into(&mut self.test);
         } else if line.starts_with("NOT RUN") {
             self.note(line);
             return true;
+        } else if self.part == Part::Failures {
+            self.keep_end(line);
+        } else if self.part == Part::Names
+            && let Some(test) = line.strip_prefix("    ")
+        {
+            self.report(test);
         }
-        !self.in_successes
+        self.part != Part::Successes
     }
 
     /// The sum of all programs read.
@@ -105,10 +147,31 @@ impl OutputReader {
     /// The harness counts a test that returns early as passed; one that says it did not run is not.
     fn note(&mut self, line: &str) {
         self.tally.note_not_run(line.to_owned());
-        if self.in_successes && !self.noted {
+        if self.part == Part::Successes && !self.noted {
             self.noted = true;
             self.not_run += 1;
         }
+    }
+
+    /// Keeps a failed test's output from its panic on: its reason stands there.
+    fn keep_end(&mut self, line: &str) {
+        if line.contains(" panicked at ") {
+            self.ends.entry(self.test.clone()).or_default().push(line.to_owned());
+        } else if let Some(end) = self.ends.get_mut(&self.test)
+            && end.len() < REPEATED
+            && !line.is_empty()
+        {
+            end.push(line.to_owned());
+        }
+    }
+
+    fn report(&mut self, test: &str) {
+        let mut report = test.to_owned();
+        for line in self.ends.remove(test).unwrap_or_default() {
+            report.push_str("\n    ");
+            report.push_str(&line);
+        }
+        self.tally.failures.push(report);
     }
 
     fn count(&mut self, counts: &str) {
@@ -174,5 +237,25 @@ mod tests {
         assert_eq!(tally.to_string(), "1 passed, 1 failed");
         assert!(shown.contains(&"chatter"), "{shown:?}");
         assert!(!shown.contains(&"    b"), "{shown:?}");
+    }
+
+    #[test]
+    fn a_failure_is_reported_with_its_panic() {
+        let (tally, _) = read(
+            "failures:\n\n---- a stdout ----\nchatter\n\nthread 'a' (7) panicked at tests/a.rs:3:5:\nno route\n\n\
+             failures:\n    a\n    b\n\n\
+             test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+        );
+        let a = "a\n    thread 'a' (7) panicked at tests/a.rs:3:5:\n    no route";
+        assert_eq!(tally.failures(), [a, "b"]);
+    }
+
+    #[test]
+    fn a_report_repeats_a_bounded_part_of_the_output() {
+        let chatter = "chatter\n".repeat(2 * REPEATED);
+        let (tally, _) =
+            read(&format!("failures:\n---- a stdout ----\nthread panicked at a.rs\n{chatter}failures:\n    a\n"));
+        let [report] = tally.failures() else { panic!("{tally:?}") };
+        assert_eq!(report.lines().count(), 1 + REPEATED);
     }
 }

@@ -153,7 +153,7 @@ fn run_on_each(setup: &Setup<'_>, kernels: &[&Series], rows: &[&'static Feature]
     for series in kernels {
         if let Err(error) = run_on(setup, series, rows, guest, tally) {
             eprintln!("xtask: kernel {}: {error:#}", series.name);
-            tally.fail();
+            tally.fail(format_args!("kernel {}: {error:#}", series.name));
         }
     }
 }
@@ -189,7 +189,7 @@ fn run_on(
     let (outcomes, own) = reader.finish();
     let is_success = own.is_success();
     println!("{name}: {own}, after {} s", progress.since.elapsed().as_secs());
-    tally.add(own);
+    tally.add_from(&name, own);
     let results: Vec<(&Feature, Outcome)> = features.iter().copied().zip(outcomes).collect();
     page::keep(setup.workspace(), series, &kernel.version, &results)?;
     let seen = || format!("its console is in {}", console.display());

@@ -95,9 +95,9 @@ impl<'a> RunReader<'a> {
 
     /// The outcome of each feature, in their order, and the sum. What has not ended has failed.
     pub(super) fn finish(mut self) -> (Vec<Outcome>, Tally) {
-        let outcomes = self.outcomes.into_iter().map(|outcome| {
+        let outcomes = self.outcomes.into_iter().zip(self.features).map(|(outcome, feature)| {
             outcome.unwrap_or_else(|| {
-                self.tally.fail();
+                self.tally.fail(format_args!("{} has not ended", feature.name));
                 Outcome::Failed
             })
         });
@@ -105,21 +105,23 @@ impl<'a> RunReader<'a> {
     }
 
     fn judge(&mut self, number: usize, mut own: Tally, text: &str, status: &str) -> Outcome {
-        let outcome = match self.features[number].work {
+        let Feature { name, work, .. } = self.features[number];
+        let outcome = match work {
             Work::Check => {
                 let offered = offered(text);
                 if offered.as_deref() == Some(self.mode) {
                     own.pass();
                     Outcome::Mode(self.mode.to_owned())
                 } else {
-                    own.fail();
+                    let found = offered.as_deref().unwrap_or("no mode");
+                    own.fail(format_args!("{name}: {found} in place of {}", self.mode));
                     Outcome::Failed
                 }
             }
             Work::Tests(_, tests) => {
                 // A program that died has no sum, and a test that is gone none of its own.
                 if own.is_success() && (status != "0" || own.run() != tests.len() as u64) {
-                    own.fail();
+                    own.fail(format_args!("{name}: status {status}, {} of {} tests", own.run(), tests.len()));
                 }
                 match (own.is_success(), own.has_passed()) {
                     (false, _) => Outcome::Failed,
