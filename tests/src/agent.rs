@@ -49,13 +49,26 @@ impl AgentOptions {
     /// The usual agent: leases in etcd at `endpoint`, underlay on `eth0`. The binary is
     /// `FLANNEL_AGENT`. It sends no echo requests, because tests count packets.
     pub fn etcd(endpoint: &str) -> Result<Self> {
+        Self::of_store(vec![format!("--etcd-endpoints={endpoint}")])
+    }
+
+    /// The same with its lease in the Node `name` of an API server at `url`, and the network's
+    /// configuration in a file.
+    pub fn kubernetes(url: &str, name: &str, net_config: &str) -> Result<Self> {
+        let mut options = Self::of_store(vec![
+            "--kube-subnet-mgr".to_owned(),
+            format!("--kube-api-url={url}"),
+            format!("--net-config-path={net_config}"),
+        ])?;
+        options.environment.push(("NODE_NAME".to_owned(), name.to_owned()));
+        Ok(options)
+    }
+
+    fn of_store(mut flags: Vec<String>) -> Result<Self> {
+        flags.extend(["--iface=eth0", "--peer-echo-interval=0"].map(str::to_owned));
         Ok(Self {
             binary: agent_binary()?,
-            flags: vec![
-                format!("--etcd-endpoints={endpoint}"),
-                "--iface=eth0".to_owned(),
-                "--peer-echo-interval=0".to_owned(),
-            ],
+            flags,
             wrapper: Vec::new(),
             confinement: Some(Confinement::of_the_manifest()?),
             environment: Vec::new(),

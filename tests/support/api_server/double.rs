@@ -22,7 +22,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::{
-    answer::{Body, failure, ok},
+    answer::{Body, failure, ok, whole},
     merge,
     state::{State, Unanswered},
     stream::{self, Asked},
@@ -45,16 +45,17 @@ pub(crate) struct Shared {
 
 impl Double {
     pub(crate) async fn start() -> Self {
-        Self::start_with(None).await
+        Self::start_at("127.0.0.1:0", None).await
     }
 
     /// By TLS.
     pub(crate) async fn start_tls(acceptor: TlsAcceptor) -> Self {
-        Self::start_with(Some(acceptor)).await
+        Self::start_at("127.0.0.1:0", Some(acceptor)).await
     }
 
-    async fn start_with(acceptor: Option<TlsAcceptor>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    /// At an address with its port, with or without TLS.
+    pub(crate) async fn start_at(address: &str, acceptor: Option<TlsAcceptor>) -> Self {
+        let listener = TcpListener::bind(address).await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let state = State { version: 1, ..State::default() };
         let shared =
@@ -247,7 +248,7 @@ impl Query<'_> {
 /// A page. The token holds the list's version and where the page before ended; later changes show,
 /// which real servers keep out, and which a watch from that version repeats.
 fn list(shared: &Shared, query: &Query<'_>) -> Response<Body> {
-    let state = shared.lock();
+    let mut state = shared.lock();
     let limit: usize = query.get("limit").and_then(|limit| limit.parse().ok()).expect("lists come in pages");
     let (version, after) = match query.get("continue").and_then(|token| token.split_once('.')) {
         Some((version, after)) => (version.parse().expect("our token"), after.to_owned()),
@@ -258,13 +259,14 @@ fn list(shared: &Shared, query: &Query<'_>) -> Response<Body> {
     }
     let only = query.only();
     let is_asked_for = |name: &String| *name > after && only.as_ref().is_none_or(|only| only == name);
-    let mut rest = state.nodes.iter().filter(|(name, _)| is_asked_for(name));
-    let items: Vec<_> = rest.by_ref().take(limit).collect();
-    let last = items.last().map(|(name, _)| (*name).clone());
-    let next = last.filter(|_| rest.next().is_some()).map(|name| format!("{version}.{name}")).unwrap_or_default();
-    let items: Vec<_> = items.into_iter().map(|(_, node)| node).collect();
+    let mut rest = state.nodes.keys().filter(|name| is_asked_for(name)).cloned();
+    let names: Vec<_> = rest.by_ref().take(limit).collect();
+    let last = names.last().filter(|_| rest.next().is_some());
+    let next = last.map(|name| format!("{version}.{name}")).unwrap_or_default();
     let meta = json!({ "resourceVersion": version.to_string(), "continue": next });
-    ok(&json!({ "kind": "NodeList", "apiVersion": "v1", "metadata": meta, "items": items }))
+    let items = state.texts_of(&names);
+    let text = format!(r#"{{"kind":"NodeList","apiVersion":"v1","metadata":{meta},"items":[{items}]}}"#);
+    Response::new(whole(text))
 }
 
 /// From memory, whole: by the version 0, for which a real server does not search what it has

@@ -25,6 +25,8 @@ pub(super) enum Unanswered {
 #[derive(Default)]
 pub(crate) struct State {
     pub(super) nodes: BTreeMap<String, Value>,
+    /// The text of Nodes that were listed, for the next list.
+    pub(super) texts: BTreeMap<String, String>,
     pub(super) pods: BTreeMap<String, Value>,
     /// Objects that cannot be listed or watched: `pods` are forbidden, for `nodes` the server is
     /// unavailable.
@@ -71,6 +73,7 @@ impl State {
         self.version += 1;
         node["metadata"]["resourceVersion"] = self.version.to_string().into();
         let name = node["metadata"]["name"].as_str().expect("a name").to_owned();
+        self.texts.remove(&name);
         let known = self.nodes.insert(name, node.clone()).is_some();
         let kind = if known { "MODIFIED" } else { "ADDED" };
         self.history.push((self.version, json!({ "type": kind, "object": node })));
@@ -78,6 +81,7 @@ impl State {
 
     /// Removes a node, as a change.
     pub(crate) fn remove(&mut self, name: &str) {
+        self.texts.remove(name);
         let Some(mut node) = self.nodes.remove(name) else { return };
         self.version += 1;
         node["metadata"]["resourceVersion"] = self.version.to_string().into();
@@ -93,6 +97,15 @@ impl State {
 
     pub(crate) fn node(&self, name: &str) -> Value {
         self.nodes.get(name).cloned().unwrap_or_default()
+    }
+
+    /// The Nodes of these names as a list has them.
+    pub(super) fn texts_of(&mut self, names: &[String]) -> String {
+        for name in names {
+            self.texts.entry(name.clone()).or_insert_with(|| self.nodes[name].to_string());
+        }
+        let texts: Vec<&str> = names.iter().map(|name| self.texts[name].as_str()).collect();
+        texts.join(",")
     }
 
     /// Sends a bookmark with the current version on all watches.

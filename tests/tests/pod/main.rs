@@ -5,6 +5,8 @@
 mod api_server;
 #[path = "../../support/certs.rs"]
 mod certs;
+#[path = "../../support/large_node.rs"]
+mod large_node;
 mod many;
 mod opt_out;
 mod settings;

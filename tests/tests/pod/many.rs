@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::{api_server::State, support::in_pod};
+use crate::{api_server::State, large_node::LargeNode, support::in_pod};
 
 const NODES: u32 = 5000;
 /// The most resident memory of the process (`VmRSS`) in KiB, and below it the most that may be
@@ -12,43 +12,28 @@ const NODES: u32 = 5000;
 const LIMIT: u64 = 30 << 10;
 const OWN_LIMIT: u64 = 24 << 10;
 
-/// A Node as a busy cluster has it.
-fn fat_node(n: u32, beat: u32) -> Value {
-    let prefix = "flannel.alpha.coreos.com/";
+/// A Node of that number.
+fn large_node(n: u32, heartbeat: u32) -> Value {
     let (high, low) = (n / 256, n % 256);
-    let images: Vec<_> = (0..50)
-        .map(|i| json!({ "names": [format!("registry.example/team/image-{i}@sha256:{:064x}", n + i), format!("registry.example/team/image-{i}:v1")], "sizeBytes": i }))
-        .collect();
-    let fields = json!({ "f:metadata": { "f:annotations": { "f:text": "x".repeat(4096) } } });
-    let annotations = json!({
-        format!("{prefix}kube-subnet-manager"): "true",
-        format!("{prefix}backend-type"): "vxlan",
-        format!("{prefix}backend-data"): format!(r#"{{"VNI":1,"VtepMAC":"02:00:00:00:{high:02x}:{low:02x}"}}"#),
-        format!("{prefix}public-ip"): format!("172.16.{high}.{low}"),
-        "volumes.kubernetes.io/controller-managed-attach-detach": "true",
-        "example.com/notes": "x".repeat(3584),
-    });
-    let cidr = format!("10.{}.{}.0/24", 64 + high, low);
-    json!({
-        "kind": "Node", "apiVersion": "v1",
-        "metadata": {
-            "name": format!("node-{n:05}"), "uid": format!("u-{n}"), "creationTimestamp": "2026-01-02T03:04:05Z",
-            "annotations": annotations, "managedFields": [{ "manager": "kubelet", "fieldsV1": fields }],
-        },
-        "spec": { "podCIDR": cidr, "podCIDRs": [cidr], "providerID": format!("cloud:///zone/{n}") },
-        "status": { "images": images, "conditions": [{ "type": "Ready", "status": "True", "lastHeartbeatTime": beat }] },
-    })
+    let node = LargeNode {
+        name: format!("node-{n:05}"),
+        subnet: format!("10.{}.{low}.0/24", 64 + high),
+        public_ip: format!("172.16.{high}.{low}"),
+        mac: format!("02:00:00:00:{high:02x}:{low:02x}"),
+        heartbeat,
+    };
+    node.json()
 }
 
 #[test]
 fn five_thousand_nodes_fit_and_their_heartbeats_cost_nothing() {
     in_pod(async |mut pod| {
-        assert!(fat_node(4999, 0).to_string().len() >= 16 << 10, "{}", fat_node(4999, 0).to_string().len());
+        assert!(large_node(4999, 0).to_string().len() >= 16 << 10, "{}", large_node(4999, 0).to_string().len());
         std::fs::write("/run/net-conf.json", r#"{"Network":"10.64.0.0/10","Backend":{"Type":"vxlan"}}"#)
             .expect("written");
         pod.double.change(|state| {
             for n in 0..NODES {
-                state.put(fat_node(n, 0));
+                state.put(large_node(n, 0));
             }
             let own = json!({ "podCIDR": "10.127.0.0/24", "podCIDRs": ["10.127.0.0/24"] });
             let meta = json!({ "name": "own", "uid": "own", "creationTimestamp": "2026-01-02T03:04:05Z" });
@@ -63,7 +48,7 @@ fn five_thousand_nodes_fit_and_their_heartbeats_cost_nothing() {
         let started = pod.memory("VmRSS");
 
         for n in 0..NODES {
-            pod.double.change(|state| state.put(fat_node(n, 1)));
+            pod.double.change(|state| state.put(large_node(n, 1)));
             tokio::task::yield_now().await;
         }
         let version = pod.double.change(|state| state.version);

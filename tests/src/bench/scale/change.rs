@@ -8,8 +8,8 @@ use super::{
     announce::{Announcements, Sight},
     peers::NumberedPeer,
     report::median,
+    store::Store,
 };
-use crate::Etcd;
 
 /// Medians over all changes of one round.
 #[derive(Clone, Copy, Debug)]
@@ -25,21 +25,14 @@ pub(super) struct Changes {
 }
 
 /// Lets `peer` come and go so many times.
-pub(super) fn changes(etcd: &Etcd, heard: &mut Announcements, peer: NumberedPeer, times: u32) -> Result<Changes> {
-    let lease = peer.lease();
+pub(super) fn changes(store: &Store, heard: &mut Announcements, peer: NumberedPeer, times: u32) -> Result<Changes> {
     let (mut joins, mut leaves) = (Vec::new(), Vec::new());
     for _ in 0..times {
-        let (start, before) = etcd.client(async |client| {
-            let start = SystemTime::now();
-            client.put(lease.key(), lease.value(), None).await?;
-            Ok((start, heard.count))
-        })?;
+        let before = heard.count;
+        let start = store.put(peer)?;
         joins.push((milliseconds(start, heard.until(Sight::Route, 1)?)?, heard.count - before));
-        let (start, before) = etcd.client(async |client| {
-            let start = SystemTime::now();
-            client.delete(lease.key(), None).await?;
-            Ok((start, heard.count))
-        })?;
+        let before = heard.count;
+        let start = store.delete(peer)?;
         let gone = milliseconds(start, heard.until(Sight::RouteGone, 1)?)?;
         heard.until(Sight::NeighbourGone, 1)?;
         leaves.push((gone, heard.count - before));

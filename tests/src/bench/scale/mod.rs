@@ -6,11 +6,17 @@
 //! announces it, and nothing is polled.
 
 mod announce;
+#[expect(dead_code, reason = "shared with tests, which need more of it")]
+#[path = "../../../support/api_server/mod.rs"]
+mod api_server;
 mod change;
 mod floor;
+#[path = "../../../support/large_node.rs"]
+mod large_node;
 mod node;
 mod peers;
 mod report;
+mod store;
 
 use std::{fs, path::PathBuf};
 
@@ -21,6 +27,7 @@ use self::{
     floor::{Shape, floor},
     node::{Cluster, Start},
     report::{Size, median},
+    store::Kind,
 };
 
 /// Plain routes take the kernel time by the square of their number; from here on their floor is not
@@ -30,8 +37,11 @@ const TOO_MANY_PLAIN: u32 = 20_000;
 /// Options of the measurement.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Numbers of peers
-    #[arg(long, value_delimiter = ',', default_values_t = [5_000, 65_000])]
+    /// The store
+    #[arg(long, value_enum, default_value = "etcd")]
+    store: Kind,
+    /// Numbers of peers; without this 5000, and of etcd 65000 too
+    #[arg(long, value_delimiter = ',')]
     peers: Vec<u32>,
     /// Rounds; up to 5,000 peers. A larger cluster gets two
     #[arg(long, default_value_t = 5)]
@@ -48,7 +58,7 @@ impl Options {
     pub(super) fn run(&self) -> Result<()> {
         ensure!(self.rounds > 0 && self.changes > 0, "--rounds and --changes must be at least 1");
         let mut sizes = Vec::new();
-        for &peers in &self.peers {
+        for &peers in self.sizes() {
             let size = self.measure(peers)?;
             print!("{}", report::table(&size));
             sizes.push(size);
@@ -60,9 +70,17 @@ impl Options {
         Ok(())
     }
 
+    fn sizes(&self) -> &[u32] {
+        match self.store {
+            _ if !self.peers.is_empty() => &self.peers,
+            Kind::Etcd => &[5_000, 65_000],
+            Kind::Kubernetes => &[5_000],
+        }
+    }
+
     fn measure(&self, peers: u32) -> Result<Size> {
         ensure!((1..=peers::MOST).contains(&peers), "--peers: from 1 to {}", peers::MOST);
-        let cluster = Cluster::new(peers)?;
+        let cluster = Cluster::new(self.store, peers)?;
         let rounds = if peers > 5_000 { self.rounds.min(2) } else { self.rounds };
         let (mut starts, mut plain, mut objects) = (Vec::new(), Vec::new(), Vec::new());
         for round in 1..=rounds {
@@ -75,9 +93,11 @@ impl Options {
         }
         let of = |value: fn(&Start) -> f64| median(starts.iter().map(value));
         Ok(Size {
+            store: self.store,
             peers,
             rounds,
             to_last_route: of(|start| start.to_last_route),
+            cpu_to_last_route: of(|start| start.cpu_to_last_route),
             sync_to_last_route: of(|start| start.sync_to_last_route),
             floor_plain: (!plain.is_empty()).then(|| median(plain.iter().copied())),
             floor_objects: median(objects.iter().copied()),

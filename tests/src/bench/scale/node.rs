@@ -1,6 +1,9 @@
 //! The store with its leases, and one fresh node after the other that follows it.
 
-use std::time::SystemTime;
+use std::{
+    fs,
+    time::{Duration, SystemTime},
+};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -8,12 +11,16 @@ use serde_json::Value;
 use super::{
     announce::{Announcements, Sight},
     change::{Changes, changes},
-    peers::{self, NumberedPeer},
+    peers::NumberedPeer,
+    store::{Kind, Store},
 };
-use crate::{Agent, AgentOptions, Etcd, Lab, Node, StockNode, etcd::CONFIG_KEY};
+use crate::{Agent, Lab, Node, eventually};
 
-/// The router, which runs etcd.
+/// The router, which runs the store.
 const ROUTER: &str = "192.168.1.1";
+const SUBNET_ENV: &str = "/run/flannel/subnet.env";
+/// From the last route to the programs.
+const READY_LIMIT: Duration = Duration::from_mins(1);
 /// The agent's log line once it has read all leases.
 const IN_SYNC: &str = "the store is in sync";
 
@@ -31,8 +38,8 @@ impl Underlay {
 
 /// A store full of leases.
 pub(super) struct Cluster {
-    store: Node,
-    etcd: Etcd,
+    router: Node,
+    store: Store,
     peers: u32,
     // Last: the lab goes when its handles are of no use any more.
     lab: Lab,
@@ -42,6 +49,7 @@ pub(super) struct Cluster {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
     pub(super) to_last_route: f64,
+    pub(super) cpu_to_last_route: f64,
     pub(super) sync_to_last_route: f64,
     pub(super) changes: Changes,
     pub(super) nexthops: u64,
@@ -51,18 +59,15 @@ pub(super) struct Start {
 }
 
 impl Cluster {
-    pub(super) fn new(peers: u32) -> Result<Self> {
+    pub(super) fn new(kind: Kind, peers: u32) -> Result<Self> {
         let lab = Lab::new("scale")?;
         lab.end_on_interrupt()?;
-        let store = lab.node("store")?;
-        store.sh("ip link add br0 type bridge")?;
-        store.sh("ip link set br0 up")?;
-        store.address("br0", &format!("{ROUTER}/24"), None)?;
-        let etcd = lab.etcd(&store)?;
-        etcd.put(CONFIG_KEY, peers::NETWORK, None)?;
-        let leases: Vec<StockNode> = NumberedPeer::first(peers).map(NumberedPeer::lease).collect();
-        etcd.put_leases(&leases)?;
-        Ok(Self { store, etcd, peers, lab })
+        let router = lab.node("store")?;
+        router.sh("ip link add br0 type bridge")?;
+        router.sh("ip link set br0 up")?;
+        router.address("br0", &format!("{ROUTER}/24"), None)?;
+        let store = Store::start(kind, &lab, &router, ROUTER, peers)?;
+        Ok(Self { router, store, peers, lab })
     }
 
     pub(super) const fn lab(&self) -> &Lab {
@@ -73,18 +78,22 @@ impl Cluster {
     /// and go.
     pub(super) fn start(&self, times: u32) -> Result<Start> {
         let node = self.lab.node("node")?;
-        self.lab.link(&node, "eth0", &self.store, "port")?;
-        self.store.sh("ip link set port master br0")?;
+        self.lab.link(&node, "eth0", &self.router, "port")?;
+        self.router.sh("ip link set port master br0")?;
         node.address("eth0", "192.168.1.11/24", Some(ROUTER))?;
         let mut heard = node.enter(Announcements::listen)??;
-        let options = AgentOptions::etcd(&self.etcd.endpoint(ROUTER))?.flag("--log-format=json");
+        let options = self.store.agent(&node, ROUTER)?.flag("--log-format=json");
         let start = SystemTime::now();
         let agent = node.agent(options)?;
         let routed = heard.until(Sight::Route, self.peers).with_context(|| agent.child().log_tail(15))?;
+        let cpu_to_last_route = cpu_seconds(&agent)?;
         let nexthops = heard.nexthops;
-        let changes = changes(&self.etcd, &mut heard, NumberedPeer(self.peers + 1), times)?;
+        // Not by its status, which is a large document here. The file comes after the programs.
+        eventually("subnet.env", READY_LIMIT, || node.outside_path(SUBNET_ENV).exists().then_some(()))?;
+        let changes = changes(&self.store, &mut heard, NumberedPeer(self.peers + 1), times)?;
         let measured = Start {
             to_last_route: routed.duration_since(start)?.as_secs_f64(),
+            cpu_to_last_route,
             sync_to_last_route: time_of_day(routed)? - in_sync_at(&agent)?,
             changes,
             nexthops,
@@ -112,6 +121,15 @@ fn in_sync_at(agent: &Agent) -> Result<f64> {
 
 fn time_of_day(time: SystemTime) -> Result<f64> {
     Ok(time.duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64() % 86_400.0)
+}
+
+/// CPU time of the agent's process so far.
+fn cpu_seconds(agent: &Agent) -> Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{}/stat", agent.child().pid()))?;
+    // Behind the name, which may have spaces: utime and stime, in hundredths of a second.
+    let (_, fields) = text.rsplit_once(") ").context("no name of a process")?;
+    let times = fields.split(' ').skip(11).take(2).map(str::parse::<u32>).sum::<Result<u32, _>>()?;
+    Ok(f64::from(times) / 100.0)
 }
 
 /// A field of `/proc/<pid>/status` in MB (10^6 bytes).

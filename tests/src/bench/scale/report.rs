@@ -5,13 +5,18 @@ use std::{fmt::Write as _, fs};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
+use super::store::Kind;
+
 /// Medians of all rounds with one number of peers. Seconds, milliseconds for changes, MB of 10^6
 /// bytes.
 #[derive(Debug, Serialize)]
 pub(super) struct Size {
+    pub(super) store: Kind,
     pub(super) peers: u32,
     pub(super) rounds: u32,
     pub(super) to_last_route: f64,
+    /// CPU time of the agent.
+    pub(super) cpu_to_last_route: f64,
     pub(super) sync_to_last_route: f64,
     pub(super) floor_plain: Option<f64>,
     pub(super) floor_objects: f64,
@@ -44,9 +49,11 @@ pub(super) fn table(size: &Size) -> String {
     let plain = size.floor_plain.map_or_else(|| "not measured".to_owned(), |seconds| format!("{seconds:.3} s"));
     let shape = if size.with_objects { "by nexthop objects" } else { "plain" };
     let ratio = size.sync_to_last_route / size.floor();
-    let mut text = format!("\n{} peers, {} rounds, medians, load {:.1}\n", size.peers, size.rounds, size.load);
+    let Size { store, peers, rounds, load, .. } = size;
+    let mut text = format!("\n{peers} peers in {store}, {rounds} rounds, medians, load {load:.1}\n");
     for (what, value) in [
         ("start to the last route", format!("{:.3} s", size.to_last_route)),
+        ("  CPU time of the agent", format!("{:.2} s", size.cpu_to_last_route)),
         ("store in sync to the last route", format!("{:.3} s", size.sync_to_last_route)),
         ("  to the kernel's floor of the same objects", format!("{ratio:.2} x (routes {shape})")),
         ("floor with plain routes", plain),
@@ -59,7 +66,8 @@ pub(super) fn table(size: &Size) -> String {
     ] {
         writeln!(text, "  {what:<46} {value}").expect("text grows");
     }
-    for (version, _, seconds, memory) in STOCK.iter().filter(|stock| stock.1 == size.peers) {
+    let recorded = STOCK.iter().filter(|stock| *store == Kind::Etcd && stock.1 == *peers);
+    for (version, _, seconds, memory) in recorded {
         let stock = format!("stock flanneld {version} (recorded)");
         writeln!(text, "  {stock:<46} {seconds:.1} s from start to the last route, {memory:.0} MB")
             .expect("text grows");
