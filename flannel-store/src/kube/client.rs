@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, header::USER_AGENT};
+use futures::AsyncBufReadExt as _;
+use http::{HeaderValue, Request, header::USER_AGENT};
 use kube::{
     Client, Config,
     client::ClientBuilder,
@@ -72,12 +73,22 @@ impl KubeClient {
         what: &'static str,
         request: Built,
     ) -> Result<T, KubeError> {
+        self.call_with(what, request, &mut Vec::new()).await
+    }
+
+    /// The same with a buffer for the answer's text, for a caller with several requests: memory
+    /// that is taken from the system for each large answer costs more than reading it.
+    pub(super) async fn call_with<T: DeserializeOwned>(
+        &mut self,
+        what: &'static str,
+        request: Built,
+        text: &mut Vec<u8>,
+    ) -> Result<T, KubeError> {
         let request = request.map_err(|error| self.failed(what, error.into()))?;
         let client = self.connect().await?;
-        // Not the client's own reading, which logs an answer it cannot read, however large it is.
-        let answer = self.in_time(client.request_text(request)).await;
+        let answer = self.in_time(read(&client, request, text)).await;
         answer
-            .and_then(|text| serde_json::from_str(&text).map_err(Problem::Answer))
+            .and_then(|()| serde_json::from_slice(text).map_err(Problem::Answer))
             .map_err(|problem| self.failed(what, problem))
     }
 
@@ -135,6 +146,22 @@ impl KubeClient {
         let builder = ClientBuilder::try_from(config).map_err(|error| setup(error.to_string()))?;
         let client = builder.with_layer(&AddToken(token)).with_layer(&BoundAnswers).build();
         Ok(self.connection.insert(client).clone())
+    }
+}
+
+/// Reads the text of an answer. The client's own reading copies it twice more, and logs an answer
+/// that it cannot read, however large it is.
+async fn read(client: &Client, request: Request<Vec<u8>>, text: &mut Vec<u8>) -> kube::Result<()> {
+    text.clear();
+    let mut body = client.request_stream(request).await?;
+    loop {
+        let piece = body.fill_buf().await.map_err(kube::Error::ReadEvents)?;
+        let size = piece.len();
+        if size == 0 {
+            return Ok(());
+        }
+        text.extend_from_slice(piece);
+        body.consume_unpin(size);
     }
 }
 

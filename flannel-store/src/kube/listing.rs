@@ -48,9 +48,10 @@ pub(super) async fn list(manager: &mut KubeManager, scope: &Scope) -> Result<Lis
 
 async fn list_once(manager: &mut KubeManager, scope: &Scope) -> Result<Listing<KubeSource>, KubeError> {
     let prefix = manager.client.options().prefix.clone();
-    let (mut entries, mut own, mut next) = (Vec::new(), None, String::new());
+    let (mut entries, mut own, mut next, mut text) = (Vec::new(), None, String::new(), Vec::new());
     loop {
-        let page: NodePage = manager.client.call("listing the nodes", list_nodes(scope.only(), &next)).await?;
+        let request = list_nodes(scope.only(), &next);
+        let page: NodePage = manager.client.call_with("listing the nodes", request, &mut text).await?;
         for node in page.items {
             if node.name == scope.own {
                 own = Some(node);
