@@ -87,7 +87,6 @@ impl Components {
             retry: None,
         };
         running.follow_mode();
-        running.follow_guard();
         running.reconcile().await;
         running.publish(publish);
         running.run_loop(publish).await
@@ -129,6 +128,7 @@ impl Agent {
                     Some(event) => self.apply_store_event(event),
                     None => bail!("the store's task ended; the agent has to be restarted"),
                 },
+                bpf = self.node.programs.loaded() => self.adopt(bpf),
                 () = std::future::ready(()), if self.node.reconciler.has_backlog() => Outcome::Reconcile,
                 () = self.node.traffic.changed() => Outcome::Reconcile,
                 _ = beat.tick() => self.heartbeat(),
@@ -154,6 +154,16 @@ impl Agent {
                 self.publish(publish);
             }
         }
+    }
+
+    /// Takes in the datapath, or that there is none.
+    fn adopt(&mut self, bpf: Option<Bpf>) -> Outcome {
+        if let Some(bpf) = bpf {
+            self.node.reconciler.adopt(bpf);
+        }
+        self.follow_mode();
+        self.follow_guard();
+        Outcome::Reconcile
     }
 
     /// Takes in an event and whatever came with it.
@@ -257,14 +267,15 @@ impl Agent {
             self.node.lease.own.key,
             &self.node.settings.former,
         ));
-        let cluster = Cluster { own: self.node.lease.own.key, in_sync: self.store.is_seen() };
+        let are_loading = self.node.programs.are_loading();
+        let cluster = Cluster { own: self.node.lease.own.key, in_sync: self.store.is_seen() && !are_loading };
         let begun = Instant::now();
         self.node.reconciler.apply(&cluster).await;
         self.counts.reconciled(begun.elapsed(), self.error().is_none());
         self.follow_guard();
         self.republish();
         self.follow_mode();
-        let applied = self.error().is_none() && self.node.reconciler.is_complete();
+        let applied = self.error().is_none() && self.node.reconciler.is_complete() && !are_loading;
         let was_applied = std::mem::replace(&mut self.applied, applied);
         if applied && !was_applied {
             // The load of the programs and the listing needed many times what they leave.
@@ -428,8 +439,8 @@ impl Agent {
     /// Returns the reason why mode or programs are not as asked for; `None` if they are.
     pub(super) fn mode_reason(&self) -> Option<String> {
         let decision = &self.decision;
-        if let Some(reason) = &self.node.settings.no_bpf {
-            return (decision.wanted != Mode::Kernel).then(|| reason.clone());
+        if let Some(reason) = self.node.programs.missing() {
+            return (decision.wanted != Mode::Kernel).then(|| reason.to_owned());
         }
         self.lowered.clone().filter(|_| decision.mode != decision.wanted)
     }

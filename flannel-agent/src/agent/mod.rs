@@ -16,6 +16,7 @@ mod node_settings;
 mod node_start;
 mod open_files;
 mod problems;
+mod programs;
 mod published;
 mod refusals;
 mod report;

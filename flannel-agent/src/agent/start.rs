@@ -24,12 +24,13 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     agent::{
-        bpf, cloud_start, extension_start,
+        cloud_start, extension_start,
         external::{self, External},
         host_addresses::HostAddressReader,
         ipsec_start,
         node_settings::NodeOverrides,
         node_start,
+        programs::Programs,
         published::Published,
         udp_start,
     },
@@ -66,6 +67,7 @@ pub(super) struct Components {
     pub(super) leases: LeaseSet,
     pub(super) external: External,
     pub(super) host_addresses: HostAddressReader,
+    pub(super) programs: Programs,
     pub(super) reconciler: Reconciler,
     pub(super) traffic: Traffic,
     /// The task that runs commands for peers, where the backend is extension.
@@ -89,8 +91,6 @@ pub(super) struct Settings {
     pub(super) guard: Checks<GuardMode>,
     /// Settings of this node, which override those of the flags.
     pub(super) node: NodeOverrides,
-    /// The reason there are no BPF programs, if there are none.
-    pub(super) no_bpf: Option<String>,
     /// True if the backend has a tunnel that the guard can watch.
     pub(super) has_tunnel: bool,
     /// True if the backend has something for programs to do.
@@ -177,6 +177,7 @@ async fn start_with<M: SubnetManager>(
     if M::ASSIGNS_SUBNETS {
         cut_into_subnets(&mut networks, own.key);
     }
+    let programs = Programs::load(options, &backend, &networks);
     let (udp, ipsec) = processes(options, &config, &netlink, books).await?;
 
     stage("looking for the tools that keep traffic rules");
@@ -188,8 +189,6 @@ async fn start_with<M: SubnetManager>(
     let ip_masq = masquerades(options, &networks);
     warn_of_sysctls(&networks);
     warn_of_bridges(options, engine, &networks);
-    let bpf = bpf::open(options, backend.as_ref(), &networks);
-    let no_bpf = bpf.as_ref().err().cloned();
     let prefixes: Vec<IpNet> = networks.values().map(|network| network.prefix).collect();
     if let Err(error) = unreachable::remove_former(&netlink, &former, &prefixes).await {
         tracing::warn!(%error, "the unreachable route of a former pod network may be left; `flannel-agent cleanup` removes it");
@@ -202,11 +201,10 @@ async fn start_with<M: SubnetManager>(
     };
     let setups = networks.iter().map(setup).collect();
     let host_addresses = HostAddressReader::new(netlink.clone());
-    let reconciler =
-        Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), bpf.ok(), &books.peers)
-            .with_fast(fast_of(options, backend.as_ref(), pod_networks(&config, &former)))
-            .with_wireguard(keys, books.wireguard.clone())
-            .with_udp(udp, books.udp.clone());
+    let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), &books.peers)
+        .with_fast(fast_of(options, backend.as_ref(), pod_networks(&config, &former)))
+        .with_wireguard(keys, books.wireguard.clone())
+        .with_udp(udp, books.udp.clone());
     let mut leases = LeaseSet::new(&config, M::PRECEDENCE, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
     let (events, receiver) = mpsc::channel(STORE_QUEUE);
@@ -226,7 +224,6 @@ async fn start_with<M: SubnetManager>(
             mode: options.datapath.mode,
             guard: options.datapath.guard,
             node,
-            no_bpf,
             has_tunnel: backend.port().is_some(),
             has_work: backend.has_work_for_programs(),
             former,
@@ -236,6 +233,7 @@ async fn start_with<M: SubnetManager>(
         leases,
         external,
         host_addresses,
+        programs,
         reconciler,
         traffic,
         extension,

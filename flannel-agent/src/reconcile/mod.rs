@@ -6,8 +6,9 @@
 //! removal, after everything new is in place. Events only say what changed; they never touch the
 //! kernel.
 //!
-//! Invariants: nothing is removed before the store is in sync; one entry the kernel refuses holds
-//! up no other, and one family not the other; a full read-back and an event take the same path.
+//! Invariants: nothing is removed before the store is in sync and the programs are loaded; one
+//! entry the kernel refuses holds up no other, and one family not the other; a full read-back and
+//! an event take the same path.
 
 mod bpf;
 pub mod device;
@@ -62,7 +63,8 @@ use crate::{
 pub struct Cluster {
     /// Our own subnets.
     pub own: LeaseKey,
-    /// True once the store has shown everything, so that unwanted objects may be removed.
+    /// True once the store has shown everything and the programs are loaded, or known to be absent,
+    /// so that unwanted objects may be removed.
     pub in_sync: bool,
 }
 
@@ -71,6 +73,8 @@ pub struct Reconciler {
     netlink: Netlink,
     port_range: (u16, u16),
     planes: Vec<Plane>,
+    /// Families that are not set up.
+    off: Vec<Family>,
     tunnels: Tunnels,
     bpf: Option<Bpf>,
     fast: Fast,
@@ -85,16 +89,8 @@ impl Reconciler {
         setups: &BTreeMap<Family, PlaneSetup>,
         external: &ExternalInterface,
         port_range: (u16, u16),
-        mut bpf: Option<Bpf>,
         book: &PeerBook,
     ) -> Self {
-        for family in Family::BOTH.into_iter().filter(|family| !setups.contains_key(family)) {
-            if let Some(bpf) = &mut bpf
-                && let Err(error) = PeerMaps::retire(family, &mut bpf.maps)
-            {
-                tracing::warn!(%family, error = chain(&error), "the peer maps keep entries of a family that is off");
-            }
-        }
         let plane = |(family, setup): (&Family, &PlaneSetup)| {
             let end = external.ends.get(family)?;
             Some(Plane::new(*family, Arc::clone(backend), *setup, external, *end, book.clone()))
@@ -103,8 +99,9 @@ impl Reconciler {
             netlink,
             port_range,
             planes: setups.iter().filter_map(plane).collect(),
+            off: Family::BOTH.into_iter().filter(|family| !setups.contains_key(family)).collect(),
             tunnels: Tunnels::none(),
-            bpf,
+            bpf: None,
             fast: Fast::new(FastScope::default(), ConntrackSysctls::default(), Exclusions::default()),
         }
     }
@@ -128,6 +125,17 @@ impl Reconciler {
     pub fn with_udp(mut self, control: Option<PathBuf>, book: UdpBook) -> Self {
         self.tunnels.udp = UdpTunnel::new(control, book);
         self
+    }
+
+    /// Takes in the BPF side. The next [`Self::apply`] makes its maps as the leases want them.
+    pub fn adopt(&mut self, mut bpf: Bpf) {
+        for family in &self.off {
+            if let Err(error) = PeerMaps::retire(*family, &mut bpf.maps) {
+                tracing::warn!(%family, error = chain(&error), "the peer maps keep entries of a family that is off");
+            }
+        }
+        self.planes.iter_mut().for_each(|plane| plane.adopt(&mut bpf.maps));
+        self.bpf = Some(bpf);
     }
 
     /// The BPF side, where there is one.

@@ -42,12 +42,17 @@ impl FamilyState {
         ours: &Ownership,
     ) -> Result<(), NetlinkError> {
         self.entries.read_back(netlink, ours, &mut self.unreachable).await?;
-        if let Some(maps) = maps
-            && let Err(error) = self.peer_maps.read_back(maps)
-        {
-            tracing::warn!(family = %self.family, error = chain(&error), "cannot read the peer maps back");
+        if let Some(maps) = maps {
+            self.read_back_maps(maps);
         }
         Ok(())
+    }
+
+    /// Finds out what is in the peer maps.
+    pub(super) fn read_back_maps(&mut self, maps: &mut Maps) {
+        if let Err(error) = self.peer_maps.read_back(maps) {
+            tracing::warn!(family = %self.family, error = chain(&error), "cannot read the peer maps back");
+        }
     }
 
     /// Discards the desired state of all peers.
