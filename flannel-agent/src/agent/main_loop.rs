@@ -128,7 +128,7 @@ impl Agent {
                     Some(event) => self.apply_store_event(event),
                     None => bail!("the store's task ended; the agent has to be restarted"),
                 },
-                bpf = self.node.programs.loaded() => self.adopt(bpf),
+                bpf = self.node.programs.loaded() => self.add_programs(bpf),
                 () = std::future::ready(()), if self.node.reconciler.has_backlog() => Outcome::Reconcile,
                 () = self.node.traffic.changed() => Outcome::Reconcile,
                 _ = beat.tick() => self.heartbeat(),
@@ -157,9 +157,9 @@ impl Agent {
     }
 
     /// Takes in the datapath, or that there is none.
-    fn adopt(&mut self, bpf: Option<Bpf>) -> Outcome {
+    fn add_programs(&mut self, bpf: Option<Bpf>) -> Outcome {
         if let Some(bpf) = bpf {
-            self.node.reconciler.adopt(bpf);
+            self.node.reconciler.add_bpf(bpf);
         }
         self.follow_mode();
         self.follow_guard();

@@ -127,14 +127,15 @@ impl Reconciler {
         self
     }
 
-    /// Takes in the BPF side. The next [`Self::apply`] makes its maps as the leases want them.
-    pub fn adopt(&mut self, mut bpf: Bpf) {
+    /// With the BPF side from here on. The next [`Self::apply`] makes its maps as the leases want
+    /// them.
+    pub fn add_bpf(&mut self, mut bpf: Bpf) {
         for family in &self.off {
             if let Err(error) = PeerMaps::retire(*family, &mut bpf.maps) {
                 tracing::warn!(%family, error = chain(&error), "the peer maps keep entries of a family that is off");
             }
         }
-        self.planes.iter_mut().for_each(|plane| plane.adopt(&mut bpf.maps));
+        self.planes.iter_mut().for_each(|plane| plane.state.read_back_maps(&mut bpf.maps));
         self.bpf = Some(bpf);
     }
 

@@ -144,11 +144,6 @@ impl Plane {
         }
     }
 
-    /// Finds out what is in the peer maps, which were not there before.
-    pub(super) fn adopt(&mut self, maps: &mut Maps) {
-        self.state.read_back_maps(maps);
-    }
-
     /// Everything is to be read back and every path asked for again.
     pub(super) fn invalidate_all(&mut self) {
         self.read_back = true;
