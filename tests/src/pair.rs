@@ -99,8 +99,9 @@ impl<N: Topology> Pair<N> {
         let ends = ends(&nodes.net);
         let [sender, receiver] = ready_agents(ends, &options.with(flags))?;
         let (near, far) = (ends[0].add_pod("p1")?, ends[1].add_pod("p1")?);
+        // Set-up: tests of what is ready at once ping for themselves.
         if far.ip().is_ipv4() {
-            near.ping(far.ip())?;
+            near.wait_ping(far.ip())?;
         }
         far.ip6().map(|v6| near.wait_ping(v6)).transpose()?;
         Ok(Self { sender, receiver, near, far, nodes })
