@@ -172,14 +172,17 @@ fn claim(name: &str) -> Result<String> {
     unreachable!("the numbers of labs do not run out")
 }
 
-/// Field 22 of `/proc/<pid>/stat`: when the process started, in clock ticks since boot.
+/// When the process started, in clock ticks since boot.
 pub fn start_time(pid: u32) -> io::Result<u64> {
+    stat_field(pid, 22)
+}
+
+/// A number of `/proc/<pid>/stat` by that of its field, from 4 on; see proc(5).
+pub(crate) fn stat_field(pid: u32, field: usize) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The second field is the command in parentheses and may itself hold blanks and parentheses.
     let after = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    after
-        .split_ascii_whitespace()
-        .nth(19)
-        .and_then(|field| field.parse().ok())
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat without a start time")))
+    after.split_ascii_whitespace().nth(field - 3).and_then(|field| field.parse().ok()).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat without a number as field {field}"))
+    })
 }

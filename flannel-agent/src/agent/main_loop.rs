@@ -86,7 +86,6 @@ impl Components {
             routed: false,
             retry: None,
         };
-        running.follow_mode();
         running.reconcile().await;
         running.publish(publish);
         running.run_loop(publish).await

@@ -5,9 +5,9 @@
 mod api_server;
 #[path = "../../support/certs.rs"]
 mod certs;
-#[path = "../../support/large_node.rs"]
-mod large_node;
 mod many;
+#[path = "../../support/nodes.rs"]
+mod nodes;
 mod opt_out;
 mod settings;
 mod support;

@@ -2,9 +2,13 @@
 
 use std::io::Write as _;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::{api_server::State, large_node::LargeNode, support::in_pod};
+use crate::{
+    api_server::State,
+    nodes::{LargeNode, new_node},
+    support::in_pod,
+};
 
 const NODES: u32 = 5000;
 /// The most resident memory of the process (`VmRSS`) in KiB, and below it the most that may be
@@ -35,9 +39,7 @@ fn five_thousand_nodes_fit_and_their_heartbeats_cost_nothing() {
             for n in 0..NODES {
                 state.put(large_node(n, 0));
             }
-            let own = json!({ "podCIDR": "10.127.0.0/24", "podCIDRs": ["10.127.0.0/24"] });
-            let meta = json!({ "name": "own", "uid": "own", "creationTimestamp": "2026-01-02T03:04:05Z" });
-            state.put(json!({ "kind": "Node", "apiVersion": "v1", "metadata": meta, "spec": own }));
+            state.put(new_node("own", "10.127.0.0/24"));
             state.forget();
         });
         pod.start();

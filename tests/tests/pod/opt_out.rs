@@ -7,7 +7,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::support::{Pod, in_pod, run};
+use crate::{
+    nodes::new_node,
+    support::{Pod, in_pod, run},
+};
 
 fn way(status: &Value) -> (&Value, &Value, &Value) {
     let pod = &status["fast"]["pods"][0];
@@ -34,11 +37,9 @@ fn monitor_names_the_pod() {
 #[test]
 fn the_agent_takes_an_annotated_pod_out_of_mode_fast_and_lets_it_in_again() {
     in_pod(async |mut pod| {
-        let meta = json!({ "name": "own", "uid": "own", "creationTimestamp": "2026-01-02T03:04:05Z" });
-        let spec = json!({ "podCIDR": "10.5.1.0/24", "podCIDRs": ["10.5.1.0/24"] });
         let no = json!({ "flannel.alpha.coreos.com/fast-path": "false" });
         pod.double.change(|state| {
-            state.put(json!({ "kind": "Node", "apiVersion": "v1", "metadata": meta, "spec": spec }));
+            state.put(new_node("own", "10.5.1.0/24"));
             state.put_local_pod("db", "own", &json!({}), &["10.5.1.2"]);
         });
         for line in [

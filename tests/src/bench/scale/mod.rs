@@ -11,9 +11,9 @@ mod announce;
 mod api_server;
 mod change;
 mod floor;
-#[path = "../../../support/large_node.rs"]
-mod large_node;
 mod node;
+#[path = "../../../support/nodes.rs"]
+mod nodes;
 mod peers;
 mod report;
 mod store;

@@ -1,9 +1,6 @@
 //! The store with its leases, and one fresh node after the other that follows it.
 
-use std::{
-    fs,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -14,11 +11,10 @@ use super::{
     peers::NumberedPeer,
     store::{Kind, Store},
 };
-use crate::{Agent, Lab, Node, eventually};
+use crate::{Agent, Lab, Node, eventually, lab_record::stat_field};
 
 /// The router, which runs the store.
 const ROUTER: &str = "192.168.1.1";
-const SUBNET_ENV: &str = "/run/flannel/subnet.env";
 /// From the last route to the programs.
 const READY_LIMIT: Duration = Duration::from_mins(1);
 /// The agent's log line once it has read all leases.
@@ -89,7 +85,7 @@ impl Cluster {
         let cpu_to_last_route = cpu_seconds(&agent)?;
         let nexthops = heard.nexthops;
         // Not by its status, which is a large document here. The file comes after the programs.
-        eventually("subnet.env", READY_LIMIT, || node.outside_path(SUBNET_ENV).exists().then_some(()))?;
+        eventually("subnet.env", READY_LIMIT, || node.subnet_env())?;
         let changes = changes(&self.store, &mut heard, NumberedPeer(self.peers + 1), times)?;
         let measured = Start {
             to_last_route: routed.duration_since(start)?.as_secs_f64(),
@@ -123,13 +119,11 @@ fn time_of_day(time: SystemTime) -> Result<f64> {
     Ok(time.duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64() % 86_400.0)
 }
 
-/// CPU time of the agent's process so far.
+/// CPU time of the agent's process so far: utime and stime, in hundredths of a second.
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
 fn cpu_seconds(agent: &Agent) -> Result<f64> {
-    let text = fs::read_to_string(format!("/proc/{}/stat", agent.child().pid()))?;
-    // Behind the name, which may have spaces: utime and stime, in hundredths of a second.
-    let (_, fields) = text.rsplit_once(") ").context("no name of a process")?;
-    let times = fields.split(' ').skip(11).take(2).map(str::parse::<u32>).sum::<Result<u32, _>>()?;
-    Ok(f64::from(times) / 100.0)
+    let pid = agent.child().pid();
+    Ok((stat_field(pid, 14)? + stat_field(pid, 15)?) as f64 / 100.0)
 }
 
 /// A field of `/proc/<pid>/status` in MB (10^6 bytes).

@@ -5,12 +5,11 @@ use std::{fmt, fs, time::SystemTime};
 use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
-use serde_json::{Value, json};
 use tokio::runtime::{self, Runtime};
 
 use super::{
     api_server::{Double, State},
-    large_node::LargeNode,
+    nodes::{LargeNode, new_node},
     peers::{self, NumberedPeer},
 };
 use crate::{AgentOptions, Etcd, Lab, Node, etcd::CONFIG_KEY};
@@ -119,7 +118,7 @@ impl ApiServer {
         })??;
         server.change(|state| {
             NumberedPeer::first(peers).for_each(|peer| state.put(large_node(peer).json()));
-            state.put(own());
+            state.put(new_node(OWN, "10.255.255.0/24"));
             state.forget();
         });
         Ok(server)
@@ -140,14 +139,4 @@ fn large_node(peer: NumberedPeer) -> LargeNode {
         mac: peer.mac(),
         heartbeat: 0,
     }
-}
-
-/// A Node with a subnet and without a lease.
-fn own() -> Value {
-    let subnet = "10.255.255.0/24";
-    let meta = json!({ "name": OWN, "uid": OWN, "creationTimestamp": "2026-01-02T03:04:05Z" });
-    json!({
-        "kind": "Node", "apiVersion": "v1", "metadata": meta,
-        "spec": { "podCIDR": subnet, "podCIDRs": [subnet] },
-    })
 }

@@ -1,8 +1,15 @@
-//! Nodes as large as those of a busy cluster.
+//! Nodes as an API server has them.
 
 use serde_json::{Value, json};
 
-/// A Node of 16 KiB that takes part in a network of the backend vxlan.
+/// A Node with a subnet and without a lease.
+pub(crate) fn new_node(name: &str, subnet: &str) -> Value {
+    let meta = json!({ "name": name, "uid": name, "creationTimestamp": "2026-01-02T03:04:05Z" });
+    let spec = json!({ "podCIDR": subnet, "podCIDRs": [subnet] });
+    json!({ "kind": "Node", "apiVersion": "v1", "metadata": meta, "spec": spec })
+}
+
+/// A Node of 16 KiB, as a busy cluster has it, that takes part in a network of the backend vxlan.
 pub(crate) struct LargeNode {
     pub(crate) name: String,
     /// Its pod CIDR.
