@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use super::{
     plan::{Mode, Profile, Via, Workload},
-    report::{Row, Rows},
+    report::{Rows, median},
 };
 
 const WIDTH: f64 = 960.0;
@@ -150,11 +150,11 @@ fn panel(svg: &mut String, rows: &Rows, profile: Profile, left: f64, bottom: f64
 }
 
 fn bars(svg: &mut String, rows: &Rows, (profile, modes): (Profile, &[Mode]), line: &Line, left: f64) {
-    let Some(host) = rows.host(profile, line.workload) else { return };
     let mut y = line.top;
     for mode in modes {
-        if let Some(row) = rows.find(profile, line.workload, line.via, *mode) {
-            bar(svg, row, host.median, (left, y));
+        let row = rows.find(profile, line.workload, line.via, *mode);
+        if let Some(ratios) = row.and_then(|row| rows.ratios(row, Mode::Host)) {
+            bar(svg, *mode, &ratios, (left, y));
         }
         y += BAR;
     }
@@ -165,22 +165,24 @@ fn bars(svg: &mut String, rows: &Rows, (profile, modes): (Profile, &[Mode]), lin
     }
 }
 
-/// A bar, the spread across its end, and its figure behind that.
-fn bar(svg: &mut String, row: &Row, host: f64, (left, y): (f64, f64)) {
-    let width = |value: f64| (value / host * FULL).min(PANEL - COLUMN - 26.0);
-    let (end, thick, centre) = (width(row.median), BAR - 2.0, y + (BAR - 2.0) / 2.0);
+/// A bar as long as the median of these, sorted; the spread across its end, and its figure behind
+/// that.
+fn bar(svg: &mut String, mode: Mode, ratios: &[f64], (left, y): (f64, f64)) {
+    let (Some(lowest), Some(highest)) = (ratios.first(), ratios.last()) else { return };
+    let width = |ratio: f64| (ratio * FULL).min(PANEL - COLUMN - 26.0);
+    let (ratio, thick, centre) = (median(ratios), BAR - 2.0, y + (BAR - 2.0) / 2.0);
     writeln!(
         svg,
-        "<rect class=\"{}\" x=\"{left}\" y=\"{y}\" width=\"{end:.1}\" height=\"{thick}\" rx=\"1\"/>\
+        "<rect class=\"{mode}\" x=\"{left}\" y=\"{y}\" width=\"{:.1}\" height=\"{thick}\" rx=\"1\"/>\
          <line class=\"spread\" x1=\"{:.1}\" y1=\"{centre}\" x2=\"{:.1}\" y2=\"{centre}\"/>",
-        row.mode,
-        left + width(row.min),
-        left + width(row.max)
+        width(ratio),
+        left + width(*lowest),
+        left + width(*highest)
     )
     .expect("text grows");
     // Twice, so that it is legible on a line.
     for class in ["halo", "small"] {
-        text(svg, (left + width(row.max) + 4.0, centre + 3.5), class, &format!("{:.2}", row.median / host));
+        text(svg, (left + width(*highest) + 4.0, centre + 3.5), class, &format!("{ratio:.2}"));
     }
 }
 

@@ -35,6 +35,8 @@ pub(super) struct Row {
     pub(super) median: f64,
     pub(super) min: f64,
     pub(super) max: f64,
+    /// Of each round, in their order.
+    pub(super) rates: Vec<f64>,
     pub(super) cpu_per_unit: f64,
     pub(super) cpu_unit: Cow<'static, str>,
     /// Segments of TCP sent again, a second; absent in rows recorded before it was.
@@ -54,7 +56,8 @@ impl Series {
 
     /// `None` without a sample.
     pub(super) fn row(&self) -> Option<Row> {
-        let values = sorted(self.samples.iter().map(|sample| sample.value));
+        let rates: Vec<f64> = self.samples.iter().map(|sample| sample.value).collect();
+        let values = sorted(rates.iter().copied());
         Some(Row {
             profile: self.profile,
             workload: self.workload,
@@ -65,6 +68,7 @@ impl Series {
             median: median(&values),
             min: *values.first()?,
             max: *values.last()?,
+            rates,
             cpu_per_unit: median(&sorted(self.samples.iter().map(|sample| sample.cpu))),
             cpu_unit: self.workload.cpu_unit().into(),
             sent_again: Some(median(&sorted(self.samples.iter().map(|sample| sample.sent_again)))),
@@ -77,17 +81,18 @@ impl Rows {
         self.0.iter().find(|row| (row.profile, row.workload, row.via, row.mode) == (profile, workload, via, mode))
     }
 
-    /// The median in parts of another mode's, asked the same way; of nodes, asked directly, because
-    /// they have no Services of their own.
-    pub(super) fn ratio(&self, row: &Row, to: Mode) -> Option<f64> {
+    /// The rate in parts of another mode's, asked the same way, in each round, sorted; of nodes,
+    /// asked directly, because they have no Services of their own. The modes of a round follow one
+    /// another, so a machine that is slower in some rounds is so for both.
+    pub(super) fn ratios(&self, row: &Row, to: Mode) -> Option<Vec<f64>> {
         let via = if to.is_between_nodes() { Via::Pod } else { row.via };
-        let base = self.find(row.profile, row.workload, via, to);
-        base.map(|base| row.median / base.median)
+        let base = self.find(row.profile, row.workload, via, to)?;
+        Some(sorted(row.rates.iter().zip(&base.rates).map(|(rate, base)| rate / base)))
     }
 
-    /// Returns the row that others are compared with: the host network, asked directly.
-    pub(super) fn host(&self, profile: Profile, workload: Workload) -> Option<&Row> {
-        self.find(profile, workload, Via::Pod, Mode::Host)
+    /// The median of these.
+    pub(super) fn ratio(&self, row: &Row, to: Mode) -> Option<f64> {
+        self.ratios(row, to).map(|ratios| median(&ratios))
     }
 
     pub(super) fn has(&self, is: impl Fn(&Row) -> bool) -> bool {
@@ -134,7 +139,7 @@ pub(super) mod tests {
         assert!(series.row().is_none(), "nothing was measured");
         let sample = |value| Sample { value, cpu: 10.0 * value, sent_again: 100.0 * value };
         series.samples = [4.0, 1.0, 3.0, 2.0].map(sample).to_vec();
-        let expected = r#"{"profile":"wire","workload":"tcp_stream_1","via":"pod","mode":"encap","cpus":"2","unit":"Gbit/s","median":2.5,"min":1.0,"max":4.0,"cpu_per_unit":25.0,"cpu_unit":"ms/Gbit","sent_again":250.0}"#;
+        let expected = r#"{"profile":"wire","workload":"tcp_stream_1","via":"pod","mode":"encap","cpus":"2","unit":"Gbit/s","median":2.5,"min":1.0,"max":4.0,"rates":[4.0,1.0,3.0,2.0],"cpu_per_unit":25.0,"cpu_unit":"ms/Gbit","sent_again":250.0}"#;
         let text = serde_json::to_string(&series.row()).expect("plain data");
         assert_eq!(text, expected);
         let read: Row = serde_json::from_str(&text).expect("a row");
@@ -153,5 +158,17 @@ pub(super) mod tests {
         assert_eq!((rows.ratio(fast, Mode::Host), rows.ratio(fast, Mode::Kernel)), (Some(0.9), Some(1.8)));
         assert_eq!(rows.ratio(fast, Mode::Stock), None);
         assert_eq!(rows.modes(), [Mode::Host, Mode::Kernel, Mode::Fast]);
+    }
+
+    #[test]
+    fn rounds_on_a_slower_machine_change_no_ratio() {
+        let mut rows = Rows(vec![
+            row(Workload::TcpRr, Via::Pod, Mode::Kernel, 1.0),
+            row(Workload::TcpRr, Via::Pod, Mode::Fast, 1.0),
+        ]);
+        rows.0[0].rates = vec![40.0, 20.0, 20.0];
+        rows.0[1].rates = vec![80.0, 40.0, 60.0];
+        assert_eq!(rows.ratios(&rows.0[1], Mode::Kernel), Some(vec![2.0, 2.0, 3.0]));
+        assert_eq!(rows.ratio(&rows.0[1], Mode::Kernel), Some(2.0));
     }
 }

@@ -207,9 +207,15 @@ fn tunnel_address(agent: &Agent) -> Result<IpAddr> {
 
 /// The same TCP in every mode. Where BBR is the default it would pace by what it believes of the
 /// path, and its timers take a third of the CPU; Reno is allowed in every namespace, and nothing is
-/// lost here.
+/// lost here. No connection is kept in TIME_WAIT: masquerade gives the port of a closed one to the
+/// next at random, and its SYN, with an older timestamp, is ignored and sent again a second later.
 fn set_tcp_up(end: &Host) -> Result<()> {
-    for setting in ["tcp_congestion_control=reno".to_owned(), format!("tcp_rmem=4096 131072 {RECEIVE_BUFFER}")] {
+    let settings = [
+        "tcp_congestion_control=reno".to_owned(),
+        format!("tcp_rmem=4096 131072 {RECEIVE_BUFFER}"),
+        "tcp_max_tw_buckets=0".to_owned(),
+    ];
+    for setting in settings {
         end.run(["sysctl", "-qw", &format!("net.ipv4.{setting}")])?;
     }
     Ok(())
