@@ -28,8 +28,6 @@ pub(super) struct Row {
     pub(super) workload: Workload,
     pub(super) via: Via,
     pub(super) mode: Mode,
-    /// Absent in rows of one CPU that were recorded before there was a choice.
-    #[serde(default)]
     pub(super) cpus: Placement,
     pub(super) unit: Cow<'static, str>,
     pub(super) median: f64,
@@ -39,9 +37,8 @@ pub(super) struct Row {
     pub(super) rates: Vec<f64>,
     pub(super) cpu_per_unit: f64,
     pub(super) cpu_unit: Cow<'static, str>,
-    /// Segments of TCP sent again, a second; absent in rows recorded before it was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) sent_again: Option<f64>,
+    /// Segments of TCP sent again, a second.
+    pub(super) sent_again: f64,
 }
 
 /// The rows of one run.
@@ -71,7 +68,7 @@ impl Series {
             rates,
             cpu_per_unit: median(&sorted(self.samples.iter().map(|sample| sample.cpu))),
             cpu_unit: self.workload.cpu_unit().into(),
-            sent_again: Some(median(&sorted(self.samples.iter().map(|sample| sample.sent_again)))),
+            sent_again: median(&sorted(self.samples.iter().map(|sample| sample.sent_again))),
         })
     }
 }

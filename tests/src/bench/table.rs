@@ -18,7 +18,7 @@ pub(super) fn terminal(rows: &Rows, profile: Profile) -> String {
         let range = format!("{} .. {}", figure(row.min), figure(row.max));
         writeln!(
             text,
-            "{:<13} {:<8} {:<14} {:>10} {range:>21}  {:<14} {:>7} {:>9} {:>12} {:>8.2} {}",
+            "{:<13} {:<8} {:<14} {:>10} {range:>21}  {:<14} {:>7} {:>9} {:>12.0} {:>8.2} {}",
             row.workload.to_string(),
             row.via.to_string(),
             row.mode.to_string(),
@@ -26,7 +26,7 @@ pub(super) fn terminal(rows: &Rows, profile: Profile) -> String {
             row.unit,
             ratio(rows, row, row.mode.base()),
             ratio(rows, row, row.mode.kernel()),
-            row.sent_again.map_or_else(|| "-".to_owned(), |segments| format!("{segments:.0}")),
+            row.sent_again,
             row.cpu_per_unit,
             row.cpu_unit
         )
