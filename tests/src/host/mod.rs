@@ -155,6 +155,11 @@ impl Host {
         self.run(line.split_ascii_whitespace())
     }
 
+    /// Runs an nft script.
+    pub fn nft(&self, script: &str) -> Result<()> {
+        self.command(["nft", "-f", "-"]).input(script).run().map(drop)
+    }
+
     /// Runs a command and reads its output as JSON; no output at all reads as `[]`.
     pub fn json<T: DeserializeOwned>(&self, argv: &[&str]) -> Result<T> {
         let output = self.run(argv.iter().copied())?;

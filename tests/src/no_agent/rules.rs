@@ -49,7 +49,7 @@ impl BareNode {
 
     /// Runs an nft script.
     pub fn nft(&self, script: &str) -> Result<()> {
-        self.node.command(["nft", "-f", "-"]).input(script).run().map(drop)
+        self.node.nft(script)
     }
 
     /// Runs an iptables command, written as one line.

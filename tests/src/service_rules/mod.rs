@@ -81,10 +81,7 @@ impl ServiceRules {
             ensure!(addresses.all(is_ours), "{service:?} has addresses of another family than {}", self.pods);
         }
         match self.backend {
-            Backend::Nftables => {
-                let script = nftables::table(self.pods, services);
-                self.node.command(["nft", "-f", "-"]).input(&script).run().map(drop)
-            }
+            Backend::Nftables => self.node.nft(&nftables::table(self.pods, services)),
             Backend::Iptables => self.restore(&iptables::services(self.pods, services)),
         }
     }

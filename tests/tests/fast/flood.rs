@@ -202,7 +202,7 @@ fn changes_nothing(lab: &FastLab, flood: &Flood<'_>) -> Result<()> {
 #[test]
 fn a_flood_of_syns_from_a_pod_takes_nothing_of_others() -> Result<()> {
     let lab = FastLab::new("flood-pod", &[])?;
-    lab.beside.command(["nft", "-f", "-"]).input(SILENT).run()?;
+    lab.beside.nft(SILENT)?;
     let listener = lab.far.bound(Family::V4.end(&lab.far)?, TcpListener::bind)?;
     let from = Family::V4.end(&lab.beside)?;
     changes_nothing(&lab, &Flood { host: &lab.beside, from, to: listener.local_addr()?, answering: 1 })

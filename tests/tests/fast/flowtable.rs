@@ -74,7 +74,7 @@ impl<'a> Flowtable<'a> {
         for protocol in ["tcp", "udp"] {
             node.sh(&format!("sysctl -qw net.netfilter.nf_flowtable_{protocol}_timeout={TIMEOUT}"))?;
         }
-        node.command(["nft", "-f", "-"]).input(RULES).run()?;
+        node.nft(RULES)?;
         Ok(Self(node))
     }
 

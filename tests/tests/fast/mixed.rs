@@ -110,7 +110,7 @@ fn through_services(mixed: &Mixed) -> Result<()> {
         let chain = "type nat hook prerouting priority -100;";
         let rule = format!("{family} daddr {address} tcp dport 80 dnat to {target}");
         let script = format!("table {family} service {{\n chain pre {{\n {chain}\n {rule}\n }}\n }}\n");
-        from.node().command(["nft", "-f", "-"]).input(&script).run()?;
+        from.node().nft(&script)?;
         let before = mixed.agent.replayed()?;
         let service = SocketAddr::new(address, 80);
         // More than half a second, of which the flow is unconfirmed for a tenth.

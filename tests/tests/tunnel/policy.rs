@@ -92,7 +92,7 @@ fn an_ipsec_policy_blocks_the_programs_of_a_dead_agent_too() -> Result<()> {
 #[test]
 fn a_firewall_rule_against_the_tunnel_cuts_within_the_interval_and_frees_when_removed() -> Result<()> {
     let rules = "table ip cut { chain o { type filter hook output priority 0; policy accept; udp dport 8472 drop; }; }";
-    let block = |node: &Node| node.command(["nft", "-f", "-"]).input(rules).run().map(drop);
+    let block = |node: &Node| node.nft(rules);
     is_cut_and_freed(streaming("output")?, block, |_| Ok(()), "nft delete table ip cut")
 }
 
@@ -101,7 +101,7 @@ fn a_firewall_rule_against_the_tunnel_cuts_within_the_interval_and_frees_when_re
 fn what_the_firewall_changes_of_outer_packets_it_changes_of_all() -> Result<()> {
     let (pair, run) = streaming("dscp")?;
     let rules = "table ip class { chain o { type filter hook postrouting priority 0; policy accept; udp dport 8472 ip dscp set ef; }; }";
-    pair.net.a.command(["nft", "-f", "-"]).input(rules).run()?;
+    pair.net.a.nft(rules)?;
     let capture = Capture::tunnel(&pair.net.r, "eth-a")?;
     eventually("no packet of the programs", INTERVAL + READING, || {
         let before = pair.encapsulated()?;

@@ -293,7 +293,7 @@ fn congestion_marks_survive_the_tunnel() -> Result<()> {
             "table ip congested { chain f { type filter hook forward priority 0; udp dport 8472 ip ecn set ce; }; }";
         let capture = Capture::start(&pair.far, "eth0", frame::is_ipv4)?;
         let plain = tos_at_the_far_end(pair, &capture, 100)?;
-        pair.net.r.command(["nft", "-f", "-"]).input(rules).run()?;
+        pair.net.r.nft(rules)?;
         let marked = tos_at_the_far_end(pair, &capture, 200);
         pair.net.r.sh("nft delete table ip congested")?;
         Ok([plain, marked?])

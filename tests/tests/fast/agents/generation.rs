@@ -37,7 +37,7 @@ fn a_new_rule_of_nftables_cuts_an_established_flow() -> Result<()> {
         let rule = format!("ip daddr {destination} drop");
         let chain = "type filter hook forward priority 0;";
         let script = format!("table ip other {{\n chain f {{\n {chain}\n {rule}\n }}\n }}\n");
-        node.command(["nft", "-f", "-"]).input(&script).run().map(drop)
+        node.nft(&script)
     })
 }
 

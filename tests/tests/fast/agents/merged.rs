@@ -43,7 +43,7 @@ fn behind(pair: &Pair, pod: &Pod) -> Result<Host> {
     let rule = format!("tcp dport {PORT} dnat to {INNER}");
     let chain = "type nat hook prerouting priority -100; policy accept";
     let rules = format!("table ip inner {{ chain pre {{ {chain}; {rule}; }}; }}");
-    pod.command(["nft", "-f", "-"]).input(&rules).run()?;
+    pod.nft(&rules)?;
     Ok((*inner).clone())
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    Node, eventually,
+    eventually,
     fast::{Conversation, Family, FastLab},
     load::rr::Protocol,
     packet::frame,
@@ -50,10 +50,6 @@ fn wait_free(lab: &FastLab, talks: &mut [Conversation]) -> Result<()> {
     Ok(())
 }
 
-fn nft(node: &Node, script: &str) -> Result<()> {
-    node.command(["nft", "-f", "-"]).input(script).run().map(drop)
-}
-
 /// A rule in a chain of FORWARD.
 fn forward(family: Family, rule: &str) -> String {
     let nft = family.nft();
@@ -72,7 +68,7 @@ fn by_a_rule_of_nftables(lab: &FastLab, talks: &mut [Conversation]) -> Result<()
     };
     let script = |verb: &str| rules(verb).into_iter().collect::<Result<String>>();
     let before = agent.generation()?;
-    nft(node, &script("add")?)?;
+    node.nft(&script("add")?)?;
     eventually("a new generation", INTERVAL, || {
         let now = agent.generation()?;
         ensure!(now != before, "{now}");
@@ -81,7 +77,7 @@ fn by_a_rule_of_nftables(lab: &FastLab, talks: &mut [Conversation]) -> Result<()
     for talk in &mut *talks {
         ensure!(talk.exchange(1).is_err(), "{talk:?} still comes through in the new generation");
     }
-    nft(node, &script("delete")?)?;
+    node.nft(&script("delete")?)?;
     wait_free(lab, talks)
 }
 
@@ -94,16 +90,16 @@ fn by_an_element_of_a_set(lab: &FastLab, talks: &mut [Conversation]) -> Result<(
         let set = format!("table {nft} netpol {{\nset denied {{ type ipv{version}_addr; }}\n}}\n");
         Ok(set + &forward(family, &format!("{nft} saddr @denied drop")))
     })?;
-    nft(node, &tables)?;
+    node.nft(&tables)?;
     wait_free(lab, talks)?;
     let element = |verb: &str| {
         each(&|family| Ok(format!("{verb} element {} netpol denied {{ {} }}\n", family.nft(), family.of(&lab.near)?)))
     };
-    nft(node, &element("add")?)?;
+    node.nft(&element("add")?)?;
     wait_cut(talks)?;
-    nft(node, &element("delete")?)?;
+    node.nft(&element("delete")?)?;
     wait_free(lab, talks)?;
-    nft(node, &each(&|family| Ok(format!("delete table {} netpol\n", family.nft())))?)
+    node.nft(&each(&|family| Ok(format!("delete table {} netpol\n", family.nft())))?)
 }
 
 /// Legacy iptables announces nothing: the flows' refresh meets the rule. It drops answers, not

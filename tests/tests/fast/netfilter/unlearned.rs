@@ -61,7 +61,7 @@ pub(crate) fn connections_with_a_helper(lab: &FastLab) -> Result<()> {
         ct timeout short { protocol udp; l3proto ip; policy = { unreplied: 10, replied: 10 }; }
         chain c { type filter hook prerouting priority -150; udp dport 9400 ct timeout set \"short\"; }
     }";
-    if let Err(error) = node.command(["nft", "-f", "-"]).input(policy).run() {
+    if let Err(error) = node.nft(policy) {
         not_run("connections with a timeout policy", &format!("the kernel or nft refuses it: {error:#}"));
         return Ok(());
     }

@@ -143,6 +143,6 @@ fn classes_and_congestion_are_carried_as_in_mode_kernel() -> Result<()> {
     expect_equal(&pair, TUNNEL, classes)?;
     let rules = "udp dport 8472 ip ecn set ce\n udp dport 8472 ip6 ecn set ce";
     let chain = format!("chain f {{\n type filter hook forward priority 0;\n {rules}\n }}");
-    pair.net.r.command(["nft", "-f", "-"]).input(&format!("table inet congestion {{\n {chain}\n }}\n")).run()?;
+    pair.net.r.nft(&format!("table inet congestion {{\n {chain}\n }}\n"))?;
     expect_equal(&pair, TUNNEL, classes).context("a congested wire")
 }

@@ -54,7 +54,7 @@ pub(crate) fn host_port(lab: &ServiceLab, mode: &str, family: Family) -> Result<
             let hook = "type nat hook prerouting priority dstnat;";
             let rule = format!("fib daddr type local tcp dport {HOST_PORT} dnat to {pod}");
             let script = format!("table {name} {{\nchain hostports {{\n{hook}\n{rule}\n}}\n}}");
-            node.command(["nft", "-f", "-"]).input(&script).run()?;
+            node.nft(&script)?;
             format!("nft delete table {name}")
         }
     };
