@@ -2,7 +2,7 @@
 //!
 //! A seed makes a [`Scenario`](scenario::Scenario). A suite runs it in both modes and records for
 //! each packet whether it arrived and with which header fields. What differs beyond the table of
-//! [`allowed`] is a defect. Everything here is pure; the suite `fast_differential` has the lab.
+//! [`allowed`] is a defect. Everything here is pure; the tests `fast::differential` have the lab.
 
 pub mod allowed;
 pub mod compare;

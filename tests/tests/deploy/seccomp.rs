@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fs, process::Command};
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{confined::Profile, not_run};
 
-use crate::{deploy, text_of};
+use super::{deploy, text_of};
 
 /// The names of a set of systemd's (`@system-service`), sets within it included; none where systemd
 /// cannot be asked.

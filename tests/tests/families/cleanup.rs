@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use flannel_tests::{StockEnd, StockNode, TwoNodes, cluster, eventually, snapshot::Snapshot, topology::Stack};
 
-use crate::{DIRECT_ROUTING, HOST_GW};
+use super::{DIRECT_ROUTING, HOST_GW};
 
 fn nothing_is_left(name: &str, backend: &str, end: fn(u8, &str) -> StockEnd, removed: &[&str]) -> Result<()> {
     let pair = TwoNodes::with(name, Stack::Dual, &cluster::config(Stack::Dual, backend))?;

@@ -11,7 +11,7 @@ use flannel_tests::{
     topology::Stack,
 };
 
-use crate::DIRECT_ROUTING;
+use super::DIRECT_ROUTING;
 
 const NEIGHBOUR: &str = "2001:db8:1::12";
 

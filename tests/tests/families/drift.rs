@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use flannel_tests::{Agent, StockEnd, StockNode, TunnelState, TwoNodes, cluster, eventually, topology::Stack};
 use serde_json::Value;
 
-use crate::{HOST_GW, VXLAN};
+use super::{HOST_GW, VXLAN};
 
 /// The limit for repairs. Events announce foreign changes; the full resync runs only every 30 s.
 const SECONDS: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use flannel_tests::{
 };
 use serde_json::Value;
 
-use crate::HOST_GW;
+use super::HOST_GW;
 
 const SOON: Duration = Duration::from_secs(20);
 

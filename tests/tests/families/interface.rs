@@ -10,7 +10,7 @@ use flannel_tests::{
 };
 use serde_json::Value;
 
-use crate::VXLAN;
+use super::VXLAN;
 
 const LIMIT: Duration = Duration::from_secs(20);
 

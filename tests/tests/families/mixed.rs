@@ -11,7 +11,7 @@ use flannel_tests::{
     topology::Stack,
 };
 
-use crate::VXLAN;
+use super::VXLAN;
 
 /// A stock device refuses UDP over IPv6 without a checksum, so the kernel has to send to it in
 /// every mode.

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use flannel_tests::{Agent, Node, cluster::Cluster, topology::Stack};
 
-use crate::VXLAN;
+use super::VXLAN;
 
 /// Bytes of an IP header and an echo request's: IPv4, IPv6.
 const HEADERS: [(&str, u32); 2] = [("-4", 28), ("-6", 48)];

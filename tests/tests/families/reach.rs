@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::VXLAN;
+use super::VXLAN;
 use anyhow::{Result, ensure};
 use flannel_tests::{
     cluster::Cluster,

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use flannel_tests::{TwoNodes, cluster, topology::Stack};
 
-use crate::{HOST_GW, VXLAN};
+use super::{HOST_GW, VXLAN};
 
 /// The agent's end on a node that was prepared by `command`.
 fn refused(stack: Stack, backend: &str, command: &str, flag: &str, message: &str) -> Result<()> {

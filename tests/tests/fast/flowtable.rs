@@ -26,7 +26,7 @@ use flannel_tests::{
     not_run, throughout,
 };
 
-use crate::talks::talks;
+use super::talks::talks;
 
 const RULES: &str = "\
 table inet skip {

@@ -13,7 +13,7 @@ use flannel_tests::{
 };
 use serde_json::{Value, json};
 
-use crate::talks::talks;
+use super::talks::talks;
 
 /// The programs on the tunnel device: on ingress, and on egress.
 const ON_TUNNEL: [&str; 2] = ["from_l3_tunnel", "to_l3_tunnel"];

@@ -7,7 +7,7 @@ use flannel_agent::traffic::Engine::{Iptables, Nftables};
 use flannel_host::family::Family;
 use flannel_tests::eventually;
 
-use crate::support::{Cluster, of, of_node};
+use super::support::{Cluster, of, of_node};
 
 /// Far below the half minute after which everything is looked at anyway.
 const SOON: Duration = Duration::from_secs(10);

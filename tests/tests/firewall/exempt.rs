@@ -7,7 +7,7 @@ use flannel_agent::traffic::Engine::{self, Iptables, Nftables};
 use flannel_host::family::Family;
 use flannel_tests::{eventually, throughout};
 
-use crate::support::{Cluster, Talk, of, of_a, of_b, of_c, outside, seen};
+use super::support::{Cluster, Talk, of, of_a, of_b, of_c, outside, seen};
 
 /// The router and `b` as single addresses and as a prefix. `c`, on the other segment, is not
 /// exempt.

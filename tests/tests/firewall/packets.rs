@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use flannel_agent::traffic::Engine::{self, Iptables, Nftables};
 use flannel_host::family::Family;
 
-use crate::support::{Cluster, of, of_a, of_c, of_node, outside, seen};
+use super::support::{Cluster, of, of_a, of_c, of_node, outside, seen};
 
 fn the_table_holds(name: &str, engine: Engine) -> Result<()> {
     let cluster = Cluster::new(name, engine, &["--ip-masq"])?;

@@ -17,7 +17,7 @@ use flannel_tests::{
     load::rr::{Protocol, rr},
 };
 
-use crate::support::{Cluster, of_a, outside, seen};
+use super::support::{Cluster, of_a, outside, seen};
 
 /// New flows and an old one of each family, out of a pod, while the agent is stopped, killed and
 /// started.

@@ -8,7 +8,7 @@ use flannel_tests::{
     AgentOptions, Confinement, TwoNodes, etcd::CONFIG_KEY, eventually, snapshot::Snapshot, topology::Stack,
 };
 
-use crate::support::{Cluster, config};
+use super::support::{Cluster, config};
 
 fn rules(cluster: &Cluster) -> Result<String> {
     let node = &cluster.net.a;

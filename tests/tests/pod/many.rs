@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use serde_json::Value;
 
-use crate::{
+use super::{
     api_server::State,
     nodes::{LargeNode, new_node},
     support::in_pod,

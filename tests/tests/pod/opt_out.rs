@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     nodes::new_node,
     support::{Pod, in_pod, run},
 };

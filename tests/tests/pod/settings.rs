@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     node,
     support::{Pod, in_pod, run},
 };

@@ -23,7 +23,7 @@ use tokio_rustls::{
     },
 };
 
-use crate::{api_server::Double, certs::Authority};
+use super::{api_server::Double, certs::Authority};
 
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -11,7 +11,7 @@ use flannel_agent::datapath::{
 use flannel_tests::{Agent, TwoNodes, cluster};
 use serde_json::Value;
 
-use crate::{Guarded, other};
+use super::{Guarded, other};
 
 fn xdp(agent: &Agent) -> Result<Value> {
     Ok(agent.status()?["guard"]["xdp"].clone())

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use flannel_tests::{StockNode, TwoNodes, cluster, eventually, stock};
 
-use crate::SOON;
+use super::SOON;
 
 const NATS: &str = "203.0.113.2";
 

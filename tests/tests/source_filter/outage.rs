@@ -7,7 +7,7 @@ use flannel_agent::datapath::{PinRoot, clock, maps::ConfigMap};
 use flannel_common::node::HEARTBEAT_LIMIT_NS;
 use flannel_tests::eventually;
 
-use crate::{Guarded, SOON, other};
+use super::{Guarded, SOON, other};
 
 /// Sets the last beat of the agent back, or to now.
 fn beat(lab: &Guarded, before_ns: u64) -> Result<()> {

@@ -9,7 +9,7 @@ use flannel_tests::{
     wire::Capture,
 };
 
-use crate::{Guarded, OTHER, other};
+use super::{Guarded, OTHER, other};
 
 #[test]
 fn a_stock_node_exchanges_traffic_both_ways_in_every_mode() -> Result<()> {

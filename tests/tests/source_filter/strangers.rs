@@ -7,7 +7,7 @@ use flannel_tests::{
     wire::Capture,
 };
 
-use crate::{Guarded, SOON};
+use super::{Guarded, SOON};
 
 #[test]
 fn strangers_reach_pods_unless_the_guard_is_enforced_in_every_mode() -> Result<()> {

@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use flannel_tests::snapshot::Snapshot;
 
-use crate::{
+use super::{
     traffic::{Connections, Phase},
     world::World,
 };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use flannel_tests::{eventually, hooks::misplaced, snapshot::Snapshot};
 
-use crate::{
+use super::{
     traffic::{Connections, Phase},
     world::World,
 };

@@ -14,7 +14,7 @@ use flannel_tests::{
     topology::ROUTER,
 };
 
-use crate::world::World;
+use super::world::World;
 
 /// Of connections with data both ways all the time: to `c`, and out of the cluster, masqueraded.
 pub(crate) struct Connections {

@@ -17,7 +17,7 @@ use flannel_tests::differential::{
     shrink::shrink,
 };
 
-use crate::{
+use super::{
     lab::{DiffLab, Topology, require},
     report,
     run::run as one_run,

@@ -140,7 +140,7 @@ impl DiffLab {
         for side in Side::ALL {
             for tool in self.tools.iter().filter(|tool| **tool != Tool::Nft) {
                 for family in Family::ALL {
-                    let restore = crate::rules::restore(*tool, family);
+                    let restore = super::rules::restore(*tool, family);
                     self.node(side).command(restore).input(&iptables::entries()).run()?;
                 }
             }
@@ -287,7 +287,7 @@ fn tools(node: &Node) -> BTreeSet<Tool> {
     let has = |tool: &Tool| {
         let command = match tool {
             Tool::Nft => vec!["nft".to_owned(), "list".to_owned(), "tables".to_owned()],
-            other => [&crate::rules::restore(*other, Family::V4)[..1], &["--version".to_owned()]].concat(),
+            other => [&super::rules::restore(*other, Family::V4)[..1], &["--version".to_owned()]].concat(),
         };
         let works = node.command(command.clone()).run();
         if let Err(error) = &works {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use flannel_tests::differential::{compare::Difference, scenario::Scenario};
 
-use crate::{lab::DiffLab, rules};
+use super::{lab::DiffLab, rules};
 
 /// The page of a scenario.
 pub(crate) fn page(lab: &DiffLab, scenario: &Scenario, mode: &str, differences: &[Difference]) -> String {

@@ -13,7 +13,7 @@ use flannel_tests::{
 };
 use serde_json::Value;
 
-use crate::lab::DiffLab;
+use super::lab::DiffLab;
 
 /// The command that reads rules.
 pub(crate) fn restore(tool: Tool, family: Family) -> Vec<String> {

@@ -15,7 +15,7 @@ use flannel_tests::{
     },
 };
 
-use crate::{lab::DiffLab, rules, tcp::Conversations, udp::Datagrams};
+use super::{lab::DiffLab, rules, tcp::Conversations, udp::Datagrams};
 
 /// Longer than two of the agent's generations after a change of nftables are apart.
 const SETTLED: Duration = Duration::from_millis(1300);

@@ -28,7 +28,7 @@ use nix::{
     },
 };
 
-use crate::lab::DiffLab;
+use super::lab::DiffLab;
 
 /// A message that is not there by then is lost. Longer than TCP waits before it sends again.
 const LOST: Duration = Duration::from_millis(600);

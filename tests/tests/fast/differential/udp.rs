@@ -27,7 +27,7 @@ use nix::{
     },
 };
 
-use crate::lab::DiffLab;
+use super::lab::DiffLab;
 
 /// The answers' receiver must be known by then, or there are none in this run.
 const FIRST_ARRIVAL: Duration = Duration::from_millis(400);

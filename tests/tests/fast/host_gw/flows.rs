@@ -12,7 +12,7 @@ use flannel_tests::{
 use serde_json::Value;
 
 use super::{FOLLOWED, on_external};
-use crate::talks::talks;
+use crate::fast::talks::talks;
 
 /// The longest time until a flow is refreshed, with a margin for a busy machine.
 const INTERVAL: Duration = Duration::from_secs(5);

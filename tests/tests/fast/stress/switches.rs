@@ -9,7 +9,7 @@ use flannel_tests::{
     topology::Stack,
 };
 
-use crate::loads::Loads;
+use super::loads::Loads;
 
 #[test]
 fn modes_agents_and_generations_change_under_load_without_a_loss() -> Result<()> {

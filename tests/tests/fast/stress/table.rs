@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use flannel_agent::datapath::{Maps, PinRoot};
 use flannel_tests::{fast::fast_pair_of, load::flows::ManyFlows, pins, topology::Stack};
 
-use crate::loads::Loads;
+use super::loads::Loads;
 
 const SIZE: usize = 1_000;
 /// The agent's pins, in a node.

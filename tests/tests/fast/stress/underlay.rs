@@ -11,7 +11,7 @@ use flannel_tests::{
     topology::Stack,
 };
 
-use crate::loads::Loads;
+use super::loads::Loads;
 
 /// The default route of `a` moves from one router to the other.
 fn moved_gateway(mode: &str) -> Result<UdpReport> {

@@ -16,7 +16,7 @@ use flannel_tests::{
     topology::SECOND,
 };
 
-use crate::faults::Fault;
+use super::list::Fault;
 
 /// Longer than the five seconds for which flows are replayed without an agent.
 const LENGTH: Duration = Duration::from_secs(7);

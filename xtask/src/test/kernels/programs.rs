@@ -100,13 +100,14 @@ mod tests {
         let names = |part: &str| names(&set::rows(&[part.into()]).expect("rows"));
         assert!(names("mode that `check` offers").is_empty());
         assert_eq!(names("programs: "), BTreeSet::from(["programs"]));
+        assert_eq!(names("mode `fast`"), BTreeSet::from(["e2e"]));
     }
 
     #[test]
     fn test_programs_are_those_with_an_executable_and_the_test_profile() {
-        let messages = r#"{"reason":"compiler-artifact","manifest_path":"/p/tests/Cargo.toml","target":{"name":"lab"},"profile":{"test":true},"executable":"/t/lab-1"}
+        let messages = r#"{"reason":"compiler-artifact","manifest_path":"/p/tests/Cargo.toml","target":{"name":"e2e"},"profile":{"test":true},"executable":"/t/e2e-1"}
 {"reason":"compiler-artifact","manifest_path":"/p/tests/Cargo.toml","target":{"name":"demo"},"profile":{"test":false},"executable":"/t/demo"}
 {"reason":"build-finished","success":true}"#;
-        assert_eq!(Programs::parse(messages), Programs::of_one("lab", "/t/lab-1", "/p/tests"));
+        assert_eq!(Programs::parse(messages), Programs::of_one("e2e", "/t/e2e-1", "/p/tests"));
     }
 }

@@ -64,9 +64,12 @@ pub(super) struct Feature {
 pub(super) enum Work {
     /// `flannel-agent check` offers the kernel's mode.
     Check,
-    /// Tests of a test program pass.
+    /// Tests of a test program pass. They run in one process.
     Tests(&'static str, &'static [&'static str]),
 }
+
+/// The program of the end-to-end suite. Its modules are the folders of `tests/tests`.
+const E2E: &str = "e2e";
 
 const fn feature(name: &'static str, since: &'static str, work: Work) -> Feature {
     Feature { name, since, until: None, modules: &[], work }
@@ -89,12 +92,12 @@ pub(super) static FEATURES: [Feature; 24] = [
     feature(
         "network namespaces of the lab",
         "5.10",
-        Work::Tests("lab", &["pods_of_two_nodes_talk_through_a_tunnel_made_by_hand"]),
+        Work::Tests(E2E, &["lab::pods_of_two_nodes_talk_through_a_tunnel_made_by_hand"]),
     ),
     feature(
         "vxlan, mode `kernel`",
         "5.10",
-        Work::Tests("tunnel", &["kernel_path::pods_and_nodes_reach_each_other_without_the_programs"]),
+        Work::Tests(E2E, &["tunnel::kernel_path::pods_and_nodes_reach_each_other_without_the_programs"]),
     ),
     Feature {
         until: Some("5.10"),
@@ -102,21 +105,21 @@ pub(super) static FEATURES: [Feature; 24] = [
             "no BPF helpers: reasons in words, clean-up",
             "5.10",
             Work::Tests(
-                "tunnel",
+                E2E,
                 &[
-                    "refused::a_kernel_without_the_helpers_carries_all_packets_and_the_node_says_why",
-                    "refused::cleanup_on_a_kernel_without_the_helpers_leaves_nothing",
+                    "tunnel::refused::a_kernel_without_the_helpers_carries_all_packets_and_the_node_says_why",
+                    "tunnel::refused::cleanup_on_a_kernel_without_the_helpers_leaves_nothing",
                 ],
             ),
         )
     },
-    feature("host-gw, routes", "5.10", Work::Tests("families", &["host_gw::routes_that_stock_left_are_taken_over"])),
+    feature("host-gw, routes", "5.10", Work::Tests(E2E, &["families::host_gw::routes_that_stock_left_are_taken_over"])),
     Feature {
         modules: &["tun"],
         ..feature(
             "udp",
             "5.10",
-            Work::Tests("udp", &["paths::pods_of_three_nodes_exchange_streams_and_large_datagrams"]),
+            Work::Tests(E2E, &["udp::paths::pods_of_three_nodes_exchange_streams_and_large_datagrams"]),
         )
     },
     Feature {
@@ -124,7 +127,10 @@ pub(super) static FEATURES: [Feature; 24] = [
         ..feature(
             "wireguard by the kernel",
             "5.10",
-            Work::Tests("wireguard", &["mode::the_kernel_encrypts_where_it_can", "restart::cleanup_leaves_nothing"]),
+            Work::Tests(
+                E2E,
+                &["wireguard::mode::the_kernel_encrypts_where_it_can", "wireguard::restart::cleanup_leaves_nothing"],
+            ),
         )
     },
     Feature {
@@ -133,14 +139,14 @@ pub(super) static FEATURES: [Feature; 24] = [
             "ipip",
             "5.10",
             Work::Tests(
-                "ipip",
+                E2E,
                 &[
-                    "tunnel::packets_travel_in_ipip_and_device_lease_and_mtu_are_as_stock_flannel_s",
-                    "tunnel::with_direct_routing_neighbours_are_reached_without_a_tunnel",
-                    "drift::a_changed_and_a_deleted_device_and_its_routes_come_back",
-                    "restart::a_killed_and_a_restarted_agent_lose_no_datagram",
-                    "restart::cleanup_leaves_nothing",
-                    "stock::the_device_and_the_routes_of_stock_flannel_are_taken_over",
+                    "ipip::tunnel::packets_travel_in_ipip_and_device_lease_and_mtu_are_as_stock_flannel_s",
+                    "ipip::tunnel::with_direct_routing_neighbours_are_reached_without_a_tunnel",
+                    "ipip::drift::a_changed_and_a_deleted_device_and_its_routes_come_back",
+                    "ipip::restart::a_killed_and_a_restarted_agent_lose_no_datagram",
+                    "ipip::restart::cleanup_leaves_nothing",
+                    "ipip::stock::the_device_and_the_routes_of_stock_flannel_are_taken_over",
                 ],
             ),
         )
@@ -151,11 +157,11 @@ pub(super) static FEATURES: [Feature; 24] = [
             "ipsec",
             "5.10",
             Work::Tests(
-                "ipsec",
+                E2E,
                 &[
-                    "process::nodes_know_each_other_whatever_becomes_of_agent_and_process",
-                    "packets::data_pass_encrypted_and_restarts_lose_no_datagram",
-                    "packets::with_udp_encap_esp_travels_in_datagrams",
+                    "ipsec::process::nodes_know_each_other_whatever_becomes_of_agent_and_process",
+                    "ipsec::packets::data_pass_encrypted_and_restarts_lose_no_datagram",
+                    "ipsec::packets::with_udp_encap_esp_travels_in_datagrams",
                 ],
             ),
         )
@@ -191,19 +197,25 @@ pub(super) static FEATURES: [Feature; 24] = [
             &["to_tunnel::encapsulates_once_the_path_was_seen", "guard::each_mode_does_what_it_says_to_strangers"],
         ),
     ),
-    feature("vxlan, mode `encap`", "6.1", Work::Tests("tunnel", &["traffic::nodes_and_pods_reach_each_other"])),
+    feature("vxlan, mode `encap`", "6.1", Work::Tests(E2E, &["tunnel::traffic::nodes_and_pods_reach_each_other"])),
     feature(
         "vxlan, IPv6 alone, modes `kernel` and `encap`",
         "6.1",
-        Work::Tests("families", &["reach::ipv6_alone_connects_all_pods"]),
+        Work::Tests(E2E, &["families::reach::ipv6_alone_connects_all_pods"]),
     ),
-    Feature { modules: CONNTRACK, ..feature("vxlan, mode `fast`", "6.1", Work::Tests("fast", &["flows::pod_to_pod"])) },
+    Feature {
+        modules: CONNTRACK,
+        ..feature("vxlan, mode `fast`", "6.1", Work::Tests(E2E, &["fast::flows::pod_to_pod"]))
+    },
     Feature {
         modules: CONNTRACK,
         ..feature(
             "mode `fast` through Services",
             "6.1",
-            Work::Tests("fast", &["flows::through_a_service_of_nftables", "flows::through_a_service_of_iptables"]),
+            Work::Tests(
+                E2E,
+                &["fast::flows::through_a_service_of_nftables", "fast::flows::through_a_service_of_iptables"],
+            ),
         )
     },
     Feature {
@@ -211,7 +223,7 @@ pub(super) static FEATURES: [Feature; 24] = [
         ..feature(
             "mode `fast` through Services of IPVS",
             "6.1",
-            Work::Tests("fast", &["services::ipvs::services_of_ipvs"]),
+            Work::Tests(E2E, &["fast::services::ipvs::services_of_ipvs"]),
         )
     },
     Feature {
@@ -219,7 +231,7 @@ pub(super) static FEATURES: [Feature; 24] = [
         ..feature(
             "mode `fast` into WireGuard devices",
             "6.1",
-            Work::Tests("fast", &["routed::flows_are_replayed_into_wireguard_devices_and_out_of_them"]),
+            Work::Tests(E2E, &["fast::routed::flows_are_replayed_into_wireguard_devices_and_out_of_them"]),
         )
     },
     Feature {
@@ -227,7 +239,7 @@ pub(super) static FEATURES: [Feature; 24] = [
         ..feature(
             "mode `fast` into ipip devices",
             "6.1",
-            Work::Tests("fast", &["routed::flows_are_replayed_into_an_ipip_device_and_out_of_it"]),
+            Work::Tests(E2E, &["fast::routed::flows_are_replayed_into_an_ipip_device_and_out_of_it"]),
         )
     },
     Feature {
@@ -236,11 +248,11 @@ pub(super) static FEATURES: [Feature; 24] = [
             "mode `fast` with hosts outside",
             "6.1",
             Work::Tests(
-                "fast",
+                E2E,
                 &[
-                    "outside::flows_of_pods_to_hosts_outside_are_replayed_behind_masquerade",
-                    "outside::flows_of_hosts_outside_to_ports_of_the_node_are_replayed",
-                    "outside::a_route_that_changes_holds_for_the_next_packet",
+                    "fast::outside::flows_of_pods_to_hosts_outside_are_replayed_behind_masquerade",
+                    "fast::outside::flows_of_hosts_outside_to_ports_of_the_node_are_replayed",
+                    "fast::outside::a_route_that_changes_holds_for_the_next_packet",
                 ],
             ),
         )
@@ -250,7 +262,7 @@ pub(super) static FEATURES: [Feature; 24] = [
         ..feature(
             "mode `fast`, addresses on dummy devices",
             "6.1",
-            Work::Tests("fast", &["dummy::addresses_on_dummy_devices_are_served_as_in_mode_kernel"]),
+            Work::Tests(E2E, &["fast::dummy::addresses_on_dummy_devices_are_served_as_in_mode_kernel"]),
         )
     },
     Feature {
@@ -258,18 +270,21 @@ pub(super) static FEATURES: [Feature; 24] = [
         ..feature(
             "mode `fast` with a flowtable",
             "6.1",
-            Work::Tests("fast", &["flowtable::flows_go_on_with_a_flowtable"]),
+            Work::Tests(E2E, &["fast::flowtable::flows_go_on_with_a_flowtable"]),
         )
     },
     feature(
         "attachment, and clean-up after it",
         "6.1",
-        Work::Tests("tunnel", &["cleanup::cleanup_leaves_only_what_was_there_before_clsact"]),
+        Work::Tests(E2E, &["tunnel::cleanup::cleanup_leaves_only_what_was_there_before_clsact"]),
     ),
     feature(
         "guard against strangers, each mode",
         "6.1",
-        Work::Tests("source_filter", &["strangers::strangers_reach_pods_unless_the_guard_is_enforced_in_every_mode"]),
+        Work::Tests(
+            E2E,
+            &["source_filter::strangers::strangers_reach_pods_unless_the_guard_is_enforced_in_every_mode"],
+        ),
     ),
 ];
 
@@ -328,8 +343,10 @@ pub(super) fn rows(parts: &[OsString]) -> anyhow::Result<Vec<&'static Feature>> 
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
-    use crate::{lint::sources::rust_files, workspace::Workspace};
+    use crate::workspace::Workspace;
 
     #[test]
     fn rows_are_chosen_by_parts_of_their_names() {
@@ -364,13 +381,16 @@ mod tests {
         let workspace = Workspace::new().expect("the project");
         for feature in &FEATURES {
             let Work::Tests(program, names) = feature.work else { continue };
-            let folders =
-                ["tests/tests", "flannel-agent/tests"].map(|tests| workspace.root().join(tests).join(program));
-            let folders = folders.iter().filter(|folder| folder.is_dir());
-            let files: Vec<_> = folders.flat_map(|folder| rust_files(folder).expect("sources")).collect();
+            let folder = workspace.root().join(match program {
+                E2E => "tests/tests".to_owned(),
+                other => format!("flannel-agent/tests/{other}"),
+            });
             for name in names {
-                let function = format!("fn {}(", name.rsplit("::").next().expect("a last part"));
-                assert!(files.iter().any(|(_, text)| text.contains(&function)), "{}: {name}", feature.name);
+                let (module, function) = name.rsplit_once("::").expect("a module");
+                let module = folder.join(module.replace("::", "/"));
+                let files = [module.with_extension("rs"), module.join("mod.rs")];
+                let text = files.iter().find_map(|file| fs::read_to_string(file).ok()).unwrap_or_default();
+                assert!(text.contains(&format!("fn {function}(")), "{}: {name}", feature.name);
             }
         }
     }

@@ -7,7 +7,7 @@ use flannel_tests::{StockNode, faulty_proxy::Manner};
 use nix::sys::signal::Signal;
 
 use self::What::{Answers, Death, Node};
-use crate::ground::Ground;
+use super::ground::Ground;
 
 /// Something that goes wrong for a while.
 pub(super) struct Fault {

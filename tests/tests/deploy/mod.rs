@@ -7,6 +7,7 @@ mod docker_opts;
 mod documents;
 mod helm;
 mod image;
+mod migration;
 mod policy;
 mod prepare;
 mod privileges;

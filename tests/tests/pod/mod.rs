@@ -14,7 +14,7 @@ mod support;
 
 use serde_json::json;
 
-use crate::{
+use self::{
     api_server::State,
     certs::Authority,
     support::{Pod, in_pod, run},

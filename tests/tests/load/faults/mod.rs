@@ -2,12 +2,12 @@
 //! nodes that know each other is lost, and a node that joined during the fault is reached soon
 //! after.
 
-mod faults;
 mod ground;
+mod list;
 
 use anyhow::{Result, ensure};
 
-use crate::{faults::FAULTS, ground::Ground};
+use self::{ground::Ground, list::FAULTS};
 
 #[test]
 fn known_peers_lose_nothing_and_new_ones_are_reached_soon_after() -> Result<()> {

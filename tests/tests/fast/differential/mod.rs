@@ -17,7 +17,7 @@ use std::env;
 
 use anyhow::Result;
 
-use crate::{campaign::run, lab::Topology};
+use self::{campaign::run, lab::Topology};
 
 #[test]
 fn rules_and_traffic_over_the_tunnel() -> Result<()> {

@@ -159,7 +159,7 @@ fn victim() -> Result<()> {
 #[test]
 fn a_lab_whose_process_is_killed_ends() -> Result<()> {
     let mut command = Command::new(env::current_exe()?);
-    command.args(["--exact", "victim", "--ignored", "--nocapture"]).env(VICTIM, "1");
+    command.args(["--exact", "lab::victim", "--ignored", "--nocapture"]).env(VICTIM, "1");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
     let dir = stdout.lines().map_while(Result::ok).find_map(|line| Some(line.split_once("lab ")?.1.to_owned()));
