@@ -10,10 +10,20 @@ use anyhow::Context as _;
 
 use super::{
     places::{self, Places},
+    progress::{Download, Packages, is_package},
     source,
 };
-use crate::{files, setup::Setup, workspace::Workspace};
+use crate::{
+    files,
+    setup::Setup,
+    workspace::{self, Workspace},
+};
 
+/// Prints the packages that Go has to compile: the others are up to date, or in its cache.
+const STALE: &str =
+    r#"{{if and .Stale (ne .StaleReason "not installed but available in build cache")}}{{.ImportPath}}{{end}}"#;
+/// The import path that starts those of all packages in the tree.
+const ROOT_PACKAGE: &str = "k8s.io/kubernetes/";
 /// Debian's packages of Go: the version that compiles this source.
 const GO: [&str; 2] = ["golang-1.19-go", "golang-1.19-src"];
 /// The commit of the version, which programs report.
@@ -86,31 +96,69 @@ impl<'a> Go<'a> {
     /// Unpacks Go, unless it is there.
     pub(super) fn new(setup: &'a Setup<'a>, places: &'a Places) -> anyhow::Result<Self> {
         let unpacked = places.work("golang");
-        let root = unpacked.join("usr/lib/go-1.19");
-        if !root.join("bin/go").is_file() {
-            setup.unpack(&GO, &unpacked)?;
+        if !unpacked.is_dir() {
+            // Renamed once it is whole: an interrupted run leaves nothing that looks complete.
+            let partial = places.work("golang.partial");
+            source::remove(&partial)?;
+            setup.unpack(&GO, &partial)?;
+            fs::rename(&partial, &unpacked).with_context(|| format!("cannot rename {}", partial.display()))?;
         }
-        Ok(Self { setup, places, root })
+        Ok(Self { setup, places, root: unpacked.join("usr/lib/go-1.19") })
     }
 
-    /// Compiles a target and keeps its programs.
-    pub(super) fn build(&self, target: Target) -> anyhow::Result<()> {
+    /// The download of [`Go::new`].
+    pub(super) fn download(places: &Places) -> Download {
+        Download { files: places.work("golang.debs"), unpacked: places.work("golang.partial"), megabytes: 81 }
+    }
+
+    /// Compiles a target and keeps its programs. `packages` counts what is compiled.
+    pub(super) fn build(&self, target: Target, packages: &Packages) -> anyhow::Result<()> {
         self.generate(target)?;
+        let stale = self.stale(target)?;
+        packages.set_total(stale.len());
         let out = self.places.work("out");
         places::make(&out)?;
-        let mut go = self.go();
         if target.is_test() {
-            go.args(["test", "-c", "-o"]).arg(out.join(target.programs[0]));
-        } else {
-            go.args(["build", "-o"]).arg(&out);
+            self.compile(&stale, packages)?;
         }
-        go.arg(format!("-ldflags={}", linker_flags())).args(target.packages);
-        self.setup.run_logged(&mut go)?;
+        self.setup.run_observed(&mut self.link(target, &out), |line| packages.count(line))?;
         for program in target.programs {
             files::install(&out.join(program), &self.places.program(program), 0o755)?;
             fs::remove_file(out.join(program)).with_context(|| format!("cannot remove {program}"))?;
         }
         Ok(())
+    }
+
+    /// The packages that Go has to compile for a target.
+    fn stale(&self, target: Target) -> anyhow::Result<Vec<String>> {
+        let mut go = self.go();
+        go.args(["list", "-deps", "-f", STALE]);
+        if target.is_test() {
+            go.arg("-test");
+        }
+        let found = workspace::output(go.args(target.packages))?;
+        Ok(found.lines().filter(|line| is_package(line)).map(str::to_owned).collect())
+    }
+
+    /// Compiles packages into Go's cache: unlike `go build`, `go test` does not print them.
+    fn compile(&self, stale: &[String], packages: &Packages) -> anyhow::Result<()> {
+        let named: Vec<&String> = stale.iter().filter(|package| package.starts_with(ROOT_PACKAGE)).collect();
+        if named.is_empty() {
+            return Ok(());
+        }
+        self.setup.run_observed(self.go().args(["build", "-v"]).args(named), |line| packages.count(line))
+    }
+
+    /// The command that compiles the rest of a target and links its programs.
+    fn link(&self, target: Target, out: &Path) -> Command {
+        let mut go = self.go();
+        if target.is_test() {
+            go.args(["test", "-c", "-o"]).arg(out.join(target.programs[0]));
+        } else {
+            go.args(["build", "-v", "-o"]).arg(out);
+        }
+        go.arg(format!("-ldflags={}", linker_flags())).args(target.packages);
+        go
     }
 
     /// Makes what Kubernetes' own build generates before it compiles, and the package leaves out.

@@ -77,6 +77,12 @@ impl<'a> Images<'a> {
         Self::names(e2e).all(|name| self.places.image(name).is_file())
     }
 
+    /// The number of kept images and of all, as a line of progress shows it.
+    pub(super) fn progress(&self, e2e: bool) -> String {
+        let kept = Self::names(e2e).filter(|name| self.places.image(name).is_file()).count();
+        format!("{kept} of {} images", Self::names(e2e).count())
+    }
+
     /// Makes those that are not kept.
     pub(super) fn make(&self, e2e: bool) -> anyhow::Result<()> {
         for name in Self::names(e2e).filter(|name| !self.places.image(name).is_file()) {

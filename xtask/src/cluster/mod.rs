@@ -9,13 +9,19 @@
 mod compile;
 mod images;
 mod places;
+mod progress;
 mod source;
 
 use std::{convert::Infallible, env, fs, path::PathBuf};
 
 use anyhow::{Context as _, ensure};
 
-use self::{compile::Go, images::Images, places::Places};
+use self::{
+    compile::Go,
+    images::Images,
+    places::Places,
+    progress::{Download, Packages},
+};
 use crate::{
     build,
     cli::ClusterOptions,
@@ -56,21 +62,30 @@ pub(crate) fn ensure(setup: &Setup<'_>, e2e: bool) -> anyhow::Result<PathBuf> {
     }
     setup.machine(Needs::COMPILE)?;
     println!("cluster: Kubernetes {}, kept in {}", source::VERSION, places.kept().display());
-    let mut steps = Steps::new("cluster", missing.len() + 3);
-    steps.run("fetch containerd and runc, about 30 MB", || runtime(setup, &places))?;
-    let go = steps.run("fetch Go and the source of Kubernetes, about 115 MB", || {
-        source::ensure(setup, &places)?;
-        Go::new(setup, &places)
-    })?;
+    let mut steps = Steps::new("cluster", missing.len() + 4).with_log(setup.log()?);
+    let download = runtime_download(&places);
+    steps.run_reporting("fetch containerd and runc", || download.to_string(), || runtime(setup, &places))?;
+    let download = source::download(&places);
+    let what = "fetch the source of Kubernetes";
+    steps.run_reporting(what, || download.to_string(), || source::ensure(setup, &places))?;
+    let download = Go::download(&places);
+    let go = steps.run_reporting("fetch Go", || download.to_string(), || Go::new(setup, &places))?;
     for target in missing {
-        steps.run(&format!("compile {}", target.name()), || go.build(*target))?;
+        let packages = Packages::default();
+        let what = format!("compile {}", target.name());
+        steps.run_reporting(&what, || packages.to_string(), || go.build(*target, &packages))?;
     }
-    steps.run("make the images", || images.make(e2e))?;
+    steps.run_reporting("make the images", || images.progress(e2e), || images.make(e2e))?;
     Ok(places.kept().to_owned())
 }
 
 fn runtime_is_there(places: &Places) -> bool {
     RUNTIME.iter().flat_map(|(_, programs)| programs.iter()).all(|program| places.program_of(program).is_file())
+}
+
+/// The download of [`runtime`].
+fn runtime_download(places: &Places) -> Download {
+    Download { files: places.work("packages.debs"), unpacked: places.work("packages"), megabytes: 30 }
 }
 
 fn runtime(setup: &Setup<'_>, places: &Places) -> anyhow::Result<()> {

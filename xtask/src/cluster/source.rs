@@ -1,15 +1,14 @@
 //! The source of Kubernetes: Debian's package, with Debian's patches, and what the package leaves
 //! to be generated.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::{Context as _, ensure};
 
-use super::places::{self, Places};
+use super::{
+    places::{self, Places},
+    progress::Download,
+};
 use crate::{setup::Setup, workspace};
 
 /// The version that is built: that of Debian 12.
@@ -39,6 +38,11 @@ pub(super) fn ensure(setup: &Setup<'_>, places: &Places) -> anyhow::Result<()> {
     remove(&fetched)
 }
 
+/// The download of [`ensure`].
+pub(super) fn download(places: &Places) -> Download {
+    Download { files: places.work("package"), unpacked: places.work("source.partial"), megabytes: 34 }
+}
+
 /// The packages whose types are described in the API's schema, as arguments of Go's generator.
 pub(super) fn described(setup: &Setup<'_>, tree: &Path) -> anyhow::Result<String> {
     let mut grep = setup.workspace().command("grep");
@@ -61,7 +65,8 @@ fn package(file: &str) -> Option<String> {
     Some(format!("k8s.io/kubernetes/{dir}"))
 }
 
-fn remove(dir: &PathBuf) -> anyhow::Result<()> {
+/// Removes a directory, if there is one.
+pub(super) fn remove(dir: &Path) -> anyhow::Result<()> {
     if dir.exists() {
         fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
     }

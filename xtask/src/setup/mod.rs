@@ -181,9 +181,19 @@ impl<'a> Setup<'a> {
         self.apt.source(name, into)
     }
 
+    /// The log of set-up.
+    pub(crate) fn log(&self) -> anyhow::Result<PathBuf> {
+        log::path(self.workspace)
+    }
+
     /// Runs a command whose output goes to the log of set-up.
     pub(crate) fn run_logged(&self, command: &mut Command) -> anyhow::Result<()> {
         log::run_logged(self.workspace, command)
+    }
+
+    /// The same, and passes each line of its standard error to `observe` as it comes.
+    pub(crate) fn run_observed(&self, command: &mut Command, observe: impl FnMut(&str)) -> anyhow::Result<()> {
+        log::run_observed(self.workspace, command, observe)
     }
 
     /// Sees to the components of the user's own toolchain that `lint` calls.
