@@ -25,18 +25,48 @@ const STALE: &str =
 /// The import path that starts those of all packages in the tree.
 const ROOT_PACKAGE: &str = "k8s.io/kubernetes/";
 /// Debian's packages of Go: the version that compiles this source.
-const GO: [&str; 2] = ["golang-1.19-go", "golang-1.19-src"];
+pub(super) const GO: [&str; 2] = ["golang-1.19-go", "golang-1.19-src"];
 /// The commit of the version, which programs report.
 const COMMIT: &str = "faecb196815e248d3ecfb03c680a4507229c2a56";
-/// The DNS server of the cluster, which is no part of Kubernetes.
-const DNS: &str = include_str!("dns.go");
-/// The files that the end-to-end tests carry with them.
-const FIXTURES: [&str; 5] = [
-    "test/conformance/testdata/...",
-    "test/e2e/testing-manifests/...",
-    "test/e2e_node/testing-manifests/...",
-    "test/images/...",
-    "test/fixtures/...",
+/// The DNS server of the cluster, which Kubernetes does not have.
+pub(super) const DNS: &str = include_str!("dns.go");
+/// Variables of Go. The source is from before modules were all there is, and Go 1.19 refuses its
+/// vendor directory as one.
+pub(super) const ENVIRONMENT: [(&str, &str); 3] = [("GO111MODULE", "off"), ("CGO_ENABLED", "0"), ("GOFLAGS", "")];
+/// The package and the arguments of the programs that generate code: the schema of the API, and the
+/// files that the end-to-end tests carry with them.
+pub(super) const GENERATORS: [&[&str]; 2] = [
+    &[
+        "./vendor/k8s.io/kube-openapi/cmd/openapi-gen",
+        "--logtostderr",
+        "-O",
+        "zz_generated.openapi",
+        "-p",
+        "k8s.io/kubernetes/pkg/generated/openapi",
+        "-h",
+        "vendor/k8s.io/code-generator/hack/boilerplate.go.txt",
+    ],
+    &[
+        "./vendor/github.com/go-bindata/go-bindata/go-bindata",
+        "-nometadata",
+        "-o",
+        "test/e2e/generated/bindata.go",
+        "-pkg",
+        "generated",
+        "-ignore",
+        ".jpg",
+        "-ignore",
+        ".png",
+        "-ignore",
+        ".md",
+        "-ignore",
+        r"BUILD(\.bazel)?",
+        "test/conformance/testdata/...",
+        "test/e2e/testing-manifests/...",
+        "test/e2e_node/testing-manifests/...",
+        "test/images/...",
+        "test/fixtures/...",
+    ],
 ];
 
 /// Programs that are compiled together.
@@ -79,6 +109,11 @@ impl Target {
         self.programs.iter().all(|program| places.program(program).is_file())
     }
 
+    /// Its programs and packages, as a part of a recipe.
+    pub(super) fn input(&self) -> String {
+        format!("{}: {}; ", self.programs.join(" "), self.packages.join(" "))
+    }
+
     fn is_test(&self) -> bool {
         self.programs == ["e2e.test"]
     }
@@ -97,7 +132,7 @@ impl<'a> Go<'a> {
     pub(super) fn new(setup: &'a Setup<'a>, places: &'a Places) -> anyhow::Result<Self> {
         let unpacked = places.work("golang");
         if !unpacked.is_dir() {
-            // Renamed once it is whole: an interrupted run leaves nothing that looks complete.
+            // Renamed once it is whole, so an interrupted run leaves no compiler that lacks files.
             let partial = places.work("golang.partial");
             source::remove(&partial)?;
             setup.unpack(&GO, &partial)?;
@@ -175,35 +210,25 @@ impl<'a> Go<'a> {
     }
 
     fn schema(&self, tree: &Path) -> anyhow::Result<()> {
-        let mut generator = self.tool("openapi-gen", "./vendor/k8s.io/kube-openapi/cmd/openapi-gen")?;
-        generator.args([
-            "--logtostderr",
-            "-O",
-            "zz_generated.openapi",
-            "-p",
-            "k8s.io/kubernetes/pkg/generated/openapi",
-        ]);
-        generator.args(["-h", "vendor/k8s.io/code-generator/hack/boilerplate.go.txt", "-i"]);
-        generator.arg(source::described(self.setup, tree)?);
+        let mut generator = self.generator(GENERATORS[0])?;
+        generator.arg("-i").arg(source::described(self.setup, tree)?);
         generator.arg("-r").arg(self.places.work("openapi-violations.txt"));
         self.setup.run_logged(&mut generator)
     }
 
     fn fixtures(&self) -> anyhow::Result<()> {
-        let mut generator = self.tool("go-bindata", "./vendor/github.com/go-bindata/go-bindata/go-bindata")?;
-        generator.args(["-nometadata", "-o", "test/e2e/generated/bindata.go", "-pkg", "generated"]);
-        generator.args(["-ignore", ".jpg", "-ignore", ".png", "-ignore", ".md", "-ignore", r"BUILD(\.bazel)?"]);
-        self.setup.run_logged(generator.args(FIXTURES))
+        self.setup.run_logged(&mut self.generator(GENERATORS[1])?)
     }
 
-    /// Compiles a program that is used here alone; the command that runs it.
-    fn tool(&self, name: &str, package: &str) -> anyhow::Result<Command> {
-        let program = self.places.work("tools").join(name);
+    /// Compiles a program that is used only here; the command that runs it with its arguments.
+    fn generator(&self, line: &[&str]) -> anyhow::Result<Command> {
+        let (package, arguments) = line.split_first().context("a package")?;
+        let program = self.places.work("tools").join(package.rsplit('/').next().unwrap_or(package));
         if !program.is_file() {
             self.setup.run_logged(self.go().args(["build", "-o"]).arg(&program).arg(package))?;
         }
         let mut command = self.command(&program);
-        command.current_dir(self.places.source());
+        command.args(arguments).current_dir(self.places.source());
         Ok(command)
     }
 
@@ -219,15 +244,13 @@ impl<'a> Go<'a> {
             .env("GOROOT", &self.root)
             .env("GOPATH", self.places.work("go"))
             .env("GOCACHE", self.places.work("cache"));
-        // The source is from before modules were all there is, and Go 1.19 refuses its vendor
-        // directory as one.
-        command.env("GO111MODULE", "off").env("CGO_ENABLED", "0").env("GOFLAGS", "");
+        command.envs(ENVIRONMENT);
         command
     }
 }
 
 /// Without symbols, and with the version that clients and servers compare.
-fn linker_flags() -> String {
+pub(super) fn linker_flags() -> String {
     let (major, minor) = source::VERSION
         .split_once('.')
         .map_or(("", ""), |(major, rest)| (major, rest.split('.').next().unwrap_or_default()));

@@ -60,6 +60,16 @@ const TOOL_PACKAGES: [&str; 21] = [
     "wget",
 ];
 
+fn names(e2e: bool) -> impl Iterator<Item = &'static str> {
+    let of_e2e = ["tools", "shell", "web", "dns"].into_iter().filter(move |_| e2e);
+    ["pause", "server"].into_iter().chain(of_e2e)
+}
+
+/// Returns true if all images are kept already.
+pub(super) fn are_kept(places: &Places, e2e: bool) -> bool {
+    names(e2e).all(|name| places.image(name).is_file())
+}
+
 /// Makes images for one set of places.
 #[derive(Debug)]
 pub(super) struct Images<'a> {
@@ -72,20 +82,15 @@ impl<'a> Images<'a> {
         Self { setup, places }
     }
 
-    /// Returns true if all are kept already.
-    pub(super) fn are_there(&self, e2e: bool) -> bool {
-        Self::names(e2e).all(|name| self.places.image(name).is_file())
-    }
-
     /// The number of kept images and of all, as a line of progress shows it.
     pub(super) fn progress(&self, e2e: bool) -> String {
-        let kept = Self::names(e2e).filter(|name| self.places.image(name).is_file()).count();
-        format!("{kept} of {} images", Self::names(e2e).count())
+        let kept = names(e2e).filter(|name| self.places.image(name).is_file()).count();
+        format!("{kept} of {} images", names(e2e).count())
     }
 
     /// Makes those that are not kept.
     pub(super) fn make(&self, e2e: bool) -> anyhow::Result<()> {
-        for name in Self::names(e2e).filter(|name| !self.places.image(name).is_file()) {
+        for name in names(e2e).filter(|name| !self.places.image(name).is_file()) {
             let tree = self.places.work("images").join(name);
             if tree.exists() {
                 fs::remove_dir_all(&tree).with_context(|| format!("cannot clear {}", tree.display()))?;
@@ -94,11 +99,6 @@ impl<'a> Images<'a> {
             self.pack(name, names, container, &tree)?;
         }
         Ok(())
-    }
-
-    fn names(e2e: bool) -> impl Iterator<Item = &'static str> {
-        let of_e2e = ["tools", "shell", "web", "dns"].into_iter().filter(move |_| e2e);
-        ["pause", "server"].into_iter().chain(of_e2e)
     }
 
     /// Puts the files of an image into a directory; its names and its container's configuration.

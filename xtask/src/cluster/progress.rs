@@ -6,7 +6,8 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-const MEGABYTE: u64 = 1_000_000;
+/// The unit of sizes in lines.
+pub(super) const MEGABYTE: u64 = 1_000_000;
 
 /// A download of packages, which are unpacked afterwards.
 #[derive(Debug)]

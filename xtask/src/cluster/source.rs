@@ -14,8 +14,21 @@ use crate::{setup::Setup, workspace};
 /// The version that is built: that of Debian 12.
 pub(super) const VERSION: &str = "1.20.2";
 
+/// The arguments of grep that find the files with described types.
+pub(super) const DESCRIBED: [&str; 8] = [
+    "-rl",
+    "--include=*.go",
+    "--exclude-dir=_output",
+    "--exclude-dir=code-generator",
+    "--exclude-dir=sample-apiserver",
+    "--exclude-dir=hack",
+    "+k8s:openapi-gen=",
+    ".",
+];
+
 /// Makes the tree, unless it is there.
 pub(super) fn ensure(setup: &Setup<'_>, places: &Places) -> anyhow::Result<()> {
+    places.remove_other_source()?;
     let tree = places.source();
     if tree.is_dir() {
         return Ok(());
@@ -27,7 +40,7 @@ pub(super) fn ensure(setup: &Setup<'_>, places: &Places) -> anyhow::Result<()> {
         "the package's version is that of {}, and the recipe is for {VERSION}, as in Debian 12",
         description.display()
     );
-    // Unpacked next to its place: an interrupted run leaves nothing that looks complete.
+    // Unpacked next to its place: an interrupted run leaves no tree that lacks files.
     let partial = places.work("source.partial");
     remove(&partial)?;
     let mut unpack = setup.workspace().command("dpkg-source");
@@ -46,8 +59,7 @@ pub(super) fn download(places: &Places) -> Download {
 /// The packages whose types are described in the API's schema, as arguments of Go's generator.
 pub(super) fn described(setup: &Setup<'_>, tree: &Path) -> anyhow::Result<String> {
     let mut grep = setup.workspace().command("grep");
-    grep.args(["-rl", "--include=*.go", "--exclude-dir=_output", "--exclude-dir=code-generator"]);
-    grep.args(["--exclude-dir=sample-apiserver", "--exclude-dir=hack", "+k8s:openapi-gen=", "."]).current_dir(tree);
+    grep.args(DESCRIBED).current_dir(tree);
     let found = workspace::output(&mut grep)?;
     let packages: BTreeSet<String> = found.lines().filter_map(package).collect();
     ensure!(packages.len() > 50, "only {} packages have a described type", packages.len());
