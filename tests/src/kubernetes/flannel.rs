@@ -4,7 +4,7 @@ use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result};
 
-use super::Kubernetes;
+use super::{Kubernetes, items};
 
 /// The namespace of our pods.
 pub const NAMESPACE: &str = "kube-flannel";
@@ -40,9 +40,10 @@ impl Kubernetes {
     /// Runs a command of the agent in its pod on a node.
     pub fn agent(&self, node: &str, command: &[&str]) -> Result<String> {
         let field = format!("--field-selector=spec.nodeName={node}");
-        let list = ["get", "pods", "--namespace", NAMESPACE, "--selector", LABEL, &field, "--output=name"];
-        let pod = self.kubectl().run(list)?;
-        let exec = ["exec", "--namespace", NAMESPACE, pod.trim(), "--container=kube-flannel", "--", "flannel-agent"];
+        let pods = self.kubectl().get(["pods", "--namespace", NAMESPACE, "--selector", LABEL, &field])?;
+        let pod = items(&pods).find_map(|pod| pod["metadata"]["name"].as_str());
+        let pod = pod.with_context(|| format!("{node}: no pod with {LABEL}"))?;
+        let exec = ["exec", "--namespace", NAMESPACE, pod, "--container=kube-flannel", "--", "flannel-agent"];
         self.kubectl().run(exec.into_iter().chain(command.iter().copied()))
     }
 }

@@ -11,6 +11,9 @@ use crate::{ChildGuard, Node, host::HostCommand};
 /// A cluster under load answers later than an idle one.
 const LIMIT: Duration = Duration::from_mins(1);
 
+/// By then deleted pods have ended, and their networks.
+const DELETED: Duration = Duration::from_mins(2);
+
 /// The home directory, on the node's own tmpfs: kubectl keeps a cache there.
 const HOME: &str = "HOME=/run/kubectl";
 
@@ -75,9 +78,16 @@ impl Kubectl {
         Ok(())
     }
 
-    /// Deletes what manifests describe, and waits until it is gone.
-    pub fn delete(&self, manifests: &str) -> Result<()> {
-        self.command(["delete", "--ignore-not-found", "--filename=-"]).limit(2 * LIMIT).input(manifests).run()?;
-        Ok(())
+    /// Deletes objects, and waits until they are gone: the next test would take them for objects
+    /// that stay.
+    pub fn delete<'a>(&self, objects: impl IntoIterator<Item = &'a str>) -> Result<()> {
+        self.command(["delete"].into_iter().chain(objects)).limit(DELETED).run().map(drop)
+    }
+
+    /// Deletes objects that manifests describe, and waits until they are gone with the pods that
+    /// they own.
+    pub fn delete_manifests(&self, manifests: &str) -> Result<()> {
+        let command = ["delete", "--ignore-not-found", "--cascade=foreground", "--filename=-"];
+        self.command(command).limit(DELETED).input(manifests).run().map(drop)
     }
 }

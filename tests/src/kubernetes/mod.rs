@@ -17,6 +17,7 @@ mod e2e;
 pub mod flannel;
 mod kubectl;
 mod member;
+mod objects;
 mod parts;
 mod pods;
 pub mod program;
@@ -29,13 +30,13 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
 
 use self::credentials::Credentials;
 pub use self::{
     control_plane::{ControlPlane, PODS, PODS_V6, SERVICES},
     kubectl::Kubectl,
     member::Member,
+    objects::{all_items, condition_is_true, items, require_settled},
     parts::Parts,
     pods::PodOnNode,
     progress::Progress,
@@ -93,7 +94,8 @@ impl Kubernetes {
         let cluster = Self { control, nodes, outside, kubectl, lab };
         eventually("registration of the nodes", READY, || {
             let found = cluster.kubectl.get(["nodes"])?;
-            ensure!(items(&found).len() == NAMES.len(), "{} nodes", items(&found).len());
+            let count = items(&found).count();
+            ensure!(count == NAMES.len(), "{count} nodes");
             Ok(())
         })?;
         progress.say("the nodes are registered");
@@ -110,14 +112,16 @@ impl Kubernetes {
         self.nodes.iter().find(|node| node.name() == name).with_context(|| format!("a node {name}"))
     }
 
-    /// Waits until every node is ready and every pod of `namespace` with this label is too.
+    /// Waits until every node is ready and every pod of `namespace` with this label is too, and
+    /// none of them is being deleted.
     pub fn wait_ready(&self, namespace: &str, label: &str) -> Result<()> {
         eventually("nodes and pods that are ready", READY, || {
             let nodes = self.kubectl.get(["nodes"])?;
-            items(&nodes).iter().try_for_each(|node| condition_is_true(node, "Ready"))?;
+            items(&nodes).try_for_each(|node| condition_is_true(node, "Ready"))?;
             let pods = self.kubectl.get(["pods", "--namespace", namespace, "--selector", label])?;
-            ensure!(!items(&pods).is_empty(), "no pods with {label}");
-            items(&pods).iter().try_for_each(|pod| condition_is_true(pod, "Ready"))
+            require_settled(&pods)?;
+            ensure!(items(&pods).count() > 0, "no pods with {label}");
+            items(&pods).try_for_each(|pod| condition_is_true(pod, "Ready"))
         })
     }
 }
@@ -131,17 +135,4 @@ fn address(number: usize) -> Ipv4Addr {
 fn address_v6(number: usize) -> Ipv6Addr {
     let last = 0x11 + u16::try_from(number).unwrap_or_default();
     Ipv6Addr::new(0xfd00, 0x77, 0, 0, 0, 0, 0, last)
-}
-
-/// The objects of a list.
-pub fn items(list: &Value) -> &[Value] {
-    list["items"].as_array().map_or(&[], Vec::as_slice)
-}
-
-/// Requires a condition of a node or of a pod.
-pub fn condition_is_true(object: &Value, name: &str) -> Result<()> {
-    let conditions = object["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
-    let holds = conditions.iter().any(|condition| condition["type"] == name && condition["status"] == "True");
-    ensure!(holds, "{} is not {name}: {}", object["metadata"]["name"], object["status"]);
-    Ok(())
 }

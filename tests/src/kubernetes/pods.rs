@@ -42,11 +42,11 @@ impl PodOnNode {
 }
 
 impl Kubernetes {
-    /// The pods of the namespace `default` with this label, by their nodes.
+    /// The pods of the namespace `default` with this label that run and are not being deleted, by
+    /// their nodes.
     pub fn pods(&self, label: &str) -> Result<Vec<PodOnNode>> {
         let found = self.kubectl().get(["pods", "--selector", label, "--field-selector=status.phase=Running"])?;
         let mut pods = items(&found)
-            .iter()
             .map(|pod| {
                 let text =
                     |pointer: &str| pod.pointer(pointer).and_then(|value| value.as_str()).context(pointer.to_owned());

@@ -39,7 +39,6 @@ pub(crate) fn an_update_of_the_agents_loses_no_packet(cluster: &Kubernetes) -> R
 fn network_transitions(cluster: &Kubernetes) -> Result<Vec<Value>> {
     let nodes = cluster.kubectl().get(["nodes"])?;
     items(&nodes)
-        .iter()
         .map(|node| {
             let conditions = node["status"]["conditions"].as_array().context("conditions")?;
             let network = conditions.iter().find(|condition| condition["type"] == "NetworkUnavailable");
@@ -74,7 +73,7 @@ pub(crate) fn a_node_that_comes_back_with_another_subnet_is_followed(cluster: &K
     let before = pod_network(cluster, "n3")?;
     let kubectl = cluster.kubectl();
     kubectl.command(["drain", "n3", "--ignore-daemonsets", "--force"]).limit(FOLLOWED).run()?;
-    kubectl.run(["delete", "node", "n3"])?;
+    kubectl.delete(["node", "n3"])?;
     let knows = |subnet: &str| -> Result<bool> {
         let peers: Value = serde_json::from_str(&cluster.agent("n1", &["status", "--output=json"])?)?;
         Ok(peers["peers"].as_array().context("peers")?.iter().any(|peer| peer["subnet"] == subnet))
@@ -92,7 +91,7 @@ pub(crate) fn a_node_that_comes_back_with_another_subnet_is_followed(cluster: &K
     })?;
     ensure!(after != before, "the controller gave out {before} again");
     // Its old pods keep their addresses, which lead nowhere any more.
-    kubectl.run(["delete", "pods", "--selector", LABEL, "--field-selector=spec.nodeName=n3"])?;
+    kubectl.delete(["pods", "--selector", LABEL, "--field-selector=spec.nodeName=n3"])?;
     let network: Ipv4Net = after.parse()?;
     let pods = eventually("a server with an address of the new subnet", FOLLOWED, || {
         let pods = wait_for_all(cluster)?;
@@ -136,17 +135,21 @@ pub(crate) fn a_udp_flow_moves_on_when_its_endpoint_goes(cluster: &Kubernetes) -
         for _ in 0..50 {
             ensure!(name_by(&socket)? == first, "the flow changed its server");
         }
-        kubectl.run(["delete", "pod", &first, "--wait=false"])?;
+        // The flow moves on while the pod ends.
+        kubectl.delete(["pod", &first, "--wait=false"])?;
         eventually("an answer of another server", FOLLOWED, || {
             let name = name_by(&socket)?;
             ensure!(name != first, "{name} answers still");
             Ok(())
         })
     })?;
-    joined(flow)?;
-    wait_for_all(cluster).map(drop)
+    let moved = joined(flow);
+    // Also after a failure: the next test takes the pods it finds.
+    wait_for_all(cluster)?;
+    moved
 }
 
+/// Waits until no server is being deleted and each node has one that is ready.
 fn wait_for_all(cluster: &Kubernetes) -> Result<Vec<PodOnNode>> {
     eventually("a server on each node", FOLLOWED, || {
         cluster.wait_ready("default", LABEL)?;

@@ -77,7 +77,7 @@ fn replace(cluster: &Kubernetes, manifest: &str) -> Result<()> {
     let namespace = format!("--namespace={}", flannel::NAMESPACE);
     let label = ["label", "pods", &namespace, "--selector", flannel::LABEL, "k8s-app=flannel", "--overwrite"];
     kubectl.run(label)?;
-    kubectl.run(["delete", &namespace, flannel::SET, "--cascade=orphan"])?;
+    kubectl.delete([&namespace, flannel::SET, "--cascade=orphan"])?;
     kubectl.apply(manifest)?;
     kubectl.command(["rollout", "status", &namespace, flannel::SET]).limit(flannel::ROLLOUT).run()?;
     cluster.wait_ready(flannel::NAMESPACE, flannel::LABEL)

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{eventually, kubernetes::Kubernetes};
+use flannel_tests::{
+    eventually,
+    kubernetes::{Kubernetes, items},
+};
 
 use super::paths::{self, LABEL};
 
@@ -35,12 +38,12 @@ pub(crate) fn pods_with_the_nodes_network_are_reached(cluster: &Kubernetes) -> R
         }
         eventually("an answer of the Service", RULES, || paths::ask(pod, &format!("http://{service}/hostname")))?;
     }
-    for pod in cluster.kubectl().get(["pods", "--selector=app=host-web"])?["items"].as_array().context("pods")? {
+    for pod in items(&cluster.kubectl().get(["pods", "--selector=app=host-web"])?) {
         let name = pod["metadata"]["name"].as_str().context("a name")?;
         for to in &pods {
             let server = format!("{}:8080", to.address());
             cluster.kubectl().run(["exec", name, "--", "/agnhost", "connect", &server, "--timeout=5s"])?;
         }
     }
-    cluster.kubectl().delete(HOST_SERVERS)
+    cluster.kubectl().delete_manifests(HOST_SERVERS)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use flannel_tests::{
     eventually,
-    kubernetes::{Kubernetes, OUTSIDE, items},
+    kubernetes::{Kubernetes, OUTSIDE, all_items},
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -32,7 +32,7 @@ pub(crate) fn array(value: &Value) -> &[Value] {
 
 pub(crate) fn leaves_nothing(cluster: &Kubernetes) -> Result<()> {
     let left = cluster.kubectl().get(["namespaces", "--selector", LABEL])?;
-    ensure!(items(&left).is_empty(), "{left}");
+    ensure!(all_items(&left).is_empty(), "{left}");
     for node in &cluster.nodes {
         let mode = cluster.agent(node.name(), &["datapath", "show"])?;
         ensure!(mode == "fast (not chosen at run time)\n", "{}: {mode}", node.name());

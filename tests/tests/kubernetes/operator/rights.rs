@@ -67,7 +67,6 @@ pub(crate) fn the_rights_of_the_guide_suffice(cluster: &Kubernetes) -> Result<()
     cluster.kubectl().apply(&rights[1])?;
     let text = run(&["connectivity", "test"], 0)?.stdout;
     ensure!(text.contains(" passed\n"), "{text}");
-    rights.iter().try_for_each(|rights| cluster.kubectl().delete(rights))?;
-    cluster.kubectl().run(["delete", "serviceaccount", account])?;
-    Ok(())
+    rights.iter().try_for_each(|rights| cluster.kubectl().delete_manifests(rights))?;
+    cluster.kubectl().delete(["serviceaccount", account])
 }
