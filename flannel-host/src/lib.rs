@@ -1,6 +1,6 @@
-//! The ground floor of the agent: its host's clock, files, sysctls and signals, address families,
-//! the forms of errors, durations and log lines, and maps without spare room. Nothing here depends
-//! on the purpose of the agent.
+//! The ground floor of the agent: its host's clock, files, kernel types, sysctls and signals,
+//! address families, the forms of errors, durations and log lines, and maps without spare room.
+//! Nothing here depends on the purpose of the agent.
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +11,7 @@ pub mod error_chain;
 pub mod excerpt;
 pub mod family;
 pub mod file;
+pub mod kernel_types;
 pub mod log_limit;
 pub mod packing;
 pub mod secret;

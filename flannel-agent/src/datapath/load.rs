@@ -25,10 +25,10 @@ use flannel_common::{
     probation::PROBATION_SLOTS,
     program::{COUNT_POLLS, Program},
 };
-use flannel_host::{error_chain::chain, family::Family};
+use flannel_host::{error_chain::chain, family::Family, kernel_types};
 
 use crate::datapath::{
-    DatapathError, PinRoot, btf,
+    DatapathError, PinRoot,
     debug_log::DebugLog,
     flow_table::FlowTable,
     load_record::LoadRecord,
@@ -176,7 +176,7 @@ fn load_sized(
         tracing::debug!("adopted the pinned programs");
         return Ok(Loaded { log: None, limit: None, flow_table: flow_table.clone() });
     }
-    let layout = btf::kernel_layout();
+    let layout = kernel_types::layout();
     if layout.nfct == 0 {
         tracing::info!(
             "this kernel does not show its types: the reverse flow of each connection has to prove its state"

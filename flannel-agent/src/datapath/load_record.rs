@@ -11,9 +11,10 @@ use aya::{
     programs::ProgramInfo,
 };
 use flannel_common::{maps::ALL, program::Program};
+use flannel_host::kernel_types;
 use sha2::{Digest as _, Sha256};
 
-use crate::datapath::{DatapathError, PinRoot, btf, load::Capacity, object, pins};
+use crate::datapath::{DatapathError, PinRoot, load::Capacity, object, pins};
 
 /// The name of the map in messages.
 const NAME: &str = "load_record";
@@ -34,7 +35,7 @@ impl LoadRecord {
         let mut digest = Sha256::new();
         digest.update(object::compressed());
         let version = env!("CARGO_PKG_VERSION");
-        let shows_types = btf::is_readable();
+        let shows_types = kernel_types::is_readable();
         digest.update(format!("{version} {shows_types} {capacities:?} {programs:?} {ids:?} {maps:?}"));
         Some(Self(digest.finalize().into()))
     }

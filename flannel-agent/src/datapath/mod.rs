@@ -8,7 +8,6 @@
 
 pub mod attach;
 pub mod bpffs;
-mod btf;
 pub mod clock;
 pub mod debug_log;
 pub mod ecmp_paths;

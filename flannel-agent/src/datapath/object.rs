@@ -1,4 +1,4 @@
-//! The BPF object inside this executable: compressed, and without its DWARF (`build.rs`).
+//! The BPF object inside this executable: compressed (`build.rs`), and without its DWARF (xtask).
 
 use std::io::Read as _;
 

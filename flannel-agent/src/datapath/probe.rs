@@ -2,10 +2,10 @@
 
 use aya::programs::RawTracePoint;
 use flannel_common::program::{COUNT_POLLS, Program};
-use flannel_host::family::Family;
+use flannel_host::{family::Family, kernel_types};
 
 use super::{
-    DatapathError, attach, btf, refusal,
+    DatapathError, attach, refusal,
     room::{self, KernelLimit},
     trial::Trial,
 };
@@ -42,5 +42,5 @@ pub fn polls() -> Result<(), DatapathError> {
 
 /// Returns true if the programs know where a packet's conntrack entry is.
 pub fn reads_conntrack() -> bool {
-    btf::kernel_layout().nfct != 0
+    kernel_types::layout().nfct != 0
 }

@@ -31,9 +31,10 @@ use flannel_common::{
     stats::{Counter, slot},
     tick::tick,
 };
+use flannel_host::kernel_types;
 
 use super::{
-    DatapathError, PinRoot, Shape, btf, clock, flow_hints,
+    DatapathError, PinRoot, Shape, clock, flow_hints,
     flows::FlowMap,
     load::{self, pending_slots},
     object,
@@ -67,7 +68,7 @@ impl Trial {
     /// As [`super::load()`]: where programs may not read the kernel's memory, those are tried that
     /// do not.
     fn over(pins: Option<&PinRoot>) -> Result<Self, DatapathError> {
-        let layout = btf::kernel_layout();
+        let layout = kernel_types::layout();
         let loaded = |layout| {
             let mut trial = Self::reading(pins, layout)?;
             // The first to be asked that reads the kernel's memory; the others load when they are
