@@ -2,7 +2,9 @@
 
 use std::{
     env, fs,
-    path::PathBuf,
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -19,10 +21,22 @@ use crate::{
 /// To lease a subnet and load all programs, on a machine that is busy with something else.
 const START_LIMIT: Duration = Duration::from_mins(1);
 
+/// The time that an agent has for its answer: `status` waits as long.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
 /// The path of the agent under test, `FLANNEL_AGENT`.
 pub fn agent_binary() -> Result<PathBuf> {
     let binary = env::var_os("FLANNEL_AGENT").context("FLANNEL_AGENT must be the path of the agent's binary")?;
     PathBuf::from(binary).canonicalize().context("FLANNEL_AGENT")
+}
+
+/// The reason why a claim on the size of the agent cannot be judged.
+pub const NOT_AS_SHIPPED: &str = "the agent has the profile of tests; `cargo xtask test --all` has the shipped one";
+
+/// Returns true unless `FLANNEL_AGENT_PROFILE` says that the agent has the profile of tests, whose
+/// executable is not optimised for size.
+pub fn is_as_shipped() -> bool {
+    env::var("FLANNEL_AGENT_PROFILE").is_ok_and(|profile| profile == "release")
 }
 
 /// The options with which an agent is started.
@@ -114,6 +128,16 @@ impl AgentOptions {
     }
 }
 
+/// Asks an agent for its status at its socket, `agent.sock` in its state directory.
+pub fn ask_status(socket: &Path) -> Result<Value> {
+    let mut socket = UnixStream::connect(socket)?;
+    socket.set_read_timeout(Some(ANSWER_LIMIT))?;
+    socket.write_all(b"{\"request\":\"status\"}\n")?;
+    let mut answer = String::new();
+    BufReader::new(socket).read_line(&mut answer)?;
+    Ok(serde_json::from_str(&answer)?)
+}
+
 /// A handle to the agent of one node; clones are the same agent.
 #[derive(Clone, Debug)]
 pub struct Agent {
@@ -174,8 +198,15 @@ impl Agent {
         Ok(())
     }
 
-    /// `status -o json`. Works without a running agent, from what is pinned.
+    /// The status document: the agent's answer at its socket, without the processes of a command.
+    /// Without a running agent it is that of `status -o json`, from what is pinned.
     pub fn status(&self) -> Result<Value> {
+        let socket = self.node.outside_path(&self.options.state_dir).join("agent.sock");
+        ask_status(&socket).or_else(|_| self.status_by_command())
+    }
+
+    /// `status -o json`, which adds what is read from pinned maps, such as `drops`.
+    pub fn status_by_command(&self) -> Result<Value> {
         // Its exit code is the node's readiness.
         let output = self.cli_any(&["status", "-o", "json"])?;
         serde_json::from_str(&output.stdout).with_context(|| format!("{}: status: {output:?}", self.node.name()))

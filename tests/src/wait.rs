@@ -1,7 +1,8 @@
 //! Waiting for a condition. The only way this crate waits for another process or for the kernel.
 //!
-//! `FLANNEL_LAB_PATIENCE` (a number, default 1) multiplies every deadline, for slow or busy
-//! machines.
+//! A deadline ends the wait for what does not come. On a busy machine it is longer: up to
+//! six times, while something waits for a CPU ([`crate::pressure`]). `FLANNEL_LAB_PATIENCE`
+//! (a number, default 1) multiplies every deadline in addition, for slow machines.
 
 use std::{
     fmt::Debug,
@@ -11,6 +12,10 @@ use std::{
 
 use anyhow::{Result, bail};
 
+use crate::pressure::{self, Since};
+
+/// The factor of a deadline on the busiest machine.
+const MOST_PATIENCE: f64 = 6.0;
 const BETWEEN_READINGS: Duration = Duration::from_millis(20);
 
 /// One reading of a condition: there (with a value) or not yet (with what was seen instead).
@@ -31,30 +36,29 @@ impl<T> Reading<T> for Result<T> {
     }
 }
 
-/// Reads until there is a value; after `deadline` (times the patience) an error names `what` and
-/// the last reading.
+/// Reads until there is a value; after `deadline` an error names `what` and the last reading.
+///
+/// A reading may be a command of many processes, so the pause behind it is as long as it took: what
+/// waits leaves half of a CPU to what it waits for.
 pub fn eventually<T, R: Reading<T>>(what: &str, deadline: Duration, mut read: impl FnMut() -> R) -> Result<T> {
-    let deadline = patient(deadline);
-    let start = Instant::now();
+    let deadline = deadline.mul_f64(patience());
+    let since = Since::now();
     loop {
+        let begun = Instant::now();
         match read().reading() {
             Ok(value) => return Ok(value),
-            Err(seen) if start.elapsed() >= deadline => bail!("{what}: not within {deadline:?}; last: {seen}"),
-            Err(_) => thread::sleep(BETWEEN_READINGS),
+            Err(seen) if is_over(since, deadline) => {
+                bail!("{what}: not within {:?}; last: {seen}", since.elapsed());
+            }
+            Err(_) => thread::sleep(BETWEEN_READINGS.max(begun.elapsed())),
         }
     }
 }
 
-/// The result of the first of three tries that succeeds. For what a busy machine may spoil once,
-/// and a fault spoils each time.
-pub fn one_of_three<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-    for _ in 0..2 {
-        match attempt() {
-            Err(error) => println!("once more, after: {error:#}"),
-            done => return done,
-        }
-    }
-    attempt()
+/// Returns true if a deadline has passed: as it is on an idle machine, later on a busy one.
+fn is_over(since: Since, deadline: Duration) -> bool {
+    let elapsed = since.elapsed();
+    elapsed >= deadline && (elapsed >= deadline.mul_f64(MOST_PATIENCE) || !since.is_busy())
 }
 
 /// Reads until `times` readings in a row gave the same value. Needed where a first reading may be
@@ -95,10 +99,16 @@ pub fn throughout<T, R: Reading<T>>(what: &str, time: Duration, mut read: impl F
     Ok(())
 }
 
-/// A duration times the patience of this run.
+/// A time limit that is given away, such as that of a socket: longer in a run with patience, and on
+/// a machine that is busy now.
 pub fn patient(duration: Duration) -> Duration {
+    duration.mul_f64(patience() * (1.0 + (MOST_PATIENCE - 1.0) * pressure::recent()))
+}
+
+/// The factor of this run.
+fn patience() -> f64 {
     let factor = std::env::var("FLANNEL_LAB_PATIENCE").ok().and_then(|text| text.parse::<f64>().ok());
-    duration.mul_f64(factor.filter(|factor| factor.is_finite() && *factor > 0.0).unwrap_or(1.0))
+    factor.filter(|factor| factor.is_finite() && *factor > 0.0).unwrap_or(1.0)
 }
 
 #[cfg(test)]

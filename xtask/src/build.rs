@@ -1,8 +1,12 @@
 //! Builds the BPF object and, around it, the agent; and the CNI plugin, statically linked.
 //!
-//! The object is built first, with its own toolchain, into a target directory of its own; the
-//! agent's build script takes it from `FLANNEL_BPF_OBJECT`. Without that variable the agent gets a
-//! stub in its place.
+//! The object is built first, with its toolchain, into its target directory; the agent's build
+//! script takes it from `FLANNEL_BPF_OBJECT`. Without that variable the agent gets a stub in its
+//! place.
+//!
+//! Two profiles: tests, demo and cluster share the dev profile, so that each crate is compiled once
+//! for all of them. What is shipped and what is measured is optimised for size, which takes
+//! minutes.
 
 use std::{
     env, fs,
@@ -15,13 +19,25 @@ use std::{
 use anyhow::{Context as _, ensure};
 
 use crate::{
-    object,
-    setup::{cross::Cross, toolchain::Toolchain},
+    cargo, object,
+    setup::{Needs, Setup, cross::Cross, toolchain::Toolchain},
     workspace::{self, BPF_TARGET, Workspace},
 };
 
 /// The file name of the CNI plugin.
 const PLUGIN: &str = "flannel";
+
+/// The name of the agent's program.
+pub(crate) const AGENT: &str = "flannel-agent";
+/// The program by which the lab confines an agent as in the cluster.
+pub(crate) const CONFINE: &str = "confine";
+
+/// The crates of a build of the dev profile. Cargo chooses the features of a library by the crates
+/// that one command names, so every such command names the same: a library is compiled once.
+pub(crate) const ONE_GRAPH: [&str; 3] = ["--workspace", "--exclude=flannel-ebpf", "--exclude=xtask"];
+
+/// The test programs of crates that do not import the agent.
+pub(crate) const EARLY: [&str; 3] = ["netlink", "etcd", "kube"];
 
 /// The programs to build in addition to the BPF object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +48,46 @@ pub(crate) enum Parts {
     AgentAndLab,
 }
 
+/// The profile of a build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// For tests, demo and cluster: compiled fast, with overflow checks.
+    Dev,
+    /// For users and benches: small, optimised at link time.
+    Release,
+}
+
+impl Profile {
+    /// The directory of its programs below a target directory.
+    const fn dir(self) -> &'static str {
+        match self {
+            Self::Dev => "debug",
+            Self::Release => "release",
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Dev => "dev",
+            Self::Release => "release",
+        }
+    }
+
+    /// The profile of the CNI plugin, and its directory.
+    const fn of_plugin(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Dev => ("dev", "debug"),
+            Self::Release => ("cni", "cni"),
+        }
+    }
+}
+
 /// The paths of a build's results.
 #[derive(Clone, Debug)]
 pub(crate) struct Built {
     object: Option<PathBuf>,
-    release: PathBuf,
+    programs: PathBuf,
+    profile: Profile,
     /// As Debian and the OCI image specification call it.
     architecture: String,
     strip: String,
@@ -45,7 +96,7 @@ pub(crate) struct Built {
 impl Built {
     /// A program of this build, by its file name.
     pub(crate) fn program(&self, name: &str) -> PathBuf {
-        self.release.join(name)
+        self.programs.join(name)
     }
 
     /// The architecture of the programs.
@@ -58,10 +109,11 @@ impl Built {
         &self.strip
     }
 
-    /// Sets the variables that name the agent, the CNI plugin and the BPF object for a command
-    /// (`FLANNEL_AGENT`, `FLANNEL_CNI`, `FLANNEL_BPF_OBJECT`).
+    /// Sets the variables that name the agent and its profile, the CNI plugin and the BPF object
+    /// (`FLANNEL_AGENT`, `FLANNEL_AGENT_PROFILE`, `FLANNEL_CNI`, `FLANNEL_BPF_OBJECT`).
     pub(crate) fn announce(&self, command: &mut Command) {
-        command.env("FLANNEL_AGENT", self.program("flannel-agent"));
+        command.env("FLANNEL_AGENT", self.program(AGENT));
+        command.env("FLANNEL_AGENT_PROFILE", self.profile.name());
         command.env("FLANNEL_CNI", self.program(PLUGIN));
         announce_object(command, self.object.as_deref());
     }
@@ -100,18 +152,40 @@ pub(crate) fn build(workspace: &Workspace, bpf: Option<Bpf<'_>>, parts: Parts) -
     build_with(|| workspace.cargo(), workspace, bpf, parts, Machine::Here)
 }
 
-/// Builds the programs around an object, and runs `meanwhile` at the same time: the agent is
-/// optimised at link time, for minutes on one CPU.
-pub(crate) fn build_agent_while<T: Send>(
-    workspace: &Workspace,
-    built: &Built,
-    meanwhile: impl FnOnce() -> T + Send,
-) -> anyhow::Result<T> {
-    thread::scope(|scope| {
-        let other = scope.spawn(meanwhile);
-        build_programs(|| workspace.cargo(), workspace, built, Parts::Agent, Machine::Here)?;
-        other.join().ok().context("what ran during the build panicked")
-    })
+/// Sets up, and builds the object and with the dev profile these programs. What is fetched is
+/// fetched while that is compiled which needs no object.
+pub(crate) fn build_for_lab(setup: &Setup<'_>, needs: Needs, programs: &[&str]) -> anyhow::Result<Built> {
+    let workspace = setup.workspace();
+    setup.machine(Needs::COMPILE)?;
+    let built = thread::scope(|scope| {
+        let object = scope.spawn(|| {
+            setup.machine(needs)?;
+            build_objects(workspace, Some(Bpf::release(&setup.bpf()?)), Machine::Here, Profile::Dev)
+        });
+        let early = cargo::compile(&mut early_build(workspace), "what needs no BPF programs", |_| ());
+        let built = object.join().ok().context("the set-up panicked")?;
+        early.and(built)
+    })?;
+    let mut cargo = dev_build(workspace, &built, &["build"]);
+    cargo.args(programs.iter().map(|name| format!("--bin={name}")));
+    println!("build: {}", programs.join(", "));
+    cargo::compile(&mut cargo, "the lab's programs", |_| ())?;
+    Ok(built)
+}
+
+/// A build of the tests that need no BPF programs: with them most libraries are compiled.
+pub(crate) fn early_build(workspace: &Workspace) -> Command {
+    let mut cargo = workspace.cargo();
+    cargo.arg("build").args(ONE_GRAPH).args(workspace::locked()).args(EARLY.map(|name| format!("--test={name}")));
+    cargo
+}
+
+/// A build of the dev profile by a verb of cargo, whose targets must be added.
+pub(crate) fn dev_build(workspace: &Workspace, built: &Built, verb: &[&str]) -> Command {
+    let mut cargo = workspace.cargo();
+    cargo.args(verb).args(ONE_GRAPH).args(workspace::locked());
+    announce_object(&mut cargo, built.object.as_deref());
+    cargo
 }
 
 /// Builds what is shipped: each program has a list of its crates in the section `.dep-v0`, for
@@ -137,7 +211,7 @@ fn build_with(
     parts: Parts,
     machine: Machine<'_>,
 ) -> anyhow::Result<Built> {
-    let built = build_objects(workspace, bpf, machine)?;
+    let built = build_objects(workspace, bpf, machine, Profile::Release)?;
     build_programs(cargo, workspace, &built, parts, machine)?;
     Ok(built)
 }
@@ -147,18 +221,21 @@ pub(crate) fn build_objects(
     workspace: &Workspace,
     bpf: Option<Bpf<'_>>,
     machine: Machine<'_>,
+    profile: Profile,
 ) -> anyhow::Result<Built> {
     let object = bpf.map(|bpf| build_object(workspace, bpf)).transpose()?;
     Ok(match machine {
         Machine::Here => Built {
             object,
-            release: workspace.target().join("release"),
+            programs: workspace.target().join(profile.dir()),
+            profile,
             architecture: workspace.architecture()?,
             strip: "strip".to_owned(),
         },
         Machine::Other(cross) => Built {
             object,
-            release: cross.programs("release"),
+            programs: cross.programs(profile.dir()),
+            profile,
             architecture: Cross::ARCHITECTURE.to_owned(),
             strip: Cross::strip(),
         },
@@ -178,7 +255,7 @@ fn build_programs(
     }
     build_plugin(cargo(), workspace, built, machine)?;
     if let Machine::Other(cross) = machine {
-        ["flannel-agent", PLUGIN].iter().try_for_each(|name| cross.try_out(workspace, &built.program(name)))?;
+        [AGENT, PLUGIN].iter().try_for_each(|name| cross.try_out(workspace, &built.program(name)))?;
     }
     Ok(())
 }
@@ -190,7 +267,7 @@ fn build_lab(mut cargo: Command, built: &Built) -> anyhow::Result<()> {
     cargo.env("CARGO_PROFILE_RELEASE_LTO", "off");
     announce_object(&mut cargo, built.object.as_deref());
     println!("build: the lab");
-    workspace::run(&mut cargo, "the lab's build")
+    cargo::compile(&mut cargo, "the lab", |_| ())
 }
 
 fn build_agent(mut cargo: Command, built: &Built, machine: Machine<'_>) -> anyhow::Result<()> {
@@ -201,34 +278,41 @@ fn build_agent(mut cargo: Command, built: &Built, machine: Machine<'_>) -> anyho
     }
     announce_object(&mut cargo, built.object.as_deref());
     println!("build: the agent{}", if built.object.is_some() { "" } else { ", without BPF programs" });
-    workspace::run(&mut cargo, "the agent's build")?;
-    println!("build: {} ({:.1} s)", built.program("flannel-agent").display(), started.elapsed().as_secs_f32());
+    cargo::compile(&mut cargo, "the agent", |_| ())?;
+    println!("build: {} ({:.1} s)", built.program(AGENT).display(), started.elapsed().as_secs_f32());
     Ok(())
 }
 
 /// Builds the CNI plugin so that it runs on any host: an image's plugin is copied to hosts with an
 /// older C library, another one, or none where its loader is looked for.
-fn build_plugin(mut cargo: Command, workspace: &Workspace, built: &Built, machine: Machine<'_>) -> anyhow::Result<()> {
+pub(crate) fn build_plugin(
+    mut cargo: Command,
+    workspace: &Workspace,
+    built: &Built,
+    machine: Machine<'_>,
+) -> anyhow::Result<()> {
     let started = Instant::now();
-    cargo.args(["build", "--profile=cni", "--package=flannel-cni"]).args(workspace::locked());
+    let (profile, dir) = built.profile.of_plugin();
+    cargo.args(["build", "--profile", profile, "--package=flannel-cni"]).args(workspace::locked());
     let programs = match machine {
         Machine::Here => {
             let host = host_triple(workspace)?;
             cargo.args(["--target", &host]);
-            workspace.target().join(host).join("cni")
+            workspace.target().join(host).join(dir)
         }
         Machine::Other(cross) => {
             cross.apply(&mut cargo);
-            cross.programs("cni")
+            cross.programs(dir)
         }
     };
     // With --target these are not for build scripts and macros.
     cargo.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static\x1f-Crelocation-model=static");
     println!("build: the CNI plugin");
-    workspace::run(&mut cargo, "the CNI plugin's build")?;
+    cargo::compile(&mut cargo, "the CNI plugin", |_| ())?;
     let program = programs.join(PLUGIN);
     let installed = built.program(PLUGIN);
     // A copy in place would be refused while the plugin runs, and another build may run too.
+    fs::create_dir_all(&built.programs).with_context(|| format!("cannot create {}", built.programs.display()))?;
     let new = installed.with_extension(format!("new-{}", process::id()));
     fs::copy(&program, &new).with_context(|| format!("cannot copy {} to {}", program.display(), new.display()))?;
     fs::rename(&new, &installed).with_context(|| format!("cannot replace {}", installed.display()))?;
@@ -247,27 +331,25 @@ fn host_triple(workspace: &Workspace) -> anyhow::Result<String> {
 /// the next build does not overwrite it.
 pub(crate) fn build_stub(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     println!("build: an agent without BPF programs, for the tests of that case");
-    debug_agent(workspace, None, Machine::Here)?;
+    let built = build_objects(workspace, None, Machine::Here, Profile::Dev)?;
+    cargo::compile(
+        dev_build(workspace, &built, &["build"]).arg(format!("--bin={AGENT}")),
+        "the agent without programs",
+        |_| (),
+    )?;
     let stub = workspace.logs()?.join("flannel-agent-stub");
-    let built = workspace.target().join("debug/flannel-agent");
-    fs::copy(&built, &stub).with_context(|| format!("cannot copy {} to {}", built.display(), stub.display()))?;
+    let agent = built.program(AGENT);
+    fs::copy(&agent, &stub).with_context(|| format!("cannot copy {} to {}", agent.display(), stub.display()))?;
     Ok(stub)
 }
 
-/// Builds the agent with the tests' profile, around the object of `built`.
-pub(crate) fn build_debug_agent(workspace: &Workspace, built: &Built, machine: Machine<'_>) -> anyhow::Result<()> {
-    println!("build: the agent, with the tests' profile");
-    debug_agent(workspace, built.object.as_deref(), machine)
-}
-
-fn debug_agent(workspace: &Workspace, object: Option<&Path>, machine: Machine<'_>) -> anyhow::Result<()> {
-    let mut cargo = workspace.cargo();
-    cargo.args(["build", "--bins", "--package=flannel-agent"]).args(workspace::locked());
-    if let Machine::Other(cross) = machine {
-        cross.apply(&mut cargo);
-    }
-    announce_object(&mut cargo, object);
-    workspace::run(&mut cargo, "the agent's build")
+/// Builds the agent for another architecture, with the tests' profile.
+pub(crate) fn build_foreign_agent(workspace: &Workspace, built: &Built, cross: &Cross) -> anyhow::Result<()> {
+    println!("build: the agent for {}, with the tests' profile", Cross::ARCHITECTURE);
+    let mut cargo = dev_build(workspace, built, &["build"]);
+    cargo.arg(format!("--bin={AGENT}"));
+    cross.apply(&mut cargo);
+    cargo::compile(&mut cargo, "the agent", |_| ())
 }
 
 fn build_object(workspace: &Workspace, bpf: Bpf<'_>) -> anyhow::Result<PathBuf> {
@@ -282,17 +364,27 @@ fn build_object(workspace: &Workspace, bpf: Bpf<'_>) -> anyhow::Result<PathBuf> 
         target.push("log");
         cargo.arg("--features=log").env("CARGO_TARGET_DIR", &target);
     }
-    workspace::run(&mut cargo, "the BPF object's build")?;
-    let object = target.join(BPF_TARGET).join("bpf/flannel-ebpf");
-    let bytes = check_object(&object)?;
-    println!("build: {} ({bytes} bytes, {:.1} s)", object.display(), started.elapsed().as_secs_f32());
+    cargo::compile(&mut cargo, "the BPF object", |_| ())?;
+    let linked = target.join(BPF_TARGET).join("bpf/flannel-ebpf");
+    let bytes = check_object(&linked)?;
+    let object = linked.with_extension("stripped");
+    write_if_changed(&object, &object::without_dwarf(&bytes).context("cannot strip the BPF object")?)?;
+    println!("build: {} ({:.1} s)", object.display(), started.elapsed().as_secs_f32());
     Ok(object)
+}
+
+/// Writes a file, unless that is its content already: its time makes cargo build the agent again.
+fn write_if_changed(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    if fs::read(path).is_ok_and(|old| old == content) {
+        return Ok(());
+    }
+    fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// The loader needs BTF for maps and functions, and bpf-linker leaves it out silently when the
 /// object was compiled without debug information; older verifiers refuse what the tests' kernel
-/// takes. Returns the object's size.
-fn check_object(object: &Path) -> anyhow::Result<usize> {
+/// takes. Returns the object.
+fn check_object(object: &Path) -> anyhow::Result<Vec<u8>> {
     let bytes = fs::read(object).with_context(|| format!("cannot read {}", object.display()))?;
     ensure!(
         bytes.windows(5).any(|window| window == b".BTF\0"),
@@ -300,7 +392,7 @@ fn check_object(object: &Path) -> anyhow::Result<usize> {
         object.display()
     );
     object::check(&bytes).with_context(|| format!("{} is not for every supported kernel", object.display()))?;
-    Ok(bytes.len())
+    Ok(bytes)
 }
 
 fn announce_object(command: &mut Command, object: Option<&Path>) {

@@ -57,11 +57,13 @@ pub(crate) enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
-    /// Run the unit tests, then the end-to-end suite (needs root); the last line is the sum
+    /// Run the unit tests and the end-to-end suite (needs root); the last line is the sum
     ///
-    /// `cargo xtask test --quick` is the inner loop of a few minutes: the unit tests of all crates,
-    /// the BPF programs on their fixtures, and a few end-to-end subjects. `cargo xtask test fast`
-    /// runs one subject of the end-to-end suite. The line before the sum is the duration.
+    /// Unit tests run as soon as they are compiled, end-to-end tests as soon as the agent is.
+    /// `cargo xtask test --quick` is the inner loop of three minutes: the unit tests of all crates,
+    /// the BPF programs on their fixtures, and two end-to-end subjects. `cargo xtask test fast`
+    /// runs one subject, `cargo xtask test store` one crate. The line before the sum is the
+    /// duration.
     Test(TestOptions),
     /// Run a real Kubernetes of three nodes on this machine, with our image (needs root)
     ///
@@ -119,29 +121,46 @@ impl ClusterOptions {
 }
 
 #[derive(Debug, Default, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct TestOptions {
-    /// Only these subjects of the end-to-end suite: folders of tests/tests, such as `tunnel`
-    #[arg(value_name = "SUBJECT", conflicts_with_all = ["unit", "quick"])]
-    pub(crate) subjects: Vec<String>,
-    /// Only the unit tests
+    /// Only these: subjects of the end-to-end suite (folders of tests/tests, such as `tunnel`),
+    /// crates (such as `store`), or parts of the paths of end-to-end tests (`tunnel::restart`)
+    #[arg(value_name = "NAME", conflicts_with_all = ["unit", "e2e", "quick"])]
+    pub(crate) names: Vec<String>,
+    /// Only the unit tests, and the tests of single crates
     #[arg(long, conflicts_with = "e2e")]
     pub(crate) unit: bool,
     /// Only the end-to-end suite
     #[arg(long)]
     pub(crate) e2e: bool,
-    /// The unit tests, and of the end-to-end suite what takes seconds: a few minutes in all
+    /// The unit tests, and of the end-to-end suite what takes seconds: three minutes in all
     #[arg(long, conflicts_with_all = ["unit", "e2e"])]
     pub(crate) quick: bool,
+    /// In addition what takes long: Kubernetes is compiled where it is not kept, all other kernels
+    /// are booted, and soak and differential tests run for minutes instead of seconds
+    #[arg(long, conflicts_with_all = ["unit", "e2e", "quick"])]
+    pub(crate) all: bool,
+    /// Print what each test took, and its share of a CPU
+    #[arg(long)]
+    pub(crate) timings: bool,
+    /// Run the end-to-end tests on a host of this profile, made in namespaces: a script of
+    /// tests/hosts, such as `docker`
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) host: Option<String>,
+    /// Run the chosen tests twice, and those that measure time five times more, while the machine
+    /// is at a load of 15
+    #[arg(long)]
+    pub(crate) stress: bool,
     /// Boot these kernels of Debian under emulation and run a part of the tests on each: `5.10`,
-    /// `6.1`, `6.12`, `newest`, `arm64` (programs on their fixtures alone), or `all`
+    /// `6.1`, `6.12`, `newest`, `arm64` (only programs on their fixtures), or `all`
     ///
-    /// Its list is xtask/src/test/kernels/set.rs. With `FLANNEL_WRITE_DOCS=1` the results are
-    /// written to docs/reference/kernels.md.
+    /// The list of tests is xtask/src/test/kernels/set.rs. With `FLANNEL_WRITE_DOCS=1` the results
+    /// are written to docs/reference/kernels.md.
     #[arg(
         long = "kernel",
         value_name = "LIST",
         value_delimiter = ',',
-        conflicts_with_all = ["subjects", "unit", "e2e", "quick"]
+        conflicts_with_all = ["names", "unit", "e2e", "quick", "all", "timings", "host", "stress"]
     )]
     pub(crate) kernels: Vec<String>,
     /// Passed on to the test programs, for example part of a test's name. With `--kernel`: parts of
@@ -153,17 +172,7 @@ pub(crate) struct TestOptions {
 impl TestOptions {
     /// One subject of the end-to-end suite.
     pub(crate) fn subject(name: &str) -> Self {
-        Self { subjects: vec![name.to_owned()], ..Self::default() }
-    }
-
-    /// Returns true if subjects were chosen, by name or by `--quick`.
-    pub(crate) fn names_subjects(&self) -> bool {
-        self.quick || !self.subjects.is_empty()
-    }
-
-    /// Returns true if the unit tests are left out.
-    pub(crate) fn is_only_end_to_end(&self) -> bool {
-        self.e2e || !self.subjects.is_empty()
+        Self { names: vec![name.to_owned()], ..Self::default() }
     }
 }
 
@@ -192,7 +201,7 @@ mod tests {
     fn subjects_stand_before_the_filter() {
         let options = Options::parse_from(["xtask", "test", "fast", "lease", "--", "own"]);
         let Verb::Test(options) = options.verb else { panic!("another verb") };
-        assert_eq!(options.subjects, ["fast", "lease"]);
+        assert_eq!(options.names, ["fast", "lease"]);
         assert_eq!(options.filter, ["own"]);
         assert!(Options::try_parse_from(["xtask", "test", "--quick", "fast"]).is_err());
     }

@@ -36,9 +36,16 @@ impl Program {
 pub(crate) fn launch(setup: &Setup<'_>, program: Program, args: &[OsString]) -> anyhow::Result<Infallible> {
     let name = program.name();
     ensure!(workspace::is_root(), "the {name} makes network namespaces and loads BPF programs: run it as root");
-    setup.machine(Needs::COMPILE.and(Needs::LAB))?;
-    let workspace = setup.workspace();
-    let built = build::build(workspace, Some(build::Bpf::release(&setup.bpf()?)), Parts::AgentAndLab)?;
+    let built = match program {
+        // The bench measures the shipped programs.
+        Program::Bench => {
+            setup.machine(Needs::COMPILE.and(Needs::LAB))?;
+            let bpf = setup.bpf()?;
+            build::build(setup.workspace(), Some(build::Bpf::release(&bpf)), Parts::AgentAndLab)?
+        }
+        Program::Demo => build::build_for_lab(setup, Needs::DEMO, &[build::AGENT, build::CONFINE, name])?,
+        Program::Cluster => build::build_for_lab(setup, Needs::LAB, &[build::AGENT, build::CONFINE, name])?,
+    };
     become_program(setup, &built, program, args, &[])
 }
 

@@ -5,6 +5,7 @@
 //! name.
 
 mod build;
+mod cargo;
 mod cli;
 mod cluster;
 mod deny;
@@ -15,6 +16,7 @@ mod lab;
 mod launch;
 mod lint;
 mod object;
+mod progress;
 mod setup;
 mod test;
 mod workspace;

@@ -13,9 +13,18 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{lab::Shared, lab::child::Process};
 
-/// `/sys` first: the mount point of bpffs lies on it. The new sysfs shows the devices of this
-/// network namespace.
-const MOUNTS: &str = "mount -t sysfs sysfs /sys && mount -t bpf bpf /sys/fs/bpf && \
+/// Settings of the kernel that a new namespace takes from the machine, with the defaults of the
+/// kernel (`ipv4_devconf` in net/ipv4/devinet.c, `ipv6_devconf` in net/ipv6/addrconf.c).
+const SETTINGS: &str = "for scope in all default lo; do cd /proc/sys/net/ipv4/conf/$scope && \
+    for name in rp_filter log_martians arp_filter arp_ignore arp_announce; do echo 0 >$name; done && \
+    for name in accept_redirects send_redirects accept_source_route; do echo 1 >$name; done && \
+    cd /proc/sys/net/ipv6/conf/$scope && echo 0 >disable_ipv6 && echo 1 >accept_ra || exit; done; cd /";
+
+/// The mounts of the machine below `/sys` go first, such as the bpf filesystem and the cgroups of
+/// systemd: a node would list them as its mounts, below the new ones. The mount point of bpffs lies
+/// on the new sysfs, which shows the devices of this network namespace.
+const MOUNTS: &str = "{ ! mountpoint -q /sys || umount --recursive --lazy /sys; } && \
+    mount -t sysfs sysfs /sys && mount -t bpf bpf /sys/fs/bpf && \
     mount -t tmpfs -o mode=0755 tmpfs /run && ip link set lo up && echo ready && exec";
 
 /// Starts a holder and waits until its namespaces are set up.
@@ -41,9 +50,9 @@ fn command(lasting: bool) -> Command {
     let mut command = Command::new(if lasting { "setsid" } else { "env" });
     command.args(unshare).stdout(Stdio::piped());
     if lasting {
-        command.arg(format!("{MOUNTS} sleep infinity")).stdin(Stdio::null());
+        command.arg(format!("{SETTINGS}; {MOUNTS} sleep infinity")).stdin(Stdio::null());
     } else {
-        command.arg(format!("{MOUNTS} cat")).stdin(Stdio::piped());
+        command.arg(format!("{SETTINGS}; {MOUNTS} cat")).stdin(Stdio::piped());
     }
     command
 }

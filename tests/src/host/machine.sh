@@ -6,6 +6,7 @@ exec 3<&0
 echo "$HOST" > /proc/sys/kernel/hostname
 mount --make-rprivate /
 mount -t proc proc /proc
+! mountpoint -q /sys || umount --recursive --lazy /sys
 mount -t sysfs sysfs /sys
 if [ -n "$CGROUPS" ]; then
   mount -t tmpfs -o mode=0755 tmpfs /sys/fs/cgroup

@@ -1,6 +1,7 @@
 //! The lab: owner of everything that was made, taken down in reverse order.
 
 pub mod child;
+mod report;
 mod strays;
 
 use std::{
@@ -162,6 +163,7 @@ impl Shared {
         }
         let children = std::mem::take(&mut *self.children.lock().unwrap_or_else(PoisonError::into_inner));
         let holders = std::mem::take(&mut *self.holders.lock().unwrap_or_else(PoisonError::into_inner));
+        report::keep(self.record.name(), &self.record.dir().join("logs"), holders.iter().map(|holder| holder.pid()));
         // One that has ended already is as good.
         children.iter().rev().filter_map(Weak::upgrade).for_each(|process| drop(process.end()));
         strays::end(&holders);

@@ -13,9 +13,9 @@ use flannel_common::{
 };
 use flannel_tests::{
     fast::{Conversation, Family, FastLab},
+    judged,
     load::rr::Protocol,
     no_agent::{BareNode, BarePair, SERVICE, SERVICE_PORT, Talk},
-    one_of_three,
     service_rules::Backend,
 };
 
@@ -44,7 +44,7 @@ fn first_requests_are_known(
     programs: &[(&BareNode, Program)],
     open: impl Fn() -> Result<Talk>,
 ) -> Result<()> {
-    one_of_three(|| requests_are_known(nodes, programs, &open))
+    judged("the first requests of connections", || requests_are_known(nodes, programs, &open))
 }
 
 fn requests_are_known(

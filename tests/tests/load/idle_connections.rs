@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, Host, TwoNodes, cluster::VXLAN, load::idle::IdleConnections};
+use flannel_tests::{Agent, Host, TwoNodes, cluster::VXLAN, judged, load::idle::IdleConnections};
 
 const HEALTH: u16 = 8081;
 const METRICS: u16 = 8082;
@@ -52,6 +52,10 @@ fn request(host: &Host, to: SocketAddr, path: &str) -> Result<Duration> {
 
 /// All probes have to be answered. What they saw is printed.
 fn probe(what: &str, host: &Host, to: SocketAddr, path: &str) -> Result<()> {
+    judged(what, || probe_once(what, host, to, path))
+}
+
+fn probe_once(what: &str, host: &Host, to: SocketAddr, path: &str) -> Result<()> {
     let (mut answered, mut slowest, mut failures) = (0, Duration::ZERO, BTreeMap::<String, usize>::new());
     for _ in 0..PROBES {
         match request(host, to, path) {

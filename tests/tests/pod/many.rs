@@ -4,6 +4,11 @@ use std::io::Write as _;
 
 use serde_json::Value;
 
+use flannel_tests::{
+    agent::{NOT_AS_SHIPPED, is_as_shipped},
+    not_run,
+};
+
 use super::{
     api_server::State,
     nodes::{LargeNode, new_node},
@@ -69,6 +74,10 @@ fn five_thousand_nodes_fit_and_their_heartbeats_cost_nothing() {
         println!("{report}");
         writeln!(std::io::stderr(), "{report}").expect("standard error");
         assert!(heap <= OWN_LIMIT, "{report}");
-        assert!(now <= LIMIT, "{report}");
+        if is_as_shipped() {
+            assert!(now <= LIMIT, "{report}");
+        } else {
+            not_run("the memory of 5,000 nodes with the executable", NOT_AS_SHIPPED);
+        }
     });
 }

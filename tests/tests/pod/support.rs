@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-use flannel_tests::agent_binary;
+use flannel_tests::{agent::ask_status, agent_binary, wait::patient};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::time::{interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
@@ -132,6 +132,7 @@ impl Pod {
     pub(crate) async fn until(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         let mut ticks = interval(Duration::from_millis(50));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let asking = async {
             loop {
                 ticks.tick().await;
@@ -141,15 +142,15 @@ impl Pod {
                 }
             }
         };
-        let answer = timeout(PATIENCE, asking).await;
+        let answer = timeout(patient(PATIENCE), asking).await;
         answer.unwrap_or_else(|_| panic!("{what} in time; last: {last}\n{}", Self::log()))
     }
 
     fn status(&mut self) -> Value {
         let ended = self.agent.as_mut().expect("a started agent").try_wait().expect("a child");
         assert!(ended.is_none(), "the agent ended: {ended:?}\n{}", Self::log());
-        let output = Self::command(&["status", "-o", "json"]).output().expect("status");
-        serde_json::from_slice(&output.stdout).unwrap_or_default()
+        // A command would keep the API server, which shares this thread, from answering.
+        ask_status(Path::new("/run/flannel/agent.sock")).unwrap_or_default()
     }
 
     /// A command of the agent.

@@ -27,7 +27,7 @@ use self::{
     progress::{Download, Packages},
 };
 use crate::{
-    build,
+    build::{self, Machine},
     cli::ClusterOptions,
     files, image,
     launch::{self, Program},
@@ -44,9 +44,8 @@ const RUNTIME: [(&str, &[&str]); 2] = [
 /// Becomes the program that runs the cluster.
 pub(crate) fn launch(setup: &Setup<'_>, options: &ClusterOptions) -> anyhow::Result<Infallible> {
     ensure!(workspace::is_root(), "the cluster makes network namespaces and loads BPF programs: run it as root");
-    setup.machine(Needs::COMPILE.and(Needs::LAB))?;
-    let bpf = setup.bpf()?;
-    let built = build::build(setup.workspace(), Some(build::Bpf::release(&bpf)), build::Parts::AgentAndLab)?;
+    let built = build::build_for_lab(setup, Needs::LAB, &[build::AGENT, build::CONFINE, "cluster"])?;
+    build::build_plugin(setup.workspace().cargo(), setup.workspace(), &built, Machine::Here)?;
     let variables =
         [("FLANNEL_KUBERNETES", ensure(setup, options.e2e)?), ("FLANNEL_IMAGE", image::make(setup, &built)?)];
     launch::become_program(setup, &built, Program::Cluster, &options.arguments(), &variables)

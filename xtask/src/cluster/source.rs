@@ -51,7 +51,7 @@ pub(super) fn ensure(setup: &Setup<'_>, places: &Places) -> anyhow::Result<()> {
     remove(&fetched)
 }
 
-/// The download of [`ensure`].
+/// The download of [`ensure()`].
 pub(super) fn download(places: &Places) -> Download {
     Download { files: places.work("package"), unpacked: places.work("source.partial"), megabytes: 34 }
 }

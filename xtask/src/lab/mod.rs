@@ -12,6 +12,7 @@ pub(crate) mod clean;
 mod directories;
 mod mounts;
 mod process;
+pub(crate) mod process_time;
 
 use std::{
     fs,

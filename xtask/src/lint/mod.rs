@@ -35,22 +35,15 @@ impl Check {
 pub(crate) fn run(setup: &Setup<'_>, no_bpf: bool) -> anyhow::Result<ExitCode> {
     setup.machine(Needs::COMPILE)?;
     setup.lint_components()?;
+    // The checks of a second come before those that compile.
+    let mut results: Vec<_> = SOURCE_CHECKS.iter().map(|check| check_sources(setup.workspace(), *check)).collect();
     let mut checks = host_checks(setup.workspace());
     if !no_bpf {
         checks.extend(bpf_checks(setup.workspace(), &setup.bpf()?));
     }
-    let mut results = Vec::new();
     for mut check in checks {
         println!("lint: {}", check.name);
         results.push((check.name, workspace::run(&mut check.command, check.name)));
-    }
-    for (name, check) in SOURCE_CHECKS {
-        println!("lint: {name}");
-        let result = check(setup.workspace().root());
-        if let Err(error) = &result {
-            println!("{error:#}");
-        }
-        results.push((name, result));
     }
     println!();
     for (name, result) in &results {
@@ -58,6 +51,18 @@ pub(crate) fn run(setup: &Setup<'_>, no_bpf: bool) -> anyhow::Result<ExitCode> {
     }
     let clean = results.iter().all(|(_, result)| result.is_ok());
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn check_sources(
+    workspace: &Workspace,
+    (name, check): (&'static str, SourceCheck),
+) -> (&'static str, anyhow::Result<()>) {
+    println!("lint: {name}");
+    let result = check(workspace.root());
+    if let Err(error) = &result {
+        println!("{error:#}");
+    }
+    (name, result)
 }
 
 fn host_checks(workspace: &Workspace) -> Vec<Check> {

@@ -15,6 +15,7 @@ mod elf;
 mod helpers;
 mod insn;
 mod state;
+mod strip;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use std::fmt;
 
 use anyhow::bail;
 
+pub(crate) use self::strip::without_dwarf;
 use self::{
     elf::Object,
     state::{Bytes, Misuse},

@@ -47,6 +47,10 @@ pub(super) fn build(workspace: &Workspace, compiler: &Compiler) -> anyhow::Resul
         .arg(&root)
         .env("CARGO_TARGET_DIR", &objects)
         .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+        // It is built in a third of the time, and links as fast: its work is LLVM's.
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("LLVM_PREFIX", root.join("llvm"));
     workspace::run(&mut cargo, "bpf-linker's build")?;
     remove_dir(&objects)?;

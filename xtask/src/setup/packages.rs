@@ -15,6 +15,8 @@ impl Needs {
     pub(crate) const COMPILE: Self = Self(1);
     /// To run the tests, the demo and the bench.
     pub(crate) const LAB: Self = Self(2);
+    /// To run the demo.
+    pub(crate) const DEMO: Self = Self(64);
     /// To compile Kubernetes and to run it.
     pub(crate) const CLUSTER: Self = Self(4);
     /// To compile for another architecture, and to start what was compiled.
@@ -79,6 +81,9 @@ const fn strongswan(name: &'static str, file: &'static str, why: &'static str) -
     Package { name, source: Source::Unpack, proof: Proof::File(file), needed: Needs::LAB, why }
 }
 
+/// The packages that the demo needs are needed by tests too.
+const LAB_AND_DEMO: Needs = Needs::LAB.and(Needs::DEMO);
+
 const TABLE: &[Package] = &[
     install("gcc", Proof::Command("cc"), Needs::COMPILE, "links Rust programs, compiles the C and assembly in ring"),
     install("libc6-dev", Proof::File("/usr/include/stdio.h"), Needs::COMPILE, "what every program is linked with"),
@@ -89,14 +94,14 @@ const TABLE: &[Package] = &[
         Needs::COMPILE,
         "the definitions etcd's API imports",
     ),
-    install("iproute2", Proof::Command("ip"), Needs::LAB, "ip, bridge and tc lay out the lab's networks"),
-    install("iputils-ping", Proof::Command("ping"), Needs::LAB, "reachability between pods"),
-    install("iptables", Proof::Command("iptables"), Needs::LAB, "one of the two rule engines the agent drives"),
+    install("iproute2", Proof::Command("ip"), LAB_AND_DEMO, "ip, bridge and tc lay out the lab's networks"),
+    install("iputils-ping", Proof::Command("ping"), LAB_AND_DEMO, "reachability between pods"),
+    install("iptables", Proof::Command("iptables"), LAB_AND_DEMO, "one of the two rule engines the agent drives"),
     install("nftables", Proof::Command("nft"), Needs::LAB, "the other one"),
-    install("ethtool", Proof::Command("ethtool"), Needs::LAB, "offloads of the lab's devices"),
-    install("procps", Proof::Command("sysctl"), Needs::LAB, "sysctls inside namespaces"),
-    install("util-linux", Proof::Command("nsenter"), Needs::LAB, "unshare, nsenter, setsid and taskset"),
-    install("mount", Proof::Command("mount"), Needs::LAB, "each node's own /run and /sys/fs/bpf"),
+    install("ethtool", Proof::Command("ethtool"), LAB_AND_DEMO, "offloads of the lab's devices"),
+    install("procps", Proof::Command("sysctl"), LAB_AND_DEMO, "sysctls inside namespaces"),
+    install("util-linux", Proof::Command("nsenter"), LAB_AND_DEMO, "unshare, nsenter, setsid and taskset"),
+    install("mount", Proof::Command("mount"), LAB_AND_DEMO, "each node's own /run and /sys/fs/bpf"),
     install("tcpdump", Proof::Command("tcpdump"), Needs::LAB, "what really is on the underlay"),
     install(
         "containernetworking-plugins",
@@ -104,7 +109,7 @@ const TABLE: &[Package] = &[
         Needs::LAB,
         "bridge, host-local and portmap, which the CNI plugin's tests call",
     ),
-    install("iperf3", Proof::Command("iperf3"), Needs::LAB, "throughput and long-lived flows"),
+    install("iperf3", Proof::Command("iperf3"), LAB_AND_DEMO, "throughput and long-lived flows"),
     install("zsh", Proof::Command("zsh"), Needs::LAB, "completes a command line, as bash does"),
     install("fish", Proof::Command("fish"), Needs::LAB, "so does this one"),
     install("wireguard-go", Proof::Command("wireguard-go"), Needs::LAB, "WireGuard where the kernel has none"),
@@ -155,7 +160,7 @@ const TABLE: &[Package] = &[
         name: "etcd-server",
         source: Source::Unpack,
         proof: Proof::Command("etcd"),
-        needed: Needs::LAB,
+        needed: LAB_AND_DEMO,
         why: "the real store; unpacked, because its package starts a service",
     },
 ];
@@ -226,6 +231,13 @@ mod tests {
         assert!(Needs::ALL.include(Needs::LAB) && Needs::ALL.include(Needs::COMPILE));
         assert!(!Needs::COMPILE.include(Needs::LAB));
         assert!(!Needs::ALL.include(Needs::KERNELS));
+    }
+
+    #[test]
+    fn the_demo_needs_less_than_the_tests() {
+        let of = |group| TABLE.iter().filter(move |package| package.needed.include(group));
+        assert!(of(Needs::DEMO).all(|package| package.needed.include(Needs::LAB)));
+        assert!((8..12).contains(&of(Needs::DEMO).count()), "{}", of(Needs::DEMO).count());
     }
 
     #[test]

@@ -3,11 +3,7 @@
 //! End of file is the wrong thing to wait for: a process that a test left running holds the pipe
 //! open. So the end is the child's own, and by then all it wrote is in the pipe.
 
-use std::{
-    io::Read as _,
-    process::{Child, ChildStdout},
-    time::Duration,
-};
+use std::{io::Read, os::fd::AsFd, process::Child, time::Duration};
 
 use anyhow::Context as _;
 use rustix::{
@@ -25,29 +21,30 @@ pub(super) enum Ending {
     Silent(Duration),
 }
 
-/// Calls `take` with each line, without its newline, until the child has ended.
-///
-/// # Errors
-/// The child has no standard output to read, or reading failed.
-pub(super) fn for_each(child: &mut Child, mut take: impl FnMut(&str)) -> anyhow::Result<()> {
-    let and_go_on = |line: &str| {
-        take(line);
-        None
-    };
-    follow(child, None, and_go_on).map(drop)
-}
-
-/// The same until the child has written nothing for some time: `limit` at first, and what `take`
-/// returns after a line.
+/// Calls `take` with each line, without its newline, until the child has ended, or has written
+/// nothing for some time: `limit` at first, and what `take` returns after a line.
 ///
 /// # Errors
 /// The child has no standard output to read, or reading failed.
 pub(super) fn follow(
     child: &mut Child,
+    limit: Option<Duration>,
+    take: impl FnMut(&str) -> Option<Duration>,
+) -> anyhow::Result<Ending> {
+    let output = child.stdout.take().context("the child's output is not a pipe")?;
+    follow_output(child, output, limit, take)
+}
+
+/// The same for a child whose output comes through this pipe.
+///
+/// # Errors
+/// Reading failed.
+pub(super) fn follow_output(
+    child: &Child,
+    mut output: impl Read + AsFd,
     mut limit: Option<Duration>,
     mut take: impl FnMut(&str) -> Option<Duration>,
 ) -> anyhow::Result<Ending> {
-    let mut output = child.stdout.take().context("the child's output is no pipe")?;
     let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).context("cannot watch the child")?;
     let mut pending = Vec::new();
     let mut buffer = [0; 16 * 1024];
@@ -77,7 +74,7 @@ enum Wait {
 }
 
 /// Waits for output or the child's end. What was written before the end comes first.
-fn wait(output: &ChildStdout, ended: &OwnedFd, limit: Option<Duration>) -> anyhow::Result<Wait> {
+fn wait(output: &impl AsFd, ended: &OwnedFd, limit: Option<Duration>) -> anyhow::Result<Wait> {
     let timeout = limit.map(Timespec::try_from).transpose().context("too long a limit")?;
     let mut handles = [PollFd::new(output, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
     loop {
@@ -105,7 +102,11 @@ mod tests {
             .spawn()
             .expect("sh starts");
         let mut lines = Vec::new();
-        for_each(&mut child, |line| lines.push(line.to_owned())).expect("its output");
+        let ending = follow(&mut child, None, |line| {
+            lines.push(line.to_owned());
+            None
+        });
+        assert_eq!(ending.expect("its output"), Ending::Ended);
         child.wait().expect("a status");
         assert_eq!(lines[1], "no newline");
         let left: i32 = lines[0].parse().expect("a pid");

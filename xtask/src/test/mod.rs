@@ -1,5 +1,4 @@
-//! `test`: set up, build, then both halves of the tests, or a part of them on other kernels; one
-//! sum.
+//! `test`: set up, build, and run the tests, or a part of them on other kernels; one sum.
 //!
 //! The last line is always `N passed, M failed`, with `, K skipped` behind it when there were any;
 //! the line before it is the duration. What keeps tests from being run at all, set-up and
@@ -7,20 +6,30 @@
 //! Both are repeated before the sum, the failures last. A test counts as skipped when it says so
 //! itself, by printing a line that starts with `NOT RUN`.
 
+mod host;
+mod job;
 mod kernels;
 mod leftovers;
 mod lines;
+mod load;
+mod outcome;
 mod plan;
-mod subjects;
-mod suite;
+mod pressure;
+mod process;
+mod programs;
+mod runner;
+mod selection;
+mod stress;
 mod tally;
+mod timings;
+mod weights;
 
 use std::{
     process::ExitCode,
     time::{Duration, Instant},
 };
 
-use self::tally::Tally;
+use self::{stress::Stress, tally::Tally};
 use crate::{cli::TestOptions, setup::Setup};
 
 /// Runs what the options choose. Errors are printed and counted, so that the sum stays the last
@@ -29,7 +38,7 @@ pub(crate) fn run(setup: &Setup<'_>, options: &TestOptions) -> ExitCode {
     let start = Instant::now();
     let mut tally = Tally::default();
     let result = if options.kernels.is_empty() {
-        plan::run(setup, options, start, &mut tally)
+        run_here(setup, options, &mut tally)
     } else {
         kernels::run(setup, &options.kernels, &options.filter, &mut tally)
     };
@@ -46,6 +55,43 @@ pub(crate) fn run(setup: &Setup<'_>, options: &TestOptions) -> ExitCode {
     println!("{tally}");
     if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
+
+/// Runs the tests on this machine, and keeps their times.
+fn run_here(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> anyhow::Result<()> {
+    let turns = if options.stress { &UNDER_STRESS[..] } else { &[Turn::All] };
+    let stress = options.stress.then(|| Stress::start(setup.workspace())).transpose()?;
+    for (number, turn) in turns.iter().enumerate() {
+        if stress.is_some() {
+            println!("test: turn {} of {} under load: {turn:?}", number + 1, turns.len());
+        }
+        let mut timings = plan::run(setup, options, *turn, tally)?;
+        let table = timings.keep(setup.workspace())?;
+        if options.timings {
+            print!("{table}");
+        }
+    }
+    Ok(())
+}
+
+/// The tests of one turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// All that the options choose.
+    All,
+    /// Of those only the ones that measure time.
+    Measurements,
+}
+
+/// The turns of `--stress`.
+const UNDER_STRESS: [Turn; 7] = [
+    Turn::All,
+    Turn::All,
+    Turn::Measurements,
+    Turn::Measurements,
+    Turn::Measurements,
+    Turn::Measurements,
+    Turn::Measurements,
+];
 
 fn minutes(time: Duration) -> String {
     let seconds = time.as_secs();

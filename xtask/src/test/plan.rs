@@ -1,200 +1,307 @@
-//! The two halves of the tests: what the options choose of them, and what runs at the same time.
+//! One run of the tests: set-up, compilation and tests at the same time.
 //!
-//! A machine with two CPUs idles half the time if all comes one after the other. So the unit tests
-//! run while the agent is optimised at link time, and at the same time as the other subjects the
-//! Kubernetes cluster, and after it two other kernels.
+//! The unit tests of a crate run as soon as it is compiled, the end-to-end tests as soon as the
+//! agent is. What is slow to fetch is fetched while something compiles that does not need it.
 
-use std::{env, iter, path::PathBuf, thread, time::Instant};
+use std::{
+    collections::BTreeSet,
+    env,
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, Sender},
+    },
+    thread,
+};
 
 use anyhow::Context as _;
 
 use super::{
-    kernels::ShortRun,
+    Turn,
+    host::Host,
+    job::{self, HostUse, Job, Need, Task},
+    kernels,
     leftovers::Leftovers,
-    subjects::{self, KUBERNETES},
-    suite::Suite,
+    load::Load,
+    process::Surroundings,
+    programs::TestProgram,
+    runner::{RunEvent, Runner},
+    selection::{INTEGRATION, Selection},
     tally::Tally,
+    timings::Timings,
 };
 use crate::{
-    build::{self, Built, Machine},
+    build::{self, Bpf, Built, Machine, Profile},
+    cargo,
     cli::TestOptions,
     cluster, image,
     setup::{Needs, Setup, toolchain::Toolchain},
     workspace,
 };
 
-/// Things that some tests need in addition to a build.
-#[derive(Debug, Default)]
-struct Extras {
-    /// An agent without its BPF object.
-    stub: Option<PathBuf>,
-    /// The container image.
-    image: Option<PathBuf>,
-    /// The programs and images of a Kubernetes.
-    kubernetes: Option<PathBuf>,
-    /// Other kernels.
-    kernels: Option<ShortRun>,
+/// Longer runs of the tests that `--all` has.
+const LONG: [(&str, &str); 5] = [
+    ("FLANNEL_DIFF_MINUTES", "3"),
+    ("FLANNEL_CHURN_FLOWS", "1000000"),
+    ("FLANNEL_CHURN_SECONDS", "120"),
+    ("FLANNEL_IDLE_SECONDS", "330"),
+    ("FLANNEL_FLOOD_SECONDS", "60"),
+];
+
+/// Sets up, builds and runs what the options choose, and adds its results to `tally`. Returns the
+/// times of the tests.
+pub(super) fn run(setup: &Setup<'_>, options: &TestOptions, turn: Turn, tally: &mut Tally) -> anyhow::Result<Timings> {
+    let root = setup.workspace().root();
+    let mut selection = Selection::new(options, &job::subjects(root)?, &crates())?;
+    if turn == Turn::Measurements {
+        selection = selection.of_measurements();
+    }
+    setup.machine(Needs::COMPILE)?;
+    let before = Leftovers::find();
+    before.report("there before the tests");
+    let reports = setup.workspace().logs()?.join("reports");
+    let surroundings = Surroundings { variables: Vec::new(), wrapper: Vec::new(), reports };
+    let (sender, events) = mpsc::channel();
+    let plan =
+        Plan { setup, selection: &selection, events: sender.clone(), seen: Mutex::default(), host: Mutex::default() };
+    let runner = Runner::new(setup.workspace(), surroundings, sender);
+    let (own, timings) = thread::scope(|scope| {
+        scope.spawn(|| plan.produce());
+        runner.run(scope, &events)
+    });
+    tally.add(own);
+    let left = Leftovers::find().since(&before);
+    left.report("left behind by the tests");
+    if !left.is_empty() {
+        tally.fail(format_args!("left behind by the tests: {left}"));
+    }
+    Ok(timings)
 }
 
-/// The suites that the options choose.
+/// The crates whose tests can be chosen by name.
+fn crates() -> Vec<String> {
+    let more = ["flannel-cni", "flannel-common", "flannel-host", "flannel-subnet-env", "flannel-udp", "xtask"];
+    INTEGRATION.iter().map(|(name, _)| *name).chain(more).map(str::to_owned).collect()
+}
+
+/// The producer of a run's jobs: it sets up and compiles, and says what is there.
 struct Plan<'a> {
     setup: &'a Setup<'a>,
-    options: &'a TestOptions,
-    /// The tests' start.
-    start: Instant,
-    unit: Vec<Suite>,
-    end_to_end: Option<Suite>,
-    kubernetes: Option<Suite>,
-    /// The options leave nothing out.
-    is_whole: bool,
-    /// Subjects that need the container image, or the Kubernetes cluster, are among the chosen.
-    wants_image: bool,
-    wants_cluster: bool,
-}
-
-/// Sets up, builds and runs what the options choose, and adds its results to `tally`.
-pub(super) fn run(setup: &Setup<'_>, options: &TestOptions, start: Instant, tally: &mut Tally) -> anyhow::Result<()> {
-    let subjects = subjects::chosen(setup.workspace(), options)?;
-    setup.machine(Needs::COMPILE.and(Needs::LAB))?;
-    let toolchain = match toolchain(setup) {
-        Ok(toolchain) => Some(toolchain),
-        Err(reason) if options.is_only_end_to_end() => return Err(reason),
-        Err(reason) => {
-            if !options.unit {
-                tally.note_not_run(format!("NOT RUN: end-to-end suite: {reason:#}"));
-            }
-            None
-        }
-    };
-    let object = toolchain.as_ref().map(build::Bpf::release);
-    let built = build::build_objects(setup.workspace(), object, Machine::Here)?;
-    let plan = Plan::new(setup, options, start, subjects, toolchain.is_some());
-    let extras = plan.before_the_agent(&built, tally)?;
-    plan.after_the_agent(&built, extras, tally)
-}
-
-/// The end-to-end suite needs both the toolchain and root.
-fn toolchain(setup: &Setup<'_>) -> anyhow::Result<Toolchain> {
-    anyhow::ensure!(workspace::is_root(), "network namespaces and BPF need root");
-    setup.bpf()
+    selection: &'a Selection,
+    events: Sender<RunEvent<'a>>,
+    /// Programs whose tests have been sent: cargo names them again in each build.
+    seen: Mutex<BTreeSet<PathBuf>>,
+    /// The host of a profile, which lives as long as the run.
+    host: Mutex<Option<Host>>,
 }
 
 impl<'a> Plan<'a> {
-    fn new(
-        setup: &'a Setup<'a>,
-        options: &'a TestOptions,
-        start: Instant,
-        mut subjects: Vec<String>,
-        has_agent: bool,
-    ) -> Self {
-        let is_end_to_end = has_agent && !options.unit;
-        let is_whole = is_end_to_end && !options.names_subjects() && options.filter.is_empty();
-        // A filter alone does not say that what takes long to make is needed.
-        let can_want = is_end_to_end && (options.names_subjects() || options.filter.is_empty());
-        let wants = |names: &[&str]| can_want && subjects.iter().any(|subject| names.contains(&subject.as_str()));
-        let (wants_image, wants_cluster) = (wants(&["deploy", KUBERNETES]), wants(&[KUBERNETES]));
-        let has_cluster = subjects.iter().any(|subject| subject == KUBERNETES);
-        subjects.retain(|subject| subject != KUBERNETES);
-        let has_others = !subjects.is_empty();
-        Self {
-            setup,
-            options,
-            start,
-            unit: if options.is_only_end_to_end() { Vec::new() } else { Suite::unit().into() },
-            end_to_end: (is_end_to_end && has_others).then(|| Suite::end_to_end(&subjects, !options.names_subjects())),
-            kubernetes: (is_end_to_end && has_cluster).then(Suite::kubernetes),
-            is_whole,
-            wants_image,
-            wants_cluster,
+    /// Makes all that was chosen, and ends with [`RunEvent::Compiled`].
+    fn produce(&self) {
+        let result = self.make_all();
+        self.send(RunEvent::Compiled(result));
+    }
+
+    /// A main loop that has ended needs no events.
+    fn send(&self, event: RunEvent<'a>) {
+        drop(self.events.send(event));
+    }
+
+    fn make_all(&self) -> anyhow::Result<()> {
+        let built = thread::scope(|scope| {
+            let set_up = scope.spawn(|| self.set_up());
+            let early = self.compile_early();
+            let built = set_up.join().ok().context("the set-up panicked")?;
+            early.and(built)
+        })?;
+        let built = self.as_shipped(built)?;
+        let stub = self.stub()?;
+        let kubernetes = self.kubernetes();
+        self.send(RunEvent::SetUp(self.variables(&built, stub, kubernetes.as_deref())));
+        self.host()?;
+        self.compile(&built, kubernetes.is_some())?;
+        self.tasks(&Arc::new(built));
+        Ok(())
+    }
+
+    /// With `--all` the programs as users get them, whose agent takes minutes to optimise.
+    fn as_shipped(&self, built: Built) -> anyhow::Result<Built> {
+        if !self.selection.is_all || !self.selection.needs_agent() {
+            return Ok(built);
         }
+        let bpf = self.setup.bpf()?;
+        build::build(self.setup.workspace(), Some(Bpf::release(&bpf)), build::Parts::Agent)
     }
 
-    /// Builds the agent if a suite needs it, and does all that does without at the same time.
-    fn before_the_agent(&self, built: &Built, tally: &mut Tally) -> anyhow::Result<Extras> {
-        let mut others = || self.without_the_agent(built, tally);
-        if self.needs_agent() { build::build_agent_while(self.setup.workspace(), built, others)? } else { others() }
+    /// The packages of the lab, the BPF toolchain, and the BPF object.
+    fn set_up(&self) -> anyhow::Result<Built> {
+        self.setup.machine(Needs::LAB)?;
+        let toolchain = match self.toolchain() {
+            Err(reason) if self.selection.unit => {
+                self.not_run(format!("NOT RUN: end-to-end suite: {reason:#}"));
+                None
+            }
+            toolchain => Some(toolchain?),
+        };
+        let bpf = toolchain.as_ref().map(Bpf::release);
+        build::build_objects(self.setup.workspace(), bpf, Machine::Here, Profile::Dev)
     }
 
-    const fn needs_agent(&self) -> bool {
-        self.end_to_end.is_some() || self.kubernetes.is_some()
+    /// The end-to-end suite needs both the toolchain and root.
+    fn toolchain(&self) -> anyhow::Result<Toolchain> {
+        anyhow::ensure!(workspace::is_root(), "network namespaces and BPF need root");
+        self.setup.bpf()
     }
 
-    fn without_the_agent(&self, built: &Built, tally: &mut Tally) -> anyhow::Result<Extras> {
+    /// The tests of the verbs, the CNI plugin, and what needs no BPF programs.
+    fn compile_early(&self) -> anyhow::Result<()> {
         let workspace = self.setup.workspace();
-        // Costs two builds more, so only where everything is run.
-        let stub = self.is_whole.then(|| build::build_stub(workspace)).transpose()?;
-        let suites = self.unit.iter().chain(&self.end_to_end).chain(&self.kubernetes);
-        suites.for_each(|suite| suite.compile(workspace, built));
-        let kubernetes = self.wants_cluster.then(|| cluster::ensure(self.setup, false));
-        let kubernetes = made("the Kubernetes cluster", kubernetes, tally);
-        let kernels = self.is_whole.then(|| ShortRun::prepare(self.setup, built));
-        let kernels = made("other kernels", kernels, tally);
-        let extras = Extras { stub, image: None, kubernetes, kernels };
-        for unit in &self.unit {
-            tally.add(self.run_suite(unit, built, &extras)?);
+        if self.selection.takes_verbs() {
+            let mut verbs = workspace.cargo();
+            verbs.args(["build", "--package=xtask", "--tests"]).args(workspace::locked());
+            self.cargo(&mut verbs, "the tests of the verbs")?;
         }
-        Ok(extras)
-    }
-
-    fn after_the_agent(&self, built: &Built, extras: Extras, tally: &mut Tally) -> anyhow::Result<()> {
-        if !self.needs_agent() {
+        if self.selection.needs_agent() {
+            let built = build::build_objects(workspace, None, Machine::Here, Profile::Dev)?;
+            build::build_plugin(workspace.cargo(), workspace, &built, Machine::Here)?;
+        }
+        if !self.selection.is_whole {
             return Ok(());
         }
-        self.setup.checkers();
-        let image = self.wants_image.then(|| image::make(self.setup, built));
-        let extras = Extras { image: made("the container image", image, tally), ..extras };
-        let before = Leftovers::find();
-        before.report("there before the tests");
-        thread::scope(|scope| {
-            let run = |suite: &Suite| self.run_suite(suite, built, &extras);
-            let kernels = || extras.kernels.as_ref().map(|kernels| Ok(kernels.run(self.setup)));
-            let others = scope.spawn(move || [self.kubernetes.as_ref().map(run), kernels()]);
-            let subjects = self.end_to_end.as_ref().map(run);
-            let others = others.join().ok().context("a test of Kubernetes or of other kernels panicked")?;
-            for result in iter::once(subjects).chain(others).flatten() {
-                tally.add(result?);
+        self.cargo(&mut build::early_build(workspace), "what needs no BPF programs")
+    }
+
+    fn compile(&self, built: &Built, has_cluster: bool) -> anyhow::Result<()> {
+        let workspace = self.setup.workspace();
+        let mut cargo = build::dev_build(workspace, built, self.selection.verb());
+        cargo.args(self.selection.targets(has_cluster));
+        self.cargo(&mut cargo, "the agent and the tests")?;
+        self.send(RunEvent::AgentIsReady);
+        Ok(())
+    }
+
+    /// Compiles, and sends the tests of each program as soon as it is there.
+    fn cargo(&self, cargo: &mut Command, what: &str) -> anyhow::Result<()> {
+        cargo.arg("--message-format=json-render-diagnostics");
+        let mut result = Ok(());
+        cargo::compile(cargo, what, |message| {
+            let Some(program) = TestProgram::read(message) else { return };
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if !self.selection.takes_program(&program) || !seen.insert(program.path.clone()) {
+                return;
             }
-            anyhow::Ok(())
+            match Job::of_program(&program, &self.selection.filter) {
+                Ok(jobs) => self.send(RunEvent::Jobs(jobs)),
+                Err(error) => result = Err(error),
+            }
         })?;
-        let left = Leftovers::find().since(&before);
-        left.report("left behind by the tests");
-        if !left.is_empty() {
-            tally.fail(format_args!("left behind by the tests: {left}"));
+        result
+    }
+
+    /// Makes the host of the profile. Where only a few tests run on it, the others go on without.
+    fn host(&self) -> anyhow::Result<()> {
+        let Some(profile) = &self.selection.host else { return Ok(()) };
+        match Host::new(self.setup.workspace(), profile) {
+            Ok(host) => {
+                self.send(RunEvent::Host(host.wrapper()));
+                *self.host.lock().unwrap_or_else(PoisonError::into_inner) = Some(host);
+            }
+            Err(error) if self.selection.filter.host == HostUse::All => return Err(error),
+            Err(error) => {
+                let mut tally = Tally::default();
+                tally.fail(format_args!("{error:#}"));
+                self.add(tally);
+            }
         }
         Ok(())
     }
 
-    fn run_suite(&self, suite: &Suite, built: &Built, extras: &Extras) -> anyhow::Result<Tally> {
-        let mut cargo = suite.cargo(self.setup.workspace(), &self.options.filter);
-        built.announce(&mut cargo);
-        let variables = [
-            ("FLANNEL_AGENT_STUB", &extras.stub),
-            ("FLANNEL_IMAGE", &extras.image),
-            ("FLANNEL_KUBERNETES", &extras.kubernetes),
-        ];
-        for (name, path) in variables {
-            if let Some(path) = path {
-                cargo.env(name, path);
+    /// Sends the tasks that run with the tests: the container image, another kernel.
+    fn tasks(&self, built: &Arc<Built>) {
+        if self.selection.needs_image() {
+            let (setup, own, events) = (self.setup, Arc::clone(built), self.events.clone());
+            let task: Task<'a> = Box::new(move || {
+                setup.checkers();
+                let (image, tally) = made("the container image", image::make(setup, &own));
+                drop(events.send(RunEvent::ImageIsSettled(image)));
+                Ok(tally)
+            });
+            self.send(RunEvent::Jobs(vec![Job::task("the container image", Load::Computes, Need::Agent, task)]));
+        }
+        if self.selection.is_whole {
+            let (setup, own, all) = (self.setup, Arc::clone(built), self.selection.is_all);
+            let task: Task<'a> = Box::new(move || kernels::run_beside(setup, &own, all));
+            self.send(RunEvent::Jobs(vec![Job::task("other kernels", Load::Computes, Need::Agent, task)]));
+        }
+    }
+
+    /// An agent without its BPF object, which costs two builds.
+    fn stub(&self) -> anyhow::Result<Option<PathBuf>> {
+        let is_wanted = self.selection.is_all && self.selection.end_to_end;
+        is_wanted.then(|| build::build_stub(self.setup.workspace())).transpose()
+    }
+
+    /// The programs and images of a Kubernetes: those that are kept, or with `--all` and where the
+    /// subject is named, new ones.
+    fn kubernetes(&self) -> Option<PathBuf> {
+        if !self.selection.cluster {
+            return None;
+        }
+        let setup = self.setup;
+        let is_kept = cluster::find(setup.workspace(), false).is_some();
+        if self.selection.is_whole && !self.selection.is_all && !is_kept {
+            self.not_run(
+                "NOT RUN: the Kubernetes cluster: its programs are not kept on this machine; `cargo xtask cluster` \
+                 or `cargo xtask test --all` makes them"
+                    .to_owned(),
+            );
+            return None;
+        }
+        let (kubernetes, tally) = made("the Kubernetes cluster", cluster::ensure(setup, false));
+        self.add(tally);
+        kubernetes
+    }
+
+    fn not_run(&self, line: String) {
+        let mut tally = Tally::default();
+        tally.note_not_run(line);
+        self.add(tally);
+    }
+
+    fn add(&self, tally: Tally) {
+        self.send(RunEvent::Result(tally));
+    }
+
+    /// The variables of all tests.
+    fn variables(&self, built: &Built, stub: Option<PathBuf>, kubernetes: Option<&Path>) -> Vec<(String, OsString)> {
+        let mut command = Command::new("env");
+        built.announce(&mut command);
+        if let Some(stub) = stub {
+            command.env("FLANNEL_AGENT_STUB", stub);
+        }
+        if let Some(kubernetes) = kubernetes {
+            command.env("FLANNEL_KUBERNETES", kubernetes);
+            // The store's tests use the API server as well, with an etcd of its own, unless another
+            // is named.
+            let is_named = env::var_os("KUBE_APISERVER").is_some();
+            if let Some(etcd) = self.setup.workspace().find_command("etcd").filter(|_| !is_named) {
+                command.env("KUBE_APISERVER", kubernetes.join("bin/kube-apiserver")).env("ETCD", etcd);
             }
         }
-        // The store's tests use the API server as well, with an etcd of its own, unless another is
-        // named.
-        let is_named = env::var_os("KUBE_APISERVER").is_some();
-        let api_server = extras.kubernetes.as_ref().filter(|_| !is_named);
-        if let Some((kubernetes, etcd)) = api_server.zip(self.setup.workspace().find_command("etcd")) {
-            cargo.env("KUBE_APISERVER", kubernetes.join("bin/kube-apiserver")).env("ETCD", etcd);
+        if self.selection.is_all {
+            command.envs(LONG.into_iter().filter(|(name, _)| env::var_os(name).is_none()));
         }
-        suite.run(&mut cargo, self.start)
+        let pair =
+            |(name, value): (&OsStr, Option<&OsStr>)| Some((name.to_string_lossy().into_owned(), value?.to_owned()));
+        command.get_envs().filter_map(pair).collect()
     }
 }
 
 /// The result of making something; `None`, and noted as not run, where it cannot be made.
-fn made<T>(what: &str, result: Option<anyhow::Result<T>>, tally: &mut Tally) -> Option<T> {
-    match result? {
-        Ok(result) => Some(result),
-        Err(error) => {
-            tally.note_not_run(format!("NOT RUN: {what}: {error:#}"));
-            None
-        }
-    }
+fn made<T>(what: &str, result: anyhow::Result<T>) -> (Option<T>, Tally) {
+    let mut tally = Tally::default();
+    let made = result.map_err(|error| tally.note_not_run(format!("NOT RUN: {what}: {error:#}")));
+    (made.ok(), tally)
 }

@@ -30,6 +30,11 @@ impl Tally {
         self.passed += 1;
     }
 
+    /// Counts a test that could not run or that could not be judged.
+    pub(super) fn skip(&mut self) {
+        self.skipped += 1;
+    }
+
     /// The number of tests with any result.
     pub(super) fn run(&self) -> u64 {
         self.passed + self.failed + self.skipped
@@ -128,7 +133,7 @@ impl OutputReader {
             test.clone_into(&mut self.test);
         } else if line.starts_with("NOT RUN") {
             self.note(line);
-            return true;
+            return false;
         } else if self.part == Part::Failures {
             self.keep_end(line);
         } else if self.part == Part::Names
@@ -146,7 +151,10 @@ impl OutputReader {
 
     /// The harness counts a test that returns early as passed; one that says it did not run is not.
     fn note(&mut self, line: &str) {
-        self.tally.note_not_run(line.to_owned());
+        // Such a test says it twice: on standard output and on standard error.
+        if !self.tally.not_run.iter().any(|old| old == line) {
+            self.tally.note_not_run(line.to_owned());
+        }
         if self.part == Part::Successes && !self.noted {
             self.noted = true;
             self.not_run += 1;
@@ -226,7 +234,7 @@ mod tests {
         );
         assert_eq!(tally.to_string(), "1 passed, 0 failed, 1 skipped");
         assert_eq!(tally.not_run(), ["NOT RUN: a: no XDP here", "NOT RUN: a: nor there"]);
-        assert_eq!(shown.len(), 3, "{shown:?}");
+        assert_eq!(shown.len(), 1, "{shown:?}");
     }
 
     #[test]

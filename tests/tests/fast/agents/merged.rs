@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 use flannel_tests::{
     Agent, Host, Pair, Pod, eventually,
     fast::fast_pair,
+    judged,
     load::bulk::{Bulk, BulkLoad},
-    one_of_three,
     topology::OFFLOAD,
 };
 
@@ -84,7 +84,7 @@ fn what_a_pod_forwards_stays_merged_and_other_pods_get_merged_packets() -> Resul
         ensure!(rows.iter().any(|row| row["veth"] == pod.veth() && row["merged"] == merged), "{dump}");
     }
     // The kernel merges what comes together, and that depends on what else the machine does.
-    one_of_three(|| {
+    judged("frames that a pod forwards", || {
         let in_fast = mean_of_forwarded(&pair, &inner)?;
         pair.set_mode("kernel")?;
         let in_kernel = mean_of_forwarded(&pair, &inner)?;

@@ -40,7 +40,7 @@ use super::{
     tally::Tally,
 };
 use crate::{
-    build::{self, Bpf, Built, Machine, Parts},
+    build::{self, Bpf, Built, Machine, Profile},
     setup::{Needs, Setup, cross::Cross},
     workspace,
 };
@@ -75,66 +75,61 @@ pub(super) fn run(setup: &Setup<'_>, names: &[String], parts: &[OsString], tally
     Ok(())
 }
 
-/// A short run, with all that it takes at hand: the oldest and the newest kernel that take the
-/// programs, whose verifiers may refuse what this machine's takes.
-#[derive(Debug)]
-pub(super) struct ShortRun {
-    kernels: Vec<&'static Series>,
-    rows: Vec<&'static Feature>,
-    guest: Guest,
+/// The kernel that a plain run boots: the oldest that takes the programs. Its verifier refuses
+/// programs that newer ones take.
+const ONE: &str = "6.1";
+/// The rows of a plain run.
+const SHORT: [&str; 2] = ["mode that `check` offers", "programs: load and types"];
+
+/// Runs a few rows on one other kernel, while other tests run; with `all` every row on every
+/// kernel. The programs of `built` are there.
+pub(super) fn run_beside(setup: &Setup<'_>, built: &Built, all: bool) -> anyhow::Result<Tally> {
+    let mut tally = Tally::default();
+    if all {
+        run(setup, &["all".to_owned()], &[], &mut tally)?;
+        return Ok(tally);
+    }
+    let (chosen, rows) = (set::chosen(&[ONE.to_owned()])?, set::rows(&SHORT.map(OsString::from))?);
+    if let Err(error) = fetch(setup, &chosen) {
+        tally.note_not_run(format!("NOT RUN: other kernels: {error:#}"));
+        return Ok(tally);
+    }
+    let programs = Programs::build(setup.workspace(), built, Machine::Here, &rows)?;
+    run_on_each(setup, &chosen, &rows, &here(setup, built, programs), &mut tally);
+    Ok(tally)
 }
 
-impl ShortRun {
-    const KERNELS: [&str; 2] = ["6.1", "newest"];
-    const ROWS: [&str; 2] = ["mode that `check` offers", "programs: load and types"];
-
-    /// Fetches what is missing, and builds the test programs. The agent of `built` may come later.
-    pub(super) fn prepare(setup: &Setup<'_>, built: &Built) -> anyhow::Result<Self> {
-        let kernels = set::chosen(&Self::KERNELS.map(str::to_owned))?;
-        let rows = set::rows(&Self::ROWS.map(OsString::from))?;
-        setup.machine(Needs::KERNELS)?;
-        for series in &kernels {
-            Kernel::ensure(setup, series)?;
-        }
-        let programs = Programs::build(setup.workspace(), built, Machine::Here, &rows)?;
-        Ok(Self { kernels, rows, guest: here(setup, built, programs) })
-    }
-
-    /// The results on each of them.
-    pub(super) fn run(&self, setup: &Setup<'_>) -> Tally {
-        let mut tally = Tally::default();
-        run_on_each(setup, &self.kernels, &self.rows, &self.guest, &mut tally);
-        tally
-    }
+fn fetch(setup: &Setup<'_>, chosen: &[&'static Series]) -> anyhow::Result<()> {
+    setup.machine(Needs::KERNELS)?;
+    chosen.iter().try_for_each(|series| Kernel::ensure(setup, series).map(drop))
 }
 
-/// Builds what the rows run on an architecture. On another one `check` is that of a debug build: to
-/// optimise one more agent takes minutes.
+/// Builds what the rows run on an architecture.
 fn prepare(setup: &Setup<'_>, architecture: Architecture, rows: &[&'static Feature]) -> anyhow::Result<Guest> {
     let rows: Vec<_> = rows.iter().copied().filter(|row| row.runs_on(architecture)).collect();
-    let (workspace, toolchain) = (setup.workspace(), setup.bpf()?);
-    let bpf = Some(Bpf::release(&toolchain));
+    let workspace = setup.workspace();
     match architecture {
         Architecture::Amd64 => {
-            let built = build::build(workspace, bpf, Parts::Agent)?;
+            let built = build::build_for_lab(setup, Needs::LAB, &[build::AGENT, build::CONFINE])?;
             let programs = Programs::build(workspace, &built, Machine::Here, &rows)?;
             Ok(here(setup, &built, programs))
         }
         Architecture::Arm64 => {
             setup.machine(Needs::OTHER_MACHINE)?;
             let cross = Cross::ensure(setup)?;
-            let built = build::build_objects(workspace, bpf, Machine::Other(&cross))?;
+            let toolchain = setup.bpf()?;
+            let bpf = Some(Bpf::release(&toolchain));
+            let built = build::build_objects(workspace, bpf, Machine::Other(&cross), Profile::Dev)?;
             let programs = Programs::build(workspace, &built, Machine::Other(&cross), &rows)?;
-            build::build_debug_agent(workspace, &built, Machine::Other(&cross))?;
-            let agent = cross.programs("debug").join("flannel-agent");
-            Ok(Guest { agent, programs, variables: variables(setup, &built) })
+            build::build_foreign_agent(workspace, &built, &cross)?;
+            Ok(Guest { agent: built.program(build::AGENT), programs, variables: variables(setup, &built) })
         }
     }
 }
 
 /// The programs that run on kernels for this machine's architecture.
 fn here(setup: &Setup<'_>, built: &Built, programs: Programs) -> Guest {
-    Guest { agent: built.program("flannel-agent"), programs, variables: variables(setup, built) }
+    Guest { agent: built.program(build::AGENT), programs, variables: variables(setup, built) }
 }
 
 /// Variables of the test programs: the search path, and where their parts lie.

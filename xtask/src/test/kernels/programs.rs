@@ -3,20 +3,17 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    process::Stdio,
 };
 
-use anyhow::{Context as _, ensure};
-use serde_json::Value;
+use anyhow::ensure;
 
+use super::super::programs::TestProgram;
 use super::set::{Feature, Work};
 use crate::{
-    build::{Built, Machine},
-    workspace::{self, Workspace},
+    build::{self, Built, Machine},
+    cargo,
+    workspace::Workspace,
 };
-
-/// Packages with the test programs of the features.
-const PACKAGES: [&str; 2] = ["flannel-tests", "flannel-agent"];
 
 /// Paths of test programs and of the directories they run in, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,31 +32,20 @@ impl Programs {
             // Without a name cargo would build the tests of every target.
             return Ok(Self::default());
         }
-        println!("build: the test programs {}", names.iter().copied().collect::<Vec<_>>().join(", "));
-        let mut cargo = workspace.cargo();
-        cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics"]).args(workspace::locked());
-        cargo.args(PACKAGES.map(|package| format!("--package={package}")));
+        let mut cargo = build::dev_build(workspace, built, &["build"]);
+        cargo.arg("--message-format=json-render-diagnostics");
         cargo.args(names.iter().map(|name| format!("--test={name}")));
         if let Machine::Other(cross) = machine {
             cross.apply(&mut cargo);
         }
-        built.announce(&mut cargo);
-        let output = cargo.stderr(Stdio::inherit()).output().context("cannot build the test programs")?;
-        ensure!(
-            output.status.success(),
-            "the test programs' build failed ({}); its own messages are above",
-            output.status
-        );
-        let programs = Self::parse(&String::from_utf8_lossy(&output.stdout));
+        let mut programs = Self::default();
+        cargo::compile(&mut cargo, "the test programs of other kernels", |message| {
+            programs.0.extend(TestProgram::read(message).map(|program| (program.name, (program.path, program.dir))));
+        })?;
         for name in names {
             ensure!(programs.0.contains_key(name), "cargo built no test program {name}");
         }
         Ok(programs)
-    }
-
-    /// The programs in cargo's messages, of which each is a line.
-    fn parse(messages: &str) -> Self {
-        Self(messages.lines().filter_map(|line| test_program(&serde_json::from_str(line).ok()?)).collect())
     }
 
     /// A program, and the directory it runs in.
@@ -83,14 +69,6 @@ fn names(features: &[&Feature]) -> BTreeSet<&'static str> {
     features.iter().filter_map(program).collect()
 }
 
-fn test_program(message: &Value) -> Option<(String, (PathBuf, PathBuf))> {
-    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
-        return None;
-    }
-    let dir = Path::new(message["manifest_path"].as_str()?).parent()?;
-    Some((message["target"]["name"].as_str()?.to_owned(), (message["executable"].as_str()?.into(), dir.to_owned())))
-}
-
 #[cfg(test)]
 mod tests {
     use super::{super::set, *};
@@ -101,13 +79,5 @@ mod tests {
         assert!(names("mode that `check` offers").is_empty());
         assert_eq!(names("programs: "), BTreeSet::from(["programs"]));
         assert_eq!(names("mode `fast`"), BTreeSet::from(["e2e"]));
-    }
-
-    #[test]
-    fn test_programs_are_those_with_an_executable_and_the_test_profile() {
-        let messages = r#"{"reason":"compiler-artifact","manifest_path":"/p/tests/Cargo.toml","target":{"name":"e2e"},"profile":{"test":true},"executable":"/t/e2e-1"}
-{"reason":"compiler-artifact","manifest_path":"/p/tests/Cargo.toml","target":{"name":"demo"},"profile":{"test":false},"executable":"/t/demo"}
-{"reason":"build-finished","success":true}"#;
-        assert_eq!(Programs::parse(messages), Programs::of_one("e2e", "/t/e2e-1", "/p/tests"));
     }
 }
