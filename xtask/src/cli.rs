@@ -60,7 +60,7 @@ pub(crate) enum Verb {
     /// Run the unit tests and the end-to-end suite (needs root); the last line is the sum
     ///
     /// Unit tests run as soon as they are compiled, end-to-end tests as soon as the agent is.
-    /// `cargo xtask test --quick` is the inner loop of three minutes: the unit tests of all crates,
+    /// `cargo xtask test --quick` is the inner loop of a few minutes: the unit tests of all crates,
     /// the BPF programs on their fixtures, and two end-to-end subjects. `cargo xtask test fast`
     /// runs one subject, `cargo xtask test store` one crate. The line before the sum is the
     /// duration.
@@ -133,7 +133,7 @@ pub(crate) struct TestOptions {
     /// Only the end-to-end suite
     #[arg(long)]
     pub(crate) e2e: bool,
-    /// The unit tests, and of the end-to-end suite what takes seconds: three minutes in all
+    /// The unit tests, and of the end-to-end suite what takes seconds: a few minutes in all
     #[arg(long, conflicts_with_all = ["unit", "e2e"])]
     pub(crate) quick: bool,
     /// In addition what takes long: Kubernetes is compiled where it is not kept, all other kernels

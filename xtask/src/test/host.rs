@@ -6,7 +6,6 @@
 
 use std::{
     ffi::OsString,
-    fs,
     io::{BufRead as _, BufReader},
     path::Path,
     process::{Child, Stdio},
@@ -18,21 +17,26 @@ use crate::workspace::Workspace;
 
 /// The directory of the scripts.
 const PROFILES: &str = "tests/hosts";
-/// The namespace whose settings a new one takes: 3 is that of its maker (Linux 5.6,
-/// <https://docs.kernel.org/admin-guide/sysctl/net.html>).
-const INHERITANCE: &str = "/proc/sys/net/core/devconf_inherit_init_net";
-const OF_THE_MAKER: &str = "3";
-/// The start of the script: `/run` is another one, but for the records of labs, which `clean-lab`
+/// The shell that outlives the host, and restores what is the machine's: the namespace whose IPv4
+/// settings a new one takes, of which 3 is that of its maker (Linux 5.6,
+/// <https://docs.kernel.org/admin-guide/sysctl/net.html>). The host ends with its standard input, so
+/// also with a program that was killed. `$1` is the script of the host, and the rest is its own.
+const AROUND: &str = "trap '' INT TERM; inheritance=/proc/sys/net/core/devconf_inherit_init_net; \
+    old=$(cat $inheritance); echo 3 2>/dev/null >$inheritance || :; status=0; \
+    unshare --net --mount --propagation private sh -euc \"$@\" || status=$?; \
+    echo $old >$inheritance; exit $status";
+/// The start of the host: `/run` is another one, but for the records of labs, which `clean-lab`
 /// reads. `$1` is a directory for the move, `$2` the profile.
 const START: &str = "mkdir -p /run/flannel-lab \"$1\" && mount --bind /run/flannel-lab \"$1\" && \
     mount -t tmpfs -o mode=0755 tmpfs /run && mkdir /run/flannel-lab && mount --move \"$1\" /run/flannel-lab && \
-    ip link set lo up && . \"$PROFILES/$2.sh\" && echo ready && exec cat";
+    ip link set lo up && . \"$PROFILES/$2.sh\" && echo ready $$ && exec cat";
 
 /// A host of a profile, for as long as this value lives.
 #[derive(Debug)]
 pub(super) struct Host {
-    holder: Child,
-    inheritance: Option<String>,
+    around: Child,
+    /// The process that holds its namespaces.
+    holder: String,
 }
 
 impl Host {
@@ -43,46 +47,33 @@ impl Host {
     pub(super) fn new(workspace: &Workspace, profile: &str) -> anyhow::Result<Self> {
         let known = profiles(workspace.root())?;
         ensure!(known.iter().any(|name| name == profile), "no host profile {profile}; there are: {}", known.join(", "));
-        // It ends with its standard input, so with this program.
-        let mut command = workspace.command("unshare");
-        command.args(["--net", "--mount", "--propagation", "private"]);
-        command.args(["sh", "-euc", START, "sh"]).arg(workspace.logs()?.join("host")).arg(profile);
+        let mut command = workspace.command("sh");
+        command.args(["-c", AROUND, "sh", START, "sh"]).arg(workspace.logs()?.join("host")).arg(profile);
         command.env("PROFILES", workspace.root().join(PROFILES)).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut holder = command.spawn().context("cannot start unshare")?;
-        let output = holder.stdout.take().context("standard output is a pipe")?;
+        let mut around = command.spawn().context("cannot start a shell")?;
+        let output = around.stdout.take().context("standard output is a pipe")?;
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).context("cannot read the script's output")?;
+        let holder = line.strip_prefix("ready ").map(|pid| pid.trim_end().to_owned());
         // The value ends it from now on.
-        let host = Self { holder, inheritance: None };
-        ensure!(line == "ready\n", "the script of the host profile {profile} failed; its messages are above");
-        host.inheriting()
+        let host = Self { around, holder: holder.clone().unwrap_or_default() };
+        ensure!(holder.is_some(), "the script of the host profile {profile} failed; its messages are above");
+        Ok(host)
     }
 
     /// The command that enters the host.
     pub(super) fn wrapper(&self) -> Vec<OsString> {
-        ["nsenter", "-t", &self.holder.id().to_string(), "--net", "--mount", "--"].map(OsString::from).to_vec()
-    }
-
-    /// Lets new namespaces take its settings. Kernels before 5.6 do not know how.
-    fn inheriting(mut self) -> anyhow::Result<Self> {
-        let old = fs::read_to_string(INHERITANCE).with_context(|| format!("cannot read {INHERITANCE}"))?;
-        if old.trim() != OF_THE_MAKER && fs::write(INHERITANCE, OF_THE_MAKER).is_ok() {
-            self.inheritance = Some(old);
-        }
-        Ok(self)
+        ["nsenter", "-t", &self.holder, "--net", "--mount", "--"].map(OsString::from).to_vec()
     }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
-        if let Some(old) = &self.inheritance
-            && let Err(error) = fs::write(INHERITANCE, old)
-        {
-            eprintln!("xtask: {INHERITANCE} is not {} again: {error}", old.trim());
+        // The end of its standard input ends it.
+        drop(self.around.stdin.take());
+        if let Err(error) = self.around.wait() {
+            eprintln!("xtask: cannot wait for the host of a profile: {error}");
         }
-        // One that has ended is as good.
-        drop(self.holder.kill());
-        drop(self.holder.wait());
     }
 }
 
@@ -104,7 +95,7 @@ mod tests {
     #[test]
     fn every_profile_is_described_and_a_script() {
         let workspace = Workspace::new().expect("the project");
-        let page = fs::read_to_string(workspace.root().join(PROFILES).join("README.md")).expect("the page");
+        let page = std::fs::read_to_string(workspace.root().join(PROFILES).join("README.md")).expect("the page");
         let names = profiles(workspace.root()).expect("scripts");
         assert!(names.len() >= 8, "{names:?}");
         for name in &names {
@@ -113,6 +104,24 @@ mod tests {
             let status = std::process::Command::new("sh").arg("-n").arg(&script).status().expect("sh starts");
             assert!(status.success(), "{name}");
         }
+    }
+
+    /// What `test --host` does, but for the tests.
+    #[test]
+    fn a_host_ends_and_restores_the_machine() {
+        const INHERITANCE: &str = "/proc/sys/net/core/devconf_inherit_init_net";
+        if !crate::workspace::is_root() {
+            println!("NOT RUN: a host of a profile: namespaces need root");
+            return;
+        }
+        let read = || std::fs::read_to_string(INHERITANCE).expect("a sysctl");
+        let before = read();
+        let host = Host::new(&Workspace::new().expect("the project"), "systemd").expect("a host");
+        let holder = Path::new("/proc").join(&host.holder);
+        assert!(holder.exists());
+        drop(host);
+        assert!(!holder.exists());
+        assert_eq!(read(), before);
     }
 
     #[test]
