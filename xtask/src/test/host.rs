@@ -1,5 +1,5 @@
 //! Hosts of other kinds for the end-to-end tests: a network namespace and a mount namespace in
-//! which a script of `tests/hosts` made what such a host has.
+//! which a script of `tests/hosts` made the rules, devices and mounts of such a host.
 //!
 //! The namespaces end with this program. One setting is the whole machine's, and restored: the
 //! namespace whose IPv4 settings a new namespace takes.

@@ -37,7 +37,7 @@ pub(super) type Task<'a> = Box<dyn FnOnce() -> anyhow::Result<Tally> + Send + 'a
 
 /// The work of a job.
 pub(super) enum JobWork<'a> {
-    /// Some tests of a program: the arguments that choose them, and the number of tests.
+    /// Some tests of a program, and the arguments that choose them.
     Tests { program: TestProgram, arguments: Vec<String> },
     /// Anything else.
     Task(Task<'a>),

@@ -175,8 +175,13 @@ impl<'a> Plan<'a> {
 
     fn compile(&self, built: &Built, has_cluster: bool) -> anyhow::Result<()> {
         let workspace = self.setup.workspace();
+        let targets = self.selection.targets(has_cluster);
+        if targets.is_empty() {
+            // Cargo would compile every library and program.
+            return Ok(());
+        }
         let mut cargo = build::dev_build(workspace, built, self.selection.verb());
-        cargo.args(self.selection.targets(has_cluster));
+        cargo.args(targets);
         self.cargo(&mut cargo, "the agent and the tests")?;
         self.send(RunEvent::AgentIsReady);
         Ok(())
@@ -229,6 +234,9 @@ impl<'a> Plan<'a> {
                 Ok(tally)
             });
             self.send(RunEvent::Jobs(vec![Job::task("the container image", Load::Computes, Need::Agent, task)]));
+        } else {
+            // Its tests say that there is none.
+            self.send(RunEvent::ImageIsSettled(None));
         }
         if self.selection.is_whole {
             let (setup, own, all) = (self.setup, Arc::clone(built), self.selection.is_all);
@@ -283,8 +291,8 @@ impl<'a> Plan<'a> {
         }
         if let Some(kubernetes) = kubernetes {
             command.env("FLANNEL_KUBERNETES", kubernetes);
-            // The store's tests use the API server as well, with an etcd of its own, unless another
-            // is named.
+            // The store's tests use the API server as well, with another etcd, unless one is
+            // named.
             let is_named = env::var_os("KUBE_APISERVER").is_some();
             if let Some(etcd) = self.setup.workspace().find_command("etcd").filter(|_| !is_named) {
                 command.env("KUBE_APISERVER", kubernetes.join("bin/kube-apiserver")).env("ETCD", etcd);

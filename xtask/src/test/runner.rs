@@ -45,7 +45,6 @@ pub(super) enum RunEvent<'a> {
 pub(super) struct Ended<'a> {
     job: Job<'a>,
     result: anyhow::Result<Ran>,
-    is_second_try: bool,
 }
 
 /// The state of a run.
@@ -54,7 +53,7 @@ pub(super) struct Runner<'a> {
     surroundings: Surroundings,
     capacity: Capacity,
     events: Sender<RunEvent<'a>>,
-    pending: Vec<(Job<'a>, bool)>,
+    pending: Vec<Job<'a>>,
     running: Vec<Load>,
     /// The needs of jobs that are met.
     met: BTreeSet<Need>,
@@ -104,7 +103,7 @@ impl<'a> Runner<'a> {
                 Err(_) => break,
             }
         }
-        for (job, _) in std::mem::take(&mut self.pending) {
+        for job in std::mem::take(&mut self.pending) {
             self.tally.fail(format_args!("{}: not started, because its parts were not built", job.name));
         }
         (self.tally, self.timings)
@@ -113,8 +112,8 @@ impl<'a> Runner<'a> {
     fn take(&mut self, event: RunEvent<'a>) {
         match event {
             RunEvent::Jobs(jobs) => {
-                self.pending.extend(jobs.into_iter().map(|job| (job, false)));
-                self.pending.sort_by_key(|(job, _)| (job.load == Load::Alone, u32::MAX - job.seconds));
+                self.pending.extend(jobs);
+                self.pending.sort_by_key(|job| (job.load == Load::Alone, u32::MAX - job.seconds));
             }
             RunEvent::SetUp(variables) => {
                 self.met.insert(Need::Lab);
@@ -151,13 +150,13 @@ impl<'a> Runner<'a> {
             let candidates: Vec<_> = self
                 .pending
                 .iter()
-                .map(|(job, _)| Candidate { load: job.load, is_ready: self.met.contains(&job.need) })
+                .map(|job| Candidate { load: job.load, is_ready: self.met.contains(&job.need) })
                 .collect();
             // Before the compiler has ended, a test that runs alone would not.
             let is_alone = |index: &usize| candidates[*index].load == Load::Alone;
             let next = load::next(&candidates, &self.running, self.capacity());
             let Some(index) = next.filter(|index| self.is_compiled || !is_alone(index)) else { return };
-            let (job, is_second_try) = self.pending.remove(index);
+            let job = self.pending.remove(index);
             self.running.push(job.load);
             let (mut surroundings, workspace, events) =
                 (self.surroundings.clone(), self.workspace, self.events.clone());
@@ -167,13 +166,13 @@ impl<'a> Runner<'a> {
             scope.spawn(move || {
                 let (job, result) = run_job(workspace, &surroundings, job);
                 // A main loop that has ended needs no events.
-                drop(events.send(RunEvent::Ended(Box::new(Ended { job, result, is_second_try }))));
+                drop(events.send(RunEvent::Ended(Box::new(Ended { job, result }))));
             });
         }
     }
 
     fn end(&mut self, ended: Ended<'a>) {
-        let Ended { mut job, result, is_second_try } = ended;
+        let Ended { mut job, result } = ended;
         if let Some(index) = self.running.iter().position(|load| *load == job.load) {
             self.running.swap_remove(index);
         }
@@ -185,10 +184,10 @@ impl<'a> Runner<'a> {
                 return;
             }
         };
-        if ran.is_not_judged && !is_second_try && self.retried.insert(job.name.clone()) {
+        if ran.is_not_judged && self.retried.insert(job.name.clone()) {
             println!("again  {}  {}: the machine was busy", seconds(ran.wall), job.name);
             job.load = Load::Alone;
-            self.pending.push((job, true));
+            self.pending.push(job);
             return;
         }
         report(&job.name, &ran);

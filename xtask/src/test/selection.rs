@@ -168,10 +168,11 @@ impl Selection {
             // Cargo cannot be asked for the unit tests of one crate without another set of
             // features.
             targets.extend(["--lib", "--bins"].map(str::to_owned));
-            let integration = INTEGRATION.iter().filter(|(package, _)| self.takes(package));
+            // By this verb the agent is compiled as a program only with its integration tests.
+            let is_compiled = |package| self.takes(package) || (self.needs_agent() && package == AGENT);
+            let integration = INTEGRATION.iter().filter(|(package, _)| is_compiled(package));
             targets.extend(integration.flat_map(|(_, names)| *names).map(|name| format!("--test={name}")));
-        }
-        if !self.compiles_units() {
+        } else if self.needs_agent() {
             targets.extend([AGENT, CONFINE].map(|name| format!("--bin={name}")));
         }
         targets.extend(self.end_to_end.then(|| format!("--test={END_TO_END}")));
@@ -216,6 +217,19 @@ mod tests {
         assert!(of("kubernetes").expect("the cluster").cluster);
         let error = of("tunnels").expect_err("unknown").to_string();
         assert!(error.contains("lab, kubernetes, tunnel") && error.contains("behind `--`"), "{error}");
+    }
+
+    #[test]
+    fn the_agent_is_compiled_where_a_test_needs_it() {
+        let of = |list: &[&str]| {
+            let options = TestOptions { names: names(list), ..TestOptions::default() };
+            select(&options).expect("names").targets(false)
+        };
+        assert_eq!(of(&["xtask"]), [""; 0]);
+        assert!(of(&["tunnel"]).contains(&"--bin=flannel-agent".to_owned()));
+        assert!(of(&["xtask", "tunnel"]).contains(&"--bin=flannel-agent".to_owned()));
+        assert!(of(&["store", "tunnel"]).contains(&"--test=iface".to_owned()));
+        assert!(!of(&["store"]).contains(&"--test=iface".to_owned()));
     }
 
     #[test]
