@@ -26,6 +26,8 @@ pub const ROOT: &str = "/run/flannel-lab";
 /// The directory of the large files of all labs.
 const LARGE_FILES: &str = "/var/tmp/flannel-lab";
 const CGROUPS: &str = "/sys/fs/cgroup";
+/// The number of times that the root is made again because a lab that ended took it.
+const ROOTS: u32 = 1000;
 /// The time in which the processes of a killed pid namespace are gone.
 const LAST_PROCESSES: Duration = Duration::from_secs(10);
 
@@ -158,12 +160,14 @@ fn remove_if_empty(dir: &Path) -> Result<()> {
 
 fn claim(name: &str) -> Result<String> {
     let pid = process::id();
+    let mut roots = 0;
     for turn in 1_u32.. {
         let name = if turn == 1 { format!("{name}-{pid}") } else { format!("{name}-{pid}-{turn}") };
         match fs::create_dir(Path::new(ROOT).join(&name)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             // Another lab that ended took the empty root with it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && roots < ROOTS => {
+                roots += 1;
                 fs::create_dir_all(ROOT).context(ROOT)?;
             }
             made => return made.map(|()| name).context("directory of the lab"),

@@ -2,7 +2,8 @@
 //!
 //! A deadline ends the wait for what does not come. On a busy machine it is longer: up to
 //! six times, while something waits for a CPU ([`crate::pressure`]). `FLANNEL_LAB_PATIENCE`
-//! (a number, default 1) multiplies every deadline in addition, for slow machines.
+//! (a number, default 1) is the least factor, for slow machines. The two are not multiplied: the
+//! message of a wait is to come before a test runner ends the whole test without one.
 
 use std::{
     fmt::Debug,
@@ -41,7 +42,6 @@ impl<T> Reading<T> for Result<T> {
 /// A reading may be a command of many processes, so the pause behind it is as long as it took: what
 /// waits leaves half of a CPU to what it waits for.
 pub fn eventually<T, R: Reading<T>>(what: &str, deadline: Duration, mut read: impl FnMut() -> R) -> Result<T> {
-    let deadline = deadline.mul_f64(patience());
     let since = Since::now();
     loop {
         let begun = Instant::now();
@@ -57,8 +57,8 @@ pub fn eventually<T, R: Reading<T>>(what: &str, deadline: Duration, mut read: im
 
 /// Returns true if a deadline has passed: as it is on an idle machine, later on a busy one.
 fn is_over(since: Since, deadline: Duration) -> bool {
-    let elapsed = since.elapsed();
-    elapsed >= deadline && (elapsed >= deadline.mul_f64(MOST_PATIENCE) || !since.is_busy())
+    let (least, elapsed) = (patience(), since.elapsed());
+    elapsed >= deadline.mul_f64(least) && (elapsed >= deadline.mul_f64(least.max(MOST_PATIENCE)) || !since.is_busy())
 }
 
 /// Reads until `times` readings in a row gave the same value. Needed where a first reading may be
@@ -102,7 +102,7 @@ pub fn throughout<T, R: Reading<T>>(what: &str, time: Duration, mut read: impl F
 /// A time limit that is given away, such as that of a socket: longer in a run with patience, and on
 /// a machine that is busy now.
 pub fn patient(duration: Duration) -> Duration {
-    duration.mul_f64(patience() * (1.0 + (MOST_PATIENCE - 1.0) * pressure::recent()))
+    duration.mul_f64(patience().max(1.0 + (MOST_PATIENCE - 1.0) * pressure::recent()))
 }
 
 /// The factor of this run.

@@ -20,12 +20,17 @@ const PROFILES: &str = "tests/hosts";
 /// The shell that outlives the host, and restores what is the machine's: the namespace whose IPv4
 /// settings a new one takes, of which 3 is that of its maker (Linux 5.6,
 /// <https://docs.kernel.org/admin-guide/sysctl/net.html>). The host ends with its standard input,
-/// so also with a program that was killed. Another host that is there already restores it. `$1` is
-/// the script of the host, and the rest is its own.
-const AROUND: &str = "trap '' INT TERM; inheritance=/proc/sys/net/core/devconf_inherit_init_net; \
+/// so also with a program that was killed. Another host that is there already restores it. It has a
+/// record like a lab's: the last lab to end removes the directory of all records where it is empty,
+/// and the host would be left with a mount of a directory that is gone. `$1` is the script of the
+/// host, and the rest is its own.
+const AROUND: &str = "trap '' INT TERM; record=/run/flannel-lab/host-$$; mkdir -p $record; \
+    echo owner $$ $(sed 's/.*) //' /proc/$$/stat | cut -d ' ' -f 20) >$record/pids; \
+    inheritance=/proc/sys/net/core/devconf_inherit_init_net; \
     old=$(cat $inheritance); echo 3 2>/dev/null >$inheritance || :; status=0; \
     unshare --net --mount --propagation private sh -euc \"$@\" || status=$?; \
-    [ $old = 3 ] || echo $old >$inheritance; exit $status";
+    [ $old = 3 ] || echo $old >$inheritance; \
+    rm -r $record; rmdir /run/flannel-lab 2>/dev/null || :; exit $status";
 /// The start of the host: `/run` is another one, but for the records of labs, which `clean-lab`
 /// reads. `$1` is a directory for the move, `$2` the profile.
 const START: &str = "mkdir -p /run/flannel-lab \"$1\" && mount --bind /run/flannel-lab \"$1\" && \
@@ -91,12 +96,14 @@ fn profiles(root: &Path) -> anyhow::Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::PathBuf};
+
     use super::*;
 
     #[test]
     fn every_profile_is_described_and_a_script() {
         let workspace = Workspace::new().expect("the project");
-        let page = std::fs::read_to_string(workspace.root().join(PROFILES).join("README.md")).expect("the page");
+        let page = fs::read_to_string(workspace.root().join(PROFILES).join("README.md")).expect("the page");
         let names = profiles(workspace.root()).expect("scripts");
         assert!(names.len() >= 8, "{names:?}");
         for name in &names {
@@ -114,12 +121,17 @@ mod tests {
             println!("NOT RUN: a host of a profile: namespaces need root");
             return;
         }
-        let read = || std::fs::read_to_string(INHERITANCE).expect("a sysctl");
+        let read = || fs::read_to_string(INHERITANCE).expect("a sysctl");
         let before = read();
         let host = Host::new(&Workspace::new().expect("the project"), "systemd").expect("a host");
         let holder = Path::new("/proc").join(&host.holder);
         assert!(holder.exists());
+        // A lab that ends removes the directory of the records if it is empty.
+        let record = PathBuf::from(format!("/run/flannel-lab/host-{}", host.around.id()));
+        assert!(fs::read_to_string(record.join("pids")).expect("a record").starts_with("owner "));
+        assert!(fs::remove_dir("/run/flannel-lab").is_err());
         drop(host);
+        assert!(!record.exists());
         assert!(!holder.exists());
         assert_eq!(read(), before);
     }

@@ -71,6 +71,8 @@ pub(super) fn run(setup: &Setup<'_>, options: &TestOptions, turn: Turn, tally: &
         scope.spawn(|| plan.produce());
         runner.run(scope, &events)
     });
+    // The host ends with it.
+    drop(plan);
     tally.add(own);
     let left = Leftovers::find().since(&before);
     left.report("left behind by the tests");

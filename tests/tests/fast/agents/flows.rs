@@ -118,7 +118,12 @@ fn chosen_and_judged(pair: &flannel_tests::Pair, client: &str, server: &str) -> 
     };
     let row = chosen("--src", client)?;
     let expires = row["expires_in_ms"].as_i64().with_context(|| row.to_string())?;
-    ensure!(expires > 0 && expires < 4_000 && row["age_ms"].is_i64() && row["why"].is_null(), "{row}");
+    // It expires two seconds after the last message, which a busy machine may need for the command.
+    let is_right = match row["why"].as_str() {
+        None => expires > 0 && expires < 4_000,
+        Some(why) => expires <= 0 && why.starts_with("what was seen of it expired "),
+    };
+    ensure!(is_right && row["age_ms"].is_i64(), "{row}");
     pair.sender.cli(&["datapath", "set", "encap"])?;
     let row = chosen("--src", client)?;
     ensure!(row["state"] == "mode_kernel" && row["why"] == "mode encap is in force", "{row}");
