@@ -31,6 +31,7 @@ use crate::datapath::{
     DatapathError, PinRoot,
     debug_log::DebugLog,
     flow_table::FlowTable,
+    interrupted,
     load_record::LoadRecord,
     object, pins,
     room::{self, KernelLimit, Room},
@@ -186,7 +187,7 @@ fn load_sized(
     let mut is_refused = false;
     let (room, log) = match load(layout) {
         Err(error @ DatapathError::Refused { .. }) if layout != KernelLayout::UNKNOWN && !error.is_out_of_memory() => {
-            tracing::warn!(%error, "loading programs that do not read kernel memory");
+            tracing::warn!(error = chain(&error), "loading programs that do not read kernel memory");
             is_refused = true;
             load(KernelLayout::UNKNOWN)?
         }
@@ -244,7 +245,7 @@ fn load_reading(
             .ok_or(DatapathError::Missing { kind: "program", name })?
             .try_into()
             .map_err(DatapathError::program(name))?;
-        loaded.load().map_err(DatapathError::program(name))?;
+        interrupted::retry(|| loaded.load()).map_err(DatapathError::program(name))?;
         pins::replace(&pins.program(program), |path| loaded.pin(path))?;
     }
     let counter: &mut RawTracePoint = ebpf
@@ -252,7 +253,7 @@ fn load_reading(
         .ok_or(DatapathError::Missing { kind: "program", name: COUNT_POLLS })?
         .try_into()
         .map_err(DatapathError::program(COUNT_POLLS))?;
-    counter.load().map_err(DatapathError::program(COUNT_POLLS))?;
+    interrupted::retry(|| counter.load()).map_err(DatapathError::program(COUNT_POLLS))?;
     pins::replace(&pins.poll_counter(), |path| counter.pin(path))?;
     Ok((room::ask(&mut ebpf, families)?, DebugLog::of(&mut ebpf)?))
 }

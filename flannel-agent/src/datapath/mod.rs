@@ -17,6 +17,7 @@ mod flow_table;
 pub mod flows;
 pub(crate) mod frame;
 pub mod guard;
+mod interrupted;
 mod load;
 mod load_record;
 pub mod maps;

@@ -5,7 +5,7 @@ use flannel_common::program::{COUNT_POLLS, Program};
 use flannel_host::{family::Family, kernel_types};
 
 use super::{
-    DatapathError, attach, refusal,
+    DatapathError, attach, interrupted, refusal,
     room::{self, KernelLimit},
     trial::Trial,
 };
@@ -34,7 +34,7 @@ pub fn polls() -> Result<(), DatapathError> {
         .ok_or(DatapathError::Missing { kind: "program", name: COUNT_POLLS })?
         .try_into()
         .map_err(DatapathError::program(COUNT_POLLS))?;
-    let attached = program.load().and_then(|()| {
+    let attached = interrupted::retry(|| program.load()).and_then(|()| {
         attach::polls::TRACEPOINTS.iter().try_for_each(|(tracepoint, _)| program.attach(tracepoint).map(drop))
     });
     attached.map_err(DatapathError::program(COUNT_POLLS))

@@ -12,7 +12,7 @@ use flannel_common::{
 };
 use flannel_host::family::Family;
 
-use crate::datapath::DatapathError;
+use crate::datapath::{DatapathError, interrupted};
 
 /// The highest mode the kernel allows, and why no higher one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(super) fn ask(ebpf: &mut Ebpf, families: &[Family]) -> Result<Room, Datapath
         .ok_or(DatapathError::Missing { kind: "program", name: PROBE_ROOM })?
         .try_into()
         .map_err(DatapathError::program(PROBE_ROOM))?;
-    program.load().map_err(DatapathError::program(PROBE_ROOM))?;
+    interrupted::retry(|| program.load()).map_err(DatapathError::program(PROBE_ROOM))?;
     let mut limits = Vec::new();
     let mut on_task_stack = true;
     for family in families {

@@ -36,6 +36,7 @@ use flannel_host::kernel_types;
 use super::{
     DatapathError, PinRoot, Shape, clock, flow_hints,
     flows::FlowMap,
+    interrupted,
     load::{self, pending_slots},
     object,
 };
@@ -179,7 +180,7 @@ impl Trial {
         let found: &mut SchedClassifier =
             self.ebpf.program_mut(name).ok_or(missing)?.try_into().map_err(DatapathError::program(name))?;
         if found.fd().is_err() {
-            found.load().map_err(DatapathError::program(name))?;
+            interrupted::retry(|| found.load()).map_err(DatapathError::program(name))?;
         }
         Ok(found)
     }

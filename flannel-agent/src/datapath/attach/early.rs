@@ -21,7 +21,7 @@ use aya_obj::programs::xdp::XdpAttachType;
 use flannel_common::{maps::ALL, program::EARLY_GUARD};
 use flannel_host::error_chain::chain;
 
-use crate::datapath::{DatapathError, PinRoot, object, pins};
+use crate::datapath::{DatapathError, PinRoot, interrupted, object, pins};
 
 /// The setting that decides if the guard runs at the driver, by XDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,7 +163,7 @@ fn load(pins: &PinRoot) -> Result<(), DatapathError> {
         .ok_or(DatapathError::Missing { kind: "program", name: EARLY_GUARD })?
         .try_into()
         .map_err(DatapathError::program(EARLY_GUARD))?;
-    program.load().map_err(DatapathError::program(EARLY_GUARD))?;
+    interrupted::retry(|| program.load()).map_err(DatapathError::program(EARLY_GUARD))?;
     pins::replace(&program_pin(pins), |path| program.pin(path))
 }
 
