@@ -21,6 +21,7 @@ mod link;
 mod lookup;
 mod neighbour;
 mod nexthop;
+mod nftables;
 mod reply;
 mod route;
 mod rule;
@@ -50,6 +51,7 @@ pub use self::{
     lookup::{RouteAnswer, RouteHop, RouteQuery},
     neighbour::{Neighbour, NeighbourKey},
     nexthop::{Nexthop, NexthopId},
+    nftables::{Attributes, BaseChain, Expression, NftablesReader, NftablesSet, NftablesTable},
     route::{MAIN_TABLE, Route, RouteKey, RouteScope, RouteType, protocol},
     rule::{Dependence, Rule, RuleAction, RuleSelector, tunnel_depends_on},
     tunnel_policy::{PolicyDirection, TunnelPolicy, TunnelPolicyKey},

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use flannel_common::mode::Mode;
+use flannel_firewall::RuleLimit;
 use flannel_host::{error_chain::chain, sysctl};
 use flannel_netlink::KernelEvent;
 use flannel_store::{NodeSettings, OwnLease, StoreEvent, SubnetEnv};
@@ -21,7 +22,6 @@ use crate::{
         DatapathError,
         policy::{Capability, ModeChoice, ModeRequest},
     },
-    firewall::RuleLimit,
     guard::Guard,
     memory,
     observe::{metrics::Counts, pulse::Pulse, status::Status},

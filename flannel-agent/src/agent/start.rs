@@ -38,9 +38,9 @@ use crate::{
     cloud::CloudRoutes,
     extension::ExtensionCommands,
     fast::{ConntrackSysctls, Exclusions, Fast, FastScope, RuleChanges},
-    firewall,
     iface::ExternalInterface,
     ipsec::IpsecTunnels,
+    memory,
     observe::{books::Books, metrics::Counts, status::Status},
     options::RunOptions,
     reconcile::{
@@ -78,7 +78,7 @@ pub(super) struct Components {
     pub(super) ipsec: Option<IpsecTunnels>,
     pub(super) kernel: KernelEvents,
     pub(super) rules: RuleChanges,
-    pub(super) firewall: firewall::Watch,
+    pub(super) firewall: flannel_firewall::Watch,
 }
 
 /// The parts of the configuration that stay the same while the agent runs.
@@ -241,7 +241,7 @@ async fn start_with<M: SubnetManager>(
         ipsec,
         kernel,
         rules: RuleChanges::listen(),
-        firewall: firewall::Watch::start(options.fast.strict_rules, backend.port()),
+        firewall: flannel_firewall::Watch::start(options.fast.strict_rules, backend.port(), memory::return_holes),
     })
 }
 

@@ -1,32 +1,22 @@
 //! The firewall rules that bear on pods' packets.
 
 use flannel_common::mode::Mode;
+use flannel_firewall::{PerPacket, Ruleset};
 
 use super::Finding;
-use crate::firewall::{PerPacket, Ruleset};
 
 /// The number of chains that are named.
 const NAMED: usize = 5;
 
 /// `port` is the tunnel's, if there may be one; `best` is the highest mode this node can do.
 pub(super) async fn look(port: Option<u16>, best: Mode) -> Vec<Finding> {
-    let (rules, errors) = Ruleset::read().await;
+    let (rules, errors) = Ruleset::read(port).await;
     let is_complete = errors.is_empty();
     let mut findings: Vec<Finding> = errors
         .into_iter()
         .map(|error| Finding::warn("firewall", error, "not all rules could be read: look at them yourself"))
         .collect();
-    match rules {
-        Some(rules) => findings.extend(judge(&rules, port, best, is_complete)),
-        None if findings.is_empty() => {
-            findings.push(Finding::warn(
-                "firewall",
-                "not examined: neither nft nor iptables is installed",
-                "rules of others, if there are any, are not known: install nftables",
-            ));
-        }
-        None => {}
-    }
+    findings.extend(judge(&rules, port, best, is_complete));
     findings
 }
 
@@ -40,7 +30,7 @@ fn judge(rules: &Ruleset, port: Option<u16>, best: Mode, is_complete: bool) -> V
             "pods' packets need a rule there: run the agent with --iptables-forward-rules, the default",
         ));
     }
-    findings.push(per_packet(&rules.per_packet(port), best, is_complete));
+    findings.push(per_packet(&rules.per_packet(), best, is_complete));
     findings
 }
 
@@ -78,7 +68,7 @@ fn per_packet(found: &[PerPacket], best: Mode, is_complete: bool) -> Finding {
 }
 
 fn at_port(rules: &Ruleset, port: u16) -> Finding {
-    let at_port = rules.at_port(port);
+    let at_port = rules.at_port();
     let dropping: Vec<String> = at_port.iter().filter(|(_, drops)| **drops).map(|(chain, _)| chain.clone()).collect();
     if !dropping.is_empty() {
         return Finding::warn(

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use flannel_common::{mode::Mode, node::NodeConfig, program::Program};
+use flannel_firewall::tools::tool;
 use flannel_host::family::Family;
 use flannel_netlink::{Address, Link, MAIN_TABLE, Netlink, NetlinkError, Route, RouteKey};
 use ipnet::IpNet;
@@ -13,7 +14,6 @@ use crate::{
     datapath::PinRoot,
     fast::{self, pods::PodReason},
     iface::{AddressInPods, Host, IfaceOptions, select},
-    rules::tool,
 };
 
 /// A device that is named as flannel names its tunnels.

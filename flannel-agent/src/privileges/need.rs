@@ -2,10 +2,11 @@
 
 use std::{fs, net::SocketAddr};
 
+use flannel_firewall::tools::tool;
 use rustix::thread::CapabilitySet;
 
 use super::names;
-use crate::{ipsec, options::RunOptions, rules::tool};
+use crate::{ipsec, options::RunOptions};
 
 /// The first unprivileged port, unless the host sets another one.
 const FIRST_FREE_PORT: u16 = 1024;

@@ -1,9 +1,11 @@
 //! The tools of this host: the engine that keeps our rules, and those where none of ours belong.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use flannel_host::family::Family;
+use flannel_netlink::{NftablesReader, NftablesTable};
 use ipnet::IpNet;
+use tokio::task::spawn_blocking;
 
 use super::{
     TrafficError,
@@ -40,13 +42,18 @@ pub(super) struct Engines {
     v4: Tools,
     v6: Tools,
     nft: Option<Nft>,
+    /// The chains of iptables as they were wanted and found, with the handles of their rules.
+    kept: BTreeMap<Family, (Chains, Handles)>,
 }
+
+/// The handles of the rules in our chains and in those that lead to them.
+type Handles = Vec<(&'static str, u64)>;
 
 impl Engines {
     /// Looks for all of them; `engine` is the one to use.
     pub(super) async fn find(engine: Engine) -> Self {
         let (v4, v6) = tokio::join!(Tools::find(Family::V4), Tools::find(Family::V6));
-        let mut found = Self { engine, v4, v6, nft: None };
+        let mut found = Self { engine, v4, v6, nft: None, kept: BTreeMap::new() };
         found.find_nft().await;
         found
     }
@@ -98,9 +105,29 @@ impl Engines {
 
     /// Brings the chains of a family into the wanted state; does nothing if the tool is missing.
     /// Returns true if they had to be changed.
-    pub(super) async fn keep(&self, family: Family, chains: &Chains, networks: &[IpNet]) -> Result<bool, TrafficError> {
+    pub(super) async fn keep(
+        &mut self,
+        family: Family,
+        chains: &Chains,
+        networks: &[IpNet],
+    ) -> Result<bool, TrafficError> {
         match (self.engine, &self.tools(family).chosen, &self.nft) {
-            (Engine::Iptables, Some(tool), _) => iptables::keep(tool, chains, Some(networks)).await,
+            (Engine::Iptables, Some(tool), _) => {
+                let before = if tool.is_in_nftables() { handles(family, chains).await } else { None };
+                let is_kept = before
+                    .as_ref()
+                    .zip(self.kept.get(&family))
+                    .is_some_and(|(before, (of, kept))| of == chains && kept == before);
+                if is_kept {
+                    return Ok(false);
+                }
+                let changed = iptables::keep(tool, chains, Some(networks)).await?;
+                match before {
+                    Some(before) if !changed => drop(self.kept.insert(family, (chains.clone(), before))),
+                    _ => drop(self.kept.remove(&family)),
+                }
+                Ok(changed)
+            }
             (Engine::Nftables, _, Some(nft)) => nft.keep(family, chains, Some(networks)).await,
             _ => Ok(false),
         }
@@ -139,6 +166,24 @@ impl Engines {
             Engine::Nftables => self.nft.as_ref().map(|_| "nftables".to_owned()),
         }
     }
+}
+
+/// Reads handles from the kernel, which costs nothing next to a tool. `None` if it cannot be read:
+/// then the tool decides.
+async fn handles(family: Family, chains: &Chains) -> Option<Handles> {
+    let places: Vec<_> = chains.iter().map(|(purpose, _)| iptables::chains_of(*purpose)).collect();
+    let read = move || {
+        let mut reader = NftablesReader::open().ok()??;
+        let mut found = Handles::new();
+        for (table, chains) in places {
+            let table = NftablesTable::new(family, table);
+            for chain in chains {
+                reader.rules(&table, chain, |handle, _| found.push((chain, handle))).ok()?;
+            }
+        }
+        Some(found)
+    };
+    spawn_blocking(read).await.ok()?
 }
 
 fn told(engine: impl fmt::Display, removed: Result<bool, TrafficError>) {

@@ -2,7 +2,7 @@
 
 use flannel_netlink::NetlinkError;
 
-use crate::rules::ToolError;
+use flannel_firewall::tools::ToolError;
 
 /// A rule or route that could not be read, written or removed.
 #[derive(Debug, thiserror::Error)]

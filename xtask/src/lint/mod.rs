@@ -106,7 +106,7 @@ const SOURCE_CHECKS: [(&str, SourceCheck); 4] =
     [("layers", layers), ("types", types), ("language", language), ("glossary", glossary)];
 
 /// Crates of the product: their help, log lines and errors are checked too.
-const PRODUCT: [&str; 9] = [
+const PRODUCT: [&str; 10] = [
     "flannel-common",
     "flannel-ebpf",
     "flannel-cni",
@@ -114,6 +114,7 @@ const PRODUCT: [&str; 9] = [
     "flannel-udp",
     "flannel-host",
     "flannel-netlink",
+    "flannel-firewall",
     "flannel-store",
     "flannel-agent",
 ];

@@ -21,8 +21,9 @@ const QUICK: [&str; 2] = ["lab", "cni"];
 
 /// The crates with tests that need root or tools, and those tests: their manifests keep them out of
 /// a bare `cargo test`.
-pub(super) const INTEGRATION: [(&str, &[&str]); 3] = [
-    ("flannel-agent", &["firewall", "iface", "programs", "traffic"]),
+pub(super) const INTEGRATION: [(&str, &[&str]); 4] = [
+    ("flannel-agent", &["iface", "programs", "traffic"]),
+    ("flannel-firewall", &["firewall"]),
     ("flannel-netlink", &["netlink"]),
     ("flannel-store", &["etcd", "kube"]),
 ];

@@ -5,6 +5,7 @@ use std::{fmt::Write as _, fs, io, path::Path, time::Duration};
 use anyhow::{Context as _, bail};
 use aya::programs::{ProgramError, ProgramInfo, loaded_programs};
 use flannel_common::program::{COUNT_POLLS, Program};
+use flannel_firewall::tools::tool;
 use flannel_host::{error_chain::chain, sysctl_record};
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
@@ -14,7 +15,6 @@ use crate::{
     cli::{Command, parse},
     datapath::{PinRoot, probe},
     observe::socket::ask_status,
-    rules::tool,
 };
 
 /// The time limit for one piece, and that for all of them.

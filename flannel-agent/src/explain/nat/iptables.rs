@@ -7,16 +7,14 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
+use flannel_firewall::tools::{
+    saved::{SavedLine, lines},
+    words,
+};
 use ipnet::IpNet;
 
 use super::{Found, Service};
-use crate::{
-    explain::question::Transport,
-    rules::{
-        saved::{SavedLine, lines},
-        words,
-    },
-};
+use crate::explain::question::Transport;
 
 /// The chain that leads to all Services.
 const SERVICES: &str = "KUBE-SERVICES";

@@ -6,10 +6,10 @@
 
 use std::net::IpAddr;
 
+use flannel_firewall::tools::listed::{ListedChain, ListedTable};
 use flannel_host::family::Family;
 
 use super::iptables::{Tables, Words, net, tables};
-use crate::rules::listed::ListedTable;
 
 /// The answer to the question if a packet's source address is translated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,7 +145,7 @@ fn number(text: &str) -> Option<u32> {
 /// Follows the chain of masquerade in flannel's table.
 pub(super) fn by_nftables(listing: &str, family: Family, source: IpAddr, destination: IpAddr) -> MasqueradeAnswer {
     let table = ListedTable::parse(listing);
-    let nat = |chain: &&crate::rules::listed::ListedChain| chain.hook.contains("type nat hook postrouting");
+    let nat = |chain: &&ListedChain| chain.hook.contains("type nat hook postrouting");
     for rule in table.chains.values().filter(nat).flat_map(|chain| &chain.rules) {
         let shown = format!("nftables, table {}: {rule}", crate::traffic::nft_table(family));
         match listed_rule(rule, source, destination) {

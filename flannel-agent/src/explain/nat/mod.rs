@@ -14,11 +14,11 @@ use std::{
     path::Path,
 };
 
+use flannel_firewall::tools::tool::{self, ToolError};
 use flannel_host::family::Family;
 
 pub(super) use self::masquerade::MasqueradeAnswer;
 use super::question::{Question, Transport};
-use crate::rules::tool::{self, ToolError};
 
 /// The listings of one family, or why there are none.
 #[derive(Clone, Debug, Default)]

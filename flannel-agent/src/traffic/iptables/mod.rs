@@ -1,8 +1,10 @@
 //! Rules by `iptables` and `ip6tables`: one chain of ours per table, with a jump to it at the end
 //! of the built-in chain.
 //!
-//! Reading is one `iptables-save` per table, which takes no lock; writing is one `iptables-restore
-//! --noflush` with a transaction per table, and only where something differs.
+//! A table may have tens of thousands of rules of others. The nf_tables variant lists two chains of
+//! it (`-S`); the legacy variant reads whole tables, by `iptables-save`, which takes no lock. Rules
+//! are written by one `iptables-restore --noflush`, with a transaction per table, and only where
+//! something differs.
 
 mod save;
 mod tools;
@@ -18,10 +20,15 @@ use super::{
     chain::Ours,
     rule::{Chains, Purpose},
 };
-use save::SavedChain;
 use transaction::Place;
 
-use crate::rules::tool;
+use flannel_firewall::tools::tool;
+
+/// The chains that are read for the rules of a purpose: table, chain that leads to ours, our chain.
+pub(super) const fn chains_of(purpose: Purpose) -> (&'static str, [&'static str; 2]) {
+    let place = Place::of(purpose);
+    (place.table, [place.parent, place.chain])
+}
 
 /// The tables with chains of ours.
 pub(super) fn tables() -> [&'static str; 2] {
@@ -57,8 +64,7 @@ pub(super) async fn difference(
         if wanted.is_none() && !tool.may_have(place.table) {
             continue;
         }
-        let saved = tool::run(&tool.save, &["-t", place.table], "").await?;
-        let found = SavedChain::parse(&saved, &place)?;
+        let found = tool.read(&place).await?;
         let ours = networks
             .map_or(Ours::All, |networks| Ours::Naming { networks: networks.to_vec(), remark: Some(place.comment) });
         let lines = match wanted {

@@ -1,7 +1,7 @@
-//! Reads our chain from the output of `iptables-save`. Pure.
+//! Reads our chain from the output of `iptables-save` and `iptables -S`. Pure.
 
 use super::{TrafficError, transaction::Place};
-use crate::rules::saved::{self, SavedLine};
+use flannel_firewall::tools::saved::{self, SavedLine};
 
 /// Our chain in one table, and the rules that lead to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,25 +15,27 @@ pub(super) struct SavedChain {
 }
 
 impl SavedChain {
-    /// Reads one table. Nothing but our chain is looked at: a node may have tens of thousands of
-    /// other rules.
-    pub(super) fn parse(saved: &str, place: &Place) -> Result<Self, TrafficError> {
-        let mut found = Self::default();
-        for line in saved::lines(saved) {
-            match line {
-                SavedLine::Rule { chain, options } if chain == place.chain => found.rules.push(options.to_owned()),
-                SavedLine::Rule { chain, options } if leads_to(options, place.chain) => {
-                    found.jumps.push((chain.to_owned(), options.to_owned()));
-                }
-                SavedLine::Chain { name, .. } => found.exists |= name == place.chain,
-                SavedLine::Remark(text) if text.contains("is incompatible, use") => {
-                    return Err(TrafficError::Incompatible { table: place.table });
-                }
-                _ => {}
+    /// Adds a line. Nothing but our chain is kept: a node may have tens of thousands of other
+    /// rules.
+    pub(super) fn add(&mut self, line: &str, place: &Place) -> Result<(), TrafficError> {
+        match saved::line(line) {
+            Some(SavedLine::Rule { chain, options }) if chain == place.chain => self.rules.push(options.to_owned()),
+            Some(SavedLine::Rule { chain, options }) if leads_to(options, place.chain) => {
+                self.jumps.push((chain.to_owned(), options.to_owned()));
             }
+            Some(SavedLine::Chain { name, .. }) => self.exists |= name == place.chain,
+            Some(SavedLine::Remark(text)) if is_incompatible(text) => {
+                return Err(TrafficError::Incompatible { table: place.table });
+            }
+            _ => {}
         }
-        Ok(found)
+        Ok(())
     }
+}
+
+/// Returns true if a tool says that rules are in the way which it did not write.
+pub(super) fn is_incompatible(message: &str) -> bool {
+    message.contains("is incompatible, use")
 }
 
 fn leads_to(rule: &str, chain: &str) -> bool {

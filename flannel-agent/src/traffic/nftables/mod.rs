@@ -12,7 +12,7 @@ use flannel_host::family::Family;
 use ipnet::IpNet;
 
 use super::{TrafficError, chain::Ours, rule::Chains};
-use crate::rules::{ToolError, listed::ListedTable, tool};
+use flannel_firewall::tools::{ToolError, listed::ListedTable, tool};
 
 /// The command.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,15 +1,13 @@
 //! The input of `nft -f -` that makes a table of ours as it is wanted. Pure.
 
+use flannel_firewall::tools::listed::{ListedChain, ListedTable};
 use flannel_host::family::Family;
 use ipnet::IpNet;
 
 use super::table;
-use crate::{
-    rules::listed::{ListedChain, ListedTable},
-    traffic::{
-        chain::{self, Ours},
-        rule::{AddressMatch, Chains, KUBE_PROXY_MARK, Purpose, RuleVerdict, TrafficRule},
-    },
+use crate::traffic::{
+    chain::{self, Ours},
+    rule::{AddressMatch, Chains, KUBE_PROXY_MARK, Purpose, RuleVerdict, TrafficRule},
 };
 
 /// A base chain of ours.

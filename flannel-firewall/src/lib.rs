@@ -1,0 +1,39 @@
+//! The firewall rules of this host, as far as they bear on pods' packets: read, never written.
+//!
+//! They answer two questions:
+//!
+//! * Modes `fast` and `encap` show rules one packet in two seconds. [`Ruleset::per_packet`] lists
+//!   the rules that match single packets. It leaves out rules of NAT chains: conntrack evaluates
+//!   them once for each connection.
+//! * [`Ruleset::at_port`] and [`Ruleset::dropping_policies`] list the rules that name the tunnel's
+//!   port, and the chains that drop by default.
+//!
+//! Rules are not evaluated.
+//!
+//! Rules of nf_tables are read by netlink (`nft`, `xtables`), those of the legacy iptables by its
+//! `save` tools (`saved`). Both readers fill one model (`model`) by one catalogue (`catalogue`),
+//! rule by rule, and a rule is judged when it is read (`judge`). All are pure, except `nft`, `read`
+//! and `watch`.
+//!
+//! [`tools`] runs the tools and reads the forms in which they print rules. The agent uses it for
+//! its own rules, too.
+
+#![forbid(unsafe_code)]
+
+mod catalogue;
+mod judge;
+mod model;
+mod nft;
+mod read;
+#[cfg(test)]
+mod recorded;
+mod saved;
+pub mod tools;
+mod watch;
+mod xtables;
+
+pub use self::{
+    judge::PerPacket,
+    model::Ruleset,
+    watch::{RuleLimit, Watch},
+};

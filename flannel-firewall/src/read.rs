@@ -1,0 +1,152 @@
+//! Reading the rules: nf_tables by netlink, tables of the legacy iptables by its tools.
+
+use std::{fs, path::PathBuf};
+
+use tokio::task::spawn_blocking;
+
+use super::{
+    judge::PerPacket,
+    model::{ChainHook, Ruleset},
+    nft::NftSockets,
+    saved::{BRIDGE, SavedReader},
+};
+use crate::tools::tool;
+
+/// The tools of iptables, the families they serve, and where the kernel names the tables of the
+/// legacy variant in this network namespace.
+const IPTABLES: [(&str, &str, &str); 2] =
+    [("ip", "iptables", "ip_tables_names"), ("ip6", "ip6tables", "ip6_tables_names")];
+/// The table whose rules judge the first packet of a connection.
+const NAT: &str = "nat";
+
+/// The hooks whose rules are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hooks {
+    /// All, for the rules that name a port.
+    All,
+    /// Those that see every packet.
+    EachPacket,
+}
+
+impl Hooks {
+    const fn has(self, hook: &ChainHook) -> bool {
+        matches!(self, Self::All) || !hook.nat
+    }
+}
+
+impl Ruleset {
+    /// Returns the rules of this network namespace for a tunnel at this port, and the errors of
+    /// what could not be read.
+    pub async fn read(port: Option<u16>) -> (Self, Vec<String>) {
+        let (mut rules, mut errors) = (Self::new(port), Vec::new());
+        match read_nft(port, Hooks::All, None).await {
+            Ok(NftReading::Read { rules: found, .. }) => rules = found,
+            Ok(NftReading::Unchanged | NftReading::Missing) => {}
+            Err(error) => errors.push(error),
+        }
+        errors.extend(read_legacy(&mut rules, Hooks::All).await);
+        (rules, errors)
+    }
+}
+
+/// The rules that judge single packets, as they were when they were read last.
+#[derive(Debug)]
+pub(super) struct Reading {
+    port: Option<u16>,
+    /// The generation of nf_tables in which they were read, and the chains.
+    nft: Option<(u32, Vec<PerPacket>)>,
+}
+
+impl Reading {
+    pub(super) const fn new(port: Option<u16>) -> Self {
+        Self { port, nft: None }
+    }
+
+    /// Returns the chains with such rules. Reads nf_tables only if its generation is another one.
+    /// A change during the reading makes the next call read again.
+    pub(super) async fn refresh(&mut self) -> Result<Vec<PerPacket>, String> {
+        let known = self.nft.as_ref().map(|(generation, _)| *generation);
+        match read_nft(self.port, Hooks::EachPacket, known).await? {
+            NftReading::Read { generation, rules } => self.nft = Some((generation, rules.per_packet())),
+            NftReading::Missing => self.nft = None,
+            NftReading::Unchanged => {}
+        }
+        let mut legacy = Ruleset::new(self.port);
+        let errors = read_legacy(&mut legacy, Hooks::EachPacket).await;
+        if !errors.is_empty() {
+            return Err(errors.join("; "));
+        }
+        let of_nft = self.nft.iter().flat_map(|(_, chains)| chains.iter().cloned());
+        Ok(of_nft.chain(legacy.per_packet()).collect())
+    }
+}
+
+enum NftReading {
+    /// The generation is the known one.
+    Unchanged,
+    /// The kernel has no nf_tables.
+    Missing,
+    Read {
+        generation: u32,
+        rules: Ruleset,
+    },
+}
+
+/// Reads on a thread that may wait for the kernel.
+async fn read_nft(port: Option<u16>, hooks: Hooks, known: Option<u32>) -> Result<NftReading, String> {
+    let read = move || {
+        let Some(mut sockets) = NftSockets::open()? else { return Ok(NftReading::Missing) };
+        let generation = sockets.generation()?;
+        if known == Some(generation) {
+            return Ok(NftReading::Unchanged);
+        }
+        let mut rules = Ruleset::new(port);
+        sockets.read(&mut rules, |hook| hooks.has(hook))?;
+        Ok(NftReading::Read { generation, rules })
+    };
+    let read = spawn_blocking(read).await.map_err(|_panic| "the reader of nf_tables panicked".to_owned())?;
+    read.map_err(|error: flannel_netlink::NetlinkError| error.to_string())
+}
+
+/// Adds the rules of the legacy variant. Returns the errors.
+async fn read_legacy(found: &mut Ruleset, hooks: Hooks) -> Vec<String> {
+    let mut errors = Vec::new();
+    for (family, base, names) in IPTABLES {
+        let tables = tables(names);
+        if tables.is_empty() {
+            continue;
+        }
+        let Some(tool) = legacy_saver(base) else {
+            errors.push(format!(
+                "the kernel has {} of legacy {base} ({}), and {base}-legacy-save is not installed to read them",
+                if tables.len() == 1 { "a table" } else { "tables" },
+                tables.join(", ")
+            ));
+            continue;
+        };
+        for table in tables.iter().filter(|table| hooks == Hooks::All || *table != NAT) {
+            let mut reader = SavedReader::new(family, found);
+            let read = tool::each_line(&tool, &["-t", table], |line| reader.read(line)).await;
+            errors.extend(read.err().map(|error| error.to_string()));
+        }
+    }
+    if let Some(tool) = legacy_saver("ebtables") {
+        let mut reader = SavedReader::new(BRIDGE, found);
+        let read = tool::each_line(&tool, &[], |line| reader.read(line)).await;
+        errors.extend(read.err().map(|error| error.to_string()));
+    }
+    errors
+}
+
+/// The tables of legacy iptables that exist. To name another one to the tool would make it.
+fn tables(names: &str) -> Vec<String> {
+    // Of the thread: the process may be in another network namespace.
+    let text = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The tool that lists tables of the legacy variant.
+fn legacy_saver(base: &str) -> Option<PathBuf> {
+    let plain = || tool::find(&format!("{base}-save")).filter(|path| !tool::is_of_nftables(path));
+    tool::find(&format!("{base}-legacy-save")).or_else(plain)
+}

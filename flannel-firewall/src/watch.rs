@@ -1,0 +1,147 @@
+//! Per-packet rules, watched for as long as a mode is asked for that hides packets from them.
+//!
+//! A task reads them, once for all changes since the last reading, at most every ten seconds, and
+//! less often where a reading takes long.
+
+use std::time::{Duration, Instant};
+
+use flannel_common::mode::Mode;
+use tokio::{sync::watch, time::sleep};
+
+use super::{PerPacket, read::Reading};
+
+/// The shortest time between two readings.
+const PAUSE: Duration = Duration::from_secs(10);
+/// The time between two readings, as a multiple of the time that one takes.
+const SHARE: u32 = 50;
+
+/// The chains with such rules, or why they are not known.
+type Seen = Result<Vec<PerPacket>, String>;
+
+/// The highest mode in which rules see all they look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleLimit {
+    /// The mode.
+    pub most: Mode,
+    /// The reason why no higher one is allowed.
+    pub reason: String,
+}
+
+/// The main loop's side of the task. Dropping it ends the task.
+#[derive(Debug)]
+pub struct Watch {
+    /// Such rules lower the mode.
+    strict: bool,
+    changes: watch::Sender<()>,
+    seen: watch::Receiver<Option<Seen>>,
+}
+
+impl Watch {
+    /// Starts the task in the network namespace of the calling thread; it reads on request. `port`
+    /// is the tunnel's. `read` is called after each reading, when its memory is free again.
+    pub fn start(strict: bool, port: Option<u16>, read: fn()) -> Self {
+        let (changes, mut changed) = watch::channel(());
+        let (publish, seen) = watch::channel(None);
+        tokio::spawn(async move {
+            let mut reading = Reading::new(port);
+            while changed.changed().await.is_ok() {
+                let begun = Instant::now();
+                let now = Some(reading.refresh().await);
+                publish.send_if_modified(|seen| std::mem::replace(seen, now.clone()) != now);
+                read();
+                sleep(PAUSE.max(begun.elapsed() * SHARE)).await;
+            }
+        });
+        Self { strict, changes, seen }
+    }
+
+    /// The rules may be others.
+    pub fn invalidate(&self) {
+        self.changes.send_replace(());
+    }
+
+    /// True until rules were read once.
+    pub fn never_read(&self) -> bool {
+        self.seen.borrow().is_none()
+    }
+
+    /// True if such rules lower the mode.
+    pub const fn is_strict(&self) -> bool {
+        self.strict
+    }
+
+    /// Waits until other rules are seen. Cancel-safe.
+    pub async fn changed(&mut self) {
+        if self.seen.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// The chains with rules that judge single packets, as far as they are known.
+    pub fn chains(&self) -> Vec<String> {
+        self.seen.borrow().iter().flatten().flatten().map(ToString::to_string).collect()
+    }
+
+    /// The reason why the rules are not known.
+    pub fn error(&self) -> Option<String> {
+        self.seen.borrow().as_ref().and_then(|seen| seen.as_ref().err().cloned())
+    }
+
+    /// The highest mode the rules allow, if they allow less than all.
+    pub fn limit(&self) -> Option<RuleLimit> {
+        self.strict.then(|| limit(self.seen.borrow().as_ref())).flatten()
+    }
+}
+
+/// Rules for pods' packets, and for tunnel packets that come, see everything in mode `encap`; those
+/// for tunnel packets that leave only in mode `kernel`.
+fn limit(seen: Option<&Seen>) -> Option<RuleLimit> {
+    let encap = |reason: String| Some(RuleLimit { most: Mode::Encap, reason: format!("--strict-rules, and {reason}") });
+    let chains = match seen {
+        None => return encap("the firewall's rules are not read yet".to_owned()),
+        Some(Err(error)) => return encap(format!("the firewall's rules cannot be read: {error}")),
+        Some(Ok(chains)) => chains,
+    };
+    let list = |chains: &[&PerPacket]| chains.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let of_encap: Vec<&PerPacket> = chains.iter().filter(|chain| chain.concerns_encap()).collect();
+    if !of_encap.is_empty() {
+        let reason = format!("--strict-rules, and rules judge tunnel packets one by one in {}", list(&of_encap));
+        return Some(RuleLimit { most: Mode::Kernel, reason });
+    }
+    let all: Vec<&PerPacket> = chains.iter().collect();
+    if all.is_empty() { None } else { encap(format!("rules judge packets one by one in {}", list(&all))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn chain() -> PerPacket {
+        let limit = BTreeSet::from(["limit".to_owned()]);
+        PerPacket { chain: "ip filter FORWARD".to_owned(), pods: limit, ..PerPacket::default() }
+    }
+
+    #[test]
+    fn strict_lowers_the_mode_for_rules_and_for_not_knowing() {
+        assert_eq!(limit(Some(&Ok(Vec::new()))), None);
+        let found = limit(Some(&Ok(vec![chain()]))).expect("a limit");
+        assert_eq!(found.reason, "--strict-rules, and rules judge packets one by one in ip filter FORWARD (limit)");
+        assert_eq!(found.most, Mode::Encap);
+        assert!(limit(None).is_some_and(|limit| limit.reason.ends_with("not read yet")));
+        assert!(limit(Some(&Err("nft".to_owned()))).is_some_and(|limit| limit.most == Mode::Encap));
+    }
+
+    #[test]
+    fn rules_for_tunnel_packets_that_leave_ask_for_mode_kernel() {
+        let length = BTreeSet::from(["length".to_owned()]);
+        let sent = PerPacket { chain: "ip filter OUTPUT".to_owned(), sent: length.clone(), ..PerPacket::default() };
+        let found = limit(Some(&Ok(vec![chain(), sent]))).expect("a limit");
+        let reason =
+            "--strict-rules, and rules judge tunnel packets one by one in ip filter OUTPUT (length) for tunnel packets";
+        assert_eq!((found.most, found.reason.as_str()), (Mode::Kernel, reason));
+        let received = PerPacket { chain: "ip filter INPUT".to_owned(), received: length, ..PerPacket::default() };
+        assert_eq!(limit(Some(&Ok(vec![received]))).map(|limit| limit.most), Some(Mode::Encap));
+    }
+}

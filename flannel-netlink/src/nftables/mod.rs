@@ -1,0 +1,363 @@
+//! Reading nf_tables: chains, rules and sets, as a stream.
+//!
+//! A ruleset may have a hundred thousand rules, so an object is passed to the caller when its
+//! message arrives, and not kept. Reads block: run them on a thread that may wait. The kernel
+//! numbers its generations: as long as [`NftablesReader::generation`] gives the same number, rules
+//! and sets are the same (`nft_net.base_seq` in net/netfilter/nf_tables_api.c, Linux 6.12:
+//! <https://elixir.bootlin.com/linux/v6.12/source/net/netfilter/nf_tables_api.c>). Elements that
+//! packets add to a set do not count.
+//!
+//! A read that a change overtakes is finished: an object may then be missing or be there twice. The
+//! caller compares the generation before with that afterwards.
+//!
+//! Messages and attributes are those of include/uapi/linux/netfilter/nf_tables.h:
+//! <https://elixir.bootlin.com/linux/v6.12/source/include/uapi/linux/netfilter/nf_tables.h>.
+
+mod attributes;
+
+use std::{io, time::Duration};
+
+use flannel_host::family::Family;
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
+use nix::{
+    errno::Errno,
+    sys::{
+        socket::{setsockopt, sockopt},
+        time::{TimeVal, TimeValLike as _},
+    },
+};
+
+pub use self::attributes::Attributes;
+use crate::{
+    NetlinkError,
+    error::{Fault, Verb},
+};
+
+/// `NFNL_SUBSYS_NFTABLES`, the upper byte of a message type.
+const SUBSYSTEM: u16 = 10 << 8;
+/// `NFT_MSG_GETCHAIN`, `_GETRULE`, `_GETSET`, `_GETSETELEM` and `_GETGEN`.
+const GET_CHAIN: u16 = SUBSYSTEM + 4;
+const GET_RULE: u16 = SUBSYSTEM + 7;
+const GET_SET: u16 = SUBSYSTEM + 10;
+const GET_ELEMENTS: u16 = SUBSYSTEM + 13;
+const GET_GENERATION: u16 = SUBSYSTEM + 16;
+/// `NLMSG_ERROR` and `NLMSG_DONE`.
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+/// Bytes of `struct nlmsghdr` and of `struct nfgenmsg`.
+const MESSAGE_HEADER: usize = 16;
+const FAMILY_HEADER: usize = 4;
+/// The kernel's largest message of a dump is 32 KiB.
+const DATAGRAM: usize = 64 << 10;
+/// The time limit of one message. The kernel holds its lock for a whole transaction of another
+/// program.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// A table: its family (`NFPROTO_*`) and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NftablesTable {
+    /// `NFPROTO_*`.
+    pub family: u8,
+    /// The name.
+    pub name: String,
+}
+
+impl NftablesTable {
+    /// A table of an address family.
+    pub fn new(family: Family, name: &str) -> Self {
+        // NFPROTO_IPV4 and NFPROTO_IPV6
+        let family = match family {
+            Family::V4 => 2,
+            Family::V6 => 10,
+        };
+        Self { family, name: name.to_owned() }
+    }
+}
+
+/// A chain that a hook calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseChain {
+    /// The table of the chain.
+    pub table: NftablesTable,
+    /// The name.
+    pub name: String,
+    /// `NF_INET_*`, `NF_ARP_*` or `NF_NETDEV_*`, by the family of the table.
+    pub hook: u32,
+    /// `filter`, `nat` or `route`.
+    pub kind: String,
+    /// True if the policy is `NF_DROP`.
+    pub drops: bool,
+    /// The devices of a chain of devices.
+    pub devices: Vec<String>,
+}
+
+/// A set or map without its elements.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NftablesSet {
+    /// `NFT_SET_*`.
+    pub flags: u32,
+    /// `NFT_DATA_VERDICT` for a verdict map; zero for a set.
+    pub data_type: u32,
+    /// The timeout of its elements.
+    pub timeout: Option<Duration>,
+    /// The attributes of the answer, for its statements.
+    pub attributes: Vec<u8>,
+}
+
+/// A socket for reading nf_tables in one network namespace.
+#[derive(Debug)]
+pub struct NftablesReader {
+    socket: Socket,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl NftablesReader {
+    /// Opens a socket in the network namespace of the calling thread; `None` if the kernel has no
+    /// nf_tables.
+    ///
+    /// # Errors
+    /// The socket cannot be opened.
+    pub fn open() -> Result<Option<Self>, NetlinkError> {
+        let open = || -> io::Result<Socket> {
+            let mut socket = Socket::new(NETLINK_NETFILTER)?;
+            socket.bind_auto()?;
+            let limit = TimeVal::seconds(i64::try_from(SILENCE.as_secs()).unwrap_or(i64::MAX));
+            setsockopt(&socket, sockopt::ReceiveTimeout, &limit)?;
+            Ok(socket)
+        };
+        match open() {
+            Ok(socket) => {
+                let mut reader = Self { socket, sequence: 0, buffer: Vec::with_capacity(DATAGRAM) };
+                let answer = reader.generation();
+                // nfnetlink_rcv_msg in net/netfilter/nfnetlink.c answers EINVAL for a subsystem
+                // that is not loaded.
+                let is_missing = matches!(&answer, Err(error) if error.errno() == Some(Errno::EINVAL));
+                if is_missing { Ok(None) } else { answer.map(|_| Some(reader)) }
+            }
+            Err(error) if error.raw_os_error() == Some(Errno::EPROTONOSUPPORT as i32) => Ok(None),
+            Err(error) => Err(Fault::Socket(error).on(Verb::Open, "a NETLINK_NETFILTER socket")),
+        }
+    }
+
+    /// Returns the number of the present generation. Every transaction that changes something
+    /// makes another one.
+    ///
+    /// # Errors
+    /// The kernel refuses or does not answer.
+    pub fn generation(&mut self) -> Result<u32, NetlinkError> {
+        let mut found = None;
+        self.ask(GET_GENERATION, 0, 0, &[], |_, attributes| {
+            found = attributes.number(1).and_then(|number| u32::try_from(number).ok());
+        })
+        .and_then(|()| found.ok_or(Fault::NoAnswer))
+        .map_err(|fault| fault.on(Verb::Read, "the generation of nf_tables"))
+    }
+
+    /// Passes the chains of all tables that hooks call.
+    ///
+    /// # Errors
+    /// As [`NftablesReader::generation`].
+    pub fn base_chains(&mut self, mut take: impl FnMut(BaseChain)) -> Result<(), NetlinkError> {
+        self.ask(GET_CHAIN, NLM_F_DUMP, 0, &[], |family, attributes| {
+            if let Some(chain) = base_chain(family, attributes) {
+                take(chain);
+            }
+        })
+        .map_err(|fault| fault.on(Verb::Read, "the chains of nf_tables"))
+    }
+
+    /// Passes handle and expressions of each rule of a chain, in their order. The kernel gives a
+    /// handle once: a rule that was replaced has another one. A chain that does not exist has no
+    /// rules.
+    ///
+    /// # Errors
+    /// As [`NftablesReader::generation`].
+    pub fn rules(
+        &mut self,
+        table: &NftablesTable,
+        chain: &str,
+        mut take: impl FnMut(u64, &[Expression<'_>]),
+    ) -> Result<(), NetlinkError> {
+        let of_chain = [(1, table.name.as_str()), (2, chain)];
+        let read = self.ask(GET_RULE, NLM_F_DUMP, table.family, &of_chain, |_, attributes| {
+            // Kernels without the filter send all rules.
+            if attributes.text(2).as_deref() == Some(chain) && attributes.text(1).as_ref() == Some(&table.name) {
+                let handle = attributes.number(3).unwrap_or_default();
+                take(handle, &attributes.list(4).map(Expression::new).collect::<Vec<_>>());
+            }
+        });
+        unless_gone(read, ())
+            .map_err(|fault| fault.on(Verb::Read, format!("the rules of chain {} {chain}", table.name)))
+    }
+
+    /// Returns a set; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// As [`NftablesReader::generation`].
+    pub fn set(&mut self, table: &NftablesTable, name: &str) -> Result<Option<NftablesSet>, NetlinkError> {
+        let mut found = None;
+        let of_set = [(1, table.name.as_str()), (2, name)];
+        let read = self.ask_bytes(GET_SET, 0, table.family, &of_set, |_, bytes| {
+            found = Some(set(bytes));
+        });
+        unless_gone(read, ()).map_err(|fault| fault.on(Verb::Read, format!("set {} {name}", table.name)))?;
+        Ok(found)
+    }
+
+    /// Passes the attributes of each element of a set (`NFTA_SET_ELEM_*`).
+    ///
+    /// # Errors
+    /// As [`NftablesReader::generation`].
+    pub fn elements(
+        &mut self,
+        table: &NftablesTable,
+        set: &str,
+        mut take: impl FnMut(Attributes<'_>),
+    ) -> Result<(), NetlinkError> {
+        let of_set = [(1, table.name.as_str()), (2, set)];
+        let read = self.ask(GET_ELEMENTS, NLM_F_DUMP, table.family, &of_set, |_, attributes| {
+            attributes.list(3).for_each(&mut take);
+        });
+        unless_gone(read, ()).map_err(|fault| fault.on(Verb::Read, format!("the elements of {} {set}", table.name)))
+    }
+
+    fn ask(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        family: u8,
+        names: &[(u16, &str)],
+        mut take: impl FnMut(u8, Attributes<'_>),
+    ) -> Result<(), Fault> {
+        self.ask_bytes(kind, flags, family, names, |family, bytes| take(family, Attributes::new(bytes)))
+    }
+
+    /// Sends a request and passes family and attributes of each message of its answer.
+    fn ask_bytes(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        family: u8,
+        names: &[(u16, &str)],
+        mut take: impl FnMut(u8, &[u8]),
+    ) -> Result<(), Fault> {
+        self.sequence = self.sequence.wrapping_add(1);
+        // A dump ends with NLMSG_DONE, and another request with its acknowledgement.
+        let acknowledged = if flags & NLM_F_DUMP == NLM_F_DUMP { 0 } else { NLM_F_ACK };
+        let request = request(kind, NLM_F_REQUEST | acknowledged | flags, self.sequence, family, names);
+        self.socket.send_to(&request, &SocketAddr::new(0, 0), 0).map_err(Fault::Socket)?;
+        loop {
+            self.buffer.clear();
+            match self.socket.recv_from(&mut self.buffer, 0) {
+                Ok((_, sender)) if sender.port_number() != 0 => continue,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(Fault::TimedOut { seconds: SILENCE.as_secs() });
+                }
+                Err(error) => return Err(Fault::Socket(error)),
+            }
+            if take_datagram(&self.buffer, self.sequence, &mut take)? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// An expression of a rule: its name and attributes (`NFTA_EXPR_*`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expression<'a> {
+    /// Such as `payload` or `cmp`.
+    pub name: String,
+    /// The attributes of this kind of expression.
+    pub data: Attributes<'a>,
+}
+
+impl<'a> Expression<'a> {
+    /// Reads an expression from its attributes.
+    pub fn new(attributes: Attributes<'a>) -> Self {
+        Self { name: attributes.text(1).unwrap_or_default(), data: attributes.nested(2).unwrap_or_default() }
+    }
+}
+
+/// A chain or set that went away is empty.
+fn unless_gone<T>(read: Result<T, Fault>, gone: T) -> Result<T, Fault> {
+    match read {
+        Err(fault) if fault.errno() == Some(Errno::ENOENT) => Ok(gone),
+        other => other,
+    }
+}
+
+fn request(kind: u16, flags: u16, sequence: u32, family: u8, names: &[(u16, &str)]) -> Vec<u8> {
+    let mut bytes = vec![0; MESSAGE_HEADER];
+    bytes.extend([family, 0, 0, 0]);
+    for (attribute, name) in names {
+        let length = 4 + name.len() + 1;
+        bytes.extend(u16::try_from(length).unwrap_or(u16::MAX).to_ne_bytes());
+        bytes.extend(attribute.to_ne_bytes());
+        bytes.extend(name.as_bytes());
+        bytes.resize(bytes.len() + 1 + length.next_multiple_of(4) - length, 0);
+    }
+    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    bytes[..4].copy_from_slice(&length.to_ne_bytes());
+    bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+    bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
+    bytes
+}
+
+/// Passes the messages of a datagram; true with the last one.
+fn take_datagram(mut bytes: &[u8], sequence: u32, take: &mut impl FnMut(u8, &[u8])) -> Result<bool, Fault> {
+    while bytes.len() >= MESSAGE_HEADER {
+        let message = NetlinkBuffer::new(bytes);
+        let length = usize::try_from(message.length()).unwrap_or(usize::MAX);
+        if length < MESSAGE_HEADER || length > bytes.len() {
+            break;
+        }
+        let payload = &bytes[MESSAGE_HEADER..length];
+        // What is left of an earlier answer is not for this request.
+        if message.sequence_number() == sequence {
+            match message.message_type() {
+                ERROR | DONE => return ended(payload),
+                _ if payload.len() >= FAMILY_HEADER => take(payload[0], &payload[FAMILY_HEADER..]),
+                _ => {}
+            }
+        }
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+fn ended(payload: &[u8]) -> Result<bool, Fault> {
+    let code = payload.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
+    match code {
+        0.. => Ok(true),
+        code => Err(Fault::Refused { errno: io::Error::from_raw_os_error(code.saturating_neg()), remark: None }),
+    }
+}
+
+fn base_chain(family: u8, attributes: Attributes<'_>) -> Option<BaseChain> {
+    let hook = attributes.nested(4)?;
+    let devices: Vec<String> = hook.names(4).collect();
+    Some(BaseChain {
+        table: NftablesTable { family, name: attributes.text(1)? },
+        name: attributes.text(3)?,
+        hook: u32::try_from(hook.number(1)?).ok()?,
+        kind: attributes.text(7).unwrap_or_default(),
+        drops: attributes.number(5) == Some(0),
+        devices: if devices.is_empty() { hook.text(3).into_iter().collect() } else { devices },
+    })
+}
+
+fn set(bytes: &[u8]) -> NftablesSet {
+    let attributes = Attributes::new(bytes);
+    let number = |kind| attributes.number(kind).and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
+    NftablesSet {
+        flags: number(3),
+        data_type: number(6),
+        timeout: attributes.number(11).filter(|timeout| *timeout > 0).map(Duration::from_millis),
+        attributes: bytes.to_vec(),
+    }
+}
