@@ -57,6 +57,12 @@ pub enum BadLease {
     /// The value cannot be read.
     #[error("malformed value: {0}")]
     Value(BadAttrs),
+    /// The value is too large to be read.
+    #[error("its value is larger than {} MiB; delete the key, or find out who writes it", .limit >> 20)]
+    TooLarge {
+        /// The largest answer that is read, in bytes.
+        limit: usize,
+    },
     /// The Node has no usable pod CIDR.
     #[error(transparent)]
     PodCidr(BadPodCidr),
@@ -99,5 +105,10 @@ impl Entry {
             Ok(Lease { key, attrs, remarks: None })
         });
         Self { name: name.into(), created, modified, lease }
+    }
+
+    /// An entry whose value is too large to be read.
+    pub fn too_large(name: &str, limit: usize, created: i64, modified: i64) -> Self {
+        Self { name: name.into(), created, modified, lease: Err(BadLease::TooLarge { limit }) }
     }
 }

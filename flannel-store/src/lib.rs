@@ -22,6 +22,7 @@ mod log_throttle;
 mod manager;
 mod node_reports;
 mod node_settings;
+mod off_thread;
 mod opt_outs;
 mod precedence;
 #[cfg(test)]

@@ -24,7 +24,9 @@ mod start;
 mod store;
 mod udp_start;
 
-use anyhow::Context as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
 use flannel_host::signals::Stop;
 use tokio::sync::watch;
 
@@ -45,6 +47,9 @@ use crate::{
     privileges,
     state_dir::StateDir,
 };
+
+/// Between two signs of life while the agent starts.
+const BEAT: Duration = Duration::from_secs(1);
 
 /// Runs until SIGTERM or SIGINT, or until start-up fails for good.
 pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Result<()> {
@@ -124,9 +129,22 @@ async fn daemon(
     books: &Books,
     counts: &Counts,
 ) -> anyhow::Result<()> {
-    let started = Box::pin(start::start(options, publish, books, counts)).await?;
+    let started = tokio::select! {
+        started = Box::pin(start::start(options, publish, books, counts)) => started?,
+        // The store may be away for hours, so until then health checks look only at this thread.
+        () = beat(pulse) => bail!("the clock stopped"),
+    };
     // On the heap, because it holds the whole state of the agent.
     Box::pin(started.run(publish, pulse, counts)).await
+}
+
+/// Beats for as long as the thread turns. Does not return.
+async fn beat(pulse: &Pulse) {
+    let mut ticks = tokio::time::interval(BEAT);
+    loop {
+        ticks.tick().await;
+        pulse.beat();
+    }
 }
 
 /// Answers health checks and scrapes from here on, so that `/healthz` does while the store is

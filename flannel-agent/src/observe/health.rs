@@ -1,7 +1,9 @@
 //! HTTP routes: health checks with flanneld's paths and texts, and [metrics](super::metrics).
 //!
-//! `/healthz` answers 200 for as long as the process does anything. `/readyz` answers 200 while the
-//! node is ready and 503 otherwise, also after it was ready once; flanneld differs there.
+//! `/healthz` answers 200 while the main loop turns, and 503 when it has not for a minute, so that
+//! a liveness probe restarts an agent that hangs. flanneld answers 200 always. `/readyz` answers
+//! 200 while the node is ready and 503 otherwise, also after it was ready once; flanneld differs
+//! there.
 //! `/metrics` is what Prometheus scrapes. Any method is accepted. Other paths are 404, as are those
 //! of another listener.
 //!
@@ -29,6 +31,9 @@ use crate::observe::{
 /// of peers.
 pub(super) const STALE: Duration = Duration::from_secs(30);
 
+/// A main loop that was not seen to go round for this long does not come back by itself.
+const DEAD: Duration = Duration::from_mins(1);
+
 /// The readiness of the node at the time of a request.
 #[derive(Clone, Debug)]
 pub struct Readiness {
@@ -44,6 +49,10 @@ impl Readiness {
 
     pub(super) fn is_ready(&self) -> bool {
         self.status.borrow().ready && self.pulse.age() < STALE
+    }
+
+    fn is_alive(&self) -> bool {
+        self.pulse.age() < DEAD
     }
 
     /// The status as last published. To be held for a moment only: the main loop waits with the
@@ -93,7 +102,12 @@ impl HealthRoutes {
                 Some(text) => return respond(StatusCode::OK, text, MEDIA_TYPE),
                 None => (StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be put together; the log says why"),
             },
-            ("/healthz", Self::Health(_) | Self::All(..)) => (StatusCode::OK, "flanneld is running"),
+            ("/healthz", Self::Health(readiness) | Self::All(readiness, _)) if readiness.is_alive() => {
+                (StatusCode::OK, "flanneld is running")
+            }
+            ("/healthz", Self::Health(_) | Self::All(..)) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "flanneld's main loop has not turned for a minute")
+            }
             ("/readyz", Self::Health(readiness) | Self::All(readiness, _)) if readiness.is_ready() => {
                 (StatusCode::OK, "flanneld is ready")
             }

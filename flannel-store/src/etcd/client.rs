@@ -8,13 +8,14 @@
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Error};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{
     error::{EtcdError, Problem},
     options::{Credentials, EtcdOptions, is_tls},
-    tls::TlsFiles,
+    tls::{TlsError, TlsFiles},
 };
+use crate::off_thread::OffThread;
 
 /// Timeouts and intervals for detecting a server that is silent or was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ impl Default for Liveness {
 pub(super) struct EtcdClient {
     endpoints: Vec<String>,
     tls: TlsFiles,
+    /// Reads the files of TLS.
+    files: OffThread,
     credentials: Option<Credentials>,
     liveness: Liveness,
     current: usize,
@@ -50,7 +53,7 @@ pub(super) struct EtcdClient {
 impl EtcdClient {
     pub(super) fn new(options: &EtcdOptions, liveness: Liveness) -> Self {
         let EtcdOptions { endpoints, tls, credentials, .. } = options.clone();
-        Self { endpoints, tls, credentials, liveness, current: 0, connection: None }
+        Self { endpoints, tls, files: OffThread::default(), credentials, liveness, current: 0, connection: None }
     }
 
     pub(super) fn liveness(&self) -> Liveness {
@@ -119,7 +122,9 @@ impl EtcdClient {
         }
         let mut options = self.connect_options();
         if is_tls(self.endpoint()) {
-            options = options.with_tls(self.tls.load()?);
+            let (end, tls) = (Instant::now() + self.liveness.deadline, self.tls.clone());
+            let read = self.files.run(end, move || tls.load()).await.map_err(TlsError::from);
+            options = options.with_tls(read??);
         }
         let client = Client::connect([self.endpoint()], Some(options)).await.map_err(|error| match error {
             // Nothing was sent yet: it is about what the connection is to be made with.

@@ -74,6 +74,14 @@ impl From<Error> for Problem {
     }
 }
 
+/// The texts of an error with code `OutOfRange`, of which there are several kinds: etcd's for a
+/// compacted revision (`ErrGRPCCompacted` in api/v3rpc/rpctypes/error.go,
+/// <https://github.com/etcd-io/etcd/blob/v3.5.16/api/v3rpc/rpctypes/error.go>), and tonic's for an
+/// answer above the limit (`decode_chunk` in tonic/src/codec/decode.rs,
+/// <https://github.com/hyperium/tonic/blob/v0.14.2/tonic/src/codec/decode.rs>).
+const COMPACTED: &str = "required revision has been compacted";
+const TOO_LARGE: &str = "decoded message length too large";
+
 impl Problem {
     /// Returns true if another endpoint, or the same one later, may succeed: for every failure but
     /// a deliberate refusal.
@@ -98,7 +106,16 @@ impl Problem {
 
     /// The revision asked for is compacted away.
     pub(super) fn is_compacted(&self) -> bool {
-        self.code() == Some(Code::OutOfRange) || matches!(self, Self::Compacted(_))
+        self.is_out_of_range(COMPACTED) || matches!(self, Self::Compacted(_))
+    }
+
+    /// The answer is larger than we read.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.is_out_of_range(TOO_LARGE)
+    }
+
+    fn is_out_of_range(&self, text: &str) -> bool {
+        self.code() == Some(Code::OutOfRange) && self.message().contains(text)
     }
 
     fn code(&self) -> Option<Code> {
@@ -128,7 +145,19 @@ impl EtcdError {
 
     /// The revision asked for is compacted away.
     pub(super) fn is_compacted(&self) -> bool {
-        matches!(self, Self::Unreachable { problem, .. } | Self::Refused { problem, .. } if problem.is_compacted())
+        self.problem().is_some_and(Problem::is_compacted)
+    }
+
+    /// The answer is larger than we read.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.problem().is_some_and(Problem::is_too_large)
+    }
+
+    fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::Unreachable { problem, .. } | Self::Refused { problem, .. } => Some(problem),
+            Self::NoConfig { .. } | Self::BinaryConfig { .. } => None,
+        }
     }
 }
 
@@ -180,6 +209,17 @@ mod tests {
 
     fn problem(code: Code, message: &str) -> Problem {
         Error::GRpcStatus(Status::new(code, message)).into()
+    }
+
+    #[test]
+    fn compacted_and_too_large_are_told_apart_by_their_meaning() {
+        let compacted = problem(Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted");
+        let large = "Error, decoded message length too large: found 5600412 bytes, the limit is: 4194304 bytes";
+        let large = problem(Code::OutOfRange, large);
+        let future = problem(Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision");
+        assert_eq!([&compacted, &large, &future].map(Problem::is_compacted), [true, false, false]);
+        assert_eq!([&compacted, &large, &future].map(Problem::is_too_large), [false, true, false]);
+        assert!([compacted, large, future].iter().all(|problem| !problem.is_unreachable()));
     }
 
     #[test]

@@ -7,8 +7,13 @@ use etcd_client::{GetOptions, GetResponse, KeyValue};
 use super::{client::EtcdClient, error::EtcdError, keys::Keys, position::Position};
 use crate::{Entry, Lease};
 
-/// Entries per request: far below the 4 MB a message may have.
+/// The most entries of an answer.
 const PAGE: i64 = 1000;
+/// The largest answer that is read, in bytes. Memory for one is taken for a moment. A value of etcd
+/// may have 1.5 MiB unless `--max-request-bytes` allows more.
+const LARGEST: usize = 8 << 20;
+/// The number of listings that compaction may overtake before we report it.
+const TRIES: u32 = 3;
 
 /// An entry with what etcd says about it.
 #[derive(Clone, Debug)]
@@ -27,6 +32,13 @@ impl Stored {
         Some(Self { entry: entry.into(), etcd_lease: kv.lease() })
     }
 
+    /// Reads a key whose value is too large to be asked for.
+    fn unread(keys: &Keys, kv: &KeyValue) -> Option<Self> {
+        let name = keys.name_of(kv.key())?;
+        let entry = Entry::too_large(&name, LARGEST, kv.create_revision(), kv.mod_revision());
+        Some(Self { entry: entry.into(), etcd_lease: kv.lease() })
+    }
+
     /// The lease, if the entry is one.
     pub(super) fn lease(&self) -> Option<&Lease> {
         self.entry.lease.as_ref().ok()
@@ -42,42 +54,85 @@ pub(super) struct LeaseList {
     pub(super) position: Position,
 }
 
-/// Lists all entries, page by page at the revision of the first page. Starts over if that revision
-/// is compacted away meanwhile.
+/// Lists all entries, page by page at the revision of the first page. Starts over a few times if
+/// that revision is compacted away before the last page.
 pub(super) async fn list(client: &mut EtcdClient, keys: &Keys) -> Result<LeaseList, EtcdError> {
-    loop {
-        match list_once(client, keys).await {
-            Err(error) if error.is_compacted() => {}
+    for _ in 1..TRIES {
+        match Lister::new(client, keys).list().await {
+            Err(error) if error.is_compacted() => {
+                tracing::debug!("the store compacted the revision that was being listed; listing again");
+            }
             result => return result,
         }
     }
+    Lister::new(client, keys).list().await
 }
 
-async fn list_once(client: &mut EtcdClient, keys: &Keys) -> Result<LeaseList, EtcdError> {
-    let mut page = get_page(client, keys.prefix().into(), prefix_end(keys.prefix()), 0).await?;
-    let (revision, cluster) = page.header().map_or((0, 0), |header| (header.revision(), header.cluster_id()));
-    let mut leases: Vec<_> = page.kvs().iter().filter_map(|kv| Stored::read(keys, kv)).collect();
-    while let Some(last) = page.kvs().last().filter(|_| page.more()) {
-        let after_last = [last.key(), b"\0"].concat();
-        page = get_page(client, after_last, prefix_end(keys.prefix()), revision).await?;
-        leases.extend(page.kvs().iter().filter_map(|kv| Stored::read(keys, kv)));
-    }
-    Ok(LeaseList { leases, position: Position { next: revision + 1, cluster } })
-}
-
-async fn get_page(
-    client: &mut EtcdClient,
-    from: Vec<u8>,
-    end: Vec<u8>,
+/// A listing in progress.
+struct Lister<'a> {
+    client: &'a mut EtcdClient,
+    keys: &'a Keys,
+    /// The most entries of the next answer.
+    page: i64,
+    /// The revision of the first answer; 0 before.
     revision: i64,
-) -> Result<GetResponse, EtcdError> {
-    let options = GetOptions::new().with_range(end).with_limit(PAGE).with_revision(revision);
-    client
-        .call("listing the leases", |mut etcd| {
+    cluster: u64,
+}
+
+impl<'a> Lister<'a> {
+    const fn new(client: &'a mut EtcdClient, keys: &'a Keys) -> Self {
+        Self { client, keys, page: PAGE, revision: 0, cluster: 0 }
+    }
+
+    async fn list(mut self) -> Result<LeaseList, EtcdError> {
+        let (mut leases, mut next) = (Vec::new(), Some(self.keys.prefix().as_bytes().to_vec()));
+        while let Some(from) = next {
+            next = self.read_page(from, &mut leases).await?;
+        }
+        Ok(LeaseList { leases, position: Position { next: self.revision + 1, cluster: self.cluster } })
+    }
+
+    /// Reads a page, or plans a smaller one where that is too large. Returns the key to go on with.
+    async fn read_page(&mut self, from: Vec<u8>, leases: &mut Vec<Stored>) -> Result<Option<Vec<u8>>, EtcdError> {
+        let options = GetOptions::new().with_limit(self.page);
+        match self.get(from.clone(), options).await {
+            Ok(page) => {
+                leases.extend(page.kvs().iter().filter_map(|kv| Stored::read(self.keys, kv)));
+                // Large values are few: after them pages grow again.
+                self.page = (self.page * 2).min(PAGE);
+                Ok(after(&page))
+            }
+            Err(error) if error.is_too_large() && self.page > 1 => {
+                self.page = (self.page / 8).max(1);
+                Ok(Some(from))
+            }
+            Err(error) if error.is_too_large() => {
+                let page = self.get(from, GetOptions::new().with_limit(1).with_keys_only()).await?;
+                leases.extend(page.kvs().iter().filter_map(|kv| Stored::unread(self.keys, kv)));
+                Ok(after(&page))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn get(&mut self, from: Vec<u8>, options: GetOptions) -> Result<GetResponse, EtcdError> {
+        let options = options.with_range(prefix_end(self.keys.prefix())).with_revision(self.revision);
+        let get = self.client.call("listing the leases", |etcd| {
             let (from, options) = (from.clone(), options.clone());
-            async move { etcd.get(from, Some(options)).await }
-        })
-        .await
+            let mut kv = etcd.kv_client().max_decoding_message_size(LARGEST);
+            async move { kv.get(from, Some(options)).await }
+        });
+        let page = get.await?;
+        if let Some(header) = page.header().filter(|_| self.revision == 0) {
+            (self.revision, self.cluster) = (header.revision(), header.cluster_id());
+        }
+        Ok(page)
+    }
+}
+
+/// The first key after a page; `None` if no page follows.
+fn after(page: &GetResponse) -> Option<Vec<u8>> {
+    page.kvs().last().filter(|_| page.more()).map(|last| [last.key(), b"\0"].concat())
 }
 
 /// The first key after all that start with `prefix`, which ends in ASCII.

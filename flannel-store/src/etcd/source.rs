@@ -25,7 +25,9 @@ use crate::{
     watcher::{EventSender, Gone, Listing, MessageStream, Recovery, Source, Verdict},
 };
 
-/// A response holds the changes of up to 1,000 revisions; the default of 4 MB is near that.
+/// The largest message of a watch, in bytes. The server sends the changes of up to 1,000 revisions
+/// in one (`watchBatchMaxRevs` in server/storage/mvcc/watcher_group.go), which a listing reads page
+/// by page if they are larger.
 const MAX_RESPONSE: usize = 64 << 20;
 const WATCHING: &str = "watching the leases";
 
@@ -150,7 +152,7 @@ impl Source for EtcdSource {
     }
 
     fn recovery(error: &EtcdError) -> Recovery {
-        if error.is_compacted() { Recovery::List } else { Recovery::Resume }
+        if error.is_compacted() || error.is_too_large() { Recovery::List } else { Recovery::Resume }
     }
 
     fn verify_at(&self) -> Option<BootTime> {

@@ -7,10 +7,17 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use etcd_client::{Certificate, Client, ConnectOptions, Error, Identity, TlsOptions};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+use tokio::time::Instant;
+
+use crate::off_thread::{OffThread, Unfinished};
+
+/// The time limit of [`TlsFiles::check`].
+const CHECK: Duration = Duration::from_secs(15);
 
 /// The files of an operator's choice, in PEM form. None at all: the system's roots, and no client
 /// certificate.
@@ -65,6 +72,9 @@ pub enum TlsError {
         /// The TLS library's message.
         problem: String,
     },
+    /// They could not be read to their end.
+    #[error("--etcd-cafile, --etcd-certfile or --etcd-keyfile: {0}")]
+    Unfinished(#[from] Unfinished),
     /// Without any file of the operator's.
     #[error("TLS cannot be set up: {problem}; name the servers' CA with --etcd-cafile")]
     Roots {
@@ -81,7 +91,9 @@ impl TlsFiles {
 
     /// Reads the files and tries whether TLS takes them. Nothing is sent.
     pub async fn check(&self) -> Result<(), TlsError> {
-        let options = ConnectOptions::new().with_tls(self.load()?);
+        let (end, files) = (Instant::now() + CHECK, self.clone());
+        let read = OffThread::default().run(end, move || files.load()).await;
+        let options = ConnectOptions::new().with_tls(read.map_err(TlsError::from)??);
         // No connection is made before the first request.
         Client::connect(["https://localhost"], Some(options)).await.map(drop).map_err(|error| self.unfit(&error))
     }

@@ -7,22 +7,19 @@
 use std::time::Duration;
 
 use futures::AsyncBufReadExt as _;
-use http::{HeaderValue, Request, header::USER_AGENT};
-use kube::{
-    Client, Config,
-    client::ClientBuilder,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use http::Request;
+use kube::Client;
 use serde::de::DeserializeOwned;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{
-    bounded::BoundAnswers,
+    connect::{Connection, Connector},
     error::{KubeError, Problem},
+    items::ListText,
     options::KubeOptions,
     requests::Built,
     stream::WatchStream,
-    token::{AddToken, TokenFile},
+    transport::PacedServer,
 };
 
 /// Timeouts for detecting a silent server, and the grace period for short failures.
@@ -43,20 +40,19 @@ impl Default for Liveness {
     }
 }
 
-/// Names us in the server's audit log, and as the manager of the fields we write.
-const NAME: &str = concat!("flannel-agent/", env!("CARGO_PKG_VERSION"));
-
 /// A client that survives its credentials. Clones share what their connections are made from.
 #[derive(Clone)]
 pub(super) struct KubeClient {
     options: KubeOptions,
     liveness: Liveness,
-    connection: Option<Client>,
+    connector: Connector,
+    server: PacedServer,
+    connection: Option<Connection>,
 }
 
 impl KubeClient {
     pub(super) fn new(options: KubeOptions, liveness: Liveness) -> Self {
-        Self { options, liveness, connection: None }
+        Self { options, liveness, connector: Connector::default(), server: PacedServer::default(), connection: None }
     }
 
     pub(super) fn options(&self) -> &KubeOptions {
@@ -73,23 +69,40 @@ impl KubeClient {
         what: &'static str,
         request: Built,
     ) -> Result<T, KubeError> {
-        self.call_with(what, request, &mut Vec::new()).await
+        let request = request.map_err(|error| self.failed(what, error.into()))?;
+        let client = self.connect().await?;
+        let answer = self.in_time(read(&client, request)).await;
+        answer
+            .and_then(|text| serde_json::from_slice(&text).map_err(Problem::Answer))
+            .map_err(|problem| self.failed(what, problem))
     }
 
-    /// The same with a buffer for the answer's text, for a caller with several requests: memory
-    /// that is taken from the system for each large answer costs more than reading it.
-    pub(super) async fn call_with<T: DeserializeOwned>(
+    /// Sends a request for a list, passes its items one by one while they arrive, and returns the
+    /// rest. The time limit is for each piece of the answer: a list of thousands of objects may
+    /// take longer as a whole.
+    pub(super) async fn list<I: DeserializeOwned, T: DeserializeOwned>(
         &mut self,
         what: &'static str,
         request: Built,
-        text: &mut Vec<u8>,
+        mut take: impl FnMut(I) + Send,
     ) -> Result<T, KubeError> {
         let request = request.map_err(|error| self.failed(what, error.into()))?;
         let client = self.connect().await?;
-        let answer = self.in_time(read(&client, request, text)).await;
-        answer
-            .and_then(|()| serde_json::from_slice(text).map_err(Problem::Answer))
-            .map_err(|problem| self.failed(what, problem))
+        let answer = self.in_time(client.request_stream(request)).await;
+        let mut body = answer.map_err(|problem| self.failed(what, problem))?;
+        let mut list = ListText::default();
+        loop {
+            let piece = self.in_time(async { body.fill_buf().await.map_err(kube::Error::ReadEvents) }).await;
+            let piece = piece.map_err(|problem| self.failed(what, problem))?;
+            let size = piece.len();
+            if size == 0 {
+                break;
+            }
+            let taken = list.push(piece, |item| serde_json::from_slice(item).map(&mut take));
+            taken.map_err(|error| self.failed(what, Problem::Answer(error)))?;
+            body.consume_unpin(size);
+        }
+        serde_json::from_slice(list.frame()).map_err(|error| self.failed(what, Problem::Answer(error)))
     }
 
     /// Opens a watch.
@@ -133,81 +146,28 @@ impl KubeClient {
     }
 
     async fn connect(&mut self) -> Result<Client, KubeError> {
-        if let Some(client) = &self.connection {
-            return Ok(client.clone());
+        sleep(self.server.pause()).await;
+        if let Some(connection) = self.connection.as_ref().filter(|connection| !connection.is_expired()) {
+            return Ok(connection.client.clone());
         }
-        let setup = |problem: String| KubeError::Setup { api: self.options.api(), problem };
-        let mut config = configuration(&self.options).await.and_then(without_user_info).map_err(setup)?;
-        config.connect_timeout = Some(self.liveness.deadline);
-        // We have delays of our own, and want to know.
-        config.default_retry = false;
-        config.headers.push((USER_AGENT, HeaderValue::from_static(NAME)));
-        let token = TokenFile::take(&mut config.auth_info).map_err(setup)?;
-        let builder = ClientBuilder::try_from(config).map_err(|error| setup(error.to_string()))?;
-        let client = builder.with_layer(&AddToken(token)).with_layer(&BoundAnswers).build();
-        Ok(self.connection.insert(client).clone())
+        let made = self.connector.connect(&self.options, self.server.clone(), self.liveness.deadline).await;
+        let connection = made.map_err(|problem| KubeError::Setup { api: self.options.api(), problem })?;
+        Ok(self.connection.insert(connection).client.clone())
     }
 }
 
 /// Reads the text of an answer. The client's own reading copies it twice more, and logs an answer
 /// that it cannot read, however large it is.
-async fn read(client: &Client, request: Request<Vec<u8>>, text: &mut Vec<u8>) -> kube::Result<()> {
-    text.clear();
+async fn read(client: &Client, request: Request<Vec<u8>>) -> kube::Result<Vec<u8>> {
+    let mut text = Vec::new();
     let mut body = client.request_stream(request).await?;
     loop {
         let piece = body.fill_buf().await.map_err(kube::Error::ReadEvents)?;
         let size = piece.len();
         if size == 0 {
-            return Ok(());
+            return Ok(text);
         }
         text.extend_from_slice(piece);
         body.consume_unpin(size);
-    }
-}
-
-/// The URL may be shown, and the client uses no credentials in it. A kubeconfig has other places
-/// for them.
-fn without_user_info(config: Config) -> Result<Config, String> {
-    if config.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return Err(
-            "the URL of its server has a user name or password, which is not used; put them under users".to_owned()
-        );
-    }
-    Ok(config)
-}
-
-/// As flannel chooses: the file and the URL if given; with neither the pod's service account, else
-/// the default file.
-async fn configuration(options: &KubeOptions) -> Result<Config, String> {
-    let url = options.api_url.as_deref();
-    if let Some(path) = &options.kubeconfig {
-        let mut file = Kubeconfig::read_from(path).map_err(|error| error.to_string())?;
-        for cluster in file.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
-            cluster.server = url.map(str::to_owned).or(cluster.server.take());
-        }
-        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-        return config.map_err(|error| format!("{}: {error}", path.display()));
-    }
-    if let Some(url) = url {
-        return url.parse().map(Config::new).map_err(|error| format!("{url:?} is no URL: {error}"));
-    }
-    match Config::incluster() {
-        Ok(config) => Ok(config),
-        Err(pod) => Config::from_kubeconfig(&KubeConfigOptions::default())
-            .await
-            .map_err(|file| format!("as a pod: {pod}; with the default kubeconfig file: {file}")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_with_a_password_in_its_url_is_refused_and_not_quoted() {
-        let checked = |url: &str| without_user_info(Config::new(url.parse().expect("a URL"))).map(drop);
-        assert_eq!(checked("https://192.0.2.1:6443/a@b"), Ok(()));
-        let refusal = checked("https://flannel:S3cr3t@192.0.2.1:6443").expect_err("a password");
-        assert!(refusal.contains("put them under users") && !refusal.contains("S3cr3t"), "{refusal}");
     }
 }

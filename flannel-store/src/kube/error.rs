@@ -8,7 +8,7 @@ use flannel_host::{
 };
 use kube::core::Status;
 
-use super::bounded::TooLarge;
+use super::transport::TooLarge;
 use crate::BadPodCidr;
 
 /// A failed request, or a Node that cannot be used.
@@ -140,7 +140,19 @@ impl From<kube::core::request::Error> for Problem {
     }
 }
 
+/// The reason of the server's answer to a list that is to have a version which it does not reach
+/// within three seconds (`NewTooLargeResourceVersionError`,
+/// <https://github.com/kubernetes/apiserver/blob/v0.34.1/pkg/storage/errors.go>).
+const TOO_NEW: &str = "ResourceVersionTooLarge";
+
 impl Problem {
+    /// See [`KubeError::is_too_new`].
+    fn is_too_new(&self) -> bool {
+        let Self::Status(status) = self else { return false };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        causes.into_iter().any(|cause| cause.reason == TOO_NEW) || status.message.contains("Too large resource version")
+    }
+
     /// The HTTP status, when the server gave one.
     pub(super) fn code(&self) -> Option<u16> {
         match self {
@@ -194,6 +206,11 @@ impl KubeError {
     /// See [`Problem::is_expired`].
     pub(super) fn is_expired(&self) -> bool {
         matches!(self, Self::Unreachable { problem, .. } if problem.is_expired())
+    }
+
+    /// The server does not have the version that a list was to have, and waited for it.
+    pub(super) fn is_too_new(&self) -> bool {
+        matches!(self, Self::Unreachable { problem, .. } | Self::Refused { problem, .. } if problem.is_too_new())
     }
 
     /// See [`Problem::is_outdated`].

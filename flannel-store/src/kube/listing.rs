@@ -1,5 +1,7 @@
-//! The Nodes at one version, page by page. A page is turned into entries before the next one is
-//! asked for.
+//! The Nodes at one version. Each is turned into an entry while the rest of the list arrives.
+//!
+//! The server answers from its watch cache, which costs etcd nothing: the first list takes what the
+//! cache has, later ones what is not older than what we know.
 
 use std::sync::Arc;
 
@@ -8,8 +10,8 @@ use super::{
     entry::{Families, entry_of},
     error::KubeError,
     position::Position,
-    record::NodePage,
-    requests::list_nodes,
+    record::{NodePage, NodeRecord},
+    requests::{ListFrom, list_nodes},
     source::KubeSource,
 };
 use crate::watcher::Listing;
@@ -36,29 +38,39 @@ impl Scope {
 }
 
 /// Lists the Nodes that concern us.
-pub(super) async fn list(manager: &mut KubeManager, scope: &Scope) -> Result<Listing<KubeSource>, KubeError> {
+pub(super) async fn list(
+    manager: &mut KubeManager,
+    scope: &Scope,
+    from: &ListFrom,
+) -> Result<Listing<KubeSource>, KubeError> {
     for _ in 1..TRIES {
-        match list_once(manager, scope).await {
-            Err(error) if error.is_outdated() => {}
+        match list_once(manager, scope, from).await {
+            Err(error) if error.is_outdated() => {
+                tracing::debug!("a list of the nodes was overtaken by compaction; listing again");
+            }
             result => return result,
         }
     }
-    list_once(manager, scope).await
+    list_once(manager, scope, from).await
 }
 
-async fn list_once(manager: &mut KubeManager, scope: &Scope) -> Result<Listing<KubeSource>, KubeError> {
+async fn list_once(
+    manager: &mut KubeManager,
+    scope: &Scope,
+    from: &ListFrom,
+) -> Result<Listing<KubeSource>, KubeError> {
     let prefix = manager.client.options().prefix.clone();
-    let (mut entries, mut own, mut next, mut text) = (Vec::new(), None, String::new(), Vec::new());
+    let (mut entries, mut own, mut next) = (Vec::new(), None, String::new());
     loop {
-        let request = list_nodes(scope.only(), &next);
-        let page: NodePage = manager.client.call_with("listing the nodes", request, &mut text).await?;
-        for node in page.items {
+        let take = |node: NodeRecord| {
             if node.name == scope.own {
                 own = Some(node);
             } else {
                 entries.extend(entry_of(&node, &prefix, scope.families).map(Arc::new));
             }
-        }
+        };
+        let request = list_nodes(scope.only(), from, &next);
+        let page: NodePage = manager.client.list("listing the nodes", request, take).await?;
         next = page.metadata.next;
         if next.is_empty() {
             let position = Position::new(page.metadata.resource_version);

@@ -7,12 +7,14 @@
 //! of mode `fast` (`pods`).
 
 mod annotate;
-mod bounded;
 mod client;
 mod condition;
+mod connect;
+mod credential_plugin;
 mod entry;
 mod error;
 mod events;
+mod items;
 mod listing;
 mod options;
 mod pods;
@@ -20,6 +22,7 @@ mod position;
 mod prefix;
 #[cfg(test)]
 mod properties;
+mod prune;
 mod record;
 mod renewal;
 mod requests;
@@ -27,6 +30,7 @@ mod settings;
 mod source;
 mod stream;
 mod token;
+mod transport;
 mod unclear;
 
 use std::time::Duration;

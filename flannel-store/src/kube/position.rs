@@ -1,6 +1,6 @@
 //! Our place in the server's history.
 
-use super::{error::Problem, stream::Change};
+use super::{error::Problem, requests::ListFrom, stream::Change};
 
 /// A point in the server's history of one kind of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,11 @@ impl Position {
 
     pub(super) fn version(&self) -> &str {
         &self.0
+    }
+
+    /// Returns what a list has to have that is not to go back behind this point.
+    pub(super) fn list_from(&self) -> ListFrom {
+        if self.0.is_empty() { ListFrom::Cache } else { ListFrom::NotOlderThan(self.0.clone()) }
     }
 
     /// Moves on to the version of a change.

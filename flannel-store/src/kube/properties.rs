@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::{
     annotate::{hints, patch_for},
     entry::{Annotations, Families, entry_of},
+    items::ListText,
     prefix::AnnotationPrefix,
+    prune::Pruner,
     record::{NodePage, NodeRecord},
 };
 use crate::{
@@ -112,9 +114,16 @@ proptest! {
     fn no_object_of_a_stream_is_more_than_unreadable(line in damaged(node(3, &annotations(3)).to_string())) {
         let wrapped = [b"{\"type\":\"MODIFIED\",\"object\":".as_slice(), &line, b"}"].concat();
         let page = [b"{\"metadata\":{\"resourceVersion\":\"7\"},\"items\":[".as_slice(), &line, b"]}"].concat();
+        let mut of_page = None;
+        let mut list = ListText::default();
+        let listed = list.push(&page, |item| serde_json::from_slice::<NodeRecord>(item).map(|node| of_page = Some(node)));
+        let is_whole = listed.is_ok() && serde_json::from_slice::<NodePage>(list.frame()).is_ok();
+        let mut pruned = Vec::new();
+        Pruner::default().prune(&line, &mut pruned);
         let read = [
             serde_json::from_slice::<NodeRecord>(&line).ok(),
-            serde_json::from_slice::<NodePage>(&page).ok().and_then(|mut page| page.items.pop()),
+            serde_json::from_slice::<NodeRecord>(&pruned).ok(),
+            of_page.filter(|_| is_whole),
             match serde_json::from_slice::<WatchEvent<NodeRecord>>(&wrapped) {
                 Ok(WatchEvent::Modified(node)) => Some(node),
                 _ => None,

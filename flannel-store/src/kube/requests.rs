@@ -2,12 +2,12 @@
 
 use http::Request;
 use kube::core::{
-    params::{GetParams, ListParams, Patch, PatchParams, PostParams, WatchParams},
+    params::{GetParams, ListParams, Patch, PatchParams, PostParams, VersionMatch, WatchParams},
     request::{Error, Request as Resource},
 };
 use serde_json::Value;
 
-/// Nodes on one page: about 1.6 MB of text at a time.
+/// Nodes on one page, where the server reads them from etcd.
 const PAGE: u32 = 100;
 /// Seconds until the server ends a watch; it is taken up again at once. A restarted server gets its
 /// share back.
@@ -25,14 +25,38 @@ pub(super) fn get_node(name: &str) -> Built {
     nodes().get(name, &GetParams::default())
 }
 
-/// One page of all Nodes, or of the one of this name; from the start or where the last ended.
-/// `nodes: list`.
-pub(super) fn list_nodes(only: Option<&str>, next: &str) -> Built {
-    let mut page = ListParams::default().limit(PAGE);
+/// The state of the Nodes that a list is to have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum ListFrom {
+    /// Any, so that the server answers from its watch cache. Up to Kubernetes 1.30 it reads all
+    /// Nodes from etcd for any other list without a version.
+    #[default]
+    Cache,
+    /// This version, or a later one; from the cache as well.
+    NotOlderThan(String),
+    /// The latest, from etcd, page by page.
+    Store,
+}
+
+/// Nodes, all or the one of this name; from the start or where the last page ended. The server
+/// ignores a limit where it answers from its cache. `nodes: list`.
+///
+/// <https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-get-and-list>
+pub(super) fn list_nodes(only: Option<&str>, from: &ListFrom, next: &str) -> Built {
+    let mut list = match from {
+        ListFrom::Cache => ListParams::default().match_any(),
+        ListFrom::NotOlderThan(version) => ListParams::default().at(version).matching(VersionMatch::NotOlderThan),
+        ListFrom::Store => ListParams::default().limit(PAGE),
+    };
     if let Some(name) = only {
-        page = page.fields(&by_name(name));
+        list = list.fields(&by_name(name));
     }
-    nodes().list(&if next.is_empty() { page } else { page.continue_token(next) })
+    // A token of a next page has the version in it.
+    nodes().list(&if next.is_empty() {
+        list
+    } else {
+        ListParams { resource_version: None, version_match: None, ..list.continue_token(next) }
+    })
 }
 
 /// Changes after a version, of all Nodes or of the one of this name. `nodes: watch`.

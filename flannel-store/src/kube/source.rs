@@ -35,7 +35,7 @@ use super::{
     position::Position,
     record::NodeRecord,
     renewal::Holder,
-    requests,
+    requests::{self, ListFrom},
     settings::settings,
     stream::{Change, WatchMessage, WatchStream},
 };
@@ -53,6 +53,8 @@ pub(super) struct KubeSource {
     scope: Scope,
     holder: Holder,
     condition: Condition,
+    /// The state of the Nodes that the next list is to have.
+    from: ListFrom,
     /// The entries reported of other Nodes, by name.
     reported: BTreeMap<Arc<str>, Arc<Entry>>,
 }
@@ -75,6 +77,7 @@ impl KubeSource {
             holder: Holder::new(&manager, request),
             condition: Condition::new(manager.available.take(), grace),
             manager,
+            from: ListFrom::Cache,
             reported: BTreeMap::new(),
         }
     }
@@ -120,7 +123,15 @@ impl Source for KubeSource {
     const CONFIRMS_WATCHES: bool = false;
 
     async fn list(&mut self) -> Result<Listing<Self>, KubeError> {
-        let listing = list(&mut self.manager, &self.scope).await?;
+        let result = list(&mut self.manager, &self.scope, &self.from).await;
+        self.from = match &result {
+            Ok(listing) => listing.position.list_from(),
+            // A cache that does not get there: the store was restored from a backup, or changes do
+            // not reach the server.
+            Err(error) if error.is_too_new() => ListFrom::Store,
+            Err(_) => self.from.clone(),
+        };
+        let listing = result?;
         self.reported = listing.entries.iter().map(|entry| (Arc::clone(&entry.name), Arc::clone(entry))).collect();
         Ok(listing)
     }
@@ -146,9 +157,9 @@ impl Source for KubeSource {
     }
 
     fn advance(&mut self, position: &mut Position, change: &Change<NodeRecord>) -> Result<(), KubeError> {
-        position
-            .advance(change, |node| &node.resource_version)
-            .map_err(|problem| self.manager.client.failed(WATCHING, problem))
+        let result = position.advance(change, |node| &node.resource_version);
+        self.from = if result.is_ok() { position.list_from() } else { ListFrom::Store };
+        result.map_err(|problem| self.manager.client.failed(WATCHING, problem))
     }
 
     async fn apply(&mut self, change: Change<NodeRecord>, events: &EventSender) -> Result<(), Gone> {

@@ -8,13 +8,14 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use http::{HeaderValue, Request, header::AUTHORIZATION};
 use kube::config::AuthInfo;
+use tokio::task::spawn_blocking;
 use tower::{Layer, Service};
 
 /// The period after which the file is read again. Kubelet replaces a token at 80 % of its lifetime
@@ -49,13 +50,26 @@ impl TokenFile {
         Ok(Self { path, current: Arc::new(Mutex::new(Current { header, read_at: now })) })
     }
 
-    fn header(&self, now: Instant) -> HeaderValue {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.saturating_duration_since(current.read_at) >= PERIOD {
+    /// Returns the token, and true if it is time to read the file again.
+    fn header(&self, now: Instant) -> (HeaderValue, bool) {
+        let mut current = self.lock();
+        let is_due = now.saturating_duration_since(current.read_at) >= PERIOD;
+        if is_due {
             current.read_at = now;
-            current.header = read(&self.path).unwrap_or_else(|_kept| current.header.clone());
         }
-        current.header.clone()
+        (current.header.clone(), is_due)
+    }
+
+    /// Reads the file again. It may be on a file system that hangs, so this is not for the thread
+    /// that sends requests.
+    fn refresh(&self) {
+        if let Ok(header) = read(&self.path) {
+            self.lock().header = header;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -99,7 +113,12 @@ impl<S: Service<Request<A>>, A> Service<Request<A>> for TokenService<S> {
 
     fn call(&mut self, mut request: Request<A>) -> S::Future {
         if let Some(token) = &self.token {
-            request.headers_mut().insert(AUTHORIZATION, token.header(Instant::now()));
+            let (header, is_due) = token.header(Instant::now());
+            request.headers_mut().insert(AUTHORIZATION, header);
+            if is_due {
+                let token = token.clone();
+                spawn_blocking(move || token.refresh());
+            }
         }
         self.inner.call(request)
     }
@@ -117,7 +136,14 @@ mod tests {
         let start = Instant::now();
         write(" first\r\n");
         let token = TokenFile::open(path.clone(), start).expect("a token");
-        let at = |seconds| token.header(start + Duration::from_secs(seconds));
+        let at = |seconds| {
+            let (header, is_due) = token.header(start + Duration::from_secs(seconds));
+            if is_due {
+                token.refresh();
+                return token.header(start).0;
+            }
+            header
+        };
         write("second\n");
         assert_eq!((at(59), at(60)), (HeaderValue::from_static("Bearer first"), "Bearer second".parse().expect("one")));
         for unusable in ["", "\n", "a\nb"] {

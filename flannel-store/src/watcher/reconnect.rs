@@ -10,8 +10,12 @@ const RECONNECT: Backoff = match Backoff::new(Duration::from_millis(100), LONGES
     None => panic!("100 ms to 5 s is a valid back-off"),
 };
 
-/// Delays that grow from one failure to the next, and none where the server has only dropped the
-/// history.
+/// The time over which the nodes of a cluster list again after the restart of a server, in
+/// milliseconds.
+const SPREAD_MS: u64 = 2000;
+
+/// Delays that grow from one failure to the next, and short ones where the server has only dropped
+/// the history.
 ///
 /// Nothing but a change, or a watch that lasted, starts the delays over: a server that accepts
 /// requests and fails at once is not to be asked ten times a second by every node.
@@ -31,10 +35,12 @@ impl Reconnect {
         Instant::now() + self.delays.next_delay()
     }
 
-    /// The time of the listing that replaces a dropped history: now. `None` when the history from
-    /// such a listing on is dropped too: then the server contradicts itself, and that is a failure.
+    /// The time of the listing that replaces a dropped history: soon, and not at the same moment as
+    /// all other nodes. `None` when the history from such a listing on is dropped too: then the
+    /// server contradicts itself, and that is a failure.
     pub(crate) fn after_expiry(&mut self) -> Option<Instant> {
-        (!std::mem::replace(&mut self.listed_at_once, true)).then(Instant::now)
+        let is_first = !std::mem::replace(&mut self.listed_at_once, true);
+        is_first.then(|| Instant::now() + Duration::from_millis(rand::random_range(0..SPREAD_MS)))
     }
 
     /// Takes note of a change that arrived.
@@ -83,7 +89,8 @@ mod tests {
         for _ in 0..8 {
             reconnect.after_failure();
         }
-        assert!(reconnect.after_expiry().expect("a listing") <= Instant::now());
+        let latest = Instant::now() + Duration::from_millis(SPREAD_MS);
+        assert!(reconnect.after_expiry().expect("a listing") <= latest);
         assert_eq!(reconnect.after_expiry(), None, "the listing did not help");
         assert_eq!(next_ms(&mut reconnect), 5000, "a listing alone does not start the delays over");
         assert_eq!(reconnect.after_expiry(), None);

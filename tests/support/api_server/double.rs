@@ -165,7 +165,11 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>)
 async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    let asked = format!("{} {}", parts.method, parts.uri);
+    let mut asked = format!("{} {}", parts.method, parts.uri);
+    let is_watch = parts.uri.query().is_some_and(|query| query.contains("watch=true"));
+    if parts.uri.path() == "/api/v1/nodes" && !is_watch {
+        asked.push_str(super::LIST);
+    }
     let agent = parts.headers.get("user-agent").and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (unanswered, authorised) = {
         let mut state = shared.lock();
@@ -245,11 +249,28 @@ impl Query<'_> {
     }
 }
 
-/// A page. The token holds the list's version and where the page before ended; later changes show,
-/// which real servers keep out, and which a watch from that version repeats.
+/// A list as a server with a watch cache gives it: whole and without a look at the store where it
+/// may be of any version, or of one not older than the cache; else page by page, from the store.
+/// The token of a page holds the list's version and where the page before ended; later changes
+/// show, which real servers keep out, and which a watch from that version repeats.
 fn list(shared: &Shared, query: &Query<'_>) -> Response<Body> {
     let mut state = shared.lock();
-    let limit: usize = query.get("limit").and_then(|limit| limit.parse().ok()).expect("lists come in pages");
+    let wanted = query.get("resourceVersion").and_then(|version| version.parse::<u64>().ok());
+    let from_cache = match (wanted, query.get("resourceVersionMatch")) {
+        (Some(wanted), Some("NotOlderThan")) if wanted > state.version => {
+            return failure(
+                504,
+                "Timeout",
+                &format!("Too large resource version: {wanted}, current: {}", state.version),
+            );
+        }
+        (Some(0), None) | (Some(_), Some("NotOlderThan")) => true,
+        (None, None) => false,
+        other => panic!("a list of {other:?}"),
+    };
+    let limit = query.get("limit").and_then(|limit| limit.parse().ok()).filter(|_| !from_cache);
+    let limit: usize = limit.unwrap_or(usize::MAX);
+    assert!(from_cache || limit <= 500, "lists from the store come in pages");
     let (version, after) = match query.get("continue").and_then(|token| token.split_once('.')) {
         Some((version, after)) => (version.parse().expect("our token"), after.to_owned()),
         None => (state.version, String::new()),
@@ -263,6 +284,9 @@ fn list(shared: &Shared, query: &Query<'_>) -> Response<Body> {
     let names: Vec<_> = rest.by_ref().take(limit).collect();
     let last = names.last().filter(|_| rest.next().is_some());
     let next = last.map(|name| format!("{version}.{name}")).unwrap_or_default();
+    if !from_cache {
+        state.read_from_store += names.len();
+    }
     let meta = json!({ "resourceVersion": version.to_string(), "continue": next });
     let items = state.texts_of(&names);
     let text = format!(r#"{{"kind":"NodeList","apiVersion":"v1","metadata":{meta},"items":[{items}]}}"#);

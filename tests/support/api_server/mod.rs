@@ -10,5 +10,8 @@ use std::time::Duration;
 
 pub(crate) use self::{double::Double, state::State};
 
+/// Behind the record of a request for a list of Nodes.
+pub(crate) const LIST: &str = " (list)";
+
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(30);

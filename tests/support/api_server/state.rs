@@ -54,6 +54,8 @@ pub(crate) struct State {
     pub(super) trickles: bool,
     /// Everything asked, and when: method, path and query.
     pub(crate) requests: Vec<(Instant, String)>,
+    /// Nodes that lists had the server read from its store.
+    pub(crate) read_from_store: usize,
     /// Every `User-Agent` seen; empty for a request without one.
     pub(crate) user_agents: BTreeSet<String>,
     /// Events by name.

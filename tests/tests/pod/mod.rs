@@ -15,7 +15,7 @@ mod support;
 use serde_json::json;
 
 use self::{
-    api_server::State,
+    api_server::{LIST, State},
     certs::Authority,
     support::{Pod, in_pod, run},
 };
@@ -159,9 +159,9 @@ fn an_agent_that_starts_in_an_outage_writes_no_condition_before_it_has_read_the_
         pod.double.change(State::lose_nodes);
         pod.start();
         for before in [&[][..], &["False"]] {
-            let listings = pod.double.count("limit=");
+            let listings = pod.double.count(LIST);
             pod.until("a lease", |status| status["lease"]["held"] == true && status["error"].is_null()).await;
-            pod.double.asked("limit=", listings + 4).await;
+            pod.double.asked(LIST, listings + 4).await;
             pod.double.wrote_conditions(before).await;
             pod.double.change(State::serve_nodes);
             pod.double.wrote_conditions(&[before, &["False"]].concat()).await;

@@ -118,6 +118,18 @@ fn a_main_loop_that_hangs_is_not_ready() {
 }
 
 #[test]
+fn a_main_loop_that_has_not_turned_for_a_minute_is_not_alive() {
+    let (_publish, status) = watch::channel(status(true));
+    for (seconds, code) in [(0, "200"), (45, "200"), (61, "503")] {
+        let then = Instant::now().checked_sub(Duration::from_secs(seconds)).expect("a machine that is up for minutes");
+        let readiness = Readiness::new(status.clone(), Pulse::last_seen(then));
+        let server =
+            HttpServer::start(ANYWHERE, HealthRoutes::Health(readiness), Count::default()).expect("a free port");
+        assert_eq!(get(&server, "/healthz").0, code, "{seconds}");
+    }
+}
+
+#[test]
 fn an_agent_that_has_ended_its_status_keeps_the_last_word() {
     let (server, publish) = server(true);
     drop(publish);

@@ -83,12 +83,10 @@ impl NodeRecord {
     }
 }
 
-/// One page of a list.
+/// One page of a list, without its items.
 #[derive(Debug, Deserialize)]
 pub(super) struct NodePage {
     pub(super) metadata: PageMeta,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(super) items: Vec<NodeRecord>,
 }
 
 /// The place of the page in the list, and of the list in history.

@@ -25,7 +25,7 @@ use tokio::{
 
 use self::real::Real;
 pub(crate) use self::{
-    api_server::{Double, State},
+    api_server::{Double, LIST, State},
     log::Log,
 };
 
