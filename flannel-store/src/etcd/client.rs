@@ -33,7 +33,8 @@ pub struct Liveness {
 
 impl Default for Liveness {
     fn default() -> Self {
-        let [deadline, ping, pong] = [5, 10, 5].map(Duration::from_secs);
+        // A request may wait for its deadline first, and a silent member is to be noticed in 15 s.
+        let [deadline, ping, pong] = [5, 6, 4].map(Duration::from_secs);
         Self { deadline, ping, pong, verify: Duration::from_mins(5) }
     }
 }

@@ -103,7 +103,11 @@ impl<'a> Lister<'a> {
                 Ok(after(&page))
             }
             Err(error) if error.is_too_large() && self.page > 1 => {
-                self.page = (self.page / 8).max(1);
+                // Without values the answer says how many entries it was for. The server sends each
+                // answer that is too large in vain, so the next one is to fit.
+                let keys = GetOptions::new().with_limit(self.page).with_keys_only();
+                let count = self.get(from.clone(), keys).await?.kvs().len();
+                self.page = (i64::try_from(count).unwrap_or(PAGE) / 4).max(1);
                 Ok(Some(from))
             }
             Err(error) if error.is_too_large() => {

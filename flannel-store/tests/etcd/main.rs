@@ -8,6 +8,7 @@ mod acquire;
 mod families;
 mod follow;
 mod hold;
+mod large;
 mod out_of_space;
 mod outage;
 mod replaced;

@@ -223,6 +223,47 @@ async fn an_expired_token_is_replaced_while_we_watch() {
     while next(&mut events).await != "+peer3" {}
 }
 
+/// A plugin that prints the content of a file as a token, which lasts this long.
+fn prints(cluster: &Cluster, seconds: u32) -> String {
+    let file = cluster.scratch("printed").display().to_string();
+    let end = format!("$(date -u -d @$(($(date +%s) + {seconds})) +%Y-%m-%dT%H:%M:%SZ)");
+    format!(r#"echo '{{"status":{{"token":"'"$(cat {file})"'","expirationTimestamp":"'"{end}"'"}}}}'"#)
+}
+
+#[tokio::test]
+async fn a_credential_plugin_is_asked_again_before_its_token_ends() {
+    let cluster = with_peers("plugin", 2..=2).await;
+    let write = |token: &str| std::fs::write(cluster.scratch("printed"), token).expect("a file");
+    write("first");
+    cluster.write_plugin(&prints(&cluster, 5));
+    cluster.faults().change(|state| state.require("first"));
+    let mut events = follow(cluster.manager("own")).await;
+    assert_eq!(next(&mut events).await, "=peer2");
+    cluster.faults().asked("watch=true", 1).await;
+    write("second");
+    cluster.faults().change(|state| {
+        state.require("second");
+        state.end_watches();
+    });
+    // Without a refusal: the token was about to end.
+    cluster.faults().asked("watch=true", 2).await;
+    cluster.add_peer(3).await;
+    assert_eq!(next(&mut events).await, "+peer3");
+}
+
+#[tokio::test]
+async fn a_credential_plugin_that_hangs_is_named_and_waited_for() {
+    let cluster = with_peers("hung-plugin", 2..=2).await;
+    cluster.write_plugin("exec sleep 600");
+    let brisk = Liveness { deadline: Duration::from_millis(500), ..BRISK };
+    let mut manager = cluster.manager_with("own", brisk);
+    let error = manager.acquire(&request(1)).await.expect_err("no credentials").to_string();
+    assert!(error.contains("the credential plugin /bin/sh did not end within"), "{error}");
+    cluster.write_kubeconfig("secret");
+    let mut events = follow(manager).await;
+    assert_eq!(next(&mut events).await, "=peer2");
+}
+
 /// The least delay once the back-off has grown to its 5 s, less 20 % of jitter.
 const GROWN: Duration = Duration::from_secs(4);
 

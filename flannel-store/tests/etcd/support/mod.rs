@@ -69,6 +69,12 @@ impl Cluster {
         Some(Self::within(etcd, name).await)
     }
 
+    /// A cluster in a server of its own that takes requests of this many bytes.
+    pub(crate) async fn with_requests_of(name: &str, bytes: usize) -> Option<Self> {
+        let etcd = Etcd::start_with(name, &format!("--max-request-bytes={bytes}")).await?;
+        Some(Self::within(etcd, name).await)
+    }
+
     async fn within(etcd: Server, name: &str) -> Self {
         let client = etcd.client().await;
         Self { etcd, client, prefix: format!("/test/{name}") }

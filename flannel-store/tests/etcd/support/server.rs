@@ -58,6 +58,12 @@ impl Etcd {
         Self::start_in(test, scratch, free_ports(), &[&format!("--quota-backend-bytes={quota}")]).await
     }
 
+    /// A server with this argument.
+    pub(crate) async fn start_with(test: &str, argument: &str) -> Option<Server> {
+        let scratch = tempfile::tempdir().expect("a directory");
+        Self::start_in(test, scratch, free_ports(), &[argument]).await
+    }
+
     /// A server that also listens for TLS, with these arguments. It comes with that endpoint.
     pub(crate) async fn start_tls(test: &str, scratch: TempDir, arguments: &[&str]) -> Option<(Server, String)> {
         let (ports, [tls, _]) = (free_ports(), free_ports());

@@ -90,6 +90,19 @@ impl Cluster {
         self.write_kubeconfig_of(&json!({ "tokenFile": "token" }));
     }
 
+    /// Writes the kubeconfig file with a credential plugin that runs this line of shell.
+    pub(crate) fn write_plugin(&self, line: &str) {
+        let version = "client.authentication.k8s.io/v1";
+        let plugin =
+            json!({ "apiVersion": version, "command": "/bin/sh", "args": ["-c", line], "interactiveMode": "Never" });
+        self.write_kubeconfig_of(&json!({ "exec": plugin }));
+    }
+
+    /// A file of the test, for a plugin.
+    pub(crate) fn scratch(&self, name: &str) -> std::path::PathBuf {
+        self.scratch.path().join(name)
+    }
+
     fn write_kubeconfig_of(&self, user: &Value) {
         let url = match &self.server {
             Server::Double(double) => double.url(),
