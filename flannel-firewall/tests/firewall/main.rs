@@ -25,6 +25,7 @@ use crate::{
 mod cases;
 #[path = "../../../tests/support/not_run.rs"]
 mod not_run;
+mod scale;
 
 const IPTABLES: &str = include_str!("iptables.txt");
 const EBTABLES: &str = include_str!("ebtables.txt");

@@ -12,6 +12,8 @@ mod opt_out;
 mod settings;
 mod support;
 
+use std::time::Instant;
+
 use serde_json::json;
 
 use self::{
@@ -118,6 +120,31 @@ fn a_server_that_restarts_is_waited_for() {
         let of_history: Vec<_> = log.lines().filter(|line| line.contains("(410)")).collect();
         let is_debug = of_history.iter().all(|line| line.contains("DEBUG"));
         assert!(!of_history.is_empty() && is_debug, "lost history is no outage:\n{log}");
+    });
+}
+
+/// As if the server's address had moved to another machine, or a proxy had lost its connections:
+/// packets are dropped, and no end of the connection says so.
+#[test]
+fn a_server_that_is_gone_without_a_word_is_noticed_before_the_silence_of_its_watch() {
+    in_pod(async |mut pod| {
+        with_own(&pod);
+        pod.start();
+        pod.until_ready().await;
+        pod.double.asked("watch=true", 1).await;
+        run("nft add table inet gone");
+        run("nft add chain inet gone in { type filter hook input priority -300 ; }");
+        for end in ["sport", "dport"] {
+            run(&format!("nft add rule inet gone in tcp {end} {} drop", pod.double.port()));
+        }
+        let begun = Instant::now();
+        pod.double.change(|state| state.put(node("peer3", 3)));
+        let status = pod.until("the loss", |status| status["store"]["in_sync"] == false).await;
+        println!("noticed after {:?}: {}", begun.elapsed(), status["store"]["reason"]);
+        assert_eq!(status["ready"], false, "{status}");
+        run("nft delete table inet gone");
+        pod.until("the new peer", |status| status["ready"] == true && status["peers"][1]["public_ip"] == "192.0.2.3")
+            .await;
     });
 }
 
