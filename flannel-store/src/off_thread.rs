@@ -1,15 +1,13 @@
 //! Work that reads files, on a thread of its own and under a deadline.
 //!
 //! A file may be on a network file system whose server is away. A read of it does not return, and
-//! the thread that waits for it cannot be ended. So there is one such thread at most: while it
-//! waits, other attempts fail at once.
+//! the thread that waits for it cannot be ended. So there is one such thread at most: other
+//! attempts wait for it, until their own deadline.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
 
 use tokio::{
+    sync::Mutex,
     task::spawn_blocking,
     time::{Instant, timeout_at},
 };
@@ -17,7 +15,7 @@ use tokio::{
 /// The thread of one kind of work. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OffThread {
-    is_busy: Arc<AtomicBool>,
+    turn: Arc<Mutex<()>>,
 }
 
 /// Work that did not come to its end.
@@ -26,7 +24,7 @@ pub enum Unfinished {
     /// The deadline passed.
     #[error("the files cannot be read in time; is their file system away?")]
     TimedOut,
-    /// An earlier attempt is not at its end.
+    /// An earlier attempt did not come to its end before the deadline.
     #[error("an earlier attempt still waits for the files; is their file system away?")]
     Busy,
     /// It panicked.
@@ -41,10 +39,7 @@ impl OffThread {
         end: Instant,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unfinished> {
-        if self.is_busy.swap(true, Ordering::AcqRel) {
-            return Err(Unfinished::Busy);
-        }
-        let turn = Turn(Arc::clone(&self.is_busy));
+        let turn = timeout_at(end, Arc::clone(&self.turn).lock_owned()).await.or(Err(Unfinished::Busy))?;
         let task = spawn_blocking(move || {
             let _turn = turn;
             work()
@@ -53,15 +48,6 @@ impl OffThread {
             Ok(result) => result.or(Err(Unfinished::Panicked)),
             Err(_elapsed) => Err(Unfinished::TimedOut),
         }
-    }
-}
-
-/// The turn of a thread, which ends with this value.
-struct Turn(Arc<AtomicBool>);
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -83,15 +69,10 @@ mod tests {
             let _ended = held.recv();
         };
         assert_eq!(thread.run(Instant::now(), hang).await, Err(Unfinished::TimedOut));
-        assert_eq!(thread.run(after(60), || 1).await, Err(Unfinished::Busy));
+        assert_eq!(thread.run(Instant::now(), || 1).await, Err(Unfinished::Busy));
+        let waits = thread.run(after(60), || 1);
         drop(release);
-        let mut result = Err(Unfinished::Busy);
-        let end = after(60);
-        while result == Err(Unfinished::Busy) && Instant::now() < end {
-            result = thread.run(end, || 1).await;
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(result, Ok(1));
+        assert_eq!(waits.await, Ok(1));
     }
 
     #[tokio::test]
