@@ -28,10 +28,6 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use super::pods::{DeviceSide, Others, PodReason, others};
 use crate::datapath::PinRoot;
 
-/// `TCM_IFINDEX_MAGIC_BLOCK` of linux/rtnetlink.h: the filter is of a block that several devices
-/// share.
-const SHARED_BLOCK: u32 = u32::MAX;
-
 /// The external devices and the filters of others on them.
 #[derive(Debug, Default)]
 pub(super) struct ExternalDevices {
@@ -72,12 +68,12 @@ impl ExternalDevices {
     /// because of it.
     pub(super) fn observe(&mut self, event: &KernelEvent) -> bool {
         match event {
-            KernelEvent::Overflow | KernelEvent::TrafficControl { ifindex: SHARED_BLOCK } => {
+            KernelEvent::Overflow | KernelEvent::TrafficControl { device: None } => {
                 self.invalidate();
                 true
             }
             KernelEvent::XfrmPolicy => matches!(std::mem::take(&mut self.policies), Policies::Read(_)),
-            KernelEvent::TrafficControl { ifindex } | KernelEvent::LinkGone { index: ifindex, .. } => {
+            KernelEvent::TrafficControl { device: Some(ifindex) } | KernelEvent::LinkGone { index: ifindex, .. } => {
                 self.ingress.remove(ifindex).is_some()
             }
             _ => false,
@@ -194,15 +190,15 @@ mod tests {
     #[test]
     fn an_event_of_an_external_device_has_it_read_again() {
         let mut underlay = known();
-        assert!(!underlay.observe(&KernelEvent::TrafficControl { ifindex: 7 }), "another device");
-        assert!(underlay.observe(&KernelEvent::TrafficControl { ifindex: 2 }));
-        assert!(!underlay.observe(&KernelEvent::TrafficControl { ifindex: 2 }), "it will be read anyway");
+        assert!(!underlay.observe(&KernelEvent::TrafficControl { device: Some(7) }), "another device");
+        assert!(underlay.observe(&KernelEvent::TrafficControl { device: Some(2) }));
+        assert!(!underlay.observe(&KernelEvent::TrafficControl { device: Some(2) }), "it will be read anyway");
         assert_eq!(underlay.ingress.keys().collect::<Vec<_>>(), [&3]);
     }
 
     #[test]
     fn filters_of_a_shared_block_may_be_on_every_device() {
-        for event in [KernelEvent::TrafficControl { ifindex: SHARED_BLOCK }, KernelEvent::Overflow] {
+        for event in [KernelEvent::TrafficControl { device: None }, KernelEvent::Overflow] {
             let mut underlay = known();
             assert!(underlay.observe(&event) && underlay.ingress.is_empty(), "{event:?}");
         }

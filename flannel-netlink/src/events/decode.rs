@@ -33,6 +33,8 @@ const NUD_DYNAMIC: u16 = 0x1f;
 const NUD_PERMANENT: u16 = 0x80;
 /// Offset of `tcm_ifindex` in `struct tcmsg`, host order.
 const TCM_IFINDEX: usize = 4;
+/// `TCM_IFINDEX_MAGIC_BLOCK` of linux/rtnetlink.h, in place of an interface index.
+const SHARED_BLOCK: u32 = u32::MAX;
 /// Offset of `ndm_state` in `struct ndmsg`, host order.
 const NDM_STATE: usize = 8;
 
@@ -100,7 +102,10 @@ fn nexthop(message: &[u8]) -> Option<KernelEvent> {
 /// Reads only the interface index, from the fixed header. The consumer reads back what changed.
 fn traffic_control(payload: &[u8]) -> KernelEvent {
     let ifindex = payload.get(TCM_IFINDEX..).and_then(|rest| rest.first_chunk().copied()).map(u32::from_ne_bytes);
-    ifindex.map_or_else(|| lost(TRAFFIC_CONTROL[0]), |ifindex| KernelEvent::TrafficControl { ifindex })
+    ifindex.map_or_else(
+        || lost(TRAFFIC_CONTROL[0]),
+        |ifindex| KernelEvent::TrafficControl { device: (ifindex != SHARED_BLOCK).then_some(ifindex) },
+    )
 }
 
 /// Of the kinds this module turns into events (link, address, route, neighbour, rule) none may be
@@ -245,7 +250,9 @@ mod tests {
             assert_eq!(route(&bytes), [KernelEvent::Overflow], "{message_type} without a header");
             bytes.resize(16 + 20, 0);
             (bytes[0], bytes[16 + TCM_IFINDEX]) = (36, 7);
-            assert_eq!(route(&bytes), [KernelEvent::TrafficControl { ifindex: 7 }], "{message_type}");
+            assert_eq!(route(&bytes), [KernelEvent::TrafficControl { device: Some(7) }], "{message_type}");
+            bytes[16 + TCM_IFINDEX..][..4].fill(0xff);
+            assert_eq!(route(&bytes), [KernelEvent::TrafficControl { device: None }], "{message_type} of a block");
         }
     }
 

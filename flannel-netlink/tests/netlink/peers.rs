@@ -114,6 +114,6 @@ fn tc(command: &str) {
 }
 
 async fn announced(ns: &mut Namespace, index: u32) {
-    let wanted = KernelEvent::TrafficControl { ifindex: index };
+    let wanted = KernelEvent::TrafficControl { device: Some(index) };
     while timeout(Duration::from_secs(10), ns.events.next()).await.expect("an announcement") != Some(wanted.clone()) {}
 }

@@ -95,13 +95,17 @@ impl Pods {
                 self.on_the_way.contains(index)
             }
             KernelEvent::Route { key, route } => self.namespace.observe_route(*key, route.as_ref()),
-            KernelEvent::TrafficControl { ifindex } => {
-                let concerns = self.others.remove(ifindex).is_some();
-                self.stale.extend(concerns.then_some(*ifindex));
-                concerns
-            }
+            KernelEvent::TrafficControl { device } => self.observe_traffic_control(*device),
             _ => false,
         }
+    }
+
+    /// Devices may share a block of filters, whose events name none of them.
+    fn observe_traffic_control(&mut self, device: Option<u32>) -> bool {
+        let before = self.others.len();
+        let concerns = |known: &u32| device.is_none_or(|device| device == *known);
+        self.stale.extend(self.others.extract_if(.., |known, _| concerns(known)).map(|(known, _)| known));
+        self.others.len() < before
     }
 
     /// An event about a veth comes also when its other end changed.
@@ -218,5 +222,31 @@ const fn is_link_local(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known() -> Pods {
+        let others = BTreeMap::from([(2, Default::default()), (3, Default::default())]);
+        Pods { others, ..Pods::default() }
+    }
+
+    #[test]
+    fn a_filter_has_its_device_read_again() {
+        let mut pods = known();
+        assert!(!pods.observe(&KernelEvent::TrafficControl { device: Some(7) }), "another device");
+        assert!(pods.observe(&KernelEvent::TrafficControl { device: Some(2) }));
+        assert_eq!((pods.stale, pods.others.into_keys().collect::<Vec<_>>()), (BTreeSet::from([2]), vec![3]));
+    }
+
+    #[test]
+    fn a_filter_of_a_shared_block_has_every_device_read_again() {
+        let mut pods = known();
+        assert!(pods.observe(&KernelEvent::TrafficControl { device: None }));
+        assert!(!pods.observe(&KernelEvent::TrafficControl { device: None }), "they will be read anyway");
+        assert_eq!((pods.stale, pods.others), (BTreeSet::from([2, 3]), BTreeMap::new()));
     }
 }
