@@ -88,6 +88,9 @@ fn what_opens_or_closes_a_connection_is_control() {
     for flags in [0x10, 0x18, 0x30, 0xd0] {
         assert!(!plain_tcp(flags).expect("plain").is_control, "{flags:#x}");
     }
+    for flags in [0x00, 0x08, 0x20, 0xe8] {
+        assert_eq!(plain_tcp(flags).err(), Some(Reason::NotPlain), "invalid for conntrack: {flags:#x}");
+    }
 }
 
 #[test]

@@ -10,7 +10,8 @@ const CONTROL: u8 = 0x07;
 /// The one that opens it.
 const SYN: u8 = 0x02;
 
-/// FIN, SYN, RST and ACK.
+/// FIN, SYN, RST and ACK. Conntrack calls TCP without any of them invalid (`tcp_valid_flags` of
+/// net/netfilter/nf_conntrack_proto_tcp.c).
 pub(super) const HANDSHAKE: u8 = 0x17;
 
 /// Those of them that an answer to a SYN has.
@@ -48,8 +49,8 @@ pub(super) struct Transport {
 }
 
 impl TransportWords {
-    /// Reads a header in front of a payload, `length` bytes together, if it is TCP or UDP and the
-    /// lengths agree.
+    /// Reads a header in front of a payload, `length` bytes together, if it is TCP or UDP, the
+    /// lengths agree, and TCP has one of the flags that each segment of a connection has.
     #[inline(always)]
     pub(super) fn read(&self, protocol: u8, length: u16) -> Option<Transport> {
         match protocol {
@@ -62,7 +63,8 @@ impl TransportWords {
     #[inline(always)]
     fn tcp(&self, length: u16) -> Option<Transport> {
         let header_len = u32::from(self.state[0] >> 4) * 4;
-        (header_len >= TCP_LEN && header_len <= u32::from(length)).then_some(Transport {
+        let is_of_a_connection = self.state[1] & HANDSHAKE != 0;
+        (is_of_a_connection && header_len >= TCP_LEN && header_len <= u32::from(length)).then_some(Transport {
             ports: self.ports,
             header_len,
             is_control: self.state[1] & CONTROL != 0,

@@ -62,7 +62,7 @@ fn process<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
     let is_long = skb.len() as usize >= OuterHeaders::<F>::LEN;
     let received = if is_long { receive::<F>(skb, node) } else { Reason::OuterUnusual };
     let checked = match received {
-        found if source_filter::applies_to(found) => source_filter::check::<F>(skb, node, found),
+        found if found.is_for_guard() => source_filter::check::<F>(skb, node, found),
         found => found,
     };
     if matches!(checked, Reason::NotTunnel) { direct_route::from_peer::<F>(skb, node) } else { checked }

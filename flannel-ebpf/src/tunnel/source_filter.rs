@@ -54,21 +54,6 @@ struct PlainUdp<F> {
     udp: [u8; UDP_LEN],
 }
 
-/// Returns true for an outcome that leaves open whose tunnel packet it is.
-#[inline(always)]
-pub(crate) const fn applies_to(found: Reason) -> bool {
-    matches!(
-        found,
-        Reason::InnerOtherSource
-            | Reason::InnerOtherMac
-            | Reason::OtherProtocol
-            | Reason::Malformed
-            | Reason::OuterFragment
-            | Reason::OuterUnusual
-            | Reason::NotForUs
-    )
-}
-
 /// Returns the reason of the verdict on a packet that was found to be `found`.
 #[inline(never)]
 pub(crate) fn check<F: Family>(skb: &Skb, node: &Node, found: Reason) -> Reason {

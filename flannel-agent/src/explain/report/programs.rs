@@ -143,22 +143,7 @@ fn program(tried: &Tried) -> Step {
     let text = format!("{name} on {device} {what}{build}. {}", why.join(" "));
     match tried.verdict() {
         Verdict::Drop => Step::fail("program", text),
-        _ if reasons.iter().any(|reason| is_suspicious(*reason)) => Step::warn("program", text),
+        _ if reasons.iter().any(|reason| reason.is_suspicious()) => Step::warn("program", text),
         _ => Step::ok("program", text),
     }
-}
-
-/// Returns true for reasons that show that another node's view of the network differs from ours.
-const fn is_suspicious(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::NoPeer
-            | Reason::UnexpectedMac
-            | Reason::UnknownVtep
-            | Reason::OtherVni
-            | Reason::BadVxlanHeader
-            | Reason::NotForUs
-            | Reason::InnerOtherMac
-            | Reason::InnerOtherSource
-    )
 }

@@ -7,7 +7,7 @@ use aya::{maps::MapInfo, programs::ProgramInfo};
 use flannel_common::{
     maps::{FLOWS, FLOWS6},
     program::{COUNT_POLLS, Program},
-    reason::Reason,
+    reason::{Lookup, Reason},
     stats::Counter,
 };
 use flannel_host::family::Family;
@@ -68,7 +68,8 @@ impl Counted {
         page.list(metric::BYTES, samples(|counter| counter.bytes));
         // The others that look flows up do so for packets these two have seen before.
         let lookups = [Program::FromPod, Program::FromUnderlay].into_iter().flat_map(|program| {
-            ["hit", "miss"].map(|result| ([program.name(), result], self.lookups(program, result)))
+            [("hit", Lookup::Hit), ("miss", Lookup::Miss)]
+                .map(|(result, lookup)| ([program.name(), result], self.lookups(program, lookup)))
         });
         page.list(metric::FLOW_LOOKUPS, lookups);
         page.value(metric::FLOW_GENERATIONS, f64::from(self.generation));
@@ -76,8 +77,8 @@ impl Counted {
         page.list(metric::FLOW_CAPACITY, capacities);
     }
 
-    fn lookups(&self, program: Program, result: &str) -> f64 {
-        let of = self.stats.iter().filter(|(by, reason, _)| *by == program && lookup(*reason) == Some(result));
+    fn lookups(&self, program: Program, result: Lookup) -> f64 {
+        let of = self.stats.iter().filter(|(by, reason, _)| *by == program && reason.lookup() == result);
         number(of.map(|(_, _, counter)| counter.packets).sum())
     }
 }
@@ -93,23 +94,6 @@ fn stats(map: &StatsMap) -> Result<Vec<(Program, Reason, Counter)>, DatapathErro
         }
     }
     Ok(counted)
-}
-
-/// Returns the result of the flow look-up behind a reason: `hit` if the flow was replayed, `miss`
-/// if not, `None` if no flow was looked up.
-const fn lookup(reason: Reason) -> Option<&'static str> {
-    match reason {
-        Reason::Replayed => Some("hit"),
-        Reason::Sampled
-        | Reason::Refreshing
-        | Reason::FlowUnknown
-        | Reason::FlowClosed
-        | Reason::ReverseMissing
-        | Reason::FrameDiffers
-        | Reason::TooManyFlows
-        | Reason::CpuLimit => Some("miss"),
-        _ => None,
-    }
 }
 
 /// Returns the capacity of a table in flows; `None` if its family is off.

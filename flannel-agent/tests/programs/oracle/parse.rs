@@ -87,7 +87,7 @@ pub(super) struct Plain {
 
 impl Plain {
     /// Reads a frame of a pod, or says why it is the kernel's: fragments, options, another protocol
-    /// than TCP and UDP, the end of the TTL, lengths that disagree.
+    /// than TCP and UDP, TCP that conntrack calls invalid, the end of the TTL, lengths that disagree.
     pub(super) fn read(layout: Layout, frame: &[u8], wanted: u16) -> Result<Self, Reason> {
         if frame.len() < ETHERNET + layout.header + 8 {
             return Err(Reason::Malformed);
@@ -133,7 +133,9 @@ fn transport_header(protocol: u8, transport: &[u8]) -> Option<(usize, u8)> {
     match protocol {
         6 => {
             let header = usize::from(*transport.get(12)? >> 4) * 4;
-            (header >= 20 && header <= transport.len()).then(|| (header, transport[13]))
+            let flags = transport[13];
+            // Each segment of a connection has one of FIN, SYN, RST and ACK.
+            (header >= 20 && header <= transport.len() && flags & 0b1_0111 != 0).then_some((header, flags))
         }
         17 => (usize::from(word(transport, 4)) == transport.len()).then_some((8, 0)),
         _ => None,
