@@ -40,6 +40,9 @@ use self::{changes::DirtySet, conflicts::Conflicts, end::EndReader, named::Named
 use super::{Entry, LeaseAttrs, LeaseKey, Precedence, StoreEvent};
 use crate::config::{BackendKind, NetworkConfig};
 
+/// Changes of what we publish that the store may not have yet.
+const FORMER_ATTRS: usize = 16;
+
 /// A node to send to: one family of one believed lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peer {
@@ -91,6 +94,8 @@ pub struct LeaseSet {
     ends: EndReader,
     precedence: Precedence,
     own_attrs: LeaseAttrs,
+    /// What we published before: the store has it until it has the present ones.
+    former_attrs: Vec<LeaseAttrs>,
     own_key: Option<LeaseKey>,
     host: HostAddresses,
     entries: BTreeSet<Named>,
@@ -119,6 +124,7 @@ impl LeaseSet {
             ends: EndReader::of(config),
             precedence,
             own_attrs,
+            former_attrs: Vec::new(),
             own_key: None,
             host: HostAddresses::default(),
             entries: BTreeSet::new(),
@@ -175,7 +181,11 @@ impl LeaseSet {
     /// We publish these attributes from here on.
     pub fn set_own_attrs(&mut self, attrs: LeaseAttrs) {
         self.touched = DirtySet::All;
-        self.own_attrs = attrs;
+        let former = std::mem::replace(&mut self.own_attrs, attrs);
+        self.former_attrs.retain(|known| *known != former && *known != self.own_attrs);
+        self.former_attrs.push(former);
+        let too_many = self.former_attrs.len().saturating_sub(FORMER_ATTRS);
+        self.former_attrs.drain(..too_many);
     }
 
     /// The addresses of this host. Judges the leases again whose address was or is among them.

@@ -65,6 +65,22 @@ fn our_own_lease_is_no_peer() {
 }
 
 #[test]
+fn our_lease_is_ours_while_the_store_has_our_former_address() {
+    let attrs = |ip| LeaseAttrs::parse(value_with(ip, OWN_IP, "vxlan").as_bytes()).expect("attributes");
+    let mut set = set_of(&[entry("10.5.1.0-24", &value(OWN_IP), 1, 1)]);
+    for ip in [7, 8] {
+        set.set_own_attrs(attrs(ip));
+        assert_eq!(reasons(&set), [""; 0], "192.0.2.{ip} is not in the store yet");
+    }
+    set.put(entry("10.5.1.0-24", &value_with(8, OWN_IP, "vxlan"), 1, 2));
+    assert_eq!(reasons(&set), [""; 0]);
+    // The host that has our former address now claims our subnet.
+    set.put(entry("10.5.1.0-24", &value_with(OWN_IP, 9, "vxlan"), 1, 3));
+    let refused = reasons(&set);
+    assert!(refused.len() == 1 && refused[0].contains("overlaps ours"), "{refused:?}");
+}
+
+#[test]
 fn a_bad_entry_is_refused_alone_and_by_name() {
     let good = entry("10.5.2.0-24", &value(2), 2, 2);
     for (name, value, expected) in [
