@@ -63,6 +63,21 @@ impl Address {
         self.flags.contains(AddressFlags::Dadfailed)
     }
 
+    /// IPv6 duplicate detection still runs; the kernel sends from it only when nothing else is left.
+    pub const fn is_tentative(&self) -> bool {
+        self.flags.contains(AddressFlags::Tentative) && !self.flags.contains(AddressFlags::Optimistic)
+    }
+
+    /// An IPv4 address behind another one of its subnet. For IPv6 the same bit says "temporary".
+    pub const fn is_secondary(&self) -> bool {
+        self.key.addr.is_ipv4() && self.flags.contains(AddressFlags::Secondary)
+    }
+
+    /// Added without duplicate detection, as tools do that move an address between hosts.
+    pub const fn is_without_detection(&self) -> bool {
+        self.flags.contains(AddressFlags::Nodad)
+    }
+
     /// An IPv6 privacy address. For IPv4 the same bit says "secondary", which is no reason to avoid
     /// one.
     pub const fn is_temporary(&self) -> bool {

@@ -187,6 +187,17 @@ impl Netlink {
         self.look_up(message, format_args!("the route to {dst}")).await
     }
 
+    /// The same for packets that leave by this interface, whichever other routes there are.
+    pub async fn route_out_of(&self, oif: u32, dst: IpAddr) -> Result<RouteAnswer, NetlinkError> {
+        let mut message = RouteMessage::default();
+        let family = Family::of(dst);
+        message.header.address_family = to_kernel(family);
+        message.header.destination_prefix_length = family.bits();
+        message.attributes.push(RouteAttribute::Destination(dst.into()));
+        message.attributes.push(RouteAttribute::Oif(oif));
+        self.look_up(message, format_args!("the route to {dst} by link {oif}")).await
+    }
+
     /// Looks up where the kernel forwards a foreign packet that came in by `iif`: forwarding,
     /// `rp_filter` and rules on the incoming interface apply. A packet they refuse is an error,
     /// with the kernel's reason. The answer does not show if IPv6 is forwarded at all.

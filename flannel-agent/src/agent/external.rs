@@ -1,36 +1,25 @@
 //! The external interface while the agent runs: an event marks it as stale, and it is read again
 //! before the next reconciliation.
 //!
-//! It is followed by its name (see [`iface::follow()`]), each family separately. While it cannot
-//! serve a family, that family stays as it is and the node is not ready. An interface that cannot
-//! serve for longer than [`GRACE`] is given up, and the options choose again, as at start. So a
-//! device that is recreated stays the external interface, and one that is replaced by another
-//! interrupts the node only briefly.
+//! [`Follower`] decides; here it is told what the kernel has. While the interface cannot serve a
+//! family, that family stays as it is and the node is not ready.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use flannel_host::family::Family;
-use flannel_netlink::{KernelEvent, Netlink};
+use flannel_netlink::{KernelEvent, MAIN_TABLE, Netlink};
 use flannel_store::{Hints, config::NetworkConfig};
+use ipnet::IpNet;
 
-use crate::iface::{self, AddressInPods, ExternalInterface, Followed, Host, IfaceError, IfaceOptions};
-
-/// The time for which the chosen interface may be unusable before another one is chosen.
-const GRACE: Duration = Duration::from_secs(10);
+use crate::iface::{AddressInPods, Change, ExternalInterface, Follower, Host, IfaceError, IfaceOptions};
 
 /// The choice, and how to renew it.
 pub(super) struct External {
     netlink: Netlink,
-    options: IfaceOptions,
-    families: Vec<Family>,
-    chosen: ExternalInterface,
-    doubted: bool,
-    lost: Option<Loss>,
-}
-
-struct Loss {
-    since: Instant,
-    why: String,
+    follower: Follower,
+    pods: Vec<IpNet>,
+    stale: bool,
+    looked: Option<Instant>,
 }
 
 impl External {
@@ -39,6 +28,7 @@ impl External {
         netlink: &Netlink,
         options: &IfaceOptions,
         families: Vec<Family>,
+        pods: Vec<IpNet>,
         hints: &Hints,
     ) -> Result<Self, IfaceError> {
         let options = IfaceOptions {
@@ -46,102 +36,81 @@ impl External {
             public_ipv6: hints.public_ipv6.or(options.public_ipv6),
             ..options.clone()
         };
-        let host = Host::read(netlink, &families, &options).await?;
-        let chosen = iface::select(&options, &families, &host)?;
-        Ok(Self { netlink: netlink.clone(), options, families, chosen, doubted: false, lost: None })
+        let host = Host::read(netlink, &families, &options, &pods).await?;
+        let follower = Follower::choose(options, families, &host)?;
+        // The first look tells what is beside the chosen address, and if the interface is up.
+        Ok(Self { netlink: netlink.clone(), follower, pods, stale: true, looked: None })
     }
 
     /// Returns the interface in use.
     pub(super) const fn chosen(&self) -> &ExternalInterface {
-        &self.chosen
+        self.follower.chosen()
     }
 
     /// Returns the reason why the interface cannot serve, if it cannot.
     pub(super) fn problem(&self) -> Option<&str> {
-        self.lost.as_ref().map(|lost| lost.why.as_str())
+        self.follower.problem()
     }
 
-    /// Takes in an event. Whether the interface is to be looked at because of it.
+    /// Returns the time of the next look that no event asks for, if there is one.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let pause = self.follower.pause(now)?;
+        Some(self.looked.map_or(now, |looked| looked + pause))
+    }
+
+    /// Takes in an event. Returns true if the interface has to be looked at because of it.
     pub(super) fn observe(&mut self, event: &KernelEvent) -> bool {
-        let ExternalInterface { index, name, ends, .. } = &self.chosen;
-        let is_public = |addr| ends.values().any(|end| end.public == addr);
+        let ExternalInterface { index, ends, .. } = self.follower.chosen();
+        let is_known = |addr| ends.values().any(|end| end.public == addr || end.addr == addr);
         let concerns = match event {
             KernelEvent::Overflow => true,
-            KernelEvent::Link(link) => link.index == *index || link.name == *name,
+            KernelEvent::Link(link) => link.index == *index || self.follower.concerns(&link.name),
             KernelEvent::LinkGone { index: gone, .. } => gone == index,
             // On a recreated interface addresses arrive under an index that may not be known yet.
             KernelEvent::Address(address) | KernelEvent::AddressGone(address) => {
-                address.key.ifindex == *index || is_public(address.key.addr) || self.lost.is_some()
+                address.key.ifindex == *index || is_known(address.key.addr) || self.problem().is_some()
             }
+            KernelEvent::Route { key, .. } => key.table == MAIN_TABLE && key.dst.prefix_len() == 0,
             _ => false,
         };
-        self.doubted |= concerns;
+        self.stale |= concerns;
         concerns
     }
 
-    /// It is to be looked at, whatever was announced.
+    /// Has it looked at, whatever was announced.
     pub(super) const fn invalidate(&mut self) {
-        self.doubted = true;
+        self.stale = true;
     }
 
-    /// Looks at the interface if there is reason to. What is chosen now, if that is something else
-    /// than before.
+    /// Looks at the interface if there is reason to. Returns what is chosen now, if that is
+    /// something else than before.
     pub(super) async fn look_again(&mut self) -> Option<&ExternalInterface> {
-        if !self.doubted && self.lost.is_none() {
+        let now = Instant::now();
+        if !self.stale && self.next_look().is_none_or(|next| next > now) {
             return None;
         }
-        let (found, lost) = self.find().await;
-        if let Some(why) = lost {
-            self.lose(why);
-        } else {
-            self.doubted = false;
-            if let Some(lost) = self.lost.take() {
-                tracing::info!(interface = found.name, after = ?lost.since.elapsed(), "the external interface serves again");
+        let before = self.follower.chosen().clone();
+        let read = Host::read(&self.netlink, self.follower.families(), self.follower.options(), &self.pods).await;
+        let changes = match read {
+            Ok(host) => {
+                self.stale = false;
+                self.follower.look(&host, now)
             }
-        }
-        let changed = found != self.chosen;
-        self.chosen = found;
-        changed.then_some(&self.chosen)
-    }
-
-    fn lose(&mut self, why: String) {
-        match &mut self.lost {
-            Some(lost) if lost.why == why => {}
-            Some(lost) => lost.why = why,
-            None => {
-                tracing::warn!("{why}");
-                self.lost = Some(Loss { since: Instant::now(), why });
-            }
-        }
-    }
-
-    /// The interface as it is, as far as it serves, and what it lacks.
-    async fn find(&self) -> (ExternalInterface, Option<String>) {
-        let host = match Host::read_devices(&self.netlink, &self.options).await {
-            Ok(host) => host,
-            Err(error) => {
-                let why = format!("cannot read the state of the external interface: {error}");
-                return (self.chosen.clone(), Some(why));
-            }
+            Err(error) => self.follower.fail(format!("cannot read the state of the external interface: {error}"), now),
         };
-        let Followed { interface, lost } = iface::follow(&self.options, &self.chosen, &host);
-        if lost.is_empty() {
-            return (interface, None);
-        }
-        let texts: Vec<_> = lost.iter().map(ToString::to_string).collect();
-        let why = texts.join("; ");
-        if self.lost.as_ref().is_some_and(|lost| lost.since.elapsed() >= GRACE)
-            && let Ok(another) = self.choose_another().await
-        {
-            tracing::warn!(from = self.chosen.name, to = another.name, why, "moving to another external interface");
-            return (another, None);
-        }
-        (interface, Some(why))
+        self.looked = Some(now);
+        let chosen = self.follower.chosen();
+        changes.iter().for_each(|change| log(change, chosen));
+        (*chosen != before).then_some(chosen)
     }
+}
 
-    async fn choose_another(&self) -> Result<ExternalInterface, IfaceError> {
-        let host = Host::read(&self.netlink, &self.families, &self.options).await?;
-        iface::select(&self.options, &self.families, &host)
+fn log(change: &Change, ExternalInterface { name, .. }: &ExternalInterface) {
+    match change {
+        Change::Lost(why) => tracing::warn!("{why}"),
+        Change::ServesAgain(after) => tracing::info!(interface = name, ?after, "the external interface serves again"),
+        Change::Moved { from, why } => tracing::warn!(from, to = name, why, "moving to another external interface"),
     }
 }
 

@@ -419,7 +419,7 @@ impl Agent {
         let unattached = self.node.reconciler.bpf().is_some_and(|bpf| !bpf.is_attached());
         let failed = !self.applied || self.written.is_none() || unattached;
         let soon = failed.then(|| Instant::now() + RETRY);
-        soon.into_iter().chain(self.node.reconciler.next_retry()).min()
+        soon.into_iter().chain(self.node.reconciler.next_retry()).chain(self.node.external.next_look()).min()
     }
 
     /// Has all that pods' packets need: the kernel, subnet.env and the cloud agree with the leases,

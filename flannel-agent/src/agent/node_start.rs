@@ -20,7 +20,7 @@ pub(super) async fn choose_external(
     hints: &Hints,
     node: &mut NodeOverrides,
 ) -> anyhow::Result<External> {
-    let families: Vec<_> = config.families().collect();
+    let (families, pods): (Vec<_>, Vec<_>) = (config.families().collect(), config.networks().collect());
     if let Some(names) = node.settings().iface() {
         let own = IfaceOptions {
             iface: names.to_vec(),
@@ -29,13 +29,14 @@ pub(super) async fn choose_external(
             public_ip: options.public_ip,
             public_ipv6: options.public_ipv6,
         };
-        let chosen = External::choose(netlink, &own, families.clone(), hints).await.map_err(anyhow::Error::from);
+        let chosen =
+            External::choose(netlink, &own, families.clone(), pods.clone(), hints).await.map_err(anyhow::Error::from);
         match chosen.and_then(|external| usable(external, config)) {
             Ok(external) => return Ok(external),
             Err(error) => node.refuse(|value| matches!(value, SettingValue::Iface(_)), &format!("{error:#}")),
         }
     }
-    Ok(External::choose(netlink, options, families, hints).await?)
+    Ok(External::choose(netlink, options, families, pods, hints).await?)
 }
 
 /// Checks that the backend can use an interface.

@@ -30,7 +30,7 @@ pub(super) async fn look(
     best: &mut Best,
 ) -> Result<Vec<Finding>, NetlinkError> {
     let mut findings = Vec::new();
-    let external = external(netlink, links, pinned).await?;
+    let external = external(netlink, links, pods, pinned).await?;
     match &external {
         Ok(link) => {
             findings.push(describe(link, best));
@@ -60,6 +60,7 @@ pub(super) async fn look(
 async fn external<'a>(
     netlink: &Netlink,
     links: &'a [Link],
+    pods: &[IpNet],
     pinned: Option<&NodeConfig>,
 ) -> Result<Result<&'a Link, String>, NetlinkError> {
     let by_index = |index: u32| links.iter().find(|link| link.index == index);
@@ -70,7 +71,7 @@ async fn external<'a>(
     let options = IfaceOptions::default();
     let mut refused = String::new();
     for family in Family::BOTH {
-        let host = Host::read(netlink, &[family], &options).await?;
+        let host = Host::read(netlink, &[family], &options, pods).await?;
         match select(&options, &[family], &host) {
             Ok(chosen) => return Ok(by_index(chosen.index).ok_or_else(|| format!("{} is gone", chosen.name))),
             Err(error) if refused.is_empty() => refused = error.to_string(),

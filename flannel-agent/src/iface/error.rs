@@ -6,7 +6,7 @@ use flannel_host::family::Family;
 use flannel_netlink::{Address, Link, NetlinkError};
 use thiserror::Error;
 
-use super::address;
+use super::{Host, PodDevice, address};
 
 /// No external interface.
 #[derive(Debug, Error)]
@@ -42,6 +42,21 @@ pub enum IfaceError {
     NoDefaultRoute {
         /// The family asked for.
         family: Family,
+        /// The interfaces to choose from.
+        candidates: Candidates,
+    },
+    /// Each default route leads into pods or a tunnel.
+    #[error(
+        "the {family} default route leaves by {name}, which is {role} and not an external interface; pass --iface \
+         with the name or a local address of one of:{candidates}"
+    )]
+    DefaultRouteOfPods {
+        /// The family asked for.
+        family: Family,
+        /// The device.
+        name: String,
+        /// The role of the device.
+        role: PodDevice,
         /// The interfaces to choose from.
         candidates: Candidates,
     },
@@ -92,6 +107,14 @@ pub enum Rejection {
     /// No link has that name.
     #[error("no such interface")]
     NoSuchName,
+    /// The device carries pods or tunnels.
+    #[error("{name} is {role}, and not an external interface")]
+    OfPods {
+        /// The device.
+        name: String,
+        /// The role of the device.
+        role: PodDevice,
+    },
     /// The address is of link scope.
     #[error("an IPv6 address of link scope, by which other nodes cannot send")]
     LinkScope,
@@ -113,6 +136,15 @@ pub enum Rejection {
     /// No address that peers could reach.
     #[error("no usable {0} address")]
     NoAddress(Family),
+    /// The address in use went away a moment ago.
+    #[error("its address {0} is gone; {1} takes its place unless it comes back")]
+    AddressAway(IpAddr, IpAddr),
+    /// The interface is administratively down.
+    #[error("it is down")]
+    Down,
+    /// The interface is up without a carrier.
+    #[error("it has no carrier")]
+    NoCarrier,
     /// The kernel reports MTU 0.
     #[error("its MTU is 0")]
     NoMtu,
@@ -123,24 +155,18 @@ pub enum Rejection {
 pub struct Candidates(Vec<String>);
 
 impl Candidates {
-    pub(super) fn of(links: &[Link], addresses: &[Address]) -> Self {
-        let external = links.iter().filter(|link| !link.loopback && !is_of_pods(link, addresses));
-        Self(external.map(|link| describe(link, addresses)).collect())
+    pub(super) fn of(host: &Host) -> Self {
+        let is_listed =
+            |link: &&Link| !link.loopback && host.role(link).is_none() && !is_bare_veth(link, &host.addresses);
+        let external = host.links.iter().filter(is_listed);
+        Self(external.map(|link| describe(link, &host.addresses)).collect())
     }
 }
 
-/// Returns true for devices of the pod network: flannel's tunnels, the bridge of pods, and veths
-/// that are ports of a bridge or have no address that other hosts could use. In a node that is a
-/// container the external interface is a veth, too.
-fn is_of_pods(link: &Link, addresses: &[Address]) -> bool {
-    let has_address =
-        addresses.iter().any(|own| own.key.ifindex == link.index && !address::is_link_scope(own.key.addr));
-    match link.kind.as_deref() {
-        Some("vxlan") => link.name.starts_with("flannel"),
-        Some("bridge") => link.name == "cni0",
-        Some("veth") => link.controller.is_some() || !has_address,
-        _ => false,
-    }
+/// Veths of pods that no bridge has are many, and have no address that other hosts could use.
+fn is_bare_veth(link: &Link, addresses: &[Address]) -> bool {
+    let serves = |own: &Address| own.key.ifindex == link.index && !address::is_link_scope(own.key.addr);
+    link.kind.as_deref() == Some("veth") && !addresses.iter().any(serves)
 }
 
 fn describe(link: &Link, addresses: &[Address]) -> String {

@@ -7,11 +7,18 @@
 //! Order, as in stock flannel: each `--iface` in turn, then each `--iface-regex`, then
 //! `--iface-can-reach`; first success wins. Without any, `--public-ip` and `--public-ipv6` as if
 //! given to `--iface`, so then they have to be local addresses. Without either, the default routes'
-//! interface. What was chosen is kept up with by [`follow()`].
+//! interface. Interfaces that are down or without a carrier count only if no other one fits. Devices
+//! of pods ([`devices`]) never count. Of several addresses [`address`] tells the node's. [`Follower`]
+//! keeps the choice up to date.
 
 mod address;
+#[cfg(test)]
+mod cases;
+mod default_route;
+mod devices;
 mod error;
 mod follow;
+mod known_address;
 mod pattern;
 mod pods;
 #[cfg(test)]
@@ -24,12 +31,15 @@ use std::{
 };
 
 use flannel_host::family::Family;
-use flannel_netlink::{Address, Link, Netlink, NetlinkError, Route, RouteKey, RouteType};
+use flannel_netlink::{Address, Link, Netlink, NetlinkError, RouteType};
+use ipnet::IpNet;
 
 use self::way::{Candidate, Selector, best_address};
 pub use self::{
+    default_route::DefaultRoute,
+    devices::PodDevice,
     error::{Candidates, IfaceError, Rejection},
-    follow::{Followed, Lost, follow},
+    follow::{Change, Follower, Lost},
     pattern::{BadPattern, NamePattern},
     pods::AddressInPods,
 };
@@ -104,9 +114,10 @@ pub struct Host {
     pub links: Vec<Link>,
     /// All addresses, in kernel order.
     pub addresses: Vec<Address>,
-    /// The routes of the main table, in kernel order, if the default route decides. Only the
-    /// default routes count.
-    pub routes: Vec<(RouteKey, Route)>,
+    /// The default routes, of each family the one with the lowest metric first.
+    pub defaults: Vec<DefaultRoute>,
+    /// The pod networks.
+    pub pods: Vec<IpNet>,
     /// The interface and source by which the address of `--iface-can-reach` is reached, if it is.
     pub reach: Option<Reach>,
 }
@@ -121,54 +132,77 @@ pub struct Reach {
 }
 
 impl Host {
-    /// Reads the state of the host as far as selecting by these options needs it.
-    pub async fn read(netlink: &Netlink, families: &[Family], options: &IfaceOptions) -> Result<Self, NetlinkError> {
-        let mut routes = Vec::new();
-        if Selector::all(options).is_empty() && options.publics(families).next().is_none() {
-            for family in families {
-                routes.extend(netlink.routes(*family).await?);
-            }
-        }
-        Ok(Self { routes, ..Self::read_devices(netlink, options).await? })
-    }
-
-    /// Reads the state of the host as far as [`follow()`] needs it.
-    pub async fn read_devices(netlink: &Netlink, options: &IfaceOptions) -> Result<Self, NetlinkError> {
+    /// Reads what the choice by these options depends on.
+    pub async fn read(
+        netlink: &Netlink,
+        families: &[Family],
+        options: &IfaceOptions,
+        pods: &[IpNet],
+    ) -> Result<Self, NetlinkError> {
         let (links, addresses) = (netlink.links().await?, netlink.addresses().await?);
-        let reach = match options.can_reach {
-            Some(target) => Reach::read(netlink, target, &addresses).await?,
-            None => None,
-        };
-        Ok(Self { links, addresses, routes: Vec::new(), reach })
+        let mut host = Self { links, addresses, pods: pods.to_vec(), ..Self::default() };
+        for family in families {
+            host.defaults.extend(DefaultRoute::read(netlink, *family).await?);
+        }
+        if let Some(target) = options.can_reach {
+            host.reach = Reach::read(netlink, target, &host).await?;
+        }
+        Ok(host)
     }
 
-    /// The same host with no other interface than this one.
+    /// The same host with no other interface than this one, and the one it is a port of.
     fn narrowed_to(&self, link: &Link) -> Self {
-        let addresses = self.addresses.iter().filter(|address| address.key.ifindex == link.index);
-        let reach = self.reach.filter(|reach| reach.ifindex == link.index);
-        Self { links: vec![link.clone()], addresses: addresses.copied().collect(), routes: Vec::new(), reach }
+        let is_kept = |other: &&Link| other.index == link.index || Some(other.index) == link.controller;
+        Self { links: self.links.iter().filter(is_kept).cloned().collect(), ..self.clone() }
+    }
+
+    /// The same host without interfaces that are down or have no carrier, and without their routes.
+    fn alive(&self) -> Self {
+        let is_alive = |link: &&Link| link.up && link.running;
+        let links: Vec<_> = self.links.iter().filter(is_alive).cloned().collect();
+        let is_kept = |index: Option<u32>| index.is_none_or(|index| links.iter().any(|link| link.index == index));
+        let defaults = self.defaults.iter().copied().filter(|route| is_kept(route.ifindex)).collect();
+        Self { links, defaults, ..self.clone() }
     }
 
     fn candidates(&self) -> Candidates {
-        Candidates::of(&self.links, &self.addresses)
+        Candidates::of(self)
     }
 
     fn link(&self, index: u32) -> Option<&Link> {
         self.links.iter().find(|link| link.index == index)
     }
+
+    /// Returns the role of a link, if it carries pods or tunnels between nodes.
+    fn role(&self, link: &Link) -> Option<PodDevice> {
+        devices::role(link, &self.links, &self.addresses, &self.pods)
+    }
+
+    fn is_of_pods(&self, index: u32) -> bool {
+        self.link(index).is_some_and(|link| self.role(link).is_some())
+    }
+
+    /// The link that has an address: rather one that can be the external interface.
+    fn owner(&self, addr: IpAddr) -> Option<&Link> {
+        devices::owner(addr, &self.links, &self.addresses, |link| self.role(link).is_some())
+    }
+
+    /// Returns true if a default route of each of these families leaves by the link.
+    fn has_defaults(&self, families: &[Family], index: u32) -> bool {
+        let leaves =
+            |family: &Family| self.defaults.iter().any(|route| route.family == *family && route.ifindex == Some(index));
+        families.iter().all(leaves)
+    }
 }
 
 impl Reach {
-    async fn read(netlink: &Netlink, target: IpAddr, addresses: &[Address]) -> Result<Option<Self>, NetlinkError> {
+    async fn read(netlink: &Netlink, target: IpAddr, host: &Host) -> Result<Option<Self>, NetlinkError> {
         let answer = netlink.route_from_here(target).await?;
         Ok(match answer.kind {
             RouteType::Unicast => answer.oif.map(|ifindex| Self { ifindex, source: answer.src }),
             // Our own address: packets to it take the loopback, and the interface meant is the one
             // that has it.
-            RouteType::Local => {
-                let owner = addresses.iter().find(|address| address.key.addr == target);
-                owner.map(|address| Self { ifindex: address.key.ifindex, source: Some(target) })
-            }
+            RouteType::Local => host.owner(target).map(|link| Self { ifindex: link.index, source: Some(target) }),
             _ => None,
         })
     }
@@ -176,6 +210,11 @@ impl Reach {
 
 /// Chooses the external interface for these families. Pure.
 pub fn select(options: &IfaceOptions, families: &[Family], host: &Host) -> Result<ExternalInterface, IfaceError> {
+    select_among(options, families, &host.alive()).or_else(|_| select_among(options, families, host))
+}
+
+/// The same, and an interface that is down counts as one that is up.
+fn select_among(options: &IfaceOptions, families: &[Family], host: &Host) -> Result<ExternalInterface, IfaceError> {
     let ways = Selector::all(options);
     let found = if !ways.is_empty() {
         first_that_fits(&ways, families, host)?
@@ -220,10 +259,7 @@ fn by_public_address(options: &IfaceOptions, families: &[Family], host: &Host) -
 fn by_default_route(families: &[Family], host: &Host) -> Result<Candidate, IfaceError> {
     let mut chosen: Option<&Link> = None;
     for family in families.iter().copied() {
-        let default = host.routes.iter().find(|(key, _)| key.dst == family.everything());
-        let (_, route) = default.ok_or_else(|| IfaceError::NoDefaultRoute { family, candidates: host.candidates() })?;
-        let link = route.oif.and_then(|index| host.link(index));
-        let link = link.ok_or_else(|| IfaceError::AmbiguousDefaultRoute { family, candidates: host.candidates() })?;
+        let link = link_by_default_route(family, host)?;
         if let Some(first) = chosen.filter(|first| first.index != link.index) {
             let [v4, v6] = [first, link].map(|link| link.name.clone());
             return Err(IfaceError::DefaultRoutesDiffer { v4, v6, candidates: host.candidates() });
@@ -231,6 +267,20 @@ fn by_default_route(families: &[Family], host: &Host) -> Result<Candidate, Iface
         chosen = Some(link);
     }
     usable(chosen, host, |link| Candidate::on(link, families, host))
+}
+
+/// The interface of the first default route that does not lead into pods or a tunnel.
+fn link_by_default_route(family: Family, host: &Host) -> Result<&Link, IfaceError> {
+    let mut missing = IfaceError::NoDefaultRoute { family, candidates: host.candidates() };
+    for route in host.defaults.iter().filter(|route| route.family == family) {
+        let Some(link) = route.ifindex.and_then(|index| host.link(index)) else {
+            return Err(IfaceError::AmbiguousDefaultRoute { family, candidates: host.candidates() });
+        };
+        let Some(role) = host.role(link) else { return Ok(link) };
+        let name = link.name.clone();
+        missing = IfaceError::DefaultRouteOfPods { family, name, role, candidates: host.candidates() };
+    }
+    Err(missing)
 }
 
 fn usable(

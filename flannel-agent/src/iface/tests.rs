@@ -1,5 +1,7 @@
 //! The selection against made-up hosts, the documented stock results among them.
 
+use std::time::{Duration, Instant};
+
 use flannel_netlink::{AddressFlags, AddressKey, AddressScope};
 
 use super::*;
@@ -17,9 +19,8 @@ fn address(ifindex: u32, text: &str) -> Address {
     Address { key, scope: AddressScope::Universe, flags: AddressFlags::Permanent }
 }
 
-fn default_route(family: Family, oif: Option<u32>) -> (RouteKey, Route) {
-    let gateway = if family == Family::V4 { "10.0.0.254" } else { "fe80::1" };
-    (RouteKey::main(family.everything()), Route::via(ip(gateway), oif, 3))
+const fn default_route(family: Family, ifindex: Option<u32>) -> DefaultRoute {
+    DefaultRoute { family, ifindex, metric: 0, src: None, source: None }
 }
 
 fn host() -> Host {
@@ -29,7 +30,8 @@ fn host() -> Host {
     Host {
         links: vec![link(1, "lo"), link(2, "eth0"), link(3, "dummy0"), link(4, "bare0")],
         addresses,
-        routes: vec![default_route(Family::V4, Some(2))],
+        defaults: vec![default_route(Family::V4, Some(2))],
+        pods: Vec::new(),
         reach: Some(Reach { ifindex: 3, source: Some(ip("172.16.32.100")) }),
     }
 }
@@ -52,7 +54,7 @@ fn reaching(target: &str) -> IfaceOptions {
 #[test]
 fn devices_of_the_pod_network_are_no_candidates() {
     let of_kind = |kind: &str, link: Link| Link { kind: Some(kind.to_owned()), ..link };
-    let links = [
+    let links = vec![
         link(2, "eth0"),
         of_kind("veth", link(3, "eth1")),
         of_kind("vxlan", link(4, "flannel.1")),
@@ -62,8 +64,8 @@ fn devices_of_the_pod_network_are_no_candidates() {
         of_kind("bridge", link(8, "br0")),
         of_kind("vxlan", link(9, "vxlan9")),
     ];
-    let addresses = [address(3, "192.0.2.3"), address(5, "10.5.1.1"), address(7, "fe80::7")];
-    let listed = Candidates::of(&links, &addresses).to_string();
+    let addresses = vec![address(3, "192.0.2.3"), address(5, "10.5.1.1"), address(7, "fe80::7")];
+    let listed = Candidates::of(&Host { links, addresses, ..Host::default() }).to_string();
     let names: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(names, ["eth0", "eth1", "br0", "vxlan9"]);
 }
@@ -113,7 +115,7 @@ fn the_family_decides_what_is_examined() {
     assert_eq!(chosen.ends[&Family::V6].addr, ip("2001:db8::1"));
     let missing = select(&options(&[], None), &[Family::V6], &host);
     assert!(matches!(missing, Err(IfaceError::NoDefaultRoute { family: Family::V6, .. })));
-    host.routes.push(default_route(Family::V6, Some(3)));
+    host.defaults.push(default_route(Family::V6, Some(3)));
     assert_eq!(select(&options(&[], None), &[Family::V6], &host).expect("a route").index, 3);
 }
 
@@ -142,7 +144,7 @@ fn a_public_address_alone_has_to_be_local() {
 
 #[test]
 fn a_default_route_without_one_interface_is_refused() {
-    let host = Host { routes: vec![default_route(Family::V4, None)], ..host() };
+    let host = Host { defaults: vec![default_route(Family::V4, None)], ..host() };
     let error = select(&options(&[], None), &[Family::V4], &host);
     assert!(matches!(error, Err(IfaceError::AmbiguousDefaultRoute { .. })));
 }
@@ -179,10 +181,11 @@ fn a_bad_regex_says_what_is_wrong() {
     assert!(!error.contains("error:"), "the one who prints it says that it is one: {error}");
 }
 
-/// The interface chosen by `options`, and where it is once `change` happened to the host.
-fn followed(options: &IfaceOptions, change: impl FnOnce(&mut Host)) -> Result<ExternalInterface, Lost> {
-    let Followed { interface, lost } = followed_for(&[Family::V4], options, host(), change);
-    lost.into_iter().next().map_or(Ok(interface), Err)
+/// The interface chosen by `options`, or what it lacks, once `change` happened to the host and time
+/// has passed.
+fn followed(options: &IfaceOptions, change: impl FnOnce(&mut Host)) -> Result<ExternalInterface, String> {
+    let (interface, lost) = followed_for(&[Family::V4], options, host(), change);
+    lost.map_or(Ok(interface), Err)
 }
 
 fn followed_for(
@@ -190,11 +193,22 @@ fn followed_for(
     options: &IfaceOptions,
     mut host: Host,
     change: impl FnOnce(&mut Host),
-) -> Followed {
-    let chosen = select(options, families, &host).expect("an interface");
+) -> (ExternalInterface, Option<String>) {
+    let start = Instant::now();
+    let mut follower = Follower::choose(options.clone(), families.to_vec(), &host).expect("an interface");
+    follower.look(&host, start);
     change(&mut host);
-    host.routes.clear();
-    follow(options, &chosen, &host)
+    host.defaults.clear();
+    host.reach = None;
+    for seconds in 1..10 {
+        follower.look(&host, start + Duration::from_secs(seconds));
+    }
+    (follower.chosen().clone(), follower.problem().map(str::to_owned))
+}
+
+/// The text of an interface that lacks something.
+fn unusable(name: &str, why: Rejection) -> String {
+    Lost::Unusable { name: name.to_owned(), why }.to_string()
 }
 
 fn readdress(host: &mut Host, from: &str, to: Option<&str>) {
@@ -211,7 +225,7 @@ fn the_chosen_interface_is_followed_by_its_name() {
     let anew = anew.expect("the interface");
     assert_eq!((anew.index, v4(&anew).addr, v4(&anew).public), (9, ip("10.0.0.1"), ip("10.0.0.1")));
     let gone = followed(&options(&["eth0"], None), |host| host.links.retain(|link| link.name != "eth0"));
-    assert_eq!(gone, Err(Lost::Gone { name: "eth0".into() }));
+    assert_eq!(gone, Err(Lost::Gone { name: "eth0".into() }.to_string()));
 }
 
 #[test]
@@ -222,7 +236,7 @@ fn an_address_is_kept_until_it_is_gone() {
         let changed = followed(&options, |host| readdress(host, "10.0.0.1", Some("10.0.0.7"))).expect(name);
         assert_eq!((v4(&changed).addr, v4(&changed).public), (ip("10.0.0.7"), ip("10.0.0.7")), "{name}");
         let none = followed(&options, |host| readdress(host, "10.0.0.1", None));
-        assert_eq!(none, Err(Lost::Unusable { name: "eth0".into(), why: Rejection::NoAddress(Family::V4) }), "{name}");
+        assert_eq!(none, Err(unusable("eth0", Rejection::NoAddress(Family::V4))), "{name}");
     }
 }
 
@@ -231,7 +245,7 @@ fn another_address_has_to_be_as_asked_for() {
     let readdressed = |options: &IfaceOptions, to| followed(options, |host| readdress(host, "10.0.0.1", Some(to)));
     for options in [options(&["10.0.0.1"], None), options(&[], Some("10.0.0.1"))] {
         let lost = readdressed(&options, "10.0.0.7").expect_err("another address");
-        assert_eq!(lost, Lost::Unusable { name: "eth0".into(), why: Rejection::NoSuchAddress });
+        assert_eq!(lost, unusable("eth0", Rejection::NoSuchAddress));
     }
     let pattern = matching(&[r"^10\.0\."], None);
     assert_eq!(v4(&readdressed(&pattern, "10.0.3.1").expect("it matches")).addr, ip("10.0.3.1"));
@@ -245,19 +259,16 @@ fn another_address_has_to_be_as_asked_for() {
 fn no_other_interface_takes_the_place_of_the_chosen_one() {
     let options = matching(&["^(eth|dummy)"], None);
     let lost = followed(&options, |host| readdress(host, "10.0.0.1", None)).expect_err("dummy0 is another");
-    assert!(matches!(lost, Lost::Unusable { .. }), "{lost}");
+    assert_eq!(lost, unusable("eth0", Rejection::NoAddress(Family::V4)));
 }
 
 /// `eth0` and `dummy0` with both families, and the default routes of both by `eth0`.
 fn dual_host() -> Host {
     let mut host = host();
-    host.addresses.extend([
-        address(2, "fd00::1"),
-        address(2, "fd00::2"),
-        address(2, "fe80::2"),
-        address(3, "fd00:3::1"),
-    ]);
-    host.routes.push(default_route(Family::V6, Some(2)));
+    // The kernel lists the newest first.
+    host.addresses.splice(0..0, ["fd00::2", "fd00::1", "fe80::2"].map(|text| address(2, text)));
+    host.addresses.insert(0, address(3, "fd00:3::1"));
+    host.defaults.push(default_route(Family::V6, Some(2)));
     host.reach = Some(Reach { ifindex: 3, source: Some(ip("fd00:3::1")) });
     host
 }
@@ -294,7 +305,7 @@ fn one_interface_serves_both_families() {
 fn an_interface_for_one_family_alone_is_refused() {
     let dual = |options: &IfaceOptions, host: &Host| select(options, &Family::BOTH, host).expect_err("not both");
     let mut apart = dual_host();
-    apart.routes[1] = default_route(Family::V6, Some(3));
+    apart.defaults[1] = default_route(Family::V6, Some(3));
     let text = dual(&options(&[], None), &apart).to_string();
     assert!(text.starts_with("the IPv4 default route leaves by eth0 and the IPv6 default route by dummy0"), "{text}");
     let publics = IfaceOptions { public_ipv6: "fd00:3::1".parse().ok(), ..options(&[], Some("10.0.0.1")) };
@@ -313,16 +324,16 @@ fn an_interface_for_one_family_alone_is_refused() {
 #[test]
 fn each_family_is_followed_for_itself() {
     let change = |host: &mut Host| readdress(host, "fd00::1", None);
-    let Followed { interface, lost } = followed_for(&Family::BOTH, &options(&["eth0"], None), dual_host(), change);
+    let (interface, lost) = followed_for(&Family::BOTH, &options(&["eth0"], None), dual_host(), change);
     let ends = Family::BOTH.map(|family| interface.ends[&family].addr);
-    assert_eq!((ends, lost), ([ip("10.0.0.1"), ip("fd00::2")], Vec::new()));
+    assert_eq!((ends, lost), ([ip("10.0.0.1"), ip("fd00::2")], None));
     let change = |host: &mut Host| {
         readdress(host, "10.0.0.1", Some("10.0.0.7"));
         readdress(host, "fd00::1", None);
         readdress(host, "fd00::2", None);
     };
-    let Followed { interface, lost } = followed_for(&Family::BOTH, &options(&["eth0"], None), dual_host(), change);
+    let (interface, lost) = followed_for(&Family::BOTH, &options(&["eth0"], None), dual_host(), change);
     let ends = Family::BOTH.map(|family| interface.ends[&family].addr);
     assert_eq!(ends, [ip("10.0.0.7"), ip("fd00::1")], "a link-local address does not take the place of a global one");
-    assert_eq!(lost, [Lost::Unusable { name: "eth0".into(), why: Rejection::NoAddress(Family::V6) }]);
+    assert_eq!(lost, Some(unusable("eth0", Rejection::NoAddress(Family::V6))));
 }

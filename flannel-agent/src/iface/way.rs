@@ -8,7 +8,10 @@ use std::{collections::BTreeMap, fmt, net::IpAddr};
 use flannel_host::family::Family;
 use flannel_netlink::Link;
 
-use super::{End, ExternalInterface, Host, IfaceOptions, NamePattern, Rejection, address};
+use super::{
+    End, ExternalInterface, Host, IfaceOptions, NamePattern, Rejection,
+    address::{self, Ranked},
+};
 
 /// One way an interface was asked for.
 pub(super) enum Selector<'a> {
@@ -33,39 +36,53 @@ impl<'a> Selector<'a> {
         Candidate::with(link, families, |family| self.address(family, link, host))
     }
 
-    /// The interface alone.
+    /// The interface without its addresses.
     pub(super) fn link<'h>(&self, families: &[Family], host: &'h Host) -> Result<&'h Link, Rejection> {
-        match *self {
+        let link = match *self {
             Self::Name(name) => host.links.iter().find(|link| link.name == name).ok_or(Rejection::NoSuchName),
             Self::LocalAddress(addr) | Self::Reach(addr) if !families.contains(&Family::of(addr)) => {
                 Err(Rejection::OtherFamily(families.first().copied().unwrap_or(Family::V4)))
             }
             Self::LocalAddress(addr) if address::is_link_scope(addr) => Err(Rejection::LinkScope),
-            Self::LocalAddress(addr) => {
-                let owner = host.addresses.iter().find(|own| own.key.addr == addr);
-                owner.and_then(|own| host.link(own.key.ifindex)).ok_or(Rejection::NoSuchAddress)
-            }
+            Self::LocalAddress(addr) => host.owner(addr).ok_or(Rejection::NoSuchAddress),
             Self::Pattern(pattern) => link_by_pattern(pattern, families, host),
             Self::Reach(_) => host.reach.and_then(|reach| host.link(reach.ifindex)).ok_or(Rejection::NoRoute),
+        }?;
+        match host.role(link) {
+            Some(role) => Err(Rejection::OfPods { name: link.name.clone(), role }),
+            None => Ok(link),
         }
     }
 
-    /// The address of one family on the interface this way leads to.
-    pub(super) fn address(&self, family: Family, link: &Link, host: &Host) -> Result<IpAddr, Rejection> {
-        let best = || best_address(family, link, host);
+    /// The addresses of one family on the interface this way leads to, best first and never none.
+    pub(super) fn addresses(&self, family: Family, link: &Link, host: &Host) -> Result<Vec<Ranked>, Rejection> {
+        let all = |reach| unless_empty(address::ranked(host, link, family, reach), Rejection::NoAddress(family));
         match *self {
-            Self::LocalAddress(addr) if Family::of(addr) == family => Ok(addr),
+            Self::LocalAddress(addr) if Family::of(addr) == family => Ok(vec![Ranked::asked_for(addr)]),
             Self::Reach(target) if Family::of(target) == family => {
-                host.reach.and_then(|reach| reach.source).map_or_else(best, Ok)
+                let source = host.reach.filter(|reach| reach.ifindex == link.index).and_then(|reach| reach.source);
+                all(source)
             }
-            Self::Pattern(pattern) => match matching_address(pattern, family, link, host) {
-                Some(addr) => Ok(addr),
-                None if pattern.matches(&link.name) => best(),
-                None => Err(Rejection::NoMatch),
-            },
-            Self::Name(_) | Self::LocalAddress(_) | Self::Reach(_) => best(),
+            Self::Pattern(pattern) => {
+                let matching = matching_addresses(pattern, family, link, host);
+                match matching.is_empty() {
+                    false => Ok(matching),
+                    true if pattern.matches(&link.name) => all(None),
+                    true => Err(Rejection::NoMatch),
+                }
+            }
+            Self::Name(_) | Self::LocalAddress(_) | Self::Reach(_) => all(None),
         }
     }
+
+    fn address(&self, family: Family, link: &Link, host: &Host) -> Result<IpAddr, Rejection> {
+        let found = self.addresses(family, link, host)?;
+        found.first().map(|best| best.addr).ok_or(Rejection::NoAddress(family))
+    }
+}
+
+fn unless_empty<T>(found: Vec<T>, why: Rejection) -> Result<Vec<T>, Rejection> {
+    if found.is_empty() { Err(why) } else { Ok(found) }
 }
 
 impl fmt::Display for Selector<'_> {
@@ -80,28 +97,40 @@ impl fmt::Display for Selector<'_> {
 }
 
 /// Addresses first, then names, each over all interfaces in the order of their indices. By
-/// addresses all families have to match; of the names the first that can be used counts.
+/// addresses all families have to match; of the names the first that can be used counts. Devices of
+/// pods count only if their name is all that matches, so that the error tells why they do not.
 fn link_by_pattern<'h>(pattern: &NamePattern, families: &[Family], host: &'h Host) -> Result<&'h Link, Rejection> {
     let mut links: Vec<_> = host.links.iter().collect();
     links.sort_by_key(|link| link.index);
-    let all_match =
-        |link: &Link| families.iter().all(|family| matching_address(pattern, *family, link, host).is_some());
+    let (of_pods, links): (Vec<_>, Vec<_>) = links.into_iter().partition(|link| host.role(link).is_some());
+    let all_match = |link: &Link| {
+        let has_match = |family: &Family| !matching_addresses(pattern, *family, link, host).is_empty();
+        families.iter().all(has_match)
+    };
     if let Some(link) = links.iter().find(|link| all_match(link)) {
         return Ok(link);
     }
     let usable = |link: &Link| Candidate::on(link, families, host).is_ok();
-    let mut by_name = links.iter().filter(|link| pattern.matches(&link.name));
+    let mut by_name = links.iter().chain(&of_pods).filter(|link| pattern.matches(&link.name));
     let first = by_name.next().ok_or(Rejection::NoMatch)?;
-    Ok(if usable(first) { first } else { by_name.find(|link| usable(link)).unwrap_or(first) })
+    Ok(if usable(first) {
+        first
+    } else {
+        by_name.find(|link| usable(link) && host.role(link).is_none()).unwrap_or(first)
+    })
 }
 
 pub(super) fn best_address(family: Family, link: &Link, host: &Host) -> Result<IpAddr, Rejection> {
-    address::choose(&host.addresses, link.index, family).ok_or(Rejection::NoAddress(family))
+    let best = address::ranked(host, link, family, None).first().map(|best| best.addr);
+    best.ok_or(Rejection::NoAddress(family))
 }
 
-fn matching_address(pattern: &NamePattern, family: Family, link: &Link, host: &Host) -> Option<IpAddr> {
-    let mut usable = address::usable(&host.addresses, link.index, family).into_iter();
-    usable.find(|addr| pattern.matches(&addr.to_string()))
+/// The addresses that match. One in the pod network never does.
+fn matching_addresses(pattern: &NamePattern, family: Family, link: &Link, host: &Host) -> Vec<Ranked> {
+    let is_of_pods = |addr: IpAddr| host.pods.iter().any(|network| network.contains(&addr));
+    let mut found = address::ranked(host, link, family, None);
+    found.retain(|ranked| pattern.matches(&ranked.addr.to_string()) && !is_of_pods(ranked.addr));
+    found
 }
 
 /// A usable interface and the addresses on it.

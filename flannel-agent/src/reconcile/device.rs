@@ -67,6 +67,7 @@ async fn ensure_vxlan(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool) -> R
     let link = match netlink.link_by_name(&spec.name).await? {
         Some(link) if is_compatible(&link, spec) => link,
         Some(link) => {
+            require_lower(netlink, spec, link.index).await?;
             tracing::info!(device = spec.name, "the device differs from the configuration and is created again");
             netlink.delete_link(link.index).await?;
             let known = link.mac.filter(|mac| adopt_mac && link.vxlan.is_some() && mac.is_unicast());
@@ -83,6 +84,14 @@ async fn ensure_vxlan(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool) -> R
     let zero_checksum_v6 = link.vxlan.is_some_and(|vxlan| vxlan.udp_zero_csum6_rx);
     let vtep = Vtep { mac, zero_checksum_v6, other_source: false };
     Ok(Device { index: link.index, name: link.name, mtu: spec.mtu, vtep: Some(vtep) })
+}
+
+/// Checks that there is another device to put the tunnel on: one that cannot be created again is not
+/// deleted.
+async fn require_lower(netlink: &Netlink, spec: &VxlanSpec, own: u32) -> Result<(), NetlinkError> {
+    let lower = netlink.link_by_index(spec.lower).await?;
+    let is_other = lower.is_some_and(|lower| lower.index != own);
+    if is_other { Ok(()) } else { Err(vanished(&format!("{} below {}", spec.lower, spec.name))) }
 }
 
 /// Keeps a device that is there, with its peers: they go on without a packet lost. Stock flannel

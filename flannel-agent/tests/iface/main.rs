@@ -9,6 +9,8 @@ mod not_run;
 #[path = "../../../tests/support/namespace.rs"]
 mod shared;
 
+mod addresses;
+
 use std::collections::BTreeMap;
 
 use flannel_agent::iface::{End, Host, IfaceError, IfaceOptions, NamePattern, select};
@@ -23,12 +25,12 @@ fn the_default_route_and_a_name_lead_to_the_underlay() {
             (Family::V4, "route add default via 10.9.0.254", "10.9.0.1"),
             (Family::V6, "-6 route add default via fd00:9::fe", "fd00:9::1"),
         ] {
-            let host = Host::read(&ns.netlink, &[family], &IfaceOptions::default()).await.expect("the host");
+            let host = Host::read(&ns.netlink, &[family], &IfaceOptions::default(), &[]).await.expect("the host");
             let nothing_given = select(&IfaceOptions::default(), &[family], &host);
             assert!(matches!(nothing_given, Err(IfaceError::NoDefaultRoute { .. })), "{nothing_given:?}");
 
             ip(command);
-            let host = Host::read(&ns.netlink, &[family], &IfaceOptions::default()).await.expect("the host");
+            let host = Host::read(&ns.netlink, &[family], &IfaceOptions::default(), &[]).await.expect("the host");
             let by_route = select(&IfaceOptions::default(), &[family], &host).expect("by the default route");
             assert_eq!((by_route.name.as_str(), by_route.mtu, by_route.arphrd), ("eth0", 1500, 1));
             let end = End { addr: addr(own), public: addr(own), source: addr(own) };
@@ -67,13 +69,13 @@ fn patterns_and_reach_lead_to_the_stock_results() {
             // One of our own: the kernel's way to it is the loopback.
             (reach("172.16.31.200"), "dummy0", "172.16.31.200"),
         ] {
-            let host = Host::read(&ns.netlink, &[Family::V4], &options).await.expect("the host");
+            let host = Host::read(&ns.netlink, &[Family::V4], &options, &[]).await.expect("the host");
             let chosen = select(&options, &[Family::V4], &host).expect("an interface");
             assert_eq!((chosen.name.as_str(), chosen.ends[&Family::V4].addr), (name, addr(own)), "{options:?}");
         }
         ip("route add unreachable 203.0.113.0/24");
         for nowhere in ["198.51.100.1", "203.0.113.1"] {
-            let host = Host::read(&ns.netlink, &[Family::V4], &reach(nowhere)).await.expect("the host");
+            let host = Host::read(&ns.netlink, &[Family::V4], &reach(nowhere), &[]).await.expect("the host");
             assert_eq!(host.reach, None, "{nowhere}");
         }
     });

@@ -1,6 +1,7 @@
 //! The agent on one node: as a process, under bad input, next to many others, and against
 //! unprivileged users.
 
+mod addresses;
 mod bad_input;
 mod echo;
 mod interface;

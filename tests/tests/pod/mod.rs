@@ -2,7 +2,7 @@
 
 #[expect(dead_code, reason = "shared with the tests of flannel-store, which need more of it")]
 #[path = "../../support/api_server/mod.rs"]
-mod api_server;
+pub(crate) mod api_server;
 #[path = "../../support/certs.rs"]
 mod certs;
 mod many;
