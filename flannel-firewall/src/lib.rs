@@ -1,12 +1,13 @@
 //! The firewall rules of this host, as far as they bear on pods' packets: read, never written.
 //!
-//! They answer two questions:
+//! They answer three questions:
 //!
 //! * Modes `fast` and `encap` show rules one packet in two seconds. [`Ruleset::per_packet`] lists
 //!   the rules that match single packets. It leaves out rules of NAT chains: conntrack evaluates
 //!   them once for each connection.
 //! * [`Ruleset::at_port`] and [`Ruleset::dropping_policies`] list the rules that name the tunnel's
 //!   port, and the chains that drop by default.
+//! * [`services`] lists the Services of an address, as rules of kube-proxy have them.
 //!
 //! Rules are not evaluated.
 //!
@@ -28,6 +29,7 @@ mod read;
 #[cfg(test)]
 mod recorded;
 mod saved;
+pub mod services;
 pub mod tools;
 mod watch;
 mod xtables;

@@ -1,7 +1,6 @@
 //! Reading the rules: nf_tables by netlink, tables of the legacy iptables by its tools.
 
-use std::{fs, path::PathBuf};
-
+use flannel_host::family::Family;
 use tokio::task::spawn_blocking;
 
 use super::{
@@ -10,12 +9,8 @@ use super::{
     nft::NftSockets,
     saved::{BRIDGE, SavedReader},
 };
-use crate::tools::tool;
+use crate::tools::{legacy, tool};
 
-/// The tools of iptables, the families they serve, and where the kernel names the tables of the
-/// legacy variant in this network namespace.
-const IPTABLES: [(&str, &str, &str); 2] =
-    [("ip", "iptables", "ip_tables_names"), ("ip6", "ip6tables", "ip6_tables_names")];
 /// The table whose rules judge the first packet of a connection.
 const NAT: &str = "nat";
 
@@ -111,12 +106,12 @@ async fn read_nft(port: Option<u16>, hooks: Hooks, known: Option<u32>) -> Result
 /// Adds the rules of the legacy variant. Returns the errors.
 async fn read_legacy(found: &mut Ruleset, hooks: Hooks) -> Vec<String> {
     let mut errors = Vec::new();
-    for (family, base, names) in IPTABLES {
-        let tables = tables(names);
+    for (family, name) in [(Family::V4, "ip"), (Family::V6, "ip6")] {
+        let (tables, base) = (legacy::tables(family), legacy::base(family));
         if tables.is_empty() {
             continue;
         }
-        let Some(tool) = legacy_saver(base) else {
+        let Some(tool) = legacy::saver(base) else {
             errors.push(format!(
                 "the kernel has {} of legacy {base} ({}), and {base}-legacy-save is not installed to read them",
                 if tables.len() == 1 { "a table" } else { "tables" },
@@ -125,28 +120,15 @@ async fn read_legacy(found: &mut Ruleset, hooks: Hooks) -> Vec<String> {
             continue;
         };
         for table in tables.iter().filter(|table| hooks == Hooks::All || *table != NAT) {
-            let mut reader = SavedReader::new(family, found);
+            let mut reader = SavedReader::new(name, found);
             let read = tool::each_line(&tool, &["-t", table], |line| reader.read(line)).await;
             errors.extend(read.err().map(|error| error.to_string()));
         }
     }
-    if let Some(tool) = legacy_saver("ebtables") {
+    if let Some(tool) = legacy::saver("ebtables") {
         let mut reader = SavedReader::new(BRIDGE, found);
         let read = tool::each_line(&tool, &[], |line| reader.read(line)).await;
         errors.extend(read.err().map(|error| error.to_string()));
     }
     errors
-}
-
-/// The tables of legacy iptables that exist. To name another one to the tool would make it.
-fn tables(names: &str) -> Vec<String> {
-    // Of the thread: the process may be in another network namespace.
-    let text = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
-}
-
-/// The tool that lists tables of the legacy variant.
-fn legacy_saver(base: &str) -> Option<PathBuf> {
-    let plain = || tool::find(&format!("{base}-save")).filter(|path| !tool::is_of_nftables(path));
-    tool::find(&format!("{base}-legacy-save")).or_else(plain)
 }

@@ -6,6 +6,8 @@
 //! <https://elixir.bootlin.com/linux/v6.12/source/include/uapi/linux/netfilter>. They have the byte
 //! order of the machine, but for what says otherwise.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
 /// A structure of the kernel.
 #[derive(Clone, Copy, Debug)]
 struct Info<'a>(&'a [u8]);
@@ -57,6 +59,27 @@ pub(super) fn target_options(name: &str, revision: u64, info: &[u8]) -> Option<W
         ("TOS", 0 | 1) => Some(vec!["--set-tos".to_owned(), masked(info.byte(0)?, info.byte(1)?)]),
         _ => None,
     }
+}
+
+/// Returns the destination that target `DNAT` translates to; `None` if it is a range, or has no port.
+pub(super) fn translation(revision: u64, info: &[u8]) -> Option<SocketAddr> {
+    let info = Info(info);
+    // struct nf_nat_ipv4_multi_range_compat, nf_nat_range and nf_nat_range2
+    let (address, last_address, port) = match revision {
+        0 => (info.0.get(8..12)?, info.0.get(12..16)?, 16),
+        1 | 2 => (info.0.get(4..20)?, info.0.get(20..36)?, 36),
+        _ => return None,
+    };
+    let ports = info.0.get(port..port + 4)?;
+    if address != last_address || ports[..2] != ports[2..] || ports[..2] == [0, 0] {
+        return None;
+    }
+    let address: IpAddr = match address.first_chunk::<16>() {
+        // An IPv4 address is followed by zeros.
+        Some(v6) if v6[4..] != [0; 12] => Ipv6Addr::from(*v6).into(),
+        _ => Ipv4Addr::from(*address.first_chunk::<4>()?).into(),
+    };
+    Some(SocketAddr::new(address, u16::from_be_bytes(*ports.first_chunk()?)))
 }
 
 /// The same of an extension of ebtables.

@@ -32,11 +32,7 @@ use crate::{datapath::PinRoot, observe::status::Status};
 pub async fn service_names() -> Option<BTreeMap<IpAddr, String>> {
     let mut names = BTreeMap::new();
     for family in Family::BOTH {
-        let rules = nat::read(family).await;
-        if rules.is_incomplete() {
-            return None;
-        }
-        names.extend(rules.service_names());
+        names.extend(nat::service_names(family).await?);
     }
     Some(names)
 }

@@ -147,12 +147,10 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
     let destination = around.place(question.destination).await?;
     // What a peer's pod sends to a Service was translated on its node.
     let may_be_service = matches!(destination, Location::Outside) && !matches!(source, Location::Peer(_));
-    let rules = if may_be_service { Some(nat::read(family).await) } else { None };
-    // After the tools of the firewall, which take their time: flows are refreshed every two
-    // seconds.
+    let service = if may_be_service { Some(nat::service(&question).await) } else { None };
+    // After the rules, which take their time: flows are refreshed every two seconds.
     let rows = flows::read(pins).unwrap_or_default();
     let flows = known(&question, &source, config.as_ref(), &rows);
-    let service = rules.as_ref().map(|rules| rules.service(&question));
     let onward = onward(&question, &flows, service.as_ref());
     let destination = if onward.port.is_some() { around.place(onward.address).await? } else { destination };
     let tunnel = match (&destination, &source, config) {
@@ -179,9 +177,10 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
     };
     facts.route = read_route(&around, &facts).await;
     facts.route_device = facts.route.as_ref().and_then(|route| Some(around.name(route.as_ref().ok()?.oif?)));
-    facts.masquerade = rules
-        .filter(|_| leaves_the_cluster(&facts))
-        .map(|rules| rules.masquerade(question.source, facts.onward.address, facts.route_device.as_deref()));
+    if may_be_service && leaves_the_cluster(&facts) {
+        let masquerade = nat::masquerade(question.source, facts.onward.address, facts.route_device.as_deref());
+        facts.masquerade = Some(masquerade.await);
+    }
     if facts.node.is_ok() {
         facts.tried = trial::run(&facts, &around).map_err(|error| chain(&error));
     }

@@ -3,11 +3,11 @@
 use super::{ElementFacts, Finding, FlagTest};
 
 /// FIN, SYN and RST: packets with one of them always take the kernel's path.
-const CONTROL: u8 = 0x07;
+pub(crate) const CONTROL: u8 = 0x07;
 /// The ECN bits of a traffic class; the others are the DSCP, which is part of a flow.
 const ECN: u64 = 0x03;
 /// `IP_DF` and the reserved bit; the others of the field make a packet a fragment.
-const NOT_FRAGMENT: u64 = 0xc000;
+pub(crate) const NOT_FRAGMENT: u64 = 0xc000;
 /// Seconds that stand for two refresh intervals: what lasts longer is renewed in time.
 const LONG: u64 = 5;
 /// Options of TCP that stand in SYN packets only: MSS, window scale, SACK permitted.

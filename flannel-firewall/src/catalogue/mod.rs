@@ -22,6 +22,8 @@ mod xtables_targets;
 
 use std::{collections::HashMap, sync::LazyLock};
 
+pub(super) use self::conditions::{CONTROL, NOT_FRAGMENT};
+
 /// The kinds of elements, each with a table of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ElementKind {

@@ -5,7 +5,7 @@ use super::{
     rule::{Relation, RuleReader, Values},
 };
 use crate::{
-    catalogue::{ElementFacts, ElementKind, FlagTest},
+    catalogue::{CONTROL, ElementFacts, ElementKind, FlagTest, NOT_FRAGMENT},
     model::Packets,
 };
 
@@ -13,11 +13,6 @@ use crate::{
 const OTHERS: [&str; 10] = ["icmp", "icmpv6", "igmp", "esp", "ah", "comp", "udplite", "dccp", "sctp", "gre"];
 /// All bits of a flag field.
 const ALL: u64 = 0xff;
-/// FIN, SYN and RST.
-const CONTROL: u8 = 0x07;
-/// The reserved bit and DF of `ip frag-off`. The others make a packet a fragment.
-const NOT_FRAGMENT: u64 = 0xc000;
-
 impl RuleReader<'_> {
     /// A comparison of a field with values.
     pub(super) fn match_field(&mut self, name: &str, relation: Relation, mask: Option<u64>, values: &Values) {

@@ -129,38 +129,41 @@ impl Headers {
     /// the load.
     pub(super) fn fields(self, span: Span, looks_at: impl Fn(u32) -> bool) -> Vec<Covered> {
         let (first, bits) = (span.offset.saturating_mul(8), span.length.saturating_mul(8));
-        let all = || Covered { name: RAW.to_owned(), first: 0, bits };
+        let whole = |name: String| vec![Covered { name, first: 0, bits }];
+        let link;
         let table: &[Field] = match (span.base, self.network, self.transport) {
-            (0, ..) => return self.link(span, looks_at),
+            (0, ..) => {
+                link = self.link();
+                &link
+            }
             (1, Some(Network::V4), _) => &IP,
             (1, Some(Network::V6), _) => &IP6,
-            (1, Some(Network::Arp), _) => return vec![Covered { name: "arp field".to_owned(), ..all() }],
+            (1, Some(Network::Arp), _) => return whole("arp field".to_owned()),
             (2, _, Some(TCP)) => &TCP_FIELDS,
             (2, _, Some(UDP)) => &UDP_FIELDS,
             (2, _, Some(protocol)) => match other_protocol(protocol) {
-                Some(name) => return vec![Covered { name: format!("{name} field"), ..all() }],
+                Some(name) => return whole(format!("{name} field")),
                 None => &PORTS,
             },
             (2, _, None) => &PORTS,
-            _ => return vec![all()],
+            _ => return whole(RAW.to_owned()),
         };
-        covered(table, first, bits, looks_at).unwrap_or_else(|| vec![all()])
+        covered(table, first, bits, looks_at).unwrap_or_else(|| whole(RAW.to_owned()))
     }
 
-    fn link(self, span: Span, looks_at: impl Fn(u32) -> bool) -> Vec<Covered> {
-        let (first, bits) = (span.offset.saturating_mul(8), span.length.saturating_mul(8));
+    /// The fields of the link layer.
+    fn link(self) -> Vec<Field> {
         let mut table = ETHER.to_vec();
         if self.vlan {
             table.extend(VLAN_FIELDS);
         }
-        let found = covered(&table, first, bits, looks_at);
-        found.unwrap_or_else(|| vec![Covered { name: RAW.to_owned(), first: 0, bits }])
+        table
     }
 }
 
 /// `None` if what is looked at is not whole fields. Only addresses may be cut off, by a prefix.
 fn covered(table: &[Field], first: u32, bits: u32, looks_at: impl Fn(u32) -> bool) -> Option<Vec<Covered>> {
-    let end = first + bits;
+    let end = first.saturating_add(bits);
     let mut known = 0;
     let mut found = Vec::new();
     for (name, start, length) in table.iter().copied() {

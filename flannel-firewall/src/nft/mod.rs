@@ -8,7 +8,7 @@ mod condition;
 mod fields;
 mod keys;
 mod load;
-mod rule;
+pub(super) mod rule;
 mod sets;
 
 use std::collections::{BTreeSet, HashMap};

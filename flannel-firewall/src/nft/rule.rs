@@ -148,7 +148,7 @@ impl<'a> RuleReader<'a> {
     }
 
     fn payload(&mut self, data: Attributes<'_>) {
-        let number = |kind| data.number(kind).and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
+        let number = |kind| data.number32(kind).unwrap_or_default();
         let span = Span { base: data.number(2).unwrap_or_default(), offset: number(3), length: number(4) };
         if data.get(1).is_some() {
             return self.fill(register(data, 1), Source::Packet(span, self.headers));
@@ -168,7 +168,7 @@ impl<'a> RuleReader<'a> {
     fn hash(&mut self, data: Attributes<'_>) {
         // NFT_HASH_SYM
         let name = if data.number(7) == Some(1) { "symhash" } else { "jhash" };
-        let length = data.number(3).and_then(|length| u32::try_from(length).ok()).unwrap_or_default();
+        let length = data.number32(3).unwrap_or_default();
         if data.get(1).is_some() {
             for load in self.take(register(data, 1), length) {
                 self.name_fields(&load);
@@ -183,9 +183,8 @@ impl<'a> RuleReader<'a> {
         if data.number(6).unwrap_or_default() == 0
             && let Some(load) = self.loads.iter_mut().find(|load| load.register == source)
         {
-            let bits = |kind| data.nested(kind).and_then(|data| data.get(1)).unwrap_or_default();
-            load.mask = Some(bits(4).to_vec());
-            load.toggled = bits(5).to_vec();
+            load.mask = Some(bytes(data, 4).to_vec());
+            load.toggled = bytes(data, 5).to_vec();
         }
         self.move_register(data, 1, 2);
     }
@@ -205,7 +204,7 @@ impl<'a> RuleReader<'a> {
 
     /// Takes the loads out of registers of so many bytes.
     fn take(&mut self, first: u32, bytes: u32) -> Vec<Load> {
-        let registers = first..first + bytes.div_ceil(4).max(1);
+        let registers = first..first.saturating_add(bytes.div_ceil(4).max(1));
         self.loads.extract_if(.., |load| registers.contains(&load.register)).collect()
     }
 
@@ -223,37 +222,34 @@ impl<'a> RuleReader<'a> {
     }
 
     fn compare_range(&mut self, lower: Attributes<'_>, upper: Attributes<'_>) {
-        let Some(load) = self.take_one(register(lower, 1)) else { return };
-        let (first, last) = (bytes(lower, 3), bytes(upper, 3));
-        for piece in load.pieces() {
-            let values = piece.value(first).zip(piece.value(last)).map(|range| vec![range]);
-            self.match_field(&piece.name, Relation::Among, piece.mask, &values);
-        }
+        self.match_load(lower, Relation::Among, bytes(lower, 3), bytes(upper, 3));
     }
 
     fn compare(&mut self, data: Attributes<'_>) {
-        let Some(load) = self.take_one(register(data, 1)) else { return };
         let relation = match data.number(2) {
             Some(EQUAL) => Relation::Among,
             Some(NOT_EQUAL) => Relation::NotAmong,
             _ => Relation::Ordered,
         };
-        let right = bytes(data, 3);
-        for piece in load.pieces() {
-            let value = piece.value(right);
-            if let (Relation::Among, None, Some(value)) = (relation, piece.mask, value) {
-                self.headers.limit(&piece.name, value);
-            }
-            self.match_field(&piece.name, relation, piece.mask, &value.map(|value| vec![(value, value)]));
-        }
+        self.match_load(data, relation, bytes(data, 3), bytes(data, 3));
     }
 
     fn range(&mut self, data: Attributes<'_>) {
-        let Some(load) = self.take_one(register(data, 1)) else { return };
         let relation = if data.number(2) == Some(EQUAL) { Relation::Among } else { Relation::NotAmong };
+        self.match_load(data, relation, bytes(data, 3), bytes(data, 4));
+    }
+
+    /// Compares each field of the load in the source register with first and last values.
+    fn match_load(&mut self, data: Attributes<'_>, relation: Relation, first: &[u8], last: &[u8]) {
+        let Some(load) = self.take_one(register(data, 1)) else { return };
         for piece in load.pieces() {
-            let values = piece.value(bytes(data, 3)).zip(piece.value(bytes(data, 4))).map(|range| vec![range]);
-            self.match_field(&piece.name, relation, piece.mask, &values);
+            let range = piece.value(first).zip(piece.value(last));
+            if let (Relation::Among, None, Some((first, last))) = (relation, piece.mask, range)
+                && first == last
+            {
+                self.headers.limit(&piece.name, first);
+            }
+            self.match_field(&piece.name, relation, piece.mask, &range.map(|range| vec![range]));
         }
     }
 
@@ -301,8 +297,7 @@ impl<'a> RuleReader<'a> {
         self.name(ElementKind::Statement, name, ElementFacts::Timeout(timeout));
         self.refer(&facts);
         self.use_all();
-        let one = data.nested(7).map(Expression::new);
-        for statement in one.into_iter().chain(data.list(10).map(Expression::new)) {
+        for statement in data.expressions(7, 10) {
             self.expression(&statement);
         }
     }
@@ -377,12 +372,18 @@ fn is_range(lower: &Expression<'_>, upper: &Expression<'_>) -> bool {
 
 /// Adds the chain that a verdict leads to, or that it drops.
 pub(super) fn apply_verdict(rule: &mut HostRule, verdict: Attributes<'_>) {
-    let code = verdict.get(1).and_then(|code| code.first_chunk()).map(|code| i32::from_be_bytes(*code));
-    match code {
-        Some(DROP) => rule.drops = true,
-        Some(code) if CHAINS.contains(&code) => rule.targets.extend(verdict.text(2)),
-        _ => {}
-    }
+    rule.drops |= code(verdict) == Some(DROP);
+    rule.targets.extend(verdict_chain(verdict));
+}
+
+/// Returns the chain that a verdict leads to.
+pub(crate) fn verdict_chain(verdict: Attributes<'_>) -> Option<String> {
+    if code(verdict).is_some_and(|code| CHAINS.contains(&code)) { verdict.text(2) } else { None }
+}
+
+/// `NF_*` or `NFT_*`.
+fn code(verdict: Attributes<'_>) -> Option<i32> {
+    verdict.get(1).and_then(|code| code.first_chunk()).map(|code| i32::from_be_bytes(*code))
 }
 
 /// The label of a look into a tunnel packet, by `NFTA_INNER_TYPE`.
@@ -395,8 +396,8 @@ const fn inner(kind: u64) -> &'static str {
 }
 
 /// A register, counted in words of 32 bits: `NFT_REG_1` to `_4` are four words each.
-fn register(data: Attributes<'_>, kind: u16) -> u32 {
-    match data.number(kind).and_then(|number| u32::try_from(number).ok()) {
+pub(crate) fn register(data: Attributes<'_>, kind: u16) -> u32 {
+    match data.number32(kind) {
         Some(number @ 1..=4) => (number - 1) * 4,
         Some(number @ 8..) => number - 8,
         _ => 0,
@@ -404,6 +405,6 @@ fn register(data: Attributes<'_>, kind: u16) -> u32 {
 }
 
 /// The bytes of `NFTA_DATA_VALUE`.
-fn bytes(data: Attributes<'_>, kind: u16) -> &[u8] {
+pub(crate) fn bytes(data: Attributes<'_>, kind: u16) -> &[u8] {
     data.nested(kind).and_then(|data| data.get(1)).unwrap_or_default()
 }

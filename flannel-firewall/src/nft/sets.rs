@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use flannel_netlink::{Attributes, Expression, NetlinkError, NftablesReader, NftablesTable};
+use flannel_netlink::{Attributes, NetlinkError, NftablesReader, NftablesTable};
 
 use super::rule::{RuleReader, apply_verdict};
 use crate::model::HostRule;
@@ -64,7 +64,7 @@ impl<'a> KernelSets<'a> {
     fn read(&mut self, name: &str) -> Result<SetFacts, NetlinkError> {
         let Some(set) = self.reader.set(&self.table, name)? else { return Ok(SetFacts::default()) };
         let attributes = Attributes::new(&set.attributes);
-        let number = |kind| attributes.number(kind).and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
+        let number = |kind| attributes.number32(kind).unwrap_or_default();
         let mut sum = statements(&self.table, attributes);
         let (is_anonymous, is_verdict_map) = (set.flags & ANONYMOUS != 0, set.data_type == VERDICT);
         let mut values = Vec::new();
@@ -156,15 +156,13 @@ fn before(key: &[u8]) -> Vec<u8> {
 
 /// The statements that a set has for all elements.
 fn statements(table: &NftablesTable, attributes: Attributes<'_>) -> HostRule {
-    let one = attributes.nested(17).map(Expression::new);
-    let all: Vec<_> = one.into_iter().chain(attributes.list(18).map(Expression::new)).collect();
+    let all: Vec<_> = attributes.expressions(17, 18).collect();
     RuleReader::new(&mut NoSets, table.family, HostRule::default()).read(&all)
 }
 
 /// The limits and quotas of an element.
 fn limits(table: &NftablesTable, element: Attributes<'_>, sum: &mut HostRule) {
-    let one = element.nested(7).map(Expression::new);
-    let all = one.into_iter().chain(element.list(11).map(Expression::new));
+    let all = element.expressions(7, 11);
     let found: Vec<_> = all.filter(|expression| ["limit", "quota"].contains(&expression.name.as_str())).collect();
     if !found.is_empty() {
         let rule = RuleReader::new(&mut NoSets, table.family, HostRule::default()).read(&found);

@@ -4,6 +4,7 @@
 //! Two forms are read in text: that of the `save` tools ([`saved`]), and one table of `nft`
 //! ([`listed`]). All of it is pure, except [`tool`].
 
+pub mod legacy;
 pub mod listed;
 pub mod saved;
 pub mod tool;

@@ -23,12 +23,7 @@ pub enum SavedLine<'a> {
     Remark(&'a str),
 }
 
-/// Reads the lines of a dump; others, such as `COMMIT`, are left out.
-pub fn lines(text: &str) -> impl Iterator<Item = SavedLine<'_>> {
-    text.lines().filter_map(line)
-}
-
-/// Reads one line of a dump.
+/// Reads one line of a dump; `None` for others, such as `COMMIT`.
 pub fn line(line: &str) -> Option<SavedLine<'_>> {
     let halves = |text: &'static str| line.strip_prefix(text).map(|rest| rest.split_once(' ').unwrap_or((rest, "")));
     if let Some((chain, options)) = halves("-A ") {
@@ -56,6 +51,6 @@ mod tests {
             Rule { chain: "OUTPUT", options: "-j MINE" },
             Rule { chain: "MINE", options: "" },
         ];
-        assert_eq!(lines(dump).collect::<Vec<_>>(), expected);
+        assert_eq!(dump.lines().filter_map(line).collect::<Vec<_>>(), expected);
     }
 }

@@ -26,6 +26,7 @@ mod cases;
 #[path = "../../../tests/support/not_run.rs"]
 mod not_run;
 mod scale;
+mod services;
 
 const IPTABLES: &str = include_str!("iptables.txt");
 const EBTABLES: &str = include_str!("ebtables.txt");

@@ -1,8 +1,12 @@
-//! Rules of other programs by the thousand: the agent's reader keeps nothing of them.
+//! Rules of other programs by the thousand: the agent's readers keep only what they are asked for.
 
-use std::{fmt::Write as _, fs};
+use std::{fmt::Write as _, fs, net::IpAddr, time::Instant};
 
-use flannel_firewall::Watch;
+use flannel_firewall::{
+    Watch,
+    services::{self, Service},
+};
+use flannel_host::family::Family;
 
 use super::{feed, in_namespace};
 
@@ -33,13 +37,14 @@ fn nftables() -> String {
         let choice = format!("numgen random mod {ENDPOINTS} vmap {{ {} }}", verdicts.join(", "));
         writeln!(text, "chain service-{service} {{ ip daddr {address} tcp dport 80 {marked}; {choice}; }}")
             .expect("to a string");
-        elements.push(format!("{address} . tcp . 80 : goto service-{service}"));
+        elements.push(format!("{address} . tcp . 80 comment \"ns/svc{service}:http\" : goto service-{service}"));
     }
     text + &format!(
         "map service-ips {{
             type ipv4_addr . inet_proto . inet_service : verdict
             elements = {{ {} }}
         }}
+        map no-endpoint-services {{ type ipv4_addr . inet_proto . inet_service : verdict; }}
         chain services {{ ip daddr . meta l4proto . th dport vmap @service-ips; }}
         chain cluster-ips-check {{ ip daddr 10.96.255.255 reject; }}
         chain filter-forward {{ type filter hook forward priority -110; ct state new jump cluster-ips-check; }}
@@ -79,17 +84,16 @@ fn iptables() -> String {
     format!("{chains}{rules}COMMIT\n*filter\n-A FORWARD -m limit --limit 5/sec\nCOMMIT\n")
 }
 
-/// KiB of memory of this process.
-fn resident() -> u64 {
+/// KiB of memory of this process, by a line of its status.
+fn memory(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/self/status").expect("proc");
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the line");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("the line");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 /// Reads the rules as the agent does, and returns the chains that judge single packets.
 fn watched() -> Vec<String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
+    run(async {
         let mut watch = Watch::start(false, Some(super::PORT), || {});
         watch.invalidate();
         watch.changed().await;
@@ -105,12 +109,46 @@ fn expect_small(tools: &[&str], line: &'static str, rules: fn() -> String, named
         let rules = rules();
         feed(line, &rules).expect("rules");
         drop(rules);
-        let before = resident();
+        let before = memory("VmRSS:");
         assert_eq!(watched(), [named]);
-        let more = resident().saturating_sub(before);
+        let more = memory("VmRSS:").saturating_sub(before);
         println!("{SERVICES} Services by {line}: {more} KiB more");
         assert!(more < MOST_MEMORY, "{more} KiB");
+        expect_services(line);
     });
+}
+
+/// One Service among them is found without the memory for all.
+fn expect_services(line: &str) {
+    // Five resets the peak of resident memory (proc_pid_clear_refs(5)).
+    fs::write("/proc/self/clear_refs", "5").expect("the peak");
+    let before = memory("VmHWM:");
+    let start = Instant::now();
+    let found = services_of([10, 96, 3, 17].into());
+    let (one, start) = (start.elapsed(), Instant::now());
+    let names = run(services::service_names(Family::V4)).expect("the names");
+    let all = start.elapsed();
+    let more = memory("VmHWM:").saturating_sub(before);
+    println!("one of {SERVICES} Services by {line} in {one:?}, all names in {all:?}: {more} KiB at most");
+    assert!(more < MOST_MEMORY, "{more} KiB");
+    let [service] = &found[..] else { panic!("{found:?}") };
+    let ends: Vec<String> = service.endpoints.iter().map(ToString::to_string).collect();
+    let number = 3 * 250 + 17;
+    let expected = |endpoint| format!("10.244.{}.{}:8080", number / 80, number % 80 * ENDPOINTS + endpoint);
+    assert_eq!(ends, (0..ENDPOINTS).map(expected).collect::<Vec<_>>());
+    let named: std::collections::BTreeSet<_> = names.iter().map(|(address, _)| address).collect();
+    assert_eq!(named.len(), usize::try_from(SERVICES).expect("a number"));
+}
+
+/// The Services of an address at any port of TCP.
+fn services_of(address: IpAddr) -> Vec<Service> {
+    let (found, errors) = run(services::services(address, 6));
+    assert_eq!(errors, Vec::<String>::new());
+    found.expect("rules of kube-proxy")
+}
+
+pub(super) fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
 }
 
 #[test]

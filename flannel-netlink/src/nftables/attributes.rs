@@ -2,6 +2,8 @@
 
 use netlink_packet_core::NlasIterator;
 
+use super::Expression;
+
 /// `NFTA_LIST_ELEM`.
 const LIST_ELEMENT: u16 = 1;
 
@@ -34,6 +36,11 @@ impl<'a> Attributes<'a> {
         (value.len() <= 8).then(|| value.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
+    /// Returns a number of up to 32 bits; `None` if it is larger.
+    pub fn number32(self, kind: u16) -> Option<u32> {
+        self.number(kind).and_then(|number| u32::try_from(number).ok())
+    }
+
     /// Returns a text; bytes that are not UTF-8 are replaced.
     pub fn text(self, kind: u16) -> Option<String> {
         Some(text(self.get(kind)?))
@@ -52,6 +59,11 @@ impl<'a> Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
+    /// Returns the expressions of an attribute for one, followed by those of an attribute for many.
+    pub fn expressions(self, one: u16, many: u16) -> impl Iterator<Item = Expression<'a>> {
+        self.nested(one).into_iter().chain(self.list(many)).map(Expression::new)
+    }
+
     /// Returns the texts of a list that an attribute nests, such as names of devices.
     pub fn names(self, kind: u16) -> impl Iterator<Item = String> + use<'a> {
         let elements = self.nested(kind).unwrap_or_default();

@@ -149,7 +149,7 @@ impl NftablesReader {
     pub fn generation(&mut self) -> Result<u32, NetlinkError> {
         let mut found = None;
         self.ask(GET_GENERATION, 0, 0, &[], |_, attributes| {
-            found = attributes.number(1).and_then(|number| u32::try_from(number).ok());
+            found = attributes.number32(1);
         })
         .and_then(|()| found.ok_or(Fault::NoAnswer))
         .map_err(|fault| fault.on(Verb::Read, "the generation of nf_tables"))
@@ -166,6 +166,18 @@ impl NftablesReader {
             }
         })
         .map_err(|fault| fault.on(Verb::Read, "the chains of nf_tables"))
+    }
+
+    /// Returns true if a chain exists.
+    ///
+    /// # Errors
+    /// As [`NftablesReader::generation`].
+    pub fn has_chain(&mut self, table: &NftablesTable, chain: &str) -> Result<bool, NetlinkError> {
+        let mut found = false;
+        let of_chain = [(1, table.name.as_str()), (3, chain)];
+        let read = self.ask(GET_CHAIN, 0, table.family, &of_chain, |_, _| found = true);
+        unless_gone(read).map_err(|fault| fault.on(Verb::Read, format!("chain {} {chain}", table.name)))?;
+        Ok(found)
     }
 
     /// Passes handle and expressions of each rule of a chain, in their order. The kernel gives a
@@ -188,8 +200,7 @@ impl NftablesReader {
                 take(handle, &attributes.list(4).map(Expression::new).collect::<Vec<_>>());
             }
         });
-        unless_gone(read, ())
-            .map_err(|fault| fault.on(Verb::Read, format!("the rules of chain {} {chain}", table.name)))
+        unless_gone(read).map_err(|fault| fault.on(Verb::Read, format!("the rules of chain {} {chain}", table.name)))
     }
 
     /// Returns a set; `None` if it does not exist.
@@ -202,7 +213,7 @@ impl NftablesReader {
         let read = self.ask_bytes(GET_SET, 0, table.family, &of_set, |_, bytes| {
             found = Some(set(bytes));
         });
-        unless_gone(read, ()).map_err(|fault| fault.on(Verb::Read, format!("set {} {name}", table.name)))?;
+        unless_gone(read).map_err(|fault| fault.on(Verb::Read, format!("set {} {name}", table.name)))?;
         Ok(found)
     }
 
@@ -220,7 +231,7 @@ impl NftablesReader {
         let read = self.ask(GET_ELEMENTS, NLM_F_DUMP, table.family, &of_set, |_, attributes| {
             attributes.list(3).for_each(&mut take);
         });
-        unless_gone(read, ()).map_err(|fault| fault.on(Verb::Read, format!("the elements of {} {set}", table.name)))
+        unless_gone(read).map_err(|fault| fault.on(Verb::Read, format!("the elements of {} {set}", table.name)))
     }
 
     fn ask(
@@ -283,9 +294,9 @@ impl<'a> Expression<'a> {
 }
 
 /// A chain or set that went away is empty.
-fn unless_gone<T>(read: Result<T, Fault>, gone: T) -> Result<T, Fault> {
+fn unless_gone(read: Result<(), Fault>) -> Result<(), Fault> {
     match read {
-        Err(fault) if fault.errno() == Some(Errno::ENOENT) => Ok(gone),
+        Err(fault) if fault.errno() == Some(Errno::ENOENT) => Ok(()),
         other => other,
     }
 }
@@ -344,7 +355,7 @@ fn base_chain(family: u8, attributes: Attributes<'_>) -> Option<BaseChain> {
     Some(BaseChain {
         table: NftablesTable { family, name: attributes.text(1)? },
         name: attributes.text(3)?,
-        hook: u32::try_from(hook.number(1)?).ok()?,
+        hook: hook.number32(1)?,
         kind: attributes.text(7).unwrap_or_default(),
         drops: attributes.number(5) == Some(0),
         devices: if devices.is_empty() { hook.text(3).into_iter().collect() } else { devices },
@@ -353,10 +364,9 @@ fn base_chain(family: u8, attributes: Attributes<'_>) -> Option<BaseChain> {
 
 fn set(bytes: &[u8]) -> NftablesSet {
     let attributes = Attributes::new(bytes);
-    let number = |kind| attributes.number(kind).and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
     NftablesSet {
-        flags: number(3),
-        data_type: number(6),
+        flags: attributes.number32(3).unwrap_or_default(),
+        data_type: attributes.number32(6).unwrap_or_default(),
         timeout: attributes.number(11).filter(|timeout| *timeout > 0).map(Duration::from_millis),
         attributes: bytes.to_vec(),
     }

@@ -1,6 +1,6 @@
 //! The pieces of the archive, each in a file of its own.
 
-use std::{fmt::Write as _, fs, io, path::Path, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, fs, io, path::Path, time::Duration};
 
 use anyhow::{Context as _, bail};
 use aya::programs::{ProgramError, ProgramInfo, loaded_programs};
@@ -10,7 +10,7 @@ use flannel_host::{error_chain::chain, sysctl_record};
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use super::BugtoolOptions;
+use super::{BugtoolOptions, PIECE_MAX};
 use crate::{
     cli::{Command, parse},
     datapath::{PinRoot, probe},
@@ -76,29 +76,27 @@ const LOGS: &str = "The log is not in here, because it is wherever the service m
 /// A file of the archive: its text, or why there is none.
 pub(super) type Piece = (String, anyhow::Result<String>);
 
-/// Collects.
-pub(super) async fn pieces(options: &BugtoolOptions) -> Vec<Piece> {
+/// Collects, and passes each piece before the next one is read.
+pub(super) async fn pieces(options: &BugtoolOptions, mut take: impl FnMut(Piece) -> io::Result<()>) -> io::Result<()> {
     let end = Instant::now() + ALL;
-    let mut pieces = Vec::new();
     for (name, args) in OWN {
-        pieces.push((name.to_owned(), in_time(end, own(args, options)).await));
+        take((name.to_owned(), in_time(end, own(args, options)).await))?;
     }
     for (name, words) in TOOLS {
-        pieces.push((name.to_owned(), in_time(end, run(words)).await));
+        take((name.to_owned(), in_time(end, run(words)).await))?;
     }
     for (name, path) in FILES {
-        pieces.push((name.to_owned(), fs::read_to_string(path).with_context(|| path.to_owned())));
+        take((name.to_owned(), fs::read_to_string(path).with_context(|| path.to_owned())))?;
     }
-    pieces.push(("kernel/sysctl.txt".to_owned(), Ok(switches())));
-    pieces.push(("sysctls.txt".to_owned(), changed_sysctls(&options.state.state_dir)));
-    pieces.push(("programs.json".to_owned(), programs(&options.pins.root())));
-    pieces.push(("verifier.txt".to_owned(), Ok(verifier())));
-    pieces.push(("pins.txt".to_owned(), pins(options.pins.root().root())));
+    take(("kernel/sysctl.txt".to_owned(), Ok(switches())))?;
+    take(("sysctls.txt".to_owned(), changed_sysctls(&options.state.state_dir)))?;
+    take(("programs.json".to_owned(), programs(&options.pins.root())))?;
+    take(("verifier.txt".to_owned(), Ok(verifier())))?;
+    take(("pins.txt".to_owned(), pins(options.pins.root().root())))?;
     for file in ["cmdline", "status", "limits"] {
-        pieces.push((format!("agent/{file}.txt"), agent(options, file).await));
+        take((format!("agent/{file}.txt"), agent(options, file).await))?;
     }
-    pieces.push(("logs.txt".to_owned(), Ok(LOGS.to_owned())));
-    pieces
+    take(("logs.txt".to_owned(), Ok(LOGS.to_owned())))
 }
 
 async fn in_time(end: Instant, work: impl Future<Output = anyhow::Result<String>>) -> anyhow::Result<String> {
@@ -137,33 +135,55 @@ fn verifier() -> String {
 async fn run(words: &[&str]) -> anyhow::Result<String> {
     let [name, args @ ..] = words else { bail!("no command") };
     let path = tool::find(name).with_context(|| format!("{name} is not installed"))?;
-    let text = tool::run(&path, args, "").await?;
-    Ok(if name.ends_with("tables-save") { ours(&text) } else { text })
+    let is_rules = name.ends_with("tables-save");
+    let (mut text, mut own) = (BoundedText::default(), OwnRules::default());
+    tool::each_line(&path, args, |line| if is_rules { own.add(line) } else { text.add(line) }).await?;
+    Ok(if is_rules { own.finish() } else { text.0 })
 }
 
-/// Of all the rules of iptables ours, and how many there are in each chain: what others write there
-/// is theirs.
-fn ours(saved: &str) -> String {
-    let (mut text, mut counts) = (String::new(), std::collections::BTreeMap::<(String, String), usize>::new());
-    let mut table = String::new();
-    for line in saved.lines() {
+/// Text that ends a line after [`PIECE_MAX`] bytes; the archive says that it is cut off.
+#[derive(Default)]
+struct BoundedText(String);
+
+impl BoundedText {
+    fn add(&mut self, line: &str) {
+        if self.0.len() <= PIECE_MAX {
+            self.0.push_str(line);
+            self.0.push('\n');
+        }
+    }
+}
+
+/// Our rules among those of iptables, all chains, and the number of rules in each chain. Rules of
+/// others are only counted: a host may have a hundred thousand, and they may name secrets.
+#[derive(Default)]
+struct OwnRules {
+    text: BoundedText,
+    table: String,
+    /// By table and chain.
+    counts: BTreeMap<(String, String), usize>,
+}
+
+impl OwnRules {
+    fn add(&mut self, line: &str) {
         if let Some(name) = line.strip_prefix('*') {
-            name.clone_into(&mut table);
+            name.clone_into(&mut self.table);
         }
         let rule = line.split_once("-A ").and_then(|(_, rule)| rule.split_ascii_whitespace().next());
         if let Some(chain) = rule {
-            *counts.entry((table.clone(), chain.to_owned())).or_default() += 1;
+            *self.counts.entry((self.table.clone(), chain.to_owned())).or_default() += 1;
         }
         if rule.is_none() || line.to_ascii_lowercase().contains("flannel") {
-            text.push_str(line);
-            text.push('\n');
+            self.text.add(line);
         }
     }
-    for ((table, chain), count) in counts {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "# {count} rules in {table} {chain}");
+
+    fn finish(mut self) -> String {
+        for ((table, chain), count) in self.counts {
+            self.text.add(&format!("# {count} rules in {table} {chain}"));
+        }
+        self.text.0
     }
-    text
 }
 
 fn switches() -> String {
@@ -255,4 +275,27 @@ async fn agent(options: &BugtoolOptions, file: &str) -> anyhow::Result<String> {
     let pid = status.pid.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
     let path = format!("/proc/{pid}/{file}");
     Ok(fs::read_to_string(&path).context(path)?.replace('\0', "\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_of_others_are_counted_and_the_text_is_bounded() {
+        let mut own = OwnRules::default();
+        let lines = [
+            "*nat",
+            ":KUBE-SVC-A - [0:0]",
+            "[0:0] -A KUBE-SVC-A -j KUBE-SEP-B",
+            "[0:0] -A POSTROUTING -j FLANNEL-POSTRTG",
+        ];
+        lines.iter().for_each(|line| own.add(line));
+        let text = own.finish();
+        assert!(!text.contains("KUBE-SEP-B") && text.contains("FLANNEL-POSTRTG"), "{text}");
+        assert!(text.contains("# 1 rules in nat KUBE-SVC-A\n"), "{text}");
+        let (mut text, line) = (BoundedText::default(), "x".repeat(1 << 10));
+        (0..PIECE_MAX >> 9).for_each(|_| text.add(&line));
+        assert!(text.0.len() <= PIECE_MAX + line.len() + 1, "{}", text.0.len());
+    }
 }

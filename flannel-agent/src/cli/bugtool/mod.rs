@@ -44,9 +44,9 @@ pub(super) async fn run(options: &BugtoolOptions) -> anyhow::Result<String> {
     let host = uname().map_or_else(|_| "node".to_owned(), |name| name.nodename().to_string_lossy().into_owned());
     let destination = Destination::new(&format!("flannel-bugtool-{host}"), options.output.as_deref());
     let failed = || format!("cannot write to {destination}; choose another place with -o");
-    let archive = Archive::create(&destination).with_context(failed)?;
-    let pieces = collect::pieces(options).await;
-    let (files, errors) = write(archive, pieces).with_context(failed)?;
+    let mut writer = Writer::new(Archive::create(&destination).with_context(failed)?);
+    collect::pieces(options, |piece| writer.append(piece)).await.with_context(failed)?;
+    let (files, errors) = writer.finish().with_context(failed)?;
     if destination.is_stdout() {
         // The reader has the archive, and errors.txt in it.
         return Ok(String::new());
@@ -59,22 +59,36 @@ pub(super) async fn run(options: &BugtoolOptions) -> anyhow::Result<String> {
     Ok(format!("wrote {destination} with {files} files{missing}\n"))
 }
 
-/// Writes the archive: how many files there are in it, and how many could not be had.
-fn write(mut archive: Archive, pieces: Vec<Piece>) -> io::Result<(usize, usize)> {
-    let mut append = |file: &str, text: &str| archive.append(file, redacted(text).as_bytes());
-    let (mut files, mut errors) = (0, Vec::new());
-    for (file, text) in pieces {
+/// The archive, the number of its files, and why others are missing.
+struct Writer {
+    archive: Archive,
+    files: usize,
+    errors: Vec<String>,
+}
+
+impl Writer {
+    const fn new(archive: Archive) -> Self {
+        Self { archive, files: 0, errors: Vec::new() }
+    }
+
+    /// Writes a piece, or keeps its error.
+    fn append(&mut self, (file, text): Piece) -> io::Result<()> {
         match text {
             Ok(text) => {
-                append(&file, &cut(text))?;
-                files += 1;
+                self.archive.append(&file, redacted(&cut(text)).as_bytes())?;
+                self.files += 1;
             }
-            Err(error) => errors.push(format!("{file}: {}\n", chain(error.as_ref()))),
+            Err(error) => self.errors.push(format!("{file}: {}\n", chain(error.as_ref()))),
         }
+        Ok(())
     }
-    append("errors.txt", &errors.concat())?;
-    archive.finish()?;
-    Ok((files + 1, errors.len()))
+
+    /// Writes the errors and the end. Returns the numbers of files and of missing ones.
+    fn finish(mut self) -> io::Result<(usize, usize)> {
+        self.archive.append("errors.txt", redacted(&self.errors.concat()).as_bytes())?;
+        self.archive.finish()?;
+        Ok((self.files + 1, self.errors.len()))
+    }
 }
 
 /// Cuts a piece down to [`PIECE_MAX`] bytes, with a note at the end.

@@ -8,8 +8,9 @@ use std::net::IpAddr;
 
 use flannel_firewall::tools::listed::{ListedChain, ListedTable};
 use flannel_host::family::Family;
+use ipnet::IpNet;
 
-use super::iptables::{Tables, Words, net, tables};
+use super::chains::{Chains, Words};
 
 /// The answer to the question if a packet's source address is translated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,39 +47,37 @@ enum Outcome {
     Unknown(String),
 }
 
-/// Follows the chain `POSTROUTING` of a dump.
+/// Follows the chain `POSTROUTING`.
 pub(super) fn by_iptables(
     tool: &str,
-    dump: &str,
+    chains: &mut Chains,
     source: IpAddr,
     destination: IpAddr,
     device: Option<&str>,
 ) -> MasqueradeAnswer {
-    match chain(&tables(dump), "POSTROUTING", Leaving { source, destination, device }, DEPTH) {
+    match chain(chains, "POSTROUTING", Leaving { source, destination, device }, DEPTH) {
         Outcome::Masqueraded(rule) => MasqueradeAnswer::Yes { rule: format!("{tool}, {rule}") },
         Outcome::Unknown(rule) => MasqueradeAnswer::Unknown(format!("{tool}, {rule}")),
         Outcome::Returned | Outcome::Accepted => MasqueradeAnswer::No,
     }
 }
 
-fn chain(tables: &Tables<'_>, name: &str, packet: Leaving<'_>, depth: usize) -> Outcome {
-    for rule in tables.get(&("nat", name)).into_iter().flatten() {
+fn chain(chains: &mut Chains, name: &str, packet: Leaving<'_>, depth: usize) -> Outcome {
+    for rule in &chains.rules(name) {
         let shown = || format!("chain {name}: {}", rule.join(" "));
         match matches(rule, packet) {
             Some(true) => {}
-            None if translates(tables, rule, depth) => return Outcome::Unknown(shown()),
+            None if translates(chains, rule, depth) => return Outcome::Unknown(shown()),
             Some(false) | None => continue,
         }
-        match super::iptables::option(rule, "-j") {
+        match target(rule) {
             Some("MASQUERADE" | "SNAT") => return Outcome::Masqueraded(shown()),
             Some("ACCEPT") => return Outcome::Accepted,
             Some("RETURN") => return Outcome::Returned,
-            Some(next) if depth > 0 && tables.contains_key(&("nat", next)) => {
-                match chain(tables, next, packet, depth - 1) {
-                    Outcome::Returned => {}
-                    outcome => return outcome,
-                }
-            }
+            Some(next) if depth > 0 => match chain(chains, next, packet, depth - 1) {
+                Outcome::Returned => {}
+                outcome => return outcome,
+            },
             _ => {}
         }
     }
@@ -86,20 +85,28 @@ fn chain(tables: &Tables<'_>, name: &str, packet: Leaving<'_>, depth: usize) -> 
 }
 
 /// True if a rule decides about the address, itself or by the chain it calls.
-fn translates(tables: &Tables<'_>, rule: &Words<'_>, depth: usize) -> bool {
-    match super::iptables::option(rule, "-j") {
+fn translates(chains: &mut Chains, rule: &Words, depth: usize) -> bool {
+    match target(rule) {
         Some("MASQUERADE" | "SNAT" | "ACCEPT" | "RETURN") => true,
-        Some(next) if depth > 0 => {
-            let rules = tables.get(&("nat", next)).into_iter().flatten();
-            rules.into_iter().any(|rule| translates(tables, rule, depth - 1))
-        }
+        Some(next) if depth > 0 => chains.rules(next).iter().any(|rule| translates(chains, rule, depth - 1)),
         _ => false,
     }
 }
 
+/// The chain or extension that a rule leads to.
+fn target(rule: &Words) -> Option<&str> {
+    let place = rule.iter().position(|word| word == "-j")?;
+    rule.get(place + 1).map(String::as_str)
+}
+
+/// An address or a prefix.
+fn net(text: &str) -> Option<IpNet> {
+    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+}
+
 /// True if the packet fits the rule; `None` if the rule has a condition that is not understood.
-fn matches(rule: &Words<'_>, packet: Leaving<'_>) -> Option<bool> {
-    let mut words = rule.iter().map(AsRef::as_ref);
+fn matches(rule: &Words, packet: Leaving<'_>) -> Option<bool> {
+    let mut words = rule.iter().map(String::as_str);
     let (mut fits, mut negated) = (true, false);
     while let Some(word) = words.next() {
         let fitting = match word {
@@ -124,7 +131,7 @@ fn matches(rule: &Words<'_>, packet: Leaving<'_>) -> Option<bool> {
                 continue;
             }
             "-j" => return Some(fits),
-            // Whatever it says: one condition that does not fit is enough.
+            // One condition that does not fit is enough.
             _ => return (!fits).then_some(false),
         };
         fits &= fitting != negated;

@@ -1,38 +1,25 @@
-//! Address translation on this node, as far as rules of others say it: the Services of kube-proxy,
-//! and masquerade.
+//! Address translation on this node, as rules of others say it: the Services of kube-proxy, and
+//! masquerade.
 //!
-//! [`read`] runs the tools; the rest is pure. Rules are read and followed, not evaluated as the
-//! kernel does it: a condition that is not understood makes the answer unknown, and it is named.
+//! Rules are read and followed, not evaluated as the kernel does it: a condition that is not
+//! understood makes the answer unknown, and it is named. Only chains that the answer needs are
+//! read.
 
-mod iptables;
+mod chains;
 mod masquerade;
-mod nftables;
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, SocketAddr},
-    path::Path,
+use std::{collections::BTreeMap, net::IpAddr};
+
+pub(super) use flannel_firewall::services::Service;
+use flannel_firewall::{
+    services,
+    tools::tool::{self, ToolError},
 };
-
-use flannel_firewall::tools::tool::{self, ToolError};
 use flannel_host::family::Family;
 
+use self::chains::Lister;
 pub(super) use self::masquerade::MasqueradeAnswer;
 use super::question::{Question, Transport};
-
-/// The listings of one family, or why there are none.
-#[derive(Clone, Debug, Default)]
-pub(super) struct NatRules {
-    family: Option<Family>,
-    /// The dumps of `iptables-save`, each with the name of the tool.
-    saved: Vec<(String, String)>,
-    /// kube-proxy's table of nftables, as JSON.
-    proxy_table: Option<String>,
-    /// flannel's table of nftables, as text.
-    flannel_table: Option<String>,
-    /// Tools that are there and cannot be read.
-    errors: Vec<String>,
-}
 
 /// The translation of a destination by the rules of kube-proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,88 +39,65 @@ pub(super) enum ServiceAnswer {
     Unknown(String),
 }
 
-/// A Service at one port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Service {
-    /// The rule that translates.
-    pub(super) rule: String,
-    /// Its name, such as `default/web:http`, where the rules have it.
-    pub(super) name: Option<String>,
-    /// Its port.
-    pub(super) port: u16,
-    /// The addresses behind it.
-    pub(super) endpoints: Vec<SocketAddr>,
+/// Returns the Service that the packet is for.
+pub(super) async fn service(question: &Question) -> ServiceAnswer {
+    let (found, errors) = services::services(question.destination, question.transport.number()).await;
+    answer(found, &errors, question)
 }
 
-/// The Services of one address and protocol, from one listing.
-type Found = Vec<Service>;
+fn answer(found: Option<Vec<Service>>, errors: &[String], question: &Question) -> ServiceAnswer {
+    match found {
+        Some(found) => choose(&found, question.dport, question.transport),
+        None if errors.is_empty() => ServiceAnswer::NoProxy,
+        None => ServiceAnswer::Unknown(errors.join("; ")),
+    }
+}
 
-impl NatRules {
-    /// The listing of a table; `None` if there is no such table.
-    async fn listed(&mut self, nft: &Path, args: &[&str]) -> Option<String> {
-        match tool::run(nft, args, "").await {
-            Ok(text) => Some(text),
-            Err(ToolError::Refused { message, .. }) if message.contains("No such file or directory") => None,
-            Err(error) => {
-                self.errors.push(error.to_string());
-                None
-            }
+/// Returns the names of all Services of a family, without their ports, by address; `None` if rules
+/// cannot be read.
+pub(super) async fn service_names(family: Family) -> Option<BTreeMap<IpAddr, String>> {
+    let names = services::service_names(family).await.ok()?;
+    Some(names.into_iter().filter_map(|(address, name)| Some((address, without_port(&name)?))).collect())
+}
+
+/// Returns what happens to the source of a packet that leaves by `device`.
+pub(super) async fn masquerade(source: IpAddr, destination: IpAddr, device: Option<&str>) -> MasqueradeAnswer {
+    let (family, mut answers, mut errors) = (Family::of(source), Vec::new(), Vec::new());
+    let (nft, listers) = (tool::find("nft"), Lister::find(family));
+    if nft.is_none() && listers.is_empty() {
+        errors.push("neither nft nor iptables is installed".to_owned());
+    }
+    if let Some(nft) = nft {
+        let protocol = match family {
+            Family::V4 => "ip",
+            Family::V6 => "ip6",
+        };
+        let table = crate::traffic::nft_table(family);
+        match tool::run(&nft, &["-s", "list", "table", protocol, table], "").await {
+            Ok(text) => answers.push(masquerade::by_nftables(&text, family, source, destination)),
+            Err(ToolError::Refused { message, .. }) if message.contains("No such file or directory") => {}
+            Err(error) => errors.push(error.to_string()),
         }
     }
-
-    /// Adds the dump of a tool, if that is installed.
-    async fn save(&mut self, name: String) {
-        let Some(path) = tool::find(&name) else { return };
-        match tool::run(&path, &[], "").await {
-            Ok(text) => self.saved.push((name, text)),
-            Err(error) => self.errors.push(error.to_string()),
+    for lister in listers {
+        let ask = |chains: &mut _| masquerade::by_iptables(&lister.name, chains, source, destination, device);
+        match lister.answer(ask).await {
+            Ok(answer) => answers.push(answer),
+            Err(error) => errors.push(error),
         }
     }
+    decide(&answers, &errors)
+}
 
-    /// Returns true if some rules could not be read.
-    pub(super) fn is_incomplete(&self) -> bool {
-        !self.errors.is_empty()
-    }
-
-    /// Returns the Service that the packet is for.
-    pub(super) fn service(&self, question: &Question) -> ServiceAnswer {
-        let (destination, transport) = (question.destination, question.transport);
-        let from_nft = self.proxy_table.as_deref().and_then(|text| nftables::services(text, destination, transport));
-        let saved =
-            || self.saved.iter().find_map(|(tool, text)| iptables::services(tool, text, destination, transport));
-        match from_nft.or_else(saved) {
-            Some(found) => choose(&found, question.dport, transport),
-            None if self.errors.is_empty() => ServiceAnswer::NoProxy,
-            None => ServiceAnswer::Unknown(self.errors.join("; ")),
-        }
-    }
-
-    /// Returns the names of all Services, without their ports, by address.
-    pub(super) fn service_names(&self) -> BTreeMap<IpAddr, String> {
-        let saved = self.saved.iter().flat_map(|(_, text)| iptables::names(text));
-        let listed = self.proxy_table.iter().flat_map(|text| nftables::names(text));
-        saved.chain(listed).filter_map(|(address, name)| Some((address, without_port(&name)?))).collect()
-    }
-
-    /// Returns what happens to the source of a packet that leaves by `device`.
-    pub(super) fn masquerade(&self, source: IpAddr, destination: IpAddr, device: Option<&str>) -> MasqueradeAnswer {
-        let Some(family) = self.family else { return MasqueradeAnswer::Unknown(self.errors.join("; ")) };
-        let table =
-            self.flannel_table.as_deref().map(|text| masquerade::by_nftables(text, family, source, destination));
-        let saved =
-            self.saved.iter().map(|(tool, text)| masquerade::by_iptables(tool, text, source, destination, device));
-        let answers: Vec<_> = table.into_iter().chain(saved).collect();
-        let of = |wanted: fn(&MasqueradeAnswer) -> bool| answers.iter().find(|answer| wanted(answer)).cloned();
-        of(|answer| matches!(answer, MasqueradeAnswer::Yes { .. }))
-            .or_else(|| of(|answer| matches!(answer, MasqueradeAnswer::Unknown(_))))
-            .unwrap_or_else(|| {
-                if self.errors.is_empty() {
-                    MasqueradeAnswer::No
-                } else {
-                    MasqueradeAnswer::Unknown(self.errors.join("; "))
-                }
-            })
-    }
+/// One rule that translates decides; one that is not understood leaves the answer open.
+fn decide(answers: &[MasqueradeAnswer], errors: &[String]) -> MasqueradeAnswer {
+    let of = |wanted: fn(&MasqueradeAnswer) -> bool| answers.iter().find(|answer| wanted(answer)).cloned();
+    of(|answer| matches!(answer, MasqueradeAnswer::Yes { .. }))
+        .or_else(|| of(|answer| matches!(answer, MasqueradeAnswer::Unknown(_))))
+        .unwrap_or_else(|| match errors {
+            [] => MasqueradeAnswer::No,
+            errors => MasqueradeAnswer::Unknown(errors.join("; ")),
+        })
 }
 
 /// `default/web` of `default/web:http` and of `default/web/tcp/http`.
@@ -157,31 +121,6 @@ fn choose(found: &[Service], port: Option<u16>, transport: Transport) -> Service
         (Some(service), None) => ServiceAnswer::Translated(service.clone()),
         _ => ServiceAnswer::Ports(ports()),
     }
-}
-
-/// Reads the rules of a family.
-pub(super) async fn read(family: Family) -> NatRules {
-    let mut rules = NatRules { family: Some(family), ..NatRules::default() };
-    let (nft_family, save) = match family {
-        Family::V4 => ("ip", "iptables"),
-        Family::V6 => ("ip6", "ip6tables"),
-    };
-    let nft = tool::find("nft");
-    if let Some(nft) = &nft {
-        rules.proxy_table = rules.listed(nft, &["-j", "list", "table", nft_family, "kube-proxy"]).await;
-        let table = crate::traffic::nft_table(family);
-        rules.flannel_table = rules.listed(nft, &["-s", "list", "table", nft_family, table]).await;
-    }
-    for variant in ["nft", "legacy"] {
-        rules.save(format!("{save}-{variant}-save")).await;
-    }
-    if rules.saved.is_empty() {
-        rules.save(format!("{save}-save")).await;
-    }
-    if nft.is_none() && rules.saved.is_empty() && rules.errors.is_empty() {
-        rules.errors.push(format!("neither nft nor {save}-save is installed"));
-    }
-    rules
 }
 
 #[cfg(test)]

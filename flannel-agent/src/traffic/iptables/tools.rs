@@ -1,10 +1,10 @@
 //! The iptables of this host: its version, its variant, and which one to use where there are
 //! several.
 
-use std::{fmt, fs, path::PathBuf};
+use std::{fmt, path::PathBuf};
 
 use flannel_firewall::tools::{
-    ToolError,
+    ToolError, legacy,
     saved::{self, SavedLine},
     tool,
 };
@@ -109,11 +109,7 @@ impl Tool {
     /// Returns true if the table may exist. Reading a table of the legacy variant would load it
     /// into the kernel.
     pub(super) fn may_have(&self, table: &str) -> bool {
-        let list = match self.family {
-            Family::V4 => "/proc/thread-self/net/ip_tables_names",
-            Family::V6 => "/proc/thread-self/net/ip6_tables_names",
-        };
-        self.is_in_nftables() || fs::read_to_string(list).is_ok_and(|names| names.lines().any(|name| name == table))
+        self.is_in_nftables() || legacy::tables(self.family).iter().any(|name| name == table)
     }
 
     async fn is_kubelets(&self) -> bool {
@@ -128,8 +124,12 @@ impl Tool {
             }
             return false;
         }
-        let saved = tool::run(&self.save, &["-t", "mangle"], "").await.unwrap_or_default();
-        saved::lines(&saved).any(|line| matches!(line, SavedLine::Chain { name, .. } if KUBELET_CHAINS.contains(&name)))
+        let mut found = false;
+        let listed = tool::each_line(&self.save, &["-t", "mangle"], |line| {
+            let chain = saved::line(line);
+            found |= matches!(chain, Some(SavedLine::Chain { name, .. }) if KUBELET_CHAINS.contains(&name));
+        });
+        listed.await.is_ok() && found
     }
 
     /// Reads our chain of a table, and what leads to it.
