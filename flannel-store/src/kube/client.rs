@@ -119,6 +119,12 @@ impl KubeClient {
         }
     }
 
+    /// Makes a new connection for the next request. One from an address that the host lost gets no
+    /// answer, and only `TCP_USER_TIMEOUT` would tell.
+    pub(super) fn forget_connection(&mut self) {
+        self.connection = None;
+    }
+
     /// Turns a problem into the error to report, and forgets a connection that may be to blame.
     pub(super) fn failed(&mut self, what: &'static str, problem: Problem) -> KubeError {
         let api = self.options.api();

@@ -97,11 +97,13 @@ impl Holder {
         events
     }
 
-    /// Publishes these attributes from now on, and writes them at once.
-    pub(super) fn republish(&mut self, attrs: LeaseAttrs) {
-        self.request.attrs = attrs;
+    /// Publishes these attributes from now on, and writes them at once. Returns true if the node
+    /// has other addresses than before.
+    pub(super) fn republish(&mut self, attrs: LeaseAttrs) -> bool {
+        let former = std::mem::replace(&mut self.request.attrs, attrs);
         self.again.reset();
         self.due = Some(Instant::now());
+        !former.addresses().eq(self.request.attrs.addresses())
     }
 
     fn plan_write(&mut self) {

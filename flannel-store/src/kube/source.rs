@@ -215,7 +215,10 @@ impl Source for KubeSource {
     }
 
     fn republish(&mut self, attrs: LeaseAttrs) -> bool {
-        self.holder.republish(attrs);
-        false
+        let moved = self.holder.republish(attrs);
+        if moved {
+            self.manager.client.forget_connection();
+        }
+        moved
     }
 }

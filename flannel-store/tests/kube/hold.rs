@@ -32,7 +32,9 @@ async fn annotations_others_changed_are_written_again() {
 async fn what_we_publish_once_more_is_written_at_once() {
     for cluster in Cluster::each("written").await {
         cluster.add("own", Some("10.5.1.0/24"), &[]).await;
-        let (sender, mut events) = publish(cluster.manager("own")).await;
+        let (mut manager, counts) = (cluster.manager("own"), StoreCounts::default());
+        manager.count_with(counts.clone());
+        let (sender, mut events) = publish(manager).await;
         assert_eq!(next(&mut events).await, "=");
         let ip = cluster.annotation("public-ip");
         for n in [7, 8] {
@@ -43,6 +45,8 @@ async fn what_we_publish_once_more_is_written_at_once() {
         // The lease was held all along.
         cluster.add_peer(2).await;
         assert_eq!(next(&mut events).await, "+peer2");
+        // Connections from a former address get no answer: the watch is opened again, from where it was.
+        assert!(counts.watches.get() > 1 && counts.listings.get() == 1, "{counts:?}");
     }
 }
 
