@@ -31,6 +31,8 @@ pub const MAIN_TABLE: u32 = 254;
 
 /// Route protocol numbers (`rtm_protocol`): who made the route.
 pub mod protocol {
+    /// `kernel`: the routes to the prefixes of a device's addresses.
+    pub const KERNEL: u8 = 2;
     /// `boot`: what `ip route` writes without `proto`, and stock flannel on all its routes.
     pub const BOOT: u8 = 3;
     /// Ours, on the routes that do not go through the tunnel device.
@@ -119,6 +121,14 @@ impl Route {
         Self { onlink: true, ..Self::via(gateway, Some(oif), protocol) }
     }
 
+    /// Returns true for a route that the kernel made for the prefix of a device's address.
+    pub fn is_connected(&self) -> bool {
+        self.protocol == protocol::KERNEL
+            && self.kind == RouteType::Unicast
+            && self.gateway.is_none()
+            && self.oif.is_some()
+    }
+
     /// `dev <oif>` for destinations of this family, which the device itself knows how to reach.
     pub const fn on_device(family: Family, oif: u32, protocol: u8) -> Self {
         let scope = match family {
@@ -180,6 +190,18 @@ impl Netlink {
         let message = RouteNetlinkMessage::NewRoute(to_message(key, route));
         let done = self.route.command(message, NLM_F_CREATE | NLM_F_REPLACE).await;
         done.map_err(|fault| fault.on(Verb::Replace, key))
+    }
+
+    /// Adds an IPv4 route before those with the same key, which stay: the first of them counts.
+    ///
+    /// Without `NLM_F_APPEND` and `NLM_F_REPLACE` the kernel inserts before the first such route,
+    /// and refuses only an identical one (`fib_table_insert` in net/ipv4/fib_trie.c).
+    pub async fn prepend_route(&self, key: &RouteKey, route: &Route) -> Result<(), NetlinkError> {
+        let message = RouteNetlinkMessage::NewRoute(to_message(key, route));
+        match self.route.command(message, NLM_F_CREATE).await.map_err(|fault| fault.on(Verb::Create, key)) {
+            Err(there) if there.is_exists() => Ok(()),
+            other => other,
+        }
     }
 
     /// Deletes exactly this route: one with the same key that leads elsewhere, or that another

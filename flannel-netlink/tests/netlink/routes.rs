@@ -81,6 +81,30 @@ fn a_tunnel_route_replaces_one_by_another_device() {
     });
 }
 
+/// The kernel's own route to the prefix of an address counts again when ours is gone. A request to
+/// replace would have taken it for good.
+#[test]
+fn a_route_before_a_connected_one_leaves_it_there() {
+    in_namespace(async |ns| {
+        let dev = ns.flannel_1().await;
+        ip("link add cni0 type bridge");
+        ip("link set cni0 up");
+        ip("addr add 10.5.2.1/24 dev cni0");
+        let (key, ours) = (RouteKey::main(net("10.5.2.0/24")), Route::onlink(addr("10.5.2.0"), dev, protocol::BOOT));
+        let connected = read(&ns, key).await;
+        assert!(connected.len() == 1 && connected[0].is_connected(), "{connected:?}");
+        for _ in 0..2 {
+            ns.netlink.prepend_route(&key, &ours).await.expect("made, or there already");
+            assert_eq!(read(&ns, key).await, [ours.clone(), connected[0].clone()]);
+        }
+        assert!(!ours.is_connected());
+        ns.netlink.del_route(&key, &ours).await.expect("deleted");
+        assert_eq!(read(&ns, key).await, connected);
+        ns.netlink.replace_route(&key, &ours).await.expect("replaced");
+        assert_eq!(read(&ns, key).await, [ours], "what a request to replace does");
+    });
+}
+
 #[test]
 fn a_direct_route_needs_no_device() {
     in_namespace(async |ns| {
