@@ -8,6 +8,7 @@ use std::{
 };
 
 use flannel_common::addr::Mac;
+use flannel_host::error_chain::chain;
 use flannel_netlink::{
     AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey,
     TunnelPolicy, TunnelPolicyKey,
@@ -15,6 +16,7 @@ use flannel_netlink::{
 use ipnet::IpNet;
 
 use super::{
+    connected::{self, ConnectedRoutes},
     kernel_objects::{Addresses, Fdb, Neighbours, Policies, Routes, sweep, upsert},
     nexthops::Nexthops,
     ownership::Ownership,
@@ -32,6 +34,7 @@ pub(super) struct Entries {
     nexthops: Nexthops,
     policies: Tracker<TunnelPolicyKey, TunnelPolicy>,
     pub(super) routes: Tracker<RouteKey, Route>,
+    pub(super) connected: ConnectedRoutes,
 }
 
 impl Entries {
@@ -44,6 +47,7 @@ impl Entries {
             nexthops: Nexthops::new(nexthops_from),
             policies: Tracker::default(),
             routes: Tracker::default(),
+            connected: ConnectedRoutes::default(),
         }
     }
 
@@ -105,6 +109,9 @@ impl Entries {
         self.policies.found(policies.filter(|(key, policy)| ours.policy(key, policy)).collect());
         let routes = netlink.routes(ours.family()).await?;
         unreachable.set_foreign(routes.iter());
+        for key in self.connected.read(netlink, ours.tunnel, ours.network, &routes).await? {
+            self.routes.retry_now(&key);
+        }
         let left = left_by_other_backends(netlink, ours, &routes).await?;
         let is_left = |key: &RouteKey, route: &Route| {
             ours.possible_leftover(key, route).is_some_and(|device| left.contains(&device))
@@ -115,6 +122,13 @@ impl Entries {
         let routes: BTreeMap<_, _> = routes.filter(is_ours).collect();
         self.routes.found(routes);
         Ok(())
+    }
+
+    /// Returns true if a route that was seen is a connected one of another device, or such a one
+    /// may be gone: which of the routes with this key are there only a look at all can tell.
+    pub(super) fn is_beside_connected(&self, ours: &Ownership, key: &RouteKey, route: Option<&Route>) -> bool {
+        let is_connected = |route| connected::connected(key, route, ours.tunnel, ours.network).is_some();
+        route.is_some_and(is_connected) || self.connected.device(key).is_some()
     }
 
     /// One route was seen. Whether it is one that may be ours, and if so whether it is not as it
@@ -158,7 +172,29 @@ impl Entries {
 
     /// Makes the routes.
     pub(super) async fn upsert_routes(&mut self, netlink: &Netlink, now: Instant) {
+        self.upsert_beside_connected(netlink, now).await;
         upsert::<Routes>(netlink, &mut self.routes, now).await;
+    }
+
+    /// Makes those whose key a connected route of another device has, or leaves them out.
+    async fn upsert_beside_connected(&mut self, netlink: &Netlink, now: Instant) {
+        for key in self.connected.keys() {
+            let Some(route) = self.routes.missing(key, now) else { continue };
+            let Some(device) = self.connected.device(key) else { continue };
+            let made = if device.gives_way() {
+                netlink.prepend_route(key, &route).await.map_err(|error| chain(&error))
+            } else {
+                Err(device.refusal(key))
+            };
+            match made {
+                Ok(()) => self.routes.made(key, route),
+                Err(error) => {
+                    if self.routes.failed(key, error.clone(), now) {
+                        tracing::warn!(error, "no {key} to another node");
+                    }
+                }
+            }
+        }
     }
 
     /// Removes the routes that are not wanted.
@@ -202,7 +238,7 @@ impl Entries {
 
     /// When something the kernel refused is due again.
     pub(super) fn next_retry(&self) -> Option<Instant> {
-        let Self { addresses, neighbours, fdb, nexthops, policies, routes } = self;
+        let Self { addresses, neighbours, fdb, nexthops, policies, routes, connected: _ } = self;
         let retries = [
             addresses.next_retry(),
             neighbours.next_retry(),

@@ -98,6 +98,10 @@ impl Plane {
             self.read_back |= !present;
             return true;
         }
+        if self.state.entries.connected.concerns(key.ifindex) {
+            self.read_back = true;
+            return true;
+        }
         let ours = self.ownership();
         if !present && ours.tunnel == Some(key.ifindex) {
             // With a device's last IPv4 address the kernel takes all its IPv4 routes, and does not
@@ -125,6 +129,10 @@ impl Plane {
         }
         let ours = self.ownership();
         let contested = self.state.unreachable.observe(key, route);
+        if self.state.entries.is_beside_connected(&ours, &key, route) {
+            self.read_back = true;
+            return true;
+        }
         let differs = self.state.entries.observe_route(&ours, key, route);
         differs.unwrap_or_else(|| self.turns.peers.doubt_under(key.dst)) | contested
     }

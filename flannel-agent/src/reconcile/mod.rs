@@ -11,6 +11,7 @@
 //! an event take the same path.
 
 mod bpf;
+mod connected;
 pub mod device;
 mod entries;
 mod events;

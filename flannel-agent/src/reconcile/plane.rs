@@ -194,6 +194,7 @@ impl Plane {
             port_range,
         };
         self.be(node, tunnels);
+        self.read_back |= self.state.entries.connected.set_own(subnet);
         if self.read_back {
             let ours = self.ownership();
             self.state.read_back(netlink, maps, &ours).await?;

@@ -152,6 +152,17 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
         pending
     }
 
+    /// Returns an object that should be and is not there at all, if it is due at `now`.
+    pub fn missing(&self, key: &K, now: Instant) -> Option<V> {
+        let is_due = self.failures.get(key).is_none_or(|failure| failure.retry_at <= now);
+        self.desired.get(key).filter(|_| is_due && self.actual(key).is_none()).cloned()
+    }
+
+    /// The next try of this object does not wait.
+    pub fn retry_now(&mut self, key: &K) {
+        self.failures.remove(key);
+    }
+
     /// Returns true if everything that should be is there, as it should be.
     pub fn has_wanted(&self) -> bool {
         !self.differing.keys().any(|key| self.desired.contains_key(key))
