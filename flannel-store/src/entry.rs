@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use flannel_host::{excerpt::excerpt, family::Family};
+use ipnet::IpNet;
 
 use super::{BadAttrs, BadKey, LeaseAttrs, LeaseKey};
 
@@ -80,6 +81,14 @@ pub enum BadPodCidr {
     /// More than one of each family.
     #[error("it has {0} pod CIDRs; there can be one of each family")]
     TooMany(usize),
+    /// No bridge with pods fits in it. Only this node's own is refused for that.
+    #[error("its pod CIDR {subnet} has no address for a bridge and pods; assign it at most a /{longest}")]
+    TooSmall {
+        /// The subnet.
+        subnet: IpNet,
+        /// The longest prefix that can be used.
+        longest: u8,
+    },
 }
 
 /// A lease, or what stands in its place, with its age.

@@ -20,6 +20,7 @@ mod key;
 pub mod kube;
 mod log_throttle;
 mod manager;
+mod memory;
 mod node_reports;
 mod node_settings;
 mod off_thread;
@@ -33,7 +34,7 @@ mod subnet_env;
 mod watcher;
 
 pub use self::{
-    attrs::{BadAttrs, LeaseAttrs, RawJson, VxlanData, WireguardData},
+    attrs::{BadAttrs, EndMatch, LeaseAttrs, RawJson, VxlanData, WireguardData},
     availability::NetworkAvailability,
     backoff::{Backoff, Delays},
     counts::StoreCounts,
@@ -42,8 +43,10 @@ pub use self::{
     key::{BadKey, LeaseKey},
     log_throttle::LogThrottle,
     manager::{
-        AcquireError, LeaseRequest, LostCause, OutOfSubnets, OutsideNetwork, OwnLease, StoreEvent, SubnetManager,
+        AcquireError, AddressTaken, LeaseRequest, LostCause, OutOfSubnets, OutsideNetwork, OwnLease, StoreEvent,
+        SubnetManager,
     },
+    memory::NodeMemory,
     node_reports::{NodeProblem, NodeReport, NodeReports},
     node_settings::{ModeSetting, NodeSetting, NodeSettings, SettingValue},
     opt_outs::{OptOuts, PodOptOuts},
@@ -52,6 +55,6 @@ pub use self::{
         AddressFault, Changes, Conflict, EndId, HostAddresses, LeaseSet, Peer, RejectReason, Rejected, Resolved,
         TunnelEnd, Vtep, WireguardEnd,
     },
-    start::{NoLease, wait_for_config, wait_for_hints, wait_for_lease},
+    start::{wait_for_config, wait_for_hints, wait_for_lease},
     subnet_env::{SubnetEnv, read_previous, read_previous_networks},
 };

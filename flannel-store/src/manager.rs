@@ -7,8 +7,8 @@ use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Entry, Hints, LeaseAttrs, LeaseKey, NetworkAvailability, NodeReports, NodeSettings, OptOuts, Precedence,
-    StoreCounts,
+    Entry, Hints, LeaseAttrs, LeaseKey, NetworkAvailability, NodeMemory, NodeReports, NodeSettings, OptOuts,
+    Precedence, StoreCounts,
 };
 use crate::config::{ConfigError, NetworkConfig};
 
@@ -17,10 +17,10 @@ use crate::config::{ConfigError, NetworkConfig};
 pub struct LeaseRequest {
     /// The cluster's configuration.
     pub config: NetworkConfig,
-    /// Our attributes, with a public address of each family that is on. In etcd that is our
-    /// identity: see [`LeaseAttrs::is_same_node`].
+    /// Our attributes, with a public address of each family that is on.
     pub attrs: LeaseAttrs,
-    /// The subnets held before, from subnet.env; asked for again if they are free.
+    /// The subnets held before, from subnet.env; asked for again if they are free, or if their
+    /// lease is our own.
     pub previous: Option<LeaseKey>,
 }
 
@@ -73,6 +73,21 @@ pub struct OutsideNetwork {
     pub network: IpNet,
 }
 
+/// Another machine has our public address and holds a lease with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "another machine has our public address {address}: it holds the lease {lease:?} with it ({by}) and answers; give one \
+     of the two another address (--iface, --public-ip)"
+)]
+pub struct AddressTaken {
+    /// The address.
+    pub address: IpAddr,
+    /// The name of the lease.
+    pub lease: String,
+    /// By what the other machine is known.
+    pub by: String,
+}
+
 /// Reasons a lease could not be acquired. `E` is the store's error.
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireError<E: Error> {
@@ -85,6 +100,9 @@ pub enum AcquireError<E: Error> {
     /// The subnet assigned to us is not in the pod network.
     #[error(transparent)]
     OutsideNetwork(#[from] OutsideNetwork),
+    /// Another machine has our public address.
+    #[error(transparent)]
+    AddressTaken(#[from] AddressTaken),
     /// Others were faster, each time.
     #[error("the leases changed under each of {tries} attempts to acquire one; the store is busy, try again")]
     Conflict {
@@ -115,6 +133,11 @@ pub enum LostCause {
         /// The new owner.
         by: Option<IpAddr>,
     },
+    /// Another machine with our public address wrote the key.
+    SameAddress {
+        /// By what it is known.
+        by: String,
+    },
 }
 
 impl fmt::Display for LostCause {
@@ -125,6 +148,9 @@ impl fmt::Display for LostCause {
             Self::Reassigned { to } => write!(f, "the Node's subnet is {to} now"),
             Self::Unassigned { reason } => f.write_str(reason),
             Self::TakenOver { by: Some(by) } => write!(f, "taken over by {by}"),
+            Self::SameAddress { by } => {
+                write!(f, "taken over by another machine with our public address ({by}); give one of the two another")
+            }
             Self::TakenOver { by: None } => f.write_str("overwritten by a client without a public address"),
         }
     }
@@ -163,6 +189,18 @@ pub enum StoreEvent {
         key: LeaseKey,
         /// The way it was lost.
         cause: LostCause,
+    },
+    /// No lease could be acquired in place of the lost one; acquiring goes on.
+    NotAcquired {
+        /// The reason, as text.
+        reason: String,
+        /// True if another machine with our public address holds our lease.
+        address_taken: bool,
+    },
+    /// Another machine with our public address asked for our lease or wrote it; it is still ours.
+    Contested {
+        /// By what the other machine is known.
+        by: String,
     },
     /// The settings of this node are others now than [`SubnetManager::hints`] returned, or than the
     /// last such event had.
@@ -214,6 +252,11 @@ pub trait SubnetManager: Send + Sized + 'static {
 
     /// Counts here from now on what [`Self::run`] does.
     fn count_with(&mut self, counts: StoreCounts);
+
+    /// Keeps a record of our lease there, and reads the record of the last run.
+    fn remember_in(&mut self, memory: NodeMemory) {
+        drop(memory);
+    }
 
     /// Acquires a lease: our former one where possible.
     fn acquire(

@@ -7,14 +7,18 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-use super::{
-    AcquireError, Backoff, Hints, LeaseRequest, LogThrottle, OutOfSubnets, OutsideNetwork, OwnLease, SubnetManager,
-};
+use super::{AcquireError, Backoff, Hints, LeaseRequest, LogThrottle, OwnLease, SubnetManager};
 use crate::config::{ConfigError, NetworkConfig};
 
 const RETRY: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_secs(1), 10) {
     Some(backoff) => backoff,
     None => panic!("one second is a valid back-off"),
+};
+
+/// Between attempts that need the cluster to change.
+const SLOW: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_secs(15), 10) {
+    Some(backoff) => backoff,
+    None => panic!("1 s to 15 s is a valid back-off"),
 };
 
 /// Waits for a network configuration that can be served. Malformed ones are waited out; only one
@@ -50,31 +54,37 @@ pub async fn wait_for_hints<M: SubnetManager>(manager: &mut M) -> Hints {
     }
 }
 
-/// There will be no lease without a change of the network configuration.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoLease {
-    /// No subnet is left.
-    #[error(transparent)]
-    OutOfSubnets(#[from] OutOfSubnets),
-    /// The subnet assigned to us is not in the pod network.
-    #[error(transparent)]
-    OutsideNetwork(#[from] OutsideNetwork),
-}
-
-/// Waits until the store grants a lease. Only what no waiting heals is returned as an error.
-pub async fn wait_for_lease<M: SubnetManager>(manager: &mut M, request: &LeaseRequest) -> Result<OwnLease, NoLease> {
-    let mut retry = Retry::new("a subnet lease");
+/// Waits until the store grants a lease. After each attempt that failed `go_on` learns the reason,
+/// and returns false to end the wait, which then returns `None`.
+pub async fn wait_for_lease<M: SubnetManager>(
+    manager: &mut M,
+    request: &LeaseRequest,
+    mut go_on: impl AsyncFnMut(&mut M, &AcquireError<M::Error>) -> bool,
+) -> Option<OwnLease> {
+    let (mut retry, mut slow) = (Retry::new("a subnet lease"), SLOW.delays());
     loop {
-        let problem = match manager.acquire(request).await {
+        let error = match manager.acquire(request).await {
             Ok(own) => {
                 retry.settle();
-                return Ok(own);
+                return Some(own);
             }
-            Err(AcquireError::OutOfSubnets(error)) => return Err(error.into()),
-            Err(AcquireError::OutsideNetwork(error)) => return Err(error.into()),
-            Err(error) => error.to_string(),
+            Err(error) => error,
         };
-        retry.wait(&problem).await;
+        if !go_on(manager, &error).await {
+            return None;
+        }
+        let pause = match error {
+            AcquireError::Store(_) | AcquireError::Conflict { .. } => {
+                slow.reset();
+                retry.delays.next_delay()
+            }
+            // Each attempt lists all leases, or writes one.
+            AcquireError::OutOfSubnets(_) | AcquireError::OutsideNetwork(_) | AcquireError::AddressTaken(_) => {
+                slow.next_delay()
+            }
+        };
+        retry.complain(&error.to_string());
+        tokio::time::sleep(pause).await;
     }
 }
 
@@ -90,10 +100,14 @@ impl Retry {
     }
 
     async fn wait(&mut self, problem: &str) {
+        self.complain(problem);
+        tokio::time::sleep(self.delays.next_delay()).await;
+    }
+
+    fn complain(&mut self, problem: &str) {
         if self.complaint.is_due(problem, Instant::now()) {
             warn!("waiting for {}: {problem}", self.what);
         }
-        tokio::time::sleep(self.delays.next_delay()).await;
     }
 
     fn settle(&mut self) {

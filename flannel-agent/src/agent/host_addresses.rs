@@ -8,13 +8,32 @@ use ipnet::IpNet;
 /// The reader of the host's addresses. It reads them only when they may have changed.
 pub(super) struct HostAddressReader {
     netlink: Netlink,
+    /// The pod networks.
+    networks: Vec<IpNet>,
     stale: bool,
+    among_pods: Vec<HostPrefix>,
+}
+
+/// A prefix of a device of this host, in a pod network. Tunnel devices have none: their address is
+/// a single one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HostPrefix {
+    pub(super) device: String,
+    pub(super) index: u32,
+    pub(super) is_bridge: bool,
+    /// The address with the length of the prefix.
+    pub(super) address: IpNet,
 }
 
 impl HostAddressReader {
     /// Nothing is read yet.
-    pub(super) const fn new(netlink: Netlink) -> Self {
-        Self { netlink, stale: true }
+    pub(super) const fn new(netlink: Netlink, networks: Vec<IpNet>) -> Self {
+        Self { netlink, networks, stale: true, among_pods: Vec::new() }
+    }
+
+    /// The prefixes of devices that are in a pod network, as of the last look.
+    pub(super) fn among_pods(&self) -> &[HostPrefix] {
+        &self.among_pods
     }
 
     /// Takes in an event. It is no reason for a reconciliation by itself.
@@ -37,6 +56,7 @@ impl HostAddressReader {
         match self.netlink.addresses().await {
             Ok(addresses) => {
                 self.stale = false;
+                self.read_among_pods(&addresses).await;
                 Some(HostAddresses::new(addresses.iter().filter_map(with_prefix)))
             }
             Err(error) => {
@@ -44,6 +64,22 @@ impl HostAddressReader {
                 None
             }
         }
+    }
+
+    async fn read_among_pods(&mut self, addresses: &[Address]) {
+        let is_inside = |address: &IpNet| self.networks.iter().any(|network| network.contains(&address.addr()));
+        let is_prefix = |address: &IpNet| address.prefix_len() < address.max_prefix_len();
+        let mut found = Vec::new();
+        for address in addresses {
+            let Some(prefix) = with_prefix(address).filter(is_prefix).filter(is_inside) else { continue };
+            let index = address.key.ifindex;
+            // Without an answer the device is gone, which is an event, too.
+            if let Ok(Some(link)) = self.netlink.link_by_index(index).await {
+                let is_bridge = link.kind.as_deref() == Some("bridge");
+                found.push(HostPrefix { device: link.name, index, is_bridge, address: prefix });
+            }
+        }
+        self.among_pods = found;
     }
 }
 

@@ -15,8 +15,8 @@ use tokio::{
 
 use crate::{
     agent::{
-        cloud_start, external, ipsec_start, node_start, problems::LoweredMode, refusals::RefusalLog, start::Components,
-        store::Store,
+        cloud_start, external, ipsec_start, lost_subnets::LostSubnet, node_start, problems::LoweredMode,
+        refusals::RefusalLog, start::Components, store::Store,
     },
     datapath::{
         DatapathError,
@@ -56,6 +56,7 @@ pub(super) struct Agent {
     counts: Counts,
     refusals: RefusalLog,
     written: Option<SubnetEnv>,
+    lost_subnets: Vec<LostSubnet>,
     /// True unless the cloud does not route this node's pods to it.
     routed: bool,
     retry: Option<Instant>,
@@ -83,6 +84,7 @@ impl Components {
             counts: counts.clone(),
             refusals: RefusalLog::default(),
             written: None,
+            lost_subnets: Vec::new(),
             routed: false,
             retry: None,
         };
@@ -252,6 +254,7 @@ impl Agent {
         }
         let changes = self.node.leases.changes();
         self.refusals.log(&changes.refused, Instant::now());
+        self.log_lost_subnets();
         if let Some(extension) = &self.node.extension {
             extension.learn(&changes, self.store.is_seen());
         }
@@ -285,6 +288,15 @@ impl Agent {
             self.write_env();
         }
         self.retry = self.retry_at();
+    }
+
+    /// Logs subnets that pods of this node still have addresses of, each once.
+    fn log_lost_subnets(&mut self) {
+        let lost = self.lost_subnets();
+        for lost in lost.iter().filter(|lost| !self.lost_subnets.contains(lost)) {
+            tracing::warn!("{lost}");
+        }
+        self.lost_subnets = lost;
     }
 
     /// Passes the leases to the task that keeps routes in the cloud, and takes in its result.

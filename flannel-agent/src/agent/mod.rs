@@ -11,6 +11,8 @@ mod external;
 mod guard;
 mod host_addresses;
 mod ipsec_start;
+mod lease_start;
+mod lost_subnets;
 mod main_loop;
 mod node_settings;
 mod node_start;

@@ -8,7 +8,10 @@ use flannel_store::{Conflict, LeaseKey, Rejected};
 use tokio::sync::watch;
 
 use crate::{
-    agent::main_loop::Agent,
+    agent::{
+        lost_subnets::{self, LostSubnet},
+        main_loop::Agent,
+    },
     backend::{PeerWay, Way},
     datapath::policy::{Capability, ModeRequest},
     echo::status::PeerEchoStatus,
@@ -91,6 +94,7 @@ impl Agent {
                 mac: self.node.leases.conflicts(Conflict::Mac),
                 key: self.node.leases.conflicts(Conflict::Key),
                 subnet: self.node.leases.conflicts(Conflict::Subnet),
+                address: usize::from(self.store.is_contested()),
             },
             dirty: self.node.reconciler.dirty().take(LISTED).collect(),
             dirty_total: total(self.node.reconciler.dirty().count()),
@@ -98,8 +102,17 @@ impl Agent {
             unreachable_routes: self.node.reconciler.unreachable_routes(),
             sysctls: self.node.reconciler.fast().conntrack().changed().to_vec(),
             addresses_in_pods: self.addresses_in_pods().iter().map(ToString::to_string).collect(),
+            lost_subnets: self.lost_subnets().iter().map(ToString::to_string).collect(),
+            lease_problem: self.store.lease_problem(),
             error: self.error(),
         }
+    }
+
+    /// The subnets that pods of this node still have addresses of, and that are not its own.
+    pub(super) fn lost_subnets(&self) -> Vec<LostSubnet> {
+        let holder = |subnet| self.node.leases.holder(subnet).map(|name| name.to_string());
+        let external = self.node.external.chosen().index;
+        lost_subnets::find(self.node.host_addresses.among_pods(), self.node.lease.own.key, external, holder)
     }
 
     fn mode(&self) -> ModeStatus {

@@ -1,23 +1,20 @@
 //! Start-up: from options to a node that can be kept. What time can heal is waited for, what it
 //! cannot ends the agent.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use flannel_common::{
-    addr::Mac,
     guard::{Checks, GuardMode},
     mode::Mode,
 };
 use flannel_host::{family::Family, sysctl};
 use flannel_netlink::{KernelEvents, Netlink};
 use flannel_store::{
-    AddressFault, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LeaseSet, NetworkAvailability, NodeReports, OptOuts,
-    OwnLease, StoreEvent, SubnetManager,
-    config::{BackendConfig, NetworkConfig},
+    LeaseAttrs, LeaseKey, LeaseSet, NetworkAvailability, NodeReports, OptOuts, OwnLease, StoreEvent, SubnetManager,
+    config::NetworkConfig,
     etcd::{self, EtcdManager},
     kube::{self, KubeManager, NodeIdentity},
-    read_previous, read_previous_networks, wait_for_config, wait_for_hints, wait_for_lease,
 };
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
@@ -25,39 +22,32 @@ use tokio::sync::{mpsc, watch};
 use crate::{
     agent::{
         cloud_start, extension_start,
-        external::{self, External},
+        external::External,
         host_addresses::HostAddressReader,
         ipsec_start,
+        lease_start::{self, LeasedNode},
         node_settings::NodeOverrides,
-        node_start,
         programs::Programs,
         published::Published,
         udp_start,
     },
-    backend::{Backend, OwnEnd, PodNetwork, ProgramSet, TunnelUnderlay, usable_mtu},
+    backend::{Backend, PodNetwork, ProgramSet},
     cloud::CloudRoutes,
     extension::ExtensionCommands,
     fast::{ConntrackSysctls, Exclusions, Fast, FastScope, RuleChanges},
-    iface::ExternalInterface,
     ipsec::IpsecTunnels,
     memory,
     observe::{books::Books, metrics::Counts, status::Status},
     options::RunOptions,
     reconcile::{
-        PlaneSetup, Reconciler, device,
+        PlaneSetup, Reconciler,
         unreachable::{self, NotMade},
     },
     traffic::{Engine, Traffic, WantedTraffic},
-    wireguard::WireguardKeys,
 };
 
 /// Events of the store between its task and the main loop.
 const STORE_QUEUE: usize = 1024;
-/// Warnings about the network configuration that are logged; there is one for each key that is not
-/// known.
-const CONFIG_WARNINGS: usize = 20;
-/// The kernel's limit for a device's name, in bytes (`IFNAMSIZ` less the final zero).
-const MAX_DEVICE_NAME: usize = 15;
 
 /// A node that holds a lease and can be kept.
 pub(super) struct Components {
@@ -143,35 +133,16 @@ async fn start_with<M: SubnetManager>(
     manager.count_with(counts.store.clone());
     let stage = |text: &str| publish.send_modify(|status| text.clone_into(&mut status.stage));
     let (netlink, kernel) = Netlink::connect().context("cannot talk to the kernel by netlink")?;
-
-    stage("waiting for the network configuration");
-    let config = wait_for_config(&mut manager).await.context("the network configuration cannot be served")?;
-    log_warnings(&config);
-    let mut networks = networks(&config);
-
-    stage("asking what the store remembers of this node");
-    let hints = wait_for_hints(&mut manager).await;
-    let mut node = NodeOverrides::new(hints.settings.clone());
-
-    stage("choosing the external interface");
-    let external = node_start::choose_external(&netlink, &options.iface, &config, &hints, &mut node).await?;
+    let node = loop {
+        // On the heap, because its future is large.
+        if let Some(node) = Box::pin(lease_start::start(&mut manager, &netlink, options, publish)).await? {
+            break node;
+        }
+        tracing::info!("starting over: the network configuration or the external interface is another one by now");
+    };
+    let LeasedNode { config, mut networks, node, external, backend, ends, keys, former, published, request, own } =
+        node;
     let interface = external.chosen();
-    let config = node_start::with_node_mtu(config, &mut node, interface.mtu);
-    node_start::log_settings(node.states());
-    log_interface(interface);
-    external::warn_of_pod_networks(interface, &config);
-    let backend = extension_start::backend_of(&config, interface, stage).await?;
-
-    stage("making the tunnel devices");
-    let keys = wireguard_keys(options, &config)?;
-    let ends = make_devices(&netlink, backend.as_ref(), interface, &hints, keys).await?;
-
-    stage("waiting for a subnet lease");
-    let former = former_networks(options);
-    let published = Published::new(Arc::clone(&backend), config.backend.properties().lease_name);
-    let request = lease_request(options, &config, published.attrs(interface, &ends));
-    let own = wait_for_lease(&mut manager, &request).await?;
-    tracing::info!(lease = %own.key, "lease acquired");
     let extension = extension_start::start(options, &config, interface, own.key, &books.extension, stage).await?;
     let cloud = cloud_start::start(options, &config, interface, own.key, &books.cloud)?;
     if M::ASSIGNS_SUBNETS {
@@ -200,7 +171,7 @@ async fn start_with<M: SubnetManager>(
         (*family, PlaneSetup { network: *network, end, nexthops_from, unreachable_route })
     };
     let setups = networks.iter().map(setup).collect();
-    let host_addresses = HostAddressReader::new(netlink.clone());
+    let host_addresses = HostAddressReader::new(netlink.clone(), prefixes);
     let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), &books.peers)
         .with_fast(fast_of(options, backend.as_ref(), pod_networks(&config, &former)))
         .with_wireguard(keys, books.wireguard.clone())
@@ -257,15 +228,6 @@ async fn processes(
     Ok((udp, ipsec_start::start(options, config, netlink, &books.ipsec).await?))
 }
 
-fn log_warnings(config: &NetworkConfig) {
-    for warning in config.warnings.iter().take(CONFIG_WARNINGS) {
-        tracing::warn!("{warning}");
-    }
-    if let more @ 1.. = config.warnings.len().saturating_sub(CONFIG_WARNINGS) {
-        tracing::warn!("{more} more warnings about the network configuration");
-    }
-}
-
 /// Checks that the options allow the unreachable route for a pod network. Fails if it is switched
 /// off, if the backend carries no packets, or if an address of the store is in the network.
 fn unreachable_route(options: &RunOptions, backend: &dyn Backend, network: IpNet) -> Result<(), NotMade> {
@@ -291,24 +253,12 @@ fn store_addresses(options: &RunOptions) -> Vec<IpAddr> {
     hosts.chain(service).filter_map(|host| host.trim_matches(['[', ']']).parse().ok()).collect()
 }
 
-/// The keys of this node, where the backend needs them.
-fn wireguard_keys(options: &RunOptions, config: &NetworkConfig) -> anyhow::Result<Option<WireguardKeys>> {
-    let is_needed = matches!(config.backend, BackendConfig::Wireguard(_));
-    Ok(is_needed.then(|| WireguardKeys::of_file(&options.paths.wireguard_key_file)).transpose()?)
-}
-
 /// The size of subnets is that of the assigned one.
 fn cut_into_subnets(networks: &mut BTreeMap<Family, PodNetwork>, own: LeaseKey) {
     for (family, network) in networks {
         let length = own.subnet(*family).map_or(0, |subnet| subnet.prefix_len());
         *network = network.cut_into(length);
     }
-}
-
-fn networks(config: &NetworkConfig) -> BTreeMap<Family, PodNetwork> {
-    let v4 = config.ipv4.map(|config| (Family::V4, config.into()));
-    let v6 = config.ipv6.map(|config| (Family::V6, config.into()));
-    v4.into_iter().chain(v6).collect()
 }
 
 fn fast_of(options: &RunOptions, backend: &dyn Backend, pod_networks: Vec<IpNet>) -> Fast {
@@ -327,39 +277,6 @@ fn pod_networks(config: &NetworkConfig, former: &[IpNet]) -> Vec<IpNet> {
     config.networks().chain(former.iter().copied()).collect()
 }
 
-/// Makes each family's tunnel device, if the backend has one, before we know its address: one that
-/// is there keeps its own; a new one gets the one peers know, else a random one.
-async fn make_devices(
-    netlink: &Netlink,
-    backend: &dyn Backend,
-    external: &ExternalInterface,
-    hints: &Hints,
-    keys: Option<WireguardKeys>,
-) -> anyhow::Result<BTreeMap<Family, OwnEnd>> {
-    let mut ends = BTreeMap::new();
-    for (family, end) in &external.ends {
-        backend.accept(end)?;
-        usable_mtu(backend, *family, external.mtu)?;
-        let known = match family {
-            Family::V4 => hints.vtep_mac,
-            Family::V6 => hints.vtep_mac_v6,
-        };
-        let mac = known.unwrap_or_else(|| Mac::local_unicast(rand::random()));
-        let lower = TunnelUnderlay { external: external.index, mtu: external.mtu, source: end.source, mac };
-        let Some(spec) = backend.device(&lower) else { continue };
-        ensure!(
-            spec.name().len() <= MAX_DEVICE_NAME,
-            "the {family} tunnel device would be {}, and a device's name has at most {MAX_DEVICE_NAME} bytes: choose a \
-             Backend.VNI of fewer digits",
-            spec.name()
-        );
-        let device = device::ensure(netlink, &spec, true).await?;
-        let own = device.vtep.map(OwnEnd::Vxlan).or(keys.map(|keys| OwnEnd::Wireguard(keys.public)));
-        ends.extend(own.map(|own| (*family, own)));
-    }
-    Ok(ends)
-}
-
 /// True if pods of some family are masqueraded.
 fn masquerades(options: &RunOptions, networks: &BTreeMap<Family, PodNetwork>) -> bool {
     let masquerade = options.traffic.masquerade;
@@ -368,25 +285,6 @@ fn masquerades(options: &RunOptions, networks: &BTreeMap<Family, PodNetwork>) ->
         tracing::warn!("--ip-masq names a family that the network configuration does not have: nothing is masqueraded");
     }
     any
-}
-
-fn log_interface(interface: &ExternalInterface) {
-    for end in interface.ends.values() {
-        tracing::info!(interface = interface.name, address = %end.addr, public = %end.public, mtu = interface.mtu, "external interface");
-    }
-    warn_of_addresses(interface);
-}
-
-/// Other nodes refuse a lease with such an address.
-fn warn_of_addresses(external: &ExternalInterface) {
-    for end in external.ends.values() {
-        if let Some(fault) = AddressFault::of(end.public) {
-            tracing::warn!(
-                "our public address {} {fault}: other nodes will refuse our lease; choose another by --public-ip or --iface",
-                end.public
-            );
-        }
-    }
 }
 
 fn warn_of_sysctls(networks: &BTreeMap<Family, PodNetwork>) {
@@ -414,22 +312,4 @@ fn warn_of_bridges(options: &RunOptions, engine: Engine, networks: &BTreeMap<Fam
             );
         }
     }
-}
-
-fn former_networks(options: &RunOptions) -> Vec<IpNet> {
-    read_previous_networks(&options.paths.subnet_file).unwrap_or_else(|error| {
-        tracing::debug!(%error, "the former pod networks are not known");
-        Vec::new()
-    })
-}
-
-fn lease_request(options: &RunOptions, config: &NetworkConfig, attrs: LeaseAttrs) -> LeaseRequest {
-    let previous: Option<LeaseKey> = match read_previous(&options.paths.subnet_file) {
-        Ok(previous) => previous,
-        Err(error) => {
-            tracing::warn!(%error, "the former subnet is not known");
-            None
-        }
-    };
-    LeaseRequest { config: config.clone(), attrs, previous }
 }

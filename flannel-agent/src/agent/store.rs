@@ -1,10 +1,16 @@
 //! The store and our own lease, as the main loop knows them from the store's events.
 
+use std::time::Duration;
+
 use flannel_host::clock::BootTime;
-use flannel_store::{OwnLease, StoreEvent};
+use flannel_store::{LostCause, OwnLease, StoreEvent};
 use tracing::{debug, error, info};
 
 use crate::observe::status::StoreStatus;
+
+/// For so long another machine counts as contesting our lease after it last did. A machine that is
+/// refused asks at least once a minute.
+const CONTESTED: Duration = Duration::from_mins(5);
 
 /// The known state of the store and of our lease in it.
 #[derive(Debug)]
@@ -15,6 +21,13 @@ pub(super) struct Store {
     /// The time of the last change of any lease.
     last_change: Option<BootTime>,
     is_lost: bool,
+    /// The reason why no lease is held, while it is lost.
+    loss: Option<String>,
+    /// True if that is another machine with our public address.
+    address_taken: bool,
+    /// The last time another machine with our public address asked for our lease or wrote it, and
+    /// by what it is known.
+    contested: Option<(BootTime, String)>,
     lapsed: bool,
 }
 
@@ -32,7 +45,16 @@ enum State {
 impl Store {
     /// Of a store that has said nothing yet.
     pub(super) fn new() -> Self {
-        Self { state: State::Unseen, since: BootTime::now(), last_change: None, is_lost: false, lapsed: false }
+        Self {
+            state: State::Unseen,
+            since: BootTime::now(),
+            last_change: None,
+            is_lost: false,
+            loss: None,
+            address_taken: false,
+            contested: None,
+            lapsed: false,
+        }
     }
 
     /// Takes in what happened.
@@ -49,14 +71,45 @@ impl Store {
             // The store's task logs the outage and its end.
             StoreEvent::Resumed => self.enter(State::InSync),
             StoreEvent::OutOfSync { reason } => self.enter(State::Away(reason.clone())),
-            StoreEvent::OwnLease(_) => (self.is_lost, self.lapsed) = (false, false),
+            StoreEvent::OwnLease(_) => {
+                (self.is_lost, self.lapsed, self.loss, self.address_taken) = (false, false, None, false);
+            }
             StoreEvent::OwnLeaseLost { key, cause } => {
                 error!("our lease {key} is lost: {cause}; acquiring again");
-                self.is_lost = true;
+                self.lose(format!("our lease {key} is lost: {cause}"), matches!(cause, LostCause::SameAddress { .. }));
+            }
+            StoreEvent::NotAcquired { reason, address_taken } => {
+                self.lose(format!("no lease is acquired: {reason}"), *address_taken);
+            }
+            StoreEvent::Contested { by } => {
+                error!("another machine has our public address and contests our lease: {by}");
+                self.contested = Some((BootTime::now(), by.clone()));
             }
             StoreEvent::Put(_) | StoreEvent::Delete { .. } => self.last_change = Some(BootTime::now()),
             StoreEvent::Settings(_) => {}
         }
+    }
+
+    fn lose(&mut self, why: String, address_taken: bool) {
+        (self.is_lost, self.loss, self.address_taken) = (true, Some(why), address_taken);
+    }
+
+    /// Returns true if another machine has our public address, and our lease or an interest in it.
+    pub(super) fn is_contested(&self) -> bool {
+        self.address_taken || self.contestant().is_some()
+    }
+
+    fn contestant(&self) -> Option<&str> {
+        let (at, by) = self.contested.as_ref()?;
+        (BootTime::now().since(*at) < CONTESTED).then_some(by)
+    }
+
+    /// Returns what is wrong with our lease, if anything is.
+    pub(super) fn lease_problem(&self) -> Option<String> {
+        let contested = |by| {
+            format!("another machine has our public address and contests our lease: {by}; give one of the two another")
+        };
+        self.loss.clone().or_else(|| self.contestant().map(contested))
     }
 
     /// Compares the lease with the clock. Returns true if it expired since the last call, and the
@@ -111,10 +164,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use flannel_store::LostCause;
 
     fn own(expires_at: Option<BootTime>) -> OwnLease {
         OwnLease { key: "10.5.1.0-24".parse().expect("a key"), expires_at }

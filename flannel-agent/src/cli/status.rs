@@ -192,6 +192,7 @@ fn problem_counts(status: &Status) -> Option<String> {
     let number = |found: usize| u64::try_from(found).unwrap_or(u64::MAX);
     let settings = number(refused_settings(status).count());
     let inside = number(status.addresses_in_pods.len());
+    let lost = number(status.lost_subnets.len());
     let silent = number(echo::without_answer(&status.peers).count());
     let unanswered = number(wireguard::unanswered(&status.peers).count());
     let failing = status.extension.as_ref().map_or(0, |extension| extension.failing);
@@ -200,12 +201,14 @@ fn problem_counts(status: &Status) -> Option<String> {
     let no_keys = status.ipsec.as_ref().is_some_and(|status| status.error.is_some());
     let no_process = status.udp.as_ref().is_some_and(|status| status.pid.is_none());
     let counts = [
+        status.lease_problem.is_some().then(|| "no lease, or a contested one".to_owned()),
         status.error.is_some().then(|| "cannot reconcile".to_owned()),
         no_process.then(|| "no tunnel process".to_owned()),
         no_esp.then(|| "the kernel has no ESP".to_owned()),
         no_keys.then(|| "no keys are agreed on with peers".to_owned()),
         rules.then(|| "traffic rules are not as asked for".to_owned()),
         (inside > 0).then(|| count(inside, "address in the pod network", "addresses in the pod network")),
+        (lost > 0).then(|| count(lost, "bridge outside of our subnet", "bridges outside of our subnet")),
         (settings > 0).then(|| count(settings, "annotation not in force", "annotations not in force")),
         (status.rejected_total > 0).then(|| count(status.rejected_total, "refused lease", "refused leases")),
         (status.dirty_total > 0)
@@ -248,13 +251,15 @@ pub(super) fn problems(status: &Status) -> Vec<String> {
         ))
     });
     let commands = commands.chain(status.cloud.iter().flat_map(cloud::problems));
-    let inside = status.addresses_in_pods.iter().cloned();
+    let inside = status.addresses_in_pods.iter().chain(&status.lost_subnets).cloned();
     let silent = echo::problems(&status.peers);
     let unanswered = wireguard::problems(&status.peers);
     let peers = silent.into_iter().chain(unanswered).chain(ipsec::problems(&status.peers));
     let process = status.udp.iter().filter_map(udp::problem);
     let process = process.chain(status.ipsec.iter().flat_map(ipsec::node_problems));
-    error
+    let lease = status.lease_problem.iter().map(|problem| format!("lease: {problem}"));
+    lease
+        .chain(error)
         .chain(process)
         .chain(rules)
         .chain(inside)

@@ -113,6 +113,14 @@ pub struct Status {
     /// Addresses of the external interface that lie in a pod network, and the effect of that.
     #[serde(default)]
     pub addresses_in_pods: Vec<String>,
+    /// Prefixes of bridges of this node that are not in its subnet: pods with such addresses are not
+    /// reached from other nodes.
+    #[serde(default)]
+    pub lost_subnets: Vec<String>,
+    /// The reason why the node has no lease, or the machine that contests it; absent while all is
+    /// well.
+    #[serde(default)]
+    pub lease_problem: Option<String>,
     /// The error of the last reconciliation, if it failed.
     pub error: Option<String>,
 }
@@ -165,6 +173,8 @@ impl Status {
             unreachable_routes: Vec::new(),
             sysctls: Vec::new(),
             addresses_in_pods: Vec::new(),
+            lost_subnets: Vec::new(),
+            lease_problem: None,
             error: None,
         }
     }
@@ -434,6 +444,9 @@ pub struct ConflictStatus {
     pub key: usize,
     /// Its subnet, or a part of it.
     pub subnet: usize,
+    /// Its public address: 1 while another machine with ours contests our lease in etcd.
+    #[serde(default)]
+    pub address: usize,
 }
 
 /// A lease that is not believed.

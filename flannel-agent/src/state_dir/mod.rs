@@ -79,11 +79,16 @@ impl StateDir {
             LockError::Held(holder) => StateDirError::Taken { path: path.to_owned(), holder },
             LockError::Io(source) => failed(source),
         })?;
-        for file in [Ledger::new(path).path(), &sysctl_record::path(path)] {
+        for file in [Ledger::new(path).path(), &sysctl_record::path(path), &lease_record(path)] {
             make_private(file).map_err(failed)?;
         }
         Ok(Self { _lock: lock })
     }
+}
+
+/// The record of the lease that this node published last.
+pub fn lease_record(state_dir: &Path) -> PathBuf {
+    state_dir.join("lease")
 }
 
 /// Parents are for everybody: they may lead to other directories as well.

@@ -48,14 +48,14 @@ fn files_are_private_and_a_directory_is_open_where_subnet_env_is_in_it() {
 #[test]
 fn rights_that_are_too_wide_are_corrected() {
     let dir = tempfile::tempdir().expect("a directory");
-    for name in ["clsact", "sysctls", "subnet.env"] {
+    for name in ["clsact", "sysctls", "lease", "subnet.env"] {
         fs::write(dir.path().join(name), "").expect("written");
         set_mode(&dir.path().join(name), 0o644);
     }
     set_mode(dir.path(), 0o777);
     StateDir::claim(dir.path(), None).expect("free");
-    let modes = ["clsact", "sysctls", "subnet.env"].map(|name| mode(&dir.path().join(name)));
-    assert_eq!((mode(dir.path()), modes), (0o755, [0o600, 0o600, 0o644]));
+    let modes = ["clsact", "sysctls", "lease", "subnet.env"].map(|name| mode(&dir.path().join(name)));
+    assert_eq!((mode(dir.path()), modes), (0o755, [0o600, 0o600, 0o600, 0o644]));
 }
 
 #[test]

@@ -183,6 +183,41 @@ impl LeaseAttrs {
             _ => self.public_ipv6.is_some() && self.public_ipv6 == other.public_ipv6,
         }
     }
+
+    /// Compares the ends of the tunnels, which identify a device where an address does not.
+    pub fn compare_ends(&self, other: &Self) -> EndMatch {
+        let pairs = [(&self.backend_data, &other.backend_data), (&self.backend_v6_data, &other.backend_v6_data)];
+        let known = pairs.map(|(ours, theirs)| end_text(ours.as_ref()).zip(end_text(theirs.as_ref())));
+        match known.into_iter().flatten().map(|(ours, theirs)| ours == theirs).max() {
+            None => EndMatch::Unknown,
+            Some(true) => EndMatch::Same,
+            Some(false) => EndMatch::Other,
+        }
+    }
+
+    /// The VTEP MAC or public key, with its name; that of IPv4 where there are two.
+    pub fn end(&self) -> Option<String> {
+        end_text(self.backend_data.as_ref()).or_else(|| end_text(self.backend_v6_data.as_ref()))
+    }
+}
+
+/// A comparison of the ends of a tunnel in two leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndMatch {
+    /// They have the same VTEP MAC or public key in some family.
+    Same,
+    /// Both have one in some family, and none is the same.
+    Other,
+    /// In no family both have one: the backend has no tunnel, or none that names a device.
+    Unknown,
+}
+
+/// The text of the VTEP MAC or public key in the data of one family.
+fn end_text(data: Option<&RawJson>) -> Option<String> {
+    let data = data?;
+    let mac = VxlanData::parse(data).map(|data| format!("VTEP MAC {}", data.vtep_mac));
+    let key = || WireguardData::parse(data).map(|data| format!("public key {}", data.public_key));
+    mac.or_else(|_no_mac| key()).ok()
 }
 
 /// The data the vxlan backend publishes for one family.

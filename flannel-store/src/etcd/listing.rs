@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use etcd_client::{GetOptions, GetResponse, KeyValue};
 
-use super::{client::EtcdClient, error::EtcdError, keys::Keys, position::Position};
+use super::{claim::claimed_by, client::EtcdClient, error::EtcdError, keys::Keys, position::Position};
 use crate::{Entry, Lease};
 
 /// The most entries of an answer.
@@ -22,6 +22,8 @@ pub(super) struct Stored {
     pub(super) entry: Arc<Entry>,
     /// The etcd lease the key hangs on; 0 for a reservation.
     pub(super) etcd_lease: i64,
+    /// The machine that asks the holder whether it lives; see [`super::claim`].
+    pub(super) claimed_by: Option<Box<str>>,
 }
 
 impl Stored {
@@ -29,14 +31,14 @@ impl Stored {
     pub(super) fn read(keys: &Keys, kv: &KeyValue) -> Option<Self> {
         let name = keys.name_of(kv.key())?;
         let entry = Entry::parse(&name, kv.value(), kv.create_revision(), kv.mod_revision());
-        Some(Self { entry: entry.into(), etcd_lease: kv.lease() })
+        Some(Self { entry: entry.into(), etcd_lease: kv.lease(), claimed_by: claimed_by(kv.value()) })
     }
 
     /// Reads a key whose value is too large to be asked for.
     fn unread(keys: &Keys, kv: &KeyValue) -> Option<Self> {
         let name = keys.name_of(kv.key())?;
         let entry = Entry::too_large(&name, LARGEST, kv.create_revision(), kv.mod_revision());
-        Some(Self { entry: entry.into(), etcd_lease: kv.lease() })
+        Some(Self { entry: entry.into(), etcd_lease: kv.lease(), claimed_by: None })
     }
 
     /// The lease, if the entry is one.

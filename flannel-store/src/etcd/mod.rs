@@ -3,9 +3,11 @@
 //! [`EtcdManager`] implements [`SubnetManager`]. Where flannel writes blindly we compare first: a
 //! key is created only if absent, and rewritten only as long as its last change is known to us. A
 //! key without an etcd lease is a reservation and stays one. The lifetime of a lease is asked of
-//! etcd for our own key alone. Our identity is our public address, that of IPv4 where IPv4 is on.
+//! etcd only for our own key. Which lease is ours is for `choose` to say, and `claim` asks its
+//! holder where another machine may have what we go by.
 
 mod choose;
+mod claim;
 mod client;
 mod error;
 mod keys;
@@ -21,14 +23,15 @@ mod source;
 mod tls;
 mod verify;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, net::Ipv4Addr, time::Duration};
 
-use flannel_host::clock::BootTime;
+use flannel_host::{clock::BootTime, error_chain::chain};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
 use self::{
-    choose::{Choice, Useless, choose},
+    choose::{Choice, Identity, Proof, Useless, choose},
+    claim::{Answer, Claim},
     client::EtcdClient,
     keys::Keys,
     listing::{Stored, list},
@@ -43,12 +46,17 @@ pub use self::{
     tls::{ClientFiles, TlsError, TlsFiles},
 };
 use super::{
-    AcquireError, LeaseAttrs, LeaseKey, LeaseRequest, OwnLease, Precedence, StoreCounts, StoreEvent, SubnetManager,
-    watcher::Watcher,
+    AcquireError, AddressTaken, LeaseAttrs, LeaseKey, LeaseRequest, NodeMemory, OwnLease, Precedence, StoreCounts,
+    StoreEvent, SubnetManager, memory::Recorded, watcher::Watcher,
 };
 
 /// Attempts to acquire before the store counts as too busy.
 const TRIES: u32 = 10;
+/// After a lease was written with new content it is written once more. Stock flannel 0.20 reads only
+/// the first change of an answer of its watch, so that it may miss one of two that come together
+/// (`ev := wresp.Events[0]` in pkg/subnet/etcd/registry.go,
+/// <https://github.com/flannel-io/flannel/blob/v0.20.0/pkg/subnet/etcd/registry.go>).
+const SECOND_WRITE: Duration = Duration::from_secs(1);
 /// The longest wait between attempts to renew.
 const RENEW_RETRY: Duration = Duration::from_mins(1);
 
@@ -58,6 +66,14 @@ pub struct EtcdManager {
     keys: Keys,
     term: Term,
     held: Option<Held>,
+    memory: Option<NodeMemory>,
+    recorded: Recorded,
+    /// The question that waits for an answer.
+    claim: Option<Claim>,
+    /// When the holder of a lease that looks like ours answered last.
+    answered: Option<BootTime>,
+    /// Leases that look like ours, and whose holders answered.
+    held_by_others: BTreeSet<String>,
     counts: StoreCounts,
 }
 
@@ -87,12 +103,21 @@ struct Held {
     /// 0 for a reservation.
     etcd_lease: i64,
     expiry: Option<BootTime>,
+    /// When to write it again as it is.
+    rewrite_at: Option<BootTime>,
+    /// When it was taken over from a holder that did not answer.
+    taken_over: Option<BootTime>,
 }
 
 impl Held {
     fn new(key: LeaseKey, path: String, published: Published) -> Self {
         let Published { modified, etcd_lease, expiry } = published;
-        Self { key, path, modified, etcd_lease, expiry }
+        Self { key, path, modified, etcd_lease, expiry, rewrite_at: None, taken_over: None }
+    }
+
+    /// It was written with new content.
+    fn with_new_content(self) -> Self {
+        Self { rewrite_at: Some(BootTime::now() + SECOND_WRITE), ..self }
     }
 
     fn own_lease(&self) -> OwnLease {
@@ -119,46 +144,143 @@ impl EtcdManager {
             keys: Keys::new(&options.prefix),
             term: Term { ttl: options.lease_ttl, margin: options.renew_margin },
             held: None,
+            memory: None,
+            recorded: Recorded::default(),
+            claim: None,
+            answered: None,
+            held_by_others: BTreeSet::new(),
             counts: StoreCounts::default(),
         }
+    }
+
+    fn identity<'a>(&'a self, request: &'a LeaseRequest) -> Identity<'a> {
+        Identity { request, recorded: &self.recorded, held_by_others: &self.held_by_others }
     }
 
     /// One attempt. `None` when the store changed under it.
     async fn try_acquire(&mut self, request: &LeaseRequest) -> Result<Option<Held>, AcquireError<EtcdError>> {
         let leases = self.list().await?;
-        let choice = choose(request, &leases, &mut rand::rng())?;
-        let mut reusable = None;
-        let (key, path, guard, ttl) = match choice {
+        let choice = choose(&self.identity(request), &leases, &mut rand::rng())?;
+        let held = match choice {
             Choice::Discard(stored, why) => {
                 self.discard(stored, why).await.map_err(AcquireError::Store)?;
-                return Ok(None);
+                None
             }
-            Choice::Reuse(stored, key) => {
-                let reserved = stored.etcd_lease == 0;
-                reusable = Some(stored);
-                let guard = Guard::Unchanged(stored.entry.modified);
-                (key, self.keys.entry(&stored.entry.name), guard, Some(self.term.ttl).filter(|_| !reserved))
+            Choice::Reuse(stored, key, Proof::Record) => {
+                self.reuse(stored, key, stored.entry.modified, request).await?
             }
-            Choice::Create(key) => (key, self.keys.lease(key), Guard::Absent, Some(self.term.ttl)),
+            Choice::Reuse(stored, key, Proof::Likeness) => self.take_over(stored, key, request).await?,
+            Choice::Create(key) => self.create(key, request).await?,
         };
-        let publication = Publication { key: path, value: request.attrs.to_json(), guard, ttl };
-        let published = match publication.publish(&mut self.client).await {
-            Ok(Outcome::Done(published)) => published,
-            Ok(Outcome::Conflict(_)) => return Ok(None),
-            Err(error) => {
-                let held = match reusable {
-                    Some(stored) if error.is_refusal() => self.keep(stored, key, request, &error).await,
-                    _ => None,
-                };
-                return held.map(Some).ok_or(AcquireError::Store(error));
-            }
+        if let Some(held) = &held {
+            self.drop_surplus(request, &leases, &held.path).await;
+        }
+        Ok(held)
+    }
+
+    /// Writes a lease that does not exist.
+    async fn create(&mut self, key: LeaseKey, request: &LeaseRequest) -> Result<Option<Held>, AcquireError<EtcdError>> {
+        let (path, ttl) = (self.keys.lease(key), Some(self.term.ttl));
+        let publication = Publication { key: path, value: request.attrs.to_json(), guard: Guard::Absent, ttl };
+        let published = match publication.publish(&mut self.client).await.map_err(AcquireError::Store)? {
+            Outcome::Done(published) => published,
+            Outcome::Conflict(_) => return Ok(None),
         };
         // A key of one subnet keeps others from it; one of two does not.
-        let needs_confirmation = matches!((guard, key.v4, key.v6), (Guard::Absent, Some(_), Some(_)));
+        let needs_confirmation = key.v4.is_some() && key.v6.is_some();
         if needs_confirmation && !self.confirm(request, published).await? {
             return Ok(None);
         }
-        Ok(Some(Held::new(key, publication.key, published)))
+        Ok(Some(Held::new(key, publication.key, published).with_new_content()))
+    }
+
+    /// Takes over a lease that looks like ours, unless its holder answers.
+    async fn take_over(
+        &mut self,
+        stored: &Stored,
+        key: LeaseKey,
+        request: &LeaseRequest,
+    ) -> Result<Option<Held>, AcquireError<EtcdError>> {
+        let modified = match self.ask_holder(stored, &request.attrs).await {
+            Ok(Answer::Silence(modified)) => modified,
+            Ok(Answer::Changed) => return Ok(None),
+            Ok(Answer::Alive) => return self.refuse(stored, request),
+            // A store that is out of space takes no question either.
+            Err(error) if error.is_refusal() => stored.entry.modified,
+            Err(error) => return Err(AcquireError::Store(error)),
+        };
+        let held = self.reuse(stored, key, modified, request).await?;
+        Ok(held.map(|held| Held { taken_over: Some(BootTime::now()), ..held }))
+    }
+
+    /// The lease is that of another machine, which lives. With our address we cannot have another:
+    /// packets for it would reach the wrong one of the two.
+    fn refuse(&mut self, stored: &Stored, request: &LeaseRequest) -> Result<Option<Held>, AcquireError<EtcdError>> {
+        let lease = stored.entry.name.to_string();
+        let attrs = stored.lease().map(|lease| &lease.attrs);
+        if let Some(attrs) = attrs.filter(|attrs| attrs.is_same_node(&request.attrs)) {
+            let address = attrs.node_address().unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+            return Err(AddressTaken { address, lease, by: known_by(attrs) }.into());
+        }
+        warn!("lease {lease} has our VTEP MAC or public key, and another machine holds it: this one is a copy of it");
+        self.held_by_others.insert(lease);
+        Ok(None)
+    }
+
+    /// Writes our attributes into a lease that is ours.
+    async fn reuse(
+        &mut self,
+        stored: &Stored,
+        key: LeaseKey,
+        modified: i64,
+        request: &LeaseRequest,
+    ) -> Result<Option<Held>, AcquireError<EtcdError>> {
+        let publication = Publication {
+            key: self.keys.entry(&stored.entry.name),
+            value: request.attrs.to_json(),
+            guard: Guard::Unchanged(modified),
+            // A reservation stays one.
+            ttl: Some(self.term.ttl).filter(|_| stored.etcd_lease != 0),
+        };
+        match publication.publish(&mut self.client).await {
+            Ok(Outcome::Done(published)) => {
+                let held = Held::new(key, publication.key, published);
+                let is_same = stored.lease().is_some_and(|lease| lease.attrs == request.attrs);
+                Ok(Some(if is_same { held } else { held.with_new_content() }))
+            }
+            Ok(Outcome::Conflict(_)) => Ok(None),
+            Err(error) => {
+                let held = if error.is_refusal() { self.keep(stored, key, request, &error).await } else { None };
+                held.map(Some).ok_or(AcquireError::Store(error))
+            }
+        }
+    }
+
+    /// Deletes what this node left behind. A failure costs a lease that ends by itself.
+    async fn drop_surplus(&mut self, request: &LeaseRequest, leases: &[Stored], path: &str) {
+        let Some(held) = self.keys.name_of(path.as_bytes()).map(std::borrow::Cow::into_owned) else { return };
+        let surplus: Vec<_> = self.identity(request).surplus(leases, &held).collect();
+        for stored in surplus {
+            if let Err(error) = self.discard(stored, Useless::Surplus).await {
+                warn!("a former lease of ours stays until it ends: {error}");
+            }
+        }
+    }
+
+    /// Records the lease we hold, with the value that it was written with.
+    async fn record(&mut self, attrs: &LeaseAttrs) {
+        let Some((memory, held)) = self.memory.as_ref().zip(self.held.as_ref()) else { return };
+        let Some(name) = self.keys.name_of(held.path.as_bytes()) else { return };
+        let Some(record) = memory.record(&name, held.etcd_lease, attrs.to_json()) else { return };
+        if self.recorded == Recorded::Lease(record.clone()) {
+            return;
+        }
+        let (memory, written) = (memory.clone(), record.clone());
+        match tokio::task::spawn_blocking(move || memory.write(&written)).await {
+            Ok(Ok(())) => self.recorded = Recorded::Lease(record),
+            Ok(Err(error)) => warn!("our lease is not recorded: {}", chain(&error)),
+            Err(error) => debug!("our lease is not recorded: {error}"),
+        }
     }
 
     /// Holds a lease as it stands in a store that refuses to write it again. `None` unless it says
@@ -179,7 +301,7 @@ impl EtcdManager {
         };
         let (path, modified) = (self.keys.entry(&stored.entry.name), stored.entry.modified);
         warn!("{refusal}; our lease {key} is good as it is, and kept alive");
-        Some(Held { key, path, modified, etcd_lease: stored.etcd_lease, expiry })
+        Some(Held::new(key, path, Published { modified, etcd_lease: stored.etcd_lease, expiry }))
     }
 
     async fn list(&mut self) -> Result<Vec<Stored>, AcquireError<EtcdError>> {
@@ -190,9 +312,9 @@ impl EtcdManager {
     /// visible. Discards a lease of ours that cannot be used.
     async fn confirm(&mut self, request: &LeaseRequest, published: Published) -> Result<bool, AcquireError<EtcdError>> {
         let leases = self.list().await?;
-        let choice = choose(request, &leases, &mut rand::rng())?;
+        let choice = choose(&self.identity(request), &leases, &mut rand::rng())?;
         match choice {
-            Choice::Reuse(stored, _) => Ok(stored.entry.modified == published.modified),
+            Choice::Reuse(stored, _, _) => Ok(stored.entry.modified == published.modified),
             Choice::Discard(stored, why) => {
                 self.discard(stored, why).await.map_err(AcquireError::Store)?;
                 Ok(false)
@@ -232,11 +354,25 @@ impl SubnetManager for EtcdManager {
         self.counts = counts;
     }
 
+    fn remember_in(&mut self, memory: NodeMemory) {
+        self.recorded = memory.read().unwrap_or_else(|error| {
+            warn!("the record of our lease is not known: {}", chain(&error));
+            Recorded::Nothing
+        });
+        if self.recorded == Recorded::OfAnotherMachine {
+            warn!("the state directory is a copy of another machine's: its lease is not ours");
+        }
+        self.memory = Some(memory);
+    }
+
     async fn acquire(&mut self, request: &LeaseRequest) -> Result<OwnLease, AcquireError<EtcdError>> {
         for _ in 0..TRIES {
             if let Some(held) = self.try_acquire(request).await? {
                 let own = held.own_lease();
                 self.held = Some(held);
+                self.held_by_others.clear();
+                self.answered = None;
+                self.record(&request.attrs).await;
                 return Ok(own);
             }
         }
@@ -247,4 +383,9 @@ impl SubnetManager for EtcdManager {
         let counts = self.counts.clone();
         Watcher::new(EtcdSource::new(self, request), counts, attrs, events).run().await;
     }
+}
+
+/// By what a machine with these attributes is known, for a message.
+fn known_by(attrs: &LeaseAttrs) -> String {
+    attrs.end().unwrap_or_else(|| "which publishes no VTEP MAC or public key".to_owned())
 }

@@ -1,16 +1,17 @@
 //! Invariants of the choice of a subnet, whatever is leased already.
 
-use std::fmt::Debug;
+use std::{collections::BTreeSet, fmt::Debug};
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use proptest::{collection::vec, prelude::*};
 
 use super::{
-    choose::{Choice, choose},
+    choose::{Choice, Identity, choose},
     listing::Stored,
 };
 use crate::{
     config::{FamilyConfig, NetworkConfig, Prefix},
+    memory::Recorded,
     {Entry, LeaseAttrs, LeaseKey, LeaseRequest},
 };
 
@@ -61,7 +62,7 @@ fn any_taken() -> impl Strategy<Value = Vec<String>> {
 fn stored(name: &str, node: u16) -> Stored {
     let [upper, lower] = node.to_be_bytes();
     let value = format!(r#"{{"PublicIP":"172.16.{upper}.{lower}"}}"#);
-    Stored { entry: Entry::parse(name, value.as_bytes(), 1, 1).into(), etcd_lease: 7 }
+    Stored { entry: Entry::parse(name, value.as_bytes(), 1, 1).into(), etcd_lease: 7, claimed_by: None }
 }
 
 fn free<P: Prefix>(family: Option<&FamilyConfig<P>>, taken: &[P]) -> Option<usize> {
@@ -112,7 +113,8 @@ proptest! {
                 ..LeaseAttrs::default()
             };
             let request = LeaseRequest { config: config.clone(), attrs, previous: previous.next() };
-            let key = match choose(&request, &leases, &mut rand::rng()) {
+            let identity = Identity { request: &request, recorded: &Recorded::Nothing, held_by_others: &BTreeSet::new() };
+            let key = match choose(&identity, &leases, &mut rand::rng()) {
                 Ok(Choice::Create(key)) => key,
                 Ok(other) => return Err(TestCaseError::fail(format!("{other:?}, and nothing is ours"))),
                 Err(_out_of_subnets) => {

@@ -123,6 +123,20 @@ fn found(answer: &TxnResponse) -> Option<KeyValue> {
     })
 }
 
+/// Writes a key again on the etcd lease that it had, if it was last changed by `modified`. Returns
+/// the revision of the write; `None` if another client changed the key.
+pub(super) async fn rewrite(
+    client: &mut EtcdClient,
+    key: &str,
+    value: String,
+    modified: i64,
+    etcd_lease: i64,
+) -> Result<Option<i64>, EtcdError> {
+    let publication = Publication { key: key.to_owned(), value, guard: Guard::Unchanged(modified), ttl: None };
+    let answer = publication.write(client, etcd_lease).await?;
+    Ok(answer.succeeded().then(|| answer.header().map_or(0, ResponseHeader::revision)))
+}
+
 /// Deletes a key that was last changed by `modified`. Whether it did.
 pub(super) async fn delete_unchanged(client: &mut EtcdClient, key: &str, modified: i64) -> Result<bool, EtcdError> {
     let txn = Txn::new().when([Guard::Unchanged(modified).compare(key)]).and_then([TxnOp::delete(key, None)]);
@@ -171,7 +185,7 @@ pub(super) async fn grant(client: &mut EtcdClient, ttl: Duration) -> Result<(i64
 }
 
 /// Gives back an etcd lease nothing hangs on. It would end by itself.
-async fn revoke(client: &mut EtcdClient, etcd_lease: i64) {
+pub(super) async fn revoke(client: &mut EtcdClient, etcd_lease: i64) {
     let answer =
         client.call("giving back a lease", |mut etcd| async move { etcd.lease_revoke(etcd_lease).await }).await;
     if let Err(error) = answer {

@@ -8,14 +8,27 @@ use std::time::{Duration, Instant};
 use flannel_host::clock::BootTime;
 use tracing::{info, warn};
 
-use super::{EtcdManager, Guard, Held, Outcome, Publication, Stored, publish};
-use crate::{Backoff, Delays, LeaseAttrs, LeaseRequest, LogThrottle, LostCause, StoreEvent, SubnetManager as _};
+use super::{EtcdManager, Guard, Held, Outcome, Publication, Stored, known_by, publish};
+use crate::{
+    AcquireError, Backoff, Delays, EndMatch, LeaseAttrs, LeaseRequest, LogThrottle, LostCause, StoreEvent,
+    SubnetManager as _,
+};
 
 /// Between attempts to acquire again, and before our attributes are written over someone else's.
 const AGAIN: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_mins(1), 20) {
     Some(backoff) => backoff,
     None => panic!("1 s to 60 s is a valid back-off"),
 };
+
+/// The shortest time between two answers to machines that ask for our lease.
+const ANSWER_GAP: Duration = Duration::from_secs(1);
+/// For so long a write by another machine shows that the holder lives from whom we took the lease
+/// over.
+const PROBATION: Duration = Duration::from_secs(30);
+/// The number of times that we write over another machine with our address.
+const DEFENCES: u32 = 3;
+/// After so long without another machine's write its former ones do not count.
+const QUIET: Duration = Duration::from_mins(10);
 
 /// Keeps our lease.
 pub(super) struct Holder {
@@ -27,7 +40,23 @@ pub(super) struct Holder {
     due: Option<BootTime>,
     renewals: Delays,
     again: Delays,
+    /// Writes by other machines with our address since the last quiet time, and the last of them.
+    contests: (u32, Option<BootTime>),
+    answered: Option<BootTime>,
     complaint: LogThrottle,
+}
+
+/// The author of a write of our key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Author {
+    /// This node, or an operator: the lease stays ours.
+    Us,
+    /// Another machine with our public address asks whether we live.
+    Claimant(String),
+    /// Another machine with our public address.
+    SameAddress(String),
+    /// A node with another address.
+    Other,
 }
 
 impl Holder {
@@ -35,7 +64,16 @@ impl Holder {
         let retry = manager.term.retry();
         let renewals = Backoff::new(retry, retry, 20).unwrap_or(AGAIN).delays();
         let due = manager.held.as_ref().map_or(Some(BootTime::now()), |held| held.renew_at(manager.term));
-        Self { request, outdated: None, due, renewals, again: AGAIN.delays(), complaint: LogThrottle::default() }
+        Self {
+            request,
+            outdated: None,
+            due,
+            renewals,
+            again: AGAIN.delays(),
+            contests: (0, None),
+            answered: None,
+            complaint: LogThrottle::default(),
+        }
     }
 
     /// We publish these attributes from here on, and at once.
@@ -51,8 +89,9 @@ impl Holder {
     }
 
     /// When [`Self::act`] should run.
-    pub(super) fn due(&self) -> Option<BootTime> {
-        self.due
+    pub(super) fn due(&self, manager: &EtcdManager) -> Option<BootTime> {
+        let rewrite = manager.held.as_ref().and_then(|held| held.rewrite_at);
+        rewrite.into_iter().chain(self.due).min()
     }
 
     /// The store is back: do at once what failed meanwhile.
@@ -63,11 +102,34 @@ impl Holder {
         }
     }
 
-    /// Renews the lease, or acquires one if we hold none.
+    /// Renews the lease, writes it again, or acquires one if we hold none.
     pub(super) async fn act(&mut self, manager: &mut EtcdManager) -> Vec<StoreEvent> {
+        if self.due.is_none_or(|due| due > BootTime::now())
+            && let Some(held) = &mut manager.held
+        {
+            held.rewrite_at = None;
+            self.rewrite(manager).await;
+            return Vec::new();
+        }
         match manager.held.take() {
             Some(held) => self.renew(manager, held).await,
             None => self.acquire(manager).await,
+        }
+    }
+
+    /// Writes the lease as it is, on the same etcd lease. Without effect if another client changed
+    /// the key: the watch reports that.
+    async fn rewrite(&mut self, manager: &mut EtcdManager) {
+        let Some(held) = &mut manager.held else { return };
+        let value = self.request.attrs.to_json();
+        match publish::rewrite(&mut manager.client, &held.path, value, held.modified, held.etcd_lease).await {
+            Ok(Some(modified)) => held.modified = modified,
+            Ok(None) => {}
+            Err(error) => {
+                self.complain(&format!("our lease is not written a second time: {error}"));
+                // The etcd lease may be gone.
+                self.due = Some(BootTime::now() + self.renewals.next_delay());
+            }
         }
     }
 
@@ -85,9 +147,14 @@ impl Holder {
                     // A quiet term is over; only quarrels over the key keep the delays long.
                     self.again.reset();
                 }
-                let held = manager.held.insert(Held::new(held.key, held.path, published));
+                let taken_over = held.taken_over;
+                let renewed = Held { taken_over, ..Held::new(held.key, held.path, published) };
+                let held = if self.outdated.is_some() { renewed.with_new_content() } else { renewed };
+                let held = manager.held.insert(held);
                 self.settled(held.renew_at(manager.term));
-                vec![StoreEvent::OwnLease(held.own_lease())]
+                let own = held.own_lease();
+                manager.record(&self.request.attrs).await;
+                vec![StoreEvent::OwnLease(own)]
             }
             Ok(Outcome::Conflict(found)) => {
                 manager.held = Some(held);
@@ -117,7 +184,8 @@ impl Holder {
             Err(error) => {
                 self.complain(&format!("cannot acquire a lease: {error}"));
                 self.due = Some(BootTime::now() + self.again.next_delay());
-                Vec::new()
+                let address_taken = matches!(error, AcquireError::AddressTaken(_));
+                vec![StoreEvent::NotAcquired { reason: error.to_string(), address_taken }]
             }
         }
     }
@@ -131,17 +199,72 @@ impl Holder {
         if (stored.entry.modified, stored.etcd_lease) == (held.modified, held.etcd_lease) {
             return Vec::new();
         }
-        let attrs = stored.lease().map(|lease| &lease.attrs);
-        if !attrs.is_some_and(|attrs| self.is_us(attrs)) {
-            return self.lost(manager, LostCause::TakenOver { by: attrs.and_then(LeaseAttrs::node_address) });
+        match self.author(held, stored) {
+            Author::Us => {
+                let ours = stored.lease().is_some_and(|lease| lease.attrs == self.request.attrs);
+                self.adopt(manager, stored, ours).await
+            }
+            Author::Claimant(by) => self.answer(manager, stored, by),
+            Author::SameAddress(by) => self.contest(manager, stored, by),
+            Author::Other => {
+                let by = stored.lease().and_then(|lease| lease.attrs.node_address());
+                self.lost(manager, LostCause::TakenOver { by })
+            }
         }
-        let ours = attrs == Some(&self.request.attrs);
-        self.adopt(manager, stored, ours).await
     }
 
-    fn is_us(&self, attrs: &LeaseAttrs) -> bool {
-        attrs.is_same_node(&self.request.attrs)
-            || self.outdated.as_ref().is_some_and(|outdated| attrs.is_same_node(outdated))
+    fn author(&self, held: &Held, stored: &Stored) -> Author {
+        let Some(lease) = stored.lease() else { return Author::Other };
+        let (attrs, ours) = (&lease.attrs, || self.outdated.iter().chain([&self.request.attrs]));
+        if !ours().any(|ours| attrs.is_same_node(ours)) {
+            return Author::Other;
+        }
+        if let Some(by) = &stored.claimed_by {
+            return Author::Claimant(by.to_string());
+        }
+        // An operator's write hangs on no etcd lease, or on ours.
+        let is_on_another = stored.etcd_lease != 0 && stored.etcd_lease != held.etcd_lease;
+        if is_on_another && ours().all(|ours| attrs.compare_ends(ours) == EndMatch::Other) {
+            return Author::SameAddress(known_by(attrs));
+        }
+        Author::Us
+    }
+
+    /// Shows a machine that asks for our lease that we live: writes our value back, on our etcd
+    /// lease.
+    fn answer(&mut self, manager: &mut EtcdManager, stored: &Stored, by: String) -> Vec<StoreEvent> {
+        let Some(held) = &mut manager.held else { return Vec::new() };
+        let now = BootTime::now();
+        let earliest = self.answered.map_or(now, |answered| (answered + ANSWER_GAP).max(now));
+        self.answered = Some(earliest);
+        (held.modified, held.rewrite_at) = (stored.entry.modified, Some(earliest));
+        self.complain(&format!(
+            "another machine ({by}) has our public address and asks for our lease {}; give one of the two another address",
+            held_key(manager)
+        ));
+        vec![StoreEvent::Contested { by }]
+    }
+
+    /// Another machine with our address wrote our key. We write our value over it, unless we took
+    /// the lease over from a machine that proves to live so, or that machine persists.
+    fn contest(&mut self, manager: &mut EtcdManager, stored: &Stored, by: String) -> Vec<StoreEvent> {
+        let Some(held) = &mut manager.held else { return Vec::new() };
+        let now = BootTime::now();
+        let (count, last) = self.contests;
+        let count = if last.is_some_and(|last| now.since(last) < QUIET) { count } else { 0 };
+        self.contests = (count + 1, Some(now));
+        let is_new = held.taken_over.is_some_and(|taken| now.since(taken) < PROBATION);
+        if is_new || count >= DEFENCES {
+            manager.answered = Some(now);
+            return self.lost(manager, LostCause::SameAddress { by });
+        }
+        (held.modified, held.rewrite_at) = (stored.entry.modified, Some(now + self.again.next_delay()));
+        self.complain(&format!(
+            "another machine ({by}) has our public address and wrote our lease {}; give one of the two another address. \
+             Writing our attributes again",
+            held_key(manager)
+        ));
+        vec![StoreEvent::Contested { by }]
     }
 
     /// Adopts our key after another process wrote it with our address: for an operator who made it
@@ -159,8 +282,10 @@ impl Holder {
         (held.modified, held.etcd_lease, held.expiry) = (stored.entry.modified, stored.etcd_lease, expiry);
         let own = held.own_lease();
         self.due = held.renew_at(manager.term);
-        if !as_we_write {
-            warn!("lease {} was written by another client with our address; writing our attributes again", held.key);
+        if as_we_write {
+            manager.record(&self.request.attrs).await;
+        } else {
+            warn!("lease {} was written by another client with our address; writing our attributes again", own.key);
             self.due = Some(BootTime::now() + self.again.next_delay());
         }
         vec![StoreEvent::OwnLease(own)]
@@ -170,7 +295,11 @@ impl Holder {
         let Some(Held { key, .. }) = manager.held.take() else { return Vec::new() };
         manager.counts.losses.add();
         self.request.previous = Some(key);
-        self.due = Some(BootTime::now());
+        let pause = match cause {
+            LostCause::SameAddress { .. } => self.again.next_delay(),
+            _ => Duration::ZERO,
+        };
+        self.due = Some(BootTime::now() + pause);
         vec![StoreEvent::OwnLeaseLost { key, cause }]
     }
 
@@ -186,6 +315,11 @@ impl Holder {
             warn!("{problem}");
         }
     }
+}
+
+/// The lease we hold, for a message.
+fn held_key(manager: &EtcdManager) -> String {
+    manager.held.as_ref().map_or_else(String::new, |held| held.key.to_string())
 }
 
 /// Keeps a lease alive that the store refuses to write again. Whether that moved its end.

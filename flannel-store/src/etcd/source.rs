@@ -176,7 +176,7 @@ impl Source for EtcdSource {
     }
 
     async fn next_duty(&mut self) {
-        until(self.holder.due()).await;
+        until(self.holder.due(&self.manager)).await;
     }
 
     async fn perform(&mut self, (): ()) -> Vec<StoreEvent> {

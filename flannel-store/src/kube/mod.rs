@@ -54,8 +54,8 @@ pub use self::{
     prefix::{AnnotationPrefix, BadPrefix},
 };
 use super::{
-    AcquireError, Backoff, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest, NetworkAvailability, NodeReports,
-    NodeSettings, OptOuts, OutsideNetwork, OwnLease, Precedence, StoreCounts, StoreEvent, SubnetManager,
+    AcquireError, Backoff, BadPodCidr, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest, NetworkAvailability,
+    NodeReports, NodeSettings, OptOuts, OutsideNetwork, OwnLease, Precedence, StoreCounts, StoreEvent, SubnetManager,
     watcher::Watcher,
 };
 use crate::config::{NetworkConfig, Prefix};
@@ -155,9 +155,15 @@ impl KubeManager {
     }
 }
 
+/// Checks that the subnet of this node can be served: it is in the network, and has an address for
+/// the bridge next to the first one.
 fn contained<P: Prefix>(node: &NodeRecord, family: Family, subnet: Option<P>, network: P) -> Acquired<()> {
     let node = node.name.clone();
     let Some(subnet) = subnet else { return Err(AcquireError::Store(KubeError::NoPodCidr { node, family })) };
+    if subnet.length() > P::BITS - 2 {
+        let problem = BadPodCidr::TooSmall { subnet: subnet.into(), longest: P::BITS - 2 };
+        return Err(AcquireError::Store(KubeError::BadPodCidr { node, problem }));
+    }
     if subnet.length() >= network.length() && (network.first()..=network.last()).contains(&subnet.first()) {
         return Ok(());
     }

@@ -29,6 +29,8 @@ pub(super) struct Holder {
     request: LeaseRequest,
     prefix: AnnotationPrefix,
     held: Option<LeaseKey>,
+    /// The reason last reported why no lease is held.
+    reported: Option<String>,
     /// The Node as last seen; `None` while it is gone.
     node: Option<NodeRecord>,
     due: Option<Instant>,
@@ -44,6 +46,7 @@ impl Holder {
             request,
             prefix: manager.client.options().prefix.clone(),
             held: manager.held,
+            reported: None,
             node: None,
             due: None,
             written: None,
@@ -148,8 +151,12 @@ impl Holder {
         self.due = None;
         let Some(key) = self.held.take() else {
             self.complain(&format!("no lease: {cause}"));
-            return Vec::new();
+            let reason = cause.to_string();
+            let is_known = self.reported.replace(reason.clone()).is_some_and(|reported| reported == reason);
+            let news = (!is_known).then_some(StoreEvent::NotAcquired { reason, address_taken: false });
+            return news.into_iter().collect();
         };
+        self.reported = Some(cause.to_string());
         self.counts.losses.add();
         vec![StoreEvent::OwnLeaseLost { key, cause }]
     }

@@ -36,7 +36,12 @@ pub use self::{
     node_address::{AddressFault, HostAddresses},
     reject::{Conflict, RejectReason, Rejected},
 };
-use self::{changes::DirtySet, conflicts::Conflicts, end::EndReader, named::Named};
+use self::{
+    changes::DirtySet,
+    conflicts::{Conflicts, Tie},
+    end::EndReader,
+    named::Named,
+};
 use super::{Entry, LeaseAttrs, LeaseKey, Precedence, StoreEvent};
 use crate::config::{BackendKind, NetworkConfig};
 
@@ -144,6 +149,8 @@ impl LeaseSet {
             // The subnet counts as ours until we hold another: no foreign claim to it may reach the
             // kernel.
             StoreEvent::OwnLeaseLost { .. }
+            | StoreEvent::NotAcquired { .. }
+            | StoreEvent::Contested { .. }
             | StoreEvent::OutOfSync { .. }
             | StoreEvent::Resumed
             | StoreEvent::Settings(_) => return false,
@@ -219,6 +226,12 @@ impl LeaseSet {
             |entry: &Entry| entry.lease.as_ref().map_or_else(|_| entry.name.parse().ok(), |lease| Some(lease.key));
         let subnets = self.entries().filter_map(move |entry| key_of(entry)?.v4);
         subnets.filter(move |subnet| Some(*subnet) != own)
+    }
+
+    /// Returns the name of a lease of another node that overlaps a subnet, as of the last
+    /// [`Self::changes`].
+    pub fn holder(&self, subnet: IpNet) -> Option<Arc<str>> {
+        self.ties.with(Tie { subnet, end: None }).into_iter().next()
     }
 
     /// Returns the number of refused entries that claim what another node has, as of the last

@@ -27,8 +27,7 @@ async fn the_lease_with_our_address_is_reused_with_new_attributes() {
     let Some(cluster) = Cluster::shared("reused").await else { return };
     let first = cluster.manager().acquire(&request(1)).await.expect("a lease");
     let before = cluster.get(first.key).await.expect("the key");
-    let changed = LeaseRequest { attrs: attrs(1), previous: Some(key("10.5.77.0-24")), ..request(1) };
-    let mut changed = changed;
+    let mut changed = request(1);
     changed.attrs.backend_data = attrs(9).backend_data;
     let second = cluster.manager().acquire(&changed).await.expect("a lease");
     assert_eq!(second.key, first.key);

@@ -5,9 +5,11 @@
 //! Without the binary they say so and do nothing.
 
 mod acquire;
+mod contested;
 mod families;
 mod follow;
 mod hold;
+mod identity;
 mod large;
 mod out_of_space;
 mod outage;

@@ -28,7 +28,8 @@ async fn an_etcd_that_comes_later_is_waited_for() {
     assert!(error.contains(&options.endpoints[0]) && error.contains("refused"), "{error}");
     let node = tokio::spawn(async move {
         let config = wait_for_config(&mut manager).await.expect("a usable configuration");
-        wait_for_lease(&mut manager, &flannel_store::LeaseRequest { config, ..request(1) }).await
+        let wanted = flannel_store::LeaseRequest { config, ..request(1) };
+        wait_for_lease(&mut manager, &wanted, async |_, _| true).await
     });
     let Some(etcd) = Etcd::start_on("later", ports).await else { return node.abort() };
     let mut client = etcd.client().await;

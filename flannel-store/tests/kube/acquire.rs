@@ -4,7 +4,7 @@ use std::fs;
 
 use flannel_common::addr::Mac;
 use flannel_store::{
-    AcquireError, Hints, LeaseAttrs, LeaseRequest, NoLease, SubnetManager as _,
+    AcquireError, Hints, LeaseAttrs, LeaseRequest, SubnetManager as _,
     kube::{KubeError, KubeManager, KubeOptions, NodeIdentity},
     wait_for_config, wait_for_hints, wait_for_lease,
 };
@@ -44,20 +44,30 @@ async fn a_subnet_is_waited_for() {
         assert!(error.to_string().starts_with(&expected), "{error}");
         let assigned = json!({ "spec": { "podCIDR": "10.5.9.0/24", "podCIDRs": ["10.5.9.0/24"] } });
         let asked = request(1);
-        let (own, ()) = tokio::join!(wait_for_lease(&mut manager, &asked), cluster.edit("own", assigned));
+        let (own, ()) =
+            tokio::join!(wait_for_lease(&mut manager, &asked, async |_, _| true), cluster.edit("own", assigned));
         assert_eq!(own.expect("a lease").key.to_string(), "10.5.9.0-24");
     }
 }
 
 #[tokio::test]
-async fn a_subnet_outside_of_the_network_ends_the_wait() {
+async fn a_subnet_that_cannot_be_served_is_named_and_not_published() {
     for cluster in Cluster::each("outside").await {
-        cluster.add("own", Some("10.6.1.0/24"), &[]).await;
-        let refused = wait_for_lease(&mut cluster.manager("own"), &request(1)).await.expect_err("outside");
-        assert!(matches!(refused, NoLease::OutsideNetwork(_)), "{refused}");
-        let expected = format!("node {} has the pod CIDR 10.6.1.0/24, which is not", cluster.node_name("own"));
-        assert!(refused.to_string().starts_with(&expected), "{refused}");
-        assert_eq!(cluster.annotated("own", "public-ip").await, None, "nothing is published");
+        for (name, cidr, reason) in [
+            ("outer", "10.6.1.0/24", "has the pod CIDR 10.6.1.0/24, which is not in the network"),
+            ("tiny", "10.5.1.7/32", "its pod CIDR 10.5.1.7/32 has no address for a bridge and pods"),
+            ("small", "10.5.1.6/31", "its pod CIDR 10.5.1.6/31 has no address for a bridge and pods"),
+        ] {
+            cluster.add(name, Some(cidr), &[]).await;
+            let (mut manager, asked, mut reasons) = (cluster.manager(name), request(1), Vec::new());
+            let no_lease = wait_for_lease(&mut manager, &asked, async |_, error| {
+                reasons.push(error.to_string());
+                reasons.len() < 2
+            });
+            assert_eq!(no_lease.await, None, "{name}");
+            assert!(reasons.len() == 2 && reasons.iter().all(|told| told.contains(reason)), "{reasons:?}");
+            assert_eq!(cluster.annotated(name, "public-ip").await, None, "not published");
+        }
     }
 }
 

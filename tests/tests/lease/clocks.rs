@@ -16,6 +16,10 @@ fn agent(pair: &TwoNodes) -> Result<(Clocks, Agent, String)> {
     let (clocks, options) = Clocks::of(&pair.a, pair.options()?)?;
     let agent = pair.a.ready_agent(options)?;
     let key = own_key(&agent)?;
+    eventually("the second write of a new lease", LIMIT, || {
+        ensure!(pair.etcd.version(&key)? == 2);
+        Ok(())
+    })?;
     Ok((clocks, agent, key))
 }
 
@@ -54,7 +58,7 @@ fn a_machine_that_slept_longer_than_its_lease_holds_none_until_the_store_answers
     pair.etcd.resume()?;
     agent.wait_ready_is(true)?;
     // The key was there all along: it was written again, and not recreated.
-    assert_eq!((own_key(&agent)?, pair.etcd.version(&key)?, agent.log_count(LOST)), (key, 2, 0));
+    assert_eq!((own_key(&agent)?, pair.etcd.version(&key)?, agent.log_count(LOST)), (key, 3, 0));
     Ok(())
 }
 

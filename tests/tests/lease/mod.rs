@@ -3,7 +3,9 @@
 
 mod clocks;
 mod drift;
+mod identity;
 mod lapsed;
+mod lost_subnet;
 mod own;
 mod peers;
 mod shape;

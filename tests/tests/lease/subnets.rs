@@ -74,7 +74,7 @@ fn a_node_whose_lease_ran_out_gets_its_former_subnet_back() -> Result<()> {
 
 /// The answer that all three wait for comes to all at once: each sees two free subnets.
 #[test]
-fn agents_that_race_for_the_last_subnets_each_get_one_and_the_last_reports_it() -> Result<()> {
+fn agents_that_race_for_the_last_subnets_each_get_one_and_the_last_waits_for_another() -> Result<()> {
     let net = ThreeNodes::new("race", TWO_SUBNETS)?;
     net.etcd.pause()?;
     let agents: Vec<_> = net.nodes().into_iter().map(|node| node.agent(net.options()?)).collect::<Result<_>>()?;
@@ -86,21 +86,36 @@ fn agents_that_race_for_the_last_subnets_each_get_one_and_the_last_reports_it() 
         })?;
     }
     net.etcd.resume()?;
-    let (mut subnets, mut refused) = (BTreeSet::new(), 0);
-    for agent in &agents {
-        if agent.wait_ready().is_ok() {
-            subnets.insert(subnet(agent)?);
-            continue;
+    let message = "out of subnets: every /24 from 10.244.1.0 to 10.244.2.0 of the network 10.244.0.0/16 is leased";
+    let (mut leased, mut waiting) = (Vec::new(), Vec::new());
+    eventually("two agents with a subnet and one that waits", Duration::from_secs(60), || {
+        (leased, waiting) = (Vec::new(), Vec::new());
+        for agent in &agents {
+            let status = agent.status()?;
+            let waits = status["lease_problem"].as_str().is_some_and(|problem| problem.starts_with(message));
+            ensure!(waits || status["ready"] == true, "{status}");
+            if waits { waiting.push(agent) } else { leased.push(agent) }
         }
-        let (code, log) = agent.wait_end()?;
-        assert_eq!(code, 1, "{log}");
-        let message = "out of subnets: every /24 from 10.244.1.0 to 10.244.2.0 of the network 10.244.0.0/16 is leased";
-        assert!(log.contains(message), "{log}");
-        refused += 1;
-    }
-    assert_eq!((subnets, refused), (["10.244.1.0/24", "10.244.2.0/24"].map(str::to_owned).into(), 1));
+        ensure!((leased.len(), waiting.len()) == (2, 1));
+        Ok(())
+    })?;
+    let subnets: BTreeSet<String> = leased.iter().map(|agent| subnet(agent)).collect::<Result<_>>()?;
+    assert_eq!(subnets, ["10.244.1.0/24", "10.244.2.0/24"].map(str::to_owned).into());
+    assert_eq!(waiting[0].status()?["ready"], false);
+    // It lists the leases at least every 15 s.
+    leased[0].sigterm_and_wait()?;
+    let free = subnet_of_lease(&net, leased[0])?;
+    waiting[0].wait_ready()?;
+    assert_eq!((subnet(waiting[0])?, &waiting[0].status()?["lease_problem"]), (free, &serde_json::Value::Null));
     assert_eq!(net.etcd.list(cluster::LEASES)?.len(), 2);
     Ok(())
+}
+
+/// Deletes the lease of an agent that ended, and returns its subnet.
+fn subnet_of_lease(net: &ThreeNodes, ended: &Agent) -> Result<String> {
+    let subnet = ended.node().subnet_env()?.subnets.first().context("a subnet")?.trunc().to_string();
+    net.etcd.delete(&format!("{}{}", cluster::LEASES, subnet.replace('/', "-")))?;
+    Ok(subnet)
 }
 
 /// `subnet.env` is read by CNI plugins and scripts: every byte counts.

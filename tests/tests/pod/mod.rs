@@ -63,6 +63,70 @@ fn a_pod_uses_its_service_account_and_the_authority_of_its_cluster() {
     });
 }
 
+/// Makes the own Node anew, with this pod CIDR.
+fn assign(pod: &Pod, cidr: &str) {
+    pod.double.change(|state| {
+        let mut own = node("own", 1);
+        own["spec"] = json!({ "podCIDR": cidr, "podCIDRs": [cidr] });
+        own["metadata"]["uid"] = cidr.into();
+        state.remove("own");
+        state.put(own);
+    });
+}
+
+/// A pod CIDR without room for a bridge and pods, and one outside of the network, are waited out.
+#[test]
+fn a_pod_cidr_that_cannot_be_served_is_named_and_a_better_one_taken() {
+    in_pod(async |mut pod| {
+        with_own(&pod);
+        assign(&pod, "10.5.1.7/32");
+        pod.start();
+        for (cidr, reason) in [
+            ("10.5.1.7/32", "its pod CIDR 10.5.1.7/32 has no address for a bridge and pods; assign it at most a /30"),
+            ("10.5.1.6/31", "its pod CIDR 10.5.1.6/31 has no address"),
+            ("10.9.1.0/24", "which is not in the network 10.5.0.0/16"),
+        ] {
+            assign(&pod, cidr);
+            let named = |status: &serde_json::Value| {
+                status["lease_problem"].as_str().is_some_and(|problem| problem.contains(reason))
+            };
+            let status = pod.until(reason, named).await;
+            assert_eq!(status["ready"], false, "{status}");
+            assert!(!std::path::Path::new("/run/flannel/subnet.env").exists(), "{cidr}");
+        }
+        assign(&pod, "10.5.1.0/30");
+        let status = pod.until_ready().await;
+        assert_eq!((&status["lease"]["subnet"], &status["lease_problem"]), (&"10.5.1.0/30".into(), &().into()));
+        let env = || std::fs::read_to_string("/run/flannel/subnet.env").expect("subnet.env");
+        assert!(env().contains("FLANNEL_SUBNET=10.5.1.1/30"), "{}", env());
+        // While it runs.
+        assign(&pod, "10.5.1.7/32");
+        let refused = |status: &serde_json::Value| {
+            status["lease_problem"].as_str().is_some_and(|problem| problem.contains("10.5.1.7/32 has no address"))
+        };
+        let status = pod.until("the reason", refused).await;
+        assert_eq!((&status["ready"], &status["lease"]["held"]), (&false.into(), &false.into()), "{status}");
+        assert!(env().contains("FLANNEL_SUBNET=10.5.1.1/30"), "{}", env());
+    });
+}
+
+/// The Node is its identity: another address changes the annotations only.
+#[test]
+fn a_node_with_another_address_after_a_restart_keeps_its_subnet() {
+    in_pod(async |mut pod| {
+        with_own(&pod);
+        pod.start();
+        let before = pod.until_ready().await["lease"].clone();
+        pod.stop();
+        run("ip addr del 192.0.2.1/24 dev eth0");
+        run("ip addr add 192.0.2.61/24 dev eth0");
+        run("ip route replace default via 192.0.2.254");
+        pod.start();
+        let after = pod.until_ready().await["lease"].clone();
+        assert_eq!((&after["subnet"], &after["public_ip"]), (&before["subnet"], &"192.0.2.61".into()));
+    });
+}
+
 #[test]
 fn a_server_of_another_authority_is_not_talked_to() {
     in_pod(async |mut pod| {

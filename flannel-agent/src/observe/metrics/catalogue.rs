@@ -37,7 +37,7 @@ metrics! {
 
     PEERS gauge "flannel_peers" ["family", "way"] "Peers by address family (ipv4, ipv6) and way, as in status: direct, tunnel, kernel, wireguard, ipsec, ipip, udp, extension, cloud, none.";
     REJECTED_LEASES gauge "flannel_rejected_leases" [] "Leases of others that are not believed; status says why.";
-    LEASE_CONFLICTS gauge "flannel_lease_conflicts" ["kind"] "Leases refused because another node has their VTEP MAC (mac), their WireGuard key (key) or a part of their subnet (subnet); flannel_rejected_leases has them too.";
+    LEASE_CONFLICTS gauge "flannel_lease_conflicts" ["kind"] "Leases refused because another node has their VTEP MAC (mac), their WireGuard key (key) or a part of their subnet (subnet); flannel_rejected_leases has them too. With etcd, 1 while another machine has the public address of this node and contests its lease (address).";
     ECHO_PEERS gauge "flannel_echo_peers" ["state"] "Peers by their answers to echo requests: answering; silent (it answered, and not to the last three); never (since the agent started); unknown (no reply yet, fewer than three requests lost). Absent with --peer-echo-interval=0, like all flannel_echo metrics.";
     ECHO_REQUESTS counter "flannel_echo_requests_total" [] "Echo requests to peers.";
     ECHO_LOST counter "flannel_echo_lost_total" [] "Those without a reply before the next request to the same peer, or that could not be sent.";

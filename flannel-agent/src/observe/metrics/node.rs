@@ -45,7 +45,8 @@ fn status(page: &mut Page, status: &Status) {
     let (wanted, source) = (&status.mode.wanted, status.mode.source.name());
     page.list(metric::WANTED_MODE, MODES.map(|mode| ([mode, source], f64::from(u8::from(mode == wanted)))));
     page.value(metric::REJECTED_LEASES, number(status.rejected_total));
-    let conflicts = [("mac", status.conflicts.mac), ("key", status.conflicts.key), ("subnet", status.conflicts.subnet)];
+    let found = status.conflicts;
+    let conflicts = [("mac", found.mac), ("key", found.key), ("subnet", found.subnet), ("address", found.address)];
     page.list(metric::LEASE_CONFLICTS, conflicts.map(|(kind, count)| ([kind], length(count))));
     page.value(metric::DIRTY_ENTRIES, number(status.dirty_total));
     page.list(metric::DEVICE_MTU, status.devices.iter().map(|device| ([&device.name], f64::from(device.mtu))));

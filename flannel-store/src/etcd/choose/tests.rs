@@ -1,7 +1,7 @@
 //! Tables: what there is, and what is chosen.
 
 use super::*;
-use crate::{Entry, LeaseAttrs};
+use crate::{Entry, LeaseAttrs, NodeMemory};
 
 const V4: &str = r#""Network":"10.5.0.0/16","SubnetMin":"10.5.4.0","SubnetMax":"10.5.7.0""#;
 const V6: &str =
@@ -19,7 +19,7 @@ fn request(families: &str, previous: Option<&str>) -> LeaseRequest {
 
 fn with_ip(name: &str, ip: &str, ipv6: &str) -> Stored {
     let value = format!(r#"{{"PublicIP":"{ip}","PublicIPv6":{ipv6}}}"#);
-    Stored { entry: Entry::parse(name, value.as_bytes(), 1, 1).into(), etcd_lease: 7 }
+    Stored { entry: Entry::parse(name, value.as_bytes(), 1, 1).into(), etcd_lease: 7, claimed_by: None }
 }
 
 fn stored(name: &str, n: u8) -> Stored {
@@ -35,10 +35,17 @@ fn ipv6_only(name: &str, n: u8) -> Stored {
 }
 
 fn chosen(families: &str, previous: Option<&str>, leases: &[Stored]) -> String {
-    match choose(&request(families, previous), leases, &mut rand::rng()) {
-        Ok(Choice::Reuse(_, key)) => format!("reuse {key}"),
+    chosen_by(&request(families, previous), &Recorded::Nothing, leases)
+}
+
+fn chosen_by(request: &LeaseRequest, recorded: &Recorded, leases: &[Stored]) -> String {
+    let identity = Identity { request, recorded, held_by_others: &BTreeSet::from(["10.5.4.0-24".to_owned()]) };
+    match choose(&identity, leases, &mut rand::rng()) {
+        Ok(Choice::Reuse(_, key, Proof::Likeness)) => format!("reuse {key}"),
+        Ok(Choice::Reuse(_, key, Proof::Record)) => format!("our own {key}"),
         Ok(Choice::Discard(stored, Useless::Unsuitable)) => format!("discard {}", stored.entry.name),
         Ok(Choice::Discard(stored, Useless::Overtaken)) => format!("give way with {}", stored.entry.name),
+        Ok(Choice::Discard(stored, Useless::Surplus)) => format!("surplus {}", stored.entry.name),
         Ok(Choice::Create(key)) => format!("create {key}"),
         Err(error) => error.to_string(),
     }
@@ -49,11 +56,105 @@ fn choice(previous: Option<&str>, leases: &[Stored]) -> String {
 }
 
 #[test]
-fn our_address_decides_first() {
+fn our_address_decides_where_no_more_is_known() {
     assert_eq!(choice(None, &[stored("10.5.9.0-24", 2), stored("10.5.5.0-24", 1)]), "reuse 10.5.5.0-24");
     for unsuitable in ["10.5.8.0-24", "10.5.5.0-25", "10.5.5.0-24&fd00::-64"] {
         assert_eq!(choice(Some("10.5.6.0-24"), &[stored(unsuitable, 1)]), format!("discard {unsuitable}"));
     }
+}
+
+/// Of node 1 with the device of VTEP MAC 02:..:`mac`, and what it remembers.
+fn with_device(mac: u8, previous: Option<&str>) -> LeaseRequest {
+    let base = request(V4, previous);
+    let data = lease_of(1, mac, "").lease().expect("a lease").attrs.backend_data.clone();
+    LeaseRequest { attrs: LeaseAttrs { backend_type: "vxlan".into(), backend_data: data, ..base.attrs }, ..base }
+}
+
+/// A lease of the address 192.0.2.`n` and the VTEP MAC 02:..:`mac`, on etcd lease 7.
+fn lease_of(n: u8, mac: u8, name: &str) -> Stored {
+    Stored {
+        entry: Entry::parse(if name.is_empty() { "10.5.5.0-24" } else { name }, value(n, mac).as_bytes(), 1, 1).into(),
+        ..stored(name, n)
+    }
+}
+
+fn value(n: u8, mac: u8) -> String {
+    format!(
+        r#"{{"PublicIP":"192.0.2.{n}","PublicIPv6":null,"BackendType":"vxlan","BackendData":{{"VtepMAC":"02:00:00:00:00:{mac:02x}"}}}}"#
+    )
+}
+
+/// What the machine recorded on the interface that it has.
+fn recorded(name: &str, etcd_lease: i64, value: String) -> Recorded {
+    let interface = Some(flannel_common::addr::Mac([2; 6]));
+    let memory = NodeMemory { file: "lease".into(), interface, interfaces: BTreeSet::new() };
+    Recorded::Lease(memory.record(name, etcd_lease, value).expect("an interface"))
+}
+
+#[test]
+fn a_node_with_another_address_keeps_the_lease_of_its_former_subnet_by_its_device() {
+    let moved = with_device(1, Some("10.5.5.0-24"));
+    let choice = |request: &LeaseRequest, recorded: &Recorded, leases: &[Stored]| chosen_by(request, recorded, leases);
+    let former = || lease_of(9, 1, "10.5.5.0-24");
+    assert_eq!(choice(&moved, &Recorded::Nothing, &[former()]), "reuse 10.5.5.0-24");
+    let copied = choice(&moved, &Recorded::OfAnotherMachine, &[former()]);
+    assert!(copied.starts_with("create ") && copied != "create 10.5.5.0-24", "{copied}");
+    let other = choice(&with_device(2, Some("10.5.5.0-24")), &Recorded::Nothing, &[former()]);
+    assert!(other.starts_with("create ") && other != "create 10.5.5.0-24", "another device: {other}");
+    let forgot = choice(&with_device(1, None), &Recorded::Nothing, &[former()]);
+    assert!(forgot.starts_with("create "), "a VTEP MAC by itself may be a copy's: {forgot}");
+    let alive = choice(&with_device(1, Some("10.5.4.0-24")), &Recorded::Nothing, &[lease_of(9, 1, "10.5.4.0-24")]);
+    assert!(alive.starts_with("create "), "its holder answered: {alive}");
+}
+
+#[test]
+fn of_several_leases_that_of_the_former_subnet_is_preferred() {
+    let moved = with_device(1, Some("10.5.6.0-24"));
+    let two = [lease_of(1, 1, "10.5.5.0-24"), lease_of(9, 1, "10.5.6.0-24")];
+    assert_eq!(chosen_by(&moved, &Recorded::Nothing, &two), "reuse 10.5.6.0-24");
+    // The address was that of another node, whose device is another one: nodes that swapped theirs.
+    let swapped = [lease_of(1, 2, "10.5.5.0-24"), lease_of(2, 1, "10.5.6.0-24")];
+    assert_eq!(chosen_by(&moved, &Recorded::Nothing, &swapped), "reuse 10.5.6.0-24");
+    assert_eq!(chosen_by(&moved, &Recorded::Nothing, &swapped[..1]), "create 10.5.6.0-24", "its own ended");
+    let taken = [lease_of(1, 2, "10.5.5.0-24"), lease_of(3, 3, "10.5.6.0-24")];
+    assert_eq!(chosen_by(&moved, &Recorded::Nothing, &taken), "reuse 10.5.5.0-24", "it remembers nothing it can have");
+    let reservation = Stored { etcd_lease: 0, ..lease_of(1, 2, "10.5.5.0-24") };
+    assert_eq!(chosen_by(&moved, &Recorded::Nothing, &[reservation]), "reuse 10.5.5.0-24", "an operator's");
+}
+
+#[test]
+fn the_record_proves_a_lease_only_as_it_was_written_last() {
+    let request = with_device(1, None);
+    let lease = || lease_of(9, 8, "10.5.5.0-24");
+    let by = |recorded: &Recorded, leases: &[Stored]| chosen_by(&request, recorded, leases);
+    let ours = |etcd_lease| recorded("10.5.5.0-24", etcd_lease, value(9, 8));
+    assert_eq!(by(&ours(7), &[lease()]), "our own 10.5.5.0-24");
+    assert_eq!(by(&ours(7), &[lease_of(1, 1, "10.5.6.0-24"), lease()]), "our own 10.5.5.0-24", "before likeness");
+    assert_eq!(by(&ours(7), &[Stored { etcd_lease: 0, ..lease() }]), "our own 10.5.5.0-24", "made a reservation");
+    let renamed = recorded("10.5.6.0-24", 7, value(9, 8));
+    let rewritten = recorded("10.5.5.0-24", 7, value(9, 7));
+    let asked_for = Stored { claimed_by: Some("b".into()), ..lease() };
+    for (recorded, lease) in [(ours(6), lease()), (renamed, lease()), (rewritten, lease()), (ours(7), asked_for)] {
+        let choice = by(&recorded, &[lease]);
+        assert!(choice.starts_with("create "), "{recorded:?}: {choice}");
+    }
+    assert_eq!(by(&recorded("10.5.9.0-24", 7, value(9, 8)), &[lease_of(9, 8, "10.5.9.0-24")]), "discard 10.5.9.0-24");
+}
+
+#[test]
+fn what_a_node_left_behind_is_surplus_and_nothing_else() {
+    let (request, recorded) = (with_device(1, None), recorded("10.5.5.0-24", 7, value(9, 8)));
+    let identity = Identity { request: &request, recorded: &recorded, held_by_others: &BTreeSet::new() };
+    let leases = [
+        lease_of(1, 1, "10.5.4.0-24"),
+        lease_of(9, 8, "10.5.5.0-24"),
+        lease_of(1, 1, "10.5.6.0-24"),
+        lease_of(1, 2, "10.5.7.0-24"),
+        lease_of(2, 1, "10.5.8.0-24"),
+        Stored { etcd_lease: 0, ..lease_of(1, 1, "10.5.9.0-24") },
+    ];
+    let surplus: Vec<_> = identity.surplus(&leases, "10.5.4.0-24").map(|stored| &*stored.entry.name).collect();
+    assert_eq!(surplus, ["10.5.5.0-24", "10.5.6.0-24"]);
 }
 
 #[test]
@@ -75,7 +176,7 @@ fn whatever_overlaps_is_not_free() {
         let leases: Vec<_> = taken.iter().map(|name| stored(name, 2)).collect();
         assert_eq!(choice(None, &leases), "create 10.5.6.0-24", "{taken:?}");
     }
-    let malformed = Stored { entry: Entry::parse("10.5.4.0-22", b"{", 1, 1).into(), etcd_lease: 0 };
+    let malformed = Stored { entry: Entry::parse("10.5.4.0-22", b"{", 1, 1).into(), etcd_lease: 0, claimed_by: None };
     let text = choice(None, &[malformed]);
     assert!(text.starts_with("out of subnets: every /24 from 10.5.4.0 to 10.5.7.0"), "{text}");
 }
@@ -147,7 +248,7 @@ fn of_two_nodes_with_one_subnet_the_younger_gives_way() {
         (aged(4, ipv6_only("0.0.0.0-0&fd00:0:0:4::-63", 2)), give_way),
         (aged(6, dual("10.5.5.0-24&fd00:0:0:6::-64", 2)), reuse),
         (aged(4, dual("10.5.6.0-24&fd00:0:0:6::-64", 2)), reuse),
-        (Stored { entry: Entry::parse("10.5.5.0-24", b"{", 4, 4).into(), etcd_lease: 7 }, reuse),
+        (Stored { entry: Entry::parse("10.5.5.0-24", b"{", 4, 4).into(), etcd_lease: 7, claimed_by: None }, reuse),
     ] {
         assert_eq!(chosen(&families, None, &[ours(), other.clone()]), expected, "{other:?}");
         assert_eq!(chosen(&families, None, &[other.clone(), ours()]), expected, "{other:?}");

@@ -10,7 +10,7 @@ mod server;
 
 use std::time::Duration;
 
-use etcd_client::{Client, KeyValue};
+use etcd_client::{Client, GetOptions, KeyValue, PutOptions};
 use flannel_common::addr::Mac;
 use flannel_store::{
     LeaseAttrs, LeaseKey, LeaseRequest, LostCause, OwnLease, StoreEvent, VxlanData,
@@ -19,7 +19,7 @@ use flannel_store::{
 };
 use tokio::{
     sync::{mpsc, watch},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 pub(crate) use self::{
@@ -113,6 +113,45 @@ impl Cluster {
 
     pub(crate) async fn get(&self, name: impl std::fmt::Display) -> Option<KeyValue> {
         self.client.clone().get(self.key(name), None).await.expect("get").kvs().first().cloned()
+    }
+
+    /// Writes a lease as a node does: on an etcd lease.
+    pub(crate) async fn put_on_a_lease(&self, key: LeaseKey, value: &str) {
+        let mut client = self.client.clone();
+        let etcd_lease = client.lease_grant(3600, None).await.expect("an etcd lease").id();
+        let options = PutOptions::new().with_lease(etcd_lease);
+        client.put(self.key(key), value, Some(options)).await.expect("put");
+    }
+
+    /// The names of all leases.
+    pub(crate) async fn leases(&self) -> Vec<String> {
+        let prefix = self.key("");
+        let answer = self.client.clone().get(prefix.as_str(), Some(GetOptions::new().with_prefix())).await;
+        let names =
+            answer.expect("get").kvs().iter().map(|kv| kv.key_str().expect("text").replace(&prefix, "")).collect();
+        names
+    }
+
+    /// Waits until a key has this value.
+    pub(crate) async fn until_value(&self, key: LeaseKey, value: &str) {
+        self.until_key(key, |kv| kv.value_str().expect("text") == value).await;
+    }
+
+    /// Waits until a key was written this often.
+    pub(crate) async fn until_version(&self, key: LeaseKey, version: i64) -> KeyValue {
+        self.until_key(key, |kv| kv.version() == version).await
+    }
+
+    async fn until_key(&self, key: LeaseKey, is_right: impl Fn(&KeyValue) -> bool) -> KeyValue {
+        let look = async {
+            loop {
+                match self.get(key).await {
+                    Some(kv) if is_right(&kv) => return kv,
+                    _ => sleep(Duration::from_millis(50)).await,
+                }
+            }
+        };
+        timeout(PATIENCE, look).await.expect("in time")
     }
 
     /// Forgets all history.

@@ -279,6 +279,8 @@ pub(crate) async fn next(events: &mut mpsc::Receiver<StoreEvent>) -> String {
         StoreEvent::Resumed => "resumed".to_owned(),
         StoreEvent::OwnLease(own) => format!("own {}", own.key),
         StoreEvent::OwnLeaseLost { key, cause } => format!("lost {key}: {cause}"),
+        StoreEvent::NotAcquired { reason, .. } => format!("none: {reason}"),
+        StoreEvent::Contested { by } => format!("contested by {by}"),
         StoreEvent::Settings(settings) => {
             let refused = |setting: &NodeSetting| if setting.value.is_err() { " refused" } else { "" };
             let texts = settings.0.iter().map(|setting| format!("{}{}", short(&setting.to_string()), refused(setting)));

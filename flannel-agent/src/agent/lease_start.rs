@@ -1,0 +1,261 @@
+//! From the network configuration to a lease: what comes before all else of the start, and waits
+//! where time or an operator can help.
+//!
+//! A node that waits is not ready, and its status has the reason. While it waits it looks whether
+//! the network configuration or the external interface is another one by now: with another one it
+//! starts over.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use flannel_common::addr::Mac;
+use flannel_host::{error_chain::chain, family::Family};
+use flannel_netlink::Netlink;
+use flannel_store::{
+    AcquireError, AddressFault, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LogThrottle, NodeMemory, OwnLease,
+    SubnetManager,
+    config::{BackendConfig, NetworkConfig},
+    read_previous, read_previous_networks, wait_for_config, wait_for_hints, wait_for_lease,
+};
+use ipnet::IpNet;
+use tokio::sync::watch;
+
+use crate::{
+    agent::{
+        extension_start,
+        external::{self, External},
+        node_settings::NodeOverrides,
+        node_start,
+        published::Published,
+    },
+    backend::{Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu},
+    iface::ExternalInterface,
+    observe::status::Status,
+    options::RunOptions,
+    reconcile::device::{self, DeviceError},
+    state_dir,
+    wireguard::WireguardKeys,
+};
+
+/// Warnings about the network configuration that are logged; there is one for each key that is not
+/// known.
+const CONFIG_WARNINGS: usize = 20;
+/// The kernel's limit for a device's name, in bytes (`IFNAMSIZ` less the final zero).
+const MAX_DEVICE_NAME: usize = 15;
+/// Before another attempt to make the tunnel devices.
+const DEVICE_RETRY: Duration = Duration::from_secs(2);
+
+/// A node with a lease.
+pub(super) struct LeasedNode {
+    pub(super) config: NetworkConfig,
+    pub(super) networks: BTreeMap<Family, PodNetwork>,
+    pub(super) node: NodeOverrides,
+    pub(super) external: External,
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) ends: BTreeMap<Family, OwnEnd>,
+    pub(super) keys: Option<WireguardKeys>,
+    /// Pod networks of an earlier life.
+    pub(super) former: Vec<IpNet>,
+    pub(super) published: Published,
+    pub(super) request: LeaseRequest,
+    pub(super) own: OwnLease,
+}
+
+/// Brings the node up to its lease. `None` if it has to start over.
+pub(super) async fn start<M: SubnetManager>(
+    manager: &mut M,
+    netlink: &Netlink,
+    options: &RunOptions,
+    publish: &watch::Sender<Status>,
+) -> anyhow::Result<Option<LeasedNode>> {
+    let stage = |text: &str| publish.send_modify(|status| text.clone_into(&mut status.stage));
+    stage("waiting for the network configuration");
+    let read = wait_for_config(manager).await.context("the network configuration cannot be served")?;
+    log_warnings(&read);
+    let networks = networks(&read);
+
+    stage("asking what the store remembers of this node");
+    let hints = wait_for_hints(manager).await;
+    let mut node = NodeOverrides::new(hints.settings.clone());
+
+    stage("choosing the external interface");
+    let mut external = node_start::choose_external(netlink, &options.iface, &read, &hints, &mut node).await?;
+    let interface = external.chosen();
+    let config = node_start::with_node_mtu(read.clone(), &mut node, interface.mtu);
+    node_start::log_settings(node.states());
+    log_interface(interface);
+    external::warn_of_pod_networks(interface, &config);
+    let backend = extension_start::backend_of(&config, interface, stage).await?;
+
+    stage("making the tunnel devices");
+    let keys = wireguard_keys(options, &config)?;
+    let mut waiting = Waiting { publish, read: &read, complaint: LogThrottle::default() };
+    let ends = loop {
+        match make_devices(netlink, backend.as_ref(), external.chosen(), &hints, keys).await {
+            Ok(ends) => break ends,
+            Err(error) if error.is::<DeviceError>() => {
+                let problem = chain(error.as_ref());
+                waiting.complain(&problem);
+                publish.send_modify(|status| status.error = Some(problem));
+            }
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(DEVICE_RETRY).await;
+        if waiting.is_outdated(manager, &mut external).await {
+            return Ok(None);
+        }
+    };
+    publish.send_modify(|status| status.error = None);
+
+    stage("waiting for a subnet lease");
+    let former = former_networks(options);
+    let published = Published::new(Arc::clone(&backend), config.backend.properties().lease_name);
+    let request = lease_request(options, &config, published.attrs(external.chosen(), &ends));
+    manager.remember_in(memory(netlink, options, external.chosen()).await?);
+    let own = wait_for_lease(manager, &request, async |manager, error| {
+        waiting.for_lease(error);
+        !waiting.is_outdated(manager, &mut external).await
+    });
+    let Some(own) = own.await else { return Ok(None) };
+    publish.send_modify(|status| (status.lease_problem, status.conflicts.address) = (None, 0));
+    tracing::info!(lease = %own.key, "lease acquired");
+    Ok(Some(LeasedNode { config, networks, node, external, backend, ends, keys, former, published, request, own }))
+}
+
+/// A start that waits.
+struct Waiting<'a> {
+    publish: &'a watch::Sender<Status>,
+    /// The network configuration as it was read.
+    read: &'a NetworkConfig,
+    complaint: LogThrottle,
+}
+
+impl Waiting<'_> {
+    /// Shows in the status why the store grants no lease.
+    fn for_lease<E: std::error::Error>(&self, error: &AcquireError<E>) {
+        let address_taken = matches!(error, AcquireError::AddressTaken(_));
+        self.publish.send_modify(|status| {
+            status.lease_problem = Some(error.to_string());
+            status.conflicts.address = usize::from(address_taken);
+        });
+    }
+
+    fn complain(&mut self, problem: &str) {
+        if self.complaint.is_due(problem, Instant::now()) {
+            tracing::warn!("waiting for the tunnel devices: {problem}");
+        }
+    }
+
+    /// Returns true if the network configuration or the external interface is another one by now.
+    async fn is_outdated<M: SubnetManager>(&self, manager: &mut M, external: &mut External) -> bool {
+        let config = manager.network_config().await.ok().and_then(|text| M::parse_config(&text).ok());
+        external.invalidate();
+        config.is_some_and(|config| config != *self.read) || external.look_again().await.is_some()
+    }
+}
+
+/// Where the node keeps the record of its lease.
+async fn memory(netlink: &Netlink, options: &RunOptions, external: &ExternalInterface) -> anyhow::Result<NodeMemory> {
+    let links = netlink.links().await.context("cannot read the interfaces of this host")?;
+    let of = |index| links.iter().find(|link| link.index == index).and_then(|link| link.mac);
+    Ok(NodeMemory {
+        file: state_dir::lease_record(&options.paths.state_dir),
+        interface: of(external.index).filter(|mac| mac.is_unicast()),
+        interfaces: links.iter().filter_map(|link| link.mac).collect(),
+    })
+}
+
+fn log_warnings(config: &NetworkConfig) {
+    for warning in config.warnings.iter().take(CONFIG_WARNINGS) {
+        tracing::warn!("{warning}");
+    }
+    if let more @ 1.. = config.warnings.len().saturating_sub(CONFIG_WARNINGS) {
+        tracing::warn!("{more} more warnings about the network configuration");
+    }
+}
+
+/// The keys of this node, where the backend needs them.
+fn wireguard_keys(options: &RunOptions, config: &NetworkConfig) -> anyhow::Result<Option<WireguardKeys>> {
+    let is_needed = matches!(config.backend, BackendConfig::Wireguard(_));
+    Ok(is_needed.then(|| WireguardKeys::of_file(&options.paths.wireguard_key_file)).transpose()?)
+}
+
+fn networks(config: &NetworkConfig) -> BTreeMap<Family, PodNetwork> {
+    let v4 = config.ipv4.map(|config| (Family::V4, config.into()));
+    let v6 = config.ipv6.map(|config| (Family::V6, config.into()));
+    v4.into_iter().chain(v6).collect()
+}
+
+/// Makes each family's tunnel device, if the backend has one, before we know its address: one that
+/// is there keeps its own; a new one gets the one peers know, else a random one.
+async fn make_devices(
+    netlink: &Netlink,
+    backend: &dyn Backend,
+    external: &ExternalInterface,
+    hints: &Hints,
+    keys: Option<WireguardKeys>,
+) -> anyhow::Result<BTreeMap<Family, OwnEnd>> {
+    let mut ends = BTreeMap::new();
+    for (family, end) in &external.ends {
+        backend.accept(end)?;
+        usable_mtu(backend, *family, external.mtu)?;
+        let known = match family {
+            Family::V4 => hints.vtep_mac,
+            Family::V6 => hints.vtep_mac_v6,
+        };
+        let mac = known.unwrap_or_else(|| Mac::local_unicast(rand::random()));
+        let lower = TunnelUnderlay { external: external.index, mtu: external.mtu, source: end.source, mac };
+        let Some(spec) = backend.device(&lower) else { continue };
+        ensure!(
+            spec.name().len() <= MAX_DEVICE_NAME,
+            "the {family} tunnel device would be {}, and a device's name has at most {MAX_DEVICE_NAME} bytes: choose a \
+             Backend.VNI of fewer digits",
+            spec.name()
+        );
+        let device = device::ensure(netlink, &spec, true).await?;
+        let own = device.vtep.map(OwnEnd::Vxlan).or(keys.map(|keys| OwnEnd::Wireguard(keys.public)));
+        ends.extend(own.map(|own| (*family, own)));
+    }
+    Ok(ends)
+}
+
+fn log_interface(interface: &ExternalInterface) {
+    for end in interface.ends.values() {
+        tracing::info!(interface = interface.name, address = %end.addr, public = %end.public, mtu = interface.mtu, "external interface");
+    }
+    warn_of_addresses(interface);
+}
+
+/// Other nodes refuse a lease with such an address.
+fn warn_of_addresses(external: &ExternalInterface) {
+    for end in external.ends.values() {
+        if let Some(fault) = AddressFault::of(end.public) {
+            tracing::warn!(
+                "our public address {} {fault}: other nodes will refuse our lease; choose another by --public-ip or --iface",
+                end.public
+            );
+        }
+    }
+}
+
+fn former_networks(options: &RunOptions) -> Vec<IpNet> {
+    read_previous_networks(&options.paths.subnet_file).unwrap_or_else(|error| {
+        tracing::debug!(%error, "the former pod networks are not known");
+        Vec::new()
+    })
+}
+
+fn lease_request(options: &RunOptions, config: &NetworkConfig, attrs: LeaseAttrs) -> LeaseRequest {
+    let previous: Option<LeaseKey> = match read_previous(&options.paths.subnet_file) {
+        Ok(previous) => previous,
+        Err(error) => {
+            tracing::warn!(%error, "the former subnet is not known");
+            None
+        }
+    };
+    LeaseRequest { config: config.clone(), attrs, previous }
+}
