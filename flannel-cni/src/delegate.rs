@@ -29,7 +29,7 @@ const LARGEST_OUTPUT: usize = 1 << 20;
 const QUOTED: usize = 1 << 10;
 
 /// A plugin that was found, and the configuration it gets.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Delegate {
     plugin: String,
     program: PathBuf,
@@ -62,6 +62,18 @@ impl Delegate {
             Some(result) => self.with("prevResult", result),
             None => self,
         }
+    }
+
+    /// Gives it the configuration in another version of the specification. A result of an earlier
+    /// call is not in that version.
+    pub(crate) fn in_version(mut self, version: &str) -> Self {
+        self.netconf.remove("prevResult");
+        self.with("cniVersion", version)
+    }
+
+    /// Returns the `cniVersion` of its configuration.
+    pub(crate) fn version(&self) -> Option<&str> {
+        self.netconf.get("cniVersion").and_then(Value::as_str)
     }
 
     /// Directs the call at another interface than we were called for, which may not exist any more:

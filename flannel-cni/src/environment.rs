@@ -50,7 +50,7 @@ pub(crate) const NETNS: &str = "CNI_NETNS";
 pub(crate) const IFNAME: &str = "CNI_IFNAME";
 const PATH: &str = "CNI_PATH";
 
-/// The variables of one call, valid. CNI_NETNS and CNI_ARGS are the delegate's business.
+/// The variables of one call, valid. CNI_ARGS is the delegate's business.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Environment {
     /// CNI_COMMAND.
@@ -59,6 +59,8 @@ pub(crate) struct Environment {
     pub(crate) container_id: String,
     /// CNI_IFNAME; empty for GC and STATUS.
     pub(crate) ifname: String,
+    /// CNI_NETNS, as given: it may name anything; `None` if it is empty.
+    pub(crate) netns: Option<PathBuf>,
     /// CNI_PATH: where plugins are.
     pub(crate) path: Vec<PathBuf>,
 }
@@ -85,9 +87,10 @@ impl Environment {
             check(CONTAINER_ID, &container_id, is_identifier(&container_id))?;
             check(IFNAME, &ifname, is_ifname(&ifname))?;
         }
+        let netns = var(NETNS).filter(|netns| !netns.is_empty()).map(PathBuf::from);
         let path = var(PATH).unwrap_or_default();
         let dirs = env::split_paths(&path).filter(|dir| !dir.as_os_str().is_empty());
-        Ok(Self { verb, container_id, ifname, path: dirs.collect() })
+        Ok(Self { verb, container_id, ifname, netns, path: dirs.collect() })
     }
 }
 

@@ -5,6 +5,11 @@ use std::{io, path::PathBuf};
 use flannel_subnet_env::ParseError;
 use serde_json::{Value, json};
 
+/// The specification's code of a version that a plugin does not support.
+const INCOMPATIBLE_VERSION: u64 = 1;
+/// The code of a plugin that is not in CNI_PATH; not the specification's.
+const MISSING_PLUGIN: u64 = 100;
+
 /// A call that failed. The text is the object's `msg`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -132,6 +137,14 @@ pub(crate) enum Error {
     /// The delegate's own error object.
     #[error("the delegate plugin refused")]
     Refused(Vec<u8>),
+    /// ADD: the interface was added before, and the pod uses it.
+    #[error("container {container_id:?} has the interface {ifname:?} already: DEL it first")]
+    Exists {
+        /// CNI_CONTAINERID.
+        container_id: String,
+        /// CNI_IFNAME.
+        ifname: String,
+    },
     /// CHECK: the pod has addresses of a subnet that is no longer this node's.
     #[error("the pod was added from other subnets than this node has now")]
     SubnetChanged {
@@ -174,7 +187,33 @@ impl Error {
             Self::Delegate { .. } | Self::Refused(_) => 101,
             Self::SubnetChanged { .. } => 102,
             Self::State { .. } => 103,
+            Self::Exists { .. } => 104,
         }
+    }
+
+    /// The code in a delegate's own error object.
+    fn delegate_code(&self) -> Option<u64> {
+        let Self::Refused(output) = self else { return None };
+        serde_json::from_slice::<Value>(output).ok()?["code"].as_u64()
+    }
+
+    /// Returns true if the delegate refused the version of its configuration, before it did
+    /// anything.
+    pub(crate) fn refuses_version(&self) -> bool {
+        self.delegate_code() == Some(INCOMPATIBLE_VERSION)
+    }
+
+    /// Returns true if the delegate reports that it could not begin: plugins that run others use
+    /// this plugin's code for one that is missing.
+    pub(crate) fn is_missing_plugin(&self) -> bool {
+        self.delegate_code() == Some(MISSING_PLUGIN)
+    }
+
+    /// Returns true if the delegate, or one it needs, did not run.
+    pub(crate) fn did_not_run(&self) -> bool {
+        matches!(self, Self::NoDelegate { .. } | Self::NotStarted { .. })
+            || self.refuses_version()
+            || self.is_missing_plugin()
     }
 
     fn details(&self) -> Option<String> {

@@ -1,7 +1,7 @@
 //! The delegate's configuration: what the network configuration gives, and what subnet.env and
 //! defaults add. Pure.
 
-use flannel_subnet_env::SubnetFile;
+use flannel_subnet_env::{Networks, SubnetFile};
 use serde_json::{Value, json};
 
 use crate::{
@@ -46,6 +46,15 @@ pub(crate) fn plugin(delegate: &Object) -> Result<Option<&str>, Error> {
         Some(Value::String(name)) if !name.is_empty() && !name.contains('/') && name != ".." => Ok(Some(name)),
         Some(other) => Err(Error::Config(format!("delegate.type is no name of a plugin: {other}"))),
     }
+}
+
+/// Values in place of those of a subnet.env that is gone, for DEL: host-local wants ranges in its
+/// configuration, and finds an address by the container. The network is that of documentation (RFC
+/// 5737).
+pub(crate) fn stand_in() -> SubnetFile {
+    let subnet = "192.0.2.0/24".parse().ok();
+    let v4 = Networks { networks: subnet.into_iter().collect(), subnet };
+    SubnetFile { v4, v6: Networks { networks: Vec::new(), subnet: None }, mtu: 1280, ip_masq: true }
 }
 
 /// The subnets addresses are given from, as `ipam` has them.

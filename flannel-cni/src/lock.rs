@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn key(container_id: &str) -> Key {
-        Key { container_id: container_id.to_owned(), ifname: Some("eth0".to_owned()) }
+        Key { container_id: container_id.to_owned(), ifname: Some("eth0".to_owned()), network: None }
     }
 
     #[test]

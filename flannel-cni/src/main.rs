@@ -3,14 +3,16 @@
 //!
 //! It is started for every pod, so it has few dependencies, one thread and no runtime. It owns the
 //! state files and their lock, and the format of errors; interfaces and addresses are the
-//! delegate's. Nothing of it touches the kernel's network state.
+//! delegate's. It reads the kernel's network state (`netns`) and does not change it.
 
 mod delegate;
 mod environment;
 mod error;
 mod fill;
+mod host_local;
 mod lock;
 mod netconf;
+mod netns;
 mod prev_result;
 mod regular_file;
 mod state;

@@ -108,6 +108,21 @@ fn in_usual_case(object: Object) -> Object {
 impl NetConf {
     /// Reads the input.
     pub(crate) fn parse(input: &[u8]) -> Result<Self, Error> {
+        Self::read(input, Version::of)
+    }
+
+    /// Reads the input for DEL: a pod must be able to go whatever version the configuration has
+    /// now.
+    pub(crate) fn parse_any_version(input: &[u8]) -> Result<Self, Error> {
+        Self::read(input, |version| Ok(Version::of(version).unwrap_or(Version::NEWEST)))
+    }
+
+    /// Returns true if its version has a `prevResult` on DEL.
+    pub(crate) fn passes_prev_result(&self) -> bool {
+        self.version >= Version::WITH_CHECK
+    }
+
+    fn read(input: &[u8], version: impl FnOnce(&str) -> Result<Version, Error>) -> Result<Self, Error> {
         // By way of an object: serde would take a list of the values too, and refuse what is there
         // twice.
         let object: Object = serde_json::from_slice(input).map_err(Error::Decode)?;
@@ -124,7 +139,7 @@ impl NetConf {
             path.filter(|path| !path.as_os_str().is_empty()).unwrap_or_else(|| Path::new(default).to_owned())
         };
         Ok(Self {
-            version: Version::of(&cni_version)?,
+            version: version(&cni_version)?,
             cni_version,
             name,
             subnet_file: or(raw.subnet_file, SUBNET_FILE),
@@ -189,6 +204,14 @@ mod tests {
             assert_eq!(error.code(), code, "{text}: {error}");
             assert!(error.to_string().contains(words), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_del_may_have_any_version() {
+        let text = r#"{"name":"x","cniVersion":"9.0.0"}"#;
+        assert_eq!(NetConf::parse(text.as_bytes()).expect_err(text).code(), 1);
+        let conf = NetConf::parse_any_version(text.as_bytes()).expect(text);
+        assert_eq!((conf.version, conf.cni_version.as_str()), (Version::NEWEST, "9.0.0"));
     }
 
     #[test]

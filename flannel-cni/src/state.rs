@@ -1,10 +1,11 @@
 //! On-disk state that DEL needs of an ADD: the delegate's configuration.
 //!
 //! ```text
-//! <dataDir>/<container id>:<interface>   ours; ':' is in neither
-//! <dataDir>/<container id>               left by stock flannel's plugin: read and removed
-//! <dataDir>/.<container id>:<interface>  being written
-//! <dataDir>/.lock                        see `lock`
+//! <dataDir>/<container id>:<interface>            ours; ':' is in none of the parts
+//! <dataDir>/<container id>:<interface>:<network>  of a network that found the interface taken
+//! <dataDir>/<container id>                        left by stock flannel's plugin: read and removed
+//! <dataDir>/.<container id>:<interface>           being written
+//! <dataDir>/.lock                                 see `lock`
 //! ```
 //!
 //! Root runs what a file names. Therefore only a regular file of the plugin's own user is accepted,
@@ -43,33 +44,46 @@ pub(crate) struct Key {
     pub(crate) container_id: String,
     /// CNI_IFNAME; `None` in the name of a file that stock flannel left.
     pub(crate) ifname: Option<String>,
+    /// The network, where the interface belongs to another one.
+    pub(crate) network: Option<String>,
 }
 
 impl Key {
     /// The one a call is about.
     pub(crate) fn new(environment: &Environment) -> Self {
-        Self { container_id: environment.container_id.clone(), ifname: Some(environment.ifname.clone()) }
+        let ifname = Some(environment.ifname.clone());
+        Self { container_id: environment.container_id.clone(), ifname, network: None }
+    }
+
+    /// The key of a network that found the interface taken by another one.
+    pub(crate) fn of_network(&self, network: &str) -> Self {
+        Self { network: Some(network.to_owned()), ..self.clone() }
     }
 
     /// The file stock flannel would have left for it.
     pub(crate) fn stock(&self) -> Self {
-        Self { container_id: self.container_id.clone(), ifname: None }
+        Self { container_id: self.container_id.clone(), ifname: None, network: None }
     }
 
     fn from_file_name(name: &str) -> Option<Self> {
-        let (container_id, ifname) = match name.split_once(':') {
-            Some((container_id, ifname)) if is_ifname(ifname) => (container_id, Some(ifname.to_owned())),
-            Some(_) => return None,
-            None => (name, None),
-        };
-        is_identifier(container_id).then(|| Self { container_id: container_id.to_owned(), ifname })
+        let mut parts = name.split(':');
+        let (container_id, ifname, network) = (parts.next()?, parts.next(), parts.next());
+        let is_valid = is_identifier(container_id)
+            && ifname.is_none_or(is_ifname)
+            && network.is_none_or(is_identifier)
+            && parts.next().is_none();
+        is_valid.then(|| Self {
+            container_id: container_id.to_owned(),
+            ifname: ifname.map(str::to_owned),
+            network: network.map(str::to_owned),
+        })
     }
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.container_id)?;
-        self.ifname.iter().try_for_each(|ifname| write!(f, ":{ifname}"))
+        self.ifname.iter().chain(&self.network).try_for_each(|part| write!(f, ":{part}"))
     }
 }
 
@@ -230,7 +244,7 @@ mod tests {
     use super::*;
 
     fn key(container_id: &str, ifname: Option<&str>) -> Key {
-        Key { container_id: container_id.to_owned(), ifname: ifname.map(str::to_owned) }
+        Key { container_id: container_id.to_owned(), ifname: ifname.map(str::to_owned), network: None }
     }
 
     fn object(text: &str) -> Object {
@@ -325,13 +339,13 @@ mod tests {
     fn every_kind_of_file_has_its_key_and_others_have_none() {
         let scratch = tempfile::tempdir().expect("a directory");
         let state = StateDir::create(scratch.path()).expect("there");
-        for name in ["a:eth0", ".a:eth0", "b", ".c:net1", ".lock", "README~", "a:b:c"] {
+        for name in ["a:eth0", ".a:eth0", "b", ".c:net1", ".lock", "README~", "a:b:c", "a:b:c:d", "a::c"] {
             fs::write(scratch.path().join(name), "").expect("written");
         }
         fs::create_dir(scratch.path().join("directory")).expect("created");
         let mut keys: Vec<String> = state.keys().expect("keys").iter().map(ToString::to_string).collect();
         keys.sort();
-        assert_eq!(keys, ["a:eth0", "b", "c:net1"]);
+        assert_eq!(keys, ["a:b:c", "a:eth0", "b", "c:net1"]);
         assert!(state.has(&key("c", Some("net1"))) && !state.has(&key("c", None)));
     }
 }

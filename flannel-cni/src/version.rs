@@ -20,6 +20,8 @@ pub(crate) struct Version(usize);
 impl Version {
     /// The first one with CHECK, and with a `prevResult` on DEL.
     pub(crate) const WITH_CHECK: Self = Self(4);
+    /// The last one.
+    pub(crate) const NEWEST: Self = Self(SUPPORTED.len() - 1);
     /// The first one with GC and STATUS.
     pub(crate) const WITH_GC: Self = Self(6);
 

@@ -1,18 +1,22 @@
-//! DEL: by what ADD left. Without that there is nothing to do, and the pod must be able to go.
+//! DEL: by what ADD left, or by the configuration if that is gone. The pod must be able to go.
 
-use super::{note, present};
+use super::{
+    delete::{delete, without_state},
+    note, present,
+};
 use crate::{
     delegate::Delegate,
-    environment::{Environment, Verb},
+    environment::Environment,
     error::Error,
     lock::{self, Lock},
     netconf::{NetConf, Object},
     state::{Key, StateDir},
-    version::Version,
 };
 
-pub(super) fn del(environment: &Environment, conf: NetConf) -> Result<Vec<u8>, Error> {
-    let Some(state) = StateDir::find(&conf.data_dir) else { return Ok(Vec::new()) };
+pub(super) fn del(environment: &Environment, conf: &NetConf) -> Result<Vec<u8>, Error> {
+    let Some(state) = StateDir::find(&conf.data_dir) else { return without_state(environment, conf) };
+    let own = Key::new(environment).of_network(&conf.name);
+    let find = || Some(own.clone()).filter(|key| state.has(key)).or_else(|| present(&state, environment));
     let _lock = match Lock::acquire(&state, &Key::new(environment), lock::PATIENCE) {
         Ok(lock) => Some(lock),
         // The pod has to go, and the call that holds the lock may never end.
@@ -20,32 +24,50 @@ pub(super) fn del(environment: &Environment, conf: NetConf) -> Result<Vec<u8>, E
             note(&format!("DEL all the same: {error}"));
             None
         }
-        // On a file system that is full or read-only. Without a file of an ADD there is nothing to
-        // wait for.
-        Err(error @ Error::Io { .. }) if present(&state, environment).is_none() => {
-            note(&format!("DEL of what was never added: {error}"));
-            return Ok(Vec::new());
+        // On a file system that is full or read-only.
+        Err(error @ Error::Io { .. }) if find().is_none() => {
+            note(&format!("DEL without a lock: {error}"));
+            None
         }
         Err(error) => return Err(error),
     };
-    let Some(key) = present(&state, environment) else { return Ok(Vec::new()) };
+    let Some(key) = find() else { return without_state(environment, conf) };
     let output = match state.read(&key) {
-        Ok(Some(saved)) => call(environment, conf, saved)?,
-        Ok(None) => Vec::new(),
+        Ok(Some(saved)) => by_state(environment, conf, &key, saved)?,
+        Ok(None) => without_state(environment, conf)?,
         Err(error @ Error::State { .. }) => {
-            note(&format!("removed without the delegate's DEL: {error}"));
-            Vec::new()
+            note(&format!("DEL by the present configuration: {error}"));
+            without_state(environment, conf)?
         }
         Err(error) => return Err(error),
     };
-    state.remove(&key)?;
+    forget(&state, environment, &key)?;
     Ok(output)
+}
+
+/// Removes the file. That of a network that found the interface taken stays until the interface is
+/// deleted: another DEL of that network must find it, too.
+fn forget(state: &StateDir, environment: &Environment, key: &Key) -> Result<(), Error> {
+    if key.network.is_some() && present(state, environment).is_some() {
+        return Ok(());
+    }
+    state.remove(key)?;
+    let (container_id, ifname) = (&environment.container_id, Some(&environment.ifname));
+    let of_others = |key: &&Key| key.container_id == *container_id && key.ifname.as_ref() == ifname;
+    let keys = state.keys()?;
+    keys.iter().filter(of_others).filter(|key| key.network.is_some()).try_for_each(|key| state.remove(key))
 }
 
 /// `prevResult` is in the version the configuration has now; the delegate reads it in the saved
 /// one.
-fn call(environment: &Environment, conf: NetConf, saved: Object) -> Result<Vec<u8>, Error> {
+fn by_state(environment: &Environment, conf: &NetConf, key: &Key, saved: Object) -> Result<Vec<u8>, Error> {
     let same = saved.get("cniVersion").and_then(|version| version.as_str()) == Some(&conf.cni_version);
-    let prev_result = conf.prev_result.filter(|_| same && conf.version >= Version::WITH_CHECK);
-    Delegate::find(&environment.path, saved)?.with_prev_result(prev_result).call(Verb::Del)
+    let prev_result = conf.prev_result.clone().filter(|_| same && conf.passes_prev_result());
+    let delegate = Delegate::find(&environment.path, saved)?.with_prev_result(prev_result);
+    let delegate = match key.network {
+        // The interface is another network's.
+        Some(_) => delegate.for_absent(&environment.container_id, &environment.ifname),
+        None => delegate,
+    };
+    delete(environment, &delegate, &[&conf.cni_version])
 }

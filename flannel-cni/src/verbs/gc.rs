@@ -1,7 +1,10 @@
 //! GC: DEL for what is on disk and not in use, then the delegate's own GC. One failure stops no
 //! other.
 
-use super::note;
+use super::{
+    delete::{delete, without_state},
+    note,
+};
 use crate::{
     delegate::Delegate,
     environment::{Environment, Verb},
@@ -41,15 +44,25 @@ fn is_valid(key: &Key, valid: &[Attachment]) -> bool {
 
 /// Files of other networks may be in the same directory.
 fn collect(environment: &Environment, conf: &NetConf, state: &StateDir, key: &Key) -> Result<(), Error> {
-    let _lock = Lock::acquire(state, key, lock::PATIENCE)?;
+    let target = Environment {
+        container_id: key.container_id.clone(),
+        ifname: key.ifname.clone().unwrap_or_else(|| USUAL_IFNAME.to_owned()),
+        netns: None,
+        ..environment.clone()
+    };
+    let _lock = Lock::acquire(state, &Key::new(&target), lock::PATIENCE)?;
     match state.read(key) {
         Ok(Some(saved)) if saved.get("name").and_then(|name| name.as_str()) != Some(&conf.name) => return Ok(()),
         Ok(Some(saved)) => {
-            let ifname = key.ifname.as_deref().unwrap_or(USUAL_IFNAME);
-            Delegate::find(&environment.path, saved)?.for_absent(&key.container_id, ifname).call(Verb::Del)?;
+            let delegate = Delegate::find(&environment.path, saved)?;
+            let delegate = delegate.for_absent(&target.container_id, &target.ifname);
+            delete(&target, &delegate, &[&conf.cni_version])?;
         }
         Ok(None) => {}
-        Err(error @ Error::State { .. }) => note(&format!("removed without the delegate's DEL: {error}")),
+        Err(error @ Error::State { .. }) => {
+            note(&format!("DEL by the present configuration: {error}"));
+            without_state(&target, conf)?;
+        }
         Err(error) => return Err(error),
     }
     state.remove(key)

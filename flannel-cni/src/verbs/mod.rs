@@ -3,6 +3,7 @@
 mod add;
 mod check;
 mod del;
+mod delete;
 mod gc;
 mod status;
 
@@ -25,7 +26,7 @@ pub(crate) fn run(environment: &Environment, input: &[u8]) -> Result<Vec<u8>, Er
     };
     match environment.verb {
         Verb::Add => add::add(environment, conf()?),
-        Verb::Del => del::del(environment, conf()?),
+        Verb::Del => del::del(environment, &NetConf::parse_any_version(input)?),
         Verb::Check => check::check(environment, conf_since(Version::WITH_CHECK)?),
         Verb::Gc => gc::gc(environment, &conf_since(Version::WITH_GC)?),
         Verb::Status => status::status(environment, &conf_since(Version::WITH_GC)?),

@@ -33,6 +33,16 @@ pub const DUAL: &str = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1
 pub const V4: &str =
     "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n";
 
+/// A plugin of an earlier version.
+const OLDER: &str = r#"#!/bin/sh
+conf=$(cat)
+version=$(printf %s "$conf" | sed -n 's/.*"cniVersion":"\([^"]*\)".*/\1/p')
+case $version in
+REFUSED) printf '{"cniVersion":"%s","code":1,"msg":"incompatible CNI versions"}' "$version"; exit 1 ;;
+esac
+printf %s "$conf" | exec /usr/lib/cni/PLUGIN
+"#;
+
 /// A node with a runtime.
 #[derive(Clone, Debug)]
 pub struct Runtime {
@@ -137,6 +147,17 @@ impl Runtime {
             ensure!(!nat.contains("-j DNAT"), "{nat}");
         }
         Ok(())
+    }
+
+    /// Puts a plugin before the distribution's that refuses versions of the specification after
+    /// `newest`, and is that one otherwise; `None` takes it away.
+    pub fn limit_version(&self, plugin: &str, newest: Option<&str>) -> Result<()> {
+        let path = format!("{}/{plugin}", recorder::DIR);
+        let Some(newest) = newest else { return Ok(fs::remove_file(self.node.outside_path(path))?) };
+        let versions = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+        let refused: Vec<_> = versions.iter().skip_while(|version| **version != newest).skip(1).copied().collect();
+        self.write(&path, &OLDER.replace("REFUSED", &refused.join("|")).replace("PLUGIN", plugin))?;
+        self.node.sh(&format!("chmod 0755 {path}")).map(drop)
     }
 
     /// One call of the plugin, however it ends.

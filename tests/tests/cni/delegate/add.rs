@@ -81,6 +81,48 @@ fn a_failed_add_is_undone_and_the_delegates_error_is_ours() -> Result<()> {
     Ok(())
 }
 
+/// A plugin that refuses the version does so before it does anything; 100 is a plugin's that misses
+/// another one, and whose DEL misses it too.
+#[test]
+fn a_delegate_that_did_not_begin_leaves_no_state() -> Result<()> {
+    let world = World::new("cnibegin")?;
+    world.recorder.tell("DEL", "{\"code\":100,\"msg\":\"cannot find plugin\"}", 1)?;
+    for (code, verbs) in [(1, &["ADD"] as &[&str]), (100, &["ADD", "DEL"])] {
+        world.recorder.forget()?;
+        world.recorder.tell("ADD", &json!({ "code": code, "msg": "no" }).to_string(), 1)?;
+        let error = world.runtime.error("ADD", Some(&world.sandbox), &conf("1.0.0"))?;
+        assert_eq!(error["code"], code);
+        assert_eq!(
+            (world.recorder.verbs()?, world.runtime.state().len()),
+            (verbs.iter().map(|verb| (*verb).to_owned()).collect(), 0)
+        );
+        world.ok("DEL", &conf("1.0.0"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_repeated_add_that_fails_is_not_undone() -> Result<()> {
+    let world = World::new("cnitwo2")?;
+    world.ok("ADD", &conf("1.0.0"))?;
+    let file = format!("{STATE}/pod1:eth0");
+    let before = world.runtime.read(&file)?;
+    for (stdout, code) in [("{\"code\":999,\"msg\":\"no\"}", 1), ("{\"code\":1,\"msg\":\"no\"}", 1), ("", 2)] {
+        world.recorder.tell("ADD", stdout, code)?;
+        world.runtime.error(
+            "ADD",
+            Some(&world.sandbox),
+            &conf_with("1.0.0", &json!({ "delegate": { "type": "record", "x": 1 } })),
+        )?;
+        assert_eq!(world.runtime.read(&file)?, before);
+    }
+    assert_eq!(world.recorder.verbs()?, ["ADD"; 4]);
+    world.recorder.tell("ADD", "", 0)?;
+    world.ok("ADD", &conf_with("1.0.0", &json!({ "delegate": { "type": "record", "x": 2 } })))?;
+    assert!(world.runtime.read(&file)?.contains("\"x\":2"), "DEL needs what was added last");
+    Ok(())
+}
+
 #[test]
 fn what_could_not_be_undone_is_left_to_the_runtimes_del() -> Result<()> {
     let world = World::new("cniundo2")?;

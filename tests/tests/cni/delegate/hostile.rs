@@ -86,7 +86,8 @@ fn a_data_directory_that_others_can_write_is_corrected_or_refused() -> Result<()
 #[test]
 fn a_state_file_of_another_user_is_removed_and_not_run() -> Result<()> {
     let world = World::new("cniforged")?;
-    world.runtime.write(&format!("{STATE}/pod1:eth0"), &json!({ "name": "net", "type": "record" }).to_string())?;
+    let forged = json!({ "name": "net", "type": "record", "forged": true });
+    world.runtime.write(&format!("{STATE}/pod1:eth0"), &forged.to_string())?;
     world.runtime.node().sh(&format!("chown 65534 {STATE}/pod1:eth0"))?;
     let output = world.runtime.call("DEL", Some(&world.sandbox), &conf("1.0.0"))?;
     ensure!(
@@ -94,6 +95,13 @@ fn a_state_file_of_another_user_is_removed_and_not_run() -> Result<()> {
         "{output:?}"
     );
     assert_eq!((world.recorder.verbs()?, world.runtime.state()), (vec![], vec![]));
+    // Where there is an address to free, the delegate of the configuration is called.
+    world.runtime.write(&format!("{STATE}/pod1:eth0"), &forged.to_string())?;
+    world.runtime.node().sh(&format!("chown 65534 {STATE}/pod1:eth0"))?;
+    world.runtime.write("/var/lib/cni/networks/net/10.244.7.9", "pod1\r\neth0")?;
+    world.ok("DEL", &conf("1.0.0"))?;
+    let calls = world.recorder.calls()?;
+    ensure!(calls.len() == 1 && calls[0].conf["forged"].is_null(), "{calls:?}");
     Ok(())
 }
 

@@ -1,9 +1,11 @@
 //! The CNI plugin as a kubelet's runtime calls it, with the distribution's bridge, host-local and
 //! portmap: pods on one node. How they reach other nodes is the agent's.
 
+mod habits;
 mod interrupted;
 mod lifecycle;
 mod many;
+mod sequences;
 
 use anyhow::Result;
 use flannel_tests::{
