@@ -32,11 +32,19 @@ pub struct Liveness {
     /// So long a node stays without a `NetworkUnavailable` condition while it is not ready: the
     /// condition keeps pods away, and most troubles are over at once.
     pub grace: Duration,
+    /// The least time between two looks at that condition, which other clients write too: each
+    /// look is a request, and follows a change of the Node.
+    pub review: Duration,
 }
 
 impl Default for Liveness {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(15), silence: Duration::from_secs(90), grace: Duration::from_secs(10) }
+        Self {
+            deadline: Duration::from_secs(15),
+            silence: Duration::from_secs(90),
+            grace: Duration::from_secs(10),
+            review: Duration::from_secs(30),
+        }
     }
 }
 

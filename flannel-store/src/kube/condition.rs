@@ -5,15 +5,18 @@
 //! waited out, and a node whose network never worked is left as it is: its initial condition says
 //! so already. An outage of the API server is no trouble of the network; what changed during one is
 //! written after it, if it still holds.
+//!
+//! Other clients write the condition too, such as a cloud's route controller, which does not know
+//! that the routes are ours. So the agent reads it after changes of the Node, and sets it right.
 
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
-use super::KubeManager;
+use super::{KubeManager, Liveness, record::NETWORK_UNAVAILABLE};
 use crate::{Backoff, Delays, LogThrottle};
 
 const RETRY: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_mins(1), 20) {
@@ -41,17 +44,37 @@ pub(super) struct Condition {
     grace: Duration,
     retry: Delays,
     complaint: LogThrottle,
+    review: Review,
+}
+
+/// Looks at the condition that the Node has.
+struct Review {
+    due: Option<Instant>,
+    last: Option<Instant>,
+    pause: Duration,
+    complaint: LogThrottle,
+}
+
+impl Review {
+    /// Plans a look, at most one in each pause.
+    fn plan(&mut self) {
+        let now = Instant::now();
+        let earliest = self.last.map_or(now, |last| last + self.pause);
+        self.due.get_or_insert(earliest.max(now));
+    }
 }
 
 impl Condition {
-    pub(super) fn new(available: Option<watch::Receiver<bool>>, grace: Duration) -> Self {
+    pub(super) fn new(available: Option<watch::Receiver<bool>>, liveness: Liveness) -> Self {
+        let review = Review { due: None, last: None, pause: liveness.review, complaint: LogThrottle::default() };
         let mut condition = Self {
             available,
             written: Written::Never,
             due: None,
-            grace,
+            grace: liveness.grace,
             retry: RETRY.delays(),
             complaint: LogThrottle::default(),
+            review,
         };
         condition.plan();
         condition
@@ -59,7 +82,14 @@ impl Condition {
 
     /// When [`Self::act`] should run; `None` while there is nothing to do.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.due
+        self.due.into_iter().chain(self.review.due).min()
+    }
+
+    /// The Node has changed: another client may have written the condition.
+    pub(super) fn node_changed(&mut self) {
+        if self.is_available().is_some() && self.written != Written::Never {
+            self.review.plan();
+        }
     }
 
     /// Waits for a change of the reported state.
@@ -93,17 +123,60 @@ impl Condition {
         self.available.as_ref().map(|available| *available.borrow())
     }
 
-    /// Writes the condition.
+    /// Writes the condition, or looks whether it is as written.
     pub(super) async fn act(&mut self, manager: &mut KubeManager) {
-        let Some(available) = self.is_available() else { return self.due = None };
+        if self.due.is_some_and(|due| due <= Instant::now()) {
+            if self.write(manager).await {
+                let status = self.is_available().map(unavailable).unwrap_or_default();
+                info!("set the node's NetworkUnavailable condition to {status}");
+            }
+        } else {
+            self.look(manager).await;
+        }
+    }
+
+    async fn look(&mut self, manager: &mut KubeManager) {
+        (self.review.due, self.review.last) = (None, Some(Instant::now()));
+        // A write is planned, or the state is one that is not written.
+        let Some(available) = self.is_available().filter(|now| self.written == Written::Known(*now)) else { return };
+        let found = match manager.own_condition().await {
+            Ok(found) => found,
+            Err(error) => {
+                debug!("cannot read the node's NetworkUnavailable condition: {error}");
+                self.review.plan();
+                return;
+            }
+        };
+        if found.status == unavailable(available) {
+            self.review.complaint.settle();
+            return;
+        }
+        let problem = format!(
+            "another client set the node's NetworkUnavailable condition to {:?} (reason {:?}); setting it to {}",
+            found.status,
+            found.reason,
+            unavailable(available)
+        );
+        if self.review.complaint.is_due(&problem, Instant::now()) {
+            warn!("{problem}");
+        }
+        self.write(manager).await;
+    }
+
+    /// Writes the condition. Returns true if the server has it.
+    async fn write(&mut self, manager: &mut KubeManager) -> bool {
+        let Some(available) = self.is_available() else {
+            self.due = None;
+            return false;
+        };
         let patch = patch(available, Timestamp::now());
         match manager.patch_node("setting the NetworkUnavailable condition", &patch).await {
             Ok(_node) => {
-                info!("set the node's NetworkUnavailable condition to {}", unavailable(available));
                 self.written = Written::Known(available);
                 self.retry.reset();
                 self.complaint.settle();
                 self.plan();
+                true
             }
             Err(error) => {
                 let problem = format!("cannot set the node's NetworkUnavailable condition: {error}");
@@ -112,6 +185,7 @@ impl Condition {
                 }
                 self.written = Written::Unknown;
                 self.due = Some(Instant::now() + self.retry.next_delay());
+                false
             }
         }
     }
@@ -130,7 +204,7 @@ fn patch(available: bool, now: Timestamp) -> Value {
     };
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     json!({ "status": { "conditions": [{
-        "type": "NetworkUnavailable",
+        "type": NETWORK_UNAVAILABLE,
         "status": unavailable(available),
         "reason": reason,
         "message": message,
@@ -146,6 +220,10 @@ mod tests {
 
     const GRACE: Duration = Duration::from_mins(1);
 
+    fn liveness() -> Liveness {
+        Liveness { grace: GRACE, review: GRACE, ..Liveness::default() }
+    }
+
     #[test]
     fn the_condition_is_written_as_flannel_writes_it() {
         let patch = patch(true, Timestamp::from_second(9).expect("a time"));
@@ -156,7 +234,7 @@ mod tests {
     #[test]
     fn good_news_is_written_at_once_and_bad_news_after_a_grace() {
         let (availability, available) = NetworkAvailability::new();
-        let mut condition = Condition::new(Some(available), GRACE);
+        let mut condition = Condition::new(Some(available), liveness());
         assert_eq!(condition.due(), None, "never available, nothing to take back");
         availability.set(true);
         condition.plan();
@@ -173,6 +251,22 @@ mod tests {
         assert!(condition.due().is_some(), "the Node may say otherwise");
         condition.forget();
         assert!(condition.due().is_some(), "a new Node has no condition");
-        assert_eq!(Condition::new(None, GRACE).due(), None);
+        assert_eq!(Condition::new(None, liveness()).due(), None);
+    }
+
+    #[test]
+    fn the_node_is_looked_at_once_in_a_while() {
+        let (availability, available) = NetworkAvailability::new();
+        let mut condition = Condition::new(Some(available), liveness());
+        condition.node_changed();
+        assert_eq!(condition.due(), None, "nothing was written");
+        availability.set(true);
+        condition.plan();
+        (condition.written, condition.due) = (Written::Known(true), None);
+        condition.node_changed();
+        assert!(condition.due().expect("a look") <= Instant::now());
+        (condition.review.due, condition.review.last) = (None, Some(Instant::now()));
+        condition.node_changed();
+        assert!(condition.due().expect("a look") > Instant::now() + GRACE / 2);
     }
 }

@@ -44,7 +44,7 @@ use self::{
     annotate::patch_for,
     client::KubeClient,
     entry::{Annotations, Families},
-    record::{NodeRecord, PodRecord},
+    record::{NetworkCondition, NodeRecord, PodRecord},
     source::KubeSource,
 };
 pub use self::{
@@ -124,6 +124,11 @@ impl KubeManager {
     async fn own_node(&mut self) -> Result<NodeRecord, KubeError> {
         let name = self.node_name().await?;
         self.client.call("reading our node", requests::get_node(&name)).await
+    }
+
+    async fn own_condition(&mut self) -> Result<NetworkCondition, KubeError> {
+        let name = self.node_name().await?;
+        self.client.call("reading our node's conditions", requests::get_node(&name)).await
     }
 
     async fn patch_node(&mut self, what: &'static str, patch: &Value) -> Result<NodeRecord, KubeError> {

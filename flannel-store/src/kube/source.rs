@@ -69,13 +69,13 @@ pub(super) enum Duty {
 
 impl KubeSource {
     pub(super) fn new(mut manager: KubeManager, own: String, request: LeaseRequest) -> Self {
-        let grace = manager.client.liveness().grace;
+        let liveness = manager.client.liveness();
         let LeaseRequest { config, .. } = &request;
         let peers = config.backend.properties().has_peers;
         Self {
             scope: Scope { own, peers, families: Families::of(config) },
             holder: Holder::new(&manager, request),
-            condition: Condition::new(manager.available.take(), grace),
+            condition: Condition::new(manager.available.take(), liveness),
             manager,
             from: ListFrom::Cache,
             reported: BTreeMap::new(),
@@ -187,6 +187,9 @@ impl Source for KubeSource {
     async fn see_own(&mut self, own: Option<NodeRecord>) -> Vec<StoreEvent> {
         if own.as_ref().is_some_and(|node| self.holder.is_replacement(node)) {
             self.condition.forget();
+        }
+        if own.is_some() {
+            self.condition.node_changed();
         }
         let settings = own.as_ref().and_then(|node| self.see_settings(node));
         settings.into_iter().chain(self.holder.see(own)).collect()

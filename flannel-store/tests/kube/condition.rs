@@ -6,7 +6,7 @@ use flannel_store::{
     NetworkAvailability, SubnetManager as _,
     kube::{KubeManager, KubeOptions, Liveness, NodeIdentity},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{BRISK, Cluster, follow, next};
 
@@ -41,6 +41,36 @@ async fn the_condition_is_false_while_the_network_is_available() {
         cluster.remove("own").await;
         cluster.add("own", Some("10.5.1.0/24"), &[]).await;
         becomes(&cluster, "False", "FlannelIsUp").await;
+    }
+}
+
+/// As the route controller of a cloud does, where a route is missing that flannel does not need.
+#[tokio::test]
+async fn a_condition_that_another_client_wrote_is_set_right() {
+    for cluster in Cluster::each("other-condition").await {
+        cluster.add("own", Some("10.5.1.0/24"), &[]).await;
+        let mut manager = cluster.manager("own");
+        let availability = manager.network_availability();
+        let mut events = follow(manager).await;
+        assert_eq!(next(&mut events).await, "=");
+        availability.set(true);
+        becomes(&cluster, "False", "FlannelIsUp").await;
+        for (available, status, reason, ours) in [
+            (true, "True", "NoRouteCreated", ("False", "FlannelIsUp")),
+            (false, "False", "RouteCreated", ("True", "FlannelIsDown")),
+        ] {
+            availability.set(available);
+            becomes(&cluster, ours.0, ours.1).await;
+            // More than once, too.
+            for _ in 0..2 {
+                let condition = json!({
+                    "type": "NetworkUnavailable", "status": status, "reason": reason, "message": "",
+                    "lastHeartbeatTime": "2026-01-02T03:04:05Z", "lastTransitionTime": "2026-01-02T03:04:05Z",
+                });
+                cluster.edit("own", json!({ "status": { "conditions": [condition] } })).await;
+                becomes(&cluster, ours.0, ours.1).await;
+            }
+        }
     }
 }
 

@@ -36,6 +36,9 @@ pub(super) const NODE_DATAPATH: &str = "node-datapath";
 pub(super) const NODE_GUARD_OUTER: &str = "node-guard-outer";
 pub(super) const NODE_GUARD_INNER: &str = "node-guard-inner";
 
+/// The type of the condition that says whether a node's pod network works.
+pub(super) const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
+
 /// The annotation by which a Pod takes part in mode `fast`, or does not.
 pub(super) const FAST_PATH: &str = "fast-path";
 
@@ -83,6 +86,15 @@ impl NodeRecord {
     }
 }
 
+/// The condition `NetworkUnavailable` of a Node; empty where it has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "ConditionsWire")]
+pub(super) struct NetworkCondition {
+    /// `True`, `False` or `Unknown`.
+    pub(super) status: String,
+    pub(super) reason: String,
+}
+
 /// One page of a list, without its items.
 #[derive(Debug, Deserialize)]
 pub(super) struct NodePage {
@@ -111,6 +123,35 @@ pub(super) struct PodRecord {
 pub(super) struct PodSpec {
     #[serde(default)]
     pub(super) node_name: String,
+}
+
+#[derive(Deserialize)]
+struct ConditionsWire {
+    #[serde(default, deserialize_with = "or_default")]
+    status: StatusWire,
+}
+
+#[derive(Default, Deserialize)]
+struct StatusWire {
+    #[serde(default, deserialize_with = "or_default")]
+    conditions: Vec<ConditionWire>,
+}
+
+#[derive(Deserialize)]
+struct ConditionWire {
+    #[serde(rename = "type", default)]
+    kind: String,
+    #[serde(default, deserialize_with = "or_default")]
+    status: String,
+    #[serde(default, deserialize_with = "or_default")]
+    reason: String,
+}
+
+impl From<ConditionsWire> for NetworkCondition {
+    fn from(node: ConditionsWire) -> Self {
+        let found = node.status.conditions.into_iter().find(|condition| condition.kind == NETWORK_UNAVAILABLE);
+        found.map_or_else(Self::default, |condition| Self { status: condition.status, reason: condition.reason })
+    }
 }
 
 #[derive(Deserialize)]

@@ -33,8 +33,12 @@ pub(crate) use self::{
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const CONFIG: &str = r#"{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}"#;
 /// Gives up on silence quickly, and on requests only when a test waits for that.
-pub(crate) const BRISK: Liveness =
-    Liveness { deadline: Duration::from_secs(5), silence: PATIENCE, grace: Duration::from_millis(200) };
+pub(crate) const BRISK: Liveness = Liveness {
+    deadline: Duration::from_secs(5),
+    silence: PATIENCE,
+    grace: Duration::from_millis(200),
+    review: Duration::from_millis(100),
+};
 
 /// One cluster: Nodes and a prefix for their annotations.
 pub(crate) struct Cluster {
