@@ -182,11 +182,53 @@ fn everything_else_is_refused_to_it() -> Result<()> {
         (status, Request::edit(|node| node["status"]["addresses"][0]["address"] = json!("192.0.2.66"))),
         (status, Request::edit(|node| node["status"]["allocatable"] = json!({ "cpu": "64" }))),
         (status, Request::edit(|node| node["status"]["nodeInfo"]["kubeletVersion"] = json!("v1.0.0"))),
+        (status, Request::edit(|node| drop(node["status"].as_object_mut().map(|status| status.remove("capacity"))))),
+        // Fields of Kubernetes 1.30, 1.31 and 1.35, and one that no version has yet.
+        (status, Request::edit(|node| node["status"]["features"] = json!({ "supplementalGroupsPolicy": true }))),
+        (status, Request::edit(|node| node["status"]["runtimeHandlers"] = json!([{ "name": "other" }]))),
+        (status, Request::edit(|node| node["status"]["declaredFeatures"] = json!(["x"]))),
+        (status, Request::edit(|node| node["status"]["ofALaterVersion"] = json!(1))),
+        (fixed, Request::edit(|node| node["metadata"]["ownerReferences"] = json!([{ "name": "x" }]))),
+        (fixed, Request::edit(|node| drop(node["metadata"].as_object_mut().map(|metadata| metadata.remove("labels"))))),
+        (fixed, Request::edit(|node| node["metadata"]["ofALaterVersion"] = json!(1))),
     ];
     for (message, request) in cases {
         let refused = request.refused_by(&policy)?.context("the policy has a say")?;
         ensure!(refused == [format!("{message:?}")], "{refused:?}, not {message:?}, for {:#}", request.new);
     }
+    Ok(())
+}
+
+/// What the server's type check takes for an object: fields that it does not know are warnings in
+/// `status.typeChecking` of the policy. It has no maps of quantities (`capacity`, `allocatable`).
+#[test]
+fn no_expression_names_a_field_that_the_type_check_does_not_know() -> Result<()> {
+    const KNOWN: [&str; 7] = [
+        "metadata",
+        "metadata.name",
+        "metadata.annotations",
+        "spec",
+        "status",
+        "status.conditions",
+        "status.conditions.filter",
+    ];
+    let policy = policy()?;
+    let mut paths = 0;
+    for pointer in ["/spec/variables", "/spec/validations"] {
+        for expression in list(&policy, pointer)? {
+            let text = expression["expression"].as_str().context("an expression")?;
+            Program::compile(text).map_err(|error| anyhow!("{text}: {error:?}"))?;
+            for path in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '.')) {
+                let Some(path) = path.strip_prefix("object.").or_else(|| path.strip_prefix("oldObject.")) else {
+                    continue;
+                };
+                ensure!(KNOWN.contains(&path), "{path} in {text}");
+                paths += 1;
+            }
+        }
+    }
+    ensure!(paths > 10, "{paths} paths were looked at");
+    not_run("the server's own type check of the policy", "no kube-apiserver of Kubernetes 1.30 or newer here");
     Ok(())
 }
 
