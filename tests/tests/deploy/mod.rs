@@ -14,6 +14,7 @@ mod privileges;
 mod refusals;
 mod schemas;
 mod seccomp;
+mod unit;
 
 use std::{
     fs,
