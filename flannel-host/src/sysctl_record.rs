@@ -23,6 +23,10 @@ use crate::file::{self, FileError};
 const HEADER: &str =
     "# Sysctls flannel-agent changed: name, value before, value set. `flannel-agent cleanup` reads this.\n";
 
+/// The file that a damaged record becomes.
+const DAMAGED: &str = "sysctls.damaged";
+/// The characters of a line that a message quotes.
+const EXCERPT: usize = 80;
 /// More than the bytes of a number and its line end.
 const LONGEST: usize = 32;
 
@@ -56,6 +60,29 @@ pub struct Record {
     networks: BTreeSet<IpNet>,
 }
 
+/// What was done about a record that could not be read as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// The damaged file, which is kept there.
+    pub kept: PathBuf,
+    /// The sysctls whose values before could be read.
+    pub known: usize,
+    /// The number of lines that are lost, and the first of them, shortened.
+    pub lost: (usize, String),
+}
+
+impl std::fmt::Display for Repair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { kept, known, lost: (lost, first) } = self;
+        write!(
+            f,
+            "the record of changed sysctls was damaged: {lost} lines of another format are left out (the first: {first:?}), \
+             {known} sysctls are kept; the damaged file is now {}, and `flannel-agent cleanup` does not set back what only that has",
+            kept.display()
+        )
+    }
+}
+
 /// A record that cannot be used.
 #[derive(Debug, Error)]
 pub enum RecordError {
@@ -87,6 +114,35 @@ impl Record {
             }
         }
         Ok(record)
+    }
+
+    /// Reads the record, and repairs one that is damaged: the lines that can be read are the new
+    /// record, and the damaged file is kept beside it. For the one agent of the state directory.
+    pub fn load_or_repair(state_dir: &Path) -> Result<(Self, Option<Repair>), RecordError> {
+        let path = path(state_dir);
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            // What is there cannot be a record.
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => b"a directory".to_vec(),
+            text => text.map_err(file::failed("read", &path))?,
+        };
+        let (mut record, mut lost) = (Self { path: path.clone(), ..Self::default() }, (0, String::new()));
+        for line in String::from_utf8_lossy(&text).lines() {
+            if record.parse(line).is_none() {
+                lost.0 += 1;
+                if lost.0 == 1 {
+                    lost.1 = line.chars().take(EXCERPT).collect();
+                }
+            }
+        }
+        if lost.0 == 0 {
+            return Ok((record, None));
+        }
+        let kept = state_dir.join(DAMAGED);
+        fs::rename(&path, &kept).map_err(file::failed("move away", &path))?;
+        record.save()?;
+        let known = record.changed.len();
+        Ok((record, Some(Repair { kept, known, lost })))
     }
 
     /// Writes the record for its owner alone; one without sysctls is removed.
@@ -247,6 +303,50 @@ mod tests {
         }
         read.save().expect("removed");
         assert_eq!(fs::read_dir(dir.path()).expect("the directory").count(), 0);
+    }
+
+    #[test]
+    fn a_damaged_record_is_repaired_and_kept() {
+        let good = "sysctl net.y 0 1\nnetwork 10.244.0.0/16\n";
+        for (damage, known) in [
+            (format!("{HEADER}{good}sysctl net.z on"), 1),
+            (format!("else\n{good}"), 1),
+            ("\0".repeat(4096), 0),
+            (format!("\u{fffd}\u{fffd} garbage\n{good}"), 1),
+        ] {
+            let dir = tempfile::tempdir().expect("a directory");
+            fs::write(path(dir.path()), &damage).expect("written");
+            let (record, repair) = Record::load_or_repair(dir.path()).expect("repaired");
+            let repair = repair.expect("a repair");
+            assert_eq!((record.changed().len(), repair.known, repair.lost.0), (known, known, 1), "{damage:?}");
+            assert_eq!(fs::read_to_string(&repair.kept).expect("kept"), damage);
+            let text = repair.to_string();
+            assert!(text.contains("sysctls.damaged") && text.len() < 700, "{text}");
+            // It is whole now, for every reader.
+            assert_eq!(Record::load(dir.path()).expect("whole").changed(), record.changed());
+            assert_eq!(Record::load_or_repair(dir.path()).expect("whole").1, None);
+        }
+    }
+
+    #[test]
+    fn a_directory_in_place_of_a_record_is_moved_away() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::create_dir(path(dir.path())).expect("created");
+        let (mut record, repair) = Record::load_or_repair(dir.path()).expect("repaired");
+        assert!(repair.expect("a repair").kept.is_dir());
+        record.note(NAME, 300, 432_000);
+        record.save().expect("written");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_repaired() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(path(dir.path()), b"\xff\xfe\n").expect("written");
+        assert!(Record::load_or_repair(dir.path()).expect("repaired").1.is_some());
+        assert_eq!(
+            Record::load_or_repair(dir.path()).expect("none"),
+            (Record { path: path(dir.path()), ..Record::default() }, None)
+        );
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn changed(state_dir: &Path) -> Finding {
         Ok(record) => record,
         Err(error) => {
             let remedy = format!(
-                "the agent sets no sysctl, and cleanup restores none; write the values down and remove {}",
+                "cleanup restores none; the agent repairs {} when it starts, and keeps the damaged file beside it",
                 sysctl_record::path(state_dir).display()
             );
             return Finding::warn("sysctls", chain(&error), remedy);

@@ -61,7 +61,7 @@ fn mount(options: &PrepareOptions) -> String {
 fn set_sysctls(options: &PrepareOptions) -> anyhow::Result<String> {
     let dir = &options.state.state_dir;
     let _state = StateDir::claim(dir, None)?;
-    Record::load(dir).context("without a record of the values before none is set")?;
+    let (_, repair) = Record::load_or_repair(dir).context("without a record of the values before none is set")?;
     if !ConntrackSysctls::is_conntrack_loaded() {
         // The kernel loads the module for who asks for its table. Afterwards is too late: the agent
         // in a pod has a read-only /proc/sys. An error shows below, in what is missing.
@@ -69,7 +69,7 @@ fn set_sysctls(options: &PrepareOptions) -> anyhow::Result<String> {
     }
     let mut sysctls = ConntrackSysctls::new(true, dir, []);
     let obstacle = sysctls.prepare()?;
-    let mut text = String::new();
+    let mut text = repair.map(|repair| format!("warning: {repair}\n")).unwrap_or_default();
     // Writing to a string cannot fail.
     for changed in sysctls.changed() {
         let _ = writeln!(text, "{} is {}, {} before", changed.name, changed.set, changed.before);

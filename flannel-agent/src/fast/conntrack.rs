@@ -52,13 +52,16 @@ impl ConntrackSysctls {
     /// Those of this network namespace; nothing is read yet. `allowed`: they are set where the mode
     /// needs that, and their values before recorded in `state_dir`. `networks`: those of pods.
     pub fn new(allowed: bool, state_dir: &Path, networks: impl IntoIterator<Item = IpNet>) -> Self {
-        let record = Record::load(state_dir);
-        if let Err(error) = &record {
-            tracing::warn!(
+        let record = Record::load_or_repair(state_dir);
+        match &record {
+            Ok((_, Some(repair))) => tracing::warn!("{repair}"),
+            Ok((_, None)) => {}
+            Err(error) => tracing::warn!(
                 error = chain(error),
                 "no sysctl is set for mode fast: the record of earlier changes is not usable"
-            );
+            ),
         }
+        let record = record.map(|(record, _)| record);
         Self {
             allowed: allowed && record.is_ok(),
             record: record.unwrap_or_default(),

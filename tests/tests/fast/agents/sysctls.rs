@@ -80,25 +80,28 @@ fn the_record_of_values_before_survives_the_agent() -> Result<()> {
     Ok(())
 }
 
+/// A disk that was full, or an editor: what can be read stays, and mode `fast` has TCP.
 #[test]
-fn an_unreadable_record_is_kept_and_nothing_is_set() -> Result<()> {
+fn a_damaged_record_is_repaired_and_kept_beside() -> Result<()> {
     let pair = fast_pair("fa-badrec", &[])?;
     let agent = &pair.sender;
-    agent.sigterm_and_wait()?;
-    let file = agent.node().outside_path("/run/flannel/sysctls");
-    fs::write(&file, "a later format\n")?;
-    set(agent.node(), UNACKNOWLEDGED, 60)?;
-    agent.restart()?;
-    agent.wait_ready()?;
-    eventually("the reason in status", Duration::from_secs(10), || {
-        let reason = agent.status()?["fast"]["tcp_reason"].clone();
-        ensure!(reason.as_str().is_some_and(|reason| reason.contains("_unacknowledged is 60, less")), "{reason}");
-        Ok(())
-    })?;
-    ensure!(fs::read_to_string(&file)? == "a later format\n");
-    agent.sigterm_and_wait()?;
-    let refusal = agent.cli(&["cleanup", "--dry-run"]).expect_err("unreadable").to_string();
-    ensure!(refusal.contains("a later format"), "{refusal}");
+    for damage in ["a later format\n", "\0\0\0\0"] {
+        agent.sigterm_and_wait()?;
+        let file = |name: &str| agent.node().outside_path(format!("/run/flannel/{name}"));
+        let whole = fs::read_to_string(file("sysctls"))?;
+        let damaged = format!("{whole}{damage}");
+        fs::write(file("sysctls"), &damaged)?;
+        set(agent.node(), UNACKNOWLEDGED, 60)?;
+        let refusal = agent.cli(&["cleanup", "--dry-run"]).expect_err("damaged").to_string();
+        ensure!(refusal.contains("line of another format"), "{refusal}");
+        agent.restart()?;
+        agent.wait_ready()?;
+        expect_listed(agent, &listed(60))?;
+        ensure!(agent.status()?["fast"]["tcp_reason"].is_null(), "{}", agent.status()?["fast"]);
+        ensure!(fs::read_to_string(file("sysctls.damaged"))? == damaged);
+        agent.wait_log(&["the record of changed sysctls was damaged: 1 lines", "4 sysctls are kept"])?;
+        agent.cli(&["cleanup", "--dry-run"])?;
+    }
     Ok(())
 }
 
