@@ -95,12 +95,14 @@ impl ClusterClient {
     }
 }
 
-/// Gives each node its pod: while one replaces another, the one that runs.
+/// Gives each node its pod: while one replaces another, the one that runs, then the one that is to
+/// stay.
 fn joined(nodes: Vec<NodeObject>, pods: Vec<PodObject>) -> Vec<ClusterNode> {
+    let rank = |pod: &PodObject| (pod.is_running(), !pod.is_deleted());
     let mut of_node = BTreeMap::<String, PodObject>::new();
     for pod in pods {
         let known = of_node.get(&pod.spec.node_name);
-        if known.is_none_or(|known| !known.is_running() && pod.is_running()) {
+        if known.is_none_or(|known| rank(&pod) > rank(known)) {
             of_node.insert(pod.spec.node_name.clone(), pod);
         }
     }

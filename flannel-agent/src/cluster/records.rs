@@ -36,6 +36,9 @@ pub struct Meta {
     /// The annotations.
     #[serde(default, deserialize_with = "or_default")]
     pub annotations: BTreeMap<String, String>,
+    /// The time at which it was asked to go; empty while it is to stay.
+    #[serde(rename = "deletionTimestamp", default, deserialize_with = "or_default")]
+    pub deleted: String,
 }
 
 /// An object whose content is not read.
@@ -228,14 +231,26 @@ impl PodObject {
         if all.is_empty() && !self.status.first.is_empty() { vec![self.status.first.clone()] } else { all }
     }
 
-    /// Returns true if every container runs.
+    /// Returns true if every container runs, and the pod is to stay. Its containers run on for their
+    /// grace period after it was deleted.
     pub fn is_running(&self) -> bool {
+        if self.is_deleted() {
+            return false;
+        }
         let states = &self.status.container_statuses;
         self.status.phase == "Running" && states.iter().all(|state| state.state.contains_key("running"))
     }
 
+    /// Returns true if it was asked to go.
+    pub fn is_deleted(&self) -> bool {
+        !self.metadata.deleted.is_empty()
+    }
+
     /// Describes why it does not run.
     pub fn problem(&self) -> String {
+        if self.is_deleted() {
+            return "it is being deleted".to_owned();
+        }
         let details = self.status.container_statuses.iter().flat_map(|state| &state.state);
         let details = details.filter(|(name, _)| *name != "running").map(|(name, detail)| {
             let reason = if detail.reason.is_empty() { name } else { &detail.reason };
@@ -298,6 +313,19 @@ mod tests {
         assert_eq!(pod(json!({ "terminated": {} })).problem(), "terminated");
         let bare: PodObject = serde_json::from_str(r#"{"metadata":{"name":"p"},"status":null}"#).expect("a pod");
         assert_eq!((bare.is_running(), bare.addresses().len()), (false, 0));
+    }
+
+    #[test]
+    fn a_pod_that_is_being_deleted_does_not_run() {
+        let pod = |deleted: Option<&str>| -> PodObject {
+            let metadata = json!({ "name": "p", "deletionTimestamp": deleted });
+            let status = json!({ "phase": "Running", "containerStatuses": [{ "state": { "running": {} } }] });
+            serde_json::from_value(json!({ "metadata": metadata, "status": status })).expect("a pod")
+        };
+        assert!(pod(None).is_running());
+        let leaving = pod(Some("2026-01-02T03:04:05Z"));
+        assert!(!leaving.is_running());
+        assert_eq!(leaving.problem(), "it is being deleted");
     }
 
     #[test]

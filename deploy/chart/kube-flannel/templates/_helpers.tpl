@@ -95,7 +95,8 @@ imagePullPolicy: {{ . }}
 {{- with $flannel.appArmorProfile -}}
   {{- $profile = dict "container.apparmor.security.beta.kubernetes.io/kube-flannel" . -}}
 {{- end -}}
-{{- include "flannel.merged" (list $flannel.podAnnotations .Values.global.commonAnnotations $metrics $profile) -}}
+{{- $container := dict "kubectl.kubernetes.io/default-container" "kube-flannel" -}}
+{{- include "flannel.merged" (list $flannel.podAnnotations .Values.global.commonAnnotations $container $metrics $profile) -}}
 {{- end -}}
 
 {{/* net-conf.json */}}
