@@ -63,7 +63,8 @@ impl Address {
         self.flags.contains(AddressFlags::Dadfailed)
     }
 
-    /// IPv6 duplicate detection still runs; the kernel sends from it only when nothing else is left.
+    /// IPv6 duplicate detection still runs; the kernel sends from it only when nothing else is
+    /// left.
     pub const fn is_tentative(&self) -> bool {
         self.flags.contains(AddressFlags::Tentative) && !self.flags.contains(AddressFlags::Optimistic)
     }

@@ -1,7 +1,7 @@
 //! The external interface while the agent runs: an event marks it as stale, and it is read again
 //! before the next reconciliation.
 //!
-//! [`Follower`] decides; here it is told what the kernel has. While the interface cannot serve a
+//! [`Follower`] decides; here the kernel's state is read for it. While the interface cannot serve a
 //! family, that family stays as it is and the node is not ready.
 
 use std::time::Instant;
@@ -38,7 +38,7 @@ impl External {
         };
         let host = Host::read(netlink, &families, &options, &pods).await?;
         let follower = Follower::choose(options, families, &host)?;
-        // The first look tells what is beside the chosen address, and if the interface is up.
+        // The first look shows the other addresses, and if the interface is up.
         Ok(Self { netlink: netlink.clone(), follower, pods, stale: true, looked: None })
     }
 
@@ -101,7 +101,9 @@ impl External {
         };
         self.looked = Some(now);
         let chosen = self.follower.chosen();
-        changes.iter().for_each(|change| log(change, chosen));
+        for change in &changes {
+            log(change, chosen);
+        }
         (*chosen != before).then_some(chosen)
     }
 }

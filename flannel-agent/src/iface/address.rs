@@ -2,7 +2,7 @@
 //!
 //! The kernel's own source for the default route by the interface comes first, in the order of
 //! [`Standing`]. Tools that move an address between hosts (kube-vip, keepalived, MetalLB, those of
-//! clouds) add it beside the node's own: as a single address (/32, /128), as a secondary one, without
+//! clouds) add it to the node's own: as a single address (/32, /128), as a secondary one, without
 //! duplicate detection, or on `lo`. A leased address is never taken for a virtual one: DHCP gives a
 //! node its own, in some clouds as a single one.
 
@@ -52,8 +52,8 @@ impl Ranked {
     }
 }
 
-/// The addresses of a link that can be the node's, best first. `reach` is the kernel's source for an
-/// address that was named; without it the default route by this link tells the source.
+/// The addresses of a link that can be the node's, best first. `reach` is the kernel's source for
+/// an address that was named; without it the default route by this link decides.
 pub(super) fn ranked(host: &Host, link: &Link, family: Family, reach: Option<IpAddr>) -> Vec<Ranked> {
     let own: Vec<_> =
         host.addresses.iter().filter(|own| own.key.ifindex == link.index && is_usable(own, family)).collect();
@@ -70,8 +70,8 @@ pub(super) fn ranked(host: &Host, link: &Link, family: Family, reach: Option<IpA
                 standing: source.standing(host, address, &own),
                 temporary: address.is_temporary(),
             };
-            // The kernel lists the newest IPv6 address first, and the newest is the one that came to
-            // the node's own.
+            // The kernel lists the newest IPv6 address first, and the newest is the one that came
+            // to the node's own.
             let age = if family == Family::V6 { last - place.min(last) } else { place };
             ((ranked.standing, ranked.temporary, !source.is_near(address), Reverse(source.is(address)), age), ranked)
         })
@@ -80,7 +80,7 @@ pub(super) fn ranked(host: &Host, link: &Link, family: Family, reach: Option<IpA
     ranked.into_iter().map(|(_, ranked)| ranked).collect()
 }
 
-/// The kernel's own source address for packets by a link; `None` where no default route tells it.
+/// The kernel's own source address for packets by a link; `None` where no default route has one.
 struct Source<'a> {
     address: Option<&'a Address>,
 }
@@ -96,13 +96,14 @@ impl<'a> Source<'a> {
         }
         let route = host.defaults.iter().find(|route| route.family == family && route.ifindex == Some(link.index));
         let named = route.and_then(|route| route.src).and_then(|src| here(src).or_else(|| elsewhere(host, src)));
-        // Without an address of the interface the kernel takes one of any other, also a virtual one.
+        // Without an address of the interface the kernel takes one of any other, also a virtual
+        // one.
         let chosen = route.and_then(|route| route.source).and_then(here);
         let found = named.into_iter().chain(chosen);
-        let nobody = Source { address: None };
+        let no_source = Source { address: None };
         let by_itself = |source: &&'a Address| {
             let is_elsewhere = source.key.ifindex != link.index;
-            nobody.standing(host, source, own).max(if is_elsewhere { Standing::Virtual } else { Standing::Good })
+            no_source.standing(host, source, own).max(if is_elsewhere { Standing::Virtual } else { Standing::Good })
         };
         Self { address: found.min_by_key(by_itself) }
     }
@@ -132,7 +133,7 @@ impl<'a> Source<'a> {
         found.unwrap_or_else(|| self.standing_among(address, own))
     }
 
-    /// Judges an address by those beside it. A leased one is the node's own.
+    /// Judges an address by the others of its link. A leased one is the node's own.
     fn standing_among(&self, address: &Address, own: &[&Address]) -> Standing {
         let bits = Family::of(address.key.addr).bits();
         let holds = |other: &&Address| {

@@ -27,8 +27,8 @@ use super::{
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 /// Between looks while time decides what comes next.
 const SHORT_PAUSE: Duration = Duration::from_millis(500);
-/// Between looks at an interface that does not come back: no event tells that another one has a
-/// carrier.
+/// Between looks at an interface that does not come back: no event announces that another one
+/// has a carrier.
 const LONG_PAUSE: Duration = Duration::from_secs(5);
 
 /// The chosen interface does not serve right now.
@@ -103,7 +103,7 @@ impl Follower {
         Ok(Self { options, families, chosen, addresses: BTreeMap::new(), lost: None, unfit: None, former })
     }
 
-    /// Returns the options, which tell what of the host matters.
+    /// Returns the options.
     pub const fn options(&self) -> &IfaceOptions {
         &self.options
     }
@@ -123,8 +123,8 @@ impl Follower {
         self.lost.as_ref().map(|lost| lost.why.as_str())
     }
 
-    /// Returns the time after which it has to be looked at again although no event tells of a
-    /// change; `None` if only events change it.
+    /// Returns the time after which it has to be looked at again without an event; `None` if only
+    /// events matter.
     pub fn pause(&self, now: Instant) -> Option<Duration> {
         let since = self.lost.as_ref().map(|lost| lost.since).or(self.unfit)?;
         Some(if now.duration_since(since) < 2 * GRACE { SHORT_PAUSE } else { LONG_PAUSE })
@@ -158,16 +158,12 @@ impl Follower {
     }
 
     fn lose(&mut self, why: String, now: Instant) -> Option<Change> {
-        match &mut self.lost {
-            Some(lost) => {
-                lost.why = why;
-                None
-            }
-            None => {
-                self.lost = Some(Loss { since: now, why: why.clone() });
-                Some(Change::Lost(why))
-            }
+        if let Some(lost) = &mut self.lost {
+            lost.why = why;
+            return None;
         }
+        self.lost = Some(Loss { since: now, why: why.clone() });
+        Some(Change::Lost(why))
     }
 
     /// The interface to choose instead of one that was unfit long enough, and the reason.
@@ -242,9 +238,9 @@ impl Follower {
     }
 }
 
-/// The addresses of a family that the options allow on the one interface `link`, best first. A route
-/// may be away together with the address, so where one was to lead the way, the interface's best
-/// addresses do as well.
+/// The addresses of a family that the options allow on the one interface `link`, best first. A
+/// route may be away together with the address, so where one was to lead the way, the interface's
+/// best addresses do as well.
 fn addresses_now(
     options: &IfaceOptions,
     family: Family,
@@ -260,9 +256,8 @@ fn addresses_now(
     }
     let mut why = Rejection::NoAddress(family);
     for way in &ways {
-        let leads_here = way.link(families, host).and_then(|found| match found.index == link.index {
-            true => way.addresses(family, link, host),
-            false => Err(Rejection::NoSuchAddress),
+        let leads_here = way.link(families, host).and_then(|found| {
+            if found.index == link.index { way.addresses(family, link, host) } else { Err(Rejection::NoSuchAddress) }
         });
         match leads_here {
             Ok(found) => return Ok(found),

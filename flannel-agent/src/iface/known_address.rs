@@ -5,7 +5,7 @@
 //! in the pod network, and at once.
 //!
 //! An address that goes away may come back: DHCP clients, network managers and administrators take
-//! addresses away and set them again. Those that were beside it all the time wait for [`GRACE`], and
+//! addresses away and set them again. Those that were there all the time wait for [`GRACE`], and
 //! give the place back when the former one returns. One that came with the loss, as by a new DHCP
 //! lease, is its successor, and takes its place at once.
 
@@ -22,17 +22,17 @@ use super::{
 
 /// The time for which an address may be away before another one takes its place.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
-/// The time for which a DHCP client may have the new address beside the former one.
+/// The time for which a DHCP client may have both the new and the former address.
 const OVERLAP: Duration = Duration::from_secs(30);
-/// Addresses beside the one in use of which the first sight is remembered.
+/// Other addresses of which the first sight is remembered.
 const REMEMBERED: usize = 256;
 
 /// What is remembered of the address in use.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KnownAddress {
-    /// The first sight of addresses beside it; `None` for those that were there before it was
+    /// The first sight of other addresses; `None` for those that were there before it was
     /// looked at.
-    beside: Option<BTreeMap<IpAddr, Option<Instant>>>,
+    others: Option<BTreeMap<IpAddr, Option<Instant>>>,
     /// Since when it is away.
     gone: Option<Instant>,
     /// The address in whose place it is until that one returns.
@@ -90,25 +90,25 @@ impl KnownAddress {
 
     /// Returns true if an address was first seen about when the one in use went away.
     fn came_with(&self, loss: Instant, addr: IpAddr) -> bool {
-        match self.beside.as_ref().and_then(|beside| beside.get(&addr)) {
+        match self.others.as_ref().and_then(|others| others.get(&addr)) {
             Some(Some(first)) => loss.saturating_duration_since(*first) < OVERLAP,
             Some(None) => false,
-            None => self.beside.is_some(),
+            None => self.others.is_some(),
         }
     }
 
-    /// Remembers what is beside the address in use, which is there.
+    /// Remembers the other addresses, while the one in use is there.
     fn see(&mut self, addresses: &[Ranked], now: Instant) {
         self.gone = None;
-        let first = self.beside.is_some().then_some(now);
-        let beside = self.beside.get_or_insert_default();
-        for ranked in addresses.iter().take(REMEMBERED.saturating_sub(beside.len())) {
-            beside.entry(ranked.addr).or_insert(first);
+        let first = self.others.is_some().then_some(now);
+        let others = self.others.get_or_insert_default();
+        for ranked in addresses.iter().take(REMEMBERED.saturating_sub(others.len())) {
+            others.entry(ranked.addr).or_insert(first);
         }
     }
 
     fn replace_by(&mut self, addr: IpAddr) -> IpAddr {
-        *self = Self { beside: self.beside.take(), ..Self::default() };
+        *self = Self { others: self.others.take(), ..Self::default() };
         addr
     }
 }

@@ -218,12 +218,12 @@ fn readdress(host: &mut Host, from: &str, to: Option<&str>) {
 
 #[test]
 fn the_chosen_interface_is_followed_by_its_name() {
-    let anew = followed(&options(&[], None), |host| {
+    let again = followed(&options(&[], None), |host| {
         host.links[1] = link(9, "eth0");
         host.addresses.iter_mut().filter(|own| own.key.ifindex == 2).for_each(|own| own.key.ifindex = 9);
     });
-    let anew = anew.expect("the interface");
-    assert_eq!((anew.index, v4(&anew).addr, v4(&anew).public), (9, ip("10.0.0.1"), ip("10.0.0.1")));
+    let again = again.expect("the interface");
+    assert_eq!((again.index, v4(&again).addr, v4(&again).public), (9, ip("10.0.0.1"), ip("10.0.0.1")));
     let gone = followed(&options(&["eth0"], None), |host| host.links.retain(|link| link.name != "eth0"));
     assert_eq!(gone, Err(Lost::Gone { name: "eth0".into() }.to_string()));
 }

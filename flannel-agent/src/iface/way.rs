@@ -98,7 +98,7 @@ impl fmt::Display for Selector<'_> {
 
 /// Addresses first, then names, each over all interfaces in the order of their indices. By
 /// addresses all families have to match; of the names the first that can be used counts. Devices of
-/// pods count only if their name is all that matches, so that the error tells why they do not.
+/// pods count only if their name is all that matches, so that the error has the reason.
 fn link_by_pattern<'h>(pattern: &NamePattern, families: &[Family], host: &'h Host) -> Result<&'h Link, Rejection> {
     let mut links: Vec<_> = host.links.iter().collect();
     links.sort_by_key(|link| link.index);

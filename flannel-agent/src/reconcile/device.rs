@@ -86,8 +86,8 @@ async fn ensure_vxlan(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool) -> R
     Ok(Device { index: link.index, name: link.name, mtu: spec.mtu, vtep: Some(vtep) })
 }
 
-/// Checks that there is another device to put the tunnel on: one that cannot be created again is not
-/// deleted.
+/// Checks that there is another device to put the tunnel on: one that cannot be created again is
+/// not deleted.
 async fn require_lower(netlink: &Netlink, spec: &VxlanSpec, own: u32) -> Result<(), NetlinkError> {
     let lower = netlink.link_by_index(spec.lower).await?;
     let is_other = lower.is_some_and(|lower| lower.index != own);

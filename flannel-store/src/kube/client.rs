@@ -128,7 +128,7 @@ impl KubeClient {
     }
 
     /// Makes a new connection for the next request. One from an address that the host lost gets no
-    /// answer, and only `TCP_USER_TIMEOUT` would tell.
+    /// answer, which only `TCP_USER_TIMEOUT` would notice.
     pub(super) fn forget_connection(&mut self) {
         self.connection = None;
     }

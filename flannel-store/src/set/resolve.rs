@@ -71,9 +71,9 @@ impl LeaseSet {
         None
     }
 
-    /// Returns true for our lease: the key we hold, written by us. After a change of our address the
-    /// store has what we published before, for a moment or while it is away. The same key in the
-    /// name of another node is a foreign claim, also if that node has our former address.
+    /// Returns true for our lease: the key we hold, written by us. After a change of our address
+    /// the store has what we published before, for a moment or while it is away. The same key in
+    /// the name of another node is a foreign claim, also if that node has our former address.
     pub(super) fn is_own(&self, lease: &Lease) -> bool {
         let is_ours = || lease.attrs.is_same_node(&self.own_attrs) || self.former_attrs.contains(&lease.attrs);
         self.own_key == Some(lease.key) && is_ours()

@@ -45,7 +45,8 @@ async fn what_we_publish_once_more_is_written_at_once() {
         // The lease was held all along.
         cluster.add_peer(2).await;
         assert_eq!(next(&mut events).await, "+peer2");
-        // Connections from a former address get no answer: the watch is opened again, from where it was.
+        // Connections from a former address get no answer: the watch is opened again, from where it
+        // was.
         assert!(counts.watches.get() > 1 && counts.listings.get() == 1, "{counts:?}");
     }
 }

@@ -22,7 +22,7 @@ use super::{ExternalInterface, Follower, Host, IfaceOptions, NamePattern, select
 /// Between looks, as in the agent while time decides.
 const LOOK: Duration = Duration::from_millis(500);
 /// After the last step.
-const END: Duration = Duration::from_secs(60);
+const END: Duration = Duration::from_mins(1);
 
 fn options(text: &str) -> IfaceOptions {
     let none = IfaceOptions::default();

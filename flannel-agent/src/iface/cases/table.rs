@@ -220,14 +220,14 @@ pub(super) const FOLLOWINGS: [Following; 22] = [
         within: None,
     },
     Following {
-        situation: "the address is away for 4 s, beside a virtual one",
+        situation: "the address is away for 4 s, and a virtual one is there",
         before: DHCP_AND_VIRTUAL,
         steps: &[(9, ONLY_VIRTUAL), (4, DHCP_AND_VIRTUAL)],
         chosen: "eth0 192.168.1.11",
         within: None,
     },
     Following {
-        situation: "the address is away for 4 s, beside another one",
+        situation: "the address is away for 4 s, and another one is there",
         before: TWO,
         steps: &[(9, SECOND), (4, TWO)],
         chosen: "eth0 192.168.1.11",
@@ -241,7 +241,7 @@ pub(super) const FOLLOWINGS: [Following; 22] = [
         within: None,
     },
     Following {
-        situation: "the address is gone, and another one was beside it",
+        situation: "the address is gone, and another one was there before",
         before: TWO,
         steps: &[(9, SECOND)],
         chosen: "eth0 10.1.0.5",

@@ -1,6 +1,6 @@
 //! Which address and which interface are the node's, while other programs change them under
-//! traffic: in modes kernel and fast, with etcd and with an API server. Each test prints the seconds
-//! without traffic.
+//! traffic: in modes kernel and fast, with etcd and with an API server. Each test prints the
+//! seconds without traffic.
 
 mod world;
 
@@ -180,7 +180,8 @@ fn another_uplink_takes_over() -> Result<()> {
 }
 
 /// The tunnel device never is the external interface, although a DHCP client gave it the only
-/// default route, and it is not deleted. A name that is a bridge of pods is refused with the reason.
+/// default route, and it is not deleted. A name that is a bridge of pods is refused with the
+/// reason.
 #[test]
 fn a_device_of_pods_is_never_the_external_interface() -> Result<()> {
     let world = World::new("poddevice", Stack::V4, Kind::Etcd, "fast", &[])?;

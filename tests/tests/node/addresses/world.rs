@@ -1,5 +1,5 @@
-//! Two nodes on a segment with a store on its router; the addresses of the first one are what a test
-//! makes of them.
+//! Two nodes on a segment with a store on its router; the addresses of the first one are what a
+//! test makes of them.
 
 use std::{fs, net::IpAddr, time::Duration};
 
@@ -102,8 +102,8 @@ impl World {
         self.agents[0].wait_ready_is(true).map(drop)
     }
 
-    /// Runs `change` under a stream of datagrams in each direction, from pod to pod, and returns the
-    /// longest time without one.
+    /// Runs `change` under a stream of datagrams in each direction, from pod to pod, and returns
+    /// the longest time without one.
     pub(super) fn under_traffic(&self, v6: bool, change: impl FnOnce() -> Result<()>) -> Result<Duration> {
         let [near, far] = &self.pods;
         let load = UdpLoad { pps: PPS, duration: Duration::from_mins(2), payload: 64 };
