@@ -80,9 +80,11 @@ impl<'a> Sequence<'a> {
     fn conf(&self, network: &str) -> Value {
         let mut conf = self.world.list.conf(&json!({ "type": "flannel" }), &Value::Null, &Value::Null);
         conf["subnetFileWaitSeconds"] = json!(0);
+        // The bridge changes its address with the subnet.
+        conf["delegate"] = json!({ "forceAddress": true });
         if network != "cbr0" {
             conf["name"] = json!(network);
-            conf["delegate"] = json!({ "bridge": "cni1" });
+            conf["delegate"]["bridge"] = json!("cni1");
         }
         conf
     }
