@@ -42,7 +42,7 @@ use crate::{
         metrics::{Counts, Metrics},
         notify::{ServiceManager, ServiceState},
         pulse::Pulse,
-        socket,
+        socket::{self, Answers},
         status::Status,
     },
     options::RunOptions,
@@ -73,12 +73,12 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
     let readiness = Readiness::new(status.clone(), pulse.clone());
     let pins = PinRoot::new(&options.paths.bpf_pin_root);
     let metrics = Metrics::new(readiness.clone(), books.clone(), counts.clone(), pins);
-    let _listeners = listen(&options, readiness, metrics, &counts)?;
+    let _listeners = listen(&options, readiness, metrics.clone(), &counts)?;
     let _echo = start_echo(&options, echo, &books, &counts);
     let manager = ServiceManager::of_environment();
     tokio::spawn(manager.clone().await_ready(status.clone()));
-    let answering =
-        tokio::spawn(socket::serve(listener, counts.displaced.status.clone(), document(status, books.clone())));
+    let answers = Answers { status: document(status, books.clone()), metrics: Some(metrics) };
+    let answering = tokio::spawn(socket::serve(listener, counts.displaced.status.clone(), answers));
     let result = tokio::select! {
         result = daemon(&options, &publish, &pulse, &books, &counts) => result,
         signal = stop.wait() => {

@@ -102,7 +102,11 @@ mod tests {
         let mode = ModeStatus { effective: kernel.clone(), wanted: kernel, source, reason: None, attach: None };
         let status = Status { pid: Some(7), ..Status::without_agent("test", mode) };
         let listener = socket::bind(agent).expect("a socket");
-        let server = tokio::spawn(socket::serve(listener, Count::default(), move || status.clone()));
+        let server = tokio::spawn(socket::serve(
+            listener,
+            Count::default(),
+            socket::Answers { status: move || status.clone(), metrics: None },
+        ));
         // Accepts nothing and is closed before it is asked.
         drop(UnixListener::bind(socket::path(other)).expect("a socket"));
 

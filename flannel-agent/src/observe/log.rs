@@ -1,14 +1,20 @@
-//! Logging to standard error.
+//! Logging to standard error; the last lines are kept for `bugtool` too.
 //!
 //! Nothing secret is ever logged, at any level: passwords are [`flannel_host::secret::Secret`]s,
 //! and what libraries say about requests, which may hold one, stays below the level that is let
 //! through.
 
+pub mod recent;
+
 use std::io;
 
 use tracing::{Level, level_filters::LevelFilter};
 use tracing_subscriber::{
-    Layer, Registry, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+    Layer, Registry,
+    filter::Targets,
+    fmt::{self, writer::MakeWriterExt as _},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
 };
 
 use super::klog::Klog;
@@ -41,9 +47,10 @@ pub fn init(level: Level, format: LogFormat) {
 
 fn lines(format: LogFormat) -> Box<dyn Layer<Registry> + Send + Sync> {
     let ansi = io::IsTerminal::is_terminal(&io::stderr());
+    let writer = io::stderr.and(recent::Writer::new);
     match format {
-        LogFormat::Text => fmt::layer().with_writer(io::stderr).with_ansi(ansi).boxed(),
-        LogFormat::Klog => fmt::layer().event_format(Klog).with_ansi(false).with_writer(io::stderr).boxed(),
-        LogFormat::Json => fmt::layer().json().flatten_event(true).with_writer(io::stderr).boxed(),
+        LogFormat::Text => fmt::layer().with_writer(writer).with_ansi(ansi).boxed(),
+        LogFormat::Klog => fmt::layer().event_format(Klog).with_ansi(false).with_writer(writer).boxed(),
+        LogFormat::Json => fmt::layer().json().flatten_event(true).with_writer(writer).boxed(),
     }
 }

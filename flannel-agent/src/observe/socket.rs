@@ -1,6 +1,7 @@
 //! The agent's socket, `<state-dir>/agent.sock`: one line of JSON asks, one line of JSON answers.
 //!
-//! Requests: `{"request":"status"}`. The socket is made at each start; who may connect is decided
+//! Requests: `{"request":"status"}`, `{"request":"metrics"}` and `{"request":"log"}`; the answers to
+//! the last two have their text in the member `text`. The socket is made at each start; who may connect is decided
 //! by its mode (0600), which it has from the first moment. `Connections` has the limits of time and
 //! number.
 
@@ -13,7 +14,8 @@ use std::{
 
 use flannel_host::count::Count;
 use nix::sys::stat::{Mode, fchmod};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::json;
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
@@ -23,6 +25,8 @@ use tokio::{
 
 use crate::observe::{
     connections::{Connections, LIMIT, Origin, RequestState},
+    log::recent,
+    metrics::Metrics,
     status::Status,
 };
 
@@ -37,6 +41,25 @@ const BACKLOG: i32 = 1024;
 pub enum Request {
     /// The status document.
     Status,
+    /// The metrics, as Prometheus gets them.
+    Metrics,
+    /// The last lines of the log.
+    Log,
+}
+
+/// The sources of the answers.
+#[derive(Clone, Debug)]
+pub struct Answers<S> {
+    /// The status document as it is now.
+    pub status: S,
+    /// `None` where there are none.
+    pub metrics: Option<Metrics>,
+}
+
+#[derive(Deserialize)]
+struct Text {
+    text: Option<String>,
+    error: Option<String>,
 }
 
 /// The socket of an agent with this state directory.
@@ -65,15 +88,15 @@ pub fn bind(state_dir: &Path) -> io::Result<UnixListener> {
 pub async fn serve(
     listener: UnixListener,
     displaced: Count,
-    status: impl Fn() -> Status + Clone + Send + Sync + 'static,
+    answers: Answers<impl Fn() -> Status + Clone + Send + Sync + 'static>,
 ) {
     let mut connections = Connections::new(displaced);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let status = status.clone();
+                let answers = answers.clone();
                 let serve = |request| async move {
-                    if let Err(error) = answer(stream, request, &status).await {
+                    if let Err(error) = answer(stream, request, &answers).await {
                         tracing::debug!(%error, "a client of the status socket went away");
                     }
                 };
@@ -88,17 +111,34 @@ pub async fn serve(
     }
 }
 
-async fn answer(stream: UnixStream, state: RequestState, status: &impl Fn() -> Status) -> io::Result<()> {
+async fn answer(
+    stream: UnixStream,
+    state: RequestState,
+    answers: &Answers<impl Fn() -> Status + Sync>,
+) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
     BufReader::new(reader.take(REQUEST)).read_line(&mut line).await?;
     state.mark_complete();
     let reply = match serde_json::from_str(&line) {
-        Ok(Request::Status) => serde_json::to_string(&status())?,
-        Err(error) => serde_json::json!({ "error": format!("not a request: {error}") }).to_string(),
+        Ok(Request::Status) => serde_json::to_string(&(answers.status)())?,
+        Ok(Request::Metrics) => match &answers.metrics {
+            Some(metrics) => text(&metrics.answer().await.unwrap_or_default()),
+            None => refusal("no metrics here"),
+        },
+        Ok(Request::Log) => text(&recent::lines()),
+        Err(error) => refusal(&format!("not a request: {error}")),
     };
     writer.write_all(reply.as_bytes()).await?;
     writer.write_all(b"\n").await
+}
+
+fn text(text: &[u8]) -> String {
+    json!({ "text": String::from_utf8_lossy(text) }).to_string()
+}
+
+fn refusal(error: &str) -> String {
+    json!({ "error": error }).to_string()
 }
 
 /// A connection, as soon as there is room in the kernel's queue.
@@ -114,10 +154,21 @@ async fn connect(path: &Path) -> io::Result<UnixStream> {
 /// Asks a running agent for its status. An error of kind `NotFound` or `ConnectionRefused` means
 /// that none runs.
 pub async fn ask_status(state_dir: &Path) -> io::Result<Status> {
+    ask(state_dir, Request::Status).await
+}
+
+/// Asks a running agent for its metrics or its log. Errors are those of [`ask_status`]; an agent of
+/// an earlier version does not know the request.
+pub async fn ask_text(state_dir: &Path, request: Request) -> io::Result<String> {
+    let Text { text, error } = ask(state_dir, request).await?;
+    text.ok_or_else(|| io::Error::other(error.unwrap_or_else(|| "no text in the answer".to_owned())))
+}
+
+async fn ask<T: DeserializeOwned>(state_dir: &Path, request: Request) -> io::Result<T> {
     let path = path(state_dir);
     let asking = async {
         loop {
-            match exchange(&path).await {
+            match exchange(&path, request).await {
                 Err(error) if is_displaced(&error) => sleep(Duration::from_millis(10)).await,
                 result => return result,
             }
@@ -134,9 +185,9 @@ pub async fn agent_process(state_dir: &Path) -> io::Result<i32> {
 }
 
 /// One question on a connection of its own.
-async fn exchange(path: &Path) -> io::Result<Status> {
+async fn exchange<T: DeserializeOwned>(path: &Path, request: Request) -> io::Result<T> {
     let mut stream = connect(path).await?;
-    let request = serde_json::to_string(&Request::Status)? + "\n";
+    let request = serde_json::to_string(&request)? + "\n";
     stream.write_all(request.as_bytes()).await?;
     let mut reply = String::new();
     if stream.read_to_string(&mut reply).await? == 0 {

@@ -1,25 +1,40 @@
-//! The pieces of the archive, each in a file of its own.
+//! The pieces of the archive, one file each.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, io, path::Path, time::Duration};
+use std::{
+    fmt::Write as _,
+    fs, io,
+    path::Path,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail};
 use aya::programs::{ProgramError, ProgramInfo, loaded_programs};
 use flannel_common::program::{COUNT_POLLS, Program};
 use flannel_firewall::tools::tool;
 use flannel_host::{error_chain::chain, sysctl_record};
+use rustix::process::setpriority_process;
 use serde_json::json;
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    runtime::Builder,
+    time::{Instant, timeout_at},
+};
 
-use super::{BugtoolOptions, PIECE_MAX};
+use super::{BugtoolOptions, Writer, rules};
 use crate::{
     cli::{Command, parse},
     datapath::{PinRoot, probe},
-    observe::socket::ask_status,
+    observe::socket::{Request, ask_status, ask_text},
 };
 
 /// The time limit for one piece, and that for all of them.
 const PIECE: Duration = Duration::from_secs(20);
 const ALL: Duration = Duration::from_mins(1);
+/// The time in which the work has the lowest priority.
+const QUIET: Duration = Duration::from_secs(15);
+/// The niceness of work that waits for all other work.
+const LOWEST_PRIORITY: i32 = 19;
 
 /// The output of our own commands: the file, and the arguments of the command.
 const OWN: [(&str, &[&str]); 6] = [
@@ -32,7 +47,7 @@ const OWN: [(&str, &[&str]); 6] = [
 ];
 
 /// The output of tools about the kernel. The state of IPsec is left out because it shows keys.
-const TOOLS: [(&str, &[&str]); 16] = [
+const TOOLS: [(&str, &[&str]); 11] = [
     ("kernel/link.json", &["ip", "-j", "-d", "-s", "link"]),
     ("kernel/address.json", &["ip", "-j", "address"]),
     ("kernel/route.json", &["ip", "-j", "-4", "route", "show", "table", "all"]),
@@ -44,11 +59,6 @@ const TOOLS: [(&str, &[&str]); 16] = [
     ("kernel/fdb.json", &["bridge", "-j", "fdb"]),
     ("kernel/qdisc.json", &["tc", "-j", "-s", "qdisc"]),
     ("kernel/xfrm-policy.txt", &["ip", "xfrm", "policy"]),
-    ("rules/nft-ipv4.txt", &["nft", "list", "table", "ip", "flannel-ipv4"]),
-    ("rules/nft-ipv6.txt", &["nft", "list", "table", "ip6", "flannel-ipv6"]),
-    ("rules/iptables.txt", &["iptables-save", "-c"]),
-    ("rules/ip6tables.txt", &["ip6tables-save", "-c"]),
-    ("kernel/netstat.txt", &["nstat", "-az"]),
 ];
 
 /// Files as they are.
@@ -69,34 +79,136 @@ const SWITCHES: [(&str, &[&str]); 4] = [
     ("/proc/sys/kernel", &["unprivileged_bpf_disabled", "bpf_stats_enabled"]),
 ];
 
-const LOGS: &str = "The log is not in here, because it is wherever the service manager or the runtime keeps it. Please add it:\n\
+const LOGS: &str = "log.txt has the last lines of the running agent. Earlier ones, and those of an agent that ended, are wherever the\n\
+    service manager or the runtime keeps them. Please add them:\n\
     journalctl -u flanneld --since -1h          (or the name of your unit)\n\
-    kubectl -n kube-flannel logs <pod> --since=1h\n";
+    kubectl -n kube-flannel logs <pod> -c kube-flannel --since=1h\n";
 
-/// A file of the archive: its text, or why there is none.
-pub(super) type Piece = (String, anyhow::Result<String>);
+/// The source of a file.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// One of our own commands.
+    Own(&'static [&'static str]),
+    /// The agent's socket.
+    Ask(Request),
+    /// A tool.
+    Tool(&'static [&'static str]),
+    /// A tool that lists rules.
+    Rules(&'static str, &'static [&'static str]),
+    /// A file as it is.
+    File(&'static str),
+    /// A file about the agent's process.
+    Agent(&'static str),
+    Counters,
+    Switches,
+    ChangedSysctls,
+    Programs,
+    Verifier,
+    Pins,
+    Note,
+}
 
-/// Collects, and passes each piece before the next one is read.
-pub(super) async fn pieces(options: &BugtoolOptions, mut take: impl FnMut(Piece) -> io::Result<()>) -> io::Result<()> {
+/// A file of the archive, and its source.
+type Job = (&'static str, Source);
+
+fn jobs() -> Vec<Job> {
+    let own = OWN.into_iter().map(|(name, args)| (name, Source::Own(args)));
+    let asked = [("log.txt", Source::Ask(Request::Log)), ("metrics.txt", Source::Ask(Request::Metrics))];
+    let tools = TOOLS.into_iter().map(|(name, words)| (name, Source::Tool(words)));
+    let rules = rules::tools().into_iter().map(|(name, tool, args)| (name, Source::Rules(tool, args)));
+    let files = FILES.into_iter().map(|(name, path)| (name, Source::File(path)));
+    let rest = [
+        ("kernel/netstat.txt", Source::Counters),
+        ("kernel/sysctl.txt", Source::Switches),
+        ("sysctls.txt", Source::ChangedSysctls),
+        ("programs.json", Source::Programs),
+        ("verifier.txt", Source::Verifier),
+        ("pins.txt", Source::Pins),
+        ("agent/cmdline.txt", Source::Agent("cmdline")),
+        ("agent/status.txt", Source::Agent("status")),
+        ("agent/limits.txt", Source::Agent("limits")),
+        ("logs.txt", Source::Note),
+    ];
+    own.chain(asked).chain(tools).chain(rules).chain(files).chain(rest).collect()
+}
+
+/// Collects, and passes each piece on as it comes: its text, or why there is none.
+pub(super) async fn collect(options: &BugtoolOptions, writer: &mut Writer) -> io::Result<()> {
+    let jobs: Arc<[Job]> = jobs().into();
+    let done = collect_quietly(options, &jobs, writer)?;
     let end = Instant::now() + ALL;
-    for (name, args) in OWN {
-        take((name.to_owned(), in_time(end, own(args, options)).await))?;
+    for (name, source) in &jobs[done..] {
+        writer.add(name, in_time(end, piece(*source, options)).await)?;
     }
-    for (name, words) in TOOLS {
-        take((name.to_owned(), in_time(end, run(words)).await))?;
+    Ok(())
+}
+
+/// Collects at the lowest priority while [`QUIET`] lasts: packets and all other work come first.
+/// Returns the number of jobs that are done; on a node without idle CPU the others would not end.
+fn collect_quietly(options: &BugtoolOptions, jobs: &Arc<[Job]>, writer: &mut Writer) -> io::Result<usize> {
+    let (send, receive) = mpsc::sync_channel(1);
+    let work = {
+        let (options, jobs) = (options.clone(), Arc::clone(jobs));
+        move || {
+            // Linux: of this thread, and of the tools that it starts (setpriority(2), NOTES).
+            let _ = setpriority_process(None, LOWEST_PRIORITY);
+            let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
+            for (_, source) in &*jobs {
+                let text = runtime.block_on(in_time(Instant::now() + PIECE, piece(*source, &options)));
+                if send.send(text).is_err() {
+                    return;
+                }
+            }
+        }
+    };
+    // It is not waited for: the end of the process ends it.
+    drop(thread::Builder::new().name("quiet".to_owned()).spawn(work));
+    let end = std::time::Instant::now() + QUIET;
+    for (done, (name, _)) in jobs.iter().enumerate() {
+        match receive.recv_timeout(end.saturating_duration_since(std::time::Instant::now())) {
+            Ok(text) => writer.add(name, text)?,
+            Err(_) => return Ok(done),
+        }
     }
-    for (name, path) in FILES {
-        take((name.to_owned(), fs::read_to_string(path).with_context(|| path.to_owned())))?;
+    Ok(jobs.len())
+}
+
+async fn piece(source: Source, options: &BugtoolOptions) -> anyhow::Result<String> {
+    let state_dir = &options.state.state_dir;
+    match source {
+        Source::Own(args) => own(args, options).await,
+        Source::Ask(request) => ask_text(state_dir, request).await.context("no agent answers"),
+        Source::Tool(words) => run(words).await,
+        Source::Rules(tool, args) => rules::list(tool, args).await,
+        Source::File(path) => fs::read_to_string(path).with_context(|| path.to_owned()),
+        Source::Agent(file) => agent(options, file).await,
+        Source::Counters => counters(),
+        Source::Switches => Ok(switches()),
+        Source::ChangedSysctls => changed_sysctls(state_dir),
+        Source::Programs => programs(&options.pins.root()),
+        Source::Verifier => Ok(verifier()),
+        Source::Pins => pins(options.pins.root().root()),
+        Source::Note => Ok(LOGS.to_owned()),
     }
-    take(("kernel/sysctl.txt".to_owned(), Ok(switches())))?;
-    take(("sysctls.txt".to_owned(), changed_sysctls(&options.state.state_dir)))?;
-    take(("programs.json".to_owned(), programs(&options.pins.root())))?;
-    take(("verifier.txt".to_owned(), Ok(verifier())))?;
-    take(("pins.txt".to_owned(), pins(options.pins.root().root())))?;
-    for file in ["cmdline", "status", "limits"] {
-        take((format!("agent/{file}.txt"), agent(options, file).await))?;
+}
+
+/// The counters of protocols, as `nstat -az` shows them, which needs a file that it can write.
+fn counters() -> anyhow::Result<String> {
+    let mut text = String::new();
+    for path in ["/proc/net/snmp", "/proc/net/netstat"] {
+        let content = fs::read_to_string(path).with_context(|| path.to_owned())?;
+        let lines: Vec<&str> = content.lines().collect();
+        for pair in lines.chunks_exact(2) {
+            let protocol = pair[0].split(':').next().unwrap_or_default();
+            let values = pair[0].split_ascii_whitespace().zip(pair[1].split_ascii_whitespace()).skip(1);
+            for (name, value) in values {
+                let _ = writeln!(text, "{protocol}{name} {value}");
+            }
+        }
     }
-    take(("logs.txt".to_owned(), Ok(LOGS.to_owned())))
+    // A kernel without IPv6 has no such file.
+    text.push_str(&fs::read_to_string("/proc/net/snmp6").unwrap_or_default());
+    Ok(text)
 }
 
 async fn in_time(end: Instant, work: impl Future<Output = anyhow::Result<String>>) -> anyhow::Result<String> {
@@ -135,55 +247,7 @@ fn verifier() -> String {
 async fn run(words: &[&str]) -> anyhow::Result<String> {
     let [name, args @ ..] = words else { bail!("no command") };
     let path = tool::find(name).with_context(|| format!("{name} is not installed"))?;
-    let is_rules = name.ends_with("tables-save");
-    let (mut text, mut own) = (BoundedText::default(), OwnRules::default());
-    tool::each_line(&path, args, |line| if is_rules { own.add(line) } else { text.add(line) }).await?;
-    Ok(if is_rules { own.finish() } else { text.0 })
-}
-
-/// Text that ends a line after [`PIECE_MAX`] bytes; the archive says that it is cut off.
-#[derive(Default)]
-struct BoundedText(String);
-
-impl BoundedText {
-    fn add(&mut self, line: &str) {
-        if self.0.len() <= PIECE_MAX {
-            self.0.push_str(line);
-            self.0.push('\n');
-        }
-    }
-}
-
-/// Our rules among those of iptables, all chains, and the number of rules in each chain. Rules of
-/// others are only counted: a host may have a hundred thousand, and they may name secrets.
-#[derive(Default)]
-struct OwnRules {
-    text: BoundedText,
-    table: String,
-    /// By table and chain.
-    counts: BTreeMap<(String, String), usize>,
-}
-
-impl OwnRules {
-    fn add(&mut self, line: &str) {
-        if let Some(name) = line.strip_prefix('*') {
-            name.clone_into(&mut self.table);
-        }
-        let rule = line.split_once("-A ").and_then(|(_, rule)| rule.split_ascii_whitespace().next());
-        if let Some(chain) = rule {
-            *self.counts.entry((self.table.clone(), chain.to_owned())).or_default() += 1;
-        }
-        if rule.is_none() || line.to_ascii_lowercase().contains("flannel") {
-            self.text.add(line);
-        }
-    }
-
-    fn finish(mut self) -> String {
-        for ((table, chain), count) in self.counts {
-            self.text.add(&format!("# {count} rules in {table} {chain}"));
-        }
-        self.text.0
-    }
+    Ok(tool::run(&path, args, "").await?)
 }
 
 fn switches() -> String {
@@ -275,27 +339,4 @@ async fn agent(options: &BugtoolOptions, file: &str) -> anyhow::Result<String> {
     let pid = status.pid.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
     let path = format!("/proc/{pid}/{file}");
     Ok(fs::read_to_string(&path).context(path)?.replace('\0', "\n"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rules_of_others_are_counted_and_the_text_is_bounded() {
-        let mut own = OwnRules::default();
-        let lines = [
-            "*nat",
-            ":KUBE-SVC-A - [0:0]",
-            "[0:0] -A KUBE-SVC-A -j KUBE-SEP-B",
-            "[0:0] -A POSTROUTING -j FLANNEL-POSTRTG",
-        ];
-        lines.iter().for_each(|line| own.add(line));
-        let text = own.finish();
-        assert!(!text.contains("KUBE-SEP-B") && text.contains("FLANNEL-POSTRTG"), "{text}");
-        assert!(text.contains("# 1 rules in nat KUBE-SVC-A\n"), "{text}");
-        let (mut text, line) = (BoundedText::default(), "x".repeat(1 << 10));
-        (0..PIECE_MAX >> 9).for_each(|_| text.add(&line));
-        assert!(text.0.len() <= PIECE_MAX + line.len() + 1, "{}", text.0.len());
-    }
 }

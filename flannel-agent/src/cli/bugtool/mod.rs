@@ -8,6 +8,7 @@
 pub(super) mod archive;
 mod collect;
 mod redact;
+mod rules;
 
 use std::{io, path::PathBuf};
 
@@ -18,7 +19,6 @@ use nix::sys::utsname::uname;
 
 use self::{
     archive::{Archive, Destination},
-    collect::Piece,
     redact::redacted,
 };
 use super::{PinOptions, StateOptions};
@@ -27,7 +27,7 @@ use super::{PinOptions, StateOptions};
 const PIECE_MAX: usize = 8 << 20;
 
 /// The archive to write, and the paths of the agent's state and pins.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct BugtoolOptions {
     /// The archive to write, `-` for standard output; one named by node and time in this directory
     /// if not given
@@ -42,10 +42,11 @@ pub struct BugtoolOptions {
 /// Runs the command; the text to print.
 pub(super) async fn run(options: &BugtoolOptions) -> anyhow::Result<String> {
     let host = uname().map_or_else(|_| "node".to_owned(), |name| name.nodename().to_string_lossy().into_owned());
-    let destination = Destination::new(&format!("flannel-bugtool-{host}"), options.output.as_deref());
+    let mut destination = Destination::new(&format!("flannel-bugtool-{host}"), options.output.as_deref());
+    let archive = Archive::create(&mut destination);
     let failed = || format!("cannot write to {destination}; choose another place with -o");
-    let mut writer = Writer::new(Archive::create(&destination).with_context(failed)?);
-    collect::pieces(options, |piece| writer.append(piece)).await.with_context(failed)?;
+    let mut writer = Writer { archive: archive.with_context(failed)?, files: 0, errors: Vec::new() };
+    collect::collect(options, &mut writer).await.with_context(failed)?;
     let (files, errors) = writer.finish().with_context(failed)?;
     if destination.is_stdout() {
         // The reader has the archive, and errors.txt in it.
@@ -59,7 +60,7 @@ pub(super) async fn run(options: &BugtoolOptions) -> anyhow::Result<String> {
     Ok(format!("wrote {destination} with {files} files{missing}\n"))
 }
 
-/// The archive, the number of its files, and why others are missing.
+/// Writes pieces as they come, so that one is in memory at a time.
 struct Writer {
     archive: Archive,
     files: usize,
@@ -67,15 +68,11 @@ struct Writer {
 }
 
 impl Writer {
-    const fn new(archive: Archive) -> Self {
-        Self { archive, files: 0, errors: Vec::new() }
-    }
-
-    /// Writes a piece, or keeps its error.
-    fn append(&mut self, (file, text): Piece) -> io::Result<()> {
+    /// Writes a file, or notes why there is none.
+    fn add(&mut self, file: &str, text: anyhow::Result<String>) -> io::Result<()> {
         match text {
             Ok(text) => {
-                self.archive.append(&file, redacted(&cut(text)).as_bytes())?;
+                self.archive.append(file, redacted(&cut(text)).as_bytes())?;
                 self.files += 1;
             }
             Err(error) => self.errors.push(format!("{file}: {}\n", chain(error.as_ref()))),
@@ -83,7 +80,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the errors and the end. Returns the numbers of files and of missing ones.
+    /// Writes the end: how many files there are in the archive, and how many could not be had.
     fn finish(mut self) -> io::Result<(usize, usize)> {
         self.archive.append("errors.txt", redacted(&self.errors.concat()).as_bytes())?;
         self.archive.finish()?;

@@ -25,8 +25,8 @@ use crate::{
     },
 };
 
-/// For the archive of one node, which takes a minute at most.
-const LIMIT: Duration = Duration::from_secs(90);
+/// For the archive of one node, which takes 75 s at most.
+const LIMIT: Duration = Duration::from_secs(100);
 /// Archives in memory at the same time.
 const AT_ONCE: usize = 8;
 const BUGTOOL: [&str; 4] = ["flannel-agent", "bugtool", "--output", "-"];
@@ -48,9 +48,10 @@ pub(super) async fn run(options: &ClusterBugtoolOptions) -> anyhow::Result<Strin
     let mut progress = Progress::new();
     let report = ClusterReport::ask(&client, &pods, &mut progress).await?;
     let members = client.nodes(&pods).await?;
-    let destination = Destination::new("flannel-cluster-bugtool", options.output.as_deref());
+    let mut destination = Destination::new("flannel-cluster-bugtool", options.output.as_deref());
+    let archive = Archive::create(&mut destination);
     let failed = || format!("cannot write to {destination}; choose another place with -o");
-    let mut archive = Archive::create(&destination).with_context(failed)?;
+    let mut archive = archive.with_context(failed)?;
     archive.append("cluster-status.txt", status::text(&report, Paint(false)).as_bytes()).with_context(failed)?;
     archive.append("cluster-status.json", json(&report).as_bytes()).with_context(failed)?;
     let mut collected =

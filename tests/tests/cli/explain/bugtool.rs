@@ -1,9 +1,9 @@
 //! `bugtool`: everything is in it, and no secret is.
 
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, TwoNodes, cluster::VXLAN, not_run};
+use flannel_tests::{Agent, Lab, TwoNodes, agent_binary, cluster::VXLAN, not_run};
 
 /// The archive of a node, unpacked below a directory of its own: all its files and what is in them.
 fn unpacked(agent: &Agent) -> Result<Vec<(String, String)>> {
@@ -29,6 +29,29 @@ fn find<'a>(files: &'a [(String, String)], name: &str) -> Result<&'a str> {
 fn an_archive_holds_everything_but_secrets() -> Result<()> {
     let pair = TwoNodes::new("bugtool", VXLAN)?;
     let agent = pair.a.ready_agent(pair.options()?.flag("--ip-masq=true"))?;
+    // Rules of others, of both engines.
+    pair.a.run([
+        "iptables",
+        "-A",
+        "INPUT",
+        "-p",
+        "tcp",
+        "--dport",
+        "4322",
+        "-m",
+        "comment",
+        "--comment",
+        "a b",
+        "-j",
+        "ACCEPT",
+    ])?;
+    for rule in [
+        "add table inet other",
+        "add chain inet other x",
+        "add rule inet other x tcp dport 4321 counter drop comment \"a b\"",
+    ] {
+        pair.a.run(["nft", rule])?;
+    }
     let files = unpacked(&agent)?;
     for name in
         ["status.json", "check.json", "maps.json", "flows.json", "diff.json", "kernel/link.json", "programs.json"]
@@ -47,6 +70,11 @@ fn an_archive_holds_everything_but_secrets() -> Result<()> {
         ("agent/cmdline.txt", "--iface=eth0"),
         ("subnet.env", "FLANNEL_SUBNET="),
         ("logs.txt", "journalctl"),
+        ("log.txt", "lease acquired"),
+        ("metrics.txt", "flannel_peers"),
+        ("kernel/netstat.txt", "TcpExtTCPTimeouts "),
+        ("rules/nft.txt", "tcp dport 4321 counter packets 0 bytes 0 drop comment \"...\""),
+        ("rules/iptables.txt", "-A INPUT -p tcp -m tcp --dport 4322 -m comment --comment \"...\" -j ACCEPT"),
     ] {
         ensure!(find(&files, name)?.contains(text), "{text} in {name}:\n{}", find(&files, name)?);
     }
@@ -55,7 +83,61 @@ fn an_archive_holds_everything_but_secrets() -> Result<()> {
     agent.kill9()?;
     let files = unpacked(&agent)?;
     ensure!(find(&files, "maps.json")?.contains("\"mode\""));
-    ensure!(find(&files, "errors.txt")?.contains("agent/cmdline.txt: no agent answers"));
+    for missing in ["agent/cmdline.txt: no agent answers", "log.txt: no agent answers"] {
+        ensure!(find(&files, "errors.txt")?.contains(missing), "{}", find(&files, "errors.txt")?);
+    }
+    Ok(())
+}
+
+/// In a directory where another user placed a link by the name that the archive will have.
+#[test]
+fn an_archive_follows_no_link_and_replaces_no_file() -> Result<()> {
+    let lab = Lab::new("bugtool-link")?;
+    let node = lab.node("n")?;
+    let dir = tempfile::tempdir()?;
+    let at = dir.path().to_str().context("a path")?;
+    let agent = agent_binary()?.display().to_string();
+    fs::write(dir.path().join("target"), "precious")?;
+    // The names of the next minute.
+    let script = format!(
+        "mkdir {at}/shared; cd {at}/shared; now=$(date +%s); \
+         for i in $(seq 0 60); do ln -s ../target flannel-bugtool-$(uname -n)-$((now + i)).tar.gz; done; \
+         {agent} bugtool --state-dir={at}/none --bpf-pin-root={at}/none"
+    );
+    let said = node.run(["sh", "-c", &script])?.stdout;
+    ensure!(said.contains("-1.tar.gz with "), "{said}");
+    ensure!(fs::read_to_string(dir.path().join("target"))? == "precious");
+    let made = fs::read_dir(dir.path().join("shared"))?.filter_map(Result::ok);
+    let made: Vec<_> = made.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())).collect();
+    ensure!(made.len() == 1 && made[0].metadata()?.permissions().mode() & 0o7777 == 0o600, "{made:?}");
+    let target = format!("{at}/target");
+    let refused = node.command([agent.as_str(), "bugtool", "-o", &target]).expect_code(1).run()?;
+    ensure!(refused.stderr.contains("choose another place with -o: File exists"), "{refused:?}");
+    ensure!(fs::read_to_string(target)? == "precious");
+    Ok(())
+}
+
+/// Packets come first: the tools that it runs in its first seconds have the lowest priority.
+#[test]
+fn it_runs_at_the_lowest_priority() -> Result<()> {
+    let lab = Lab::new("bugtool-nice")?;
+    let node = lab.node("n")?;
+    let dir = tempfile::tempdir()?;
+    let at = dir.path().to_str().context("a path")?;
+    let agent = agent_binary()?.display().to_string();
+    // A tool that says how it runs.
+    let nice = format!("#!/bin/sh\nsed 's/.*) //' /proc/$$/stat | cut -d' ' -f17 >>{at}/nice\n");
+    fs::write(dir.path().join("bridge"), nice)?;
+    let script = format!(
+        "chmod 755 {at}/bridge; PATH={at}:$PATH {agent} bugtool -o {at}/bug.tar.gz --state-dir={at}/none --bpf-pin-root={at}/none"
+    );
+    node.run(["sh", "-c", &script])?;
+    let nice = fs::read_to_string(dir.path().join("nice"))?;
+    if nice.trim() == "0" {
+        not_run("the priority of bugtool's tools", "in 15 s it did not come to them, so busy is the machine");
+        return Ok(());
+    }
+    ensure!(nice.starts_with("19\n"), "{nice}");
     Ok(())
 }
 
@@ -87,8 +169,8 @@ fn planted_secrets_are_not_in_it() -> Result<()> {
         ensure!(status["pid"].is_u64(), "{status}");
         Ok(())
     })?;
-    // Of others: a rule of theirs is left out, and one that names flannel is taken along without
-    // its secrets.
+    // The comment of another's rule is left out, and that of a rule that names flannel is taken along
+    // without its secrets.
     pair.a.sh(&format!("iptables -A FORWARD -m comment --comment {SECRET} -j ACCEPT"))?;
     for text in [
         format!("flannel password={SECRET}"),
