@@ -1,7 +1,7 @@
 //! A look into the network namespace of a call: is the interface there, and with which addresses.
 //!
-//! The look is that of a thread of its own, which ends with it: the plugin and the delegate stay in
-//! the node's namespace.
+//! A separate thread enters the namespace and ends with the look: the plugin and the delegate stay
+//! in the node's namespace.
 
 use std::{fs::File, io, net::IpAddr, path::Path, thread};
 
@@ -21,7 +21,7 @@ pub(crate) enum Interface {
     Present(Vec<IpAddr>),
     /// The namespace has no such interface.
     Absent,
-    /// There is no such file, or CNI_NETNS is empty.
+    /// The file does not exist, or CNI_NETNS is empty.
     NoNamespace,
     /// The file is not a network namespace.
     NotANamespace,
@@ -50,7 +50,7 @@ fn without_file(error: &io::Error) -> Interface {
 fn look_inside(netns: &File, ifname: &str) -> Interface {
     match setns(netns, CloneFlags::CLONE_NEWNET) {
         Ok(()) => {}
-        // setns(2): the file is no namespace, or one of another type.
+        // setns(2): the file is not a namespace, or one of another type.
         Err(Errno::EINVAL) => return Interface::NotANamespace,
         Err(_) => return Interface::Unknown,
     }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_namespace_is_distinguished_from_an_absent_one() {
+    fn what_is_not_a_namespace_is_distinguished_from_an_absent_one() {
         let scratch = tempfile::tempdir().expect("a directory");
         let file = scratch.path().join("file");
         std::fs::write(&file, "").expect("written");

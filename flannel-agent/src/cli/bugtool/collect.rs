@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// The time limit for one piece, and that for all of them.
-const PIECE: Duration = Duration::from_secs(20);
+const PIECE: Duration = Duration::from_secs(40);
 const ALL: Duration = Duration::from_mins(1);
 /// The time in which the work has the lowest priority.
 const QUIET: Duration = Duration::from_secs(15);

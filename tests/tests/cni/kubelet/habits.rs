@@ -212,7 +212,7 @@ fn addresses_are_freed_without_state_and_without_subnet_env() -> Result<()> {
         world.runtime.node().sh("ip netns delete pod1")?;
         world.runtime.write(SUBNET_ENV, V4)?;
     }
-    // A damaged file is no state.
+    // A damaged file counts as a missing one.
     let running = Running::new(&world)?;
     world.runtime.write(&format!("{STATE}/pod1:eth0"), "{\"type\":\"bri")?;
     running.delete()
