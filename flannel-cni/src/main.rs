@@ -9,6 +9,8 @@ mod delegate;
 mod environment;
 mod error;
 mod fill;
+#[cfg(test)]
+mod fuzz;
 mod host_local;
 mod lock;
 mod netconf;

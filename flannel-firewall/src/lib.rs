@@ -1,4 +1,4 @@
-//! The firewall rules of this host, as far as they bear on pods' packets: read, never written.
+//! The firewall rules of this host that bear on pods' packets: read, never written.
 //!
 //! They answer three questions:
 //!

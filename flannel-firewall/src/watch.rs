@@ -77,7 +77,7 @@ impl Watch {
         }
     }
 
-    /// The chains with rules that judge single packets, as far as they are known.
+    /// The chains with rules that judge single packets, that were read.
     pub fn chains(&self) -> Vec<String> {
         self.seen.borrow().iter().flatten().flatten().map(ToString::to_string).collect()
     }

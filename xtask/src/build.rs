@@ -320,7 +320,8 @@ pub(crate) fn build_plugin(
     Ok(())
 }
 
-fn host_triple(workspace: &Workspace) -> anyhow::Result<String> {
+/// The platform of this machine, as rustc names it.
+pub(crate) fn host_triple(workspace: &Workspace) -> anyhow::Result<String> {
     let mut rustc = workspace.command(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     let text = workspace::output(rustc.arg("-vV"))?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));

@@ -1,6 +1,6 @@
 //! The command line: verbs and their options. Owns no behaviour.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -65,6 +65,22 @@ pub(crate) enum Verb {
     /// runs one subject, `cargo xtask test store` one crate. The line before the sum is the
     /// duration.
     Test(TestOptions),
+    /// Run fuzz targets for as long as wanted, with counters of coverage
+    ///
+    /// `cargo xtask test` runs each target for a second. This verb keeps the corpus in
+    /// `target/fuzz/corpora` and continues with it. An input that fails is kept there, too, and the
+    /// command that repeats it is printed.
+    Fuzz(FuzzOptions),
+    /// Run the tests that grow with time for as long as wanted (needs root): churn of leases, short
+    /// flows, idle connections, and random rules and traffic in mode `fast` against mode `kernel`
+    Soak {
+        /// The duration of each test, such as `90s`, `30m` or `2h`
+        #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = duration)]
+        time: Duration,
+        /// Passed on to the test programs, for example part of a test's name
+        #[arg(last = true)]
+        filter: Vec<OsString>,
+    },
     /// Run a real Kubernetes of three nodes on this machine, with our image (needs root)
     ///
     /// Kubernetes is compiled from Debian's source package, once, and kept in the user's cache
@@ -120,6 +136,9 @@ impl ClusterOptions {
     }
 }
 
+/// The tests that grow with time, by parts of their paths.
+const SOAK: [&str; 5] = ["fast::churn", "fast::idle", "fast::flood", "fast::differential", "node::many::churn"];
+
 #[derive(Debug, Default, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct TestOptions {
@@ -163,6 +182,9 @@ pub(crate) struct TestOptions {
         conflicts_with_all = ["names", "unit", "e2e", "quick", "all", "timings", "host", "stress"]
     )]
     pub(crate) kernels: Vec<String>,
+    /// The duration of tests that grow with time; `cargo xtask soak` sets it
+    #[arg(skip)]
+    pub(crate) soak: Option<Duration>,
     /// Passed on to the test programs, for example part of a test's name. With `--kernel`: parts of
     /// the names of the rows to run
     #[arg(last = true)]
@@ -170,10 +192,42 @@ pub(crate) struct TestOptions {
 }
 
 impl TestOptions {
+    /// The tests that grow with time.
+    pub(crate) fn soak(time: Duration, filter: Vec<OsString>) -> Self {
+        let names = SOAK.map(str::to_owned).to_vec();
+        Self { names, soak: Some(time), filter, ..Self::default() }
+    }
+
     /// One subject of the end-to-end suite.
     pub(crate) fn subject(name: &str) -> Self {
         Self { names: vec![name.to_owned()], ..Self::default() }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FuzzOptions {
+    /// Only these; all without a name
+    #[arg(value_name = "TARGET")]
+    pub(crate) targets: Vec<String>,
+    /// The duration of each target, such as `90s`, `30m` or `2h`
+    #[arg(long = "for", value_name = "TIME", default_value = "1m", value_parser = duration)]
+    pub(crate) time: Duration,
+    /// Run one target with the input in this file, without counters
+    #[arg(long, value_name = "FILE", requires = "targets")]
+    pub(crate) input: Option<PathBuf>,
+    /// List the targets
+    #[arg(long)]
+    pub(crate) list: bool,
+}
+
+/// Reads a number of seconds, minutes or hours.
+fn duration(text: &str) -> Result<Duration, String> {
+    let units = [("s", 1), ("m", 60), ("h", 3600)];
+    let read = |(unit, seconds): (&str, u64)| {
+        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(seconds).map(Duration::from_secs)
+    };
+    units.into_iter().find_map(read).ok_or_else(|| format!("{text:?} is not a duration such as 90s, 30m or 2h"))
 }
 
 #[derive(Debug, Args)]
@@ -213,6 +267,27 @@ mod tests {
         assert_eq!(options.kernels, ["6.1", "newest"]);
         assert!(Options::try_parse_from(["xtask", "test", "--kernel", "6.1", "--quick"]).is_err());
         assert!(Options::try_parse_from(["xtask", "test", "fast", "--kernel", "6.1"]).is_err());
+    }
+
+    #[test]
+    fn a_duration_has_a_unit() {
+        for (text, seconds) in [("90s", 90), ("30m", 1800), ("2h", 7200)] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)));
+        }
+        assert!(["", "2", "h", "-1s", "1d"].iter().all(|text| duration(text).is_err()));
+        let options = Options::parse_from(["xtask", "fuzz", "net_conf", "--for", "2h"]);
+        let Verb::Fuzz(options) = options.verb else { panic!("another verb") };
+        assert_eq!((options.targets, options.time), (vec!["net_conf".to_owned()], Duration::from_secs(7200)));
+    }
+
+    #[test]
+    fn a_soak_has_tests_that_exist() {
+        let tests = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/tests"));
+        let options = TestOptions::soak(Duration::from_secs(60), Vec::new());
+        for name in &options.names {
+            let path = tests.join(name.replace("::", "/"));
+            assert!(path.is_dir() || path.with_extension("rs").exists(), "{name}");
+        }
     }
 
     #[test]

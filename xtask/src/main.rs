@@ -11,6 +11,7 @@ mod cluster;
 mod deny;
 mod dist;
 mod files;
+mod fuzz;
 mod image;
 mod lab;
 mod launch;
@@ -72,6 +73,8 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
         }
         Verb::Cluster(options) => match cluster::launch(&setup, &options)? {},
         Verb::Test(options) => return Ok(test::run(&setup, &options)),
+        Verb::Fuzz(options) => return fuzz::run(&setup, &options),
+        Verb::Soak { time, filter } => return Ok(test::run(&setup, &TestOptions::soak(time, filter))),
         Verb::Lint { no_bpf } => return lint::run(&setup, no_bpf),
         Verb::Deny => return deny::run(&setup),
         Verb::CleanLab(options) => lab::clean::run(&options)?,

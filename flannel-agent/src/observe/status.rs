@@ -457,3 +457,21 @@ pub struct RejectedStatus {
     /// The reason why it is not believed.
     pub reason: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzz_status_document() {
+        let seeds = [
+            r#"{"version":"1","pid":7,"ready":true,"mode":{"wanted":"fast","now":"encap"},"peers":[],"lease":{"subnet":"10.5.1.0/24"}}"#,
+            r#"{"ready":false,"problems":["a"],"dirty":[{"object":"route","error":"b"}],"conflicts":{},"pod_names":{"10.5.1.2":"a/b"}}"#,
+        ];
+        flannel_fuzz::run("status_document", &seeds.map(str::as_bytes), |input| {
+            let Ok(status) = serde_json::from_slice::<Status>(input) else { return };
+            let text = serde_json::to_string(&status).expect("JSON");
+            assert_eq!(serde_json::from_str::<Status>(&text).ok(), Some(status), "what is written is read");
+        });
+    }
+}

@@ -24,7 +24,7 @@ use std::{collections::HashMap, sync::LazyLock};
 
 pub(super) use self::conditions::{CONTROL, NOT_FRAGMENT};
 
-/// The kinds of elements, each with a table of its own.
+/// The kinds of elements, each with its own table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ElementKind {
     /// `-m` of iptables and ip6tables.
@@ -68,7 +68,7 @@ impl ElementKind {
         }
     }
 
-    /// Puts what is done in front, where the name alone would read as a match.
+    /// Puts what is done in front, where only the name would read as a match.
     fn label(self, name: &str) -> String {
         if self == Self::Rewrite { format!("set {name}") } else { name.to_owned() }
     }

@@ -109,7 +109,7 @@ impl Headers {
         Self { network, ..Self::default() }
     }
 
-    /// Takes in that a field has a value in all packets from here on.
+    /// Notes that a field has a value in all packets that the next expressions see.
     pub(super) fn limit(&mut self, name: &str, value: u64) {
         match name {
             "meta nfproto" => {

@@ -1,11 +1,13 @@
 //! The reader of nf_tables, by netlink.
 //!
 //! It starts at the chains that hooks call and follows jumps, so it reads only rules that packets
-//! of these hooks can get to. A host has tens of thousands of chains of kube-proxy, which hooks of
-//! NAT alone call.
+//! of these hooks can get to. A host has tens of thousands of chains of kube-proxy, which only
+//! hooks of NAT call.
 
 mod condition;
 mod fields;
+#[cfg(test)]
+mod fuzz;
 mod keys;
 mod load;
 pub(super) mod rule;
@@ -28,7 +30,7 @@ pub(super) struct NftSockets {
     sets: NftablesReader,
 }
 
-/// A chain whose rules are to be read.
+/// A chain whose rules wait to be read.
 type Waiting = (NftablesTable, String);
 
 impl NftSockets {

@@ -202,13 +202,13 @@ impl<'a> RuleReader<'a> {
         Some(self.loads.remove(place))
     }
 
-    /// Takes the loads out of registers of so many bytes.
+    /// Takes the loads out of the registers of this number of bytes.
     fn take(&mut self, first: u32, bytes: u32) -> Vec<Load> {
         let registers = first..first.saturating_add(bytes.div_ceil(4).max(1));
         self.loads.extract_if(.., |load| registers.contains(&load.register)).collect()
     }
 
-    /// Names the fields of all loads that nothing has used.
+    /// Names the fields of all loads that no expression has used.
     fn use_all(&mut self) {
         for load in std::mem::take(&mut self.loads) {
             self.name_fields(&load);

@@ -1,4 +1,4 @@
-//! Sets and maps, as far as rules that refer to them are concerned.
+//! The facts of sets and maps that rules which refer to them depend on.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -33,7 +33,7 @@ pub(super) struct SetFacts {
 
 /// The sets of a table.
 pub(super) trait Sets {
-    /// Returns what is known of a set; nothing of one that does not exist.
+    /// Returns the facts of a set; the default of one that does not exist.
     fn facts(&mut self, name: &str) -> SetFacts;
 }
 

@@ -16,7 +16,7 @@ use crate::tools::{
 
 pub(super) use self::iptables::add_section;
 
-/// The family of bridges, which has forms of its own.
+/// The family of bridges, which has its own forms.
 pub(super) const BRIDGE: &str = "bridge";
 
 /// The state of a reader: the table it is in.
@@ -102,4 +102,31 @@ fn labels(rule: &super::model::HostRule) -> Vec<&str> {
         }
     }
     labels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::rule::ServiceRule;
+
+    /// The first byte is the family.
+    #[test]
+    fn fuzz_saved_rules() {
+        const SEEDS: [&str; 5] = [
+            "0*filter\n:FORWARD ACCEPT [0:0]\n:X - [0:0]\n-A FORWARD -p tcp -m tcp --dport 1:80 ! --sport 5 -j X\nCOMMIT\n",
+            "0*filter\n:INPUT DROP [0:0]\n-A INPUT -p udp -m multiport --dports 8472,1:2 -m limit --limit 5/sec -j DROP\n",
+            "1*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -m conntrack --ctstate NEW,RELATED -m comment --comment \"a \\\"b\" -j TOS --set-tos 0x01/0xff\n",
+            "2*nat\n:OUTPUT ACCEPT\n-A OUTPUT -p IPv4 --ip-proto udp --ip-dport 8472 --limit 1/sec -j DROP\n",
+            "0*nat\n:KUBE-SEP - [0:0]\n-A KUBE-SEP -d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.2:8080\n",
+        ];
+        flannel_fuzz::run("saved_rules", &SEEDS.map(str::as_bytes), |input| {
+            let Some((first, text)) = input.split_first() else { return };
+            let family = ["ip", "ip6", BRIDGE][usize::from(*first) % 3];
+            let text = String::from_utf8_lossy(text);
+            let rules = parse(family, &text, Some(8472));
+            rules.per_packet();
+            rules.at_port();
+            text.lines().for_each(|line| drop(ServiceRule::of_options(line)));
+        });
+    }
 }

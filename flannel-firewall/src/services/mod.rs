@@ -7,7 +7,7 @@
 //! chains, and lines are dropped as they arrive.
 
 mod read;
-mod rule;
+pub(crate) mod rule;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

@@ -69,7 +69,7 @@ impl Chains {
     }
 }
 
-/// Returns what `select` makes of the elements of a map; `None` if there is no such map.
+/// Returns what `select` makes of the elements of a map; `None` if the map does not exist.
 pub(super) async fn map_entries<T: Send + 'static>(
     table: NftablesTable,
     map: &'static str,

@@ -26,7 +26,7 @@ const ANONYMOUS_MAP: &str = "__map";
 
 /// A rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ServiceRule {
+pub(crate) struct ServiceRule {
     /// The destination, if the rule names a whole address.
     pub(super) address: Option<IpAddr>,
     pub(super) protocol: Option<u8>,
@@ -71,7 +71,7 @@ impl ServiceRule {
     }
 
     /// Reads the options of a line of `iptables-save`.
-    pub(super) fn of_options(options: &str) -> Self {
+    pub(crate) fn of_options(options: &str) -> Self {
         let (mut rule, mut words) = (Self::default(), words::split(options).into_iter());
         while let Some(word) = words.next() {
             match word.as_ref() {
@@ -93,7 +93,7 @@ impl ServiceRule {
     }
 
     /// Reads the expressions of a rule of nf_tables.
-    pub(super) fn of_expressions(expressions: &[Expression<'_>]) -> Self {
+    pub(crate) fn of_expressions(expressions: &[Expression<'_>]) -> Self {
         let mut rule = Self::default();
         let (mut fields, mut values) = (HashMap::new(), HashMap::new());
         for expression in expressions {

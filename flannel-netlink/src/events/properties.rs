@@ -78,18 +78,51 @@ proptest! {
 
     #[test]
     fn every_datagram_of_an_event_socket_is_survived(datagram in any_datagram()) {
-        decode::route(&datagram);
-        decode::xfrm(&datagram);
-        for changes in [Changes::All, Changes::Tables(vec!["flannel-ipv4"])] {
-            changes.concern(&datagram);
-        }
+        decode_events(&datagram);
     }
 
     /// As the connection reads them. An answer is a message or an error, whatever its bytes.
     #[test]
     fn every_answer_is_survived(answer in any_datagram()) {
-        drop(NetlinkMessage::<Reply<RouteNetlinkMessage>>::deserialize(&answer));
-        drop(NetlinkMessage::<Reply<NexthopMessage>>::deserialize(&answer));
-        drop(NetlinkMessage::<Reply<XfrmMessage>>::deserialize(&answer));
+        decode_answers(&answer);
     }
+}
+
+fn decode_events(datagram: &[u8]) {
+    decode::route(datagram);
+    decode::xfrm(datagram);
+    for changes in [Changes::All, Changes::Tables(vec!["flannel-ipv4"])] {
+        changes.concern(datagram);
+    }
+}
+
+fn decode_answers(answer: &[u8]) {
+    drop(NetlinkMessage::<Reply<RouteNetlinkMessage>>::deserialize(answer));
+    drop(NetlinkMessage::<Reply<NexthopMessage>>::deserialize(answer));
+    drop(NetlinkMessage::<Reply<XfrmMessage>>::deserialize(answer));
+}
+
+/// The mutations reach further than the generator above: it knows the messages that exist.
+#[test]
+fn fuzz_netlink_events() {
+    let link = [&attribute(3, b"flannel.1\0")[..], &attribute(0x8012, &attribute(1, b"vxlan\0"))].concat();
+    let seeds: Vec<Vec<u8>> =
+        [(16_u16, 16_usize, link), (24, 12, attribute(1, &[10, 244, 1, 0])), (28, 12, Vec::new())]
+            .into_iter()
+            .chain([
+                (104, 8, attribute(1, &[7, 0, 0, 0])),
+                (0x13, 168, Vec::new()),
+                (0x0a06, 4, attribute(1, b"filter\0")),
+            ])
+            .map(|(kind, fixed, attributes)| {
+                let payload = [vec![2; fixed], attributes].concat();
+                let len = u32::try_from(HEADER + payload.len()).expect("short");
+                [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), &[0; 10], &payload].concat()
+            })
+            .collect();
+    let seeds: Vec<&[u8]> = seeds.iter().map(Vec::as_slice).collect();
+    flannel_fuzz::run("netlink_events", &seeds, |datagram| {
+        decode_events(datagram);
+        decode_answers(datagram);
+    });
 }

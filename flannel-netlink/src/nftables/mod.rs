@@ -371,3 +371,46 @@ fn set(bytes: &[u8]) -> NftablesSet {
         attributes: bytes.to_vec(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(4 + value.len()).expect("short");
+        let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn message(kind: u16, attributes: &[Vec<u8>]) -> Vec<u8> {
+        let attributes = attributes.concat();
+        let length = u32::try_from(MESSAGE_HEADER + FAMILY_HEADER + attributes.len()).expect("short");
+        let (flags, sequence) = ([2, 0], 1_u32.to_ne_bytes());
+        [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &flags, &sequence, &[0; 4], &[2, 0, 0, 0], &attributes]
+            .concat()
+    }
+
+    #[test]
+    fn fuzz_nftables_messages() {
+        let text = |kind, text: &str| attribute(kind, format!("{text}\0").as_bytes());
+        let hook = attribute(4, &[attribute(1, &[0, 0, 0, 2]), text(3, "eth0")].concat());
+        let chain = message(GET_CHAIN, &[text(1, "filter"), text(3, "forward"), hook, text(7, "filter")]);
+        let verdict = attribute(2, &attribute(2, &[attribute(1, &[0xff, 0xff, 0xff, 0xfd]), text(2, "KUBE")].concat()));
+        let expression = attribute(1, &[text(1, "immediate"), attribute(2, &verdict)].concat());
+        let rule = message(GET_RULE, &[text(1, "filter"), text(2, "forward"), attribute(4, &expression)]);
+        let empty_set = message(GET_SET, &[text(1, "filter"), attribute(3, &[0, 0, 0, 1]), attribute(11, &[0; 8])]);
+        let end = message(DONE, &[]);
+        let seeds = [[chain, end.clone()].concat(), [rule, end.clone()].concat(), [empty_set, end].concat()];
+        flannel_fuzz::run("nftables_messages", &seeds.each_ref().map(Vec::as_slice), |datagram| {
+            let each = &mut |family: u8, bytes: &[u8]| {
+                let attributes = Attributes::new(bytes);
+                base_chain(family, attributes);
+                set(bytes);
+                let expressions = attributes.list(4).map(Expression::new).chain(attributes.expressions(17, 18));
+                expressions.for_each(|expression| drop(expression.data.names(4).count()));
+            };
+            drop(take_datagram(datagram, 1, each));
+        });
+    }
+}

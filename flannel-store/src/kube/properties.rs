@@ -112,30 +112,7 @@ proptest! {
 
     #[test]
     fn no_object_of_a_stream_is_more_than_unreadable(line in damaged(node(3, &annotations(3)).to_string())) {
-        let wrapped = [b"{\"type\":\"MODIFIED\",\"object\":".as_slice(), &line, b"}"].concat();
-        let page = [b"{\"metadata\":{\"resourceVersion\":\"7\"},\"items\":[".as_slice(), &line, b"]}"].concat();
-        let mut of_page = None;
-        let mut list = ListText::default();
-        let listed = list.push(&page, |item| serde_json::from_slice::<NodeRecord>(item).map(|node| of_page = Some(node)));
-        let is_whole = listed.is_ok() && serde_json::from_slice::<NodePage>(list.frame()).is_ok();
-        let mut pruned = Vec::new();
-        Pruner::default().prune(&line, &mut pruned);
-        let read = [
-            serde_json::from_slice::<NodeRecord>(&line).ok(),
-            serde_json::from_slice::<NodeRecord>(&pruned).ok(),
-            of_page.filter(|_| is_whole),
-            match serde_json::from_slice::<WatchEvent<NodeRecord>>(&wrapped) {
-                Ok(WatchEvent::Modified(node)) => Some(node),
-                _ => None,
-            },
-        ];
-        for node in read.into_iter().flatten() {
-            for families in [BOTH, Families { v4: true, v6: false }, Families { v4: false, v6: true }] {
-                let entry = entry_of(&node, &AnnotationPrefix::default(), families);
-                prop_assert!(entry.is_none_or(|entry| *entry.name == *node.name));
-            }
-            hints(&Annotations { node: &node, prefix: &AnnotationPrefix::default() });
-        }
+        read_object(&line);
     }
 
     #[test]
@@ -158,4 +135,53 @@ proptest! {
         let record = read(&written);
         prop_assert_eq!(patch_for(&Annotations { node: &record, prefix: &prefix }, &attrs), None);
     }
+}
+
+/// Reads an object as each place of the API server's answers has it.
+fn read_object(line: &[u8]) {
+    let wrapped = [b"{\"type\":\"MODIFIED\",\"object\":".as_slice(), line, b"}"].concat();
+    let page = [b"{\"metadata\":{\"resourceVersion\":\"7\"},\"items\":[".as_slice(), line, b"]}"].concat();
+    let mut of_page = None;
+    let mut list = ListText::default();
+    let listed = list.push(&page, |item| serde_json::from_slice::<NodeRecord>(item).map(|node| of_page = Some(node)));
+    let is_whole = listed.is_ok() && serde_json::from_slice::<NodePage>(list.frame()).is_ok();
+    let mut pruned = Vec::new();
+    Pruner::default().prune(line, &mut pruned);
+    let read = [
+        serde_json::from_slice::<NodeRecord>(line).ok(),
+        serde_json::from_slice::<NodeRecord>(&pruned).ok(),
+        of_page.filter(|_| is_whole),
+        match serde_json::from_slice::<WatchEvent<NodeRecord>>(&wrapped) {
+            Ok(WatchEvent::Modified(node)) => Some(node),
+            _ => None,
+        },
+    ];
+    for node in read.into_iter().flatten() {
+        for families in [BOTH, Families { v4: true, v6: false }, Families { v4: false, v6: true }] {
+            let entry = entry_of(&node, &AnnotationPrefix::default(), families);
+            assert!(entry.is_none_or(|entry| *entry.name == *node.name));
+        }
+        hints(&Annotations { node: &node, prefix: &AnnotationPrefix::default() });
+    }
+}
+
+/// The first byte is the size of the pieces in which the text arrives.
+#[test]
+fn fuzz_kube_nodes() {
+    let whole = node(3, &annotations(3)).to_string();
+    let error = r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old"}"#;
+    let seeds = [format!("\u{1}{whole}"), format!("@{whole}"), format!("\u{7}{error}")];
+    flannel_fuzz::run("kube_nodes", &seeds.each_ref().map(String::as_bytes), |input| {
+        let Some((size, line)) = input.split_first() else { return };
+        read_object(line);
+        let (mut at_once, mut in_pieces) = (Vec::new(), Vec::new());
+        Pruner::default().prune(line, &mut at_once);
+        let mut pruner = Pruner::default();
+        line.chunks(usize::from(*size).max(1)).for_each(|piece| pruner.prune(piece, &mut in_pieces));
+        assert!(at_once == in_pieces, "the size of pieces decides nothing");
+        for event in ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"] {
+            let wrapped = [format!("{{\"type\":\"{event}\",\"object\":").as_bytes(), line, b"}"].concat();
+            drop(serde_json::from_slice::<WatchEvent<NodeRecord>>(&wrapped));
+        }
+    });
 }

@@ -87,3 +87,42 @@ proptest! {
         }
     }
 }
+
+/// The name ends at the first zero.
+#[test]
+fn fuzz_lease_entries() {
+    let seeds = [format!("{GOOD}\0{}", value(2)), format!("10.5.3.0-24\0{}", value(3)), "10.5.3.0-24\0{".to_owned()];
+    flannel_fuzz::run("lease_entries", &seeds.each_ref().map(String::as_bytes), |input| {
+        let end = input.iter().position(|byte| *byte == 0).unwrap_or(input.len());
+        let (name, text) = (String::from_utf8_lossy(&input[..end]), input.get(end + 1..).unwrap_or_default());
+        if let Ok(key) = name.parse::<LeaseKey>() {
+            assert_eq!(key.to_string().parse::<LeaseKey>().ok(), Some(key), "what is written is read");
+        }
+        if let Ok(attrs) = LeaseAttrs::parse(text) {
+            assert_eq!(LeaseAttrs::parse(attrs.to_json().as_bytes()).ok(), Some(attrs), "what is written is read");
+        }
+        let mut set = with_one_good();
+        set.put(Entry::parse(&name, text, 2, 2000));
+        let resolved = set.resolve();
+        let good = resolved.peers.iter().filter(|peer| *peer.key == *GOOD).count();
+        assert!(name == GOOD || good == 2, "{resolved:?}");
+    });
+}
+
+#[test]
+fn fuzz_net_conf() {
+    let seeds = [
+        DUAL,
+        r#"{"Network":"10.5.0.0/16","SubnetLen":24,"SubnetMin":"10.5.1.0","SubnetMax":"10.5.9.0","Backend":{"Type":"vxlan","VNI":1,"Port":8472,"MTU":1400,"GBP":false,"DirectRouting":true}}"#,
+        r#"{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48","IPv6SubnetLen":64,"Backend":{"Type":"wireguard","ListenPort":51820,"PSK":"","Mode":"separate"}}"#,
+        r#"{"Network":"10.5.0.0/16","Backend":{"Type":"ipsec","PSK":"0123456789abcdef0123456789abcdef","UDPEncap":true,"ESPProposal":"aes128gcm16"}}"#,
+        r#"{"Network":"10.5.0.0/16","Backend":{"Type":"extension","PreStartupCommand":"a","SubnetAddCommand":"ip route"}}"#,
+        r#"{"Network":"10.5.0.0/16","Backend":{"Type":"aws-vpc","RouteTableID":["rtb-1"]}}"#,
+    ];
+    flannel_fuzz::run("net_conf", &seeds.map(str::as_bytes), |input| {
+        let text = String::from_utf8_lossy(input);
+        for config in [NetworkConfig::parse(&text), NetworkConfig::parse_assigned(&text)].into_iter().flatten() {
+            assert!(config.ipv4.is_some() || config.ipv6.is_some(), "a network: {config:?}");
+        }
+    });
+}

@@ -403,3 +403,51 @@ proptest! {
         }
     }
 }
+
+/// Values that are almost those of a node.
+const VALUES: [&str; 6] = [
+    "{",
+    r#"{"PublicIP":"192.0.2.7","BackendType":"vxlan"}"#,
+    r#"{"PublicIP":"10.5.9.9","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:09"}}"#,
+    r#"{"PublicIP":"192.0.2.7","PublicIPv6":"2001:db8::7","BackendType":"vxlan","BackendData":{"VtepMAC":"01:00:00:00:00:01"}}"#,
+    r#"{"PublicIP":"224.0.0.1","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:0a"}}"#,
+    r#"{"PublicIP":"192.0.2.8","BackendType":"host-gw"}"#,
+];
+
+/// A step from four bytes: what is done, to which subnet, and with which value.
+fn step([action, subnet, length, value]: [u8; 4]) -> Step {
+    // Few subnets, so that many overlap.
+    let name = format!("10.5.{}.0-{}", subnet % 16, 20 + length % 8);
+    match action % 8 {
+        0 => Step::Resync,
+        1 | 2 => Step::Delete(name),
+        3 => Step::Put(name, VALUES[usize::from(value) % VALUES.len()].to_owned()),
+        4 => Step::Put(format!("{name}-"), self::value(value % 8)),
+        _ => Step::Put(name, value_with(value % 8, value / 8 % 8, "vxlan")),
+    }
+}
+
+/// Longer sequences than those of the properties above, with the same promises after each step.
+#[test]
+fn fuzz_lease_set() {
+    let seeds: [&[u8]; 3] =
+        [&[5, 2, 4, 18, 5, 3, 4, 27, 1, 2, 4, 0], &[5, 2, 0, 18, 6, 2, 4, 27, 3, 9, 4, 2, 0, 0, 0, 0], &[7; 64]];
+    flannel_fuzz::run("lease_set", &seeds, |input| {
+        let (mut store, mut set) = (Store::default(), empty());
+        let (mut believed, mut refused) = (BTreeMap::new(), Vec::new());
+        for bytes in input.as_chunks::<4>().0.iter().take(64) {
+            set.apply(store.take(step(*bytes)));
+            follow(&mut believed, &mut refused, &mut set);
+            let Resolved { peers, rejected } = set.resolve();
+            assert_eq!(believed.values().cloned().collect::<Vec<_>>(), peers, "what changed, and the whole verdict");
+            assert_eq!(set.rejected().collect::<Vec<_>>(), rejected);
+            for (at, peer) in peers.iter().enumerate() {
+                let overlaps =
+                    |other: &Peer| peer.subnet.contains(&other.subnet) || other.subnet.contains(&peer.subnet);
+                assert!(!peers[at + 1..].iter().any(overlaps), "{peers:?}");
+            }
+        }
+        let snapshot: Vec<_> = store.entries.into_values().collect();
+        assert_eq!(set.resolve(), set_of(&snapshot).resolve(), "events, and a fresh snapshot");
+    });
+}

@@ -6,3 +6,6 @@ pub(crate) mod ipv4;
 pub(crate) mod merge;
 pub(crate) mod split;
 pub(crate) mod vnet;
+
+#[cfg(test)]
+mod fuzz;

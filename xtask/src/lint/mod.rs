@@ -120,7 +120,7 @@ const PRODUCT: [&str; 10] = [
 ];
 
 /// The other crates.
-const TOOLS: [&str; 2] = ["xtask", "tests"];
+const TOOLS: [&str; 3] = ["xtask", "tests", "flannel-fuzz"];
 
 fn crates() -> impl Iterator<Item = &'static str> {
     PRODUCT.into_iter().chain(TOOLS)

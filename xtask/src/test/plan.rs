@@ -14,6 +14,7 @@ use std::{
         mpsc::{self, Sender},
     },
     thread,
+    time::Duration,
 };
 
 use anyhow::Context as _;
@@ -25,7 +26,7 @@ use super::{
     kernels,
     leftovers::Leftovers,
     load::Load,
-    process::Surroundings,
+    process::{DEADLINE, Surroundings},
     programs::TestProgram,
     runner::{RunEvent, Runner},
     selection::{INTEGRATION, Selection},
@@ -50,6 +51,23 @@ const LONG: [(&str, &str); 5] = [
     ("FLANNEL_FLOOD_SECONDS", "60"),
 ];
 
+/// The time that a million short flows take, on two busy cores.
+const MILLION_FLOWS: Duration = Duration::from_mins(6);
+
+/// The variables of tests that run for this time.
+fn soak(time: Duration) -> [(&'static str, String); 5] {
+    let seconds = time.as_secs();
+    let flows = 1_000_000 * seconds / MILLION_FLOWS.as_secs();
+    let minutes = seconds.div_ceil(60);
+    [
+        ("FLANNEL_DIFF_MINUTES", minutes.to_string()),
+        ("FLANNEL_CHURN_FLOWS", flows.to_string()),
+        ("FLANNEL_CHURN_SECONDS", seconds.to_string()),
+        ("FLANNEL_IDLE_SECONDS", seconds.to_string()),
+        ("FLANNEL_FLOOD_SECONDS", seconds.to_string()),
+    ]
+}
+
 /// Sets up, builds and runs what the options choose, and adds its results to `tally`. Returns the
 /// times of the tests.
 pub(super) fn run(setup: &Setup<'_>, options: &TestOptions, turn: Turn, tally: &mut Tally) -> anyhow::Result<Timings> {
@@ -62,10 +80,17 @@ pub(super) fn run(setup: &Setup<'_>, options: &TestOptions, turn: Turn, tally: &
     let before = Leftovers::find();
     before.report("there before the tests");
     let reports = setup.workspace().logs()?.join("reports");
-    let surroundings = Surroundings { variables: Vec::new(), wrapper: Vec::new(), reports };
+    let deadline = DEADLINE + options.soak.unwrap_or_default();
+    let surroundings = Surroundings { variables: Vec::new(), wrapper: Vec::new(), reports, deadline };
     let (sender, events) = mpsc::channel();
-    let plan =
-        Plan { setup, selection: &selection, events: sender.clone(), seen: Mutex::default(), host: Mutex::default() };
+    let plan = Plan {
+        setup,
+        selection: &selection,
+        soak: options.soak,
+        events: sender.clone(),
+        seen: Mutex::default(),
+        host: Mutex::default(),
+    };
     let runner = Runner::new(setup.workspace(), surroundings, sender);
     let (own, timings) = thread::scope(|scope| {
         scope.spawn(|| plan.produce());
@@ -84,7 +109,8 @@ pub(super) fn run(setup: &Setup<'_>, options: &TestOptions, turn: Turn, tally: &
 
 /// The crates whose tests can be chosen by name.
 fn crates() -> Vec<String> {
-    let more = ["flannel-cni", "flannel-common", "flannel-host", "flannel-subnet-env", "flannel-udp", "xtask"];
+    let more =
+        ["flannel-cni", "flannel-common", "flannel-fuzz", "flannel-host", "flannel-subnet-env", "flannel-udp", "xtask"];
     INTEGRATION.iter().map(|(name, _)| *name).chain(more).map(str::to_owned).collect()
 }
 
@@ -92,6 +118,8 @@ fn crates() -> Vec<String> {
 struct Plan<'a> {
     setup: &'a Setup<'a>,
     selection: &'a Selection,
+    /// The duration of tests that grow with time.
+    soak: Option<Duration>,
     events: Sender<RunEvent<'a>>,
     /// Programs whose tests have been sent: cargo names them again in each build.
     seen: Mutex<BTreeSet<PathBuf>>,
@@ -299,6 +327,9 @@ impl<'a> Plan<'a> {
             if let Some(etcd) = self.setup.workspace().find_command("etcd").filter(|_| !is_named) {
                 command.env("KUBE_APISERVER", kubernetes.join("bin/kube-apiserver")).env("ETCD", etcd);
             }
+        }
+        if let Some(time) = self.soak {
+            command.envs(soak(time));
         }
         if self.selection.is_all {
             command.envs(LONG.into_iter().filter(|(name, _)| env::var_os(name).is_none()));

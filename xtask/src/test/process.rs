@@ -19,7 +19,7 @@ use super::{
 use crate::{lab::process_time, workspace::Workspace};
 
 /// The time after which a test is ended: its own deadlines are shorter by far.
-const DEADLINE: Duration = Duration::from_mins(20);
+pub(super) const DEADLINE: Duration = Duration::from_mins(20);
 /// The lines of a file that a failed test left, such as the log of an agent.
 const TAIL: usize = 25;
 
@@ -32,6 +32,8 @@ pub(super) struct Surroundings {
     pub(super) wrapper: Vec<OsString>,
     /// The directory for what failed tests leave.
     pub(super) reports: PathBuf,
+    /// The time after which a test is ended.
+    pub(super) deadline: Duration,
 }
 
 /// The result of a process.
@@ -97,12 +99,12 @@ impl Surroundings {
         more: &[(String, OsString)],
         mut take: impl FnMut(&str),
     ) -> anyhow::Result<(Option<String>, Duration)> {
-        let started = Instant::now();
+        let (started, deadline) = (Instant::now(), self.deadline);
         let (output, writer) = io::pipe().context("cannot make a pipe")?;
         let mut child = self.command(workspace, &tests, more, writer)?;
-        let ending = lines::follow_output(&child, output, Some(DEADLINE), |line| {
+        let ending = lines::follow_output(&child, output, Some(deadline), |line| {
             take(line);
-            Some(DEADLINE.saturating_sub(started.elapsed()))
+            Some(deadline.saturating_sub(started.elapsed()))
         });
         if !matches!(ending, Ok(Ending::Ended)) {
             // One that has ended is as good.
@@ -111,7 +113,7 @@ impl Surroundings {
         let cpu = process_time::of_ended(&child);
         let status = child.wait().context("cannot wait for a test")?;
         let ended = match ending? {
-            Ending::Silent(_) => Some(format!("ended after its limit of {} s", DEADLINE.as_secs())),
+            Ending::Silent(_) => Some(format!("ended after its limit of {} s", deadline.as_secs())),
             Ending::Ended if matches!(status.code(), Some(0 | FAILED)) => None,
             Ending::Ended => Some(format!("the process ended with {status}")),
         };
@@ -179,7 +181,7 @@ mod tests {
 
     fn surroundings() -> Surroundings {
         let reports = std::env::temp_dir().join(format!("xtask-reports-{}", std::process::id()));
-        Surroundings { variables: Vec::new(), wrapper: Vec::new(), reports }
+        Surroundings { variables: Vec::new(), wrapper: Vec::new(), reports, deadline: DEADLINE }
     }
 
     fn shell() -> TestProgram {

@@ -226,4 +226,21 @@ mod tests {
         let text = read::<EntryPage>(AliAction::CreateRouteEntry, &html).expect_err("an error").to_string();
         assert_eq!(text, "CreateRouteEntry was refused: HTTP status 502: <html>");
     }
+
+    /// The first byte chooses the status.
+    #[test]
+    fn fuzz_ali_answers() {
+        let seeds = [format!("\0{ENTRIES}"), "\u{2}{\"Code\":\"NoPermission\",\"Message\":\"m\"}".to_owned()];
+        flannel_fuzz::run("ali_answers", &seeds.each_ref().map(String::as_bytes), |input| {
+            let Some((first, body)) = input.split_first() else { return };
+            let status = StatusCode::from_u16([200, 400, 403, 503][usize::from(*first) % 4]).expect("a status");
+            let body = String::from_utf8_lossy(body).into_owned();
+            let page = read::<EntryPage>(AliAction::DescribeRouteEntryList, &HttpAnswer { status, body });
+            for entry in page.map(|page| page.route_entrys.route_entry).unwrap_or_default() {
+                let row = entry.row("i-1");
+                let is_ours = |row: &TableRoute| entry.is_ours(row.destination, "i-1");
+                assert!(!row.as_ref().is_some_and(is_ours) || row.is_some_and(|row| row.target == RouteTarget::Own));
+            }
+        });
+    }
 }

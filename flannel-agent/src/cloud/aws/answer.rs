@@ -201,4 +201,18 @@ mod tests {
         let html = refused(502, "<html>Bad gateway").to_string();
         assert_eq!(html, "CreateRoute was refused: HTTP status 502: <html>Bad gateway");
     }
+
+    /// The first byte chooses the status.
+    #[test]
+    fn fuzz_ec2_answers() {
+        let seeds = [format!("\0{TABLES}"), format!("\u{1}{}", error("AuthFailure", "no"))];
+        flannel_fuzz::run("ec2_answers", &seeds.each_ref().map(String::as_bytes), |input| {
+            let Some((first, body)) = input.split_first() else { return };
+            let status = StatusCode::from_u16([200, 400, 403, 503][usize::from(*first) % 4]).expect("a status");
+            let body = String::from_utf8_lossy(body).into_owned();
+            if let Ok(body) = accepted(Action::DescribeRouteTables, HttpAnswer { status, body }) {
+                drop(tables(&body, "eni-own"));
+            }
+        });
+    }
 }

@@ -281,4 +281,25 @@ mod tests {
         let text = accepted(GceAction::ListRoutes, html).expect_err("an error").to_string();
         assert_eq!(text, "routes.list was refused: HTTP status 502: <html>");
     }
+
+    /// The first byte chooses the status.
+    #[test]
+    fn fuzz_gce_answers() {
+        let seeds = [
+            format!("\0{PAGE}"),
+            "\u{1}{\"error\":{\"message\":\"m\",\"errors\":[{\"reason\":\"forbidden\"}]}}".to_owned(),
+        ];
+        flannel_fuzz::run("gce_answers", &seeds.each_ref().map(String::as_bytes), |input| {
+            let Some((first, body)) = input.split_first() else { return };
+            let status = StatusCode::from_u16([200, 400, 403, 503][usize::from(*first) % 4]).expect("a status");
+            let body = String::from_utf8_lossy(body).into_owned();
+            let Ok(body) = accepted(GceAction::ListRoutes, HttpAnswer { status, body }) else { return };
+            if let Ok(page) = read::<RoutePage>(GceAction::ListRoutes, &body) {
+                assert!(table(&page.items, &place()).routes.len() <= page.items.len());
+            }
+            if let Ok(operation) = read(GceAction::GetOperation, &body) {
+                drop(is_done(GceAction::InsertRoute, &operation));
+            }
+        });
+    }
 }

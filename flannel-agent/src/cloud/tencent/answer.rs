@@ -243,4 +243,22 @@ mod tests {
         let text = read::<Value>(TencentAction::CreateRoutes, &html).expect_err("an error").to_string();
         assert_eq!(text, "CreateRoutes was refused: HTTP status 502: <html>");
     }
+
+    /// The first byte chooses the status.
+    #[test]
+    fn fuzz_tencent_answers() {
+        let seeds = [format!("\0{TABLES}"), "\0{\"Response\":{\"Error\":{\"Code\":\"LimitExceeded\"}}}".to_owned()];
+        flannel_fuzz::run("tencent_answers", &seeds.each_ref().map(String::as_bytes), |input| {
+            let Some((first, body)) = input.split_first() else { return };
+            let status = StatusCode::from_u16([200, 400, 403, 503][usize::from(*first) % 4]).expect("a status");
+            let body = String::from_utf8_lossy(body).into_owned();
+            let page = read::<TablePage>(TencentAction::DescribeRouteTables, &HttpAnswer { status, body });
+            for found in page.map(|page| page.route_table_set).unwrap_or_default() {
+                for route in found.table("10.1.0.2").routes {
+                    let (ids, ours) = (found.ids(route.destination), found.ids_to(route.destination, "10.1.0.2"));
+                    assert!(ours.iter().all(|id| ids.contains(id)), "{ours:?} of {ids:?}");
+                }
+            }
+        });
+    }
 }
