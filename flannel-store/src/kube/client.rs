@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use futures::AsyncBufReadExt as _;
+use futures::{AsyncBufRead, AsyncBufReadExt as _};
 use http::Request;
 use kube::Client;
 use serde::de::DeserializeOwned;
@@ -100,15 +100,12 @@ impl KubeClient {
         let mut body = answer.map_err(|problem| self.failed(what, problem))?;
         let mut list = ListText::default();
         loop {
-            let piece = self.in_time(async { body.fill_buf().await.map_err(kube::Error::ReadEvents) }).await;
-            let piece = piece.map_err(|problem| self.failed(what, problem))?;
-            let size = piece.len();
-            if size == 0 {
-                break;
+            let push = |piece: &[u8]| list.push(piece, |item| serde_json::from_slice(item).map(&mut take));
+            let taken = self.in_time(take_piece(&mut body, push)).await;
+            match taken.map_err(|problem| self.failed(what, problem))? {
+                Some(pushed) => pushed.map_err(|error| self.failed(what, Problem::Answer(error)))?,
+                None => break,
             }
-            let taken = list.push(piece, |item| serde_json::from_slice(item).map(&mut take));
-            taken.map_err(|error| self.failed(what, Problem::Answer(error)))?;
-            body.consume_unpin(size);
         }
         serde_json::from_slice(list.frame()).map_err(|error| self.failed(what, Problem::Answer(error)))
     }
@@ -175,13 +172,21 @@ impl KubeClient {
 async fn read(client: &Client, request: Request<Vec<u8>>) -> kube::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut body = client.request_stream(request).await?;
-    loop {
-        let piece = body.fill_buf().await.map_err(kube::Error::ReadEvents)?;
-        let size = piece.len();
-        if size == 0 {
-            return Ok(text);
-        }
-        text.extend_from_slice(piece);
-        body.consume_unpin(size);
+    while take_piece(&mut body, |piece| text.extend_from_slice(piece)).await?.is_some() {}
+    Ok(text)
+}
+
+/// Passes the next piece of a body; `None` at its end.
+async fn take_piece<T>(
+    body: &mut (impl AsyncBufRead + Unpin),
+    take: impl FnOnce(&[u8]) -> T,
+) -> kube::Result<Option<T>> {
+    let piece = body.fill_buf().await.map_err(kube::Error::ReadEvents)?;
+    let size = piece.len();
+    if size == 0 {
+        return Ok(None);
     }
+    let taken = take(piece);
+    body.consume_unpin(size);
+    Ok(Some(taken))
 }

@@ -160,9 +160,7 @@ impl<B> BoundedBody<B> {
         let limit = if self.is_watch { MAX_LINE } else { MAX_ANSWER };
         if self.size > limit { Err(TooLarge { limit }) } else { Ok(()) }
     }
-}
 
-impl<B> BoundedBody<B> {
     /// Prunes the data of a frame, and counts what is left.
     fn take(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, TooLarge> {
         let frame = match (&mut self.pruner, frame.into_data()) {
