@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, Error};
-use tokio::time::{Instant, timeout};
+use etcd_client::{Client, ConnectOptions, Error, TlsOptions};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     error::{EtcdError, Problem},
@@ -111,21 +111,32 @@ impl EtcdClient {
         F: Future<Output = Result<T, Error>>,
     {
         let deadline = self.liveness.deadline;
+        let end = Instant::now() + deadline;
+        // Before the request's own limit, so that files that hang are the reason and not the server.
+        let files = self.read_files(end).await?;
         // On the heap: the client's futures are many kilobytes, and every caller would carry one
         // per request.
-        let whole = Box::pin(async { Ok(request(self.connect().await?).await?) });
-        timeout(deadline, whole).await.unwrap_or(Err(Problem::Deadline(deadline)))
+        let whole = Box::pin(async { Ok(request(self.connect(files).await?).await?) });
+        timeout_at(end, whole).await.unwrap_or(Err(Problem::Deadline(deadline)))
     }
 
-    async fn connect(&mut self) -> Result<Client, Problem> {
+    /// Reads the files of TLS for a new connection; `None` if none is made, or without TLS.
+    async fn read_files(&self, end: Instant) -> Result<Option<TlsOptions>, Problem> {
+        if self.connection.is_some() || !is_tls(self.endpoint()) {
+            return Ok(None);
+        }
+        let tls = self.tls.clone();
+        let read = self.files.run(end, move || tls.load()).await.map_err(TlsError::from);
+        Ok(Some(read??))
+    }
+
+    async fn connect(&mut self, files: Option<TlsOptions>) -> Result<Client, Problem> {
         if let Some(client) = &self.connection {
             return Ok(client.clone());
         }
         let mut options = self.connect_options();
-        if is_tls(self.endpoint()) {
-            let (end, tls) = (Instant::now() + self.liveness.deadline, self.tls.clone());
-            let read = self.files.run(end, move || tls.load()).await.map_err(TlsError::from);
-            options = options.with_tls(read??);
+        if let Some(files) = files {
+            options = options.with_tls(files);
         }
         let client = Client::connect([self.endpoint()], Some(options)).await.map_err(|error| match error {
             // Nothing was sent yet: it is about what the connection is to be made with.

@@ -29,6 +29,8 @@ use crate::off_thread::OffThread;
 
 /// Names us in the server's audit log, and as the manager of the fields we write.
 const NAME: &str = concat!("flannel-agent/", env!("CARGO_PKG_VERSION"));
+/// The directory where the kubelet mounts the service account.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// A connection that is silent for this long is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(7);
 /// Between two such questions, of which the second one without an answer ends the connection.
@@ -67,10 +69,12 @@ impl Connector {
         pace: PacedServer,
         limit: Duration,
     ) -> Result<Connection, String> {
-        let end = Instant::now() + limit;
+        let (end, files) = (Instant::now() + limit, files(options));
         let asked = options.clone();
         let mut config = self
-            .off_thread(end, move || Handle::current().block_on(configuration(&asked)).and_then(without_user_info))
+            .off_thread(end, &files, move || {
+                Handle::current().block_on(configuration(&asked)).and_then(without_user_info)
+            })
             .await?;
         let mut valid_until = None;
         if let Some(plugin) = config.auth_info.exec.take() {
@@ -79,17 +83,27 @@ impl Connector {
             credentials.apply(&mut config.auth_info)?;
             valid_until = credentials.expires();
         }
-        let client = self.off_thread(end, move || client(config, pace)).await?;
+        let client = self.off_thread(end, &files, move || client(config, pace)).await?;
         Ok(Connection { client, valid_until })
     }
 
     async fn off_thread<T: Send + 'static>(
         &self,
         end: Instant,
+        files: &str,
         work: impl FnOnce() -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
         let result = self.files.run(end, work).await;
-        result.unwrap_or_else(|unfinished| Err(format!("kubeconfig or service account: {unfinished}")))
+        result.unwrap_or_else(|unfinished| Err(format!("{files}: {unfinished}")))
+    }
+}
+
+/// The files that a connection is made from, in words.
+fn files(options: &KubeOptions) -> String {
+    match (&options.kubeconfig, &options.api_url) {
+        (Some(path), _) => format!("kubeconfig {} and the files that it names", path.display()),
+        (None, Some(_)) => "certificates of the system".to_owned(),
+        (None, None) => format!("service account in {ACCOUNT}, or the default kubeconfig"),
     }
 }
 

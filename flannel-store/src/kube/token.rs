@@ -32,6 +32,9 @@ pub(super) struct TokenFile {
 struct Current {
     header: HeaderValue,
     read_at: Instant,
+    /// True while a thread reads the file. One that waits for a file system cannot be ended, so
+    /// there is one at most.
+    is_being_read: bool,
 }
 
 impl TokenFile {
@@ -47,15 +50,16 @@ impl TokenFile {
 
     fn open(path: PathBuf, now: Instant) -> Result<Self, String> {
         let header = read(&path).map_err(|problem| format!("token file {}: {problem}", path.display()))?;
-        Ok(Self { path, current: Arc::new(Mutex::new(Current { header, read_at: now })) })
+        Ok(Self { path, current: Arc::new(Mutex::new(Current { header, read_at: now, is_being_read: false })) })
     }
 
     /// Returns the token, and true if it is time to read the file again.
     fn header(&self, now: Instant) -> (HeaderValue, bool) {
         let mut current = self.lock();
-        let is_due = now.saturating_duration_since(current.read_at) >= PERIOD;
+        let is_due = !current.is_being_read && now.saturating_duration_since(current.read_at) >= PERIOD;
         if is_due {
             current.read_at = now;
+            current.is_being_read = true;
         }
         (current.header.clone(), is_due)
     }
@@ -63,8 +67,11 @@ impl TokenFile {
     /// Reads the file again. It may be on a file system that hangs, so this is not for the thread
     /// that sends requests.
     fn refresh(&self) {
-        if let Ok(header) = read(&self.path) {
-            self.lock().header = header;
+        let read = read(&self.path);
+        let mut current = self.lock();
+        current.is_being_read = false;
+        if let Ok(header) = read {
+            current.header = header;
         }
     }
 
@@ -152,5 +159,18 @@ mod tests {
             assert!(TokenFile::open(path.clone(), start).is_err(), "{unusable:?}");
         }
         assert!(at(0).is_sensitive());
+    }
+
+    #[test]
+    fn a_file_that_hangs_is_waited_for_by_one_thread() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let path = scratch.path().join("token");
+        fs::write(&path, "first").expect("written");
+        let start = Instant::now();
+        let token = TokenFile::open(path, start).expect("a token");
+        let is_due = |seconds| token.header(start + Duration::from_secs(seconds)).1;
+        assert_eq!([60, 120, 600].map(is_due), [true, false, false], "the first read is not back");
+        token.refresh();
+        assert!(is_due(700));
     }
 }

@@ -105,6 +105,26 @@ async fn renewed_files_are_read_for_the_next_connection() {
     assert!(error.starts_with("etcd has no key"), "{error}");
 }
 
+/// A FIFO without a writer hangs in open(2), as a file does whose server is away.
+#[tokio::test]
+async fn a_file_that_hangs_is_named_and_not_the_server() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let path = scratch.path().join("ca.pem");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600)).expect("a FIFO");
+    let options = EtcdOptions {
+        endpoints: vec!["https://127.0.0.1:1".to_owned()],
+        tls: TlsFiles { ca: Some(path.clone()), client: None },
+        prefix: "/tls".to_owned(),
+        credentials: None,
+        lease_ttl: DAY,
+        renew_margin: DAY / 24,
+    };
+    let error = EtcdManager::new(&options, BRISK).network_config().await.expect_err("no file").to_string();
+    assert!(error.contains("--etcd-cafile") && error.contains("cannot be read in time"), "{error}");
+    // The thread that waits for the file ends.
+    drop(fs::OpenOptions::new().write(true).open(&path).expect("a writer"));
+}
+
 #[tokio::test]
 async fn files_do_nothing_for_an_endpoint_without_tls() {
     let Some(cluster) = Cluster::shared("tls_dropped").await else { return };

@@ -5,6 +5,7 @@
 pub(crate) mod api_server;
 #[path = "../../support/certs.rs"]
 mod certs;
+mod hang;
 mod many;
 #[path = "../../support/nodes.rs"]
 mod nodes;

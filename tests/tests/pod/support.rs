@@ -11,7 +11,11 @@ use std::{
 };
 
 use flannel_tests::{agent::ask_status, agent_binary, wait::patient};
-use nix::sched::{CloneFlags, unshare};
+use nix::{
+    sched::{CloneFlags, unshare},
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -30,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CONFIG: &str = r#"{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}"#;
 
 /// The only directory in which the client library looks for a service account.
-const ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
+pub(crate) const ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
 const LOG: &str = "/run/agent.log";
 
 /// The pod and its cluster. Only ever on the thread whose namespaces it is in.
@@ -176,6 +180,21 @@ impl Pod {
     pub(crate) fn generation() -> u64 {
         let shown = Self::ask(&["datapath", "show", "-o", "json"]);
         shown["generation"].as_u64().unwrap_or_else(|| panic!("{shown}"))
+    }
+
+    /// Ends the agent by SIGTERM, and fails if it takes longer than `limit`.
+    pub(crate) async fn terminate(&mut self, limit: Duration) {
+        let agent = self.agent.as_mut().expect("a started agent");
+        let pid = Pid::from_raw(i32::try_from(agent.id()).expect("a process"));
+        kill(pid, Signal::SIGTERM).expect("a signal");
+        let mut ticks = interval(Duration::from_millis(50));
+        let ending = async {
+            while agent.try_wait().expect("a child").is_none() {
+                ticks.tick().await;
+            }
+        };
+        timeout(patient(limit), ending).await.unwrap_or_else(|_| panic!("no end in {limit:?}\n{}", Self::log()));
+        self.agent = None;
     }
 
     /// Ends the agent at once.
