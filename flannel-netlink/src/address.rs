@@ -16,6 +16,7 @@ use rtnetlink::AddressMessageBuilder;
 
 use super::{
     Link, Netlink,
+    device_name::DeviceName,
     error::{NetlinkError, Verb},
 };
 
@@ -32,7 +33,7 @@ pub struct AddressKey {
 
 impl fmt::Display for AddressKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "address {}/{} on link {}", self.addr, self.prefix_len, self.ifindex)
+        write!(f, "address {}/{} on {}", self.addr, self.prefix_len, DeviceName(self.ifindex))
     }
 }
 

@@ -37,6 +37,24 @@ impl NetlinkError {
         self.errno() == Some(Errno::EEXIST)
     }
 
+    /// The same request may succeed later: another object is in the way, or the kernel lacks
+    /// memory or time.
+    pub fn is_temporary(&self) -> bool {
+        let is_short = matches!(
+            self.errno(),
+            Some(
+                Errno::EEXIST
+                    | Errno::EADDRINUSE
+                    | Errno::EBUSY
+                    | Errno::ENOBUFS
+                    | Errno::ENOMEM
+                    | Errno::EAGAIN
+                    | Errno::EINTR
+            )
+        );
+        is_short || matches!(self.fault, Fault::NoAnswer | Fault::TimedOut { .. } | Fault::Interrupted { .. })
+    }
+
     /// The agent may not do this here.
     pub fn is_denied(&self) -> bool {
         matches!(self.errno(), Some(Errno::EPERM | Errno::EACCES))
@@ -153,6 +171,7 @@ mod tests {
         }
         assert!(!refused(Errno::EEXIST).is_gone());
         assert!(refused(Errno::EEXIST).is_exists());
+        assert!(refused(Errno::EADDRINUSE).is_temporary() && !refused(Errno::EINVAL).is_temporary());
         assert!(refused(Errno::EPERM).is_denied());
         assert!(!Fault::Closed.on(Verb::Read, "links").is_gone());
     }

@@ -14,6 +14,7 @@ use netlink_packet_route::{
 
 use super::{
     Netlink,
+    device_name::DeviceName,
     error::{NetlinkError, Verb},
     family::addr_from_bytes,
     neighbour::{is_permanent, link_layer_address},
@@ -30,7 +31,7 @@ pub struct FdbKey {
 
 impl fmt::Display for FdbKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FDB entry {} on link {}", self.mac, self.ifindex)
+        write!(f, "FDB entry {} on {}", self.mac, DeviceName(self.ifindex))
     }
 }
 
@@ -77,7 +78,7 @@ impl Netlink {
         message.header.family = AddressFamily::Bridge;
         message.attributes.push(NeighbourAttribute::IfIndex(ifindex));
         let dump = self.route.dump(RouteNetlinkMessage::GetNeighbour(message)).await;
-        let object = format_args!("the FDB of link {ifindex}");
+        let object = format_args!("the FDB of {}", DeviceName(ifindex));
         let entries = dump.map_err(|fault| fault.on(Verb::Read, object))?.readable();
         Ok(entries.iter().filter_map(fdb_of).filter(|(key, _)| key.ifindex == ifindex).collect())
     }

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod device_name;
 mod error;
 mod esp;
 mod events;
@@ -42,6 +43,7 @@ use nix::errno::Errno;
 
 pub use self::{
     address::{Address, AddressFlags, AddressKey, AddressScope},
+    device_name::DeviceName,
     error::{Fault, NetlinkError, Verb},
     esp::TunnelAssociation,
     events::{KernelEvent, KernelEvents, NftablesChanges},

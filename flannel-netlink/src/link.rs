@@ -13,6 +13,7 @@ use rtnetlink::LinkUnspec;
 
 use super::{
     Netlink,
+    device_name::DeviceName,
     error::{Fault, NetlinkError, Verb},
     ipip::{IpipInfo, IpipSpec},
     reply::Prune,
@@ -160,13 +161,13 @@ impl Netlink {
     /// The link of that name; `None` when there is none.
     pub async fn link_by_name(&self, name: &str) -> Result<Option<Link>, NetlinkError> {
         let query = LinkUnspec::new_with_name(name).build();
-        self.link(query, format_args!("link {name}")).await
+        self.link(query, format_args!("device {name}")).await
     }
 
     /// The link of that index; `None` when there is none.
     pub async fn link_by_index(&self, index: u32) -> Result<Option<Link>, NetlinkError> {
         let query = LinkUnspec::new_with_index(index).build();
-        self.link(query, format_args!("link {index}")).await
+        self.link(query, format_args!("device {}", DeviceName(index))).await
     }
 
     /// The other end of a veth, as it is in its own namespace (kernel 4.20); `None` when it is
@@ -231,19 +232,19 @@ impl Netlink {
     /// Sets a link administratively up.
     pub async fn set_up(&self, index: u32) -> Result<(), NetlinkError> {
         let message = LinkUnspec::new_with_index(index).up().build();
-        self.set_link(message, format_args!("state of link {index} to up")).await
+        self.set_link(message, format_args!("state of {} to up", DeviceName(index))).await
     }
 
     /// Sets the MTU, in bytes without the link-layer header.
     pub async fn set_mtu(&self, index: u32, mtu: u32) -> Result<(), NetlinkError> {
         let message = LinkUnspec::new_with_index(index).mtu(mtu).build();
-        self.set_link(message, format_args!("MTU of link {index} to {mtu}")).await
+        self.set_link(message, format_args!("MTU of {} to {mtu}", DeviceName(index))).await
     }
 
     /// Sets the Ethernet address. A vxlan device takes another one while it is up.
     pub async fn set_mac(&self, index: u32, mac: Mac) -> Result<(), NetlinkError> {
         let message = LinkUnspec::new_with_index(index).address(mac.0.to_vec()).build();
-        self.set_link(message, format_args!("Ethernet address of link {index} to {mac}")).await
+        self.set_link(message, format_args!("Ethernet address of {} to {mac}", DeviceName(index))).await
     }
 
     async fn set_link(&self, message: LinkMessage, object: fmt::Arguments<'_>) -> Result<(), NetlinkError> {
@@ -254,8 +255,9 @@ impl Netlink {
     /// Deletes a link, and with it every address, route, neighbour and FDB entry on it.
     pub async fn delete_link(&self, index: u32) -> Result<(), NetlinkError> {
         let message = LinkUnspec::new_with_index(index).build();
+        let device = format!("device {}", DeviceName(index));
         let deleted = self.route.command(RouteNetlinkMessage::DelLink(message), 0).await;
-        deleted.map_err(|fault: Fault| fault.on(Verb::Delete, format_args!("link {index}")))
+        deleted.map_err(|fault: Fault| fault.on(Verb::Delete, device))
     }
 }
 

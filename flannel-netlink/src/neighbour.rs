@@ -16,6 +16,7 @@ use nix::errno::Errno;
 
 use super::{
     Netlink,
+    device_name::DeviceName,
     error::{NetlinkError, Verb},
     link::mac_from_bytes,
 };
@@ -32,7 +33,7 @@ pub struct NeighbourKey {
 
 impl fmt::Display for NeighbourKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "neighbour {} on link {}", self.addr, self.ifindex)
+        write!(f, "neighbour {} on {}", self.addr, DeviceName(self.ifindex))
     }
 }
 

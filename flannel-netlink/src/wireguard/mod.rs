@@ -25,6 +25,7 @@ use rtnetlink::LinkWireguard;
 
 use super::{
     Netlink,
+    device_name::DeviceName,
     error::{Fault, NetlinkError, Verb},
     open,
     reply::Prune,
@@ -100,14 +101,15 @@ impl WireguardNetlink {
     /// The device of this interface index.
     pub async fn device(&self, ifindex: u32) -> Result<WireguardDevice, NetlinkError> {
         let dump = self.transport.dump(self.message(message::question(ifindex))).await.and_then(Dump::complete);
-        let parts = dump.map_err(|fault| fault.on(Verb::Read, format_args!("wireguard device {ifindex}")))?;
+        let parts =
+            dump.map_err(|fault| fault.on(Verb::Read, format_args!("wireguard device {}", DeviceName(ifindex))))?;
         Ok(message::device(parts.iter().map(|part| &part.payload)))
     }
 
     /// Sets key and port of a device. Its peers stay.
     pub async fn set_identity(&self, ifindex: u32, key: SecretKey, port: u16) -> Result<(), NetlinkError> {
         let message = message::identity(ifindex, key, port);
-        self.change(message, format_args!("key and port of wireguard device {ifindex}")).await
+        self.change(message, format_args!("key and port of wireguard device {}", DeviceName(ifindex))).await
     }
 
     /// Makes a peer, or makes the one that is there this way. A prefix that another peer has goes
