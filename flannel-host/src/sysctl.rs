@@ -17,8 +17,8 @@ pub fn local_ports() -> (u16, u16) {
     }
 }
 
-/// The setting by which this node forwards packets of a family. Flannel leaves it to the container
-/// runtime.
+/// The setting by which this node forwards packets of a family. Stock flannel leaves it to the
+/// container runtime.
 pub const fn forwarding(family: Family) -> &'static str {
     match family {
         Family::V4 => "net/ipv4/ip_forward",

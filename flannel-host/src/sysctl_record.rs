@@ -12,6 +12,7 @@ use std::{
     io::{self, Read as _},
     path::{Path, PathBuf},
     str::FromStr,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use ipnet::IpNet;
@@ -220,6 +221,81 @@ impl Record {
     }
 }
 
+/// The record of one process, whose parts change different sysctls. Clones are the same record.
+#[derive(Clone, Debug, Default)]
+pub struct SharedRecord(Arc<Mutex<Record>>);
+
+/// The reason for which a sysctl was not set.
+#[derive(Debug, Error)]
+pub enum SetError {
+    /// The record, without which nothing is changed.
+    #[error("cannot record the value before: {0}")]
+    Record(#[from] FileError),
+    /// The kernel.
+    #[error("cannot set {name} to {value}: {source}")]
+    Write {
+        /// The sysctl.
+        name: String,
+        /// The value it needs.
+        value: u32,
+        /// The error of the system call.
+        source: io::Error,
+    },
+}
+
+impl SetError {
+    /// The kind of the kernel's error.
+    pub fn io_kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::Write { source, .. } => Some(source.kind()),
+            Self::Record(_) => None,
+        }
+    }
+}
+
+impl SharedRecord {
+    /// Reads the record in a state directory.
+    pub fn load(state_dir: &Path) -> Result<Self, RecordError> {
+        Ok(Self(Arc::new(Mutex::new(Record::load(state_dir)?))))
+    }
+
+    /// The sysctls, in the order in which they were first changed.
+    pub fn changed(&self) -> Vec<ChangedSysctl> {
+        self.with(|record| record.changed.clone())
+    }
+
+    /// Sets a sysctl, which is `now`, once that is on record. `networks`: pod networks whose
+    /// connections depend on it.
+    pub fn set(&self, name: &str, now: u32, value: u32, networks: &BTreeSet<IpNet>) -> Result<(), SetError> {
+        self.with(|record| {
+            let before = record.clone();
+            record.note(name, now, value);
+            record.add_networks(networks);
+            let set = record.save().map_err(SetError::from).and_then(|()| {
+                write(name, value).map_err(|source| SetError::Write { name: name.to_owned(), value, source })
+            });
+            if set.is_err() {
+                *record = before;
+                record.save()?;
+            }
+            set
+        })
+    }
+
+    /// Adds networks to a record of an earlier process that lacks them.
+    pub fn complete(&self, networks: &BTreeSet<IpNet>) -> Result<(), FileError> {
+        self.with(
+            |record| {
+                if !record.changed.is_empty() && record.add_networks(networks) { record.save() } else { Ok(()) }
+            },
+        )
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Record) -> T) -> T {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// The file of the record.
 pub fn path(state_dir: &Path) -> PathBuf {
     state_dir.join("sysctls")
@@ -247,8 +323,23 @@ pub fn write(name: &str, value: u32) -> io::Result<()> {
     fs::write(file_of(name), value.to_string())
 }
 
+/// The name of the sysctl with this path below `/proc/sys`. As for `sysctl`, a dot in the name of a
+/// device becomes a slash: `net.ipv4.conf.flannel/1.forwarding`.
+pub fn name_of(path: &str) -> String {
+    swap_separators(path)
+}
+
 fn file_of(name: &str) -> String {
-    format!("/proc/sys/{}", name.replace('.', "/"))
+    format!("/proc/sys/{}", swap_separators(name))
+}
+
+fn swap_separators(text: &str) -> String {
+    let swap = |character| match character {
+        '.' => '/',
+        '/' => '.',
+        other => other,
+    };
+    text.chars().map(swap).collect()
 }
 
 #[cfg(test)]
@@ -347,6 +438,25 @@ mod tests {
             Record::load_or_repair(dir.path()).expect("none"),
             (Record { path: path(dir.path()), ..Record::default() }, None)
         );
+    }
+
+    #[test]
+    fn a_dot_in_the_name_of_a_device_is_not_a_separator() {
+        let name = name_of("net/ipv6/conf/flannel-v6.1/disable_ipv6");
+        assert_eq!(name, "net.ipv6.conf.flannel-v6/1.disable_ipv6");
+        assert_eq!(file_of(&name), "/proc/sys/net/ipv6/conf/flannel-v6.1/disable_ipv6");
+        assert_eq!(file_of(NAME), "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_unacknowledged");
+    }
+
+    /// `kernel.ostype` is a sysctl that cannot be set.
+    #[test]
+    fn what_could_not_be_set_is_not_on_record() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let record = SharedRecord::load(dir.path()).expect("none yet");
+        let error = record.set("kernel.ostype", 1, 2, &BTreeSet::new()).expect_err("read-only");
+        assert!(error.to_string().contains("kernel.ostype"), "{error}");
+        assert_eq!(record.changed(), []);
+        assert!(!path(dir.path()).exists(), "a record of nothing");
     }
 
     #[test]
