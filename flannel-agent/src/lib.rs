@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod backend;
 pub mod check;
+pub mod claims;
 pub mod cleanup;
 pub mod cli;
 pub mod cloud;
@@ -15,6 +16,7 @@ pub mod explain;
 pub mod extension;
 pub mod fast;
 pub mod guard;
+pub mod host_sysctls;
 pub mod iface;
 pub mod ipsec;
 pub mod memory;

@@ -254,9 +254,10 @@ impl SetError {
 }
 
 impl SharedRecord {
-    /// Reads the record in a state directory.
-    pub fn load(state_dir: &Path) -> Result<Self, RecordError> {
-        Ok(Self(Arc::new(Mutex::new(Record::load(state_dir)?))))
+    /// Reads the record in a state directory, and repairs one that is damaged.
+    pub fn load_or_repair(state_dir: &Path) -> Result<(Self, Option<Repair>), RecordError> {
+        let (record, repair) = Record::load_or_repair(state_dir)?;
+        Ok((Self(Arc::new(Mutex::new(record))), repair))
     }
 
     /// The sysctls, in the order in which they were first changed.
@@ -452,7 +453,7 @@ mod tests {
     #[test]
     fn what_could_not_be_set_is_not_on_record() {
         let dir = tempfile::tempdir().expect("a directory");
-        let record = SharedRecord::load(dir.path()).expect("none yet");
+        let (record, _) = SharedRecord::load_or_repair(dir.path()).expect("none yet");
         let error = record.set("kernel.ostype", 1, 2, &BTreeSet::new()).expect_err("read-only");
         assert!(error.to_string().contains("kernel.ostype"), "{error}");
         assert_eq!(record.changed(), []);

@@ -29,14 +29,18 @@ use crate::{
         extension_start,
         external::{self, External},
         node_settings::NodeOverrides,
-        node_start,
+        node_start, ownership_start,
         published::Published,
     },
     backend::{Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu},
+    claims::Claims,
     iface::ExternalInterface,
     observe::status::Status,
     options::RunOptions,
-    reconcile::device::{self, DeviceError},
+    reconcile::{
+        device::{self, DeviceError},
+        networks::NetworksRecord,
+    },
     state_dir,
     wireguard::WireguardKeys,
 };
@@ -47,7 +51,7 @@ const CONFIG_WARNINGS: usize = 20;
 /// The kernel's limit for a device's name, in bytes (`IFNAMSIZ` less the final zero).
 const MAX_DEVICE_NAME: usize = 15;
 /// Before another attempt to make the tunnel devices.
-const DEVICE_RETRY: Duration = Duration::from_secs(2);
+const DEVICE_RETRY: Duration = Duration::from_secs(1);
 
 /// A node with a lease.
 pub(super) struct LeasedNode {
@@ -63,6 +67,9 @@ pub(super) struct LeasedNode {
     pub(super) published: Published,
     pub(super) request: LeaseRequest,
     pub(super) own: OwnLease,
+    /// What this agent is the only owner of.
+    pub(super) claims: Claims,
+    pub(super) networks_record: NetworksRecord,
 }
 
 /// Brings the node up to its lease. `None` if it has to start over.
@@ -77,6 +84,7 @@ pub(super) async fn start<M: SubnetManager>(
     let read = wait_for_config(manager).await.context("the network configuration cannot be served")?;
     log_warnings(&read);
     let networks = networks(&read);
+    let claims = ownership_start::claim(options, &read, publish).await?;
 
     stage("asking what the store remembers of this node");
     let hints = wait_for_hints(manager).await;
@@ -97,7 +105,7 @@ pub(super) async fn start<M: SubnetManager>(
     let ends = loop {
         match make_devices(netlink, backend.as_ref(), external.chosen(), &hints, keys).await {
             Ok(ends) => break ends,
-            Err(error) if error.is::<DeviceError>() => {
+            Err(error) if error.downcast_ref().is_some_and(DeviceError::is_temporary) => {
                 let problem = chain(error.as_ref());
                 waiting.complain(&problem);
                 publish.send_modify(|status| status.error = Some(problem));
@@ -112,7 +120,8 @@ pub(super) async fn start<M: SubnetManager>(
     publish.send_modify(|status| status.error = None);
 
     stage("waiting for a subnet lease");
-    let former = former_networks(options);
+    let networks_record = NetworksRecord::open(&options.paths.state_dir, config.networks());
+    let former = former_networks(options, &networks_record);
     let published = Published::new(Arc::clone(&backend), config.backend.properties().lease_name);
     let request = lease_request(options, &config, published.attrs(external.chosen(), &ends));
     manager.remember_in(memory(netlink, options, external.chosen()).await?);
@@ -123,7 +132,21 @@ pub(super) async fn start<M: SubnetManager>(
     let Some(own) = own.await else { return Ok(None) };
     publish.send_modify(|status| (status.lease_problem, status.conflicts.address) = (None, 0));
     tracing::info!(lease = %own.key, "lease acquired");
-    Ok(Some(LeasedNode { config, networks, node, external, backend, ends, keys, former, published, request, own }))
+    Ok(Some(LeasedNode {
+        config,
+        networks,
+        node,
+        external,
+        backend,
+        ends,
+        keys,
+        former,
+        published,
+        request,
+        own,
+        claims,
+        networks_record,
+    }))
 }
 
 /// A start that waits.
@@ -146,7 +169,7 @@ impl Waiting<'_> {
 
     fn complain(&mut self, problem: &str) {
         if self.complaint.is_due(problem, Instant::now()) {
-            tracing::warn!("waiting for the tunnel devices: {problem}");
+            tracing::warn!("cannot make the tunnel device; tried again every second: {problem}");
         }
     }
 
@@ -242,11 +265,16 @@ fn warn_of_addresses(external: &ExternalInterface) {
     }
 }
 
-fn former_networks(options: &RunOptions) -> Vec<IpNet> {
-    read_previous_networks(&options.paths.subnet_file).unwrap_or_else(|error| {
-        tracing::debug!(%error, "the former pod networks are not known");
+/// The networks that subnet.env names, and those on record: subnet.env may have been removed.
+fn former_networks(options: &RunOptions, record: &NetworksRecord) -> Vec<IpNet> {
+    let mut former = read_previous_networks(&options.paths.subnet_file).unwrap_or_else(|error| {
+        tracing::debug!(%error, "the networks in subnet.env are not known");
         Vec::new()
-    })
+    });
+    former.extend(record.former());
+    former.sort();
+    former.dedup();
+    former
 }
 
 fn lease_request(options: &RunOptions, config: &NetworkConfig, attrs: LeaseAttrs) -> LeaseRequest {

@@ -23,6 +23,7 @@ use crate::{
         policy::{Capability, ModeChoice, ModeRequest},
     },
     guard::Guard,
+    host_sysctls::Looked,
     memory,
     observe::{metrics::Counts, pulse::Pulse, status::Status},
     reconcile::{Bpf, Cluster},
@@ -195,6 +196,7 @@ impl Agent {
 
     fn invalidate_all(&mut self) -> Outcome {
         self.node.external.invalidate();
+        self.node.host_sysctls.retry();
         self.node.host_addresses.invalidate();
         self.node.reconciler.invalidate_all();
         self.invalidate_rules();
@@ -247,6 +249,7 @@ impl Agent {
     /// Makes the kernel follow, and subnet.env.
     async fn reconcile(&mut self) {
         self.follow_interface().await;
+        self.follow_host_sysctls();
         self.node.store.opt_outs.first().await;
         self.follow_opt_outs();
         if let Some(host) = self.node.host_addresses.refresh().await {
@@ -264,15 +267,12 @@ impl Agent {
         }
         self.node.reconciler.learn(changes);
         self.learn_cloud();
-        self.node.traffic.want(WantedTraffic::of(
-            &self.node.settings.config,
-            self.node.lease.own.key,
-            &self.node.settings.former,
-        ));
+        self.want_traffic();
         let are_loading = self.node.programs.are_loading();
         let cluster = Cluster { own: self.node.lease.own.key, in_sync: self.store.is_seen() && !are_loading };
         let begun = Instant::now();
         self.node.reconciler.apply(&cluster).await;
+        self.learn_former();
         self.counts.reconciled(begun.elapsed(), self.error().is_none());
         self.follow_guard();
         self.republish();
@@ -299,6 +299,20 @@ impl Agent {
         self.lost_subnets = lost;
     }
 
+    fn want_traffic(&self) {
+        let settings = &self.node.settings;
+        self.node.traffic.want(WantedTraffic::of(&settings.config, self.node.lease.own.key, &settings.former));
+    }
+
+    /// Takes in former pod networks that only their leftovers named: their traffic rules go, too.
+    fn learn_former(&mut self) {
+        let found = self.node.reconciler.take_former();
+        if !found.is_empty() {
+            self.node.settings.former.extend(found);
+            self.want_traffic();
+        }
+    }
+
     /// Passes the leases to the task that keeps routes in the cloud, and takes in its result.
     fn learn_cloud(&mut self) {
         let Some(cloud) = &self.node.cloud else {
@@ -310,6 +324,17 @@ impl Agent {
             cloud.learn(wish);
         }
         self.routed = cloud.is_routed();
+    }
+
+    /// Reads the sysctls without which the kernel carries no packet of pods, and sets them. Returns
+    /// true if what the status shows changed. With IPv6 on a device the kernel takes its addresses
+    /// and routes, so after a change all of them are read back.
+    fn follow_host_sysctls(&mut self) -> Looked {
+        let looked = self.node.host_sysctls.look(&self.node.reconciler.sysctl_devices());
+        if looked.repaired {
+            self.node.reconciler.invalidate_all();
+        }
+        looked
     }
 
     /// Goes with the external interface.
@@ -372,13 +397,17 @@ impl Agent {
         }
         let guarded = self.follow_guard() | self.report_guard();
         let lapsed = self.store.look_at_clock(&self.node.lease.own);
+        let sysctls = self.follow_host_sysctls();
+        if sysctls.repaired {
+            return Outcome::Reconcile;
+        }
         if self.node.reconciler.refresh_conntrack() {
             return Outcome::Reconcile;
         }
         if self.node.cloud.as_ref().is_some_and(|cloud| cloud.is_routed() != self.routed) {
             return Outcome::Reconcile;
         }
-        if self.decision != before || lapsed || guarded { Outcome::Publish } else { Outcome::Idle }
+        if self.decision != before || lapsed || guarded || sysctls.changed { Outcome::Publish } else { Outcome::Idle }
     }
 
     /// Confirms what mode `fast` has learned. Where that fails nothing new is used, and the next
@@ -442,9 +471,11 @@ impl Agent {
         self.applied && self.routed && self.written.is_some() && has_lease
     }
 
-    /// Carries packets, and follows the cluster's changes.
+    /// Carries packets, and follows the cluster's changes. Where the host forwards no packets the
+    /// network is available all the same: the CNI plugin `bridge` switches forwarding on as it
+    /// makes the first pod, and without `subnet.env` and that condition no pod would be made.
     pub(super) fn is_ready(&self) -> bool {
-        self.is_network_available() && self.store.is_in_sync()
+        self.is_network_available() && self.store.is_in_sync() && self.node.host_sysctls.problems().is_empty()
     }
 
     /// Returns the reason why mode or programs are not as asked for; `None` if they are.

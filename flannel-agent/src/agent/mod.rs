@@ -17,6 +17,7 @@ mod main_loop;
 mod node_settings;
 mod node_start;
 mod open_files;
+mod ownership_start;
 mod problems;
 mod programs;
 mod published;

@@ -8,7 +8,7 @@ use flannel_common::{
     guard::{Checks, GuardMode},
     mode::Mode,
 };
-use flannel_host::{family::Family, sysctl};
+use flannel_host::{error_chain::chain, family::Family, sysctl, sysctl_record::SharedRecord};
 use flannel_netlink::{KernelEvents, Netlink};
 use flannel_store::{
     LeaseAttrs, LeaseKey, LeaseSet, NetworkAvailability, NodeReports, OptOuts, OwnLease, StoreEvent, SubnetManager,
@@ -27,22 +27,22 @@ use crate::{
         ipsec_start,
         lease_start::{self, LeasedNode},
         node_settings::NodeOverrides,
+        ownership_start,
         programs::Programs,
         published::Published,
         udp_start,
     },
     backend::{Backend, PodNetwork, ProgramSet},
+    claims::Claims,
     cloud::CloudRoutes,
     extension::ExtensionCommands,
     fast::{ConntrackSysctls, Exclusions, Fast, FastScope, RuleChanges},
+    host_sysctls::HostSysctls,
     ipsec::IpsecTunnels,
     memory,
     observe::{books::Books, metrics::Counts, status::Status},
     options::RunOptions,
-    reconcile::{
-        PlaneSetup, Reconciler,
-        unreachable::{self, NotMade},
-    },
+    reconcile::{PlaneSetup, Reconciler, unreachable::NotMade},
     traffic::{Engine, Traffic, WantedTraffic},
 };
 
@@ -69,6 +69,9 @@ pub(super) struct Components {
     pub(super) kernel: KernelEvents,
     pub(super) rules: RuleChanges,
     pub(super) firewall: flannel_firewall::Watch,
+    pub(super) host_sysctls: HostSysctls,
+    /// The claims of this agent, for as long as it runs.
+    _claims: Claims,
 }
 
 /// The parts of the configuration that stay the same while the agent runs.
@@ -140,14 +143,28 @@ async fn start_with<M: SubnetManager>(
         }
         tracing::info!("starting over: the network configuration or the external interface is another one by now");
     };
-    let LeasedNode { config, mut networks, node, external, backend, ends, keys, former, published, request, own } =
-        node;
+    let LeasedNode {
+        config,
+        mut networks,
+        node,
+        external,
+        backend,
+        ends,
+        keys,
+        former,
+        published,
+        request,
+        own,
+        claims,
+        networks_record,
+    } = node;
     let interface = external.chosen();
     let extension = extension_start::start(options, &config, interface, own.key, &books.extension, stage).await?;
     let cloud = cloud_start::start(options, &config, interface, own.key, &books.cloud)?;
     if M::ASSIGNS_SUBNETS {
         cut_into_subnets(&mut networks, own.key);
     }
+    ownership_start::retire_programs(options, &config, interface);
     let programs = Programs::load(options, &backend, &networks);
     let (udp, ipsec) = processes(options, &config, &netlink, books).await?;
 
@@ -158,12 +175,8 @@ async fn start_with<M: SubnetManager>(
     let traffic = traffic.context("--ip-masq cannot be done")?;
 
     let ip_masq = masquerades(options, &networks);
-    warn_of_sysctls(&networks);
+    let record = sysctl_record(options);
     warn_of_bridges(options, engine, &networks);
-    let prefixes: Vec<IpNet> = networks.values().map(|network| network.prefix).collect();
-    if let Err(error) = unreachable::remove_former(&netlink, &former, &prefixes).await {
-        tracing::warn!(%error, "the unreachable route of a former pod network may be left; `flannel-agent cleanup` removes it");
-    }
     let setup = |(family, network): (&Family, &PodNetwork)| {
         let end = ends.get(family).copied();
         let unreachable_route = unreachable_route(options, backend.as_ref(), network.prefix);
@@ -171,9 +184,11 @@ async fn start_with<M: SubnetManager>(
         (*family, PlaneSetup { network: *network, end, nexthops_from, unreachable_route })
     };
     let setups = networks.iter().map(setup).collect();
-    let host_addresses = HostAddressReader::new(netlink.clone(), prefixes);
+    let host_addresses =
+        HostAddressReader::new(netlink.clone(), networks.values().map(|network| network.prefix).collect());
     let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), &books.peers)
-        .with_fast(fast_of(options, backend.as_ref(), pod_networks(&config, &former)))
+        .with_fast(fast_of(options, backend.as_ref(), pod_networks(&config, &former), record.clone().ok()))
+        .with_leftovers(networks_record)
         .with_wireguard(keys, books.wireguard.clone())
         .with_udp(udp, books.udp.clone());
     let mut leases = LeaseSet::new(&config, M::PRECEDENCE, request.attrs.clone());
@@ -212,6 +227,8 @@ async fn start_with<M: SubnetManager>(
         ipsec,
         kernel,
         rules: RuleChanges::listen(),
+        host_sysctls: HostSysctls::new(record, options.set_forwarding),
+        _claims: claims,
         firewall: flannel_firewall::Watch::start(options.fast.strict_rules, backend.port(), memory::return_holes),
     })
 }
@@ -261,8 +278,13 @@ fn cut_into_subnets(networks: &mut BTreeMap<Family, PodNetwork>, own: LeaseKey) 
     }
 }
 
-fn fast_of(options: &RunOptions, backend: &dyn Backend, pod_networks: Vec<IpNet>) -> Fast {
-    let conntrack = ConntrackSysctls::new(options.fast.conntrack_liberal, &options.paths.state_dir, pod_networks);
+fn fast_of(
+    options: &RunOptions,
+    backend: &dyn Backend,
+    pod_networks: Vec<IpNet>,
+    record: Option<SharedRecord>,
+) -> Fast {
+    let conntrack = ConntrackSysctls::new(options.fast.conntrack_liberal, record, pod_networks);
     Fast::new(scope_of(options, backend), conntrack, Exclusions::new(options.fast.exclude.clone()))
 }
 
@@ -287,12 +309,17 @@ fn masquerades(options: &RunOptions, networks: &BTreeMap<Family, PodNetwork>) ->
     any
 }
 
-fn warn_of_sysctls(networks: &BTreeMap<Family, PodNetwork>) {
-    for family in networks.keys() {
-        let setting = sysctl::forwarding(*family);
-        if !sysctl::is_on(setting) {
-            let setting = setting.replace('/', ".");
-            tracing::warn!("{setting} is 0: this node will not carry its pods' {family} packets until that is 1");
+/// The record of changed sysctls; the reason why it cannot be used.
+fn sysctl_record(options: &RunOptions) -> Result<SharedRecord, String> {
+    match SharedRecord::load_or_repair(&options.paths.state_dir) {
+        Ok((record, repair)) => {
+            repair.iter().for_each(|repair| tracing::warn!("{repair}"));
+            Ok(record)
+        }
+        Err(error) => {
+            let error = chain(&error);
+            tracing::warn!(error, "no sysctl is set: the record of earlier changes is not usable");
+            Err(error)
         }
     }
 }

@@ -9,6 +9,7 @@ mod firewall;
 mod kernel;
 mod network;
 mod pin_root;
+mod rivals;
 mod settings;
 mod tools;
 
@@ -92,6 +93,7 @@ pub async fn run(pins: &PinRoot, state_dir: &Path) -> Result<CheckReport, Netlin
     findings.extend(network::look(&netlink, pins, &links, &pods, pinned.as_ref(), &mut best).await?);
     let port = links.iter().find_map(|link| link.vxlan.filter(|_| network::is_flannels(link)).map(|vxlan| vxlan.port));
     let port = may_have_tunnel(pinned.as_ref()).then(|| port.unwrap_or(DEFAULT_PORT));
+    findings.extend(port.map(|port| rivals::look(&links, port)));
     findings.push(tools::look().await);
     findings.extend(firewall::look(port, best.mode()).await);
     findings.extend(cni::look());

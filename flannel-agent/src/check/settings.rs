@@ -11,9 +11,11 @@ use flannel_host::{
 use flannel_netlink::Link;
 
 use super::{Finding, network::is_flannels};
+use crate::backend::is_tunnel;
 
 pub(super) fn look(links: &[Link], state_dir: &Path) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Family::BOTH.into_iter().map(forwarding).collect();
+    findings.extend(links.iter().filter(|link| is_tunnel(link)).filter_map(own_device));
     findings.push(bridges());
     findings.push(changed(state_dir));
     let strict: Vec<&str> =
@@ -64,6 +66,23 @@ fn forwarding(family: Family) -> Finding {
             Finding::warn("forwarding", format!("{name} is not 1"), format!("with IPv6 pods: sysctl -w {name}=1"))
         }
     }
+}
+
+/// The switches of a tunnel device; `None` if they are as they should be. A running agent sets
+/// them.
+fn own_device(link: &Link) -> Option<Finding> {
+    let (path, needed) = if link.name.contains("-v6") {
+        (format!("net/ipv6/conf/{}/disable_ipv6", link.name), 0)
+    } else {
+        (format!("net/ipv4/conf/{}/forwarding", link.name), 1)
+    };
+    let name = sysctl_record::name_of(&path);
+    let value = sysctl_record::read(&name).ok().flatten().filter(|value| *value != needed)?;
+    Some(Finding::fail(
+        "forwarding",
+        format!("{name} is {value}: {} carries no packets of pods", link.name),
+        format!("sysctl -w {name}={needed}"),
+    ))
 }
 
 fn bridges() -> Finding {

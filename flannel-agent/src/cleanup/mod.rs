@@ -47,7 +47,7 @@ pub async fn run(scope: &CleanupScope) -> anyhow::Result<String> {
     }
     let (netlink, _events) = Netlink::connect()?;
     let plan = Plan::make(scope, &netlink).await?;
-    let sysctls = || sysctls::plan(&scope.state_dir, scope.restore_sysctls);
+    let sysctls = || sysctls::plan(&scope.state_dir, scope.restore_sysctls, scope.keep_network);
     if scope.dry_run {
         let steps: Vec<PlanStep> = [plan.steps, sysctls()?, plan.files].concat();
         return Ok(done_or_nothing(steps.iter().map(|step| format!("would {step}"))));

@@ -27,6 +27,7 @@ use crate::{
     extension::{self, Recorded},
     ipsec,
     observe::socket,
+    reconcile::networks,
     state_dir,
     traffic::removal::{self, Leftover},
     udp,
@@ -211,7 +212,8 @@ fn device(link: &Link) -> PlanStep {
 fn files(scope: &CleanupScope, records: Option<PathBuf>) -> Vec<PlanStep> {
     let dir = &scope.state_dir;
     let ledger = Ledger::new(dir).path().to_owned();
-    let state = [socket::path(dir), ledger, state_dir::lock_in_making(dir), state_dir::lock(dir)];
+    let networks = networks::path(dir);
+    let state = [socket::path(dir), ledger, networks, state_dir::lock_in_making(dir), state_dir::lock(dir)];
     let key = (!scope.keep_network).then(|| dir.join(WIREGUARD_KEY));
     let asked = scope.subnet_file.iter().cloned();
     let mut steps: Vec<_> = asked.chain(state).chain(key).filter(|path| path.exists()).map(PlanStep::File).collect();

@@ -4,7 +4,7 @@
 //! The lock of one state directory does not protect the network of an agent with another one. The
 //! kernel lists the listening sockets of this network namespace with their paths, the agents'
 //! status sockets among them. An agent whose state directory cannot be seen from here, because it
-//! is in another mount namespace, is not found.
+//! is in another mount namespace, is found by its claims ([`crate::claims`]).
 
 use std::{
     fs, io,
@@ -13,7 +13,10 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use crate::observe::socket::{self, ask_status};
+use crate::{
+    claims,
+    observe::socket::{self, ask_status},
+};
 
 /// The sockets of this network namespace.
 const SOCKETS: &str = "/proc/net/unix";
@@ -33,6 +36,10 @@ pub(super) async fn refuse_others(own: &Path) -> anyhow::Result<()> {
             "{agent} runs here with the state directory {dir}, and cleanup would remove its network; stop it first. \
              To clean up after that agent, pass --state-dir={dir}, and --bpf-pin-root if it has one of its own"
         );
+    }
+    // Those whose state directory cannot be seen from here.
+    if let Some(agent) = claims::agents().await.with_context(|| format!("cannot read {SOCKETS}"))?.first() {
+        bail!("{agent} runs here, and cleanup would remove its network; stop it first");
     }
     Ok(())
 }

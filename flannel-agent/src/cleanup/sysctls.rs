@@ -1,5 +1,8 @@
 //! The sysctls the agent changed: which are set back, which stay, and why.
 //!
+//! Forwarding and the settings of devices are those of the pod network: they are set back with it,
+//! and stay where it stays.
+//!
 //! Conntrack keeps windows of replayed connections that are out of date for as long as those live.
 //! So its settings may change back only when no connection of a pod is left; a connection that was
 //! replayed cannot be known from one that was not.
@@ -45,23 +48,38 @@ enum Fate {
     Gone,
     /// It keeps the value of the agent for now, because of that.
     Wait(String),
+    /// It keeps the value of the agent with the network that stays.
+    Keep,
 }
 
 /// The steps for all sysctls in the record of a state directory.
-pub(super) fn plan(state_dir: &Path, when: When) -> anyhow::Result<Vec<PlanStep>> {
+pub(super) fn plan(state_dir: &Path, when: When, keep_network: bool) -> anyhow::Result<Vec<PlanStep>> {
     let record = Record::load(state_dir)?;
     if record.changed().is_empty() {
         return Ok(Vec::new());
     }
     let in_the_way = match when {
-        When::Now => None,
-        When::Unused => in_the_way(&record),
+        When::Unused if record.changed().iter().any(|changed| is_of_conntrack(&changed.name)) => in_the_way(&record),
+        When::Now | When::Unused => None,
     };
     let step = |changed: &ChangedSysctl| {
-        let fate = fate(changed, sysctl_record::read(&changed.name)?, in_the_way.as_deref());
+        let now = sysctl_record::read(&changed.name)?;
+        let fate = if is_of_conntrack(&changed.name) {
+            fate(changed, now, in_the_way.as_deref())
+        } else if keep_network {
+            Fate::Keep
+        } else {
+            fate(changed, now, None)
+        };
         Ok(PlanStep::Sysctl(SysctlStep { state_dir: state_dir.to_owned(), changed: changed.clone(), fate }))
     };
-    record.changed().iter().map(step).collect()
+    // The last one first: what a setting needed before it was made is undone after it.
+    record.changed().iter().rev().map(step).collect()
+}
+
+/// Returns true for a sysctl on which connections depend.
+fn is_of_conntrack(name: &str) -> bool {
+    name.starts_with("net.netfilter.")
 }
 
 /// The reason for which no sysctl may be set back yet.
@@ -89,7 +107,7 @@ impl SysctlStep {
     pub(super) fn execute(&self) -> io::Result<()> {
         let ChangedSysctl { name, before, .. } = &self.changed;
         match self.fate {
-            Fate::Wait(_) => return Ok(()),
+            Fate::Wait(_) | Fate::Keep => return Ok(()),
             Fate::Restore => sysctl_record::write(name, *before)?,
             Fate::Restored | Fate::Foreign(_) | Fate::Gone => {}
         }
@@ -109,6 +127,10 @@ impl fmt::Display for SysctlStep {
                 write!(f, "leave {name} at {now}: the agent set {set}, something else changed it since")
             }
             Fate::Gone => write!(f, "forget {name}, which this kernel does not have"),
+            Fate::Keep => write!(
+                f,
+                "leave {name} at {set} ({before} before), because the network stays; `flannel-agent cleanup` sets it back"
+            ),
             Fate::Wait(reason) => write!(
                 f,
                 "leave {name} at {set} ({before} before) because {reason}; `flannel-agent cleanup --keep-network` sets it back \
@@ -154,6 +176,29 @@ mod tests {
         ] {
             assert_eq!(fate(&changed(), now, Some("so")), expected, "{now:?}");
         }
+    }
+
+    #[test]
+    fn settings_of_the_network_stay_with_it_and_go_in_reverse() {
+        const FIRST: &str = "kernel.ngroups_max";
+        const LAST: &str = "kernel.absent";
+        let dir = tempfile::tempdir().expect("a directory");
+        let record = |names: &[&str]| {
+            let mut record = Record::load(dir.path()).expect("readable");
+            for name in names {
+                record.note(name, 0, 65536);
+            }
+            record.save().expect("written");
+        };
+        record(&[FIRST, LAST]);
+        let steps = |keep_network| {
+            let steps = plan(dir.path(), When::Unused, keep_network).expect("a plan");
+            steps.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let kept = steps(true);
+        assert!(kept.iter().all(|step| step.contains("because the network stays")), "{kept:?}");
+        let expected = [format!("forget {LAST}, which this kernel does not have"), format!("set {FIRST} back to 0")];
+        assert_eq!(steps(false), expected);
     }
 
     #[test]

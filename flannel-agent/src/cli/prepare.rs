@@ -5,14 +5,24 @@
 //! packets of a node that could not be prepared, and an init container that fails would leave it
 //! without any.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use clap::{ArgAction, Args};
-use flannel_host::{error_chain::chain, sysctl_record::Record};
+use flannel_host::{
+    error_chain::chain,
+    family::Family,
+    sysctl_record::{Repair, SharedRecord},
+};
 
 use super::{PinOptions, StateOptions};
-use crate::{cleanup::connections, datapath::bpffs, fast::ConntrackSysctls, privileges, state_dir::StateDir};
+use crate::{
+    cleanup::connections, datapath::bpffs, fast::ConntrackSysctls, host_sysctls::HostSysctls, options::families,
+    privileges, state_dir::StateDir, traffic::MasqueradeFamilies,
+};
 
 /// The things to prepare, and their places.
 #[derive(Debug, Args)]
@@ -25,6 +35,10 @@ pub struct PrepareOptions {
     /// Set the sysctls of conntrack that mode `fast` needs, and record their values before
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     conntrack_liberal: bool,
+    /// Switch forwarding on for these address families where it is off, and record the values
+    /// before: `true` for both, `ipv4` or `ipv6` for one, `false`
+    #[arg(long, value_name = "BOOL|FAMILY", default_value = "ipv4", value_parser = families::parser(), hide_possible_values = true)]
+    set_forwarding: MasqueradeFamilies,
     #[command(flatten)]
     state: StateOptions,
     #[command(flatten)]
@@ -34,12 +48,7 @@ pub struct PrepareOptions {
 /// Runs the command; the text to print.
 pub(super) fn run(options: &PrepareOptions) -> anyhow::Result<String> {
     privileges::check()?;
-    let mut text = mount(options);
-    if options.conntrack_liberal {
-        text += &set_sysctls(options)
-            .unwrap_or_else(|error| format!("warning: mode fast leaves TCP to the kernel: {}\n", chain(&*error)));
-    }
-    Ok(text)
+    Ok(mount(options) + &set_sysctls(options))
 }
 
 /// Mounts the bpf filesystem; what became of it.
@@ -58,24 +67,49 @@ fn mount(options: &PrepareOptions) -> String {
 }
 
 /// Sets the sysctls; what was set.
-fn set_sysctls(options: &PrepareOptions) -> anyhow::Result<String> {
+fn set_sysctls(options: &PrepareOptions) -> String {
+    let families: Vec<Family> = Family::BOTH.into_iter().filter(|family| options.set_forwarding.has(*family)).collect();
+    if !options.conntrack_liberal && families.is_empty() {
+        return String::new();
+    }
     let dir = &options.state.state_dir;
-    let _state = StateDir::claim(dir, None)?;
-    let (_, repair) = Record::load_or_repair(dir).context("without a record of the values before none is set")?;
+    let (_state, record, repair) = match open(dir) {
+        Ok(opened) => opened,
+        Err(error) => return format!("warning: no sysctl is set: {}\n", chain(&*error)),
+    };
+    let mut text = repair.map(|repair| format!("warning: {repair}\n")).unwrap_or_default();
+    let mut host = HostSysctls::new(Ok(record.clone()), true);
+    for problem in host.prepare(&families) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "warning: {}", problem.text);
+    }
+    if options.conntrack_liberal {
+        text += &make_conntrack_liberal(record.clone());
+    }
+    for changed in record.changed() {
+        let _ = writeln!(text, "{} is {}, {} before", changed.name, changed.set, changed.before);
+    }
+    text
+}
+
+/// Takes the state directory, and reads the record in it.
+fn open(dir: &Path) -> anyhow::Result<(StateDir, SharedRecord, Option<Repair>)> {
+    let state = StateDir::claim(dir, None)?;
+    let loaded = SharedRecord::load_or_repair(dir);
+    let (record, repair) = loaded.context("without a record of the values before none is set")?;
+    Ok((state, record, repair))
+}
+
+/// Sets the sysctls of conntrack; a warning if that is not enough.
+fn make_conntrack_liberal(record: SharedRecord) -> String {
     if !ConntrackSysctls::is_conntrack_loaded() {
         // The kernel loads the module for who asks for its table. Afterwards is too late: the agent
         // in a pod has a read-only /proc/sys. An error shows below, in what is missing.
         let _ = connections::alive_by_netlink(&[].into());
     }
-    let mut sysctls = ConntrackSysctls::new(true, dir, []);
-    let obstacle = sysctls.prepare()?;
-    let mut text = repair.map(|repair| format!("warning: {repair}\n")).unwrap_or_default();
-    // Writing to a string cannot fail.
-    for changed in sysctls.changed() {
-        let _ = writeln!(text, "{} is {}, {} before", changed.name, changed.set, changed.before);
-    }
-    if let Some(obstacle) = obstacle {
-        let _ = writeln!(text, "warning: mode fast leaves TCP to the kernel: {obstacle}");
-    }
-    Ok(text)
+    let obstacle = match ConntrackSysctls::new(true, Some(record), []).prepare() {
+        Ok(obstacle) => obstacle.map(|unmet| unmet.to_string()),
+        Err(error) => Some(chain(&error)),
+    };
+    obstacle.map(|why| format!("warning: mode fast leaves TCP to the kernel: {why}\n")).unwrap_or_default()
 }

@@ -200,9 +200,12 @@ fn problem_counts(status: &Status) -> Option<String> {
     let no_esp = status.ipsec.as_ref().is_some_and(|status| status.kernel.is_some());
     let no_keys = status.ipsec.as_ref().is_some_and(|status| status.error.is_some());
     let no_process = status.udp.as_ref().is_some_and(|status| status.pid.is_none());
+    let sysctls = number(status.sysctl_problems.len());
     let counts = [
         status.lease_problem.is_some().then(|| "no lease, or a contested one".to_owned()),
         status.error.is_some().then(|| "cannot reconcile".to_owned()),
+        (sysctls > 0)
+            .then(|| count(sysctls, "sysctl that keeps packets from pods", "sysctls that keep packets from pods")),
         no_process.then(|| "no tunnel process".to_owned()),
         no_esp.then(|| "the kernel has no ESP".to_owned()),
         no_keys.then(|| "no keys are agreed on with peers".to_owned()),
@@ -260,6 +263,7 @@ pub(super) fn problems(status: &Status) -> Vec<String> {
     let lease = status.lease_problem.iter().map(|problem| format!("lease: {problem}"));
     lease
         .chain(error)
+        .chain(status.sysctl_problems.iter().map(|problem| problem.text.clone()))
         .chain(process)
         .chain(rules)
         .chain(inside)
@@ -285,7 +289,8 @@ fn remarks(status: &Status) -> Vec<String> {
     });
     let sysctls = status.sysctls.iter();
     let sysctls = sysctls.map(|ChangedSysctl { name, before, set, .. }| {
-        format!("sysctl set for mode fast: {name} to {set}, {before} before")
+        let purpose = if name.starts_with("net.netfilter.") { " for mode fast" } else { "" };
+        format!("sysctl set{purpose}: {name} to {set}, {before} before")
     });
     hidden.chain(unknown).chain(pods).chain(merged).chain(sysctls).collect()
 }

@@ -28,6 +28,7 @@ pub mod pins;
 pub mod policy;
 pub mod probe;
 mod refusal;
+mod retired;
 pub mod room;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -42,6 +43,7 @@ pub use flow_table::FlowTable;
 pub use load::{Loaded, Shape, Subnets, load};
 pub use maps::Maps;
 pub use pins::PinRoot;
+pub use retired::Successor;
 
 /// Ensures that the pin root is on a bpf filesystem, and mounts one if it is not. A failure is only
 /// logged here; loading reports it. Does nothing in a build without programs.

@@ -3,12 +3,11 @@
 //! Nothing announces a change of a sysctl (inotify sees writes by the same mount of proc alone), so
 //! they are read every second. Invariant: none is set before its value is in the record.
 
-use std::{collections::BTreeSet, io, path::Path};
+use std::collections::BTreeSet;
 
 use flannel_host::{
     error_chain::chain,
-    file::FileError,
-    sysctl_record::{self, ChangedSysctl, Record},
+    sysctl_record::{ChangedSysctl, SetError, SharedRecord},
 };
 use ipnet::IpNet;
 
@@ -22,7 +21,7 @@ use super::{
 pub struct ConntrackSysctls {
     /// They may be set.
     allowed: bool,
-    record: Record,
+    record: SharedRecord,
     /// The pod networks, former ones included.
     networks: BTreeSet<IpNet>,
     pub(super) now: Conntrack,
@@ -30,40 +29,13 @@ pub struct ConntrackSysctls {
     refused: Option<Conntrack>,
 }
 
-/// The reason for which a sysctl was not set.
-#[derive(Debug, thiserror::Error)]
-pub enum SetError {
-    /// The record, without which nothing is changed.
-    #[error("the value before cannot be recorded: {0}")]
-    Record(#[from] FileError),
-    /// The kernel.
-    #[error("cannot set {name} to {value}: {source}")]
-    Write {
-        /// The sysctl.
-        name: &'static str,
-        /// The value it needs.
-        value: u32,
-        /// The error of the system call.
-        source: io::Error,
-    },
-}
-
 impl ConntrackSysctls {
     /// Those of this network namespace; nothing is read yet. `allowed`: they are set where the mode
-    /// needs that, and their values before recorded in `state_dir`. `networks`: those of pods.
-    pub fn new(allowed: bool, state_dir: &Path, networks: impl IntoIterator<Item = IpNet>) -> Self {
-        let record = Record::load_or_repair(state_dir);
-        match &record {
-            Ok((_, Some(repair))) => tracing::warn!("{repair}"),
-            Ok((_, None)) => {}
-            Err(error) => tracing::warn!(
-                error = chain(error),
-                "no sysctl is set for mode fast: the record of earlier changes is not usable"
-            ),
-        }
-        let record = record.map(|(record, _)| record);
+    /// needs that, and their values before put on `record`; without one none is set. `networks`:
+    /// those of pods.
+    pub fn new(allowed: bool, record: Option<SharedRecord>, networks: impl IntoIterator<Item = IpNet>) -> Self {
         Self {
-            allowed: allowed && record.is_ok(),
+            allowed: allowed && record.is_some(),
             record: record.unwrap_or_default(),
             networks: networks.into_iter().collect(),
             ..Self::default()
@@ -103,8 +75,8 @@ impl ConntrackSysctls {
         self.now.tcp_obstacle()
     }
 
-    /// Those that were set, by this agent or an earlier one.
-    pub fn changed(&self) -> &[ChangedSysctl] {
+    /// All sysctls on record that were set, by this agent or an earlier one.
+    pub fn changed(&self) -> Vec<ChangedSysctl> {
         self.record.changed()
     }
 
@@ -120,27 +92,11 @@ impl ConntrackSysctls {
     }
 
     fn set(&mut self, changes: &[Change]) -> Result<(), SetError> {
-        for change in changes {
-            let recorded = self.record.clone();
-            if let Err(error) = self.set_one(*change) {
-                self.record = recorded;
-                self.record.save()?;
-                return Err(error);
-            }
+        for Change { name, now, needed } in changes {
+            self.record.set(name, *now, *needed, &self.networks)?;
+            tracing::info!("set {name} from {now} to {needed} for mode fast");
         }
         // The record of an earlier agent or of an init container may lack them.
-        if !self.record.changed().is_empty() && self.record.add_networks(&self.networks) {
-            self.record.save()?;
-        }
-        Ok(())
-    }
-
-    fn set_one(&mut self, Change { name, now, needed }: Change) -> Result<(), SetError> {
-        self.record.note(name, now, needed);
-        self.record.add_networks(&self.networks);
-        self.record.save()?;
-        sysctl_record::write(name, needed).map_err(|source| SetError::Write { name, value: needed, source })?;
-        tracing::info!("set {name} from {now} to {needed} for mode fast");
-        Ok(())
+        Ok(self.record.complete(&self.networks)?)
     }
 }

@@ -34,6 +34,9 @@ pub(super) const STALE: Duration = Duration::from_secs(30);
 /// A main loop that was not seen to go round for this long does not come back by itself.
 const DEAD: Duration = Duration::from_mins(1);
 
+/// The media type of an answer in words.
+const PLAIN: &str = "text/plain; charset=utf-8";
+
 /// The readiness of the node at the time of a request.
 #[derive(Clone, Debug)]
 pub struct Readiness {
@@ -49,6 +52,14 @@ impl Readiness {
 
     pub(super) fn is_ready(&self) -> bool {
         self.status.borrow().ready && self.pulse.age() < STALE
+    }
+
+    /// The answer of a node that is not ready, with the sysctl that keeps it from being so.
+    fn refusal(&self) -> String {
+        const NOT_READY: &str = "flanneld is not ready yet";
+        let status = self.status.borrow();
+        let problem = status.sysctl_problems.first().map(|problem| format!("{NOT_READY}: {}", problem.text));
+        problem.unwrap_or_else(|| NOT_READY.to_owned())
     }
 
     fn is_alive(&self) -> bool {
@@ -111,12 +122,13 @@ impl HealthRoutes {
             ("/readyz", Self::Health(readiness) | Self::All(readiness, _)) if readiness.is_ready() => {
                 (StatusCode::OK, "flanneld is ready")
             }
-            ("/readyz", Self::Health(_) | Self::All(..)) => {
-                (StatusCode::SERVICE_UNAVAILABLE, "flanneld is not ready yet")
+            ("/readyz", Self::Health(readiness) | Self::All(readiness, _)) => {
+                let text = readiness.refusal();
+                return respond(StatusCode::SERVICE_UNAVAILABLE, Bytes::from(text), PLAIN);
             }
             _ => (StatusCode::NOT_FOUND, "404 page not found\n"),
         };
-        respond(status, Bytes::from_static(text.as_bytes()), "text/plain; charset=utf-8")
+        respond(status, Bytes::from_static(text.as_bytes()), PLAIN)
     }
 }
 

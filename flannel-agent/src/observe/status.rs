@@ -13,6 +13,7 @@ use crate::{
     datapath::policy::ModeSource,
     echo::status::{EchoStatus, PeerEchoStatus},
     extension::ExtensionStatus,
+    host_sysctls::SysctlProblem,
     ipsec::{IpsecPeerStatus, IpsecStatus},
     reconcile::status::{Dirty, Repairs, UnreachableStatus},
     traffic::status::TrafficStatus,
@@ -110,6 +111,9 @@ pub struct Status {
     /// Sysctls of the host the agent changed, until `cleanup` sets them back.
     #[serde(default)]
     pub sysctls: Vec<ChangedSysctl>,
+    /// Sysctls of the host that keep packets from pods, and that the agent could not set.
+    #[serde(default)]
+    pub sysctl_problems: Vec<SysctlProblem>,
     /// Addresses of the external interface that lie in a pod network, and the effect of that.
     #[serde(default)]
     pub addresses_in_pods: Vec<String>,
@@ -172,6 +176,7 @@ impl Status {
             repairs: Repairs::default(),
             unreachable_routes: Vec::new(),
             sysctls: Vec::new(),
+            sysctl_problems: Vec::new(),
             addresses_in_pods: Vec::new(),
             lost_subnets: Vec::new(),
             lease_problem: None,

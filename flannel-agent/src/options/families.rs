@@ -20,7 +20,7 @@ pub(super) fn canonical(text: &str) -> Option<String> {
 }
 
 /// The parser of such a flag.
-pub(super) fn parser() -> OneOf<MasqueradeFamilies> {
+pub(crate) fn parser() -> OneOf<MasqueradeFamilies> {
     OneOf::new(NAMES.map(|(name, _)| name), parse)
 }
 

@@ -9,7 +9,7 @@ mod cloud;
 mod datapath;
 mod echo;
 mod etcd;
-mod families;
+pub(crate) mod families;
 mod fast;
 pub(crate) mod flags;
 pub(crate) mod go_style;
@@ -84,6 +84,8 @@ pub struct RunOptions {
     pub fast: FastOptions,
     /// The traffic rules of this node.
     pub traffic: TrafficOptions,
+    /// True if forwarding is switched on where it is off.
+    pub set_forwarding: bool,
     /// True if an unreachable route for the whole pod network is kept.
     pub unreachable_route: bool,
     /// IPv4 peers from which on routes are made by nexthop objects.
@@ -117,6 +119,7 @@ impl RunOptions {
             datapath: flags.datapath.check(&mut checks),
             fast: flags.fast.check(&mut checks),
             traffic: flags.traffic.check(&mut checks),
+            set_forwarding: flags.traffic.set_forwarding,
             unreachable_route: flags.traffic.unreachable_route,
             nexthops_from: flags.traffic.check_nexthops_from(&mut checks),
             listeners: flags.listeners.check(&mut checks),

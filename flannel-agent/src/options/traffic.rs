@@ -44,6 +44,11 @@ pub(super) struct TrafficFlags {
     /// the address of this node or of the store is in the pod network
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) unreachable_route: bool,
+    /// Switch forwarding on where it is off, for the address families of the pod network
+    /// (`net.ipv4.ip_forward`, `net.ipv6.conf.all.forwarding`), and keep it on; `false` only
+    /// reports it
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub(super) set_forwarding: bool,
     /// IPv4 peers from which on routes are made by nexthop objects; below half of it they are plain
     /// again
     #[arg(long, value_name = "PEERS", default_value_t = 2000, hide = true, allow_negative_numbers = true)]

@@ -6,6 +6,7 @@ use flannel_common::addr::Mac;
 use flannel_netlink::{Fault, IpipInfo, IpipSpec, Link, Netlink, NetlinkError, Verb, VxlanSpec};
 use flannel_store::Vtep;
 
+use super::rivals;
 use crate::{
     backend::{TunnelSpec, UdpSpec, WireguardSpec},
     udp::UdpError,
@@ -41,16 +42,49 @@ pub enum DeviceError {
     /// The kernel has no ipip devices.
     #[error("this kernel has no ipip devices: load the module ipip (modprobe ipip), or use the backend vxlan")]
     NoIpip(#[source] NetlinkError),
+    /// Another device or program has what it needs.
+    #[error("{owner}, and {device} cannot have it too: remove that, or choose another in the network configuration")]
+    Taken {
+        /// The owner, in words.
+        owner: String,
+        /// The device.
+        device: String,
+        /// The error without the owner.
+        source: Box<Self>,
+    },
+}
+
+impl DeviceError {
+    /// The kernel's error, where it is one.
+    pub(super) fn netlink(&self) -> Option<&NetlinkError> {
+        match self {
+            Self::Netlink(error) | Self::Wireguard(WireguardError::Netlink(error)) => Some(error),
+            Self::Taken { source, .. } => source.netlink(),
+            Self::Wireguard(_) | Self::Udp(_) | Self::NoIpip(_) => None,
+        }
+    }
+
+    /// Returns true if the same request may succeed later, without a change of the configuration.
+    pub(crate) fn is_temporary(&self) -> bool {
+        match self {
+            Self::Udp(error) => error.is_temporary(),
+            _ => self.netlink().is_some_and(NetlinkError::is_temporary),
+        }
+    }
 }
 
 /// Ensures that the device exists as described by `spec`, and is up. At start (`adopt_mac`) an
 /// existing device keeps its Ethernet address.
 pub(crate) async fn ensure(netlink: &Netlink, spec: &TunnelSpec, adopt_mac: bool) -> Result<Device, DeviceError> {
-    match spec {
-        TunnelSpec::Vxlan(spec) => Ok(ensure_vxlan(netlink, spec, adopt_mac).await?),
+    let ensured = match spec {
+        TunnelSpec::Vxlan(spec) => ensure_vxlan(netlink, spec, adopt_mac).await.map_err(DeviceError::from),
         TunnelSpec::Wireguard(spec) => ensure_wireguard(netlink, spec).await,
         TunnelSpec::Udp(spec) => ensure_udp(netlink, spec).await,
         TunnelSpec::Ipip(spec) => ensure_ipip(netlink, spec).await,
+    };
+    match ensured {
+        Err(error) => Err(rivals::named(netlink, spec, error).await),
+        device => device,
     }
 }
 

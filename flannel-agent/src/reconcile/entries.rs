@@ -10,8 +10,8 @@ use std::{
 use flannel_common::addr::Mac;
 use flannel_host::error_chain::chain;
 use flannel_netlink::{
-    AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey,
-    TunnelPolicy, TunnelPolicyKey,
+    AddressKey, FdbKey, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, TunnelPolicy,
+    TunnelPolicyKey,
 };
 use ipnet::IpNet;
 
@@ -134,7 +134,7 @@ impl Entries {
     /// One route was seen. Whether it is one that may be ours, and if so whether it is not as it
     /// should be.
     pub(super) fn observe_route(&mut self, ours: &Ownership, key: RouteKey, route: Option<&Route>) -> Option<bool> {
-        (key.table == MAIN_TABLE && ours.inside(key.dst)).then(|| {
+        (ours.may_be_route(&key, route) || self.routes.actual(&key).is_some()).then(|| {
             let route = route.map(|route| self.nexthops.complete(route.clone()));
             self.routes.observe(key, route.filter(|route| ours.route(&key, route, self.routes.wanted())))
         })
@@ -233,6 +233,7 @@ impl Entries {
             policies: self.policies.repairs(),
             routes: self.routes.repairs(),
             maps: 0,
+            sysctls: 0,
         }
     }
 

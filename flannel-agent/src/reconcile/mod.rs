@@ -18,11 +18,14 @@ mod events;
 mod expiring;
 mod fast;
 mod kernel_objects;
+pub mod leftovers;
+pub mod networks;
 mod nexthops;
 mod ownership;
 mod peer_maps;
 mod peers;
 mod plane;
+pub mod rivals;
 mod state;
 pub mod status;
 pub mod tracker;
@@ -33,7 +36,13 @@ pub mod unreachable;
 mod uplinks;
 mod wireguard;
 
-use std::{collections::BTreeMap, ops::Add as _, path::PathBuf, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Add as _,
+    path::PathBuf,
+    sync::Arc,
+    time::Instant,
+};
 
 pub use bpf::Bpf;
 use device::Device;
@@ -41,6 +50,9 @@ use flannel_common::node::{FamilyConfig, NodeConfig};
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_netlink::Netlink;
 use flannel_store::{Changes, LeaseKey};
+use ipnet::IpNet;
+use leftovers::Leftovers;
+use networks::NetworksRecord;
 use peer_maps::PeerMaps;
 pub use peers::PeerBook;
 use plane::Plane;
@@ -54,6 +66,7 @@ pub use wireguard::WireguardFacts;
 use crate::{
     backend::{Backend, OwnEnd},
     fast::{ConntrackSysctls, Exclusions, Fast, FastScope},
+    host_sysctls::Devices,
     iface::ExternalInterface,
     udp::UdpBook,
     wireguard::{WireguardBook, WireguardKeys},
@@ -79,6 +92,7 @@ pub struct Reconciler {
     tunnels: Tunnels,
     bpf: Option<Bpf>,
     fast: Fast,
+    leftovers: Option<Leftovers>,
 }
 
 impl Reconciler {
@@ -104,7 +118,19 @@ impl Reconciler {
             tunnels: Tunnels::none(),
             bpf: None,
             fast: Fast::new(FastScope::default(), ConntrackSysctls::default(), Exclusions::default()),
+            leftovers: None,
         }
+    }
+
+    /// Removes objects with our marks that are in no network on this record.
+    #[must_use]
+    pub fn with_leftovers(self, record: NetworksRecord) -> Self {
+        Self { leftovers: Some(Leftovers::new(record)), ..self }
+    }
+
+    /// Former pod networks of which objects were found since the last call.
+    pub fn take_former(&mut self) -> BTreeSet<IpNet> {
+        self.leftovers.as_mut().map(Leftovers::take_former).unwrap_or_default()
     }
 
     /// With mode `fast` as it was set up.
@@ -169,6 +195,7 @@ impl Reconciler {
     pub fn invalidate_all(&mut self) {
         self.planes.iter_mut().for_each(Plane::invalidate_all);
         self.fast.invalidate_all();
+        self.leftovers.iter_mut().for_each(Leftovers::invalidate);
         if let Some(bpf) = &mut self.bpf {
             bpf.invalidate();
         }
@@ -216,6 +243,9 @@ impl Reconciler {
             plane.work(&self.netlink, maps, &mut self.tunnels, cluster.in_sync).await;
         }
         self.tunnels.apply(&self.planes, cluster.in_sync).await;
+        if cluster.in_sync && self.is_complete() {
+            self.sweep_leftovers().await;
+        }
         self.planes.iter_mut().for_each(Plane::show);
         self.apply_fast(cluster.own, moved).await;
         let on_planes = self.planes.iter().flat_map(|plane| plane.hooks(self.fast.is_on()));
@@ -223,6 +253,13 @@ impl Reconciler {
         let external = self.planes.iter().find(|plane| plane.tunnel.device.is_some()).map(|plane| plane.external.index);
         if let Some(bpf) = &mut self.bpf {
             bpf.attach(&hooks, external);
+        }
+    }
+
+    async fn sweep_leftovers(&mut self) {
+        let tunnels: Vec<u32> = self.devices().map(|(_, device)| device.index).collect();
+        if let Some(leftovers) = &mut self.leftovers {
+            leftovers.sweep(&self.netlink, &tunnels).await;
         }
     }
 
@@ -248,6 +285,11 @@ impl Reconciler {
     /// The tunnel devices that are there.
     pub fn devices(&self) -> impl Iterator<Item = (Family, &Device)> {
         self.planes.iter().filter_map(|plane| Some((plane.family, plane.tunnel.device.as_ref()?)))
+    }
+
+    /// The devices whose sysctls packets of pods depend on.
+    pub fn sysctl_devices(&self) -> Vec<Devices> {
+        self.planes.iter().map(Plane::sysctl_devices).collect()
     }
 
     /// Our ends of the tunnels, as they are to be published.

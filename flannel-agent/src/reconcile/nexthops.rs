@@ -165,10 +165,12 @@ impl Nexthops {
 }
 
 impl Ownership {
-    /// Objects of our protocol whose number is an address of the network.
+    /// Objects of our protocol whose number is an address of the network, or that lead into the
+    /// tunnel device, as those of a former network.
     pub(super) fn nexthop(&self, id: NexthopId, nexthop: &Nexthop) -> bool {
         let inside = self.inside(IpNet::from(IpAddr::from(id.0.to_be_bytes())));
-        nexthop.protocol == protocol::FLANNEL && !nexthop.special && inside
+        let into_tunnel = nexthop.oif.is_some() && nexthop.oif == self.tunnel;
+        nexthop.protocol == protocol::FLANNEL && !nexthop.special && (inside || into_tunnel)
     }
 }
 
@@ -211,6 +213,7 @@ mod tests {
     const OURS: Ownership = Ownership {
         tunnel: Some(7),
         network: IpNet::V4(Ipv4Net::new_assert(std::net::Ipv4Addr::new(10, 244, 0, 0), 16)),
+        whole_network: false,
     };
 
     fn routes(count: u8) -> BTreeMap<RouteKey, Route> {
@@ -255,7 +258,10 @@ mod tests {
     fn ours_have_our_protocol_and_a_number_in_the_network() {
         let nexthop = object(&routes(1).into_values().next().expect("a route")).expect("an object");
         assert!(OURS.nexthop(NexthopId(0x0af4_0100), &nexthop));
-        assert!(!OURS.nexthop(NexthopId(7), &nexthop), "not in the network");
+        assert!(OURS.nexthop(NexthopId(0x0a09_0100), &nexthop), "of a former network");
+        let elsewhere = Nexthop { oif: Some(2), ..nexthop };
+        assert!(OURS.nexthop(NexthopId(0x0af4_0100), &elsewhere));
+        assert!(!OURS.nexthop(NexthopId(7), &elsewhere), "neither in the network nor into the tunnel");
         for other in [Nexthop { protocol: 4, ..nexthop }, Nexthop { special: true, ..nexthop }] {
             assert!(!OURS.nexthop(NexthopId(0x0af4_0100), &other), "{other:?}");
         }

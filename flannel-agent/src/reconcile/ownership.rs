@@ -3,7 +3,7 @@
 //!
 //! No other object is ever changed or removed, regardless of its creator.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use flannel_host::family::Family;
 use flannel_netlink::{
@@ -13,7 +13,7 @@ use flannel_netlink::{
 use ipnet::IpNet;
 
 use super::unreachable;
-use crate::backend::ipsec;
+use crate::{backend::ipsec, claims::overlap};
 
 /// By what our objects of one family are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub(super) struct Ownership {
     pub(super) tunnel: Option<u32>,
     /// The flannel network.
     pub(super) network: IpNet,
+    /// True if the tunnel device has a route for the whole network, without a gateway.
+    pub(super) whole_network: bool,
 }
 
 impl Ownership {
@@ -30,11 +32,12 @@ impl Ownership {
         Family::of(self.network.addr())
     }
 
-    /// Addresses of the tunnel device, inside the network: there may be others, which an operator
-    /// added.
+    /// Single addresses of the tunnel device, also those of a former network. Whole subnets on it
+    /// are those of others, such as of a DHCP client, and link-local addresses the kernel's.
     pub(super) fn address(&self, key: &AddressKey) -> bool {
-        let whole = key.prefix_len == self.family().bits();
-        self.tunnel == Some(key.ifindex) && whole && self.network.contains(&key.addr)
+        let single = key.prefix_len == self.family().bits() && Family::of(key.addr) == self.family();
+        let local = matches!(key.addr, IpAddr::V6(addr) if addr.is_unicast_link_local());
+        self.tunnel == Some(key.ifindex) && single && !local
     }
 
     /// Permanent neighbours on the tunnel device.
@@ -52,13 +55,17 @@ impl Ownership {
         ipsec::is_ours(key, policy, self.network)
     }
 
-    /// Routes into the tunnel device with a gateway inside the network; direct routes, and routes
-    /// through the ipip device, which have a peer's own address as gateway: those of our protocol,
-    /// and those stock flannel left, which equal what a lease asks for. The route for
-    /// the whole network into the tunnel device, where one is wanted. And the unreachable route for
-    /// the network.
+    /// Routes into the tunnel device that only flannel makes, also those of a former network.
+    /// Inside the network direct routes: those of our protocol, and those stock flannel left,
+    /// which equal what a lease asks for. And the unreachable route for the network.
     pub(super) fn route(&self, key: &RouteKey, route: &Route, desired: &BTreeMap<RouteKey, Route>) -> bool {
-        if key.table != MAIN_TABLE || !self.inside(key.dst) {
+        if key.table != MAIN_TABLE || key.family() != self.family() {
+            return false;
+        }
+        if self.is_into_tunnel(route) && (route.onlink || self.is_former_network(key, route)) {
+            return true;
+        }
+        if !self.inside(key.dst) {
             return false;
         }
         if unreachable::is_ours(key, route, &[self.network]) {
@@ -68,13 +75,30 @@ impl Ownership {
             return route.oif.is_some() && route.oif == self.tunnel;
         }
         let Some(gateway) = route.gateway else { return false };
-        let into_tunnel = route.oif.is_some() && route.oif == self.tunnel;
-        if into_tunnel && (!route.onlink || self.network.contains(&gateway)) {
-            return route.onlink;
+        if self.is_into_tunnel(route) {
+            return false;
         }
         let direct = route.scope == RouteScope::Universe && !route.multipath;
         let left_by_stock = || desired.get(key).is_some_and(|wanted| wanted.gateway == Some(gateway));
         direct && (route.protocol == protocol::FLANNEL || (route.protocol == protocol::BOOT && left_by_stock()))
+    }
+
+    const fn is_into_tunnel(&self, route: &Route) -> bool {
+        matches!((route.oif, self.tunnel), (Some(oif), Some(tunnel)) if oif == tunnel)
+    }
+
+    /// Returns true for a route of another whole network into a tunnel device that has such routes.
+    fn is_former_network(&self, key: &RouteKey, route: &Route) -> bool {
+        let is_written = matches!(route.protocol, protocol::BOOT | protocol::FLANNEL);
+        let is_whole = route.gateway.is_none() && route.kind == RouteType::Unicast && is_written;
+        self.whole_network && is_whole && !overlap(key.dst, self.network)
+    }
+
+    /// Returns true if a route with this key may be one of ours: inside the network, or into the
+    /// tunnel device.
+    pub(super) fn may_be_route(&self, key: &RouteKey, route: Option<&Route>) -> bool {
+        let into_tunnel = route.is_some_and(|route| self.is_into_tunnel(route) && route.onlink);
+        key.table == MAIN_TABLE && key.family() == self.family() && (self.inside(key.dst) || into_tunnel)
     }
 
     /// The device of a route into a tunnel that may be one of another backend, which this node had
@@ -102,11 +126,15 @@ mod tests {
 
     use super::*;
 
-    const OURS: Ownership =
-        Ownership { tunnel: Some(7), network: IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16)) };
+    const OURS: Ownership = Ownership {
+        tunnel: Some(7),
+        network: IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16)),
+        whole_network: false,
+    };
     const OURS6: Ownership = Ownership {
         tunnel: Some(8),
         network: IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x10, 0x244, 0, 0, 0, 0, 0), 48)),
+        whole_network: false,
     };
 
     fn key(dst: &str) -> RouteKey {
@@ -118,15 +146,27 @@ mod tests {
     }
 
     #[test]
-    fn tunnel_routes_are_ours_whatever_their_protocol() {
+    fn tunnel_routes_are_ours_whatever_their_protocol_and_network() {
         let gateway = "10.244.2.0".parse().expect("an address");
         for protocol in [protocol::BOOT, protocol::FLANNEL, 4] {
             assert!(owns("10.244.2.0/24", &Route::onlink(gateway, 7, protocol), &[]));
         }
         assert!(!owns("10.244.2.0/24", &Route::via(gateway, Some(7), protocol::BOOT), &[]), "not onlink");
-        assert!(!owns("10.9.0.0/16", &Route::onlink(gateway, 7, protocol::BOOT), &[]), "outside the network");
-        let foreign = "192.168.9.1".parse().expect("an address");
-        assert!(!owns("10.244.2.0/24", &Route::onlink(foreign, 7, protocol::BOOT), &[]), "gateway outside");
+        let former = "10.9.2.0".parse().expect("an address");
+        assert!(owns("10.9.2.0/24", &Route::onlink(former, 7, protocol::BOOT), &[]), "of a former network");
+        assert!(!owns("10.9.2.0/24", &Route::onlink(former, 8, protocol::BOOT), &[]), "into another device");
+        assert!(!owns("0.0.0.0/0", &Route::via(former, Some(7), protocol::BOOT), &[]), "of a DHCP client");
+    }
+
+    #[test]
+    fn the_route_of_a_former_network_into_a_device_for_whole_networks_is_ours() {
+        let ours = Ownership { whole_network: true, ..OURS };
+        let owns = |ours: &Ownership, dst: &str, protocol| {
+            ours.route(&key(dst), &Route::on_device(Family::V4, 7, protocol), &BTreeMap::new())
+        };
+        assert!(owns(&ours, "10.9.0.0/16", protocol::BOOT));
+        assert!(!owns(&ours, "10.9.0.0/16", 2), "the kernel's own");
+        assert!(!owns(&OURS, "169.254.0.0/16", protocol::BOOT), "a device with routes to peers");
     }
 
     #[test]
@@ -142,12 +182,12 @@ mod tests {
     }
 
     #[test]
-    fn routes_through_an_ipip_device_are_ours_by_protocol_or_by_lease() {
+    fn routes_through_an_ipip_device_are_ours() {
         let peer = "192.168.1.2".parse().expect("an address");
-        let [ours, stocks] = [protocol::FLANNEL, protocol::BOOT].map(|protocol| Route::onlink(peer, 7, protocol));
-        assert!(owns("10.244.2.0/24", &ours, &[]));
-        assert!(!owns("10.244.2.0/24", &stocks, &[]), "an administrator's, as far as we can tell");
-        assert!(owns("10.244.2.0/24", &stocks, &[(key("10.244.2.0/24"), ours)]));
+        for protocol in [protocol::FLANNEL, protocol::BOOT] {
+            let route = Route::onlink(peer, 7, protocol);
+            assert!(owns("10.244.2.0/24", &route, &[]) && owns("10.9.2.0/24", &route, &[]));
+        }
     }
 
     #[test]
@@ -181,13 +221,14 @@ mod tests {
         };
         assert!(OURS6.address(&address(8, "fd00:10:244:1::", 128)));
         assert!(!OURS6.address(&address(8, "fe80::1", 64)), "the kernel's own");
+        assert!(!OURS6.address(&address(8, "fe80::1", 128)), "a link-local one");
         assert!(!OURS6.address(&address(8, "10.244.1.0", 32)));
         let route = |dst: &str, gateway: &str| {
             let gateway = gateway.parse().expect("an address");
             OURS6.route(&key(dst), &Route::onlink(gateway, 8, protocol::BOOT), &BTreeMap::new())
         };
         assert!(route("fd00:10:244:2::/64", "fd00:10:244:2::"));
-        assert!(!route("fd00:10:244:2::/64", "fe80::2"), "gateway outside");
+        assert!(route("fd00:9:2::/64", "fd00:9:2::"), "of a former network");
         assert!(!route("10.244.2.0/24", "10.244.2.0"));
     }
 
@@ -223,7 +264,8 @@ mod tests {
         };
         assert!(OURS.address(&address(7, "10.244.1.0", 32)));
         assert!(!OURS.address(&address(2, "10.244.1.0", 32)));
-        assert!(!OURS.address(&address(7, "192.168.1.1", 32)));
+        assert!(OURS.address(&address(7, "10.9.1.0", 32)), "of a former network");
+        assert!(!OURS.address(&address(7, "192.168.1.1", 24)), "of a DHCP client");
         assert!(!OURS.address(&address(7, "fe80::1", 64)));
     }
 }

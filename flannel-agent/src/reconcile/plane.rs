@@ -22,6 +22,7 @@ use super::{
 use crate::{
     backend::{Backend, BackendError, Node, OwnEnd, PodNetwork, ProgramSet, TunnelSpec, TunnelUnderlay, usable_mtu},
     datapath::{Hook, Maps},
+    host_sysctls::Devices,
     iface::{End, ExternalInterface},
     underlay::Underlay,
 };
@@ -330,7 +331,11 @@ impl Plane {
     }
 
     pub(super) fn ownership(&self) -> Ownership {
-        Ownership { tunnel: self.tunnel.device.as_ref().map(|device| device.index), network: self.setup.network.prefix }
+        Ownership {
+            tunnel: self.tunnel.device.as_ref().map(|device| device.index),
+            network: self.setup.network.prefix,
+            whole_network: self.backend.routes_whole_network(),
+        }
     }
 
     /// The unreachable route for the network.
@@ -346,6 +351,16 @@ impl Plane {
     /// The name of the tunnel device; empty while there is none.
     pub(super) fn device_name(&self) -> &str {
         self.tunnel.device.as_ref().map_or("", |device| device.name.as_str())
+    }
+
+    /// The devices whose sysctls packets of pods depend on. Without a tunnel they arrive by the
+    /// external interface.
+    pub(super) fn sysctl_devices(&self) -> Devices {
+        let tunnel = self.tunnel.device.as_ref().map(|device| device.name.clone());
+        // Once the MTU is known it is known if there is a device.
+        let has_none = self.tunnel.spec.is_none() && self.tunnel.mtu.is_some();
+        let external = has_none.then(|| self.external.name.clone());
+        Devices { family: self.family, tunnel, external }
     }
 
     /// Returns this family's part of the node's data for the programs; zero if it is not known yet.

@@ -30,6 +30,9 @@ pub struct Repairs {
     pub routes: u64,
     /// Entries of the BPF maps.
     pub maps: u64,
+    /// Sysctls of the host and of our devices.
+    #[serde(default)]
+    pub sysctls: u64,
 }
 
 impl Add for Repairs {
@@ -46,6 +49,7 @@ impl Add for Repairs {
             policies: self.policies + other.policies,
             routes: self.routes + other.routes,
             maps: self.maps + other.maps,
+            sysctls: self.sysctls + other.sysctls,
         }
     }
 }

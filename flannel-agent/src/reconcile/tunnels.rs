@@ -9,6 +9,7 @@ use flannel_netlink::Netlink;
 use super::{
     device::{Device, DeviceError},
     plane::Plane,
+    rivals,
     status::Dirty,
     udp::UdpTunnel,
     wireguard::{WireguardDevices, WireguardFacts},
@@ -41,10 +42,16 @@ impl Tunnels {
         node: &Node,
         read_back: bool,
     ) -> Result<(), DeviceError> {
-        match spec {
-            TunnelSpec::Wireguard(spec) if read_back => Ok(self.wireguard.read_back(netlink, device, spec).await?),
-            TunnelSpec::Udp(spec) => Ok(self.udp.prepare(device, spec, node, read_back).await?),
+        let prepared = match spec {
+            TunnelSpec::Wireguard(spec) if read_back => {
+                self.wireguard.read_back(netlink, device, spec).await.map_err(DeviceError::from)
+            }
+            TunnelSpec::Udp(spec) => self.udp.prepare(device, spec, node, read_back).await.map_err(DeviceError::from),
             TunnelSpec::Vxlan(_) | TunnelSpec::Wireguard(_) | TunnelSpec::Ipip(_) => Ok(()),
+        };
+        match prepared {
+            Err(error) => Err(rivals::named(netlink, spec, error).await),
+            Ok(()) => Ok(()),
         }
     }
 

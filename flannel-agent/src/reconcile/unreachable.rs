@@ -3,16 +3,15 @@
 //!
 //! It has the largest metric, so any other route to the same prefix comes first. Where another
 //! program has such a route, or hosts of the underlay may have addresses in the pod network, none
-//! is made. All but [`remove_former`] is pure.
+//! is made. Pure.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use flannel_host::family::Family;
-use flannel_netlink::{MAIN_TABLE, Netlink, NetlinkError, Route, RouteKey, RouteScope, RouteType, protocol};
+use flannel_netlink::{MAIN_TABLE, Route, RouteKey, RouteScope, RouteType, protocol};
 use ipnet::IpNet;
 
 /// The largest there is; `ip route` prints it as 4294967295.
-const METRIC: u32 = u32::MAX;
+pub(super) const METRIC: u32 = u32::MAX;
 
 /// The reason for which the route is not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -107,20 +106,6 @@ impl UnreachableRoute {
     pub(super) fn wanted(&self, own: IpAddr) -> Option<Route> {
         self.refusal(own).is_none().then_some(ROUTE)
     }
-}
-
-/// Removes the routes for pod networks this node had before and has no more.
-pub async fn remove_former(netlink: &Netlink, former: &[IpNet], networks: &[IpNet]) -> Result<(), NetlinkError> {
-    let former: Vec<IpNet> = former.iter().filter(|network| !networks.contains(network)).copied().collect();
-    for family in Family::BOTH.into_iter().filter(|family| former.iter().any(|it| Family::of(it.addr()) == *family)) {
-        for (key, route) in netlink.routes(family).await?.iter().filter(|(key, route)| is_ours(key, route, &former)) {
-            match netlink.del_route(key, route).await {
-                Err(error) if !error.is_gone() => return Err(error),
-                _ => tracing::info!(network = %key.dst, "removed the unreachable route of a former pod network"),
-            }
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

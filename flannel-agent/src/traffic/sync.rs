@@ -105,7 +105,7 @@ impl Keeper {
         loop {
             let wanted = wishes.borrow_and_update().clone();
             doubts.borrow_and_update();
-            let outcome = self.look(&wanted).await;
+            let outcome = self.look(&wanted.clone().without_others()).await;
             self.log_outcome(&wanted, &outcome);
             let report = SyncReport { of: Some(wanted), status: self.status.clone() };
             publish.send_if_modified(|last| std::mem::replace(last, report) != *last);

@@ -6,6 +6,8 @@ use flannel_host::family::Family;
 use flannel_store::{LeaseKey, config::NetworkConfig};
 use ipnet::IpNet;
 
+use crate::claims::{networks_of_others, overlap};
+
 /// The tools that filter and translate packets on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
@@ -137,6 +139,20 @@ impl WantedTraffic {
     /// The scope of a family, when it is enabled.
     pub(super) fn scope(&self, family: Family) -> Option<&FamilyScope> {
         self.scopes.iter().find(|scope| scope.family() == family)
+    }
+
+    /// The same without former networks that another agent of this host has now.
+    #[must_use]
+    pub(super) fn without_others(mut self) -> Self {
+        if !self.former.is_empty() {
+            let own: Vec<IpNet> = self.scopes.iter().map(|scope| scope.network).collect();
+            // Without the list of claims it is not known whose they are.
+            let others = networks_of_others(&own);
+            self.former.retain(|network| {
+                others.as_ref().is_ok_and(|others| !others.iter().any(|other| overlap(*other, *network)))
+            });
+        }
+        self
     }
 
     /// The networks whose rules are ours.

@@ -31,3 +31,10 @@ pub enum UdpError {
         reply: String,
     },
 }
+
+impl UdpError {
+    /// Returns true if the same request may succeed later.
+    pub(crate) const fn is_temporary(&self) -> bool {
+        matches!(self, Self::Tunnel(TunnelError::InUse { .. }) | Self::Waiting { .. })
+    }
+}

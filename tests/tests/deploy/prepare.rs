@@ -56,9 +56,16 @@ fn a_node_is_prepared_and_its_values_before_are_recorded() -> Result<()> {
                     sysctl net.netfilter.nf_conntrack_tcp_ignore_invalid_rst 0 1\n\
                     sysctl net.netfilter.nf_conntrack_tcp_timeout_unacknowledged 300 432000\n\
                     sysctl net.netfilter.nf_conntrack_tcp_timeout_max_retrans 300 432000\n";
-    let mounted = format!("{PIN_ROOT}\n");
-    assert_eq!(prepare(&[])?, format!("{mounted}1\n1\n432000\n432000\n{recorded}"), "mounted once, and all four set");
-    assert_eq!(prepare(&["--conntrack-liberal=false"])?, format!("{mounted}0\n0\n300\n300\n"), "mounted alone");
+    let (mounted, forwards) = (format!("{PIN_ROOT}\n"), "sysctl net.ipv4.ip_forward 0 1\n");
+    let all = format!("{mounted}1\n1\n432000\n432000\n{forwards}{recorded}");
+    assert_eq!(prepare(&[])?, all, "mounted once, and all five set");
+    let untouched = format!("{mounted}0\n0\n300\n300\n");
+    assert_eq!(prepare(&["--conntrack-liberal=false"])?, format!("{untouched}{forwards}"), "only forwarding");
+    let none = ["--conntrack-liberal=false", "--set-forwarding=false"];
+    assert_eq!(prepare(&none)?, untouched, "only mounted");
+    let both = ["--conntrack-liberal=false", "--set-forwarding=true"];
+    let v6 = "sysctl net.ipv6.conf.all.forwarding 0 1\n";
+    assert_eq!(prepare(&both)?, format!("{untouched}{forwards}{v6}"), "both families");
     Ok(())
 }
 
@@ -74,7 +81,7 @@ fn what_cannot_be_prepared_is_a_warning() -> Result<()> {
     ensure!(output.status.success(), "{text}");
     for warning in [
         "warning: the kernel path serves this node: cannot enter the mount namespace /absent/ns/mnt: ",
-        "warning: mode fast leaves TCP to the kernel: ",
+        "warning: no sysctl is set: cannot use the state directory /proc/absent: ",
     ] {
         ensure!(text.contains(warning), "{warning} in {text}");
     }

@@ -60,7 +60,8 @@ metrics! {
     RECONCILE_DURATION histogram "flannel_reconcile_duration_seconds" [] "Time one reconciliation took. A large cluster is worked in by several.";
     RECONCILE_ERRORS counter "flannel_reconcile_errors_total" [] "Reconciliations that did not go through; status has the reason.";
     DIRTY_ENTRIES gauge "flannel_dirty_entries" [] "Entries that kernel or maps refused; each is tried again.";
-    REPAIRS counter "flannel_repairs_total" ["object"] "Objects that others removed or changed, and the agent repaired: device, address, neighbour, fdb, nexthop, wireguard_peer, xfrm_policy, route, map, traffic_rules (once per check).";
+    REPAIRS counter "flannel_repairs_total" ["object"] "Objects that others removed or changed, and the agent repaired: device, address, neighbour, fdb, nexthop, wireguard_peer, xfrm_policy, route, map, sysctl, traffic_rules (once per check).";
+    SYSCTL_PROBLEMS gauge "flannel_sysctl_problems" ["sysctl"] "1 for each sysctl of the host that keeps packets from pods, such as net.ipv4.ip_forward, and that the agent could not set. Absent if there is none.";
     TRAFFIC_RULES gauge "flannel_traffic_rules_in_place" [] "Whether masquerade, forward rules and blackhole route are as asked for; absent if none is.";
 
     MODE gauge "flannel_datapath_mode" ["mode"] "1 for the datapath mode in force: kernel, encap, fast.";

@@ -62,6 +62,7 @@ fn status(page: &mut Page, status: &Status) {
     if let Some(known) = &status.store {
         store(page, known);
     }
+    page.list(metric::SYSCTL_PROBLEMS, status.sysctl_problems.iter().map(|problem| ([&problem.sysctl], 1.0)));
     if let Some(checks) = &status.guard {
         guard(page, checks);
     }
@@ -115,7 +116,7 @@ fn pods(page: &mut Page, fast: &FastStatus) {
 }
 
 fn repairs(page: &mut Page, repairs: Repairs, rules: Option<u64>) {
-    let Repairs { devices, addresses, neighbours, fdb, nexthops, wireguard, policies, routes, maps } = repairs;
+    let Repairs { devices, addresses, neighbours, fdb, nexthops, wireguard, policies, routes, maps, sysctls } = repairs;
     let objects = [
         ("device", devices),
         ("address", addresses),
@@ -126,6 +127,7 @@ fn repairs(page: &mut Page, repairs: Repairs, rules: Option<u64>) {
         ("xfrm_policy", policies),
         ("route", routes),
         ("map", maps),
+        ("sysctl", sysctls),
         ("traffic_rules", rules.unwrap_or(0)),
     ];
     page.list(metric::REPAIRS, objects.map(|(name, count)| ([name], number(count))));

@@ -1,0 +1,202 @@
+//! The sysctls without which the kernel carries no packet of pods: forwarding, and the settings of
+//! our own devices.
+//!
+//! Nothing announces a change of a sysctl to every mount of proc, so they are read every second.
+//! What another program changed is set again. What may not be set is a problem with a name: the
+//! node is not ready then. Invariant: none is set before its value is in the record.
+
+mod need;
+mod router;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
+
+use flannel_host::{
+    error_chain::chain,
+    family::Family,
+    sysctl_record::{self, SharedRecord},
+};
+use serde::{Deserialize, Serialize};
+
+pub use self::need::Devices;
+use self::need::{Need, Scope};
+
+/// A sysctl with a value that keeps packets from pods.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SysctlProblem {
+    /// Its name, as `sysctl` takes it.
+    pub sysctl: String,
+    /// Its value.
+    pub value: u32,
+    /// The value that it needs.
+    pub needed: u32,
+    /// The effect of its value, and the reason why the agent did not set it, in words.
+    pub text: String,
+}
+
+/// The sysctls of one node.
+#[derive(Debug)]
+pub struct HostSysctls {
+    /// The record of earlier changes; the reason why there is none.
+    record: Result<SharedRecord, String>,
+    /// True if settings of the whole host may be changed.
+    may_forward: bool,
+    /// Those that were as needed at some time: another change is a repair.
+    met: BTreeSet<String>,
+    /// The values that could not be changed, and why. Not tried again until something differs.
+    refused: BTreeMap<String, (u32, String)>,
+    problems: Vec<SysctlProblem>,
+    repairs: u64,
+}
+
+/// The result of a look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// The problems are others.
+    pub changed: bool,
+    /// Settings were changed: what the kernel removed because of them has to be restored.
+    pub repaired: bool,
+}
+
+impl HostSysctls {
+    /// Those of this network namespace, before the first look. `may_forward`: forwarding is
+    /// switched on where it is off.
+    pub fn new(record: Result<SharedRecord, String>, may_forward: bool) -> Self {
+        Self { record, may_forward, met: BTreeSet::new(), refused: BTreeMap::new(), problems: Vec::new(), repairs: 0 }
+    }
+
+    /// Reads them, and sets those that are not as needed.
+    pub fn look(&mut self, devices: &[Devices]) -> Looked {
+        let (mut problems, mut repaired) = (Vec::new(), false);
+        let mut seen = BTreeSet::new();
+        for need in devices.iter().flat_map(need::of) {
+            // Two families may have one device.
+            if seen.insert(need.name.clone()) {
+                repaired |= self.look_at(&need, &mut problems);
+            }
+        }
+        let changed = problems != self.problems;
+        for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
+            tracing::warn!("{}", problem.text);
+        }
+        self.problems = problems;
+        Looked { changed: changed || repaired, repaired }
+    }
+
+    /// Tries again what was refused.
+    pub fn retry(&mut self) {
+        self.refused.clear();
+    }
+
+    /// Those that keep packets from pods.
+    pub fn problems(&self) -> &[SysctlProblem] {
+        &self.problems
+    }
+
+    /// The number of times that another program changed one and it was set again.
+    pub const fn repairs(&self) -> u64 {
+        self.repairs
+    }
+
+    /// Switches forwarding on for these families, where it is off. Returns the reasons why it stays
+    /// off.
+    pub fn prepare(&mut self, families: &[Family]) -> &[SysctlProblem] {
+        let mut problems = Vec::new();
+        for family in families {
+            self.look_at(&need::forwarding(*family), &mut problems);
+        }
+        self.problems = problems;
+        &self.problems
+    }
+
+    /// Looks at one, and sets it. Returns true if it was set.
+    fn look_at(&mut self, need: &Need, problems: &mut Vec<SysctlProblem>) -> bool {
+        // A device that is gone has none, and a kernel without IPv6 has none.
+        let Ok(Some(now)) = sysctl_record::read(&need.name) else { return false };
+        if now == need.value {
+            self.met.insert(need.name.clone());
+            self.refused.remove(&need.name);
+            return false;
+        }
+        match self.set(need, now) {
+            Ok(()) => {
+                let was_met = self.met.contains(&need.name);
+                self.repairs += u64::from(was_met);
+                let why = need.effect.as_deref().unwrap_or("routers do not advertise on it");
+                tracing::warn!("set {} from {now} to {}: with {now} {why}", need.name, need.value);
+                true
+            }
+            Err(reason) => {
+                problems.extend(need.effect.as_ref().map(|effect| SysctlProblem {
+                    sysctl: need.name.clone(),
+                    value: now,
+                    needed: need.value,
+                    text: format!(
+                        "{name} is {now}: {effect}. {reason}; sysctl -w {name}={}",
+                        need.value,
+                        name = need.name
+                    ),
+                }));
+                false
+            }
+        }
+    }
+
+    /// Sets one, or says why not.
+    fn set(&mut self, need: &Need, now: u32) -> Result<(), String> {
+        match need.scope {
+            Scope::OtherDevice => return Err("The agent changes no setting of that device".to_owned()),
+            Scope::Host(_) if !self.may_forward => {
+                return Err("The agent does not set it because of --set-forwarding=false".to_owned());
+            }
+            Scope::Host(_) | Scope::OwnDevice => {}
+        }
+        if let Some((_, reason)) = self.refused.get(&need.name).filter(|(value, _)| *value == now) {
+            return Err(reason.clone());
+        }
+        let record = self.record.as_ref().map_err(|error| format!("The agent sets none: {error}"))?;
+        let set = match need.scope {
+            Scope::Host(Family::V6) => {
+                keep_default_routes(record).and_then(|()| write(record, &need.name, now, need.value))
+            }
+            _ => write(record, &need.name, now, need.value),
+        };
+        set.inspect_err(|reason| {
+            self.refused.insert(need.name.clone(), (now, reason.clone()));
+        })
+    }
+}
+
+/// Lets devices take router advertisements also while this host forwards.
+fn keep_default_routes(record: &SharedRecord) -> Result<(), String> {
+    for need in router::needs() {
+        if let Ok(Some(now @ 1)) = sysctl_record::read(&need.name) {
+            write(record, &need.name, now, need.value)?;
+            tracing::warn!(
+                "set {} from {now} to {}: otherwise {}",
+                need.name,
+                need.value,
+                need.effect.unwrap_or_default()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn write(record: &SharedRecord, name: &str, now: u32, value: u32) -> Result<(), String> {
+    let set = record.set(name, now, value, &BTreeSet::new());
+    set.map_err(|error| {
+        let hint = match error.io_kind() {
+            Some(io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied) => {
+                " (/proc/sys is read-only in a container; `flannel-agent prepare` in a privileged one sets forwarding)"
+            }
+            _ => "",
+        };
+        format!("The agent {}{hint}", chain(&error))
+    })
+}
+
+#[cfg(test)]
+mod tests;
