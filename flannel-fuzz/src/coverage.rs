@@ -40,7 +40,7 @@ pub(crate) struct Coverage {
 
 impl Coverage {
     /// Sets all counters to zero.
-    pub(crate) fn reset(&self) {
+    pub(crate) fn reset() {
         for_each(|_, counter| counter.store(0, Ordering::Relaxed));
     }
 

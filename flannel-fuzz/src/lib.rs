@@ -49,7 +49,7 @@ pub fn run(name: &str, seeds: &[&[u8]], target: impl Fn(&[u8])) {
     let mut corpus = Corpus::load(directory, seeds, env::var_os(DIRECTORY).is_some());
     let (mut coverage, watchdog) = (Coverage::default(), Watchdog::start(name, corpus.directory()));
     let mut random = Random::new();
-    let (quiet, mut executions) = (Quiet::start(), 0_u64);
+    let (_quiet, mut executions) = (Quiet::start(), 0_u64);
     // Each input of the corpus as it is, and mutated ones afterwards.
     let mut waiting = corpus.inputs().to_vec();
     while start.elapsed() < end || !waiting.is_empty() {
@@ -57,14 +57,14 @@ pub fn run(name: &str, seeds: &[&[u8]], target: impl Fn(&[u8])) {
             Some(input) => input,
             None => mutate::mutated(corpus.inputs(), &mut random, LENGTH_MAX),
         };
-        coverage.reset();
+        Coverage::reset();
         watchdog.begin(&input);
         let outcome = catch_unwind(AssertUnwindSafe(|| target(&input)));
         watchdog.end();
         executions += 1;
         if let Err(panic) = outcome {
             let path = corpus.keep_failure(&input);
-            eprintln!("{}\n{}", quiet.last(), repeat(name, &path));
+            eprintln!("{}\n{}", Quiet::last(), repeat(name, &path));
             panic::resume_unwind(panic);
         }
         if coverage.is_new() {

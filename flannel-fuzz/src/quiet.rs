@@ -30,7 +30,7 @@ impl Quiet {
     }
 
     /// Returns the message of the last panic.
-    pub(crate) fn last(&self) -> String {
+    pub(crate) fn last() -> String {
         LAST.with_borrow(|last| last.clone().unwrap_or_default())
     }
 }

@@ -277,13 +277,13 @@ mod tests {
         assert!(["", "2", "h", "-1s", "1d"].iter().all(|text| duration(text).is_err()));
         let options = Options::parse_from(["xtask", "fuzz", "net_conf", "--for", "2h"]);
         let Verb::Fuzz(options) = options.verb else { panic!("another verb") };
-        assert_eq!((options.targets, options.time), (vec!["net_conf".to_owned()], Duration::from_secs(7200)));
+        assert_eq!((options.targets, options.time), (vec!["net_conf".to_owned()], Duration::from_hours(2)));
     }
 
     #[test]
     fn a_soak_has_tests_that_exist() {
         let tests = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/tests"));
-        let options = TestOptions::soak(Duration::from_secs(60), Vec::new());
+        let options = TestOptions::soak(Duration::from_mins(1), Vec::new());
         for name in &options.names {
             let path = tests.join(name.replace("::", "/"));
             assert!(path.is_dir() || path.with_extension("rs").exists(), "{name}");

@@ -52,7 +52,9 @@ pub(crate) fn run(setup: &Setup<'_>, options: &FuzzOptions) -> anyhow::Result<Ex
     let workspace = setup.workspace();
     let targets = chosen(&targets(workspace.root())?, &options.targets)?;
     if options.list {
-        targets.iter().for_each(|(name, package)| println!("{name} ({package})"));
+        for (name, package) in &targets {
+            println!("{name} ({package})");
+        }
         return Ok(ExitCode::SUCCESS);
     }
     setup.machine(Needs::COMPILE)?;

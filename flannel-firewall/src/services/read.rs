@@ -154,7 +154,7 @@ fn ordered(key: &[u8]) -> Vec<u8> {
     key.first_chunk().map_or_else(|| key.to_vec(), |number| u32::from_ne_bytes(*number).to_be_bytes().to_vec())
 }
 
-fn key<'a>(element: Attributes<'a>) -> Option<&'a [u8]> {
+fn key(element: Attributes<'_>) -> Option<&[u8]> {
     element.nested(1).and_then(|key| key.get(1))
 }
 

@@ -4,6 +4,7 @@
 //! of Services are read; the reader of all conditions is `crate::nft`.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
@@ -79,7 +80,7 @@ impl ServiceRule {
                 "-d" => rule.address = words.next().and_then(|text| whole_address(&text)),
                 "-p" => rule.protocol = words.next().and_then(|text| protocol(&text)),
                 "--dport" => rule.port = words.next().and_then(|text| text.parse().ok()),
-                "--comment" => rule.comment = words.next().map(|text| text.into_owned()),
+                "--comment" => rule.comment = words.next().map(Cow::into_owned),
                 "--to-destination" => rule.ends.extend(words.next().and_then(|text| text.parse::<SocketAddr>().ok())),
                 "-j" => match words.next().as_deref() {
                     Some("REJECT") => rule.rejects = true,
@@ -170,7 +171,7 @@ impl ServiceRule {
 fn field(data: Attributes<'_>) -> Field {
     match [2, 3, 4].map(|kind| data.number32(kind).unwrap_or_default()) {
         [1, 16, 4] | [1, 24, 16] => Field::Address,
-        [1, 9, 1] | [1, 6, 1] => Field::Protocol,
+        [1, 9 | 6, 1] => Field::Protocol,
         [2, 2, 2] => Field::Port,
         _ => Field::Other,
     }

@@ -408,7 +408,9 @@ mod tests {
                 base_chain(family, attributes);
                 set(bytes);
                 let expressions = attributes.list(4).map(Expression::new).chain(attributes.expressions(17, 18));
-                expressions.for_each(|expression| drop(expression.data.names(4).count()));
+                expressions.for_each(|expression| {
+                    let _names = expression.data.names(4).count();
+                });
             };
             drop(take_datagram(datagram, 1, each));
         });
