@@ -119,11 +119,11 @@ pub(super) async fn start(
 ) -> anyhow::Result<Components> {
     let Some(kube) = &options.kube else {
         let manager = EtcdManager::new(&options.etcd, etcd::Liveness::default());
-        return start_with(manager, options, publish, books, counts).await;
+        return Box::pin(start_with(manager, options, publish, books, counts)).await;
     };
     let identity = NodeIdentity::from_env(|name| std::env::var(name).ok())?;
     let manager = KubeManager::new(kube.clone(), identity, kube::Liveness::default());
-    start_with(manager, options, publish, books, counts).await
+    Box::pin(start_with(manager, options, publish, books, counts)).await
 }
 
 async fn start_with<M: SubnetManager>(
@@ -313,7 +313,9 @@ fn masquerades(options: &RunOptions, networks: &BTreeMap<Family, PodNetwork>) ->
 fn sysctl_record(options: &RunOptions) -> Result<SharedRecord, String> {
     match SharedRecord::load_or_repair(&options.paths.state_dir) {
         Ok((record, repair)) => {
-            repair.iter().for_each(|repair| tracing::warn!("{repair}"));
+            if let Some(repair) = repair {
+                tracing::warn!("{repair}");
+            }
             Ok(record)
         }
         Err(error) => {

@@ -58,7 +58,7 @@ impl Chains {
         if let Some(SavedLine::Rule { chain, options }) = saved::line(line)
             && wanted.contains(chain)
         {
-            let rule = words::split(options).into_iter().map(|word| word.into_owned()).collect();
+            let rule = words::split(options).into_iter().map(std::borrow::Cow::into_owned).collect();
             self.known.entry(chain.to_owned()).or_default().push(rule);
         }
     }

@@ -57,7 +57,7 @@ fn the_port_decides_among_the_services_of_an_address() {
     assert_eq!(ask(&both, Some(80)), ServiceAnswer::Translated(web.clone()));
     assert_eq!(ask(&both, Some(443)), ServiceAnswer::Empty(tls));
     assert_eq!(ask(&both, None), ServiceAnswer::Ports(vec!["tcp 80".to_owned(), "tcp 443".to_owned()]));
-    assert_eq!(ask(&[web.clone()], None), ServiceAnswer::Translated(web));
+    assert_eq!(ask(std::slice::from_ref(&web), None), ServiceAnswer::Translated(web));
     assert_eq!(ask(&both, Some(53)), ServiceAnswer::Ports(vec!["tcp 80".to_owned(), "tcp 443".to_owned()]));
     assert_eq!(ask(&[], Some(80)), ServiceAnswer::No);
 }
