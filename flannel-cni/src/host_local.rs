@@ -1,6 +1,7 @@
 //! The addresses that the plugin `host-local` gave, which it keeps as files: the name is the
 //! address, the first line the container id, the second one the interface.
-//! <https://github.com/containernetworking/plugins/blob/v1.1.1/plugins/ipam/host-local/backend/disk/backend.go>
+//! Source: `plugins/ipam/host-local/backend/disk/backend.go` of
+//! <https://github.com/containernetworking/plugins/tree/v1.1.1>.
 //!
 //! Only read: its own DEL frees an address.
 

@@ -14,7 +14,7 @@ use nix::{
 
 use crate::regular_file::{self, Links};
 
-/// What CNI_NETNS and CNI_IFNAME name.
+/// The interface that CNI_NETNS and CNI_IFNAME name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Interface {
     /// The interface is there, with these addresses.

@@ -48,7 +48,7 @@ enum Sender {
 enum View {
     /// As this node's, if anything is known of it.
     Agrees,
-    /// Another one: leases differ, or somebody forges.
+    /// Another one: leases differ, or packets are forged.
     Differs,
 }
 

@@ -61,7 +61,8 @@ pub(super) fn target_options(name: &str, revision: u64, info: &[u8]) -> Option<W
     }
 }
 
-/// Returns the destination that target `DNAT` translates to; `None` if it is a range, or has no port.
+/// Returns the destination that target `DNAT` translates to; `None` if it is a range, or has no
+/// port.
 pub(super) fn translation(revision: u64, info: &[u8]) -> Option<SocketAddr> {
     let info = Info(info);
     // struct nf_nat_ipv4_multi_range_compat, nf_nat_range and nf_nat_range2

@@ -61,7 +61,7 @@ pub struct Record {
     networks: BTreeSet<IpNet>,
 }
 
-/// What was done about a record that could not be read as a whole.
+/// The repair of a record that could not be read as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
     /// The damaged file, which is kept there.
@@ -118,7 +118,8 @@ impl Record {
     }
 
     /// Reads the record, and repairs one that is damaged: the lines that can be read are the new
-    /// record, and the damaged file is kept beside it. For the one agent of the state directory.
+    /// record, and the damaged file is kept in the same directory. For the one agent of the state
+    /// directory.
     pub fn load_or_repair(state_dir: &Path) -> Result<(Self, Option<Repair>), RecordError> {
         let path = path(state_dir);
         let text = match fs::read(&path) {

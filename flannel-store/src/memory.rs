@@ -1,4 +1,5 @@
-//! What this node published last, in its state directory: the proof that a lease is its own.
+//! The record of the lease that this node published last, in its state directory: the proof that
+//! a lease is its own.
 //!
 //! An address, and even a VTEP MAC, may be another machine's as well: DHCP gave the address to
 //! another one, or a machine was copied. The record names the lease as the store had it after our
@@ -11,7 +12,7 @@ use flannel_common::addr::Mac;
 use flannel_host::file::{self, FileError};
 use serde::{Deserialize, Serialize};
 
-/// Where a node keeps the record, and the interfaces that it has.
+/// The place of a node's record, and the interfaces that it has.
 #[derive(Clone, Debug)]
 pub struct NodeMemory {
     /// The file.
@@ -36,7 +37,7 @@ pub(crate) struct LeaseRecord {
     pub(crate) value: String,
 }
 
-/// What the record says.
+/// The content of the record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Recorded {
     /// There is none.

@@ -1,9 +1,9 @@
 //! `fuzz`: the fuzz targets of all crates, with counters of coverage, for as long as wanted.
 //!
-//! A target is a unit test `fuzz_NAME` that calls `flannel_fuzz::run`. The counters come from a pass
-//! of LLVM that a stable rustc has, too (`-Cpasses=sancov-module`). The programs have their own
-//! target directory, because the flags are those of all crates. Each target has its own process,
-//! since counters are those of a process; one runs for each CPU.
+//! A target is a unit test `fuzz_NAME` that calls `flannel_fuzz::run`. The counters come from a
+//! pass of LLVM that a stable rustc has, too (`-Cpasses=sancov-module`). The programs have their
+//! own target directory, because the flags are those of all crates. Each target has its own
+//! process, since counters are those of a process; one runs for each CPU.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -11,7 +11,7 @@ use flannel_netlink::{KernelEvent, MAIN_TABLE, Netlink};
 use flannel_store::{Hints, config::NetworkConfig};
 use ipnet::IpNet;
 
-use crate::iface::{AddressInPods, Change, ExternalInterface, Follower, Host, IfaceError, IfaceOptions};
+use crate::iface::{AddressInPods, ExternalInterface, Follower, Host, IfaceError, IfaceOptions, InterfaceChange};
 
 /// The choice, and how to renew it.
 pub(super) struct External {
@@ -108,11 +108,15 @@ impl External {
     }
 }
 
-fn log(change: &Change, ExternalInterface { name, .. }: &ExternalInterface) {
+fn log(change: &InterfaceChange, ExternalInterface { name, .. }: &ExternalInterface) {
     match change {
-        Change::Lost(why) => tracing::warn!("{why}"),
-        Change::ServesAgain(after) => tracing::info!(interface = name, ?after, "the external interface serves again"),
-        Change::Moved { from, why } => tracing::warn!(from, to = name, why, "moving to another external interface"),
+        InterfaceChange::Lost(why) => tracing::warn!("{why}"),
+        InterfaceChange::ServesAgain(after) => {
+            tracing::info!(interface = name, ?after, "the external interface serves again")
+        }
+        InterfaceChange::Moved { from, why } => {
+            tracing::warn!(from, to = name, why, "moving to another external interface")
+        }
     }
 }
 

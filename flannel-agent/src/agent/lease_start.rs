@@ -67,7 +67,7 @@ pub(super) struct LeasedNode {
     pub(super) published: Published,
     pub(super) request: LeaseRequest,
     pub(super) own: OwnLease,
-    /// What this agent is the only owner of.
+    /// The objects that this agent is the only owner of.
     pub(super) claims: Claims,
     pub(super) networks_record: NetworksRecord,
 }
@@ -181,7 +181,7 @@ impl Waiting<'_> {
     }
 }
 
-/// Where the node keeps the record of its lease.
+/// The place of the record of the node's lease.
 async fn memory(netlink: &Netlink, options: &RunOptions, external: &ExternalInterface) -> anyhow::Result<NodeMemory> {
     let links = netlink.links().await.context("cannot read the interfaces of this host")?;
     let of = |index| links.iter().find(|link| link.index == index).and_then(|link| link.mac);

@@ -38,7 +38,7 @@ fn changed(state_dir: &Path) -> Finding {
         Ok(record) => record,
         Err(error) => {
             let remedy = format!(
-                "cleanup restores none; the agent repairs {} when it starts, and keeps the damaged file beside it",
+                "cleanup restores none; the agent repairs {} when it starts, and keeps the damaged file",
                 sysctl_record::path(state_dir).display()
             );
             return Finding::warn("sysctls", chain(&error), remedy);

@@ -217,7 +217,8 @@ fn files(scope: &CleanupScope, records: Option<PathBuf>) -> Vec<PlanStep> {
     let identity = [dir.join(WIREGUARD_KEY), state_dir::lease_record(dir)];
     let identity = identity.into_iter().filter(|_| !scope.keep_network);
     let asked = scope.subnet_file.iter().cloned();
-    let mut steps: Vec<_> = asked.chain(state).chain(identity).filter(|path| path.exists()).map(PlanStep::File).collect();
+    let mut steps: Vec<_> =
+        asked.chain(state).chain(identity).filter(|path| path.exists()).map(PlanStep::File).collect();
     let directories = records.into_iter().chain(Some(dir.clone()).filter(|dir| dir.exists()));
     steps.extend(directories.map(PlanStep::Directory));
     steps

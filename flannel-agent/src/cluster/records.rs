@@ -231,8 +231,8 @@ impl PodObject {
         if all.is_empty() && !self.status.first.is_empty() { vec![self.status.first.clone()] } else { all }
     }
 
-    /// Returns true if every container runs, and the pod is to stay. Its containers run on for their
-    /// grace period after it was deleted.
+    /// Returns true if every container runs, and the pod is to stay. Its containers run on for
+    /// their grace period after it was deleted.
     pub fn is_running(&self) -> bool {
         if self.is_deleted() {
             return false;

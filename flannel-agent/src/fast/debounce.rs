@@ -2,13 +2,14 @@
 //!
 //! A script changes rules by several transactions, and the last one may be the one that matters. So
 //! each change is followed by a generation within [`PERIOD`], also while changes do not end. Tools
-//! that write rules clean up conntrack afterwards, so another generation follows [`AGAIN`] after the
-//! last change.
+//! that write rules clean up conntrack afterwards, so another generation follows [`AGAIN`] after
+//! the last change.
 
 use std::time::{Duration, Instant};
 
 /// The shortest time between two generations, and the longest from a change to its generation. A
-/// generation is one map write; known flows then take the kernel's path until they are learned again.
+/// generation is one map write; known flows then take the kernel's path until they are learned
+/// again.
 const PERIOD: Duration = Duration::from_millis(50);
 /// The time from the last change to the generation for what was cleaned up after it.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use flannel_host::family::Family;
 use flannel_netlink::{Address, Link};
 use ipnet::IpNet;
 
-/// What a device is that carries pods or tunnels, as the end of a sentence.
+/// The role of a device that carries pods or tunnels, as the end of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodDevice {
     /// A tunnel or a bridge of a program, by its name.
@@ -59,7 +59,7 @@ const NAMES: [(&str, &str); 20] = [
     ("nodelocaldns", "the device of the node's DNS cache"),
 ];
 
-/// How names of devices begin.
+/// The prefixes of names of devices.
 const PREFIXES: [(&str, &str); 11] = [
     ("flannel.", FLANNEL),
     ("flannel-v6.", FLANNEL),
@@ -74,7 +74,7 @@ const PREFIXES: [(&str, &str); 11] = [
     ("ovn-k8s-", OPEN_VSWITCH),
 ];
 
-/// How names of the host's ends of pods' veths begin, of those that are not ports of a bridge.
+/// The prefixes of names of the host's ends of pods' veths that are not ports of a bridge.
 const VETHS: [&str; 5] = ["veth", "cali", "lxc", "eni", "azv"];
 
 /// Returns the role of a link, if it carries pods or tunnels between nodes.

@@ -52,7 +52,7 @@ pub enum Lost {
 
 /// A change of the choice, to be logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum InterfaceChange {
     /// The interface cannot serve, for this reason.
     Lost(String),
     /// It serves again, after this time.
@@ -136,17 +136,17 @@ impl Follower {
     }
 
     /// Takes in that the interface could not be looked at.
-    pub fn fail(&mut self, why: String, now: Instant) -> Vec<Change> {
+    pub fn fail(&mut self, why: String, now: Instant) -> Vec<InterfaceChange> {
         self.lose(why, now).into_iter().collect()
     }
 
     /// Looks at the host as it is now.
-    pub fn look(&mut self, host: &Host, now: Instant) -> Vec<Change> {
+    pub fn look(&mut self, host: &Host, now: Instant) -> Vec<InterfaceChange> {
         let Followed { interface, lost } = self.follow(host, now);
         self.chosen = interface;
         let mut changes = Vec::new();
         if lost.is_empty() {
-            changes.extend(self.lost.take().map(|lost| Change::ServesAgain(now.duration_since(lost.since))));
+            changes.extend(self.lost.take().map(|lost| InterfaceChange::ServesAgain(now.duration_since(lost.since))));
         } else {
             let texts: Vec<_> = lost.iter().map(ToString::to_string).collect();
             changes.extend(self.lose(texts.join("; "), now));
@@ -157,13 +157,13 @@ impl Follower {
         changes
     }
 
-    fn lose(&mut self, why: String, now: Instant) -> Option<Change> {
+    fn lose(&mut self, why: String, now: Instant) -> Option<InterfaceChange> {
         if let Some(lost) = &mut self.lost {
             lost.why = why;
             return None;
         }
         self.lost = Some(Loss { since: now, why: why.clone() });
-        Some(Change::Lost(why))
+        Some(InterfaceChange::Lost(why))
     }
 
     /// The interface to choose instead of one that was unfit long enough, and the reason.
@@ -196,13 +196,13 @@ impl Follower {
         Selector::all(&self.options).is_empty() && self.options.publics(&self.families).next().is_none()
     }
 
-    fn move_to(&mut self, another: ExternalInterface, why: String) -> Change {
+    fn move_to(&mut self, another: ExternalInterface, why: String) -> InterfaceChange {
         let from = std::mem::replace(&mut self.chosen, another).name;
         let returned = self.former.as_ref() == Some(&self.chosen.name);
         self.former = if returned { None } else { self.former.take().or_else(|| Some(from.clone())) };
         self.addresses.clear();
         (self.lost, self.unfit) = (None, None);
-        Change::Moved { from, why }
+        InterfaceChange::Moved { from, why }
     }
 
     fn follow(&mut self, host: &Host, now: Instant) -> Followed {

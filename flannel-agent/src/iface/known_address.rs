@@ -27,7 +27,7 @@ const OVERLAP: Duration = Duration::from_secs(30);
 /// Other addresses of which the first sight is remembered.
 const REMEMBERED: usize = 256;
 
-/// What is remembered of the address in use.
+/// The history of the address in use.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KnownAddress {
     /// The first sight of other addresses; `None` for those that were there before it was

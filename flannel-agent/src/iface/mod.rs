@@ -39,7 +39,7 @@ pub use self::{
     default_route::DefaultRoute,
     devices::PodDevice,
     error::{Candidates, IfaceError, Rejection},
-    follow::{Change, Follower, Lost},
+    follow::{Follower, InterfaceChange, Lost},
     pattern::{BadPattern, NamePattern},
     pods::AddressInPods,
 };

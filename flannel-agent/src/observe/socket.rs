@@ -1,9 +1,9 @@
 //! The agent's socket, `<state-dir>/agent.sock`: one line of JSON asks, one line of JSON answers.
 //!
-//! Requests: `{"request":"status"}`, `{"request":"metrics"}` and `{"request":"log"}`; the answers to
-//! the last two have their text in the member `text`. The socket is made at each start; who may connect is decided
-//! by its mode (0600), which it has from the first moment. `Connections` has the limits of time and
-//! number.
+//! Requests: `{"request":"status"}`, `{"request":"metrics"}` and `{"request":"log"}`; the answers
+//! to the last two have their text in the member `text`. The socket is made at each start; who may
+//! connect is decided by its mode (0600), which it has from the first moment. `Connections` has the
+//! limits of time and number.
 
 use std::{
     io,

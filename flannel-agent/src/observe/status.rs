@@ -117,8 +117,8 @@ pub struct Status {
     /// Addresses of the external interface that lie in a pod network, and the effect of that.
     #[serde(default)]
     pub addresses_in_pods: Vec<String>,
-    /// Prefixes of bridges of this node that are not in its subnet: pods with such addresses are not
-    /// reached from other nodes.
+    /// Prefixes of bridges of this node that are not in its subnet: pods with such addresses are
+    /// not reached from other nodes.
     #[serde(default)]
     pub lost_subnets: Vec<String>,
     /// The reason why the node has no lease, or the machine that contests it; absent while all is

@@ -26,8 +26,8 @@ pub(super) struct PathFlags {
     /// File with our subnet for the container runtime; absolute path
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "/run/flannel/subnet.env")]
     subnet_file: String,
-    /// Directory for the agent's socket, lock, list of qdiscs it added, record of sysctls it changed
-    /// and record of its lease; one agent at a time. Absolute path
+    /// Directory for the agent's socket, lock, list of qdiscs it added, record of sysctls it
+    /// changed and record of its lease; one agent at a time. Absolute path
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/run/flannel")]
     state_dir: String,
     /// Directory under which BPF objects are pinned; a bpf filesystem is mounted there, or on

@@ -1,11 +1,11 @@
 //! Connected routes of other devices to prefixes that are peers' subnets here: the bridge of a node
 //! that lost its subnet to another node, while its pods still run.
 //!
-//! Such a route has the key of our route, and the kernel's request to replace would remove it for good:
-//! the kernel makes it only with the address. So it always stays. Ours is left out while only pods
-//! of the former subnet use the device, because this host reaches them by it. When the device has
-//! an address of our subnet too, new pods use it, which have to reach the other node: then our route
-//! comes first, and the connected one counts again after ours is gone.
+//! Such a route has the key of our route, and the kernel's request to replace would remove it for
+//! good: the kernel makes it only with the address. So it always stays. Ours is left out while only
+//! pods of the former subnet use the device, because this host reaches them by it. When the device
+//! has an address of our subnet too, new pods use it, which have to reach the other node: then our
+//! route comes first, and the connected one counts again after ours is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,21 +15,21 @@ use ipnet::IpNet;
 /// The connected routes of other devices, by their key.
 #[derive(Debug, Default)]
 pub(super) struct ConnectedRoutes {
-    routes: BTreeMap<RouteKey, Device>,
+    routes: BTreeMap<RouteKey, ConnectedDevice>,
     /// Our own subnet.
     own: Option<IpNet>,
 }
 
 /// The device of a connected route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Device {
+pub(super) struct ConnectedDevice {
     index: u32,
     name: String,
     /// It has an address of this node's subnet.
     has_own_pods: bool,
 }
 
-impl Device {
+impl ConnectedDevice {
     /// True if our route may come before the connected one.
     pub(super) const fn gives_way(&self) -> bool {
         self.has_own_pods
@@ -66,13 +66,14 @@ impl ConnectedRoutes {
             let addresses = netlink.addresses().await?;
             for index in found.iter().map(|(_, index)| *index).collect::<BTreeSet<_>>() {
                 let name = netlink.link_by_index(index).await?.map_or_else(String::new, |link| link.name);
-                devices.insert(index, Device { index, name, has_own_pods: self.has_own_pods(index, &addresses) });
+                devices
+                    .insert(index, ConnectedDevice { index, name, has_own_pods: self.has_own_pods(index, &addresses) });
             }
         }
         let routes: BTreeMap<_, _> =
             found.into_iter().filter_map(|(key, index)| Some((key, devices.get(&index)?.clone()))).collect();
         let former = std::mem::replace(&mut self.routes, routes);
-        let is_free = |key: &RouteKey| self.routes.get(key).is_none_or(Device::gives_way);
+        let is_free = |key: &RouteKey| self.routes.get(key).is_none_or(ConnectedDevice::gives_way);
         Ok(former.into_iter().filter(|(key, device)| is_free(key) && !device.gives_way()).map(|(key, _)| key).collect())
     }
 
@@ -82,7 +83,7 @@ impl ConnectedRoutes {
     }
 
     /// The device with a connected route of this key.
-    pub(super) fn device(&self, key: &RouteKey) -> Option<&Device> {
+    pub(super) fn device(&self, key: &RouteKey) -> Option<&ConnectedDevice> {
         self.routes.get(key)
     }
 

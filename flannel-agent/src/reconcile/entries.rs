@@ -125,7 +125,7 @@ impl Entries {
     }
 
     /// Returns true if a route that was seen is a connected one of another device, or such a one
-    /// may be gone: which of the routes with this key are there only a look at all can tell.
+    /// may be gone: only a listing shows which of the routes with this key are there.
     pub(super) fn is_beside_connected(&self, ours: &Ownership, key: &RouteKey, route: Option<&Route>) -> bool {
         let is_connected = |route| connected::connected(key, route, ours.tunnel, ours.network).is_some();
         route.is_some_and(is_connected) || self.connected.device(key).is_some()

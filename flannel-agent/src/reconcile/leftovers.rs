@@ -7,7 +7,7 @@
 //! claims ([`super::networks`]). Claims are taken before the first object is made, and they are
 //! read here after the objects, so that an object of a new agent is never taken for a leftover.
 //!
-//! What is on our own tunnel devices needs none of this: it is part of the desired state, see
+//! Objects on our own tunnel devices need none of this: they are part of the desired state, see
 //! [`super::ownership`].
 
 use std::collections::BTreeSet;

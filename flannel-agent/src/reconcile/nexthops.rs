@@ -284,7 +284,8 @@ mod tests {
         tracker.found(formed);
         let nexthop = object(&routes.into_values().next().expect("a route")).expect("an object");
         let id = NexthopId(0x0af4_0100);
-        assert_eq!(nexthops.observe_gone(&OURS, NexthopId(1), &nexthop, &mut tracker), None);
+        let elsewhere = Nexthop { oif: Some(2), ..nexthop };
+        assert_eq!(nexthops.observe_gone(&OURS, NexthopId(1), &elsewhere, &mut tracker), None);
         assert_eq!(nexthops.observe_gone(&OURS, id, &nexthop, &mut tracker), Some(true));
         let pending = tracker.pending(Instant::now(), true).upserts;
         assert_eq!(pending.iter().map(|(key, _)| id_of(key)).collect::<Vec<_>>(), [Some(id)]);

@@ -1,4 +1,4 @@
-//! Which of several addresses is the node's, with the real kernel's source addresses
+//! The choice among several addresses of a node, with the real kernel's source addresses
 //! (`RTM_GETROUTE`), in the order in which programs add them.
 
 use std::time::Duration;

@@ -44,7 +44,7 @@ pub(super) fn add(environment: &Environment, conf: NetConf) -> Result<Vec<u8>, E
     }
 }
 
-/// Who added the interface before, by the state.
+/// The network that added the interface before, by the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Nobody,

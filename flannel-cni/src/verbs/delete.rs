@@ -93,7 +93,7 @@ struct Config {
     file: Option<flannel_subnet_env::SubnetFile>,
 }
 
-/// What an ADD left.
+/// The remains of an ADD.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     /// `None` if that is not known.

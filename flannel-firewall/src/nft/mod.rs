@@ -7,7 +7,7 @@
 mod condition;
 mod fields;
 #[cfg(test)]
-mod fuzz;
+pub(super) mod fuzz;
 mod keys;
 mod load;
 pub(super) mod rule;

@@ -6,8 +6,10 @@
 //! netlink. The kernel gives legacy tables only as a whole: their tool runs once for each level of
 //! chains, and lines are dropped as they arrive.
 
+#[cfg(test)]
+mod fuzz;
 mod read;
-pub(crate) mod rule;
+mod rule;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

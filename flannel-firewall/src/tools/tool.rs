@@ -58,8 +58,8 @@ pub fn find(name: &str) -> Option<PathBuf> {
     which::which_in_global(name, env::join_paths(dirs).ok()).ok()?.next()
 }
 
-/// Returns true if there may be an iptables of the legacy variant. An `iptables` that is not a link to
-/// the nftables variant counts as legacy, and so does one that is not installed yet.
+/// Returns true if there may be an iptables of the legacy variant. An `iptables` that is not a link
+/// to the nftables variant counts as legacy, and so does one that is not installed yet.
 pub fn may_be_legacy() -> bool {
     find("iptables-legacy").is_some() || find("iptables").is_none_or(|path| !is_of_nftables(&path))
 }

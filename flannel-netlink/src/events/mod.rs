@@ -109,7 +109,8 @@ pub enum KernelEvent {
     },
     /// A qdisc, a filter or a chain of a device changed. TCX programs come and go unannounced.
     TrafficControl {
-        /// Interface index of the device; `None` for a block of filters that several devices may share.
+        /// Interface index of the device; `None` for a block of filters that several devices may
+        /// share.
         device: Option<u32>,
     },
     /// The xfrm policies, or their default, changed.

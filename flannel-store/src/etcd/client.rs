@@ -112,7 +112,8 @@ impl EtcdClient {
     {
         let deadline = self.liveness.deadline;
         let end = Instant::now() + deadline;
-        // Before the request's own limit, so that files that hang are the reason and not the server.
+        // Before the request's own limit, so that files that hang are the reason and not the
+        // server.
         let files = self.read_files(end).await?;
         // On the heap: the client's futures are many kilobytes, and every caller would carry one
         // per request.

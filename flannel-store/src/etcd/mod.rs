@@ -52,9 +52,9 @@ use super::{
 
 /// Attempts to acquire before the store counts as too busy.
 const TRIES: u32 = 10;
-/// After a lease was written with new content it is written once more. Stock flannel 0.20 reads only
-/// the first change of an answer of its watch, so that it may miss one of two that come together
-/// (`ev := wresp.Events[0]` in pkg/subnet/etcd/registry.go,
+/// After a lease was written with new content it is written once more. Stock flannel 0.20 reads
+/// only the first change of an answer of its watch, so that it may miss one of two that come
+/// together (`ev := wresp.Events[0]` in pkg/subnet/etcd/registry.go,
 /// <https://github.com/flannel-io/flannel/blob/v0.20.0/pkg/subnet/etcd/registry.go>).
 const SECOND_WRITE: Duration = Duration::from_secs(1);
 /// The longest wait between attempts to renew.

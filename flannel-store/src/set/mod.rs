@@ -99,7 +99,7 @@ pub struct LeaseSet {
     ends: EndReader,
     precedence: Precedence,
     own_attrs: LeaseAttrs,
-    /// What we published before: the store has it until it has the present ones.
+    /// The attributes that we published before: the store has them until it has the present ones.
     former_attrs: Vec<LeaseAttrs>,
     own_key: Option<LeaseKey>,
     host: HostAddresses,

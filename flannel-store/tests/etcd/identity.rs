@@ -1,4 +1,4 @@
-//! Which lease is a node's own when it starts.
+//! The lease that is a node's own when it starts.
 
 use std::{
     collections::BTreeSet,
@@ -76,7 +76,8 @@ async fn a_lease_that_names_no_device_is_kept_by_the_record_with_another_address
     assert_ne!(copy.key, own.key);
 }
 
-/// Two nodes swap their addresses. Neither may take the other's lease, in whatever order they start.
+/// Two nodes swap their addresses. Neither may take the other's lease, in whatever order they
+/// start.
 #[tokio::test]
 async fn nodes_that_swap_their_addresses_keep_their_subnets_with_and_without_devices() {
     let Some(cluster) = Cluster::shared("swapped").await else { return };

@@ -199,7 +199,7 @@ fn everything_else_is_refused_to_it() -> Result<()> {
     Ok(())
 }
 
-/// What the server's type check takes for an object: fields that it does not know are warnings in
+/// The server's type check knows a part of an object: other fields are warnings in
 /// `status.typeChecking` of the policy. It has no maps of quantities (`capacity`, `allocatable`).
 #[test]
 fn no_expression_names_a_field_that_the_type_check_does_not_know() -> Result<()> {

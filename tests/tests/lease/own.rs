@@ -34,7 +34,8 @@ fn is_acquired_again(take: impl FnOnce(&TwoNodes, &str) -> Result<()>) -> Result
     let report = run.stop()?;
     assert_eq!((report.lost_count(), report.duplicated), (0, 0), "{report:?}");
     assert_eq!((own_key(&a)?, a.status()?["pid"].clone()), (key, pid), "same subnet, same process");
-    // The lease is in etcd; the peer, which dropped its routes to us meanwhile, may not have read it yet.
+    // The lease is in etcd; the peer, which dropped its routes to us meanwhile, may not have read
+    // it yet.
     near.wait_ping(far.ip())
 }
 

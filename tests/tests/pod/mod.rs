@@ -64,7 +64,7 @@ fn a_pod_uses_its_service_account_and_the_authority_of_its_cluster() {
     });
 }
 
-/// Makes the own Node anew, with this pod CIDR.
+/// Creates the own Node again, with this pod CIDR.
 fn assign(pod: &Pod, cidr: &str) {
     pod.double.change(|state| {
         let mut own = node("own", 1);

@@ -1,4 +1,4 @@
-//! The rules of the host, of whoever wrote them: mode `fast` repeats them.
+//! The rules of the host, also those of other programs: mode `fast` repeats them.
 //!
 //! Kube-proxy writes tens of thousands. So lines are taken one by one, up to a bound, and the free
 //! text in those of others is left out: it may be anything.
@@ -11,8 +11,8 @@ use regex::Regex;
 
 use super::PIECE_MAX;
 
-/// The engines, the usual one of the host first. A host has rules of several while it moves from one
-/// to another.
+/// The engines, the usual one of the host first. A host has rules of several while it moves from
+/// one to another.
 const TOOLS: [(&str, &str, &[&str]); 7] = [
     ("rules/nft.txt", "nft", &["list", "ruleset"]),
     ("rules/iptables.txt", "iptables-save", &["-c"]),

@@ -27,7 +27,7 @@ pub(super) type Words = Vec<String>;
 
 /// The rules of chains that were read, by chain. A name that is not a chain has no rules.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Chains {
+pub(super) struct NatChains {
     known: BTreeMap<String, Vec<Words>>,
     missing: BTreeSet<String>,
 }
@@ -42,7 +42,7 @@ pub(super) struct Lister {
     is_legacy: bool,
 }
 
-impl Chains {
+impl NatChains {
     /// Returns the rules of a chain. A chain that was not read has none, and is read by
     /// [`Lister::answer`].
     pub(super) fn rules(&mut self, chain: &str) -> Vec<Words> {
@@ -95,8 +95,8 @@ impl Lister {
     }
 
     /// Asks `ask` again until it has all chains that its answer needs.
-    pub(super) async fn answer<T>(&self, ask: impl Fn(&mut Chains) -> T) -> Result<T, String> {
-        let mut chains = Chains::default();
+    pub(super) async fn answer<T>(&self, ask: impl Fn(&mut NatChains) -> T) -> Result<T, String> {
+        let mut chains = NatChains::default();
         loop {
             let answer = ask(&mut chains);
             let missing = std::mem::take(&mut chains.missing);
@@ -113,7 +113,7 @@ impl Lister {
         }
     }
 
-    async fn read(&self, wanted: &BTreeSet<String>, chains: &mut Chains) -> Result<(), String> {
+    async fn read(&self, wanted: &BTreeSet<String>, chains: &mut NatChains) -> Result<(), String> {
         let read = if self.is_legacy {
             tool::each_line(&self.path, &["-t", NAT], |line| chains.add(line, wanted)).await
         } else {
@@ -123,7 +123,12 @@ impl Lister {
         read.map_err(|error| error.to_string())
     }
 
-    async fn list(&self, existing: &[String], wanted: &BTreeSet<String>, chains: &mut Chains) -> Result<(), ToolError> {
+    async fn list(
+        &self,
+        existing: &[String],
+        wanted: &BTreeSet<String>,
+        chains: &mut NatChains,
+    ) -> Result<(), ToolError> {
         for chain in existing {
             tool::each_line(&self.path, &["-t", NAT, "-S", chain], |line| chains.add(line, wanted)).await?;
         }

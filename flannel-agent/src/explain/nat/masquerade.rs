@@ -10,7 +10,7 @@ use flannel_firewall::tools::listed::{ListedChain, ListedTable};
 use flannel_host::family::Family;
 use ipnet::IpNet;
 
-use super::chains::{Chains, Words};
+use super::chains::{NatChains, Words};
 
 /// The answer to the question if a packet's source address is translated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ enum Outcome {
 /// Follows the chain `POSTROUTING`.
 pub(super) fn by_iptables(
     tool: &str,
-    chains: &mut Chains,
+    chains: &mut NatChains,
     source: IpAddr,
     destination: IpAddr,
     device: Option<&str>,
@@ -62,7 +62,7 @@ pub(super) fn by_iptables(
     }
 }
 
-fn chain(chains: &mut Chains, name: &str, packet: Leaving<'_>, depth: usize) -> Outcome {
+fn chain(chains: &mut NatChains, name: &str, packet: Leaving<'_>, depth: usize) -> Outcome {
     for rule in &chains.rules(name) {
         let shown = || format!("chain {name}: {}", rule.join(" "));
         match matches(rule, packet) {
@@ -85,7 +85,7 @@ fn chain(chains: &mut Chains, name: &str, packet: Leaving<'_>, depth: usize) -> 
 }
 
 /// True if a rule decides about the address, itself or by the chain it calls.
-fn translates(chains: &mut Chains, rule: &Words, depth: usize) -> bool {
+fn translates(chains: &mut NatChains, rule: &Words, depth: usize) -> bool {
     match target(rule) {
         Some("MASQUERADE" | "SNAT" | "ACCEPT" | "RETURN") => true,
         Some(next) if depth > 0 => chains.rules(next).iter().any(|rule| translates(chains, rule, depth - 1)),

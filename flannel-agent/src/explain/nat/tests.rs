@@ -1,4 +1,4 @@
-use super::{chains::Chains, *};
+use super::{chains::NatChains, *};
 
 /// As kube-proxy 1.33 writes it in mode iptables.
 const SAVED: &str = "\
@@ -81,7 +81,7 @@ fn without_rules_of_kube_proxy_the_answer_says_so() {
 
 /// The answer by a dump of iptables.
 fn saved(dump: &str, destination: &str) -> MasqueradeAnswer {
-    let mut chains = Chains::parse(dump);
+    let mut chains = NatChains::parse(dump);
     masquerade::by_iptables("iptables-save", &mut chains, ip("10.244.1.2"), ip(destination), Some("eth0"))
 }
 

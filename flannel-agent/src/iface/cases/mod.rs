@@ -1,4 +1,4 @@
-//! Which interface and which address are the node's: a table of cases, each a promise. They are the
+//! The choice of the node's interface and address: a table of cases, each a promise. They are the
 //! tables of docs/reference/external-interface.md: after a change run this test with
 //! `FLANNEL_WRITE_DOCS=1`.
 
@@ -15,7 +15,7 @@ use flannel_host::family::Family;
 
 use self::{
     host::host,
-    table::{CHOICES, Choice, FOLLOWINGS, Following},
+    table::{CHOICES, ChoiceCase, FOLLOWINGS, Following},
 };
 use super::{ExternalInterface, Follower, Host, IfaceOptions, NamePattern, select};
 
@@ -48,7 +48,7 @@ fn describe(chosen: &ExternalInterface) -> String {
 
 #[test]
 fn each_host_leads_to_its_choice() {
-    for Choice { situation, options: given, host: text, chosen } in CHOICES {
+    for ChoiceCase { situation, options: given, host: text, chosen } in CHOICES {
         let found = match select(&options(given), &[family(situation)], &host(text)) {
             Ok(found) => describe(&found),
             Err(error) => format!("error: {error}"),
@@ -96,7 +96,7 @@ fn code(text: &str) -> String {
     format!("`{}`", text.replace('|', "\\|").replace('\n', " "))
 }
 
-fn choice_row(Choice { situation, options, host, chosen }: &Choice) -> String {
+fn choice_row(ChoiceCase { situation, options, host, chosen }: &ChoiceCase) -> String {
     let options = if options.is_empty() { String::new() } else { format!("{}, on ", code(options)) };
     let chosen =
         chosen.strip_prefix("error: ").map_or_else(|| code(chosen), |error| format!("refused: {}", code(error)));

@@ -1,7 +1,7 @@
 //! The cases. Each is a row of docs/reference/external-interface.md.
 
 /// A choice on a host as it is.
-pub(super) struct Choice {
+pub(super) struct ChoiceCase {
     pub(super) situation: &'static str,
     pub(super) options: &'static str,
     pub(super) host: &'static str,
@@ -21,11 +21,11 @@ pub(super) struct Following {
     pub(super) within: Option<u64>,
 }
 
-const fn by_default(situation: &'static str, host: &'static str, chosen: &'static str) -> Choice {
-    Choice { situation, options: "", host, chosen }
+const fn by_default(situation: &'static str, host: &'static str, chosen: &'static str) -> ChoiceCase {
+    ChoiceCase { situation, options: "", host, chosen }
 }
 
-pub(super) const CHOICES: [Choice; 34] = [
+pub(super) const CHOICES: [ChoiceCase; 34] = [
     by_default(
         "an address by DHCP, and a virtual one of kube-vip or keepalived",
         "eth0 default: 192.168.1.11/24 leased source, 192.168.1.100/32",
@@ -168,25 +168,25 @@ pub(super) const CHOICES: [Choice; 34] = [
         "eth0: 192.168.1.11/24; brpods default: 10.244.7.1/24 source",
         "error: the IPv4 default route leaves by brpods, which is a bridge of pods, with an address of the pod network",
     ),
-    Choice {
+    ChoiceCase {
         situation: "a tunnel device by its name",
         options: "--iface=cilium_vxlan",
         host: "eth0: 192.168.1.11/24; cilium_vxlan: 10.0.0.5/24",
         chosen: "error: no interface fits what was asked for:\n  cilium_vxlan: cilium_vxlan is a device of Cilium",
     },
-    Choice {
+    ChoiceCase {
         situation: "an address that a DHCP client put on the tunnel device as well",
         options: "--iface=192.168.1.11",
         host: "flannel.1: 192.168.1.11/24; eth0: 192.168.1.11/24",
         chosen: "eth0 192.168.1.11",
     },
-    Choice {
+    ChoiceCase {
         situation: "a pattern that also matches pods' devices and addresses",
         options: r"--iface-regex=^(10\.|cni|veth|flannel|eth)",
         host: "cni0: 10.244.7.1/24; veth0a1b2c3d: 10.9.9.9/16; flannel.1: 10.244.7.0/32; eth0: 192.168.1.11/24",
         chosen: "eth0 192.168.1.11",
     },
-    Choice {
+    ChoiceCase {
         situation: "a pattern that only matches an address of pods",
         options: r"--iface-regex=^10\.",
         host: "cni0: 10.244.7.1/24; eth0: 192.168.1.11/24",

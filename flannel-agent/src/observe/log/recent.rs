@@ -32,22 +32,22 @@ impl Lines {
 
 /// Writes lines to the memory. Each write is a line.
 #[derive(Clone, Copy, Debug)]
-pub struct Writer(());
+pub struct RecentLines(());
 
-impl Writer {
+impl RecentLines {
     /// The one memory of this process.
     pub const fn new() -> Self {
         Self(())
     }
 }
 
-impl Default for Writer {
+impl Default for RecentLines {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Write for Writer {
+impl Write for RecentLines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         LINES.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         Ok(line.len())

@@ -87,7 +87,8 @@ pub(super) struct Plain {
 
 impl Plain {
     /// Reads a frame of a pod, or says why it is the kernel's: fragments, options, another protocol
-    /// than TCP and UDP, TCP that conntrack calls invalid, the end of the TTL, lengths that disagree.
+    /// than TCP and UDP, TCP that conntrack calls invalid, the end of the TTL, lengths that
+    /// disagree.
     pub(super) fn read(layout: Layout, frame: &[u8], wanted: u16) -> Result<Self, Reason> {
         if frame.len() < ETHERNET + layout.header + 8 {
             return Err(Reason::Malformed);

@@ -67,7 +67,7 @@ impl fmt::Display for Useless {
     }
 }
 
-/// What this node knows of itself.
+/// The node's knowledge of itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Identity<'a> {
     pub(super) request: &'a LeaseRequest,

@@ -84,7 +84,7 @@ fn value(n: u8, mac: u8) -> String {
     )
 }
 
-/// What the machine recorded on the interface that it has.
+/// A record of the machine with the interface that it has.
 fn recorded(name: &str, etcd_lease: i64, value: String) -> Recorded {
     let interface = Some(flannel_common::addr::Mac([2; 6]));
     let memory = NodeMemory { file: "lease".into(), interface, interfaces: BTreeSet::new() };

@@ -169,8 +169,8 @@ fn planted_secrets_are_not_in_it() -> Result<()> {
         ensure!(status["pid"].is_u64(), "{status}");
         Ok(())
     })?;
-    // The comment of another's rule is left out, and that of a rule that names flannel is taken along
-    // without its secrets.
+    // The comment of another's rule is left out, and that of a rule that names flannel is taken
+    // along without its secrets.
     pair.a.sh(&format!("iptables -A FORWARD -m comment --comment {SECRET} -j ACCEPT"))?;
     for text in [
         format!("flannel password={SECRET}"),

@@ -61,7 +61,7 @@ fn without_state_del_works_by_the_configuration() -> Result<()> {
     let error = world.runtime.error("DEL", Some(&world.sandbox), &conf("1.0.0"))?;
     assert_eq!(error["code"], 11);
     world.recorder.tell("DEL", "", 0)?;
-    // The ranges of a subnet.env that is gone matter to nobody.
+    // The ranges of a subnet.env that is gone do not matter.
     fs::remove_file(world.runtime.node().outside_path("/run/flannel/subnet.env"))?;
     world.ok("DEL", &conf("1.0.0"))?;
     let last = world.recorder.calls()?.pop().expect("a call").conf;

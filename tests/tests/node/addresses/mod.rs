@@ -1,4 +1,4 @@
-//! Which address and which interface are the node's, while other programs change them under
+//! The choice of the node's address and interface, while other programs change them under
 //! traffic: in modes kernel and fast, with etcd and with an API server. Each test prints the
 //! seconds without traffic.
 
