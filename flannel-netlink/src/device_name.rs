@@ -11,11 +11,18 @@ pub struct DeviceName(pub u32);
 
 impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match if_indextoname(self.0) {
-            Ok(name) => f.write_str(&name.to_string_lossy()),
-            Err(_) => write!(f, "a device that is gone (index {})", self.0),
+        match device_name(self.0) {
+            Some(name) => f.write_str(&name),
+            None => write!(f, "a device that is gone (index {})", self.0),
         }
     }
+}
+
+/// Returns the name of a device of the thread's network namespace; `None` if there is no such device.
+pub fn device_name(ifindex: u32) -> Option<String> {
+    let name = if_indextoname(ifindex).ok()?.into_string().ok()?;
+    // nix 0.31 takes the null pointer of a failure for an empty name.
+    (!name.is_empty()).then_some(name)
 }
 
 #[cfg(test)]
@@ -24,7 +31,8 @@ mod tests {
 
     #[test]
     fn a_device_has_a_name_and_one_that_is_gone_has_a_number() {
-        assert_eq!(DeviceName(1).to_string(), "lo");
+        assert_eq!((DeviceName(1).to_string(), device_name(1).as_deref()), ("lo".to_owned(), Some("lo")));
+        assert_eq!(device_name(u32::MAX >> 1), None);
         assert_eq!(DeviceName(u32::MAX >> 1).to_string(), "a device that is gone (index 2147483647)");
     }
 }

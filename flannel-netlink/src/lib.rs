@@ -43,7 +43,7 @@ use nix::errno::Errno;
 
 pub use self::{
     address::{Address, AddressFlags, AddressKey, AddressScope},
-    device_name::DeviceName,
+    device_name::{DeviceName, device_name},
     error::{Fault, NetlinkError, Verb},
     esp::TunnelAssociation,
     events::{KernelEvent, KernelEvents, NftablesChanges},

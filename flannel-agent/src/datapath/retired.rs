@@ -19,6 +19,7 @@ use flannel_common::{
     node::{FamilyConfig, NodeConfig},
     program::Program,
 };
+use flannel_netlink::device_name;
 use ipnet::IpNet;
 
 use super::{PinRoot, attach::query, maps::ConfigMap};
@@ -90,15 +91,11 @@ impl Successor<'_> {
                 .networks
                 .iter()
                 .any(|network| overlap(*network, IpNet::from(std::net::IpAddr::from(family.network)))),
-            tunnel => self.tunnels.contains(&tunnel) || !exists(tunnel),
+            tunnel => self.tunnels.contains(&tunnel) || device_name(tunnel).is_none(),
         };
         let families = [&config.v4, &config.v6];
         families.into_iter().filter(|family| family.subnet_count > 0).any(is_ours)
     }
-}
-
-fn exists(ifindex: u32) -> bool {
-    nix::net::if_::if_indextoname(ifindex).is_ok()
 }
 
 #[cfg(test)]

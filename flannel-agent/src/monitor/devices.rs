@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use nix::net::if_::if_indextoname;
+use flannel_netlink::device_name;
 
 /// The devices seen so far; none for one that has no name any more, or is in another network
 /// namespace.
@@ -13,12 +13,7 @@ pub struct DeviceNames(HashMap<u32, Option<String>>);
 impl DeviceNames {
     /// The name of a device.
     pub fn get(&mut self, ifindex: u32) -> Option<&str> {
-        let name = self.0.entry(ifindex).or_insert_with(|| {
-            let name = if_indextoname(ifindex).ok()?.into_string().ok()?;
-            // The empty name is how this version of nix says that there is no such device.
-            (!name.is_empty()).then_some(name)
-        });
-        name.as_deref()
+        self.0.entry(ifindex).or_insert_with(|| device_name(ifindex)).as_deref()
     }
 
     /// The name of a device; `#7` for one that has none.

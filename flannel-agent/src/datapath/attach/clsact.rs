@@ -20,7 +20,7 @@ use aya::programs::{
     tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact},
 };
 use flannel_host::file;
-use nix::net::if_::if_indextoname;
+use flannel_netlink::device_name;
 
 use crate::datapath::{
     DatapathError, Hook,
@@ -129,7 +129,7 @@ impl Ledger {
     fn add(&self, ifindex: u32) -> Result<(), DatapathError> {
         let mut devices = self.devices();
         // Those of pods that are gone would pile up.
-        devices.retain(|device| if_indextoname(*device).is_ok());
+        devices.retain(|device| device_name(*device).is_some());
         devices.insert(ifindex);
         let lines: Vec<_> = devices.iter().map(u32::to_string).collect();
         file::replace(&self.path, lines.join("\n").as_bytes(), 0o600).map_err(|error| DatapathError::ChangePin {
@@ -137,5 +137,19 @@ impl Ledger {
             path: error.path,
             source: error.source,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_that_are_gone_leave_the_list() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let ledger = Ledger::new(dir.path());
+        ledger.add(u32::MAX >> 1).expect("written");
+        ledger.add(1).expect("written");
+        assert_eq!(ledger.devices(), BTreeSet::from([1]));
     }
 }

@@ -187,12 +187,13 @@ fn a_device_of_pods_is_never_the_external_interface() -> Result<()> {
     let world = World::new("poddevice", Stack::V4, Kind::Etcd, "fast", &[])?;
     let index = || world.net.a.sh("cat /sys/class/net/flannel.1/ifindex").map(|output| output.stdout);
     let before = index()?;
+    // A running agent removes the route: it takes onlink routes on its device for those of peers.
+    world.agents[0].sigterm_and_wait()?;
     world.on_a(&[
         "ip address add 169.254.7.7/16 dev flannel.1",
         "ip route add default via 192.168.1.1 dev flannel.1 metric 206 onlink",
         "ip route del default via 192.168.1.1 dev eth0",
     ])?;
-    world.agents[0].sigterm_and_wait()?;
     for (flags, why) in [
         (vec![], "the IPv4 default route leaves by flannel.1, which is a tunnel of flannel"),
         (vec!["--iface=cni0"], "cni0: cni0 is a bridge of pods, and not an external interface"),
