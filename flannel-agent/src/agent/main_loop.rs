@@ -277,13 +277,15 @@ impl Agent {
         self.follow_guard();
         self.republish();
         self.follow_mode();
-        let applied = self.error().is_none() && self.node.reconciler.is_complete() && !are_loading;
+        let reconciler = &self.node.reconciler;
+        let applied = reconciler.error().is_none() && reconciler.is_complete() && !are_loading;
         let was_applied = std::mem::replace(&mut self.applied, applied);
         if applied && !was_applied {
             // The load of the programs and the listing needed many times what they leave.
             memory::return_holes();
         }
-        // Who reads that file starts pods, whose first packets are to find their rules.
+        // The CNI plugin waits for that file, and the first packets of pods need the rules. Pods of this
+        // node reach each other also without the external interface.
         if self.applied && self.routed && self.node.traffic.is_settled() {
             self.write_env();
         }
@@ -468,7 +470,8 @@ impl Agent {
     /// force.
     pub(super) fn is_network_available(&self) -> bool {
         let has_lease = self.store.is_seen() && self.store.is_valid(&self.node.lease.own);
-        self.applied && self.routed && self.written.is_some() && has_lease
+        let has_interface = self.node.external.problem().is_none();
+        self.applied && self.routed && self.written.is_some() && has_lease && has_interface
     }
 
     /// Carries packets, and follows the cluster's changes. Where the host forwards no packets the

@@ -213,12 +213,11 @@ fn files(scope: &CleanupScope, records: Option<PathBuf>) -> Vec<PlanStep> {
     let dir = &scope.state_dir;
     let ledger = Ledger::new(dir).path().to_owned();
     let networks = networks::path(dir);
-    let state = [socket::path(dir), ledger, networks, state_dir::lock_in_making(dir), state_dir::lock(dir)];
-    let identity = [dir.join(WIREGUARD_KEY), state_dir::lease_record(dir)];
-    let identity = identity.into_iter().filter(|_| !scope.keep_network);
+    let lease = state_dir::lease_record(dir);
+    let state = [socket::path(dir), ledger, networks, lease, state_dir::lock_in_making(dir), state_dir::lock(dir)];
+    let key = (!scope.keep_network).then(|| dir.join(WIREGUARD_KEY));
     let asked = scope.subnet_file.iter().cloned();
-    let mut steps: Vec<_> =
-        asked.chain(state).chain(identity).filter(|path| path.exists()).map(PlanStep::File).collect();
+    let mut steps: Vec<_> = asked.chain(state).chain(key).filter(|path| path.exists()).map(PlanStep::File).collect();
     let directories = records.into_iter().chain(Some(dir.clone()).filter(|dir| dir.exists()));
     steps.extend(directories.map(PlanStep::Directory));
     steps

@@ -110,6 +110,7 @@ const TABLE: &[Package] = &[
         "bridge, host-local and portmap, which the CNI plugin's tests call",
     ),
     install("iperf3", Proof::Command("iperf3"), LAB_AND_DEMO, "throughput and long-lived flows"),
+    install("python3", Proof::Command("python3"), Needs::LAB, "holds a port, or a TUN device, as other programs do"),
     install("zsh", Proof::Command("zsh"), Needs::LAB, "completes a command line, as bash does"),
     install("fish", Proof::Command("fish"), Needs::LAB, "so does this one"),
     install("wireguard-go", Proof::Command("wireguard-go"), Needs::LAB, "WireGuard where the kernel has none"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Agent, TwoNodes,
+    Agent, ChildGuard, TwoNodes,
     cluster::{HOST_GW, VXLAN, config},
     eventually,
     fast::FLAGS,
@@ -65,7 +65,7 @@ fn smaller_link(agent: &Agent) -> Result<()> {
 #[test]
 fn a_link_that_is_no_ethernet_is_the_kernels() -> Result<()> {
     let nodes = TwoNodes::with("gw-tun", Stack::V4, &config(Stack::V4, HOST_GW))?;
-    let agent = agent_on_tun(&nodes)?;
+    let (agent, _owner) = agent_on_tun(&nodes)?;
     ask(&agent, "fast", "kernel", Some("tun0 is no Ethernet device"))?;
     let hooked = nodes.a.sh("find /sys/fs/bpf/flannel -path *links/*")?.stdout;
     ensure!(hooked.is_empty(), "{hooked}");
@@ -76,7 +76,7 @@ fn a_link_that_is_no_ethernet_is_the_kernels() -> Result<()> {
 #[test]
 fn below_a_tunnel_no_program_reads_packets_without_frames() -> Result<()> {
     let nodes = TwoNodes::new("vx-tun", VXLAN)?;
-    agent_on_tun(&nodes)?;
+    let _running = agent_on_tun(&nodes)?;
     for side in [Side::Ingress, Side::Egress] {
         let there = programs(&nodes.a, "tun0", side)?;
         ensure!(there.is_empty(), "{side}: {there:?}");
@@ -86,13 +86,26 @@ fn below_a_tunnel_no_program_reads_packets_without_frames() -> Result<()> {
     Ok(())
 }
 
-/// An agent in mode `fast` whose external interface carries packets without frames.
-fn agent_on_tun(nodes: &TwoNodes) -> Result<Agent> {
+/// Attaches to `tun0` as a VPN's process does: without one the device has no carrier.
+const OWNER: &str = "import fcntl, struct, time
+tun = open('/dev/net/tun', 'r+b', buffering=0)
+TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454ca, 1, 0x1000
+fcntl.ioctl(tun, TUNSETIFF, struct.pack('16sH22x', b'tun0', IFF_TUN | IFF_NO_PI))
+time.sleep(600)";
+
+/// An agent in mode `fast` whose external interface carries packets without frames, and the owner of
+/// that interface.
+fn agent_on_tun(nodes: &TwoNodes) -> Result<(Agent, ChildGuard)> {
     nodes.a.sh("ip tuntap add dev tun0 mode tun")?;
     nodes.a.sh("ip address add 192.168.7.11/24 dev tun0")?;
     nodes.a.sh("ip link set tun0 up")?;
+    let owner = nodes.a.spawn("owner of tun0", ["python3", "-c", OWNER])?;
+    eventually("a carrier", Duration::from_secs(10), || {
+        ensure!(nodes.a.sh("cat /sys/class/net/tun0/carrier")?.stdout.trim() == "1", "none: {}", owner.log());
+        Ok(())
+    })?;
     let mut options = nodes.options()?.flag("--datapath=fast");
     options.flags.retain(|flag| flag != "--iface=eth0");
     let agent = nodes.a.ready_agent(options.flag("--iface=tun0"))?;
-    Ok(agent)
+    Ok((agent, owner))
 }

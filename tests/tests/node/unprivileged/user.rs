@@ -142,7 +142,7 @@ fn what_a_user_without_privileges_tries_is_refused() -> Result<()> {
     node.run(["mount", "--bind", program.to_str().context("a path")?, PROGRAM])?;
     node.run([&AS_NOBODY[..], &[PROGRAM, "--version"]].concat()).context("every user can start the program")?;
     let before = listing(node)?;
-    assert_eq!(before, "0600 agent.lock\n0600 agent.sock\n0644 subnet.env\n0600 sysctls\n");
+    assert_eq!(before, "0600 agent.lock\n0600 agent.sock\n0600 lease\n0600 networks\n0644 subnet.env\n0600 sysctls\n");
 
     let mut report = String::new();
     for attempt in attempts(&agent) {
