@@ -284,8 +284,8 @@ impl Agent {
             // The load of the programs and the listing needed many times what they leave.
             memory::return_holes();
         }
-        // The CNI plugin waits for that file, and the first packets of pods need the rules. Pods of this
-        // node reach each other also without the external interface.
+        // The CNI plugin waits for that file, and the first packets of pods need the rules. Pods of
+        // this node reach each other also without the external interface.
         if self.applied && self.routed && self.node.traffic.is_settled() {
             self.write_env();
         }

@@ -72,7 +72,8 @@ impl Successor<'_> {
 
     fn is_former(&self, pins: &PinRoot) -> bool {
         let Ok(config) = ConfigMap::open(pins).and_then(|map| map.get()) else { return false };
-        self.is_attached(&pins.link(Program::FromUnderlay, self.external)) && self.succeeds(&config, exists)
+        self.is_attached(&pins.link(Program::FromUnderlay, self.external))
+            && self.succeeds(&config, |tunnel| device_name(tunnel).is_some())
     }
 
     /// Returns true if the pinned link is on our external interface, and not on one of another
@@ -91,7 +92,7 @@ impl Successor<'_> {
                 .networks
                 .iter()
                 .any(|network| overlap(*network, IpNet::from(std::net::IpAddr::from(family.network)))),
-            tunnel => self.tunnels.contains(&tunnel) || device_name(tunnel).is_none(),
+            tunnel => self.tunnels.contains(&tunnel) || !exists(tunnel),
         };
         let families = [&config.v4, &config.v6];
         families.into_iter().filter(|family| family.subnet_count > 0).any(is_ours)

@@ -9,7 +9,7 @@
 #[cfg(test)]
 mod fuzz;
 mod read;
-mod rule;
+pub(crate) mod rule;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

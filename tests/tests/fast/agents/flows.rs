@@ -107,8 +107,8 @@ fn flows_and_pods_are_shown_with_and_without_an_agent() -> Result<()> {
     Ok(())
 }
 
-/// Each way expires two seconds after the kernel saw a packet of it, so one that was usable may have
-/// expired by the time the command reads it.
+/// Each way expires two seconds after the kernel saw a packet of it, so one that was usable may
+/// have expired by the time the command reads it.
 fn is_usable_or_expired(row: &Value) -> Result<()> {
     let expires = row["expires_in_ms"].as_i64().with_context(|| row.to_string())?;
     let back = row["mirror_expires_in_ms"].as_i64().with_context(|| row.to_string())?;

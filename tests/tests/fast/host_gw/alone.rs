@@ -93,8 +93,8 @@ TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454ca, 1, 0x1000
 fcntl.ioctl(tun, TUNSETIFF, struct.pack('16sH22x', b'tun0', IFF_TUN | IFF_NO_PI))
 time.sleep(600)";
 
-/// An agent in mode `fast` whose external interface carries packets without frames, and the owner of
-/// that interface.
+/// An agent in mode `fast` whose external interface carries packets without frames, and the owner
+/// of that interface.
 fn agent_on_tun(nodes: &TwoNodes) -> Result<(Agent, ChildGuard)> {
     nodes.a.sh("ip tuntap add dev tun0 mode tun")?;
     nodes.a.sh("ip address add 192.168.7.11/24 dev tun0")?;
