@@ -112,10 +112,10 @@ fn log(change: &InterfaceChange, ExternalInterface { name, .. }: &ExternalInterf
     match change {
         InterfaceChange::Lost(why) => tracing::warn!("{why}"),
         InterfaceChange::ServesAgain(after) => {
-            tracing::info!(interface = name, ?after, "the external interface serves again")
+            tracing::info!(interface = name, ?after, "the external interface serves again");
         }
         InterfaceChange::Moved { from, why } => {
-            tracing::warn!(from, to = name, why, "moving to another external interface")
+            tracing::warn!(from, to = name, why, "moving to another external interface");
         }
     }
 }

@@ -8,7 +8,7 @@
 //! `--iface-can-reach`; first success wins. Without any, `--public-ip` and `--public-ipv6` as if
 //! given to `--iface`, so then they have to be local addresses. Without either, the default routes'
 //! interface. Interfaces that are down or without a carrier count only if no other one fits.
-//! Devices of pods ([`devices`]) never count. Of several addresses [`address`] decides.
+//! Devices of pods (`devices`) never count. Of several addresses `address` decides.
 //! [`Follower`] keeps the choice up to date.
 
 mod address;

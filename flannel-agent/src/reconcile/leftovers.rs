@@ -8,7 +8,7 @@
 //! read here after the objects, so that an object of a new agent is never taken for a leftover.
 //!
 //! Objects on our own tunnel devices need none of this: they are part of the desired state, see
-//! [`super::ownership`].
+//! `super::ownership`.
 
 use std::collections::BTreeSet;
 

@@ -88,7 +88,7 @@ fn agents_that_race_for_the_last_subnets_each_get_one_and_the_last_waits_for_ano
     net.etcd.resume()?;
     let message = "out of subnets: every /24 from 10.244.1.0 to 10.244.2.0 of the network 10.244.0.0/16 is leased";
     let (mut leased, mut waiting) = (Vec::new(), Vec::new());
-    eventually("two agents with a subnet and one that waits", Duration::from_secs(60), || {
+    eventually("two agents with a subnet and one that waits", Duration::from_mins(1), || {
         (leased, waiting) = (Vec::new(), Vec::new());
         for agent in &agents {
             let status = agent.status()?;

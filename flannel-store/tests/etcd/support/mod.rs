@@ -127,9 +127,7 @@ impl Cluster {
     pub(crate) async fn leases(&self) -> Vec<String> {
         let prefix = self.key("");
         let answer = self.client.clone().get(prefix.as_str(), Some(GetOptions::new().with_prefix())).await;
-        let names =
-            answer.expect("get").kvs().iter().map(|kv| kv.key_str().expect("text").replace(&prefix, "")).collect();
-        names
+        answer.expect("get").kvs().iter().map(|kv| kv.key_str().expect("text").replace(&prefix, "")).collect()
     }
 
     /// Waits until a key has this value.
@@ -242,7 +240,7 @@ pub(crate) async fn publish(
     request: LeaseRequest,
 ) -> (LeaseKey, mpsc::Receiver<StoreEvent>, watch::Sender<LeaseAttrs>) {
     use flannel_store::SubnetManager as _;
-    let own = manager.acquire(&request).await.expect("a lease");
+    let own = Box::pin(manager.acquire(&request)).await.expect("a lease");
     let (sender, receiver) = mpsc::channel(64);
     let (attrs, published) = watch::channel(request.attrs.clone());
     tokio::spawn(manager.run(request, published, sender));
