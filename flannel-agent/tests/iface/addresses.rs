@@ -35,7 +35,9 @@ fn check(situation: &'static str, family: Family, commands: &[&'static str], rig
     let commands = commands.to_vec();
     in_namespace(async move |ns| {
         ip("addr flush dev eth0 scope global");
-        commands.iter().for_each(|command| drop(ip(command)));
+        for command in commands {
+            drop(ip(command));
+        }
         let found = chosen(&ns, family).await.unwrap_or_else(|error| panic!("{situation}: {error}"));
         let found = format!("{} {}", found.name, found.ends[&family].addr);
         let get = match family {
