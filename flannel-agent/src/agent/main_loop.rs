@@ -15,8 +15,13 @@ use tokio::{
 
 use crate::{
     agent::{
-        cloud_start, external, ipsec_start, lost_subnets::LostSubnet, node_start, problems::LoweredMode,
-        refusals::RefusalLog, start::Components, store::Store,
+        cloud_start, external, ipsec_start,
+        lost_subnets::{self, LostSubnet},
+        node_start,
+        problems::LoweredMode,
+        refusals::RefusalLog,
+        start::Components,
+        store::Store,
     },
     datapath::{
         DatapathError,
@@ -57,7 +62,7 @@ pub(super) struct Agent {
     counts: Counts,
     refusals: RefusalLog,
     written: Option<SubnetEnv>,
-    lost_subnets: Vec<LostSubnet>,
+    pub(super) lost_subnets: Vec<LostSubnet>,
     /// True unless the cloud does not route this node's pods to it.
     routed: bool,
     retry: Option<Instant>,
@@ -257,7 +262,7 @@ impl Agent {
         }
         let changes = self.node.leases.changes();
         self.refusals.log(&changes.refused, Instant::now());
-        self.log_lost_subnets();
+        self.find_lost_subnets();
         if let Some(extension) = &self.node.extension {
             extension.learn(&changes, self.store.is_seen());
         }
@@ -292,9 +297,13 @@ impl Agent {
         self.retry = self.retry_at();
     }
 
-    /// Logs subnets that pods of this node still have addresses of, each once.
-    fn log_lost_subnets(&mut self) {
-        let lost = self.lost_subnets();
+    /// Looks for subnets that pods of this node still have addresses of and that are not its own,
+    /// and logs each once.
+    fn find_lost_subnets(&mut self) {
+        let holder = |subnet| self.node.leases.holder(subnet).map(|name| name.to_string());
+        let external = self.node.external.chosen().index;
+        let among_pods = self.node.host_addresses.among_pods();
+        let lost = lost_subnets::find(among_pods, self.node.lease.own.key, external, holder);
         for lost in lost.iter().filter(|lost| !self.lost_subnets.contains(lost)) {
             tracing::warn!("{lost}");
         }

@@ -8,10 +8,7 @@ use flannel_store::{Conflict, LeaseKey, Rejected};
 use tokio::sync::watch;
 
 use crate::{
-    agent::{
-        lost_subnets::{self, LostSubnet},
-        main_loop::Agent,
-    },
+    agent::main_loop::Agent,
     backend::{PeerWay, Way},
     datapath::policy::{Capability, ModeRequest},
     echo::status::PeerEchoStatus,
@@ -103,17 +100,10 @@ impl Agent {
             sysctls: self.node.reconciler.fast().conntrack().changed(),
             sysctl_problems: self.node.host_sysctls.problems().to_vec(),
             addresses_in_pods: self.addresses_in_pods().iter().map(ToString::to_string).collect(),
-            lost_subnets: self.lost_subnets().iter().map(ToString::to_string).collect(),
+            lost_subnets: self.lost_subnets.iter().map(ToString::to_string).collect(),
             lease_problem: self.store.lease_problem(),
             error: self.error(),
         }
-    }
-
-    /// The subnets that pods of this node still have addresses of, and that are not its own.
-    pub(super) fn lost_subnets(&self) -> Vec<LostSubnet> {
-        let holder = |subnet| self.node.leases.holder(subnet).map(|name| name.to_string());
-        let external = self.node.external.chosen().index;
-        lost_subnets::find(self.node.host_addresses.among_pods(), self.node.lease.own.key, external, holder)
     }
 
     fn mode(&self) -> ModeStatus {

@@ -11,7 +11,7 @@ use flannel_host::{
 use flannel_netlink::Link;
 
 use super::{Finding, network::is_flannels};
-use crate::backend::is_tunnel;
+use crate::{backend::is_tunnel, host_sysctls};
 
 pub(super) fn look(links: &[Link], state_dir: &Path) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Family::BOTH.into_iter().map(forwarding).collect();
@@ -71,12 +71,8 @@ fn forwarding(family: Family) -> Finding {
 /// The switches of a tunnel device; `None` if they are as they should be. A running agent sets
 /// them.
 fn own_device(link: &Link) -> Option<Finding> {
-    let (path, needed) = if link.name.contains("-v6") {
-        (format!("net/ipv6/conf/{}/disable_ipv6", link.name), 0)
-    } else {
-        (format!("net/ipv4/conf/{}/forwarding", link.name), 1)
-    };
-    let name = sysctl_record::name_of(&path);
+    let family = if link.name.contains("-v6") { Family::V6 } else { Family::V4 };
+    let (name, needed) = host_sysctls::of_tunnel(family, &link.name);
     let value = sysctl_record::read(&name).ok().flatten().filter(|value| *value != needed)?;
     Some(Finding::fail(
         "forwarding",

@@ -1,8 +1,8 @@
 //! The sysctls without which the kernel carries no packet of pods: forwarding, and the settings of
 //! our own devices.
 //!
-//! Nothing announces a change of a sysctl to every mount of proc, so they are read every second.
-//! What another program changed is set again. What may not be set is a problem with a name: the
+//! Nothing announces a change of a sysctl to every mount of proc, so they are read every second. A
+//! value that another program changed is set again. One that may not be set is a named problem: the
 //! node is not ready then. Invariant: none is set before its value is in the record.
 
 mod need;
@@ -167,6 +167,12 @@ impl HostSysctls {
             self.refused.insert(need.name.clone(), (now, reason.clone()));
         })
     }
+}
+
+/// The sysctl without which a tunnel device carries no packets of a family, and its value.
+pub fn of_tunnel(family: Family, device: &str) -> (String, u32) {
+    let need = need::of_tunnel(family, device);
+    (need.name, need.value)
 }
 
 /// Lets devices take router advertisements also while this host forwards.

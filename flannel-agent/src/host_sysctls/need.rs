@@ -53,6 +53,29 @@ pub(super) fn forwarding(family: Family) -> Need {
     }
 }
 
+/// The sysctl without which a tunnel device carries no packets of a family.
+pub(super) fn of_tunnel(family: Family, device: &str) -> Need {
+    match family {
+        Family::V4 => forwards(device, Scope::OwnDevice),
+        Family::V6 => Need {
+            name: of_device(Family::V6, device, "disable_ipv6"),
+            value: 0,
+            effect: Some(format!("{device} carries no IPv6 packets of pods")),
+            scope: Scope::OwnDevice,
+        },
+    }
+}
+
+/// The sysctl by which the kernel forwards IPv4 packets that arrive by a device.
+fn forwards(device: &str, scope: Scope) -> Need {
+    Need {
+        name: of_device(Family::V4, device, "forwarding"),
+        value: 1,
+        effect: Some(format!("IPv4 packets for pods that arrive by {device} are dropped")),
+        scope,
+    }
+}
+
 /// All sysctls that the devices of a family need. For IPv6 the kernel forwards by the setting of
 /// all devices (`ip6_forward()` in net/ipv6/ip6_output.c, 5.4 to 6.18), for IPv4 by that of the
 /// device by which a packet arrives (`ip_mkroute_input()` and `__mkroute_input()` in
@@ -60,26 +83,9 @@ pub(super) fn forwarding(family: Family) -> Need {
 pub(super) fn of(devices: &Devices) -> Vec<Need> {
     let Devices { family, tunnel, external } = devices;
     let mut needs = vec![forwarding(*family)];
-    match family {
-        Family::V4 => {
-            let forwards = |device: &String, scope| Need {
-                name: of_device(Family::V4, device, "forwarding"),
-                value: 1,
-                effect: Some(format!("IPv4 packets for pods that arrive by {device} are dropped")),
-                scope,
-            };
-            needs.extend(tunnel.iter().map(|device| forwards(device, Scope::OwnDevice)));
-            needs.extend(external.iter().map(|device| forwards(device, Scope::OtherDevice)));
-        }
-        Family::V6 => {
-            let off = |device: &String| Need {
-                name: of_device(Family::V6, device, "disable_ipv6"),
-                value: 0,
-                effect: Some(format!("{device} carries no IPv6 packets of pods")),
-                scope: Scope::OwnDevice,
-            };
-            needs.extend(tunnel.iter().map(off));
-        }
+    needs.extend(tunnel.iter().map(|device| of_tunnel(*family, device)));
+    if *family == Family::V4 {
+        needs.extend(external.iter().map(|device| forwards(device, Scope::OtherDevice)));
     }
     // No router is behind a tunnel, so an advertisement there is a forged one.
     needs.extend(tunnel.iter().map(|device| Need {

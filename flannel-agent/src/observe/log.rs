@@ -47,7 +47,7 @@ pub fn init(level: Level, format: LogFormat) {
 
 fn lines(format: LogFormat) -> Box<dyn Layer<Registry> + Send + Sync> {
     let ansi = io::IsTerminal::is_terminal(&io::stderr());
-    let writer = io::stderr.and(recent::RecentLines::new);
+    let writer = io::stderr.and(|| recent::RecentLines);
     match format {
         LogFormat::Text => fmt::layer().with_writer(writer).with_ansi(ansi).boxed(),
         LogFormat::Klog => fmt::layer().event_format(Klog).with_ansi(false).with_writer(writer).boxed(),

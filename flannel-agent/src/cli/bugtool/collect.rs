@@ -87,7 +87,7 @@ const LOGS: &str = "log.txt has the last lines of the running agent. Earlier one
 /// The source of a file.
 #[derive(Clone, Copy, Debug)]
 enum Source {
-    /// One of our own commands.
+    /// A subcommand of the agent.
     Own(&'static [&'static str]),
     /// The agent's socket.
     Ask(Request),

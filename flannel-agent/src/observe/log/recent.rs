@@ -32,20 +32,7 @@ impl Lines {
 
 /// Writes lines to the memory. Each write is a line.
 #[derive(Clone, Copy, Debug)]
-pub struct RecentLines(());
-
-impl RecentLines {
-    /// The one memory of this process.
-    pub const fn new() -> Self {
-        Self(())
-    }
-}
-
-impl Default for RecentLines {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+pub struct RecentLines;
 
 impl Write for RecentLines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
