@@ -13,6 +13,7 @@ pub mod family;
 pub mod file;
 pub mod kernel_types;
 pub mod log_limit;
+pub mod networks;
 pub mod packing;
 pub mod secret;
 pub mod signals;

@@ -40,7 +40,7 @@ pub struct ChangedSysctl {
     pub before: u32,
     /// The value the agent set.
     pub set: u32,
-    /// The agent's own value before `set`, which stays in force if the agent ends between record
+    /// The agent's own value before `set`, which the kernel keeps if the agent ends between record
     /// and change.
     #[serde(skip)]
     earlier: Option<u32>,
@@ -103,24 +103,31 @@ pub enum RecordError {
 impl Record {
     /// Reads the record in a state directory; an empty one where there is none.
     pub fn load(state_dir: &Path) -> Result<Self, RecordError> {
-        let path = path(state_dir);
-        let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            text => text.map_err(file::failed("read", &path))?,
-        };
-        let mut record = Self { path, ..Self::default() };
-        for line in text.lines() {
-            if record.parse(line).is_none() {
-                return Err(RecordError::Malformed { path: record.path, line: line.to_owned() });
-            }
+        let (record, lost) = Self::read(state_dir)?;
+        match lost {
+            (0, _) => Ok(record),
+            (_, line) => Err(RecordError::Malformed { path: record.path, line }),
         }
-        Ok(record)
     }
 
     /// Reads the record, and repairs one that is damaged: the lines that can be read are the new
     /// record, and the damaged file is kept in the same directory. For the one agent of the state
     /// directory.
     pub fn load_or_repair(state_dir: &Path) -> Result<(Self, Option<Repair>), RecordError> {
+        let (record, lost) = Self::read(state_dir)?;
+        if lost.0 == 0 {
+            return Ok((record, None));
+        }
+        let kept = state_dir.join(DAMAGED);
+        fs::rename(&record.path, &kept).map_err(file::failed("move away", &record.path))?;
+        record.save()?;
+        let known = record.changed.len();
+        Ok((record, Some(Repair { kept, known, lost })))
+    }
+
+    /// Reads what can be read. Returns the number of lines that cannot, and the first of them,
+    /// shortened.
+    fn read(state_dir: &Path) -> Result<(Self, (usize, String)), FileError> {
         let path = path(state_dir);
         let text = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -128,7 +135,7 @@ impl Record {
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => b"a directory".to_vec(),
             text => text.map_err(file::failed("read", &path))?,
         };
-        let (mut record, mut lost) = (Self { path: path.clone(), ..Self::default() }, (0, String::new()));
+        let (mut record, mut lost) = (Self { path, ..Self::default() }, (0, String::new()));
         for line in String::from_utf8_lossy(&text).lines() {
             if record.parse(line).is_none() {
                 lost.0 += 1;
@@ -137,17 +144,10 @@ impl Record {
                 }
             }
         }
-        if lost.0 == 0 {
-            return Ok((record, None));
-        }
-        let kept = state_dir.join(DAMAGED);
-        fs::rename(&path, &kept).map_err(file::failed("move away", &path))?;
-        record.save()?;
-        let known = record.changed.len();
-        Ok((record, Some(Repair { kept, known, lost })))
+        Ok((record, lost))
     }
 
-    /// Writes the record for its owner alone; one without sysctls is removed.
+    /// Writes the record, readable only for its owner; one without sysctls is removed.
     pub fn save(&self) -> Result<(), FileError> {
         if !self.changed.is_empty() {
             return file::replace(&self.path, self.render().as_bytes(), 0o600);
@@ -229,7 +229,7 @@ pub struct SharedRecord(Arc<Mutex<Record>>);
 /// The reason for which a sysctl was not set.
 #[derive(Debug, Error)]
 pub enum SetError {
-    /// The record, without which nothing is changed.
+    /// The record, without which no sysctl is changed.
     #[error("cannot record the value before: {0}")]
     Record(#[from] FileError),
     /// The kernel.

@@ -48,7 +48,7 @@ pub(super) fn retire_programs(options: &RunOptions, config: &NetworkConfig, exte
         device_names(config).filter_map(|name| nix::net::if_::if_nametoindex(name.as_str()).ok()).collect();
     let networks: Vec<IpNet> = config.networks().collect();
     let successor = Successor { pins: &pins, external: external.index, tunnels: &tunnels, networks: &networks };
-    for root in successor.retire() {
+    for root in successor.retire(|root| Claim::pins(root).is_free()) {
         tracing::info!(pin_root = %root.display(), "removed the programs of an agent that ended");
     }
 }

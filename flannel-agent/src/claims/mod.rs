@@ -26,6 +26,7 @@ use std::{
     time::Duration,
 };
 
+use flannel_host::networks::overlap;
 use ipnet::IpNet;
 use thiserror::Error;
 use tokio::{
@@ -38,7 +39,7 @@ use tokio::{
 use self::{holder::NameHolder, listing::PREFIX};
 pub use self::{
     holder::{Claimant, Identity},
-    listing::{networks_of_others, overlap},
+    listing::networks_of_others,
 };
 
 /// The time for which claims of another agent are waited for: one that was stopped, as by an

@@ -19,11 +19,11 @@ use flannel_common::{
     node::{FamilyConfig, NodeConfig},
     program::Program,
 };
+use flannel_host::networks::overlap;
 use flannel_netlink::device_name;
 use ipnet::IpNet;
 
 use super::{PinRoot, attach::query, maps::ConfigMap};
-use crate::claims::{Claim, overlap};
 
 /// The pin root where no option names one.
 const DEFAULT: &str = "/sys/fs/bpf/flannel";
@@ -43,11 +43,12 @@ pub struct Successor<'a> {
 
 impl Successor<'_> {
     /// Removes such pins, with which programs come off their devices. Returns the pin roots.
-    pub fn retire(&self) -> Vec<PathBuf> {
+    /// `is_free` says that no agent claims a pin root.
+    pub fn retire(&self, is_free: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
         let mut retired = Vec::new();
         for root in self.candidates() {
             let pins = PinRoot::new(&root);
-            if self.is_former(&pins) && Claim::pins(&root).is_free() {
+            if self.is_former(&pins) && is_free(&root) {
                 match fs::remove_dir_all(pins.dir()) {
                     Ok(()) => retired.push(root),
                     Err(error) => {

@@ -12,17 +12,14 @@
 
 use std::collections::BTreeSet;
 
-use flannel_host::family::Family;
+use flannel_host::{family::Family, networks::overlap};
 use flannel_netlink::{
     MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, RouteScope, RouteType, protocol,
 };
 use ipnet::{IpNet, Ipv4Net};
 
 use super::{networks::NetworksRecord, unreachable::METRIC};
-use crate::{
-    backend::is_tunnel,
-    claims::{networks_of_others, overlap},
-};
+use crate::{backend::is_tunnel, claims::networks_of_others};
 
 /// Looks for leftovers, once in a while.
 #[derive(Debug)]

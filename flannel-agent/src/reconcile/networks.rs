@@ -12,10 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use flannel_host::{error_chain::chain, file};
+use flannel_host::{error_chain::chain, file, networks::overlap};
 use ipnet::IpNet;
-
-use crate::claims::overlap;
 
 const HEADER: &str = "# Pod networks on this host: those of this agent, former ones too, and those of other agents.\n";
 

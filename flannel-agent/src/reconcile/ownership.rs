@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use flannel_host::family::Family;
+use flannel_host::{family::Family, networks::overlap};
 use flannel_netlink::{
     AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Route, RouteKey, RouteScope, RouteType, TunnelPolicy,
     TunnelPolicyKey, protocol,
@@ -13,7 +13,7 @@ use flannel_netlink::{
 use ipnet::IpNet;
 
 use super::unreachable;
-use crate::{backend::ipsec, claims::overlap};
+use crate::backend::ipsec;
 
 /// By what our objects of one family are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use flannel_host::family::Family;
+use flannel_host::{family::Family, networks::overlap};
 use flannel_store::{LeaseKey, config::NetworkConfig};
 use ipnet::IpNet;
 
-use crate::claims::{networks_of_others, overlap};
+use crate::claims::networks_of_others;
 
 /// The tools that filter and translate packets on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

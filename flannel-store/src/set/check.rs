@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_host::family::Family;
+use flannel_host::{family::Family, networks::overlap};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{
@@ -151,8 +151,4 @@ impl<'h, P: LeaseFamily> Local<'h, P> {
             None => Ok(()),
         }
     }
-}
-
-pub(super) fn overlap<P: Prefix>(a: P, b: P) -> bool {
-    a.first() <= b.last() && b.first() <= a.last()
 }

@@ -13,11 +13,11 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use flannel_host::excerpt::excerpt;
+use flannel_host::{excerpt::excerpt, networks::overlap};
 
 use super::{
     EndId, LeaseSet, Peer, RejectReason, Rejected, Resolved,
-    check::{Candidate, LeaseFamily, Local, overlap},
+    check::{Candidate, LeaseFamily, Local},
     conflicts::Tie,
 };
 use crate::{

@@ -10,6 +10,7 @@ mod tests;
 
 use std::{collections::BTreeSet, fmt};
 
+use flannel_host::{family::Family, networks::overlap};
 use rand::{Rng, seq::IndexedRandom};
 use tracing::warn;
 
@@ -173,15 +174,13 @@ fn is_overtaken(ours: &Stored, key: LeaseKey, leases: &[Stored]) -> bool {
     let older = leases.iter().filter(|other| age(other) < age(ours)).filter_map(Stored::lease);
     older
         .filter(|other| !is_same_node(other))
-        .any(|other| overlap(other.key.v4, key.v4) || overlap(other.key.v6, key.v6))
+        .flat_map(|other| Family::BOTH.map(|family| other.key.subnet(family).zip(key.subnet(family))))
+        .flatten()
+        .any(|(theirs, own)| overlap(theirs, own))
 }
 
 fn age(stored: &Stored) -> (i64, &str) {
     (stored.entry.created, &stored.entry.name)
-}
-
-fn overlap<P: Prefix>(a: Option<P>, b: Option<P>) -> bool {
-    a.zip(b).is_some_and(|(a, b)| a.first() <= b.last() && b.first() <= a.last())
 }
 
 /// First and last address, as numbers.
