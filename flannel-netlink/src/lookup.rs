@@ -65,7 +65,7 @@ pub struct RouteHop {
 }
 
 impl RouteHop {
-    fn from_message(hop: &RouteNextHop) -> Self {
+    pub(super) fn from_message(hop: &RouteNextHop) -> Self {
         let gateway = hop.attributes.iter().find_map(|attribute| match attribute {
             RouteAttribute::Gateway(addr) => ip(addr),
             RouteAttribute::Via(addr) => via(addr),

@@ -94,7 +94,7 @@ impl<'a> Source<'a> {
         if let Some(source) = reach {
             return Self { address: here(source) };
         }
-        let route = host.defaults.iter().find(|route| route.family == family && route.ifindex == Some(link.index));
+        let route = host.defaults.iter().find(|route| route.family == family && route.ifindex == link.index);
         let named = route.and_then(|route| route.src).and_then(|src| here(src).or_else(|| elsewhere(host, src)));
         // Without an address of the interface the kernel takes one of any other, also a virtual
         // one.
@@ -168,7 +168,7 @@ fn is_usable(address: &Address, family: Family) -> bool {
     Family::of(addr) == family && one_node && !address.is_duplicate()
 }
 
-/// An IPv6 address that is valid on one link alone.
+/// An IPv6 address that is valid only on one link.
 pub(super) fn is_link_scope(addr: IpAddr) -> bool {
     matches!(addr, IpAddr::V6(addr) if addr.is_unicast_link_local())
 }

@@ -1,9 +1,12 @@
 //! Default routes, and the source addresses that the kernel takes for packets by them.
+//!
+//! One with several next hops is as many default routes of one metric, the kernel's own choice
+//! first. The kernel chooses by a hash of the addresses that is another one after each boot.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use flannel_host::family::Family;
-use flannel_netlink::{Netlink, NetlinkError, Route, RouteKey, RouteType};
+use flannel_netlink::{Netlink, NetlinkError, Route, RouteHop, RouteType};
 
 /// An address that a default route without a gateway leads to: reserved (RFC 1112 section 4), so
 /// that no other route does.
@@ -17,8 +20,8 @@ const ANY_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 1));
 pub struct DefaultRoute {
     /// The family of the packets it leads.
     pub family: Family,
-    /// The interface by which it leaves; `None` where there are several.
-    pub ifindex: Option<u32>,
+    /// The interface by which it leaves.
+    pub ifindex: u32,
     /// The metric; the lowest wins.
     pub metric: u32,
     /// The source address that the route names.
@@ -32,20 +35,39 @@ impl DefaultRoute {
     pub(super) async fn read(netlink: &Netlink, family: Family) -> Result<Vec<Self>, NetlinkError> {
         let mut found = Vec::new();
         for (key, route) in netlink.routes(family).await? {
-            if key.dst == family.everything() && route.kind == RouteType::Unicast {
-                found.push(Self::of(netlink, family, &key, &route).await?);
+            if key.dst != family.everything() || route.kind != RouteType::Unicast {
+                continue;
+            }
+            for hop in next_hops(netlink, family, &route).await? {
+                let source = source_by(netlink, hop.oif, target(family, hop.gateway)).await?;
+                found.push(Self { family, ifindex: hop.oif, metric: key.metric, src: route.src, source });
             }
         }
         found.sort_by_key(|route| route.metric);
         Ok(found)
     }
+}
 
-    async fn of(netlink: &Netlink, family: Family, key: &RouteKey, route: &Route) -> Result<Self, NetlinkError> {
-        let source = match route.oif {
-            Some(index) => source_by(netlink, index, target(family, route.gateway)).await?,
-            None => None,
-        };
-        Ok(Self { family, ifindex: route.oif, metric: key.metric, src: route.src, source })
+/// The next hops of a route, of several the kernel's own choice first.
+async fn next_hops(netlink: &Netlink, family: Family, route: &Route) -> Result<Vec<RouteHop>, NetlinkError> {
+    if let Some(oif) = route.oif {
+        return Ok(vec![RouteHop { oif, gateway: route.gateway }]);
+    }
+    let answer = netlink.route_from_here(any(family)).await?;
+    let mut hops = route.hops.clone();
+    if hops.is_empty() {
+        // With `net.ipv4.nexthop_compat_mode` 0 a route does not show what its nexthop object has.
+        hops.extend(answer.oif.map(|oif| RouteHop { oif, gateway: answer.gateway }));
+    }
+    hops.sort_by_key(|hop| answer.oif != Some(hop.oif));
+    Ok(hops)
+}
+
+/// An address to which no other route than a default route leads.
+const fn any(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => ANY_V4,
+        Family::V6 => ANY_V6,
     }
 }
 
@@ -53,10 +75,7 @@ impl DefaultRoute {
 fn target(family: Family, gateway: Option<IpAddr>) -> IpAddr {
     let is_of_family = |gateway: &IpAddr| Family::of(*gateway) == family && !gateway.is_unspecified();
     let is_global = |gateway: &IpAddr| !super::address::is_link_scope(*gateway);
-    gateway.filter(is_of_family).filter(is_global).unwrap_or(match family {
-        Family::V4 => ANY_V4,
-        Family::V6 => ANY_V6,
-    })
+    gateway.filter(is_of_family).filter(is_global).unwrap_or(any(family))
 }
 
 /// The source of packets to an address by an interface. `None` where the kernel sends none: the

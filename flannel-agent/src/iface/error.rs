@@ -23,7 +23,7 @@ pub enum IfaceError {
         /// The interfaces to choose from.
         candidates: Candidates,
     },
-    /// `--public-ip` and `--public-ipv6` alone pick the interface, and lead to none.
+    /// Only `--public-ip` and `--public-ipv6` pick the interface, and lead to none.
     #[error(
         "{option} {public} without --iface has to be an address of this host: {why}; pass --iface as well, with \
          the name or a local address of one of:{candidates}",
@@ -37,7 +37,7 @@ pub enum IfaceError {
         /// The interfaces to choose from.
         candidates: Candidates,
     },
-    /// Nothing was given and there is no default route to follow.
+    /// Without options the default route decides, and the host has none.
     #[error("there is no {family} default route; pass --iface with the name or a local address of one of:{candidates}")]
     NoDefaultRoute {
         /// The family asked for.
@@ -57,17 +57,6 @@ pub enum IfaceError {
         name: String,
         /// The role of the device.
         role: PodDevice,
-        /// The interfaces to choose from.
-        candidates: Candidates,
-    },
-    /// The default route has several next hops or none.
-    #[error(
-        "the {family} default route leads to no single interface; pass --iface with the name or a local address of \
-         one of:{candidates}"
-    )]
-    AmbiguousDefaultRoute {
-        /// The family asked for.
-        family: Family,
         /// The interfaces to choose from.
         candidates: Candidates,
     },

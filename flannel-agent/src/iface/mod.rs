@@ -160,8 +160,8 @@ impl Host {
     fn alive(&self) -> Self {
         let is_alive = |link: &&Link| link.up && link.running;
         let links: Vec<_> = self.links.iter().filter(is_alive).cloned().collect();
-        let is_kept = |index: Option<u32>| index.is_none_or(|index| links.iter().any(|link| link.index == index));
-        let defaults = self.defaults.iter().copied().filter(|route| is_kept(route.ifindex)).collect();
+        let is_kept = |route: &DefaultRoute| links.iter().any(|link| link.index == route.ifindex);
+        let defaults = self.defaults.iter().copied().filter(is_kept).collect();
         Self { links, defaults, ..self.clone() }
     }
 
@@ -190,7 +190,7 @@ impl Host {
     /// Returns true if a default route of each of these families leaves by the link.
     fn has_defaults(&self, families: &[Family], index: u32) -> bool {
         let leaves =
-            |family: &Family| self.defaults.iter().any(|route| route.family == *family && route.ifindex == Some(index));
+            |family: &Family| self.defaults.iter().any(|route| route.family == *family && route.ifindex == index);
         families.iter().all(leaves)
     }
 }
@@ -257,30 +257,51 @@ fn by_public_address(options: &IfaceOptions, families: &[Family], host: &Host) -
 
 /// The default routes of all families, which have to lead to one interface.
 fn by_default_route(families: &[Family], host: &Host) -> Result<Candidate, IfaceError> {
-    let mut chosen: Option<&Link> = None;
+    let mut common: Option<Vec<&Link>> = None;
     for family in families.iter().copied() {
-        let link = link_by_default_route(family, host)?;
-        if let Some(first) = chosen.filter(|first| first.index != link.index) {
-            let [v4, v6] = [first, link].map(|link| link.name.clone());
-            return Err(IfaceError::DefaultRoutesDiffer { v4, v6, candidates: host.candidates() });
-        }
-        chosen = Some(link);
+        let links = links_by_default_route(family, host)?;
+        common = Some(match common {
+            None => links,
+            Some(first) => in_both(&first, &links, host)?,
+        });
     }
+    let common = common.unwrap_or_default();
+    let serves = |link: &&&Link| Candidate::on(link, families, host).is_ok();
+    let chosen = common.iter().find(serves).or_else(|| common.first()).copied();
     usable(chosen, host, |link| Candidate::on(link, families, host))
 }
 
-/// The interface of the first default route that does not lead into pods or a tunnel.
-fn link_by_default_route(family: Family, host: &Host) -> Result<&Link, IfaceError> {
-    let mut missing = IfaceError::NoDefaultRoute { family, candidates: host.candidates() };
-    for route in host.defaults.iter().filter(|route| route.family == family) {
-        let Some(link) = route.ifindex.and_then(|index| host.link(index)) else {
-            return Err(IfaceError::AmbiguousDefaultRoute { family, candidates: host.candidates() });
-        };
-        let Some(role) = host.role(link) else { return Ok(link) };
-        let name = link.name.clone();
-        missing = IfaceError::DefaultRouteOfPods { family, name, role, candidates: host.candidates() };
+fn in_both<'h>(v4: &[&'h Link], v6: &[&'h Link], host: &Host) -> Result<Vec<&'h Link>, IfaceError> {
+    let is_in_v6 = |link: &&Link| v6.iter().any(|other| other.index == link.index);
+    let both: Vec<_> = v4.iter().copied().filter(is_in_v6).collect();
+    if both.is_empty() {
+        let [v4, v6] = [v4, v6].map(|links| links.iter().map(|link| link.name.as_str()).collect::<Vec<_>>().join(", "));
+        return Err(IfaceError::DefaultRoutesDiffer { v4, v6, candidates: host.candidates() });
     }
-    Err(missing)
+    Ok(both)
+}
+
+/// The interface of the first default route that does not lead into pods or a tunnel. There are
+/// several, best first and never none, where that route has several next hops.
+fn links_by_default_route(family: Family, host: &Host) -> Result<Vec<&Link>, IfaceError> {
+    let mut missing = IfaceError::NoDefaultRoute { family, candidates: host.candidates() };
+    let (mut found, mut metric) = (Vec::new(), None);
+    for route in host.defaults.iter().filter(|route| route.family == family) {
+        // An interface may be gone since.
+        let Some(link) = host.link(route.ifindex) else { continue };
+        match host.role(link) {
+            Some(role) => {
+                let name = link.name.clone();
+                missing = IfaceError::DefaultRouteOfPods { family, name, role, candidates: host.candidates() };
+            }
+            None if metric.is_some_and(|metric| metric != route.metric) => break,
+            None => {
+                metric = Some(route.metric);
+                found.push(link);
+            }
+        }
+    }
+    if found.is_empty() { Err(missing) } else { Ok(found) }
 }
 
 fn usable(

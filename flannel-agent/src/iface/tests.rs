@@ -19,7 +19,7 @@ fn address(ifindex: u32, text: &str) -> Address {
     Address { key, scope: AddressScope::Universe, flags: AddressFlags::Permanent }
 }
 
-const fn default_route(family: Family, ifindex: Option<u32>) -> DefaultRoute {
+const fn default_route(family: Family, ifindex: u32) -> DefaultRoute {
     DefaultRoute { family, ifindex, metric: 0, src: None, source: None }
 }
 
@@ -30,7 +30,7 @@ fn host() -> Host {
     Host {
         links: vec![link(1, "lo"), link(2, "eth0"), link(3, "dummy0"), link(4, "bare0")],
         addresses,
-        defaults: vec![default_route(Family::V4, Some(2))],
+        defaults: vec![default_route(Family::V4, 2)],
         pods: Vec::new(),
         reach: Some(Reach { ifindex: 3, source: Some(ip("172.16.32.100")) }),
     }
@@ -115,7 +115,7 @@ fn the_family_decides_what_is_examined() {
     assert_eq!(chosen.ends[&Family::V6].addr, ip("2001:db8::1"));
     let missing = select(&options(&[], None), &[Family::V6], &host);
     assert!(matches!(missing, Err(IfaceError::NoDefaultRoute { family: Family::V6, .. })));
-    host.defaults.push(default_route(Family::V6, Some(3)));
+    host.defaults.push(default_route(Family::V6, 3));
     assert_eq!(select(&options(&[], None), &[Family::V6], &host).expect("a route").index, 3);
 }
 
@@ -143,10 +143,29 @@ fn a_public_address_alone_has_to_be_local() {
 }
 
 #[test]
-fn a_default_route_without_one_interface_is_refused() {
-    let host = Host { defaults: vec![default_route(Family::V4, None)], ..host() };
-    let error = select(&options(&[], None), &[Family::V4], &host);
-    assert!(matches!(error, Err(IfaceError::AmbiguousDefaultRoute { .. })));
+fn of_several_next_hops_the_one_that_serves_all_families_is_taken() {
+    let mut host = host();
+    host.defaults = [(Family::V4, 2), (Family::V4, 3), (Family::V6, 4), (Family::V6, 3)]
+        .map(|(family, ifindex)| default_route(family, ifindex))
+        .into();
+    let chosen = select(&options(&[], None), &Family::BOTH, &host).expect("dummy0 has both families");
+    assert_eq!(chosen.name, "dummy0");
+    host.defaults.retain(|route| route.ifindex != 3);
+    let differ = select(&options(&[], None), &Family::BOTH, &host).expect_err("no common one").to_string();
+    assert!(
+        differ.starts_with("the IPv4 default route leaves by eth0 and the IPv6 default route by bare0"),
+        "{differ}"
+    );
+}
+
+#[test]
+fn a_next_hop_without_an_address_gives_way_to_another() {
+    let mut host = host();
+    host.defaults = vec![default_route(Family::V4, 4), default_route(Family::V4, 3)];
+    assert_eq!(select(&options(&[], None), &[Family::V4], &host).expect("dummy0").name, "dummy0");
+    host.defaults.pop();
+    let none = select(&options(&[], None), &[Family::V4], &host);
+    assert!(matches!(none, Err(IfaceError::Unusable { why: Rejection::NoAddress(_), .. })), "{none:?}");
 }
 
 #[test]
@@ -268,7 +287,7 @@ fn dual_host() -> Host {
     // The kernel lists the newest first.
     host.addresses.splice(0..0, ["fd00::2", "fd00::1", "fe80::2"].map(|text| address(2, text)));
     host.addresses.insert(0, address(3, "fd00:3::1"));
-    host.defaults.push(default_route(Family::V6, Some(2)));
+    host.defaults.push(default_route(Family::V6, 2));
     host.reach = Some(Reach { ifindex: 3, source: Some(ip("fd00:3::1")) });
     host
 }
@@ -305,7 +324,7 @@ fn one_interface_serves_both_families() {
 fn an_interface_for_one_family_alone_is_refused() {
     let dual = |options: &IfaceOptions, host: &Host| select(options, &Family::BOTH, host).expect_err("not both");
     let mut apart = dual_host();
-    apart.defaults[1] = default_route(Family::V6, Some(3));
+    apart.defaults[1] = default_route(Family::V6, 3);
     let text = dual(&options(&[], None), &apart).to_string();
     assert!(text.starts_with("the IPv4 default route leaves by eth0 and the IPv6 default route by dummy0"), "{text}");
     let publics = IfaceOptions { public_ipv6: "fd00:3::1".parse().ok(), ..options(&[], Some("10.0.0.1")) };

@@ -137,7 +137,7 @@ fn is_marked(key: &RouteKey, route: &Route, tunnels: &[u32]) -> bool {
     match route.kind {
         RouteType::Unreachable | RouteType::BlackHole => key.metric == METRIC,
         RouteType::Unicast => {
-            let is_direct = route.gateway.is_some() && route.scope == RouteScope::Universe && !route.multipath;
+            let is_direct = route.gateway.is_some() && route.scope == RouteScope::Universe && !route.is_multipath();
             is_direct && !route.oif.is_some_and(|oif| tunnels.contains(&oif))
         }
         _ => false,

@@ -185,7 +185,7 @@ fn id_of(key: &RouteKey) -> Option<NexthopId> {
 
 /// The object by which a route is made; `None` for a route that is more than one gateway.
 fn object(route: &Route) -> Option<Nexthop> {
-    let whole = route.gateway.is_some() && route.oif.is_some() && !route.multipath;
+    let whole = route.gateway.is_some() && route.oif.is_some() && !route.is_multipath();
     whole.then_some(Nexthop {
         gateway: route.gateway,
         oif: route.oif,

@@ -78,7 +78,7 @@ impl Ownership {
         if self.is_into_tunnel(route) {
             return false;
         }
-        let direct = route.scope == RouteScope::Universe && !route.multipath;
+        let direct = route.scope == RouteScope::Universe && !route.is_multipath();
         let left_by_stock = || desired.get(key).is_some_and(|wanted| wanted.gateway == Some(gateway));
         direct && (route.protocol == protocol::FLANNEL || (route.protocol == protocol::BOOT && left_by_stock()))
     }

@@ -50,7 +50,7 @@ const ROUTE: Route = Route {
     scope: RouteScope::Universe,
     kind: RouteType::Unreachable,
     src: None,
-    multipath: false,
+    hops: Vec::new(),
     nexthop: None,
 };
 

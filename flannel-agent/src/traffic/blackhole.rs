@@ -26,7 +26,7 @@ fn route() -> Route {
         scope: RouteScope::Universe,
         kind: RouteType::BlackHole,
         src: None,
-        multipath: false,
+        hops: Vec::new(),
         nexthop: None,
     }
 }

@@ -125,6 +125,36 @@ fn an_address_in_use_elsewhere_is_never_chosen() {
     });
 }
 
+/// The kernel chooses among next hops by a hash that differs from boot to boot. With that weight it
+/// chooses the second, but for one boot in 200.
+#[test]
+fn of_several_next_hops_the_kernel_s_choice_is_taken_and_a_dead_one_is_not() {
+    for (family, routes, outside) in [
+        (Family::V4, "route add default nexthop via 10.9.0.254 nexthop via 10.7.0.254 weight 200", "240.0.0.1"),
+        (Family::V6, "-6 route add default nexthop via fd00:9::fe nexthop via fd00:7::fe weight 200", "2000::1"),
+    ] {
+        in_namespace(async move |ns| {
+            ip("link add eth1 type veth peer name peer1");
+            ip("link set eth1 up");
+            ip("link set peer1 up");
+            ip("addr add 10.7.0.1/24 dev eth1");
+            ip("addr add fd00:7::1/64 dev eth1 nodad");
+            ip(routes);
+            let by_kernel = || {
+                let answer = ip(&format!("route get {outside}"));
+                answer.split(" dev ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a device").to_owned()
+            };
+            let name = async || chosen(&ns, family).await.expect("an interface").name;
+            let first = by_kernel();
+            assert_eq!(name().await, first, "{family}");
+            let (second, peer) = if first == "eth0" { ("eth1", "peer0") } else { ("eth0", "peer1") };
+            ip(&format!("link set {peer} down"));
+            until(&format!("link show {first}"), "LOWERLAYERDOWN").await;
+            assert_eq!(name().await, second, "{family}: {first} has no carrier, and the kernel says {}", by_kernel());
+        });
+    }
+}
+
 #[test]
 fn a_dead_default_route_counts_only_if_no_other_works() {
     in_namespace(async |ns| {

@@ -9,7 +9,10 @@ use netlink_packet_route::route::{
 };
 
 use super::{Route, RouteKey};
-use crate::family::{from_kernel, to_kernel};
+use crate::{
+    RouteHop,
+    family::{from_kernel, to_kernel},
+};
 
 /// The route a message is about; `None` for those the module above leaves out, for the kernel's
 /// cached clones, and for other families.
@@ -53,7 +56,7 @@ fn of_header(header: &RouteHeader) -> Route {
         scope: header.scope,
         kind: header.kind,
         src: None,
-        multipath: false,
+        hops: Vec::new(),
         nexthop: None,
     }
 }
@@ -64,7 +67,7 @@ fn take(route: &mut Route, attribute: &RouteAttribute) {
         RouteAttribute::Via(addr) => route.gateway = via(addr),
         RouteAttribute::Oif(index) => route.oif = Some(*index),
         RouteAttribute::PrefSource(addr) => route.src = ip(addr),
-        RouteAttribute::MultiPath(_) => route.multipath = true,
+        RouteAttribute::MultiPath(hops) => route.hops = hops.iter().map(RouteHop::from_message).collect(),
         RouteAttribute::NhId(id) => route.nexthop = Some(*id),
         _ => {}
     }

@@ -23,6 +23,7 @@ pub(super) use self::message::{from_message, ip, via};
 use super::{
     Netlink,
     error::{NetlinkError, Verb},
+    lookup::RouteHop,
 };
 use crate::family::to_kernel;
 
@@ -94,8 +95,9 @@ pub struct Route {
     pub kind: RouteType,
     /// Preferred source address.
     pub src: Option<IpAddr>,
-    /// Several next hops. They are not listed: such a route is read, never written.
-    pub multipath: bool,
+    /// The next hops of a multipath route, which is read and never written; empty where there is
+    /// one.
+    pub hops: Vec<RouteHop>,
     /// The nexthop object it uses (kernel 5.3).
     pub nexthop: Option<u32>,
 }
@@ -111,14 +113,19 @@ impl Route {
             scope: RouteScope::Universe,
             kind: RouteType::Unicast,
             src: None,
-            multipath: false,
+            hops: Vec::new(),
             nexthop: None,
         }
     }
 
     /// `via <gateway> dev <oif> onlink`: how a peer's subnet is routed into the tunnel device.
-    pub const fn onlink(gateway: IpAddr, oif: u32, protocol: u8) -> Self {
+    pub fn onlink(gateway: IpAddr, oif: u32, protocol: u8) -> Self {
         Self { onlink: true, ..Self::via(gateway, Some(oif), protocol) }
+    }
+
+    /// Returns true for a route with several next hops.
+    pub const fn is_multipath(&self) -> bool {
+        !self.hops.is_empty()
     }
 
     /// Returns true for a route that the kernel made for the prefix of a device's address.
@@ -143,7 +150,7 @@ impl Route {
             scope,
             kind: RouteType::Unicast,
             src: None,
-            multipath: false,
+            hops: Vec::new(),
             nexthop: None,
         }
     }

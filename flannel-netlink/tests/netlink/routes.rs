@@ -186,7 +186,7 @@ fn foreign_routes_are_read_as_what_they_are() {
         ip("route add 10.8.1.0/24 via inet6 fe80::7 dev eth0");
         ip("route add 10.8.2.0/24 via 10.9.0.2 table 100");
         let several = &read(&ns, RouteKey::main(net("10.6.0.0/24"))).await[0];
-        assert!(several.multipath && several.oif.is_none());
+        assert!(several.is_multipath() && several.oif.is_none());
         assert_eq!(read(&ns, RouteKey::main(net("10.7.0.0/24"))).await[0].kind, RouteType::Unreachable);
         assert_eq!(read(&ns, RouteKey::main(net("10.8.0.0/24"))).await, []);
         let default = &read(&ns, RouteKey { metric: 100, ..RouteKey::main(net("0.0.0.0/0")) }).await[0];

@@ -1,7 +1,8 @@
 //! Hosts as one line of text: devices between `; `, each with its addresses after a colon.
 //!
 //! Words of a device: `down`, `no-carrier`, `default` (a default route leaves by it), `metric=N`,
-//! `from=ADDRESS` (the default route names that source). Words of an address are its flags, and
+//! `from=ADDRESS` (the default route names that source), `kernel` (of several next hops of one
+//! default route the kernel's own choice). Words of an address are its flags, and
 //! `source`: the kernel's own for packets to the gateway.
 
 use std::net::IpAddr;
@@ -39,12 +40,13 @@ fn read_device(host: &mut Host, index: u32, text: &str) {
     let mut words = head.split(' ');
     let name = words.next().expect("a name");
     let mut link = Link { kind: kind_of(name), loopback: name == "lo", ..Link::ethernet(index, name, 1500) };
-    let (mut has_default, mut metric, mut from) = (false, 0, None);
+    let (mut has_default, mut is_choice, mut metric, mut from) = (false, false, 0, None);
     for word in words {
         match word.split_once('=') {
             Some(("metric", value)) => metric = value.parse().expect("a number"),
             Some(("from", value)) => from = Some(value.parse::<IpAddr>().expect("an address")),
             None if word == "default" => has_default = true,
+            None if word == "kernel" => is_choice = true,
             None if word == "down" => (link.up, link.running) = (false, false),
             None if word == "no-carrier" => link.running = false,
             _ => panic!("{word} in {text}"),
@@ -60,7 +62,8 @@ fn read_device(host: &mut Host, index: u32, text: &str) {
     if has_default {
         let known = source.or(from).or(host.addresses.last().map(|last| last.key.addr));
         let family = known.map_or(Family::V4, Family::of);
-        host.defaults.push(DefaultRoute { family, ifindex: Some(index), metric, src: from, source });
+        let place = if is_choice { 0 } else { host.defaults.len() };
+        host.defaults.insert(place, DefaultRoute { family, ifindex: index, metric, src: from, source });
     }
 }
 

@@ -25,7 +25,7 @@ const fn by_default(situation: &'static str, host: &'static str, chosen: &'stati
     ChoiceCase { situation, options: "", host, chosen }
 }
 
-pub(super) const CHOICES: [ChoiceCase; 34] = [
+pub(super) const CHOICES: [ChoiceCase; 37] = [
     by_default(
         "an address by DHCP, and a virtual one of kube-vip or keepalived",
         "eth0 default: 192.168.1.11/24 leased source, 192.168.1.100/32",
@@ -151,6 +151,21 @@ pub(super) const CHOICES: [ChoiceCase; 34] = [
     by_default(
         "the only default route is dead",
         "eth0 no-carrier default: 192.168.1.11/24; eth1: 10.0.0.5/24",
+        "eth0 192.168.1.11",
+    ),
+    by_default(
+        "a default route with several next hops, of which the kernel takes the second",
+        "eth0 default: 192.168.1.11/24 source; eth1 default kernel: 10.0.0.5/24 source",
+        "eth1 10.0.0.5",
+    ),
+    by_default(
+        "the next hop that the kernel takes has no carrier",
+        "eth0 default: 192.168.1.11/24 source; eth1 no-carrier default kernel: 10.0.0.5/24",
+        "eth0 192.168.1.11",
+    ),
+    by_default(
+        "the next hop that the kernel takes is by a tunnel device",
+        "flannel.1 default kernel: 10.244.7.0/32; eth0 default: 192.168.1.11/24 source",
         "eth0 192.168.1.11",
     ),
     by_default(
