@@ -50,8 +50,8 @@ use crate::{
 const CONFIG_WARNINGS: usize = 20;
 /// The kernel's limit for a device's name, in bytes (`IFNAMSIZ` less the final zero).
 const MAX_DEVICE_NAME: usize = 15;
-/// Before another attempt to make the tunnel devices.
-const DEVICE_RETRY: Duration = Duration::from_secs(1);
+/// Before another attempt to choose the external interface, or to make the tunnel devices.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// A node with a lease.
 pub(super) struct LeasedNode {
@@ -91,7 +91,19 @@ pub(super) async fn start<M: SubnetManager>(
     let mut node = NodeOverrides::new(hints.settings.clone());
 
     stage("choosing the external interface");
-    let mut external = node_start::choose_external(netlink, &options.iface, &read, &hints, &mut node).await?;
+    let mut waiting = Waiting { publish, read: &read, complaint: LogThrottle::default() };
+    let mut external = loop {
+        match node_start::choose_external(netlink, &options.iface, &read, &hints, &mut node).await {
+            Ok(external) => break external,
+            Err(error) if error.can_pass() => waiting.complain("no external interface yet", error.on_one_line()),
+            Err(error) => return Err(error.into()),
+        }
+        tokio::time::sleep(RETRY).await;
+        if waiting.has_another_config(manager).await {
+            return Ok(None);
+        }
+    };
+    waiting.end();
     let interface = external.chosen();
     let config = node_start::with_node_mtu(read.clone(), &mut node, interface.mtu);
     node_start::log_settings(node.states());
@@ -101,23 +113,20 @@ pub(super) async fn start<M: SubnetManager>(
 
     stage("making the tunnel devices");
     let keys = wireguard_keys(options, &config)?;
-    let mut waiting = Waiting { publish, read: &read, complaint: LogThrottle::default() };
     let ends = loop {
         match make_devices(netlink, backend.as_ref(), external.chosen(), &hints, keys).await {
             Ok(ends) => break ends,
             Err(error) if error.downcast_ref().is_some_and(DeviceError::is_temporary) => {
-                let problem = chain(error.as_ref());
-                waiting.complain(&problem);
-                publish.send_modify(|status| status.error = Some(problem));
+                waiting.complain("cannot make the tunnel device", chain(error.as_ref()));
             }
             Err(error) => return Err(error),
         }
-        tokio::time::sleep(DEVICE_RETRY).await;
+        tokio::time::sleep(RETRY).await;
         if waiting.is_outdated(manager, &mut external).await {
             return Ok(None);
         }
     };
-    publish.send_modify(|status| status.error = None);
+    waiting.end();
 
     stage("waiting for a subnet lease");
     let networks_record = NetworksRecord::open(&options.paths.state_dir, config.networks());
@@ -167,17 +176,33 @@ impl Waiting<'_> {
         });
     }
 
-    fn complain(&mut self, problem: &str) {
-        if self.complaint.is_due(problem, Instant::now()) {
-            tracing::warn!("cannot make the tunnel device; tried again every second: {problem}");
+    /// Shows in the status what keeps the start waiting, and logs it once a minute.
+    fn complain(&mut self, what: &str, problem: String) {
+        if self.complaint.is_due(&problem, Instant::now()) {
+            tracing::warn!("{what}; tried again every second: {problem}");
         }
+        self.publish.send_if_modified(|status| {
+            let changed = status.error.as_ref() != Some(&problem);
+            status.error = Some(problem);
+            changed
+        });
+    }
+
+    /// Takes the problem out of the status.
+    fn end(&mut self) {
+        self.complaint.settle();
+        self.publish.send_if_modified(|status| status.error.take().is_some());
     }
 
     /// Returns true if the network configuration or the external interface is another one by now.
     async fn is_outdated<M: SubnetManager>(&self, manager: &mut M, external: &mut External) -> bool {
-        let config = manager.network_config().await.ok().and_then(|text| M::parse_config(&text).ok());
         external.invalidate();
-        config.is_some_and(|config| config != *self.read) || external.look_again().await.is_some()
+        self.has_another_config(manager).await || external.look_again().await.is_some()
+    }
+
+    async fn has_another_config<M: SubnetManager>(&self, manager: &mut M) -> bool {
+        let config = manager.network_config().await.ok().and_then(|text| M::parse_config(&text).ok());
+        config.is_some_and(|config| config != *self.read)
     }
 }
 

@@ -7,7 +7,7 @@ use flannel_store::{Hints, SettingValue, config::NetworkConfig};
 use crate::{
     agent::{external::External, node_settings::NodeOverrides},
     backend::{self, usable_mtu},
-    iface::{ExternalInterface, IfaceOptions},
+    iface::{ExternalInterface, IfaceError, IfaceOptions},
     observe::status::NodeSettingStatus,
 };
 
@@ -19,7 +19,7 @@ pub(super) async fn choose_external(
     config: &NetworkConfig,
     hints: &Hints,
     node: &mut NodeOverrides,
-) -> anyhow::Result<External> {
+) -> Result<External, IfaceError> {
     let (families, pods): (Vec<_>, Vec<_>) = (config.families().collect(), config.networks().collect());
     if let Some(names) = node.settings().iface() {
         let own = IfaceOptions {
@@ -36,7 +36,7 @@ pub(super) async fn choose_external(
             Err(error) => node.refuse(|value| matches!(value, SettingValue::Iface(_)), &format!("{error:#}")),
         }
     }
-    Ok(External::choose(netlink, options, families, pods, hints).await?)
+    External::choose(netlink, options, families, pods, hints).await
 }
 
 /// Checks that the backend can use an interface.

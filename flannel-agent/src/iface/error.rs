@@ -20,6 +20,8 @@ pub enum IfaceError {
     NoneFits {
         /// Each value with the reason it was passed over, in the order given.
         tried: Vec<(String, Rejection)>,
+        /// One of them can come to fit when the host changes.
+        can_come: bool,
         /// The interfaces to choose from.
         candidates: Candidates,
     },
@@ -90,6 +92,26 @@ pub enum IfaceError {
     Netlink(#[from] NetlinkError),
 }
 
+impl IfaceError {
+    /// Returns true if there can be an interface once the host has changed, as when DHCP is done.
+    pub const fn can_pass(&self) -> bool {
+        match self {
+            Self::NoneFits { can_come, .. } => *can_come,
+            Self::PublicNotLocal { why, .. } => !why.is_of_the_value(),
+            Self::NoDefaultRoute { .. }
+            | Self::DefaultRouteOfPods { .. }
+            | Self::DefaultRoutesDiffer { .. }
+            | Self::Unusable { .. }
+            | Self::Netlink(_) => true,
+        }
+    }
+
+    /// Returns the whole message on one line, for the status and the log.
+    pub fn on_one_line(&self) -> String {
+        self.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ")
+    }
+}
+
 /// Reasons to pass over one interface, or one value that names it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Rejection {
@@ -137,6 +159,13 @@ pub enum Rejection {
     /// The kernel reports MTU 0.
     #[error("its MTU is 0")]
     NoMtu,
+}
+
+impl Rejection {
+    /// Returns true for a reason that lies in the value itself, on any host.
+    pub(super) const fn is_of_the_value(&self) -> bool {
+        matches!(self, Self::OtherFamily(_) | Self::LinkScope)
+    }
 }
 
 /// The interfaces of the host, one line each.

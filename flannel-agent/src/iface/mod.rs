@@ -227,14 +227,17 @@ fn select_among(options: &IfaceOptions, families: &[Family], host: &Host) -> Res
 }
 
 fn first_that_fits(ways: &[Selector<'_>], families: &[Family], host: &Host) -> Result<Candidate, IfaceError> {
-    let mut tried = Vec::new();
+    let (mut tried, mut can_come) = (Vec::new(), false);
     for way in ways {
         match way.find(families, host) {
             Ok(found) => return Ok(found),
-            Err(why) => tried.push((way.to_string(), why)),
+            Err(why) => {
+                can_come |= way.can_come(&why);
+                tried.push((way.to_string(), why));
+            }
         }
     }
-    Err(IfaceError::NoneFits { tried, candidates: host.candidates() })
+    Err(IfaceError::NoneFits { tried, can_come, candidates: host.candidates() })
 }
 
 /// The interface that has the public addresses, all of them.
@@ -309,6 +312,7 @@ fn usable(
     host: &Host,
     found: impl FnOnce(&Link) -> Result<Candidate, Rejection>,
 ) -> Result<Candidate, IfaceError> {
-    let link = link.ok_or_else(|| IfaceError::NoneFits { tried: Vec::new(), candidates: host.candidates() })?;
+    let link =
+        link.ok_or_else(|| IfaceError::NoneFits { tried: Vec::new(), can_come: true, candidates: host.candidates() })?;
     found(link).map_err(|why| IfaceError::Unusable { name: link.name.clone(), why, candidates: host.candidates() })
 }

@@ -36,6 +36,12 @@ impl<'a> Selector<'a> {
         Candidate::with(link, families, |family| self.address(family, link, host))
     }
 
+    /// Returns true if it can lead to an interface once the host has changed, after it did not for
+    /// this reason. A device of pods has its name for good.
+    pub(super) const fn can_come(&self, why: &Rejection) -> bool {
+        !why.is_of_the_value() && !matches!((self, why), (Self::Name(_), Rejection::OfPods { .. }))
+    }
+
     /// The interface without its addresses.
     pub(super) fn link<'h>(&self, families: &[Family], host: &'h Host) -> Result<&'h Link, Rejection> {
         let link = match *self {

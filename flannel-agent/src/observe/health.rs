@@ -54,12 +54,13 @@ impl Readiness {
         self.status.borrow().ready && self.pulse.age() < STALE
     }
 
-    /// The answer of a node that is not ready, with the sysctl that keeps it from being so.
+    /// The answer of a node that is not ready, with the sysctl or the error that keeps it from
+    /// being so.
     fn refusal(&self) -> String {
         const NOT_READY: &str = "flanneld is not ready yet";
         let status = self.status.borrow();
-        let problem = status.sysctl_problems.first().map(|problem| format!("{NOT_READY}: {}", problem.text));
-        problem.unwrap_or_else(|| NOT_READY.to_owned())
+        let problem = status.sysctl_problems.first().map(|problem| &problem.text).or(status.error.as_ref());
+        problem.map_or_else(|| NOT_READY.to_owned(), |problem| format!("{NOT_READY}: {problem}"))
     }
 
     fn is_alive(&self) -> bool {

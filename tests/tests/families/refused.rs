@@ -1,6 +1,6 @@
 //! Configurations that cannot be served end the start, with the value and the remedy.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use flannel_tests::{TwoNodes, cluster, topology::Stack};
 
 use super::{HOST_GW, VXLAN};
@@ -37,7 +37,14 @@ fn a_device_name_that_is_too_long_ends_the_start() -> Result<()> {
 }
 
 #[test]
-fn an_interface_without_an_ipv6_address_ends_the_start() -> Result<()> {
-    let command = "ip -6 address flush dev eth0";
-    refused(Stack::Dual, VXLAN, command, "--v=0", "eth0: no usable IPv6 address")
+fn a_node_without_an_ipv6_address_waits_for_one() -> Result<()> {
+    let pair = TwoNodes::with("late6", Stack::Dual, &cluster::config(Stack::Dual, VXLAN))?;
+    pair.a.sh("ip -6 address flush dev eth0")?;
+    let agent = pair.a.agent(pair.options()?)?;
+    agent.wait_status("no IPv6 address", |status| {
+        ensure!(status["error"].as_str().is_some_and(|error| error.contains("eth0: no usable IPv6 address")));
+        Ok(())
+    })?;
+    pair.a.address("eth0", "2001:db8:1::11/64", None)?;
+    agent.wait_ready()
 }

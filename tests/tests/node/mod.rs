@@ -8,6 +8,7 @@ mod interface;
 mod leftovers;
 mod many;
 mod nexthops;
+mod no_interface;
 mod owner;
 mod process;
 mod rivals;

@@ -5,7 +5,8 @@ pub(super) struct ChoiceCase {
     pub(super) situation: &'static str,
     pub(super) options: &'static str,
     pub(super) host: &'static str,
-    /// The interface and the address, or the beginning of the error.
+    /// The interface and the address, or the beginning of the error: `waits: ` where a change of
+    /// the host can cure it.
     pub(super) chosen: &'static str,
 }
 
@@ -136,7 +137,7 @@ pub(super) const CHOICES: [ChoiceCase; 37] = [
     by_default(
         "IPv6: only an address whose duplicate detection failed",
         "eth0 default: fd79::1/64 failed",
-        "error: interface eth0 cannot be used: no usable IPv6 address",
+        "waits: interface eth0 cannot be used: no usable IPv6 address",
     ),
     by_default(
         "two default routes",
@@ -176,12 +177,12 @@ pub(super) const CHOICES: [ChoiceCase; 37] = [
     by_default(
         "the only default route is that of the tunnel device",
         "eth0: 192.168.1.11/24; flannel.1 default: 192.168.1.11/24 source",
-        "error: the IPv4 default route leaves by flannel.1, which is a tunnel of flannel and not an external interface",
+        "waits: the IPv4 default route leaves by flannel.1, which is a tunnel of flannel and not an external interface",
     ),
     by_default(
         "the only default route is that of a bridge of pods with another name",
         "eth0: 192.168.1.11/24; brpods default: 10.244.7.1/24 source",
-        "error: the IPv4 default route leaves by brpods, which is a bridge of pods, with an address of the pod network",
+        "waits: the IPv4 default route leaves by brpods, which is a bridge of pods, with an address of the pod network",
     ),
     ChoiceCase {
         situation: "a tunnel device by its name",
@@ -205,7 +206,7 @@ pub(super) const CHOICES: [ChoiceCase; 37] = [
         situation: "a pattern that only matches an address of pods",
         options: r"--iface-regex=^10\.",
         host: "cni0: 10.244.7.1/24; eth0: 192.168.1.11/24",
-        chosen: "error: no interface fits what was asked for:\n  --iface-regex=^10\\.: it matches no usable address",
+        chosen: "waits: no interface fits what was asked for:\n  --iface-regex=^10\\.: it matches no usable address",
     },
 ];
 
