@@ -12,6 +12,7 @@ pub mod excerpt;
 pub mod family;
 pub mod file;
 pub mod kernel_types;
+pub mod lock_holder;
 pub mod log_limit;
 pub mod networks;
 pub mod packing;

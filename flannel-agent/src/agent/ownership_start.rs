@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use flannel_common::addr::Mac;
-use flannel_host::family::Family;
+use flannel_host::{error_chain::chain, family::Family};
 use flannel_store::config::NetworkConfig;
 use ipnet::IpNet;
 use tokio::sync::watch;
@@ -24,6 +24,11 @@ pub(super) async fn claim(
     config: &NetworkConfig,
     publish: &watch::Sender<Status>,
 ) -> anyhow::Result<Claims> {
+    if backend::of(&config.backend).programs().is_ok()
+        && let Err(error) = PinRoot::new(&options.paths.bpf_pin_root).prepare()
+    {
+        tracing::debug!(error = chain(&error), "no pin root to claim");
+    }
     let identity = Identity {
         pid: std::process::id(),
         state_dir: options.paths.state_dir.display().to_string(),

@@ -39,9 +39,9 @@ impl Identity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimant {
     /// The number of its process here; `None` for one of a container that cannot be seen.
-    pid: Option<i32>,
+    pub(super) pid: Option<i32>,
     /// Its own words; `None` if it does not answer.
-    identity: Option<Identity>,
+    pub(super) identity: Option<Identity>,
 }
 
 impl fmt::Display for Claimant {

@@ -6,13 +6,18 @@
 //! The name is free as soon as the process has ended, however it ended. A client that connects
 //! gets the name of the owner.
 //!
+//! Agents of other network namespaces may share a BPF filesystem, and not one of those names. So a
+//! claim of a pin root is a lock on its directory as well (`pin_lock`).
+//!
 //! Abstract names have no permissions. A name that a process of another user has is not an agent's,
 //! and does not keep this agent from starting.
 
 mod holder;
 mod listing;
+mod pin_lock;
 
 use std::{
+    fs::File,
     io,
     os::{
         linux::net::SocketAddrExt as _,
@@ -28,6 +33,7 @@ use std::{
 
 use flannel_host::networks::overlap;
 use ipnet::IpNet;
+use nix::fcntl::Flock;
 use thiserror::Error;
 use tokio::{
     io::AsyncWriteExt as _,
@@ -36,7 +42,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use self::{holder::NameHolder, listing::PREFIX};
+use self::{holder::NameHolder, listing::PREFIX, pin_lock::PinLockError};
 pub use self::{
     holder::{Claimant, Identity},
     listing::networks_of_others,
@@ -80,13 +86,21 @@ impl Claim {
     /// Returns true if no process has it.
     pub fn is_free(&self) -> bool {
         let connected = SocketAddr::from_abstract_name(self.name()).and_then(|name| StdStream::connect_addr(&name));
-        connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        let is_locked = self.pin_root().is_some_and(|root| pin_lock::holder(root).is_some());
+        !is_locked && connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
     const fn network(&self) -> Option<IpNet> {
         match self {
             Self::Network(network) => Some(*network),
             Self::Device(_) | Self::Pins { .. } => None,
+        }
+    }
+
+    fn pin_root(&self) -> Option<&Path> {
+        match self {
+            Self::Pins { path, .. } => Some(Path::new(path)),
+            Self::Device(_) | Self::Network(_) => None,
         }
     }
 
@@ -126,6 +140,7 @@ impl Taken {
 #[derive(Debug, Default)]
 pub struct Claims {
     answering: Vec<JoinHandle<()>>,
+    _locks: Vec<Flock<File>>,
 }
 
 impl Drop for Claims {
@@ -141,8 +156,8 @@ impl Claims {
         let deadline = Instant::now() + HANDOVER;
         let mut is_waiting = false;
         loop {
-            let taken = match try_take(claims).await {
-                Ok(sockets) => return Ok(Self::serve(identity, sockets)),
+            let taken = match Held::try_take(identity, claims).await {
+                Ok(held) => return Ok(Self::serve(identity, held)),
                 Err(taken) => taken,
             };
             if Instant::now() >= deadline {
@@ -155,43 +170,83 @@ impl Claims {
         }
     }
 
-    fn serve(identity: &Identity, sockets: Vec<UnixListener>) -> Self {
+    fn serve(identity: &Identity, Held { sockets, locks }: Held) -> Self {
         let answer: Arc<str> = identity.answer().into();
         let serve = |socket| tokio::spawn(serve(socket, Arc::clone(&answer)));
-        Self { answering: sockets.into_iter().map(serve).collect() }
+        Self { answering: sockets.into_iter().map(serve).collect(), _locks: locks }
     }
 }
 
-/// Takes all claims, or none.
-async fn try_take(claims: &[Claim]) -> Result<Vec<UnixListener>, Taken> {
-    let mut sockets = Vec::new();
-    for claim in claims {
-        match bind(&claim.name()) {
-            Ok(socket) => sockets.push(socket),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => match holder::of(&claim.name()).await {
-                Some(NameHolder::Agent(owner)) => return Err(Taken::new(owner, claim)),
-                Some(NameHolder::Stranger(user)) => tracing::warn!(
-                    socket = claim.name(),
-                    "a process of user {user} has the name by which agents know of each other; a second agent would not be noticed"
-                ),
-                // It ended between the two: the next try gets the name.
-                None => match bind(&claim.name()) {
-                    Ok(socket) => sockets.push(socket),
-                    Err(error) => warn_unclaimed(claim, &error),
-                },
-            },
-            Err(error) => warn_unclaimed(claim, &error),
+/// The claims of a process that does not answer for them yet.
+#[derive(Debug, Default)]
+struct Held {
+    sockets: Vec<UnixListener>,
+    locks: Vec<Flock<File>>,
+}
+
+impl Held {
+    /// Takes all claims, or none.
+    async fn try_take(identity: &Identity, claims: &[Claim]) -> Result<Self, Taken> {
+        let mut held = Self::default();
+        for claim in claims {
+            held.sockets.extend(take_name(claim).await?);
+            if let Some(root) = claim.pin_root() {
+                held.locks.extend(lock(claim, root, identity)?);
+            }
+        }
+        // Both agents have bound their sockets before they look, so that of two one sees the other.
+        for claim in claims {
+            if let Some(network) = claim.network()
+                && let Some(owner) = overlapping(network, claims).await
+            {
+                return Err(Taken::new(owner, claim));
+            }
+        }
+        Ok(held)
+    }
+}
+
+/// Binds the socket of a claim. `None` where that is not possible and no agent has it.
+async fn take_name(claim: &Claim) -> Result<Option<UnixListener>, Taken> {
+    let refused = match bind(&claim.name()) {
+        Ok(socket) => return Ok(Some(socket)),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => holder::of(&claim.name()).await,
+        Err(error) => {
+            warn_unclaimed(claim, &error);
+            return Ok(None);
+        }
+    };
+    match refused {
+        Some(NameHolder::Agent(owner)) => Err(Taken::new(owner, claim)),
+        Some(NameHolder::Stranger(user)) => {
+            tracing::warn!(
+                socket = claim.name(),
+                "a process of user {user} has the name by which agents know of each other; a second agent would not be noticed"
+            );
+            Ok(None)
+        }
+        // It ended between the two: the next try gets the name.
+        None => Ok(bind(&claim.name()).inspect_err(|error| warn_unclaimed(claim, error)).ok()),
+    }
+}
+
+/// Locks a pin root. `None` where that is not possible and no agent has it.
+fn lock(claim: &Claim, root: &Path, identity: &Identity) -> Result<Option<Flock<File>>, Taken> {
+    match pin_lock::take(root, identity) {
+        Ok(lock) => Ok(lock),
+        Err(PinLockError::Held(owner)) => Err(Taken::new(owner, claim)),
+        // Pins that this agent may not open are not in danger from it.
+        Err(PinLockError::Io(error)) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+        Err(PinLockError::Io(error)) => {
+            warn_unclaimed(claim, &error);
+            Ok(None)
         }
     }
-    // Both agents have bound their sockets before they look, so that of two one sees the other.
-    for claim in claims {
-        if let Some(network) = claim.network()
-            && let Some(owner) = overlapping(network, claims).await
-        {
-            return Err(Taken::new(owner, claim));
-        }
-    }
-    Ok(sockets)
+}
+
+/// Returns the agent of any network namespace that has this pin root.
+pub fn owner_of_pins(root: &Path) -> Option<Claimant> {
+    pin_lock::holder(root)
 }
 
 /// The network of an agent is worth more than the knowledge of a second one.

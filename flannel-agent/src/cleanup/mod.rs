@@ -43,7 +43,7 @@ pub async fn run(scope: &CleanupScope) -> anyhow::Result<String> {
     let state =
         if scope.state_dir.exists() && !scope.dry_run { Some(StateDir::claim(&scope.state_dir, None)?) } else { None };
     if !scope.dry_run {
-        running_agents::refuse_others(&scope.state_dir).await?;
+        running_agents::refuse_others(&scope.state_dir, scope.pins.root()).await?;
     }
     let (netlink, _events) = Netlink::connect()?;
     let plan = Plan::make(scope, &netlink).await?;

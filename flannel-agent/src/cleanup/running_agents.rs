@@ -23,8 +23,9 @@ const SOCKETS: &str = "/proc/net/unix";
 /// `__SO_ACCEPTCON` of linux/net.h: the socket listens.
 const LISTENS: u32 = 1 << 16;
 
-/// Fails if an agent with another state directory than `own` runs in this network namespace.
-pub(super) async fn refuse_others(own: &Path) -> anyhow::Result<()> {
+/// Fails if an agent with another state directory than `own` runs in this network namespace, or one
+/// with this pin root in any.
+pub(super) async fn refuse_others(own: &Path, pin_root: &Path) -> anyhow::Result<()> {
     let sockets = fs::read(SOCKETS).with_context(|| format!("cannot read {SOCKETS}"))?;
     for dir in state_directories(&String::from_utf8_lossy(&sockets)) {
         if dir == own {
@@ -40,6 +41,9 @@ pub(super) async fn refuse_others(own: &Path) -> anyhow::Result<()> {
     // Those whose state directory cannot be seen from here.
     if let Some(agent) = claims::agents().await.with_context(|| format!("cannot read {SOCKETS}"))?.first() {
         bail!("{agent} runs here, and cleanup would remove its network; stop it first");
+    }
+    if let Some(agent) = claims::owner_of_pins(pin_root) {
+        bail!("{agent} runs in another network namespace, and cleanup would remove its programs; stop it first");
     }
     Ok(())
 }
@@ -121,7 +125,7 @@ mod tests {
         assert!(state_directories(&found).contains(&agent.to_owned()), "{found}");
         assert_eq!(agent_of(agent).await.as_deref(), Some("an agent (process 7)"));
         assert_eq!(agent_of(other).await, None);
-        let refusal = refuse_others(own).await.expect_err("an agent runs").to_string();
+        let refusal = refuse_others(own, own).await.expect_err("an agent runs").to_string();
         assert!(refusal.contains(" runs here with the state directory "), "{refusal}");
         server.abort();
     }

@@ -7,7 +7,6 @@
 //!       replaced; it is known by its status socket, which others cannot bind.
 
 use std::{
-    fmt,
     fs::{self, File, Metadata, OpenOptions},
     io,
     os::unix::{
@@ -17,14 +16,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use flannel_host::lock_holder::LockHolder;
 use nix::{
     errno::Errno,
     fcntl::{Flock, FlockArg},
     libc,
-    sys::{
-        socket::{getsockopt, sockopt::PeerCredentials},
-        stat::{major, minor},
-    },
+    sys::socket::{getsockopt, sockopt::PeerCredentials},
     unistd::geteuid,
 };
 
@@ -35,7 +32,7 @@ use crate::observe::socket;
 #[derive(Debug)]
 pub(super) enum LockError {
     /// Another process has it.
-    Held(Holder),
+    Held(LockHolder),
     /// The file could not be made or locked.
     Io(io::Error),
 }
@@ -43,30 +40,6 @@ pub(super) enum LockError {
 impl From<io::Error> for LockError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
-    }
-}
-
-/// The process that has a lock, as this process sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holder {
-    /// A process of this PID namespace.
-    Process {
-        /// Its number.
-        pid: i32,
-        /// The name of its program; empty once it has ended.
-        name: String,
-    },
-    /// The kernel does not name it here.
-    Unseen,
-}
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Process { pid, name } if name.is_empty() => write!(f, "process {pid}"),
-            Self::Process { pid, name } => write!(f, "process {pid} ({})", name.escape_debug()),
-            Self::Unseen => f.write_str("a process that cannot be seen from here, such as one of another container"),
-        }
     }
 }
 
@@ -91,7 +64,7 @@ pub(super) fn acquire(dir: &Path) -> Result<Flock<File>, LockError> {
             }
             continue;
         }
-        let lock = try_lock(file)?.map_err(|file| LockError::Held(holder_of(&file)))?;
+        let lock = try_lock(file)?.map_err(|file| LockError::Held(LockHolder::of(&file)))?;
         // `cleanup` may have removed the file before we had the lock on it.
         if is_at(&lock, &path)? {
             return Ok(lock);
@@ -106,7 +79,7 @@ pub(super) fn acquire(dir: &Path) -> Result<Flock<File>, LockError> {
 fn replace(dir: &Path, exposed: File) -> Result<Option<Flock<File>>, LockError> {
     let (path, new) = (lock(dir), lock_in_making(dir));
     let exposed = try_lock(exposed)?;
-    let stranger = exposed.as_ref().err().map(holder_of);
+    let stranger = exposed.as_ref().err().map(LockHolder::of);
     if stranger.is_some()
         && let Some(agent) = listener(dir)?
     {
@@ -118,7 +91,7 @@ fn replace(dir: &Path, exposed: File) -> Result<Option<Flock<File>>, LockError> 
         fs::remove_file(&new)?;
         return Ok(None);
     }
-    let lock = try_lock(file)?.map_err(|file| LockError::Held(holder_of(&file)))?;
+    let lock = try_lock(file)?.map_err(|file| LockError::Held(LockHolder::of(&file)))?;
     if !is_at(&lock, &new)? {
         return Ok(None);
     }
@@ -138,7 +111,8 @@ fn replace(dir: &Path, exposed: File) -> Result<Option<Flock<File>>, LockError> 
     Ok(Some(lock))
 }
 
-/// Opens for writing: what is no regular file is none that others cannot open, and replaced.
+/// Opens for writing. Anything but a regular file counts as one that others may have open, and is
+/// replaced.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -170,7 +144,7 @@ fn try_lock(file: File) -> io::Result<Result<Flock<File>, File>> {
 
 /// The agent that listens on the status socket. Every version has it, and only the directory's
 /// owner can bind it.
-fn listener(dir: &Path) -> io::Result<Option<Holder>> {
+fn listener(dir: &Path) -> io::Result<Option<LockHolder>> {
     let stream = match UnixStream::connect(socket::path(dir)) {
         Ok(stream) => stream,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
@@ -179,55 +153,5 @@ fn listener(dir: &Path) -> io::Result<Option<Holder>> {
         Err(error) => return Err(error),
     };
     let pid = getsockopt(&stream, PeerCredentials)?.pid();
-    Ok(Some(if pid > 0 { process(pid) } else { Holder::Unseen }))
-}
-
-/// The process that has the `flock` on a file. The kernel lists those of this PID namespace and
-/// below.
-fn holder_of(file: &File) -> Holder {
-    let pid = file.metadata().ok().and_then(|file| {
-        let locks = fs::read_to_string("/proc/locks").ok()?;
-        holder_in(&locks, &format!("{:02x}:{:02x}:{}", major(file.dev()), minor(file.dev()), file.ino()))
-    });
-    pid.map_or(Holder::Unseen, process)
-}
-
-fn process(pid: i32) -> Holder {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Holder::Process { pid, name: name.trim_end().to_owned() }
-}
-
-/// Finds the holder of a `flock` on `inode`, which is `<major>:<minor>:<number>`, in the text of
-/// `/proc/locks`.
-fn holder_in(locks: &str, inode: &str) -> Option<i32> {
-    locks.lines().find_map(|line| match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
-        // A line of one that waits has `->` in the second place.
-        [_, "FLOCK", _, _, pid, of, ..] if of == inode => pid.parse().ok().filter(|pid| *pid > 0),
-        _ => None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_holder_is_the_one_that_does_not_wait() {
-        let locks = "1: POSIX  ADVISORY  WRITE 10 00:19:7 0 EOF\n\
-                     2: FLOCK  ADVISORY  WRITE 20 00:19:70 0 EOF\n\
-                     2: -> FLOCK  ADVISORY  WRITE 30 00:19:7 0 EOF\n\
-                     3: FLOCK  ADVISORY  WRITE 40 00:19:7 0 EOF\n\
-                     4: OFDLCK ADVISORY  READ -1 00:19:8 0 EOF\n";
-        assert_eq!(holder_in(locks, "00:19:7"), Some(40));
-        assert_eq!(holder_in(locks, "00:19:8"), None);
-        assert_eq!(holder_in("", "00:19:7"), None);
-    }
-
-    #[test]
-    fn a_holder_is_named_and_its_name_is_no_escape_sequence() {
-        let named = |name: &str| Holder::Process { pid: 7, name: name.to_owned() }.to_string();
-        assert_eq!(named("flannel-agent"), "process 7 (flannel-agent)");
-        assert_eq!(named("\u{1b}[2Jx\n"), "process 7 (\\u{1b}[2Jx\\n)");
-        assert_eq!(named(""), "process 7");
-    }
+    Ok(Some(if pid > 0 { LockHolder::process(pid) } else { LockHolder::Unseen }))
 }

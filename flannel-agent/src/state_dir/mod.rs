@@ -13,12 +13,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use flannel_host::sysctl_record;
+use flannel_host::{lock_holder::LockHolder, sysctl_record};
 use nix::{fcntl::Flock, libc};
 use thiserror::Error;
 
 use self::lock::LockError;
-pub use self::lock::{Holder, lock, lock_in_making};
+pub use self::lock::{lock, lock_in_making};
 use crate::datapath::attach::Ledger;
 
 /// Rights of group and others.
@@ -43,7 +43,7 @@ pub enum StateDirError {
         /// The directory.
         path: PathBuf,
         /// The process that has the lock.
-        holder: Holder,
+        holder: LockHolder,
     },
     /// All users may create files in it.
     #[error(

@@ -69,3 +69,33 @@ fn cleanup_is_refused_while_an_agent_of_another_container_runs() -> Result<()> {
     ensure!(said.contains("runs here, and cleanup would remove its network"), "{said}");
     Ok(())
 }
+
+/// As in a container that has the BPF filesystem of the host, and not its network.
+#[test]
+fn an_agent_of_another_network_namespace_with_the_same_pin_root_is_refused() -> Result<()> {
+    let nodes = TwoNodes::new("samepins", VXLAN)?;
+    let first = nodes.a.ready_agent(nodes.options()?)?;
+    let pins = || nodes.a.sh("ls -lR /sys/fs/bpf").map(|output| output.stdout);
+    let before = pins()?;
+    let enter = format!("nsenter --net=/proc/{}/ns/net", nodes.b.pid());
+    let options = AgentOptions { pin_root: "/sys/fs/bpf/flannel".to_owned(), ..elsewhere(&nodes)? };
+    let options = options.wrapped_by(&enter);
+
+    let (code, log) = nodes.a.agent(options.clone())?.wait_end()?;
+    assert_eq!(code, 1, "{log}");
+    let process = format!("process {}", first.child().pid());
+    for part in ["another agent runs here", &process, "/run/flannel", "the pins below /sys/fs/bpf/flannel"] {
+        ensure!(log.contains(part), "{part} in {log}");
+    }
+    let enter = enter.split(' ').map(str::to_owned);
+    let cleanup = enter.chain(first.argv_on_the_host(&["cleanup", "--state-dir=/run/third"]));
+    let refused = nodes.a.command(cleanup).any_code().run()?;
+    ensure!(refused.stderr.contains("runs in another network namespace"), "{} {}", refused.stdout, refused.stderr);
+    assert_eq!(pins()?, before, "the pins of the first agent");
+    ensure!(first.status()?["ready"] == true && first.status()?["mode"]["effective"] == "fast");
+
+    // Whatever the first leaves, its lock ends with it.
+    first.kill9()?;
+    nodes.a.ready_agent(options)?;
+    Ok(())
+}
