@@ -27,7 +27,7 @@ pub(super) fn add(environment: &Environment, conf: NetConf) -> Result<Vec<u8>, E
     let _lock = Lock::acquire(&state, &key, lock::PATIENCE)?;
     let is_there = matches!(netns::look(environment.netns.as_deref(), &environment.ifname), Interface::Present { .. });
     match owner(&state, &key, &conf.name, is_there)? {
-        Owner::Nobody => first(environment, &delegate, &netconf, &state, &key, is_there),
+        Owner::Unknown => first(environment, &delegate, &netconf, &state, &key, is_there),
         owner => {
             let other = (owner == Owner::OtherNetwork).then(|| key.of_network(&conf.name));
             if let Some(key) = &other {
@@ -47,7 +47,7 @@ pub(super) fn add(environment: &Environment, conf: NetConf) -> Result<Vec<u8>, E
 /// The network that added the interface before, by the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    Nobody,
+    Unknown,
     ThisNetwork,
     OtherNetwork,
 }
@@ -58,7 +58,7 @@ fn owner(state: &StateDir, key: &Key, network: &str, is_there: bool) -> Result<O
         Ok(Some(saved)) => Ok(if is_ours(&saved) { Owner::ThisNetwork } else { Owner::OtherNetwork }),
         // A file of stock flannel's does not say for which interface it is.
         Ok(None) if is_there && state.has(&key.stock()) => Ok(Owner::ThisNetwork),
-        Ok(None) | Err(Error::State { .. }) => Ok(Owner::Nobody),
+        Ok(None) | Err(Error::State { .. }) => Ok(Owner::Unknown),
         Err(error) => Err(error),
     }
 }
