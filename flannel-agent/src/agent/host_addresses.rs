@@ -1,8 +1,11 @@
 //! The addresses of this host while the agent runs: events invalidate them, and the next
 //! reconciliation reads them again.
 
+use std::collections::BTreeSet;
+
+use flannel_host::family::Family;
 use flannel_netlink::{Address, KernelEvent, Netlink};
-use flannel_store::HostAddresses;
+use flannel_store::{HostAddresses, LeaseKey};
 use ipnet::IpNet;
 
 /// The reader of the host's addresses. It reads them only when they may have changed.
@@ -26,7 +29,7 @@ pub(super) struct HostPrefix {
 }
 
 impl HostAddressReader {
-    /// Nothing is read yet.
+    /// A reader that has not read yet.
     pub(super) const fn new(netlink: Netlink, networks: Vec<IpNet>) -> Self {
         Self { netlink, networks, stale: true, among_pods: Vec::new() }
     }
@@ -36,7 +39,19 @@ impl HostAddressReader {
         &self.among_pods
     }
 
-    /// Takes in an event. It is no reason for a reconciliation by itself.
+    /// The bridges of pods: those with an address in our own subnet. A node may have one for its
+    /// external interface.
+    pub(super) fn bridges(&self, own: LeaseKey, external: u32) -> Vec<String> {
+        let is_own = |prefix: &&HostPrefix| {
+            let address = prefix.address.addr();
+            own.subnet(Family::of(address)).is_some_and(|subnet| subnet.contains(&address))
+        };
+        let bridges = self.among_pods.iter().filter(|prefix| prefix.is_bridge && prefix.index != external);
+        let names: BTreeSet<&String> = bridges.filter(is_own).map(|prefix| &prefix.device).collect();
+        names.into_iter().cloned().collect()
+    }
+
+    /// Takes in an event, which does not call for a reconciliation by itself.
     pub(super) const fn observe(&mut self, event: &KernelEvent) {
         if matches!(event, KernelEvent::Overflow | KernelEvent::Address(_) | KernelEvent::AddressGone(_)) {
             self.stale = true;

@@ -341,7 +341,8 @@ impl Agent {
     /// true if what the status shows changed. With IPv6 on a device the kernel takes its addresses
     /// and routes, so after a change all of them are read back.
     fn follow_host_sysctls(&mut self) -> Looked {
-        let looked = self.node.host_sysctls.look(&self.node.reconciler.sysctl_devices());
+        let bridges = self.node.host_addresses.bridges(self.node.lease.own.key, self.node.external.chosen().index);
+        let looked = self.node.host_sysctls.look(&self.node.reconciler.sysctl_devices(&bridges));
         if looked.repaired {
             self.node.reconciler.invalidate_all();
         }

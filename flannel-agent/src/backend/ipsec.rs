@@ -52,6 +52,10 @@ impl Backend for Ipsec {
         false
     }
 
+    fn encrypts_by_policies(&self) -> bool {
+        true
+    }
+
     fn has_work_for_programs(&self) -> bool {
         false
     }

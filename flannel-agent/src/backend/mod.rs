@@ -99,6 +99,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Returns true if IPsec policies of the kernel encrypt the packets to peers.
+    fn encrypts_by_policies(&self) -> bool {
+        false
+    }
+
     /// Returns true if programs have something to do, as far as the kind of backend decides it.
     /// Settings may still keep them from it: then [`Self::programs`] has the reason.
     fn has_work_for_programs(&self) -> bool {

@@ -26,7 +26,7 @@ pub(super) fn look(links: &[Link], state_dir: &Path) -> Vec<Finding> {
         Finding::warn(
             "rp_filter",
             format!("rp_filter is strict on {}", strict.join(", ")),
-            "packets of pods to which another route leads are dropped without a word; 2 (loose) is enough: sysctl net.ipv4.conf.all.rp_filter=2",
+            "packets whose source another device leads to, as from addresses of nodes, are dropped; a running agent sets it to 2 (loose)",
         )
     });
     findings

@@ -1,5 +1,5 @@
-//! The sysctls without which the kernel carries no packet of pods: forwarding, and the settings of
-//! our own devices.
+//! The sysctls without which the kernel carries no packet of pods: forwarding, the settings of our
+//! own devices, and those of other devices by which packets of pods arrive or leave.
 //!
 //! Nothing announces a change of a sysctl to every mount of proc, so they are read every second. A
 //! value that another program changed is set again. One that may not be set is a named problem: the
@@ -114,30 +114,31 @@ impl HostSysctls {
     /// Looks at one, and sets it. Returns true if it was set.
     fn look_at(&mut self, need: &Need, problems: &mut Vec<SysctlProblem>) -> bool {
         // A device that is gone has none, and a kernel without IPv6 has none.
-        let Ok(Some(now)) = sysctl_record::read(&need.name) else { return false };
-        if now == need.value {
+        let Ok(Some(own)) = sysctl_record::read(&need.name) else { return false };
+        let for_all = need.rule.for_all().and_then(|name| Some((name, sysctl_record::read(name).ok()??)));
+        let stricter = for_all.filter(|(_, value)| *value > own);
+        let now = stricter.map_or(own, |(_, value)| value);
+        if need.accepts(now) {
             self.met.insert(need.name.clone());
             self.refused.remove(&need.name);
             return false;
         }
-        match self.set(need, now) {
+        let Need { name, value, effect, .. } = need;
+        match self.set(need, own) {
             Ok(()) => {
-                let was_met = self.met.contains(&need.name);
+                let was_met = self.met.contains(name);
                 self.repairs += u64::from(was_met);
-                let why = need.effect.as_deref().unwrap_or("routers do not advertise on it");
-                tracing::warn!("set {} from {now} to {}: with {now} {why}", need.name, need.value);
+                tracing::warn!("set {name} from {own} to {value}: with {now} {effect}");
                 true
             }
             Err(reason) => {
-                problems.extend(need.effect.as_ref().map(|effect| SysctlProblem {
-                    sysctl: need.name.clone(),
+                let shown = stricter.map(|(all, value)| format!(", and {all} is {value}")).unwrap_or_default();
+                let text = || format!("{name} is {own}{shown}: {effect}. {reason}; sysctl -w {name}={value}");
+                problems.extend(need.is_vital.then(|| SysctlProblem {
+                    sysctl: name.clone(),
                     value: now,
-                    needed: need.value,
-                    text: format!(
-                        "{name} is {now}: {effect}. {reason}; sysctl -w {name}={}",
-                        need.value,
-                        name = need.name
-                    ),
+                    needed: *value,
+                    text: text(),
                 }));
                 false
             }
@@ -180,12 +181,7 @@ fn keep_default_routes(record: &SharedRecord) -> Result<(), String> {
     for need in router::needs() {
         if let Ok(Some(now @ 1)) = sysctl_record::read(&need.name) {
             write(record, &need.name, now, need.value)?;
-            tracing::warn!(
-                "set {} from {now} to {}: otherwise {}",
-                need.name,
-                need.value,
-                need.effect.unwrap_or_default()
-            );
+            tracing::warn!("set {} from {now} to {}: otherwise {}", need.name, need.value, need.effect);
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fs};
 
 use flannel_host::sysctl_record;
 
-use super::need::{Need, Scope};
+use super::need::{Need, Rule, Scope};
 
 /// The IPv6 routes of this network namespace.
 const ROUTES: &str = "/proc/net/ipv6_route";
@@ -21,7 +21,9 @@ pub(super) fn needs() -> Vec<Need> {
     let need = |device: &str| Need {
         name: sysctl_record::name_of(&format!("net/ipv6/conf/{device}/accept_ra")),
         value: 2,
-        effect: Some(format!("the default route by {device} would go with IPv6 forwarding")),
+        rule: Rule::Exact,
+        effect: format!("the default route by {device} would go with IPv6 forwarding"),
+        is_vital: false,
         scope: Scope::OtherDevice,
     };
     devices(&routes).into_iter().map(need).collect()

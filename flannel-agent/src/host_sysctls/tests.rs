@@ -1,10 +1,11 @@
 use std::fs;
 
-use super::*;
+use super::{need::Rule, *};
 
 /// A need that this process cannot have met: the name is of a sysctl that cannot be set.
 fn need(scope: Scope) -> Need {
-    Need { name: "kernel.ngroups_max".to_owned(), value: 1, effect: Some("pods are cut off".to_owned()), scope }
+    let (name, effect) = ("kernel.ngroups_max".to_owned(), "pods are cut off".to_owned());
+    Need { name, value: 1, rule: Rule::Exact, effect, is_vital: true, scope }
 }
 
 fn sysctls(record: Result<SharedRecord, String>, may_forward: bool) -> HostSysctls {
@@ -42,13 +43,21 @@ fn what_is_not_set_is_a_problem_with_name_effect_reason_and_remedy() {
 fn what_pods_do_without_is_not_a_problem() {
     let dir = tempfile::tempdir().expect("a directory");
     let (record, _) = SharedRecord::load_or_repair(dir.path()).expect("none yet");
-    let optional = Need { effect: None, ..need(Scope::OwnDevice) };
+    let optional = Need { is_vital: false, ..need(Scope::OwnDevice) };
     assert_eq!(look(&mut sysctls(Ok(record), true), &optional), []);
 }
 
 #[test]
 fn a_sysctl_of_a_device_that_is_gone_is_not_a_problem() {
-    let gone = Devices { family: Family::V6, tunnel: Some("no-such-device".to_owned()), external: None };
+    let gone = || "no-such-device".to_owned();
+    let gone = Devices {
+        family: Family::V4,
+        tunnel: Some(gone()),
+        external: gone(),
+        other_way: Some(gone()),
+        is_encrypted: true,
+        bridges: vec![gone()],
+    };
     let mut sysctls = sysctls(Err("not to be written".to_owned()), false);
     sysctls.look(&[gone]);
     assert!(sysctls.problems().iter().all(|problem| !problem.sysctl.contains("no-such-device")));

@@ -287,9 +287,9 @@ impl Reconciler {
         self.planes.iter().filter_map(|plane| Some((plane.family, plane.tunnel.device.as_ref()?)))
     }
 
-    /// The devices whose sysctls packets of pods depend on.
-    pub fn sysctl_devices(&self) -> Vec<Devices> {
-        self.planes.iter().map(Plane::sysctl_devices).collect()
+    /// The devices whose sysctls packets of pods depend on; `bridges` are those of pods.
+    pub fn sysctl_devices(&self, bridges: &[String]) -> Vec<Devices> {
+        self.planes.iter().map(|plane| plane.sysctl_devices(bridges)).collect()
     }
 
     /// Our ends of the tunnels, as they are to be published.

@@ -63,11 +63,13 @@ pub(super) struct ExternalEnd {
     end: End,
     /// The reason why no program can follow packets on it, if none can.
     unfollowed: Option<String>,
+    /// True if packets of other hosts arrive by it. `lo` and dummy devices only have the address.
+    receives: bool,
 }
 
 impl ExternalEnd {
     fn new(external: &ExternalInterface, end: End) -> Self {
-        Self { index: external.index, name: external.name.clone(), end, unfollowed: None }
+        Self { index: external.index, name: external.name.clone(), end, unfollowed: None, receives: false }
     }
 
     fn is_at(&self, external: &ExternalInterface, end: End) -> bool {
@@ -228,6 +230,7 @@ impl Plane {
         let link = netlink.link_by_index(self.external.index).await?;
         let link = link.ok_or_else(|| device::vanished(&self.external.name))?;
         self.external.unfollowed = (link.arphrd != Link::ETHER).then(|| format!("{} is no Ethernet device", link.name));
+        self.external.receives = !link.loopback && link.kind.as_deref() != Some("dummy");
         self.tunnel.mtu = Some(usable_mtu(self.backend.as_ref(), self.family, link.mtu)?);
         let mac = match self.setup.end {
             Some(OwnEnd::Vxlan(vtep)) => vtep.mac,
@@ -353,14 +356,16 @@ impl Plane {
         self.tunnel.device.as_ref().map_or("", |device| device.name.as_str())
     }
 
-    /// The devices whose sysctls packets of pods depend on. Without a tunnel they arrive by the
-    /// external interface.
-    pub(super) fn sysctl_devices(&self) -> Devices {
-        let tunnel = self.tunnel.device.as_ref().map(|device| device.name.clone());
-        // Once the MTU is known it is known if there is a device.
-        let has_none = self.tunnel.spec.is_none() && self.tunnel.mtu.is_some();
-        let external = has_none.then(|| self.external.name.clone());
-        Devices { family: self.family, tunnel, external }
+    /// The devices whose sysctls packets of pods depend on; `bridges` are those of pods.
+    pub(super) fn sysctl_devices(&self, bridges: &[String]) -> Devices {
+        Devices {
+            family: self.family,
+            tunnel: self.tunnel.device.as_ref().map(|device| device.name.clone()),
+            external: self.external.name.clone(),
+            other_way: self.turns.way_past(self.external.index).filter(|_| self.external.receives),
+            is_encrypted: self.backend.encrypts_by_policies(),
+            bridges: bridges.to_vec(),
+        }
     }
 
     /// Returns this family's part of the node's data for the programs; zero if it is not known yet.

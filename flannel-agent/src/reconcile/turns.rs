@@ -39,7 +39,7 @@ impl Turns {
         Self { peers, uplinks: UplinkSet::default(), rebuilding: false, current: (Vec::new(), Vec::new()) }
     }
 
-    /// The desired state was discarded: every peer is to be worked in again.
+    /// Takes in that the desired state was discarded: every peer has to be worked in again.
     pub(super) fn rebuild(&mut self) {
         self.peers.doubt_all();
         self.rebuilding = true;
@@ -75,13 +75,18 @@ impl Turns {
         self.peers.settle(&before, ways);
     }
 
-    /// Returns true if every peer has its entries, as far as the kernel accepted them.
+    /// Returns true if every peer has those of its entries that the kernel accepted.
     pub(super) fn is_complete(&self) -> bool {
         self.peers.is_complete() && !self.rebuilding
     }
 
-    /// The devices by which packets leave to peers, other than the external interface.
+    /// The devices by which packets leave to peers.
     pub(super) fn uplinks(&self) -> impl Iterator<Item = (u32, &str)> {
         self.uplinks.devices()
+    }
+
+    /// A device by which packets leave to a peer that no packets leave to by `external`.
+    pub(super) fn way_past(&self, external: u32) -> Option<String> {
+        self.uplinks.way_past(external)
     }
 }

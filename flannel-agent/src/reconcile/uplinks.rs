@@ -1,17 +1,20 @@
 //! The devices by which outer packets to the peers of one family leave: programs belong there in
 //! addition to the external interface. Pure.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::{
     backend::{PeerWay, Way},
     underlay::Uplink,
 };
 
-/// Each device, by index and name, with the number of peers that need it.
+/// The sets of devices by which packets leave, with the number of peers of each.
 #[derive(Debug, Default)]
 pub(super) struct UplinkSet {
-    peers: BTreeMap<(u32, String), usize>,
+    peers: BTreeMap<Vec<(u32, String)>, usize>,
     /// Those of the last peer. In most clusters they are the same for all.
     last: Arc<[Uplink]>,
 }
@@ -31,29 +34,34 @@ impl UplinkSet {
 
     /// Some peers were reached so before and are reached so now.
     pub(super) fn change(&mut self, before: &[PeerWay], after: &[PeerWay]) {
-        for device in after.iter().flat_map(devices) {
-            *self.peers.entry(device).or_default() += 1;
+        for devices in after.iter().filter_map(devices) {
+            *self.peers.entry(devices).or_default() += 1;
         }
-        for device in before.iter().flat_map(devices) {
-            if let Some(peers) = self.peers.get_mut(&device) {
+        for devices in before.iter().filter_map(devices) {
+            if let Some(peers) = self.peers.get_mut(&devices) {
                 *peers -= 1;
             }
         }
         self.peers.retain(|_, peers| *peers > 0);
     }
 
-    /// The devices: index and name.
+    /// The devices: index and name, each once.
     pub(super) fn devices(&self) -> impl Iterator<Item = (u32, &str)> {
-        self.peers.keys().map(|(index, name)| (*index, name.as_str()))
+        let all: BTreeSet<_> = self.peers.keys().flatten().map(|(index, name)| (*index, name.as_str())).collect();
+        all.into_iter()
+    }
+
+    /// A device by which packets leave to a peer that no packets leave to by `external`.
+    pub(super) fn way_past(&self, external: u32) -> Option<String> {
+        let mut past = self.peers.keys().filter(|devices| devices.iter().all(|(index, _)| *index != external));
+        past.find_map(|devices| Some(devices.first()?.1.clone()))
     }
 }
 
-fn devices(peer: &PeerWay) -> impl Iterator<Item = (u32, String)> {
-    let ecmp_paths = match &peer.way {
-        Way::Tunnel(Ok(path)) => &*path.uplinks,
-        _ => &[],
-    };
-    ecmp_paths.iter().map(|ecmp_path| (ecmp_path.index, ecmp_path.name.clone()))
+/// The devices by which packets leave to a peer with a plain path.
+fn devices(peer: &PeerWay) -> Option<Vec<(u32, String)>> {
+    let Way::Tunnel(Ok(path)) = &peer.way else { return None };
+    Some(path.uplinks.iter().map(|uplink| (uplink.index, uplink.name.clone())).collect())
 }
 
 #[cfg(test)]
@@ -103,5 +111,13 @@ mod tests {
         assert_eq!(named(&outlets), ["eth0"]);
         outlets.change(&[by(&["eth0"])], &[by(&[])]);
         assert!(named(&outlets).is_empty());
+    }
+
+    #[test]
+    fn a_peer_is_past_a_device_only_if_none_of_its_packets_leave_by_it() {
+        let mut outlets = UplinkSet::default();
+        outlets.change(&[], &[by(&["eth0", "eth1"]), by(&["eth0"]), by(&[])]);
+        assert_eq!(outlets.way_past(2), None);
+        assert_eq!(outlets.way_past(3).as_deref(), Some("eth0"));
     }
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{cluster::LEASES, eventually};
+use flannel_tests::{cluster::LEASES, eventually, wire::Capture};
 use serde_json::{Value, json};
 
-use super::{ADDRESSES, agents, policies, two_nodes};
+use super::{ADDRESSES, agents, policies, process::is_icmp_of_pods, two_nodes};
 
 const FOREIGN: [&str; 2] = [
     // Another number inside the pod network, and flannel's number outside.
@@ -62,5 +62,40 @@ fn policies_lease_and_mtu_are_flannels_and_policies_come_back() -> Result<()> {
     assert_eq!((&lease["BackendType"], lease.get("BackendData")), (&json!("ipsec"), None), "{lease}");
     let status = agent.status()?;
     assert_eq!((&status["peers"][0]["way"], &status["mode"]["effective"]), (&json!("ipsec"), &json!("kernel")));
+    Ok(())
+}
+
+/// With `disable_xfrm` 1 packets of pods leave in clear, past the policies: said, and not changed.
+/// With 0 they leave encrypted, or, on a kernel without ESP, not at all.
+#[test]
+fn a_device_that_bypasses_the_policies_is_reported() -> Result<()> {
+    const SYSCTL: &str = "net.ipv4.conf.eth0.disable_xfrm";
+    let nodes = two_nodes("ipsec-bypass")?;
+    nodes.a.sh(&format!("ip route add default via {}", ADDRESSES[1]))?;
+    let [agent, other] = agents(&nodes)?;
+    let pod = nodes.a.add_pod("p1")?;
+    let status = other.status()?;
+    let subnet = status["lease"]["subnet"].as_str().context("a subnet")?;
+    let there = subnet.split('/').next().context("an address")?.parse()?;
+    let clear = Capture::start(&nodes.b, "eth0", is_icmp_of_pods)?;
+    ensure!(pod.ping(there).is_err() && clear.is_empty(), "{} packets in clear", clear.len());
+
+    nodes.a.sh(&format!("sysctl -qw {SYSCTL}=1"))?;
+    let is_reported = |problem: &Value| problem["sysctl"] == SYSCTL && problem["value"] == 1;
+    agent.wait_status(SYSCTL, |status| {
+        let problems = status["sysctl_problems"].as_array().context("problems")?;
+        ensure!(status["ready"] == false && problems.iter().any(is_reported));
+        Ok(())
+    })?;
+    eventually("packets in clear", Duration::from_secs(20), || {
+        ensure!(pod.ping(there).is_err() && !clear.is_empty());
+        Ok(())
+    })?;
+
+    nodes.a.sh(&format!("sysctl -qw {SYSCTL}=0"))?;
+    agent.wait_status("no problem", |status| {
+        ensure!(status["sysctl_problems"] == Value::Array(Vec::new()));
+        Ok(())
+    })?;
     Ok(())
 }

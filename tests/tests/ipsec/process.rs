@@ -85,7 +85,7 @@ pub(crate) fn is_esp(frame: &[u8]) -> bool {
 }
 
 /// Frames of ICMP for pods.
-fn is_icmp_of_pods(frame: &[u8]) -> bool {
+pub(super) fn is_icmp_of_pods(frame: &[u8]) -> bool {
     frame.get(12..14) == Some(&[0x08, 0x00]) && frame.get(23) == Some(&1) && frame.get(30..32) == Some(&[10, 244])
 }
 

@@ -1,10 +1,18 @@
 //! The sysctls without which the kernel carries no packet of pods: set and recorded, kept so, and
 //! named where they cannot be set.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, Node, TwoNodes, cluster, eventually, topology::Stack};
+use flannel_tests::{
+    Agent, Node, TwoNodes,
+    cluster::{self, VXLAN},
+    eventually,
+    topology::Stack,
+};
 use serde_json::Value;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -111,6 +119,134 @@ fn what_may_not_be_set_keeps_the_node_from_being_ready() -> Result<()> {
     nodes.a.sh("umount /proc/sys")?;
     a.restart()?;
     a.wait_ready()
+}
+
+fn wait_problem(agent: &Agent, name: &str, value: u32) -> Result<()> {
+    let begun = Instant::now();
+    agent.wait_status(name, |status| {
+        let problems = status["sysctl_problems"].as_array().context("problems")?;
+        let found = problems.iter().find(|problem| problem["sysctl"] == name).context("no such problem")?;
+        ensure!(status["ready"] == false && found["value"] == value, "{found}");
+        Ok(())
+    })?;
+    println!("{name}={value} is reported after {:.1} s", begun.elapsed().as_secs_f32());
+    Ok(())
+}
+
+/// A bridge of pods and the external interface are not ours: what is wrong with them is said.
+#[test]
+fn forwarding_of_devices_that_are_not_ours_is_reported_and_left() -> Result<()> {
+    let nodes = nodes("notours")?;
+    let options = nodes.options()?.flag("--ip-masq");
+    let [a, b] = [nodes.a.ready_agent(options.clone())?, nodes.b.ready_agent(options)?];
+    let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
+    near.wait_ping(far.ip())?;
+    let outside = "192.168.1.12".parse()?;
+    for (name, cut_off) in [("net.ipv4.conf.cni0.forwarding", far.ip()), ("net.ipv4.conf.eth0.forwarding", outside)] {
+        near.wait_ping(cut_off)?;
+        set(&nodes.a, name, 0)?;
+        wait_problem(&a, name, 0)?;
+        ensure!(near.ping(cut_off).is_err(), "{name} is 0, and {cut_off} answers");
+        wait_value(&nodes.a, name, 0)?;
+        let said = a.cli_any(&["status"])?.stdout;
+        ensure!(said.contains(&format!("{name} is 0: IPv4 packets of pods")), "{said}");
+        set(&nodes.a, name, 1)?;
+        a.wait_ready_is(true)?;
+        near.wait_ping(cut_off)?;
+    }
+    ensure!(b.status()?["ready"] == true);
+    Ok(())
+}
+
+/// Strict by the device itself or by the setting for all.
+#[test]
+fn a_strict_rp_filter_of_our_device_is_loosened_and_recorded() -> Result<()> {
+    const OWN: &str = "net.ipv4.conf.flannel/1.rp_filter";
+    const ALL: &str = "net.ipv4.conf.all.rp_filter";
+    let nodes = nodes("strict")?;
+    let [a, _b] = nodes.agents_with_peers(2)?;
+    let pod = nodes.a.add_pod("p1")?;
+    // With an address of its node, which `a` reaches by eth0.
+    let reach = || {
+        eventually("the pod", SOON, || nodes.b.sh(&format!("ping -n -c 1 -W 1 -I 192.168.1.12 {}", pod.ip())).map(drop))
+    };
+    reach()?;
+    for (name, own) in [(OWN, 1), (ALL, 0)] {
+        set(&nodes.a, OWN, own)?;
+        set(&nodes.a, name, 1)?;
+        wait_value(&nodes.a, OWN, 2)?;
+        reach()?;
+        ensure!(recorded(&a)?.contains(&format!("sysctl {OWN} {own} 2\n")), "{}", recorded(&a)?);
+        set(&nodes.a, ALL, 0)?;
+    }
+    a.wait_ready_is(true)?;
+    Ok(())
+}
+
+/// Packets to the peer leave by eth1, and its packets arrive by eth0.
+#[test]
+fn a_strict_rp_filter_of_the_external_interface_counts_if_packets_leave_by_another() -> Result<()> {
+    const EXTERNAL: &str = "net.ipv4.conf.eth0.rp_filter";
+    let nodes = nodes("otherway")?;
+    let [a, _b] = nodes.agents_with_peers(2)?;
+    let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
+    a.set_mode("kernel")?;
+    set(&nodes.a, EXTERNAL, 1)?;
+    near.wait_ping(far.ip())?;
+    a.wait_ready_is(true)?;
+
+    nodes.lab.link(&nodes.a, "eth1", &nodes.b, "eth1")?;
+    nodes.a.address("eth1", "192.0.2.11/24", None)?;
+    nodes.b.address("eth1", "192.0.2.12/24", None)?;
+    nodes.a.sh("ip route add 192.168.1.12/32 via 192.0.2.12 dev eth1 src 192.168.1.11")?;
+    wait_problem(&a, EXTERNAL, 1)?;
+    ensure!(near.ping(far.ip()).is_err(), "a strict eth0 takes packets that it should not");
+    let said = a.cli_any(&["status"])?.stdout;
+    ensure!(said.contains("packets to a peer leave by eth1"), "{said}");
+
+    set(&nodes.a, EXTERNAL, 2)?;
+    a.wait_ready_is(true)?;
+    near.wait_ping(far.ip())?;
+    set(&nodes.a, EXTERNAL, 1)?;
+    wait_problem(&a, EXTERNAL, 1)?;
+    nodes.a.sh("ip route del 192.168.1.12/32")?;
+    a.wait_ready_is(true)?;
+    near.wait_ping(far.ip())
+}
+
+/// Packets for an address on `lo` arrive by other devices.
+#[test]
+fn a_strict_rp_filter_of_lo_does_not_count() -> Result<()> {
+    let nodes = TwoNodes::new("onlo", VXLAN)?;
+    nodes.a.sh("ip address add 10.255.0.11/32 dev lo")?;
+    nodes.b.sh("ip route add 10.255.0.11/32 via 192.168.1.11")?;
+    let a = nodes.a.ready_agent(nodes.options()?.with(&["--iface=lo"]))?;
+    let _b = nodes.b.ready_agent(nodes.options()?)?;
+    let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
+    near.wait_ping(far.ip())?;
+    set(&nodes.a, "net.ipv4.conf.all.rp_filter", 1)?;
+    let status = a.wait_status("the tunnel device is loose again", |status| {
+        ensure!(status["repairs"]["sysctls"].as_u64() >= Some(1));
+        Ok(())
+    })?;
+    ensure!(status["interface"]["name"] == "lo" && status["sysctl_problems"] == Value::Array(Vec::new()), "{status}");
+    near.wait_ping(far.ip())
+}
+
+/// As Docker sets the policy. The rules of the agent let pods pass, on one node as well.
+#[test]
+fn bridged_packets_and_a_dropping_policy_cut_no_pod_off() -> Result<()> {
+    let nodes = nodes("bridgenf")?;
+    nodes.a.filter_bridged()?;
+    nodes.a.sh("iptables -P FORWARD DROP")?;
+    nodes.a.sh("ip6tables -P FORWARD DROP")?;
+    let [a, _b] = nodes.agents_with_peers(2)?;
+    let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
+    let neighbour = nodes.a.add_pod("p2")?;
+    near.wait_ping(far.ip())?;
+    near.wait_ping(neighbour.ip())?;
+    a.wait_ready_is(true)?;
+    Ok(())
 }
 
 /// Hardening guides set this: new devices get no IPv6.
