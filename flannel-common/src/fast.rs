@@ -13,10 +13,10 @@
 //! * nftables' rules change, at most once a second and once more a second later; `flows flush`; its
 //!   events were lost.
 //!
-//! `TCP` may be set only while `nf_conntrack_tcp_be_liberal` and
-//! `nf_conntrack_tcp_ignore_invalid_rst` are 1 in this network namespace, and
-//! `nf_conntrack_tcp_timeout_unacknowledged` and `_max_retrans` at least as large as
-//! `_established`. Both protocols may be set only while no NFQUEUE listener exists or `count_polls`
+//! `TCP` may be set only while `nf_conntrack_tcp_timeout_unacknowledged` and `_max_retrans` are at
+//! least as large as `_established` in this network namespace, and while conntrack forgives packets
+//! outside of its windows: for single connections, by [`crate::connection`], or, as `TCP_LIBERAL`
+//! says, for all. Both protocols may be set only while no NFQUEUE listener exists or `count_polls`
 //! is attached.
 
 #![expect(clippy::cast_possible_truncation, reason = "the two halves of a bucket's word")]
@@ -51,6 +51,11 @@ impl FastConfig {
     pub const FROM_UNDERLAY: u32 = 1 << 2;
     /// Flows between pods and hosts outside the cluster's networks are learned.
     pub const OUTSIDE: u32 = 1 << 3;
+
+    /// Conntrack checks no windows in this network namespace: the host has set
+    /// `nf_conntrack_tcp_be_liberal` and `nf_conntrack_tcp_ignore_invalid_rst`. Connections are not
+    /// announced.
+    pub const TCP_LIBERAL: u32 = 1 << 4;
 
     /// The default of `interval`: two seconds.
     pub const INTERVAL_NS: u64 = 2_000_000_000;

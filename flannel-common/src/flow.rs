@@ -18,6 +18,7 @@ use crate::{
     inner::FrameAddresses,
     reason::Reason,
     tick::{Tick, is_ahead},
+    window::Window,
 };
 
 /// The bits of a TOS or traffic class that are the DSCP.
@@ -157,6 +158,8 @@ pub struct Flow<A> {
     /// its learning stands in place of the count. Bit 62 marks a flow on probation. Not covered by
     /// the check, and not exact when an element is recycled.
     pub packets: u64,
+    /// The numbers of its packets that bound those of its reverse flow. Not covered by the check.
+    pub window: Window,
     /// The treatment of its packets.
     pub action: FlowAction<A>,
 }
@@ -262,8 +265,8 @@ impl<A: Address> Flow<A> {
 
 const _: () = {
     assert!(size_of::<FlowAction<[u32; 1]>>() == 72 && size_of::<FlowAction<[u32; 4]>>() == 96);
-    assert!(size_of::<Flow<[u32; 1]>>() == 96 && size_of::<Flow<[u32; 4]>>() == 120);
-    assert!(offset_of!(Flow<[u32; 1]>, action) == 24);
+    assert!(size_of::<Flow<[u32; 1]>>() == 112 && size_of::<Flow<[u32; 4]>>() == 136);
+    assert!(offset_of!(Flow<[u32; 1]>, action) == 40);
 };
 
 #[cfg(test)]

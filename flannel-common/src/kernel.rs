@@ -33,8 +33,9 @@ pub struct KernelLayout {
     pub timeout_extension: u32,
     /// `task_struct.stack`: the lowest address of a task's stack in the kernel.
     pub stack: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// `nf_conn.proto.tcp.seen`: the state of both directions of a TCP connection, twenty bytes
+    /// each (`ip_ct_tcp_state`).
+    pub tcp_states: u32,
 }
 
 impl KernelLayout {
@@ -51,7 +52,7 @@ impl KernelLayout {
         extension_offsets: 0,
         timeout_extension: 0,
         stack: 0,
-        reserved: 0,
+        tcp_states: 0,
     };
 }
 

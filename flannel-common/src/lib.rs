@@ -8,11 +8,14 @@
 //! reason numbers are append-only. A change of an existing map's layout raises [`SCHEMA`], which is
 //! part of the pin path, so an old and a new agent never read each other's maps. A map that is new
 //! does not: the loader makes what is not pinned yet, adopts the rest, and packets flow meanwhile.
+//! Nor does a map that may be lost (flows, settings) and whose value has another size: the loader
+//! replaces it.
 
 pub mod addr;
 mod check;
 pub mod checksum;
 pub mod class;
+pub mod connection;
 mod difference;
 pub mod ecmp;
 pub mod entry_state;
@@ -41,6 +44,7 @@ pub mod program;
 pub mod reason;
 pub mod stats;
 pub mod tick;
+pub mod window;
 
 /// Version of all map layouts together; the pins live in `<pin-root>/v<SCHEMA>/`.
 pub const SCHEMA: u32 = 1;

@@ -49,6 +49,13 @@ pub const PODS: &str = "PODS";
 pub const HELPER_PORTS: &str = "HELPER_PORTS";
 /// Array of [`crate::fast::Bucket`].
 pub const LEARN_BUCKETS: &str = "LEARN_BUCKETS";
+/// LRU hash from the key of a TCP flow, its device zero, to the device by which its packets enter:
+/// a packet with the same addresses and ports that enters elsewhere is forged.
+pub const ENTRANCES: &str = "ENTRANCES";
+/// The same for IPv6.
+pub const ENTRANCES6: &str = "ENTRANCES6";
+/// Ring buffer of [`crate::connection::Connection`].
+pub const CONNECTIONS: &str = "CONNECTIONS";
 
 /// Array of one [`crate::guard::GuardWord`].
 pub const GUARD: &str = "GUARD";
@@ -76,7 +83,7 @@ pub fn in_object(name: &'static str) -> &'static str {
 }
 
 /// All maps of the object, in the order in which they are opened and pinned.
-pub const ALL: [&str; 27] = [
+pub const ALL: [&str; 30] = [
     PEERS,
     PEERS6,
     VTEPS,
@@ -97,6 +104,9 @@ pub const ALL: [&str; 27] = [
     PODS,
     HELPER_PORTS,
     LEARN_BUCKETS,
+    ENTRANCES,
+    ENTRANCES6,
+    CONNECTIONS,
     GUARD,
     NAT_VTEPS,
     VIOLATIONS,
@@ -109,8 +119,8 @@ pub const ALL: [&str; 27] = [
 /// The most sources [`VIOLATIONS`] remembers; a flood of made-up ones pushes out the oldest.
 pub const VIOLATIONS_MAX: u32 = 1 << 10;
 
-/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 184 bytes each (IPv6: 232), where the agent
-/// sizes them by the machine's memory.
+/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 296 bytes each (IPv6: 368), those in
+/// [`ENTRANCES`] included, where the agent sizes them by the machine's memory.
 pub const FLOWS_MAX: u32 = 1 << 17;
 
 /// The most pods of a node.

@@ -66,7 +66,7 @@ impl FromStr for Mode {
 }
 
 /// The value of the `MODE` map: bits 0-7 the mode in force, bits 8-15 the operator's choice (0 for
-/// none, else the mode's number plus one), bits 32-63 the generation.
+/// none, else the mode's number plus one), bits 16-31 the epoch, bits 32-63 the generation.
 ///
 /// Zero, what a new map holds, reads as mode `kernel`, no choice, generation 0: programs that run
 /// before the agent has decided anything leave every packet to the kernel.
@@ -75,7 +75,7 @@ impl FromStr for Mode {
 pub struct ModeWord(pub u64);
 
 impl ModeWord {
-    /// A word from its parts.
+    /// A word from its parts, of epoch 0.
     pub const fn new(mode: Mode, choice: Option<Mode>, generation: u32) -> Self {
         let choice = match choice {
             Some(mode) => mode as u64 + 1,
@@ -107,10 +107,27 @@ impl ModeWord {
         (self.0 >> 32) as u32
     }
 
-    /// The next word: another mode or choice, the generation one further.
+    /// Grows by one with every change of the mode, and whenever packets of known flows may have
+    /// bypassed the programs.
+    #[expect(clippy::cast_possible_truncation, reason = "sixteen bits of the word")]
+    #[inline(always)]
+    pub const fn epoch(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// The next word: another mode or choice, the generation one further. Another mode begins an
+    /// epoch.
     #[must_use]
     pub const fn next(self, mode: Mode, choice: Option<Mode>) -> Self {
-        Self::new(mode, choice, self.generation().wrapping_add(1))
+        let epoch = if mode as u8 == self.mode() as u8 { self.epoch() } else { self.epoch().wrapping_add(1) };
+        Self(Self::new(mode, choice, self.generation().wrapping_add(1)).0 | (epoch as u64) << 16)
+    }
+
+    /// The next word of the same mode and choice, in the next epoch.
+    #[must_use]
+    pub const fn next_epoch(self) -> Self {
+        let next = self.next(self.mode(), self.choice());
+        Self(next.0 & !0xffff_0000 | (self.epoch().wrapping_add(1) as u64) << 16)
     }
 }
 
@@ -133,6 +150,20 @@ mod tests {
                 assert_eq!(word.next(mode, choice).generation(), 0);
             }
         }
+    }
+
+    #[test]
+    fn another_mode_begins_an_epoch_and_another_generation_does_not() {
+        let word = ModeWord::new(Mode::Fast, Some(Mode::Fast), 7);
+        let bumped = word.next(Mode::Fast, word.choice());
+        assert_eq!((bumped.epoch(), bumped.generation()), (0, 8));
+        let switched = bumped.next(Mode::Kernel, None).next(Mode::Fast, None);
+        assert_eq!((switched.mode(), switched.epoch(), switched.generation()), (Mode::Fast, 2, 10));
+        let mut last = switched;
+        for _ in 0..u16::MAX {
+            last = last.next_epoch();
+        }
+        assert_eq!((last.mode(), last.epoch(), last.generation()), (Mode::Fast, 1, 10 + 65_535));
     }
 
     #[test]

@@ -192,6 +192,7 @@ mod tests {
             headers: 40,
             is_control: false,
             is_opening: false,
+            window: 0,
             fingerprint,
         }
     }

@@ -4,6 +4,7 @@ use aya::Pod;
 
 use crate::{
     addr::Addr,
+    connection::Connection,
     ecmp::{EcmpPath, EcmpPathKey},
     fast::{Bucket, FastConfig, PodEntry},
     flow::Flow,
@@ -34,6 +35,7 @@ macro_rules! pod {
 pod!(
     Addr,
     Bucket,
+    Connection,
     Counter,
     CpuState,
     DeviceKey,

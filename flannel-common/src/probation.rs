@@ -16,7 +16,7 @@ use crate::{
     tick::Tick,
 };
 
-/// Slots of each family: the value of one is 120 bytes (IPv6: 168).
+/// Slots of each family: the value of one is 136 bytes (IPv6: 184).
 pub const PROBATION_SLOTS: u32 = 1 << 13;
 
 /// The number of the slot of keys with this hash.
@@ -58,8 +58,8 @@ impl<A: Address> ProbationSlot<A> {
 }
 
 const _: () = {
-    assert!(size_of::<ProbationSlot<[u32; 1]>>() == 120 && size_of::<ProbationSlot<[u32; 4]>>() == 168);
-    assert!(offset_of!(ProbationSlot<[u32; 1]>, key) == 96 && offset_of!(ProbationSlot<[u32; 4]>, key) == 120);
+    assert!(size_of::<ProbationSlot<[u32; 1]>>() == 136 && size_of::<ProbationSlot<[u32; 4]>>() == 184);
+    assert!(offset_of!(ProbationSlot<[u32; 1]>, key) == 112 && offset_of!(ProbationSlot<[u32; 4]>, key) == 136);
     assert!(PROBATION_SLOTS.is_power_of_two());
 };
 

@@ -175,6 +175,8 @@ reasons! {
     68 ConntrackExtension "conntrack_extension" Pass Absent Known Agrees "A recorded packet left whose connection has a conntrack helper or a timeout policy.";
     69 Handshake "handshake" Pass Miss Known Agrees "The SYN-ACK of a connection, a packet that answers it, or a datagram behind the first reply: recorded, to learn both directions.";
     70 OtherRoute "other_route" Pass Miss Known Agrees "To the outside, where the kernel's FIB does not give it the device, neighbour and MTU of its flow.";
+    71 ForgedClose "forged_close" Drop Absent Known Differs "A FIN or RST of a known connection that neither end can have sent: its sequence number lies outside of the window.";
+    72 WindowChecked "window_checked" Pass Absent Known Agrees "Conntrack still checks the windows of its connection: announced to the agent, which ends that.";
 }
 
 impl Reason {
@@ -232,7 +234,8 @@ mod tests {
                 | Reason::RefusedVtep
                 | Reason::RefusedSource
                 | Reason::RefusedEarly
-                | Reason::RefusedPodTunnel => Verdict::Drop,
+                | Reason::RefusedPodTunnel
+                | Reason::ForgedClose => Verdict::Drop,
                 _ => Verdict::Pass,
             };
             assert_eq!(reason.verdict(), expected, "{}", reason.name());

@@ -9,6 +9,7 @@ use aya_ebpf::{
 };
 use flannel_common::{
     addr::Addr,
+    connection::CONNECTIONS_BYTES,
     ecmp::{EcmpPath, EcmpPathKey},
     fast::{Bucket, FastConfig, LEARN_BUCKETS as BUCKET_COUNT, PORT_WORDS, PodEntry},
     flow::Flow,
@@ -85,6 +86,15 @@ pub(crate) static HELPER_PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS,
 
 #[map]
 pub(crate) static LEARN_BUCKETS: Array<Bucket> = Array::with_max_entries(BUCKET_COUNT, 0);
+
+#[map]
+pub(crate) static ENTRANCES: LruHashMap<FlowKey<[u32; 1]>, u32> = LruHashMap::with_max_entries(FLOWS_MAX, 0);
+
+#[map]
+pub(crate) static ENTRANCES6: LruHashMap<FlowKey<[u32; 4]>, u32> = LruHashMap::with_max_entries(FLOWS_MAX, 0);
+
+#[map]
+pub(crate) static CONNECTIONS: RingBuf = RingBuf::with_byte_size(CONNECTIONS_BYTES, 0);
 
 #[map]
 pub(crate) static GUARD: Array<GuardWord> = Array::with_max_entries(1, 0);

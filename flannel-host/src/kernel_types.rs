@@ -21,6 +21,10 @@ const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 /// those.
 const TIMEOUT_EXTENSION: &str = "NF_CT_EXT_TIMEOUT";
 
+/// Offsets of `td_maxack`, `td_scale` and `flags` in `struct ip_ct_tcp_state`, which the programs
+/// read as a whole.
+const TCP_STATE: [Option<u32>; 3] = [Some(12), Some(16), Some(17)];
+
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
 const KIND_STRUCT: u32 = 4;
@@ -60,9 +64,15 @@ fn layout_of(btf: impl Read + Seek) -> Option<KernelLayout> {
         ("nf_conn", "ext"),
         ("nf_ct_ext", "offset"),
         ("task_struct", "stack"),
+        ("nf_conn", "proto"),
+        ("ip_ct_tcp", "seen"),
+        ("ip_ct_tcp_state", "td_maxack"),
+        ("ip_ct_tcp_state", "td_scale"),
+        ("ip_ct_tcp_state", "flags"),
     ];
     let mut btf = Btf::open(btf)?;
-    let [nfct, device, net, nf, hooks_v4, hooks_v6, entries, priority, ext, ext_offset, stack] = btf.offsets(wanted)?;
+    let [nfct, device, net, nf, hooks_v4, hooks_v6, entries, priority, ext, ext_offset, stack, proto, seen, state @ ..] =
+        btf.offsets(wanted)?;
     let nfct = nfct?;
     let hooks = || {
         let (nf, device, net, entries, priority) = (nf?, device?, net?, entries?, priority?);
@@ -70,7 +80,8 @@ fn layout_of(btf: impl Read + Seek) -> Option<KernelLayout> {
         Some(KernelLayout { nfct, device, net, hooks_v4, hooks_v6, entries, priority, ..KernelLayout::UNKNOWN })
     };
     let layout = hooks().unwrap_or(KernelLayout { nfct, ..KernelLayout::UNKNOWN });
-    let layout = KernelLayout { stack: stack.unwrap_or_default(), ..layout };
+    let tcp_states = proto.zip(seen).filter(|_| state == TCP_STATE).map_or(0, |(proto, seen)| proto + seen);
+    let layout = KernelLayout { stack: stack.unwrap_or_default(), tcp_states, ..layout };
     let Some((extensions, extension_offsets)) = ext.zip(ext_offset) else { return Some(layout) };
     let timeout_extension = btf.enumerator(TIMEOUT_EXTENSION).unwrap_or_default();
     Some(KernelLayout { extensions, extension_offsets, timeout_extension, ..layout })

@@ -266,6 +266,16 @@ impl SharedRecord {
         self.with(|record| record.changed.clone())
     }
 
+    /// The directory of the record.
+    pub fn state_dir(&self) -> PathBuf {
+        self.with(|record| record.path.parent().unwrap_or(Path::new("")).to_owned())
+    }
+
+    /// Pod networks whose connections depend on the values set.
+    pub fn networks(&self) -> BTreeSet<IpNet> {
+        self.with(|record| record.networks.clone())
+    }
+
     /// Sets a sysctl, which is `now`, once that is on record. `networks`: pod networks whose
     /// connections depend on it.
     pub fn set(&self, name: &str, now: u32, value: u32, networks: &BTreeSet<IpNet>) -> Result<(), SetError> {
@@ -282,6 +292,32 @@ impl SharedRecord {
             }
             set
         })
+    }
+
+    /// Sets sysctls back that this agent no longer changes and an earlier one did, unless they
+    /// have other values since. Returns those that were set back, with their value.
+    pub fn give_back(&self, names: &[&str]) -> Result<Vec<(String, u32)>, SetError> {
+        self.with(|record| {
+            let mut restored = Vec::new();
+            let recorded: Vec<ChangedSysctl> =
+                record.changed.iter().filter(|changed| names.contains(&changed.name.as_str())).cloned().collect();
+            for changed in recorded {
+                let ChangedSysctl { name, before: value, .. } = &changed;
+                let failed = |source| SetError::Write { name: name.clone(), value: *value, source };
+                if read(name).map_err(failed)?.is_some_and(|now| changed.is_ours(now)) {
+                    write(name, *value).map_err(failed)?;
+                    restored.push((name.clone(), *value));
+                }
+                record.forget(name);
+            }
+            record.save()?;
+            Ok(restored)
+        })
+    }
+
+    /// Returns true if one of these sysctls is on record.
+    pub fn has_any(&self, names: &[&str]) -> bool {
+        self.with(|record| record.changed.iter().any(|changed| names.contains(&changed.name.as_str())))
     }
 
     /// Adds networks to a record of an earlier process that lacks them.

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod conntrack;
 mod device_name;
 mod error;
 mod esp;
@@ -43,6 +44,7 @@ use nix::errno::Errno;
 
 pub use self::{
     address::{Address, AddressFlags, AddressKey, AddressScope},
+    conntrack::ConntrackTable,
     device_name::{DeviceName, device_name},
     error::{Fault, NetlinkError, Verb},
     esp::TunnelAssociation,

@@ -8,7 +8,7 @@ use flannel_host::{error_chain::chain, family::Family};
 use crate::{
     backend::{Backend, PodNetwork, ProgramSet},
     datapath::{
-        AttachKind, Attachments, DatapathError, FlowTable, Maps, PinRoot, Subnets,
+        Announcements, AttachKind, Attachments, DatapathError, FlowTable, Maps, PinRoot, Subnets,
         attach::{EarlyGuard, XdpGuardMode},
         flows::write_helper_ports,
         load,
@@ -75,8 +75,11 @@ fn try_open(
     let limit = loaded.limit.filter(|_| served.has_tunnel());
     let FlowTable { flows, reason } = &loaded.flow_table;
     tracing::info!(flows, %reason, "the tables of known flows are made, one of each family");
+    let announcements = Announcements::start(pins).inspect_err(|error| {
+        tracing::warn!(error = chain(error), "TCP flows take the kernel's path");
+    });
     let bpf = Bpf::new(Maps::open(pins)?, attachments, early, pins.clone(), served, limit);
-    Ok(bpf.with_flow_table(loaded.flow_table))
+    Ok(bpf.with_flow_table(loaded.flow_table).with_announcements(announcements.ok()))
 }
 
 /// Without a tunnel there is nothing to guard.

@@ -171,7 +171,7 @@ fn programs(best: &mut Best) -> Vec<Finding> {
         Some(obstacle) => Finding::warn(
             "conntrack",
             obstacle.to_string(),
-            "TCP takes the path of mode encap; from Linux 5.14 on it need not",
+            "TCP takes the path of mode encap; a kernel with BTF and nf_conntrack_netlink needs no more than that",
         ),
     });
     findings

@@ -1,8 +1,6 @@
 //! Number of TCP connections of pods that conntrack lists as alive: from `/proc/net/nf_conntrack`,
 //! or by ctnetlink where this kernel does not have the file (`CONFIG_NF_CONNTRACK_PROCFS`).
 
-mod ctnetlink;
-
 use std::{
     collections::BTreeSet,
     fs::File,
@@ -10,6 +8,7 @@ use std::{
     net::IpAddr,
 };
 
+use flannel_netlink::ConntrackTable;
 use ipnet::IpNet;
 
 /// Of the network namespace of the calling thread.
@@ -42,7 +41,11 @@ pub fn alive_in_proc(networks: &BTreeSet<IpNet>) -> io::Result<usize> {
 
 /// The same by netlink.
 pub fn alive_by_netlink(networks: &BTreeSet<IpNet>) -> io::Result<usize> {
-    ctnetlink::count(|address| is_in(networks, address))
+    let mut count = 0;
+    ConntrackTable::open()?.alive(|addresses, _| {
+        count += usize::from(addresses.iter().any(|address| is_in(networks, *address)));
+    })?;
+    Ok(count)
 }
 
 fn is_in(networks: &BTreeSet<IpNet>, address: IpAddr) -> bool {

@@ -83,6 +83,7 @@ fn set_sysctls(options: &PrepareOptions) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "warning: {}", problem.text);
     }
+    ConntrackSysctls::new(false, Some(record.clone()), record.networks()).set_back_released();
     if options.conntrack_liberal {
         text += &make_conntrack_liberal(record.clone());
     }
@@ -108,7 +109,7 @@ fn make_conntrack_liberal(record: SharedRecord) -> String {
         let _ = connections::alive_by_netlink(&[].into());
     }
     let obstacle = match ConntrackSysctls::new(true, Some(record), []).prepare() {
-        Ok(obstacle) => obstacle.map(|unmet| unmet.to_string()),
+        Ok(obstacle) => obstacle.map(|obstacle| obstacle.to_string()),
         Err(error) => Some(chain(&error)),
     };
     obstacle.map(|why| format!("warning: mode fast leaves TCP to the kernel: {why}\n")).unwrap_or_default()

@@ -41,6 +41,12 @@ pub enum DatapathError {
         /// The error of the system call.
         source: io::Error,
     },
+    /// Announced connections cannot be read.
+    #[error("cannot read announced connections: {source}")]
+    Announcements {
+        /// The error of the system call.
+        source: io::Error,
+    },
     /// The object cannot be parsed.
     #[error("the embedded BPF object is damaged: {0}")]
     Object(#[from] aya_obj::ParseError),

@@ -238,6 +238,11 @@ impl ModeMap {
     pub fn bump(&mut self) -> Result<(), DatapathError> {
         self.0.update(|word| word.next(word.mode(), word.choice())).map(drop)
     }
+
+    /// Begins a new epoch: packets of known flows may have bypassed the programs.
+    pub fn begin_epoch(&mut self) -> Result<(), DatapathError> {
+        self.0.update(ModeWord::next_epoch).map(drop)
+    }
 }
 
 fn with(word: ModeWord, mode: Mode, choice: Option<Mode>) -> ModeWord {

@@ -6,6 +6,7 @@
 //! a CLI that is alive see the same. What should be in the maps and where programs should be
 //! attached is decided elsewhere ([`crate::reconcile`]).
 
+mod announcements;
 pub mod attach;
 pub mod bpffs;
 pub mod clock;
@@ -37,6 +38,7 @@ pub mod word;
 
 use std::path::Path;
 
+pub use announcements::Announcements;
 pub use attach::{AttachKind, Attachments, Hook};
 pub use error::DatapathError;
 pub use flow_table::FlowTable;

@@ -9,6 +9,7 @@ use flannel_common::{
     inner::FrameAddresses,
     node::{FamilyConfig, NodeConfig},
     peer::{PathProbe, PeerEntry},
+    window::Window,
 };
 use proptest::{array::uniform16, prelude::*};
 
@@ -35,7 +36,7 @@ prop_compose! {
 
 prop_compose! {
     pub(crate) fn any_flow()(seen: u64, mirror: u64, packets: u64, action in any_action()) -> Flow<[u32; 1]> {
-        Flow { seen: Expiry(seen), mirror: Expiry(mirror), packets, action }
+        Flow { seen: Expiry(seen), mirror: Expiry(mirror), packets, window: Window::default(), action }
     }
 }
 

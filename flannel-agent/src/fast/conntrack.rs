@@ -3,17 +3,20 @@
 //! Nothing announces a change of a sysctl (inotify sees writes by the same mount of proc alone), so
 //! they are read every second. Invariant: none is set before its value is in the record.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs, io, path::PathBuf, thread};
 
+use flannel_common::connection::Connection;
 use flannel_host::{
     error_chain::chain,
     sysctl_record::{ChangedSysctl, SetError, SharedRecord},
 };
+use flannel_netlink::ConntrackTable;
 use ipnet::IpNet;
+use thiserror::Error;
 
 use super::{
     host,
-    settings::{Change, Conntrack, Unmet},
+    settings::{Change, Conntrack, LIBERAL, TcpObstacle},
 };
 
 /// The sysctls of one node.
@@ -25,6 +28,8 @@ pub struct ConntrackSysctls {
     /// The pod networks, former ones included.
     networks: BTreeSet<IpNet>,
     pub(super) now: Conntrack,
+    /// An earlier version of the agent has set sysctls that are to be set back.
+    has_former: bool,
     /// Those that could not be set; not tried again until something differs.
     refused: Option<Conntrack>,
 }
@@ -34,11 +39,34 @@ impl ConntrackSysctls {
     /// needs that, and their values before put on `record`; without one none is set. `networks`:
     /// those of pods.
     pub fn new(allowed: bool, record: Option<SharedRecord>, networks: impl IntoIterator<Item = IpNet>) -> Self {
+        let (has_record, record) = (record.is_some(), record.unwrap_or_default());
         Self {
-            allowed: allowed && record.is_some(),
-            record: record.unwrap_or_default(),
+            allowed: allowed && has_record,
+            has_former: record.has_any(&LIBERAL),
+            record,
             networks: networks.into_iter().collect(),
             ..Self::default()
+        }
+    }
+
+    /// Sets back, once, the sysctls that an earlier version of the agent had set for all
+    /// connections; those of pods that are alive go on without. To be called when no program of
+    /// that version learns flows any more. A thread does it: the table may be long.
+    pub fn set_back_former(&mut self) {
+        if !std::mem::take(&mut self.has_former) {
+            return;
+        }
+        let (record, networks) = (self.record.clone(), self.networks.clone());
+        let work = move || set_back_former(&record, &networks);
+        if let Err(error) = thread::Builder::new().name("conntrack".to_owned()).spawn(work) {
+            tracing::warn!(%error, "sysctls that an earlier version has set stay: {}", LIBERAL.join(", "));
+        }
+    }
+
+    /// The same at once, if an agent could not do it because it may not write sysctls.
+    pub fn set_back_released(&mut self) {
+        if released(&self.record).exists() && std::mem::take(&mut self.has_former) {
+            set_back_former(&self.record, &self.networks);
         }
     }
 
@@ -71,7 +99,7 @@ impl ConntrackSysctls {
     }
 
     /// The reason for which TCP is not learned.
-    pub(super) fn tcp_obstacle(&self) -> Option<Unmet> {
+    pub(super) fn tcp_obstacle(&self) -> Option<TcpObstacle> {
         self.now.tcp_obstacle()
     }
 
@@ -86,7 +114,7 @@ impl ConntrackSysctls {
     }
 
     /// Sets those that are too small. Why TCP would not be learned all the same, if it would not.
-    pub fn prepare(&mut self) -> Result<Option<Unmet>, SetError> {
+    pub fn prepare(&mut self) -> Result<Option<TcpObstacle>, SetError> {
         self.set(&host::conntrack().changes())?;
         Ok(host::conntrack().tcp_obstacle())
     }
@@ -99,4 +127,57 @@ impl ConntrackSysctls {
         // The record of an earlier agent or of an init container may lack them.
         Ok(self.record.complete(&self.networks)?)
     }
+}
+
+fn set_back_former(record: &SharedRecord, networks: &BTreeSet<IpNet>) {
+    let ended = end_checks(networks).map_err(SetBackError::Connections);
+    match ended.and_then(|count| Ok((count, record.give_back(&LIBERAL)?))) {
+        Ok((connections, restored)) => {
+            // Without it nothing is looked for the next time; so it does no harm.
+            let _ = fs::remove_file(released(record));
+            for (name, value) in restored {
+                tracing::info!(connections, "set {name} back to {value}: mode fast no longer needs it");
+            }
+        }
+        Err(error) => {
+            // `prepare`, which may, does it the next time.
+            if matches!(error, SetBackError::Set(_)) {
+                let _ = fs::write(released(record), []);
+            }
+            tracing::warn!(
+                error = chain(&error),
+                "sysctls that an earlier version has set for mode fast stay until the next start: {}",
+                LIBERAL.join(", ")
+            );
+        }
+    }
+}
+
+/// The file by which an agent that may not write sysctls says that it does not need them any more.
+fn released(record: &SharedRecord) -> PathBuf {
+    record.state_dir().join("sysctls.released")
+}
+
+/// The reason for which sysctls of an earlier version stay.
+#[derive(Debug, Error)]
+enum SetBackError {
+    /// The connections that depend on them.
+    #[error("cannot end the checks of windows of the connections that are alive: {0}")]
+    Connections(io::Error),
+    /// The record or the kernel.
+    #[error(transparent)]
+    Set(#[from] SetError),
+}
+
+/// Has conntrack no longer check the windows of the connections of these networks. Returns their
+/// number.
+fn end_checks(networks: &BTreeSet<IpNet>) -> io::Result<usize> {
+    let mut table = ConntrackTable::open()?;
+    let mut found: Vec<Connection> = Vec::new();
+    table.alive(|addresses, connection| {
+        let is_of_pod = addresses.iter().any(|address| networks.iter().any(|network| network.contains(address)));
+        found.extend(connection.filter(|_| is_of_pod));
+    })?;
+    let gone = table.stop_checking_windows(&found)?;
+    Ok(found.len().saturating_sub(gone))
 }

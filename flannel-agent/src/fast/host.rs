@@ -1,10 +1,11 @@
 //! Readings of the host for mode `fast`.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::OnceLock};
 
-use flannel_host::sysctl_record;
+use flannel_host::{kernel_types, sysctl_record};
+use flannel_netlink::ConntrackTable;
 
-use super::settings::{Conntrack, ESTABLISHED, REQUIREMENTS};
+use super::settings::{Conntrack, ESTABLISHED, LIBERAL, REQUIREMENTS, WindowChecks};
 
 const UDP_TIMEOUTS: [&str; 2] =
     ["net.netfilter.nf_conntrack_udp_timeout", "net.netfilter.nf_conntrack_udp_timeout_stream"];
@@ -28,11 +29,32 @@ const HELPERS: [(&str, &[u16]); 10] = [
 /// Reads the settings of conntrack; one that cannot be read counts as missing.
 pub(super) fn conntrack() -> Conntrack {
     let read = |name: &str| sysctl_record::read(name).ok().flatten();
+    let loaded = Path::new("/proc/sys/net/netfilter/nf_conntrack_count").exists();
     Conntrack {
-        loaded: Path::new("/proc/sys/net/netfilter/nf_conntrack_count").exists(),
-        values: REQUIREMENTS.map(|requirement| read(requirement.name)),
+        loaded,
+        windows: if LIBERAL.iter().all(|name| read(name) == Some(1)) { WindowChecks::Off } else { windows(loaded) },
+        values: REQUIREMENTS.map(read),
         established: read(ESTABLISHED),
         udp_timeout: UDP_TIMEOUTS.into_iter().filter_map(read).min(),
+    }
+}
+
+/// Returns what can be done about conntrack's checks of windows. Without conntrack there are none,
+/// and asking for its table would load it.
+fn windows(loaded: bool) -> WindowChecks {
+    static END_SINGLY: OnceLock<()> = OnceLock::new();
+    if kernel_types::layout().tcp_states == 0 {
+        return WindowChecks::Hidden;
+    }
+    if !loaded || END_SINGLY.get().is_some() {
+        return WindowChecks::EndedSingly;
+    }
+    match ConntrackTable::open().and_then(|mut table| table.check()) {
+        Ok(()) => {
+            END_SINGLY.get_or_init(|| ());
+            WindowChecks::EndedSingly
+        }
+        Err(_) => WindowChecks::Fixed,
     }
 }
 

@@ -33,7 +33,7 @@ pub use self::{
     changes::RuleChanges,
     conntrack::ConntrackSysctls,
     exclusions::Exclusions,
-    settings::{FastOptions, FastScope, Unmet},
+    settings::{FastOptions, FastScope, TcpObstacle},
 };
 use self::{
     pods::{PodReason, Pods},
@@ -143,6 +143,12 @@ impl Fast {
         self.on && self.conntrack.refresh()
     }
 
+    /// No program of an earlier version learns flows any more: see
+    /// [`ConntrackSysctls::set_back_former`].
+    pub fn set_back_former(&mut self) {
+        self.conntrack.set_back_former();
+    }
+
     /// The sysctls of conntrack.
     pub const fn conntrack(&self) -> &ConntrackSysctls {
         &self.conntrack
@@ -217,7 +223,7 @@ impl Fast {
 
     /// Returns the reason why TCP flows are not learned, if they are not.
     pub fn tcp_reason(&self) -> Option<String> {
-        self.conntrack.tcp_obstacle().map(|unmet| unmet.to_string())
+        self.conntrack.tcp_obstacle().map(|obstacle| obstacle.to_string())
     }
 
     /// Reasons for which packets from other nodes are not put straight into pods; empty if they
@@ -245,7 +251,7 @@ pub async fn policy_reason(netlink: &Netlink, pods: &[IpNet]) -> Option<PodReaso
 
 /// Returns the reason why TCP flows are not learned with the current settings of conntrack, if they
 /// are not.
-pub fn tcp_obstacle() -> Option<Unmet> {
+pub fn tcp_obstacle() -> Option<TcpObstacle> {
     host::conntrack().tcp_obstacle()
 }
 

@@ -21,8 +21,7 @@ const EXCLUDED: &str = "an IP address, or a prefix such as 10.244.1.0/28";
 #[command(next_help_heading = "Mode fast")]
 pub(super) struct FastFlags {
     /// Let mode `fast` set the sysctls of conntrack without which it leaves TCP alone:
-    /// `nf_conntrack_tcp_be_liberal`, `_ignore_invalid_rst`, `_timeout_unacknowledged`,
-    /// `_timeout_max_retrans`
+    /// `nf_conntrack_tcp_timeout_unacknowledged` and `nf_conntrack_tcp_timeout_max_retrans`
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     conntrack_liberal: bool,
     /// Lower mode `fast` to `encap` (`kernel` with host-gw) while firewall rules judge, count, copy
@@ -37,8 +36,8 @@ pub(super) struct FastFlags {
     /// Addresses or prefixes of pods that stay out of mode `fast`, between commas; may be repeated
     #[arg(long, value_name = "IP|CIDR")]
     fast_exclude: Vec<String>,
-    /// Flows of each address family mode `fast` knows at most, 1000 to 1048576, at 184 bytes each
-    /// (IPv6: 232); 0 takes a thousandth of the machine's memory, 16384 to 131072, or less under a
+    /// Flows of each address family mode `fast` knows at most, 1000 to 1048576, at 296 bytes each
+    /// (IPv6: 368); 0 takes a thousandth of the machine's memory, 16384 to 131072, or less under a
     /// memory limit
     #[arg(long, value_name = "FLOWS", default_value_t = 0, allow_negative_numbers = true)]
     flow_table_size: i64,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use flannel_common::{
     fast::{FastConfig, PodEntry},
     mode::{Mode, ModeWord},
-    node::NodeConfig,
+    node::{HEARTBEAT_LIMIT_NS, NodeConfig},
     tick::tick,
 };
 use flannel_host::error_chain::chain;
@@ -14,7 +14,7 @@ use flannel_host::error_chain::chain;
 use crate::{
     backend::ProgramSet,
     datapath::{
-        AttachKind, Attachments, DatapathError, FlowTable, Hook, Maps, PinRoot,
+        Announcements, AttachKind, Attachments, DatapathError, FlowTable, Hook, Maps, PinRoot,
         attach::{EarlyGuard, polls},
         clock,
         policy::{Capability, NO_TUNNEL},
@@ -35,7 +35,14 @@ pub struct Bpf {
     served: ProgramSet,
     limit: Option<KernelLimit>,
     flow_table: Option<FlowTable>,
+    /// Devices of pods that had an entry once and have none.
+    left: BTreeSet<u32>,
+    _announcements: Option<Announcements>,
 }
+
+/// The age of a heartbeat from which on packets may have bypassed the programs, in nanoseconds.
+/// After twice as much the programs leave every packet to the kernel.
+const GAP_NS: u64 = HEARTBEAT_LIMIT_NS / 2;
 
 impl Bpf {
     /// Over maps that are open and programs that are pinned. `limit` is what the kernel does not do
@@ -58,7 +65,15 @@ impl Bpf {
             served,
             limit,
             flow_table: None,
+            left: BTreeSet::new(),
+            _announcements: None,
         }
+    }
+
+    /// With the thread that handles announced connections.
+    #[must_use]
+    pub fn with_announcements(self, announcements: Option<Announcements>) -> Self {
+        Self { _announcements: announcements, ..self }
     }
 
     /// With tables of known flows of this size.
@@ -129,7 +144,11 @@ impl Bpf {
 
     /// Writes the heartbeat, which confirms to the programs that the maps are current.
     pub fn beat(&mut self) -> Result<(), DatapathError> {
-        self.maps.config.beat(clock::now_ns())
+        let now = clock::now_ns();
+        if now.saturating_sub(self.maps.config.get()?.heartbeat_ns) > GAP_NS {
+            self.maps.mode.begin_epoch()?;
+        }
+        self.maps.config.beat(now)
     }
 
     /// Writes the node's data. Whether it was other data before.
@@ -177,18 +196,26 @@ impl Bpf {
     /// Writes settings and pods of mode `fast`. Whether flows that are known may depend on what was
     /// different before; a pod that is new has none.
     pub fn write_fast(&mut self, settings: FastConfig, pods: &BTreeMap<u32, PodEntry>) -> Result<bool, DatapathError> {
-        let mut changed = self.maps.fast.get()? != settings;
+        let before = self.maps.fast.get()?;
+        let mut changed = before != settings;
+        // While a direction was not learned, its packets said nothing.
+        let mut is_gap = before.flags != settings.flags;
         if changed {
             self.maps.fast.set(settings)?;
         }
         let known: BTreeMap<u32, PodEntry> = self.maps.pods.entries().collect::<Result<_, _>>()?;
         for index in known.keys().filter(|index| !pods.contains_key(index)) {
             self.maps.pods.remove(*index)?;
+            self.left.insert(*index);
             changed = true;
         }
         for (index, entry) in pods.iter().filter(|(index, entry)| known.get(index) != Some(entry)) {
             self.maps.pods.write(*index, *entry)?;
+            is_gap |= self.left.remove(index);
             changed |= known.contains_key(index);
+        }
+        if is_gap {
+            self.maps.mode.begin_epoch()?;
         }
         Ok(changed)
     }

@@ -253,6 +253,9 @@ impl Reconciler {
         let external = self.planes.iter().find(|plane| plane.tunnel.device.is_some()).map(|plane| plane.external.index);
         if let Some(bpf) = &mut self.bpf {
             bpf.attach(&hooks, external);
+            if bpf.is_attached() {
+                self.fast.set_back_former();
+            }
         }
     }
 

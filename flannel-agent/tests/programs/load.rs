@@ -9,8 +9,8 @@ use aya::{
 use flannel_agent::datapath::{DatapathError, Loaded, PinRoot, Subnets, load};
 use flannel_common::{
     maps::{
-        ALL, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS_MAX, FLOWS6, PEERS, PEERS_MAX, PEERS6, PENDING, PENDING6, PROBATION,
-        PROBATION6,
+        ALL, ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS_MAX, FLOWS6, PEERS, PEERS_MAX, PEERS6,
+        PENDING, PENDING6, PROBATION, PROBATION6,
     },
     peer::PeerEntry,
     program::Program,
@@ -165,18 +165,20 @@ fn another_network_of_one_family_leaves_the_others_peers() {
 #[test]
 fn a_family_that_is_off_has_maps_of_one_element() {
     on_bench(|bench| {
-        let of_family = [PEERS6, FLOWS6, PROBATION6, FLOW_HINTS6, PENDING6];
+        let of_family = [PEERS6, FLOWS6, PROBATION6, FLOW_HINTS6, PENDING6, ENTRANCES6];
         assert_eq!(made_anew(bench, Subnets { v6: 0, ..SAME }, None), of_family);
-        let capacities = |names: [&str; 5]| names.map(|name| info(bench.pins(), name).max_entries());
-        assert_eq!(capacities(of_family), [1; 5]);
-        assert!(capacities([PEERS, FLOWS, PROBATION, FLOW_HINTS, PENDING]).iter().all(|capacity| *capacity > 1));
+        let capacities = |names: [&str; 6]| names.map(|name| info(bench.pins(), name).max_entries());
+        assert_eq!(capacities(of_family), [1; 6]);
+        assert!(
+            capacities([PEERS, FLOWS, PROBATION, FLOW_HINTS, PENDING, ENTRANCES]).iter().all(|capacity| *capacity > 1)
+        );
     });
 }
 
 #[test]
 fn the_flow_tables_are_as_large_as_asked() {
     on_bench(|bench| {
-        assert_eq!(made_anew(bench, SAME, Some(1_000)), [FLOWS, FLOWS6], "all others stay");
+        assert_eq!(made_anew(bench, SAME, Some(1_000)), [FLOWS, FLOWS6, ENTRANCES, ENTRANCES6], "all others stay");
         assert_eq!([FLOWS, FLOWS6].map(|name| info(bench.pins(), name).max_entries()), [1_000; 2]);
     });
 }
@@ -204,9 +206,9 @@ fn a_flow_takes_as_much_memory_as_the_page_says() {
         // The first number is that of IPv4, and that of IPv6 follows "IPv4,".
         let said: Vec<u64> = said.filter_map(|word| word.parse().ok()).take(2).collect();
         assert_eq!(said.len(), 2, "{row}");
-        for (name, said) in [FLOWS, FLOWS6].into_iter().zip(said) {
-            let found = bytes_per_flow(bench.pins(), name);
-            assert!(found.abs_diff(said) <= 8, "{name} takes {found} bytes for each flow: {row}");
+        for (names, said) in [[FLOWS, ENTRANCES], [FLOWS6, ENTRANCES6]].into_iter().zip(said) {
+            let found: u64 = names.iter().map(|name| bytes_per_flow(bench.pins(), name)).sum();
+            assert!(found.abs_diff(said) <= 16, "{names:?} take {found} bytes for each flow: {row}");
         }
     });
 }

@@ -149,6 +149,7 @@ impl<H: InnerHeader> Frame<H> {
         packet.headers = size_of::<H>() as u32 + transport.header_len;
         packet.is_control = transport.is_control;
         packet.is_opening = transport.is_opening;
+        packet.window = transport.window;
         packet.fingerprint = Fingerprint {
             ident: ip.ident(),
             sequence: transport.sequence,
@@ -176,6 +177,8 @@ pub struct ParsedPacket<A> {
     pub is_control: bool,
     /// TCP with SYN.
     pub is_opening: bool,
+    /// TCP window, as it lies in the packet.
+    pub window: u16,
     /// The fields that netfilter does not change.
     pub fingerprint: Fingerprint,
 }

@@ -45,6 +45,7 @@ pub(super) struct Transport {
     pub(super) sequence: u32,
     pub(super) acknowledged: u32,
     pub(super) state: [u8; 2],
+    pub(super) window: u16,
     pub(super) checksum: u16,
 }
 
@@ -72,6 +73,7 @@ impl TransportWords {
             sequence: self.second,
             acknowledged: self.acknowledged,
             state: self.state,
+            window: self.window,
             checksum: self.checksum,
         })
     }
@@ -87,6 +89,7 @@ impl TransportWords {
             sequence: 0,
             acknowledged: 0,
             state: [0; 2],
+            window: 0,
             checksum: u16::from_ne_bytes([c, d]),
         })
     }

@@ -10,7 +10,12 @@ use core::ptr::read_volatile;
 
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use flannel_common::{
-    inner::ParsedPacket, kernel::KernelLayout, packet::PROTO_TCP, pending::PendingPacket, reason::Reason,
+    connection::{ACKNOWLEDGEMENT_KNOWN, LIBERAL},
+    inner::ParsedPacket,
+    kernel::KernelLayout,
+    packet::PROTO_TCP,
+    pending::PendingPacket,
+    reason::Reason,
 };
 
 use super::scratch::FlowMaps;
@@ -64,6 +69,67 @@ pub(crate) fn is_tracked<F: FlowMaps>(
 #[inline(always)]
 pub(crate) fn is_reply(skb: &Skb) -> bool {
     nfct(skb).is_some_and(|nfct| nfct & !CTINFO != 0 && nfct & CTINFO == ESTABLISHED_REPLY)
+}
+
+/// Conntrack's view of the windows of a packet's TCP connection.
+pub(super) enum WindowCheck {
+    /// No entry: nothing is checked.
+    Absent,
+    /// The kernel's layout is not known.
+    Unknown,
+    /// The entry.
+    Known(TcpState),
+}
+
+/// The state of the packet's direction, and what both have.
+pub(super) struct TcpState {
+    /// Shift of the windows in packets of this direction.
+    pub(super) scale: u8,
+    /// The windows of both directions are not checked.
+    pub(super) is_liberal: bool,
+    /// A genuine RST of this direction would look too old, or soon will.
+    pub(super) is_behind: bool,
+}
+
+/// `struct ip_ct_tcp_state`, one for each direction.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct DirectionState {
+    end: u32,
+    highest_end: u32,
+    largest_window: u32,
+    highest_acknowledged: u32,
+    scale: u8,
+    flags: u8,
+    padding: [u8; 2],
+}
+
+const STATE_LEN: u64 = size_of::<DirectionState>() as u64;
+
+/// Bytes behind the last acknowledgement that conntrack has seen, from which on it forgets it.
+const BEHIND: u32 = 1 << 29;
+
+/// Returns what conntrack says about the windows of the packet's connection.
+#[inline(always)]
+pub(super) fn window_check(skb: &Skb, sequence: u32) -> WindowCheck {
+    let layout = layout();
+    let Some(nfct) = nfct(skb) else { return WindowCheck::Unknown };
+    if nfct & !CTINFO == 0 {
+        return WindowCheck::Absent;
+    }
+    if layout.tcp_states == 0 {
+        return WindowCheck::Unknown;
+    }
+    let at = (nfct & !CTINFO) + u64::from(layout.tcp_states);
+    let (own_at, other_at) = if nfct & CTINFO == ESTABLISHED { (at, at + STATE_LEN) } else { (at + STATE_LEN, at) };
+    let states = read::<DirectionState>(own_at).zip(read::<DirectionState>(other_at));
+    let Some((own, other)) = states else { return WindowCheck::Unknown };
+    let distance = u32::from_be(sequence).wrapping_sub(other.highest_acknowledged);
+    WindowCheck::Known(TcpState {
+        scale: own.scale,
+        is_liberal: own.flags & other.flags & LIBERAL != 0,
+        is_behind: other.flags & ACKNOWLEDGEMENT_KNOWN != 0 && distance.wrapping_add(BEHIND) > 2 * BEHIND,
+    })
 }
 
 #[inline(always)]

@@ -16,10 +16,11 @@ use flannel_common::{
 };
 
 use super::{
-    conntrack, hint, probation,
+    close_guard, conntrack, hint, probation,
     scratch::{self, FlowMaps, Scratch},
     softirq,
     table::{self, FlowRef},
+    window_check,
 };
 use crate::{
     node::{self, Node},
@@ -91,6 +92,12 @@ pub(crate) fn learn<F: FlowMaps>(
     let tracked = conntrack::is_tracked::<F>(skb, pending, packet)?;
     let is_tcp = packet.key.protocol == u32::from(PROTO_TCP);
     flow.action.needs_mirror = u8::from(is_tcp || !tracked);
+    if is_tcp {
+        let noted = window_check::note::<F>(skb, pending, packet, node.tick(), &mut flow.window);
+        if !matches!(noted, Reason::Learned) {
+            return Err(noted);
+        }
+    }
     let is_confirmed = softirq::is_proven(&mut flow.packets);
     scratch::forget(scratch);
     write::<F>(&pending.key, scratch, node, is_confirmed)
@@ -120,7 +127,7 @@ fn write<F: FlowMaps>(
     node: &Node,
     is_confirmed: bool,
 ) -> Result<Reason, Reason> {
-    let Scratch { packet, flow, keys: [reverse_key, _], .. } = scratch;
+    let Scratch { packet, flow, keys: [reverse_key, spare], .. } = scratch;
     let now = node.tick();
     *reverse_key = flow.action.mirror_key();
     let Ok(reverse) = find_reverse::<F>(key, reverse_key, flow, now) else {
@@ -137,6 +144,9 @@ fn write<F: FlowMaps>(
             flow.confirm();
         }
         put::<F>(key, flow, now, place)?;
+        if key.protocol == u32::from(PROTO_TCP) {
+            close_guard::note_entrance::<F>(key, spare);
+        }
         let is_outside = flow.action.egress.0 == Egress::OUTSIDE.0;
         if (is_outside || matches!(place, Place::ProbationOfBoth)) && reverse_until.is_none() {
             expect::<F>(reverse_key, key, flow, now);
@@ -216,7 +226,7 @@ fn extend<F: FlowMaps>(
         return Ok(Place::Promoted);
     }
     if found.value.action.same(&flow.action) {
-        found.extend(until, reverse_until);
+        found.extend(until, reverse_until, &flow.window);
         hint::note_in_table::<F>(key.hash(), now);
         return Ok(Place::Extended);
     }

@@ -1,6 +1,7 @@
 //! Mode `fast`: the flow table, learning a flow from a packet that the kernel handled, and
 //! replaying that on the next packets of the flow.
 
+mod close_guard;
 pub(crate) mod conntrack;
 mod hint;
 pub(crate) mod learn;
@@ -11,3 +12,4 @@ pub(crate) mod replay;
 pub(crate) mod scratch;
 pub(crate) mod softirq;
 pub(crate) mod table;
+mod window_check;

@@ -24,7 +24,7 @@ use flannel_common::{
 };
 
 use crate::{
-    maps::{FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, PENDING, PENDING6, PROBATION, PROBATION6},
+    maps::{ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, PENDING, PENDING6, PROBATION, PROBATION6},
     packet::{family::Family, skb::Skb},
     tunnel::ecmp::PendingEcmp,
 };
@@ -43,11 +43,12 @@ pub(crate) trait FlowMaps: Family + InnerHeader {
     fn probation() -> &'static Array<ProbationSlot<Self::Address>>;
     fn hints() -> &'static Array<FlowHint>;
     fn pending() -> &'static Array<PendingPacket<Self::Address>>;
+    fn entrances() -> &'static LruHashMap<FlowKey<Self::Address>, u32>;
     fn scratch() -> &'static PerCpuArray<Scratch<Self>>;
 }
 
 macro_rules! flow_maps {
-    ($family:ty, $flows:ident, $probation:ident, $hints:ident, $pending:ident, $scratch:ident) => {
+    ($family:ty, $flows:ident, $probation:ident, $hints:ident, $pending:ident, $entrances:ident, $scratch:ident) => {
         impl FlowMaps for $family {
             #[inline(always)]
             fn flows() -> &'static LruHashMap<FlowKey<Self::Address>, Flow<Self::Address>> {
@@ -70,6 +71,11 @@ macro_rules! flow_maps {
             }
 
             #[inline(always)]
+            fn entrances() -> &'static LruHashMap<FlowKey<Self::Address>, u32> {
+                &$entrances
+            }
+
+            #[inline(always)]
             fn scratch() -> &'static PerCpuArray<Scratch<Self>> {
                 &$scratch
             }
@@ -77,8 +83,8 @@ macro_rules! flow_maps {
     };
 }
 
-flow_maps!(Ipv4Header, FLOWS, PROBATION, FLOW_HINTS, PENDING, SCRATCH);
-flow_maps!(Ipv6Header, FLOWS6, PROBATION6, FLOW_HINTS6, PENDING6, SCRATCH6);
+flow_maps!(Ipv4Header, FLOWS, PROBATION, FLOW_HINTS, PENDING, ENTRANCES, SCRATCH);
+flow_maps!(Ipv6Header, FLOWS6, PROBATION6, FLOW_HINTS6, PENDING6, ENTRANCES6, SCRATCH6);
 
 /// Working memory of a program, off its stack of 512 bytes: one for each CPU, for as long as a
 /// program runs.

@@ -17,12 +17,14 @@ use flannel_common::{
     expiry::Expiry,
     flow::Flow,
     flow_key::{Address, FlowKey},
+    inner::ParsedPacket,
     reason::Reason,
     tick::{Tick, jittered},
+    window::Window,
 };
 
 use super::{
-    hint, probation,
+    close_guard, hint, probation,
     scratch::{self, FlowMaps, Scratch},
 };
 use crate::node::{self, Node};
@@ -49,19 +51,20 @@ pub(super) fn insert<F: FlowMaps>(key: &FlowKey<F::Address>, flow: &Flow<F::Addr
     F::flows().insert(key, flow, u64::from(BPF_ANY)).or(Err(Reason::TableRefused))
 }
 
-/// Copies the flow with this key to `to`. Returns the reason if its packets may not be replayed,
-/// and `None` if there is no flow. A packet of a usable flow is counted here, before the gates that
-/// may leave it to the kernel.
+/// Notes what the packet says about its reverse flow, and copies its flow to `to`. Returns the
+/// reason if the packet may not be replayed, and `None` if there is no flow. A packet of a usable
+/// flow is counted here, before the gates that may leave it to the kernel.
 #[inline(always)]
 pub(crate) fn load_and_count<F: FlowMaps>(
-    key: &FlowKey<F::Address>,
+    packet: &ParsedPacket<F::Address>,
     generation: u32,
     node: &Node,
     to: &mut Flow<F::Address>,
 ) -> Option<Result<(), Reason>> {
-    let at = find::<F>(key, node.tick())?;
+    let at = find::<F>(&packet.key, node.tick())?;
+    note_window(at, packet);
     copy(at, to);
-    let usable = is_usable(key, generation, node, to);
+    let usable = is_usable(packet, generation, node, to);
     if usable.is_ok() {
         // SAFETY: the look-up gave an element, whose memory stays mapped while the program runs. A
         // lost count does no harm.
@@ -70,21 +73,49 @@ pub(crate) fn load_and_count<F: FlowMaps>(
     Some(usable)
 }
 
-/// Copies the flow with this key to `to`, and returns the same.
+/// The same for a packet that is not replayed in any case.
 #[inline(always)]
 pub(crate) fn load<F: FlowMaps>(
-    key: &FlowKey<F::Address>,
+    packet: &ParsedPacket<F::Address>,
     generation: u32,
     node: &Node,
     to: &mut Flow<F::Address>,
 ) -> Option<Result<(), Reason>> {
-    copy(find::<F>(key, node.tick())?, to);
-    Some(is_usable(key, generation, node, to))
+    let at = find::<F>(&packet.key, node.tick())?;
+    note_window(at, packet);
+    copy(at, to);
+    Some(is_usable(packet, generation, node, to))
 }
 
 #[inline(always)]
-fn is_usable<A: Address>(key: &FlowKey<A>, generation: u32, node: &Node, flow: &Flow<A>) -> Result<(), Reason> {
-    flow.usable(flow.action.check(key), generation, node.tick(), node.confirmed())
+fn is_usable<A: Address>(packet: &ParsedPacket<A>, generation: u32, node: &Node, flow: &Flow<A>) -> Result<(), Reason> {
+    flow.usable(flow.action.check(&packet.key), generation, node.tick(), node.confirmed())?;
+    if !packet.is_udp() && flow.window.is_due(packet.fingerprint.sequence) {
+        return Err(Reason::Refreshing);
+    }
+    Ok(())
+}
+
+/// Checks that the agent was there recently enough for flows to be replayed. Without it what the
+/// packet says about its reverse flow is noted all the same.
+#[inline(always)]
+pub(crate) fn allows_replay<F: FlowMaps>(packet: &ParsedPacket<F::Address>, node: &Node) -> Result<(), Reason> {
+    node.allows_replay().inspect_err(|_| {
+        if let Some(at) = find::<F>(&packet.key, node.tick()) {
+            note_window(at, packet);
+        }
+    })
+}
+
+/// Notes what a packet of TCP says about its reverse flow.
+#[inline(always)]
+fn note_window<A: Address>(at: *mut Flow<A>, packet: &ParsedPacket<A>) {
+    if !packet.is_udp() {
+        // SAFETY: the look-up gave an element, whose memory stays mapped while the program runs.
+        let window = unsafe { &mut (*at).window };
+        let Window { acknowledged, offered, .. } = window.after(packet);
+        (window.acknowledged, window.offered) = (acknowledged, offered);
+    }
 }
 
 /// A flow: its place, its value, and its check word. For what is done at once.
@@ -130,9 +161,22 @@ impl<A: Address> FlowRef<A> {
 
     /// Extends the flow, and the expiry of its reverse flow.
     #[inline(always)]
-    pub(super) fn extend(&self, until: Tick, reverse: Option<Tick>) {
+    pub(super) fn extend(&self, until: Tick, reverse: Option<Tick>, learned: &Window) {
+        // SAFETY: as in `write_reverse`. The largest window stays.
+        let window = unsafe { &mut (*self.at).window };
+        let offered = window.offered.max(learned.offered);
+        *window = Window { offered, ..*learned };
         write_reverse(self.at, reverse.map_or(Expiry::NONE, |until| Expiry::until(self.check, until)));
         write_seen(self.at, Expiry::until(self.check, until));
+    }
+
+    /// Counts a packet of an expected flow, and returns the number of them.
+    #[inline(always)]
+    pub(super) fn count(&self) -> u64 {
+        let count = self.value.used() + 1;
+        // SAFETY: as in `write_reverse`. A lost count does no harm.
+        unsafe { (*self.at).packets = self.value.counted() };
+        count
     }
 
     /// Ends the flow as if it had never been learned.
@@ -226,11 +270,16 @@ pub(super) fn end<F: FlowMaps>(
     }
 }
 
-/// Ends the flow of a TCP packet with SYN, FIN or RST, which is the kernel's.
+/// Ends the flow of a TCP packet with SYN, FIN or RST, which is the kernel's. A forged one is
+/// refused, and ends nothing.
 #[inline(always)]
 pub(crate) fn end_if_control<F: FlowMaps>(scratch: &mut Scratch<F>, node: &Node) -> Result<(), Reason> {
-    let Scratch { packet, keys: [key, _], .. } = scratch;
+    let Scratch { packet, keys, .. } = scratch;
     if packet.is_control {
+        if !packet.is_opening && close_guard::is_forged::<F>(packet, keys, node.tick()) {
+            return Err(Reason::ForgedClose);
+        }
+        let [key, _] = keys;
         end::<F>(&packet.key, packet.is_opening, node, key);
         return Err(Reason::TcpControl);
     }

@@ -45,7 +45,7 @@ pub(super) fn enter<F: FlowMaps, const LINK: usize>(skb: &Skb, node: &Node) -> R
     let ended = table::end_if_control::<F>(scratch, node);
     if !scratch.packet.is_answer() {
         ended?;
-        node.allows_replay()?;
+        table::allows_replay::<F>(&scratch.packet, node)?;
     } else if node.allows_replay().is_err() {
         return Err(Reason::TcpControl);
     }

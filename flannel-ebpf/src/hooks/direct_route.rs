@@ -68,7 +68,7 @@ pub(super) fn replay_or_record<F: FlowMaps, const LINK: usize>(
     }
     let bucket = Bucket::of_peer(subnet.unwrap_or(0));
     let flow = &mut scratch.flow;
-    let Some(usable) = table::load_and_count::<F>(&packet.key, generation, node, flow) else {
+    let Some(usable) = table::load_and_count::<F>(packet, generation, node, flow) else {
         pending::sample(&mut scratch.random)?;
         return pending::record_new::<F>(skb, node, packet, bucket);
     };
@@ -98,12 +98,16 @@ fn replay_or_record_outside<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32
     if ip.source_subnet(node.family::<F>()).is_some() {
         return Err(Reason::NotTunnel);
     }
-    let scratch = context::enter::<F, ETH_LEN>(skb, node).or(Err(Reason::NotTunnel))?;
+    let scratch = match context::enter::<F, ETH_LEN>(skb, node) {
+        Ok(scratch) => scratch,
+        Err(reason @ Reason::ForgedClose) => return Err(reason),
+        Err(_) => return Err(Reason::NotTunnel),
+    };
     let packet = &scratch.packet;
     if packet.is_answer() {
         return pending::record_answer::<F>(skb, node, packet);
     }
-    let usable = table::load_and_count::<F>(&packet.key, generation, node, &mut scratch.flow);
+    let usable = table::load_and_count::<F>(packet, generation, node, &mut scratch.flow);
     let flow = &scratch.flow;
     match usable.ok_or(Reason::NotTunnel)? {
         Ok(()) => {

@@ -46,7 +46,7 @@ fn record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
         return Err(Reason::NotLearned);
     }
     let bucket = || Bucket::of_peer(scratch.frame.ip().source_subnet(node.family::<F>()).unwrap_or(0));
-    let Some(usable) = table::load::<F>(&packet.key, context.generation, node, &mut scratch.flow) else {
+    let Some(usable) = table::load::<F>(packet, context.generation, node, &mut scratch.flow) else {
         pending::sample(&mut scratch.random)?;
         return pending::record_new::<F>(skb, node, packet, bucket());
     };

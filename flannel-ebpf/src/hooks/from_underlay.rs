@@ -170,9 +170,9 @@ fn deliver<F: FlowMaps>(
     let len = skb.len() - OuterHeaders::<F>::OVERHEAD as u32;
     scratch.frame.read(len, node.family::<F>().tunnel_ifindex, &mut scratch.packet)?;
     table::end_if_control::<F>(scratch, node)?;
-    node.allows_replay()?;
+    table::allows_replay::<F>(&scratch.packet, node)?;
     let packet = &scratch.packet;
-    let usable = table::load_and_count::<F>(&packet.key, generation, node, &mut scratch.flow);
+    let usable = table::load_and_count::<F>(packet, generation, node, &mut scratch.flow);
     usable.ok_or(Reason::FlowUnknown)??;
     let replay = Replay { skb, node, frame: &scratch.frame, packet, flow: &scratch.flow };
     replay.deliver_inner(peer, outer_tos, &mut scratch.plain)

@@ -91,7 +91,7 @@ impl BareNode {
 
     fn configure(&mut self) -> Result<()> {
         let fast = FastConfig {
-            flags: FastConfig::TCP | FastConfig::UDP | FastConfig::FROM_UNDERLAY,
+            flags: FastConfig::TCP | FastConfig::TCP_LIBERAL | FastConfig::UDP | FastConfig::FROM_UNDERLAY,
             interval: tick::ticks(FastConfig::INTERVAL_NS),
             tunnel_mtu: MTU,
             tunnel_mtu6: 0,

@@ -21,7 +21,6 @@ const HOST: &str = r#"
     in_container "$@" --mount-namespace=/proc/$$/ns/mnt && in_container "$@" --mount-namespace=/proc/$$/ns/mnt || exit 1
     awk '$3 == "bpf" { print $2 }' /proc/mounts
     cd /proc/sys/net/netfilter
-    cat nf_conntrack_tcp_be_liberal nf_conntrack_tcp_ignore_invalid_rst
     cat nf_conntrack_tcp_timeout_unacknowledged nf_conntrack_tcp_timeout_max_retrans
     grep -h ^sysctl /run/flannel/sysctls || true
 "#;
@@ -52,14 +51,12 @@ fn prepare(more: &[&str]) -> Result<String> {
 
 #[test]
 fn a_node_is_prepared_and_its_values_before_are_recorded() -> Result<()> {
-    let recorded = "sysctl net.netfilter.nf_conntrack_tcp_be_liberal 0 1\n\
-                    sysctl net.netfilter.nf_conntrack_tcp_ignore_invalid_rst 0 1\n\
-                    sysctl net.netfilter.nf_conntrack_tcp_timeout_unacknowledged 300 432000\n\
+    let recorded = "sysctl net.netfilter.nf_conntrack_tcp_timeout_unacknowledged 300 432000\n\
                     sysctl net.netfilter.nf_conntrack_tcp_timeout_max_retrans 300 432000\n";
     let (mounted, forwards) = (format!("{PIN_ROOT}\n"), "sysctl net.ipv4.ip_forward 0 1\n");
-    let all = format!("{mounted}1\n1\n432000\n432000\n{forwards}{recorded}");
-    assert_eq!(prepare(&[])?, all, "mounted once, and all five set");
-    let untouched = format!("{mounted}0\n0\n300\n300\n");
+    let all = format!("{mounted}432000\n432000\n{forwards}{recorded}");
+    assert_eq!(prepare(&[])?, all, "mounted once, and all three set");
+    let untouched = format!("{mounted}300\n300\n");
     assert_eq!(prepare(&["--conntrack-liberal=false"])?, format!("{untouched}{forwards}"), "only forwarding");
     let none = ["--conntrack-liberal=false", "--set-forwarding=false"];
     assert_eq!(prepare(&none)?, untouched, "only mounted");

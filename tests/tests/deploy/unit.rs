@@ -68,14 +68,14 @@ fn mode_fast_sets_its_sysctls_within_the_units_mounts() -> Result<()> {
     ] {
         node.sh(line)?;
     }
-    let name = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
-    node.sh(&format!("echo 0 >{name}"))?;
+    let name = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_max_retrans";
+    node.sh(&format!("echo 300 >{name}"))?;
     let refused = node.command(["sh", "-c", "cat /proc/sys/kernel/core_pattern >/proc/sys/kernel/core_pattern"]);
     let refused = refused.any_code().run()?;
     ensure!(refused.code != 0 && refused.stderr.contains("Read-only file system"), "{refused:?}");
     agent.restart()?;
     agent.wait_ready()?;
-    ensure!(node.sh(&format!("cat {name}"))?.stdout.trim() == "1");
+    ensure!(node.sh(&format!("cat {name}"))?.stdout.trim() == "432000");
     ensure!(agent.status()?["fast"]["tcp_reason"].is_null(), "{}", agent.status()?["fast"]);
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 100)?;

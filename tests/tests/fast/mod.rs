@@ -11,6 +11,7 @@ mod dummy;
 mod flood;
 mod flows;
 mod flowtable;
+mod forgers;
 mod handshake;
 mod host_gw;
 mod hostile;

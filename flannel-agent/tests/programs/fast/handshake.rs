@@ -75,7 +75,7 @@ both! {
         let fast = bench.maps.fast.get().expect("FAST");
         bench.maps.fast.set(FastConfig { flags: FastConfig::UDP | FastConfig::FROM_UNDERLAY, ..fast }).expect("FAST");
         assert_eq!(bench.repeat(FromPod, &frame, MANY), [Reason::TcpControl]);
-        bench.maps.fast.set(FastConfig { flags: FastConfig::TCP, ..fast }).expect("FAST");
+        bench.maps.fast.set(FastConfig { flags: FastConfig::TCP | FastConfig::TCP_LIBERAL, ..fast }).expect("FAST");
         assert_eq!(bench.repeat(FromPod, &frame, MANY), [Reason::Handshake]);
         assert_eq!(bench.repeat(FromTunnel, &frame, MANY), [Reason::TcpControl], "filters are on the underlay");
         bench.helper_ports(&[8080]);

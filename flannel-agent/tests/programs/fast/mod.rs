@@ -105,7 +105,8 @@ use both;
 /// seen.
 fn on_fast_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
     on_bench(|bench| {
-        let flags = FastConfig::TCP | FastConfig::UDP | FastConfig::FROM_UNDERLAY;
+        let learned = FastConfig::TCP | FastConfig::UDP | FastConfig::FROM_UNDERLAY;
+        let flags = learned | FastConfig::TCP_LIBERAL;
         let interval = ticks(FastConfig::INTERVAL_NS);
         bench.maps.fast.set(FastConfig { flags, interval, tunnel_mtu: 1450, tunnel_mtu6: 1430 }).expect("FAST");
         bench.maps.mode.set(Mode::Fast, None).expect("MODE");

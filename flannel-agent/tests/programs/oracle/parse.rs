@@ -69,6 +69,7 @@ pub(super) fn word(bytes: &[u8], at: usize) -> u16 {
 
 /// A whole TCP or UDP packet in the middle of everything.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub(super) struct Plain {
     pub(super) tuple: Tuple,
     pub(super) frame: [u8; 12],
@@ -83,6 +84,9 @@ pub(super) struct Plain {
     pub(super) is_opening: bool,
     /// SYN and ACK, without FIN and RST.
     pub(super) is_answer: bool,
+    /// A gibibyte and more of TCP behind the packet from which its flow was learned, whose sequence
+    /// number is zero.
+    pub(super) is_due: bool,
 }
 
 impl Plain {
@@ -120,6 +124,7 @@ impl Plain {
             is_control: flags & 0b111 != 0,
             is_opening: flags & 0b010 != 0,
             is_answer: flags & 0b1_0111 == 0b1_0010,
+            is_due: ip[layout.protocol] == 6 && is_due(transport),
         })
     }
 
@@ -127,6 +132,11 @@ impl Plain {
     pub(super) const fn segment(&self, gso: usize) -> usize {
         if gso == 0 { self.length } else { self.headers + gso }
     }
+}
+
+fn is_due(tcp: &[u8]) -> bool {
+    let [high, low] = [word(tcp, 4), word(tcp, 6)].map(u32::from);
+    (0x4000_0001..=0x7fff_ffff).contains(&(high << 16 | low))
 }
 
 /// Length of the transport header and the flags of TCP.

@@ -132,15 +132,17 @@ impl Known {
         Self { on_probation, ..self }
     }
 
-    /// Returns the reason why the kernel gets the next packet; `None` if the flow is replayed.
-    pub(super) const fn stopped(&self) -> Option<Reason> {
+    /// Returns the reason why the kernel gets the next packet, `is_due` by its sequence number;
+    /// `None` if the flow is replayed.
+    pub(super) const fn stopped(&self, is_due: bool) -> Option<Reason> {
+        let usable = if is_due { Some(Reason::Refreshing) } else { None };
         match self.state {
-            State::Usable => None,
+            State::Usable => usable,
             State::OneSided => {
                 if self.needs_mirror {
                     Some(Reason::ReverseMissing)
                 } else {
-                    None
+                    usable
                 }
             }
             State::Closed => Some(Reason::FlowClosed),

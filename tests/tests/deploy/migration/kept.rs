@@ -51,7 +51,7 @@ fn there_and_back_with_the_device_kept_loses_nothing() -> Result<()> {
 
     let (phase, ()) = Phase::of(&mut world, "what is left goes", |world| {
         let did = agent.cli(&["cleanup", "--keep-network"])?.stdout;
-        ensure!(did.contains("nf_conntrack_tcp_be_liberal at 1 (0 before) because"), "{did}");
+        ensure!(did.contains("nf_conntrack_tcp_timeout_max_retrans at 432000 (300 before) because"), "{did}");
         connections.go_on(world)
     })?;
     phase.lost_nothing()?;
@@ -59,8 +59,8 @@ fn there_and_back_with_the_device_kept_loses_nothing() -> Result<()> {
     // Once they are gone, conntrack is as it was too.
     eventually("sysctls of conntrack set back", Duration::from_secs(15), || {
         agent.cli(&["cleanup", "--keep-network"])?;
-        let sysctls = world.net.a.sh("sysctl -n net.netfilter.nf_conntrack_tcp_be_liberal")?.stdout;
-        ensure!(sysctls == "0\n", "{sysctls}");
+        let sysctls = world.net.a.sh("sysctl -n net.netfilter.nf_conntrack_tcp_timeout_max_retrans")?.stdout;
+        ensure!(sysctls == "300\n", "{sysctls}");
         Ok(())
     })?;
     // Where the peer is now is all that is new.

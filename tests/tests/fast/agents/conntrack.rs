@@ -12,14 +12,14 @@ use flannel_tests::{
 const SWITCHES: [&str; 2] = ["nf_conntrack_tcp_be_liberal", "nf_conntrack_tcp_ignore_invalid_rst"];
 const TIMEOUTS: [&str; 2] = ["nf_conntrack_tcp_timeout_unacknowledged", "nf_conntrack_tcp_timeout_max_retrans"];
 const ESTABLISHED: &str = "nf_conntrack_tcp_timeout_established";
-/// The kernel's own values of all four, and what the agent makes of them.
-pub(crate) const FRESH: [u32; 4] = [0, 0, 300, 300];
-pub(crate) const SET: [u32; 4] = [1, 1, 432_000, 432_000];
+/// The kernel's own values of the timeouts, and what the agent makes of them.
+pub(crate) const FRESH: [u32; 2] = [300; 2];
+pub(crate) const SET: [u32; 2] = [432_000; 2];
 
-/// The switches, then the timeouts.
+/// The timeouts.
 pub(crate) fn sysctls(node: &Node) -> Result<Vec<u32>> {
     let value = |name: &&str| Ok(node.sh(&format!("sysctl -n net.netfilter.{name}"))?.stdout.trim().parse()?);
-    SWITCHES.iter().chain(&TIMEOUTS).map(value).collect()
+    TIMEOUTS.iter().map(value).collect()
 }
 
 pub(crate) fn set(node: &Node, name: &str, value: u32) -> Result<()> {
@@ -28,11 +28,11 @@ pub(crate) fn set(node: &Node, name: &str, value: u32) -> Result<()> {
 
 /// The kernel's own values.
 pub(crate) fn set_fresh(node: &Node) -> Result<()> {
-    SWITCHES.iter().chain(&TIMEOUTS).zip(FRESH).try_for_each(|(name, value)| set(node, name, value))
+    TIMEOUTS.iter().zip(FRESH).try_for_each(|(name, value)| set(node, name, value))
 }
 
 /// The agent looks once a second.
-fn wait_sysctls(node: &Node, expected: [u32; 4]) -> Result<()> {
+fn wait_sysctls(node: &Node, expected: [u32; 2]) -> Result<()> {
     eventually(&format!("{expected:?}"), Duration::from_secs(3), || {
         let now = sysctls(node)?;
         ensure!(now == expected, "{now:?}");
@@ -41,21 +41,21 @@ fn wait_sysctls(node: &Node, expected: [u32; 4]) -> Result<()> {
 }
 
 #[test]
-fn the_agent_makes_conntrack_liberal_and_keeps_it_so() -> Result<()> {
+fn the_agent_lengthens_timeouts_and_keeps_them_so() -> Result<()> {
     let pair = fast_pair("fa-liberal", &[])?;
     let node = pair.sender.node();
     assert_eq!(sysctls(node)?, SET);
-    for (name, fresh) in SWITCHES.iter().chain(&TIMEOUTS).zip(FRESH) {
+    for (name, fresh) in TIMEOUTS.iter().zip(FRESH) {
         set(node, name, fresh)?;
         wait_sysctls(node, SET)?;
     }
     // Those of data that is not acknowledged follow it upwards; downwards it is the bound of all
     // three.
     set(node, ESTABLISHED, 500_000)?;
-    wait_sysctls(node, [1, 1, 500_000, 500_000])?;
+    wait_sysctls(node, [500_000; 2])?;
     set(node, ESTABLISHED, 3600)?;
-    set(node, SWITCHES[0], 0)?;
-    wait_sysctls(node, [1, 1, 500_000, 500_000])?;
+    set(node, TIMEOUTS[0], 3600)?;
+    wait_sysctls(node, [3600, 500_000])?;
     ensure!(pair.sender.status()?["fast"]["tcp_reason"].is_null());
     Ok(())
 }
@@ -74,15 +74,15 @@ fn without_leave_to_change_them_tcp_takes_the_kernels_path() -> Result<()> {
             Ok(())
         })
     };
-    expect(Some("net.netfilter.nf_conntrack_tcp_be_liberal is not 1"))?;
+    expect(Some(
+        "net.netfilter.nf_conntrack_tcp_timeout_unacknowledged is 300, less than the 432000 of \
+                 net.netfilter.nf_conntrack_tcp_timeout_established",
+    ))?;
     for (protocol, replays) in [(Protocol::Tcp, false), (Protocol::Udp, true)] {
         let before = pair.sender.replayed()?;
         let report = rr(&pair.near, &pair.far, pair.far.ip(), protocol, Duration::from_secs(1))?;
         let replayed = pair.sender.replayed()? - before;
         ensure!(replays == (replayed > report.transactions), "{protocol:?}: {replayed}, {report:?}");
-    }
-    for name in SWITCHES {
-        set(node, name, 1)?;
     }
     for name in TIMEOUTS {
         expect(Some(&format!(
@@ -96,6 +96,26 @@ fn without_leave_to_change_them_tcp_takes_the_kernels_path() -> Result<()> {
     }
     expect(None)?;
     ensure!(pair.sender.status()?["sysctls"] == serde_json::json!([]), "the agent set none");
+    Ok(())
+}
+
+/// Conntrack judges connections that are not replayed as ever: the agent ends the checks of windows
+/// of single connections, not those of the host.
+#[test]
+fn the_hosts_checks_of_windows_stay_as_they_are() -> Result<()> {
+    let pair = fast_pair("fa-windows", &[])?;
+    let node = pair.sender.node();
+    let switches = || -> Result<Vec<String>> {
+        SWITCHES.iter().map(|name| Ok(node.sh(&format!("sysctl -n net.netfilter.{name}"))?.stdout)).collect()
+    };
+    let mut talk = pair.talk()?;
+    pair.talk_until_replayed(&mut talk, 500)?;
+    assert_eq!(switches()?, ["0\n"; 2]);
+    for name in SWITCHES {
+        set(node, name, 1)?;
+    }
+    pair.talk_until_replayed(&mut talk, 500)?;
+    assert_eq!(switches()?, ["1\n"; 2], "the host's own choice");
     Ok(())
 }
 

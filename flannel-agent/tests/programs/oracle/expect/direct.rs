@@ -29,7 +29,7 @@ pub(super) fn from_peer(packet: &Packet<'_>) -> Result<Expected, Reason> {
     packet.allows_replay()?;
     packet.comes_from_underlay()?;
     let Some((number, flow)) = world.flow(&plain.tuple, LO) else { return Ok(packet.noted_by_chance(&plain)) };
-    match flow.stopped() {
+    match flow.stopped(plain.is_due) {
         None => {}
         Some(reason @ (Reason::Refreshing | Reason::Handshake)) => {
             return Err(packet.noted_again(&plain, flow, reason));

@@ -26,7 +26,7 @@ pub(super) fn from_pod(packet: &Packet<'_>) -> Result<Expected, Reason> {
         let by_chance = packet.noted_by_chance(&plain);
         return Ok(Expected { or: sends.err().or(by_chance.or), ..by_chance });
     };
-    match flow.stopped() {
+    match flow.stopped(plain.is_due) {
         None => Ok(Expected::counted(replay(packet, &plain, flow), number)),
         Some(reason @ (Reason::Refreshing | Reason::Handshake)) => {
             sends?;
@@ -46,7 +46,7 @@ pub(super) fn from_tunnel(packet: &Packet<'_>) -> Result<Expected, Reason> {
     let Some((_, flow)) = packet.world.flow(&plain.tuple, LO) else {
         return Ok(packet.noted_by_chance(&plain));
     };
-    Err(match flow.stopped() {
+    Err(match flow.stopped(plain.is_due) {
         None => Reason::NotFollowed,
         Some(reason @ (Reason::Refreshing | Reason::Handshake)) => packet.noted_again(&plain, flow, reason),
         Some(reason) => reason,

@@ -116,7 +116,7 @@ fn deliver(packet: &Packet<'_>, outer: &Outer<'_>) -> Result<Expected, Reason> {
     }
     packet.allows_replay()?;
     let (number, flow) = world.flow(&plain.tuple, LO).ok_or(Reason::FlowUnknown)?;
-    if let Some(reason) = flow.stopped() {
+    if let Some(reason) = flow.stopped(plain.is_due) {
         return Err(reason);
     }
     Ok(Expected::counted(into_pod(packet, outer, &plain, flow), number))

@@ -10,6 +10,7 @@ use flannel_common::{
     inner::FrameAddresses,
     peer::{PathProbe, PeerEntry},
     tick::tick,
+    window::Window,
 };
 
 use crate::{
@@ -91,7 +92,7 @@ pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (FlowKey<A>, 
         State::OneSided => Expiry::until(check, now),
         _ => Expiry::until(check, now + LONG_TICKS),
     };
-    let mut flow = Flow { seen, mirror, packets: 0, action };
+    let mut flow = Flow { seen, mirror, packets: 0, window: Window::default(), action };
     if known.state == State::Unconfirmed {
         let later = now + LONG_TICKS;
         flow.stamp(check, later, later, Some(later));

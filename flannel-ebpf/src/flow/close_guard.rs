@@ -1,0 +1,59 @@
+//! Packets that close a TCP connection: which of them neither end can have sent (see
+//! `flannel_common::window`). Conntrack takes any of them for genuine, because it no longer checks
+//! the windows of these connections.
+
+use flannel_common::{expiry::Expiry, flow_key::FlowKey, inner::ParsedPacket, tick::Tick};
+
+use super::{scratch::FlowMaps, table::FlowRef};
+use crate::node::mode_word;
+
+/// Returns true for a FIN or RST of a known connection that neither end can have sent. The reverse
+/// flow says what its sender may send. A call, because few packets need it and every hook would
+/// have a copy of it.
+#[inline(never)]
+pub(super) fn is_forged<F: FlowMaps>(
+    packet: &ParsedPacket<F::Address>,
+    keys: &mut [FlowKey<F::Address>; 2],
+    now: Tick,
+) -> bool {
+    let [entrance, reverse_key] = keys;
+    if !find_reverse_key::<F>(&packet.key, entrance, reverse_key, now) {
+        return false;
+    }
+    FlowRef::find::<F>(reverse_key, now).is_some_and(|reverse| {
+        let (seen, window) = (reverse.value.seen, reverse.value.window);
+        let is_watched = seen.0 != Expiry::NONE.0 && window.epoch == mode_word().epoch();
+        is_watched && !window.reaches(packet.fingerprint.sequence)
+    })
+}
+
+/// Finds the key of the reverse flow of the flow with this key. Another sender than that of the
+/// flow has its addresses and ports as well, and another device.
+#[inline(always)]
+fn find_reverse_key<F: FlowMaps>(
+    key: &FlowKey<F::Address>,
+    entrance: &mut FlowKey<F::Address>,
+    reverse_key: &mut FlowKey<F::Address>,
+    now: Tick,
+) -> bool {
+    if let Some(flow) = FlowRef::find::<F>(key, now) {
+        *reverse_key = flow.value.action.mirror_key();
+        return true;
+    }
+    *entrance = FlowKey { device: 0, ..*key };
+    // SAFETY: the value is copied at once; an element freed meanwhile is not reused before the
+    // program ends (RCU), or is given to another key, whose flow is then not found.
+    let Some(device) = (unsafe { F::entrances().get(&*entrance) }).copied() else { return false };
+    entrance.device = device;
+    let Some(flow) = FlowRef::find::<F>(entrance, now) else { return false };
+    *reverse_key = flow.value.action.mirror_key();
+    true
+}
+
+/// Notes by which device the packets of a TCP flow enter.
+#[inline(always)]
+pub(super) fn note_entrance<F: FlowMaps>(key: &FlowKey<F::Address>, scratch: &mut FlowKey<F::Address>) {
+    *scratch = FlowKey { device: 0, ..*key };
+    // Without it a packet that enters elsewhere is left to conntrack.
+    let _ = F::entrances().insert(&*scratch, &key.device, 0);
+}

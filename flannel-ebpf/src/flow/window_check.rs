@@ -1,0 +1,98 @@
+//! Only TCP connections whose windows conntrack does not check are learned. Others are announced to
+//! the agent, which ends that (see `flannel_common::connection`).
+
+use aya_ebpf::helpers::generated::bpf_ringbuf_output;
+use flannel_common::{
+    connection::{ANNOUNCED_AGAIN, ANNOUNCED_AT, Connection},
+    fast::FastConfig,
+    flow_key::{Address as _, FlowKey},
+    inner::ParsedPacket,
+    pending::PendingPacket,
+    reason::Reason,
+    tick::Tick,
+    window::{SCALE_MAX, Window},
+};
+
+use super::{
+    conntrack::{self, TcpState, WindowCheck},
+    scratch::FlowMaps,
+    table::FlowRef,
+};
+use crate::{
+    maps::CONNECTIONS,
+    node::{self, mode_word},
+    packet::skb::Skb,
+};
+
+/// Writes the numbers of a TCP packet at an exit hook to `window`, if its connection may be
+/// learned: then it is [`Reason::Learned`]. A SYN-ACK always may: its flow is not used before its
+/// reverse flow is learned. A call, because every exit hook would have a copy of it.
+#[inline(never)]
+pub(super) fn note<F: FlowMaps>(
+    skb: &Skb,
+    pending: &PendingPacket<F::Address>,
+    packet: &ParsedPacket<F::Address>,
+    now: Tick,
+    window: &mut Window,
+) -> Reason {
+    match window_of::<F>(skb, pending, packet, now) {
+        Ok(numbers) => {
+            *window = numbers;
+            Reason::Learned
+        }
+        Err(reason) => reason,
+    }
+}
+
+#[inline(always)]
+fn window_of<F: FlowMaps>(
+    skb: &Skb,
+    pending: &PendingPacket<F::Address>,
+    packet: &ParsedPacket<F::Address>,
+    now: Tick,
+) -> Result<Window, Reason> {
+    let is_liberal_host = node::fast()?.has(FastConfig::TCP_LIBERAL);
+    let scale = match conntrack::window_check(skb, packet.fingerprint.sequence) {
+        WindowCheck::Absent => SCALE_MAX,
+        WindowCheck::Unknown if is_liberal_host => SCALE_MAX,
+        WindowCheck::Unknown => return Err(Reason::WindowChecked),
+        WindowCheck::Known(TcpState { scale, is_liberal, is_behind }) => {
+            if !is_liberal && !is_liberal_host && !packet.is_answer() {
+                announce_in_time::<F>(&pending.key, now);
+                return Err(Reason::WindowChecked);
+            }
+            if is_liberal && is_behind {
+                announce::<F>(&pending.key);
+            }
+            scale
+        }
+    };
+    Ok(Window::of(packet, scale, mode_word().epoch()))
+}
+
+/// Announces a connection once it has had some packets.
+#[inline(always)]
+fn announce_in_time<F: FlowMaps>(key: &FlowKey<F::Address>, now: Tick) {
+    let count = match FlowRef::find::<F>(key, now) {
+        Some(flow) if flow.value.is_expected() => flow.count(),
+        _ => ANNOUNCED_AT,
+    };
+    if count == ANNOUNCED_AT || count.is_multiple_of(ANNOUNCED_AGAIN) {
+        announce::<F>(key);
+    }
+}
+
+/// A full buffer is no error: the flow is announced again.
+#[inline(always)]
+fn announce<F: FlowMaps>(key: &FlowKey<F::Address>) {
+    let connection = Connection { source: key.source.addr(), destination: key.destination.addr(), ports: key.ports };
+    // SAFETY: the map is a ring buffer; the pointer is valid for reads of this size.
+    unsafe {
+        bpf_ringbuf_output(
+            (&raw const CONNECTIONS).cast_mut().cast(),
+            (&raw const connection).cast_mut().cast(),
+            size_of::<Connection>() as u64,
+            0,
+        );
+    }
+}
