@@ -11,6 +11,7 @@
 use core::mem::{offset_of, size_of};
 
 use crate::{
+    arrival::Arrival,
     check::Check,
     difference,
     expiry::Expiry,
@@ -160,6 +161,9 @@ pub struct Flow<A> {
     pub packets: u64,
     /// The numbers of its packets that bound those of its reverse flow. Not covered by the check.
     pub window: Window,
+    /// How the packet arrived at the node from which it was learned, if it came out of the tunnel.
+    /// Not covered by the check.
+    pub arrival: Arrival,
     /// The treatment of its packets.
     pub action: FlowAction<A>,
 }
@@ -265,8 +269,8 @@ impl<A: Address> Flow<A> {
 
 const _: () = {
     assert!(size_of::<FlowAction<[u32; 1]>>() == 72 && size_of::<FlowAction<[u32; 4]>>() == 96);
-    assert!(size_of::<Flow<[u32; 1]>>() == 112 && size_of::<Flow<[u32; 4]>>() == 136);
-    assert!(offset_of!(Flow<[u32; 1]>, action) == 40);
+    assert!(size_of::<Flow<[u32; 1]>>() == 128 && size_of::<Flow<[u32; 4]>>() == 152);
+    assert!(offset_of!(Flow<[u32; 1]>, action) == 56);
 };
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! replaces it.
 
 pub mod addr;
+pub mod arrival;
 mod check;
 pub mod checksum;
 pub mod class;

@@ -54,6 +54,8 @@ pub const LEARN_BUCKETS: &str = "LEARN_BUCKETS";
 pub const ENTRANCES: &str = "ENTRANCES";
 /// The same for IPv6.
 pub const ENTRANCES6: &str = "ENTRANCES6";
+/// Array of [`crate::arrival::ArrivalNote`], sized as [`PENDING`].
+pub const ARRIVALS: &str = "ARRIVALS";
 /// Ring buffer of [`crate::connection::Connection`].
 pub const CONNECTIONS: &str = "CONNECTIONS";
 
@@ -83,7 +85,7 @@ pub fn in_object(name: &'static str) -> &'static str {
 }
 
 /// All maps of the object, in the order in which they are opened and pinned.
-pub const ALL: [&str; 30] = [
+pub const ALL: [&str; 31] = [
     PEERS,
     PEERS6,
     VTEPS,
@@ -106,6 +108,7 @@ pub const ALL: [&str; 30] = [
     LEARN_BUCKETS,
     ENTRANCES,
     ENTRANCES6,
+    ARRIVALS,
     CONNECTIONS,
     GUARD,
     NAT_VTEPS,
@@ -119,7 +122,7 @@ pub const ALL: [&str; 30] = [
 /// The most sources [`VIOLATIONS`] remembers; a flood of made-up ones pushes out the oldest.
 pub const VIOLATIONS_MAX: u32 = 1 << 10;
 
-/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 296 bytes each (IPv6: 368), those in
+/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 312 bytes each (IPv6: 384), those in
 /// [`ENTRANCES`] included, where the agent sizes them by the machine's memory.
 pub const FLOWS_MAX: u32 = 1 << 17;
 

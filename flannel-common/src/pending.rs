@@ -16,6 +16,7 @@
 use core::mem::size_of;
 
 use crate::{
+    arrival::Arrival,
     checksum::follows,
     difference,
     flow_key::{Address, FlowKey},
@@ -45,6 +46,12 @@ pub struct CpuState {
     pub sequence: u32,
     /// Ended NAPI polls and softirqs, counted while `count_polls` is attached.
     pub polls: u32,
+    /// Notes of arrivals written.
+    pub arrivals: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// How the packet in hand arrived at the node, if it came out of the tunnel.
+    pub arrival: Arrival,
 }
 
 /// The work of a CPU: the same as long as it processes packets and nothing else.
@@ -118,6 +125,8 @@ pub struct PendingPacket<A> {
     pub fingerprint: Fingerprint,
     /// The task that ran on the CPU: see [`task_word`].
     pub task: u32,
+    /// How it arrived at the node, if it came out of the tunnel.
+    pub arrival: Arrival,
 }
 
 impl<A: Address> PendingPacket<A> {
@@ -125,7 +134,7 @@ impl<A: Address> PendingPacket<A> {
     #[inline(always)]
     pub const fn new(skb: u64, tick: Tick, run: CpuRun, packet: &ParsedPacket<A>) -> Self {
         let ParsedPacket { key, addresses, fingerprint, .. } = *packet;
-        Self { skb, tick, polls: run.polls, key, addresses, fingerprint, task: run.task }
+        Self { skb, tick, polls: run.polls, key, addresses, fingerprint, task: run.task, arrival: Arrival::NONE }
     }
 
     /// Returns true if no process can have held the packet since it was recorded: the CPU is in the
@@ -160,8 +169,8 @@ impl<A: Address> PendingPacket<A> {
 }
 
 const _: () = {
-    assert!(size_of::<PendingPacket<[u32; 1]>>() == 72 && size_of::<PendingPacket<[u32; 4]>>() == 96);
-    assert!(size_of::<CpuState>() == 8);
+    assert!(size_of::<PendingPacket<[u32; 1]>>() == 88 && size_of::<PendingPacket<[u32; 4]>>() == 112);
+    assert!(size_of::<CpuState>() == 32);
     assert!(CPUS_MAX * SLOTS_PER_CPU == RECORDED);
 };
 

@@ -177,6 +177,8 @@ reasons! {
     70 OtherRoute "other_route" Pass Miss Known Agrees "To the outside, where the kernel's FIB does not give it the device, neighbour and MTU of its flow.";
     71 ForgedClose "forged_close" Drop Absent Known Differs "A FIN or RST of a known connection that neither end can have sent: its sequence number lies outside of the window.";
     72 WindowChecked "window_checked" Pass Absent Known Agrees "Conntrack still checks the windows of its connection: announced to the agent, which ends that.";
+    73 OuterDiffers "outer_differs" Pass Miss Known Agrees "Its outer headers or its device are not those with which a packet of its flow passed the kernel, and a rule or policy may match on them.";
+    74 OuterIpChecksum "outer_ip_checksum" Pass Absent Known Differs "A tunnel packet with a wrong checksum of its outer IP header: left to the kernel, which drops it.";
 }
 
 impl Reason {

@@ -9,6 +9,7 @@ use aya_ebpf::{
 };
 use flannel_common::{
     addr::Addr,
+    arrival::ArrivalNote,
     connection::CONNECTIONS_BYTES,
     ecmp::{EcmpPath, EcmpPathKey},
     fast::{Bucket, FastConfig, LEARN_BUCKETS as BUCKET_COUNT, PORT_WORDS, PodEntry},
@@ -92,6 +93,9 @@ pub(crate) static ENTRANCES: LruHashMap<FlowKey<[u32; 1]>, u32> = LruHashMap::wi
 
 #[map]
 pub(crate) static ENTRANCES6: LruHashMap<FlowKey<[u32; 4]>, u32> = LruHashMap::with_max_entries(FLOWS_MAX, 0);
+
+#[map]
+pub(crate) static ARRIVALS: Array<ArrivalNote> = Array::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static CONNECTIONS: RingBuf = RingBuf::with_byte_size(CONNECTIONS_BYTES, 0);

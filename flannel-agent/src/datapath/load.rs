@@ -18,8 +18,8 @@ use aya::{
 use flannel_common::{
     kernel::KernelLayout,
     maps::{
-        ALL, ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, PEERS, PEERS_MAX, PEERS6, PENDING,
-        PENDING6, PROBATION, PROBATION6, in_object,
+        ALL, ARRIVALS, ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, PEERS, PEERS_MAX, PEERS6,
+        PENDING, PENDING6, PROBATION, PROBATION6, in_object,
     },
     pending::{CPUS_MAX, SLOTS_PER_CPU},
     probation::PROBATION_SLOTS,
@@ -97,7 +97,7 @@ impl Subnets {
 
     /// The capacities of the maps of each family, `flows` of known flows. What belongs to one that
     /// is off has one element: none cannot be.
-    fn capacities(self, flows: u32) -> Result<[Capacity; 12], DatapathError> {
+    fn capacities(self, flows: u32) -> Result<[Capacity; 13], DatapathError> {
         let peers = |family, subnets| match u32::try_from(subnets) {
             Ok(capacity) if capacity <= PEERS_MAX => Ok(capacity.max(1)),
             _ => Err(DatapathError::TooManySubnets { family, subnets }),
@@ -111,6 +111,7 @@ impl Subnets {
             (PENDING6, if_on(self.v6, notes)),
             (FLOWS, if_on(self.v4, flows)),
             (FLOWS6, if_on(self.v6, flows)),
+            (ARRIVALS, notes),
             (ENTRANCES, if_on(self.v4, flows)),
             (ENTRANCES6, if_on(self.v6, flows)),
             (PROBATION, if_on(self.v4, PROBATION_SLOTS)),

@@ -2,6 +2,7 @@
 
 use flannel_common::{
     addr::{Addr, Mac},
+    arrival::Arrival,
     entry_state::EntryState,
     expiry::Expiry,
     flow::{Egress, Flow, FlowAction},
@@ -36,7 +37,7 @@ prop_compose! {
 
 prop_compose! {
     pub(crate) fn any_flow()(seen: u64, mirror: u64, packets: u64, action in any_action()) -> Flow<[u32; 1]> {
-        Flow { seen: Expiry(seen), mirror: Expiry(mirror), packets, window: Window::default(), action }
+        Flow { seen: Expiry(seen), mirror: Expiry(mirror), packets, window: Window::default(), arrival: Arrival::NONE, action }
     }
 }
 

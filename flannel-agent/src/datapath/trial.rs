@@ -23,8 +23,9 @@ use flannel_common::{
     flow_key::{Address, FlowKey},
     kernel::KernelLayout,
     maps::{
-        CONFIG, ECMP_PATHS, FAST, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, GUARD, HELPER_PORTS, MODE, NAT_VTEPS, ONLY,
-        PEERS, PEERS6, PENDING, PENDING6, PODS, PROBATION, PROBATION6, STATS, VTEPS,
+        ARRIVALS, CONFIG, ECMP_PATHS, ENTRANCES, ENTRANCES6, FAST, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, GUARD,
+        HELPER_PORTS, MODE, NAT_VTEPS, ONLY, PEERS, PEERS6, PENDING, PENDING6, PODS, PROBATION, PROBATION6, STATS,
+        VTEPS,
     },
     program::Program,
     reason::Reason,
@@ -90,6 +91,9 @@ impl Trial {
         for (name, capacity) in [
             (FLOWS, FLOWS_OF_A_TRIAL),
             (FLOWS6, FLOWS_OF_A_TRIAL),
+            (ENTRANCES, FLOWS_OF_A_TRIAL),
+            (ENTRANCES6, FLOWS_OF_A_TRIAL),
+            (ARRIVALS, pending_slots()),
             (PENDING, pending_slots()),
             (PENDING6, pending_slots()),
             (PROBATION, 1),

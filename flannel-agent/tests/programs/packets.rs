@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use etherparse::{IpNumber, Ipv4Header, Ipv6Header, TcpHeader, UdpHeader};
 use flannel_common::{
     addr::{Addr, Mac},
+    arrival::Arrival,
     node::FamilyConfig,
     packet::{PROTO_TCP, PROTO_UDP},
     peer::PeerEntry,
@@ -170,11 +171,21 @@ impl Net {
     /// counted.
     pub(crate) fn tunnel_of(self, from: IpAddr, to: IpAddr, tos: u8, frame: &[u8]) -> Vec<u8> {
         let vxlan = [&[0x08, 0, 0, 0, 0, 0, 1, 0], frame].concat();
-        let mut datagram = udp(40000, 8472, &vxlan);
+        let mut datagram = udp(OUTER_PORT, 8472, &vxlan);
         datagram[6..8].copy_from_slice(&[0x12, 0x34]);
         let packet = ip(tos, PROTO_UDP, from, to, &datagram);
-        [ethernet(Mac([2, 9, 9, 9, 9, 9]), Mac([2, 8, 8, 8, 8, 8]), self.ethertype), packet].concat()
+        [ethernet(Mac([2, 9, 9, 9, 9, 9]), ROUTER_MAC, self.ethertype), packet].concat()
     }
+}
+
+/// The Ethernet source of tunnel packets.
+pub(crate) const ROUTER_MAC: Mac = Mac([2, 8, 8, 8, 8, 8]);
+/// Their UDP source port.
+pub(crate) const OUTER_PORT: u16 = 40_000;
+
+/// The way by which tunnel packets without a DSCP arrive.
+pub(crate) const fn usual_arrival() -> Arrival {
+    Arrival::new(ROUTER_MAC, 64, 0, LO, OUTER_PORT.to_be())
 }
 
 /// Offsets in a tunnel packet.

@@ -78,6 +78,12 @@ pub trait IpHeader: Copy {
     /// TOS, or traffic class: DSCP and ECN.
     fn tos(&self) -> u8;
 
+    /// TTL or hop limit.
+    fn hops(&self) -> u8;
+
+    /// Returns true if the checksum of the header is right. IPv6 has none.
+    fn has_right_checksum(&self) -> bool;
+
     /// Returns the number of the next header: TCP, UDP, an extension header, ...
     fn protocol(&self) -> u8;
 

@@ -109,6 +109,16 @@ impl IpHeader for Ipv4Header {
     }
 
     #[inline(always)]
+    fn hops(&self) -> u8 {
+        self.0[8]
+    }
+
+    #[inline(always)]
+    fn has_right_checksum(&self) -> bool {
+        ipv4_checksum(&self.0) == [0; 2]
+    }
+
+    #[inline(always)]
     fn protocol(&self) -> u8 {
         self.0[9]
     }

@@ -113,6 +113,16 @@ impl IpHeader for Ipv6Header {
     }
 
     #[inline(always)]
+    fn hops(&self) -> u8 {
+        self.0[7]
+    }
+
+    #[inline(always)]
+    fn has_right_checksum(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
     fn protocol(&self) -> u8 {
         self.0[6]
     }

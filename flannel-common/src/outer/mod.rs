@@ -10,6 +10,7 @@ use core::mem::size_of;
 
 use crate::{
     addr::{Addr, Mac, same_addr},
+    arrival::Arrival,
     ethernet::{EthernetHeader, same_mac},
     ip::{IpHeader, Ipv4Header, Ipv6Header, Varying},
     node::FamilyConfig,
@@ -74,6 +75,12 @@ impl<I: IpHeader> OuterHeaders<I> {
         let len = len as usize;
         let (ip, udp) = (self.ip.total_len() as usize, self.tunnel.udp_len() as usize);
         ip + ETH_LEN == len && udp + ETH_LEN + size_of::<I>() == len
+    }
+
+    /// How the packet arrived by this device.
+    #[inline(always)]
+    pub fn arrival(&self, device: u32) -> Arrival {
+        Arrival::new(self.ethernet.source(), self.ip.hops(), self.ip.tos(), device, self.tunnel.source_port())
     }
 
     /// Outer source address.

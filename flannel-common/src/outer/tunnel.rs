@@ -55,6 +55,12 @@ impl TunnelHeaders {
         if u32::from_be_bytes([0, b[4], b[5], b[6]]) == family.vni { Ok(()) } else { Err(Reason::OtherVni) }
     }
 
+    /// Source port, as it lies in the packet.
+    #[inline(always)]
+    pub(super) const fn source_port(&self) -> u16 {
+        u16::from_ne_bytes([self.udp[0], self.udp[1]])
+    }
+
     /// Length of the UDP datagram, header included.
     #[inline(always)]
     pub(super) const fn udp_len(&self) -> u32 {

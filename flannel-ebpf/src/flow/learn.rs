@@ -86,6 +86,7 @@ pub(crate) fn learn<F: FlowMaps>(
         tos: pending.fingerprint.tos,
         ttl: pending.fingerprint.ttl,
     };
+    scratch.flow.arrival = pending.arrival;
     scratch::forget(scratch);
     let Scratch { packet, flow, .. } = scratch;
     flow.action.ttl_step = pending.became(packet)?;
@@ -226,7 +227,7 @@ fn extend<F: FlowMaps>(
         return Ok(Place::Promoted);
     }
     if found.value.action.same(&flow.action) {
-        found.extend(until, reverse_until, &flow.window);
+        found.extend(until, reverse_until, flow);
         hint::note_in_table::<F>(key.hash(), now);
         return Ok(Place::Extended);
     }

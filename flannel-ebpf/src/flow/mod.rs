@@ -1,6 +1,7 @@
 //! Mode `fast`: the flow table, learning a flow from a packet that the kernel handled, and
 //! replaying that on the next packets of the flow.
 
+pub(crate) mod arrival;
 mod close_guard;
 pub(crate) mod conntrack;
 mod hint;

@@ -111,7 +111,8 @@ fn record<F: FlowMaps>(skb: &Skb, node: &Node, packet: &ParsedPacket<F::Address>
     let slot = Slot::of(cpu(), state.sequence).ok_or(Reason::CpuLimit)?;
     state.sequence = state.sequence.wrapping_add(1);
     let at = F::pending().get_ptr_mut(slot.index()).ok_or(Reason::CpuLimit)?;
-    let pending = PendingPacket::new(skb.raw() as u64, node.tick(), run(state), packet);
+    let mut pending = PendingPacket::new(skb.raw() as u64, node.tick(), run(state), packet);
+    pending.arrival = state.arrival;
     // SAFETY: the look-up gave an element of the array; only this CPU writes the slots of its ring.
     unsafe { *at = pending };
     skb.set_tc_index(slot.tc_index());
@@ -160,7 +161,7 @@ pub(crate) fn count_poll() {
 }
 
 #[inline(always)]
-fn cpu_state() -> Option<&'static mut CpuState> {
+pub(super) fn cpu_state() -> Option<&'static mut CpuState> {
     let at = CPU_STATE.get_ptr_mut(ONLY)?;
     // SAFETY: the look-up gave this CPU's own element. Programs of one CPU at TC hooks and behind a
     // poll do not interrupt each other: bottom halves are off.

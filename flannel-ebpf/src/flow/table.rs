@@ -159,13 +159,17 @@ impl<A: Address> FlowRef<A> {
         flow.is_on_probation() && !flow.is_expected() && !self.is_current(generation, now)
     }
 
-    /// Extends the flow, and the expiry of its reverse flow.
+    /// Extends the flow, and the expiry of its reverse flow, by what was learned once more. The
+    /// largest window stays, and an arrival that is known.
     #[inline(always)]
-    pub(super) fn extend(&self, until: Tick, reverse: Option<Tick>, learned: &Window) {
-        // SAFETY: as in `write_reverse`. The largest window stays.
-        let window = unsafe { &mut (*self.at).window };
-        let offered = window.offered.max(learned.offered);
-        *window = Window { offered, ..*learned };
+    pub(super) fn extend(&self, until: Tick, reverse: Option<Tick>, learned: &Flow<A>) {
+        // SAFETY: as in `write_reverse`.
+        let flow = unsafe { &mut *self.at };
+        let offered = flow.window.offered.max(learned.window.offered);
+        flow.window = Window { offered, ..learned.window };
+        if learned.arrival.is_known() {
+            flow.arrival = learned.arrival;
+        }
         write_reverse(self.at, reverse.map_or(Expiry::NONE, |until| Expiry::until(self.check, until)));
         write_seen(self.at, Expiry::until(self.check, until));
     }

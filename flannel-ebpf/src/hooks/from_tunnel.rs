@@ -13,13 +13,14 @@ use flannel_common::{
 
 use super::context::{self, Context};
 use crate::{
-    flow::{pending, scratch::FlowMaps, table},
+    flow::{arrival, pending, scratch::FlowMaps, table},
     node,
     packet::{family::by_family, skb::Skb},
 };
 
 #[inline(always)]
 pub(crate) fn run(skb: &Skb) -> Reason {
+    arrival::take(skb);
     pending::clear(skb);
     match Context::read(skb) {
         Ok(context) => by_family!(skb, process(skb, &context), else Reason::OtherProtocol),

@@ -4,14 +4,14 @@
 //! checksum is checked, or that there is none.
 
 use flannel_common::{
-    addr::same_addr, ethernet::same_mac, ip::Ipv6Header, mode::Mode, node::FamilyConfig, outer::OuterHeaders,
-    packet::PROTO_ICMPV6, reason::Reason,
+    addr::same_addr, arrival::Arrival, ethernet::same_mac, ip::Ipv6Header, mode::Mode, node::FamilyConfig,
+    outer::OuterHeaders, packet::PROTO_ICMPV6, reason::Reason,
 };
 
 use super::direct_route;
 use crate::{
     flow::{
-        pending,
+        arrival, pending,
         replay::Replay,
         scratch::{self, FlowMaps, Scratch},
         table,
@@ -102,7 +102,14 @@ fn examine<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     skb.load_frame(OuterHeaders::<F>::OVERHEAD, &mut scratch.frame)?;
     let peer = sender(scratch.frame.ip(), outer, family)?;
     arrived_whole(skb, outer)?;
-    deliver(skb, node, &peer, outer.ip().tos(), mode.generation(), scratch)
+    let outer = Outer { arrival: outer.arrival(skb.ifindex()), tos: outer.ip().tos() };
+    deliver(skb, node, &peer, &outer, mode.generation(), scratch).inspect_err(|_| arrival::note(skb, &outer.arrival))
+}
+
+/// Facts about the outer packet, whose headers are removed.
+struct Outer {
+    arrival: Arrival,
+    tos: u8,
 }
 
 /// A packet with an IPv6 fragment header.
@@ -150,6 +157,9 @@ fn arrived_whole<F: Family>(skb: &Skb, outer: &OuterHeaders<F>) -> Result<(), Re
     if skb.pkt_type() != PACKET_HOST || !outer.has_length(skb.len()) {
         return Err(Reason::NotPlain);
     }
+    if !outer.ip().has_right_checksum() {
+        return Err(Reason::OuterIpChecksum);
+    }
     // The kernel merges only packets whose checksums are right.
     if outer.tunnel().has_checksum() && skb.gso_size() == 0 && !skb.has_verified_checksum() {
         return Err(Reason::OuterChecksum);
@@ -163,7 +173,7 @@ fn deliver<F: FlowMaps>(
     skb: &Skb,
     node: &Node,
     peer: &Peer,
-    outer_tos: u8,
+    outer: &Outer,
     generation: u32,
     scratch: &mut Scratch<F>,
 ) -> Result<Reason, Reason> {
@@ -174,6 +184,9 @@ fn deliver<F: FlowMaps>(
     let packet = &scratch.packet;
     let usable = table::load_and_count::<F>(packet, generation, node, &mut scratch.flow);
     usable.ok_or(Reason::FlowUnknown)??;
+    if !scratch.flow.arrival.same(&outer.arrival) {
+        return Err(Reason::OuterDiffers);
+    }
     let replay = Replay { skb, node, frame: &scratch.frame, packet, flow: &scratch.flow };
-    replay.deliver_inner(peer, outer_tos, &mut scratch.plain)
+    replay.deliver_inner(peer, outer.tos, &mut scratch.plain)
 }

@@ -23,6 +23,7 @@ mod order;
 mod outside;
 mod pairing;
 mod parity;
+mod receipt;
 mod routed;
 mod services;
 mod stress;

@@ -4,7 +4,7 @@ use flannel_agent::datapath::clock;
 use flannel_common::{
     flow::{Egress, FlowAction},
     node::REPLAY_LIMIT_NS,
-    packet::decapsulated_tos,
+    packet::{decapsulated_tos, ipv4_checksum},
     program::Program::FromUnderlay,
     reason::Reason,
 };
@@ -76,7 +76,14 @@ both! {
     fn congestion_on_the_way_reaches_the_pod<A>(bench) {
         let set_outer = |bytes: &mut [u8], ecn: u8| {
             let ip = A::NET.at().ip;
-            if A::NET.our_pod.is_ipv4() { bytes[ip + 1] = ecn } else { bytes[ip + 1] = ecn << 4 }
+            if A::NET.our_pod.is_ipv4() {
+                let header: &mut [u8; 20] = (&mut bytes[ip..ip + 20]).try_into().expect("a header");
+                (header[1], header[10], header[11]) = (ecn, 0, 0);
+                let checksum = ipv4_checksum(header);
+                header[10..12].copy_from_slice(&checksum);
+            } else {
+                bytes[ip + 1] = ecn << 4;
+            }
         };
         let packet = from_peer(Packet { tos: 0xba, ..tcp(A::NET) });
         teach::<A>(bench, &packet, &packet, Egress::POD);

@@ -35,7 +35,7 @@ use flannel_common::{
 
 use crate::{
     bench::{Bench, on_bench},
-    packets::{LO, Net, V4, V6},
+    packets::{LO, Net, V4, V6, usual_arrival},
 };
 use packet::Packet;
 
@@ -167,7 +167,7 @@ const BEFORE_CONFIRMED: Tick = 10_000;
 fn usable<A: Words>(key: &FlowKey<A>, action: FlowAction<A>) -> Flow<A> {
     let (check, now) = (action.check(key), tick(clock::now_ns()));
     let until = now + 2000;
-    let mut flow = Flow { action, ..Flow::default() };
+    let mut flow = Flow { action, arrival: usual_arrival(), ..Flow::default() };
     flow.stamp(check, now - BEFORE_CONFIRMED, until, Some(until));
     flow
 }

@@ -266,6 +266,8 @@ fn from_underlay() {
             TunnelGood,
             NotPlain,
             OuterChecksum,
+            OuterIpChecksum,
+            OuterDiffers,
             TcpControl,
             FlowUnknown,
             FlowClosed,

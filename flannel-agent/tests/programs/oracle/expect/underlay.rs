@@ -7,9 +7,10 @@ use super::{Effect, Expected, Packet, direct, flows, guard, rewrite, tunnel};
 use crate::{
     oracle::{
         parse::{ETHERNET, Layout, Plain, TUNNEL, ethertype, word},
+        sums::checksum,
         world::{Known, Peer, Seen, Way},
     },
-    packets::{LO, OUR_MAC},
+    packets::{LO, OUR_MAC, OUTER_PORT, ROUTER_MAC},
 };
 
 const PORT: u16 = 8472;
@@ -87,6 +88,9 @@ fn received(packet: &Packet<'_>, outer: &Outer<'_>) -> Result<Expected, Reason> 
     if bytes[..6] != [0; 6] || !is_whole {
         return Err(Reason::NotPlain);
     }
+    if !layout.is_v6 && checksum(&outer.ip[..layout.header]) != 0 {
+        return Err(Reason::OuterIpChecksum);
+    }
     if word(outer.udp, 6) != 0 && packet.gso == 0 {
         return Err(Reason::OuterChecksum);
     }
@@ -119,7 +123,19 @@ fn deliver(packet: &Packet<'_>, outer: &Outer<'_>) -> Result<Expected, Reason> {
     if let Some(reason) = flow.stopped(plain.is_due) {
         return Err(reason);
     }
+    if !arrived_as_usual(packet, outer) {
+        return Ok(Expected::counted(Err(Reason::OuterDiffers), number));
+    }
     Ok(Expected::counted(into_pod(packet, outer, &plain, flow), number))
+}
+
+/// Rules can see these fields of the outer headers.
+fn arrived_as_usual(packet: &Packet<'_>, outer: &Outer<'_>) -> bool {
+    let layout = packet.layout;
+    packet.bytes[6..12] == ROUTER_MAC.0
+        && outer.ip[layout.ttl] == 64
+        && layout.tos(outer.ip) & 0xfc == 0
+        && word(outer.udp, 0) == OUTER_PORT
 }
 
 fn into_pod(packet: &Packet<'_>, outer: &Outer<'_>, plain: &Plain, flow: &Known) -> Result<Expected, Reason> {

@@ -16,7 +16,7 @@ use flannel_common::{
 use crate::{
     fast::Words,
     oracle::world::{Known, Peer, Reached, Seen, State, Tuple, Way},
-    packets::LO,
+    packets::{LO, usual_arrival},
 };
 
 /// Long enough that nothing runs out while a world is used.
@@ -92,7 +92,7 @@ pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (FlowKey<A>, 
         State::OneSided => Expiry::until(check, now),
         _ => Expiry::until(check, now + LONG_TICKS),
     };
-    let mut flow = Flow { seen, mirror, packets: 0, window: Window::default(), action };
+    let mut flow = Flow { seen, mirror, packets: 0, window: Window::default(), arrival: usual_arrival(), action };
     if known.state == State::Unconfirmed {
         let later = now + LONG_TICKS;
         flow.stamp(check, later, later, Some(later));
