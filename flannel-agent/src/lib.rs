@@ -22,6 +22,7 @@ pub mod ipsec;
 pub mod memory;
 pub mod monitor;
 pub mod observe;
+pub mod offload;
 pub mod options;
 pub mod privileges;
 pub mod reconcile;

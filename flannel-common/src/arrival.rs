@@ -1,19 +1,21 @@
 //! The way by which a tunnel packet arrived: what the receiving node's rules can see of its outer
 //! headers.
 //!
-//! A replayed packet skips the host's PREROUTING and INPUT chains, its IPsec policies and the tunnel
-//! device. So a flow is replayed only for packets that arrive as the one from which it was learned,
-//! which the kernel has let through. `from_underlay` notes how a packet arrived that it leaves to
-//! the kernel; `from_tunnel` finds the note by the number on the packet (`skb->tc_index`).
+//! A replayed packet skips the host's PREROUTING and INPUT chains, its IPsec policies and the
+//! tunnel device. So a flow is replayed only for packets that arrive as the one from which it was
+//! learned, which the kernel has let through. `from_underlay` notes how a packet arrived that it
+//! leaves to the kernel; `from_tunnel` finds the note by the number on the packet
+//! (`skb->tc_index`).
 
 use core::mem::size_of;
 
-use crate::{addr::Mac, pending::SLOTS_PER_CPU};
+use crate::addr::Mac;
 
 /// Values of `tc_index` from here on, up to those of pending packets, name a note.
 const NOTED: u32 = 0x4000;
-/// Notes that `tc_index` can name.
+/// Notes that `tc_index` can name, and those of one CPU.
 const SLOTS: u32 = 0x4000;
+const SLOTS_OF_A_CPU: u32 = 64;
 
 /// The outer fields of a packet that a rule can see and that are the same for all packets of a
 /// flow. A rule can see ECN, lengths and checksums too: those differ from packet to packet.
@@ -60,7 +62,7 @@ impl Arrival {
 pub struct ArrivalNote {
     /// Address of the packet's skb in the kernel; 0 for a note that was taken.
     pub skb: u64,
-    /// How it arrived.
+    /// Its arrival.
     pub arrival: Arrival,
 }
 
@@ -68,7 +70,7 @@ pub struct ArrivalNote {
 /// packet is not taken, because it names another skb.
 #[inline(always)]
 pub const fn note_of(cpu: u32, sequence: u32) -> u32 {
-    (cpu * SLOTS_PER_CPU + sequence % SLOTS_PER_CPU) % SLOTS
+    (cpu * SLOTS_OF_A_CPU + sequence % SLOTS_OF_A_CPU) % SLOTS
 }
 
 /// Returns the `tc_index` that names a note.
@@ -88,7 +90,7 @@ const _: () = assert!(size_of::<Arrival>() == 16 && size_of::<ArrivalNote>() == 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{pending::Slot, program::SELF_SENT};
+    use crate::program::SELF_SENT;
 
     #[test]
     fn every_field_that_a_rule_can_see_distinguishes_arrivals() {
@@ -111,10 +113,9 @@ mod tests {
     fn a_note_is_named_and_nothing_else_names_one() {
         for note in [0, 1, SLOTS - 1] {
             assert_eq!(note_named_by(tc_index_of(note)), Some(note));
-            assert!(!Slot::is_named_by(tc_index_of(note)));
+            assert!(tc_index_of(note) < 0x8000, "it names no pending packet");
         }
-        let pending = Slot::of(0, 0).expect("a slot").tc_index();
-        assert_eq!([0, SELF_SENT, pending, 0xffff].map(note_named_by), [None; 4]);
+        assert_eq!([0, SELF_SENT, 0x8000, 0xffff].map(note_named_by), [None; 4]);
         assert!(note_of(511, 63) < SLOTS);
     }
 }

@@ -161,8 +161,8 @@ pub struct Flow<A> {
     pub packets: u64,
     /// The numbers of its packets that bound those of its reverse flow. Not covered by the check.
     pub window: Window,
-    /// How the packet arrived at the node from which it was learned, if it came out of the tunnel.
-    /// Not covered by the check.
+    /// The arrival at the node of the packet from which it was learned, if that came out of the
+    /// tunnel. Not covered by the check.
     pub arrival: Arrival,
     /// The treatment of its packets.
     pub action: FlowAction<A>,

@@ -50,7 +50,7 @@ pub struct CpuState {
     pub arrivals: u32,
     /// Zero.
     pub reserved: u32,
-    /// How the packet in hand arrived at the node, if it came out of the tunnel.
+    /// The arrival at the node of the packet in hand, if it came out of the tunnel.
     pub arrival: Arrival,
 }
 
@@ -125,7 +125,7 @@ pub struct PendingPacket<A> {
     pub fingerprint: Fingerprint,
     /// The task that ran on the CPU: see [`task_word`].
     pub task: u32,
-    /// How it arrived at the node, if it came out of the tunnel.
+    /// Its arrival at the node, if it came out of the tunnel.
     pub arrival: Arrival,
 }
 

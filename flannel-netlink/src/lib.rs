@@ -15,9 +15,11 @@ mod conntrack;
 mod device_name;
 mod error;
 mod esp;
+mod ethtool;
 mod events;
 mod family;
 mod fdb;
+mod generic;
 mod ipip;
 mod link;
 mod lookup;
@@ -48,10 +50,11 @@ pub use self::{
     device_name::{DeviceName, device_name},
     error::{Fault, NetlinkError, Verb},
     esp::TunnelAssociation,
+    ethtool::{DeviceFeatures, EthtoolNetlink},
     events::{KernelEvent, KernelEvents, NftablesChanges},
     fdb::FdbKey,
     ipip::{IpipInfo, IpipSpec},
-    link::Link,
+    link::{Link, OffloadLimits},
     lookup::{RouteAnswer, RouteHop, RouteQuery},
     neighbour::{Neighbour, NeighbourKey},
     nexthop::{Nexthop, NexthopId},

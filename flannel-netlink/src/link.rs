@@ -22,6 +22,26 @@ use super::{
     vxlan::{VxlanInfo, VxlanSpec},
 };
 
+/// The largest packets that a device takes in one piece to send (GSO) and makes on receipt (GRO).
+/// Sizes are in bytes; `None` where the kernel does not say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OffloadLimits {
+    /// `IFLA_GSO_MAX_SIZE`; of IPv6 only on a kernel that has the next one.
+    pub gso_max_size: Option<u32>,
+    /// `IFLA_GSO_IPV4_MAX_SIZE` (kernel 6.3).
+    pub gso_ipv4_max_size: Option<u32>,
+    /// `IFLA_GSO_MAX_SEGS`: segments in one packet.
+    pub gso_max_segs: Option<u32>,
+    /// `IFLA_TSO_MAX_SIZE` (kernel 5.19): the bound of the hardware on the size.
+    pub tso_max_size: Option<u32>,
+    /// `IFLA_TSO_MAX_SEGS` (kernel 5.19): the bound of the hardware on the segments.
+    pub tso_max_segs: Option<u32>,
+    /// `IFLA_GRO_MAX_SIZE` (kernel 5.19); of IPv6 only on a kernel that has the next one.
+    pub gro_max_size: Option<u32>,
+    /// `IFLA_GRO_IPV4_MAX_SIZE` (kernel 6.3).
+    pub gro_ipv4_max_size: Option<u32>,
+}
+
 /// A network device as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "the kernel's flags, one to one")]
@@ -57,10 +77,39 @@ pub struct Link {
     pub qdisc: Option<String>,
     /// An XDP program is on the device.
     pub xdp: bool,
+    /// The largest packets that it takes and makes.
+    pub limits: OffloadLimits,
     /// The tunnel settings of a vxlan device; `None` for other kinds.
     pub vxlan: Option<VxlanInfo>,
     /// The ends of an ipip device; `None` for other kinds.
     pub ipip: Option<IpipInfo>,
+}
+
+impl OffloadLimits {
+    /// Limits that the kernel does not show.
+    const NONE: Self = Self {
+        gso_max_size: None,
+        gso_ipv4_max_size: None,
+        gso_max_segs: None,
+        tso_max_size: None,
+        tso_max_segs: None,
+        gro_max_size: None,
+        gro_ipv4_max_size: None,
+    };
+
+    const fn take(&mut self, attribute: &LinkAttribute) {
+        let (limit, value) = match attribute {
+            LinkAttribute::GsoMaxSize(value) => (&mut self.gso_max_size, *value),
+            LinkAttribute::GsoIpv4MaxSize(value) => (&mut self.gso_ipv4_max_size, *value),
+            LinkAttribute::GsoMaxSegs(value) => (&mut self.gso_max_segs, *value),
+            LinkAttribute::TsoMaxSize(value) => (&mut self.tso_max_size, *value),
+            LinkAttribute::TsoMaxSegs(value) => (&mut self.tso_max_segs, *value),
+            LinkAttribute::GroMaxSize(value) => (&mut self.gro_max_size, *value),
+            LinkAttribute::GroIpv4MaxSize(value) => (&mut self.gro_ipv4_max_size, *value),
+            _ => return,
+        };
+        *limit = Some(value);
+    }
 }
 
 impl Link {
@@ -91,6 +140,7 @@ impl Link {
             netns: None,
             qdisc: None,
             xdp: false,
+            limits: OffloadLimits::NONE,
             vxlan: None,
             ipip: None,
         }
@@ -122,7 +172,7 @@ impl Link {
             LinkAttribute::Qdisc(kind) => self.qdisc = Some(kind.clone()),
             LinkAttribute::Xdp(attributes) => self.xdp = has_xdp(attributes),
             LinkAttribute::LinkInfo(infos) => infos.iter().for_each(|info| self.take_info(info)),
-            _ => {}
+            other => self.limits.take(other),
         }
     }
 
@@ -285,6 +335,13 @@ const fn is_read(attribute: &LinkAttribute) -> bool {
             | LinkAttribute::Qdisc(_)
             | LinkAttribute::Xdp(_)
             | LinkAttribute::LinkInfo(_)
+            | LinkAttribute::GsoMaxSize(_)
+            | LinkAttribute::GsoIpv4MaxSize(_)
+            | LinkAttribute::GsoMaxSegs(_)
+            | LinkAttribute::TsoMaxSize(_)
+            | LinkAttribute::TsoMaxSegs(_)
+            | LinkAttribute::GroMaxSize(_)
+            | LinkAttribute::GroIpv4MaxSize(_)
     )
 }
 

@@ -39,7 +39,10 @@ use self::{
     pods::{PodReason, Pods},
     underlay::ExternalDevices,
 };
-use crate::datapath::{Hook, PinRoot};
+use crate::{
+    datapath::{Hook, PinRoot},
+    offload::Offloads,
+};
 
 /// The devices of the node that packets of pods pass, besides those of the pods.
 #[derive(Debug, Default)]
@@ -156,15 +159,24 @@ impl Fast {
 
     /// Looks at the pods of our subnets and at the external devices. Whether something changed that
     /// flows depend on.
-    pub async fn look(&mut self, netlink: &Netlink, pins: &PinRoot, own: LeaseKey, devices: &NodeDevices) -> bool {
+    pub async fn look(
+        &mut self,
+        netlink: &Netlink,
+        pins: &PinRoot,
+        own: LeaseKey,
+        devices: &NodeDevices,
+        offloads: &mut Offloads,
+    ) -> bool {
         self.switched = false;
         if !self.on {
             return false;
         }
         let networks: Vec<IpNet> = Family::BOTH.iter().filter_map(|family| own.subnet(*family)).collect();
-        self.underlay.refresh(netlink, pins, &networks, &devices.external).await;
         let tunnels = &devices.tunnels;
-        let looked = self.pods.look(netlink, pins, own, tunnels, &self.exclusions).await;
+        offloads.refresh(netlink, tunnels.iter().copied()).await;
+        let of_tunnels = tunnels.iter().filter_map(|device| offloads.on_receipt(*device)).map(PodReason::Offload);
+        self.underlay.refresh(netlink, pins, &networks, &devices.external, of_tunnels).await;
+        let looked = self.pods.look(netlink, pins, own, tunnels, &self.exclusions, offloads).await;
         if let Err(error) = &looked {
             tracing::warn!(%error, "cannot look at the pods; tried again");
             self.pods.invalidate_all();

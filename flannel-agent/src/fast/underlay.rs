@@ -1,5 +1,5 @@
 //! The gate of packets from other nodes: others' filters on the ingress of the external devices,
-//! and IPsec policies.
+//! IPsec policies, and offload settings of the tunnel devices.
 //!
 //! `from_underlay` takes a packet out of the ingress of the external interface, or of another
 //! device by which routes to peers lead, before filters of tc and TCX programs behind it have seen
@@ -16,6 +16,9 @@
 //!
 //! A packet of the outside may have an address of this node before it is translated for a pod. So
 //! flows with the outside are learned only while there is no policy for forwarded packets at all.
+//!
+//! A tunnel device whose offload settings of receipt were changed takes packets in otherwise than
+//! the programs, which skip it. So nothing is put into pods from there then.
 //!
 //! Filters and policies are announced by the kernel; TCX programs are not, and are found when
 //! everything is invalidated.
@@ -81,13 +84,15 @@ impl ExternalDevices {
     }
 
     /// Reads who is on the ingress of `devices`, and the policies on packets of pods in these
-    /// networks and of the outside, where that is not known. Links of ours are pinned below `pins`.
+    /// networks and of the outside, where that is not known. Links of ours are pinned below `pins`;
+    /// `of_tunnels` are reasons that the tunnel devices give.
     pub(super) async fn refresh(
         &mut self,
         netlink: &Netlink,
         pins: &PinRoot,
         networks: &[IpNet],
         devices: &BTreeMap<u32, String>,
+        of_tunnels: impl Iterator<Item = PodReason>,
     ) {
         if matches!(self.policies, Policies::Unread) {
             self.policies = Policies::Read(PolicyReasons::read(netlink, networks).await);
@@ -98,7 +103,7 @@ impl ExternalDevices {
         }
         let on_devices = devices.iter().flat_map(|(index, name)| reasons(self.ingress[index], name));
         let of_policies = self.policies.reasons().and_then(|reasons| reasons.pods.clone());
-        let reasons: Vec<PodReason> = on_devices.chain(of_policies).collect();
+        let reasons: Vec<PodReason> = on_devices.chain(of_policies).chain(of_tunnels).collect();
         if reasons != self.reasons {
             report(&reasons);
         }

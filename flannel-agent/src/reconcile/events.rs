@@ -9,7 +9,7 @@ impl Reconciler {
     /// Takes in an event. Whether the next [`Self::apply`] has something to do because of it.
     pub fn observe(&mut self, event: &KernelEvent) -> bool {
         let dirty = self.planes.iter_mut().fold(false, |dirty, plane| plane.observe(event) | dirty);
-        self.fast.observe(event) | dirty
+        self.offloads.observe(event) | self.fast.observe(event) | dirty
     }
 }
 

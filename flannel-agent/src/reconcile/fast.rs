@@ -73,7 +73,7 @@ impl Reconciler {
     pub(super) async fn apply_fast(&mut self, own: LeaseKey, moved: bool) {
         let devices = self.fast_devices();
         let disturbed = match &self.bpf {
-            Some(bpf) => self.fast.look(&self.netlink, bpf.pins(), own, &devices).await,
+            Some(bpf) => self.fast.look(&self.netlink, bpf.pins(), own, &devices, &mut self.offloads).await,
             None => false,
         };
         let mtu = |family| self.planes.iter().find(|plane| plane.family == family).and_then(Plane::mtu).unwrap_or(0);

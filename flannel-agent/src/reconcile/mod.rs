@@ -68,6 +68,7 @@ use crate::{
     fast::{ConntrackSysctls, Exclusions, Fast, FastScope},
     host_sysctls::Devices,
     iface::ExternalInterface,
+    offload::Offloads,
     udp::UdpBook,
     wireguard::{WireguardBook, WireguardKeys},
 };
@@ -92,6 +93,7 @@ pub struct Reconciler {
     tunnels: Tunnels,
     bpf: Option<Bpf>,
     fast: Fast,
+    offloads: Offloads,
     leftovers: Option<Leftovers>,
 }
 
@@ -118,6 +120,7 @@ impl Reconciler {
             tunnels: Tunnels::none(),
             bpf: None,
             fast: Fast::new(FastScope::default(), ConntrackSysctls::default(), Exclusions::default()),
+            offloads: Offloads::default(),
             leftovers: None,
         }
     }
@@ -195,6 +198,7 @@ impl Reconciler {
     pub fn invalidate_all(&mut self) {
         self.planes.iter_mut().for_each(Plane::invalidate_all);
         self.fast.invalidate_all();
+        self.offloads.invalidate();
         self.leftovers.iter_mut().for_each(Leftovers::invalidate);
         if let Some(bpf) = &mut self.bpf {
             bpf.invalidate();
@@ -237,6 +241,7 @@ impl Reconciler {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
             plane.prepare(&self.netlink, maps, &mut self.tunnels, cluster, self.port_range).await;
         }
+        self.follow_offloads().await;
         let moved = self.write_config();
         for plane in &mut self.planes {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
@@ -256,6 +261,15 @@ impl Reconciler {
             if bpf.is_attached() {
                 self.fast.set_back_former();
             }
+        }
+    }
+
+    /// Keeps packets from skipping a tunnel device whose offload settings were changed.
+    async fn follow_offloads(&mut self) {
+        let tunnels = self.planes.iter().filter_map(Plane::frame_tunnel).map(|device| device.index);
+        self.offloads.refresh(&self.netlink, tunnels).await;
+        for plane in &mut self.planes {
+            plane.follow_offloads(&self.offloads);
         }
     }
 

@@ -24,6 +24,7 @@ use crate::{
     datapath::{Hook, Maps},
     host_sysctls::Devices,
     iface::{End, ExternalInterface},
+    offload::Offloads,
     underlay::Underlay,
 };
 use flannel_common::{addr::Mac, node, program::Program};
@@ -247,6 +248,14 @@ impl Plane {
         self.setup.end = device.vtep.map(OwnEnd::Vxlan).or(self.setup.end);
         (self.tunnel.device, self.tunnel.spec) = (Some(device), Some(spec));
         Ok(())
+    }
+
+    /// Asks for every path again if another offload setting of the tunnel device counts.
+    pub(super) fn follow_offloads(&mut self, offloads: &Offloads) {
+        let setting = self.frame_tunnel().and_then(|device| offloads.on_transmit(device.index));
+        if self.underlay.set_tunnel(setting) {
+            self.doubt_paths();
+        }
     }
 
     /// Leads packets to the next peers and, if the store has shown everything and all peers are

@@ -10,6 +10,8 @@ use flannel_common::maps::PEERS_MAX;
 use flannel_netlink::{Dependence, Link, RouteAnswer, RouteType, TunnelFlow, XfrmPolicy};
 use thiserror::Error;
 
+use crate::offload::OffloadSetting;
+
 /// The facts that are the same for all peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnderlayFacts {
@@ -119,6 +121,9 @@ pub enum NotPlain {
     /// The programs send UDP over IPv6 without a checksum, which the peer has to allow.
     #[error("the node does not announce that it takes UDP over IPv6 without a checksum")]
     WantsChecksum,
+    /// The tunnel device has to change packets that the programs would send past it.
+    #[error("{0}")]
+    Offload(OffloadSetting),
     /// IPsec blocks what no policy covers.
     #[error("the IPsec default policy blocks outgoing packets")]
     IpsecDefault,

@@ -7,6 +7,9 @@
 //! kernel chooses one for each packet. `to_underlay` checks the same from the other side, packet by
 //! packet; because of this module it rarely finds a difference.
 //!
+//! A tunnel device with changed offload settings keeps all paths from being plain: the programs
+//! skip the device that has to do the work.
+//!
 //! A backend without a tunnel asks for the routes alone: which peers are on our own link.
 
 mod judge;
@@ -19,6 +22,8 @@ use std::{
 use flannel_host::family::Family;
 use flannel_netlink::{Link, Netlink, NetlinkError, RouteAnswer, RouteQuery, tunnel_depends_on};
 use futures::{StreamExt as _, stream};
+
+use crate::offload::OffloadSetting;
 pub use judge::{NotPlain, Path, RouteDevices, UnderlayFacts, Uplink, by_devices, judge};
 
 /// Lookups in flight at once.
@@ -32,18 +37,28 @@ pub struct Underlay {
     /// Those by which routes asked about lead.
     devices: RouteDevices,
     answers: HashMap<IpAddr, Result<RouteAnswer, String>>,
+    /// The setting of the tunnel device by which packets must not skip it.
+    tunnel: Option<OffloadSetting>,
 }
 
 impl Underlay {
     /// For a tunnel to this UDP port, or for none.
     pub fn new(port: Option<u16>) -> Self {
-        Self { port, facts: None, devices: BTreeMap::new(), answers: HashMap::new() }
+        Self { port, facts: None, devices: BTreeMap::new(), answers: HashMap::new(), tunnel: None }
     }
 
     /// Something about the underlay changed: what is the same for all peers is to be read again.
     pub fn forget(&mut self) {
         self.facts = None;
         self.devices.clear();
+    }
+
+    /// Stores the offload setting by which packets must not skip the tunnel device. Returns true if
+    /// it differs, so that every path has to be asked for again.
+    pub fn set_tunnel(&mut self, setting: Option<OffloadSetting>) -> bool {
+        let differs = self.tunnel != setting;
+        self.tunnel = setting;
+        differs
     }
 
     /// Returns true if a device by which a route leads differs from its last known state.
@@ -94,7 +109,8 @@ impl Underlay {
         let (Some(facts), Some(answer)) = (&self.facts, self.answers.get(&peer)) else { return Err(NotPlain::Unknown) };
         let facts = facts.as_ref().map_err(|error| NotPlain::Unreadable { error: error.clone() })?;
         let answer = answer.as_ref().map_err(|error| NotPlain::NoRoute { error: error.clone() })?;
-        judge(facts, &self.devices, peer, answer)
+        let path = judge(facts, &self.devices, peer, answer)?;
+        self.tunnel.clone().map_or(Ok(path), |setting| Err(NotPlain::Offload(setting)))
     }
 
     /// The device by which a peer on our own segment is reached, if it is one: exactly one route,

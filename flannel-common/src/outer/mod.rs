@@ -77,7 +77,7 @@ impl<I: IpHeader> OuterHeaders<I> {
         ip + ETH_LEN == len && udp + ETH_LEN + size_of::<I>() == len
     }
 
-    /// How the packet arrived by this device.
+    /// The packet's arrival by this device.
     #[inline(always)]
     pub fn arrival(&self, device: u32) -> Arrival {
         Arrival::new(self.ethernet.source(), self.ip.hops(), self.ip.tos(), device, self.tunnel.source_port())

@@ -14,10 +14,7 @@ use std::{
 use flannel_host::wireguard_key::{PublicKey, SecretKey};
 use ipnet::IpNet;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_generic::{
-    GenlFamily as _, GenlMessage,
-    ctrl::{GenlCtrl, GenlCtrlCmd, nlas::GenlCtrlAttrs},
-};
+use netlink_packet_generic::{GenlFamily as _, GenlMessage};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_wireguard::WireguardMessage;
 use netlink_sys::protocols::NETLINK_GENERIC;
@@ -26,8 +23,8 @@ use rtnetlink::LinkWireguard;
 use super::{
     Netlink,
     device_name::DeviceName,
-    error::{Fault, NetlinkError, Verb},
-    open,
+    error::{NetlinkError, Verb},
+    generic, open,
     reply::Prune,
     socket,
     transport::{Dump, Transport},
@@ -78,24 +75,14 @@ pub struct WireguardNetlink {
 }
 
 impl Prune for GenlMessage<WireguardMessage> {}
-impl Prune for GenlMessage<GenlCtrl> {}
 
 impl WireguardNetlink {
     /// Opens a socket in the network namespace of the calling thread. The kernel knows the protocol
     /// once there is a device.
     pub async fn connect() -> Result<Self, NetlinkError> {
-        let socket = || open("a NETLINK_GENERIC socket", || socket::for_requests(NETLINK_GENERIC));
-        let control: Transport<GenlMessage<GenlCtrl>> = Transport::spawn(socket()?);
-        let name = WireguardMessage::family_name();
-        let question = GenlCtrl { cmd: GenlCtrlCmd::GetFamily, nlas: vec![GenlCtrlAttrs::FamilyName(name.to_owned())] };
-        let answer = control.fetch(GenlMessage::from_payload(question)).await;
-        let (_, answer) = answer.map_err(|fault| fault.on(Verb::LookUp, "the protocol wireguard"))?.into_parts();
-        let protocol = answer.nlas.iter().find_map(|attribute| match attribute {
-            GenlCtrlAttrs::FamilyId(id) => Some(*id),
-            _ => None,
-        });
-        let protocol = protocol.ok_or_else(|| Fault::NoAnswer.on(Verb::LookUp, "the protocol wireguard"))?;
-        Ok(Self { transport: Transport::spawn(socket()?), protocol })
+        let protocol = generic::protocol_number(WireguardMessage::family_name()).await?;
+        let socket = open("a NETLINK_GENERIC socket", || socket::for_requests(NETLINK_GENERIC))?;
+        Ok(Self { transport: Transport::spawn(socket), protocol })
     }
 
     /// The device of this interface index.

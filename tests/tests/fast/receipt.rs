@@ -89,7 +89,7 @@ impl Receiver<'_> {
         let before = self.counted(Reason::Replayed)?;
         inject_frame(&self.lab.nodes.a, "eth0", &self.usual)?;
         eventually("the frame behind", Duration::from_secs(5), || {
-            ensure!(self.counted(Reason::Replayed)? > before || self.arrived.len() > 0, "nothing came");
+            ensure!(self.counted(Reason::Replayed)? > before || !self.arrived.is_empty(), "nothing came");
             Ok(())
         })?;
         Ok(self.arrived.len().saturating_sub(1))

@@ -4,8 +4,8 @@
 //! A replayed packet skips what lies between its entry and its exit: on its way out the rest of the
 //! veth's ingress, the bridge and the tunnel device's egress; on its way in the tunnel device's
 //! ingress, the bridge and the veth's egress. So nothing may be there that judges, counts or delays
-//! single packets: no qdisc, no filter, no program of others. What netfilter does there is
-//! observed, and needs no gate.
+//! single packets: no qdisc, no filter, no program of others, no offload that was switched off.
+//! What netfilter does there is observed, and needs no gate.
 
 use std::fmt;
 
@@ -14,6 +14,7 @@ use flannel_netlink::Link;
 use ipnet::IpNet;
 
 use super::inside::Inside;
+use crate::offload::OffloadSetting;
 
 /// The largest MTU of a veth whose other end has no XDP program.
 const UNLIMITED: u32 = 65535;
@@ -47,6 +48,8 @@ pub struct Passed {
     pub ingress: Others,
     /// On its egress.
     pub egress: Others,
+    /// The offload setting by which it changes packets that it sends.
+    pub offload: Option<OffloadSetting>,
 }
 
 /// A reason why packets do not take the fast path.
@@ -68,6 +71,8 @@ pub enum PodReason {
     Filters(String, DeviceSide),
     /// There are TCX programs of others.
     Programs(String, DeviceSide),
+    /// The device has to change packets that would skip it.
+    Offload(OffloadSetting),
     /// The operator's option names an address of the pod.
     Excluded(IpNet),
     /// The pod of this name opted out by an annotation.
@@ -96,6 +101,7 @@ impl fmt::Display for PodReason {
             Self::Qdisc(device, kind) => write!(f, "a {kind} qdisc is on {device}"),
             Self::Filters(device, side) => write!(f, "tc filters are on the {side} of {device}"),
             Self::Programs(device, side) => write!(f, "TCX programs of others are on the {side} of {device}"),
+            Self::Offload(setting) => setting.fmt(f),
             Self::Excluded(prefix) => write!(f, "--fast-exclude={prefix} says so"),
             Self::Annotated(pod) => write!(f, "the annotation of pod {pod} says so"),
             Self::NodeDevices(names) => write!(f, "{} in its network namespace", are_up(names)),
@@ -168,6 +174,7 @@ pub(super) fn judge<'a>(
     }
     verdict.sends.extend(veth.ingress.reasons(name, DeviceSide::Ingress));
     verdict.receives.extend(queue(host).into_iter().chain(veth.egress.reasons(name, DeviceSide::Egress)));
+    verdict.receives.extend(veth.offload.clone().map(PodReason::Offload));
     for way in ways {
         verdict.pass(way, host.controller == Some(way.link.index));
     }
@@ -205,9 +212,10 @@ impl PodVerdict {
 
     /// Packets pass a bridge by both its sides both ways at most: from a pod they come in by its
     /// ingress, to a pod they leave by its egress. A tunnel device is passed by its egress from a
-    /// pod, by its ingress to one.
+    /// pod, by its ingress to one; its offload settings make the paths to peers not plain, which
+    /// leaves packets between pods of this node alone.
     fn pass(&mut self, way: &Passed, is_bridge: bool) {
-        let Passed { link, ingress, egress } = way;
+        let Passed { link, ingress, egress, offload } = way;
         if !link.up {
             self.neither(PodReason::Down(link.name.clone()));
         }
@@ -217,6 +225,7 @@ impl PodVerdict {
         in_by.extend(ingress.reasons(&link.name, DeviceSide::Ingress));
         out_by.extend(queue(link));
         out_by.extend(egress.reasons(&link.name, DeviceSide::Egress));
+        out_by.extend(offload.clone().filter(|_| is_bridge).map(PodReason::Offload));
     }
 }
 
@@ -253,7 +262,7 @@ mod tests {
     }
 
     fn passed(link: Link) -> Passed {
-        Passed { link, ingress: Others::default(), egress: Others::default() }
+        Passed { link, ingress: Others::default(), egress: Others::default(), offload: None }
     }
 
     fn veth() -> Passed {

@@ -28,7 +28,7 @@ use futures::future::join_all;
 pub use self::judge::{DeviceSide, Others, Passed, PodReason, PodVerdict};
 use self::{find::Namespace, inside::Inside, judge::judge};
 use super::Exclusions;
-use crate::datapath::PinRoot;
+use crate::{datapath::PinRoot, offload::Offloads};
 
 /// A pod's veth.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,6 +132,7 @@ impl Pods {
         own: LeaseKey,
         tunnels: &[u32],
         exclusions: &Exclusions,
+        offloads: &mut Offloads,
     ) -> Result<(), NetlinkError> {
         if !self.is_read {
             self.read(netlink).await?;
@@ -153,9 +154,10 @@ impl Pods {
                 self.others.entry(*device).or_insert_with(|| others::on(pins, *device));
             }
         }
+        offloads.refresh(netlink, veths.keys().chain(&bridges).copied()).await;
         let pod = |(index, bridge): (&u32, &Option<u32>)| {
             let wish = exclusions.reason(self.addresses.get(index).map_or(&[], Vec::as_slice));
-            Some((*index, self.decide(*index, *bridge, tunnels, wish)?))
+            Some((*index, self.decide(*index, *bridge, tunnels, offloads, wish)?))
         };
         self.found = veths.iter().filter_map(pod).collect();
         Ok(())
@@ -195,16 +197,25 @@ impl Pods {
         }
     }
 
-    fn decide(&self, index: u32, bridge: Option<u32>, tunnels: &[u32], wish: Option<PodReason>) -> Option<Pod> {
-        let veth = self.passed(index)?;
-        let ways: Vec<Passed> = bridge.iter().chain(tunnels).filter_map(|device| self.passed(*device)).collect();
+    fn decide(
+        &self,
+        index: u32,
+        bridge: Option<u32>,
+        tunnels: &[u32],
+        offloads: &Offloads,
+        wish: Option<PodReason>,
+    ) -> Option<Pod> {
+        let passed = |device| self.passed(device, offloads);
+        let veth = passed(index)?;
+        let ways: Vec<Passed> = bridge.iter().chain(tunnels).filter_map(|device| passed(*device)).collect();
         let verdict = judge(&veth, self.insides.get(&index)?, ways.iter(), wish);
         Some(Pod { veth: veth.link.name, verdict })
     }
 
-    fn passed(&self, index: u32) -> Option<Passed> {
+    fn passed(&self, index: u32, offloads: &Offloads) -> Option<Passed> {
         let (ingress, egress) = *self.others.get(&index)?;
-        Some(Passed { link: self.namespace.links.get(&index)?.clone(), ingress, egress })
+        let link = self.namespace.links.get(&index)?.clone();
+        Some(Passed { link, ingress, egress, offload: offloads.on_transmit(index) })
     }
 
     /// Returns true if a device on the way changed since the last call.

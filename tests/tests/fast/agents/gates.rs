@@ -123,3 +123,49 @@ fn tcx_programs_of_others_forbid_the_way_they_are_on() -> Result<()> {
     }
     Ok(())
 }
+
+/// The kernel makes up for an offload that the operator switched off, in front of the device.
+#[test]
+fn packets_do_not_skip_a_device_with_an_offload_that_is_off() -> Result<()> {
+    let pair = fast_pair("fa-offload", &[])?;
+    for device in ["vethp1", "cni0"] {
+        let switch = |to: &str| format!("ethtool -K {device} tx-checksum-ip-generic {to}");
+        let action = || pair.sender.node().sh(&switch("off")).map(drop);
+        let reason = format!("tx-checksum-ip-generic of {device} is off");
+        gate(&pair, action, &switch("on"), (true, false), &reason)?;
+    }
+    Ok(())
+}
+
+/// The remedy for NICs that break the offload of tunnels (`ethtool -K flannel.1`).
+#[test]
+fn no_packet_skips_a_tunnel_device_with_an_offload_that_is_off() -> Result<()> {
+    const REASON: &str = "tx-checksum-ip-generic of flannel.1 is off";
+    let pair = fast_pair("fa-remedy", &[])?;
+    let (agent, node) = (&pair.sender, pair.sender.node());
+    let sent = || Ok::<_, anyhow::Error>(agent.counted("from_pod", "replayed")? + pair.encapsulated()?);
+    for mode in ["fast", "encap"] {
+        pair.set_mode(mode)?;
+        let mut talk = pair.talk()?;
+        let mut busy = || -> Result<()> {
+            let before = sent()?;
+            talk.exchange(20)?;
+            ensure!(sent()? > before, "mode {mode}: the kernel carries all");
+            Ok(())
+        };
+        eventually("packets that skip the device", Duration::from_secs(15), &mut busy)?;
+        node.sh("ethtool -K flannel.1 tx-checksum-ip-generic off")?;
+        eventually("the reason", Duration::from_secs(5), || {
+            let status = agent.cli_any(&["status"])?.stdout;
+            ensure!(status.contains(REASON), "{status}");
+            Ok(())
+        })?;
+        let before = sent()?;
+        let mut more = pair.talk()?;
+        more.exchange(300)?;
+        ensure!(sent()? == before, "mode {mode}: {} packets skipped the device", sent()? - before);
+        node.sh("ethtool -K flannel.1 tx-checksum-ip-generic on")?;
+        eventually("packets that skip it again", Duration::from_secs(15), busy)?;
+    }
+    Ok(())
+}

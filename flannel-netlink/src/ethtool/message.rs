@@ -1,0 +1,158 @@
+//! The question for the features of a device, and its answer. Pure.
+//!
+//! Constants and layout: include/uapi/linux/ethtool_netlink.h and
+//! Documentation/networking/ethtool-netlink.rst of the kernel. Bits have names in the answer,
+//! because their numbers differ between kernels.
+
+use std::collections::BTreeSet;
+
+use netlink_packet_core::{
+    DecodeError, DefaultNla, Emitable, NLA_F_NESTED, NlaBuffer, NlasIterator, ParseableParametrized,
+};
+use netlink_packet_generic::{GenlFamily, GenlHeader};
+
+use super::DeviceFeatures;
+
+/// `ETHTOOL_MSG_FEATURES_GET`, and the answer's `ETHTOOL_MSG_FEATURES_GET_REPLY`.
+const FEATURES_GET: u8 = 11;
+/// `ETHTOOL_GENL_VERSION`.
+const VERSION: u8 = 1;
+/// `ETHTOOL_A_FEATURES_HEADER`.
+const HEADER: u16 = 1;
+/// `ETHTOOL_A_HEADER_DEV_INDEX`.
+const DEVICE_INDEX: u16 = 1;
+/// `ETHTOOL_A_FEATURES_HW`: the features that can be switched.
+const CHANGEABLE: u16 = 2;
+/// `ETHTOOL_A_FEATURES_WANTED`: those that are asked for.
+const WANTED: u16 = 3;
+/// `ETHTOOL_A_BITSET_NOMASK`: the set lists only bits that are on.
+const NO_MASK: u16 = 1;
+/// `ETHTOOL_A_BITSET_BITS`.
+const BITS: u16 = 3;
+/// `ETHTOOL_A_BITSET_BIT_NAME`.
+const NAME: u16 = 2;
+/// `ETHTOOL_A_BITSET_BIT_VALUE`: the bit is on.
+const VALUE: u16 = 3;
+
+/// A question about one device, or an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FeaturesMessage(Vec<u8>);
+
+impl FeaturesMessage {
+    /// The question about the device of this interface index.
+    pub(super) fn question(ifindex: u32) -> Self {
+        let device = bytes_of(&DefaultNla::new(DEVICE_INDEX, ifindex.to_ne_bytes().to_vec()));
+        Self(bytes_of(&DefaultNla::new(HEADER | NLA_F_NESTED, device)))
+    }
+
+    /// The features in an answer.
+    pub(super) fn features(&self) -> Result<DeviceFeatures, DecodeError> {
+        let mut features = DeviceFeatures::default();
+        for attribute in NlasIterator::new(self.0.as_slice()) {
+            let attribute = attribute?;
+            match attribute.kind() {
+                CHANGEABLE => features.changeable = bits_on(attribute.value())?,
+                WANTED => features.wanted = bits_on(attribute.value())?,
+                _ => {}
+            }
+        }
+        Ok(features)
+    }
+}
+
+/// The names of the bits of a set that are on.
+fn bits_on(set: &[u8]) -> Result<BTreeSet<String>, DecodeError> {
+    let attributes = NlasIterator::new(set).collect::<Result<Vec<_>, _>>()?;
+    let lists_only_on = attributes.iter().any(|attribute| attribute.kind() == NO_MASK);
+    let mut names = BTreeSet::new();
+    for bits in attributes.iter().filter(|attribute| attribute.kind() == BITS) {
+        for bit in NlasIterator::new(bits.value()) {
+            let (name, is_on) = name_and_value(&bit?)?;
+            names.extend(name.filter(|_| is_on || lists_only_on));
+        }
+    }
+    Ok(names)
+}
+
+fn name_and_value(bit: &NlaBuffer<&[u8]>) -> Result<(Option<String>, bool), DecodeError> {
+    let (mut name, mut is_on) = (None, false);
+    for attribute in NlasIterator::new(bit.value()) {
+        let attribute = attribute?;
+        match attribute.kind() {
+            NAME => name = Some(String::from_utf8_lossy(attribute.value()).trim_end_matches('\0').to_owned()),
+            VALUE => is_on = true,
+            _ => {}
+        }
+    }
+    Ok((name, is_on))
+}
+
+fn bytes_of(attribute: &DefaultNla) -> Vec<u8> {
+    let mut bytes = vec![0; attribute.buffer_len()];
+    attribute.emit(&mut bytes);
+    bytes
+}
+
+impl GenlFamily for FeaturesMessage {
+    fn family_name() -> &'static str {
+        "ethtool"
+    }
+
+    fn command(&self) -> u8 {
+        FEATURES_GET
+    }
+
+    fn version(&self) -> u8 {
+        VERSION
+    }
+}
+
+impl Emitable for FeaturesMessage {
+    fn buffer_len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn emit(&self, buffer: &mut [u8]) {
+        buffer[..self.0.len()].copy_from_slice(&self.0);
+    }
+}
+
+impl ParseableParametrized<[u8], GenlHeader> for FeaturesMessage {
+    fn parse_with_param(attributes: &[u8], _header: GenlHeader) -> Result<Self, DecodeError> {
+        Ok(Self(attributes.to_vec()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nested(kind: u16, attributes: &[DefaultNla]) -> DefaultNla {
+        DefaultNla::new(kind | NLA_F_NESTED, attributes.iter().flat_map(bytes_of).collect())
+    }
+
+    fn bit(name: &str, is_on: bool) -> DefaultNla {
+        let name = DefaultNla::new(NAME, [name.as_bytes(), b"\0"].concat());
+        let value = is_on.then(|| DefaultNla::new(VALUE, Vec::new()));
+        nested(1, &[name].into_iter().chain(value).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn of_a_set_with_a_mask_the_bits_with_a_value_are_on() {
+        let changeable = nested(CHANGEABLE, &[nested(BITS, &[bit("rx-gro", true), bit("highdma", false)])]);
+        let no_mask = DefaultNla::new(NO_MASK, Vec::new());
+        let wanted = nested(WANTED, &[no_mask, nested(BITS, &[bit("tx-scatter-gather", false)])]);
+        let answer = FeaturesMessage([changeable, wanted].iter().flat_map(bytes_of).collect());
+        let features = answer.features().expect("a whole answer");
+        assert_eq!(features.changeable, BTreeSet::from(["rx-gro".to_owned()]));
+        assert_eq!(features.wanted, BTreeSet::from(["tx-scatter-gather".to_owned()]));
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_off_is_an_error() {
+        let mut bytes = bytes_of(&nested(CHANGEABLE, &[nested(BITS, &[bit("rx-gro", true)])]));
+        bytes.truncate(bytes.len() - 4);
+        assert!(FeaturesMessage(bytes).features().is_err());
+        assert_eq!(FeaturesMessage(Vec::new()).features().expect("no attributes"), DeviceFeatures::default());
+    }
+}

@@ -1,0 +1,67 @@
+//! Offload features of devices, by the generic netlink family `ethtool` (kernel 5.7).
+//!
+//! A change of a feature is announced as a change of the link (`NETDEV_FEAT_CHANGE` in
+//! `rtnetlink_event`, net/core/rtnetlink.c), without the features themselves.
+
+mod message;
+
+use std::collections::BTreeSet;
+
+use netlink_packet_generic::{GenlFamily as _, GenlMessage};
+use netlink_sys::protocols::NETLINK_GENERIC;
+
+use self::message::FeaturesMessage;
+use super::{
+    device_name::DeviceName,
+    error::{Fault, NetlinkError, Verb},
+    generic, open,
+    reply::Prune,
+    socket,
+    transport::Transport,
+};
+
+/// The offload features of a device, by the names that `ethtool -k` shows behind its tabs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeviceFeatures {
+    /// Features that can be switched on this device.
+    pub changeable: BTreeSet<String>,
+    /// Features that the driver or the operator asks for. One that depends on another may be off
+    /// all the same.
+    pub wanted: BTreeSet<String>,
+}
+
+impl DeviceFeatures {
+    /// Returns `None` for a feature that the device does not have, or cannot switch.
+    pub fn is_wanted(&self, feature: &str) -> Option<bool> {
+        self.changeable.contains(feature).then(|| self.wanted.contains(feature))
+    }
+}
+
+/// A handle on the features of devices. Clones share a socket.
+#[derive(Debug, Clone)]
+pub struct EthtoolNetlink {
+    transport: Transport<GenlMessage<FeaturesMessage>>,
+    protocol: u16,
+}
+
+impl Prune for GenlMessage<FeaturesMessage> {}
+
+impl EthtoolNetlink {
+    /// Opens a socket in the network namespace of the calling thread. An error on a kernel without
+    /// `CONFIG_ETHTOOL_NETLINK`.
+    pub async fn connect() -> Result<Self, NetlinkError> {
+        let protocol = generic::protocol_number(FeaturesMessage::family_name()).await?;
+        let socket = open("a NETLINK_GENERIC socket", || socket::for_requests(NETLINK_GENERIC))?;
+        Ok(Self { transport: Transport::spawn(socket), protocol })
+    }
+
+    /// The features of the device of this interface index.
+    pub async fn features(&self, ifindex: u32) -> Result<DeviceFeatures, NetlinkError> {
+        let mut question = GenlMessage::from_payload(FeaturesMessage::question(ifindex));
+        question.set_resolved_family_id(self.protocol);
+        let failed = |fault: Fault| fault.on(Verb::Read, format_args!("the features of {}", DeviceName(ifindex)));
+        let answer = self.transport.fetch(question).await.map_err(failed)?;
+        let undecodable = |_| failed(Fault::Undecodable { message_type: self.protocol, count: 1 });
+        answer.payload.features().map_err(undecodable)
+    }
+}
