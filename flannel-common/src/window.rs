@@ -78,8 +78,8 @@ impl Window {
     #[inline(always)]
     pub const fn is_due(&self, sequence: u32) -> bool {
         let passed = u32::from_be(sequence).wrapping_sub(self.sequence);
-        // The upper half is behind.
-        passed > REFRESH_BYTES && passed <= u32::MAX / 2
+        // What was sent again lies behind.
+        passed.wrapping_add(REFRESH_BYTES) > 2 * REFRESH_BYTES
     }
 }
 
@@ -140,6 +140,7 @@ mod tests {
             (u32::MAX - 10_000, false),
             (REFRESH_BYTES - 11, false),
             (REFRESH_BYTES - 10, true),
+            ((1 << 31) + (1 << 28), true),
         ] {
             assert_eq!(window.is_due(u32::to_be(sequence)), is_due, "{sequence}");
         }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use flannel_common::{
     addr::Mac,
+    arrival::Arrival,
     packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, IPV4_LEN, PROTO_TCP, PROTO_UDP, ipv4_checksum},
 };
 
@@ -63,11 +64,19 @@ pub(crate) fn frame(to: Mac, from: Mac, ends: &Ends) -> Vec<u8> {
     framed(to, from, &ip(ends.protocol, ends.fields, ends.source.ip(), ends.destination.ip(), &transport))
 }
 
+/// Outer source port of a frame inside the tunnel.
+const OUTER_PORT: [u8; 2] = [0xc0, 0];
+
+/// The arrival by this device of a frame inside the tunnel.
+pub(crate) const fn tunnel_arrival(from: Mac, device: u32) -> Arrival {
+    Arrival::new(from, Fields::USUAL.ttl, Fields::USUAL.tos, device, u16::from_ne_bytes(OUTER_PORT))
+}
+
 /// A frame inside the tunnel, in an outer frame.
 pub(crate) fn tunnelled(to: Mac, from: Mac, outer: &Outer, inner: &[u8]) -> Vec<u8> {
     let [_, high, middle, low] = outer.vni.to_be_bytes();
     let vxlan = [&[VXLAN_FLAGS, 0, 0, 0, high, middle, low, 0], inner].concat();
-    let datagram = udp([0xc0, 0], outer.port, &vxlan);
+    let datagram = udp(OUTER_PORT, outer.port, &vxlan);
     framed(to, from, &ip(PROTO_UDP, Fields::USUAL, outer.source, outer.destination, &datagram))
 }
 

@@ -18,6 +18,7 @@ use aya::{
     programs::{SchedClassifier, TestRun as _, TestRunOptions},
 };
 use flannel_common::{
+    arrival::Arrival,
     flow::Flow,
     flow_hint::FlowHint,
     flow_key::{Address, FlowKey},
@@ -114,13 +115,14 @@ impl Trial {
         Ok(Self { ebpf: loader.load(&bytes)? })
     }
 
-    /// Lets the programs of the trial know the flow with this key, as those in force know it.
-    /// Whether they do.
+    /// Lets the programs of the trial know the flow with this key, as those in force know it, but
+    /// for the arrival of its packets. Whether they do.
     pub fn copy_flow<A: Address>(
         &mut self,
         pins: &PinRoot,
         name: &'static str,
         key: &FlowKey<A>,
+        arrival: Arrival,
     ) -> Result<bool, DatapathError>
     where
         FlowKey<A>: Pod,
@@ -128,7 +130,7 @@ impl Trial {
     {
         let Some(flow) = FlowMap::open(pins, name)?.get(key)? else { return Ok(false) };
         let mut own: HashMap<&mut MapData, FlowKey<A>, Flow<A>> = self.map(name)?;
-        own.insert(key, flow, 0).map_err(DatapathError::map(name))?;
+        own.insert(key, Flow { arrival, ..flow }, 0).map_err(DatapathError::map(name))?;
         self.hint_at_table(name)?;
         Ok(true)
     }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use flannel_common::{
     addr::Mac,
+    arrival::Arrival,
     entry_state::EntryState,
     flow_key::FlowKey,
     maps::{FLOWS, FLOWS6},
@@ -22,7 +23,7 @@ use super::{
 use crate::{
     datapath::{
         DatapathError, PinRoot, attach,
-        frame::{Ends, Fields, Outer, frame, tunnelled},
+        frame::{Ends, Fields, Outer, frame, tunnel_arrival, tunnelled},
         trial::Trial,
     },
     observe::flows::FlowRow,
@@ -34,7 +35,9 @@ const PORTS: [u16; 2] = [40_000, 80];
 /// Asks the programs the packet meets.
 pub(super) fn run(facts: &Snapshot, around: &Context<'_>) -> Result<Vec<Tried>, DatapathError> {
     let (ends, links) = (ends(facts), |index: u32| around.links.get(&index));
-    let mut trying = ProgramRun { trial: Trial::new(around.pins)?, pins: around.pins, tried: Vec::new() };
+    let external = facts.config().map_or(0, |config| config.underlay_ifindex);
+    let arrival = tunnel_arrival(Mac::default(), external);
+    let mut trying = ProgramRun { trial: Trial::new(around.pins)?, pins: around.pins, arrival, tried: Vec::new() };
     for flow in facts.flows.iter().flatten() {
         trying.copy(flow)?;
     }
@@ -113,6 +116,8 @@ fn ends(facts: &Snapshot) -> Ends {
 struct ProgramRun<'a> {
     trial: Trial,
     pins: &'a PinRoot,
+    /// The packet asked about arrives as those of its flow.
+    arrival: Arrival,
     tried: Vec<Tried>,
 }
 
@@ -126,11 +131,21 @@ impl ProgramRun<'_> {
         match (flow.source.ip(), flow.destination.ip()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let [source, destination] = [source, destination].map(|ip| [u32::from_ne_bytes(ip.octets())]);
-                self.trial.copy_flow(self.pins, FLOWS, &FlowKey { source, destination, ports, protocol, device })?;
+                self.trial.copy_flow(
+                    self.pins,
+                    FLOWS,
+                    &FlowKey { source, destination, ports, protocol, device },
+                    self.arrival,
+                )?;
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 let [source, destination] = [source, destination].map(|ip| words(ip.octets()));
-                self.trial.copy_flow(self.pins, FLOWS6, &FlowKey { source, destination, ports, protocol, device })?;
+                self.trial.copy_flow(
+                    self.pins,
+                    FLOWS6,
+                    &FlowKey { source, destination, ports, protocol, device },
+                    self.arrival,
+                )?;
             }
             _ => {}
         }

@@ -35,3 +35,11 @@ pub(crate) fn take(skb: &Skb) {
         state.arrival = noted.arrival;
     }
 }
+
+/// Returns true if the packet in hand is known to have arrived otherwise than the one from which
+/// its flow was learned. The SYN-ACK of a connection may have another source port than what
+/// follows.
+#[inline(always)]
+pub(crate) fn differs(learned: &Arrival) -> bool {
+    cpu_state().is_some_and(|state| state.arrival.is_known() && !state.arrival.same(learned))
+}

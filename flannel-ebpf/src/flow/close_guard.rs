@@ -2,20 +2,31 @@
 //! `flannel_common::window`). Conntrack takes any of them for genuine, because it no longer checks
 //! the windows of these connections.
 
-use flannel_common::{expiry::Expiry, flow_key::FlowKey, inner::ParsedPacket, tick::Tick};
+use flannel_common::{expiry::Expiry, flow_key::FlowKey, inner::ParsedPacket, reason::Reason, tick::Tick};
 
-use super::{scratch::FlowMaps, table::FlowRef};
-use crate::node::mode_word;
+use super::{
+    scratch::{self, FlowMaps, Scratch},
+    table::FlowRef,
+};
+use crate::node::{Node, mode_word};
 
-/// Returns true for a FIN or RST of a known connection that neither end can have sent. The reverse
-/// flow says what its sender may send. A call, because few packets need it and every hook would
-/// have a copy of it.
+/// Judges a control packet of TCP, which is in the scratch memory: a FIN or RST of a known
+/// connection that neither end can have sent is refused. To be called from the function of a
+/// program itself: the stack of several calls (512 bytes) is too small.
 #[inline(never)]
-pub(super) fn is_forged<F: FlowMaps>(
-    packet: &ParsedPacket<F::Address>,
-    keys: &mut [FlowKey<F::Address>; 2],
-    now: Tick,
-) -> bool {
+pub(crate) fn judge<F: FlowMaps>(node: &Node) -> Reason {
+    let Ok(scratch) = scratch::get::<F>() else { return Reason::TcpControl };
+    let Scratch { packet, keys, .. } = scratch;
+    if !packet.is_opening && is_forged::<F>(packet, keys, node.tick()) {
+        Reason::ForgedClose
+    } else {
+        Reason::TcpControl
+    }
+}
+
+/// The reverse flow says what the sender of a packet may send.
+#[inline(always)]
+fn is_forged<F: FlowMaps>(packet: &ParsedPacket<F::Address>, keys: &mut [FlowKey<F::Address>; 2], now: Tick) -> bool {
     let [entrance, reverse_key] = keys;
     if !find_reverse_key::<F>(&packet.key, entrance, reverse_key, now) {
         return false;

@@ -2,7 +2,7 @@
 //! replaying that on the next packets of the flow.
 
 pub(crate) mod arrival;
-mod close_guard;
+pub(crate) mod close_guard;
 pub(crate) mod conntrack;
 mod hint;
 pub(crate) mod learn;

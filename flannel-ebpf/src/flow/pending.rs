@@ -99,6 +99,17 @@ pub(crate) fn record_answer<F: FlowMaps>(
     Ok(Reason::Handshake)
 }
 
+/// Records a packet of a usable flow that arrived otherwise than the flow was learned.
+#[inline(always)]
+pub(crate) fn record_otherwise<F: FlowMaps>(
+    skb: &Skb,
+    node: &Node,
+    packet: &ParsedPacket<F::Address>,
+) -> Result<Reason, Reason> {
+    record::<F>(skb, node, packet)?;
+    Err(Reason::Refreshing)
+}
+
 #[inline(always)]
 fn record<F: FlowMaps>(skb: &Skb, node: &Node, packet: &ParsedPacket<F::Address>) -> Result<(), Reason> {
     if !node::fast()?.learns(packet.key.protocol) || has_helper(packet) {

@@ -24,7 +24,7 @@ use flannel_common::{
 };
 
 use super::{
-    close_guard, hint, probation,
+    hint, probation,
     scratch::{self, FlowMaps, Scratch},
 };
 use crate::node::{self, Node};
@@ -274,16 +274,12 @@ pub(super) fn end<F: FlowMaps>(
     }
 }
 
-/// Ends the flow of a TCP packet with SYN, FIN or RST, which is the kernel's. A forged one is
-/// refused, and ends nothing.
+/// Ends the flow of a TCP packet with SYN, FIN or RST, which is the kernel's. A forged one ends it
+/// too, which costs the connection speed and no more: see [`super::close_guard::judge`].
 #[inline(always)]
 pub(crate) fn end_if_control<F: FlowMaps>(scratch: &mut Scratch<F>, node: &Node) -> Result<(), Reason> {
-    let Scratch { packet, keys, .. } = scratch;
+    let Scratch { packet, keys: [key, _], .. } = scratch;
     if packet.is_control {
-        if !packet.is_opening && close_guard::is_forged::<F>(packet, keys, node.tick()) {
-            return Err(Reason::ForgedClose);
-        }
-        let [key, _] = keys;
         end::<F>(&packet.key, packet.is_opening, node, key);
         return Err(Reason::TcpControl);
     }

@@ -19,6 +19,7 @@ use flannel_common::{
 use super::context;
 use crate::{
     flow::{
+        close_guard,
         learn::{self, EgressState},
         pending,
         replay::Replay,
@@ -33,7 +34,12 @@ use crate::{
 #[inline(always)]
 pub(super) fn from_peer<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
     match from_direct_peer::<F>(skb, node) {
-        Reason::NotTunnel => from_outside::<F>(skb, node),
+        Reason::NotTunnel => match from_outside::<F>(skb, node) {
+            Reason::TcpControl if !matches!(close_guard::judge::<F>(node), Reason::ForgedClose) => Reason::NotTunnel,
+            Reason::TcpControl => Reason::ForgedClose,
+            done => done,
+        },
+        Reason::TcpControl => close_guard::judge::<F>(node),
         done => done,
     }
 }
@@ -100,7 +106,7 @@ fn replay_or_record_outside<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32
     }
     let scratch = match context::enter::<F, ETH_LEN>(skb, node) {
         Ok(scratch) => scratch,
-        Err(reason @ Reason::ForgedClose) => return Err(reason),
+        Err(reason @ Reason::TcpControl) => return Err(reason),
         Err(_) => return Err(Reason::NotTunnel),
     };
     let packet = &scratch.packet;

@@ -10,7 +10,7 @@ use flannel_common::{
 use super::context::{self, Context, can_learn};
 use crate::{
     flow::{
-        pending,
+        close_guard, pending,
         replay::{self, Replay, ScratchRefs},
         scratch::{FlowMaps, Scratch},
         table,
@@ -48,6 +48,7 @@ fn process<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
     match handle::<F>(skb, context) {
         Reason::NoEcmpPath => replay::from_pod_by_ecmp::<F>(skb, &context.node),
         Reason::OtherRoute => replay::from_pod_to_outside::<F>(skb, &context.node),
+        Reason::TcpControl => close_guard::judge::<F>(&context.node),
         handled => handled,
     }
 }

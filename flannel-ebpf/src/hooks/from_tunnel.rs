@@ -13,7 +13,7 @@ use flannel_common::{
 
 use super::context::{self, Context};
 use crate::{
-    flow::{arrival, pending, scratch::FlowMaps, table},
+    flow::{arrival, close_guard, pending, scratch::FlowMaps, table},
     node,
     packet::{family::by_family, skb::Skb},
 };
@@ -23,8 +23,16 @@ pub(crate) fn run(skb: &Skb) -> Reason {
     arrival::take(skb);
     pending::clear(skb);
     match Context::read(skb) {
-        Ok(context) => by_family!(skb, process(skb, &context), else Reason::OtherProtocol),
+        Ok(context) => by_family!(skb, judge(skb, &context), else Reason::OtherProtocol),
         Err(reason) => reason,
+    }
+}
+
+#[inline(always)]
+fn judge<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
+    match process::<F>(skb, context) {
+        Reason::TcpControl => close_guard::judge::<F>(&context.node),
+        reason => reason,
     }
 }
 
@@ -52,6 +60,7 @@ fn record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
         return pending::record_new::<F>(skb, node, packet, bucket());
     };
     match usable {
+        Ok(()) if arrival::differs(&scratch.flow.arrival) => pending::record_otherwise::<F>(skb, node, packet),
         Ok(()) => Err(Reason::NotFollowed),
         Err(reason) => pending::record_again::<F>(skb, node, packet, &scratch.flow, reason, bucket()),
     }

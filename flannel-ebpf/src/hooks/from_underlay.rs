@@ -11,7 +11,7 @@ use flannel_common::{
 use super::direct_route;
 use crate::{
     flow::{
-        arrival, pending,
+        arrival, close_guard, pending,
         replay::Replay,
         scratch::{self, FlowMaps, Scratch},
         table,
@@ -60,7 +60,10 @@ fn process<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
         return direct_route::from_peer::<F>(skb, node);
     }
     let is_long = skb.len() as usize >= OuterHeaders::<F>::LEN;
-    let received = if is_long { receive::<F>(skb, node) } else { Reason::OuterUnusual };
+    let received = match if is_long { receive::<F>(skb, node) } else { Reason::OuterUnusual } {
+        Reason::TcpControl => close_guard::judge::<F>(node),
+        received => received,
+    };
     let checked = match received {
         found if found.is_for_guard() => source_filter::check::<F>(skb, node, found),
         found => found,

@@ -14,7 +14,7 @@ use flannel_common::{
 
 use super::{context::Context, direct_route};
 use crate::{
-    flow::{pending, scratch::FlowMaps},
+    flow::{close_guard, pending, scratch::FlowMaps},
     packet::skb::Skb,
 };
 
@@ -37,8 +37,16 @@ macro_rules! by_version {
 pub(crate) fn receive(skb: &Skb) -> Reason {
     pending::clear(skb);
     match Context::read(skb) {
-        Ok(context) => by_version!(skb, replay_or_record(skb, &context)),
+        Ok(context) => by_version!(skb, judge(skb, &context)),
         Err(reason) => reason,
+    }
+}
+
+#[inline(always)]
+fn judge<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
+    match replay_or_record::<F>(skb, context) {
+        Reason::TcpControl => close_guard::judge::<F>(&context.node),
+        reason => reason,
     }
 }
 

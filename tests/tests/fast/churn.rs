@@ -75,10 +75,19 @@ impl<'a> Watched<'a> {
     fn notes(&self) -> Result<[u64; 2]> {
         use Reason::{
             ChangedOtherwise, FlowClosed, Handshake, Learned, MirrorDiffers, OtherReceiver, RecordStale, Refreshing,
-            Sampled, TableRefused, Untracked,
+            Sampled, TableRefused, Untracked, WindowChecked,
         };
-        let came =
-            [ChangedOtherwise, FlowClosed, Learned, MirrorDiffers, RecordStale, OtherReceiver, TableRefused, Untracked];
+        let came = [
+            ChangedOtherwise,
+            FlowClosed,
+            Learned,
+            MirrorDiffers,
+            RecordStale,
+            OtherReceiver,
+            TableRefused,
+            Untracked,
+            WindowChecked,
+        ];
         let noted = self.counted([Program::FromPod, Program::FromTunnel], &[Sampled, Refreshing, Handshake])?;
         Ok([noted, self.counted([Program::ToPod, Program::ToTunnel], &came)?])
     }

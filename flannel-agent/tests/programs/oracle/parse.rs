@@ -136,7 +136,7 @@ impl Plain {
 
 fn is_due(tcp: &[u8]) -> bool {
     let [high, low] = [word(tcp, 4), word(tcp, 6)].map(u32::from);
-    (0x4000_0001..=0x7fff_ffff).contains(&(high << 16 | low))
+    (0x4000_0001..=0xbfff_ffff).contains(&(high << 16 | low))
 }
 
 /// Length of the transport header and the flags of TCP.
