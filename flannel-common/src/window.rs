@@ -36,8 +36,9 @@ pub struct Window {
     pub sequence: u32,
     /// Shift of the windows in its packets.
     pub scale: u8,
-    /// Zero.
-    pub reserved: u8,
+    /// 1 once a packet was learned from. Else the numbers bound nothing: those of a flow that is
+    /// only expected, or of an earlier connection.
+    pub is_learned: u8,
     /// The epoch in which it was learned.
     pub epoch: u16,
 }
@@ -47,7 +48,7 @@ impl Window {
     #[inline(always)]
     pub const fn of<A: Address>(packet: &ParsedPacket<A>, scale: u8, epoch: u16) -> Self {
         let sequence = u32::from_be(packet.fingerprint.sequence);
-        let empty = Self { acknowledged: 0, offered: 0, sequence, scale, reserved: 0, epoch };
+        let empty = Self { acknowledged: 0, offered: 0, sequence, scale, is_learned: 1, epoch };
         // The window of a packet with SYN has no scale.
         let of_packet = Self { scale: if packet.is_opening { 0 } else { scale }, ..empty };
         Self { scale, ..of_packet.after(packet) }

@@ -146,7 +146,7 @@ impl Bpf {
     pub fn beat(&mut self) -> Result<(), DatapathError> {
         let now = clock::now_ns();
         if now.saturating_sub(self.maps.config.get()?.heartbeat_ns) > GAP_NS {
-            self.maps.mode.begin_epoch()?;
+            self.begin_epoch()?;
         }
         self.maps.config.beat(now)
     }
@@ -215,9 +215,14 @@ impl Bpf {
             changed |= known.contains_key(index);
         }
         if is_gap {
-            self.maps.mode.begin_epoch()?;
+            self.begin_epoch()?;
         }
         Ok(changed)
+    }
+
+    /// Packets of known flows may have bypassed the programs. Another mode begins an epoch anyway.
+    fn begin_epoch(&mut self) -> Result<(), DatapathError> {
+        if self.maps.mode.get()?.mode() == Mode::Fast { self.maps.mode.begin_epoch() } else { Ok(()) }
     }
 
     /// Discards what mode `fast` has learned. In other modes nothing is in use.

@@ -33,7 +33,8 @@ fn is_forged<F: FlowMaps>(packet: &ParsedPacket<F::Address>, keys: &mut [FlowKey
     }
     FlowRef::find::<F>(reverse_key, now).is_some_and(|reverse| {
         let (seen, window) = (reverse.value.seen, reverse.value.window);
-        let is_watched = seen.0 != Expiry::NONE.0 && window.epoch == mode_word().epoch();
+        let is_learned = seen.0 != Expiry::NONE.0 && window.is_learned != 0;
+        let is_watched = is_learned && window.epoch == mode_word().epoch();
         is_watched && !window.reaches(packet.fingerprint.sequence)
     })
 }

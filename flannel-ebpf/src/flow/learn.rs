@@ -275,6 +275,7 @@ fn expect<F: FlowMaps>(
     // Else both are set by a loop over their bytes.
     scratch::forget(flow);
     flow.mirror = Expiry::NONE;
+    flow.window.is_learned = 0;
     flow.packets = 0;
     flow.put_on_probation();
     probation::write::<F>(key, flow, now);

@@ -100,11 +100,14 @@ fn is_usable<A: Address>(packet: &ParsedPacket<A>, generation: u32, node: &Node,
 /// packet says about its reverse flow is noted all the same.
 #[inline(always)]
 pub(crate) fn allows_replay<F: FlowMaps>(packet: &ParsedPacket<F::Address>, node: &Node) -> Result<(), Reason> {
-    node.allows_replay().inspect_err(|_| {
-        if let Some(at) = find::<F>(&packet.key, node.tick()) {
-            note_window(at, packet);
-        }
-    })
+    // Without closures: one may become a function of its own, and the stack is too small for that.
+    let allowed = node.allows_replay();
+    if allowed.is_err()
+        && let Some(at) = find::<F>(&packet.key, node.tick())
+    {
+        note_window(at, packet);
+    }
+    allowed
 }
 
 /// Notes what a packet of TCP says about its reverse flow.
@@ -192,6 +195,10 @@ impl<A: Address> FlowRef<A> {
     #[inline(always)]
     fn end(&self, end: End) {
         let closed = Expiry::closed(self.check, end.closed_until);
+        if end.is_opening {
+            // SAFETY: as in `write_reverse`.
+            unsafe { (*self.at).window.is_learned = 0 };
+        }
         write_seen(self.at, if end.is_opening { Expiry::NONE } else { closed });
     }
 }

@@ -65,7 +65,7 @@ fn an_archive_holds_everything_but_secrets() -> Result<()> {
         ("programs.json", "\"to_tunnel\""),
         ("pins.txt", "maps/PEERS"),
         ("kernel/sysctl.txt", "net/ipv4/ip_forward = 1"),
-        ("sysctls.txt", "sysctl net.netfilter.nf_conntrack_tcp_be_liberal 0 1\n"),
+        ("sysctls.txt", "sysctl net.netfilter.nf_conntrack_tcp_timeout_max_retrans 300 432000\n"),
         ("rules/iptables.txt", "FLANNEL-POSTRTG"),
         ("agent/cmdline.txt", "--iface=eth0"),
         ("subnet.env", "FLANNEL_SUBNET="),
