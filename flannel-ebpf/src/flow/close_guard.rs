@@ -41,6 +41,7 @@ fn is_forged<F: FlowMaps>(packet: &ParsedPacket<F::Address>, keys: &mut [FlowKey
 
 /// Finds the key of the reverse flow of the flow with this key. Another sender than that of the
 /// flow has its addresses and ports as well, and another device.
+#[expect(clippy::needless_borrows_for_generic_args, reason = "a key passed by value is copied to the stack")]
 #[inline(always)]
 fn find_reverse_key<F: FlowMaps>(
     key: &FlowKey<F::Address>,
@@ -63,6 +64,7 @@ fn find_reverse_key<F: FlowMaps>(
 }
 
 /// Notes by which device the packets of a TCP flow enter.
+#[expect(clippy::needless_borrows_for_generic_args, reason = "a key passed by value is copied to the stack")]
 #[inline(always)]
 pub(super) fn note_entrance<F: FlowMaps>(key: &FlowKey<F::Address>, scratch: &mut FlowKey<F::Address>) {
     *scratch = FlowKey { device: 0, ..*key };
