@@ -43,8 +43,9 @@ pub(crate) fn ip_json(arguments: &str) -> Vec<Value> {
     if text.trim().is_empty() { Vec::new() } else { serde_json::from_str(&text).expect("JSON from ip") }
 }
 
-fn run(program: &str, arguments: &str) -> String {
-    let output = Command::new(program).args(arguments.split_whitespace()).output().expect("iproute2 is installed");
+/// Runs a program in the calling thread's namespace; panics when it fails.
+pub(crate) fn run(program: &str, arguments: &str) -> String {
+    let output = Command::new(program).args(arguments.split_whitespace()).output().expect("the program is installed");
     assert!(output.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim());
     String::from_utf8(output.stdout).expect("UTF-8 from iproute2")
 }

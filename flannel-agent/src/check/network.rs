@@ -14,6 +14,7 @@ use crate::{
     datapath::PinRoot,
     fast::{self, pods::PodReason},
     iface::{AddressInPods, Host, IfaceOptions, select},
+    offload::{OffloadSetting, Offloads},
 };
 
 /// A device that is named as flannel names its tunnels.
@@ -30,14 +31,22 @@ pub(super) async fn look(
     best: &mut Best,
 ) -> Result<Vec<Finding>, NetlinkError> {
     let mut findings = Vec::new();
+    let tunnels = || links.iter().filter(|link| is_flannels(link));
+    let mut settings = Offloads::default();
+    settings.refresh(netlink, tunnels().map(|tunnel| tunnel.index)).await;
     let external = external(netlink, links, pods, pinned).await?;
     match &external {
         Ok(link) => {
             findings.push(describe(link, best));
             findings.extend(inside_pods(link, &netlink.addresses().await?, pods));
-            findings.push(ingress(pins, links, link, fast::policy_reason(netlink, pods).await));
+            let policies = fast::policy_reason(netlink, pods).await;
+            let of_tunnels = tunnels().filter_map(|tunnel| settings.on_receipt(tunnel.index)).map(PodReason::Offload);
+            findings.push(ingress(pins, links, link, policies.into_iter().chain(of_tunnels)));
             findings.extend(offloads(link, may_have_tunnel(pinned)).await);
-            findings.extend(links.iter().filter(|tunnel| is_flannels(tunnel)).map(|tunnel| fit(tunnel, link)));
+            findings.extend(
+                tunnels().filter_map(|tunnel| settings.on_transmit(tunnel.index)).map(|setting| of_tunnel(&setting)),
+            );
+            findings.extend(tunnels().map(|tunnel| fit(tunnel, link)));
         }
         Err(error) => {
             let (problem, remedy) = split_remedy(error);
@@ -51,7 +60,7 @@ pub(super) async fn look(
         routed: devices_of_single_addresses(&routes),
     };
     findings.extend(pod_sizes(links, external, &places));
-    findings.extend(links.iter().filter(|link| is_flannels(link)).filter_map(checksums));
+    findings.extend(tunnels().filter_map(checksums));
     Ok(findings)
 }
 
@@ -121,21 +130,32 @@ fn inside_pods(external: &Link, addresses: &[Address], pods: &[IpNet]) -> Vec<Fi
 }
 
 /// The finding on filters that would miss what mode `fast` puts into pods, and on IPsec policies
-/// that it would bypass. A device of a route to peers, and a tunnel device without Ethernet, is
-/// known by our link on it.
-fn ingress(pins: &PinRoot, links: &[Link], external: &Link, policies: Option<PodReason>) -> Finding {
+/// that it would bypass; `more` are reasons of other kinds. A device of a route to peers, and a
+/// tunnel device without Ethernet, is known by our link on it.
+fn ingress(pins: &PinRoot, links: &[Link], external: &Link, more: impl Iterator<Item = PodReason>) -> Finding {
     let programs = [Program::FromUnderlay, Program::FromL3Tunnel];
     let is_attached = |link: &Link| programs.iter().any(|program| pins.link(*program, link.index).exists());
     let devices = links.iter().filter(|link| link.index == external.index || is_attached(link));
     let reasons = devices.flat_map(|link| fast::underlay_reasons(pins, link.index, &link.name));
-    let reasons: Vec<String> = reasons.chain(policies).map(|reason| reason.to_string()).collect();
+    let reasons: Vec<String> = reasons.chain(more).map(|reason| reason.to_string()).collect();
     if reasons.is_empty() {
         return Finding::ok("ingress", format!("no filter of others is on the ingress of {}", external.name));
     }
     Finding::warn(
         "ingress",
         reasons.join(", "),
-        "mode fast leaves packets from other nodes to the kernel, so that filters and IPsec see them all; only speed is lost",
+        "mode fast leaves packets from other nodes to the kernel, so that filters and IPsec see them all and offload settings hold; only speed is lost",
+    )
+}
+
+/// The finding on an offload setting of a tunnel device that keeps the programs from sending past
+/// it.
+fn of_tunnel(setting: &OffloadSetting) -> Finding {
+    Finding::warn(
+        "offload",
+        setting.to_string(),
+        "the vxlan device of the kernel sends packets to peers in every mode, as this setting asks for; \
+         set it back where the NIC needs no remedy: only speed is lost",
     )
 }
 

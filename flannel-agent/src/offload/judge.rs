@@ -39,6 +39,14 @@ pub struct OffloadSetting {
     value: Value,
 }
 
+#[cfg(test)]
+impl OffloadSetting {
+    /// The first feature of sending, off on this device.
+    pub(crate) fn off(device: &str) -> Self {
+        Self { device: device.to_owned(), name: ON_TRANSMIT[0], value: Value::Off }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Value {
     Off,

@@ -8,7 +8,9 @@
 //! that count; those who ask decide on the packets: [`crate::underlay`] on packets to peers,
 //! [`crate::fast`] on packets to pods.
 //!
-//! A change is announced as a change of the link, so what was read is valid until then.
+//! A changed feature is announced as a change of the link, so it is valid until then. A changed
+//! limit is not announced (`do_setlink` in net/core/rtnetlink.c sets `DO_SETLINK_MODIFIED` without
+//! `DO_SETLINK_NOTIFY` for it), so limits are read again with whatever else is not announced.
 
 mod judge;
 
@@ -26,6 +28,8 @@ use self::judge::{on_receipt, on_transmit};
 pub struct Offloads {
     ethtool: Ethtool,
     known: BTreeMap<u32, OffloadDevice>,
+    /// True if the limits of known devices have to be read again.
+    are_limits_stale: bool,
 }
 
 /// The kernel's answers about features.
@@ -66,9 +70,18 @@ impl Offloads {
         self.known.clear();
     }
 
+    /// Has the limits of all devices read again. Returns true if there are any.
+    pub fn invalidate_limits(&mut self) -> bool {
+        self.are_limits_stale = !self.known.is_empty();
+        self.are_limits_stale
+    }
+
     /// Reads those of these devices that are not known, all at once. One that cannot be read gates
     /// no packet, and is read again at the next call.
     pub async fn refresh(&mut self, netlink: &Netlink, devices: impl IntoIterator<Item = u32>) {
+        if std::mem::take(&mut self.are_limits_stale) {
+            self.refresh_limits(netlink).await;
+        }
         let unknown: Vec<u32> = devices.into_iter().filter(|index| !self.known.contains_key(index)).collect();
         if unknown.is_empty() {
             return;
@@ -81,6 +94,19 @@ impl Offloads {
                 Ok(device) => self.known.extend(device.map(|device| (index, device))),
                 Err(error) => tracing::debug!(error = chain(&error), "offload settings are not known"),
             }
+        }
+    }
+
+    async fn refresh_limits(&mut self, netlink: &Netlink) {
+        match netlink.links().await {
+            Ok(links) => links.into_iter().for_each(|link| self.take_limits(&link)),
+            Err(error) => tracing::debug!(error = chain(&error), "offload limits are not known; tried again"),
+        }
+    }
+
+    fn take_limits(&mut self, link: &Link) {
+        if let Some(known) = self.known.get_mut(&link.index) {
+            known.link.limits = link.limits;
         }
     }
 
@@ -128,6 +154,8 @@ impl Ethtool {
 
 #[cfg(test)]
 mod tests {
+    use flannel_netlink::OffloadLimits;
+
     use super::*;
 
     fn known() -> Offloads {
@@ -145,6 +173,18 @@ mod tests {
         assert!(!offloads.observe(&event(2)), "it will be read anyway");
         assert_eq!(offloads.known.keys().collect::<Vec<_>>(), [&3]);
         assert!(offloads.observe(&KernelEvent::LinkGone { index: 3, name: "veth1".to_owned() }));
+    }
+
+    #[test]
+    fn limits_are_read_again_of_known_devices_and_replace_those_before() {
+        let mut offloads = known();
+        assert!(offloads.invalidate_limits() && !Offloads::default().invalidate_limits());
+        let limits = OffloadLimits { gro_max_size: Some(9_000), ..OffloadLimits::default() };
+        for index in [2, 7] {
+            offloads.take_limits(&Link { limits, ..Link::ethernet(index, "veth1", 1450) });
+        }
+        assert!(offloads.on_receipt(2).is_some() && offloads.on_receipt(3).is_none());
+        assert_eq!(offloads.known.len(), 2, "a device that does not matter stays unknown");
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Reconciler {
     /// Marks for another look the state whose changes are not announced. Returns true if the next
     /// [`Self::apply`] has something to do because of it.
     pub fn invalidate_unannounced(&mut self) -> bool {
-        self.fast.invalidate_unannounced()
+        self.offloads.invalidate_limits() | self.fast.invalidate_unannounced()
     }
 
     /// Reads the sysctls of conntrack again. Whether the next [`Self::apply`] has something to do

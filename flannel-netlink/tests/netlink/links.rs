@@ -1,8 +1,11 @@
 //! Links, vxlan devices and addresses.
 
-use flannel_netlink::{AddressKey, Link, VxlanInfo, VxlanSpec};
+use std::time::Duration;
 
-use crate::namespace::{VTEP_MAC, addr, in_namespace, ip, ip_json};
+use flannel_netlink::{AddressKey, EthtoolNetlink, KernelEvent, Link, VxlanInfo, VxlanSpec};
+use tokio::time::timeout;
+
+use crate::namespace::{VTEP_MAC, addr, in_namespace, ip, ip_json, run};
 
 #[test]
 fn the_vxlan_device_is_stock_flannel_s() {
@@ -177,5 +180,38 @@ fn a_point_to_point_address_is_the_host_s_own() {
         let all = ns.netlink.addresses().await.expect("addresses");
         assert!(all.iter().any(|address| address.key.addr == addr("10.20.0.1")));
         assert!(!all.iter().any(|address| address.key.addr == addr("10.20.0.2")));
+    });
+}
+
+/// The features of a fresh device are what gates of packets that skip it go by.
+#[test]
+fn features_of_a_device_are_read_and_their_change_is_announced() {
+    in_namespace(async |mut ns| {
+        let index = ns.flannel_1().await;
+        let ethtool = EthtoolNetlink::connect().await.expect("the protocol");
+        let wanted = async |feature| ethtool.features(index).await.expect("features").is_wanted(feature);
+        for feature in ["tx-checksum-ip-generic", "tx-scatter-gather", "tx-tcp-segmentation", "rx-gro"] {
+            assert_eq!(wanted(feature).await, Some(true), "{feature}");
+        }
+        assert_eq!(wanted("rx-gro-list").await, Some(false));
+        assert_eq!(wanted("tx-lockless").await, None, "it cannot be switched");
+        while ns.events.try_next().is_some() {}
+        run("ethtool", "-K flannel.1 tx-checksum-ip-generic off");
+        let event = timeout(Duration::from_secs(10), ns.events.next()).await.expect("an event");
+        assert!(matches!(event, Some(KernelEvent::Link(link)) if link.index == index));
+        assert_eq!(wanted("tx-checksum-ip-generic").await, Some(false));
+        assert_eq!(wanted("tx-tcp-segmentation").await, Some(true), "off, because it depends on the other");
+        assert!(ethtool.features(9_999).await.expect_err("no such device").is_gone());
+    });
+}
+
+#[test]
+fn limits_of_a_device_are_read() {
+    in_namespace(async |ns| {
+        ns.vxlan("10.9.0.1").await;
+        ip("link set flannel.1 gso_max_size 30000 gso_max_segs 7");
+        let limits = ns.link("flannel.1").await.limits;
+        assert_eq!((limits.gso_max_size, limits.gso_max_segs), (Some(30_000), Some(7)));
+        assert!(limits.tso_max_size.is_none_or(|bound| bound >= 65_536), "{limits:?}");
     });
 }

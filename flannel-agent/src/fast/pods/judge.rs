@@ -328,6 +328,10 @@ mod tests {
         assert_eq!(ways(&after(|_, _, bridge, _| bridge.link.up = false)), (false, false));
         assert_eq!(ways(&after(|_, _, _, tunnel| tunnel.ingress = ALL)), (true, false));
         assert_eq!(ways(&after(|_, _, _, tunnel| tunnel.egress = ALL)), (false, true));
+        assert_eq!(ways(&after(|veth, _, _, _| veth.offload = Some(OffloadSetting::off("veth1")))), (true, false));
+        assert_eq!(ways(&after(|_, _, bridge, _| bridge.offload = Some(OffloadSetting::off("cni0")))), (true, false));
+        let tunnel = after(|_, _, _, tunnel| tunnel.offload = Some(OffloadSetting::off("flannel.1")));
+        assert_eq!(ways(&tunnel), (true, true), "the paths to peers are not plain, others are");
         assert_eq!(ways(&after(|_, _, _, tunnel| tunnel.link.qdisc = Some("htb".to_owned()))), (false, true));
     }
 

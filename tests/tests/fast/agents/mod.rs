@@ -8,6 +8,7 @@ mod gates;
 mod generation;
 mod lowered;
 mod merged;
+mod offloads;
 mod pods;
 mod survival;
 mod sysctls;
