@@ -11,11 +11,12 @@ use core::mem::size_of;
 
 use crate::addr::Mac;
 
-/// Values of `tc_index` from here on, up to those of pending packets, name a note.
+/// The first value of `tc_index` that names a note. Higher up are those of pending packets.
 const NOTED: u32 = 0x4000;
-/// Notes that `tc_index` can name, and those of one CPU.
+/// Notes that `tc_index` can name.
 const SLOTS: u32 = 0x4000;
-const SLOTS_OF_A_CPU: u32 = 64;
+/// Notes of one CPU.
+pub const NOTES_PER_CPU: u32 = 64;
 
 /// The outer fields of a packet that a rule can see and that are the same for all packets of a
 /// flow. A rule can see ECN, lengths and checksums too: those differ from packet to packet.
@@ -70,7 +71,7 @@ pub struct ArrivalNote {
 /// packet is not taken, because it names another skb.
 #[inline(always)]
 pub const fn note_of(cpu: u32, sequence: u32) -> u32 {
-    (cpu * SLOTS_OF_A_CPU + sequence % SLOTS_OF_A_CPU) % SLOTS
+    (cpu * NOTES_PER_CPU + sequence % NOTES_PER_CPU) % SLOTS
 }
 
 /// Returns the `tc_index` that names a note.

@@ -24,6 +24,16 @@ pub struct Connection {
     pub ports: u32,
 }
 
+impl Connection {
+    /// The connection at the beginning of what came out of the ring buffer.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (source, rest) = bytes.split_first_chunk()?;
+        let (destination, rest) = rest.split_first_chunk()?;
+        let ports = u32::from_ne_bytes(*rest.first_chunk()?);
+        Some(Self { source: Addr(*source), destination: Addr(*destination), ports })
+    }
+}
+
 /// Bytes of the ring buffer: more than 1,400 announcements.
 pub const CONNECTIONS_BYTES: u32 = 1 << 16;
 
@@ -31,7 +41,7 @@ pub const CONNECTIONS_BYTES: u32 = 1 << 16;
 /// close have fewer, so a connection of one request does not cost the agent anything.
 pub const ANNOUNCED_AT: u64 = 3;
 
-/// After so many more packets it is announced once more: the announcement may have been lost.
+/// After each further 64 packets it is announced once more: the announcement may have been lost.
 pub const ANNOUNCED_AGAIN: u64 = 64;
 
 /// `IP_CT_TCP_FLAG_BE_LIBERAL`: conntrack does not check the window of this direction.

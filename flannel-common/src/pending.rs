@@ -16,7 +16,7 @@
 use core::mem::size_of;
 
 use crate::{
-    arrival::Arrival,
+    arrival::{Arrival, NOTES_PER_CPU},
     checksum::follows,
     difference,
     flow_key::{Address, FlowKey},
@@ -171,6 +171,8 @@ impl<A: Address> PendingPacket<A> {
 const _: () = {
     assert!(size_of::<PendingPacket<[u32; 1]>>() == 88 && size_of::<PendingPacket<[u32; 4]>>() == 112);
     assert!(size_of::<CpuState>() == 32);
+    // `ARRIVALS` has the size of `PENDING`.
+    assert!(NOTES_PER_CPU == SLOTS_PER_CPU);
     assert!(CPUS_MAX * SLOTS_PER_CPU == RECORDED);
 };
 

@@ -4,8 +4,8 @@
 //! Conntrack does not see replayed packets, so for these connections the agent has it no longer
 //! check windows ([`crate::connection`]), and the programs check the packets that close them. A
 //! host sends nothing beyond the acknowledgement and the window it was given, and nothing older
-//! than a window. A FIN or RST outside of that is ignored by both ends, and would end the
-//! connection in conntrack alone.
+//! than a window. Both ends ignore a FIN or RST outside of that, and only conntrack
+//! would end the connection.
 //!
 //! Valid only while every packet of the flow passes a program: under the epoch of the mode word
 //! ([`crate::mode::ModeWord::epoch`]) in which it was learned.
@@ -71,17 +71,22 @@ impl Window {
     #[inline(always)]
     pub const fn reaches(&self, sequence: u32) -> bool {
         let reach = if self.offered > LEAST_REACH { self.offered } else { LEAST_REACH };
-        u32::from_be(sequence).wrapping_sub(self.acknowledged).wrapping_add(reach) <= 2 * reach
+        are_within(u32::from_be(sequence), self.acknowledged, reach)
     }
 
-    /// Returns true if a packet with this sequence number, network byte order, is to be seen by the
-    /// kernel.
+    /// Returns true if the kernel has to see a packet with this sequence number, network byte
+    /// order.
     #[inline(always)]
     pub const fn is_due(&self, sequence: u32) -> bool {
-        let passed = u32::from_be(sequence).wrapping_sub(self.sequence);
-        // What was sent again lies behind.
-        passed.wrapping_add(REFRESH_BYTES) > 2 * REFRESH_BYTES
+        // A packet that is sent again lies behind.
+        !are_within(u32::from_be(sequence), self.sequence, REFRESH_BYTES)
     }
+}
+
+/// Returns true if two sequence numbers are at most `reach` apart, whichever is ahead.
+#[inline(always)]
+pub const fn are_within(one: u32, other: u32, reach: u32) -> bool {
+    one.wrapping_sub(other).wrapping_add(reach) <= 2 * reach
 }
 
 const _: () = assert!(size_of::<Window>() == 16);

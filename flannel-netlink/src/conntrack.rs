@@ -1,17 +1,24 @@
 //! Conntrack's table by netlink (linux/netfilter/nfnetlink_conntrack.h). Messages in host byte
 //! order, values in network order.
 
-use std::{io, net::IpAddr};
+use std::{collections::BTreeSet, io, net::IpAddr};
 
 use flannel_common::{
     addr::Addr,
     connection::{ACKNOWLEDGEMENT_KNOWN, Connection, LIBERAL},
 };
-use netlink_packet_core::{NLA_TYPE_MASK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NlasIterator};
+use ipnet::IpNet;
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use nix::{
     errno::Errno,
     libc::{AF_INET, AF_INET6, IPPROTO_TCP, MSG_DONTWAIT},
+};
+
+use crate::{
+    attribute::attribute,
+    nfnetlink::{FAMILY_HEADER, request},
+    nftables::Attributes,
 };
 
 /// `NFNL_SUBSYS_CTNETLINK`, the upper byte of a message type, with `IPCTNL_MSG_CT_NEW` and
@@ -21,9 +28,6 @@ const GET: u16 = 1 << 8 | 1;
 /// `NLMSG_ERROR`, `NLMSG_DONE`.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// Bytes of `struct nlmsghdr` and of `struct nfgenmsg`.
-const HEADER: usize = 16;
-const FAMILY_HEADER: usize = 4;
 /// More than one datagram of a dump.
 const BUFFER: usize = 64 << 10;
 /// Changes in one datagram.
@@ -93,7 +97,7 @@ impl ConntrackTable {
         for batch in connections.chunks(BATCH) {
             let messages: Vec<u8> = batch.iter().flat_map(change).collect();
             self.socket.send_to(&messages, &SocketAddr::new(0, 0), 0)?;
-            // The kernel has worked them in, and answers refusals alone.
+            // The kernel has worked them in, and answers only refusals.
             gone += self.refusals()?;
         }
         Ok(gone)
@@ -125,13 +129,20 @@ impl ConntrackTable {
         refused.map_or(Ok(gone), Err)
     }
 
-    /// Passes the TCP connections that are alive, each with the addresses of both directions and
-    /// its first direction. An interrupted dump passes one too few or too many.
+    /// Passes the TCP connections that are alive and have an address in one of these networks, each
+    /// by its first direction. An interrupted dump passes one too few or too many.
     ///
     /// # Errors
     /// The kernel refuses or does not answer.
-    pub fn alive(&mut self, mut take: impl FnMut(&[IpAddr], Option<Connection>)) -> io::Result<()> {
-        self.socket.send_to(&request(), &SocketAddr::new(0, 0), 0)?;
+    pub fn alive_in(&mut self, networks: &BTreeSet<IpNet>, mut take: impl FnMut(Option<Connection>)) -> io::Result<()> {
+        let is_in = |address: &IpAddr| networks.iter().any(|network| network.contains(address));
+        let mut take_of_networks = |addresses: &[IpAddr], connection| {
+            if addresses.iter().any(is_in) {
+                take(connection);
+            }
+        };
+        let both_families = request(GET, NLM_F_REQUEST | NLM_F_DUMP, 0, 0, &[]);
+        self.socket.send_to(&both_families, &SocketAddr::new(0, 0), 0)?;
         let mut datagram = Vec::with_capacity(BUFFER);
         loop {
             datagram.clear();
@@ -141,7 +152,7 @@ impl ConntrackTable {
                 match kind {
                     DONE => is_done = true,
                     ERROR => refused = Some(refusal(payload)),
-                    _ => pass(payload.get(FAMILY_HEADER..).unwrap_or_default(), &mut take),
+                    _ => pass(payload.get(FAMILY_HEADER..).unwrap_or_default(), &mut take_of_networks),
                 }
                 !is_done && refused.is_none()
             });
@@ -185,31 +196,8 @@ fn change(connection: &Connection) -> Vec<u8> {
     let flags = [LIBERAL, LIBERAL | ACKNOWLEDGEMENT_KNOWN];
     let flags: Vec<u8> = TCP_FLAGS.into_iter().flat_map(|kind| attribute(kind, &flags)).collect();
     let state = attribute(PROTOINFO | NESTED, &attribute(TCP | NESTED, &flags));
-    let body = [&[family.to_le_bytes()[0], 0, 0, 0][..], &attribute(TUPLES[0] | NESTED, &tuple), &state].concat();
-    message(CHANGE, NLM_F_REQUEST, &body)
-}
-
-fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(HEADER + body.len()).unwrap_or(u32::MAX);
-    let mut bytes = vec![0; HEADER];
-    bytes[..4].copy_from_slice(&length.to_ne_bytes());
-    bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
-    bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
-    bytes.extend(body);
-    bytes
-}
-
-/// An attribute with its value, and the bytes up to the next one.
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
-    let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
-}
-
-/// A dump of both families.
-fn request() -> Vec<u8> {
-    message(GET, NLM_F_REQUEST | NLM_F_DUMP, &[0; FAMILY_HEADER])
+    let body = [attribute(TUPLES[0] | NESTED, &tuple), state].concat();
+    request(CHANGE, NLM_F_REQUEST, 0, family.to_le_bytes()[0], &body)
 }
 
 fn refusal(payload: &[u8]) -> io::Error {
@@ -244,8 +232,9 @@ fn connection(entry: &[u8]) -> Option<Connection> {
 
 /// The addresses of both tuples.
 fn addresses(entry: &[u8]) -> Vec<IpAddr> {
-    let ends = TUPLES.into_iter().filter_map(|tuple| find(entry, &[tuple, TUPLE_IP]));
-    ends.flat_map(|ends| attributes(ends).filter_map(|(_, value)| address(value))).collect()
+    let kinds = || ADDRESSES_V4.into_iter().chain(ADDRESSES_V6);
+    let ends = TUPLES.into_iter().flat_map(|tuple| kinds().map(move |kind| [tuple, TUPLE_IP, kind]));
+    ends.filter_map(|path| address(find(entry, &path)?)).collect()
 }
 
 fn address(bytes: &[u8]) -> Option<IpAddr> {
@@ -255,16 +244,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 
 /// The value of an attribute inside others.
 fn find<'a>(bytes: &'a [u8], path: &[u16]) -> Option<&'a [u8]> {
-    path.iter()
-        .try_fold(bytes, |bytes, wanted| attributes(bytes).find(|(kind, _)| kind == wanted).map(|(_, value)| value))
-}
-
-fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    let whole = NlasIterator::new(bytes).map_while(Result::ok);
-    whole.map(|attribute| (attribute.kind() & NLA_TYPE_MASK, attribute.into_inner())).filter_map(|(kind, all)| {
-        let length = usize::from(u16::from_ne_bytes(*all.first_chunk()?));
-        Some((kind, all.get(4..length)?))
-    })
+    path.iter().try_fold(bytes, |bytes, kind| Attributes::new(bytes).get(*kind))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod attribute;
 mod conntrack;
 mod device_name;
 mod error;
@@ -25,6 +26,7 @@ mod link;
 mod lookup;
 mod neighbour;
 mod nexthop;
+mod nfnetlink;
 mod nftables;
 mod reply;
 mod route;

@@ -42,9 +42,7 @@ pub fn alive_in_proc(networks: &BTreeSet<IpNet>) -> io::Result<usize> {
 /// The same by netlink.
 pub fn alive_by_netlink(networks: &BTreeSet<IpNet>) -> io::Result<usize> {
     let mut count = 0;
-    ConntrackTable::open()?.alive(|addresses, _| {
-        count += usize::from(addresses.iter().any(|address| is_in(networks, *address)));
-    })?;
+    ConntrackTable::open()?.alive_in(networks, |_| count += 1)?;
     Ok(count)
 }
 

@@ -1,7 +1,7 @@
 //! Connections that the programs announce (see `flannel_common::connection`): conntrack is to check
 //! their windows no longer.
 //!
-//! A thread of its own reads the ring buffer, because a flow waits for it and the main loop may be
+//! A separate thread reads the ring buffer, because a flow waits for it and the main loop may be
 //! busy. Announcements that come while it works are done together. One that is lost, or refused,
 //! leaves the connection to the kernel, and the programs announce it again.
 
@@ -89,7 +89,7 @@ impl Handler {
             while announced.len() < BATCH
                 && let Some(item) = self.ring.next()
             {
-                announced.extend(read(&item));
+                announced.extend(Connection::from_bytes(&item));
             }
             if announced.is_empty() {
                 return;
@@ -104,13 +104,4 @@ impl Handler {
             announced.clear();
         }
     }
-}
-
-fn read(bytes: &[u8]) -> Option<Connection> {
-    let mut connection = Connection::default();
-    let (source, rest) = bytes.split_first_chunk()?;
-    let (destination, rest) = rest.split_first_chunk()?;
-    (connection.source.0, connection.destination.0) = (*source, *destination);
-    connection.ports = u32::from_ne_bytes(*rest.first_chunk()?);
-    Some(connection)
 }

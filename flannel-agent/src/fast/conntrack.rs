@@ -28,7 +28,7 @@ pub struct ConntrackSysctls {
     /// The pod networks, former ones included.
     networks: BTreeSet<IpNet>,
     pub(super) now: Conntrack,
-    /// An earlier version of the agent has set sysctls that are to be set back.
+    /// An earlier version of the agent has set sysctls, and this one has to set them back.
     has_former: bool,
     /// Those that could not be set; not tried again until something differs.
     refused: Option<Conntrack>,
@@ -133,7 +133,7 @@ fn set_back_former(record: &SharedRecord, networks: &BTreeSet<IpNet>) {
     let ended = end_checks(networks).map_err(SetBackError::Connections);
     match ended.and_then(|count| Ok((count, record.give_back(&LIBERAL)?))) {
         Ok((connections, restored)) => {
-            // Without it nothing is looked for the next time; so it does no harm.
+            // A file that stays does no harm: the next `prepare` finds no sysctl on record.
             let _ = fs::remove_file(released(record));
             for (name, value) in restored {
                 tracing::info!(connections, "set {name} back to {value}: mode fast no longer needs it");
@@ -174,10 +174,7 @@ enum SetBackError {
 fn end_checks(networks: &BTreeSet<IpNet>) -> io::Result<usize> {
     let mut table = ConntrackTable::open()?;
     let mut found: Vec<Connection> = Vec::new();
-    table.alive(|addresses, connection| {
-        let is_of_pod = addresses.iter().any(|address| networks.iter().any(|network| network.contains(address)));
-        found.extend(connection.filter(|_| is_of_pod));
-    })?;
+    table.alive_in(networks, |connection| found.extend(connection))?;
     let gone = table.stop_checking_windows(&found)?;
     Ok(found.len().saturating_sub(gone))
 }

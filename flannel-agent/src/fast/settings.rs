@@ -35,8 +35,7 @@ pub struct FastOptions {
 pub(super) const ESTABLISHED: &str = "net.netfilter.nf_conntrack_tcp_timeout_established";
 
 /// Timeouts of conntrack that must be no shorter than [`ESTABLISHED`], or TCP is not learned.
-/// Conntrack does not see the packets that are replayed, and nothing but a sysctl changes these
-/// timeouts.
+/// Conntrack does not see the packets that are replayed, and only a sysctl changes these timeouts.
 pub(super) const REQUIREMENTS: [&str; 2] = [
     // A packet out of window passes without an update of the tracker. So "data not acknowledged"
     // stays as it was when replay began, and the connection would be forgotten after this timeout

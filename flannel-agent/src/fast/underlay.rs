@@ -18,7 +18,7 @@
 //! flows with the outside are learned only while there is no policy for forwarded packets at all.
 //!
 //! A tunnel device whose offload settings of receipt were changed takes packets in otherwise than
-//! the programs, which skip it. So nothing is put into pods from there then.
+//! the programs, which skip it. Then no packet is put into pods from there.
 //!
 //! Filters and policies are announced by the kernel; TCX programs are not, and are found when
 //! everything is invalidated.
@@ -84,8 +84,8 @@ impl ExternalDevices {
     }
 
     /// Reads who is on the ingress of `devices`, and the policies on packets of pods in these
-    /// networks and of the outside, where that is not known. Links of ours are pinned below `pins`;
-    /// `of_tunnels` are reasons that the tunnel devices give.
+    /// networks and of the outside, where that is not known. The agent's links are pinned below
+    /// `pins`; `of_tunnels` are reasons that the tunnel devices give.
     pub(super) async fn refresh(
         &mut self,
         netlink: &Netlink,

@@ -4,7 +4,7 @@ use flannel_host::{family::Family, sysctl_record};
 
 /// `rp_filter`: packets are dropped if the way back to their source is by another device.
 const STRICT: u32 = 1;
-/// `rp_filter`: packets are dropped if there is no way back.
+/// `rp_filter`: packets are dropped if no way leads back.
 const LOOSE: u32 = 2;
 
 /// A sysctl and the value it needs.

@@ -20,7 +20,7 @@ const EXCLUDED: &str = "an IP address, or a prefix such as 10.244.1.0/28";
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Mode fast")]
 pub(super) struct FastFlags {
-    /// Let mode `fast` set the sysctls of conntrack without which it leaves TCP alone:
+    /// Let mode `fast` set the sysctls of conntrack without which it does not replay TCP:
     /// `nf_conntrack_tcp_timeout_unacknowledged` and `nf_conntrack_tcp_timeout_max_retrans`
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     conntrack_liberal: bool,

@@ -1,17 +1,15 @@
 //! Notes of how tunnel packets arrived (see `flannel_common::arrival`).
 
-use aya_ebpf::helpers::generated::bpf_get_smp_processor_id;
 use flannel_common::arrival::{Arrival, note_named_by, note_of, tc_index_of};
 
-use super::pending::cpu_state;
+use super::pending::{cpu, cpu_state};
 use crate::{maps::ARRIVALS, packet::skb::Skb};
 
 /// Notes how a packet arrived that is left to the kernel.
 #[inline(always)]
 pub(crate) fn note(skb: &Skb, arrival: &Arrival) {
     let Some(state) = cpu_state() else { return };
-    // SAFETY: the helper takes nothing and returns a number.
-    let note = note_of(unsafe { bpf_get_smp_processor_id() }, state.arrivals);
+    let note = note_of(cpu(), state.arrivals);
     state.arrivals = state.arrivals.wrapping_add(1);
     let Some(at) = ARRIVALS.get_ptr_mut(note) else { return };
     // SAFETY: the look-up gave an element of the array, which lives as long as the map. A CPU that

@@ -54,7 +54,7 @@ fn find_reverse_key<F: FlowMaps>(
         return true;
     }
     *entrance = FlowKey { device: 0, ..*key };
-    // SAFETY: the value is copied at once; an element freed meanwhile is not reused before the
+    // SAFETY: the value is copied at once; an element freed since is not reused before the
     // program ends (RCU), or is given to another key, whose flow is then not found.
     let Some(device) = (unsafe { F::entrances().get(&*entrance) }).copied() else { return false };
     entrance.device = device;

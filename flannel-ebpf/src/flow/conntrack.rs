@@ -16,6 +16,7 @@ use flannel_common::{
     packet::PROTO_TCP,
     pending::PendingPacket,
     reason::Reason,
+    window::are_within,
 };
 
 use super::scratch::FlowMaps;
@@ -73,7 +74,7 @@ pub(crate) fn is_reply(skb: &Skb) -> bool {
 
 /// Conntrack's view of the windows of a packet's TCP connection.
 pub(super) enum WindowCheck {
-    /// No entry: nothing is checked.
+    /// Conntrack has no entry, so it checks no window.
     Absent,
     /// The kernel's layout is not known.
     Unknown,
@@ -124,11 +125,11 @@ pub(super) fn window_check(skb: &Skb, sequence: u32) -> WindowCheck {
     let (own_at, other_at) = if nfct & CTINFO == ESTABLISHED { (at, at + STATE_LEN) } else { (at + STATE_LEN, at) };
     let states = read::<DirectionState>(own_at).zip(read::<DirectionState>(other_at));
     let Some((own, other)) = states else { return WindowCheck::Unknown };
-    let distance = u32::from_be(sequence).wrapping_sub(other.highest_acknowledged);
     WindowCheck::Known(TcpState {
         scale: own.scale,
         is_liberal: own.flags & other.flags & LIBERAL != 0,
-        is_behind: other.flags & ACKNOWLEDGEMENT_KNOWN != 0 && distance.wrapping_add(BEHIND) > 2 * BEHIND,
+        is_behind: other.flags & ACKNOWLEDGEMENT_KNOWN != 0
+            && !are_within(u32::from_be(sequence), other.highest_acknowledged, BEHIND),
     })
 }
 

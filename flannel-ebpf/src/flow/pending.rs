@@ -187,7 +187,7 @@ fn run(state: &CpuState) -> CpuRun {
 }
 
 #[inline(always)]
-fn cpu() -> u32 {
+pub(super) fn cpu() -> u32 {
     // SAFETY: the helper takes nothing and returns a number.
     unsafe { bpf_get_smp_processor_id() }
 }

@@ -52,7 +52,7 @@ pub(super) fn insert<F: FlowMaps>(key: &FlowKey<F::Address>, flow: &Flow<F::Addr
 }
 
 /// Notes what the packet says about its reverse flow, and copies its flow to `to`. Returns the
-/// reason if the packet may not be replayed, and `None` if there is no flow. A packet of a usable
+/// reason if the packet may not be replayed, and `None` for an unknown flow. A packet of a usable
 /// flow is counted here, before the gates that may leave it to the kernel.
 #[inline(always)]
 pub(crate) fn load_and_count<F: FlowMaps>(
@@ -100,7 +100,7 @@ fn is_usable<A: Address>(packet: &ParsedPacket<A>, generation: u32, node: &Node,
 /// packet says about its reverse flow is noted all the same.
 #[inline(always)]
 pub(crate) fn allows_replay<F: FlowMaps>(packet: &ParsedPacket<F::Address>, node: &Node) -> Result<(), Reason> {
-    // Without closures: one may become a function of its own, and the stack is too small for that.
+    // Without closures: one may become a separate function, and the stack is too small for that.
     let allowed = node.allows_replay();
     if allowed.is_err()
         && let Some(at) = find::<F>(&packet.key, node.tick())

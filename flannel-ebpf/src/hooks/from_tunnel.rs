@@ -20,11 +20,16 @@ use crate::{
 
 #[inline(always)]
 pub(crate) fn run(skb: &Skb) -> Reason {
-    arrival::take(skb);
-    pending::clear(skb);
     match Context::read(skb) {
-        Ok(context) => by_family!(skb, judge(skb, &context), else Reason::OtherProtocol),
-        Err(reason) => reason,
+        Ok(context) => {
+            arrival::take(skb);
+            pending::clear(skb);
+            by_family!(skb, judge(skb, &context), else Reason::OtherProtocol)
+        }
+        Err(reason) => {
+            pending::clear(skb);
+            reason
+        }
     }
 }
 

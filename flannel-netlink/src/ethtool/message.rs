@@ -6,12 +6,11 @@
 
 use std::collections::BTreeSet;
 
-use netlink_packet_core::{
-    DecodeError, DefaultNla, Emitable, NLA_F_NESTED, NlaBuffer, NlasIterator, ParseableParametrized,
-};
+use netlink_packet_core::{DecodeError, Emitable, NLA_F_NESTED, NlaBuffer, NlasIterator, ParseableParametrized};
 use netlink_packet_generic::{GenlFamily, GenlHeader};
 
 use super::DeviceFeatures;
+use crate::attribute::attribute;
 
 /// `ETHTOOL_MSG_FEATURES_GET`, and the answer's `ETHTOOL_MSG_FEATURES_GET_REPLY`.
 const FEATURES_GET: u8 = 11;
@@ -41,8 +40,8 @@ pub(super) struct FeaturesMessage(Vec<u8>);
 impl FeaturesMessage {
     /// The question about the device of this interface index.
     pub(super) fn question(ifindex: u32) -> Self {
-        let device = bytes_of(&DefaultNla::new(DEVICE_INDEX, ifindex.to_ne_bytes().to_vec()));
-        Self(bytes_of(&DefaultNla::new(HEADER | NLA_F_NESTED, device)))
+        let device = attribute(DEVICE_INDEX, &ifindex.to_ne_bytes());
+        Self(attribute(HEADER | NLA_F_NESTED, &device))
     }
 
     /// The features in an answer.
@@ -87,12 +86,6 @@ fn name_and_value(bit: &NlaBuffer<&[u8]>) -> Result<(Option<String>, bool), Deco
     Ok((name, is_on))
 }
 
-fn bytes_of(attribute: &DefaultNla) -> Vec<u8> {
-    let mut bytes = vec![0; attribute.buffer_len()];
-    attribute.emit(&mut bytes);
-    bytes
-}
-
 impl GenlFamily for FeaturesMessage {
     fn family_name() -> &'static str {
         "ethtool"
@@ -127,22 +120,22 @@ impl ParseableParametrized<[u8], GenlHeader> for FeaturesMessage {
 mod tests {
     use super::*;
 
-    fn nested(kind: u16, attributes: &[DefaultNla]) -> DefaultNla {
-        DefaultNla::new(kind | NLA_F_NESTED, attributes.iter().flat_map(bytes_of).collect())
+    fn nested(kind: u16, attributes: &[Vec<u8>]) -> Vec<u8> {
+        attribute(kind | NLA_F_NESTED, &attributes.concat())
     }
 
-    fn bit(name: &str, is_on: bool) -> DefaultNla {
-        let name = DefaultNla::new(NAME, [name.as_bytes(), b"\0"].concat());
-        let value = is_on.then(|| DefaultNla::new(VALUE, Vec::new()));
+    fn bit(name: &str, is_on: bool) -> Vec<u8> {
+        let name = attribute(NAME, &[name.as_bytes(), b"\0"].concat());
+        let value = is_on.then(|| attribute(VALUE, &[]));
         nested(1, &[name].into_iter().chain(value).collect::<Vec<_>>())
     }
 
     #[test]
     fn of_a_set_with_a_mask_the_bits_with_a_value_are_on() {
         let changeable = nested(CHANGEABLE, &[nested(BITS, &[bit("rx-gro", true), bit("highdma", false)])]);
-        let no_mask = DefaultNla::new(NO_MASK, Vec::new());
+        let no_mask = attribute(NO_MASK, &[]);
         let wanted = nested(WANTED, &[no_mask, nested(BITS, &[bit("tx-scatter-gather", false)])]);
-        let answer = FeaturesMessage([changeable, wanted].iter().flat_map(bytes_of).collect());
+        let answer = FeaturesMessage([changeable, wanted].concat());
         let features = answer.features().expect("a whole answer");
         assert_eq!(features.changeable, BTreeSet::from(["rx-gro".to_owned()]));
         assert_eq!(features.wanted, BTreeSet::from(["tx-scatter-gather".to_owned()]));
@@ -150,7 +143,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_cut_off_is_an_error() {
-        let mut bytes = bytes_of(&nested(CHANGEABLE, &[nested(BITS, &[bit("rx-gro", true)])]));
+        let mut bytes = nested(CHANGEABLE, &[nested(BITS, &[bit("rx-gro", true)])]);
         bytes.truncate(bytes.len() - 4);
         assert!(FeaturesMessage(bytes).features().is_err());
         assert_eq!(FeaturesMessage(Vec::new()).features().expect("no attributes"), DeviceFeatures::default());

@@ -1,4 +1,4 @@
-//! Netlink attributes of nf_tables: big-endian numbers, NUL-terminated text, nested lists.
+//! Netlink attributes of netfilter: big-endian numbers, NUL-terminated text, nested lists.
 
 use netlink_packet_core::NlasIterator;
 

@@ -31,7 +31,9 @@ use nix::{
 pub use self::attributes::Attributes;
 use crate::{
     NetlinkError,
+    attribute::attribute,
     error::{Fault, Verb},
+    nfnetlink::{FAMILY_HEADER, MESSAGE_HEADER, request},
 };
 
 /// `NFNL_SUBSYS_NFTABLES`, the upper byte of a message type.
@@ -45,9 +47,6 @@ const GET_GENERATION: u16 = SUBSYSTEM + 16;
 /// `NLMSG_ERROR` and `NLMSG_DONE`.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// Bytes of `struct nlmsghdr` and of `struct nfgenmsg`.
-const MESSAGE_HEADER: usize = 16;
-const FAMILY_HEADER: usize = 4;
 /// The kernel's largest message of a dump is 32 KiB.
 const DATAGRAM: usize = 64 << 10;
 /// The time limit of one message. The kernel holds its lock for a whole transaction of another
@@ -257,7 +256,9 @@ impl NftablesReader {
         self.sequence = self.sequence.wrapping_add(1);
         // A dump ends with NLMSG_DONE, and another request with its acknowledgement.
         let acknowledged = if flags & NLM_F_DUMP == NLM_F_DUMP { 0 } else { NLM_F_ACK };
-        let request = request(kind, NLM_F_REQUEST | acknowledged | flags, self.sequence, family, names);
+        let named = |(kind, name): &(u16, &str)| attribute(*kind, &[name.as_bytes(), &[0]].concat());
+        let names: Vec<u8> = names.iter().flat_map(named).collect();
+        let request = request(kind, NLM_F_REQUEST | acknowledged | flags, self.sequence, family, &names);
         self.socket.send_to(&request, &SocketAddr::new(0, 0), 0).map_err(Fault::Socket)?;
         loop {
             self.buffer.clear();
@@ -299,24 +300,6 @@ fn unless_gone(read: Result<(), Fault>) -> Result<(), Fault> {
         Err(fault) if fault.errno() == Some(Errno::ENOENT) => Ok(()),
         other => other,
     }
-}
-
-fn request(kind: u16, flags: u16, sequence: u32, family: u8, names: &[(u16, &str)]) -> Vec<u8> {
-    let mut bytes = vec![0; MESSAGE_HEADER];
-    bytes.extend([family, 0, 0, 0]);
-    for (attribute, name) in names {
-        let length = 4 + name.len() + 1;
-        bytes.extend(u16::try_from(length).unwrap_or(u16::MAX).to_ne_bytes());
-        bytes.extend(attribute.to_ne_bytes());
-        bytes.extend(name.as_bytes());
-        bytes.resize(bytes.len() + 1 + length.next_multiple_of(4) - length, 0);
-    }
-    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-    bytes[..4].copy_from_slice(&length.to_ne_bytes());
-    bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
-    bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
-    bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
-    bytes
 }
 
 /// Passes the messages of a datagram; true with the last one.
@@ -375,13 +358,6 @@ fn set(bytes: &[u8]) -> NftablesSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let length = u16::try_from(4 + value.len()).expect("short");
-        let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
 
     fn message(kind: u16, attributes: &[Vec<u8>]) -> Vec<u8> {
         let attributes = attributes.concat();

@@ -213,7 +213,7 @@ impl PodVerdict {
     /// Packets pass a bridge by both its sides both ways at most: from a pod they come in by its
     /// ingress, to a pod they leave by its egress. A tunnel device is passed by its egress from a
     /// pod, by its ingress to one; its offload settings make the paths to peers not plain, which
-    /// leaves packets between pods of this node alone.
+    /// does not concern packets between pods of this node.
     fn pass(&mut self, way: &Passed, is_bridge: bool) {
         let Passed { link, ingress, egress, offload } = way;
         if !link.up {

@@ -1,0 +1,11 @@
+//! Attributes as bytes, for messages of which no library has types.
+
+use netlink_packet_core::{DefaultNla, Emitable as _};
+
+/// An attribute with its value, up to where the next one begins.
+pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let attribute = DefaultNla::new(kind, value.to_vec());
+    let mut bytes = vec![0; attribute.buffer_len()];
+    attribute.emit(&mut bytes);
+    bytes
+}
