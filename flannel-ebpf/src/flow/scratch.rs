@@ -147,6 +147,17 @@ pub(crate) fn forget<T>(place: *const T) {
     unsafe { asm!("{0} = {0}", in(reg) place, options(nostack, preserves_flags)) };
 }
 
+/// Another reference to the same place, whose contents the compiler does not know: it keeps what it
+/// has read by a shared reference even over [`forget`].
+#[inline(always)]
+pub(crate) fn read_again<T>(place: &T) -> &T {
+    let mut place: *const T = place;
+    // SAFETY: the register keeps its value.
+    unsafe { asm!("{0} = {0}", inout(reg) place, options(nostack, preserves_flags)) };
+    // SAFETY: it is the value of a reference.
+    unsafe { &*place }
+}
+
 impl<F: FlowMaps> Scratch<F> {
     /// Loads and parses a packet that has no outer headers, and a link header of `LINK` bytes:
     /// Ethernet or none.

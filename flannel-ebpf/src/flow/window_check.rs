@@ -1,7 +1,6 @@
 //! Only TCP connections whose windows conntrack does not check are learned. Others are announced to
 //! the agent, which ends that (see `flannel_common::connection`).
 
-use aya_ebpf::helpers::generated::bpf_ringbuf_output;
 use flannel_common::{
     connection::{ANNOUNCED_AGAIN, ANNOUNCED_AT, Connection},
     fast::FastConfig,
@@ -15,7 +14,7 @@ use flannel_common::{
 
 use super::{
     conntrack::{self, TcpState, WindowCheck},
-    scratch::FlowMaps,
+    scratch::{self, FlowMaps},
     table::FlowRef,
 };
 use crate::{
@@ -82,17 +81,16 @@ fn announce_in_time<F: FlowMaps>(key: &FlowKey<F::Address>, now: Tick) {
     }
 }
 
-/// A full buffer is no error: the flow is announced again.
+/// A full buffer is not an error: the flow is announced again. It is written in the buffer, because
+/// the stack is too small for a copy.
 #[inline(always)]
 fn announce<F: FlowMaps>(key: &FlowKey<F::Address>) {
-    let connection = Connection { source: key.source.addr(), destination: key.destination.addr(), ports: key.ports };
-    // SAFETY: the map is a ring buffer; the pointer is valid for reads of this size.
-    unsafe {
-        bpf_ringbuf_output(
-            (&raw const CONNECTIONS).cast_mut().cast(),
-            (&raw const connection).cast_mut().cast(),
-            size_of::<Connection>() as u64,
-            0,
-        );
-    }
+    let key = scratch::read_again(key);
+    let Some(mut reserved) = CONNECTIONS.reserve::<Connection>(0) else { return };
+    // SAFETY: the memory is the buffer's, and any bytes are valid for the type.
+    let connection = unsafe { reserved.assume_init_mut() };
+    connection.source = key.source.addr();
+    connection.destination = key.destination.addr();
+    connection.ports = key.ports;
+    reserved.submit(0);
 }

@@ -11,6 +11,7 @@ use super::{
     elf::{Function, Object},
     helpers::{self, Access, Helper, Length, Memory},
     insn::{Callee, Instruction, Operand, Operation},
+    stack_depth,
     state::{Misuse, Reader, State, Value, check_alignment},
 };
 
@@ -19,9 +20,14 @@ const DEPTH: usize = 8;
 
 /// Follows every program; each instruction is found once.
 pub(super) fn analyse(object: &Object) -> Vec<Finding> {
-    let mut analysis = Analysis { object, findings: BTreeMap::new() };
-    for (index, _) in object.functions.iter().enumerate().filter(|(_, function)| function.is_program()) {
-        analysis.run(index, State::start(), Report::Findings);
+    let used = vec![0; object.functions.len()];
+    let mut analysis = Analysis { object, findings: BTreeMap::new(), used };
+    let programs = object.functions.iter().enumerate().filter(|(_, function)| function.is_program());
+    for (program, _) in programs {
+        analysis.run(program, State::start(), Report::Findings);
+        for chain in stack_depth::too_deep(object, &analysis.used, program) {
+            analysis.findings.entry(chain.call).or_insert(Problem::TooMuchStack(chain));
+        }
     }
     analysis.findings.into_iter().map(|((function, at), problem)| finding(object, function, at, problem)).collect()
 }
@@ -36,6 +42,8 @@ struct Analysis<'a> {
     object: &'a Object,
     /// The first problem of each instruction, by function and number.
     findings: BTreeMap<(usize, usize), Problem>,
+    /// The bytes of its stack that each function, or one that it calls, writes.
+    used: Vec<usize>,
 }
 
 /// Recording of problems: on once the states are final. Before that, a path that writes may not
@@ -56,6 +64,7 @@ impl Analysis<'_> {
                 Some(_) => self.execute(function, at, &mut state, report).err(),
                 None => Some(Problem::Undecoded),
             };
+            self.used[function] = self.used[function].max(state.used_by_last());
             if let Some(problem) = problem.filter(|_| report == Report::Findings) {
                 self.findings.entry((function, at)).or_insert(problem);
             }

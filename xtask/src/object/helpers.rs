@@ -62,7 +62,7 @@ const fn writes(register: u8, length: Length) -> Memory {
     Memory { register, length, access: Access::Writes }
 }
 
-const HELPERS: [Helper; 31] = [
+const HELPERS: [Helper; 32] = [
     helper(1, "bpf_map_lookup_elem", &[reads(2, Length::Key)]),
     helper(2, "bpf_map_update_elem", &[reads(2, Length::Key), reads(3, Length::Value)]),
     helper(3, "bpf_map_delete_elem", &[reads(2, Length::Key)]),
@@ -74,6 +74,7 @@ const HELPERS: [Helper; 31] = [
     helper(21, "bpf_skb_set_tunnel_key", &[reads(2, Length::Register(3))]),
     plain(23, "bpf_redirect"),
     helper(26, "bpf_skb_load_bytes", &[writes(3, Length::Register(4))]),
+    helper(28, "bpf_csum_diff", &[reads(1, Length::Register(2)), reads(3, Length::Register(4))]),
     plain(32, "bpf_skb_change_type"),
     plain(35, "bpf_get_current_task"),
     plain(34, "bpf_get_hash_recalc"),

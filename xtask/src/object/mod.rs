@@ -2,9 +2,10 @@
 //!
 //! Linux before 6.3 refuses a program that reads a byte of its stack that was not written on every
 //! path to the read, by an instruction or through a helper; every Linux refuses a stack access that
-//! is no multiple of its size. LLVM avoids neither: a union is written as far as its variant goes,
-//! and `allows-misaligned-mem-access` allows merged stores anywhere. So the object is refused here,
-//! where the kernel that loads it in tests would take it.
+//! is no multiple of its size, and chains of calls that take more than 512 bytes of stack, of which
+//! older ones count more ([`stack_depth`]). LLVM avoids none of it: a union is written as far as
+//! its variant goes, and `allows-misaligned-mem-access` allows merged stores anywhere. So the
+//! object is refused here, where the kernel that loads it in tests would take it.
 //!
 //! [`elf`] reads functions and maps, [`insn`] decodes, [`analysis`] follows every path with the
 //! abstract values of [`state`], and [`helpers`] lists which arguments of a helper are memory. The
@@ -14,6 +15,7 @@ mod analysis;
 mod elf;
 mod helpers;
 mod insn;
+mod stack_depth;
 mod state;
 mod strip;
 #[cfg(test)]
@@ -26,6 +28,7 @@ use anyhow::bail;
 pub(crate) use self::strip::without_dwarf;
 use self::{
     elf::Object,
+    stack_depth::Chain,
     state::{Bytes, Misuse},
 };
 
@@ -55,6 +58,8 @@ enum Problem {
     UnknownHelper(i32),
     /// Calls that nest deeper than the kernel allows.
     TooDeep,
+    /// Functions that take too much stack together.
+    TooMuchStack(Chain),
     /// An instruction that is not decoded.
     Undecoded,
 }
@@ -79,6 +84,7 @@ impl fmt::Display for Problem {
                 write!(f, "helper {number} is not in xtask/src/object/helpers.rs: add its arguments there")
             }
             Self::TooDeep => f.write_str("calls nest deeper than eight functions"),
+            Self::TooMuchStack(chain) => chain.fmt(f),
             Self::Undecoded => f.write_str("the instruction is not known to xtask/src/object/insn.rs"),
         }
     }

@@ -137,6 +137,12 @@ impl Frame {
         Ok(())
     }
 
+    /// The bytes from the frame pointer down to the lowest one that some path writes.
+    fn used(&self) -> usize {
+        let lowest = self.bytes.iter().position(|origin| *origin != Origin::Unwritten);
+        lowest.map_or(0, |lowest| BYTES - lowest)
+    }
+
     fn join(&mut self, other: &Self) {
         for (byte, other) in self.bytes.iter_mut().zip(other.bytes) {
             if *byte != other {
@@ -203,6 +209,11 @@ impl State {
     /// Number of functions that are being executed.
     pub(super) fn depth(&self) -> usize {
         self.frames.len()
+    }
+
+    /// Bytes of stack of the function that is being executed.
+    pub(super) fn used_by_last(&self) -> usize {
+        self.frames.last().map_or(0, Frame::used)
     }
 
     pub(super) const fn register(&self, register: u8) -> Value {

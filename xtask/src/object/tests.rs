@@ -277,6 +277,24 @@ fn a_function_writes_to_its_callers_stack() {
     assert_eq!(endless[0].problem.to_string(), "calls nest deeper than eight functions");
 }
 
+/// Linux 6.1 refused this of `to_tunnel`: "combined stack size of 3 calls is 544. Too large".
+#[test]
+fn functions_take_no_more_than_512_bytes_together() {
+    let uses = |bytes: i16| [store(8, FP, -bytes, 6), CALL, EXIT];
+    let called = |bytes: i16| [store(8, FP, -bytes, 6), EXIT];
+    assert_eq!(problems_with(&uses(256), ("called", &called(256))), NONE);
+    let rounded = ["101: 544 bytes of stack, 512 are allowed: program 256, called 288"];
+    assert_eq!(problems_with(&uses(256), ("called", &called(264))), rounded);
+    assert_eq!(problems_with(&uses(256), ("called", &called(288))), rounded);
+    let without = ["101: 544 bytes of stack, 512 are allowed: program 512, called 32"];
+    assert_eq!(problems_with(&uses(512), ("called", &[EXIT])), without, "an empty stack counts too");
+    let of_caller = [&stack(1, -488)[..], &[CALL, EXIT]].concat();
+    assert_eq!(
+        problems_with(&of_caller, ("fills", &[store(8, 1, 0, 6), EXIT])),
+        ["102: 544 bytes of stack, 512 are allowed: program 512, fills 32"]
+    );
+}
+
 #[test]
 fn the_compilers_functions_on_memory_are_known() {
     let loops = [branch(1), jump(-2), EXIT];
