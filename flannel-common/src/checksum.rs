@@ -70,6 +70,29 @@ pub fn ipv4_updated(field: u16, from: &FlowKey<[u32; 1]>, to: &FlowKey<[u32; 1]>
     updated(field, u64::from(!before), address_change(from, to) + u64::from(after))
 }
 
+/// The sum over the pseudo header of TCP or UDP, of which `length` bytes follow the IP header
+/// (RFC 9293 section 3.1, RFC 8200 section 8.1).
+#[inline(always)]
+pub fn pseudo_header<A: Address>(key: &FlowKey<A>, length: u16) -> u64 {
+    let plus = |sum: u64, word: &u32| sum + u64::from(*word);
+    let sum = key.source.words().iter().fold(0, plus);
+    let sum = key.destination.words().iter().fold(sum, plus);
+    sum + u64::from(length.to_be()) + u64::from((key.protocol as u16).to_be())
+}
+
+/// Returns true for the value that a socket leaves in the checksum field for the device to
+/// complete (CHECKSUM_PARTIAL).
+#[inline(always)]
+pub const fn is_partial(field: u16, pseudo_header: u64) -> bool {
+    same_sum(field, fold(pseudo_header))
+}
+
+/// Returns true if the checksum is right in a segment or datagram with this sum.
+#[inline(always)]
+pub const fn is_right(sum: u64, pseudo_header: u64) -> bool {
+    fold(sum + pseudo_header) == 0xffff
+}
+
 /// Returns true if a TCP or UDP checksum changed by exactly the difference between two tuples. A
 /// complete checksum follows addresses and ports; one the device is still to complete holds the sum
 /// of the addresses alone.
@@ -127,6 +150,22 @@ mod tests {
         #[test]
         fn a_partial_checksum_follows_the_addresses(from in tuple(), to in tuple(), rest: u16) {
             prop_assert!(follows(partial(&from, rest), partial(&to, rest), &from, &to));
+        }
+
+        #[test]
+        fn a_wrong_checksum_is_neither_right_nor_partial(
+            tuple in tuple(), mut rest in prop::collection::vec(any::<u8>(), 8..64), wrong in 1_u16..0xffff,
+        ) {
+            rest.truncate(rest.len() & !1);
+            let length = 4 + 2 + rest.len() as u16;
+            let pseudo = pseudo_header(&tuple, length);
+            let segment = |field: u16| sum(&tuple.ports.to_ne_bytes()) + u64::from(field) + sum(&rest);
+            let right = !fold(pseudo + segment(0));
+            prop_assert!(is_right(segment(right), pseudo));
+            prop_assert!(!is_right(segment(fold(u64::from(right) + u64::from(wrong))), pseudo));
+            let partial = fold(pseudo);
+            prop_assert!(is_partial(partial, pseudo));
+            prop_assert!(!is_partial(fold(u64::from(partial) + u64::from(wrong)), pseudo));
         }
 
         #[test]

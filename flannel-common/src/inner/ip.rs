@@ -32,6 +32,9 @@ pub trait InnerHeader: IpHeader {
     /// Destination address, as words.
     fn destination_address(&self) -> Self::Address;
 
+    /// The sum behind the header of a packet whose sum is `whole`.
+    fn sum_behind(&self, whole: u32) -> u64;
+
     /// By how much the sum over the header changes if it becomes `after`, which differs in the
     /// first eight bytes alone. As the kernel's checksum helper takes it: a sum of 32 bits.
     fn difference(&self, after: &Self) -> u32;
@@ -90,6 +93,12 @@ impl InnerHeader for Ipv4Header {
     #[inline(always)]
     fn destination_address(&self) -> [u32; 1] {
         [word!(self.0, 16)]
+    }
+
+    /// A header with the right checksum adds nothing.
+    #[inline(always)]
+    fn sum_behind(&self, whole: u32) -> u64 {
+        u64::from(whole)
     }
 
     #[inline(always)]
@@ -157,6 +166,13 @@ impl InnerHeader for Ipv6Header {
     #[inline(always)]
     fn destination_address(&self) -> [u32; 4] {
         [word!(self.0, 24), word!(self.0, 28), word!(self.0, 32), word!(self.0, 36)]
+    }
+
+    #[inline(always)]
+    fn sum_behind(&self, whole: u32) -> u64 {
+        let (addresses, b) = ([self.source_address(), self.destination_address()], &self.0);
+        let words = addresses.as_flattened().iter().copied().chain([word!(b, 0), word!(b, 4)]);
+        words.fold(u64::from(whole), |sum, word| sum + u64::from(!word))
     }
 
     #[inline(always)]

@@ -17,7 +17,7 @@ use core::mem::size_of;
 use crate::{
     addr::Mac,
     check::Check,
-    difference,
+    checksum, difference,
     ethernet::EthernetHeader,
     flow_key::{Address, FlowKey},
     packet::{ETH_LEN, PROTO_UDP, UDP_LEN},
@@ -194,6 +194,30 @@ impl<A: Address> ParsedPacket<A> {
     #[inline(always)]
     pub const fn is_answer(&self) -> bool {
         self.is_opening && self.fingerprint.state[1] & transport::HANDSHAKE == transport::SYN_ACK
+    }
+
+    /// Bytes of the transport header and its payload, behind an IP header of `ip_len`.
+    #[inline(always)]
+    pub const fn transport_len(&self, ip_len: u16) -> u16 {
+        self.fingerprint.length - ip_len
+    }
+
+    /// The sum over its pseudo header.
+    #[inline(always)]
+    pub fn pseudo_header(&self, ip_len: u16) -> u64 {
+        checksum::pseudo_header(&self.key, self.transport_len(ip_len))
+    }
+
+    /// Returns true if the device is to complete its checksum: a socket sent it.
+    #[inline(always)]
+    pub fn awaits_checksum(&self, ip_len: u16) -> bool {
+        checksum::is_partial(self.fingerprint.checksum, self.pseudo_header(ip_len))
+    }
+
+    /// Returns true for UDP without a checksum.
+    #[inline(always)]
+    pub const fn has_no_checksum(&self) -> bool {
+        self.is_udp() && self.fingerprint.checksum == 0
     }
 
     /// Returns true for UDP.

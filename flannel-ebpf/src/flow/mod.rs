@@ -13,4 +13,5 @@ pub(crate) mod replay;
 pub(crate) mod scratch;
 pub(crate) mod softirq;
 pub(crate) mod table;
+pub(crate) mod transport_checksum;
 mod window_check;

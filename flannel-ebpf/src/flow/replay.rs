@@ -153,7 +153,7 @@ impl<F: FlowMaps> Replay<'_, F> {
         // IPv6 has no header checksum, so a changed address changes the sum of the packet
         // (CHECKSUM_COMPLETE), which the kernel's helper does not update.
         let is_v6 = F::ETHERTYPE[0] == ETHERTYPE_IPV6[0];
-        if is_v6 && self.is_translated() && skb.has_whole_sum() {
+        if is_v6 && self.is_translated() && skb.whole_sum().is_some() {
             return Err(Reason::ChecksumComplete);
         }
         Ok(())

@@ -24,7 +24,7 @@ use crate::{
         pending,
         replay::Replay,
         scratch::FlowMaps,
-        table,
+        table, transport_checksum,
     },
     node::{self, Node, Peer, mode_word},
     packet::skb::{PACKET_HOST, Skb},
@@ -117,6 +117,7 @@ fn replay_or_record_outside<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32
     let flow = &scratch.flow;
     match usable.ok_or(Reason::NotTunnel)? {
         Ok(()) => {
+            transport_checksum::check::<F>(skb, packet)?;
             Replay { skb, node, frame: &scratch.frame, packet, flow }.deliver::<ETH_LEN>(None, &mut scratch.plain)
         }
         Err(reason) => pending::record_again::<F>(skb, node, packet, flow, reason, Bucket::OF_OUTSIDE),

@@ -13,7 +13,7 @@ use crate::{
         close_guard, pending,
         replay::{self, Replay, ScratchRefs},
         scratch::{FlowMaps, Scratch},
-        table,
+        table, transport_checksum,
     },
     node::Node,
     packet::{family::by_family, skb::Skb},
@@ -77,6 +77,7 @@ fn replay_or_record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason,
     };
     match usable {
         Ok(()) => {
+            transport_checksum::check::<F>(skb, packet)?;
             let Scratch { sent, plain, identification, ecmp, path, redirected, .. } = scratch;
             let refs = ScratchRefs { sent, plain, identification, ecmp, path, redirected };
             Replay { skb, node, frame: &scratch.frame, packet, flow: &scratch.flow }.send(refs)

@@ -242,12 +242,13 @@ impl Skb {
         unsafe { bpf_skb_set_tunnel_key(self.raw(), at.cast_mut(), size_of_val(&key) as u32, 0) == 0 }
     }
 
-    /// Returns true if the device computed the sum of the whole packet (CHECKSUM_COMPLETE).
+    /// Returns the sum over the packet from the IP header on, if the device computed it
+    /// (CHECKSUM_COMPLETE).
     #[inline(always)]
-    pub(crate) fn has_whole_sum(&self) -> bool {
+    pub(crate) fn whole_sum(&self) -> Option<u32> {
         // SAFETY: the helper takes the context, which is valid for the whole run of the program. It
         // adds nothing.
-        unsafe { bpf_csum_update(self.raw(), 0) >= 0 }
+        u32::try_from(unsafe { bpf_csum_update(self.raw(), 0) }).ok()
     }
 
     /// Makes the sum of a packet that the device summed as a whole follow a change of its bytes; of

@@ -14,7 +14,7 @@ use flannel_common::{
     mode::Mode,
     node::REPLAY_LIMIT_NS,
     outer::OuterHeaders,
-    packet::source_port,
+    packet::{PROTO_TCP, source_port},
     peer::PeerEntry,
     program::Program::{FromPod, ToTunnel},
     reason::Reason,
@@ -23,7 +23,7 @@ use flannel_common::{
 
 use super::{
     BRIDGE_MAC, HASH, OTHER_VETH, POD_MAC, UNKNOWN, action, both, hints, is_ended, key,
-    packet::{Packet, kinds, service, tcp, udp},
+    packet::{ChecksumField, Packet, kinds, service, tcp, udp},
     passes, read, stamp_of_another, teach, usable, write,
 };
 use crate::{
@@ -347,6 +347,29 @@ both! {
         let large = Packet { payload: 1200, ..packet }.bytes();
         bench.run_with(FromPod, &large, 1001).passed(Reason::TooBig, &large);
         assert_eq!(bench.run_with(FromPod, &large, 1000).reasons, [Reason::Replayed]);
+    }
+
+    fn checksums_are_verified_as_far_as_conntrack_would<A>(bench) {
+        for packet in [tcp(A::NET), udp(A::NET)] {
+            teach::<A>(bench, &packet, &packet, Egress::POD);
+            // In chunks of 512 bytes, of odd lengths too.
+            let header = if packet.protocol == PROTO_TCP { 20 } else { 8 };
+            for payload in [0, 1, 2, 3, 101, 511 - header, 512 - header, 513 - header, 1024 - header, 1333] {
+                let packet = Packet { payload, ..packet };
+                replayed(bench, &packet);
+                let wrong = Packet { checksum: ChecksumField::Wrong, ..packet }.bytes();
+                passes(bench, FromPod, &wrong, &[Reason::ChecksumUnverified]);
+            }
+            let partial = Packet { checksum: ChecksumField::Partial, payload: 1333, ..packet };
+            assert_eq!(bench.run(FromPod, &partial.bytes()).reasons, [Reason::Replayed]);
+            // What is longer than a packet usually is, is not verified.
+            let [verified, long] = [2048, 2049].map(|len| Packet { payload: len - header, ..packet }.bytes());
+            passes(bench, FromPod, &verified, &[Reason::TooBig]);
+            passes(bench, FromPod, &long, &[Reason::ChecksumUnverified]);
+            // Segments are completed by the device.
+            let wrong = Packet { checksum: ChecksumField::Wrong, ..packet };
+            assert_eq!(bench.run_with(FromPod, &wrong.bytes(), 50).reasons, [Reason::Replayed]);
+        }
     }
 
     fn what_the_kernel_refuses_is_put_back_as_it_was<A>(bench) {

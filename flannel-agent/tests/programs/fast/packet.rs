@@ -1,5 +1,5 @@
-//! Packets with every checksum right, computed in one go over the whole packet: the oracle for what
-//! is rewritten in steps.
+//! Packets whose checksums are right unless they are to be others, computed in one go over the
+//! whole packet: the oracle for what is rewritten in steps.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,6 +11,19 @@ use flannel_common::{
 
 use super::{BRIDGE_MAC, POD_MAC};
 use crate::packets::{self, Net};
+
+/// The content of the checksum field of TCP or UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChecksumField {
+    /// The checksum.
+    Right,
+    /// Zero: UDP without one.
+    Absent,
+    /// The sum of the pseudo header, which a socket leaves for the device to complete.
+    Partial,
+    /// Another value.
+    Wrong,
+}
 
 /// A frame to be.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +39,7 @@ pub(crate) struct Packet {
     pub(crate) ttl: u8,
     pub(crate) flags: u8,
     pub(crate) payload: usize,
-    pub(crate) without_checksum: bool,
+    pub(crate) checksum: ChecksumField,
 }
 
 /// TCP in the middle of a connection, from our pod to the peer's.
@@ -43,7 +56,7 @@ pub(crate) fn tcp(net: Net) -> Packet {
         ttl: 64,
         flags: 0x10,
         payload: 100,
-        without_checksum: false,
+        checksum: ChecksumField::Right,
     }
 }
 
@@ -56,7 +69,7 @@ pub(super) fn udp(net: Net) -> Packet {
 pub(super) fn kinds(net: Net) -> Vec<Packet> {
     let mut kinds = vec![tcp(net), udp(net), Packet { payload: 0, ..udp(net) }, Packet { payload: 99, ..udp(net) }];
     if net.our_pod.is_ipv4() {
-        kinds.push(Packet { without_checksum: true, ..udp(net) });
+        kinds.push(Packet { checksum: ChecksumField::Absent, ..udp(net) });
     }
     kinds
 }
@@ -98,27 +111,31 @@ impl Packet {
             bytes[13] = self.flags;
             (bytes, 16)
         };
-        if !self.without_checksum {
-            let checksum = self.checksum(&transport);
-            transport[checksum_at..checksum_at + 2].copy_from_slice(&checksum);
-        }
+        let length = u16::try_from(transport.len()).expect("small");
+        let field = match self.checksum {
+            ChecksumField::Right => no_zero(&self.pseudo_header(length).add_slice(&transport)),
+            ChecksumField::Absent => [0; 2],
+            ChecksumField::Partial => no_zero(&self.pseudo_header(length)).map(|byte| !byte),
+            ChecksumField::Wrong => no_zero(&self.pseudo_header(length ^ 0x5a).add_slice(&transport)),
+        };
+        transport[checksum_at..checksum_at + 2].copy_from_slice(&field);
         let ends = [self.source, self.destination];
         let ip = packets::routed_ip(self.ttl, self.tos, self.protocol, ends, &transport);
         [packets::ethernet(self.to, self.from, self.net.ethertype), ip].concat()
     }
 
-    /// Zero means "none" and is written the other way.
-    fn checksum(&self, transport: &[u8]) -> [u8; 2] {
-        let length = u16::try_from(transport.len()).expect("small").to_be_bytes();
+    fn pseudo_header(&self, length: u16) -> Sum16BitWords {
         let [source, destination] = [self.source, self.destination].map(Addr::from);
         // The bytes 0xffff in front of an IPv4 address add nothing to a ones' complement sum.
         Sum16BitWords::new()
             .add_16bytes(source.0)
             .add_16bytes(destination.0)
             .add_2bytes([0, self.protocol])
-            .add_2bytes(length)
-            .add_slice(transport)
-            .to_ones_complement_with_no_zero()
-            .to_ne_bytes()
+            .add_2bytes(length.to_be_bytes())
     }
+}
+
+/// Zero means "none" and is written the other way.
+fn no_zero(sum: &Sum16BitWords) -> [u8; 2] {
+    sum.to_ones_complement_with_no_zero().to_ne_bytes()
 }

@@ -186,6 +186,7 @@ fn from_pod() {
             Handshake,
             PodTunnel,
             RefusedPodTunnel,
+            ChecksumUnverified,
         ],
     );
 }

@@ -78,7 +78,7 @@ pub(crate) fn kinds(route: &Route) -> Vec<Case> {
     let other_protocol = Packet::new(route.from, route.to, 9, OTHER, pattern(24));
     let mut kinds = vec![
         ("small", Reason::Replayed, route.udp(1, 3)),
-        ("wrong checksum", Reason::Replayed, wrong_sum),
+        ("wrong checksum", Reason::ChecksumUnverified, wrong_sum),
         ("as large as the MTU, DF", Reason::Replayed, Packet { df: true, ..route.largest(6, 0) }),
         ("options", Reason::NotPlain, Packet { has_options: true, ..route.udp(7, 100) }),
         ("neither TCP nor UDP", Reason::NotPlain, other_protocol),

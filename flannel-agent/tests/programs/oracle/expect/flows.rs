@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{
     oracle::{
-        parse::{ETHERNET, Plain},
+        parse::{ETHERNET, Plain, word},
+        sums,
         world::{Known, Tuple, Way},
     },
     packets::LO,
@@ -68,6 +69,7 @@ pub(super) fn ends(plain: &Plain, enters: Tuple) -> Expected {
 }
 
 fn replay(packet: &Packet<'_>, plain: &Plain, flow: &Known) -> Result<Expected, Reason> {
+    packet.has_right_checksum()?;
     as_seen(plain, flow, packet.gso)?;
     let layout = packet.layout;
     let inner = rewrite::translated(layout, &packet.bytes[ETHERNET..], flow, plain.tos);
@@ -107,6 +109,24 @@ pub(super) fn as_seen(plain: &Plain, flow: &Known, gso: usize) -> Result<(), Rea
 impl Packet<'_> {
     pub(super) fn plain(&self) -> Result<Plain, Reason> {
         Plain::read(self.layout, self.bytes, self.world.net.ethertype)
+    }
+
+    /// A socket leaves the checksum of TCP or UDP to the device. Of others it is right, in a packet
+    /// that is not too long for the programs.
+    fn has_right_checksum(&self) -> Result<(), Reason> {
+        const VERIFIED_MAX: usize = 2048;
+        let ip = &self.bytes[ETHERNET..];
+        let (addresses, transport) =
+            (&ip[self.layout.addresses..][..2 * self.layout.address], &ip[self.layout.header..]);
+        let protocol = ip[self.layout.protocol];
+        let length = u16::try_from(transport.len()).expect("a packet").to_be_bytes();
+        let pseudo_header = [addresses, &[0, protocol], &length].concat();
+        let field = word(transport, if protocol == 17 { 6 } else { 16 });
+        let is_complete =
+            || transport.len() <= VERIFIED_MAX && sums::checksum(&[&pseudo_header, transport].concat()) == 0;
+        let is_absent = protocol == 17 && field == 0;
+        let is_partial = sums::same(field, !sums::checksum(&pseudo_header));
+        if self.gso != 0 || is_absent || is_partial || is_complete() { Ok(()) } else { Err(Reason::ChecksumUnverified) }
     }
 
     /// Of an unknown flow one packet in eight is to be noted, if its sender has a token.

@@ -13,7 +13,7 @@ use super::{
     world::{FORMER_SUBNET, Known, OUR_SUBNET, Reached, Tuple, UNLEASED, World, pod},
 };
 use crate::{
-    fast::packet::{Packet, tcp},
+    fast::packet::{ChecksumField, Packet, tcp},
     packets::{self, OUR_MAC},
 };
 
@@ -134,10 +134,16 @@ fn shaped(random: &mut Random, world: &World, packet: Packet) -> Packet {
         9 => 1000 + random.below(400),
         _ => random.below(200),
     };
-    let without_checksum = packet.protocol == 17 && world.net.our_pod.is_ipv4() && random.percent(20);
+    let may_lack = packet.protocol == 17 && world.net.our_pod.is_ipv4();
+    let checksum = match random.below(20) {
+        0..=3 if may_lack => ChecksumField::Absent,
+        4..=12 => ChecksumField::Partial,
+        13 => ChecksumField::Wrong,
+        _ => ChecksumField::Right,
+    };
     let tos = if random.percent(10) { random.byte() } else { packet.tos };
     let ttl = if random.percent(10) { random.pick(&[64, 64, 63, 2, 255]) } else { packet.ttl };
-    Packet { tos, ttl, payload, without_checksum, ..packet }
+    Packet { tos, ttl, payload, checksum, ..packet }
 }
 
 /// In the outer headers of the peer in whose subnet the packet's source lies.

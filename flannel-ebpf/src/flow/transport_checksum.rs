@@ -1,0 +1,107 @@
+//! The TCP or UDP checksum of a packet that is about to be replayed.
+//!
+//! Conntrack verifies it where a packet enters (`nf_checksum`, called by `tcp_error` and
+//! `udp_error` of net/netfilter/nf_conntrack_proto_tcp.c and nf_conntrack_proto_udp.c), calls a
+//! packet with a wrong one invalid, and does not translate it. Packets of sockets leave the
+//! checksum to the XX
+use core::{
+    mem::{offset_of, size_of},
+    ptr::null_mut,
+};
+
+use aya_ebpf::{
+    helpers::generated::{bpf_csum_diff, bpf_skb_load_bytes},
+    macros::map,
+    maps::PerCpuArray,
+};
+use flannel_common::{checksum::is_right, inner::ParsedPacket, maps::ONLY, packet::ETH_LEN, reason::Reason};
+
+use super::scratch::{self, FlowMaps};
+use crate::packet::skb::Skb;
+
+/// Bytes that the helper sums in one call before Linux 6.13 (`struct bpf_scratchpad`).
+const CHUNK: usize = 512;
+/// Bytes that are summed at most: more than a packet has with the usual MTU.
+const SUMMED_MAX: usize = 4 * CHUNK;
+
+/// A part of a transport header with its payload, and zeros up to the end of a word.
+#[repr(C, align(4))]
+struct Summed {
+    bytes: [u8; CHUNK],
+    end: [u8; 4],
+    /// The sum of the parts so far: the stack is too small for it.
+    sum: u32,
+}
+
+const _: () = assert!(offset_of!(Summed, end) == CHUNK);
+
+/// Private to the programs: not pinned.
+#[map]
+static SUMMED: PerCpuArray<Summed> = PerCpuArray::with_max_entries(1, 0);
+
+/// Fails for a packet whose checksum conntrack may find wrong.
+#[inline(always)]
+pub(crate) fn check<F: FlowMaps>(skb: &Skb, packet: &ParsedPacket<F::Address>) -> Result<(), Reason> {
+    let is_left_to_the_device = skb.gso_size() != 0 || packet.awaits_checksum(size_of::<F>() as u16);
+    if is_left_to_the_device || packet.has_no_checksum() || is_verified::<F>(skb) {
+        Ok(())
+    } else {
+        Err(Reason::ChecksumUnverified)
+    }
+}
+
+/// Not inlined: few packets come to this, and the stack of one program (512 bytes) is too small.
+#[inline(never)]
+fn is_verified<F: FlowMaps>(skb: &Skb) -> bool {
+    if skb.has_verified_checksum() {
+        return true;
+    }
+    if let Some(whole) = skb.whole_sum() {
+        return scratch::get::<F>().is_ok_and(|scratch| {
+            is_right(scratch.frame.ip().sum_behind(whole), scratch.packet.pseudo_header(size_of::<F>() as u16))
+        });
+    }
+    is_right_by_itself::<F>(skb).unwrap_or(false)
+}
+
+/// Sums the transport header and its payload, if they are not too long.
+#[inline(always)]
+fn is_right_by_itself<F: FlowMaps>(skb: &Skb) -> Option<bool> {
+    // SAFETY: the look-up gave this CPU's own element.
+    let summed = unsafe { &mut *SUMMED.get_ptr_mut(ONLY)? };
+    let len = usize::from(scratch::get::<F>().ok()?.packet.transport_len(size_of::<F>() as u16));
+    if len > SUMMED_MAX {
+        return None;
+    }
+    summed.sum = 0;
+    let mut at = 0;
+    while at < SUMMED_MAX && at < len {
+        add_chunk(skb, ETH_LEN + size_of::<F>() + at, len - at, summed)?;
+        at += CHUNK;
+    }
+    let packet = &scratch::get::<F>().ok()?.packet;
+    Some(is_right(summed.sum.into(), packet.pseudo_header(size_of::<F>() as u16)))
+}
+
+/// Adds a chunk of the packet, or the `left` bytes up to its end, to the sum.
+#[inline(always)]
+fn add_chunk(skb: &Skb, offset: usize, left: usize, summed: &mut Summed) -> Option<()> {
+    // The mask is for the verifier, which follows a comparison only as far as the compiler leaves
+    // it in one register.
+    let last = (left.min(CHUNK) - 1) & (CHUNK - 1);
+    let to = (&raw mut *summed).cast::<u8>();
+    // SAFETY: there is room for `CHUNK` bytes.
+    let failed = unsafe { bpf_skb_load_bytes(skb.raw().cast(), offset as u32, to.cast(), last as u32 + 1) };
+    if failed != 0 {
+        return None;
+    }
+    let behind: *mut [u8; 4] = to.wrapping_add(last + 1).cast();
+    // SAFETY: `last` is an index of `bytes`, behind which are four more bytes.
+    unsafe { behind.write([0; 4]) };
+    // To a whole word.
+    let words_len = (last as u32 + 4) & !3;
+    // SAFETY: so many bytes are valid for reads, of which the helper takes up to `CHUNK`.
+    let sum = unsafe { bpf_csum_diff(null_mut(), 0, to.cast(), words_len, summed.sum) };
+    summed.sum = u32::try_from(sum).ok()?;
+    Some(())
+}
