@@ -13,7 +13,7 @@ use crate::{
         flows::write_helper_ports,
         load,
         maps::{ConfigMap, ModeMap},
-        probe,
+        probe, schema_takeover,
     },
     fast::helper_ports,
     options::AttachMode,
@@ -40,6 +40,9 @@ pub(super) fn open(
     };
     if result.is_err() {
         stand_down(&pins);
+        for dir in schema_takeover::remove(&pins) {
+            tracing::info!(dir, "removed the programs of another version of the agent");
+        }
     }
     result
 }
@@ -62,6 +65,9 @@ fn try_open(
     if let Some(log) = loaded.log {
         tracing::warn!("the BPF object is a debug build: its programs log every packet (at -v=4 and above)");
         tokio::spawn(log.forward());
+    }
+    for dir in schema_takeover::take_over(pins) {
+        tracing::info!(dir, "the programs of another version of the agent are replaced");
     }
     let kind = match options.datapath.attach {
         AttachMode::Auto => AttachKind::detect(),

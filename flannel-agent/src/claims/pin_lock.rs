@@ -23,6 +23,9 @@ use nix::{
 use super::{Claimant, Identity};
 use crate::datapath::PinRoot;
 
+/// The name of the link.
+const OWNER: &str = "owner";
+
 /// A lock that could not be taken.
 #[derive(Debug)]
 pub(super) enum PinLockError {
@@ -83,7 +86,9 @@ fn owner(dir: &File, root: &Path) -> Claimant {
         LockHolder::Process { pid, .. } => Some(pid),
         LockHolder::Unseen => None,
     };
-    let target = fs::read_link(link(root)).ok();
+    // The owner may be of a version with another schema, and removes the pins of all others.
+    let mut links = PinRoot::of_all_schemas(root).into_iter().map(|pins| pins.dir().join(OWNER));
+    let target = links.find_map(|link| fs::read_link(link).ok());
     let identity = target.and_then(|target| serde_json::from_str(target.to_str()?).ok());
     Claimant { pid, identity }
 }
@@ -100,5 +105,5 @@ fn write_identity(root: &Path, identity: &Identity) -> io::Result<()> {
 
 /// The link is among the pins of one schema, which a cleanup removes together.
 fn link(root: &Path) -> PathBuf {
-    PinRoot::new(root).dir().join("owner")
+    PinRoot::new(root).dir().join(OWNER)
 }

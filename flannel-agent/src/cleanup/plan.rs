@@ -23,6 +23,7 @@ use crate::{
             is_our_handle,
         },
         bpffs,
+        pins::schema_of,
     },
     extension::{self, Recorded},
     ipsec,
@@ -143,8 +144,7 @@ fn pins(scope: &CleanupScope) -> io::Result<Vec<PlanStep>> {
     let (mut steps, mut foreign) = (Vec::new(), false);
     for entry in entries {
         let path = entry?.path();
-        let schema = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix('v'));
-        if schema.is_some_and(|number| number.parse::<u32>().is_ok()) {
+        if schema_of(&path).is_some() {
             steps.push(PlanStep::Pins(path));
         } else {
             foreign |= !bpffs::is_of_the_kernel(&path);

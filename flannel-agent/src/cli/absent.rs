@@ -12,7 +12,7 @@ use crate::{
 /// The status of the agent that runs without eBPF, if there is one and `error` says that nothing is
 /// pinned; the error otherwise.
 pub(super) async fn agent_without_bpf(error: DatapathError, state: &StateOptions) -> Result<Status, DatapathError> {
-    if !matches!(error, DatapathError::NotPinned { .. }) {
+    if !matches!(error, DatapathError::NotPinned { .. } | DatapathError::OtherSchema { .. }) {
         return Err(error);
     }
     match ask_status(&state.state_dir).await {

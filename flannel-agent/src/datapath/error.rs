@@ -11,7 +11,7 @@ use aya::{
 };
 use flannel_host::family::Family;
 
-use super::refusal;
+use super::{PinRoot, refusal};
 
 /// An error of the BPF datapath.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +71,12 @@ pub enum DatapathError {
     NotPinned {
         /// The pin root.
         root: PathBuf,
+    },
+    /// Only another schema's maps are pinned there.
+    #[error("the pins in {} were made by another version of the agent; use the command of that version", dir.display())]
+    OtherSchema {
+        /// The directory.
+        dir: PathBuf,
     },
     /// A pinned map is not of the shape this build's programs know.
     #[error("the pinned map {name} was made by another version of the agent; use the command of that version")]
@@ -252,11 +258,17 @@ impl DatapathError {
         false
     }
 
+    /// The error of a map that is not pinned.
+    pub(super) fn not_pinned(pins: &PinRoot) -> Self {
+        let other = pins.of_other_schemas().pop().map(|other| other.dir().to_owned());
+        other.map_or_else(|| Self::NotPinned { root: pins.root().to_owned() }, |dir| Self::OtherSchema { dir })
+    }
+
     /// Returns true if the object simply does not exist: the agent has never run here, or was
     /// cleaned up.
     pub fn is_absent(&self) -> bool {
         let io = match self {
-            Self::NotPinned { .. } => return true,
+            Self::NotPinned { .. } | Self::OtherSchema { .. } => return true,
             Self::OpenPin { source: MapError::SyscallError(error), .. }
             | Self::Link { source: LinkError::SyscallError(error), .. } => Some(&error.io_error),
             Self::ChangePin { source, .. } => Some(source),

@@ -31,6 +31,7 @@ use crate::datapath::{
     DatapathError, PinRoot,
     debug_log::DebugLog,
     flow_table::FlowTable,
+    headroom::Headroom,
     interrupted,
     load_record::LoadRecord,
     object, pins,
@@ -130,6 +131,8 @@ pub struct Loaded {
     pub limit: Option<KernelLimit>,
     /// The size of the tables of known flows.
     pub flow_table: FlowTable,
+    /// The refusal of programs that read kernel memory: others were loaded in place of them.
+    pub refused: Option<DatapathError>,
 }
 
 /// Loads these programs of the embedded object and pins them, over maps that are adopted or
@@ -178,7 +181,7 @@ fn load_sized(
     let record = || LoadRecord::of(pins, programs, &capacities);
     if record().is_some_and(|record| LoadRecord::pinned(pins) == Some(record)) {
         tracing::debug!("adopted the pinned programs");
-        return Ok(Loaded { log: None, limit: None, flow_table: flow_table.clone() });
+        return Ok(Loaded { log: None, limit: None, flow_table: flow_table.clone(), refused: None });
     }
     let layout = kernel_types::layout();
     if layout.nfct == 0 {
@@ -186,12 +189,12 @@ fn load_sized(
             "this kernel does not show its types: the reverse flow of each connection has to prove its state"
         );
     }
-    let load = |layout| load_reading(pins, programs, &capacities, families, layout);
-    let mut is_refused = false;
+    let load = |layout| load_reading(pins, programs, &capacities, flow_table.is_bold(), families, layout);
+    let mut refused = None;
     let (room, log) = match load(layout) {
         Err(error @ DatapathError::Refused { .. }) if layout != KernelLayout::UNKNOWN && !error.is_out_of_memory() => {
             tracing::warn!(error = chain(&error), "loading programs that do not read kernel memory");
-            is_refused = true;
+            refused = Some(error);
             load(KernelLayout::UNKNOWN)?
         }
         Ok((Room { on_task_stack: false, .. }, _)) if layout.stack != 0 => {
@@ -202,21 +205,23 @@ fn load_sized(
     };
     // Neither a limit nor the reader of a log is pinned, and what was refused may be taken next
     // time.
-    if !is_refused
+    if refused.is_none()
         && room.limit.is_none()
         && log.is_none()
         && let Some(Err(error)) = record().map(|record| record.pin(pins))
     {
         tracing::info!(error = chain(&error), "the next start will load the programs again");
     }
-    Ok(Loaded { log, limit: room.limit, flow_table: flow_table.clone() })
+    Ok(Loaded { log, limit: room.limit, flow_table: flow_table.clone(), refused })
 }
 
-/// The same, with programs that read what is known of the kernel's layout.
+/// The same, with programs that read what is known of the kernel's layout. Bold tables are made
+/// only if they leave room for the load.
 fn load_reading(
     pins: &PinRoot,
     programs: &[Program],
     capacities: &[Capacity],
+    is_bold: bool,
     families: &[Family],
     layout: KernelLayout,
 ) -> Result<(Room, Option<DebugLog>), DatapathError> {
@@ -236,7 +241,9 @@ fn load_reading(
     }
     // The loader reads the bytes once more, and each reading takes megabytes.
     drop(object);
+    let headroom = if is_bold { Some(Headroom::take()?) } else { None };
     let mut ebpf = loader.load(&bytes)?;
+    drop(headroom);
     for program in Program::ALL {
         if !programs.contains(&program) {
             pins::remove(&pins.program(program))?;

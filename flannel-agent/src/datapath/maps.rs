@@ -89,7 +89,7 @@ pub(super) fn from_pin(pins: &PinRoot, name: &str) -> Result<Map, DatapathError>
     let path = pins.map(name);
     let opened = MapData::from_pin(&path).and_then(Map::from_map_data);
     match opened.map_err(|source| DatapathError::OpenPin { path, source }) {
-        Err(error) if error.is_absent() => Err(DatapathError::NotPinned { root: pins.root().to_owned() }),
+        Err(error) if error.is_absent() => Err(DatapathError::not_pinned(pins)),
         other => other,
     }
 }

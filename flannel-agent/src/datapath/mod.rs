@@ -18,6 +18,7 @@ mod flow_table;
 pub mod flows;
 pub(crate) mod frame;
 pub mod guard;
+mod headroom;
 mod interrupted;
 mod load;
 mod load_record;
@@ -31,6 +32,7 @@ pub mod probe;
 mod refusal;
 mod retired;
 pub mod room;
+pub mod schema_takeover;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod trial;

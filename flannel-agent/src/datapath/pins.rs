@@ -1,7 +1,7 @@
 //! The paths of pinned objects: `<pin-root>/v<SCHEMA>/{maps,programs,links,load_record}`.
 //!
-//! The pin root follows `--bpf-pin-root`, so several agents on one machine never meet. Another
-//! schema has another directory; this one never looks into it.
+//! The pin root follows `--bpf-pin-root`, so several agents on one machine never meet. A build with
+//! another schema has another directory in it, which [`super::schema_takeover`] clears.
 
 use std::{
     fs, io,
@@ -28,6 +28,26 @@ impl PinRoot {
     /// The pins below `root`, of this build's schema. Touches nothing.
     pub fn new(root: &Path) -> Self {
         Self { root: root.to_owned(), versioned: root.join(format!("v{SCHEMA}")) }
+    }
+
+    /// The pins below the same root of builds with another schema.
+    pub fn of_other_schemas(&self) -> Vec<Self> {
+        let mut all = Self::of_all_schemas(&self.root);
+        all.retain(|other| other.versioned != self.versioned);
+        all
+    }
+
+    /// The pins below `root` of all builds, by schema.
+    pub fn of_all_schemas(root: &Path) -> Vec<Self> {
+        let entries = fs::read_dir(root).into_iter().flatten().flatten();
+        let mut found: Vec<_> = entries.map(|entry| entry.path()).filter(|path| schema_of(path).is_some()).collect();
+        found.sort_by_key(|path| schema_of(path));
+        found.into_iter().map(|versioned| Self { root: root.to_owned(), versioned }).collect()
+    }
+
+    /// Returns true if this build can read the maps.
+    pub fn has_own_schema(&self) -> bool {
+        schema_of(&self.versioned) == Some(SCHEMA)
     }
 
     /// The directory with the schema in its name.
@@ -92,6 +112,12 @@ impl PinRoot {
     }
 }
 
+/// The schema in the name of a directory of pins; `None` for other names.
+pub fn schema_of(dir: &Path) -> Option<u32> {
+    let digits = dir.file_name()?.to_str()?.strip_prefix('v')?;
+    digits.parse().ok().filter(|schema: &u32| schema.to_string() == digits)
+}
+
 /// Removes a pin, if it is there. If it is of a link, its program is detached.
 pub(super) fn remove(path: &Path) -> Result<(), DatapathError> {
     match fs::remove_file(path) {
@@ -128,5 +154,11 @@ mod tests {
         assert_eq!(pins.map("PEERS"), Path::new("/sys/fs/bpf/flannel/v1/maps/PEERS"));
         assert_eq!(pins.program(Program::ToTunnel), Path::new("/sys/fs/bpf/flannel/v1/programs/to_tunnel"));
         assert_eq!(pins.link(Program::FromUnderlay, 7), Path::new("/sys/fs/bpf/flannel/v1/links/from_underlay-7"));
+    }
+
+    #[test]
+    fn directories_of_pins_have_the_schema_in_their_names() {
+        let schemas = ["v0", "v1", "v12", "v", "v01", "v+1", "vx", "1", "w1"].map(|name| schema_of(Path::new(name)));
+        assert_eq!(schemas, [Some(0), Some(1), Some(12), None, None, None, None, None, None]);
     }
 }

@@ -7,7 +7,8 @@
 //! network that it has now.
 //!
 //! Pin roots of other network namespaces may be in the same bpf filesystem. The programs that the
-//! kernel lists on a device of this namespace show which are not.
+//! kernel lists on a device of this namespace show which are not. What a build with another schema
+//! left there is known by its links alone: those to our tunnel devices.
 
 use std::{
     fs,
@@ -46,11 +47,10 @@ impl Successor<'_> {
     /// `is_free` says that no agent claims a pin root.
     pub fn retire(&self, is_free: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
         let mut retired = Vec::new();
-        for root in self.candidates() {
-            let pins = PinRoot::new(&root);
-            if self.is_former(&pins) && is_free(&root) {
+        for pins in self.candidates() {
+            if self.is_former(&pins) && is_free(pins.root()) {
                 match fs::remove_dir_all(pins.dir()) {
-                    Ok(()) => retired.push(root),
+                    Ok(()) => retired.push(pins.root().to_owned()),
                     Err(error) => {
                         tracing::warn!(%error, path = %pins.dir().display(), "programs of an agent that ended are left");
                     }
@@ -60,21 +60,26 @@ impl Successor<'_> {
         retired
     }
 
-    /// Other pin roots: those next to our own, and the default one.
-    fn candidates(&self) -> Vec<PathBuf> {
+    /// The pins in other pin roots: those next to our own, and the default one.
+    fn candidates(&self) -> Vec<PinRoot> {
         let own = self.pins.root();
         let neighbours = own.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten();
         let mut found: Vec<PathBuf> = neighbours.map(|entry| entry.path()).chain([PathBuf::from(DEFAULT)]).collect();
         found.sort();
         found.dedup();
-        found.retain(|root| root.as_path() != own && PinRoot::new(root).dir().is_dir());
-        found
+        found.retain(|root| root.as_path() != own);
+        found.iter().flat_map(|root| PinRoot::of_all_schemas(root)).collect()
     }
 
     fn is_former(&self, pins: &PinRoot) -> bool {
-        let Ok(config) = ConfigMap::open(pins).and_then(|map| map.get()) else { return false };
-        self.is_attached(&pins.link(Program::FromUnderlay, self.external))
-            && self.succeeds(&config, |tunnel| device_name(tunnel).is_some())
+        if !self.is_attached(&pins.link(Program::FromUnderlay, self.external)) {
+            return false;
+        }
+        if pins.has_own_schema() {
+            let config = ConfigMap::open(pins).and_then(|map| map.get());
+            return config.is_ok_and(|config| self.succeeds(&config, |tunnel| device_name(tunnel).is_some()));
+        }
+        self.tunnels.iter().any(|tunnel| pins.link(Program::ToTunnel, *tunnel).exists())
     }
 
     /// Returns true if the pinned link is on our external interface, and not on one of another

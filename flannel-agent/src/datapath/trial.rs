@@ -115,8 +115,8 @@ impl Trial {
         Ok(Self { ebpf: loader.load(&bytes)? })
     }
 
-    /// Lets the programs of the trial know the flow with this key, as those in force know it, but
-    /// for the arrival of its packets. Whether they do.
+    /// Lets the programs of the trial know the flow with this key, as the attached programs know
+    /// it, except for the arrival of its packets. Whether they do.
     pub fn copy_flow<A: Address>(
         &mut self,
         pins: &PinRoot,
@@ -215,7 +215,7 @@ fn must_fit(path: &Path, name: &'static str, wanted: &aya_obj::Map, pins: &PinRo
     let failed = |source| DatapathError::OpenPin { path: path.to_owned(), source };
     let found = match MapData::from_pin(path).map_err(failed) {
         Ok(map) => Shape::of_kernel(&map).map_err(failed)?,
-        Err(error) if error.is_absent() => return Err(DatapathError::NotPinned { root: pins.root().to_owned() }),
+        Err(error) if error.is_absent() => return Err(DatapathError::not_pinned(pins)),
         Err(error) => return Err(error),
     };
     let wanted = Shape::of_object(wanted, found.max_entries);

@@ -126,7 +126,7 @@ impl EarlyGuard {
         for entry in fs::read_dir(&dir).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if name.starts_with(EARLY_GUARD) && keep.as_ref() != Some(&path) {
+            if is_link_name(name) && keep.as_ref() != Some(&path) {
                 pins::remove(&path)?;
             }
         }
@@ -169,6 +169,10 @@ fn load(pins: &PinRoot) -> Result<(), DatapathError> {
 
 fn program_pin(pins: &PinRoot) -> PathBuf {
     pins.dir().join("programs").join(EARLY_GUARD)
+}
+
+pub(super) fn is_link_name(name: &str) -> bool {
+    name.rsplit_once('-').is_some_and(|(program, _)| program == EARLY_GUARD)
 }
 
 fn link_pin(pins: &PinRoot, ifindex: u32) -> PathBuf {

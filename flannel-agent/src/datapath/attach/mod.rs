@@ -95,6 +95,12 @@ pub fn is_on(pins: &PinRoot, program: Program, ifindex: u32) -> bool {
         })
 }
 
+/// Returns true for the names that pinned links have.
+pub fn is_link_name(name: &str) -> bool {
+    let is_of_poll_counter = || polls::TRACEPOINTS.iter().any(|(_, link)| *link == name);
+    tcx::parse(name).is_some() || early::is_link_name(name) || is_of_poll_counter()
+}
+
 /// Programs attached to pods in one turn: for each TCX link the kernel waits until no packet uses
 /// what was there, ten milliseconds or so, and others want the caller's time too.
 const PODS_IN_A_TURN: usize = 16;

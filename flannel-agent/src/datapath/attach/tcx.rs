@@ -83,7 +83,7 @@ pub(super) fn pinned(pins: &PinRoot) -> Result<Vec<(Program, u32, PathBuf)>, Dat
     Ok(found)
 }
 
-fn parse(name: &str) -> Option<(Program, u32)> {
+pub(super) fn parse(name: &str) -> Option<(Program, u32)> {
     let (program, ifindex) = name.rsplit_once('-')?;
     let program = Program::ALL.into_iter().find(|known| known.name() == program)?;
     Some((program, ifindex.parse().ok()?))

@@ -10,6 +10,7 @@ mod lowered;
 mod merged;
 mod offloads;
 mod pods;
+mod schemas;
 mod survival;
 mod sysctls;
 mod underlay;
