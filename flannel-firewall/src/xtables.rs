@@ -51,10 +51,9 @@ pub(super) fn match_options(name: &str, revision: u64, info: &[u8]) -> Option<Wo
 pub(super) fn target_options(name: &str, revision: u64, info: &[u8]) -> Option<Words> {
     let info = Info(info);
     match (name, revision) {
-        ("IDLETIMER", 0 | 1) => Some(vec!["--timeout".to_owned(), info.word(0)?.to_string()]),
-        ("SET", 0 | 1) => Some(Words::new()),
-        ("SET", 2) => Some(set_target(info.word(8)?, info.word(12)?)),
-        ("SET", 3) => Some(set_target(info.word(12)?, info.word(16)?)),
+        ("SET", 0 | 1) => Some(set_target(info.half(0)?, NO_TIMEOUT)),
+        ("SET", 2) => Some(set_target(info.half(0)?, info.word(12)?)),
+        ("SET", 3) => Some(set_target(info.half(0)?, info.word(16)?)),
         ("TCPOPTSTRIP", 0) => Some(vec!["--strip-options".to_owned(), stripped(info)?]),
         ("TOS", 0 | 1) => Some(vec!["--set-tos".to_owned(), masked(info.byte(0)?, info.byte(1)?)]),
         _ => None,
@@ -208,14 +207,18 @@ fn set_counters(packets: u8, bytes: u8) -> Words {
     if packets == 0 && bytes == 0 { Words::new() } else { vec!["--packets-eq".to_owned()] }
 }
 
-fn set_target(flags: u32, timeout: u32) -> Words {
-    /// `IPSET_FLAG_EXIST`.
-    const EXIST: u32 = 1;
+/// The timeout of a rule that leaves it to the set.
+const NO_TIMEOUT: u32 = u32::MAX;
+
+/// The set to which elements are added, by number, and their timeout in seconds.
+fn set_target(add: u16, timeout: u32) -> Words {
+    /// `IPSET_INVALID_ID`.
+    const NONE: u16 = u16::MAX;
     let mut words = Words::new();
-    if flags & EXIST != 0 {
-        words.push("--exist".to_owned());
+    if add != NONE {
+        words.push("--add-set".to_owned());
     }
-    if timeout != u32::MAX {
+    if timeout != NO_TIMEOUT {
         words.extend(["--timeout".to_owned(), timeout.to_string()]);
     }
     words
@@ -274,8 +277,10 @@ mod tests {
     #[test]
     fn options_of_targets_are_read() {
         assert_eq!(line(target_options("TOS", 0, &[0x10, 0xff])), "--set-tos 0x10/0xff");
-        let set: Vec<u8> = [0, 0, 0, 1, 60].into_iter().flat_map(u32::to_ne_bytes).collect();
-        assert_eq!(line(target_options("SET", 3, &set)), "--exist --timeout 60");
+        let set = |add: u32, timeout| [add, 0xffff, 0xffff, 1, timeout].map(u32::to_ne_bytes).concat();
+        assert_eq!(line(target_options("SET", 3, &set(7, 60))), "--add-set --timeout 60");
+        assert_eq!(line(target_options("SET", 3, &set(0xffff, NO_TIMEOUT))), "");
+        assert_eq!(line(target_options("SET", 1, &set(7, 0))), "--add-set");
         let mut options = [0_u8; 32];
         options[..4].copy_from_slice(&0x104_u32.to_ne_bytes());
         assert_eq!(line(target_options("TCPOPTSTRIP", 0, &options)), "--strip-options 2,8");

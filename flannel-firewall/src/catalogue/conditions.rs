@@ -8,8 +8,6 @@ pub(crate) const CONTROL: u8 = 0x07;
 const ECN: u64 = 0x03;
 /// `IP_DF` and the reserved bit; the others of the field make a packet a fragment.
 pub(crate) const NOT_FRAGMENT: u64 = 0xc000;
-/// Seconds that stand for two refresh intervals: what lasts longer is renewed in time.
-const LONG: u64 = 5;
 /// Options of TCP that stand in SYN packets only: MSS, window scale, SACK permitted.
 const SYN_OPTIONS: [&str; 6] = ["2", "3", "4", "mss", "wscale", "sack-permitted"];
 
@@ -83,8 +81,9 @@ pub(super) fn ct_state(facts: &ElementFacts<'_>) -> Finding {
     if let ElementFacts::States(states) = facts { states_finding(states, false) } else { Finding::Exact }
 }
 
-/// Packets that conntrack calls invalid teach nothing, and those of known flows are not invalid:
-/// mode `fast` asks for `nf_conntrack_tcp_be_liberal`. kube-proxy counts and drops them.
+/// Packets that conntrack calls invalid teach nothing, and none of a known flow is replayed: it has
+/// the flags of a connection and a right checksum, and conntrack does not check the connection's
+/// windows. kube-proxy counts and drops invalid packets.
 fn states_finding(states: &[&str], negated: bool) -> Finding {
     let are_among = |names: &[&str]| {
         let is_one = |state: &&str| names.iter().any(|name| state.eq_ignore_ascii_case(name));
@@ -103,23 +102,17 @@ pub(super) fn ipset(facts: &ElementFacts<'_>) -> Finding {
     if words(facts).iter().any(counts) { Finding::PerPacketIn("set counters") } else { Finding::Exact }
 }
 
-/// `-j SET`: `--exist` renews a timeout with every packet.
+/// `-j SET`: the set's own timeout is not known here.
 pub(super) fn ipset_target(facts: &ElementFacts<'_>) -> Finding {
-    if words(facts).contains(&"--exist") { renewed(facts) } else { Finding::Exact }
+    let adds = words(facts).contains(&"--add-set");
+    let is_permanent = arguments(facts, "--timeout", 1).any(|(words, _)| words == ["0"]);
+    if adds && !is_permanent { Finding::PerPacket } else { Finding::Exact }
 }
 
-/// `--timeout` that every packet starts again.
-pub(super) fn renewed(facts: &ElementFacts<'_>) -> Finding {
-    let long = |(words, _): (&[&str], bool)| words.first().and_then(|word| word.parse().ok()) >= Some(LONG);
-    if arguments(facts, "--timeout", 1).any(long) { Finding::Exact } else { Finding::PerPacket }
-}
-
-/// `update @set` of nft.
-pub(super) fn update(facts: &ElementFacts<'_>) -> Finding {
-    match facts {
-        ElementFacts::Timeout(Some(seconds)) if *seconds < LONG => Finding::PerPacket,
-        _ => Finding::Exact,
-    }
+/// `add @set` and `update @set` of nft. An element with a timeout lives from a packet that the
+/// kernel sees to some time after another one; in between are packets that it does not see.
+pub(super) fn timed(facts: &ElementFacts<'_>) -> Finding {
+    if matches!(facts, ElementFacts::Timeout(Some(_))) { Finding::PerPacket } else { Finding::Exact }
 }
 
 /// `-m tos`: a value with a mask, which is all bits unless given.
@@ -257,14 +250,13 @@ mod tests {
     }
 
     #[test]
-    fn what_every_packet_renews_is_exact_if_it_lasts() {
-        assert_eq!(of(ipset_target, "--add-set s src"), Finding::Exact);
-        assert_eq!(of(ipset_target, "--add-set s src --exist"), Finding::PerPacket);
-        assert_eq!(of(ipset_target, "--add-set s src --exist --timeout 4"), Finding::PerPacket);
-        assert_eq!(of(ipset_target, "--add-set s src --exist --timeout 60"), Finding::Exact);
-        assert_eq!(update(&ElementFacts::Timeout(Some(4))), Finding::PerPacket);
-        assert_eq!(update(&ElementFacts::Timeout(Some(5))), Finding::Exact);
-        assert_eq!(update(&ElementFacts::Timeout(None)), Finding::Exact);
+    fn elements_of_sets_are_exact_if_they_stay() {
+        assert_eq!(of(ipset_target, "--add-set s src"), Finding::PerPacket);
+        assert_eq!(of(ipset_target, "--add-set s src --exist --timeout 60"), Finding::PerPacket);
+        assert_eq!(of(ipset_target, "--add-set s src --timeout 0"), Finding::Exact);
+        assert_eq!(of(ipset_target, "--del-set s src"), Finding::Exact);
+        assert_eq!(timed(&ElementFacts::Timeout(Some(3600))), Finding::PerPacket);
+        assert_eq!(timed(&ElementFacts::Timeout(None)), Finding::Exact);
         assert_eq!(of(ipset, "--match-set s src ! --packets-lt 5"), Finding::PerPacketIn("set counters"));
         assert_eq!(of(ipset, "--match-set s src"), Finding::Exact);
     }

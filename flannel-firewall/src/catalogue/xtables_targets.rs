@@ -18,7 +18,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     per_packet("ECN", "changes flags of some packets"),
     exact("HL", "the hop limit is part of a flow"),
     per_tunnel_packet("HMARK", "a hash of addresses and ports; tunnel packets differ in their source port"),
-    depends("IDLETIMER", conditions::renewed, "every packet starts it again; exact from 5 s on"),
+    per_packet("IDLETIMER", "every packet starts it again"),
     per_packet("LED", "shows every packet"),
     per_packet("LOG", "logs every packet"),
     exact("MARK", "the mark is part of a flow"),
@@ -36,7 +36,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     depends(
         "SET",
         conditions::ipset_target,
-        "the first packet adds; per-packet with `--exist` and a timeout below 5 s, or the set's own",
+        "the first packet adds or deletes; per-packet with `--add-set` unless `--timeout 0` says that the element stays",
     ),
     exact("SNAT", "conntrack asks once for each connection"),
     exact("SNPT", "addresses are part of a flow"),
