@@ -9,7 +9,10 @@
 use std::{
     fs::File,
     io::{BufRead as _, BufReader, Read, Seek, SeekFrom},
-    sync::LazyLock,
+    sync::{
+        LazyLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use flannel_common::kernel::KernelLayout;
@@ -42,12 +45,21 @@ pub fn is_readable() -> bool {
     File::open(VMLINUX).is_ok()
 }
 
+/// The kernel has refused programs that use the offsets.
+static IS_REFUSED: AtomicBool = AtomicBool::new(false);
+
 /// Returns the offsets that the programs use; those that are not found are zero. The kernel stays
 /// the same, so they are read once.
 pub fn layout() -> KernelLayout {
     static LAYOUT: LazyLock<KernelLayout> =
         LazyLock::new(|| File::open(VMLINUX).ok().and_then(layout_of).unwrap_or_default());
-    *LAYOUT
+    if IS_REFUSED.load(Ordering::Relaxed) { KernelLayout::UNKNOWN } else { *LAYOUT }
+}
+
+/// Lets [`layout`] be unknown from now on, because the kernel has refused programs that use it:
+/// what depends on it is not to be promised.
+pub fn refuse() {
+    IS_REFUSED.store(true, Ordering::Relaxed);
 }
 
 /// None for what cannot be read, or for a kernel without conntrack.

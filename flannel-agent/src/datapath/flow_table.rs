@@ -81,9 +81,9 @@ impl FlowTable {
         }
     }
 
-    /// Returns true if it may leave too little memory to the load of the programs: it is not a
-    /// small part of the memory that is known.
-    pub(super) const fn is_bold(&self) -> bool {
+    /// Returns true if it may leave too little memory to the load of the programs: it was not
+    /// chosen as a small part of the memory.
+    pub(super) const fn may_be_too_large(&self) -> bool {
         matches!(self.reason, SizeReason::Option | SizeReason::NoMemory { .. })
     }
 
@@ -152,7 +152,7 @@ mod tests {
         for unlimited in [1 << 40, 0x7fff_ffff_ffff_f000] {
             let planned = fitting(unlimited, &V4);
             assert_eq!(planned, FlowTable { flows: 128_849, reason: SizeReason::Machine(Some(24 << 30)) });
-            assert!(!planned.is_bold());
+            assert!(!planned.may_be_too_large());
         }
     }
 
@@ -163,7 +163,7 @@ mod tests {
         while let Some(half) = table.halved() {
             tried.push(half.flows);
             assert_eq!(half.reason, SizeReason::NoMemory { asked: 131_072 });
-            assert!(half.is_bold());
+            assert!(half.may_be_too_large());
             table = half;
         }
         assert_eq!(tried, [65_536, 32_768, 16_384, 8192, 4096, 2048, 1024, 1000]);

@@ -189,11 +189,12 @@ fn load_sized(
             "this kernel does not show its types: the reverse flow of each connection has to prove its state"
         );
     }
-    let load = |layout| load_reading(pins, programs, &capacities, flow_table.is_bold(), families, layout);
+    let load = |layout| load_reading(pins, programs, &capacities, flow_table.may_be_too_large(), families, layout);
     let mut refused = None;
     let (room, log) = match load(layout) {
         Err(error @ DatapathError::Refused { .. }) if layout != KernelLayout::UNKNOWN && !error.is_out_of_memory() => {
             tracing::warn!(error = chain(&error), "loading programs that do not read kernel memory");
+            kernel_types::refuse();
             refused = Some(error);
             load(KernelLayout::UNKNOWN)?
         }
@@ -215,13 +216,13 @@ fn load_sized(
     Ok(Loaded { log, limit: room.limit, flow_table: flow_table.clone(), refused })
 }
 
-/// The same, with programs that read what is known of the kernel's layout. Bold tables are made
-/// only if they leave room for the load.
+/// The same, with programs that read what is known of the kernel's layout. With `needs_headroom`
+/// maps are made only if they leave room for the load.
 fn load_reading(
     pins: &PinRoot,
     programs: &[Program],
     capacities: &[Capacity],
-    is_bold: bool,
+    needs_headroom: bool,
     families: &[Family],
     layout: KernelLayout,
 ) -> Result<(Room, Option<DebugLog>), DatapathError> {
@@ -241,7 +242,7 @@ fn load_reading(
     }
     // The loader reads the bytes once more, and each reading takes megabytes.
     drop(object);
-    let headroom = if is_bold { Some(Headroom::take()?) } else { None };
+    let headroom = if needs_headroom { Some(Headroom::take()?) } else { None };
     let mut ebpf = loader.load(&bytes)?;
     drop(headroom);
     for program in Program::ALL {

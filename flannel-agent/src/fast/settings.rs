@@ -104,8 +104,9 @@ impl fmt::Display for TcpObstacle {
         match self {
             Self::Timeout(unmet) => unmet.fmt(f),
             Self::NoTypes => f.write_str(
-                "the kernel does not show its types (/sys/kernel/btf/vmlinux), \
-                 so the programs cannot see whether conntrack checks the windows of a connection",
+                "the kernel does not show its types (/sys/kernel/btf/vmlinux), or has refused programs that read its \
+                 memory (the log has its reason), so the programs cannot see whether conntrack checks the windows of a \
+                 connection",
             ),
             Self::NoNetlink => f.write_str(
                 "the kernel has no netlink interface to conntrack (nf_conntrack_netlink), or it is refused to the agent, \

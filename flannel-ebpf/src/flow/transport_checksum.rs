@@ -64,7 +64,9 @@ fn is_verified<F: FlowMaps>(skb: &Skb) -> bool {
     is_right_by_itself::<F>(skb).unwrap_or(false)
 }
 
-/// Sums the transport header and its payload, if they are not too long.
+/// Sums the transport header and its payload, if they are not too long: whole chunks, then a last
+/// one, which is not empty. Its place is computed from the length, so that for the verifier all
+/// ways to it are one.
 #[inline(always)]
 fn is_right_by_itself<F: FlowMaps>(skb: &Skb) -> Option<bool> {
     // SAFETY: the look-up gave this CPU's own element.
@@ -73,33 +75,31 @@ fn is_right_by_itself<F: FlowMaps>(skb: &Skb) -> Option<bool> {
     if len > SUMMED_MAX {
         return None;
     }
+    let (start, last) = (ETH_LEN + size_of::<F>(), len.wrapping_sub(1));
+    let whole = last & !(CHUNK - 1);
     summed.sum = 0;
     let mut at = 0;
-    while at < SUMMED_MAX && at < len {
-        add_chunk(skb, ETH_LEN + size_of::<F>() + at, len - at, summed)?;
+    while at < SUMMED_MAX && at < whole {
+        add(skb, start + at, CHUNK as u32, summed)?;
         at += CHUNK;
     }
+    add(skb, start + whole, (last & (CHUNK - 1)) as u32 + 1, summed)?;
     let packet = &scratch::get::<F>().ok()?.packet;
     Some(is_right(summed.sum.into(), packet.pseudo_header(size_of::<F>() as u16)))
 }
 
-/// Adds a chunk of the packet, or the `left` bytes up to its end, to the sum.
+/// Adds `len` bytes of the packet, up to a chunk, to the sum.
 #[inline(always)]
-fn add_chunk(skb: &Skb, offset: usize, left: usize, summed: &mut Summed) -> Option<()> {
-    // The mask is for the verifier, which follows a comparison only as far as the compiler leaves
-    // it in one register.
-    let last = (left.min(CHUNK) - 1) & (CHUNK - 1);
+fn add(skb: &Skb, offset: usize, len: u32, summed: &mut Summed) -> Option<()> {
     let to = (&raw mut *summed).cast::<u8>();
     // SAFETY: there is room for `CHUNK` bytes.
-    let failed = unsafe { bpf_skb_load_bytes(skb.raw().cast(), offset as u32, to.cast(), last as u32 + 1) };
-    if failed != 0 {
+    if unsafe { bpf_skb_load_bytes(skb.raw().cast(), offset as u32, to.cast(), len) } != 0 {
         return None;
     }
-    let behind: *mut [u8; 4] = to.wrapping_add(last + 1).cast();
-    // SAFETY: `last` is an index of `bytes`, behind which are four more bytes.
+    let behind: *mut [u8; 4] = to.wrapping_add(len as usize).cast();
+    // SAFETY: behind the bytes are four more.
     unsafe { behind.write([0; 4]) };
-    // To a whole word.
-    let words_len = (last as u32 + 4) & !3;
+    let words_len = (len + 3) & !3;
     // SAFETY: so many bytes are valid for reads, of which the helper takes up to `CHUNK`.
     let sum = unsafe { bpf_csum_diff(null_mut(), 0, to.cast(), words_len, summed.sum) };
     summed.sum = u32::try_from(sum).ok()?;

@@ -20,6 +20,7 @@ const TABLE: &[(&str, Load, u32)] = &[
     ("deploy::migration::", Computes, 40),
     // More than two at a time lose connections to each other.
     ("fast::differential::", Heavy, 40),
+    ("fast::agents::schemas::", Heavy, 20),
     ("fast::churn::", Heavy, 80),
     ("fast::flood::", Heavy, 30),
     ("fast::netfilter::", Computes, 60),
