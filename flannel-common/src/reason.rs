@@ -179,7 +179,7 @@ reasons! {
     72 WindowChecked "window_checked" Pass Absent Known Agrees "Conntrack still checks the windows of its connection: announced to the agent, which ends that.";
     73 OuterDiffers "outer_differs" Pass Miss Known Agrees "Its outer headers or its device are not those with which a packet of its flow passed the kernel, and a rule or policy may match on them.";
     74 OuterIpChecksum "outer_ip_checksum" Pass Absent Known Differs "A tunnel packet with a wrong checksum of its outer IP header: left to the kernel, which drops it.";
-    75 ChecksumUnverified "checksum_unverified" Pass Miss Known Agrees "Its TCP or UDP checksum is wrong; or nothing has verified it, and header and payload are longer than the programs verify (2048 bytes).";
+    75 ChecksumUnverified "checksum_unverified" Pass Miss Known Agrees "Its TCP or UDP checksum is wrong; or neither the device nor the kernel has verified it, and header and payload are longer than the programs verify (2048 bytes).";
 }
 
 impl Reason {

@@ -4,8 +4,8 @@
 //! Conntrack does not see replayed packets, so for these connections the agent has it no longer
 //! check windows ([`crate::connection`]), and the programs check the packets that close them. A
 //! host sends nothing beyond the acknowledgement and the window it was given, and nothing older
-//! than a window. Both ends ignore a FIN or RST outside of that, and only conntrack
-//! would end the connection.
+//! than a window. Both ends ignore a FIN or RST outside of that, and only conntrack would end the
+//! connection.
 //!
 //! Valid only while every packet of the flow passes a program: under the epoch of the mode word
 //! ([`crate::mode::ModeWord::epoch`]) in which it was learned.

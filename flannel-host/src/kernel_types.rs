@@ -57,7 +57,7 @@ pub fn layout() -> KernelLayout {
 }
 
 /// Lets [`layout`] be unknown from now on, because the kernel has refused programs that use it:
-/// what depends on it is not to be promised.
+/// status must not promise what depends on it.
 pub fn refuse() {
     IS_REFUSED.store(true, Ordering::Relaxed);
 }

@@ -1,4 +1,4 @@
-//! A process of its own, because a refusal holds for the rest of it.
+//! A separate process, because a refusal holds until its end.
 
 use flannel_common::kernel::KernelLayout;
 use flannel_host::kernel_types;

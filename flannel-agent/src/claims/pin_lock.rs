@@ -23,9 +23,6 @@ use nix::{
 use super::{Claimant, Identity};
 use crate::datapath::PinRoot;
 
-/// The name of the link.
-const OWNER: &str = "owner";
-
 /// A lock that could not be taken.
 #[derive(Debug)]
 pub(super) enum PinLockError {
@@ -87,15 +84,14 @@ fn owner(dir: &File, root: &Path) -> Claimant {
         LockHolder::Unseen => None,
     };
     // The owner may be of a version with another schema, and removes the pins of all others.
-    let mut links = PinRoot::of_all_schemas(root).into_iter().map(|pins| pins.dir().join(OWNER));
-    let target = links.find_map(|link| fs::read_link(link).ok());
+    let target = PinRoot::of_all_schemas(root).iter().find_map(|pins| fs::read_link(link(pins)).ok());
     let identity = target.and_then(|target| serde_json::from_str(target.to_str()?).ok());
     Claimant { pid, identity }
 }
 
 /// Replaces the link of a former owner.
 fn write_identity(root: &Path, identity: &Identity) -> io::Result<()> {
-    let link = link(root);
+    let link = link(&PinRoot::new(root));
     match fs::remove_file(&link) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -104,6 +100,6 @@ fn write_identity(root: &Path, identity: &Identity) -> io::Result<()> {
 }
 
 /// The link is among the pins of one schema, which a cleanup removes together.
-fn link(root: &Path) -> PathBuf {
-    PinRoot::new(root).dir().join(OWNER)
+fn link(pins: &PinRoot) -> PathBuf {
+    pins.dir().join("owner")
 }

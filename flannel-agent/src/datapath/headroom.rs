@@ -2,8 +2,8 @@
 //!
 //! The kernel refuses a map for which a memory limit leaves no room (`ENOMEM`). It does not refuse
 //! the memory that its verifier takes, nor that of the agent: beyond the limit it ends the process,
-//! which would start again with the same tables. So tables that may be too large are made while a
-//! map of this size holds the place of the rest.
+//! which would start again with the same tables. So the agent makes tables that may be too large
+//! while a map of this size takes the memory that the rest needs.
 
 use aya::maps::{Array, MapData};
 

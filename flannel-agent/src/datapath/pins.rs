@@ -33,7 +33,7 @@ impl PinRoot {
     /// The pins below the same root of builds with another schema.
     pub fn of_other_schemas(&self) -> Vec<Self> {
         let mut all = Self::of_all_schemas(&self.root);
-        all.retain(|other| other.versioned != self.versioned);
+        all.retain(|other| !other.has_own_schema());
         all
     }
 

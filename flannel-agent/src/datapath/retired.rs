@@ -7,8 +7,8 @@
 //! network that it has now.
 //!
 //! Pin roots of other network namespaces may be in the same bpf filesystem. The programs that the
-//! kernel lists on a device of this namespace show which are not. What a build with another schema
-//! left there is known by its links alone: those to our tunnel devices.
+//! kernel lists on a device of this namespace show which are not. Pins of a build
+//! with another schema are known only by their links to our tunnel devices.
 
 use std::{
     fs,

@@ -1,9 +1,9 @@
 //! Pins that a build with another schema left in the same pin root: an update, or a way back.
 //!
 //! Its programs are on the devices, over maps that this build cannot read. The links are moved to
-//! this build's directory, so that each attachment swaps the program in the link it finds there:
-//! there is no moment without a program, and at no time two. Maps and programs of the other build
-//! live as long as a link uses them.
+//! this build's directory, so that each attachment swaps the program in the link it finds there: a
+//! device has one program at all times, never none and never two. Maps and programs of the other
+//! build live as long as a link uses them.
 
 use std::{fs, io, path::Path};
 

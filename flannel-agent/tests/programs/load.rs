@@ -48,7 +48,7 @@ fn made_anew(bench: &Bench, subnets: Subnets, flows: Option<u32>) -> Vec<&'stati
 #[test]
 fn the_kernel_does_all_that_helpers_may_refuse() {
     on_bench(|bench| {
-        // The bench may have loaded programs of all kinds, of which the kernel refused some.
+        // With the record the programs would be adopted, and the kernel not asked.
         std::fs::remove_file(bench.pins().load_record()).ok();
         let loaded = load_again(bench.pins(), SAME, None);
         let verdict =

@@ -2,8 +2,10 @@
 //!
 //! Conntrack verifies it where a packet enters (`nf_checksum`, called by `tcp_error` and
 //! `udp_error` of net/netfilter/nf_conntrack_proto_tcp.c and nf_conntrack_proto_udp.c), calls a
-//! packet with a wrong one invalid, and does not translate it. Packets of sockets leave the
-//! checksum to the XX
+//! packet with a wrong one invalid, and does not translate it. A socket leaves the checksum of its
+//! packets to the device. Of other packets the device or the kernel may have verified it; if not,
+//! this module verifies it. A packet that is too long for that is the kernel's.
+
 use core::{
     mem::{offset_of, size_of},
     ptr::null_mut,
@@ -84,6 +86,7 @@ fn is_right_by_itself<F: FlowMaps>(skb: &Skb) -> Option<bool> {
         at += CHUNK;
     }
     add(skb, start + whole, (last & (CHUNK - 1)) as u32 + 1, summed)?;
+    // Looked up again: the stack is too small for the reference.
     let packet = &scratch::get::<F>().ok()?.packet;
     Some(is_right(summed.sum.into(), packet.pseudo_header(size_of::<F>() as u16)))
 }
@@ -100,7 +103,7 @@ fn add(skb: &Skb, offset: usize, len: u32, summed: &mut Summed) -> Option<()> {
     // SAFETY: behind the bytes are four more.
     unsafe { behind.write([0; 4]) };
     let words_len = (len + 3) & !3;
-    // SAFETY: so many bytes are valid for reads, of which the helper takes up to `CHUNK`.
+    // SAFETY: these bytes are valid for reads, and the helper takes up to `CHUNK` of them.
     let sum = unsafe { bpf_csum_diff(null_mut(), 0, to.cast(), words_len, summed.sum) };
     summed.sum = u32::try_from(sum).ok()?;
     Some(())

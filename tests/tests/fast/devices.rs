@@ -195,7 +195,7 @@ fn segment(talk: &Talk) -> Result<Packet> {
 }
 
 /// The same with numbers of which one is within half a gibibyte of the connection's: of others the
-/// programs do not look at the frame, because the flow is to be refreshed.
+/// programs do not look at the frame, because the flow needs a refresh.
 fn segments_near(talk: &Talk) -> Result<Vec<Packet>> {
     let ends = talk.ends()?;
     let at = |quarter: u32| Packet::tcp(ends, 7, b"forged", |tcp| tcp.sequence_number = quarter << 30);

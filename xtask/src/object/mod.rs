@@ -2,10 +2,10 @@
 //!
 //! Linux before 6.3 refuses a program that reads a byte of its stack that was not written on every
 //! path to the read, by an instruction or through a helper; every Linux refuses a stack access that
-//! is no multiple of its size, and chains of calls that take more than 512 bytes of stack, of which
-//! older ones count more ([`stack_depth`]). LLVM avoids none of it: a union is written as far as
-//! its variant goes, and `allows-misaligned-mem-access` allows merged stores anywhere. So the
-//! object is refused here, where the kernel that loads it in tests would take it.
+//! is not a multiple of its size, and chains of calls that take more than 512 bytes of stack, of
+//! which older kernels count more ([`stack_depth`]). LLVM does not avoid these: it writes only the
+//! bytes of a union that its variant has, and `allows-misaligned-mem-access` allows merged stores
+//! anywhere. So the object is refused here, where the kernel that loads it in tests would take it.
 //!
 //! [`elf`] reads functions and maps, [`insn`] decodes, [`analysis`] follows every path with the
 //! abstract values of [`state`], and [`helpers`] lists which arguments of a helper are memory. The

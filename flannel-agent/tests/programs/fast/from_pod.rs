@@ -362,7 +362,7 @@ both! {
             }
             let partial = Packet { checksum: ChecksumField::Partial, payload: 1333, ..packet };
             assert_eq!(bench.run(FromPod, &partial.bytes()).reasons, [Reason::Replayed]);
-            // What is longer than a packet usually is, is not verified.
+            // A packet that is longer than usual is not verified.
             let [verified, long] = [2048, 2049].map(|len| Packet { payload: len - header, ..packet }.bytes());
             passes(bench, FromPod, &verified, &[Reason::TooBig]);
             passes(bench, FromPod, &long, &[Reason::ChecksumUnverified]);

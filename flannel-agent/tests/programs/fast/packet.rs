@@ -1,5 +1,5 @@
-//! Packets whose checksums are right unless they are to be others, computed in one go over the
-//! whole packet: the oracle for what is rewritten in steps.
+//! Packets whose checksums are right unless a test wants others, computed in one go over the whole
+//! packet: the oracle for what is rewritten in steps.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

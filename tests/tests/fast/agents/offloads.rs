@@ -104,7 +104,7 @@ fn inner_checksums_are_whole_once_the_tunnel_device_does_not_offload_them() -> R
     Ok(())
 }
 
-/// Each limit and feature counts. The other family has a device of its own.
+/// Each limit and feature counts. The other family has another device.
 #[test]
 fn other_settings_of_the_tunnel_device_count_for_its_family() -> Result<()> {
     let pair = Pair::with("fa-limits", Stack::Dual, &[])?;

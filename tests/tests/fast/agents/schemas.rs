@@ -1,5 +1,5 @@
 //! An agent whose predecessor had maps of another schema, by an update or by the way back: it takes
-//! the devices over, and nothing is lost.
+//! the devices over, and no datagram is lost.
 //!
 //! Both agents are of one build. Between them the directory of the pins gets the name of another
 //! schema, so that for the second one these are programs and maps of which it only knows the links.
@@ -18,20 +18,27 @@ const PINS: &str = "/sys/fs/bpf/flannel";
 const OTHERS: [u32; 2] = [SCHEMA - 1, SCHEMA + 1];
 
 /// Ends an agent, and lets its pins be those of another schema.
-fn end_as(agent: &Agent, pins: &str, schema: u32) -> Result<()> {
+fn end_as(agent: &Agent, schema: u32) -> Result<()> {
     agent.kill9()?;
-    agent.node().sh(&format!("mv {pins}/v{SCHEMA} {pins}/v{schema}"))?;
+    agent.node().sh(&format!("mv {PINS}/v{SCHEMA} {PINS}/v{schema}"))?;
     Ok(())
 }
 
 /// Waits until this agent's programs, and no others, are on the devices.
+fn wait_alone(agent: &Agent) -> Result<()> {
+    eventually("only this agent's programs", Duration::from_secs(20), || {
+        let wrong = hooks::misplaced(agent.node())?;
+        ensure!(wrong.is_empty(), "{wrong:?}");
+        Ok(())
+    })
+}
+
+/// The same, and no pins of another schema are left.
 fn wait_taken_over(agent: &Agent) -> Result<()> {
     agent.wait_ready()?;
-    let node = agent.node();
-    eventually("the programs of this agent alone", Duration::from_secs(20), || {
-        let wrong = hooks::misplaced(node)?;
-        ensure!(wrong.is_empty(), "{wrong:?}");
-        let dirs = node.sh(&format!("ls {PINS}"))?.stdout;
+    wait_alone(agent)?;
+    eventually("only this schema's pins", Duration::from_secs(20), || {
+        let dirs = agent.node().sh(&format!("ls {PINS}"))?.stdout;
         ensure!(dirs.trim() == format!("v{SCHEMA}"), "{dirs}");
         Ok(())
     })
@@ -43,7 +50,7 @@ fn taken_over(name: &str, flags: &[&str]) -> Result<()> {
     for other in OTHERS {
         for agent in [&pair.sender, &pair.receiver] {
             pair.wait_replayed(5_000)?;
-            end_as(agent, PINS, other)?;
+            end_as(agent, other)?;
             let said = agent.cli_any(&["maps", "dump", "peers"])?.stderr;
             let expected = format!("the pins in {PINS}/v{other} were made by another version of the agent");
             ensure!(said.contains(&expected), "{said}");
@@ -83,13 +90,9 @@ fn filters_of_another_schema_are_taken_over_and_no_datagram_is_lost() -> Result<
 fn programs_of_another_schema_in_another_pin_root_are_removed() -> Result<()> {
     let nodes = TwoNodes::new("fa-schemar", VXLAN)?;
     let [former, _b] = nodes.agents()?;
-    end_as(&former, PINS, SCHEMA + 1)?;
+    end_as(&former, SCHEMA + 1)?;
     let pin_root = "/sys/fs/bpf/second".to_owned();
     let next = nodes.a.ready_agent(AgentOptions { pin_root, ..nodes.options()? })?;
     next.wait_log(&["removed the programs of an agent that ended"])?;
-    eventually("the programs of this agent alone", Duration::from_secs(20), || {
-        let wrong = hooks::misplaced(&nodes.a)?;
-        ensure!(wrong.is_empty(), "{wrong:?}");
-        Ok(())
-    })
+    wait_alone(&next)
 }
