@@ -65,6 +65,18 @@ pub struct ArrivalNote {
     pub skb: u64,
     /// Its arrival.
     pub arrival: Arrival,
+    /// `skb->mark` at the external interface.
+    pub mark: u32,
+    /// The sender's index in the peer map of its family.
+    pub index: u32,
+    /// The generation of rules by then.
+    pub generation: u32,
+    /// EtherType of the family, network order.
+    pub family: [u8; 2],
+    /// 1 if it validates the reception of packets like it (see [`crate::reception`]), else 0.
+    pub is_probe: u8,
+    /// Zero.
+    pub reserved: u8,
 }
 
 /// Returns the number of the next note of a CPU. CPUs far apart share notes: a note of another
@@ -86,7 +98,7 @@ pub const fn note_named_by(tc_index: u32) -> Option<u32> {
     if tc_index & !(SLOTS - 1) == NOTED { Some(tc_index & (SLOTS - 1)) } else { None }
 }
 
-const _: () = assert!(size_of::<Arrival>() == 16 && size_of::<ArrivalNote>() == 24);
+const _: () = assert!(size_of::<Arrival>() == 16 && size_of::<ArrivalNote>() == 40);
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@
 
 use core::mem::size_of;
 
-use crate::addr::Addr;
+use crate::{addr::Addr, flow_key::Address, inner::ParsedPacket};
 
 /// The value of `CONNECTIONS`: one direction of a connection, as conntrack sees it before it
 /// translates.
@@ -37,12 +37,33 @@ impl Connection {
 /// Bytes of the ring buffer: more than 1,400 announcements.
 pub const CONNECTIONS_BYTES: u32 = 1 << 16;
 
-/// Packets behind the SYN-ACK of a connection after which it is announced. One request and the
-/// close have fewer, so a connection of one request does not cost the agent anything.
-pub const ANNOUNCED_AT: u64 = 3;
+/// The amounts that a packet adds to the count of an expected flow: with payload, and without.
+const WEIGHTS: [u64; 2] = [3, 1];
 
-/// After each further 64 packets it is announced once more: the announcement may have been lost.
-pub const ANNOUNCED_AGAIN: u64 = 64;
+/// The count from which on packets of an expected flow are recorded, and with which its connection
+/// is announced. One request does not reach it: the acknowledgements of the SYN-ACK and of the
+/// response, and the request itself, count five. Two requests do, and so do one request and three
+/// acknowledgements of what was sent for it. To wake the agent takes longer than the rest of a
+/// connection of one request.
+pub const RECORDED_FROM: u64 = 6;
+
+/// After each further 64 segments with payload it is announced once more: the announcement may have
+/// been lost.
+const ANNOUNCED_AGAIN: u64 = 64 * WEIGHTS[0];
+
+/// Returns what a packet adds to the count of its expected flow.
+#[inline(always)]
+pub const fn weight<A: Address>(packet: &ParsedPacket<A>) -> u64 {
+    if packet.fingerprint.length as u32 > packet.headers { WEIGHTS[0] } else { WEIGHTS[1] }
+}
+
+/// Returns true if a connection is announced with the packet that made the count of its expected
+/// flow `count`.
+#[inline(always)]
+pub const fn is_announced(count: u64, weight: u64) -> bool {
+    let before = count.saturating_sub(weight);
+    before < RECORDED_FROM && count >= RECORDED_FROM || before / ANNOUNCED_AGAIN != count / ANNOUNCED_AGAIN
+}
 
 /// `IP_CT_TCP_FLAG_BE_LIBERAL`: conntrack does not check the window of this direction.
 pub const LIBERAL: u8 = 0x08;
@@ -53,3 +74,43 @@ pub const LIBERAL: u8 = 0x08;
 pub const ACKNOWLEDGEMENT_KNOWN: u8 = 0x20;
 
 const _: () = assert!(size_of::<Connection>() == 36);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The packets with which a connection is announced, of these with and without payload.
+    fn announced_with(packets: &[[u64; 2]]) -> Vec<usize> {
+        let mut count = 0;
+        let mut announced = Vec::new();
+        for (number, [with, without]) in packets.iter().enumerate() {
+            let weight = if *with == 1 { WEIGHTS[0] } else { WEIGHTS[1] } * (with + without);
+            count += weight;
+            if is_announced(count, weight) {
+                announced.push(number);
+            }
+        }
+        announced
+    }
+
+    const DATA: [u64; 2] = [1, 0];
+    const ACK: [u64; 2] = [0, 1];
+
+    #[test]
+    fn a_connection_of_one_request_is_not_announced() {
+        assert_eq!(announced_with(&[ACK, DATA, ACK]), [0; 0]);
+        assert_eq!(announced_with(&[DATA, ACK]), [0; 0], "the request acknowledges the SYN-ACK");
+    }
+
+    #[test]
+    fn a_longer_one_is_announced_with_its_second_request_or_third_acknowledgement_of_data() {
+        assert_eq!(announced_with(&[ACK, DATA, DATA, DATA]), [2]);
+        assert_eq!(announced_with(&[ACK, DATA, ACK, ACK, ACK]), [3]);
+        assert_eq!(announced_with(&[ACK; 10]), [5], "data flow in the other direction alone");
+    }
+
+    #[test]
+    fn an_announcement_that_was_lost_is_repeated() {
+        assert_eq!(announced_with(&[DATA; 130]), [1, 63, 127]);
+    }
+}

@@ -35,7 +35,7 @@ pub struct FastConfig {
     /// Refresh interval of a flow, in ticks ([`crate::tick`]): at most half of conntrack's shortest
     /// UDP timeout.
     pub interval: u32,
-    /// MTU of the IPv4 tunnel device; of the external interface where there is no tunnel.
+    /// MTU of the IPv4 tunnel device, or of the external interface without a tunnel.
     pub tunnel_mtu: u32,
     /// MTU of the IPv6 tunnel device, likewise.
     pub tunnel_mtu6: u32,
@@ -56,6 +56,9 @@ impl FastConfig {
     /// `nf_conntrack_tcp_be_liberal` and `nf_conntrack_tcp_ignore_invalid_rst`. Connections are not
     /// announced.
     pub const TCP_LIBERAL: u32 = 1 << 4;
+    /// The outer headers of packets that cannot be replayed come off in the program: no rule
+    /// matches on tunnel packets one by one.
+    pub const DECAPSULATE: u32 = 1 << 5;
 
     /// The default of `interval`: two seconds.
     pub const INTERVAL_NS: u64 = 2_000_000_000;
@@ -154,8 +157,8 @@ impl Bucket {
     #[must_use]
     pub const fn take(self, now: Tick) -> Option<Self> {
         let (since, spent) = ((self.0 >> 32) as u32, self.0 as u32);
-        // Another CPU may have read the clock a moment later and come here first: that is no time
-        // at all, not an age.
+        // Another CPU may have read the clock a moment later and updated the bucket first. The time
+        // passed is then zero, not an age.
         let passed = if since.wrapping_sub(now) <= SKEW { 0 } else { now.wrapping_sub(since) };
         let since = if passed == 0 { since } else { now };
         let spent = if passed >= BURST / RATE { 0 } else { spent.saturating_sub(passed * RATE) };

@@ -1,8 +1,8 @@
 //! Flows: what the kernel was seen to do to one packet, to be done to the next ones.
 //!
 //! The key is the end at which packets enter, the body the end at which they leave and what goes
-//! with it. A flow is usable while its stamp holds and its generation is the one in force; one that
-//! needs its mirror (all TCP does) only while the way back is usable too.
+//! with it. A flow is usable while its stamp is valid and its generation is the current one. A flow
+//! that needs its reverse flow (all TCP does) is usable only while that is usable too.
 //!
 //! Values live in an LRU map, whose elements are recycled at once. A reader therefore copies the
 //! value and compares the stamps with the check word over key and body: a value that is not this
@@ -25,7 +25,7 @@ use crate::{
 /// The bits of a TOS or traffic class that are the DSCP.
 const DSCP: u8 = 0xfc;
 
-/// By what a packet leaves the observed stretch.
+/// The exit by which a packet leaves the observed stretch.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Egress(pub u8);
@@ -40,8 +40,8 @@ impl Egress {
     /// By a plain route to a direct peer: by the external interface without a tunnel, or by a
     /// tunnel device without Ethernet.
     pub const DIRECT: Self = Self(3);
-    /// By the external interface to a host that is no pod of the cluster, while the kernel's FIB
-    /// gives each packet that way.
+    /// By the external interface to a host that is not a pod of the cluster. The kernel's FIB must
+    /// return that route for each packet.
     pub const OUTSIDE: Self = Self(4);
 }
 
@@ -221,7 +221,13 @@ impl<A: Address> Flow<A> {
     /// the path or the packet's own size or fields did not agree.
     #[inline(always)]
     pub const fn used(&self) -> u64 {
-        if self.packets & Self::NEW == 0 { self.packets & !Self::ON_PROBATION } else { 0 }
+        Self::used_of(self.packets)
+    }
+
+    /// The same of what [`Self::packets`] has.
+    #[inline(always)]
+    pub const fn used_of(packets: u64) -> u64 {
+        if packets & Self::NEW == 0 { packets & !Self::ON_PROBATION } else { 0 }
     }
 
     /// Returns [`Self::packets`] after one more packet.

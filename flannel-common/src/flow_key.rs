@@ -14,6 +14,9 @@ use crate::{addr::Addr, check::Check, difference};
 
 /// An address as 32-bit words in network order: one for IPv4, four for IPv6.
 pub trait Address: Copy + Debug + Default + Eq + Hash + 'static {
+    /// Bytes of an IP header of the family, without options.
+    const IP_LEN: u16;
+
     /// Its words.
     fn words(&self) -> &[u32];
 
@@ -27,6 +30,8 @@ pub trait Address: Copy + Debug + Default + Eq + Hash + 'static {
 }
 
 impl Address for [u32; 1] {
+    const IP_LEN: u16 = 20;
+
     #[inline(always)]
     fn words(&self) -> &[u32] {
         self
@@ -44,6 +49,8 @@ impl Address for [u32; 1] {
 }
 
 impl Address for [u32; 4] {
+    const IP_LEN: u16 = 40;
+
     #[inline(always)]
     fn words(&self) -> &[u32] {
         self
@@ -131,8 +138,8 @@ impl<A: Address> FlowKey<A> {
         [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
     }
 
-    /// A hash of the key; its upper bits are the ones to use. The check word alone will not do: of
-    /// a sum of products the lower bits do not depend on the whole key.
+    /// Returns a hash of the key, of which callers use the upper bits. The check word is not
+    /// enough: the lower bits of a sum of products do not depend on the whole key.
     #[inline(always)]
     pub fn hash(&self) -> u32 {
         let mut check = Check::new();

@@ -3,13 +3,13 @@
 //! Shared by the agent and the BPF programs: the layout of every map, the numbers of programs and
 //! verdict reasons, and the packet arithmetic, which is pure and therefore tested without a kernel.
 //!
-//! Invariants: nothing that crosses between the two sides has padding, a `bool`, an `Option` or a
-//! Rust enum in it; sizes and offsets are pinned by assertions that both sides compile; program and
+//! Invariants: data that crosses between the two sides has no padding, `bool`, `Option` or Rust
+//! enum in it; sizes and offsets are pinned by assertions that both sides compile; program and
 //! reason numbers are append-only. A change of an existing map's layout raises [`SCHEMA`], which is
-//! part of the pin path, so an old and a new agent never read each other's maps. A map that is new
-//! does not: the loader makes what is not pinned yet, adopts the rest, and packets flow meanwhile.
-//! Nor does a map that may be lost (flows, settings) and whose value has another size: the loader
-//! replaces it.
+//! part of the pin path, so an old and a new agent never read each other's maps. A new map does
+//! not: the loader creates what is not pinned yet and adopts the rest, while packets flow. Nor does
+//! a map that may be lost (flows, settings) and whose value has another size: the loader replaces
+//! it.
 
 pub mod addr;
 pub mod arrival;
@@ -43,6 +43,7 @@ mod pod;
 pub mod probation;
 pub mod program;
 pub mod reason;
+pub mod reception;
 pub mod stats;
 pub mod tick;
 pub mod window;

@@ -14,6 +14,9 @@ pub const ECMP_PATHS: &str = "ECMP_PATHS";
 /// LRU hash from [`crate::class::PathKey`] to [`crate::peer::PathProbe`], for packets with a mark
 /// or a priority. The programs' own: not pinned.
 pub const PATHS: &str = "PATHS";
+/// LRU hash from [`crate::reception::ReceptionKey`] to [`crate::reception::Reception`]. The
+/// programs' own: not pinned.
+pub const RECEPTIONS: &str = "RECEPTIONS";
 /// Array of one [`crate::mode::ModeWord`].
 pub const MODE: &str = "MODE";
 /// Array of one [`crate::node::NodeConfig`].

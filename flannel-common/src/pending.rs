@@ -10,14 +10,14 @@
 //! Two facts show that: another task is running than when the packet was recorded, or, if the
 //! softirq had interrupted that very process, the softirq has ended and was counted.
 //!
-//! `tc_index` has sixteen bits. The highest says that there is a record, so 512 CPUs can record. On
-//! others nothing is learned; their packets use what the other CPUs learned.
+//! `tc_index` has sixteen bits. The highest bit marks a record, so 512 CPUs can record. Other CPUs
+//! do not learn flows; their packets use what these CPUs learned.
 
 use core::mem::size_of;
 
 use crate::{
     arrival::{Arrival, NOTES_PER_CPU},
-    checksum::follows,
+    checksum::{follows, is_partial, pseudo_header},
     difference,
     flow_key::{Address, FlowKey},
     inner::{Fingerprint, FrameAddresses, ParsedPacket},
@@ -31,7 +31,7 @@ pub const SLOTS_PER_CPU: u32 = 64;
 /// CPUs that can record.
 pub const CPUS_MAX: u32 = 512;
 
-/// `tc_index` values from here on name a slot.
+/// The lowest `tc_index` value that names a slot.
 const RECORDED: u32 = 0x8000;
 
 /// Ticks for which a record is valid. Between the two hooks lie microseconds; this bounds how long
@@ -164,7 +164,10 @@ impl<A: Address> PendingPacket<A> {
         if packet.is_udp() && self.fingerprint.checksum == 0 {
             return packet.fingerprint.checksum == 0;
         }
+        // A device without checksum offload for tunnels (the bridge, for a packet that still counts
+        // as one) completes what a socket left to the device.
         follows(self.fingerprint.checksum, packet.fingerprint.checksum, &self.key, &packet.key)
+            || is_partial(self.fingerprint.checksum, pseudo_header(&self.key, self.fingerprint.length - A::IP_LEN))
     }
 }
 

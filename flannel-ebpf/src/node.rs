@@ -4,11 +4,13 @@
 use aya_ebpf::helpers::generated::bpf_ktime_get_coarse_ns;
 use core::{arch::asm, ptr::read_volatile};
 use flannel_common::{
+    addr::same_addr,
     entry_state::EntryState,
     fast::FastConfig,
     maps::ONLY,
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig, heartbeat_allows_replay, heartbeat_is_fresh},
+    outer::OuterHeaders,
     peer::{PathProbe, PeerEntry},
     reason::Reason,
     tick::{Tick, tick},
@@ -83,7 +85,7 @@ pub(crate) fn fast() -> Result<&'static FastConfig, Reason> {
     FAST.get(ONLY).ok_or(Reason::NotConfigured)
 }
 
-/// The mode in force, with its generation.
+/// Returns the active mode, with its generation.
 #[inline(always)]
 pub(crate) fn mode_word() -> ModeWord {
     MODE.get(ONLY).map_or_else(ModeWord::default, |word| *word)
@@ -105,6 +107,20 @@ impl Peer {
         // SAFETY: the look-up gave an element of the array, which lives as long as the map.
         let word = current(unsafe { &(*at).word });
         if word.has(EntryState::VALID) { Ok(Self { at, index, word }) } else { Err(Reason::NoPeer) }
+    }
+
+    /// The peer whose subnet has the inner source, if it sent the packet.
+    #[inline(always)]
+    pub(crate) fn of_sender<F: Family>(
+        inner: &F,
+        outer: &OuterHeaders<F>,
+        family: &FamilyConfig,
+    ) -> Result<Self, Reason> {
+        match Self::find::<F>(inner.source_subnet(family)) {
+            Ok(peer) if same_addr(peer.entry().vtep, outer.source()) => Ok(peer),
+            // Perhaps no peer's at all: the source filter checks that.
+            _ => Err(Reason::InnerOtherSource),
+        }
     }
 
     /// The peer with this subnet number, if packets to and from it take a plain route by this
@@ -137,8 +153,8 @@ impl Peer {
     /// The entry's body. Meaningful only if [`Self::unchanged`] says so after the last read.
     #[inline(always)]
     pub(crate) const fn entry(&self) -> &PeerEntry {
-        // SAFETY: as in `find`. The agent may write meanwhile; fields are plain numbers and the
-        // word is compared afterwards.
+        // SAFETY: as in `find`. The agent may write at the same time; fields are plain numbers and
+        // the word is compared afterwards.
         unsafe { &*self.at }
     }
 

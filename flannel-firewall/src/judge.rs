@@ -37,6 +37,12 @@ impl PerPacket {
         !self.sent.is_empty()
     }
 
+    /// The chain and what it looks at in tunnel packets that come, if it does.
+    pub fn of_received(&self) -> Option<String> {
+        let labels = self.received.iter().cloned().collect::<Vec<_>>().join(", ");
+        (!labels.is_empty()).then(|| format!("{} ({labels})", self.chain))
+    }
+
     fn of(&mut self, packets: Traffic) -> &mut BTreeSet<String> {
         match packets {
             Traffic::Pods => &mut self.pods,
@@ -123,8 +129,9 @@ impl Walk {
             (Packets::SourcePorts(ports), Traffic::Received(_) | Traffic::Sent(_)) => {
                 let is_low = |(_, last): &(u16, u16)| *last < FIRST_SOURCE_PORT;
                 let passes = ports.negated || !ports.ranges.iter().all(is_low);
-                // Known flows keep their port, but a path is judged by the packets of any flow.
-                if passes && matches!(self.packets, Traffic::Sent(_)) {
+                // Known flows keep their port, but a path and a reception are validated by the
+                // packets of any flow.
+                if passes {
                     self.labels.push("source port".to_owned());
                 }
                 passes

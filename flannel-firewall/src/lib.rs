@@ -37,5 +37,5 @@ mod xtables;
 pub use self::{
     judge::PerPacket,
     model::Ruleset,
-    watch::{RuleLimit, Watch},
+    watch::{NEVER_READ, RuleLimit, Watch},
 };

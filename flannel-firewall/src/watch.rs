@@ -15,6 +15,9 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// The time between two readings, as a multiple of the time that one takes.
 const SHARE: u32 = 50;
 
+/// The reason until rules were read once.
+pub const NEVER_READ: &str = "the firewall's rules are not read yet";
+
 /// The chains with such rules, or why they are not known.
 type Seen = Result<Vec<PerPacket>, String>;
 
@@ -87,10 +90,29 @@ impl Watch {
         self.seen.borrow().as_ref().and_then(|seen| seen.as_ref().err().cloned())
     }
 
+    /// The reason why tunnel packets that come have to pass the rules one by one, if they have to.
+    pub fn reception_reason(&self) -> Option<String> {
+        reception_reason(self.seen.borrow().as_ref())
+    }
+
     /// The highest mode the rules allow, if they allow less than all.
     pub fn limit(&self) -> Option<RuleLimit> {
         self.strict.then(|| limit(self.seen.borrow().as_ref())).flatten()
     }
+}
+
+fn reception_reason(seen: Option<&Seen>) -> Option<String> {
+    let chains = match seen {
+        None => return Some(NEVER_READ.to_owned()),
+        Some(Err(error)) => return Some(unreadable(error)),
+        Some(Ok(chains)) => chains,
+    };
+    let found: Vec<String> = chains.iter().filter_map(PerPacket::of_received).collect();
+    (!found.is_empty()).then(|| format!("rules judge them one by one in {}", found.join(", ")))
+}
+
+fn unreadable(error: &str) -> String {
+    format!("the firewall's rules cannot be read: {error}")
 }
 
 /// Rules for pods' packets, and for tunnel packets that come, see everything in mode `encap`; those
@@ -98,8 +120,8 @@ impl Watch {
 fn limit(seen: Option<&Seen>) -> Option<RuleLimit> {
     let encap = |reason: String| Some(RuleLimit { most: Mode::Encap, reason: format!("--strict-rules, and {reason}") });
     let chains = match seen {
-        None => return encap("the firewall's rules are not read yet".to_owned()),
-        Some(Err(error)) => return encap(format!("the firewall's rules cannot be read: {error}")),
+        None => return encap(NEVER_READ.to_owned()),
+        Some(Err(error)) => return encap(unreadable(error)),
         Some(Ok(chains)) => chains,
     };
     let list = |chains: &[&PerPacket]| chains.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -131,6 +153,20 @@ mod tests {
         assert_eq!(found.most, Mode::Encap);
         assert!(limit(None).is_some_and(|limit| limit.reason.ends_with("not read yet")));
         assert!(limit(Some(&Err("nft".to_owned()))).is_some_and(|limit| limit.most == Mode::Encap));
+    }
+
+    #[test]
+    fn rules_for_tunnel_packets_that_come_and_not_knowing_keep_them_with_the_kernel() {
+        let received = BTreeSet::from(["source port".to_owned(), "limit".to_owned()]);
+        let input = PerPacket { chain: "ip filter INPUT".to_owned(), received, ..chain() };
+        assert_eq!(reception_reason(Some(&Ok(Vec::new()))), None);
+        assert_eq!(reception_reason(Some(&Ok(vec![chain()]))), None, "rules for pods' packets");
+        assert_eq!(
+            reception_reason(Some(&Ok(vec![chain(), input]))).as_deref(),
+            Some("rules judge them one by one in ip filter INPUT (limit, source port)")
+        );
+        assert_eq!(reception_reason(None).as_deref(), Some(NEVER_READ));
+        assert!(reception_reason(Some(&Err("nft".to_owned()))).is_some_and(|reason| reason.ends_with(": nft")));
     }
 
     #[test]

@@ -35,7 +35,7 @@ use crate::{
     traffic::WantedTraffic,
 };
 
-/// Between beats of the heart; the programs wait a minute.
+/// The interval of heartbeats. The programs wait a minute for one.
 const BEAT: Duration = Duration::from_secs(1);
 /// Between looks for listeners to queues in mode `fast`, which confirm what was learned: a new flow
 /// waits that long before it is used.
@@ -53,7 +53,7 @@ pub(super) struct Agent {
     pub(super) node: Components,
     pub(super) store: Store,
     pub(super) decision: ModeChoice,
-    /// The reason why the mode asked for cannot be put in force, if it cannot.
+    /// The reason why the requested mode cannot be active, if there is one.
     lowered: Option<String>,
     pub(super) lowered_mode: LoweredMode,
     pub(super) applied: bool,
@@ -147,6 +147,7 @@ impl Agent {
                 }
                 () = self.node.firewall.changed() => {
                     self.follow_mode();
+                    self.node.reconciler.set_reception(self.node.firewall.reception_reason());
                     Outcome::Reconcile
                 }
                 () = self.node.store.opt_outs.changed() => self.follow_opt_outs(),
@@ -235,7 +236,7 @@ impl Agent {
         self.node.leases.apply(event)
     }
 
-    /// Applies the settings of this node, as far as they are followed while the agent runs.
+    /// Applies the settings of this node that can change while the agent runs.
     fn follow_settings(&mut self, settings: NodeSettings) {
         node_start::log_settings(self.node.settings.node.change(settings));
         self.guard.ask(self.node.settings.node.guard(self.node.settings.guard));
@@ -422,8 +423,8 @@ impl Agent {
         if self.decision != before || lapsed || guarded || sysctls.changed { Outcome::Publish } else { Outcome::Idle }
     }
 
-    /// Confirms what mode `fast` has learned. Where that fails nothing new is used, and the next
-    /// beat says why.
+    /// Confirms what mode `fast` has learned. If that fails, new flows are not used, and the next
+    /// heartbeat reports the reason.
     fn confirm(&mut self) -> Outcome {
         if let Some(bpf) = self.node.reconciler.bpf_mut()
             && let Err(error) = bpf.confirm()
@@ -433,7 +434,7 @@ impl Agent {
         Outcome::Idle
     }
 
-    /// Puts the mode in force that is asked for; the operator may have asked for another since.
+    /// Applies the requested mode. The operator may have requested another since the last call.
     fn follow_mode(&mut self) {
         let settings = &self.node.settings;
         let request = ModeRequest {
@@ -475,9 +476,9 @@ impl Agent {
         soon.into_iter().chain(self.node.reconciler.next_retry()).chain(self.node.external.next_look()).min()
     }
 
-    /// Has all that pods' packets need: the kernel, subnet.env and the cloud agree with the leases,
-    /// and our lease is valid. The store may be away, once its leases were read: they stay in
-    /// force.
+    /// Returns true if pods' packets have all they need: the kernel, subnet.env and the cloud agree
+    /// with the leases, and our lease is valid. The store may be unreachable once its leases were
+    /// read: they continue to apply.
     pub(super) fn is_network_available(&self) -> bool {
         let has_lease = self.store.is_seen() && self.store.is_valid(&self.node.lease.own);
         let has_interface = self.node.external.problem().is_none();
@@ -501,8 +502,8 @@ impl Agent {
     }
 }
 
-/// Puts the best mode in force that is asked for and can be, no higher than the limit. Whether that
-/// is news, and why it is not a higher one if that was asked for.
+/// Applies the highest possible mode up to the requested one and the limit. Returns true if the
+/// mode changed, the choice, and the reason why it is lower than requested, if it is.
 fn follow(
     bpf: &mut Bpf,
     request: ModeRequest,

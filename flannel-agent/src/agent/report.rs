@@ -132,6 +132,7 @@ impl Agent {
             rules_error: self.node.firewall.error(),
             outside: fast.learns_outside(),
             outside_reason: fast.outside_reason().map(ToString::to_string),
+            decapsulation_reason: fast.decapsulation_reason().map(str::to_owned),
             underlay_reasons: fast.underlay_reasons().iter().map(ToString::to_string).collect(),
             pods: fast.pods().iter().map(|(index, pod)| self::pod(*index, pod)).collect(),
         })
@@ -212,7 +213,7 @@ fn rejected(lease: &Rejected) -> RejectedStatus {
 }
 
 /// Returns a note that the kernel chooses the next hop, and by which devices; `None` if the path
-/// has a next hop of its own.
+/// has a fixed next hop.
 fn choice(path: &Path) -> Option<String> {
     let names: Vec<_> = path.uplinks.iter().map(|ecmp_path| ecmp_path.name.as_str()).collect();
     path.next_hop.is_none().then(|| format!("the kernel chooses the next hop for each flow, by {}", names.join(", ")))

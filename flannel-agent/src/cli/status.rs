@@ -60,7 +60,7 @@ pub(super) async fn run(options: &StatusOptions) -> anyhow::Result<Answer> {
         Some(status) => status,
         None => from_pins(options)?,
     };
-    // Without programs there are no counters.
+    // A node without programs has no counters.
     status.drops = StatsMap::open(&options.pins.root()).and_then(|stats| stats.drops()).ok();
     let text = options.print.print(&status, |paint| text(&status, paint));
     Ok(Answer { text, code: code(&status) })
@@ -346,12 +346,12 @@ fn peer_counts(peers: &[PeerStatus]) -> Option<String> {
     (!peers.is_empty()).then(|| format!("{} ({})", peers.len(), ways.join(", ")))
 }
 
-/// A setting by annotation; the reason why it is not in force is among the problems.
+/// Formats a setting by annotation. The problems list the reason why it does not apply.
 fn node_setting(setting: &NodeSettingStatus) -> String {
     let NodeSettingStatus { annotation, value, in_force, reason } = setting;
     let state = match (in_force, reason) {
         (true, None) => "in force".to_owned(),
-        // Such as one that was removed, and is in force until the next start.
+        // For example a setting that was removed, which applies until the next start.
         (true, Some(reason)) => reason.clone(),
         (false, _) => "not in force".to_owned(),
     };
@@ -469,8 +469,10 @@ fn fast(status: &FastStatus) -> String {
     let outside = if status.outside { ", with the outside as well" } else { "" };
     let left = status.outside_reason.iter();
     let left = left.map(|reason| format!("; flows with the outside take the kernel's path: {reason}"));
+    let device = "; the tunnel device takes off the outer headers of other packets: ";
+    let device = status.decapsulation_reason.iter().map(|reason| format!("{device}{reason}"));
     let pods = format!("{all} of {}{partly}{alone}{outside}", count(status.pods.len(), "pod", "pods"));
-    std::iter::once(pods).chain(underlay).chain(left).chain(tcp).chain(blind).chain(error).collect()
+    std::iter::once(pods).chain(underlay).chain(device).chain(left).chain(tcp).chain(blind).chain(error).collect()
 }
 
 /// Describes the packets of a pod that mode `fast` leaves to the kernel.
@@ -513,7 +515,7 @@ fn peers(peers: &[PeerStatus], paint: Paint) -> String {
         _ => "VTEP-MAC",
     };
     let names = ["NODE", "SUBNET", "PUBLIC-IP", end, "WAY", "ECHO", "WHY"].map(|name| paint.head(name));
-    // With etcd there are no names.
+    // Leases in etcd carry no node names.
     let first = usize::from(peers.iter().all(|peer| peer.node.is_none()));
     let rows: Vec<_> = rows.iter().map(|row| &row[first..]).collect();
     table::render_rows(&names[first..], &rows)

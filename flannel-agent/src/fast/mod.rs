@@ -2,9 +2,9 @@
 //! was learned is discarded.
 //!
 //! Decides only; [`crate::reconcile`] attaches programs and writes maps. The contract with the
-//! programs is in `flannel_common::fast`. Invariants: while the mode is another one, nothing is
-//! learned, no program is on a pod's veth and nothing of the host is changed; a device, an address
-//! or a setting that changed begins a new generation before anything new is learned.
+//! programs is in `flannel_common::fast`. Invariants: in another mode no flow is learned, no
+//! program is on a pod's veth and the host's settings stay unchanged; a change of a device, an
+//! address or a setting begins a new generation before another flow is learned.
 
 mod changes;
 mod conntrack;
@@ -56,20 +56,22 @@ pub struct NodeDevices {
 /// The state that mode `fast` should have on this node.
 #[derive(Debug)]
 pub struct Fast {
-    /// True while the mode is in force.
+    /// True while the mode is active.
     on: bool,
-    /// Since the last look it has come into force, or ceased to be.
+    /// True if the mode was switched on or off since the last look.
     switched: bool,
     scope: FastScope,
     conntrack: ConntrackSysctls,
     exclusions: Exclusions,
     pods: Pods,
     underlay: ExternalDevices,
+    /// The reason why the outer headers of packets that cannot be replayed are left to the kernel.
+    reception: Option<String>,
     error: Option<String>,
 }
 
 impl Fast {
-    /// Off.
+    /// Creates the state with the mode switched off.
     pub fn new(scope: FastScope, conntrack: ConntrackSysctls, exclusions: Exclusions) -> Self {
         Self {
             on: false,
@@ -79,11 +81,12 @@ impl Fast {
             exclusions,
             pods: Pods::default(),
             underlay: ExternalDevices::default(),
+            reception: Some(flannel_firewall::NEVER_READ.to_owned()),
             error: None,
         }
     }
 
-    /// The mode is in force, or is not.
+    /// Switches the mode on or off.
     pub fn switch(&mut self, on: bool) {
         if on == self.on {
             return;
@@ -102,13 +105,13 @@ impl Fast {
         self.switched
     }
 
-    /// Returns true if the mode is in force.
+    /// Returns true if the mode is active.
     pub const fn is_on(&self) -> bool {
         self.on
     }
 
-    /// These pods opted out, by address. Whether the next look may find something else because of
-    /// it.
+    /// Sets the pods that opted out, by address. Returns true if the next look may find a
+    /// difference because of it.
     pub fn leave_out(&mut self, pods: BTreeMap<IpAddr, String>) -> bool {
         let differs = self.exclusions.annotate(pods);
         if differs {
@@ -117,12 +120,20 @@ impl Fast {
         differs && self.on
     }
 
+    /// Rules let tunnel packets through by what all packets of a peer have, or the reason why not.
+    /// Returns true if the settings of the programs differ because of it.
+    pub fn set_reception(&mut self, reason: Option<String>) -> bool {
+        let differs = self.reception.is_none() != reason.is_none();
+        self.reception = reason;
+        differs && self.on
+    }
+
     /// Takes in an event. Whether the next look may find something else because of it.
     pub fn observe(&mut self, event: &KernelEvent) -> bool {
         self.on && (self.pods.observe(event) | self.underlay.observe(event))
     }
 
-    /// Everything is to be read again.
+    /// Marks everything as stale, so that the next look reads it again.
     pub fn invalidate_all(&mut self) {
         self.pods.invalidate_all();
         self.underlay.invalidate();
@@ -190,19 +201,30 @@ impl Fast {
         self.on && self.underlay.reasons().is_empty()
     }
 
+    /// Returns true if the outer headers of packets that cannot be replayed come off.
+    fn decapsulates(&self) -> bool {
+        self.takes_from_underlay() && self.reception.is_none()
+    }
+
+    /// Returns the reason why the outer headers of packets that cannot be replayed stay on, while
+    /// other packets from other nodes are put straight into pods.
+    pub fn decapsulation_reason(&self) -> Option<&str> {
+        self.reception.as_deref().filter(|_| self.takes_from_underlay())
+    }
+
     /// Returns true if flows with hosts outside the pod networks are learned.
     pub fn learns_outside(&self) -> bool {
         self.takes_from_underlay() && self.scope == FastScope::All && self.underlay.outside_reason().is_none()
     }
 
-    /// The reason for which flows with hosts outside alone are not learned, although they should
-    /// be.
+    /// Returns the reason why only the flows with hosts outside are not learned, although they
+    /// should be.
     pub fn outside_reason(&self) -> Option<&PodReason> {
         let should = self.scope == FastScope::All && self.underlay_reasons().is_empty();
         self.underlay.outside_reason().filter(|_| should)
     }
 
-    /// Returns the programs to attach to pods' veths; none while the mode is not in force.
+    /// Returns the programs to attach to pods' veths; none unless the mode is active.
     pub fn hooks(&self) -> BTreeSet<Hook> {
         let taking_part = self.pods.found().iter().filter(|(_, pod)| self.on && pod.verdict.entry.is_some());
         let hook = |program, ifindex: u32, ifname: &str| Hook { program, ifindex, ifname: ifname.to_owned() };
@@ -212,8 +234,8 @@ impl Fast {
         taking_part.flat_map(both).collect()
     }
 
-    /// Returns the entries of the pod map, by the interface index of the veth; none while the mode
-    /// is not in force.
+    /// Returns the entries of the pod map, by the interface index of the veth; none unless the mode
+    /// is active.
     pub fn entries(&self) -> BTreeMap<u32, PodEntry> {
         let entry = |(index, pod): (&u32, &pods::Pod)| Some((*index, pod.verdict.entry?));
         if self.on { self.pods.found().iter().filter_map(entry).collect() } else { BTreeMap::new() }
@@ -224,7 +246,9 @@ impl Fast {
         let settings = if self.on { self.conntrack.now.settings() } else { FastConfig::default() };
         let flag = |flag, on| if on { flag } else { 0 };
         let outside = flag(FastConfig::OUTSIDE, self.learns_outside());
-        let flags = settings.flags | flag(FastConfig::FROM_UNDERLAY, self.takes_from_underlay()) | outside;
+        let decapsulate = flag(FastConfig::DECAPSULATE, self.decapsulates());
+        let flags =
+            settings.flags | decapsulate | flag(FastConfig::FROM_UNDERLAY, self.takes_from_underlay()) | outside;
         FastConfig { flags, tunnel_mtu, tunnel_mtu6, ..settings }
     }
 

@@ -26,7 +26,7 @@ use crate::{
 pub struct Status {
     /// Version of the agent.
     pub version: String,
-    /// Its process id; absent when no agent runs and the pins alone were read.
+    /// Its process id; absent when no agent runs and only the pins were read.
     pub pid: Option<u32>,
     /// Packets flow and changes arrive: lease held, kernel reconciled, subnet.env written, store in
     /// sync.
@@ -41,7 +41,7 @@ pub struct Status {
     /// The tables of known flows; absent without BPF.
     #[serde(default)]
     pub flow_table: Option<FlowTableStatus>,
-    /// Mode `fast`, where it is in force.
+    /// Mode `fast`, if it is active.
     #[serde(default)]
     pub fast: Option<FastStatus>,
     /// The guard; absent without a tunnel.
@@ -88,12 +88,12 @@ pub struct Status {
     /// the pods for their annotation (`--pod-opt-out`).
     #[serde(default)]
     pub pod_names: BTreeMap<IpAddr, String>,
-    /// Leases that are not believed: the first [`LISTED`].
+    /// Leases that the agent rejects: the first [`LISTED`].
     pub rejected: Vec<RejectedStatus>,
     /// The number of all such leases.
     #[serde(default)]
     pub rejected_total: u64,
-    /// The number of them that claim what another node has.
+    /// The number of rejected leases that claim what another node has.
     #[serde(default)]
     pub conflicts: ConflictStatus,
     /// Entries the kernel refused, each of which is tried again: the first [`LISTED`].
@@ -192,16 +192,16 @@ pub struct NodeSettingStatus {
     pub annotation: String,
     /// Its value, in quotes.
     pub value: String,
-    /// True if the agent goes by it. A choice by `datapath set` and `guard set` takes precedence.
+    /// True if the agent follows it. A choice by `datapath set` and `guard set` takes precedence.
     pub in_force: bool,
-    /// The reason why it is not in force, or not for long.
+    /// The reason why the setting does not apply, or applies only until the next start.
     pub reason: Option<String>,
 }
 
 /// The agent's privileges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrivilegesStatus {
-    /// The capabilities in force, such as `CAP_NET_ADMIN`.
+    /// The effective capabilities, such as `CAP_NET_ADMIN`.
     pub capabilities: Vec<String>,
     /// Neither it nor what it runs can gain more.
     pub no_new_privileges: bool,
@@ -212,13 +212,13 @@ pub struct PrivilegesStatus {
 /// The datapath mode and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModeStatus {
-    /// The mode in force: `kernel`, `encap` or `fast`.
+    /// The active mode: `kernel`, `encap` or `fast`.
     pub effective: String,
     /// The mode asked for.
     pub wanted: String,
     /// The setting that asked for it.
     pub source: ModeSource,
-    /// The reason why the mode in force is not the one asked for.
+    /// The reason why the active mode is not the requested one.
     pub reason: Option<String>,
     /// The attach type of the programs: `tcx` or `clsact`; absent without BPF.
     pub attach: Option<String>,
@@ -257,6 +257,10 @@ pub struct FastStatus {
     /// nodes are put into pods.
     #[serde(default)]
     pub outside_reason: Option<String>,
+    /// The reason why the tunnel device takes off the outer headers of packets that cannot be
+    /// replayed, although packets from other nodes are put into pods; absent where the programs do.
+    #[serde(default)]
+    pub decapsulation_reason: Option<String>,
     /// Reasons for which packets from other nodes are not put straight into pods; empty where they
     /// are.
     #[serde(default)]
@@ -312,13 +316,13 @@ pub struct XdpStatus {
 /// One check of the guard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckStatus {
-    /// The mode in force: `off`, `audit` or `enforce`.
+    /// The active mode: `off`, `audit` or `enforce`.
     pub effective: String,
     /// The mode asked for.
     pub wanted: String,
     /// True if it was asked for at run time, by `flannel-agent guard set`.
     pub chosen_at_run_time: bool,
-    /// The reason why the mode in force is not the one asked for.
+    /// The reason why the active mode is not the requested one.
     pub reason: Option<String>,
     /// Packets that failed the check and were dropped; a second old at most.
     pub refused: u64,
@@ -425,8 +429,8 @@ pub struct PeerStatus {
     /// `ipsec` (IPsec policies of the kernel), `ipip` (the ipip device), `udp` (datagrams of a
     /// process), `extension` (commands), `cloud` (the cloud's route tables), `none` (no path).
     pub way: String,
-    /// The reason why the programs may not encapsulate or there is no path; with several next hops,
-    /// the note that the kernel chooses.
+    /// The reason why the programs may not encapsulate or the path is missing; with several next
+    /// hops, the note that the kernel chooses.
     pub reason: Option<String>,
     /// Its answers to echo requests; absent if it is not sent any.
     #[serde(default)]
@@ -454,12 +458,12 @@ pub struct ConflictStatus {
     pub address: usize,
 }
 
-/// A lease that is not believed.
+/// A lease that the agent rejects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectedStatus {
     /// Its key, cut.
     pub key: String,
-    /// The reason why it is not believed.
+    /// The reason why it is rejected.
     pub reason: String,
 }
 

@@ -16,15 +16,22 @@ impl Reconciler {
         &self.fast
     }
 
-    /// Mode `fast` is in force, or is not; then [`Self::has_backlog`].
+    /// Switches mode `fast` on or off. Afterwards see [`Self::has_backlog`].
     pub fn switch_fast(&mut self, on: bool) {
         self.fast.switch(on);
     }
 
-    /// These pods opted out of mode `fast`, by address. Whether the next [`Self::apply`] has
-    /// something to do because of it.
+    /// Sets the pods that opted out of mode `fast`, by address. Returns true if the next
+    /// [`Self::apply`] has something to do because of it.
     pub fn leave_out(&mut self, pods: BTreeMap<IpAddr, String>) -> bool {
         self.fast.leave_out(pods)
+    }
+
+    /// Sets the reason why rules do not accept tunnel packets by what all packets of a peer have in
+    /// common; `None` if they do. Returns true if the next [`Self::apply`] has something to do
+    /// because of it.
+    pub fn set_reception(&mut self, reason: Option<String>) -> bool {
+        self.fast.set_reception(reason)
     }
 
     /// Marks for another look the state whose changes are not announced. Returns true if the next
@@ -33,8 +40,8 @@ impl Reconciler {
         self.offloads.invalidate_limits() | self.fast.invalidate_unannounced()
     }
 
-    /// Reads the sysctls of conntrack again. Whether the next [`Self::apply`] has something to do
-    /// because of it.
+    /// Reads the sysctls of conntrack again. Returns true if the next [`Self::apply`] has something
+    /// to do because of it.
     pub fn refresh_conntrack(&mut self) -> bool {
         self.fast.refresh_conntrack()
     }

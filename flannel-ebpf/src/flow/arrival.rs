@@ -1,13 +1,19 @@
 //! Notes of how tunnel packets arrived (see `flannel_common::arrival`).
 
-use flannel_common::arrival::{Arrival, note_named_by, note_of, tc_index_of};
+use flannel_common::arrival::{Arrival, ArrivalNote, note_named_by, note_of, tc_index_of};
 
-use super::pending::{cpu, cpu_state};
-use crate::{maps::ARRIVALS, packet::skb::Skb};
+use super::{
+    pending::{cpu, cpu_state},
+    reception,
+};
+use crate::{
+    maps::ARRIVALS,
+    packet::{family::Family, skb::Skb},
+};
 
-/// Notes how a packet arrived that is left to the kernel.
+/// Notes how a packet of the peer with this index arrived that is not replayed.
 #[inline(always)]
-pub(crate) fn note(skb: &Skb, arrival: &Arrival) {
+pub(crate) fn note<F: Family>(skb: &Skb, arrival: &Arrival, index: u32, generation: u32) {
     let Some(state) = cpu_state() else { return };
     let note = note_of(cpu(), state.arrivals);
     state.arrivals = state.arrivals.wrapping_add(1);
@@ -17,21 +23,40 @@ pub(crate) fn note(skb: &Skb, arrival: &Arrival) {
     let noted = unsafe { &mut *at };
     noted.skb = skb.raw() as u64;
     (noted.arrival.fields, noted.arrival.device, noted.arrival.port) = (arrival.fields, arrival.device, arrival.port);
+    (noted.mark, noted.index, noted.generation) = (skb.mark(), index, generation);
+    (noted.family, noted.is_probe) = (F::ETHERTYPE, 0);
     skb.set_tc_index(tc_index_of(note));
 }
 
-/// Takes the note of a packet behind the tunnel device, for the record that may be made of it.
+/// Makes a packet that was noted a probe of its reception.
 #[inline(always)]
-pub(crate) fn take(skb: &Skb) {
+pub(crate) fn make_probe(skb: &Skb) {
+    if let Some(noted) = noted(skb) {
+        noted.is_probe = 1;
+    }
+}
+
+/// Takes the note of a packet behind the tunnel device, for the record that may be made of it. A
+/// probe has come through.
+#[inline(always)]
+pub(crate) fn take(skb: &Skb, now: u64) {
     let Some(state) = cpu_state() else { return };
     state.arrival = Arrival::NONE;
-    let Some(at) = note_named_by(skb.tc_index()).and_then(|note| ARRIVALS.get_ptr_mut(note)) else { return };
+    let Some(noted) = noted(skb) else { return };
+    noted.skb = 0;
+    state.arrival = noted.arrival;
+    if noted.is_probe != 0 {
+        reception::validate(skb, noted, now);
+    }
+}
+
+/// The note that a packet names, if it is of this packet.
+#[inline(always)]
+fn noted(skb: &Skb) -> Option<&'static mut ArrivalNote> {
+    let at = note_named_by(skb.tc_index()).and_then(|note| ARRIVALS.get_ptr_mut(note))?;
     // SAFETY: as in `note`.
     let noted = unsafe { &mut *at };
-    if noted.skb == skb.raw() as u64 {
-        noted.skb = 0;
-        state.arrival = noted.arrival;
-    }
+    if noted.skb == skb.raw() as u64 { Some(noted) } else { None }
 }
 
 /// Returns true if the packet in hand is known to have arrived otherwise than the one from which

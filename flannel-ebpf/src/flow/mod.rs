@@ -9,6 +9,7 @@ pub(crate) mod learn;
 mod outside;
 pub(crate) mod pending;
 mod probation;
+pub(crate) mod reception;
 pub(crate) mod replay;
 pub(crate) mod scratch;
 pub(crate) mod softirq;

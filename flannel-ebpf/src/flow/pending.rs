@@ -3,7 +3,8 @@
 
 use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_get_smp_processor_id};
 use flannel_common::{
-    fast::port_bit,
+    connection::RECORDED_FROM,
+    fast::{FastConfig, port_bit},
     flow::Flow,
     flow_key::Address,
     inner::ParsedPacket,
@@ -12,15 +13,15 @@ use flannel_common::{
     reason::Reason,
 };
 
-use super::scratch::FlowMaps;
+use super::{scratch::FlowMaps, table};
 use crate::{
     maps::{CPU_STATE, HELPER_PORTS, LEARN_BUCKETS},
     node::{self, Node},
     packet::skb::Skb,
 };
 
-/// One in so many packets of unknown flows is recorded: a short connection shall not pay for a flow
-/// it never uses.
+/// One in this many packets of unknown flows is recorded, so that a short connection rarely pays
+/// for a flow that it never uses.
 const ONE_IN: u32 = 8;
 
 /// Headroom that a tunnel device of either family asks for, in bytes, and some more.
@@ -82,13 +83,24 @@ pub(crate) fn record_again<F: FlowMaps>(
         Reason::Refreshing if flow.is_on_probation() => {
             record_new::<F>(skb, node, packet, bucket)?;
         }
+        Reason::Handshake if is_too_early::<F>(packet, node)? => return Err(Reason::TooFewPackets),
         Reason::Refreshing | Reason::Handshake => record::<F>(skb, node, packet)?,
         _ => {}
     }
     Err(reason)
 }
 
-/// Records the SYN-ACK of a connection. It costs no token, because nothing is evicted for it.
+/// Counts a packet of an expected flow. Returns true for the first ones of a connection whose
+/// windows conntrack checks: they would be recorded in vain.
+#[inline(always)]
+fn is_too_early<F: FlowMaps>(packet: &ParsedPacket<F::Address>, node: &Node) -> Result<bool, Reason> {
+    if packet.is_udp() || node::fast()?.has(FastConfig::TCP_LIBERAL) {
+        return Ok(false);
+    }
+    Ok(table::count_expected::<F>(packet, node.tick()) < RECORDED_FROM)
+}
+
+/// Records the SYN-ACK of a connection. It costs no token, because it evicts no flow.
 #[inline(always)]
 pub(crate) fn record_answer<F: FlowMaps>(
     skb: &Skb,

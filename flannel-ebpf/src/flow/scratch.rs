@@ -21,6 +21,7 @@ use flannel_common::{
     pending::PendingPacket,
     probation::ProbationSlot,
     reason::Reason,
+    reception::ReceptionKey,
 };
 
 use crate::{
@@ -112,6 +113,8 @@ pub(crate) struct Scratch<F: InnerHeader> {
     pub(crate) redirected: u64,
     /// Key of the path of a packet with a mark or a priority.
     pub(crate) path: PathKey,
+    /// Key of the reception of a packet from a peer.
+    pub(crate) reception: ReceptionKey,
 }
 
 /// Outer headers and the inner IP header behind them.

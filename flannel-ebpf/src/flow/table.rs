@@ -1,9 +1,8 @@
 //! The flow table: finding, ending and writing flows.
 //!
-//! A value is copied before anything in it is believed, and compared with the check word of the key
-//! it was found under (see `flannel_common::flow`). Only an expiry is written into an element in
-//! place. It carries that check word, so an element that was given to another key meanwhile takes
-//! no harm.
+//! A value is copied before it is used, and compared with the check word of the key it was found
+//! under (see `flannel_common::flow`). Only an expiry is written into an element in place. It
+//! carries that check word, so it does no harm to an element that was recycled for another key.
 //!
 //! A flow is in one of two maps, and for the verifier their pointers are of two kinds: it verifies
 //! everything twice that such a pointer outlives, and keeps all states of it in memory. So each
@@ -14,6 +13,7 @@ use core::ptr::{read_volatile, write_volatile};
 
 use aya_ebpf::bindings::BPF_ANY;
 use flannel_common::{
+    connection::weight,
     expiry::Expiry,
     flow::Flow,
     flow_key::{Address, FlowKey},
@@ -87,6 +87,17 @@ pub(crate) fn load<F: FlowMaps>(
     Some(is_usable(packet, generation, node, to))
 }
 
+/// Counts a packet of an expected flow, and returns the count.
+#[inline(always)]
+pub(super) fn count_expected<F: FlowMaps>(packet: &ParsedPacket<F::Address>, now: Tick) -> u64 {
+    let Some(at) = find::<F>(&packet.key, now) else { return 0 };
+    // SAFETY: the look-up gave an element, whose memory stays mapped while the program runs. A lost
+    // count does no harm.
+    let packets = unsafe { &mut (*at).packets };
+    *packets += weight(packet);
+    Flow::<F::Address>::used_of(*packets)
+}
+
 #[inline(always)]
 fn is_usable<A: Address>(packet: &ParsedPacket<A>, generation: u32, node: &Node, flow: &Flow<A>) -> Result<(), Reason> {
     flow.usable(flow.action.check(&packet.key), generation, node.tick(), node.confirmed())?;
@@ -129,9 +140,9 @@ pub(super) struct FlowRef<A: 'static> {
 }
 
 impl<A: Address> FlowRef<A> {
-    /// Returns the flow with this key, read in place. The element may be recycled meanwhile; then
-    /// the check word, computed over both, belongs to neither. Enough to write expiries; to replay
-    /// a flow, copy it first.
+    /// Returns the flow with this key, read in place. The element may be recycled during the read;
+    /// then the check word, computed over both, belongs to neither. Enough to write expiries; to
+    /// replay a flow, copy it first.
     #[inline(always)]
     pub(super) fn find<F: FlowMaps<Address = A>>(key: &FlowKey<A>, now: Tick) -> Option<Self> {
         let at = find::<F>(key, now)?;
@@ -175,15 +186,6 @@ impl<A: Address> FlowRef<A> {
         }
         write_reverse(self.at, reverse.map_or(Expiry::NONE, |until| Expiry::until(self.check, until)));
         write_seen(self.at, Expiry::until(self.check, until));
-    }
-
-    /// Counts a packet of an expected flow, and returns the number of them.
-    #[inline(always)]
-    pub(super) fn count(&self) -> u64 {
-        let count = self.value.used() + 1;
-        // SAFETY: as in `write_reverse`. A lost count does no harm.
-        unsafe { (*self.at).packets = self.value.counted() };
-        count
     }
 
     /// Ends the flow as if it had never been learned.
@@ -245,7 +247,7 @@ pub(crate) fn copy<A: Address>(at: *const Flow<A>, to: &mut Flow<A>) {
     let (from, to) = (at.cast::<u64>(), (&raw mut *to).cast::<u64>());
     for word in 0..size_of::<Flow<A>>() / size_of::<u64>() {
         // SAFETY: both are flows, aligned to eight bytes and a multiple of that long. `at` may be
-        // recycled meanwhile, as in `FlowRef::find`.
+        // recycled during the copy, as in `FlowRef::find`.
         let value = unsafe { read_volatile(from.wrapping_add(word)) };
         // SAFETY: as above.
         unsafe { to.wrapping_add(word).write(value) };

@@ -2,7 +2,7 @@
 //! the agent, which ends that (see `flannel_common::connection`).
 
 use flannel_common::{
-    connection::{ANNOUNCED_AGAIN, ANNOUNCED_AT, Connection},
+    connection::{Connection, is_announced, weight},
     fast::FastConfig,
     flow_key::{Address as _, FlowKey},
     inner::ParsedPacket,
@@ -57,7 +57,7 @@ fn window_of<F: FlowMaps>(
         WindowCheck::Unknown => return Err(Reason::WindowChecked),
         WindowCheck::Known(TcpState { scale, is_liberal, is_behind }) => {
             if !is_liberal && !is_liberal_host && !packet.is_answer() {
-                announce_in_time::<F>(&pending.key, now);
+                announce_in_time::<F>(&pending.key, packet, now);
                 return Err(Reason::WindowChecked);
             }
             if is_liberal && is_behind {
@@ -69,14 +69,15 @@ fn window_of<F: FlowMaps>(
     Ok(Window::of(packet, scale, mode_word().epoch()))
 }
 
-/// Announces a connection once it has had some packets.
+/// Announces a connection with the first packet that is recorded of its expected flow, and with few
+/// of the next; one whose handshake was not seen with each that is sampled.
 #[inline(always)]
-fn announce_in_time<F: FlowMaps>(key: &FlowKey<F::Address>, now: Tick) {
-    let count = match FlowRef::find::<F>(key, now) {
-        Some(flow) if flow.value.is_expected() => flow.count(),
-        _ => ANNOUNCED_AT,
+fn announce_in_time<F: FlowMaps>(key: &FlowKey<F::Address>, packet: &ParsedPacket<F::Address>, now: Tick) {
+    let is_due = match FlowRef::find::<F>(key, now) {
+        Some(flow) if flow.value.is_expected() => is_announced(flow.value.used(), weight(packet)),
+        _ => true,
     };
-    if count == ANNOUNCED_AT || count.is_multiple_of(ANNOUNCED_AGAIN) {
+    if is_due {
         announce::<F>(key);
     }
 }

@@ -1,9 +1,9 @@
 //! Ingress of the tunnel device: records packets that the device has decapsulated. It redirects
 //! none: `from_underlay` takes those of known flows before they get here.
 //!
-//! The external interface is no place for this: between that and here the kernel queues packets,
-//! merges and splits them, so what enters there is not what leaves here. From here to the pod it
-//! is.
+//! The external interface cannot record them: behind it the kernel queues, merges and splits
+//! packets, so what enters there is not what leaves the tunnel device. From the tunnel device to
+//! the pod packets stay the same.
 
 use flannel_common::{
     fast::{Bucket, FastConfig},
@@ -22,7 +22,7 @@ use crate::{
 pub(crate) fn run(skb: &Skb) -> Reason {
     match Context::read(skb) {
         Ok(context) => {
-            arrival::take(skb);
+            arrival::take(skb, context.node.now);
             pending::clear(skb);
             by_family!(skb, judge(skb, &context), else Reason::OtherProtocol)
         }

@@ -4,14 +4,14 @@
 //! checksum is checked, or that there is none.
 
 use flannel_common::{
-    addr::same_addr, arrival::Arrival, ethernet::same_mac, ip::Ipv6Header, mode::Mode, node::FamilyConfig,
-    outer::OuterHeaders, packet::PROTO_ICMPV6, reason::Reason,
+    arrival::Arrival, ethernet::same_mac, ip::Ipv6Header, mode::Mode, node::FamilyConfig, outer::OuterHeaders,
+    packet::PROTO_ICMPV6, reason::Reason,
 };
 
 use super::direct_route;
 use crate::{
     flow::{
-        arrival, close_guard, pending,
+        arrival, close_guard, pending, reception,
         replay::Replay,
         scratch::{self, FlowMaps, Scratch},
         table,
@@ -64,6 +64,7 @@ fn process<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
         Reason::TcpControl => close_guard::judge::<F>(node),
         received => received,
     };
+    let received = if received.is_decapsulated() { reception::decapsulate::<F>(skb, node, received) } else { received };
     let checked = match received {
         found if found.is_for_guard() => source_filter::check::<F>(skb, node, found),
         found => found,
@@ -98,15 +99,16 @@ fn examine<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let mode = mode_word();
     if mode.mode() != Mode::Fast {
         let inner = skb.load(OuterHeaders::<F>::LEN, LoadBuf::Inner).ok_or(Reason::Malformed)?;
-        sender(inner, outer, family)?;
+        Peer::of_sender(inner, outer, family)?;
         return Ok(Reason::TunnelGood);
     }
     let scratch = scratch::get::<F>()?;
     skb.load_frame(OuterHeaders::<F>::OVERHEAD, &mut scratch.frame)?;
-    let peer = sender(scratch.frame.ip(), outer, family)?;
+    let peer = Peer::of_sender(scratch.frame.ip(), outer, family)?;
     arrived_whole(skb, outer)?;
     let outer = Outer { arrival: outer.arrival(skb.ifindex()), tos: outer.ip().tos() };
-    deliver(skb, node, &peer, &outer, mode.generation(), scratch).inspect_err(|_| arrival::note(skb, &outer.arrival))
+    deliver(skb, node, &peer, &outer, mode.generation(), scratch)
+        .inspect_err(|_| arrival::note::<F>(skb, &outer.arrival, peer.index(), mode.generation()))
 }
 
 /// Facts about the outer packet, whose headers are removed.
@@ -123,7 +125,7 @@ fn receive_fragment<F: Family>(skb: &Skb, outer: &OuterHeaders<F>, family: &Fami
     Err(if outer.is_for_us(family) { Reason::OuterFragment } else { Reason::NotForUs })
 }
 
-/// Returns true for ICMPv6 to this node, which may report a tunnel packet of ours.
+/// Returns true for ICMPv6 to this node, which may report one of our tunnel packets.
 #[inline(always)]
 fn is_icmpv6<F: Family>(outer: &OuterHeaders<F>, family: &FamilyConfig) -> bool {
     F::PROTOCOL == Ipv6Header::PROTOCOL && outer.ip().protocol() == PROTO_ICMPV6 && outer.is_for_us(family)
@@ -141,16 +143,6 @@ fn outer_is_ours<F: Family>(outer: &OuterHeaders<F>, family: &FamilyConfig) -> R
         return Err(Reason::OuterFragment);
     }
     outer.tunnel().vxlan(family)
-}
-
-/// Returns the peer whose subnet has the inner source, if it sent the packet.
-#[inline(always)]
-fn sender<F: Family>(inner: &F, outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<Peer, Reason> {
-    match Peer::find::<F>(inner.source_subnet(family)) {
-        Ok(peer) if same_addr(peer.entry().vtep, outer.source()) => Ok(peer),
-        // Perhaps no peer's at all: the source filter checks that.
-        _ => Err(Reason::InnerOtherSource),
-    }
 }
 
 /// Checks that the packet is for this host, complete, and that its outer checksum is verified or

@@ -10,8 +10,8 @@ use core::{
 use aya_ebpf::{
     bindings::{
         __sk_buff, BPF_CSUM_LEVEL_DEC, BPF_CSUM_LEVEL_QUERY, BPF_F_ADJ_ROOM_FIXED_GSO, BPF_F_ADJ_ROOM_NO_CSUM_RESET,
-        BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR, BPF_FIB_LKUP_RET_FWD_DISABLED, BPF_FIB_LKUP_RET_NOT_FWDED,
-        bpf_adj_room_mode::BPF_ADJ_ROOM_MAC, bpf_redir_neigh, bpf_tunnel_key,
+        BPF_F_INGRESS, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR, BPF_FIB_LKUP_RET_FWD_DISABLED,
+        BPF_FIB_LKUP_RET_NOT_FWDED, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC, bpf_redir_neigh, bpf_tunnel_key,
     },
     helpers::generated::{
         bpf_check_mtu, bpf_csum_level, bpf_csum_update, bpf_fib_lookup, bpf_get_hash_recalc, bpf_redirect,
@@ -23,7 +23,7 @@ use flannel_common::{addr::Addr, class::Class, packet::ETH_LEN, program::SELF_SE
 
 use super::family::{Family, NextHop, Route};
 
-/// The VLAN identifier in a tag (IEEE 802.1Q); 0 gives a priority alone.
+/// The VLAN identifier in a tag (IEEE 802.1Q); 0 in a tag with only a priority.
 pub(crate) const VLAN_ID: u32 = 0xfff;
 
 /// A packet at a TC hook.
@@ -93,7 +93,7 @@ impl Skb {
         priority: priority;
     }
 
-    /// Returns true if the packet has a tag with a VLAN; without one a tag gives a priority alone.
+    /// Returns true if the packet has a tag with a VLAN. A tag without one has only a priority.
     #[inline(always)]
     pub(crate) fn is_of_vlan(&self) -> bool {
         self.vlan_present() != 0 && self.vlan_tci() & VLAN_ID != 0
@@ -112,7 +112,7 @@ impl Skb {
         if counted != 0 || size == 0 {
             return if counted > 1 { counted } else { 1 };
         }
-        // A program that changed the packet left the count to the device: at most so many.
+        // A program that changed the packet left the count to the device: this is the maximum.
         self.len() / size + 1
     }
 
@@ -137,9 +137,9 @@ impl Skb {
         self.pkt_type() == PACKET_HOST || self.ctx.change_type(PACKET_HOST).is_ok()
     }
 
-    /// Says that the packet is one of ours, for `to_underlay`. It comes there at once, on this CPU:
-    /// a program of others in between may change `tc_index`, and the packet is known by its address
-    /// then.
+    /// Marks the packet as our own for `to_underlay`, where it arrives at once, on this CPU. If
+    /// another program in between changes `tc_index`, `to_underlay` recognises the packet by its
+    /// address.
     #[inline(always)]
     pub(crate) fn set_redirected(&self, own: &mut u64) {
         self.set_tc_index(SELF_SENT);
@@ -230,12 +230,12 @@ impl Skb {
         };
     }
 
-    /// Names the IPv4 address to which a tunnel device without a far end of its own sends the
-    /// packet. Until the packet leaves that device nothing may queue it: a key is its CPU's, and of
+    /// Sets the IPv4 address to which a tunnel device without a fixed far end sends the packet. The
+    /// packet must not be queued before it leaves that device: the key is per CPU, and belongs to
     /// the last packet.
     #[inline(always)]
     pub(crate) fn set_tunnel_key(&self, remote: Addr) -> bool {
-        // The form of `bpf_tunnel_key` that has these two fields alone; in host order.
+        // The form of `bpf_tunnel_key` that has only these two fields; in host order.
         let key: [u32; 2] = [0, u32::from_be_bytes(remote.v4_bytes())];
         let at: *const bpf_tunnel_key = (&raw const key).cast();
         // SAFETY: the helper takes the context, and reads a live value of the size given.
@@ -251,11 +251,11 @@ impl Skb {
         u32::try_from(unsafe { bpf_csum_update(self.raw(), 0) }).ok()
     }
 
-    /// Makes the sum of a packet that the device summed as a whole follow a change of its bytes; of
-    /// others there is none.
+    /// Updates the sum over a whole packet (CHECKSUM_COMPLETE) after a change of its bytes. Packets
+    /// without that sum stay as they are.
     #[inline(always)]
     pub(crate) fn update_whole_sum(&self, difference: u32) {
-        // SAFETY: as above. It refuses where there is no such sum.
+        // SAFETY: as above. The helper refuses a packet without such a sum.
         unsafe { bpf_csum_update(self.raw(), difference) };
     }
 
@@ -365,7 +365,15 @@ pub(crate) fn redirect(ifindex: u32) {
     unsafe { bpf_redirect(ifindex, 0) };
 }
 
-/// Writes one field of the context. Volatile: two neighbours written as one are no field of it.
+/// Arranges that the packet comes in by `ifindex`. Takes effect with verdict redirect.
+#[inline(always)]
+pub(crate) fn redirect_ingress(ifindex: u32) {
+    // SAFETY: the helper takes numbers.
+    unsafe { bpf_redirect(ifindex, u64::from(BPF_F_INGRESS)) };
+}
+
+/// Writes one field of the context. The write is volatile, because the verifier refuses a single
+/// write to two neighbouring fields.
 #[inline(always)]
 fn write(field: &mut u32, value: u32) {
     // SAFETY: a reference is valid for writes.

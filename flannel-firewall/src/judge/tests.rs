@@ -64,7 +64,7 @@ fn rules_tunnel_packets_meet_are_found_unless_they_are_for_others() {
         ("-A OUTPUT -p udp -m multiport --dports 53,67 -m length --length 0:100", ""),
         ("-A OUTPUT -p udp -m udp --sport 40000:50000 -j DROP", "ip filter OUTPUT (source port) for tunnel packets"),
         ("-A OUTPUT -p udp -m udp --sport 53 -j DROP", ""),
-        ("-A INPUT -p udp -m udp --sport 40000:50000 -j DROP", ""),
+        ("-A INPUT -p udp -m udp --sport 40000:50000 -j DROP", "ip filter INPUT (source port) for tunnel packets"),
         ("-A INPUT -m length --length 0:100", "ip filter INPUT (length) for tunnel packets"),
         ("-A OUTPUT -m dscp --dscp 0x2e -j DROP", ""),
         ("-A OUTPUT -m ttl --ttl-lt 3 -j DROP", ""),
@@ -116,6 +116,6 @@ fn tens_of_thousands_of_rules_are_read_in_no_time() {
     }
     let started = std::time::Instant::now();
     assert!(parse(&text).per_packet().is_empty());
-    // A second even where nothing is optimised; work in the square of the rules takes minutes.
+    // An unoptimised build takes a second; work in the square of the rules takes minutes.
     assert!(started.elapsed() < std::time::Duration::from_secs(20), "{:?}", started.elapsed());
 }

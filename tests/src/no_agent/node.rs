@@ -91,7 +91,11 @@ impl BareNode {
 
     fn configure(&mut self) -> Result<()> {
         let fast = FastConfig {
-            flags: FastConfig::TCP | FastConfig::TCP_LIBERAL | FastConfig::UDP | FastConfig::FROM_UNDERLAY,
+            flags: FastConfig::TCP
+                | FastConfig::TCP_LIBERAL
+                | FastConfig::UDP
+                | FastConfig::FROM_UNDERLAY
+                | FastConfig::DECAPSULATE,
             interval: tick::ticks(FastConfig::INTERVAL_NS),
             tunnel_mtu: MTU,
             tunnel_mtu6: 0,
@@ -126,7 +130,8 @@ impl BareNode {
         })
     }
 
-    /// Beats and confirms what was learned as an agent does, until this value goes.
+    /// Writes the heartbeat and confirms learned flows as an agent does, until this value is
+    /// dropped.
     fn beat(&self) -> Result<()> {
         let mut config = self.node.enter(|| ConfigMap::open(&PinRoot::new(Path::new(PINS))))??;
         let stop = Arc::clone(&self.stop);

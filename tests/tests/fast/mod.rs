@@ -24,6 +24,7 @@ mod outside;
 mod pairing;
 mod parity;
 mod receipt;
+mod reception;
 mod routed;
 mod services;
 mod stress;

@@ -14,11 +14,11 @@ use flannel_tests::{
 };
 
 /// Forged packets of each kind.
-const FORGED: usize = 50;
+pub(super) const FORGED: usize = 50;
 /// Lengths of a tunnel frame of one message: outer Ethernet and IP header, UDP and VXLAN header,
 /// inner Ethernet, IP and UDP header, the message.
 const IP: usize = 14;
-const INNER_UDP: usize = IP + 20 + 8 + 8 + 14 + 20;
+pub(super) const INNER_UDP: usize = IP + 20 + 8 + 8 + 14 + 20;
 const MESSAGE: usize = INNER_UDP + 8;
 const LEN: usize = MESSAGE + 4;
 /// The message of forged packets, which a conversation passes over: it begins with another.
@@ -37,10 +37,10 @@ const RULES: &str = "table ip receipt {
     }
 }";
 
-type Change = fn(&mut [u8]);
+pub(super) type Change = fn(&mut [u8]);
 
 /// Changes of the outer headers that a rule sees, by name.
-const KINDS: [(&str, Change); 4] = [
+pub(super) const KINDS: [(&str, Change); 4] = [
     ("TTL", |frame| frame[IP + 8] = 63),
     ("DSCP", |frame| frame[IP + 1] = 46 << 2),
     ("source MAC", |frame| frame[6..12].copy_from_slice(&FOREIGN)),
@@ -48,18 +48,18 @@ const KINDS: [(&str, Change); 4] = [
 ];
 
 /// A tunnel frame with a message.
-fn is_of_tunnel(frame: &[u8]) -> bool {
+pub(super) fn is_of_tunnel(frame: &[u8]) -> bool {
     frame.len() == LEN && frame[IP + 9] == 17 && frame[IP + 22..IP + 24] == 8472_u16.to_be_bytes()
 }
 
 /// A datagram in the pod.
-fn is_marked(frame: &[u8]) -> bool {
+pub(super) fn is_marked(frame: &[u8]) -> bool {
     frame.len() == LEN - (INNER_UDP - 20 - IP) && frame[IP + 9] == 17 && frame.ends_with(&MARK)
 }
 
 /// A genuine frame with another message and changed outer headers, of which the checksums are
 /// right. The kernel's path and the programs accept it alike, but for what is changed.
-fn forged(genuine: &[u8], change: Change) -> Vec<u8> {
+pub(super) fn forged(genuine: &[u8], change: Change) -> Vec<u8> {
     let mut frame = genuine.to_vec();
     frame[INNER_UDP + 6..MESSAGE].fill(0);
     frame[MESSAGE..].copy_from_slice(&MARK);
