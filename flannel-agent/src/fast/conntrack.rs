@@ -1,7 +1,8 @@
 //! The sysctls of conntrack mode `fast` depends on: read, and set where the operator allows it.
 //!
-//! Nothing announces a change of a sysctl (inotify sees writes by the same mount of proc alone), so
-//! they are read every second. Invariant: none is set before its value is in the record.
+//! The kernel does not announce changes of sysctls (inotify sees only writes by the same mount of
+//! proc), so they are read every second. Invariant: a sysctl is not set before its former value is
+//! in the record.
 
 use std::{collections::BTreeSet, fs, io, path::PathBuf, thread};
 
@@ -35,9 +36,9 @@ pub struct ConntrackSysctls {
 }
 
 impl ConntrackSysctls {
-    /// Those of this network namespace; nothing is read yet. `allowed`: they are set where the mode
-    /// needs that, and their values before put on `record`; without one none is set. `networks`:
-    /// those of pods.
+    /// Creates the state for this network namespace, without reading the sysctls yet. If `allowed`,
+    /// sysctls are set where the mode needs it, after their former values are put on `record`;
+    /// without a record none is set. `networks` are the pod networks.
     pub fn new(allowed: bool, record: Option<SharedRecord>, networks: impl IntoIterator<Item = IpNet>) -> Self {
         let (has_record, record) = (record.is_some(), record.unwrap_or_default());
         Self {
@@ -73,18 +74,21 @@ impl ConntrackSysctls {
     /// Reads them again, and sets those that are too small. Whether something differs that programs
     /// or status show.
     pub(super) fn refresh(&mut self) -> bool {
-        let (before, mut now, mut error) = (self.now, host::conntrack(), None);
+        let (before, mut now, mut error) = (self.now, self.read(), None);
         let mut recorded = false;
         if self.allowed && self.refused != Some(now) {
             let changes = now.changes();
             error = self.set(&changes).err();
             recorded = !changes.is_empty();
             if recorded {
-                now = host::conntrack();
+                now = self.read();
             }
             self.refused = error.is_some().then_some(now);
         }
         self.now = now;
+        if let Some(seconds) = now.forgets_udp_early().filter(|_| error.is_some()) {
+            tracing::warn!("conntrack may forget flows of UDP that are silent up to {seconds} s early");
+        }
         let obstacle = now.tcp_obstacle();
         if let Some(reason) = obstacle.filter(|_| obstacle != before.tcp_obstacle()) {
             let error = error.map(|error| chain(&error));
@@ -110,13 +114,17 @@ impl ConntrackSysctls {
 
     /// Returns true if the kernel has conntrack: built in, or its module is loaded.
     pub fn is_conntrack_loaded() -> bool {
-        host::conntrack().loaded
+        host::conntrack(&[]).loaded
     }
 
     /// Sets those that are too small. Why TCP would not be learned all the same, if it would not.
     pub fn prepare(&mut self) -> Result<Option<TcpObstacle>, SetError> {
-        self.set(&host::conntrack().changes())?;
-        Ok(host::conntrack().tcp_obstacle())
+        self.set(&self.read().changes())?;
+        Ok(self.read().tcp_obstacle())
+    }
+
+    fn read(&self) -> Conntrack {
+        host::conntrack(&self.record.changed())
     }
 
     fn set(&mut self, changes: &[Change]) -> Result<(), SetError> {

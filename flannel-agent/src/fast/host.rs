@@ -2,13 +2,13 @@
 
 use std::{fs, path::Path, sync::OnceLock};
 
-use flannel_host::{kernel_types, sysctl_record};
+use flannel_host::{
+    kernel_types,
+    sysctl_record::{self, ChangedSysctl},
+};
 use flannel_netlink::ConntrackTable;
 
-use super::settings::{Conntrack, ESTABLISHED, LIBERAL, REQUIREMENTS, WindowChecks};
-
-const UDP_TIMEOUTS: [&str; 2] =
-    ["net.netfilter.nf_conntrack_udp_timeout", "net.netfilter.nf_conntrack_udp_timeout_stream"];
+use super::settings::{Conntrack, ESTABLISHED, LIBERAL, REQUIREMENTS, UDP_TIMEOUTS, UdpTimeout, WindowChecks};
 
 /// Conntrack's helpers and their default ports. A helper rewrites payload, which is never the same
 /// twice. A helper that is built into the kernel does not show, so all ports count whether their
@@ -26,16 +26,22 @@ const HELPERS: [(&str, &[u16]); 10] = [
     ("amanda", &[10080]),
 ];
 
-/// Reads the settings of conntrack; one that cannot be read counts as missing.
-pub(super) fn conntrack() -> Conntrack {
+/// Reads the settings of conntrack; one that cannot be read counts as missing. `changed`: the
+/// sysctls that the agent has set.
+pub(super) fn conntrack(changed: &[ChangedSysctl]) -> Conntrack {
     let read = |name: &str| sysctl_record::read(name).ok().flatten();
+    let udp = |name: &str| {
+        let now = read(name)?;
+        let ours = changed.iter().find(|changed| changed.name == name && changed.is_ours(now));
+        Some(UdpTimeout { now, own: ours.map_or(now, |changed| changed.before) })
+    };
     let loaded = Path::new("/proc/sys/net/netfilter/nf_conntrack_count").exists();
     Conntrack {
         loaded,
         windows: if LIBERAL.iter().all(|name| read(name) == Some(1)) { WindowChecks::Off } else { windows(loaded) },
         values: REQUIREMENTS.map(read),
         established: read(ESTABLISHED),
-        udp_timeout: UDP_TIMEOUTS.into_iter().filter_map(read).min(),
+        udp: UDP_TIMEOUTS.map(udp),
     }
 }
 

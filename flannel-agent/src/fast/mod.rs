@@ -288,7 +288,7 @@ pub async fn policy_reason(netlink: &Netlink, pods: &[IpNet]) -> Option<PodReaso
 /// Returns the reason why TCP flows are not learned with the current settings of conntrack, if they
 /// are not.
 pub fn tcp_obstacle() -> Option<TcpObstacle> {
-    host::conntrack().tcp_obstacle()
+    host::conntrack(&[]).tcp_obstacle()
 }
 
 /// Ports on which flows are never learned.

@@ -45,6 +45,15 @@ pub(super) const REQUIREMENTS: [&str; 2] = [
     "net.netfilter.nf_conntrack_tcp_timeout_max_retrans",
 ];
 
+/// Conntrack's timeouts of UDP: before a flow was answered and had some packets, and after.
+pub(super) const UDP_TIMEOUTS: [&str; 2] =
+    ["net.netfilter.nf_conntrack_udp_timeout", "net.netfilter.nf_conntrack_udp_timeout_stream"];
+
+/// Seconds by which these timeouts are raised. Conntrack counts from the last packet that it sees,
+/// and replayed ones follow that for up to an interval and a quarter (2.5 s): without the margin a
+/// flow with a keepalive just below the timeout would lose its translation.
+pub(super) const UDP_MARGIN: u32 = 3;
+
 /// Sysctls by which a host has conntrack forgive packets of TCP out of window, in all connections.
 /// Earlier versions of the agent set them.
 pub(super) const LIBERAL: [&str; 2] =
@@ -76,9 +85,24 @@ pub(super) struct Conntrack {
     pub(super) values: [Option<u32>; REQUIREMENTS.len()],
     /// [`ESTABLISHED`], in seconds.
     pub(super) established: Option<u32>,
-    /// The shorter one of `nf_conntrack_udp_timeout` and `nf_conntrack_udp_timeout_stream`, in
-    /// seconds.
-    pub(super) udp_timeout: Option<u32>,
+    /// Of [`UDP_TIMEOUTS`], in their order; `None` where this kernel does not have the sysctl.
+    pub(super) udp: [Option<UdpTimeout>; UDP_TIMEOUTS.len()],
+}
+
+/// A timeout of UDP, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct UdpTimeout {
+    /// Its value.
+    pub(super) now: u32,
+    /// The host's own value.
+    pub(super) own: u32,
+}
+
+impl UdpTimeout {
+    /// The value with which no flow is forgotten earlier than with the host's own.
+    const fn needed(self) -> u32 {
+        self.own.saturating_add(UDP_MARGIN)
+    }
 }
 
 /// The reason for which TCP is not learned.
@@ -161,16 +185,32 @@ impl Conntrack {
         }
     }
 
-    /// Changes by which TCP would be learned; none where they would not be enough.
+    /// Changes by which TCP would be learned, none where they would not be enough; and those by
+    /// which UDP keeps its timeouts.
     pub(super) fn changes(&self) -> Vec<Change> {
-        self.unmet().map(|unmet| unmet.values).collect::<Option<_>>().unwrap_or_default()
+        let mut changes: Vec<_> = self.unmet().map(|unmet| unmet.values).collect::<Option<_>>().unwrap_or_default();
+        changes.extend(self.udp_changes());
+        changes
+    }
+
+    fn udp_changes(&self) -> impl Iterator<Item = Change> {
+        UDP_TIMEOUTS.iter().zip(self.udp).filter_map(|(name, timeout)| {
+            let (now, needed) = timeout.map(|timeout| (timeout.now, timeout.needed()))?;
+            (now < needed).then_some(Change { name, now, needed })
+        })
+    }
+
+    /// Seconds by which conntrack may forget a silent flow of UDP early, if it may.
+    pub(super) fn forgets_udp_early(&self) -> Option<u32> {
+        self.udp_changes().map(|change| change.needed - change.now).max()
     }
 
     /// The settings for the programs, but for the devices' MTUs.
     pub(super) fn settings(&self) -> FastConfig {
         let tcp = if self.tcp_obstacle().is_none() { FastConfig::TCP } else { 0 };
         let liberal = if self.windows == WindowChecks::Off { FastConfig::TCP_LIBERAL } else { 0 };
-        let half = self.udp_timeout.map_or(u64::MAX, |seconds| u64::from(seconds) * 500_000_000);
+        let shortest = self.udp.into_iter().flatten().map(|timeout| timeout.now).min();
+        let half = shortest.map_or(u64::MAX, |seconds| u64::from(seconds) * 500_000_000);
         FastConfig {
             flags: FastConfig::UDP | tcp | liberal,
             interval: tick::ticks(half.min(FastConfig::INTERVAL_NS)),
@@ -185,7 +225,11 @@ mod tests {
 
     fn usual() -> Conntrack {
         let (windows, values) = (WindowChecks::EndedSingly, [432_000; 2].map(Some));
-        Conntrack { loaded: true, windows, values, established: Some(432_000), udp_timeout: Some(30) }
+        Conntrack { loaded: true, windows, values, established: Some(432_000), udp: udp([33, 123], [30, 120]) }
+    }
+
+    fn udp(now: [u32; 2], own: [u32; 2]) -> [Option<UdpTimeout>; 2] {
+        [0, 1].map(|place| Some(UdpTimeout { now: now[place], own: own[place] }))
     }
 
     /// As the kernel sets them.
@@ -241,6 +285,22 @@ mod tests {
     }
 
     #[test]
+    fn timeouts_of_udp_are_the_hosts_own_and_a_margin() {
+        let changes = |now, own| -> Vec<(&str, u32, u32)> {
+            let conntrack = Conntrack { udp: udp(now, own), ..usual() };
+            conntrack.changes().iter().map(|change| (change.name, change.now, change.needed)).collect()
+        };
+        assert_eq!(changes([33, 123], [30, 120]), []);
+        assert_eq!(changes([30, 120], [30, 120]), [(UDP_TIMEOUTS[0], 30, 33), (UDP_TIMEOUTS[1], 120, 123)]);
+        assert_eq!(changes([8, 123], [8, 120]), [(UDP_TIMEOUTS[0], 8, 11)], "the operator has set it");
+        let early = |udp| Conntrack { udp, ..usual() }.forgets_udp_early();
+        assert_eq!(
+            [early(udp([30, 123], [30, 120])), early(udp([33, 123], [30, 120])), early([None; 2])],
+            [Some(3), None, None]
+        );
+    }
+
+    #[test]
     fn tcp_is_learned_where_the_checks_of_windows_end_for_single_connections_or_all() {
         let flags = |windows| Conntrack { windows, ..usual() }.settings().flags;
         let learned = FastConfig::TCP | FastConfig::UDP;
@@ -262,7 +322,10 @@ mod tests {
 
     #[test]
     fn what_was_seen_is_trusted_for_half_of_the_shortest_timeout_at_most() {
-        let interval = |udp_timeout| Conntrack { udp_timeout, ..usual() }.settings().interval;
+        let interval = |now: Option<u32>| {
+            let udp = [now.map(|now| UdpTimeout { now, own: now }), None];
+            Conntrack { udp, ..usual() }.settings().interval
+        };
         assert_eq!(interval(None), tick::ticks(FastConfig::INTERVAL_NS));
         assert_eq!(interval(Some(30)), tick::ticks(FastConfig::INTERVAL_NS));
         assert_eq!(interval(Some(2)), tick::ticks(1_000_000_000));

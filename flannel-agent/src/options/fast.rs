@@ -20,8 +20,10 @@ const EXCLUDED: &str = "an IP address, or a prefix such as 10.244.1.0/28";
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Mode fast")]
 pub(super) struct FastFlags {
-    /// Let mode `fast` set the sysctls of conntrack without which it does not replay TCP:
-    /// `nf_conntrack_tcp_timeout_unacknowledged` and `nf_conntrack_tcp_timeout_max_retrans`
+    /// Let mode `fast` set the sysctls of conntrack without which it does not replay TCP
+    /// (`nf_conntrack_tcp_timeout_unacknowledged`, `nf_conntrack_tcp_timeout_max_retrans`) and
+    /// conntrack forgets silent flows early (`nf_conntrack_udp_timeout`,
+    /// `nf_conntrack_udp_timeout_stream`)
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     conntrack_liberal: bool,
     /// Lower mode `fast` to `encap` (`kernel` with host-gw) while firewall rules judge, count, copy
@@ -29,7 +31,7 @@ pub(super) struct FastFlags {
     /// for tunnel packets that leave
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub(super) strict_rules: bool,
-    /// Flows that mode `fast` learns: `all`, or `cluster` for those between pods alone, without
+    /// Flows that mode `fast` learns: `all`, or `cluster` for only those between pods, without
     /// those with hosts outside the pod networks
     #[arg(long, value_name = "SCOPE", default_value = "all", value_parser = OneOf::flag(SCOPES), hide_possible_values = true)]
     fast_scope: String,

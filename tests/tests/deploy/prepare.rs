@@ -11,9 +11,9 @@ use super::{documents::Documents, manifest, text_of};
 /// The place of the pins in the manifest.
 const PIN_ROOT: &str = "/run/flannel/bpf";
 
-/// Runs as the host does, with mounts and network of its own and without a bpf filesystem, and
-/// twice the container, whose mounts are its own too. Prints where the host has a bpf filesystem,
-/// the sysctls and the record of them.
+/// A script that stands for the host, with its own mounts and network and without a bpf filesystem.
+/// It runs the container twice, each time with separate mounts, and prints the host's bpf
+/// filesystems, the sysctls and the record of them.
 const HOST: &str = r#"
     umount -l /sys/fs/bpf 2>/dev/null
     mkdir -p /run/flannel && mount -t tmpfs -o mode=755 tmpfs /run/flannel || exit 1
@@ -52,7 +52,9 @@ fn prepare(more: &[&str]) -> Result<String> {
 #[test]
 fn a_node_is_prepared_and_its_values_before_are_recorded() -> Result<()> {
     let recorded = "sysctl net.netfilter.nf_conntrack_tcp_timeout_unacknowledged 300 432000\n\
-                    sysctl net.netfilter.nf_conntrack_tcp_timeout_max_retrans 300 432000\n";
+                    sysctl net.netfilter.nf_conntrack_tcp_timeout_max_retrans 300 432000\n\
+                    sysctl net.netfilter.nf_conntrack_udp_timeout 30 33\n\
+                    sysctl net.netfilter.nf_conntrack_udp_timeout_stream 120 123\n";
     let (mounted, forwards) = (format!("{PIN_ROOT}\n"), "sysctl net.ipv4.ip_forward 0 1\n");
     let all = format!("{mounted}432000\n432000\n{forwards}{recorded}");
     assert_eq!(prepare(&[])?, all, "mounted once, and all three set");

@@ -1,4 +1,4 @@
-//! Connections through a Service that are silent for a while: conntrack keeps replayed ones as long
+//! Connections and flows of UDP that are silent for a while: conntrack keeps replayed ones as long
 //! as others.
 //!
 //! By default the timeout that matters is shortened, and so is the silence. `FLANNEL_IDLE_SECONDS`
@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     Agent, Pair, conntrack, eventually,
     fast::{FLAGS, Family, fast_pair},
-    load::rr::Protocol,
+    load::{datagrams::Datagrams, rr::Protocol},
     no_agent::Talk,
     service_rules::{Backend, Service, ServiceRules},
     wait::patient,
@@ -134,7 +134,7 @@ fn one_word_after_silence(lab: &IdleLab, mode: &str) -> Result<()> {
         }
     }
     let mut talks = lab.connections(30)?;
-    // The silence is what is tested; nothing is waited for.
+    // The silence itself is under test, so the test sleeps.
     thread::sleep(Duration::from_secs(seconds));
     let (mut alive, mut reset, mut other) = (0, 0, Vec::new());
     for talk in &mut talks {
@@ -165,4 +165,33 @@ fn silent_connections_live_on_in_mode_fast() -> Result<()> {
     let before = lab.pair.replayed()?;
     one_word_after_silence(&lab, "fast")?;
     lab.pair.have_replayed(before, 2000)
+}
+
+/// Conntrack counts the timeout of a flow of UDP from the last packet that it sees, and replayed
+/// ones follow that. The timeout is of flows with several packets in both directions.
+#[test]
+fn replayed_flows_of_udp_keep_the_hosts_timeout() -> Result<()> {
+    const TIMEOUT: u64 = 120;
+    const FLOWS: usize = 10;
+    let pair = fast_pair("idle-udp", &[])?;
+    let open = |_| Datagrams::open(&pair.near, &pair.far, SocketAddr::new(pair.far.ip(), 0), None);
+    let mut talks: Vec<Datagrams> = (0..FLOWS).map(open).collect::<Result<_>>()?;
+    let (before, begun) = (pair.replayed()?, Instant::now());
+    let mut last = begun;
+    while begun.elapsed() < BUSY {
+        last = Instant::now();
+        talks.iter_mut().try_for_each(|talk| talk.exchange(5))?;
+    }
+    pair.have_replayed(before, 1000)?;
+    for agent in [&pair.sender, &pair.receiver] {
+        let table = conntrack::table(agent.node())?;
+        let passed = last.elapsed().as_secs() + 1;
+        let of_pod = table.iter().filter(|entry| entry.original.source.ip() == pair.near.ip());
+        let left: Vec<u64> =
+            of_pod.filter(|entry| entry.original.protocol == Protocol::Udp).map(|entry| entry.timeout).collect();
+        let name = agent.node().name();
+        ensure!(left.len() == FLOWS, "{name}: {table:#?}");
+        ensure!(left.iter().all(|left| left + passed >= TIMEOUT), "{name}, {passed} s later: {left:?}");
+    }
+    Ok(())
 }

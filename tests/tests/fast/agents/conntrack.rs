@@ -16,6 +16,9 @@ const ESTABLISHED: &str = "nf_conntrack_tcp_timeout_established";
 pub(crate) const FRESH: [u32; 2] = [300; 2];
 pub(crate) const SET: [u32; 2] = [432_000; 2];
 
+/// Timeouts of UDP, which have a margin of three seconds in mode `fast`.
+const UDP_FRESH: [(&str, u32); 2] = [("nf_conntrack_udp_timeout", 30), ("nf_conntrack_udp_timeout_stream", 120)];
+
 /// The timeouts.
 pub(crate) fn sysctls(node: &Node) -> Result<Vec<u32>> {
     let value = |name: &&str| Ok(node.sh(&format!("sysctl -n net.netfilter.{name}"))?.stdout.trim().parse()?);
@@ -28,7 +31,8 @@ pub(crate) fn set(node: &Node, name: &str, value: u32) -> Result<()> {
 
 /// The kernel's own values.
 pub(crate) fn set_fresh(node: &Node) -> Result<()> {
-    TIMEOUTS.iter().zip(FRESH).try_for_each(|(name, value)| set(node, name, value))
+    TIMEOUTS.iter().zip(FRESH).try_for_each(|(name, value)| set(node, name, value))?;
+    UDP_FRESH.iter().try_for_each(|(name, value)| set(node, name, *value))
 }
 
 /// The agent looks once a second.

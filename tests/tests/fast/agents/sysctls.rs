@@ -19,7 +19,12 @@ const MAX_RETRANS: &str = "nf_conntrack_tcp_timeout_max_retrans";
 /// The rows of `status` in a fresh namespace, with this value before of one.
 fn listed(unacknowledged: u32) -> Value {
     let row = |name: &str, before: u32, set: u32| json!({"name": format!("net.netfilter.{name}"), "before": before, "set": set});
-    json!([row(UNACKNOWLEDGED, unacknowledged, 432_000), row(MAX_RETRANS, 300, 432_000),])
+    json!([
+        row(UNACKNOWLEDGED, unacknowledged, 432_000),
+        row(MAX_RETRANS, 300, 432_000),
+        row("nf_conntrack_udp_timeout", 30, 33),
+        row("nf_conntrack_udp_timeout_stream", 120, 123),
+    ])
 }
 
 fn expect_listed(agent: &Agent, expected: &Value) -> Result<()> {
@@ -125,7 +130,7 @@ fn a_damaged_record_is_repaired_and_kept_beside() -> Result<()> {
         expect_listed(agent, &listed(60))?;
         ensure!(agent.status()?["fast"]["tcp_reason"].is_null(), "{}", agent.status()?["fast"]);
         ensure!(fs::read_to_string(file("sysctls.damaged"))? == damaged);
-        agent.wait_log(&["the record of changed sysctls was damaged: 1 lines", "2 sysctls are kept"])?;
+        agent.wait_log(&["the record of changed sysctls was damaged: 1 lines", "4 sysctls are kept"])?;
         agent.cli(&["cleanup", "--dry-run"])?;
     }
     Ok(())
@@ -168,7 +173,7 @@ fn cleanup_waits_for_living_connections_of_pods() -> Result<()> {
     let would = agent.cli(&["cleanup", "--keep-network", "--dry-run"])?.stdout;
     let did = agent.cli(&["cleanup", "--keep-network"])?.stdout;
     for text in [&would, &did] {
-        ensure!(text.matches(why).count() == 2, "{text}");
+        ensure!(text.matches(why).count() == 4, "{text}");
         ensure!(text.contains(&format!("leave net.netfilter.{MAX_RETRANS} at 432000 (300 before)")), "{text}");
     }
     assert_eq!(sysctls(agent.node())?, SET);
