@@ -151,6 +151,7 @@ impl Agent {
                     Outcome::Reconcile
                 }
                 () = self.node.store.opt_outs.changed() => self.follow_opt_outs(),
+                Ok(()) = self.node.unsummed_lost.changed() => self.follow_unsummed_lost(),
                 _ = unannounced.tick() => self.look_around(),
                 _ = resync.tick() => self.invalidate_all(),
                 () = sleep_until(retry.into()) => Outcome::Reconcile,
@@ -198,6 +199,19 @@ impl Agent {
     fn follow_opt_outs(&mut self) -> Outcome {
         let out = self.node.store.opt_outs.latest().out;
         Outcome::reconcile_if(self.node.reconciler.leave_out(out)).max(Outcome::Publish)
+    }
+
+    /// Takes in the peers to which packets without an outer UDP checksum are lost.
+    fn follow_unsummed_lost(&mut self) -> Outcome {
+        let lost = self.node.unsummed_lost.borrow_and_update().clone();
+        if !lost.is_empty() {
+            let peers: Vec<String> = lost.iter().map(ToString::to_string).collect();
+            tracing::warn!(
+                peers = peers.join(", "),
+                "UDP over IPv6 without a checksum is lost on the way to these peers: the kernel carries their packets"
+            );
+        }
+        Outcome::reconcile_if(self.node.reconciler.set_unsummed_lost(&lost))
     }
 
     fn invalidate_all(&mut self) -> Outcome {

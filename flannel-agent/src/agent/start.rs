@@ -1,7 +1,11 @@
 //! Start-up: from options to a node that can be kept. What time can heal is waited for, what it
 //! cannot ends the agent.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    path::PathBuf,
+};
 
 use anyhow::Context as _;
 use flannel_common::{
@@ -68,6 +72,8 @@ pub(super) struct Components {
     pub(super) ipsec: Option<IpsecTunnels>,
     pub(super) kernel: KernelEvents,
     pub(super) rules: RuleChanges,
+    /// The peers to which packets without an outer UDP checksum are lost.
+    pub(super) unsummed_lost: watch::Receiver<BTreeSet<IpAddr>>,
     pub(super) firewall: flannel_firewall::Watch,
     pub(super) host_sysctls: HostSysctls,
     /// The claims of this agent, for as long as it runs.
@@ -227,6 +233,7 @@ async fn start_with<M: SubnetManager>(
         ipsec,
         kernel,
         rules: RuleChanges::listen(),
+        unsummed_lost: books.echoes.unsummed_lost(),
         host_sysctls: HostSysctls::new(record, options.set_forwarding),
         _claims: claims,
         firewall: flannel_firewall::Watch::start(options.fast.strict_rules, backend.port(), memory::return_holes),

@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::sync::watch;
+
 use super::{
     address,
     history::History,
@@ -17,7 +19,10 @@ use crate::backend::PeerWay;
 
 /// The histories of all peers. Clones share one book.
 #[derive(Clone, Debug, Default)]
-pub struct EchoBook(Arc<Mutex<Pages>>);
+pub struct EchoBook {
+    pages: Arc<Mutex<Pages>>,
+    unsummed_lost: Arc<watch::Sender<BTreeSet<IpAddr>>>,
+}
 
 #[derive(Debug, Default)]
 struct Pages {
@@ -48,7 +53,7 @@ impl EchoBook {
         *self.open() = Pages { status: EchoStatus { interval: 0, reason: Some(reason) }, ..Pages::default() };
     }
 
-    /// Keeps these peers alone.
+    /// Removes all peers but these.
     pub(super) fn keep(&self, addresses: &BTreeSet<IpAddr>) {
         let mut pages = self.open();
         let gone: Vec<_> = pages.peers.keys().filter(|address| !addresses.contains(address)).copied().collect();
@@ -72,11 +77,27 @@ impl EchoBook {
         pages.lost += 1;
     }
 
-    /// Takes in a reply; its round trip if a request waited for it.
+    /// Records a reply. Returns its round trip if a request waited for it.
     pub(super) fn answer(&self, address: IpAddr, nonce: u64, now: Instant) -> Option<Duration> {
         let mut pages = self.open();
-        // Any host may send replies: a history is begun by a request alone.
+        // Any host may send replies: only a request begins a history.
         pages.peers.contains_key(&address).then(|| pages.change(address, |history| history.answer(nonce, now)))?
+    }
+
+    /// The public addresses of the peers to which packets without an outer UDP checksum are lost.
+    pub fn unsummed_lost(&self) -> watch::Receiver<BTreeSet<IpAddr>> {
+        self.unsummed_lost.subscribe()
+    }
+
+    pub(super) fn set_unsummed_lost(&self, lost: &BTreeSet<IpAddr>) {
+        let set = |known: &mut BTreeSet<IpAddr>| {
+            let differs = known != lost;
+            if differs {
+                known.clone_from(lost);
+            }
+            differs
+        };
+        self.unsummed_lost.send_if_modified(set);
     }
 
     /// For the status document.
@@ -90,7 +111,7 @@ impl EchoBook {
         self.open().peers.get(&address).map(|history| history.status(address.to_string()))
     }
 
-    /// The numbers over all peers, which are kept; `None` if there are no requests.
+    /// Returns the totals over all peers; `None` if the agent sends no requests.
     pub fn counts(&self) -> Option<EchoCounts> {
         let pages = self.open();
         let Pages { states, requests, lost, .. } = &*pages;
@@ -98,7 +119,7 @@ impl EchoBook {
     }
 
     fn open(&self) -> MutexGuard<'_, Pages> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

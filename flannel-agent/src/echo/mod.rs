@@ -2,12 +2,13 @@
 //!
 //! Each peer is sent an ICMP echo request at regular times, at its tunnel device's address, or at
 //! its public address if the backend has no tunnel. Request and reply take the way of pods' packets
-//! in both directions, in whatever mode is in force, and the peer's kernel answers, so stock nodes
-//! do too. What a peer answers changes nothing but the status and the metrics: a peer that is
-//! silent keeps its routes.
+//! in both directions, in every mode. The peer's kernel answers, so stock nodes answer too. The
+//! answers to these requests change only the status and the metrics: a silent peer keeps its
+//! routes. Further requests over IPv6 show if packets without an outer UDP checksum reach a peer
+//! (`unsummed`). If they do not, the kernel carries the packets to it.
 //!
-//! A thread of its own sends and receives, so that a busy main loop is not taken for a slow
-//! network. It holds two raw sockets, opened while the process still had `CAP_NET_RAW`.
+//! A separate thread sends and receives, so that a busy main loop is not taken for a slow network.
+//! It holds two raw sockets, opened while the process still had `CAP_NET_RAW`.
 
 mod book;
 mod history;
@@ -16,6 +17,7 @@ mod prober;
 mod round;
 mod socket;
 pub mod status;
+mod unsummed;
 
 use std::{convert::Infallible, io, net::IpAddr, thread::JoinHandle, time::Duration};
 
@@ -33,8 +35,8 @@ use crate::{
     reconcile::PeerBook,
 };
 
-/// The address at which a peer is asked; `None` if there is no way to it. Where commands or the
-/// cloud lead packets, the node itself is asked.
+/// Returns the address at which a peer is asked; `None` if the peer is not reachable. If commands
+/// or the cloud route the packets, this is the node's address.
 fn address(peer: &PeerWay) -> Option<IpAddr> {
     let tunnel = || peer.peer.subnet.network();
     match peer.way {

@@ -11,6 +11,7 @@ use std::{
 
 use flannel_host::family::Family;
 use prometheus::Histogram;
+use socket2::SockRef;
 use tokio::{
     net::UdpSocket,
     time::{MissedTickBehavior, interval, sleep},
@@ -22,13 +23,20 @@ use super::{
     message::{nonce, request},
     round::Round,
     socket::EchoSockets,
+    unsummed::{TrialPeer, Unsummed},
 };
-use crate::reconcile::PeerBook;
+use crate::{
+    backend::{PeerWay, Way},
+    reconcile::PeerBook,
+};
 
 /// After an error of a socket.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of the longest IP header and a message; the rest of a longer reply is not read.
 const REPLY: usize = 128;
+/// `SO_PRIORITY` of the requests that the kernel is to carry. The programs validate a path for each
+/// priority separately, and a path with this one has no other packets.
+const KERNEL_PRIORITY: u32 = 6;
 
 /// The work of the thread.
 pub(super) struct Prober {
@@ -36,6 +44,7 @@ pub(super) struct Prober {
     identifier: u16,
     sequence: u16,
     round: Round,
+    unsummed: Unsummed,
     peers: PeerBook,
     book: EchoBook,
     round_trips: Histogram,
@@ -45,13 +54,14 @@ impl Prober {
     /// To be called in the runtime that runs it.
     pub(super) fn new(sockets: EchoSockets, setup: EchoSetup) -> io::Result<Self> {
         let identifier = sockets.identifier;
-        // A raw socket has no type of its own in tokio, and sends and receives like this one.
+        // tokio has no type for raw sockets; they send and receive like UDP sockets.
         let registered =
             |socket: Option<socket2::Socket>| socket.map(|raw| UdpSocket::from_std(raw.into())).transpose();
         let ByFamily { v4, v6 } = sockets.into_sockets();
         let sockets = ByFamily { v4: registered(v4)?, v6: registered(v6)? };
         let EchoSetup { interval, peers, book, round_trips } = setup;
-        Ok(Self { sockets, identifier, sequence: 0, round: Round::new(interval), peers, book, round_trips })
+        let (round, unsummed) = (Round::new(interval), Unsummed::default());
+        Ok(Self { sockets, identifier, sequence: 0, round, unsummed, peers, book, round_trips })
     }
 
     /// Works for ever.
@@ -60,40 +70,89 @@ impl Prober {
         seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                _ = seconds.tick() => self.ask(),
+                _ = seconds.tick() => {
+                    self.go_on_with_trials();
+                    self.ask();
+                }
                 reply = receive(Family::V4, &self.sockets) => self.take(&reply),
                 reply = receive(Family::V6, &self.sockets) => self.take(&reply),
             }
         }
     }
 
-    /// Asks the peers whose turn it is in this second.
+    /// Asks the peers whose turn it is in this second, and begins their trials.
     fn ask(&mut self) {
         let now = Instant::now();
         if self.round.is_over(now) {
             let can_ask = |address: &IpAddr| self.sockets.get(Family::of(*address)).is_some();
             let addresses: BTreeSet<IpAddr> = self.peers.list(address).into_iter().flatten().filter(can_ask).collect();
             self.book.keep(&addresses);
+            self.keep_candidates();
             self.round.begin(addresses.into_iter().collect(), now);
         }
         for address in self.round.take().to_vec() {
-            self.sequence = self.sequence.wrapping_add(1);
-            self.send(address);
+            let nonce = rand::random();
+            self.book.ask(address, nonce, Instant::now());
+            if let Some(error) = self.send(address, nonce) {
+                self.book.refuse(address, &error);
+            }
+            self.begin_trial(address);
         }
     }
 
-    fn send(&self, address: IpAddr) {
+    /// Ends the trials of the second before, and begins those that are to be repeated.
+    fn go_on_with_trials(&mut self) {
+        let (silent, again) = self.unsummed.end(Instant::now());
+        self.book.set_unsummed_lost(self.unsummed.lost());
+        if !silent.is_empty() && self.set_priority(KERNEL_PRIORITY) {
+            for address in silent {
+                self.send(address, rand::random());
+            }
+            self.set_priority(0);
+        }
+        for address in again {
+            self.begin_trial(address);
+        }
+    }
+
+    /// Sends the requests of a trial, if one is due. The first request validates the path if no
+    /// other packet has, and then the kernel carries it: it does not count.
+    fn begin_trial(&mut self, address: IpAddr) {
+        let Some(trial) = self.unsummed.begin(address, Instant::now(), rand::random) else { return };
+        self.send(address, rand::random());
+        for nonce in trial {
+            self.send(address, nonce);
+        }
+    }
+
+    fn keep_candidates(&mut self) {
+        let is_v6 = |peer: &PeerWay| peer.peer.public_ip.is_ipv6();
+        let candidate = |peer: &PeerWay| {
+            let address = address(peer).filter(|_| is_v6(peer) && matches!(peer.way, Way::Tunnel(Ok(_))))?;
+            Some(TrialPeer { address, public: peer.peer.public_ip })
+        };
+        let candidates = self.peers.list(candidate).into_iter().flatten().collect();
+        let public = self.peers.list(|peer| Some(peer.peer.public_ip).filter(|_| is_v6(peer)));
+        self.unsummed.keep(&candidates, &public.into_iter().flatten().collect());
+    }
+
+    /// Sends a request. Returns the error if the kernel refuses it.
+    fn send(&mut self, address: IpAddr, nonce: u64) -> Option<io::Error> {
         let family = Family::of(address);
-        let Some(socket) = self.sockets.get(family) else { return };
-        let nonce = rand::random();
+        let socket = self.sockets.get(family).as_ref()?;
+        self.sequence = self.sequence.wrapping_add(1);
         let message = request(family, self.identifier, self.sequence, nonce);
-        self.book.ask(address, nonce, Instant::now());
-        if let Err(error) = socket.try_send_to(&message, SocketAddr::new(address, 0)) {
-            self.book.refuse(address, &error);
-        }
+        socket.try_send_to(&message, SocketAddr::new(address, 0)).err()
     }
 
-    fn take(&self, reply: &Reply) {
+    /// Sets the priority of what is sent over IPv6 from now on. Returns true if it was set.
+    fn set_priority(&self, priority: u32) -> bool {
+        let socket = self.sockets.get(Family::V6).as_ref();
+        socket.is_some_and(|socket| SockRef::from(socket).set_priority(priority).is_ok())
+    }
+
+    fn take(&mut self, reply: &Reply) {
+        self.unsummed.answer(reply.from, reply.nonce, reply.at);
         if let Some(time) = self.book.answer(reply.from, reply.nonce, reply.at) {
             self.round_trips.observe(time.as_secs_f64());
         }
@@ -112,7 +171,8 @@ async fn receive(family: Family, sockets: &ByFamily<Option<UdpSocket>>) -> Reply
     let Some(socket) = sockets.get(family) else { return pending().await };
     loop {
         let mut packet = [0; REPLY];
-        // An ICMP error about an earlier request is no reply; one that stays costs little.
+        // An ICMP error about an earlier request does not count as a reply. After a persistent
+        // error the loop pauses, so it costs little.
         let Ok((length, from)) = socket.recv_from(&mut packet).await else {
             sleep(PAUSE).await;
             continue;

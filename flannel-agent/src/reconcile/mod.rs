@@ -1,4 +1,4 @@
-//! Keeps the kernel as the leases want it.
+//! Keeps the kernel's objects as the leases require.
 //!
 //! A plane per address family owns desired and actual state of every kind of object; one function,
 //! [`Reconciler::apply`], works off the difference, in one order: device, address, neighbour, FDB,
@@ -6,9 +6,9 @@
 //! removal, after everything new is in place. Events only say what changed; they never touch the
 //! kernel.
 //!
-//! Invariants: nothing is removed before the store is in sync and the programs are loaded; one
-//! entry the kernel refuses holds up no other, and one family not the other; a full read-back and
-//! an event take the same path.
+//! Invariants: no object is removed before the store is in sync and the programs are loaded; an
+//! entry that the kernel refuses does not delay other entries, and a family does not delay the
+//! other; a full read-back and an event take the same path.
 
 mod bpf;
 mod connected;
@@ -38,6 +38,7 @@ mod wireguard;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     ops::Add as _,
     path::PathBuf,
     sync::Arc,
@@ -98,8 +99,9 @@ pub struct Reconciler {
 }
 
 impl Reconciler {
-    /// Nothing is known of the kernel yet. A family that is set up and not served by the external
-    /// interface is left out. `port_range` is `net.ipv4.ip_local_port_range`.
+    /// Creates a reconciler that has not read the kernel yet. A family that is set up but not
+    /// served by the external interface is left out. `port_range` is
+    /// `net.ipv4.ip_local_port_range`.
     pub fn new(
         netlink: Netlink,
         backend: &Arc<dyn Backend>,
@@ -157,8 +159,7 @@ impl Reconciler {
         self
     }
 
-    /// With the BPF side from here on. The next [`Self::apply`] makes its maps as the leases want
-    /// them.
+    /// Adds the BPF side. The next [`Self::apply`] fills its maps from the leases.
     pub fn add_bpf(&mut self, mut bpf: Bpf) {
         for family in &self.off {
             if let Err(error) = PeerMaps::retire(*family, &mut bpf.maps) {
@@ -184,8 +185,8 @@ impl Reconciler {
         std::mem::replace(&mut self.port_range, range) != range
     }
 
-    /// Moves to another external interface, or another address of ours on it. The next
-    /// [`Self::apply`] replaces the tunnel devices where it has to.
+    /// Moves to another external interface, or to another local address on it. The next
+    /// [`Self::apply`] replaces the tunnel devices where necessary.
     pub fn move_to(&mut self, external: &ExternalInterface) {
         for plane in &mut self.planes {
             if let Some(end) = external.ends.get(&plane.family) {
@@ -235,7 +236,8 @@ impl Reconciler {
         self.planes.iter().all(Plane::knows_every_sender)
     }
 
-    /// Makes the kernel as the cluster wants it, as far as it comes in one turn.
+    /// Applies the desired state of the cluster to the kernel. One call does a limited amount of
+    /// work.
     pub async fn apply(&mut self, cluster: &Cluster) {
         for plane in &mut self.planes {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
@@ -265,6 +267,12 @@ impl Reconciler {
     }
 
     /// Keeps packets from skipping a tunnel device whose offload settings were changed.
+    /// Sets the peers to which packets without an outer UDP checksum are lost on the way, by public
+    /// address. Returns true if the next [`Self::apply`] has something to do because of it.
+    pub fn set_unsummed_lost(&mut self, peers: &BTreeSet<IpAddr>) -> bool {
+        self.planes.iter_mut().fold(false, |differs, plane| plane.set_unsummed_lost(peers) | differs)
+    }
+
     async fn follow_offloads(&mut self) {
         let tunnels = self.planes.iter().filter_map(Plane::frame_tunnel).map(|device| device.index);
         self.offloads.refresh(&self.netlink, tunnels).await;
@@ -299,7 +307,7 @@ impl Reconciler {
         })
     }
 
-    /// The tunnel devices that are there.
+    /// The existing tunnel devices.
     pub fn devices(&self) -> impl Iterator<Item = (Family, &Device)> {
         self.planes.iter().filter_map(|plane| Some((plane.family, plane.tunnel.device.as_ref()?)))
     }
@@ -309,7 +317,7 @@ impl Reconciler {
         self.planes.iter().map(|plane| plane.sysctl_devices(bridges)).collect()
     }
 
-    /// Our ends of the tunnels, as they are to be published.
+    /// Our ends of the tunnels, in the form in which they are published.
     pub fn ends(&self) -> BTreeMap<Family, OwnEnd> {
         self.planes.iter().filter_map(|plane| Some((plane.family, plane.end()?))).collect()
     }

@@ -1,12 +1,13 @@
 //! One address family of the node: its tunnel device, its entries in the kernel, its peer maps, and
 //! the underlay of its paths.
 //!
-//! A plane fails alone: nothing here stops the other family. Its steps are [`Plane::prepare`], then
+//! A failure of one plane does not stop the other family. The steps are [`Plane::prepare`], then
 //! [`Plane::work`]; between the two the node's data for the programs is written, for all families
-//! at once. Peers are worked in some at a time, so that events, the heart and the store have their
-//! turn in a large cluster too: until [`Plane::has_backlog`] is false there is more to do.
+//! at once. Each call processes a limited number of peers, so that events, the heartbeat and the
+//! store are served in a large cluster too: there is more to do while [`Plane::has_backlog`] is
+//! true.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Instant};
 
 use super::{
     Cluster,
@@ -109,13 +110,13 @@ pub(super) struct Plane {
     pub(super) turns: Turns,
     /// True if the kernel has to be read before anything is changed.
     pub(super) read_back: bool,
-    /// As of the last time everything needed was known; the programs go by it meanwhile.
+    /// The last complete state. The programs use it while the current state is incomplete.
     node: Option<Node>,
     error: Option<String>,
 }
 
 impl Plane {
-    /// Nothing is known of the kernel yet.
+    /// Creates a plane that has not read the kernel yet.
     pub(super) fn new(
         family: Family,
         backend: Arc<dyn Backend>,
@@ -139,7 +140,7 @@ impl Plane {
         }
     }
 
-    /// The external interface, or our end of it, is another from here on.
+    /// Moves to another external interface, or to another local address on it.
     pub(super) fn move_to(&mut self, external: &ExternalInterface, end: End) {
         if !self.external.is_at(external, end) {
             self.external =
@@ -148,19 +149,19 @@ impl Plane {
         }
     }
 
-    /// Everything is to be read back and every path asked for again.
+    /// Makes the plane read everything back and query every path again.
     pub(super) fn invalidate_all(&mut self) {
         self.read_back = true;
         self.doubt_paths();
     }
 
-    /// Every path is to be asked for again.
+    /// Makes the plane query every path again.
     pub(super) fn doubt_paths(&mut self) {
         self.underlay.forget();
         self.turns.peers.doubt_all();
     }
 
-    /// Sees to the device and finds out what is there.
+    /// Prepares the device and reads the kernel's state.
     pub(super) async fn prepare(
         &mut self,
         netlink: &Netlink,
@@ -258,8 +259,17 @@ impl Plane {
         }
     }
 
-    /// Leads packets to the next peers and, if the store has shown everything and all peers are
-    /// worked in, away from those that are gone.
+    /// Asks for every path again if packets without an outer UDP checksum are lost to other peers.
+    pub(super) fn set_unsummed_lost(&mut self, peers: &BTreeSet<IpAddr>) -> bool {
+        let differs = self.underlay.set_unsummed_lost(peers);
+        if differs {
+            self.doubt_paths();
+        }
+        differs
+    }
+
+    /// Adds the entries of the next peers. If the store is in sync and all peers are processed,
+    /// removes the entries of peers that are gone.
     pub(super) async fn work(
         &mut self,
         netlink: &Netlink,
@@ -283,8 +293,8 @@ impl Plane {
         self.turns.show();
     }
 
-    /// Returns true if every peer has its entries, as far as the kernel accepted them. The way to a
-    /// peer may still have to be computed again.
+    /// Returns true if every peer has its entries, except those that the kernel refused. The route
+    /// to a peer may still have to be computed again.
     pub(super) fn is_complete(&self) -> bool {
         self.turns.is_complete()
     }
@@ -330,14 +340,14 @@ impl Plane {
     }
 
     /// Returns the reason why mode `fast` can do nothing for any peer, if there is one. `None` with
-    /// a tunnel, where each peer has a reason of its own.
+    /// a tunnel, where each peer has its own reason.
     pub(super) fn fast_refusal(&self) -> Option<&str> {
         let needs_link = matches!(self.backend.programs(), Ok(ProgramSet::Link));
         self.external.unfollowed.as_deref().filter(|_| needs_link)
     }
 
-    /// Returns the tunnel device if packets pass it as Ethernet frames, between a hook of ours and
-    /// the pods.
+    /// Returns the tunnel device if packets pass it as Ethernet frames, between one of our hooks
+    /// and the pods.
     pub(super) fn frame_tunnel(&self) -> Option<&Device> {
         self.tunnel.device.as_ref().filter(|_| matches!(self.backend.programs(), Ok(ProgramSet::Tunnel(_))))
     }
@@ -355,7 +365,8 @@ impl Plane {
         self.state.unreachable_status(self.external.end.addr)
     }
 
-    /// Our end of the tunnel, as it is to be published: while there is no device, as it last was.
+    /// Our end of the tunnel, in the form in which it is published. Without a device it keeps its
+    /// last value.
     pub(super) const fn end(&self) -> Option<OwnEnd> {
         self.setup.end
     }

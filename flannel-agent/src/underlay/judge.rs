@@ -47,8 +47,8 @@ pub struct Path {
     /// The devices packets may leave by; at least one. Peers whose packets leave by the same share
     /// them.
     pub uplinks: Arc<[Uplink]>,
-    /// A gateway, or the peer itself. `None` where the kernel's FIB is to be asked for each packet:
-    /// among several next hops, or where the gateway's address is of the other family.
+    /// A gateway, or the peer itself. `None` if each packet needs a lookup in the kernel's FIB:
+    /// with several next hops, or with a gateway whose address is of the other family.
     pub next_hop: Option<IpAddr>,
 }
 
@@ -121,6 +121,12 @@ pub enum NotPlain {
     /// The programs send UDP over IPv6 without a checksum, which the peer has to allow.
     #[error("the node does not announce that it takes UDP over IPv6 without a checksum")]
     WantsChecksum,
+    /// A device on the way drops UDP over IPv6 without a checksum.
+    #[error(
+        "packets without an outer UDP checksum, as the BPF programs send them over IPv6, are lost on the way to it, and \
+         others arrive: a firewall between the nodes may drop them. Let it accept them, and restart the agent"
+    )]
+    LosesUnsummed,
     /// The tunnel device has to change packets that the programs would send past it.
     #[error("{0}")]
     Offload(OffloadSetting),

@@ -10,7 +10,7 @@
 //! A tunnel device with changed offload settings keeps all paths from being plain: the programs
 //! skip the device that has to do the work.
 //!
-//! A backend without a tunnel asks for the routes alone: which peers are on our own link.
+//! A backend without a tunnel queries only the routes, to find the peers on our own link.
 
 mod judge;
 
@@ -39,15 +39,24 @@ pub struct Underlay {
     answers: HashMap<IpAddr, Result<RouteAnswer, String>>,
     /// The setting of the tunnel device by which packets must not skip it.
     tunnel: Option<OffloadSetting>,
+    /// The peers to which packets without an outer UDP checksum are lost on the way.
+    unsummed_lost: BTreeSet<IpAddr>,
 }
 
 impl Underlay {
     /// For a tunnel to this UDP port, or for none.
     pub fn new(port: Option<u16>) -> Self {
-        Self { port, facts: None, devices: BTreeMap::new(), answers: HashMap::new(), tunnel: None }
+        Self {
+            port,
+            facts: None,
+            devices: BTreeMap::new(),
+            answers: HashMap::new(),
+            tunnel: None,
+            unsummed_lost: BTreeSet::new(),
+        }
     }
 
-    /// Something about the underlay changed: what is the same for all peers is to be read again.
+    /// Discards the facts that all peers share, after a change of the underlay.
     pub fn forget(&mut self) {
         self.facts = None;
         self.devices.clear();
@@ -58,6 +67,16 @@ impl Underlay {
     pub fn set_tunnel(&mut self, setting: Option<OffloadSetting>) -> bool {
         let differs = self.tunnel != setting;
         self.tunnel = setting;
+        differs
+    }
+
+    /// Stores the peers to which packets without an outer UDP checksum are lost on the way. Returns
+    /// true if they differ, so that every path has to be asked for again.
+    pub fn set_unsummed_lost(&mut self, peers: &BTreeSet<IpAddr>) -> bool {
+        let differs = self.unsummed_lost != *peers;
+        if differs {
+            self.unsummed_lost.clone_from(peers);
+        }
         differs
     }
 
@@ -110,6 +129,9 @@ impl Underlay {
         let facts = facts.as_ref().map_err(|error| NotPlain::Unreadable { error: error.clone() })?;
         let answer = answer.as_ref().map_err(|error| NotPlain::NoRoute { error: error.clone() })?;
         let path = judge(facts, &self.devices, peer, answer)?;
+        if self.unsummed_lost.contains(&peer) {
+            return Err(NotPlain::LosesUnsummed);
+        }
         self.tunnel.clone().map_or(Ok(path), |setting| Err(NotPlain::Offload(setting)))
     }
 

@@ -4,6 +4,7 @@
 mod addresses;
 mod bad_input;
 mod echo;
+mod echo_unsummed;
 mod interface;
 mod leftovers;
 mod many;
