@@ -44,7 +44,8 @@ fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     result
 }
 
-/// Prints to standard output. A reader that has gone away is no error: it has seen enough.
+/// Prints to standard output. A reader that has gone away does not count as an error: it has seen
+/// enough.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -1,11 +1,11 @@
 //! The allocator's policy for freed memory.
 
-/// From how much free memory at the end of the heap on the system gets it back, in bytes; glibc's
-/// own first value.
+/// The amount of free memory at the end of the heap, in bytes, above which the system gets it back;
+/// glibc's default.
 #[cfg(target_env = "gnu")]
 const TRIM_THRESHOLD: nix::libc::c_int = 128 << 10;
 
-/// Gives freed memory back to the system. To be called before there are other threads.
+/// Gives freed memory back to the system. Call it before the process has other threads.
 ///
 /// glibc takes every large block that is freed as a sign that there will be more, and keeps up to
 /// twice its size from then on (mallopt(3), "Dynamic mmap threshold"). The agent frees a few once,
@@ -16,14 +16,14 @@ pub fn return_what_is_freed() {
     #[cfg(target_env = "gnu")]
     for (parameter, value) in [(nix::libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD), (nix::libc::M_ARENA_MAX, 1)] {
         // SAFETY: mallopt takes two numbers and no pointer. It requires that no other thread
-        // allocates meanwhile, and there is none yet.
+        // allocates during the call, and the process has no other thread yet.
         let set = unsafe { nix::libc::mallopt(parameter, value) };
         debug_assert_eq!(set, 1, "glibc knows the parameter");
     }
 }
 
-/// Gives all pages of the heap back in which nothing is in use. To be called when much was freed:
-/// by itself the allocator gives back only the end of the heap.
+/// Gives all unused pages of the heap back to the system. Call it after much was freed: by itself
+/// the allocator gives back only the end of the heap.
 pub fn return_holes() {
     #[cfg(target_env = "gnu")]
     {

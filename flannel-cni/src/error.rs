@@ -70,10 +70,10 @@ pub(crate) enum Error {
         /// Its mode.
         mode: u32,
     },
-    /// A network configuration that is no JSON, or has values of the wrong type.
+    /// The network configuration is not JSON, or has values of the wrong type.
     #[error("cannot decode the network configuration: {0}")]
     Decode(serde_json::Error),
-    /// A subnet.env that is no subnet.env.
+    /// The file is not a valid subnet.env.
     #[error("{} {reason}", path.display())]
     SubnetFile {
         /// The file.
@@ -114,7 +114,7 @@ pub(crate) enum Error {
         /// The directories searched, as given in `CNI_PATH`.
         path: String,
     },
-    /// The delegate is there and cannot be started: nothing has happened.
+    /// The delegate exists and cannot be started, so it had no effect.
     #[error("cannot start the delegate plugin {}: {source}", program.display())]
     NotStarted {
         /// The file.

@@ -14,7 +14,7 @@ const BRIDGE: &str = "bridge";
 /// The address management that is used if none is named.
 const HOST_LOCAL: &str = "host-local";
 
-/// The whole configuration, except for what belongs to one call alone.
+/// Returns the delegate's configuration, without the values of a single call.
 pub(crate) fn delegate(conf: &NetConf, file: &SubnetFile) -> Result<Object, Error> {
     let mut delegate = conf.delegate.clone();
     refuse(&delegate, "name", "the network's name is used")?;

@@ -31,7 +31,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Held as long as it and every child started meanwhile live.
+/// The lock of an interface. It is held until this value is dropped and every child started while
+/// it existed has ended.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,

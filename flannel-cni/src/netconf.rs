@@ -13,8 +13,8 @@ use crate::{environment::is_identifier, error::Error, version::Version};
 /// A JSON object.
 pub(crate) type Object = Map<String, Value>;
 
-/// The network configuration, valid as far as it is ours. What it gives no value, or an empty one,
-/// has the default.
+/// The network configuration. The keys of this plugin are validated, and the delegate's are not. A
+/// key that is missing or empty has its default.
 #[derive(Clone, Debug)]
 pub(crate) struct NetConf {
     /// Of the specification; as given, perhaps empty.

@@ -14,7 +14,7 @@ pub(crate) fn with_explicit_gateways(mut result: Value) -> Value {
         let Some(route) = route.as_object_mut() else { continue };
         let is_v6 = route.get("dst").and_then(Value::as_str).is_some_and(|dst| dst.contains(':'));
         let gateway = gateways.iter().find(|gateway| gateway.is_ipv6() == is_v6);
-        // A scope says that there is no next hop on purpose.
+        // A scope means that the route has no next hop on purpose.
         if let Some(gateway) = gateway.filter(|_| !route.contains_key("gw") && !route.contains_key("scope")) {
             route.insert("gw".to_owned(), gateway.to_string().into());
         }

@@ -1,8 +1,9 @@
 //! Addresses as they stand in map values and packets: byte arrays in network order.
 //!
-//! No type here has padding or a byte order of its own, so a value can cross between the agent and
-//! the programs as it is. [`Addr`] holds either family in sixteen bytes; an IPv4 address is stored
-//! in its IPv4-mapped form (`::ffff:a.b.c.d`), which keeps the two families apart without a tag.
+//! No type here has padding or depends on the byte order of the machine, so a value can cross
+//! between the agent and the programs as it is. [`Addr`] holds either family in sixteen bytes; an
+//! IPv4 address is stored in its IPv4-mapped form (`::ffff:a.b.c.d`), which keeps the two families
+//! apart without a tag.
 
 use core::{
     fmt,

@@ -1,9 +1,9 @@
 //! A check word over the words of a flow: it differs for a value that is torn, or recycled for
 //! another key.
 //!
-//! Multilinear: every two words times a constant of their own, summed. The products do not wait for
-//! each other, which matters on the packet path. It is no defence against chosen words, and need
-//! not be: only the programs write.
+//! The function is multilinear: it sums each pair of words times a constant for its position. The
+//! products do not depend on each other, so a CPU computes them in parallel, which matters on the
+//! packet path. The function does not resist chosen words, and need not: only the programs write.
 
 /// The sum so far.
 #[derive(Clone, Copy, Debug)]

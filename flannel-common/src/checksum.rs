@@ -94,8 +94,8 @@ pub const fn is_right(sum: u64, pseudo_header: u64) -> bool {
 }
 
 /// Returns true if a TCP or UDP checksum changed by exactly the difference between two tuples. A
-/// complete checksum follows addresses and ports; one the device is still to complete holds the sum
-/// of the addresses alone.
+/// complete checksum follows addresses and ports; one that the device must still complete holds
+/// only the sum of the addresses.
 #[inline(always)]
 pub fn follows<A: Address>(before: u16, after: u16, from: &FlowKey<A>, to: &FlowKey<A>) -> bool {
     let addresses = address_change(from, to);

@@ -3,7 +3,7 @@
 //! The compiler takes such a comparison apart into branches, which cost little when they run. But
 //! at each of them the kernel's verifier keeps a state of the program in memory, several kilobytes.
 
-/// Returns true if there is no difference: no bit is set.
+/// Returns true if no bit of the difference is set.
 #[inline(always)]
 pub(crate) fn is_none(difference: u32) -> bool {
     opaque(difference) == 0

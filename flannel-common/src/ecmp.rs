@@ -47,7 +47,7 @@ pub struct EcmpPath {
 }
 
 impl EcmpPath {
-    /// An ECMP path of which nothing was seen yet.
+    /// Returns an ECMP path that no packet has validated yet.
     pub const fn new(mtu: u32) -> Self {
         Self { seen: PathProbe::NOTHING, mtu, reserved: 0 }
     }

@@ -15,12 +15,12 @@ impl EntryState {
     pub const PLAIN: u32 = 1 << 1;
     /// The peer is on our own segment and reached by a route, without a tunnel.
     pub const DIRECT: u32 = 1 << 2;
-    /// The route has several next hops: the kernel's FIB says which is a packet's, and what was
-    /// seen is with the peer's ECMP paths ([`crate::ecmp`]). The entry has no device and no next
-    /// hop of its own.
+    /// The route has several next hops. The kernel's FIB chooses one for each packet, and the
+    /// peer's ECMP paths ([`crate::ecmp`]) hold what was seen. The entry itself has no device and
+    /// no next hop.
     pub const ECMP: u32 = 1 << 3;
-    /// The peer's device has no far end of its own. The kernel sends a routed packet to the gateway
-    /// of its route, and a redirected one to the address in its tunnel key.
+    /// The peer's device has no fixed far end. The kernel sends a routed packet to the gateway of
+    /// its route, and a redirected one to the address in its tunnel key.
     pub const KEYED: u32 = 1 << 4;
 
     /// A word from its flags and generation.

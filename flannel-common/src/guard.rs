@@ -1,9 +1,9 @@
 //! The guard: modes written by the agent and the CLI, violations written by the programs.
 //!
-//! Two checks, each with a mode of its own. The outer one asks whether a tunnel packet comes from a
-//! peer at all: whether its outer source is in `VTEPS`. The inner one asks whether what a peer
-//! sends comes out of its own subnet. The programs look at [`GuardWord`] only for packets with
-//! which something is wrong, so a good packet pays nothing in any mode.
+//! There are two checks, each with its own mode. The outer check asks whether a tunnel packet comes
+//! from a peer at all: whether its outer source is in `VTEPS`. The inner check asks whether the
+//! source of a peer's packet is in the subnet of that peer. The programs look at [`GuardWord`] only
+//! for packets with which something is wrong, so a good packet pays nothing in any mode.
 
 use core::{
     fmt,
@@ -102,7 +102,7 @@ impl GuardWord {
         Self(outer | inner << 8 | chosen(choice.outer) << 16 | chosen(choice.inner) << 24)
     }
 
-    /// Returns the modes in force. A number this build does not know refuses nothing.
+    /// Returns the active modes. An unknown number reads as [`GuardMode::Off`].
     #[inline(always)]
     pub const fn in_force(self) -> Checks<GuardMode> {
         Checks { outer: in_force(self.0.to_le_bytes()[0]), inner: in_force(self.0.to_le_bytes()[1]) }

@@ -39,7 +39,7 @@ pub struct KernelLayout {
 }
 
 impl KernelLayout {
-    /// Nothing is known, and nothing is read.
+    /// The unknown layout, with which the programs do not read kernel memory.
     pub const UNKNOWN: Self = Self {
         nfct: 0,
         device: 0,

@@ -1,8 +1,8 @@
 //! The datapath mode: one 64-bit word in the `MODE` map, so that a switch is one write.
 //!
 //! The word is written by the agent and by the CLI (also while the agent is dead) and read by every
-//! program for every packet. It carries the mode in force, what the operator asked for, and a
-//! generation that grows with every write.
+//! program for every packet. It carries the active mode, the operator's choice, and a generation
+//! that grows with every write.
 
 use core::{fmt, str::FromStr};
 
@@ -65,7 +65,7 @@ impl FromStr for Mode {
     }
 }
 
-/// The value of the `MODE` map: bits 0-7 the mode in force, bits 8-15 the operator's choice (0 for
+/// The value of the `MODE` map: bits 0-7 the active mode, bits 8-15 the operator's choice (0 for
 /// none, else the mode's number plus one), bits 16-31 the epoch, bits 32-63 the generation.
 ///
 /// Zero, what a new map holds, reads as mode `kernel`, no choice, generation 0: programs that run
@@ -84,8 +84,7 @@ impl ModeWord {
         Self(mode as u64 | choice << 8 | (generation as u64) << 32)
     }
 
-    /// The mode in force. A number this build does not know reads as `Kernel`, which is always
-    /// correct.
+    /// Returns the active mode. An unknown number reads as `Kernel`, which is always correct.
     #[inline(always)]
     pub const fn mode(self) -> Mode {
         match Mode::from_number(self.0.to_le_bytes()[0]) {

@@ -1,9 +1,9 @@
-//! The node's own data: the value of the `CONFIG` map, written by the agent alone.
+//! The node's own data: the value of the `CONFIG` map, which only the agent writes.
 //!
 //! A program uses the value only while its word is valid and the heartbeat is fresh. The word
 //! follows the same protocol as a peer's ([`crate::peer`]): the agent writes an invalid word, the
-//! body, the valid word; the reader looks at the word before and after. A beat changes the
-//! heartbeat alone and leaves the word as it is.
+//! body, the valid word; the reader looks at the word before and after. A heartbeat changes only
+//! its time and leaves the word as it is.
 
 use core::mem::{align_of, offset_of, size_of};
 
@@ -16,18 +16,20 @@ use crate::{
 /// Time for which the programs trust their maps after the agent's last heartbeat, in nanoseconds.
 pub const HEARTBEAT_LIMIT_NS: u64 = 60_000_000_000;
 
-/// Time for which flows are replayed after the agent's last beat, in nanoseconds: a new qdisc,
-/// filter, XDP program or queue listener, or a changed sysctl, is for the agent to notice.
+/// Time for which flows are replayed after the agent's last heartbeat, in nanoseconds. It is short
+/// because only the agent notices a new qdisc, filter, XDP program or queue listener, or a changed
+/// sysctl.
 pub const REPLAY_LIMIT_NS: u64 = 5_000_000_000;
 
-/// True if a beat is recent enough at `now` for the maps to be used. Both are
-/// `CLOCK_MONOTONIC_COARSE` in nanoseconds. A beat from the future (a torn read) is not.
+/// Returns true if a heartbeat is recent enough at `now` for the maps to be used. Both times are
+/// `CLOCK_MONOTONIC_COARSE` in nanoseconds. A heartbeat from the future (a torn read) is not
+/// recent.
 #[inline(always)]
 pub const fn heartbeat_is_fresh(now: u64, beat: u64) -> bool {
     now.wrapping_sub(beat) <= HEARTBEAT_LIMIT_NS
 }
 
-/// True if a beat is recent enough at `now` for flows to be replayed.
+/// Returns true if a heartbeat is recent enough at `now` for flows to be replayed.
 #[inline(always)]
 pub const fn heartbeat_allows_replay(now: u64, beat: u64) -> bool {
     now.wrapping_sub(beat) <= REPLAY_LIMIT_NS
@@ -44,15 +46,14 @@ pub struct FamilyConfig {
     pub vtep: Addr,
     /// Ethernet address of our vxlan device, the `VtepMAC` of our lease; zero without a tunnel.
     pub vtep_mac: Mac,
-    /// UDP destination port of the tunnel, network order; zero: there is no tunnel, and no packet
-    /// is one's.
+    /// UDP destination port of the tunnel, network order; zero without a tunnel.
     pub port: [u8; 2],
     /// VXLAN network identifier, host order, 24 bits; zero without a tunnel.
     pub vni: u32,
     /// Right shift that turns an offset into the network into a subnet number: 32 (or 128) -
     /// SubnetLen.
     pub subnet_shift: u32,
-    /// Returns the number of subnets in the network: the capacity of the family's peer map.
+    /// Number of subnets in the network: the capacity of the family's peer map.
     pub subnet_count: u32,
     /// Interface index of our tunnel device, of whatever kind; zero without one.
     pub tunnel_ifindex: u32,
@@ -79,10 +80,10 @@ impl FamilyConfig {
 pub struct NodeConfig {
     /// Valid bit and generation.
     pub word: EntryState,
-    /// The agent's last beat, `CLOCK_MONOTONIC_COARSE`, nanoseconds.
+    /// The agent's last heartbeat, `CLOCK_MONOTONIC_COARSE`, nanoseconds.
     pub heartbeat_ns: u64,
     /// Flows learned before this tick were learned while no userspace program could hold packets
-    /// unnoticed: there was no listener to an NFQUEUE, or NAPI polls were counted.
+    /// unnoticed: no NFQUEUE had a listener, or NAPI polls were counted.
     pub confirmed: Tick,
     /// Zero.
     pub reserved: u32,

@@ -64,7 +64,7 @@ pub struct PeerEntry {
 }
 
 impl PathProbe {
-    /// Nothing was seen.
+    /// The empty probe: no packet was seen.
     pub const NOTHING: Self = Self { word: EntryState(0), until_ns: 0, hold_ns: 0, max_len: 0, check: 0 };
 
     /// Returns true if a packet of the kernel has validated the path within [`PATH_PROBE_NS`],
@@ -97,8 +97,8 @@ impl PeerEntry {
         self.seen.is_validated(self.word, now)
     }
 
-    /// Returns true for a peer to which routes lead that are not made for it alone: by a tunnel
-    /// device without Ethernet, or by routes of others.
+    /// Returns true for a peer whose routes were not made only for it: by a tunnel device without
+    /// Ethernet, or by routes of other programs.
     pub const fn is_routed(&self) -> bool {
         self.word.has(EntryState::DIRECT) && same_addr(self.next_hop, Addr::NONE)
     }

@@ -34,8 +34,8 @@ use crate::{
 #[map]
 static MONITOR_BUFS: PerCpuArray<MonitorBuf> = PerCpuArray::with_max_entries(1, 0);
 
-/// Until when events are written, `CLOCK_MONOTONIC` in nanoseconds. A section of its own, so that
-/// it is a map of its own, which is pinned.
+/// The time until which events are written, `CLOCK_MONOTONIC` in nanoseconds. The separate section
+/// makes it a separate map, which is pinned.
 #[unsafe(link_section = ".data.lease")]
 #[unsafe(no_mangle)]
 static MONITOR_DEADLINE: Deadline = Deadline(UnsafeCell::new(0));
@@ -133,7 +133,7 @@ fn missing_link_header(program: Program, reason: Reason) -> u32 {
 
 /// Copies the first bytes of the packet, with or without outer headers, behind a link header of
 /// `link` bytes that it lacks; returns how many. The mask is for the verifier, which follows a
-/// comparison only as far as the compiler leaves it in one register.
+/// comparison only while the compiler keeps the value in one register.
 #[inline(always)]
 fn capture(skb: &Skb, wanted: u32, link: u32, buf: &mut MonitorBuf) -> Option<u32> {
     let last = skb.len().min(wanted + OUTER_MAX).wrapping_sub(1);
@@ -172,7 +172,7 @@ fn inner_frame(skb: &Skb, filter: &Filter, buf: &MonitorBuf, captured: u32, may_
 fn inner_frame_of<F: Family>(filter: &Filter, buf: &MonitorBuf, captured: u32, may_have_outer: bool) -> Option<u16> {
     let bytes = buf.bytes.as_ptr();
     let is_tunnel = may_have_outer && captured as usize >= OuterHeaders::<F>::LEN && {
-        // SAFETY: the headers are bytes, and so many of them were captured.
+        // SAFETY: any bytes are valid headers, and at least their length was captured.
         let outer = unsafe { &*bytes.cast::<OuterHeaders<F>>() };
         CONFIG.get(ONLY).is_some_and(|config| outer.is_tunnel(F::config(config)))
     };
@@ -196,7 +196,7 @@ fn inner_frame_of<F: Family>(filter: &Filter, buf: &MonitorBuf, captured: u32, m
 fn send(buf: &mut MonitorBuf, captured: u32) {
     let len = size_of::<Event>() as u32 + captured;
     let data = (&raw mut *buf).cast();
-    // SAFETY: so many bytes were just written.
+    // SAFETY: the first `len` bytes of the buffer were just written.
     let failed = unsafe { bpf_ringbuf_output((&raw const EVENTS).cast_mut().cast(), data, len.into(), NO_WAKEUP) };
     if failed != 0 {
         miss(|missed| &mut missed.lost);

@@ -7,8 +7,8 @@ use flannel_common::{program::Program, reason::Reason, stats::slot};
 
 use crate::{maps::STATS, monitor, packet::skb::Skb};
 
-/// Counts a packet of so many bytes. Programs of one CPU do not interrupt each other between read
-/// and write (TC hooks run with bottom halves off), so plain adds lose nothing.
+/// Counts a packet of `len` bytes. Programs of one CPU do not interrupt each other between read and
+/// write (TC hooks run with bottom halves off), so plain adds lose nothing.
 #[inline(always)]
 pub(crate) fn count(len: u32, program: Program, reason: Reason) {
     if let Some(counter) = STATS.get_ptr_mut(slot(program, reason)) {

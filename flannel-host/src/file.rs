@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all.
+//! Files that exist completely or not at all.
 
 use std::{
     fs::{self, DirBuilder, File, Permissions},

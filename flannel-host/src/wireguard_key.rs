@@ -7,12 +7,12 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 /// Bytes of every kind of key.
 pub const KEY_LEN: usize = 32;
 
-/// A text that is no key. The text is not kept: it may be most of a secret.
+/// The error of a text that is not a key. The text is not kept: it may be most of a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a key of WireGuard: expected 32 bytes in base64, which are 44 characters")]
 pub struct BadKeyText;
 
-/// A public key: what a node is known by to its peers.
+/// A public key, which identifies a node to its peers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey(pub [u8; KEY_LEN]);
 

@@ -80,8 +80,8 @@ impl Address {
         self.flags.contains(AddressFlags::Nodad)
     }
 
-    /// An IPv6 privacy address. For IPv4 the same bit says "secondary", which is no reason to avoid
-    /// one.
+    /// Returns true for an IPv6 privacy address. For IPv4 the same bit means "secondary", which is
+    /// not a reason to avoid the address.
     pub const fn is_temporary(&self) -> bool {
         self.key.addr.is_ipv6() && self.flags.contains(AddressFlags::Secondary)
     }
@@ -132,8 +132,8 @@ impl Netlink {
         Ok(entries.iter().filter_map(address_of).collect())
     }
 
-    /// The addresses of the other end of a veth, in whose namespace nothing is entered for it
-    /// (kernel 4.20); none where that namespace has no number here.
+    /// Returns the addresses of the other end of a veth, without entering its namespace (kernel
+    /// 4.20). Empty where that namespace has no number here.
     pub async fn addresses_of_peer(&self, link: &Link) -> Result<Vec<IpAddr>, NetlinkError> {
         let (Some(index), Some(namespace)) = (link.lower, link.netns) else { return Ok(Vec::new()) };
         let mut message = AddressMessage::default();
@@ -151,7 +151,7 @@ impl Netlink {
         Ok(addresses.filter(|key| key.ifindex == index).map(|key| key.addr).collect())
     }
 
-    /// Adds an address of global scope; one that is there already is success.
+    /// Adds an address of global scope. Succeeds if the address already exists.
     pub async fn add_address(&self, key: AddressKey) -> Result<(), NetlinkError> {
         let message = RouteNetlinkMessage::NewAddress(key.to_message());
         let added = self.route.command(message, NLM_F_CREATE | NLM_F_REPLACE).await;

@@ -18,8 +18,8 @@ impl fmt::Display for DeviceName {
     }
 }
 
-/// Returns the name of a device of the thread's network namespace; `None` if there is no such
-/// device.
+/// Returns the name of a device of the thread's network namespace; `None` if the device does not
+/// exist.
 pub fn device_name(ifindex: u32) -> Option<String> {
     let name = if_indextoname(ifindex).ok()?.into_string().ok()?;
     // nix 0.31 takes the null pointer of a failure for an empty name.

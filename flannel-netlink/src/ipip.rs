@@ -29,7 +29,7 @@ impl IpipInfo {
     }
 }
 
-/// An ipip device to be created, with a next hop of its own for each packet.
+/// An ipip device to create, whose next hop is chosen for each packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IpipSpec {
     /// Interface name, at most 15 bytes.

@@ -2,11 +2,11 @@
 //!
 //! Everything here applies to one network namespace, the one of the thread that called
 //! [`Netlink::connect`]. Verbs are independent: any number may be in flight on clones of the
-//! handle, and each reports on exactly its own object. Nothing is cached, nothing is retried except
-//! an interrupted read, and the desired state is decided elsewhere.
+//! handle, and each reports on exactly its own object. The handle has no cache, retries only an
+//! interrupted read, and does not decide the desired state.
 //!
-//! `transport` knows how to ask, the other modules know what: one per kind of object, each with its
-//! types, its messages and its verbs.
+//! `transport` sends requests and reads replies. The other modules have the types, messages and
+//! verbs of one kind of object each.
 
 #![forbid(unsafe_code)]
 
@@ -78,7 +78,7 @@ use self::{
 #[derive(Debug, Clone)]
 pub struct Netlink {
     route: Transport<RouteNetlinkMessage>,
-    /// A socket of its own, because the library's messages are without these.
+    /// A separate socket, because the library's messages do not include nexthop objects.
     nexthop: Transport<NexthopMessage>,
     /// `None` on a kernel without XFRM.
     xfrm: Option<Transport<XfrmMessage>>,

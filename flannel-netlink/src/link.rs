@@ -73,7 +73,7 @@ pub struct Link {
     pub lower: Option<u32>,
     /// Id of the namespace `lower` is in (`IFLA_LINK_NETNSID`); `None` when it is this one.
     pub netns: Option<i32>,
-    /// Kind of the root qdisc: `noqueue` where nothing is queued.
+    /// Kind of the root qdisc: `noqueue` where the device has no queue.
     pub qdisc: Option<String>,
     /// An XDP program is on the device.
     pub xdp: bool,
@@ -122,7 +122,7 @@ impl Link {
         Self { name: name.to_owned(), mtu, up: true, running: true, arphrd: Self::ETHER, ..Self::unknown(index) }
     }
 
-    /// A device of which nothing is known yet.
+    /// Returns a device of which only the index is known.
     const fn unknown(index: u32) -> Self {
         Self {
             index,
@@ -221,8 +221,8 @@ impl Netlink {
     }
 
     /// The other end of a veth, as it is in its own namespace (kernel 4.20); `None` when it is
-    /// gone, or its namespace has no number here. Nothing is entered for it: the kernel answers
-    /// across namespaces.
+    /// gone, or its namespace has no number here. The kernel answers across namespaces, so this
+    /// enters none.
     pub async fn link_peer(&self, link: &Link) -> Result<Option<Link>, NetlinkError> {
         let Some(index) = link.lower else { return Ok(None) };
         let mut query = LinkUnspec::new_with_index(index).build();
@@ -235,7 +235,7 @@ impl Netlink {
     }
 
     /// All links of another namespace, by its number in this one (kernel 4.16); `None` when no
-    /// namespace has that number any more. Nothing is entered for it.
+    /// namespace has that number any more. This does not enter the namespace.
     pub async fn links_of(&self, netns: i32) -> Result<Option<Vec<Link>>, NetlinkError> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));

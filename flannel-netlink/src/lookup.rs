@@ -28,17 +28,18 @@ pub struct RouteQuery {
     pub dst: IpAddr,
     /// Our own VTEP; `None` lets the kernel choose, as for a connection.
     pub src: Option<IpAddr>,
-    /// UDP destination port, host order; `None` for packets that are no tunnel's.
+    /// UDP destination port, host order; `None` for packets without a tunnel.
     pub dport: Option<u16>,
 }
 
 /// The routing entry that matched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteAnswer {
-    /// `Unicast`, `Local`, or why there is no way: `Unreachable` (also when no route matches),
-    /// `Prohibit`, `BlackHole` (also when `src` is not an address of this host, IPv4 only).
+    /// `Unicast`, `Local`, or the reason why the destination cannot be reached: `Unreachable` (also
+    /// when no route matches), `Prohibit`, `BlackHole` (also when `src` is not an address of this
+    /// host, IPv4 only).
     pub kind: RouteType,
-    /// Interface index; `None` with several next hops and without a way.
+    /// Interface index; `None` with several next hops, and for an unreachable destination.
     pub oif: Option<u32>,
     /// Next hop; `None` when the destination is attached.
     pub gateway: Option<IpAddr>,

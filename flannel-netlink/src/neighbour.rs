@@ -110,7 +110,7 @@ impl Netlink {
         Ok(entries.iter().filter_map(neighbour_of).filter(|(key, _)| wanted(key)).collect())
     }
 
-    /// Adds a permanent neighbour or changes the one that is there, in whatever state.
+    /// Adds a permanent neighbour, or changes an existing one of any state.
     pub async fn replace_neighbour(&self, key: NeighbourKey, mac: Mac) -> Result<(), NetlinkError> {
         let mut message = key.to_message(NeighbourState::Permanent);
         message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));

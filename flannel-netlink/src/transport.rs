@@ -221,7 +221,7 @@ impl<T: Message> Line<T> {
     }
 }
 
-/// The answer as far as it has come in.
+/// The part of an answer that has arrived.
 struct Answer<T> {
     dump: Dump<T>,
     interrupted: bool,

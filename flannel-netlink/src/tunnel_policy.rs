@@ -1,4 +1,4 @@
-//! The xfrm policies that lead packets between two prefixes through one ESP tunnel.
+//! The xfrm policies that send packets between two prefixes through one ESP tunnel.
 //!
 //! Without an association for its template a policy drops the packets it covers: they do not leave
 //! in the clear.
@@ -99,8 +99,9 @@ impl Netlink {
         Ok(entries.iter().filter_map(policy_of).collect())
     }
 
-    /// Makes a policy, or changes the one that is there. One with the same identity that demands no
-    /// tunnel of this `reqid` is another program's, and the error says that it exists.
+    /// Creates a policy, or changes an existing one. A policy with the same identity that does not
+    /// demand a tunnel of this `reqid` belongs to another program: it stays, and the error says
+    /// that it exists.
     pub async fn replace_tunnel_policy(
         &self,
         key: &TunnelPolicyKey,

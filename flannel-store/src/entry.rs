@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use super::{BadAttrs, BadKey, LeaseAttrs, LeaseKey};
 
-/// A well-formed lease. Whether it is believed is for [`super::LeaseSet`] to say.
+/// A well-formed lease. [`super::LeaseSet`] decides if it is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The subnets.
@@ -49,7 +49,7 @@ impl Remarks {
     }
 }
 
-/// Something below the lease prefix that is no lease.
+/// The reason why an entry below the lease prefix is not a lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadLease {
     /// The key names no subnet.

@@ -1,5 +1,5 @@
 //! The last part of a lease's key: `10.5.34.0-24`, or `10.5.34.0-24&fd00:5:34::-64` with both
-//! families. Flannel's parser requires an IPv4 part. With IPv6 alone flannel writes `0.0.0.0-0`
+//! families. Flannel's parser requires an IPv4 part. With only IPv6 flannel writes `0.0.0.0-0`
 //! there, which next to an IPv6 part means none.
 //!
 //! Flannel matches its pattern anywhere before the end of the key; here the text must match as a

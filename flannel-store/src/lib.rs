@@ -1,10 +1,11 @@
 //! Leases: which node holds which subnet, and how packets reach it.
 //!
 //! There are three layers. Data as it stands in the store: [`LeaseKey`], [`LeaseAttrs`], [`Entry`].
-//! The pure [`LeaseSet`], which decides from all entries which peers are believed. The
+//! The pure [`LeaseSet`], which decides from all entries which peers are accepted. The
 //! [`SubnetManager`], which talks to a store ([`etcd`], [`kube`]) and keeps our own lease alive. In
-//! addition to leases, a store may know pods that stay out of mode `fast` ([`OptOuts`]). Nothing
-//! here touches the kernel. [`SubnetEnv`] handles subnet.env, [`config`] the network configuration.
+//! addition to leases, a store may know pods that stay out of mode `fast` ([`OptOuts`]). This crate
+//! does not touch the kernel. [`SubnetEnv`] handles subnet.env, [`config`] the network
+//! configuration.
 
 #![forbid(unsafe_code)]
 

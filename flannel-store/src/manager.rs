@@ -52,9 +52,9 @@ pub struct OutOfSubnets {
     pub network: IpNet,
     /// The length of a node's subnet.
     pub subnet_len: u8,
-    /// `SubnetMin` in force.
+    /// The first subnet of the range (`SubnetMin`).
     pub first: IpAddr,
-    /// `SubnetMax` in force.
+    /// The last subnet of the range (`SubnetMax`).
     pub last: IpAddr,
 }
 
@@ -159,9 +159,9 @@ impl fmt::Display for LostCause {
 /// The reports of a store, sent in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreEvent {
-    /// Everything there is. From here on, changes follow.
+    /// All entries of the store. Changes follow.
     InSync {
-        /// All entries. Ours is among them, unless the store identifies it by something other than
+        /// The entries. Ours is among them, unless the store identifies it by something other than
         /// its content.
         snapshot: Vec<Arc<Entry>>,
     },
@@ -172,13 +172,13 @@ pub enum StoreEvent {
         /// Its name.
         name: Arc<str>,
     },
-    /// Changes may be missing from here on. What is known stays good; [`Self::Resumed`] or
+    /// Changes may be missing after this event. Known entries stay valid; [`Self::Resumed`] or
     /// [`Self::InSync`] follows when the store is back.
     OutOfSync {
         /// The cause, as text for the log and for users.
         reason: String,
     },
-    /// The stream of changes goes on where it broke off; nothing was missed.
+    /// The stream of changes continues where it broke off, without a gap.
     Resumed,
     /// We hold this lease now: renewed, changed in the store, or acquired again (maybe with another
     /// key).
@@ -216,7 +216,7 @@ pub trait SubnetManager: Send + Sized + 'static {
     /// configuration's.
     const ASSIGNS_SUBNETS: bool = false;
 
-    /// The rule for which of several leases with one VTEP MAC is believed.
+    /// The rule for which of several leases with one VTEP MAC is accepted.
     const PRECEDENCE: Precedence;
 
     /// The text of the network configuration. An absent configuration is an error like an absent

@@ -12,7 +12,7 @@ use super::{Conflict, LeaseSet, Rejected};
 pub enum NodeProblem {
     /// Another node claims what this one has.
     Conflict(Conflict),
-    /// The datapath mode in force is lower than the one asked for.
+    /// The active datapath mode is lower than the requested one.
     ModeLowered,
     /// A setting of this node cannot be used.
     SettingRefused,

@@ -1,8 +1,8 @@
-//! Settings of this node alone, which an operator wrote into the store.
+//! Settings of a single node, which an operator writes into the store.
 //!
 //! A setting is more specific than the flags, which are the same on all nodes of a DaemonSet, so it
-//! takes precedence over them. A value that cannot be used is refused alone, and what it would
-//! replace stays in force.
+//! takes precedence over them. Only a value that cannot be used is refused, and what it would
+//! replace stays active.
 
 use std::fmt;
 
@@ -61,7 +61,7 @@ impl NodeSetting {
         self.value = Err(reason.into());
     }
 
-    /// The reason why it is not in force, with what is in its place, if it is refused.
+    /// Returns the reason why a refused setting is not active, and what applies in its place.
     pub fn refusal(&self) -> Option<String> {
         let reason = self.value.as_ref().err()?;
         Some(format!("refused: {reason}; {} until it is corrected or removed", self.instead))

@@ -1,4 +1,4 @@
-//! Work that reads files, on a thread of its own and under a deadline.
+//! Work that reads files, on a separate thread and with a deadline.
 //!
 //! A file may be on a network file system whose server is away. A read of it does not return, and
 //! the thread that waits for it cannot be ended. So there is one such thread at most: other

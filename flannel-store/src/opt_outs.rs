@@ -1,6 +1,6 @@
 //! The channel by which a store reports which pods of this node stay out of mode `fast`.
 //!
-//! Reports are requested only while the mode is in force, because following pods costs the store's
+//! Reports are requested only while the mode is active, because following pods costs the store's
 //! server a watch for each node.
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub struct PodOptOuts {
     /// Those that stay out: their names, by address.
     pub out: BTreeMap<IpAddr, String>,
-    /// The names of all pods of this node with addresses of their own, by address.
+    /// The names of all pods of this node in the pod network, by address.
     pub names: BTreeMap<IpAddr, String>,
     /// The reason the report may be outdated or empty, if there is one.
     pub problem: Option<String>,

@@ -1,4 +1,4 @@
-//! The rule for which of several leases with one VTEP MAC is believed. It is a property of the
+//! The rule for which of several leases with one VTEP MAC is accepted. It is a property of the
 //! store, because stores know different facts.
 //!
 //! Overlapping subnets need no such choice: in both stores the lease created first holds them.
@@ -17,14 +17,14 @@ pub enum Precedence {
     /// Of the leases written since the youngest was created, the one created first.
     ///
     /// For etcd, where a node renews its lease and a lease that its node left behind is not written
-    /// again. A newcomer is believed until the older lease is renewed, which shows that the older
-    /// node lives; from then on the older one is.
+    /// again. A newer lease is accepted until the older lease is renewed, which shows that the
+    /// older node lives; then the older lease is accepted.
     FirstRenewed,
 }
 
 impl Precedence {
-    /// The lease that is believed; `None` of none. Of two created together it is the one with the
-    /// lexically first name.
+    /// Returns the accepted lease; `None` without claims. Of two created together it is the one
+    /// with the lexically first name.
     pub(super) fn choose<'a>(self, claims: &[&'a Entry]) -> Option<&'a Entry> {
         let youngest = claims.iter().map(|entry| entry.created).max()?;
         let is_alive = |entry: &&Entry| match self {
@@ -34,8 +34,8 @@ impl Precedence {
         claims.iter().copied().filter(is_alive).min_by_key(|entry| (entry.created, &entry.name))
     }
 
-    /// The reason for which the others are refused, and the remedy; `winner` is the believed lease,
-    /// and `another` what a node is to be given.
+    /// Returns the reason why the others are refused, and the remedy. `winner` is the accepted
+    /// lease, and `another` what the operator should give a node.
     pub(super) fn verdict(self, winner: &str, another: &str) -> String {
         match self {
             Self::FirstCreated => format!(

@@ -51,11 +51,11 @@ fn push_family<P: Prefix>(text: &mut String, infix: &str, network: P, subnet: P)
     let _infallible = write!(text, "FLANNEL_{infix}NETWORK={network}\nFLANNEL_{infix}SUBNET={gateway}/{length}\n");
 }
 
-/// The subnets an earlier run wrote, host bits cleared. `None` when there is no file or it names
-/// none.
+/// Returns the subnets an earlier run wrote, host bits cleared; `None` without a file or without a
+/// subnet in it.
 ///
-/// As tolerant as flannel's reader: quotes, comments and `export` are fine, and of a comma list the
-/// valid entries count, provided there is exactly one.
+/// This is as tolerant as flannel's reader: it accepts quotes, comments and `export`, and a comma
+/// list with exactly one valid entry.
 pub fn read_previous(path: &Path) -> Result<Option<LeaseKey>, FileError> {
     let text = read_text(path)?;
     let key = LeaseKey {
@@ -65,7 +65,7 @@ pub fn read_previous(path: &Path) -> Result<Option<LeaseKey>, FileError> {
     Ok(Some(key).filter(|key| *key != LeaseKey::default()))
 }
 
-/// The pod networks an earlier run wrote, as tolerantly.
+/// Returns the pod networks an earlier run wrote, as tolerant as [`read_previous`].
 pub fn read_previous_networks(path: &Path) -> Result<Vec<IpNet>, FileError> {
     let text = read_text(path)?;
     let v4 = value_of(&text, "FLANNEL_NETWORK").and_then(only_network::<Ipv4Net>).map(IpNet::V4);

@@ -1,8 +1,9 @@
 //! The content of subnet.env for its readers: the CNI plugin and the Docker options need the whole
 //! file, the agent's next start one value.
 //!
-//! A crate of its own because the CNI plugin is started for every pod and shares nothing else with
-//! the agent. Pure: the caller reads the file and names it in the error. The agent writes it.
+//! This is a separate crate because the CNI plugin is started for every pod and shares no other
+//! code with the agent. Pure: the caller reads the file and names it in the error. The agent writes
+//! it.
 
 mod lines;
 
@@ -38,7 +39,7 @@ pub struct Networks<P> {
     pub subnet: Option<P>,
 }
 
-/// The reason why a text is no valid subnet.env.
+/// The reason why a text is not a valid subnet.env.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// Required values are missing. Of the two families one is enough.

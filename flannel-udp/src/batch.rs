@@ -86,7 +86,7 @@ impl Batch {
         self.messages.is_empty()
     }
 
-    /// Returns true if it is to be sent before more is added.
+    /// Returns true if the batch must be sent before more is added.
     pub(crate) const fn is_full(&self) -> bool {
         self.bytes.len() >= FULL || self.messages.len() >= FULL_MESSAGES
     }

@@ -92,7 +92,7 @@ impl Server {
                 return self.stop();
             }
             let Ok((mut stream, _)) = listener.accept() else { continue };
-            // A client that goes away meanwhile is no reason to end.
+            // The process continues if a client disconnects before its answer.
             match self.answer(&mut stream).unwrap_or(Next::GoOn) {
                 Next::GoOn => {}
                 Next::Leave => return Ok(()),

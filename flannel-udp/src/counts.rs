@@ -46,13 +46,13 @@ counts! {
     received_packets;
     /// Their bytes, likewise.
     received_bytes;
-    /// Dropped: no IPv4 packet, or a damaged or incomplete one.
+    /// Dropped: not an IPv4 packet, or a damaged or incomplete one.
     malformed;
     /// Dropped: no peer has the destination.
     no_route;
     /// Dropped: the time to live ended.
     ttl_exceeded;
-    /// Dropped: the sender is no peer.
+    /// Dropped: the sender is not a peer.
     unknown_sender;
     /// Dropped: the kernel did not send it to the peer.
     not_sent;

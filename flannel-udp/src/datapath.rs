@@ -48,7 +48,7 @@ impl Datapath {
         let inbound = Inbound::new(device, socket, table.reader(), counters, port);
         let out = spawn("udp-out", "the TUN device", &stop, &failed, |stop| outbound.run(stop))?;
         let into = spawn("udp-in", "the UDP socket", &stop, &failed, |stop| inbound.run(stop));
-        // One direction alone is none.
+        // The datapath needs both directions, so the first thread stops if the second cannot start.
         let into = into.inspect_err(|_| stop.give())?;
         Ok(Self { stop, failed, threads: [out, into] })
     }

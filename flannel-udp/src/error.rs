@@ -5,7 +5,7 @@ use std::{io, net::SocketAddrV4, path::PathBuf};
 /// A failure.
 #[derive(Debug, thiserror::Error)]
 pub enum TunnelError {
-    /// There are no TUN devices.
+    /// The kernel or the container has no TUN devices.
     #[error(
         "cannot open /dev/net/tun, which the backend udp needs: load the module tun, and give the container the device"
     )]

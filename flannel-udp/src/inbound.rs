@@ -48,7 +48,7 @@ impl Sink for Device {
 }
 
 impl Inbound {
-    /// Nothing is received yet.
+    /// Returns the inbound half. It starts to receive with [`Self::run`].
     pub(crate) fn new(
         device: Arc<File>,
         socket: Arc<UdpSocket>,

@@ -1,9 +1,9 @@
 //! The datapath of flannel's backend `udp`: a process between a TUN device and a UDP socket.
 //!
-//! A packet that the kernel leads into the device is the payload of one UDP datagram to the node
-//! that has its destination, without a header of its own: stock flannel's format. The process is
-//! not the agent, so packets flow while there is none. The agent talks to it on a control socket
-//! ([`Request`]): it reads its state and changes its peers by difference.
+//! A packet that the kernel routes to the device is the payload of one UDP datagram to the node
+//! that has its destination, without an additional header: stock flannel's format. The process is
+//! separate from the agent, so packets flow while the agent is stopped. The agent talks to it on a
+//! control socket ([`Request`]): it reads its state and changes its peers by difference.
 //!
 //! Throughput comes from few system calls: the kernel hands over TCP super-packets, which are cut
 //! here and sent by one call (`UDP_SEGMENT`); datagrams of a peer arrive together (`UDP_GRO`), and

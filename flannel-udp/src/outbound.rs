@@ -37,7 +37,7 @@ pub(crate) struct Outbound {
 }
 
 impl Outbound {
-    /// Nothing is read yet.
+    /// Returns the outbound half. It starts to read with [`Self::run`].
     pub(crate) fn new(
         device: Arc<File>,
         socket: Arc<UdpSocket>,

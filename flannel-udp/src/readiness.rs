@@ -41,7 +41,7 @@ pub(crate) fn await_readable(file: &impl AsFd, signal: &Signal) -> io::Result<Aw
     Ok(if fds[1].any() == Some(true) { Awaited::Signal } else { Awaited::File })
 }
 
-/// Waits until a file can be written, for so many milliseconds. Returns false if it still cannot.
+/// Waits until a file can be written, for at most `milliseconds`. Returns false if it still cannot.
 pub(crate) fn await_writable(file: &impl AsFd, milliseconds: u16) -> io::Result<bool> {
     wait(&mut [PollFd::new(file.as_fd(), PollFlags::POLLOUT)], PollTimeout::from(milliseconds))
 }

@@ -11,9 +11,9 @@ use std::{
 
 use ipnet::Ipv4Net;
 
-/// Returns an address of a network that is no node's: packets to it are led into the device, so the
-/// kernel accepts packets from it there. An ICMP error from the device's own address would be a
-/// martian to the kernel.
+/// Returns an address of the network that no node has. The kernel routes packets to it to the
+/// device, so it accepts packets from it there. An ICMP error from the device's own address would
+/// be a martian to the kernel.
 fn gateway(network: Ipv4Net, own: Option<Ipv4Net>) -> Ipv4Addr {
     let is_own = own.is_some_and(|own| own.contains(&network.network()));
     if is_own { network.broadcast() } else { network.network() }
@@ -93,7 +93,7 @@ impl PeerTable {
     }
 }
 
-/// The table in force. Clones share it.
+/// The current table. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedTable(Arc<(AtomicU64, RwLock<Arc<PeerTable>>)>);
 
@@ -108,7 +108,7 @@ impl SharedTable {
         Arc::clone(&self.0.1.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts another one in force.
+    /// Replaces the table.
     pub(crate) fn set(&self, table: PeerTable) {
         *self.0.1.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
         self.0.0.fetch_add(1, Ordering::Release);
@@ -120,7 +120,7 @@ impl SharedTable {
     }
 }
 
-/// A thread's copy of the table in force.
+/// A thread's copy of the current table.
 #[derive(Debug)]
 pub(crate) struct TableReader {
     shared: SharedTable,
@@ -129,7 +129,7 @@ pub(crate) struct TableReader {
 }
 
 impl TableReader {
-    /// Returns the table in force: without a lock while it is the same.
+    /// Returns the current table, without a lock while it is unchanged.
     pub(crate) fn current(&mut self) -> &PeerTable {
         let version = self.shared.0.0.load(Ordering::Acquire);
         if version != self.version {

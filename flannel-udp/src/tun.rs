@@ -20,14 +20,14 @@ use crate::error::TunnelError;
 /// The device through which TUN devices are made and opened.
 const CONTROL: &str = "/dev/net/tun";
 
-/// Makes a device that stays when the process ends; one that is there is made to stay.
+/// Creates a device that stays when the process ends. An existing device is kept, and also stays.
 pub fn make_persistent(name: &str) -> Result<(), TunnelError> {
     let file = open(name)?;
     set_persistent(&file, true).map_err(|error| TunnelError::device(name, error))
 }
 
-/// Opens a device, and makes it if there is none. Packets that are read may be TCP super-packets,
-/// and lack checksums.
+/// Opens a device, and creates it if it does not exist. Packets that are read may be TCP
+/// super-packets, and lack checksums.
 pub(crate) fn open(name: &str) -> Result<File, TunnelError> {
     let file = OpenOptions::new().read(true).write(true).custom_flags(O_NONBLOCK).open(CONTROL);
     let file = file.map_err(TunnelError::NoTun)?;

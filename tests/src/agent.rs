@@ -162,8 +162,8 @@ impl Node {
 }
 
 impl Agent {
-    /// Waits until `subnet.env` is there and `status` says ready; an agent that ends meanwhile is
-    /// an error at once.
+    /// Waits until `subnet.env` exists and `status` says ready; fails at once if the agent ends
+    /// before.
     pub fn wait_ready(&self) -> Result<()> {
         let child = self.child();
         eventually("readiness", START_LIMIT, || {
@@ -261,8 +261,8 @@ impl Agent {
         })
     }
 
-    /// Kills the agent and starts it, ends it and starts it again. No datagram of a pod of this
-    /// node to another pod is lost meanwhile.
+    /// Kills the agent and starts it, ends it and starts it again. Fails if a datagram from a pod
+    /// of this node to another pod is lost.
     pub fn expect_no_loss_by_restarts(&self, [near, far]: [&Pod; 2], load: UdpLoad) -> Result<()> {
         let run = UdpRun::start(near, far, far.ip(), load)?;
         self.kill9()?;

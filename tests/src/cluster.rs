@@ -9,8 +9,8 @@ use crate::{Agent, Pod, ThreeNodes, load::UdpLoad, nodes::ready_agents, topology
 /// The keys of the leases start with this.
 pub const LEASES: &str = "/coreos.com/network/subnets/";
 
-/// Subnets that agents lease, of IPv4: 10.244.80.0/24 to 10.244.199.0/24. Tests give the others to
-/// peers of their own.
+/// Subnets that agents lease, of IPv4: 10.244.80.0/24 to 10.244.199.0/24. Tests give the other
+/// subnets to their own peers.
 macro_rules! v4 {
     () => {
         r#""Network":"10.244.0.0/16","SubnetMin":"10.244.80.0","SubnetMax":"10.244.199.0","#

@@ -69,7 +69,7 @@ impl Etcd {
         child.kill9()
     }
 
-    /// SIGSTOP: connections stay open, nothing is answered.
+    /// Stops the server by SIGSTOP: connections stay open, and it answers no request.
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::SIGSTOP)
     }

@@ -32,7 +32,7 @@ pub enum Manner {
     Garbled,
     /// The first half of each piece is handed on, and the connection is closed.
     Cut,
-    /// Nothing is handed on, and every connection is closed at once.
+    /// The proxy closes every connection at once and hands no data on.
     Closed,
     /// They are held back, on connections that stay.
     Silent,

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-/// The reason why there is nothing of it to see, for who calls [`not_run`](crate::not_run()).
+/// The reason why a test of the chart cannot run, for [`not_run`](crate::not_run()).
 pub const MISSING: &str = "no helm, and none of its engine (by cargo xtask setup, from PyPI: python3 with venv)";
 
 /// Our chart.

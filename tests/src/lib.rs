@@ -7,8 +7,8 @@
 //! namespaces except one directory of records, `/run/flannel-lab/<lab>`, and that goes with the
 //! lab.
 //!
-//! The lab needs root. It is one kernel and veth cables: it shows nothing of drivers, of offloads
-//! in a NIC and of other kernels.
+//! The lab needs root. It is one kernel and veth cables: it cannot show effects of drivers, of
+//! offloads in a NIC and of other kernels.
 
 pub mod agent;
 pub mod agent_log;

@@ -28,7 +28,7 @@ impl Agent {
 }
 
 impl Monitor {
-    /// The packets shown so far. A line that is not whole yet is none.
+    /// The packets shown so far. An incomplete line does not count.
     pub fn packets(&self) -> Result<Vec<Value>> {
         let log = self.child.log();
         let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -36,7 +36,7 @@ impl Monitor {
         lines.map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
     }
 
-    /// The packets a program gave a reason, as far as they are shown.
+    /// Returns the packets shown so far to which a program gave a reason.
     pub fn of(&self, program: &str, reason: &str) -> Result<Vec<Value>> {
         let mut packets = self.packets()?;
         packets.retain(|packet| packet["program"] == program && packet["reason"] == reason);

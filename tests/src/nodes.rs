@@ -87,7 +87,8 @@ impl TwoNodes {
         self.agents_with_peers(1)
     }
 
-    /// A ready agent on each node, each with so many peers: the other, in every family.
+    /// Starts an agent on each node and waits until each is ready and has `peers` peers: the other
+    /// node, in every family.
     pub fn agents_with_peers(&self, peers: usize) -> Result<[Agent; 2]> {
         let agents = ready_agents([&self.a, &self.b], &self.options()?)?;
         agents.iter().try_for_each(|agent| agent.wait_peers(peers))?;
@@ -119,7 +120,7 @@ fn nest(node: &Node, [own, other]: [u8; 2]) -> Result<()> {
 }
 
 impl Agent {
-    /// Waits until `status` shows so many peers.
+    /// Waits until `status` shows `count` peers.
     pub fn wait_peers(&self, count: usize) -> Result<()> {
         eventually(&format!("{count} peers of {}", self.node().name()), Duration::from_secs(20), || {
             let status = self.status()?;

@@ -77,7 +77,7 @@ impl Pair<TwoRouters> {
 impl Pair<LeafSpine> {
     /// With two ways from each node to the other, over two cables.
     pub fn with_two_cables(name: &str, stack: Stack) -> Result<Self> {
-        // The MTU of `lo` says nothing of the cables.
+        // The MTU of `lo` says nothing about the cables.
         let backend = r#"{"Type":"vxlan","MTU":1500}"#;
         Self::between(name, stack, backend, &["--iface=lo"], |net| [&net.a, &net.c])
     }
@@ -153,7 +153,7 @@ impl<N> Pair<N> {
         UdpRun::start(&self.near, &self.far, self.far.ip(), UdpLoad { pps, duration: limit, payload: 64 })
     }
 
-    /// Waits until the programs of `a` encapsulated so many packets more.
+    /// Waits until the programs of `a` encapsulated `packets` more packets.
     pub fn wait_encapsulated(&self, packets: u64) -> Result<()> {
         let start = self.encapsulated()?;
         eventually("encapsulated packets", Duration::from_secs(15), || {
@@ -163,8 +163,8 @@ impl<N> Pair<N> {
         })
     }
 
-    /// Pings until the programs of `a` encapsulate the packet. If nothing was sent recently, the
-    /// first packet validates the path.
+    /// Pings until the programs of `a` encapsulate the packet. If the path was idle, the first
+    /// packet validates it.
     pub fn wait_encapsulated_while_pinging(&self) -> Result<()> {
         let start = self.encapsulated()?;
         eventually("encapsulated pings", Duration::from_secs(5), || {
@@ -175,7 +175,7 @@ impl<N> Pair<N> {
         })
     }
 
-    /// Waits until so many packets more came out of the tunnel on `c`.
+    /// Waits until `packets` more packets came out of the tunnel on `c`.
     pub fn wait_received(&self, packets: u64) -> Result<()> {
         let start = self.received()?;
         eventually("packets out of the tunnel", Duration::from_secs(15), || {

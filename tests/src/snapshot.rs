@@ -1,5 +1,5 @@
 //! The state that the kernel holds for a node, as text lines. Two equal snapshots, taken before and
-//! after, prove that nothing was left behind.
+//! after, prove that no state is left behind.
 //!
 //! Left out on purpose: entries that ordinary traffic makes and lets expire (neighbours and bridge
 //! entries that are not permanent), local routes of link-local addresses, counters, sysctls, and

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{Etcd, cluster::LEASES};
 
-/// A node that runs no agent of ours.
+/// A node that does not run flannel-agent.
 #[derive(Clone, Debug, Default)]
 pub struct StockNode {
     /// Its IPv4 end; `None` for a node without IPv4.

@@ -2,7 +2,7 @@
 //!
 //! A test can neither suspend its machine nor set its clock. A library loaded before libc answers
 //! `clock_gettime` instead. Either the boot clock and the wall clock have advanced by the time
-//! slept and the monotonic clock has not, or the wall clock alone was set. Timers are the kernel's
+//! slept and the monotonic clock has not, or only the wall clock was set. Timers are the kernel's
 //! and stand where they stood, as after suspension.
 
 use std::{fs, io::Write as _, path::PathBuf, process::Command, time::Duration};
@@ -58,12 +58,12 @@ impl Clocks {
         Ok((clocks, options.wrapped_by("env LD_PRELOAD=/run/clocks.so")))
     }
 
-    /// The machine has slept so long, altogether.
+    /// Sets the total time for which the machine was suspended.
     pub fn slept(&self, time: Duration) -> Result<()> {
         self.write(0, time)
     }
 
-    /// The wall clock was set forward by so much, altogether.
+    /// Sets the total time by which the wall clock was set forward.
     pub fn set_forward(&self, time: Duration) -> Result<()> {
         self.write(8, time)
     }

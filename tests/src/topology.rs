@@ -21,9 +21,9 @@ use crate::{Lab, Node};
 /// The address families of an underlay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
-    /// IPv4 alone.
+    /// Only IPv4.
     V4,
-    /// IPv6 alone.
+    /// Only IPv6.
     V6,
     /// Both.
     Dual,
@@ -161,7 +161,7 @@ pub struct TwoRouters {
 impl Topology for TwoRouters {
     const STORE: [&'static str; 2] = [ROUTER; 2];
 
-    /// IPv4 alone.
+    /// Supports only IPv4.
     fn with(lab: &Lab, _: Stack) -> Result<Self> {
         let (r1, r2, a, c) = (lab.node("r1")?, lab.node("r2")?, lab.node("a")?, lab.node("c")?);
         for (bridge, address) in [("br1", "192.168.1.1/24"), ("br2", "192.168.2.1/24")] {

@@ -32,7 +32,7 @@ impl TunnelState {
         let addresses = addresses.iter().flat_map(|link| link["addr_info"].as_array().cloned().unwrap_or_default());
         state.put("address", addresses.map(|address| format!("{}/{}", address["local"], address["prefixlen"])));
         let routes: Vec<Value> = host.json(&["ip", "-j", family, "-details", "route", "show", "root", network])?;
-        // The unreachable route for the whole network is ours alone; stock has none.
+        // Only flannel-agent has the unreachable route for the whole network; stock has none.
         let peers = routes.iter().filter(|route| route["dev"] != "cni0" && route["type"] != "unreachable");
         state.put("route", peers.map(Value::to_string));
         let neighbours = ["ip", "-j", family, "neigh", "show", "dev", device, "nud", "permanent"];

@@ -16,8 +16,8 @@ pub(crate) struct Namespace {
     pub(crate) events: KernelEvents,
 }
 
-/// Runs `test` in a network namespace of its own, and in what else `others` names, once `set_up` is
-/// through in there.
+/// Runs `set_up` and then `test` in a new network namespace, and in new namespaces of the kinds in
+/// `others`.
 pub(crate) fn in_namespace_with(
     others: CloneFlags,
     set_up: impl FnOnce() + Send + 'static,

@@ -15,8 +15,8 @@ pub(crate) fn install_program(workspace: &Workspace, built: &Built, name: &str, 
     workspace::run(workspace.command(built.strip()).arg(to), built.strip())
 }
 
-/// Copies a file to a place whose directories are made. An interruption leaves no part of it under
-/// its name: some places are kept, and a file that is there counts as whole.
+/// Copies a file, and creates the directories of its target. An interruption leaves no partial file
+/// under its name: some targets are kept, and an existing file counts as whole.
 pub(crate) fn install(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
     make_parent(to)?;
     let mut partial = to.as_os_str().to_owned();

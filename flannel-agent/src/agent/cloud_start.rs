@@ -43,7 +43,8 @@ pub(super) fn start(
     Ok(Some(CloudRoutes::start(setup, wish)?))
 }
 
-/// The leases and this node, as far as routes in the cloud depend on them; `None` without IPv4.
+/// Returns the parts of the leases and of this node on which routes in the cloud depend; `None`
+/// without IPv4.
 pub(super) fn wish(
     external: &ExternalInterface,
     key: LeaseKey,

@@ -1,4 +1,4 @@
-//! The guard in the main loop: what it may be in force by, its log lines, its part of the status.
+//! The guard in the main loop: the conditions for its modes, its log lines, its part of the status.
 
 use std::time::Instant;
 
@@ -12,11 +12,11 @@ use crate::{
 };
 
 impl Agent {
-    /// Puts the guard's modes in force that are asked for and may be. Whether they are others than
-    /// before.
+    /// Applies the requested modes of the guard, if their conditions are met. Returns true if a
+    /// mode changed.
     ///
-    /// Asked after peers were worked in, and before the first heartbeat: an earlier agent may have
-    /// left it enforced by what it knew.
+    /// Called after peers are processed, and before the first heartbeat: an earlier agent may have
+    /// left the guard enforcing the peers that it knew.
     pub(super) fn follow_guard(&mut self) -> bool {
         let doubt = self.guard_doubt();
         let Some(bpf) = self.node.reconciler.bpf_mut().filter(|bpf| bpf.has_tunnel()) else { return false };

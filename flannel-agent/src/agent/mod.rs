@@ -1,8 +1,8 @@
 //! The daemon: start-up, the main loop, and the end that leaves the datapath running.
 //!
 //! One loop owns the leases and the reconciler. The store's task and the kernel's event task only
-//! send it what happened; every write to the kernel and to the maps is made here, so nothing has to
-//! be locked and the order is the program's.
+//! send it events; every write to the kernel and to the maps is made here, so no locks are needed
+//! and the order is that of the code.
 
 mod bpf;
 mod cloud_start;
@@ -115,8 +115,8 @@ fn document(status: watch::Receiver<Status>, books: Books) -> impl Fn() -> Statu
     }
 }
 
-/// Sends echo requests to peers from here on, unless there are to be none. The agent does without
-/// them if it has to.
+/// Starts to send echo requests to peers, if they are enabled. If that fails, the agent runs
+/// without them.
 fn start_echo(options: &RunOptions, sockets: Option<EchoSockets>, books: &Books, counts: &Counts) -> Option<Echo> {
     let (sockets, interval) = sockets.zip(options.echo_interval)?;
     let round_trips = counts.echo_round_trips.clone();
@@ -141,7 +141,7 @@ async fn daemon(
     Box::pin(started.run(publish, pulse, counts)).await
 }
 
-/// Beats for as long as the thread turns. Does not return.
+/// Records heartbeats while the thread runs its tasks. Does not return.
 async fn beat(pulse: &Pulse) {
     let mut ticks = tokio::time::interval(BEAT);
     loop {
@@ -150,8 +150,9 @@ async fn beat(pulse: &Pulse) {
     }
 }
 
-/// Answers health checks and scrapes from here on, so that `/healthz` does while the store is
-/// waited for. Without an address of their own the metrics are where the health checks are.
+/// Starts the listeners for health checks and scrapes, so that `/healthz` answers while the agent
+/// waits for the store. Without a separate address, metrics are on the address of the health
+/// checks.
 fn listen(
     options: &RunOptions,
     readiness: Readiness,

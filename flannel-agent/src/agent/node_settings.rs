@@ -1,4 +1,4 @@
-//! Settings of this node from the store: which are in force, and what is in the way of the others.
+//! Settings of this node from the store: those that apply, and the reasons why others do not.
 //!
 //! Mode and guard are followed while the agent runs. The interface and the MTU are read at the
 //! start. A setting that is refused never ends the agent: the flags count instead. Pure.
@@ -25,7 +25,7 @@ impl NodeOverrides {
         Self { started: settings.clone(), now: settings }
     }
 
-    /// The settings in force.
+    /// Returns the settings that apply.
     pub(super) const fn settings(&self) -> &NodeSettings {
         &self.now
     }
@@ -63,7 +63,7 @@ impl NodeOverrides {
         self.now.guard(flags)
     }
 
-    /// Each setting, and whether it is in force.
+    /// Returns the state of each setting.
     pub(super) fn states(&self) -> Vec<NodeSettingStatus> {
         let removed =
             self.started.0.iter().filter(|setting| is_for_start(setting) && find(&self.now, setting).is_none());

@@ -59,7 +59,7 @@ pub(super) fn with_node_mtu(config: NetworkConfig, node: &mut NodeOverrides, ext
     })
 }
 
-/// Logs which settings are in force, and why others are not.
+/// Logs the settings that apply, and the reasons why others do not.
 pub(super) fn log_settings(states: Vec<NodeSettingStatus>) {
     for NodeSettingStatus { annotation, value, reason, .. } in states {
         if let Some(reason) = reason {

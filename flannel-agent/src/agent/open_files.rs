@@ -13,7 +13,7 @@ pub(super) fn check() {
     }
 }
 
-/// From the text of `/proc/self/limits`; `None` where there is no limit.
+/// Parses the text of `/proc/self/limits`. Returns `None` if the number is not limited.
 fn soft_limit(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()

@@ -7,7 +7,7 @@ use flannel_store::{NodeProblem, NodeReport};
 use super::{external, main_loop::Agent};
 use crate::iface::AddressInPods;
 
-/// A mode that is lowered for less, as while the agent starts, is no problem.
+/// A mode that is lowered for a shorter time, such as during the agent's start, is not reported.
 const LASTING: Duration = Duration::from_mins(1);
 
 /// The time since which the mode is lower than asked for.

@@ -14,8 +14,9 @@ use crate::{
 
 /// The state of the programs.
 pub(super) enum Programs {
-    /// A thread loads them. The kernel path needs none, so routes are made meanwhile: on its first
-    /// start on a node the kernel checks the programs for longer than all else takes.
+    /// A thread loads them. The kernel path does not need them, so routes are made during the load:
+    /// at the first start on a node the kernel's check of the programs takes longer than all other
+    /// steps.
     Loading(JoinHandle<Result<Bpf, String>>),
     /// They are there.
     Loaded,

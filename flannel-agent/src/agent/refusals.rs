@@ -1,4 +1,4 @@
-//! Leases that are not believed, in the log: no more lines than help, however many there are and
+//! Log lines for rejected leases. Their number is limited, however many such leases there are and
 //! however often they change.
 
 use std::time::Instant;
@@ -6,8 +6,8 @@ use std::time::Instant;
 use flannel_host::log_limit::LogLimit;
 use flannel_store::Rejected;
 
-/// Logs refused leases. Conflicts between nodes have a limit of their own, so that other refusals
-/// do not hide them.
+/// Logs refused leases. Conflicts between nodes have a separate limit, so that other refusals do
+/// not hide them.
 #[derive(Debug, Default)]
 pub(super) struct RefusalLog {
     conflicts: LogLimit,

@@ -8,8 +8,8 @@ use tokio::task::spawn_blocking;
 
 use crate::{options::RunOptions, udp};
 
-/// The control socket of the process that carries the packets, where the backend is udp. With
-/// another backend a process that is there is ended, with its device and its route.
+/// Returns the control socket of the process that carries the packets, if the backend is udp. With
+/// another backend, a running process is stopped, and its device and route are removed.
 pub(super) async fn control_socket(options: &RunOptions, config: &NetworkConfig) -> Option<PathBuf> {
     let control = udp::control_socket(&options.paths.state_dir);
     if matches!(config.backend, BackendConfig::Udp(_)) {

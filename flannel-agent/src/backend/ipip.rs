@@ -1,5 +1,5 @@
 //! The ipip backend: one device, and per peer a route through it to the peer itself; or, with
-//! DirectRouting and a peer on our own segment, a plain route alone. IPv4 alone.
+//! DirectRouting and a peer on our own segment, only a plain route. It supports only IPv4.
 //!
 //! The device has no peers: a packet goes to the gateway of its route, in an IPv4 header of 20
 //! bytes. Routes equal stock flannel's except for their protocol, 191: their gateways are the

@@ -1,6 +1,6 @@
-//! The ipsec backend: per peer three policies that demand an ESP tunnel between the two nodes. No
-//! device and no route: packets to a peer go where the routes of the host lead them, and the
-//! policies encrypt them there. IPv4 alone.
+//! The ipsec backend: per peer three policies that demand an ESP tunnel between the two nodes. It
+//! has neither a device nor routes: packets to a peer follow the routes of the host, and the
+//! policies encrypt them there. It supports only IPv4.
 //!
 //! The associations that the policies ask for are agreed on by a process, see [`crate::ipsec`].
 //! Without one the kernel drops the packets: they never leave in the clear. Policies equal stock
@@ -80,7 +80,7 @@ fn policies(node: &Node, peer: &Peer) -> [(TunnelPolicyKey, TunnelPolicy); 3] {
 }
 
 /// Returns true for a policy that some node of this network wants: flannel's number, and both
-/// prefixes inside the network. The number alone may be another program's.
+/// prefixes inside the network. Another program may use the same number.
 pub fn is_ours(key: &TunnelPolicyKey, policy: &TunnelPolicy, network: IpNet) -> bool {
     policy.reqid == REQID && network.contains(&key.src) && network.contains(&key.dst)
 }

@@ -1,9 +1,9 @@
 //! The kernel state a backend wants, as data. Pure: nothing here reads or writes the kernel.
 //!
-//! A backend turns the believed leases of one address family, and what is known of the node and its
+//! A backend turns the accepted leases of one address family, and what is known of the node and its
 //! underlay, into [`Desired`]. The reconciler compares that with the actual state and applies the
-//! difference, so a backend has no state and no order to keep. Only [`of`] depends on which backend
-//! it is.
+//! difference, so a backend needs neither state nor an order. Only [`of`] depends on the kind of
+//! backend.
 
 pub mod host_gw;
 pub mod ipip;
@@ -104,8 +104,8 @@ pub trait Backend: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Returns true if programs have something to do, as far as the kind of backend decides it.
-    /// Settings may still keep them from it: then [`Self::programs`] has the reason.
+    /// Returns true if this kind of backend has work for programs. Settings may still prevent it:
+    /// then [`Self::programs`] has the reason.
     fn has_work_for_programs(&self) -> bool {
         true
     }
@@ -119,9 +119,9 @@ pub trait Backend: fmt::Debug + Send + Sync {
 pub enum ProgramSet {
     /// The tunnel of this VNI, and in mode `fast` peers on our own link too.
     Tunnel(u32),
-    /// Direct peers by the external interface alone, in mode `fast` alone: there is no tunnel.
+    /// Direct peers by the external interface, without a tunnel. Only in mode `fast`.
     Link,
-    /// Direct peers by a tunnel device without Ethernet, in mode `fast` alone.
+    /// Direct peers by a tunnel device without Ethernet. Only in mode `fast`.
     L3Tunnel {
         /// True if peers may be reached by the external interface too.
         and_link: bool,
@@ -268,7 +268,7 @@ pub struct TunnelUnderlay {
     pub mac: Mac,
 }
 
-/// One family of the node, as far as its peers' entries depend on it.
+/// The parts of one family of the node on which its peers' entries depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
     /// The pod network.
@@ -359,8 +359,8 @@ fn routed_entry(node: &Node, peer: &Peer, device: u32) -> Option<(u32, PeerValue
     Some((node.network.index_of(peer.subnet)?, value))
 }
 
-/// Returns the node's configuration for the programs, without the tunnel that they serve; `None`
-/// where there is no map of its network.
+/// Returns the node's configuration for the programs, without the tunnel that they serve; `None` if
+/// its network has no peer map.
 fn network_config(node: &Node) -> Option<node::FamilyConfig> {
     let network = node.network;
     network.has_peer_map().then(|| node::FamilyConfig {

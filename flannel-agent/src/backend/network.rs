@@ -28,7 +28,7 @@ impl PodNetwork {
         Family::of(self.prefix.addr())
     }
 
-    /// The network of a node that knows its own subnet alone.
+    /// Returns the network of a node that knows only its own subnet.
     pub fn of_subnet(subnet: IpNet) -> Self {
         Self { prefix: subnet, subnet_len: subnet.prefix_len() }
     }
@@ -45,8 +45,8 @@ impl PodNetwork {
         1_u64.checked_shl((self.subnet_len - self.prefix.prefix_len()).into()).unwrap_or(u64::MAX)
     }
 
-    /// Returns true if the programs have a map of its subnets. The kernel path alone serves a
-    /// larger network.
+    /// Returns true if the programs have a map of its subnets. Only the kernel path serves a larger
+    /// network.
     pub fn has_peer_map(&self) -> bool {
         self.subnet_count() <= PEERS_MAX.into()
     }

@@ -1,9 +1,9 @@
-//! The backends of which nothing is in the kernel: something else carries the packets of pods, and
-//! the external interface leads there.
+//! The backends without kernel objects: something else carries the packets of pods, by way of the
+//! external interface.
 //!
-//! Peers are direct ones for the programs: they learn what leaves by the external interface to a
-//! peer's subnet, and what comes from one. Where commands lead packets elsewhere the programs see
-//! none, so they learn nothing. With the backend alloc no peers are known: for the programs all
+//! For the programs the peers are direct: they learn flows that leave by the external interface to
+//! a peer's subnet, and flows that come from one. If commands route packets elsewhere, the programs
+//! neither see nor learn them. With the backend alloc no peers are known: for the programs all
 //! addresses but those of the node's own subnet are hosts outside.
 
 use flannel_common::node::FamilyConfig;
@@ -31,13 +31,13 @@ impl Unmanaged {
     }
 
     /// The backend extension: commands of the operator carry the packets. `published` is the output
-    /// of `PreStartupCommand`; `None` where there is no such command.
+    /// of `PreStartupCommand`; `None` without that command.
     pub const fn extension(published: Option<RawJson>) -> Self {
         Self { way: Way::Extension, published, knows_peers: true }
     }
 
-    /// The routes of a cloud: the default route leads packets into the cloud's network, and its
-    /// route tables lead them to their node.
+    /// The routes of a cloud: packets follow the default route into the cloud's network, whose
+    /// route tables forward them to their node.
     pub const fn cloud() -> Self {
         Self { way: Way::Cloud, published: None, knows_peers: true }
     }

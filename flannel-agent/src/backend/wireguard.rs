@@ -4,8 +4,8 @@
 //! The one route keeps packets to a subnet without a peer from leaving by the default route, where
 //! nothing encrypts them: the device drops them.
 //!
-//! In the mode `separate` each family has a device of its own. In the other modes there is one
-//! device, and both families' subnets of a node are behind one peer.
+//! In the mode `separate` each family has its own device. In the other modes there is one device,
+//! and both families' subnets of a node are behind one peer.
 
 use flannel_common::node::FamilyConfig;
 use flannel_host::family::Family;

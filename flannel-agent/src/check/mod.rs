@@ -1,8 +1,8 @@
 //! The capabilities of this host and its obstacles to pod networking, for `flannel-agent check`.
 //!
 //! Runs before the agent is installed, and next to a running one. The probes are the agent's own:
-//! its loader, its selection of the external interface, its view of conntrack. Nothing is changed
-//! but for maps, programs and a directory below the pin root, which are gone when the probe ends.
+//! its loader, its selection of the external interface, its view of conntrack. They change no state
+//! of the host: their maps, programs and directory below the pin root are gone when the probe ends.
 
 mod cni;
 mod firewall;

@@ -1,10 +1,11 @@
-//! Removes everything the agent made, and nothing else.
+//! Removes everything that the agent made, and nothing else.
 //!
-//! First a plan, read from the kernel, the pins and the state directory by the rules of ownership;
-//! then its execution, in an order in which packets go the kernel's way until the kernel's way goes
-//! too. One failure does not stop the rest. Sysctls the agent changed come last but for files: once
-//! nothing is replayed any more it is judged and the decision to set them back. The store is not
-//! touched: the lease runs out by itself, or is taken up again by the next agent.
+//! First it makes a plan from the kernel, the pins and the state directory, by the rules of
+//! ownership. Then it executes the plan, in an order in which packets take the kernel's path until
+//! that is removed too. One failure does not stop the rest. Sysctls that the agent changed come
+//! last, before files only: the decision to set them back needs the state after the replay of
+//! packets has ended. The store is not touched: the lease runs out by itself, or is taken up again
+//! by the next agent.
 
 pub mod connections;
 mod plan;

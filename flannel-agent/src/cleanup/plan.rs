@@ -41,13 +41,13 @@ const SIDES: [TcAttachType; 2] = [TcAttachType::Ingress, TcAttachType::Egress];
 /// One thing to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PlanStep {
-    /// A tc filter of ours.
+    /// One of our tc filters.
     Filter { ifindex: u32, ifname: String, side: TcAttachType, filter: FilterId },
     /// A clsact qdisc that the agent added and no other program uses.
     Qdisc { ifindex: u32, ifname: String },
     /// A directory of pins; with the links in it, programs come off their devices.
     Pins(PathBuf),
-    /// The bpf filesystem that the agent, or `prepare`, mounted for its pins alone.
+    /// The bpf filesystem that the agent, or `prepare`, mounted only for its pins.
     BpfFilesystem(PathBuf),
     /// Masquerade and forward rules in one engine.
     Rules(Leftover),
@@ -111,7 +111,8 @@ impl Plan {
     }
 }
 
-/// Filters of ours on any device, and the qdiscs we added for them. TCX links go with their pins.
+/// Returns our filters on any device, and the qdiscs that we added for them. TCX links go with
+/// their pins.
 fn attachments(links: &[Link], state_dir: &Path) -> io::Result<Vec<PlanStep>> {
     let ledger = Ledger::new(state_dir).devices();
     let mut steps = Vec::new();

@@ -1,5 +1,5 @@
-//! Commands about the datapath on a node where nothing is pinned: an agent that runs there without
-//! eBPF says so, and why.
+//! Commands about the datapath on a node without pinned maps. If an agent runs there without eBPF,
+//! its status gives the reason.
 
 use anyhow::anyhow;
 
@@ -9,8 +9,8 @@ use crate::{
     observe::{socket::ask_status, status::Status},
 };
 
-/// The status of the agent that runs without eBPF, if there is one and `error` says that nothing is
-/// pinned; the error otherwise.
+/// Returns the status of the agent that runs without eBPF, if there is one and `error` says that
+/// the pins are missing; the error otherwise.
 pub(super) async fn agent_without_bpf(error: DatapathError, state: &StateOptions) -> Result<Status, DatapathError> {
     if !matches!(error, DatapathError::NotPinned { .. } | DatapathError::OtherSchema { .. }) {
         return Err(error);
@@ -29,7 +29,7 @@ pub(super) async fn explain(error: DatapathError, state: &StateOptions) -> anyho
     }
 }
 
-/// Returns the reason why there is no eBPF, as the agent reports it.
+/// Returns the reason why the agent runs without eBPF, as the agent reports it.
 pub(super) fn reason(status: &Status) -> &str {
     status.mode.reason.as_deref().unwrap_or("mode kernel was asked for, and `flannel-agent check` says what it lacks")
 }

@@ -14,10 +14,10 @@ use crate::{
 /// The subcommands of `datapath`.
 #[derive(Debug, Subcommand)]
 pub enum DatapathCommand {
-    /// Print the mode in force
+    /// Print the active mode
     Show(ShowOptions),
-    /// Put a mode in force, at once and until it is set again; survives a restart of the agent, not
-    /// a reboot
+    /// Switch to a mode at once, until another one is set; the choice survives a restart of the
+    /// agent, not a reboot
     Set(SetOptions),
 }
 
@@ -53,7 +53,7 @@ struct Shown {
     mode: String,
     choice: Option<String>,
     generation: u32,
-    /// The reason why there are no programs; absent where there are.
+    /// The reason why the node has no programs; absent if it has programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     no_bpf: Option<String>,
 }
@@ -90,8 +90,8 @@ fn read(pins: &PinRoot) -> Result<ModeWord, DatapathError> {
 fn set(options: &SetOptions) -> Result<String, DatapathError> {
     let mut map = ModeMap::open(&options.pins.root())?;
     let Choice(choice) = options.mode;
-    // Without a choice the agent decides at its next beat; until then the default is the likeliest
-    // answer.
+    // Without a choice the agent decides at its next heartbeat; until then the default is the
+    // likeliest answer.
     let unlocked = map.set_anyway(choice.unwrap_or(DEFAULT), choice)?;
     Ok(text(map.get()?) + &caution(unlocked, "datapath show"))
 }

@@ -41,8 +41,8 @@ pub(super) fn completions(options: &CompletionOptions) -> anyhow::Result<String>
     Ok(generate(&inside, &mut command)?.replace(&format!(" {inside}\n"), &format!(" {NAME}\n")))
 }
 
-/// Lines for arguments that are no flags and have a set of values, of subcommands in groups. The
-/// generator for fish writes none.
+/// Returns completion lines for positional arguments with a fixed set of values, of subcommands in
+/// groups. The generator for fish leaves them out.
 fn fish_values(command: &clap::Command) -> String {
     let pairs = command.get_subcommands().flat_map(|group| group.get_subcommands().map(move |leaf| (group, leaf)));
     let mut text = String::new();

@@ -26,11 +26,11 @@ use crate::{
 /// The subcommands of `guard`.
 #[derive(Debug, Subcommand)]
 pub enum GuardCommand {
-    /// Print the modes in force, what was refused, and where it came from
+    /// Print the active modes, what was refused, and where it came from
     Show(ShowOptions),
-    /// Put a mode in force until it is set again; survives a restart of the agent, not a reboot.
-    /// Less takes effect at once, also without an agent; more when the agent next looks, a second
-    /// later
+    /// Switch to a mode until another one is set; the choice survives a restart of the agent, not a
+    /// reboot. A weaker mode takes effect at once, also without an agent; a stricter one when the
+    /// agent next looks, within a second
     Set(SetOptions),
 }
 
@@ -82,7 +82,7 @@ struct Shown {
     trusted: bool,
     /// True if there are tunnel packets at all.
     tunnel: bool,
-    /// The reason why there are no programs; absent where there are.
+    /// The reason why the node has no programs; absent if it has programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     no_bpf: Option<String>,
     sources: Vec<SourceRow>,
@@ -121,8 +121,8 @@ fn choose(options: &SetOptions) -> Result<String, DatapathError> {
     Ok(Shown::read(&pins)?.modes() + &super::datapath::caution(unlocked, "guard show"))
 }
 
-/// The word with the choice. A stricter mode is left for the agent to put in force, who knows
-/// if all peers are known.
+/// Returns the word with the choice. It leaves a stricter mode for the agent to enable, because
+/// only the agent knows if all peers are known.
 fn changed(word: GuardWord, options: &SetOptions) -> GuardWord {
     let (mut in_force, mut choice) = (word.in_force(), word.choice());
     let Choice(wanted) = options.mode;
@@ -205,7 +205,7 @@ fn line(check: &CheckStatus) -> String {
     format!("{}, {} refused, {} let pass", mode(check), count(check.refused, "packet", "packets"), check.passed)
 }
 
-/// The mode in force and whose it is.
+/// Returns the active mode, and its origin or the reason why it is not the wanted one.
 pub(super) fn mode(check: &CheckStatus) -> String {
     let CheckStatus { effective, wanted, chosen_at_run_time, reason, .. } = check;
     let chosen = if *chosen_at_run_time { " (chosen at run time)" } else { "" };

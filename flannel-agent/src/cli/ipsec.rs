@@ -21,14 +21,14 @@ pub(super) fn node_problems(status: &IpsecStatus) -> impl Iterator<Item = String
     process.chain(kernel)
 }
 
-/// The peers without associations, as far as the reason is known.
+/// Returns the peers without associations, each with the reason, if the reason is known.
 pub(super) fn without_associations(peers: &[PeerStatus]) -> impl Iterator<Item = (&PeerStatus, &str)> {
     let known = peers.iter().filter_map(|peer| Some((peer, peer.ipsec.as_ref()?)));
     let waiting = known.filter(|(_, ipsec)| ipsec.state != IpsecPeerState::Installed);
     waiting.filter_map(|(peer, ipsec)| Some((peer, ipsec.error.as_deref()?)))
 }
 
-/// A line for each of them.
+/// Returns a line for each peer without associations.
 pub(super) fn problems(peers: &[PeerStatus]) -> Vec<String> {
     let line = |peer: &PeerStatus, error| {
         format!("{} has no IPsec associations, so packets to it are dropped: {error}", peer_problems::name(peer))

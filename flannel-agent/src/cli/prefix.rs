@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// An address, which stands for itself alone, or a prefix.
+/// Parses a prefix, or an address, which stands for the prefix of full length.
 pub(super) fn parse(text: &str) -> Result<IpNet, String> {
     let address = text.parse::<IpAddr>().ok().map(IpNet::from);
     let prefix = address.or_else(|| text.parse().ok());

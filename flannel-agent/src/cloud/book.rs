@@ -21,7 +21,7 @@ pub struct CloudStatus {
     pub target: Option<String>,
     /// The route tables, or the network with gce; empty until they are known.
     pub tables: Vec<String>,
-    /// True if the route is in all tables, as far as is known.
+    /// True if the route was in all tables at the last look.
     pub present: bool,
     /// The reason why the instance may drop packets of pods: the check of source and destination
     /// could not be switched off, or is on.

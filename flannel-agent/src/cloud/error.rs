@@ -7,7 +7,7 @@ use flannel_host::file::FileError;
 /// An HTTP request without a usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// It is no request: the address is malformed.
+    /// The request cannot be built: the address is malformed.
     #[error("the request cannot be made: {0}")]
     Request(#[from] http::Error),
     /// The connection failed.
@@ -26,7 +26,7 @@ pub enum HttpError {
 pub struct CloudWords {
     /// The host that has its metadata service.
     pub(super) instance: &'static str,
-    /// The remedy where there are no credentials.
+    /// The remedy for missing credentials.
     pub(super) keys: &'static str,
     /// The list of permissions, with its owner.
     pub(super) policy: &'static str,
@@ -120,7 +120,7 @@ pub enum CloudError {
         /// The code of the API.
         code: String,
     },
-    /// There is no room for another route.
+    /// The route table is full.
     #[error(
         "route table {table} is full with {routes} routes ({code}): {}, remove routes, or use a backend with tunnels, \
          such as vxlan",
@@ -168,7 +168,7 @@ pub enum CloudError {
         /// The time.
         seconds: u32,
     },
-    /// There is no table to change.
+    /// The subnet and the VPC have no route table to change.
     #[error("the subnet {subnet} has no route table, and the VPC {vpc} no main one: name one by Backend.RouteTableID")]
     NoTable {
         /// The VPC's subnet of this node.
@@ -176,7 +176,8 @@ pub enum CloudError {
         /// The VPC.
         vpc: String,
     },
-    /// There is no table to change, and none can be named.
+    /// The subnet and the VPC have no route table to change, and the backend has no option that
+    /// names one.
     #[error("the VPC {vpc} has no route table for the subnet {subnet}, and no main one")]
     NoTableOf {
         /// The VPC's subnet of this node.

@@ -83,7 +83,7 @@ impl RouteKeeper {
         }
     }
 
-    /// Makes everything as it should be, as far as that goes.
+    /// Reconciles the routes in the cloud with the leases.
     async fn round(&mut self, wish: &CloudWish) -> Result<(), CloudError> {
         if self.status.destination != wish.own.to_string() {
             self.status.destination = wish.own.to_string();
@@ -97,7 +97,7 @@ impl RouteKeeper {
         let tables = session.client.tables().await?;
         self.status.target = Some(session.client.target().to_owned());
         self.status.tables = tables.iter().map(|table| table.id.clone()).collect();
-        // Before they are made: one that is on record and not there does no harm.
+        // The record precedes the routes: a recorded route that does not exist does no harm.
         for table in &tables {
             self.record.add(session.client.record(&table.id, wish.own))?;
         }
@@ -228,7 +228,7 @@ fn log(step: &RouteStep) {
     }
 }
 
-/// The time until the next round after so many failures in a row.
+/// Returns the time until the next round after this many failures in a row.
 fn wait_after(failures: u32, is_throttled: bool) -> Duration {
     let longest = if is_throttled { LONGEST_THROTTLED } else { LONGEST_WAIT };
     let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);

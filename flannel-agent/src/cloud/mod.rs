@@ -1,9 +1,9 @@
 //! The route to this node's pods in the route tables of a cloud, which carries the packets between
 //! nodes: the backends aws-vpc, gce, tencent-vpc and ali-vpc.
 //!
-//! Each node keeps the route to its own subnet, in a task of its own ([`CloudRoutes`]): the main
-//! loop waits for no API. The task gets the leases and writes to the [`CloudBook`]. Routes are on
-//! record in the state directory, so that `cleanup` can remove them.
+//! Each node keeps the route to its own subnet, in a separate task ([`CloudRoutes`]): the main loop
+//! waits for no API. The task gets the leases and writes to the [`CloudBook`]. Routes are on record
+//! in the state directory, so that `cleanup` can remove them.
 
 mod ali;
 mod aws;
@@ -73,7 +73,7 @@ pub struct CloudSetup {
     pub book: CloudBook,
 }
 
-/// The leases and the node, as far as routes depend on them.
+/// The facts about the leases and the node on which routes depend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloudWish {
     /// The subnet of this node's pods.
@@ -120,7 +120,7 @@ impl CloudRoutes {
         });
     }
 
-    /// Returns true if the cloud routes this node's pods to it, as far as is known.
+    /// Returns true if the cloud routed this node's pods to it at the last look.
     pub fn is_routed(&self) -> bool {
         self.book.is_routed()
     }

@@ -11,7 +11,7 @@ use ipnet::Ipv4Net;
 /// Removals from one table at a time: requests to change it are rationed for the whole account.
 const REMOVALS: usize = 20;
 
-/// The leases, as far as the routes depend on them.
+/// The facts about the leases on which routes depend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leases {
     /// The pod network.
@@ -20,7 +20,7 @@ pub(super) struct Leases {
     pub(super) own: Ipv4Net,
     /// The subnets of the other nodes.
     pub(super) others: BTreeSet<Ipv4Net>,
-    /// True once the store has shown all leases. Nothing is removed before.
+    /// True once the store has shown all leases. No route is removed before.
     pub(super) in_sync: bool,
 }
 
@@ -92,7 +92,7 @@ impl RouteStep {
 /// The kinds of change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RouteChange {
-    /// A new route to this node, in a table with so many.
+    /// A new route to this node, in a table with this number of routes.
     Create { routes: usize },
     /// A route that led elsewhere leads to this node.
     Replace { before: RouteTarget },

@@ -85,7 +85,7 @@ async fn configuration(access: &ApiAccess) -> anyhow::Result<Config> {
     }
 }
 
-/// Returns true if there is no file, so that a pod's service account may serve.
+/// Returns true if the kubeconfig file is missing, so that a pod's service account may serve.
 fn is_absent(error: &KubeconfigError) -> bool {
     match error {
         KubeconfigError::FindPath | KubeconfigError::CurrentContextNotSet => true,

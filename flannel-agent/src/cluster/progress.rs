@@ -17,7 +17,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// From now on; without a terminal there is no line.
+    /// Starts the clock. The line appears only on a terminal.
     pub fn new() -> Self {
         Self { start: Instant::now(), is_terminal: io::stderr().is_terminal(), is_shown: false }
     }
@@ -29,7 +29,7 @@ impl Progress {
         }
         self.is_shown = true;
         let seconds = self.start.elapsed().as_secs();
-        // A terminal that has gone away is no error.
+        // A terminal that has gone away does not count as an error.
         let _ = write!(io::stderr(), "\r\x1b[K{text} ({seconds} s)").and_then(|()| io::stderr().flush());
     }
 }

@@ -45,9 +45,9 @@ pub enum ServedBy {
     FlannelAgent,
     /// Stock flannel.
     StockFlannel,
-    /// Not known, because there is no answer.
+    /// Not known, because the agent does not answer.
     Unknown,
-    /// None: there is no pod of flannel, and no annotation.
+    /// None: the node has neither a flannel pod nor an annotation of flannel.
     None,
 }
 
@@ -108,7 +108,7 @@ pub enum Silence {
     /// Its command has no result.
     #[error(transparent)]
     Exec(#[from] ExecError),
-    /// Its output is no status document.
+    /// Its output is not a status document.
     #[error("the output of its status command cannot be read: {0}")]
     Answer(String),
 }

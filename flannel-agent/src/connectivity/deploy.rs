@@ -57,7 +57,7 @@ pub struct TestNamespace {
 }
 
 impl TestNamespace {
-    /// One with a name that no other test has; nothing is made yet.
+    /// Chooses a name that no other test has. The namespace does not exist yet.
     pub fn new(client: &ClusterClient) -> Self {
         let name = format!("flannel-connectivity-test-{:08x}", rand::random::<u32>());
         Self { client: client.clone(), name }

@@ -7,8 +7,8 @@
 //! Without Kubernetes the command runs on each host, and network namespaces take the place of the
 //! pods (`hosts`).
 //!
-//! Invariant: the objects lie in a namespace of their own, which is deleted at every end but
-//! SIGKILL; pods end by themselves after [`manifest::LIFETIME`].
+//! Invariant: the objects lie in their own namespace, which is deleted at every end but SIGKILL;
+//! pods end by themselves after [`manifest::LIFETIME`].
 
 pub mod deploy;
 pub mod hosts;

@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 pub(super) const SETTLED: Duration = Duration::from_secs(15);
 pub(super) const PERIOD: Duration = Duration::from_millis(200);
 
-/// A node with an agent of ours.
+/// A node that runs flannel-agent.
 #[derive(Clone, Debug)]
 pub struct Switchable {
     /// The name of the node.
@@ -40,7 +40,7 @@ pub async fn switchable(client: &ClusterClient, node: &str, agent: Container) ->
     Ok(Switchable { node: node.to_owned(), agent, before: status.mode })
 }
 
-/// Puts a mode in force on all nodes; a line for each node that is in another.
+/// Switches all nodes to a mode. Returns a line for each node that is in another mode.
 pub async fn set(client: &ClusterClient, nodes: &[Switchable], mode: &str) -> Vec<String> {
     let notes = stream::iter(nodes).map(|node| set_on(client, node, mode)).buffered(AT_ONCE);
     notes.filter_map(async |note| note).collect().await

@@ -63,7 +63,7 @@ pub(super) enum ProbeError {
         /// Its name.
         name: String,
     },
-    /// There is no such name, or it has no address.
+    /// The name does not exist, or it has no address.
     #[error("the name has no address")]
     NoAddress,
 }

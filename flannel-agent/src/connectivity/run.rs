@@ -50,7 +50,7 @@ pub struct TestSettings {
     pub image: Option<String>,
     /// The port of the servers.
     pub port: u16,
-    /// The modes to switch to; the one in force if empty.
+    /// The modes to switch to; if empty, the test uses the active mode.
     pub modes: Vec<String>,
     /// The address outside the cluster.
     pub outside: Option<String>,
@@ -182,7 +182,7 @@ pub(super) fn and_left_behind(error: anyhow::Error, left_behind: &[String]) -> a
     if left_behind.is_empty() { error } else { error.context(format!("left behind: {}", left_behind.join("; "))) }
 }
 
-/// The image of the flag, or that of an agent of ours.
+/// Returns the image of the flag, or that of a flannel-agent pod.
 fn image(settings: &TestSettings, members: &[ClusterNode], agents: &[Switchable]) -> anyhow::Result<String> {
     let is_ours = |member: &&ClusterNode| agents.iter().any(|agent| agent.node == member.name());
     let of_agents = || members.iter().filter(is_ours).find_map(ClusterNode::image).map(str::to_owned);
@@ -192,7 +192,7 @@ fn image(settings: &TestSettings, members: &[ClusterNode], agents: &[Switchable]
     })
 }
 
-/// The agents of ours, and a line for each node without one.
+/// Returns the nodes that run flannel-agent, and a line for each node without it.
 async fn agents(client: &ClusterClient, pods: &AgentPods, members: &[ClusterNode]) -> (Vec<Switchable>, Vec<String>) {
     let asked = stream::iter(members).map(async |member| {
         let name = member.name();
@@ -244,9 +244,9 @@ struct Work<'a> {
     client: &'a ClusterClient,
     settings: &'a TestSettings,
     members: &'a [ClusterNode],
-    /// The agents of ours.
+    /// The nodes that run flannel-agent.
     agents: Vec<Switchable>,
-    /// A line for each node without one.
+    /// A line for each node without flannel-agent.
     notes: Vec<String>,
     pods: PodSettings,
 }
@@ -280,7 +280,7 @@ impl Work<'_> {
                 .cloned()
                 .unwrap_or_else(|| modes_in_force(self.agents.iter().map(|agent| agent.before.effective.as_str())));
             let run = self.checks(undo, &nodes, (&mode, patience), notes, progress).await;
-            // While the mode of the failures is in force.
+            // The explanation must come while the mode of the failures is active.
             self.explain(&run.checks, &mut report.explanations).await;
             report.runs.push(run);
         }
@@ -326,7 +326,7 @@ impl Work<'_> {
         })
     }
 
-    /// Asks the source node of each failing pair, as far as it has an agent of ours.
+    /// Asks the agent on the source node of each failing pair, if that node runs flannel-agent.
     async fn explain(&self, checks: &[PairCheck], explanations: &mut Vec<Explanation>) {
         let failures = checks.iter().filter(|check| !check.ok && check.local.is_some());
         for check in failures {

@@ -73,7 +73,7 @@ async fn accept(listener: TcpListener, name: Arc<str>) -> io::Result<()> {
             continue;
         };
         let name = Arc::clone(&name);
-        // A client that breaks off ends its own connection alone.
+        // A client that breaks off ends only its own connection.
         tokio::spawn(async move { rounds(stream, &name).await });
     }
 }

@@ -1,7 +1,7 @@
 //! The bpf filesystem of the pins: found, mounted, and taken away.
 //!
-//! The one on `/sys/fs/bpf` belongs to the host and stays. A pin root elsewhere, as in Kubernetes
-//! below the run directory, has one of its own. The cleanup unmounts it.
+//! The bpffs on `/sys/fs/bpf` belongs to the host and stays. A pin root elsewhere, as in Kubernetes
+//! below the run directory, has its own bpffs, which the cleanup unmounts.
 
 use std::{
     fs::{self, File},
@@ -38,7 +38,7 @@ pub fn ensure_mounted(root: &Path) -> Result<bool, DatapathError> {
 pub fn ensure_mounted_in(namespace: &Path, root: &Path) -> Result<bool, DatapathError> {
     let failed = |source| DatapathError::MountNamespace { path: namespace.to_owned(), source };
     let file = File::open(namespace).map_err(failed)?;
-    // The namespace is entered by a thread of its own, which ends in it.
+    // A separate thread enters the namespace and ends in it.
     let thread = || {
         // The kernel refuses a thread that shares its root and working directory with others.
         unshare(CloneFlags::CLONE_FS).map_err(|errno| failed(errno.into()))?;

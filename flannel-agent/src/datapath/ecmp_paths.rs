@@ -33,12 +33,12 @@ impl EcmpPathMap {
         self.0.iter().map(|entry| entry.map_err(DatapathError::map(ECMP_PATHS)))
     }
 
-    /// Writes an ECMP path, of which nothing is seen then.
+    /// Writes an ECMP path, without observations.
     pub fn write(&mut self, key: EcmpPathKey, mtu: u32) -> Result<(), DatapathError> {
         self.0.insert(key, EcmpPath::new(mtu), 0).map_err(DatapathError::map(ECMP_PATHS))
     }
 
-    /// Removes an ECMP path; one that is not there is no error.
+    /// Removes an ECMP path; a missing path is not an error.
     pub fn remove(&mut self, key: EcmpPathKey) -> Result<(), DatapathError> {
         remove(&mut self.0, &key, ECMP_PATHS)
     }

@@ -33,7 +33,7 @@ pub enum DatapathError {
         /// The directory.
         path: PathBuf,
     },
-    /// The mount namespace in which a bpffs is to be mounted.
+    /// The mount namespace for the mount of a bpffs.
     #[error("cannot enter the mount namespace {}: {source}", path.display())]
     MountNamespace {
         /// The file that stands for it.

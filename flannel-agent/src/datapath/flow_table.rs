@@ -1,10 +1,10 @@
 //! The number of flows that the tables of mode `fast` hold.
 //!
-//! The option sets it; else it follows from the available memory: the machine's, or less where a
-//! cgroup limits that of the agent, which maps count against. A kernel that has no memory for them
-//! gets smaller tables, because without any there is no eBPF datapath. The maps take their memory
-//! when they are created, in every mode: smaller ones for the other modes would make a mode switch
-//! a reload, which only a running agent could do.
+//! The option sets it; otherwise it depends on the available memory: the machine's, or the limit of
+//! the agent's cgroup, against which maps count. If the kernel has no memory for the tables, the
+//! agent makes them smaller, because the eBPF datapath needs them. The maps take their memory when
+//! they are created, in every mode: smaller ones for the other modes would make a mode switch a
+//! reload, which only a running agent could do.
 
 use std::{fmt, fs, path::Path};
 
@@ -39,7 +39,7 @@ pub enum SizeReason {
     Machine(Option<u64>),
     /// The memory limit of the cgroup, in bytes.
     Limit(u64),
-    /// The kernel had no memory for a table of so many flows.
+    /// The kernel had no memory for a table of `asked` flows.
     NoMemory {
         /// The flows.
         asked: u32,
@@ -87,7 +87,8 @@ impl FlowTable {
         matches!(self.reason, SizeReason::Option | SizeReason::NoMemory { .. })
     }
 
-    /// Half of it, after the kernel had no memory for it all. `None` if there is no smaller one.
+    /// Returns half the size, after the kernel had no memory for the whole. `None` if the size is
+    /// already the smallest.
     pub(super) fn halved(&self) -> Option<Self> {
         let asked = match self.reason {
             SizeReason::NoMemory { asked } => asked,

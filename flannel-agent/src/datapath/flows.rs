@@ -58,12 +58,12 @@ where
         self.table().chain(self.on_probation())
     }
 
-    /// The flows of the table. One that is removed meanwhile may end the list early.
+    /// The flows of the table. A flow that is removed during the iteration may end it early.
     pub fn table(&self) -> impl Iterator<Item = Result<(FlowKey<A>, Flow<A>), DatapathError>> + '_ {
         self.map.iter().map(|entry| entry.map_err(DatapathError::map(self.name)))
     }
 
-    /// The flows on probation, without those that are expected: of these nothing was learned.
+    /// The flows on probation. Expected flows are left out, because they have not been learned.
     pub fn on_probation(&self) -> impl Iterator<Item = Result<(FlowKey<A>, Flow<A>), DatapathError>> + '_ {
         let slots = self.probation.iter().flat_map(Array::iter);
         let learned = slots.filter(|slot| slot.as_ref().map_or(true, ProbationSlot::is_learned));
@@ -155,7 +155,7 @@ impl PodMap {
         self.0.insert(ifindex, entry, 0).map_err(DatapathError::map(PODS))
     }
 
-    /// Removes a pod; one that is not there is no error.
+    /// Removes a pod; a missing pod is not an error.
     pub fn remove(&mut self, ifindex: u32) -> Result<(), DatapathError> {
         remove(&mut self.0, &ifindex, PODS)
     }

@@ -42,8 +42,8 @@ impl GuardMap {
         self.0.update_anyway(change)
     }
 
-    /// Puts the modes in force that were decided on when the operator's choice was `choice`.
-    /// Returns false, and writes nothing, if the operator has made another choice since.
+    /// Writes the modes that were decided on when the operator's choice was `choice`. Returns
+    /// false, without a write, if the operator has made another choice since.
     pub fn follow(
         &mut self,
         in_force: Checks<GuardMode>,
@@ -77,7 +77,7 @@ impl ElsewhereMap {
         self.0.insert(key, 0, 0).map_err(DatapathError::map(NAT_VTEPS))
     }
 
-    /// Removes a device; one that is not there is no error.
+    /// Removes a device; a missing device is not an error.
     pub fn remove(&mut self, key: DeviceKey) -> Result<(), DatapathError> {
         remove(&mut self.0, &key, NAT_VTEPS)
     }
@@ -92,7 +92,8 @@ impl ViolationMap {
         HashMap::try_from(from_pin(pins, VIOLATIONS)?).map(Self).map_err(DatapathError::map(VIOLATIONS))
     }
 
-    /// Every source the programs remember. One that is pushed out meanwhile may end the list early.
+    /// Every source that the programs remember. A source that is evicted during the iteration may
+    /// end it early.
     pub fn entries(&self) -> impl Iterator<Item = Result<(Addr, Violation), DatapathError>> + '_ {
         self.0.iter().map(|entry| entry.map_err(DatapathError::map(VIOLATIONS)))
     }

@@ -138,8 +138,8 @@ pub struct Loaded {
 /// Loads these programs of the embedded object and pins them, over maps that are adopted or
 /// created: a previous agent's set that lacks a map is completed, and pins of other programs are
 /// removed. A debug object comes with its log. `flows` is the number of flows of each family to
-/// hold; if it is `None`, the available memory decides. The tables hold fewer if the kernel has no
-/// memory for so many.
+/// hold; if it is `None`, the available memory decides. The tables hold fewer if the kernel lacks
+/// the memory.
 ///
 /// A kernel that lets no program read its memory (lockdown) refuses programs that do. In that
 /// memory mode `fast` finds the conntrack state of a packet, which the return direction can prove

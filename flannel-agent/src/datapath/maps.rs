@@ -94,7 +94,7 @@ pub(super) fn from_pin(pins: &PinRoot, name: &str) -> Result<Map, DatapathError>
     }
 }
 
-/// Removes an element of the map of this name; one that is not there is no error.
+/// Removes an element of the map of this name; a missing element is not an error.
 pub(super) fn remove<K: Pod, V: Pod>(
     map: &mut HashMap<MapData, K, V>,
     key: &K,
@@ -190,7 +190,7 @@ impl VtepMap {
         self.0.insert(vtep, entry, 0).map_err(DatapathError::map(VTEPS))
     }
 
-    /// Removes an entry; one that is not there is no error.
+    /// Removes an entry; a missing entry is not an error.
     pub fn remove(&mut self, vtep: Addr) -> Result<(), DatapathError> {
         remove(&mut self.0, &vtep, VTEPS)
     }
@@ -211,7 +211,7 @@ impl ModeMap {
         self.0.get()
     }
 
-    /// Writes the next word, if mode or choice differ from what is there; whether it did.
+    /// Writes the next word if mode or choice differ. Returns true if it was written.
     pub fn set(&mut self, mode: Mode, choice: Option<Mode>) -> Result<bool, DatapathError> {
         self.0.update(|word| with(word, mode, choice))
     }
@@ -222,9 +222,9 @@ impl ModeMap {
         self.0.update_anyway(|word| with(word, mode, choice))
     }
 
-    /// Puts the mode in force that was decided on when the operator's choice was `choice`; whether
-    /// it was another before. `None`, and nothing is written, if the operator has made another
-    /// choice since.
+    /// Writes the mode that was decided on when the operator's choice was `choice`. Returns true if
+    /// the mode changed, and `None`, without a write, if the operator has made another choice
+    /// since.
     pub fn follow(&mut self, mode: Mode, choice: Option<Mode>) -> Result<Option<bool>, DatapathError> {
         let mut is_current = true;
         let changed = self.0.update(|word| {

@@ -1,4 +1,4 @@
-//! The choice of the mode in force. Pure.
+//! The choice of the active mode. Pure.
 //!
 //! The run-time choice (pinned) takes precedence over the annotation of the Node, that over the
 //! flag, the flag over `Backend.Datapath`, and that over the default. A node that cannot run the
@@ -8,13 +8,13 @@ use flannel_common::mode::Mode;
 use flannel_store::ModeSetting;
 use serde::{Deserialize, Serialize};
 
-/// The mode where none is requested, as far as the node can run it.
+/// The mode if none is requested. A node that cannot run it runs the next lower mode.
 pub const DEFAULT: Mode = Mode::Fast;
 
 /// The same with a backend that leaves the programs nothing to do.
 const DEFAULT_WITHOUT_PROGRAMS: Mode = Mode::Kernel;
 
-/// The reason why mode `encap` is not in force where there is no tunnel.
+/// The reason why mode `encap` is not active without a tunnel.
 pub const NO_TUNNEL: &str = "the programs encapsulate nothing with this backend";
 
 /// The capabilities of a node.
@@ -83,7 +83,7 @@ impl ModeSource {
     }
 }
 
-/// The mode in force.
+/// The active mode, with the request for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModeChoice {
     /// The mode.
@@ -95,7 +95,7 @@ pub struct ModeChoice {
 }
 
 impl ModeRequest {
-    /// The mode in force on a node that can do no more than `able`.
+    /// Returns the active mode of a node with these capabilities.
     pub fn decide(self, able: Capability) -> ModeChoice {
         let annotation = match self.annotation {
             Some(ModeSetting::Mode(mode)) => Some(mode),

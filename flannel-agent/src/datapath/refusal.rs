@@ -42,8 +42,8 @@ fn check_helpers_by(is_supported: impl Fn(BpfHelper) -> bool) -> Result<(), Data
     missing.map_or(Ok(()), |helper| Err(helper.missing()))
 }
 
-/// The verdict in a verifier's log: its last line that is no statistics, with the helper's name
-/// where the kernel has only a number for it. Empty for an empty log.
+/// Returns the verdict in a verifier's log: its last line that does not hold statistics. If the
+/// kernel gives only the number of a helper, the helper's name is added. Empty for an empty log.
 pub(super) fn verdict(log: &str) -> String {
     let mut lines = log.lines().map(str::trim).rev();
     let line = lines.find(|line| !line.is_empty() && !is_statistics(line)).unwrap_or_default();

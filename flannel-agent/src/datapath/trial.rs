@@ -43,7 +43,7 @@ use super::{
     object,
 };
 
-/// Maps the programs of a trial share with those in force: they only read them.
+/// Maps that the programs of a trial share with the active programs, and only read.
 const SHARED: [&str; 11] = [PEERS, PEERS6, ECMP_PATHS, VTEPS, MODE, CONFIG, FAST, PODS, HELPER_PORTS, GUARD, NAT_VTEPS];
 /// Flows a trial needs: one and its way back.
 const FLOWS_OF_A_TRIAL: u32 = 16;
@@ -174,7 +174,7 @@ impl Trial {
         self.program(program).map(drop)
     }
 
-    /// The object, for what is no program at a TC hook.
+    /// Returns the object, for programs that are not TC programs.
     pub(super) const fn object(&mut self) -> &mut Ebpf {
         &mut self.ebpf
     }
@@ -209,8 +209,8 @@ impl Trial {
     }
 }
 
-/// A shared map has to be there, or the loader would pin one of its own, and to be of the shape the
-/// programs know. Its capacity.
+/// Returns the capacity of a shared map. The map must be pinned, because the loader would otherwise
+/// create one, and must have the shape that the programs know.
 fn must_fit(path: &Path, name: &'static str, wanted: &aya_obj::Map, pins: &PinRoot) -> Result<u32, DatapathError> {
     let failed = |source| DatapathError::OpenPin { path: path.to_owned(), source };
     let found = match MapData::from_pin(path).map_err(failed) {

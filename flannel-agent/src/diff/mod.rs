@@ -1,7 +1,7 @@
 //! The differences between leases, maps and kernel, for `maps dump --diff`.
 //!
-//! A running agent reports the leases; without one the maps are compared with the kernel alone.
-//! Nothing is changed.
+//! A running agent reports the leases; without one the maps are compared only with the kernel. The
+//! comparison changes no state.
 
 mod compare;
 

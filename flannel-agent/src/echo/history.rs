@@ -11,7 +11,7 @@ use super::status::{EchoState, PeerEchoStatus};
 
 /// Requests whose outcomes are kept.
 const KEPT: u32 = u32::BITS;
-/// A peer is silent after so many requests without a reply.
+/// The number of requests without a reply after which a peer is silent.
 const SILENT_AFTER: u32 = 3;
 
 /// The last outcomes.

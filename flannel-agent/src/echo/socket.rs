@@ -10,8 +10,8 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use super::{ByFamily, message::reply_type};
 
-/// Raw sockets, as far as the kernel allows them. They deliver replies to our requests and nothing
-/// else, so that a flood of other ICMP does not wake the agent.
+/// Raw sockets, or the errors of opening them. They deliver only replies to our requests, so that a
+/// flood of other ICMP does not wake the agent.
 #[derive(Debug)]
 pub struct EchoSockets {
     sockets: ByFamily<io::Result<Socket>>,

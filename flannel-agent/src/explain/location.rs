@@ -104,8 +104,8 @@ impl Context<'_> {
         self.links.get(&index).map_or_else(|| format!("device {index}"), |link| link.name.clone())
     }
 
-    /// The tunnel device and the bridge of the pods have addresses of our own subnet; before there
-    /// is either, the agent knows it.
+    /// Returns true if the subnet belongs to this node. The tunnel device and the bridge of the
+    /// pods have addresses in it; before either exists, the agent's lease names it.
     fn is_ours(&self, subnet: IpNet) -> bool {
         self.leased.contains(&subnet) || self.addresses.iter().any(|own| subnet.contains(&own.key.addr))
     }

@@ -1,13 +1,13 @@
 //! Explains what would happen to a packet of a flow on this node, and why.
 //!
 //! `facts` reads: the pins, the kernel's routes, neighbours and FDB, the verdict of the real
-//! programs on a synthetic packet ([`crate::datapath::trial`]). `story` judges, and is pure.
-//! Nothing is changed, counted or sent, and no agent is needed; where one answers, its word on a
-//! peer's path is added.
+//! programs on a synthetic packet ([`crate::datapath::trial`]). `story` judges, and is pure. The
+//! command changes, counts and sends nothing, and it needs no agent. If an agent answers, its
+//! status of a peer's path is added.
 //!
-//! Not known here is whether netfilter drops a packet: rules are the host's, and no reading of them
-//! replaces the kernel. Two kinds of rules are read and followed (`nat`): those by which kube-proxy
-//! translates Services, and those of masquerade.
+//! The report does not know if netfilter drops a packet: the rules are the host's, and no reading
+//! of them replaces the kernel. Two kinds of rules are read and followed (`nat`): those by which
+//! kube-proxy translates Services, and those of masquerade.
 
 mod location;
 mod nat;

@@ -54,7 +54,7 @@ pub(super) struct Snapshot {
     pub(super) masquerade: Option<MasqueradeAnswer>,
     /// The pinned state, or the reason why it cannot be read.
     pub(super) node: Result<PinnedNode, String>,
-    /// The kernel's route for the packet from here on, or the reason why it cannot be read.
+    /// The kernel's route for the packet from this node, or the reason why it cannot be read.
     pub(super) route: Option<Result<RouteAnswer, String>>,
     /// The device that route leads to.
     pub(super) route_device: Option<String>,
@@ -83,7 +83,7 @@ pub(super) struct Onward {
 pub(super) struct PinnedNode {
     pub(super) mode: ModeWord,
     pub(super) config: NodeConfig,
-    /// The guard's modes in force.
+    /// The guard's active modes.
     pub(super) guard: Checks<GuardMode>,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Tunnel {
     pub(super) outer: Result<RouteAnswer, String>,
     /// The external interface, if it is there.
     pub(super) external: Option<Link>,
-    /// The devices by which that route leads, as far as they are there.
+    /// The devices of that route that exist.
     pub(super) outlets: Vec<Link>,
     /// The ECMP paths by interface index, where the kernel chooses among several next hops.
     pub(super) ecmp_paths: Vec<(u32, EcmpPath)>,
@@ -264,7 +264,7 @@ const fn leaves_the_cluster(facts: &Snapshot) -> bool {
     matches!((&facts.source, &facts.destination), (Location::Pod(_), Location::Outside))
 }
 
-/// The kernel's route for the packet from here on; none where no route has to do with it.
+/// Returns the kernel's route for the packet from this node; `None` if no route applies to it.
 async fn read_route(around: &Context<'_>, facts: &Snapshot) -> Option<Result<RouteAnswer, String>> {
     let (source, destination) = (facts.question.source, facts.onward.address);
     let forwarded = async |iif| {

@@ -1,7 +1,7 @@
 //! The task that runs commands for peers: what is wanted, what was done, and the difference.
 //!
 //! A peer that changed is undone as it was and done as it is. A command that failed is tried again
-//! later. Nothing is undone before the store has shown everything.
+//! later. No command that undoes a peer runs before the store has shown everything.
 
 use std::{
     collections::BTreeMap,

@@ -1,8 +1,8 @@
 //! The commands of the backend extension, which carry the packets of pods in its stead.
 //!
 //! Two run once at the start ([`before_lease`], [`after_lease`]). The others run for peers that
-//! come, change and go, one at a time, in a task of their own ([`ExtensionCommands`]): a command
-//! may take long, and the main loop does not wait for it. Each peer that a command was run for is
+//! come, change and go, one at a time, in a separate task ([`ExtensionCommands`]): a command may
+//! take long, and the main loop does not wait for it. Each peer that a command was run for is
 //! recorded in the state directory, so that the next agent, or `cleanup`, can run the command that
 //! undoes it.
 

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use super::environment::NodeFacts;
 
-/// The believed leases, by store entry.
+/// The accepted leases, by store entry.
 #[derive(Debug, Default)]
 pub(super) struct ExtensionPeers {
     entries: BTreeMap<String, BTreeMap<IpNet, Peer>>,

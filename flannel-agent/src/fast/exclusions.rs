@@ -1,9 +1,9 @@
 //! The pods that stay out of mode `fast` by request. Pure.
 //!
 //! The operator names addresses (`--fast-exclude`), the cluster pods (an annotation,
-//! [`flannel_store::OptOuts`]); both are one set here. A pod is judged by all addresses of its own
-//! end. A pod whose addresses are not known may be one of them, so it stays out too: the kernel's
-//! way is always right.
+//! [`flannel_store::OptOuts`]); both are one set here. All addresses of the pod's end of the veth
+//! count. A pod whose addresses are not known may be one of the excluded pods, so it stays out too:
+//! the kernel's path is always correct.
 
 use std::{collections::BTreeMap, net::IpAddr};
 

@@ -3,22 +3,21 @@
 //!
 //! `from_underlay` takes a packet out of the ingress of the external interface, or of another
 //! device by which routes to peers lead, before filters of tc and TCX programs behind it have seen
-//! the packet. So nothing is put into pods from there while others are on the ingress of any of
-//! these devices: one setting holds for all, as a flow may arrive by each. XDP programs come before
-//! TC and see everything. The egress needs no gate: what is replayed or encapsulated leaves through
-//! `dev_queue_xmit`, like the kernel's own packets.
+//! the packet. So no packet is put into pods from there while others are on the ingress of any of
+//! these devices: one setting holds for all devices, as a flow may arrive by each. XDP programs
+//! come before TC and see everything. The egress needs no gate: what is replayed or encapsulated
+//! leaves through `dev_queue_xmit`, like the kernel's own packets.
 //!
-//! The kernel decrypts a packet that came through IPsec and then takes it in once more, by the same
-//! device. So that packet teaches what is done to it, and another, which came in the clear, would
-//! be treated alike. Therefore nothing is put into pods from there while a policy may cover their
-//! packets. The egress needs no gate: what was encrypted does not leave as the packet that was
-//! recorded.
+//! The kernel decrypts a packet that came through IPsec and then receives it once more, by the same
+//! device. The flow learned from that packet would also match a packet that came in the clear.
+//! Therefore no packet is put into pods from there while a policy may cover their packets. The
+//! egress needs no gate: an encrypted packet does not leave as the packet that was recorded.
 //!
 //! A packet of the outside may have an address of this node before it is translated for a pod. So
-//! flows with the outside are learned only while there is no policy for forwarded packets at all.
+//! flows with the outside are learned only while the kernel has no policy for forwarded packets.
 //!
-//! A tunnel device whose offload settings of receipt were changed takes packets in otherwise than
-//! the programs, which skip it. Then no packet is put into pods from there.
+//! A tunnel device with changed receive offload settings does not receive packets as the programs
+//! do, which skip it. Then no packet is put into pods from there.
 //!
 //! Filters and policies are announced by the kernel; TCX programs are not, and are found when
 //! everything is invalidated.
@@ -41,10 +40,10 @@ pub(super) struct ExternalDevices {
     reasons: Vec<PodReason>,
 }
 
-/// The IPsec policies on packets of pods, as far as they are known.
+/// The known IPsec policies on packets of pods.
 #[derive(Debug, Default)]
 enum Policies {
-    /// They are to be read.
+    /// Not read yet, or stale.
     #[default]
     Unread,
     /// The reasons they give.
@@ -61,7 +60,7 @@ struct PolicyReasons {
 }
 
 impl ExternalDevices {
-    /// Everything is to be read again.
+    /// Marks everything as stale, so that the next [`Self::refresh`] reads it again.
     pub(super) fn invalidate(&mut self) {
         self.ingress.clear();
         self.policies = Policies::Unread;
@@ -116,7 +115,7 @@ impl ExternalDevices {
         &self.reasons
     }
 
-    /// The reason for which flows with the outside alone are not learned, if there is one.
+    /// Returns the reason why only the flows with the outside are not learned, if there is one.
     pub(super) fn outside_reason(&self) -> Option<&PodReason> {
         self.policies.reasons().and_then(|reasons| reasons.outside.as_ref())
     }

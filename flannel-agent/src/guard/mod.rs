@@ -1,4 +1,4 @@
-//! The guard, from the agent's side: the modes in force, and the reports of what it refuses.
+//! The guard, from the agent's side: the active modes, and the reports of refused packets.
 //!
 //! It owns the `GUARD` word while an agent runs, and the guard's part of log and status. The
 //! programs decide on packets; [`crate::reconcile`] decides who the peers are. The programs count
@@ -37,14 +37,14 @@ impl Guard {
         Self { flags, logged: None, log: RateLimitedLog::default(), seen: Checks::default() }
     }
 
-    /// Asks for other modes from here on. [`Self::follow`] puts them in force.
+    /// Sets the requested modes. [`Self::follow`] applies them.
     pub const fn ask(&mut self, flags: Checks<GuardMode>) {
         self.flags = flags;
     }
 
-    /// Puts the modes in force that are asked for and may be; the operator may have asked for
-    /// others since. Whether they are others than before. `doubt`: why what is known of the peers
-    /// may be incomplete.
+    /// Applies the requested modes, lowered if `doubt` requires it; the operator may have requested
+    /// others since the last call. Returns true if the modes changed. `doubt` is the reason why the
+    /// known peers may be incomplete.
     pub fn follow(&mut self, maps: &mut Maps, doubt: Option<Doubt>) -> Result<bool, DatapathError> {
         let in_force = loop {
             let choice = maps.guard.get()?.choice();
@@ -84,7 +84,7 @@ impl Guard {
         report::status_without_bpf(self.flags)
     }
 
-    /// For each check the mode that may be in force, and the one asked for.
+    /// Returns for each check the permitted mode and the requested one.
     fn decided(&self, choice: Checks<Option<GuardMode>>, doubt: Option<Doubt>) -> [(GuardMode, GuardMode); 2] {
         [(choice.outer, self.flags.outer), (choice.inner, self.flags.inner)]
             .map(|(choice, flag)| decide(choice, flag, doubt))

@@ -1,7 +1,7 @@
-//! The mode of a check that is in force. Pure.
+//! The active mode of a check. Pure.
 //!
-//! The mode asked for at run time (pinned) takes precedence over the flag. Nothing is refused by
-//! knowledge that may be incomplete: then `enforce` is `audit`.
+//! The mode requested at run time (pinned) takes precedence over the flag. While the known peers
+//! may be incomplete, no packet is refused: `enforce` is lowered to `audit`.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub const DEFAULT: Checks<GuardMode> = Checks { outer: GuardMode::Enforce, inner
 /// The reason why the programs may not know all peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// Changes do not arrive: nodes may have joined, or moved, that we know nothing of.
+    /// Changes do not arrive: nodes may have joined or moved without our knowledge.
     StoreNotInSync,
     /// Not every peer is in the maps yet.
     PeersPending,
@@ -30,7 +30,7 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// The mode in force, and the one asked for.
+/// Returns the active mode and the requested one.
 pub(super) fn decide(choice: Option<GuardMode>, flag: GuardMode, doubt: Option<Doubt>) -> (GuardMode, GuardMode) {
     let wanted = choice.unwrap_or(flag);
     let most = if doubt.is_some() { GuardMode::Audit } else { GuardMode::Enforce };

@@ -1,6 +1,6 @@
 //! Log lines about packets that failed a check: one at once when it begins, then at intervals as
-//! long as it goes on, with the sources. They are made from counters, so that a flood costs the log
-//! nothing.
+//! long as it goes on, with the sources. They are made from counters, so that a flood of packets
+//! does not flood the log.
 
 use std::{
     fmt::Write as _,

@@ -67,7 +67,7 @@ pub fn suspects(map: &ViolationMap) -> Result<Vec<Suspected>, DatapathError> {
     Ok(suspects)
 }
 
-/// The status, of what is in force, what is asked for, and why the two differ where they do.
+/// Returns the status: the active modes, the requested modes, and the reasons why they differ.
 pub(super) fn status(
     word: GuardWord,
     wanted: Checks<GuardMode>,
@@ -92,7 +92,7 @@ pub(super) fn status(
     }
 }
 
-/// The status without the programs: nothing is refused, whatever was asked for.
+/// Returns the status without the programs: no packet is refused, regardless of the request.
 pub(super) fn status_without_bpf(wanted: Checks<GuardMode>) -> GuardStatus {
     let check = |wanted: GuardMode| CheckStatus {
         effective: GuardMode::Off.to_string(),
@@ -105,7 +105,7 @@ pub(super) fn status_without_bpf(wanted: Checks<GuardMode>) -> GuardStatus {
     GuardStatus { outer: check(wanted.outer), inner: check(wanted.inner), xdp: None }
 }
 
-/// The status by the maps alone.
+/// Returns the status from only the maps.
 pub fn status_of_pins(word: GuardWord, stats: &StatsMap) -> Result<GuardStatus, DatapathError> {
     let (in_force, choice) = (word.in_force(), word.choice());
     let wanted =

@@ -6,7 +6,7 @@ use regex::Regex;
 #[derive(Debug, Clone)]
 pub struct NamePattern(Regex);
 
-/// A text that is no regular expression.
+/// A text that is not a regular expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("--iface-regex={text} is no regular expression: {problem}")]
 pub struct BadPattern {

@@ -18,7 +18,7 @@ pub struct IpsecStatus {
     pub starts: u64,
     /// True if encrypted packets travel in UDP datagrams.
     pub udp_encap: bool,
-    /// The reason why there is no process, or why it cannot be asked.
+    /// The reason why the process does not run, or why it cannot be asked.
     pub error: Option<String>,
     /// The reason why the kernel has no associations: it lacks ESP.
     pub kernel: Option<String>,
@@ -36,7 +36,7 @@ pub struct IpsecPeerStatus {
     pub received: u64,
     /// Bytes sent by them.
     pub sent: u64,
-    /// The reason for which there are no associations, as far as this node knows it.
+    /// The reason why the kernel has no associations, if this node knows it.
     pub error: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl IpsecPeerState {
         }
     }
 
-    /// Returns true if there are no associations, and charon itself tries no further.
+    /// Returns true if the kernel has no associations, and charon itself tries no further.
     pub(super) const fn needs_attempt(self) -> bool {
         matches!(self, Self::Established | Self::Missing)
     }

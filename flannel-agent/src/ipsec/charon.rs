@@ -90,7 +90,7 @@ pub(super) async fn start(program: &Path, files: &CharonFiles) -> Result<(Child,
     )))
 }
 
-/// It has nothing of ours open but standard error, its log. (A service manager or a container
+/// Starts the process. It inherits only standard error, its log. (A service manager or a container
 /// runtime that ends all processes of a service ends it too.)
 fn spawn(program: &Path, files: &CharonFiles) -> io::Result<Child> {
     Command::new(program)

@@ -1,5 +1,5 @@
-//! The files of the process: its own configuration and socket, in a directory that root alone
-//! reads, so that a charon of the host and its configuration stay as they are.
+//! The files of the process: its own configuration and socket, in a directory that only root can
+//! read, so that a charon of the host and its configuration stay as they are.
 
 use std::{
     fs,

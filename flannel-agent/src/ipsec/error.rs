@@ -7,7 +7,7 @@ use flannel_host::file::FileError;
 /// The process could not be started, or asked.
 #[derive(Debug, thiserror::Error)]
 pub enum IpsecError {
-    /// There is no program.
+    /// charon is not installed.
     #[error(
         "the backend ipsec needs strongSwan's charon, and it is neither in PATH nor in {places}: install it (Debian: \
          strongswan-charon, strongswan-swanctl and libstrongswan-standard-plugins)"
@@ -16,7 +16,7 @@ pub enum IpsecError {
         /// The directories.
         places: String,
     },
-    /// A file of ours cannot be read or written.
+    /// A file of the agent cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
     /// Another process has a port of IKE.

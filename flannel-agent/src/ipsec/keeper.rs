@@ -38,7 +38,7 @@ use crate::udp::Backoff;
 const LOOK: Duration = Duration::from_secs(5);
 /// Between two attempts to agree with a peer. Loading a connection is the first.
 const ATTEMPT: Duration = Duration::from_secs(30);
-/// The first attempt has failed if there are no associations after this time.
+/// The first attempt has failed if the kernel has no associations after this time.
 const FIRST: Duration = Duration::from_secs(4);
 /// Attempts at once.
 const AT_ONCE: usize = 8;
@@ -91,7 +91,7 @@ impl Attempts {
 }
 
 impl IpsecKeeper {
-    /// Nothing is known of the process yet.
+    /// Creates the task's state, without knowledge about the process.
     pub(super) fn new(setup: IpsecSetup, netlink: Netlink, files: CharonFiles) -> Self {
         let status = IpsecStatus { udp_encap: setup.config.udp_encap, ..IpsecStatus::default() };
         setup.book.set_process(status.clone());
@@ -155,7 +155,8 @@ impl IpsecKeeper {
         self.peers.iter().map(|(subnet, address)| IpsecEnd { subnet: *subnet, address: *address }).collect()
     }
 
-    /// Makes everything as it should be, as far as that goes, and reads what became of it.
+    /// Reconciles the process, its keys and its connections with the leases, and reads the
+    /// associations.
     async fn round(&mut self) -> Result<(), IpsecError> {
         self.check_kernel().await;
         self.ensure().await?;
@@ -185,7 +186,7 @@ impl IpsecKeeper {
         }
     }
 
-    /// Adopts the process that is there, or starts one.
+    /// Adopts a running process, or starts one.
     async fn ensure(&mut self) -> Result<(), IpsecError> {
         if let Some(pid) = charon::pid_at(&self.files.socket)? {
             self.adopt(pid);
@@ -216,7 +217,7 @@ impl IpsecKeeper {
         }
     }
 
-    /// Of a process that this task does not know yet, nothing is known.
+    /// Records the process. If it is a new one, its keys and connections are unknown.
     fn adopt(&mut self, pid: u32) {
         if self.status.pid.replace(pid) != Some(pid) {
             self.keys.clear();

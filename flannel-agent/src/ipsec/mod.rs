@@ -1,8 +1,8 @@
-//! IPsec: the process that agrees on keys with peers (strongSwan's charon), and what it is to do.
+//! IPsec: the process that agrees on keys with peers (strongSwan's charon), and its work.
 //!
 //! The policies that demand encryption are kernel objects like any other, see
 //! [`crate::backend::ipsec`]. This module keeps the process, and in it a shared key and a
-//! connection for each peer, in a task of its own ([`IpsecTunnels`]): the main loop waits for no
+//! connection for each peer, in a separate task ([`IpsecTunnels`]): the main loop waits for no
 //! process. The task gets the leases and writes to the [`IpsecBook`].
 //!
 //! The process goes on without the agent, and the next agent finds it by its socket in the state
@@ -70,8 +70,8 @@ impl IpsecTunnels {
         Ok(Self { wishes, node: None })
     }
 
-    /// Takes in our end, and which peers are new, different or gone. The task is left alone if
-    /// nothing is.
+    /// Stores this node's end, and passes the peers that are new, different or gone to the task.
+    /// Does not wake the task without a change.
     pub fn learn(&mut self, own: Option<IpsecEnd>, changes: &Changes, in_sync: bool) {
         let is_same = self.node.replace((own, in_sync)) == Some((own, in_sync));
         if is_same && !changes.all && changes.peers.is_empty() {

@@ -26,7 +26,7 @@ pub(super) fn child(own: IpsecEnd, peer: IpsecEnd) -> String {
     format!("{}-{}", own.subnet, peer.subnet)
 }
 
-/// The name of the shared key of an address. It is no part of the protocol between nodes.
+/// Returns the name of the shared key of an address. The protocol between nodes does not use it.
 pub(super) fn shared_key(address: Ipv4Addr) -> String {
     format!("{KEY}{address}")
 }

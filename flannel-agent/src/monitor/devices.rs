@@ -21,7 +21,7 @@ impl DeviceNames {
         self.get(ifindex).map_or_else(|| format!("#{ifindex}"), str::to_owned)
     }
 
-    /// The name of a device and its index, `eth0 (2)`; the index alone where it has no name.
+    /// Returns the name of a device and its index, `eth0 (2)`; only the index if it has no name.
     pub fn with_index(&mut self, ifindex: u32) -> String {
         self.get(ifindex).map_or_else(|| ifindex.to_string(), |name| format!("{name} ({ifindex})"))
     }

@@ -1,4 +1,4 @@
-//! One JSON object for each packet, on a line of its own, for programs.
+//! One JSON object for each packet, on its own line, for programs.
 
 use std::{fmt::Write as _, net::IpAddr, time::Duration};
 

@@ -50,7 +50,7 @@ impl fmt::Display for EndName<'_> {
 }
 
 impl Names {
-    /// The names of both ends, as far as they are known.
+    /// Returns the names of both ends; `None` for an end whose name is unknown.
     pub fn ends(&self, addresses: Option<PacketAddresses>) -> [Option<EndName<'_>>; 2] {
         let service = |address: &IpAddr| self.services.get(address).map(|name| EndName::Service(name));
         let name =

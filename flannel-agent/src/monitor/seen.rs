@@ -68,7 +68,7 @@ impl<'a> Seen<'a> {
         &frame[..frame.len().min(self.snaplen)]
     }
 
-    /// Returns the inner frame, decoded as far as it was captured.
+    /// Returns the captured part of the inner frame, decoded.
     pub fn packet(&self) -> Packet<'a> {
         Packet::read(self.told(), self.frame_len())
     }

@@ -1,9 +1,9 @@
 //! The connections of one listener: a bounded number, and a newcomer is always taken.
 //!
 //! At a limit the newcomer takes the place of the oldest connection that has not sent its whole
-//! request, or of the oldest one if all have. So idle connections cost others nothing, however many
-//! there are. Connections of this node itself have places of their own, which no other host or pod
-//! can take: the kubelet's probes among them.
+//! request, or of the oldest one if all have. So idle connections do not exclude others, however
+//! many there are. Connections of this node itself, the kubelet's probes among them, have reserved
+//! places, which no other host or pod can take.
 //!
 //! The listeners decide on requests and answers.
 
@@ -98,10 +98,10 @@ impl Connections {
         Self { open: Vec::new(), displaced }
     }
 
-    /// Serves a connection in a task of its own. When this returns, the one it displaced is closed.
+    /// Serves a connection in its own task. When this returns, the displaced connection is closed.
     ///
-    /// It has to be called on a task (not in `block_on`): then a request that has already arrived
-    /// is read before the next connection can displace this one.
+    /// It must be called on a task (not in `block_on`): then a request that has already arrived is
+    /// read before the next connection can displace this one.
     pub(super) async fn admit<F>(&mut self, source: Origin, serve: impl FnOnce(RequestState) -> F)
     where
         F: Future<Output = ()> + Send + 'static,

@@ -7,9 +7,9 @@
 //! `/metrics` is what Prometheus scrapes. Any method is accepted. Other paths are 404, as are those
 //! of another listener.
 //!
-//! The answers come from a thread of their own ([`http`](super::http)), so they do not depend on
-//! the agent's tasks. A main loop that hangs is not ready: in addition to what the status states,
-//! its [`Pulse`] has to be younger than 30 seconds.
+//! A separate thread answers ([`http`](super::http)), so the answers do not depend on the agent's
+//! tasks. A main loop that hangs is not ready: in addition to what the status states, its [`Pulse`]
+//! must be younger than 30 seconds.
 
 use std::time::Duration;
 

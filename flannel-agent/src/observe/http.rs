@@ -1,8 +1,8 @@
-//! A listener for HTTP, on a thread of its own: [`HealthRoutes`] are what it answers.
+//! A listener for HTTP on its own thread. It serves [`HealthRoutes`].
 //!
-//! One request per connection, its head 16 KiB at most, its body not read. `Connections` has the
-//! limits of time and number. One listener is not held up by what others do to another: each has
-//! its thread, its limits and its queue in the kernel.
+//! A connection serves one request, with a head of 16 KiB at most; the body is not read.
+//! `Connections` has the limits of time and number. Load on one listener does not delay another:
+//! each has its thread, its limits and its queue in the kernel.
 
 mod accept;
 mod stream;

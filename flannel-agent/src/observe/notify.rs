@@ -2,7 +2,7 @@
 //! socket that `NOTIFY_SOCKET` names.
 //!
 //! `READY=1` is sent when the node is ready for the first time, `STOPPING=1` when a signal ends the
-//! agent. Without the variable nothing is sent.
+//! agent. Without the variable the agent sends no notifications.
 
 use std::{
     ffi::{OsStr, OsString},

@@ -1,4 +1,4 @@
-//! The main loop's pulse: the time since it last went round.
+//! The main loop's pulse: the time since its last iteration.
 //!
 //! The status document holds what the loop last knew, and stays as it is if the loop hangs. A
 //! reader that acts on the document checks the pulse as well.
@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A shared time of the last beat, on the monotonic clock. Clones are the same pulse.
+/// The time of the last heartbeat, on the monotonic clock. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Pulse {
     since: Instant,
@@ -19,23 +19,23 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// A pulse that beats now.
+    /// Creates a pulse whose last heartbeat is now.
     pub fn start() -> Self {
         Self::last_seen(Instant::now())
     }
 
-    /// A pulse whose last beat was then.
+    /// Creates a pulse whose last heartbeat was at `then`.
     pub(super) fn last_seen(then: Instant) -> Self {
         Self { since: then, last_ms: Arc::default() }
     }
 
-    /// Beats.
+    /// Records a heartbeat.
     pub fn beat(&self) {
         let now = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_ms.store(now, Ordering::Relaxed);
     }
 
-    /// Since the last beat.
+    /// Returns the time since the last heartbeat.
     pub fn age(&self) -> Duration {
         self.since.elapsed().saturating_sub(Duration::from_millis(self.last_ms.load(Ordering::Relaxed)))
     }

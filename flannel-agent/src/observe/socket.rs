@@ -67,8 +67,8 @@ pub fn path(state_dir: &Path) -> PathBuf {
     state_dir.join("agent.sock")
 }
 
-/// Opens the socket. The caller holds the state directory's lock, so a socket that is there is a
-/// dead agent's.
+/// Opens the socket. The caller holds the state directory's lock, so an existing socket belongs to
+/// a dead agent.
 pub fn bind(state_dir: &Path) -> io::Result<UnixListener> {
     let path = path(state_dir);
     match std::fs::remove_file(&path) {
@@ -184,7 +184,7 @@ pub async fn agent_process(state_dir: &Path) -> io::Result<i32> {
     process.ok_or_else(|| io::Error::other("its process cannot be seen from here, such as one of another container"))
 }
 
-/// One question on a connection of its own.
+/// Sends one request on its own connection.
 async fn exchange<T: DeserializeOwned>(path: &Path, request: Request) -> io::Result<T> {
     let mut stream = connect(path).await?;
     let request = serde_json::to_string(&request)? + "\n";

@@ -24,7 +24,8 @@ pub(super) struct EtcdFlags {
     /// Our keys in etcd are PATH/config and PATH/subnets/...
     #[arg(long, value_name = "PATH", default_value = "/coreos.com/network")]
     etcd_prefix: String,
-    /// CA certificates for https endpoints, PEM; sufficient alone [default: the system's roots]
+    /// CA certificates for https endpoints, PEM; a client certificate is not required [default: the
+    /// system's roots]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "", hide_default_value = true)]
     etcd_cafile: String,
     /// Our certificate for https endpoints, PEM; with its key or not at all. Read again for every
@@ -34,7 +35,8 @@ pub(super) struct EtcdFlags {
     /// The key of --etcd-certfile, PEM
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "", hide_default_value = true)]
     etcd_keyfile: String,
-    /// User name for etcd; with one of name and password alone the agent warns and connects without
+    /// User name for etcd; if only one of name and password is set, the agent warns and connects
+    /// without credentials
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     etcd_username: String,
     /// Password for etcd; prefer `FLANNELD_ETCD_PASSWORD`, which other users cannot read. Never

@@ -76,8 +76,8 @@ impl KubeFlags {
     }
 }
 
-/// Returns true for a URL with user information, or a text that is no URL and may be one with a
-/// password that has to be escaped.
+/// Returns true for a URL with user information, or for an invalid URL that may contain an
+/// unescaped password.
 fn has_user_info(text: &str) -> bool {
     match text.parse::<http::Uri>() {
         Ok(url) => url.authority().is_some_and(|authority| authority.as_str().contains('@')),

@@ -29,8 +29,8 @@ pub(super) struct ListenerFlags {
     /// Address to answer `/metrics` at, with --metrics-port
     #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
     metrics_ip: String,
-    /// Port of its own for /metrics, for Prometheus, which --healthz-port does not answer then; 0
-    /// for none. A port that is taken ends the start with status 1
+    /// Separate port for /metrics, for Prometheus; --healthz-port then does not serve /metrics. 0
+    /// for none. If the port is taken, the agent exits with status 1
     #[arg(long, value_name = "PORT", default_value_t = 0, allow_negative_numbers = true)]
     metrics_port: i64,
 }

@@ -140,9 +140,9 @@ pub enum OptionWarning {
     HalfCredentials,
     /// Only one of client certificate and key is named; flannel uses both or neither.
     HalfClientCertificate,
-    /// Files for TLS are named, and there are `http://` endpoints.
+    /// Files for TLS are set, but there are `http://` endpoints.
     PlainEndpoints,
-    /// Destinations are exempt from masquerade, and nothing is masqueraded.
+    /// Destinations are exempt from masquerade, but masquerade is off.
     NothingToExempt,
 }
 

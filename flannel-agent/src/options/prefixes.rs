@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::check::Checks;
 
 /// Reads the values of a repeatable flag, each with one prefix or several between commas. An
-/// address is a prefix of its own. Host bits are cleared, and each prefix is there once.
+/// address counts as a prefix of full length. Host bits are cleared, and duplicates are removed.
 pub(super) fn read(checks: &mut Checks, flag: &'static str, values: &[String], expected: &'static str) -> Vec<IpNet> {
     let parse = |text: &str| text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok();
     let mut prefixes = Vec::new();

@@ -72,7 +72,8 @@ impl TrafficFlags {
         }
     }
 
-    /// A prefix of length 0 is no exemption: with it nothing is masqueraded.
+    /// Reads the exempt prefixes. A prefix of length 0 is refused, because it would exempt all
+    /// packets.
     fn exempt(&self, checks: &mut Checks) -> Vec<IpNet> {
         const FLAG: &str = "ip-masq-exclude";
         let exempt = prefixes::read(checks, FLAG, &self.ip_masq_exclude, EXEMPT);

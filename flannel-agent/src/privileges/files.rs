@@ -1,7 +1,7 @@
 //! Files of the options that root may not use as their owner: those of other users, which
 //! `CAP_DAC_*` open.
 //!
-//! Asked of the kernel, with the capabilities in force that are to be kept.
+//! The kernel decides, while only the capabilities to keep are effective.
 
 use std::path::Path;
 

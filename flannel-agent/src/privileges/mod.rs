@@ -1,9 +1,9 @@
-//! The privileges of this process: checked before they are used, and given up as far as the options
-//! do not need them.
+//! The privileges of this process: checked before they are used, and given up if the options do not
+//! need them.
 //!
 //! Owns the capability sets of the process. Invariants: [`reduce`] runs while there is one thread,
-//! because the sets are a thread's own and others inherit them; what was given up does not come
-//! back, not by running another program either.
+//! because each thread has its own sets and new threads inherit them; a capability that was given
+//! up does not come back, not even by running another program.
 
 mod files;
 mod need;

@@ -48,7 +48,8 @@ fn limit(keep: CapabilitySet) -> io::Result<()> {
     Ok(set_no_new_privs(true)?)
 }
 
-/// Without `CAP_SETPCAP` it stays: what is in it alone cannot be gained once new privileges are
+/// Removes all capabilities but `keep` from the bounding set. Without `CAP_SETPCAP` the set stays
+/// as it is: a capability that is only in this set cannot be gained once new privileges are
 /// refused.
 fn shrink_bounding_set(keep: CapabilitySet) -> io::Result<()> {
     for bit in 0..u64::BITS {

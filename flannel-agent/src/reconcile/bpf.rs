@@ -135,9 +135,9 @@ impl Bpf {
         self.maps.mode.get()
     }
 
-    /// Puts the mode in force that was decided on when the operator's choice was `choice`; whether
-    /// it was another before. `None`, and nothing is written, if the operator has made another
-    /// choice since.
+    /// Writes the mode that was decided on when the operator's choice was `choice`. Returns true if
+    /// the mode changed, and `None`, without a write, if the operator has made another choice
+    /// since.
     pub fn follow_mode(&mut self, mode: Mode, choice: Option<Mode>) -> Result<Option<bool>, DatapathError> {
         self.maps.mode.follow(mode, choice)
     }
@@ -225,7 +225,7 @@ impl Bpf {
         if self.maps.mode.get()?.mode() == Mode::Fast { self.maps.mode.begin_epoch() } else { Ok(()) }
     }
 
-    /// Discards what mode `fast` has learned. In other modes nothing is in use.
+    /// Discards what mode `fast` has learned. Other modes use none of it.
     pub fn new_generation(&mut self) -> Result<(), DatapathError> {
         if self.maps.mode.get()?.mode() == Mode::Fast { self.maps.mode.bump() } else { Ok(()) }
     }

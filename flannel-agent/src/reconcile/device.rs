@@ -94,9 +94,9 @@ pub(crate) async fn ensure(netlink: &Netlink, spec: &TunnelSpec, adopt_mac: bool
 /// Ethernet address, also when it is replaced: peers know it, and it identifies a lease of our
 /// former public address as ours.
 ///
-/// The setting to accept packets without a checksum cannot be changed either, but is no reason for
-/// a replacement: a device of stock flannel is taken over without losing a packet, and the agent
-/// publishes to its peers what the device accepts.
+/// The setting to accept packets without a checksum cannot be changed either, but a difference in
+/// it does not replace the device: a device of stock flannel is taken over without losing a packet,
+/// and the agent publishes to its peers what the device accepts.
 async fn ensure_vxlan(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool) -> Result<Device, NetlinkError> {
     let link = match netlink.link_by_name(&spec.name).await? {
         Some(link) if is_compatible(&link, spec) => link,
@@ -128,8 +128,8 @@ async fn require_lower(netlink: &Netlink, spec: &VxlanSpec, own: u32) -> Result<
     if is_other { Ok(()) } else { Err(vanished(&format!("{} below {}", spec.lower, spec.name))) }
 }
 
-/// Keeps a device that is there, with its peers: they go on without a packet lost. Stock flannel
-/// makes a new one at every start. Key, port and peers are no part of the link.
+/// Keeps an existing device and its peers, so that no packet is lost. Stock flannel creates a new
+/// device at every start. The link does not include key, port and peers.
 async fn ensure_wireguard(netlink: &Netlink, spec: &WireguardSpec) -> Result<Device, DeviceError> {
     let link = match netlink.link_by_name(&spec.name).await? {
         Some(link) if is_wireguard(&link).await => link,
@@ -158,8 +158,8 @@ async fn create_wireguard(netlink: &Netlink, name: &str) -> Result<Link, DeviceE
     Ok(netlink.link_by_name(name).await?.ok_or_else(|| vanished(name))?)
 }
 
-/// Keeps a device that is there, with the process that has it open. Without a process it stays, and
-/// drops packets.
+/// Keeps an existing device, with the process that has it open. Without a process the device stays
+/// and drops packets.
 async fn ensure_udp(netlink: &Netlink, spec: &UdpSpec) -> Result<Device, DeviceError> {
     let is_tun = |link: &Link| link.kind.as_deref() == Some("tun") && link.arphrd != Link::ETHER;
     let found = netlink.link_by_name(&spec.name).await?;
@@ -222,8 +222,9 @@ async fn create(netlink: &Netlink, spec: &VxlanSpec) -> Result<Link, NetlinkErro
     netlink.link_by_name(&spec.name).await?.ok_or_else(|| vanished(&spec.name))
 }
 
-/// There are no routers on a tunnel. As with stock flannel it is no error when it cannot be set: on
-/// a kernel without IPv6 there is nothing to set, in an unprivileged container it may be read-only.
+/// Switches router advertisements off: a tunnel has no routers. As in stock flannel, a failure is
+/// not an error: a kernel without IPv6 lacks the sysctl, and it may be read-only in an unprivileged
+/// container.
 fn refuse_router_advertisements(name: &str) {
     if let Err(error) = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/accept_ra"), "0") {
         tracing::debug!(device = name, %error, "cannot switch router advertisements off");

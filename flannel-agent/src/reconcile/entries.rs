@@ -38,7 +38,8 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// Nothing is known yet. From `nexthops_from` routes on they are made by nexthop objects.
+    /// Creates an empty state. Routes use nexthop objects if there are `nexthops_from` or more of
+    /// them.
     pub(super) fn new(nexthops_from: usize) -> Self {
         Self {
             addresses: Tracker::default(),
@@ -61,8 +62,8 @@ impl Entries {
         self.routes.want_nothing();
     }
 
-    /// There are so many peers, as far as is known or (`all`) altogether. Whether routes are
-    /// therefore made by nexthop objects from here on, or no more.
+    /// Sets the number of peers: of all peers if `all` is true, else of those known so far. Returns
+    /// true if this changes whether routes use nexthop objects.
     pub(super) fn count_peers(&mut self, count: usize, all: bool) -> bool {
         self.nexthops.decide(count, all)
     }
@@ -89,7 +90,7 @@ impl Entries {
         self.routes.actual(&unreachable::key(network)).is_some()
     }
 
-    /// Reads back what is ours, and the routes of others that are in the way of ours.
+    /// Reads back our objects, and the routes of other programs that conflict with our routes.
     pub(super) async fn read_back(
         &mut self,
         netlink: &Netlink,
@@ -156,7 +157,7 @@ impl Entries {
         }
     }
 
-    /// True if policies of IPsec are wanted, or some of ours are there.
+    /// Returns true if IPsec policies are desired, or if the kernel has some of our policies.
     pub(super) fn has_policies(&self) -> bool {
         !self.policies.is_empty()
     }

@@ -1,8 +1,8 @@
-//! Senders that are no peers any more and are still let in for a while. Pure.
+//! Senders that are no longer peers and are still accepted for a while. Pure.
 //!
-//! A node that acquires its lease again, or publishes another address, is gone from the store for a
-//! moment, and what it sent before is still on its way. What the kernel needs to send to it goes at
-//! once; that its packets are its own is believed for a minute more.
+//! A node that acquires its lease again, or publishes another address, is missing from the store
+//! for a moment, while packets that it sent before are still in transit. The entries for sending to
+//! it are removed at once. The entries by which its packets are accepted stay for another minute.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

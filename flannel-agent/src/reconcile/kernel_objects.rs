@@ -23,10 +23,10 @@ pub(super) trait Object {
     /// The content of an object.
     type Value: PartialEq + Clone;
 
-    /// Makes it, or makes the one that is there this way.
+    /// Creates the object, or changes the existing object to this value.
     async fn replace(netlink: &Netlink, key: &Self::Key, value: &Self::Value) -> Result<(), NetlinkError>;
 
-    /// Removes the one that is there.
+    /// Removes the object.
     async fn remove(netlink: &Netlink, key: &Self::Key, value: &Self::Value) -> Result<(), NetlinkError>;
 }
 
@@ -86,7 +86,7 @@ impl Object for NexthopObjects {
     type Key = NexthopId;
     type Value = Nexthop;
 
-    /// Leaves a number that is taken to its owner, unless the object there is one of ours.
+    /// Leaves a number that is taken to its owner, unless flannel made the object there.
     async fn replace(netlink: &Netlink, id: &NexthopId, nexthop: &Nexthop) -> Result<(), NetlinkError> {
         match netlink.add_nexthop(*id, nexthop).await {
             Err(taken) if taken.is_exists() => match netlink.nexthop(*id).await {

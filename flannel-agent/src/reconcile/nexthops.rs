@@ -1,15 +1,15 @@
-//! Routes by nexthop objects, where the number of peers calls for them.
+//! Routes by nexthop objects, for a large number of peers.
 //!
-//! The kernel compares a new IPv4 route with every one that leaves by the same device, so plain
-//! routes with a gateway each cost it time by the square of their number; an object is found by its
-//! number. Below a thousand peers that is no gain, and routes stay as stock flannel writes them.
-//! From a number of routes on they are made by objects, and below half of it they are plain again,
-//! so that a cluster near the border does not go back and forth.
+//! The kernel compares a new IPv4 route with every route that leaves by the same device, so the
+//! time for plain routes with a gateway each grows with the square of their number; an object is
+//! found by its number. Below a thousand peers objects bring no gain, and routes stay as stock
+//! flannel writes them. Routes use objects from a threshold on, and are plain again below half of
+//! it, so that a cluster near the threshold does not switch back and forth.
 //!
 //! There is one object per route, and its number is the first address of the destination: unique
 //! among all networks of a host, far above the numbers the kernel assigns by itself, and known
-//! without asking. If the kernel refuses an object, because another program has the number or for
-//! any other reason, its route does without it; nothing else changes.
+//! without asking. If the kernel refuses an object, because another program uses the number or for
+//! any other reason, its route is made without it; all other routes keep their form.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,7 +43,7 @@ impl Nexthops {
         Self { many, supported: true, used: false, tracker: Tracker::default() }
     }
 
-    /// Reads back what is ours. Objects that are there already are a reason to stay with them.
+    /// Reads back our objects. If some already exist, routes keep using objects.
     pub(super) async fn read_back(&mut self, netlink: &Netlink, ours: &Ownership) -> Result<(), NetlinkError> {
         let all = netlink.nexthops().await?;
         self.supported = all.is_some();
@@ -54,8 +54,8 @@ impl Nexthops {
         Ok(())
     }
 
-    /// Decides whether objects are used for so many routes. Before `all` are known, few are no
-    /// reason to give objects up. Whether that is another decision than before; then
+    /// Decides whether objects are used for `count` routes. Objects stay in use until `all` routes
+    /// are known, even if there are few. Returns true if the decision changed; then
     /// [`Self::change`] is due for every route.
     pub(super) fn decide(&mut self, count: usize, all: bool) -> bool {
         let enough = if self.used { self.many / 2 } else { self.many };
@@ -80,7 +80,7 @@ impl Nexthops {
         }
     }
 
-    /// A desired route in the form in which it is to be made.
+    /// Returns a desired route in the form in which it is made.
     pub(super) fn form(&self, key: &RouteKey, route: &Route) -> Route {
         let usable = |id: &NexthopId| self.tracker.wanted().contains_key(id) && !self.tracker.is_refused(id);
         Route { nexthop: id_of(key).filter(usable).map(|id| id.0), ..route.clone() }

@@ -94,7 +94,7 @@ impl Ownership {
         self.whole_network && is_whole && !overlap(key.dst, self.network)
     }
 
-    /// Returns true if a route with this key may be one of ours: inside the network, or into the
+    /// Returns true if a route with this key may be our route: inside the network, or into the
     /// tunnel device.
     pub(super) fn may_be_route(&self, key: &RouteKey, route: Option<&Route>) -> bool {
         let into_tunnel = route.is_some_and(|route| self.is_into_tunnel(route) && route.onlink);
@@ -112,7 +112,7 @@ impl Ownership {
         elsewhere.filter(|_| into_tunnel && key.table == MAIN_TABLE && self.inside(key.dst))
     }
 
-    /// Returns true if a destination lies in the network, so that a route to it may be one of ours.
+    /// Returns true if a destination lies in the network, so that a route to it may be our route.
     pub(super) fn inside(&self, destination: IpNet) -> bool {
         self.network.contains(&destination)
     }

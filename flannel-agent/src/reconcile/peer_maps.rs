@@ -110,8 +110,8 @@ impl PeerMaps {
         self.sweep_senders(maps, now);
     }
 
-    /// Lets those go that left long enough ago. What the others send meanwhile belongs to no subnet
-    /// any more.
+    /// Removes senders whose grace period is over. The packets of senders within it belong to no
+    /// subnet.
     fn sweep_senders(&mut self, maps: &mut Maps, now: Instant) {
         let vteps = self.leaving.sort(&unwanted(&self.vteps, now), now);
         let unnumbered = VtepEntry { index: VtepEntry::UNNUMBERED, reserved: 0 };
@@ -194,7 +194,7 @@ fn sweep<K: Ord + Clone, V: PartialEq + Clone>(
     remove(tracker, keys, now, take);
 }
 
-/// Returns the keys that are there, not wanted, and due for removal at `now`.
+/// Returns the keys that exist, are not desired, and are due for removal at `now`.
 fn unwanted<K: Ord + Clone, V: PartialEq + Clone>(tracker: &Tracker<K, V>, now: Instant) -> BTreeSet<K> {
     tracker.pending(now, true).deletes.into_iter().map(|(key, _)| key).collect()
 }

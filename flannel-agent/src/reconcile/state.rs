@@ -24,7 +24,7 @@ pub(super) struct FamilyState {
 }
 
 impl FamilyState {
-    /// Nothing is known of the kernel yet.
+    /// Creates the state before the kernel is read.
     pub(super) fn new(family: Family, setup: &PlaneSetup) -> Self {
         Self {
             family,
@@ -67,12 +67,12 @@ impl FamilyState {
         self.entries.change(before, after);
     }
 
-    /// The unreachable route for the network, where it may be made with this address of ours.
+    /// Sets the desired unreachable route for the network, if our address `own` permits it.
     pub(super) fn want_unreachable(&mut self, own: IpAddr) {
         self.entries.want_unreachable(self.unreachable.network, self.unreachable.wanted(own));
     }
 
-    /// Leads packets to peers: what they need before their routes comes first.
+    /// Adds the entries of peers. The entries that a route needs precede it.
     pub(super) async fn upsert(&mut self, netlink: &Netlink, maps: Option<&mut Maps>, now: Instant) {
         self.entries.upsert_before_routes(netlink, now).await;
         if let Some(maps) = maps {
@@ -81,7 +81,7 @@ impl FamilyState {
         self.entries.upsert_routes(netlink, now).await;
     }
 
-    /// Leads packets away from peers that are gone, in the reverse order.
+    /// Removes the entries of peers that are gone, in the reverse order.
     pub(super) async fn sweep(&mut self, netlink: &Netlink, maps: Option<&mut Maps>, now: Instant) {
         self.entries.sweep_routes(netlink, now).await;
         if let Some(maps) = maps {

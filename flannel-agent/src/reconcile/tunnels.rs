@@ -61,7 +61,7 @@ impl Tunnels {
         self.udp.peers_mut().change(&before.udp, &after.udp);
     }
 
-    /// A plane wants nothing of its peers any more, as far as is known.
+    /// Clears what a plane desires for its peers, which is unknown again.
     pub(super) fn want_nothing(&mut self, device: &str, family: Family) {
         self.wireguard.want_nothing(device, family);
         if family == Family::V4 {
@@ -69,8 +69,8 @@ impl Tunnels {
         }
     }
 
-    /// Changes those whose planes have all worked their peers in. A plane that is in error holds up
-    /// none: what it last wanted counts.
+    /// Changes the tunnels whose planes have all processed their peers. A plane in error does not
+    /// delay its tunnel: its last desired state counts.
     pub(super) async fn apply(&mut self, planes: &[Plane], in_sync: bool) {
         let names: BTreeSet<String> = planes.iter().map(|plane| plane.device_name().to_owned()).collect();
         for name in names {

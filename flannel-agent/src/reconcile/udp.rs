@@ -59,8 +59,8 @@ impl UdpTunnel {
         Ok(())
     }
 
-    /// Adopts the process that is there, or starts one, which takes over from one that does not
-    /// fit.
+    /// Adopts the running process if it fits. Otherwise starts a process, which takes over from the
+    /// running one.
     async fn ensure(&mut self, options: &TunnelOptions, index: u32) -> Result<State, UdpError> {
         let Some(process) = self.process.clone() else { return Err(UdpError::NotStarted { problem: String::new() }) };
         let control = process.control();

@@ -63,7 +63,7 @@ pub(super) fn is_ours(key: &RouteKey, route: &Route, networks: &[IpNet]) -> bool
 #[derive(Debug)]
 pub(super) struct UnreachableRoute {
     pub(super) network: IpNet,
-    /// As far as it is known at the start.
+    /// The decision at the start, from the configuration only.
     asked: Result<(), NotMade>,
     /// Routes of other programs to the same prefix, and their protocol.
     foreign: BTreeMap<RouteKey, u8>,
@@ -81,8 +81,8 @@ impl UnreachableRoute {
         self.foreign = foreign.map(|(key, route)| (*key, route.protocol)).collect();
     }
 
-    /// A route was seen to be this way, or gone. True if the route of ours is to be decided about
-    /// again.
+    /// Records an observed route, or `None` for a route that is gone. Returns true if the decision
+    /// about our route must be made again.
     pub(super) fn observe(&mut self, key: RouteKey, route: Option<&Route>) -> bool {
         match route.filter(|route| self.is_foreign(&key, route)) {
             Some(route) => self.foreign.insert(key, route.protocol) != Some(route.protocol),

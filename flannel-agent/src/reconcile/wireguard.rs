@@ -106,7 +106,7 @@ impl WireguardDevices {
         }
     }
 
-    /// A plane wants nothing of its peers any more, as far as is known.
+    /// Clears what a plane desires for its peers, which is unknown again.
     pub(super) fn want_nothing(&mut self, device: &str, family: Family) {
         let Some(state) = self.devices.get_mut(device) else { return };
         for subnets in state.wanted.values_mut() {
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(wanted(&devices), ["7 192.0.2.9:1 10.5.9.0/24", "8 192.0.2.88:1 10.5.8.0/24"]);
     }
 
-    /// The endpoints that are to be set, given the one found and the age of the handshake.
+    /// Returns the endpoints that need a change, given the one found and the age of the handshake.
     fn repaired(endpoint: &str, handshake: Option<u64>) -> Vec<Option<SocketAddr>> {
         let mut devices = devices();
         devices.change(DEVICE, &BTreeMap::new(), &rows(&[("10.5.9.0/24", 9, "192.0.2.9:1")]));

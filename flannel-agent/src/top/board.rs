@@ -38,11 +38,11 @@ pub enum SortKey {
 /// Everything that is drawn.
 #[derive(Clone, Debug)]
 pub struct Board {
-    /// The mode in force.
+    /// The active mode.
     pub mode: Mode,
     /// Seconds since the agent's last heartbeat.
     pub heartbeat_age: Option<f64>,
-    /// True if the programs believe the maps.
+    /// True if the programs trust the maps.
     pub is_current: bool,
     /// The programs that take packets off the kernel's path.
     pub hooks: Vec<HookRate>,
@@ -225,7 +225,7 @@ fn seconds(nanoseconds: u64) -> f64 {
     float(nanoseconds) / 1e9
 }
 
-/// A number as far as it is shown: three digits of it.
+/// Converts a number for display; the display shows three digits.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub(super) const fn float(number: u64) -> f64 {
     number as f64

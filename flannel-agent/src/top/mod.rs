@@ -4,8 +4,8 @@
 //! the latter two are pure. The command (`cli::top`) owns terminal and time. No agent is needed;
 //! where one answers, its problems are shown too.
 //!
-//! Not known here are bytes of a single peer or flow: the programs count bytes by program and
-//! reason alone.
+//! The bytes of a single peer or flow are not known: the programs count bytes only by program and
+//! reason.
 
 pub mod board;
 pub mod sample;

@@ -29,11 +29,11 @@ use crate::{
 pub struct TopSample {
     /// When, by the programs' clock, in nanoseconds.
     pub now_ns: u64,
-    /// The mode in force.
+    /// The active mode.
     pub mode: Mode,
-    /// Nanoseconds since the agent's last heartbeat; `None` if it never beat.
+    /// Nanoseconds since the agent's last heartbeat; `None` if it never wrote one.
     pub heartbeat_age_ns: Option<u64>,
-    /// True if the programs believe the maps: valid, and with a fresh heartbeat.
+    /// True if the programs trust the maps: they are valid, and the heartbeat is fresh.
     pub is_current: bool,
     /// The counters that are not zero.
     pub counters: BTreeMap<(Program, Reason), Counter>,

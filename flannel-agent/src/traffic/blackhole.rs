@@ -31,7 +31,7 @@ fn route() -> Route {
     }
 }
 
-/// Returns true if a route is a blackhole route of ours, in one of these networks.
+/// Returns true if a route is our blackhole route, in one of these networks.
 fn is_ours(key: &RouteKey, route: &Route, networks: &[IpNet]) -> bool {
     route.kind == RouteType::BlackHole
         && route.protocol == protocol::FLANNEL

@@ -1,4 +1,5 @@
-//! The tools of this host: the engine that keeps our rules, and those where none of ours belong.
+//! The tools of this host: the engine that keeps our rules, and the engines that must not have our
+//! rules.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -66,7 +67,7 @@ impl Engines {
     }
 
     /// Checks that this family can have rules. Searches again for a missing tool, which may have
-    /// been installed meanwhile.
+    /// been installed since.
     pub(super) async fn demand(&mut self, family: Family) -> Result<(), TrafficError> {
         if self.missing(family).is_some() {
             match (self.engine, family) {
@@ -133,8 +134,8 @@ impl Engines {
         }
     }
 
-    /// Removes what an earlier life left in the engines that are not used. That one of them does
-    /// not work is no trouble.
+    /// Removes the rules that an earlier agent left in the engines that are not used. An engine
+    /// that does not work is ignored.
     pub(super) async fn leave_others(&self, networks: &[IpNet]) {
         let nothing = rule::nothing();
         for family in Family::BOTH {

@@ -20,8 +20,8 @@ pub enum TrafficError {
     /// A tool could not do its work.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// The table holds rules that only nft understands, so it cannot be determined which of ours
-    /// are there.
+    /// The table holds rules that only nft understands, so the agent cannot determine which of our
+    /// rules exist.
     #[error(
         "iptables cannot read its table {table}, because nft put rules of its own there; move those to another table"
     )]

@@ -2,16 +2,17 @@
 //!
 //! Owns flannel's chains (`FLANNEL-POSTRTG`, `FLANNEL-FWD`) and tables (`flannel-ipv4`,
 //! `flannel-ipv6`), the jumps to the chains, and blackhole routes of our protocol. The rules are
-//! those of flannel to the letter, so that what people built around them goes on working. The main
-//! loop says what is wanted ([`WantedTraffic`], pure data); one task ([`Traffic`]) reads what is
-//! there, works out the difference and applies it.
+//! identical to those of flannel, so that tools built around them keep working. The main loop sets
+//! the desired state ([`WantedTraffic`], pure data); one task ([`Traffic`]) reads the actual state,
+//! computes the difference and applies it.
 //!
-//! Invariants: a table changes in one transaction, so there is no moment without a rule that was
-//! there before and is still wanted; what is right is not touched; a rule inside our chains that is
-//! neither ours nor of a network of ours stays (another flannel of this host has the same chains).
+//! Invariants: a table changes in one transaction, so a rule that existed before and is still
+//! desired is never missing; correct rules are not touched; a rule inside our chains that is
+//! neither ours nor for one of our networks stays (another flannel on this host has the same
+//! chains).
 //!
-//! It is a task of its own because the tools may wait for the xtables lock, and packets between
-//! pods need none of this.
+//! The task is separate from the main loop because the tools may wait for the xtables lock, and
+//! packets between pods do not need these rules.
 
 mod blackhole;
 mod chain;
@@ -68,7 +69,7 @@ impl Traffic {
         Ok(Self { wanted, invalidate, report })
     }
 
-    /// Wants this from here on.
+    /// Sets the desired state.
     pub fn want(&self, wanted: WantedTraffic) {
         self.wanted.send_if_modified(|now| std::mem::replace(now, wanted) != *now);
     }

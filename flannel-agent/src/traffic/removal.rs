@@ -1,5 +1,5 @@
-//! Removes every rule of ours from every engine of this host, regardless of the network it names:
-//! for `cleanup`.
+//! Removes all our rules from every engine of this host, regardless of the networks they name: for
+//! `cleanup`.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::{
     rule::nothing,
 };
 
-/// Rules of ours in one engine.
+/// Our rules in one engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
     family: Family,
@@ -25,8 +25,8 @@ enum Holder {
     Nftables(Nft),
 }
 
-/// Looks for rules of ours. An engine that cannot be read has none that anybody could remove: that
-/// is said and passed over.
+/// Looks for our rules. An engine that cannot be read is logged and skipped, because its rules
+/// could not be removed either.
 pub async fn find() -> Vec<Leftover> {
     let mut found = Vec::new();
     for family in Family::BOTH {

@@ -15,7 +15,7 @@ pub(super) const KUBE_PROXY_MARK: u32 = 0x4000;
 const MULTICAST_V4: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 4);
 const MULTICAST_V6: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8);
 
-/// The purpose of a chain of ours.
+/// The purpose of one of our chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Purpose {
     /// Source translation on the way out.

@@ -23,7 +23,7 @@ pub struct TrafficStatus {
     pub forward: bool,
     /// True if a blackhole route is asked for.
     pub blackhole: bool,
-    /// The number of repairs: something of ours had been in place, was found missing or changed,
+    /// The number of repairs: a rule or route that had been in place was found missing or changed,
     /// and was restored.
     pub repairs: u64,
     /// The time of the last repair, in seconds since 1970 UTC.

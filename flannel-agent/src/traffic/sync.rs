@@ -1,7 +1,7 @@
 //! The task that reconciles the rules: the schedule, the scope and the result of each look.
 //!
-//! It looks when the wanted rules change, when the kernel announces a change of a table with rules
-//! of ours or of the blackhole route, and every half minute anyway. Tables of iptables are read at
+//! It looks when the desired rules change, when the kernel announces a change of the blackhole
+//! route or of a table with our rules, and every half minute anyway. Tables of iptables are read at
 //! most once per resync period, because they may be large and change often. Where their changes are
 //! not announced (the legacy variant), they are read in every period. Rules that are not wanted are
 //! removed once, and then left alone.
@@ -134,7 +134,7 @@ impl Keeper {
         }
     }
 
-    /// Waits until the engine's tables are to be looked at.
+    /// Waits until the next look at the engine's tables is due.
     async fn due(&mut self) {
         let by_iptables = self.engine == Engine::Iptables && self.options.any_rule();
         if by_iptables {

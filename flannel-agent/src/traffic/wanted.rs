@@ -13,7 +13,7 @@ use crate::claims::networks_of_others;
 pub enum Engine {
     /// `iptables` and `ip6tables`, of either variant.
     Iptables,
-    /// `nft`, with tables of our own (`EnableNFTables`).
+    /// `nft`, with separate tables for our rules (`EnableNFTables`).
     Nftables,
 }
 
@@ -116,8 +116,8 @@ impl FamilyScope {
     }
 }
 
-/// The state wanted right now. A family without a scope is not enabled: no rule or route of ours
-/// may be there.
+/// The desired state. A family without a scope is not enabled, and must not have any of our rules
+/// or routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedTraffic {
     /// The enabled families, at most one scope each.

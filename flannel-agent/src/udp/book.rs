@@ -38,7 +38,7 @@ struct Entry {
 }
 
 impl UdpBook {
-    /// The process at this socket has this state; `started` if the agent has just started it.
+    /// Records the state of the process at this socket; `started` if the agent has just started it.
     pub(crate) fn set(&self, control: &Path, state: &State, started: bool) {
         self.change(control, |last| {
             last.starts += u64::from(started);
@@ -46,7 +46,7 @@ impl UdpBook {
         });
     }
 
-    /// There is no process, for this reason.
+    /// Records that the process does not run, and the reason.
     pub(crate) fn fail(&self, control: &Path, error: String) {
         self.change(control, |last| (last.pid, last.error) = (None, Some(error)));
     }

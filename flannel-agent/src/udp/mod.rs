@@ -1,7 +1,7 @@
 //! The process that carries packets with the backend udp: found, started, asked, ended.
 //!
-//! It is no child of the agent for long: it goes on without it, and the next agent finds it by its
-//! control socket in the state directory. Its own work is the crate `flannel_udp`.
+//! The process does not stay a child of the agent: it outlives the agent, and the next agent finds
+//! it by its control socket in the state directory. Its own work is the crate `flannel_udp`.
 
 mod backoff;
 mod book;

@@ -31,7 +31,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Nothing is asked yet.
+    /// Creates the handle. It sends no request.
     pub(crate) const fn new(control: PathBuf) -> Self {
         Self { control }
     }
@@ -59,8 +59,7 @@ impl Process {
         }
     }
 
-    /// Starts a process, which takes over from one that is there, and waits until it carries
-    /// packets.
+    /// Starts a process, which takes over from a running one, and waits until it carries packets.
     pub(crate) async fn start(&self, options: &TunnelOptions) -> Result<State, UdpError> {
         let failed = |problem: String| UdpError::NotStarted { problem };
         let mut child = spawn(options).map_err(|error| failed(error.to_string()))?;
@@ -92,7 +91,7 @@ pub(crate) fn fits(state: &State, options: &TunnelOptions, index: u32) -> bool {
         && state.build == build()
 }
 
-/// It has nothing of ours open but standard error, which it needs until it carries packets. (A
+/// Starts the process. It inherits only standard error, which it needs until it carries packets. (A
 /// service manager or a container runtime that ends all processes of a service ends it too.)
 fn spawn(options: &TunnelOptions) -> std::io::Result<Child> {
     let TunnelOptions { control, device, network, source, port } = options;

@@ -20,7 +20,7 @@ pub(crate) const SESSION: Duration = Duration::from_mins(3);
 pub struct WireguardPeerStatus {
     /// Its public key.
     pub public_key: String,
-    /// Its last address and port, or those at which it is to be reached.
+    /// The peer's last address and port; before a handshake, those of its lease.
     pub endpoint: Option<String>,
     /// The time of the last handshake, in seconds since 1970 UTC; absent if there was none.
     pub last_handshake: Option<u64>,
@@ -36,11 +36,12 @@ pub struct WireguardPeerStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PeerState {
-    /// There was one within the last 180 s, so packets go both ways.
+    /// A handshake within the last 180 s: packets go both ways.
     Session,
-    /// There was none, and nothing was sent since.
+    /// No handshake within the last 180 s, and no packet sent since then.
     Idle,
-    /// There was none, although packets were sent: none of them is known to have arrived.
+    /// No handshake within the last 180 s, although packets were sent: none of them is known to
+    /// have arrived.
     Unanswered,
 }
 

@@ -65,7 +65,7 @@ impl Control {
         }
     }
 
-    /// Makes a peer, or makes the one that is there this way.
+    /// Creates a peer, or replaces the settings of an existing one.
     pub async fn replace_peer(&self, key: &PublicKey, peer: &WireguardPeer) -> Result<(), WireguardError> {
         match self {
             Self::Kernel { netlink, ifindex } => Ok(netlink.replace_peer(*ifindex, *key, peer).await?),
@@ -73,7 +73,7 @@ impl Control {
         }
     }
 
-    /// Removes a peer; one that is not there is no error.
+    /// Removes a peer. A missing peer does not count as an error.
     pub async fn remove_peer(&self, key: &PublicKey) -> Result<(), WireguardError> {
         match self {
             Self::Kernel { netlink, ifindex } => Ok(netlink.remove_peer(*ifindex, *key).await?),

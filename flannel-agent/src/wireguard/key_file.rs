@@ -11,7 +11,7 @@ use flannel_host::{
 };
 use x25519_dalek::StaticSecret;
 
-/// The mode of the file: root alone reads it.
+/// The mode of the file: only root can read it.
 const MODE: u32 = 0o400;
 
 /// The keys of this node.
@@ -29,7 +29,7 @@ pub enum BadKeyFile {
     /// It cannot be read or made.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Its content is no key.
+    /// Its content is not a key.
     #[error(
         "the key file {} has no private key in it; delete it for a new one (peers follow the new public key by our lease)",
         path.display()

@@ -1,10 +1,10 @@
-//! WireGuard: the key of this node, and how a device is talked to, be it the kernel's or that of a
+//! WireGuard: the key of this node, and the control of a device, be it the kernel's or that of a
 //! process.
 //!
 //! Kernels before 5.6, and those built without the module, have no WireGuard. A process with a TUN
 //! device then does its work: `wireguard-go` or `boringtun-cli`, which speak the protocol of
-//! wireguard.com/xplatform on a socket. It is no child of the agent for long: it goes on without
-//! it.
+//! wireguard.com/xplatform on a socket. The process does not stay a child of the agent: it outlives
+//! the agent.
 
 mod book;
 mod control;

@@ -21,8 +21,8 @@ const PERIOD: Duration = Duration::from_millis(20);
 
 /// Starts a process for the device of this name and waits until it answers.
 ///
-/// It has nothing of ours open, and its parent ends at once, so it outlives the agent. (A service
-/// manager or a container runtime that ends all processes of a service ends it too.)
+/// The process inherits no open files, and its parent ends at once, so it outlives the agent. (A
+/// service manager or a container runtime that ends all processes of a service ends it too.)
 pub async fn start(device: &str) -> Result<(), WireguardError> {
     let program = program().ok_or(WireguardError::NoImplementation)?;
     let failed = |problem: String| WireguardError::NotStarted {

@@ -66,7 +66,7 @@ fn patterns_and_reach_lead_to_the_stock_results() {
             (pattern(r"dummy\d+"), "dummy0", "1.10.100.1"),
             (reach("172.16.32.254"), "dummy0", "172.16.32.100"),
             (reach("10.9.0.77"), "eth0", "10.9.0.1"),
-            // One of our own: the kernel's way to it is the loopback.
+            // An address of this host: the kernel routes it by the loopback.
             (reach("172.16.31.200"), "dummy0", "172.16.31.200"),
         ] {
             let host = Host::read(&ns.netlink, &[Family::V4], &options, &[]).await.expect("the host");

@@ -1,4 +1,4 @@
-//! The programs on a bench: loaded into a pin directory of their own, with maps one test can write.
+//! The programs on a bench: loaded into their own pin directory, with maps that one test can write.
 
 use std::{
     io::Write as _,
@@ -59,8 +59,8 @@ pub(crate) fn on_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
     });
 }
 
-/// Runs a test against programs that were just loaded, on a thread with a network and a mount
-/// namespace of its own, which go with it.
+/// Runs a test against freshly loaded programs, on a thread with its own network and mount
+/// namespaces, which end with the thread.
 pub(crate) fn on_empty_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
     if let Some(why) = cannot_run() {
         writeln!(std::io::stderr(), "NOT RUN: BPF program fixtures: {why}").expect("stderr is open");
@@ -85,8 +85,8 @@ pub(crate) fn on_empty_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
 }
 
 fn cannot_run() -> Option<&'static str> {
-    // Where no directory can be made, so that nothing is loaded or mounted: a stub shows before
-    // that.
+    // No directory can be made below /proc, so the loader neither loads nor mounts: it reports a
+    // stub before that.
     let pins = PinRoot::new(std::path::Path::new("/proc/nowhere"));
     if !Uid::effective().is_root() {
         return Some("needs root");
@@ -219,7 +219,7 @@ impl Bench {
         [SKB_MARK, SKB_PRIORITY].map(|at| u32::from_ne_bytes(behind[at..at + 4].try_into().expect("four bytes")))
     }
 
-    /// Runs a program on a packet so many times, one after the other: every reason it gave.
+    /// Runs a program on a packet `times` times in a row. Returns every reason it gave.
     pub(crate) fn repeat(&mut self, program: Program, packet: &[u8], times: u32) -> Vec<Reason> {
         let before = self.counts(program);
         let mut options = TestRunOptions::new();

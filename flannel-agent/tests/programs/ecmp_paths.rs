@@ -53,7 +53,7 @@ fn gateways(ecmp_path: u32) -> [String; 3] {
     [format!("10.0.{ecmp_path}.254"), format!("fd00:{ecmp_path}::254"), format!("fe80::{ecmp_path}")]
 }
 
-/// Runs a test on a node whose peers have two ECMP paths, of which nothing was seen.
+/// Runs a test on a node whose peers have two ECMP paths, both not yet validated.
 fn on_ecmp_paths(test: impl FnOnce(&mut Bench) + Send + 'static) {
     on_bench(|bench| {
         lay(bench);
@@ -61,7 +61,7 @@ fn on_ecmp_paths(test: impl FnOnce(&mut Bench) + Send + 'static) {
     });
 }
 
-/// Gives the peers two ECMP paths each, of which nothing was seen.
+/// Gives the peers two ECMP paths each, both not yet validated.
 pub(crate) fn lay(bench: &mut Bench) {
     for key in ["ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv4/fib_multipath_hash_policy"] {
         sysctl(key, "1");
@@ -348,8 +348,8 @@ fn what_differs_on_one_path_holds_that_path() {
     });
 }
 
-/// A packet of the kernel's own by a device that is no ECMP path, and a router's word on our
-/// packets, concern every ECMP path.
+/// A packet that the kernel sends by a device outside the ECMP paths, and a router's report on
+/// tunnel packets, concern every ECMP path.
 #[test]
 fn what_concerns_the_peer_holds_all_its_ecmp_paths() {
     on_ecmp_paths(|bench| {

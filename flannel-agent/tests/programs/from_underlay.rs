@@ -63,7 +63,7 @@ fn what_is_wrong_with_a_tunnel_packet_is_named() {
     });
 }
 
-/// Each family has a tunnel of its own.
+/// Each family has its own tunnel.
 #[test]
 fn one_family_inside_the_other_is_another_protocol() {
     on_bench(|bench| {

@@ -162,7 +162,7 @@ fn what_is_not_of_our_tunnel_is_not_examined() {
     });
 }
 
-/// Makes the bench's namespace a router, with this address of its own and a way to its neighbours.
+/// Makes the bench's namespace a router, with this address and a route to its neighbours.
 fn route(net: Net, own: IpAddr) {
     let (family, length, switch) = match net.our_vtep {
         IpAddr::V4(_) => ("-4", 24, "/proc/sys/net/ipv4/conf/all/forwarding"),

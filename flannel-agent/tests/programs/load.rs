@@ -1,4 +1,4 @@
-//! The loader over pins that are there already: what it adopts, and what it makes.
+//! The loader over existing pins: what it adopts, and what it makes.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -144,8 +144,8 @@ fn programs_that_are_not_needed_are_not_loaded_and_lose_their_pins() {
     });
 }
 
-/// An older agent knew one family. Its successor completes the set and keeps what packets go by
-/// meanwhile.
+/// An older agent knew one family. Its successor completes the set, and keeps the maps that the
+/// programs use during that time.
 #[test]
 fn a_set_without_the_ipv6_peers_is_completed() {
     on_bench(|bench| {

@@ -276,7 +276,7 @@ fn no_more_a_second_than_asked_for() {
         let packet = V4.tunnel_from_peer(V4.peer_pod);
         bench.repeat(FromUnderlay, &packet, 20_000);
         let count = told(&mut monitor, 0).len() as u64;
-        // A tenth of a second's worth at once, and what came due meanwhile.
+        // The limit allows a burst of a tenth of a second's packets, and the rate during the run.
         let allowed = u128::from(rate) / 10 + 1 + began.elapsed().as_millis() * u128::from(rate) / 1000;
         assert!(count >= u64::from(rate) / 10 && u128::from(count) <= allowed, "{count} of {allowed}");
         assert_eq!(monitor.missed().expect("counters"), Missed { limited: 20_000 - count, lost: 0 });

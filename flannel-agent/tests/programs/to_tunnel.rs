@@ -112,7 +112,8 @@ fn every_segment_has_an_identification_of_its_own() {
     });
 }
 
-/// A rule can drop, change or route by them what carries them, and leave the rest alone.
+/// A rule can drop, change or route packets by their mark or priority, and leave other packets as
+/// they are.
 #[test]
 fn the_path_is_validated_for_each_mark_and_priority() {
     on_bench(|bench| {

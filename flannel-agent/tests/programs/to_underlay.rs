@@ -87,8 +87,8 @@ fn a_packet_that_differs_withdraws_trust_for_a_while() {
     });
 }
 
-/// A rule between the tunnel device and here gave it another: nothing is known of packets the rule
-/// leaves alone.
+/// A rule between the tunnel device and the external interface changed the mark. The packet says
+/// nothing about packets that the rule does not match.
 #[test]
 fn a_packet_that_changed_its_mark_on_the_way_says_nothing() {
     on_bench(|bench| {

@@ -1,4 +1,4 @@
-//! Trials: the verdict of the programs in force, and no trace of the question.
+//! Trials: the verdict of the attached programs, and no trace of the question.
 
 use flannel_agent::datapath::{DatapathError, probe, trial::Trial};
 use flannel_common::{maps::PODS, mode::Mode, program::Program, reason::Reason};
@@ -8,7 +8,7 @@ use crate::{
     packets::{BOTH, LO, PEER_INDEX},
 };
 
-/// Everything the programs in force have counted, and what they know of the peers.
+/// Returns everything that the attached programs have counted, and what they know of the peers.
 fn traces(bench: &mut Bench) -> Vec<String> {
     let stats = &bench.maps.stats;
     let counted = Program::ALL.into_iter().flat_map(|program| {
@@ -40,7 +40,7 @@ fn a_trial_says_what_the_programs_in_force_would_and_leaves_no_trace() {
     });
 }
 
-/// The loader would pin a map of its own in the place of one that is not there.
+/// The loader would pin a new map in the place of a missing one.
 #[test]
 fn a_pin_that_lacks_is_an_error_and_not_made() {
     on_bench(|bench| {

@@ -18,9 +18,9 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::bench::on_bench;
 
-/// Processes that write all the time, with handles of their own.
+/// The number of threads that write all the time, each with its own handles.
 const WRITERS: u32 = 4;
-/// Switches of the operator meanwhile.
+/// The number of the operator's switches during the writes.
 const SWITCHES: usize = 200;
 
 fn mode(pins: &PinRoot) -> ModeMap {
@@ -31,7 +31,7 @@ fn guard(pins: &PinRoot) -> GuardMap {
     GuardMap::open(pins).expect("GUARD")
 }
 
-/// Runs `write` over and over in threads of its own for as long as `meanwhile` takes. It must not
+/// Runs `write` over and over in separate threads until the other closure returns. No write may
 /// fail.
 fn while_others_write(write: impl Fn(&PinRoot) + Sync, pins: &PinRoot, meanwhile: impl FnOnce()) {
     let done = AtomicBool::new(false);

@@ -46,9 +46,9 @@ fn it_is_made_repaired_moved_and_removed() {
     });
 }
 
-/// Without a metric of its own the older of two routes to the subnet would win, and that is this
-/// one. And a request to delete an IPv6 route takes any with the same destination unless it names
-/// the metric.
+/// Without its own metric the blackhole route would win, because it is the older of the two routes
+/// to the subnet. And a request to delete an IPv6 route takes any with the same destination unless
+/// it names the metric.
 #[test]
 fn a_pod_bridge_comes_first_and_stays() {
     in_namespace(async |ns: Namespace| {

@@ -98,7 +98,7 @@ fn ports_are_random_unless_that_is_off() {
     });
 }
 
-/// The tool prints what is written, so nothing is written again.
+/// The tool prints the rules as they were written, so the agent does not write them again.
 #[test]
 fn exempt_destinations_are_written_once_and_go_with_the_option() {
     with_each_variant(async |ns| {

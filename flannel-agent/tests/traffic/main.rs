@@ -1,8 +1,8 @@
 //! Traffic rules on the real kernel, by the real tools, with those tools' own listings as the
 //! oracle.
 //!
-//! Each test runs on a thread in a network namespace of its own, which goes away with the thread.
-//! They need root; without it, or without a tool, they say so and return.
+//! Each test runs on a thread in its own network namespace, which goes away with the thread. The
+//! tests need root; without it, or without a tool, they say so and return.
 
 mod blackhole;
 mod engine;

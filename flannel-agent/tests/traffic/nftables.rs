@@ -6,7 +6,7 @@ use flannel_agent::traffic::{Engine, MasqueradeFamilies, TrafficOptions, WantedT
 
 use crate::support::{all, becomes, exempt, in_namespace, run, scope, settle, until, v4, v6, wanted};
 
-/// Nothing but events: no test would wait for the next look at everything.
+/// Options by which only events lead to repairs: the next full look comes after an hour.
 fn by_events() -> TrafficOptions {
     TrafficOptions { blackhole: false, resync: Duration::from_hours(1), ..all() }
 }
@@ -84,7 +84,7 @@ fn the_rules_are_flannels_to_the_letter() {
     });
 }
 
-/// The tool prints what is written, so nothing is written again.
+/// The tool prints the rules as they were written, so the agent does not write them again.
 #[test]
 fn exempt_destinations_are_written_once_and_go_with_the_option() {
     in_namespace(async |ns| {

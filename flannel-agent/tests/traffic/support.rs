@@ -114,8 +114,8 @@ pub(crate) async fn until(traffic: &mut Traffic, so: impl Fn(&TrafficStatus) -> 
     traffic.status()
 }
 
-/// Waits until what is read is as expected: a keeper that was dropped may be in the middle of a
-/// look, and the one that is there now repairs what it leaves.
+/// Waits until `read` returns `expected`: a dropped keeper may be in the middle of a look, and its
+/// successor repairs what it leaves.
 pub(crate) async fn becomes<T: PartialEq + Debug>(read: impl Fn() -> T, expected: T) {
     let start = Instant::now();
     while read() != expected && start.elapsed() < Duration::from_secs(20) {

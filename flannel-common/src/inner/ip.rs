@@ -35,8 +35,9 @@ pub trait InnerHeader: IpHeader {
     /// The sum behind the header of a packet whose sum is `whole`.
     fn sum_behind(&self, whole: u32) -> u64;
 
-    /// By how much the sum over the header changes if it becomes `after`, which differs in the
-    /// first eight bytes alone. As the kernel's checksum helper takes it: a sum of 32 bits.
+    /// Returns the change of the sum over the header if it becomes `after`, which differs only in
+    /// the first eight bytes. The result is a sum of 32 bits, as the kernel's checksum helper takes
+    /// it.
     fn difference(&self, after: &Self) -> u32;
 
     /// Writes the header as it is at another end, with its TTL lowered by `step` and another TOS.

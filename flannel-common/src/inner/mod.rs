@@ -228,7 +228,7 @@ impl<A: Address> ParsedPacket<A> {
 }
 
 /// The fields that identify a packet and that NAT does not change: by them it is recognised behind
-/// netfilter. TTL and checksum follow rules of their own.
+/// netfilter. TTL and checksum are compared separately.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fingerprint {

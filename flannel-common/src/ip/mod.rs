@@ -45,8 +45,8 @@ pub trait IpHeader: Copy {
     /// Of an outer header: whether it has no options, and UDP follows it or its fragment header.
     fn carries_udp(&self) -> bool;
 
-    /// Returns true if UDP may follow behind options or extension headers. A fragment header alone
-    /// does not count.
+    /// Returns true if UDP may follow options or extension headers. False if a fragment header
+    /// comes first.
     fn may_hide_udp(&self) -> bool;
 
     /// Returns true for the number of an extension header. Never for IPv4.

@@ -61,7 +61,7 @@ pub struct Filter {
     pub reasons: ReasonSet,
     /// A bit for each program, by its number.
     pub programs: u32,
-    /// One in so many of the packets that match; 1 for all.
+    /// One in this many matching packets becomes an event; 1 for all.
     pub sample: u32,
     /// Source of the inner packet.
     pub source: Network,
@@ -161,12 +161,13 @@ pub struct Pace {
 const BURST_NS: u64 = 100_000_000;
 
 impl Pace {
-    /// So many events a second, and a tenth of that at once.
+    /// Returns the pace of `rate` events per second, with bursts of a tenth of that.
     pub const fn per_second(rate: u32) -> Self {
         Self { interval_ns: 1_000_000_000 / rate as u64, due_ns: 0 }
     }
 
-    /// When the next event is due after one now; none if now is too early.
+    /// Returns the time when the next event is due after one at `now`; `None` if `now` is too
+    /// early.
     #[inline(always)]
     pub const fn next_due(&self, now: u64) -> Option<u64> {
         let due = if self.due_ns > now { self.due_ns } else { now };
@@ -192,9 +193,9 @@ pub struct Monitor {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Missed {
-    /// They came too fast.
+    /// Packets beyond the pace.
     pub limited: u64,
-    /// There was no room for their events.
+    /// Packets whose events did not fit into the ring buffer.
     pub lost: u64,
 }
 

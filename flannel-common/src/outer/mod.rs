@@ -35,9 +35,8 @@ impl<I: IpHeader> OuterHeaders<I> {
     /// Bytes that encapsulation adds to a frame: 50 over IPv4, 70 over IPv6.
     pub const OVERHEAD: usize = Self::LEN - ETH_LEN;
 
-    /// Writes the outer headers for one frame, where they are to be: of a value that is passed on
-    /// the BPF target moves single bytes. The outer Ethernet addresses are zero: the neighbour
-    /// entry fills them.
+    /// Writes the outer headers for one frame in place, because the BPF target copies a returned
+    /// value byte by byte. The outer Ethernet addresses are zero: the neighbour entry fills them.
     #[inline(always)]
     pub fn write(&mut self, family: &FamilyConfig, peer: &PeerEntry, varying: &Varying) {
         self.ethernet.write(Mac([0; 6]), Mac([0; 6]), I::ETHERTYPE);

@@ -2,9 +2,9 @@
 //! returns it. Where the kernel's layout is unknown, or its memory may not be read, the state is
 //! unknown.
 //!
-//! A packet without an entry is one of two: conntrack called it invalid, or there is no conntrack
-//! in this network namespace. The second is read from netfilter's hooks: conntrack hangs there
-//! while anything in the namespace asks for it, and not before.
+//! A packet has no entry if conntrack considers it invalid, or if conntrack is not active in this
+//! network namespace. Netfilter's hooks show the second: conntrack registers there only while
+//! something in the namespace needs it.
 
 use core::ptr::read_volatile;
 

@@ -17,7 +17,7 @@ pub(super) fn read<F: FlowMaps>(hash: u32, now: Tick) -> FlowHint {
 pub(super) fn note_on_probation<F: FlowMaps>(hash: u32) {
     if let Some(at) = F::hints().get_ptr_mut(slot_of(hash)) {
         // SAFETY: the look-up gave an element of the array, which lives as long as the map. Other
-        // CPUs may write it meanwhile: a flow that its hint does not name is unknown.
+        // CPUs may write it at the same time: a flow that its hint does not name is unknown.
         unsafe { (*at).on_probation = hash };
     }
 }

@@ -40,8 +40,8 @@ pub(crate) struct EgressState {
     pub(crate) takes_merged: bool,
 }
 
-/// Ends the reverse flow of a TCP packet with SYN, FIN or RST at an exit hook. Of these packets a
-/// recorded SYN-ACK alone may be learned from.
+/// Ends the reverse flow of a TCP packet with SYN, FIN or RST at an exit hook. Of these packets
+/// only a recorded SYN-ACK may be learned from.
 #[inline(always)]
 pub(crate) fn close_if_control<F: FlowMaps>(
     scratch: &mut Scratch<F>,
@@ -234,8 +234,8 @@ fn extend<F: FlowMaps>(
     Ok(if found.value.is_on_probation() { Place::Probation } else { Place::Table })
 }
 
-/// Puts a flow into its place. A flow of datagrams for which there is no slot gets a place in the
-/// table, for which its sender has paid.
+/// Puts a flow into its place. A datagram flow without a free slot goes to the table, for which its
+/// sender has paid.
 #[inline(always)]
 fn put<F: FlowMaps>(
     key: &FlowKey<F::Address>,

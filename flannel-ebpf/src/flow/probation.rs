@@ -14,7 +14,7 @@ use super::{hint, scratch::FlowMaps, table};
 pub(super) fn find<F: FlowMaps>(key: &FlowKey<F::Address>, hash: u32) -> Option<*mut Flow<F::Address>> {
     let at = slot::<F>(hash)?;
     // SAFETY: the look-up gave an element of the array, which lives as long as the map. Other CPUs
-    // may write meanwhile: the check word of a torn value belongs to no key.
+    // may write at the same time: the check word of a torn value belongs to no key.
     let slot = unsafe { &mut *at };
     slot.key.same(key).then_some(&raw mut slot.flow)
 }

@@ -229,7 +229,7 @@ impl<F: FlowMaps> Replay<'_, F> {
         if !self.node.unchanged() || !peer.unchanged() {
             return Err(Reason::PeerChanging);
         }
-        // Devices without a far end of their own carry IPv4 alone.
+        // Devices without a fixed far end carry only IPv4.
         let is_v4 = F::ETHERTYPE[0] == ETHERTYPE_IPV4[0];
         if is_v4 && peer.word().has(EntryState::KEYED) && !self.skb.set_tunnel_key(remote) {
             return Err(Reason::RewriteFailed);

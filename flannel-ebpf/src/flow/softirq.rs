@@ -4,7 +4,7 @@
 //! its task. A softirq that is entered from an interrupt, or at the end of a section with bottom
 //! halves disabled, has a stack of the CPU where the kernel has `do_softirq_own_stack()`, as on
 //! x86-64. So a program on another stack than the task's cannot be part of a verdict. Where the
-//! kernel runs softirqs on the task's stack (`ksoftirqd`, `PREEMPT_RT`) nothing is proven, and the
+//! kernel runs softirqs on the task's stack (`ksoftirqd`, `PREEMPT_RT`) this proof fails, and the
 //! flow waits for the agent's confirmation.
 
 use core::{arch::asm, ptr::read_volatile};
@@ -17,7 +17,8 @@ use super::conntrack::{layout, read};
 /// has.
 const STACK_SPAN: u64 = 1 << 18;
 
-/// Returns true if the program has not the stack of the current task. `word` is any word in a map.
+/// Returns true if the program does not have the stack of the current task. `word` is any word in a
+/// map.
 #[inline(always)]
 pub(crate) fn is_proven(word: &mut u64) -> bool {
     stack_offset(word).is_some_and(|offset| offset >= STACK_SPAN)
@@ -37,7 +38,7 @@ fn stack_offset(word: &mut u64) -> Option<u64> {
     if layout.stack == 0 {
         return None;
     }
-    // SAFETY: the helper takes nothing and returns an address, which is read by helper alone.
+    // SAFETY: the helper has no arguments and returns an address, which is read only by helper.
     let task = unsafe { bpf_get_current_task() };
     let stack: u64 = read(task + u64::from(layout.stack))?;
     let frame: u64;

@@ -13,7 +13,7 @@ use crate::{
     packet::skb::Skb,
 };
 
-/// The node's data, trusted for this packet, and the generation of flows in force.
+/// The node's data, trusted for this packet, and the current generation of flows.
 pub(super) struct Context {
     pub(super) node: Node,
     pub(super) generation: u32,
@@ -75,8 +75,8 @@ pub(super) fn exit<F: FlowMaps, const LINK: usize>(
 /// Checks that packets of the pod at this device may be recorded.
 #[inline(always)]
 pub(super) fn can_learn(ifindex: u32) -> Result<(), Reason> {
-    // SAFETY: the value is read at once; an element freed meanwhile is not reused before the
-    // program ends (RCU).
+    // SAFETY: the value is read at once; even a freed element is not reused before the program ends
+    // (RCU).
     match unsafe { PODS.get(ifindex) } {
         Some(pod) if pod.has(PodEntry::SENDS) => Ok(()),
         _ => Err(Reason::NotLearned),

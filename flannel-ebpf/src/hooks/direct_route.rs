@@ -3,10 +3,10 @@
 //!
 //! `from_underlay` and `to_underlay` call this for every packet that is not of the tunnel, the
 //! programs of [`super::l3_tunnel`] for every packet of their device. Most of these packets are the
-//! host's own, and shall cost little. So flows with the outside are sampled at the pod alone: what
-//! a pod sends there is recorded on its veth, and when it is learned, or a reply is seen, the way
-//! back is expected. From outside SYN-ACKs and packets of flows that are known or expected are
-//! recorded, and no others.
+//! host's own and must cost little. So flows with outside hosts are sampled only at the pod: what a
+//! pod sends there is recorded on its veth, and when it is learned, or a reply is seen, the reverse
+//! flow is expected. From outside only SYN-ACKs and packets of known or expected flows are
+//! recorded.
 
 use flannel_common::{
     fast::{Bucket, FastConfig},
@@ -167,7 +167,7 @@ fn is_forwarded_outside(skb: &Skb) -> bool {
     skb.ingress_ifindex() != 0 && node::fast().is_ok_and(|fast| fast.has(FastConfig::OUTSIDE))
 }
 
-/// The reason of a packet whose far end is no direct peer's.
+/// Returns the reason of a packet whose far end is not a direct peer.
 const fn of_others(link: usize) -> Reason {
     if link == ETH_LEN { Reason::NotTunnel } else { Reason::NoPeer }
 }

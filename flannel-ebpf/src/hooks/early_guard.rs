@@ -63,7 +63,7 @@ fn check_source<F: Family>(ctx: &XdpContext) -> Option<()> {
         return None;
     }
     outer.tunnel().vxlan(family).ok()?;
-    // SAFETY: nothing of the value is read.
+    // SAFETY: the value is not read.
     if unsafe { VTEPS.get(outer.source()) }.is_some() {
         return None;
     }

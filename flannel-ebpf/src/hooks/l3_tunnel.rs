@@ -63,9 +63,9 @@ pub(crate) fn send(skb: &Skb) -> Reason {
     }
 }
 
-/// Returns the version of the IP header. The packet's protocol, which is made from it, is another
-/// one where the agent runs a program on a packet of its own: the kernel takes the first bytes of
-/// that for an Ethernet header.
+/// Returns the version of the IP header. The packet's protocol, which the kernel derives from it,
+/// is wrong if the agent runs a program on a test packet: the kernel then takes the first bytes for
+/// an Ethernet header.
 #[inline(always)]
 fn version(skb: &Skb) -> Option<u8> {
     // Of one byte the verifier does not follow the comparison that the compiler makes.

@@ -1,6 +1,6 @@
-//! Probes whether this kernel adds and removes outer headers as the programs need it, and whether
-//! a program has the stack of the task that runs it. Attached nowhere: the agent runs it once on a
-//! packet of its own. An unknown flag shows only when the helper is called.
+//! Probes whether this kernel adds and removes outer headers as the programs need it, and whether a
+//! program has the stack of the task that runs it. The program is not attached: the agent runs it
+//! once on a test packet. An unknown flag shows only when the helper is called.
 
 use flannel_common::program::{ON_TASK_STACK, ROOM_MADE, ROOM_TAKEN};
 
@@ -13,7 +13,7 @@ use crate::{
     tunnel::encapsulation::{make_room, remove_outer},
 };
 
-/// Returns [`ROOM_MADE`] and [`ROOM_TAKEN`], as far as they worked, and [`ON_TASK_STACK`] if the
+/// Returns [`ROOM_MADE`] and [`ROOM_TAKEN`] for the steps that worked, and [`ON_TASK_STACK`] if the
 /// program has the stack of the task that runs it.
 #[inline(always)]
 pub(crate) fn run(skb: &Skb) -> u32 {

@@ -34,8 +34,8 @@ fn learn<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
     let scratch = context::exit::<F, ETH_LEN>(skb, &context.node, pending.is_ok())?;
     let packet = &scratch.packet;
     let pending = pending?;
-    // SAFETY: the value is copied at once; an element freed meanwhile is not reused before the
-    // program ends (RCU).
+    // SAFETY: the value is copied at once; even a freed element is not reused before the program
+    // ends (RCU).
     let pod = *unsafe { PODS.get(skb.ifindex()) }.ok_or(Reason::OtherReceiver)?;
     if !pod.has(PodEntry::RECEIVES) || !packet.addresses.are_to(pod.mac) {
         return Err(Reason::OtherReceiver);

@@ -1,15 +1,15 @@
 //! Egress of the external interface: observes the kernel's own tunnel packets, so that `to_tunnel`
 //! encapsulates only where its packets would leave the same way.
 //!
-//! A packet of ours skips the host's OUTPUT and POSTROUTING chains, its IPsec policies and its
-//! policy routing. Every two seconds per peer one packet therefore goes through the vxlan device;
-//! if it arrives here, whole, by the same device and with the headers we would have given it,
-//! nothing on that stretch changes or stops our packets either. If it does not arrive, the path is
-//! not validated and all packets take the kernel's.
+//! Our packets skip the host's OUTPUT and POSTROUTING chains, its IPsec policies and its policy
+//! routing. Every two seconds per peer one packet therefore goes through the vxlan device; if it
+//! arrives here, whole, by the same device and with the headers we would have given it, nothing on
+//! that stretch changes or stops our packets either. If it does not arrive, the path is not
+//! validated and all packets take the kernel's.
 //!
-//! Rules can also see a packet's mark and priority, so a packet validates the path for its
-//! [`Class`](flannel_common::class::Class) alone, and only if it still has the one it had at the
-//! tunnel device.
+//! Rules can also see a packet's mark and priority, so a packet validates the path only for its
+//! [`Class`](flannel_common::class::Class), and only if it still has the one it had at the tunnel
+//! device.
 //!
 //! Packets of pods to the tunnel port of a peer are the guard's: behind masquerade they would pass
 //! for this node's.
@@ -104,8 +104,8 @@ fn probe_path<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     seen.validate(node.now, len)
 }
 
-/// A packet that came into the host by a device: one of ours whose `tc_index` another program has
-/// changed, or the guard's.
+/// Handles a packet that came into the host by a device: our own packet whose `tc_index` another
+/// program has changed, or a packet for the guard.
 #[inline(always)]
 fn forwarded<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
     match scratch::get::<F>() {

@@ -59,7 +59,7 @@ pub(crate) trait Family: IpHeader + 'static {
     /// Returns the offset of the family's netfilter hooks in the kernel's `struct net`.
     fn hooks(layout: &KernelLayout) -> u32;
 
-    /// Returns the identification of the first of so many outer packets, 0 where the header has
+    /// Returns the identification of the first of `segments` outer packets, 0 where the header has
     /// none: the kernel counts on from it for each segment. It separates the fragments of one
     /// packet from those of another, so the numbers of one CPU repeat only after 65,536 packets.
     fn identification(sent: &mut u16, segments: u32) -> u16;

@@ -3,9 +3,9 @@
 //! the look-up of a flow.
 //!
 //! Headers are written in place too. The kernel then unshares a packet that has another owner (TCP,
-//! until it is acknowledged; tcpdump) before the program runs, or drops it if there is no memory.
-//! That is a call for packets TCP sends, nothing for most others, and costs less than the helper
-//! (`bpf_skb_store_bytes`).
+//! until it is acknowledged; tcpdump) before the program runs, or drops it if memory is short. This
+//! costs a call for packets that TCP sends and nothing for most others, which is less than the
+//! helper (`bpf_skb_store_bytes`).
 
 use core::{arch::asm, mem::MaybeUninit};
 
@@ -103,12 +103,12 @@ impl Skb {
     pub(crate) fn view_linear<T: Copy>(&self, offset: usize) -> Option<&T> {
         const { assert!(align_of::<T>() == 1) };
         let at = self.piece(offset, size_of::<T>())?;
-        // SAFETY: the packet has so many bytes there, any bytes are a value, and it needs no
-        // alignment.
+        // SAFETY: the packet has the bytes of a `T` at `at`, any bytes are a valid `T`, and it
+        // needs no alignment.
         Some(unsafe { &*at.cast() })
     }
 
-    /// Returns the address of so many bytes of the packet, if they are linear.
+    /// Returns the address of `len` bytes of the packet, if they are linear.
     #[inline(always)]
     fn piece(&self, offset: usize, len: usize) -> Option<*const u8> {
         let at = self.data() as usize + offset;
@@ -173,7 +173,7 @@ impl Skb {
         let from = (&raw const *bytes).cast::<u8>();
         let Some(to) = self.piece(offset, size_of::<T>()) else {
             let len = size_of::<T>() as u32;
-            // SAFETY: the helper takes the context, and so many live bytes.
+            // SAFETY: the helper takes the context, and `len` live bytes.
             return unsafe { bpf_skb_store_bytes(self.raw(), offset as u32, from.cast(), len, 0) == 0 };
         };
         for at in (0..size_of::<T>() - 3).step_by(4) {

@@ -12,8 +12,8 @@ use super::{family::Family, load_buf::LoadBuf, skb::Skb};
 /// frame becomes, in bytes.
 ///
 /// `frame_len` is the frame's length without outer headers; the inner header `ip` stands at `ip_at`
-/// of the packet as it is now. Where the packet is to be cut, TCP or UDP must follow that header
-/// directly.
+/// of the packet as it is now. In a packet that will be segmented, TCP or UDP must follow that
+/// header directly.
 #[inline(always)]
 pub(crate) fn segment_len<F: Family>(skb: &Skb, frame_len: u32, ip_at: usize, ip: &F) -> Result<u32, Reason> {
     let overhead = OuterHeaders::<F>::OVERHEAD as u32;

@@ -34,7 +34,7 @@ use crate::{
 /// `lo`: the kernel routes packets of this host as if they came in there.
 const LOOPBACK: u32 = 1;
 
-/// A packet whose ECMP path is to be chosen; its outer headers are in the scratch.
+/// A packet that still needs an ECMP path; its outer headers are in the scratch.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct PendingEcmp {
@@ -56,8 +56,8 @@ pub(crate) fn defer(peer: &Peer, source_port: u16, segment: u32, class: Class, p
     Reason::NoEcmpPath
 }
 
-/// Chooses the path of the packet's flow, sets the redirect to it (in force with verdict redirect),
-/// and makes room for the outer headers. On failure the packet is unchanged.
+/// Chooses the path of the packet's flow, sets the redirect to it (which takes effect with verdict
+/// redirect), and makes room for the outer headers. On failure the packet is unchanged.
 #[inline(always)]
 pub(crate) fn take_path<F: Family>(
     skb: &Skb,
@@ -101,8 +101,8 @@ fn choose<F: Family>(
     }
     let Route(route) = route;
     let path = ecmp_path::<F>(peer, route.ifindex).ok_or(Reason::NoEcmpPath)?;
-    // SAFETY: the look-up gave an element of the map; one that is replaced meanwhile is not reused
-    // before the program ends (RCU).
+    // SAFETY: the look-up gave an element of the map; even a replaced element is not reused before
+    // the program ends (RCU).
     let path = unsafe { &*path };
     if len > path.mtu {
         return Err(Reason::TooBig);

@@ -44,7 +44,7 @@ pub(crate) fn on_packet_too_big(skb: &Skb, node: &Node) -> Reason {
 }
 
 impl Report {
-    /// Returns true if the reported packet is of our own tunnel.
+    /// Returns true if the reported packet belongs to our tunnel.
     #[inline(always)]
     fn is_about_us(&self, family: &FamilyConfig) -> bool {
         self.kind == PACKET_TOO_BIG
@@ -57,8 +57,8 @@ impl Report {
     /// Returns the peer that the reported packet was sent to.
     #[inline(always)]
     fn peer(&self) -> Option<Peer> {
-        // SAFETY: the value is read at once; an element freed meanwhile is not reused before the
-        // program ends (RCU).
+        // SAFETY: the value is read at once; even a freed element is not reused before the program
+        // ends (RCU).
         let index = unsafe { VTEPS.get(self.ip.destination()) }?.index;
         Peer::find::<Ipv6Header>(Some(index)).ok()
     }

@@ -72,7 +72,7 @@ impl Path<'_> {
         let seen = unsafe { &*at };
         let len = seen.validated_len(self.peer.word(), now);
         // SAFETY: a reference is valid for reads. Read last: the element may have been recycled
-        // meanwhile.
+        // during the other reads.
         let check = unsafe { read_volatile(&raw const seen.check) };
         if check == self.key.check() { len } else { 0 }
     }
@@ -94,8 +94,8 @@ impl Path<'_> {
         if !self.class.is_zero() {
             return self.place::<F>(device);
         }
-        // SAFETY: the look-up gave an element of the map; one that is replaced meanwhile is not
-        // reused before the program ends (RCU), and what is written to it is lost.
+        // SAFETY: the look-up gave an element of the map; even a replaced element is not reused
+        // before the program ends (RCU), and what is written to it is lost.
         Some(PathProbeSlot { at: unsafe { &raw mut (*path).seen }, word: self.peer.word() })
     }
 

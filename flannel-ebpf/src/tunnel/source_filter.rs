@@ -1,11 +1,11 @@
 //! The source filter of the guard: a second examination of packets that are, or may be, of the
-//! tunnel and have no peer as their source. In a function of its own, so that good packets pay
-//! nothing for it.
+//! tunnel and have no peer as their source. It is a separate function, so that good packets do not
+//! pay for it.
 //!
 //! It owns the verdict on them. The outer check comes first and covers any form of packet that the
 //! vxlan device accepts: with IP options, in fragments, to another address of this host, behind
-//! tags without a VLAN, or with a frame inside that is no IP packet. Only packets that are
-//! delivered on this host, to our port and our VNI, are refused. Whatever is unknown passes.
+//! tags without a VLAN, or with a frame inside that is not an IP packet. Only packets that are
+//! delivered on this host, to our port and our VNI, are refused. Unknown packets pass.
 
 use flannel_common::{
     addr::{Addr, Mac, same_addr},
@@ -68,8 +68,8 @@ pub(crate) fn check<F: Family>(skb: &Skb, node: &Node, found: Reason) -> Reason 
         other => (other, ETH_LEN + size_of::<F>()),
     };
     let source = ip.source();
-    // SAFETY: the entry is copied; an element that is replaced meanwhile is another's, and says as
-    // little wrong.
+    // SAFETY: the entry is copied. An element that is replaced during the copy has another source's
+    // entry, which is valid too.
     match unsafe { VTEPS.get(source) }.map(|vtep| vtep.index) {
         None if is_for_this_host(skb, family, ip) => stranger::<F>(skb, node, source, udp + UDP_LEN + VXLAN_LEN),
         Some(index) if matches!(found, Reason::InnerOtherSource) => other_source::<F>(skb, node, source, index),
@@ -105,12 +105,12 @@ pub(crate) fn check_double_tagged(skb: &Skb, [audited, refused]: [Reason; 2]) ->
 #[inline(always)]
 pub(crate) fn check_pod_to_peer<F: Family>(skb: &Skb, node: &Node) -> Reason {
     let Some(Start { ip, .. }) = skb.view::<Start<F>>(0) else { return Reason::NotTunnel };
-    // SAFETY: nothing of the value is read.
+    // SAFETY: the value is not read.
     check_pod(skb, node, ip, || unsafe { VTEPS.get(ip.destination()) }.is_some())
 }
 
-/// Checks a packet that a pod sends. To the tunnel port of its own node, at any address of it, the
-/// vxlan device would deliver the frame inside as a peer's.
+/// Checks a packet that a pod sends. If it goes to the tunnel port of the pod's node, at any
+/// address of the node, the vxlan device would deliver the inner frame as a peer's.
 #[inline(never)]
 pub(crate) fn check_pod_to_node<F: Family>(skb: &Skb, node: &Node) -> Reason {
     let family = node.family::<F>();
@@ -201,7 +201,7 @@ fn find_udp<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F, found: Reason) 
     }
 }
 
-/// Returns the verdict on a packet whose outer source is no peer's; its inner frame starts at
+/// Returns the verdict on a packet whose outer source is not a peer; its inner frame starts at
 /// offset `frame`.
 #[inline(always)]
 fn stranger<F: Family>(skb: &Skb, node: &Node, source: Addr, frame: usize) -> Reason {
@@ -224,7 +224,7 @@ fn is_from_nat_vtep<F: Family>(skb: &Skb, frame: usize) -> bool {
 #[inline(always)]
 pub(crate) fn is_nat_vtep<F: Family>(mac: Mac) -> bool {
     let key = DeviceKey { mac, family: F::ETHERTYPE };
-    // SAFETY: nothing of the value is read.
+    // SAFETY: the value is not read.
     unsafe { NAT_VTEPS.get(key) }.is_some()
 }
 
@@ -236,7 +236,7 @@ fn other_source<F: Family>(skb: &Skb, node: &Node, source: Addr, index: u32) -> 
     let entry = inner.source_subnet(family).and_then(|subnet| F::peers().get(subnet));
     let owner = entry.map_or(Addr::NONE, |entry| entry.vtep);
     // The entry of a peer is invalid while it is rewritten, and stays so if the agent is killed
-    // meanwhile.
+    // during that.
     if same_addr(owner, source) {
         return Reason::PeerChanging;
     }
@@ -268,7 +268,7 @@ pub(crate) fn record_violation(mode: GuardMode, source: Addr, reason: Reason, dr
             let known = unsafe { &mut *known };
             *known = known.with(reason, dropped, node.now);
         }
-        // A full table loses this count alone.
+        // A full table loses only this count.
         None => drop(VIOLATIONS.insert(source, Violation::default().with(reason, dropped, node.now), 0)),
     }
 }

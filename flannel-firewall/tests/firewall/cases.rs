@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::PerPacket;
 
-/// A rule, and what is to be named of it.
+/// A rule, and the element that the findings must name.
 pub(crate) struct Case<'a> {
     /// Kind and name of the entry it stands for.
     pub(crate) entry: &'a str,

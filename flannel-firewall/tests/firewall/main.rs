@@ -1,8 +1,8 @@
 //! The catalogue of firewall rules against real tools and the kernel.
 //!
-//! Every rule of `iptables.txt`, `ebtables.txt` and `nft.txt` is installed in a chain of its own,
-//! in a network namespace of the test, and read back by the agent's own reader. Rules this machine
-//! cannot install say so; unit tests have text of those of iptables and ebtables.
+//! Every rule of `iptables.txt`, `ebtables.txt` and `nft.txt` is installed in a separate chain, in
+//! a network namespace of the test, and read back by the agent's reader. The test prints the rules
+//! that this machine cannot install; for those of iptables and ebtables unit tests have the text.
 
 use std::{
     io::Write as _,
@@ -45,7 +45,7 @@ const TRANSLATED: [(&str, &str); 6] = [
     ("statistic", "numgen"),
 ];
 
-/// Runs `test` in a network namespace of its own, if the tools are there.
+/// Runs `test` in a separate network namespace, if the tools are installed.
 fn in_namespace(tools: &[&str], test: impl FnOnce() + Send + 'static) {
     if !geteuid().is_root() {
         return not_run("a test in a network namespace", "it needs root");

@@ -2,7 +2,8 @@
 //!
 //! One task reads both event sockets and sends typed events, in the order the kernel sent them per
 //! socket. The queue is bounded: when the consumer is slow, events wait in the kernel, and when
-//! that overflows, [`KernelEvent::Overflow`] takes their place. Then everything is to be read back.
+//! that overflows, [`KernelEvent::Overflow`] takes their place. The consumer must then read
+//! everything back.
 //!
 //! Changes the agent itself made to routes, neighbours, rules and nexthop objects are left out: it
 //! knows them, and at thousands of peers their events cost as much as the changes. (Its FDB changes
@@ -92,15 +93,15 @@ pub enum KernelEvent {
     },
     /// Routing rules changed.
     Rules,
-    /// A nexthop object (kernel 5.3) is new or different. Of one that goes with its device nothing
-    /// is said.
+    /// A nexthop object (kernel 5.3) is new or different. The kernel does not report one that
+    /// disappears with its device.
     Nexthop {
         /// Its number.
         id: NexthopId,
         /// The object as it is now.
         nexthop: Nexthop,
     },
-    /// A nexthop object is gone, and the routes by it, of which nothing is said.
+    /// A nexthop object is gone, and the routes by it, which the kernel does not report.
     NexthopGone {
         /// Its number.
         id: NexthopId,
@@ -136,7 +137,8 @@ impl KernelEvents {
         self.queue.try_recv().ok()
     }
 
-    /// `own` are the sockets of which nothing is to be heard, see [`socket::ignore_changes_by`].
+    /// Opens the event sockets. Changes by the sockets in `own` are ignored, see
+    /// [`socket::ignore_changes_by`].
     pub(super) fn subscribe(own: &[&TokioSocket]) -> Result<Self, NetlinkError> {
         let groups = ROUTE_GROUPS.map(|group| group as u32);
         let route = open("the NETLINK_ROUTE event socket", || {
@@ -197,7 +199,7 @@ async fn receive_if_any(socket: Option<&TokioSocket>, buffer: &mut Vec<u8>) -> i
     }
 }
 
-/// Waits for a datagram. Cancel-safe: nothing is taken from the socket before the last await.
+/// Waits for a datagram. Cancel-safe: the socket keeps its data until the last await.
 async fn receive(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<Read> {
     loop {
         buffer.clear();

@@ -1,4 +1,5 @@
-//! Whatever comes out of a netlink socket, it is decoded or left out: nothing of it ends the agent.
+//! Properties of the decoders: any bytes from a netlink socket are decoded or ignored, and none of
+//! them end the agent.
 
 use netlink_packet_core::NetlinkMessage;
 use netlink_packet_route::RouteNetlinkMessage;

@@ -174,10 +174,10 @@ impl Netlink {
 
     /// Adds a route or changes the one with the same key.
     ///
-    /// IPv6 refuses an onlink gateway to which another device leads. A peer's gateway lies in the
-    /// very subnet that is routed, so a route that sends the subnet elsewhere could not be
-    /// replaced. The gateway is then shown its device by a route of its own, for as long as that
-    /// takes: the destination has a route at every moment.
+    /// IPv6 refuses an onlink gateway that is routed to a different device. A peer's gateway lies
+    /// in the very subnet that is routed, so a route that sends the subnet elsewhere could not be
+    /// replaced. A temporary route of the gateway by its device then makes the replacement
+    /// possible, and the destination has a route at every moment.
     pub async fn replace_route(&self, key: &RouteKey, route: &Route) -> Result<(), NetlinkError> {
         match (self.write_route(key, route).await, route.gateway) {
             (Err(error), Some(gateway))

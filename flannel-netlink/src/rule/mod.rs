@@ -139,7 +139,7 @@ impl Rule {
             | RuleAttribute::SuppressIfGroup(_)
             | RuleAttribute::SuppressPrefixLen(_)
             | RuleAttribute::Protocol(_) => {}
-            // Which bits of the port count; the port itself is an attribute of its own.
+            // The mask of the port; the port itself is a separate attribute.
             RuleAttribute::Other(other) if matches!(other.kind(), FRA_SPORT_MASK | FRA_DPORT_MASK) => {}
             _ => self.unknown = true,
         }

@@ -72,7 +72,8 @@ fn depends(rule: &Rule) -> Option<RuleSelector> {
     if rule.action == RuleAction::Nop {
         return None;
     }
-    // Turned around, "cannot match" is "always matches", and neither is worth a case of its own.
+    // An inverted rule that "cannot match" always matches, and inverted rules are too rare for a
+    // separate case.
     if rule.invert {
         return Some(RuleSelector::Inverted);
     }

@@ -1,7 +1,7 @@
 //! WireGuard devices of the kernel: their keys and peers, by generic netlink (kernel 5.6).
 //!
-//! The device itself is a link like any other. Its settings have a protocol of their own, whose
-//! number the kernel gives out when its module is loaded.
+//! The device itself is a link like any other. Its settings have a separate protocol, whose number
+//! the kernel assigns when the module is loaded.
 
 mod message;
 
@@ -99,13 +99,13 @@ impl WireguardNetlink {
         self.change(message, format_args!("key and port of wireguard device {}", DeviceName(ifindex))).await
     }
 
-    /// Makes a peer, or makes the one that is there this way. A prefix that another peer has goes
-    /// over to this one.
+    /// Creates a peer, or changes an existing one. A prefix that another peer has moves to this
+    /// one.
     pub async fn replace_peer(&self, ifindex: u32, key: PublicKey, peer: &WireguardPeer) -> Result<(), NetlinkError> {
         self.change(message::peer(ifindex, key, peer), format_args!("wireguard peer {key}")).await
     }
 
-    /// Removes a peer; one that is not there is no error.
+    /// Removes a peer. Succeeds if the peer does not exist.
     pub async fn remove_peer(&self, ifindex: u32, key: PublicKey) -> Result<(), NetlinkError> {
         let removed = self.transport.command(self.message(message::removal(ifindex, key)), 0).await;
         removed.map_err(|fault| fault.on(Verb::Delete, format_args!("wireguard peer {key}")))

@@ -121,7 +121,7 @@ fn what_we_do_to_routes_and_neighbours_ourselves_is_not_announced() {
     });
 }
 
-/// Another process, to the kernel: a handle with sockets of its own.
+/// Returns a handle with separate sockets, which the kernel treats as another process.
 fn somebody_else() -> Netlink {
     Netlink::connect().expect("netlink sockets").0
 }
@@ -181,7 +181,8 @@ fn nexthop_objects_are_announced_with_what_they_are() {
 #[test]
 fn lost_events_are_announced() {
     in_namespace(async |mut ns| {
-        // Nothing reads meanwhile: on this runtime the reading task only runs while the test waits.
+        // The batch runs without a reader: on this runtime the reading task only runs while the
+        // test waits.
         let batch = tempfile::NamedTempFile::new().expect("a file");
         let mut batch = BufWriter::new(batch);
         for n in 0..60_000 {

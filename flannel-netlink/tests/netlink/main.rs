@@ -1,7 +1,7 @@
 //! The netlink verbs against the real kernel, with `ip` and `bridge` as the oracle.
 //!
-//! Each test runs on a thread in a network namespace of its own, which goes away with the thread.
-//! They need root; without it they say so and return.
+//! Each test runs on a thread in a separate network namespace, which ends with the thread. They
+//! need root; without it they say so and return.
 
 mod entries;
 mod events;

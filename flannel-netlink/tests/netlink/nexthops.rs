@@ -62,8 +62,8 @@ fn groups_and_others_are_read_as_special() {
     });
 }
 
-/// Between a gateway of its own and an object, in both directions: the key is the same, and there
-/// is one route throughout.
+/// Changes a route between a gateway and a nexthop object, in both directions: the key is the same,
+/// and there is one route throughout.
 #[test]
 fn a_route_changes_to_an_object_and_back_in_place() {
     in_namespace(async |ns| {

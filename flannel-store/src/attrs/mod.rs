@@ -175,7 +175,7 @@ impl LeaseAttrs {
     }
 
     /// Returns true if both are of one node. IPv4 decides where both have it, as in flannel.
-    /// Otherwise IPv6 decides. This distinguishes nodes with IPv6 alone, which all have the IPv4
+    /// Otherwise IPv6 decides. This distinguishes nodes with only IPv6, which all have the IPv4
     /// address `0.0.0.0`, and a node recognizes itself after a family was turned on or off.
     pub fn is_same_node(&self, other: &Self) -> bool {
         match (self.public_ip, other.public_ip) {
@@ -229,12 +229,12 @@ pub struct VxlanData {
     /// The address of the node's tunnel device.
     #[serde(rename = "VtepMAC", serialize_with = "as_text")]
     pub vtep_mac: Mac,
-    /// A key of ours: the node takes outer UDP over IPv6 without a checksum. Stock flannel ignores
-    /// it.
+    /// True if the node accepts outer UDP over IPv6 without a checksum. Flannel does not define
+    /// this key, and ignores it.
     #[serde(rename = "ZeroChecksumV6", skip_serializing_if = "std::ops::Not::not")]
     pub zero_checksum_v6: bool,
-    /// A key of ours: a NAT stands before the node, so its packets may carry another source than
-    /// its public address. Stock flannel ignores it.
+    /// True if the node is behind a NAT, so its packets may carry a source other than its public
+    /// address. Flannel does not define this key, and ignores it.
     #[serde(rename = "OtherSource", skip_serializing_if = "std::ops::Not::not")]
     pub other_source: bool,
 }

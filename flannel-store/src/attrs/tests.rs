@@ -59,7 +59,7 @@ fn a_node_is_known_by_ipv4_and_else_by_ipv6() {
         // A family was turned on or off.
         ("192.0.2.1 fd00::1", "192.0.2.1 -", true),
         ("192.0.2.1 fd00::1", "- fd00::1", true),
-        // With an address of neither, as stock nodes with IPv6 alone had it at times.
+        // Without an address of either family, as some stock nodes with only IPv6 publish it.
         ("- fd00::1", "- -", false),
         ("192.0.2.1 -", "- -", false),
         ("- -", "- -", false),

@@ -53,7 +53,7 @@ pub struct BackendProperties {
 /// The end of a tunnel that a lease describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndKind {
-    /// None: there is no tunnel.
+    /// The backend has no tunnel.
     None,
     /// A VTEP: the Ethernet address of the node's tunnel device.
     Vtep,
@@ -68,7 +68,7 @@ pub enum AnnotatedAddresses {
     OfFamilies,
     /// IPv4 always (0.0.0.0 where the family is off), IPv6 if it is on.
     Ipv4Always,
-    /// IPv4 alone, always.
+    /// Always IPv4, and never IPv6.
     Ipv4Only,
 }
 

@@ -107,7 +107,7 @@ pub enum ConfigMistake {
         key: &'static str,
         /// Its value.
         address: IpAddr,
-        /// The subnet length in force.
+        /// The length of a node's subnet.
         subnet_len: u8,
     },
     /// The subnet range is empty.

@@ -48,7 +48,7 @@ pub enum CommandForm {
 }
 
 impl CommandLine {
-    /// `None` if there is no word.
+    /// Splits words into a program and its arguments. Returns `None` without words.
     fn of_words(form: CommandForm, words: impl IntoIterator<Item = String>) -> Option<Self> {
         let mut words = words.into_iter();
         Some(Self { program: words.next()?, args: words.collect(), form })

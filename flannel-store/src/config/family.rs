@@ -185,7 +185,8 @@ fn parse_bound<P: Limits>(fields: &Fields, key: &'static str) -> Result<Option<P
     Ok(Some(address).filter(|address| P::to_bits(*address) != 0))
 }
 
-/// Inside the network, and the first address of a subnet as far as their length is known.
+/// Checks that a bound is in the network and, if the subnet length is known, the first address of a
+/// subnet.
 fn check_bound<P: Limits>(key: &'static str, bound: P::Address, network: P, subnet_len: Option<u8>) -> Result<()> {
     let bits = P::to_bits(bound);
     if !(network.first()..=network.last()).contains(&bits) {

@@ -75,7 +75,7 @@ pub struct NetworkConfig {
     pub nftables: bool,
     /// The way packets travel between the nodes.
     pub backend: BackendConfig,
-    /// `Backend.Datapath`, a key of ours that flannel ignores: the mode for nodes that choose none.
+    /// `Backend.Datapath`, a key that flannel ignores: the mode of nodes without their own choice.
     pub datapath: Option<Mode>,
     /// Settings in the text that are valid and have no effect.
     pub warnings: Vec<ConfigWarning>,

@@ -16,7 +16,7 @@ pub enum ConfigWarning {
         /// The key as written.
         key: String,
     },
-    /// A key that flannel reads on Windows nodes alone.
+    /// A key that flannel reads only on Windows nodes.
     WindowsOnly {
         /// The key.
         key: &'static str,

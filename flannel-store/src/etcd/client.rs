@@ -33,7 +33,7 @@ pub struct Liveness {
 
 impl Default for Liveness {
     fn default() -> Self {
-        // A request may wait for its deadline first, and a silent member is to be noticed in 15 s.
+        // A request may wait for its deadline first. A silent member must be noticed within 15 s.
         let [deadline, ping, pong] = [5, 6, 4].map(Duration::from_secs);
         Self { deadline, ping, pong, verify: Duration::from_mins(5) }
     }
@@ -140,7 +140,7 @@ impl EtcdClient {
             options = options.with_tls(files);
         }
         let client = Client::connect([self.endpoint()], Some(options)).await.map_err(|error| match error {
-            // Nothing was sent yet: it is about what the connection is to be made with.
+            // No request was sent yet, so the error concerns the TLS files of the connection.
             Error::TransportError(_) if is_tls(self.endpoint()) => Problem::from(self.tls.unfit(&error)),
             error => error.into(),
         })?;

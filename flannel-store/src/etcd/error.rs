@@ -31,7 +31,7 @@ pub enum EtcdError {
         /// Its answer.
         problem: Problem,
     },
-    /// There is no network configuration.
+    /// The key of the network configuration does not exist.
     #[error("etcd has no key {key}; write the network configuration there, with the v3 API")]
     NoConfig {
         /// The key.
@@ -161,7 +161,7 @@ impl EtcdError {
     }
 }
 
-/// Returns the remedy for a refusal, to append to a message; empty if there is no single remedy.
+/// Returns the remedy for a refusal, to append to a message; empty without a single remedy.
 fn remedy(problem: &Problem) -> &'static str {
     let message = problem.message();
     match problem.code() {

@@ -39,7 +39,7 @@ impl MeetingPlace {
     pub async fn enter(options: &EtcdOptions) -> Result<Self, EtcdError> {
         let mut client = EtcdClient::new(options, Liveness::default());
         let (etcd_lease, _) = grant(&mut client, TTL).await?;
-        // A connection of its own, since requests take theirs for themselves.
+        // The renewal has a separate connection, because a request has exclusive use of its client.
         let renewal = tokio::spawn(renew(EtcdClient::new(options, Liveness::default()), etcd_lease));
         let leases = format!("{}/", Keys::new(&options.prefix).prefix());
         Ok(Self { client, root: meeting(&options.prefix), leases, etcd_lease, renewal })

@@ -137,7 +137,7 @@ impl Held {
 }
 
 impl EtcdManager {
-    /// A manager for these options. Nothing is connected yet.
+    /// Returns a manager for these options. It connects on its first request.
     pub fn new(options: &EtcdOptions, liveness: Liveness) -> Self {
         Self {
             client: EtcdClient::new(options, liveness),
@@ -309,7 +309,7 @@ impl EtcdManager {
     }
 
     /// Returns true if the lease just created is still the choice, now that every older one is
-    /// visible. Discards a lease of ours that cannot be used.
+    /// visible. Discards our own lease if it cannot be used.
     async fn confirm(&mut self, request: &LeaseRequest, published: Published) -> Result<bool, AcquireError<EtcdError>> {
         let leases = self.list().await?;
         let choice = choose(&self.identity(request), &leases, &mut rand::rng())?;

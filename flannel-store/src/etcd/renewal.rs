@@ -76,7 +76,7 @@ impl Holder {
         }
     }
 
-    /// We publish these attributes from here on, and at once.
+    /// Sets the attributes to publish. A change is written at once.
     pub(super) fn republish(&mut self, attrs: LeaseAttrs) {
         let former = std::mem::replace(&mut self.request.attrs, attrs);
         if former == self.request.attrs {
@@ -94,7 +94,7 @@ impl Holder {
         rewrite.into_iter().chain(self.due).min()
     }
 
-    /// The store is back: do at once what failed meanwhile.
+    /// Plans an immediate attempt, after an outage of the store, if a renewal or write is overdue.
     pub(super) fn retry_now(&mut self, manager: &EtcdManager) {
         let overdue = manager.held.as_ref().is_none_or(|held| held.is_due(manager.term, BootTime::now()));
         if overdue || self.outdated.is_some() {

@@ -89,7 +89,7 @@ impl TlsFiles {
         self.ca.is_none() && self.client.is_none()
     }
 
-    /// Reads the files and tries whether TLS takes them. Nothing is sent.
+    /// Reads the files and checks that TLS accepts them, without a connection.
     pub async fn check(&self) -> Result<(), TlsError> {
         let (end, files) = (Instant::now() + CHECK, self.clone());
         let read = OffThread::default().run(end, move || files.load()).await;

@@ -1,10 +1,10 @@
 //! Checks that the store is still the one we know.
 //!
-//! An etcd that was wiped, refilled or restored under the same address accepts our watch as if
-//! nothing had happened: it has the same cluster id, which is derived from its members' addresses,
-//! and a plausible revision. Changes before that revision are then never reported, and entries that
-//! are gone are never deleted. Our own key reveals this: only the history we know has it at the
-//! revision of our last write, on the etcd lease we were granted, whose number is random.
+//! An etcd that was wiped, refilled or restored under the same address accepts our watch: it has
+//! the same cluster id, which is derived from its members' addresses, and a plausible revision.
+//! Changes before that revision are then never reported, and entries that are gone are never
+//! deleted. Our own key reveals this: only the history we know has it at the revision of our last
+//! write, on the etcd lease we were granted, whose number is random.
 //!
 //! In case of doubt everything is listed, which is correct whatever happened. So a key that another
 //! process changed a moment ago costs no more than a listing.

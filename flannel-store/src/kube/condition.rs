@@ -3,8 +3,8 @@
 //!
 //! While the condition is `True` the cluster keeps new pods off the node, so short troubles are
 //! waited out, and a node whose network never worked is left as it is: its initial condition says
-//! so already. An outage of the API server is no trouble of the network; what changed during one is
-//! written after it, if it still holds.
+//! so already. An outage of the API server does not affect the pod network; what changed during one
+//! is written after it, if it still holds.
 //!
 //! Other clients write the condition too, such as a cloud's route controller, which does not know
 //! that the routes are ours. So the agent reads it after changes of the Node, and sets it right.
@@ -24,10 +24,10 @@ const RETRY: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from
     None => panic!("1 s to 60 s is a valid back-off"),
 };
 
-/// The Node's condition, as far as we wrote it.
+/// The last value that the agent wrote to the Node's condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
-    /// By others alone.
+    /// The agent has not written the condition yet.
     Never,
     /// `true`: it says that the network is available.
     Known(bool),

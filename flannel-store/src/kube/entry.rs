@@ -1,8 +1,8 @@
 //! From a Node to what the lease set takes in. Pure.
 //!
-//! Each family stands for itself: a node with a pod CIDR of both families that publishes IPv4 alone
-//! is an IPv4 peer, and an annotation that cannot be read spoils its own family. A family that is
-//! off is not looked at. An entry's age is its Node's, because the version of a Node changes with
+//! Each family is independent: a node with pod CIDRs of both families that publishes only IPv4 is
+//! an IPv4 peer, and an annotation that cannot be read invalidates only its family. A family that
+//! is off is ignored. An entry's age is its Node's, because the version of a Node changes with
 //! every heartbeat.
 
 use std::{net::IpAddr, str::FromStr};

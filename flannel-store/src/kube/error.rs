@@ -14,7 +14,7 @@ use crate::BadPodCidr;
 /// A failed request, or a Node that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeError {
-    /// There is no way to talk to the server at all.
+    /// A client for the server cannot be set up.
     #[error(
         "cannot connect to {api}: {problem}; check --kubeconfig-file and --kube-api-url, or the pod's service account"
     )]
@@ -99,7 +99,7 @@ pub enum Problem {
     /// The answer, or a line of the watch, is larger than any there is.
     #[error("its answer is not read: {0}; look what stands in the API server's place")]
     TooLarge(TooLarge),
-    /// Something on the watch is no change.
+    /// A message on the watch is not a change.
     #[error("what it said on the watch cannot be read")]
     NoChange,
     /// The request could not be made.
@@ -124,8 +124,8 @@ impl From<kube::Error> for Problem {
             return Self::TooLarge(large);
         }
         match error {
-            // The client takes any object on a watch that is no change for a status; a real one has
-            // a code.
+            // The client decodes any object on a watch that is not a change as a status. A real
+            // status has a code.
             kube::Error::Api(status) if status.code == 0 => Self::NoChange,
             kube::Error::Api(status) => Self::Status(status),
             kube::Error::SerdeError(error) => Self::Answer(error),
@@ -167,8 +167,8 @@ impl Problem {
         self.code().is_some_and(|code| (400..500).contains(&code) && ![408, 410, 429].contains(&code))
     }
 
-    /// The server no longer has the changes since the version asked for, as after its restart.
-    /// Others are to be had at once.
+    /// Returns true if the server no longer has the changes since the requested version, as after
+    /// its restart. A new listing is possible at once.
     pub(super) fn is_expired(&self) -> bool {
         match self {
             Self::Status(status) => status.code == 410 || ["Expired", "Gone"].contains(&status.reason.as_str()),

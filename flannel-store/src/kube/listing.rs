@@ -23,8 +23,8 @@ const TRIES: u32 = 3;
 pub(super) struct Scope {
     /// The name of our Node.
     pub(super) own: String,
-    /// True if the Nodes of others are included. A backend that sends to no peers needs its own
-    /// Node alone.
+    /// True if the Nodes of others are included. A backend that sends to no peers needs only its
+    /// own Node.
     pub(super) peers: bool,
     /// The families read of them.
     pub(super) families: Families,

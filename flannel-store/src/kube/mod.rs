@@ -3,8 +3,8 @@
 //! [`KubeManager`] implements [`SubnetManager`]. The cluster assigns each Node its subnet
 //! (`spec.podCIDR`); a lease is that, with the annotations by which the node says how it is
 //! reached. Our identity is the name of our Node. A Node is pruned while it is decoded (`record`),
-//! and becomes the same entry a lease in etcd becomes (`entry`). Pods of our own node may opt out
-//! of mode `fast` (`pods`).
+//! and becomes the same entry a lease in etcd becomes (`entry`). Pods of this node may opt out of
+//! mode `fast` (`pods`).
 
 mod annotate;
 mod client;
@@ -85,7 +85,7 @@ pub struct KubeManager {
 type Acquired<T> = Result<T, AcquireError<KubeError>>;
 
 impl KubeManager {
-    /// A manager for these options. Nothing is connected yet.
+    /// Returns a manager for these options. It connects on its first request.
     pub fn new(options: KubeOptions, identity: NodeIdentity, liveness: Liveness) -> Self {
         let client = KubeClient::new(options, liveness);
         Self {

@@ -1,10 +1,10 @@
-//! Follows the Pods of our own node, for those that stay out of mode `fast` by their annotation,
-//! and for their names.
+//! Follows the Pods of this node: their names, and the annotation that keeps a Pod out of mode
+//! `fast`.
 //!
-//! Only while that is asked for. A list, then the watch from its version, as with the Nodes; the
-//! addresses of each Pod are kept, and if it opts out. A server that refuses (an older role without
-//! `pods: list, watch`) is asked again ever more seldom: without its word all pods take part. While
-//! it is away, what it said stays.
+//! This happens only while reports are requested: a list, then the watch from its version, as with
+//! the Nodes. The addresses of each Pod are kept, and its choice. A server that refuses (an older
+//! role without `pods: list, watch`) is asked again at growing intervals; without an answer all
+//! pods take part. The last answer stays valid while the server is away.
 
 use std::{
     collections::BTreeMap,

@@ -20,7 +20,7 @@ impl AnnotationPrefix {
         format!("{}{suffix}", self.0)
     }
 
-    /// The suffix of a name, if the name is one of ours.
+    /// Returns the suffix of a name, if the name has this prefix.
     pub fn suffix_of<'a>(&self, name: &'a str) -> Option<&'a str> {
         name.strip_prefix(&self.0)
     }

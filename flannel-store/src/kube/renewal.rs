@@ -21,7 +21,7 @@ const AGAIN: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from
     Some(backoff) => backoff,
     None => panic!("1 s to 60 s is a valid back-off"),
 };
-/// After so long without a write of ours, another one starts no quarrel.
+/// Time after our last write during which another client's write counts as a quarrel.
 const QUIET: Duration = Duration::from_mins(5);
 
 /// Keeps our lease.

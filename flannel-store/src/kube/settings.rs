@@ -1,4 +1,4 @@
-//! Settings of our own Node by annotation. Pure.
+//! Settings of this node from the annotations of its Node. Pure.
 
 use flannel_common::guard::GuardMode;
 use flannel_host::excerpt::excerpt;

@@ -1,10 +1,10 @@
 //! Kubernetes as a [`Source`]: all Nodes by one watch, our own through [`Holder`], our condition by
-//! [`Condition`]. Where the backend has no peers the watch is for our own Node alone.
+//! [`Condition`]. Where the backend has no peers, the watch covers only our own Node.
 //!
 //! A list in pages, then the watch from the list's version. A position is no longer valid when it
 //! is compacted away, or when the server went back in its history. A restarted server usually has
-//! no changes from before its restart: that alone is no outage, and costs one listing without
-//! delay.
+//! no changes from before its restart. That does not count as an outage, and costs one listing
+//! without delay.
 //!
 //! Nodes change every few seconds without a change of their lease. The entries already reported are
 //! kept, and a change that leads to the same entry is not reported.

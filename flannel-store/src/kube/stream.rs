@@ -44,7 +44,7 @@ pub(super) enum Change<T> {
 }
 
 impl<T> WatchStream<T> {
-    /// A watch that breaks after so much silence.
+    /// Returns a watch that breaks after `silence` without a message.
     pub(super) fn new(
         inner: impl Stream<Item = kube::Result<WatchEvent<T>>> + Send + 'static,
         silence: Duration,

@@ -1,7 +1,7 @@
-//! Pods whose annotation has a value that is no word of ours. Pure.
+//! Pods whose annotation has an unknown value. Pure.
 //!
-//! Each value is logged once, also if the pod stayed out of mode `fast` before it, and again after
-//! the pod had another one.
+//! Each value is logged once, also if the pod stayed out of mode `fast` before, and again after the
+//! pod had a different value.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -54,7 +54,7 @@ impl LeaseFamily for Ipv6Net {
     }
 }
 
-/// One family of one lease that passed the checks it can pass alone.
+/// One family of one lease that passed the checks that do not involve other leases.
 pub(super) struct Candidate<'a, P> {
     pub(super) entry: &'a Entry,
     pub(super) subnet: P,

@@ -36,8 +36,8 @@ impl Tie {
     }
 }
 
-/// The ties of all leases that passed every check of their own. MACs and keys apart: a key takes
-/// five times the memory.
+/// The ties of all leases that passed the checks that do not involve other leases. MACs and keys
+/// are stored separately, because a key takes five times the memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conflicts {
     macs: Names<(Family, Mac)>,

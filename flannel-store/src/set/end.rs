@@ -75,7 +75,7 @@ impl EndId {
 }
 
 impl TunnelEnd {
-    /// By what it is known; `None` where commands alone know.
+    /// Returns what identifies the end; `None` where only the commands of the operator know it.
     pub fn id(&self) -> Option<EndId> {
         match self {
             Self::Vxlan(vtep) => Some(EndId::Mac(vtep.mac)),
@@ -96,7 +96,7 @@ impl TunnelEnd {
 /// The end that a lease describes, and the way it is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EndReader {
-    /// None: there is no tunnel.
+    /// The backend has no tunnel.
     None,
     /// That of VXLAN.
     Vtep,
@@ -141,7 +141,7 @@ impl EndReader {
     }
 }
 
-/// The text that commands printed on the node; `None` if there was no such command.
+/// Returns the text that commands printed on the node; `None` without such a command.
 fn text<P: LeaseFamily>(attrs: &LeaseAttrs) -> Result<Option<String>, RejectReason> {
     P::data(attrs).map(RawJson::to_text).transpose().map_err(RejectReason::BackendData)
 }
@@ -202,7 +202,8 @@ fn family_to(mode: WireguardMode, family: Family, theirs: &LeaseAttrs, own: &Lea
     }
 }
 
-/// As flannel chooses: IPv4 if the peer's is no private address, else IPv6 if both are global.
+/// Returns the family that flannel chooses: IPv4 if the peer's address is not private, else IPv6 if
+/// both are global.
 fn best_family_to(theirs: &LeaseAttrs, own: &LeaseAttrs) -> Family {
     let both = |has: fn(&LeaseAttrs) -> bool| has(theirs) && has(own);
     if !both(|attrs| attrs.public_ipv6.is_some()) {

@@ -5,7 +5,8 @@
 //! disagree, and the deletion of an entry admits those it kept out. [`LeaseSet::changes`] judges
 //! again what changed and what that is tied to; the other entries keep their verdict.
 //!
-//! A bad entry is refused alone, with a reason, and stays listed until it is deleted or corrected.
+//! A bad entry is refused without effect on others, with a reason, and stays listed until it is
+//! deleted or corrected.
 
 mod changes;
 mod check;
@@ -48,7 +49,7 @@ use crate::config::{BackendKind, NetworkConfig};
 /// Changes of what we publish that the store may not have yet.
 const FORMER_ATTRS: usize = 16;
 
-/// A node to send to: one family of one believed lease.
+/// A node to send to: one family of one accepted lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peer {
     /// Its pods.
@@ -67,7 +68,7 @@ impl Peer {
         self.end.as_ref().and_then(TunnelEnd::vtep)
     }
 
-    /// Returns true if the node is reached through a tunnel of ours.
+    /// Returns true if the node is reached through our tunnel.
     pub fn has_tunnel(&self) -> bool {
         self.end.as_ref().and_then(TunnelEnd::id).is_some()
     }
@@ -84,7 +85,7 @@ impl Peer {
 /// The verdict on a whole set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// The believed leases of others, by subnet. Subnets are disjoint, lie in the pod network and
+    /// The accepted leases of others, by subnet. Subnets are disjoint, lie in the pod network and
     /// do not overlap ours; one end of a tunnel has one public address.
     pub peers: Vec<Peer>,
     /// The refused ones, by key.
@@ -185,7 +186,7 @@ impl LeaseSet {
         self.entries.remove(name);
     }
 
-    /// We publish these attributes from here on.
+    /// Sets the attributes that we publish.
     pub fn set_own_attrs(&mut self, attrs: LeaseAttrs) {
         self.touched = DirtySet::All;
         let former = std::mem::replace(&mut self.own_attrs, attrs);
@@ -219,7 +220,7 @@ impl LeaseSet {
         }
     }
 
-    /// The IPv4 subnets of all entries but ours, believed or not.
+    /// Returns the IPv4 subnets of all entries but ours, accepted or not.
     pub fn others_v4(&self) -> impl Iterator<Item = Ipv4Net> {
         let own = self.own_key.and_then(|key| key.v4);
         let key_of =
@@ -240,7 +241,7 @@ impl LeaseSet {
         self.rejected.values().filter(|reason| reason.conflict() == Some(conflict)).count()
     }
 
-    /// The entries that are not believed because they claim what this node has, as of the last
+    /// Returns the entries that were refused because they claim what this node has, as of the last
     /// [`Self::changes`].
     pub fn conflicts_with_us(&self) -> impl Iterator<Item = (Rejected, Conflict)> {
         self.rejected.iter().filter(|(_, reason)| reason.is_with_us()).filter_map(|((key, family), reason)| {
@@ -249,7 +250,7 @@ impl LeaseSet {
         })
     }
 
-    /// The entries that are not believed, as of the last [`Self::changes`].
+    /// Returns the refused entries, as of the last [`Self::changes`].
     pub fn rejected(&self) -> impl ExactSizeIterator<Item = Rejected> {
         self.rejected.iter().map(|((key, family), reason)| Rejected {
             key: key.clone(),

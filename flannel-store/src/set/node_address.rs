@@ -1,8 +1,8 @@
 //! The addresses at which a node cannot be reached. Pure.
 //!
-//! The address of a lease leads packets to its own subnet and to no other, so that an address of
-//! some other machine harms no other node. What is refused here is what cannot be a node's, or what
-//! this host would not send to the underlay.
+//! Packets to the subnet of a lease, and no others, are sent to the address of that lease, so an
+//! address of some other machine harms no other node. What is refused here is what cannot be a
+//! node's, or what this host would not send to the underlay.
 //!
 //! A default gateway and the API server may be nodes (small clusters route by one, control planes
 //! run pods), and no field that a node cannot forge says which; so their addresses are accepted.
@@ -28,7 +28,7 @@ pub enum AddressFault {
     /// Of link scope.
     #[error("is valid on one link alone")]
     LinkLocal,
-    /// In a prefix that is no host's.
+    /// In a prefix without host addresses.
     #[error("is in {0}, which is reserved")]
     Reserved(IpNet),
     /// This host has it.

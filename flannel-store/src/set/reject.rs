@@ -1,4 +1,4 @@
-//! Reasons a lease is not believed.
+//! Reasons why a lease is refused.
 
 use std::{fmt, net::IpAddr};
 
@@ -42,7 +42,7 @@ pub enum Conflict {
 
 impl RejectReason {
     /// Returns the resource that this lease claims and another node has. `None` for the other
-    /// reasons: mistakes of the lease alone, or a former lease of this node.
+    /// reasons: mistakes within the lease, or a former lease of this node.
     pub const fn conflict(&self) -> Option<Conflict> {
         match self {
             Self::OurEnd(end) | Self::DuplicateEnd { end, .. } => Some(match end {
@@ -104,17 +104,17 @@ pub enum RejectReason {
         another = .0.another()
     )]
     OurEnd(EndId),
-    /// Another lease with the same end of a tunnel is believed.
+    /// Another lease with the same end of a tunnel is accepted.
     #[error("its {end} {}", precedence.verdict(winner, end.another()))]
     DuplicateEnd {
         /// The end.
         end: EndId,
-        /// The believed entry.
+        /// The accepted entry.
         winner: String,
         /// The rule by which it is.
         precedence: Precedence,
     },
-    /// The subnet is no part of the pod network.
+    /// The subnet is outside of the pod network.
     #[error("its subnet {subnet} is not in the network {network}")]
     OutsideNetwork {
         /// The peer's subnet.
@@ -135,7 +135,7 @@ pub enum RejectReason {
     Overlap {
         /// The peer's subnet.
         subnet: IpNet,
-        /// The believed entry.
+        /// The accepted entry.
         winner: String,
     },
 }

@@ -1,7 +1,7 @@
 //! From entries to peers.
 //!
-//! Per family: each lease is checked alone and against ourselves (`check`), then the survivors
-//! against each other.
+//! Per family, each lease is checked by itself and against ourselves (`check`), then the remaining
+//! ones against each other.
 //!
 //! * Overlapping subnets: the lease created first counts (then the lexically first name), so that a
 //!   newcomer cannot take away what another node is using. It counts although it may be wider than
@@ -31,8 +31,8 @@ impl LeaseSet {
         self.judge(self.entries(), |_, _| ())
     }
 
-    /// Returns the verdict on some entries, as if there were no others. Passes to the callback by
-    /// what each entry that is valid by itself may be tied to others.
+    /// Returns the verdict on these entries, regardless of any others. For each entry that is valid
+    /// by itself, passes to the callback what may tie it to others.
     pub(super) fn judge<'a>(
         &self,
         entries: impl Iterator<Item = &'a Entry>,
@@ -40,7 +40,7 @@ impl LeaseSet {
     ) -> Resolved {
         let mut resolved = Resolved::default();
         if !self.backend.properties().has_peers {
-            // Nothing is sent to any peer, so no lease is believed or refused.
+            // The backend sends to no peer, so no lease is accepted or refused.
             return resolved;
         }
         let leases: Vec<_> = entries.filter_map(|entry| self.check_entry(entry, &mut resolved)).collect();
@@ -101,7 +101,8 @@ impl LeaseSet {
                 Err(reason) => refuse(entry, reason),
             }
         }
-        // In this order, so that a lease without a subnet of its own takes no end from another.
+        // Overlaps are dropped first, so a lease that lost its subnet takes no end from another
+        // lease.
         let candidates = drop_overlaps(candidates, &mut refuse);
         let believed = drop_duplicate_ends(candidates, self.precedence, &mut refuse);
         resolved.peers.extend(believed.into_iter().map(|candidate| Peer {
@@ -133,7 +134,7 @@ fn drop_duplicate_ends<'a, P>(
     candidates
 }
 
-/// The believed lease of each end of a tunnel that several claim, with its public address.
+/// Returns the accepted lease of each end of a tunnel that several claim, with its public address.
 fn winners_of_contested<'a, P>(
     candidates: &[Candidate<'a, P>],
     precedence: Precedence,

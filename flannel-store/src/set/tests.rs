@@ -140,7 +140,7 @@ fn nodes(entries: &[Entry]) -> LeaseSet {
 }
 
 /// Returns the reason to refuse a lease of 10.5.3.0/24 with this address, on a host with these
-/// addresses; `None` if it is believed.
+/// addresses; `None` if it is accepted.
 fn verdict_on(address: &str, host: &[&str]) -> Option<String> {
     let mut set = set_of(&[entry("10.5.3.0-24", &value(3).replace("192.0.2.3", address), 3, 3)]);
     set.set_host_addresses(HostAddresses::new(host.iter().map(|text| text.parse().expect("an address"))));

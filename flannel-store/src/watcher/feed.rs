@@ -9,7 +9,7 @@ pub(crate) trait MessageStream: Send {
     /// A message of the server, or the end of the stream.
     type Message: Send;
 
-    /// Returns the next message. Nothing is lost when the future is dropped early.
+    /// Returns the next message. Cancel-safe: no message is lost when the future is dropped early.
     fn next_message(&mut self) -> impl Future<Output = Self::Message> + Send;
 }
 
@@ -59,7 +59,7 @@ impl<T: MessageStream> Feed<T> {
         }
     }
 
-    /// The next event. Nothing is lost when the future is dropped early.
+    /// Returns the next event. Cancel-safe: no event is lost when the future is dropped early.
     pub(crate) async fn next_event(&mut self) -> FeedEvent<T::Message> {
         match self {
             Self::Open { stream, .. } => FeedEvent::Message(stream.next_message().await),

@@ -150,7 +150,7 @@ impl<S: Source> Watcher<S> {
         match self.verify().await {
             Ok(()) if self.position.is_none() => self.feed = Feed::reopen_now(),
             Ok(()) => {}
-            // The watch has signs of life of its own.
+            // Not a failure of the watch, which detects silence by itself.
             Err(error) => debug!("cannot look whether the store is the one we know: {error}"),
         }
     }

@@ -17,8 +17,8 @@ const SPREAD_MS: u64 = 2000;
 /// Delays that grow from one failure to the next, and short ones where the server has only dropped
 /// the history.
 ///
-/// Nothing but a change, or a watch that lasted, starts the delays over: a server that accepts
-/// requests and fails at once is not to be asked ten times a second by every node.
+/// Only a change, or a watch that lasted, resets the delays: otherwise every node would ask a
+/// server that accepts requests and fails at once ten times a second.
 pub(crate) struct Reconnect {
     delays: Delays,
     /// A listing was made without delay, and no watch has worked since.

@@ -62,10 +62,10 @@ pub(crate) trait Source: Send + Sized {
         std::future::ready(Ok(true))
     }
 
-    /// Takes note of our own lease in a listing.
+    /// Takes note of this node's lease in a listing.
     fn see_own(&mut self, own: Self::Own) -> impl Future<Output = Vec<StoreEvent>> + Send;
 
-    /// Waits for the next duty. Nothing is lost when the future is dropped early.
+    /// Waits for the next duty. Cancel-safe: no duty is lost when the future is dropped early.
     fn next_duty(&mut self) -> impl Future<Output = Self::Duty> + Send;
 
     /// Performs a duty.
@@ -103,7 +103,7 @@ pub(crate) enum Recovery {
     Resume,
     /// The next watch needs a new listing.
     List,
-    /// The server dropped the history, as after its restart. That alone is no outage, and costs a
-    /// listing without delay.
+    /// The server dropped the history, as after its restart. That does not count as an outage, and
+    /// costs a listing without delay.
     ListNow,
 }

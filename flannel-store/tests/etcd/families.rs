@@ -1,4 +1,4 @@
-//! IPv6 alone, both families, and backends without a tunnel.
+//! Tests of IPv6 only, of both families, and of backends without a tunnel.
 
 use std::collections::BTreeSet;
 
@@ -192,7 +192,7 @@ async fn what_changes_of_the_families_is_a_new_lease_with_the_former_subnets() {
     }
 }
 
-/// Data of a backend of others is no obstacle to finding our lease.
+/// A node finds its lease although it holds data of a different backend.
 #[tokio::test]
 async fn a_lease_of_another_backend_is_taken_along() {
     let Some(cluster) = Cluster::shared("another_backend").await else { return };

@@ -1,4 +1,5 @@
-//! Values as large as etcd takes: each is read, or refused alone, and no listing is repeated.
+//! Tests of values as large as etcd accepts: each is read, or refused without effect on others, and
+//! no listing is repeated.
 
 use std::{
     io::{Read as _, Write as _},

@@ -1,8 +1,8 @@
-//! The etcd subnet manager against a real etcd: Debian's `etcd` on loopback, with a data directory
-//! of its own.
+//! The etcd subnet manager against a real etcd: Debian's `etcd` on loopback, with a temporary data
+//! directory.
 //!
 //! Tests share one server, each under its own prefix; those that stop or wipe it start their own.
-//! Without the binary they say so and do nothing.
+//! Without the binary they print that and do not run.
 
 mod acquire;
 mod contested;

@@ -102,7 +102,7 @@ async fn a_store_restored_from_a_backup_is_followed_from_there() {
     cluster.etcd.back_up();
     cluster.etcd.restart(Data::Kept).await;
     until(&mut events, |event| matches!(event, StoreEvent::Resumed).then_some(())).await;
-    // From here on, what the node knows is newer than the backup, its own lease included.
+    // After this write the node's knowledge is newer than the backup, its own lease included.
     cluster.etcd.client().await.delete(cluster.key(own), None).await.expect("delete");
     until(&mut events, |event| matches!(event, StoreEvent::OwnLease(_)).then_some(())).await;
     cluster.etcd.stop();

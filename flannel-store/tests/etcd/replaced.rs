@@ -81,8 +81,8 @@ async fn a_copy_of_our_lease_in_another_store_does_not_deceive() {
     assert_eq!(held.await, own);
 }
 
-/// Behind etcd's own proxy our watch outlives the store: no connection of ours breaks, and no
-/// change ever comes.
+/// Behind etcd's proxy our watch outlives the store: our connection does not break, and no change
+/// ever arrives.
 #[tokio::test]
 async fn a_store_replaced_behind_a_living_watch_is_noticed() {
     let Some(cluster) = Cluster::alone("behind").await else { return };

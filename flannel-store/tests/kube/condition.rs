@@ -90,8 +90,8 @@ async fn a_refused_condition_is_tried_again() {
     becomes(&cluster, "False", "FlannelIsUp").await;
 }
 
-/// A write may reach the server and its answer get lost, so that nothing is known of what the Node
-/// says.
+/// A write may reach the server and its answer get lost, so that the agent does not know the
+/// condition of the Node.
 #[tokio::test]
 async fn a_write_without_an_answer_is_corrected() {
     let cluster = Cluster::double("unanswered").await;
@@ -116,7 +116,7 @@ async fn who_does_not_want_it_has_no_condition() {
     let options = KubeOptions { set_network_unavailable: false, ..cluster.options() };
     let availability: NetworkAvailability =
         KubeManager::new(options, NodeIdentity::Node("own".to_owned()), BRISK).network_availability();
-    // There is no receiver and nothing is stored: the handle is that of a store without conditions.
+    // The handle has no receiver and stores no value: it is that of a store without conditions.
     availability.set(true);
     assert_eq!(format!("{availability:?}"), format!("{:?}", NetworkAvailability::unpublished()));
 }

@@ -1,4 +1,4 @@
-//! Two Nodes that claim one thing: who is believed, and the Event on ours.
+//! Tests of two Nodes that claim the same resource: which one is accepted, and the Event on ours.
 
 use flannel_store::{LeaseSet, NodeProblem, NodeReport, StoreEvent, SubnetManager as _, kube::KubeManager};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! IPv6 alone, both families, and backends without a tunnel.
+//! Tests of IPv6 only, of both families, and of backends without a tunnel.
 
 use flannel_common::addr::Mac;
 use flannel_store::{
@@ -48,7 +48,7 @@ async fn a_lease_is_the_nodes_subnets_of_the_families_that_are_on() {
                 assert_eq!(own, OwnLease { key: expected.parse().expect("a key"), expires_at: None });
             }
         }
-        // As alloc left it, with IPv4's group alone.
+        // The state that alloc left, with only the annotations of IPv4.
         let annotated = cluster.node("own").await["metadata"]["annotations"].clone();
         let [managed, kind, data, ip] = ["kube-subnet-manager", "backend-type", "backend-data", "public-ip"]
             .map(|suffix| cluster.annotation(suffix));

@@ -72,8 +72,7 @@ async fn pods_of_this_node_opt_out_and_in_again() {
     let names = out(&[("a", "10.5.1.2"), ("a", "fd00:5:1::2"), ("b", "10.5.1.3"), ("d", "10.5.1.4")]);
     assert_eq!(opt_outs.latest().names, names);
 
-    // An outage of the server withdraws no opt-out. Changes compacted meanwhile are found by a new
-    // list.
+    // An outage of the server withdraws no opt-out. A new list finds changes compacted during it.
     double.change(State::break_streams);
     double.change(|state| {
         state.remove_local_pod("b");

@@ -1,4 +1,4 @@
-//! Settings of our own Node by annotation: at the start, and while we run.
+//! Tests of settings by annotation of our Node: at the start, and while the agent runs.
 
 use flannel_store::wait_for_hints;
 

@@ -51,7 +51,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Reads the header of a packet; `None` if it is no IPv4 packet, is cut short or damaged.
+    /// Reads the header of a packet; `None` if it is not an IPv4 packet, is cut short or damaged.
     /// Bytes after the packet are allowed.
     pub(crate) fn of(packet: &[u8]) -> Option<Self> {
         let (first, _) = packet.split_first_chunk::<MIN_HEADER>()?;

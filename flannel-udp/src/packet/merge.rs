@@ -131,8 +131,8 @@ impl Run {
         Self { headers: segment.headers, payload, next: after(segment), segments: 1 }
     }
 
-    /// Returns true if the segment is the next one of the same flow, and differs from the first in
-    /// nothing that a segmentation would not restore.
+    /// Returns true if the segment is the next one of the same flow, and a segmentation would
+    /// restore all its differences from the first.
     fn continues(&self, first: &[u8], segment: &Segment<'_>) -> bool {
         let same = |from, to| first[from..to] == segment.packet[from..to];
         segment.sequence == self.next

@@ -25,8 +25,8 @@ pub(crate) struct Segments {
     pub(crate) total: usize,
 }
 
-/// Appends the packets of the wire that `packet`, with this header and this work left, stands for.
-/// `None` if the two do not fit together; then nothing is appended.
+/// Appends the packets that `packet`, with this header and this offloaded work, becomes on the
+/// wire. If header and offload do not match, returns `None` and appends no packet.
 pub(crate) fn split(packet: &mut [u8], header: &Header, offload: Offload, out: &mut Vec<u8>) -> Option<Segments> {
     let packet = &mut packet[..header.total];
     match offload {

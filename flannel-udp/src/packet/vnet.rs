@@ -26,7 +26,7 @@ pub(crate) enum Offload {
     None,
     /// The sum of all from `start` on belongs at `at`, where a part of it is.
     Checksum { start: usize, at: usize },
-    /// TCP over IPv4, to be cut into segments of so many bytes of payload.
+    /// TCP over IPv4, to cut into segments with `payload` bytes each.
     Tcp { payload: usize },
     /// Something that was not asked for.
     Unknown,

@@ -18,7 +18,7 @@ pub(super) enum Placement {
     #[serde(rename = "1")]
     #[value(name = "1")]
     One,
-    /// Each on a CPU of its own.
+    /// Each on a separate CPU.
     #[serde(rename = "2")]
     #[value(name = "2")]
     Two,

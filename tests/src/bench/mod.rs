@@ -3,8 +3,8 @@
 //!
 //! Unless asked otherwise, all processes of the load run on one CPU. Modes follow one another
 //! within a round. The machine may be shared, so the results are medians and ratios, and no
-//! absolute figure is judged. The bench checks that a mode really took the packets; there is no row
-//! if it did not.
+//! absolute figure is judged. The bench checks that a mode really took the packets, and leaves out
+//! the row if it did not.
 
 mod chart;
 mod cpus;

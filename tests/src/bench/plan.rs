@@ -41,7 +41,7 @@ pub(super) enum Workload {
     #[serde(rename = "tcp_crr_10")]
     #[value(name = "tcp_crr_10")]
     TcpCrr10,
-    /// A query by UDP from a port of its own, and the answer.
+    /// A query by UDP from a new port, and the answer.
     #[serde(rename = "udp_query")]
     UdpQuery,
     /// Small datagrams one way, as the receiver counts them.
@@ -178,9 +178,9 @@ impl Workload {
 impl Via {
     pub(super) const ALL: [Self; 2] = [Self::Pod, Self::Service];
 
-    /// Returns the server's port. Each kind of address has a port of its own. With one port,
-    /// connections by both from one port of the client would differ in one direction alone, and
-    /// conntrack would have to give one of them another port.
+    /// Returns the server's port. Each kind of address has its own port. With one port, connections
+    /// by both from one port of the client would differ only in one direction, and conntrack would
+    /// have to give one of them another port.
     pub(super) const fn port(self) -> u16 {
         match self {
             Self::Pod => 7000,
@@ -212,12 +212,12 @@ impl Mode {
         matches!(self, Self::Host | Self::WireguardHost)
     }
 
-    /// Returns true if the server is no pod.
+    /// Returns true if the server is outside the pods.
     pub(super) const fn is_outward(self) -> bool {
         matches!(self, Self::OutwardKernel | Self::OutwardFast)
     }
 
-    /// Returns true if the client is no pod.
+    /// Returns true if the client is outside the pods.
     pub(super) const fn is_inward(self) -> bool {
         matches!(self, Self::InwardKernel | Self::InwardFast)
     }

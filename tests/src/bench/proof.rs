@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::plan::{Mode, Workload};
 use crate::Agent;
 
-/// Of so many packets at most one may have taken the kernel's path where packets are replayed: it
-/// shows how the kernel treats the flow.
+/// If packets are replayed, at most one of this number may take the kernel's path: it shows how the
+/// kernel treats the flow.
 const MOST: u64 = 10;
 /// Packets of a flow that may take the kernel's path until the flow is known, in addition to those
 /// of [`MOST`].

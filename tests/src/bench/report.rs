@@ -78,9 +78,10 @@ impl Rows {
         self.0.iter().find(|row| (row.profile, row.workload, row.via, row.mode) == (profile, workload, via, mode))
     }
 
-    /// The rate in parts of another mode's, asked the same way, in each round, sorted; of nodes,
-    /// asked directly, because they have no Services of their own. The modes of a round follow one
-    /// another, so a machine that is slower in some rounds is so for both.
+    /// Returns the ratio of the rate to that of another mode in each round, sorted. Both reach the
+    /// server the same way, but nodes always reach it directly, because the hosts have no Services.
+    /// The modes of a round follow one another, so a machine that is slower in some rounds is so
+    /// for both.
     pub(super) fn ratios(&self, row: &Row, to: Mode) -> Option<Vec<f64>> {
         let via = if to.is_between_nodes() { Via::Pod } else { row.via };
         let base = self.find(row.profile, row.workload, via, to)?;

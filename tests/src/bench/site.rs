@@ -1,8 +1,8 @@
 //! The two nodes of one mode, and one measurement on them.
 //!
-//! Each mode has nodes of its own, on a cable of its own, so that none inherits flows, sysctls or
-//! rules of another, and a measurement can follow on that of another mode at once. All have the
-//! same netfilter rules.
+//! Each mode has its own nodes and its own cable, so that none inherits flows, sysctls or rules of
+//! another, and a measurement can follow on that of another mode at once. All have the same
+//! netfilter rules.
 
 use std::{
     env,
@@ -205,10 +205,11 @@ fn tunnel_address(agent: &Agent) -> Result<IpAddr> {
     Ok(subnet.parse::<IpNet>().context(subnet.to_owned())?.network())
 }
 
-/// The same TCP in every mode. Where BBR is the default it would pace by what it believes of the
-/// path, and its timers take a third of the CPU; Reno is allowed in every namespace, and nothing is
-/// lost here. No connection is kept in TIME_WAIT: masquerade gives the port of a closed one to the
-/// next at random, and its SYN, with an older timestamp, is ignored and sent again a second later.
+/// Sets the same TCP settings in every mode. If BBR is the default, it paces by its model of the
+/// path, and its timers take a third of the CPU; Reno is allowed in every namespace, and these
+/// links lose no packets. No connection is kept in TIME_WAIT: masquerade gives the port of a closed
+/// one to the next at random, and its SYN, with an older timestamp, is ignored and sent again a
+/// second later.
 fn set_tcp_up(end: &Host) -> Result<()> {
     let settings = [
         "tcp_congestion_control=reno".to_owned(),

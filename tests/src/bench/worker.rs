@@ -1,5 +1,5 @@
-//! This program inside a pod: server and client of one measurement, as processes of their own that
-//! can be pinned.
+//! This program inside a pod: server and client of one measurement, as separate processes that can
+//! be pinned to CPUs.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -48,7 +48,7 @@ pub(super) struct Done {
     pub(super) sent: f64,
     /// The duration of the measurement in seconds.
     pub(super) seconds: f64,
-    /// The time the CPUs were busy meanwhile, in seconds.
+    /// The time the CPUs were busy during the measurement, in seconds.
     pub(super) busy: f64,
 }
 

@@ -1,5 +1,5 @@
-//! A container runtime, as far as CNI goes: it calls the plugins of a list in order, as the
-//! specification has it.
+//! The CNI part of a container runtime: it calls the plugins of a list in order, as the
+//! specification requires.
 //!
 //! The node has its own `/var/lib` besides its own `/run`, so that nothing a plugin keeps there
 //! outlives the lab.
@@ -73,7 +73,7 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// A runtime on a node that is there, whose agent writes `subnet.env`.
+    /// Returns a runtime on an existing node, whose agent writes `subnet.env`.
     pub fn on(node: &Node) -> Result<Self> {
         let plugin = plugin()?;
         node.sh("mount -t tmpfs -o mode=0755 tmpfs /var/lib")?;
@@ -138,7 +138,7 @@ impl Runtime {
         self.files("/sys/class/net/cni0/brif")
     }
 
-    /// Fails unless nothing of any pod is left: no state, no address, no port, and no port mapping.
+    /// Fails if anything of any pod is left: state, an address, a port, or a port mapping.
     pub fn expect_clean(&self) -> Result<()> {
         let (state, leases, ports) = (self.state(), self.leases(), self.ports());
         ensure!(state.is_empty() && leases.is_empty() && ports.is_empty(), "{state:?} {leases:?} {ports:?}");
@@ -165,7 +165,7 @@ impl Runtime {
         self.command("flannel", verb, sandbox, conf).run()
     }
 
-    /// One call of the plugin, with its delegate, in an address space of so many bytes.
+    /// Calls the plugin, with its delegate, in an address space of at most `bytes` bytes.
     pub fn limited_to(&self, bytes: u64, verb: &str, sandbox: &Sandbox, conf: &Value) -> Result<Output> {
         let program = ["prlimit".to_owned(), format!("--as={bytes}"), self.plugin.display().to_string()];
         self.prepared(self.node.command(program), verb, Some(sandbox), conf).run()

@@ -83,8 +83,8 @@ impl Profile {
         Ok(())
     }
 
-    /// One program for each error number of its own, and at last the one that refuses what is not
-    /// listed. The kernel runs them all and takes the strictest answer.
+    /// Returns one program for each rule with its own error number, and last the one that refuses
+    /// unlisted system calls. The kernel runs them all and takes the strictest answer.
     fn programs(&self) -> Result<Vec<BpfProgram>> {
         let mut listed = Rules::new();
         let mut programs = Vec::new();

@@ -11,7 +11,7 @@ use crate::{
 };
 
 const PPS: u32 = 5_000;
-/// So many datagrams must have gone through a mode before the next switch.
+/// The number of datagrams that must go through a mode before the next switch.
 const PER_MODE: u64 = 2_500;
 
 /// From `fast` to `kernel` and back while a stream runs.

@@ -104,7 +104,7 @@ pub enum Seen {
     Error(IcmpError),
 }
 
-/// Reads a frame; `None` for what is no packet of a flow, and for later fragments.
+/// Reads a frame. Returns `None` for packets outside the flows, and for later fragments.
 pub fn read(frame: &[u8]) -> Option<Seen> {
     let inner = if frame::is_tunnel(frame) {
         frame::V4.inner
@@ -126,7 +126,7 @@ fn plain(frame: &[u8]) -> Option<Seen> {
     let transport = payload.payload;
     let (ports, start, checksum) = match payload.ip_number {
         ip_number::ICMP => return error(transport, |kind| matches!(kind, 3 | 11)),
-        // Of errors alone: requests, answers and neighbours have numbers from 128 on.
+        // Only errors count: requests, answers and neighbour discovery have types from 128 on.
         ip_number::IPV6_ICMP => return error(transport, |kind| kind < 128),
         ip_number::UDP => (ports(transport)?, UdpHeader::LEN, UdpHeaderSlice::from_slice(transport).ok()?.checksum()),
         ip_number::TCP => (ports(transport)?, TcpHeaderSlice::from_slice(transport).ok()?.slice().len(), 0),

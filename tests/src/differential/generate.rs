@@ -202,13 +202,13 @@ fn marked_then_met(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
     meets.action = match (meets.table, random.below(4)) {
         (Table::Mangle, 0 | 1) => Action::SetDscp(random.pick(&DSCPS[1..])),
         (_, 2) => Action::Count,
-        // nat has no part here, and postrouting is no place to drop by iptables' filter.
+        // nat has no part here, and the filter table of iptables cannot drop in postrouting.
         _ => Action::Drop,
     };
     vec![marks, meets]
 }
 
-/// A rule about fields that differ between packets and are no part of a flow.
+/// Returns a rule about fields that differ between packets and do not belong to a flow.
 fn per_packet(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
     let flow = random.pick(flows);
     let scope = Scope::Flows(vec![flow.id], direction(random));
@@ -291,7 +291,7 @@ fn translated(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
     let is_source = flow.via == Via::Service || random.one_in(2);
     let hook = if is_source { Hook::Postrouting } else { Hook::Prerouting };
     let mut rule = rule(random, flow.family, (Table::Nat, hook), scope);
-    // The first node alone: what it translates it must see come back.
+    // Only the first node: it must see the replies to the packets that it translates.
     rule.side = Side::A;
     rule.action = if is_source { Action::Masquerade } else { Action::Redirect(flow.id) };
     vec![rule]

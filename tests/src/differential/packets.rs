@@ -47,7 +47,7 @@ impl Key {
         Some(Self { flow: u16::from_be_bytes([label[4], label[5]]), direction, number })
     }
 
-    /// The payload of so many bytes, or of the label's.
+    /// Returns a payload of `length` bytes, at least the label's.
     pub fn payload(self, length: usize) -> Vec<u8> {
         let mut bytes = pattern(length.max(LABEL));
         bytes[..LABEL].copy_from_slice(&self.label());

@@ -1,4 +1,4 @@
-//! Numbers that depend on a seed alone (splitmix64), on every machine and in every release of the
+//! Numbers that depend only on a seed (splitmix64), on every machine and in every release of the
 //! dependencies.
 
 /// A sequence of numbers.

@@ -80,7 +80,8 @@ fn steps(scenario: &Scenario) -> Vec<Scenario> {
     steps
 }
 
-/// The scenarios without each of so many parts of a list. A list of one loses nothing.
+/// Returns one scenario for each part of a list, without that part. A list of one element is not
+/// divided.
 fn without(length: usize, parts: usize, make: impl Fn(Vec<bool>) -> Scenario) -> Vec<Scenario> {
     if length < 2 || parts != usize::MAX && length < 2 * parts {
         return Vec::new();

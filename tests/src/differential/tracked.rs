@@ -1,4 +1,4 @@
-//! Entries of conntrack's table as far as two modes must agree on them. Pure.
+//! The parts of conntrack's entries on which two modes must agree. Pure.
 
 use super::scenario::{CLIENT_PORTS, Side};
 

@@ -9,7 +9,7 @@ use flannel_common::reason::Reason;
 use super::{FLAGS, Family, REPLAYING, until_replayed};
 use crate::{Agent, Node, Pod, TwoNodes, cluster::config, nodes::ready_agents, topology::Stack};
 
-/// The number of packets of a conversation that are to be replayed.
+/// The number of packets of a conversation that the programs must replay.
 const REPLAYED: u64 = 200;
 
 /// Prefix of the keys of the second cluster of [`FastLab::apart`].

@@ -88,7 +88,7 @@ impl Counters {
 /// The programs that replay packets.
 const REPLAYING: [Program; 3] = [Program::FromPod, Program::FromUnderlay, Program::FromL3Tunnel];
 
-/// Exchanges messages until so many packets more are replayed on each of these nodes.
+/// Exchanges messages until `packets` more packets are replayed on each of these nodes.
 pub fn until_replayed(
     agents: &[Agent; 2],
     on: [bool; 2],
@@ -155,13 +155,13 @@ impl<N> Pair<N> {
         Ok([self.sender.replayed()?, self.receiver.replayed()?])
     }
 
-    /// Waits until so many packets more are replayed on each node.
+    /// Waits until `packets` more packets are replayed on each node.
     pub fn wait_replayed(&self, packets: u64) -> Result<()> {
         let start = self.replayed()?;
         eventually("replayed packets", Duration::from_secs(15), || self.have_replayed(start, packets))
     }
 
-    /// Checks that at least so many packets were replayed on each node since `start`.
+    /// Checks that at least `packets` packets were replayed on each node since `start`.
     pub fn have_replayed(&self, start: [u64; 2], packets: u64) -> Result<()> {
         for ((agent, start), now) in [&self.sender, &self.receiver].into_iter().zip(start).zip(self.replayed()?) {
             let stats = || agent.cli(&["maps", "dump", "stats"]);
@@ -175,7 +175,7 @@ impl<N> Pair<N> {
         Talk::open(&self.near, &self.far, (self.far.ip(), 0).into(), None)
     }
 
-    /// Exchanges messages until so many packets more are replayed on each node.
+    /// Exchanges messages until `packets` more packets are replayed on each node.
     pub fn talk_until_replayed(&self, talk: &mut Talk, packets: u64) -> Result<()> {
         let start = self.replayed()?;
         eventually("replayed packets", Duration::from_secs(20), || {

@@ -1,7 +1,7 @@
 //! The process that holds a host's namespaces open.
 //!
-//! It reads a pipe from the lab and ends when the lab's process does, in whatever way. In a lasting
-//! lab it sleeps in a session of its own instead.
+//! It reads a pipe from the lab and ends when the lab's process ends for any reason. In a lasting
+//! lab it sleeps in its own session instead.
 
 use std::{
     io::{BufRead as _, BufReader},

@@ -1,5 +1,5 @@
-//! A host that is a whole machine: namespaces of processes, names and cgroups too, and directories
-//! of its own where programs of a node keep their files.
+//! A host that is a whole machine: namespaces of processes, names and cgroups too, and its own
+//! directories where programs of a node keep their files.
 //!
 //! When its first process ends, the kernel ends all others, in whatever session they are.
 

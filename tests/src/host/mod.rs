@@ -1,7 +1,7 @@
 //! One host of the lab: a network namespace and a mount namespace, held open by a process.
 //!
 //! Invariant: no thread of the caller ever changes its namespace. Commands enter with `nsenter`,
-//! closures run on threads of their own ([`Host::enter`], [`Host::thread`]).
+//! closures run on separate threads ([`Host::enter`], [`Host::thread`]).
 
 mod bound;
 mod cgroups;

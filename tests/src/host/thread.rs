@@ -1,4 +1,4 @@
-//! Closures inside a host, on threads of their own.
+//! Closures inside a host, on separate threads.
 
 use std::{
     fs::File,

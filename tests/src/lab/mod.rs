@@ -77,14 +77,14 @@ impl Lab {
         self.shared.record.large_files(name)
     }
 
-    /// A new node, with nothing but `lo` and with IPv4 and IPv6 forwarding on. All else has the
-    /// kernel's defaults.
+    /// Adds a node that has only `lo`, with IPv4 and IPv6 forwarding on. All else has the kernel's
+    /// defaults.
     pub fn node(&self, name: &str) -> Result<Node> {
         Node::new(Host::new(&self.shared, name)?)
     }
 
-    /// A new node that is a whole machine: with processes, cgroups, a name and files of its own, as
-    /// a container runtime needs them.
+    /// Adds a node that is a whole machine: with its own processes, cgroups, name and files, as a
+    /// container runtime needs them.
     pub fn machine(&self, name: &str) -> Result<Node> {
         Node::new(Host::new_machine(&self.shared, name)?)
     }

@@ -1,5 +1,5 @@
-//! A TCP connection that carries known bytes both ways at once. Whatever happens to the path
-//! meanwhile, each byte has to arrive as it was sent. Neither end closes before both have
+//! A TCP connection that carries known bytes both ways at once. Each byte has to arrive as it was
+//! sent, even if the path changes during the transfer. Neither end closes before both have
 //! everything: a connection that is half closed is the kernel's.
 
 use std::{
@@ -40,7 +40,7 @@ impl BulkLoad {
         Self { blocks, rate: None }
     }
 
-    /// Until it is stopped, so many blocks a second.
+    /// Returns a load of `rate` blocks a second, until it is stopped.
     pub const fn steady(rate: u32) -> Self {
         Self { blocks: u64::MAX, rate: Some(rate) }
     }
@@ -64,7 +64,7 @@ pub struct Bulk {
     receivers: Vec<JoinHandle<Result<Arrived>>>,
 }
 
-/// Sends so many blocks each way and waits until all have arrived.
+/// Sends `blocks` blocks each way and waits until all have arrived.
 pub fn transfer(from: &Host, to: &Host, at: SocketAddr, blocks: u64) -> Result<[Arrived; 2]> {
     Bulk::start(from, to, at, None, BulkLoad::blocks(blocks))?.wait()
 }

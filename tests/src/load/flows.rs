@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// Time without an arrival after which missing datagrams are lost.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// Every one of so many sockets sends to every one of so many others.
+/// Flows from every one of several sockets to every one of several others.
 #[derive(Clone, Copy, Debug)]
 pub struct ManyFlows {
     /// Sockets that send.

@@ -74,7 +74,7 @@ impl IdleConnections {
         Ok(Self { sockets, tried, made, stop, thread: Some(thread) })
     }
 
-    /// Waits until every socket has tried, and so many connections came about.
+    /// Waits until every socket has tried, and at least `connections` connections are established.
     pub fn wait_made(&self, connections: usize) -> Result<()> {
         eventually("idle connections", Duration::from_secs(20), || {
             let (tried, made) = (self.tried.load(Ordering::Relaxed), self.made());

@@ -54,7 +54,7 @@ impl Answers {
         Self::start_reversing(host, cpu, 1)
     }
 
-    /// The same, for so many packets at a time, the last of them first.
+    /// Starts to answer, on one CPU, `batch` packets at a time, the last of them first.
     pub fn start_reversing(host: &Host, cpu: usize, batch: usize) -> Result<Self> {
         let queue = host.enter(open)??;
         let (answered, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());

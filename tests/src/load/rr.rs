@@ -139,14 +139,14 @@ pub fn measure(protocol: Protocol, server: SocketAddr, span: Span, begin: &mut d
     }
 }
 
-/// The same over UDP, each request from a port of its own, as queries of DNS are.
+/// Measures requests and answers over UDP, each request from a new port, like DNS queries.
 pub fn measure_queries(server: SocketAddr, span: Span, begin: &mut dyn FnMut()) -> Result<RrReport> {
     let report = repeat(span, begin, |number| ask(&connect(server)?, number));
     connect(server)?.send(&GOODBYE)?;
     report
 }
 
-/// A socket at a free port, for this server alone.
+/// Returns a socket at a free port, connected to the server.
 fn connect(server: SocketAddr) -> io::Result<UdpSocket> {
     let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any)?;
@@ -173,7 +173,7 @@ fn repeat(
     begin: &mut dyn FnMut(),
     mut transaction: impl FnMut(u64) -> io::Result<bool>,
 ) -> Result<RrReport> {
-    // Of the warm-up nothing is kept.
+    // The report leaves out the warm-up.
     let done = RefCell::new((Vec::new(), 0));
     let mut begin = || {
         *done.borrow_mut() = (Vec::new(), 0);

@@ -1,6 +1,6 @@
 //! Short flows, one after the other: datagrams from ever new ports, and now and then a connection.
 //!
-//! No two flows of a round share a tuple, and each round has a server with ports of its own. Every
+//! No two flows of a round share a tuple, and each round has a server with its own ports. Every
 //! message is answered, or the round fails.
 
 use std::{
@@ -103,7 +103,7 @@ fn serve_tcp(at: SocketAddr, connections: u16, ready: &Ready) -> Result<()> {
     Ok(())
 }
 
-/// Several flows side by side, from ports of their own.
+/// Runs several flows in parallel, each from its own port.
 fn datagrams(local: IpAddr, server: SocketAddr, first: u16, count: u16) -> Result<()> {
     let open = |port: u16| -> Result<UdpSocket> {
         let socket =

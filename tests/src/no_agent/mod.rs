@@ -77,7 +77,7 @@ impl BarePair {
         [&self.a, &self.b]
     }
 
-    /// Exchanges messages until so many packets more are replayed on each node.
+    /// Exchanges messages until `packets` more packets are replayed on each node.
     pub fn talk_until_replayed(&self, talk: &mut Talk, packets: u64) -> Result<()> {
         let start = [self.a.replayed()?, self.b.replayed()?];
         eventually("replayed packets", Duration::from_secs(10), || {

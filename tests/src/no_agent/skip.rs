@@ -30,8 +30,8 @@ struct Numbers {
 }
 
 impl Talk {
-    /// Goes on as if the client had said so many bytes more. The ends are on these hosts; nothing
-    /// is on its way.
+    /// Goes on as if the client had sent `bytes` more bytes. The ends are on these hosts, and no
+    /// packet is in flight.
     pub fn skip(self, from: &Host, host: &Host, bytes: u32) -> Result<Self> {
         let [client, server] = self.ends()?;
         let (mut near, mut far) = (numbers(&self.client)?, numbers(&self.server)?);
@@ -62,7 +62,7 @@ fn numbers(end: &TcpStream) -> Result<Numbers> {
     Ok(Numbers { receive: number(RECEIVE_QUEUE)?, send: number(SEND_QUEUE)? })
 }
 
-/// Takes the connection from an end in repair mode, which says nothing to the other.
+/// Takes the connection from an end in repair mode, which sends nothing to the other end.
 fn forget(end: &TcpStream) -> Result<()> {
     let unspecified = libc::sockaddr { sa_family: libc::sa_family_t::try_from(libc::AF_UNSPEC)?, sa_data: [0; 14] };
     let size = libc::socklen_t::try_from(size_of_val(&unspecified))?;
@@ -71,7 +71,7 @@ fn forget(end: &TcpStream) -> Result<()> {
     Errno::result(done).context("taking a connection from its end").map(drop)
 }
 
-/// An end that believes to be connected, and says nothing yet.
+/// Returns an end in the connected state, which sends nothing yet.
 fn open(own: SocketAddr, other: SocketAddr, numbers: Numbers) -> Result<TcpStream> {
     let family = if own.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let end = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;

@@ -51,7 +51,7 @@ pub fn is_encapsulated_by_us(frame: &[u8]) -> bool {
     frame[udp + 6..udp + 8] == [0, 0]
 }
 
-/// The IP packet of a frame, as far as the frame has it.
+/// Returns the IP packet of a frame, which may be cut.
 pub fn ip(frame: &[u8]) -> Option<LaxIpSlice<'_>> {
     let ethernet = Ethernet2Slice::from_slice_without_fcs(frame).ok()?;
     let (ip, _) = LaxIpSlice::from_slice(ethernet.payload_slice()).ok()?;

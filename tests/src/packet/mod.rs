@@ -102,7 +102,7 @@ impl Packet {
             .carrying(TransportHeader::Tcp(header), data)
     }
 
-    /// An echo request with so many bytes of data.
+    /// Returns an echo request with `length` bytes of data.
     pub fn echo_request(source: IpAddr, destination: IpAddr, id: u16, length: usize) -> Self {
         let echo = IcmpEchoHeader { id, seq: 1 };
         let (protocol, header) = if source.is_ipv4() {
@@ -124,7 +124,8 @@ impl Packet {
         self
     }
 
-    /// The packet in two fragments, cut after so many bytes of its payload: a multiple of eight.
+    /// Returns the packet in two fragments, cut after `cut` bytes of its payload: a multiple of
+    /// eight.
     pub fn fragments(&self, cut: usize) -> [Self; 2] {
         let (first, second) = self.payload.split_at(cut);
         let part = |payload: &[u8], at: usize, more| {
@@ -212,7 +213,7 @@ pub fn pattern(length: usize) -> Vec<u8> {
     (0..251).cycle().take(length).collect()
 }
 
-/// The frame behind so many 802.1Q tags that name no VLAN, only a priority.
+/// Returns the frame behind `tags` 802.1Q tags that name no VLAN, only a priority.
 pub fn with_priority_tags(frame: &[u8], tags: usize) -> Vec<u8> {
     let (addresses, rest) = frame.split_at(12);
     [addresses, &[0x81, 0, 0, 0].repeat(tags), rest].concat()

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use super::Service;
 
-/// The mark of what is to be masqueraded.
+/// The mark of packets to masquerade.
 const MASQUERADE: &str = "0x4000";
 
 /// Returns the rules that exist once: the jumps into the chains.
@@ -91,7 +91,7 @@ fn write_service(
     Ok(())
 }
 
-/// The chance of one among so many.
+/// Returns the probability of one of `of` backends.
 #[expect(clippy::cast_precision_loss, reason = "a handful of backends")]
 fn share(of: usize) -> f64 {
     1.0 / of as f64

@@ -1,12 +1,12 @@
 //! The rules kube-proxy leaves on a node, by either of its backends: what pods reach a Service by.
 //!
-//! A Service has an address of its own, perhaps a port of every node, and backends among which a
-//! connection's first packet chooses at random. What does not come from a pod, what comes by a
-//! node's port, and a backend's own connections through its Service are masqueraded. What conntrack
-//! calls invalid is dropped in FORWARD. All names are kube-proxy's.
+//! A Service has its own address, perhaps a port of every node, and backends among which a
+//! connection's first packet chooses at random. Packets that do not come from a pod, packets to a
+//! node's port, and a backend's connections through its own Service are masqueraded. FORWARD drops
+//! packets that conntrack calls invalid. All names are kube-proxy's.
 //!
-//! [`ServiceRules::set`] changes rules as kube-proxy does: in one transaction, and without a word
-//! to conntrack; forgetting connections is left to who wants it.
+//! [`ServiceRules::set`] changes rules as kube-proxy does: in one transaction, and without changes
+//! to conntrack. A test that needs it deletes the connections itself.
 
 mod iptables;
 mod nftables;
@@ -41,7 +41,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// With an address of its own alone.
+    /// Returns a Service with an address only, without a port of the nodes.
     pub fn new(at: SocketAddr, protocol: Protocol, backends: impl IntoIterator<Item = SocketAddr>) -> Self {
         Self { at, node_port: None, protocol, backends: backends.into_iter().collect() }
     }

@@ -20,9 +20,9 @@ pub struct Flanneld {
 }
 
 impl Flanneld {
-    /// Starts, in stock's order: device, lease, rules, subnet.env, peers. A device that is there is
-    /// kept if it is as it should be, and with it its MAC address; else it goes, and one with
-    /// another address takes its place. Its lease.
+    /// Starts, in stock's order: device, lease, rules, subnet.env, peers. Keeps an existing device
+    /// and its MAC address if its settings are right; otherwise replaces it by one with another
+    /// address. Returns the lease.
     pub fn start(&self, etcd: &Etcd) -> Result<StockNode> {
         let mac = match self.device_to_keep()? {
             Some(mac) => mac,

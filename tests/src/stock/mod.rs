@@ -23,7 +23,7 @@ pub fn device(host: &Host, number: u8, local: &str, mac: &str) -> Result<()> {
     subnet_env(host, number, false)
 }
 
-/// The device alone. The checksums of outer packets are on, as stock leaves them.
+/// Makes only the device. The checksums of outer packets are on, as stock leaves them.
 fn tunnel(host: &Host, number: u8, local: &str, mac: &str) -> Result<()> {
     host.sh(&format!(
         "ip link add flannel.1 address {mac} mtu 1450 type vxlan id 1 local {local} dev eth0 dstport 8472 nolearning udpcsum"

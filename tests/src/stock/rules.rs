@@ -4,8 +4,8 @@ use anyhow::Result;
 
 use crate::Host;
 
-/// Masquerade and forward rules for a node's subnet of 10.244.0.0/16. A chain that is there is
-/// emptied first and its jump moves to the end: between the two there is a moment without rules, as
+/// Installs masquerade and forward rules for a node's subnet of 10.244.0.0/16. Empties an existing
+/// chain first, and its jump moves to the end: in between the rules are missing for a moment, as
 /// with stock.
 pub(super) fn install(host: &Host, subnet: &str) -> Result<()> {
     for (table, chain) in [("nat", "FLANNEL-POSTRTG"), ("filter", "FLANNEL-FWD")] {

@@ -105,7 +105,7 @@ impl Double {
         done.expect("written in time").expect("a running server");
     }
 
-    /// Waits for so many Events. All there are.
+    /// Waits for at least `wanted` Events. Returns all Events.
     pub(crate) async fn wrote_events(&self, wanted: usize) -> Vec<Value> {
         let mut changed = self.shared.changed.subscribe();
         let done = changed.wait_for(|_| self.shared.lock().events.len() >= wanted);
@@ -138,7 +138,7 @@ async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Ar
         tokio::spawn(async move {
             match acceptor {
                 None => serve(stream, shared).await,
-                // A client that does not like our certificate is no failure of ours.
+                // A client that refuses the certificate is not a failure of the double.
                 Some(acceptor) => {
                     if let Ok(stream) = acceptor.accept(stream).await {
                         serve(stream, shared).await;
@@ -156,7 +156,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>)
     }
     let service = service_fn(|request| answer(Arc::clone(&shared), request));
     tokio::select! {
-        // A client that goes away is no failure of ours.
+        // A client that goes away is not a failure of the double.
         _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service) => {}
         _ = up.wait_for(|up| !up) => {}
     }

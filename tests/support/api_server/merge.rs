@@ -1,4 +1,4 @@
-//! Strategic merge, as far as a Node's status subresource takes it: annotations and conditions.
+//! The part of strategic merge that a Node's status subresource takes: annotations and conditions.
 //! Everything else in a patch is an error here, because a real server would drop it without a word.
 
 use serde_json::{Map, Value, json};

@@ -65,7 +65,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Answers requests with this text without an end from here on.
+    /// Gives an endless answer to further requests whose URI contains this text.
     pub(crate) fn flood(&mut self, requests: Option<&'static str>) {
         self.endless = requests;
     }

@@ -1,4 +1,4 @@
-//! The operator documentation names everything there is, and nothing that is not.
+//! The operator documentation names everything that exists, and only that.
 
 use std::{
     collections::BTreeSet,

@@ -22,7 +22,7 @@ fn is_between(packet: &Value, source: IpAddr, destination: IpAddr) -> bool {
     packet["source"] == source.to_string() && packet["destination"] == destination.to_string()
 }
 
-/// Waits until a monitor has shown so many packets of this length.
+/// Waits until a monitor has shown `count` packets of this length.
 fn shown(monitor: &Monitor, program: &str, reasons: &[&str], length: u64, count: u64) -> Result<Vec<Value>> {
     eventually(&format!("{count} packets of {length} bytes at {program}"), Duration::from_secs(5), || {
         let mut packets = monitor.packets()?;

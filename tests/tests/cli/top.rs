@@ -40,7 +40,7 @@ fn has_rates(pair: &Pair, talk: &mut Talk, agent_line: &str) -> Result<()> {
     Ok(())
 }
 
-/// The live dashboard on a terminal of its own, until `q`.
+/// Runs the live dashboard on a new terminal, until `q`.
 fn quits(agent: &Agent) -> Result<()> {
     let (node, top) = (agent.node(), agent.argv(&["top", "--interval=1s"]).join(" "));
     node.sh("mkfifo /run/keys")?;

@@ -1,4 +1,4 @@
-//! Alibaba's VPC as far as routes need it: a server that refuses what the API refuses, and the
+//! The part of Alibaba's VPC that routes need: a server that refuses what the API refuses, and the
 //! metadata service of an instance in hardened mode, whose items need a token.
 //!
 //! A signature is computed again from the form as it came. Changes are pending when they are first

@@ -1,5 +1,5 @@
-//! Amazon's EC2 as far as the tests need it: moto, an implementation of its API by others, which
-//! checks signatures and permissions, and the metadata service of an instance.
+//! The part of Amazon's EC2 that the tests need: moto, an independent implementation of its API,
+//! which checks signatures and permissions, and the metadata service of an instance.
 //!
 //! Both are on the loopback of the node. `tests/python/ec2.py` is the program; `cargo xtask setup`
 //! brings it with moto.

@@ -1,5 +1,5 @@
-//! Google's Compute Engine as far as routes need it: a server that refuses what the API refuses,
-//! and the metadata service of an instance.
+//! The part of Google's Compute Engine that routes need: a server that refuses what the API
+//! refuses, and the metadata service of an instance.
 //!
 //! Routes come and go by operations, each of which is running when it is first asked for.
 

@@ -1,8 +1,8 @@
 //! The route of a node in the route tables of a cloud: the backends aws-vpc, gce,
 //! tencent-vpc and ali-vpc.
 //!
-//! Amazon's VPC is an implementation of EC2's API by others; the other clouds are doubles of ours,
-//! which refuse what the public API refuses. They keep tables and carry no packets.
+//! Amazon's VPC is an independent implementation of EC2's API; the other clouds are doubles of this
+//! suite, which refuse what the public API refuses. They keep tables and carry no packets.
 
 mod ali;
 mod ali_double;

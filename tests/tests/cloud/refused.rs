@@ -30,7 +30,7 @@ fn a_missing_permission_is_named_and_the_node_is_not_ready_until_it_is_there() -
     ec2.permit(&["DescribeRouteTables", "CreateRoute"])?;
     agent.wait_ready()?;
     wait_cloud(&agent, "no error", |cloud| cloud["error"].is_null() && cloud["present"] == true)?;
-    // Nothing of the role's credentials is in the log, at its most talkative.
+    // The log holds no credentials of the role, even at its most verbose level.
     eventually("the end of the failures in the log", Duration::from_secs(10), || {
         ensure!(agent.child().log().contains("the routes of the cloud can be kept again"));
         Ok(())

@@ -1,4 +1,4 @@
-//! Tencent's VPC as far as routes need it: a server that refuses what the API refuses, and the
+//! The part of Tencent's VPC that routes need: a server that refuses what the API refuses, and the
 //! metadata service of an instance.
 //!
 //! A signature is computed again from the request as it came, by the headers that it names.

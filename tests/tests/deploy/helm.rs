@@ -37,7 +37,8 @@ pub(crate) fn lint() -> Result<Option<Output>> {
     helm::run(&["lint".into(), "--strict".into(), helm::chart().into()]).map(told)
 }
 
-/// The default and every value set of `ci/`, rendered once; `None` where there is no Helm.
+/// Returns the default and every value set of `ci/`, rendered once; `None` if Helm is not
+/// installed.
 pub(crate) fn sets() -> Result<Option<&'static [Rendered]>> {
     static SETS: OnceLock<Result<Option<Vec<Rendered>>, String>> = OnceLock::new();
     let sets = SETS.get_or_init(|| render_all().map_err(|error| format!("{error:#}")));

@@ -71,7 +71,8 @@ impl Image {
         self.dir.path().join("root")
     }
 
-    /// The command line that runs a command in the image, in namespaces of its own, with a volume.
+    /// Returns the command line that runs a command in the image, in a new mount namespace, with a
+    /// volume.
     fn argv(&self, volume: Option<(&Path, &str)>, command: &[&str]) -> Vec<String> {
         let root = self.root().display().to_string();
         let (volume, place) = volume.map_or_else(Default::default, |(dir, place)| (dir.display().to_string(), place));
@@ -95,7 +96,7 @@ fn untar(archive: &Path, into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Every file below a directory that is no link.
+/// Collects every regular file below a directory; leaves out links.
 fn files(dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -166,8 +167,9 @@ fn the_programs_that_are_called_run_in_the_image() -> Result<()> {
     Ok(())
 }
 
-/// Runs what a manifest has its containers run: those before the agent with their volumes, the
-/// agent as far as its flags. `cp` and `install-conf` of stock's, `flannel-agent install` of ours.
+/// Runs the commands of a manifest's containers: the init containers with their volumes, and the
+/// agent with `--version` after its flags. Stock's manifest uses `cp` and `install-conf`, this
+/// project's uses `flannel-agent install`.
 fn containers_run(image: &Image, documents: &Documents) -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let configuration = image.root().join("etc/kube-flannel/cni-conf.json");
@@ -216,8 +218,8 @@ fn the_manifests_containers_run_in_the_image() -> Result<()> {
     containers_run(&image, &manifest()?)
 }
 
-/// Upstream's files, with nothing but the image changed. `FLANNEL_UPSTREAM` is a directory with
-/// flannel's `Documentation/kube-flannel.yml`.
+/// Upstream's files, with only the image changed. `FLANNEL_UPSTREAM` is a directory with flannel's
+/// `Documentation/kube-flannel.yml`.
 #[test]
 fn the_containers_of_flannels_own_manifest_run_in_the_image() -> Result<()> {
     let Some(image) = Image::unpack()? else { return Ok(()) };

@@ -155,8 +155,7 @@ fn everything_else_is_refused_to_it() -> Result<()> {
                 ..Request::edit(|node| node["status"]["conditions"][0]["status"] = json!("True"))
             },
         ),
-        // A token that says nothing of a node: of a Kubernetes before 1.30, or one that was asked
-        // for by hand.
+        // A token without a node: from a Kubernetes before 1.30, or requested by hand.
         (own, Request { node: None, ..Request::edit(|_| ()) }),
         (
             annotations,

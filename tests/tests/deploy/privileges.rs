@@ -116,7 +116,7 @@ fn an_agent_that_may_not_change_the_network_says_so_and_ends() -> Result<()> {
     Ok(())
 }
 
-/// The kernel path needs CAP_NET_ADMIN alone.
+/// The kernel path needs only CAP_NET_ADMIN.
 #[test]
 fn an_agent_that_may_not_load_programs_serves_by_the_kernel_and_says_why() -> Result<()> {
     let pair = TwoNodes::new("bpf", VXLAN)?;

@@ -44,7 +44,7 @@ fn what_is_not_built_is_refused_by_name() -> Result<()> {
     Ok(())
 }
 
-/// False where there is no Helm to ask.
+/// Fails unless Helm refuses the values with this message. Returns false if Helm is not installed.
 fn refused(directory: &Path, values: &str, message: &str) -> Result<bool> {
     let file = directory.join("values.yaml");
     fs::write(&file, values)?;

@@ -54,8 +54,8 @@ fn systemd_reads_the_unit_and_finds_it_confined() -> Result<()> {
     Ok(())
 }
 
-/// The mounts that systemd makes of the unit: `/proc/sys` is read-only, and `/proc/sys/net` a mount
-/// of its own that is not.
+/// The mounts that systemd makes of the unit: `/proc/sys` is read-only, and `/proc/sys/net` is a
+/// separate writable mount.
 #[test]
 fn mode_fast_sets_its_sysctls_within_the_units_mounts() -> Result<()> {
     let pair = fast_pair("unit-sysctl", &[])?;

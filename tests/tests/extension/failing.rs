@@ -34,7 +34,7 @@ fn a_command_that_fails_for_a_peer_is_a_problem_of_that_peer_and_tried_again() -
     let error = failure["error"].as_str().unwrap_or_default();
     ensure!(error.contains("SubnetAddCommand failed (exit status: 3)"), "{error}");
     ensure!(error.ends_with("no way to 192.168.1.9"), "{error}");
-    // A lease whose data is no text is refused, and no other.
+    // Only the lease whose data is not a string is refused.
     ensure!(status["rejected"][0]["key"] == "10.244.7.0-24", "{}", status["rejected"]);
     assert_eq!(status["rejected_total"], 1);
     let text = agent.cli_any(&["status"])?.stdout;

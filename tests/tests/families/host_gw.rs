@@ -16,7 +16,7 @@ use super::HOST_GW;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// `a` and `b` share a segment. `c` is behind a router, where no route of theirs could lead.
+/// `a` and `b` share a segment. `c` is behind a router, so neither has a possible route to it.
 #[test]
 fn neighbours_are_routed_to_and_others_are_refused() -> Result<()> {
     for stack in Stack::ALL {

@@ -1,4 +1,5 @@
-//! The IPv6 address of the external interface under a running agent: it moves its own family alone.
+//! The IPv6 address of the external interface under a running agent: a change moves only its own
+//! family.
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ fn another_ipv6_address_moves_ipv6_alone() -> Result<()> {
     let key = own()?.0;
 
     // Without a global address the node is not ready, and everything stays as it is: the link-local
-    // one is no substitute.
+    // one cannot replace it.
     a.sh("ip address del 2001:db8:1::11/64 dev eth0")?;
     let status = agent.wait_ready_is(false)?;
     ensure!(status["error"].as_str().is_some_and(|error| error.contains("no usable IPv6 address")), "{status}");

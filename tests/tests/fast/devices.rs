@@ -128,8 +128,8 @@ fn drops_every_packet(pair: &Pair, family: Family) -> Result<()> {
     let counters = Counters::of(&pair.sender)?;
     let replayed = || counters.packets(Program::FromUnderlay, Reason::Replayed);
     let before = replayed()?;
-    // A lost packet alone, one that goes the kernel's way, fails an exchange too: so not one, but
-    // all of them.
+    // A single lost packet that takes the kernel's path also fails an exchange, so the test checks
+    // several exchanges.
     throughout("silence", Duration::from_secs(3), || {
         ensure!(talk.exchange(1).is_err(), "a message comes through");
         Ok(())

@@ -57,7 +57,7 @@ fn serve(node: &Node) -> Result<()> {
     node.address("nodelocaldns", "fd00:53::10/128", None)
 }
 
-/// A pod talks to one of the other node and to the address of its own node; both see the same
+/// A pod talks to a pod of the other node and to an address of the local node; both see the same
 /// packets in each mode.
 fn modes_agree(lab: &FastLab, family: Family, protocol: Protocol) -> Result<()> {
     let cache: SocketAddr = CACHE[usize::from(family == Family::V6)].parse()?;

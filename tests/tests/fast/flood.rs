@@ -33,16 +33,16 @@ const PLACES: usize = 2 * TALKS as usize;
 const DEFAULT_SECONDS: u64 = 3;
 /// One for each of two CPUs: the kernel answers a SYN on the CPU of its sender.
 const SENDERS: usize = 2;
-/// At most so many SYN a second of each sender.
+/// The greatest number of SYN a second of each sender.
 const RATE: f64 = 30_000.0;
 /// The least time that a sender sleeps: a shorter sleep takes longer than asked.
 const BURST: Duration = Duration::from_millis(2);
 /// Each connection exchanges a message so often; the rest of the machine is the flood's.
 const PACE: Duration = Duration::from_millis(50);
-/// At least so many are answered, however slow the machine: more than there are slots for flows on
+/// The least number of answered SYN, even on a slow machine: more than the slots for flows on
 /// probation.
 const ANSWERS: u64 = 10_000;
-/// By then they are.
+/// The time limit for these answers.
 const LIMIT: Duration = Duration::from_mins(2);
 /// Ports of the flood: fewer connections than conntrack has room for, more than there are slots.
 const PORTS: std::ops::Range<u16> = 20_000..40_000;
@@ -99,7 +99,7 @@ impl Flood<'_> {
         Ok(lab.maps[self.answering].stats.get(FromPod, Reason::Handshake)?.packets)
     }
 
-    /// Sends SYN, and messages on all connections meanwhile. Returns the number of each.
+    /// Sends SYN, and at the same time messages on all connections. Returns the number of each.
     fn beside(&self, lab: &FastLab, talks: &mut [Conversation], length: Duration) -> Result<(u64, u64)> {
         let answers = self.answers(lab)? + ANSWERS;
         let (sent, stop) = (AtomicU64::new(0), AtomicBool::new(false));

@@ -31,8 +31,7 @@ fn handled_by_both(pair: &BarePair) -> Result<[Handled; 2]> {
     Ok([handled(&pair.a)?, handled(&pair.b)?])
 }
 
-/// Of a flow of so many packets each way, all but the first ones and two each refresh are replayed
-/// once it is confirmed.
+/// Checks that a confirmed flow was replayed, except its first packets and two for each refresh.
 fn most_of_it_replayed(node: &BareNode, before: Handled, report: &RrReport) -> Result<()> {
     let now = handled(node)?;
     let [replayed, unconfirmed] = [now[0] - before[0], now[1] - before[1]];

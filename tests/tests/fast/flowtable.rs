@@ -88,7 +88,7 @@ impl<'a> Flowtable<'a> {
         Ok(connections)
     }
 
-    /// Waits until it has at least so many flows.
+    /// Waits until the flowtable has at least `count` flows.
     fn wait_flows(&self, count: usize) -> Result<()> {
         eventually("flows of the flowtable", INTERVAL, || {
             let flows = self.flows()?;

@@ -1,5 +1,5 @@
-//! Mode `fast`: a packet behind netfilter is the one that was recorded before it, or nothing is
-//! learned.
+//! Mode `fast`: a flow is learned only if the packet behind netfilter is the one that was recorded
+//! before it.
 
 use std::{
     fs,
@@ -125,7 +125,7 @@ fn flooded_frames_lead_to_no_other_pod() -> Result<()> {
     Ok(())
 }
 
-/// UDP between pods while a process judges every packet on the CPU that received it: nothing is
+/// UDP between pods while a process judges every packet on the CPU that received it: no flow is
 /// learned.
 fn judged_by_a_process(pair: &BarePair) -> Result<()> {
     pair.a.iptables("-A FORWARD -p udp -j NFQUEUE --queue-num 0")?;
@@ -169,8 +169,8 @@ fn a_pod_that_uses_anothers_address_gets_nothing_of_its_flow() -> Result<()> {
     pair.talk_until_replayed(&mut talk, 500)
 }
 
-/// A way back that leads elsewhere came about in another way than by this connection: neither is
-/// believed.
+/// A reverse flow that leads elsewhere does not belong to this connection: the programs trust
+/// neither of the two.
 #[test]
 fn flows_that_do_not_mirror_each_other_are_both_forgotten() -> Result<()> {
     let mut pair = BarePair::new("fastmirror")?;

@@ -121,7 +121,7 @@ fn through_services(mixed: &Mixed) -> Result<()> {
     Ok(())
 }
 
-/// A datagram with a DSCP and ECN of its own, from port 4242 to port 4243.
+/// Returns a datagram with this DSCP and ECN, from port 4242 to port 4243.
 fn datagram(from: IpAddr, to: IpAddr, number: u16, class: u8) -> Packet {
     Packet { class, ..Packet::udp(from, to, number, 64) }
 }

@@ -22,7 +22,7 @@ use flannel_tests::{
 const SERVICES: u16 = 18;
 /// Of one flood, in seconds; `FLANNEL_FLOOD_SECONDS` says otherwise.
 const SECONDS: u64 = 1;
-/// A flood teaches so many flows at least.
+/// The least number of flows that a flood teaches.
 const LEARNED: usize = 50;
 
 fn length() -> Result<Duration> {

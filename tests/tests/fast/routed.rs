@@ -1,5 +1,5 @@
-//! Mode `fast` with backends that lead packets by a tunnel device without Ethernet, or by routes of
-//! others: flows are replayed both ways, shown, and discarded with the mode.
+//! Mode `fast` with backends that route packets by a tunnel device without Ethernet, or by routes
+//! of others: flows are replayed both ways, shown, and discarded with the mode.
 
 use std::{path::Path, time::Duration};
 

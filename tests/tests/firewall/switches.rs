@@ -78,7 +78,7 @@ fn without_tools_masquerade_ends_the_start_and_forward_rules_are_waited_for() ->
     for dir in ["/usr/sbin", "/usr/local/sbin"] {
         pair.a.sh(&format!("mount -t tmpfs tmpfs {dir}"))?;
     }
-    // A mount namespace of its own would not see what is unmounted here.
+    // An agent in its own mount namespace would not see the unmount below.
     let options: AgentOptions = pair.options()?.confined_by(Confinement::of_the_manifest()?.writable());
     let (code, log) = pair.a.agent(options.clone().flag("--ip-masq"))?.wait_end()?;
     assert_eq!(code, 1, "{log}");

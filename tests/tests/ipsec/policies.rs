@@ -1,4 +1,4 @@
-//! The kernel's policies are flannel's, come back, and leave those of others alone.
+//! The agent writes flannel's policies, restores them, and does not touch those of others.
 
 use std::time::Duration;
 

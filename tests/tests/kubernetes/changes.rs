@@ -22,8 +22,8 @@ const FOLLOWED: Duration = Duration::from_mins(3);
 /// Longer than the delays of all parts that retry.
 const OUTAGE: Duration = Duration::from_mins(1);
 
-/// Between peers that know each other nothing is lost: an agent that ends leaves its datapath, and
-/// the next one adopts it.
+/// No packet is lost between peers that know each other: an agent that ends leaves its datapath,
+/// and the next one adopts it.
 pub(crate) fn an_update_of_the_agents_loses_no_packet(cluster: &Kubernetes) -> Result<()> {
     let traffic = Traffic::start(cluster)?;
     let set = "daemonset/kube-flannel-ds";

@@ -47,7 +47,7 @@ pub(crate) fn charts() -> Result<(), String> {
     }
 }
 
-/// The manifest with nothing but the images changed.
+/// Returns the manifest with only the images changed.
 fn with_our_image(manifest: &Path) -> Result<String> {
     let text = fs::read_to_string(manifest).with_context(|| manifest.display().to_string())?;
     let lines: Vec<String> = text

@@ -67,7 +67,7 @@ impl Traffic {
     }
 }
 
-/// Requests to an HTTP server, each over a connection of its own.
+/// Requests to an HTTP server, each over a new connection.
 struct Requests {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<u32>>,

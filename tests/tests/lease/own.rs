@@ -17,8 +17,8 @@ pub(super) fn own_key(agent: &Agent) -> Result<String> {
     Ok(format!("{LEASES}{}", status["lease"]["subnet"].as_str().context("a subnet")?.replace('/', "-")))
 }
 
-/// Checks that the lease is acquired again after `take`. Traffic to the peers continues meanwhile:
-/// our routes to them do not depend on our own lease.
+/// Checks that the lease is acquired again after `take`. Traffic to the peers continues without
+/// loss: the node's routes to them do not depend on its lease.
 fn is_acquired_again(take: impl FnOnce(&TwoNodes, &str) -> Result<()>) -> Result<()> {
     let pair = TwoNodes::new("lost", VXLAN)?;
     let [a, _b] = pair.agents()?;
@@ -34,8 +34,8 @@ fn is_acquired_again(take: impl FnOnce(&TwoNodes, &str) -> Result<()>) -> Result
     let report = run.stop()?;
     assert_eq!((report.lost_count(), report.duplicated), (0, 0), "{report:?}");
     assert_eq!((own_key(&a)?, a.status()?["pid"].clone()), (key, pid), "same subnet, same process");
-    // The lease is in etcd; the peer, which dropped its routes to us meanwhile, may not have read
-    // it yet.
+    // The lease is in etcd; the peer, which dropped its routes to this node in between, may not
+    // have read it yet.
     near.wait_ping(far.ip())
 }
 

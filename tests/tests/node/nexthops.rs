@@ -50,7 +50,8 @@ fn expected(count: u8) -> Vec<u64> {
     (10..10 + count).map(|third| number(third).into()).collect()
 }
 
-/// Waits until there are so many routes, all by objects or all plain, and no object else.
+/// Waits until the node has `count` routes, all by nexthop objects or all plain, and no other
+/// object.
 fn settles(node: &Node, count: u8, by_objects: bool) -> Result<()> {
     let expected = if by_objects { expected(count) } else { vec![0; count.into()] };
     eventually(&format!("{count} routes, by objects: {by_objects}"), SECONDS, || {

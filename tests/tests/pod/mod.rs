@@ -213,8 +213,8 @@ fn a_server_that_is_gone_without_a_word_is_noticed_before_the_silence_of_its_wat
     });
 }
 
-/// Pods are kept off a node whose network is unavailable, so an outage of the store alone must not
-/// say so. Patches are served all the time: a wrong one would be seen.
+/// Pods are kept off a node whose network is unavailable, so a mere outage of the store must not
+/// report that. Patches are served all the time: a wrong one would be seen.
 #[test]
 fn an_outage_of_the_api_server_leaves_the_network_available() {
     in_pod(async |mut pod| {
@@ -242,8 +242,8 @@ fn an_outage_of_the_api_server_leaves_the_network_available() {
     });
 }
 
-/// It has a lease and knows no peer: nothing is to be said of its network, neither by a new agent
-/// nor by one that restarts.
+/// The agent has a lease and knows no peer: neither a new agent nor a restarted one may write a
+/// condition about its network.
 #[test]
 fn an_agent_that_starts_in_an_outage_writes_no_condition_before_it_has_read_the_nodes() {
     in_pod(async |mut pod| {

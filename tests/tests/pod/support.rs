@@ -1,5 +1,5 @@
-//! The agent's process as a pod: network and mount namespaces of its own, the service account where
-//! the kubelet puts it, and the cluster's API server by TLS.
+//! The agent's process as a pod: with its own network and mount namespaces, the service account
+//! where the kubelet puts it, and the cluster's API server by TLS.
 
 use std::{
     fs,

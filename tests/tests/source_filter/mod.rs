@@ -69,7 +69,7 @@ impl Guarded {
         Ok(Self { agent, pod, arriving, pair })
     }
 
-    /// Sets the guard, and waits until it is in force.
+    /// Sets the guard's mode, and waits until it is active.
     fn set(&self, mode: &str) -> Result<()> {
         self.agent.cli(&["guard", "set", mode])?;
         self.wait_modes(mode, mode)
@@ -84,8 +84,7 @@ impl Guarded {
         Ok(())
     }
 
-    /// Returns how many of three pings of the other host, from an address of its own, reach the
-    /// pod.
+    /// Returns how many of three pings of the other host, from one of its addresses, reach the pod.
     fn arrive(&self, to: IpAddr, more: &str) -> Result<usize> {
         self.arriving.clear();
         let line = format!("ping -n -c 3 -i 0.01 -W 0.1 {more} {to}");

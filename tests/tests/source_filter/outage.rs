@@ -9,7 +9,7 @@ use flannel_tests::eventually;
 
 use super::{Guarded, SOON, other};
 
-/// Sets the last beat of the agent back, or to now.
+/// Sets the agent's last heartbeat back by this time.
 fn beat(lab: &Guarded, before_ns: u64) -> Result<()> {
     lab.pair.a.enter(move || -> Result<()> {
         let mut config = ConfigMap::open(&PinRoot::new(Path::new("/sys/fs/bpf/flannel")))?;
@@ -17,7 +17,7 @@ fn beat(lab: &Guarded, before_ns: u64) -> Result<()> {
     })?
 }
 
-/// Nodes may have joined that we know nothing of.
+/// During an outage of the store, nodes may join that the agent does not know.
 #[test]
 fn nothing_is_refused_while_the_store_is_away_and_a_node_that_joins_is_let_in() -> Result<()> {
     let lab = Guarded::new("nostore", &[])?;

@@ -74,8 +74,8 @@ fn a_change_of_way_under_load_loses_nothing_and_leaves_one_of_each() -> Result<(
     run.stop()?.expect_complete()
 }
 
-/// Filters of others at both sides of `eth0`, ahead of ours: they copy every packet to a device and
-/// let it go on.
+/// Adds foreign filters at both sides of `eth0`, ahead of the agent's: they copy every packet to a
+/// device and let it go on.
 fn add_mirrors(pair: &Pair) -> Result<()> {
     for (side, device) in [(Side::Ingress, "copy-in"), (Side::Egress, "copy-out")] {
         pair.net.a.sh(&format!("ip link add {device} type veth peer name {device}-end"))?;
@@ -143,7 +143,8 @@ fn filters_of_others_stay_and_run_next_to_tcx() -> Result<()> {
     filters_of_others_run_too("beside-tcx", "tcx")
 }
 
-/// A foreign TCX program, first in the chain; it is one of ours where the agent never puts it.
+/// A foreign TCX program, first in the chain; the test takes one of the agent's and attaches it
+/// where the agent never does.
 #[test]
 fn a_tcx_program_of_others_stays_and_runs() -> Result<()> {
     if hooks::lacks_tcx("a TCX program of others") {
@@ -179,8 +180,8 @@ fn a_tcx_program_of_others_stays_and_runs() -> Result<()> {
     Ok(())
 }
 
-/// Everything of ours on the tunnel device: its address, its state, its entries, and routes into
-/// it.
+/// Returns the agent's state of the tunnel device: its MAC address, its addresses, its routes, and
+/// its neighbour and FDB entries.
 fn tunnel_device(pair: &Pair) -> Result<(Value, [String; 4])> {
     let a = &pair.net.a;
     let link: Vec<Value> = a.json(&["ip", "-j", "link", "show", "dev", "flannel.1"])?;

@@ -141,7 +141,7 @@ impl EcmpPaths {
     }
 }
 
-/// So many flows from pod to pod.
+/// Opens `count` flows from pod to pod.
 fn flows(cables: &Cables, count: usize) -> Result<Vec<Datagrams>> {
     let at = SocketAddr::new(cables.far.ip(), 0);
     (0..count).map(|_| Datagrams::open(&cables.near, &cables.far, at, None)).collect()
@@ -335,7 +335,7 @@ fn forwarded(cables: &Cables) -> Result<[u64; 2]> {
     Ok([cables.net.r1.counter(group, name)?, cables.net.r2.counter(group, name)?])
 }
 
-/// Waits for so many packets by a router.
+/// Waits until a router has forwarded `packets` more packets.
 fn wait_forwarded(cables: &Cables, ecmp_path: usize, packets: u64) -> Result<()> {
     let before = forwarded(cables)?[ecmp_path];
     eventually(&format!("packets by ecmp_path {ecmp_path}"), Duration::from_secs(10), || {
@@ -353,7 +353,7 @@ fn wait_forwarded(cables: &Cables, ecmp_path: usize, packets: u64) -> Result<()>
 fn lost_ecmp_path(mode: &str, shape: &'static Shape) -> Result<(UdpReport, u64)> {
     let cables = &Cables::new(&format!("ecmplost-{mode}"), shape)?;
     cables.set_mode(mode)?;
-    // A host that has to resolve a neighbor first may drop packets meanwhile, in every mode.
+    // A host that has to resolve a neighbour first may drop packets until then, in every mode.
     for ecmp_path in [0, 1] {
         cables.net.lead(&cables.net.a, &[ecmp_path])?;
         cables.near.ping(cables.far.ip())?;

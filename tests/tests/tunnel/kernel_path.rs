@@ -46,7 +46,8 @@ fn the_kernel_carries_packets_while_the_programs_are_loaded() -> Result<()> {
     ensure!(status["mode"]["effective"] == "kernel", "{status}");
     ensure!(!node.outside_path("/run/flannel/subnet.env").exists(), "no pod is started before its programs");
 
-    // Loading finds the types from here on, and at the file it waits for no text.
+    // From now on the loader finds the types, and an agent that waits at the FIFO reads an empty
+    // text.
     node.sh(&format!("nsenter --target={} --mount umount --lazy /sys/kernel/btf/vmlinux", agent.child().pid()))?;
     std::fs::write(node.outside_path("/run/types"), "")?;
     agent.wait_ready()?;

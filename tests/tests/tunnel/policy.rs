@@ -40,8 +40,8 @@ fn streaming(name: &str) -> Result<(Pair, UdpRun)> {
     Ok((pair, run))
 }
 
-/// Blocks the tunnel: the last packet leaves within the interval. After `meanwhile` and `unblock`
-/// the programs go on.
+/// Blocks the tunnel, and checks that the last packet leaves within the interval. Runs the given
+/// step, unblocks the tunnel, and checks that the programs go on.
 fn is_cut_and_freed(
     (pair, run): (Pair, UdpRun),
     block: impl FnOnce(&Node) -> Result<()>,
@@ -96,7 +96,7 @@ fn a_firewall_rule_against_the_tunnel_cuts_within_the_interval_and_frees_when_re
     is_cut_and_freed(streaming("output")?, block, |_| Ok(()), "nft delete table ip cut")
 }
 
-/// The programs' packets would not carry the mark, so there must be none of theirs.
+/// The programs' packets would not carry the mark, so the kernel must send all packets.
 #[test]
 fn what_the_firewall_changes_of_outer_packets_it_changes_of_all() -> Result<()> {
     let (pair, run) = streaming("dscp")?;

@@ -7,7 +7,7 @@ use flannel_tests::{Agent, Pair, eventually};
 
 const PPS: u32 = 20_000;
 const SWITCHES: usize = 10;
-/// So many packets must have gone through a mode before the next switch.
+/// The number of packets that must go through a mode before the next switch.
 const PER_MODE: u64 = 4_000;
 
 #[test]

@@ -67,7 +67,7 @@ fn another_gateway_takes_over_under_load_as_in_mode_kernel() -> Result<()> {
     Ok(())
 }
 
-/// Two gateways on one segment; with devices of their own they are in `datapath_ecmp`.
+/// Two gateways on one segment; gateways on separate devices are in `datapath_ecmp`.
 #[test]
 fn a_route_with_several_next_hops_is_the_programs_too() -> Result<()> {
     let pair = Pair::with_two_routers("multipath", &[])?;

@@ -1,4 +1,4 @@
-//! Nothing is lost while an agent is away, nor when another one replaces the process.
+//! No packet is lost while an agent is away, nor when another one replaces the process.
 
 use std::{fs, time::Duration};
 

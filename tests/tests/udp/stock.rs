@@ -57,7 +57,7 @@ fn a_peer_of_stock_flannel_and_a_pod_reach_each_other() -> Result<()> {
     assert_eq!(request[16..20], [10, 244, 9, 7]);
     ensure!(pinged.contains("ttl=60"), "{pinged}");
 
-    // A sender without a lease, and what is no packet.
+    // A datagram from a sender without a lease, and one that is not an IP packet.
     let (unknown, malformed) = (counted(&agent, "unknown_sender")?, counted(&agent, "malformed")?);
     let stranger = nodes.b.enter(|| UdpSocket::bind(("192.168.1.12", 0)))??;
     stranger.send_to(&reply(&request), ("192.168.1.11", PORT))?;

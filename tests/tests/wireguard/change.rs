@@ -14,8 +14,8 @@ use flannel_tests::{
 
 const PACKETS_A_SECOND: u32 = 200;
 
-/// Restarts all agents with another backend under traffic, and waits until pods reach each other by
-/// its device alone. The traffic stops for no longer than that takes, and goes on by itself.
+/// Restarts all agents with another backend under traffic, and waits until pods reach each other
+/// only by its device. The traffic stops for no longer than that, and goes on by itself.
 fn change(cluster: &Cluster, backend: &str, device: &str) -> Result<()> {
     let [from, _, to] = &cluster.pods;
     let load = UdpLoad { pps: PACKETS_A_SECOND, duration: Duration::from_mins(4), payload: 64 };

@@ -1,4 +1,4 @@
-//! The backend wireguard: encrypted tunnels between nodes of ours.
+//! The backend wireguard: encrypted tunnels between nodes that run flannel-agent.
 //!
 //! On a kernel without WireGuard, `wireguard-go` does its work, as it would on such a node.
 

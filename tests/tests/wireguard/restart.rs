@@ -1,4 +1,4 @@
-//! Nothing is lost while an agent is away, and nothing of it stays behind.
+//! No packet is lost while an agent is away, and cleanup leaves no state behind.
 
 use std::time::Duration;
 

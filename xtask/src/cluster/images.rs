@@ -1,5 +1,5 @@
-//! The images of the cluster, but for our own. There is no registry: each is made of what was
-//! compiled and of packages.
+//! The images of the cluster, except for our own. The cluster has no registry: each image is made
+//! of compiled programs and of packages.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 

@@ -93,7 +93,7 @@ fn generate(workspace: &Workspace, agent: &Path, tree: &Path) -> anyhow::Result<
     Ok(())
 }
 
-/// Returns the control file of the package. The agent links the C library alone; nft or iptables is
+/// Returns the control file of the package. The agent links only the C library; nft or iptables is
 /// for the traffic rules.
 fn control(architecture: &str) -> String {
     format!(

@@ -23,7 +23,7 @@ use crate::{
 const DIGESTS: &str = "SHA256SUMS";
 const MANIFEST: &str = "deploy/kube-flannel.yml";
 
-/// Makes the release, for this machine's architecture alone if `native`; its folder.
+/// Makes the release, only for this machine's architecture if `native`. Returns its folder.
 pub(crate) fn release(setup: &Setup<'_>, native: bool) -> anyhow::Result<PathBuf> {
     let workspace = setup.workspace();
     let toolchain = setup.bpf()?;

@@ -1,4 +1,4 @@
-//! Archives of a release that are no packages: the programs of an architecture, and the chart.
+//! Archives of a release that are not packages: the programs of an architecture, and the chart.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ const FILES: [(&str, &str); 6] = [
     ("scripts/mk-docker-opts.sh", "mk-docker-opts.sh"),
 ];
 
-/// The programs, and what goes with them where there is no package manager.
+/// Archives the programs, and the files that they need on hosts without a package manager.
 pub(super) fn programs(workspace: &Workspace, built: &Built, dist: &Path) -> anyhow::Result<PathBuf> {
     let name = format!("flannel-agent-{}-linux-{}", env!("CARGO_PKG_VERSION"), built.architecture());
     let parts = empty(workspace)?;

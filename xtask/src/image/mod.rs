@@ -137,7 +137,8 @@ fn container() -> Value {
     })
 }
 
-/// The time of every file: a build has none of its own, so that it can be repeated.
+/// Returns the time of every file. It does not depend on the time of the build, so that builds are
+/// reproducible.
 fn epoch() -> anyhow::Result<u64> {
     match env::var("SOURCE_DATE_EPOCH") {
         Ok(text) => text.parse().with_context(|| format!("SOURCE_DATE_EPOCH={text}: not seconds since 1970")),

@@ -1,5 +1,5 @@
-//! A root file system of Debian's packages, unpacked and not installed: no script of theirs runs.
-//! The steps of the scripts that the image needs are taken here.
+//! A root file system of Debian's packages, unpacked and not installed: their scripts do not run.
+//! This module takes the steps of the scripts that the image needs.
 
 use std::{
     fs,

@@ -50,7 +50,7 @@ fn announce(lab: &Lab) -> anyhow::Result<()> {
 }
 
 /// Removes a lab. The owner is ended first, so that it does not restart the members ended after it.
-/// The directory goes last, and only when nothing is mounted in it any more: a mount may lead to
+/// The directory is removed last, and only after all mounts in it are gone: a mount may lead to
 /// files that are not the lab's.
 fn remove(lab: &Lab) -> anyhow::Result<()> {
     println!("clean-lab: removing {} ({:?})", lab.dir.display(), lab.condition());

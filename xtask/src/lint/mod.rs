@@ -84,8 +84,8 @@ fn host_checks(workspace: &Workspace) -> Vec<Check> {
     ]
 }
 
-/// The BPF crate alone: what it shares with the agent was checked above, by the host's clippy, and
-/// two versions of clippy need not agree.
+/// Returns the checks of the BPF crate. They leave out the code that it shares with the agent: the
+/// host's clippy has checked that, and two versions of clippy need not agree.
 fn bpf_checks(workspace: &Workspace, toolchain: &Toolchain) -> Vec<Check> {
     let cargo = |verb: &str| {
         let mut cargo = toolchain.cargo(workspace, verb);

@@ -24,7 +24,7 @@ pub(super) struct Memory {
 pub(super) enum Length {
     /// It is in this register.
     Register(u8),
-    /// Always so many.
+    /// It is always this number.
     Fixed(u32),
     /// The key of the map in r1.
     Key,

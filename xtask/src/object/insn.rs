@@ -1,4 +1,4 @@
-//! BPF instructions (RFC 9669), as far as they concern the stack.
+//! The BPF instructions (RFC 9669) that concern the stack.
 
 use std::fmt;
 

@@ -50,7 +50,7 @@ enum Problem {
     Access(Misuse),
     /// Memory on the stack that a helper gets in `register`.
     Argument { helper: &'static str, register: u8, misuse: Misuse },
-    /// A length that is no constant.
+    /// A length that is not a constant.
     Length { helper: &'static str, register: u8 },
     /// A map that is not known where its sizes are needed.
     UnknownMap { helper: &'static str },

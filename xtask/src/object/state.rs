@@ -187,7 +187,7 @@ impl State {
         state
     }
 
-    /// Gives the called function a stack of its own; arguments stay in their registers.
+    /// Gives the called function a new stack frame; arguments stay in their registers.
     pub(super) fn enter(&mut self) {
         self.registers[6..].fill(Value::Other);
         self.registers[10] = Value::Stack { depth: self.frames.len(), offset: 0 };

@@ -63,7 +63,7 @@ const fn width(size: u8) -> u8 {
     }
 }
 
-/// `if r1 == 0` skip so many.
+/// Returns a branch that skips `by` instructions if `r1 == 0`.
 const fn branch(by: i16) -> Instruction {
     slot(0x15, 1, 0, by, 0)
 }

@@ -24,7 +24,7 @@ struct OtherLists {
 }
 
 impl OtherLists {
-    /// Lets apt-get see these lists alone.
+    /// Restricts apt-get to these lists.
     fn apply(&self, mut command: Command) -> Command {
         command.arg(format!("--option=Dir::Etc::sourcelist={}", self.sources.display()));
         command.arg("--option=Dir::Etc::sourceparts=/dev/null");
@@ -149,7 +149,8 @@ impl<'a> Apt<'a> {
         fetch_closure(self.workspace, || self.apt_get(), names, into)
     }
 
-    /// The same of another architecture, whose lists are fetched for it alone.
+    /// Like [`Self::closure`], for another architecture, whose lists are fetched only for this
+    /// call.
     pub(super) fn foreign_closure(
         &self,
         architecture: &str,
@@ -252,8 +253,9 @@ impl<'a> Apt<'a> {
             .with_context(|| format!("{} depends on no package named {prefix}*", package.display()))
     }
 
-    /// Failure is no error here: a broken third-party source fails the update, yet the lists that
-    /// matter may be fresh. The installation that follows decides, and its log has both.
+    /// Updates the lists, once, and ignores a failure: a broken third-party source fails the
+    /// update, yet the lists that matter may be fresh. The installation that follows decides, and
+    /// its log has both.
     fn update(&self) {
         if !self.updated.swap(true, Ordering::Relaxed) {
             let _ = run_logged(self.workspace, self.apt_get().arg("update"));
@@ -279,7 +281,7 @@ pub(super) fn package_file(dir: &Path, name: &str) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("apt-get download left no {start}*.deb in {}", dir.display()))
 }
 
-/// Removes a directory of ours.
+/// Removes one of our directories.
 pub(super) fn remove_dir(dir: &Path) -> anyhow::Result<()> {
     fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))
 }

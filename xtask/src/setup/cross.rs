@@ -46,7 +46,7 @@ impl Cross {
         Ok(Self { compiler, emulator, target: workspace.target().join(Self::ARCHITECTURE) })
     }
 
-    /// Lets a cargo compile for it, in a target directory of its own.
+    /// Lets cargo compile for this architecture, in a separate target directory.
     pub(crate) fn apply(&self, cargo: &mut Command) {
         let compiler = format!("{}gcc", Self::PREFIX);
         self.compiler.apply_compiler(cargo);

@@ -1,9 +1,9 @@
-//! Set-up: what a verb needs on this machine, brought there or named exactly.
+//! Set-up: installs what a verb needs on this machine, or names it exactly.
 //!
-//! Every answer comes from the real file, command or version, never from a stamp, and looking takes
-//! a fraction of a second when nothing is missing. As root on Debian or Ubuntu what is missing is
-//! installed; elsewhere the error lists it and says what to run. A toolchain the user has is never
-//! replaced: the BPF one lives below `target/`.
+//! Every answer comes from the real file, command or version, never from a stamp, and the check
+//! takes a fraction of a second on a complete machine. As root on Debian or Ubuntu what is missing
+//! is installed; elsewhere the error lists it and says what to run. A toolchain the user has is
+//! never replaced: the BPF one lives below `target/`.
 
 mod apt;
 mod checkers;
@@ -46,7 +46,7 @@ pub(crate) struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    /// Nothing is looked at yet. With `skip`, nothing will be installed either.
+    /// Returns a set-up that has not looked at the machine yet. With `skip` it never installs.
     pub(crate) fn new(workspace: &'a Workspace, skip: bool) -> Self {
         Self { workspace, apt: Apt::new(workspace), skip }
     }

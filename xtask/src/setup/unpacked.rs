@@ -5,7 +5,7 @@
 //! rustup, so they are unpacked, not installed; rustc finds its own sysroot relative to the library
 //! it was loaded from. Only its LLVM library is installed: that package is co-installable by
 //! version and apt knows what it depends on in turn. The LLVM development packages are not needed,
-//! because bpf-linker wants the shared library alone.
+//! because bpf-linker needs only the shared library.
 //!
 //! ```text
 //! target/bpf-toolchain/sysroot/usr/...                      rustc, rustdoc, clippy, core for BPF
@@ -161,7 +161,7 @@ fn fetch(apt: &Apt<'_>, debs: &Path) -> anyhow::Result<()> {
     apt.fetch(&[&library], debs)
 }
 
-/// Unpacks next to the final place and renames, so that an interrupted run leaves nothing that
+/// Unpacks next to the final place and renames, so that an interrupted run leaves no directory that
 /// looks complete.
 fn unpack(workspace: &Workspace, apt: &Apt<'_>, debs: &Path) -> anyhow::Result<()> {
     let sysroot = dir(workspace).join("sysroot");

@@ -17,13 +17,13 @@ use crate::workspace::Workspace;
 
 /// The directory of the scripts.
 const PROFILES: &str = "tests/hosts";
-/// The shell that outlives the host, and restores what is the machine's: the namespace whose IPv4
-/// settings a new one takes, of which 3 is that of its maker (Linux 5.6,
+/// The shell that outlives the host, and restores a sysctl of the machine: the namespace from which
+/// a new one inherits its IPv4 settings, where 3 is the namespace that creates it (Linux 5.6,
 /// <https://docs.kernel.org/admin-guide/sysctl/net.html>). The host ends with its standard input,
-/// so also with a program that was killed. Another host that is there already restores it. It has a
-/// record like a lab's: the last lab to end removes the directory of all records where it is empty,
-/// and the host would be left with a mount of a directory that is gone. `$1` is the script of the
-/// host, and the rest is its own.
+/// so also with a program that was killed. If another host runs already, that one restores the
+/// sysctl. The shell has a record like a lab's: otherwise the last lab to end would remove the
+/// empty directory of all records, and leave the host with a mount of a directory that is gone.
+/// `$1` is the script of the host, and the remaining arguments are those of the script.
 const AROUND: &str = "trap '' INT TERM; record=/run/flannel-lab/host-$$; mkdir -p $record; \
     echo owner $$ $(sed 's/.*) //' /proc/$$/stat | cut -d ' ' -f 20) >$record/pids; \
     inheritance=/proc/sys/net/core/devconf_inherit_init_net; \
@@ -31,8 +31,8 @@ const AROUND: &str = "trap '' INT TERM; record=/run/flannel-lab/host-$$; mkdir -
     unshare --net --mount --propagation private sh -euc \"$@\" || status=$?; \
     [ $old = 3 ] || echo $old >$inheritance; \
     rm -r $record; rmdir /run/flannel-lab 2>/dev/null || :; exit $status";
-/// The start of the host: `/run` is another one, but for the records of labs, which `clean-lab`
-/// reads. `$1` is a directory for the move, `$2` the profile.
+/// The start of the host: `/run` is a new file system, except for the records of labs, which
+/// `clean-lab` reads. `$1` is a directory for the move, `$2` the profile.
 const START: &str = "mkdir -p /run/flannel-lab \"$1\" && mount --bind /run/flannel-lab \"$1\" && \
     mount -t tmpfs -o mode=0755 tmpfs /run && mkdir /run/flannel-lab && mount --move \"$1\" /run/flannel-lab && \
     ip link set lo up && . \"$PROFILES/$2.sh\" && echo ready $$ && exec cat";

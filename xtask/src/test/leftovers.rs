@@ -10,7 +10,7 @@ use crate::lab::{self, Condition};
 pub(super) struct Leftovers(BTreeSet<String>);
 
 impl Leftovers {
-    /// Looks at the machine as it is now. Labs in use and labs kept on purpose are no leftovers.
+    /// Looks at the machine as it is now. Labs in use and labs kept on purpose do not count.
     pub(super) fn find() -> Self {
         let labs = lab::all().into_iter().filter(|lab| lab.condition() == Condition::Dead);
         let mut found: BTreeSet<String> = labs.map(|lab| format!("lab {}", lab.dir().display())).collect();
@@ -26,7 +26,7 @@ impl Leftovers {
         Self(self.0.difference(&before.0).cloned().collect())
     }
 
-    /// Returns true if nothing was found.
+    /// Returns true if the set is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -64,9 +64,9 @@ pub(super) struct Candidate {
 /// Returns the index of the test to start next, of candidates in the order in which they should
 /// start, while these run.
 ///
-/// Light tests always find room, so a heavy one would never: while none runs, the next heavy one is
-/// waited for. A test that runs alone waits until no other candidate is left: tests that it would
-/// hold up are more than those that would hold it up.
+/// Light tests always find room, so a heavy one never would: while none runs, light tests wait for
+/// the next heavy one. A test with [`Load::Alone`] waits until no other candidate is left, because
+/// it would hold up more tests than would hold it up.
 pub(super) fn next(candidates: &[Candidate], running: &[Load], capacity: Capacity) -> Option<usize> {
     let weight = running.iter().map(|load| capacity.weight(*load)).sum();
     let only_alone = candidates.iter().all(|candidate| candidate.load == Load::Alone);

@@ -152,7 +152,7 @@ impl<'a> Runner<'a> {
                 .iter()
                 .map(|job| Candidate { load: job.load, is_ready: self.met.contains(&job.need) })
                 .collect();
-            // Before the compiler has ended, a test that runs alone would not.
+            // A test with [`Load::Alone`] waits for the compiler, which would run at the same time.
             let is_alone = |index: &usize| candidates[*index].load == Load::Alone;
             let next = load::next(&candidates, &self.running, self.capacity());
             let Some(index) = next.filter(|index| self.is_compiled || !is_alone(index)) else { return };

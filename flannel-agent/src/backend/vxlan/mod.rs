@@ -1,8 +1,8 @@
 //! The vxlan backend: per peer a neighbour, an FDB entry, a peer map entry and a route into the
-//! tunnel device; or, with DirectRouting and a peer on our own segment, a plain route alone.
+//! tunnel device; or, with DirectRouting and a peer on our own segment, only a plain route.
 //!
-//! Each family has a tunnel of its own: IPv4 pods over IPv4, IPv6 pods over IPv6, with one VNI and
-//! one port.
+//! Each family has its own tunnel: IPv4 pods over IPv4, IPv6 pods over IPv6, with one VNI and one
+//! port.
 //!
 //! The kernel objects equal stock flannel's in destination, gateway, device and flags. Tunnel
 //! routes carry stock's protocol too. Direct routes carry protocol 191, because nothing else
@@ -138,8 +138,8 @@ fn add_kernel_path(desired: &mut Desired, tunnel: u32, peer: &Peer, way: &Way) {
     desired.routes.insert(RouteKey::main(peer.subnet), Route::onlink(gateway, tunnel, protocol::BOOT));
 }
 
-/// A lease of another size than the network's subnets has no number; the kernel path alone serves
-/// it.
+/// Adds the map entries of a peer. A lease of another size than the network's subnets has no
+/// number; only the kernel path serves it.
 fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
     let Some(Vtep { mac, other_source, .. }) = peer.vtep().filter(|_| node.network.has_peer_map()) else { return };
     let vtep = Addr::from(peer.public_ip);

@@ -36,7 +36,7 @@ const QUIET: Duration = Duration::from_secs(15);
 /// The niceness of work that waits for all other work.
 const LOWEST_PRIORITY: i32 = 19;
 
-/// The output of our own commands: the file, and the arguments of the command.
+/// The output of the agent's commands: the file, and the arguments of the command.
 const OWN: [(&str, &[&str]); 6] = [
     ("version.txt", &["run", "--version"]),
     ("status.json", &["status", "-o", "json"]),
@@ -218,7 +218,7 @@ async fn in_time(end: Instant, work: impl Future<Output = anyhow::Result<String>
     }
 }
 
-/// Runs one of our own commands for the same agent, and returns the text it prints.
+/// Runs one of the agent's commands for the same agent, and returns the text it prints.
 async fn own(args: &[&str], options: &BugtoolOptions) -> anyhow::Result<String> {
     let pins = format!("--bpf-pin-root={}", options.pins.root().root().display());
     let state = format!("--state-dir={}", options.state.state_dir.display());
@@ -293,8 +293,8 @@ fn entries(dir: &Path) -> Vec<std::path::PathBuf> {
     found
 }
 
-/// Every program of ours in the kernel, of whatever agent; without `CAP_SYS_ADMIN`, as in the
-/// agent's container, those that are pinned.
+/// Returns the flannel programs in the kernel, of all agents. Without `CAP_SYS_ADMIN`, as in the
+/// agent's container, it returns the pinned programs only.
 fn programs(pins: &PinRoot) -> anyhow::Result<String> {
     let names: Vec<&str> = Program::ALL.iter().map(|program| program.name()).chain([COUNT_POLLS]).collect();
     let loaded: Result<Vec<ProgramInfo>, ProgramError> = loaded_programs().collect();

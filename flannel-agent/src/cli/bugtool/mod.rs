@@ -1,9 +1,8 @@
-//! `flannel-agent bugtool`: everything a bug report needs, in one archive, and nothing that is
-//! secret.
+//! `flannel-agent bugtool`: everything a bug report needs, in one archive without secrets.
 //!
-//! Each piece is a file; what could not be had is in `errors.txt`, with the reason. Time and size
-//! are bounded. The environment, kubeconfigs, keys and the leases of others in the store are not
-//! even looked at; what is written goes through [`redact`].
+//! Each piece is a file; `errors.txt` lists the pieces that could not be collected, with the
+//! reason. Time and size are bounded. The command does not read the environment, kubeconfigs, keys
+//! or the leases of other nodes in the store; everything it writes goes through [`redact`].
 
 pub(super) mod archive;
 mod collect;

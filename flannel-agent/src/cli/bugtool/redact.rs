@@ -1,7 +1,7 @@
 //! Redaction of secrets, which do not leave the node: passwords, tokens, keys. Pure.
 //!
-//! Nothing that is collected should contain any; this is the second line of defence. It removes too
-//! much rather than too little.
+//! The collected files should not contain secrets; this is the second line of defence. It removes
+//! too much rather than too little.
 
 use std::{borrow::Cow, sync::LazyLock};
 

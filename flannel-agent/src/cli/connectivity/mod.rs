@@ -52,7 +52,7 @@ pub enum ConnectivityCommand {
 #[derive(Debug, Args)]
 pub struct TestOptions {
     /// Modes to switch all nodes to, one after the other, and back: kernel, encap, fast; else the
-    /// one in force
+    /// test uses the active mode
     #[arg(long, value_name = "MODE,...", value_delimiter = ',', value_parser = OneOf::new(["kernel", "encap", "fast"], parse_mode), hide_possible_values = true)]
     modes: Vec<Mode>,
     /// Nodes to test, by name; else all, which may be a hundred
@@ -82,12 +82,12 @@ pub struct HostsOptions {
     /// Hosts to wait for; else as many as have a lease
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(2..))]
     hosts: Option<u16>,
-    /// Longest wait for them, after which the test begins with those that are there: seconds, or
-    /// for example 5m
+    /// Longest wait for these hosts, after which the test begins with the hosts that have answered:
+    /// seconds, or for example 5m
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration::parse)]
     start_limit: Duration,
     /// Modes to switch all hosts to, one after the other, and back: kernel, encap, fast; else the
-    /// one in force. Those of the host that begins count
+    /// test uses the active mode. The modes given on the host that begins count
     #[arg(long, value_name = "MODE,...", value_delimiter = ',', value_parser = OneOf::new(["kernel", "encap", "fast"], parse_mode), hide_possible_values = true)]
     modes: Vec<Mode>,
     /// A TCP server outside the pod network that containers have to reach; that of the host that

@@ -1,4 +1,4 @@
-//! CNI configuration lists, as far as an installation changes them. Pure.
+//! The changes that an installation makes to CNI configuration lists. Pure.
 
 use serde_json::{Value, json};
 
@@ -13,8 +13,9 @@ pub(super) struct Adapted {
     pub(super) remarks: Vec<String>,
 }
 
-/// Appends the plugin `bandwidth` if it `is_there` and not in the list. A text that is no list is
-/// left as it is. Each plugin of the list that is not there is named: with it no pod starts.
+/// Appends the plugin `bandwidth` if it `is_there` and not in the list. A text that is not a list
+/// stays as it is. A remark names each plugin of the list that is not installed: no pod starts
+/// without it.
 pub(super) fn adapt(text: &str, is_there: impl Fn(&str) -> bool) -> Adapted {
     let as_it_is = |remark: &str| Adapted { text: text.to_owned(), remarks: vec![remark.to_owned()] };
     let Ok(mut list) = serde_json::from_str::<Value>(text) else { return as_it_is("no JSON, installed as it is") };

@@ -9,7 +9,7 @@ use crate::{
 
 /// Compares, and ends with 1 if something differs.
 pub(super) async fn run(options: &DumpOptions) -> anyhow::Result<Answer> {
-    // Without an agent the maps are held against the kernel alone, and that is said.
+    // Without an agent the maps are compared only with the kernel, and the output says so.
     let status = ask_status(&options.state.state_dir).await.ok();
     let found = diff::read(&options.pins.root(), status.as_ref()).await?;
     let text = if options.output.is_json() { json(&found) } else { text(&found) };

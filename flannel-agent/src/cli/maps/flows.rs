@@ -43,7 +43,7 @@ impl FlowFilter {
         self.src.is_some() || self.dst.is_some() || self.proto.is_some()
     }
 
-    /// Returns true if the flow is to be shown.
+    /// Returns true if the flow matches the filter.
     pub(super) fn takes(&self, row: &FlowRow) -> bool {
         let lies_in = |wanted: Option<IpNet>, before: IpAddr, after: IpAddr| {
             wanted.is_none_or(|wanted| wanted.contains(&before) || wanted.contains(&after))

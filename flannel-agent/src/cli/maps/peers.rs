@@ -28,7 +28,8 @@ pub(super) struct PeerRow {
     mtu: u32,
     flags: Vec<&'static str>,
     generation: u32,
-    /// Milliseconds for which the path is still validated; with ECMP paths, the longest of theirs.
+    /// Milliseconds for which the path is still validated; with ECMP paths, the longest of their
+    /// times.
     path_seen_ms: u64,
     /// Largest outer packet seen to leave whole.
     path_seen_len: u32,
@@ -107,7 +108,7 @@ impl PeerRow {
     }
 }
 
-/// A device with its index, or the index alone where it is gone.
+/// Returns a device's name with its index, or only the index if the device is gone.
 pub(super) fn device(index: u32, name: Option<&String>) -> String {
     name.map_or_else(|| table_number(index), |name| format!("{name} ({index})"))
 }

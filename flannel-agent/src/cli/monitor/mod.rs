@@ -123,7 +123,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// Prints a line on standard error, because the packets may be going to standard output.
 fn print(line: &str) {
-    // A closed standard error is no reason to fail.
+    // A closed standard error must not make the command fail.
     drop(writeln!(io::stderr(), "{line}"));
 }
 

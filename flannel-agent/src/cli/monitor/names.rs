@@ -1,6 +1,6 @@
 //! The names of this node's pods, as a running agent knows them, and of Services, as the rules of
-//! kube-proxy have them. They are asked for by tasks of their own: an agent or a tool that does not
-//! answer holds no packet up.
+//! kube-proxy have them. Separate tasks ask for them: an agent or a tool that does not answer holds
+//! no packet up.
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 

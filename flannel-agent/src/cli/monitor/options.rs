@@ -38,19 +38,19 @@ pub struct MonitorOptions {
     /// Only packets to these addresses
     #[arg(long, value_name = "CIDR|IP", value_parser = prefix::parse)]
     dst: Option<IpNet>,
-    /// Only one in so many, drawn by lot
+    /// Only one packet in N, chosen at random
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     sample: u32,
-    /// At most so many a second
+    /// At most N packets a second
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
     /// Bytes of each packet to keep, for -w and -o json
     #[arg(long, value_name = "BYTES", default_value_t = 128, value_parser = clap::value_parser!(u32).range(..=i64::from(SNAPLEN_MAX)))]
     snaplen: u32,
-    /// End after so many packets
+    /// End after N packets
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// End after so many seconds
+    /// End after this many seconds
     #[arg(long, value_name = "SECONDS")]
     duration: Option<u64>,
     /// Format in which packets are printed
@@ -70,7 +70,7 @@ pub struct MonitorOptions {
 pub(super) enum PacketFormat {
     /// A line each
     Text,
-    /// A JSON object each, on a line of its own
+    /// One JSON object for each packet, on its own line
     Json,
 }
 

@@ -112,7 +112,7 @@ impl Ali {
             ("NextHopId", instance),
         ];
         self.call::<Value>(AliAction::CreateRouteEntry, &parameters).await?;
-        // One that was led elsewhere meanwhile is for the next look.
+        // The next round handles a route that another party has changed since.
         let is_made = |entries: &[AliEntry]| {
             let mut of_subnet = entries.iter().filter(|entry| entry.is_to(destination));
             of_subnet.any(|entry| entry.is_available() || !entry.is_ours(destination, instance))

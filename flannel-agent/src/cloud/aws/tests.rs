@@ -1,4 +1,4 @@
-//! Answers of the form that Amazon documents, from a server that accepts signed requests alone.
+//! Answers of the form that Amazon documents, from a server that accepts only signed requests.
 
 use aws_credential_types::Credentials;
 use tokio::{

@@ -26,7 +26,7 @@ pub(super) struct RoutePage {
     pub(super) next_page_token: Option<String>,
 }
 
-/// A route, as far as it matters here.
+/// The fields of a route that this backend uses.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct GceRoute {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::WORDS;
 use crate::cloud::{error::CloudError, http::Http, metadata::MetadataService, variable::variable};
 
-/// The service's address, by which nothing has to be resolved.
+/// The service's address, which needs no name resolution.
 const METADATA: &str = "169.254.169.254";
 /// The variable of Google's own programs for another address.
 const METADATA_VARIABLE: &str = "GCE_METADATA_HOST";

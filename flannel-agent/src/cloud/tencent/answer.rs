@@ -55,7 +55,7 @@ struct TencentRoute {
     gateway_type: String,
     #[serde(default)]
     gateway_id: String,
-    /// Of routes of IPv4 alone.
+    /// Only IPv4 routes have an identifier.
     #[serde(default)]
     route_id: u64,
     route_type: Option<String>,

@@ -32,7 +32,7 @@ pub struct LocalAgent {
 }
 
 impl LocalAgent {
-    /// The mode in force.
+    /// Returns the active mode.
     pub(super) fn mode(&self) -> &ModeStatus {
         &self.status.mode
     }
@@ -44,7 +44,7 @@ impl LocalAgent {
         texts.flatten().filter_map(|text| text.parse().ok()).collect()
     }
 
-    /// Puts a mode in force; a remark if it is not in the end.
+    /// Switches to a mode. Returns a remark if the mode does not become active.
     pub(super) async fn set_mode(&self, mode: &str) -> Option<String> {
         if let Err(error) = self.choose(mode) {
             return Some(format!("stays in mode {}: {error:#}", self.mode().effective));

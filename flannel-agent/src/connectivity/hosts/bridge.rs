@@ -1,4 +1,4 @@
-//! The bridge of this host's containers, and addresses on it that nothing has.
+//! The bridge of this host's containers, and free addresses on it.
 
 use std::{
     net::{IpAddr, UdpSocket},

@@ -44,7 +44,7 @@ use super::{
 };
 use crate::cluster::{interrupt::Interrupt, progress::Progress};
 
-/// The checks: there are no Services.
+/// The checks: a cluster without Kubernetes has no Services.
 const CHECKS: [Check; 4] = [Check::PodToPod, Check::Mtu, Check::PodToNode, Check::NodeToPod];
 /// For a host that has less to do to wait for one that has more.
 const SLACK: Duration = Duration::from_mins(1);
@@ -58,7 +58,7 @@ pub struct HostSettings {
     pub bridge: Option<String>,
     /// The port of the servers.
     pub port: u16,
-    /// The modes to switch to; the one in force if empty.
+    /// The modes to switch to; if empty, the test uses the active mode.
     pub modes: Vec<String>,
     /// The address outside the cluster.
     pub outside: Option<String>,
@@ -220,7 +220,7 @@ impl Work<'_> {
         Ok(report)
     }
 
-    /// Puts the mode in force.
+    /// Switches to the mode, if one is given.
     async fn ready(&self, mode: Option<&String>) -> Ready {
         let before = || self.agent.mode().effective.clone();
         let Some(mode) = mode else { return Ready { mode: before(), note: None } };
@@ -251,7 +251,7 @@ impl Work<'_> {
         for batch in batches.iter().filter(|batch| batch.node == number) {
             settle(&mut own, batch, findings.of(batch));
         }
-        // While the mode of the failures is in force.
+        // The explanation must come while the mode of the failures is active.
         for check in own.iter().filter(|check| check.pair.0 == number && !check.ok) {
             if findings.explanations.len() == EXPLAINED {
                 break;
@@ -264,7 +264,7 @@ impl Work<'_> {
     }
 }
 
-/// The mode in force, and remarks of hosts.
+/// Returns the active mode, and the remarks of hosts.
 fn summary(wanted: Option<&String>, all: &BTreeMap<String, Option<Ready>>) -> (String, Vec<String>) {
     let known: Vec<&Ready> = all.values().flatten().collect();
     let mode = wanted.cloned().unwrap_or_else(|| modes_in_force(known.iter().map(|ready| ready.mode.as_str())));

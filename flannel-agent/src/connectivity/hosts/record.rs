@@ -34,7 +34,7 @@ pub(super) struct Start {
     pub(super) members: Vec<Member>,
     /// The port of all servers.
     pub(super) port: u16,
-    /// The modes to switch to; the ones in force if empty.
+    /// The modes to switch to; if empty, the test uses the active modes.
     pub(super) modes: Vec<String>,
     /// The address outside the cluster.
     pub(super) outside: Option<String>,
@@ -43,7 +43,7 @@ pub(super) struct Start {
 /// A host that is ready for the checks in one mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ready {
-    /// The mode in force.
+    /// The active mode.
     pub(super) mode: String,
     /// A remark, such as why it is another than the one to switch to.
     pub(super) note: Option<String>,

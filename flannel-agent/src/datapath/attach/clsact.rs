@@ -2,12 +2,12 @@
 //!
 //! A filter is ours when priority and handle are: a fixed priority, and a handle with the VNI in
 //! it, or zero without one. Filters of others, also on the same qdisc, are never touched. A qdisc
-//! we had to add is written down in the state directory, so that `cleanup` takes off no qdisc that
-//! was there before us.
+//! that we had to add is recorded in the state directory, so that `cleanup` removes no qdisc that
+//! existed before.
 //!
 //! The kernel stops a device's queues for about a millisecond while it adds (or removes) a clsact
-//! qdisc, and drops what is sent meanwhile. That happens once per device, before the first
-//! attachment; changing filters loses nothing.
+//! qdisc, and drops the packets that are sent during that time. That happens once per device,
+//! before the first attachment; changing filters loses no packets.
 
 use std::{
     collections::BTreeSet,
@@ -33,7 +33,7 @@ pub const PRIORITY: u16 = 0xbf10;
 /// High byte of our handles; the VNI is in the other three, or zero.
 const HANDLE: u32 = 0x4600_0000;
 
-/// The handle of our filters for a VNI, or for zero where there is no tunnel.
+/// The handle of our filters for a VNI, or for zero without a tunnel.
 pub const fn handle(vni: u32) -> u32 {
     HANDLE | vni
 }
@@ -86,7 +86,7 @@ pub(super) fn is_attached(hook: &Hook, handle: u32) -> bool {
         .is_ok_and(|found| found.contains(&FilterId { priority: PRIORITY, handle }))
 }
 
-/// Takes our filter off the device. One that is not there is no error.
+/// Removes our filter from the device. A missing filter is not an error.
 pub(super) fn detach(hook: &Hook, handle: u32) -> Result<(), DatapathError> {
     remove(hook.ifindex, hook.direction(), handle).map_err(|error| failed(hook, TcError::from(error).into()))
 }

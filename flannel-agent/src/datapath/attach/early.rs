@@ -1,9 +1,9 @@
 //! The guard's program at the driver: XDP in native mode on the external interface, by a pinned
 //! link.
 //!
-//! Never in generic mode, where it would be slower than the TC program it spares; never over a
-//! program that is there already, which the kernel refuses. It is loaded only where it is asked
-//! for: it needs kernel 5.18, and nothing else here does.
+//! It never runs in generic mode, where it would be slower than the TC program whose work it saves.
+//! It never replaces a program that is already attached; the kernel refuses that. It is loaded only
+//! if it is requested: it needs kernel 5.18, and no other program here does.
 
 use std::{
     fs,
@@ -41,7 +41,7 @@ pub struct EarlyGuard {
     pins: PinRoot,
     wish: XdpGuardMode,
     is_loaded: bool,
-    /// The device it is to be on, since the last look, and why it is not.
+    /// The desired device at the last [`Self::apply`], and the error if it failed.
     last: Option<(Option<u32>, Option<String>)>,
 }
 

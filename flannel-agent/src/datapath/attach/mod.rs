@@ -82,9 +82,9 @@ pub const fn direction(program: Program) -> TcAttachType {
     }
 }
 
-/// Returns true if a program of ours is on the device, attached by either method. A TCX program is
-/// recognised by its pinned link, a filter by its priority and handle; each side of a device has
-/// one filter of ours.
+/// Returns true if our program is on the device, attached by either method. A TCX program is
+/// recognised by its pinned link, a filter by its priority and handle; we attach one filter to each
+/// side of a device.
 pub fn is_on(pins: &PinRoot, program: Program, ifindex: u32) -> bool {
     let side = direction(program);
     let by_link = query::held_by(&pins.link(program, ifindex))
@@ -144,9 +144,9 @@ impl Attachments {
         self.behind
     }
 
-    /// Attaches what is wanted and is not attached yet, as far as it comes in one turn, and takes
-    /// off what is not wanted any more. Every hook is tried; the errors come back with the hooks
-    /// they belong to.
+    /// Attaches the desired hooks that are not attached yet, of pods only a limited number per
+    /// call, and detaches the hooks that are no longer desired. Every hook is tried; each error is
+    /// returned with its hook.
     pub fn apply(&mut self, wanted: &BTreeSet<Hook>) -> Vec<(Hook, DatapathError)> {
         let mut failed = Vec::new();
         let doubted = std::mem::replace(&mut self.doubted, false);

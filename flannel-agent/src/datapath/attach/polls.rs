@@ -1,13 +1,13 @@
 //! The program behind NAPI polls and softirqs. It distinguishes packets that waited for userspace
 //! from packets that did not.
 //!
-//! The end of a poll alone is not enough: the kernel hands up packets that GRO still holds behind
-//! the tracepoint (`gro_flush_normal` in `__napi_poll`). The end of a softirq alone is not enough
-//! either: a process that polls a device by itself (`SO_BUSY_POLL`) is in no softirq.
+//! The end of a poll is not sufficient: the kernel hands up packets that GRO still holds after the
+//! tracepoint (`gro_flush_normal` in `__napi_poll`). The end of a softirq is not sufficient either:
+//! a process that polls a device itself (`SO_BUSY_POLL`) does not run in a softirq.
 //!
-//! It costs time in every poll of every device, so it is attached only where a process listens to a
-//! queue. Once attached, it stays as long as mode `fast` is in force, and outlives the agent: a
-//! listener that is gone may return at any moment.
+//! It costs time in every poll of every device, so it is attached only if a process listens to a
+//! queue. Once attached, it stays while mode `fast` is active, and outlives the agent: a listener
+//! that is gone may return at any moment.
 
 use std::{fs, io, path::Path};
 

@@ -50,7 +50,7 @@ pub fn programs(ifindex: u32, side: TcAttachType) -> io::Result<Vec<u32>> {
     Ok(numbers.into_iter().take(query.count as usize).collect())
 }
 
-/// The program a pinned link holds; none where nothing is pinned.
+/// Returns the program that a pinned link holds; `None` without a pin.
 pub fn held_by(pin: &Path) -> Option<u32> {
     let link = FdLink::from(PinnedLink::from_pin(pin).ok()?);
     Some(link.info().ok()?.program_id())

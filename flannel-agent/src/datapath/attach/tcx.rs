@@ -18,8 +18,8 @@ use flannel_common::program::Program;
 use super::query;
 use crate::datapath::{DatapathError, Hook, PinRoot, pins};
 
-/// Puts the program on the device: into the pinned link if there is one that lives, so that there
-/// is no moment without a program; otherwise by a new link, last in the chain.
+/// Attaches the program to the device. A pinned link that is still attached gets the program, so
+/// that the hook never lacks one; otherwise a new link puts it last in the chain.
 pub(super) fn attach(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> Result<(), DatapathError> {
     match update(program, hook, pin) {
         Ok(true) => Ok(()),
@@ -28,8 +28,8 @@ pub(super) fn attach(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> 
     }
 }
 
-/// Swaps the program of the pinned link. False if there is no link, or its device is gone
-/// (`ENOLINK`).
+/// Swaps the program of the pinned link. Returns false if the link does not exist or its device is
+/// gone (`ENOLINK`).
 fn update(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> Result<bool, DatapathError> {
     let old = match PinnedLink::from_pin(pin) {
         Ok(old) => old,

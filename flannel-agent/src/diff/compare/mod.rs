@@ -37,7 +37,7 @@ pub struct Difference {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExpectedWay {
     Direct,
-    /// By a device or by routes that have no entry for it alone.
+    /// By a device or by routes without an entry for this peer.
     Routed,
     Plain,
     Kernel,

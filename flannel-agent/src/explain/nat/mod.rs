@@ -32,8 +32,8 @@ pub(super) enum ServiceAnswer {
     Empty(Service),
     /// The address has Services at these ports, and no port was asked about, or another.
     Ports(Vec<String>),
-    /// There are no rules of kube-proxy: it uses IPVS, another program translates Services, or
-    /// there are none.
+    /// The node has no rules of kube-proxy: it uses IPVS, another program translates Services, or
+    /// the cluster has none.
     NoProxy,
     /// Rules cannot be read.
     Unknown(String),

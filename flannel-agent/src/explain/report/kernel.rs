@@ -24,7 +24,7 @@ pub(super) const fn is_direct(entry: &PeerEntry) -> bool {
     entry.word.has(EntryState::DIRECT)
 }
 
-/// The steps of the way, as far as the packet has one.
+/// Returns the steps of the packet's way through the kernel.
 pub(super) fn steps(facts: &Snapshot) -> Vec<Step> {
     let mut steps: Vec<Step> = facts.route.iter().map(|route| self::route(facts, route)).collect();
     let Some(tunnel) = &facts.tunnel else { return steps };

@@ -51,7 +51,7 @@ pub struct Tried {
     pub attached: bool,
     /// The reasons for the verdict.
     pub reasons: Vec<Reason>,
-    /// The program in force is of another build than the one that was tried.
+    /// True if the attached program is of another build than the one that was tried.
     pub other_build: bool,
 }
 

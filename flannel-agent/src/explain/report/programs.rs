@@ -19,7 +19,7 @@ use crate::{
     observe::flows::{FlowRow, seconds},
 };
 
-/// The mode in force, and whether the programs trust their maps.
+/// Returns the step about the active mode, and about the programs' trust in their maps.
 pub(super) fn mode(facts: &Snapshot) -> Step {
     let node = match &facts.node {
         Ok(node) => node,
@@ -90,8 +90,8 @@ fn flows(facts: &Snapshot) -> Vec<Step> {
     }
 }
 
-/// True if the maps are believed, and the pod at the end where the packet meets mode `fast` takes
-/// part in that direction.
+/// Returns true if the programs trust the maps, and the pod at the end where the packet meets mode
+/// `fast` takes part in that direction.
 fn may_be_learned(facts: &Snapshot) -> bool {
     let is_current = facts.node.as_ref().is_ok_and(|node| {
         node.config.word.has(EntryState::VALID) && heartbeat_is_fresh(facts.now_ns, node.config.heartbeat_ns)

@@ -232,7 +232,7 @@ fn routes_of_others_may_lead_where_they_want() {
     }
 }
 
-/// There are no tunnel packets to be refused.
+/// An on-link peer has no tunnel packets that the guard could refuse.
 #[test]
 fn the_guard_is_reported_where_there_is_a_tunnel() {
     let from_peer = |facts: &mut Snapshot| facts.source = facts.destination.clone();

@@ -1,14 +1,15 @@
 //! The inside of pods' network namespaces: the pods' ends of their veths, and devices behind these.
 //!
-//! Nothing is entered for it: the kernel lists the links of a namespace by its number here, which a
-//! veth shows ([`Link::netns`]). One list serves all veths that lead into the namespace.
+//! The agent does not enter the namespaces: the kernel lists the links of a namespace by its number
+//! in this namespace, which a veth shows ([`Link::netns`]). One list serves all veths that lead
+//! into the namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use flannel_netlink::{Link, Netlink, NetlinkError};
 use futures::future::join_all;
 
-/// The namespace a veth leads into, as far as it matters here.
+/// The relevant contents of the namespace that a veth leads into.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Inside {
     /// The other end of the veth; `None` where it cannot be read.
@@ -30,8 +31,8 @@ impl Inside {
     }
 }
 
-/// Reads where these veths lead to, all at once. A namespace that cannot be read stands in no
-/// other's way.
+/// Reads the namespaces that these veths lead into, all at once. A namespace that cannot be read
+/// does not affect the others.
 pub(super) async fn read(netlink: &Netlink, veths: &[&Link]) -> BTreeMap<u32, Inside> {
     let namespaces: BTreeSet<i32> = veths.iter().filter_map(|veth| veth.netns).collect();
     let lists = join_all(namespaces.iter().map(|netns| async { (*netns, netlink.links_of(*netns).await) })).await;
@@ -44,7 +45,7 @@ pub(super) async fn read(netlink: &Netlink, veths: &[&Link]) -> BTreeMap<u32, In
     known.chain(alone).collect()
 }
 
-/// The other end alone, where its namespace has no number here or does not list its links.
+/// Reads only the other end, for a namespace without a number here or without a list of its links.
 async fn end(netlink: &Netlink, veth: &Link) -> Inside {
     Inside { end: readable(netlink.link_peer(veth).await), devices: None }
 }

@@ -5,7 +5,7 @@
 //! decides; programs and maps are written by [`crate::reconcile`]. Invariants: a veth is a pod's
 //! only if a route into our own subnet leads to it (`find`). The address of a pod is that of the
 //! veth's other end, as the kernel reports it (`inside`): what a bridge learned is only the pod's
-//! own claim. A veth nothing is known of is left alone.
+//! own claim. An unknown veth is left alone.
 //!
 //! Events name what to read again. TCX programs and changes inside a pod are not announced: they
 //! are looked for whenever the unannounced state is marked as stale.
@@ -59,26 +59,27 @@ pub struct Pods {
 }
 
 impl Pods {
-    /// Everything is to be read again.
+    /// Marks everything as stale, so that the next look reads it again.
     pub fn invalidate_all(&mut self) {
         self.namespace = Namespace::default();
         self.is_read = false;
         self.invalidate_unannounced();
     }
 
-    /// TCX programs and what veths lead to are to be looked at again.
+    /// Marks TCX programs, the ends of veths and addresses as stale: no event announces their
+    /// changes.
     pub fn invalidate_unannounced(&mut self) {
         self.insides.clear();
         self.others.clear();
         self.invalidate_addresses();
     }
 
-    /// Addresses of pods are to be looked at again.
+    /// Marks the addresses of pods as stale.
     pub fn invalidate_addresses(&mut self) {
         self.addresses.clear();
     }
 
-    /// Takes in an event. Whether the next look may find something else because of it.
+    /// Records an event. Returns true if the next look may find a difference because of it.
     pub fn observe(&mut self, event: &KernelEvent) -> bool {
         match event {
             KernelEvent::Overflow => {
@@ -117,14 +118,14 @@ impl Pods {
         differs || self.on_the_way.contains(&link.index)
     }
 
-    /// The other end of a veth is to be read again.
+    /// Marks the other end of a veth as stale.
     fn forget_end(&mut self, index: u32) {
         self.insides.remove(&index);
         self.addresses.remove(&index);
     }
 
     /// Reads what may have changed and decides again. `own` is our lease, `tunnels` are the tunnel
-    /// devices; links of ours are pinned below `pins`.
+    /// devices; our links are pinned below `pins`.
     pub async fn look(
         &mut self,
         netlink: &Netlink,

@@ -1,7 +1,7 @@
 //! Filters of tc and TCX programs on a device that are not ours.
 //!
-//! TCX programs are ours if links of ours hold them: after a restart those are of the agent before,
-//! until the links are updated.
+//! TCX programs are ours if our links hold them. After a restart these programs are those of the
+//! previous agent, until the links are updated.
 
 use std::io;
 
@@ -20,7 +20,7 @@ pub(super) fn on(pins: &PinRoot, ifindex: u32) -> (Others, Others) {
     (on_ingress(pins, ifindex), on_side(pins, ifindex, TcAttachType::Egress))
 }
 
-/// Others on the ingress alone.
+/// Returns the others on only the ingress.
 pub(in crate::fast) fn on_ingress(pins: &PinRoot, ifindex: u32) -> Others {
     on_side(pins, ifindex, TcAttachType::Ingress)
 }

@@ -61,7 +61,7 @@ impl Section {
         Some(value)
     }
 
-    /// Returns the items of the list of this name; none if there is no such list.
+    /// Returns the items of the list of this name; none if the list does not exist.
     pub(super) fn list_of(&self, name: &str) -> &[String] {
         let Some(Element::List(items)) = self.get(name) else { return &[] };
         items

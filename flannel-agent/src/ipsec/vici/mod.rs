@@ -92,8 +92,8 @@ impl Vici {
         Ok(response.list_of("keys").iter().cloned().collect())
     }
 
-    /// Loads the connection to a peer. One that is there and the same stays as it is, with its
-    /// associations.
+    /// Loads the connection to a peer. A loaded connection with the same settings stays as it is,
+    /// with its associations.
     pub(super) async fn load_connection(
         &mut self,
         own: IpsecEnd,
@@ -211,7 +211,8 @@ fn child_sa((_, section): (&str, &Section)) -> ChildSa {
     }
 }
 
-/// The first line that says why; that there was no answer, where requests were sent again.
+/// Returns the first line that gives a reason. If requests were only retransmitted, the reason is
+/// the missing answer.
 fn reason(lines: &[String], address: Ipv4Addr) -> Option<String> {
     let telling = lines.iter().find(|line| TELLING.iter().any(|word| line.contains(word)));
     let repeated = lines.iter().any(|line| line.starts_with("retransmit "));

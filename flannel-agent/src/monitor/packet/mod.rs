@@ -1,4 +1,4 @@
-//! A summary of a frame in the notation of tcpdump, as far as its first bytes allow.
+//! A summary of a frame's first bytes in the notation of tcpdump.
 
 use std::{
     fmt,

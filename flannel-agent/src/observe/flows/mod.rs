@@ -1,8 +1,8 @@
 //! The flow tables of mode `fast` as people read them: each flow with what becomes of its next
 //! packet, and why.
 //!
-//! The answer is what the programs would say, asked in their order: node, flow, way back, peer. It
-//! is read from the pins, so it needs no agent. Nothing is written.
+//! The answer is the programs' decision, checked in their order: node, flow, reverse flow, peer. It
+//! is read from the pins, without an agent and without any write.
 
 #[cfg(test)]
 mod properties;
@@ -258,7 +258,7 @@ struct PeerPath {
 
 impl PeerPath {
     /// Returns true if a recent observation validates its path, or that of one of its ECMP paths.
-    /// The kernel alone knows by which of them a flow leaves.
+    /// Only the kernel knows which of them a flow takes.
     fn is_validated(&self, now_ns: u64) -> bool {
         let entry = &self.entry;
         let by_path =

@@ -27,7 +27,8 @@ fn gate() -> Gate {
     Gate { mode: ModeWord::new(Mode::Fast, None, GENERATION), config, settings, now_ns }
 }
 
-/// A flow into a pod, seen until so many ticks from now, and its way back likewise.
+/// Returns a flow into a pod, which counts as seen until `seen` ticks from now; its reverse flow
+/// counts as seen until `mirror` ticks from now.
 fn flow(seen: i32, mirror: Option<i32>) -> Flow<[u32; 1]> {
     let action = FlowAction {
         out: key(),

@@ -24,7 +24,7 @@ const BACKLOG: i32 = 1024;
 /// Connections that are taken at a time.
 const BATCH: usize = 128;
 
-/// Listens there. Nothing that is done with it blocks.
+/// Listens on the address, with a non-blocking socket.
 pub(super) fn listen(address: SocketAddr) -> io::Result<StdListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     // An agent that was restarted does not wait for connections of the one before.

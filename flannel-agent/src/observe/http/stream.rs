@@ -1,7 +1,7 @@
-//! A connection that is closed by a reset if nothing was answered.
+//! A connection that is closed by a reset if it got no answer.
 //!
-//! Closed in the usual way each would stay with the kernel for a minute (`TIME_WAIT`, `FIN_WAIT2`),
-//! and who opens connections without end could fill the host's table of those.
+//! After a normal close the kernel would keep each for a minute (`TIME_WAIT`, `FIN_WAIT2`), and a
+//! client that opens connections without end could fill the host's table of these.
 
 use std::{
     io::{self, IoSlice},
@@ -14,7 +14,7 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Leaves nothing of a connection in the kernel once it is closed.
+/// Makes the kernel discard a connection at once when it is closed.
 pub(super) fn reset_on_close(stream: &TcpStream) {
     if let Err(error) = stream.set_zero_linger() {
         tracing::debug!(%error, "a connection is not closed by a reset");

@@ -31,7 +31,7 @@ pub struct Counts {
 /// Connections of each listener closed for newer ones.
 #[derive(Clone, Debug, Default)]
 pub struct Displaced {
-    /// Health checks, and metrics where they have no listener of their own.
+    /// Health checks, and metrics if these have no separate listener.
     pub health: Count,
     /// Metrics.
     pub metrics: Count,
@@ -40,7 +40,7 @@ pub struct Displaced {
 }
 
 impl Counts {
-    /// Nothing has happened yet.
+    /// Creates the counts at zero.
     pub fn new() -> prometheus::Result<Self> {
         Ok(Self {
             store: StoreCounts::default(),

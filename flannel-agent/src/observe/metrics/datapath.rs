@@ -24,7 +24,7 @@ use crate::datapath::{
 /// The flow tables by family.
 pub(super) const TABLES: [(Family, &str); 2] = [(Family::V4, FLOWS), (Family::V6, FLOWS6)];
 
-/// Writes what is pinned, as far as it can be read.
+/// Writes the metrics of the pinned maps that can be read.
 pub(super) fn write(page: &mut Page, pins: &PinRoot) {
     let counts = Counted::read(pins);
     if let Err(error) = &counts

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::echo::{EchoCounts, status::EchoState};
 
-/// Writes them; nothing if there are no requests.
+/// Writes the metrics of echo requests, if these are enabled.
 pub(super) fn write(page: &mut Page, echoes: Option<EchoCounts>, counts: &Counts) {
     let Some(EchoCounts { states, requests, lost }) = echoes else { return };
     let peers = |state| length(states.get(&state).copied().unwrap_or(0));

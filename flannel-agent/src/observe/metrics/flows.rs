@@ -1,6 +1,6 @@
-//! The number of flows in the tables. The kernel keeps no such number, so a thread of its own
-//! counts them: in mode `fast` only, at most once a minute, and only if metrics were requested
-//! meanwhile. A request gets the last count and never waits for one.
+//! The number of flows in the tables. The kernel keeps no such number, so a separate thread counts
+//! them: only in mode `fast`, at most once a minute, and only if metrics were requested since the
+//! last count. A request gets the last count and never waits for one.
 
 use std::{
     sync::{
@@ -113,8 +113,8 @@ fn tables(pins: &PinRoot) -> Result<Vec<(Family, Tally)>, DatapathError> {
     Ok(tables)
 }
 
-/// The flows of a table; none if that takes too long. Flows come and go meanwhile, and who goes at
-/// a bad moment makes the kernel begin again: more than the table holds are not counted.
+/// Counts the flows of a table; `None` if that takes too long. If the current flow is removed
+/// during the iteration, the kernel begins again, so the count stops at the capacity of the table.
 fn tally<A: Address>(
     pins: &PinRoot,
     name: &'static str,

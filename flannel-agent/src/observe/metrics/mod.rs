@@ -1,9 +1,8 @@
-//! Metrics for Prometheus: `/metrics`, on the listener of the health checks or on one of its own.
+//! Metrics for Prometheus: `/metrics`, on the listener of the health checks or on a separate one.
 //!
-//! An answer is put together on request, on a thread that nothing else waits for, from existing
-//! data: the status document, the peers' book, counts of the agent's tasks, and the pinned maps.
-//! Nothing is written but the answer, and neither the store nor the main loop is queried, so there
-//! is an answer as long as the process lives.
+//! An answer is built on request, on a thread that no other task waits for, from existing data: the
+//! status document, the list of peers, counts of the agent's tasks, and the pinned maps. It queries
+//! neither the store nor the main loop, so there is an answer as long as the process lives.
 //!
 //! Answers are made one at a time, and each serves all requests within a second. A client that can
 //! reach the port can therefore cause work at most once a second. The cost of an answer does not
@@ -63,7 +62,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Out of these. Nothing is read yet.
+    /// Creates the metrics from these sources, without reading them yet.
     pub fn new(readiness: Readiness, books: Books, counts: Counts, pins: PinRoot) -> Self {
         let (flows, process) = (FlowCount::default(), ProcessCollector::for_self());
         let sources = Sources { readiness, books, counts, pins, flows, process };

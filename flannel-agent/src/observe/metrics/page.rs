@@ -53,7 +53,8 @@ impl Page {
         self.value(metric, f64::from(u8::from(is)));
     }
 
-    /// One metric with its samples, each with its labels' values. None is no metric.
+    /// Adds one metric with its samples, each with its labels' values. Without samples the metric
+    /// is left out.
     pub(super) fn list<const N: usize, L: AsRef<str>>(
         &mut self,
         metric: Metric,

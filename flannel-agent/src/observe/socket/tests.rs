@@ -1,4 +1,4 @@
-//! The socket in a directory of its own.
+//! The socket in a separate directory.
 
 use std::{
     fs,

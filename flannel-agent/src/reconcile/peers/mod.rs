@@ -172,8 +172,8 @@ impl Peers {
         self.news.is_empty()
     }
 
-    /// The next peers to be worked out, about so many, news first. The book shows them as they were
-    /// until [`Self::settle`].
+    /// Returns about `about` peers to process next, new and changed peers first. The peer book
+    /// shows their previous state until [`Self::settle`].
     pub(super) fn turn(&mut self, about: usize) -> Turn {
         let first: Vec<IpNet> = self.news.keys().chain(&self.again).take(about).copied().collect();
         let subnets = self.closure(first);

@@ -1,8 +1,8 @@
 //! Desired and actual state of one kind of kernel object. Pure: it does no I/O and knows no kernel.
 //!
-//! Invariants: [`Tracker::pending`] is exactly the difference between the two sides; nothing is
-//! handed out for deletion before the store is in sync; an entry that failed stays pending, waits
-//! longer after each failure, and holds up no other.
+//! Invariants: [`Tracker::pending`] is exactly the difference between the two sides; it returns no
+//! deletion before the store is in sync; an entry that failed stays pending, waits longer after
+//! each failure, and does not delay other entries.
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,7 @@ pub struct Tracker<K, V> {
     /// The actual state, for exactly the keys where it differs from the desired one.
     differing: BTreeMap<K, Option<V>>,
     failures: BTreeMap<K, Failure>,
-    /// Keys whose object was as desired, and then was not, without an action of ours.
+    /// Keys whose object was as desired and then changed without our action.
     drifted: BTreeSet<K>,
     repairs: u64,
 }
@@ -70,7 +70,7 @@ impl<K, V> Default for Tracker<K, V> {
 }
 
 impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
-    /// Nothing should be.
+    /// Clears the desired state.
     pub fn want_nothing(&mut self) {
         for (key, value) in std::mem::take(&mut self.desired) {
             let actual = self.differing.remove(&key).unwrap_or(Some(value));
@@ -168,7 +168,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
         !self.differing.keys().any(|key| self.desired.contains_key(key))
     }
 
-    /// Returns the actual state of an object, as far as it is known.
+    /// Returns the actual state of an object, or `None` if no object is known.
     pub fn actual(&self, key: &K) -> Option<&V> {
         self.differing.get(key).map_or_else(|| self.desired.get(key), Option::as_ref)
     }
@@ -235,7 +235,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
         self.failures.values().map(|failure| failure.retry_at).min()
     }
 
-    /// Returns true if nothing is wanted and nothing is there.
+    /// Returns true if no object is desired and none is known in the kernel.
     pub fn is_empty(&self) -> bool {
         self.desired.is_empty() && self.differing.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Rules by `iptables` and `ip6tables`: one chain of ours per table, with a jump to it at the end
+//! Rules by `iptables` and `ip6tables`: one flannel chain per table, with a jump to it at the end
 //! of the built-in chain.
 //!
 //! A table may have tens of thousands of rules of others. The nf_tables variant lists two chains of
@@ -30,14 +30,14 @@ pub(super) const fn chains_of(purpose: Purpose) -> (&'static str, [&'static str;
     (place.table, [place.parent, place.chain])
 }
 
-/// The tables with chains of ours.
+/// The tables with our chains.
 pub(super) fn tables() -> [&'static str; 2] {
     Purpose::ALL.map(|purpose| Place::of(purpose).table)
 }
 
-/// Makes the chains as they are wanted. Whether they were not.
+/// Brings the chains into the desired state. Returns true if they differed.
 ///
-/// `networks` are those whose rules are ours; without any, all that is in our chains is.
+/// Rules that name `networks` are ours; if it is `None`, all rules in our chains are.
 pub(super) async fn keep(tool: &Tool, chains: &Chains, networks: Option<&[IpNet]>) -> Result<bool, TrafficError> {
     let text = difference(tool, chains, networks).await?;
     if text.is_empty() {

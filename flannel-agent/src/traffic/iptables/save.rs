@@ -15,8 +15,7 @@ pub(super) struct SavedChain {
 }
 
 impl SavedChain {
-    /// Adds a line. Nothing but our chain is kept: a node may have tens of thousands of other
-    /// rules.
+    /// Adds a line. Keeps only our chain: a node may have tens of thousands of other rules.
     pub(super) fn add(&mut self, line: &str, place: &Place) -> Result<(), TrafficError> {
         match saved::line(line) {
             Some(SavedLine::Rule { chain, options }) if chain == place.chain => self.rules.push(options.to_owned()),

@@ -16,8 +16,8 @@ use super::{
     transaction::Place,
 };
 
-/// From here on `MASQUERADE` knows `--random-fully`, and `iptables-restore` waits for the lock
-/// (`-w`).
+/// The first version whose `MASQUERADE` knows `--random-fully`, and whose `iptables-restore` waits
+/// for the lock (`-w`).
 const RANDOM_FULLY: [u32; 3] = [1, 6, 2];
 /// Chains that kubelet makes with the iptables this host uses.
 const KUBELET_CHAINS: [&str; 2] = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
@@ -45,7 +45,7 @@ pub(in crate::traffic) struct Tool {
 pub(in crate::traffic) struct Tools {
     /// The one to use.
     pub(in crate::traffic) chosen: Option<Tool>,
-    /// Those of another variant. Nothing of ours belongs there.
+    /// The tools of another variant, which must not have our rules.
     pub(in crate::traffic) others: Vec<Tool>,
 }
 

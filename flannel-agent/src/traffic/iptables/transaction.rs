@@ -16,7 +16,7 @@ pub(super) struct Place {
     pub(super) chain: &'static str,
     /// The built-in chain that leads to ours.
     pub(super) parent: &'static str,
-    /// On every rule of ours.
+    /// The comment of each of our rules.
     pub(super) comment: &'static str,
 }
 

@@ -1,8 +1,8 @@
-//! Rules by `nft`: a table of our own per family, with a base chain per purpose.
+//! Rules by `nft`: a separate table per family, with a base chain per purpose.
 //!
 //! Reading is one listing of our table; writing is one `nft -f` transaction for both chains, and
-//! only where something differs. Who listens to the kernel's announcements of changes is the
-//! keeper.
+//! only where something differs. The task in `traffic::sync` listens to the kernel's announcements
+//! of changes.
 
 mod transaction;
 
@@ -45,7 +45,7 @@ impl Nft {
         self.random_fully = tool::run(&self.path, &["--check", "-f", "-"], PROBE).await.is_ok();
     }
 
-    /// Returns true if it can choose ports at random, as far as [`Self::probe`] found out.
+    /// Returns true if [`Self::probe`] found that nft can choose ports at random.
     pub(super) const fn knows_random_fully(&self) -> bool {
         self.random_fully
     }

@@ -1,4 +1,4 @@
-//! The input of `nft -f -` that makes a table of ours as it is wanted. Pure.
+//! The input of `nft -f -` that brings our table into the desired state. Pure.
 
 use flannel_firewall::tools::listed::{ListedChain, ListedTable};
 use flannel_host::family::Family;
@@ -10,7 +10,7 @@ use crate::traffic::{
     rule::{AddressMatch, Chains, KUBE_PROXY_MARK, Purpose, RuleVerdict, TrafficRule},
 };
 
-/// A base chain of ours.
+/// One of our base chains.
 struct Base {
     name: &'static str,
     hook: &'static str,

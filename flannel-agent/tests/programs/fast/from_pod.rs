@@ -60,7 +60,7 @@ fn tunnelled(net: Net, inner: &Packet, found: &[u8]) -> Vec<u8> {
 
 fn outer<I: IpHeader>(net: Net, varying: &Varying) -> Vec<u8> {
     let mut bytes = vec![0xff; OuterHeaders::<I>::LEN];
-    // SAFETY: the headers are bytes, and so many of them.
+    // SAFETY: the headers are plain bytes, and `bytes` is exactly as long as they are.
     let headers = unsafe { &mut *bytes.as_mut_ptr().cast::<OuterHeaders<I>>() };
     headers.write(&net.family(), &net.peer(), varying);
     bytes

@@ -29,7 +29,7 @@ impl Random {
         u16::from_be_bytes([self.byte(), self.byte()])
     }
 
-    /// True so many times in a hundred.
+    /// Returns true in `share` of 100 cases.
     pub(super) fn percent(&mut self, share: usize) -> bool {
         self.below(100) < share
     }

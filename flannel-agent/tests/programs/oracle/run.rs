@@ -170,7 +170,8 @@ where
         })
     }
 
-    /// Nothing was counted and nothing changed but what every packet was expected to.
+    /// Checks that the counters and the maps changed only as the packets were expected to change
+    /// them.
     pub(super) fn check_rest(&mut self) -> Result<(), String> {
         let miscounted = self.miscounted();
         if miscounted.is_empty() { self.stage.check_rest() } else { Err(miscounted) }

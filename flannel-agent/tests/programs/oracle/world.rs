@@ -45,7 +45,7 @@ pub(super) enum Reached {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Nothing,
-    /// Packets of up to so many bytes left plainly.
+    /// Packets of up to this number of bytes left plainly.
     UpTo(u32),
     /// The same, too long ago.
     LongAgo(u32),
@@ -67,7 +67,7 @@ pub(super) struct Peer {
     pub(super) seen: Seen,
 }
 
-/// An address known as a VTEP that is no peer's of the peer map.
+/// An address that is known as a VTEP and belongs to no peer of the peer map.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vtep {
     pub(super) address: IpAddr,

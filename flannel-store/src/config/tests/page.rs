@@ -1,5 +1,5 @@
-//! `docs/reference/configuration.md` names every key that is known, and no other, with the figures
-//! that are in force.
+//! Tests that `docs/reference/configuration.md` names exactly the known keys, with their actual
+//! defaults and limits.
 
 use std::{collections::BTreeSet, fs};
 
@@ -18,8 +18,8 @@ use super::super::{
     wireguard::WIREGUARD_KEYS,
 };
 
-/// The rows of the table of keys: keys, default, meaning. The keys of wireguard, ipsec,
-/// ipip, udp, extension and the clouds have tables of their own.
+/// The rows of the table of keys: keys, default, meaning. The keys of wireguard, ipsec, ipip, udp,
+/// extension and the clouds are in separate tables.
 fn rows() -> Vec<[String; 3]> {
     rows_below("## Network configuration")
 }

@@ -21,7 +21,8 @@ use crate::{
     {EndMatch, Lease, LeaseAttrs, LeaseKey, LeaseRequest, OutOfSubnets},
 };
 
-/// So many free subnets are drawn from: enough that nodes starting together rarely draw the same.
+/// The number of free subnets from which one is drawn at random. With this many, nodes that start
+/// together rarely draw the same.
 const DRAW_FROM: usize = 100;
 
 /// The next step towards a lease.
@@ -45,14 +46,14 @@ pub(super) enum Proof {
     Likeness,
 }
 
-/// Reasons a lease of ours cannot be used.
+/// Reasons why our own lease cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Useless {
     /// The configuration is another one now.
     Unsuitable,
     /// An older lease of another node overlaps one of its subnets. A key of two subnets does not
     /// reserve either of them, so nodes that start together may draw the same subnet of one family.
-    /// The younger lease is discarded, because peers would not believe it.
+    /// The younger lease is discarded, because peers would refuse it.
     Overtaken,
     /// We hold another one.
     Surplus,

@@ -1,4 +1,4 @@
-//! A Pod of our own node, as far as mode `fast` goes by it.
+//! The fields of a Pod of this node that mode `fast` needs.
 
 use std::net::IpAddr;
 
@@ -11,10 +11,10 @@ use crate::kube::prefix::AnnotationPrefix;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Wire")]
 pub(in crate::kube) struct LocalPod {
-    /// With its namespace: `default/db`.
+    /// The name with its namespace: `default/db`.
     pub(in crate::kube) name: String,
     pub(in crate::kube) resource_version: String,
-    /// Those of the network of pods; none once it has ended, when others may have them.
+    /// The addresses in the pod network; empty once the Pod has ended, when others may have them.
     pub(in crate::kube) addresses: Vec<IpAddr>,
     annotations: Vec<(String, String)>,
 }

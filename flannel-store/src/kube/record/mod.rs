@@ -1,4 +1,4 @@
-//! A Node, pruned while it is decoded; and a Pod of our own node (`local_pod`).
+//! A Node, pruned while it is decoded; and a Pod of this node (`local_pod`).
 //!
 //! A Node object is often 16 KiB: images, addresses, capacities, managed fields. Of all that, a few
 //! hundred bytes are about leases; the rest is skipped by the decoder and never held.
@@ -111,7 +111,7 @@ pub(super) struct PageMeta {
     pub(super) next: String,
 }
 
-/// The fields of our own Pod that the agent reads, to find the node it runs on.
+/// The fields of the agent's Pod that the agent reads, to find the node it runs on.
 #[derive(Debug, Deserialize)]
 pub(super) struct PodRecord {
     #[serde(default)]

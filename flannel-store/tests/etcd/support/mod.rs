@@ -51,25 +51,26 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster in the shared server. `None`, and a word about it, without an etcd binary.
+    /// Returns a cluster in the shared server. Without an etcd binary, prints that and returns
+    /// `None`.
     pub(crate) async fn shared(name: &str) -> Option<Self> {
         let etcd = Etcd::shared(name).await?;
         Some(Self::within(etcd, name).await)
     }
 
-    /// A cluster in a server of its own.
+    /// Returns a cluster in a separate server.
     pub(crate) async fn alone(name: &str) -> Option<Self> {
         let etcd = Etcd::start(name).await?;
         Some(Self::within(etcd, name).await)
     }
 
-    /// A cluster in a server of its own whose data may have this many bytes.
+    /// Returns a cluster in a separate server whose data may have this many bytes.
     pub(crate) async fn small(name: &str, quota: u32) -> Option<Self> {
         let etcd = Etcd::start_small(name, quota).await?;
         Some(Self::within(etcd, name).await)
     }
 
-    /// A cluster in a server of its own that takes requests of this many bytes.
+    /// Returns a cluster in a separate server that accepts requests of this many bytes.
     pub(crate) async fn with_requests_of(name: &str, bytes: usize) -> Option<Self> {
         let etcd = Etcd::start_with(name, &format!("--max-request-bytes={bytes}")).await?;
         Some(Self::within(etcd, name).await)
@@ -210,7 +211,7 @@ pub(crate) async fn until_in_sync(events: &mut mpsc::Receiver<StoreEvent>) -> Ve
     .await
 }
 
-/// The next news of our own lease, which must not be a loss.
+/// Returns the next report on our lease. Panics if the lease is lost.
 pub(crate) async fn until_own(events: &mut mpsc::Receiver<StoreEvent>) -> OwnLease {
     until(events, |event| match event {
         StoreEvent::OwnLease(own) => Some(own),

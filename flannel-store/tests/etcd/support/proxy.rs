@@ -44,7 +44,7 @@ impl Proxy {
         self.up.send_replace(false);
     }
 
-    /// Waits until so many more connections came while it was cut.
+    /// Waits until the cut proxy has refused `more` further connections.
     pub(crate) async fn until_refused(&self, more: u32) {
         let mut refused = self.refused.clone();
         let before = *refused.borrow_and_update();

@@ -1,4 +1,4 @@
-//! A real kube-apiserver with an etcd of its own, on loopback.
+//! A real kube-apiserver with its own etcd, on loopback.
 
 use std::{
     env,

@@ -62,8 +62,8 @@ impl Announcements {
         Ok(Self { socket, buffer: vec![0; 64 << 10], count: 0, nexthops: 0 })
     }
 
-    /// Waits until something was seen so many times from now on, and says when it was the last
-    /// time.
+    /// Waits until `sight` was announced `times` times from now on, and returns the time of the
+    /// last one.
     pub(super) fn until(&mut self, sight: Sight, times: u32) -> Result<SystemTime> {
         let mut seen = 0;
         while seen < times {

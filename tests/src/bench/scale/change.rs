@@ -1,4 +1,4 @@
-//! One peer that comes and goes, in a cluster that is there already.
+//! One peer that comes and goes in an existing cluster.
 
 use std::time::SystemTime;
 
@@ -24,7 +24,7 @@ pub(super) struct Changes {
     pub(super) events_per_leave: f64,
 }
 
-/// Lets `peer` come and go so many times.
+/// Lets `peer` come and go `times` times.
 pub(super) fn changes(store: &Store, heard: &mut Announcements, peer: NumberedPeer, times: u32) -> Result<Changes> {
     let (mut joins, mut leaves) = (Vec::new(), Vec::new());
     for _ in 0..times {

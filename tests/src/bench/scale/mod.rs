@@ -1,9 +1,9 @@
 //! The time a node takes to follow a cluster of thousands of peers, from start to the last route
 //! and for one change, and its memory.
 //!
-//! In the same round, `ip -batch` and `bridge -batch` make the same kernel objects in a namespace
-//! of their own: the kernel's floor. Every figure that ends with a route ends when the kernel
-//! announces it, and nothing is polled.
+//! In the same round, `ip -batch` and `bridge -batch` make the same kernel objects in a separate
+//! namespace: the kernel's floor. Every figure that ends with a route ends when the kernel
+//! announces it; the bench does not poll.
 
 mod announce;
 #[expect(dead_code, reason = "shared with tests, which need more of it")]
@@ -30,8 +30,8 @@ use self::{
     store::Kind,
 };
 
-/// Plain routes take the kernel time by the square of their number; from here on their floor is not
-/// measured.
+/// The number of plain routes from which on their floor is not measured: the kernel's time grows
+/// with the square of their number.
 const TOO_MANY_PLAIN: u32 = 20_000;
 
 /// Options of the measurement.

@@ -1,4 +1,4 @@
-//! The peers: leases of `/24` in `10.0.0.0/8`, each of a node of its own behind the router.
+//! The peers: leases of `/24` in `10.0.0.0/8`, each of a separate node behind the router.
 
 use std::net::Ipv4Addr;
 

@@ -103,7 +103,7 @@ pub fn differences(scenario: &Scenario, kernel: &Record, fast: &Record) -> Vec<D
     found
 }
 
-/// One packet in so many may be overtaken.
+/// One packet in this many may be overtaken.
 const OVERTAKEN: u32 = 4;
 
 struct Judge<'a> {
@@ -283,8 +283,8 @@ impl Judge<'_> {
             };
             for ((name, kernel), (_, fast)) in kernel.iter().zip(fast).filter(|(one, other)| one != other) {
                 let allowed = match *name {
-                    // CLOSE comes of a reset alone, of the scenario's or of one that a rejected
-                    // packet made.
+                    // Only a reset leads to CLOSE: one of the scenario, or one that answers a
+                    // rejected packet.
                     "conntrack state" if kernel == "CLOSE" && fast == "ESTABLISHED" => Some(RESET),
                     "conntrack mark" => self.if_judged(flow, CHANGES),
                     _ => self.if_judged(flow, VERDICTS),

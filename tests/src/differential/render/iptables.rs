@@ -123,7 +123,7 @@ fn condition(one: &Match, family: Family, addresses: &Addresses) -> String {
         Match::State(state) => format!("-m conntrack --ctstate {}", state_name(*state)),
         Match::Sources(places) => format!("-s {}", list(places)),
         Match::Destinations(places) => format!("-d {}", list(places)),
-        // ip6tables has the match for TOS alone.
+        // ip6tables has only the match for TOS.
         Match::Ecn(value) if family == Family::V4 => format!("-m ecn --ecn-ip-ect {value}"),
         Match::Ecn(value) => format!("-m tos --tos {value:#x}/0x03"),
         Match::Longer(length) => format!("-m length --length {}:65535", length + 1),

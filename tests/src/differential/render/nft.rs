@@ -1,4 +1,4 @@
-//! Input of `nft -f`: a table of ours for each family, made again in one transaction.
+//! Input of `nft -f`: one table of the tests for each family, made again in one transaction.
 
 use std::fmt::Write as _;
 
@@ -157,7 +157,7 @@ fn action(rule: &Rule, scenario: &Scenario, addresses: &Addresses) -> String {
     let family = rule.family.nft();
     match rule.action {
         Action::Count => String::new(),
-        // There is no listener of nft in every kernel; iptables has the queue's rules.
+        // Not every kernel has a listener for nft's queue; iptables has the queue's rules.
         Action::Accept | Action::Queue => "accept".to_owned(),
         Action::Drop => "drop".to_owned(),
         Action::Reject => "reject".to_owned(),

@@ -93,8 +93,7 @@ pub struct Flow {
     pub seed: u64,
 }
 
-/// Servers of [`Kind::Ftp`] have ports from here on: none of those conntrack's helper has by
-/// default.
+/// The first port of servers of [`Kind::Ftp`]: outside the default ports of conntrack's helper.
 const FTP_PORTS: u16 = 2121;
 
 /// Clients' ports of all flows.

@@ -137,7 +137,7 @@ pub enum Match {
     Destinations(Vec<Place>),
     /// ECN.
     Ecn(u8),
-    /// Longer than so many bytes.
+    /// Longer than this number of bytes.
     Longer(u16),
     /// TCP flag PSH.
     Push,
@@ -146,7 +146,8 @@ pub enum Match {
 }
 
 impl Match {
-    /// True for a property that differs between packets of a flow and is no part of a learned flow.
+    /// Returns true for a property that differs between packets of a flow and does not belong to a
+    /// learned flow.
     pub const fn is_per_packet(&self) -> bool {
         matches!(self, Self::Ecn(_) | Self::Longer(_) | Self::Push)
     }
@@ -216,7 +217,7 @@ pub struct Rule {
     pub table: Table,
     /// The hook.
     pub hook: Hook,
-    /// In a chain of its own, which the hook's chain jumps to.
+    /// True if the rule lies in its own chain, which the hook's chain jumps to.
     pub nested: bool,
     /// The packets it is about.
     pub scope: Scope,

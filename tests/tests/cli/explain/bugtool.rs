@@ -5,7 +5,8 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{Agent, Lab, TwoNodes, agent_binary, cluster::VXLAN, not_run};
 
-/// The archive of a node, unpacked below a directory of its own: all its files and what is in them.
+/// Unpacks the archive of a node below a new directory. Returns the paths and contents of its
+/// files.
 fn unpacked(agent: &Agent) -> Result<Vec<(String, String)>> {
     let dir = tempfile::tempdir()?;
     let (archive, at) = (dir.path().join("bug.tar.gz"), dir.path().join("unpacked"));
@@ -163,7 +164,8 @@ fn planted_secrets_are_not_in_it() -> Result<()> {
     let pair = TwoNodes::new("secrets", VXLAN)?;
     let mut options = pair.options()?.flag("--etcd-username=root").flag(&format!("--etcd-password={SECRET}"));
     options.environment.push(("FLANNELD_KUBE_TOKEN".to_owned(), SECRET.to_owned()));
-    // It cannot log in, and that is no matter here: it runs, and its command line can be read.
+    // The agent cannot log in, which does not matter here: it runs, and its command line can be
+    // read.
     let agent = pair.a.agent(options)?;
     agent.wait_status("an answer", |status| {
         ensure!(status["pid"].is_u64(), "{status}");

@@ -30,7 +30,7 @@ impl Scrape {
         Ok(Self { text, samples })
     }
 
-    /// A sample that is there.
+    /// Returns the value of a sample; fails if it is missing.
     pub(crate) fn value(&self, sample: &str) -> Result<f64> {
         self.get(sample).with_context(|| format!("no {sample} in\n{}", self.text))
     }

@@ -38,8 +38,8 @@ fn delete(world: &World, pod: &Pod) -> Result<()> {
     world.lists[pod.node].del(&pod.sandbox, &pod.mappings, &Value::Null)
 }
 
-/// Waits until mode `fast` has found so many pods, nothing stands against any of them, and the map
-/// has them.
+/// Waits until mode `fast` has found `pods` pods, all of them send and receive, and the map has
+/// them.
 fn wait_gates(agent: &Agent, pods: usize) -> Result<()> {
     eventually(&format!("{pods} pods on {}", agent.node().name()), Duration::from_secs(20), || {
         let status = agent.status()?;

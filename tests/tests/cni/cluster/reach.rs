@@ -111,7 +111,7 @@ impl Pods {
         world.carried(mode, [false; 2], |messages| datagrams.exchange(messages)).context("datagrams")
     }
 
-    /// A host that is no node's sees the pod as its node.
+    /// Checks that a host outside the cluster sees the pod as its node.
     fn outside(&self, mode: &str, family: Family) -> Result<()> {
         let at = SocketAddr::new(family.host(1), PORT);
         for (pod, node) in [(&self.near, 11), (&self.far, 12)] {

@@ -82,7 +82,7 @@ fn a_data_directory_that_others_can_write_is_corrected_or_refused() -> Result<()
     Ok(())
 }
 
-/// Of a delegate's configuration that another user has put there nothing is run.
+/// The plugin does not run a delegate's configuration that another user has put there.
 #[test]
 fn a_state_file_of_another_user_is_removed_and_not_run() -> Result<()> {
     let world = World::new("cniforged")?;

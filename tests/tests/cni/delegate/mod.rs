@@ -1,6 +1,6 @@
-//! The CNI plugin before a delegate that writes down how it is called: what it gets, what becomes
-//! of what it prints, and what is on disk meanwhile. Also the verbs of CNI 1.1, which the
-//! distribution's plugins do not speak.
+//! The CNI plugin before a delegate that records its calls: its input, the treatment of its output,
+//! and the files on disk during the call. Also the verbs of CNI 1.1, which the distribution's
+//! plugins do not speak.
 
 mod add;
 mod check;
@@ -18,8 +18,8 @@ use flannel_tests::{
 };
 use serde_json::{Value, json};
 
-/// One node with a runtime, the delegate and a sandbox that is no namespace, for the delegate does
-/// not look.
+/// One node with a runtime, the delegate and a sandbox. The sandbox is not a real namespace,
+/// because the delegate does not enter it.
 struct World {
     runtime: Runtime,
     recorder: Recorder,

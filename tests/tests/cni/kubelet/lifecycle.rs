@@ -98,8 +98,8 @@ fn pods_start_with_the_installed_list_and_those_that_ask_for_it_are_limited() ->
     world.runtime.expect_clean()
 }
 
-/// The pod reaches itself by the node's address: through the port mapping, and back out of its own
-/// port of the bridge.
+/// The pod reaches itself by the node's address: through the port mapping, and back out of the
+/// pod's port of the bridge.
 #[test]
 fn a_host_port_works_from_the_pod_itself_too() -> Result<()> {
     let world = World::new("cniport", "1.0.0", V4)?;

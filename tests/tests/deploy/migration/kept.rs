@@ -1,5 +1,5 @@
-//! There and back with the device kept, as docs/guides/migration.md has it: nothing is lost at any
-//! moment.
+//! There and back with the device kept, as docs/guides/migration.md describes it: no packet is lost
+//! at any moment.
 
 use std::time::Duration;
 

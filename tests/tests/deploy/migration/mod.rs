@@ -1,5 +1,6 @@
-//! A node changes hands, from stock flannel to the agent and back as docs/guides/migration.md says
-//! it, with traffic running and a peer that moves meanwhile. Every phase says what it lost.
+//! A node changes hands, from stock flannel to the agent and back as docs/guides/migration.md
+//! describes it, under traffic and with a peer that moves at the same time. Every phase reports its
+//! losses.
 
 mod cleaned;
 mod kept;

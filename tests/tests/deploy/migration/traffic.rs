@@ -98,12 +98,12 @@ impl Phase {
         Ok((Self { name, reports }, done?))
     }
 
-    /// Nothing was lost between any pods.
+    /// Fails if a packet was lost between any pods.
     pub(crate) fn lost_nothing(&self) -> Result<()> {
         self.complete(|_| true)
     }
 
-    /// Nothing was lost between pods that stay where they are.
+    /// Fails if a packet was lost between pods that stay where they are.
     pub(crate) fn lost_nothing_but_to_the_mover(&self) -> Result<()> {
         self.complete(|what| what.contains('c'))
     }

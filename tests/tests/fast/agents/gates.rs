@@ -100,8 +100,8 @@ fn pods_the_operator_names_are_left_alone_and_their_packets_flow() -> Result<()>
     Ok(())
 }
 
-/// No event announces them; the agent finds them within seconds. The program is one of ours,
-/// attached where the agent never attaches it.
+/// No event announces TCX programs; the agent finds them within seconds. The test attaches one of
+/// the agent's programs where the agent never attaches it.
 #[test]
 fn tcx_programs_of_others_forbid_the_way_they_are_on() -> Result<()> {
     if hooks::lacks_tcx("TCX programs of others") {

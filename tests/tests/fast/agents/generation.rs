@@ -59,7 +59,7 @@ fn begins(agent: &Agent, what: &str, action: impl FnOnce() -> Result<()>) -> Res
     })
 }
 
-/// Nothing is going on any more that would begin a generation.
+/// Waits until no generation has begun for three seconds.
 fn settle(pair: &Pair) -> Result<()> {
     pair.settle()?;
     let mut last = (0, Instant::now());

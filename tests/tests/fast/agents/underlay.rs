@@ -1,6 +1,6 @@
 //! Filters and programs of others on the external interface see every packet: those on its ingress
-//! because nothing is put into pods from there then, those on its egress because all packets leave
-//! through it.
+//! because the programs then deliver no packet from there to pods, those on its egress because all
+//! packets leave through it.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,8 @@ use flannel_tests::{
 
 /// The load of one stream.
 const LOAD: UdpLoad = UdpLoad { pps: 1_000, duration: Duration::from_secs(3), payload: 64 };
-/// Packets others may send meanwhile: the requests and answers of neighbours, for example.
+/// The number of packets that others may send during the stream, for example neighbour requests and
+/// answers.
 const STRAY: u64 = 100;
 /// Filters are announced, TCX programs are looked for every five seconds.
 const FOUND: Duration = Duration::from_secs(10);
@@ -88,7 +89,7 @@ fn mirrored(agent: &Agent) -> Result<u64> {
     agent.node().device_counter("copy", "tx_packets")
 }
 
-/// Attaches a program of ours where the agent never puts it, behind the agent's own.
+/// Attaches one of the agent's programs where the agent never attaches it, behind the agent's own.
 fn attach_stranger(agent: &Agent, program: &str, side: Side) -> Result<FdLink> {
     agent.node().enter(|| -> Result<FdLink> {
         let mut program = SchedClassifier::from_pin(format!("/sys/fs/bpf/flannel/v1/programs/{program}"))?;
@@ -129,7 +130,7 @@ fn filters_on_the_ingress_of_the_external_interface_see_every_packet() -> Result
     until_replayed(&pair)
 }
 
-/// A filter that is there before the agent, on a qdisc of the older kind.
+/// The filter exists before the agent, on a qdisc of the older kind.
 #[test]
 fn filters_that_are_there_before_the_agent_see_every_packet() -> Result<()> {
     let pair = fast_pair("fa-before", &[])?;

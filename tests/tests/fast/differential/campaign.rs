@@ -105,7 +105,7 @@ fn try_seed(lab: &DiffLab, seed: u64, mode: &str, tally: &mut Tally) -> Result<(
     }
     let mut defects = suspects.clone();
     for _ in 0..CONFIRMATIONS {
-        // A property that differs between two runs of one mode says nothing of the other.
+        // A property that differs between two runs of one mode says nothing about the other mode.
         let again = one_run(lab, &scenario, "kernel")?;
         let noise = signatures(&differences(&scenario, &kernel, &again));
         let fast = one_run(lab, &scenario, mode)?;

@@ -200,7 +200,7 @@ impl DiffLab {
         self.pods.iter().chain(&self.cables).chain(&self.mirrors)
     }
 
-    /// Filters of another program on the cables, and cables as they are to be.
+    /// Sets the filters of another program on the cables, and the offloads of the cables.
     pub(crate) fn surround(&self, surroundings: Surroundings) -> Result<()> {
         if self.surroundings.replace(surroundings) == surroundings {
             return Ok(());

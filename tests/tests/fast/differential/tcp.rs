@@ -36,7 +36,8 @@ const LOST: Duration = Duration::from_millis(600);
 const BULK: usize = 2 << 20;
 /// Messages of the connections from a port that was used before.
 const AGAIN: u32 = 20;
-/// So many of these connections have one message each, and the last one has the rest.
+/// The number of connections from a reused port that have one message each; the last one has the
+/// rest.
 const SHORT: u32 = 4;
 
 /// All connections of a run.

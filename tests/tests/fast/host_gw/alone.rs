@@ -15,7 +15,7 @@ use flannel_tests::{
 
 use super::{FOLLOWED, ask, on_external};
 
-/// To the other node, in mode `kernel`, there is no difference.
+/// The other node stays in mode `kernel` and replays no packet.
 #[test]
 fn one_node_alone_replays_what_it_sends_and_receives() -> Result<()> {
     let nodes = TwoNodes::with("gw-alone", Stack::Dual, &config(Stack::Dual, HOST_GW))?;

@@ -59,7 +59,7 @@ fn shown(lab: &FastLab) -> Result<()> {
     explained(agent, &lab.near, &lab.far)
 }
 
-/// Checks that `check` reports nothing that only tunnel packets need.
+/// Checks that `check` reports no capability that only tunnel packets need.
 fn checked(agent: &Agent) -> Result<()> {
     let report = agent.cli_any(&["check", "-o", "json"])?.stdout;
     let of_a_tunnel = ["UDP port", "tunnel packets", "tx-udp_tnl"].iter().find(|text| report.contains(**text));

@@ -25,8 +25,8 @@ fn on_external(agent: &Agent) -> Result<Vec<String>> {
     Ok([programs(node, "eth0", Side::Ingress)?, programs(node, "eth0", Side::Egress)?].concat())
 }
 
-/// Asks for a mode; another one is put in force, for this reason or (`None`) because it is that
-/// one.
+/// Asks for a mode, and waits until the mode `effective` is active, for this reason or without one
+/// (`None`).
 fn ask(agent: &Agent, wanted: &str, effective: &str, reason: Option<&str>) -> Result<()> {
     agent.cli(&["datapath", "set", wanted])?;
     let expected = json!([wanted, effective]);

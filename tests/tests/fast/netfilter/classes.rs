@@ -1,5 +1,5 @@
 //! Rules on the way out of the host that look at the mark of a tunnel packet, which is that of the
-//! packet inside: each mark has a path of its own.
+//! packet inside: each mark has its own path state.
 
 use std::{
     net::{SocketAddr, UdpSocket},
@@ -59,7 +59,7 @@ fn marked_are_dropped(lab: &FastLab, mode: &str, family: Family) -> Result<()> {
     rule(&format!("-t mangle -D FORWARD -p udp --dport {PORT} -j MARK --set-mark 7"))
 }
 
-/// Datagrams that arrive at a socket meanwhile.
+/// Returns the number of datagrams that arrive at a socket during `work`.
 fn arrive(socket: &UdpSocket, work: impl FnOnce() -> Result<()>) -> Result<u32> {
     socket.set_nonblocking(true)?;
     let mut buffer = [0; 16];

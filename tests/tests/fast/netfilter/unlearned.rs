@@ -15,7 +15,7 @@ use nix::{
 
 const MESSAGES: u32 = 1000;
 
-/// Talks, and makes sure that `a` replayed nothing of it.
+/// Exchanges messages, and fails if `a` replayed a packet of them.
 fn left_alone(lab: &FastLab, talk: &mut Conversation) -> Result<()> {
     let before = lab.replayed()?[0];
     talk.exchange(MESSAGES)?;
@@ -37,8 +37,8 @@ pub(crate) fn ports_of_helpers(lab: &FastLab) -> Result<()> {
     Ok(())
 }
 
-/// A rule gives a helper, or timeouts of their own, to connections on any port: conntrack's entry
-/// says so.
+/// A rule gives a helper, or special timeouts, to connections on any port: conntrack's entry shows
+/// it.
 pub(crate) fn connections_with_a_helper(lab: &FastLab) -> Result<()> {
     const PORT: u16 = 2121;
     let node = &lab.nodes.a;

@@ -25,16 +25,17 @@ const BLOCKS: u64 = 1024;
 /// The places a packet can be taken from.
 const PLACES: [Program; 2] = [Program::FromPod, Program::FromUnderlay];
 
-/// Packets by reason that a program counted so far, without those that are no pod's.
+/// Returns the packets by reason that a program counted so far, without those that do not belong to
+/// a pod.
 fn counts(counters: &Counters, program: Program) -> Result<BTreeMap<&'static str, u64>> {
-    // Nor what passes in the tenth of a second until a new flow is confirmed.
+    // The packets in the tenth of a second until a new flow is confirmed do not count either.
     let other = [Reason::NotTunnel, Reason::Unconfirmed];
     let of_pods = Reason::ALL.into_iter().filter(|reason| !other.contains(reason));
     of_pods.map(|reason| Ok((reason.name(), counters.packets(program, reason)?))).collect()
 }
 
-/// Expects that nearly all of what passed the programs of both nodes meanwhile, and could be, was
-/// replayed.
+/// Expects that the programs of both nodes replay nearly all packets of `work` that they could
+/// replay.
 fn mostly_replayed(pair: &Pair, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let nodes = [Counters::of(&pair.sender)?, Counters::of(&pair.receiver)?];
     let all =

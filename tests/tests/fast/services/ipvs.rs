@@ -52,7 +52,7 @@ fn prepare(node: &Node) -> Result<()> {
 }
 
 /// A Service with a pod of the other node delivers the same packets in each mode, and none once the
-/// pod is no real server any more.
+/// pod ceases to be a real server.
 fn modes_agree(lab: &FastLab, family: Family, protocol: Protocol) -> Result<()> {
     let service = Service::new(family.service(1), protocol, [family.end(&lab.far)?]);
     let server = VirtualServer { node: &lab.nodes.a, service: &service };
@@ -98,8 +98,8 @@ impl VirtualServer<'_> {
         self.ipvsadm("--add-server", &format!("--real-server {} --masquerading", self.service.backends[0]))
     }
 
-    /// A conversation stops with its real server and goes on with it: IPVS says nothing of its
-    /// changes, so the next refresh of the flow notices.
+    /// A conversation stops with its real server and goes on with it: IPVS does not announce its
+    /// changes, so the next refresh of the flow notices them.
     fn is_cut_and_goes_on(&self, talk: &mut Conversation) -> Result<()> {
         self.ipvsadm("--delete-server", &format!("--real-server {}", self.service.backends[0]))?;
         eventually("a flow that is cut", INTERVAL, || {

@@ -53,7 +53,7 @@ impl Loads {
         Ok(Self { connections, streams })
     }
 
-    /// Waits until so many blocks more have arrived on every connection, each way.
+    /// Waits until `blocks` more blocks have arrived on every connection, each way.
     pub(crate) fn wait_arrived(&self, blocks: u64) -> Result<()> {
         for connection in &self.connections {
             let before = connection.arrived();

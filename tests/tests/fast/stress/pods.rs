@@ -19,8 +19,8 @@ fn count() -> Result<u8> {
     env::var("FLANNEL_TEST_PODS").map_or(Ok(100), |text| text.parse()).context("FLANNEL_TEST_PODS: 1 to 250 pods")
 }
 
-/// The pods: veths into the bridge whose other ends lie in one namespace, each with an address and
-/// a way of its own.
+/// The pods: veths into the bridge whose other ends lie in one namespace, each with its own address
+/// and route.
 struct Pods {
     inside: Host,
     addresses: Vec<Ipv4Addr>,

@@ -21,7 +21,7 @@ enum What {
     Answers(Manner),
     /// The step that harms the agent or its node, and the step that ends the harm.
     Node(Step, Step),
-    /// The same, and the agent is dead meanwhile.
+    /// The same, but the agent is dead during the fault.
     Death(Step, Step),
 }
 
@@ -73,7 +73,8 @@ const LINKS: u32 = 500;
 /// Of the links of others: deleted one by one, each would take the kernel a grace period.
 const GROUP: u32 = 77;
 
-/// Their addresses are no addresses, and their keys are other subnets'.
+/// Returns leases that agents refuse: their addresses are malformed, and their keys lie outside the
+/// network.
 fn refused_leases() -> Vec<StockNode> {
     let lease = |number: u16| {
         let [high, low] = (number * 16).to_be_bytes();

@@ -111,7 +111,7 @@ fn every_bad_lease_is_refused_alone_with_its_key_and_reason() -> Result<()> {
     Ok(())
 }
 
-/// Others may believe it until our lease is renewed.
+/// Other nodes may accept such a lease until the agent renews its own.
 #[test]
 fn a_lease_with_our_mac_is_refused() -> Result<()> {
     let pair = TwoNodes::new("ourmac", VXLAN)?;

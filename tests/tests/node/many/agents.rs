@@ -20,7 +20,7 @@ fn a_second_agent_with_the_same_state_directory_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// The lock belongs to the process: nothing has to be tidied up after a crash.
+/// The lock belongs to the process: a crash needs no cleanup.
 #[test]
 fn a_killed_agent_leaves_its_state_directory_to_the_next() -> Result<()> {
     let pair = TwoNodes::new("next", VXLAN)?;
@@ -29,7 +29,7 @@ fn a_killed_agent_leaves_its_state_directory_to_the_next() -> Result<()> {
     pair.a.agent(pair.options()?)?.wait_ready()
 }
 
-/// Same device, same paths, same names: each network and mount namespace is a world of its own.
+/// The agents use the same device, paths and names: network and mount namespaces keep them apart.
 #[test]
 fn agents_in_different_namespaces_do_not_meet() -> Result<()> {
     let pair = TwoNodes::new("worlds", VXLAN)?;

@@ -87,7 +87,7 @@ fn in_disguise(node: &Host, from: &Pod, payload: &[u8]) -> Result<Vec<(&'static 
     let frame = |packet: &Packet| packet.framed(bridge.0, [2, 0, 0, 0, 9, 9]);
     let plain = Packet::datagram((from.ip(), 4242).into(), (NODE, TUNNEL).into(), 7, payload);
     let with_options = Packet { has_options: true, ..plain.clone() };
-    // The first part is as short as can be: it shows the port and nothing of VXLAN.
+    // The first fragment is as short as possible: it shows the port, but no byte of VXLAN.
     let fragments = plain.fragments(8).map(|fragment| frame(&fragment));
     let whole = frame(&plain);
     Ok(vec![
@@ -115,7 +115,8 @@ fn asked(pod: &Pod, at: SocketAddr, path: &str) -> Result<String> {
     })?
 }
 
-/// The commands of docs/concepts/security.md that keep pods from the tunnel port of their own node.
+/// Returns the commands of docs/concepts/security.md that keep pods from the tunnel port of the
+/// local node.
 fn rules_of_the_page() -> Result<Vec<&'static str>> {
     let lines: Vec<_> = include_str!("../../../../docs/concepts/security.md")
         .lines()

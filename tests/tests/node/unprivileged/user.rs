@@ -105,13 +105,13 @@ fn trace(host: &Host, pid: u32) -> Result<Errno> {
     host.enter(move || {
         // The libc functions would change the credentials of all threads.
         for (call, id) in [(libc::SYS_setresgid, NOBODY), (libc::SYS_setresuid, NOBODY)] {
-            // SAFETY: it takes three numbers, and changes this thread alone, which ends with the
-            // attempt.
+            // SAFETY: the call takes three numbers and changes only this thread, which ends with
+            // the attempt.
             let result = unsafe { libc::syscall(call, id, id, id) };
             Errno::result(result).context("cannot become nobody")?;
         }
-        // SAFETY: PTRACE_SEIZE reads no memory of this process; the address is to be 0, and there
-        // are no options.
+        // SAFETY: PTRACE_SEIZE reads no memory of this process; the address must be 0, and the
+        // options are empty.
         let result = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0_usize, 0_usize) };
         Errno::result(result).err().context("the agent could be traced")
     })?

@@ -1,4 +1,4 @@
-//! The architectures that are emulated, and the differences between their machines. Data alone.
+//! The architectures that are emulated, and the differences between their machines, as data.
 
 /// An architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

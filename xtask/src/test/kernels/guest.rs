@@ -57,7 +57,7 @@ impl Guest {
             lines.push(self.command(&feature.work));
             lines.push(format!("echo \"{END}$?\""));
         }
-        // There is no init that could be asked.
+        // The guest has no init that could power it off.
         lines.push("echo o >/proc/sysrq-trigger".to_owned());
         lines.push("while :; do :; done".to_owned());
         format!("{MOUNTS}exec >/dev/{output} 2>&1 </dev/null\n{}\n", lines.join("\n"))

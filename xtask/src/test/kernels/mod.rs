@@ -2,8 +2,8 @@
 //! this machine's files, and a part of the tests on each.
 //!
 //! It owns `target/kernels`: a directory for each kernel, which is fetched once, and the last
-//! results. A machine has two processors, time for nothing else, and ends with its run. What it
-//! writes is in its memory alone.
+//! results. A machine has two processors, runs only its tests, and ends with them. It writes only
+//! to its memory.
 
 mod architecture;
 mod emulator;

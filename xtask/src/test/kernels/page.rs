@@ -77,8 +77,8 @@ fn recorded(page: &str, at: usize) -> Option<Column> {
     Some(Column { version, cells: rows.filter(|(_, cell)| !cell.is_empty()).collect() })
 }
 
-/// The results of the page and, in their place, those that were kept of the same kernel. A newer
-/// kernel has its own alone.
+/// Returns the results of the page, replaced by those that were kept of the same kernel. A newer
+/// kernel has only its own results.
 fn merged(recorded: Option<Column>, kept: Option<Column>) -> Option<Column> {
     match (recorded, kept) {
         (Some(mut column), Some(kept)) if column.version == kept.version => {

@@ -119,7 +119,8 @@ impl<'a> RunReader<'a> {
                 }
             }
             Work::Tests(_, tests) => {
-                // A program that died has no sum, and a test that is gone none of its own.
+                // A program that died has no summary line, and a test that no longer exists is
+                // missing from the sum.
                 if own.is_success() && (status != "0" || own.run() != tests.len() as u64) {
                     own.fail(format_args!("{name}: status {status}, {} of {} tests", own.run(), tests.len()));
                 }

@@ -1,4 +1,4 @@
-//! The kernels, and the tests that run on each of them. Data alone.
+//! The kernels, and the tests that run on each of them, as data.
 
 use std::ffi::OsString;
 
@@ -75,11 +75,11 @@ const fn feature(name: &'static str, since: &'static str, work: Work) -> Feature
     Feature { name, since, until: None, modules: &[], work }
 }
 
-/// Modules whose sysctls are there on a node with Services.
+/// Modules whose sysctls exist on a node with Services.
 const CONNTRACK: &[&str] = &["nf_conntrack", "br_netfilter"];
 /// The same, and Services of IPVS.
 const IPVS: &[&str] = &["nf_conntrack", "br_netfilter", "dummy", "ip_vs", "ip_vs_rr"];
-/// The same, and devices that carry addresses alone.
+/// The same, and devices that only carry addresses.
 const DUMMY: &[&str] = &["nf_conntrack", "br_netfilter", "dummy"];
 /// The same, and flowtables of nftables.
 const FLOWTABLE: &[&str] = &["nf_conntrack", "br_netfilter", "nf_flow_table_inet", "nft_flow_offload"];
@@ -312,10 +312,10 @@ fn position(name: &str) -> Option<usize> {
     SERIES.iter().position(|series| series.name == name)
 }
 
-/// The kernels of these names; `all` stands for each.
+/// Returns the kernels of these names; `all` stands for each.
 ///
 /// # Errors
-/// There is no kernel of such a name.
+/// A name is unknown, or none is given.
 pub(super) fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Series>> {
     static ALL: [Series; 5] = SERIES;
     let known = ALL.each_ref().map(|series| series.name).join(", ");

@@ -41,7 +41,7 @@ impl Userland {
     }
 }
 
-/// Unpacks next to the final place and renames, so that an interrupted run leaves nothing that
+/// Unpacks next to the final place and renames, so that an interrupted run leaves no directory that
 /// looks complete.
 fn fetch(setup: &Setup<'_>, architecture: Architecture, root: &Path) -> anyhow::Result<()> {
     let (debs, partial) = (root.with_extension("debs"), root.with_extension("partial"));

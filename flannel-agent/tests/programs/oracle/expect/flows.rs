@@ -54,7 +54,8 @@ pub(super) fn from_tunnel(packet: &Packet<'_>) -> Result<Expected, Reason> {
     })
 }
 
-/// A packet of a test run was never noted, so nothing is learned; what closes ends the way back.
+/// A packet of a test run was never noted, so it teaches no flow; a packet that closes a connection
+/// ends the reverse flow.
 pub(super) fn to_pod(packet: &Packet<'_>) -> Result<Expected, Reason> {
     let plain = packet.plain()?;
     if plain.is_control {
@@ -129,7 +130,8 @@ impl Packet<'_> {
         if self.gso != 0 || is_absent || is_partial || is_complete() { Ok(()) } else { Err(Reason::ChecksumUnverified) }
     }
 
-    /// Of an unknown flow one packet in eight is to be noted, if its sender has a token.
+    /// Returns the expectation for a packet of an unknown flow: the program notes one packet in
+    /// eight, if its sender has a token.
     pub(super) fn noted_by_chance(&self, plain: &Plain) -> Expected {
         let noted = if self.world.has_tokens { self.noted(plain, Reason::Sampled) } else { Reason::TooManyFlows };
         Expected { or: Some(noted), ..Expected::pass(Reason::FlowUnknown) }

@@ -44,9 +44,9 @@ pub(super) fn look(packet: &Packet<'_>, found: Reason) -> Result<Expected, Reaso
     }
 }
 
-/// Applies the guard to a packet from a pod to the tunnel port of its own node, if it would be left
-/// to the kernel. Returns `sent_on` for all others. The bench forwards nothing, so every address is
-/// the node's.
+/// Applies the guard to a packet from a pod to the tunnel port of the pod's node, if it would be
+/// left to the kernel. Returns `sent_on` for all others. The bench forwards nothing, so every
+/// address is the node's.
 pub(super) fn from_pod(packet: &Packet<'_>, sent_on: Result<Expected, Reason>) -> Result<Expected, Reason> {
     let is_left = match &sent_on {
         Ok(expected) => expected.reasons.iter().all(|reason| reason.verdict() == Verdict::Pass),

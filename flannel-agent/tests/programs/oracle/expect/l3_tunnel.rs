@@ -31,7 +31,7 @@ fn is_whole(packet: &Packet<'_>) -> Result<(), Reason> {
     if packet.bytes.len() < ETHERNET + packet.layout.header { Err(Reason::NoPeer) } else { Ok(()) }
 }
 
-/// There is nothing but the tunnel's packets.
+/// Translates the reason: the device carries only packets of the tunnel.
 fn of_others(reason: Reason) -> Reason {
     if reason == Reason::NotTunnel { Reason::NoPeer } else { reason }
 }

@@ -98,7 +98,7 @@ fn received(packet: &Packet<'_>, outer: &Outer<'_>) -> Result<Expected, Reason> 
 }
 
 /// Expects the path to be invalidated if this is an ICMPv6 Packet Too Big that quotes the start of
-/// a tunnel packet of ours; `None` otherwise.
+/// a tunnel packet of this node; `None` otherwise.
 fn too_big(packet: &Packet<'_>, ip: &[u8]) -> Option<Expected> {
     let (layout, world) = (packet.layout, packet.world);
     let icmp = ip.get(40..).filter(|icmp| icmp.len() >= 8 + 40 + TUNNEL && icmp[0] == 2)?;

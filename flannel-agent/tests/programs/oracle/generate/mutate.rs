@@ -114,7 +114,7 @@ fn lengthen(random: &mut Random, Target { bytes, .. }: Target<'_>) -> String {
     format!("{more} bytes behind its end")
 }
 
-/// Nothing but the EtherType makes sense.
+/// Replaces the packet by random bytes; at most the EtherType makes sense.
 fn noise(random: &mut Random, Target { world, bytes, .. }: Target<'_>) -> String {
     let from = random.below(2) * ETHERNET;
     let len = bytes.len();

@@ -10,7 +10,7 @@ const ICMPV6: u8 = 58;
 /// Packet Too Big, mostly; or another.
 const TYPES: [u8; 5] = [2, 2, 2, 1, 128];
 
-/// Returns a report on a tunnel packet of ours, or of another sender.
+/// Returns a report on a tunnel packet of this node, or of another sender.
 pub(super) fn report(random: &mut Random, world: &World) -> Vec<u8> {
     let net = world.net;
     let peer = random.pick(&world.peers).vtep;

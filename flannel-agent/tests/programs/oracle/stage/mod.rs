@@ -333,7 +333,7 @@ where
         Ok(())
     }
 
-    /// Nothing but what was expected has changed.
+    /// Checks that the maps changed only as expected.
     pub(super) fn check_rest(&mut self) -> Result<(), String> {
         for (subnet, staged) in &self.staged_peers {
             let found = self.peers.get(&u32::from(*subnet), 0).expect("a peer map");
