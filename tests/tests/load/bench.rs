@@ -91,7 +91,7 @@ fn hits_and_misses_of_the_programs_stand_apart() -> Result<()> {
         ("fast", "from_pod", &["flow_unknown", "not_learned"]),
         ("fast", "from_underlay", &["replayed"]),
         ("fast", "from_underlay", &["not_tunnel"]),
-        ("fast", "from_underlay", &["flow_unknown"]),
+        ("fast", "from_underlay", &["decapsulated", "flow_unknown"]),
         ("encap", "to_tunnel", &["encapsulated"]),
         ("encap", "from_underlay", &["tunnel_good"]),
         ("kernel", "to_tunnel", &["mode_kernel"]),
