@@ -1,4 +1,6 @@
-//! The `CNI_*` variables of a call: which verb needs which, and what their values may be.
+//! The `CNI_*` variables of a call ([the specification's
+//! parameters](https://www.cni.dev/docs/spec/#parameters)): which verb needs which, and what their
+//! values may be.
 
 use std::{env, ffi::OsString, path::PathBuf};
 
@@ -98,13 +100,15 @@ fn check(name: &str, value: &str, is_valid: bool) -> Result<(), Error> {
     if is_valid { Ok(()) } else { Err(Error::Environment(format!("invalid {name} {value:?}"))) }
 }
 
-/// Returns true if the specification allows the text as a container id or a network name.
+/// Returns true if [the specification](https://www.cni.dev/docs/spec/#parameters) allows the text
+/// as a container id or a network name.
 pub(crate) fn is_identifier(text: &str) -> bool {
     let rest = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric()) && text.bytes().all(rest)
 }
 
-/// Returns true if Linux allows the text as a device name.
+/// Returns true if Linux allows the text as a device name (`dev_valid_name()` in [net/core/dev.c,
+/// Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/dev.c)).
 pub(crate) fn is_ifname(text: &str) -> bool {
     (1..16).contains(&text.len())
         && !matches!(text, "." | "..")

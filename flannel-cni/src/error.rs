@@ -1,4 +1,5 @@
-//! Errors, and their form for the runtime: CNI's error object with its codes.
+//! Errors, and their form for the runtime: CNI's [error
+//! object](https://www.cni.dev/docs/spec/#error) with its codes.
 
 use std::{io, path::PathBuf};
 

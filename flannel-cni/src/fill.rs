@@ -49,8 +49,8 @@ pub(crate) fn plugin(delegate: &Object) -> Result<Option<&str>, Error> {
 }
 
 /// Values in place of those of a subnet.env that is gone, for DEL: host-local wants ranges in its
-/// configuration, and finds an address by the container. The network is that of documentation (RFC
-/// 5737).
+/// configuration, and finds an address by the container. The network is that of documentation ([RFC
+/// 5737](https://www.rfc-editor.org/rfc/rfc5737)).
 pub(crate) fn stand_in() -> SubnetFile {
     let subnet = "192.0.2.0/24".parse().ok();
     let v4 = Networks { networks: subnet.into_iter().collect(), subnet };

@@ -1,5 +1,6 @@
-//! Versions of the CNI specification. The delegate speaks the configuration's version, and what it
-//! prints is passed on, so every version it may speak is fine with us.
+//! Versions of the [CNI specification](https://www.cni.dev/docs/spec/). The delegate speaks the
+//! configuration's version, and what it prints is passed on, so every version it may speak is fine
+//! with us.
 
 use serde_json::{Value, json};
 

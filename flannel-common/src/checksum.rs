@@ -1,7 +1,7 @@
 //! One's complement arithmetic: how checksums follow when addresses and ports change.
 //!
 //! Sums are over words as they lie in memory; the byte order of the machine does not matter as long
-//! as it is one and the same (RFC 1071).
+//! as it is one and the same ([RFC 1071](https://www.rfc-editor.org/rfc/rfc1071)).
 
 #![expect(clippy::cast_possible_truncation, reason = "sums are folded to sixteen bits")]
 
@@ -39,7 +39,9 @@ fn port_change<A: Address>(from: &FlowKey<A>, to: &FlowKey<A>) -> u64 {
     u64::from(!from.ports) + u64::from(to.ports)
 }
 
-/// The change of addresses as the kernel's checksum helper wants it: a sum of 32 bits.
+/// The change of addresses as the kernel's checksum helper wants it: a sum of 32 bits
+/// (`bpf_l4_csum_replace()` in [net/core/filter.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/filter.c)).
 #[inline(always)]
 pub fn address_difference<A: Address>(from: &FlowKey<A>, to: &FlowKey<A>) -> u32 {
     let sum = address_change(from, to);
@@ -70,8 +72,9 @@ pub fn ipv4_updated(field: u16, from: &FlowKey<[u32; 1]>, to: &FlowKey<[u32; 1]>
     updated(field, u64::from(!before), address_change(from, to) + u64::from(after))
 }
 
-/// The sum over the pseudo header of TCP or UDP, of which `length` bytes follow the IP header
-/// (RFC 9293 section 3.1, RFC 8200 section 8.1).
+/// The sum over the pseudo header of TCP or UDP, of which `length` bytes follow the IP header ([RFC
+/// 9293, section 3.1](https://www.rfc-editor.org/rfc/rfc9293#section-3.1), [RFC 8200, section
+/// 8.1](https://www.rfc-editor.org/rfc/rfc8200#section-8.1)).
 #[inline(always)]
 pub fn pseudo_header<A: Address>(key: &FlowKey<A>, length: u16) -> u64 {
     let plus = |sum: u64, word: &u32| sum + u64::from(*word);

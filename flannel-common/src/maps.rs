@@ -1,4 +1,6 @@
-//! Names and capacities of the BPF maps. The kernel keeps fifteen bytes of a map's name.
+//! Names and capacities of the BPF maps. The kernel keeps fifteen bytes of a map's name
+//! (`BPF_OBJ_NAME_LEN` in [include/uapi/linux/bpf.h, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/bpf.h)).
 
 /// Array indexed by IPv4 subnet number: [`crate::peer::PeerEntry`]. Sized at load time by the
 /// network; one element where the family is off.

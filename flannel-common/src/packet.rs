@@ -16,7 +16,7 @@ pub const IPV4_LEN: usize = 20;
 pub const IPV6_LEN: usize = 40;
 /// UDP header.
 pub const UDP_LEN: usize = 8;
-/// VXLAN header (RFC 7348).
+/// VXLAN header ([RFC 7348, section 5](https://www.rfc-editor.org/rfc/rfc7348#section-5)).
 pub const VXLAN_LEN: usize = 8;
 /// Bytes that encapsulation adds to a frame over IPv4: outer IPv4, UDP, VXLAN, inner Ethernet - the
 /// 50 bytes by which flannel lowers the MTU.
@@ -63,7 +63,10 @@ pub(crate) fn put(header: &mut [u8], at: usize, bytes: [u8; 4]) {
 }
 
 /// Outer TOS (IPv6: traffic class) for an inner one, as the kernel's vxlan device with TOS 0 does
-/// it: DSCP 0, the ECN field copied, except that CE becomes ECT(0) (RFC 6040, normal mode).
+/// it (`ip_tunnel_ecn_encap()` in [include/net/ip_tunnels.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/net/ip_tunnels.h)): DSCP 0, the ECN
+/// field copied, except that CE becomes ECT(0) ([RFC 3168, section
+/// 9.1.1](https://www.rfc-editor.org/rfc/rfc3168#section-9.1.1), full functionality).
 #[inline(always)]
 pub const fn outer_tos(inner: u8) -> u8 {
     match inner & 0b11 {
@@ -72,9 +75,9 @@ pub const fn outer_tos(inner: u8) -> u8 {
     }
 }
 
-/// The TOS of a packet that comes out of the tunnel, as the kernel's vxlan device gives it (RFC
-/// 6040): congestion seen on the way is kept. None if the packet cannot say so, which makes it the
-/// kernel's to drop.
+/// The TOS of a packet that comes out of the tunnel, as the kernel's vxlan device gives it ([RFC
+/// 6040, section 4.2](https://www.rfc-editor.org/rfc/rfc6040#section-4.2)): congestion seen on the
+/// way is kept. None if the packet cannot say so, which makes it the kernel's to drop.
 #[inline(always)]
 pub const fn decapsulated_tos(outer: u8, inner: u8) -> Option<u8> {
     match (outer & 0b11, inner & 0b11) {
@@ -85,8 +88,9 @@ pub const fn decapsulated_tos(outer: u8, inner: u8) -> Option<u8> {
     }
 }
 
-/// The tunnel's source port for a flow hash, in the kernel's formula (`udp_flow_src_port`), so that
-/// ECMP places our packets and the kernel's alike.
+/// The tunnel's source port for a flow hash, in the kernel's formula (`udp_flow_src_port()` in
+/// [include/net/udp.h, Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/net/udp.h)),
+/// so that ECMP places our packets and the kernel's alike.
 #[inline(always)]
 pub const fn source_port(hash: u32, min: u16, max: u16) -> u16 {
     let mixed = hash ^ (hash << 16);

@@ -4,7 +4,10 @@
 /// The verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// On to the next program or the kernel, untouched (`TC_ACT_UNSPEC`, which is `TCX_NEXT`).
+    /// On to the next program or the kernel, untouched (`TC_ACT_UNSPEC` of
+    /// [include/uapi/linux/pkt_cls.h, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/pkt_cls.h), which is
+    /// `TCX_NEXT`).
     Pass,
     /// Sent on by the program itself (`TC_ACT_REDIRECT`).
     Redirect,

@@ -21,7 +21,9 @@ pub const REFRESH_BYTES: u32 = 1 << 30;
 /// The least reach, in bytes: a window without a scale.
 const LEAST_REACH: u32 = 1 << 16;
 
-/// The largest shift of a window (RFC 7323). The shift of a connection of which it is not known.
+/// The largest shift of a window ([RFC 7323, section
+/// 2.3](https://www.rfc-editor.org/rfc/rfc7323#section-2.3)). The shift of a connection of which it
+/// is not known.
 pub const SCALE_MAX: u8 = 14;
 
 /// The numbers of one flow.

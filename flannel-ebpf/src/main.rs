@@ -156,7 +156,8 @@ fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
 }
 
 // SAFETY: the kernel reads this section by its name; no other symbol has it. The programs use
-// helpers the kernel offers only to GPL-compatible programs, hence the dual licence of the object.
+// helpers the kernel offers only to GPL-compatible programs
+// (<https://docs.kernel.org/bpf/bpf_licensing.html>), hence the dual licence of the object.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -3,8 +3,9 @@
 //! an agent walks through all types.
 //!
 //! Only what that takes: the names are found among the strings, then types are walked in order,
-//! their sizes known by kind, until the structs are found (Documentation/bpf/btf.rst). The kernel's
-//! BTF is some six megabytes: it is read through a small buffer, and is never in memory as a whole.
+//! their sizes known by kind, until the structs are found ([BPF Type
+//! Format](https://docs.kernel.org/bpf/btf.html)). The kernel's BTF is some six megabytes: it is
+//! read through a small buffer, and is never in memory as a whole.
 
 use std::{
     fs::File,

@@ -5,11 +5,15 @@ use std::{fs, io};
 
 use crate::family::Family;
 
-/// The kernel's default range, for a file that cannot be read or parsed.
+/// The kernel's default range (`inet_init_net()` in [net/ipv4/af_inet.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/af_inet.c)), for a file that cannot
+/// be read or parsed.
 const DEFAULT_PORTS: (u16, u16) = (32768, 60999);
 
 /// `net.ipv4.ip_local_port_range`: the range of the tunnel's source ports over IPv4 and IPv6, both
-/// ends included by name, the upper one excluded by the kernel's own formula.
+/// ends included by name, the upper one excluded by the kernel's own formula (`udp_flow_src_port()`
+/// in [include/net/udp.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/net/udp.h)).
 pub fn local_ports() -> (u16, u16) {
     match read("/proc/sys/net/ipv4/ip_local_port_range").map(|text| parse_ports(&text)) {
         Ok(Some(range)) => range,

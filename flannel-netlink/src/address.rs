@@ -64,8 +64,9 @@ impl Address {
         self.flags.contains(AddressFlags::Dadfailed)
     }
 
-    /// IPv6 duplicate detection still runs; the kernel sends from it only when nothing else is
-    /// left.
+    /// IPv6 duplicate detection still runs; the kernel never chooses it as a source
+    /// (`__ipv6_dev_get_saddr()` in [net/ipv6/addrconf.c, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv6/addrconf.c)).
     pub const fn is_tentative(&self) -> bool {
         self.flags.contains(AddressFlags::Tentative) && !self.flags.contains(AddressFlags::Optimistic)
     }

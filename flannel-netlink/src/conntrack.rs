@@ -1,5 +1,8 @@
-//! Conntrack's table by netlink (linux/netfilter/nfnetlink_conntrack.h). Messages in host byte
+//! Conntrack's table by netlink ([nfnetlink_conntrack.h, Linux 6.1][table]). Messages in host byte
 //! order, values in network order.
+//!
+//! [table]:
+//! https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/netfilter/nfnetlink_conntrack.h
 
 use std::{collections::BTreeSet, io, net::IpAddr};
 
@@ -53,7 +56,11 @@ const ADDRESSES_V6: [u16; 2] = [3, 4];
 /// `NLA_F_NESTED`.
 const NESTED: u16 = 1 << 15;
 
-/// `IPS_OFFLOAD` and `IPS_HW_OFFLOAD`: a flowtable forwards the packets, and no state is shown.
+/// `IPS_OFFLOAD` and `IPS_HW_OFFLOAD` ([nf_conntrack_common.h, Linux 6.1][common]): a flowtable
+/// forwards the packets, and no state is shown.
+///
+/// [common]:
+/// https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/netfilter/nf_conntrack_common.h
 const OFFLOADED: u32 = 1 << 14 | 1 << 15;
 
 /// `TCP_CONNTRACK_ESTABLISHED`, `_FIN_WAIT` and `_CLOSE_WAIT`.

@@ -96,8 +96,10 @@ impl fmt::Display for Verb {
 /// The cause of a failed request.
 #[derive(Debug, Error)]
 pub enum Fault {
-    /// The kernel refused; `remark` is its own explanation (extended ack, kernel 4.12), where it
-    /// gave one.
+    /// The kernel refused; `remark` is its own explanation (extended ack, kernel 4.12;
+    /// `netlink_ack()` in [net/netlink/af_netlink.c, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netlink/af_netlink.c)), where it gave
+    /// one.
     #[error("{}", remark.as_deref().unwrap_or("the kernel refused"))]
     Refused {
         /// The errno.

@@ -1,7 +1,8 @@
 //! Forwarding entries of a vxlan device: the VTEP behind an Ethernet address.
 //!
-//! These live in the device's own table (`NTF_SELF`), not in a bridge's. Only permanent entries
-//! with a destination are state here.
+//! These live in the device's own table (`NTF_SELF` of [include/uapi/linux/neighbour.h, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/neighbour.h)), not in a
+//! bridge's. Only permanent entries with a destination are state here.
 
 use std::{fmt, net::IpAddr};
 

@@ -16,7 +16,9 @@ use super::{
 
 impl Prune for GenlMessage<GenlCtrl> {}
 
-/// The number of the protocol of this name. The kernel knows it once its module is loaded.
+/// The number of the protocol of this name. The kernel knows it once its module is loaded
+/// (`ctrl_getfamily()` in [net/netlink/genetlink.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netlink/genetlink.c)).
 pub(super) async fn protocol_number(name: &str) -> Result<u16, NetlinkError> {
     let socket = open("a NETLINK_GENERIC socket", || socket::for_requests(NETLINK_GENERIC))?;
     let control: Transport<GenlMessage<GenlCtrl>> = Transport::spawn(socket);

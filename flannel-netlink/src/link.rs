@@ -22,8 +22,10 @@ use super::{
     vxlan::{VxlanInfo, VxlanSpec},
 };
 
-/// The largest packets that a device takes in one piece to send (GSO) and makes on receipt (GRO).
-/// Sizes are in bytes; `None` where the kernel does not say.
+/// The largest packets that a device takes in one piece to send (GSO) and makes on receipt (GRO):
+/// `IFLA_GSO_*`, `IFLA_TSO_*` and `IFLA_GRO_*` of [include/uapi/linux/if_link.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/if_link.h). Sizes are in
+/// bytes; `None` where the kernel does not say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OffloadLimits {
     /// `IFLA_GSO_MAX_SIZE`; of IPv6 only on a kernel that has the next one.
@@ -220,7 +222,9 @@ impl Netlink {
         self.link(query, format_args!("device {}", DeviceName(index))).await
     }
 
-    /// The other end of a veth, as it is in its own namespace (kernel 4.20); `None` when it is
+    /// The other end of a veth, as it is in its own namespace (kernel 4.20; `rtnl_getlink()` in
+    /// [net/core/rtnetlink.c, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/rtnetlink.c)); `None` when it is
     /// gone, or its namespace has no number here. The kernel answers across namespaces, so this
     /// enters none.
     pub async fn link_peer(&self, link: &Link) -> Result<Option<Link>, NetlinkError> {

@@ -1,9 +1,10 @@
 //! Asking the kernel which route packets would take: the outer packets to a peer, or any to an
 //! address.
 //!
-//! For outer packets the answer is the routing table's entry (`RTM_F_FIB_MATCH`, kernel 4.13), not
-//! a cached result: it shows several next hops, an MTU and encapsulation that a resolved
-//! destination hides.
+//! For outer packets the answer is the routing table's entry (`RTM_F_FIB_MATCH`, kernel 4.13;
+//! `inet_rtm_getroute()` in [net/ipv4/route.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/route.c)), not a cached result: it
+//! shows several next hops, an MTU and encapsulation that a resolved destination hides.
 
 use std::{fmt, net::IpAddr};
 

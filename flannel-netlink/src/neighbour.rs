@@ -84,8 +84,10 @@ pub struct Neighbour {
 }
 
 impl Netlink {
-    /// Returns the kernel's entry for a neighbour as it is now (kernel 5.0); `None` if the kernel
-    /// has none, because the address was not resolved recently.
+    /// Returns the kernel's entry for a neighbour as it is now (kernel 5.0; `neigh_get()` in
+    /// [net/core/neighbour.c, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/neighbour.c)); `None` if the
+    /// kernel has none, because the address was not resolved recently.
     pub async fn neighbour(&self, key: NeighbourKey) -> Result<Option<Neighbour>, NetlinkError> {
         let message = RouteNetlinkMessage::GetNeighbour(key.to_message(NeighbourState::None));
         match self.route.fetch(message).await {

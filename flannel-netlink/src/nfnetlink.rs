@@ -1,4 +1,6 @@
-//! Requests to netfilter's subsystems (linux/netfilter/nfnetlink.h) as bytes.
+//! Requests to netfilter's subsystems ([include/uapi/linux/netfilter/nfnetlink.h, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/netfilter/nfnetlink.h)) as
+//! bytes.
 
 /// Bytes of `struct nlmsghdr` and of `struct nfgenmsg`.
 pub(crate) const MESSAGE_HEADER: usize = 16;

@@ -27,7 +27,9 @@ pub(super) fn for_requests(protocol: isize) -> io::Result<TokioSocket> {
     // Without the echo of the request the remark stands at a known place in the error message.
     raw.set_cap_ack(true)?;
     match raw.set_netlink_get_strict_chk(true) {
-        // Before kernel 4.20 filters in dumps are ignored; every verb filters again itself.
+        // Before kernel 4.20 filters in dumps are ignored; every verb filters again itself
+        // (NETLINK_GET_STRICT_CHK in netlink(7),
+        // <https://man7.org/linux/man-pages/man7/netlink.7.html>).
         Err(error) if error.raw_os_error() == Some(Errno::ENOPROTOOPT as i32) => {
             debug!("this kernel has no strict netlink checking");
             Ok(socket)

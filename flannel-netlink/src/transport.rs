@@ -4,9 +4,12 @@
 //! Any number of requests may be in flight on clones of a [`Transport`]; each is answered on its
 //! own. A request whose caller stops waiting may still be carried out. What waits to be sent goes
 //! to the kernel together: it works a batch off in order within one system call, and that call,
-//! with its wake-ups, costs as much as the work. The kernel allows one dump at a time per socket,
-//! so dumps take turns. A dump that the kernel calls interrupted (the table changed while it was
-//! being read) is read again.
+//! with its wake-ups, costs as much as the work. The kernel allows one dump at a time per socket
+//! (`__netlink_dump_start()` in [net/netlink/af_netlink.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netlink/af_netlink.c)), so dumps take
+//! turns. A dump that the kernel calls interrupted (the table changed while it was being read,
+//! `nl_dump_check_consistent()` in [include/net/netlink.h, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/net/netlink.h)) is read again.
 
 use std::{
     fmt::Debug,

@@ -1,8 +1,10 @@
 //! The vxlan part of a link, both ways: reading it, and the message that creates one.
 //!
 //! Creation sends exactly the attributes stock flannel sends: `UDP_CSUM` is left out (the kernel
-//! then checksums IPv4 outer packets), and packets over IPv6 leave with checksums. An IPv4 tunnel
-//! is the same to the bit; one over IPv6 may differ by taking packets without a checksum.
+//! then checksums IPv4 outer packets, `vxlan_nl2conf()` in [drivers/net/vxlan/vxlan_core.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/drivers/net/vxlan/vxlan_core.c)), and packets
+//! over IPv6 leave with checksums. An IPv4 tunnel is the same to the bit; one over IPv6 may differ
+//! by taking packets without a checksum.
 
 use std::net::IpAddr;
 
@@ -94,7 +96,8 @@ pub struct VxlanSpec {
     /// parameter.
     pub port: u16,
     /// MTU in bytes. The kernel lowers it to the underlay's minus 50 (IPv4 outer) or 70 (IPv6
-    /// outer).
+    /// outer): `vxlan_config_apply()` in [drivers/net/vxlan/vxlan_core.c, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/drivers/net/vxlan/vxlan_core.c).
     pub mtu: u32,
     /// Ethernet address. Given at creation it counts as set by an administrator, and udev leaves it
     /// alone.

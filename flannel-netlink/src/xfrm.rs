@@ -182,7 +182,9 @@ impl Netlink {
     }
 
     /// Returns true if packets that no policy covers are dropped (`ip xfrm policy setdefault out
-    /// block`, kernel 5.14); false on a kernel without XFRM.
+    /// block`, kernel 5.14; `xfrm_get_default()` in [net/xfrm/xfrm_user.c, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/xfrm/xfrm_user.c)); false on a kernel
+    /// without XFRM.
     pub async fn out_policy_default_blocks(&self) -> Result<bool, NetlinkError> {
         let Some(xfrm) = &self.xfrm else { return Ok(false) };
         match xfrm.fetch(XfrmMessage::GetPolicyDefault(DefaultMessage::default())).await {

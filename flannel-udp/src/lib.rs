@@ -6,8 +6,9 @@
 //! control socket ([`Request`]): it reads its state and changes its peers by difference.
 //!
 //! Throughput comes from few system calls: the kernel hands over TCP super-packets, which are cut
-//! here and sent by one call (`UDP_SEGMENT`); datagrams of a peer arrive together (`UDP_GRO`), and
-//! TCP segments among them go to the kernel as one packet again.
+//! here and sent by one call (`UDP_SEGMENT`); datagrams of a peer arrive together (`UDP_GRO`, see
+//! [udp(7)](https://man7.org/linux/man-pages/man7/udp.7.html)), and TCP segments among them go to
+//! the kernel as one packet again.
 //!
 //! Invariants: a packet is forwarded only if its IPv4 header is undamaged and its time to live
 //! lasts, and from the underlay only if its sender is a peer; a successor takes over device and

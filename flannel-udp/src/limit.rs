@@ -1,4 +1,6 @@
-//! A limit for ICMP errors: a token bucket, as the kernel's `icmp_msgs_per_sec`.
+//! A limit for ICMP errors: a token bucket, as the kernel's `icmp_msgs_per_sec`
+//! (`icmp_global_allow()` in [net/ipv4/icmp.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/icmp.c)).
 
 use std::time::{Duration, Instant};
 

@@ -13,7 +13,8 @@ use ipnet::Ipv4Net;
 
 /// Returns an address of the network that no node has. The kernel routes packets to it to the
 /// device, so it accepts packets from it there. An ICMP error from the device's own address would
-/// be a martian to the kernel.
+/// be a martian to the kernel (`fib_validate_source()` in [net/ipv4/fib_frontend.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/fib_frontend.c)).
 fn gateway(network: Ipv4Net, own: Option<Ipv4Net>) -> Ipv4Addr {
     let is_own = own.is_some_and(|own| own.contains(&network.network()));
     if is_own { network.broadcast() } else { network.network() }

@@ -77,7 +77,7 @@ impl Agent {
             device: devices.first().cloned(),
             devices,
             traffic: Some(self.node.traffic.status()),
-            // The books of peers and echoes have them. They are read when a client asks.
+            // The shared states of peers and echoes have them. They are read when a client asks.
             peers: Vec::new(),
             echo: None,
             extension: None,

@@ -3,8 +3,9 @@
 //! policies encrypt them there. It supports only IPv4.
 //!
 //! The associations that the policies ask for are agreed on by a process, see [`crate::ipsec`].
-//! Without one the kernel drops the packets: they never leave in the clear. Policies equal stock
-//! flannel's.
+//! Without one the kernel drops the packets (`xfrm_lookup_with_ifid()` in [net/xfrm/xfrm_policy.c,
+//! Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/xfrm/xfrm_policy.c)): they never
+//! leave in the clear. Policies equal stock flannel's.
 
 use flannel_host::family::Family;
 use flannel_netlink::{PolicyDirection, TunnelPolicy, TunnelPolicyKey};

@@ -483,7 +483,10 @@ pub enum BackendError {
     },
 }
 
-/// Below, the kernel switches IPv6 off on a device (RFC 8200, section 5).
+/// Below, the kernel switches IPv6 off on a device ([RFC 8200, section
+/// 5](https://www.rfc-editor.org/rfc/rfc8200#section-5); `addrconf_notify()` in
+/// [net/ipv6/addrconf.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv6/addrconf.c)).
 const IPV6_MIN_MTU: u32 = 1280;
 
 /// Returns the MTU of pods of this family, in bytes; an error if IPv6 pods would get less than IPv6

@@ -1,10 +1,11 @@
 //! Claims: an agent is the only owner of its tunnel devices, pod networks and pins.
 //!
-//! A claim is a listening Unix socket in the abstract namespace, named after the object. The kernel
-//! keeps those names per network namespace, as it does devices, routes and firewall rules, so a
-//! claim reaches agents in other containers, whose processes and state directories cannot be seen.
-//! The name is free as soon as the process has ended, however it ended. A client that connects
-//! gets the name of the owner.
+//! A claim is a listening Unix socket in the abstract namespace
+//! ([unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)), named after the object. The
+//! kernel keeps those names per network namespace, as it does devices, routes and firewall rules,
+//! so a claim reaches agents in other containers, whose processes and state directories cannot be
+//! seen. The name is free as soon as the process has ended, however it ended. A client that
+//! connects gets the name of the owner.
 //!
 //! Agents of other network namespaces may share a BPF filesystem, and not one of those names. So a
 //! claim of a pin root is a lock on its directory as well (`pin_lock`).

@@ -1,10 +1,11 @@
 //! The lock on a pin root, for agents of other network namespaces with the same BPF filesystem.
 //!
-//! The names of sockets are those of one network namespace; a `flock(2)` on the directory holds in
-//! all. The owner's identity is the target of a symbolic link below the pin root, because a BPF
+//! The names of sockets are those of one network namespace; a
+//! [flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html) on the directory holds in all.
+//! The owner's identity is the target of a symbolic link below the pin root, because a BPF
 //! filesystem has directories, links and pins, and no files to write (`bpf_dir_iops` in
-//! kernel/bpf/inode.c, 4.10 to 6.18). The link stays when the agent ends; without the lock it means
-//! nothing.
+//! [kernel/bpf/inode.c](https://elixir.bootlin.com/linux/v6.1/source/kernel/bpf/inode.c), 4.10 to
+//! 6.18). The link stays when the agent ends; without the lock it means nothing.
 
 use std::{
     fs::{self, File, OpenOptions},

@@ -20,7 +20,8 @@ use crate::{
 
 /// The sockets of this network namespace.
 const SOCKETS: &str = "/proc/net/unix";
-/// `__SO_ACCEPTCON` of linux/net.h: the socket listens.
+/// `__SO_ACCEPTCON` of [include/uapi/linux/net.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/net.h): the socket listens.
 const LISTENS: u32 = 1 << 16;
 
 /// Fails if an agent with another state directory than `own` runs in this network namespace, or one

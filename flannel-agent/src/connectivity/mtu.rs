@@ -1,7 +1,8 @@
 //! The largest packet that reaches a server, with fragmentation forbidden.
 //!
-//! `IP_PMTUDISC_PROBE` sets DF and ignores what the kernel learned of the path (ip(7), Linux
-//! 2.6.22), so the only limit of this host is the MTU of its device.
+//! `IP_PMTUDISC_PROBE` sets DF and ignores what the kernel learned of the path
+//! ([ip(7)](https://man7.org/linux/man-pages/man7/ip.7.html), Linux 2.6.22), so the only limit of
+//! this host is the MTU of its device.
 
 use std::{
     fs, io,

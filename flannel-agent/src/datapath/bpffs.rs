@@ -40,7 +40,9 @@ pub fn ensure_mounted_in(namespace: &Path, root: &Path) -> Result<bool, Datapath
     let file = File::open(namespace).map_err(failed)?;
     // A separate thread enters the namespace and ends in it.
     let thread = || {
-        // The kernel refuses a thread that shares its root and working directory with others.
+        // The kernel refuses a thread that shares its root and working directory with others
+        // (`mntns_install()` in fs/namespace.c, Linux 6.1:
+        // <https://elixir.bootlin.com/linux/v6.1/source/fs/namespace.c>).
         unshare(CloneFlags::CLONE_FS).map_err(|errno| failed(errno.into()))?;
         setns(file, CloneFlags::CLONE_NEWNS).map_err(|errno| failed(errno.into()))?;
         ensure_mounted(root)
@@ -55,7 +57,9 @@ pub fn is_own_mount(root: &Path) -> bool {
     !root.starts_with(CONVENTIONAL) && root.exists() && is_on(root) && !root.parent().is_some_and(is_on)
 }
 
-/// Returns true for a file that the kernel itself puts into a bpf filesystem (`BPF_PRELOAD`).
+/// Returns true for a file that the kernel itself puts into a bpf filesystem (`BPF_PRELOAD`,
+/// `populate_bpffs()` in [kernel/bpf/inode.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/kernel/bpf/inode.c)).
 pub fn is_of_the_kernel(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "maps.debug" || name == "progs.debug")
 }

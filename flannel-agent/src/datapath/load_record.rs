@@ -2,9 +2,11 @@
 //! would load itself takes that over, without a second of work for the verifier.
 //!
 //! It is a digest of all that a load depends on, and of the kernel's numbers of what was pinned
-//! then. The kernel gives no number twice before it is booted again, and the pins are gone by then.
-//! Its layout is the same as long as the pins exist, so in place of it the record has whether the
-//! agent was allowed to read it.
+//! then. The kernel gives no number twice before it is booted again (`bpf_prog_alloc_id()` in
+//! [kernel/bpf/syscall.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/kernel/bpf/syscall.c)), and the pins are gone
+//! by then. Its layout is the same as long as the pins exist, so in place of it the record has
+//! whether the agent was allowed to read it.
 
 use aya::{
     maps::{Array, Map, MapData, MapInfo},

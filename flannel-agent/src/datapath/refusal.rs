@@ -17,7 +17,8 @@ struct Helper {
     since: &'static str,
 }
 
-/// The youngest helpers that the programs call, youngest first (`include/uapi/linux/bpf.h`).
+/// The youngest helpers that the programs call, youngest first ([include/uapi/linux/bpf.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/bpf.h)).
 const YOUNGEST: [Helper; 4] = [
     Helper { id: BpfHelper::BPF_FUNC_check_mtu, name: "bpf_check_mtu", since: "5.12" },
     Helper { id: BpfHelper::BPF_FUNC_ktime_get_coarse_ns, name: "bpf_ktime_get_coarse_ns", since: "5.11" },

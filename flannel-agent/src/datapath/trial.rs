@@ -48,7 +48,8 @@ const SHARED: [&str; 11] = [PEERS, PEERS6, ECMP_PATHS, VTEPS, MODE, CONFIG, FAST
 /// Flows a trial needs: one and its way back.
 const FLOWS_OF_A_TRIAL: u32 = 16;
 
-/// Offsets in `struct __sk_buff` (include/uapi/linux/bpf.h).
+/// Offsets in `struct __sk_buff` ([include/uapi/linux/bpf.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/bpf.h)).
 const SKB_LEN: usize = 192;
 const SKB_IFINDEX: usize = 40;
 

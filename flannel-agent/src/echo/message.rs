@@ -1,4 +1,5 @@
-//! Echo requests and replies as ICMP has them: RFC 792, and RFC 4443 for IPv6. Pure.
+//! Echo requests and replies as ICMP has them: [RFC 792](https://www.rfc-editor.org/rfc/rfc792),
+//! and [RFC 4443, section 4](https://www.rfc-editor.org/rfc/rfc4443#section-4), for IPv6. Pure.
 
 use flannel_common::checksum::fold;
 use flannel_host::family::Family;
@@ -46,7 +47,8 @@ pub(super) fn nonce(family: Family, packet: &[u8]) -> Option<u64> {
     data.first_chunk().copied().map(u64::from_be_bytes)
 }
 
-/// The Internet checksum (RFC 1071) of a message of an even number of bytes, whose own field is 0.
+/// The Internet checksum ([RFC 1071](https://www.rfc-editor.org/rfc/rfc1071)) of a message of an
+/// even number of bytes, whose own field is 0.
 fn checksum(message: &[u8; LENGTH]) -> u16 {
     let (words, _) = message.as_chunks();
     !fold(words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum())

@@ -6,7 +6,9 @@ use std::{
 };
 
 /// Requests a second at most, of all peers together. Each may need an entry of the kernel's
-/// neighbour table, whose entries the kernel can only free when they are five seconds old.
+/// neighbour table, whose entries the kernel can only free when they are five seconds old
+/// (`neigh_forced_gc()` in [net/core/neighbour.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/neighbour.c)).
 pub(super) const RATE: usize = 50;
 
 /// One round.

@@ -1,8 +1,10 @@
 //! Finds peers to which packets without an outer UDP checksum are lost on the way. Pure.
 //!
-//! Over IPv6 the programs send tunnel packets without a checksum (RFC 6935), and the kernel's
-//! device with one. A router or firewall may drop the former (RFC 8200 section 8.1). The packet by
-//! which the programs validate a path is one of the latter, so it does not show that.
+//! Over IPv6 the programs send tunnel packets without a checksum ([RFC
+//! 6935](https://www.rfc-editor.org/rfc/rfc6935)), and the kernel's device with one. A router or
+//! firewall may drop the former ([RFC 8200, section
+//! 8.1](https://www.rfc-editor.org/rfc/rfc8200#section-8.1)). The packet by which the programs
+//! validate a path is one of the latter, so it does not show that.
 //!
 //! A *trial* is three requests that the programs carry. It has failed if none of them is answered,
 //! and the peer then answers another request: one that the kernel carries, or a usual one. The

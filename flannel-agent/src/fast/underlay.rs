@@ -6,12 +6,16 @@
 //! the packet. So no packet is put into pods from there while others are on the ingress of any of
 //! these devices: one setting holds for all devices, as a flow may arrive by each. XDP programs
 //! come before TC and see everything. The egress needs no gate: what is replayed or encapsulated
-//! leaves through `dev_queue_xmit`, like the kernel's own packets.
+//! leaves through `__dev_queue_xmit()` ([net/core/dev.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/dev.c)), like the kernel's own
+//! packets.
 //!
 //! The kernel decrypts a packet that came through IPsec and then receives it once more, by the same
-//! device. The flow learned from that packet would also match a packet that came in the clear.
-//! Therefore no packet is put into pods from there while a policy may cover their packets. The
-//! egress needs no gate: an encrypted packet does not leave as the packet that was recorded.
+//! device (`xfrm_input()` in [net/xfrm/xfrm_input.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/xfrm/xfrm_input.c)). The flow learned from
+//! that packet would also match a packet that came in the clear. Therefore no packet is put into
+//! pods from there while a policy may cover their packets. The egress needs no gate: an encrypted
+//! packet does not leave as the packet that was recorded.
 //!
 //! A packet of the outside may have an address of this node before it is translated for a pod. So
 //! flows with the outside are learned only while the kernel has no policy for forwarded packets.

@@ -26,8 +26,9 @@ pub(super) enum Rule {
     /// Only the one it names.
     Exact,
     /// Each but the strict `rp_filter`. The kernel goes by the larger value of the device's own and
-    /// that of `all` (`IN_DEV_RPFILTER` in include/linux/inetdevice.h, 5.4 to 6.18), so 2 on the
-    /// device is loose whatever `all` is.
+    /// that of `all` (`IN_DEV_RPFILTER` in
+    /// [inetdevice.h](https://elixir.bootlin.com/linux/v6.1/source/include/linux/inetdevice.h),
+    /// 5.4 to 6.18), so 2 on the device is loose whatever `all` is.
     NotStrict,
 }
 
@@ -149,9 +150,11 @@ fn encrypts(device: &str) -> Need {
 }
 
 /// All sysctls that the devices of a family need. For IPv6 the kernel forwards by the setting of
-/// all devices (`ip6_forward()` in net/ipv6/ip6_output.c, 5.4 to 6.18), for IPv4 by that of the
-/// device by which a packet arrives (`ip_mkroute_input()` and `__mkroute_input()` in
-/// net/ipv4/route.c).
+/// all devices (`ip6_forward()` in
+/// [net/ipv6/ip6_output.c](https://elixir.bootlin.com/linux/v6.1/source/net/ipv6/ip6_output.c), 5.4
+/// to 6.18), for IPv4 by that of the device by which a packet arrives (`ip_mkroute_input()` and
+/// `__mkroute_input()` in [net/ipv4/route.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/route.c)).
 pub(super) fn of(devices: &Devices) -> Vec<Need> {
     let Devices { family, tunnel, external, other_way, is_encrypted, bridges } = devices;
     let mut needs = vec![forwarding(*family)];

@@ -1,8 +1,10 @@
 //! Devices whose default route is from a router advertisement.
 //!
-//! A host that forwards is a router, and takes advertisements only from devices with `accept_ra` 2.
-//! As forwarding is switched on, the kernel removes the routes that the others gave
-//! (`rt6_purge_dflt_routers()` in net/ipv6/route.c, 5.4 to 6.18). So that setting comes first.
+//! A host that forwards is a router, and takes advertisements only from devices with
+//! [`accept_ra`](https://docs.kernel.org/networking/ip-sysctl.html) 2. As forwarding is switched
+//! on, the kernel removes the routes that the others gave (`rt6_purge_dflt_routers()` in
+//! [net/ipv6/route.c](https://elixir.bootlin.com/linux/v6.1/source/net/ipv6/route.c), 5.4 to 6.18).
+//! So that setting comes first.
 
 use std::{collections::BTreeSet, fs};
 
@@ -12,7 +14,8 @@ use super::need::{Need, Rule, Scope};
 
 /// The IPv6 routes of this network namespace.
 const ROUTES: &str = "/proc/net/ipv6_route";
-/// `RTF_ADDRCONF` and `RTF_DEFAULT` of linux/ipv6_route.h.
+/// `RTF_ADDRCONF` and `RTF_DEFAULT` of [include/uapi/linux/ipv6_route.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/ipv6_route.h).
 const ADVERTISED: u32 = 0x0004_0000 | 0x0001_0000;
 
 /// The settings that keep the default routes of this host while it forwards.

@@ -1,18 +1,21 @@
 //! Default routes, and the source addresses that the kernel takes for packets by them.
 //!
 //! One with several next hops is as many default routes of one metric, the kernel's own choice
-//! first. The kernel chooses by a hash of the addresses that is another one after each boot.
+//! first. The kernel chooses by a hash of the addresses that is another one after each boot
+//! (`fib_multipath_hash()` in [net/ipv4/route.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/route.c)).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use flannel_host::family::Family;
 use flannel_netlink::{Netlink, NetlinkError, Route, RouteHop, RouteType};
 
-/// An address that a default route without a gateway leads to: reserved (RFC 1112 section 4), so
-/// that no other route does.
+/// An address that a default route without a gateway leads to: reserved ([RFC 1112, section
+/// 4](https://www.rfc-editor.org/rfc/rfc1112#section-4)), so that no other route does.
 const ANY_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(240, 0, 0, 1));
 /// The same where the gateway has an IPv6 address of link scope, for which the kernel would take a
-/// source of that scope: the first global unicast address (RFC 4291 section 2.4).
+/// source of that scope: the first global unicast address ([RFC 4291, section
+/// 2.4](https://www.rfc-editor.org/rfc/rfc4291#section-2.4)).
 const ANY_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 1));
 
 /// A default route of the main table.

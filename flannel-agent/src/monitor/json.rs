@@ -12,7 +12,7 @@ use crate::monitor::{
 
 #[derive(Debug, Serialize)]
 struct Row<'a> {
-    /// RFC 3339, UTC, nanoseconds.
+    /// [RFC 3339](https://www.rfc-editor.org/rfc/rfc3339), UTC, nanoseconds.
     time: String,
     program: &'static str,
     reason: &'static str,

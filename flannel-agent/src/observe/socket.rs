@@ -76,8 +76,9 @@ pub fn bind(state_dir: &Path) -> io::Result<UnixListener> {
         _ => {}
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
-    // Linux gives the file the mode of the socket, less the umask (`unix_bind_bsd()` in
-    // net/unix/af_unix.c, 5.10 to 6.18), so it never has another.
+    // Linux gives the file the mode of the socket, less the umask (`unix_bind_bsd()`, 5.10 to 6.18;
+    // net/unix/af_unix.c, Linux 6.1:
+    // <https://elixir.bootlin.com/linux/v6.1/source/net/unix/af_unix.c>), so it never has another.
     fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
     socket.bind(&SockAddr::unix(&path)?)?;
     socket.listen(BACKLOG)?;

@@ -10,7 +10,8 @@ use std::fmt;
 use flannel_netlink::{DeviceFeatures, Link};
 
 /// Features of sending that every fresh device of these kinds has on, with the kernel's names
-/// (`netdev_features_strings` in net/ethtool/common.c).
+/// (`netdev_features_strings` in [net/ethtool/common.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ethtool/common.c)).
 const ON_TRANSMIT: [&str; 9] = [
     "tx-checksum-ip-generic",
     "tx-scatter-gather",
@@ -23,10 +24,12 @@ const ON_TRANSMIT: [&str; 9] = [
     "tx-gso-list",
 ];
 /// Features of receipt of a tunnel device, and if a fresh one has them on. It merges packets
-/// itself, behind its outer header (`gro_cells_receive`).
+/// itself, behind its outer header (`gro_cells_receive()` in [net/core/gro_cells.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/gro_cells.c)).
 const ON_RECEIPT: [(&str, bool); 4] =
     [("rx-checksum", true), ("rx-gro", true), ("rx-gro-list", false), ("rx-udp-gro-forwarding", false)];
-/// `GSO_LEGACY_MAX_SIZE` and `GRO_LEGACY_MAX_SIZE` of linux/netdevice.h.
+/// `GSO_LEGACY_MAX_SIZE` and `GRO_LEGACY_MAX_SIZE` of [include/linux/netdevice.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/linux/netdevice.h).
 const MAX_SIZE: u32 = 65_536;
 /// `GSO_MAX_SEGS`.
 const MAX_SEGS: u32 = 65_535;

@@ -2,15 +2,18 @@
 //! `fast`, the pod bridge and the pods' veths in mode `fast`.
 //!
 //! An operator who switches an offload of such a device off, or lowers one of its limits, wants the
-//! kernel to do that work in front of it (`validate_xmit_skb` in net/core/dev.c): compute inner
-//! checksums for a NIC that breaks them, or cut packets for a pod that reads raw frames. The
-//! programs pass by that place, so the kernel carries the packets then. `judge` has the settings
-//! that count; those who ask decide on the packets: [`crate::underlay`] on packets to peers,
-//! [`crate::fast`] on packets to pods.
+//! kernel to do that work in front of it (`validate_xmit_skb()` in [net/core/dev.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/dev.c)): compute inner checksums for
+//! a NIC that breaks them, or cut packets for a pod that reads raw frames. The programs pass by
+//! that place, so the kernel carries the packets then. `judge` has the settings that count; those
+//! who ask decide on the packets: [`crate::underlay`] on packets to peers, [`crate::fast`] on
+//! packets to pods.
 //!
 //! A changed feature is announced as a change of the link, so it is valid until then. A changed
-//! limit is not announced (`do_setlink` in net/core/rtnetlink.c sets `DO_SETLINK_MODIFIED` without
-//! `DO_SETLINK_NOTIFY` for it), so limits are read again with whatever else is not announced.
+//! limit is not announced (`do_setlink()` in [net/core/rtnetlink.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/rtnetlink.c) sets
+//! `DO_SETLINK_MODIFIED` without `DO_SETLINK_NOTIFY` for it), so limits are read again with
+//! whatever else is not announced.
 
 mod judge;
 

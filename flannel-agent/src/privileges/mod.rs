@@ -2,8 +2,9 @@
 //! need them.
 //!
 //! Owns the capability sets of the process. Invariants: [`reduce`] runs while there is one thread,
-//! because each thread has its own sets and new threads inherit them; a capability that was given
-//! up does not come back, not even by running another program.
+//! because each thread has its own sets and new threads inherit them
+//! ([capabilities(7)](https://man7.org/linux/man-pages/man7/capabilities.7.html)); a capability
+//! that was given up does not come back, not even by running another program.
 
 mod files;
 mod need;

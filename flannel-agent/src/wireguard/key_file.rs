@@ -68,7 +68,11 @@ impl WireguardKeys {
     }
 }
 
-/// As the kernel keeps it (RFC 7748, section 5), so that what is read back equals what was set.
+/// As the kernel keeps it (`wg_noise_set_static_identity_private_key()` in
+/// [drivers/net/wireguard/noise.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/drivers/net/wireguard/noise.c); [RFC 7748,
+/// section 5](https://www.rfc-editor.org/rfc/rfc7748#section-5)), so that what is read back equals
+/// what was set.
 const fn clamped(mut bytes: [u8; KEY_LEN]) -> [u8; KEY_LEN] {
     bytes[0] &= 0b1111_1000;
     bytes[31] &= 0b0111_1111;
@@ -94,7 +98,7 @@ mod tests {
         assert_ne!(WireguardKeys::of_file(&path).expect("another key").public, made.public);
     }
 
-    /// RFC 7748, section 6.1: Alice's keys.
+    /// [RFC 7748, section 6.1](https://www.rfc-editor.org/rfc/rfc7748#section-6.1): Alice's keys.
     #[test]
     fn the_public_key_belongs_to_the_private_key() {
         let keys = WireguardKeys::of("dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=".parse().expect("a key"));

@@ -381,7 +381,8 @@ fn a_peer_that_is_rewritten_has_to_be_seen_again_by_every_ecmp_path() {
     });
 }
 
-/// IPv4 by gateways that are known by their IPv6 addresses (RFC 5549), and by nexthop groups.
+/// IPv4 by gateways that are known by their IPv6 addresses ([RFC
+/// 5549](https://www.rfc-editor.org/rfc/rfc5549)), and by nexthop groups.
 #[test]
 fn gateways_of_the_other_family_and_nexthop_groups_are_as_good() {
     on_ecmp_paths(|bench| {

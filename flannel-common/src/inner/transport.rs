@@ -11,7 +11,8 @@ const CONTROL: u8 = 0x07;
 const SYN: u8 = 0x02;
 
 /// FIN, SYN, RST and ACK. Conntrack calls TCP without any of them invalid (`tcp_valid_flags` of
-/// net/netfilter/nf_conntrack_proto_tcp.c).
+/// [net/netfilter/nf_conntrack_proto_tcp.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/nf_conntrack_proto_tcp.c)).
 pub(super) const HANDSHAKE: u8 = 0x17;
 
 /// Those of them that an answer to a SYN has.

@@ -138,7 +138,8 @@ impl IpHeader for Ipv6Header {
     }
 }
 
-/// The fragment extension header (RFC 8200, 4.5).
+/// The fragment extension header ([RFC 8200, section
+/// 4.5](https://www.rfc-editor.org/rfc/rfc8200#section-4.5)).
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub struct FragmentHeader(pub [u8; 8]);
@@ -152,8 +153,9 @@ impl FragmentHeader {
     }
 }
 
-/// The start of an extension header that may stand before UDP (RFC 8200, 4.1): hop-by-hop or
-/// destination options, routing, fragment.
+/// The start of an extension header that may stand before UDP ([RFC 8200, section
+/// 4.1](https://www.rfc-editor.org/rfc/rfc8200#section-4.1)): hop-by-hop or destination options,
+/// routing, fragment.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub struct ExtensionHeader(pub [u8; 8]);

@@ -25,9 +25,11 @@ pub struct TunnelHeaders {
 }
 
 impl TunnelHeaders {
-    /// The UDP checksum stays 0. Over IPv4 RFC 7348 permits that. Over IPv6 RFC 6935 does, for
-    /// receivers that expect it (RFC 6936): the agent gives a peer a plain path only if its device
-    /// takes such packets.
+    /// The UDP checksum stays 0. Over IPv4 [RFC 7348, section
+    /// 5](https://www.rfc-editor.org/rfc/rfc7348#section-5) permits that. Over IPv6 [RFC
+    /// 6935](https://www.rfc-editor.org/rfc/rfc6935) does, for receivers that expect it ([RFC
+    /// 6936](https://www.rfc-editor.org/rfc/rfc6936)): the agent gives a peer a plain path only if
+    /// its device takes such packets.
     #[inline(always)]
     pub(super) fn write(&mut self, family: &FamilyConfig, peer: &PeerEntry, varying: &Varying, ethertype: [u8; 2]) {
         let [high, low] = (varying.frame_len as u16 + (UDP_LEN + VXLAN_LEN) as u16).to_be_bytes();

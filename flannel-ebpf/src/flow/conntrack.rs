@@ -4,7 +4,8 @@
 //!
 //! A packet has no entry if conntrack considers it invalid, or if conntrack is not active in this
 //! network namespace. Netfilter's hooks show the second: conntrack registers there only while
-//! something in the namespace needs it.
+//! something in the namespace needs it (`nf_ct_netns_get()` in [net/netfilter/nf_conntrack_proto.c,
+//! Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/nf_conntrack_proto.c)).
 
 use core::ptr::read_volatile;
 
@@ -27,21 +28,28 @@ use crate::packet::skb::Skb;
 #[unsafe(no_mangle)]
 static KERNEL: KernelLayout = KernelLayout::UNKNOWN;
 
-/// Lowest bits of `_nfct`: `enum ip_conntrack_info`.
+/// Lowest bits of `_nfct`: `enum ip_conntrack_info` of [nf_conntrack_common.h, Linux 6.1][common].
+///
+/// [common]:
+/// https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/netfilter/nf_conntrack_common.h
 const CTINFO: u64 = 7;
 const ESTABLISHED: u64 = 0;
 const ESTABLISHED_REPLY: u64 = 3;
 const UNTRACKED: u64 = 7;
 
-/// `NF_CT_EXT_HELPER`, the first of `enum nf_ct_ext_id` in every kernel.
+/// `NF_CT_EXT_HELPER`, the first of `enum nf_ct_ext_id` in every kernel
+/// ([include/net/netfilter/nf_conntrack_extend.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/net/netfilter/nf_conntrack_extend.h)).
 const HELPER_EXTENSION: u32 = 0;
 
-/// Conntrack's priority at a hook (`NF_IP_PRI_CONNTRACK`). Any function with this priority counts
-/// as conntrack.
+/// Conntrack's priority at a hook (`NF_IP_PRI_CONNTRACK` of [include/uapi/linux/netfilter_ipv4.h,
+/// Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/netfilter_ipv4.h)).
+/// Any function with this priority counts as conntrack.
 const PRIORITY: i32 = -200;
 /// Functions searched before it.
 const BEFORE: u64 = 16;
-/// Bytes of `struct nf_hook_entry`, and of a pointer.
+/// Bytes of `struct nf_hook_entry` ([include/linux/netfilter.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/linux/netfilter.h)), and of a pointer.
 const ENTRY_LEN: u64 = 16;
 const POINTER_LEN: u64 = 8;
 

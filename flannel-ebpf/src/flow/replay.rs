@@ -218,7 +218,9 @@ impl<F: FlowMaps> Replay<'_, F> {
     }
 
     /// Sends the packet to a direct peer, with the Ethernet addresses of the kernel's packet. A
-    /// device without Ethernet gets it without that header: `bpf_redirect()` removes it.
+    /// device without Ethernet gets it without that header: `bpf_redirect()` removes it
+    /// (`__bpf_redirect_no_mac()` in [net/core/filter.c, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/filter.c)).
     #[inline(always)]
     fn send_direct(&self, plain: &mut PlainHeaders<F>) -> Result<(), Reason> {
         let action = self.action();

@@ -2,7 +2,9 @@
 //!
 //! A packet that a process held (NFQUEUE) goes on in that process's system call, on the stack of
 //! its task. A softirq that is entered from an interrupt, or at the end of a section with bottom
-//! halves disabled, has a stack of the CPU where the kernel has `do_softirq_own_stack()`, as on
+//! halves disabled, has a stack of the CPU where the kernel has `do_softirq_own_stack()`
+//! ([include/asm-generic/softirq_stack.h, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/asm-generic/softirq_stack.h)), as on
 //! x86-64. So a program on another stack than the task's cannot be part of a verdict. Where the
 //! kernel runs softirqs on the task's stack (`ksoftirqd`, `PREEMPT_RT`) this proof fails, and the
 //! flow waits for the agent's confirmation.

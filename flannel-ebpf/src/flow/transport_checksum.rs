@@ -1,10 +1,13 @@
 //! The TCP or UDP checksum of a packet that is about to be replayed.
 //!
-//! Conntrack verifies it where a packet enters (`nf_checksum`, called by `tcp_error` and
-//! `udp_error` of net/netfilter/nf_conntrack_proto_tcp.c and nf_conntrack_proto_udp.c), calls a
-//! packet with a wrong one invalid, and does not translate it. A socket leaves the checksum of its
-//! packets to the device. Of other packets the device or the kernel may have verified it; if not,
-//! this module verifies it. A packet that is too long for that is the kernel's.
+//! Conntrack verifies it where a packet enters (`nf_checksum()`, called by `tcp_error()` of
+//! [net/netfilter/nf_conntrack_proto_tcp.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/nf_conntrack_proto_tcp.c) and
+//! `udp_error()` of [net/netfilter/nf_conntrack_proto_udp.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/nf_conntrack_proto_udp.c)),
+//! calls a packet with a wrong one invalid, and does not translate it. A socket leaves the checksum
+//! of its packets to the device. Of other packets the device or the kernel may have verified it; if
+//! not, this module verifies it. A packet that is too long for that is the kernel's.
 
 use core::{
     mem::{offset_of, size_of},
@@ -21,7 +24,8 @@ use flannel_common::{checksum::is_right, inner::ParsedPacket, maps::ONLY, packet
 use super::scratch::{self, FlowMaps};
 use crate::packet::skb::Skb;
 
-/// Bytes that the helper sums in one call before Linux 6.13 (`struct bpf_scratchpad`).
+/// Bytes that the helper sums in one call before Linux 6.13 (`struct bpf_scratchpad` in
+/// [net/core/filter.c, Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/filter.c)).
 const CHUNK: usize = 512;
 /// Bytes that are summed at most: more than a packet has with the usual MTU.
 const SUMMED_MAX: usize = 4 * CHUNK;

@@ -76,7 +76,8 @@ fn check_source<F: Family>(ctx: &XdpContext) -> Option<()> {
 }
 
 /// Loads the first bytes of the packet from any buffer of the driver (`bpf_xdp_load_bytes()`, Linux
-/// 5.18). `T` consists of bytes.
+/// 5.18; [net/core/filter.c](https://elixir.bootlin.com/linux/v6.1/source/net/core/filter.c)). `T`
+/// consists of bytes.
 #[inline(always)]
 fn load<T: Copy>(ctx: &XdpContext, room: LoadBuf) -> Option<&'static T> {
     let room = room.take::<T>()?;

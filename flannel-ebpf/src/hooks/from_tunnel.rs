@@ -2,8 +2,9 @@
 //! none: `from_underlay` takes those of known flows before they get here.
 //!
 //! The external interface cannot record them: behind it the kernel queues, merges and splits
-//! packets, so what enters there is not what leaves the tunnel device. From the tunnel device to
-//! the pod packets stay the same.
+//! packets (`gro_cells_receive()` in [net/core/gro_cells.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/gro_cells.c)), so what enters there
+//! is not what leaves the tunnel device. From the tunnel device to the pod packets stay the same.
 
 use flannel_common::{
     fast::{Bucket, FastConfig},

@@ -1,7 +1,8 @@
 //! Ingress of the external interface: says what each tunnel packet is, and in mode `fast` puts
 //! those of known flows straight into their pod. What may be no peer's is the guard's
 //! ([`source_filter`]). All others are received by the vxlan device, which is also where a UDP
-//! checksum is checked, or that there is none.
+//! checksum is checked, or that there is none (`udpv6_rcv()` in [net/ipv6/udp.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv6/udp.c)).
 
 use flannel_common::{
     arrival::Arrival, ethernet::same_mac, ip::Ipv6Header, mode::Mode, node::FamilyConfig, outer::OuterHeaders,

@@ -65,7 +65,8 @@ pub(crate) fn send(skb: &Skb) -> Reason {
 
 /// Returns the version of the IP header. The packet's protocol, which the kernel derives from it,
 /// is wrong if the agent runs a program on a test packet: the kernel then takes the first bytes for
-/// an Ethernet header.
+/// an Ethernet header (`bpf_prog_test_run_skb()` in [net/bpf/test_run.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/bpf/test_run.c)).
 #[inline(always)]
 fn version(skb: &Skb) -> Option<u8> {
     // Of one byte the verifier does not follow the comparison that the compiler makes.

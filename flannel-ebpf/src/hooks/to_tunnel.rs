@@ -6,7 +6,8 @@
 //! which is always right.
 //!
 //! One program serves both tunnel devices. An IPv6 packet leaves with UDP checksum 0 in every
-//! segment (RFC 6935): the tunnel type given to the kernel has no checksum, so it fills none in.
+//! segment ([RFC 6935](https://www.rfc-editor.org/rfc/rfc6935)): the tunnel type given to the
+//! kernel has no checksum, so it fills none in.
 
 use flannel_common::{
     addr::Mac,

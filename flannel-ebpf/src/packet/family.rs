@@ -60,8 +60,11 @@ pub(crate) trait Family: IpHeader + 'static {
     fn hooks(layout: &KernelLayout) -> u32;
 
     /// Returns the identification of the first of `segments` outer packets, 0 where the header has
-    /// none: the kernel counts on from it for each segment. It separates the fragments of one
-    /// packet from those of another, so the numbers of one CPU repeat only after 65,536 packets.
+    /// none: the kernel counts on from it for each segment (`inet_gso_segment()` in
+    /// [net/ipv4/af_inet.c, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/af_inet.c)). It separates the
+    /// fragments of one packet from those of another, so the numbers of one CPU repeat only after
+    /// 65,536 packets.
     fn identification(sent: &mut u16, segments: u32) -> u16;
 
     /// The next hop with this address.

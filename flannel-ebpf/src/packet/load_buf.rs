@@ -3,9 +3,11 @@
 //! the look-up of a flow.
 //!
 //! Headers are written in place too. The kernel then unshares a packet that has another owner (TCP,
-//! until it is acknowledged; tcpdump) before the program runs, or drops it if memory is short. This
-//! costs a call for packets that TCP sends and nothing for most others, which is less than the
-//! helper (`bpf_skb_store_bytes`).
+//! until it is acknowledged; tcpdump) before the program runs, or drops it if memory is short
+//! (`bpf_unclone_prologue()` in [net/core/filter.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/filter.c)). This costs a call for
+//! packets that TCP sends and nothing for most others, which is less than the helper
+//! (`bpf_skb_store_bytes`).
 
 use core::{arch::asm, mem::MaybeUninit};
 

@@ -126,7 +126,8 @@ impl Skb {
     }
 
     /// Takes off what belongs to this network namespace, as the kernel does when a packet leaves
-    /// it.
+    /// it (`skb_scrub_packet()` in [net/core/skbuff.c, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/skbuff.c)).
     #[inline(always)]
     pub(crate) fn scrub(&self) -> bool {
         self.set_class(0, 0);
@@ -207,8 +208,9 @@ impl Skb {
         matches!(self.look_up(&mut route), BPF_FIB_LKUP_RET_NOT_FWDED | BPF_FIB_LKUP_RET_FWD_DISABLED)
     }
 
-    /// Asks the kernel's FIB, which puts device and next hop in place of what was asked.
-    /// `BPF_FIB_LKUP_RET_*`, or what is none of these.
+    /// Asks the kernel's FIB (`bpf_fib_lookup()` in [net/core/filter.c, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/filter.c)), which puts device and
+    /// next hop in place of what was asked. `BPF_FIB_LKUP_RET_*`, or what is none of these.
     #[inline(always)]
     pub(crate) fn look_up(&self, Route(route): &mut Route) -> u32 {
         let len = size_of_val(route) as i32;
@@ -218,8 +220,9 @@ impl Skb {
 
     /// Makes the tunnel device, into which the packet goes on, look its route up instead of taking
     /// the one it remembers for the peer: a packet that carries tunnel metadata made by a program
-    /// is not for its cache. Of these metadata the device takes nothing else; to whom packets go
-    /// its forwarding entries say.
+    /// is not for its cache (`ip_tunnel_dst_cache_usable()` in [include/net/ip_tunnels.h, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/net/ip_tunnels.h)). Of these
+    /// metadata the device takes nothing else; to whom packets go its forwarding entries say.
     #[inline(always)]
     pub(crate) fn look_up_route(&self) {
         // SAFETY: numbers and unions of numbers, for which zero is a value.
@@ -350,7 +353,9 @@ fn lay_out(room: &mut MaybeUninit<NeighbourParams>, next_hop: NextHop) -> *mut b
 }
 
 /// Arranges that the packet is put into the other end of the veth `ifindex`, in its network
-/// namespace. Takes effect with verdict redirect.
+/// namespace (`skb_do_redirect()` in [net/core/filter.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/filter.c)). Takes effect with verdict
+/// redirect.
 #[inline(always)]
 pub(crate) fn redirect_peer(ifindex: u32) {
     // SAFETY: the helper takes numbers.

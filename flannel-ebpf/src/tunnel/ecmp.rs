@@ -1,11 +1,15 @@
 //! Peers whose route has several next hops: the kernel's FIB is asked for each packet. It hashes as
-//! it would for its own tunnel packet of that flow (`net.ipv4.fib_multipath_hash_policy`), and it
-//! knows weights, dead links and MTUs that routers reported.
+//! it would for its own tunnel packet of that flow (`net.ipv4.fib_multipath_hash_policy`,
+//! `fib_multipath_hash()` in [net/ipv4/route.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/route.c)), and it knows weights, dead
+//! links and MTUs that routers reported.
 //!
 //! Its answer is used only for a device on which the kernel's own packets to this peer have
-//! validated the path. The tunnel device caches one route per peer and CPU, so its packets would
-//! validate one path forever: probes are made to look their route up again, and take the path of
-//! their flow.
+//! validated the path. The tunnel device caches one route per peer and CPU (`vxlan_get_route()` in
+//! [drivers/net/vxlan/vxlan_core.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/drivers/net/vxlan/vxlan_core.c)), so its
+//! packets would validate one path forever: probes are made to look their route up again, and take
+//! the path of their flow.
 //!
 //! The question takes more of the stack than is left where a packet is ready to go. There [`defer`]
 //! stores it, returning [`Reason::NoEcmpPath`], and the hook calls [`take_path`] from a function of

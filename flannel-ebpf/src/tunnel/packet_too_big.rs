@@ -1,9 +1,12 @@
-//! Reports of IPv6 routers that a tunnel packet was too big (ICMPv6 type 2, RFC 4443 section 3.2).
+//! Reports of IPv6 routers that a tunnel packet was too big (ICMPv6 type 2, [RFC 4443, section
+//! 3.2](https://www.rfc-editor.org/rfc/rfc4443#section-3.2)).
 //!
 //! The kernel lowers the MTU of its route to the peer, and its vxlan device reports that to the
-//! pods. Our packets do not use that route and would be lost until the path is validated again. So
-//! the path is held down for one interval: the kernel gets all packets to that peer. Routers of
-//! IPv4 fragment our packets, which have no DF flag.
+//! pods (`skb_tunnel_check_pmtu()` in [net/ipv4/ip_tunnel_core.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/ip_tunnel_core.c)). Our packets do
+//! not use that route and would be lost until the path is validated again. So the path is held down
+//! for one interval: the kernel gets all packets to that peer. Routers of IPv4 fragment our
+//! packets, which have no DF flag.
 
 use flannel_common::{
     addr::same_addr,

@@ -30,8 +30,11 @@ use crate::{
     },
 };
 
-/// IPv6 extension headers that are skipped. RFC 8200 section 4.1 knows no use for more, but the
-/// kernel skips any number, so a packet with more counts as one of our tunnel.
+/// IPv6 extension headers that are skipped. [RFC 8200, section
+/// 4.1](https://www.rfc-editor.org/rfc/rfc8200#section-4.1) knows no use for more, but the kernel
+/// skips any number (`ip6_protocol_deliver_rcu()` in [net/ipv6/ip6_input.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv6/ip6_input.c)), so a packet with more
+/// counts as one of our tunnel.
 const EXTENSIONS: usize = 6;
 
 /// EtherTypes of tags (IEEE 802.1Q), network order.
@@ -77,7 +80,9 @@ pub(crate) fn check<F: Family>(skb: &Skb, node: &Node, found: Reason) -> Reason 
     }
 }
 
-/// The same for a packet behind a tag without a VLAN, which the kernel removes.
+/// The same for a packet behind a tag without a VLAN, which the kernel removes (`skb_vlan_untag()`,
+/// called by `__netif_receive_skb_core()` in [net/core/dev.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/dev.c)).
 #[inline(always)]
 pub(crate) fn check_tagged<F: Family>(skb: &Skb, node: &Node) -> Reason {
     if node.family::<F>().has_tunnel() { check::<F>(skb, node, Reason::OuterUnusual) } else { Reason::NotTunnel }
@@ -151,7 +156,9 @@ fn check_pod<F: Family>(skb: &Skb, node: &Node, ip: &F, arrives: impl FnOnce() -
     reason
 }
 
-/// Returns true if the vxlan device will get the packet: its socket is bound to no address, so any
+/// Returns true if the vxlan device will get the packet: its socket is bound to no address
+/// (`vxlan_create_sock()` in [drivers/net/vxlan/vxlan_core.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/drivers/net/vxlan/vxlan_core.c)), so any
 /// address of this host will do. A packet that this host forwards is not for it.
 #[inline(always)]
 fn is_for_this_host<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F) -> bool {

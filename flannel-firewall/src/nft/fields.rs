@@ -1,7 +1,10 @@
 //! The fields of headers that a load of bytes covers. Pure.
 //!
 //! nf_tables loads bytes at an offset of a header; the rules in front of a load say which header
-//! that is. Headers are those of RFC 791 (IPv4), RFC 8200 (IPv6), RFC 9293 (TCP) and RFC 768 (UDP).
+//! that is. Headers are those of [RFC 791](https://www.rfc-editor.org/rfc/rfc791) (IPv4), [RFC
+//! 8200](https://www.rfc-editor.org/rfc/rfc8200) (IPv6), [RFC
+//! 9293](https://www.rfc-editor.org/rfc/rfc9293) (TCP) and [RFC
+//! 768](https://www.rfc-editor.org/rfc/rfc768) (UDP).
 
 use super::keys;
 

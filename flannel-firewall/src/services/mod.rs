@@ -32,7 +32,9 @@ const WITHOUT: &str = "no-endpoint-services";
 const SERVICES: &str = "KUBE-SERVICES";
 /// The chain that only marks, and leads to no endpoint.
 const MARKS: &str = "KUBE-MARK-MASQ";
-/// Levels of chains. The kernel allows sixteen.
+/// Levels of chains. The kernel allows sixteen (`NFT_JUMP_STACK_SIZE` in
+/// [include/net/netfilter/nf_tables.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/net/netfilter/nf_tables.h)).
 const DEPTH: usize = 16;
 
 /// A Service at one port.

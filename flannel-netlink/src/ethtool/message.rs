@@ -1,8 +1,10 @@
 //! The question for the features of a device, and its answer. Pure.
 //!
-//! Constants and layout: include/uapi/linux/ethtool_netlink.h and
-//! Documentation/networking/ethtool-netlink.rst of the kernel. Bits have names in the answer,
-//! because their numbers differ between kernels.
+//! Constants and layout: [include/uapi/linux/ethtool_netlink.h, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/ethtool_netlink.h), and
+//! [the kernel's page on ethtool's netlink
+//! interface](https://docs.kernel.org/networking/ethtool-netlink.html). Bits have names in the
+//! answer, because their numbers differ between kernels.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,9 @@
 //! Offload features of devices, by the generic netlink family `ethtool` (kernel 5.7).
 //!
 //! A change of a feature is announced as a change of the link (`NETDEV_FEAT_CHANGE` in
-//! `rtnetlink_event`, net/core/rtnetlink.c), without the features themselves.
+//! `rtnetlink_event()`, [net/core/rtnetlink.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/rtnetlink.c)), without the features
+//! themselves.
 
 mod message;
 

@@ -33,7 +33,9 @@ const NUD_DYNAMIC: u16 = 0x1f;
 const NUD_PERMANENT: u16 = 0x80;
 /// Offset of `tcm_ifindex` in `struct tcmsg`, host order.
 const TCM_IFINDEX: usize = 4;
-/// `TCM_IFINDEX_MAGIC_BLOCK` of linux/rtnetlink.h, in place of an interface index.
+/// `TCM_IFINDEX_MAGIC_BLOCK` of [include/uapi/linux/rtnetlink.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/rtnetlink.h), in place of
+/// an interface index.
 const SHARED_BLOCK: u32 = u32::MAX;
 /// Offset of `ndm_state` in `struct ndmsg`, host order.
 const NDM_STATE: usize = 8;

@@ -9,8 +9,10 @@
 //! knows them, and at thousands of peers their events cost as much as the changes. (Its FDB changes
 //! are not left out: the kernel does not say who made them.)
 //!
-//! The kernel does not announce IPv4 routes that disappear with their device or its state. After a
-//! link went down or is gone, its routes have to be read back too.
+//! The kernel does not announce IPv4 routes that disappear with their device or its state
+//! (`fib_disable_ip()` in [net/ipv4/fib_frontend.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/fib_frontend.c)). After a link went
+//! down or is gone, its routes have to be read back too.
 
 mod decode;
 mod nftables;
@@ -94,7 +96,8 @@ pub enum KernelEvent {
     /// Routing rules changed.
     Rules,
     /// A nexthop object (kernel 5.3) is new or different. The kernel does not report one that
-    /// disappears with its device.
+    /// disappears with its device (`nexthop_flush_dev()` in [net/ipv4/nexthop.c, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/nexthop.c)).
     Nexthop {
         /// Its number.
         id: NexthopId,
@@ -219,7 +222,9 @@ async fn receive(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<Read>
 }
 
 /// Empties the socket. Until it is empty the kernel goes on dropping events, and does not say so
-/// again: what is read back before that may change unseen.
+/// again (`NETLINK_S_CONGESTED` in [af_netlink.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netlink/af_netlink.c)): what is read back
+/// before that may change unseen.
 fn drain(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<()> {
     loop {
         buffer.clear();

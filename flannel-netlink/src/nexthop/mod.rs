@@ -2,8 +2,9 @@
 //!
 //! Only an object that is a single gateway is made here. Groups, blackholes and what else there is
 //! are read as what they are not. The objects go with their device, and when it goes down, and the
-//! kernel does not say so; with an object go the routes by it, and of them the kernel does not
-//! speak either.
+//! kernel does not say so (`nexthop_flush_dev()` in [net/ipv4/nexthop.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/nexthop.c)); with an object go the
+//! routes by it, and of them the kernel does not speak either.
 
 mod message;
 

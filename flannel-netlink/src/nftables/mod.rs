@@ -47,7 +47,9 @@ const GET_GENERATION: u16 = SUBSYSTEM + 16;
 /// `NLMSG_ERROR` and `NLMSG_DONE`.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// The kernel's largest message of a dump is 32 KiB.
+/// The kernel's largest message of a dump is 32 KiB (`netlink_recvmsg()` in
+/// [net/netlink/af_netlink.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netlink/af_netlink.c)).
 const DATAGRAM: usize = 64 << 10;
 /// The time limit of one message. The kernel holds its lock for a whole transaction of another
 /// program.
@@ -130,8 +132,9 @@ impl NftablesReader {
             Ok(socket) => {
                 let mut reader = Self { socket, sequence: 0, buffer: Vec::with_capacity(DATAGRAM) };
                 let answer = reader.generation();
-                // nfnetlink_rcv_msg in net/netfilter/nfnetlink.c answers EINVAL for a subsystem
-                // that is not loaded.
+                // nfnetlink_rcv_msg() answers EINVAL for a subsystem that is not loaded
+                // (net/netfilter/nfnetlink.c, Linux 6.1:
+                // <https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/nfnetlink.c>).
                 let is_missing = matches!(&answer, Err(error) if error.errno() == Some(Errno::EINVAL));
                 if is_missing { Ok(None) } else { answer.map(|_| Some(reader)) }
             }
@@ -180,8 +183,9 @@ impl NftablesReader {
     }
 
     /// Passes handle and expressions of each rule of a chain, in their order. The kernel gives a
-    /// handle once: a rule that was replaced has another one. A chain that does not exist has no
-    /// rules.
+    /// handle once (`nf_tables_alloc_handle()` in [net/netfilter/nf_tables_api.c, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/nf_tables_api.c)): a rule
+    /// that was replaced has another one. A chain that does not exist has no rules.
     ///
     /// # Errors
     /// As [`NftablesReader::generation`].

@@ -108,7 +108,9 @@ pub(super) fn to_message(key: &RouteKey, route: &Route) -> RouteMessage {
         attributes.push(RouteAttribute::Priority(key.metric));
     }
     match route.nexthop {
-        // The kernel refuses a nexthop object together with what the object already says.
+        // The kernel refuses a nexthop object together with what the object already says
+        // (`rtm_to_fib_config()` in net/ipv4/fib_frontend.c, Linux 6.1:
+        // <https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/fib_frontend.c>).
         Some(id) => attributes.push(RouteAttribute::NhId(id)),
         None => attributes.extend(next_hop(key, route)),
     }

@@ -53,7 +53,8 @@ pub struct RouteKey {
 
 impl RouteKey {
     /// A route of the main table with the metric the kernel gives when none is named: 0 for IPv4,
-    /// 1024 for IPv6.
+    /// 1024 for IPv6 (`IP6_RT_PRIO_USER` in [include/uapi/linux/ipv6_route.h, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/ipv6_route.h)).
     pub const fn main(dst: IpNet) -> Self {
         let metric = match dst {
             IpNet::V4(_) => 0,
@@ -202,7 +203,8 @@ impl Netlink {
     /// Adds an IPv4 route before those with the same key, which stay: the first of them counts.
     ///
     /// Without `NLM_F_APPEND` and `NLM_F_REPLACE` the kernel inserts before the first such route,
-    /// and refuses only an identical one (`fib_table_insert` in net/ipv4/fib_trie.c).
+    /// and refuses only an identical one (`fib_table_insert()` in [net/ipv4/fib_trie.c, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/fib_trie.c)).
     pub async fn prepend_route(&self, key: &RouteKey, route: &Route) -> Result<(), NetlinkError> {
         let message = RouteNetlinkMessage::NewRoute(to_message(key, route));
         match self.route.command(message, NLM_F_CREATE).await.map_err(|fault| fault.on(Verb::Create, key)) {

@@ -1,6 +1,8 @@
 //! WireGuard devices of the kernel: their keys and peers, by generic netlink (kernel 5.6).
 //!
-//! The device itself is a link like any other. Its settings have a separate protocol, whose number
+//! The device itself is a link like any other. Its settings have a separate protocol
+//! ([include/uapi/linux/wireguard.h, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/wireguard.h)), whose number
 //! the kernel assigns when the module is loaded.
 
 mod message;

@@ -15,7 +15,9 @@ use super::{
 const DEFAULT_PORTS: (u16, u16) = (51820, 51821);
 /// Below, the tunnel device could not carry IPv4's minimum of 68 bytes after 80 of overhead.
 pub(super) const MIN_MTU: u16 = 148;
-/// Below, the kernel takes IPv6 off the device: its minimum is 1280 bytes.
+/// Below, the kernel takes IPv6 off the device: its minimum is 1280 bytes (`addrconf_notify()` in
+/// [net/ipv6/addrconf.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv6/addrconf.c)).
 pub(super) const MIN_MTU_V6: u16 = 1360;
 pub(super) const WIREGUARD_KEYS: &[&str] =
     &["ListenPort", "ListenPortV6", "MTU", "PSK", "PersistentKeepaliveInterval", "Mode"];

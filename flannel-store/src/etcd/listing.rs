@@ -10,7 +10,8 @@ use crate::{Entry, Lease};
 /// The most entries of an answer.
 const PAGE: i64 = 1000;
 /// The largest answer that is read, in bytes. Memory for one is taken for a moment. A value of etcd
-/// may have 1.5 MiB unless `--max-request-bytes` allows more.
+/// may have [1.5 MiB](https://etcd.io/docs/v3.5/dev-guide/limit/) unless `--max-request-bytes`
+/// allows more.
 const LARGEST: usize = 8 << 20;
 /// The number of listings that compaction may overtake before we report it.
 const TRIES: u32 = 3;

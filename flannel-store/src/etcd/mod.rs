@@ -1,4 +1,5 @@
-//! Leases in etcd, by its v3 API, side by side with stock flannel nodes.
+//! Leases in etcd, by its [v3 API](https://etcd.io/docs/v3.5/learning/api/), side by side with
+//! stock flannel nodes.
 //!
 //! [`EtcdManager`] implements [`SubnetManager`]. Where flannel writes blindly we compare first: a
 //! key is created only if absent, and rewritten only as long as its last change is known to us. A

@@ -59,7 +59,8 @@ pub(super) struct Publication {
 }
 
 impl Publication {
-    /// Grants an etcd lease and writes the key with it.
+    /// Grants an [etcd lease](https://etcd.io/docs/v3.5/learning/api/#lease-api) and writes the key
+    /// with it.
     pub(super) async fn publish(&self, client: &mut EtcdClient) -> Result<Outcome, EtcdError> {
         let (etcd_lease, expiry) = match self.ttl {
             Some(ttl) => grant(client, ttl).await.map(|(lease, expiry)| (lease, Some(expiry)))?,

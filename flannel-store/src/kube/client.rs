@@ -27,7 +27,9 @@ use super::{
 pub struct Liveness {
     /// For one request, connecting included.
     pub deadline: Duration,
-    /// For a word on a watch. Servers send a bookmark every minute.
+    /// For a word on a watch. Servers send a
+    /// [bookmark](https://kubernetes.io/docs/reference/using-api/api-concepts/#watch-bookmarks)
+    /// every minute.
     pub silence: Duration,
     /// So long a node stays without a `NetworkUnavailable` condition while it is not ready: the
     /// condition keeps pods away, and most troubles are over at once.

@@ -22,7 +22,8 @@ use tokio::{process::Command, time::timeout};
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PluginCredentials {
-    /// The time from which on the plugin has to be run again, as RFC 3339 has it.
+    /// The time from which on the plugin has to be run again, as [RFC
+    /// 3339](https://www.rfc-editor.org/rfc/rfc3339) has it.
     expiration_timestamp: Option<String>,
     token: Option<String>,
     client_certificate_data: Option<String>,

@@ -5,8 +5,9 @@
 //! server, or a proxy in its place, that goes on sending would fill the memory. Of Nodes only what
 //! the agent reads gets this far ([`Pruner`]).
 //!
-//! A server that is overloaded says when it wants to be asked again (`Retry-After`, RFC 9110
-//! section 10.2.3): the next request waits for that.
+//! A server that is overloaded says when it wants to be asked again (`Retry-After`, [RFC 9110,
+//! section 10.2.3](https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3)): the next request waits
+//! for that.
 
 use std::{
     error::Error,
@@ -27,7 +28,8 @@ use crate::LogThrottle;
 
 /// Bytes of an answer, of Nodes after pruning.
 pub(super) const MAX_ANSWER: usize = 64 << 20;
-/// Bytes of a line of a watch. etcd takes objects of 1.5 MiB, and JSON has up to six bytes for one.
+/// Bytes of a line of a watch. etcd takes objects of [1.5
+/// MiB](https://etcd.io/docs/v3.5/dev-guide/limit/), and JSON has up to six bytes for one.
 pub(super) const MAX_LINE: usize = 16 << 20;
 /// The path of lists and watches of Nodes.
 const NODES: &str = "/api/v1/nodes";

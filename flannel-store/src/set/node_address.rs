@@ -14,9 +14,11 @@ use std::{
 
 use ipnet::{IpNet, Ipv4Net};
 
-/// `0.0.0.0/8`, RFC 1122 section 3.2.1.3: "this host on this network".
+/// `0.0.0.0/8`, [RFC 1122, section
+/// 3.2.1.3](https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3): "this host on this network".
 const THIS_NETWORK: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 8);
-/// `240.0.0.0/4`, RFC 1112 section 4: reserved.
+/// `240.0.0.0/4`, [RFC 1112, section 4](https://www.rfc-editor.org/rfc/rfc1112#section-4):
+/// reserved.
 const RESERVED: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(240, 0, 0, 0), 4);
 
 /// Reasons an address cannot be a node's.
@@ -79,7 +81,9 @@ impl HostAddresses {
         for address in addresses {
             host.own.insert(address.addr());
             let prefix = address.trunc();
-            // A prefix of two addresses has two hosts: RFC 3021, RFC 6164.
+            // A prefix of two addresses has two hosts: RFC 3021
+            // <https://www.rfc-editor.org/rfc/rfc3021>, RFC 6164
+            // <https://www.rfc-editor.org/rfc/rfc6164>.
             if address.prefix_len() + 1 >= address.max_prefix_len() {
                 continue;
             }

@@ -1,5 +1,6 @@
-//! Sums of bytes for the checksums of IPv4, TCP, UDP and ICMP (RFC 1071). Words are those of the
-//! machine: a sum is folded and stored in the same byte order.
+//! Sums of bytes for the checksums of IPv4, TCP, UDP and ICMP ([RFC
+//! 1071](https://www.rfc-editor.org/rfc/rfc1071)). Words are those of the machine: a sum is folded
+//! and stored in the same byte order.
 
 use std::net::Ipv4Addr;
 

@@ -1,5 +1,6 @@
-//! ICMP errors to the senders of packets that cannot be forwarded (RFC 1122, section 3.2.2; RFC
-//! 1812, section 4.3.2).
+//! ICMP errors to the senders of packets that cannot be forwarded ([RFC 1122, section
+//! 3.2.2](https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2); [RFC 1812, section
+//! 4.3.2](https://www.rfc-editor.org/rfc/rfc1812#section-4.3.2)).
 
 use std::net::Ipv4Addr;
 
@@ -11,7 +12,8 @@ use super::{
 /// Bytes of an error with all its headers, at most.
 const MAX: usize = 576;
 const ICMP_HEADER: usize = 8;
-/// Precedence "internetwork control", as the kernel sends errors.
+/// Precedence "internetwork control", as the kernel sends errors (`__icmp_send()` in
+/// [net/ipv4/icmp.c, Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/icmp.c)).
 const TOS: u8 = 0xc0;
 const HOPS: u8 = 64;
 /// Types of errors: unreachable, source quench, redirect, time exceeded, parameter problem.

@@ -1,9 +1,12 @@
 //! Merges consecutive TCP segments of a flow to one packet for the device, as the kernel's GRO
-//! does: the kernel then routes, filters and queues one packet in place of many.
+//! does (`tcp_gro_receive()` in [net/ipv4/tcp_offload.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/tcp_offload.c)): the kernel then
+//! routes, filters and queues one packet in place of many.
 //!
 //! Segments are merged only if the kernel would cut the merged packet into the very same ones, but
-//! for their identification, which has no meaning in a packet that may not be fragmented (RFC
-//! 6864). A segment with a wrong checksum is passed as it is: the receiver drops it.
+//! for their identification, which has no meaning in a packet that may not be fragmented ([RFC
+//! 6864, section 4.1](https://www.rfc-editor.org/rfc/rfc6864#section-4.1)). A segment with a wrong
+//! checksum is passed as it is: the receiver drops it.
 
 use super::{
     checksum,

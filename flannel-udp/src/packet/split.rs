@@ -46,7 +46,7 @@ fn complete(packet: &mut [u8], header: &Header, start: usize, at: usize) -> Opti
     }
     let mut sum = checksum::field(checksum::sum(&packet[start..]));
     if header.protocol == UDP && at == start + UDP_CHECKSUM && sum == [0, 0] {
-        // Zero stands for no checksum (RFC 768).
+        // Zero stands for no checksum (RFC 768: <https://www.rfc-editor.org/rfc/rfc768>).
         sum = [0xff, 0xff];
     }
     packet[at..at + 2].copy_from_slice(&sum);

@@ -1,5 +1,8 @@
-//! The header that a TUN device with `IFF_VNET_HDR` puts before each packet (virtio 1.2, section
-//! 5.1.6), in the byte order of the machine.
+//! The header that a TUN device with `IFF_VNET_HDR` puts before each packet ([virtio
+//! 1.2](https://docs.oasis-open.org/virtio/virtio/v1.2/virtio-v1.2.html), section 5.1.6; `struct
+//! virtio_net_hdr` of [include/uapi/linux/virtio_net.h, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/virtio_net.h)), in the byte
+//! order of the machine.
 
 /// The header's bytes: the form without the number of buffers.
 pub(crate) const LENGTH: usize = 10;

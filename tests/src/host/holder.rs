@@ -14,7 +14,10 @@ use anyhow::{Context as _, Result, bail};
 use crate::{lab::Shared, lab::child::Process};
 
 /// Settings of the kernel that a new namespace takes from the machine, with the defaults of the
-/// kernel (`ipv4_devconf` in net/ipv4/devinet.c, `ipv6_devconf` in net/ipv6/addrconf.c).
+/// kernel (`ipv4_devconf` in [net/ipv4/devinet.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/devinet.c), `ipv6_devconf` in
+/// [net/ipv6/addrconf.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv6/addrconf.c)).
 const SETTINGS: &str = "for scope in all default lo; do cd /proc/sys/net/ipv4/conf/$scope && \
     for name in rp_filter log_martians arp_filter arp_ignore arp_announce; do echo 0 >$name; done && \
     for name in accept_redirects send_redirects accept_source_route; do echo 1 >$name; done && \

@@ -34,7 +34,7 @@ pub(super) fn conditions(node: &mut Value, patch: &Value) {
     }
 }
 
-/// RFC 7396.
+/// [RFC 7396, section 2](https://www.rfc-editor.org/rfc/rfc7396#section-2).
 pub(super) fn merge_patch(target: &mut Value, patch: &Value) {
     let Some(changes) = patch.as_object() else { return *target = patch.clone() };
     if !target.is_object() {

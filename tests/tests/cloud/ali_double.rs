@@ -365,7 +365,7 @@ fn unescape(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// As RFC 3986 has it.
+/// As [RFC 3986, section 2.3](https://www.rfc-editor.org/rfc/rfc3986#section-2.3) has it.
 fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {

@@ -1,5 +1,6 @@
-//! A device between two nodes that drops UDP over IPv6 without a checksum (RFC 8200, section 8.1,
-//! lets receivers do that, and firewalls do it): the kernel carries the packets then.
+//! A device between two nodes that drops UDP over IPv6 without a checksum ([RFC 8200, section
+//! 8.1](https://www.rfc-editor.org/rfc/rfc8200#section-8.1), lets receivers do that, and firewalls
+//! do it): the kernel carries the packets then.
 
 use std::time::Duration;
 

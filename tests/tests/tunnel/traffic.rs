@@ -284,8 +284,8 @@ fn hop(from: &Host, to: Ipv4Addr, ttl: u8) -> Result<String> {
     answer.map(str::to_owned).with_context(|| format!("nobody answers at TTL {ttl}:\n{}", output.stdout))
 }
 
-/// RFC 6040: what a router marks outside shows inside; where the ends do not speak ECN the packet
-/// is dropped instead.
+/// [RFC 6040, section 4.2](https://www.rfc-editor.org/rfc/rfc6040#section-4.2): what a router marks
+/// outside shows inside; where the ends do not speak ECN the packet is dropped instead.
 #[test]
 fn congestion_marks_survive_the_tunnel() -> Result<()> {
     let arrived = in_every_way("ecn", |pair| {

@@ -26,7 +26,9 @@ fn parse(table: &str, dir: &Path) -> Vec<PathBuf> {
     points
 }
 
-/// The kernel writes space, tab, newline and backslash as three octal digits behind a backslash.
+/// The kernel writes space, tab, newline and backslash as three octal digits behind a backslash,
+/// and `#` too, which is not decoded here (`mangle()` in [fs/proc_namespace.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/fs/proc_namespace.c)).
 fn unescape(text: &str) -> PathBuf {
     let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     escapes.iter().fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain)).into()

@@ -1,7 +1,9 @@
 //! The helpers that the programs call, and which of their arguments are memory.
 //!
-//! Numbers and arguments are those of `include/uapi/linux/bpf.h` and of each helper's
-//! `bpf_func_proto` in the kernel.
+//! Numbers and arguments are those of [include/uapi/linux/bpf.h, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/bpf.h) and of each helper's
+//! `bpf_func_proto`, most of them in
+//! [net/core/filter.c](https://elixir.bootlin.com/linux/v6.1/source/net/core/filter.c).
 
 /// A helper of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

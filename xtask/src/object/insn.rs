@@ -1,4 +1,5 @@
-//! The BPF instructions (RFC 9669) that concern the stack.
+//! The BPF instructions ([RFC 9669](https://www.rfc-editor.org/rfc/rfc9669)) that concern the
+//! stack.
 
 use std::fmt;
 

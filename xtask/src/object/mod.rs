@@ -1,11 +1,14 @@
 //! Inspection of the built BPF object, for what verifiers older than the build machine's refuse.
 //!
 //! Linux before 6.3 refuses a program that reads a byte of its stack that was not written on every
-//! path to the read, by an instruction or through a helper; every Linux refuses a stack access that
-//! is not a multiple of its size, and chains of calls that take more than 512 bytes of stack, of
-//! which older kernels count more ([`stack_depth`]). LLVM does not avoid these: it writes only the
-//! bytes of a union that its variant has, and `allows-misaligned-mem-access` allows merged stores
-//! anywhere. So the object is refused here, where the kernel that loads it in tests would take it.
+//! path to the read, by an instruction or through a helper (`check_stack_range_initialized()` in
+//! [kernel/bpf/verifier.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/kernel/bpf/verifier.c)); every Linux refuses a
+//! stack access that is not a multiple of its size, and chains of calls that take more than 512
+//! bytes of stack, of which older kernels count more ([`stack_depth`]). LLVM does not avoid these:
+//! it writes only the bytes of a union that its variant has, and `allows-misaligned-mem-access`
+//! allows merged stores anywhere. So the object is refused here, where the kernel that loads it in
+//! tests would take it.
 //!
 //! [`elf`] reads functions and maps, [`insn`] decodes, [`analysis`] follows every path with the
 //! abstract values of [`state`], and [`helpers`] lists which arguments of a helper are memory. The

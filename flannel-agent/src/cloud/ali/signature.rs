@@ -13,7 +13,8 @@ use crate::cloud::{error::CloudError, keys::ApiKeys};
 
 const API_VERSION: &str = "2016-04-28";
 const FORM: &str = "application/x-www-form-urlencoded";
-/// The characters that are written otherwise, by RFC 3986.
+/// The characters that are written otherwise, by [RFC 3986, section
+/// 2.3](https://www.rfc-editor.org/rfc/rfc3986#section-2.3).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// The requests that there are.

@@ -1,4 +1,6 @@
-//! The metadata of this instance, of version 2: every request has a token of the service.
+//! The metadata of this instance, of [version
+//! 2](https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-metadata.html): every
+//! request has a token of the service.
 
 use std::net::IpAddr;
 

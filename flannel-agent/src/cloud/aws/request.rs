@@ -1,4 +1,5 @@
-//! Requests of EC2's Query API: a form in a POST, signed with version 4. Pure.
+//! Requests of EC2's Query API: a form in a POST, signed with [version
+//! 4](https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv.html). Pure.
 
 use std::time::SystemTime;
 

@@ -6,8 +6,10 @@
 //! existed before.
 //!
 //! The kernel stops a device's queues for about a millisecond while it adds (or removes) a clsact
-//! qdisc, and drops the packets that are sent during that time. That happens once per device,
-//! before the first attachment; changing filters loses no packets.
+//! qdisc, and drops the packets that are sent during that time (`dev_deactivate()`, called by
+//! `qdisc_graft()` in [net/sched/sch_api.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/sched/sch_api.c)). That happens once per
+//! device, before the first attachment; changing filters loses no packets.
 
 use std::{
     collections::BTreeSet,

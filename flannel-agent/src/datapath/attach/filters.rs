@@ -23,7 +23,8 @@ pub struct FilterId {
 /// Returns true if the qdisc for filters on the device is clsact. An ingress qdisc has no egress,
 /// but answers a request for its egress filters with those of its ingress. Reads the list of all
 /// qdiscs: the kernel announces a request for a single one to all listeners, the requester
-/// included.
+/// included (`tc_get_qdisc()` in [net/sched/sch_api.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/sched/sch_api.c)).
 pub fn has_clsact(ifindex: u32) -> io::Result<bool> {
     let wanted = message(ifindex)?.header.index;
     let is_clsact = |attribute: &TcAttribute| matches!(attribute, TcAttribute::Kind(kind) if kind == "clsact");

@@ -2,8 +2,10 @@
 //! from packets that did not.
 //!
 //! The end of a poll is not sufficient: the kernel hands up packets that GRO still holds after the
-//! tracepoint (`gro_flush_normal` in `__napi_poll`). The end of a softirq is not sufficient either:
-//! a process that polls a device itself (`SO_BUSY_POLL`) does not run in a softirq.
+//! tracepoint (`napi_gro_flush()` and `gro_normal_list()` in `__napi_poll()`, [net/core/dev.c,
+//! Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/dev.c); `gro_flush_normal()` in
+//! newer kernels). The end of a softirq is not sufficient either: a process that polls a device
+//! itself (`SO_BUSY_POLL`) does not run in a softirq.
 //!
 //! It costs time in every poll of every device, so it is attached only if a process listens to a
 //! queue. Once attached, it stays while mode `fast` is active, and outlives the agent: a listener

@@ -1,8 +1,10 @@
 //! Query of the program ids on a TCX hook.
 //!
-//! aya's query opens each program, for which the kernel requires `CAP_SYS_ADMIN`. This one reads
-//! only the ids, which any process may that can configure the network. The ids of our programs are
-//! those of the pinned links.
+//! aya's query opens each program, for which the kernel requires `CAP_SYS_ADMIN`
+//! (`bpf_prog_get_fd_by_id()` in [kernel/bpf/syscall.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/kernel/bpf/syscall.c)). This one reads only
+//! the ids, which any process may that can configure the network. The ids of our programs are those
+//! of the pinned links.
 
 use std::{io, path::Path};
 

@@ -26,7 +26,9 @@ pub(in crate::explain) enum MasqueradeAnswer {
     Unknown(String),
 }
 
-/// Calls of chains below each other. The kernel allows sixteen.
+/// Calls of chains below each other. The kernel allows sixteen (`NFT_JUMP_STACK_SIZE` in
+/// [include/net/netfilter/nf_tables.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/net/netfilter/nf_tables.h)).
 const DEPTH: usize = 16;
 
 /// The packet at the hook.

@@ -76,7 +76,8 @@ mod tests {
         assert_eq!(inside, Inside { end: Some(link(2, "eth0")), devices: Some(Vec::new()) });
     }
 
-    /// The kernel makes `tunl0` and its like in every namespace, down.
+    /// The kernel makes `tunl0` and its like in every namespace, down (`ipip_init_net()` in
+    /// [net/ipv4/ipip.c, Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/ipip.c)).
     #[test]
     fn devices_that_are_up_are_behind_the_pod_s_own_end() {
         let tunnel = Link { up: false, ..link(3, "tunl0") };

@@ -1,7 +1,9 @@
 //! A connection that is closed by a reset if it got no answer.
 //!
-//! After a normal close the kernel would keep each for a minute (`TIME_WAIT`, `FIN_WAIT2`), and a
-//! client that opens connections without end could fill the host's table of these.
+//! After a normal close the kernel would keep each for a minute (`TCP_TIMEWAIT_LEN` in
+//! [include/net/tcp.h, Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/net/tcp.h):
+//! `TIME_WAIT`, `FIN_WAIT2`), and a client that opens connections without end could fill the host's
+//! table of these.
 
 use std::{
     io::{self, IoSlice},

@@ -111,7 +111,7 @@ pub(super) struct Run {
 
 impl Run {
     /// Reads those of each program that has any. The kernel collects them only while
-    /// `kernel.bpf_stats_enabled` is 1.
+    /// [`kernel.bpf_stats_enabled`](https://docs.kernel.org/admin-guide/sysctl/kernel.html) is 1.
     fn read(pins: &PinRoot) -> Vec<Self> {
         let pinned = Program::ALL.map(|program| (program.name(), pins.program(program)));
         let pinned = pinned.into_iter().chain([(COUNT_POLLS, pins.poll_counter())]);

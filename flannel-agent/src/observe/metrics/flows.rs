@@ -114,7 +114,10 @@ fn tables(pins: &PinRoot) -> Result<Vec<(Family, Tally)>, DatapathError> {
 }
 
 /// Counts the flows of a table; `None` if that takes too long. If the current flow is removed
-/// during the iteration, the kernel begins again, so the count stops at the capacity of the table.
+/// during the iteration, the kernel begins again (`htab_map_get_next_key()` in
+/// [kernel/bpf/hashtab.c, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/kernel/bpf/hashtab.c)), so the count stops at
+/// the capacity of the table.
 fn tally<A: Address>(
     pins: &PinRoot,
     name: &'static str,

@@ -1,4 +1,5 @@
-//! Checksums after RFC 1071, and how they follow a change after RFC 1624.
+//! Checksums after [RFC 1071](https://www.rfc-editor.org/rfc/rfc1071), and how they follow a change
+//! after [RFC 1624](https://www.rfc-editor.org/rfc/rfc1624).
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | pair.get(1).copied().map_or(0, u64::from))

@@ -88,7 +88,8 @@ fn a_dhcp_lease_is_renewed_and_then_another_address_is_given() -> Result<()> {
 }
 
 /// The provider changes the IPv6 prefix: no packet is routed to the former address, which the host
-/// keeps for two hours more (RFC 4862 section 5.5.3).
+/// keeps for two hours more ([RFC 4862, section
+/// 5.5.3](https://www.rfc-editor.org/rfc/rfc4862#section-5.5.3)).
 #[test]
 fn a_deprecated_prefix_gives_way_to_the_new_one() -> Result<()> {
     let setup = [

@@ -232,8 +232,9 @@ impl Wire {
         Ok(())
     }
 
-    /// DSCP is not copied out, ECN is, and CE becomes ECT(0) outside (RFC 6040). Returns the inner
-    /// class, the outer one, and our frame.
+    /// DSCP is not copied out, ECN is, and CE becomes ECT(0) outside ([RFC 3168, section
+    /// 9.1.1](https://www.rfc-editor.org/rfc/rfc3168#section-9.1.1)). Returns the inner class, the
+    /// outer one, and our frame.
     fn expect_equal_classes(&self) -> Result<Vec<(u8, u8, Vec<u8>)>> {
         let cases = [
             ("Not-ECT", 0, 0),

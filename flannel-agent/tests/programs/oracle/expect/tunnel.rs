@@ -103,7 +103,7 @@ pub(super) fn encapsulated(packet: &Packet<'_>, outer: &Outer<'_>, inner: &[u8],
 }
 
 /// The outer IP header up to its addresses: hop limit 64, no DSCP, no flow label, DF clear, ECN
-/// after RFC 6040.
+/// after [RFC 3168, section 9.1.1](https://www.rfc-editor.org/rfc/rfc3168#section-9.1.1).
 fn outer_header(layout: Layout, inner_tos: u8, inner: usize) -> Vec<u8> {
     let ecn = if inner_tos & 3 == 3 { 2 } else { inner_tos & 3 };
     let udp = inner + TUNNEL;

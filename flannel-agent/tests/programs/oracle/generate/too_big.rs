@@ -1,4 +1,5 @@
-//! A router's report that one of our packets was too big (RFC 4443, section 3.2).
+//! A router's report that one of our packets was too big ([RFC 4443, section
+//! 3.2](https://www.rfc-editor.org/rfc/rfc4443#section-3.2)).
 
 use super::somebody;
 use crate::oracle::{
