@@ -25,14 +25,14 @@ pub const REPLAY_LIMIT_NS: u64 = 5_000_000_000;
 /// `CLOCK_MONOTONIC_COARSE` in nanoseconds. A heartbeat from the future (a torn read) is not
 /// recent.
 #[inline(always)]
-pub const fn heartbeat_is_fresh(now: u64, beat: u64) -> bool {
-    now.wrapping_sub(beat) <= HEARTBEAT_LIMIT_NS
+pub const fn heartbeat_is_fresh(now: u64, heartbeat: u64) -> bool {
+    now.wrapping_sub(heartbeat) <= HEARTBEAT_LIMIT_NS
 }
 
 /// Returns true if a heartbeat is recent enough at `now` for flows to be replayed.
 #[inline(always)]
-pub const fn heartbeat_allows_replay(now: u64, beat: u64) -> bool {
-    now.wrapping_sub(beat) <= REPLAY_LIMIT_NS
+pub const fn heartbeat_allows_replay(now: u64, heartbeat: u64) -> bool {
+    now.wrapping_sub(heartbeat) <= REPLAY_LIMIT_NS
 }
 
 /// One address family on this node: its network, and its tunnel if it has one. All zero: the family
@@ -114,19 +114,22 @@ mod tests {
 
     #[test]
     fn an_agent_is_trusted_for_sixty_seconds() {
-        let beat = 5_000_000_000;
-        assert!(heartbeat_is_fresh(beat, beat));
-        assert!(heartbeat_is_fresh(beat + HEARTBEAT_LIMIT_NS, beat));
-        assert!(!heartbeat_is_fresh(beat + HEARTBEAT_LIMIT_NS + 1, beat));
-        assert!(!heartbeat_is_fresh(beat, beat + 1), "a beat from the future is no beat");
+        let heartbeat = 5_000_000_000;
+        assert!(heartbeat_is_fresh(heartbeat, heartbeat));
+        assert!(heartbeat_is_fresh(heartbeat + HEARTBEAT_LIMIT_NS, heartbeat));
+        assert!(!heartbeat_is_fresh(heartbeat + HEARTBEAT_LIMIT_NS + 1, heartbeat));
+        assert!(!heartbeat_is_fresh(heartbeat, heartbeat + 1), "a beat from the future is no beat");
         assert!(!heartbeat_is_fresh(HEARTBEAT_LIMIT_NS + 1, 0), "an agent that never beat");
     }
 
     #[test]
     fn flows_are_replayed_for_five_seconds_without_an_agent() {
-        let beat = 5_000_000_000;
-        assert!(heartbeat_allows_replay(beat, beat) && heartbeat_allows_replay(beat + REPLAY_LIMIT_NS, beat));
-        assert!(!heartbeat_allows_replay(beat + REPLAY_LIMIT_NS + 1, beat));
-        assert!(!heartbeat_allows_replay(beat, beat + 1), "a beat from the future is no beat");
+        let heartbeat = 5_000_000_000;
+        assert!(
+            heartbeat_allows_replay(heartbeat, heartbeat)
+                && heartbeat_allows_replay(heartbeat + REPLAY_LIMIT_NS, heartbeat)
+        );
+        assert!(!heartbeat_allows_replay(heartbeat + REPLAY_LIMIT_NS + 1, heartbeat));
+        assert!(!heartbeat_allows_replay(heartbeat, heartbeat + 1), "a beat from the future is no beat");
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! A store counts the lifetime of a lease while this machine is suspended as well, and whatever its
 //! wall clock is set to. Of the kernel's clocks only this one goes on through the first and takes
-//! no part in the second. What is measured in moments, such as back-off and deadlines, stays with
-//! [`std::time::Instant`], which stands still in suspend.
+//! no part in the second
+//! ([clock_gettime(2)](https://man7.org/linux/man-pages/man2/clock_gettime.2.html)). What is
+//! measured in moments, such as back-off and deadlines, stays with [`std::time::Instant`], which
+//! stands still in suspend.
 
 use std::{
     ops::Add,
@@ -91,9 +93,9 @@ mod tests {
         // No moment is before the start of the machine.
         let span = Duration::from_hours(1).min(now.0);
         for (moment, expected) in [(now + span, wall + span), (now.before(span), wall - span)] {
-            let told = moment.wall();
-            let off = told.duration_since(expected).unwrap_or_else(|error| error.duration());
-            assert!(off < Duration::from_mins(1), "{told:?} for {expected:?}");
+            let reported = moment.wall();
+            let off = reported.duration_since(expected).unwrap_or_else(|error| error.duration());
+            assert!(off < Duration::from_mins(1), "{reported:?} for {expected:?}");
         }
         assert_eq!(now.since(now + span), Duration::ZERO);
     }

@@ -27,7 +27,7 @@ impl LogThrottle {
     }
 
     /// Forgets the last message, because the failure is over. Returns true if there was one.
-    pub fn settle(&mut self) -> bool {
+    pub fn clear(&mut self) -> bool {
         self.last.take().is_some()
     }
 }
@@ -41,12 +41,12 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut throttle = LogThrottle::default();
-        assert!(!throttle.settle());
+        assert!(!throttle.clear());
         assert!(throttle.is_due("a", at(0)));
         assert!(!throttle.is_due("a", at(59)));
         assert!(throttle.is_due("a", at(60)));
         assert!(throttle.is_due("b", at(61)));
-        assert!(throttle.settle());
+        assert!(throttle.clear());
         assert!(throttle.is_due("b", at(62)));
     }
 
@@ -56,7 +56,7 @@ mod tests {
         let mut throttle = LogThrottle::default();
         let lines = (0..60_000_u64).filter(|n| {
             let due = throttle.is_due(&format!("problem {n}"), start + Duration::from_millis(n * 10));
-            throttle.settle();
+            throttle.clear();
             due
         });
         assert_eq!(lines.count(), 10 * 20);

@@ -30,7 +30,7 @@ pub async fn wait_for_config<M: SubnetManager>(manager: &mut M) -> Result<Networ
             Ok(text) => match M::parse_config(&text) {
                 Err(error) if !error.is_refusal() => error.to_string(),
                 verdict => {
-                    retry.settle();
+                    retry.finish();
                     return verdict;
                 }
             },
@@ -46,7 +46,7 @@ pub async fn wait_for_hints<M: SubnetManager>(manager: &mut M) -> Hints {
     loop {
         match manager.hints().await {
             Ok(hints) => {
-                retry.settle();
+                retry.finish();
                 return hints;
             }
             Err(error) => retry.wait(&error.to_string()).await,
@@ -65,7 +65,7 @@ pub async fn wait_for_lease<M: SubnetManager>(
     loop {
         let error = match manager.acquire(request).await {
             Ok(own) => {
-                retry.settle();
+                retry.finish();
                 return Some(own);
             }
             Err(error) => error,
@@ -110,8 +110,8 @@ impl Retry {
         }
     }
 
-    fn settle(&mut self) {
-        if self.complaint.settle() {
+    fn finish(&mut self) {
+        if self.complaint.clear() {
             info!("got {}", self.what);
         }
     }

@@ -143,9 +143,9 @@ impl<N> Pair<N> {
 
     /// Waits until duplicate address detection has ended. Its events make an agent read the
     /// underlay again, which hides whether it saw another event.
-    pub fn settle(&self) -> Result<()> {
-        settle(self.sender.node())?;
-        settle(self.receiver.node())
+    pub fn wait_dad(&self) -> Result<()> {
+        wait_dad(self.sender.node())?;
+        wait_dad(self.receiver.node())
     }
 
     /// A stream of small datagrams from pod to pod; it ends when stopped, or after `limit`.
@@ -186,8 +186,8 @@ impl<N> Pair<N> {
     }
 }
 
-/// As [`Pair::settle`], for one node.
-pub fn settle(node: &Node) -> Result<()> {
+/// As [`Pair::wait_dad`], for one node.
+pub fn wait_dad(node: &Node) -> Result<()> {
     eventually("link-local addresses", Duration::from_secs(10), || {
         let of = |flags: &str| node.sh(&format!("ip -6 address show dev eth0 {flags}")).map(|output| output.stdout);
         ensure!(of("tentative")?.is_empty() && of("scope link")?.contains("fe80::"), "{}", of("")?);

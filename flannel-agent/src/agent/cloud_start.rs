@@ -11,7 +11,7 @@ use flannel_store::{
 use ipnet::Ipv4Net;
 
 use crate::{
-    cloud::{CloudBook, CloudConfig, CloudRoutes, CloudSetup, CloudWish},
+    cloud::{CloudConfig, CloudRoutes, CloudSetup, DesiredRoute, SharedCloudStatus},
     iface::ExternalInterface,
     options::RunOptions,
 };
@@ -23,7 +23,7 @@ pub(super) fn start(
     config: &NetworkConfig,
     external: &ExternalInterface,
     key: LeaseKey,
-    book: &CloudBook,
+    shared: &SharedCloudStatus,
 ) -> anyhow::Result<Option<CloudRoutes>> {
     let cloud = match &config.backend {
         BackendConfig::AwsVpc(keys) => CloudConfig::Aws(keys.clone()),
@@ -37,20 +37,20 @@ pub(super) fn start(
         network: config.ipv4.context("routes of a cloud need IPv4")?.network,
         interval: options.cloud_interval,
         state_dir: options.paths.state_dir.clone(),
-        book: book.clone(),
+        shared: shared.clone(),
     };
-    let wish = wish(external, key, BTreeSet::new(), false).context("a lease without an IPv4 subnet")?;
-    Ok(Some(CloudRoutes::start(setup, wish)?))
+    let desired = desired_route(external, key, BTreeSet::new(), false).context("a lease without an IPv4 subnet")?;
+    Ok(Some(CloudRoutes::start(setup, desired)?))
 }
 
 /// Returns the parts of the leases and of this node on which routes in the cloud depend; `None`
 /// without IPv4.
-pub(super) fn wish(
+pub(super) fn desired_route(
     external: &ExternalInterface,
     key: LeaseKey,
     others: BTreeSet<Ipv4Net>,
     in_sync: bool,
-) -> Option<CloudWish> {
+) -> Option<DesiredRoute> {
     let address = external.ends.get(&Family::V4)?.addr;
-    Some(CloudWish { own: key.v4?, address, others, in_sync })
+    Some(DesiredRoute { own: key.v4?, address, others, in_sync })
 }

@@ -10,7 +10,7 @@ use flannel_store::{
 
 use crate::{
     backend::{self, Backend},
-    extension::{self, ExtensionBook, ExtensionCommands, NodeFacts},
+    extension::{self, ExtensionCommands, NodeFacts, SharedExtensionStatus},
     iface::ExternalInterface,
     options::RunOptions,
 };
@@ -35,13 +35,13 @@ pub(super) async fn start(
     config: &NetworkConfig,
     external: &ExternalInterface,
     key: LeaseKey,
-    book: &ExtensionBook,
+    shared: &SharedExtensionStatus,
     stage: impl Fn(&str),
 ) -> anyhow::Result<Option<ExtensionCommands>> {
     let BackendConfig::Extension(commands) = &config.backend else { return Ok(None) };
     stage("running PostStartupCommand");
     extension::after_lease(commands, config.into(), &node_facts(external, Some(key))).await?;
-    Ok(Some(ExtensionCommands::start(commands.clone(), config.into(), &options.paths.state_dir, book.clone())?))
+    Ok(Some(ExtensionCommands::start(commands.clone(), config.into(), &options.paths.state_dir, shared.clone())?))
 }
 
 /// This node, as commands know it.

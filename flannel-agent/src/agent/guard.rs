@@ -7,7 +7,7 @@ use flannel_host::error_chain::chain;
 use crate::{
     agent::main_loop::Agent,
     datapath::attach::{EarlyGuard, XdpGuardMode},
-    guard::Doubt,
+    guard::Uncertainty,
     observe::status::{GuardStatus, XdpStatus},
 };
 
@@ -18,9 +18,9 @@ impl Agent {
     /// Called after peers are processed, and before the first heartbeat: an earlier agent may have
     /// left the guard enforcing the peers that it knew.
     pub(super) fn follow_guard(&mut self) -> bool {
-        let doubt = self.guard_doubt();
+        let uncertainty = self.guard_uncertainty();
         let Some(bpf) = self.node.reconciler.bpf_mut().filter(|bpf| bpf.has_tunnel()) else { return false };
-        self.guard.follow(bpf.maps_mut(), doubt).unwrap_or_else(|error| {
+        self.guard.follow(bpf.maps_mut(), uncertainty).unwrap_or_else(|error| {
             tracing::warn!(error = chain(&error), "cannot follow the guard's modes");
             false
         })
@@ -43,7 +43,7 @@ impl Agent {
         if !bpf.has_tunnel() {
             return None;
         }
-        match self.guard.status(bpf.maps(), self.guard_doubt()) {
+        match self.guard.status(bpf.maps(), self.guard_uncertainty()) {
             Ok(status) => Some(GuardStatus { xdp: xdp_status(bpf.early_guard()), ..status }),
             Err(error) => {
                 tracing::warn!(error = chain(&error), "cannot read the guard's maps");
@@ -53,15 +53,15 @@ impl Agent {
     }
 
     /// Returns the reason why the programs may not know all peers, if there is one.
-    fn guard_doubt(&self) -> Option<Doubt> {
+    fn guard_uncertainty(&self) -> Option<Uncertainty> {
         if !self.store.is_in_sync() {
-            return Some(Doubt::StoreNotInSync);
+            return Some(Uncertainty::StoreNotInSync);
         }
-        (!self.node.reconciler.knows_every_sender()).then_some(Doubt::PeersPending)
+        (!self.node.reconciler.knows_every_sender()).then_some(Uncertainty::PeersPending)
     }
 }
 
 fn xdp_status(guard: &EarlyGuard) -> Option<XdpStatus> {
     let status = || XdpStatus { attached: guard.is_attached(), reason: guard.refused().map(str::to_owned) };
-    (guard.wish() != XdpGuardMode::Off).then(status)
+    (guard.requested() != XdpGuardMode::Off).then(status)
 }

@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 
 use crate::{
     iface::ExternalInterface,
-    ipsec::{self, IpsecBook, IpsecEnd, IpsecSetup, IpsecTunnels},
+    ipsec::{self, IpsecEnd, IpsecSetup, IpsecTunnels, SharedIpsecStatus},
     options::RunOptions,
 };
 
@@ -23,7 +23,7 @@ pub(super) async fn start(
     options: &RunOptions,
     config: &NetworkConfig,
     netlink: &Netlink,
-    book: &IpsecBook,
+    shared: &SharedIpsecStatus,
 ) -> anyhow::Result<Option<IpsecTunnels>> {
     let state_dir = options.paths.state_dir.clone();
     let BackendConfig::Ipsec(settings) = &config.backend else {
@@ -38,7 +38,7 @@ pub(super) async fn start(
         config: settings.clone(),
         network: config.ipv4.context("the backend ipsec needs IPv4")?.network,
         program: ipsec::program()?,
-        book: book.clone(),
+        shared: shared.clone(),
     };
     Ok(Some(IpsecTunnels::start(setup, netlink.clone(), &state_dir)?))
 }

@@ -48,7 +48,8 @@ use crate::{
 /// Warnings about the network configuration that are logged; there is one for each key that is not
 /// known.
 const CONFIG_WARNINGS: usize = 20;
-/// The kernel's limit for a device's name, in bytes (`IFNAMSIZ` less the final zero).
+/// The kernel's limit for a device's name, in bytes (`IFNAMSIZ` of [include/uapi/linux/if.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/if.h) less the final zero).
 const MAX_DEVICE_NAME: usize = 15;
 /// Before another attempt to choose the external interface, or to make the tunnel devices.
 const RETRY: Duration = Duration::from_secs(1);
@@ -190,7 +191,7 @@ impl Waiting<'_> {
 
     /// Takes the problem out of the status.
     fn end(&mut self) {
-        self.complaint.settle();
+        self.complaint.clear();
         self.publish.send_if_modified(|status| status.error.take().is_some());
     }
 

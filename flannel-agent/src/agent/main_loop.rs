@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// The interval of heartbeats. The programs wait a minute for one.
-const BEAT: Duration = Duration::from_secs(1);
+const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Between looks for listeners to queues in mode `fast`, which confirm what was learned: a new flow
 /// waits that long before it is used.
 const CONFIRM: Duration = Duration::from_millis(100);
@@ -119,11 +119,12 @@ impl Outcome {
 
 impl Agent {
     async fn run_loop(&mut self, publish: &watch::Sender<Status>) -> anyhow::Result<()> {
-        let [mut beat, mut confirm, mut resync, mut unannounced] = [BEAT, CONFIRM, RESYNC, UNANNOUNCED].map(|period| {
-            let mut ticks = interval_at((Instant::now() + period).into(), period);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            ticks
-        });
+        let [mut heartbeat, mut confirm, mut resync, mut unannounced] =
+            [HEARTBEAT, CONFIRM, RESYNC, UNANNOUNCED].map(|period| {
+                let mut ticks = interval_at((Instant::now() + period).into(), period);
+                ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                ticks
+            });
         loop {
             let retry = self.retry.unwrap_or_else(|| Instant::now() + RESYNC);
             let then = tokio::select! {
@@ -138,7 +139,7 @@ impl Agent {
                 bpf = self.node.programs.loaded() => self.add_programs(bpf),
                 () = std::future::ready(()), if self.node.reconciler.has_backlog() => Outcome::Reconcile,
                 () = self.node.traffic.changed() => Outcome::Reconcile,
-                _ = beat.tick() => self.heartbeat(),
+                _ = heartbeat.tick() => self.heartbeat(),
                 _ = confirm.tick(), if self.decision.mode == Mode::Fast => self.confirm(),
                 () = self.node.rules.due() => {
                     self.node.reconciler.new_generation();
@@ -346,8 +347,10 @@ impl Agent {
             return;
         };
         let (others, in_sync) = (self.node.leases.others_v4().collect(), self.store.is_seen());
-        if let Some(wish) = cloud_start::wish(self.node.external.chosen(), self.node.lease.own.key, others, in_sync) {
-            cloud.learn(wish);
+        if let Some(desired) =
+            cloud_start::desired_route(self.node.external.chosen(), self.node.lease.own.key, others, in_sync)
+        {
+            cloud.learn(desired);
         }
         self.routed = cloud.is_routed();
     }
@@ -412,13 +415,13 @@ impl Agent {
     }
 
     fn heartbeat(&mut self) -> Outcome {
-        self.pulse.beat();
+        self.pulse.record_heartbeat();
         self.refusals.report(Instant::now());
         let before = self.decision.clone();
         self.follow_mode();
         self.report_problems(Instant::now());
         if let Some(bpf) = self.node.reconciler.bpf_mut()
-            && let Err(error) = bpf.beat()
+            && let Err(error) = bpf.write_heartbeat()
         {
             tracing::warn!(error = chain(&error), "cannot beat; the programs will leave packets to the kernel");
         }

@@ -37,12 +37,12 @@ use crate::{
     datapath::PinRoot,
     echo::{Echo, EchoSetup, EchoSockets},
     observe::{
-        books::Books,
         health::{HealthRoutes, Readiness},
         http::HttpServer,
         metrics::{Counts, Metrics},
         notify::{ServiceManager, ServiceState},
         pulse::Pulse,
+        shared::SharedState,
         socket::{self, Answers},
         status::Status,
     },
@@ -52,7 +52,7 @@ use crate::{
 };
 
 /// Between two signs of life while the agent starts.
-const BEAT: Duration = Duration::from_secs(1);
+const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// Runs until SIGTERM or SIGINT, or until start-up fails for good.
 pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Result<()> {
@@ -70,18 +70,18 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
     let listener = socket::bind(&options.paths.state_dir)
         .with_context(|| format!("cannot open {}", socket::path(&options.paths.state_dir).display()))?;
     let pulse = Pulse::start();
-    let (books, counts) = (Books::default(), Counts::new().context("cannot count")?);
+    let (shared, counts) = (SharedState::default(), Counts::new().context("cannot count")?);
     let readiness = Readiness::new(status.clone(), pulse.clone());
     let pins = PinRoot::new(&options.paths.bpf_pin_root);
-    let metrics = Metrics::new(readiness.clone(), books.clone(), counts.clone(), pins);
+    let metrics = Metrics::new(readiness.clone(), shared.clone(), counts.clone(), pins);
     let _listeners = listen(&options, readiness, metrics.clone(), &counts)?;
-    let _echo = start_echo(&options, echo, &books, &counts);
+    let _echo = start_echo(&options, echo, &shared, &counts);
     let manager = ServiceManager::of_environment();
     tokio::spawn(manager.clone().await_ready(status.clone()));
-    let answers = Answers { status: document(status, books.clone()), metrics: Some(metrics) };
+    let answers = Answers { status: document(status, shared.clone()), metrics: Some(metrics) };
     let answering = tokio::spawn(socket::serve(listener, counts.displaced.status.clone(), answers));
     let result = tokio::select! {
-        result = daemon(&options, &publish, &pulse, &books, &counts) => result,
+        result = daemon(&options, &publish, &pulse, &shared, &counts) => result,
         signal = stop.wait() => {
             tracing::info!(signal, "stopping; the datapath goes on without the agent");
             manager.notify(ServiceState::Stopping);
@@ -96,31 +96,39 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
 }
 
 /// The whole status as it is when asked for. Thousands of peers are not written out before.
-fn document(status: watch::Receiver<Status>, books: Books) -> impl Fn() -> Status + Clone + Send + Sync + 'static {
+fn document(
+    status: watch::Receiver<Status>,
+    shared: SharedState,
+) -> impl Fn() -> Status + Clone + Send + Sync + 'static {
     move || Status {
-        peers: books.peers.list(|peer| {
+        peers: shared.peers.list(|peer| {
             report::peer(
                 peer,
-                books.echoes.of(peer),
-                books.wireguard.of_peer(&peer.peer),
-                books.ipsec.of_peer(&peer.peer),
+                shared.echoes.of(peer),
+                shared.wireguard.of_peer(&peer.peer),
+                shared.ipsec.of_peer(&peer.peer),
             )
         }),
-        echo: Some(books.echoes.status()),
-        extension: books.extension.status(),
-        cloud: books.cloud.status(),
-        udp: books.udp.status(),
-        ipsec: books.ipsec.status(),
+        echo: Some(shared.echoes.status()),
+        extension: shared.extension.status(),
+        cloud: shared.cloud.status(),
+        udp: shared.udp.status(),
+        ipsec: shared.ipsec.status(),
         ..status.borrow().clone()
     }
 }
 
 /// Starts to send echo requests to peers, if they are enabled. If that fails, the agent runs
 /// without them.
-fn start_echo(options: &RunOptions, sockets: Option<EchoSockets>, books: &Books, counts: &Counts) -> Option<Echo> {
+fn start_echo(
+    options: &RunOptions,
+    sockets: Option<EchoSockets>,
+    shared: &SharedState,
+    counts: &Counts,
+) -> Option<Echo> {
     let (sockets, interval) = sockets.zip(options.echo_interval)?;
     let round_trips = counts.echo_round_trips.clone();
-    let setup = EchoSetup { interval, peers: books.peers.clone(), book: books.echoes.clone(), round_trips };
+    let setup = EchoSetup { interval, peers: shared.peers.clone(), echoes: shared.echoes.clone(), round_trips };
     let started = Echo::start(sockets, setup);
     started.inspect_err(|error| tracing::warn!(%error, "cannot start the thread that sends echo requests")).ok()
 }
@@ -129,24 +137,24 @@ async fn daemon(
     options: &RunOptions,
     publish: &watch::Sender<Status>,
     pulse: &Pulse,
-    books: &Books,
+    shared: &SharedState,
     counts: &Counts,
 ) -> anyhow::Result<()> {
     let started = tokio::select! {
-        started = Box::pin(start::start(options, publish, books, counts)) => started?,
+        started = Box::pin(start::start(options, publish, shared, counts)) => started?,
         // The store may be away for hours, so until then health checks look only at this thread.
-        () = beat(pulse) => bail!("the clock stopped"),
+        () = record_heartbeats(pulse) => bail!("the clock stopped"),
     };
     // On the heap, because it holds the whole state of the agent.
     Box::pin(started.run(publish, pulse, counts)).await
 }
 
 /// Records heartbeats while the thread runs its tasks. Does not return.
-async fn beat(pulse: &Pulse) {
-    let mut ticks = tokio::time::interval(BEAT);
+async fn record_heartbeats(pulse: &Pulse) {
+    let mut ticks = tokio::time::interval(HEARTBEAT);
     loop {
         ticks.tick().await;
-        pulse.beat();
+        pulse.record_heartbeat();
     }
 }
 

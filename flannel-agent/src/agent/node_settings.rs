@@ -141,8 +141,8 @@ mod tests {
     fn a_mode_is_followed_and_an_mtu_waits_for_the_next_start() {
         let mut node = NodeOverrides::new(NodeSettings(vec![mtu(1400), mode(Mode::Kernel)]));
         assert_eq!(shown(node.states()), ["mtu=1400 true ", "mode=kernel true "]);
-        let news = node.change(NodeSettings(vec![mtu(1300), mode(Mode::Encap)]));
-        assert_eq!(shown(news), [format!("mtu=1300 false {NEXT_START}"), "mode=encap true ".to_owned()]);
+        let changes = node.change(NodeSettings(vec![mtu(1300), mode(Mode::Encap)]));
+        assert_eq!(shown(changes), [format!("mtu=1300 false {NEXT_START}"), "mode=encap true ".to_owned()]);
         assert_eq!(node.mode(), Some(ModeSetting::Mode(Mode::Encap)));
         assert_eq!(shown(node.change(NodeSettings::default())), [format!("mtu=1400 true {REMOVED}")]);
         assert_eq!((node.mode(), node.guard(FLAGS)), (None, FLAGS));

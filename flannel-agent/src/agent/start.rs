@@ -44,7 +44,7 @@ use crate::{
     host_sysctls::HostSysctls,
     ipsec::IpsecTunnels,
     memory,
-    observe::{books::Books, metrics::Counts, status::Status},
+    observe::{metrics::Counts, shared::SharedState, status::Status},
     options::RunOptions,
     reconcile::{PlaneSetup, Reconciler, unreachable::NotMade},
     traffic::{Engine, Traffic, WantedTraffic},
@@ -120,23 +120,23 @@ pub(super) struct StoreHandles {
 pub(super) async fn start(
     options: &RunOptions,
     publish: &watch::Sender<Status>,
-    books: &Books,
+    shared: &SharedState,
     counts: &Counts,
 ) -> anyhow::Result<Components> {
     let Some(kube) = &options.kube else {
         let manager = EtcdManager::new(&options.etcd, etcd::Liveness::default());
-        return Box::pin(start_with(manager, options, publish, books, counts)).await;
+        return Box::pin(start_with(manager, options, publish, shared, counts)).await;
     };
     let identity = NodeIdentity::from_env(|name| std::env::var(name).ok())?;
     let manager = KubeManager::new(kube.clone(), identity, kube::Liveness::default());
-    Box::pin(start_with(manager, options, publish, books, counts)).await
+    Box::pin(start_with(manager, options, publish, shared, counts)).await
 }
 
 async fn start_with<M: SubnetManager>(
     mut manager: M,
     options: &RunOptions,
     publish: &watch::Sender<Status>,
-    books: &Books,
+    shared: &SharedState,
     counts: &Counts,
 ) -> anyhow::Result<Components> {
     manager.count_with(counts.store.clone());
@@ -165,14 +165,14 @@ async fn start_with<M: SubnetManager>(
         networks_record,
     } = node;
     let interface = external.chosen();
-    let extension = extension_start::start(options, &config, interface, own.key, &books.extension, stage).await?;
-    let cloud = cloud_start::start(options, &config, interface, own.key, &books.cloud)?;
+    let extension = extension_start::start(options, &config, interface, own.key, &shared.extension, stage).await?;
+    let cloud = cloud_start::start(options, &config, interface, own.key, &shared.cloud)?;
     if M::ASSIGNS_SUBNETS {
         cut_into_subnets(&mut networks, own.key);
     }
     ownership_start::retire_programs(options, &config, interface);
     let programs = Programs::load(options, &backend, &networks);
-    let (udp, ipsec) = processes(options, &config, &netlink, books).await?;
+    let (udp, ipsec) = processes(options, &config, &netlink, shared).await?;
 
     stage("looking for the tools that keep traffic rules");
     let engine = if config.nftables { Engine::Nftables } else { Engine::Iptables };
@@ -192,11 +192,11 @@ async fn start_with<M: SubnetManager>(
     let setups = networks.iter().map(setup).collect();
     let host_addresses =
         HostAddressReader::new(netlink.clone(), networks.values().map(|network| network.prefix).collect());
-    let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), &books.peers)
+    let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), &shared.peers)
         .with_fast(fast_of(options, backend.as_ref(), pod_networks(&config, &former), record.clone().ok()))
         .with_leftovers(networks_record)
-        .with_wireguard(keys, books.wireguard.clone())
-        .with_udp(udp, books.udp.clone());
+        .with_wireguard(keys, shared.wireguard.clone())
+        .with_udp(udp, shared.udp.clone());
     let mut leases = LeaseSet::new(&config, M::PRECEDENCE, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
     let (events, receiver) = mpsc::channel(STORE_QUEUE);
@@ -233,7 +233,7 @@ async fn start_with<M: SubnetManager>(
         ipsec,
         kernel,
         rules: RuleChanges::listen(),
-        unsummed_lost: books.echoes.unsummed_lost(),
+        unsummed_lost: shared.echoes.unsummed_lost(),
         host_sysctls: HostSysctls::new(record, options.set_forwarding),
         _claims: claims,
         firewall: flannel_firewall::Watch::start(options.fast.strict_rules, backend.port(), memory::return_holes),
@@ -246,10 +246,10 @@ async fn processes(
     options: &RunOptions,
     config: &NetworkConfig,
     netlink: &Netlink,
-    books: &Books,
+    shared: &SharedState,
 ) -> anyhow::Result<(Option<PathBuf>, Option<IpsecTunnels>)> {
     let udp = udp_start::control_socket(options, config).await;
-    Ok((udp, ipsec_start::start(options, config, netlink, &books.ipsec).await?))
+    Ok((udp, ipsec_start::start(options, config, netlink, &shared.ipsec).await?))
 }
 
 /// Checks that the options allow the unreachable route for a pod network. Fails if it is switched

@@ -7,10 +7,10 @@ use futures::future::BoxFuture;
 use ipnet::Ipv4Net;
 
 use super::{
-    book::RequestCounts,
     error::CloudError,
     plan::{RouteStep, Table},
     record::RecordedRoute,
+    shared::RequestCounts,
 };
 
 /// An answer of the cloud, to come.

@@ -2,26 +2,26 @@
 //! nodes: the backends aws-vpc, gce, tencent-vpc and ali-vpc.
 //!
 //! Each node keeps the route to its own subnet, in a separate task ([`CloudRoutes`]): the main loop
-//! waits for no API. The task gets the leases and writes to the [`CloudBook`]. Routes are on record
-//! in the state directory, so that `cleanup` can remove them.
+//! waits for no API. The task gets the leases and writes to the [`SharedCloudStatus`]. Routes are
+//! on record in the state directory, so that `cleanup` can remove them.
 
 mod ali;
 mod aws;
-mod book;
 mod client;
 mod connect;
 mod error;
 mod gce;
 mod http;
 mod instance_metadata;
-mod keeper;
 mod keys;
 mod metadata;
 mod plan;
 mod record;
 mod secret_json;
+mod shared;
 mod tencent;
 mod variable;
+mod worker;
 
 use std::{
     collections::BTreeSet,
@@ -37,12 +37,12 @@ use ipnet::Ipv4Net;
 use tokio::sync::watch;
 
 pub use self::{
-    book::{ChangeCounts, CloudBook, CloudStatus, RequestCounts},
     error::{CloudError, HttpError},
+    shared::{ChangeCounts, CloudStatus, RequestCounts, SharedCloudStatus},
 };
 use self::{
-    keeper::RouteKeeper,
     record::{CloudKind, Record, RecordedRoute},
+    worker::RouteWorker,
 };
 
 /// The cloud whose tables get the routes, with the keys of its backend.
@@ -70,12 +70,12 @@ pub struct CloudSetup {
     /// The state directory.
     pub state_dir: PathBuf,
     /// The state, for the status and the metrics.
-    pub book: CloudBook,
+    pub shared: SharedCloudStatus,
 }
 
 /// The facts about the leases and the node on which routes depend.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CloudWish {
+pub struct DesiredRoute {
     /// The subnet of this node's pods.
     pub own: Ipv4Net,
     /// The address of the external interface.
@@ -86,7 +86,7 @@ pub struct CloudWish {
     pub in_sync: bool,
 }
 
-impl CloudWish {
+impl DesiredRoute {
     /// Returns true if routes have to be looked at for another one. Leases of other nodes can wait:
     /// what they change is cleared away with the next regular look.
     fn needs_other_routes_than(&self, other: &Self) -> bool {
@@ -97,32 +97,32 @@ impl CloudWish {
 /// The main loop's side of the task. The task ends with it.
 #[derive(Debug)]
 pub struct CloudRoutes {
-    wishes: watch::Sender<CloudWish>,
-    book: CloudBook,
+    sender: watch::Sender<DesiredRoute>,
+    shared: SharedCloudStatus,
 }
 
 impl CloudRoutes {
     /// Starts the task.
-    pub fn start(setup: CloudSetup, wish: CloudWish) -> Result<Self, CloudError> {
-        let book = setup.book.clone();
-        let keeper = RouteKeeper::new(setup, &wish)?;
-        let (wishes, receiver) = watch::channel(wish);
-        tokio::spawn(keeper.run(receiver));
-        Ok(Self { wishes, book })
+    pub fn start(setup: CloudSetup, desired: DesiredRoute) -> Result<Self, CloudError> {
+        let shared = setup.shared.clone();
+        let worker = RouteWorker::new(setup, &desired)?;
+        let (sender, receiver) = watch::channel(desired);
+        tokio::spawn(worker.run(receiver));
+        Ok(Self { sender, shared })
     }
 
     /// Takes in the leases.
-    pub fn learn(&self, wish: CloudWish) {
-        self.wishes.send_if_modified(|last| {
-            let is_other = *last != wish;
-            *last = wish;
+    pub fn learn(&self, desired: DesiredRoute) {
+        self.sender.send_if_modified(|last| {
+            let is_other = *last != desired;
+            *last = desired;
             is_other
         });
     }
 
     /// Returns true if the cloud routed this node's pods to it at the last look.
     pub fn is_routed(&self) -> bool {
-        self.book.is_routed()
+        self.shared.is_routed()
     }
 }
 

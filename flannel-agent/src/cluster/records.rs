@@ -108,8 +108,8 @@ pub struct NodeAddress {
 impl NodeObject {
     /// The subnets of its pods.
     pub fn subnets(&self) -> Vec<String> {
-        let only = || if self.spec.first.is_empty() { Vec::new() } else { vec![self.spec.first.clone()] };
-        if self.spec.all.is_empty() { only() } else { self.spec.all.clone() }
+        let first = || if self.spec.first.is_empty() { Vec::new() } else { vec![self.spec.first.clone()] };
+        if self.spec.all.is_empty() { first() } else { self.spec.all.clone() }
     }
 
     /// The addresses at which other nodes reach it.
@@ -286,8 +286,8 @@ pub struct ServiceSpec {
 impl ServiceObject {
     /// Its addresses.
     pub fn addresses(&self) -> Vec<String> {
-        let only = || if self.spec.first.is_empty() { Vec::new() } else { vec![self.spec.first.clone()] };
-        if self.spec.all.is_empty() { only() } else { self.spec.all.clone() }
+        let first = || if self.spec.first.is_empty() { Vec::new() } else { vec![self.spec.first.clone()] };
+        if self.spec.all.is_empty() { first() } else { self.spec.all.clone() }
     }
 }
 

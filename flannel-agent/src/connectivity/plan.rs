@@ -219,7 +219,7 @@ fn batches(checks: &[PairCheck]) -> Vec<Batch> {
 
 /// Writes the results of a batch into the checks. A target without a result has failed, for
 /// `silence` or because the probe left it out.
-pub fn settle(checks: &mut [PairCheck], batch: &Batch, result: Result<Vec<Outcome>, String>) {
+pub fn record_results(checks: &mut [PairCheck], batch: &Batch, result: Result<Vec<Outcome>, String>) {
     let (outcomes, silence) = match result {
         Ok(outcomes) => (outcomes, "the probe has no result for it".to_owned()),
         Err(silence) => (Vec::new(), silence),
@@ -288,8 +288,8 @@ mod tests {
         let (batch, other) = (&batches[0], &batches[1]);
         let outcome = |key, server: &str| Outcome { key, server: Some(server.to_owned()), ..Outcome::default() };
         let keys: Vec<_> = batch.targets.iter().map(|target| target.key).collect();
-        settle(&mut checks, batch, Ok(vec![outcome(keys[0], "server-0"), outcome(keys[1], "server-0")]));
-        settle(&mut checks, other, Err("no answer".to_owned()));
+        record_results(&mut checks, batch, Ok(vec![outcome(keys[0], "server-0"), outcome(keys[1], "server-0")]));
+        record_results(&mut checks, other, Err("no answer".to_owned()));
         assert!(checks[keys[0]].ok);
         assert_eq!(checks[keys[1]].error.as_deref(), Some("server-0 answered in place of server-1"));
         assert!(checks[keys[2]].error.is_some() && !checks[keys[2]].ok);

@@ -12,7 +12,7 @@ use super::{
     deploy::{TestNamespace, TestNode},
     manifest::{PodSettings, Role},
     modes::{self, Switchable},
-    plan::{Batch, Check, PairCheck, families, plan, settle},
+    plan::{Batch, Check, PairCheck, families, plan, record_results},
     target::Outcome,
 };
 use crate::cluster::{
@@ -308,7 +308,7 @@ impl Work<'_> {
         while let Some((batch, result)) = probed.next().await {
             done += batch.targets.len();
             progress.show(&format!("mode {mode}: {done} of {} checks made", checks.len()));
-            settle(&mut checks, batch, result);
+            record_results(&mut checks, batch, result);
         }
         ModeRun { mode: mode.to_owned(), notes, checks }
     }

@@ -280,7 +280,7 @@ impl ConfigMap {
     }
 
     /// Writes the heartbeat, by which the agent confirms to the programs that the maps are current.
-    pub fn beat(&mut self, now_ns: u64) -> Result<(), DatapathError> {
+    pub fn write_heartbeat(&mut self, now_ns: u64) -> Result<(), DatapathError> {
         let config = self.get()?;
         self.set(NodeConfig { heartbeat_ns: now_ns, ..config })
     }

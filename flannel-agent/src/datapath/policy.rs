@@ -121,14 +121,14 @@ mod tests {
     const ALL: Capability = Capability { most: Mode::Fast, tunnel: true, has_work: true };
 
     #[test]
-    fn the_nearest_wish_wins() {
+    fn the_nearest_request_wins() {
         let all = ModeRequest {
             choice: Some(Mode::Kernel),
             annotation: Some(ModeSetting::Mode(Mode::Fast)),
             flag: Some(Mode::Encap),
             config: Some(Mode::Kernel),
         };
-        let decided = |wishes: ModeRequest| (wishes.decide(ALL).mode, wishes.decide(ALL).source);
+        let decided = |request: ModeRequest| (request.decide(ALL).mode, request.decide(ALL).source);
         assert_eq!(decided(all), (Mode::Kernel, ModeSource::RunTime));
         let node = ModeRequest { choice: None, ..all };
         assert_eq!(decided(node), (Mode::Fast, ModeSource::NodeAnnotation));

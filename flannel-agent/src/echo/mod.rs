@@ -10,11 +10,11 @@
 //! A separate thread sends and receives, so that a busy main loop is not taken for a slow network.
 //! It holds two raw sockets, opened while the process still had `CAP_NET_RAW`.
 
-mod book;
 mod history;
 mod message;
 mod prober;
 mod round;
+mod shared;
 mod socket;
 pub mod status;
 mod unsummed;
@@ -27,12 +27,12 @@ use tokio::{runtime, sync::oneshot};
 
 use self::prober::Prober;
 pub use self::{
-    book::{EchoBook, EchoCounts},
+    shared::{EchoCounts, SharedEchoes},
     socket::EchoSockets,
 };
 use crate::{
     backend::{PeerWay, Way},
-    reconcile::PeerBook,
+    reconcile::SharedPeers,
 };
 
 /// Returns the address at which a peer is asked; `None` if the peer is not reachable. If commands
@@ -53,9 +53,9 @@ pub struct EchoSetup {
     /// The time between two requests to one peer.
     pub interval: Duration,
     /// The peers.
-    pub peers: PeerBook,
+    pub peers: SharedPeers,
     /// The answers.
-    pub book: EchoBook,
+    pub echoes: SharedEchoes,
     /// The time from each request to its reply.
     pub round_trips: Histogram,
 }
@@ -70,14 +70,14 @@ pub struct Echo {
 impl Echo {
     /// Asks each of the peers from now on.
     pub fn start(sockets: EchoSockets, setup: EchoSetup) -> io::Result<Self> {
-        let book = setup.book.clone();
+        let echoes = setup.echoes.clone();
         let started = Self::try_start(sockets, setup);
-        started.inspect_err(|error| book.stop_asking(format!("cannot start: {error}")))
+        started.inspect_err(|error| echoes.stop_asking(format!("cannot start: {error}")))
     }
 
     fn try_start(sockets: EchoSockets, setup: EchoSetup) -> io::Result<Self> {
-        let book = setup.book.clone();
-        book.ask_every(setup.interval, sockets.problem());
+        let echoes = setup.echoes.clone();
+        echoes.ask_every(setup.interval, sockets.problem());
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
         let asking = move || {
@@ -86,7 +86,7 @@ impl Echo {
                 tokio::select! {
                     Err::<Infallible, io::Error>(error) = asking => {
                         tracing::warn!(%error, "no echo requests are sent to peers");
-                        book.stop_asking(format!("cannot start: {error}"));
+                        echoes.stop_asking(format!("cannot start: {error}"));
                     },
                     _ = stopped => {}
                 }

@@ -19,15 +19,15 @@ use tokio::{
 
 use super::{
     ByFamily, EchoSetup, address,
-    book::EchoBook,
     message::{nonce, request},
     round::Round,
+    shared::SharedEchoes,
     socket::EchoSockets,
     unsummed::{TrialPeer, Unsummed},
 };
 use crate::{
     backend::{PeerWay, Way},
-    reconcile::PeerBook,
+    reconcile::SharedPeers,
 };
 
 /// After an error of a socket.
@@ -45,8 +45,8 @@ pub(super) struct Prober {
     sequence: u16,
     round: Round,
     unsummed: Unsummed,
-    peers: PeerBook,
-    book: EchoBook,
+    peers: SharedPeers,
+    echoes: SharedEchoes,
     round_trips: Histogram,
 }
 
@@ -59,9 +59,9 @@ impl Prober {
             |socket: Option<socket2::Socket>| socket.map(|raw| UdpSocket::from_std(raw.into())).transpose();
         let ByFamily { v4, v6 } = sockets.into_sockets();
         let sockets = ByFamily { v4: registered(v4)?, v6: registered(v6)? };
-        let EchoSetup { interval, peers, book, round_trips } = setup;
+        let EchoSetup { interval, peers, echoes, round_trips } = setup;
         let (round, unsummed) = (Round::new(interval), Unsummed::default());
-        Ok(Self { sockets, identifier, sequence: 0, round, unsummed, peers, book, round_trips })
+        Ok(Self { sockets, identifier, sequence: 0, round, unsummed, peers, echoes, round_trips })
     }
 
     /// Works for ever.
@@ -86,15 +86,15 @@ impl Prober {
         if self.round.is_over(now) {
             let can_ask = |address: &IpAddr| self.sockets.get(Family::of(*address)).is_some();
             let addresses: BTreeSet<IpAddr> = self.peers.list(address).into_iter().flatten().filter(can_ask).collect();
-            self.book.keep(&addresses);
+            self.echoes.keep(&addresses);
             self.keep_candidates();
             self.round.begin(addresses.into_iter().collect(), now);
         }
         for address in self.round.take().to_vec() {
             let nonce = rand::random();
-            self.book.ask(address, nonce, Instant::now());
+            self.echoes.ask(address, nonce, Instant::now());
             if let Some(error) = self.send(address, nonce) {
-                self.book.refuse(address, &error);
+                self.echoes.refuse(address, &error);
             }
             self.begin_trial(address);
         }
@@ -103,7 +103,7 @@ impl Prober {
     /// Ends the trials of the second before, and begins those that are to be repeated.
     fn go_on_with_trials(&mut self) {
         let (silent, again) = self.unsummed.end(Instant::now());
-        self.book.set_unsummed_lost(self.unsummed.lost());
+        self.echoes.set_unsummed_lost(self.unsummed.lost());
         if !silent.is_empty() && self.set_priority(KERNEL_PRIORITY) {
             for address in silent {
                 self.send(address, rand::random());
@@ -153,7 +153,7 @@ impl Prober {
 
     fn take(&mut self, reply: &Reply) {
         self.unsummed.answer(reply.from, reply.nonce, reply.at);
-        if let Some(time) = self.book.answer(reply.from, reply.nonce, reply.at) {
+        if let Some(time) = self.echoes.answer(reply.from, reply.nonce, reply.at) {
             self.round_trips.observe(time.as_secs_f64());
         }
     }

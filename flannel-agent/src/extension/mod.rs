@@ -6,13 +6,13 @@
 //! recorded in the state directory, so that the next agent, or `cleanup`, can run the command that
 //! undoes it.
 
-mod book;
 mod environment;
 mod error;
-mod keeper;
 mod peers;
 mod record;
 mod run;
+mod shared;
+mod worker;
 
 use std::path::Path;
 
@@ -20,16 +20,16 @@ use flannel_store::{Changes, RawJson, config::ExtensionConfig};
 use tokio::sync::mpsc;
 
 pub use self::{
-    book::{ExtensionBook, ExtensionStatus, FailingCommand},
     environment::{Networks, NodeFacts},
     error::ExtensionError,
     record::{Recorded, recorded, undo},
+    shared::{ExtensionStatus, FailingCommand, SharedExtensionStatus},
 };
 use self::{
     error::Key,
-    keeper::{CommandKeeper, Wish},
     record::Records,
     run::{Job, PATIENCE, run},
+    worker::{CommandRequest, CommandWorker},
 };
 
 /// Runs `PreStartupCommand`. Returns what it printed, which peers get: a JSON text.
@@ -56,7 +56,7 @@ pub async fn after_lease(config: &ExtensionConfig, networks: Networks, node: &No
 /// that runs then goes on.
 #[derive(Debug)]
 pub struct ExtensionCommands {
-    wishes: mpsc::UnboundedSender<Wish>,
+    requests: mpsc::UnboundedSender<CommandRequest>,
 }
 
 impl ExtensionCommands {
@@ -65,18 +65,18 @@ impl ExtensionCommands {
         config: ExtensionConfig,
         networks: Networks,
         state_dir: &Path,
-        book: ExtensionBook,
+        shared: SharedExtensionStatus,
     ) -> Result<Self, ExtensionError> {
-        let (wishes, receiver) = mpsc::unbounded_channel();
-        let keeper = CommandKeeper::new(config, networks, Records::new(state_dir), book)?;
-        tokio::spawn(keeper.run(receiver));
-        Ok(Self { wishes })
+        let (requests, receiver) = mpsc::unbounded_channel();
+        let worker = CommandWorker::new(config, networks, Records::new(state_dir), shared)?;
+        tokio::spawn(worker.run(receiver));
+        Ok(Self { requests })
     }
 
     /// Takes in which peers are new, different or gone.
     pub fn learn(&self, changes: &Changes, in_sync: bool) {
-        let wish = Wish { all: changes.all, peers: changes.peers.clone(), in_sync };
+        let request = CommandRequest { all: changes.all, peers: changes.peers.clone(), in_sync };
         // The task ends after this value only.
-        let _ = self.wishes.send(wish);
+        let _ = self.requests.send(request);
     }
 }

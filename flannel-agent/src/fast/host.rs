@@ -67,11 +67,11 @@ fn windows(loaded: bool) -> WindowChecks {
 /// Returns the ports helpers may be on: the default ones, and those set as parameters of the
 /// modules. Sorted, without duplicates.
 pub(super) fn helper_ports() -> Vec<u16> {
-    let told = |helper: &str| fs::read_to_string(format!("/sys/module/nf_conntrack_{helper}/parameters/ports"));
+    let parameter = |helper: &str| fs::read_to_string(format!("/sys/module/nf_conntrack_{helper}/parameters/ports"));
     let usual = HELPERS.iter().flat_map(|(_, ports)| ports.iter().copied());
-    let told = HELPERS.iter().filter_map(|(helper, _)| told(helper).ok());
-    let told: Vec<u16> = told.flat_map(|text| ports(&text)).collect();
-    let mut all: Vec<u16> = usual.chain(told).collect();
+    let configured = HELPERS.iter().filter_map(|(helper, _)| parameter(helper).ok());
+    let configured: Vec<u16> = configured.flat_map(|text| ports(&text)).collect();
+    let mut all: Vec<u16> = usual.chain(configured).collect();
     all.sort_unstable();
     all.dedup();
     all

@@ -14,7 +14,7 @@ use flannel_common::guard::{Checks, GuardMode};
 
 use self::{policy::decide, rate_limited_log::RateLimitedLog, report::Count};
 pub use self::{
-    policy::{DEFAULT, Doubt},
+    policy::{DEFAULT, Uncertainty},
     report::{Suspected, status_of_pins, suspects},
 };
 use crate::{
@@ -42,13 +42,13 @@ impl Guard {
         self.flags = flags;
     }
 
-    /// Applies the requested modes, lowered if `doubt` requires it; the operator may have requested
-    /// others since the last call. Returns true if the modes changed. `doubt` is the reason why the
-    /// known peers may be incomplete.
-    pub fn follow(&mut self, maps: &mut Maps, doubt: Option<Doubt>) -> Result<bool, DatapathError> {
+    /// Applies the requested modes, lowered if `uncertainty` requires it; the operator may have
+    /// requested others since the last call. Returns true if the modes changed. `uncertainty` is
+    /// the reason why the known peers may be incomplete.
+    pub fn follow(&mut self, maps: &mut Maps, uncertainty: Option<Uncertainty>) -> Result<bool, DatapathError> {
         let in_force = loop {
             let choice = maps.guard.get()?.choice();
-            let [outer, inner] = self.decided(choice, doubt);
+            let [outer, inner] = self.decided(choice, uncertainty);
             let in_force = Checks { outer: outer.0, inner: inner.0 };
             // The operator's choice may be another by now.
             if maps.guard.follow(in_force, choice)? {
@@ -57,7 +57,7 @@ impl Guard {
         };
         let changed = self.logged.replace(in_force) != Some(in_force);
         if changed {
-            tracing::info!(outer = %in_force.outer, inner = %in_force.inner, reason = doubt.map(tracing::field::display), "guard");
+            tracing::info!(outer = %in_force.outer, inner = %in_force.inner, reason = uncertainty.map(tracing::field::display), "guard");
         }
         Ok(changed)
     }
@@ -71,10 +71,10 @@ impl Guard {
     }
 
     /// For the status document.
-    pub fn status(&self, maps: &Maps, doubt: Option<Doubt>) -> Result<GuardStatus, DatapathError> {
+    pub fn status(&self, maps: &Maps, uncertainty: Option<Uncertainty>) -> Result<GuardStatus, DatapathError> {
         let word = maps.guard.get()?;
-        let wanted = self.decided(word.choice(), doubt);
-        let reasons = wanted.map(|(mode, wish)| doubt.filter(|_| mode != wish));
+        let wanted = self.decided(word.choice(), uncertainty);
+        let reasons = wanted.map(|(mode, requested)| uncertainty.filter(|_| mode != requested));
         let wanted = Checks { outer: wanted[0].1, inner: wanted[1].1 };
         Ok(report::status(word, wanted, reasons, report::counts(&maps.stats)?))
     }
@@ -85,8 +85,12 @@ impl Guard {
     }
 
     /// Returns for each check the permitted mode and the requested one.
-    fn decided(&self, choice: Checks<Option<GuardMode>>, doubt: Option<Doubt>) -> [(GuardMode, GuardMode); 2] {
+    fn decided(
+        &self,
+        choice: Checks<Option<GuardMode>>,
+        uncertainty: Option<Uncertainty>,
+    ) -> [(GuardMode, GuardMode); 2] {
         [(choice.outer, self.flags.outer), (choice.inner, self.flags.inner)]
-            .map(|(choice, flag)| decide(choice, flag, doubt))
+            .map(|(choice, flag)| decide(choice, flag, uncertainty))
     }
 }

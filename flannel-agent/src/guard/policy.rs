@@ -14,14 +14,14 @@ pub const DEFAULT: Checks<GuardMode> = Checks { outer: GuardMode::Enforce, inner
 
 /// The reason why the programs may not know all peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doubt {
+pub enum Uncertainty {
     /// Changes do not arrive: nodes may have joined or moved without our knowledge.
     StoreNotInSync,
     /// Not every peer is in the maps yet.
     PeersPending,
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for Uncertainty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::StoreNotInSync => "the store is not in sync, so peers may be unknown",
@@ -31,9 +31,13 @@ impl fmt::Display for Doubt {
 }
 
 /// Returns the active mode and the requested one.
-pub(super) fn decide(choice: Option<GuardMode>, flag: GuardMode, doubt: Option<Doubt>) -> (GuardMode, GuardMode) {
+pub(super) fn decide(
+    choice: Option<GuardMode>,
+    flag: GuardMode,
+    uncertainty: Option<Uncertainty>,
+) -> (GuardMode, GuardMode) {
     let wanted = choice.unwrap_or(flag);
-    let most = if doubt.is_some() { GuardMode::Audit } else { GuardMode::Enforce };
+    let most = if uncertainty.is_some() { GuardMode::Audit } else { GuardMode::Enforce };
     (wanted.min(most), wanted)
 }
 
@@ -50,12 +54,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_refused_in_doubt() {
-        for doubt in [Doubt::StoreNotInSync, Doubt::PeersPending].map(Some) {
-            assert_eq!(decide(None, Enforce, doubt), (Audit, Enforce));
-            assert_eq!(decide(Some(Enforce), Off, doubt), (Audit, Enforce));
-            assert_eq!(decide(None, Audit, doubt), (Audit, Audit));
-            assert_eq!(decide(None, Off, doubt), (Off, Off));
+    fn nothing_is_refused_while_peers_may_be_unknown() {
+        for uncertainty in [Uncertainty::StoreNotInSync, Uncertainty::PeersPending].map(Some) {
+            assert_eq!(decide(None, Enforce, uncertainty), (Audit, Enforce));
+            assert_eq!(decide(Some(Enforce), Off, uncertainty), (Audit, Enforce));
+            assert_eq!(decide(None, Audit, uncertainty), (Audit, Audit));
+            assert_eq!(decide(None, Off, uncertainty), (Off, Off));
         }
     }
 }

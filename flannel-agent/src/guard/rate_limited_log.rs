@@ -36,7 +36,7 @@ struct LastLine {
 impl LastLine {
     /// Returns the number of packets since the last report, if there are any and a report is due.
     /// It then counts as reported.
-    fn news(&mut self, packets: u64, interval: Duration, now: Instant) -> Option<u64> {
+    fn take_new(&mut self, packets: u64, interval: Duration, now: Instant) -> Option<u64> {
         // Counters begin again at 0 with new maps.
         let new = packets.checked_sub(self.packets).unwrap_or(packets);
         if new == 0 || self.at.is_some_and(|at| now.duration_since(at) < interval) {
@@ -61,7 +61,7 @@ impl RateLimitedLog {
             (self.refused.packets, self.passed.packets) = (refused, passed);
             return Ok(());
         }
-        if let Some(packets) = self.refused.news(refused, DROPPED, now) {
+        if let Some(packets) = self.refused.take_new(refused, DROPPED, now) {
             let sources = named(&suspects()?, |suspect| suspect.dropped);
             tracing::warn!(
                 packets,
@@ -70,7 +70,7 @@ impl RateLimitedLog {
                  guard set off`"
             );
         }
-        if let Some(packets) = self.passed.news(passed, PASSED, now) {
+        if let Some(packets) = self.passed.take_new(passed, PASSED, now) {
             let sources = named(&suspects()?, |suspect| suspect.packets - suspect.dropped.min(suspect.packets));
             if !sources.is_empty() {
                 tracing::info!(packets, sources, "the guard would drop tunnel packets if it were enforced");
@@ -99,15 +99,16 @@ mod tests {
     #[test]
     fn the_beginning_is_logged_at_once_and_the_rest_at_intervals() {
         let (mut last_line, start) = (LastLine::default(), Instant::now());
-        let mut news = |packets, seconds| last_line.news(packets, DROPPED, start + Duration::from_secs(seconds));
-        assert_eq!(news(0, 0), None);
-        assert_eq!(news(3, 1), Some(3));
-        assert_eq!(news(900, 2), None);
-        assert_eq!(news(1000, 60), None);
-        assert_eq!(news(1003, 61), Some(1000));
-        assert_eq!(news(1003, 200), None, "it has ended");
-        assert_eq!(news(1004, 201), Some(1));
-        assert_eq!(news(2, 300), Some(2), "the counters began again");
+        let mut take_new =
+            |packets, seconds| last_line.take_new(packets, DROPPED, start + Duration::from_secs(seconds));
+        assert_eq!(take_new(0, 0), None);
+        assert_eq!(take_new(3, 1), Some(3));
+        assert_eq!(take_new(900, 2), None);
+        assert_eq!(take_new(1000, 60), None);
+        assert_eq!(take_new(1003, 61), Some(1000));
+        assert_eq!(take_new(1003, 200), None, "it has ended");
+        assert_eq!(take_new(1004, 201), Some(1));
+        assert_eq!(take_new(2, 300), Some(2), "the counters began again");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use flannel_common::{
     reason::Reason,
 };
 
-use super::policy::Doubt;
+use super::policy::Uncertainty;
 use crate::{
     datapath::{DatapathError, guard::ViolationMap, maps::StatsMap},
     observe::status::{CheckStatus, GuardStatus},
@@ -71,20 +71,21 @@ pub fn suspects(map: &ViolationMap) -> Result<Vec<Suspected>, DatapathError> {
 pub(super) fn status(
     word: GuardWord,
     wanted: Checks<GuardMode>,
-    [outer_reason, inner_reason]: [Option<Doubt>; 2],
+    [outer_reason, inner_reason]: [Option<Uncertainty>; 2],
     counts: Checks<Count>,
 ) -> GuardStatus {
     let (in_force, choice) = (word.in_force(), word.choice());
-    let check = |mode: GuardMode, wanted: GuardMode, choice: Option<GuardMode>, reason: Option<Doubt>, count: Count| {
-        CheckStatus {
-            effective: mode.to_string(),
-            wanted: wanted.to_string(),
-            chosen_at_run_time: choice.is_some(),
-            reason: reason.map(|reason| reason.to_string()),
-            refused: count.refused,
-            passed: count.passed,
-        }
-    };
+    let check =
+        |mode: GuardMode, wanted: GuardMode, choice: Option<GuardMode>, reason: Option<Uncertainty>, count: Count| {
+            CheckStatus {
+                effective: mode.to_string(),
+                wanted: wanted.to_string(),
+                chosen_at_run_time: choice.is_some(),
+                reason: reason.map(|reason| reason.to_string()),
+                refused: count.refused,
+                passed: count.passed,
+            }
+        };
     GuardStatus {
         outer: check(in_force.outer, wanted.outer, choice.outer, outer_reason, counts.outer),
         inner: check(in_force.inner, wanted.inner, choice.inner, inner_reason, counts.inner),

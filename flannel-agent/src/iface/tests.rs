@@ -103,8 +103,8 @@ fn the_stock_results() {
     ] {
         let chosen = select(&options, &[Family::V4], &host()).expect(name);
         let (iface, addr, public) = expected;
-        let End { addr: own, public: told, .. } = v4(&chosen);
-        assert_eq!((chosen.name.as_str(), own, told), (iface, ip(addr), ip(public)), "{name}");
+        let End { addr: own, public: published, .. } = v4(&chosen);
+        assert_eq!((chosen.name.as_str(), own, published), (iface, ip(addr), ip(public)), "{name}");
     }
 }
 

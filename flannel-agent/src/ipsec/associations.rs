@@ -9,8 +9,8 @@ use std::{
 };
 
 use super::{
-    book::{IpsecPeerState, IpsecPeerStatus},
     names::{self, IpsecEnd},
+    shared::{IpsecPeerState, IpsecPeerStatus},
     vici::{ChildSa, IkeSa},
 };
 

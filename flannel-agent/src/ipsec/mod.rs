@@ -3,20 +3,20 @@
 //! The policies that demand encryption are kernel objects like any other, see
 //! [`crate::backend::ipsec`]. This module keeps the process, and in it a shared key and a
 //! connection for each peer, in a separate task ([`IpsecTunnels`]): the main loop waits for no
-//! process. The task gets the leases and writes to the [`IpsecBook`].
+//! process. The task gets the leases and writes to the [`SharedIpsecStatus`].
 //!
 //! The process goes on without the agent, and the next agent finds it by its socket in the state
 //! directory. Names and settings of connections are flannel's, so that stock nodes agree with ours.
 
 mod associations;
-mod book;
 mod charon;
 mod configuration;
 mod error;
-mod keeper;
 mod names;
 mod ports;
+mod shared;
 mod vici;
+mod worker;
 
 use std::{
     net::IpAddr,
@@ -29,15 +29,15 @@ use ipnet::{IpNet, Ipv4Net};
 use tokio::sync::mpsc;
 
 pub use self::{
-    book::{IpsecBook, IpsecPeerState, IpsecPeerStatus, IpsecStatus},
     charon::{program, remove, stop},
     configuration::{directory, recorded_network},
     error::IpsecError,
     names::IpsecEnd,
+    shared::{IpsecPeerState, IpsecPeerStatus, IpsecStatus, SharedIpsecStatus},
 };
 use self::{
     configuration::CharonFiles,
-    keeper::{IpsecKeeper, IpsecWish},
+    worker::{IpsecRequest, IpsecWorker},
 };
 
 /// The parts of the configuration, and where the state goes.
@@ -50,13 +50,13 @@ pub struct IpsecSetup {
     /// The program.
     pub program: PathBuf,
     /// The state, for the status and the metrics.
-    pub book: IpsecBook,
+    pub shared: SharedIpsecStatus,
 }
 
 /// The main loop's side of the task. The task ends with it; the process does not.
 #[derive(Debug)]
 pub struct IpsecTunnels {
-    wishes: mpsc::UnboundedSender<IpsecWish>,
+    requests: mpsc::UnboundedSender<IpsecRequest>,
     /// This node as it was last, and whether the store had shown everything.
     node: Option<(Option<IpsecEnd>, bool)>,
 }
@@ -65,9 +65,9 @@ impl IpsecTunnels {
     /// Starts the task.
     pub fn start(setup: IpsecSetup, netlink: Netlink, state_dir: &Path) -> Result<Self, IpsecError> {
         let files = CharonFiles::write(state_dir, setup.network)?;
-        let (wishes, receiver) = mpsc::unbounded_channel();
-        tokio::spawn(IpsecKeeper::new(setup, netlink, files).run(receiver));
-        Ok(Self { wishes, node: None })
+        let (requests, receiver) = mpsc::unbounded_channel();
+        tokio::spawn(IpsecWorker::new(setup, netlink, files).run(receiver));
+        Ok(Self { requests, node: None })
     }
 
     /// Stores this node's end, and passes the peers that are new, different or gone to the task.
@@ -85,8 +85,8 @@ impl IpsecTunnels {
             });
             Some((subnet, address))
         });
-        let wish = IpsecWish { own, all: changes.all, peers: peers.collect(), in_sync };
+        let request = IpsecRequest { own, all: changes.all, peers: peers.collect(), in_sync };
         // The task ends after this value only.
-        let _ = self.wishes.send(wish);
+        let _ = self.requests.send(request);
     }
 }

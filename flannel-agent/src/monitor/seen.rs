@@ -64,13 +64,13 @@ impl<'a> Seen<'a> {
 
     /// The first bytes of the inner frame, as many as were asked for.
     pub fn frame(&self) -> &'a [u8] {
-        let frame = self.told();
+        let frame = self.captured_frame();
         &frame[..frame.len().min(self.snaplen)]
     }
 
     /// Returns the captured part of the inner frame, decoded.
     pub fn packet(&self) -> Packet<'a> {
-        Packet::read(self.told(), self.frame_len())
+        Packet::read(self.captured_frame(), self.frame_len())
     }
 
     /// The outer addresses, if there are outer headers.
@@ -78,7 +78,7 @@ impl<'a> Seen<'a> {
         if self.event.inner_at == 0 { None } else { Packet::read(self.bytes, self.event.len).addresses() }
     }
 
-    fn told(&self) -> &'a [u8] {
+    fn captured_frame(&self) -> &'a [u8] {
         self.bytes.get(usize::from(self.event.inner_at)..).unwrap_or_default()
     }
 }

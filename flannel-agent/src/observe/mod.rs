@@ -2,7 +2,6 @@
 //! and its socket, health checks, metrics, the flows of mode `fast`, and notifications to the
 //! service manager.
 
-pub mod books;
 mod connections;
 pub mod flows;
 pub mod health;
@@ -12,5 +11,6 @@ pub mod log;
 pub mod metrics;
 pub mod notify;
 pub mod pulse;
+pub mod shared;
 pub mod socket;
 pub mod status;

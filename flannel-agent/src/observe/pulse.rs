@@ -30,7 +30,7 @@ impl Pulse {
     }
 
     /// Records a heartbeat.
-    pub fn beat(&self) {
+    pub fn record_heartbeat(&self) {
         let now = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_ms.store(now, Ordering::Relaxed);
     }

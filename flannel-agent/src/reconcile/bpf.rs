@@ -143,12 +143,12 @@ impl Bpf {
     }
 
     /// Writes the heartbeat, which confirms to the programs that the maps are current.
-    pub fn beat(&mut self) -> Result<(), DatapathError> {
+    pub fn write_heartbeat(&mut self) -> Result<(), DatapathError> {
         let now = clock::now_ns();
         if now.saturating_sub(self.maps.config.get()?.heartbeat_ns) > GAP_NS {
             self.begin_epoch()?;
         }
-        self.maps.config.beat(now)
+        self.maps.config.write_heartbeat(now)
     }
 
     /// Writes the node's data. Whether it was other data before.

@@ -53,13 +53,13 @@ impl Entries {
     }
 
     /// Clears the desired state, which is unknown again.
-    pub(super) fn want_nothing(&mut self) {
-        self.addresses.want_nothing();
-        self.neighbours.want_nothing();
-        self.fdb.want_nothing();
-        self.nexthops.want_nothing();
-        self.policies.want_nothing();
-        self.routes.want_nothing();
+    pub(super) fn clear_desired(&mut self) {
+        self.addresses.clear_desired();
+        self.neighbours.clear_desired();
+        self.fdb.clear_desired();
+        self.nexthops.clear_desired();
+        self.policies.clear_desired();
+        self.routes.clear_desired();
     }
 
     /// Sets the number of peers: of all peers if `all` is true, else of those known so far. Returns
@@ -82,7 +82,7 @@ impl Entries {
 
     /// The unreachable route for the network should be this way, or not be.
     pub(super) fn want_unreachable(&mut self, network: IpNet, route: Option<Route>) {
-        self.routes.want_one(&unreachable::key(network), route);
+        self.routes.set_desired(&unreachable::key(network), route);
     }
 
     /// True if the unreachable route for the network is there.

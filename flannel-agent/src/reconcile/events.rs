@@ -21,11 +21,11 @@ impl Plane {
                 true
             }
             KernelEvent::Rules => {
-                self.doubt_paths();
+                self.mark_paths_stale();
                 true
             }
             KernelEvent::XfrmPolicy => {
-                self.doubt_paths();
+                self.mark_paths_stale();
                 self.read_back |= self.state.entries.has_policies();
                 true
             }
@@ -68,7 +68,7 @@ impl Plane {
     fn observe_uplink(&mut self, link: &Link) -> bool {
         let differs = self.underlay.differs(link);
         if differs {
-            self.doubt_paths();
+            self.mark_paths_stale();
         }
         differs
     }
@@ -84,7 +84,7 @@ impl Plane {
         }
         let leads_there = self.underlay.leads_by(index);
         if leads_there {
-            self.doubt_paths();
+            self.mark_paths_stale();
         }
         leads_there
     }
@@ -94,7 +94,7 @@ impl Plane {
             return false;
         }
         if key.ifindex == self.external.index {
-            self.doubt_paths();
+            self.mark_paths_stale();
             self.read_back |= !present;
             return true;
         }
@@ -105,7 +105,8 @@ impl Plane {
         let ours = self.ownership();
         if !present && ours.tunnel == Some(key.ifindex) {
             // With a device's last IPv4 address the kernel takes all its IPv4 routes, and does not
-            // say so.
+            // say so (`fib_inetaddr_event()` in net/ipv4/fib_frontend.c, Linux 6.1:
+            // <https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/fib_frontend.c>).
             self.read_back = true;
         }
         ours.address(key) && self.state.entries.addresses.observe(*key, present.then_some(()))
@@ -118,7 +119,7 @@ impl Plane {
         }
         let differs = self.state.entries.observe_nexthop(&self.ownership(), id, nexthop, gone);
         differs.unwrap_or_else(|| {
-            self.doubt_paths();
+            self.mark_paths_stale();
             true
         })
     }
@@ -134,6 +135,6 @@ impl Plane {
             return true;
         }
         let differs = self.state.entries.observe_route(&ours, key, route);
-        differs.unwrap_or_else(|| self.turns.peers.doubt_under(key.dst)) | contested
+        differs.unwrap_or_else(|| self.turns.peers.mark_stale_under(key.dst)) | contested
     }
 }

@@ -55,7 +55,7 @@ use ipnet::IpNet;
 use leftovers::Leftovers;
 use networks::NetworksRecord;
 use peer_maps::PeerMaps;
-pub use peers::PeerBook;
+pub use peers::SharedPeers;
 use plane::Plane;
 pub use plane::PlaneSetup;
 use status::{Dirty, Repairs, UnreachableStatus};
@@ -70,8 +70,8 @@ use crate::{
     host_sysctls::Devices,
     iface::ExternalInterface,
     offload::Offloads,
-    udp::UdpBook,
-    wireguard::{WireguardBook, WireguardKeys},
+    udp::SharedUdpStatus,
+    wireguard::{SharedWireguardPeers, WireguardKeys},
 };
 
 /// The agent's current view of the cluster.
@@ -108,11 +108,11 @@ impl Reconciler {
         setups: &BTreeMap<Family, PlaneSetup>,
         external: &ExternalInterface,
         port_range: (u16, u16),
-        book: &PeerBook,
+        shared: &SharedPeers,
     ) -> Self {
         let plane = |(family, setup): (&Family, &PlaneSetup)| {
             let end = external.ends.get(family)?;
-            Some(Plane::new(*family, Arc::clone(backend), *setup, external, *end, book.clone()))
+            Some(Plane::new(*family, Arc::clone(backend), *setup, external, *end, shared.clone()))
         };
         Self {
             netlink,
@@ -144,18 +144,18 @@ impl Reconciler {
         Self { fast, ..self }
     }
 
-    /// With these keys for WireGuard devices, and this book for what becomes of their peers.
+    /// With these keys for WireGuard devices, and this shared state of their peers.
     #[must_use]
-    pub fn with_wireguard(mut self, keys: Option<WireguardKeys>, book: WireguardBook) -> Self {
-        self.tunnels.wireguard = WireguardDevices::new(keys, book);
+    pub fn with_wireguard(mut self, keys: Option<WireguardKeys>, shared: SharedWireguardPeers) -> Self {
+        self.tunnels.wireguard = WireguardDevices::new(keys, shared);
         self
     }
 
     /// With the control socket of the process of the backend udp, where that is the backend, and
-    /// this book for its state.
+    /// this shared status for its state.
     #[must_use]
-    pub fn with_udp(mut self, control: Option<PathBuf>, book: UdpBook) -> Self {
-        self.tunnels.udp = UdpTunnel::new(control, book);
+    pub fn with_udp(mut self, control: Option<PathBuf>, shared: SharedUdpStatus) -> Self {
+        self.tunnels.udp = UdpTunnel::new(control, shared);
         self
     }
 
@@ -209,12 +209,12 @@ impl Reconciler {
     /// Takes in which peers are new, different or gone.
     pub fn learn(&mut self, changes: Changes) {
         if changes.all {
-            self.planes.iter_mut().for_each(|plane| plane.turns.peers.only(&changes.peers));
+            self.planes.iter_mut().for_each(|plane| plane.turns.peers.retain(&changes.peers));
         }
         for (subnet, peer) in changes.peers {
             let family = Family::of(subnet.addr());
             if let Some(plane) = self.planes.iter_mut().find(|plane| plane.family == family) {
-                plane.turns.peers.hear(subnet, peer);
+                plane.turns.peers.update(subnet, peer);
             }
         }
     }

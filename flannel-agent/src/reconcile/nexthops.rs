@@ -1,10 +1,12 @@
 //! Routes by nexthop objects, for a large number of peers.
 //!
-//! The kernel compares a new IPv4 route with every route that leaves by the same device, so the
-//! time for plain routes with a gateway each grows with the square of their number; an object is
-//! found by its number. Below a thousand peers objects bring no gain, and routes stay as stock
-//! flannel writes them. Routes use objects from a threshold on, and are plain again below half of
-//! it, so that a cluster near the threshold does not switch back and forth.
+//! The kernel compares a new IPv4 route with every route that leaves by the same device
+//! (`fib_find_info()` in [net/ipv4/fib_semantics.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/fib_semantics.c)), so the time for
+//! plain routes with a gateway each grows with the square of their number; an object is found by
+//! its number. Below a thousand peers objects bring no gain, and routes stay as stock flannel
+//! writes them. Routes use objects from a threshold on, and are plain again below half of it, so
+//! that a cluster near the threshold does not switch back and forth.
 //!
 //! There is one object per route, and its number is the first address of the destination: unique
 //! among all networks of a host, far above the numbers the kernel assigns by itself, and known
@@ -64,18 +66,18 @@ impl Nexthops {
     }
 
     /// Clears the desired state, which is unknown again.
-    pub(super) fn want_nothing(&mut self) {
-        self.tracker.want_nothing();
+    pub(super) fn clear_desired(&mut self) {
+        self.tracker.clear_desired();
     }
 
     /// Some peers wanted routes before and want routes now. These are to follow by [`Self::form`].
     pub(super) fn change(&mut self, before: &BTreeMap<RouteKey, Route>, after: &BTreeMap<RouteKey, Route>) {
         for id in before.keys().filter(|key| !after.contains_key(*key)).filter_map(id_of) {
-            self.tracker.want_one(&id, None);
+            self.tracker.set_desired(&id, None);
         }
         for (key, route) in after {
             if let Some(id) = id_of(key) {
-                self.tracker.want_one(&id, object(route).filter(|_| self.used));
+                self.tracker.set_desired(&id, object(route).filter(|_| self.used));
             }
         }
     }
@@ -87,7 +89,8 @@ impl Nexthops {
     }
 
     /// A route that was read, with what its object says in it: the kernel leaves that out where
-    /// `net.ipv4.nexthop_compat_mode` is off.
+    /// `net.ipv4.nexthop_compat_mode` is off (`fib_dump_info()` in [net/ipv4/fib_semantics.c, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/fib_semantics.c)).
     pub(super) fn complete(&self, route: Route) -> Route {
         match route.nexthop.and_then(|id| self.tracker.actual(&NexthopId(id))) {
             Some(Nexthop { gateway, oif, onlink, .. }) => {
@@ -134,7 +137,7 @@ impl Nexthops {
         for id in before.symmetric_difference(&self.refused()) {
             for key in keys_of(*id, routes) {
                 let route = routes.wanted().get(&key).map(|route| self.form(&key, route));
-                routes.want_one(&key, route);
+                routes.set_desired(&key, route);
             }
         }
     }

@@ -57,11 +57,11 @@ impl PeerMaps {
     }
 
     /// Clears the desired state, which is unknown again.
-    pub(super) fn want_nothing(&mut self) {
-        self.peers.want_nothing();
-        self.ecmp_paths.want_nothing();
-        self.vteps.want_nothing();
-        self.elsewhere.want_nothing();
+    pub(super) fn clear_desired(&mut self) {
+        self.peers.clear_desired();
+        self.ecmp_paths.clear_desired();
+        self.vteps.clear_desired();
+        self.elsewhere.clear_desired();
     }
 
     /// Some peers wanted something before and want something now.

@@ -13,7 +13,7 @@ use super::{
     Cluster,
     device::{self, Device, DeviceError},
     ownership::Ownership,
-    peers::{PeerBook, Peers},
+    peers::{Peers, SharedPeers},
     state::FamilyState,
     status::{Dirty, Repairs, UnreachableStatus},
     tunnels::Tunnels,
@@ -123,7 +123,7 @@ impl Plane {
         setup: PlaneSetup,
         external: &ExternalInterface,
         end: End,
-        book: PeerBook,
+        shared: SharedPeers,
     ) -> Self {
         Self {
             family,
@@ -133,7 +133,7 @@ impl Plane {
             external: ExternalEnd::new(external, end),
             tunnel: TunnelState::default(),
             state: FamilyState::new(family, &setup),
-            turns: Turns::new(Peers::new(family, book)),
+            turns: Turns::new(Peers::new(family, shared)),
             read_back: true,
             node: None,
             error: None,
@@ -152,13 +152,13 @@ impl Plane {
     /// Makes the plane read everything back and query every path again.
     pub(super) fn invalidate_all(&mut self) {
         self.read_back = true;
-        self.doubt_paths();
+        self.mark_paths_stale();
     }
 
     /// Makes the plane query every path again.
-    pub(super) fn doubt_paths(&mut self) {
+    pub(super) fn mark_paths_stale(&mut self) {
         self.underlay.forget();
-        self.turns.peers.doubt_all();
+        self.turns.peers.mark_all_stale();
     }
 
     /// Prepares the device and reads the kernel's state.
@@ -198,7 +198,7 @@ impl Plane {
             tunnel: self.tunnel.device.as_ref().map(|device| (device.index, device.mac())),
             port_range,
         };
-        self.be(node, tunnels);
+        self.set_node(node, tunnels);
         self.read_back |= self.state.entries.connected.set_own(subnet);
         if self.read_back {
             let ours = self.ownership();
@@ -210,17 +210,17 @@ impl Plane {
         self.read_back = false;
         self.state.want_unreachable(self.external.end.addr);
         if self.state.entries.count_peers(self.turns.peers.len(), cluster.in_sync) {
-            self.turns.peers.doubt_all();
+            self.turns.peers.mark_all_stale();
         }
         Ok(())
     }
 
     /// The node is this one. On another one every peer needs other entries.
-    fn be(&mut self, node: Node, tunnels: &mut Tunnels) {
+    fn set_node(&mut self, node: Node, tunnels: &mut Tunnels) {
         let same = |known: Node| Node { port_range: node.port_range, ..known } == node;
         if !self.node.is_some_and(same) {
-            tunnels.want_nothing(self.device_name(), self.family);
-            self.state.want_nothing();
+            tunnels.clear_desired(self.device_name(), self.family);
+            self.state.clear_desired();
             self.turns.rebuild();
         }
         self.node = Some(node);
@@ -255,7 +255,7 @@ impl Plane {
     pub(super) fn follow_offloads(&mut self, offloads: &Offloads) {
         let setting = self.frame_tunnel().and_then(|device| offloads.on_transmit(device.index));
         if self.underlay.set_tunnel(setting) {
-            self.doubt_paths();
+            self.mark_paths_stale();
         }
     }
 
@@ -263,7 +263,7 @@ impl Plane {
     pub(super) fn set_unsummed_lost(&mut self, peers: &BTreeSet<IpAddr>) -> bool {
         let differs = self.underlay.set_unsummed_lost(peers);
         if differs {
-            self.doubt_paths();
+            self.mark_paths_stale();
         }
         differs
     }

@@ -56,9 +56,9 @@ impl FamilyState {
     }
 
     /// Discards the desired state of all peers.
-    pub(super) fn want_nothing(&mut self) {
-        self.entries.want_nothing();
-        self.peer_maps.want_nothing();
+    pub(super) fn clear_desired(&mut self) {
+        self.entries.clear_desired();
+        self.peer_maps.clear_desired();
     }
 
     /// Some peers want `after` instead of `before`.

@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     backend::{Desired, Node, TunnelSpec},
-    udp::UdpBook,
-    wireguard::WireguardBook,
+    udp::SharedUdpStatus,
+    wireguard::SharedWireguardPeers,
 };
 
 /// All of them.
@@ -29,8 +29,8 @@ pub(super) struct Tunnels {
 impl Tunnels {
     /// Without any.
     pub(super) fn none() -> Self {
-        let wireguard = WireguardDevices::new(None, WireguardBook::default());
-        Self { wireguard, udp: UdpTunnel::new(None, UdpBook::default()) }
+        let wireguard = WireguardDevices::new(None, SharedWireguardPeers::default());
+        Self { wireguard, udp: UdpTunnel::new(None, SharedUdpStatus::default()) }
     }
 
     /// Sees to what a device needs, and with `read_back` finds out what it has.
@@ -62,10 +62,10 @@ impl Tunnels {
     }
 
     /// Clears what a plane desires for its peers, which is unknown again.
-    pub(super) fn want_nothing(&mut self, device: &str, family: Family) {
-        self.wireguard.want_nothing(device, family);
+    pub(super) fn clear_desired(&mut self, device: &str, family: Family) {
+        self.wireguard.clear_desired(device, family);
         if family == Family::V4 {
-            self.udp.peers_mut().want_nothing();
+            self.udp.peers_mut().clear_desired();
         }
     }
 

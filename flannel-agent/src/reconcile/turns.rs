@@ -41,7 +41,7 @@ impl Turns {
 
     /// Takes in that the desired state was discarded: every peer has to be worked in again.
     pub(super) fn rebuild(&mut self) {
-        self.peers.doubt_all();
+        self.peers.mark_all_stale();
         self.rebuilding = true;
     }
 
@@ -72,7 +72,7 @@ impl Turns {
     /// Shows the peers as the work on them left them.
     pub(super) fn show(&mut self) {
         let (before, ways) = std::mem::take(&mut self.current);
-        self.peers.settle(&before, ways);
+        self.peers.finish(&before, ways);
     }
 
     /// Returns true if every peer has those of its entries that the kernel accepted.

@@ -10,13 +10,13 @@ use ipnet::{IpNet, Ipv4Net};
 use super::{device::Device, status::Dirty, tracker::Tracker};
 use crate::{
     backend::{Node, UdpSpec},
-    udp::{Backoff, Process, UdpBook, UdpError, fits},
+    udp::{Backoff, Process, SharedUdpStatus, UdpError, fits},
 };
 
 /// The process, and its peers.
 pub(super) struct UdpTunnel {
     process: Option<Process>,
-    book: UdpBook,
+    shared: SharedUdpStatus,
     backoff: Backoff,
     /// The process id of the one whose peers are known.
     known: Option<u32>,
@@ -26,10 +26,10 @@ pub(super) struct UdpTunnel {
 
 impl UdpTunnel {
     /// With the path of the control socket; without it for a node whose backend is another.
-    pub(super) fn new(control: Option<PathBuf>, book: UdpBook) -> Self {
+    pub(super) fn new(control: Option<PathBuf>, shared: SharedUdpStatus) -> Self {
         let process = control.map(Process::new);
         let (backoff, peers) = (Backoff::default(), Tracker::default());
-        Self { process, book, backoff, known: None, own: None, peers }
+        Self { process, shared, backoff, known: None, own: None, peers }
     }
 
     /// Sees to it that there is a process for this device, and reads its peers if they are not
@@ -50,7 +50,7 @@ impl UdpTunnel {
         let options = TunnelOptions { control: control.clone(), device: device.name.clone(), network, source, port };
         let state = self.ensure(&options, device.index).await.inspect_err(|error| {
             self.known = None;
-            self.book.fail(&control, chain(error));
+            self.shared.fail(&control, chain(error));
         })?;
         if read_back || self.known != Some(state.pid) {
             self.read_peers(own).await?;
@@ -67,7 +67,7 @@ impl UdpTunnel {
         let now = Instant::now();
         match process.state().await {
             Ok(state) if fits(&state, options, index) => {
-                self.book.set(control, &state, false);
+                self.shared.set(control, &state, false);
                 return Ok(state);
             }
             Ok(state) => tracing::info!(pid = state.pid, build = state.build, "replacing the tunnel process"),
@@ -84,7 +84,7 @@ impl UdpTunnel {
             Ok(state) => {
                 tracing::info!(pid = state.pid, device = state.device, port = state.port, "started the tunnel process");
                 self.backoff.started(Instant::now());
-                self.book.set(control, &state, true);
+                self.shared.set(control, &state, true);
                 Ok(state)
             }
             Err(error) => {

@@ -23,13 +23,13 @@ use super::{
 };
 use crate::{
     backend::WireguardSpec,
-    wireguard::{Control, WireguardBook, WireguardError, WireguardKeys, has_session},
+    wireguard::{Control, SharedWireguardPeers, WireguardError, WireguardKeys, has_session},
 };
 
 /// The devices, by name.
 pub(super) struct WireguardDevices {
     keys: Option<WireguardKeys>,
-    book: WireguardBook,
+    shared: SharedWireguardPeers,
     devices: BTreeMap<String, WireguardState>,
 }
 
@@ -38,7 +38,7 @@ struct WireguardState {
     spec: WireguardSpec,
     /// Its interface index, and the handle on it.
     control: Option<(u32, Control)>,
-    /// The wishes of the planes, by peer: each subnet behind it, and its endpoint.
+    /// The desired state of the planes, by peer: each subnet behind it, and its endpoint.
     wanted: BTreeMap<PublicKey, BTreeMap<IpNet, SocketAddr>>,
     peers: Tracker<PublicKey, WireguardPeer>,
 }
@@ -56,8 +56,8 @@ pub struct WireguardFacts {
 
 impl WireguardDevices {
     /// For a node with these keys; none if its backend is another.
-    pub(super) const fn new(keys: Option<WireguardKeys>, book: WireguardBook) -> Self {
-        Self { keys, book, devices: BTreeMap::new() }
+    pub(super) const fn new(keys: Option<WireguardKeys>, shared: SharedWireguardPeers) -> Self {
+        Self { keys, shared, devices: BTreeMap::new() }
     }
 
     /// Reads the device back, and sets its key and port if they differ.
@@ -81,7 +81,7 @@ impl WireguardDevices {
             tracing::info!(device = device.name, key = %keys.public, port = spec.port, "setting key and port");
             control.set_identity(&keys.private, spec.port).await?;
         }
-        self.book.read(&found.peers, SystemTime::now());
+        self.shared.read(&found.peers, SystemTime::now());
         state.found(found.peers);
         Ok(())
     }
@@ -107,7 +107,7 @@ impl WireguardDevices {
     }
 
     /// Clears what a plane desires for its peers, which is unknown again.
-    pub(super) fn want_nothing(&mut self, device: &str, family: Family) {
+    pub(super) fn clear_desired(&mut self, device: &str, family: Family) {
         let Some(state) = self.devices.get_mut(device) else { return };
         for subnets in state.wanted.values_mut() {
             subnets.retain(|subnet, _| Family::of(subnet.addr()) != family);
@@ -135,7 +135,7 @@ impl WireguardDevices {
                 Ok(()) => {
                     tracing::info!(device, %key, "removed a peer that has no lease");
                     state.peers.removed(&key);
-                    self.book.forget(&key);
+                    self.shared.forget(&key);
                 }
                 Err(error) => refused(&mut state.peers, key, &error, now),
             }
@@ -209,7 +209,7 @@ impl WireguardState {
         if peer.is_none() {
             self.wanted.remove(&key);
         }
-        self.peers.want_one(&key, peer);
+        self.peers.set_desired(&key, peer);
     }
 }
 
@@ -244,7 +244,7 @@ mod tests {
             WireguardSpec { name: DEVICE.to_owned(), port: 51820, mtu: 1420, preshared_key: None, keepalive: Some(25) };
         let state = WireguardState { spec, control: None, wanted: BTreeMap::new(), peers: Tracker::default() };
         let devices = BTreeMap::from([(DEVICE.to_owned(), state)]);
-        WireguardDevices { devices, ..WireguardDevices::new(None, WireguardBook::default()) }
+        WireguardDevices { devices, ..WireguardDevices::new(None, SharedWireguardPeers::default()) }
     }
 
     /// The peers that are wanted, in words.
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(wanted(&devices), ["9 192.0.2.9:1 10.5.9.0/24,fd00:5:0:9::/64"]);
         devices.change(DEVICE, &v4, &BTreeMap::new());
         assert_eq!(wanted(&devices), ["9 192.0.2.9:1 fd00:5:0:9::/64"]);
-        devices.want_nothing(DEVICE, Family::V6);
+        devices.clear_desired(DEVICE, Family::V6);
         assert_eq!(wanted(&devices), [""; 0]);
     }
 

@@ -49,15 +49,15 @@ pub(super) async fn keep(
     let networks = wanted.networks();
     let routes = netlink.routes(family).await.map_err(TrafficError::Route)?;
     let ours: Vec<_> = routes.into_iter().filter(|(key, route)| is_ours(key, route, &networks)).collect();
-    let wish = wanted.scope(family).filter(|_| blackhole).map(|scope| key(scope.subnet));
+    let desired = wanted.scope(family).filter(|_| blackhole).map(|scope| key(scope.subnet));
     let mut changed = false;
-    if let Some(wish) = wish
-        && !ours.iter().any(|(key, _)| *key == wish)
+    if let Some(desired) = desired
+        && !ours.iter().any(|(key, _)| *key == desired)
     {
-        netlink.replace_route(&wish, &route()).await.map_err(TrafficError::Route)?;
+        netlink.replace_route(&desired, &route()).await.map_err(TrafficError::Route)?;
         changed = true;
     }
-    for (key, route) in ours.iter().filter(|(key, _)| Some(*key) != wish) {
+    for (key, route) in ours.iter().filter(|(key, _)| Some(*key) != desired) {
         match netlink.del_route(key, route).await {
             Err(error) if !error.is_gone() => return Err(TrafficError::Route(error)),
             _ => changed = true,

@@ -142,10 +142,10 @@ impl Engines {
             let tools = self.tools(family);
             let chosen = tools.chosen.iter().filter(|_| self.engine != Engine::Iptables);
             for tool in tools.others.iter().chain(chosen) {
-                told(tool, iptables::keep(tool, &nothing, Some(networks)).await);
+                log_removal(tool, iptables::keep(tool, &nothing, Some(networks)).await);
             }
             if let Some(nft) = self.nft.iter().find(|_| self.engine != Engine::Nftables) {
-                told("nftables", nft.keep(family, &nothing, Some(networks)).await);
+                log_removal("nftables", nft.keep(family, &nothing, Some(networks)).await);
             }
         }
     }
@@ -187,7 +187,7 @@ async fn handles(family: Family, chains: &Chains) -> Option<Handles> {
     spawn_blocking(read).await.ok()?
 }
 
-fn told(engine: impl fmt::Display, removed: Result<bool, TrafficError>) {
+fn log_removal(engine: impl fmt::Display, removed: Result<bool, TrafficError>) {
     match removed {
         Ok(true) => tracing::info!(%engine, "removed rules of ours from an engine that is not used"),
         Ok(false) => {}

@@ -39,7 +39,7 @@ pub use self::{
 };
 use self::{
     status::TrafficStatus,
-    sync::{Keeper, SyncReport},
+    sync::{SyncReport, TrafficWorker},
 };
 
 /// The main loop's side of the task that keeps the rules. Dropping it ends the task.
@@ -60,12 +60,12 @@ impl Traffic {
         options: TrafficOptions,
         wanted: WantedTraffic,
     ) -> Result<Self, TrafficError> {
-        let keeper = Keeper::new(netlink, engine, options).await;
-        keeper.demand_tools(&wanted)?;
-        let (invalidate, doubts) = watch::channel(());
+        let worker = TrafficWorker::new(netlink, engine, options).await;
+        worker.demand_tools(&wanted)?;
+        let (invalidate, invalidations) = watch::channel(());
         let (publish, report) = watch::channel(SyncReport::default());
-        let (wanted, wishes) = watch::channel(wanted);
-        tokio::spawn(keeper.run(wishes, doubts, publish));
+        let (wanted, receiver) = watch::channel(wanted);
+        tokio::spawn(worker.run(receiver, invalidations, publish));
         Ok(Self { wanted, invalidate, report })
     }
 
@@ -77,12 +77,12 @@ impl Traffic {
     /// Takes in a kernel event: a route to our subnet may be the blackhole route, or one that hides
     /// it.
     pub fn observe(&self, event: &KernelEvent) {
-        let doubtful = match event {
+        let is_stale = match event {
             KernelEvent::Route { key, .. } => self.wanted.borrow().concerns(key.dst),
             KernelEvent::Overflow => true,
             _ => false,
         };
-        if doubtful {
+        if is_stale {
             self.invalidate.send_replace(());
         }
     }

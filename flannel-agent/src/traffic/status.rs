@@ -99,9 +99,9 @@ mod tests {
             "masquerade (IPv4 only; not to 10.0.0.0/8 192.0.2.1/32), forward for IPv4 and IPv6"
         );
         let engine = Some("nftables".to_owned());
-        let mended = TrafficStatus { engine, repairs: 2, repaired_at: Some(5), ..both };
+        let repaired = TrafficStatus { engine, repairs: 2, repaired_at: Some(5), ..both };
         assert_eq!(
-            mended.summary(9),
+            repaired.summary(9),
             "masquerade, forward for IPv4 and IPv6 by nftables; repaired 2 times, last 4s ago"
         );
     }

@@ -41,14 +41,14 @@ pub(super) struct SyncReport {
 /// The outcome of one look.
 #[derive(Debug, Default)]
 struct Outcome {
-    mended: bool,
+    repaired: bool,
     errors: Vec<TrafficError>,
 }
 
 impl Outcome {
     fn take(&mut self, result: Result<bool, TrafficError>) {
         match result {
-            Ok(mended) => self.mended |= mended,
+            Ok(repaired) => self.repaired |= repaired,
             Err(error) => self.errors.push(error),
         }
     }
@@ -61,7 +61,7 @@ impl Outcome {
 
 /// The state of the task.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct TrafficWorker {
     netlink: Netlink,
     engine: Engine,
     options: TrafficOptions,
@@ -73,7 +73,7 @@ pub(super) struct Keeper {
     delays: Delays,
 }
 
-impl Keeper {
+impl TrafficWorker {
     pub(super) async fn new(netlink: Netlink, engine: Engine, options: TrafficOptions) -> Self {
         let status = TrafficStatus {
             masquerade: options.masquerade.any(),
@@ -98,29 +98,30 @@ impl Keeper {
     /// Runs until the main loop is gone.
     pub(super) async fn run(
         mut self,
-        mut wishes: watch::Receiver<WantedTraffic>,
-        mut doubts: watch::Receiver<()>,
+        mut desired: watch::Receiver<WantedTraffic>,
+        mut invalidations: watch::Receiver<()>,
         publish: watch::Sender<SyncReport>,
     ) {
         loop {
-            let wanted = wishes.borrow_and_update().clone();
-            doubts.borrow_and_update();
+            let wanted = desired.borrow_and_update().clone();
+            invalidations.borrow_and_update();
             let outcome = self.look(&wanted.clone().without_others()).await;
             self.log_outcome(&wanted, &outcome);
             let report = SyncReport { of: Some(wanted), status: self.status.clone() };
             publish.send_if_modified(|last| std::mem::replace(last, report) != *last);
             tokio::select! {
-                // A new wish takes precedence over a look, and so does the end of all wishes.
+                // A new desired state takes precedence over a look, and so does the end of the main
+                // loop.
                 biased;
-                wish = wishes.changed() => if wish.is_err() { return },
-                () = self.rest(&outcome, &mut doubts) => {}
+                changed = desired.changed() => if changed.is_err() { return },
+                () = self.rest(&outcome, &mut invalidations) => {}
             }
         }
     }
 
     /// Waits until it is time to look again.
-    async fn rest(&mut self, outcome: &Outcome, doubts: &mut watch::Receiver<()>) {
-        if outcome.mended || !outcome.errors.is_empty() {
+    async fn rest(&mut self, outcome: &Outcome, invalidations: &mut watch::Receiver<()>) {
+        if outcome.repaired || !outcome.errors.is_empty() {
             sleep(self.delays.next_delay()).await;
             if !outcome.errors.is_empty() {
                 return;
@@ -130,7 +131,7 @@ impl Keeper {
         }
         tokio::select! {
             () = self.due() => {}
-            _ = doubts.changed() => {}
+            _ = invalidations.changed() => {}
         }
     }
 
@@ -211,12 +212,12 @@ impl Keeper {
                 tracing::info!("traffic rules are as asked for again");
             }
         }
-        if outcome.mended && settled {
+        if outcome.repaired && settled {
             tracing::warn!("another process changed our traffic rules; they are repaired");
             self.status.repairs += 1;
             self.status.repaired_at =
                 SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(|at| at.as_secs());
-        } else if outcome.mended {
+        } else if outcome.repaired {
             tracing::info!("traffic rules are in place");
         }
         if error.is_none() {

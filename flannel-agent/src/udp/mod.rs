@@ -4,9 +4,9 @@
 //! it by its control socket in the state directory. Its own work is the crate `flannel_udp`.
 
 mod backoff;
-mod book;
 mod error;
 mod process;
+mod shared;
 
 use std::{
     fs, io,
@@ -21,8 +21,8 @@ pub(crate) use self::{
     process::{Process, fits},
 };
 pub use self::{
-    book::{UdpBook, UdpStatus},
     error::UdpError,
+    shared::{SharedUdpStatus, UdpStatus},
 };
 
 /// The control socket, in the state directory.

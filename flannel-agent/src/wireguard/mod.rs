@@ -2,23 +2,23 @@
 //! process.
 //!
 //! Kernels before 5.6, and those built without the module, have no WireGuard. A process with a TUN
-//! device then does its work: `wireguard-go` or `boringtun-cli`, which speak the protocol of
-//! wireguard.com/xplatform on a socket. The process does not stay a child of the agent: it outlives
-//! the agent.
+//! device then does its work: `wireguard-go` or `boringtun-cli`, which speak the [cross-platform
+//! protocol](https://www.wireguard.com/xplatform/) on a socket. The process does not stay a child
+//! of the agent: it outlives the agent.
 
-mod book;
 mod control;
 mod error;
 mod key_file;
+mod shared;
 mod uapi;
 mod userspace;
 
-pub(crate) use self::book::has_session;
+pub(crate) use self::shared::has_session;
 pub use self::{
-    book::{PeerState, WireguardBook, WireguardPeerStatus},
     control::Control,
     error::WireguardError,
     key_file::{BadKeyFile, WireguardKeys},
+    shared::{PeerState, SharedWireguardPeers, WireguardPeerStatus},
     uapi::has_process,
     userspace::start,
 };

@@ -28,7 +28,8 @@ use nix::{
 
 use crate::packets::{self, Net, V4, V6};
 
-/// Offsets in `struct __sk_buff` (include/uapi/linux/bpf.h).
+/// Offsets in `struct __sk_buff` ([include/uapi/linux/bpf.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/bpf.h)).
 const SKB_LEN: usize = 192;
 const SKB_MARK: usize = 8;
 const SKB_PRIORITY: usize = 32;
@@ -150,7 +151,7 @@ impl Bench {
     }
 
     /// Lets `to_underlay` see a packet of the kernel's own of this outer length.
-    pub(crate) fn vouch(&mut self, net: Net, inner_payload: usize) {
+    pub(crate) fn validate_path(&mut self, net: Net, inner_payload: usize) {
         let seen = self.run(Program::ToUnderlay, &net.tunnel_to_peer(&net.inner_to_peer(inner_payload)));
         assert_eq!(seen.reasons, [Reason::PathSeen]);
     }

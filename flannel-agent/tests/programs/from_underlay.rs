@@ -119,7 +119,7 @@ pub(crate) fn too_big(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
 fn a_report_of_a_packet_too_big_lets_the_path_rest() {
     on_bench(|bench| {
         let frame = V6.inner_to_peer(100);
-        bench.vouch(V6, 1200);
+        bench.validate_path(V6, 1200);
         assert_eq!(bench.run(ToTunnel, &frame).reasons, [Reason::Encapsulated]);
         says(bench, &too_big(|_| ()), Reason::TooBig);
         bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
@@ -131,7 +131,7 @@ fn a_report_of_a_packet_too_big_lets_the_path_rest() {
 #[test]
 fn reports_of_other_packets_do_not() {
     on_bench(|bench| {
-        bench.vouch(V6, 1200);
+        bench.validate_path(V6, 1200);
         let (ip, udp, vxlan) = (0, V6.at().udp - 14, V6.at().vxlan - 14);
         let others: [fn(&mut [u8], usize); 5] = [
             |quoted, ip| quoted[ip + 6] = 6,
@@ -168,7 +168,7 @@ fn a_family_that_is_off_has_no_tunnel() {
 #[test]
 fn a_minute_without_the_agent_nothing_is_said() {
     on_bench(|bench| {
-        bench.maps.config.beat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
+        bench.maps.config.write_heartbeat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
         for net in BOTH {
             says(bench, &from_pod(net), Reason::AgentGone);
         }

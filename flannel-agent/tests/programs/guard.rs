@@ -320,7 +320,7 @@ fn a_peer_whose_entry_is_being_rewritten_passes() {
 fn without_an_agent_nothing_is_refused() {
     on_bench(|bench| {
         enforced(bench);
-        bench.maps.config.beat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
+        bench.maps.config.write_heartbeat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
         for net in BOTH {
             passes(bench, &strange(net, &good(net)), Reason::AgentGone);
         }

@@ -38,7 +38,7 @@ fn load_again(pins: &PinRoot, subnets: Subnets, flows: Option<u32>) -> Loaded {
 }
 
 /// The maps that are others after another load.
-fn made_anew(bench: &Bench, subnets: Subnets, flows: Option<u32>) -> Vec<&'static str> {
+fn replaced_maps(bench: &Bench, subnets: Subnets, flows: Option<u32>) -> Vec<&'static str> {
     let before = ids(bench.pins());
     load_again(bench.pins(), subnets, flows);
     before.into_iter().zip(ids(bench.pins())).filter(|(was, is)| was != is).map(|(_, (name, _))| name).collect()
@@ -78,7 +78,7 @@ fn program_ids(pins: &PinRoot) -> Vec<u32> {
 fn a_second_load_adopts_every_map_and_program() {
     on_bench(|bench| {
         let before = program_ids(bench.pins());
-        assert_eq!(made_anew(bench, SAME, None), [""; 0]);
+        assert_eq!(replaced_maps(bench, SAME, None), [""; 0]);
         assert_eq!(program_ids(bench.pins()), before);
     });
 }
@@ -89,7 +89,7 @@ fn a_second_load_without_the_record_of_the_first_adopts_every_map_and_loads_ever
     on_bench(|bench| {
         let before = program_ids(bench.pins());
         std::fs::remove_file(bench.pins().load_record()).expect("the pin was there");
-        assert_eq!(made_anew(bench, SAME, None), [""; 0]);
+        assert_eq!(replaced_maps(bench, SAME, None), [""; 0]);
         let after = program_ids(bench.pins());
         assert!(before.iter().zip(&after).all(|(was, is)| was != is), "{before:?}, {after:?}");
         load_again(bench.pins(), SAME, None);
@@ -163,8 +163,8 @@ fn a_set_without_the_ipv6_peers_is_completed() {
 #[test]
 fn another_network_of_one_family_leaves_the_others_peers() {
     on_bench(|bench| {
-        assert_eq!(made_anew(bench, Subnets { v6: 1024, ..SAME }, None), [PEERS6]);
-        assert_eq!(made_anew(bench, Subnets { v4: 512, v6: 1024 }, None), [PEERS]);
+        assert_eq!(replaced_maps(bench, Subnets { v6: 1024, ..SAME }, None), [PEERS6]);
+        assert_eq!(replaced_maps(bench, Subnets { v4: 512, v6: 1024 }, None), [PEERS]);
         assert_eq!([PEERS, PEERS6].map(|name| info(bench.pins(), name).max_entries()), [512, 1024]);
     });
 }
@@ -173,7 +173,7 @@ fn another_network_of_one_family_leaves_the_others_peers() {
 fn a_family_that_is_off_has_maps_of_one_element() {
     on_bench(|bench| {
         let of_family = [PEERS6, FLOWS6, PROBATION6, FLOW_HINTS6, PENDING6, ENTRANCES6];
-        assert_eq!(made_anew(bench, Subnets { v6: 0, ..SAME }, None), of_family);
+        assert_eq!(replaced_maps(bench, Subnets { v6: 0, ..SAME }, None), of_family);
         let capacities = |names: [&str; 6]| names.map(|name| info(bench.pins(), name).max_entries());
         assert_eq!(capacities(of_family), [1; 6]);
         assert!(
@@ -185,7 +185,7 @@ fn a_family_that_is_off_has_maps_of_one_element() {
 #[test]
 fn the_flow_tables_are_as_large_as_asked() {
     on_bench(|bench| {
-        assert_eq!(made_anew(bench, SAME, Some(1_000)), [FLOWS, FLOWS6, ENTRANCES, ENTRANCES6], "all others stay");
+        assert_eq!(replaced_maps(bench, SAME, Some(1_000)), [FLOWS, FLOWS6, ENTRANCES, ENTRANCES6], "all others stay");
         assert_eq!([FLOWS, FLOWS6].map(|name| info(bench.pins(), name).max_entries()), [1_000; 2]);
     });
 }

@@ -43,7 +43,7 @@ const fn only(filter: Filter) -> MonitorSettings {
 
 /// An event, on its own.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ReportedEvent {
     pub(crate) program: Program,
     pub(crate) reason: Reason,
     pub(crate) frame: Vec<u8>,
@@ -60,12 +60,12 @@ pub(crate) fn start(bench: &Bench, wanted: &MonitorSettings) -> MonitorMaps {
 
 /// Returns the events since the last call and renews the monitor deadline, because a test may be
 /// slow.
-pub(crate) fn told(monitor: &mut MonitorMaps, snaplen: u32) -> Vec<Told> {
+pub(crate) fn reported(monitor: &mut MonitorMaps, snaplen: u32) -> Vec<ReportedEvent> {
     let mut all = Vec::new();
     while let Some(item) = monitor.next_event() {
         let seen = Seen::read(&item, snaplen as usize).expect("an event of these programs");
         assert_eq!(seen.ifindex(), LO);
-        all.push(Told {
+        all.push(ReportedEvent {
             program: seen.program,
             reason: seen.reason,
             frame: seen.frame().to_vec(),
@@ -79,9 +79,9 @@ pub(crate) fn told(monitor: &mut MonitorMaps, snaplen: u32) -> Vec<Told> {
 }
 
 /// A whole frame that was not cut.
-pub(crate) fn whole(program: Program, reason: Reason, frame: &[u8], outer: Option<[IpAddr; 2]>) -> Told {
+pub(crate) fn whole(program: Program, reason: Reason, frame: &[u8], outer: Option<[IpAddr; 2]>) -> ReportedEvent {
     let len = u32::try_from(frame.len()).expect("small");
-    Told { program, reason, frame: frame.to_vec(), len, gso_size: None, outer }
+    ReportedEvent { program, reason, frame: frame.to_vec(), len, gso_size: None, outer }
 }
 
 fn vtep(net: Net) -> (IpAddr, IpAddr) {
@@ -122,12 +122,12 @@ fn every_program_reports_the_packet_it_saw() {
                 (ToUnderlay, Reason::NotTunnel),
             ] {
                 bench.run(program, &frame).passed(reason, &frame);
-                assert_eq!(told(&mut monitor, SNAPLEN_MAX), [whole(program, reason, &frame, None)]);
+                assert_eq!(reported(&mut monitor, SNAPLEN_MAX), [whole(program, reason, &frame, None)]);
             }
         }
         let arp = [packets::ethernet(packets::OUR_MAC, packets::PEER_MAC, 0x0806), vec![7; 28]].concat();
         bench.run(FromUnderlay, &arp);
-        assert_eq!(told(&mut monitor, SNAPLEN_MAX), [whole(FromUnderlay, Reason::NotTunnel, &arp, None)]);
+        assert_eq!(reported(&mut monitor, SNAPLEN_MAX), [whole(FromUnderlay, Reason::NotTunnel, &arp, None)]);
     });
 }
 
@@ -141,16 +141,16 @@ fn of_a_tunnel_packet_the_inner_frame_is_reported() {
             bench.run(FromUnderlay, &tunnelled);
             let inner = &tunnelled[net.at().inner..];
             let expected = whole(FromUnderlay, Reason::TunnelGood, inner, Some([peers, ours]));
-            assert_eq!(told(&mut monitor, SNAPLEN_MAX), [expected]);
+            assert_eq!(reported(&mut monitor, SNAPLEN_MAX), [expected]);
 
             let frame = net.inner_to_peer(1000);
-            bench.vouch(net, 1000);
+            bench.validate_path(net, 1000);
             let expected = whole(ToUnderlay, Reason::PathSeen, &frame, Some([ours, peers]));
-            assert_eq!(told(&mut monitor, SNAPLEN_MAX), [expected]);
+            assert_eq!(reported(&mut monitor, SNAPLEN_MAX), [expected]);
 
             assert_eq!(bench.run(ToTunnel, &frame).reasons, [Reason::Encapsulated]);
             let expected = whole(ToTunnel, Reason::Encapsulated, &frame, Some([ours, peers]));
-            assert_eq!(told(&mut monitor, SNAPLEN_MAX), [expected]);
+            assert_eq!(reported(&mut monitor, SNAPLEN_MAX), [expected]);
         }
     });
 }
@@ -163,7 +163,7 @@ fn only_on_the_underlay_is_a_tunnel_packet_ours() {
         for net in BOTH {
             let nested = net.tunnel_from_peer(net.peer_pod);
             bench.run(FromPod, &nested);
-            assert_eq!(told(&mut monitor, SNAPLEN_MAX), [whole(FromPod, Reason::ModeKernel, &nested, None)]);
+            assert_eq!(reported(&mut monitor, SNAPLEN_MAX), [whole(FromPod, Reason::ModeKernel, &nested, None)]);
         }
     });
 }
@@ -173,7 +173,7 @@ fn packets_that_are_yet_to_be_cut_say_so() {
     on_bench(|bench| {
         let mut monitor = start(bench, &ALL);
         bench.run_with(ToTunnel, &V4.inner_tcp_to_peer(3000), 1000);
-        assert_eq!(told(&mut monitor, SNAPLEN_MAX).pop().expect("an event").gso_size, Some(1000));
+        assert_eq!(reported(&mut monitor, SNAPLEN_MAX).pop().expect("an event").gso_size, Some(1000));
     });
 }
 
@@ -181,12 +181,12 @@ fn packets_that_are_yet_to_be_cut_say_so() {
 fn of_a_long_packet_the_first_bytes_are_reported() {
     on_bench(|bench| {
         for net in BOTH {
-            bench.vouch(net, 1300);
+            bench.validate_path(net, 1300);
             let frame = net.inner_to_peer(1300);
             for snaplen in [0, 1, 74, 128, SNAPLEN_MAX] {
                 let mut monitor = start(bench, &MonitorSettings { snaplen, ..ALL });
                 bench.run(ToTunnel, &frame);
-                let [Told { frame: kept, len, outer, .. }] = &told(&mut monitor, snaplen)[..] else {
+                let [ReportedEvent { frame: kept, len, outer, .. }] = &reported(&mut monitor, snaplen)[..] else {
                     panic!("one event")
                 };
                 assert_eq!(kept, &frame[..frame.len().min(snaplen as usize)]);
@@ -232,14 +232,14 @@ fn the_filter_looks_at_program_reason_and_inner_addresses() {
                     [(ToTunnel, net.inner_to_peer(10)), (FromUnderlay, net.tunnel_from_peer(net.peer_pod))]
                 {
                     bench.run(program, &packet);
-                    seen.extend(told(&mut monitor, 0).iter().map(|told| (told.program, net.ethertype)));
+                    seen.extend(reported(&mut monitor, 0).iter().map(|event| (event.program, net.ethertype)));
                 }
             }
             bench.run(
                 FromUnderlay,
                 &[packets::ethernet(packets::OUR_MAC, packets::PEER_MAC, 0x0806), vec![7; 28]].concat(),
             );
-            seen.extend(told(&mut monitor, 0).iter().map(|told| (told.program, 0x0806)));
+            seen.extend(reported(&mut monitor, 0).iter().map(|event| (event.program, 0x0806)));
             seen.sort_unstable();
             let mut expected: Vec<_> = expected.into_iter().map(|(program, net)| (program, net.ethertype)).collect();
             if filter == ALL.filter {
@@ -259,7 +259,7 @@ fn one_in_so_many_is_reported() {
         let mut count = 0;
         for _ in 0..40 {
             bench.repeat(FromUnderlay, &packet, 100);
-            count += told(&mut monitor, 0).len();
+            count += reported(&mut monitor, 0).len();
         }
         // 500 are meant, and the spread is 21.
         assert!((350..650).contains(&count), "{count} of 4000");
@@ -275,7 +275,7 @@ fn no_more_a_second_than_asked_for() {
         let mut monitor = start(bench, &MonitorSettings { rate, ..ALL });
         let packet = V4.tunnel_from_peer(V4.peer_pod);
         bench.repeat(FromUnderlay, &packet, 20_000);
-        let count = told(&mut monitor, 0).len() as u64;
+        let count = reported(&mut monitor, 0).len() as u64;
         // The limit allows a burst of a tenth of a second's packets, and the rate during the run.
         let allowed = u128::from(rate) / 10 + 1 + began.elapsed().as_millis() * u128::from(rate) / 1000;
         assert!(count >= u64::from(rate) / 10 && u128::from(count) <= allowed, "{count} of {allowed}");
@@ -291,11 +291,11 @@ fn what_finds_no_room_is_counted() {
         let runs = 2 * EVENTS_BYTES / u32::try_from(packet.len() + Event::LEN).expect("small");
         bench.repeat(FromUnderlay, &packet, runs);
         let Missed { limited, lost } = monitor.missed().expect("counters");
-        let count = told(&mut monitor, 0).len() as u64;
+        let count = reported(&mut monitor, 0).len() as u64;
         assert!(lost > 0, "there was room for all");
         assert_eq!(count + lost + limited, u64::from(runs));
         bench.run(FromUnderlay, &packet);
-        assert_eq!(told(&mut monitor, 0).len(), 1, "there is room again");
+        assert_eq!(reported(&mut monitor, 0).len(), 1, "there is room again");
     });
 }
 
@@ -314,7 +314,7 @@ fn a_monitor_that_says_nothing_more_gets_nothing_more() {
         }
         monitor.renew().expect("the lease can be written");
         bench.run(ToTunnel, &V4.inner_to_peer(10));
-        assert_eq!(told(&mut monitor, 0).len(), 1, "it lives");
+        assert_eq!(reported(&mut monitor, 0).len(), 1, "it lives");
     });
 }
 
@@ -328,7 +328,7 @@ fn one_monitor_at_a_time() {
         assert!(error.to_string().starts_with("a monitor already runs"), "{error}");
         bench.run(ToTunnel, &V4.inner_to_peer(10));
         let mut first = first;
-        assert_eq!(told(&mut first, 0).len(), 1, "the second took nothing from the first");
+        assert_eq!(reported(&mut first, 0).len(), 1, "the second took nothing from the first");
     });
 }
 
@@ -355,6 +355,6 @@ fn another_load_keeps_the_monitor() {
         assert!(!monitor.are_replaced(bench.pins()));
         monitor.renew().expect("the lease can be written");
         bench.run(ToTunnel, &V4.inner_to_peer(10));
-        assert_eq!(told(&mut monitor, 0).len(), 1);
+        assert_eq!(reported(&mut monitor, 0).len(), 1);
     });
 }

@@ -50,7 +50,7 @@ fn encapsulates_once_the_path_was_seen() {
         for net in BOTH {
             let frame = net.inner_to_peer(100);
             passes(bench, &frame, Reason::PathUnseen);
-            bench.vouch(net, 100);
+            bench.validate_path(net, 100);
             let packet = takes(bench, &frame);
             let (at, total) = (net.at(), net.udp_overhead() + 100);
             let port = [packet[at.udp], packet[at.udp + 1]];
@@ -79,7 +79,7 @@ fn encapsulates_once_the_path_was_seen() {
 fn one_flow_keeps_its_source_port_and_no_ipv4_packet_its_identification() {
     on_bench(|bench| {
         for net in BOTH {
-            bench.vouch(net, 100);
+            bench.validate_path(net, 100);
             let udp = net.at().udp;
             let runs: Vec<_> = (0..32).map(|_| takes(bench, &net.inner_to_peer(100))).collect();
             assert!(runs.iter().all(|packet| packet[udp..udp + 2] == runs[0][udp..udp + 2]));
@@ -95,7 +95,7 @@ fn one_flow_keeps_its_source_port_and_no_ipv4_packet_its_identification() {
 fn every_segment_has_an_identification_of_its_own() {
     const SEGMENT: u32 = 100;
     on_bench(|bench| {
-        bench.vouch(V4, 1000);
+        bench.validate_path(V4, 1000);
         let id = |packet: &[u8]| u16::from_be_bytes([packet[18], packet[19]]);
         let mut other = V4.inner_to_peer(100);
         other[14 + 20 + 1] ^= 1;
@@ -118,7 +118,7 @@ fn every_segment_has_an_identification_of_its_own() {
 fn the_path_is_validated_for_each_mark_and_priority() {
     on_bench(|bench| {
         for net in BOTH {
-            bench.vouch(net, 100);
+            bench.validate_path(net, 100);
             let frame = net.inner_to_peer(100);
             for (mark, priority) in [(7, 0), (0, 6), (7, 6)] {
                 bench.run_as(ToTunnel, &frame, mark, priority).passed(Reason::PathUnseen, &frame);
@@ -132,7 +132,7 @@ fn the_path_is_validated_for_each_mark_and_priority() {
 #[test]
 fn the_outer_traffic_class_follows_rfc_6040() {
     on_bench(|bench| {
-        bench.vouch(V6, 100);
+        bench.validate_path(V6, 100);
         for (inner, outer) in [(0x00, 0x00), (0xb9, 0x01), (0x02, 0x02), (0xbb, 0x02)] {
             let mut frame = V6.inner_to_peer(100);
             (frame[14], frame[15]) = (0x60 | inner >> 4, inner << 4 | 0x0a);
@@ -147,8 +147,8 @@ fn the_outer_traffic_class_follows_rfc_6040() {
 #[test]
 fn mode_kernel_leaves_everything() {
     on_bench(|bench| {
-        bench.vouch(V4, 100);
-        bench.vouch(V6, 100);
+        bench.validate_path(V4, 100);
+        bench.validate_path(V6, 100);
         bench.maps.mode.set(Mode::Kernel, None).expect("MODE");
         for net in BOTH {
             passes(bench, &net.inner_to_peer(100), Reason::ModeKernel);
@@ -159,12 +159,12 @@ fn mode_kernel_leaves_everything() {
 #[test]
 fn a_minute_without_the_agent_leaves_everything() {
     on_bench(|bench| {
-        bench.vouch(V4, 100);
-        bench.vouch(V6, 100);
+        bench.validate_path(V4, 100);
+        bench.validate_path(V6, 100);
         for net in BOTH {
-            bench.maps.config.beat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
+            bench.maps.config.write_heartbeat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
             passes(bench, &net.inner_to_peer(100), Reason::AgentGone);
-            bench.maps.config.beat(clock::now_ns()).expect("CONFIG");
+            bench.maps.config.write_heartbeat(clock::now_ns()).expect("CONFIG");
             takes(bench, &net.inner_to_peer(100));
         }
     });
@@ -200,7 +200,7 @@ fn other_protocols_and_cut_headers_are_the_kernels() {
             passes(bench, &other, Reason::OtherProtocol);
         }
         for net in BOTH {
-            bench.vouch(net, 100);
+            bench.validate_path(net, 100);
             // The kernel's test run refuses frames without a whole header; the shortest it takes
             // has no transport header.
             let bare = net.framed_to_peer(&packets::ip(0, PROTO_UDP, net.our_pod, net.peer_pod, &[]));
@@ -213,7 +213,7 @@ fn other_protocols_and_cut_headers_are_the_kernels() {
 #[test]
 fn inner_fragments_and_extension_headers_are_encapsulated_as_they_are() {
     on_bench(|bench| {
-        bench.vouch(V6, 200);
+        bench.validate_path(V6, 200);
         // Hop-by-hop options, and a later fragment.
         for (next, header) in
             [(0, [PROTO_UDP, 0, 1, 4, 0, 0, 0, 0]), (PROTO_FRAGMENT, [PROTO_UDP, 0, 1, 1, 0, 0, 0, 7])]
@@ -256,7 +256,7 @@ fn peers_without_a_plain_path_are_the_kernels() {
 fn frames_the_neighbour_entry_did_not_make_are_the_kernels() {
     on_bench(|bench| {
         for net in BOTH {
-            bench.vouch(net, 100);
+            bench.validate_path(net, 100);
             for byte in 0..12 {
                 let mut frame = net.inner_to_peer(100);
                 frame[byte] ^= 0x10;
@@ -270,7 +270,7 @@ fn frames_the_neighbour_entry_did_not_make_are_the_kernels() {
 fn what_was_seen_expires_and_dies_with_the_entry() {
     on_bench(|bench| {
         for net in BOTH {
-            bench.vouch(net, 100);
+            bench.validate_path(net, 100);
             let seen = bench.entry(net).seen;
             assert!(seen.until_ns.abs_diff(clock::now_ns() + PATH_PROBE_NS) < PATH_PROBE_NS / 2, "{seen:?}");
             bench.peer(net, net.peer(), EntryState::PLAIN);
@@ -283,14 +283,14 @@ fn what_was_seen_expires_and_dies_with_the_entry() {
 fn packets_larger_than_seen_or_than_the_route_are_the_kernels() {
     on_bench(|bench| {
         for net in BOTH {
-            bench.vouch(net, 100);
+            bench.validate_path(net, 100);
             takes(bench, &net.inner_to_peer(100));
             passes(bench, &net.inner_to_peer(101), Reason::TooBig);
-            bench.vouch(net, 101);
+            bench.validate_path(net, 101);
             takes(bench, &net.inner_to_peer(101));
             let mtu = u32::try_from(net.udp_overhead() + 99).expect("small");
             bench.peer(net, PeerEntry { mtu, ..net.peer() }, EntryState::PLAIN);
-            bench.vouch(net, 100);
+            bench.validate_path(net, 100);
             passes(bench, &net.inner_to_peer(100), Reason::TooBig);
             takes(bench, &net.inner_to_peer(99));
         }
@@ -304,7 +304,7 @@ fn segments_count_by_their_own_size() {
             // A TCP header is twelve bytes longer than UDP's: segments of 100 are as long as
             // datagrams of 112. A test run has no GSO type, so room is refused where the size is
             // not.
-            bench.vouch(net, 112);
+            bench.validate_path(net, 112);
             let frame = net.inner_tcp_to_peer(1000);
             bench.run_with(ToTunnel, &frame, 101).passed(Reason::TooBig, &frame);
             bench.run_with(ToTunnel, &frame, 100).passed(Reason::RoomRefused, &frame);

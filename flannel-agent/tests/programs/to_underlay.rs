@@ -27,7 +27,7 @@ fn with(net: Net, at: usize, value: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_plain_packet_vouches_for_its_size() {
+fn a_plain_packet_validates_the_path_for_its_size() {
     on_bench(|bench| {
         for net in BOTH {
             says(bench, &net.tunnel_to_peer(&net.inner_to_peer(100)), Reason::PathSeen);
@@ -45,9 +45,9 @@ fn a_plain_packet_vouches_for_its_size() {
 #[test]
 fn a_path_of_one_family_says_nothing_of_the_other() {
     on_bench(|bench| {
-        bench.vouch(V6, 100);
+        bench.validate_path(V6, 100);
         assert_eq!(bench.entry(V4).seen, PathProbe::default());
-        bench.vouch(V4, 100);
+        bench.validate_path(V4, 100);
         says(bench, &with(V6, V6.at().ip + 7, 63), Reason::PathDiffers);
         let frame = V4.inner_to_peer(100);
         assert_eq!(bench.run(ToTunnel, &frame).reasons, [Reason::Encapsulated]);
@@ -76,7 +76,7 @@ fn a_packet_that_differs_withdraws_trust_for_a_while() {
             let frame = [(at.inner + 5, 9), (at.inner + 11, 9)];
             for (byte, value) in [wrong_bytes(net).as_slice(), &addresses, &frame].concat() {
                 bench.peer(net, net.peer(), EntryState::PLAIN);
-                bench.vouch(net, 100);
+                bench.validate_path(net, 100);
                 says(bench, &with(net, byte, value), Reason::PathDiffers);
                 let frame = net.inner_to_peer(100);
                 bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
@@ -184,7 +184,7 @@ fn another_device_is_another_path() {
 fn a_fragmented_packet_withdraws_trust() {
     on_bench(|bench| {
         for net in BOTH {
-            bench.vouch(net, 100);
+            bench.validate_path(net, 100);
             let packet = net.tunnel_to_peer(&net.inner_to_peer(100));
             says(bench, &first_fragment(net, &packet), Reason::PathFragmented);
             let frame = net.inner_to_peer(100);
@@ -200,7 +200,7 @@ fn a_fragmented_packet_withdraws_trust() {
 fn later_fragments_say_nothing() {
     on_bench(|bench| {
         for (net, reason) in [(V4, Reason::OuterFragment), (V6, Reason::NotTunnel)] {
-            bench.vouch(net, 100);
+            bench.validate_path(net, 100);
             let seen = bench.entry(net).seen;
             says(bench, &later_fragment(net, &net.tunnel_to_peer(&net.inner_to_peer(100))), reason);
             assert_eq!(bench.entry(net).seen, seen);
@@ -225,7 +225,7 @@ fn other_packets_teach_nothing() {
             let cut = with(net, at.ip, if net.our_vtep.is_ipv4() { 0x45 } else { 0x60 })[..at.inner_ip + 6].to_vec();
             says(bench, &cut, Reason::Malformed);
         }
-        bench.maps.config.beat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
+        bench.maps.config.write_heartbeat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
         for net in BOTH {
             says(bench, &net.tunnel_to_peer(&net.inner_to_peer(100)), Reason::AgentGone);
             assert_eq!(bench.entry(net).seen, PathProbe::default());

@@ -29,7 +29,7 @@ fn a_trial_says_what_the_programs_in_force_would_and_leaves_no_trace() {
             let before = traces(bench);
             assert_eq!(trial.run(Program::ToTunnel, &frame, LO).expect("a run"), [Reason::PathUnseen]);
             assert_eq!(traces(bench), before);
-            bench.vouch(net, 100);
+            bench.validate_path(net, 100);
             let before = traces(bench);
             assert_eq!(trial.run(Program::ToTunnel, &frame, LO).expect("a run"), [Reason::Encapsulated]);
             assert_eq!(traces(bench), before);

@@ -2,7 +2,7 @@
 
 use flannel_agent::traffic::{Engine, MasqueradeFamilies, TrafficOptions};
 
-use crate::support::{Namespace, all, in_namespace, run, scope, settle, v4, v6, wanted};
+use crate::support::{Namespace, all, in_namespace, run, scope, v4, v6, wait_tried, wanted};
 
 fn alone() -> TrafficOptions {
     TrafficOptions { masquerade: MasqueradeFamilies::NONE, forward: false, ..all() }
@@ -34,7 +34,7 @@ fn it_is_made_repaired_moved_and_removed() {
         }
         assert!(blackholes("-4").contains("10.42.1.0/24") && blackholes("-6").contains("fd00:10:244:1::/64"));
         traffic.want(wanted(&[scope("10.42.0.0/16", "10.42.9.0/24"), v6()]));
-        assert_eq!(settle(&mut traffic).await.error, None);
+        assert_eq!(wait_tried(&mut traffic).await.error, None);
         assert!(blackholes("-4").contains("10.42.9.0/24") && !blackholes("-4").contains("10.42.1.0/24"));
         assert!(blackholes("-6").contains("fd00:10:244:1::/64"));
         drop(traffic);

@@ -2,7 +2,7 @@
 
 use flannel_agent::traffic::{Engine, MasqueradeFamilies, Traffic, TrafficOptions, removal};
 
-use crate::support::{all, choose, hide, in_namespace, run, settle, until, v4, v6, variant, wanted};
+use crate::support::{all, choose, hide, in_namespace, run, until, v4, v6, variant, wait_tried, wanted};
 
 #[test]
 fn the_engine_that_is_left_is_cleaned() {
@@ -87,7 +87,7 @@ fn without_rules_no_tool_is_needed() {
         }
         let off = TrafficOptions { masquerade: MasqueradeFamilies::NONE, forward: false, ..all() };
         let mut traffic = ns.traffic(Engine::Iptables, off, wanted(&[v4()])).await;
-        assert_eq!(settle(&mut traffic).await.error, None);
+        assert_eq!(wait_tried(&mut traffic).await.error, None);
     });
 }
 

@@ -237,7 +237,7 @@ fn a_new_subnet_takes_the_place_of_the_old() {
     with_each_variant(async |ns| {
         let mut traffic = ns.traffic(Engine::Iptables, all(), wanted(&[v4()])).await;
         traffic.want(wanted(&[scope("10.42.0.0/16", "10.42.9.0/24")]));
-        let status = crate::support::settle(&mut traffic).await;
+        let status = crate::support::wait_tried(&mut traffic).await;
         assert_eq!((status.error, status.repairs), (None, 0));
         assert_eq!(masquerade("iptables"), MASQUERADE_V4.replace("10.42.1.0", "10.42.9.0"));
     });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use flannel_agent::traffic::{Engine, MasqueradeFamilies, TrafficOptions, WantedTraffic};
 
-use crate::support::{all, becomes, exempt, in_namespace, run, scope, settle, until, v4, v6, wanted};
+use crate::support::{all, becomes, exempt, in_namespace, run, scope, until, v4, v6, wait_tried, wanted};
 
 /// Options by which only events lead to repairs: the next full look comes after an hour.
 fn by_events() -> TrafficOptions {
@@ -165,7 +165,7 @@ fn a_new_subnet_takes_the_place_of_the_old() {
     in_namespace(async |ns| {
         let mut traffic = ns.traffic(Engine::Nftables, by_events(), wanted(&[v4()])).await;
         traffic.want(wanted(&[scope("10.42.0.0/16", "10.42.9.0/24")]));
-        assert_eq!(settle(&mut traffic).await.repairs, 0);
+        assert_eq!(wait_tried(&mut traffic).await.repairs, 0);
         assert_eq!(chain("ip flannel-ipv4 postrtg"), POSTRTG_V4.replace("10.42.1.0", "10.42.9.0"));
     });
 }

@@ -93,13 +93,13 @@ impl Namespace {
     /// Starts the task and waits for its first look.
     pub(crate) async fn traffic(&self, engine: Engine, options: TrafficOptions, wanted: WantedTraffic) -> Traffic {
         let mut traffic = Traffic::start(self.netlink.clone(), engine, options, wanted).await.expect("the tools");
-        settle(&mut traffic).await;
+        wait_tried(&mut traffic).await;
         traffic
     }
 }
 
 /// Waits until what is wanted was tried.
-pub(crate) async fn settle(traffic: &mut Traffic) -> TrafficStatus {
+pub(crate) async fn wait_tried(traffic: &mut Traffic) -> TrafficStatus {
     while !traffic.is_settled() {
         timeout(Duration::from_secs(20), traffic.changed()).await.expect("a look");
     }
@@ -114,7 +114,7 @@ pub(crate) async fn until(traffic: &mut Traffic, so: impl Fn(&TrafficStatus) -> 
     traffic.status()
 }
 
-/// Waits until `read` returns `expected`: a dropped keeper may be in the middle of a look, and its
+/// Waits until `read` returns `expected`: a dropped worker may be in the middle of a look, and its
 /// successor repairs what it leaves.
 pub(crate) async fn becomes<T: PartialEq + Debug>(read: impl Fn() -> T, expected: T) {
     let start = Instant::now();

@@ -55,16 +55,16 @@ proptest! {
     #[test]
     fn events_keep_their_pace(rate in 1_u32..100_000, gaps in prop::collection::vec(0_u64..2_000_000, 1..2000)) {
         let mut pace = Pace::per_second(rate);
-        let (mut now, mut told) = (1 << 40, 0_u64);
+        let (mut now, mut reported) = (1 << 40, 0_u64);
         let start = now;
         for gap in gaps {
             now += gap;
             if let Some(due) = pace.next_due(now) {
                 pace.due_ns = due;
-                told += 1;
+                reported += 1;
             }
         }
         let allowed = (now - start + BURST_NS) / pace.interval_ns + 1;
-        prop_assert!(told >= 1 && told <= allowed, "{told} of {allowed}");
+        prop_assert!(reported >= 1 && reported <= allowed, "{reported} of {allowed}");
     }
 }

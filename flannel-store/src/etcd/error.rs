@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn compacted_and_too_large_are_told_apart_by_their_meaning() {
+    fn compacted_and_too_large_are_distinguished_by_their_meaning() {
         let compacted = problem(Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted");
         let large = "Error, decoded message length too large: found 5600412 bytes, the limit is: 4194304 bytes";
         let large = problem(Code::OutOfRange, large);

@@ -307,7 +307,7 @@ impl Holder {
         self.due = next;
         self.outdated = None;
         self.renewals.reset();
-        self.complaint.settle();
+        self.complaint.clear();
     }
 
     fn complain(&mut self, problem: &str) {

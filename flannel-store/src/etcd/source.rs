@@ -1,10 +1,10 @@
 //! etcd as a [`Source`]: all leases by one watch, and our own through [`Holder`].
 //!
-//! A listing at revision R, then the watch from R+1. A position is no longer valid when it is
-//! compacted away, or when the store is not the one it was: another cluster, or another state of
-//! this one (wiped, restored from a backup), whose changes would never arrive. This is checked
-//! whenever a watch is opened and every few minutes ([`verify`]), because behind a proxy a watch
-//! may outlive its store.
+//! A listing at revision R, then the [watch](https://etcd.io/docs/v3.5/learning/api/#watch-api)
+//! from R+1. A position is no longer valid when it is compacted away, or when the store is not the
+//! one it was: another cluster, or another state of this one (wiped, restored from a backup), whose
+//! changes would never arrive. This is checked whenever a watch is opened and every few minutes
+//! ([`verify`]), because behind a proxy a watch may outlive its store.
 
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ impl Source for EtcdSource {
     type Changes = WatchResponse;
     type Own = Option<Stored>;
     /// To renew our lease, or to acquire one.
-    type Duty = ();
+    type Task = ();
     type Error = EtcdError;
 
     const NAME: &'static str = "etcd";
@@ -175,7 +175,7 @@ impl Source for EtcdSource {
         self.holder.see(&mut self.manager, own.as_ref()).await
     }
 
-    async fn next_duty(&mut self) {
+    async fn next_task(&mut self) {
         until(self.holder.due(&self.manager)).await;
     }
 

@@ -200,8 +200,11 @@ mod tests {
             backend_type: "host-gw".into(),
             ..LeaseAttrs::default()
         };
-        let told = changes(overwrites, &host_gw);
-        assert!(told.contains(r#"public-ipv6":"2001:db8:9::1""#) && told.contains(r#"public-ip":"0.0.0.0""#), "{told}");
+        let patch = changes(overwrites, &host_gw);
+        assert!(
+            patch.contains(r#"public-ipv6":"2001:db8:9::1""#) && patch.contains(r#"public-ip":"0.0.0.0""#),
+            "{patch}"
+        );
     }
 
     #[test]

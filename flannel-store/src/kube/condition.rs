@@ -1,5 +1,6 @@
-//! The `NetworkUnavailable` condition of our Node: `False` as soon as its pod network works, `True`
-//! again when it no longer does.
+//! The [`NetworkUnavailable`
+//! condition](https://kubernetes.io/docs/reference/node/node-status/#condition) of our Node:
+//! `False` as soon as its pod network works, `True` again when it no longer does.
 //!
 //! While the condition is `True` the cluster keeps new pods off the node, so short troubles are
 //! waited out, and a node whose network never worked is left as it is: its initial condition says
@@ -148,7 +149,7 @@ impl Condition {
             }
         };
         if found.status == unavailable(available) {
-            self.review.complaint.settle();
+            self.review.complaint.clear();
             return;
         }
         let problem = format!(
@@ -174,7 +175,7 @@ impl Condition {
             Ok(_node) => {
                 self.written = Written::Known(available);
                 self.retry.reset();
-                self.complaint.settle();
+                self.complaint.clear();
                 self.plan();
                 true
             }

@@ -160,14 +160,14 @@ mod tests {
         serde_json::from_str(&text.replace("p/", "flannel.alpha.coreos.com/")).expect("a node")
     }
 
-    fn told(annotations: &str, cidrs: &str, families: Families) -> String {
+    fn read(annotations: &str, cidrs: &str, families: Families) -> String {
         match entry_of(&node(annotations, cidrs), &AnnotationPrefix::default(), families) {
             None => "nothing".to_owned(),
             Some(entry) => match entry.lease {
                 Ok(Lease { key, attrs, remarks }) => {
                     let malformed = remarks.unwrap_or_default().malformed;
-                    malformed.iter().fold(format!("{key} {}", attrs.to_json()), |told, (family, bad)| {
-                        format!("{told} {family}: {bad}")
+                    malformed.iter().fold(format!("{key} {}", attrs.to_json()), |text, (family, bad)| {
+                        format!("{text} {family}: {bad}")
                     })
                 }
                 Err(bad) => bad.to_string(),
@@ -182,21 +182,21 @@ mod tests {
 
     #[test]
     fn each_family_stands_for_itself() {
-        assert_eq!(told(V4_GROUP, CIDRS, V4), format!("10.5.1.0-24 {{{V4_JSON}"));
-        assert_eq!(told(V4_GROUP, CIDRS, BOTH), format!("10.5.1.0-24 {{{V4_JSON}"), "an IPv4-only peer");
+        assert_eq!(read(V4_GROUP, CIDRS, V4), format!("10.5.1.0-24 {{{V4_JSON}"));
+        assert_eq!(read(V4_GROUP, CIDRS, BOTH), format!("10.5.1.0-24 {{{V4_JSON}"), "an IPv4-only peer");
         let both = format!("{V4_GROUP},{V6_GROUP}");
-        assert!(told(&both, CIDRS, BOTH).starts_with("10.5.1.0-24&fd00:5:1::-64 {"), "{}", told(&both, CIDRS, BOTH));
-        assert_eq!(told(&both, CIDRS, V4), format!("10.5.1.0-24 {{{V4_JSON}"), "IPv6 is off here");
+        assert!(read(&both, CIDRS, BOTH).starts_with("10.5.1.0-24&fd00:5:1::-64 {"), "{}", read(&both, CIDRS, BOTH));
+        assert_eq!(read(&both, CIDRS, V4), format!("10.5.1.0-24 {{{V4_JSON}"), "IPv6 is off here");
         let broken_v6 = both.replace("2001:db8::1", "nonsense");
-        assert_eq!(told(&broken_v6, CIDRS, V4), format!("10.5.1.0-24 {{{V4_JSON}"));
-        let broken = told(&broken_v6, CIDRS, BOTH);
+        assert_eq!(read(&broken_v6, CIDRS, V4), format!("10.5.1.0-24 {{{V4_JSON}"));
+        let broken = read(&broken_v6, CIDRS, BOTH);
         assert!(broken.starts_with(&format!("10.5.1.0-24&fd00:5:1::-64 {{{V4_JSON} IPv6: public-ipv6 is")), "{broken}");
-        let broken = told(&both.replace("192.0.2.1", "nonsense"), CIDRS, BOTH);
+        let broken = read(&both.replace("192.0.2.1", "nonsense"), CIDRS, BOTH);
         assert!(
             broken.contains("\"PublicIPv6\":\"2001:db8::1\"") && broken.contains(" IPv4: public-ip is"),
             "{broken}"
         );
-        assert_eq!(told(&format!("{V4_GROUP},\"p/public-ipv6\":\"x\""), r#""10.5.1.0/24""#, BOTH).find("-64"), None);
+        assert_eq!(read(&format!("{V4_GROUP},\"p/public-ipv6\":\"x\""), r#""10.5.1.0/24""#, BOTH).find("-64"), None);
     }
 
     #[test]
@@ -216,14 +216,14 @@ mod tests {
         let v6_only = r#""p/kube-subnet-manager":"true","p/backend-type":"host-gw","p/public-ip":"0.0.0.0","p/backend-data":"null","p/public-ipv6":"2001:db8::1","p/backend-v6-data":"null""#;
         let expected =
             r#"0.0.0.0-0&fd00:5:1::-64 {"PublicIP":"0.0.0.0","PublicIPv6":"2001:db8::1","BackendType":"host-gw"}"#;
-        assert_eq!(told(v6_only, CIDRS, BOTH), expected);
-        assert_eq!(told(v6_only, CIDRS, Families { v4: false, v6: true }), expected);
+        assert_eq!(read(v6_only, CIDRS, BOTH), expected);
+        assert_eq!(read(v6_only, CIDRS, Families { v4: false, v6: true }), expected);
     }
 
     #[test]
     fn only_nodes_that_say_so_take_part() {
         for annotations in ["", r#""p/kube-subnet-manager":"True""#, r#""other.com/kube-subnet-manager":"true""#] {
-            assert_eq!(told(annotations, CIDRS, BOTH), "nothing");
+            assert_eq!(read(annotations, CIDRS, BOTH), "nothing");
         }
     }
 
@@ -236,12 +236,12 @@ mod tests {
             (V4_GROUP.replace("192.0.2.1", "fd00::1"), CIDRS, "public-ip is \"fd00::1\""),
             (V4_GROUP.replace('{', "["), CIDRS, "backend-data is not JSON"),
         ] {
-            let told = told(&annotations, cidrs, BOTH);
-            assert!(told.contains(expected), "{told}");
+            let read = read(&annotations, cidrs, BOTH);
+            assert!(read.contains(expected), "{read}");
         }
         // Left to the lease set, which knows the backend.
         assert_eq!(
-            told(r#""p/kube-subnet-manager":"true","p/backend-data":"null","p/public-ip":"0.0.0.0""#, CIDRS, V4),
+            read(r#""p/kube-subnet-manager":"true","p/backend-data":"null","p/public-ip":"0.0.0.0""#, CIDRS, V4),
             r#"10.5.1.0-24 {"PublicIP":"0.0.0.0","PublicIPv6":null}"#
         );
     }

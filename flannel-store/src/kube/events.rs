@@ -22,7 +22,8 @@ use crate::{Backoff, Conflict, Delays, LogThrottle, NodeProblem, NodeReport};
 /// Between two Events.
 const GAP: Duration = Duration::from_secs(15);
 /// The time after which a problem that goes on is written again: servers keep Events for an hour
-/// by default.
+/// by default (`--event-ttl`, one of the API server's
+/// [flags](https://kubernetes.io/docs/reference/command-line-tools-reference/kube-apiserver/)).
 const REPEAT: Duration = Duration::from_hours(1);
 /// Between attempts.
 const RETRY: Backoff = match Backoff::new(Duration::from_secs(5), Duration::from_mins(5), 20) {
@@ -31,7 +32,8 @@ const RETRY: Backoff = match Backoff::new(Duration::from_secs(5), Duration::from
 };
 /// Bytes of a message; the server takes 1024.
 const LONGEST: usize = 1000;
-/// Bytes of the Node's name in that of an Event, which has at most 253.
+/// Bytes of the Node's name in that of an Event, which has [at most
+/// 253](https://kubernetes.io/docs/concepts/overview/working-with-objects/names/).
 const LONGEST_NAME: usize = 200;
 
 /// Writes them.
@@ -74,7 +76,7 @@ impl Publisher {
             _ => {
                 self.history.add(report.clone(), Instant::now());
                 self.retry.reset();
-                self.complaint.settle();
+                self.complaint.clear();
                 GAP
             }
         }

@@ -32,7 +32,7 @@ pub(super) struct Scope {
 
 impl Scope {
     /// The one Node to ask for; `None` for all.
-    pub(super) fn only(&self) -> Option<&str> {
+    pub(super) fn single_node(&self) -> Option<&str> {
         (!self.peers).then_some(&self.own)
     }
 }
@@ -69,7 +69,7 @@ async fn list_once(
                 entries.extend(entry_of(&node, &prefix, scope.families).map(Arc::new));
             }
         };
-        let request = list_nodes(scope.only(), from, &next);
+        let request = list_nodes(scope.single_node(), from, &next);
         let page: NodePage = manager.client.list("listing the nodes", request, take).await?;
         next = page.metadata.next;
         if next.is_empty() {

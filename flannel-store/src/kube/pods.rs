@@ -18,7 +18,7 @@ use super::{
     client::KubeClient,
     error::{KubeError, Problem},
     position::Position,
-    record::{FAST_PATH, LocalPod, PodList, Wish},
+    record::{FAST_PATH, FastPathChoice, LocalPod, PodList},
     requests,
     stream::{Change, WatchMessage, WatchStream},
     unclear::UnclearValues,
@@ -170,9 +170,9 @@ impl PodWatcher {
 
     fn see(&mut self, pod: LocalPod) {
         let prefix = &self.client.options().prefix;
-        let wish = if pod.addresses.is_empty() { Wish::In } else { pod.wish(prefix) };
-        let is_out = wish != Wish::In;
-        if let Some(value) = self.unclear.note(&pod.name, wish) {
+        let choice = if pod.addresses.is_empty() { FastPathChoice::In } else { pod.fast_path_choice(prefix) };
+        let is_out = choice != FastPathChoice::In;
+        if let Some(value) = self.unclear.note(&pod.name, choice) {
             let (name, annotation) = (&pod.name, prefix.name(FAST_PATH));
             warn!(
                 "pod {name} has the annotation {annotation}: {value}, expected \"true\" or \"false\"; it stays out of mode fast"

@@ -135,7 +135,7 @@ impl Holder {
             Ok(node) => {
                 self.counts.renewals.add();
                 self.written = Some(Instant::now());
-                self.complaint.settle();
+                self.complaint.clear();
                 self.see(Some(node))
             }
             Err(error) => {
@@ -153,8 +153,8 @@ impl Holder {
             self.complain(&format!("no lease: {cause}"));
             let reason = cause.to_string();
             let is_known = self.reported.replace(reason.clone()).is_some_and(|reported| reported == reason);
-            let news = (!is_known).then_some(StoreEvent::NotAcquired { reason, address_taken: false });
-            return news.into_iter().collect();
+            let event = (!is_known).then_some(StoreEvent::NotAcquired { reason, address_taken: false });
+            return event.into_iter().collect();
         };
         self.reported = Some(cause.to_string());
         self.counts.losses.add();

@@ -42,13 +42,13 @@ pub(super) enum ListFrom {
 /// ignores a limit where it answers from its cache. `nodes: list`.
 ///
 /// <https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-get-and-list>
-pub(super) fn list_nodes(only: Option<&str>, from: &ListFrom, next: &str) -> Built {
+pub(super) fn list_nodes(single_node: Option<&str>, from: &ListFrom, next: &str) -> Built {
     let mut list = match from {
         ListFrom::Cache => ListParams::default().match_any(),
         ListFrom::NotOlderThan(version) => ListParams::default().at(version).matching(VersionMatch::NotOlderThan),
         ListFrom::Store => ListParams::default().limit(PAGE),
     };
-    if let Some(name) = only {
+    if let Some(name) = single_node {
         list = list.fields(&by_name(name));
     }
     // A token of a next page has the version in it.
@@ -60,9 +60,9 @@ pub(super) fn list_nodes(only: Option<&str>, from: &ListFrom, next: &str) -> Bui
 }
 
 /// Changes after a version, of all Nodes or of the one of this name. `nodes: watch`.
-pub(super) fn watch_nodes(only: Option<&str>, version: &str) -> Built {
+pub(super) fn watch_nodes(single_node: Option<&str>, version: &str) -> Built {
     let mut watch = WatchParams::default().timeout(rand::random_range(WATCH));
-    if let Some(name) = only {
+    if let Some(name) = single_node {
         watch = watch.fields(&by_name(name));
     }
     nodes().watch(&watch, version)
@@ -72,7 +72,10 @@ fn by_name(name: &str) -> String {
     format!("metadata.name={name}")
 }
 
-/// Changes annotations or conditions. `nodes/status: patch`.
+/// Changes annotations or conditions, by a [strategic merge patch][patch]. `nodes/status: patch`.
+///
+/// [patch]:
+/// https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/
 pub(super) fn patch_status(name: &str, patch: &Value) -> Built {
     nodes().patch_subresource("status", name, &PatchParams::default(), &Patch::Strategic(patch))
 }

@@ -1,10 +1,10 @@
 //! Kubernetes as a [`Source`]: all Nodes by one watch, our own through [`Holder`], our condition by
 //! [`Condition`]. Where the backend has no peers, the watch covers only our own Node.
 //!
-//! A list in pages, then the watch from the list's version. A position is no longer valid when it
-//! is compacted away, or when the server went back in its history. A restarted server usually has
-//! no changes from before its restart. That does not count as an outage, and costs one listing
-//! without delay.
+//! A list in pages, then [the watch](https://kubernetes.io/docs/reference/using-api/api-concepts/)
+//! from the list's version. A position is no longer valid when it is compacted away, or when the
+//! server went back in its history. A restarted server usually has no changes from before its
+//! restart. That does not count as an outage, and costs one listing without delay.
 //!
 //! Nodes change every few seconds without a change of their lease. The entries already reported are
 //! kept, and a change that leads to the same entry is not reported.
@@ -60,7 +60,7 @@ pub(super) struct KubeSource {
 }
 
 /// Something to do at its time.
-pub(super) enum Duty {
+pub(super) enum NodeTask {
     /// Write our annotations.
     Annotations,
     /// Write our condition.
@@ -115,7 +115,7 @@ impl Source for KubeSource {
     type Stream = WatchStream<NodeRecord>;
     type Changes = Change<NodeRecord>;
     type Own = Option<NodeRecord>;
-    type Duty = Duty;
+    type Task = NodeTask;
     type Error = KubeError;
 
     const NAME: &'static str = "the API server";
@@ -137,7 +137,7 @@ impl Source for KubeSource {
     }
 
     async fn open(&mut self, position: &Position) -> Result<WatchStream<NodeRecord>, KubeError> {
-        let request = requests::watch_nodes(self.scope.only(), position.version());
+        let request = requests::watch_nodes(self.scope.single_node(), position.version());
         self.manager.client.watch(WATCHING, request).await
     }
 
@@ -195,22 +195,22 @@ impl Source for KubeSource {
         settings.into_iter().chain(self.holder.see(own)).collect()
     }
 
-    async fn next_duty(&mut self) -> Duty {
+    async fn next_task(&mut self) -> NodeTask {
         loop {
             let (annotations, condition) = (self.holder.due(), self.condition.due());
             tokio::select! {
-                () = until(annotations) => return Duty::Annotations,
-                () = until(condition) => return Duty::Condition,
+                () = until(annotations) => return NodeTask::Annotations,
+                () = until(condition) => return NodeTask::Condition,
                 // That may move the condition's time.
                 () = self.condition.changed() => {}
             }
         }
     }
 
-    async fn perform(&mut self, duty: Duty) -> Vec<StoreEvent> {
-        match duty {
-            Duty::Annotations => self.holder.act(&mut self.manager).await,
-            Duty::Condition => {
+    async fn perform(&mut self, task: NodeTask) -> Vec<StoreEvent> {
+        match task {
+            NodeTask::Annotations => self.holder.act(&mut self.manager).await,
+            NodeTask::Condition => {
                 self.condition.act(&mut self.manager).await;
                 Vec::new()
             }

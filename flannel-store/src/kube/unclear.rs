@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flannel_host::excerpt::excerpt;
 
-use super::record::Wish;
+use super::record::FastPathChoice;
 
 /// The last such value of each pod, quoted and cut.
 #[derive(Debug, Default)]
@@ -15,8 +15,8 @@ pub(super) struct UnclearValues(BTreeMap<String, String>);
 
 impl UnclearValues {
     /// Takes note of the choice of a pod. Returns its value if it is unclear and to be logged.
-    pub(super) fn note(&mut self, pod: &str, wish: Wish<'_>) -> Option<String> {
-        let Wish::Unclear(value) = wish else {
+    pub(super) fn note(&mut self, pod: &str, choice: FastPathChoice<'_>) -> Option<String> {
+        let FastPathChoice::Unclear(value) = choice else {
             self.0.remove(pod);
             return None;
         };
@@ -47,20 +47,20 @@ mod tests {
     #[test]
     fn each_value_is_logged_once_whatever_came_before() {
         let mut values = UnclearValues::default();
-        let mut logged = |wish| values.note("default/db", wish);
-        assert_eq!(logged(Wish::Out), None);
-        assert_eq!(logged(Wish::Unclear("of")).as_deref(), Some("\"of\""), "it was out before");
-        assert_eq!(logged(Wish::Unclear("of")), None);
-        assert_eq!(logged(Wish::Unclear("off")).as_deref(), Some("\"off\""));
-        assert_eq!(logged(Wish::In), None);
-        assert_eq!(logged(Wish::Unclear("off")).as_deref(), Some("\"off\""));
+        let mut logged = |choice| values.note("default/db", choice);
+        assert_eq!(logged(FastPathChoice::Out), None);
+        assert_eq!(logged(FastPathChoice::Unclear("of")).as_deref(), Some("\"of\""), "it was out before");
+        assert_eq!(logged(FastPathChoice::Unclear("of")), None);
+        assert_eq!(logged(FastPathChoice::Unclear("off")).as_deref(), Some("\"off\""));
+        assert_eq!(logged(FastPathChoice::In), None);
+        assert_eq!(logged(FastPathChoice::Unclear("off")).as_deref(), Some("\"off\""));
     }
 
     #[test]
     fn pods_that_are_gone_are_forgotten() {
         let mut values = UnclearValues::default();
         for pod in ["default/a", "default/b", "default/c"] {
-            values.note(pod, Wish::Unclear("of"));
+            values.note(pod, FastPathChoice::Unclear("of"));
         }
         values.retain_only(["default/a", "default/b"].into_iter());
         values.forget("default/b");

@@ -51,7 +51,7 @@ fn set(families: &str, backend: &str, own: &str, key: &str, entries: Vec<Entry>)
     set
 }
 
-fn told(set: &LeaseSet) -> Vec<String> {
+fn resolved(set: &LeaseSet) -> Vec<String> {
     let Resolved { peers, rejected } = set.resolve();
     let peers = peers.iter().map(|Peer { subnet, public_ip, end, .. }| match end {
         Some(TunnelEnd::Vxlan(Vtep { mac, zero_checksum_v6, .. })) => {
@@ -78,14 +78,14 @@ fn a_node_with_both_families_meets_others_in_those_they_have() {
         "fd00:5:0:3::/64 2001:db8::3 02:00:00:00:06:03 false",
         "fd00:5:0:4::/64 2001:db8::4 02:00:00:00:06:04 true",
     ];
-    assert_eq!(told(&set(&format!("{V4},{V6}"), "vxlan", &dual(1), OWN, entries.clone())), expected);
+    assert_eq!(resolved(&set(&format!("{V4},{V6}"), "vxlan", &dual(1), OWN, entries.clone())), expected);
     // A family that is off is not looked at, whatever is wrong in it.
     let broken = |v4: &str, v6: &str| {
         let key = format!("{v4}&{v6}");
         [entries.clone(), vec![entry(&key, &dual(5).replace("02:00:00:00:0", "01:00:00:00:0"))]].concat()
     };
     let v4 = set(V4, "vxlan", &v4_only(1), "10.5.1.0-24", broken("10.6.0.0-24", "fd00:5:0:5::-64"));
-    assert_eq!(told(&v4)[..2], expected[..2]);
+    assert_eq!(resolved(&v4)[..2], expected[..2]);
     assert_eq!(
         v4.resolve().rejected.iter().map(|rejected| rejected.family).collect::<Vec<_>>(),
         [
@@ -96,7 +96,7 @@ fn a_node_with_both_families_meets_others_in_those_they_have() {
     let own = "0.0.0.0-0&fd00:5:0:1::-64";
     let v6 =
         set(V6_ONLY, "vxlan", &v6_only(1), own, vec![entries[1].clone(), entries[2].clone(), entry(own, &v6_only(1))]);
-    assert_eq!(told(&v6), expected[2..3]);
+    assert_eq!(resolved(&v6), expected[2..3]);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn with_ipv6_alone_our_key_in_the_name_of_another_node_is_a_claim() {
     let own = "0.0.0.0-0&fd00:5:0:1::-64";
     let set = set(V6_ONLY, "vxlan", &v6_only(1), own, vec![entry(own, &v6_only(2))]);
     assert_eq!(
-        told(&set),
+        resolved(&set),
         [format!("lease {own:?} (IPv6): its subnet fd00:5:0:1::/64 overlaps ours, fd00:5:0:1::/64")]
     );
 }
@@ -124,14 +124,17 @@ fn an_ipv6_mistake_costs_ipv6_alone() {
         (dual(3).replace(r#""2001:db8::3""#, "null"), "it has no public address"),
     ] {
         let set = set(&format!("{V4},{V6}"), "vxlan", &dual(1), OWN, vec![entry(name, &value)]);
-        let told = told(&set);
-        assert_eq!((told.len(), told[0].as_str()), (2, v4), "{told:?}");
-        assert!(told[1].starts_with(&format!("lease {name:?} (IPv6): ")) && told[1].contains(expected), "{told:?}");
+        let resolved = resolved(&set);
+        assert_eq!((resolved.len(), resolved[0].as_str()), (2, v4), "{resolved:?}");
+        assert!(
+            resolved[1].starts_with(&format!("lease {name:?} (IPv6): ")) && resolved[1].contains(expected),
+            "{resolved:?}"
+        );
     }
     // Each family has its own device: the same MAC on both is none of the other's business.
     let crossed = dual(3).replace("02:00:00:00:06:03", "02:00:00:00:04:01");
     let set = set(&format!("{V4},{V6}"), "vxlan", &dual(1), OWN, vec![entry(name, &crossed)]);
-    assert_eq!(told(&set), [v4, "fd00:5:0:3::/64 2001:db8::3 02:00:00:00:04:01 false"]);
+    assert_eq!(resolved(&set), [v4, "fd00:5:0:3::/64 2001:db8::3 02:00:00:00:04:01 false"]);
 }
 
 #[test]
@@ -147,9 +150,9 @@ fn what_cannot_be_read_of_one_family_costs_that_family_alone() {
     ] {
         let mut entry = entry("10.5.3.0-24&fd00:5:0:3::-64", &dual(3));
         entry.lease.as_mut().expect("a lease").remarks.get_or_insert_default().malformed.push((family, bad.clone()));
-        let told = told(&set(&format!("{V4},{V6}"), "vxlan", &dual(1), OWN, vec![entry]));
-        assert_eq!((told.len(), told[0].as_str()), (2, believed), "{told:?}");
-        assert!(told[1].contains(expected), "{told:?}");
+        let resolved = resolved(&set(&format!("{V4},{V6}"), "vxlan", &dual(1), OWN, vec![entry]));
+        assert_eq!((resolved.len(), resolved[0].as_str()), (2, believed), "{resolved:?}");
+        assert!(resolved[1].contains(expected), "{resolved:?}");
     }
 }
 
@@ -166,7 +169,7 @@ fn without_tunnels_an_address_is_enough() {
     ];
     let set = set(&format!("{V4},{V6}"), "host-gw", &host_gw(1, ""), OWN, entries);
     assert_eq!(
-        told(&set),
+        resolved(&set),
         [
             "10.5.2.0/24 192.0.2.2",
             "10.5.3.0/24 192.0.2.2",
@@ -216,8 +219,8 @@ proptest! {
             for family in has.into_iter().flatten() {
                 let believed = peers.iter().filter(|peer| peer.key == entry.name && Family::of(peer.public_ip) == family);
                 let refused = rejected.iter().filter(|one| *one.key == *entry.name && one.family == Some(family));
-                let told = believed.count() + refused.count();
-                prop_assert_eq!(told, usize::from(!set.is_own(lease)), "{} {}", entry.name, family);
+                let count = believed.count() + refused.count();
+                prop_assert_eq!(count, usize::from(!set.is_own(lease)), "{} {}", entry.name, family);
             }
         }
     }
@@ -249,8 +252,8 @@ fn wireguard_set(mode: &str, own: (&str, &str), peers: &[(&str, &str)]) -> Lease
 
 /// The endpoint of each family of the one peer.
 fn endpoints(mode: &str, own: (&str, &str), peer: (&str, &str)) -> Vec<String> {
-    let told = told(&wireguard_set(mode, own, &[peer]));
-    told.iter().map(|line| line.rsplit(" at ").next().expect("an endpoint").to_owned()).collect()
+    let resolved = resolved(&wireguard_set(mode, own, &[peer]));
+    resolved.iter().map(|line| line.rsplit(" at ").next().expect("an endpoint").to_owned()).collect()
 }
 
 #[test]
@@ -274,7 +277,7 @@ fn a_wireguard_peer_is_reached_as_the_mode_says() {
 fn a_wireguard_lease_without_a_usable_key_is_refused_alone() {
     let own = ("10.0.0.1", "fd00:9::1");
     let mut set = wireguard_set("separate", own, &[("10.0.0.2", "fd00:9::2")]);
-    let good = told(&set);
+    let good = resolved(&set);
     for (value, expected) in [
         (wireguard(13, "10.0.0.3", "fd00:9::3").replace("PublicKey", "Key"), "PublicKey is absent"),
         (wireguard(13, "10.0.0.3", "fd00:9::3").replace(&key_of(13).to_string(), "abc"), "PublicKey is \"abc\""),
@@ -283,9 +286,12 @@ fn a_wireguard_lease_without_a_usable_key_is_refused_alone() {
         (wireguard(12, "10.0.0.3", "fd00:9::3"), "if both nodes live, give one tunnel device another key"),
     ] {
         set.put(entry("10.5.13.0-24&fd00:5:0:13::-64", &value));
-        let told = told(&set);
-        assert_eq!(told[..2], good[..], "{value}");
-        assert!(told[2..].len() == 2 && told[2..].iter().all(|line| line.contains(expected)), "{value}: {told:?}");
+        let resolved = resolved(&set);
+        assert_eq!(resolved[..2], good[..], "{value}");
+        assert!(
+            resolved[2..].len() == 2 && resolved[2..].iter().all(|line| line.contains(expected)),
+            "{value}: {resolved:?}"
+        );
     }
 }
 
@@ -294,6 +300,6 @@ fn a_peer_that_publishes_no_port_is_reached_at_ours() {
     let mut set = wireguard_set("separate", ("10.0.0.1", "fd00:9::1"), &[]);
     let value = wireguard(12, "10.0.0.2", "fd00:9::2").replace(",\"Port\":512", "").replace("612", "0");
     set.put(entry("10.5.12.0-24&fd00:5:0:12::-64", &value));
-    let ends: Vec<_> = told(&set).iter().map(|line| line.rsplit(' ').next().map(str::to_owned)).collect();
+    let ends: Vec<_> = resolved(&set).iter().map(|line| line.rsplit(' ').next().map(str::to_owned)).collect();
     assert_eq!(ends, ["10.0.0.2:51820", "[fd00:9::2]:51821"].map(|end| Some(end.to_owned())));
 }

@@ -397,9 +397,9 @@ proptest! {
         }
         for entry in store.entries.values() {
             let own = entry.lease.as_ref().is_ok_and(|lease| set.is_own(lease));
-            let told = peers.iter().filter(|peer| peer.key == entry.name).count()
+            let count = peers.iter().filter(|peer| peer.key == entry.name).count()
                 + rejected.iter().filter(|rejected| *rejected.key == *entry.name).count();
-            prop_assert_eq!(told, usize::from(!own), "{}", entry.name);
+            prop_assert_eq!(count, usize::from(!own), "{}", entry.name);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The one task that follows a store: all leases by a listing and a watch, our own lease by the
-//! duties of the store.
+//! tasks of the store.
 //!
 //! A listing, then the watch from the position of the listing. A watch that ends is resumed at the
 //! position it reached, with delays that grow ([`Reconnect`]). The leases are listed again when the
@@ -37,7 +37,7 @@ use crate::{LeaseAttrs, LogThrottle, StoreCounts, StoreEvent};
 enum Step<S: Source> {
     Feed(FeedEvent<MessageOf<S>>),
     VerificationDue,
-    Duty(S::Duty),
+    Task(S::Task),
     NewAttrs(LeaseAttrs),
 }
 
@@ -90,7 +90,7 @@ impl<S: Source> Watcher<S> {
             () = self.events.closed() => None,
             event = self.feed.next_event() => Some(Step::Feed(event)),
             () = until(verify_at) => Some(Step::VerificationDue),
-            duty = self.source.next_duty() => Some(Step::Duty(duty)),
+            task = self.source.next_task() => Some(Step::Task(task)),
             attrs = next_attrs(&mut self.attrs) => Some(Step::NewAttrs(attrs)),
         }
     }
@@ -99,8 +99,8 @@ impl<S: Source> Watcher<S> {
         match step {
             Step::Feed(FeedEvent::Message(message)) => return self.take_message(message).await,
             Step::Feed(FeedEvent::Reopen) => return self.reopen().await,
-            Step::Duty(duty) => {
-                let events = self.source.perform(duty).await;
+            Step::Task(task) => {
+                let events = self.source.perform(task).await;
                 return self.events.send_all(events).await;
             }
             Step::VerificationDue => self.verify_open_watch().await,
@@ -204,7 +204,7 @@ impl<S: Source> Watcher<S> {
     }
 
     fn settle_complaint(&mut self) {
-        if self.complaint.settle() {
+        if self.complaint.clear() {
             info!("{} is back", S::NAME);
         }
     }

@@ -21,7 +21,7 @@ pub(crate) trait Source: Send + Sized {
     /// Our own lease, as the store has it.
     type Own: Send;
     /// Something to do at its time, for our own lease or node.
-    type Duty: Send;
+    type Task: Send;
     /// A failed request.
     type Error: Display + Send + Sync;
 
@@ -65,11 +65,11 @@ pub(crate) trait Source: Send + Sized {
     /// Takes note of this node's lease in a listing.
     fn see_own(&mut self, own: Self::Own) -> impl Future<Output = Vec<StoreEvent>> + Send;
 
-    /// Waits for the next duty. Cancel-safe: no duty is lost when the future is dropped early.
-    fn next_duty(&mut self) -> impl Future<Output = Self::Duty> + Send;
+    /// Waits for the next task. Cancel-safe: no task is lost when the future is dropped early.
+    fn next_task(&mut self) -> impl Future<Output = Self::Task> + Send;
 
-    /// Performs a duty.
-    fn perform(&mut self, duty: Self::Duty) -> impl Future<Output = Vec<StoreEvent>> + Send;
+    /// Performs a task.
+    fn perform(&mut self, task: Self::Task) -> impl Future<Output = Vec<StoreEvent>> + Send;
 
     /// Publishes `attrs` from now on. Returns true if the watch has to be opened again, on a new
     /// connection.

@@ -85,7 +85,7 @@ impl<const CONFIRMS: bool> Source for Script<CONFIRMS> {
     type Stream = Messages;
     type Changes = u64;
     type Own = ();
-    type Duty = Infallible;
+    type Task = Infallible;
     type Error = Fault;
 
     const NAME: &'static str = "the script";
@@ -143,12 +143,12 @@ impl<const CONFIRMS: bool> Source for Script<CONFIRMS> {
         Vec::new()
     }
 
-    async fn next_duty(&mut self) -> Infallible {
+    async fn next_task(&mut self) -> Infallible {
         std::future::pending().await
     }
 
-    async fn perform(&mut self, duty: Infallible) -> Vec<StoreEvent> {
-        match duty {}
+    async fn perform(&mut self, task: Infallible) -> Vec<StoreEvent> {
+        match task {}
     }
 
     fn republish(&mut self, _attrs: LeaseAttrs) -> bool {

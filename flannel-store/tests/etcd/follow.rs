@@ -55,7 +55,7 @@ async fn a_watch_that_breaks_goes_on_where_it_ended() {
     cluster.put("10.5.201.0-24", &attrs(2).to_json()).await;
     cluster.put("10.5.202.0-24", &attrs(3).to_json()).await;
     cluster.delete("10.5.201.0-24").await;
-    proxy.mend();
+    proxy.restore();
     until(&mut events, |event| matches!(event, StoreEvent::Resumed).then_some(())).await;
     let changes = changes_until(&mut events, "-10.5.201.0-24").await;
     assert_eq!(changes, ["+10.5.201.0-24", "+10.5.202.0-24", "-10.5.201.0-24"]);
@@ -80,7 +80,7 @@ async fn compacted(
         cluster.delete(own).await;
     }
     cluster.compact().await;
-    proxy.mend();
+    proxy.restore();
     let snapshot = timeout(PATIENCE, until_in_sync(&mut events)).await.expect("a snapshot in time");
     (own, snapshot, events)
 }

@@ -175,7 +175,7 @@ async fn what_changed_during_an_outage_is_published_when_it_ends() {
     publish.send_replace(attrs(2));
     // One of these is the attempt to publish: the task that reconnects is the one that publishes.
     proxy.until_refused(3).await;
-    proxy.mend();
+    proxy.restore();
     until_written(&cluster, own, &mut events, &attrs(2)).await;
 
     // The lease is written with our former attributes during the outage. It is still ours, because
@@ -183,6 +183,6 @@ async fn what_changed_during_an_outage_is_published_when_it_ends() {
     until_cut(&mut events).await;
     cluster.put(&own.to_string(), &attrs(2).to_json()).await;
     publish.send_replace(attrs(3));
-    proxy.mend();
+    proxy.restore();
     until_written(&cluster, own, &mut events, &attrs(3)).await;
 }

@@ -49,7 +49,7 @@ async fn a_store_wiped_and_refilled_while_we_were_cut_off_is_noticed() {
     let (own, mut events) = follow(EtcdManager::new(&cluster.options_at(&proxy.endpoint()), BRISK), request(1)).await;
     let past = cut_off_and_wiped(&cluster, &proxy, &mut events).await;
     refill(&cluster, past).await;
-    proxy.mend();
+    proxy.restore();
     assert_eq!(until_in_sync(&mut events).await, ["10.5.222.0-24"]);
     until_lost_and_held_again(&mut events).await;
     assert!(cluster.etcd.client().await.get(cluster.key(own), None).await.expect("get").count() == 1);
@@ -67,7 +67,7 @@ async fn a_copy_of_our_lease_in_another_store_does_not_deceive() {
     let options = etcd_client::PutOptions::new().with_lease(lease);
     client.put(cluster.key(own), attrs(1).to_json(), Some(options)).await.expect("put");
     refill(&cluster, past).await;
-    proxy.mend();
+    proxy.restore();
     let mut snapshot = until_in_sync(&mut events).await;
     snapshot.sort();
     let mut expected = ["10.5.222.0-24".to_owned(), own.to_string()];

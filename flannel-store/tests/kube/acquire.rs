@@ -65,7 +65,7 @@ async fn a_subnet_that_cannot_be_served_is_named_and_not_published() {
                 reasons.len() < 2
             });
             assert_eq!(no_lease.await, None, "{name}");
-            assert!(reasons.len() == 2 && reasons.iter().all(|told| told.contains(reason)), "{reasons:?}");
+            assert!(reasons.len() == 2 && reasons.iter().all(|text| text.contains(reason)), "{reasons:?}");
             assert_eq!(cluster.annotated(name, "public-ip").await, None, "not published");
         }
     }

@@ -15,8 +15,8 @@ async fn a_snapshot_then_changes_and_heartbeats_go_no_further() {
         assert_eq!(next(&mut events).await, "=peer2", "ours is told apart by name");
         cluster.add_peer(3).await;
         assert_eq!(next(&mut events).await, "+peer3");
-        for beat in ["2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"] {
-            let condition = json!({ "type": "Ready", "status": "True", "lastHeartbeatTime": beat });
+        for heartbeat in ["2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"] {
+            let condition = json!({ "type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat });
             for node in ["peer2", "peer3", "own", "bystander"] {
                 cluster.edit(node, json!({ "status": { "conditions": [condition] } })).await;
             }

@@ -68,7 +68,7 @@ async fn pods_of_this_node_opt_out_and_in_again() {
         state.remove_local_pod("e");
     });
     let changed = out(&[("b", "10.5.1.3"), ("d", "10.5.1.4")]);
-    until(&mut opt_outs, |told| told.out == changed).await;
+    until(&mut opt_outs, |report| report.out == changed).await;
     let names = out(&[("a", "10.5.1.2"), ("a", "fd00:5:1::2"), ("b", "10.5.1.3"), ("d", "10.5.1.4")]);
     assert_eq!(opt_outs.latest().names, names);
 
@@ -79,10 +79,10 @@ async fn pods_of_this_node_opt_out_and_in_again() {
         state.compact();
     });
     let left = out(&[("d", "10.5.1.4")]);
-    until(&mut opt_outs, |told| told.out == left && told.problem.is_none()).await;
+    until(&mut opt_outs, |report| report.out == left && report.problem.is_none()).await;
 
     opt_outs.want(false);
-    until(&mut opt_outs, |told| *told == PodOptOuts::default()).await;
+    until(&mut opt_outs, |report| *report == PodOptOuts::default()).await;
 }
 
 /// Also of a pod that was out before, and once after a new listing too.
@@ -139,9 +139,9 @@ async fn a_server_that_refuses_is_reported_and_asked_again() {
     let (_manager, mut opt_outs) = asked(&cluster).await;
     opt_outs.want(true);
     opt_outs.first().await;
-    let told = opt_outs.latest();
-    assert!(told.is_from_server && told.out.is_empty(), "{told:?}");
-    assert!(told.problem.is_some_and(|problem| problem.contains("with --pod-opt-out pods list, watch")));
+    let report = opt_outs.latest();
+    assert!(report.is_from_server && report.out.is_empty(), "{report:?}");
+    assert!(report.problem.is_some_and(|problem| problem.contains("with --pod-opt-out pods list, watch")));
     cluster.faults().change(|state| state.refuse_pods(false));
-    until(&mut opt_outs, |told| told.problem.is_none() && told.out == out(&[("a", "10.5.1.2")])).await;
+    until(&mut opt_outs, |report| report.problem.is_none() && report.out == out(&[("a", "10.5.1.2")])).await;
 }

@@ -195,13 +195,13 @@ async fn bookmarks_move_the_watch_on() {
     cluster.faults().asked("watch=true", 1).await;
     // Changes elsewhere move the version on. A bookmark reports it, and the next watch starts from
     // there.
-    let told = cluster.faults().change(|state| {
+    let version = cluster.faults().change(|state| {
         state.version += 1000;
         state.bookmark();
         state.version
     });
     cluster.faults().change(State::compact_and_end);
-    cluster.faults().asked(&format!("resourceVersion={told}"), 1).await;
+    cluster.faults().asked(&format!("resourceVersion={version}"), 1).await;
     cluster.add_peer(3).await;
     while next(&mut events).await != "+peer3" {}
     assert_eq!(cluster.faults().count(LIST), 1, "not listed again");

@@ -63,13 +63,13 @@ impl Recorder {
     }
 
     /// From now on it prints this on standard output and ends with this status.
-    pub fn tell(&self, verb: &str, stdout: &str, code: u8) -> Result<()> {
+    pub fn set_output(&self, verb: &str, stdout: &str, code: u8) -> Result<()> {
         self.runtime.write(&format!("{DIR}/told/{verb}.stdout"), stdout)?;
         self.runtime.write(&format!("{DIR}/told/{verb}.code"), &code.to_string())
     }
 
     /// From now on it prints this on standard error.
-    pub fn tell_stderr(&self, verb: &str, stderr: &str) -> Result<()> {
+    pub fn set_stderr(&self, verb: &str, stderr: &str) -> Result<()> {
         self.runtime.write(&format!("{DIR}/told/{verb}.stderr"), stderr)
     }
 

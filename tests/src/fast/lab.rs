@@ -96,13 +96,13 @@ impl FastLab {
         let maps = |node: &Node| -> Result<Maps> { Ok(node.enter(|| Maps::open(&PinRoot::new(Path::new(PINS))))??) };
         let maps = [maps(&nodes.a)?, maps(&nodes.b)?];
         let lab = Self { agents, near, beside, far, other, maps, nodes };
-        lab.settle()?;
+        lab.wait_ready()?;
         Ok(lab)
     }
 
     /// Lets bridged packets pass netfilter, as Kubernetes requires. Waits until every pod takes
     /// part and the first one reaches the others.
-    fn settle(&self) -> Result<()> {
+    fn wait_ready(&self) -> Result<()> {
         for agent in &self.agents {
             let node = agent.node();
             node.filter_bridged()?;

@@ -77,7 +77,7 @@ impl BareNode {
         let stop = Arc::default();
         let mut bare = Self { node: node.clone(), maps, number, hooks: BTreeSet::new(), attachments, stop };
         bare.configure()?;
-        bare.beat()?;
+        bare.start_heartbeats()?;
         for (program, device) in [
             (Program::ToTunnel, "flannel.1"),
             (Program::FromTunnel, "flannel.1"),
@@ -132,16 +132,16 @@ impl BareNode {
 
     /// Writes the heartbeat and confirms learned flows as an agent does, until this value is
     /// dropped.
-    fn beat(&self) -> Result<()> {
+    fn start_heartbeats(&self) -> Result<()> {
         let mut config = self.node.enter(|| ConfigMap::open(&PinRoot::new(Path::new(PINS))))??;
         let stop = Arc::clone(&self.stop);
         thread::spawn(move || {
-            let mut beat = || -> Result<(), DatapathError> {
+            let mut write_heartbeat = || -> Result<(), DatapathError> {
                 let now = clock::now_ns();
-                config.beat(now)?;
+                config.write_heartbeat(now)?;
                 config.confirm(tick::tick(now))
             };
-            while !stop.load(Ordering::Relaxed) && beat().is_ok() {
+            while !stop.load(Ordering::Relaxed) && write_heartbeat().is_ok() {
                 thread::sleep(Duration::from_millis(20));
             }
         });

@@ -204,7 +204,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
             node.map_or_else(|| failure(404, "NotFound", &format!("nodes {name:?} not found")), |node| ok(&node))
         }
         ("GET", ["nodes"]) if query.get("watch") == Some("true") => {
-            stream::open(&shared, &query, Asked::Nodes(query.only()))
+            stream::open(&shared, &query, Asked::Nodes(query.single_node()))
         }
         ("GET", ["pods"]) if shared.lock().refused == Some("pods") => failure(403, "Forbidden", "pods is forbidden"),
         ("GET", ["pods"]) if query.get("watch") == Some("true") => {
@@ -243,7 +243,7 @@ impl Query<'_> {
     }
 
     /// The one Node asked for.
-    pub(super) fn only(&self) -> Option<String> {
+    pub(super) fn single_node(&self) -> Option<String> {
         let selector = self.get("fieldSelector")?;
         Some(selector.strip_prefix("metadata.name%3D").expect("a name is selected").to_owned())
     }
@@ -278,8 +278,9 @@ fn list(shared: &Shared, query: &Query<'_>) -> Response<Body> {
     if version < state.compacted {
         return failure(410, "Expired", "The provided continue parameter is too old");
     }
-    let only = query.only();
-    let is_asked_for = |name: &String| *name > after && only.as_ref().is_none_or(|only| only == name);
+    let single_node = query.single_node();
+    let is_asked_for =
+        |name: &String| *name > after && single_node.as_ref().is_none_or(|single_node| single_node == name);
     let mut rest = state.nodes.keys().filter(|name| is_asked_for(name)).cloned();
     let names: Vec<_> = rest.by_ref().take(limit).collect();
     let last = names.last().filter(|_| rest.next().is_some());

@@ -148,9 +148,9 @@ impl Watch {
             return Some(Bytes::from_static(b"{\"type\":\"MODIF"));
         }
         if state.unanswered != Unanswered::All {
-            let news = state.history[self.at..].iter().map(|(_, line)| line);
+            let new_lines = state.history[self.at..].iter().map(|(_, line)| line);
             self.lines.extend(state.noise[self.noise..].iter().cloned());
-            self.lines.extend(news.filter(|line| self.asked.concerns(line)).map(framed));
+            self.lines.extend(new_lines.filter(|line| self.asked.concerns(line)).map(framed));
             (self.at, self.noise) = (state.history.len(), state.noise.len());
         }
         self.over = state.ends != self.ends;

@@ -102,7 +102,7 @@ fn captures_for_tcpdump(pair: &Pair) -> Result<()> {
 }
 
 /// Text for people, one line a packet; and what bounds it.
-fn ends_as_told(pair: &Pair) -> Result<()> {
+fn ends_as_requested(pair: &Pair) -> Result<()> {
     let (near, far) = (pair.near.ip(), pair.far.ip());
     let monitor = pair.sender.monitor(&["--program=from_underlay", &format!("--src={far}"), "--count=3"])?;
     pings(pair, 64)?;
@@ -147,7 +147,7 @@ fn in_mode_encap() -> Result<()> {
     let pair = Pair::new("monitor")?;
     shows_pings(&pair).context("shows pings")?;
     captures_for_tcpdump(&pair).context("captures for tcpdump")?;
-    ends_as_told(&pair).context("ends as told")?;
+    ends_as_requested(&pair).context("ends as told")?;
     leaves_nothing_behind(&pair).context("leaves nothing behind")
 }
 

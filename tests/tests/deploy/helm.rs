@@ -21,7 +21,7 @@ impl Rendered {
 }
 
 /// Each test that goes without says so itself.
-fn told<T>(found: Option<T>) -> Option<T> {
+fn report_missing<T>(found: Option<T>) -> Option<T> {
     if found.is_none() {
         not_run("the chart", helm::MISSING);
     }
@@ -30,11 +30,11 @@ fn told<T>(found: Option<T>) -> Option<T> {
 
 /// `helm template`, with the values of a file.
 pub(crate) fn template(values: OsString) -> Result<Option<Output>> {
-    helm::template(helm::chart(), Some(values)).map(told)
+    helm::template(helm::chart(), Some(values)).map(report_missing)
 }
 
 pub(crate) fn lint() -> Result<Option<Output>> {
-    helm::run(&["lint".into(), "--strict".into(), helm::chart().into()]).map(told)
+    helm::run(&["lint".into(), "--strict".into(), helm::chart().into()]).map(report_missing)
 }
 
 /// Returns the default and every value set of `ci/`, rendered once; `None` if Helm is not
@@ -42,7 +42,7 @@ pub(crate) fn lint() -> Result<Option<Output>> {
 pub(crate) fn sets() -> Result<Option<&'static [Rendered]>> {
     static SETS: OnceLock<Result<Option<Vec<Rendered>>, String>> = OnceLock::new();
     let sets = SETS.get_or_init(|| render_all().map_err(|error| format!("{error:#}")));
-    sets.as_ref().map(|sets| told(sets.as_deref())).map_err(|text| anyhow::anyhow!("{text}"))
+    sets.as_ref().map(|sets| report_missing(sets.as_deref())).map_err(|text| anyhow::anyhow!("{text}"))
 }
 
 /// One of them.

@@ -79,9 +79,9 @@ fn an_agent_of_root_keeps_what_its_options_need() -> Result<()> {
     ensure!(threads > 1, "the thread for health checks is one of them");
     let status = agent.status()?;
     ensure!(status["mode"]["effective"] == "fast", "{}", status["mode"]);
-    let told = status["privileges"]["capabilities"].as_array().context("a list")?;
+    let reported = status["privileges"]["capabilities"].as_array().context("a list")?;
     let names = ["CAP_NET_BIND_SERVICE", "CAP_NET_ADMIN", "CAP_BPF", "CAP_PERFMON"].map(Value::from);
-    ensure!(names.iter().all(|name| told.contains(name)), "{told:?}");
+    ensure!(names.iter().all(|name| reported.contains(name)), "{reported:?}");
     ensure!(agent.cli_any(&["status"])?.stdout.contains("; never more; any system call"));
     agent.sigterm_and_wait()?;
     let all = pair.a.ready_agent(options()?.flag("--keep-capabilities=true"))?;

@@ -10,7 +10,7 @@ use flannel_tests::{
 #[test]
 fn a_node_gets_subnets_and_no_devices_routes_or_rules() -> Result<()> {
     let pair = TwoNodes::with("alloc", Stack::Dual, &cluster::config(Stack::Dual, r#"{"Type":"alloc"}"#))?;
-    flannel_tests::pair::settle(&pair.a)?;
+    flannel_tests::pair::wait_dad(&pair.a)?;
     let end = |address: &str| Some(StockEnd::host_gw(9, address));
     StockNode { v4: end("192.168.1.99"), v6: end("2001:db8:1::99") }.put(&pair.etcd)?;
     let before = Snapshot::of(&pair.a)?;

@@ -9,7 +9,7 @@ use super::{DIRECT_ROUTING, HOST_GW};
 
 fn nothing_is_left(name: &str, backend: &str, end: fn(u8, &str) -> StockEnd, removed: &[&str]) -> Result<()> {
     let pair = TwoNodes::with(name, Stack::Dual, &cluster::config(Stack::Dual, backend))?;
-    flannel_tests::pair::settle(&pair.a)?;
+    flannel_tests::pair::wait_dad(&pair.a)?;
     pair.a.sh("ip route add 10.9.0.0/16 via 192.168.1.12")?;
     pair.a.sh("ip -6 route add fd00:9::/48 via 2001:db8:1::12")?;
     let before = Snapshot::of(&pair.a)?;

@@ -54,13 +54,13 @@ fn cleanup_removes_rules_and_blackhole_route() -> Result<()> {
         let before = Snapshot::of(&pair.a)?;
         let agent = pair.a.ready_agent(pair.options()?.flag("--ip-masq").flag("--ip-blackhole-route"))?;
         agent.sigterm_and_wait()?;
-        let told = agent.cli(&["cleanup", "--dry-run"])?.stdout;
+        let planned = agent.cli(&["cleanup", "--dry-run"])?.stdout;
         let what = if engine == Iptables {
             "would remove the IPv4 rules in iptables"
         } else {
             "would remove the nftables table flannel-ipv4"
         };
-        ensure!(told.contains(what) && told.contains("would remove the blackhole route 10.244."), "{told}");
+        ensure!(planned.contains(what) && planned.contains("would remove the blackhole route 10.244."), "{planned}");
         agent.cli(&["cleanup"])?;
         eventually("a clean node", Duration::from_secs(5), || {
             let changes = before.changes(&Snapshot::of(&pair.a)?);

@@ -156,12 +156,12 @@ fn direct_routes_equal_stocks_except_for_their_protocol() -> Result<()> {
     stock::direct_peer(&twin, &near)?;
     stock::tunnel_peer(&twin, &far)?;
     let [stocks, ours] = [TunnelState::of(&twin)?, TunnelState::of(&pair.a)?];
-    let only = |state: &TunnelState| -> Result<String> {
+    let single_route = |state: &TunnelState| -> Result<String> {
         let routes = state.matching(&["route", "10.244.9.0/24"]);
         assert_eq!(routes.len(), 1, "{state:?}");
         Ok(routes[0].to_owned())
     };
-    assert_eq!(only(&stocks)?.replace(r#""protocol":"boot""#, r#""protocol":"191""#), only(&ours)?);
+    assert_eq!(single_route(&stocks)?.replace(r#""protocol":"boot""#, r#""protocol":"191""#), single_route(&ours)?);
     let changes = stocks.changes(&ours);
     assert_eq!(changes.lines().count(), 2, "the direct route and nothing else:\n{changes}");
     assert!(ours.matching(&["02:00:00:00:00:09"]).is_empty(), "no tunnel entry for a direct peer");

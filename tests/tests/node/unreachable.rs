@@ -106,8 +106,8 @@ fn nothing_leaves(name: &str, backend: &str) -> Result<()> {
     let text = agent.cli_any(&["status"])?.stdout;
     assert!(text.contains("unrouted   10.244.0.0/16 unreachable"), "{text}");
     agent.sigterm_and_wait()?;
-    let told = agent.cli(&["cleanup"])?.stdout;
-    assert!(told.contains("remove the unreachable route fd00:10:244::/48"), "{told}");
+    let printed = agent.cli(&["cleanup"])?.stdout;
+    assert!(printed.contains("remove the unreachable route fd00:10:244::/48"), "{printed}");
     assert_eq!(unreachable(&left.a)?, "");
     Ok(())
 }

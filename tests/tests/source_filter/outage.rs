@@ -10,10 +10,10 @@ use flannel_tests::eventually;
 use super::{Guarded, SOON, other};
 
 /// Sets the agent's last heartbeat back by this time.
-fn beat(lab: &Guarded, before_ns: u64) -> Result<()> {
+fn age_heartbeat(lab: &Guarded, before_ns: u64) -> Result<()> {
     lab.pair.a.enter(move || -> Result<()> {
         let mut config = ConfigMap::open(&PinRoot::new(Path::new("/sys/fs/bpf/flannel")))?;
-        Ok(config.beat(clock::now_ns() - before_ns)?)
+        Ok(config.write_heartbeat(clock::now_ns() - before_ns)?)
     })?
 }
 
@@ -48,11 +48,11 @@ fn an_agent_that_is_gone_refuses_for_a_minute_and_can_be_switched_off() -> Resul
     lab.wait_modes("enforce", "audit")?;
     lab.agent.kill9()?;
     lab.expect(false, "just after the agent's death")?;
-    beat(&lab, HEARTBEAT_LIMIT_NS + 1_000_000_000)?;
+    age_heartbeat(&lab, HEARTBEAT_LIMIT_NS + 1_000_000_000)?;
     lab.expect(true, "a minute later")?;
     let text = lab.agent.cli(&["guard", "show"])?.stdout;
     ensure!(text.contains("no agent for a minute: nothing is refused"), "{text}");
-    beat(&lab, 0)?;
+    age_heartbeat(&lab, 0)?;
     lab.expect(false, "maps that are vouched for")?;
     let set = lab.agent.cli(&["guard", "set", "off"])?.stdout;
     ensure!(set.starts_with("outer   off (chosen at run time)"), "{set}");

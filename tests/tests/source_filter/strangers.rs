@@ -20,7 +20,7 @@ fn strangers_reach_pods_unless_the_guard_is_enforced_in_every_mode() -> Result<(
             lab.expect(guard != "enforce", &format!("mode {mode}, guard {guard}"))?;
         }
     }
-    told(&lab)?;
+    refusals_are_reported(&lab)?;
     at_another_address(&lab)?;
     hidden_in_fragments(&lab)?;
     behind_priority_tags(&lab)?;
@@ -29,7 +29,7 @@ fn strangers_reach_pods_unless_the_guard_is_enforced_in_every_mode() -> Result<(
 }
 
 /// In the log, in `status` and by `guard show`.
-fn told(lab: &Guarded) -> Result<()> {
+fn refusals_are_reported(lab: &Guarded) -> Result<()> {
     lab.agent.wait_log(&["the guard drops tunnel packets", "192.168.1.12 (", "refused_vtep"])?;
     ensure!(lab.agent.log_count("the guard drops tunnel packets") <= 2, "a line for each packet, or nearly");
     let refused = lab.refused()?;

@@ -106,7 +106,7 @@ fn a_dry_run_changes_nothing_and_lists_what_it_would_do() -> Result<()> {
     let node = Cleaned::new("dry", "--attach=auto", |_| Ok(()))?;
     node.agent.sigterm_and_wait()?;
     let (state, files_before) = (Snapshot::of(&node.net.a)?, files(&node.net.a)?);
-    let told = node.agent.cli(&["cleanup", "--dry-run"])?.stdout;
+    let planned = node.agent.cli(&["cleanup", "--dry-run"])?.stdout;
     assert_eq!(state.changes(&Snapshot::of(&node.net.a)?), "");
     assert_eq!(files(&node.net.a)?, files_before);
     for part in [
@@ -115,12 +115,12 @@ fn a_dry_run_changes_nothing_and_lists_what_it_would_do() -> Result<()> {
         "via 192.168.1.12",
         "would remove the device flannel.1",
     ] {
-        assert!(told.contains(part), "{part} in:\n{told}");
+        assert!(planned.contains(part), "{part} in:\n{planned}");
     }
     let did = node.clean(&[], &["/run/flannel", SUBNET_ENV])?;
     let steps: Vec<_> = did.lines().filter_map(|line| line.rsplit_once(": ")).collect();
     let done: Vec<_> = steps.iter().map(|(step, _)| (*step).to_owned()).collect();
-    let would: Vec<_> = told.lines().map(|line| line.trim_start_matches("would ").to_owned()).collect();
+    let would: Vec<_> = planned.lines().map(|line| line.trim_start_matches("would ").to_owned()).collect();
     assert_eq!(done, would);
     // It holds subnet.env.
     let kept: Vec<_> = steps.iter().filter(|(_, outcome)| *outcome != "done").collect();

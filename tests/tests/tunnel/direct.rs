@@ -8,7 +8,7 @@ use flannel_tests::{
     cluster::Cluster,
     eventually,
     load::{UdpLoad, UdpRun},
-    pair::settle,
+    pair::wait_dad,
     topology::Stack,
     wire::Capture,
 };
@@ -31,7 +31,7 @@ impl Direct {
     fn new(name: &str) -> Result<Self> {
         let direct = Self(Cluster::new(name, Stack::V4, r#"{"Type":"vxlan","DirectRouting":true}"#)?);
         direct.eventually_by("direct")?;
-        settle(&direct.net.a)?;
+        wait_dad(&direct.net.a)?;
         Ok(direct)
     }
 

@@ -34,7 +34,7 @@ fn time_to_silence(pair: &Pair, block: impl FnOnce() -> Result<()>) -> Result<Du
 /// A settled pair with a stream that the programs carry.
 fn streaming(name: &str) -> Result<(Pair, UdpRun)> {
     let pair = Pair::new(name)?;
-    pair.settle()?;
+    pair.wait_dad()?;
     let run = pair.stream(2_000, Duration::from_mins(1))?;
     pair.wait_encapsulated(500)?;
     Ok((pair, run))

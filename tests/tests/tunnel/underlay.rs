@@ -10,7 +10,7 @@ use flannel_tests::{
     eventually,
     load::UdpReport,
     packet::frame::{self, is_encapsulated_by_us},
-    pair::settle,
+    pair::wait_dad,
     pod::Pod,
     throughout,
     topology::Stack,
@@ -33,7 +33,7 @@ fn total_len(frame: &[u8]) -> u16 {
 /// The default route of `a` moves from one router to the other while a stream runs.
 fn moved_gateway(mode: &str) -> Result<UdpReport> {
     let pair = Pair::with_two_routers(&format!("moved-{mode}"), &[])?;
-    pair.settle()?;
+    pair.wait_dad()?;
     pair.sender.set_mode(mode)?;
     let run = pair.stream(10_000, Duration::from_mins(1))?;
     pair.wait_received(4_000)?;
@@ -71,7 +71,7 @@ fn another_gateway_takes_over_under_load_as_in_mode_kernel() -> Result<()> {
 #[test]
 fn a_route_with_several_next_hops_is_the_programs_too() -> Result<()> {
     let pair = Pair::with_two_routers("multipath", &[])?;
-    pair.settle()?;
+    pair.wait_dad()?;
     let run = pair.stream(2_000, Duration::from_mins(1))?;
     pair.wait_encapsulated(500)?;
     pair.net.a.sh("ip route replace default nexthop via 192.168.1.1 dev eth0 nexthop via 192.168.1.2 dev eth0")?;
@@ -111,7 +111,7 @@ fn passes(from: &Pod, to: &Pod, discovery: &str, size: u32) -> Result<()> {
 #[test]
 fn a_lowered_underlay_mtu_is_followed_and_no_packet_vanishes_silently() -> Result<()> {
     let pair = Pair::new("mtu")?;
-    pair.settle()?;
+    pair.wait_dad()?;
     for (node, device) in [(&pair.net.a, "eth0"), (&pair.net.r, "eth-a"), (&pair.net.r, "br1")] {
         node.sh(&format!("ip link set {device} mtu 1400"))?;
     }
@@ -141,7 +141,7 @@ fn a_lowered_underlay_mtu_is_followed_and_no_packet_vanishes_silently() -> Resul
 #[test]
 fn the_mtu_of_a_route_bounds_what_the_programs_encapsulate() -> Result<()> {
     let pair = Pair::new("routemtu")?;
-    pair.settle()?;
+    pair.wait_dad()?;
     passes(&pair.near, &pair.far, "dont", 1400)?;
     pair.net.a.sh("ip route add 192.168.2.0/24 via 192.168.1.1 dev eth0 mtu 1300")?;
     eventually("the route's MTU in the peer map", Duration::from_secs(5), || {
@@ -174,7 +174,7 @@ fn routes_come_back_when_the_external_interface_was_down() -> Result<()> {
         ensure!(routes()?.lines().filter(|line| line.contains(" via ")).count() == 2, "{}", routes()?);
         Ok(())
     })?;
-    settle(&net.a)?;
+    wait_dad(&net.a)?;
     let before = routes()?;
     net.a.sh("ip link set eth0 down")?;
     assert!(!routes()?.contains("192.168.1.12"), "the direct route went with the interface:\n{}", routes()?);

@@ -24,8 +24,8 @@ fn secret_keepalive_and_port_are_those_of_the_configuration() -> Result<()> {
     }
     // Neither the log nor the status repeats a secret.
     let private = cluster.a.sh("cat /run/flannel/wgkey")?.stdout;
-    let told = agent.child().log_tail(1_000) + &agent.status()?.to_string();
-    ensure!(!told.contains(PSK) && !told.contains(private.trim()), "a secret in {told}");
+    let output = agent.child().log_tail(1_000) + &agent.status()?.to_string();
+    ensure!(!output.contains(PSK) && !output.contains(private.trim()), "a secret in {output}");
     assert_eq!(cluster.a.sh("stat -c %a /run/flannel/wgkey")?.stdout.trim(), "400");
     Ok(())
 }

@@ -24,15 +24,15 @@ fn cleanup_leaves_nothing() -> Result<()> {
     let cluster = cluster("wg-cleanup", Stack::Dual, "")?;
     let [agent, ..] = &cluster.agents;
     agent.sigterm_and_wait()?;
-    let told = agent.cli(&["cleanup"])?.stdout;
+    let printed = agent.cli(&["cleanup"])?.stdout;
     for device in DEVICES {
-        ensure!(told.contains(&format!("remove the device {device} and all on it: done")), "{told}");
+        ensure!(printed.contains(&format!("remove the device {device} and all on it: done")), "{printed}");
         eventually(&format!("no device {device}"), Duration::from_secs(10), || {
             ensure!(cluster.a.sh(&format!("ip link show {device}")).is_err(), "it is there");
             Ok(())
         })?;
     }
-    ensure!(told.contains("remove /run/flannel/wgkey: done"), "{told}");
+    ensure!(printed.contains("remove /run/flannel/wgkey: done"), "{printed}");
     let left = cluster.a.sh("ip route show 10.244.0.0/16")?.stdout;
     ensure!(left.trim().is_empty(), "{left}");
     Ok(())

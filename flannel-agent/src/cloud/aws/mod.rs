@@ -27,12 +27,12 @@ use self::{
     request::{Action, Api, signed},
 };
 use super::{
-    book::RequestCounts,
     client::{CloudClient, Reply},
     error::{CloudError, CloudWords},
     http::Http,
     plan::{RouteChange, RouteStep, Table},
     record::{CloudKind, RecordedRoute},
+    shared::RequestCounts,
 };
 
 /// The time for a request to the API.

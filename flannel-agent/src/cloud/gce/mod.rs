@@ -1,4 +1,5 @@
-//! Routes of a network of Google's Compute Engine, by the API v1.
+//! Routes of a network of Google's Compute Engine, by the [API
+//! v1](https://cloud.google.com/compute/docs/reference/rest/v1/routes).
 //!
 //! A route is an object of the network's project, and its name is made from the subnet of a node,
 //! as stock flannel names it. So a node knows the routes that nodes made, and leaves all others
@@ -25,12 +26,12 @@ use self::{
     token::TokenSource,
 };
 use super::{
-    book::RequestCounts,
     client::{CloudClient, Reply},
     error::{CloudError, CloudWords},
     http::Http,
     plan::{RouteChange, RouteStep, Table},
     record::{CloudKind, RecordedRoute},
+    shared::RequestCounts,
     variable::variable,
 };
 

@@ -21,13 +21,13 @@ use self::{
     signature::{TencentAction, TencentApi, signed},
 };
 use super::{
-    book::RequestCounts,
     client::{CloudClient, Reply},
     error::{CloudError, CloudWords},
     http::Http,
     keys::KeySource,
     plan::{RouteChange, RouteStep, Table},
     record::{CloudKind, RecordedRoute},
+    shared::RequestCounts,
     variable::variable,
 };
 

@@ -34,7 +34,7 @@ use super::{
     deploy::TestNode,
     manifest::Role,
     modes::SETTLED,
-    plan::{Batch, Check, PairCheck, plan, settle},
+    plan::{Batch, Check, PairCheck, plan, record_results},
     probe::probe,
     run::{
         EXPLAINED, Explanation, LATER, MOST_NODES, ModeRun, PROBES, TestReport, and_left_behind, explain_command,
@@ -249,7 +249,7 @@ impl Work<'_> {
         }
         let mut own = checks.to_vec();
         for batch in batches.iter().filter(|batch| batch.node == number) {
-            settle(&mut own, batch, findings.of(batch));
+            record_results(&mut own, batch, findings.of(batch));
         }
         // The explanation must come while the mode of the failures is active.
         for check in own.iter().filter(|check| check.pair.0 == number && !check.ok) {
@@ -284,7 +284,7 @@ fn put_together(
     for batch in batches {
         let findings = nodes.get(batch.node).and_then(|node| found.get(&node.name)?.as_ref());
         let gone = || Err("the host left the test, or took too long".to_owned());
-        settle(checks, batch, findings.map_or_else(gone, |findings| findings.of(batch)));
+        record_results(checks, batch, findings.map_or_else(gone, |findings| findings.of(batch)));
     }
     explanations.extend(found.values_mut().flatten().flat_map(|findings| std::mem::take(&mut findings.explanations)));
     explanations.truncate(EXPLAINED);

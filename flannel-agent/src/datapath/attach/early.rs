@@ -2,8 +2,10 @@
 //! link.
 //!
 //! It never runs in generic mode, where it would be slower than the TC program whose work it saves.
-//! It never replaces a program that is already attached; the kernel refuses that. It is loaded only
-//! if it is requested: it needs kernel 5.18, and no other program here does.
+//! It never replaces a program that is already attached; the kernel refuses that
+//! (`dev_xdp_attach()` in [net/core/dev.c, Linux
+//! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/dev.c)). It is loaded only if it is
+//! requested: it needs kernel 5.18, and no other program here does.
 
 use std::{
     fs,
@@ -39,7 +41,7 @@ pub enum XdpGuardMode {
 #[derive(Debug)]
 pub struct EarlyGuard {
     pins: PinRoot,
-    wish: XdpGuardMode,
+    requested: XdpGuardMode,
     is_loaded: bool,
     /// The desired device at the last [`Self::apply`], and the error if it failed.
     last: Option<(Option<u32>, Option<String>)>,
@@ -47,13 +49,13 @@ pub struct EarlyGuard {
 
 impl EarlyGuard {
     /// As asked for. An earlier agent may have left it on a device.
-    pub const fn new(pins: PinRoot, wish: XdpGuardMode) -> Self {
-        Self { pins, wish, is_loaded: false, last: None }
+    pub const fn new(pins: PinRoot, requested: XdpGuardMode) -> Self {
+        Self { pins, requested, is_loaded: false, last: None }
     }
 
     /// Returns the setting.
-    pub const fn wish(&self) -> XdpGuardMode {
-        self.wish
+    pub const fn requested(&self) -> XdpGuardMode {
+        self.requested
     }
 
     /// Makes the next [`Self::apply`] try again what was refused or has been removed. An attached
@@ -79,13 +81,13 @@ impl EarlyGuard {
 
     /// Puts it on this device, and takes it off all others.
     pub fn apply(&mut self, device: Option<u32>) {
-        let wanted = device.filter(|_| self.wish != XdpGuardMode::Off);
+        let wanted = device.filter(|_| self.requested != XdpGuardMode::Off);
         if self.last.as_ref().is_some_and(|(last, _)| *last == wanted) {
             return;
         }
         let applied = self.sweep(wanted).and_then(|()| wanted.map_or(Ok(()), |index| self.attach(index)));
         let reason = applied.err().map(|error| chain(&error));
-        match (&reason, self.wish) {
+        match (&reason, self.requested) {
             (None, _) if wanted.is_some() => tracing::info!(ifindex = wanted, "the guard is at the driver, by XDP"),
             (Some(reason), XdpGuardMode::Native) => {
                 tracing::error!(

@@ -116,7 +116,7 @@ pub struct Attachments {
     done: BTreeSet<Hook>,
     /// Filters of an earlier life may be where none is wanted.
     inherits: bool,
-    doubted: bool,
+    stale: bool,
     behind: bool,
 }
 
@@ -125,7 +125,7 @@ impl Attachments {
     /// another agent's; `state_dir` holds the list of clsact qdiscs that are ours to remove.
     pub fn new(pins: PinRoot, kind: AttachKind, tag: u32, state_dir: &Path) -> Self {
         let ledger = Ledger::new(state_dir);
-        Self { pins, kind, tag, ledger, done: BTreeSet::new(), inherits: true, doubted: true, behind: false }
+        Self { pins, kind, tag, ledger, done: BTreeSet::new(), inherits: true, stale: true, behind: false }
     }
 
     /// The way in use.
@@ -135,7 +135,7 @@ impl Attachments {
 
     /// The next [`Self::apply`] looks at every hook. Those on pods it looks at only then.
     pub const fn invalidate(&mut self) {
-        self.doubted = true;
+        self.stale = true;
     }
 
     /// Returns true if another [`Self::apply`] is due at once, because the last one left hooks on
@@ -149,12 +149,12 @@ impl Attachments {
     /// returned with its hook.
     pub fn apply(&mut self, wanted: &BTreeSet<Hook>) -> Vec<(Hook, DatapathError)> {
         let mut failed = Vec::new();
-        let doubted = std::mem::replace(&mut self.doubted, false);
+        let stale = std::mem::replace(&mut self.stale, false);
         self.take_off(wanted);
         let mut left = PODS_IN_A_TURN;
         self.behind = false;
         for hook in wanted {
-            let trusted = hook.is_on_pod() && !doubted;
+            let trusted = hook.is_on_pod() && !stale;
             if self.done.contains(hook) && (trusted || self.is_attached(hook)) {
                 continue;
             }

@@ -134,7 +134,7 @@ fn state(story: &Report, topic: &str) -> StepState {
 }
 
 #[test]
-fn a_sound_way_has_no_doubtful_step() {
+fn a_sound_way_has_only_good_steps() {
     let story = after(|_| {});
     assert!(story.steps.iter().all(|step| step.state == StepState::Ok), "{story:#?}");
     assert_eq!((story.verdict.reaches, story.verdict.way), (true, "kernel"));
@@ -236,8 +236,8 @@ fn routes_of_others_may_lead_where_they_want() {
 #[test]
 fn the_guard_is_reported_where_there_is_a_tunnel() {
     let from_peer = |facts: &mut Snapshot| facts.source = facts.destination.clone();
-    let tells = |story: &Report| story.steps.iter().any(|step| step.topic == "guard");
-    assert!(tells(&after(from_peer)) && !tells(&on_link(|facts, _| from_peer(facts))));
+    let has_guard_step = |story: &Report| story.steps.iter().any(|step| step.topic == "guard");
+    assert!(has_guard_step(&after(from_peer)) && !has_guard_step(&on_link(|facts, _| from_peer(facts))));
 }
 
 /// The packets that probe the path would be lost, and then the path would not stay validated.

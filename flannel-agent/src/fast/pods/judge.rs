@@ -147,16 +147,16 @@ pub struct PodVerdict {
 }
 
 /// Decides on the pod behind a veth, which leads to `inside`. `ways` are the bridge it is on and
-/// the tunnel devices; `wish` is the reason why the pod is excluded, if it is.
+/// the tunnel devices; `exclusion` is the reason why the pod is excluded, if it is.
 pub(super) fn judge<'a>(
     veth: &Passed,
     inside: &Inside,
     ways: impl Iterator<Item = &'a Passed>,
-    wish: Option<PodReason>,
+    exclusion: Option<PodReason>,
 ) -> PodVerdict {
     let (host, name) = (&veth.link, &veth.link.name);
     let mut verdict = PodVerdict::default();
-    if let Some(reason) = wish {
+    if let Some(reason) = exclusion {
         verdict.neither(reason);
     }
     if host.netns.is_none() {

@@ -157,8 +157,8 @@ impl Pods {
         }
         offloads.refresh(netlink, veths.keys().chain(&bridges).copied()).await;
         let pod = |(index, bridge): (&u32, &Option<u32>)| {
-            let wish = exclusions.reason(self.addresses.get(index).map_or(&[], Vec::as_slice));
-            Some((*index, self.decide(*index, *bridge, tunnels, offloads, wish)?))
+            let exclusion = exclusions.reason(self.addresses.get(index).map_or(&[], Vec::as_slice));
+            Some((*index, self.decide(*index, *bridge, tunnels, offloads, exclusion)?))
         };
         self.found = veths.iter().filter_map(pod).collect();
         Ok(())
@@ -204,12 +204,12 @@ impl Pods {
         bridge: Option<u32>,
         tunnels: &[u32],
         offloads: &Offloads,
-        wish: Option<PodReason>,
+        exclusion: Option<PodReason>,
     ) -> Option<Pod> {
         let passed = |device| self.passed(device, offloads);
         let veth = passed(index)?;
         let ways: Vec<Passed> = bridge.iter().chain(tunnels).filter_map(|device| passed(*device)).collect();
-        let verdict = judge(&veth, self.insides.get(&index)?, ways.iter(), wish);
+        let verdict = judge(&veth, self.insides.get(&index)?, ways.iter(), exclusion);
         Some(Pod { veth: veth.link.name, verdict })
     }
 

@@ -1,4 +1,6 @@
-//! The control interface of charon (VICI): typed requests, each with a time limit.
+//! The control interface of charon
+//! ([VICI](https://docs.strongswan.org/docs/latest/plugins/vici.html)): typed requests, each with a
+//! time limit.
 //!
 //! Secrets are sent and never read back: charon names its shared keys and does not show them. The
 //! crate rsvici is not used: of version 0.1.5 a request has no answer when charon ends, while the
@@ -26,7 +28,7 @@ const AGREEMENT: Duration = Duration::from_secs(4);
 /// flannel's algorithms of IKE itself.
 const IKE_PROPOSAL: &str = "aes256-sha256-modp4096";
 /// Words of the log by which a line says why something went wrong.
-const TELLING: [&str; 8] =
+const REASONS: [&str; 8] =
     ["unable", "failed", "notify error", "no matching", "not found", "giving up", "mismatch", "NO_PROPOSAL"];
 
 /// A peer says the same for two causes.
@@ -214,11 +216,11 @@ fn child_sa((_, section): (&str, &Section)) -> ChildSa {
 /// Returns the first line that gives a reason. If requests were only retransmitted, the reason is
 /// the missing answer.
 fn reason(lines: &[String], address: Ipv4Addr) -> Option<String> {
-    let telling = lines.iter().find(|line| TELLING.iter().any(|word| line.contains(word)));
+    let reason = lines.iter().find(|line| REASONS.iter().any(|word| line.contains(word)));
     let repeated = lines.iter().any(|line| line.starts_with("retransmit "));
-    let telling = telling
+    let reason = reason
         .map(|line| if line.contains("NO_PROPOSAL_CHOSEN") { format!("{line} ({OTHERS})") } else { line.clone() });
-    telling.or_else(|| repeated.then(|| no_answer(address)))
+    reason.or_else(|| repeated.then(|| no_answer(address)))
 }
 
 /// The peer has not answered, in words.

@@ -16,11 +16,11 @@ use crate::{
         policy::{Capability, ModeRequest},
     },
     observe::{
-        books::Books,
         connections::{LIMIT, LOCAL, PER_SOURCE, REMOTE, REQUEST_LIMIT},
         health::{Readiness, STALE},
         metrics::{Counts, Metrics},
         pulse::Pulse,
+        shared::SharedState,
         status::{ModeStatus, Status},
     },
 };
@@ -37,7 +37,7 @@ fn parts(status: watch::Receiver<Status>) -> (Readiness, Metrics) {
     let readiness = Readiness::new(status, Pulse::start());
     let counts = Counts::new().expect("counts");
     let pins = PinRoot::new("/nonexistent".as_ref());
-    (readiness.clone(), Metrics::new(readiness, Books::default(), counts, pins))
+    (readiness.clone(), Metrics::new(readiness, SharedState::default(), counts, pins))
 }
 
 fn start(address: SocketAddr, status: watch::Receiver<Status>) -> Result<HttpServer, BindError> {
@@ -113,7 +113,7 @@ fn a_main_loop_that_hangs_is_not_ready() {
     assert!(is_ready(&Pulse::start()));
     let pulse = Pulse::last_seen(Instant::now().checked_sub(STALE).expect("a machine that is up for a minute"));
     assert!(!is_ready(&pulse));
-    pulse.beat();
+    pulse.record_heartbeat();
     assert!(is_ready(&pulse));
 }
 

@@ -37,7 +37,7 @@ pub use self::{counts::Counts, page::Metric};
 use self::{flows::FlowCount, page::Page};
 use crate::{
     datapath::PinRoot,
-    observe::{books::Books, health::Readiness},
+    observe::{health::Readiness, shared::SharedState},
 };
 
 /// An answer serves this long.
@@ -47,7 +47,7 @@ const FRESH: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 struct Sources {
     readiness: Readiness,
-    books: Books,
+    shared: SharedState,
     counts: Counts,
     pins: PinRoot,
     flows: FlowCount,
@@ -63,9 +63,9 @@ pub struct Metrics {
 
 impl Metrics {
     /// Creates the metrics from these sources, without reading them yet.
-    pub fn new(readiness: Readiness, books: Books, counts: Counts, pins: PinRoot) -> Self {
+    pub fn new(readiness: Readiness, shared: SharedState, counts: Counts, pins: PinRoot) -> Self {
         let (flows, process) = (FlowCount::default(), ProcessCollector::for_self());
-        let sources = Sources { readiness, books, counts, pins, flows, process };
+        let sources = Sources { readiness, shared, counts, pins, flows, process };
         Self { sources: Arc::new(sources), last: Arc::default() }
     }
 
@@ -96,13 +96,13 @@ impl Metrics {
 impl Sources {
     fn text(&self) -> Option<Vec<u8>> {
         let mut page = Page::default();
-        node::write(&mut page, &self.readiness, &self.books.peers, &self.counts);
-        echo::write(&mut page, self.books.echoes.counts(), &self.counts);
-        wireguard::write(&mut page, &self.books.wireguard.states());
-        extension::write(&mut page, self.books.extension.status().as_ref());
-        cloud::write(&mut page, self.books.cloud.status().as_ref());
-        ipsec::write(&mut page, self.books.ipsec.status().as_ref(), &self.books.ipsec.states());
-        udp::write(&mut page, self.books.udp.status().as_ref());
+        node::write(&mut page, &self.readiness, &self.shared.peers, &self.counts);
+        echo::write(&mut page, self.shared.echoes.counts(), &self.counts);
+        wireguard::write(&mut page, &self.shared.wireguard.states());
+        extension::write(&mut page, self.shared.extension.status().as_ref());
+        cloud::write(&mut page, self.shared.cloud.status().as_ref());
+        ipsec::write(&mut page, self.shared.ipsec.status().as_ref(), &self.shared.ipsec.states());
+        udp::write(&mut page, self.shared.udp.status().as_ref());
         datapath::write(&mut page, &self.pins);
         if !self.is_in_mode_fast() {
             self.flows.forget();

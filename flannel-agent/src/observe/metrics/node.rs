@@ -14,20 +14,20 @@ use crate::{
         health::Readiness,
         status::{CheckStatus, FastStatus, GuardStatus, LeaseStatus, PodStatus, Status, StoreStatus},
     },
-    reconcile::{PeerBook, status::Repairs},
+    reconcile::{SharedPeers, status::Repairs},
 };
 
 const MODES: [&str; 3] = ["kernel", "encap", "fast"];
 const GUARD_MODES: [&str; 3] = ["off", "audit", "enforce"];
 
 /// Writes it all.
-pub(super) fn write(page: &mut Page, readiness: &Readiness, book: &PeerBook, counts: &Counts) {
+pub(super) fn write(page: &mut Page, readiness: &Readiness, shared: &SharedPeers, counts: &Counts) {
     page.boolean(metric::READY, readiness.is_ready());
     page.value(metric::MAIN_LOOP_SILENCE, readiness.silence().as_secs_f64());
     // Of the status numbers are taken, so the main loop, which may be about to write it, waits for
     // microseconds at most.
     status(page, &readiness.status());
-    peers(page, book);
+    peers(page, shared);
     self::counts(page, counts);
 }
 
@@ -133,8 +133,8 @@ fn repairs(page: &mut Page, repairs: Repairs, rules: Option<u64>) {
     page.list(metric::REPAIRS, objects.map(|(name, count)| ([name], number(count))));
 }
 
-fn peers(page: &mut Page, book: &PeerBook) {
-    let ways = book.ways();
+fn peers(page: &mut Page, shared: &SharedPeers) {
+    let ways = shared.ways();
     let count = |family, way| length(ways.get(&(family, way)).copied().unwrap_or(0));
     let samples = Family::BOTH
         .into_iter()

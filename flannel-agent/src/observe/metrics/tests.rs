@@ -21,7 +21,7 @@ use crate::{
     extension::ExtensionStatus,
     ipsec::{IpsecPeerState, IpsecStatus},
     observe::{pulse::Pulse, status::Status},
-    reconcile::PeerBook,
+    reconcile::SharedPeers,
     udp::UdpStatus,
     wireguard::PeerState,
 };
@@ -61,7 +61,7 @@ fn page(status: Status) -> String {
     let (mut page, counts) = (Page::default(), Counts::new().expect("counts"));
     counts.reconciled(Duration::from_millis(20), false);
     counts.echo_round_trips.observe(0.0004);
-    node::write(&mut page, &Readiness::new(status, Pulse::start()), &PeerBook::default(), &counts);
+    node::write(&mut page, &Readiness::new(status, Pulse::start()), &SharedPeers::default(), &counts);
     let counter = |packets| Counter { packets, bytes: packets * 100 };
     let counted = Counted {
         stats: vec![

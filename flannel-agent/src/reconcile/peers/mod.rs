@@ -25,36 +25,36 @@ use ipnet::IpNet;
 use self::by_subnet::BySubnet;
 use crate::backend::PeerWay;
 
-/// The peers of all families and how packets reach them, for any reader. Clones share one book.
+/// The peers of all families and how packets reach them, for any reader. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct PeerBook(Arc<Mutex<Pages>>);
+pub struct SharedPeers(Arc<Mutex<KnownPeers>>);
 
-impl PeerBook {
+impl SharedPeers {
     /// Something about every peer, by subnet.
     pub fn list<T>(&self, mut say: impl FnMut(&PeerWay) -> T) -> Vec<T> {
-        self.open().peers.iter().map(|BySubnet(way)| say(way)).collect()
+        self.lock().peers.iter().map(|BySubnet(way)| say(way)).collect()
     }
 
     /// Returns the number of peers by family and name of their way. No caller waits for a count
     /// over all peers: the numbers are kept.
     pub fn ways(&self) -> BTreeMap<(Family, &'static str), usize> {
-        self.open().ways.clone()
+        self.lock().ways.clone()
     }
 
-    fn open(&self) -> MutexGuard<'_, Pages> {
+    fn lock(&self) -> MutexGuard<'_, KnownPeers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The content of the book.
+/// The content of [`SharedPeers`].
 #[derive(Debug, Default)]
-struct Pages {
+struct KnownPeers {
     peers: BTreeSet<BySubnet>,
     packing: Packing,
     ways: BTreeMap<(Family, &'static str), usize>,
 }
 
-impl Pages {
+impl KnownPeers {
     fn get(&self, subnet: &IpNet) -> Option<&PeerWay> {
         self.peers.get(subnet).map(|BySubnet(way)| &**way)
     }
@@ -86,15 +86,15 @@ fn kind(way: &PeerWay) -> (Family, &'static str) {
 #[derive(Debug)]
 pub(super) struct Peers {
     family: Family,
-    book: PeerBook,
+    shared: SharedPeers,
     addresses: BTreeSet<(IpAddr, IpNet)>,
     macs: BTreeSet<(Mac, IpNet)>,
-    /// Of addresses, of MACs, and of news.
+    /// Of addresses, of MACs, and of changes.
     packing: [Packing; 3],
-    /// The number of peers once all news are processed.
+    /// The number of peers once all changes are processed.
     count: usize,
     /// Peers that are new, different or (`None`) gone.
-    news: BTreeMap<IpNet, Option<Peer>>,
+    changes: BTreeMap<IpNet, Option<Peer>>,
     /// Peers to which the way may have changed.
     again: BTreeSet<IpNet>,
 }
@@ -109,51 +109,51 @@ pub(super) struct Turn {
 }
 
 impl Peers {
-    pub(super) fn new(family: Family, book: PeerBook) -> Self {
+    pub(super) fn new(family: Family, shared: SharedPeers) -> Self {
         Self {
             family,
-            book,
+            shared,
             addresses: BTreeSet::new(),
             macs: BTreeSet::new(),
             packing: [Packing::default(); 3],
             count: 0,
-            news: BTreeMap::new(),
+            changes: BTreeMap::new(),
             again: BTreeSet::new(),
         }
     }
 
     /// Peers that are not among these are gone.
-    pub(super) fn only(&mut self, named: &BTreeMap<IpNet, Option<Peer>>) {
+    pub(super) fn retain(&mut self, named: &BTreeMap<IpNet, Option<Peer>>) {
         let known: Vec<IpNet> =
-            self.addresses.iter().map(|(_, subnet)| subnet).chain(self.news.keys()).copied().collect();
-        known.into_iter().filter(|subnet| !named.contains_key(subnet)).for_each(|subnet| self.hear(subnet, None));
+            self.addresses.iter().map(|(_, subnet)| subnet).chain(self.changes.keys()).copied().collect();
+        known.into_iter().filter(|subnet| !named.contains_key(subnet)).for_each(|subnet| self.update(subnet, None));
     }
 
     /// A peer is this way, or gone.
-    pub(super) fn hear(&mut self, subnet: IpNet, peer: Option<Peer>) {
-        let book = self.book.open();
-        let worked_in = book.get(&subnet).map(|way| &way.peer);
-        let known = self.news.get(&subnet).map_or(worked_in, Option::as_ref);
+    pub(super) fn update(&mut self, subnet: IpNet, peer: Option<Peer>) {
+        let shared = self.shared.lock();
+        let worked_in = shared.get(&subnet).map(|way| &way.peer);
+        let known = self.changes.get(&subnet).map_or(worked_in, Option::as_ref);
         self.count += usize::from(peer.is_some());
         self.count -= usize::from(known.is_some());
         if worked_in == peer.as_ref() {
-            self.news.remove(&subnet);
+            self.changes.remove(&subnet);
         } else {
-            self.news.insert(subnet, peer);
-            self.packing[2].pack(&mut self.news);
+            self.changes.insert(subnet, peer);
+            self.packing[2].pack(&mut self.changes);
         }
     }
 
     /// The way to every peer may have changed.
-    pub(super) fn doubt_all(&mut self) {
+    pub(super) fn mark_all_stale(&mut self) {
         self.again.extend(self.addresses.iter().map(|(_, subnet)| *subnet));
     }
 
     /// The way to peers with these addresses may have changed. Whether there are any.
-    pub(super) fn doubt_under(&mut self, destination: IpNet) -> bool {
-        let doubted: Vec<_> = self.addresses.iter().filter(|(address, _)| destination.contains(address)).collect();
-        self.again.extend(doubted.iter().map(|(_, subnet)| *subnet));
-        !doubted.is_empty()
+    pub(super) fn mark_stale_under(&mut self, destination: IpNet) -> bool {
+        let stale: Vec<_> = self.addresses.iter().filter(|(address, _)| destination.contains(address)).collect();
+        self.again.extend(stale.iter().map(|(_, subnet)| *subnet));
+        !stale.is_empty()
     }
 
     /// Returns the number of peers, including those that are not processed yet.
@@ -163,36 +163,36 @@ impl Peers {
 
     /// Returns true if there is nothing left to process.
     pub(super) fn is_settled(&self) -> bool {
-        self.news.is_empty() && self.again.is_empty()
+        self.changes.is_empty() && self.again.is_empty()
     }
 
-    /// Returns true if all news are processed. The way to some peers may still have to be computed
-    /// again.
+    /// Returns true if all changes are processed. The way to some peers may still have to be
+    /// computed again.
     pub(super) fn is_complete(&self) -> bool {
-        self.news.is_empty()
+        self.changes.is_empty()
     }
 
-    /// Returns about `about` peers to process next, new and changed peers first. The peer book
-    /// shows their previous state until [`Self::settle`].
+    /// Returns about `about` peers to process next, new and changed peers first. [`SharedPeers`]
+    /// shows their previous state until [`Self::finish`].
     pub(super) fn turn(&mut self, about: usize) -> Turn {
-        let first: Vec<IpNet> = self.news.keys().chain(&self.again).take(about).copied().collect();
+        let first: Vec<IpNet> = self.changes.keys().chain(&self.again).take(about).copied().collect();
         let subnets = self.closure(first);
         let mut turn = Turn::default();
         for subnet in &subnets {
-            let before = self.book.open().get(subnet).cloned();
+            let before = self.shared.lock().get(subnet).cloned();
             let unchanged = || before.as_ref().map(|way| way.peer.clone());
-            turn.after.extend(self.news.remove(subnet).unwrap_or_else(unchanged));
+            turn.after.extend(self.changes.remove(subnet).unwrap_or_else(unchanged));
             turn.before.extend(before);
             self.again.remove(subnet);
         }
         turn
     }
 
-    /// Writes into the book what became of a turn: these peers, in place of those before.
-    pub(super) fn settle(&mut self, before: &[PeerWay], ways: Vec<PeerWay>) {
-        let mut book = self.book.open();
+    /// Publishes the result of a turn: these peers, in place of those before.
+    pub(super) fn finish(&mut self, before: &[PeerWay], ways: Vec<PeerWay>) {
+        let mut shared = self.shared.lock();
         for PeerWay { peer, .. } in before {
-            book.remove(&peer.subnet);
+            shared.remove(&peer.subnet);
             self.addresses.remove(&(peer.public_ip, peer.subnet));
             if let Some(vtep) = peer.vtep() {
                 self.macs.remove(&(vtep.mac, peer.subnet));
@@ -203,20 +203,20 @@ impl Peers {
             let vtep = way.peer.vtep();
             self.addresses.insert((public_ip, subnet));
             self.macs.extend(vtep.map(|vtep| (vtep.mac, subnet)));
-            book.insert(way);
+            shared.insert(way);
         }
-        book.pack();
+        shared.pack();
         self.packing[0].pack_set(&mut self.addresses);
         self.packing[1].pack_set(&mut self.macs);
     }
 
     fn closure(&self, first: Vec<IpNet>) -> BTreeSet<IpNet> {
-        let book = self.book.open();
+        let shared = self.shared.lock();
         let mut subnets: BTreeSet<IpNet> = first.iter().copied().collect();
         let mut waiting = first;
         while let Some(subnet) = waiting.pop() {
-            let was = book.get(&subnet).map(|way| &way.peer);
-            let will_be = self.news.get(&subnet).and_then(Option::as_ref);
+            let was = shared.get(&subnet).map(|way| &way.peer);
+            let will_be = self.changes.get(&subnet).and_then(Option::as_ref);
             for peer in was.into_iter().chain(will_be) {
                 waiting.extend(self.sharing(peer).filter(|other| subnets.insert(*other)));
             }

@@ -33,7 +33,7 @@ enum Event {
     Delete { subnet: u8 },
     List,
     Turn { about: usize },
-    Doubt,
+    MarkStale,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -42,7 +42,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (1..7_u8).prop_map(|subnet| Event::Delete { subnet }),
         1 => Just(Event::List),
         5 => (1..3_usize).prop_map(|about| Event::Turn { about }),
-        1 => Just(Event::Doubt),
+        1 => Just(Event::MarkStale),
     ]
 }
 
@@ -62,7 +62,7 @@ impl World {
             backend: backend::of(&config().backend),
             stored: BTreeMap::new(),
             leases: LeaseSet::new(&config(), Precedence::FirstRenewed, LeaseAttrs::default()),
-            peers: Peers::new(Family::V4, PeerBook::default()),
+            peers: Peers::new(Family::V4, SharedPeers::default()),
             entries: Entries::new(usize::MAX),
             vteps: BTreeMap::new(),
             now: 0,
@@ -87,17 +87,17 @@ impl World {
             }
             Event::List => self.leases.replace(self.stored.values().cloned()),
             Event::Turn { about } => self.turn(about),
-            Event::Doubt => self.peers.doubt_all(),
+            Event::MarkStale => self.peers.mark_all_stale(),
         }
     }
 
     fn turn(&mut self, about: usize) {
         let changes = self.leases.changes();
         if changes.all {
-            self.peers.only(&changes.peers);
+            self.peers.retain(&changes.peers);
         }
         for (subnet, peer) in changes.peers {
-            self.peers.hear(subnet, peer);
+            self.peers.update(subnet, peer);
         }
         let Turn { before, after } = self.peers.turn(about);
         let ways = self.ways(after);
@@ -105,7 +105,7 @@ impl World {
         self.entries.change(&wanted, &wants);
         self.vteps.retain(|vtep, _| !wanted.vteps.contains_key(vtep));
         self.vteps.extend(wants.vteps.iter().map(|(vtep, entry)| (*vtep, entry.index)));
-        self.peers.settle(&before, ways);
+        self.peers.finish(&before, ways);
     }
 
     fn ways(&self, peers: Vec<Peer>) -> Vec<PeerWay> {
@@ -139,12 +139,12 @@ proptest! {
         let vteps: BTreeMap<_, _> = fresh.vteps.iter().map(|(vtep, entry)| (*vtep, entry.index)).collect();
         prop_assert_eq!(&world.vteps, &vteps);
         prop_assert_eq!(world.peers.len(), world.leases.resolve().peers.len());
-        prop_assert_eq!(world.peers.book.list(|way| way.peer.clone()), world.leases.resolve().peers);
-        let counted = world.peers.book.list(kind).into_iter().fold(BTreeMap::new(), |mut ways, kind| {
+        prop_assert_eq!(world.peers.shared.list(|way| way.peer.clone()), world.leases.resolve().peers);
+        let counted = world.peers.shared.list(kind).into_iter().fold(BTreeMap::new(), |mut ways, kind| {
             *ways.entry(kind).or_default() += 1;
             ways
         });
-        let mut kept = world.peers.book.ways();
+        let mut kept = world.peers.shared.ways();
         kept.retain(|_, count| *count > 0);
         prop_assert_eq!(kept, counted);
     }

@@ -71,7 +71,7 @@ impl<K, V> Default for Tracker<K, V> {
 
 impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
     /// Clears the desired state.
-    pub fn want_nothing(&mut self) {
+    pub fn clear_desired(&mut self) {
         for (key, value) in std::mem::take(&mut self.desired) {
             let actual = self.differing.remove(&key).unwrap_or(Some(value));
             self.set_actual(key, actual);
@@ -81,7 +81,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
     }
 
     /// Replaces what should be of one object.
-    pub fn want_one(&mut self, key: &K, value: Option<V>) {
+    pub fn set_desired(&mut self, key: &K, value: Option<V>) {
         if value.is_none() {
             self.drifted.remove(key);
         }
@@ -99,10 +99,10 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
     /// Replaces what should be of some objects: those of `before` by those of `after`.
     pub fn change(&mut self, before: &BTreeMap<K, V>, after: &BTreeMap<K, V>) {
         for key in before.keys().filter(|key| !after.contains_key(*key)) {
-            self.want_one(key, None);
+            self.set_desired(key, None);
         }
         for (key, value) in after {
-            self.want_one(key, Some(value.clone()));
+            self.set_desired(key, Some(value.clone()));
         }
         self.packing.pack(&mut self.desired);
     }

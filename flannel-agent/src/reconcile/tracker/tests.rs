@@ -52,7 +52,7 @@ fn what_is_wanted_is_there_once_it_was_made_whatever_else_is_there() {
 fn a_refused_entry_that_nobody_wants_any_more_is_forgotten() {
     let mut tracker = tracker(&Numbers::from([(1, 1)]), Numbers::new());
     tracker.failed(&1, "no".to_owned(), Instant::now());
-    tracker.want_nothing();
+    tracker.clear_desired();
     assert_eq!(tracker.failures().count(), 0);
 }
 
@@ -84,7 +84,7 @@ fn a_repair_is_what_was_right_and_is_made_again() {
     assert_eq!(tracker.repairs(), 2, "one that was announced, one that was read back");
     tracker.observe(2, None);
     tracker.observe(2, Some(2));
-    tracker.want_one(&2, Some(7));
+    tracker.set_desired(&2, Some(7));
     tracker.made(&2, 7);
     tracker.observe(7, Some(7));
     tracker.removed(&7);
@@ -132,7 +132,7 @@ proptest! {
         for event in events {
             match event.clone() {
                 Event::WantNothing => {
-                    tracker.want_nothing();
+                    tracker.clear_desired();
                     desired = Numbers::new();
                 }
                 Event::Change(numbers) => {
@@ -140,7 +140,7 @@ proptest! {
                     desired = numbers;
                 }
                 Event::WantOne(key, value) => {
-                    tracker.want_one(&key, value);
+                    tracker.set_desired(&key, value);
                     desired.retain(|other, _| *other != key);
                     desired.extend(value.map(|value| (key, value)));
                 }

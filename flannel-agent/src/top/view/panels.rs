@@ -22,13 +22,13 @@ const MOST: f64 = 0.9;
 
 pub(super) fn header(board: &Board, palette: Palette) -> Line<'_> {
     let age = board.heartbeat_age.map_or_else(|| "never".to_owned(), |age| format!("{age:.1} s ago"));
-    let beat = if board.is_current {
+    let heartbeat = if board.is_current {
         palette.good(format!("heartbeat {age}"))
     } else {
         palette.bad(format!("heartbeat {age}: every packet takes the kernel's path"))
     };
     let agent = if board.agent.is_empty() { String::new() } else { format!("   {}", board.agent) };
-    Line::from(vec![palette.title(format!("mode {}", board.mode)), Span::raw("   "), beat, Span::raw(agent)])
+    Line::from(vec![palette.title(format!("mode {}", board.mode)), Span::raw("   "), heartbeat, Span::raw(agent)])
 }
 
 /// A cell with a number, at the right of its column.

@@ -111,8 +111,8 @@ fn jumps_are_made_one() {
     let without = FORWARD_V4.replace(jump, "");
     assert_eq!(installed(Purpose::Forward, &scope, &found(Purpose::Forward, &without)), jump);
     let thrice = format!("-A FORWARD -j FLANNEL-FWD\n{jump}\n{FORWARD_V4}");
-    let mended = installed(Purpose::Forward, &scope, &found(Purpose::Forward, &thrice));
-    assert_eq!(mended, format!("-D FORWARD -j FLANNEL-FWD\n{}", jump.replace("-A", "-D")));
+    let repaired = installed(Purpose::Forward, &scope, &found(Purpose::Forward, &thrice));
+    assert_eq!(repaired, format!("-D FORWARD -j FLANNEL-FWD\n{}", jump.replace("-A", "-D")));
 }
 
 #[test]

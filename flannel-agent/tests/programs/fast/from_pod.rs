@@ -159,9 +159,9 @@ both! {
     fn without_an_agent_flows_are_replayed_for_seconds_only<A>(bench) {
         let packet = tcp(A::NET);
         teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
-        bench.maps.config.beat(clock::now_ns() - REPLAY_LIMIT_NS + 1_000_000_000).expect("CONFIG");
+        bench.maps.config.write_heartbeat(clock::now_ns() - REPLAY_LIMIT_NS + 1_000_000_000).expect("CONFIG");
         replayed(bench, &packet);
-        bench.maps.config.beat(clock::now_ns() - REPLAY_LIMIT_NS - 1_000_000_000).expect("CONFIG");
+        bench.maps.config.write_heartbeat(clock::now_ns() - REPLAY_LIMIT_NS - 1_000_000_000).expect("CONFIG");
         passes(bench, FromPod, &packet.bytes(), &[Reason::AgentLate]);
         let frame = A::NET.inner_to_peer(100);
         assert_eq!(bench.run(ToTunnel, &frame).reasons, [Reason::Encapsulated]);
@@ -310,14 +310,14 @@ both! {
         teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
         bench.peer(net, net.peer(), EntryState::PLAIN);
         passes(bench, FromPod, &packet.bytes(), &[Reason::PathUnseen]);
-        bench.vouch(net, 50);
+        bench.validate_path(net, 50);
         passes(bench, FromPod, &packet.bytes(), &[Reason::TooBig]);
-        bench.vouch(net, 1000);
+        bench.validate_path(net, 1000);
         replayed(bench, &packet);
         let whole = replayed(bench, &packet).len() - 14;
         for (mtu, fits) in [(whole, true), (whole - 1, false)] {
             bench.peer(net, PeerEntry { mtu: u32::try_from(mtu).expect("small"), ..net.peer() }, EntryState::PLAIN);
-            bench.vouch(net, 1000);
+            bench.validate_path(net, 1000);
             if fits {
                 replayed(bench, &packet);
             } else {

@@ -190,7 +190,7 @@ both! {
     fn without_an_agent_flows_are_replayed_for_seconds_only<A>(bench) {
         let packet = from_peer(tcp(A::NET));
         teach::<A>(bench, &packet, &packet, Egress::POD);
-        bench.maps.config.beat(clock::now_ns() - REPLAY_LIMIT_NS - 1_000_000_000).expect("CONFIG");
+        bench.maps.config.write_heartbeat(clock::now_ns() - REPLAY_LIMIT_NS - 1_000_000_000).expect("CONFIG");
         left(bench, &tunnelled(A::NET, &packet), Reason::AgentLate);
     }
 

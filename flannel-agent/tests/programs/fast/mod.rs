@@ -116,7 +116,7 @@ fn on_fast_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
         let flags = flags | PodEntry::MERGED;
         bench.maps.pods.write(OTHER_VETH, PodEntry { mac: POD_MAC, flags, mtu: 1450 }).expect("PODS");
         for net in [V4, V6] {
-            bench.vouch(net, 1000);
+            bench.validate_path(net, 1000);
         }
         test(bench);
     });

@@ -13,7 +13,7 @@ use super::{
     teach,
 };
 use crate::{
-    monitor::{ALL, start, told, whole},
+    monitor::{ALL, reported, start, whole},
     packets::{OUR_MAC, PEER_MAC},
 };
 
@@ -26,7 +26,7 @@ both! {
         let left = bench.run(FromPod, &sent.bytes()).packet;
         let outer = Some([A::NET.our_vtep, A::NET.peer_vtep]);
         let expected = whole(FromPod, Reason::Replayed, &left[A::NET.at().inner..], outer);
-        assert_eq!(told(&mut monitor, SNAPLEN_MAX), [expected]);
+        assert_eq!(reported(&mut monitor, SNAPLEN_MAX), [expected]);
     }
 
     fn into_the_pod_as_it_gets_there<A>(bench) {
@@ -37,6 +37,6 @@ both! {
         tunnelled[A::NET.at().udp + 6..A::NET.at().udp + 8].fill(0);
         let mut monitor = start(bench, &ALL);
         let left = bench.run(FromUnderlay, &tunnelled).packet;
-        assert_eq!(told(&mut monitor, SNAPLEN_MAX), [whole(FromUnderlay, Reason::Replayed, &left, None)]);
+        assert_eq!(reported(&mut monitor, SNAPLEN_MAX), [whole(FromUnderlay, Reason::Replayed, &left, None)]);
     }
 }

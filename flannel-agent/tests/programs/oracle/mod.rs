@@ -108,19 +108,19 @@ where
         runner.stage.set(&world);
         for _ in 0..OF_ONE_WORLD {
             let case = case(&mut random, &world, program);
-            told(program, seed, runner.run(&world, &case));
+            require_agreement(program, seed, runner.run(&world, &case));
         }
-        told(program, seed, runner.check_rest());
+        require_agreement(program, seed, runner.check_rest());
     }
     let world = at_device(program, World::in_order(&mut random, A::NET));
     runner.stage.set(&world);
     for _ in 0..4 {
         let whole = Case { gso: 0, ..valid(&mut random, &world, program) };
         for case in cuts(&whole).chain(flips(&whole)) {
-            told(program, seed, runner.run(&world, &case));
+            require_agreement(program, seed, runner.run(&world, &case));
         }
     }
-    told(program, seed, runner.check_rest());
+    require_agreement(program, seed, runner.check_rest());
     runner.stage.clear();
     for (reason, count) in &runner.reached {
         *reached.entry(*reason).or_default() += count;
@@ -140,7 +140,7 @@ fn at_device(program: Program, mut world: World) -> World {
 }
 
 #[track_caller]
-fn told(program: Program, seed: u64, outcome: Result<(), String>) {
+fn require_agreement(program: Program, seed: u64, outcome: Result<(), String>) {
     if let Err(why) = outcome {
         panic!("{} differs from the oracle: {why}\n\nFLANNEL_ORACLE_SEED={seed}", program.name());
     }

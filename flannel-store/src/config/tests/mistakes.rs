@@ -88,10 +88,10 @@ fn every_mistake_is_reported_at_once_and_none_twice() {
         "Backend": {"Type": "vxlan", "VNI": -1, "Port": -1, "MTU": 1300, "GBP": 1, "Learning": 2, "Datapath": 3}
     }"#;
     let error = parse(text).expect_err("many mistakes");
-    let told = error.to_string();
-    assert!(!error.is_refusal(), "{told}");
-    let mut lines = told.lines();
-    assert_eq!(lines.next(), Some("12 mistakes:"), "{told}");
+    let reported = error.to_string();
+    assert!(!error.is_refusal(), "{reported}");
+    let mut lines = reported.lines();
+    assert_eq!(lines.next(), Some("12 mistakes:"), "{reported}");
     for (line, expected) in lines.by_ref().zip([
         "  Network in ",
         "  SubnetLen in ",
@@ -107,9 +107,9 @@ fn every_mistake_is_reported_at_once_and_none_twice() {
         "  Learning in ",
         "  Datapath in ",
     ]) {
-        assert!(line.starts_with(expected), "{line:?} for {expected:?} in {told}");
+        assert!(line.starts_with(expected), "{line:?} for {expected:?} in {reported}");
     }
-    assert_eq!(lines.next(), None, "{told}");
+    assert_eq!(lines.next(), None, "{reported}");
 
     // One name of another program is enough to make waiting pointless.
     let error = parse(r#"{"Network":"10.3.0.0","Backend":{"Type":"wireguard-native"}}"#).expect_err("two mistakes");

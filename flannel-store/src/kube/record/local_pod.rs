@@ -21,7 +21,7 @@ pub(in crate::kube) struct LocalPod {
 
 /// The choice of a Pod for mode `fast`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::kube) enum Wish<'a> {
+pub(in crate::kube) enum FastPathChoice<'a> {
     /// Nothing, or to take part as all do.
     In,
     /// To stay out.
@@ -33,12 +33,12 @@ pub(in crate::kube) enum Wish<'a> {
 
 impl LocalPod {
     /// Returns the choice that its annotation makes.
-    pub(in crate::kube) fn wish(&self, prefix: &AnnotationPrefix) -> Wish<'_> {
+    pub(in crate::kube) fn fast_path_choice(&self, prefix: &AnnotationPrefix) -> FastPathChoice<'_> {
         let said = self.annotations.iter().find(|(name, _)| prefix.suffix_of(name) == Some(FAST_PATH));
         match said.map(|(_, value)| value.as_str()) {
-            None | Some("true") => Wish::In,
-            Some("false") => Wish::Out,
-            Some(other) => Wish::Unclear(other),
+            None | Some("true") => FastPathChoice::In,
+            Some("false") => FastPathChoice::Out,
+            Some(other) => FastPathChoice::Unclear(other),
         }
     }
 }
@@ -128,12 +128,12 @@ mod tests {
         let prefix = AnnotationPrefix::default();
         let said =
             |value: &str| pod(&json!({ "flannel.alpha.coreos.com/fast-path": value, "x": "y" }), false, "Running");
-        assert_eq!(said("true").wish(&prefix), Wish::In);
-        assert_eq!(said("false").wish(&prefix), Wish::Out);
-        assert_eq!(said("off").wish(&prefix), Wish::Unclear("off"));
+        assert_eq!(said("true").fast_path_choice(&prefix), FastPathChoice::In);
+        assert_eq!(said("false").fast_path_choice(&prefix), FastPathChoice::Out);
+        assert_eq!(said("off").fast_path_choice(&prefix), FastPathChoice::Unclear("off"));
         let strangers = json!({ "other.com/fast-path": "false" });
         for none in [Value::Null, json!({}), strangers] {
-            assert_eq!(pod(&none, false, "Running").wish(&prefix), Wish::In, "{none}");
+            assert_eq!(pod(&none, false, "Running").fast_path_choice(&prefix), FastPathChoice::In, "{none}");
         }
     }
 

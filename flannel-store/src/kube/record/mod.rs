@@ -15,7 +15,7 @@ use serde::{
     de::{IgnoredAny, MapAccess, Visitor},
 };
 
-pub(super) use self::local_pod::{LocalPod, PodList, Wish};
+pub(super) use self::local_pod::{FastPathChoice, LocalPod, PodList};
 use super::prefix::AnnotationPrefix;
 
 /// The annotation that says a node takes part. Others are [`BACKEND_TYPE`] to
@@ -184,13 +184,13 @@ struct WireSpec {
 
 impl From<Wire> for NodeRecord {
     fn from(Wire { metadata, spec }: Wire) -> Self {
-        let only = if spec.first.is_empty() { Vec::new() } else { vec![spec.first] };
+        let first = if spec.first.is_empty() { Vec::new() } else { vec![spec.first] };
         Self {
             name: metadata.name,
             uid: metadata.uid,
             resource_version: metadata.resource_version,
             created: metadata.creation_timestamp.map_or(0, |time| time.0.as_second()),
-            pod_cidrs: if spec.all.is_empty() { only } else { spec.all },
+            pod_cidrs: if spec.all.is_empty() { first } else { spec.all },
             annotations: metadata.annotations.map(|Kept(kept)| kept).unwrap_or_default(),
         }
     }

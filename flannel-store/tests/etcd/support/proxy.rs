@@ -52,7 +52,7 @@ impl Proxy {
         timeout(PATIENCE, enough).await.expect("connections in time").expect("a running proxy");
     }
 
-    pub(crate) fn mend(&self) {
+    pub(crate) fn restore(&self) {
         self.up.send_replace(true);
     }
 }

@@ -121,10 +121,10 @@ impl Judge<'_> {
     fn arrivals(&self, found: &mut Vec<Difference>, flow: &Flow, direction: Direction) {
         let of = |record: &Record| way(&record.delivered, (flow.id, direction));
         let (kernel, fast) = (of(self.kernel), of(self.fast));
-        let only = |these: &BTreeMap<u32, u32>, those: &BTreeMap<u32, u32>| -> Vec<u32> {
+        let numbers_only_in = |these: &BTreeMap<u32, u32>, those: &BTreeMap<u32, u32>| -> Vec<u32> {
             these.keys().filter(|number| !those.contains_key(number)).copied().collect()
         };
-        let (lost, passed) = (only(&kernel, &fast), only(&fast, &kernel));
+        let (lost, passed) = (numbers_only_in(&kernel, &fast), numbers_only_in(&fast, &kernel));
         let counted: Vec<u32> = kernel
             .iter()
             .filter(|(number, count)| fast.get(number).is_some_and(|other| other != *count))

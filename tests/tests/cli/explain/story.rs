@@ -62,7 +62,7 @@ fn over_each_family(test: impl Fn(&Names) -> Result<()>) -> Result<()> {
 }
 
 /// The story of a packet, and the exit status.
-fn told(agent: &Agent, source: IpAddr, destination: IpAddr) -> Result<(Value, i32)> {
+fn explained(agent: &Agent, source: IpAddr, destination: IpAddr) -> Result<(Value, i32)> {
     let ends = [source.to_string(), destination.to_string()];
     let output = agent.cli_any(&["explain", &ends[0], &ends[1], "--proto=udp", "-o", "json"])?;
     let story = serde_json::from_str(&output.stdout).with_context(|| format!("{ends:?}: {output:?}"))?;
@@ -71,14 +71,14 @@ fn told(agent: &Agent, source: IpAddr, destination: IpAddr) -> Result<(Value, i3
 
 /// The packet arrives, by this way.
 fn reaches(agent: &Agent, source: IpAddr, destination: IpAddr, way: &str) -> Result<Value> {
-    let (story, code) = told(agent, source, destination)?;
+    let (story, code) = explained(agent, source, destination)?;
     ensure!(code == 0 && story["verdict"]["reaches"] == true && story["verdict"]["way"] == way, "{way}: {story:#}");
     Ok(story)
 }
 
 /// The packet does not arrive, because of the first step of this topic, which says this.
 fn breaks(agent: &Agent, source: IpAddr, destination: IpAddr, topic: &str, text: &str) -> Result<()> {
-    let (story, code) = told(agent, source, destination)?;
+    let (story, code) = explained(agent, source, destination)?;
     let steps = story["steps"].as_array().context("no steps")?;
     let step = steps.iter().find(|step| step["state"] == "fail").with_context(|| format!("{story:#}"))?;
     let said = step["text"].as_str().unwrap_or_default();
@@ -126,8 +126,8 @@ fn every_mode(names: &Names) -> Result<()> {
     stream.stop()?;
 
     let before = traces(&pair.sender)?;
-    told(&pair.sender, near, far)?;
-    told(&pair.sender, far, near)?;
+    explained(&pair.sender, near, far)?;
+    explained(&pair.sender, far, near)?;
     assert_eq!(traces(&pair.sender)?, before, "an explanation leaves no trace");
 
     pair.set_mode("encap")?;

@@ -16,8 +16,8 @@ use super::{World, conf, conf_with, sandbox};
 fn the_delegate_gets_the_whole_call_and_its_result_is_ours() -> Result<()> {
     let world = World::new("cniadd")?;
     let result = "{ \"cniVersion\":\"1.0.0\",\n  \"ips\": [] }";
-    world.recorder.tell("ADD", result, 0)?;
-    world.recorder.tell_stderr("ADD", "a word of the delegate\n")?;
+    world.recorder.set_output("ADD", result, 0)?;
+    world.recorder.set_stderr("ADD", "a word of the delegate\n")?;
     let keys = json!({
         "ipam": { "routes": [{ "dst": "0.0.0.0/0" }] },
         "runtimeConfig": { "portMappings": [{ "hostPort": 80, "containerPort": 80 }] },
@@ -73,7 +73,7 @@ fn each_interface_has_its_own_state() -> Result<()> {
 fn a_failed_add_is_undone_and_the_delegates_error_is_ours() -> Result<()> {
     let world = World::new("cniundo")?;
     let error = "{\"code\": 999,\"msg\":\"no more addresses\"}\n";
-    world.recorder.tell("ADD", error, 1)?;
+    world.recorder.set_output("ADD", error, 1)?;
     let output = world.runtime.call("ADD", Some(&world.sandbox), &conf("1.0.0"))?;
     assert_eq!((output.code, output.stdout.as_str()), (1, error));
     assert_eq!(world.recorder.verbs()?, ["ADD", "DEL"]);
@@ -86,10 +86,10 @@ fn a_failed_add_is_undone_and_the_delegates_error_is_ours() -> Result<()> {
 #[test]
 fn a_delegate_that_did_not_begin_leaves_no_state() -> Result<()> {
     let world = World::new("cnibegin")?;
-    world.recorder.tell("DEL", "{\"code\":100,\"msg\":\"cannot find plugin\"}", 1)?;
+    world.recorder.set_output("DEL", "{\"code\":100,\"msg\":\"cannot find plugin\"}", 1)?;
     for (code, verbs) in [(1, &["ADD"] as &[&str]), (100, &["ADD", "DEL"])] {
         world.recorder.forget()?;
-        world.recorder.tell("ADD", &json!({ "code": code, "msg": "no" }).to_string(), 1)?;
+        world.recorder.set_output("ADD", &json!({ "code": code, "msg": "no" }).to_string(), 1)?;
         let error = world.runtime.error("ADD", Some(&world.sandbox), &conf("1.0.0"))?;
         assert_eq!(error["code"], code);
         assert_eq!(
@@ -108,7 +108,7 @@ fn a_repeated_add_that_fails_is_not_undone() -> Result<()> {
     let file = format!("{STATE}/pod1:eth0");
     let before = world.runtime.read(&file)?;
     for (stdout, code) in [("{\"code\":999,\"msg\":\"no\"}", 1), ("{\"code\":1,\"msg\":\"no\"}", 1), ("", 2)] {
-        world.recorder.tell("ADD", stdout, code)?;
+        world.recorder.set_output("ADD", stdout, code)?;
         world.runtime.error(
             "ADD",
             Some(&world.sandbox),
@@ -117,7 +117,7 @@ fn a_repeated_add_that_fails_is_not_undone() -> Result<()> {
         assert_eq!(world.runtime.read(&file)?, before);
     }
     assert_eq!(world.recorder.verbs()?, ["ADD"; 4]);
-    world.recorder.tell("ADD", "", 0)?;
+    world.recorder.set_output("ADD", "", 0)?;
     world.ok("ADD", &conf_with("1.0.0", &json!({ "delegate": { "type": "record", "x": 2 } })))?;
     assert!(world.runtime.read(&file)?.contains("\"x\":2"), "DEL needs what was added last");
     Ok(())
@@ -126,12 +126,12 @@ fn a_repeated_add_that_fails_is_not_undone() -> Result<()> {
 #[test]
 fn what_could_not_be_undone_is_left_to_the_runtimes_del() -> Result<()> {
     let world = World::new("cniundo2")?;
-    world.recorder.tell("ADD", "", 2)?;
-    world.recorder.tell("DEL", "", 1)?;
+    world.recorder.set_output("ADD", "", 2)?;
+    world.recorder.set_output("DEL", "", 1)?;
     let error = world.runtime.error("ADD", Some(&world.sandbox), &conf("1.0.0"))?;
     assert_eq!(error["msg"], "the delegate plugin \"record\" failed on ADD: exit status 2 without an error object");
     assert_eq!(world.runtime.state(), ["pod1:eth0"]);
-    world.recorder.tell("DEL", "", 0)?;
+    world.recorder.set_output("DEL", "", 0)?;
     world.ok("DEL", &conf("1.0.0"))?;
     assert_eq!(world.runtime.state(), [""; 0]);
     Ok(())
@@ -140,7 +140,7 @@ fn what_could_not_be_undone_is_left_to_the_runtimes_del() -> Result<()> {
 #[test]
 fn a_delegate_that_is_absent_or_fails_without_an_object_is_reported() -> Result<()> {
     let world = World::new("cnibad")?;
-    world.recorder.tell("ADD", "goroutine 1 [running]", 2)?;
+    world.recorder.set_output("ADD", "goroutine 1 [running]", 2)?;
     let error = world.runtime.error("ADD", Some(&world.sandbox), &conf("0.4.0"))?;
     let msg = "the delegate plugin \"record\" failed on ADD: exit status 2 without an error object";
     assert_eq!(error, json!({ "cniVersion": "0.4.0", "code": 101, "msg": msg, "details": "goroutine 1 [running]" }));

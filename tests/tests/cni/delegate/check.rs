@@ -21,7 +21,7 @@ fn the_delegate_checks_what_it_added() -> Result<()> {
     assert_eq!(world.runtime.state(), ["pod1:eth0"]);
 
     let error = "{\"code\":999,\"msg\":\"the route is gone\"}";
-    world.recorder.tell("CHECK", error, 1)?;
+    world.recorder.set_output("CHECK", error, 1)?;
     let output = world.runtime.call("CHECK", Some(&world.sandbox), &conf_with("1.0.0", &keys))?;
     assert_eq!((output.code, output.stdout.as_str()), (1, error));
     Ok(())
@@ -31,16 +31,16 @@ fn the_delegate_checks_what_it_added() -> Result<()> {
 fn each_reason_to_refuse_has_its_code() -> Result<()> {
     let world = World::new("cnicheck2")?;
     let result = json!({ "prevResult": { "ips": [] } });
-    let told = |conf| -> Result<(u64, String)> {
+    let refusal = |conf| -> Result<(u64, String)> {
         let error = world.runtime.error("CHECK", Some(&world.sandbox), &conf)?;
         Ok((error["code"].as_u64().unwrap_or(0), error["msg"].as_str().unwrap_or("").to_owned()))
     };
     let unknown = "no state of container \"pod1\", interface \"eth0\", in /var/lib/cni/flannel";
-    assert_eq!(told(conf_with("1.0.0", &result))?, (3, unknown.to_owned()));
+    assert_eq!(refusal(conf_with("1.0.0", &result))?, (3, unknown.to_owned()));
     world.ok("ADD", &conf("1.0.0"))?;
-    assert_eq!(told(conf("1.0.0"))?, (7, "required prevResult missing".to_owned()));
+    assert_eq!(refusal(conf("1.0.0"))?, (7, "required prevResult missing".to_owned()));
     let version = "config version \"0.3.1\" does not allow CHECK";
-    assert_eq!(told(conf_with("0.3.1", &result))?, (1, version.to_owned()));
+    assert_eq!(refusal(conf_with("0.3.1", &result))?, (1, version.to_owned()));
 
     world.runtime.write("/run/flannel/subnet.env", &V4.replace("10.244.7.1", "10.244.8.1"))?;
     let error = world.runtime.error("CHECK", Some(&world.sandbox), &conf_with("1.0.0", &result))?;

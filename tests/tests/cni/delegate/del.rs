@@ -37,7 +37,7 @@ fn del_succeeds_where_nothing_was_ever_added() -> Result<()> {
     let other = |delegate: Value| conf_with("0.3.1", &json!({ "ipam": { "type": "dhcp" }, "delegate": delegate }));
     world.ok("DEL", &other(json!({ "type": "record" })))?;
     assert_eq!(world.recorder.verbs()?, ["DEL"]);
-    world.recorder.tell("DEL", "{\"code\":11,\"msg\":\"later\"}", 1)?;
+    world.recorder.set_output("DEL", "{\"code\":11,\"msg\":\"later\"}", 1)?;
     assert_eq!(world.runtime.error("DEL", Some(&world.sandbox), &other(json!({ "type": "record" })))?["code"], 11);
     for never_ran in [json!({ "type": "nosuch" }), json!({ "type": "record", "name": "x" })] {
         world.ok("DEL", &other(never_ran))?;
@@ -57,10 +57,10 @@ fn without_state_del_works_by_the_configuration() -> Result<()> {
     expected["prevResult"] = json!({ "ips": [] });
     assert_eq!((calls[1].verb.as_str(), &calls[1].conf), ("DEL", &expected));
     // While host-local has an address for the pod, a failure is one.
-    world.recorder.tell("DEL", "{\"code\":11,\"msg\":\"later\"}", 1)?;
+    world.recorder.set_output("DEL", "{\"code\":11,\"msg\":\"later\"}", 1)?;
     let error = world.runtime.error("DEL", Some(&world.sandbox), &conf("1.0.0"))?;
     assert_eq!(error["code"], 11);
-    world.recorder.tell("DEL", "", 0)?;
+    world.recorder.set_output("DEL", "", 0)?;
     // The ranges of a subnet.env that is gone do not matter.
     fs::remove_file(world.runtime.node().outside_path("/run/flannel/subnet.env"))?;
     world.ok("DEL", &conf("1.0.0"))?;
@@ -77,7 +77,7 @@ fn without_state_del_works_by_the_configuration() -> Result<()> {
 fn a_refused_version_is_replaced_by_the_others() -> Result<()> {
     let world = World::new("cnidel5")?;
     world.ok("ADD", &conf("1.0.0"))?;
-    world.recorder.tell("DEL", "{\"code\":1,\"msg\":\"incompatible CNI versions\"}", 1)?;
+    world.recorder.set_output("DEL", "{\"code\":1,\"msg\":\"incompatible CNI versions\"}", 1)?;
     let error = world.runtime.error("DEL", Some(&world.sandbox), &conf("0.3.1"))?;
     assert_eq!(error["code"], 1);
     let calls = world.recorder.calls()?;
@@ -95,11 +95,11 @@ fn state_stays_until_the_delegate_has_deleted() -> Result<()> {
     let world = World::new("cnidel2")?;
     world.ok("ADD", &conf("0.3.1"))?;
     let error = "{\"code\":11,\"msg\":\"later\"}";
-    world.recorder.tell("DEL", error, 1)?;
+    world.recorder.set_output("DEL", error, 1)?;
     let output = world.runtime.call("DEL", Some(&world.sandbox), &conf("0.3.1"))?;
     assert_eq!((output.code, output.stdout.as_str()), (1, error));
     assert_eq!(world.runtime.state(), ["pod1:eth0"]);
-    world.recorder.tell("DEL", "", 0)?;
+    world.recorder.set_output("DEL", "", 0)?;
     world.ok("DEL", &conf("0.3.1"))?;
     assert_eq!(world.runtime.state(), [""; 0]);
     Ok(())

@@ -13,7 +13,7 @@ const SUBNET_ENV: &str = "/run/flannel/subnet.env";
 #[test]
 fn a_delegate_that_prints_without_end_is_an_error_and_is_undone() -> Result<()> {
     let world = World::new("cnilong")?;
-    world.recorder.tell("ADD", &"x".repeat(96 << 20), 0)?;
+    world.recorder.set_output("ADD", &"x".repeat(96 << 20), 0)?;
     // In less memory than it prints.
     let output = world.runtime.limited_to(64 << 20, "ADD", &world.sandbox, &conf("1.0.0"))?;
     let error: serde_json::Value = serde_json::from_str(&output.stdout)?;

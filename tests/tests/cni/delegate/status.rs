@@ -16,7 +16,7 @@ fn a_node_that_can_add_pods_says_so() -> Result<()> {
     assert_eq!((call.verb.as_str(), &call.conf["mtu"]), ("STATUS", &json!(1400)));
 
     let error = "{\"code\":50,\"msg\":\"no addresses\"}";
-    world.recorder.tell("STATUS", error, 1)?;
+    world.recorder.set_output("STATUS", error, 1)?;
     let output = world.runtime.call("STATUS", None, &conf("1.1.0"))?;
     assert_eq!((output.code, output.stdout.as_str()), (1, error));
     Ok(())

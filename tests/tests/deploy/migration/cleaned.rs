@@ -30,7 +30,7 @@ fn back_by_cleanup_leaves_stocks_own_and_connections_survive() -> Result<()> {
         let left = world.net.a.sh("ip -br link")?.stdout + &world.net.a.sh("nft list ruleset")?.stdout;
         ensure!(!left.to_lowercase().contains("flannel"), "{left}");
         world.stock.start(&world.etcd)?;
-        world.tell_others()?;
+        world.apply_leases_to_others()?;
         connections.go_on(world)
     })?;
     let (phase, ()) = Phase::of(&mut world, "stock again", |world| connections.go_on(world))?;

@@ -44,7 +44,7 @@ fn there_and_back_with_the_device_kept_loses_nothing() -> Result<()> {
 
     let (phase, ()) = Phase::of(&mut world, "the peer moves on", |world| {
         world.move_peer("192.168.1.32")?;
-        world.tell(&[&world.stock])?;
+        world.apply_leases(&[&world.stock])?;
         connections.go_on(world)
     })?;
     phase.lost_nothing_but_to_the_mover()?;

@@ -48,7 +48,7 @@ impl World {
         let pods = [net.a.add_pod("p1")?, net.b.add_pod("p1")?, net.c.add_pod("p1")?];
         let world = Self { stock, mover, far, pods, nodes: net };
         // The agent that started first does not know the later ones.
-        world.tell(&[&world.mover, &world.far])?;
+        world.apply_leases(&[&world.mover, &world.far])?;
         for to in &world.pods[1..] {
             world.pods[0].wait_ping(to.ip())?;
         }
@@ -56,7 +56,7 @@ impl World {
     }
 
     /// Applies all leases in etcd to nodes of stock flannel, except each node's own.
-    pub(crate) fn tell(&self, nodes: &[&Flanneld]) -> Result<()> {
+    pub(crate) fn apply_leases(&self, nodes: &[&Flanneld]) -> Result<()> {
         for (key, value) in self.etcd.list(LEASES)? {
             let lease = StockNode::read(&key, &value)?;
             for node in nodes.iter().filter(|node| lease.name() != format!("10.244.{}.0-24", node.number)) {
@@ -67,8 +67,8 @@ impl World {
     }
 
     /// Applies all leases in etcd to `b` and `c`.
-    pub(crate) fn tell_others(&self) -> Result<()> {
-        self.tell(&[&self.mover, &self.far])
+    pub(crate) fn apply_leases_to_others(&self) -> Result<()> {
+        self.apply_leases(&[&self.mover, &self.far])
     }
 
     /// Moves `b` to another address, with another device: stock flannel recreates it.
@@ -78,7 +78,7 @@ impl World {
         node.address("eth0", &format!("{to}/24"), None)?;
         let from = std::mem::replace(&mut self.mover.public_ip, to.to_owned());
         self.mover.start(&self.etcd)?;
-        self.tell_others()?;
+        self.apply_leases_to_others()?;
         node.sh(&format!("ip address del {from}/24 dev eth0")).map(drop)
     }
 

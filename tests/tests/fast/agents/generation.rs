@@ -60,8 +60,8 @@ fn begins(agent: &Agent, what: &str, action: impl FnOnce() -> Result<()>) -> Res
 }
 
 /// Waits until no generation has begun for three seconds.
-fn settle(pair: &Pair) -> Result<()> {
-    pair.settle()?;
+fn wait_quiet(pair: &Pair) -> Result<()> {
+    pair.wait_dad()?;
     let mut last = (0, Instant::now());
     eventually("a quiet node", Duration::from_secs(15), || {
         let now = pair.sender.generation()?;
@@ -88,12 +88,12 @@ fn what_flows_depend_on_begins_a_new_generation() -> Result<()> {
         "ip link set cni0 address 02:00:00:00:00:77",
         "tc qdisc add dev vethp2 root tbf rate 1gbit burst 1m latency 10ms",
     ] {
-        settle(&pair)?;
+        wait_quiet(&pair)?;
         begins(agent, command, || node.sh(command).map(drop))?;
     }
-    settle(&pair)?;
+    wait_quiet(&pair)?;
     begins(agent, "flows flush", || agent.cli(&["flows", "flush"]).map(drop))?;
-    settle(&pair)?;
+    wait_quiet(&pair)?;
     begins(agent, "a pod that went", || second.remove())
 }
 

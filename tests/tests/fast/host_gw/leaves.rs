@@ -16,7 +16,7 @@ use super::{FOLLOWED, ask, on_external};
 
 fn comes_and_goes(name: &str, attach: &str) -> Result<()> {
     let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, HOST_GW))?;
-    flannel_tests::pair::settle(&nodes.a)?;
+    flannel_tests::pair::wait_dad(&nodes.a)?;
     let before = Snapshot::of(&nodes.a)?;
     let agent = nodes.a.ready_agent(nodes.options()?.flag(FLAGS[1]).flag("--datapath=kernel").flag(attach))?;
     assert_eq!(on_external(&agent)?, [""; 0], "nothing to do in mode kernel");

@@ -60,6 +60,7 @@ pub(crate) fn moved(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> 
 fn reset(talk: &mut Talk) -> Result<()> {
     let Err(lost) = talk.exchange(20) else { bail!("messages still come through") };
     let is_reset = |error: &io::Error| error.kind() == ErrorKind::ConnectionReset;
-    let told = lost.downcast_ref().is_some_and(is_reset) || talk.client.read(&mut [0; 4]).is_err_and(|e| is_reset(&e));
-    if told { Ok(()) } else { Err(lost) }
+    let was_reset =
+        lost.downcast_ref().is_some_and(is_reset) || talk.client.read(&mut [0; 4]).is_err_and(|e| is_reset(&e));
+    if was_reset { Ok(()) } else { Err(lost) }
 }

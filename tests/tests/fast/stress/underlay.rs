@@ -16,7 +16,7 @@ use super::loads::Loads;
 /// The default route of `a` moves from one router to the other.
 fn moved_gateway(mode: &str) -> Result<UdpReport> {
     let pair = fast_pair_by_two_routers(&format!("fl-moved-{mode}"))?;
-    pair.settle()?;
+    pair.wait_dad()?;
     pair.set_mode(mode)?;
     let loads = Loads::start(&pair)?;
     loads.wait_arrived(10)?;
@@ -72,7 +72,7 @@ fn flap(pair: &Pair) -> Result<()> {
 #[test]
 fn connections_outlive_what_happens_to_the_underlay() -> Result<()> {
     let pair = fast_pair_of("fl-underlay", Stack::Dual, &[])?;
-    pair.settle()?;
+    pair.wait_dad()?;
     let loads = Loads::start(&pair)?;
     pair.wait_replayed(1_000)?;
     let (a, c, r) = (&pair.net.a, &pair.net.c, &pair.net.r);

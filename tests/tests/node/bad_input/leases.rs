@@ -86,8 +86,8 @@ fn every_bad_lease_is_refused_alone_with_its_key_and_reason() -> Result<()> {
         Ok(())
     })?;
     for (name, _, reason) in &bad {
-        let told = rejected(&status).get(name.as_str()).copied().unwrap_or_default();
-        assert!(told.contains(name) && told.contains(reason), "{name}: {reason:?} in {told:?}");
+        let reported = rejected(&status).get(name.as_str()).copied().unwrap_or_default();
+        assert!(reported.contains(name) && reported.contains(reason), "{name}: {reason:?} in {reported:?}");
     }
     assert_eq!(status["ready"], true, "{status}");
     assert_eq!(status["peers"].as_array().map(Vec::len), Some(1), "{status}");

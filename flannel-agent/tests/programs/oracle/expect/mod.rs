@@ -66,10 +66,10 @@ pub(super) enum Effect {
     },
     /// The path to the peer of this subnet is plain for packets of this size. The flag is true if
     /// the path was not validated before.
-    Vouched {
+    Validated {
         subnet: u8,
         len: u32,
-        anew: bool,
+        is_new: bool,
     },
     /// The guard remembers where a packet came from.
     Suspected {

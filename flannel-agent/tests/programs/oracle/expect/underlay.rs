@@ -157,7 +157,8 @@ fn into_pod(packet: &Packet<'_>, outer: &Outer<'_>, plain: &Plain, flow: &Known)
     Ok(Expected::sent(Reason::Replayed, sent))
 }
 
-/// The inner TOS after the tunnel, by the table of RFC 6040, section 4.2.
+/// The inner TOS after the tunnel, by the table of [RFC 6040, section
+/// 4.2](https://www.rfc-editor.org/rfc/rfc6040#section-4.2).
 fn congestion(outer: u8, inner: u8) -> Option<u8> {
     const NOT: u8 = 0b00;
     const ECT0: u8 = 0b10;
@@ -209,7 +210,7 @@ fn observed(packet: &Packet<'_>) -> Result<Expected, Reason> {
         return held(Reason::PathDiffers);
     }
     let len = tunnel::segment(layout, inner, packet.gso)? + layout.overhead();
-    vouched(peer, u32::try_from(len).expect("small"))
+    validated(peer, u32::try_from(len).expect("small"))
 }
 
 /// The kernel's packet has the headers ours would have; identification, source port, checksum and
@@ -228,12 +229,12 @@ fn is_as_ours(packet: &Packet<'_>, outer: &Outer<'_>, peer: &Peer) -> bool {
         && outer.inner[..12] == [peer.mac, OUR_MAC.0].concat()
 }
 
-fn vouched(peer: &Peer, len: u32) -> Result<Expected, Reason> {
+fn validated(peer: &Peer, len: u32) -> Result<Expected, Reason> {
     let effect = match peer.seen {
         Seen::Other => return Err(Reason::PathHeld),
         Seen::UpTo(largest) if len <= largest => Effect::Nothing,
-        Seen::UpTo(_) => Effect::Vouched { subnet: peer.subnet, len, anew: false },
-        _ => Effect::Vouched { subnet: peer.subnet, len, anew: true },
+        Seen::UpTo(_) => Effect::Validated { subnet: peer.subnet, len, is_new: false },
+        _ => Effect::Validated { subnet: peer.subnet, len, is_new: true },
     };
     Ok(Expected::pass(Reason::PathSeen).with(effect))
 }

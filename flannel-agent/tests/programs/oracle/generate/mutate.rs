@@ -72,8 +72,8 @@ pub(super) fn mutate(random: &mut Random, world: &World, is_tunnelled: bool, cas
     let mutation = random.pick(&MUTATIONS);
     // What a mutation before this one cut off cannot be changed.
     if case.bytes.len() >= at.transport() + TALLEST {
-        let told = mutation(random, Target { world, bytes: &mut case.bytes, at });
-        case.story.push(if is_inner { format!("inner {told}") } else { told });
+        let description = mutation(random, Target { world, bytes: &mut case.bytes, at });
+        case.story.push(if is_inner { format!("inner {description}") } else { description });
     }
 }
 

@@ -139,9 +139,9 @@ where
         let config = NodeConfig { v4: family(V4), v6: family(V6), ..NodeConfig::default() };
         maps.config.write(config, now).expect("CONFIG");
         match world.agent {
-            Agent::Beats => maps.config.beat(now),
-            Agent::Late => maps.config.beat(now - REPLAY_LIMIT_NS - 1_000_000_000),
-            Agent::Gone => maps.config.beat(now - HEARTBEAT_LIMIT_NS - 1_000_000_000),
+            Agent::Beats => maps.config.write_heartbeat(now),
+            Agent::Late => maps.config.write_heartbeat(now - REPLAY_LIMIT_NS - 1_000_000_000),
+            Agent::Gone => maps.config.write_heartbeat(now - HEARTBEAT_LIMIT_NS - 1_000_000_000),
             Agent::NotConfigured => maps.config.invalidate(),
         }
         .expect("CONFIG");
@@ -235,11 +235,11 @@ where
         match &expected.effect {
             Effect::Nothing => Ok(()),
             Effect::Ended { enters, by, is_opening } => self.check_ended(enters, *by, *is_opening, span),
-            Effect::Vouched { subnet, len, anew } => self.check_peer(
+            Effect::Validated { subnet, len, is_new } => self.check_peer(
                 *subnet,
                 |was| {
-                    let until = if *anew { None } else { Some(was.until_ns) };
-                    let hold_ns = if *anew { 0 } else { was.hold_ns };
+                    let until = if *is_new { None } else { Some(was.until_ns) };
+                    let hold_ns = if *is_new { 0 } else { was.hold_ns };
                     (PathProbe { max_len: *len, hold_ns, ..was }, until, Some(hold_ns))
                 },
                 span,

@@ -26,10 +26,10 @@ use tokio::{
 use super::{
     IpsecError, IpsecSetup,
     associations::Associations,
-    book::{IpsecPeerState, IpsecStatus},
     charon,
     configuration::CharonFiles,
     names::{self, IpsecEnd},
+    shared::{IpsecPeerState, IpsecStatus},
     vici::{IkeSa, Vici, no_answer},
 };
 use crate::udp::Backoff;
@@ -47,7 +47,7 @@ const TOGETHER: Duration = Duration::from_millis(50);
 
 /// A message of the main loop.
 #[derive(Debug)]
-pub(super) struct IpsecWish {
+pub(super) struct IpsecRequest {
     /// This node.
     pub(super) own: Option<IpsecEnd>,
     /// Peers that are not named are gone.
@@ -58,7 +58,7 @@ pub(super) struct IpsecWish {
 }
 
 /// The state of the task.
-pub(super) struct IpsecKeeper {
+pub(super) struct IpsecWorker {
     setup: IpsecSetup,
     netlink: Netlink,
     files: CharonFiles,
@@ -90,11 +90,11 @@ impl Attempts {
     }
 }
 
-impl IpsecKeeper {
+impl IpsecWorker {
     /// Creates the task's state, without knowledge about the process.
     pub(super) fn new(setup: IpsecSetup, netlink: Netlink, files: CharonFiles) -> Self {
         let status = IpsecStatus { udp_encap: setup.config.udp_encap, ..IpsecStatus::default() };
-        setup.book.set_process(status.clone());
+        setup.shared.set_process(status.clone());
         Self {
             setup,
             netlink,
@@ -114,18 +114,18 @@ impl IpsecKeeper {
     }
 
     /// Runs until the main loop is gone.
-    pub(super) async fn run(mut self, mut wishes: mpsc::UnboundedReceiver<IpsecWish>) {
+    pub(super) async fn run(mut self, mut requests: mpsc::UnboundedReceiver<IpsecRequest>) {
         loop {
             let result = self.round().await;
             self.report(result.err().as_ref());
             let due = Instant::now() + LOOK;
             tokio::select! {
-                wish = wishes.recv() => {
-                    let Some(wish) = wish else { return };
-                    self.take(wish);
+                request = requests.recv() => {
+                    let Some(request) = request else { return };
+                    self.take(request);
                     sleep(TOGETHER).await;
-                    while let Ok(wish) = wishes.try_recv() {
-                        self.take(wish);
+                    while let Ok(request) = requests.try_recv() {
+                        self.take(request);
                     }
                 }
                 Some(ended) = self.attempts.join_next() => self.ended(ended.ok()),
@@ -134,7 +134,7 @@ impl IpsecKeeper {
         }
     }
 
-    fn take(&mut self, IpsecWish { own, all, peers, in_sync }: IpsecWish) {
+    fn take(&mut self, IpsecRequest { own, all, peers, in_sync }: IpsecRequest) {
         (self.own, self.in_sync) = (own, in_sync);
         if all {
             self.peers.retain(|subnet, _| peers.contains_key(subnet));
@@ -293,7 +293,7 @@ impl IpsecKeeper {
             waiting.extend(status.state.needs_attempt().then_some(peer));
             peers.insert(peer.subnet, status);
         }
-        self.setup.book.set_peers(peers);
+        self.setup.shared.set_peers(peers);
         waiting
     }
 
@@ -330,7 +330,7 @@ impl IpsecKeeper {
             tracing::warn!(error, "the backend ipsec cannot agree on keys; tried again");
         }
         self.status.error = error;
-        self.setup.book.set_process(self.status.clone());
+        self.setup.shared.set_process(self.status.clone());
     }
 }
 

@@ -14,11 +14,11 @@ use ipnet::IpNet;
 use tokio::{sync::mpsc, time::sleep_until};
 
 use super::{
-    book::{ExtensionBook, ExtensionStatus, FailingCommand, LISTED},
     environment::Networks,
     error::ExtensionError,
     peers::ExtensionPeers,
     record::{PeerRecord, Records},
+    shared::{ExtensionStatus, FailingCommand, LISTED, SharedExtensionStatus},
 };
 use crate::reconcile::tracker::{Pending, Tracker};
 
@@ -31,7 +31,7 @@ const LEAST_WAIT: Duration = Duration::from_millis(100);
 
 /// A message of the main loop.
 #[derive(Debug)]
-pub(super) struct Wish {
+pub(super) struct CommandRequest {
     /// Peers that are not named are gone.
     pub(super) all: bool,
     pub(super) peers: BTreeMap<IpNet, Option<Peer>>,
@@ -40,11 +40,11 @@ pub(super) struct Wish {
 }
 
 /// The state of the task.
-pub(super) struct CommandKeeper {
+pub(super) struct CommandWorker {
     config: ExtensionConfig,
     networks: Networks,
     records: Records,
-    book: ExtensionBook,
+    shared: SharedExtensionStatus,
     peers: ExtensionPeers,
     /// By store entry: what is wanted, and what is on record.
     done: Tracker<String, PeerRecord>,
@@ -53,29 +53,29 @@ pub(super) struct CommandKeeper {
     again_at: Option<Instant>,
 }
 
-impl CommandKeeper {
+impl CommandWorker {
     /// Peers on record count as done: their commands ran for an earlier agent.
     pub(super) fn new(
         config: ExtensionConfig,
         networks: Networks,
         records: Records,
-        book: ExtensionBook,
+        shared: SharedExtensionStatus,
     ) -> Result<Self, ExtensionError> {
         let mut done = Tracker::default();
         done.found(records.read()?.into_iter().map(|peer| (peer.entry.clone(), peer)).collect());
-        let mut keeper = Self {
+        let mut worker = Self {
             config,
             networks,
             records,
-            book,
+            shared,
             peers: ExtensionPeers::default(),
             done,
             in_sync: false,
             again_at: None,
         };
-        keeper.again_at = keeper.interval().map(|interval| Instant::now() + interval);
-        keeper.report();
-        Ok(keeper)
+        worker.again_at = worker.interval().map(|interval| Instant::now() + interval);
+        worker.report();
+        Ok(worker)
     }
 
     fn interval(&self) -> Option<Duration> {
@@ -83,11 +83,11 @@ impl CommandKeeper {
     }
 
     /// Runs until the main loop is gone.
-    pub(super) async fn run(mut self, mut wishes: mpsc::UnboundedReceiver<Wish>) {
+    pub(super) async fn run(mut self, mut requests: mpsc::UnboundedReceiver<CommandRequest>) {
         loop {
             loop {
-                match wishes.try_recv() {
-                    Ok(wish) => self.take(wish),
+                match requests.try_recv() {
+                    Ok(request) => self.take(request),
                     Err(mpsc::error::TryRecvError::Empty) => break,
                     Err(mpsc::error::TryRecvError::Disconnected) => return,
                 }
@@ -98,8 +98,8 @@ impl CommandKeeper {
                 continue;
             }
             tokio::select! {
-                wish = wishes.recv() => match wish {
-                    Some(wish) => self.take(wish),
+                request = requests.recv() => match request {
+                    Some(request) => self.take(request),
                     None => return,
                 },
                 () = at(self.done.next_retry().map(|due| due.max(Instant::now() + LEAST_WAIT))) => {}
@@ -108,9 +108,9 @@ impl CommandKeeper {
         }
     }
 
-    fn take(&mut self, wish: Wish) {
-        self.in_sync = wish.in_sync;
-        for entry in self.peers.change(wish.all, wish.peers) {
+    fn take(&mut self, request: CommandRequest) {
+        self.in_sync = request.in_sync;
+        for entry in self.peers.change(request.all, request.peers) {
             let wanted = self.peers.of(&entry).map(|facts| PeerRecord {
                 entry: entry.clone(),
                 add: self.config.subnet_add.clone(),
@@ -120,15 +120,15 @@ impl CommandKeeper {
                 data: facts.data.as_deref().unwrap_or_default().to_owned(),
                 complete: true,
             });
-            self.done.want_one(&entry, wanted);
+            self.done.set_desired(&entry, wanted);
         }
     }
 
     /// The command is to run again for every peer.
     fn want_again(&mut self) {
         let done: Vec<_> = self.done.wanted().iter().filter(|(entry, _)| self.is_done(entry)).collect();
-        let doubtful = |(entry, peer): (&String, &PeerRecord)| (entry.clone(), peer.incomplete());
-        for (entry, peer) in done.into_iter().map(doubtful).collect::<Vec<_>>() {
+        let incomplete = |(entry, peer): (&String, &PeerRecord)| (entry.clone(), peer.incomplete());
+        for (entry, peer) in done.into_iter().map(incomplete).collect::<Vec<_>>() {
             self.done.observe(entry, Some(peer));
         }
         self.again_at = self.interval().map(|interval| Instant::now() + interval);
@@ -212,7 +212,7 @@ impl CommandKeeper {
             error: failure.error.clone(),
             attempts: failure.attempts,
         });
-        self.book.set(ExtensionStatus {
+        self.shared.set(ExtensionStatus {
             added: count(added),
             waiting: count(wanted.len().saturating_sub(added + failing_wanted)),
             failing: count(failing),

@@ -77,44 +77,44 @@ impl IpsecPeerState {
 
 /// The known state. Clones share it. Without the backend ipsec it is empty.
 #[derive(Clone, Debug, Default)]
-pub struct IpsecBook(Arc<Mutex<IpsecPages>>);
+pub struct SharedIpsecStatus(Arc<Mutex<KnownTunnels>>);
 
 #[derive(Debug, Default)]
-struct IpsecPages {
+struct KnownTunnels {
     process: Option<IpsecStatus>,
     peers: BTreeMap<Ipv4Net, IpsecPeerStatus>,
 }
 
-impl IpsecBook {
+impl SharedIpsecStatus {
     pub(super) fn set_process(&self, status: IpsecStatus) {
-        self.open().process = Some(status);
+        self.lock().process = Some(status);
     }
 
     pub(super) fn set_peers(&self, peers: BTreeMap<Ipv4Net, IpsecPeerStatus>) {
-        self.open().peers = peers;
+        self.lock().peers = peers;
     }
 
     /// Returns the state of the process; `None` where the backend is another.
     pub fn status(&self) -> Option<IpsecStatus> {
-        self.open().process.clone()
+        self.lock().process.clone()
     }
 
     /// Returns the known state of the tunnel to a peer.
     pub fn of_peer(&self, peer: &Peer) -> Option<IpsecPeerStatus> {
         let IpNet::V4(subnet) = peer.subnet else { return None };
-        self.open().peers.get(&subnet).cloned()
+        self.lock().peers.get(&subnet).cloned()
     }
 
     /// The number of peers of each state.
     pub fn states(&self) -> BTreeMap<IpsecPeerState, usize> {
         let mut states = BTreeMap::new();
-        for peer in self.open().peers.values() {
+        for peer in self.lock().peers.values() {
             *states.entry(peer.state).or_default() += 1;
         }
         states
     }
 
-    fn open(&self) -> MutexGuard<'_, IpsecPages> {
+    fn lock(&self) -> MutexGuard<'_, KnownTunnels> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

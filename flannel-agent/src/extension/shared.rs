@@ -33,9 +33,9 @@ pub struct FailingCommand {
 
 /// The known state. Clones share it. Without the backend extension it is empty.
 #[derive(Clone, Debug, Default)]
-pub struct ExtensionBook(Arc<Mutex<Option<ExtensionStatus>>>);
+pub struct SharedExtensionStatus(Arc<Mutex<Option<ExtensionStatus>>>);
 
-impl ExtensionBook {
+impl SharedExtensionStatus {
     pub(super) fn set(&self, status: ExtensionStatus) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
     }

@@ -17,15 +17,15 @@ use super::{
 };
 use crate::backend::PeerWay;
 
-/// The histories of all peers. Clones share one book.
+/// The histories of all peers. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct EchoBook {
-    pages: Arc<Mutex<Pages>>,
+pub struct SharedEchoes {
+    histories: Arc<Mutex<Histories>>,
     unsummed_lost: Arc<watch::Sender<BTreeSet<IpAddr>>>,
 }
 
 #[derive(Debug, Default)]
-struct Pages {
+struct Histories {
     status: EchoStatus,
     peers: BTreeMap<IpAddr, History>,
     states: BTreeMap<EchoState, usize>,
@@ -44,44 +44,47 @@ pub struct EchoCounts {
     pub lost: u64,
 }
 
-impl EchoBook {
+impl SharedEchoes {
     pub(super) fn ask_every(&self, interval: Duration, problem: Option<String>) {
-        self.open().status = EchoStatus { interval: interval.as_secs(), reason: problem };
+        self.lock().status = EchoStatus { interval: interval.as_secs(), reason: problem };
     }
 
     pub(super) fn stop_asking(&self, reason: String) {
-        *self.open() = Pages { status: EchoStatus { interval: 0, reason: Some(reason) }, ..Pages::default() };
+        *self.lock() = Histories { status: EchoStatus { interval: 0, reason: Some(reason) }, ..Histories::default() };
     }
 
     /// Removes all peers but these.
     pub(super) fn keep(&self, addresses: &BTreeSet<IpAddr>) {
-        let mut pages = self.open();
-        let gone: Vec<_> = pages.peers.keys().filter(|address| !addresses.contains(address)).copied().collect();
+        let mut histories = self.lock();
+        let gone: Vec<_> = histories.peers.keys().filter(|address| !addresses.contains(address)).copied().collect();
         for address in gone {
-            if let Some(history) = pages.peers.remove(&address) {
-                pages.count(history.state(), None);
+            if let Some(history) = histories.peers.remove(&address) {
+                histories.count(history.state(), None);
             }
         }
     }
 
     pub(super) fn ask(&self, address: IpAddr, nonce: u64, now: Instant) {
-        let mut pages = self.open();
-        pages.requests += 1;
-        let was_lost = pages.change(address, |history| history.ask(nonce, now));
-        pages.lost += u64::from(was_lost);
+        let mut histories = self.lock();
+        histories.requests += 1;
+        let was_lost = histories.change(address, |history| history.ask(nonce, now));
+        histories.lost += u64::from(was_lost);
     }
 
     pub(super) fn refuse(&self, address: IpAddr, error: &io::Error) {
-        let mut pages = self.open();
-        pages.change(address, |history| history.refuse(error));
-        pages.lost += 1;
+        let mut histories = self.lock();
+        histories.change(address, |history| history.refuse(error));
+        histories.lost += 1;
     }
 
     /// Records a reply. Returns its round trip if a request waited for it.
     pub(super) fn answer(&self, address: IpAddr, nonce: u64, now: Instant) -> Option<Duration> {
-        let mut pages = self.open();
+        let mut histories = self.lock();
         // Any host may send replies: only a request begins a history.
-        pages.peers.contains_key(&address).then(|| pages.change(address, |history| history.answer(nonce, now)))?
+        histories
+            .peers
+            .contains_key(&address)
+            .then(|| histories.change(address, |history| history.answer(nonce, now)))?
     }
 
     /// The public addresses of the peers to which packets without an outer UDP checksum are lost.
@@ -102,28 +105,28 @@ impl EchoBook {
 
     /// For the status document.
     pub fn status(&self) -> EchoStatus {
-        self.open().status.clone()
+        self.lock().status.clone()
     }
 
     /// The answers of a peer; `None` if it is not asked.
     pub fn of(&self, peer: &PeerWay) -> Option<PeerEchoStatus> {
         let address = address(peer)?;
-        self.open().peers.get(&address).map(|history| history.status(address.to_string()))
+        self.lock().peers.get(&address).map(|history| history.status(address.to_string()))
     }
 
     /// Returns the totals over all peers; `None` if the agent sends no requests.
     pub fn counts(&self) -> Option<EchoCounts> {
-        let pages = self.open();
-        let Pages { states, requests, lost, .. } = &*pages;
-        (pages.status.interval > 0).then(|| EchoCounts { states: states.clone(), requests: *requests, lost: *lost })
+        let histories = self.lock();
+        let Histories { states, requests, lost, .. } = &*histories;
+        (histories.status.interval > 0).then(|| EchoCounts { states: states.clone(), requests: *requests, lost: *lost })
     }
 
-    fn open(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Histories> {
+        self.histories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Pages {
+impl Histories {
     fn change<T>(&mut self, address: IpAddr, change: impl FnOnce(&mut History) -> T) -> T {
         let known = self.peers.get(&address).map(History::state);
         let history = self.peers.entry(address).or_default();
@@ -177,29 +180,29 @@ mod tests {
     proptest! {
         #[test]
         fn the_kept_numbers_are_those_of_a_count(steps in steps()) {
-            let (book, now) = (EchoBook::default(), Instant::now());
+            let (echoes, now) = (SharedEchoes::default(), Instant::now());
             for (peer, step) in steps {
                 match step {
-                    Step::Ask => book.ask(at(peer), 1, now),
-                    Step::Refuse => book.refuse(at(peer), &io::ErrorKind::Other.into()),
-                    Step::Answer => drop(book.answer(at(peer), 1, now)),
-                    Step::Forget => book.keep(&(0..PEERS).filter(|other| *other != peer).map(at).collect()),
+                    Step::Ask => echoes.ask(at(peer), 1, now),
+                    Step::Refuse => echoes.refuse(at(peer), &io::ErrorKind::Other.into()),
+                    Step::Answer => drop(echoes.answer(at(peer), 1, now)),
+                    Step::Forget => echoes.keep(&(0..PEERS).filter(|other| *other != peer).map(at).collect()),
                 }
             }
-            let pages = book.open();
+            let histories = echoes.lock();
             let mut counted = BTreeMap::new();
-            for history in pages.peers.values() {
+            for history in histories.peers.values() {
                 *counted.entry(history.state()).or_insert(0_usize) += 1;
             }
-            let kept: BTreeMap<_, _> = pages.states.iter().filter(|(_, count)| **count > 0).map(|(s, c)| (*s, *c)).collect();
+            let kept: BTreeMap<_, _> = histories.states.iter().filter(|(_, count)| **count > 0).map(|(s, c)| (*s, *c)).collect();
             prop_assert_eq!(kept, counted);
         }
     }
 
     #[test]
     fn a_reply_of_a_stranger_is_not_kept() {
-        let book = EchoBook::default();
-        assert_eq!(book.answer(at(1), 1, Instant::now()), None);
-        assert!(book.open().peers.is_empty());
+        let echoes = SharedEchoes::default();
+        assert_eq!(echoes.answer(at(1), 1, Instant::now()), None);
+        assert!(echoes.lock().peers.is_empty());
     }
 }

@@ -15,12 +15,12 @@ use flannel_host::error_chain::chain;
 use tokio::{sync::watch, time::sleep_until};
 
 use super::{
-    CloudSetup, CloudWish,
-    book::CloudStatus,
+    CloudSetup, DesiredRoute,
     client::CloudClient,
     error::CloudError,
     plan::{Leases, RouteChange, RouteStep, Table, plan},
     record::{Record, RecordedRoute},
+    shared::CloudStatus,
 };
 
 /// The wait after the first failure; it doubles with each.
@@ -33,7 +33,7 @@ const LONGEST_THROTTLED: Duration = Duration::from_mins(10);
 const LOG_AGAIN: Duration = Duration::from_hours(1);
 
 /// The state of the task.
-pub(super) struct RouteKeeper {
+pub(super) struct RouteWorker {
     setup: CloudSetup,
     record: Record,
     session: Option<Session>,
@@ -50,30 +50,30 @@ struct Session {
     is_check_settled: bool,
 }
 
-impl RouteKeeper {
+impl RouteWorker {
     /// A route on record counts as present: an earlier agent made it.
-    pub(super) fn new(setup: CloudSetup, wish: &CloudWish) -> Result<Self, CloudError> {
+    pub(super) fn new(setup: CloudSetup, desired: &DesiredRoute) -> Result<Self, CloudError> {
         let record = Record::load(&setup.state_dir)?;
         let status = CloudStatus {
             cloud: setup.config.kind().name().to_owned(),
-            destination: wish.own.to_string(),
-            present: record.routes().iter().any(|route| route.destination == wish.own),
+            destination: desired.own.to_string(),
+            present: record.routes().iter().any(|route| route.destination == desired.own),
             ..CloudStatus::default()
         };
-        setup.book.set(status.clone());
+        setup.shared.set(status.clone());
         Ok(Self { setup, record, session: None, status, logged: None })
     }
 
     /// Runs until the main loop is gone.
-    pub(super) async fn run(mut self, mut wishes: watch::Receiver<CloudWish>) {
+    pub(super) async fn run(mut self, mut receiver: watch::Receiver<DesiredRoute>) {
         loop {
-            let wish = wishes.borrow_and_update().clone();
-            let result = self.round(&wish).await;
+            let desired = receiver.borrow_and_update().clone();
+            let result = self.round(&desired).await;
             let due = Instant::now() + self.report(result.err().as_ref());
             loop {
                 tokio::select! {
-                    changed = wishes.changed() => match changed {
-                        Ok(()) if wish.needs_other_routes_than(&wishes.borrow_and_update()) => break,
+                    changed = receiver.changed() => match changed {
+                        Ok(()) if desired.needs_other_routes_than(&receiver.borrow_and_update()) => break,
                         Ok(()) => {}
                         Err(_) => return,
                     },
@@ -84,13 +84,13 @@ impl RouteKeeper {
     }
 
     /// Reconciles the routes in the cloud with the leases.
-    async fn round(&mut self, wish: &CloudWish) -> Result<(), CloudError> {
-        if self.status.destination != wish.own.to_string() {
-            self.status.destination = wish.own.to_string();
+    async fn round(&mut self, desired: &DesiredRoute) -> Result<(), CloudError> {
+        if self.status.destination != desired.own.to_string() {
+            self.status.destination = desired.own.to_string();
             self.status.present = false;
         }
-        if self.session.as_ref().is_none_or(|session| session.address != wish.address) {
-            self.session = Some(Session::open(&self.setup, wish.address).await?);
+        if self.session.as_ref().is_none_or(|session| session.address != desired.address) {
+            self.session = Some(Session::open(&self.setup, desired.address).await?);
         }
         let Some(session) = &mut self.session else { return Ok(()) };
         session.settle_check(&mut self.status.source_check).await;
@@ -99,19 +99,20 @@ impl RouteKeeper {
         self.status.tables = tables.iter().map(|table| table.id.clone()).collect();
         // The record precedes the routes: a recorded route that does not exist does no harm.
         for table in &tables {
-            self.record.add(session.client.record(&table.id, wish.own))?;
+            self.record.add(session.client.record(&table.id, desired.own))?;
         }
-        let steps = plan(&self.leases(wish), &tables);
+        let steps = plan(&self.leases(desired), &tables);
         let kept = self.apply(steps, &tables).await;
-        if wish.in_sync && kept.is_ok() { self.clear_former(wish, &tables).await } else { kept }
+        if desired.in_sync && kept.is_ok() { self.clear_former(desired, &tables).await } else { kept }
     }
 
     /// Removes routes on record that are no longer wanted: of a former subnet, or in a table that
     /// is no longer named.
-    async fn clear_former(&mut self, wish: &CloudWish, tables: &[Table]) -> Result<(), CloudError> {
+    async fn clear_former(&mut self, desired: &DesiredRoute, tables: &[Table]) -> Result<(), CloudError> {
         let Some(Session { client, .. }) = &mut self.session else { return Ok(()) };
-        let is_wanted =
-            |route: &RecordedRoute| route.destination == wish.own && tables.iter().any(|table| table.id == route.table);
+        let is_wanted = |route: &RecordedRoute| {
+            route.destination == desired.own && tables.iter().any(|table| table.id == route.table)
+        };
         let former = self.record.routes().iter().filter(|route| client.can_undo(route) && !is_wanted(route));
         for route in former.cloned().collect::<Vec<_>>() {
             client.undo(&route).await?;
@@ -121,8 +122,8 @@ impl RouteKeeper {
         Ok(())
     }
 
-    fn leases(&self, wish: &CloudWish) -> Leases {
-        let CloudWish { own, others, in_sync, .. } = wish;
+    fn leases(&self, desired: &DesiredRoute) -> Leases {
+        let DesiredRoute { own, others, in_sync, .. } = desired;
         Leases { network: self.setup.network, own: *own, others: others.clone(), in_sync: *in_sync }
     }
 
@@ -166,7 +167,7 @@ impl RouteKeeper {
         }
         self.status.attempts = if error.is_some() { self.status.attempts.saturating_add(1) } else { 0 };
         self.status.error = error.map(|error| chain(error));
-        self.setup.book.set(self.status.clone());
+        self.setup.shared.set(self.status.clone());
         self.log_error();
         let wait = error.map(|error| wait_after(self.status.attempts, error.is_throttled()));
         spread(wait.unwrap_or(self.setup.interval), rand::random())

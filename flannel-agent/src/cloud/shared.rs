@@ -83,9 +83,9 @@ pub struct ChangeCounts {
 
 /// The known state. Clones share it. Where the backend is another it is empty.
 #[derive(Clone, Debug, Default)]
-pub struct CloudBook(Arc<Mutex<Option<CloudStatus>>>);
+pub struct SharedCloudStatus(Arc<Mutex<Option<CloudStatus>>>);
 
-impl CloudBook {
+impl SharedCloudStatus {
     pub(super) fn set(&self, status: CloudStatus) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
     }

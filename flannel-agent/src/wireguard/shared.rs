@@ -1,4 +1,4 @@
-//! The book of handshakes: what the devices last said of each peer, for the status and the metrics.
+//! The last known state of each peer, as the devices reported it, for the status and the metrics.
 
 use std::{
     collections::BTreeMap,
@@ -36,7 +36,9 @@ pub struct WireguardPeerStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PeerState {
-    /// A handshake within the last 180 s: packets go both ways.
+    /// A handshake within the last 180 s (`REJECT_AFTER_TIME` in [drivers/net/wireguard/messages.h,
+    /// Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/drivers/net/wireguard/messages.h)):
+    /// packets go both ways.
     Session,
     /// No handshake within the last 180 s, and no packet sent since then.
     Idle,
@@ -61,15 +63,15 @@ impl PeerState {
 
 /// The known state of all peers. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct WireguardBook(Arc<Mutex<BTreeMap<PublicKey, WireguardPeerStatus>>>);
+pub struct SharedWireguardPeers(Arc<Mutex<BTreeMap<PublicKey, WireguardPeerStatus>>>);
 
-impl WireguardBook {
+impl SharedWireguardPeers {
     /// Takes in what a device says of its peers.
     pub(crate) fn read(&self, peers: &BTreeMap<PublicKey, WireguardPeerState>, now: SystemTime) {
-        let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (key, state) in peers {
-            let entry = status(key, state, book.get(key), now);
-            book.insert(*key, entry);
+            let entry = status(key, state, shared.get(key), now);
+            shared.insert(*key, entry);
         }
     }
 
@@ -145,24 +147,24 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
     }
 
-    fn state(book: &WireguardBook, now: u64, handshake: Option<u64>, sent: u64) -> PeerState {
+    fn state(shared: &SharedWireguardPeers, now: u64, handshake: Option<u64>, sent: u64) -> PeerState {
         let peer = WireguardPeer { endpoint: None, allowed: BTreeSet::new(), preshared_key: None, keepalive: None };
         let state = WireguardPeerState { peer, last_handshake: handshake.map(at), received: 0, sent };
-        book.read(&BTreeMap::from([(KEY, state)]), at(now));
-        book.of(&KEY).expect("a peer").state
+        shared.read(&BTreeMap::from([(KEY, state)]), at(now));
+        shared.of(&KEY).expect("a peer").state
     }
 
     #[test]
     fn a_peer_that_is_sent_packets_and_makes_no_handshake_does_not_answer() {
-        let book = WireguardBook::default();
-        assert_eq!(state(&book, 0, None, 148), PeerState::Idle, "one look is not enough");
-        assert_eq!(state(&book, 30, None, 296), PeerState::Unanswered);
-        assert_eq!(state(&book, 60, None, 296), PeerState::Unanswered, "nothing more was sent");
-        assert_eq!(state(&book, 90, Some(80), 500), PeerState::Session);
-        assert_eq!(state(&book, 300, Some(80), 500), PeerState::Idle);
-        assert_eq!(state(&book, 330, Some(80), 648), PeerState::Unanswered);
-        assert_eq!(book.states(), BTreeMap::from([(PeerState::Unanswered, 1)]));
-        book.forget(&KEY);
-        assert_eq!(book.of(&KEY), None);
+        let shared = SharedWireguardPeers::default();
+        assert_eq!(state(&shared, 0, None, 148), PeerState::Idle, "one look is not enough");
+        assert_eq!(state(&shared, 30, None, 296), PeerState::Unanswered);
+        assert_eq!(state(&shared, 60, None, 296), PeerState::Unanswered, "nothing more was sent");
+        assert_eq!(state(&shared, 90, Some(80), 500), PeerState::Session);
+        assert_eq!(state(&shared, 300, Some(80), 500), PeerState::Idle);
+        assert_eq!(state(&shared, 330, Some(80), 648), PeerState::Unanswered);
+        assert_eq!(shared.states(), BTreeMap::from([(PeerState::Unanswered, 1)]));
+        shared.forget(&KEY);
+        assert_eq!(shared.of(&KEY), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The book of the tunnel process, for the status and the metrics.
+//! The state of the tunnel process, for the status and the metrics.
 
 use std::{
     path::{Path, PathBuf},
@@ -29,7 +29,7 @@ pub struct UdpStatus {
 
 /// The known state. Clones share it. Without the backend udp it is empty.
 #[derive(Clone, Debug, Default)]
-pub struct UdpBook(Arc<Mutex<Option<Entry>>>);
+pub struct SharedUdpStatus(Arc<Mutex<Option<Entry>>>);
 
 #[derive(Clone, Debug)]
 struct Entry {
@@ -37,7 +37,7 @@ struct Entry {
     last: UdpStatus,
 }
 
-impl UdpBook {
+impl SharedUdpStatus {
     /// Records the state of the process at this socket; `started` if the agent has just started it.
     pub(crate) fn set(&self, control: &Path, state: &State, started: bool) {
         self.change(control, |last| {
@@ -52,8 +52,8 @@ impl UdpBook {
     }
 
     fn change(&self, control: &Path, change: impl FnOnce(&mut UdpStatus)) {
-        let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = book.get_or_insert_with(|| Entry { control: control.to_owned(), last: UdpStatus::default() });
+        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = shared.get_or_insert_with(|| Entry { control: control.to_owned(), last: UdpStatus::default() });
         change(&mut entry.last);
     }
 

@@ -1,0 +1,25 @@
+//! The state that tasks of the agent keep up to date, for the status and the metrics.
+
+use crate::{
+    cloud::SharedCloudStatus, echo::SharedEchoes, extension::SharedExtensionStatus, ipsec::SharedIpsecStatus,
+    reconcile::SharedPeers, udp::SharedUdpStatus, wireguard::SharedWireguardPeers,
+};
+
+/// The shared states. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct SharedState {
+    /// The peers and the ways to them.
+    pub peers: SharedPeers,
+    /// Their answers to echo requests.
+    pub echoes: SharedEchoes,
+    /// The peers of WireGuard devices.
+    pub wireguard: SharedWireguardPeers,
+    /// The commands of the backend extension.
+    pub extension: SharedExtensionStatus,
+    /// The routes in the cloud.
+    pub cloud: SharedCloudStatus,
+    /// The peers of the backend ipsec.
+    pub ipsec: SharedIpsecStatus,
+    /// The process of the backend udp.
+    pub udp: SharedUdpStatus,
+}
