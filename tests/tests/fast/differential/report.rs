@@ -28,9 +28,6 @@ fn write_page(
     if scenario.surroundings.wire {
         writeln!(page, "# eth0 without segmentation offloads")?;
     }
-    for difference in differences {
-        writeln!(page, "# {difference}")?;
-    }
     for (side, command, text) in rules::texts(lab, scenario) {
         let lines: Vec<_> = text.lines().collect();
         writeln!(page, "# on node {side:?}:\n{} <<'END'\n{}\nEND", command.join(" "), lines.join("\n"))?;
@@ -43,6 +40,10 @@ fn write_page(
     match phases.after_silence {
         Some(packets) => writeln!(page, ", 2.7 s of silence, {packets} varying")?,
         None => writeln!(page)?,
+    }
+    // Last, because of a long output the end is shown.
+    for difference in differences {
+        writeln!(page, "# {difference}")?;
     }
     writeln!(
         page,
