@@ -79,22 +79,20 @@ const _: () = assert!(size_of::<Connection>() == 36);
 mod tests {
     use super::*;
 
-    /// The packets with which a connection is announced, of these with and without payload.
-    fn announced_with(packets: &[[u64; 2]]) -> Vec<usize> {
-        let mut count = 0;
-        let mut announced = Vec::new();
-        for (number, [with, without]) in packets.iter().enumerate() {
-            let weight = if *with == 1 { WEIGHTS[0] } else { WEIGHTS[1] } * (with + without);
-            count += weight;
-            if is_announced(count, weight) {
-                announced.push(number);
-            }
-        }
-        announced
-    }
+    const DATA: u64 = WEIGHTS[0];
+    const ACK: u64 = WEIGHTS[1];
 
-    const DATA: [u64; 2] = [1, 0];
-    const ACK: [u64; 2] = [0, 1];
+    /// The places of the packets with which a connection is announced, of packets with these
+    /// weights.
+    fn announced_with(weights: &[u64]) -> Vec<usize> {
+        let mut count = 0;
+        let is_announced = |weight: &u64| {
+            count += weight;
+            is_announced(count, *weight)
+        };
+        let announced: Vec<bool> = weights.iter().map(is_announced).collect();
+        (0..weights.len()).filter(|place| announced[*place]).collect()
+    }
 
     #[test]
     fn a_connection_of_one_request_is_not_announced() {

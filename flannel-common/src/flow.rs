@@ -155,7 +155,8 @@ pub struct Flow<A> {
     pub seen: Expiry,
     /// Until when the way back was.
     pub mirror: Expiry,
-    /// Packets that found the flow usable. Bit 63 marks a flow that is not confirmed; the tick of
+    /// Packets that found the flow usable; of an expected flow, the sum of their weights
+    /// ([`crate::connection::weight`]). Bit 63 marks a flow that is not confirmed; the tick of
     /// its learning stands in place of the count. Bit 62 marks a flow on probation. Not covered by
     /// the check, and not exact when an element is recycled.
     pub packets: u64,
@@ -221,13 +222,7 @@ impl<A: Address> Flow<A> {
     /// the path or the packet's own size or fields did not agree.
     #[inline(always)]
     pub const fn used(&self) -> u64 {
-        Self::used_of(self.packets)
-    }
-
-    /// The same of what [`Self::packets`] has.
-    #[inline(always)]
-    pub const fn used_of(packets: u64) -> u64 {
-        if packets & Self::NEW == 0 { packets & !Self::ON_PROBATION } else { 0 }
+        if self.packets & Self::NEW == 0 { self.packets & !Self::ON_PROBATION } else { 0 }
     }
 
     /// Returns [`Self::packets`] after one more packet.

@@ -118,7 +118,7 @@ mod tests {
         assert!(heartbeat_is_fresh(heartbeat, heartbeat));
         assert!(heartbeat_is_fresh(heartbeat + HEARTBEAT_LIMIT_NS, heartbeat));
         assert!(!heartbeat_is_fresh(heartbeat + HEARTBEAT_LIMIT_NS + 1, heartbeat));
-        assert!(!heartbeat_is_fresh(heartbeat, heartbeat + 1), "a beat from the future is no beat");
+        assert!(!heartbeat_is_fresh(heartbeat, heartbeat + 1), "a heartbeat from the future does not count");
         assert!(!heartbeat_is_fresh(HEARTBEAT_LIMIT_NS + 1, 0), "an agent that never beat");
     }
 
@@ -130,6 +130,6 @@ mod tests {
                 && heartbeat_allows_replay(heartbeat + REPLAY_LIMIT_NS, heartbeat)
         );
         assert!(!heartbeat_allows_replay(heartbeat + REPLAY_LIMIT_NS + 1, heartbeat));
-        assert!(!heartbeat_allows_replay(heartbeat, heartbeat + 1), "a beat from the future is no beat");
+        assert!(!heartbeat_allows_replay(heartbeat, heartbeat + 1), "a heartbeat from the future does not count");
     }
 }

@@ -100,7 +100,7 @@ impl Prober {
         }
     }
 
-    /// Ends the trials of the second before, and begins those that are to be repeated.
+    /// Ends the trials of the second before, and repeats those that failed.
     fn go_on_with_trials(&mut self) {
         let (silent, again) = self.unsummed.end(Instant::now());
         self.echoes.set_unsummed_lost(self.unsummed.lost());

@@ -93,14 +93,7 @@ impl SharedEchoes {
     }
 
     pub(super) fn set_unsummed_lost(&self, lost: &BTreeSet<IpAddr>) {
-        let set = |known: &mut BTreeSet<IpAddr>| {
-            let differs = known != lost;
-            if differs {
-                known.clone_from(lost);
-            }
-            differs
-        };
-        self.unsummed_lost.send_if_modified(set);
+        self.unsummed_lost.send_if_modified(|known| std::mem::replace(known, lost.clone()) != *lost);
     }
 
     /// For the status document.

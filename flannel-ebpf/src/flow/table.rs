@@ -93,9 +93,9 @@ pub(super) fn count_expected<F: FlowMaps>(packet: &ParsedPacket<F::Address>, now
     let Some(at) = find::<F>(&packet.key, now) else { return 0 };
     // SAFETY: the look-up gave an element, whose memory stays mapped while the program runs. A lost
     // count does no harm.
-    let packets = unsafe { &mut (*at).packets };
-    *packets += weight(packet);
-    Flow::<F::Address>::used_of(*packets)
+    let flow = unsafe { &mut *at };
+    flow.packets += weight(packet);
+    flow.used()
 }
 
 #[inline(always)]

@@ -27,7 +27,7 @@ const MARK: [u8; 4] = [0; 4];
 const FOREIGN: [u8; 6] = [2, 0, 0, 0, 0, 0x66];
 
 /// Rules of a careful host.
-const RULES: &str = "table ip receipt {
+pub(super) const RULES: &str = "table ip receipt {
     chain early { type filter hook prerouting priority -300; ether saddr 02:00:00:00:00:66 drop; }
     chain input {
         type filter hook input priority 0;

@@ -13,23 +13,13 @@ use flannel_tests::{
     wire::{Capture, inject_frame},
 };
 
-use super::receipt::{Change, FORGED, INNER_UDP, KINDS, forged, is_marked, is_of_tunnel};
+use super::receipt::{Change, FORGED, INNER_UDP, KINDS, RULES, forged, is_marked, is_of_tunnel};
 
 /// The fields by which receptions are distinguished; the last kind is the source port.
 const FIELDS: &[(&str, Change)] = KINDS.split_at(3).0;
 
 /// Bytes of the source port in the pod's frame.
 const SOURCE_PORT: std::ops::Range<usize> = 34..36;
-
-/// Rules about these fields.
-const RULES: &str = "table ip receipt {
-    chain early { type filter hook prerouting priority -300; ether saddr 02:00:00:00:00:66 drop; }
-    chain input {
-        type filter hook input priority 0;
-        udp dport 8472 ip ttl < 64 drop
-        udp dport 8472 ip dscp 46 drop
-    }
-}";
 
 const CLOSED: &str = "table ip closed {
     chain input { type filter hook input priority 0; udp dport 8472 drop; }
@@ -90,6 +80,13 @@ impl Receiver {
         self.send(|_| ())
     }
 
+    /// All usual packets come, and the program takes outer headers off.
+    fn expect_decapsulated(&self) -> Result<()> {
+        let usual = self.send_usual()?;
+        ensure!(usual.came == FORGED && usual.decapsulated > 0, "{usual:?}");
+        Ok(())
+    }
+
     /// Tunnel packets that came to the node.
     fn seen(&self) -> Result<u64> {
         let counts = self.pair.b.counts()?;
@@ -135,8 +132,7 @@ fn rules_about_tunnel_packets_hold_for_unknown_flows() -> Result<()> {
     }
     receiver.nft(RULES)?;
     for (name, change) in FIELDS {
-        let usual = receiver.send_usual()?;
-        ensure!(usual.came == FORGED && usual.decapsulated > 0, "{name}: {usual:?}");
+        receiver.expect_decapsulated().with_context(|| format!("before {name}"))?;
         let sent = receiver.send(*change)?;
         ensure!(sent.came == 0, "{name}: packets came past the rule: {sent:?}");
     }
@@ -146,14 +142,12 @@ fn rules_about_tunnel_packets_hold_for_unknown_flows() -> Result<()> {
 #[test]
 fn a_new_rule_ends_a_reception_at_once_and_in_two_seconds_without_an_event() -> Result<()> {
     let mut receiver = Receiver::new("reception-ends")?;
-    let usual = receiver.send_usual()?;
-    ensure!(usual.came == FORGED && usual.decapsulated > 0, "{usual:?}");
+    receiver.expect_decapsulated()?;
     receiver.nft(CLOSED)?;
     let sent = receiver.send_usual()?;
     ensure!(sent.came == 0, "{sent:?}");
     receiver.nft("delete table ip closed")?;
-    let sent = receiver.send_usual()?;
-    ensure!(sent.came == FORGED && sent.decapsulated > 0, "{sent:?}");
+    receiver.expect_decapsulated()?;
 
     receiver.pair.b.nft(CLOSED)?;
     eventually("the end of the reception", Duration::from_secs(10), || {
@@ -166,8 +160,7 @@ fn a_new_rule_ends_a_reception_at_once_and_in_two_seconds_without_an_event() -> 
 #[test]
 fn a_mark_that_a_rule_gives_to_tunnel_packets_is_not_lost() -> Result<()> {
     let mut receiver = Receiver::new("reception-mark")?;
-    let usual = receiver.send_usual()?;
-    ensure!(usual.came == FORGED && usual.decapsulated > 0, "{usual:?}");
+    receiver.expect_decapsulated()?;
     receiver.nft(MARKED)?;
     let sent = receiver.send_usual()?;
     ensure!(sent.came == 0, "{sent:?}");
