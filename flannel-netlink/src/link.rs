@@ -79,6 +79,8 @@ pub struct Link {
     pub qdisc: Option<String>,
     /// An XDP program is on the device.
     pub xdp: bool,
+    /// A text set on it by an administrator or a program (`IFLA_IFALIAS`).
+    pub alias: Option<String>,
     /// The largest packets that it takes and makes.
     pub limits: OffloadLimits,
     /// The tunnel settings of a vxlan device; `None` for other kinds.
@@ -142,6 +144,7 @@ impl Link {
             netns: None,
             qdisc: None,
             xdp: false,
+            alias: None,
             limits: OffloadLimits::NONE,
             vxlan: None,
             ipip: None,
@@ -173,6 +176,7 @@ impl Link {
             LinkAttribute::LinkNetNsId(id) => self.netns = Some(*id),
             LinkAttribute::Qdisc(kind) => self.qdisc = Some(kind.clone()),
             LinkAttribute::Xdp(attributes) => self.xdp = has_xdp(attributes),
+            LinkAttribute::IfAlias(text) => self.alias = Some(text.clone()),
             LinkAttribute::LinkInfo(infos) => infos.iter().for_each(|info| self.take_info(info)),
             other => self.limits.take(other),
         }
@@ -301,6 +305,13 @@ impl Netlink {
         self.set_link(message, format_args!("Ethernet address of {} to {mac}", DeviceName(index))).await
     }
 
+    /// Sets the alias, up to 255 bytes; an empty one removes it.
+    pub async fn set_alias(&self, index: u32, alias: &str) -> Result<(), NetlinkError> {
+        let attribute = LinkAttribute::IfAlias(alias.to_owned());
+        let message = LinkUnspec::new_with_index(index).append_extra_attribute(attribute).build();
+        self.set_link(message, format_args!("alias of {} to {alias:?}", DeviceName(index))).await
+    }
+
     async fn set_link(&self, message: LinkMessage, object: fmt::Arguments<'_>) -> Result<(), NetlinkError> {
         let done = self.route.command(RouteNetlinkMessage::SetLink(message), 0).await;
         done.map_err(|fault| fault.on(Verb::Change, object))
@@ -338,6 +349,7 @@ const fn is_read(attribute: &LinkAttribute) -> bool {
             | LinkAttribute::LinkNetNsId(_)
             | LinkAttribute::Qdisc(_)
             | LinkAttribute::Xdp(_)
+            | LinkAttribute::IfAlias(_)
             | LinkAttribute::LinkInfo(_)
             | LinkAttribute::GsoMaxSize(_)
             | LinkAttribute::GsoIpv4MaxSize(_)

@@ -22,6 +22,7 @@ pub mod differential;
 mod drift;
 pub mod etcd;
 pub mod fast;
+pub mod faulty_card;
 pub mod faulty_proxy;
 pub mod helm;
 pub mod hooks;

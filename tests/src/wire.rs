@@ -33,7 +33,7 @@ use crate::{
 const LOOK: u16 = 20;
 
 /// `PACKET_OUTGOING` of linux/if_packet.h: seen on its way out.
-const OUTGOING: u8 = 4;
+pub(crate) const OUTGOING: u8 = 4;
 /// A test looks at single packets; a load is counted, not captured.
 const MOST_FRAMES: usize = 200_000;
 
@@ -159,24 +159,29 @@ impl Tap {
     }
 }
 
+/// The address of a device of this thread's namespace, for frames of this Ethernet type.
+pub(crate) fn link_address(device: &str, ethertype: u16) -> Result<LinkAddr> {
+    let sll_ifindex = if_nametoindex(device)?.cast_signed();
+    let sll_family = u16::try_from(libc::AF_PACKET)?;
+    let address = libc::sockaddr_ll {
+        sll_family,
+        sll_protocol: ethertype.to_be(),
+        sll_ifindex,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let len = u32::try_from(size_of_val(&address))?;
+    // SAFETY: a live address of the length given.
+    unsafe { LinkAddr::from_raw((&raw const address).cast(), Some(len)) }.context("an address")
+}
+
 /// Sends a frame as it is, from its Ethernet header on.
 pub fn inject_frame(from: &Host, device: &str, frame: &[u8]) -> Result<()> {
     from.enter(|| -> Result<()> {
         let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
-        let sll_ifindex = if_nametoindex(device)?.cast_signed();
-        let sll_family = u16::try_from(libc::AF_PACKET)?;
-        let to = libc::sockaddr_ll {
-            sll_family,
-            sll_protocol: 0,
-            sll_ifindex,
-            sll_hatype: 0,
-            sll_pkttype: 0,
-            sll_halen: 0,
-            sll_addr: [0; 8],
-        };
-        let len = u32::try_from(size_of_val(&to))?;
-        // SAFETY: a live address of the length given.
-        let to = unsafe { LinkAddr::from_raw((&raw const to).cast(), Some(len)) }.context("an address")?;
+        let to = link_address(device, 0)?;
         let sent = sendto(socket.as_raw_fd(), frame, &to, MsgFlags::empty()).context("sending a frame")?;
         anyhow::ensure!(sent == frame.len(), "{sent} of {} bytes sent", frame.len());
         Ok(())

@@ -153,6 +153,7 @@ impl Agent {
                 }
                 () = self.node.store.opt_outs.changed() => self.follow_opt_outs(),
                 Ok(()) = self.node.unsummed_lost.changed() => self.follow_unsummed_lost(),
+                Ok(()) = self.node.offloaded_lost.changed() => self.follow_offloaded_lost(),
                 _ = unannounced.tick() => self.look_around(),
                 _ = resync.tick() => self.invalidate_all(),
                 () = sleep_until(retry.into()) => Outcome::Reconcile,
@@ -213,6 +214,11 @@ impl Agent {
             );
         }
         Outcome::reconcile_if(self.node.reconciler.set_unsummed_lost(&lost))
+    }
+
+    fn follow_offloaded_lost(&mut self) -> Outcome {
+        let lost = self.node.offloaded_lost.borrow_and_update().clone();
+        Outcome::reconcile_if(self.node.reconciler.set_offloaded_lost(&lost))
     }
 
     fn invalidate_all(&mut self) -> Outcome {
@@ -293,6 +299,7 @@ impl Agent {
         let cluster = Cluster { own: self.node.lease.own.key, in_sync: self.store.is_seen() && !are_loading };
         let begun = Instant::now();
         self.node.reconciler.apply(&cluster).await;
+        self.node.echoes.try_offloads(self.node.reconciler.offload_trials());
         self.learn_former();
         self.counts.reconciled(begun.elapsed(), self.error().is_none());
         self.follow_guard();

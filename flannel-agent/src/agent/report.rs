@@ -76,6 +76,7 @@ impl Agent {
             interface: Some(self.interface()),
             device: devices.first().cloned(),
             devices,
+            checksum_offload: self.node.reconciler.checksum_offload(),
             traffic: Some(self.node.traffic.status()),
             // The shared states of peers and echoes have them. They are read when a client asks.
             peers: Vec::new(),

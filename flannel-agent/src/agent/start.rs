@@ -16,7 +16,7 @@ use flannel_host::{error_chain::chain, family::Family, sysctl, sysctl_record::Sh
 use flannel_netlink::{KernelEvents, Netlink};
 use flannel_store::{
     LeaseAttrs, LeaseKey, LeaseSet, NetworkAvailability, NodeReports, OptOuts, OwnLease, StoreEvent, SubnetManager,
-    config::NetworkConfig,
+    config::{BackendConfig, NetworkConfig, TxChecksumOffload},
     etcd::{self, EtcdManager},
     kube::{self, KubeManager, NodeIdentity},
 };
@@ -39,12 +39,14 @@ use crate::{
     backend::{Backend, PodNetwork, ProgramSet},
     claims::Claims,
     cloud::CloudRoutes,
+    echo::SharedEchoes,
     extension::ExtensionCommands,
     fast::{ConntrackSysctls, Exclusions, Fast, FastScope, RuleChanges},
     host_sysctls::HostSysctls,
     ipsec::IpsecTunnels,
     memory,
     observe::{metrics::Counts, shared::SharedState, status::Status},
+    offload::LostOffloaded,
     options::RunOptions,
     reconcile::{PlaneSetup, Reconciler, unreachable::NotMade},
     traffic::{Engine, Traffic, WantedTraffic},
@@ -74,6 +76,10 @@ pub(super) struct Components {
     pub(super) rules: RuleChanges,
     /// The peers to which packets without an outer UDP checksum are lost.
     pub(super) unsummed_lost: watch::Receiver<BTreeSet<IpAddr>>,
+    /// The peers to which packets with offloaded checksums are lost.
+    pub(super) offloaded_lost: watch::Receiver<BTreeSet<LostOffloaded>>,
+    /// Takes the trials of checksum offload that are due.
+    pub(super) echoes: SharedEchoes,
     pub(super) firewall: flannel_firewall::Watch,
     pub(super) host_sysctls: HostSysctls,
     /// The claims of this agent, for as long as it runs.
@@ -114,6 +120,17 @@ pub(super) struct StoreHandles {
     pub(super) availability: NetworkAvailability,
     pub(super) reports: NodeReports,
     pub(super) opt_outs: OptOuts,
+}
+
+impl StoreHandles {
+    fn new(manager: &mut impl SubnetManager, events: mpsc::Receiver<StoreEvent>) -> Self {
+        Self {
+            events,
+            availability: manager.network_availability(),
+            reports: manager.node_reports(),
+            opt_outs: manager.opt_outs(),
+        }
+    }
 }
 
 /// Waits for the store that was chosen and brings the node up to its lease.
@@ -195,18 +212,14 @@ async fn start_with<M: SubnetManager>(
     let reconciler = Reconciler::new(netlink, &backend, &setups, interface, sysctl::local_ports(), &shared.peers)
         .with_fast(fast_of(options, backend.as_ref(), pod_networks(&config, &former), record.clone().ok()))
         .with_leftovers(networks_record)
+        .with_checksum_offload(checksum_offload(options, &config))
         .with_wireguard(keys, shared.wireguard.clone())
         .with_udp(udp, shared.udp.clone());
     let mut leases = LeaseSet::new(&config, M::PRECEDENCE, request.attrs.clone());
     leases.apply(StoreEvent::OwnLease(own.clone()));
     let (events, receiver) = mpsc::channel(STORE_QUEUE);
     let (attrs, to_publish) = watch::channel(request.attrs.clone());
-    let store = StoreHandles {
-        events: receiver,
-        availability: manager.network_availability(),
-        reports: manager.node_reports(),
-        opt_outs: manager.opt_outs(),
-    };
+    let store = StoreHandles::new(&mut manager, receiver);
     tokio::spawn(manager.run(request, to_publish, events));
     Ok(Components {
         settings: Settings {
@@ -234,6 +247,8 @@ async fn start_with<M: SubnetManager>(
         kernel,
         rules: RuleChanges::listen(),
         unsummed_lost: shared.echoes.unsummed_lost(),
+        offloaded_lost: shared.echoes.offloaded_lost(),
+        echoes: shared.echoes.clone(),
         host_sysctls: HostSysctls::new(record, options.set_forwarding),
         _claims: claims,
         firewall: flannel_firewall::Watch::start(options.fast.strict_rules, backend.port(), memory::return_holes),
@@ -250,6 +265,12 @@ async fn processes(
 ) -> anyhow::Result<(Option<PathBuf>, Option<IpsecTunnels>)> {
     let udp = udp_start::control_socket(options, config).await;
     Ok((udp, ipsec_start::start(options, config, netlink, &shared.ipsec).await?))
+}
+
+/// The option, or else the network configuration.
+fn checksum_offload(options: &RunOptions, config: &NetworkConfig) -> TxChecksumOffload {
+    let BackendConfig::Vxlan(vxlan) = &config.backend else { return TxChecksumOffload::Auto };
+    options.datapath.tx_checksum_offload.unwrap_or(vxlan.tx_checksum_offload)
 }
 
 /// Checks that the options allow the unreachable route for a pod network. Fails if it is switched

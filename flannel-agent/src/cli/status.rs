@@ -275,8 +275,18 @@ pub(super) fn problems(status: &Status) -> Vec<String> {
         .collect()
 }
 
-/// Describes what mode `fast` leaves to the kernel, and the sysctls that it set.
+/// Describes what mode `fast` leaves to the kernel, the sysctls that it set, and who computes inner
+/// checksums.
 fn remarks(status: &Status) -> Vec<String> {
+    let checksums = status.checksum_offload.iter().filter_map(|offload| {
+        let reason = offload.reason.as_ref()?;
+        let state = match offload.on {
+            Some(true) => "is on",
+            Some(false) => "is off",
+            None => "is not known",
+        };
+        Some(format!("checksum offload of {} {state}: {reason}", offload.device))
+    });
     let hidden = status.fast.iter().flat_map(|fast| &fast.rules);
     let hidden = hidden.map(|chain| format!("rules that see few packets in mode fast: {chain}"));
     let unknown = status.fast.iter().filter_map(|fast| fast.rules_error.as_ref());
@@ -292,7 +302,7 @@ fn remarks(status: &Status) -> Vec<String> {
         let purpose = if name.starts_with("net.netfilter.") { " for mode fast" } else { "" };
         format!("sysctl set{purpose}: {name} to {set}, {before} before")
     });
-    hidden.chain(unknown).chain(pods).chain(merged).chain(sysctls).collect()
+    hidden.chain(unknown).chain(pods).chain(merged).chain(checksums).chain(sysctls).collect()
 }
 
 /// Returns a note on how many entries are not listed; `None` if all are.

@@ -5,13 +5,16 @@
 //! in both directions, in every mode. The peer's kernel answers, so stock nodes answer too. The
 //! answers to these requests change only the status and the metrics: a silent peer keeps its
 //! routes. Further requests over IPv6 show if packets without an outer UDP checksum reach a peer
-//! (`unsummed`). If they do not, the kernel carries the packets to it.
+//! (`unsummed`). If they do not, the kernel carries the packets to it. Datagrams to a closed port
+//! show if packets whose inner checksums are left to the network card reach it (`offloaded`). If
+//! they do not, the kernel computes them.
 //!
 //! A separate thread sends and receives, so that a busy main loop is not taken for a slow network.
 //! It holds two raw sockets, opened while the process still had `CAP_NET_RAW`.
 
 mod history;
 mod message;
+mod offloaded;
 mod prober;
 mod round;
 mod shared;

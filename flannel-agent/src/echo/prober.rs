@@ -20,6 +20,7 @@ use tokio::{
 use super::{
     ByFamily, EchoSetup, address,
     message::{nonce, request},
+    offloaded::{OffloadPeer, Offloaded},
     round::Round,
     shared::SharedEchoes,
     socket::EchoSockets,
@@ -27,6 +28,7 @@ use super::{
 };
 use crate::{
     backend::{PeerWay, Way},
+    offload::OffloadTrials,
     reconcile::SharedPeers,
 };
 
@@ -45,6 +47,9 @@ pub(super) struct Prober {
     sequence: u16,
     round: Round,
     unsummed: Unsummed,
+    offloaded: Offloaded,
+    /// The trials of the present peers of `offloaded`.
+    offload_trials: OffloadTrials,
     peers: SharedPeers,
     echoes: SharedEchoes,
     round_trips: Histogram,
@@ -60,8 +65,18 @@ impl Prober {
         let ByFamily { v4, v6 } = sockets.into_sockets();
         let sockets = ByFamily { v4: registered(v4)?, v6: registered(v6)? };
         let EchoSetup { interval, peers, echoes, round_trips } = setup;
-        let (round, unsummed) = (Round::new(interval), Unsummed::default());
-        Ok(Self { sockets, identifier, sequence: 0, round, unsummed, peers, echoes, round_trips })
+        Ok(Self {
+            sockets,
+            identifier,
+            sequence: 0,
+            round: Round::new(interval),
+            unsummed: Unsummed::default(),
+            offloaded: Offloaded::default(),
+            offload_trials: OffloadTrials::default(),
+            peers,
+            echoes,
+            round_trips,
+        })
     }
 
     /// Works for ever.
@@ -72,6 +87,7 @@ impl Prober {
             tokio::select! {
                 _ = seconds.tick() => {
                     self.go_on_with_trials();
+                    self.try_offloads();
                     self.ask();
                 }
                 reply = receive(Family::V4, &self.sockets) => self.take(&reply),
@@ -88,6 +104,7 @@ impl Prober {
             let addresses: BTreeSet<IpAddr> = self.peers.list(address).into_iter().flatten().filter(can_ask).collect();
             self.echoes.keep(&addresses);
             self.keep_candidates();
+            self.keep_offload_peers();
             self.round.begin(addresses.into_iter().collect(), now);
         }
         for address in self.round.take().to_vec() {
@@ -134,6 +151,27 @@ impl Prober {
         let candidates = self.peers.list(candidate).into_iter().flatten().collect();
         let public = self.peers.list(|peer| Some(peer.peer.public_ip).filter(|_| is_v6(peer)));
         self.unsummed.keep(&candidates, &public.into_iter().flatten().collect());
+    }
+
+    /// Goes on with the trials of checksum offload.
+    fn try_offloads(&mut self) {
+        if self.echoes.offload_trials() != self.offload_trials {
+            self.keep_offload_peers();
+        }
+        self.offloaded.go_on(Instant::now());
+        self.echoes.set_offloaded_lost(&self.offloaded.lost());
+    }
+
+    fn keep_offload_peers(&mut self) {
+        self.offload_trials = self.echoes.offload_trials();
+        let trials = self.offload_trials;
+        let candidate = |peer: &PeerWay| {
+            let address = address(peer).filter(|_| matches!(peer.way, Way::Tunnel(_)))?;
+            let round = trials.of(Family::of(address))?;
+            Some(OffloadPeer { address, public: peer.peer.public_ip, round })
+        };
+        let peers = self.peers.list(candidate).into_iter().flatten().collect();
+        self.offloaded.keep(&peers, Instant::now());
     }
 
     /// Sends a request. Returns the error if the kernel refuses it.

@@ -15,13 +15,18 @@ use super::{
     history::History,
     status::{EchoState, EchoStatus, PeerEchoStatus},
 };
-use crate::backend::PeerWay;
+use crate::{
+    backend::PeerWay,
+    offload::{LostOffloaded, OffloadTrials},
+};
 
 /// The histories of all peers. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct SharedEchoes {
     histories: Arc<Mutex<Histories>>,
     unsummed_lost: Arc<watch::Sender<BTreeSet<IpAddr>>>,
+    offload_trials: Arc<watch::Sender<OffloadTrials>>,
+    offloaded_lost: Arc<watch::Sender<BTreeSet<LostOffloaded>>>,
 }
 
 #[derive(Debug, Default)]
@@ -94,6 +99,24 @@ impl SharedEchoes {
 
     pub(super) fn set_unsummed_lost(&self, lost: &BTreeSet<IpAddr>) {
         self.unsummed_lost.send_if_modified(|known| std::mem::replace(known, lost.clone()) != *lost);
+    }
+
+    /// Sets the trials of checksum offload that are due.
+    pub fn try_offloads(&self, trials: OffloadTrials) {
+        self.offload_trials.send_if_modified(|known| std::mem::replace(known, trials) != trials);
+    }
+
+    pub(super) fn offload_trials(&self) -> OffloadTrials {
+        *self.offload_trials.borrow()
+    }
+
+    /// The peers to which packets with offloaded checksums are lost.
+    pub fn offloaded_lost(&self) -> watch::Receiver<BTreeSet<LostOffloaded>> {
+        self.offloaded_lost.subscribe()
+    }
+
+    pub(super) fn set_offloaded_lost(&self, lost: &BTreeSet<LostOffloaded>) {
+        self.offloaded_lost.send_if_modified(|known| std::mem::replace(known, lost.clone()) != *lost);
     }
 
     /// For the status document.

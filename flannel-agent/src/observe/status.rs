@@ -15,6 +15,7 @@ use crate::{
     extension::ExtensionStatus,
     host_sysctls::SysctlProblem,
     ipsec::{IpsecPeerStatus, IpsecStatus},
+    offload::ChecksumOffloadStatus,
     reconcile::status::{Dirty, Repairs, UnreachableStatus},
     traffic::status::TrafficStatus,
     udp::UdpStatus,
@@ -64,6 +65,9 @@ pub struct Status {
     pub device: Option<DeviceStatus>,
     /// The tunnel devices, one per address family that has one.
     pub devices: Vec<DeviceStatus>,
+    /// Checksum offload of the vxlan devices; empty with another backend.
+    #[serde(default)]
+    pub checksum_offload: Vec<ChecksumOffloadStatus>,
     /// The traffic rules.
     #[serde(default)]
     pub traffic: Option<TrafficStatus>,
@@ -160,6 +164,7 @@ impl Status {
             interface: None,
             device: None,
             devices: Vec::new(),
+            checksum_offload: Vec::new(),
             traffic: None,
             peers: Vec::new(),
             echo: None,

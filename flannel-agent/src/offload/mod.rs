@@ -14,8 +14,14 @@
 //! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/rtnetlink.c) sets
 //! `DO_SETLINK_MODIFIED` without `DO_SETLINK_NOTIFY` for it), so limits are read again with
 //! whatever else is not announced.
+//!
+//! One feature the agent switches itself, if it is asked to or if trials show that it has to:
+//! `checksum`.
 
+mod checksum;
+mod checksum_alias;
 mod judge;
+mod trials;
 
 use std::collections::BTreeMap;
 
@@ -23,8 +29,16 @@ use flannel_host::error_chain::chain;
 use flannel_netlink::{DeviceFeatures, EthtoolNetlink, KernelEvent, Link, Netlink, NetlinkError};
 use futures::future::join_all;
 
-pub use self::judge::OffloadSetting;
-use self::judge::{on_receipt, on_transmit};
+pub use self::{
+    checksum::{ChecksumDevice, ChecksumOffload, ChecksumOffloadStatus},
+    judge::OffloadSetting,
+    trials::{LostOffloaded, OffloadTrials},
+};
+use self::{
+    checksum::{FEATURE, Feature},
+    checksum_alias::SwitchedOff,
+    judge::{on_receipt, on_transmit},
+};
 
 /// The offload settings of devices, as last read.
 #[derive(Debug, Default)]
@@ -122,6 +136,32 @@ impl Offloads {
     /// The same for packets that skip its receipt.
     pub fn on_receipt(&self, device: u32) -> Option<OffloadSetting> {
         self.known.get(&device).and_then(|known| on_receipt(&known.link, &known.features))
+    }
+
+    /// The state of checksum offload of a known device.
+    fn checksum_feature(&self, device: u32) -> Feature {
+        let known = self.known.get(&device);
+        Feature {
+            is_on: known.and_then(|known| known.features.is_wanted(FEATURE)),
+            switched_off: known.and_then(|known| SwitchedOff::of_alias(known.link.alias.as_deref()?)),
+        }
+    }
+
+    /// Sets the alias of a device, and then checksum offload if a state is given, and reads the
+    /// device again.
+    async fn switch_checksum(
+        &mut self,
+        netlink: &Netlink,
+        device: u32,
+        (alias, is_on): (Option<SwitchedOff>, Option<bool>),
+    ) -> Result<(), NetlinkError> {
+        netlink.set_alias(device, &alias.map(SwitchedOff::to_alias).unwrap_or_default()).await?;
+        if let (Some(is_on), Ethtool::Open(ethtool)) = (is_on, &self.ethtool) {
+            ethtool.set_feature(device, FEATURE, is_on).await?;
+        }
+        self.known.remove(&device);
+        self.refresh(netlink, [device]).await;
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ use flannel_common::{
     guard::{self, GuardMode},
     mode::Mode,
 };
+use flannel_store::config::TxChecksumOffload;
 
 use super::{OneOf, check::Checks};
 use crate::{datapath::attach::XdpGuardMode, guard::DEFAULT};
@@ -32,11 +33,14 @@ pub struct DatapathOptions {
     pub xdp_guard: XdpGuardMode,
     /// The mechanism by which programs are attached.
     pub attach: AttachMode,
+    /// Inner checksums of vxlan; `None` follows the network configuration.
+    pub tx_checksum_offload: Option<TxChecksumOffload>,
 }
 
 const MODES: [&str; 4] = ["auto", "kernel", "encap", "fast"];
 const ATTACH_MODES: [&str; 3] = ["auto", "tcx", "clsact"];
 const GUARD_MODES: [&str; 3] = ["off", "audit", "enforce"];
+const CHECKSUM_OFFLOADS: [&str; 3] = ["auto", "on", "off"];
 const XDP_MODES: [&str; 3] = ["off", "auto", "native"];
 
 /// Flags of the BPF programs.
@@ -49,6 +53,11 @@ pub(super) struct DatapathFlags {
     /// Attachment of programs: `tcx` (kernel 6.6), `clsact`, or `auto` for what the kernel has
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = OneOf::flag(ATTACH_MODES), hide_possible_values = true)]
     attach: String,
+    /// Inner checksums of VXLAN: `on` leaves them to the network card, `off` has the kernel compute
+    /// them, `auto` follows the network configuration, by default `off` only where trials show that
+    /// the card breaks them
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = OneOf::flag(CHECKSUM_OFFLOADS), hide_possible_values = true)]
+    tx_checksum_offload: String,
     /// Tunnel packets that come from no peer: `enforce` drops them, `audit` logs them, `off` counts
     /// them
     #[arg(long, value_name = "MODE", default_value = "enforce", value_parser = OneOf::flag(GUARD_MODES), hide_possible_values = true)]
@@ -70,6 +79,7 @@ impl DatapathFlags {
             guard: self.guard(checks),
             xdp_guard: self.xdp_guard(checks),
             attach: self.attach(checks),
+            tx_checksum_offload: self.tx_checksum_offload(checks),
         }
     }
 
@@ -83,6 +93,12 @@ impl DatapathFlags {
     fn attach(&self, checks: &mut Checks) -> AttachMode {
         let modes = [("auto", AttachMode::Auto), ("tcx", AttachMode::Tcx), ("clsact", AttachMode::Clsact)];
         checks.choice("attach", &self.attach, &modes, "auto, tcx or clsact")
+    }
+
+    fn tx_checksum_offload(&self, checks: &mut Checks) -> Option<TxChecksumOffload> {
+        let settings = TxChecksumOffload::ALL.map(|setting| (setting.name(), setting));
+        let setting = checks.choice("tx-checksum-offload", &self.tx_checksum_offload, &settings, "auto, on or off");
+        Some(setting).filter(|setting| *setting != TxChecksumOffload::Auto)
     }
 
     fn guard(&self, checks: &mut Checks) -> guard::Checks<GuardMode> {

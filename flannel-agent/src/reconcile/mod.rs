@@ -50,7 +50,7 @@ use device::Device;
 use flannel_common::node::{FamilyConfig, NodeConfig};
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_netlink::Netlink;
-use flannel_store::{Changes, LeaseKey};
+use flannel_store::{Changes, LeaseKey, config::TxChecksumOffload};
 use ipnet::IpNet;
 use leftovers::Leftovers;
 use networks::NetworksRecord;
@@ -69,7 +69,7 @@ use crate::{
     fast::{ConntrackSysctls, Exclusions, Fast, FastScope},
     host_sysctls::Devices,
     iface::ExternalInterface,
-    offload::Offloads,
+    offload::{ChecksumDevice, ChecksumOffload, ChecksumOffloadStatus, LostOffloaded, OffloadTrials, Offloads},
     udp::SharedUdpStatus,
     wireguard::{SharedWireguardPeers, WireguardKeys},
 };
@@ -95,6 +95,7 @@ pub struct Reconciler {
     bpf: Option<Bpf>,
     fast: Fast,
     offloads: Offloads,
+    checksum_offload: ChecksumOffload,
     leftovers: Option<Leftovers>,
 }
 
@@ -123,6 +124,7 @@ impl Reconciler {
             bpf: None,
             fast: Fast::new(FastScope::default(), ConntrackSysctls::default(), Exclusions::default()),
             offloads: Offloads::default(),
+            checksum_offload: ChecksumOffload::default(),
             leftovers: None,
         }
     }
@@ -157,6 +159,20 @@ impl Reconciler {
     pub fn with_udp(mut self, control: Option<PathBuf>, shared: SharedUdpStatus) -> Self {
         self.tunnels.udp = UdpTunnel::new(control, shared);
         self
+    }
+
+    /// With this setting of checksum offload.
+    #[must_use]
+    pub fn with_checksum_offload(mut self, setting: TxChecksumOffload) -> Self {
+        self.checksum_offload = ChecksumOffload::new(setting);
+        self
+    }
+
+    /// The checksum offload of the tunnel devices, for the status document.
+    pub fn checksum_offload(&self) -> Vec<ChecksumOffloadStatus> {
+        let name =
+            |index| self.devices().find(|(_, device)| device.index == index).map(|(_, device)| device.name.clone());
+        self.checksum_offload.status(|index| name(index).unwrap_or_default())
     }
 
     /// Adds the BPF side. The next [`Self::apply`] fills its maps from the leases.
@@ -266,16 +282,31 @@ impl Reconciler {
         }
     }
 
-    /// Keeps packets from skipping a tunnel device whose offload settings were changed.
     /// Sets the peers to which packets without an outer UDP checksum are lost on the way, by public
     /// address. Returns true if the next [`Self::apply`] has something to do because of it.
     pub fn set_unsummed_lost(&mut self, peers: &BTreeSet<IpAddr>) -> bool {
         self.planes.iter_mut().fold(false, |differs, plane| plane.set_unsummed_lost(peers) | differs)
     }
 
+    /// Sets the peers to which packets with offloaded checksums are lost on the way. Returns true
+    /// if the next [`Self::apply`] may do something because of it.
+    pub fn set_offloaded_lost(&mut self, lost: &BTreeSet<LostOffloaded>) -> bool {
+        self.checksum_offload.set_lost(lost)
+    }
+
+    /// The trials of checksum offload that are due.
+    pub fn offload_trials(&self) -> OffloadTrials {
+        self.checksum_offload.trials()
+    }
+
+    /// Switches checksum offload of the tunnel devices, and keeps packets from skipping a device
+    /// whose offload settings were changed.
     async fn follow_offloads(&mut self) {
+        let devices: Vec<ChecksumDevice> = self.planes.iter().filter_map(Plane::checksum_device).collect();
         let tunnels = self.planes.iter().filter_map(Plane::frame_tunnel).map(|device| device.index);
-        self.offloads.refresh(&self.netlink, tunnels).await;
+        let known = devices.iter().map(|device| device.index).chain(tunnels).collect::<BTreeSet<_>>();
+        self.offloads.refresh(&self.netlink, known).await;
+        self.checksum_offload.follow(&self.netlink, &mut self.offloads, &devices).await;
         for plane in &mut self.planes {
             plane.follow_offloads(&self.offloads);
         }

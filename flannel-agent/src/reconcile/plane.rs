@@ -25,7 +25,7 @@ use crate::{
     datapath::{Hook, Maps},
     host_sysctls::Devices,
     iface::{End, ExternalInterface},
-    offload::Offloads,
+    offload::{ChecksumDevice, Offloads},
     underlay::Underlay,
 };
 use flannel_common::{addr::Mac, node, program::Program};
@@ -350,6 +350,13 @@ impl Plane {
     /// and the pods.
     pub(super) fn frame_tunnel(&self) -> Option<&Device> {
         self.tunnel.device.as_ref().filter(|_| matches!(self.backend.programs(), Ok(ProgramSet::Tunnel(_))))
+    }
+
+    /// Returns the tunnel device if it is a vxlan device, whose checksum offload the agent may
+    /// switch.
+    pub(super) fn checksum_device(&self) -> Option<ChecksumDevice> {
+        let device = self.tunnel.device.as_ref().filter(|device| device.vtep.is_some())?;
+        Some(ChecksumDevice { family: self.family, index: device.index, uplink: self.external.index })
     }
 
     pub(super) fn ownership(&self) -> Ownership {

@@ -1,4 +1,4 @@
-//! The question for the features of a device, and its answer. Pure.
+//! The question for the features of a device, its answer, and the change of one feature. Pure.
 //!
 //! Constants and layout: [include/uapi/linux/ethtool_netlink.h, Linux
 //! 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/ethtool_netlink.h), and
@@ -16,12 +16,18 @@ use crate::attribute::attribute;
 
 /// `ETHTOOL_MSG_FEATURES_GET`, and the answer's `ETHTOOL_MSG_FEATURES_GET_REPLY`.
 const FEATURES_GET: u8 = 11;
+/// `ETHTOOL_MSG_FEATURES_SET`.
+const FEATURES_SET: u8 = 12;
 /// `ETHTOOL_GENL_VERSION`.
 const VERSION: u8 = 1;
 /// `ETHTOOL_A_FEATURES_HEADER`.
 const HEADER: u16 = 1;
 /// `ETHTOOL_A_HEADER_DEV_INDEX`.
 const DEVICE_INDEX: u16 = 1;
+/// `ETHTOOL_A_HEADER_FLAGS`.
+const FLAGS: u16 = 3;
+/// `ETHTOOL_FLAG_OMIT_REPLY`: the acknowledgement suffices.
+const OMIT_REPLY: u32 = 2;
 /// `ETHTOOL_A_FEATURES_HW`: the features that can be switched.
 const CHANGEABLE: u16 = 2;
 /// `ETHTOOL_A_FEATURES_WANTED`: those that are asked for.
@@ -30,26 +36,42 @@ const WANTED: u16 = 3;
 const NO_MASK: u16 = 1;
 /// `ETHTOOL_A_BITSET_BITS`.
 const BITS: u16 = 3;
+/// `ETHTOOL_A_BITSET_BITS_BIT`.
+const BIT: u16 = 1;
 /// `ETHTOOL_A_BITSET_BIT_NAME`.
 const NAME: u16 = 2;
 /// `ETHTOOL_A_BITSET_BIT_VALUE`: the bit is on.
 const VALUE: u16 = 3;
 
-/// A question about one device, or an answer.
+/// A question about one device, an answer, or a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FeaturesMessage(Vec<u8>);
+pub(super) struct FeaturesMessage {
+    command: u8,
+    attributes: Vec<u8>,
+}
 
 impl FeaturesMessage {
     /// The question about the device of this interface index.
     pub(super) fn question(ifindex: u32) -> Self {
         let device = attribute(DEVICE_INDEX, &ifindex.to_ne_bytes());
-        Self(attribute(HEADER | NLA_F_NESTED, &device))
+        Self { command: FEATURES_GET, attributes: nested(HEADER, &[device]) }
+    }
+
+    /// Switches one feature of a device, by its name. The set has a mask: other features stay as
+    /// they are.
+    pub(super) fn change(ifindex: u32, feature: &str, is_on: bool) -> Self {
+        let device = attribute(DEVICE_INDEX, &ifindex.to_ne_bytes());
+        let header = nested(HEADER, &[device, attribute(FLAGS, &OMIT_REPLY.to_ne_bytes())]);
+        let name = attribute(NAME, &[feature.as_bytes(), b"\0"].concat());
+        let bit: Vec<_> = [name].into_iter().chain(is_on.then(|| attribute(VALUE, &[]))).collect();
+        let wanted = nested(WANTED, &[nested(BITS, &[nested(BIT, &bit)])]);
+        Self { command: FEATURES_SET, attributes: [header, wanted].concat() }
     }
 
     /// The features in an answer.
     pub(super) fn features(&self) -> Result<DeviceFeatures, DecodeError> {
         let mut features = DeviceFeatures::default();
-        for attribute in NlasIterator::new(self.0.as_slice()) {
+        for attribute in NlasIterator::new(self.attributes.as_slice()) {
             let attribute = attribute?;
             match attribute.kind() {
                 CHANGEABLE => features.changeable = bits_on(attribute.value())?,
@@ -59,6 +81,10 @@ impl FeaturesMessage {
         }
         Ok(features)
     }
+}
+
+fn nested(kind: u16, attributes: &[Vec<u8>]) -> Vec<u8> {
+    attribute(kind | NLA_F_NESTED, &attributes.concat())
 }
 
 /// The names of the bits of a set that are on.
@@ -94,7 +120,7 @@ impl GenlFamily for FeaturesMessage {
     }
 
     fn command(&self) -> u8 {
-        FEATURES_GET
+        self.command
     }
 
     fn version(&self) -> u8 {
@@ -104,17 +130,17 @@ impl GenlFamily for FeaturesMessage {
 
 impl Emitable for FeaturesMessage {
     fn buffer_len(&self) -> usize {
-        self.0.len()
+        self.attributes.len()
     }
 
     fn emit(&self, buffer: &mut [u8]) {
-        buffer[..self.0.len()].copy_from_slice(&self.0);
+        buffer[..self.attributes.len()].copy_from_slice(&self.attributes);
     }
 }
 
 impl ParseableParametrized<[u8], GenlHeader> for FeaturesMessage {
-    fn parse_with_param(attributes: &[u8], _header: GenlHeader) -> Result<Self, DecodeError> {
-        Ok(Self(attributes.to_vec()))
+    fn parse_with_param(attributes: &[u8], header: GenlHeader) -> Result<Self, DecodeError> {
+        Ok(Self { command: header.cmd, attributes: attributes.to_vec() })
     }
 }
 
@@ -122,14 +148,14 @@ impl ParseableParametrized<[u8], GenlHeader> for FeaturesMessage {
 mod tests {
     use super::*;
 
-    fn nested(kind: u16, attributes: &[Vec<u8>]) -> Vec<u8> {
-        attribute(kind | NLA_F_NESTED, &attributes.concat())
+    fn answer(attributes: Vec<u8>) -> FeaturesMessage {
+        FeaturesMessage { command: FEATURES_GET, attributes }
     }
 
     fn bit(name: &str, is_on: bool) -> Vec<u8> {
         let name = attribute(NAME, &[name.as_bytes(), b"\0"].concat());
         let value = is_on.then(|| attribute(VALUE, &[]));
-        nested(1, &[name].into_iter().chain(value).collect::<Vec<_>>())
+        nested(BIT, &[name].into_iter().chain(value).collect::<Vec<_>>())
     }
 
     #[test]
@@ -137,8 +163,7 @@ mod tests {
         let changeable = nested(CHANGEABLE, &[nested(BITS, &[bit("rx-gro", true), bit("highdma", false)])]);
         let no_mask = attribute(NO_MASK, &[]);
         let wanted = nested(WANTED, &[no_mask, nested(BITS, &[bit("tx-scatter-gather", false)])]);
-        let answer = FeaturesMessage([changeable, wanted].concat());
-        let features = answer.features().expect("a whole answer");
+        let features = answer([changeable, wanted].concat()).features().expect("a whole answer");
         assert_eq!(features.changeable, BTreeSet::from(["rx-gro".to_owned()]));
         assert_eq!(features.wanted, BTreeSet::from(["tx-scatter-gather".to_owned()]));
     }
@@ -147,7 +172,17 @@ mod tests {
     fn an_answer_that_is_cut_off_is_an_error() {
         let mut bytes = nested(CHANGEABLE, &[nested(BITS, &[bit("rx-gro", true)])]);
         bytes.truncate(bytes.len() - 4);
-        assert!(FeaturesMessage(bytes).features().is_err());
-        assert_eq!(FeaturesMessage(Vec::new()).features().expect("no attributes"), DeviceFeatures::default());
+        assert!(answer(bytes).features().is_err());
+        assert_eq!(answer(Vec::new()).features().expect("no attributes"), DeviceFeatures::default());
+    }
+
+    #[test]
+    fn a_change_reads_back_as_the_one_feature_that_it_names() {
+        for is_on in [false, true] {
+            let change = FeaturesMessage::change(7, "tx-checksum-ip-generic", is_on);
+            assert_eq!(change.command(), FEATURES_SET);
+            let expected = BTreeSet::from_iter(is_on.then(|| "tx-checksum-ip-generic".to_owned()));
+            assert_eq!(change.features().expect("whole").wanted, expected);
+        }
     }
 }

@@ -66,4 +66,13 @@ impl EthtoolNetlink {
         let undecodable = |_| failed(Fault::Undecodable { message_type: self.protocol, count: 1 });
         answer.payload.features().map_err(undecodable)
     }
+
+    /// Switches a feature of the device of this interface index. A device that cannot switch it
+    /// keeps it, without an error.
+    pub async fn set_feature(&self, ifindex: u32, feature: &str, is_on: bool) -> Result<(), NetlinkError> {
+        let mut change = GenlMessage::from_payload(FeaturesMessage::change(ifindex, feature, is_on));
+        change.set_resolved_family_id(self.protocol);
+        let changed = self.transport.command(change, 0).await;
+        changed.map_err(|fault| fault.on(Verb::Change, format_args!("{feature} of {}", DeviceName(ifindex))))
+    }
 }

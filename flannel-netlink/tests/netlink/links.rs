@@ -201,7 +201,26 @@ fn features_of_a_device_are_read_and_their_change_is_announced() {
         assert!(matches!(event, Some(KernelEvent::Link(link)) if link.index == index));
         assert_eq!(wanted("tx-checksum-ip-generic").await, Some(false));
         assert_eq!(wanted("tx-tcp-segmentation").await, Some(true), "off, because it depends on the other");
+        ethtool.set_feature(index, "tx-checksum-ip-generic", true).await.expect("switched on");
+        assert_eq!(wanted("tx-checksum-ip-generic").await, Some(true));
+        ethtool.set_feature(index, "tx-checksum-ip-generic", false).await.expect("switched off");
+        assert_eq!(wanted("tx-checksum-ip-generic").await, Some(false));
+        assert_eq!(wanted("tx-scatter-gather").await, Some(true), "no other feature changes");
         assert!(ethtool.features(9_999).await.expect_err("no such device").is_gone());
+        assert!(ethtool.set_feature(9_999, "rx-gro", false).await.expect_err("no such device").is_gone());
+    });
+}
+
+#[test]
+fn an_alias_of_a_device_is_set_read_and_removed() {
+    in_namespace(async |ns| {
+        let index = ns.flannel_1().await;
+        let alias = async || ns.netlink.link_by_index(index).await.expect("a link").expect("flannel.1").alias;
+        assert_eq!(alias().await, None);
+        ns.netlink.set_alias(index, "made by a test").await.expect("set");
+        assert_eq!(alias().await.as_deref(), Some("made by a test"));
+        ns.netlink.set_alias(index, "").await.expect("removed");
+        assert_eq!(alias().await, None);
     });
 }
 

@@ -16,6 +16,7 @@ use super::{
     gojson::Fields,
     ipip::{self, IPIP_KEYS, IpipConfig},
     ipsec::{self, IPSEC_KEYS, IpsecConfig},
+    tx_checksum_offload::{self, TxChecksumOffload},
     udp::{self, UDP_KEYS, UdpConfig},
     warning::unknown_keys,
     wireguard::{self, WIREGUARD_KEYS, WireguardConfig},
@@ -38,7 +39,7 @@ const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"ipsec\", \"ipip\",
 pub(super) const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
 /// Keys that mean the same whatever the backend.
 pub(super) const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
-pub(super) const VXLAN_KEYS: &[&str] = &["VNI", "Port", "MTU", "GBP", "Learning", "DirectRouting"];
+pub(super) const VXLAN_KEYS: &[&str] = &["VNI", "Port", "MTU", "GBP", "Learning", "DirectRouting", "TxChecksumOffload"];
 
 /// The remedies for backends by other names: each type, and what to write instead.
 const OTHER_BACKENDS: &[(&str, &str)] = &[("wireguard-native", WIREGUARD_OF_K3S)];
@@ -113,6 +114,8 @@ pub struct VxlanConfig {
     pub learning: bool,
     /// Plain routes instead of tunnels to peers on the same link.
     pub direct_routing: bool,
+    /// If inner checksums may be left to the network card.
+    pub tx_checksum_offload: TxChecksumOffload,
 }
 
 /// Reads `Backend` from the top-level object; the second value is `Backend.Datapath`. `None` only
@@ -184,6 +187,7 @@ fn parse_vxlan(fields: &Fields, ipv6: bool, findings: &mut Findings) -> Option<V
     let vni = findings.keep(parse_vni(fields));
     let port = findings.keep(fields.expect::<u16>("Port", "a UDP port, 0..=65535"));
     let mtu = findings.keep(parse_mtu(fields, ipv6));
+    let tx_checksum_offload = findings.keep(tx_checksum_offload::parse(fields));
     let [gbp, learning, direct_routing] =
         ["GBP", "Learning", "DirectRouting"].map(|key| findings.keep(fields.flag(key, false)));
     Some(VxlanConfig {
@@ -193,6 +197,7 @@ fn parse_vxlan(fields: &Fields, ipv6: bool, findings: &mut Findings) -> Option<V
         gbp: gbp?,
         learning: learning?,
         direct_routing: direct_routing?,
+        tx_checksum_offload: tx_checksum_offload?,
     })
 }
 

@@ -19,6 +19,7 @@ mod ipip;
 mod ipsec;
 mod node_mtu;
 mod prefix;
+mod tx_checksum_offload;
 mod udp;
 mod warning;
 mod wireguard;
@@ -42,6 +43,7 @@ pub use self::{
     ipsec::IpsecConfig,
     node_mtu::BadNodeMtu,
     prefix::Prefix,
+    tx_checksum_offload::TxChecksumOffload,
     udp::UdpConfig,
     warning::ConfigWarning,
     wireguard::{WireguardConfig, WireguardMode},

@@ -3,6 +3,7 @@
 
 mod addresses;
 mod bad_input;
+mod checksum_offload;
 mod echo;
 mod echo_unsummed;
 mod interface;

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use flannel_common::addr::Mac;
 use flannel_netlink::RouteScope;
+use flannel_store::config::TxChecksumOffload;
 
 use super::*;
 use crate::{backend::PodNetwork, underlay::Uplink};
@@ -50,7 +51,15 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn backend() -> Vxlan {
-    Vxlan(VxlanConfig { vni: 1, port: 8472, mtu: None, gbp: false, learning: false, direct_routing: true })
+    Vxlan(VxlanConfig {
+        vni: 1,
+        port: 8472,
+        mtu: None,
+        gbp: false,
+        learning: false,
+        direct_routing: true,
+        tx_checksum_offload: TxChecksumOffload::Auto,
+    })
 }
 
 fn desired_for(names: &Names, subnet: &str, way: &Way) -> Desired {

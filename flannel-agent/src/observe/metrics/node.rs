@@ -62,6 +62,11 @@ fn status(page: &mut Page, status: &Status) {
     if let Some(known) = &status.store {
         store(page, known);
     }
+    let offloads = status.checksum_offload.iter().filter_map(|offload| Some((offload, offload.on?)));
+    page.list(
+        metric::TX_CHECKSUM_OFFLOAD,
+        offloads.map(|(offload, is_on)| ([&offload.device], f64::from(u8::from(is_on)))),
+    );
     page.list(metric::SYSCTL_PROBLEMS, status.sysctl_problems.iter().map(|problem| ([&problem.sysctl], 1.0)));
     if let Some(checks) = &status.guard {
         guard(page, checks);

@@ -50,6 +50,10 @@ fn status() -> Status {
          "peers": [], "rejected": [{ "key": "a", "reason": "b" }], "rejected_total": 99_980, "conflicts": { "mac": 2, "subnet": 0 },
          "dirty": [{ "object": "a", "error": "b", "attempts": 1 }], "dirty_total": 101,
         "repairs": { "devices": 0, "addresses": 0, "neighbours": 2, "fdb": 0, "nexthops": 0, "routes": 5, "maps": 0 },
+        "checksum_offload": [
+            { "device": "flannel.1", "setting": "auto", "on": true, "reason": null },
+            { "device": "flannel-v6.1", "setting": "auto", "on": false, "reason": "lost" },
+        ],
         "sysctl_problems": [{ "sysctl": "net.ipv4.ip_forward", "value": 0, "needed": 1, "text": "it is 0" }],
         "error": null,
     });
@@ -147,6 +151,8 @@ fn samples_are_what_they_should_be() {
         "flannel_echo_round_trip_seconds_bucket{le=\"0.0005\"} 1",
         "flannel_peers{family=\"ipv6\",way=\"tunnel\"} 0",
         "flannel_rejected_leases 99980",
+        "flannel_tx_checksum_offload{device=\"flannel.1\"} 1",
+        "flannel_tx_checksum_offload{device=\"flannel-v6.1\"} 0",
         "flannel_sysctl_problems{sysctl=\"net.ipv4.ip_forward\"} 1",
         "flannel_lease_conflicts{kind=\"mac\"} 2",
         "flannel_lease_conflicts{kind=\"subnet\"} 0",

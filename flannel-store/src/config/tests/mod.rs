@@ -129,12 +129,50 @@ fn a_tunnel_that_carries_ipv6_has_room_for_its_minimum() {
 
 #[test]
 fn vxlan_settings_and_their_defaults() {
-    let plain = VxlanConfig { vni: 1, port: 8472, mtu: None, gbp: false, learning: false, direct_routing: false };
+    let plain = VxlanConfig {
+        vni: 1,
+        port: 8472,
+        mtu: None,
+        gbp: false,
+        learning: false,
+        direct_routing: false,
+        tx_checksum_offload: TxChecksumOffload::Auto,
+    };
     assert_eq!(vxlan(r#"{"Type":"VXLAN"}"#), plain);
     assert_eq!(vxlan(r#"{"type":"vxlan","vni":null,"port":0,"mtu":0}"#), plain);
     let set = r#"{"Type":"vxlan","VNI":4096,"Port":4789,"MTU":1400,"GBP":true,"learning":true,"Directrouting":true}"#;
-    let all = VxlanConfig { vni: 4096, port: 4789, mtu: Some(1400), gbp: true, learning: true, direct_routing: true };
+    let all = VxlanConfig {
+        vni: 4096,
+        port: 4789,
+        mtu: Some(1400),
+        gbp: true,
+        learning: true,
+        direct_routing: true,
+        ..plain
+    };
     assert_eq!(vxlan(set), all);
+}
+
+#[test]
+fn checksum_offload_is_a_name_or_one_of_flannels_booleans() {
+    use TxChecksumOffload::{Auto, Off, On};
+    let text = |value: &str| format!(r#"{{"Type":"vxlan","TxChecksumOffload":{value}}}"#);
+    for (value, expected) in [
+        ("null", Auto),
+        (r#""""#, Auto),
+        (r#""auto""#, Auto),
+        ("true", On),
+        (r#""on""#, On),
+        ("false", Off),
+        (r#""off""#, Off),
+    ] {
+        assert_eq!(vxlan(&text(value)).tx_checksum_offload, expected, "{value}");
+    }
+    for value in ["0", r#""no""#, "[]"] {
+        let config = format!(r#"{{"Network":"10.3.0.0/16","Backend":{}}}"#, text(value));
+        let error = parse(&config).expect_err(value).to_string();
+        assert!(error.contains("TxChecksumOffload") && error.contains(value), "{error}");
+    }
 }
 
 #[test]
