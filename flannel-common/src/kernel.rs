@@ -23,6 +23,9 @@ pub struct KernelLayout {
     pub entries: u32,
     /// `nf_hook_ops.priority`.
     pub priority: u32,
+    /// `nf_hook_ops.hook_ops_type`: the kind of a function at a hook; not known before Linux 5.14,
+    /// where no BPF program can be one.
+    pub hook_kind: u32,
     /// `nf_conn.ext`: the extensions of a conntrack entry.
     pub extensions: u32,
     /// `nf_ct_ext.offset`: where in them each is, in bytes, a byte for each; 0 for one the entry
@@ -48,6 +51,7 @@ impl KernelLayout {
         hooks_v6: 0,
         entries: 0,
         priority: 0,
+        hook_kind: 0,
         extensions: 0,
         extension_offsets: 0,
         timeout_extension: 0,
@@ -56,4 +60,4 @@ impl KernelLayout {
     };
 }
 
-const _: () = assert!(size_of::<KernelLayout>() == 48);
+const _: () = assert!(size_of::<KernelLayout>() == 52);

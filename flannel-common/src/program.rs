@@ -15,6 +15,24 @@ pub const EARLY_GUARD: &str = "early_guard";
 /// returns [`ROOM_MADE`], [`ROOM_TAKEN`] and [`ON_TASK_STACK`].
 pub const PROBE_ROOM: &str = "probe_room";
 
+/// Attached nowhere: the agent runs it to find BPF programs at netfilter's hooks. It returns a set
+/// of [`netfilter_program_at`] and [`too_many_functions_at`].
+pub const FIND_JUDGES: &str = "find_judges";
+
+/// Netfilter's hooks of a family (`enum nf_inet_hooks` in [include/uapi/linux/netfilter.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/netfilter.h)).
+pub const HOOKS: u32 = 5;
+
+/// A BPF program is at this hook.
+pub const fn netfilter_program_at(hook: u32) -> u32 {
+    1 << hook
+}
+
+/// More functions are at this hook than are looked at.
+pub const fn too_many_functions_at(hook: u32) -> u32 {
+    1 << (16 + hook)
+}
+
 /// The kernel made room for outer headers.
 pub const ROOM_MADE: u32 = 1 << 0;
 /// It took that room away again.

@@ -134,6 +134,12 @@ pub fn probe_room(ctx: TcContext) -> i32 {
     hooks::probe_room::run(&Skb::new(ctx)) as i32
 }
 
+/// Attached nowhere: the agent runs it to find BPF programs at netfilter's hooks.
+#[classifier]
+pub fn find_judges(ctx: TcContext) -> i32 {
+    hooks::find_judges::run(&Skb::new(ctx)) as i32
+}
+
 /// Counts the outcome and turns it into the action TC wants.
 #[inline(always)]
 fn conclude(skb: &Skb, program: Program, reason: Reason) -> i32 {

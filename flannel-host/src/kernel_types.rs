@@ -74,6 +74,7 @@ fn layout_of(btf: impl Read + Seek) -> Option<KernelLayout> {
         ("netns_nf", "hooks_ipv6"),
         ("nf_hook_entries", "hooks"),
         ("nf_hook_ops", "priority"),
+        ("nf_hook_ops", "hook_ops_type"),
         ("nf_conn", "ext"),
         ("nf_ct_ext", "offset"),
         ("task_struct", "stack"),
@@ -84,13 +85,31 @@ fn layout_of(btf: impl Read + Seek) -> Option<KernelLayout> {
         ("ip_ct_tcp_state", "flags"),
     ];
     let mut btf = Btf::open(btf)?;
-    let [nfct, device, net, nf, hooks_v4, hooks_v6, entries, priority, ext, ext_offset, stack, proto, seen, state @ ..] =
-        btf.offsets(wanted)?;
+    let [
+        nfct,
+        device,
+        net,
+        nf,
+        hooks_v4,
+        hooks_v6,
+        entries,
+        priority,
+        hook_kind,
+        ext,
+        ext_offset,
+        stack,
+        proto,
+        seen,
+        state @ ..,
+    ] = btf.offsets(wanted)?;
     let nfct = nfct?;
     let hooks = || {
         let (nf, device, net, entries, priority) = (nf?, device?, net?, entries?, priority?);
         let (hooks_v4, hooks_v6) = (nf + hooks_v4?, nf + hooks_v6?);
-        Some(KernelLayout { nfct, device, net, hooks_v4, hooks_v6, entries, priority, ..KernelLayout::UNKNOWN })
+        let hook_kind = hook_kind.unwrap_or_default();
+        let hooks =
+            KernelLayout { device, net, hooks_v4, hooks_v6, entries, priority, hook_kind, ..KernelLayout::UNKNOWN };
+        Some(KernelLayout { nfct, ..hooks })
     };
     let layout = hooks().unwrap_or(KernelLayout { nfct, ..KernelLayout::UNKNOWN });
     let tcp_states = proto.zip(seen).filter(|_| state == TCP_STATE).map_or(0, |(proto, seen)| proto + seen);

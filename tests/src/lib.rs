@@ -39,6 +39,7 @@ pub mod load;
 mod memory_limit;
 pub mod mixed;
 pub mod monitor;
+pub mod netfilter_program;
 mod nfnetlink;
 pub mod no_agent;
 pub mod node;

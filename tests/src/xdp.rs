@@ -14,7 +14,7 @@ use crate::Host;
 
 const PIN: &str = "/sys/fs/bpf/drop";
 // linux/bpf.h.
-const PROG_LOAD: libc::c_long = 5;
+pub(crate) const PROG_LOAD: libc::c_long = 5;
 const OBJ_PIN: libc::c_long = 6;
 const TYPE_XDP: u64 = 6;
 /// `r0 = XDP_DROP; exit`.
@@ -45,7 +45,7 @@ fn pin_drop() -> Result<()> {
 }
 
 /// The system call, with the beginning of its attributes; the rest is zero.
-fn bpf(command: libc::c_long, attributes: &[u64]) -> Result<i32> {
+pub(crate) fn bpf(command: libc::c_long, attributes: &[u64]) -> Result<i32> {
     // SAFETY: the attributes are read only, as long as said, and what they point at lives as long
     // as the caller's frame.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes)) };

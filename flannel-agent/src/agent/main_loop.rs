@@ -171,6 +171,7 @@ impl Agent {
     fn add_programs(&mut self, bpf: Option<Bpf>) -> Outcome {
         if let Some(bpf) = bpf {
             self.node.reconciler.add_bpf(bpf);
+            self.look_for_judges();
         }
         self.follow_mode();
         self.follow_guard();
@@ -194,7 +195,8 @@ impl Agent {
 
     fn look_around(&mut self) -> Outcome {
         let ports = self.node.reconciler.set_port_range(sysctl::local_ports());
-        Outcome::reconcile_if(self.node.reconciler.invalidate_unannounced() | ports)
+        let judges = self.look_for_judges();
+        Outcome::reconcile_if(self.node.reconciler.invalidate_unannounced() | ports | judges)
     }
 
     /// Takes in which pods stay out of mode `fast`.
@@ -447,15 +449,29 @@ impl Agent {
         if self.decision != before || lapsed || guarded || sysctls.changed { Outcome::Publish } else { Outcome::Idle }
     }
 
-    /// Confirms what mode `fast` has learned. If that fails, new flows are not used, and the next
-    /// heartbeat reports the reason.
+    /// Confirms what mode `fast` has learned, unless a BPF program has come to a hook of netfilter.
+    /// If that fails, new flows are not used, and the next heartbeat reports the reason.
     fn confirm(&mut self) -> Outcome {
+        if self.look_for_judges() {
+            self.follow_mode();
+            return Outcome::Reconcile;
+        }
         if let Some(bpf) = self.node.reconciler.bpf_mut()
             && let Err(error) = bpf.confirm()
         {
             tracing::debug!(error = chain(&error), "cannot confirm what was learned");
         }
         Outcome::Idle
+    }
+
+    /// Looks for BPF programs at netfilter's hooks. Returns true if others were found than before.
+    fn look_for_judges(&mut self) -> bool {
+        let Some(bpf) = self.node.reconciler.bpf_mut() else { return false };
+        let looked = bpf.look_for_judges();
+        looked.unwrap_or_else(|error| {
+            tracing::debug!(error = chain(&error), "BPF programs at netfilter's hooks are not known");
+            false
+        })
     }
 
     /// Applies the requested mode. The operator may have requested another since the last call.
@@ -468,7 +484,9 @@ impl Agent {
             config: settings.config.datapath,
         };
         let refusal = self.node.reconciler.fast_refusal().map(|reason| RuleLimit { most: Mode::Encap, reason });
-        let limit = self.node.firewall.limit().into_iter().chain(refusal).min_by_key(|limit| limit.most);
+        let judges = self.node.reconciler.bpf().and_then(Bpf::judges_limit);
+        let limits = self.node.firewall.limit().into_iter().chain(refusal).chain(judges);
+        let limit = limits.min_by_key(|limit| limit.most);
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
             let able = Capability { has_work: settings.has_work, ..Capability::NOTHING };
             self.decision = request.decide(able);

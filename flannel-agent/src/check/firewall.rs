@@ -2,8 +2,10 @@
 
 use flannel_common::mode::Mode;
 use flannel_firewall::{PerPacket, Ruleset};
+use flannel_host::error_chain::chain;
 
 use super::Finding;
+use crate::datapath::{JudgeFinder, PinRoot};
 
 /// The number of chains that are named.
 const NAMED: usize = 5;
@@ -18,6 +20,19 @@ pub(super) async fn look(port: Option<u16>, best: Mode) -> Vec<Finding> {
         .collect();
     findings.extend(judge(&rules, port, best, is_complete));
     findings
+}
+
+/// BPF programs at netfilter's hooks. They are found by a program of ours, so not before an agent
+/// has run.
+pub(super) fn netfilter_programs(pins: &PinRoot) -> Vec<Finding> {
+    let lowered = "the agent lowers the mode while it is there, so that no packet bypasses it";
+    match JudgeFinder::open(pins).and_then(|finder| finder.find()) {
+        Ok(judges) => judges.names().into_iter().map(|name| Finding::warn("rules", name, lowered)).collect(),
+        Err(error) => {
+            let text = format!("BPF programs at netfilter's hooks are not known: {}", chain(&error));
+            vec![Finding::warn("rules", text, "run the command as root, in the network namespace of the agent")]
+        }
+    }
 }
 
 fn judge(rules: &Ruleset, port: Option<u16>, best: Mode, is_complete: bool) -> Vec<Finding> {

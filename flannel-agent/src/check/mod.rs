@@ -96,6 +96,7 @@ pub async fn run(pins: &PinRoot, state_dir: &Path) -> Result<CheckReport, Netlin
     findings.extend(port.map(|port| rivals::look(&links, port)));
     findings.push(tools::look().await);
     findings.extend(firewall::look(port, best.mode()).await);
+    findings.extend(firewall::netfilter_programs(pins));
     findings.extend(cni::look());
     Ok(CheckReport { findings, best })
 }

@@ -23,7 +23,7 @@ use flannel_common::{
     },
     pending::{CPUS_MAX, SLOTS_PER_CPU},
     probation::PROBATION_SLOTS,
-    program::{COUNT_POLLS, Program},
+    program::{COUNT_POLLS, FIND_JUDGES, Program},
 };
 use flannel_host::{error_chain::chain, family::Family, kernel_types};
 
@@ -266,6 +266,13 @@ fn load_reading(
         .map_err(DatapathError::program(COUNT_POLLS))?;
     interrupted::retry(|| counter.load()).map_err(DatapathError::program(COUNT_POLLS))?;
     pins::replace(&pins.poll_counter(), |path| counter.pin(path))?;
+    let finder: &mut SchedClassifier = ebpf
+        .program_mut(FIND_JUDGES)
+        .ok_or(DatapathError::Missing { kind: "program", name: FIND_JUDGES })?
+        .try_into()
+        .map_err(DatapathError::program(FIND_JUDGES))?;
+    interrupted::retry(|| finder.load()).map_err(DatapathError::program(FIND_JUDGES))?;
+    pins::replace(&pins.judge_finder(), |path| finder.pin(path))?;
     Ok((room::ask(&mut ebpf, families)?, DebugLog::of(&mut ebpf)?))
 }
 

@@ -30,7 +30,8 @@ impl LoadRecord {
     /// not pinned.
     pub(super) fn of(pins: &PinRoot, programs: &[Program], capacities: &[Capacity]) -> Option<Self> {
         let id = |path| ProgramInfo::from_pin(path).map(|info| info.id()).ok();
-        let pinned = programs.iter().map(|program| pins.program(*program)).chain([pins.poll_counter()]);
+        let pinned =
+            programs.iter().map(|program| pins.program(*program)).chain([pins.poll_counter(), pins.judge_finder()]);
         let ids: Vec<u32> = pinned.map(id).collect::<Option<_>>()?;
         let map = |name| MapInfo::from_pin(pins.map(name)).map(|info| info.id()).ok();
         let maps: Vec<u32> = ALL.into_iter().map(map).collect::<Option<_>>()?;

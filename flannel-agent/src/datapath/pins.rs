@@ -12,7 +12,7 @@ use std::{
 use aya::pin::PinError;
 use flannel_common::{
     SCHEMA,
-    program::{COUNT_POLLS, Program},
+    program::{COUNT_POLLS, FIND_JUDGES, Program},
 };
 
 use crate::datapath::{DatapathError, bpffs};
@@ -78,6 +78,11 @@ impl PinRoot {
     /// The pin of the program that counts NAPI polls.
     pub fn poll_counter(&self) -> PathBuf {
         self.versioned.join("programs").join(COUNT_POLLS)
+    }
+
+    /// The pin of the program that finds BPF programs at netfilter's hooks.
+    pub fn judge_finder(&self) -> PathBuf {
+        self.versioned.join("programs").join(FIND_JUDGES)
     }
 
     /// The pin of the record of the last load.

@@ -56,7 +56,7 @@ pub(super) fn ask(ebpf: &mut Ebpf, families: &[Family]) -> Result<Room, Datapath
 }
 
 /// A frame that is long enough to be cut, of zeros but for its EtherType and version.
-fn frame(family: Family) -> [u8; 256] {
+pub(super) fn frame(family: Family) -> [u8; 256] {
     let (ethertype, version) = match family {
         Family::V4 => ([0x08, 0x00], 0x45),
         Family::V6 => ([0x86, 0xdd], 0x60),

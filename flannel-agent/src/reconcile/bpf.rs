@@ -9,12 +9,13 @@ use flannel_common::{
     node::{HEARTBEAT_LIMIT_NS, NodeConfig},
     tick::tick,
 };
+use flannel_firewall::RuleLimit;
 use flannel_host::error_chain::chain;
 
 use crate::{
     backend::ProgramSet,
     datapath::{
-        Announcements, AttachKind, Attachments, DatapathError, FlowTable, Hook, Maps, PinRoot,
+        Announcements, AttachKind, Attachments, DatapathError, FlowTable, Hook, JudgeFinder, Judges, Maps, PinRoot,
         attach::{EarlyGuard, polls},
         clock,
         policy::{Capability, NO_TUNNEL},
@@ -35,6 +36,8 @@ pub struct Bpf {
     served: ProgramSet,
     limit: Option<KernelLimit>,
     flow_table: Option<FlowTable>,
+    judge_finder: Option<JudgeFinder>,
+    judges: Judges,
     /// Devices of pods that had an entry once and have none.
     left: BTreeSet<u32>,
     _announcements: Option<Announcements>,
@@ -65,6 +68,8 @@ impl Bpf {
             served,
             limit,
             flow_table: None,
+            judge_finder: None,
+            judges: Judges::default(),
             left: BTreeSet::new(),
             _announcements: None,
         }
@@ -228,6 +233,21 @@ impl Bpf {
     /// Discards what mode `fast` has learned. Other modes use none of it.
     pub fn new_generation(&mut self) -> Result<(), DatapathError> {
         if self.maps.mode.get()?.mode() == Mode::Fast { self.maps.mode.bump() } else { Ok(()) }
+    }
+
+    /// Looks for BPF programs at netfilter's hooks. Returns true if others were found than before.
+    pub fn look_for_judges(&mut self) -> Result<bool, DatapathError> {
+        let finder = match self.judge_finder.take() {
+            Some(finder) => finder,
+            None => JudgeFinder::open(&self.pins)?,
+        };
+        let judges = self.judge_finder.insert(finder).find()?;
+        Ok(std::mem::replace(&mut self.judges, judges) != judges)
+    }
+
+    /// The highest mode in which those programs see each packet, if that is not the highest.
+    pub fn judges_limit(&self) -> Option<RuleLimit> {
+        self.judges.limit(self.served.has_tunnel())
     }
 
     /// Returns true if another [`Self::attach`] is due at once.

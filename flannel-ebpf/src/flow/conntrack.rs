@@ -20,7 +20,7 @@ use flannel_common::{
     window::are_within,
 };
 
-use super::scratch::FlowMaps;
+use super::{netfilter::Hooks, scratch::FlowMaps};
 use crate::packet::skb::Skb;
 
 /// The agent sets it when it loads the object; the verifier takes it for a constant, so that
@@ -48,10 +48,6 @@ const HELPER_EXTENSION: u32 = 0;
 const PRIORITY: i32 = -200;
 /// Functions searched before it.
 const BEFORE: u64 = 16;
-/// Bytes of `struct nf_hook_entry` ([include/linux/netfilter.h, Linux
-/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/linux/netfilter.h)), and of a pointer.
-const ENTRY_LEN: u64 = 16;
-const POINTER_LEN: u64 = 8;
 
 /// Returns true if conntrack has the packet in a connection, false if the state is unknown: then
 /// the reverse flow has to prove it. Fails if conntrack calls the packet invalid. A packet that no
@@ -174,28 +170,14 @@ fn has(extensions: u64, layout: &KernelLayout, number: u32) -> bool {
 }
 
 /// Returns true if conntrack is at the first hook of the family in the packet's network namespace.
-/// The functions there are in order of priority; behind them follow pointers to their
-/// registrations.
 #[inline(always)]
 fn has_conntrack<F: FlowMaps>(skb: &Skb) -> Option<bool> {
-    let layout = layout();
-    if layout.device == 0 {
-        return None;
-    }
-    let device: u64 = read(skb.raw() as u64 + u64::from(layout.device))?;
-    let net: u64 = read(device + u64::from(layout.net))?;
-    let hook: u64 = read(net + u64::from(F::hooks(&layout)))?;
-    if hook == 0 {
-        return Some(false);
-    }
-    let count = u64::from(read::<u16>(hook)?);
-    let registered = hook + u64::from(layout.entries) + count * ENTRY_LEN;
+    let functions = Hooks::of::<F>(skb)?.functions(0)?;
     for place in 0..BEFORE {
-        if place >= count {
+        if place >= functions.count {
             return Some(false);
         }
-        let one: u64 = read(registered + place * POINTER_LEN)?;
-        let priority: i32 = read(one + u64::from(layout.priority))?;
+        let priority = functions.priority(place)?;
         if priority >= PRIORITY {
             return Some(priority == PRIORITY);
         }

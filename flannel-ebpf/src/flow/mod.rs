@@ -6,6 +6,7 @@ pub(crate) mod close_guard;
 pub(crate) mod conntrack;
 mod hint;
 pub(crate) mod learn;
+pub(crate) mod netfilter;
 mod outside;
 pub(crate) mod pending;
 mod probation;

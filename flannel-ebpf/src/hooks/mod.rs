@@ -3,6 +3,7 @@
 mod context;
 mod direct_route;
 pub(crate) mod early_guard;
+pub(crate) mod find_judges;
 pub(crate) mod from_pod;
 pub(crate) mod from_tunnel;
 pub(crate) mod from_underlay;

@@ -7,6 +7,7 @@ mod cut;
 mod fields;
 mod liberal;
 mod marks;
+mod programs;
 mod unlearned;
 
 use anyhow::{Context as _, Result};
