@@ -109,18 +109,18 @@ const SOURCE_CHECKS: [(&str, SourceCheck); 4] =
 const PRODUCT: [&str; 10] = [
     "flannel-common",
     "flannel-ebpf",
-    "flannel-cni",
-    "flannel-subnet-env",
-    "flannel-udp",
-    "flannel-host",
-    "flannel-netlink",
-    "flannel-firewall",
-    "flannel-store",
+    "crates/cni",
+    "crates/subnet-env",
+    "crates/udp",
+    "crates/host",
+    "crates/netlink",
+    "crates/firewall",
+    "crates/store",
     "flannel-agent",
 ];
 
 /// The other crates.
-const TOOLS: [&str; 3] = ["xtask", "tests", "flannel-fuzz"];
+const TOOLS: [&str; 3] = ["xtask", "tests", "crates/fuzz"];
 
 fn crates() -> impl Iterator<Item = &'static str> {
     PRODUCT.into_iter().chain(TOOLS)

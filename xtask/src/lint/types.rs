@@ -9,10 +9,10 @@ use super::sources::{product_lines, rust_files};
 
 /// Names that a crate has more than once, each with the reason.
 const ALLOWED: [(&str, &str, &str); 6] = [
-    ("flannel-store", "Holder", STORES),
-    ("flannel-store", "Liveness", STORES),
-    ("flannel-store", "Position", STORES),
-    ("flannel-store", "Problem", STORES),
+    ("crates/store", "Holder", STORES),
+    ("crates/store", "Liveness", STORES),
+    ("crates/store", "Position", STORES),
+    ("crates/store", "Problem", STORES),
     ("flannel-agent", "SetOptions", VERBS),
     ("flannel-agent", "ShowOptions", VERBS),
 ];

@@ -6,13 +6,13 @@
 mod entries;
 mod events;
 mod links;
-#[path = "../../../tests/support/netlink.rs"]
+#[path = "../../../../tests/support/netlink.rs"]
 mod namespace;
 mod nexthops;
-#[path = "../../../tests/support/not_run.rs"]
+#[path = "../../../../tests/support/not_run.rs"]
 mod not_run;
 mod peers;
 mod policy;
 mod routes;
-#[path = "../../../tests/support/namespace.rs"]
+#[path = "../../../../tests/support/namespace.rs"]
 mod shared;

@@ -23,7 +23,7 @@ use crate::{
 };
 
 mod cases;
-#[path = "../../../tests/support/not_run.rs"]
+#[path = "../../../../tests/support/not_run.rs"]
 mod not_run;
 mod scale;
 mod services;

@@ -41,7 +41,7 @@ fn render() -> String {
 
 #[test]
 fn the_page_has_the_catalogue_as_it_is() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/firewall-rules.md");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/firewall-rules.md");
     let written = fs::read_to_string(&path).expect("the page");
     let (before, rest) = written.split_once(BEGIN).expect("the first marker");
     let (_, after) = rest.split_once(END).expect("the second marker");

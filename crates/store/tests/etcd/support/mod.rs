@@ -1,9 +1,9 @@
 //! Nodes, and what the tests ask of them.
 
-#[path = "../../../../tests/support/certs.rs"]
+#[path = "../../../../../tests/support/certs.rs"]
 mod certs;
 mod grpc_proxy;
-#[path = "../../../../tests/support/not_run.rs"]
+#[path = "../../../../../tests/support/not_run.rs"]
 mod not_run;
 mod proxy;
 mod server;

@@ -1,10 +1,10 @@
 //! Clusters, nodes, and what the tests ask of them.
 
 #[expect(dead_code, reason = "shared with the tests of the agent's process, which speak TLS")]
-#[path = "../../../../tests/support/api_server/mod.rs"]
+#[path = "../../../../../tests/support/api_server/mod.rs"]
 mod api_server;
 mod log;
-#[path = "../../../../tests/support/not_run.rs"]
+#[path = "../../../../../tests/support/not_run.rs"]
 mod not_run;
 mod real;
 

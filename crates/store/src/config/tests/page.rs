@@ -25,7 +25,7 @@ fn rows() -> Vec<[String; 3]> {
 }
 
 fn rows_below(heading: &str) -> Vec<[String; 3]> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/configuration.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/configuration.md");
     let page = fs::read_to_string(path).expect("the page");
     let (_, section) = page.split_once(&format!("\n{heading}\n")).expect("the section");
     let ends = |line: &str| ["## ", "### "].iter().any(|start| line.starts_with(start));
