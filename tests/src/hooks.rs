@@ -4,7 +4,7 @@ use std::{fmt, fs};
 
 use anyhow::{Context as _, Result};
 use aya::programs::{SchedClassifier, TcAttachType};
-use flannel_agent::datapath::AttachKind;
+use flannel_datapath::AttachKind;
 use serde_json::Value;
 
 use crate::{Host, not_run};

@@ -25,13 +25,14 @@ use crate::{
 };
 
 /// The crates with targets, and the choice of their unit tests.
-const CRATES: [(&str, &[&str]); 6] = [
+const CRATES: [(&str, &[&str]); 7] = [
+    ("flannel-cloud", &["--lib"]),
     ("flannel-netlink", &["--lib"]),
     ("flannel-firewall", &["--lib"]),
     ("flannel-store", &["--lib"]),
     ("flannel-udp", &["--lib"]),
     ("flannel-cni", &["--bin", "flannel"]),
-    ("flannel-agent", &["--lib"]),
+    ("flannel-status", &["--lib"]),
 ];
 /// Counters of one byte for each edge: <https://clang.llvm.org/docs/SanitizerCoverage.html>.
 const FLAGS: [&str; 3] = [
@@ -136,7 +137,7 @@ impl Fuzzer<'_> {
 fn targets(root: &Path) -> anyhow::Result<Targets> {
     let mut found = Targets::new();
     for (package, _) in CRATES {
-        for (_, text) in rust_files(&root.join(package).join("src"))? {
+        for (_, text) in rust_files(&workspace::package_dir(root, package).join("src"))? {
             let calls = text.split(CALL).skip(1).filter_map(|rest| rest.split('"').next());
             found.extend(calls.map(|name| (name.to_owned(), package.to_owned())));
         }
@@ -163,7 +164,8 @@ mod tests {
         let targets = targets(workspace.root()).expect("the sources");
         assert!(targets.len() > 10, "{targets:?}");
         for (name, package) in &targets {
-            let sources = rust_files(&workspace.root().join(package).join("src")).expect("the sources");
+            let sources =
+                rust_files(&workspace::package_dir(workspace.root(), package).join("src")).expect("the sources");
             let test = format!("fn {PREFIX}{name}(");
             assert!(sources.iter().any(|(_, text)| text.contains(&test)), "{package} has no {test}");
         }

@@ -145,3 +145,24 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     ensure!(output.status.success(), "{} ended with {}: {}", name.display(), output.status, messages.trim_end());
     Ok(String::from_utf8(output.stdout)?)
 }
+/// The folder of a package: at the root, or below `crates/` without the prefix of our names.
+pub(crate) fn package_dir(root: &Path, package: &str) -> PathBuf {
+    let at_root = root.join(package);
+    let name = package.strip_prefix("flannel-").unwrap_or(package);
+    if at_root.is_dir() { at_root } else { root.join("crates").join(name) }
+}
+
+/// The folders that have a manifest.
+pub(crate) fn package_dirs(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for folder in [root.to_owned(), root.join("crates")] {
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+            let path = entry?.path();
+            if path.join("Cargo.toml").is_file() {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}

@@ -3,21 +3,20 @@
 use std::collections::BTreeMap;
 
 use flannel_common::mode::Mode;
+use flannel_datapath::{
+    Announcements, AttachKind, Attachments, DatapathError, FlowTable, Maps, PinRoot, Subnets,
+    attach::{EarlyGuard, XdpGuardMode},
+    flows::write_helper_ports,
+    load,
+    maps::{ConfigMap, ModeMap},
+    probe, schema_takeover,
+};
 use flannel_host::{error_chain::chain, family::Family};
 
 use crate::{
     backend::{Backend, PodNetwork, ProgramSet},
-    datapath::{
-        Announcements, AttachKind, Attachments, DatapathError, FlowTable, Maps, PinRoot, Subnets,
-        attach::{EarlyGuard, XdpGuardMode},
-        flows::write_helper_ports,
-        load,
-        maps::{ConfigMap, ModeMap},
-        probe, schema_takeover,
-    },
     fast::helper_ports,
-    options::AttachMode,
-    options::RunOptions,
+    options::{AttachMode, RunOptions},
     privileges,
     reconcile::Bpf,
 };

@@ -3,18 +3,16 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context as _;
+use flannel_cloud::{CloudConfig, CloudRoutes, CloudSetup, DesiredRoute, SharedCloudStatus};
 use flannel_host::family::Family;
+use flannel_iface::ExternalInterface;
 use flannel_store::{
     LeaseKey,
     config::{BackendConfig, NetworkConfig},
 };
 use ipnet::Ipv4Net;
 
-use crate::{
-    cloud::{CloudConfig, CloudRoutes, CloudSetup, DesiredRoute, SharedCloudStatus},
-    iface::ExternalInterface,
-    options::RunOptions,
-};
+use crate::options::RunOptions;
 
 /// Starts the task that keeps the routes of a node that has its lease. `None` with a backend that
 /// has none.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use flannel_host::family::Family;
+use flannel_iface::ExternalInterface;
 use flannel_store::{
     LeaseKey,
     config::{BackendConfig, NetworkConfig},
@@ -11,7 +12,6 @@ use flannel_store::{
 use crate::{
     backend::{self, Backend},
     extension::{self, ExtensionCommands, NodeFacts, SharedExtensionStatus},
-    iface::ExternalInterface,
     options::RunOptions,
 };
 

@@ -7,11 +7,10 @@
 use std::time::Instant;
 
 use flannel_host::family::Family;
+use flannel_iface::{AddressInPods, ExternalInterface, Follower, Host, IfaceError, IfaceOptions, InterfaceChange};
 use flannel_netlink::{KernelEvent, MAIN_TABLE, Netlink};
 use flannel_store::{Hints, config::NetworkConfig};
 use ipnet::IpNet;
-
-use crate::iface::{AddressInPods, ExternalInterface, Follower, Host, IfaceError, IfaceOptions, InterfaceChange};
 
 /// The choice, and how to renew it.
 pub(super) struct External {

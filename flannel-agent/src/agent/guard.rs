@@ -2,14 +2,11 @@
 
 use std::time::Instant;
 
+use flannel_datapath::attach::{EarlyGuard, XdpGuardMode};
 use flannel_host::error_chain::chain;
+use flannel_status::{GuardStatus, XdpStatus};
 
-use crate::{
-    agent::main_loop::Agent,
-    datapath::attach::{EarlyGuard, XdpGuardMode},
-    guard::Uncertainty,
-    observe::status::{GuardStatus, XdpStatus},
-};
+use crate::{agent::main_loop::Agent, guard::Uncertainty};
 
 impl Agent {
     /// Applies the requested modes of the guard, if their conditions are met. Returns true if a

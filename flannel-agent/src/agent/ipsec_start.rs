@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use anyhow::Context as _;
 use flannel_host::{error_chain::chain, family::Family};
+use flannel_iface::ExternalInterface;
 use flannel_netlink::Netlink;
 use flannel_store::{
     LeaseKey,
@@ -12,7 +13,6 @@ use flannel_store::{
 use tokio::task::spawn_blocking;
 
 use crate::{
-    iface::ExternalInterface,
     ipsec::{self, IpsecEnd, IpsecSetup, IpsecTunnels, SharedIpsecStatus},
     options::RunOptions,
 };

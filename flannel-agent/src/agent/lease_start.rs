@@ -14,7 +14,9 @@ use std::{
 use anyhow::{Context as _, ensure};
 use flannel_common::addr::Mac;
 use flannel_host::{error_chain::chain, family::Family};
+use flannel_iface::ExternalInterface;
 use flannel_netlink::Netlink;
+use flannel_status::Status;
 use flannel_store::{
     AcquireError, AddressFault, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LogThrottle, NodeMemory, OwnLease,
     SubnetManager,
@@ -34,8 +36,6 @@ use crate::{
     },
     backend::{Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu},
     claims::Claims,
-    iface::ExternalInterface,
-    observe::status::Status,
     options::RunOptions,
     reconcile::{
         device::{self, DeviceError},

@@ -4,9 +4,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use flannel_common::mode::Mode;
+use flannel_datapath::{
+    DatapathError,
+    policy::{Capability, ModeChoice, ModeRequest},
+};
 use flannel_firewall::RuleLimit;
 use flannel_host::{error_chain::chain, sysctl};
 use flannel_netlink::KernelEvent;
+use flannel_status::Status;
 use flannel_store::{NodeSettings, OwnLease, StoreEvent, SubnetEnv};
 use tokio::{
     sync::watch,
@@ -23,14 +28,10 @@ use crate::{
         start::Components,
         store::Store,
     },
-    datapath::{
-        DatapathError,
-        policy::{Capability, ModeChoice, ModeRequest},
-    },
     guard::Guard,
     host_sysctls::Looked,
     memory,
-    observe::{metrics::Counts, pulse::Pulse, status::Status},
+    observe::{metrics::Counts, pulse::Pulse},
     reconcile::{Bpf, Cluster},
     traffic::WantedTraffic,
 };

@@ -30,11 +30,12 @@ mod udp_start;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use flannel_datapath::PinRoot;
 use flannel_host::signals::Stop;
+use flannel_status::Status;
 use tokio::sync::watch;
 
 use crate::{
-    datapath::PinRoot,
     echo::{Echo, EchoSetup, EchoSockets},
     observe::{
         health::{HealthRoutes, Readiness},
@@ -44,7 +45,6 @@ use crate::{
         pulse::Pulse,
         shared::SharedState,
         socket::{self, Answers},
-        status::Status,
     },
     options::RunOptions,
     privileges,
@@ -66,7 +66,7 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
         options.etcd.tls.check().await.context("cannot use TLS with etcd")?;
     }
     let _state = StateDir::claim(&options.paths.state_dir, Some(&options.paths.subnet_file))?;
-    let (publish, status) = watch::channel(Status::starting(&options));
+    let (publish, status) = watch::channel(report::starting(&options));
     let listener = socket::bind(&options.paths.state_dir)
         .with_context(|| format!("cannot open {}", socket::path(&options.paths.state_dir).display()))?;
     let pulse = Pulse::start();

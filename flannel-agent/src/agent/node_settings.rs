@@ -4,9 +4,8 @@
 //! start. A setting that is refused never ends the agent: the flags count instead. Pure.
 
 use flannel_common::guard::{Checks, GuardMode};
+use flannel_status::NodeSettingStatus;
 use flannel_store::{ModeSetting, NodeSetting, NodeSettings, SettingValue};
-
-use crate::observe::status::NodeSettingStatus;
 
 const NEXT_START: &str = "takes effect at the next start of the agent";
 const REMOVED: &str = "removed, and in force until the next start of the agent";

@@ -1,14 +1,14 @@
 //! Settings of this node at the start: those of the external interface and the MTU, which the flags
 //! and the network configuration give a node without them.
 
+use flannel_iface::{ExternalInterface, IfaceError, IfaceOptions};
 use flannel_netlink::Netlink;
+use flannel_status::NodeSettingStatus;
 use flannel_store::{Hints, SettingValue, config::NetworkConfig};
 
 use crate::{
     agent::{external::External, node_settings::NodeOverrides},
     backend::{self, usable_mtu},
-    iface::{ExternalInterface, IfaceError, IfaceOptions},
-    observe::status::NodeSettingStatus,
 };
 
 /// Chooses the external interface: by the setting of this node where it leads to one that the

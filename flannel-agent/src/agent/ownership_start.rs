@@ -3,7 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use flannel_common::addr::Mac;
+use flannel_datapath::{PinRoot, Successor};
 use flannel_host::{error_chain::chain, family::Family};
+use flannel_iface::ExternalInterface;
+use flannel_status::Status;
 use flannel_store::config::NetworkConfig;
 use ipnet::IpNet;
 use tokio::sync::watch;
@@ -11,9 +14,6 @@ use tokio::sync::watch;
 use crate::{
     backend::{self, TunnelUnderlay},
     claims::{Claim, Claims, Identity},
-    datapath::{PinRoot, Successor},
-    iface::ExternalInterface,
-    observe::status::Status,
     options::RunOptions,
 };
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use flannel_iface::AddressInPods;
 use flannel_store::{NodeProblem, NodeReport};
 
 use super::{external, main_loop::Agent};
-use crate::iface::AddressInPods;
 
 /// A mode that is lowered for a shorter time, such as during the agent's start, is not reported.
 const LASTING: Duration = Duration::from_mins(1);

@@ -3,49 +3,44 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use flannel_common::fast::PodEntry;
+use flannel_datapath::policy::{Capability, ModeRequest};
 use flannel_host::{clock::BootTime, excerpt::excerpt, family::Family};
+use flannel_iface::End;
+use flannel_status::{
+    ConflictStatus, DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus, IpsecPeerStatus, LISTED, LeaseStatus,
+    ModeStatus, PeerEchoStatus, PeerStatus, PodStatus, RejectedStatus, Repairs, STARTING, Status, StoreStatus,
+    WireguardPeerStatus, WireguardStatus,
+};
 use flannel_store::{Conflict, LeaseKey, Rejected};
 use tokio::sync::watch;
 
 use crate::{
     agent::main_loop::Agent,
     backend::{PeerWay, Way},
-    datapath::policy::{Capability, ModeRequest},
-    echo::status::PeerEchoStatus,
     fast::pods::{Pod, PodVerdict},
-    iface::End,
-    ipsec::IpsecPeerStatus,
-    observe::status::{
-        ConflictStatus, DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus, LISTED, LeaseStatus, ModeStatus,
-        PeerStatus, PodStatus, RejectedStatus, STARTING, Status, StoreStatus, WireguardStatus,
-    },
     options::RunOptions,
     privileges::Privileges,
-    reconcile::{WireguardFacts, device::Device, status::Repairs},
+    reconcile::{WireguardFacts, device::Device},
     underlay::Path,
-    wireguard::WireguardPeerStatus,
 };
 
-impl Status {
-    /// Of an agent that has just begun.
-    pub(super) fn starting(options: &RunOptions) -> Self {
-        let decision =
-            ModeRequest { flag: options.datapath.mode, ..ModeRequest::default() }.decide(Capability::NOTHING);
-        let mode = ModeStatus {
-            effective: decision.mode.to_string(),
-            wanted: decision.wanted.to_string(),
-            source: decision.source,
-            reason: Some("the agent is starting".to_owned()),
-            attach: None,
-        };
-        let endpoints = options.kube.as_ref().map_or(options.etcd.endpoints.clone(), |kube| vec![kube.api()]);
-        let store = StoreStatus { endpoints, in_sync: false, reason: None, since: None, last_change: None };
-        Self {
-            pid: Some(std::process::id()),
-            privileges: Privileges::current().ok().map(|held| held.status()),
-            store: Some(store),
-            ..Self::without_agent(STARTING, mode)
-        }
+/// The status of an agent that has just begun.
+pub(super) fn starting(options: &RunOptions) -> Status {
+    let decision = ModeRequest { flag: options.datapath.mode, ..ModeRequest::default() }.decide(Capability::NOTHING);
+    let mode = ModeStatus {
+        effective: decision.mode.to_string(),
+        wanted: decision.wanted.to_string(),
+        source: decision.source,
+        reason: Some("the agent is starting".to_owned()),
+        attach: None,
+    };
+    let endpoints = options.kube.as_ref().map_or(options.etcd.endpoints.clone(), |kube| vec![kube.api()]);
+    let store = StoreStatus { endpoints, in_sync: false, reason: None, since: None, last_change: None };
+    Status {
+        pid: Some(std::process::id()),
+        privileges: Privileges::current().ok().map(|held| held.status()),
+        store: Some(store),
+        ..Status::without_agent(STARTING, mode)
     }
 }
 

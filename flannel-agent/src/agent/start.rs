@@ -8,12 +8,14 @@ use std::{
 };
 
 use anyhow::Context as _;
+use flannel_cloud::CloudRoutes;
 use flannel_common::{
     guard::{Checks, GuardMode},
     mode::Mode,
 };
 use flannel_host::{error_chain::chain, family::Family, sysctl, sysctl_record::SharedRecord};
 use flannel_netlink::{KernelEvents, Netlink};
+use flannel_status::Status;
 use flannel_store::{
     LeaseAttrs, LeaseKey, LeaseSet, NetworkAvailability, NodeReports, OptOuts, OwnLease, StoreEvent, SubnetManager,
     config::{BackendConfig, NetworkConfig, TxChecksumOffload},
@@ -38,14 +40,13 @@ use crate::{
     },
     backend::{Backend, PodNetwork, ProgramSet},
     claims::Claims,
-    cloud::CloudRoutes,
     echo::SharedEchoes,
     extension::ExtensionCommands,
     fast::{ConntrackSysctls, Exclusions, Fast, FastScope, RuleChanges},
     host_sysctls::HostSysctls,
     ipsec::IpsecTunnels,
     memory,
-    observe::{metrics::Counts, shared::SharedState, status::Status},
+    observe::{metrics::Counts, shared::SharedState},
     offload::LostOffloaded,
     options::RunOptions,
     reconcile::{PlaneSetup, Reconciler, unreachable::NotMade},

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use flannel_host::clock::BootTime;
+use flannel_status::StoreStatus;
 use flannel_store::{LostCause, OwnLease, StoreEvent};
 use tracing::{debug, error, info};
-
-use crate::observe::status::StoreStatus;
 
 /// For so long another machine counts as contesting our lease after it last did. A machine that is
 /// refused asks at least once a minute.

@@ -7,13 +7,14 @@
 
 use flannel_common::{addr::Mac, node::FamilyConfig};
 use flannel_host::family::Family;
+use flannel_iface::End;
 use flannel_store::Peer;
 
 use super::{
     Backend, BackendError, Desired, Node, PeerWay, ProgramSet, Way, direct_entry, direct_route, network_config,
     require_own_address,
 };
-use crate::{iface::End, underlay::Underlay};
+use crate::underlay::Underlay;
 
 /// The backend.
 #[derive(Clone, Copy, Debug)]

@@ -8,12 +8,13 @@
 //! leave in the clear. Policies equal stock flannel's.
 
 use flannel_host::family::Family;
+use flannel_iface::End;
 use flannel_netlink::{PolicyDirection, TunnelPolicy, TunnelPolicyKey};
 use flannel_store::Peer;
 use ipnet::IpNet;
 
 use super::{Backend, BackendError, Desired, Node, PeerWay, ProgramSet, Way, require_own_address};
-use crate::{iface::End, underlay::Underlay};
+use crate::underlay::Underlay;
 
 /// The bytes that ESP takes at most with the algorithms flannel names: an IPv4 header, SPI and
 /// sequence number, initialisation vector, padding, trailer and authentication.

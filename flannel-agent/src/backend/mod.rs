@@ -27,10 +27,10 @@ use flannel_common::{
     entry_state::EntryState,
     guard::DeviceKey,
     node,
-    packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6},
     peer::{PeerEntry, VtepEntry},
     program::Program,
 };
+use flannel_datapath::ecmp_paths::ethertype;
 use flannel_host::{
     family::Family,
     wireguard_key::{PublicKey, SecretKey},
@@ -44,10 +44,9 @@ use ipnet::{IpNet, Ipv4Net};
 
 use self::{host_gw::HostGw, ipip::Ipip, ipsec::Ipsec, udp::Udp, vxlan::Vxlan, wireguard::Wireguard};
 pub use self::{network::PodNetwork, unmanaged::Unmanaged};
-use crate::{
-    iface::End,
-    underlay::{NotPlain, Path, Underlay},
-};
+use flannel_iface::End;
+
+use crate::underlay::{NotPlain, Path, Underlay};
 
 /// A way of carrying packets between nodes. Every method speaks of one address family.
 pub trait Backend: fmt::Debug + Send + Sync {
@@ -377,14 +376,6 @@ fn network_config(node: &Node) -> Option<node::FamilyConfig> {
 /// A peer's tunnel device of one family, as the guard knows it.
 pub(crate) const fn device_key(mac: Mac, family: Family) -> DeviceKey {
     DeviceKey { mac, family: ethertype(family) }
-}
-
-/// The family as the programs' keys have it: its EtherType, network order.
-pub(crate) const fn ethertype(family: Family) -> [u8; 2] {
-    match family {
-        Family::V4 => ETHERTYPE_IPV4,
-        Family::V6 => ETHERTYPE_IPV6,
-    }
 }
 
 /// Everything that should exist besides the tunnel device itself.

@@ -1,11 +1,11 @@
 //! The firewall rules that bear on pods' packets.
 
 use flannel_common::mode::Mode;
+use flannel_datapath::{JudgeFinder, PinRoot};
 use flannel_firewall::{PerPacket, Ruleset};
 use flannel_host::error_chain::chain;
 
 use super::Finding;
-use crate::datapath::{JudgeFinder, PinRoot};
 
 /// The number of chains that are named.
 const NAMED: usize = 5;

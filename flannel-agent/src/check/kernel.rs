@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use flannel_common::mode::Mode;
+use flannel_datapath::{AttachKind, FlowTable, probe, room::KernelLimit};
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_netlink::Netlink;
 use nix::sys::utsname::uname;
@@ -10,7 +11,6 @@ use serde::Serialize;
 
 use super::Finding;
 use crate::{
-    datapath::{AttachKind, FlowTable, probe, room::KernelLimit},
     fast,
     privileges::{self, Privileges},
 };

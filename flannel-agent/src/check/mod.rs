@@ -21,7 +21,7 @@ use flannel_store::read_previous_networks;
 use serde::Serialize;
 
 pub use self::kernel::Best;
-use crate::datapath::{PinRoot, maps::ConfigMap};
+use flannel_datapath::{PinRoot, maps::ConfigMap};
 
 /// The port of tunnels where nothing says otherwise.
 const DEFAULT_PORT: u16 = 8472;

@@ -3,17 +3,17 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use flannel_common::{mode::Mode, node::NodeConfig, program::Program};
+use flannel_datapath::PinRoot;
 use flannel_firewall::tools::tool;
 use flannel_host::family::Family;
+use flannel_iface::{AddressInPods, Host, IfaceOptions, select};
 use flannel_netlink::{Address, Link, MAIN_TABLE, Netlink, NetlinkError, Route, RouteKey};
 use ipnet::IpNet;
 
 use super::{Best, Finding, may_have_tunnel};
 use crate::{
     backend::vxlan::device_name,
-    datapath::PinRoot,
     fast::{self, pods::PodReason},
-    iface::{AddressInPods, Host, IfaceOptions, select},
     offload::{OffloadSetting, Offloads},
 };
 

@@ -4,12 +4,10 @@
 use std::{fs, io, path::Path, process};
 
 use flannel_common::mode::Mode;
+use flannel_datapath::{PinRoot, bpffs};
 
 use super::{Best, Finding};
-use crate::{
-    datapath::{PinRoot, bpffs},
-    privileges::Privileges,
-};
+use crate::privileges::Privileges;
 
 /// Checks that the programs can be pinned, and lowers `best` if not.
 pub(super) fn look(pins: &PinRoot, best: &mut Best) -> Finding {

@@ -14,6 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use flannel_datapath::PinRoot;
 use flannel_host::lock_holder::LockHolder;
 use nix::{
     errno::Errno,
@@ -22,7 +23,6 @@ use nix::{
 };
 
 use super::{Claimant, Identity};
-use crate::datapath::PinRoot;
 
 /// A lock that could not be taken.
 #[derive(Debug)]

@@ -19,7 +19,9 @@ use flannel_netlink::{Netlink, NetlinkError};
 use plan::{Plan, PlanStep};
 pub use sysctls::When;
 
-use crate::{cloud, datapath::PinRoot, extension, privileges, state_dir::StateDir};
+use flannel_datapath::PinRoot;
+
+use crate::{extension, privileges, state_dir::StateDir};
 
 /// The scope of a cleanup.
 #[derive(Clone, Debug)]
@@ -121,7 +123,7 @@ async fn execute(step: &PlanStep, netlink: &Netlink) -> anyhow::Result<()> {
         PlanStep::Command(peer) => Ok(extension::undo(peer).await?),
         PlanStep::CloudRoute(route) => {
             let by_hand = || format!("it can be removed by `{}`", route.by_hand());
-            cloud::undo(route).await.with_context(by_hand)
+            flannel_cloud::undo(route).await.with_context(by_hand)
         }
         _ => Ok(step.execute_locally()?),
     }

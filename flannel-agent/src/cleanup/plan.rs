@@ -6,6 +6,15 @@ use std::{
 };
 
 use aya::programs::TcAttachType;
+use flannel_datapath::{
+    attach::{
+        Ledger, PRIORITY,
+        filters::{self, FilterId},
+        is_our_handle,
+    },
+    bpffs,
+    pins::schema_of,
+};
 use flannel_host::family::Family;
 use flannel_netlink::{
     Link, MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, RouteType, TunnelAssociation,
@@ -15,16 +24,6 @@ use flannel_netlink::{
 use crate::{
     backend::{self, is_tunnel},
     cleanup::{CleanupScope, sysctls::SysctlStep},
-    cloud,
-    datapath::{
-        attach::{
-            Ledger, PRIORITY,
-            filters::{self, FilterId},
-            is_our_handle,
-        },
-        bpffs,
-        pins::schema_of,
-    },
     extension::{self, Recorded},
     ipsec,
     observe::socket,
@@ -68,7 +67,7 @@ pub(super) enum PlanStep {
     /// The work of a command of the backend extension for a peer.
     Command(Box<Recorded>),
     /// A route in the cloud.
-    CloudRoute(cloud::CloudRecord),
+    CloudRoute(flannel_cloud::CloudRecord),
     /// A sysctl the agent changed.
     Sysctl(SysctlStep),
     /// A file.
@@ -103,7 +102,7 @@ impl Plan {
             steps.extend(routes.filter(|step| matches!(step, PlanStep::Route { route, .. } if is_unreachable(route))));
         } else {
             steps.extend(recorded.into_iter().map(|peer| PlanStep::Command(Box::new(peer))));
-            steps.extend(cloud::recorded(&scope.state_dir)?.into_iter().map(PlanStep::CloudRoute));
+            steps.extend(flannel_cloud::recorded(&scope.state_dir)?.into_iter().map(PlanStep::CloudRoute));
             steps.extend(policies);
             steps.extend(network(netlink, &links).await?);
         }

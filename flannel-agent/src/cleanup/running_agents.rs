@@ -85,13 +85,11 @@ async fn agent_of(dir: &Path) -> Option<String> {
 mod tests {
     use std::os::unix::net::UnixListener;
 
+    use flannel_datapath::policy::{Capability, ModeRequest};
     use flannel_host::count::Count;
+    use flannel_status::{ModeStatus, Status};
 
     use super::*;
-    use crate::{
-        datapath::policy::{Capability, ModeRequest},
-        observe::status::{ModeStatus, Status},
-    };
 
     #[test]
     fn listening_sockets_of_agents_are_found_by_name() {

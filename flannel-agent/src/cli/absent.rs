@@ -2,12 +2,11 @@
 //! its status gives the reason.
 
 use anyhow::anyhow;
+use flannel_datapath::DatapathError;
+use flannel_status::Status;
 
 use super::StateOptions;
-use crate::{
-    datapath::DatapathError,
-    observe::{socket::ask_status, status::Status},
-};
+use crate::observe::socket::ask_status;
 
 /// Returns the status of the agent that runs without eBPF, if there is one and `error` says that
 /// the pins are missing; the error otherwise.

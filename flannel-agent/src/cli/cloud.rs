@@ -1,7 +1,8 @@
 //! The routes in the cloud as `status` prints them. Pure.
 
+use flannel_status::CloudStatus;
+
 use super::count;
-use crate::cloud::CloudStatus;
 
 /// The route and its tables.
 pub(super) fn summary(status: &CloudStatus) -> String {

@@ -2,14 +2,12 @@
 
 use clap::{Args, Subcommand};
 use flannel_common::mode::{Mode, ModeWord};
+use flannel_datapath::{DatapathError, PinRoot, maps::ModeMap, policy::DEFAULT};
+use flannel_status::Status;
 use serde::Serialize;
 
 use super::{Output, PinOptions, StateOptions, absent, choice::Choice};
-use crate::{
-    datapath::{DatapathError, PinRoot, maps::ModeMap, policy::DEFAULT},
-    observe::status::Status,
-    options::OneOf,
-};
+use crate::options::OneOf;
 
 /// The subcommands of `datapath`.
 #[derive(Debug, Subcommand)]

@@ -1,12 +1,9 @@
 //! Peers' answers to echo requests as `status` prints them. Pure but for the wall clock.
 
 use flannel_host::duration;
+use flannel_status::{EchoState, EchoStatus, PeerEchoStatus, PeerStatus};
 
 use super::{color::Paint, now, peer_problems};
-use crate::{
-    echo::status::{EchoState, EchoStatus, PeerEchoStatus},
-    observe::status::PeerStatus,
-};
 
 /// The peers that were asked and do not answer.
 pub(super) fn without_answer(peers: &[PeerStatus]) -> impl Iterator<Item = (&PeerStatus, &PeerEchoStatus)> {

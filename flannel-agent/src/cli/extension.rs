@@ -1,7 +1,8 @@
 //! The commands of the backend extension as `status` prints them. Pure.
 
+use flannel_status::{ExtensionStatus, FailingCommand};
+
 use super::count;
-use crate::extension::{ExtensionStatus, FailingCommand};
 
 /// For how many peers commands succeeded.
 pub(super) fn summary(status: &ExtensionStatus) -> String {

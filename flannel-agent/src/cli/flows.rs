@@ -2,9 +2,9 @@
 //! pinned mode word.
 
 use clap::{Args, Subcommand};
+use flannel_datapath::{DatapathError, maps::ModeMap};
 
 use super::{PinOptions, StateOptions, absent};
-use crate::datapath::{DatapathError, maps::ModeMap};
 
 /// The subcommands of `flows`.
 #[derive(Debug, Subcommand)]

@@ -7,11 +7,11 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
+use flannel_datapath::PinRoot;
 use flannel_host::duration;
 use serde::Serialize;
 
 use super::color::{ColorOptions, Paint};
-use crate::datapath::PinRoot;
 
 /// The output of a command, and its exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,17 +9,17 @@ use flannel_common::{
     node::heartbeat_is_fresh,
     reason::Reason,
 };
+use flannel_datapath::{
+    DatapathError, PinRoot, clock,
+    guard::{GuardMap, ViolationMap},
+    maps::{ConfigMap, StatsMap},
+};
+use flannel_status::{CheckStatus, GuardStatus, Status};
 use serde::Serialize;
 
 use super::{Output, PinOptions, StateOptions, absent, choice::Choice, count, table};
 use crate::{
-    datapath::{
-        DatapathError, PinRoot, clock,
-        guard::{GuardMap, ViolationMap},
-        maps::{ConfigMap, StatsMap},
-    },
     guard::{self, Suspected},
-    observe::status::{CheckStatus, GuardStatus, Status},
     options::OneOf,
 };
 

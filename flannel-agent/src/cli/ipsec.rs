@@ -1,12 +1,9 @@
 //! The tunnels of the backend ipsec as `status` prints them. Pure but for the wall clock.
 
 use flannel_host::duration;
+use flannel_status::{IpsecPeerState, IpsecPeerStatus, IpsecStatus, PeerStatus};
 
 use super::{color::Paint, now, peer_problems};
-use crate::{
-    ipsec::{IpsecPeerState, IpsecPeerStatus, IpsecStatus},
-    observe::status::PeerStatus,
-};
 
 /// The process that agrees on keys.
 pub(super) fn summary(status: &IpsecStatus) -> String {

@@ -1,6 +1,6 @@
 //! Problems of peers as `status` lists them, whatever they are about.
 
-use crate::observe::status::{LISTED, PeerStatus};
+use flannel_status::{LISTED, PeerStatus};
 
 /// A line for each of the first [`LISTED`], and one with the number of all others, which ends with
 /// `of_more`.

@@ -12,6 +12,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{ArgAction, Args};
+use flannel_datapath::bpffs;
 use flannel_host::{
     error_chain::chain,
     family::Family,
@@ -20,8 +21,8 @@ use flannel_host::{
 
 use super::{PinOptions, StateOptions};
 use crate::{
-    cleanup::connections, datapath::bpffs, fast::ConntrackSysctls, host_sysctls::HostSysctls, options::families,
-    privileges, state_dir::StateDir, traffic::MasqueradeFamilies,
+    cleanup::connections, fast::ConntrackSysctls, host_sysctls::HostSysctls, options::families, privileges,
+    state_dir::StateDir, traffic::MasqueradeFamilies,
 };
 
 /// The things to prepare, and their places.

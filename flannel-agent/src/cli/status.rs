@@ -5,35 +5,28 @@ use std::{collections::BTreeMap, fmt::Write as _, io, path::Path, time::Duration
 
 use anyhow::Context as _;
 use clap::Args;
+use flannel_datapath::{
+    DatapathError, PinRoot,
+    guard::GuardMap,
+    maps::{ConfigMap, ModeMap, StatsMap},
+    peers::{PinnedPeer, pinned_peers},
+};
 use flannel_host::{
     duration,
     error_chain::chain,
     sysctl_record::{ChangedSysctl, Record},
 };
-
+use flannel_status::{
+    CheckStatus, FastStatus, GuardStatus, InterfaceStatus, LeaseStatus, ModeSource, ModeStatus, NodeSettingStatus,
+    PeerStatus, PodStatus, PrivilegesStatus, Status, StoreStatus, UnreachableStatus,
+};
 use tokio::time::{Instant, sleep};
 
 use super::{
     Answer, PinOptions, PrintOptions, StateOptions, WaitOptions, cloud, color::Paint, count, echo, extension,
     guard::mode as check_mode, ipsec, now, table, udp, wireguard,
 };
-use crate::{
-    datapath::{
-        DatapathError, PinRoot,
-        guard::GuardMap,
-        maps::{ConfigMap, ModeMap, StatsMap},
-        peers::{PinnedPeer, pinned_peers},
-        policy::ModeSource,
-    },
-    observe::{
-        socket::ask_status,
-        status::{
-            CheckStatus, FastStatus, GuardStatus, InterfaceStatus, LeaseStatus, ModeStatus, NodeSettingStatus,
-            PeerStatus, PodStatus, PrivilegesStatus, Status, StoreStatus,
-        },
-    },
-    reconcile::status::UnreachableStatus,
-};
+use crate::observe::socket::ask_status;
 
 /// Exit codes of a node that is not ready, and of one without an agent.
 const NOT_READY: u8 = 1;

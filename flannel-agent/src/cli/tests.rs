@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use flannel_common::mode::Mode;
+use flannel_iface::NamePattern;
 use flannel_store::{
     etcd::{ClientFiles, TlsFiles},
     kube::{AnnotationPrefix, KubeOptions},
@@ -12,7 +13,6 @@ use tracing::Level;
 
 use super::*;
 use crate::{
-    iface::NamePattern,
     observe::log::LogFormat,
     options::{AttachMode, OptionWarning, go_style},
     traffic::{MasqueradeFamilies, TrafficOptions},

@@ -3,11 +3,11 @@
 use std::{net::Ipv4Addr, path::PathBuf};
 
 use clap::Args;
+use flannel_status::UdpStatus;
 use flannel_udp::TunnelOptions;
 use ipnet::Ipv4Net;
 
 use super::count;
-use crate::udp::UdpStatus;
 
 /// The settings of the process, as the agent writes them.
 #[derive(Clone, Debug, Args)]

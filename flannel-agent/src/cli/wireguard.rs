@@ -1,12 +1,9 @@
 //! WireGuard devices and peers as `status` prints them. Pure but for the wall clock.
 
 use flannel_host::duration;
+use flannel_status::{PeerState, PeerStatus, WireguardPeerStatus, WireguardStatus};
 
 use super::{color::Paint, now, peer_problems};
-use crate::{
-    observe::status::{PeerStatus, WireguardStatus},
-    wireguard::{PeerState, WireguardPeerStatus},
-};
 
 /// Our end: what peers know it by, and who encrypts.
 pub(super) fn device(status: &WireguardStatus) -> String {

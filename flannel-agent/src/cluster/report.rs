@@ -5,6 +5,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use flannel_host::error_chain::chain;
+use flannel_status::{ModeStatus, Status};
 use futures::{StreamExt as _, stream};
 use serde::Serialize;
 
@@ -17,7 +18,6 @@ use super::{
     progress::Progress,
     records::PodObject,
 };
-use crate::observe::status::{ModeStatus, Status};
 
 /// For the answer of one agent.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -237,10 +237,10 @@ fn silent_peers(status: &Status) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use flannel_status::ModeSource;
     use serde_json::json;
 
     use super::*;
-    use crate::datapath::policy::ModeSource;
 
     fn member(with_pod: bool, network_unavailable: &str) -> ClusterNode {
         let node = json!({

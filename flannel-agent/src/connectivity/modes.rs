@@ -3,18 +3,15 @@
 use std::time::Duration;
 
 use flannel_host::error_chain::chain;
+use flannel_status::{ModeSource, ModeStatus};
 use futures::{StreamExt as _, stream};
 use tokio::time::{Instant, sleep};
 
-use crate::{
-    cluster::{
-        AT_ONCE,
-        client::ClusterClient,
-        exec::Container,
-        report::{Silence, agent_status},
-    },
-    datapath::policy::ModeSource,
-    observe::status::ModeStatus,
+use crate::cluster::{
+    AT_ONCE,
+    client::ClusterClient,
+    exec::Container,
+    report::{Silence, agent_status},
 };
 
 /// For one command.

@@ -18,16 +18,15 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 pub use self::compare::Difference;
-use self::compare::{Expected, ExpectedWay, Kernel};
-use crate::{
-    datapath::{
-        PinRoot,
-        ecmp_paths::PinnedEcmpPaths,
-        maps::{ConfigMap, VtepMap},
-        peers::{PinnedPeer, family_config, pinned_peers},
-    },
-    observe::status::{PeerStatus, Status},
+use flannel_datapath::{
+    PinRoot,
+    ecmp_paths::PinnedEcmpPaths,
+    maps::{ConfigMap, VtepMap},
+    peers::{PinnedPeer, family_config, pinned_peers},
 };
+use flannel_status::{PeerStatus, Status};
+
+use self::compare::{Expected, ExpectedWay, Kernel};
 
 /// The scope of a comparison, and the differences.
 #[derive(Clone, Debug, Serialize)]

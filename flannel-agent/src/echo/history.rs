@@ -6,8 +6,7 @@ use std::{
 };
 
 use flannel_host::clock::BootTime;
-
-use super::status::{EchoState, PeerEchoStatus};
+use flannel_status::{EchoState, PeerEchoStatus};
 
 /// Requests whose outcomes are kept.
 const KEPT: u32 = u32::BITS;

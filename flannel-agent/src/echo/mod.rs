@@ -19,7 +19,6 @@ mod prober;
 mod round;
 mod shared;
 mod socket;
-pub mod status;
 mod unsummed;
 
 use std::{convert::Infallible, io, net::IpAddr, thread::JoinHandle, time::Duration};

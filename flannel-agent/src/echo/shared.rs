@@ -8,13 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use flannel_status::{EchoState, EchoStatus, PeerEchoStatus};
 use tokio::sync::watch;
 
-use super::{
-    address,
-    history::History,
-    status::{EchoState, EchoStatus, PeerEchoStatus},
-};
+use super::{address, history::History};
 use crate::{
     backend::PeerWay,
     offload::{LostOffloaded, OffloadTrials},

@@ -8,16 +8,15 @@ use flannel_common::{
     fast::PodEntry,
     node::{FamilyConfig, NodeConfig},
 };
-use flannel_host::family::Family;
-use flannel_netlink::{Address, Link, Netlink, NetlinkError};
-use ipnet::IpNet;
-
-use crate::datapath::{
+use flannel_datapath::{
     PinRoot,
     flows::PodMap,
     maps::PeerMap,
     peers::{PinnedPeer, family_config, subnet, subnet_index},
 };
+use flannel_host::family::Family;
+use flannel_netlink::{Address, Link, Netlink, NetlinkError};
+use ipnet::IpNet;
 
 /// The place of an address.
 #[derive(Clone, Debug)]

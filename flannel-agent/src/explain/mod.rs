@@ -1,7 +1,7 @@
 //! Explains what would happen to a packet of a flow on this node, and why.
 //!
 //! `facts` reads: the pins, the kernel's routes, neighbours and FDB, the verdict of the real
-//! programs on a synthetic packet ([`crate::datapath::trial`]). `story` judges, and is pure. The
+//! programs on a synthetic packet ([`flannel_datapath::trial`]). `story` judges, and is pure. The
 //! command changes, counts and sends nothing, and it needs no agent. If an agent answers, its
 //! status of a peer's path is added.
 //!
@@ -9,6 +9,7 @@
 //! of them replaces the kernel. Two kinds of rules are read and followed (`nat`): those by which
 //! kube-proxy translates Services, and those of masquerade.
 
+mod frame;
 mod location;
 mod nat;
 mod question;
@@ -25,7 +26,8 @@ pub use self::{
     question::{Question, Transport},
     report::{Conclusion, Report, Step, StepState, Tried},
 };
-use crate::{datapath::PinRoot, observe::status::Status};
+use flannel_datapath::PinRoot;
+use flannel_status::Status;
 
 /// The names of Services (`default/web`) by their addresses, as the rules of kube-proxy have them;
 /// none without such rules. `None` if rules cannot be read.

@@ -9,10 +9,18 @@ use flannel_common::{
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig},
 };
+use flannel_datapath::{
+    DatapathError, PinRoot, clock,
+    ecmp_paths::PinnedEcmpPaths,
+    guard::GuardMap,
+    maps::{ConfigMap, ModeMap},
+    peers::{PinnedPeer, family_config},
+};
 use flannel_host::{error_chain::chain, family::Family, sysctl};
 use flannel_netlink::{
     FdbKey, Link, Neighbour, NeighbourKey, Netlink, NetlinkError, RouteAnswer, RouteQuery, RouteType,
 };
+use flannel_status::{LeaseStatus, Status};
 use ipnet::IpNet;
 
 use super::{
@@ -23,17 +31,7 @@ use super::{
     trial,
 };
 use crate::{
-    datapath::{
-        DatapathError, PinRoot, clock,
-        ecmp_paths::PinnedEcmpPaths,
-        guard::GuardMap,
-        maps::{ConfigMap, ModeMap},
-        peers::{PinnedPeer, family_config},
-    },
-    observe::{
-        flows::{self, FlowRow},
-        status::{LeaseStatus, Status},
-    },
+    observe::flows::{self, FlowRow},
     underlay::by_devices,
 };
 

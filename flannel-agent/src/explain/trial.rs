@@ -13,21 +13,16 @@ use flannel_common::{
     program::Program,
     reason::Verdict,
 };
+use flannel_datapath::{DatapathError, PinRoot, attach, trial::Trial};
 use flannel_netlink::Link;
 
 use super::{
+    frame::{Ends, Fields, Outer, frame, tunnel_arrival, tunnelled},
     location::{Context, Location},
     report::Tried,
     snapshot::Snapshot,
 };
-use crate::{
-    datapath::{
-        DatapathError, PinRoot, attach,
-        frame::{Ends, Fields, Outer, frame, tunnel_arrival, tunnelled},
-        trial::Trial,
-    },
-    observe::flows::FlowRow,
-};
+use crate::observe::flows::FlowRow;
 
 /// Ports of a packet where neither the question nor a known flow has any.
 const PORTS: [u16; 2] = [40_000, 80];

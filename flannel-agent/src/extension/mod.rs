@@ -23,7 +23,7 @@ pub use self::{
     environment::{Networks, NodeFacts},
     error::ExtensionError,
     record::{Recorded, recorded, undo},
-    shared::{ExtensionStatus, FailingCommand, SharedExtensionStatus},
+    shared::SharedExtensionStatus,
 };
 use self::{
     error::Key,

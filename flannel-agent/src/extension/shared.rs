@@ -2,34 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
+use flannel_status::ExtensionStatus;
 
 /// Failures that are listed.
 pub(super) const LISTED: usize = 100;
-
-/// The state of the commands for peers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExtensionStatus {
-    /// The peers for which the command succeeded.
-    pub added: u64,
-    /// The peers for which a command is still to be run for the first time.
-    pub waiting: u64,
-    /// The peers for which a command failed, and is tried again.
-    pub failing: u64,
-    /// The first 100 of them.
-    pub failures: Vec<FailingCommand>,
-}
-
-/// A command that failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FailingCommand {
-    /// The store entry of the peer.
-    pub peer: String,
-    /// The error.
-    pub error: String,
-    /// The number of failures in a row.
-    pub attempts: u32,
-}
 
 /// The known state. Clones share it. Without the backend extension it is empty.
 #[derive(Clone, Debug, Default)]

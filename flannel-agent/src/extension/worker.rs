@@ -9,6 +9,7 @@ use std::{
 };
 
 use flannel_host::error_chain::chain;
+use flannel_status::{ExtensionStatus, FailingCommand};
 use flannel_store::{Peer, config::ExtensionConfig};
 use ipnet::IpNet;
 use tokio::{sync::mpsc, time::sleep_until};
@@ -18,7 +19,7 @@ use super::{
     error::ExtensionError,
     peers::ExtensionPeers,
     record::{PeerRecord, Records},
-    shared::{ExtensionStatus, FailingCommand, LISTED, SharedExtensionStatus},
+    shared::{LISTED, SharedExtensionStatus},
 };
 use crate::reconcile::tracker::{Pending, Tracker};
 

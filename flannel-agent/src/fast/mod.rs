@@ -35,14 +35,13 @@ pub use self::{
     exclusions::Exclusions,
     settings::{FastOptions, FastScope, TcpObstacle},
 };
+use flannel_datapath::{Hook, PinRoot};
+
 use self::{
     pods::{PodReason, Pods},
     underlay::ExternalDevices,
 };
-use crate::{
-    datapath::{Hook, PinRoot},
-    offload::Offloads,
-};
+use crate::offload::Offloads;
 
 /// The devices of the node that packets of pods pass, besides those of the pods.
 #[derive(Debug, Default)]

@@ -28,11 +28,11 @@
 
 use std::collections::BTreeMap;
 
+use flannel_datapath::PinRoot;
 use flannel_netlink::{KernelEvent, Netlink, NetlinkError, XfrmPolicy};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::pods::{DeviceSide, Others, PodReason, others};
-use crate::datapath::PinRoot;
 
 /// The external devices and the filters of others on them.
 #[derive(Debug, Default)]

@@ -17,10 +17,8 @@ pub use self::{
     policy::{DEFAULT, Uncertainty},
     report::{Suspected, status_of_pins, suspects},
 };
-use crate::{
-    datapath::{DatapathError, Maps},
-    observe::status::GuardStatus,
-};
+use flannel_datapath::{DatapathError, Maps};
+use flannel_status::GuardStatus;
 
 /// Keeps the guard as it is asked for.
 pub struct Guard {

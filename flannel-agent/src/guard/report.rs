@@ -7,12 +7,10 @@ use flannel_common::{
     program::Program,
     reason::Reason,
 };
+use flannel_datapath::{DatapathError, guard::ViolationMap, maps::StatsMap};
+use flannel_status::{CheckStatus, GuardStatus};
 
 use super::policy::Uncertainty;
-use crate::{
-    datapath::{DatapathError, guard::ViolationMap, maps::StatsMap},
-    observe::status::{CheckStatus, GuardStatus},
-};
 
 /// Packets that failed a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -18,23 +18,10 @@ use flannel_host::{
     family::Family,
     sysctl_record::{self, SharedRecord},
 };
-use serde::{Deserialize, Serialize};
+use flannel_status::SysctlProblem;
 
 pub use self::need::Devices;
 use self::need::{Need, Scope};
-
-/// A sysctl with a value that keeps packets from pods.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SysctlProblem {
-    /// Its name, as `sysctl` takes it.
-    pub sysctl: String,
-    /// Its value.
-    pub value: u32,
-    /// The value that it needs.
-    pub needed: u32,
-    /// The effect of its value, and the reason why the agent did not set it, in words.
-    pub text: String,
-}
 
 /// The sysctls of one node.
 #[derive(Debug)]

@@ -8,9 +8,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use flannel_status::{IpsecPeerState, IpsecPeerStatus};
+
 use super::{
     names::{self, IpsecEnd},
-    shared::{IpsecPeerState, IpsecPeerStatus},
     vici::{ChildSa, IkeSa},
 };
 

@@ -33,7 +33,7 @@ pub use self::{
     configuration::{directory, recorded_network},
     error::IpsecError,
     names::IpsecEnd,
-    shared::{IpsecPeerState, IpsecPeerStatus, IpsecStatus, SharedIpsecStatus},
+    shared::SharedIpsecStatus,
 };
 use self::{
     configuration::CharonFiles,

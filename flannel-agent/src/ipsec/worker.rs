@@ -15,6 +15,7 @@ use std::{
 
 use flannel_host::error_chain::chain;
 use flannel_netlink::Netlink;
+use flannel_status::{IpsecPeerState, IpsecStatus};
 use ipnet::Ipv4Net;
 use tokio::{
     process::Child,
@@ -29,7 +30,6 @@ use super::{
     charon,
     configuration::CharonFiles,
     names::{self, IpsecEnd},
-    shared::{IpsecPeerState, IpsecStatus},
     vici::{IkeSa, Vici, no_answer},
 };
 use crate::udp::Backoff;

@@ -2,8 +2,8 @@
 //! they emit (`flannel_common::monitor`).
 //!
 //! Decoding an event ([`seen`], [`packet`]) and formatting it ([`text`], [`json`], [`pcapng`]) are
-//! pure. `datapath::monitor` owns the maps, and the command (`cli::monitor`) decides when to read
-//! them.
+//! pure. `flannel_datapath::monitor` owns the maps, and the command (`cli::monitor`) decides when
+//! to read them.
 
 mod devices;
 pub mod json;

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use aya::programs::TcAttachType;
 use flannel_common::{monitor::Event, program::Program, reason::Reason};
+use flannel_datapath::attach::direction;
 
-use crate::{
-    datapath::attach::direction,
-    monitor::packet::{Packet, PacketAddresses},
-};
+use crate::monitor::packet::{Packet, PacketAddresses};
 
 /// An event with its bytes.
 #[derive(Clone, Copy, Debug)]

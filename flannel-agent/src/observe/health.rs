@@ -13,6 +13,7 @@
 
 use std::time::Duration;
 
+use flannel_status::Status;
 use http_body_util::Full;
 use hyper::{
     Response, StatusCode,
@@ -24,7 +25,6 @@ use tokio::sync::watch;
 use crate::observe::{
     metrics::{MEDIA_TYPE, Metrics},
     pulse::Pulse,
-    status::Status,
 };
 
 /// A main loop that was not seen to go round for this long hangs. One round may reconcile thousands

@@ -13,4 +13,3 @@ pub mod notify;
 pub mod pulse;
 pub mod shared;
 pub mod socket;
-pub mod status;

@@ -16,9 +16,8 @@ use std::{
     },
 };
 
+use flannel_status::Status;
 use tokio::sync::watch;
-
-use crate::observe::status::Status;
 
 /// The variable.
 const VARIABLE: &str = "NOTIFY_SOCKET";

@@ -1,8 +1,10 @@
 //! The state that tasks of the agent keep up to date, for the status and the metrics.
 
+use flannel_cloud::SharedCloudStatus;
+
 use crate::{
-    cloud::SharedCloudStatus, echo::SharedEchoes, extension::SharedExtensionStatus, ipsec::SharedIpsecStatus,
-    reconcile::SharedPeers, udp::SharedUdpStatus, wireguard::SharedWireguardPeers,
+    echo::SharedEchoes, extension::SharedExtensionStatus, ipsec::SharedIpsecStatus, reconcile::SharedPeers,
+    udp::SharedUdpStatus, wireguard::SharedWireguardPeers,
 };
 
 /// The shared states. Clones share them.

@@ -13,6 +13,7 @@ use std::{
 };
 
 use flannel_host::count::Count;
+use flannel_status::Status;
 use nix::sys::stat::{Mode, fchmod};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::json;
@@ -27,7 +28,6 @@ use crate::observe::{
     connections::{Connections, LIMIT, Origin, RequestState},
     log::recent,
     metrics::Metrics,
-    status::Status,
 };
 
 /// The longest request.

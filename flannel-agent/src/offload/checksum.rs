@@ -18,8 +18,8 @@ use std::{
 
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_netlink::Netlink;
+use flannel_status::ChecksumOffloadStatus;
 use flannel_store::config::TxChecksumOffload;
-use serde::{Deserialize, Serialize};
 
 use super::{LostOffloaded, OffloadTrials, Offloads, checksum_alias::SwitchedOff};
 
@@ -35,19 +35,6 @@ pub struct ChecksumDevice {
     pub index: u32,
     /// The interface index of the external interface.
     pub uplink: u32,
-}
-
-/// Checksum offload of a tunnel device, in the status document.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChecksumOffloadStatus {
-    /// The tunnel device.
-    pub device: String,
-    /// The setting: `auto`, `on` or `off`.
-    pub setting: String,
-    /// True if inner checksums are left to the network card; absent if that is not known.
-    pub on: Option<bool>,
-    /// The reason why they are not, or why that is not known.
-    pub reason: Option<String>,
 }
 
 /// The state of the feature of one device.

@@ -30,7 +30,7 @@ use flannel_netlink::{DeviceFeatures, EthtoolNetlink, KernelEvent, Link, Netlink
 use futures::future::join_all;
 
 pub use self::{
-    checksum::{ChecksumDevice, ChecksumOffload, ChecksumOffloadStatus},
+    checksum::{ChecksumDevice, ChecksumOffload},
     judge::OffloadSetting,
     trials::{LostOffloaded, OffloadTrials},
 };

@@ -2,9 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use flannel_iface::BadPattern;
 use flannel_store::kube::BadPrefix;
-
-use crate::iface::BadPattern;
 
 /// An option value that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,10 +5,11 @@ use flannel_common::{
     guard::{self, GuardMode},
     mode::Mode,
 };
+use flannel_datapath::attach::XdpGuardMode;
 use flannel_store::config::TxChecksumOffload;
 
 use super::{OneOf, check::Checks};
-use crate::{datapath::attach::XdpGuardMode, guard::DEFAULT};
+use crate::guard::DEFAULT;
 
 /// The mechanism by which programs are attached to a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! The choice of the external interface.
 
 use clap::Args;
+use flannel_iface::{IfaceOptions, NamePattern};
 
 use super::check::{Checks, OptionMistake};
-use crate::iface::{IfaceOptions, NamePattern};
 
 /// Flags that choose the external interface and its addresses.
 #[derive(Args, Clone, Debug)]

@@ -36,7 +36,9 @@ pub use self::{
     log::LogOptions,
     paths::Paths,
 };
-use crate::{fast::FastOptions, iface::IfaceOptions, traffic::TrafficOptions};
+use flannel_iface::IfaceOptions;
+
+use crate::{fast::FastOptions, traffic::TrafficOptions};
 
 /// The flags of `run` as clap reads them, with defaults filled in, before anything is checked.
 /// [`RunOptions::new`] checks and converts them.

@@ -13,6 +13,8 @@ mod sets;
 use std::{error::Error, io};
 
 use anyhow::{Context as _, bail};
+use flannel_datapath as datapath;
+use flannel_status::PrivilegesStatus;
 use nix::{
     errno::Errno,
     libc::{ENOSYS, EPERM},
@@ -21,7 +23,7 @@ use nix::{
 use rustix::thread::{CapabilitySet, SecureComputingMode, capabilities, no_new_privs, secure_computing_mode};
 
 use self::need::CapabilityNeed;
-use crate::{datapath, observe::status::PrivilegesStatus, options::RunOptions};
+use crate::options::RunOptions;
 
 /// The privileges of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

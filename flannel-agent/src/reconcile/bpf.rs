@@ -9,20 +9,18 @@ use flannel_common::{
     node::{HEARTBEAT_LIMIT_NS, NodeConfig},
     tick::tick,
 };
+use flannel_datapath::{
+    Announcements, AttachKind, Attachments, DatapathError, FlowTable, Hook, JudgeFinder, Judges, Maps, PinRoot,
+    attach::{EarlyGuard, polls},
+    clock,
+    policy::{Capability, NO_TUNNEL},
+    room::KernelLimit,
+};
 use flannel_firewall::RuleLimit;
 use flannel_host::error_chain::chain;
+use flannel_status::Dirty;
 
-use crate::{
-    backend::ProgramSet,
-    datapath::{
-        Announcements, AttachKind, Attachments, DatapathError, FlowTable, Hook, JudgeFinder, Judges, Maps, PinRoot,
-        attach::{EarlyGuard, polls},
-        clock,
-        policy::{Capability, NO_TUNNEL},
-        room::KernelLimit,
-    },
-    reconcile::status::Dirty,
-};
+use crate::backend::ProgramSet;
 
 /// The loaded datapath and what should be in it.
 pub struct Bpf {

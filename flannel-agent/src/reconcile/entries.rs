@@ -13,6 +13,7 @@ use flannel_netlink::{
     AddressKey, FdbKey, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, TunnelPolicy,
     TunnelPolicyKey,
 };
+use flannel_status::{Dirty, Repairs};
 use ipnet::IpNet;
 
 use super::{
@@ -20,7 +21,6 @@ use super::{
     kernel_objects::{Addresses, Fdb, Neighbours, Policies, Routes, sweep, upsert},
     nexthops::Nexthops,
     ownership::Ownership,
-    status::{Dirty, Repairs},
     tracker::Tracker,
     unreachable::{self, UnreachableRoute},
 };
@@ -214,11 +214,11 @@ impl Entries {
 
     /// Returns the entries that the kernel refused.
     pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
-        let addresses = self.addresses.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
-        let neighbours = self.neighbours.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
-        let fdb = self.fdb.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
-        let policies = self.policies.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
-        let routes = self.routes.failures().map(|(key, failure)| Dirty::new(key.to_string(), failure));
+        let addresses = self.addresses.failures().map(|(key, failure)| failure.to_dirty(key.to_string()));
+        let neighbours = self.neighbours.failures().map(|(key, failure)| failure.to_dirty(key.to_string()));
+        let fdb = self.fdb.failures().map(|(key, failure)| failure.to_dirty(key.to_string()));
+        let policies = self.policies.failures().map(|(key, failure)| failure.to_dirty(key.to_string()));
+        let routes = self.routes.failures().map(|(key, failure)| failure.to_dirty(key.to_string()));
         addresses.chain(neighbours).chain(fdb).chain(self.nexthops.dirty()).chain(policies).chain(routes)
     }
 

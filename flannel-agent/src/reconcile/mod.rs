@@ -27,7 +27,6 @@ mod peers;
 mod plane;
 pub mod rivals;
 mod state;
-pub mod status;
 pub mod tracker;
 mod tunnels;
 mod turns;
@@ -50,6 +49,7 @@ use device::Device;
 use flannel_common::node::{FamilyConfig, NodeConfig};
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_netlink::Netlink;
+use flannel_status::{Dirty, Repairs, UnreachableStatus};
 use flannel_store::{Changes, LeaseKey, config::TxChecksumOffload};
 use ipnet::IpNet;
 use leftovers::Leftovers;
@@ -58,18 +58,19 @@ use peer_maps::PeerMaps;
 pub use peers::SharedPeers;
 use plane::Plane;
 pub use plane::PlaneSetup;
-use status::{Dirty, Repairs, UnreachableStatus};
 use tunnels::Tunnels;
 use udp::UdpTunnel;
 use wireguard::WireguardDevices;
 pub use wireguard::WireguardFacts;
 
+use flannel_iface::ExternalInterface;
+use flannel_status::ChecksumOffloadStatus;
+
 use crate::{
     backend::{Backend, OwnEnd},
     fast::{ConntrackSysctls, Exclusions, Fast, FastScope},
     host_sysctls::Devices,
-    iface::ExternalInterface,
-    offload::{ChecksumDevice, ChecksumOffload, ChecksumOffloadStatus, LostOffloaded, OffloadTrials, Offloads},
+    offload::{ChecksumDevice, ChecksumOffload, LostOffloaded, OffloadTrials, Offloads},
     udp::SharedUdpStatus,
     wireguard::{SharedWireguardPeers, WireguardKeys},
 };

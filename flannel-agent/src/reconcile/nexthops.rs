@@ -21,12 +21,12 @@ use std::{
 };
 
 use flannel_netlink::{Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, protocol};
+use flannel_status::Dirty;
 use ipnet::{IpNet, Ipv4Net};
 
 use super::{
     kernel_objects::{NexthopObjects, sweep, upsert},
     ownership::Ownership,
-    status::Dirty,
     tracker::Tracker,
 };
 
@@ -149,7 +149,7 @@ impl Nexthops {
 
     /// Returns the objects that the kernel refused.
     pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
-        self.tracker.failures().map(|(id, failure)| Dirty::new(id.to_string(), failure))
+        self.tracker.failures().map(|(id, failure)| failure.to_dirty(id.to_string()))
     }
 
     /// Returns the number of repaired objects.

@@ -8,14 +8,14 @@ use std::{
 };
 
 use flannel_common::{addr::Addr, ecmp::EcmpPathKey, guard::DeviceKey, peer::VtepEntry};
+use flannel_datapath::{DatapathError, Maps, ecmp_paths::ethertype, maps::PeerMap};
 use flannel_host::family::Family;
+use flannel_status::Dirty;
 
 use crate::{
-    backend::{Desired, PeerValue, device_key, ethertype},
-    datapath::{DatapathError, Maps, maps::PeerMap},
+    backend::{Desired, PeerValue, device_key},
     reconcile::{
         expiring::{Expiring, GRACE},
-        status::Dirty,
         tracker::Tracker,
     },
 };
@@ -137,15 +137,14 @@ impl PeerMaps {
     pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
         let family = self.family;
         let peers = self.peers.failures();
-        let peers = peers.map(move |(index, failure)| Dirty::new(format!("{family} peer map entry {index}"), failure));
+        let peers = peers.map(move |(index, failure)| failure.to_dirty(format!("{family} peer map entry {index}")));
         let ecmp_path =
             move |key: &EcmpPathKey| format!("ECMP path of {family} peer {} by interface {}", key.index, key.device);
-        let ecmp_paths = self.ecmp_paths.failures().map(move |(key, failure)| Dirty::new(ecmp_path(key), failure));
+        let ecmp_paths = self.ecmp_paths.failures().map(move |(key, failure)| failure.to_dirty(ecmp_path(key)));
         let vteps = self.vteps.failures();
-        let vteps = vteps.map(|(vtep, failure)| Dirty::new(format!("VTEP map entry {vtep}"), failure));
+        let vteps = vteps.map(|(vtep, failure)| failure.to_dirty(format!("VTEP map entry {vtep}")));
         let elsewhere = self.elsewhere.failures();
-        let elsewhere =
-            elsewhere.map(|(key, failure)| Dirty::new(format!("entry of {} in NAT_VTEPS", key.mac), failure));
+        let elsewhere = elsewhere.map(|(key, failure)| failure.to_dirty(format!("entry of {} in NAT_VTEPS", key.mac)));
         peers.chain(ecmp_paths).chain(vteps).chain(elsewhere)
     }
 

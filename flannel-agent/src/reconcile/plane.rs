@@ -9,28 +9,29 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Instant};
 
+use flannel_common::{addr::Mac, node, program::Program};
+use flannel_datapath::{Hook, Maps};
+use flannel_host::{error_chain::chain, family::Family};
+use flannel_iface::{End, ExternalInterface};
+use flannel_netlink::{Link, Netlink, NetlinkError};
+use flannel_status::{Dirty, Repairs, UnreachableStatus};
+
 use super::{
     Cluster,
     device::{self, Device, DeviceError},
     ownership::Ownership,
     peers::{Peers, SharedPeers},
     state::FamilyState,
-    status::{Dirty, Repairs, UnreachableStatus},
     tunnels::Tunnels,
     turns::Turns,
     unreachable::NotMade,
 };
 use crate::{
     backend::{Backend, BackendError, Node, OwnEnd, PodNetwork, ProgramSet, TunnelSpec, TunnelUnderlay, usable_mtu},
-    datapath::{Hook, Maps},
     host_sysctls::Devices,
-    iface::{End, ExternalInterface},
     offload::{ChecksumDevice, Offloads},
     underlay::Underlay,
 };
-use flannel_common::{addr::Mac, node, program::Program};
-use flannel_host::{error_chain::chain, family::Family};
-use flannel_netlink::{Link, Netlink, NetlinkError};
 
 /// The settings with which a plane starts.
 #[derive(Clone, Copy, Debug)]

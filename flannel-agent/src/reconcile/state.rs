@@ -2,18 +2,13 @@
 
 use std::{net::IpAddr, time::Instant};
 
+use flannel_datapath::Maps;
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_netlink::{Netlink, NetlinkError};
+use flannel_status::{Dirty, Repairs, UnreachableStatus};
 
-use super::{
-    PlaneSetup,
-    entries::Entries,
-    ownership::Ownership,
-    peer_maps::PeerMaps,
-    status::{Dirty, Repairs, UnreachableStatus},
-    unreachable::UnreachableRoute,
-};
-use crate::{backend::Desired, datapath::Maps};
+use super::{PlaneSetup, entries::Entries, ownership::Ownership, peer_maps::PeerMaps, unreachable::UnreachableRoute};
+use crate::backend::Desired;
 
 /// The objects of one family.
 pub(super) struct FamilyState {

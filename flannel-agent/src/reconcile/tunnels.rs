@@ -5,12 +5,12 @@ use std::{collections::BTreeSet, time::Instant};
 
 use flannel_host::family::Family;
 use flannel_netlink::Netlink;
+use flannel_status::Dirty;
 
 use super::{
     device::{Device, DeviceError},
     plane::Plane,
     rivals,
-    status::Dirty,
     udp::UdpTunnel,
     wireguard::{WireguardDevices, WireguardFacts},
 };

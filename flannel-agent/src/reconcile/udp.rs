@@ -4,10 +4,11 @@
 use std::{net::Ipv4Addr, path::PathBuf, time::Instant};
 
 use flannel_host::error_chain::chain;
+use flannel_status::Dirty;
 use flannel_udp::{Peers, Reply, Request, State, TunnelOptions};
 use ipnet::{IpNet, Ipv4Net};
 
-use super::{device::Device, status::Dirty, tracker::Tracker};
+use super::{device::Device, tracker::Tracker};
 use crate::{
     backend::{Node, UdpSpec},
     udp::{Backoff, Process, SharedUdpStatus, UdpError, fits},
@@ -146,9 +147,7 @@ impl UdpTunnel {
 
     /// Returns the peers that the process did not take.
     pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
-        self.peers
-            .failures()
-            .map(|(subnet, failure)| Dirty::new(format!("peer {subnet} of the tunnel process"), failure))
+        self.peers.failures().map(|(subnet, failure)| failure.to_dirty(format!("peer {subnet} of the tunnel process")))
     }
 
     /// When something that failed is due again.

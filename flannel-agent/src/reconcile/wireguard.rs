@@ -13,13 +13,13 @@ use std::{
 
 use flannel_host::{family::Family, wireguard_key::PublicKey};
 use flannel_netlink::{Netlink, WireguardPeer, WireguardPeerState};
+use flannel_status::Dirty;
 use flannel_store::WireguardEnd;
 use ipnet::IpNet;
 
 use super::{
     device::{Device, vanished},
-    status::Dirty,
-    tracker::Tracker,
+    tracker::{Failure, Tracker},
 };
 use crate::{
     backend::WireguardSpec,
@@ -152,7 +152,7 @@ impl WireguardDevices {
     /// Returns the peers that a device refused.
     pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
         let of_device = |(device, state): (&String, &WireguardState)| -> Vec<Dirty> {
-            let named = |(key, failure)| Dirty::new(format!("peer {key} of {device}"), failure);
+            let named = |(key, failure): (_, &Failure)| failure.to_dirty(format!("peer {key} of {device}"));
             state.peers.failures().map(named).collect()
         };
         self.devices.iter().flat_map(of_device)

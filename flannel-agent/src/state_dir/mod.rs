@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use self::lock::LockError;
 pub use self::lock::{lock, lock_in_making};
-use crate::datapath::attach::Ledger;
+use flannel_datapath::attach::Ledger;
 
 /// Rights of group and others.
 const OF_OTHERS: u32 = 0o077;

@@ -13,16 +13,14 @@ use flannel_common::{
     reason::Reason,
     stats::Counter,
 };
+use flannel_datapath::{
+    DatapathError, PinRoot, clock,
+    maps::{ConfigMap, ModeMap, StatsMap},
+    peers::{PinnedPeer, pinned_peers},
+};
 use ipnet::IpNet;
 
-use crate::{
-    datapath::{
-        DatapathError, PinRoot, clock,
-        maps::{ConfigMap, ModeMap, StatsMap},
-        peers::{PinnedPeer, pinned_peers},
-    },
-    observe::flows::{self, FlowRow},
-};
+use crate::observe::flows::{self, FlowRow};
 
 /// The maps at one time.
 #[derive(Clone, Debug)]

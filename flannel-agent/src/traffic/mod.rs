@@ -22,13 +22,13 @@ mod iptables;
 mod nftables;
 pub mod removal;
 mod rule;
-pub mod status;
 mod sync;
 mod wanted;
 
 use flannel_netlink::{KernelEvent, Netlink};
 use tokio::sync::watch;
 
+use self::sync::{SyncReport, TrafficWorker};
 pub(crate) use self::{
     engines::{InstalledTools, installed_tools},
     nftables::table as nft_table,
@@ -37,10 +37,7 @@ pub use self::{
     error::TrafficError,
     wanted::{Engine, FamilyScope, MasqueradeFamilies, TrafficOptions, WantedTraffic},
 };
-use self::{
-    status::TrafficStatus,
-    sync::{SyncReport, TrafficWorker},
-};
+use flannel_status::TrafficStatus;
 
 /// The main loop's side of the task that keeps the rules. Dropping it ends the task.
 #[derive(Debug)]

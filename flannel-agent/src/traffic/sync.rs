@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use flannel_host::family::Family;
 use flannel_netlink::{Netlink, NftablesChanges};
+use flannel_status::TrafficStatus;
 use flannel_store::{Backoff, Delays};
 use tokio::{
     sync::watch,
@@ -20,7 +21,6 @@ use super::{
     TrafficError, blackhole,
     engines::Engines,
     rule::{self, Chains, Masquerade, Purpose},
-    status::TrafficStatus,
     wanted::{Engine, FamilyScope, TrafficOptions, WantedTraffic},
 };
 

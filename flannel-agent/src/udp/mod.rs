@@ -20,10 +20,7 @@ pub(crate) use self::{
     backoff::Backoff,
     process::{Process, fits},
 };
-pub use self::{
-    error::UdpError,
-    shared::{SharedUdpStatus, UdpStatus},
-};
+pub use self::{error::UdpError, shared::SharedUdpStatus};
 
 /// The control socket, in the state directory.
 const SOCKET: &str = "udp-tunnel.sock";

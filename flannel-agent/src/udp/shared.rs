@@ -6,26 +6,11 @@ use std::{
     time::Duration,
 };
 
-use flannel_udp::{Counts, Reply, Request, State, ask};
-use serde::{Deserialize, Serialize};
+use flannel_status::UdpStatus;
+use flannel_udp::{Reply, Request, State, ask};
 
 /// The time for an answer to who asks for the status.
 const PATIENCE: Duration = Duration::from_millis(200);
-
-/// The process that carries the packets, as `status` shows it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UdpStatus {
-    /// Its process id; absent while there is none.
-    pub pid: Option<u32>,
-    /// The UDP port.
-    pub port: u16,
-    /// The number of times that this agent started one. Zero if it found one and kept it.
-    pub starts: u64,
-    /// The reason why there is none.
-    pub error: Option<String>,
-    /// Packets, also those of predecessors that handed over.
-    pub counts: Counts,
-}
 
 /// The known state. Clones share it. Without the backend udp it is empty.
 #[derive(Clone, Debug, Default)]

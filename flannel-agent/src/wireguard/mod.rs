@@ -18,7 +18,7 @@ pub use self::{
     control::Control,
     error::WireguardError,
     key_file::{BadKeyFile, WireguardKeys},
-    shared::{PeerState, SharedWireguardPeers, WireguardPeerStatus},
+    shared::SharedWireguardPeers,
     uapi::has_process,
     userspace::start,
 };

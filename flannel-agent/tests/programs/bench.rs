@@ -10,7 +10,6 @@ use aya::{
     maps::{Array, Map, MapData},
     programs::{SchedClassifier, TestRun as _, TestRunOptions},
 };
-use flannel_agent::datapath::{DatapathError, Maps, PinRoot, Subnets, clock, flows, load, maps::PeerMap};
 use flannel_common::{
     entry_state::EntryState,
     maps::{PEERS, PEERS6},
@@ -20,6 +19,7 @@ use flannel_common::{
     program::Program,
     reason::Reason,
 };
+use flannel_datapath::{DatapathError, Maps, PinRoot, Subnets, clock, flows, load, maps::PeerMap};
 use nix::{
     mount::{MntFlags, MsFlags, mount},
     sched::{CloneFlags, unshare},

@@ -1,12 +1,12 @@
 //! `from_underlay`: what it says of each packet, of either family, with the guard off. It never
 //! takes one then.
 
-use flannel_agent::datapath::clock;
 use flannel_common::{
     node::{HEARTBEAT_LIMIT_NS, NodeConfig},
     program::Program::{FromUnderlay, ToTunnel, ToUnderlay},
     reason::Reason,
 };
+use flannel_datapath::clock;
 
 use crate::{
     bench::{Bench, on_bench},

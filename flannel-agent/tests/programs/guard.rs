@@ -5,7 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_agent::datapath::clock;
 use flannel_common::{
     addr::Addr,
     entry_state::EntryState,
@@ -16,6 +15,7 @@ use flannel_common::{
     program::Program::FromUnderlay,
     reason::Reason,
 };
+use flannel_datapath::clock;
 
 use crate::{
     bench::{Bench, TC_ACT_SHOT, on_bench},

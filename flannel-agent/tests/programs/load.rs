@@ -6,7 +6,6 @@ use aya::{
     maps::{Array, MapData},
     programs::{ProgramInfo, SchedClassifier},
 };
-use flannel_agent::datapath::{DatapathError, Loaded, PinRoot, Subnets, load};
 use flannel_common::{
     maps::{
         ALL, ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS_MAX, FLOWS6, PEERS, PEERS_MAX, PEERS6,
@@ -15,6 +14,7 @@ use flannel_common::{
     peer::PeerEntry,
     program::Program,
 };
+use flannel_datapath::{DatapathError, Loaded, PinRoot, Subnets, load};
 
 use crate::{
     bench::{Bench, on_bench},

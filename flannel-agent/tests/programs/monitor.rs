@@ -4,19 +4,17 @@
 use std::{net::IpAddr, time::Instant};
 
 use aya::maps::{Array, Map, MapData};
-use flannel_agent::{
-    datapath::{
-        DatapathError, PinRoot, Subnets, clock, load,
-        monitor::{MonitorMaps, MonitorSettings},
-    },
-    monitor::{Seen, packet::PacketAddresses},
-};
+use flannel_agent::monitor::{Seen, packet::PacketAddresses};
 use flannel_common::{
     maps::MONITOR_DEADLINE,
     mode::Mode,
     monitor::{EVENTS_BYTES, Event, Filter, HEADERS_LEN, Missed, Network, OUTER_MAX, ReasonSet, SNAPLEN_MAX},
     program::Program::{self, FromPod, FromTunnel, FromUnderlay, ToPod, ToTunnel, ToUnderlay},
     reason::Reason,
+};
+use flannel_datapath::{
+    DatapathError, PinRoot, Subnets, clock, load,
+    monitor::{MonitorMaps, MonitorSettings},
 };
 
 use crate::{

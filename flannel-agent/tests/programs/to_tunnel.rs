@@ -1,7 +1,6 @@
 //! `to_tunnel`: what it encapsulates, and every reason for which it does not.
 
 use etherparse::Ipv4Header;
-use flannel_agent::datapath::clock;
 use flannel_common::{
     entry_state::EntryState,
     mode::Mode,
@@ -11,6 +10,7 @@ use flannel_common::{
     program::Program::ToTunnel,
     reason::Reason,
 };
+use flannel_datapath::clock;
 
 use crate::{
     bench::{Bench, TC_ACT_REDIRECT, on_bench, on_empty_bench},

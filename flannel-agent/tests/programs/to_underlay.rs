@@ -1,6 +1,5 @@
 //! `to_underlay`: what it learns from the kernel's own tunnel packets, of either family.
 
-use flannel_agent::datapath::clock;
 use flannel_common::{
     entry_state::EntryState,
     guard::{Checks, GuardMode},
@@ -10,6 +9,7 @@ use flannel_common::{
     program::Program::{ToTunnel, ToUnderlay},
     reason::Reason,
 };
+use flannel_datapath::clock;
 
 use crate::{
     bench::{Bench, TC_ACT_SHOT, on_bench},

@@ -9,11 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_agent::datapath::{DatapathError, PinRoot, guard::GuardMap, maps::ModeMap, word::PATIENCE};
 use flannel_common::{
     guard::{Checks, GuardMode, GuardWord},
     mode::Mode,
 };
+use flannel_datapath::{DatapathError, PinRoot, guard::GuardMap, maps::ModeMap, word::PATIENCE};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::bench::on_bench;

@@ -9,9 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_agent::traffic::{
-    Engine, FamilyScope, MasqueradeFamilies, Traffic, TrafficOptions, WantedTraffic, status::TrafficStatus,
-};
+use flannel_agent::traffic::{Engine, FamilyScope, MasqueradeFamilies, Traffic, TrafficOptions, WantedTraffic};
+use flannel_status::TrafficStatus;
 use nix::sched::CloneFlags;
 use tokio::time::{sleep, timeout};
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::Result;
-use flannel_agent::datapath::{Maps, PinRoot};
 use flannel_common::reason::Reason;
+use flannel_datapath::{Maps, PinRoot};
 
 use super::{FLAGS, Family, REPLAYING, until_replayed};
 use crate::{Agent, Node, Pod, TwoNodes, cluster::config, nodes::ready_agents, topology::Stack};

@@ -13,8 +13,8 @@ pub use self::{
 use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_agent::datapath::{PinRoot, maps::StatsMap};
 use flannel_common::{program::Program, reason::Reason};
+use flannel_datapath::{PinRoot, maps::StatsMap};
 use serde_json::Value;
 
 use crate::{

@@ -7,8 +7,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_agent::datapath::Maps;
 use flannel_common::flow_key::{Address, FlowKey};
+use flannel_datapath::Maps;
 
 use crate::{
     Host,

@@ -14,13 +14,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_agent::{
-    backend::ProgramSet,
-    datapath::{
-        AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, Subnets, attach::polls, clock, load,
-        maps::ConfigMap,
-    },
-};
+use flannel_agent::backend::ProgramSet;
 use flannel_common::{
     addr::Mac,
     entry_state::EntryState,
@@ -33,6 +27,9 @@ use flannel_common::{
     program::Program,
     reason::Reason,
     tick,
+};
+use flannel_datapath::{
+    AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, Subnets, attach::polls, clock, load, maps::ConfigMap,
 };
 
 use crate::{Node, Pod, hooks::ifindex};

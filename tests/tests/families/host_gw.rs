@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_agent::datapath::AttachKind;
+use flannel_datapath::AttachKind;
 use flannel_tests::{
     StockEnd, StockNode, TwoNodes,
     cluster::{self, Cluster},

@@ -12,12 +12,12 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use aya::maps::MapData;
-use flannel_agent::datapath::{Maps, PinRoot};
 use flannel_common::{
     maps::{ALL, FLOWS},
     program::Program,
     reason::Reason,
 };
+use flannel_datapath::{Maps, PinRoot};
 use flannel_tests::{
     Agent, Host, Pair,
     fast::fast_pair,

@@ -9,13 +9,13 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use flannel_agent::datapath::clock;
 use flannel_common::{
     flow::{Egress, Flow, FlowAction},
     program::Program,
     reason::Reason,
     tick,
 };
+use flannel_datapath::clock;
 use flannel_tests::{
     Pod,
     hooks::ifindex,

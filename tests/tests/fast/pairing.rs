@@ -8,8 +8,8 @@
 use std::{env, fs, net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_agent::datapath::Maps;
 use flannel_common::{program::Program, reason::Reason};
+use flannel_datapath::Maps;
 use flannel_tests::{
     Agent, Host, Node, Pod,
     fast::{Family, FastLab, pairs},

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use flannel_agent::datapath::{
+use flannel_datapath::{
     PinRoot, Subnets,
     attach::{EarlyGuard, XdpGuardMode},
     load,

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_agent::datapath::probe;
+use flannel_datapath::probe;
 use flannel_tests::{Agent, TwoNodes, cluster::VXLAN, eventually, not_run, snapshot::Snapshot};
 
 /// The reason why this kernel refuses the programs; where it takes them the test has no subject.

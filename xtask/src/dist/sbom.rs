@@ -34,7 +34,7 @@ pub(super) fn make(workspace: &Workspace, tool: &Path, into: &Path) -> anyhow::R
 fn collect(root: &Path, into: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut bills = Vec::new();
     for (package, name) in SHIPPED {
-        let made = root.join(package).join(format!("{NAME}.json"));
+        let made = workspace::package_dir(root, package).join(format!("{NAME}.json"));
         let text = fs::read_to_string(&made).with_context(|| format!("cannot read {}", made.display()))?;
         let bill = into.join(format!("{name}.cdx.json"));
         write(&bill, &without_root(&text, root))?;
@@ -50,8 +50,8 @@ fn without_root(text: &str, root: &Path) -> String {
 }
 
 fn remove_rest(root: &Path) -> anyhow::Result<()> {
-    for entry in fs::read_dir(root).with_context(|| format!("cannot read {}", root.display()))? {
-        let rest = entry?.path().join(format!("{NAME}.json"));
+    for package in workspace::package_dirs(root)? {
+        let rest = package.join(format!("{NAME}.json"));
         if rest.is_file() {
             fs::remove_file(&rest).with_context(|| format!("cannot remove {}", rest.display()))?;
         }
@@ -67,7 +67,7 @@ mod tests {
     fn what_is_shipped_is_a_package_of_the_workspace() {
         let workspace = Workspace::new().expect("the project");
         for (package, _) in SHIPPED {
-            assert!(workspace.root().join(package).join("Cargo.toml").is_file(), "{package}");
+            assert!(workspace::package_dir(workspace.root(), package).join("Cargo.toml").is_file(), "{package}");
         }
     }
 
@@ -82,14 +82,17 @@ mod tests {
     #[test]
     fn nothing_is_left_in_the_project() {
         let root = std::env::temp_dir().join(format!("xtask-sbom-{}", std::process::id()));
-        for (package, _) in SHIPPED.iter().chain(&[("tests", "")]) {
-            write(&root.join(package).join(format!("{NAME}.json")), "{}").expect("a file");
+        let folders =
+            ["flannel-agent", "flannel-ebpf", "tests", "crates/cni", "crates/host"].map(|name| root.join(name));
+        for folder in &folders {
+            write(&folder.join("Cargo.toml"), "").expect("a file");
+            write(&folder.join(format!("{NAME}.json")), "{}").expect("a file");
         }
         let bills = collect(&root, &root.join("dist")).expect("bills");
         remove_rest(&root).expect("removed");
         assert!(bills.iter().all(|bill| bill.is_file()), "{bills:?}");
-        let left = ["flannel-agent", "tests"].map(|package| root.join(package).join(format!("{NAME}.json")).exists());
+        let left = folders.map(|folder| folder.join(format!("{NAME}.json")).exists());
         fs::remove_dir_all(&root).expect("removed");
-        assert_eq!(left, [false, false]);
+        assert_eq!(left, [false; 5]);
     }
 }

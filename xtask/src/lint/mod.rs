@@ -106,7 +106,7 @@ const SOURCE_CHECKS: [(&str, SourceCheck); 4] =
     [("layers", layers), ("types", types), ("language", language), ("glossary", glossary)];
 
 /// Crates of the product: their help, log lines and errors are checked too.
-const PRODUCT: [&str; 10] = [
+const PRODUCT: [&str; 13] = [
     "flannel-common",
     "flannel-ebpf",
     "crates/cni",
@@ -116,6 +116,9 @@ const PRODUCT: [&str; 10] = [
     "crates/netlink",
     "crates/firewall",
     "crates/store",
+    "crates/cloud",
+    "crates/iface",
+    "crates/datapath",
     "flannel-agent",
 ];
 

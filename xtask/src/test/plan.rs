@@ -109,8 +109,18 @@ pub(super) fn run(setup: &Setup<'_>, options: &TestOptions, turn: Turn, tally: &
 
 /// The crates whose tests can be chosen by name.
 fn crates() -> Vec<String> {
-    let more =
-        ["flannel-cni", "flannel-common", "flannel-fuzz", "flannel-host", "flannel-subnet-env", "flannel-udp", "xtask"];
+    let more = [
+        "flannel-cloud",
+        "flannel-cni",
+        "flannel-common",
+        "flannel-datapath",
+        "flannel-fuzz",
+        "flannel-host",
+        "flannel-status",
+        "flannel-subnet-env",
+        "flannel-udp",
+        "xtask",
+    ];
     INTEGRATION.iter().map(|(name, _)| *name).chain(more).map(str::to_owned).collect()
 }
 

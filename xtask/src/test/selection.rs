@@ -21,9 +21,10 @@ const QUICK: [&str; 2] = ["lab", "cni"];
 
 /// The crates with tests that need root or tools, and those tests: their manifests keep them out of
 /// a bare `cargo test`.
-pub(super) const INTEGRATION: [(&str, &[&str]); 4] = [
-    ("flannel-agent", &["iface", "programs", "traffic"]),
+pub(super) const INTEGRATION: [(&str, &[&str]); 5] = [
+    ("flannel-agent", &["programs", "traffic"]),
     ("flannel-firewall", &["firewall"]),
+    ("flannel-iface", &["iface"]),
     ("flannel-netlink", &["netlink"]),
     ("flannel-store", &["etcd", "kube"]),
 ];
@@ -189,7 +190,10 @@ fn lossy(word: &OsString) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{build::EARLY, workspace::Workspace};
+    use crate::{
+        build::EARLY,
+        workspace::{self, Workspace},
+    };
 
     fn names(list: &[&str]) -> Vec<String> {
         list.iter().map(|&name| name.to_owned()).collect()
@@ -229,8 +233,8 @@ mod tests {
         assert_eq!(of(&["xtask"]), [""; 0]);
         assert!(of(&["tunnel"]).contains(&"--bin=flannel-agent".to_owned()));
         assert!(of(&["xtask", "tunnel"]).contains(&"--bin=flannel-agent".to_owned()));
-        assert!(of(&["store", "tunnel"]).contains(&"--test=iface".to_owned()));
-        assert!(!of(&["store"]).contains(&"--test=iface".to_owned()));
+        assert!(of(&["store", "tunnel"]).contains(&"--test=traffic".to_owned()));
+        assert!(!of(&["store"]).contains(&"--test=traffic".to_owned()));
     }
 
     #[test]
@@ -251,16 +255,17 @@ mod tests {
     #[test]
     fn the_list_of_integration_tests_is_that_of_the_manifests() {
         let workspace = Workspace::new().expect("the project");
-        for entry in workspace.root().read_dir().expect("folders").filter_map(Result::ok) {
-            let Ok(manifest) = std::fs::read_to_string(entry.path().join("Cargo.toml")) else { continue };
-            let package = entry.file_name().to_string_lossy().into_owned();
+        for folder in workspace::package_dirs(workspace.root()).expect("folders") {
+            let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
+            let name = manifest.split_once("name = \"").and_then(|(_, rest)| rest.split_once('"'));
+            let (package, _) = name.expect("a name");
             let found: Vec<_> = manifest
                 .split("[[test]]")
                 .skip(1)
                 .filter_map(|row| row.split_once("name = \"")?.1.split_once('"').map(|(name, _)| name))
                 .collect();
-            let listed = match package.as_str() {
-                "tests" => vec![END_TO_END, CLUSTER],
+            let listed = match package {
+                "flannel-tests" => vec![END_TO_END, CLUSTER],
                 _ => INTEGRATION
                     .iter()
                     .filter(|(name, _)| *name == package)

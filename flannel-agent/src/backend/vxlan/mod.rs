@@ -19,13 +19,14 @@ use flannel_common::{
     packet::{OVERHEAD_V4, OVERHEAD_V6},
     peer::VtepEntry,
 };
+use flannel_datapath::ecmp_paths::ethertype;
 use flannel_host::family::Family;
 use flannel_netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, VxlanSpec, protocol};
 use flannel_store::{Peer, RawJson, Vtep, VxlanData, config::VxlanConfig};
 
 use super::{
     Backend, Desired, Node, OwnEnd, PeerValue, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way, device_key,
-    direct_entry, direct_route, ethertype, network_config,
+    direct_entry, direct_route, network_config,
 };
 use crate::underlay::{NotPlain, Path, Underlay};
 

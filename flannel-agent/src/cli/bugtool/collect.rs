@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use aya::programs::{ProgramError, ProgramInfo, loaded_programs};
 use flannel_common::program::{COUNT_POLLS, Program};
+use flannel_datapath::{PinRoot, probe};
 use flannel_firewall::tools::tool;
 use flannel_host::{error_chain::chain, sysctl_record};
 use rustix::process::setpriority_process;
@@ -24,7 +25,6 @@ use tokio::{
 use super::{BugtoolOptions, Writer, rules};
 use crate::{
     cli::{Command, parse},
-    datapath::{PinRoot, probe},
     observe::socket::{Request, ask_status, ask_text},
 };
 

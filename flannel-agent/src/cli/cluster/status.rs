@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use clap::Args;
 use flannel_host::error_chain::chain;
+use flannel_status::ModeStatus;
 use tokio::time::{Instant, sleep};
 
 use super::ClusterAccess;
@@ -13,7 +14,6 @@ use crate::{
         progress::Progress,
         report::{ClusterReport, NodeReport, ServedBy},
     },
-    observe::status::ModeStatus,
 };
 
 /// The time between two rounds of questions while waiting.
@@ -118,8 +118,9 @@ fn row(node: &NodeReport, paint: Paint) -> [String; 8] {
 
 #[cfg(test)]
 mod tests {
+    use flannel_status::ModeSource;
+
     use super::*;
-    use crate::datapath::policy::ModeSource;
 
     fn node(name: &str, served_by: ServedBy) -> NodeReport {
         let mode = ModeStatus {

@@ -11,6 +11,12 @@ mod stats;
 
 use clap::{Args, Subcommand, ValueEnum};
 use flannel_common::node::NodeConfig;
+use flannel_datapath::{
+    DatapathError, PinRoot, clock,
+    ecmp_paths::PinnedEcmpPaths,
+    maps::{ConfigMap, ModeMap, StatsMap},
+    peers::pinned_peers,
+};
 use serde::Serialize;
 
 use self::{
@@ -21,16 +27,7 @@ use self::{
     stats::StatsRow,
 };
 use super::{Answer, Output, PinOptions, StateOptions, absent};
-use crate::{
-    datapath::{
-        DatapathError, PinRoot, clock,
-        ecmp_paths::PinnedEcmpPaths,
-        maps::{ConfigMap, ModeMap, StatsMap},
-        peers::pinned_peers,
-    },
-    monitor::DeviceNames,
-    observe::flows as known_flows,
-};
+use crate::{monitor::DeviceNames, observe::flows as known_flows};
 
 /// The subcommands of `maps`.
 #[derive(Debug, Subcommand)]

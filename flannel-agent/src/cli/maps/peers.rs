@@ -3,17 +3,14 @@
 use std::net::IpAddr;
 
 use flannel_common::{ecmp::EcmpPath, entry_state::EntryState, peer::PathProbe};
+use flannel_datapath::{
+    ecmp_paths::{self, PinnedEcmpPaths},
+    peers::PinnedPeer,
+};
 use flannel_host::family::Family;
 use serde::Serialize;
 
-use crate::{
-    cli::table,
-    datapath::{
-        ecmp_paths::{self, PinnedEcmpPaths},
-        peers::PinnedPeer,
-    },
-    monitor::DeviceNames,
-};
+use crate::{cli::table, monitor::DeviceNames};
 
 #[derive(Debug, Serialize)]
 pub(super) struct PeerRow {

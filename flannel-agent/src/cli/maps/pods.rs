@@ -1,13 +1,10 @@
 //! The pods mode `fast` knows.
 
 use flannel_common::fast::PodEntry;
+use flannel_datapath::{DatapathError, PinRoot, flows::PodMap};
 use serde::Serialize;
 
-use crate::{
-    cli::table,
-    datapath::{DatapathError, PinRoot, flows::PodMap},
-    monitor::DeviceNames,
-};
+use crate::{cli::table, monitor::DeviceNames};
 
 #[derive(Debug, Serialize)]
 pub(super) struct PodRow {

@@ -1,15 +1,15 @@
 //! Whatever is in the maps, a dump shows it.
 
 use flannel_common::{addr::Mac, fast::PodEntry, mode::ModeWord};
-use flannel_host::family::Family;
-use proptest::prelude::*;
-
-use super::{config, peers, pods};
-use crate::datapath::{
+use flannel_datapath::{
     ecmp_paths::PinnedEcmpPaths,
     peers::{PinnedPeer, subnet},
     testing::{any_family, any_node, any_peer},
 };
+use flannel_host::family::Family;
+use proptest::prelude::*;
+
+use super::{config, peers, pods};
 use crate::monitor::DeviceNames;
 
 proptest! {

@@ -1,12 +1,10 @@
 //! The counters that are not zero.
 
 use flannel_common::{program::Program, reason::Reason};
+use flannel_datapath::{DatapathError, maps::StatsMap};
 use serde::Serialize;
 
-use crate::{
-    cli::table,
-    datapath::{DatapathError, maps::StatsMap},
-};
+use crate::cli::table;
 
 #[derive(Debug, Serialize)]
 pub(super) struct StatsRow {

@@ -19,11 +19,10 @@ use flannel_host::signals::Stop;
 use tokio::time::{MissedTickBehavior, interval};
 
 pub(super) use self::options::MonitorOptions;
+use flannel_datapath::{PinRoot, clock, monitor::MonitorMaps};
+
 use self::{names::FollowedNames, sink::Sink};
-use crate::{
-    datapath::{PinRoot, clock, monitor::MonitorMaps},
-    monitor::Seen,
-};
+use crate::monitor::Seen;
 
 /// Between two looks into the ring buffer, which holds a thousand events.
 const PERIOD: Duration = Duration::from_millis(20);

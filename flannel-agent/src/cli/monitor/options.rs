@@ -11,11 +11,11 @@ use flannel_common::{
     program::Program,
     reason::{Reason, Verdict},
 };
+use flannel_datapath::{PinRoot, monitor::MonitorSettings};
 use ipnet::IpNet;
 
 use crate::{
     cli::{PinOptions, StateOptions, prefix},
-    datapath::{PinRoot, monitor::MonitorSettings},
     options::OneOf,
 };
 

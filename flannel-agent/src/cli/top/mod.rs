@@ -13,11 +13,11 @@ use std::{
 
 use anyhow::bail;
 use clap::Args;
+use flannel_datapath::PinRoot;
 use flannel_host::duration;
 
 use super::{Answer, PinOptions, StateOptions, absent, color::ColorOptions, status::problems};
 use crate::{
-    datapath::PinRoot,
     observe::socket::ask_status,
     top::{Board, SortKey, TopSample, View, view::Palette},
 };
@@ -79,7 +79,7 @@ struct Source {
 }
 
 impl Source {
-    fn sample(&self) -> Result<TopSample, crate::datapath::DatapathError> {
+    fn sample(&self) -> Result<TopSample, flannel_datapath::DatapathError> {
         TopSample::read(&self.pins)
     }
 

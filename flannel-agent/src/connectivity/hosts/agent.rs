@@ -2,6 +2,8 @@
 
 use std::{net::IpAddr, path::PathBuf};
 
+use flannel_datapath::{PinRoot, maps::ModeMap, policy::DEFAULT};
+use flannel_status::{ModeStatus, Status};
 use tokio::{
     process::Command,
     time::{Instant, sleep, timeout},
@@ -12,11 +14,7 @@ use crate::{
         modes::{PERIOD, SETTLED, choice_before},
         run::EXPLANATION,
     },
-    datapath::{PinRoot, maps::ModeMap, policy::DEFAULT},
-    observe::{
-        socket::ask_status,
-        status::{ModeStatus, Status},
-    },
+    observe::socket::ask_status,
     options::RunOptions,
 };
 

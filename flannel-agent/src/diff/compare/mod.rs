@@ -6,19 +6,16 @@ use std::{
 };
 
 use flannel_common::{addr::Mac, entry_state::EntryState, node::NodeConfig};
+use flannel_datapath::{
+    ecmp_paths::{PinnedEcmpPaths, ethertype},
+    peers::{PinnedPeer, family_config, subnet_index},
+};
 use flannel_host::family::Family;
 use flannel_netlink::{FdbKey, NeighbourKey, Route, RouteKey};
 use ipnet::IpNet;
 use serde::Serialize;
 
 use super::{networks, of_map};
-use crate::{
-    backend::ethertype,
-    datapath::{
-        ecmp_paths::PinnedEcmpPaths,
-        peers::{PinnedPeer, family_config, subnet_index},
-    },
-};
 
 /// One thing that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

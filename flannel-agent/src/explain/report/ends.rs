@@ -3,14 +3,12 @@
 use std::net::IpAddr;
 
 use flannel_common::fast::PodEntry;
+use flannel_status::Status;
 
 use super::{Step, nat};
-use crate::{
-    explain::{
-        location::{LocalPod, Location},
-        snapshot::Snapshot,
-    },
-    observe::status::Status,
+use crate::explain::{
+    location::{LocalPod, Location},
+    snapshot::Snapshot,
 };
 
 const TOPICS: [&str; 2] = ["source", "destination"];

@@ -4,11 +4,11 @@
 use std::net::IpAddr;
 
 use flannel_common::{entry_state::EntryState, peer::PeerEntry};
+use flannel_datapath::ecmp_paths;
 use flannel_netlink::{RouteAnswer, RouteType};
 
 use super::Step;
 use crate::{
-    datapath::ecmp_paths,
     explain::{
         location::Location,
         snapshot::{Snapshot, Tunnel},

@@ -9,11 +9,11 @@ use flannel_common::{
     node::{FamilyConfig, NodeConfig},
     peer::{PathProbe, PeerEntry},
 };
+use flannel_datapath::peers::PinnedPeer;
 use flannel_netlink::{Link, Neighbour, RouteAnswer, RouteType};
 
 use super::*;
 use crate::{
-    datapath::peers::PinnedPeer,
     explain::{
         location::LocalPod,
         nat::{MasqueradeAnswer, Service, ServiceAnswer},

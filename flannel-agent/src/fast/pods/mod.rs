@@ -26,9 +26,11 @@ use flannel_store::LeaseKey;
 use futures::future::join_all;
 
 pub use self::judge::{DeviceSide, Others, Passed, PodReason, PodVerdict};
+use flannel_datapath::PinRoot;
+
 use self::{find::Namespace, inside::Inside, judge::judge};
 use super::Exclusions;
-use crate::{datapath::PinRoot, offload::Offloads};
+use crate::offload::Offloads;
 
 /// A pod's veth.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use std::io;
 
 use aya::programs::TcAttachType;
 use flannel_common::program::Program;
-
-use super::judge::Others;
-use crate::datapath::{
+use flannel_datapath::{
     PinRoot,
     attach::{PRIORITY, direction, filters, is_our_handle, query},
 };
+
+use super::judge::Others;
 
 /// Others on the ingress and on the egress of a device. What cannot be read counts as there; a
 /// device that is gone has none.

@@ -25,16 +25,15 @@ use flannel_common::{
     reason::Reason,
     tick::{self, Tick},
 };
-use flannel_host::family::Family;
-use serde::Serialize;
-
-use crate::datapath::{
+use flannel_datapath::{
     DatapathError, PinRoot, clock,
     ecmp_paths::{self, PinnedEcmpPaths},
     flows::{FastMap, FlowMap},
     maps::{ConfigMap, ModeMap, PeerMap},
     peers::subnet_index,
 };
+use flannel_host::family::Family;
+use serde::Serialize;
 
 /// One flow. The names are an interface.
 #[derive(Clone, Debug, Serialize)]

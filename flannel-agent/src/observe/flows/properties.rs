@@ -3,10 +3,10 @@
 use std::net::Ipv4Addr;
 
 use flannel_common::{fast::FastConfig, mode::ModeWord};
+use flannel_datapath::testing::{any_end, any_flow, any_node, any_peer};
 use proptest::prelude::*;
 
 use super::{FlowRow, Gate, PeerPath};
-use crate::datapath::testing::{any_end, any_flow, any_node, any_peer};
 
 proptest! {
     #[test]

@@ -7,22 +7,20 @@ use std::{
     time::Instant,
 };
 
+use flannel_datapath::{
+    PinRoot,
+    policy::{Capability, ModeRequest},
+};
+use flannel_status::{ModeStatus, Status};
 use tokio::sync::watch;
 
 use super::*;
-use crate::{
-    datapath::{
-        PinRoot,
-        policy::{Capability, ModeRequest},
-    },
-    observe::{
-        connections::{LIMIT, LOCAL, PER_SOURCE, REMOTE, REQUEST_LIMIT},
-        health::{Readiness, STALE},
-        metrics::{Counts, Metrics},
-        pulse::Pulse,
-        shared::SharedState,
-        status::{ModeStatus, Status},
-    },
+use crate::observe::{
+    connections::{LIMIT, LOCAL, PER_SOURCE, REMOTE, REQUEST_LIMIT},
+    health::{Readiness, STALE},
+    metrics::{Counts, Metrics},
+    pulse::Pulse,
+    shared::SharedState,
 };
 
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);

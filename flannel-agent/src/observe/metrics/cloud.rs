@@ -1,10 +1,11 @@
 //! Metrics of the routes in the cloud.
 
+use flannel_status::{ChangeCounts, CloudStatus, RequestCounts};
+
 use super::{
     catalogue as metric,
     page::{Page, number},
 };
-use crate::cloud::{ChangeCounts, CloudStatus, RequestCounts};
 
 /// Writes what became of the routes and of requests; nothing with another backend.
 pub(super) fn write(page: &mut Page, status: Option<&CloudStatus>) {

@@ -10,15 +10,15 @@ use flannel_common::{
     reason::{Lookup, Reason},
     stats::Counter,
 };
+use flannel_datapath::{
+    DatapathError, PinRoot,
+    maps::{ModeMap, StatsMap},
+};
 use flannel_host::family::Family;
 
 use super::{
     catalogue as metric, node,
     page::{Page, number},
-};
-use crate::datapath::{
-    DatapathError, PinRoot,
-    maps::{ModeMap, StatsMap},
 };
 
 /// The flow tables by family.

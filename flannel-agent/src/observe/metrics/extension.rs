@@ -1,10 +1,11 @@
 //! Metrics of the commands of the backend extension.
 
+use flannel_status::ExtensionStatus;
+
 use super::{
     catalogue as metric,
     page::{Page, number},
 };
-use crate::extension::ExtensionStatus;
 
 /// Writes for how many peers commands succeeded; nothing with another backend.
 pub(super) fn write(page: &mut Page, status: Option<&ExtensionStatus>) {

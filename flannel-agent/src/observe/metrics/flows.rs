@@ -16,16 +16,16 @@ use flannel_common::{
     flow_key::{Address, FlowKey},
     tick::{self, Tick},
 };
+use flannel_datapath::{
+    DatapathError, PinRoot, clock,
+    flows::FlowMap,
+    maps::{ConfigMap, ModeMap},
+};
 use flannel_host::family::Family;
 
 use super::{
     catalogue as metric, datapath, node,
     page::{Page, number},
-};
-use crate::datapath::{
-    DatapathError, PinRoot, clock,
-    flows::FlowMap,
-    maps::{ConfigMap, ModeMap},
 };
 
 /// Between counts.

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use flannel_status::{IpsecPeerState, IpsecStatus};
+
 use super::{
     catalogue as metric,
     page::{Page, length, number},
 };
-use crate::ipsec::{IpsecPeerState, IpsecStatus};
 
 /// Writes the process and how many peers are in each state; nothing with another backend.
 pub(super) fn write(page: &mut Page, status: Option<&IpsecStatus>, states: &BTreeMap<IpsecPeerState, usize>) {

@@ -34,11 +34,10 @@ use tokio::{sync::Mutex, task::spawn_blocking};
 
 pub(in crate::observe) use self::page::MEDIA_TYPE;
 pub use self::{counts::Counts, page::Metric};
+use flannel_datapath::PinRoot;
+
 use self::{flows::FlowCount, page::Page};
-use crate::{
-    datapath::PinRoot,
-    observe::{health::Readiness, shared::SharedState},
-};
+use crate::observe::{health::Readiness, shared::SharedState};
 
 /// An answer serves this long.
 const FRESH: Duration = Duration::from_secs(1);

@@ -1,6 +1,7 @@
 //! Metrics of the agent itself: from its status, its pulse, its peers and its counts.
 
 use flannel_host::family::Family;
+use flannel_status::{CheckStatus, FastStatus, GuardStatus, LeaseStatus, PodStatus, Repairs, Status, StoreStatus};
 use prometheus::core::Collector as _;
 
 use super::{
@@ -8,14 +9,7 @@ use super::{
     counts::{Counts, Displaced},
     page::{Page, length, number},
 };
-use crate::{
-    backend::Way,
-    observe::{
-        health::Readiness,
-        status::{CheckStatus, FastStatus, GuardStatus, LeaseStatus, PodStatus, Status, StoreStatus},
-    },
-    reconcile::{SharedPeers, status::Repairs},
-};
+use crate::{backend::Way, observe::health::Readiness, reconcile::SharedPeers};
 
 const MODES: [&str; 3] = ["kernel", "encap", "fast"];
 const GUARD_MODES: [&str; 3] = ["off", "audit", "enforce"];

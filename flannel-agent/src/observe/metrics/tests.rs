@@ -7,6 +7,10 @@ use std::{
 
 use flannel_common::{program::Program, reason::Reason, stats::Counter};
 use flannel_host::family::Family;
+use flannel_status::{
+    ChangeCounts, CloudStatus, EchoState, ExtensionStatus, IpsecPeerState, IpsecStatus, PeerState, RequestCounts,
+    Status, UdpStatus,
+};
 use tokio::sync::watch;
 
 use super::{
@@ -15,16 +19,7 @@ use super::{
     flows::Tally,
     *,
 };
-use crate::{
-    cloud::{ChangeCounts, CloudStatus, RequestCounts},
-    echo::{EchoCounts, status::EchoState},
-    extension::ExtensionStatus,
-    ipsec::{IpsecPeerState, IpsecStatus},
-    observe::{pulse::Pulse, status::Status},
-    reconcile::SharedPeers,
-    udp::UdpStatus,
-    wireguard::PeerState,
-};
+use crate::{echo::EchoCounts, observe::pulse::Pulse, reconcile::SharedPeers};
 
 /// A node with everything.
 fn status() -> Status {

@@ -1,10 +1,11 @@
 //! Metrics of the process of the backend udp.
 
+use flannel_status::UdpStatus;
+
 use super::{
     catalogue as metric,
     page::{Page, number},
 };
-use crate::udp::UdpStatus;
 
 /// Writes the packets of the process; nothing with another backend.
 pub(super) fn write(page: &mut Page, status: Option<&UdpStatus>) {

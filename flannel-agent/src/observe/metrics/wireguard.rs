@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{catalogue as metric, page::Page, page::length};
-use crate::wireguard::PeerState;
+use flannel_status::PeerState;
+
+use super::{
+    catalogue as metric,
+    page::{Page, length},
+};
 
 /// Writes how many peers are in each state; nothing if there are none.
 pub(super) fn write(page: &mut Page, states: &BTreeMap<PeerState, usize>) {

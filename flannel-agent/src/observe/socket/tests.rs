@@ -12,14 +12,11 @@ use std::{
     time::Instant,
 };
 
+use flannel_datapath::policy::{Capability, ModeRequest};
+use flannel_status::ModeStatus;
+
 use super::*;
-use crate::{
-    datapath::policy::{Capability, ModeRequest},
-    observe::{
-        connections::{LOCAL, REQUEST_LIMIT},
-        status::ModeStatus,
-    },
-};
+use crate::observe::connections::{LOCAL, REQUEST_LIMIT};
 
 fn status() -> Status {
     let source = ModeRequest::default().decide(Capability::NOTHING).source;

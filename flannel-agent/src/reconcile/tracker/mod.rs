@@ -14,6 +14,7 @@ use std::{
 };
 
 use flannel_host::packing::Packing;
+use flannel_status::Dirty;
 
 /// Wait after a first failure; doubled by each further one, up to [`LAST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -45,6 +46,13 @@ pub struct Failure {
     pub attempts: u32,
     /// Not tried again before.
     pub retry_at: Instant,
+}
+
+impl Failure {
+    /// The failure of an object, in words, for the status document.
+    pub fn to_dirty(&self, object: String) -> Dirty {
+        Dirty { object, error: self.error.clone(), attempts: self.attempts }
+    }
 }
 
 /// The changes that are due.

@@ -1,7 +1,6 @@
 //! Peers on our own link, without a tunnel: `from_pod` sends to them, `from_underlay` takes from
 //! them, `to_underlay` sees both ends of what closes.
 
-use flannel_agent::datapath::clock;
 use flannel_common::{
     entry_state::EntryState,
     fast::FastConfig,
@@ -13,6 +12,7 @@ use flannel_common::{
     program::Program::{FromPod, FromUnderlay, ToUnderlay},
     reason::Reason,
 };
+use flannel_datapath::clock;
 
 use super::{
     BRIDGE_MAC, POD_MAC, UNKNOWN, action, both, is_ended, key,

@@ -2,15 +2,13 @@
 
 use std::net::IpAddr;
 
-use flannel_agent::datapath::clock;
 use flannel_common::{
     entry_state::EntryState,
     expiry::Expiry,
     fast::{FastConfig, PodEntry},
     flow::{Egress, Flow, FlowAction},
     flow_key::FlowKey,
-    ip::Varying,
-    ip::{IpHeader, Ipv4Header, Ipv6Header},
+    ip::{IpHeader, Ipv4Header, Ipv6Header, Varying},
     mode::Mode,
     node::REPLAY_LIMIT_NS,
     outer::OuterHeaders,
@@ -20,6 +18,7 @@ use flannel_common::{
     reason::Reason,
     tick::tick,
 };
+use flannel_datapath::clock;
 
 use super::{
     BRIDGE_MAC, HASH, OTHER_VETH, POD_MAC, UNKNOWN, action, both, hints, is_ended, key,

@@ -1,6 +1,5 @@
 //! `from_underlay` in mode `fast`: what it puts into a pod.
 
-use flannel_agent::datapath::clock;
 use flannel_common::{
     flow::{Egress, FlowAction},
     node::REPLAY_LIMIT_NS,
@@ -8,6 +7,7 @@ use flannel_common::{
     program::Program::FromUnderlay,
     reason::Reason,
 };
+use flannel_datapath::clock;
 
 use super::{
     BRIDGE_MAC, POD_MAC, action, both, is_ended, key,

@@ -18,7 +18,6 @@ mod to_pod;
 use std::net::IpAddr;
 
 use aya::Pod;
-use flannel_agent::datapath::{Maps, clock, flow_hints::FlowHints, flows::FlowMap};
 use flannel_common::{
     addr::Mac,
     expiry::Expiry,
@@ -32,12 +31,13 @@ use flannel_common::{
     reason::Reason,
     tick::{Tick, tick, ticks},
 };
+use flannel_datapath::{Maps, clock, flow_hints::FlowHints, flows::FlowMap};
+use packet::Packet;
 
 use crate::{
     bench::{Bench, on_bench},
     packets::{LO, Net, V4, V6, usual_arrival},
 };
-use packet::Packet;
 
 /// The pod's own interface, and the bridge it sends to.
 const POD_MAC: Mac = Mac([2, 0, 0, 0, 1, 5]);

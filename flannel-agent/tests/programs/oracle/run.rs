@@ -9,7 +9,6 @@ use aya::{
     Pod,
     programs::{SchedClassifier, TestRun as _, TestRunOptions},
 };
-use flannel_agent::datapath::clock;
 use flannel_common::{
     flow::Flow,
     flow_key::FlowKey,
@@ -17,6 +16,7 @@ use flannel_common::{
     reason::{Reason, Verdict},
     stats::Counter,
 };
+use flannel_datapath::clock;
 
 use super::{
     expect::{Expected, Output, Sent, expect, fill},

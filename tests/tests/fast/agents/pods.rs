@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use flannel_agent::datapath::AttachKind;
+use flannel_datapath::AttachKind;
 use flannel_tests::{
     Node, Pod, eventually,
     fast::{fast_pair, fast_pair_of},

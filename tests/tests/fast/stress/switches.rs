@@ -1,8 +1,8 @@
 //! Modes, generations and agents change under load.
 
 use anyhow::{Result, ensure};
-use flannel_agent::datapath::{PinRoot, maps::ModeMap};
 use flannel_common::{program::Program, reason::Reason};
+use flannel_datapath::{PinRoot, maps::ModeMap};
 use flannel_tests::{
     Pair,
     fast::{Counters, fast_pair_of},

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use flannel_agent::datapath::{Maps, PinRoot};
+use flannel_datapath::{Maps, PinRoot};
 use flannel_tests::{fast::fast_pair_of, load::flows::ManyFlows, pins, topology::Stack};
 
 use super::loads::Loads;

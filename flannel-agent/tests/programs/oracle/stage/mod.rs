@@ -11,7 +11,6 @@ use aya::{
     Pod,
     maps::{Array, HashMap, Map, MapData},
 };
-use flannel_agent::datapath::{PinRoot, clock, flow_hints::FlowHints};
 use flannel_common::{
     addr::{Addr, Mac},
     expiry::Expiry,
@@ -25,6 +24,7 @@ use flannel_common::{
     probation::ProbationSlot,
     tick::{Tick, tick, ticks},
 };
+use flannel_datapath::{PinRoot, clock, flow_hints::FlowHints};
 
 use self::values::{end, entry_of, flow_of};
 use super::{

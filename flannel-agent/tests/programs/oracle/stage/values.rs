@@ -1,6 +1,5 @@
 //! The oracle's notions as values of the maps.
 
-use flannel_agent::datapath::clock;
 use flannel_common::{
     addr::Mac,
     entry_state::EntryState,
@@ -12,6 +11,7 @@ use flannel_common::{
     tick::tick,
     window::Window,
 };
+use flannel_datapath::clock;
 
 use crate::{
     fast::Words,

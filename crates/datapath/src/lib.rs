@@ -1,0 +1,63 @@
+//! The BPF side of the datapath, seen from the agent: the embedded object, its pins, its maps and
+//! where its programs are attached.
+//!
+//! Invariants: a pin is adopted only after its shape was compared with ours; nothing here detaches
+//! a program because a process ends; every function works on the pins, so an agent that is dead and
+//! a CLI that is alive see the same. What should be in the maps and where programs should be
+//! attached is decided by the reconciler.
+
+mod announcements;
+pub mod attach;
+pub mod bpffs;
+pub mod clock;
+pub mod debug_log;
+pub mod ecmp_paths;
+mod error;
+pub mod flow_hints;
+mod flow_table;
+pub mod flows;
+pub mod guard;
+mod headroom;
+mod interrupted;
+mod judges;
+mod load;
+mod load_record;
+pub mod maps;
+pub mod monitor;
+mod object;
+pub mod peers;
+mod pinned_map;
+pub mod pins;
+pub mod policy;
+pub mod probe;
+mod refusal;
+mod retired;
+pub mod room;
+pub mod schema_takeover;
+#[cfg(any(test, feature = "testing"))]
+#[expect(missing_docs, reason = "the macro that composes values drops the documentation")]
+pub mod testing;
+pub mod trial;
+pub mod word;
+
+use std::path::Path;
+
+pub use announcements::Announcements;
+pub use attach::{AttachKind, Attachments, Hook};
+pub use error::DatapathError;
+pub use flow_table::FlowTable;
+pub use judges::{JudgeFinder, Judges};
+pub use load::{Loaded, Shape, Subnets, load};
+pub use maps::Maps;
+pub use pins::PinRoot;
+pub use retired::Successor;
+
+/// Ensures that the pin root is on a bpf filesystem, and mounts one if it is not. A failure is only
+/// logged here; loading reports it. Does nothing in a build without programs.
+pub fn mount_for(pin_root: &Path) {
+    if object::bytes().is_ok()
+        && let Err(error) = bpffs::ensure_mounted(pin_root)
+    {
+        tracing::debug!(%error, "no bpf filesystem yet");
+    }
+}

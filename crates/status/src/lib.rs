@@ -1,0 +1,40 @@
+//! The status of a node, as one document ([`Status`]): what `flannel-agent status` prints and the
+//! agent's socket answers. Types alone: the agent fills them in, commands and metrics read them.
+//!
+//! The field names are an interface; they are added to and not changed.
+
+#![forbid(unsafe_code)]
+
+mod cloud;
+mod device;
+mod document;
+mod echo;
+mod extension;
+mod fast;
+mod guard;
+mod ipsec;
+mod kernel;
+mod lease;
+mod mode;
+mod peer;
+mod traffic;
+mod udp;
+mod wireguard;
+
+pub use self::{
+    cloud::{ChangeCounts, CloudStatus, RequestCounts},
+    device::{ChecksumOffloadStatus, DeviceStatus, InterfaceStatus, SysctlProblem, WireguardStatus},
+    document::{LISTED, STARTING, Status},
+    echo::{EchoState, EchoStatus, PeerEchoStatus},
+    extension::{ExtensionStatus, FailingCommand},
+    fast::{FastStatus, PodStatus},
+    guard::{CheckStatus, GuardStatus, XdpStatus},
+    ipsec::{IpsecPeerState, IpsecPeerStatus, IpsecStatus},
+    kernel::{Dirty, Repairs, UnreachableStatus},
+    lease::{ConflictStatus, LeaseStatus, RejectedStatus, StoreStatus},
+    mode::{FlowTableStatus, ModeSource, ModeStatus, NodeSettingStatus, PrivilegesStatus},
+    peer::PeerStatus,
+    traffic::TrafficStatus,
+    udp::UdpStatus,
+    wireguard::{PeerState, WireguardPeerStatus},
+};
