@@ -1,5 +1,6 @@
 //! `lint`: every check, also when one before it failed, and a summary.
 
+mod dependencies;
 mod glossary;
 mod language;
 mod layers;
@@ -102,11 +103,16 @@ fn bpf_checks(workspace: &Workspace, toolchain: &Toolchain) -> Vec<Check> {
 /// A check of the sources themselves, below the workspace's root.
 type SourceCheck = fn(&Path) -> anyhow::Result<()>;
 
-const SOURCE_CHECKS: [(&str, SourceCheck); 4] =
-    [("layers", layers), ("types", types), ("language", language), ("glossary", glossary)];
+const SOURCE_CHECKS: [(&str, SourceCheck); 5] = [
+    ("layers", layers),
+    ("dependencies", dependencies),
+    ("types", types),
+    ("language", language),
+    ("glossary", glossary),
+];
 
 /// Crates of the product: their help, log lines and errors are checked too.
-const PRODUCT: [&str; 13] = [
+const PRODUCT: [&str; 14] = [
     "flannel-common",
     "flannel-ebpf",
     "crates/cni",
@@ -116,6 +122,7 @@ const PRODUCT: [&str; 13] = [
     "crates/netlink",
     "crates/firewall",
     "crates/store",
+    "crates/status",
     "crates/cloud",
     "crates/iface",
     "crates/datapath",
@@ -155,6 +162,10 @@ fn layers(root: &Path) -> anyhow::Result<()> {
         }
     }
     refuse(&found)
+}
+
+fn dependencies(root: &Path) -> anyhow::Result<()> {
+    refuse(&dependencies::findings(root)?)
 }
 
 fn types(root: &Path) -> anyhow::Result<()> {
