@@ -14,7 +14,9 @@ pub trait InnerHeader: IpHeader {
     type Address: Address;
 
     /// Length of the whole packet, if it is one whole packet without options (IPv6: extension
-    /// headers show in the protocol) that may go on by a hop.
+    /// headers show in the protocol) that may go on by a hop. The kernel drops one whose header has
+    /// a wrong checksum (`ip_rcv_core()` in [net/ipv4/ip_input.c, Linux
+    /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/ip_input.c)).
     fn plain_len(&self) -> Option<u16>;
 
     /// Returns the fields that identify this packet.
@@ -67,7 +69,7 @@ impl InnerHeader for Ipv4Header {
     #[inline(always)]
     fn plain_len(&self) -> Option<u16> {
         let b = &self.0;
-        let is_plain = b[0] == 0x45 && b[6] & FRAGMENT == 0 && b[7] == 0 && b[8] > 1;
+        let is_plain = b[0] == 0x45 && b[6] & FRAGMENT == 0 && b[7] == 0 && b[8] > 1 && self.has_right_checksum();
         is_plain.then_some(u16::from_be_bytes([b[2], b[3]])).filter(|len| usize::from(*len) >= size_of::<Self>())
     }
 

@@ -109,6 +109,9 @@ fn everything_else_is_the_kernels() {
     let with = |at: usize, value: u8| {
         let mut ip = v4(PROTO_TCP, &tcp(0x10));
         ip.0[at] = value;
+        ip.0[10..12].fill(0);
+        let checksum = crate::packet::ipv4_checksum(&ip.0);
+        ip.0[10..12].copy_from_slice(&checksum);
         plain(frame(ip, &tcp(0x10))).err()
     };
     // Options, version 6, more fragments, an offset, the reserved flag, TTL, ICMP, lengths.
@@ -118,6 +121,11 @@ fn everything_else_is_the_kernels() {
         assert_eq!(with(at, value), Some(Reason::NotPlain), "byte {at} = {value:#x}");
     }
     assert_eq!(with(8, 2), None, "TTL 2 goes on");
+    for at in 0..IPV4_LEN {
+        let mut ip = v4(PROTO_TCP, &tcp(0x10));
+        ip.0[at] ^= 4;
+        assert_eq!(plain(frame(ip, &tcp(0x10))).err(), Some(Reason::NotPlain), "checksum, byte {at}");
+    }
     for offset in [0x40, 0xf0] {
         let mut segment = tcp(0x10);
         segment[12] = offset;

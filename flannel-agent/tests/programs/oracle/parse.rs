@@ -2,7 +2,10 @@
 
 use flannel_common::reason::Reason;
 
-use super::world::{Tuple, address};
+use super::{
+    sums::checksum,
+    world::{Tuple, address},
+};
 use crate::packets::Net;
 
 /// Offsets and lengths in the headers of one family.
@@ -90,9 +93,9 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    /// Reads a frame of a pod, or says why it is the kernel's: fragments, options, another protocol
-    /// than TCP and UDP, TCP that conntrack calls invalid, the end of the TTL, lengths that
-    /// disagree.
+    /// Reads a frame of a pod, or says why it is the kernel's: fragments, options, a header with a
+    /// wrong checksum, another protocol than TCP and UDP, TCP that conntrack calls invalid, the end
+    /// of the TTL, lengths that disagree.
     pub(super) fn read(layout: Layout, frame: &[u8], wanted: u16) -> Result<Self, Reason> {
         if frame.len() < ETHERNET + layout.header + 8 {
             return Err(Reason::Malformed);
@@ -102,7 +105,8 @@ impl Plain {
         }
         let ip = &frame[ETHERNET..];
         let is_whole = if layout.is_v6 { ip[0] >> 4 == 6 } else { ip[0] == 0x45 && word(ip, 6) & !0x4000 == 0 };
-        if !is_whole || ip[layout.ttl] < 2 || layout.total(ip) != ip.len() {
+        let is_damaged = !layout.is_v6 && checksum(&ip[..layout.header]) != 0;
+        if !is_whole || is_damaged || ip[layout.ttl] < 2 || layout.total(ip) != ip.len() {
             return Err(Reason::NotPlain);
         }
         let transport = &ip[layout.header..];

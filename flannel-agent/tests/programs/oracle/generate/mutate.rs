@@ -4,6 +4,7 @@ use super::{Case, somebody};
 use crate::oracle::{
     parse::{ETHERNET, Layout},
     random::Random,
+    sums::checksum,
     world::{World, octets},
 };
 
@@ -74,7 +75,19 @@ pub(super) fn mutate(random: &mut Random, world: &World, is_tunnelled: bool, cas
     if case.bytes.len() >= at.transport() + TALLEST {
         let description = mutation(random, Target { world, bytes: &mut case.bytes, at });
         case.story.push(if is_inner { format!("inner {description}") } else { description });
+        // With a wrong checksum no other field of the header would count.
+        if random.percent(90) {
+            seal(&mut case.bytes, at);
+        }
     }
+}
+
+/// Makes the checksum of an IPv4 header without options right.
+fn seal(bytes: &mut [u8], At { ip, layout, .. }: At) {
+    let Some(header) = bytes.get_mut(ip..ip + layout.header).filter(|header| header[0] == 0x45) else { return };
+    set_word(header, 10, 0);
+    let right = checksum(header);
+    set_word(header, 10, right);
 }
 
 fn set_word(bytes: &mut [u8], at: usize, value: u16) {
