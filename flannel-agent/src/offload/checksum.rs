@@ -142,8 +142,11 @@ impl ChecksumOffload {
             tracing::warn!(family = %device.family, error, "cannot switch the checksum offload of the tunnel device; tried again");
         }
         match (change, error) {
-            (Change::Off(by), None) if feature.is_on == Some(false) => {
+            (Change::Off(by @ SwitchedOff::ByTrial { .. }), None) if feature.is_on == Some(false) => {
                 tracing::warn!(family = %device.family, reason = %by, "inner checksums are computed in front of the tunnel device");
+            }
+            (Change::Off(by), None) if feature.is_on == Some(false) => {
+                tracing::info!(family = %device.family, reason = %by, "inner checksums are computed in front of the tunnel device");
             }
             (Change::On, None) => {
                 tracing::info!(family = %device.family, "inner checksums are left to the network card");
