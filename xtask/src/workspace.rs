@@ -152,6 +152,11 @@ pub(crate) fn package_dir(root: &Path, package: &str) -> PathBuf {
     if at_root.is_dir() { at_root } else { root.join("crates").join(name) }
 }
 
+/// The name in a manifest.
+pub(crate) fn package_name(manifest: &str) -> Option<&str> {
+    manifest.split_once("name = \"")?.1.split_once('"').map(|(name, _)| name)
+}
+
 /// The folders that have a manifest.
 pub(crate) fn package_dirs(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();

@@ -2,9 +2,9 @@
 //! 6.4](https://docs.kernel.org/bpf/libbpf/program_types.html)): they can judge each packet by
 //! whatever they like, so no packet may bypass a hook that has one.
 //!
-//! They are in no table of rules, and their list takes `CAP_SYS_ADMIN`. So a program of ours,
-//! pinned and attached nowhere, looks for them in the network namespace of the process that runs
-//! it.
+//! No table of rules has them, and their list takes `CAP_SYS_ADMIN`. So our program `find_judges`,
+//! which is pinned and not attached, looks for them in the network namespace of the process that
+//! runs it.
 
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use flannel_common::{
@@ -29,7 +29,7 @@ pub struct JudgeFinder {
 }
 
 impl JudgeFinder {
-    /// Opens what is pinned. Nothing is found where nothing is.
+    /// Opens the pinned program. Without it no program is found.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
         let pin = pins.judge_finder();
         let open = || SchedClassifier::from_pin(&pin).map_err(DatapathError::program(FIND_JUDGES));

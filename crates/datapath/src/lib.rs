@@ -9,6 +9,7 @@
 mod announcements;
 pub mod attach;
 pub mod bpffs;
+mod classifier;
 pub mod clock;
 pub mod debug_log;
 pub mod ecmp_paths;

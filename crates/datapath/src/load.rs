@@ -12,7 +12,7 @@ use std::path::Path;
 use aya::{
     EbpfLoader,
     maps::{MapData, MapError},
-    programs::{RawTracePoint, SchedClassifier},
+    programs::RawTracePoint,
     util::nr_cpus,
 };
 use flannel_common::{
@@ -28,7 +28,7 @@ use flannel_common::{
 use flannel_host::{error_chain::chain, family::Family, kernel_types};
 
 use crate::{
-    DatapathError, PinRoot,
+    DatapathError, PinRoot, classifier,
     debug_log::DebugLog,
     flow_table::FlowTable,
     headroom::Headroom,
@@ -247,13 +247,7 @@ fn load_reading(
             pins::remove(&pins.program(program))?;
             continue;
         }
-        let name = program.name();
-        let loaded: &mut SchedClassifier = ebpf
-            .program_mut(name)
-            .ok_or(DatapathError::Missing { kind: "program", name })?
-            .try_into()
-            .map_err(DatapathError::program(name))?;
-        interrupted::retry(|| loaded.load()).map_err(DatapathError::program(name))?;
+        let loaded = classifier::load(&mut ebpf, program.name())?;
         pins::replace(&pins.program(program), |path| loaded.pin(path))?;
     }
     let counter: &mut RawTracePoint = ebpf
@@ -263,12 +257,7 @@ fn load_reading(
         .map_err(DatapathError::program(COUNT_POLLS))?;
     interrupted::retry(|| counter.load()).map_err(DatapathError::program(COUNT_POLLS))?;
     pins::replace(&pins.poll_counter(), |path| counter.pin(path))?;
-    let finder: &mut SchedClassifier = ebpf
-        .program_mut(FIND_JUDGES)
-        .ok_or(DatapathError::Missing { kind: "program", name: FIND_JUDGES })?
-        .try_into()
-        .map_err(DatapathError::program(FIND_JUDGES))?;
-    interrupted::retry(|| finder.load()).map_err(DatapathError::program(FIND_JUDGES))?;
+    let finder = classifier::load(&mut ebpf, FIND_JUDGES)?;
     pins::replace(&pins.judge_finder(), |path| finder.pin(path))?;
     Ok((room::ask(&mut ebpf, families)?, DebugLog::of(&mut ebpf)?))
 }

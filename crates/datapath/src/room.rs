@@ -4,7 +4,7 @@
 
 use aya::{
     Ebpf,
-    programs::{SchedClassifier, TestRun as _, TestRunOptions},
+    programs::{TestRun as _, TestRunOptions},
 };
 use flannel_common::{
     mode::Mode,
@@ -12,7 +12,7 @@ use flannel_common::{
 };
 use flannel_host::family::Family;
 
-use crate::{DatapathError, interrupted};
+use crate::{DatapathError, classifier};
 
 /// The highest mode the kernel allows, and why no higher one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,12 +35,7 @@ pub(super) struct Room {
 
 /// Asks the kernel about these families.
 pub(super) fn ask(ebpf: &mut Ebpf, families: &[Family]) -> Result<Room, DatapathError> {
-    let program: &mut SchedClassifier = ebpf
-        .program_mut(PROBE_ROOM)
-        .ok_or(DatapathError::Missing { kind: "program", name: PROBE_ROOM })?
-        .try_into()
-        .map_err(DatapathError::program(PROBE_ROOM))?;
-    interrupted::retry(|| program.load()).map_err(DatapathError::program(PROBE_ROOM))?;
+    let program = classifier::load(ebpf, PROBE_ROOM)?;
     let mut limits = Vec::new();
     let mut on_task_stack = true;
     for family in families {

@@ -4,6 +4,25 @@ use std::{fmt, net::IpAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
+/// One value of each family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByFamily<T> {
+    /// That of IPv4.
+    pub v4: T,
+    /// That of IPv6.
+    pub v6: T,
+}
+
+impl<T> ByFamily<T> {
+    /// The value of this family.
+    pub const fn get(&self, family: Family) -> &T {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+}
+
 /// An IP address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {

@@ -1,5 +1,6 @@
 //! The status of a node, as one document ([`Status`]): what `flannel-agent status` prints and the
-//! agent's socket answers. Types alone: the agent fills them in, commands and metrics read them.
+//! agent's socket answers. It has only types: the agent fills them in, and commands and
+//! metrics read them.
 //!
 //! The field names are an interface; they are added to and not changed.
 

@@ -22,8 +22,8 @@ pub(super) async fn look(port: Option<u16>, best: Mode) -> Vec<Finding> {
     findings
 }
 
-/// BPF programs at netfilter's hooks. They are found by a program of ours, so not before an agent
-/// has run.
+/// BPF programs at netfilter's hooks. Our pinned program finds them, so they are not known before
+/// an agent has run.
 pub(super) fn netfilter_programs(pins: &PinRoot) -> Vec<Finding> {
     let lowered = "the agent lowers the mode while it is there, so that no packet bypasses it";
     match JudgeFinder::open(pins).and_then(|finder| finder.find()) {

@@ -23,7 +23,6 @@ mod unsummed;
 
 use std::{convert::Infallible, io, net::IpAddr, thread::JoinHandle, time::Duration};
 
-use flannel_host::family::Family;
 use prometheus::Histogram;
 use tokio::{runtime, sync::oneshot};
 
@@ -106,22 +105,6 @@ impl Drop for Echo {
             && thread.join().is_err()
         {
             tracing::error!("the thread that asks peers for an echo panicked");
-        }
-    }
-}
-
-/// One value of each family, by family.
-#[derive(Debug)]
-struct ByFamily<T> {
-    v4: T,
-    v6: T,
-}
-
-impl<T> ByFamily<T> {
-    const fn get(&self, family: Family) -> &T {
-        match family {
-            Family::V4 => &self.v4,
-            Family::V6 => &self.v6,
         }
     }
 }

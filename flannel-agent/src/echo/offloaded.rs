@@ -80,7 +80,7 @@ impl Offloaded {
         }
         let due = self.peers.iter_mut().filter(|(_, state)| matches!(state, State::Idle(until) if now >= *until));
         for (peer, state) in due.take(AT_ONCE - trying) {
-            // Without sockets there is no trial for now.
+            // A trial without sockets is tried again after the pause.
             *state = Requests::open(peer.address)
                 .map_or(State::Idle(now + PAUSE), |requests| State::Trying(requests, Score::default()));
         }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_host::family::Family;
+use flannel_host::family::{ByFamily, Family};
 use prometheus::Histogram;
 use socket2::SockRef;
 use tokio::{
@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    ByFamily, EchoSetup, address,
+    EchoSetup, address,
     message::{nonce, request},
     offloaded::{OffloadPeer, Offloaded},
     round::Round,
@@ -167,7 +167,7 @@ impl Prober {
         let trials = self.offload_trials;
         let candidate = |peer: &PeerWay| {
             let address = address(peer).filter(|_| matches!(peer.way, Way::Tunnel(_)))?;
-            let round = trials.of(Family::of(address))?;
+            let round = (*trials.get(Family::of(address)))?;
             Some(OffloadPeer { address, public: peer.peer.public_ip, round })
         };
         let peers = self.peers.list(candidate).into_iter().flatten().collect();

@@ -2,13 +2,13 @@
 
 use std::io;
 
-use flannel_host::family::Family;
+use flannel_host::family::{ByFamily, Family};
 use nix::libc::{
     BPF_ABS, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_LDX, BPF_MSH, BPF_RET, EAFNOSUPPORT,
 };
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
-use super::{ByFamily, message::reply_type};
+use super::message::reply_type;
 
 /// Raw sockets, or the errors of opening them. They deliver only replies to our requests, so that a
 /// flood of other ICMP does not wake the agent.

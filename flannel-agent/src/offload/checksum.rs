@@ -21,12 +21,9 @@ use flannel_netlink::Netlink;
 use flannel_status::ChecksumOffloadStatus;
 use flannel_store::config::TxChecksumOffload;
 
-use super::{LostOffloaded, OffloadTrials, Offloads, checksum_alias::SwitchedOff};
+use super::{LostOffloaded, OffloadTrials, Offloads, checksum_alias::SwitchedOff, judge::TX_CHECKSUM};
 
-/// The feature, by the kernel's name.
-pub(super) const FEATURE: &str = "tx-checksum-ip-generic";
-
-/// A vxlan device of ours.
+/// One of our vxlan devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChecksumDevice {
     /// The family of its outer packets.
@@ -186,7 +183,7 @@ impl Feature {
             None if setting == TxChecksumOffload::Auto => None,
             Some(false) => Some(
                 self.switched_off
-                    .map_or_else(|| format!("{FEATURE} was switched off by another program"), |by| by.to_string()),
+                    .map_or_else(|| format!("{TX_CHECKSUM} was switched off by another program"), |by| by.to_string()),
             ),
             None => Some("the kernel does not show the features of the device, or cannot switch this one".to_owned()),
         }

@@ -9,11 +9,13 @@ use std::fmt;
 
 use flannel_netlink::{DeviceFeatures, Link};
 
+/// Checksum offload.
+pub(super) const TX_CHECKSUM: &str = "tx-checksum-ip-generic";
 /// Features of sending that every fresh device of these kinds has on, with the kernel's names
 /// (`netdev_features_strings` in [net/ethtool/common.c, Linux
 /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ethtool/common.c)).
 const ON_TRANSMIT: [&str; 9] = [
-    "tx-checksum-ip-generic",
+    TX_CHECKSUM,
     "tx-scatter-gather",
     "tx-scatter-gather-fraglist",
     "tx-generic-segmentation",

@@ -29,15 +29,15 @@ use flannel_host::error_chain::chain;
 use flannel_netlink::{DeviceFeatures, EthtoolNetlink, KernelEvent, Link, Netlink, NetlinkError};
 use futures::future::join_all;
 
+use self::{
+    checksum::Feature,
+    checksum_alias::SwitchedOff,
+    judge::{TX_CHECKSUM, on_receipt, on_transmit},
+};
 pub use self::{
     checksum::{ChecksumDevice, ChecksumOffload},
     judge::OffloadSetting,
     trials::{LostOffloaded, OffloadTrials},
-};
-use self::{
-    checksum::{FEATURE, Feature},
-    checksum_alias::SwitchedOff,
-    judge::{on_receipt, on_transmit},
 };
 
 /// The offload settings of devices, as last read.
@@ -142,7 +142,7 @@ impl Offloads {
     fn checksum_feature(&self, device: u32) -> Feature {
         let known = self.known.get(&device);
         Feature {
-            is_on: known.and_then(|known| known.features.is_wanted(FEATURE)),
+            is_on: known.and_then(|known| known.features.is_wanted(TX_CHECKSUM)),
             switched_off: known.and_then(|known| SwitchedOff::of_alias(known.link.alias.as_deref()?)),
         }
     }
@@ -157,7 +157,7 @@ impl Offloads {
     ) -> Result<(), NetlinkError> {
         netlink.set_alias(device, &alias.map(SwitchedOff::to_alias).unwrap_or_default()).await?;
         if let (Some(is_on), Ethtool::Open(ethtool)) = (is_on, &self.ethtool) {
-            ethtool.set_feature(device, FEATURE, is_on).await?;
+            ethtool.set_feature(device, TX_CHECKSUM, is_on).await?;
         }
         self.known.remove(&device);
         self.refresh(netlink, [device]).await;

@@ -2,26 +2,10 @@
 
 use std::net::IpAddr;
 
-use flannel_host::family::Family;
+use flannel_host::family::ByFamily;
 
-/// The round of trials that is due for each family; `None` while nothing is offloaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OffloadTrials {
-    /// Of IPv4.
-    pub v4: Option<u32>,
-    /// Of IPv6.
-    pub v6: Option<u32>,
-}
-
-impl OffloadTrials {
-    /// The round of this family.
-    pub const fn of(self, family: Family) -> Option<u32> {
-        match family {
-            Family::V4 => self.v4,
-            Family::V6 => self.v6,
-        }
-    }
-}
+/// The round of trials that is due for each family; `None` if checksums are not offloaded.
+pub type OffloadTrials = ByFamily<Option<u32>>;
 
 /// A peer to which packets with offloaded checksums are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -41,7 +41,6 @@ pub struct DatapathOptions {
 const MODES: [&str; 4] = ["auto", "kernel", "encap", "fast"];
 const ATTACH_MODES: [&str; 3] = ["auto", "tcx", "clsact"];
 const GUARD_MODES: [&str; 3] = ["off", "audit", "enforce"];
-const CHECKSUM_OFFLOADS: [&str; 3] = ["auto", "on", "off"];
 const XDP_MODES: [&str; 3] = ["off", "auto", "native"];
 
 /// Flags of the BPF programs.
@@ -57,7 +56,7 @@ pub(super) struct DatapathFlags {
     /// Inner checksums of VXLAN: `on` leaves them to the network card, `off` has the kernel compute
     /// them, `auto` follows the network configuration, by default `off` only where trials show that
     /// the card breaks them
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = OneOf::flag(CHECKSUM_OFFLOADS), hide_possible_values = true)]
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = OneOf::flag(TxChecksumOffload::ALL.map(TxChecksumOffload::name)), hide_possible_values = true)]
     tx_checksum_offload: String,
     /// Tunnel packets that come from no peer: `enforce` drops them, `audit` logs them, `off` counts
     /// them

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use super::sources::{read, rust_files};
-use crate::workspace::package_dirs;
+use crate::workspace::{package_dirs, package_name};
 
 /// Direct dependencies of one package.
 const MOST: usize = 25;
@@ -22,7 +22,7 @@ pub(super) fn findings(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     for folder in package_dirs(root)? {
         let manifest = read(&folder.join("Cargo.toml"))?;
-        let package = name(&manifest).with_context(|| format!("{} has no name", folder.display()))?;
+        let package = package_name(&manifest).with_context(|| format!("{} has no name", folder.display()))?;
         let searched = if package == TESTS { folder.clone() } else { folder.join("src") };
         let mut sources: Vec<String> = rust_files(&searched)?.into_iter().map(|(_, text)| text).collect();
         let script = folder.join("build.rs");
@@ -32,10 +32,6 @@ pub(super) fn findings(root: &Path) -> anyhow::Result<Vec<String>> {
         found.extend(judge(package, &dependencies(&manifest), &sources));
     }
     Ok(found)
-}
-
-fn name(manifest: &str) -> Option<&str> {
-    manifest.split_once("name = \"")?.1.split_once('"').map(|(name, _)| name)
 }
 
 /// The names in the section of dependencies, but for those that only a feature brings.
@@ -88,7 +84,7 @@ mod tests {
         let manifest = "[package]\nname = \"a\"\n\n[dependencies]\n# For tests.\nhttp-body = { workspace = true }\n\
                         serde.workspace = true\nproptest = { workspace = true, optional = true }\n\n\
                         [dev-dependencies]\nrcgen = \"1\"\n";
-        assert_eq!((name(manifest), dependencies(manifest)), (Some("a"), vec!["http-body", "serde"]));
+        assert_eq!((package_name(manifest), dependencies(manifest)), (Some("a"), vec!["http-body", "serde"]));
         let sources = ["use http_body::Frame;".to_owned()];
         assert_eq!(judge("a", &dependencies(manifest), &sources), ["a does not use serde"]);
     }

@@ -257,8 +257,7 @@ mod tests {
         let workspace = Workspace::new().expect("the project");
         for folder in workspace::package_dirs(workspace.root()).expect("folders") {
             let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
-            let name = manifest.split_once("name = \"").and_then(|(_, rest)| rest.split_once('"'));
-            let (package, _) = name.expect("a name");
+            let package = workspace::package_name(&manifest).expect("a name");
             let found: Vec<_> = manifest
                 .split("[[test]]")
                 .skip(1)

@@ -1,4 +1,5 @@
-//! `Backend.TxChecksumOffload`, a key of ours: if inner checksums may be left to the network card.
+//! `Backend.TxChecksumOffload`, which flannel ignores: it decides if inner checksums are left to
+//! the network card.
 
 use std::fmt;
 
