@@ -84,9 +84,7 @@ impl Pod {
 
     /// Three echo requests; all must be answered.
     pub fn ping(&self, to: IpAddr) -> Result<Output> {
-        let output = self.sh(&format!("ping -n -c 3 -i 0.01 -W 2 {to}"))?;
-        anyhow::ensure!(output.stdout.contains(" 0% packet loss"), "{} -> {to}:\n{}", self.name(), output.stdout);
-        Ok(output)
+        self.pings(3, "", to)
     }
 
     /// As [`Pod::ping`], until it succeeds: IPv6 uses a new interface only some time after it came

@@ -11,6 +11,7 @@ mod machine;
 mod thread;
 
 use std::{
+    net::IpAddr,
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -28,6 +29,15 @@ use crate::{
     lab::Shared,
     lab::child::{ChildGuard, Process},
 };
+
+/// A script that runs a command only if the process given by its first argument is still the
+/// parent: `PDEATHSIG` says nothing about a parent that ended before it was set.
+const IF_PARENT_LIVES: &str = r#"[ "$PPID" = "$0" ] || exit; exec "$@""#;
+/// A script that sends echo requests one by one: their number, the destination, and options of
+/// `ping`. Each has a `ping` of its own, because one that has received an answer waits for the last
+/// one no longer than two round trips.
+const PINGS: &str = r#"n=$0; to=$1; shift; \
+    for _ in $(seq "$n"); do ping -n -c 1 -W 2 "$@" "$to" || exit; done"#;
 
 /// A handle to one host; clones are the same host. A [`Node`](crate::Node) and a
 /// [`Pod`](crate::Pod) are hosts.
@@ -155,6 +165,12 @@ impl Host {
         self.run(line.split_ascii_whitespace())
     }
 
+    /// Echo requests, one by one, with these options of `ping`. Fails if one is not answered.
+    pub fn pings(&self, count: u64, options: &str, to: IpAddr) -> Result<Output> {
+        let line = ["sh", "-c", PINGS, &count.to_string(), &to.to_string()].map(str::to_owned);
+        self.run(line.into_iter().chain(options.split_ascii_whitespace().map(str::to_owned)))
+    }
+
     /// Runs an nft script.
     pub fn nft(&self, script: &str) -> Result<()> {
         self.command(["nft", "-f", "-"]).input(script).run().map(drop)
@@ -173,7 +189,8 @@ impl Host {
         let mut line: Vec<String> = if shared.is_lasting() {
             vec!["setsid".to_owned()]
         } else {
-            ["setpriv", "--pdeathsig", "KILL", "--"].map(str::to_owned).to_vec()
+            let own_pid = std::process::id().to_string();
+            ["setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", IF_PARENT_LIVES, &own_pid].map(str::to_owned).to_vec()
         };
         line.extend(self.enter_argv());
         line.extend(argv.into_iter().map(Into::into));

@@ -12,10 +12,7 @@ const PINGS: u64 = 20;
 /// Echo requests from the near pod to the far one, with this payload: all of their packets are 42
 /// bytes longer.
 fn pings(pair: &Pair, payload: u64) -> Result<()> {
-    let line = format!("ping -n -c {PINGS} -i 0.02 -W 2 -s {payload} {}", pair.far.ip());
-    let output = pair.near.sh(&line)?.stdout;
-    ensure!(output.contains(" 0% packet loss"), "{output}");
-    Ok(())
+    pair.near.sh(&format!("ping -n -c {PINGS} -i 0.02 -W 2 -s {payload} {}", pair.far.ip())).map(drop)
 }
 
 fn is_between(packet: &Value, source: IpAddr, destination: IpAddr) -> bool {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use flannel_tests::{
     Lab, Node, StockNode, eventually,
     lab_record::start_time,
@@ -168,7 +168,10 @@ fn a_lab_whose_process_is_killed_ends() -> Result<()> {
     assert_eq!(pids.alive().len(), 2, "a holder and a child");
     child.kill()?;
     child.wait()?;
-    eventually("end of the processes", Duration::from_secs(30), || pids.alive().is_empty().then_some(()))?;
+    eventually("end of the processes", Duration::from_secs(30), || {
+        ensure!(pids.alive().is_empty(), "{:?}", pids.alive());
+        Ok(())
+    })?;
     // What is left is the record, by which `cargo xtask clean-lab` knows it.
     fs::remove_dir_all(dir)?;
     Ok(())

@@ -217,12 +217,11 @@ fn a_packet_too_large_for_the_underlay_is_answered() -> Result<()> {
     for mode in ["kernel", "encap"] {
         pair.set_mode(mode)?;
         from.sh("ip -6 route flush cache")?;
-        let ping = |size: usize| format!("ping -n -c 4 -i 0.05 -W 1 -M do -s {size} {to}");
         // 1400 bytes less the tunnel's 70.
-        let too_large = from.command(ping(1430 - 48).split(' ')).any_code().run()?.stdout;
+        let too_large = format!("ping -n -c 4 -i 0.05 -W 1 -M do -s {} {to}", 1430 - 48);
+        let too_large = from.command(too_large.split(' ')).any_code().run()?.stdout;
         ensure!(too_large.contains("mtu=1330") || too_large.contains("mtu = 1330"), "mode {mode}: {too_large}");
-        let fits = from.sh(&ping(1330 - 48))?.stdout;
-        ensure!(fits.contains(" 0% packet loss"), "mode {mode}: {fits}");
+        from.pings(4, &format!("-M do -s {}", 1330 - 48), to).with_context(|| format!("mode {mode}"))?;
     }
     ensure!(pair.encapsulated()? > 0, "nothing was encapsulated");
     Ok(())
@@ -250,11 +249,10 @@ fn a_packet_that_may_not_be_cut_and_does_not_fit_is_answered() -> Result<()> {
         pair.net.a.sh("ip link set cni0 mtu 1500")?;
         pair.near.sh("ip link set eth0 mtu 1500")?;
         pair.near.sh("ip route flush cache")?;
-        let ping = |size: u32| format!("ping -n -c 3 -i 0.01 -W 1 -M do -s {size} {}", pair.far.ip());
-        let too_large = pair.near.command(ping(1472).split(' ')).expect_code(1).run()?;
+        let too_large = format!("ping -n -c 3 -i 0.01 -W 1 -M do -s 1472 {}", pair.far.ip());
+        let too_large = pair.near.command(too_large.split(' ')).expect_code(1).run()?;
         let line = too_large.stdout.lines().find(|line| line.starts_with("From ")).context(too_large.stdout.clone())?;
-        let fits = pair.near.sh(&ping(1450 - 28))?;
-        ensure!(fits.stdout.contains(" 0% packet loss"), "{}", fits.stdout);
+        pair.near.pings(3, &format!("-M do -s {}", 1450 - 28), pair.far.ip())?;
         Ok(line.to_owned())
     })?;
     assert!(answer.contains("mtu = 1450") || answer.contains("mtu=1450"), "{answer}");
@@ -332,8 +330,7 @@ fn nodes_and_pods_reach_each_other() -> Result<()> {
         let own = subnet(&pair.net.a)?.network();
         // Its own node sends packets to this pod as well.
         let capture = Capture::start(&pair.far, "eth0", frame::is_echo_request)?;
-        let output = pair.net.a.sh(&format!("ping -n -c 3 -i 0.01 -W 2 {}", pair.far.ip()))?;
-        ensure!(output.stdout.contains(" 0% packet loss"), "{}", output.stdout);
+        pair.net.a.pings(3, "", pair.far.ip())?;
         // The answers may be back before the capture has its frames.
         let sources = eventually("three captured pings", Duration::from_secs(2), || {
             let frames = capture.frames();

@@ -45,7 +45,8 @@ struct Tally {
     noise: usize,
     /// Differences already shown by a small scenario.
     shown: BTreeSet<Aspect>,
-    pages: Vec<String>,
+    /// Defects with their seeds, some of each seed.
+    defects: Vec<String>,
 }
 
 /// Runs the seeds of one topology.
@@ -59,16 +60,16 @@ pub(crate) fn run(topology: Topology, mode: &str) -> Result<()> {
             break;
         }
         try_seed(&lab, seed, mode, &mut tally).with_context(|| format!("seed {seed:#x}"))?;
-        let Tally { seeds, sent, replayed, allowed, noise, pages, .. } = &tally;
+        let Tally { seeds, sent, replayed, allowed, noise, defects, .. } = &tally;
         println!(
             "{}: {seeds} seeds in {:?}, last {seed:#x}; {sent} packets sent, {replayed} replayed; {allowed} differences \
              by design, {noise} of noise, {} defects",
             topology.name(),
             start.elapsed(),
-            pages.len()
+            defects.len()
         );
     }
-    ensure!(tally.pages.is_empty(), "{} seeds differ:\n{}", tally.pages.len(), tally.pages.join("\n"));
+    ensure!(tally.defects.is_empty(), "seeds differ; the output has a page about each:\n{}", tally.defects.join("\n"));
     let share = tally.replayed * 100 / tally.sent.max(1);
     ensure!(mode != "fast" || share >= LEAST_REPLAYED, "{share} % of the packets were replayed: {tally:?}");
     Ok(())
@@ -121,16 +122,15 @@ fn try_seed(lab: &DiffLab, seed: u64, mode: &str, tally: &mut Tally) -> Result<(
     }
     if !defects.is_empty() {
         println!("seed {seed:#x}: {} differences", defects.len());
-        defects.iter().take(LISTED).for_each(|defect| println!("seed {seed:#x}: {defect}"));
+        let listed: Vec<_> = defects.iter().take(LISTED).map(|defect| format!("seed {seed:#x}: {defect}")).collect();
+        listed.iter().for_each(|line| println!("{line}"));
         // Each kind of difference is made small once.
         let unseen = defects.iter().find(|defect| !tally.shown.contains(&defect.aspect));
-        let page = match unseen {
-            Some(defect) => smallest(lab, &scenario, mode, defect)?,
-            None => format!("seed {seed:#x}: {}", defects[0]),
-        };
-        tally.shown.extend(unseen.map(|defect| defect.aspect));
-        println!("{page}");
-        tally.pages.push(page);
+        if let Some(defect) = unseen {
+            println!("{}", smallest(lab, &scenario, mode, defect)?);
+            tally.shown.insert(defect.aspect);
+        }
+        tally.defects.extend(listed);
     }
     Ok(())
 }

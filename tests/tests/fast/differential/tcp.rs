@@ -21,6 +21,7 @@ use flannel_tests::{
     wait::patient,
 };
 use nix::{
+    errno::Errno,
     libc,
     sys::{
         socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt},
@@ -219,10 +220,17 @@ fn client(source: SocketAddr, to: SocketAddr) -> Result<io::Result<TcpStream>> {
     let limit = i64::try_from(patient(2 * LOST).as_millis())?;
     setsockopt(&client, sockopt::SendTimeout, &TimeVal::milliseconds(limit))?;
     bind(client.as_raw_fd(), &SockaddrStorage::from(source)).with_context(|| source.to_string())?;
-    Ok(match connect(client.as_raw_fd(), &SockaddrStorage::from(to)) {
-        Ok(()) => Ok(client.into()),
-        Err(error) => Err(error.into()),
-    })
+    let start = Instant::now();
+    loop {
+        match connect(client.as_raw_fd(), &SockaddrStorage::from(to)) {
+            Ok(()) => return Ok(Ok(client.into())),
+            // The connection that had the port before waits for its last acknowledgement.
+            Err(Errno::EADDRNOTAVAIL) if start.elapsed() < patient(LOST) => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => return Ok(Err(error.into())),
+        }
+    }
 }
 
 fn accept(listener: &TcpListener) -> io::Result<TcpStream> {

@@ -30,7 +30,7 @@ pub(crate) use self::{
 };
 
 /// Longer than anything takes that works.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 pub(crate) const DAY: Duration = Duration::from_hours(24);
 
 /// Gives up on silence quickly. The test servers allow pings this often.

@@ -30,7 +30,7 @@ pub(crate) use self::{
 };
 
 /// Longer than anything takes that works.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 pub(crate) const CONFIG: &str = r#"{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}"#;
 /// Gives up on silence quickly, and on requests only when a test waits for that.
 pub(crate) const BRISK: Liveness = Liveness {
