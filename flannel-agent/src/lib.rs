@@ -23,6 +23,7 @@ pub mod offload;
 pub mod options;
 pub mod privileges;
 pub mod reconcile;
+pub mod reported_cluster;
 pub mod state_dir;
 pub mod top;
 pub mod traffic;

@@ -29,7 +29,8 @@ fn main() -> ExitCode {
                 ExitCode::from(answer.code)
             }
             Err(error) if error.is::<NoResult>() => end_with(&error, NoResult::CODE),
-            Err(error) => end(Err(privileges::advise(error))),
+            // 1 is a result of commands that look for something.
+            Err(error) => end_with(&privileges::advise(error), NoResult::CODE),
         },
     }
 }

@@ -205,6 +205,15 @@ impl Agent {
         ask_status(&socket).or_else(|_| self.status_by_command())
     }
 
+    /// Waits for a problem of this kind in the status.
+    pub fn problem(&self, code: &str) -> Result<Value> {
+        eventually(&format!("problem {code} on {}", self.node.name()), Duration::from_secs(20), || {
+            let status = self.status()?;
+            let found = status["problems"].as_array().into_iter().flatten().find(|problem| problem["code"] == code);
+            found.cloned().with_context(|| format!("problems: {}", status["problems"]))
+        })
+    }
+
     /// `status -o json`, which adds what is read from pinned maps, such as `drops`.
     pub fn status_by_command(&self) -> Result<Value> {
         // Its exit code is the node's readiness.

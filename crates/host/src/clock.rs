@@ -19,6 +19,11 @@ use tokio::time::sleep;
 /// resumption a waiter notices the elapsed time at most this much later.
 const LOOK: Duration = Duration::from_secs(2);
 
+/// The wall clock, in seconds since 1970 UTC.
+pub fn unix_now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
 /// A moment: the time since the machine was started, suspension included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BootTime(Duration);

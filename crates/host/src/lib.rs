@@ -16,6 +16,7 @@ pub mod lock_holder;
 pub mod log_limit;
 pub mod networks;
 pub mod packing;
+pub mod port_holder;
 pub mod secret;
 pub mod signals;
 pub mod sysctl;

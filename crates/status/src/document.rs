@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ChecksumOffloadStatus, CloudStatus, ConflictStatus, DeviceStatus, Dirty, EchoStatus, ExtensionStatus, FastStatus,
-    FlowTableStatus, GuardStatus, InterfaceStatus, IpsecStatus, LeaseStatus, ModeStatus, NodeSettingStatus, PeerStatus,
-    PrivilegesStatus, RejectedStatus, Repairs, StoreStatus, SysctlProblem, TrafficStatus, UdpStatus, UnreachableStatus,
+    FlowTableStatus, GuardStatus, InterfaceStatus, IpsecStatus, LeaseStatus, ListenerStatus, ModeStatus,
+    NodeSettingStatus, PeerStatus, PrivilegesStatus, Problem, RejectedStatus, Repairs, StoreStatus, SysctlProblem,
+    TrafficStatus, UdpStatus, UnreachableStatus,
 };
 
 /// The document.
@@ -23,6 +24,9 @@ pub struct Status {
     pub ready: bool,
     /// The agent's current activity, or the condition it waits for, in words.
     pub stage: String,
+    /// The directory of its pinned BPF objects; absent when no agent runs.
+    #[serde(default)]
+    pub pin_root: Option<String>,
     /// The agent's privileges; absent when none runs.
     #[serde(default)]
     pub privileges: Option<PrivilegesStatus>,
@@ -118,8 +122,15 @@ pub struct Status {
     /// well.
     #[serde(default)]
     pub lease_problem: Option<String>,
-    /// The error of the last reconciliation, if it failed.
+    /// The error of the last reconciliation, if it failed; while the agent starts, what the start
+    /// waits for.
     pub error: Option<String>,
+    /// The listeners for health checks and metrics.
+    #[serde(default)]
+    pub listeners: Vec<ListenerStatus>,
+    /// All problems of the node. The rest of the document has the details.
+    #[serde(default)]
+    pub problems: Vec<Problem>,
 }
 
 /// Entries that are listed of what others can make as many of as they like.
@@ -141,6 +152,7 @@ impl Status {
             pid: None,
             ready: false,
             stage: stage.to_owned(),
+            pin_root: None,
             privileges: None,
             mode,
             flow_table: None,
@@ -175,6 +187,8 @@ impl Status {
             lost_subnets: Vec::new(),
             lease_problem: None,
             error: None,
+            listeners: Vec::new(),
+            problems: Vec::new(),
         }
     }
 }

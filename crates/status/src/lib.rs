@@ -1,6 +1,6 @@
 //! The status of a node, as one document ([`Status`]): what `flannel-agent status` prints and the
-//! agent's socket answers. It has only types: the agent fills them in, and commands and
-//! metrics read them.
+//! agent's socket answers. The agent fills it in, and commands and metrics read it. It has types,
+//! and finds the node's problems in them ([`Problem`]).
 //!
 //! The field names are an interface; they are added to and not changed.
 
@@ -16,11 +16,14 @@ mod guard;
 mod ipsec;
 mod kernel;
 mod lease;
+mod listener;
 mod mode;
 mod peer;
+mod problems;
 mod traffic;
 mod udp;
 mod wireguard;
+mod words;
 
 pub use self::{
     cloud::{ChangeCounts, CloudStatus, RequestCounts},
@@ -33,9 +36,12 @@ pub use self::{
     ipsec::{IpsecPeerState, IpsecPeerStatus, IpsecStatus},
     kernel::{Dirty, Repairs, UnreachableStatus},
     lease::{ConflictStatus, LeaseStatus, RejectedStatus, StoreStatus},
+    listener::ListenerStatus,
     mode::{FlowTableStatus, ModeSource, ModeStatus, NodeSettingStatus, PrivilegesStatus},
     peer::PeerStatus,
+    problems::{Problem, ProblemCode, Severity},
     traffic::TrafficStatus,
     udp::UdpStatus,
     wireguard::{PeerState, WireguardPeerStatus},
+    words::count,
 };

@@ -22,8 +22,12 @@ const SLOW: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_
 };
 
 /// Waits for a network configuration that can be served. Malformed ones are waited out; only one
-/// that asks for what is not built is returned as an error.
-pub async fn wait_for_config<M: SubnetManager>(manager: &mut M) -> Result<NetworkConfig, ConfigError> {
+/// that asks for what is not built is returned as an error. `on_wait` learns the problem after each
+/// attempt.
+pub async fn wait_for_config<M: SubnetManager>(
+    manager: &mut M,
+    mut on_wait: impl FnMut(&str),
+) -> Result<NetworkConfig, ConfigError> {
     let mut retry = Retry::new("the network configuration");
     loop {
         let problem = match manager.network_config().await {
@@ -36,12 +40,14 @@ pub async fn wait_for_config<M: SubnetManager>(manager: &mut M) -> Result<Networ
             },
             Err(error) => error.to_string(),
         };
+        on_wait(&problem);
         retry.wait(&problem).await;
     }
 }
 
-/// Waits until the store says what it remembers of this node.
-pub async fn wait_for_hints<M: SubnetManager>(manager: &mut M) -> Hints {
+/// Waits until the store says what it remembers of this node. `on_wait` learns the problem after
+/// each attempt.
+pub async fn wait_for_hints<M: SubnetManager>(manager: &mut M, mut on_wait: impl FnMut(&str)) -> Hints {
     let mut retry = Retry::new("the store's word on this node");
     loop {
         match manager.hints().await {
@@ -49,7 +55,11 @@ pub async fn wait_for_hints<M: SubnetManager>(manager: &mut M) -> Hints {
                 retry.finish();
                 return hints;
             }
-            Err(error) => retry.wait(&error.to_string()).await,
+            Err(error) => {
+                let problem = error.to_string();
+                on_wait(&problem);
+                retry.wait(&problem).await;
+            }
         }
     }
 }

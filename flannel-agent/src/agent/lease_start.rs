@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use flannel_common::addr::Mac;
-use flannel_host::{error_chain::chain, family::Family};
+use flannel_host::{clock, error_chain::chain, family::Family};
 use flannel_iface::ExternalInterface;
 use flannel_netlink::Netlink;
 use flannel_status::Status;
@@ -82,13 +82,16 @@ pub(super) async fn start<M: SubnetManager>(
 ) -> anyhow::Result<Option<LeasedNode>> {
     let stage = |text: &str| publish.send_modify(|status| text.clone_into(&mut status.stage));
     stage("waiting for the network configuration");
-    let read = wait_for_config(manager).await.context("the network configuration cannot be served")?;
+    let read = wait_for_config(manager, |problem| show(publish, Some(problem))).await;
+    let read = read.context("the network configuration cannot be served")?;
+    show(publish, None);
     log_warnings(&read);
     let networks = networks(&read);
     let claims = ownership_start::claim(options, &read, publish).await?;
 
     stage("asking what the store remembers of this node");
-    let hints = wait_for_hints(manager).await;
+    let hints = wait_for_hints(manager, |problem| show(publish, Some(problem))).await;
+    show(publish, None);
     let mut node = NodeOverrides::new(hints.settings.clone());
 
     stage("choosing the external interface");
@@ -96,7 +99,7 @@ pub(super) async fn start<M: SubnetManager>(
     let mut external = loop {
         match node_start::choose_external(netlink, &options.iface, &read, &hints, &mut node).await {
             Ok(external) => break external,
-            Err(error) if error.can_pass() => waiting.complain("no external interface yet", error.on_one_line()),
+            Err(error) if error.can_pass() => waiting.complain("no external interface yet", &error.on_one_line()),
             Err(error) => return Err(error.into()),
         }
         tokio::time::sleep(RETRY).await;
@@ -118,7 +121,7 @@ pub(super) async fn start<M: SubnetManager>(
         match make_devices(netlink, backend.as_ref(), external.chosen(), &hints, keys).await {
             Ok(ends) => break ends,
             Err(error) if error.downcast_ref().is_some_and(DeviceError::is_temporary) => {
-                waiting.complain("cannot make the tunnel device", chain(error.as_ref()));
+                waiting.complain("cannot make the tunnel device", &chain(error.as_ref()));
             }
             Err(error) => return Err(error),
         }
@@ -140,7 +143,10 @@ pub(super) async fn start<M: SubnetManager>(
         !waiting.is_outdated(manager, &mut external).await
     });
     let Some(own) = own.await else { return Ok(None) };
-    publish.send_modify(|status| (status.lease_problem, status.conflicts.address) = (None, 0));
+    publish.send_modify(|status| {
+        (status.lease_problem, status.conflicts.address) = (None, 0);
+        status.update_problems(clock::unix_now());
+    });
     tracing::info!(lease = %own.key, "lease acquired");
     Ok(Some(LeasedNode {
         config,
@@ -159,6 +165,18 @@ pub(super) async fn start<M: SubnetManager>(
     }))
 }
 
+/// Shows in the status what the start waits for, if it does.
+fn show(publish: &watch::Sender<Status>, problem: Option<&str>) {
+    publish.send_if_modified(|status| {
+        if status.error.as_deref() == problem {
+            return false;
+        }
+        status.error = problem.map(str::to_owned);
+        status.update_problems(clock::unix_now());
+        true
+    });
+}
+
 /// A start that waits.
 struct Waiting<'a> {
     publish: &'a watch::Sender<Status>,
@@ -174,25 +192,22 @@ impl Waiting<'_> {
         self.publish.send_modify(|status| {
             status.lease_problem = Some(error.to_string());
             status.conflicts.address = usize::from(address_taken);
+            status.update_problems(clock::unix_now());
         });
     }
 
     /// Shows in the status what keeps the start waiting, and logs it once a minute.
-    fn complain(&mut self, what: &str, problem: String) {
-        if self.complaint.is_due(&problem, Instant::now()) {
+    fn complain(&mut self, what: &str, problem: &str) {
+        if self.complaint.is_due(problem, Instant::now()) {
             tracing::warn!("{what}; tried again every second: {problem}");
         }
-        self.publish.send_if_modified(|status| {
-            let changed = status.error.as_ref() != Some(&problem);
-            status.error = Some(problem);
-            changed
-        });
+        show(self.publish, Some(problem));
     }
 
     /// Takes the problem out of the status.
     fn end(&mut self) {
         self.complaint.clear();
-        self.publish.send_if_modified(|status| status.error.take().is_some());
+        show(self.publish, None);
     }
 
     /// Returns true if the network configuration or the external interface is another one by now.

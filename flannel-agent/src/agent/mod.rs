@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use flannel_datapath::PinRoot;
-use flannel_host::signals::Stop;
+use flannel_host::{clock, count::Count, signals::Stop};
 use flannel_status::Status;
 use tokio::sync::watch;
 
@@ -74,7 +74,7 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
     let readiness = Readiness::new(status.clone(), pulse.clone());
     let pins = PinRoot::new(&options.paths.bpf_pin_root);
     let metrics = Metrics::new(readiness.clone(), shared.clone(), counts.clone(), pins);
-    let _listeners = listen(&options, readiness, metrics.clone(), &counts)?;
+    let _listeners = listen(&options, readiness, metrics.clone(), &counts, &shared)?;
     let _echo = start_echo(&options, echo, &shared, &counts);
     let manager = ServiceManager::of_environment();
     tokio::spawn(manager.clone().await_ready(status.clone()));
@@ -100,21 +100,26 @@ fn document(
     status: watch::Receiver<Status>,
     shared: SharedState,
 ) -> impl Fn() -> Status + Clone + Send + Sync + 'static {
-    move || Status {
-        peers: shared.peers.list(|peer| {
-            report::peer(
-                peer,
-                shared.echoes.of(peer),
-                shared.wireguard.of_peer(&peer.peer),
-                shared.ipsec.of_peer(&peer.peer),
-            )
-        }),
-        echo: Some(shared.echoes.status()),
-        extension: shared.extension.status(),
-        cloud: shared.cloud.status(),
-        udp: shared.udp.status(),
-        ipsec: shared.ipsec.status(),
-        ..status.borrow().clone()
+    move || {
+        let mut status = Status {
+            peers: shared.peers.list(|peer| {
+                report::peer(
+                    peer,
+                    shared.echoes.of(peer),
+                    shared.wireguard.of_peer(&peer.peer),
+                    shared.ipsec.of_peer(&peer.peer),
+                )
+            }),
+            echo: Some(shared.echoes.status()),
+            extension: shared.extension.status(),
+            cloud: shared.cloud.status(),
+            udp: shared.udp.status(),
+            ipsec: shared.ipsec.status(),
+            listeners: shared.listeners.status(),
+            ..status.borrow().clone()
+        };
+        status.find_problems(clock::unix_now());
+        status
     }
 }
 
@@ -166,6 +171,7 @@ fn listen(
     readiness: Readiness,
     metrics: Metrics,
     counts: &Counts,
+    shared: &SharedState,
 ) -> anyhow::Result<Vec<HttpServer>> {
     let (health, own) = match options.listeners.metrics {
         Some(address) => (HealthRoutes::Health(readiness), Some((address, HealthRoutes::Metrics(metrics)))),
@@ -173,11 +179,8 @@ fn listen(
     };
     let health = options.listeners.healthz.map(|address| (address, health, &counts.displaced.health));
     let own = own.map(|(address, routes)| (address, routes, &counts.displaced.metrics));
-    let mut servers = Vec::new();
-    for (address, routes, displaced) in health.into_iter().chain(own) {
-        let server = HttpServer::start(address, routes, displaced.clone())?;
-        tracing::info!(address = %server.address(), "answering {}", server.purpose());
-        servers.push(server);
-    }
-    Ok(servers)
+    let start = |(address, routes, displaced): (_, _, &Count)| {
+        HttpServer::start(address, routes, displaced.clone(), &shared.listeners).context("cannot answer health checks")
+    };
+    health.into_iter().chain(own).map(start).collect()
 }

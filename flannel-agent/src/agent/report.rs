@@ -4,7 +4,11 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use flannel_common::fast::PodEntry;
 use flannel_datapath::policy::{Capability, ModeRequest};
-use flannel_host::{clock::BootTime, excerpt::excerpt, family::Family};
+use flannel_host::{
+    clock::{self, BootTime},
+    excerpt::excerpt,
+    family::Family,
+};
 use flannel_iface::End;
 use flannel_status::{
     ConflictStatus, DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus, IpsecPeerStatus, LISTED, LeaseStatus,
@@ -38,6 +42,7 @@ pub(super) fn starting(options: &RunOptions) -> Status {
     let store = StoreStatus { endpoints, in_sync: false, reason: None, since: None, last_change: None };
     Status {
         pid: Some(std::process::id()),
+        pin_root: Some(options.paths.bpf_pin_root.display().to_string()),
         privileges: Privileges::current().ok().map(|held| held.status()),
         store: Some(store),
         ..Status::without_agent(STARTING, mode)
@@ -48,7 +53,10 @@ impl Agent {
     /// Publishes the status, and where the store takes it the state of the network.
     pub(super) fn publish(&self, publish: &watch::Sender<Status>) {
         self.node.store.availability.set(self.is_network_available());
-        publish.send_modify(|status| *status = self.status(status));
+        publish.send_modify(|status| {
+            *status = self.status(status);
+            status.update_problems(clock::unix_now());
+        });
     }
 
     fn status(&self, last: &Status) -> Status {
@@ -58,6 +66,7 @@ impl Agent {
             version: last.version.clone(),
             pid: last.pid,
             ready,
+            pin_root: last.pin_root.clone(),
             privileges: last.privileges.clone(),
             stage: if ready { "running" } else { "reconciling" }.to_owned(),
             mode: self.mode(),
@@ -99,6 +108,9 @@ impl Agent {
             lost_subnets: self.lost_subnets.iter().map(ToString::to_string).collect(),
             lease_problem: self.store.lease_problem(),
             error: self.error(),
+            // Read when a client asks.
+            listeners: Vec::new(),
+            problems: last.problems.clone(),
         }
     }
 

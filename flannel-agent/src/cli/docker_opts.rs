@@ -1,7 +1,7 @@
 //! `flannel-agent docker-opts`: subnet.env as options of the Docker daemon.
 //!
-//! The options, the file and the exit status are those of flannel's `mk-docker-opts.sh`, of which
-//! `scripts/` has one for hosts without this program. What subnet.env does not have is left out.
+//! The options and the file are those of flannel's `mk-docker-opts.sh`, of which `scripts/` has one
+//! for hosts without this program. What subnet.env does not have is left out.
 
 use std::{env, fmt::Write as _, fs, path::PathBuf};
 

@@ -3,13 +3,7 @@
 use flannel_host::duration;
 use flannel_status::{EchoState, EchoStatus, PeerEchoStatus, PeerStatus};
 
-use super::{color::Paint, now, peer_problems};
-
-/// The peers that were asked and do not answer.
-pub(super) fn without_answer(peers: &[PeerStatus]) -> impl Iterator<Item = (&PeerStatus, &PeerEchoStatus)> {
-    let asked = peers.iter().filter_map(|peer| Some((peer, peer.echo.as_ref()?)));
-    asked.filter(|(_, echo)| echo.state.is_problem())
-}
+use super::{color::Paint, now};
 
 /// The number of peers that answer, of those that are asked.
 pub(super) fn summary(status: &EchoStatus, peers: &[PeerStatus]) -> String {
@@ -21,28 +15,6 @@ pub(super) fn summary(status: &EchoStatus, peers: &[PeerStatus]) -> String {
     let answering = known().filter(|echo| echo.state == EchoState::Answering).count();
     let interval = duration::format(status.interval);
     format!("{answering} of {} answered, a request every {interval}{reason}", known().count())
-}
-
-/// A line for each peer that does not answer, or one for all if none does.
-pub(super) fn problems(peers: &[PeerStatus]) -> Vec<String> {
-    let silent: Vec<_> = without_answer(peers).collect();
-    let never = silent.iter().filter(|(_, echo)| echo.state == EchoState::Never).count();
-    if never > 1 && never == peers.iter().filter(|peer| peer.echo.is_some()).count() {
-        return vec![format!(
-            "none of {never} peers has answered an echo request: a firewall may drop ICMP; \
-             --peer-echo-interval=0 ends the requests"
-        )];
-    }
-    peer_problems::lines(silent.into_iter(), problem, "without an answer")
-}
-
-fn problem(peer: &PeerStatus, echo: &PeerEchoStatus) -> String {
-    let since = match echo.last_reply {
-        Some(at) => format!("has not answered for {}", ago(at)),
-        None => "has not answered since the agent started".to_owned(),
-    };
-    let error = echo.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-    format!("{} at {} {since} (echo to {}{error})", peer_problems::name(peer), peer.public_ip, echo.address)
 }
 
 /// One peer's answers in the table.
@@ -121,22 +93,6 @@ mod tests {
         assert_eq!(shown(EchoState::Never, 3), "never");
         assert_eq!(shown(EchoState::Unknown, 0), "unknown");
         assert_eq!(cell(None, Paint(false)), "-");
-    }
-
-    #[test]
-    fn a_peer_without_an_answer_is_a_problem() {
-        use EchoState::{Answering, Never, Silent, Unknown};
-        assert!(problems(&peers(&[Answering, Unknown])).is_empty());
-        assert_eq!(
-            problems(&peers(&[Answering, Silent, Never])),
-            [
-                "peer 10.5.9.0/24 at 192.0.2.9 has not answered for 0s (echo to 10.5.9.0)",
-                "peer 10.5.9.0/24 at 192.0.2.9 has not answered since the agent started (echo to 10.5.9.0)",
-            ]
-        );
-        let all = problems(&peers(&[Never, Never]));
-        assert!(matches!(&all[..], [one] if one.starts_with("none of 2 peers ")), "{all:?}");
-        assert_eq!(problems(&peers(&[Silent, Silent])).len(), 2, "they did answer: ICMP passes");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::{Answer, PinOptions, PrintOptions, StateOptions, color::Paint};
+use super::{Answer, NoResult, PinOptions, PrintOptions, StateOptions, color::Paint};
 use crate::{
     explain::{Conclusion, Question, Report, Step, StepState, Transport, Tried, explain},
     observe::socket::ask_status,
@@ -83,9 +83,15 @@ pub(super) async fn run(options: &ExplainOptions) -> anyhow::Result<Answer> {
     let question = Question { source, destination, transport, sport, dport };
     // Without an agent there is less to say, and still enough.
     let status = ask_status(&options.state.state_dir).await.ok();
-    let story = explain(question, &options.pins.root(), status).await.context("cannot ask the kernel")?;
+    let story =
+        explain(question, &options.pins.root_of(status.as_ref()), status).await.context("cannot ask the kernel")?;
     let text = options.print.print(&document(&question, &story), |paint| text(&story, paint));
-    Ok(Answer { text, code: u8::from(!story.verdict.reaches) })
+    let code = match story.verdict.reaches {
+        Some(true) => 0,
+        Some(false) => 1,
+        None => NoResult::CODE,
+    };
+    Ok(Answer { text, code })
 }
 
 fn document<'a>(question: &Question, story: &'a Report) -> Document<'a> {
@@ -112,12 +118,17 @@ fn text(story: &Report, paint: Paint) -> String {
         let state = match step.state {
             StepState::Ok => paint.good("ok  "),
             StepState::Warn => paint.warn("warn"),
+            StepState::Unknown => paint.warn("?   "),
             StepState::Fail => paint.bad("FAIL"),
         };
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{number:>2}. {state}  {:<12}{}", step.topic, step.text);
     }
-    let outcome = if story.verdict.reaches { paint.good("reaches") } else { paint.bad("lost") };
+    let outcome = match story.verdict.reaches {
+        Some(true) => paint.good("reaches"),
+        Some(false) => paint.bad("lost"),
+        None => paint.warn("unknown"),
+    };
     let _ = writeln!(out, "\n{outcome}: {}", story.verdict.text);
     out
 }

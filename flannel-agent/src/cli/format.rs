@@ -1,14 +1,14 @@
 //! The output and the options that the printing subcommands have in common.
 
 use std::{
-    fmt::Display,
-    path::PathBuf,
-    time::{Duration, SystemTime},
+    path::{Path, PathBuf},
+    time::Duration,
 };
 
 use clap::{Args, ValueEnum};
-use flannel_datapath::PinRoot;
+use flannel_datapath::{PinRoot, maps::ConfigMap};
 use flannel_host::duration;
+use flannel_status::Status;
 use serde::Serialize;
 
 use super::color::{ColorOptions, Paint};
@@ -102,6 +102,14 @@ impl PinOptions {
     pub(super) fn root(&self) -> PinRoot {
         PinRoot::new(&self.bpf_pin_root)
     }
+
+    /// The pins there or, if there are none, where the agent says that it has its own.
+    pub(super) fn root_of(&self, status: Option<&Status>) -> PinRoot {
+        let pins = self.root();
+        let reported = status.and_then(|status| status.pin_root.as_deref()).map(|root| PinRoot::new(Path::new(root)));
+        let is_absent = |pins: &PinRoot| ConfigMap::open(pins).is_err_and(|error| error.is_absent());
+        reported.filter(|reported| is_absent(&pins) && !is_absent(reported)).unwrap_or(pins)
+    }
 }
 
 /// The location of the agent's state.
@@ -110,17 +118,6 @@ pub(super) struct StateOptions {
     /// Directory of the agent's socket and state
     #[arg(long, value_name = "DIR", env = "FLANNELD_STATE_DIR", default_value = "/run/flannel")]
     pub(super) state_dir: PathBuf,
-}
-
-/// A number with its noun.
-pub(super) fn count<N: Copy + Display + PartialEq + From<u8>>(number: N, one: &str, many: &str) -> String {
-    let noun = if number == N::from(1) { one } else { many };
-    format!("{number} {noun}")
-}
-
-/// Seconds since 1970 UTC.
-pub(super) fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// A document as indented JSON, with its final newline.

@@ -7,7 +7,7 @@
 //! `go_style` first; those of every other subcommand are plain clap.
 //!
 //! Help and version go to standard output, as is usual; under the name `flanneld` to standard
-//! error, as flanneld does. Wrong usage exits with 2 and lists every mistake at once.
+//! error, as flanneld does. Wrong usage exits with 64 and lists every mistake at once.
 
 mod absent;
 mod bugtool;
@@ -32,7 +32,6 @@ mod ipsec;
 mod manual;
 mod maps;
 mod monitor;
-mod peer_problems;
 mod plugin;
 mod prefix;
 mod prepare;
@@ -56,9 +55,11 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
+use flannel_host::clock::unix_now as now;
+use flannel_status::count;
 
 pub use self::format::Answer;
-use self::format::{Output, PinOptions, PrintOptions, StateOptions, WaitOptions, count, json, now};
+use self::format::{Output, PinOptions, PrintOptions, StateOptions, WaitOptions, json};
 use crate::options::{RunFlags, RunOptions, go_style};
 
 /// Names that programs of flannel's image have, each with the subcommand that takes its arguments.
@@ -138,7 +139,7 @@ impl Once {
             Self::Flows(command) => flows::run(command).await.map(Answer::from),
             Self::Bugtool(options) => bugtool::run(options).await.map(Answer::from),
             Self::Check(options) => check::run(options).await,
-            Self::Explain(options) => explain::run(options).await,
+            Self::Explain(options) => Box::pin(explain::run(options)).await,
             Self::Monitor(options) => monitor::run(options).await.map(Answer::from),
             Self::Top(options) => top::run(options).await,
             Self::Cluster(command) => cluster::run(command).await,
@@ -164,7 +165,7 @@ impl Once {
     }
 }
 
-/// A command without a result, in words. It ends with [`NoResult::CODE`], because 1 is a result.
+/// A command without a result, in words. As any that fails it ends with [`NoResult::CODE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoResult(&'static str);
 
@@ -179,10 +180,13 @@ impl fmt::Display for NoResult {
     }
 }
 
+/// The exit code of wrong usage: `EX_USAGE` of sysexits.h.
+const USAGE: u8 = 64;
+
 /// The process ends here, with a text to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
-    /// The exit code: 0 for help and version, 2 for wrong usage.
+    /// The exit code: 0 for help and version, 64 for wrong usage.
     pub code: u8,
     /// True if the text belongs on standard error.
     pub to_stderr: bool,
@@ -192,7 +196,7 @@ pub struct Stop {
 
 impl Stop {
     fn usage(text: &str) -> Self {
-        Self { code: 2, to_stderr: true, text: text.to_owned() }
+        Self { code: USAGE, to_stderr: true, text: text.to_owned() }
     }
 
     /// Prints the text and yields the exit code, which a reader that has gone away does not change.
@@ -275,5 +279,5 @@ fn usage(mistakes: &[String]) -> Stop {
 }
 
 fn from_clap(error: &clap::Error) -> Stop {
-    Stop { code: if error.use_stderr() { 2 } else { 0 }, to_stderr: error.use_stderr(), text: error.to_string() }
+    Stop { code: if error.use_stderr() { USAGE } else { 0 }, to_stderr: error.use_stderr(), text: error.to_string() }
 }

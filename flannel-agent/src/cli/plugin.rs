@@ -60,7 +60,7 @@ mod tests {
         let test = parsed("kubectl-flannel connectivity test --modes=kernel,fast").expect("a command");
         assert!(matches!(test, Command::Once(Once::Connectivity(ConnectivityCommand::Test(_)))), "{test:?}");
         let wrong = parsed("kubectl-flannel cleanup").expect_err("not a command on a cluster");
-        assert!(wrong.code == 2 && wrong.text.contains("kubectl flannel"), "{}", wrong.text);
+        assert!(wrong.code == 64 && wrong.text.contains("kubectl flannel"), "{}", wrong.text);
         let same = parsed("flannel-agent cluster status").expect("a command");
         assert!(matches!(same, Command::Once(Once::Cluster(ClusterCommand::Status(_)))), "{same:?}");
     }

@@ -18,7 +18,7 @@ use flannel_host::{
 };
 use flannel_status::{
     CheckStatus, FastStatus, GuardStatus, InterfaceStatus, LeaseStatus, ModeSource, ModeStatus, NodeSettingStatus,
-    PeerStatus, PodStatus, PrivilegesStatus, Status, StoreStatus, UnreachableStatus,
+    PeerStatus, PodStatus, PrivilegesStatus, ProblemCode, Severity, Status, StoreStatus, UnreachableStatus,
 };
 use tokio::time::{Instant, sleep};
 
@@ -117,7 +117,9 @@ fn from_pins(options: &StatusOptions) -> anyhow::Result<Status> {
     let record = Record::load(&options.state.state_dir);
     let error = record.as_ref().err().map(|error| chain(error));
     let sysctls = record.unwrap_or_default().changed().to_vec();
-    Ok(Status { guard, peers, sysctls, error, ..Status::without_agent(&stage, mode) })
+    let mut status = Status { guard, peers, sysctls, error, ..Status::without_agent(&stage, mode) };
+    status.find_problems(now());
+    Ok(status)
 }
 
 /// The guard; none without a tunnel.
@@ -155,7 +157,12 @@ fn text(status: &Status, paint: Paint) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{}{value}", paint.name(&format!("{name:<11}")));
     }
-    let problems = problems(status).into_iter().map(|problem| paint.bad(&problem));
+    // The summary has the mode.
+    let problems = status.problems.iter().filter(|problem| problem.code != ProblemCode::LoweredMode);
+    let problems = problems.map(|problem| match problem.severity {
+        Severity::Notice => paint.warn(&problem.line()),
+        Severity::Warning | Severity::Critical => paint.bad(&problem.line()),
+    });
     let sections = [lines(problems), peers(&status.peers, paint), lines(remarks(status))];
     for section in sections.iter().filter(|section| !section.is_empty()) {
         out.push('\n');
@@ -177,95 +184,6 @@ fn paint_summary(name: &str, value: String, status: &Status, paint: Paint) -> St
 
 fn lines(lines: impl IntoIterator<Item = String>) -> String {
     lines.into_iter().map(|line| line + "\n").collect()
-}
-
-/// The number of problems of each kind; `None` without any.
-fn problem_counts(status: &Status) -> Option<String> {
-    let rules = status.traffic.as_ref().is_some_and(|traffic| traffic.error.is_some());
-    let number = |found: usize| u64::try_from(found).unwrap_or(u64::MAX);
-    let settings = number(refused_settings(status).count());
-    let inside = number(status.addresses_in_pods.len());
-    let lost = number(status.lost_subnets.len());
-    let silent = number(echo::without_answer(&status.peers).count());
-    let unanswered = number(wireguard::unanswered(&status.peers).count());
-    let failing = status.extension.as_ref().map_or(0, |extension| extension.failing);
-    let bare = number(ipsec::without_associations(&status.peers).count());
-    let no_esp = status.ipsec.as_ref().is_some_and(|status| status.kernel.is_some());
-    let no_keys = status.ipsec.as_ref().is_some_and(|status| status.error.is_some());
-    let no_process = status.udp.as_ref().is_some_and(|status| status.pid.is_none());
-    let sysctls = number(status.sysctl_problems.len());
-    let counts = [
-        status.lease_problem.is_some().then(|| "no lease, or a contested one".to_owned()),
-        status.error.is_some().then(|| "cannot reconcile".to_owned()),
-        (sysctls > 0)
-            .then(|| count(sysctls, "sysctl that keeps packets from pods", "sysctls that keep packets from pods")),
-        no_process.then(|| "no tunnel process".to_owned()),
-        no_esp.then(|| "the kernel has no ESP".to_owned()),
-        no_keys.then(|| "no keys are agreed on with peers".to_owned()),
-        rules.then(|| "traffic rules are not as asked for".to_owned()),
-        (inside > 0).then(|| count(inside, "address in the pod network", "addresses in the pod network")),
-        (lost > 0).then(|| count(lost, "bridge outside of our subnet", "bridges outside of our subnet")),
-        (settings > 0).then(|| count(settings, "annotation not in force", "annotations not in force")),
-        (status.rejected_total > 0).then(|| count(status.rejected_total, "refused lease", "refused leases")),
-        (status.dirty_total > 0)
-            .then(|| count(status.dirty_total, "entry refused by the kernel", "entries refused by the kernel")),
-        (failing > 0).then(|| count(failing, "peer with a command that failed", "peers with a command that failed")),
-        status.cloud.as_ref().is_some_and(cloud::has_problem).then(|| "routes of the cloud cannot be kept".to_owned()),
-        (silent > 0).then(|| count(silent, "peer without an answer", "peers without an answer")),
-        (bare > 0).then(|| count(bare, "peer without IPsec associations", "peers without IPsec associations")),
-        (unanswered > 0).then(|| count(unanswered, "peer without a handshake", "peers without a handshake")),
-    ];
-    let counts: Vec<String> = counts.into_iter().flatten().collect();
-    (!counts.is_empty()).then(|| counts.join(", "))
-}
-
-fn refused_settings(status: &Status) -> impl Iterator<Item = &NodeSettingStatus> {
-    status.node_settings.iter().filter(|setting| !setting.in_force)
-}
-
-/// The problems that the agent reports, a line each.
-pub(super) fn problems(status: &Status) -> Vec<String> {
-    let error = status.error.iter().map(|error| format!("cannot reconcile: {error}"));
-    let rules = status.traffic.iter().filter_map(|traffic| traffic.error.as_ref());
-    let rules = rules.map(|error| format!("traffic rules are not as asked for: {error}"));
-    let settings = refused_settings(status).map(|setting| {
-        let NodeSettingStatus { annotation, value, reason, .. } = setting;
-        format!("annotation {annotation}={value}: {}", reason.as_deref().unwrap_or("not in force"))
-    });
-    let rejected = status.rejected.iter().map(|lease| format!("refused lease: {}", lease.reason));
-    let rejected = rejected.chain(more("refused leases", status.rejected_total, status.rejected.len()));
-    let dirty = status.dirty.iter().map(|entry| {
-        let tries = count(entry.attempts, "try", "tries");
-        format!("refused by the kernel: {} ({tries}): {}", entry.object, entry.error)
-    });
-    let dirty = dirty.chain(more("entries refused by the kernel", status.dirty_total, status.dirty.len()));
-    let commands = status.extension.iter().flat_map(|extension| {
-        extension::problems(extension).chain(more(
-            "peers with a command that failed",
-            extension.failing,
-            extension.failures.len(),
-        ))
-    });
-    let commands = commands.chain(status.cloud.iter().flat_map(cloud::problems));
-    let inside = status.addresses_in_pods.iter().chain(&status.lost_subnets).cloned();
-    let silent = echo::problems(&status.peers);
-    let unanswered = wireguard::problems(&status.peers);
-    let peers = silent.into_iter().chain(unanswered).chain(ipsec::problems(&status.peers));
-    let process = status.udp.iter().filter_map(udp::problem);
-    let process = process.chain(status.ipsec.iter().flat_map(ipsec::node_problems));
-    let lease = status.lease_problem.iter().map(|problem| format!("lease: {problem}"));
-    lease
-        .chain(error)
-        .chain(status.sysctl_problems.iter().map(|problem| problem.text.clone()))
-        .chain(process)
-        .chain(rules)
-        .chain(inside)
-        .chain(settings)
-        .chain(rejected)
-        .chain(dirty)
-        .chain(commands)
-        .chain(peers)
-        .collect()
 }
 
 /// Describes what mode `fast` leaves to the kernel, the sysctls that it set, and who computes inner
@@ -298,19 +216,13 @@ fn remarks(status: &Status) -> Vec<String> {
     hidden.chain(unknown).chain(pods).chain(merged).chain(checksums).chain(sysctls).collect()
 }
 
-/// Returns a note on how many entries are not listed; `None` if all are.
-fn more(what: &str, total: u64, listed: usize) -> Option<String> {
-    let more = total.saturating_sub(u64::try_from(listed).unwrap_or(u64::MAX));
-    (more > 0).then(|| format!("{more} more {what}, {total} in all"))
-}
-
 fn summary(status: &Status) -> Vec<(&'static str, String)> {
     let agent = match status.pid {
         Some(pid) => format!("{} (process {pid}), {}", status.version, status.stage),
         None => status.stage.clone(),
     };
     let mut lines = vec![("agent", agent), ("ready", if status.ready { "yes" } else { "no" }.to_owned())];
-    lines.extend(problem_counts(status).map(|counts| ("problems", counts)));
+    lines.extend(status.problem_counts().map(|counts| ("problems", counts)));
     lines.push(("mode", mode(&status.mode)));
     lines.extend(status.privileges.as_ref().map(|held| ("privileges", privileges(held))));
     lines.extend(
@@ -420,7 +332,7 @@ fn sync(store: &StoreStatus) -> String {
     match (&store.reason, store.in_sync) {
         (Some(reason), _) => format!("out of reach{since}{last}: {reason}"),
         (None, true) => format!("in sync{since}{last}"),
-        (None, false) => format!("not seen yet{since}"),
+        (None, false) => format!("not followed yet{since}"),
     }
 }
 
@@ -549,12 +461,6 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_cut_says_how_much_is_missing() {
-        assert_eq!(more("refused leases", 100, 100), None);
-        assert_eq!(more("refused leases", 100_000, 100).as_deref(), Some("99900 more refused leases, 100000 in all"));
-    }
-
-    #[test]
     fn ipv6_is_reported_once() {
         let lease = |subnet: &str, public_ip: &str| LeaseStatus {
             subnet: subnet.to_owned(),
@@ -614,13 +520,14 @@ mod tests {
             wireguard: None,
             ipsec: None,
         };
-        let status = Status {
+        let mut status = Status {
             peers: vec![peer("tunnel"), peer("direct"), peer("tunnel")],
             error: Some("no interface".to_owned()),
             rejected_total: 1,
             dirty_total: 2,
             ..bare()
         };
+        status.find_problems(now());
         let colored = text(&status, Paint(true));
         let text = text(&status, Paint(false));
         assert!(colored.contains("\u{1b}[1m\u{1b}[31mcannot reconcile: no interface\u{1b}[0m\n"), "{colored:?}");
@@ -654,6 +561,6 @@ mod tests {
         let soon = Some(now() + 100);
         assert_eq!(sync(&store(true, None, soon, soon)), "in sync for 0s, last change 0s ago");
         assert_eq!(sync(&store(false, Some("why"), soon, None)), "out of reach for 0s: why");
-        assert_eq!(sync(&store(false, None, None, None)), "not seen yet");
+        assert_eq!(sync(&store(false, None, None, None)), "not followed yet");
     }
 }

@@ -34,7 +34,7 @@ fn run(args: &[&str], env: &[(&str, &str)]) -> RunOptions {
 fn mistakes(args: &[&str], env: &[(&str, &str)]) -> String {
     let args: Vec<_> = ["flanneld"].iter().chain(args).copied().collect();
     let stop = parse_with(&args, env).expect_err("a mistake");
-    assert_eq!((stop.code, stop.to_stderr), (2, true), "{}", stop.text);
+    assert_eq!((stop.code, stop.to_stderr), (64, true), "{}", stop.text);
     stop.text
 }
 
@@ -365,7 +365,7 @@ fn the_name_decides_what_runs_and_where_help_goes() {
         assert_eq!((stop.code, stop.to_stderr), (0, to_stderr), "{args:?}");
         assert!(stop.text.contains("--etcd-endpoints"), "{}", stop.text);
     }
-    assert_eq!(parse_with(&["flannel-agent", "walk"], &[]).expect_err("usage").code, 2);
+    assert_eq!(parse_with(&["flannel-agent", "walk"], &[]).expect_err("usage").code, 64);
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn names_of_flannels_programs_stand_for_subcommands() {
     let installs = parse_with(&["/opt/bin/install-conf", "/a", "/b"], &[]).expect("a command");
     assert!(matches!(installs, Command::Once(Once::Install(_))), "{installs:?}");
     let wrong = parse_with(&["/opt/bin/install-conf"], &[]).expect_err("no arguments");
-    assert!(wrong.code == 2 && wrong.text.contains("<SOURCE>"), "{}", wrong.text);
+    assert!(wrong.code == 64 && wrong.text.contains("<SOURCE>"), "{}", wrong.text);
     let plain = parse_with(&["/opt/bin/flannel-agent", "status"], &[]).expect("a command");
     assert!(matches!(plain, Command::Once(Once::Status(_))), "{plain:?}");
 }

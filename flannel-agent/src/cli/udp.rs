@@ -51,12 +51,6 @@ pub(super) fn summary(status: &UdpStatus) -> String {
     )
 }
 
-/// Returns the problem of a node without the process.
-pub(super) fn problem(status: &UdpStatus) -> Option<String> {
-    let reason = status.error.as_deref().unwrap_or("it does not answer");
-    status.pid.is_none().then(|| format!("no tunnel process carries packets: {reason}"))
-}
-
 #[cfg(test)]
 mod tests {
     use flannel_udp::Counts;
@@ -68,9 +62,8 @@ mod tests {
         let counts = Counts { sent_packets: 3, received_packets: 2, no_route: 1, ttl_exceeded: 4, ..Counts::default() };
         let status = UdpStatus { pid: Some(7), port: 8285, counts, ..UdpStatus::default() };
         let text = "process 7, UDP port 8285; 3 packets sent, 2 received, 5 dropped (1 no_route, 4 ttl_exceeded)";
-        assert_eq!((summary(&status).as_str(), problem(&status)), (text, None));
+        assert_eq!(summary(&status), text);
         let gone = UdpStatus { pid: None, error: Some("killed".to_owned()), ..UdpStatus::default() };
         assert_eq!(summary(&gone), "not running, UDP port 0; 0 packets sent, 0 received");
-        assert_eq!(problem(&gone).as_deref(), Some("no tunnel process carries packets: killed"));
     }
 }

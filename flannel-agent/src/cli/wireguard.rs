@@ -1,9 +1,9 @@
 //! WireGuard devices and peers as `status` prints them. Pure but for the wall clock.
 
 use flannel_host::duration;
-use flannel_status::{PeerState, PeerStatus, WireguardPeerStatus, WireguardStatus};
+use flannel_status::{PeerState, WireguardPeerStatus, WireguardStatus};
 
-use super::{color::Paint, now, peer_problems};
+use super::{color::Paint, now};
 
 /// Our end: what peers know it by, and who encrypts.
 pub(super) fn device(status: &WireguardStatus) -> String {
@@ -13,30 +13,6 @@ pub(super) fn device(status: &WireguardStatus) -> String {
 
 fn by(implementation: &str) -> &str {
     if implementation == "kernel" { "the kernel" } else { "a process" }
-}
-
-/// The peers that were sent packets and made no handshake.
-pub(super) fn unanswered(peers: &[PeerStatus]) -> impl Iterator<Item = (&PeerStatus, &WireguardPeerStatus)> {
-    let known = peers.iter().filter_map(|peer| Some((peer, peer.wireguard.as_ref()?)));
-    known.filter(|(_, wireguard)| wireguard.state == PeerState::Unanswered)
-}
-
-/// A line for each of them.
-pub(super) fn problems(peers: &[PeerStatus]) -> Vec<String> {
-    peer_problems::lines(unanswered(peers), problem, "without a handshake")
-}
-
-fn problem(peer: &PeerStatus, wireguard: &WireguardPeerStatus) -> String {
-    let at = wireguard.endpoint.as_deref().unwrap_or("an unknown address");
-    let since = match wireguard.last_handshake {
-        Some(time) => format!("made no handshake for {}", ago(time)),
-        None => "never made a handshake".to_owned(),
-    };
-    format!(
-        "{} {since}, although packets were sent to {at}: a firewall may drop UDP there, or its key, secret \
-         (PSK) or port is another",
-        peer_problems::name(peer)
-    )
 }
 
 /// One peer's last handshake in the table.
@@ -55,6 +31,8 @@ fn ago(unix: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use flannel_status::PeerStatus;
+
     use super::*;
 
     fn peer(state: PeerState, last_handshake: Option<u64>) -> PeerStatus {
@@ -80,13 +58,9 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_without_a_handshake_is_a_problem_only_if_packets_were_sent() {
+    fn a_peer_shows_its_last_handshake() {
         let peers =
             [peer(PeerState::Idle, None), peer(PeerState::Session, Some(now())), peer(PeerState::Unanswered, None)];
-        let problems = problems(&peers);
-        assert_eq!(problems.len(), 1);
-        let expected = "peer n9 10.244.9.0/24 never made a handshake, although packets were sent to 192.0.2.9:51820: ";
-        assert!(problems[0].starts_with(expected), "{problems:?}");
         let cells: Vec<_> =
             peers.iter().filter_map(|peer| peer.wireguard.as_ref()).map(|peer| cell(peer, Paint(false))).collect();
         assert_eq!(cells, ["never", "0s ago", "never"]);

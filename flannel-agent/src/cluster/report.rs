@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use flannel_host::error_chain::chain;
-use flannel_status::{ModeStatus, Status};
+use flannel_status::{ModeStatus, Problem, ProblemCode, Status};
 use futures::{StreamExt as _, stream};
 use serde::Serialize;
 
@@ -193,33 +193,23 @@ fn of_agent(report: NodeReport, status: &Status) -> NodeReport {
     }
 }
 
+/// The problems of a node, a line for each kind: the first of many, and for silent peers their
+/// names.
 fn problems(status: &Status) -> Vec<String> {
     let stage = (!status.ready).then(|| format!("not ready: {}", status.stage));
-    let store = status.store.as_ref().and_then(|store| store.reason.as_ref());
-    let store = store.map(|reason| format!("store out of reach: {reason}"));
-    let error = status.error.as_ref().map(|error| format!("cannot reconcile: {error}"));
-    let mode = (status.mode.effective != status.mode.wanted).then(|| {
-        let reason = status.mode.reason.as_deref().unwrap_or("no reason is known");
-        format!("mode {} instead of {}: {reason}", status.mode.effective, status.mode.wanted)
+    let mut kinds: Vec<(&Problem, u64)> = Vec::new();
+    for problem in &status.problems {
+        match kinds.iter_mut().find(|(first, _)| first.code == problem.code) {
+            Some((_, number)) => *number += problem.count,
+            None => kinds.push((problem, problem.count)),
+        }
+    }
+    let lines = kinds.into_iter().map(|(first, number)| match first.code {
+        ProblemCode::SilentPeer => silent_peers(status).unwrap_or_else(|| first.line()),
+        _ if number > 1 => format!("{} (one of {number})", first.line()),
+        _ => first.line(),
     });
-    let traffic = status.traffic.as_ref().and_then(|traffic| traffic.error.as_ref());
-    let traffic = traffic.map(|error| format!("traffic rules are not as asked for: {error}"));
-    let refused = status.rejected.first().map(|lease| {
-        let more =
-            if status.rejected_total > 1 { format!(" (one of {})", status.rejected_total) } else { String::new() };
-        format!("refused lease: {}{more}", lease.reason)
-    });
-    let dirty = status.dirty.first().map(|entry| {
-        let more = if status.dirty_total > 1 { format!(" (one of {})", status.dirty_total) } else { String::new() };
-        format!("refused by the kernel: {}: {}{more}", entry.object, entry.error)
-    });
-    let inside = status.addresses_in_pods.first().cloned();
-    let settings = status.node_settings.iter().filter(|setting| !setting.in_force).map(|setting| {
-        let reason = setting.reason.as_deref().unwrap_or("not in force");
-        format!("annotation {}={}: {reason}", setting.annotation, setting.value)
-    });
-    let one = [stage, store, error, mode, traffic, inside, refused, dirty, silent_peers(status)];
-    one.into_iter().flatten().chain(settings).collect()
+    stage.into_iter().chain(lines).collect()
 }
 
 /// Names the nodes that do not answer, the first few of many.
@@ -237,7 +227,7 @@ fn silent_peers(status: &Status) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use flannel_status::ModeSource;
+    use flannel_status::{LeaseStatus, ModeSource, RejectedStatus};
     use serde_json::json;
 
     use super::*;
@@ -268,20 +258,35 @@ mod tests {
             reason: Some("no BPF".to_owned()),
             attach: None,
         };
-        Status {
+        let lease = LeaseStatus {
+            subnet: "10.244.1.0/24".to_owned(),
+            public_ip: "192.0.2.1".to_owned(),
+            ipv6_subnet: None,
+            public_ipv6: None,
+            held: true,
+            expires_at: None,
+            assigned: true,
+        };
+        let rejected = RejectedStatus { key: "n2".to_owned(), reason: "its MAC is ours".to_owned() };
+        let mut status = Status {
             pid: Some(1),
             ready: true,
+            lease: Some(lease),
             drops: Some(7),
+            rejected: vec![rejected],
             rejected_total: 2,
             ..Status::without_agent("running", mode)
-        }
+        };
+        status.find_problems(0);
+        status
     }
 
     #[test]
     fn a_lower_mode_is_a_problem_of_a_node_that_is_ready() {
         let report = judge(&member(true, "False"), "kube-flannel", Some(Ok(status())));
         assert!(report.ready && report.served_by == ServedBy::FlannelAgent, "{report:?}");
-        assert_eq!(report.problems, ["mode kernel instead of fast: no BPF"]);
+        let expected = ["refused lease: its MAC is ours (one of 2)", "mode kernel instead of fast: no BPF"];
+        assert_eq!(report.problems, expected);
         assert_eq!((report.refused_leases, report.drops), (Some(2), Some(7)));
         assert_eq!(report.subnets, ["10.244.1.0/24"]);
         assert_eq!(report.public_addresses, ["192.0.2.1"]);

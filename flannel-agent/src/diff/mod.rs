@@ -1,7 +1,7 @@
 //! The differences between leases, maps and kernel, for `maps dump --diff`.
 //!
-//! A running agent reports the leases; without one the maps are compared only with the kernel. The
-//! comparison changes no state.
+//! A running agent reports the leases; without one the maps are compared only with the kernel, and
+//! without eBPF the leases are. The comparison changes no state.
 
 mod compare;
 
@@ -19,7 +19,7 @@ use serde::Serialize;
 
 pub use self::compare::Difference;
 use flannel_datapath::{
-    PinRoot,
+    DatapathError, PinRoot,
     ecmp_paths::PinnedEcmpPaths,
     maps::{ConfigMap, VtepMap},
     peers::{PinnedPeer, family_config, pinned_peers},
@@ -27,28 +27,62 @@ use flannel_datapath::{
 use flannel_status::{PeerStatus, Status};
 
 use self::compare::{Expected, ExpectedWay, Kernel};
+use crate::reported_cluster::ReportedCluster;
 
 /// The scope of a comparison, and the differences.
 #[derive(Clone, Debug, Serialize)]
 pub struct Diff {
     /// True if the leases of a running agent were compared too.
     pub leases: bool,
+    /// True if maps were compared; false on a node whose agent runs without eBPF.
+    pub maps: bool,
     /// The number of peers there should be.
     pub peers: usize,
     /// Everything that is not as it should be.
     pub differences: Vec<Difference>,
 }
 
-/// Compares. `status` is what the agent says of itself, if one runs.
+/// The pinned state.
+struct Maps {
+    config: NodeConfig,
+    peers: Vec<PinnedPeer>,
+    vteps: BTreeMap<IpAddr, u32>,
+    ecmp_paths: PinnedEcmpPaths,
+}
+
+impl Maps {
+    fn read(pins: &PinRoot) -> Result<Self, DatapathError> {
+        let config = ConfigMap::open(pins)?.get()?;
+        let vteps = VtepMap::open(pins)?;
+        let vteps = vteps.entries().map(|entry| entry.map(|(vtep, value)| (vtep.into(), value.index)));
+        Ok(Self {
+            peers: pinned_peers(pins, &config)?,
+            vteps: vteps.collect::<Result<_, _>>()?,
+            ecmp_paths: PinnedEcmpPaths::read(pins)?,
+            config,
+        })
+    }
+}
+
+/// Compares. `status` is what the agent says of itself, if one runs. Where it runs without eBPF
+/// there are no maps, and leases are compared with the kernel. Fails without both.
 pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Diff> {
-    let config = ConfigMap::open(pins)?.get()?;
-    let pinned = pinned_peers(pins, &config)?;
     let (netlink, _events) = Netlink::connect().context("cannot ask the kernel")?;
+    let maps = match Maps::read(pins) {
+        Ok(maps) => Some(maps),
+        Err(error) if error.is_absent() && status.is_some_and(Status::runs_without_bpf) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let reported = match (&maps, status) {
+        (None, Some(status)) => {
+            let links = netlink.links().await.context("cannot ask the kernel")?;
+            ReportedCluster::of(status, &links.into_iter().map(|link| (link.index, link)).collect())
+        }
+        _ => None,
+    };
+    let config = maps.as_ref().map(|maps| maps.config).or(reported.map(|reported| reported.config));
+    let config = config.context("the agent has no lease yet, so there is nothing to compare")?;
     let kernel = read_kernel(&netlink, &config).await.context("cannot ask the kernel")?;
-    let vteps: BTreeMap<IpAddr, u32> = VtepMap::open(pins)?
-        .entries()
-        .map(|entry| entry.map(|(vtep, value)| (vtep.into(), value.index)))
-        .collect::<Result<_, _>>()?;
     let leased = status.map(|status| {
         // What is not reached has no place in maps or kernel; a route of the administrator's may
         // lead there. IPsec has none in the maps.
@@ -58,14 +92,14 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
     });
     let leased = leased.map(|peers| peers.context("the agent names a peer that is not understood here")).transpose()?;
     let mut differences = Vec::new();
-    if let Some(leased) = &leased {
-        differences.extend(compare::leases_and_maps(leased, &pinned, &config));
+    if let Some(maps) = &maps {
+        differences.extend(leased.iter().flat_map(|leased| compare::leases_and_maps(leased, &maps.peers, &config)));
+        differences.extend(compare::vteps(&maps.peers, &maps.vteps, &config));
+        differences.extend(compare::ecmp_paths(&maps.peers, &maps.ecmp_paths));
     }
-    let expected = leased.unwrap_or_else(|| pinned.iter().map(of_map).collect());
-    differences.extend(compare::vteps(&pinned, &vteps, &config));
-    differences.extend(compare::ecmp_paths(&pinned, &PinnedEcmpPaths::read(pins)?));
+    let expected = leased.unwrap_or_else(|| maps.iter().flat_map(|maps| &maps.peers).map(of_map).collect());
     differences.extend(compare::kernel(&expected, &kernel, &config));
-    Ok(Diff { leases: status.is_some(), peers: expected.len(), differences })
+    Ok(Diff { leases: status.is_some(), maps: maps.is_some(), peers: expected.len(), differences })
 }
 
 fn of_lease(peer: &PeerStatus) -> Option<Expected> {

@@ -18,6 +18,8 @@ use flannel_host::family::Family;
 use flannel_netlink::{Address, Link, Netlink, NetlinkError};
 use ipnet::IpNet;
 
+use crate::reported_cluster::ReportedCluster;
+
 /// The place of an address.
 #[derive(Clone, Debug)]
 pub(super) enum Location {
@@ -33,6 +35,30 @@ pub(super) enum Location {
     Unleased(IpNet),
     /// Elsewhere.
     Outside,
+    /// Neither on this node nor in a pod here; without pins and without an agent the pod network is
+    /// not known.
+    Unknown,
+}
+
+/// The cluster, by the best source there is.
+pub(super) enum KnownCluster {
+    /// Its own data, and the pinned peer maps.
+    Pinned(NodeConfig),
+    /// The agent's status.
+    Reported(ReportedCluster),
+    /// Neither.
+    Unknown,
+}
+
+impl KnownCluster {
+    /// The node's own data.
+    pub(super) const fn config(&self) -> Option<&NodeConfig> {
+        match self {
+            Self::Pinned(config) => Some(config),
+            Self::Reported(reported) => Some(&reported.config),
+            Self::Unknown => None,
+        }
+    }
 }
 
 /// The device by which packets of a peer come in.
@@ -68,7 +94,7 @@ impl LocalPod {
 pub(super) struct Context<'a> {
     pub(super) netlink: &'a Netlink,
     pub(super) pins: &'a PinRoot,
-    pub(super) config: Option<NodeConfig>,
+    pub(super) cluster: KnownCluster,
     pub(super) links: BTreeMap<u32, Link>,
     pub(super) addresses: Vec<Address>,
     /// The subnets a running agent holds.
@@ -84,14 +110,19 @@ impl Context<'_> {
         if let Some(pod) = self.pod(address).await? {
             return Ok(Location::Pod(Box::new(pod)));
         }
-        let Some(config) = &self.config else { return Ok(Location::Outside) };
+        let Some(config) = self.cluster.config() else { return Ok(Location::Unknown) };
         let family = Family::of(address);
         let Some(index) = subnet_index(config, address) else { return Ok(Location::Outside) };
         let subnet = subnet(family, family_config(config, family), index);
         if self.is_ours(subnet) {
             return Ok(Location::Vacant(subnet));
         }
-        let entry = PeerMap::open(self.pins, family).and_then(|map| map.get(index)).ok();
+        let entry = match &self.cluster {
+            KnownCluster::Reported(reported) => {
+                reported.peers.iter().find(|peer| peer.subnet == subnet).map(|peer| peer.entry)
+            }
+            _ => PeerMap::open(self.pins, family).and_then(|map| map.get(index)).ok(),
+        };
         Ok(match entry.filter(|entry| entry.word.has(EntryState::VALID)) {
             Some(entry) => Location::Peer(PinnedPeer { index, subnet, entry }),
             None => Location::Unleased(subnet),

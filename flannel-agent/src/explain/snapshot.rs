@@ -1,13 +1,14 @@
 //! The state of the node that explains what happens to a packet.
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use flannel_common::{
-    addr::Mac,
+    addr::{Addr, Mac},
     ecmp::EcmpPath,
     guard::{Checks, GuardMode, GuardWord},
     mode::ModeWord,
     node::{FamilyConfig, NodeConfig},
+    peer::PeerEntry,
 };
 use flannel_datapath::{
     DatapathError, PinRoot, clock,
@@ -16,7 +17,7 @@ use flannel_datapath::{
     maps::{ConfigMap, ModeMap},
     peers::{PinnedPeer, family_config},
 };
-use flannel_host::{error_chain::chain, family::Family, sysctl};
+use flannel_host::{clock::unix_now, error_chain::chain, family::Family, sysctl};
 use flannel_netlink::{
     FdbKey, Link, Neighbour, NeighbourKey, Netlink, NetlinkError, RouteAnswer, RouteQuery, RouteType,
 };
@@ -24,7 +25,7 @@ use flannel_status::{LeaseStatus, Status};
 use ipnet::IpNet;
 
 use super::{
-    location::{Context, LocalPod, Location, enters_by},
+    location::{Context, KnownCluster, LocalPod, Location, enters_by},
     nat::{self, MasqueradeAnswer, ServiceAnswer},
     question::Question,
     report::Tried,
@@ -32,6 +33,7 @@ use super::{
 };
 use crate::{
     observe::flows::{self, FlowRow},
+    reported_cluster::ReportedCluster,
     underlay::by_devices,
 };
 
@@ -50,6 +52,8 @@ pub(super) struct Snapshot {
     pub(super) service: Option<ServiceAnswer>,
     /// Masquerade of a packet that leaves the cluster; none for others.
     pub(super) masquerade: Option<MasqueradeAnswer>,
+    /// The node's own data, from its pins or its agent.
+    pub(super) config: Option<NodeConfig>,
     /// The pinned state, or the reason why it cannot be read.
     pub(super) node: Result<PinnedNode, String>,
     /// The kernel's route for the packet from this node, or the reason why it cannot be read.
@@ -64,6 +68,8 @@ pub(super) struct Snapshot {
     pub(super) tried: Result<Vec<Tried>, String>,
     pub(super) status: Option<Status>,
     pub(super) now_ns: u64,
+    /// Seconds since 1970 UTC.
+    pub(super) now_unix: u64,
 }
 
 /// An end of a packet's way.
@@ -122,25 +128,30 @@ impl Snapshot {
 
     /// The node's own data of the family asked about.
     pub(super) fn config(&self) -> Option<&FamilyConfig> {
-        let node = self.node.as_ref().ok()?;
-        Some(family_config(&node.config, Family::of(self.question.destination)))
+        Some(family_config(self.config.as_ref()?, Family::of(self.question.destination)))
     }
 }
 
 /// Reads.
 pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Status>) -> Result<Snapshot, NetlinkError> {
     let (netlink, _events) = Netlink::connect()?;
+    let links: BTreeMap<u32, Link> = netlink.links().await?.into_iter().map(|link| (link.index, link)).collect();
     let node = read_node(pins).map_err(|error| chain(&error));
+    let reported = || status.as_ref().and_then(|status| ReportedCluster::of(status, &links));
+    let cluster = match &node {
+        Ok(node) => KnownCluster::Pinned(node.config),
+        Err(_) => reported().map_or(KnownCluster::Unknown, KnownCluster::Reported),
+    };
     let around = Context {
         netlink: &netlink,
         pins,
-        config: node.as_ref().ok().map(|node| node.config),
-        links: netlink.links().await?.into_iter().map(|link| (link.index, link)).collect(),
+        cluster,
+        links,
         addresses: netlink.addresses().await?,
         leased: status.as_ref().and_then(|status| status.lease.as_ref()).map(leased).unwrap_or_default(),
     };
     let family = Family::of(question.destination);
-    let config = node.as_ref().ok().map(|node| *family_config(&node.config, family));
+    let config = around.cluster.config().map(|config| *family_config(config, family));
     let source = around.place(question.source).await?;
     let destination = around.place(question.destination).await?;
     // What a peer's pod sends to a Service was translated on its node.
@@ -159,6 +170,7 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
     };
     let mut facts = Snapshot {
         question,
+        config: around.cluster.config().copied(),
         node,
         route: None,
         route_device: None,
@@ -170,10 +182,14 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
         tried: Ok(Vec::new()),
         status,
         now_ns: clock::now_ns(),
+        now_unix: unix_now(),
         source,
         destination,
     };
     facts.route = read_route(&around, &facts).await;
+    if matches!(facts.destination, Location::Unknown) {
+        facts.tunnel = read_unknown_tunnel(&around, &facts).await?;
+    }
     facts.route_device = facts.route.as_ref().and_then(|route| Some(around.name(route.as_ref().ok()?.oif?)));
     if may_be_service && leaves_the_cluster(&facts) {
         let masquerade = nat::masquerade(question.source, facts.onward.address, facts.route_device.as_deref());
@@ -225,6 +241,24 @@ async fn read_tunnel(around: &Context<'_>, peer: PinnedPeer, config: &FamilyConf
         external: link(config.underlay_ifindex),
         next_hop,
     })
+}
+
+/// Returns the kernel's way to an address of which only the kernel knows, if its route leads into a
+/// vxlan device.
+async fn read_unknown_tunnel(around: &Context<'_>, facts: &Snapshot) -> Result<Option<Tunnel>, NetlinkError> {
+    let Some(Ok(RouteAnswer { oif: Some(oif), gateway: Some(gateway), .. })) = &facts.route else { return Ok(None) };
+    let Some(vxlan) = around.links.get(oif).and_then(|link| link.vxlan.as_ref()) else { return Ok(None) };
+    let config = FamilyConfig {
+        vtep: vxlan.local.map_or(Addr::NONE, Addr::from),
+        port: vxlan.port.to_be_bytes(),
+        tunnel_ifindex: *oif,
+        underlay_ifindex: vxlan.lower.unwrap_or(0),
+        ..FamilyConfig::default()
+    };
+    let mut peer = PinnedPeer { index: 0, subnet: IpNet::from(*gateway), entry: PeerEntry::default() };
+    let (mac, vtep) = read_entries(around.netlink, &peer, *oif).await?;
+    (peer.entry.mac, peer.entry.vtep) = (mac.unwrap_or_default(), vtep.map_or(Addr::NONE, Addr::from));
+    read_tunnel(around, peer, &config).await.map(Some)
 }
 
 /// Reads the peer's entries on the tunnel device: the Ethernet address behind its gateway, and the

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_host::file;
+use flannel_host::{file, port_holder::process_name};
 use nix::{
     errno::Errno,
     sys::{
@@ -107,7 +107,7 @@ fn spawn(program: &Path, files: &CharonFiles) -> io::Result<Child> {
 /// process ids come again in a container that was started again.
 fn clear_pid_file(path: &Path) -> Result<(), IpsecError> {
     let pid = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u32>().ok());
-    match pid.map(|pid| (pid, ports::name(pid))) {
+    match pid.map(|pid| (pid, process_name(pid))) {
         Some((pid, Some(name))) if name == NAME => Err(IpsecError::AnotherCharon { pid, file: path.to_owned() }),
         Some((_, Some(_))) => Ok(file::remove(path)?),
         _ => Ok(()),

@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use flannel_status::Status;
+use flannel_status::{Severity, Status};
 use http_body_util::Full;
 use hyper::{
     Response, StatusCode,
@@ -54,13 +54,12 @@ impl Readiness {
         self.status.borrow().ready && self.pulse.age() < STALE
     }
 
-    /// The answer of a node that is not ready, with the sysctl or the error that keeps it from
-    /// being so.
+    /// The answer of a node that is not ready, with the first problem that keeps it from being so.
     fn refusal(&self) -> String {
         const NOT_READY: &str = "flanneld is not ready yet";
         let status = self.status.borrow();
-        let problem = status.sysctl_problems.first().map(|problem| &problem.text).or(status.error.as_ref());
-        problem.map_or_else(|| NOT_READY.to_owned(), |problem| format!("{NOT_READY}: {problem}"))
+        let problem = status.problems.iter().find(|problem| problem.severity == Severity::Critical);
+        problem.map_or_else(|| NOT_READY.to_owned(), |problem| format!("{NOT_READY}: {}", problem.line()))
     }
 
     fn is_alive(&self) -> bool {

@@ -12,10 +12,15 @@ use std::{
     io,
     net::{SocketAddr, TcpListener as StdListener},
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use flannel_host::count::Count;
+use flannel_host::{
+    count::Count,
+    port_holder::{PortKind, port_holder},
+};
+use flannel_status::ListenerStatus;
+use flannel_store::LogThrottle;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -32,64 +37,106 @@ use self::{
 use crate::observe::{
     connections::{Connections, RequestState},
     health::HealthRoutes,
+    listener_state::{ListenerState, SharedListeners},
 };
 
 /// Bytes of a request's head.
 const HEAD: usize = 16 << 10;
 
-/// The address cannot be listened on.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address} for {purpose}: {source}; choose another --{flags}-ip or --{flags}-port")]
-pub struct BindError {
-    address: SocketAddr,
-    purpose: &'static str,
-    flags: &'static str,
-    source: io::Error,
-}
+/// Between two attempts to listen on an address that another process has.
+const RETRY: Duration = Duration::from_secs(1);
+/// The attempts between two looks at which process has it.
+const LOOK_AFTER: u32 = 30;
 
 /// The thread that answers. It ends when this is dropped.
+///
+/// If the address cannot be listened on, such as while another process has it, the thread tries
+/// again: pods do not wait for a port.
 #[derive(Debug)]
 pub struct HttpServer {
     address: SocketAddr,
-    purpose: &'static str,
+    state: ListenerState,
     stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl HttpServer {
     /// Listens, and answers from then on. `displaced` counts connections closed for newer ones.
-    pub fn start(address: SocketAddr, routes: HealthRoutes, displaced: Count) -> Result<Self, BindError> {
+    /// Fails if there can be no thread.
+    pub fn start(
+        address: SocketAddr,
+        routes: HealthRoutes,
+        displaced: Count,
+        listeners: &SharedListeners,
+    ) -> io::Result<Self> {
         let (purpose, flags) = (routes.purpose(), routes.flags());
-        let failed = |source| BindError { address, purpose, flags, source };
-        let listener = listen(address).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let first = listen(address);
+        let bound = first.as_ref().ok().and_then(|listener| listener.local_addr().ok());
+        let address = bound.unwrap_or(address);
+        let state = ListenerState::new(purpose, flags, address);
+        listeners.add(state.clone());
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
+        let listening = state.clone();
         let answering = move || {
+            let serving = async {
+                let listener = match first {
+                    Ok(listener) => listener,
+                    Err(error) => retry(address, error, &listening).await,
+                };
+                tracing::info!(%address, "answering {purpose}");
+                serve(listener, routes, displaced).await
+            };
             runtime.block_on(async {
                 tokio::select! {
-                    result = tokio::spawn(serve(listener, routes, displaced)) => {
-                        tracing::error!(?result, "{purpose} are not answered any more");
-                    },
+                    result = serving => tracing::error!(?result, "{purpose} are not answered any more"),
                     _ = stopped => {}
                 }
             });
             // A scrape that is being answered does not delay the shutdown.
             runtime.shutdown_background();
         };
-        let thread = std::thread::Builder::new().name(flags.to_owned()).spawn(answering).map_err(failed)?;
-        Ok(Self { address, purpose, stop: Some(stop), thread: Some(thread) })
+        let thread = std::thread::Builder::new().name(flags.to_owned()).spawn(answering)?;
+        Ok(Self { address, state, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Returns the address it listens on; its port is the one the kernel chose if 0 was asked for.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
+}
 
-    /// Returns the purpose of the listener in words, for messages.
-    pub const fn purpose(&self) -> &'static str {
-        self.purpose
+/// Tries until the address can be listened on.
+async fn retry(address: SocketAddr, first: io::Error, state: &ListenerState) -> StdListener {
+    let (mut error, mut complaint, mut attempts) = (first, LogThrottle::default(), 0);
+    loop {
+        if attempts % LOOK_AFTER == 0 {
+            let reason = reason(address, &error);
+            if complaint.is_due(&reason, Instant::now()) {
+                let ListenerStatus { purpose, flags, .. } = state.status();
+                tracing::warn!(
+                    "cannot listen on {address} for {purpose}: {reason}; tried again every second; end the other \
+                     process, or choose another --{flags}-ip or --{flags}-port"
+                );
+            }
+            state.set_error(Some(reason));
+        }
+        attempts += 1;
+        sleep(RETRY).await;
+        match listen(address) {
+            Ok(listener) => {
+                state.set_error(None);
+                return listener;
+            }
+            Err(again) => error = again,
+        }
     }
+}
+
+fn reason(address: SocketAddr, error: &io::Error) -> String {
+    let holder = || port_holder(PortKind::TcpListener, address.port());
+    let holder = (error.kind() == io::ErrorKind::AddrInUse).then(holder).flatten();
+    holder.map_or_else(|| error.to_string(), |holder| format!("{holder} has the port"))
 }
 
 impl Drop for HttpServer {
@@ -98,7 +145,7 @@ impl Drop for HttpServer {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that answers {} panicked", self.purpose);
+            tracing::error!("the thread that answers {} panicked", self.state.status().purpose);
         }
     }
 }

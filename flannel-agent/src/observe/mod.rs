@@ -7,6 +7,7 @@ pub mod flows;
 pub mod health;
 pub mod http;
 mod klog;
+pub mod listener_state;
 pub mod log;
 pub mod metrics;
 pub mod notify;

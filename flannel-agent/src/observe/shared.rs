@@ -3,8 +3,9 @@
 use flannel_cloud::SharedCloudStatus;
 
 use crate::{
-    echo::SharedEchoes, extension::SharedExtensionStatus, ipsec::SharedIpsecStatus, reconcile::SharedPeers,
-    udp::SharedUdpStatus, wireguard::SharedWireguardPeers,
+    echo::SharedEchoes, extension::SharedExtensionStatus, ipsec::SharedIpsecStatus,
+    observe::listener_state::SharedListeners, reconcile::SharedPeers, udp::SharedUdpStatus,
+    wireguard::SharedWireguardPeers,
 };
 
 /// The shared states. Clones share them.
@@ -24,4 +25,6 @@ pub struct SharedState {
     pub ipsec: SharedIpsecStatus,
     /// The process of the backend udp.
     pub udp: SharedUdpStatus,
+    /// The listeners for health checks and metrics.
+    pub listeners: SharedListeners,
 }

@@ -23,14 +23,14 @@ pub(super) struct ListenerFlags {
     #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
     healthz_ip: String,
     /// Port to answer health checks at, /healthz and /readyz, and /metrics without --metrics-port;
-    /// 0 for none. A port that is taken ends the start with status 1
+    /// 0 for none. A port that another process has is tried again every second
     #[arg(long, value_name = "PORT", default_value_t = 0, allow_negative_numbers = true)]
     healthz_port: i64,
     /// Address to answer `/metrics` at, with --metrics-port
     #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
     metrics_ip: String,
     /// Separate port for /metrics, for Prometheus; --healthz-port then does not serve /metrics. 0
-    /// for none. If the port is taken, the agent exits with status 1
+    /// for none. A port that another process has is tried again every second
     #[arg(long, value_name = "PORT", default_value_t = 0, allow_negative_numbers = true)]
     metrics_port: i64,
 }

@@ -113,7 +113,7 @@ fn ends_as_requested(pair: &Pair) -> Result<()> {
     ensure!(monitor.packets()?.is_empty(), "nothing is dropped: {:#?}", monitor.packets()?);
 
     let first = pair.sender.monitor(&["-o", "json"])?;
-    let refused = pair.sender.node().command(pair.sender.argv(&["monitor"])).expect_code(1).run()?;
+    let refused = pair.sender.node().command(pair.sender.argv(&["monitor"])).expect_code(2).run()?;
     ensure!(refused.stderr.starts_with("error: a monitor already runs"), "{}", refused.stderr);
     first.interrupt().map(drop)
 }

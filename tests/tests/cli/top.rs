@@ -92,7 +92,7 @@ fn top_has_rates_with_and_without_an_agent() -> Result<()> {
     colours_are_for_terminals(&pair.sender).context("colours")?;
 
     let piped = pair.sender.cli_any(&["top"])?;
-    ensure!(piped.code == 1 && piped.stderr.contains("`flannel-agent top --once` prints one frame"), "{piped:?}");
+    ensure!(piped.code == 2 && piped.stderr.contains("`flannel-agent top --once` prints one frame"), "{piped:?}");
     pair.sender.kill9()?;
     // Heartbeats of the last five seconds let flows be replayed without an agent.
     has_rates(&pair, &mut talk, "no agent answers").context("dead")

@@ -1,18 +1,22 @@
 //! The agent as a process among others: health checks, the service manager, its log.
 
-use std::{os::unix::net::UnixDatagram, time::Duration};
+use std::{
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    os::unix::net::UnixDatagram,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{AgentOptions, Lab, Node, ThreeNodes, cluster::VXLAN, etcd::CONFIG_KEY, eventually, throughout};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const PORT: u16 = 8471;
 
-/// Waits until `/readyz` answers with this.
+/// Waits until `/readyz` answers with this, or with text that begins so.
 fn readyz(node: &Node, code: u16, text: &str) -> Result<()> {
     eventually(&format!("/readyz {code}"), Duration::from_secs(20), || {
         let answer = node.http_get(PORT, "/readyz")?;
-        ensure!(answer == (code, text.to_owned()), "{answer:?}");
+        ensure!(answer.0 == code && answer.1.starts_with(text), "{answer:?}");
         Ok(())
     })
 }
@@ -36,7 +40,7 @@ fn health_and_the_service_manager_follow_readiness() -> Result<()> {
     // Before there is any configuration.
     eventually("/healthz", Duration::from_secs(20), || net.a.http_get(PORT, "/healthz"))?;
     assert_eq!(net.a.http_get(PORT, "/healthz")?, (200, "flanneld is running".to_owned()));
-    readyz(&net.a, 503, "flanneld is not ready yet")?;
+    readyz(&net.a, 503, "flanneld is not ready yet: waiting for the network configuration: ")?;
 
     net.etcd.put(CONFIG_KEY, VXLAN, None)?;
     agent.wait_ready()?;
@@ -44,7 +48,7 @@ fn health_and_the_service_manager_follow_readiness() -> Result<()> {
     assert_eq!(heard(&manager)?, "READY=1");
 
     net.etcd.stop()?;
-    readyz(&net.a, 503, "flanneld is not ready yet")?;
+    readyz(&net.a, 503, "flanneld is not ready yet: store out of reach: ")?;
     assert_eq!(net.a.http_get(PORT, "/healthz")?.0, 200);
     net.etcd.start()?;
     readyz(&net.a, 200, "flanneld is ready")?;
@@ -61,12 +65,48 @@ fn health_and_the_service_manager_follow_readiness() -> Result<()> {
 }
 
 #[test]
-fn a_health_address_in_use_ends_the_agent_at_once() -> Result<()> {
-    let net = ThreeNodes::unconfigured("inuse")?;
-    let agent = net.r.agent(net.options()?.flag("--healthz-port=2379"))?;
-    let (code, log) = agent.wait_end()?;
-    assert_eq!(code, 1, "{log}");
-    assert!(log.contains("error: cannot listen on 0.0.0.0:2379 for health checks"), "{log}");
+fn a_port_in_use_keeps_no_pod_waiting() -> Result<()> {
+    const METRICS: u16 = 8472;
+    let net = ThreeNodes::new("inuse", VXLAN)?;
+    let taken = net.a.bound(SocketAddr::from((Ipv4Addr::UNSPECIFIED, METRICS)), TcpListener::bind)?;
+    let agent = net.a.ready_agent(net.options()?.flag(&format!("--metrics-port={METRICS}")))?;
+    let problem = agent.problem("listener")?;
+    ensure!(problem["subject"] == format!("0.0.0.0:{METRICS}") && problem["severity"] == "notice", "{problem}");
+    let text = problem["text"].as_str().context("a text")?;
+    ensure!(text.contains("for metrics") && text.ends_with(" has the port"), "{text}");
+    let shown = agent.cli(&["status"])?.stdout;
+    ensure!(shown.contains(text) && shown.contains("--metrics-port"), "{shown}");
+    drop(taken);
+    eventually("metrics", Duration::from_secs(10), || {
+        let (code, metrics) = net.a.http_get(METRICS, "/metrics")?;
+        ensure!(code == 200 && metrics.contains("flannel_ready 1"), "{code}: {metrics}");
+        Ok(())
+    })?;
+    ensure!(agent.status()?["problems"] == json!([]), "{}", agent.status()?["problems"]);
+    Ok(())
+}
+
+/// The sentence of the log is in the status, in its JSON and in `/readyz`.
+#[test]
+fn a_start_that_waits_says_why() -> Result<()> {
+    let net = ThreeNodes::unconfigured("waits")?;
+    net.etcd.put("/malformed/config", r#"{"Network":"10.244.0.0","Backend":{"Type":"vxlan"}}"#, None)?;
+    let options = |flag: &str| anyhow::Ok(net.options()?.flag(&format!("--healthz-port={PORT}")).flag(flag));
+    for (cause, flag, words) in [
+        ("unreachable", "--etcd-endpoints=http://192.168.1.99:2379", "192.168.1.99"),
+        ("absent", "--etcd-prefix=/absent", "/absent/config"),
+        ("malformed", "--etcd-prefix=/malformed", "10.244.0.0"),
+    ] {
+        let agent = net.a.agent(options(flag)?)?;
+        let problem = agent.problem("start_waits").with_context(|| cause.to_owned())?;
+        let text = problem["text"].as_str().context("a text")?;
+        ensure!(text.contains(words) && problem["severity"] == "critical", "{cause}: {problem}");
+        ensure!(problem["since"].as_u64().is_some(), "{cause}: {problem}");
+        let shown = agent.cli_any(&["status"])?.stdout;
+        ensure!(shown.contains(text), "{cause}: {shown}");
+        readyz(&net.a, 503, &format!("flanneld is not ready yet: {text}"))?;
+        agent.sigterm_and_wait()?;
+    }
     Ok(())
 }
 

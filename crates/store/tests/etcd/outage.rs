@@ -27,7 +27,7 @@ async fn an_etcd_that_comes_later_is_waited_for() {
     let error = manager.network_config().await.expect_err("nobody is there").to_string();
     assert!(error.contains(&options.endpoints[0]) && error.contains("refused"), "{error}");
     let node = tokio::spawn(async move {
-        let config = wait_for_config(&mut manager).await.expect("a usable configuration");
+        let config = wait_for_config(&mut manager, |_| ()).await.expect("a usable configuration");
         let wanted = flannel_store::LeaseRequest { config, ..request(1) };
         wait_for_lease(&mut manager, &wanted, async |_, _| true).await
     });

@@ -83,7 +83,7 @@ async fn the_operators_annotations_count() {
         ];
         cluster.add("own", Some("10.5.1.0/24"), &annotations).await;
         let mut manager = cluster.manager("own");
-        let hints = wait_for_hints(&mut manager).await;
+        let hints = wait_for_hints(&mut manager, |_| ()).await;
         let expected = Hints {
             public_ip: Some([198, 51, 100, 1].into()),
             vtep_mac: Some(Mac([2, 0, 0, 0, 0, 0x77])),
@@ -101,7 +101,7 @@ async fn the_network_configuration_is_a_file_without_rules_about_cutting() {
     let options = cluster.options();
     fs::write(&options.net_config, r#"{"Network":"10.5.0.0/26","SubnetLen":1,"Backend":{"Type":"vxlan"}}"#)
         .expect("a file");
-    let served = wait_for_config(&mut cluster.manager("own")).await.expect("a configuration");
+    let served = wait_for_config(&mut cluster.manager("own"), |_| ()).await.expect("a configuration");
     assert_eq!(served.ipv4.map(|family| family.network.to_string()).as_deref(), Some("10.5.0.0/26"));
     fs::remove_file(&options.net_config).expect("removed");
     let error = cluster.manager("own").network_config().await.expect_err("no file");

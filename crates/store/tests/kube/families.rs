@@ -80,7 +80,7 @@ async fn what_the_node_remembers_of_ipv6_is_read_back() {
         assert_eq!(cluster.annotated("own", "public-ipv6").await.as_deref(), Some("2001:db8::9"));
         let mac = Some(Mac([2, 0, 0, 0, 0, 1]));
         let public_ipv6 = "2001:db8::7".parse().ok();
-        let hints = wait_for_hints(&mut cluster.manager("own")).await;
+        let hints = wait_for_hints(&mut cluster.manager("own"), |_| ()).await;
         assert_eq!(hints, Hints { public_ipv6, vtep_mac: mac, vtep_mac_v6: mac, ..Hints::default() });
     }
 }

@@ -10,7 +10,7 @@ async fn settings_are_read_at_the_start_and_their_changes_are_reported() {
         let annotations = [("node-mtu", "1400"), ("node-guard-inner", "maybe")];
         cluster.add("own", Some("10.5.1.0/24"), &annotations).await;
         let mut manager = cluster.manager("own");
-        let settings = wait_for_hints(&mut manager).await.settings;
+        let settings = wait_for_hints(&mut manager, |_| ()).await.settings;
         assert_eq!((settings.mtu(), settings.mode()), (Some(1400), None));
         let refused = settings.0.iter().find(|setting| setting.value.is_err()).expect("one is refused");
         assert_eq!(refused.to_string(), format!("{}=\"maybe\"", cluster.annotation("node-guard-inner")));

@@ -27,8 +27,8 @@ const KUBECONFIG: Term = (
 const NO_FILES: Term = ("None", "This command reads and writes no file but those that are named in its arguments.");
 
 const DONE: Term = ("0", "The command did its work.");
-const FAILED: Term = ("1", "It failed; the reason is on standard error.");
-const USAGE: Term = ("2", "Wrong usage: all mistakes are listed.");
+const FAILED: Term = ("2", "It failed; the reason is on standard error.");
+const USAGE: Term = ("64", "Wrong usage: all mistakes are listed.");
 
 /// Pages that belong together.
 pub(super) const SUBJECTS: [&[&str]; 7] = [
@@ -169,32 +169,36 @@ fn exit(page: &str) -> Vec<Term> {
         "flannel-agent-run" | "flanneld" => RUN_EXIT.to_vec(),
         "flannel-agent-status" => vec![
             ("0", "The node is ready."),
-            ("1", "It is not ready, or the agent does not answer."),
-            ("2", "No agent runs; or wrong usage."),
+            ("1", "It is not ready."),
+            ("2", "That is not known: no agent runs, or it does not answer."),
+            USAGE,
         ],
         "flannel-agent-check" => {
-            vec![("0", "Pods can reach each other."), ("1", "They would not: a finding says FAIL."), USAGE]
+            vec![("0", "Pods can reach each other."), ("1", "They would not: a finding says FAIL."), FAILED, USAGE]
         }
         "flannel-agent-explain" => vec![
             ("0", "The packet gets through this node's part of its way."),
-            ("1", "It would be lost, at the step that says FAIL; or the kernel cannot be asked."),
+            ("1", "It would be lost, at the step that says FAIL."),
+            ("2", "That is not known: a step says ?, or the kernel cannot be asked."),
             USAGE,
         ],
         "flannel-agent-maps-dump" => {
-            vec![DONE, ("1", "It failed; with --diff also: there is a difference."), USAGE]
+            vec![DONE, ("1", "With --diff: there is a difference."), FAILED, USAGE]
         }
         "flannel-agent-cluster-status" => vec![
             ("0", "Every node is ready."),
             ("1", "A node is not ready."),
-            ("2", "The cluster cannot be asked; or wrong usage."),
+            ("2", "The cluster cannot be asked."),
+            USAGE,
         ],
         "flannel-agent-cluster-bugtool" => {
-            vec![("0", "The archive is written; it names nodes that are missing."), ("2", "There is none.")]
+            vec![("0", "The archive is written; it names nodes that are missing."), ("2", "There is none."), USAGE]
         }
         "flannel-agent-connectivity-test" | "flannel-agent-connectivity-hosts" => vec![
             ("0", "Every check passed."),
             ("1", "A check failed, or something was left behind."),
-            ("2", "The test could not run, or was interrupted; or wrong usage."),
+            ("2", "The test could not run, or was interrupted."),
+            USAGE,
         ],
         "flannel-agent-prepare" => {
             vec![("0", "Also with a warning, where the kernel path has to serve."), FAILED, USAGE]

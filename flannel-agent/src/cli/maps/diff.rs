@@ -11,14 +11,17 @@ use crate::{
 pub(super) async fn run(options: &DumpOptions) -> anyhow::Result<Answer> {
     // Without an agent the maps are compared only with the kernel, and the output says so.
     let status = ask_status(&options.state.state_dir).await.ok();
-    let found = diff::read(&options.pins.root(), status.as_ref()).await?;
+    let found = diff::read(&options.pins.root_of(status.as_ref()), status.as_ref()).await?;
     let text = if options.output.is_json() { json(&found) } else { text(&found) };
     Ok(Answer { text, code: u8::from(!found.differences.is_empty()) })
 }
 
 fn text(diff: &Diff) -> String {
-    let against =
-        if diff.leases { "leases, maps and kernel" } else { "maps and kernel (no agent answers for the leases)" };
+    let against = match (diff.leases, diff.maps) {
+        (true, true) => "leases, maps and kernel",
+        (true, false) => "leases and kernel (the agent runs without eBPF, so there are no maps)",
+        (false, _) => "maps and kernel (no agent answers for the leases)",
+    };
     if diff.differences.is_empty() {
         return format!("{against} agree about {}\n", count(diff.peers, "peer", "peers"));
     }

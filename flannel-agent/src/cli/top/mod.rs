@@ -16,7 +16,9 @@ use clap::Args;
 use flannel_datapath::PinRoot;
 use flannel_host::duration;
 
-use super::{Answer, PinOptions, StateOptions, absent, color::ColorOptions, status::problems};
+use flannel_status::Problem;
+
+use super::{Answer, PinOptions, StateOptions, absent, color::ColorOptions};
 use crate::{
     observe::socket::ask_status,
     top::{Board, SortKey, TopSample, View, view::Palette},
@@ -92,7 +94,7 @@ impl Source {
             Ok(Ok(status)) => {
                 let ready = if status.ready { "ready" } else { "not ready" };
                 board.agent = format!("agent {} {ready}", status.version);
-                board.problems = problems(&status);
+                board.problems = status.problems.iter().map(Problem::line).collect();
             }
             Ok(Err(_)) | Err(_) => "no agent answers".clone_into(&mut board.agent),
         }

@@ -49,6 +49,13 @@ fn step(topic: &'static str, place: &Location, address: IpAddr, facts: &Snapshot
             ),
         ),
         Location::Outside => Step::ok(topic, format!("{address} is neither in the pod network nor on this node")),
+        Location::Unknown => Step::unknown(
+            topic,
+            format!(
+                "{address} is not on this node. It may be in the pod network: no agent answers, and its pins are not \
+                 found. Give --state-dir and --bpf-pin-root as the agent has them, or start the agent"
+            ),
+        ),
     }
 }
 

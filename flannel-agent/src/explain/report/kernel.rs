@@ -40,6 +40,11 @@ pub(super) fn steps(facts: &Snapshot) -> Vec<Step> {
         Location::Peer(_) => {
             steps.extend([device(tunnel), neighbour(tunnel), fdb(tunnel), underlay(tunnel), path(facts, tunnel)]);
         }
+        Location::Unknown => {
+            steps.extend([device(tunnel), neighbour(tunnel)]);
+            steps.extend(tunnel.neighbour.map(|_| fdb(tunnel)));
+            steps.extend(tunnel.fdb.map(|_| underlay(tunnel)));
+        }
         _ => steps.push(device(tunnel)),
     }
     steps.extend(size(facts, tunnel));

@@ -4,6 +4,7 @@
 //! takes: every two seconds one of its flow goes the kernel's way, and a way that is broken loses
 //! it.
 
+mod echo;
 mod ends;
 mod kernel;
 mod nat;
@@ -25,6 +26,8 @@ pub enum StepState {
     Ok,
     /// Worth knowing; packets pass.
     Warn,
+    /// Nothing shows that packets do not pass, and nothing that they do.
+    Unknown,
     /// Packets do not pass.
     Fail,
 }
@@ -67,8 +70,9 @@ impl Tried {
 /// The end of the story.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Conclusion {
-    /// True if the packet gets through the part of its way that this node is responsible for.
-    pub reaches: bool,
+    /// True if the packet gets through the part of its way that this node is responsible for;
+    /// absent (`null`) if that is not known.
+    pub reaches: Option<bool>,
     /// `fast`, `encap`, `kernel`, `direct`, `routed`, `local`, `outside`, or `none`.
     pub way: &'static str,
     /// The same in words.
@@ -99,6 +103,10 @@ impl Step {
         Self::new(topic, StepState::Warn, text)
     }
 
+    fn unknown(topic: &'static str, text: impl Into<String>) -> Self {
+        Self::new(topic, StepState::Unknown, text)
+    }
+
     fn fail(topic: &'static str, text: impl Into<String>) -> Self {
         Self::new(topic, StepState::Fail, text)
     }
@@ -109,6 +117,7 @@ pub(super) fn build(facts: &Snapshot) -> Report {
     let mut steps = ends::steps(facts);
     steps.push(programs::mode(facts));
     steps.extend(kernel::steps(facts));
+    steps.extend(echo::step(facts));
     steps.extend(nat::masquerade(facts));
     steps.extend(programs::steps(facts));
     let verdict = verdict(facts, &steps);
@@ -117,11 +126,14 @@ pub(super) fn build(facts: &Snapshot) -> Report {
 
 fn verdict(facts: &Snapshot, steps: &[Step]) -> Conclusion {
     let way = way(facts);
-    let broken = steps.iter().enumerate().find(|(_, step)| step.state == StepState::Fail);
-    let Some((number, step)) = broken else {
-        return Conclusion { reaches: true, way, text: arrival(facts, way) };
+    let first = |state| (1..).zip(steps).find(|(_, step)| step.state == state);
+    let Some((number, step)) = first(StepState::Fail) else {
+        let Some((number, step)) = first(StepState::Unknown) else {
+            return Conclusion { reaches: Some(true), way, text: arrival(facts, way) };
+        };
+        let text = format!("no step is broken, and not all is known: see step {number} ({})", step.topic);
+        return Conclusion { reaches: None, way, text };
     };
-    let number = number + 1;
     let text = match way {
         "fast" | "encap" => format!(
             "a program takes this packet, but the kernel's way is broken at step {number} ({}): the packets that look at the \
@@ -130,7 +142,7 @@ fn verdict(facts: &Snapshot, steps: &[Step]) -> Conclusion {
         ),
         _ => format!("it does not arrive: see step {number} ({})", step.topic),
     };
-    Conclusion { reaches: false, way: if way == "fast" || way == "encap" { way } else { "none" }, text }
+    Conclusion { reaches: Some(false), way: if way == "fast" || way == "encap" { way } else { "none" }, text }
 }
 
 /// Returns the way of the packet, as in [`Conclusion::way`].
@@ -144,6 +156,7 @@ fn way(facts: &Snapshot) -> &'static str {
         (_, Location::Peer(peer)) | (Location::Peer(peer), _) if kernel::is_direct(&peer.entry) => "direct",
         (Location::Peer(_), _) | (_, Location::Peer(_)) => "kernel",
         (_, Location::Pod(_) | Location::Node(_)) => "local",
+        (_, Location::Unknown) => "none",
         _ => "outside",
     }
 }

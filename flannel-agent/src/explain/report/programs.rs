@@ -23,7 +23,7 @@ use crate::{
 pub(super) fn mode(facts: &Snapshot) -> Step {
     let node = match &facts.node {
         Ok(node) => node,
-        Err(error) => return Step::warn("mode", format!("only the kernel is left to ask: {error}")),
+        Err(error) => return without_pins(facts, error),
     };
     let mode = node.mode.mode();
     let age = facts.now_ns.saturating_sub(node.config.heartbeat_ns) / 1_000_000;
@@ -45,6 +45,21 @@ pub(super) fn mode(facts: &Snapshot) -> Step {
     match reason {
         Some(reason) => Step::warn("mode", format!("{text}; more was asked for: {reason}")),
         None => Step::ok("mode", text),
+    }
+}
+
+/// Without pins, what the agent says of its mode.
+fn without_pins(facts: &Snapshot, error: &str) -> Step {
+    match &facts.status {
+        Some(status) if status.runs_without_bpf() => {
+            let reason = status.mode.reason.as_ref().map(|reason| format!(": {reason}"));
+            Step::ok("mode", format!("kernel; the agent runs without eBPF{}", reason.unwrap_or_default()))
+        }
+        Some(status) => {
+            let mode = &status.mode.effective;
+            Step::warn("mode", format!("{mode}, as the agent says; its programs cannot be asked: {error}"))
+        }
+        None => Step::warn("mode", format!("only the kernel is left to ask: {error}")),
     }
 }
 

@@ -11,6 +11,7 @@ use flannel_common::{
 };
 use flannel_datapath::peers::PinnedPeer;
 use flannel_netlink::{Link, Neighbour, RouteAnswer, RouteType};
+use flannel_status::{EchoState, ModeSource, ModeStatus, PeerEchoStatus, PeerStatus, Status};
 
 use super::*;
 use crate::{
@@ -91,6 +92,7 @@ fn sound() -> Snapshot {
         service: None,
         masquerade: None,
         destination: Location::Peer(peer(EntryState::PLAIN)),
+        config: Some(node),
         node: Ok(PinnedNode {
             mode: ModeWord::new(Mode::Encap, None, 1),
             config: node,
@@ -113,6 +115,7 @@ fn sound() -> Snapshot {
         tried: Ok(vec![tried(Program::ToTunnel, Reason::PathUnseen)]),
         status: None,
         now_ns: NOW,
+        now_unix: 1_000,
     }
 }
 
@@ -137,7 +140,7 @@ fn state(story: &Report, topic: &str) -> StepState {
 fn a_sound_way_has_only_good_steps() {
     let story = after(|_| {});
     assert!(story.steps.iter().all(|step| step.state == StepState::Ok), "{story:#?}");
-    assert_eq!((story.verdict.reaches, story.verdict.way), (true, "kernel"));
+    assert_eq!((story.verdict.reaches, story.verdict.way), (Some(true), "kernel"));
     let topics: Vec<_> = story.steps.iter().map(|step| step.topic).collect();
     let expected =
         ["source", "destination", "mode", "route", "device", "neighbour", "fdb", "underlay", "path", "size", "program"];
@@ -160,7 +163,7 @@ fn every_broken_part_breaks_the_way() {
         ("program", after(|facts| facts.tried = Ok(vec![tried(Program::FromPod, Reason::RewriteFailed)]))),
     ] {
         assert_eq!(state(&story, topic), StepState::Fail, "{story:#?}");
-        assert_eq!((story.verdict.reaches, story.verdict.way), (false, "none"), "{story:#?}");
+        assert_eq!((story.verdict.reaches, story.verdict.way), (Some(false), "none"), "{story:#?}");
     }
 }
 
@@ -168,8 +171,8 @@ fn every_broken_part_breaks_the_way() {
 fn on_link(change: impl FnOnce(&mut Snapshot, &mut Tunnel)) -> Report {
     after(|facts| {
         let direct = peer(EntryState::DIRECT);
-        let node = facts.node.as_mut().expect("a node");
-        (node.config.v4.port, node.config.v4.tunnel_ifindex) = ([0; 2], 0);
+        let config = facts.config.as_mut().expect("a node");
+        (config.v4.port, config.v4.tunnel_ifindex) = ([0; 2], 0);
         facts.destination = Location::Peer(direct);
         facts.route = Some(Ok(answer(UNDERLAY, "192.168.1.12")));
         facts.tried = Ok(Vec::new());
@@ -187,20 +190,20 @@ fn a_plain_route_needs_its_next_hop_and_no_tunnel() {
     assert!(story.steps.iter().all(|step| step.state == StepState::Ok), "{story:#?}");
     let topics: Vec<_> = story.steps.iter().map(|step| step.topic).collect();
     assert_eq!(topics, ["source", "destination", "mode", "route", "underlay"]);
-    assert_eq!((story.verdict.reaches, story.verdict.way), (true, "direct"));
+    assert_eq!((story.verdict.reaches, story.verdict.way), (Some(true), "direct"));
     let silent = on_link(|_, tunnel| tunnel.next_hop = Some(Neighbour { mac: None, failed: true }));
     let down = on_link(|_, tunnel| tunnel.external.as_mut().expect("a device").running = false);
     for story in [silent, down] {
         assert_eq!(state(&story, "underlay"), StepState::Fail, "{story:#?}");
-        assert_eq!((story.verdict.reaches, story.verdict.way), (false, "none"), "{story:#?}");
+        assert_eq!((story.verdict.reaches, story.verdict.way), (Some(false), "none"), "{story:#?}");
     }
 }
 
 /// A peer behind a device without Ethernet, or behind routes of others.
 fn routed(by: u32, change: impl FnOnce(&mut Snapshot, &mut Tunnel)) -> Report {
     on_link(|facts, tunnel| {
-        let node = facts.node.as_mut().expect("a node");
-        node.config.v4.tunnel_ifindex = if by == TUNNEL { TUNNEL } else { 0 };
+        let config = facts.config.as_mut().expect("a node");
+        config.v4.tunnel_ifindex = if by == TUNNEL { TUNNEL } else { 0 };
         tunnel.peer.entry = PeerEntry { oif: by, next_hop: Addr::NONE, ..tunnel.peer.entry };
         facts.destination = Location::Peer(tunnel.peer);
         facts.route = Some(Ok(answer(by, "192.168.1.1")));
@@ -215,7 +218,7 @@ fn a_peer_behind_a_device_without_ethernet_needs_the_device_and_the_route_into_i
     assert!(story.steps.iter().all(|step| step.state == StepState::Ok), "{story:#?}");
     let topics: Vec<_> = story.steps.iter().map(|step| step.topic).collect();
     assert_eq!(topics, ["source", "destination", "mode", "route", "device"]);
-    assert_eq!((story.verdict.reaches, story.verdict.way), (true, "routed"));
+    assert_eq!((story.verdict.reaches, story.verdict.way), (Some(true), "routed"));
     let down = routed(TUNNEL, |_, tunnel| tunnel.device.as_mut().expect("a device").up = false);
     let elsewhere = routed(TUNNEL, |facts, _| facts.route = Some(Ok(answer(UNDERLAY, "192.168.1.1"))));
     for (story, topic) in [(down, "device"), (elsewhere, "route")] {
@@ -228,7 +231,7 @@ fn routes_of_others_may_lead_where_they_want() {
     for device in [UNDERLAY, TUNNEL] {
         let story = routed(UNDERLAY, |facts, _| facts.route = Some(Ok(answer(device, "192.168.1.1"))));
         assert!(story.steps.iter().all(|step| step.state == StepState::Ok), "{story:#?}");
-        assert_eq!((story.verdict.reaches, story.verdict.way), (true, "routed"));
+        assert_eq!((story.verdict.reaches, story.verdict.way), (Some(true), "routed"));
     }
 }
 
@@ -245,12 +248,12 @@ fn the_guard_is_reported_where_there_is_a_tunnel() {
 fn a_packet_that_is_taken_needs_the_kernels_way_too() {
     let taken = |facts: &mut Snapshot| facts.tried = Ok(vec![tried(Program::ToTunnel, Reason::Encapsulated)]);
     let story = after(taken);
-    assert_eq!((story.verdict.reaches, story.verdict.way), (true, "encap"));
+    assert_eq!((story.verdict.reaches, story.verdict.way), (Some(true), "encap"));
     let story = after(|facts| {
         taken(facts);
         facts.tunnel.as_mut().expect("a tunnel").fdb = None;
     });
-    assert_eq!((story.verdict.reaches, story.verdict.way), (false, "encap"));
+    assert_eq!((story.verdict.reaches, story.verdict.way), (Some(false), "encap"));
     let not_attached = Tried { attached: false, ..tried(Program::ToTunnel, Reason::Encapsulated) };
     assert_eq!(after(|facts| facts.tried = Ok(vec![not_attached])).verdict.way, "kernel");
 }
@@ -265,8 +268,69 @@ fn what_packets_survive_is_a_warning() {
         ("program", after(|facts| facts.tried = Ok(vec![tried(Program::ToTunnel, Reason::UnexpectedMac)]))),
     ] {
         assert_eq!(state(&story, topic), StepState::Warn, "{story:#?}");
-        assert!(story.verdict.reaches, "{story:#?}");
+        assert_eq!(story.verdict.reaches, Some(true), "{story:#?}");
     }
+}
+
+/// The story with an agent that says this of the echo of the peer.
+fn with_echo(state: EchoState, last_reply: Option<u64>) -> Report {
+    after(|facts| {
+        let echo = PeerEchoStatus {
+            address: "10.244.9.0".to_owned(),
+            state,
+            round_trip_us: None,
+            lost: 0,
+            of: 32,
+            last_reply,
+            error: None,
+        };
+        let peer = PeerStatus {
+            node: None,
+            subnet: "10.244.9.0/24".to_owned(),
+            public_ip: "192.168.1.12".to_owned(),
+            vtep_mac: PEER_MAC.to_string(),
+            way: "tunnel".to_owned(),
+            reason: None,
+            echo: Some(echo),
+            wireguard: None,
+            ipsec: None,
+        };
+        let text = "encap".to_owned();
+        let source = ModeSource::Default;
+        let mode = ModeStatus { effective: text.clone(), wanted: text, source, reason: None, attach: None };
+        facts.status = Some(Status { peers: vec![peer], ..Status::without_agent("running", mode) });
+    })
+}
+
+#[test]
+fn a_peer_without_an_answer_is_not_reached_for_sure() {
+    let verdict = |state, last_reply| with_echo(state, last_reply).verdict.reaches;
+    assert_eq!(verdict(EchoState::Answering, Some(990)), Some(true));
+    assert_eq!(verdict(EchoState::Unknown, None), Some(true));
+    assert_eq!(verdict(EchoState::Never, None), None);
+    assert_eq!(verdict(EchoState::Silent, Some(934)), Some(false));
+    let story = with_echo(EchoState::Silent, Some(934));
+    assert!(text(&story, "echo").contains("for 1m6s"), "{story:#?}");
+}
+
+#[test]
+fn an_address_of_which_nothing_is_known_leaves_the_verdict_open() {
+    let unknown = |change: fn(&mut Snapshot)| {
+        after(|facts| {
+            facts.destination = Location::Unknown;
+            facts.node = Err("nothing is pinned".to_owned());
+            facts.config = None;
+            facts.tried = Ok(Vec::new());
+            change(facts);
+        })
+    };
+    assert_eq!(unknown(|_| ()).verdict.reaches, None);
+    let lost = unknown(|facts| facts.tunnel.as_mut().expect("a tunnel").fdb = None);
+    assert_eq!((lost.verdict.reaches, state(&lost, "fdb")), (Some(false), StepState::Fail));
+    let lost = unknown(|facts| facts.tunnel.as_mut().expect("a tunnel").neighbour = None);
+    assert_eq!((lost.verdict.reaches, state(&lost, "neighbour")), (Some(false), StepState::Fail));
+    let lost = unknown(|facts| facts.route = Some(Err("no route".to_owned())));
+    assert_eq!((lost.verdict.reaches, state(&lost, "route")), (Some(false), StepState::Fail));
 }
 
 #[test]
@@ -324,7 +388,7 @@ fn a_service_without_endpoints_loses_the_packet() {
         facts.route = Some(Ok(answer(UNDERLAY, "192.168.1.1")));
     });
     assert_eq!(state(&story, "service"), StepState::Fail);
-    assert!(!story.verdict.reaches && text(&story, "service").contains("no endpoints"), "{story:#?}");
+    assert!(story.verdict.reaches == Some(false) && text(&story, "service").contains("no endpoints"), "{story:#?}");
 }
 
 #[test]

@@ -38,14 +38,18 @@ fn parts(status: watch::Receiver<Status>) -> (Readiness, Metrics) {
     (readiness.clone(), Metrics::new(readiness, SharedState::default(), counts, pins))
 }
 
-fn start(address: SocketAddr, status: watch::Receiver<Status>) -> Result<HttpServer, BindError> {
+fn start(address: SocketAddr, status: watch::Receiver<Status>) -> HttpServer {
     let (readiness, metrics) = parts(status);
-    HttpServer::start(address, HealthRoutes::All(readiness, metrics), Count::default())
+    serve(address, HealthRoutes::All(readiness, metrics), &SharedListeners::default())
+}
+
+fn serve(address: SocketAddr, routes: HealthRoutes, listeners: &SharedListeners) -> HttpServer {
+    HttpServer::start(address, routes, Count::default(), listeners).expect("a thread")
 }
 
 fn server(ready: bool) -> (HttpServer, watch::Sender<Status>) {
     let (publish, status) = watch::channel(status(ready));
-    (start(ANYWHERE, status).expect("a free port"), publish)
+    (start(ANYWHERE, status), publish)
 }
 
 fn connect(server: &HttpServer) -> Stream {
@@ -121,8 +125,7 @@ fn a_main_loop_that_has_not_turned_for_a_minute_is_not_alive() {
     for (seconds, code) in [(0, "200"), (45, "200"), (61, "503")] {
         let then = Instant::now().checked_sub(Duration::from_secs(seconds)).expect("a machine that is up for minutes");
         let readiness = Readiness::new(status.clone(), Pulse::last_seen(then));
-        let server =
-            HttpServer::start(ANYWHERE, HealthRoutes::Health(readiness), Count::default()).expect("a free port");
+        let server = serve(ANYWHERE, HealthRoutes::Health(readiness), &SharedListeners::default());
         assert_eq!(get(&server, "/healthz").0, code, "{seconds}");
     }
 }
@@ -138,13 +141,20 @@ fn an_agent_that_has_ended_its_status_keeps_the_last_word() {
 fn each_listener_answers_its_own_paths() {
     let (_publish, status) = watch::channel(status(true));
     let (readiness, metrics) = parts(status);
-    for (routes, purpose, codes) in [
-        (HealthRoutes::Health(readiness.clone()), "health checks", ["200", "200", "404"]),
-        (HealthRoutes::Metrics(metrics.clone()), "metrics", ["404", "404", "200"]),
-        (HealthRoutes::All(readiness, metrics), "health checks and metrics", ["200"; 3]),
+    for (routes, purpose, flags, codes) in [
+        (HealthRoutes::Health(readiness.clone()), "health checks", "healthz", ["200", "200", "404"]),
+        (HealthRoutes::Metrics(metrics.clone()), "metrics", "metrics", ["404", "404", "200"]),
+        (HealthRoutes::All(readiness, metrics), "health checks and metrics", "healthz", ["200"; 3]),
     ] {
-        let server = HttpServer::start(ANYWHERE, routes, Count::default()).expect("a free port");
-        assert_eq!(server.purpose(), purpose);
+        let listeners = SharedListeners::default();
+        let server = serve(ANYWHERE, routes, &listeners);
+        let expected = ListenerStatus {
+            purpose: purpose.to_owned(),
+            address: server.address().to_string(),
+            flags: flags.to_owned(),
+            error: None,
+        };
+        assert_eq!(listeners.status(), [expected]);
         let found = ["/healthz", "/readyz", "/metrics"].map(|path| get(&server, path).0);
         assert_eq!(found, codes, "{purpose}");
     }
@@ -279,12 +289,27 @@ fn a_head_that_is_too_long_is_not_taken() {
 }
 
 #[test]
-fn an_address_in_use_is_named() {
-    let (server, publish) = server(true);
-    let error = start(server.address(), publish.subscribe());
-    let error = error.expect_err("in use").to_string();
-    assert!(error.contains(&format!("cannot listen on {}", server.address())), "{error}");
-    let address = server.address();
-    drop(server);
+fn an_address_in_use_is_tried_again_and_its_holder_named() {
+    let (first, publish) = server(true);
+    let (readiness, _) = parts(publish.subscribe());
+    let listeners = SharedListeners::default();
+    let second = serve(first.address(), HealthRoutes::Health(readiness), &listeners);
+    let error = || listeners.status().remove(0).error;
+    let deadline = Instant::now() + Duration::from_mins(1);
+    let wait = |is_there: &dyn Fn() -> bool| {
+        while !is_there() {
+            assert!(Instant::now() < deadline, "{:?}", error());
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait(&|| error().is_some());
+    let holder = format!("(process {}) has the port", std::process::id());
+    assert!(error().is_some_and(|error| error.ends_with(&holder)), "{:?}", error());
+    assert_eq!(get(&first, "/metrics").0, "200", "the first has it");
+    drop(first);
+    wait(&|| error().is_none());
+    assert_eq!(get(&second, "/metrics").0, "404", "the second serves health checks alone");
+    let address = second.address();
+    drop(second);
     assert!(Stream::connect(address).is_err(), "the thread still listens");
 }

@@ -112,7 +112,7 @@ fn an_archive_follows_no_link_and_replaces_no_file() -> Result<()> {
     let made: Vec<_> = made.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())).collect();
     ensure!(made.len() == 1 && made[0].metadata()?.permissions().mode() & 0o7777 == 0o600, "{made:?}");
     let target = format!("{at}/target");
-    let refused = node.command([agent.as_str(), "bugtool", "-o", &target]).expect_code(1).run()?;
+    let refused = node.command([agent.as_str(), "bugtool", "-o", &target]).expect_code(2).run()?;
     ensure!(refused.stderr.contains("choose another place with -o: File exists"), "{refused:?}");
     ensure!(fs::read_to_string(target)? == "precious");
     Ok(())

@@ -4,6 +4,7 @@
 mod bugtool;
 mod check;
 mod diff;
+mod no_ebpf;
 mod services;
 mod story;
 mod strict;

@@ -137,7 +137,7 @@ fn a_wrong_pin_root_is_named_with_what_to_do() -> Result<()> {
     let binary = pair.options()?.binary.display().to_string();
     for command in [["maps", "dump", "peers"], ["maps", "dump", "all"], ["datapath", "set", "kernel"]] {
         let argv = [binary.as_str()].into_iter().chain(command).chain(["--bpf-pin-root=/sys/fs/bpf/nope"]);
-        let output = pair.a.command(argv).expect_code(1).run()?;
+        let output = pair.a.command(argv).expect_code(2).run()?;
         assert_eq!(output.stdout, "");
         assert_eq!(
             output.stderr,

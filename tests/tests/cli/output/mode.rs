@@ -46,7 +46,7 @@ fn the_mode_is_shown_and_set_at_run_time() -> Result<()> {
 }
 
 #[test]
-fn wrong_words_end_with_2_and_name_the_right_ones() -> Result<()> {
+fn wrong_words_end_with_64_and_name_the_right_ones() -> Result<()> {
     let (pair, agent) = agent(|options| options)?;
     let binary = pair.options()?.binary.display().to_string();
     for (words, message) in [
@@ -63,7 +63,7 @@ fn wrong_words_end_with_2_and_name_the_right_ones() -> Result<()> {
         (&["status", "now"], "unexpected argument 'now'"),
     ] {
         let argv = [binary.as_str()].into_iter().chain(words.iter().copied());
-        let output = pair.a.command(argv).expect_code(2).run()?;
+        let output = pair.a.command(argv).expect_code(64).run()?;
         assert!(output.stdout.is_empty() && output.stderr.contains(message), "{words:?}: {output:?}");
     }
     assert_eq!(shown(&agent)?, "fast (not chosen at run time)\n");

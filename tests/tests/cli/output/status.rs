@@ -89,7 +89,7 @@ fn an_agent_that_waits_says_for_what() -> Result<()> {
     assert_eq!(waiting.code, 1, "not ready");
     let text = waiting.stdout;
     assert!(text.contains(", waiting for the network configuration\nready      no\n"), "{text}");
-    assert!(text.contains("store      http://192.168.1.12:2379, not seen yet\n"), "{text}");
+    assert!(text.contains("store      http://192.168.1.12:2379, not followed yet\n"), "{text}");
     Ok(())
 }
 

@@ -123,7 +123,7 @@ fn try_seed(lab: &DiffLab, seed: u64, mode: &str, tally: &mut Tally) -> Result<(
     if !defects.is_empty() {
         println!("seed {seed:#x}: {} differences", defects.len());
         let listed: Vec<_> = defects.iter().take(LISTED).map(|defect| format!("seed {seed:#x}: {defect}")).collect();
-        listed.iter().for_each(|line| println!("{line}"));
+        println!("{}", listed.join("\n"));
         // Each kind of difference is made small once.
         let unseen = defects.iter().find(|defect| !tally.shown.contains(&defect.aspect));
         if let Some(defect) = unseen {

@@ -9,11 +9,12 @@ fn refused(flags: &[&str], environment: &[(&str, &str)]) -> Result<String> {
     let mut options = AgentOptions::etcd("http://127.0.0.1:1")?.flags(flags);
     options.environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let (code, text) = node.agent(options)?.wait_end()?;
-    assert_eq!(code, 2, "{text}");
+    assert_eq!(code, 64, "{text}");
     Ok(text)
 }
 
-/// Wrong usage ends with status 2, so that a service manager can distinguish it from a failed node.
+/// Wrong usage ends with status 64, so that a service manager can distinguish it from a failed
+/// node.
 #[test]
 fn every_mistake_on_the_command_line_is_reported_at_once() -> Result<()> {
     let text = refused(

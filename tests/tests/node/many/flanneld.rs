@@ -47,7 +47,7 @@ fn under_flannelds_name_version_and_help_go_where_flanneld_sends_them() -> Resul
     assert_eq!((version.stdout.as_str(), version.stderr.as_str()), ("", concat!(env!("CARGO_PKG_VERSION"), "\n")));
     let help = pair.a.command(["/run/flanneld", "-h"]).any_code().run()?;
     assert!(help.stdout.is_empty() && help.stderr.contains("--etcd-endpoints"), "{help:?}");
-    let unknown = pair.a.command(["/run/flanneld", "-nope"]).expect_code(2).run()?;
+    let unknown = pair.a.command(["/run/flanneld", "-nope"]).expect_code(64).run()?;
     assert!(unknown.stderr.contains("unknown flag --nope"), "{unknown:?}");
     Ok(())
 }

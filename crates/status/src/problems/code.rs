@@ -1,0 +1,125 @@
+//! The kinds of problems.
+
+use serde::{Deserialize, Serialize};
+
+use crate::count;
+
+/// The kind of a problem. The names are an interface: scripts and alerts compare them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemCode {
+    /// The start waits for something.
+    StartWaits,
+    /// The node has no lease, or another machine contests it.
+    Lease,
+    /// The store is out of reach.
+    Store,
+    /// The kernel's state could not be read or compared.
+    Reconcile,
+    /// A sysctl of the host keeps packets from pods.
+    HostSysctl,
+    /// Another process has the address of a listener.
+    Listener,
+    /// The process of the backend udp does not run.
+    UdpProcess,
+    /// The process of the backend ipsec agrees on no keys.
+    IpsecKeys,
+    /// The kernel makes no IPsec associations.
+    IpsecKernel,
+    /// The traffic rules are not as asked for.
+    TrafficRules,
+    /// An address of the external interface lies in the pod network.
+    AddressInPods,
+    /// A bridge of pods is outside of the node's subnet.
+    LostSubnet,
+    /// A setting by annotation is not followed.
+    Setting,
+    /// The lease of another node is refused.
+    RefusedLease,
+    /// The kernel refused an entry.
+    RefusedEntry,
+    /// A command of the backend extension failed.
+    Command,
+    /// The routes of the cloud cannot be kept.
+    CloudRoute,
+    /// The cloud's check of source and destination may drop packets.
+    SourceCheck,
+    /// A peer does not answer echo requests.
+    SilentPeer,
+    /// A peer makes no WireGuard handshake.
+    NoHandshake,
+    /// A peer has no IPsec associations.
+    NoAssociations,
+    /// The mode is lower than asked for.
+    LoweredMode,
+}
+
+/// The effect of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// No packet is lost: a slower path, or metrics that cannot be read.
+    Notice,
+    /// Some packets are lost, or may be: those of a peer, a flow or an address.
+    Warning,
+    /// Packets of all pods are lost, or changes do not arrive. In most cases the node is not ready.
+    Critical,
+}
+
+impl ProblemCode {
+    /// Its effect.
+    pub const fn severity(self) -> Severity {
+        match self {
+            Self::LoweredMode | Self::Listener => Severity::Notice,
+            Self::StartWaits
+            | Self::Lease
+            | Self::Store
+            | Self::Reconcile
+            | Self::HostSysctl
+            | Self::UdpProcess
+            | Self::IpsecKeys
+            | Self::IpsecKernel => Severity::Critical,
+            Self::TrafficRules
+            | Self::Setting
+            | Self::AddressInPods
+            | Self::LostSubnet
+            | Self::RefusedLease
+            | Self::RefusedEntry
+            | Self::Command
+            | Self::CloudRoute
+            | Self::SourceCheck
+            | Self::SilentPeer
+            | Self::NoHandshake
+            | Self::NoAssociations => Severity::Warning,
+        }
+    }
+
+    /// This many problems of the kind, in a few words.
+    pub fn counted(self, number: u64) -> String {
+        let (one, many) = match self {
+            Self::StartWaits => return "the start waits".to_owned(),
+            Self::Lease => return "no lease, or a contested one".to_owned(),
+            Self::Store => return "the store is out of reach".to_owned(),
+            Self::Reconcile => return "cannot reconcile".to_owned(),
+            Self::UdpProcess => return "no tunnel process".to_owned(),
+            Self::IpsecKeys => return "no keys are agreed on with peers".to_owned(),
+            Self::IpsecKernel => return "the kernel has no ESP".to_owned(),
+            Self::TrafficRules => return "traffic rules are not as asked for".to_owned(),
+            Self::CloudRoute => return "routes of the cloud cannot be kept".to_owned(),
+            Self::SourceCheck => return "the cloud may drop packets of pods".to_owned(),
+            Self::LoweredMode => return "a lower mode than asked for".to_owned(),
+            Self::HostSysctl => ("sysctl that keeps packets from pods", "sysctls that keep packets from pods"),
+            Self::Listener => ("address that another process has", "addresses that other processes have"),
+            Self::AddressInPods => ("address in the pod network", "addresses in the pod network"),
+            Self::LostSubnet => ("bridge outside of our subnet", "bridges outside of our subnet"),
+            Self::Setting => ("annotation not in force", "annotations not in force"),
+            Self::RefusedLease => ("refused lease", "refused leases"),
+            Self::RefusedEntry => ("entry refused by the kernel", "entries refused by the kernel"),
+            Self::Command => ("peer with a command that failed", "peers with a command that failed"),
+            Self::SilentPeer => ("peer without an answer", "peers without an answer"),
+            Self::NoHandshake => ("peer without a handshake", "peers without a handshake"),
+            Self::NoAssociations => ("peer without IPsec associations", "peers without IPsec associations"),
+        };
+        count(number, one, many)
+    }
+}
