@@ -1,7 +1,8 @@
 //! `flannel-agent connectivity test`: short-lived pods on each node, and packets between them.
 //!
 //! On the operator's machine: objects to create (`manifest`), their life (`deploy`), the checks
-//! (`plan`), the modes (`modes`) and the order of it all (`run`). In the pods, the same binary
+//! (`plan`), the modes (`modes`), the causes of failures (`diagnosis`) and the order of it all
+//! (`run`). In the pods, the same binary
 //! answers (`serve`) and asks (`probe`, `mtu`), in the words of `message` and `target`.
 //!
 //! Without Kubernetes the command runs on each host, and network namespaces take the place of the
@@ -11,6 +12,7 @@
 //! pods end by themselves after [`manifest::LIFETIME`].
 
 pub mod deploy;
+mod diagnosis;
 pub mod hosts;
 pub mod manifest;
 mod message;
@@ -21,3 +23,5 @@ pub mod probe;
 pub mod run;
 pub mod serve;
 pub mod target;
+
+pub use self::diagnosis::{Cause, Explanation};

@@ -6,10 +6,11 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use anyhow::{Context as _, bail};
 use flannel_host::{error_chain::chain, family::Family};
 use futures::{StreamExt as _, future::LocalBoxFuture, stream};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{
     deploy::{TestNamespace, TestNode},
+    diagnosis::{self, Cause, Explanation},
     manifest::{PodSettings, Role},
     modes::{self, Switchable},
     plan::{Batch, Check, PairCheck, families, plan, record_results},
@@ -36,8 +37,6 @@ pub(super) const PROBES: Duration = Duration::from_mins(2);
 pub(super) const EXPLANATION: Duration = Duration::from_secs(20);
 /// Nodes of one test. The work grows with their square: 50,000 checks in one family.
 pub(super) const MOST_NODES: usize = 100;
-/// Failing pairs that are explained.
-pub(super) const EXPLAINED: usize = 10;
 
 /// The settings of a test.
 #[derive(Clone, Debug)]
@@ -71,7 +70,9 @@ pub struct TestReport {
     pub runs: Vec<ModeRun>,
     /// Checks that were not made, each with the reason.
     pub left_out: Vec<String>,
-    /// The explanations of failures.
+    /// The likely causes of failures.
+    pub causes: Vec<Cause>,
+    /// The explanations of failures, by the nodes at both ends.
     pub explanations: Vec<Explanation>,
     /// Changes of the cluster that were not undone.
     pub left_behind: Vec<String>,
@@ -93,15 +94,6 @@ impl ModeRun {
     pub(super) fn passed(&self) -> bool {
         !self.checks.is_empty() && self.checks.iter().all(|check| check.ok)
     }
-}
-
-/// The view of the source node on a failing pair.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Explanation {
-    /// The failure in words.
-    pub failure: String,
-    /// The output of `flannel-agent explain`, or the reason why there is none.
-    pub text: String,
 }
 
 /// Changes of the cluster that have to be undone.
@@ -281,7 +273,7 @@ impl Work<'_> {
                 .unwrap_or_else(|| modes_in_force(self.agents.iter().map(|agent| agent.before.effective.as_str())));
             let run = self.checks(undo, &nodes, (&mode, patience), notes, progress).await;
             // The explanation must come while the mode of the failures is active.
-            self.explain(&run.checks, &mut report.explanations).await;
+            self.explain(&run.checks, &mut report).await;
             report.runs.push(run);
         }
         Ok(report)
@@ -326,29 +318,36 @@ impl Work<'_> {
         })
     }
 
-    /// Asks the agent on the source node of each failing pair, if that node runs flannel-agent.
-    async fn explain(&self, checks: &[PairCheck], explanations: &mut Vec<Explanation>) {
-        let failures = checks.iter().filter(|check| !check.ok && check.local.is_some());
-        for check in failures {
-            if explanations.len() == EXPLAINED {
-                return;
-            }
+    /// Asks the agents at both ends of failing pairs.
+    async fn explain(&self, checks: &[PairCheck], report: &mut TestReport) {
+        let agent = |node: &str| self.agents.iter().find(|agent| agent.node == node);
+        for check in diagnosis::pairs_to_explain(checks) {
             let Some(command) = explain_command(check) else { continue };
-            let failure = failure(check);
-            let text = match self.agents.iter().find(|agent| agent.node == check.from) {
-                Some(agent) => self.explanation(agent, &command).await,
-                None => format!("{} has no agent that explains it\n", check.from),
-            };
-            explanations.push(Explanation { failure, text });
+            for node in std::iter::once(&check.from).chain(check.to.as_ref().filter(|to| **to != check.from)) {
+                let (text, code) = match agent(node) {
+                    Some(agent) => self.ask(agent, &command).await,
+                    None => (format!("{node} has no agent that explains it\n"), None),
+                };
+                report.explanations.push(diagnosis::explanation(node, check, text, code));
+            }
         }
+        let command = ["flannel-agent", "check", "-o", "json"].map(str::to_owned);
+        let mut findings = BTreeMap::new();
+        for agent in diagnosis::ends(checks).into_iter().filter_map(agent) {
+            let (text, _) = self.ask(agent, &command).await;
+            findings.insert(agent.node.clone(), diagnosis::read_findings(text.as_bytes()));
+        }
+        report.causes.extend(diagnosis::causes(checks, &findings));
     }
 
-    async fn explanation(&self, agent: &Switchable, command: &[String]) -> String {
+    /// Runs a command in the container of an agent. Returns its output or the error, and its exit
+    /// status.
+    async fn ask(&self, agent: &Switchable, command: &[String]) -> (String, Option<i32>) {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         match self.client.exec(&agent.agent, &words, EXPLANATION).await {
-            Ok(executed) if executed.stdout.is_empty() => executed.stderr,
-            Ok(executed) => String::from_utf8_lossy(&executed.stdout).into_owned(),
-            Err(error) => format!("{}\n", chain(&error)),
+            Ok(executed) if executed.stdout.is_empty() => (executed.stderr, Some(executed.code)),
+            Ok(executed) => (String::from_utf8_lossy(&executed.stdout).into_owned(), Some(executed.code)),
+            Err(error) => (format!("{}\n", chain(&error)), None),
         }
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_agent::connectivity::hosts::inside::Ask;
 use flannel_tests::{Agent, ChildGuard, Lab, agent_binary, cluster::Cluster, eventually, topology::Stack};
 use nix::sys::signal::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A run in two modes, on a machine under load.
 const RUN: Duration = Duration::from_mins(4);
@@ -111,8 +111,34 @@ fn a_broken_pair_is_found_by_all_and_explained() -> Result<()> {
         let expected = ["pod-to-pod", "mtu", "node-to-pod"].map(|check| format!("{check} {from} {to}"));
         ensure!(pairs == expected, "{pairs:?}");
         ensure!(failed.iter().all(|check| check["protocol"] == "udp"), "{failed:?}");
-        let text = report["explanations"][0]["text"].as_str().unwrap_or_default();
-        ensure!(text.contains("\nreaches: ") || text.contains("\nlost: "), "{report}");
+        let explanations = array(&report["explanations"]);
+        let nodes: Vec<_> = explanations.iter().map(|explanation| &explanation["node"]).collect();
+        ensure!(nodes == [from, to], "one for each end of the pair: {report}");
+        for explanation in explanations {
+            let text = explanation["text"].as_str().unwrap_or_default();
+            ensure!(text.contains("\nreaches: ") && explanation["found"] == false, "{report}");
+        }
+    }
+    leaves_nothing(&cluster)
+}
+
+/// The rule is on one host; all name it and the pairs that it concerns.
+#[test]
+fn a_rule_that_drops_the_tunnels_packets_is_named_as_the_cause() -> Result<()> {
+    let cluster = cluster("cause", Stack::V4)?;
+    let [_, b, _] = &cluster.agents;
+    let name = b.node().name();
+    b.node().nft("table ip t { chain i { type filter hook input priority 0; udp dport 8472 drop; }; }")?;
+    for report in &run(&cluster, &["--modes=kernel"], 1)? {
+        let causes = array(&report["causes"]);
+        let cause =
+            causes.iter().find(|cause| cause["text"].as_str().is_some_and(|text| text.contains("UDP port 8472")));
+        let cause = cause.with_context(|| format!("{causes:#?}"))?;
+        ensure!(cause["nodes"] == json!([name]) && cause["text"].as_str().is_some_and(|text| text.contains("ip t i")));
+        let pairs: Vec<_> = array(&cause["pairs"]).iter().filter_map(Value::as_str).collect();
+        ensure!(pairs.len() == 4 && pairs.iter().all(|pair| pair.contains(name)), "{pairs:?}");
+        let failed = array(&report["runs"][0]["checks"]).iter().filter(|check| check["ok"] == false).count();
+        ensure!(cause["checks"] == failed, "{cause} of {failed}");
     }
     leaves_nothing(&cluster)
 }

@@ -1,14 +1,21 @@
 //! The report of a connectivity test: a matrix for each check, failures, explanations.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
 
 use crate::{
     cli::{color::Paint, count, table},
     connectivity::{
+        Cause, Explanation,
         plan::{Check, PairCheck},
         run::{ModeRun, TestReport, failure},
     },
 };
+
+/// Names of nodes and pairs that are listed.
+const NAMED: usize = 6;
 
 /// The report, as the command prints it.
 pub(super) fn text(report: &TestReport, paint: Paint) -> String {
@@ -23,9 +30,7 @@ pub(super) fn text(report: &TestReport, paint: Paint) -> String {
     for run in &report.runs {
         push_run(&mut out, run, &report.nodes, paint);
     }
-    for explanation in &report.explanations {
-        let _ = write!(out, "\n{} {}\n{}", paint.bad("FAIL"), explanation.failure, indented(&explanation.text));
-    }
+    push_causes(&mut out, report, paint);
     for line in &report.left_behind {
         let _ = writeln!(out, "\n{}", paint.bad(&format!("left behind: {line}")));
     }
@@ -38,6 +43,37 @@ pub(super) fn text(report: &TestReport, paint: Paint) -> String {
     };
     let _ = writeln!(out, "\n{sum}");
     out
+}
+
+/// The likely causes, and the explanations that find something. Of the others one line is enough.
+fn push_causes(out: &mut String, report: &TestReport, paint: Paint) {
+    if !report.causes.is_empty() {
+        let _ = writeln!(out, "\nlikely causes, by `flannel-agent check` at both ends:");
+    }
+    for Cause { nodes, text, remedy, pairs, checks } in &report.causes {
+        let _ = writeln!(out, "  {} {}", paint.bad(&format!("{}:", some(nodes))), text);
+        if let Some(remedy) = remedy {
+            let _ = writeln!(out, "      {} {remedy}", paint.name("->"));
+        }
+        let checks = count(number(*checks), "failed check", "failed checks");
+        let _ = writeln!(out, "      {checks}: {}", some(pairs));
+    }
+    for Explanation { node, failure, text, .. } in report.explanations.iter().filter(|one| one.found) {
+        let _ = write!(out, "\n{} {failure}\n  as {node} explains it:\n{}", paint.bad("FAIL"), indented(text));
+    }
+    let without = report.explanations.iter().filter(|one| !one.found);
+    let nodes: BTreeSet<&str> = without.map(|one| one.node.as_str()).collect();
+    if !nodes.is_empty() {
+        let nodes: Vec<String> = nodes.into_iter().map(str::to_owned).collect();
+        let _ = writeln!(out, "\n`flannel-agent explain` finds no broken step on {}", some(&nodes));
+    }
+}
+
+/// The first names of a list, and the number of the others.
+fn some(names: &[String]) -> String {
+    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let more = names.len().saturating_sub(NAMED);
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
 fn number(count: usize) -> u64 {
@@ -170,5 +206,43 @@ failures in mode fast:
 1 of 8 checks failed
 ";
         assert_eq!(text(&report, Paint(false)), expected);
+    }
+
+    #[test]
+    fn causes_come_first_and_explanations_only_where_they_find_something() {
+        let explanation = |node: &str, found| Explanation {
+            node: node.to_owned(),
+            failure: "pod to pod: n1 to n2: no answer".to_owned(),
+            text: " 1. FAIL  fdb\n".to_owned(),
+            found,
+        };
+        let cause = Cause {
+            nodes: vec!["n2".to_owned()],
+            text: "a rule drops packets of UDP port 8472 in ip t i".to_owned(),
+            remedy: Some("remove it".to_owned()),
+            pairs: (1..=8).map(|number| format!("n{number} to n2")).collect(),
+            checks: 9,
+        };
+        let report = TestReport {
+            causes: vec![cause],
+            explanations: vec![explanation("n1", true), explanation("n2", false), explanation("n3", false)],
+            ..TestReport::default()
+        };
+        let expected = "
+likely causes, by `flannel-agent check` at both ends:
+  n2: a rule drops packets of UDP port 8472 in ip t i
+      -> remove it
+      9 failed checks: n1 to n2, n2 to n2, n3 to n2, n4 to n2, n5 to n2, n6 to n2 and 2 more
+
+FAIL pod to pod: n1 to n2: no answer
+  as n1 explains it:
+     1. FAIL  fdb
+
+`flannel-agent explain` finds no broken step on n2, n3
+
+all of 0 checks passed
+";
+        let shown = text(&report, Paint(false));
+        assert_eq!(shown, expected, "{shown}");
     }
 }

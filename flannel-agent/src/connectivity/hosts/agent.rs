@@ -75,17 +75,20 @@ impl LocalAgent {
         Ok(())
     }
 
-    /// Runs `explain` with these words.
-    pub(super) async fn explain(&self, words: &[String]) -> String {
+    /// Runs a command of this program. Returns its output or the error, and its exit status.
+    pub(super) async fn run(&self, words: &[String]) -> (String, Option<i32>) {
         let mut command = Command::new("/proc/self/exe");
         command.args(words).kill_on_drop(true);
         command.arg(format!("--state-dir={}", self.state_dir.display()));
         command.arg(format!("--bpf-pin-root={}", self.options.paths.bpf_pin_root.display()));
+        let name = words.first().map_or("", String::as_str);
         match timeout(EXPLANATION, command.output()).await {
-            Ok(Ok(output)) if output.stdout.is_empty() => String::from_utf8_lossy(&output.stderr).into_owned(),
-            Ok(Ok(output)) => String::from_utf8_lossy(&output.stdout).into_owned(),
-            Ok(Err(error)) => format!("`explain` cannot be run: {error}\n"),
-            Err(_late) => format!("`explain` took more than {} s\n", EXPLANATION.as_secs()),
+            Ok(Ok(output)) => {
+                let text = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
+                (String::from_utf8_lossy(text).into_owned(), output.status.code())
+            }
+            Ok(Err(error)) => (format!("`{name}` cannot be run: {error}\n"), None),
+            Err(_late) => (format!("`{name}` took more than {} s\n", EXPLANATION.as_secs()), None),
         }
     }
 }

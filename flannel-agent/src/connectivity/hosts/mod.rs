@@ -27,18 +27,19 @@ pub use self::{agent::LocalAgent, rendezvous::Quorum};
 use self::{
     bridge::ContainerBridge,
     namespace::TestNetns,
-    record::{Findings, Member, Ready, Start},
+    record::{Diagnosis, Findings, Member, Ready, Start},
     rendezvous::Rendezvous,
 };
 use super::{
     deploy::TestNode,
+    diagnosis,
     manifest::Role,
     modes::SETTLED,
     plan::{Batch, Check, PairCheck, plan, record_results},
     probe::probe,
     run::{
-        EXPLAINED, Explanation, LATER, MOST_NODES, ModeRun, PROBES, TestReport, and_left_behind, explain_command,
-        failure, left_out, modes_in_force,
+        EXPLANATION, LATER, MOST_NODES, ModeRun, PROBES, TestReport, and_left_behind, explain_command, left_out,
+        modes_in_force,
     },
     serve::serve,
 };
@@ -46,6 +47,8 @@ use crate::cluster::{interrupt::Interrupt, progress::Progress};
 
 /// The checks: a cluster without Kubernetes has no Services.
 const CHECKS: [Check; 4] = [Check::PodToPod, Check::Mtu, Check::PodToNode, Check::NodeToPod];
+/// For the explanations of one host, two of each failing pair, and its check.
+const DIAGNOSIS: Duration = EXPLANATION.saturating_mul(6);
 /// For a host that has less to do to wait for one that has more.
 const SLACK: Duration = Duration::from_mins(1);
 
@@ -211,10 +214,16 @@ impl Work<'_> {
             let (mut checks, batches) = plan(&nodes, &CHECKS, start.port, start.outside.as_deref());
             progress.show(&format!("mode {mode}: checking"));
             // All servers listen since the exchange, and no rules of Services are to come.
-            let findings = self.findings(number, &checks, &batches, LATER).await;
+            let findings = self.findings(number, &batches, LATER).await;
             let limit = LATER + PROBES + SLACK;
             let found = round.exchange(start, &format!("{step}-found"), &findings, limit, progress).await?;
-            put_together(&mut checks, &batches, &nodes, found, &mut report.explanations);
+            put_together(&mut checks, &batches, &nodes, &found);
+            if checks.iter().any(|check| !check.ok) {
+                // While the mode of the failures is active.
+                let own = self.diagnosis(&checks).await;
+                let all = round.exchange(start, &format!("{step}-causes"), &own, DIAGNOSIS + SLACK, progress).await?;
+                add_causes(&checks, all, &mut report);
+            }
             report.runs.push(ModeRun { mode, notes, checks });
         }
         Ok(report)
@@ -228,14 +237,8 @@ impl Work<'_> {
         Ready { mode: mode.clone(), note: note.map(|note| format!("{} {note}", self.settings.name)) }
     }
 
-    /// Runs this host's probes, and explains what failed.
-    async fn findings(
-        &mut self,
-        number: usize,
-        checks: &[PairCheck],
-        batches: &[Batch],
-        patience: Duration,
-    ) -> Findings {
+    /// Runs this host's probes.
+    async fn findings(&mut self, number: usize, batches: &[Batch], patience: Duration) -> Findings {
         let mut findings = Findings::default();
         for batch in batches.iter().filter(|batch| batch.node == number) {
             let probed = match batch.role {
@@ -247,20 +250,25 @@ impl Work<'_> {
                 Err(error) => findings.silence = Some(format!("{error:#}")),
             }
         }
-        let mut own = checks.to_vec();
-        for batch in batches.iter().filter(|batch| batch.node == number) {
-            record_results(&mut own, batch, findings.of(batch));
-        }
-        // The explanation must come while the mode of the failures is active.
-        for check in own.iter().filter(|check| check.pair.0 == number && !check.ok) {
-            if findings.explanations.len() == EXPLAINED {
-                break;
-            }
-            let Some(command) = check.local.as_ref().and_then(|_| explain_command(check)) else { continue };
-            let text = self.agent.explain(command.get(1..).unwrap_or_default()).await;
-            findings.explanations.push(Explanation { failure: failure(check), text });
-        }
         findings
+    }
+
+    /// Explains the failures at one end of which this host is.
+    async fn diagnosis(&self, checks: &[PairCheck]) -> Diagnosis {
+        let (name, mut own) = (&self.settings.name, Diagnosis::default());
+        for check in diagnosis::pairs_to_explain(checks) {
+            if check.from != *name && check.to.as_ref() != Some(name) {
+                continue;
+            }
+            let Some(command) = explain_command(check) else { continue };
+            let (text, code) = self.agent.run(command.get(1..).unwrap_or_default()).await;
+            own.explanations.push(diagnosis::explanation(name, check, text, code));
+        }
+        if diagnosis::ends(checks).contains(name.as_str()) {
+            let (text, _) = self.agent.run(&["check", "-o", "json"].map(str::to_owned)).await;
+            own.findings = diagnosis::read_findings(text.as_bytes());
+        }
+        own
     }
 }
 
@@ -278,16 +286,24 @@ fn put_together(
     checks: &mut [PairCheck],
     batches: &[Batch],
     nodes: &[TestNode],
-    mut found: BTreeMap<String, Option<Findings>>,
-    explanations: &mut Vec<Explanation>,
+    found: &BTreeMap<String, Option<Findings>>,
 ) {
     for batch in batches {
         let findings = nodes.get(batch.node).and_then(|node| found.get(&node.name)?.as_ref());
         let gone = || Err("the host left the test, or took too long".to_owned());
         record_results(checks, batch, findings.map_or_else(gone, |findings| findings.of(batch)));
     }
-    explanations.extend(found.values_mut().flatten().flat_map(|findings| std::mem::take(&mut findings.explanations)));
-    explanations.truncate(EXPLAINED);
+}
+
+/// Adds the views of all hosts on the failures in one mode.
+fn add_causes(checks: &[PairCheck], all: BTreeMap<String, Option<Diagnosis>>, report: &mut TestReport) {
+    let mut findings = BTreeMap::new();
+    for (name, diagnosis) in all {
+        let Diagnosis { explanations, findings: found } = diagnosis.unwrap_or_default();
+        report.explanations.extend(explanations);
+        findings.insert(name, found);
+    }
+    report.causes.extend(diagnosis::causes(checks, &findings));
 }
 
 /// The checks that are not made, and hosts that are not in the test, each with the reason.

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::connectivity::{
     deploy::{TestNode, TestPod},
+    diagnosis::{CheckFinding, Explanation},
     manifest::Role,
     plan::Batch,
-    run::Explanation,
     target::Outcome,
 };
 
@@ -56,8 +56,15 @@ pub(super) struct Findings {
     pub(super) outcomes: Vec<Outcome>,
     /// The reason why some probes have no result.
     pub(super) silence: Option<String>,
-    /// Explanations of its failures.
+}
+
+/// A host's view on the failures that concern it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Diagnosis {
+    /// Its explanations.
     pub(super) explanations: Vec<Explanation>,
+    /// Its findings.
+    pub(super) findings: Vec<CheckFinding>,
 }
 
 impl Findings {
