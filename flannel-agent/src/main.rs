@@ -7,7 +7,7 @@ use flannel_agent::{
     cli::{self, Command, NoResult},
     echo::EchoSockets,
     memory,
-    observe::log,
+    observe::log::{self, LogFormat},
     privileges,
 };
 use flannel_host::error_chain::chain;
@@ -21,7 +21,8 @@ fn main() -> ExitCode {
             let echo = options.echo_interval.map(|_| EchoSockets::open());
             // While there is one thread: capabilities belong to threads.
             privileges::reduce(&options);
-            end(run(agent::run(*options, echo)))
+            let format = options.log.format;
+            end_agent(run(agent::run(*options, echo)), format)
         }
         Ok(Command::Once(command)) => match run(command.run()) {
             Ok(answer) => {
@@ -51,10 +52,15 @@ fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-fn end(result: anyhow::Result<()>) -> ExitCode {
+/// Ends the agent. A log for programs has the error as one of its records.
+fn end_agent(result: anyhow::Result<()>, format: LogFormat) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => end_with(&error, 1),
+        Err(error) if format == LogFormat::Text => end_with(&error, 1),
+        Err(error) => {
+            tracing::error!("{}", chain(error.as_ref()).replace('\n', "; "));
+            ExitCode::from(1)
+        }
     }
 }
 

@@ -18,6 +18,8 @@ pub enum NodeProblem {
     SettingRefused,
     /// An address of this node lies in the pod network.
     AddressInPods,
+    /// A peer answered echo requests and does not any more.
+    PeerSilent,
 }
 
 /// A problem of this node.

@@ -1,12 +1,17 @@
 //! The problems of this node that the store publishes for those who watch the whole cluster.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use flannel_iface::AddressInPods;
 use flannel_store::{NodeProblem, NodeReport};
 
 use super::{external, main_loop::Agent};
 
+/// Silent peers that are reported one by one.
+const NAMED_PEERS: usize = 5;
 /// A mode that is lowered for a shorter time, such as during the agent's start, is not reported.
 const LASTING: Duration = Duration::from_mins(1);
 
@@ -45,13 +50,40 @@ impl Agent {
             message: format!("{found}; {}", AddressInPods::REMEDY),
         });
         let conflicts = NodeReport::conflicts(&self.node.leases);
-        self.node.store.reports.set(conflicts.chain(lowered).chain(refused).chain(inside));
+        let silent = silent_peers(&self.node.echoes.silent_names());
+        self.node.store.reports.set(conflicts.chain(lowered).chain(refused).chain(inside).chain(silent));
     }
+}
+
+/// A report about each peer that has fallen silent. Of many there is one, which does not change
+/// with their number.
+fn silent_peers(names: &BTreeSet<String>) -> Vec<NodeReport> {
+    let report = |message| NodeReport { problem: NodeProblem::PeerSilent, message };
+    if names.len() > NAMED_PEERS {
+        return vec![report(format!(
+            "more than {NAMED_PEERS} peers that answered echo requests do not any more: see `flannel-agent status`"
+        ))];
+    }
+    let message = |name: &String| {
+        format!(
+            "the peer {name} answered echo requests and does not any more: run `flannel-agent explain` on both nodes"
+        )
+    };
+    names.iter().map(|name| report(message(name))).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_silent_peers_are_one_report_that_stays_the_same() {
+        let names = |number: u32| (0..number).map(|number| format!("n{number}")).collect();
+        assert_eq!(silent_peers(&names(0)), []);
+        assert_eq!(silent_peers(&names(5)).len(), 5);
+        assert_eq!(silent_peers(&names(6)).len(), 1);
+        assert_eq!(silent_peers(&names(6)), silent_peers(&names(60)));
+    }
 
     #[test]
     fn a_lowered_mode_is_a_problem_once_it_lasts() {

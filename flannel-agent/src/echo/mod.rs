@@ -18,6 +18,7 @@ mod offloaded;
 mod prober;
 mod round;
 mod shared;
+mod silence;
 mod socket;
 mod unsummed;
 

@@ -23,6 +23,7 @@ use super::{
     offloaded::{OffloadPeer, Offloaded},
     round::Round,
     shared::SharedEchoes,
+    silence::SilentPeers,
     socket::EchoSockets,
     unsummed::{TrialPeer, Unsummed},
 };
@@ -50,6 +51,7 @@ pub(super) struct Prober {
     offloaded: Offloaded,
     /// The trials of the present peers of `offloaded`.
     offload_trials: OffloadTrials,
+    silence: SilentPeers,
     peers: SharedPeers,
     echoes: SharedEchoes,
     round_trips: Histogram,
@@ -73,6 +75,7 @@ impl Prober {
             unsummed: Unsummed::default(),
             offloaded: Offloaded::default(),
             offload_trials: OffloadTrials::default(),
+            silence: SilentPeers::default(),
             peers,
             echoes,
             round_trips,
@@ -88,6 +91,7 @@ impl Prober {
                 _ = seconds.tick() => {
                     self.go_on_with_trials();
                     self.try_offloads();
+                    self.follow_silence();
                     self.ask();
                 }
                 reply = receive(Family::V4, &self.sockets) => self.take(&reply),
@@ -115,6 +119,29 @@ impl Prober {
             }
             self.begin_trial(address);
         }
+    }
+
+    /// Logs which peers have fallen silent, and which are no longer.
+    fn follow_silence(&mut self) {
+        let silent = self.echoes.silent();
+        if self.silence.is_of(&silent) {
+            return;
+        }
+        let name = |peer: &PeerWay| {
+            let address = address(peer).filter(|address| silent.contains(address))?;
+            Some((address, format!("{} at {}", peer.peer.key, peer.peer.public_ip)))
+        };
+        let change = self.silence.update(self.peers.list(name).into_iter().flatten().collect());
+        if let Some(peers) = change.begun {
+            tracing::warn!(
+                peers,
+                "peers that answered echo requests do not any more: they are down, or packets to or from them are lost"
+            );
+        }
+        if let Some(peers) = change.ended {
+            tracing::info!(peers, "peers answer echo requests again, or have left");
+        }
+        self.echoes.set_silent_names(self.silence.names().cloned().collect());
     }
 
     /// Ends the trials of the second before, and repeats those that failed.

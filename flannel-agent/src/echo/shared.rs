@@ -33,6 +33,8 @@ struct Histories {
     states: BTreeMap<EchoState, usize>,
     requests: u64,
     lost: u64,
+    /// The names of peers that have fallen silent.
+    silent: BTreeSet<String>,
 }
 
 /// The numbers over all peers.
@@ -87,6 +89,22 @@ impl SharedEchoes {
             .peers
             .contains_key(&address)
             .then(|| histories.change(address, |history| history.answer(nonce, now)))?
+    }
+
+    /// The addresses of peers that answered and do not any more, in their order.
+    pub(super) fn silent(&self) -> Vec<IpAddr> {
+        let histories = self.lock();
+        let silent = histories.peers.iter().filter(|(_, history)| history.state() == EchoState::Silent);
+        silent.map(|(address, _)| *address).collect()
+    }
+
+    pub(super) fn set_silent_names(&self, names: BTreeSet<String>) {
+        self.lock().silent = names;
+    }
+
+    /// The names of these peers.
+    pub fn silent_names(&self) -> BTreeSet<String> {
+        self.lock().silent.clone()
     }
 
     /// The public addresses of the peers to which packets without an outer UDP checksum are lost.

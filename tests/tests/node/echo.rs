@@ -93,6 +93,7 @@ fn a_peer_that_dies_is_silent_until_it_is_back() -> Result<()> {
     let text = a.cli_any(&["status"])?.stdout;
     ensure!(text.contains("at 192.168.1.12 has not answered for "), "{text}");
     ensure!(text.contains("1 peer without an answer"), "{text}");
+    a.wait_log(&["peers that answered echo requests do not any more", " at 192.168.1.12"])?;
     let (_, metrics) = nodes.a.http_get(8082, "/metrics")?;
     ensure!(metrics.contains("\nflannel_echo_peers{state=\"silent\"} 1\n"), "{metrics}");
     // The store is on the dead node, and its silence is noticed at about the same time.
@@ -100,6 +101,7 @@ fn a_peer_that_dies_is_silent_until_it_is_back() -> Result<()> {
     ensure!(status["ready"] == status["store"]["in_sync"], "a dead peer does not make this node unready: {status}");
     nodes.b.nft("delete table inet dead\n")?;
     wait_state(&a, 0, "answering")?;
+    a.wait_log(&["peers answer echo requests again, or have left"])?;
     Ok(())
 }
 

@@ -121,6 +121,28 @@ fn a_tls_file_that_is_missing_ends_the_agent_at_once() -> Result<()> {
     Ok(())
 }
 
+/// Programs that read the log see why the agent ended.
+#[test]
+fn the_error_that_ends_the_agent_is_a_record_of_the_log() -> Result<()> {
+    const ERROR: &str = "cannot read --etcd-cafile=/run/absent.pem: No such file";
+    let lab = Lab::new("last-record")?;
+    let node = lab.node("n")?;
+    for format in ["json", "klog"] {
+        let options = AgentOptions::etcd("https://127.0.0.1:2379")?;
+        let options = options.flags(&["--etcd-cafile=/run/absent.pem", &format!("--log-format={format}")]);
+        let (code, log) = node.agent(options)?.wait_end()?;
+        let last = log.lines().last().with_context(|| format.to_owned())?;
+        ensure!(code == 1 && last.contains(ERROR), "{format}: {code}: {log}");
+        if format == "json" {
+            let record: Value = serde_json::from_str(last).with_context(|| last.to_owned())?;
+            ensure!(record["level"] == "ERROR", "{record}");
+        } else {
+            ensure!(last.starts_with('E') && last.contains("] "), "{last}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn the_log_is_json_on_request_and_holds_no_password() -> Result<()> {
     const PASSWORD: &str = "correct-horse-battery";

@@ -133,7 +133,7 @@ fn cleanup_refuses_while_an_agent_lives() -> Result<()> {
     let node = Cleaned::new("alive", "--attach=auto", |_| Ok(()))?;
     let state = Snapshot::of(&node.net.a)?;
     let refusal = node.agent.cli(&["cleanup"]).expect_err("an agent lives").to_string();
-    assert!(refusal.contains("exit status 1") && refusal.contains("/run/flannel is in use by process "), "{refusal}");
+    assert!(refusal.contains("exit status 2") && refusal.contains("/run/flannel is in use by process "), "{refusal}");
     assert!(refusal.contains("/run/flannel"), "{refusal}");
     assert_eq!(state.changes(&Snapshot::of(&node.net.a)?), "");
     assert_eq!(node.agent.status()?["ready"], true);
@@ -149,7 +149,7 @@ fn cleanup_with_another_state_directory_refuses_while_an_agent_lives() -> Result
     let cleanup = |more: &[&str]| node.agent.cli(&[&["cleanup"], &elsewhere[..], more].concat());
     let refusal = cleanup(&[]).expect_err("an agent lives").to_string();
     let agent = format!("an agent (process {}) with the subnet 10.244.", node.agent.child().pid());
-    for part in ["exit status 1", &agent, "stop it first", "pass --state-dir=/run/flannel,"] {
+    for part in ["exit status 2", &agent, "stop it first", "pass --state-dir=/run/flannel,"] {
         assert!(refusal.contains(part), "{part} in: {refusal}");
     }
     assert_eq!(state.changes(&Snapshot::of(&node.net.a)?), "");

@@ -115,6 +115,7 @@ fn event(node: &str, report: &NodeReport, now: Timestamp) -> Value {
         NodeProblem::ModeLowered => "DatapathModeLowered",
         NodeProblem::SettingRefused => "NodeAnnotationRefused",
         NodeProblem::AddressInPods => "NodeAddressInPodNetwork",
+        NodeProblem::PeerSilent => "PeerSilent",
     };
     let end = report.message.floor_char_boundary(LONGEST);
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();

@@ -18,6 +18,7 @@ mod flows;
 mod ipsec;
 mod node;
 mod page;
+mod process;
 #[cfg(test)]
 mod tests;
 mod udp;
@@ -29,7 +30,7 @@ use std::{
 };
 
 use hyper::body::Bytes;
-use prometheus::{core::Collector as _, process_collector::ProcessCollector};
+use prometheus::process_collector::ProcessCollector;
 use tokio::{sync::Mutex, task::spawn_blocking};
 
 pub(in crate::observe) use self::page::MEDIA_TYPE;
@@ -107,7 +108,7 @@ impl Sources {
             self.flows.forget();
         }
         self.flows.write(&mut page);
-        self.process.collect().into_iter().for_each(|family| page.add(family));
+        process::write(&mut page, &self.process);
         page.text().inspect_err(|error| tracing::error!(%error, "cannot put the metrics together")).ok()
     }
 

@@ -2,19 +2,19 @@
 
 mod numbers;
 mod palette;
+mod panel;
 mod panels;
 
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
-    widgets::{Block, Paragraph, Row, Table, Widget},
+    widgets::{Block, Paragraph, Widget},
 };
 
 pub use self::palette::Palette;
+use self::panel::{AROUND, Panel};
 use super::Board;
 
-/// Lines of borders and header around the rows of a panel.
-const AROUND: u16 = 3;
 /// The fewest lines of a panel: one row.
 const LEAST: u16 = AROUND + 1;
 /// The most rows of peers, of flows and of reasons in a frame that is printed.
@@ -29,14 +29,6 @@ pub struct View<'a> {
     pub palette: Palette,
     /// The keys, in the last line; empty in a frame that is printed.
     pub keys: &'a str,
-}
-
-/// A table with a title: the columns' heads and widths, and as many rows as there are.
-struct Panel<'a> {
-    title: String,
-    head: Row<'a>,
-    widths: Vec<ratatui::layout::Constraint>,
-    rows: Vec<Row<'a>>,
 }
 
 impl View<'_> {
@@ -92,15 +84,9 @@ impl View<'_> {
         Paragraph::new(lines.map(Into::into).collect::<Vec<_>>()).block(block).render(area, buffer);
     }
 
-    fn panel(&self, panel: Panel<'_>, area: Rect, buffer: &mut Buffer) {
-        let room = usize::from(area.height.saturating_sub(AROUND));
-        let more = panel.rows.len().saturating_sub(room);
-        let more = if more > 0 { format!("({more} more) ") } else { String::new() };
-        let block = Block::bordered()
-            .border_style(self.palette.frame())
-            .title(self.palette.title(format!(" {} {more}", panel.title)));
-        let table = Table::new(panel.rows.into_iter().take(room), panel.widths).header(panel.head).column_spacing(2);
-        table.block(block).render(area, buffer);
+    /// Draws a panel at its place on a screen of this width.
+    fn panel(&self, panel: Panel<'_>, (area, screen): (Rect, u16), buffer: &mut Buffer) {
+        panel.fitted(screen).render(self.palette, area, buffer);
     }
 }
 
@@ -119,14 +105,14 @@ impl Widget for View<'_> {
         if !problems.is_empty() && !board.problems.is_empty() {
             self.problems(problems, buffer);
         }
-        self.panel(panels::hooks(board, palette), next(hooks), buffer);
-        self.panel(panels::peers(board, palette), next(peers), buffer);
-        self.panel(panels::flows(board, palette), next(flows), buffer);
+        self.panel(panels::hooks(board, palette), (next(hooks), area.width), buffer);
+        self.panel(panels::peers(board, palette), (next(peers), area.width), buffer);
+        self.panel(panels::flows(board, palette), (next(flows), area.width), buffer);
         let both = next(reasons);
         let half = both.width / 2;
-        self.panel(panels::drops(board, palette), Rect { width: half, ..both }, buffer);
+        self.panel(panels::drops(board, palette), (Rect { width: half, ..both }, area.width), buffer);
         let right = Rect { x: both.x + half, width: both.width - half, ..both };
-        self.panel(panels::left(board, palette), right, buffer);
+        self.panel(panels::left(board), (right, area.width), buffer);
         if !self.keys.is_empty() {
             Paragraph::new(palette.dim(self.keys)).render(next(1), buffer);
         }

@@ -2,14 +2,14 @@
 
 use flannel_common::program::Program;
 use ratatui::{
-    layout::Constraint::{self, Fill, Length},
+    layout::Constraint::{Fill, Length},
     text::{Line, Span},
-    widgets::{Cell, Row},
 };
 
 use super::{
-    Palette, Panel,
+    Palette,
     numbers::{bar, percent, rate, total},
+    panel::{Panel, PanelColumn},
 };
 use crate::top::{
     Board,
@@ -31,28 +31,19 @@ pub(super) fn header(board: &Board, palette: Palette) -> Line<'_> {
     Line::from(vec![palette.title(format!("mode {}", board.mode)), Span::raw("   "), heartbeat, Span::raw(agent)])
 }
 
-/// A cell with a number, at the right of its column.
-fn number<'a>(text: String) -> Cell<'a> {
-    Line::raw(text).right_aligned().into()
-}
-
-/// The heads of columns; those of numbers are at the right, as the numbers are.
-fn head<'a>(palette: Palette, names: &[&'a str], numbers: &[&str]) -> Row<'a> {
-    let cell = |name: &&'a str| -> Cell<'a> {
-        let line = Line::from(palette.dim(*name));
-        if numbers.contains(name) { line.right_aligned().into() } else { line.into() }
-    };
-    Row::new(names.iter().map(cell).collect::<Vec<_>>())
-}
-
 pub(super) fn hooks(board: &Board, palette: Palette) -> Panel<'_> {
-    let head = head(palette, &["PACKETS", "PROGRAM", "PKT/S", "B/S", "FAST PATH"], &["PKT/S", "B/S"]);
-    let widths = vec![Length(18), Length(13), Length(8), Length(8), Fill(1)];
+    let columns = vec![
+        PanelColumn::new("PACKETS", Length(18)),
+        PanelColumn::new("PROGRAM", Length(13)),
+        PanelColumn::number("PKT/S", 8),
+        PanelColumn::number("B/S", 8),
+        PanelColumn::new("FAST PATH", Fill(1)),
+    ];
     let rows = board.hooks.iter().map(|row| hook(row, palette)).collect();
-    Panel { title: "fast path".to_owned(), head, widths, rows }
+    Panel { title: "fast path".to_owned(), columns, rows }
 }
 
-fn hook<'a>(row: &HookRate, palette: Palette) -> Row<'a> {
+fn hook<'a>(row: &HookRate, palette: Palette) -> Vec<Span<'a>> {
     let share = format!("{} {}", bar(row.taken), percent(row.taken));
     let share = if row.taken.is_some_and(|share| share >= MOST) { palette.good(share) } else { palette.warn(share) };
     let name = match row.program {
@@ -60,56 +51,63 @@ fn hook<'a>(row: &HookRate, palette: Palette) -> Row<'a> {
         Program::FromUnderlay => "from other nodes",
         _ => "from pods",
     };
-    Row::new([
-        Cell::from(name),
-        row.program.name().into(),
-        number(rate(row.packets)),
-        number(rate(row.bytes)),
-        Line::from(share).into(),
-    ])
+    vec![name.into(), row.program.name().into(), rate(row.packets).into(), rate(row.bytes).into(), share]
 }
 
 pub(super) fn peers(board: &Board, palette: Palette) -> Panel<'_> {
-    let names = ["SUBNET", "NODE", "PATH", "FLOWS", "TO PKT/S", "FROM PKT/S", "REPLAYED"];
-    let head = head(palette, &names, &names[3..]);
-    let widths = vec![Fill(2), Fill(2), Length(6), Length(6), Length(8), Length(10), Length(9)];
+    let columns = vec![
+        PanelColumn::new("SUBNET", Fill(2)),
+        PanelColumn::new("NODE", Fill(2)),
+        PanelColumn::new("PATH", Length(6)),
+        PanelColumn::number("FLOWS", 6),
+        PanelColumn::number("TO PKT/S", 8),
+        PanelColumn::number("FROM PKT/S", 10),
+        PanelColumn::number("REPLAYED", 9).extra(),
+    ];
     let rows = board.peers.iter().map(|row| peer(row, palette)).collect();
-    Panel { title: format!("{} by {}", counted(board.peers.len(), "peer"), board.sort.name()), head, widths, rows }
+    Panel { title: format!("{} by {}", counted(board.peers.len(), "peer"), board.sort.name()), columns, rows }
 }
 
-fn peer<'a>(row: &PeerRate, palette: Palette) -> Row<'a> {
+fn peer<'a>(row: &PeerRate, palette: Palette) -> Vec<Span<'a>> {
     let way = if row.peer.way == "kernel" { palette.warn(row.peer.way) } else { palette.good(row.peer.way) };
-    Row::new([
-        Cell::from(row.peer.subnet.to_string()),
+    vec![
+        row.peer.subnet.to_string().into(),
         row.peer.vtep.to_string().into(),
-        Line::from(way).into(),
-        number(row.flows.to_string()),
-        number(rate(row.to)),
-        number(rate(row.from)),
-        number(total(row.total)),
-    ])
+        way,
+        row.flows.to_string().into(),
+        rate(row.to).into(),
+        rate(row.from).into(),
+        total(row.total).into(),
+    ]
 }
 
 pub(super) fn flows(board: &Board, palette: Palette) -> Panel<'_> {
-    let names = ["PROTO", "FROM", "TO", "LEAVES-TO", "WAY", "PKT/S", "REPLAYED", "STATE"];
-    let head = head(palette, &names, &["PKT/S", "REPLAYED"]);
-    let widths = vec![Length(5), Fill(3), Fill(3), Fill(3), Length(6), Length(6), Length(8), Fill(2)];
+    let columns = vec![
+        PanelColumn::new("PROTO", Length(5)),
+        PanelColumn::new("FROM", Fill(3)),
+        PanelColumn::new("TO", Fill(3)),
+        PanelColumn::new("LEAVES-TO", Fill(3)).extra(),
+        PanelColumn::new("WAY", Length(6)),
+        PanelColumn::number("PKT/S", 6),
+        PanelColumn::number("REPLAYED", 8).extra(),
+        PanelColumn::new("STATE", Fill(2)),
+    ];
     let rows = board.flows.iter().map(|row| flow(row, palette)).collect();
-    Panel { title: format!("{} by {}", counted(board.flows.len(), "flow"), board.sort.name()), head, widths, rows }
+    Panel { title: format!("{} by {}", counted(board.flows.len(), "flow"), board.sort.name()), columns, rows }
 }
 
-fn flow<'a>(row: &FlowRate, palette: Palette) -> Row<'a> {
+fn flow<'a>(row: &FlowRate, palette: Palette) -> Vec<Span<'a>> {
     let state = if row.state == "usable" { palette.good(row.state) } else { palette.warn(row.state) };
-    Row::new([
-        Cell::from(row.protocol),
+    vec![
+        row.protocol.into(),
         row.source.to_string().into(),
         row.destination.to_string().into(),
         row.translated.map_or_else(|| "=".to_owned(), |end| end.to_string()).into(),
         row.way.into(),
-        number(rate(row.packets)),
-        number(total(row.total)),
-        Line::from(state).into(),
-    ])
+        rate(row.packets).into(),
+        total(row.total).into(),
+        state,
+    ]
 }
 
 pub(super) fn drops(board: &Board, palette: Palette) -> Panel<'_> {
@@ -120,36 +118,25 @@ pub(super) fn drops(board: &Board, palette: Palette) -> Panel<'_> {
             Span::raw(row.reason.name())
         }
     };
-    reasons("dropped", &board.drops, palette, paint)
+    reasons("dropped", &board.drops, paint)
 }
 
-pub(super) fn left(board: &Board, palette: Palette) -> Panel<'_> {
-    reasons("left to the kernel", &board.left, palette, |row| Span::raw(row.reason.name()))
+pub(super) fn left(board: &Board) -> Panel<'_> {
+    reasons("left to the kernel", &board.left, |row| Span::raw(row.reason.name()))
 }
 
-fn reasons<'a>(
-    title: &str,
-    rows: &'a [ReasonRate],
-    palette: Palette,
-    paint: impl Fn(&ReasonRate) -> Span<'a>,
-) -> Panel<'a> {
-    let names = ["PROGRAM", "REASON", "PKT/S", "TOTAL"];
+fn reasons<'a>(title: &str, rows: &'a [ReasonRate], paint: impl Fn(&ReasonRate) -> Span<'a>) -> Panel<'a> {
     let row = |row: &'a ReasonRate| {
-        let cells = [
-            Cell::from(row.program.name()),
-            Line::from(paint(row)).into(),
-            number(rate(row.packets)),
-            number(total(row.total)),
-        ];
-        Row::new(cells)
+        vec![row.program.name().into(), paint(row), rate(row.packets).into(), total(row.total).into()]
     };
-    let widths: Vec<Constraint> = vec![Length(13), Fill(1), Length(6), Length(7)];
-    Panel {
-        title: title.to_owned(),
-        head: head(palette, &names, &names[2..]),
-        widths,
-        rows: rows.iter().map(row).collect(),
-    }
+    // The reasons of half a screen: a screen of 80 columns has no room for the totals.
+    let columns = vec![
+        PanelColumn::new("PROGRAM", Length(13)),
+        PanelColumn::new("REASON", Fill(1)),
+        PanelColumn::number("PKT/S", 6),
+        PanelColumn::number("TOTAL", 7).extra(),
+    ];
+    Panel { title: title.to_owned(), columns, rows: rows.iter().map(row).collect() }
 }
 
 fn counted(number: usize, noun: &str) -> String {

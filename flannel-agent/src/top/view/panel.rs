@@ -1,0 +1,136 @@
+//! A table with a title, on a screen of any width.
+
+use ratatui::{
+    buffer::Buffer,
+    layout::{Constraint, Layout, Rect},
+    text::{Line, Span},
+    widgets::{Block, Row, Table, Widget as _},
+};
+
+use super::Palette;
+
+/// Lines of borders and header around the rows of a panel.
+pub(super) const AROUND: u16 = 3;
+/// A screen of fewer columns is narrow: some tables leave columns out.
+const WIDE: u16 = 100;
+/// Blanks between two columns.
+const SPACING: u16 = 2;
+/// The mark of a text that is cut.
+const CUT: &str = "\u{2026}";
+
+/// A column of a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PanelColumn {
+    pub(super) name: &'static str,
+    pub(super) width: Constraint,
+    pub(super) is_number: bool,
+    /// True if a narrow screen does without it.
+    pub(super) is_extra: bool,
+}
+
+impl PanelColumn {
+    pub(super) const fn new(name: &'static str, width: Constraint) -> Self {
+        Self { name, width, is_number: false, is_extra: false }
+    }
+
+    /// A column of numbers, at its right.
+    pub(super) const fn number(name: &'static str, width: u16) -> Self {
+        Self { is_number: true, ..Self::new(name, Constraint::Length(width)) }
+    }
+
+    pub(super) const fn extra(self) -> Self {
+        Self { is_extra: true, ..self }
+    }
+
+    /// The line of a cell of this width.
+    fn line(&self, cell: &Span<'_>, width: u16) -> Line<'static> {
+        let line = Line::from(Span::styled(cut(&cell.content, usize::from(width)), cell.style));
+        if self.is_number { line.right_aligned() } else { line }
+    }
+}
+
+/// A table with a title, and as many rows as there are.
+pub(super) struct Panel<'a> {
+    pub(super) title: String,
+    pub(super) columns: Vec<PanelColumn>,
+    pub(super) rows: Vec<Vec<Span<'a>>>,
+}
+
+impl Panel<'_> {
+    /// The panel on a screen of this width.
+    pub(super) fn fitted(mut self, width: u16) -> Self {
+        if width >= WIDE {
+            return self;
+        }
+        let columns = self.columns.clone();
+        let is_kept = |index: usize| columns.get(index).is_some_and(|column| !column.is_extra);
+        let kept = |row: Vec<_>| {
+            let cells = row.into_iter().enumerate().filter(|(index, _)| is_kept(*index));
+            cells.map(|(_, cell)| cell).collect()
+        };
+        self.rows = self.rows.into_iter().map(kept).collect();
+        self.columns.retain(|column| !column.is_extra);
+        self
+    }
+
+    /// Draws it.
+    pub(super) fn render(self, palette: Palette, area: Rect, buffer: &mut Buffer) {
+        let room = usize::from(area.height.saturating_sub(AROUND));
+        let more = self.rows.len().saturating_sub(room);
+        let more = if more > 0 { format!("({more} more) ") } else { String::new() };
+        let title = palette.title(format!(" {} {more}", self.title));
+        let block = Block::bordered().border_style(palette.frame()).title(title);
+        let constraints: Vec<_> = self.columns.iter().map(|column| column.width).collect();
+        let inside = block.inner(area);
+        let widths: Vec<u16> =
+            Layout::horizontal(&constraints).spacing(SPACING).split(inside).iter().map(|part| part.width).collect();
+        let places = || self.columns.iter().zip(&widths);
+        let head = places().map(|(column, width)| column.line(&palette.dim(column.name), *width));
+        let head = Row::new(head.collect::<Vec<_>>());
+        let cells = |row: &Vec<Span<'_>>| -> Vec<Line<'static>> {
+            row.iter().zip(places()).map(|(cell, (column, width))| column.line(cell, *width)).collect()
+        };
+        let rows: Vec<Row<'_>> = self.rows.iter().take(room).map(|row| Row::new(cells(row))).collect();
+        let widths = widths.iter().map(|width| Constraint::Length(*width));
+        Table::new(rows, widths).header(head).column_spacing(SPACING).block(block).render(area, buffer);
+    }
+}
+
+/// A text of at most this width, with a mark at its end if it was longer.
+fn cut(text: &str, width: usize) -> String {
+    // Names, numbers and addresses are ASCII; bars are one column for each character.
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    if width == 0 { kept } else { kept + CUT }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_cut_has_a_mark() {
+        let shown = |width| cut("10.244.101.2:40000", width);
+        assert_eq!((&*shown(18), &*shown(17)), ("10.244.101.2:40000", "10.244.101.2:400\u{2026}"));
+        assert_eq!((&*shown(1), &*shown(0)), ("\u{2026}", ""));
+    }
+
+    #[test]
+    fn a_narrow_screen_leaves_extra_columns_out() {
+        let panel = || Panel {
+            title: "t".to_owned(),
+            columns: vec![
+                PanelColumn::new("A", Constraint::Fill(1)),
+                PanelColumn::number("B", 4).extra(),
+                PanelColumn::number("C", 4),
+            ],
+            rows: vec![vec![Span::raw("a"), Span::raw("b"), Span::raw("c")]],
+        };
+        let names = |width| panel().fitted(width).columns.iter().map(|column| column.name).collect::<Vec<_>>();
+        assert_eq!((names(WIDE), names(80)), (vec!["A", "B", "C"], vec!["A", "C"]));
+        let cells: Vec<_> = panel().fitted(80).rows[0].iter().map(|cell| cell.content.clone()).collect();
+        assert_eq!(cells, ["a", "c"]);
+    }
+}
