@@ -12,7 +12,7 @@ use flannel_common::{
 use flannel_datapath::peers::{PinnedPeer, family_config, subnet_index};
 use flannel_host::family::Family;
 use flannel_netlink::Link;
-use flannel_status::{PeerStatus, Status};
+use flannel_status::{LeaseStatus, PeerStatus, Status};
 use ipnet::IpNet;
 
 /// The cluster as the status describes it.
@@ -27,8 +27,7 @@ impl ReportedCluster {
     /// Reads the status. `None` while the agent has no lease.
     pub fn of(status: &Status, links: &BTreeMap<u32, Link>) -> Option<Self> {
         let lease = status.lease.as_ref()?;
-        let own = std::iter::once(&lease.subnet).chain(&lease.ipv6_subnet).filter_map(|subnet| subnet.parse().ok());
-        let own: Vec<IpNet> = own.collect();
+        let own = subnets(lease);
         let networks = status.unreachable_routes.iter().filter_map(|route| route.network.parse().ok());
         let networks: Vec<IpNet> = networks.collect();
         let family = |family| {
@@ -43,6 +42,11 @@ impl ReportedCluster {
         let peers = status.peers.iter().filter(|reported| reported.way != "none");
         Some(Self { peers: peers.filter_map(|reported| peer(reported, &config)).collect(), config })
     }
+}
+
+/// The subnets of a lease.
+pub fn subnets(lease: &LeaseStatus) -> Vec<IpNet> {
+    std::iter::once(&lease.subnet).chain(&lease.ipv6_subnet).filter_map(|subnet| subnet.parse().ok()).collect()
 }
 
 /// Our own ends of a family.
@@ -64,7 +68,7 @@ fn own_ends(family: Family, status: &Status, links: &BTreeMap<u32, Link>) -> Fam
     }
 }
 
-/// The same with a pod network that is cut into subnets of the size of ours.
+/// The same with a pod network that is cut into subnets as large as ours.
 fn in_network(ends: FamilyConfig, network: &IpNet, subnet: &IpNet) -> FamilyConfig {
     let cut = u32::from(subnet.prefix_len().saturating_sub(network.prefix_len()));
     FamilyConfig {
@@ -95,7 +99,7 @@ fn peer(reported: &PeerStatus, config: &NodeConfig) -> Option<PinnedPeer> {
 
 #[cfg(test)]
 mod tests {
-    use flannel_status::{DeviceStatus, InterfaceStatus, LeaseStatus, ModeSource, ModeStatus, UnreachableStatus};
+    use flannel_status::{DeviceStatus, InterfaceStatus, ModeSource, ModeStatus, UnreachableStatus};
 
     use super::*;
 

@@ -22,3 +22,4 @@ pub mod signals;
 pub mod sysctl;
 pub mod sysctl_record;
 pub mod wireguard_key;
+pub mod words;

@@ -23,7 +23,6 @@ mod problems;
 mod traffic;
 mod udp;
 mod wireguard;
-mod words;
 
 pub use self::{
     cloud::{ChangeCounts, CloudStatus, RequestCounts},
@@ -43,5 +42,4 @@ pub use self::{
     traffic::TrafficStatus,
     udp::UdpStatus,
     wireguard::{PeerState, WireguardPeerStatus},
-    words::count,
 };

@@ -3,7 +3,7 @@
 use flannel_common::mode::Mode;
 use flannel_datapath::{JudgeFinder, PinRoot};
 use flannel_firewall::{PerPacket, Ruleset};
-use flannel_host::error_chain::chain;
+use flannel_host::{error_chain::chain, words::first};
 
 use super::Finding;
 
@@ -41,7 +41,7 @@ fn judge(rules: &Ruleset, port: Option<u16>, best: Mode, is_complete: bool) -> V
     if !forward.is_empty() && !rules.has_chain("FLANNEL-FWD") {
         findings.push(Finding::warn(
             "firewall",
-            format!("what no rule accepts is dropped in {}", some(&forward)),
+            format!("what no rule accepts is dropped in {}", first(&forward, NAMED)),
             "pods' packets need a rule there: run the agent with --iptables-forward-rules, the default",
         ));
     }
@@ -63,13 +63,15 @@ fn per_packet(found: &[PerPacket], best: Mode, is_complete: bool) -> Finding {
     if !hidden.is_empty() {
         return Finding::warn(
             "rules",
-            format!("rules judge packets one by one in {}", some(hidden)),
+            format!("rules judge packets one by one in {}", first(hidden, NAMED)),
             format!("in {modes} they {sees}: use a lower mode, or --strict-rules, if that matters"),
         );
     }
     if !all.is_empty() {
-        let text =
-            format!("rules judge packets one by one in {}; higher modes than {best} would hide most", some(&all));
+        let text = format!(
+            "rules judge packets one by one in {}; higher modes than {best} would hide most",
+            first(&all, NAMED)
+        );
         return Finding::ok("rules", text);
     }
     if is_complete {
@@ -88,7 +90,7 @@ fn at_port(rules: &Ruleset, port: u16) -> Finding {
     if !dropping.is_empty() {
         return Finding::warn(
             "firewall",
-            format!("a rule drops packets of UDP port {port} in {}", some(&dropping)),
+            format!("a rule drops packets of UDP port {port} in {}", first(&dropping, NAMED)),
             "unless it spares the other nodes, pods do not reach each other",
         );
     }
@@ -96,7 +98,7 @@ fn at_port(rules: &Ruleset, port: u16) -> Finding {
     if !input.is_empty() && at_port.is_empty() {
         return Finding::warn(
             "firewall",
-            format!("what no rule accepts is dropped in {}, and no rule names UDP port {port}", some(&input)),
+            format!("what no rule accepts is dropped in {}, and no rule names UDP port {port}", first(&input, NAMED)),
             format!("accept UDP port {port} from the other nodes"),
         );
     }
@@ -104,11 +106,5 @@ fn at_port(rules: &Ruleset, port: u16) -> Finding {
     if named.is_empty() {
         return Finding::ok("firewall", format!("no rule names UDP port {port}"));
     }
-    Finding::ok("firewall", format!("rules accept UDP port {port} in {}", some(&named)))
-}
-
-/// The first of them.
-fn some(names: &[String]) -> String {
-    let more = if names.len() > NAMED { format!(" and {} more", names.len() - NAMED) } else { String::new() };
-    format!("{}{more}", names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "))
+    Finding::ok("firewall", format!("rules accept UDP port {port} in {}", first(&named, NAMED)))
 }

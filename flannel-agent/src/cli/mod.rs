@@ -55,8 +55,7 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
-use flannel_host::clock::unix_now as now;
-use flannel_status::count;
+use flannel_host::{clock::unix_now as now, words::count};
 
 pub use self::format::Answer;
 use self::format::{Output, PinOptions, PrintOptions, StateOptions, WaitOptions, json};

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use flannel_host::error_chain::chain;
-use flannel_status::{ModeStatus, Problem, ProblemCode, Status};
+use flannel_status::{ModeStatus, ProblemCode, Status};
 use futures::{StreamExt as _, stream};
 use serde::Serialize;
 
@@ -197,14 +197,7 @@ fn of_agent(report: NodeReport, status: &Status) -> NodeReport {
 /// names.
 fn problems(status: &Status) -> Vec<String> {
     let stage = (!status.ready).then(|| format!("not ready: {}", status.stage));
-    let mut kinds: Vec<(&Problem, u64)> = Vec::new();
-    for problem in &status.problems {
-        match kinds.iter_mut().find(|(first, _)| first.code == problem.code) {
-            Some((_, number)) => *number += problem.count,
-            None => kinds.push((problem, problem.count)),
-        }
-    }
-    let lines = kinds.into_iter().map(|(first, number)| match first.code {
+    let lines = status.problem_kinds().into_iter().map(|(first, number)| match first.code {
         ProblemCode::SilentPeer => silent_peers(status).unwrap_or_else(|| first.line()),
         _ if number > 1 => format!("{} (one of {number})", first.line()),
         _ => first.line(),

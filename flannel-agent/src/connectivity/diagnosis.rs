@@ -38,7 +38,7 @@ pub(super) struct CheckFinding {
     remedy: Option<String>,
 }
 
-/// The output of `flannel-agent check -o json`, as far as it is needed.
+/// The output of `flannel-agent check -o json`, only the part that is needed.
 #[derive(Deserialize)]
 struct CheckOutput {
     findings: Vec<CheckFinding>,
@@ -71,11 +71,11 @@ pub(super) fn read_findings(output: &[u8]) -> Vec<CheckFinding> {
     findings.into_iter().filter(may_lose).collect()
 }
 
-/// The failing pairs that can be explained: of each pair of nodes one check.
-pub(super) fn pairs_to_explain(checks: &[PairCheck]) -> Vec<&PairCheck> {
+/// The failing pairs that can be explained, each with the command: of each pair of nodes one check.
+pub(super) fn pairs_to_explain(checks: &[PairCheck]) -> Vec<(&PairCheck, Vec<String>)> {
     let mut seen = BTreeSet::new();
-    let failed = checks.iter().filter(|check| !check.ok && check.local.is_some() && explain_command(check).is_some());
-    failed.filter(|check| seen.insert((&check.from, &check.to))).take(EXPLAINED).collect()
+    let failed = checks.iter().filter(|check| !check.ok).filter_map(|check| Some((check, explain_command(check)?)));
+    failed.filter(|(check, _)| seen.insert((&check.from, &check.to))).take(EXPLAINED).collect()
 }
 
 /// The nodes at the ends of failing pairs.
@@ -170,7 +170,8 @@ mod tests {
     #[test]
     fn each_failing_pair_is_explained_once() {
         let checks = checks();
-        let pairs: Vec<_> = pairs_to_explain(&checks).iter().map(|check| (&*check.from, check.to.as_deref())).collect();
+        let pairs: Vec<_> =
+            pairs_to_explain(&checks).iter().map(|(check, _)| (&*check.from, check.to.as_deref())).collect();
         assert_eq!(pairs, [("n1", Some("n2")), ("n2", Some("n1")), ("n3", Some("n2"))]);
         assert_eq!(ends(&checks), ["n1", "n2", "n3"].into());
     }

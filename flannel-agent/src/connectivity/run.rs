@@ -321,8 +321,7 @@ impl Work<'_> {
     /// Asks the agents at both ends of failing pairs.
     async fn explain(&self, checks: &[PairCheck], report: &mut TestReport) {
         let agent = |node: &str| self.agents.iter().find(|agent| agent.node == node);
-        for check in diagnosis::pairs_to_explain(checks) {
-            let Some(command) = explain_command(check) else { continue };
+        for (check, command) in diagnosis::pairs_to_explain(checks) {
             for node in std::iter::once(&check.from).chain(check.to.as_ref().filter(|to| **to != check.from)) {
                 let (text, code) = match agent(node) {
                     Some(agent) => self.ask(agent, &command).await,

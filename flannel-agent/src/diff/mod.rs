@@ -64,8 +64,8 @@ impl Maps {
     }
 }
 
-/// Compares. `status` is what the agent says of itself, if one runs. Where it runs without eBPF
-/// there are no maps, and leases are compared with the kernel. Fails without both.
+/// Compares. `status` is what the agent says of itself, if one runs. Where it runs without eBPF,
+/// leases are compared only with the kernel. Fails without maps and leases.
 pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Diff> {
     let (netlink, _events) = Netlink::connect().context("cannot ask the kernel")?;
     let maps = match Maps::read(pins) {
@@ -113,7 +113,7 @@ fn of_lease(peer: &PeerStatus) -> Option<Expected> {
     Some(Expected {
         subnet: peer.subnet.parse().ok()?,
         vtep: peer.public_ip.parse().ok()?,
-        mac: if peer.vtep_mac == "-" { Mac::default() } else { parse_mac(&peer.vtep_mac)? },
+        mac: if peer.vtep_mac == "-" { Mac::default() } else { peer.vtep_mac.parse().ok()? },
         way,
     })
 }
@@ -127,12 +127,6 @@ fn of_map(peer: &PinnedPeer) -> Expected {
         _ => ExpectedWay::Kernel,
     };
     Expected { subnet: *subnet, vtep: entry.vtep.into(), mac: entry.mac, way }
-}
-
-/// `02:00:00:00:00:09`.
-fn parse_mac(text: &str) -> Option<Mac> {
-    let bytes: Option<Vec<u8>> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
-    bytes?.try_into().ok().map(Mac)
 }
 
 /// Reads the neighbours and FDB entries of the tunnel devices, and the routes.

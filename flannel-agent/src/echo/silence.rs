@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
+use flannel_host::words::first;
+
 /// The peers that are named in one line of the log.
 const NAMED: usize = 5;
 
@@ -31,21 +33,11 @@ impl SilentPeers {
     pub(super) fn update(&mut self, now: BTreeMap<IpAddr, String>) -> SilenceChange {
         let before = std::mem::replace(&mut self.0, now);
         let only_in = |these: &BTreeMap<IpAddr, String>, those: &BTreeMap<IpAddr, String>| {
-            let names = these.iter().filter(|(address, _)| !those.contains_key(address)).map(|(_, name)| name.clone());
-            some(&names.collect::<Vec<_>>())
+            let names = these.iter().filter(|(address, _)| !those.contains_key(address)).map(|(_, name)| name);
+            let names: Vec<_> = names.collect();
+            (!names.is_empty()).then(|| first(&names, NAMED))
         };
         SilenceChange { begun: only_in(&self.0, &before), ended: only_in(&before, &self.0) }
-    }
-}
-
-/// The first names, and the number of the others.
-fn some(names: &[String]) -> Option<String> {
-    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    let more = names.len().saturating_sub(NAMED);
-    match names.len() {
-        0 => None,
-        _ if more > 0 => Some(format!("{shown} and {more} more")),
-        _ => Some(shown),
     }
 }
 

@@ -21,7 +21,7 @@ use flannel_host::{clock::unix_now, error_chain::chain, family::Family, sysctl};
 use flannel_netlink::{
     FdbKey, Link, Neighbour, NeighbourKey, Netlink, NetlinkError, RouteAnswer, RouteQuery, RouteType,
 };
-use flannel_status::{LeaseStatus, Status};
+use flannel_status::Status;
 use ipnet::IpNet;
 
 use super::{
@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     observe::flows::{self, FlowRow},
-    reported_cluster::ReportedCluster,
+    reported_cluster::{ReportedCluster, subnets},
     underlay::by_devices,
 };
 
@@ -148,7 +148,7 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
         cluster,
         links,
         addresses: netlink.addresses().await?,
-        leased: status.as_ref().and_then(|status| status.lease.as_ref()).map(leased).unwrap_or_default(),
+        leased: status.as_ref().and_then(|status| status.lease.as_ref()).map(subnets).unwrap_or_default(),
     };
     let family = Family::of(question.destination);
     let config = around.cluster.config().map(|config| *family_config(config, family));
@@ -199,11 +199,6 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
         facts.tried = trial::run(&facts, &around).map_err(|error| chain(&error));
     }
     Ok(facts)
-}
-
-/// The subnets of a lease.
-fn leased(lease: &LeaseStatus) -> Vec<IpNet> {
-    std::iter::once(&lease.subnet).chain(&lease.ipv6_subnet).filter_map(|subnet| subnet.parse().ok()).collect()
 }
 
 fn read_node(pins: &PinRoot) -> Result<PinnedNode, DatapathError> {

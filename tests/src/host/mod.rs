@@ -34,8 +34,8 @@ use crate::{
 /// parent: `PDEATHSIG` says nothing about a parent that ended before it was set.
 const IF_PARENT_LIVES: &str = r#"[ "$PPID" = "$0" ] || exit; exec "$@""#;
 /// A script that sends echo requests one by one: their number, the destination, and options of
-/// `ping`. Each has a `ping` of its own, because one that has received an answer waits for the last
-/// one no longer than two round trips.
+/// `ping`. Each has another `ping`: one that has received an answer waits only two round trips for
+/// the last one.
 const PINGS: &str = r#"n=$0; to=$1; shift; \
     for _ in $(seq "$n"); do ping -n -c 1 -W 2 "$@" "$to" || exit; done"#;
 

@@ -1,8 +1,7 @@
 //! The kinds of problems.
 
+use flannel_host::words::count;
 use serde::{Deserialize, Serialize};
-
-use crate::count;
 
 /// The kind of a problem. The names are an interface: scripts and alerts compare them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

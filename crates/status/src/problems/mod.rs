@@ -82,17 +82,23 @@ impl Status {
         }
     }
 
+    /// The first problem of each kind, and the number of all of that kind.
+    pub fn problem_kinds(&self) -> Vec<(&Problem, u64)> {
+        let mut kinds: Vec<(&Problem, u64)> = Vec::new();
+        for problem in &self.problems {
+            match kinds.iter_mut().find(|(first, _)| first.code == problem.code) {
+                Some((_, number)) => *number += problem.count,
+                None => kinds.push((problem, problem.count)),
+            }
+        }
+        kinds
+    }
+
     /// The problems in words: how many there are of each kind; `None` without any. Notices are left
     /// out.
     pub fn problem_counts(&self) -> Option<String> {
-        let mut counts: Vec<(ProblemCode, u64)> = Vec::new();
-        for problem in self.problems.iter().filter(|problem| problem.severity > Severity::Notice) {
-            match counts.iter_mut().find(|(code, _)| *code == problem.code) {
-                Some((_, number)) => *number += problem.count,
-                None => counts.push((problem.code, problem.count)),
-            }
-        }
-        let words: Vec<_> = counts.into_iter().map(|(code, number)| code.counted(number)).collect();
+        let kinds = self.problem_kinds().into_iter().filter(|(first, _)| first.severity > Severity::Notice);
+        let words: Vec<_> = kinds.map(|(first, number)| first.code.counted(number)).collect();
         (!words.is_empty()).then(|| words.join(", "))
     }
 }

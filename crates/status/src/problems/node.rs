@@ -1,7 +1,9 @@
 //! Problems of the node itself.
 
+use flannel_host::words::count;
+
 use super::{Problem, ProblemCode};
-use crate::{CloudStatus, Dirty, ExtensionStatus, IpsecStatus, ListenerStatus, Status, UdpStatus, count};
+use crate::{CloudStatus, Dirty, ExtensionStatus, IpsecStatus, ListenerStatus, Status, UdpStatus};
 
 /// The problems in the document, without those of peers.
 pub(super) fn problems(status: &Status) -> impl Iterator<Item = Problem> {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use clap::Args;
-use flannel_host::error_chain::chain;
+use flannel_host::{error_chain::chain, words::first};
 use flannel_status::ModeStatus;
 use tokio::time::{Instant, sleep};
 
@@ -57,9 +57,7 @@ pub(super) async fn run(options: &ClusterStatusOptions) -> anyhow::Result<Answer
 
 fn waiting(report: &ClusterReport) -> String {
     let missing: Vec<_> = report.nodes.iter().filter(|node| !node.ready).map(|node| node.name.as_str()).collect();
-    let more = missing.len().saturating_sub(NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("waiting for {}{more}", missing[..missing.len().min(NAMED)].join(", "))
+    format!("waiting for {}", first(&missing, NAMED))
 }
 
 /// The report, as the command prints it.

@@ -5,6 +5,8 @@ use std::{
     fmt::Write as _,
 };
 
+use flannel_host::words::first;
+
 use crate::{
     cli::{color::Paint, count, table},
     connectivity::{
@@ -51,12 +53,12 @@ fn push_causes(out: &mut String, report: &TestReport, paint: Paint) {
         let _ = writeln!(out, "\nlikely causes, by `flannel-agent check` at both ends:");
     }
     for Cause { nodes, text, remedy, pairs, checks } in &report.causes {
-        let _ = writeln!(out, "  {} {}", paint.bad(&format!("{}:", some(nodes))), text);
+        let _ = writeln!(out, "  {} {}", paint.bad(&format!("{}:", first(nodes, NAMED))), text);
         if let Some(remedy) = remedy {
             let _ = writeln!(out, "      {} {remedy}", paint.name("->"));
         }
         let checks = count(number(*checks), "failed check", "failed checks");
-        let _ = writeln!(out, "      {checks}: {}", some(pairs));
+        let _ = writeln!(out, "      {checks}: {}", first(pairs, NAMED));
     }
     for Explanation { node, failure, text, .. } in report.explanations.iter().filter(|one| one.found) {
         let _ = write!(out, "\n{} {failure}\n  as {node} explains it:\n{}", paint.bad("FAIL"), indented(text));
@@ -64,16 +66,9 @@ fn push_causes(out: &mut String, report: &TestReport, paint: Paint) {
     let without = report.explanations.iter().filter(|one| !one.found);
     let nodes: BTreeSet<&str> = without.map(|one| one.node.as_str()).collect();
     if !nodes.is_empty() {
-        let nodes: Vec<String> = nodes.into_iter().map(str::to_owned).collect();
-        let _ = writeln!(out, "\n`flannel-agent explain` finds no broken step on {}", some(&nodes));
+        let nodes: Vec<&str> = nodes.into_iter().collect();
+        let _ = writeln!(out, "\n`flannel-agent explain` finds no broken step on {}", first(&nodes, NAMED));
     }
-}
-
-/// The first names of a list, and the number of the others.
-fn some(names: &[String]) -> String {
-    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    let more = names.len().saturating_sub(NAMED);
-    if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
 fn number(count: usize) -> u64 {

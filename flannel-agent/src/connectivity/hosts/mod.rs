@@ -37,10 +37,7 @@ use super::{
     modes::SETTLED,
     plan::{Batch, Check, PairCheck, plan, record_results},
     probe::probe,
-    run::{
-        EXPLANATION, LATER, MOST_NODES, ModeRun, PROBES, TestReport, and_left_behind, explain_command, left_out,
-        modes_in_force,
-    },
+    run::{EXPLANATION, LATER, MOST_NODES, ModeRun, PROBES, TestReport, and_left_behind, left_out, modes_in_force},
     serve::serve,
 };
 use crate::cluster::{interrupt::Interrupt, progress::Progress};
@@ -256,11 +253,10 @@ impl Work<'_> {
     /// Explains the failures at one end of which this host is.
     async fn diagnosis(&self, checks: &[PairCheck]) -> Diagnosis {
         let (name, mut own) = (&self.settings.name, Diagnosis::default());
-        for check in diagnosis::pairs_to_explain(checks) {
+        for (check, command) in diagnosis::pairs_to_explain(checks) {
             if check.from != *name && check.to.as_ref() != Some(name) {
                 continue;
             }
-            let Some(command) = explain_command(check) else { continue };
             let (text, code) = self.agent.run(command.get(1..).unwrap_or_default()).await;
             own.explanations.push(diagnosis::explanation(name, check, text, code));
         }

@@ -26,7 +26,7 @@ pub enum StepState {
     Ok,
     /// Worth knowing; packets pass.
     Warn,
-    /// Nothing shows that packets do not pass, and nothing that they do.
+    /// It is not known if packets pass.
     Unknown,
     /// Packets do not pass.
     Fail,

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use flannel_host::words::first;
+
 use super::Step;
 use crate::explain::{
     nat::{MasqueradeAnswer, Service, ServiceAnswer},
@@ -57,15 +59,12 @@ fn named(facts: &Snapshot, service: &Service) -> String {
 }
 
 fn translated(facts: &Snapshot, service: &Service, learned: Option<SocketAddr>) -> String {
-    let listed: Vec<_> = service.endpoints.iter().take(LISTED).map(ToString::to_string).collect();
-    let more = service.endpoints.len() - listed.len();
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let choice = match (learned, service.endpoints.len()) {
         (Some(end), _) => format!("; the kernel sent packets of the known flow to {end}"),
         (None, 1) => String::new(),
         (None, _) => "; the kernel chooses one for each connection".to_owned(),
     };
-    format!("{}, translated to {}{more}{choice}", named(facts, service), listed.join(", "))
+    format!("{}, translated to {}{choice}", named(facts, service), first(&service.endpoints, LISTED))
 }
 
 /// The step about masquerade; none if the packet stays in the cluster.

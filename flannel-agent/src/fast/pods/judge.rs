@@ -10,6 +10,7 @@
 use std::fmt;
 
 use flannel_common::fast::PodEntry;
+use flannel_host::words::first;
 use flannel_netlink::Link;
 use ipnet::IpNet;
 
@@ -118,8 +119,7 @@ fn are_up(names: &[String]) -> String {
     const FEW: usize = 3;
     match names {
         [name] => format!("{name} is up"),
-        names if names.len() <= FEW => format!("{} are up", names.join(", ")),
-        names => format!("{} and {} more are up", names[..FEW].join(", "), names.len() - FEW),
+        names => format!("{} are up", first(names, FEW)),
     }
 }
 
