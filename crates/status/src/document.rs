@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ChecksumOffloadStatus, CloudStatus, ConflictStatus, DeviceStatus, Dirty, EchoStatus, ExtensionStatus, FastStatus,
-    FlowTableStatus, GuardStatus, InterfaceStatus, IpsecStatus, LeaseStatus, ListenerStatus, ModeStatus,
+    FlowTableStatus, GuardStatus, InterfaceStatus, IpsecStatus, LeaseStatus, ListenerStatus, ModeStatus, NetworkStatus,
     NodeSettingStatus, PeerStatus, PrivilegesStatus, Problem, RejectedStatus, Repairs, StoreStatus, SysctlProblem,
     TrafficStatus, UdpStatus, UnreachableStatus,
 };
@@ -19,6 +19,9 @@ pub struct Status {
     pub version: String,
     /// Its process id; absent when no agent runs and only the pins were read.
     pub pid: Option<u32>,
+    /// The node's time when it answered, in seconds since 1970 UTC; absent when no agent runs.
+    #[serde(default)]
+    pub time: Option<u64>,
     /// Packets flow and changes arrive: lease held, kernel reconciled, subnet.env written, store in
     /// sync.
     pub ready: bool,
@@ -52,6 +55,9 @@ pub struct Status {
     pub lease: Option<LeaseStatus>,
     /// The store.
     pub store: Option<StoreStatus>,
+    /// The pod network; absent until the agent has its configuration.
+    #[serde(default)]
+    pub network: Option<NetworkStatus>,
     /// The external interface.
     pub interface: Option<InterfaceStatus>,
     /// The first tunnel device.
@@ -150,6 +156,7 @@ impl Status {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: None,
+            time: None,
             ready: false,
             stage: stage.to_owned(),
             pin_root: None,
@@ -162,6 +169,7 @@ impl Status {
             drops: None,
             lease: None,
             store: None,
+            network: None,
             interface: None,
             device: None,
             devices: Vec::new(),

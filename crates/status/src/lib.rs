@@ -18,6 +18,7 @@ mod kernel;
 mod lease;
 mod listener;
 mod mode;
+mod network;
 mod peer;
 mod problems;
 mod traffic;
@@ -37,6 +38,7 @@ pub use self::{
     lease::{ConflictStatus, LeaseStatus, RejectedStatus, StoreStatus},
     listener::ListenerStatus,
     mode::{FlowTableStatus, ModeSource, ModeStatus, NodeSettingStatus, PrivilegesStatus},
+    network::NetworkStatus,
     peer::PeerStatus,
     problems::{Problem, ProblemCode, Severity},
     traffic::TrafficStatus,

@@ -101,7 +101,9 @@ fn document(
     shared: SharedState,
 ) -> impl Fn() -> Status + Clone + Send + Sync + 'static {
     move || {
+        let now = clock::unix_now();
         let mut status = Status {
+            time: Some(now),
             peers: shared.peers.list(|peer| {
                 report::peer(
                     peer,
@@ -118,7 +120,7 @@ fn document(
             listeners: shared.listeners.status(),
             ..status.borrow().clone()
         };
-        status.find_problems(clock::unix_now());
+        status.find_problems(now);
         status
     }
 }

@@ -12,10 +12,10 @@ use flannel_host::{
 use flannel_iface::End;
 use flannel_status::{
     ConflictStatus, DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus, IpsecPeerStatus, LISTED, LeaseStatus,
-    ModeStatus, PeerEchoStatus, PeerStatus, PodStatus, RejectedStatus, Repairs, STARTING, Status, StoreStatus,
-    WireguardPeerStatus, WireguardStatus,
+    ModeStatus, NetworkStatus, PeerEchoStatus, PeerStatus, PodStatus, RejectedStatus, Repairs, STARTING, Status,
+    StoreStatus, WireguardPeerStatus, WireguardStatus,
 };
-use flannel_store::{Conflict, LeaseKey, Rejected};
+use flannel_store::{Conflict, LeaseKey, Rejected, config::BackendConfig};
 use tokio::sync::watch;
 
 use crate::{
@@ -65,6 +65,8 @@ impl Agent {
         Status {
             version: last.version.clone(),
             pid: last.pid,
+            // When a client asks.
+            time: None,
             ready,
             pin_root: last.pin_root.clone(),
             privileges: last.privileges.clone(),
@@ -77,6 +79,7 @@ impl Agent {
             drops: None,
             lease: Some(self.lease()),
             store: last.store.as_ref().map(|store| self.store.status(store.endpoints.clone())),
+            network: Some(self.network()),
             interface: Some(self.interface()),
             device: devices.first().cloned(),
             devices,
@@ -158,6 +161,22 @@ impl Agent {
             held: self.store.is_valid(&self.node.lease.own),
             expires_at: self.node.lease.own.expires_at.map(BootTime::unix),
             assigned: self.node.lease.assigned,
+        }
+    }
+
+    fn network(&self) -> NetworkStatus {
+        let config = &self.node.settings.config;
+        let vxlan = match &config.backend {
+            BackendConfig::Vxlan(vxlan) => Some(vxlan),
+            // The ports of others are published by each node, or there are none.
+            _ => None,
+        };
+        NetworkStatus {
+            networks: config.networks().map(|network| network.to_string()).collect(),
+            backend: config.backend.properties().type_name.to_owned(),
+            vni: vxlan.map(|vxlan| vxlan.vni),
+            port: vxlan.map(|vxlan| vxlan.port),
+            mtu: self.node.reconciler.mtu(),
         }
     }
 

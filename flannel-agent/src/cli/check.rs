@@ -2,8 +2,9 @@
 
 use anyhow::Context as _;
 use clap::Args;
+use flannel_terminal::color::Paint;
 
-use super::{Answer, PinOptions, PrintOptions, StateOptions, color::Paint};
+use super::{Answer, PinOptions, PrintOptions, StateOptions};
 use crate::check::{self, CheckReport, Finding, Level};
 
 /// The output format, the colours, and the paths at which an agent's pins and state may be.
@@ -27,7 +28,8 @@ pub(super) async fn run(options: &CheckOptions) -> anyhow::Result<Answer> {
 fn text(report: &CheckReport, paint: Paint) -> String {
     let lines: String = report.findings.iter().map(|finding| line(finding, paint)).collect();
     let why = report.best.reason.as_ref().map(|reason| format!(", not more because {reason}")).unwrap_or_default();
-    format!("{lines}\nthis node can do mode {}{why}\n", paint.head(&report.best.mode))
+    let lost = if report.has_failed() { "pods would not reach each other, see FAIL; otherwise " } else { "" };
+    format!("{lines}\n{lost}this node can do mode {}{why}\n", paint.head(&report.best.mode))
 }
 
 fn line(finding: &Finding, paint: Paint) -> String {
@@ -43,6 +45,8 @@ fn line(finding: &Finding, paint: Paint) -> String {
 
 #[cfg(test)]
 mod tests {
+    use flannel_terminal::color::plain_text;
+
     use super::*;
 
     #[test]
@@ -57,6 +61,6 @@ mod tests {
         assert_eq!(line(&finding, Paint(false)), plain);
         let colored = line(&finding, Paint(true));
         assert!(colored.starts_with("\u{1b}[1m\u{1b}[31mFAIL  \u{1b}[0mmtu"), "{colored:?}");
-        assert_eq!(anstream::adapter::strip_str(&colored).to_string(), plain);
+        assert_eq!(plain_text(&colored), plain);
     }
 }

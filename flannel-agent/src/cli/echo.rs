@@ -2,8 +2,9 @@
 
 use flannel_host::duration;
 use flannel_status::{EchoState, EchoStatus, PeerEchoStatus, PeerStatus};
+use flannel_terminal::color::Paint;
 
-use super::{color::Paint, now};
+use super::now;
 
 /// The number of peers that answer, of those that are asked.
 pub(super) fn summary(status: &EchoStatus, peers: &[PeerStatus]) -> String {

@@ -1,12 +1,13 @@
 //! `flannel-agent explain`: the story of a packet, for people at three in the morning.
 
+use flannel_terminal::color::Paint;
 use std::{fmt::Write as _, net::IpAddr};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::{Answer, NoResult, PinOptions, PrintOptions, StateOptions, color::Paint};
+use super::{Answer, NoResult, PinOptions, PrintOptions, StateOptions};
 use crate::{
     explain::{Conclusion, Question, Report, Step, StepState, Transport, Tried, explain},
     observe::socket::ask_status,
@@ -122,7 +123,7 @@ fn text(story: &Report, paint: Paint) -> String {
             StepState::Fail => paint.bad("FAIL"),
         };
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "{number:>2}. {state}  {:<12}{}", step.topic, step.text);
+        let _ = writeln!(out, "{number:>2}. {state}  {:<13}{}", step.topic, step.text);
     }
     let outcome = match story.verdict.reaches {
         Some(true) => paint.good("reaches"),

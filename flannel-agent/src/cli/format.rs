@@ -1,5 +1,7 @@
 //! The output and the options that the printing subcommands have in common.
 
+use flannel_terminal::color::{ColorOptions, Paint};
+use flannel_terminal::wrap;
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -10,8 +12,6 @@ use flannel_datapath::{PinRoot, maps::ConfigMap};
 use flannel_host::duration;
 use flannel_status::Status;
 use serde::Serialize;
-
-use super::color::{ColorOptions, Paint};
 
 /// The output of a command, and its exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,9 +61,10 @@ pub(super) struct PrintOptions {
 }
 
 impl PrintOptions {
-    /// Returns the document as JSON, or as the text that it makes for people.
+    /// Returns the document as JSON, or as the text that it makes for people: on a terminal as wide
+    /// as that.
     pub(super) fn print(self, document: &impl Serialize, text: impl FnOnce(Paint) -> String) -> String {
-        if self.output.is_json() { json(document) } else { text(self.color.paint()) }
+        if self.output.is_json() { json(document) } else { wrap::to_terminal(text(self.color.paint())) }
     }
 }
 
@@ -79,13 +80,18 @@ pub(super) struct WaitOptions {
         default_missing_value = "60s",
         value_parser = duration::parse
     )]
-    wait: Option<Duration>,
+    pub(super) wait: Option<Duration>,
 }
 
 impl WaitOptions {
     /// The longest time; nothing unless one was asked for.
     pub(super) fn limit(self) -> Duration {
-        self.wait.unwrap_or_default()
+        self.asked().unwrap_or_default()
+    }
+
+    /// The time that was asked for.
+    pub(super) fn asked(self) -> Option<Duration> {
+        self.wait.filter(|wait| !wait.is_zero())
     }
 }
 

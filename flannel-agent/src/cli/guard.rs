@@ -1,5 +1,6 @@
 //! `flannel-agent guard show|set`: the guard, read and written straight in its pinned maps.
 
+use flannel_terminal::table;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -17,7 +18,7 @@ use flannel_datapath::{
 use flannel_status::{CheckStatus, GuardStatus, Status};
 use serde::Serialize;
 
-use super::{Output, PinOptions, StateOptions, absent, choice::Choice, count, table};
+use super::{Output, PinOptions, StateOptions, absent, choice::Choice, count};
 use crate::{
     guard::{self, Suspected},
     options::OneOf,

@@ -2,8 +2,9 @@
 
 use flannel_host::duration;
 use flannel_status::{IpsecPeerState, IpsecPeerStatus, IpsecStatus};
+use flannel_terminal::color::Paint;
 
-use super::{color::Paint, now};
+use super::now;
 
 /// The process that agrees on keys.
 pub(super) fn summary(status: &IpsecStatus) -> String {

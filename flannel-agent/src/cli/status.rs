@@ -1,6 +1,8 @@
 //! `flannel-agent status`: the agent's report on itself or, when none runs, what its pins still
 //! show.
 
+use flannel_terminal::color::Paint;
+use flannel_terminal::table;
 use std::{collections::BTreeMap, fmt::Write as _, io, path::Path, time::Duration};
 
 use anyhow::Context as _;
@@ -23,8 +25,8 @@ use flannel_status::{
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Answer, PinOptions, PrintOptions, StateOptions, WaitOptions, cloud, color::Paint, count, echo, extension,
-    guard::mode as check_mode, ipsec, now, table, udp, wireguard,
+    Answer, PinOptions, PrintOptions, StateOptions, WaitOptions, cloud, count, echo, extension,
+    guard::mode as check_mode, ipsec, now, udp, wireguard,
 };
 use crate::observe::socket::ask_status;
 
@@ -440,6 +442,8 @@ fn peers(peers: &[PeerStatus], paint: Paint) -> String {
 mod tests {
     use flannel_common::guard::{Checks, GuardMode};
 
+    use flannel_terminal::color::plain_text;
+
     use super::*;
     use crate::guard::Guard;
 
@@ -531,7 +535,7 @@ mod tests {
         let colored = text(&status, Paint(true));
         let text = text(&status, Paint(false));
         assert!(colored.contains("\u{1b}[1m\u{1b}[31mcannot reconcile: no interface\u{1b}[0m\n"), "{colored:?}");
-        assert_eq!(anstream::adapter::strip_str(&colored).to_string(), text, "colours change nothing else");
+        assert_eq!(plain_text(&colored), text, "colours change nothing else");
         let counts = "problems   cannot reconcile, 1 refused lease, 2 entries refused by the kernel\n";
         let order =
             ["ready ", counts, "mode ", "peers      3 (1 direct, 2 tunnel)\n\ncannot reconcile: ", "\n\nSUBNET"];

@@ -2,8 +2,9 @@
 
 use flannel_host::duration;
 use flannel_status::{PeerState, WireguardPeerStatus, WireguardStatus};
+use flannel_terminal::color::Paint;
 
-use super::{color::Paint, now};
+use super::now;
 
 /// Our end: what peers know it by, and who encrypts.
 pub(super) fn device(status: &WireguardStatus) -> String {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use flannel_host::words::compare_names;
 use kube::core::{params::ListParams, request::Request};
 use serde::de::DeserializeOwned;
 
@@ -61,7 +62,7 @@ fn agent_container(pod: &PodObject) -> Option<&ContainerSpec> {
 }
 
 impl ClusterClient {
-    /// Returns the nodes with Linux, by name, each with its pod of flannel.
+    /// Returns the nodes with Linux, by name as people sort them, each with its pod of flannel.
     pub async fn nodes(&self, pods: &AgentPods) -> Result<Vec<ClusterNode>, ClusterError> {
         let nodes: Vec<NodeObject> = self.list("listing the nodes", "/api/v1/nodes", None).await?;
         let path = format!("/api/v1/namespaces/{}/pods", pods.namespace);
@@ -109,7 +110,7 @@ fn joined(nodes: Vec<NodeObject>, pods: Vec<PodObject>) -> Vec<ClusterNode> {
     let linux = nodes.into_iter().filter(NodeObject::is_linux);
     let mut members: Vec<ClusterNode> =
         linux.map(|node| ClusterNode { pod: of_node.remove(&node.metadata.name), node }).collect();
-    members.sort_by(|a, b| a.name().cmp(b.name()));
+    members.sort_by(|a, b| compare_names(a.name(), b.name()));
     members
 }
 
@@ -132,15 +133,15 @@ mod tests {
             let spec = json!({ "nodeName": node, "containers": containers });
             read(json!({ "metadata": { "name": name }, "spec": spec, "status": { "phase": phase } }))
         };
-        let nodes = vec![node("b", "linux"), node("w", "windows"), node("a", "linux")];
+        let nodes = vec![node("b", "linux"), node("w", "windows"), node("a10", "linux"), node("a9", "linux")];
         let pods = vec![pod("old", "b", "Failed"), pod("new", "b", "Running"), pod("late", "b", "Pending")];
         let members = joined(nodes, pods);
         let names: Vec<_> = members.iter().map(ClusterNode::name).collect();
-        assert_eq!(names, ["a", "b"]);
+        assert_eq!(names, ["a9", "a10", "b"]);
         let of = AgentPods { namespace: "kube-flannel".to_owned(), selector: "app=flannel".to_owned() };
         assert_eq!(members[0].agent(&of), None);
-        let agent = members[1].agent(&of).expect("a pod");
+        let agent = members[2].agent(&of).expect("a pod");
         assert_eq!((agent.pod.as_str(), agent.name.as_str()), ("new", "kube-flannel"));
-        assert_eq!(members[1].image(), Some("i:1"));
+        assert_eq!(members[2].image(), Some("i:1"));
     }
 }

@@ -33,7 +33,7 @@ pub struct Switchable {
 
 /// Asks an agent for its mode.
 pub async fn switchable(client: &ClusterClient, node: &str, agent: Container) -> Result<Switchable, Silence> {
-    let status = agent_status(client, &agent).await?;
+    let status = agent_status(client, &agent, LIMIT).await?;
     Ok(Switchable { node: node.to_owned(), agent, before: status.mode })
 }
 
@@ -72,7 +72,7 @@ async fn set_on(client: &ClusterClient, node: &Switchable, mode: &str) -> Option
     }
     let deadline = Instant::now() + SETTLED;
     loop {
-        match agent_status(client, &node.agent).await {
+        match agent_status(client, &node.agent, LIMIT).await {
             Ok(status) if status.mode.effective == mode => return None,
             Ok(status) if status.mode.wanted == mode && Instant::now() >= deadline => {
                 let reason = status.mode.reason.unwrap_or_else(|| "no reason is known".to_owned());

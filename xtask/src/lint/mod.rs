@@ -112,11 +112,12 @@ const SOURCE_CHECKS: [(&str, SourceCheck); 5] = [
 ];
 
 /// Crates of the product: their help, log lines and errors are checked too.
-const PRODUCT: [&str; 14] = [
+const PRODUCT: [&str; 15] = [
     "flannel-common",
     "flannel-ebpf",
     "crates/cni",
     "crates/subnet-env",
+    "crates/terminal",
     "crates/udp",
     "crates/host",
     "crates/netlink",

@@ -118,6 +118,7 @@ fn crates() -> Vec<String> {
         "flannel-host",
         "flannel-status",
         "flannel-subnet-env",
+        "flannel-terminal",
         "flannel-udp",
         "xtask",
     ];

@@ -3,6 +3,7 @@
 //! A node that cannot be asked is named in `errors.txt` and does not stop the others. Each agent
 //! removes secrets from its own archive.
 
+use flannel_terminal::color::Paint;
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, bail};
@@ -14,7 +15,6 @@ use super::{ClusterAccess, status};
 use crate::{
     cli::{
         bugtool::archive::{Archive, Destination},
-        color::Paint,
         count, json,
     },
     cluster::{
@@ -46,7 +46,7 @@ pub struct ClusterBugtoolOptions {
 pub(super) async fn run(options: &ClusterBugtoolOptions) -> anyhow::Result<String> {
     let (client, pods) = (options.access.client().await?, options.access.pods());
     let mut progress = Progress::new();
-    let report = ClusterReport::ask(&client, &pods, &mut progress).await?;
+    let report = ClusterReport::ask(&client, &pods, &mut progress, None).await?;
     let members = client.nodes(&pods).await?;
     let mut destination = Destination::new("flannel-cluster-bugtool", options.output.as_deref());
     let archive = Archive::create(&mut destination);

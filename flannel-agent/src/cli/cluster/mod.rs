@@ -16,8 +16,8 @@ use crate::cluster::{
 /// The subcommands of `cluster`.
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
-    /// Print the state of all nodes: mode, version, lease, and problems first. Ends with 0 if all
-    /// nodes are ready, 1 if not, 2 if the cluster cannot be asked
+    /// Print the state of all nodes, compared with each other: problems first, then mode, version
+    /// and lease. Ends with 0 if all are ready and agree, 1 if not, 2 if that cannot be known
     Status(status::ClusterStatusOptions),
     /// Write one archive with the state of the cluster and the `bugtool` archive of each node
     Bugtool(bugtool::ClusterBugtoolOptions),

@@ -1,5 +1,7 @@
 //! The report of a connectivity test: a matrix for each check, failures, explanations.
 
+use flannel_terminal::color::Paint;
+use flannel_terminal::table;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
@@ -8,7 +10,7 @@ use std::{
 use flannel_host::words::first;
 
 use crate::{
-    cli::{color::Paint, count, table},
+    cli::count,
     connectivity::{
         Cause, Explanation,
         plan::{Check, PairCheck},

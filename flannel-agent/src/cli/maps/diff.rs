@@ -2,10 +2,11 @@
 
 use super::DumpOptions;
 use crate::{
-    cli::{Answer, count, json, table},
+    cli::{Answer, count, json},
     diff::{self, Diff, Difference},
     observe::socket::ask_status,
 };
+use flannel_terminal::table;
 
 /// Compares, and ends with 1 if something differs.
 pub(super) async fn run(options: &DumpOptions) -> anyhow::Result<Answer> {

@@ -1,5 +1,6 @@
 //! The flows that mode `fast` has learned, of both families, in one table.
 
+use flannel_terminal::table;
 use std::net::IpAddr;
 
 use clap::{Args, ValueEnum};
@@ -8,7 +9,7 @@ use serde::Serialize;
 
 use super::peers::device;
 use crate::{
-    cli::{prefix, table},
+    cli::prefix,
     monitor::DeviceNames,
     observe::flows::{FlowRow, seconds},
 };

@@ -1,5 +1,6 @@
 //! Peers of both families, in one table.
 
+use flannel_terminal::table;
 use std::net::IpAddr;
 
 use flannel_common::{ecmp::EcmpPath, entry_state::EntryState, peer::PathProbe};
@@ -10,7 +11,7 @@ use flannel_datapath::{
 use flannel_host::family::Family;
 use serde::Serialize;
 
-use crate::{cli::table, monitor::DeviceNames};
+use crate::monitor::DeviceNames;
 
 #[derive(Debug, Serialize)]
 pub(super) struct PeerRow {

@@ -2,9 +2,10 @@
 
 use flannel_common::fast::PodEntry;
 use flannel_datapath::{DatapathError, PinRoot, flows::PodMap};
+use flannel_terminal::table;
 use serde::Serialize;
 
-use crate::{cli::table, monitor::DeviceNames};
+use crate::monitor::DeviceNames;
 
 #[derive(Debug, Serialize)]
 pub(super) struct PodRow {

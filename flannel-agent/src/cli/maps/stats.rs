@@ -2,9 +2,8 @@
 
 use flannel_common::{program::Program, reason::Reason};
 use flannel_datapath::{DatapathError, maps::StatsMap};
+use flannel_terminal::table;
 use serde::Serialize;
-
-use crate::cli::table;
 
 #[derive(Debug, Serialize)]
 pub(super) struct StatsRow {

@@ -5,6 +5,7 @@
 mod print;
 mod screen;
 
+use flannel_terminal::color::ColorOptions;
 use std::{
     io::{self, IsTerminal as _},
     path::Path,
@@ -18,7 +19,7 @@ use flannel_host::duration;
 
 use flannel_status::Problem;
 
-use super::{Answer, PinOptions, StateOptions, absent, color::ColorOptions};
+use super::{Answer, PinOptions, StateOptions, absent};
 use crate::{
     observe::socket::ask_status,
     top::{Board, SortKey, TopSample, View, view::Palette},

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 
 /// The option.
 #[derive(Clone, Copy, Debug, Args)]
-pub(super) struct ColorOptions {
+pub struct ColorOptions {
     /// Colours; auto is for terminals, unless the variable `NO_COLOR` is set
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = When::Auto)]
     color: When,
@@ -29,7 +29,7 @@ enum When {
 
 impl ColorOptions {
     /// Decides about standard output.
-    pub(super) fn paint(self) -> Paint {
+    pub fn paint(self) -> Paint {
         Paint(match self.color {
             When::Auto => AutoStream::choice(&io::stdout()) != ColorChoice::Never,
             When::Always => true,
@@ -40,31 +40,31 @@ impl ColorOptions {
 
 /// Colours a text, or leaves it as it is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Paint(pub(super) bool);
+pub struct Paint(pub bool);
 
 impl Paint {
     /// As it should be.
-    pub(super) fn good(self, text: &str) -> String {
+    pub fn good(self, text: &str) -> String {
         self.styled(AnsiColor::Green.on_default(), text)
     }
 
     /// Worth knowing.
-    pub(super) fn warn(self, text: &str) -> String {
+    pub fn warn(self, text: &str) -> String {
         self.styled(AnsiColor::Yellow.on_default(), text)
     }
 
     /// Not as it should be.
-    pub(super) fn bad(self, text: &str) -> String {
+    pub fn bad(self, text: &str) -> String {
         self.styled(AnsiColor::Red.on_default().bold(), text)
     }
 
     /// The head of a table.
-    pub(super) fn head(self, text: &str) -> String {
+    pub fn head(self, text: &str) -> String {
         self.styled(Style::new().bold(), text)
     }
 
     /// A name before its value, a remedy.
-    pub(super) fn name(self, text: &str) -> String {
+    pub fn name(self, text: &str) -> String {
         self.styled(AnsiColor::Cyan.on_default(), text)
     }
 
@@ -74,8 +74,13 @@ impl Paint {
 }
 
 /// The columns that a text takes on a terminal, colours left out.
-pub(super) fn width(text: &str) -> usize {
+pub fn width(text: &str) -> usize {
     anstream::adapter::strip_str(text).map(|part| part.chars().count()).sum()
+}
+
+/// A text without its colours.
+pub fn plain_text(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
 }
 
 #[cfg(test)]

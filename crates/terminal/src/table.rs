@@ -1,14 +1,14 @@
 //! Tables on a terminal: columns as wide as their widest cell, two blanks between them.
 
-use super::color::width;
+use crate::color::width;
 
 /// Renders a header and rows of cells. Colours in them take no room.
-pub(super) fn render<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
+pub fn render<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     render_rows(header.map(str::to_owned).as_slice(), rows)
 }
 
 /// Renders a header and rows of as many cells.
-pub(super) fn render_rows(header: &[String], rows: &[impl AsRef<[String]>]) -> String {
+pub fn render_rows(header: &[String], rows: &[impl AsRef<[String]>]) -> String {
     let lines = || std::iter::once(header).chain(rows.iter().map(AsRef::as_ref));
     let widest = |column: usize| lines().map(|line| width(&line[column])).max().unwrap_or_default();
     let widths: Vec<usize> = (0..header.len()).map(widest).collect();

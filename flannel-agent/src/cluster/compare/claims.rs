@@ -1,0 +1,127 @@
+//! The claims of a node: by its Node object, which its peers follow, and by its agent's status.
+
+use std::{net::IpAddr, time::SystemTime};
+
+use flannel_host::family::Family;
+use flannel_status::{LeaseStatus, NetworkStatus, Status};
+use flannel_store::config::BackendKind;
+use ipnet::IpNet;
+use serde_json::Value;
+
+use crate::{cluster::records::NodeObject, reported_cluster::subnets};
+
+/// Annotations of each family: its public address, and the data of its tunnel's end.
+const ANNOTATIONS: [(Family, &str, &str); 2] =
+    [(Family::V4, "public-ip", "backend-data"), (Family::V6, "public-ipv6", "backend-v6-data")];
+/// Keys of the data that identify the end of a tunnel.
+const ENDS: [&str; 2] = ["VtepMAC", "PublicKey"];
+
+/// The facts by which other nodes reach a node in one family, according to its Node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishedEnd {
+    /// The subnet of its pods.
+    pub subnet: IpNet,
+    /// Its public address.
+    pub address: IpAddr,
+    /// Its VTEP MAC or public key, if it has one.
+    pub end: Option<String>,
+}
+
+impl PublishedEnd {
+    /// Reads a Node. None of a node without flannel.
+    pub fn of(node: &NodeObject) -> Vec<Self> {
+        let subnets: Vec<IpNet> = node.subnets().iter().filter_map(|subnet| subnet.parse().ok()).collect();
+        let read = |(family, address, data): (Family, &str, &str)| {
+            let address: IpAddr = node.annotation(address)?.parse().ok()?;
+            let subnet = *subnets.iter().find(|subnet| Family::of(subnet.addr()) == family)?;
+            Some(Self { subnet, address, end: node.annotation(data).and_then(end) })
+        };
+        ANNOTATIONS.into_iter().filter_map(read).collect()
+    }
+}
+
+/// The backend of an annotation. Some backends have no name there.
+fn backend(name: &str) -> Option<String> {
+    let kind = BackendKind::of_lease(name).filter(|_| !name.is_empty())?;
+    Some(kind.properties().type_name.to_owned())
+}
+
+/// The VTEP MAC or the public key in an annotation.
+fn end(data: &str) -> Option<String> {
+    let data: Value = serde_json::from_str(data).ok()?;
+    ENDS.iter().find_map(|key| data.get(key)?.as_str()).map(str::to_ascii_lowercase)
+}
+
+/// The claims of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeClaims {
+    /// The name of the Node.
+    pub name: String,
+    /// By its Node.
+    pub published: Vec<PublishedEnd>,
+    /// The subnets of its pods: by its agent, or else by its Node.
+    pub subnets: Vec<IpNet>,
+    /// Its public addresses: by its agent, or else by its Node.
+    pub addresses: Vec<IpAddr>,
+    /// True if an agent answered that has a lease.
+    pub answered: bool,
+    /// The type of its backend.
+    pub backend: Option<String>,
+    /// Its network, by its agent.
+    pub network: Option<NetworkStatus>,
+    /// The version of its agent.
+    pub version: Option<String>,
+    /// The mode that is asked for.
+    pub mode: Option<String>,
+    /// Seconds by which its clock is ahead of ours.
+    pub clock: Option<i64>,
+}
+
+impl NodeClaims {
+    /// The claims by its Node alone.
+    pub fn of_node(node: &NodeObject) -> Self {
+        let published = PublishedEnd::of(node);
+        Self {
+            name: node.metadata.name.clone(),
+            subnets: published.iter().map(|published| published.subnet).collect(),
+            addresses: published.iter().map(|published| published.address).collect(),
+            published,
+            backend: node.annotation("backend-type").and_then(backend),
+            ..Self::default()
+        }
+    }
+
+    /// The same with the answer of its agent, which was asked between these two times.
+    #[must_use]
+    pub fn with_answer(self, status: &Status, asked: [SystemTime; 2]) -> Self {
+        let Some(lease) = &status.lease else { return self };
+        Self {
+            subnets: subnets(lease),
+            addresses: addresses(lease),
+            answered: true,
+            backend: status.network.as_ref().map(|network| network.backend.clone()).or(self.backend),
+            network: status.network.clone(),
+            version: Some(status.version.clone()),
+            mode: Some(status.mode.wanted.clone()),
+            clock: status.time.map(|time| ahead(time, asked.map(unix))),
+            ..self
+        }
+    }
+}
+
+fn addresses(lease: &LeaseStatus) -> Vec<IpAddr> {
+    let texts = std::iter::once(&lease.public_ip).chain(&lease.public_ipv6);
+    let mut addresses: Vec<IpAddr> = texts.filter_map(|text| text.parse().ok()).collect();
+    addresses.dedup();
+    addresses
+}
+
+/// Seconds by which a time is outside of the two between which it was read.
+fn ahead(time: u64, [from, to]: [u64; 2]) -> i64 {
+    let signed = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
+    if time > to { signed(time - to) } else { -signed(from.saturating_sub(time)) }
+}
+
+fn unix(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

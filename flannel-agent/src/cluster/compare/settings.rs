@@ -1,0 +1,100 @@
+//! Settings that differ between nodes, or between a node and its Node object.
+
+use std::collections::BTreeMap;
+
+use flannel_host::{duration, words::first};
+
+use super::{ClusterProblem, ClusterProblemCode, NAMED, NodeClaims, names};
+
+/// A clock may differ by that much, in seconds.
+const CLOCK: i64 = 5;
+
+/// Agents that use another subnet or address than their Nodes say, by which peers go.
+pub(super) fn node_differs(nodes: &[&NodeClaims]) -> Vec<ClusterProblem> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    for node in nodes.iter().filter(|node| node.answered) {
+        for published in &node.published {
+            let (subnets, addresses) = (&node.subnets, &node.addresses);
+            if !subnets.contains(&published.subnet) {
+                let uses = first(subnets, NAMED);
+                found.push((node.name.clone(), format!("{}: {uses} instead of {}", node.name, published.subnet)));
+            } else if !published.address.is_unspecified() && !addresses.contains(&published.address) {
+                let uses = first(addresses, NAMED);
+                found.push((node.name.clone(), format!("{}: {uses} instead of {}", node.name, published.address)));
+            }
+        }
+    }
+    let (nodes, details): (Vec<String>, Vec<String>) = found.into_iter().unzip();
+    let text = || {
+        let details = first(&details, NAMED);
+        format!("agents use another subnet or address than their Nodes say ({details}): peers send packets elsewhere")
+    };
+    let problem =
+        (!nodes.is_empty()).then(|| ClusterProblem::new(ClusterProblemCode::NodeDiffers, nodes.clone(), text()));
+    problem.into_iter().collect()
+}
+
+/// The settings that are alike on all nodes of a cluster that is well.
+pub(super) fn differences(nodes: &[NodeClaims]) -> Vec<ClusterProblem> {
+    use ClusterProblemCode::{ModeDiffers, MtuDiffers, NetworkDiffers, VersionDiffers};
+    let lost = "packets between them are lost";
+    let network = |node: &NodeClaims| node.network.as_ref().map(|network| first(&network.networks, NAMED));
+    let vni = |node: &NodeClaims| node.network.as_ref().and_then(|network| Some(network.vni?.to_string()));
+    let port = |node: &NodeClaims| node.network.as_ref().and_then(|network| Some(network.port?.to_string()));
+    let mtu = |node: &NodeClaims| node.network.as_ref().and_then(|network| Some(network.mtu?.to_string()));
+    let found = [
+        differs(NetworkDiffers, nodes, "the pod network", lost, network),
+        differs(NetworkDiffers, nodes, "the backend", lost, |node| node.backend.clone()),
+        differs(NetworkDiffers, nodes, "the VNI", lost, vni),
+        differs(NetworkDiffers, nodes, "the VXLAN port", lost, port),
+        differs(MtuDiffers, nodes, "the MTU of pods", "large packets to nodes with the smaller one are lost", mtu),
+        differs(ModeDiffers, nodes, "the mode asked for", "no packet is lost", |node| node.mode.clone()),
+        differs(VersionDiffers, nodes, "the agent's version", "an update is not finished", |node| node.version.clone()),
+        clock(nodes),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+/// The problem of a setting with several values: the most frequent value first.
+fn differs(
+    code: ClusterProblemCode,
+    nodes: &[NodeClaims],
+    what: &str,
+    effect: &str,
+    value: impl Fn(&NodeClaims) -> Option<String>,
+) -> Option<ClusterProblem> {
+    let mut of_value = BTreeMap::<String, Vec<String>>::new();
+    for node in nodes {
+        if let Some(value) = value(node) {
+            of_value.entry(value).or_default().push(node.name.clone());
+        }
+    }
+    if of_value.len() < 2 {
+        return None;
+    }
+    let mut values: Vec<(String, Vec<String>)> = of_value.into_iter().collect();
+    values.sort_by_key(|(_, nodes)| std::cmp::Reverse(nodes.len()));
+    let shown: Vec<String> = values.iter().map(|(value, nodes)| format!("{value} on {}", names(nodes))).collect();
+    let text = format!("{what} differs: {}: {effect}", shown.join("; "));
+    let others = values.into_iter().skip(1).flat_map(|(_, nodes)| nodes).collect();
+    Some(ClusterProblem::new(code, others, text))
+}
+
+/// Clocks that differ from most.
+fn clock(nodes: &[NodeClaims]) -> Option<ClusterProblem> {
+    let mut clocks: Vec<i64> = nodes.iter().filter_map(|node| node.clock).collect();
+    clocks.sort_unstable();
+    let middle = *clocks.get(clocks.len() / 2)?;
+    let ahead = nodes.iter().filter_map(|node| Some((&node.name, node.clock? - middle)));
+    let apart: Vec<(&String, i64)> = ahead.filter(|(_, seconds)| seconds.abs() > CLOCK).collect();
+    let words = |(name, seconds): &(&String, i64)| {
+        let side = if *seconds > 0 { "ahead" } else { "behind" };
+        format!("{name} is {} {side}", duration::format(seconds.unsigned_abs()))
+    };
+    let nodes = apart.iter().map(|(name, _)| (*name).clone()).collect();
+    let text = || {
+        let clocks: Vec<String> = apart.iter().map(words).collect();
+        format!("clocks differ from those of most nodes: {}", first(&clocks, NAMED))
+    };
+    (!apart.is_empty()).then(|| ClusterProblem::new(ClusterProblemCode::ClockDiffers, nodes, text()))
+}

@@ -1,0 +1,217 @@
+//! The status of all nodes as one document, made of what each agent says of itself.
+//!
+//! The field names are an interface; they are added to and not changed.
+
+mod judge;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, SystemTime};
+
+use flannel_status::{ModeStatus, ProblemCode, Severity, Status};
+use futures::{StreamExt as _, stream};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use self::judge::judge;
+use super::{
+    AT_ONCE,
+    client::ClusterClient,
+    compare::{ClusterProblem, NodeClaims, PeerFindings, Roster, compare},
+    error::{ClusterError, ExecError},
+    exec::Container,
+    members::{AgentPods, ClusterNode},
+    progress::Progress,
+    records::PodObject,
+};
+
+/// For the answer of one agent.
+const LIMIT: Duration = Duration::from_secs(20);
+/// The command that is run in each pod.
+const STATUS: [&str; 3] = ["flannel-agent", "status", "--output=json"];
+
+/// The document.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClusterReport {
+    /// True if every node is ready and none has a problem with another that costs packets; absent
+    /// if that is not known, because nodes cannot be asked.
+    pub ready: Option<bool>,
+    /// The problems between nodes.
+    pub problems: Vec<ClusterProblem>,
+    /// The nodes, by name.
+    pub nodes: Vec<NodeReport>,
+}
+
+/// The program that serves a node's pod network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServedBy {
+    /// This agent.
+    FlannelAgent,
+    /// Stock flannel.
+    StockFlannel,
+    /// Not known, because the agent does not answer.
+    Unknown,
+    /// None: the node has neither a flannel pod nor an annotation of flannel.
+    None,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeReport {
+    /// The name of the Node.
+    pub name: String,
+    /// The program that serves it.
+    pub served_by: ServedBy,
+    /// The agent's own readiness; with stock flannel, that its pod runs and the network is not
+    /// reported as unavailable. Absent if it is not known, because the agent cannot be asked.
+    pub ready: Option<bool>,
+    /// The version of the agent.
+    pub version: Option<String>,
+    /// Its mode.
+    pub mode: Option<ModeStatus>,
+    /// The subnets of the node's pods.
+    pub subnets: Vec<String>,
+    /// The addresses at which peers reach it.
+    pub public_addresses: Vec<String>,
+    /// Leases that it refuses.
+    pub refused_leases: Option<u64>,
+    /// Packets that its programs dropped.
+    pub drops: Option<u64>,
+    /// The problems, in words.
+    pub problems: Vec<String>,
+    /// The kind of each of these problems, in the same order.
+    pub codes: Vec<NodeProblemCode>,
+}
+
+/// The kind of a node's problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeProblemCode {
+    /// The agent says that it is not ready.
+    NotReady,
+    /// The agent cannot be asked.
+    NoAnswer,
+    /// The pod of flannel does not run.
+    PodDoesNotRun,
+    /// The node has no pod of flannel.
+    NoPod,
+    /// The condition `NetworkUnavailable` of the Node is true.
+    NetworkUnavailable,
+    /// The condition `Ready` of the Node is not true.
+    NodeNotReady,
+    /// A problem in the agent's status.
+    #[serde(untagged)]
+    Status(ProblemCode),
+}
+
+impl ClusterReport {
+    /// Asks every node. One that has not answered at the deadline counts as one that cannot be
+    /// asked.
+    pub async fn ask(
+        client: &ClusterClient,
+        pods: &AgentPods,
+        progress: &mut Progress,
+        deadline: Option<Instant>,
+    ) -> Result<Self, ClusterError> {
+        let members = client.nodes(pods).await?;
+        let number = members.len();
+        let mut answers = stream::iter(&members).map(|member| ask(client, pods, member, deadline)).buffered(AT_ONCE);
+        let mut comparison = Comparison::new(&members);
+        let mut nodes = Vec::with_capacity(number);
+        while let Some((member, answer, asked)) = answers.next().await {
+            if let Some(Ok(status)) = &answer {
+                comparison.add(nodes.len(), status, asked);
+            }
+            nodes.push(judge(member, &pods.namespace, answer));
+            progress.show(&format!("{} of {number} nodes asked", nodes.len()));
+        }
+        Ok(Self::new(nodes, comparison.problems()))
+    }
+
+    /// The document.
+    pub fn new(nodes: Vec<NodeReport>, problems: Vec<ClusterProblem>) -> Self {
+        let is_ready = |wanted| nodes.iter().any(|node| node.ready == wanted);
+        let costs_packets = problems.iter().any(|problem| problem.severity > Severity::Notice);
+        let ready = if nodes.is_empty() || is_ready(Some(false)) || costs_packets {
+            Some(false)
+        } else {
+            (!is_ready(None)).then_some(true)
+        };
+        Self { ready, problems, nodes }
+    }
+}
+
+impl NodeReport {
+    /// The same with one more problem.
+    fn with(mut self, code: NodeProblemCode, text: String) -> Self {
+        self.codes.push(code);
+        self.problems.push(text);
+        self
+    }
+}
+
+/// The claims of all nodes, and what differs.
+struct Comparison {
+    claims: Vec<NodeClaims>,
+    roster: Roster,
+    peers: PeerFindings,
+}
+
+impl Comparison {
+    fn new(members: &[ClusterNode]) -> Self {
+        let claims: Vec<NodeClaims> = members.iter().map(|member| NodeClaims::of_node(&member.node)).collect();
+        Self { roster: Roster::new(&claims), claims, peers: PeerFindings::default() }
+    }
+
+    /// Takes in the answer of a node, which was asked between these two times.
+    fn add(&mut self, index: usize, status: &Status, asked: [SystemTime; 2]) {
+        let Some(claims) = self.claims.get_mut(index) else { return };
+        self.peers.add(&self.roster, &claims.name, status);
+        *claims = std::mem::take(claims).with_answer(status, asked);
+    }
+
+    fn problems(&self) -> Vec<ClusterProblem> {
+        compare(&self.claims, &self.peers)
+    }
+}
+
+/// The answer of an agent; none where it was not asked.
+type Asked = Option<Result<Status, Silence>>;
+
+async fn ask<'a>(
+    client: &ClusterClient,
+    pods: &AgentPods,
+    member: &'a ClusterNode,
+    deadline: Option<Instant>,
+) -> (&'a ClusterNode, Asked, [SystemTime; 2]) {
+    let begin = SystemTime::now();
+    let limit = deadline.map_or(LIMIT, |deadline| deadline.saturating_duration_since(Instant::now()).min(LIMIT));
+    let answer = match member.agent(pods) {
+        Some(container) if member.pod.as_ref().is_some_and(PodObject::is_running) => {
+            Some(agent_status(client, &container, limit).await)
+        }
+        _ => None,
+    };
+    (member, answer, [begin, SystemTime::now()])
+}
+
+/// An agent that does not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Silence {
+    /// Its command has no result.
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+    /// Its output is not a status document.
+    #[error("the output of its status command cannot be read: {0}")]
+    Answer(String),
+}
+
+/// Asks the agent in a container.
+pub async fn agent_status(client: &ClusterClient, container: &Container, limit: Duration) -> Result<Status, Silence> {
+    let executed = client.exec(container, &STATUS, limit).await?;
+    serde_json::from_slice(&executed.stdout).map_err(|error| {
+        let said = executed.stderr.trim();
+        Silence::Answer(if said.is_empty() { error.to_string() } else { said.to_owned() })
+    })
+}
