@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod backend;
+mod carrier;
 pub mod check;
 pub mod claims;
 pub mod cleanup;

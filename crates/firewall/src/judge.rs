@@ -7,6 +7,9 @@ use std::{
 
 use super::model::{ChainHook, ChainName, HostRule, Packets, Part, Ruleset, Traffic};
 
+/// The chain of flannel's rules for forwarded packets, in iptables.
+const FORWARD_CHAIN: &str = "FLANNEL-FWD";
+
 /// The hooks pods' packets pass on their way through the host.
 const FORWARDED: [&str; 4] = ["ingress", "prerouting", "forward", "postrouting"];
 /// Those tunnel packets pass as they come.
@@ -204,6 +207,17 @@ impl Ruleset {
         let hooks = self.chains.iter().filter_map(|(name, chain)| Some((name, chain.hook.as_ref()?)));
         let dropping = hooks.filter(|(_, hook)| hook.at == at && hook.drops && !hook.nat);
         dropping.map(|((table, name), _)| format!("{table} {name}")).collect()
+    }
+
+    /// The chains at the forward hook that drop what no rule accepts, while flannel's rules are not
+    /// there.
+    pub fn closed_forward(&self) -> Vec<String> {
+        if self.has_chain(FORWARD_CHAIN) { Vec::new() } else { self.dropping_policies("forward") }
+    }
+
+    /// The chains with a rule that drops packets of the port with which the rules were read.
+    pub fn dropping_at_port(&self) -> Vec<String> {
+        self.at_port().into_iter().filter_map(|(chain, drops)| drops.then_some(chain)).collect()
     }
 
     /// True if packets of a hook that was read can get to a chain of this name.

@@ -37,8 +37,8 @@ pub(super) fn netfilter_programs(pins: &PinRoot) -> Vec<Finding> {
 
 fn judge(rules: &Ruleset, port: Option<u16>, best: Mode, is_complete: bool) -> Vec<Finding> {
     let mut findings: Vec<Finding> = port.map(|port| at_port(rules, port)).into_iter().collect();
-    let forward = rules.dropping_policies("forward");
-    if !forward.is_empty() && !rules.has_chain("FLANNEL-FWD") {
+    let forward = rules.closed_forward();
+    if !forward.is_empty() {
         findings.push(Finding::warn(
             "firewall",
             format!("what no rule accepts is dropped in {}", first(&forward, NAMED)),
@@ -85,8 +85,7 @@ fn per_packet(found: &[PerPacket], best: Mode, is_complete: bool) -> Finding {
 }
 
 fn at_port(rules: &Ruleset, port: u16) -> Finding {
-    let at_port = rules.at_port();
-    let dropping: Vec<String> = at_port.iter().filter(|(_, drops)| **drops).map(|(chain, _)| chain.clone()).collect();
+    let (at_port, dropping) = (rules.at_port(), rules.dropping_at_port());
     if !dropping.is_empty() {
         return Finding::warn(
             "firewall",

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{Answer, NoResult, PinOptions, PrintOptions, StateOptions};
 use crate::{
-    explain::{Conclusion, Question, Report, Step, StepState, Transport, Tried, explain},
+    explain::{AgentPlaces, Conclusion, Question, Report, Step, StepState, Transport, Tried, explain},
     observe::socket::ask_status,
 };
 
@@ -46,6 +46,8 @@ enum Protocol {
     Tcp,
     /// UDP
     Udp,
+    /// An ICMP echo request, as ping sends it; without ports
+    Icmp,
 }
 
 /// The document. The names are an interface.
@@ -68,10 +70,15 @@ struct ProgramRow<'a> {
     other_build: bool,
 }
 
-/// Returns the mistake in the question, if there is one: addresses of different families.
+/// Returns the mistake in the question, if there is one: addresses of different families, or ports
+/// of a protocol without any.
 pub(super) fn mistake(options: &ExplainOptions) -> Option<String> {
-    let differ = options.source.is_ipv4() != options.destination.is_ipv4();
-    differ.then(|| format!("{} and {} are of different families", options.source, options.destination))
+    let ExplainOptions { source, destination, proto, sport, dport, .. } = options;
+    if matches!(proto, Protocol::Icmp) && (sport.is_some() || dport.is_some()) {
+        return Some("--proto icmp has no ports: leave --sport and --dport out".to_owned());
+    }
+    let differ = source.is_ipv4() != destination.is_ipv4();
+    differ.then(|| format!("{source} and {destination} are of different families"))
 }
 
 /// Runs the command.
@@ -79,13 +86,15 @@ pub(super) async fn run(options: &ExplainOptions) -> anyhow::Result<Answer> {
     let transport = match options.proto {
         Protocol::Tcp => Transport::Tcp,
         Protocol::Udp => Transport::Udp,
+        Protocol::Icmp => Transport::Icmp,
     };
     let ExplainOptions { source, destination, sport, dport, .. } = *options;
     let question = Question { source, destination, transport, sport, dport };
     // Without an agent there is less to say, and still enough.
     let status = ask_status(&options.state.state_dir).await.ok();
-    let story =
-        explain(question, &options.pins.root_of(status.as_ref()), status).await.context("cannot ask the kernel")?;
+    let pins = options.pins.root_of(status.as_ref());
+    let places = AgentPlaces { pins: &pins, state_dir: &options.state.state_dir };
+    let story = explain(question, places, status).await.context("cannot ask the kernel")?;
     let text = options.print.print(&document(&question, &story), |paint| text(&story, paint));
     let code = match story.verdict.reaches {
         Some(true) => 0,

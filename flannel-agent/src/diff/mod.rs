@@ -13,7 +13,7 @@ use std::{
 use anyhow::Context as _;
 use flannel_common::{addr::Mac, entry_state::EntryState, node::NodeConfig};
 use flannel_host::family::Family;
-use flannel_netlink::{Netlink, NetlinkError, Nexthop, NexthopId, Route};
+use flannel_netlink::{Netlink, NetlinkError, Nexthop, NexthopId, Route, TunnelPolicyKey};
 use ipnet::IpNet;
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ use flannel_datapath::{
 use flannel_status::{PeerStatus, Status};
 
 use self::compare::{Expected, ExpectedWay, Kernel};
-use crate::reported_cluster::ReportedCluster;
+use crate::{carrier::CarryingDevice, reported_cluster::ReportedCluster};
 
 /// The scope of a comparison, and the differences.
 #[derive(Clone, Debug, Serialize)]
@@ -99,6 +99,14 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
     }
     let expected = leased.unwrap_or_else(|| maps.iter().flat_map(|maps| &maps.peers).map(of_map).collect());
     differences.extend(compare::kernel(&expected, &kernel, &config));
+    for device in carrying_devices(&netlink, &config).await.context("cannot ask the kernel")? {
+        differences.extend(compare::behind(&expected, &device));
+    }
+    if let Some(status) = status {
+        let policies = netlink.tunnel_policies().await.context("cannot ask the kernel")?;
+        let present: BTreeSet<TunnelPolicyKey> = policies.into_iter().map(|(key, _)| key).collect();
+        differences.extend(compare::policies(status, &present));
+    }
     Ok(Diff { leases: status.is_some(), maps: maps.is_some(), peers: expected.len(), differences })
 }
 
@@ -145,6 +153,16 @@ async fn read_kernel(netlink: &Netlink, config: &NodeConfig) -> Result<Kernel, N
         kernel.fdb.extend(netlink.fdb(tunnel).await?);
     }
     Ok(kernel)
+}
+
+/// The tunnel devices behind which something else carries the packets.
+async fn carrying_devices(netlink: &Netlink, config: &NodeConfig) -> Result<Vec<CarryingDevice>, NetlinkError> {
+    let tunnels = Family::BOTH.map(|family| family_config(config, family).tunnel_ifindex);
+    let mut found = Vec::new();
+    for link in netlink.links().await?.iter().filter(|link| tunnels.contains(&link.index)) {
+        found.extend(CarryingDevice::read(link).await);
+    }
+    Ok(found)
 }
 
 /// A route with what its nexthop object says.

@@ -1,5 +1,5 @@
-//! Synthetic packets: a TCP segment in the middle of a connection, or a UDP datagram, alone or
-//! inside the tunnel. Pure.
+//! Synthetic packets: a TCP segment in the middle of a connection, a UDP datagram or an ICMP echo
+//! request, alone or inside the tunnel. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -15,6 +15,9 @@ const PAYLOAD: [u8; 16] = *b"flannel explain\n";
 /// TCP: data offset of five words, ACK and PSH.
 const TCP_STATE: [u8; 2] = [0x50, 0x18];
 const TCP_WINDOW: [u8; 2] = [0x10, 0];
+/// Types of echo requests.
+const ICMP_ECHO: u8 = 8;
+const ICMPV6_ECHO: u8 = 128;
 /// VXLAN: a VNI is there.
 const VXLAN_FLAGS: u8 = 0x08;
 
@@ -56,10 +59,10 @@ pub(super) struct Outer {
 /// A packet between the ends, in a frame.
 pub(super) fn frame(to: Mac, from: Mac, ends: &Ends) -> Vec<u8> {
     let [source, destination] = [ends.source, ends.destination].map(|end| end.port().to_be_bytes());
-    let transport = if ends.protocol == PROTO_TCP {
-        [&source[..], &destination, &[0; 8], &TCP_STATE, &TCP_WINDOW, &[0; 4], &PAYLOAD].concat()
-    } else {
-        udp(source, destination, &PAYLOAD)
+    let transport = match ends.protocol {
+        PROTO_TCP => [&source[..], &destination, &[0; 8], &TCP_STATE, &TCP_WINDOW, &[0; 4], &PAYLOAD].concat(),
+        PROTO_UDP => udp(source, destination, &PAYLOAD),
+        _ => echo_request(ends.destination.ip()),
     };
     framed(to, from, &ip(ends.protocol, ends.fields, ends.source.ip(), ends.destination.ip(), &transport))
 }
@@ -83,6 +86,12 @@ pub(super) fn tunnelled(to: Mac, from: Mac, outer: &Outer, inner: &[u8]) -> Vec<
 fn framed(to: Mac, from: Mac, packet: &[u8]) -> Vec<u8> {
     let ethertype = if packet[0] >> 4 == 4 { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 };
     [&to.0[..], &from.0, &ethertype, packet].concat()
+}
+
+/// Likewise: type, code, checksum, identifier and sequence number.
+fn echo_request(to: IpAddr) -> Vec<u8> {
+    let kind = if to.is_ipv4() { ICMP_ECHO } else { ICMPV6_ECHO };
+    [&[kind, 0, 0, 0, 0, 1, 0, 1][..], &PAYLOAD].concat()
 }
 
 /// Without a checksum: the programs do not look at it.

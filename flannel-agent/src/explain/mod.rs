@@ -17,7 +17,7 @@ mod report;
 mod snapshot;
 mod trial;
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, path::Path};
 
 use flannel_host::family::Family;
 use flannel_netlink::NetlinkError;
@@ -39,7 +39,20 @@ pub async fn service_names() -> Option<BTreeMap<IpAddr, String>> {
     Some(names)
 }
 
+/// The places of the agent's state.
+#[derive(Clone, Debug)]
+pub struct AgentPlaces<'a> {
+    /// Its pins.
+    pub pins: &'a PinRoot,
+    /// Its state directory.
+    pub state_dir: &'a Path,
+}
+
 /// Explains. `status` is what the agent says of itself, if one runs. Call inside a Tokio runtime.
-pub async fn explain(question: Question, pins: &PinRoot, status: Option<Status>) -> Result<Report, NetlinkError> {
-    Ok(report::build(&snapshot::read(question, pins, status).await?))
+pub async fn explain(
+    question: Question,
+    places: AgentPlaces<'_>,
+    status: Option<Status>,
+) -> Result<Report, NetlinkError> {
+    Ok(report::build(&snapshot::read(question, places, status).await?))
 }

@@ -3,6 +3,11 @@
 use std::net::IpAddr;
 
 use flannel_common::packet::{PROTO_TCP, PROTO_UDP};
+use flannel_host::family::Family;
+
+/// ICMP's numbers in IP headers of both families.
+const PROTO_ICMP: u8 = 1;
+const PROTO_ICMPV6: u8 = 58;
 
 /// A packet in the middle of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +24,15 @@ pub struct Question {
     pub dport: Option<u16>,
 }
 
-/// A protocol with ports.
+/// A protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// TCP.
     Tcp,
     /// UDP.
     Udp,
+    /// ICMP or ICMPv6: an echo request.
+    Icmp,
 }
 
 impl Transport {
@@ -34,14 +41,19 @@ impl Transport {
         match self {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
+            Self::Icmp => "icmp",
         }
     }
 
-    /// Its number.
-    pub(super) const fn number(self) -> u8 {
+    /// Its number in an IP header of the family.
+    pub(super) const fn number(self, family: Family) -> u8 {
         match self {
             Self::Tcp => PROTO_TCP,
             Self::Udp => PROTO_UDP,
+            Self::Icmp => match family {
+                Family::V4 => PROTO_ICMP,
+                Family::V6 => PROTO_ICMPV6,
+            },
         }
     }
 }

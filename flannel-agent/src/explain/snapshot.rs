@@ -1,6 +1,6 @@
 //! The state of the node that explains what happens to a packet.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, path::Path};
 
 use flannel_common::{
     addr::{Addr, Mac},
@@ -17,21 +17,25 @@ use flannel_datapath::{
     maps::{ConfigMap, ModeMap},
     peers::{PinnedPeer, family_config},
 };
+use flannel_firewall::Ruleset;
 use flannel_host::{clock::unix_now, error_chain::chain, family::Family, sysctl};
 use flannel_netlink::{
     FdbKey, Link, Neighbour, NeighbourKey, Netlink, NetlinkError, RouteAnswer, RouteQuery, RouteType,
 };
 use flannel_status::Status;
+use flannel_subnet_env::SubnetFile;
 use ipnet::IpNet;
 
 use super::{
+    AgentPlaces,
     location::{Context, KnownCluster, LocalPod, Location, enters_by},
     nat::{self, MasqueradeAnswer, ServiceAnswer},
     question::Question,
-    report::Tried,
+    report::{FirewallAnswer, Tried},
     trial,
 };
 use crate::{
+    carrier::{self, Carrier},
     observe::flows::{self, FlowRow},
     reported_cluster::{ReportedCluster, subnets},
     underlay::by_devices,
@@ -52,6 +56,8 @@ pub(super) struct Snapshot {
     pub(super) service: Option<ServiceAnswer>,
     /// Masquerade of a packet that leaves the cluster; none for others.
     pub(super) masquerade: Option<MasqueradeAnswer>,
+    /// True if `subnet.env` says that the agent masquerades.
+    pub(super) masquerades: bool,
     /// The node's own data, from its pins or its agent.
     pub(super) config: Option<NodeConfig>,
     /// The pinned state, or the reason why it cannot be read.
@@ -60,6 +66,11 @@ pub(super) struct Snapshot {
     pub(super) route: Option<Result<RouteAnswer, String>>,
     /// The device that route leads to.
     pub(super) route_device: Option<String>,
+    /// The state behind that route.
+    pub(super) carrier: Option<Carrier>,
+    /// The rules that may drop the packet; none for one that is not between a pod here and another
+    /// node.
+    pub(super) firewall: Option<FirewallAnswer>,
     /// The way to the peer at one end.
     pub(super) tunnel: Option<Tunnel>,
     /// The entries of mode `fast` for the flow: forward, then reverse.
@@ -133,7 +144,12 @@ impl Snapshot {
 }
 
 /// Reads.
-pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Status>) -> Result<Snapshot, NetlinkError> {
+pub(super) async fn read(
+    question: Question,
+    places: AgentPlaces<'_>,
+    status: Option<Status>,
+) -> Result<Snapshot, NetlinkError> {
+    let AgentPlaces { pins, state_dir } = places;
     let (netlink, _events) = Netlink::connect()?;
     let links: BTreeMap<u32, Link> = netlink.links().await?.into_iter().map(|link| (link.index, link)).collect();
     let node = read_node(pins).map_err(|error| chain(&error));
@@ -159,7 +175,8 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
     let service = if may_be_service { Some(nat::service(&question).await) } else { None };
     // After the rules, which take their time: flows are refreshed every two seconds.
     let rows = flows::read(pins).unwrap_or_default();
-    let flows = known(&question, &source, config.as_ref(), &rows);
+    let generation = node.as_ref().map(|node| node.mode.generation()).unwrap_or_default();
+    let flows = known(&question, &source, config.as_ref(), &rows, generation);
     let onward = onward(&question, &flows, service.as_ref());
     let destination = if onward.port.is_some() { around.place(onward.address).await? } else { destination };
     let tunnel = match (&destination, &source, config) {
@@ -174,11 +191,14 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
         node,
         route: None,
         route_device: None,
+        carrier: None,
+        firewall: None,
         tunnel,
         flows,
         onward,
         service,
         masquerade: None,
+        masquerades: masquerades(state_dir),
         tried: Ok(Vec::new()),
         status,
         now_ns: clock::now_ns(),
@@ -190,6 +210,8 @@ pub(super) async fn read(question: Question, pins: &PinRoot, status: Option<Stat
     if matches!(facts.destination, Location::Unknown) {
         facts.tunnel = read_unknown_tunnel(&around, &facts).await?;
     }
+    facts.firewall = read_firewall(&facts).await;
+    facts.carrier = read_carrier(&around, &facts, state_dir).await?;
     facts.route_device = facts.route.as_ref().and_then(|route| Some(around.name(route.as_ref().ok()?.oif?)));
     if may_be_service && leaves_the_cluster(&facts) {
         let masquerade = nat::masquerade(question.source, facts.onward.address, facts.route_device.as_deref());
@@ -318,12 +340,46 @@ async fn read_route(around: &Context<'_>, facts: &Snapshot) -> Option<Result<Rou
     Some(answer.map_err(|error| chain(&error)))
 }
 
-/// The busiest flow that fits the question, and its way back.
+/// Reads `subnet.env` in its usual place, the state directory.
+fn masquerades(state_dir: &Path) -> bool {
+    let text = std::fs::read_to_string(state_dir.join("subnet.env")).unwrap_or_default();
+    SubnetFile::parse(&text).is_ok_and(|file| file.ip_masq)
+}
+
+/// Reads the rules that may drop a packet between a pod here and another node.
+async fn read_firewall(facts: &Snapshot) -> Option<FirewallAnswer> {
+    let (source, destination) = (&facts.source, &facts.destination);
+    let is_here = |place: &Location| matches!(place, Location::Pod(_));
+    let is_elsewhere = |place: &Location| matches!(place, Location::Peer(_) | Location::Unknown);
+    if !(is_here(source) && is_elsewhere(destination) || is_elsewhere(source) && is_here(destination)) {
+        return None;
+    }
+    let port = facts.config().filter(|config| config.has_tunnel()).map(|config| u16::from_be_bytes(config.port));
+    let (rules, errors) = Ruleset::read(port).await;
+    Some(FirewallAnswer { closed: rules.closed_forward(), at_port: rules.dropping_at_port(), errors })
+}
+
+/// Reads the state behind the route of a packet to another node.
+async fn read_carrier(
+    around: &Context<'_>,
+    facts: &Snapshot,
+    state_dir: &Path,
+) -> Result<Option<Carrier>, NetlinkError> {
+    let (Location::Peer(_) | Location::Unknown, Some(Ok(route))) = (&facts.destination, &facts.route) else {
+        return Ok(None);
+    };
+    let device = route.oif.and_then(|index| around.links.get(&index));
+    carrier::read(around.netlink, device, [facts.question.source, facts.onward.address], state_dir).await
+}
+
+/// The busiest flow that fits the question, and its way back. Where the question leaves ports open,
+/// closed flows and those of an earlier generation do not count.
 fn known(
     question: &Question,
     place: &Location,
     config: Option<&FamilyConfig>,
     rows: &[FlowRow],
+    generation: u32,
 ) -> [Option<FlowRow>; 2] {
     let Question { source, destination, transport, sport, dport } = *question;
     let entry = match place {
@@ -331,8 +387,10 @@ fn known(
         Location::Peer(peer) => config.map_or(0, |config| enters_by(peer, config)),
         _ => return [None, None],
     };
+    let is_asked = sport.is_some() && dport.is_some();
     let is_there = |row: &&FlowRow| {
         row.device == entry
+            && (is_asked || row.generation == generation && row.expires_in_ms.is_some())
             && row.protocol == transport.name()
             && (row.source.ip(), row.destination.ip()) == (source, destination)
             && sport.is_none_or(|port| row.source.port() == port)

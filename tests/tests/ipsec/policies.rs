@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{cluster::LEASES, eventually, wire::Capture};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::{ADDRESSES, agents, policies, process::is_icmp_of_pods, two_nodes};
+use super::{ADDRESSES, agents, has_esp, policies, process::is_icmp_of_pods, two_nodes};
 
 const FOREIGN: [&str; 2] = [
     // Another number inside the pod network, and flannel's number outside.
@@ -15,6 +16,32 @@ const FOREIGN: [&str; 2] = [
 ];
 const STALE: &str =
     "src 10.244.9.0/24 dst 10.244.80.0/24 dir in tmpl src 192.0.2.9 dst 192.0.2.1 proto esp reqid 11 mode tunnel";
+
+#[test]
+fn explain_finds_missing_keys_and_a_missing_policy() -> Result<()> {
+    let nodes = two_nodes("ipsec-explain")?;
+    let [agent, _other] = agents(&nodes)?;
+    let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
+    let step = |wanted: &str| {
+        let (source, destination) = (near.ip().to_string(), far.ip().to_string());
+        let story = agent.cli_any(&["explain", "-o", "json", &source, &destination])?;
+        let found: Value = serde_json::from_str(&story.stdout)?;
+        let steps = found["steps"].as_array().context("steps")?;
+        let step = steps.iter().find(|step| step["topic"] == "policy").with_context(|| format!("{found:#}"))?;
+        ensure!(step["text"].as_str().is_some_and(|text| text.contains(wanted)), "{wanted}: {step}");
+        Ok(story.code)
+    };
+    if !has_esp(&nodes.a)? {
+        ensure!(step("there are no keys with the node 192.168.1.12")? == 1, "packets are dropped");
+    }
+    agent.child().signal(Signal::SIGSTOP)?;
+    let status = nodes.a.sh("ip xfrm policy list dir out")?.stdout;
+    ensure!(status.contains("dst 192.168.1.12"), "{status}");
+    nodes.a.sh("ip xfrm policy flush")?;
+    ensure!(step("no IPsec policy covers")? == 1, "packets leave without a tunnel");
+    agent.child().signal(Signal::SIGCONT)?;
+    Ok(())
+}
 
 #[test]
 fn policies_lease_and_mtu_are_flannels_and_policies_come_back() -> Result<()> {

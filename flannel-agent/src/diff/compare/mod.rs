@@ -11,16 +11,18 @@ use flannel_datapath::{
     peers::{PinnedPeer, family_config, subnet_index},
 };
 use flannel_host::family::Family;
-use flannel_netlink::{FdbKey, NeighbourKey, Route, RouteKey};
+use flannel_netlink::{FdbKey, NeighbourKey, PolicyDirection, Route, RouteKey, TunnelPolicyKey};
+use flannel_status::Status;
 use ipnet::IpNet;
 use serde::Serialize;
 
 use super::{networks, of_map};
+use crate::carrier::{Carrier, CarryingDevice};
 
 /// One thing that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// The table: `map`, `route`, `neighbour` or `fdb`.
+    /// The table: `map`, `route`, `neighbour`, `fdb`, `policy`, or `device` for what is behind one.
     pub place: &'static str,
     /// The object that differs, such as `peer 10.244.9.0/24`.
     pub object: String,
@@ -168,6 +170,54 @@ pub(super) fn kernel(expected: &[Expected], kernel: &Kernel, config: &NodeConfig
     let found = kernel.fdb.iter().map(|(key, vtep)| ((key.ifindex, key.mac.0), vtep.to_string())).collect();
     differences.extend(tables("fdb", &found, &wanted, |(_, mac)| Mac(*mac).to_string()));
     differences
+}
+
+/// Compares what is behind a tunnel device with the peers that it reaches: a WireGuard device has a
+/// peer for each, and a TUN device a process for all.
+pub(super) fn behind(expected: &[Expected], device: &CarryingDevice) -> Vec<Difference> {
+    let name = device.name();
+    let difference = |object: String, found: Option<String>, wanted: &str| Difference {
+        place: "device",
+        object,
+        found,
+        wanted: Some(wanted.to_owned()),
+    };
+    let routed = expected.iter().filter(|peer| peer.way == ExpectedWay::Routed);
+    let mut differences: Vec<Difference> = routed
+        .filter_map(|peer| match device.to(peer.subnet.addr()) {
+            Carrier::Wireguard { peer: Ok(None), .. } => {
+                Some(difference(format!("{name}: WireGuard peer for {}", peer.subnet), None, "a peer"))
+            }
+            Carrier::Wireguard { peer: Err(error), .. } => Some(difference(name.to_owned(), Some(error), "an answer")),
+            Carrier::Process { is_served: false, .. } => {
+                Some(difference(name.to_owned(), Some("no process has it open".to_owned()), "a process"))
+            }
+            _ => None,
+        })
+        .collect();
+    // A device without a process is one difference for all peers.
+    differences.dedup();
+    differences
+}
+
+/// The IPsec policies for peers that are not there, according to the agent's status.
+pub(super) fn policies(status: &Status, present: &BTreeSet<TunnelPolicyKey>) -> Vec<Difference> {
+    let own = status.lease.as_ref().and_then(|lease| lease.subnet.parse::<IpNet>().ok());
+    let peers = status.peers.iter().filter(|peer| peer.way == "ipsec");
+    let pairs = peers.filter_map(|peer| Some((own?, peer.subnet.parse::<IpNet>().ok()?)));
+    let wanted = pairs.flat_map(|(own, peer)| {
+        let from_peer = |direction| TunnelPolicyKey { direction, src: peer, dst: own };
+        let to_peer = TunnelPolicyKey { direction: PolicyDirection::Out, src: own, dst: peer };
+        [to_peer, from_peer(PolicyDirection::In), from_peer(PolicyDirection::Forward)]
+    });
+    let missing = wanted.filter(|key| !present.contains(key));
+    let difference = |key: TunnelPolicyKey| Difference {
+        place: "policy",
+        object: key.to_string(),
+        found: None,
+        wanted: Some("there".to_owned()),
+    };
+    missing.map(difference).collect()
 }
 
 /// Compares the routes to peers' subnets with the expected ones, and finds routes into the tunnel

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The remedy for a fault that a running agent would have repaired.
-const REPAIR: &str =
+pub(super) const REPAIR: &str =
     "a running agent repairs that at once: see `flannel-agent status`, and `flannel-agent maps dump --diff`";
 
 pub(super) const fn is_direct(entry: &PeerEntry) -> bool {

@@ -4,8 +4,10 @@
 //! takes: every two seconds one of its flow goes the kernel's way, and a way that is broken loses
 //! it.
 
+mod carrier;
 mod echo;
 mod ends;
+mod firewall;
 mod kernel;
 mod nat;
 mod programs;
@@ -16,6 +18,7 @@ use flannel_common::{
 };
 use serde::Serialize;
 
+pub(super) use self::firewall::FirewallAnswer;
 use super::{location::Location, snapshot::Snapshot};
 
 /// The state of a step.
@@ -117,6 +120,8 @@ pub(super) fn build(facts: &Snapshot) -> Report {
     let mut steps = ends::steps(facts);
     steps.push(programs::mode(facts));
     steps.extend(kernel::steps(facts));
+    steps.extend(carrier::step(facts));
+    steps.extend(firewall::step(facts));
     steps.extend(echo::step(facts));
     steps.extend(nat::masquerade(facts));
     steps.extend(programs::steps(facts));

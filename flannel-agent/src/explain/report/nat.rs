@@ -77,6 +77,13 @@ pub(super) fn masquerade(facts: &Snapshot) -> Option<Step> {
         MasqueradeAnswer::Yes { rule } => {
             format!("it leaves with the address of {device} in place of {source} ({rule})")
         }
+        MasqueradeAnswer::No if facts.status.is_none() && facts.masquerades => {
+            let text = format!(
+                "no rule translates the source {source}, although subnet.env says FLANNEL_IPMASQ=true: answers are \
+                 lost unless --ip-masq-exclude names the destination. A running agent restores its rules"
+            );
+            return Some(Step::unknown("masquerade", text));
+        }
         MasqueradeAnswer::No => {
             format!("no rule translates the source: it leaves with {source}, and answers need a route back to that")
         }

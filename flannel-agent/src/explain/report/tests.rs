@@ -91,6 +91,7 @@ fn sound() -> Snapshot {
         onward: Onward { address: ip("10.244.9.2"), port: None, is_learned: false },
         service: None,
         masquerade: None,
+        masquerades: false,
         destination: Location::Peer(peer(EntryState::PLAIN)),
         config: Some(node),
         node: Ok(PinnedNode {
@@ -99,6 +100,8 @@ fn sound() -> Snapshot {
             guard: GuardWord::default().in_force(),
         }),
         route: Some(Ok(answer(TUNNEL, "10.244.9.0"))),
+        carrier: None,
+        firewall: None,
         route_device: Some("flannel.1".to_owned()),
         tunnel: Some(Tunnel {
             peer: peer(EntryState::PLAIN),
@@ -489,4 +492,58 @@ fn a_flow_may_be_learned_only_where_its_pod_takes_part() {
         text(&story, "flow").contains("may be learned from")
     };
     assert!(with(PodEntry::SENDS, 0) && !with(PodEntry::RECEIVES, 0) && !with(PodEntry::SENDS, 61_000_000_000));
+}
+
+#[test]
+fn rules_that_may_drop_the_packet_leave_the_verdict_open() {
+    let with = |firewall: FirewallAnswer| after(|facts| facts.firewall = Some(firewall));
+    let chain = || vec!["ip filter FORWARD".to_owned()];
+    for rules in [
+        FirewallAnswer { closed: chain(), ..FirewallAnswer::default() },
+        FirewallAnswer { at_port: chain(), ..FirewallAnswer::default() },
+    ] {
+        let story = with(rules);
+        assert_eq!(story.verdict.reaches, None, "{story:?}");
+        assert!(story.verdict.text.contains("(firewall)"), "{story:?}");
+    }
+    assert_eq!(with(FirewallAnswer::default()).verdict.reaches, Some(true));
+    let unread = with(FirewallAnswer { errors: chain(), ..FirewallAnswer::default() });
+    assert_eq!(unread.verdict.reaches, Some(true));
+}
+
+#[test]
+fn what_is_behind_a_route_is_a_step() {
+    use crate::carrier::{Carrier, CarryingPeer, IpsecWay};
+    let verdict = |carrier: Carrier| {
+        let story = after(|facts| facts.carrier = Some(carrier));
+        (story.verdict.reaches, story.steps.iter().map(|step| step.topic).collect::<Vec<_>>().contains(&"wireguard"))
+    };
+    let device = || "flannel-wg".to_owned();
+    let peer = |endpoint: &str| CarryingPeer {
+        key: "k".to_owned(),
+        endpoint: endpoint.to_owned(),
+        handshake_age: Some(3),
+        sent: 148,
+    };
+    let wireguard = |peer| Carrier::Wireguard { device: device(), peer };
+    assert_eq!(verdict(wireguard(Ok(Some(peer("192.0.2.9:51820"))))), (Some(true), true));
+    assert_eq!(verdict(wireguard(Ok(Some(peer(""))))), (Some(false), true));
+    assert_eq!(verdict(wireguard(Ok(None))), (Some(false), true));
+    assert_eq!(verdict(wireguard(Err("refused".to_owned()))), (None, true));
+    let process = |is_served| verdict(Carrier::Process { device: device(), is_served }).0;
+    assert_eq!((process(true), process(false)), (Some(true), Some(false)));
+    let ipsec = |policy| verdict(Carrier::Ipsec { policy }).0;
+    let to = |has_keys| Some(IpsecWay { to: ip("192.168.1.12"), has_keys });
+    assert_eq!((ipsec(to(true)), ipsec(to(false)), ipsec(None)), (Some(true), Some(false), Some(false)));
+}
+
+#[test]
+fn a_missing_masquerade_is_open_only_where_no_agent_keeps_it() {
+    let reaches = |masquerades: bool, answer: MasqueradeAnswer| {
+        let story = after(|facts| (facts.masquerade, facts.masquerades) = (Some(answer), masquerades));
+        story.verdict.reaches
+    };
+    assert_eq!(reaches(true, MasqueradeAnswer::No), None);
+    assert_eq!(reaches(false, MasqueradeAnswer::No), Some(true));
+    assert_eq!(reaches(true, MasqueradeAnswer::Yes { rule: "POSTROUTING".to_owned() }), Some(true));
 }

@@ -1,6 +1,7 @@
 //! `explain`, `check`, `bugtool` and `maps dump --diff`, and what rules do to mode `fast`: what
 //! they say agrees with what is.
 
+mod backends;
 mod bugtool;
 mod check;
 mod diff;
