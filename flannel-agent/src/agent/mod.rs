@@ -112,14 +112,9 @@ fn document(
                     shared.ipsec.of_peer(&peer.peer),
                 )
             }),
-            echo: Some(shared.echoes.status()),
-            extension: shared.extension.status(),
-            cloud: shared.cloud.status(),
-            udp: shared.udp.status(),
-            ipsec: shared.ipsec.status(),
-            listeners: shared.listeners.status(),
             ..status.borrow().clone()
         };
+        shared.add_to(&mut status);
         status.find_problems(now);
         status
     }

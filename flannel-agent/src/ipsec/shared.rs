@@ -48,6 +48,12 @@ impl SharedIpsecStatus {
         states
     }
 
+    /// The number of peers without associations, where the reason is known.
+    pub fn refused(&self) -> usize {
+        let is_refused = |peer: &&IpsecPeerStatus| peer.state != IpsecPeerState::Installed && peer.error.is_some();
+        self.lock().peers.values().filter(is_refused).count()
+    }
+
     fn lock(&self) -> MutexGuard<'_, KnownTunnels> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,7 @@
 //! The state that tasks of the agent keep up to date, for the status and the metrics.
 
 use flannel_cloud::SharedCloudStatus;
+use flannel_status::Status;
 
 use crate::{
     echo::SharedEchoes, extension::SharedExtensionStatus, ipsec::SharedIpsecStatus,
@@ -27,4 +28,17 @@ pub struct SharedState {
     pub udp: SharedUdpStatus,
     /// The listeners for health checks and metrics.
     pub listeners: SharedListeners,
+}
+
+impl SharedState {
+    /// Adds the parts of the status that tasks keep, but for the peers, of which there may be
+    /// thousands.
+    pub fn add_to(&self, status: &mut Status) {
+        status.echo = Some(self.echoes.status());
+        status.extension = self.extension.status();
+        status.cloud = self.cloud.status();
+        status.udp = self.udp.status();
+        status.ipsec = self.ipsec.status();
+        status.listeners = self.listeners.status();
+    }
 }

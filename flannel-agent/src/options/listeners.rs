@@ -26,8 +26,8 @@ pub(super) struct ListenerFlags {
     /// 0 for none. A port that another process has is tried again every second
     #[arg(long, value_name = "PORT", default_value_t = 0, allow_negative_numbers = true)]
     healthz_port: i64,
-    /// Address to answer `/metrics` at, with --metrics-port
-    #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
+    /// Address to answer `/metrics` at, with --metrics-port; 0.0.0.0 for all
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     metrics_ip: String,
     /// Separate port for /metrics, for Prometheus; --healthz-port then does not serve /metrics. 0
     /// for none. A port that another process has is tried again every second

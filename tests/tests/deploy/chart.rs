@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::{agent_takes, deploy, documents::Documents, helm, manifest, text_of};
 
-/// Prefixes of the label keys that come from the `helm install` command line or from Helm itself.
-const HELMS: [&str; 2] = ["app.kubernetes.io/", "helm.sh/"];
+/// Prefixes of keys that come from the `helm install` command line, from Helm itself, or from the
+/// values: the checksum of the configuration.
+const HELMS: [&str; 3] = ["app.kubernetes.io/", "checksum/", "helm.sh/"];
 
 /// Without Helm's labels, and with JSON in texts read.
 fn meaning(document: &Value) -> Value {
@@ -67,7 +68,7 @@ fn helm_has_nothing_against_the_chart() -> Result<()> {
 fn the_agent_takes_what_the_chart_gives_it() -> Result<()> {
     for set in helm::sets()?.unwrap_or_default() {
         let documents = set.documents()?;
-        agent_takes(&documents.flags()?).context(set.name.clone())?;
+        agent_takes(&documents.flags_of_a_pod()?).context(set.name.clone())?;
         let config = NetworkConfig::parse_assigned(documents.net_conf()?).with_context(|| set.name.clone())?;
         let odd = |warning: &&ConfigWarning| !matches!(warning, ConfigWarning::WindowsOnly { .. });
         let odd: Vec<_> = config.warnings.iter().filter(odd).collect();

@@ -8,8 +8,14 @@ use serde_json::{Value, json};
 use super::{deploy, documents::Documents, helm};
 
 /// The flags every set has that does not choose others.
-const FLAGS: [&str; 5] =
-    ["--ip-masq", "--kube-subnet-mgr", "--healthz-ip=127.0.0.1", "--healthz-port=8081", "--metrics-port=8082"];
+const FLAGS: [&str; 6] = [
+    "--ip-masq",
+    "--kube-subnet-mgr",
+    "--healthz-ip=127.0.0.1",
+    "--healthz-port=8081",
+    "--metrics-ip=$(POD_IP)",
+    "--metrics-port=8082",
+];
 
 #[test]
 fn networks_and_backends_reach_the_network_configuration() -> Result<()> {
@@ -53,6 +59,19 @@ fn networks_and_backends_reach_the_network_configuration() -> Result<()> {
 }
 
 #[test]
+fn another_configuration_is_another_pod() -> Result<()> {
+    let checksum = |set: &str| -> Result<Option<String>> {
+        let Some(documents) = helm::set(set)? else { return Ok(None) };
+        let annotations = documents.at("DaemonSet", "/spec/template/metadata/annotations")?;
+        Ok(Some(annotations["checksum/config"].as_str().context("a checksum")?.to_owned()))
+    };
+    let (Some(default), Some(fast)) = (checksum("default")?, checksum("fast")?) else { return Ok(()) };
+    ensure!(default.len() == 64 && default != fast, "{default} and {fast}");
+    ensure!(checksum("metrics")? == Some(default), "other values are in the pods themselves");
+    Ok(())
+}
+
+#[test]
 fn values_become_flags() -> Result<()> {
     let chosen = [
         "--flow-table-size=100000",
@@ -64,15 +83,15 @@ fn values_become_flags() -> Result<()> {
         "--conntrack-liberal=false",
         "--strict-rules=true",
     ];
-    let [_, kube, ip, port, metrics] = FLAGS;
-    let upstream = ["--ip-masq", kube, "--iface", "eth1", ip, "--healthz-port=9081", metrics];
+    let [_, kube, ip, port, metrics_ip, metrics] = FLAGS;
+    let upstream = ["--ip-masq", kube, "--iface", "eth1", ip, "--healthz-port=9081", metrics_ip, metrics];
     let addresses = ["--healthz-ip=0.0.0.0", "--healthz-port=9081", "--metrics-ip=192.0.2.7", "--metrics-port=9082"];
     for (set, expected) in [
         ("default", FLAGS.to_vec()),
         ("dual-stack", [&FLAGS[..], &["--ip-masq-exclude=10.0.0.0/8,fd00::/8"]].concat()),
         ("fast", [&FLAGS[..], &chosen].concat()),
         ("strict", [&FLAGS[..], &["--pod-opt-out"]].concat()),
-        ("alloc", vec![kube, ip, port, metrics]),
+        ("alloc", vec![kube, ip, port, metrics_ip, metrics]),
         ("metrics", [&FLAGS[..2], &addresses].concat()),
         ("upstream", upstream.to_vec()),
         ("bare", Vec::new()),
@@ -136,10 +155,10 @@ fn values_reach_their_place() -> Result<()> {
         ("fast", "/initContainers/2/args/2".to_owned(), json!("--conntrack-liberal=false")),
         ("default", "/securityContext/seLinuxOptions/type".to_owned(), json!("spc_t")),
         ("bare", "/securityContext".to_owned(), Value::Null),
-        ("labels", "/containers/0/env/2".to_owned(), json!({"name": "SSL_CERT_DIR", "value": "/etc/ssl/certs"})),
-        ("alloc", "/containers/0/env/2".to_owned(), json!({"name": "KUBERNETES_SERVICE_HOST", "value": "192.0.2.10"})),
-        ("alloc", "/containers/0/env/3".to_owned(), json!({"name": "KUBERNETES_SERVICE_PORT", "value": "6443"})),
-        ("default", "/containers/0/env/2".to_owned(), Value::Null),
+        ("labels", "/containers/0/env/3".to_owned(), json!({"name": "SSL_CERT_DIR", "value": "/etc/ssl/certs"})),
+        ("alloc", "/containers/0/env/3".to_owned(), json!({"name": "KUBERNETES_SERVICE_HOST", "value": "192.0.2.10"})),
+        ("alloc", "/containers/0/env/4".to_owned(), json!({"name": "KUBERNETES_SERVICE_PORT", "value": "6443"})),
+        ("default", "/containers/0/env/3".to_owned(), Value::Null),
         ("default", "/initContainers/0/args/1".to_owned(), json!("/opt/cni/flannel")),
         ("own-cni", "/initContainers/0/args/1".to_owned(), json!("--cni-plugins")),
         ("own-cni", "/initContainers/0/args/2".to_owned(), json!("/opt/cni/flannel")),

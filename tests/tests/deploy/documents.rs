@@ -39,6 +39,11 @@ impl Documents {
         Ok(serde_json::from_value(self.pod("/containers/0/args")?.clone())?)
     }
 
+    /// The same with the variables that Kubernetes puts in.
+    pub(crate) fn flags_of_a_pod(&self) -> Result<Vec<String>> {
+        Ok(self.flags()?.iter().map(|flag| flag.replace("$(POD_IP)", "192.0.2.1")).collect())
+    }
+
     /// The names of all containers, those that go before first.
     pub(crate) fn containers(&self) -> Result<Vec<&str>> {
         let all = [self.pod("/initContainers")?, self.pod("/containers")?];

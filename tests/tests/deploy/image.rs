@@ -185,7 +185,10 @@ fn containers_run(image: &Image, documents: &Documents) -> Result<()> {
     let plugin = Command::new(scratch.path().join("0/flannel")).env("CNI_COMMAND", "VERSION").output()?;
     ensure!(text_of(&plugin).contains("supportedVersions"), "{}", text_of(&plugin));
     let agent = documents.pod("/containers/0")?;
-    image.run(None, &[words(agent)?.as_slice(), &["--version"]].concat())?;
+    // As Kubernetes puts it in.
+    let words: Vec<String> = words(agent)?.iter().map(|word| word.replace("$(POD_IP)", "192.0.2.1")).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).chain(["--version"]).collect();
+    image.run(None, &words)?;
     Ok(())
 }
 

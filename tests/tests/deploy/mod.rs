@@ -49,7 +49,7 @@ fn agent_takes(flags: &[String]) -> Result<()> {
 
 #[test]
 fn the_agent_knows_every_flag_of_the_manifest() -> Result<()> {
-    let flags = manifest()?.flags()?;
+    let flags = manifest()?.flags_of_a_pod()?;
     ensure!(flags.len() >= 3, "the flags of the manifest: {flags:?}");
     agent_takes(&flags)
 }

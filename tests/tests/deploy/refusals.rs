@@ -24,12 +24,23 @@ const REFUSED: &[(&str, &str)] = &[
     ("flannel: {k8sServicePort: 6443}", "flannel.k8sServiceHost and flannel.k8sServicePort go together"),
     ("podCidr: ''", "podCidr and podCidrv6 are both empty"),
     ("flannel: {image: {repository: registry.example/flannel-io/flannel}}", "stock flannel's image"),
+    ("flannel: {image: {repository: flannel/flannel}}", "stock flannel's image"),
+    ("flannel: {image: {repository: docker.io/flannel/flannel}}", "stock flannel's image"),
+    ("flannel: {image: {repository: rancher/mirrored-flannel-flannel}}", "stock flannel's image"),
+    ("flannel: {image: {repository: registry.example/rancher/hardened-flannel}}", "stock flannel's image"),
+    ("flannel: {args: [--iface=eth1]}", "flannel.args replaces all flags, and names no store"),
     // By the schema of the values.
     ("flannel: {backEnd: vxlan}", "backEnd"),
     ("flannel: {vni: 16777216}", "vni"),
     ("flannel: {datapath: turbo}", "datapath"),
     ("flannel: {flowTableSize: 10}", "flowTableSize"),
     ("podCidr: 10.244.0.0", "podCidr"),
+    ("podCidr: 10.244.0.0/99", "podCidr"),
+    ("podCidr: 10.244.0.256/16", "podCidr"),
+    ("podCidr: 'fd00::/48'", "podCidr"),
+    ("podCidrv6: 10.244.0.0/16", "podCidrv6"),
+    ("podCidrv6: 'fd00::/129'", "podCidrv6"),
+    ("flannel: {metrics: {prometheusRule: {runbookBase: no-slash}}}", "runbookBase"),
     ("flannel: {healthz: {ip: localhost}}", "ip"),
 ];
 
@@ -40,6 +51,26 @@ fn what_is_not_built_is_refused_by_name() -> Result<()> {
         if !refused(directory.path(), values, message)? {
             break;
         }
+    }
+    Ok(())
+}
+
+/// Mirrors of our image, and flags of others.
+const TAKEN: [&str; 4] = [
+    "flannel: {image: {repository: registry.example/flannel/flannel}}",
+    "flannel: {image: {repository: registry.example/mirror/flannel-agent}}",
+    "flannel: {args: [--etcd-endpoints=http://192.0.2.1:2379]}",
+    "flannel: {extraArgs: [--iface=eth1]}",
+];
+
+#[test]
+fn what_is_built_is_not_refused() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("values.yaml");
+    for values in TAKEN {
+        fs::write(&file, values)?;
+        let Some(output) = helm::template(file.clone().into())? else { return Ok(()) };
+        ensure!(output.status.success(), "{values}: {}", text_of(&output));
     }
     Ok(())
 }

@@ -132,7 +132,12 @@ fn a_pod_that_holds_connections_to_a_port_for_all_keeps_no_probe_out() -> Result
 #[test]
 fn a_pod_reaches_no_health_check_on_loopback_and_floods_it_in_vain_where_it_does() -> Result<()> {
     let pair = TwoNodes::new("idlelo", VXLAN)?;
-    let flags = ["--healthz-ip=127.0.0.1", &format!("--healthz-port={HEALTH}"), &format!("--metrics-port={METRICS}")];
+    let flags = [
+        "--healthz-ip=127.0.0.1",
+        &format!("--healthz-port={HEALTH}"),
+        "--metrics-ip=0.0.0.0",
+        &format!("--metrics-port={METRICS}"),
+    ];
     let _agent = pair.a.ready_agent(pair.options()?.flags(&flags))?;
     let pod = pair.a.add_pod("p1")?;
     let refused = request(&pod, at(NODE, HEALTH), "/healthz").map_err(|error| format!("{error:#}"));

@@ -71,7 +71,7 @@ fn a_port_in_use_keeps_no_pod_waiting() -> Result<()> {
     let taken = net.a.bound(SocketAddr::from((Ipv4Addr::UNSPECIFIED, METRICS)), TcpListener::bind)?;
     let agent = net.a.ready_agent(net.options()?.flag(&format!("--metrics-port={METRICS}")))?;
     let problem = agent.problem("listener")?;
-    ensure!(problem["subject"] == format!("0.0.0.0:{METRICS}") && problem["severity"] == "notice", "{problem}");
+    ensure!(problem["subject"] == format!("127.0.0.1:{METRICS}") && problem["severity"] == "notice", "{problem}");
     let text = problem["text"].as_str().context("a text")?;
     ensure!(text.contains("for metrics") && text.ends_with(" has the port"), "{text}");
     let shown = agent.cli(&["status"])?.stdout;

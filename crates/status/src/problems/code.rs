@@ -65,7 +65,72 @@ pub enum Severity {
     Critical,
 }
 
+impl Severity {
+    /// Its name in documents and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Notice => "notice",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
 impl ProblemCode {
+    /// Every kind.
+    pub const ALL: [Self; 22] = [
+        Self::StartWaits,
+        Self::Lease,
+        Self::Store,
+        Self::Reconcile,
+        Self::HostSysctl,
+        Self::Listener,
+        Self::UdpProcess,
+        Self::IpsecKeys,
+        Self::IpsecKernel,
+        Self::TrafficRules,
+        Self::AddressInPods,
+        Self::LostSubnet,
+        Self::Setting,
+        Self::RefusedLease,
+        Self::RefusedEntry,
+        Self::Command,
+        Self::CloudRoute,
+        Self::SourceCheck,
+        Self::SilentPeer,
+        Self::NoHandshake,
+        Self::NoAssociations,
+        Self::LoweredMode,
+    ];
+
+    /// Its name in documents and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::StartWaits => "start_waits",
+            Self::Lease => "lease",
+            Self::Store => "store",
+            Self::Reconcile => "reconcile",
+            Self::HostSysctl => "host_sysctl",
+            Self::Listener => "listener",
+            Self::UdpProcess => "udp_process",
+            Self::IpsecKeys => "ipsec_keys",
+            Self::IpsecKernel => "ipsec_kernel",
+            Self::TrafficRules => "traffic_rules",
+            Self::AddressInPods => "address_in_pods",
+            Self::LostSubnet => "lost_subnet",
+            Self::Setting => "setting",
+            Self::RefusedLease => "refused_lease",
+            Self::RefusedEntry => "refused_entry",
+            Self::Command => "command",
+            Self::CloudRoute => "cloud_route",
+            Self::SourceCheck => "source_check",
+            Self::SilentPeer => "silent_peer",
+            Self::NoHandshake => "no_handshake",
+            Self::NoAssociations => "no_associations",
+            Self::LoweredMode => "lowered_mode",
+        }
+    }
+
     /// Its effect.
     pub const fn severity(self) -> Severity {
         match self {

@@ -238,3 +238,16 @@ fn the_store_has_its_own_beginning_and_everything_critical_comes_first() {
     assert_eq!(severities, [Severity::Critical, Severity::Warning]);
     assert_eq!(status.problem_counts().as_deref(), Some("the store is out of reach, 3 entries refused by the kernel"));
 }
+
+#[test]
+fn names_are_those_of_the_document_and_each_code_is_listed_once() {
+    let in_document = |value: serde_json::Value| value.as_str().map(str::to_owned).expect("a word");
+    for code in ProblemCode::ALL {
+        assert_eq!(in_document(serde_json::to_value(code).expect("JSON")), code.name());
+        let severity = code.severity();
+        assert_eq!(in_document(serde_json::to_value(severity).expect("JSON")), severity.name());
+    }
+    // The last variant has the highest number: none is missing.
+    let codes: std::collections::BTreeSet<_> = ProblemCode::ALL.into_iter().collect();
+    assert_eq!((codes.len(), codes.last()), (ProblemCode::LoweredMode as usize + 1, Some(&ProblemCode::LoweredMode)));
+}

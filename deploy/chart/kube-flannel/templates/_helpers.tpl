@@ -38,13 +38,13 @@ imagePullPolicy: {{ . }}
 {{/* The flags of the agent. Of ours those alone whose value was chosen */}}
 {{- define "flannel.args" -}}
 {{- $args := list -}}
-{{- range .args }}{{ $args = append $args (toString .) }}{{ end -}}
+{{- range concat (.args | default list) (.extraArgs | default list) }}{{ $args = append $args (toString .) }}{{ end -}}
 {{- if int .healthz.port -}}
   {{- with .healthz.ip }}{{ $args = append $args (printf "--healthz-ip=%s" .) }}{{ end -}}
   {{- $args = append $args (printf "--healthz-port=%d" (int .healthz.port)) -}}
 {{- end -}}
 {{- if int .metrics.port -}}
-  {{- with .metrics.ip }}{{ $args = append $args (printf "--metrics-ip=%s" .) }}{{ end -}}
+  {{- $args = append $args (printf "--metrics-ip=%s" (.metrics.ip | default "$(POD_IP)")) -}}
   {{- $args = append $args (printf "--metrics-port=%d" (int .metrics.port)) -}}
 {{- end -}}
 {{- with .ipMasqExclude }}{{ $args = append $args (printf "--ip-masq-exclude=%s" (join "," .)) }}{{ end -}}
@@ -95,8 +95,10 @@ imagePullPolicy: {{ . }}
 {{- with $flannel.appArmorProfile -}}
   {{- $profile = dict "container.apparmor.security.beta.kubernetes.io/kube-flannel" . -}}
 {{- end -}}
+{{- /* The agent reads its configuration at its start: another one replaces the pods, one after the other. */ -}}
+{{- $config := dict "checksum/config" (printf "%s%s" (include "flannel.netConf" .) $flannel.cniConf | sha256sum) -}}
 {{- $container := dict "kubectl.kubernetes.io/default-container" "kube-flannel" -}}
-{{- include "flannel.merged" (list $flannel.podAnnotations .Values.global.commonAnnotations $container $metrics $profile) -}}
+{{- include "flannel.merged" (list $flannel.podAnnotations .Values.global.commonAnnotations $container $config $metrics $profile) -}}
 {{- end -}}
 
 {{/* net-conf.json */}}

@@ -36,7 +36,17 @@
 {{- if ne (empty $flannel.k8sServiceHost) (eq (int $flannel.k8sServicePort) 0) -}}
   {{- fail "flannel.k8sServiceHost and flannel.k8sServicePort go together: give both" -}}
 {{- end -}}
-{{- if regexMatch "(^|/)(flannel-io|coreos|flannel)/flannel$" $flannel.image.repository -}}
+{{- $store := false -}}
+{{- range concat ($flannel.args | default list) ($flannel.extraArgs | default list) -}}
+  {{- if regexMatch "^--?(kube-subnet-mgr|etcd-endpoints)" (toString .) }}{{ $store = true }}{{ end -}}
+{{- end -}}
+{{- range $flannel.extraEnv -}}
+  {{- if has .name (list "FLANNELD_KUBE_SUBNET_MGR" "FLANNELD_ETCD_ENDPOINTS") }}{{ $store = true }}{{ end -}}
+{{- end -}}
+{{- if and $flannel.args (not $store) -}}
+  {{- fail "flannel.args replaces all flags, and names no store: add --kube-subnet-mgr (or --etcd-endpoints=URL), or write more flags in flannel.extraArgs" -}}
+{{- end -}}
+{{- if regexMatch "(^|/)(flannel-io|coreos)/flannel$|^((index\\.)?docker\\.io/)?flannel/flannel$|(^|/)(mirrored|hardened)-([a-z-]+-)?flannel$" $flannel.image.repository -}}
   {{- fail (printf "flannel.image.repository is %s, stock flannel's image: name the one made by `cargo xtask image`" $flannel.image.repository) -}}
 {{- end -}}
 {{- end -}}

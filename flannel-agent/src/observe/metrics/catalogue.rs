@@ -62,6 +62,7 @@ metrics! {
     DIRTY_ENTRIES gauge "flannel_dirty_entries" [] "Entries that kernel or maps refused; each is tried again.";
     REPAIRS counter "flannel_repairs_total" ["object"] "Objects that others removed or changed, and the agent repaired: device, address, neighbour, fdb, nexthop, wireguard_peer, xfrm_policy, route, map, sysctl, traffic_rules (once per check).";
     TX_CHECKSUM_OFFLOAD gauge "flannel_tx_checksum_offload" ["device"] "1 for each vxlan device whose packets leave their inner checksums to the network card, 0 for one whose packets have them computed by the kernel. Absent if that is not known.";
+    PROBLEMS gauge "flannel_problems" ["code", "severity"] "Problems of the node by kind, as in its status; 0 for a kind without any. Problems of peers count here too.";
     SYSCTL_PROBLEMS gauge "flannel_sysctl_problems" ["sysctl"] "1 for each sysctl of the host that keeps packets from pods, such as net.ipv4.ip_forward, and that the agent could not set. Absent if there is none.";
     TRAFFIC_RULES gauge "flannel_traffic_rules_in_place" [] "Whether masquerade, forward rules and blackhole route are as asked for; absent if none is.";
 

@@ -18,6 +18,7 @@ mod flows;
 mod ipsec;
 mod node;
 mod page;
+mod problems;
 mod process;
 #[cfg(test)]
 mod tests;
@@ -97,6 +98,7 @@ impl Sources {
     fn text(&self) -> Option<Vec<u8>> {
         let mut page = Page::default();
         node::write(&mut page, &self.readiness, &self.shared.peers, &self.counts);
+        problems::write(&mut page, &self.readiness.status().clone(), &self.shared);
         echo::write(&mut page, self.shared.echoes.counts(), &self.counts);
         wireguard::write(&mut page, &self.shared.wireguard.states());
         extension::write(&mut page, self.shared.extension.status().as_ref());

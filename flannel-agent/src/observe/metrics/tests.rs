@@ -19,7 +19,11 @@ use super::{
     flows::Tally,
     *,
 };
-use crate::{echo::EchoCounts, observe::pulse::Pulse, reconcile::SharedPeers};
+use crate::{
+    echo::EchoCounts,
+    observe::{pulse::Pulse, shared::SharedState},
+    reconcile::SharedPeers,
+};
 
 /// A node with everything.
 fn status() -> Status {
@@ -60,7 +64,9 @@ fn page(status: Status) -> String {
     let (mut page, counts) = (Page::default(), Counts::new().expect("counts"));
     counts.reconciled(Duration::from_millis(20), false);
     counts.echo_round_trips.observe(0.0004);
-    node::write(&mut page, &Readiness::new(status, Pulse::start()), &SharedPeers::default(), &counts);
+    let readiness = Readiness::new(status, Pulse::start());
+    node::write(&mut page, &readiness, &SharedPeers::default(), &counts);
+    problems::write(&mut page, &readiness.status().clone(), &SharedState::default());
     let counter = |packets| Counter { packets, bytes: packets * 100 };
     let counted = Counted {
         stats: vec![
@@ -148,6 +154,8 @@ fn samples_are_what_they_should_be() {
         "flannel_rejected_leases 99980",
         "flannel_tx_checksum_offload{device=\"flannel.1\"} 1",
         "flannel_tx_checksum_offload{device=\"flannel-v6.1\"} 0",
+        "flannel_problems{code=\"host_sysctl\",severity=\"critical\"} 1",
+        "flannel_problems{code=\"command\",severity=\"warning\"} 0",
         "flannel_sysctl_problems{sysctl=\"net.ipv4.ip_forward\"} 1",
         "flannel_lease_conflicts{kind=\"mac\"} 2",
         "flannel_lease_conflicts{kind=\"subnet\"} 0",

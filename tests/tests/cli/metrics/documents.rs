@@ -86,7 +86,7 @@ fn every_alert_says_what_to_do_and_is_tested() -> Result<()> {
         for part in ["    expr: ", "      severity: ", "      summary: ", "      description: "] {
             ensure!(alert.contains(part), "{name} has no {part}");
         }
-        let runbook = alert.lines().find_map(|line| line.strip_prefix("      runbook: "));
+        let runbook = alert.lines().find_map(|line| line.strip_prefix("      runbook_url: "));
         let (document, section) =
             runbook.and_then(|link| link.split_once('#')).with_context(|| format!("{name}: no runbook"))?;
         let document = read(document)?;

@@ -148,7 +148,8 @@ fn mac(agent: &Agent) -> Result<Mac> {
 #[test]
 fn what_a_pod_tries_against_a_node_is_refused() -> Result<()> {
     let nodes = TwoNodes::new("hostile-pod", VXLAN)?;
-    let listening = [format!("--healthz-port={HEALTH}"), format!("--metrics-port={METRICS}")];
+    let ports = [format!("--healthz-port={HEALTH}"), format!("--metrics-port={METRICS}")];
+    let listening = [&ports[..], &["--metrics-ip=0.0.0.0".to_owned()]].concat();
     let options = listening.iter().fold(nodes.options()?.flag("--healthz-ip=127.0.0.1"), |all, flag| all.flag(flag));
     let (agent, other) = (nodes.a.agent(options)?, nodes.b.agent(nodes.options()?)?);
     for agent in [&agent, &other] {
