@@ -28,6 +28,7 @@ mod generate;
 mod guard;
 mod install;
 mod ipsec;
+mod lease;
 mod manual;
 mod maps;
 mod monitor;
@@ -106,6 +107,9 @@ pub enum Once {
     /// Test the pod network of a Kubernetes cluster, through kubeconfig
     #[command(subcommand)]
     Connectivity(connectivity::ConnectivityCommand),
+    /// List, show and release the leases of nodes in etcd
+    #[command(subcommand)]
+    Lease(lease::LeaseCommand),
     /// Remove everything the agent made on this node; refuses while it runs. The lease in the store
     /// and subnet.env stay
     Cleanup(cleanup::CleanupOptions),
@@ -141,6 +145,7 @@ impl Once {
             Self::Top(options) => top::run(options).await,
             Self::Cluster(command) => cluster::run(command).await,
             Self::Connectivity(command) => connectivity::run(command).await,
+            Self::Lease(command) => lease::run(command).await,
             Self::Cleanup(options) => cleanup::run(options).await.map(Answer::from),
             Self::Prepare(options) => Ok(prepare::run(options)?.into()),
             Self::DockerOpts(options) => docker_opts::run(options).await.map(Answer::from),
@@ -246,6 +251,8 @@ fn parse_verb(mut args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, 
         let normalised = go_style::normalise(args.drain(2..), env);
         mistakes.extend(normalised.mistakes.iter().map(ToString::to_string));
         args.extend(normalised.flags.into_iter().map(OsString::from));
+    } else if args.get(1).is_some_and(|verb| verb == "lease") && args.len() > 2 {
+        lease::read_environment(&mut args, env);
     }
     let raw = match Cli::try_parse_from(args).map_err(|error| from_clap(&error))?.command {
         Verb::Run(raw) => raw,

@@ -14,15 +14,28 @@ use super::{
 /// Flannel's lease lifetime in minutes; the renew margin is written on this scale.
 const DAY_MINUTES: i64 = 1440;
 
-/// Flags of the store, unless it is Kubernetes, and of the lease in it.
+/// Flags of the way to etcd.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "etcd")]
-pub(super) struct EtcdFlags {
+#[expect(clippy::struct_field_names, reason = "the flags have these names")]
+pub struct EtcdAccess {
     /// Comma-separated list of etcd endpoints; one is used until it fails, then the next
-    #[arg(long, value_name = "URL,...", default_value = "http://127.0.0.1:4001,http://127.0.0.1:2379")]
+    #[arg(
+        long,
+        env = "FLANNELD_ETCD_ENDPOINTS",
+        hide_env = true,
+        value_name = "URL,...",
+        default_value = "http://127.0.0.1:4001,http://127.0.0.1:2379"
+    )]
     etcd_endpoints: String,
     /// Our keys in etcd are PATH/config and PATH/subnets/...
-    #[arg(long, value_name = "PATH", default_value = "/coreos.com/network")]
+    #[arg(
+        long,
+        env = "FLANNELD_ETCD_PREFIX",
+        hide_env = true,
+        value_name = "PATH",
+        default_value = "/coreos.com/network"
+    )]
     etcd_prefix: String,
     /// CA certificates for https endpoints, PEM; a client certificate is not required [default: the
     /// system's roots]
@@ -37,12 +50,34 @@ pub(super) struct EtcdFlags {
     etcd_keyfile: String,
     /// User name for etcd; if only one of name and password is set, the agent warns and connects
     /// without credentials
-    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        env = "FLANNELD_ETCD_USERNAME",
+        hide_env = true,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true
+    )]
     etcd_username: String,
     /// Password for etcd; prefer `FLANNELD_ETCD_PASSWORD`, which other users cannot read. Never
     /// logged
-    #[arg(long, value_name = "PASSWORD", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        env = "FLANNELD_ETCD_PASSWORD",
+        hide_env = true,
+        value_name = "PASSWORD",
+        default_value = "",
+        hide_default_value = true
+    )]
     etcd_password: Secret,
+}
+
+/// Flags of the store, unless it is Kubernetes, and of the lease in it.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "etcd")]
+pub(super) struct EtcdFlags {
+    #[command(flatten)]
+    access: EtcdAccess,
     /// Minutes before the end of a lease of a day at which it is renewed, 1 to 1439
     #[arg(long, value_name = "MINUTES", default_value_t = 60, allow_negative_numbers = true)]
     subnet_lease_renew_margin: i64,
@@ -54,18 +89,62 @@ pub(super) struct EtcdFlags {
 impl EtcdFlags {
     pub(super) fn check(&self, checks: &mut Checks) -> EtcdOptions {
         let (lease_ttl, renew_margin) = self.lease_times(checks);
+        EtcdOptions { lease_ttl, renew_margin, ..self.access.check(checks) }
+    }
+
+    /// Returns the flags that have no effect, or not with all of these endpoints.
+    pub(super) fn warnings(&self, endpoints: &[String]) -> Vec<OptionWarning> {
+        self.access.warnings(endpoints)
+    }
+
+    /// Lifetime and margin. The margin keeps its proportion to a day whatever the lifetime is.
+    fn lease_times(&self, checks: &mut Checks) -> (Duration, Duration) {
+        let (margin, ttl) = (self.subnet_lease_renew_margin, self.subnet_lease_ttl);
+        if !(1..DAY_MINUTES).contains(&margin) {
+            checks.refuse("subnet-lease-renew-margin", margin, "1 to 1439 minutes");
+        }
+        let Some(seconds) = u32::try_from(ttl).ok().filter(|seconds| *seconds > 0) else {
+            checks.refuse("subnet-lease-ttl", ttl, "1 to 4294967295 seconds");
+            return (Duration::ZERO, Duration::ZERO);
+        };
+        let ttl = Duration::from_secs(seconds.into());
+        let in_minutes = |minutes: i64| u32::try_from(minutes.clamp(1, DAY_MINUTES)).unwrap_or(1);
+        (ttl, ttl * in_minutes(margin) / in_minutes(DAY_MINUTES))
+    }
+}
+
+impl EtcdAccess {
+    /// The names of its flags; each has a variable, as all flags of the agent.
+    pub const FLAGS: [&str; 7] = [
+        "etcd-endpoints",
+        "etcd-prefix",
+        "etcd-cafile",
+        "etcd-certfile",
+        "etcd-keyfile",
+        "etcd-username",
+        "etcd-password",
+    ];
+
+    /// The options for a command that takes no lease; else the mistakes.
+    pub(crate) fn options(&self) -> Result<EtcdOptions, Vec<OptionMistake>> {
+        let mut checks = Checks::default();
+        let options = self.check(&mut checks);
+        if checks.mistakes.is_empty() { Ok(options) } else { Err(checks.mistakes) }
+    }
+
+    fn check(&self, checks: &mut Checks) -> EtcdOptions {
         EtcdOptions {
             endpoints: self.endpoints(checks),
             tls: self.tls(),
             prefix: self.etcd_prefix.clone(),
             credentials: self.credentials(),
-            lease_ttl,
-            renew_margin,
+            lease_ttl: Duration::ZERO,
+            renew_margin: Duration::ZERO,
         }
     }
 
     /// Returns the flags that have no effect, or not with all of these endpoints.
-    pub(super) fn warnings(&self, endpoints: &[String]) -> Vec<OptionWarning> {
+    fn warnings(&self, endpoints: &[String]) -> Vec<OptionWarning> {
         let half_user = self.etcd_username.is_empty() != self.etcd_password.reveal().is_empty();
         let half_client = self.etcd_certfile.is_empty() != self.etcd_keyfile.is_empty();
         let named = [&self.etcd_cafile, &self.etcd_certfile, &self.etcd_keyfile].iter().any(|path| !path.is_empty());
@@ -101,21 +180,6 @@ impl EtcdFlags {
             return Vec::new();
         }
         self.etcd_endpoints.split(',').filter_map(|text| endpoint(text.trim(), checks)).collect()
-    }
-
-    /// Lifetime and margin. The margin keeps its proportion to a day whatever the lifetime is.
-    fn lease_times(&self, checks: &mut Checks) -> (Duration, Duration) {
-        let (margin, ttl) = (self.subnet_lease_renew_margin, self.subnet_lease_ttl);
-        if !(1..DAY_MINUTES).contains(&margin) {
-            checks.refuse("subnet-lease-renew-margin", margin, "1 to 1439 minutes");
-        }
-        let Some(seconds) = u32::try_from(ttl).ok().filter(|seconds| *seconds > 0) else {
-            checks.refuse("subnet-lease-ttl", ttl, "1 to 4294967295 seconds");
-            return (Duration::ZERO, Duration::ZERO);
-        };
-        let ttl = Duration::from_secs(seconds.into());
-        let in_minutes = |minutes: i64| u32::try_from(minutes.clamp(1, DAY_MINUTES)).unwrap_or(1);
-        (ttl, ttl * in_minutes(margin) / in_minutes(DAY_MINUTES))
     }
 }
 

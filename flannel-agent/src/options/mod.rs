@@ -32,6 +32,7 @@ use self::check::{Checks, OptionMistake};
 pub(crate) use self::one_of::OneOf;
 pub use self::{
     datapath::{AttachMode, DatapathOptions},
+    etcd::EtcdAccess,
     listeners::Listeners,
     log::LogOptions,
     paths::Paths,

@@ -2,6 +2,7 @@
 //! holds for the peers.
 
 mod clocks;
+mod commands;
 mod drift;
 mod identity;
 mod lapsed;

@@ -10,6 +10,7 @@
 mod choose;
 mod claim;
 mod client;
+mod directory;
 mod error;
 mod keys;
 mod listing;
@@ -41,6 +42,7 @@ use self::{
 };
 pub use self::{
     client::Liveness,
+    directory::{LeaseDirectory, ListedLease},
     error::{EtcdError, Problem},
     meeting::MeetingPlace,
     options::{Credentials, EtcdOptions},

@@ -116,6 +116,23 @@ fn examples(page: &str) -> &'static [Term] {
             ("flannel-agent top --once --interval 5s", "Print the rates of the next five seconds."),
             ("flannel-agent top --sort packets", "Show the flows with the most packets first."),
         ],
+        "flannel-agent-cleanup" => &[("flannel-agent cleanup", "Remove everything the agent made on this node.")],
+        "flannel-agent-prepare" => &[("flannel-agent prepare", "Mount the bpf filesystem, set the sysctls.")],
+        "flannel-agent-docker-opts" => &[("flannel-agent docker-opts", "Write the options of the Docker daemon.")],
+        "flannel-agent-install" => {
+            &[("flannel-agent install /flannel /opt/cni/bin/flannel", "Copy the CNI plugin to the host.")]
+        }
+        "flannel-agent-completions" => {
+            &[("flannel-agent completions bash", "Print the script that completes this command line in bash.")]
+        }
+        "flannel-agent-manual" => &[("flannel-agent manual /usr/share/man/man8", "Write these pages.")],
+        _ => examples_elsewhere(page),
+    }
+}
+
+/// Of commands for a whole cluster, which run on any machine.
+fn examples_elsewhere(page: &str) -> &'static [Term] {
+    match page {
         "flannel-agent-cluster" => &[("flannel-agent cluster status", "Print the state of all nodes.")],
         "flannel-agent-cluster-status" => &[
             ("flannel-agent cluster status --context=prod", "Print the state of all nodes of another cluster."),
@@ -136,16 +153,14 @@ fn examples(page: &str) -> &'static [Term] {
             ("flannel-agent connectivity test --outside=192.0.2.200:443", "Test every pair of nodes, and the way out."),
             ("flannel-agent connectivity test --modes=kernel,fast", "Test in two modes, and return to those before."),
         ],
-        "flannel-agent-cleanup" => &[("flannel-agent cleanup", "Remove everything the agent made on this node.")],
-        "flannel-agent-prepare" => &[("flannel-agent prepare", "Mount the bpf filesystem, set the sysctls.")],
-        "flannel-agent-docker-opts" => &[("flannel-agent docker-opts", "Write the options of the Docker daemon.")],
-        "flannel-agent-install" => {
-            &[("flannel-agent install /flannel /opt/cni/bin/flannel", "Copy the CNI plugin to the host.")]
+        "flannel-agent-lease" | "flannel-agent-lease-list" => &[(
+            "flannel-agent lease list --etcd-endpoints=http://192.168.1.1:2379",
+            "Print all leases, and what contradicts.",
+        )],
+        "flannel-agent-lease-show" => &[("flannel-agent lease show 192.168.1.12", "Print the lease of a node.")],
+        "flannel-agent-lease-release" => {
+            &[("flannel-agent lease release 10.244.37.0/24", "Take out a node that is gone.")]
         }
-        "flannel-agent-completions" => {
-            &[("flannel-agent completions bash", "Print the script that completes this command line in bash.")]
-        }
-        "flannel-agent-manual" => &[("flannel-agent manual /usr/share/man/man8", "Write these pages.")],
         _ => &[],
     }
 }
@@ -160,6 +175,7 @@ fn files(page: &str) -> Vec<Term> {
         "flannel-agent-install" | "flannel-agent-completions" | "flannel-agent-manual" => vec![NO_FILES],
         "flannel-agent-prepare" | "flannel-agent-monitor" => vec![PINS],
         page if is_of_cluster(page) => vec![KUBECONFIG],
+        page if page.starts_with("flannel-agent-lease") => vec![NO_FILES],
         _ => vec![STATE, PINS],
     }
 }
@@ -186,9 +202,15 @@ fn exit(page: &str) -> Vec<Term> {
             vec![DONE, ("1", "With --diff: there is a difference."), FAILED, USAGE]
         }
         "flannel-agent-cluster-status" => vec![
-            ("0", "Every node is ready."),
-            ("1", "A node is not ready."),
-            ("2", "The cluster cannot be asked."),
+            ("0", "Every node is ready, and the nodes agree."),
+            ("1", "A node is not ready, or nodes differ at the cost of packets."),
+            ("2", "That is not known: the cluster or some nodes cannot be asked."),
+            USAGE,
+        ],
+        "flannel-agent-lease-list" => vec![
+            ("0", "No lease contradicts another."),
+            ("1", "Two do, or one cannot be read."),
+            ("2", "etcd cannot be asked."),
             USAGE,
         ],
         "flannel-agent-cluster-bugtool" => {

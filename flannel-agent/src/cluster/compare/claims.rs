@@ -40,7 +40,7 @@ impl PublishedEnd {
     }
 }
 
-/// The backend of an annotation. Some backends have no name there.
+/// The backend of a lease or an annotation. Some backends have no name there.
 fn backend(name: &str) -> Option<String> {
     let kind = BackendKind::of_lease(name).filter(|_| !name.is_empty())?;
     Some(kind.properties().type_name.to_owned())
@@ -80,13 +80,18 @@ pub struct NodeClaims {
 impl NodeClaims {
     /// The claims by its Node alone.
     pub fn of_node(node: &NodeObject) -> Self {
-        let published = PublishedEnd::of(node);
+        let backend = node.annotation("backend-type").unwrap_or_default();
+        Self::of_published(node.metadata.name.clone(), PublishedEnd::of(node), backend)
+    }
+
+    /// The claims by what a node publishes in any store. `backend` is the name in a lease.
+    pub fn of_published(name: String, published: Vec<PublishedEnd>, backend: &str) -> Self {
         Self {
-            name: node.metadata.name.clone(),
+            name,
             subnets: published.iter().map(|published| published.subnet).collect(),
             addresses: published.iter().map(|published| published.address).collect(),
             published,
-            backend: node.annotation("backend-type").and_then(backend),
+            backend: self::backend(backend),
             ..Self::default()
         }
     }
