@@ -6,7 +6,10 @@ use flannel_datapath::{DatapathError, PinRoot, maps::ModeMap, policy::DEFAULT};
 use flannel_status::Status;
 use serde::Serialize;
 
-use super::{Output, PinOptions, StateOptions, absent, choice::Choice};
+use super::{
+    Output, PinOptions, StateOptions, absent,
+    choice::{self, Choice},
+};
 use crate::options::OneOf;
 
 /// The subcommands of `datapath`.
@@ -34,16 +37,12 @@ pub struct ShowOptions {
 #[derive(Debug, Args)]
 pub struct SetOptions {
     /// `kernel`, `encap`, `fast`, or `auto` to give up an earlier choice
-    #[arg(value_parser = OneOf::new(["kernel", "encap", "fast", "auto"], parse_choice), hide_possible_values = true)]
+    #[arg(value_parser = OneOf::new(["kernel", "encap", "fast", "auto"], choice::parse::<Mode>), hide_possible_values = true)]
     mode: Choice<Mode>,
     #[command(flatten)]
     state: StateOptions,
     #[command(flatten)]
     pins: PinOptions,
-}
-
-fn parse_choice(text: &str) -> Result<Choice<Mode>, String> {
-    text.parse().map_err(|error: <Choice<Mode> as std::str::FromStr>::Err| error.to_string())
 }
 
 #[derive(Debug, Serialize)]
@@ -60,13 +59,13 @@ struct Shown {
 pub(super) async fn run(command: &DatapathCommand) -> anyhow::Result<String> {
     match command {
         DatapathCommand::Show(options) => {
-            let (document, text) = match read(&options.pins.root()) {
+            let (document, text) = match read(&options.pins.found(&options.state).await) {
                 Ok(word) => (shown(word), text(word)),
                 Err(error) => without_bpf(&absent::agent_without_bpf(error, &options.state).await?),
             };
             Ok(if options.output.is_json() { super::json(&document) } else { text })
         }
-        DatapathCommand::Set(options) => match set(options) {
+        DatapathCommand::Set(options) => match set(options, &options.pins.found(&options.state).await) {
             Ok(text) => Ok(text),
             Err(error) => Err(absent::explain(error, &options.state).await),
         },
@@ -85,8 +84,8 @@ fn read(pins: &PinRoot) -> Result<ModeWord, DatapathError> {
     ModeMap::open(pins)?.get()
 }
 
-fn set(options: &SetOptions) -> Result<String, DatapathError> {
-    let mut map = ModeMap::open(&options.pins.root())?;
+fn set(options: &SetOptions, pins: &PinRoot) -> Result<String, DatapathError> {
+    let mut map = ModeMap::open(pins)?;
     let Choice(choice) = options.mode;
     // Without a choice the agent decides at its next heartbeat; until then the default is the
     // likeliest answer.

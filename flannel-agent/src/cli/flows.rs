@@ -2,7 +2,7 @@
 //! pinned mode word.
 
 use clap::{Args, Subcommand};
-use flannel_datapath::{DatapathError, maps::ModeMap};
+use flannel_datapath::{DatapathError, PinRoot, maps::ModeMap};
 
 use super::{PinOptions, StateOptions, absent};
 
@@ -26,14 +26,14 @@ pub struct FlushOptions {
 /// Runs the command; the text to print.
 pub(super) async fn run(command: &FlowsCommand) -> anyhow::Result<String> {
     let FlowsCommand::Flush(options) = command;
-    match flush(options) {
+    match flush(&options.pins.found(&options.state).await) {
         Ok(text) => Ok(text),
         Err(error) => Err(absent::explain(error, &options.state).await),
     }
 }
 
-fn flush(options: &FlushOptions) -> Result<String, DatapathError> {
-    let mut map = ModeMap::open(&options.pins.root())?;
+fn flush(pins: &PinRoot) -> Result<String, DatapathError> {
+    let mut map = ModeMap::open(pins)?;
     map.bump()?;
     Ok(format!(
         "generation {} begins; the next packets of every flow take the kernel's path\n",

@@ -12,6 +12,12 @@ use flannel_datapath::{PinRoot, maps::ConfigMap};
 use flannel_host::duration;
 use flannel_status::Status;
 use serde::Serialize;
+use tokio::time::timeout;
+
+use crate::observe::socket::ask_status;
+
+/// For the answer of an agent. One that hangs cannot say where its pins are.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The output of a command, and its exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,13 +115,25 @@ impl PinOptions {
         PinRoot::new(&self.bpf_pin_root)
     }
 
+    /// The pins there or, if there are none, where a running agent has its own.
+    pub(super) async fn found(&self, state: &StateOptions) -> PinRoot {
+        if !is_absent(&self.root()) {
+            return self.root();
+        }
+        let status = timeout(PATIENCE, ask_status(&state.state_dir)).await;
+        self.root_of(status.ok().and_then(Result::ok).as_ref())
+    }
+
     /// The pins there or, if there are none, where the agent says that it has its own.
     pub(super) fn root_of(&self, status: Option<&Status>) -> PinRoot {
         let pins = self.root();
         let reported = status.and_then(|status| status.pin_root.as_deref()).map(|root| PinRoot::new(Path::new(root)));
-        let is_absent = |pins: &PinRoot| ConfigMap::open(pins).is_err_and(|error| error.is_absent());
         reported.filter(|reported| is_absent(&pins) && !is_absent(reported)).unwrap_or(pins)
     }
+}
+
+fn is_absent(pins: &PinRoot) -> bool {
+    ConfigMap::open(pins).is_err_and(|error| error.is_absent())
 }
 
 /// The location of the agent's state.

@@ -18,7 +18,11 @@ use flannel_datapath::{
 use flannel_status::{CheckStatus, GuardStatus, Status};
 use serde::Serialize;
 
-use super::{Output, PinOptions, StateOptions, absent, choice::Choice, count};
+use super::{
+    Output, PinOptions, StateOptions, absent,
+    choice::{self, Choice},
+    count,
+};
 use crate::{
     guard::{self, Suspected},
     options::OneOf,
@@ -50,7 +54,7 @@ pub struct ShowOptions {
 #[derive(Debug, Args)]
 pub struct SetOptions {
     /// `off`, `audit`, `enforce`, or `auto` to give up an earlier choice
-    #[arg(value_parser = OneOf::new(["off", "audit", "enforce", "auto"], parse_choice), hide_possible_values = true)]
+    #[arg(value_parser = OneOf::new(["off", "audit", "enforce", "auto"], choice::parse::<GuardMode>), hide_possible_values = true)]
     mode: Choice<GuardMode>,
     /// One of the two checks, instead of both
     #[arg(long, value_enum, value_name = "CHECK")]
@@ -68,10 +72,6 @@ enum Check {
     Outer,
     /// Check that what peers send comes from their subnets
     Inner,
-}
-
-fn parse_choice(text: &str) -> Result<Choice<GuardMode>, String> {
-    text.parse().map_err(|error| format!("{error}, and auto"))
 }
 
 /// The document that `show` prints.
@@ -103,23 +103,22 @@ struct SourceRow {
 pub(super) async fn run(command: &GuardCommand) -> anyhow::Result<String> {
     match command {
         GuardCommand::Show(options) => {
-            let shown = match Shown::read(&options.pins.root()) {
+            let shown = match Shown::read(&options.pins.found(&options.state).await) {
                 Ok(shown) => shown,
                 Err(error) => Shown::without_bpf(absent::agent_without_bpf(error, &options.state).await?)?,
             };
             Ok(if options.output.is_json() { super::json(&shown) } else { shown.text() })
         }
-        GuardCommand::Set(options) => match choose(options) {
+        GuardCommand::Set(options) => match choose(options, &options.pins.found(&options.state).await) {
             Ok(text) => Ok(text),
             Err(error) => Err(absent::explain(error, &options.state).await),
         },
     }
 }
 
-fn choose(options: &SetOptions) -> Result<String, DatapathError> {
-    let pins = options.pins.root();
-    let unlocked = GuardMap::open(&pins)?.change_anyway(|word| changed(word, options))?;
-    Ok(Shown::read(&pins)?.modes() + &super::datapath::caution(unlocked, "guard show"))
+fn choose(options: &SetOptions, pins: &PinRoot) -> Result<String, DatapathError> {
+    let unlocked = GuardMap::open(pins)?.change_anyway(|word| changed(word, options))?;
+    Ok(Shown::read(pins)?.modes() + &super::datapath::caution(unlocked, "guard show"))
 }
 
 /// Returns the word with the choice. It leaves a stricter mode for the agent to enable, because

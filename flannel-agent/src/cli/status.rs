@@ -56,7 +56,7 @@ pub(super) async fn run(options: &StatusOptions) -> anyhow::Result<Answer> {
         None => from_pins(options)?,
     };
     // A node without programs has no counters.
-    status.drops = StatsMap::open(&options.pins.root()).and_then(|stats| stats.drops()).ok();
+    status.drops = StatsMap::open(&options.pins.root_of(Some(&status))).and_then(|stats| stats.drops()).ok();
     let text = options.print.print(&status, |paint| text(&status, paint));
     Ok(Answer { text, code: code(&status) })
 }

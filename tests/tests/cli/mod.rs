@@ -1,6 +1,7 @@
 //! The text that operators read: subcommands, metrics, and the pages that describe both.
 
 mod docs;
+mod exit;
 mod explain;
 mod hosts;
 mod metrics;

@@ -40,7 +40,7 @@ pub enum MapsCommand {
 #[derive(Debug, Args)]
 pub struct DumpOptions {
     /// The map to print
-    #[arg(value_enum, required_unless_present = "diff")]
+    #[arg(value_enum)]
     map: Option<WhichMap>,
     /// Print what leases, maps and kernel disagree about, and end with 1 if there is anything
     #[arg(long, conflicts_with = "map")]
@@ -86,9 +86,15 @@ struct Dump {
     flows: Option<Vec<NamedFlow>>,
 }
 
-/// Returns the mistake in the command, if there is one: a filter of flows with another map.
+/// Returns the mistake in the command, if there is one: no map, or a filter of flows with another
+/// map.
 pub(super) fn mistake(command: &MapsCommand) -> Option<String> {
     let MapsCommand::Dump(options) = command;
+    if options.map.is_none() && !options.diff {
+        let maps = WhichMap::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let maps: Vec<_> = maps.map(|map| map.get_name().to_owned()).collect();
+        return Some(format!("name a map: {}; or ask for --diff", maps.join(", ")));
+    }
     let misplaced = options.filter.is_set() && options.map != Some(WhichMap::Flows);
     misplaced.then(|| "--src, --dst and --proto choose among flows: use them with `maps dump flows`".to_owned())
 }
@@ -99,14 +105,14 @@ pub(super) async fn run(command: &MapsCommand) -> anyhow::Result<Answer> {
     if options.diff {
         return diff::run(options).await;
     }
-    match dump(options) {
+    match dump(options, &options.pins.found(&options.state).await) {
         Ok(text) => Ok(text.into()),
         Err(error) => Err(absent::explain(error, &options.state).await),
     }
 }
 
-fn dump(options: &DumpOptions) -> Result<String, DatapathError> {
-    let dump = Dump::read(options)?;
+fn dump(options: &DumpOptions, pins: &PinRoot) -> Result<String, DatapathError> {
+    let dump = Dump::read(options, pins)?;
     if options.output.is_json() {
         return Ok(super::json(&dump));
     }
@@ -121,22 +127,21 @@ fn dump(options: &DumpOptions) -> Result<String, DatapathError> {
 }
 
 impl Dump {
-    fn read(options: &DumpOptions) -> Result<Self, DatapathError> {
-        let pins = options.pins.root();
+    fn read(options: &DumpOptions, pins: &PinRoot) -> Result<Self, DatapathError> {
         let wants = |which| options.map == Some(which) || options.map == Some(WhichMap::All);
-        let config = ConfigMap::open(&pins)?.get()?;
+        let config = ConfigMap::open(pins)?.get()?;
         let (now, mut devices) = (clock::now_ns(), DeviceNames::default());
         Ok(Self {
             config: wants(WhichMap::Config)
                 .then(|| {
-                    Ok::<_, DatapathError>(ConfigRow::new(&config, ModeMap::open(&pins)?.get()?, now, &mut devices))
+                    Ok::<_, DatapathError>(ConfigRow::new(&config, ModeMap::open(pins)?.get()?, now, &mut devices))
                 })
                 .transpose()?,
-            peers: wants(WhichMap::Peers).then(|| peer_rows(&pins, &config, now, &mut devices)).transpose()?,
-            stats: wants(WhichMap::Stats).then(|| stats::rows(&StatsMap::open(&pins)?)).transpose()?,
-            pods: wants(WhichMap::Pods).then(|| pods::rows(&pins, &mut devices)).transpose()?,
+            peers: wants(WhichMap::Peers).then(|| peer_rows(pins, &config, now, &mut devices)).transpose()?,
+            stats: wants(WhichMap::Stats).then(|| stats::rows(&StatsMap::open(pins)?)).transpose()?,
+            pods: wants(WhichMap::Pods).then(|| pods::rows(pins, &mut devices)).transpose()?,
             flows: (options.map == Some(WhichMap::Flows))
-                .then(|| flow_rows(&pins, &options.filter, &mut devices))
+                .then(|| flow_rows(pins, &options.filter, &mut devices))
                 .transpose()?,
         })
     }

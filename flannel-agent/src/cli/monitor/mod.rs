@@ -37,7 +37,7 @@ const AT_ONCE: usize = 4096;
 /// Runs the command to its end. It prints by itself.
 pub(super) async fn run(options: &MonitorOptions) -> anyhow::Result<String> {
     let mut stop = Stop::listen().context("cannot listen for signals")?;
-    let pins = options.pins();
+    let pins = options.pins().await;
     let maps = MonitorMaps::claim(&pins)?;
     let sink = Sink::open(options)?;
     let names = FollowedNames::follow(options.state_dir().to_owned()).await;

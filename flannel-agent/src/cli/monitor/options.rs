@@ -133,8 +133,8 @@ impl MonitorOptions {
     }
 
     /// The pins of the programs.
-    pub(super) fn pins(&self) -> PinRoot {
-        self.pins.root()
+    pub(super) async fn pins(&self) -> PinRoot {
+        self.pins.found(&self.state).await
     }
 }
 

@@ -57,7 +57,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// Runs the command. It prints by itself, unless one frame was asked for.
 pub(super) async fn run(options: &TopOptions) -> anyhow::Result<Answer> {
     let palette = Palette { on: options.color.paint().0 };
-    let mut source = Source { pins: options.pins.root(), before: None };
+    let mut source = Source { pins: options.pins.found(&options.state).await, before: None };
     let first = match source.sample() {
         Ok(first) => first,
         Err(error) => return Err(absent::explain(error, &options.state).await),

@@ -85,7 +85,18 @@ fn a_forgotten_pin_root_is_taken_from_the_status() -> Result<()> {
     near.wait_ping(far.ip())?;
     let (code, story) = explain(&agents[0], near.ip(), far.ip(), &["--bpf-pin-root=/sys/fs/bpf/nope"])?;
     ensure!(code == 0 && story["programs"].as_array().is_some_and(|tried| !tried.is_empty()), "{story:#}");
-    agents[0].cli(&["maps", "dump", "--diff", "--bpf-pin-root=/sys/fs/bpf/nope"])?;
+    for words in [
+        &["maps", "dump", "--diff"][..],
+        &["maps", "dump", "peers"],
+        &["datapath", "show"],
+        &["datapath", "set", "kernel"],
+        &["guard", "show"],
+        &["flows", "flush"],
+        &["top", "--once"],
+    ] {
+        agents[0].cli(&[words, &["--bpf-pin-root=/sys/fs/bpf/nope"]].concat())?;
+    }
+    ensure!(agents[0].cli(&["datapath", "show"])?.stdout.starts_with("kernel"), "set where the agent has its pins");
     agents[0].sigterm_and_wait()?;
     let (code, story) = explain(&agents[0], near.ip(), far.ip(), &["--bpf-pin-root=/sys/fs/bpf/nope"])?;
     ensure!(code == 2 && story["verdict"]["reaches"].is_null(), "{story:#}");
