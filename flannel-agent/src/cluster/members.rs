@@ -49,6 +49,12 @@ impl ClusterNode {
         Some(Container { namespace: pods.namespace.clone(), pod: pod.metadata.name.clone(), name })
     }
 
+    /// The DaemonSet of the pod, if one made it.
+    pub fn daemon_set(&self) -> Option<&str> {
+        let owners = &self.pod.as_ref()?.metadata.owners;
+        owners.iter().find(|owner| owner.kind == "DaemonSet").map(|owner| owner.name.as_str())
+    }
+
     /// The image of that container.
     pub fn image(&self) -> Option<&str> {
         Some(&agent_container(self.pod.as_ref()?)?.image).filter(|image| !image.is_empty()).map(String::as_str)

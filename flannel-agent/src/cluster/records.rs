@@ -36,9 +36,23 @@ pub struct Meta {
     /// The annotations.
     #[serde(default, deserialize_with = "or_default")]
     pub annotations: BTreeMap<String, String>,
+    /// The objects that made it.
+    #[serde(rename = "ownerReferences", default, deserialize_with = "or_default")]
+    pub owners: Vec<Owner>,
     /// The time at which it was asked to go; empty while it is to stay.
     #[serde(rename = "deletionTimestamp", default, deserialize_with = "or_default")]
     pub deleted: String,
+}
+
+/// An object that made another.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Owner {
+    /// Its kind, such as `DaemonSet`.
+    #[serde(default)]
+    pub kind: String,
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
 }
 
 /// An object whose content is not read.

@@ -9,8 +9,9 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
     helm,
-    kubernetes::{Kubernetes, Parts, flannel},
+    kubernetes::{Kubernetes, Parts, flannel, items},
 };
+use serde_json::Value;
 
 use super::{paths, traffic::Traffic};
 
@@ -79,8 +80,30 @@ fn replace(cluster: &Kubernetes, manifest: &str) -> Result<()> {
     kubectl.run(label)?;
     kubectl.delete([&namespace, flannel::SET, "--cascade=orphan"])?;
     kubectl.apply(manifest)?;
+    // Both have generation 1: without this the pods count as up to date.
+    kubectl.run(["rollout", "restart", &namespace, flannel::SET])?;
     kubectl.command(["rollout", "status", &namespace, flannel::SET]).limit(flannel::ROLLOUT).run()?;
-    cluster.wait_ready(flannel::NAMESPACE, flannel::LABEL)
+    cluster.wait_ready(flannel::NAMESPACE, flannel::LABEL)?;
+    expect_pods_of_the_template(cluster)
+}
+
+/// All pods have the containers that the DaemonSet describes, and none of the one before.
+fn expect_pods_of_the_template(cluster: &Kubernetes) -> Result<()> {
+    let kubectl = cluster.kubectl();
+    let namespace = format!("--namespace={}", flannel::NAMESPACE);
+    let set = kubectl.get([&namespace, flannel::SET])?;
+    let parts = |spec: &Value| {
+        let container = &spec["containers"][0];
+        [container["image"].clone(), container["command"].clone(), container["args"].clone()]
+    };
+    let wanted = parts(&set["spec"]["template"]["spec"]);
+    let pods = kubectl.get(["pods", &namespace, "--selector", flannel::LABEL])?;
+    ensure!(items(&pods).count() == cluster.nodes.len(), "{pods:#}");
+    for pod in items(&pods) {
+        let found = parts(&pod["spec"]);
+        ensure!(found == wanted, "{} has {found:?}, not {wanted:?}", pod["metadata"]["name"]);
+    }
+    Ok(())
 }
 
 /// Pods talk with this in place of our manifest, which then is back.

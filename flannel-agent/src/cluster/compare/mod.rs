@@ -12,6 +12,7 @@ mod settings;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use flannel_host::words::count;
 use flannel_status::Severity;
 use serde::Serialize;
 
@@ -49,6 +50,8 @@ pub enum ClusterProblemCode {
     VersionDiffers,
     /// The clock differs.
     ClockDiffers,
+    /// Pods of a DaemonSet run stock flannel.
+    StockFlannel,
 }
 
 impl ClusterProblemCode {
@@ -63,7 +66,7 @@ impl ClusterProblemCode {
             | Self::PeerDiffers
             | Self::NetworkDiffers
             | Self::MtuDiffers => Severity::Warning,
-            Self::ModeDiffers | Self::VersionDiffers | Self::ClockDiffers => Severity::Notice,
+            Self::ModeDiffers | Self::VersionDiffers | Self::ClockDiffers | Self::StockFlannel => Severity::Notice,
         }
     }
 }
@@ -99,6 +102,18 @@ pub fn compare(nodes: &[NodeClaims], peers: &PeerFindings) -> Vec<ClusterProblem
     problems.extend(peers.problems(|name| is_apart(name)));
     problems.extend(settings::differences(nodes));
     problems
+}
+
+/// Nodes whose pods, of a DaemonSet, run stock flannel. A DaemonSet that takes pods over counts
+/// them as up to date if both it and the one before were applied once, and does not replace them.
+pub fn stock_flannel(nodes: Vec<String>, namespace: &str, daemon_set: &str) -> ClusterProblem {
+    let text = format!(
+        "{} of DaemonSet {daemon_set} run stock flannel still ({}). If the DaemonSet is the agent's by now: kubectl -n \
+         {namespace} rollout restart daemonset/{daemon_set}",
+        count(nodes.len(), "pod", "pods"),
+        names(&nodes)
+    );
+    ClusterProblem::new(ClusterProblemCode::StockFlannel, nodes, text)
 }
 
 /// Nodes in words: `n1, n2, n3 and 4 more`.

@@ -6,7 +6,10 @@ mod judge;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 
 use flannel_status::{ModeStatus, ProblemCode, Severity, Status};
 use futures::{StreamExt as _, stream};
@@ -17,7 +20,7 @@ use self::judge::judge;
 use super::{
     AT_ONCE,
     client::ClusterClient,
-    compare::{ClusterProblem, NodeClaims, PeerFindings, Roster, compare},
+    compare::{ClusterProblem, NodeClaims, PeerFindings, Roster, compare, stock_flannel},
     error::{ClusterError, ExecError},
     exec::Container,
     members::{AgentPods, ClusterNode},
@@ -126,7 +129,9 @@ impl ClusterReport {
             nodes.push(judge(member, &pods.namespace, answer));
             progress.show(&format!("{} of {number} nodes asked", nodes.len()));
         }
-        Ok(Self::new(nodes, comparison.problems()))
+        let mut problems = comparison.problems();
+        problems.extend(stock_pods(&members, &nodes, &pods.namespace));
+        Ok(Self::new(nodes, problems))
     }
 
     /// The document.
@@ -140,6 +145,17 @@ impl ClusterReport {
         };
         Self { ready, problems, nodes }
     }
+}
+
+/// The pods with stock flannel, by their DaemonSets.
+fn stock_pods(members: &[ClusterNode], nodes: &[NodeReport], namespace: &str) -> Vec<ClusterProblem> {
+    let mut of_set = BTreeMap::<&str, Vec<String>>::new();
+    for (member, node) in members.iter().zip(nodes).filter(|(_, node)| node.served_by == ServedBy::StockFlannel) {
+        if let Some(name) = member.daemon_set() {
+            of_set.entry(name).or_default().push(node.name.clone());
+        }
+    }
+    of_set.into_iter().map(|(name, nodes)| stock_flannel(nodes, namespace, name)).collect()
 }
 
 impl NodeReport {

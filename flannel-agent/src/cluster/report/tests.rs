@@ -122,3 +122,19 @@ fn the_codes_of_problems_are_words() {
     let codes = [NodeProblemCode::NoAnswer, NodeProblemCode::Status(ProblemCode::SilentPeer)];
     assert_eq!(serde_json::to_value(codes).expect("JSON"), json!(["no_answer", "silent_peer"]));
 }
+
+#[test]
+fn pods_that_a_daemon_set_does_not_replace_are_named_with_the_step_that_does() {
+    let mut stock = member(true, "False");
+    let pod =
+        json!({ "metadata": { "name": "p", "ownerReferences": [{ "kind": "DaemonSet", "name": "kube-flannel-ds" }] } });
+    stock.pod = Some(serde_json::from_value(pod).expect("a pod"));
+    let message = "exec: \"flannel-agent\": executable file not found in $PATH".to_owned();
+    let lacking = ExecError::NotStarted { pod: "p".to_owned(), message };
+    let report = judge(&stock, "kube-flannel", Some(Err(Silence::Exec(lacking))));
+    let problems = stock_pods(&[stock], &[report], "kube-flannel");
+    let expected = "1 pod of DaemonSet kube-flannel-ds run stock flannel still (n1). If the DaemonSet is the agent's by \
+                    now: kubectl -n kube-flannel rollout restart daemonset/kube-flannel-ds";
+    assert_eq!(problems.iter().map(|problem| problem.text.as_str()).collect::<Vec<_>>(), [expected]);
+    assert_eq!(ClusterReport::new(Vec::new(), problems).problems[0].severity, Severity::Notice);
+}
