@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The routes of this node in the cloud's route tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CloudStatus {
     /// The cloud: `aws`, `gce`, `tencent`, `ali`.
     pub cloud: String,
@@ -33,6 +34,7 @@ pub struct CloudStatus {
 
 /// Requests to the cloud's API by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RequestCounts {
     /// Done.
     pub done: u64,
@@ -55,6 +57,7 @@ impl AddAssign for RequestCounts {
 
 /// Changes of the cloud's routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ChangeCounts {
     /// Routes to this node that were made.
     pub created: u64,

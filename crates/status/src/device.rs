@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The external interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InterfaceStatus {
     /// Its name.
     pub name: String,
@@ -19,6 +20,7 @@ pub struct InterfaceStatus {
 
 /// A tunnel device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceStatus {
     /// Its name.
     pub name: String,
@@ -39,6 +41,7 @@ pub struct DeviceStatus {
 
 /// A WireGuard device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WireguardStatus {
     /// Our public key.
     pub public_key: String,
@@ -50,6 +53,7 @@ pub struct WireguardStatus {
 
 /// Checksum offload of a tunnel device, in the status document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ChecksumOffloadStatus {
     /// The tunnel device.
     pub device: String,
@@ -63,6 +67,7 @@ pub struct ChecksumOffloadStatus {
 
 /// A sysctl with a value that keeps packets from pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SysctlProblem {
     /// Its name, as `sysctl` takes it.
     pub sysctl: String,

@@ -12,8 +12,9 @@ use crate::{
     TrafficStatus, UdpStatus, UnreachableStatus,
 };
 
-/// The document.
+/// The status of a node, as `flannel-agent status -o json` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Status {
     /// Version of the agent.
     pub version: String,
@@ -113,6 +114,7 @@ pub struct Status {
     pub unreachable_routes: Vec<UnreachableStatus>,
     /// Sysctls of the host the agent changed, until `cleanup` sets them back.
     #[serde(default)]
+    #[cfg_attr(test, schemars(with = "Vec<crate::schema::ChangedSysctl>"))]
     pub sysctls: Vec<ChangedSysctl>,
     /// Sysctls of the host that keep packets from pods, and that the agent could not set.
     #[serde(default)]

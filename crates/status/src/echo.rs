@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The echo requests to peers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EchoStatus {
     /// Seconds between two requests to one peer, more in a large cluster; 0 if there are none.
     pub interval: u64,
@@ -13,6 +14,7 @@ pub struct EchoStatus {
 
 /// One peer's answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PeerEchoStatus {
     /// The address at which it is asked.
     pub address: String,
@@ -33,6 +35,7 @@ pub struct PeerEchoStatus {
 
 /// The state of a peer by its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum EchoState {
     /// It answers.

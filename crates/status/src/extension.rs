@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The state of the commands for peers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExtensionStatus {
     /// The peers for which the command succeeded.
     pub added: u64,
@@ -17,6 +18,7 @@ pub struct ExtensionStatus {
 
 /// A command that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FailingCommand {
     /// The store entry of the peer.
     pub peer: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Mode `fast`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FastStatus {
     /// The reason why TCP flows take the kernel's path; absent where they are learned.
     pub tcp_reason: Option<String>,
@@ -40,6 +41,7 @@ pub struct FastStatus {
 
 /// A pod as mode `fast` sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PodStatus {
     /// The name of the host side of its veth.
     pub veth: String,

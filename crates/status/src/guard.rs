@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The guard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GuardStatus {
     /// The check that tunnel packets come from peers.
     pub outer: CheckStatus,
@@ -16,6 +17,7 @@ pub struct GuardStatus {
 
 /// The guard at the driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct XdpStatus {
     /// True if the program is attached.
     pub attached: bool,
@@ -25,6 +27,7 @@ pub struct XdpStatus {
 
 /// One check of the guard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CheckStatus {
     /// The active mode: `off`, `audit` or `enforce`.
     pub effective: String,

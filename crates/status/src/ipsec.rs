@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The process that agrees on keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IpsecStatus {
     /// Its process id; absent while there is none.
     pub pid: Option<u32>,
@@ -19,6 +20,7 @@ pub struct IpsecStatus {
 
 /// The tunnel to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IpsecPeerStatus {
     /// Its state.
     pub state: IpsecPeerState,
@@ -35,6 +37,7 @@ pub struct IpsecPeerStatus {
 
 /// The state of a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum IpsecPeerState {
     /// The kernel has the associations (the CHILD_SA is installed): packets go both ways.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Counts of repairs: objects that were as desired, were then found missing or changed, and were
 /// restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Repairs {
     /// Tunnel devices that were replaced.
     pub devices: u64,
@@ -54,6 +55,7 @@ impl Add for Repairs {
 
 /// An entry the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Dirty {
     /// The object, in words.
     pub object: String,
@@ -66,6 +68,7 @@ pub struct Dirty {
 /// The unreachable route for one pod network: packets for it that no other route matches end on
 /// this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UnreachableStatus {
     /// The pod network.
     pub network: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Our lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LeaseStatus {
     /// Our subnet; the IPv4 one if there are two.
     pub subnet: String,
@@ -25,6 +26,7 @@ pub struct LeaseStatus {
 
 /// The store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StoreStatus {
     /// The addresses of the store.
     pub endpoints: Vec<String>,
@@ -40,6 +42,7 @@ pub struct StoreStatus {
 
 /// Leases refused because another node has what they claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConflictStatus {
     /// Its VTEP MAC.
     pub mac: usize,
@@ -55,6 +58,7 @@ pub struct ConflictStatus {
 
 /// A lease that the agent rejects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RejectedStatus {
     /// Its key, cut.
     pub key: String,

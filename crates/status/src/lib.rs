@@ -21,6 +21,8 @@ mod mode;
 mod network;
 mod peer;
 mod problems;
+#[cfg(test)]
+mod schema;
 mod traffic;
 mod udp;
 mod wireguard;

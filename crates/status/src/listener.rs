@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A listener for HTTP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ListenerStatus {
     /// Its use: `health checks`, `metrics` or both.
     pub purpose: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The agent's privileges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PrivilegesStatus {
     /// The effective capabilities, such as `CAP_NET_ADMIN`.
     pub capabilities: Vec<String>,
@@ -15,6 +16,7 @@ pub struct PrivilegesStatus {
 
 /// A setting of this node by annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeSettingStatus {
     /// The name of the annotation.
     pub annotation: String,
@@ -28,6 +30,7 @@ pub struct NodeSettingStatus {
 
 /// The datapath mode and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModeStatus {
     /// The active mode: `kernel`, `encap` or `fast`.
     pub effective: String,
@@ -43,6 +46,7 @@ pub struct ModeStatus {
 
 /// The tables of known flows, one of each family.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FlowTableStatus {
     /// The capacity of each, in flows.
     pub flows: u32,
@@ -52,6 +56,7 @@ pub struct FlowTableStatus {
 
 /// The source of the requested mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ModeSource {
     /// `flannel-agent datapath set`.

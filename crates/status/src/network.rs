@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The pod network, as this node was configured: nodes that differ lose packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NetworkStatus {
     /// The pod network of each address family.
     pub networks: Vec<String>,

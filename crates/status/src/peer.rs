@@ -6,6 +6,7 @@ use crate::{IpsecPeerStatus, PeerEchoStatus, WireguardPeerStatus};
 
 /// One peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PeerStatus {
     /// The name of its Node in Kubernetes; absent with etcd, whose leases have no names.
     #[serde(default)]

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The traffic rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TrafficStatus {
     /// The tool that keeps the rules: `iptables 1.8.9 (nf_tables)`, `nftables`; absent when no rule
     /// is asked for, or no tool is found.

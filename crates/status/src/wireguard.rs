@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A peer as the device last saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WireguardPeerStatus {
     /// Its public key.
     pub public_key: String,
@@ -21,6 +22,7 @@ pub struct WireguardPeerStatus {
 
 /// The state of a peer by its last handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum PeerState {
     /// A handshake within the last 180 s (`REJECT_AFTER_TIME` in [drivers/net/wireguard/messages.h,

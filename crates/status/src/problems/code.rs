@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The kind of a problem. The names are an interface: scripts and alerts compare them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemCode {
     /// The start waits for something.
@@ -55,6 +56,7 @@ pub enum ProblemCode {
 
 /// The effect of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// No packet is lost: a slower path, or metrics that cannot be read.
@@ -66,6 +68,9 @@ pub enum Severity {
 }
 
 impl Severity {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Notice, Self::Warning, Self::Critical];
+
     /// Its name in documents and metrics.
     pub const fn name(self) -> &'static str {
         match self {

@@ -11,6 +11,7 @@ use crate::Status;
 
 /// A problem of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Problem {
     /// Its kind.
     pub code: ProblemCode,

@@ -251,3 +251,16 @@ fn names_are_those_of_the_document_and_each_code_is_listed_once() {
     let codes: std::collections::BTreeSet<_> = ProblemCode::ALL.into_iter().collect();
     assert_eq!((codes.len(), codes.last()), (ProblemCode::LoweredMode as usize + 1, Some(&ProblemCode::LoweredMode)));
 }
+
+#[test]
+fn every_code_is_explained_on_the_page() {
+    let page = include_str!("../../../../docs/reference/problems.md");
+    for code in ProblemCode::ALL {
+        let row = format!("\n| `{}` | {} | ", code.name(), code.severity().name());
+        assert!(page.contains(&row), "docs/reference/problems.md lacks {row}");
+    }
+    let rows = page.lines().filter(|line| line.starts_with("| `") && line.contains("` | "));
+    let codes =
+        rows.filter(|line| Severity::ALL.iter().any(|severity| line.contains(&format!("` | {} | ", severity.name()))));
+    assert_eq!(codes.count(), ProblemCode::ALL.len(), "a row of a code that is gone");
+}

@@ -52,7 +52,9 @@ pub(crate) fn the_rights_of_the_guide_suffice(cluster: &Kubernetes) -> Result<()
     let refused = run(&["cluster", "status"], 2)?;
     ensure!(refused.stderr.contains("forbidden") && refused.stderr.contains("guide"), "{refused:?}");
     cluster.kubectl().apply(&rights[0].replace("pods/exec", "pods/log"))?;
-    let unasked = run(&["cluster", "status"], 1)?.stdout;
+    // Not known is not "not ready".
+    let unasked = run(&["cluster", "status"], 2)?.stdout;
+    ensure!(unasked.starts_with("3 nodes: 0 ready; 3 unknown\n") && unasked.contains("\nn2    ?  "), "{unasked}");
     ensure!(
         unasked.lines().any(|line| line.starts_with("n2: cannot be asked: ") && line.contains("guide")),
         "{unasked}"
