@@ -170,6 +170,14 @@ impl Board {
         board
     }
 
+    /// Keeps the peers and flows with this text in an address, a path, a protocol or a state.
+    pub fn retain(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.peers.retain(|row| row.texts().iter().any(|cell| cell.contains(text)));
+            self.flows.retain(|row| row.texts().iter().any(|cell| cell.contains(text)));
+        }
+    }
+
     /// Puts peers and flows in another order.
     pub fn order(&mut self, sort: SortKey) {
         self.sort = sort;
@@ -193,6 +201,10 @@ impl Board {
 }
 
 impl PeerRate {
+    fn texts(&self) -> [String; 3] {
+        [self.peer.subnet.to_string(), self.peer.vtep.to_string(), self.peer.way.to_owned()]
+    }
+
     /// Packets a second in both directions.
     fn busy(&self) -> Rate {
         Some(self.to? + self.from?)
@@ -200,6 +212,12 @@ impl PeerRate {
 }
 
 impl FlowRate {
+    fn texts(&self) -> [String; 6] {
+        let translated = self.translated.map(|end| end.to_string()).unwrap_or_default();
+        let [protocol, way, state] = [self.protocol, self.way, self.state].map(str::to_owned);
+        [self.source.to_string(), self.destination.to_string(), translated, protocol, way, state]
+    }
+
     const fn key(&self) -> (SocketAddr, SocketAddr, &'static str) {
         (self.source, self.destination, self.protocol)
     }

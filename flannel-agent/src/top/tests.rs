@@ -133,7 +133,7 @@ fn a_frame_shows_every_panel() {
     let mut board = board();
     board.agent = "no agent answers".to_owned();
     board.problems = vec!["refused lease: nonsense".to_owned()];
-    let view = View { board: &board, palette: Palette { on: true }, keys: "q quit" };
+    let view = View { board: &board, palette: Palette { on: true }, keys: "q quit", offset: 0 };
     let (lines, backend) = draw(view, 110, 40);
     assert!(lines[0].starts_with("mode fast   heartbeat 0.5 s ago   no agent answers"), "{lines:#?}");
     let words = |part: &str| {
@@ -159,7 +159,7 @@ fn a_frame_shows_every_panel() {
 #[test]
 fn without_colours_no_cell_has_any() {
     let board = board();
-    let (_, backend) = draw(View { board: &board, palette: Palette { on: false }, keys: "" }, 100, 30);
+    let (_, backend) = draw(View { board: &board, palette: Palette { on: false }, keys: "", offset: 0 }, 100, 30);
     assert!(backend.buffer().content.iter().all(|cell| cell.fg == Color::Reset && cell.modifier.is_empty()));
 }
 
@@ -172,7 +172,7 @@ fn a_frame_of_any_size_is_drawn() {
         .collect();
     busy.peers = (2..=41).map(|number| peer(number, "tunnel")).collect();
     let board = Board::new(Some(&sample(1, 1000)), &busy, SortKey::Rate);
-    let view = View { board: &board, palette: Palette { on: true }, keys: "q quit" };
+    let view = View { board: &board, palette: Palette { on: true }, keys: "q quit", offset: 0 };
     for (width, height) in [(1, 1), (10, 3), (80, 10), (80, 24), (200, 100)] {
         draw(view, width, height);
     }
@@ -184,4 +184,33 @@ fn a_frame_of_any_size_is_drawn() {
         line(&whole, "40 flows").contains("(28 more)") && line(&whole, "40 peers").contains("(28 more)"),
         "{whole:#?}"
     );
+}
+
+#[test]
+fn rows_scroll_to_the_last_and_no_further() {
+    let mut busy = sample(3, 3000);
+    busy.flows = (1..=40)
+        .map(|port| flow(&format!("10.244.1.5:{port}"), "10.244.2.2:80", "10.244.2.2:80", "tunnel", 1))
+        .collect();
+    let board = Board::new(Some(&sample(1, 1000)), &busy, SortKey::Address);
+    let view = View { board: &board, palette: Palette { on: false }, keys: "q quit", offset: 0 };
+    let shown = |offset| draw(View { offset, ..view }, 110, 40).0;
+    line(&shown(0), " 10.244.1.5:1 ");
+    let below = shown(5);
+    line(&below, "40 flows by address (6-");
+    line(&below, " 10.244.1.5:6 ");
+    let last = shown(1_000);
+    line(&last, " of 40) ");
+    line(&last, " 10.244.1.5:40 ");
+}
+
+#[test]
+fn a_filter_keeps_the_rows_that_have_its_text() {
+    let kept = |text: &str| {
+        let mut board = board();
+        board.retain(text);
+        (board.peers.len(), board.flows.len())
+    };
+    assert_eq!((kept(""), kept("10.96.0.1"), kept("kernel")), ((2, 3), (0, 1), (1, 0)));
+    assert_eq!(kept("nothing"), (0, 0));
 }

@@ -4,6 +4,7 @@ use std::{fs::OpenOptions, io::Write as _, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{Agent, Pair, eventually, fast::fast_pair, no_agent::Talk};
+use serde_json::Value;
 
 /// One frame of an interval full of messages on a connection.
 fn frame(agent: &Agent, talk: &mut Talk, flags: &[&str]) -> Result<String> {
@@ -20,6 +21,25 @@ fn frame(agent: &Agent, talk: &mut Talk, flags: &[&str]) -> Result<String> {
 fn words<'a>(frame: &'a str, part: &str) -> Result<Vec<&'a str>> {
     let line = frame.lines().find(|line| line.contains(part)).with_context(|| format!("no {part:?} in:\n{frame}"))?;
     Ok(line.trim_matches(['│', ' ']).split_whitespace().collect())
+}
+
+/// Documents for programs: a line for each interval, and one frame.
+fn documents(agent: &Agent, talk: &mut Talk) -> Result<()> {
+    let [source, _] = talk.ends()?.map(|end| end.to_string());
+    let filter = format!("--filter={source}");
+    let document: Value = serde_json::from_str(&frame(agent, talk, &["-o", "json", &filter])?)?;
+    let flows = document["flows"].as_array().context("flows")?;
+    // Of its way back the source is the destination.
+    let flow = flows.iter().find(|flow| flow["source"] == *source).with_context(|| format!("{document:#}"))?;
+    ensure!(flow["state"] == "usable" && flows.len() <= 2, "{document:#}");
+    ensure!(flow["packets_per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{document:#}");
+    ensure!(document["mode"] == "fast" && document["peers"] == Value::Array(Vec::new()), "{document:#}");
+    let argv = agent.argv(&["top", "-o", "json", "--interval=1s"]).join(" ");
+    let lines = agent.node().command(["sh", "-c", &format!("{argv} | head -n 2")]).run()?.stdout;
+    let times = lines.lines().map(|line| Ok(serde_json::from_str::<Value>(line)?["time"].clone()));
+    let times = times.collect::<Result<Vec<_>>>()?;
+    ensure!(times.len() == 2 && times[0] != times[1], "{lines}");
+    Ok(())
 }
 
 fn has_rates(pair: &Pair, talk: &mut Talk, agent_line: &str) -> Result<()> {
@@ -88,11 +108,12 @@ fn top_has_rates_with_and_without_an_agent() -> Result<()> {
     has_rates(&pair, &mut talk, &format!("agent {} ready", env!("CARGO_PKG_VERSION"))).context("alive")?;
     let colored = frame(&pair.sender, &mut talk, &["--color=always"])?;
     ensure!(colored.contains("\u{1b}[32mtunnel\u{1b}[0m"), "{colored:?}");
+    documents(&pair.sender, &mut talk).context("documents")?;
     quits(&pair.sender).context("on a terminal")?;
     colours_are_for_terminals(&pair.sender).context("colours")?;
 
     let piped = pair.sender.cli_any(&["top"])?;
-    ensure!(piped.code == 2 && piped.stderr.contains("`flannel-agent top --once` prints one frame"), "{piped:?}");
+    ensure!(piped.code == 2 && piped.stderr.contains("`--once` prints one frame"), "{piped:?}");
     pair.sender.kill9()?;
     // Heartbeats of the last five seconds let flows be replayed without an agent.
     has_rates(&pair, &mut talk, "no agent answers").context("dead")

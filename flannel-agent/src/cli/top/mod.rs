@@ -2,24 +2,27 @@
 //!
 //! It reads the pins at intervals, and asks the agent for its problems, if one answers in time.
 
+mod json;
 mod print;
 mod screen;
 
 use flannel_terminal::color::ColorOptions;
 use std::{
-    io::{self, IsTerminal as _},
+    io::{self, IsTerminal as _, Write as _},
     path::Path,
     time::Duration,
 };
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use flannel_datapath::PinRoot;
-use flannel_host::duration;
+use flannel_host::{duration, signals::Stop};
+use tokio::time::{Instant, interval_at};
 
 use flannel_status::Problem;
 
-use super::{Answer, PinOptions, StateOptions, absent};
+use self::json::TopDocument;
+use super::{Answer, Output, PinOptions, StateOptions, absent, now};
 use crate::{
     observe::socket::ask_status,
     top::{Board, SortKey, TopSample, View, view::Palette},
@@ -37,6 +40,11 @@ pub struct TopOptions {
     /// Print one frame as text, after one interval, and end
     #[arg(long)]
     once: bool,
+    /// Show only peers and flows with this text in an address, a path, a protocol or a state
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    filter: String,
+    #[command(flatten)]
+    output: Output,
     /// Order of peers and flows
     #[arg(long, value_enum, value_name = "ORDER", default_value_t)]
     sort: SortKey,
@@ -62,17 +70,43 @@ pub(super) async fn run(options: &TopOptions) -> anyhow::Result<Answer> {
         Ok(first) => first,
         Err(error) => return Err(absent::explain(error, &options.state).await),
     };
+    source.before = Some(first);
+    if options.output.is_json() {
+        return stream(source, options).await;
+    }
     if options.once {
-        source.before = Some(first);
         tokio::time::sleep(options.interval).await;
-        let board = source.board(options.sort, &options.state.state_dir).await?;
-        return Ok(print::text(&View { board: &board, palette, keys: "" }).into());
+        let mut board = source.board(options.sort, &options.state.state_dir).await?;
+        board.retain(&options.filter);
+        return Ok(print::text(&View { board: &board, palette, keys: "", offset: 0 }).into());
     }
     if !io::stdout().is_terminal() {
-        bail!("standard output is no terminal; `flannel-agent top --once` prints one frame");
+        bail!("standard output is no terminal; `--once` prints one frame, and `-o json` documents for programs");
     }
     screen::run(source, options, palette).await?;
     Ok(String::new().into())
+}
+
+/// Prints a document on a line for each interval, until the reader goes away or a signal comes.
+async fn stream(mut source: Source, options: &TopOptions) -> anyhow::Result<Answer> {
+    let mut stop = Stop::listen().context("cannot listen for signals")?;
+    let mut ticks = interval_at(Instant::now() + options.interval, options.interval);
+    loop {
+        tokio::select! {
+            _ = stop.wait() => return Ok(String::new().into()),
+            _ = ticks.tick() => {}
+        }
+        let mut board = source.board(options.sort, &options.state.state_dir).await?;
+        board.retain(&options.filter);
+        let line = serde_json::to_string(&TopDocument::new(&board, now()))? + "\n";
+        if options.once {
+            return Ok(line.into());
+        }
+        match io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(String::new().into()),
+            written => written.context("cannot write to standard output")?,
+        }
+    }
 }
 
 /// The readings, one after the other.

@@ -17,18 +17,64 @@ use tokio::{
 };
 
 use super::{Source, TopOptions};
-use crate::top::{Board, View, view::Palette};
+use crate::top::{Board, SortKey, View, view::Palette};
 
-const KEYS: &str = " q quit   s order of peers and flows   space stop and go on";
+const KEYS: &str = " q quit   s order   / filter   \u{2191}\u{2193} scroll   space stop and go on";
+/// Rows of a page up or down.
+const PAGE: usize = 10;
 
-/// A key that does something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
-    Quit,
-    Sort,
-    Pause,
-    /// The terminal has another size.
-    Redraw,
+/// The last line, and what keys have changed.
+#[derive(Debug)]
+struct Screen {
+    sort: SortKey,
+    is_paused: bool,
+    /// Rows above the screen.
+    offset: usize,
+    filter: String,
+    /// True while the filter is typed.
+    is_typing: bool,
+}
+
+impl Screen {
+    /// Takes a key in. Returns false if it ends the program.
+    fn press(&mut self, code: KeyCode) -> bool {
+        if self.is_typing {
+            self.type_in(code);
+            return true;
+        }
+        match code {
+            KeyCode::Char('q') | KeyCode::Esc => return false,
+            KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char(' ') => self.is_paused = !self.is_paused,
+            KeyCode::Char('/') => (self.is_typing, self.filter) = (true, String::new()),
+            KeyCode::Up | KeyCode::Char('k') => self.offset = self.offset.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.offset += 1,
+            KeyCode::PageUp => self.offset = self.offset.saturating_sub(PAGE),
+            KeyCode::PageDown => self.offset += PAGE,
+            KeyCode::Home => self.offset = 0,
+            _ => {}
+        }
+        true
+    }
+
+    fn type_in(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Enter => self.is_typing = false,
+            KeyCode::Esc => (self.is_typing, self.filter) = (false, String::new()),
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Char(letter) => self.filter.push(letter),
+            _ => {}
+        }
+        self.offset = 0;
+    }
+
+    fn last_line(&self) -> String {
+        match (self.is_typing, &*self.filter) {
+            (true, filter) => format!(" /{filter}_   enter keeps it, escape ends it"),
+            (false, "") => KEYS.to_owned(),
+            (false, filter) => format!(" only {filter:?}, / for another  {KEYS}"),
+        }
+    }
 }
 
 /// Draws until the user quits.
@@ -50,30 +96,40 @@ async fn follow(
     let mut keys = listen();
     let mut ticks = interval(options.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut sort, mut is_paused) = (options.sort, false);
+    let (sort, filter) = (options.sort, options.filter.clone());
+    let mut screen = Screen { sort, is_paused: false, offset: 0, filter, is_typing: false };
     let mut board = source.board(sort, &options.state.state_dir).await?;
     // The first tick is at once, and two readings at one time have no rate.
     ticks.tick().await;
     loop {
-        draw(terminal, &board, palette)?;
+        draw(terminal, &mut board, &mut screen, palette)?;
         tokio::select! {
             _ = stop.wait() => return Ok(()),
             key = keys.recv() => match key {
-                None | Some(Key::Quit) => return Ok(()),
-                Some(Key::Sort) => {
-                    sort = sort.next();
-                    board.order(sort);
-                }
-                Some(Key::Pause) => is_paused = !is_paused,
-                Some(Key::Redraw) => {}
+                None | Some(Key::Interrupt) => return Ok(()),
+                Some(Key::Pressed(code)) if !screen.press(code) => return Ok(()),
+                Some(Key::Pressed(_) | Key::Redraw) => {}
             },
-            _ = ticks.tick(), if !is_paused => board = source.board(sort, &options.state.state_dir).await?,
+            _ = ticks.tick(), if !screen.is_paused => {
+                board = source.board(screen.sort, &options.state.state_dir).await?;
+            }
         }
     }
 }
 
-fn draw(terminal: &mut DefaultTerminal, board: &Board, palette: Palette) -> anyhow::Result<()> {
-    let view = View { board, palette, keys: KEYS };
+fn draw(
+    terminal: &mut DefaultTerminal,
+    board: &mut Board,
+    screen: &mut Screen,
+    palette: Palette,
+) -> anyhow::Result<()> {
+    board.order(screen.sort);
+    let mut shown = board.clone();
+    shown.retain(&screen.filter);
+    // Not beyond the last row, from which the way up would seem to do nothing.
+    screen.offset = screen.offset.min(shown.flows.len().max(shown.peers.len()).saturating_sub(1));
+    let keys = screen.last_line();
+    let view = View { board: &shown, palette, keys: &keys, offset: screen.offset };
     terminal.draw(|frame| frame.render_widget(view, frame.area())).context("cannot draw")?;
     Ok(())
 }
@@ -94,32 +150,63 @@ fn listen() -> UnboundedReceiver<Key> {
 fn key(event: &Event) -> Option<Key> {
     match event {
         Event::Resize(..) => Some(Key::Redraw),
-        Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) => match code {
-            KeyCode::Char('q') | KeyCode::Esc => Some(Key::Quit),
+        Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) => Some(match code {
             // In raw mode the terminal makes no signal of it.
-            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Some(Key::Quit),
-            KeyCode::Char('s') => Some(Key::Sort),
-            KeyCode::Char(' ') => Some(Key::Pause),
-            _ => None,
-        },
+            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Key::Interrupt,
+            code => Key::Pressed(*code),
+        }),
         _ => None,
     }
+}
+
+/// An event of the terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    /// A key.
+    Pressed(KeyCode),
+    /// The keys of SIGINT.
+    Interrupt,
+    /// The terminal has another size.
+    Redraw,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn press(code: KeyCode, modifiers: KeyModifiers) -> Option<Key> {
-        key(&Event::Key(KeyEvent::new(code, modifiers)))
+    fn screen() -> Screen {
+        Screen { sort: SortKey::Rate, is_paused: false, offset: 0, filter: String::new(), is_typing: false }
+    }
+
+    fn pressed(screen: &mut Screen, keys: &str) {
+        for letter in keys.chars() {
+            let code = if letter == '\n' { KeyCode::Enter } else { KeyCode::Char(letter) };
+            assert!(screen.press(code), "{letter:?} ends it");
+        }
     }
 
     #[test]
     fn keys_do_as_the_last_line_says() {
-        for (name, code) in [(Key::Quit, 'q'), (Key::Sort, 's'), (Key::Pause, ' ')] {
-            assert_eq!(press(KeyCode::Char(code), KeyModifiers::NONE), Some(name));
-        }
-        assert_eq!(press(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Key::Quit));
-        assert_eq!(press(KeyCode::Char('c'), KeyModifiers::NONE), None);
+        let mut screen = screen();
+        pressed(&mut screen, "s jj");
+        assert_eq!((screen.sort, screen.is_paused, screen.offset), (SortKey::Packets, true, 2));
+        pressed(&mut screen, "kkk");
+        assert_eq!(screen.offset, 0);
+        assert!(!screen.press(KeyCode::Char('q')) && !screen.press(KeyCode::Esc));
+        let press = |code, modifiers| key(&Event::Key(KeyEvent::new(code, modifiers)));
+        assert_eq!(press(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Key::Interrupt));
+        assert_eq!(press(KeyCode::Char('c'), KeyModifiers::NONE), Some(Key::Pressed(KeyCode::Char('c'))));
+    }
+
+    #[test]
+    fn a_filter_is_typed_kept_and_ended() {
+        let mut screen = screen();
+        pressed(&mut screen, "/qs\n");
+        assert_eq!((&*screen.filter, screen.is_typing, screen.sort), ("qs", false, SortKey::Rate));
+        assert!(screen.last_line().starts_with(" only \"qs\""), "{}", screen.last_line());
+        pressed(&mut screen, "/1");
+        assert_eq!(screen.last_line(), " /1_   enter keeps it, escape ends it");
+        assert!(screen.press(KeyCode::Esc), "it ends the filter alone");
+        assert_eq!((&*screen.filter, &*screen.last_line()), ("", KEYS));
     }
 }

@@ -29,6 +29,8 @@ pub struct View<'a> {
     pub palette: Palette,
     /// The keys, in the last line; empty in a frame that is printed.
     pub keys: &'a str,
+    /// Rows of peers and of flows that are above the screen.
+    pub offset: usize,
 }
 
 impl View<'_> {
@@ -106,8 +108,8 @@ impl Widget for View<'_> {
             self.problems(problems, buffer);
         }
         self.panel(panels::hooks(board, palette), (next(hooks), area.width), buffer);
-        self.panel(panels::peers(board, palette), (next(peers), area.width), buffer);
-        self.panel(panels::flows(board, palette), (next(flows), area.width), buffer);
+        self.panel(panels::peers(board, palette).below(self.offset), (next(peers), area.width), buffer);
+        self.panel(panels::flows(board, palette).below(self.offset), (next(flows), area.width), buffer);
         let both = next(reasons);
         let half = both.width / 2;
         self.panel(panels::drops(board, palette), (Rect { width: half, ..both }, area.width), buffer);

@@ -54,6 +54,8 @@ pub(super) struct Panel<'a> {
     pub(super) title: String,
     pub(super) columns: Vec<PanelColumn>,
     pub(super) rows: Vec<Vec<Span<'a>>>,
+    /// Rows that are above the screen.
+    pub(super) offset: usize,
 }
 
 impl Panel<'_> {
@@ -73,11 +75,21 @@ impl Panel<'_> {
         self
     }
 
+    /// The panel without its first rows, as far as the last ones still fill it.
+    pub(super) fn below(self, offset: usize) -> Self {
+        Self { offset, ..self }
+    }
+
     /// Draws it.
     pub(super) fn render(self, palette: Palette, area: Rect, buffer: &mut Buffer) {
         let room = usize::from(area.height.saturating_sub(AROUND));
-        let more = self.rows.len().saturating_sub(room);
-        let more = if more > 0 { format!("({more} more) ") } else { String::new() };
+        let hidden = self.rows.len().saturating_sub(room);
+        let offset = self.offset.min(hidden);
+        let more = match hidden {
+            0 => String::new(),
+            hidden if offset == 0 => format!("({hidden} more) "),
+            _ => format!("({}-{} of {}) ", offset + 1, offset + room, self.rows.len()),
+        };
         let title = palette.title(format!(" {} {more}", self.title));
         let block = Block::bordered().border_style(palette.frame()).title(title);
         let constraints: Vec<_> = self.columns.iter().map(|column| column.width).collect();
@@ -90,7 +102,7 @@ impl Panel<'_> {
         let cells = |row: &Vec<Span<'_>>| -> Vec<Line<'static>> {
             row.iter().zip(places()).map(|(cell, (column, width))| column.line(cell, *width)).collect()
         };
-        let rows: Vec<Row<'_>> = self.rows.iter().take(room).map(|row| Row::new(cells(row))).collect();
+        let rows: Vec<Row<'_>> = self.rows.iter().skip(offset).take(room).map(|row| Row::new(cells(row))).collect();
         let widths = widths.iter().map(|width| Constraint::Length(*width));
         Table::new(rows, widths).header(head).column_spacing(SPACING).block(block).render(area, buffer);
     }
@@ -127,6 +139,7 @@ mod tests {
                 PanelColumn::number("C", 4),
             ],
             rows: vec![vec![Span::raw("a"), Span::raw("b"), Span::raw("c")]],
+            offset: 0,
         };
         let names = |width| panel().fitted(width).columns.iter().map(|column| column.name).collect::<Vec<_>>();
         assert_eq!((names(WIDE), names(80)), (vec!["A", "B", "C"], vec!["A", "C"]));

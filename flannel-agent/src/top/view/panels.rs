@@ -40,7 +40,7 @@ pub(super) fn hooks(board: &Board, palette: Palette) -> Panel<'_> {
         PanelColumn::new("FAST PATH", Fill(1)),
     ];
     let rows = board.hooks.iter().map(|row| hook(row, palette)).collect();
-    Panel { title: "fast path".to_owned(), columns, rows }
+    Panel { title: "fast path".to_owned(), columns, rows, offset: 0 }
 }
 
 fn hook<'a>(row: &HookRate, palette: Palette) -> Vec<Span<'a>> {
@@ -65,7 +65,12 @@ pub(super) fn peers(board: &Board, palette: Palette) -> Panel<'_> {
         PanelColumn::number("REPLAYED", 9).extra(),
     ];
     let rows = board.peers.iter().map(|row| peer(row, palette)).collect();
-    Panel { title: format!("{} by {}", counted(board.peers.len(), "peer"), board.sort.name()), columns, rows }
+    Panel {
+        title: format!("{} by {}", counted(board.peers.len(), "peer"), board.sort.name()),
+        columns,
+        rows,
+        offset: 0,
+    }
 }
 
 fn peer<'a>(row: &PeerRate, palette: Palette) -> Vec<Span<'a>> {
@@ -93,7 +98,12 @@ pub(super) fn flows(board: &Board, palette: Palette) -> Panel<'_> {
         PanelColumn::new("STATE", Fill(2)),
     ];
     let rows = board.flows.iter().map(|row| flow(row, palette)).collect();
-    Panel { title: format!("{} by {}", counted(board.flows.len(), "flow"), board.sort.name()), columns, rows }
+    Panel {
+        title: format!("{} by {}", counted(board.flows.len(), "flow"), board.sort.name()),
+        columns,
+        rows,
+        offset: 0,
+    }
 }
 
 fn flow<'a>(row: &FlowRate, palette: Palette) -> Vec<Span<'a>> {
@@ -136,7 +146,7 @@ fn reasons<'a>(title: &str, rows: &'a [ReasonRate], paint: impl Fn(&ReasonRate) 
         PanelColumn::number("PKT/S", 6),
         PanelColumn::number("TOTAL", 7).extra(),
     ];
-    Panel { title: title.to_owned(), columns, rows: rows.iter().map(row).collect() }
+    Panel { title: title.to_owned(), columns, rows: rows.iter().map(row).collect(), offset: 0 }
 }
 
 fn counted(number: usize, noun: &str) -> String {
