@@ -35,6 +35,7 @@ mod monitor;
 mod plugin;
 mod prefix;
 mod prepare;
+mod problem_lines;
 mod status;
 mod top;
 mod udp;

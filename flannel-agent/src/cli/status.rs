@@ -20,13 +20,16 @@ use flannel_host::{
 };
 use flannel_status::{
     CheckStatus, FastStatus, GuardStatus, InterfaceStatus, LeaseStatus, ModeSource, ModeStatus, NodeSettingStatus,
-    PeerStatus, PodStatus, PrivilegesStatus, ProblemCode, Severity, Status, StoreStatus, UnreachableStatus,
+    PeerStatus, PodStatus, PrivilegesStatus, Problem, ProblemCode, Status, StoreStatus, UnreachableStatus,
 };
 use tokio::time::{Instant, sleep};
 
 use super::{
     Answer, PinOptions, PrintOptions, StateOptions, WaitOptions, cloud, count, echo, extension,
-    guard::mode as check_mode, ipsec, now, udp, wireguard,
+    guard::mode as check_mode,
+    ipsec, now,
+    problem_lines::{self, ProblemLine},
+    udp, wireguard,
 };
 use crate::observe::socket::ask_status;
 
@@ -159,18 +162,23 @@ fn text(status: &Status, paint: Paint) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{}{value}", paint.name(&format!("{name:<11}")));
     }
-    // The summary has the mode.
-    let problems = status.problems.iter().filter(|problem| problem.code != ProblemCode::LoweredMode);
-    let problems = problems.map(|problem| match problem.severity {
-        Severity::Notice => paint.warn(&problem.line()),
-        Severity::Warning | Severity::Critical => paint.bad(&problem.line()),
-    });
-    let sections = [lines(problems), peers(&status.peers, paint), lines(remarks(status))];
+    let sections = [lines(problems(status, paint)), peers(&status.peers, paint), lines(remarks(status))];
     for section in sections.iter().filter(|section| !section.is_empty()) {
         out.push('\n');
         out.push_str(section);
     }
     out
+}
+
+/// A line for each problem.
+fn problems(status: &Status, paint: Paint) -> Vec<String> {
+    // The summary has the mode.
+    let shown = status.problems.iter().filter(|problem| problem.code != ProblemCode::LoweredMode);
+    let line = |problem: &Problem| {
+        let Problem { code, severity, count, .. } = *problem;
+        ProblemLine { code, severity, text: problem.line(), count }
+    };
+    problem_lines::lines(&shown.map(line).collect::<Vec<_>>(), paint)
 }
 
 /// Colours the values that are good or bad news.
@@ -442,6 +450,7 @@ fn peers(peers: &[PeerStatus], paint: Paint) -> String {
 mod tests {
     use flannel_common::guard::{Checks, GuardMode};
 
+    use flannel_status::RejectedStatus;
     use flannel_terminal::color::plain_text;
 
     use super::*;
@@ -542,6 +551,18 @@ mod tests {
         let places: Vec<_> =
             order.iter().map(|part| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"))).collect();
         assert!(places.is_sorted(), "{text}");
+    }
+
+    #[test]
+    fn many_problems_of_a_kind_are_cut() {
+        let rejected =
+            |number: usize| RejectedStatus { key: format!("k{number}"), reason: "its MAC is ours".to_owned() };
+        let (rejected, rejected_total) = ((0..40).map(rejected).collect(), 47);
+        let mut status = Status { rejected, rejected_total, error: Some("no interface".to_owned()), ..bare() };
+        status.find_problems(now());
+        let lines = problems(&status, Paint(false));
+        assert_eq!(lines.len(), 1 + 5 + 1, "{lines:?}");
+        assert_eq!(lines[6], "and 42 more of this kind; -o json lists them");
     }
 
     #[tokio::test]

@@ -7,12 +7,15 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 use anyhow::bail;
 use clap::Args;
 use flannel_host::{error_chain::chain, words::first};
-use flannel_status::{ModeStatus, Severity};
+use flannel_status::ModeStatus;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ClusterAccess;
 use crate::{
-    cli::{Answer, NoResult, PrintOptions, WaitOptions, count},
+    cli::{
+        Answer, NoResult, PrintOptions, WaitOptions, count,
+        problem_lines::{self, ProblemLine},
+    },
     cluster::{
         client::ClusterClient,
         compare::ClusterProblem,
@@ -27,8 +30,6 @@ const PERIOD: Duration = Duration::from_secs(1);
 const NOT_READY: u8 = 1;
 /// Nodes that a line names.
 const NAMED: usize = 3;
-/// Problems between nodes that are printed of each kind.
-const OF_KIND: usize = 5;
 /// After the deadline, for the answers that arrive with it.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -118,19 +119,13 @@ pub(super) fn text(report: &ClusterReport, paint: Paint) -> String {
     out + &table::render_rows(&header, &nodes.iter().map(|node| row(node, paint)).collect::<Vec<_>>())
 }
 
-/// The problems between nodes: some of each kind, and how many more there are.
+/// The problems between nodes.
 fn between_nodes(problems: &[ClusterProblem], paint: Paint) -> Vec<String> {
-    let mut lines = Vec::new();
-    for of_kind in problems.chunk_by(|a, b| a.code == b.code) {
-        let painted = |problem: &ClusterProblem| match problem.severity {
-            Severity::Notice => paint.warn(&problem.text),
-            Severity::Warning | Severity::Critical => paint.bad(&problem.text),
-        };
-        lines.extend(of_kind.iter().take(OF_KIND).map(painted));
-        let more = of_kind.len().saturating_sub(OF_KIND);
-        lines.extend((more > 0).then(|| paint.bad(&format!("and {more} more of this kind; -o json lists them"))));
-    }
-    lines
+    let line = |problem: &ClusterProblem| {
+        let ClusterProblem { code, severity, .. } = *problem;
+        ProblemLine { code, severity, text: problem.text.clone(), count: 1 }
+    };
+    problem_lines::lines(&problems.iter().map(line).collect::<Vec<_>>(), paint)
 }
 
 /// The problems of nodes by kind. More than a few of a kind are one line, with the first as an
@@ -205,7 +200,7 @@ fn row(node: &NodeReport, paint: Paint) -> [String; 8] {
 
 #[cfg(test)]
 mod tests {
-    use flannel_status::{ModeSource, Status};
+    use flannel_status::{ModeSource, Severity, Status};
 
     use super::*;
     use crate::cluster::{
