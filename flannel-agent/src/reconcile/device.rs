@@ -42,6 +42,19 @@ pub enum DeviceError {
     /// The kernel has no ipip devices.
     #[error("this kernel has no ipip devices: load the module ipip (modprobe ipip), or use the backend vxlan")]
     NoIpip(#[source] NetlinkError),
+    /// The kernel refuses its MTU.
+    #[error(
+        "{device} cannot have an MTU of {mtu} bytes, with the tunnel's headers the external interface carries less: \
+         lower Backend.MTU in the network configuration, or raise the MTU of the interface"
+    )]
+    MtuRefused {
+        /// The device.
+        device: String,
+        /// The MTU.
+        mtu: u32,
+        /// The kernel's error.
+        source: NetlinkError,
+    },
     /// Another device or program has what it needs.
     #[error("{owner}, and {device} cannot have it too: remove that, or choose another in the network configuration")]
     Taken {
@@ -60,6 +73,7 @@ impl DeviceError {
         match self {
             Self::Netlink(error) | Self::Wireguard(WireguardError::Netlink(error)) => Some(error),
             Self::Taken { source, .. } => source.netlink(),
+            Self::MtuRefused { source, .. } => Some(source),
             Self::Wireguard(_) | Self::Udp(_) | Self::NoIpip(_) => None,
         }
     }
@@ -77,7 +91,7 @@ impl DeviceError {
 /// existing device keeps its Ethernet address.
 pub(crate) async fn ensure(netlink: &Netlink, spec: &TunnelSpec, adopt_mac: bool) -> Result<Device, DeviceError> {
     let ensured = match spec {
-        TunnelSpec::Vxlan(spec) => ensure_vxlan(netlink, spec, adopt_mac).await.map_err(DeviceError::from),
+        TunnelSpec::Vxlan(spec) => ensure_vxlan(netlink, spec, adopt_mac).await,
         TunnelSpec::Wireguard(spec) => ensure_wireguard(netlink, spec).await,
         TunnelSpec::Udp(spec) => ensure_udp(netlink, spec).await,
         TunnelSpec::Ipip(spec) => ensure_ipip(netlink, spec).await,
@@ -97,7 +111,7 @@ pub(crate) async fn ensure(netlink: &Netlink, spec: &TunnelSpec, adopt_mac: bool
 /// The setting to accept packets without a checksum cannot be changed either, but a difference in
 /// it does not replace the device: a device of stock flannel is taken over without losing a packet,
 /// and the agent publishes to its peers what the device accepts.
-async fn ensure_vxlan(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool) -> Result<Device, NetlinkError> {
+async fn ensure_vxlan(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool) -> Result<Device, DeviceError> {
     let link = match netlink.link_by_name(&spec.name).await? {
         Some(link) if is_compatible(&link, spec) => link,
         Some(link) => {
@@ -204,10 +218,11 @@ async fn create_ipip(netlink: &Netlink, spec: &IpipSpec) -> Result<Link, DeviceE
     Ok(netlink.link_by_name(&spec.name).await?.ok_or_else(|| vanished(&spec.name))?)
 }
 
-async fn bring_up(netlink: &Netlink, link: &Link, mtu: u32) -> Result<(), NetlinkError> {
+async fn bring_up(netlink: &Netlink, link: &Link, mtu: u32) -> Result<(), DeviceError> {
     if link.mtu != mtu {
         tracing::info!(device = link.name, from = link.mtu, to = mtu, "setting the MTU");
-        netlink.set_mtu(link.index, mtu).await?;
+        let refused = |source| DeviceError::MtuRefused { device: link.name.clone(), mtu, source };
+        netlink.set_mtu(link.index, mtu).await.map_err(refused)?;
     }
     if !link.up {
         refuse_router_advertisements(&link.name);

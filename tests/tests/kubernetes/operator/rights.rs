@@ -62,7 +62,8 @@ pub(crate) fn the_rights_of_the_guide_suffice(cluster: &Kubernetes) -> Result<()
     cluster.kubectl().apply(&rights[0])?;
     let text = run(&["cluster", "status", "--wait=60s"], 0)?.stdout;
     ensure!(text.starts_with("3 nodes: 3 ready; 3 in mode fast\n"), "{text}");
-    let archive = run(&["cluster", "bugtool", "--output=/dev/null"], 0)?.stdout;
+    let archive = run(&["cluster", "bugtool", "--output=/run/rights.tar.gz"], 0)?.stdout;
+    cluster.outside.run(["rm", "/run/rights.tar.gz"])?;
     ensure!(archive.contains("3 nodes"), "{archive}");
     let refused = run(&["connectivity", "test"], 2)?;
     ensure!(refused.stderr.contains("namespaces is forbidden"), "{refused:?}");

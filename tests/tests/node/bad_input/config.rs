@@ -38,6 +38,19 @@ fn a_configuration_that_cannot_be_served_ends_the_agent() -> Result<()> {
     Ok(())
 }
 
+/// The kernel says "Invalid argument"; the message names the device, the key and the remedy.
+#[test]
+fn an_mtu_that_the_interface_cannot_carry_is_named_with_its_key() -> Result<()> {
+    let config = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","MTU":9000}}"#;
+    let pair = TwoNodes::new("large-mtu", config)?;
+    let (code, text) = pair.a.agent(pair.options()?)?.wait_end()?;
+    assert_eq!(code, 1, "{text}");
+    let message = "flannel.1 cannot have an MTU of 8950 bytes, with the tunnel's headers the external interface \
+                   carries less: lower Backend.MTU in the network configuration, or raise the MTU of the interface";
+    assert!(text.contains(message), "{text}");
+    Ok(())
+}
+
 /// The agent waits while the configuration is invalid: it logs each mistake with its value, and
 /// becomes ready when the configuration is corrected.
 #[test]
