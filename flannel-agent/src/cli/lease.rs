@@ -222,7 +222,7 @@ fn claims(listed: &ListedLease) -> Option<NodeClaims> {
     let published = Family::BOTH.into_iter().filter_map(|family| {
         let subnet = lease.key.subnet(family)?;
         let address = *addresses.iter().find(|address| Family::of(**address) == family)?;
-        Some(PublishedEnd { subnet, address, end: end.clone() })
+        Some(PublishedEnd { subnet, address, end: end.clone(), vni: None })
     });
     Some(NodeClaims::of_published(name, published.collect(), &lease.attrs.backend_type))
 }

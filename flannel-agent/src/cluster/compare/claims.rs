@@ -25,6 +25,8 @@ pub struct PublishedEnd {
     pub address: IpAddr,
     /// Its VTEP MAC or public key, if it has one.
     pub end: Option<String>,
+    /// The VXLAN network identifier, if it publishes one.
+    pub vni: Option<u32>,
 }
 
 impl PublishedEnd {
@@ -32,9 +34,13 @@ impl PublishedEnd {
     pub fn of(node: &NodeObject) -> Vec<Self> {
         let subnets: Vec<IpNet> = node.subnets().iter().filter_map(|subnet| subnet.parse().ok()).collect();
         let read = |(family, address, data): (Family, &str, &str)| {
-            let address: IpAddr = node.annotation(address)?.parse().ok()?;
+            // Unspecified for a family that is off.
+            let address: IpAddr = node.annotation(address)?.parse().ok().filter(|ip: &IpAddr| !ip.is_unspecified())?;
             let subnet = *subnets.iter().find(|subnet| Family::of(subnet.addr()) == family)?;
-            Some(Self { subnet, address, end: node.annotation(data).and_then(end) })
+            let data = node.annotation(data).and_then(|data| serde_json::from_str::<Value>(data).ok());
+            let data = data.unwrap_or_default();
+            let vni = data.get("VNI").and_then(Value::as_u64).and_then(|vni| vni.try_into().ok());
+            Some(Self { subnet, address, end: end(&data), vni })
         };
         ANNOTATIONS.into_iter().filter_map(read).collect()
     }
@@ -47,8 +53,7 @@ fn backend(name: &str) -> Option<String> {
 }
 
 /// The VTEP MAC or the public key in an annotation.
-fn end(data: &str) -> Option<String> {
-    let data: Value = serde_json::from_str(data).ok()?;
+fn end(data: &Value) -> Option<String> {
     ENDS.iter().find_map(|key| data.get(key)?.as_str()).map(str::to_ascii_lowercase)
 }
 

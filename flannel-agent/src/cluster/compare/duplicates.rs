@@ -69,7 +69,7 @@ fn other_subnet(node: &NodeClaims) -> Option<String> {
 /// Nodes with one public address.
 pub(super) fn same_address(nodes: &[&NodeClaims]) -> Vec<ClusterProblem> {
     let all = nodes.iter().flat_map(|node| node.addresses.iter().map(move |address| (*address, &node.name)));
-    let found = groups(all.filter(|(address, _): &(IpAddr, _)| !address.is_unspecified()));
+    let found = groups(all);
     let problem = |(address, nodes): (IpAddr, Vec<String>)| {
         let text = format!(
             "{} nodes have the public address {address} ({}): packets reach one of them at most",

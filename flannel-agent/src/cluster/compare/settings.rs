@@ -18,7 +18,7 @@ pub(super) fn node_differs(nodes: &[&NodeClaims]) -> Vec<ClusterProblem> {
             if !subnets.contains(&published.subnet) {
                 let uses = first(subnets, NAMED);
                 found.push((node.name.clone(), format!("{}: {uses} instead of {}", node.name, published.subnet)));
-            } else if !published.address.is_unspecified() && !addresses.contains(&published.address) {
+            } else if !addresses.contains(&published.address) {
                 let uses = first(addresses, NAMED);
                 found.push((node.name.clone(), format!("{}: {uses} instead of {}", node.name, published.address)));
             }
@@ -39,7 +39,10 @@ pub(super) fn differences(nodes: &[NodeClaims]) -> Vec<ClusterProblem> {
     use ClusterProblemCode::{ModeDiffers, MtuDiffers, NetworkDiffers, VersionDiffers};
     let lost = "packets between them are lost";
     let network = |node: &NodeClaims| node.network.as_ref().map(|network| first(&network.networks, NAMED));
-    let vni = |node: &NodeClaims| node.network.as_ref().and_then(|network| Some(network.vni?.to_string()));
+    let vni = |node: &NodeClaims| {
+        let published = || node.published.iter().find_map(|published| published.vni);
+        node.network.as_ref().map_or_else(published, |network| network.vni).map(|vni| vni.to_string())
+    };
     let port = |node: &NodeClaims| node.network.as_ref().and_then(|network| Some(network.port?.to_string()));
     let mtu = |node: &NodeClaims| node.network.as_ref().and_then(|network| Some(network.mtu?.to_string()));
     let found = [

@@ -268,3 +268,16 @@ fn nodes_of_an_earlier_version_are_compared_as_far_as_they_tell() {
     let problems = found(3, |_, status| (status.network, status.time) = (None, None));
     assert_eq!(problems, []);
 }
+
+#[test]
+fn a_stock_node_is_compared_by_its_annotations() {
+    let mut nodes: Vec<NodeObject> = (1..=3).map(node).collect();
+    let other = format!("{{\"VNI\":7,\"VtepMAC\":\"{}\"}}", mac(3));
+    nodes[2].metadata.annotations.insert("flannel.alpha.coreos.com/backend-data".to_owned(), other);
+    let problems = found_in(&nodes, |index| (index != 3).then(|| answer(index, 3)));
+    assert_eq!(only(&problems).0, ClusterProblemCode::NetworkDiffers);
+    assert!(problems[0].text.starts_with("the VNI differs: 1 on n1, n2; 7 on n3"), "{problems:?}");
+    // A family that is off has no address.
+    nodes[2].metadata.annotations.insert("flannel.alpha.coreos.com/public-ip".to_owned(), "0.0.0.0".to_owned());
+    assert_eq!(PublishedEnd::of(&nodes[2]), []);
+}
