@@ -28,6 +28,21 @@ pub fn run(args: &[OsString]) -> Result<Option<Output>> {
     }
 }
 
+/// The documents of a rendered chart that `helm install` makes: those of `helm test` are left out.
+pub fn without_tests(rendered: &str) -> String {
+    chosen(rendered, false)
+}
+
+/// The documents that `helm test` makes.
+pub fn tests(rendered: &str) -> String {
+    chosen(rendered, true)
+}
+
+fn chosen(rendered: &str, of_test: bool) -> String {
+    let documents = rendered.split("\n---").filter(|document| document.contains("helm.sh/hook: test") == of_test);
+    documents.collect::<Vec<_>>().join("\n---")
+}
+
 /// `helm template` of a chart, with the values of a file.
 pub fn template(chart: PathBuf, values: Option<OsString>) -> Result<Option<Output>> {
     let mut args: Vec<OsString> = ["template", "flannel"].map(Into::into).into();

@@ -99,8 +99,8 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
     }
     let expected = leased.unwrap_or_else(|| maps.iter().flat_map(|maps| &maps.peers).map(of_map).collect());
     differences.extend(compare::kernel(&expected, &kernel, &config));
-    for device in carrying_devices(&netlink, &config).await.context("cannot ask the kernel")? {
-        differences.extend(compare::behind(&expected, &device));
+    for (family, device) in carrying_devices(&netlink, &config).await.context("cannot ask the kernel")? {
+        differences.extend(compare::behind(&expected, family, &device));
     }
     if let Some(status) = status {
         let policies = netlink.tunnel_policies().await.context("cannot ask the kernel")?;
@@ -155,12 +155,19 @@ async fn read_kernel(netlink: &Netlink, config: &NodeConfig) -> Result<Kernel, N
     Ok(kernel)
 }
 
-/// The tunnel devices behind which something else carries the packets.
-async fn carrying_devices(netlink: &Netlink, config: &NodeConfig) -> Result<Vec<CarryingDevice>, NetlinkError> {
-    let tunnels = Family::BOTH.map(|family| family_config(config, family).tunnel_ifindex);
+/// The tunnel devices behind which something else carries the packets of a family. One may carry
+/// both.
+async fn carrying_devices(
+    netlink: &Netlink,
+    config: &NodeConfig,
+) -> Result<Vec<(Family, CarryingDevice)>, NetlinkError> {
+    let links = netlink.links().await?;
     let mut found = Vec::new();
-    for link in netlink.links().await?.iter().filter(|link| tunnels.contains(&link.index)) {
-        found.extend(CarryingDevice::read(link).await);
+    for family in Family::BOTH {
+        let tunnel = family_config(config, family).tunnel_ifindex;
+        if let Some(link) = links.iter().find(|link| link.index == tunnel) {
+            found.extend(CarryingDevice::read(link).await.map(|device| (family, device)));
+        }
     }
     Ok(found)
 }

@@ -71,6 +71,39 @@ fn another_configuration_is_another_pod() -> Result<()> {
     Ok(())
 }
 
+/// `helm test` has the rights that the guide lists, and no more.
+#[test]
+fn the_chart_tests_the_network_with_the_rights_of_the_guide() -> Result<()> {
+    let Some(output) = flannel_tests::helm::template(flannel_tests::helm::chart(), None)? else { return Ok(()) };
+    let all: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(output.stdout)?)?;
+    let hooks: Vec<&Value> =
+        all.iter().filter(|document| document["metadata"]["annotations"]["helm.sh/hook"] == "test").collect();
+    let of_kind = |kind: &str| hooks.iter().find(|document| document["kind"] == kind).context(kind.to_owned());
+    let pod = &of_kind("Pod")?["spec"];
+    ensure!(pod["containers"][0]["args"] == json!(["connectivity", "test", "--namespace=kube-flannel"]), "{pod:#}");
+    ensure!(pod["serviceAccountName"] == of_kind("ServiceAccount")?["metadata"]["name"], "{pod:#}");
+    let page = fs::read_to_string(deploy("../docs/guides/cluster.md"))?;
+    let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0));
+    let mut wanted = std::collections::BTreeSet::new();
+    for block in blocks {
+        for document in serde_saphyr::from_multiple::<Value>(block)? {
+            wanted.extend(rights(&document));
+        }
+    }
+    let found: std::collections::BTreeSet<_> = rights(of_kind("ClusterRole")?).collect();
+    ensure!(found == wanted, "{found:?}, not {wanted:?}");
+    Ok(())
+}
+
+/// Verb and resource of each rule of a role.
+fn rights(role: &Value) -> impl Iterator<Item = String> + '_ {
+    let texts = |value: &Value| value.as_array().into_iter().flatten().map(ToString::to_string).collect::<Vec<_>>();
+    role["rules"].as_array().into_iter().flatten().flat_map(move |rule| {
+        let (verbs, resources) = (texts(&rule["verbs"]), texts(&rule["resources"]));
+        verbs.into_iter().flat_map(move |verb| resources.clone().into_iter().map(move |what| format!("{verb} {what}")))
+    })
+}
+
 #[test]
 fn values_become_flags() -> Result<()> {
     let chosen = [

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
+use flannel_tests::helm;
 use serde_json::Value;
 
 /// By kind, those of another name than the others of their kind by kind and name.
@@ -11,7 +12,7 @@ pub(crate) struct Documents(pub(crate) BTreeMap<String, Value>);
 
 impl Documents {
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let documents: Vec<Value> = serde_saphyr::from_multiple(text).context("YAML")?;
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&helm::without_tests(text)).context("YAML")?;
         let count = documents.len();
         let by_kind: BTreeMap<_, _> = documents.into_iter().map(|document| (key_of(&document), document)).collect();
         anyhow::ensure!(by_kind.len() == count, "{count} documents, {:?}", by_kind.keys());

@@ -4,11 +4,12 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    helm,
+    eventually, helm,
     kubernetes::{Kubernetes, Parts, flannel, items},
 };
 use serde_json::Value;
@@ -62,8 +63,12 @@ fn with_our_image(manifest: &Path) -> Result<String> {
     Ok(lines.join("\n"))
 }
 
-/// A chart, rendered with these values.
+/// The objects of a chart with these values.
 fn rendered(chart: PathBuf, values: &str) -> Result<String> {
+    Ok(helm::without_tests(&template(chart, values)?))
+}
+
+fn template(chart: PathBuf, values: &str) -> Result<String> {
     let file = tempfile::NamedTempFile::new()?;
     fs::write(&file, values)?;
     let output = helm::template(chart, Some(file.path().into()))?.context(helm::MISSING)?;
@@ -112,6 +117,23 @@ fn serves(cluster: &Kubernetes, manifest: &str) -> Result<()> {
     paths::every_pod_and_node_reaches_every_pod_and_service(cluster)?;
     replace(cluster, &flannel::manifest()?)?;
     paths::the_agents_are_in_mode_fast(cluster)
+}
+
+/// As `helm test` does it: its objects are made, and its pod has to succeed.
+pub(crate) fn the_test_of_the_chart_passes(cluster: &Kubernetes) -> Result<()> {
+    let kubectl = cluster.kubectl();
+    let objects = helm::tests(&template(helm::chart(), "{}")?);
+    kubectl.apply(&objects)?;
+    let namespace = format!("--namespace={}", flannel::NAMESPACE);
+    let ended = eventually("the end of the test's pod", Duration::from_mins(5), || {
+        let pod = kubectl.get(["pod", &namespace, "flannel-connectivity-test"])?;
+        let phase = pod["status"]["phase"].as_str().unwrap_or_default().to_owned();
+        ensure!(["Succeeded", "Failed"].contains(&phase.as_str()), "{phase}");
+        Ok(phase)
+    })?;
+    let said = kubectl.run(["logs", &namespace, "flannel-connectivity-test"])?;
+    ensure!(ended == "Succeeded" && said.contains(" passed\n"), "{ended}: {said}");
+    kubectl.delete_manifests(&objects)
 }
 
 pub(crate) fn pods_talk_by_our_chart(cluster: &Kubernetes) -> Result<()> {

@@ -62,6 +62,7 @@ const TESTS: &[(&str, Test)] = &[
         changes::a_node_that_comes_back_with_another_subnet_is_followed,
     ),
     ("both_families_pass_in_every_mode", families::both_families_pass_in_every_mode),
+    ("the_test_of_the_chart_passes", installs::the_test_of_the_chart_passes),
     ("pods_talk_by_our_chart", installs::pods_talk_by_our_chart),
     ("pods_talk_by_our_chart_with_the_backend_udp", installs::pods_talk_by_our_chart_with_the_backend_udp),
     ("pods_talk_by_flannels_own_manifest_with_our_image", installs::pods_talk_by_flannels_own_manifest_with_our_image),

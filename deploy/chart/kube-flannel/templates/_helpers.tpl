@@ -75,7 +75,7 @@ imagePullPolicy: {{ . }}
 {{/* The prefix of annotations on Nodes, in quotes, by the flag of it if there is one */}}
 {{- define "flannel.annotationPrefix" -}}
 {{- $prefix := "flannel.alpha.coreos.com" -}}
-{{- range .Values.flannel.args -}}
+{{- range concat (.Values.flannel.args | default list) (.Values.flannel.extraArgs | default list) -}}
   {{- if hasPrefix "--kube-annotation-prefix=" (toString .) }}{{ $prefix = trimPrefix "--kube-annotation-prefix=" (toString .) }}{{ end -}}
 {{- end -}}
 {{- if not (contains "/" $prefix) }}{{ $prefix = printf "%s/" $prefix }}{{ end -}}

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 pub use self::{
     claims::{NodeClaims, PublishedEnd},
-    peers::{PeerFindings, Roster},
+    peers::PeerFindings,
 };
 
 /// Nodes that a line names.

@@ -2,73 +2,62 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use flannel_host::words::{compare_names, count};
-use flannel_status::{PeerStatus, Status};
+use flannel_host::words::count;
+use flannel_status::{NetworkStatus, PeerStatus, Status};
 use flannel_store::config::BackendKind;
 use ipnet::IpNet;
 
 use super::{ClusterProblem, ClusterProblemCode, NodeClaims, PublishedEnd, names};
 
-/// The nodes that every other node has as peers, by their Nodes. Answers are compared with it one
-/// by one: all peers of all nodes at once are too many to keep.
-#[derive(Debug)]
-pub struct Roster {
-    nodes: Vec<(String, Vec<PublishedEnd>)>,
-}
-
-impl Roster {
-    /// The nodes with flannel.
-    pub fn new(nodes: &[NodeClaims]) -> Self {
-        let with_flannel = nodes.iter().filter(|node| !node.published.is_empty());
-        Self { nodes: with_flannel.map(|node| (node.name.clone(), node.published.clone())).collect() }
-    }
-}
-
 /// A peer with another address or VTEP MAC than its Node says: both, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OtherEnd {
-    from: String,
-    to: String,
+    from: usize,
+    to: usize,
     text: String,
 }
 
-/// The differences between the peers of nodes and the Nodes.
+/// The first node does not have the second as a peer.
+type Pair = (usize, usize);
+
+/// The differences between the peers of nodes and the Nodes. Answers are compared one by one: all
+/// peers of all nodes at once are too many to keep.
 #[derive(Clone, Debug, Default)]
 pub struct PeerFindings {
+    /// The nodes that every other node has as peers, by their Nodes.
+    nodes: Vec<(String, Vec<PublishedEnd>)>,
     /// The nodes that answered.
-    asked: BTreeSet<String>,
-    /// Pairs: the first does not have the second.
-    missing: BTreeSet<(String, String)>,
+    asked: BTreeSet<usize>,
+    missing: BTreeSet<Pair>,
     other_ends: Vec<OtherEnd>,
-    /// The number of nodes with flannel.
-    known: usize,
 }
 
 impl PeerFindings {
+    /// Findings about the nodes with flannel.
+    pub fn new(nodes: &[NodeClaims]) -> Self {
+        let with_flannel = nodes.iter().filter(|node| !node.published.is_empty());
+        let nodes = with_flannel.map(|node| (node.name.clone(), node.published.clone())).collect();
+        Self { nodes, ..Self::default() }
+    }
+
     /// Compares the peers of a node.
-    pub fn add(&mut self, roster: &Roster, name: &str, status: &Status) {
-        self.known = roster.nodes.len();
-        let has_peers = |network: &flannel_status::NetworkStatus| {
-            BackendKind::of_type(&network.backend).is_none_or(|kind| kind.properties().has_peers)
-        };
+    pub fn add(&mut self, name: &str, status: &Status) {
+        let Some(from) = self.nodes.iter().position(|(known, _)| known == name) else { return };
         if status.lease.is_none() || !status.network.as_ref().is_none_or(has_peers) {
             return;
         }
-        self.asked.insert(name.to_owned());
-        let parse = |peer: &'_ PeerStatus| peer.subnet.parse::<IpNet>().ok();
+        self.asked.insert(from);
+        let by_subnet = |peer: &'_ PeerStatus| peer.subnet.parse::<IpNet>().ok();
         let peers: HashMap<IpNet, &PeerStatus> =
-            status.peers.iter().filter_map(|peer| Some((parse(peer)?, peer))).collect();
-        for (other, published) in roster.nodes.iter().filter(|(other, _)| other != name) {
+            status.peers.iter().filter_map(|peer| Some((by_subnet(peer)?, peer))).collect();
+        for (to, (_, published)) in self.nodes.iter().enumerate().filter(|(to, _)| *to != from) {
             for end in published.iter().filter(|end| carries(status, end)) {
                 match peers.get(&end.subnet).filter(|peer| peer.way != "none") {
-                    None => {
-                        self.missing.insert((name.to_owned(), other.clone()));
+                    None => drop(self.missing.insert((from, to))),
+                    Some(peer) => {
+                        let found = difference(peer, end).map(|text| OtherEnd { from, to, text });
+                        self.other_ends.extend(found);
                     }
-                    Some(peer) => self.other_ends.extend(difference(peer, end).map(|text| OtherEnd {
-                        from: name.to_owned(),
-                        to: other.clone(),
-                        text,
-                    })),
                 }
             }
         }
@@ -76,72 +65,87 @@ impl PeerFindings {
 
     /// The problems, without those of nodes that have another which explains them.
     pub(super) fn problems(&self, is_apart: impl Fn(&String) -> bool) -> Vec<ClusterProblem> {
-        let apart = |(from, to): &&(String, String)| is_apart(from) && is_apart(to);
-        let missing: BTreeSet<_> = self.missing.iter().filter(apart).cloned().collect();
-        let (whole, pairs) = self.whole(&missing);
-        let mut problems = whole;
+        let apart: Vec<bool> = self.nodes.iter().map(|(name, _)| is_apart(name)).collect();
+        let missing: BTreeSet<Pair> =
+            self.missing.iter().filter(|(from, to)| apart[*from] && apart[*to]).copied().collect();
+        let (mut problems, pairs) = self.whole(&missing);
         problems.extend(self.pairs(&pairs));
-        problems.extend(self.other_ends(is_apart));
+        problems.extend(self.other_ends(&apart));
         problems
     }
 
     /// Nodes that most others do not have, and nodes that do not have most others; the rest are
     /// pairs.
-    fn whole(&self, missing: &BTreeSet<(String, String)>) -> (Vec<ClusterProblem>, BTreeSet<(String, String)>) {
+    fn whole(&self, missing: &BTreeSet<Pair>) -> (Vec<ClusterProblem>, BTreeSet<Pair>) {
         let (mut problems, mut pairs) = (Vec::new(), missing.clone());
         for side in [Side::To, Side::From] {
-            let mut of_node = BTreeMap::<&String, Vec<String>>::new();
+            let mut of_node = BTreeMap::<usize, Vec<usize>>::new();
             for pair in missing {
-                let (node, other) = side.of(pair);
-                of_node.entry(node).or_default().push(other.clone());
+                let (node, other) = side.of(*pair);
+                of_node.entry(node).or_default().push(other);
             }
-            for (node, mut others) in of_node {
-                others.sort_by(|a, b| compare_names(a, b));
+            for (node, others) in of_node {
                 let all = match side {
-                    Side::To => self.asked.iter().filter(|asked| *asked != node).count(),
-                    Side::From => self.known - 1,
+                    Side::To => self.asked.iter().filter(|asked| **asked != node).count(),
+                    Side::From => self.nodes.len() - 1,
                 };
-                let is_listed = others.iter().any(|other| pairs.contains(&side.pair(node, other)));
-                if others.len() < 2 || others.len() * 2 < all || !is_listed {
+                let is_listed = !others.iter().any(|other| pairs.contains(&side.of((node, *other))));
+                if others.len() < 2 || others.len() * 2 < all || is_listed {
                     continue;
                 }
-                pairs.retain(|pair| side.of(pair).0 != node);
-                problems.push(side.problem(node, others, all));
+                pairs.retain(|pair| side.of(*pair).0 != node);
+                problems.push(side.problem(self.name(node), self.names(&others), all));
             }
         }
         (problems, pairs)
     }
 
-    fn pairs(&self, missing: &BTreeSet<(String, String)>) -> Vec<ClusterProblem> {
-        let unique = missing.iter().filter(|(from, to)| from < to || !missing.contains(&(to.clone(), from.clone())));
-        let problem = |(from, to): &(String, String)| {
-            let text = if missing.contains(&(to.clone(), from.clone())) {
+    fn pairs(&self, pairs: &BTreeSet<Pair>) -> Vec<ClusterProblem> {
+        // Of two that lack each other one line.
+        let unique = pairs.iter().filter(|(from, to)| from < to || !pairs.contains(&(*to, *from)));
+        let problem = |pair: &Pair| {
+            let [from, to] = [pair.0, pair.1].map(|node| self.name(node));
+            let text = if self.missing.contains(&(pair.1, pair.0)) {
                 format!("neither {from} nor {to} has the other as a peer: packets between their pods are lost")
             } else {
-                let back = if self.asked.contains(to) {
+                let back = if self.asked.contains(&pair.1) {
                     format!("; {to} has {from} as a peer")
                 } else {
                     format!("; {to} cannot be asked")
                 };
                 format!("{from} does not have {to} as a peer: packets from its pods to pods of {to} are lost{back}")
             };
-            ClusterProblem::new(ClusterProblemCode::NotAPeer, vec![from.clone(), to.clone()], text)
+            ClusterProblem::new(ClusterProblemCode::NotAPeer, vec![from.to_owned(), to.to_owned()], text)
         };
         unique.map(problem).collect()
     }
 
-    fn other_ends(&self, is_apart: impl Fn(&String) -> bool) -> Vec<ClusterProblem> {
-        let mut of_node = BTreeMap::<(&String, &String), Vec<String>>::new();
-        for found in self.other_ends.iter().filter(|found| is_apart(&found.to)) {
-            of_node.entry((&found.to, &found.text)).or_default().push(found.from.clone());
+    fn other_ends(&self, apart: &[bool]) -> Vec<ClusterProblem> {
+        let mut of_node = BTreeMap::<(usize, &String), Vec<usize>>::new();
+        for found in self.other_ends.iter().filter(|found| apart[found.to]) {
+            of_node.entry((found.to, &found.text)).or_default().push(found.from);
         }
-        let problem = |((to, text), mut from): ((&String, &String), Vec<String>)| {
-            let text = format!("{} {text} of {to}: packets to its pods are lost", have(&from));
-            from.push(to.clone());
-            ClusterProblem::new(ClusterProblemCode::PeerDiffers, from, text)
+        let problem = |((to, text), from): ((usize, &String), Vec<usize>)| {
+            let (mut nodes, to) = (self.names(&from), self.name(to));
+            let text = format!("{} {text} of {to}: packets to its pods are lost", have(&nodes));
+            nodes.push(to.to_owned());
+            ClusterProblem::new(ClusterProblemCode::PeerDiffers, nodes, text)
         };
         of_node.into_iter().map(problem).collect()
     }
+
+    fn name(&self, node: usize) -> &str {
+        &self.nodes[node].0
+    }
+
+    fn names(&self, nodes: &[usize]) -> Vec<String> {
+        nodes.iter().map(|node| self.name(*node).to_owned()).collect()
+    }
+}
+
+/// True for a backend whose nodes follow each other's leases.
+fn has_peers(network: &NetworkStatus) -> bool {
+    BackendKind::of_type(&network.backend).is_none_or(|kind| kind.properties().has_peers)
 }
 
 /// The two sides of a missing peer.
@@ -154,18 +158,11 @@ enum Side {
 }
 
 impl Side {
-    /// The node of this side, and the other.
-    const fn of(self, pair: &(String, String)) -> (&String, &String) {
+    /// The node of this side, and the other; or the pair of these.
+    const fn of(self, (one, other): Pair) -> Pair {
         match self {
-            Self::From => (&pair.0, &pair.1),
-            Self::To => (&pair.1, &pair.0),
-        }
-    }
-
-    fn pair(self, node: &str, other: &str) -> (String, String) {
-        match self {
-            Self::From => (node.to_owned(), other.to_owned()),
-            Self::To => (other.to_owned(), node.to_owned()),
+            Self::From => (one, other),
+            Self::To => (other, one),
         }
     }
 

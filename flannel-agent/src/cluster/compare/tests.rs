@@ -87,12 +87,11 @@ fn found(number: usize, change: impl Fn(usize, &mut Status)) -> Vec<ClusterProbl
 
 fn found_in(nodes: &[NodeObject], answer: impl Fn(usize) -> Option<Status>) -> Vec<ClusterProblem> {
     let mut claims: Vec<NodeClaims> = nodes.iter().map(NodeClaims::of_node).collect();
-    let roster = Roster::new(&claims);
-    let mut peers = PeerFindings::default();
+    let mut peers = PeerFindings::new(&claims);
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
     for (index, claims) in claims.iter_mut().enumerate() {
         if let Some(status) = answer(index + 1) {
-            peers.add(&roster, &claims.name, &status);
+            peers.add(&claims.name, &status);
             *claims = std::mem::take(claims).with_answer(&status, [now, now]);
         }
     }
@@ -193,6 +192,22 @@ fn a_missing_peer_is_named_from_both_sides() {
         (index != 2).then_some(status)
     });
     assert!(only(&silent).1.ends_with("; n2 cannot be asked"), "{silent:?}");
+}
+
+#[test]
+fn a_pair_below_a_line_of_most_nodes_is_not_said_to_be_half_well() {
+    // Most do not have n1, and n1 does not have n2.
+    let problems = found(6, |own, status| match own {
+        1 => status.peers.retain(|peer| peer.subnet != "10.244.2.0/24"),
+        2..=5 => status.peers.retain(|peer| peer.subnet != "10.244.1.0/24"),
+        _ => {}
+    });
+    let expected = [
+        "4 of 5 other nodes do not have n1 as a peer (n2, n3, n4 and 1 more): packets from their pods to pods of n1 \
+         are lost",
+        "neither n1 nor n2 has the other as a peer: packets between their pods are lost",
+    ];
+    assert_eq!(lines(&problems), expected.map(|text| (ClusterProblemCode::NotAPeer, text)));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use self::judge::judge;
 use super::{
     AT_ONCE,
     client::ClusterClient,
-    compare::{ClusterProblem, NodeClaims, PeerFindings, Roster, compare, stock_flannel},
+    compare::{ClusterProblem, NodeClaims, PeerFindings, compare, stock_flannel},
     error::{ClusterError, ExecError},
     exec::Container,
     members::{AgentPods, ClusterNode},
@@ -170,20 +170,19 @@ impl NodeReport {
 /// The claims of all nodes, and what differs.
 struct Comparison {
     claims: Vec<NodeClaims>,
-    roster: Roster,
     peers: PeerFindings,
 }
 
 impl Comparison {
     fn new(members: &[ClusterNode]) -> Self {
         let claims: Vec<NodeClaims> = members.iter().map(|member| NodeClaims::of_node(&member.node)).collect();
-        Self { roster: Roster::new(&claims), claims, peers: PeerFindings::default() }
+        Self { peers: PeerFindings::new(&claims), claims }
     }
 
     /// Takes in the answer of a node, which was asked between these two times.
     fn add(&mut self, index: usize, status: &Status, asked: [SystemTime; 2]) {
         let Some(claims) = self.claims.get_mut(index) else { return };
-        self.peers.add(&self.roster, &claims.name, status);
+        self.peers.add(&claims.name, status);
         *claims = std::mem::take(claims).with_answer(status, asked);
     }
 

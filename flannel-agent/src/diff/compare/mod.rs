@@ -172,9 +172,9 @@ pub(super) fn kernel(expected: &[Expected], kernel: &Kernel, config: &NodeConfig
     differences
 }
 
-/// Compares what is behind a tunnel device with the peers that it reaches: a WireGuard device has a
-/// peer for each, and a TUN device a process for all.
-pub(super) fn behind(expected: &[Expected], device: &CarryingDevice) -> Vec<Difference> {
+/// Compares what is behind a tunnel device with the peers of a family that it reaches: a WireGuard
+/// device has a peer for each, and a TUN device a process for all.
+pub(super) fn behind(expected: &[Expected], family: Family, device: &CarryingDevice) -> Vec<Difference> {
     let name = device.name();
     let difference = |object: String, found: Option<String>, wanted: &str| Difference {
         place: "device",
@@ -182,7 +182,8 @@ pub(super) fn behind(expected: &[Expected], device: &CarryingDevice) -> Vec<Diff
         found,
         wanted: Some(wanted.to_owned()),
     };
-    let routed = expected.iter().filter(|peer| peer.way == ExpectedWay::Routed);
+    let is_carried = |peer: &&Expected| peer.way == ExpectedWay::Routed && Family::of(peer.subnet.addr()) == family;
+    let routed = expected.iter().filter(is_carried);
     let mut differences: Vec<Difference> = routed
         .filter_map(|peer| match device.to(peer.subnet.addr()) {
             Carrier::Wireguard { peer: Ok(None), .. } => {

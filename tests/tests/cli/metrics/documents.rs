@@ -121,7 +121,8 @@ fn promtool_takes_every_expression_of_the_dashboard() -> Result<()> {
         targets.map(|target| target["expr"].as_str().context("no expr")).collect::<Result<_>>()?;
     ensure!(expressions.len() > 20, "{} expressions", expressions.len());
     let rule = |(number, expression): (usize, &&str)| {
-        let expression = expression.replace("$__rate_interval", "5m").replace("$instance", ".*");
+        let expression =
+            expression.replace("$__rate_interval", "5m").replace("$instance", ".*").replace("$cluster", ".*");
         json!({ "record": format!("panel:{number}"), "expr": expression })
     };
     let rules: Vec<_> = expressions.iter().enumerate().map(rule).collect();
