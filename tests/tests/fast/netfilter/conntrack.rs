@@ -74,6 +74,8 @@ pub(crate) fn late_reset(lab: &FastLab, family: Family) -> Result<()> {
     let mut talk = talk.skip(&lab.near, &lab.far, (1 << 31) + (1 << 28))?;
     lab.until_replayed(|messages| talk.exchange(messages)).context("as if two gigabytes later")?;
     setsockopt(&talk.client, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
+    // A reset is sent once, and nothing asks for it again.
+    talk.server.set_read_timeout(Some(Duration::from_secs(10)))?;
     drop(talk.client);
     match talk.server.read(&mut [0; 4]) {
         Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(()),
