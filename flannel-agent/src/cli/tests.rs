@@ -377,3 +377,19 @@ fn names_of_flannels_programs_stand_for_subcommands() {
     let plain = parse_with(&["/opt/bin/flannel-agent", "status"], &[]).expect("a command");
     assert!(matches!(plain, Command::Once(Once::Status(_))), "{plain:?}");
 }
+
+/// The parser takes an empty variable for a value; for the agent it is an unset one.
+#[test]
+fn variables_of_the_agent_are_left_to_its_own_reader() {
+    use clap::CommandFactory as _;
+    let cli = Cli::command();
+    let of = |command: &clap::Command| -> Vec<String> {
+        let is_of_agent = |env: &OsStr| env.to_string_lossy().starts_with("FLANNELD_");
+        let with_variable = command.get_arguments().filter(|arg| arg.get_env().is_some_and(is_of_agent));
+        with_variable.map(|arg| arg.get_id().to_string()).collect()
+    };
+    let verbs = cli.get_subcommands().filter(|verb| ["run", "lease"].contains(&verb.get_name()));
+    let found: Vec<String> =
+        verbs.flat_map(|verb| std::iter::once(verb).chain(verb.get_subcommands())).flat_map(of).collect();
+    assert_eq!(found, [""; 0]);
+}

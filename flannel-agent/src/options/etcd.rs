@@ -20,22 +20,10 @@ const DAY_MINUTES: i64 = 1440;
 #[expect(clippy::struct_field_names, reason = "the flags have these names")]
 pub struct EtcdAccess {
     /// Comma-separated list of etcd endpoints; one is used until it fails, then the next
-    #[arg(
-        long,
-        env = "FLANNELD_ETCD_ENDPOINTS",
-        hide_env = true,
-        value_name = "URL,...",
-        default_value = "http://127.0.0.1:4001,http://127.0.0.1:2379"
-    )]
+    #[arg(long, value_name = "URL,...", default_value = "http://127.0.0.1:4001,http://127.0.0.1:2379")]
     etcd_endpoints: String,
     /// Our keys in etcd are PATH/config and PATH/subnets/...
-    #[arg(
-        long,
-        env = "FLANNELD_ETCD_PREFIX",
-        hide_env = true,
-        value_name = "PATH",
-        default_value = "/coreos.com/network"
-    )]
+    #[arg(long, value_name = "PATH", default_value = "/coreos.com/network")]
     etcd_prefix: String,
     /// CA certificates for https endpoints, PEM; a client certificate is not required [default: the
     /// system's roots]
@@ -50,25 +38,11 @@ pub struct EtcdAccess {
     etcd_keyfile: String,
     /// User name for etcd; if only one of name and password is set, the agent warns and connects
     /// without credentials
-    #[arg(
-        long,
-        env = "FLANNELD_ETCD_USERNAME",
-        hide_env = true,
-        value_name = "NAME",
-        default_value = "",
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     etcd_username: String,
     /// Password for etcd; prefer `FLANNELD_ETCD_PASSWORD`, which other users cannot read. Never
     /// logged
-    #[arg(
-        long,
-        env = "FLANNELD_ETCD_PASSWORD",
-        hide_env = true,
-        value_name = "PASSWORD",
-        default_value = "",
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "PASSWORD", default_value = "", hide_default_value = true)]
     etcd_password: Secret,
 }
 
