@@ -104,7 +104,7 @@ impl CarryingDevice {
 }
 
 /// Reads what is behind the route's device, or the policies of a node with the backend ipsec. None
-/// where a route alone carries packets.
+/// where only a route carries packets.
 pub(crate) async fn read(
     netlink: &Netlink,
     device: Option<&Link>,

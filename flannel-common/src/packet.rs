@@ -32,6 +32,8 @@ pub const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 pub const PROTO_TCP: u8 = 6;
 /// Protocol number of UDP.
 pub const PROTO_UDP: u8 = 17;
+/// Protocol number of ICMP.
+pub const PROTO_ICMP: u8 = 1;
 /// Next header of ICMPv6.
 pub const PROTO_ICMPV6: u8 = 58;
 /// Next header of IPv6's hop-by-hop options.

@@ -35,7 +35,7 @@ mod subnet_env;
 mod watcher;
 
 pub use self::{
-    attrs::{BadAttrs, EndMatch, LeaseAttrs, RawJson, VxlanData, WireguardData},
+    attrs::{BadAttrs, EndMatch, LeaseAttrs, RawJson, VxlanData, WireguardData, tunnel_end},
     availability::NetworkAvailability,
     backoff::{Backoff, Delays},
     counts::StoreCounts,

@@ -69,16 +69,17 @@ impl Backend for Ipsec {
 
 fn policies(node: &Node, peer: &Peer) -> [(TunnelPolicyKey, TunnelPolicy); 3] {
     let policy = |src, dst| TunnelPolicy { src, dst, reqid: REQID, priority: 0 };
-    let from_peer = |direction| {
-        let key = TunnelPolicyKey { direction, src: peer.subnet, dst: node.subnet };
-        (key, policy(peer.public_ip, node.source))
-    };
-    let to_peer = TunnelPolicyKey { direction: PolicyDirection::Out, src: node.subnet, dst: peer.subnet };
-    [
-        (to_peer, policy(node.source, peer.public_ip)),
-        from_peer(PolicyDirection::In),
-        from_peer(PolicyDirection::Forward),
-    ]
+    policy_keys(node.subnet, peer.subnet).map(|key| match key.direction {
+        PolicyDirection::Out => (key, policy(node.source, peer.public_ip)),
+        PolicyDirection::In | PolicyDirection::Forward => (key, policy(peer.public_ip, node.source)),
+    })
+}
+
+/// The policies between the subnet of this node and that of a peer.
+pub(crate) fn policy_keys(own: IpNet, peer: IpNet) -> [TunnelPolicyKey; 3] {
+    let from_peer = |direction| TunnelPolicyKey { direction, src: peer, dst: own };
+    let to_peer = TunnelPolicyKey { direction: PolicyDirection::Out, src: own, dst: peer };
+    [to_peer, from_peer(PolicyDirection::In), from_peer(PolicyDirection::Forward)]
 }
 
 /// Returns true for a policy that some node of this network wants: flannel's number, and both

@@ -1,10 +1,10 @@
 //! `flannel-agent explain`: the story of a packet, for people at three in the morning.
 
-use flannel_terminal::color::Paint;
 use std::{fmt::Write as _, net::IpAddr};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use flannel_terminal::color::Paint;
 use serde::Serialize;
 
 use super::{Answer, NoResult, PinOptions, PrintOptions, StateOptions};

@@ -1,7 +1,5 @@
 //! The output and the options that the printing subcommands have in common.
 
-use flannel_terminal::color::{ColorOptions, Paint};
-use flannel_terminal::wrap;
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -11,6 +9,10 @@ use clap::{Args, ValueEnum};
 use flannel_datapath::{PinRoot, maps::ConfigMap};
 use flannel_host::duration;
 use flannel_status::Status;
+use flannel_terminal::{
+    color::{ColorOptions, Paint},
+    wrap,
+};
 use serde::Serialize;
 use tokio::time::timeout;
 

@@ -1,6 +1,5 @@
 //! `flannel-agent guard show|set`: the guard, read and written straight in its pinned maps.
 
-use flannel_terminal::table;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -16,6 +15,7 @@ use flannel_datapath::{
     maps::{ConfigMap, StatsMap},
 };
 use flannel_status::{CheckStatus, GuardStatus, Status};
+use flannel_terminal::table;
 use serde::Serialize;
 
 use super::{

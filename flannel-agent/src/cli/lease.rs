@@ -11,7 +11,10 @@ use std::{
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 use flannel_host::{duration, family::Family, words::count};
-use flannel_store::etcd::{LeaseDirectory, ListedLease};
+use flannel_store::{
+    etcd::{LeaseDirectory, ListedLease},
+    tunnel_end,
+};
 use flannel_terminal::{color::Paint, table};
 use ipnet::IpNet;
 use serde::Serialize;
@@ -24,13 +27,11 @@ use crate::{
 
 /// The exit code if leases contradict each other, or one of them is none.
 const FOUND: u8 = 1;
-/// Keys of the data by which peers know the end of a tunnel, as in a message of the store.
-const END: [&str; 2] = ["VTEP MAC ", "public key "];
 
 /// The subcommands of `lease`.
 #[derive(Debug, Subcommand)]
 pub enum LeaseCommand {
-    /// Print all leases, and what is wrong with them. Ends with 0 if nothing is, 1 if something is,
+    /// Print all leases and their faults. Ends with 0 if there are none, 1 if there are some,
     /// 2 if etcd cannot be asked
     List(ListOptions),
     /// Print one lease with its key and its value
@@ -138,9 +139,9 @@ struct LeaseRow {
     expires_in: Option<u64>,
     /// The revision of its last change.
     revision: i64,
-    /// The value as it is written; absent if the entry is no lease.
+    /// The value as it is written; absent if the entry is not a lease.
     value: Option<String>,
-    /// The reason why the entry is no lease.
+    /// The reason why the entry is not a lease.
     error: Option<String>,
 }
 
@@ -167,7 +168,7 @@ impl LeaseRow {
         }
     }
 
-    /// The subnet, or the key of an entry that is no lease.
+    /// The subnet, or the key of an entry that is not a lease.
     fn title(&self) -> String {
         if self.subnets.is_empty() { self.name.clone() } else { self.subnets.join(",") }
     }
@@ -217,8 +218,8 @@ fn claims(listed: &ListedLease) -> Option<NodeClaims> {
     let lease = listed.lease.as_ref().ok()?;
     let addresses: Vec<IpAddr> = lease.attrs.addresses().collect();
     let name = format!("{} ({})", listed.name, addresses.first()?);
-    let end =
-        lease.attrs.end().map(|end| END.iter().fold(end.as_str(), |end, name| end.trim_start_matches(name)).to_owned());
+    let data = [&lease.attrs.backend_data, &lease.attrs.backend_v6_data];
+    let end = data.into_iter().flatten().find_map(tunnel_end).map(|(_, end)| end);
     let published = Family::BOTH.into_iter().filter_map(|family| {
         let subnet = lease.key.subnet(family)?;
         let address = *addresses.iter().find(|address| Family::of(**address) == family)?;

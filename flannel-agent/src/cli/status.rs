@@ -1,8 +1,6 @@
 //! `flannel-agent status`: the agent's report on itself or, when none runs, what its pins still
 //! show.
 
-use flannel_terminal::color::Paint;
-use flannel_terminal::table;
 use std::{collections::BTreeMap, fmt::Write as _, io, path::Path, time::Duration};
 
 use anyhow::Context as _;
@@ -22,6 +20,7 @@ use flannel_status::{
     CheckStatus, FastStatus, GuardStatus, InterfaceStatus, LeaseStatus, ModeSource, ModeStatus, NodeSettingStatus,
     PeerStatus, PodStatus, PrivilegesStatus, Problem, ProblemCode, Status, StoreStatus, UnreachableStatus,
 };
+use flannel_terminal::{color::Paint, table};
 use tokio::time::{Instant, sleep};
 
 use super::{

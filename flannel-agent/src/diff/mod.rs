@@ -13,7 +13,7 @@ use std::{
 use anyhow::Context as _;
 use flannel_common::{addr::Mac, entry_state::EntryState, node::NodeConfig};
 use flannel_host::family::Family;
-use flannel_netlink::{Netlink, NetlinkError, Nexthop, NexthopId, Route, TunnelPolicyKey};
+use flannel_netlink::{Link, Netlink, NetlinkError, Nexthop, NexthopId, Route, TunnelPolicyKey};
 use ipnet::IpNet;
 use serde::Serialize;
 
@@ -73,11 +73,10 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
         Err(error) if error.is_absent() && status.is_some_and(Status::runs_without_bpf) => None,
         Err(error) => return Err(error.into()),
     };
+    let links = netlink.links().await.context("cannot ask the kernel")?;
+    let links: BTreeMap<u32, Link> = links.into_iter().map(|link| (link.index, link)).collect();
     let reported = match (&maps, status) {
-        (None, Some(status)) => {
-            let links = netlink.links().await.context("cannot ask the kernel")?;
-            ReportedCluster::of(status, &links.into_iter().map(|link| (link.index, link)).collect())
-        }
+        (None, Some(status)) => ReportedCluster::of(status, &links),
         _ => None,
     };
     let config = maps.as_ref().map(|maps| maps.config).or(reported.map(|reported| reported.config));
@@ -99,7 +98,7 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
     }
     let expected = leased.unwrap_or_else(|| maps.iter().flat_map(|maps| &maps.peers).map(of_map).collect());
     differences.extend(compare::kernel(&expected, &kernel, &config));
-    for (family, device) in carrying_devices(&netlink, &config).await.context("cannot ask the kernel")? {
+    for (family, device) in carrying_devices(&links, &config).await {
         differences.extend(compare::behind(&expected, family, &device));
     }
     if let Some(status) = status {
@@ -157,19 +156,14 @@ async fn read_kernel(netlink: &Netlink, config: &NodeConfig) -> Result<Kernel, N
 
 /// The tunnel devices behind which something else carries the packets of a family. One may carry
 /// both.
-async fn carrying_devices(
-    netlink: &Netlink,
-    config: &NodeConfig,
-) -> Result<Vec<(Family, CarryingDevice)>, NetlinkError> {
-    let links = netlink.links().await?;
+async fn carrying_devices(links: &BTreeMap<u32, Link>, config: &NodeConfig) -> Vec<(Family, CarryingDevice)> {
     let mut found = Vec::new();
     for family in Family::BOTH {
-        let tunnel = family_config(config, family).tunnel_ifindex;
-        if let Some(link) = links.iter().find(|link| link.index == tunnel) {
+        if let Some(link) = links.get(&family_config(config, family).tunnel_ifindex) {
             found.extend(CarryingDevice::read(link).await.map(|device| (family, device)));
         }
     }
-    Ok(found)
+    found
 }
 
 /// A route with what its nexthop object says.

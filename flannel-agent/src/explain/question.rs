@@ -2,12 +2,8 @@
 
 use std::net::IpAddr;
 
-use flannel_common::packet::{PROTO_TCP, PROTO_UDP};
+use flannel_common::packet::{PROTO_ICMP, PROTO_ICMPV6, PROTO_TCP, PROTO_UDP};
 use flannel_host::family::Family;
-
-/// ICMP's numbers in IP headers of both families.
-const PROTO_ICMP: u8 = 1;
-const PROTO_ICMPV6: u8 = 58;
 
 /// A packet in the middle of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +18,13 @@ pub struct Question {
     pub sport: Option<u16>,
     /// Destination port; any if not given.
     pub dport: Option<u16>,
+}
+
+impl Question {
+    /// The number of the protocol in the packet's IP header.
+    pub(super) fn protocol(&self) -> u8 {
+        self.transport.number(Family::of(self.destination))
+    }
 }
 
 /// A protocol.
@@ -46,7 +49,7 @@ impl Transport {
     }
 
     /// Its number in an IP header of the family.
-    pub(super) const fn number(self, family: Family) -> u8 {
+    const fn number(self, family: Family) -> u8 {
         match self {
             Self::Tcp => PROTO_TCP,
             Self::Udp => PROTO_UDP,

@@ -14,7 +14,6 @@ use flannel_common::{
     reason::Verdict,
 };
 use flannel_datapath::{DatapathError, PinRoot, attach, trial::Trial};
-use flannel_host::family::Family;
 use flannel_netlink::Link;
 
 use super::{
@@ -100,7 +99,7 @@ fn ends(facts: &Snapshot) -> Ends {
     Ends {
         source: SocketAddr::new(question.source, question.sport.unwrap_or(source)),
         destination: SocketAddr::new(question.destination, question.dport.unwrap_or(destination)),
-        protocol: question.transport.number(Family::of(question.destination)),
+        protocol: question.protocol(),
         fields: facts.flows[0].as_ref().map_or(Fields::USUAL, |flow| Fields {
             tos: flow.tos,
             ttl: flow.ttl,

@@ -1,5 +1,5 @@
-//! The exit status of commands: 2 means that the command could not look, which is no bad news about
-//! the node.
+//! The exit status of commands: 2 means that the command could not look, and says nothing about the
+//! node.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -42,7 +42,7 @@ const WRONG: [&str; 8] = [
 ];
 
 #[test]
-fn who_may_not_look_is_not_told_that_something_is_wrong() -> Result<()> {
+fn a_command_without_the_right_to_look_does_not_report_a_fault() -> Result<()> {
     let nodes = TwoNodes::new("exit", VXLAN)?;
     let agent = nodes.a.ready_agent(nodes.options()?)?;
     let directory = tempfile::tempdir()?;
@@ -65,7 +65,7 @@ fn who_may_not_look_is_not_told_that_something_is_wrong() -> Result<()> {
     let which = as_nobody("maps dump", 64)?.stderr;
     ensure!(which.contains("peers") && which.contains("flows"), "{which}");
     ensure!(as_nobody("datapath set fats", 64)?.stderr.contains("auto"), "what else there is");
-    // Nothing of that changed anything.
+    // None of these commands changed anything.
     agent.wait_ready()?;
     ensure!(agent.status()?["mode"]["source"] == "default", "{}", agent.status()?["mode"]);
     Ok(())

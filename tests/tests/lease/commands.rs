@@ -17,7 +17,7 @@ fn leases_are_listed_shown_and_released() -> Result<()> {
     agents[0].wait_peers(1)?;
     let (binary, endpoint) = (agent_binary()?.display().to_string(), nodes.endpoint());
     let variable = format!("FLANNELD_ETCD_ENDPOINTS={endpoint}");
-    // Without an agent of its own, and with the agents' variable.
+    // With the agents' variable, by a node whose own agent is not asked.
     let lease = |words: &[&str], code: i32| {
         nodes.b.command([&["env", &variable, &binary, "lease"], words].concat()).expect_code(code).run()
     };

@@ -214,9 +214,13 @@ pub enum EndMatch {
 
 /// The text of the VTEP MAC or public key in the data of one family.
 fn end_text(data: Option<&RawJson>) -> Option<String> {
-    let data = data?;
-    let mac = VxlanData::parse(data).map(|data| format!("VTEP MAC {}", data.vtep_mac));
-    let key = || WireguardData::parse(data).map(|data| format!("public key {}", data.public_key));
+    tunnel_end(data?).map(|(name, end)| format!("{name} {end}"))
+}
+
+/// The VTEP MAC or public key in the data of one family: its name, and the value.
+pub fn tunnel_end(data: &RawJson) -> Option<(&'static str, String)> {
+    let mac = VxlanData::parse(data).map(|data| ("VTEP MAC", data.vtep_mac.to_string()));
+    let key = || WireguardData::parse(data).map(|data| ("public key", data.public_key.to_string()));
     mac.or_else(|_no_mac| key()).ok()
 }
 

@@ -3,12 +3,12 @@
 //! A node that cannot be asked is named in `errors.txt` and does not stop the others. Each agent
 //! removes secrets from its own archive.
 
-use flannel_terminal::color::Paint;
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use flannel_host::error_chain::chain;
+use flannel_terminal::color::Paint;
 use futures::{StreamExt as _, stream};
 
 use super::{ClusterAccess, status};

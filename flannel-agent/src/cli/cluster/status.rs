@@ -1,13 +1,12 @@
 //! `flannel-agent cluster status`: counts, then problems, then one line for each node.
 
-use flannel_terminal::color::Paint;
-use flannel_terminal::table;
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use anyhow::bail;
 use clap::Args;
 use flannel_host::{error_chain::chain, words::first};
 use flannel_status::ModeStatus;
+use flannel_terminal::{color::Paint, table};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ClusterAccess;
@@ -291,7 +290,7 @@ c     ?      -     -              10.244.0.0/24  192.0.2.1  0        7
         assert_eq!(names, (1..=62).map(|index| format!("n{index}")).collect::<Vec<_>>());
         let same = cluster(62, |_| output(&answer(7, 62))).await;
         let report = wait(&same.client, &pods(), waiting(0)).await.expect("a report");
-        assert_eq!(report.ready, Some(false), "each agent alone says that it is ready");
+        assert_eq!(report.ready, Some(false), "each agent says that it is ready");
         let codes: Vec<_> = report.problems.iter().map(|problem| problem.code).collect();
         assert_eq!(codes, [ClusterProblemCode::SameSubnet]);
         assert!(text(&report, Paint(false)).contains("in both directions"), "{report:?}");

@@ -1,13 +1,12 @@
 //! The report of a connectivity test: a matrix for each check, failures, explanations.
 
-use flannel_terminal::color::Paint;
-use flannel_terminal::table;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
 };
 
 use flannel_host::words::first;
+use flannel_terminal::{color::Paint, table};
 
 use crate::{
     cli::count,

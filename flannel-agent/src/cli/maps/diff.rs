@@ -1,12 +1,13 @@
 //! The differences between leases, maps and kernel.
 
+use flannel_terminal::table;
+
 use super::DumpOptions;
 use crate::{
     cli::{Answer, count, json},
     diff::{self, Diff, Difference},
     observe::socket::ask_status,
 };
-use flannel_terminal::table;
 
 /// Compares, and ends with 1 if something differs.
 pub(super) async fn run(options: &DumpOptions) -> anyhow::Result<Answer> {

@@ -1,9 +1,9 @@
 //! The flows that mode `fast` has learned, of both families, in one table.
 
-use flannel_terminal::table;
 use std::net::IpAddr;
 
 use clap::{Args, ValueEnum};
+use flannel_terminal::table;
 use ipnet::IpNet;
 use serde::Serialize;
 

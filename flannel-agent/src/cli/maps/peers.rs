@@ -1,6 +1,5 @@
 //! Peers of both families, in one table.
 
-use flannel_terminal::table;
 use std::net::IpAddr;
 
 use flannel_common::{ecmp::EcmpPath, entry_state::EntryState, peer::PathProbe};
@@ -9,6 +8,7 @@ use flannel_datapath::{
     peers::PinnedPeer,
 };
 use flannel_host::family::Family;
+use flannel_terminal::table;
 use serde::Serialize;
 
 use crate::monitor::DeviceNames;

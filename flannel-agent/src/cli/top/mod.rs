@@ -6,7 +6,6 @@ mod json;
 mod print;
 mod screen;
 
-use flannel_terminal::color::ColorOptions;
 use std::{
     io::{self, IsTerminal as _, Write as _},
     path::Path,
@@ -17,9 +16,9 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use flannel_datapath::PinRoot;
 use flannel_host::{duration, signals::Stop};
-use tokio::time::{Instant, interval_at};
-
 use flannel_status::Problem;
+use flannel_terminal::color::ColorOptions;
+use tokio::time::{Instant, interval_at};
 
 use self::json::TopDocument;
 use super::{Answer, Output, PinOptions, StateOptions, absent, now};

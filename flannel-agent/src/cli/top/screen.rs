@@ -3,7 +3,7 @@
 //! Keys come from a thread that waits for them and ends with the process. The terminal is put back
 //! in every case: ratatui also does it before the message of a panic.
 
-use std::thread;
+use std::{borrow::Cow, thread};
 
 use anyhow::Context as _;
 use flannel_host::signals::Stop;
@@ -102,12 +102,13 @@ async fn follow(
     // The first tick is at once, and two readings at one time have no rate.
     ticks.tick().await;
     loop {
-        draw(terminal, &mut board, &mut screen, palette)?;
+        draw(terminal, &board, &mut screen, palette)?;
         tokio::select! {
             _ = stop.wait() => return Ok(()),
             key = keys.recv() => match key {
                 None | Some(Key::Interrupt) => return Ok(()),
                 Some(Key::Pressed(code)) if !screen.press(code) => return Ok(()),
+                Some(Key::Pressed(_)) if board.sort != screen.sort => board.order(screen.sort),
                 Some(Key::Pressed(_) | Key::Redraw) => {}
             },
             _ = ticks.tick(), if !screen.is_paused => {
@@ -117,15 +118,11 @@ async fn follow(
     }
 }
 
-fn draw(
-    terminal: &mut DefaultTerminal,
-    board: &mut Board,
-    screen: &mut Screen,
-    palette: Palette,
-) -> anyhow::Result<()> {
-    board.order(screen.sort);
-    let mut shown = board.clone();
-    shown.retain(&screen.filter);
+fn draw(terminal: &mut DefaultTerminal, board: &Board, screen: &mut Screen, palette: Palette) -> anyhow::Result<()> {
+    let mut shown = Cow::Borrowed(board);
+    if !screen.filter.is_empty() {
+        shown.to_mut().retain(&screen.filter);
+    }
     // Not beyond the last row, from which the way up would seem to do nothing.
     screen.offset = screen.offset.min(shown.flows.len().max(shown.peers.len()).saturating_sub(1));
     let keys = screen.last_line();
@@ -206,7 +203,7 @@ mod tests {
         assert!(screen.last_line().starts_with(" only \"qs\""), "{}", screen.last_line());
         pressed(&mut screen, "/1");
         assert_eq!(screen.last_line(), " /1_   enter keeps it, escape ends it");
-        assert!(screen.press(KeyCode::Esc), "it ends the filter alone");
+        assert!(screen.press(KeyCode::Esc), "it ends only the filter");
         assert_eq!((&*screen.filter, &*screen.last_line()), ("", KEYS));
     }
 }

@@ -1,20 +1,17 @@
 //! The claims of a node: by its Node object, which its peers follow, and by its agent's status.
 
-use std::{net::IpAddr, time::SystemTime};
+use std::net::IpAddr;
 
 use flannel_host::family::Family;
 use flannel_status::{LeaseStatus, NetworkStatus, Status};
-use flannel_store::config::BackendKind;
+use flannel_store::{RawJson, VxlanData, config::BackendKind, tunnel_end};
 use ipnet::IpNet;
-use serde_json::Value;
 
 use crate::{cluster::records::NodeObject, reported_cluster::subnets};
 
 /// Annotations of each family: its public address, and the data of its tunnel's end.
 const ANNOTATIONS: [(Family, &str, &str); 2] =
     [(Family::V4, "public-ip", "backend-data"), (Family::V6, "public-ipv6", "backend-v6-data")];
-/// Keys of the data that identify the end of a tunnel.
-const ENDS: [&str; 2] = ["VtepMAC", "PublicKey"];
 
 /// The facts by which other nodes reach a node in one family, according to its Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,10 +34,10 @@ impl PublishedEnd {
             // Unspecified for a family that is off.
             let address: IpAddr = node.annotation(address)?.parse().ok().filter(|ip: &IpAddr| !ip.is_unspecified())?;
             let subnet = *subnets.iter().find(|subnet| Family::of(subnet.addr()) == family)?;
-            let data = node.annotation(data).and_then(|data| serde_json::from_str::<Value>(data).ok());
-            let data = data.unwrap_or_default();
-            let vni = data.get("VNI").and_then(Value::as_u64).and_then(|vni| vni.try_into().ok());
-            Some(Self { subnet, address, end: end(&data), vni })
+            let data = node.annotation(data).and_then(|text| RawJson::parse("the annotation", text).ok());
+            let vni = data.as_ref().and_then(|data| VxlanData::parse(data).ok()?.vni);
+            let end = data.as_ref().and_then(tunnel_end).map(|(_, end)| end);
+            Some(Self { subnet, address, end, vni })
         };
         ANNOTATIONS.into_iter().filter_map(read).collect()
     }
@@ -50,11 +47,6 @@ impl PublishedEnd {
 fn backend(name: &str) -> Option<String> {
     let kind = BackendKind::of_lease(name).filter(|_| !name.is_empty())?;
     Some(kind.properties().type_name.to_owned())
-}
-
-/// The VTEP MAC or the public key in an annotation.
-fn end(data: &Value) -> Option<String> {
-    ENDS.iter().find_map(|key| data.get(key)?.as_str()).map(str::to_ascii_lowercase)
 }
 
 /// The claims of a node.
@@ -78,12 +70,12 @@ pub struct NodeClaims {
     pub version: Option<String>,
     /// The mode that is asked for.
     pub mode: Option<String>,
-    /// Seconds by which its clock is ahead of ours.
+    /// Seconds by which its clock is ahead of this machine's.
     pub clock: Option<i64>,
 }
 
 impl NodeClaims {
-    /// The claims by its Node alone.
+    /// The claims by only its Node.
     pub fn of_node(node: &NodeObject) -> Self {
         let backend = node.annotation("backend-type").unwrap_or_default();
         Self::of_published(node.metadata.name.clone(), PublishedEnd::of(node), backend)
@@ -101,9 +93,10 @@ impl NodeClaims {
         }
     }
 
-    /// The same with the answer of its agent, which was asked between these two times.
+    /// The same with the answer of its agent, which was asked between these two times, in seconds
+    /// since 1970 UTC.
     #[must_use]
-    pub fn with_answer(self, status: &Status, asked: [SystemTime; 2]) -> Self {
+    pub fn with_answer(self, status: &Status, asked: [u64; 2]) -> Self {
         let Some(lease) = &status.lease else { return self };
         Self {
             subnets: subnets(lease),
@@ -113,7 +106,7 @@ impl NodeClaims {
             network: status.network.clone(),
             version: Some(status.version.clone()),
             mode: Some(status.mode.wanted.clone()),
-            clock: status.time.map(|time| ahead(time, asked.map(unix))),
+            clock: status.time.map(|time| ahead(time, asked)),
             ..self
         }
     }
@@ -130,8 +123,4 @@ fn addresses(lease: &LeaseStatus) -> Vec<IpAddr> {
 fn ahead(time: u64, [from, to]: [u64; 2]) -> i64 {
     let signed = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
     if time > to { signed(time - to) } else { -signed(from.saturating_sub(time)) }
-}
-
-fn unix(time: SystemTime) -> u64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

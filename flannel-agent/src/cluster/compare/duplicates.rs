@@ -1,4 +1,4 @@
-//! Duplicates: what one node alone may have, and several do.
+//! Duplicates: what only one node may have, and several do.
 
 use std::{collections::BTreeMap, net::IpAddr};
 

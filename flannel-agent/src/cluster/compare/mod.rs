@@ -1,8 +1,8 @@
-//! A comparison of all nodes: duplicates of what one node alone may have, peers that a node does
+//! A comparison of all nodes: duplicates of what only one node may have, peers that a node does
 //! not have, and settings that differ.
 //!
-//! Each agent knows its own node alone, and takes itself for well. Pure: what the nodes claim in,
-//! problems out.
+//! Each agent knows only its own node, and finds nothing wrong with it. Pure: what the nodes claim
+//! in, problems out.
 
 mod claims;
 mod duplicates;

@@ -10,28 +10,24 @@ use super::{ClusterProblem, ClusterProblemCode, NAMED, NodeClaims, names};
 const CLOCK: i64 = 5;
 
 /// Agents that use another subnet or address than their Nodes say, by which peers go.
-pub(super) fn node_differs(nodes: &[&NodeClaims]) -> Vec<ClusterProblem> {
-    let mut found: Vec<(String, String)> = Vec::new();
-    for node in nodes.iter().filter(|node| node.answered) {
-        for published in &node.published {
-            let (subnets, addresses) = (&node.subnets, &node.addresses);
-            if !subnets.contains(&published.subnet) {
-                let uses = first(subnets, NAMED);
-                found.push((node.name.clone(), format!("{}: {uses} instead of {}", node.name, published.subnet)));
-            } else if !addresses.contains(&published.address) {
-                let uses = first(addresses, NAMED);
-                found.push((node.name.clone(), format!("{}: {uses} instead of {}", node.name, published.address)));
-            }
-        }
-    }
-    let (nodes, details): (Vec<String>, Vec<String>) = found.into_iter().unzip();
-    let text = || {
-        let details = first(&details, NAMED);
-        format!("agents use another subnet or address than their Nodes say ({details}): peers send packets elsewhere")
-    };
-    let problem =
-        (!nodes.is_empty()).then(|| ClusterProblem::new(ClusterProblemCode::NodeDiffers, nodes.clone(), text()));
-    problem.into_iter().collect()
+pub(super) fn node_differs(nodes: &[&NodeClaims]) -> Option<ClusterProblem> {
+    let answered = nodes.iter().filter(|node| node.answered);
+    let ends = answered.flat_map(|node| node.published.iter().map(move |published| (node, published)));
+    let found = ends.filter_map(|(node, published)| {
+        let (uses, says) = if !node.subnets.contains(&published.subnet) {
+            (first(&node.subnets, NAMED), published.subnet.to_string())
+        } else if !node.addresses.contains(&published.address) {
+            (first(&node.addresses, NAMED), published.address.to_string())
+        } else {
+            return None;
+        };
+        Some((node.name.clone(), format!("{}: {uses} instead of {says}", node.name)))
+    });
+    let (nodes, details): (Vec<String>, Vec<String>) = found.unzip();
+    let details = (!nodes.is_empty()).then(|| first(&details, NAMED))?;
+    let text =
+        format!("agents use another subnet or address than their Nodes say ({details}): peers send packets elsewhere");
+    Some(ClusterProblem::new(ClusterProblemCode::NodeDiffers, nodes, text))
 }
 
 /// The settings that are alike on all nodes of a cluster that is well.
@@ -94,10 +90,9 @@ fn clock(nodes: &[NodeClaims]) -> Option<ClusterProblem> {
         let side = if *seconds > 0 { "ahead" } else { "behind" };
         format!("{name} is {} {side}", duration::format(seconds.unsigned_abs()))
     };
+    let clocks: Vec<String> = apart.iter().map(words).collect();
+    let clocks = (!clocks.is_empty()).then(|| first(&clocks, NAMED))?;
     let nodes = apart.iter().map(|(name, _)| (*name).clone()).collect();
-    let text = || {
-        let clocks: Vec<String> = apart.iter().map(words).collect();
-        format!("clocks differ from those of most nodes: {}", first(&clocks, NAMED))
-    };
-    (!apart.is_empty()).then(|| ClusterProblem::new(ClusterProblemCode::ClockDiffers, nodes, text()))
+    let text = format!("clocks differ from those of most nodes: {clocks}");
+    Some(ClusterProblem::new(ClusterProblemCode::ClockDiffers, nodes, text))
 }

@@ -1,7 +1,5 @@
 //! Clusters of answers, and what is found in them.
 
-use std::time::{Duration, SystemTime};
-
 use flannel_status::{LeaseStatus, ModeSource, ModeStatus, NetworkStatus, PeerStatus, Status};
 use serde_json::{Value, json};
 
@@ -44,7 +42,7 @@ fn peer(index: usize) -> PeerStatus {
     }
 }
 
-/// The answer of the agent of a node, in a cluster of so many.
+/// The answer of a node's agent, in a cluster of `number` nodes.
 pub(crate) fn answer(index: usize, number: usize) -> Status {
     let text = "fast".to_owned();
     let source = ModeSource::Default;
@@ -76,7 +74,7 @@ pub(crate) fn answer(index: usize, number: usize) -> Status {
     }
 }
 
-/// The problems of a cluster of so many nodes, some of whose answers are changed.
+/// The problems of a cluster of `number` nodes, some of whose answers are changed.
 fn found(number: usize, change: impl Fn(usize, &mut Status)) -> Vec<ClusterProblem> {
     found_in(&(1..=number).map(node).collect::<Vec<_>>(), |index| {
         let mut status = answer(index, number);
@@ -88,11 +86,10 @@ fn found(number: usize, change: impl Fn(usize, &mut Status)) -> Vec<ClusterProbl
 fn found_in(nodes: &[NodeObject], answer: impl Fn(usize) -> Option<Status>) -> Vec<ClusterProblem> {
     let mut claims: Vec<NodeClaims> = nodes.iter().map(NodeClaims::of_node).collect();
     let mut peers = PeerFindings::new(&claims);
-    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
     for (index, claims) in claims.iter_mut().enumerate() {
         if let Some(status) = answer(index + 1) {
             peers.add(&claims.name, &status);
-            *claims = std::mem::take(claims).with_answer(&status, [now, now]);
+            *claims = std::mem::take(claims).with_answer(&status, [NOW; 2]);
         }
     }
     compare(&claims, &peers)

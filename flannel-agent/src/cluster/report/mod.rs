@@ -6,11 +6,9 @@ mod judge;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeMap, time::Duration};
 
+use flannel_host::clock::unix_now;
 use flannel_status::{ModeStatus, ProblemCode, Severity, Status};
 use futures::{StreamExt as _, stream};
 use serde::Serialize;
@@ -180,7 +178,7 @@ impl Comparison {
     }
 
     /// Takes in the answer of a node, which was asked between these two times.
-    fn add(&mut self, index: usize, status: &Status, asked: [SystemTime; 2]) {
+    fn add(&mut self, index: usize, status: &Status, asked: [u64; 2]) {
         let Some(claims) = self.claims.get_mut(index) else { return };
         self.peers.add(&claims.name, status);
         *claims = std::mem::take(claims).with_answer(status, asked);
@@ -199,8 +197,8 @@ async fn ask<'a>(
     pods: &AgentPods,
     member: &'a ClusterNode,
     deadline: Option<Instant>,
-) -> (&'a ClusterNode, Asked, [SystemTime; 2]) {
-    let begin = SystemTime::now();
+) -> (&'a ClusterNode, Asked, [u64; 2]) {
+    let begin = unix_now();
     let limit = deadline.map_or(LIMIT, |deadline| deadline.saturating_duration_since(Instant::now()).min(LIMIT));
     let answer = match member.agent(pods) {
         Some(container) if member.pod.as_ref().is_some_and(PodObject::is_running) => {
@@ -208,7 +206,7 @@ async fn ask<'a>(
         }
         _ => None,
     };
-    (member, answer, [begin, SystemTime::now()])
+    (member, answer, [begin, unix_now()])
 }
 
 /// An agent that does not answer.

@@ -11,13 +11,16 @@ use flannel_datapath::{
     peers::{PinnedPeer, family_config, subnet_index},
 };
 use flannel_host::family::Family;
-use flannel_netlink::{FdbKey, NeighbourKey, PolicyDirection, Route, RouteKey, TunnelPolicyKey};
+use flannel_netlink::{FdbKey, NeighbourKey, Route, RouteKey, TunnelPolicyKey};
 use flannel_status::Status;
 use ipnet::IpNet;
 use serde::Serialize;
 
 use super::{networks, of_map};
-use crate::carrier::{Carrier, CarryingDevice};
+use crate::{
+    backend::ipsec::policy_keys,
+    carrier::{Carrier, CarryingDevice},
+};
 
 /// One thing that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -206,11 +209,7 @@ pub(super) fn policies(status: &Status, present: &BTreeSet<TunnelPolicyKey>) -> 
     let own = status.lease.as_ref().and_then(|lease| lease.subnet.parse::<IpNet>().ok());
     let peers = status.peers.iter().filter(|peer| peer.way == "ipsec");
     let pairs = peers.filter_map(|peer| Some((own?, peer.subnet.parse::<IpNet>().ok()?)));
-    let wanted = pairs.flat_map(|(own, peer)| {
-        let from_peer = |direction| TunnelPolicyKey { direction, src: peer, dst: own };
-        let to_peer = TunnelPolicyKey { direction: PolicyDirection::Out, src: own, dst: peer };
-        [to_peer, from_peer(PolicyDirection::In), from_peer(PolicyDirection::Forward)]
-    });
+    let wanted = pairs.flat_map(|(own, peer)| policy_keys(own, peer));
     let missing = wanted.filter(|key| !present.contains(key));
     let difference = |key: TunnelPolicyKey| Difference {
         place: "policy",

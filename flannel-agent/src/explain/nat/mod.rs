@@ -41,8 +41,7 @@ pub(super) enum ServiceAnswer {
 
 /// Returns the Service that the packet is for.
 pub(super) async fn service(question: &Question) -> ServiceAnswer {
-    let (found, errors) =
-        services::services(question.destination, question.transport.number(Family::of(question.destination))).await;
+    let (found, errors) = services::services(question.destination, question.protocol()).await;
     answer(found, &errors, question)
 }
 

@@ -8,7 +8,7 @@ use crate::{
     explain::snapshot::Snapshot,
 };
 
-/// Returns the step; none where a route alone carries the packet.
+/// Returns the step; none where only a route carries the packet.
 pub(super) fn step(facts: &Snapshot) -> Option<Step> {
     let destination = facts.onward.address;
     Some(match facts.carrier.as_ref()? {

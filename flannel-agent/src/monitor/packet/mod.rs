@@ -5,10 +5,10 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use flannel_common::packet::{ETH_LEN, ETHERTYPE_IPV4, ETHERTYPE_IPV6, IPV4_LEN, IPV6_LEN, PROTO_TCP, PROTO_UDP};
+use flannel_common::packet::{
+    ETH_LEN, ETHERTYPE_IPV4, ETHERTYPE_IPV6, IPV4_LEN, IPV6_LEN, PROTO_ICMP, PROTO_ICMPV6, PROTO_TCP, PROTO_UDP,
+};
 
-const PROTO_ICMP: u8 = 1;
-const PROTO_ICMPV6: u8 = 58;
 const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
 
 /// The source and the destination address of a packet.

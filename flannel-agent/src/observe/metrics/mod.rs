@@ -37,6 +37,7 @@ use tokio::{sync::Mutex, task::spawn_blocking};
 pub(in crate::observe) use self::page::MEDIA_TYPE;
 pub use self::{counts::Counts, page::Metric};
 use flannel_datapath::PinRoot;
+use flannel_status::Status;
 
 use self::{flows::FlowCount, page::Page};
 use crate::observe::{health::Readiness, shared::SharedState};
@@ -98,9 +99,11 @@ impl Sources {
     fn text(&self) -> Option<Vec<u8>> {
         let mut page = Page::default();
         node::write(&mut page, &self.readiness, &self.shared.peers, &self.counts);
-        problems::write(&mut page, &self.readiness.status().clone(), &self.shared);
-        echo::write(&mut page, self.shared.echoes.counts(), &self.counts);
-        wireguard::write(&mut page, &self.shared.wireguard.states());
+        let (echoes, wireguard_peers) = (self.shared.echoes.counts(), self.shared.wireguard.states());
+        let of_peers = problems::of_peers(echoes.as_ref(), &wireguard_peers, self.shared.ipsec.refused());
+        problems::write(&mut page, self.status(), of_peers);
+        echo::write(&mut page, echoes, &self.counts);
+        wireguard::write(&mut page, &wireguard_peers);
         extension::write(&mut page, self.shared.extension.status().as_ref());
         cloud::write(&mut page, self.shared.cloud.status().as_ref());
         ipsec::write(&mut page, self.shared.ipsec.status().as_ref(), &self.shared.ipsec.states());
@@ -112,6 +115,13 @@ impl Sources {
         self.flows.write(&mut page);
         process::write(&mut page, &self.process);
         page.text().inspect_err(|error| tracing::error!(%error, "cannot put the metrics together")).ok()
+    }
+
+    /// The status with the parts that tasks keep.
+    fn status(&self) -> Status {
+        let mut status = self.readiness.status().clone();
+        self.shared.add_to(&mut status);
+        status
     }
 
     fn is_in_mode_fast(&self) -> bool {

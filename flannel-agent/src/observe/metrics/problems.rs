@@ -7,36 +7,34 @@ use flannel_status::{PeerState, ProblemCode, Status};
 
 use super::{
     catalogue as metric,
-    page::{Page, number},
+    page::{Page, length, number},
 };
-use crate::observe::shared::SharedState;
+use crate::echo::EchoCounts;
 
-/// Writes the number of problems of each kind. Those of peers come from counts that tasks keep: an
+/// The number of problems of each kind that peers have. It comes from counts that tasks keep: an
 /// answer does not list thousands of peers.
-pub(super) fn write(page: &mut Page, status: &Status, shared: &SharedState) {
-    let mut status = status.clone();
-    shared.add_to(&mut status);
-    status.find_problems(clock::unix_now());
-    let mut counts = BTreeMap::<ProblemCode, u64>::new();
-    for problem in &status.problems {
-        *counts.entry(problem.code).or_default() += problem.count;
-    }
-    for (code, peers) in of_peers(shared) {
-        *counts.entry(code).or_default() += u64::try_from(peers).unwrap_or(u64::MAX);
-    }
-    let sample = |code: ProblemCode| {
-        ([code.name(), code.severity().name()], number(counts.get(&code).copied().unwrap_or_default()))
-    };
-    page.list(metric::PROBLEMS, ProblemCode::ALL.map(sample));
-}
-
-fn of_peers(shared: &SharedState) -> [(ProblemCode, usize); 3] {
-    let echoes = shared.echoes.counts().map(|counts| counts.states).unwrap_or_default();
-    let silent = echoes.iter().filter(|(state, _)| state.is_problem()).map(|(_, peers)| peers).sum();
-    let unanswered = shared.wireguard.states().get(&PeerState::Unanswered).copied().unwrap_or_default();
+pub(super) fn of_peers(
+    echoes: Option<&EchoCounts>,
+    wireguard: &BTreeMap<PeerState, usize>,
+    without_associations: usize,
+) -> [(ProblemCode, usize); 3] {
+    let states = echoes.into_iter().flat_map(|counts| &counts.states);
+    let silent = states.filter(|(state, _)| state.is_problem()).map(|(_, peers)| peers).sum();
     [
         (ProblemCode::SilentPeer, silent),
-        (ProblemCode::NoHandshake, unanswered),
-        (ProblemCode::NoAssociations, shared.ipsec.refused()),
+        (ProblemCode::NoHandshake, wireguard.get(&PeerState::Unanswered).copied().unwrap_or_default()),
+        (ProblemCode::NoAssociations, without_associations),
     ]
+}
+
+/// Writes the number of problems of each kind.
+pub(super) fn write(page: &mut Page, mut status: Status, of_peers: [(ProblemCode, usize); 3]) {
+    status.find_problems(clock::unix_now());
+    let mut counts = BTreeMap::from(of_peers.map(|(code, peers)| (code, length(peers))));
+    for problem in &status.problems {
+        *counts.entry(problem.code).or_default() += number(problem.count);
+    }
+    let sample =
+        |code: ProblemCode| ([code.name(), code.severity().name()], counts.get(&code).copied().unwrap_or_default());
+    page.list(metric::PROBLEMS, ProblemCode::ALL.map(sample));
 }

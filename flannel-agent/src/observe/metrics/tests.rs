@@ -19,11 +19,7 @@ use super::{
     flows::Tally,
     *,
 };
-use crate::{
-    echo::EchoCounts,
-    observe::{pulse::Pulse, shared::SharedState},
-    reconcile::SharedPeers,
-};
+use crate::{echo::EchoCounts, observe::pulse::Pulse, reconcile::SharedPeers};
 
 /// A node with everything.
 fn status() -> Status {
@@ -66,7 +62,7 @@ fn page(status: Status) -> String {
     counts.echo_round_trips.observe(0.0004);
     let readiness = Readiness::new(status, Pulse::start());
     node::write(&mut page, &readiness, &SharedPeers::default(), &counts);
-    problems::write(&mut page, &readiness.status().clone(), &SharedState::default());
+    problems::write(&mut page, readiness.status().clone(), problems::of_peers(None, &BTreeMap::new(), 0));
     let counter = |packets| Counter { packets, bytes: packets * 100 };
     let counted = Counted {
         stats: vec![

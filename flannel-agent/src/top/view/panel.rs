@@ -75,7 +75,8 @@ impl Panel<'_> {
         self
     }
 
-    /// The panel without its first rows, as far as the last ones still fill it.
+    /// The panel without its first `offset` rows; drawing limits the offset so that the panel is
+    /// full.
     pub(super) fn below(self, offset: usize) -> Self {
         Self { offset, ..self }
     }
