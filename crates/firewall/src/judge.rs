@@ -160,6 +160,11 @@ impl Ruleset {
         }
         chain.names_port |= names_port;
         chain.drops_at_port |= names_port && rule.drops;
+        if rule.is_for_all && !chain.may_accept {
+            chain.drops_all |= rule.drops;
+            chain.always.extend(rule.targets.iter().cloned());
+        }
+        chain.may_accept |= rule.accepts || !rule.targets.is_empty();
         chain.targets.extend(rule.targets);
     }
 
@@ -209,10 +214,17 @@ impl Ruleset {
         dropping.map(|((table, name), _)| format!("{table} {name}")).collect()
     }
 
-    /// The chains at the forward hook that drop what no rule accepts, while flannel's rules are not
-    /// there.
+    /// The chains that drop forwarded packets: by their policy what no rule accepts, while flannel's
+    /// rules are not there, or by a rule for all packets, in front of any that could accept some.
     pub fn closed_forward(&self) -> Vec<String> {
-        if self.has_chain(FORWARD_CHAIN) { Vec::new() } else { self.dropping_policies("forward") }
+        let closed = if self.has_chain(FORWARD_CHAIN) { Vec::new() } else { self.dropping_policies("forward") };
+        let reached = self.reached(
+            |table, hook| hook.at == "forward" && !table.starts_with("bridge "),
+            |name| self.chains.get(name).map(|chain| &chain.always),
+        );
+        let drops_all = |name: &ChainName| self.chains.get(name).is_some_and(|chain| chain.drops_all);
+        let dropping = reached.into_iter().filter(drops_all).map(|name| self.describe(&name));
+        closed.into_iter().chain(dropping).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The chains with a rule that drops packets of the port with which the rules were read.

@@ -42,6 +42,12 @@ pub(super) struct Chain {
     pub(super) names_port: bool,
     /// True if such a rule drops.
     pub(super) drops_at_port: bool,
+    /// True if a rule may have accepted some packets, or led them elsewhere.
+    pub(super) may_accept: bool,
+    /// The chains that all packets get to from here, unless such a rule came first.
+    pub(super) always: BTreeSet<String>,
+    /// True if a rule drops all packets, and none before may accept any.
+    pub(super) drops_all: bool,
 }
 
 /// The rules of a chain as they judge packets of one kind.
@@ -74,6 +80,10 @@ pub(super) struct HostRule {
     pub(super) targets: BTreeSet<String>,
     /// True if it drops or rejects.
     pub(super) drops: bool,
+    /// True if it accepts.
+    pub(super) accepts: bool,
+    /// True if it is for all packets that get to it.
+    pub(super) is_for_all: bool,
 }
 
 /// A part of a rule that decides about replayed packets.

@@ -5,7 +5,7 @@ use tokio::task::spawn_blocking;
 
 use super::{
     judge::PerPacket,
-    model::{ChainHook, Ruleset},
+    model::{ChainHook, HostRule, Ruleset},
     nft::NftSockets,
     saved::{BRIDGE, SavedReader},
 };
@@ -13,19 +13,42 @@ use crate::tools::{legacy, tool};
 
 /// The table whose rules judge the first packet of a connection.
 const NAT: &str = "nat";
+/// The table whose rules are for dropping packets.
+const FILTER: &str = "filter";
 
 /// The hooks whose rules are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hooks {
+pub(super) enum Hooks {
     /// All, for the rules that name a port.
     All,
     /// Those that see every packet.
     EachPacket,
+    /// That of forwarded packets, and of its rules only those for all packets: few, however many
+    /// Services there are.
+    Forward,
 }
 
 impl Hooks {
-    const fn has(self, hook: &ChainHook) -> bool {
-        matches!(self, Self::All) || !hook.nat
+    fn have(self, hook: &ChainHook) -> bool {
+        match self {
+            Self::All => true,
+            Self::EachPacket => !hook.nat,
+            Self::Forward => hook.at == "forward",
+        }
+    }
+
+    /// True if packets of these hooks pass tables of this name in the legacy variant.
+    fn have_table(self, table: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::EachPacket => table != NAT,
+            Self::Forward => table == FILTER,
+        }
+    }
+
+    /// The chains to go on with from a rule.
+    pub(super) fn follow(self, rule: &HostRule) -> impl Iterator<Item = &String> {
+        rule.targets.iter().filter(move |_| self != Self::Forward || rule.is_for_all)
     }
 }
 
@@ -44,12 +67,37 @@ impl Ruleset {
     }
 }
 
-/// The rules that judge single packets, as they were when they were read last.
+/// The rules that matter to a running agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rules {
+    /// The chains with rules that judge single packets; `None` if only those of forwarded packets
+    /// were read.
+    pub(super) per_packet: Option<Vec<PerPacket>>,
+    /// As [`Ruleset::closed_forward`].
+    pub(super) closed_forward: Vec<String>,
+}
+
+impl Rules {
+    fn new(rules: &Ruleset, hooks: Hooks) -> Self {
+        let per_packet = (hooks != Hooks::Forward).then(|| rules.per_packet());
+        Self { per_packet, closed_forward: rules.closed_forward() }
+    }
+
+    fn and(mut self, more: Self) -> Self {
+        if let (Some(all), Some(more)) = (&mut self.per_packet, more.per_packet) {
+            all.extend(more);
+        }
+        self.closed_forward.extend(more.closed_forward);
+        self
+    }
+}
+
+/// The rules, as they were when they were read last.
 #[derive(Debug)]
 pub(super) struct Reading {
     port: Option<u16>,
-    /// The generation of nf_tables in which they were read, and the chains.
-    nft: Option<(u32, Vec<PerPacket>)>,
+    /// The hooks and the generation of nf_tables in which they were read, and the rules.
+    nft: Option<(Hooks, u32, Rules)>,
 }
 
 impl Reading {
@@ -57,22 +105,25 @@ impl Reading {
         Self { port, nft: None }
     }
 
-    /// Returns the chains with such rules. Reads nf_tables only if its generation is another one.
-    /// A change during the reading makes the next call read again.
-    pub(super) async fn refresh(&mut self) -> Result<Vec<PerPacket>, String> {
-        let known = self.nft.as_ref().map(|(generation, _)| *generation);
-        match read_nft(self.port, Hooks::EachPacket, known).await? {
-            NftReading::Read { generation, rules } => self.nft = Some((generation, rules.per_packet())),
+    /// Returns the rules of these hooks. Reads nf_tables only if its generation is another one. A
+    /// change during the reading makes the next call read again.
+    pub(super) async fn refresh(&mut self, hooks: Hooks) -> Result<Rules, String> {
+        let known = self.nft.as_ref().filter(|(read, ..)| *read == hooks).map(|(_, generation, _)| *generation);
+        match read_nft(self.port, hooks, known).await? {
+            NftReading::Read { generation, rules } => self.nft = Some((hooks, generation, Rules::new(&rules, hooks))),
             NftReading::Missing => self.nft = None,
             NftReading::Unchanged => {}
         }
         let mut legacy = Ruleset::new(self.port);
-        let errors = read_legacy(&mut legacy, Hooks::EachPacket).await;
+        let errors = read_legacy(&mut legacy, hooks).await;
         if !errors.is_empty() {
             return Err(errors.join("; "));
         }
-        let of_nft = self.nft.iter().flat_map(|(_, chains)| chains.iter().cloned());
-        Ok(of_nft.chain(legacy.per_packet()).collect())
+        let of_legacy = Rules::new(&legacy, hooks);
+        Ok(match &self.nft {
+            Some((_, _, of_nft)) => of_nft.clone().and(of_legacy),
+            None => of_legacy,
+        })
     }
 }
 
@@ -96,7 +147,7 @@ async fn read_nft(port: Option<u16>, hooks: Hooks, known: Option<u32>) -> Result
             return Ok(NftReading::Unchanged);
         }
         let mut rules = Ruleset::new(port);
-        sockets.read(&mut rules, |hook| hooks.has(hook))?;
+        sockets.read(&mut rules, |hook| hooks.have(hook), |rule| hooks.follow(rule).cloned().collect())?;
         Ok(NftReading::Read { generation, rules })
     };
     let read = spawn_blocking(read).await.map_err(|_panic| "the reader of nf_tables panicked".to_owned())?;
@@ -119,13 +170,15 @@ async fn read_legacy(found: &mut Ruleset, hooks: Hooks) -> Vec<String> {
             ));
             continue;
         };
-        for table in tables.iter().filter(|table| hooks == Hooks::All || *table != NAT) {
+        for table in tables.iter().filter(|table| hooks.have_table(table)) {
             let mut reader = SavedReader::new(name, found);
             let read = tool::each_line(&tool, &["-t", table], |line| reader.read(line)).await;
             errors.extend(read.err().map(|error| error.to_string()));
         }
     }
-    if let Some(tool) = legacy::saver("ebtables") {
+    if hooks != Hooks::Forward
+        && let Some(tool) = legacy::saver("ebtables")
+    {
         let mut reader = SavedReader::new(BRIDGE, found);
         let read = tool::each_line(&tool, &[], |line| reader.read(line)).await;
         errors.extend(read.err().map(|error| error.to_string()));

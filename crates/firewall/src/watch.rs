@@ -1,4 +1,6 @@
-//! Per-packet rules, watched for as long as a mode is asked for that hides packets from them.
+//! The rules that matter to a running agent, watched: those that judge packets one by one for as
+//! long as a mode is asked for that hides packets from them, and always those that drop all
+//! forwarded packets.
 //!
 //! A task reads them, once for all changes since the last reading, at most every ten seconds, and
 //! less often where a reading takes long.
@@ -8,7 +10,10 @@ use std::time::{Duration, Instant};
 use flannel_common::mode::Mode;
 use tokio::{sync::watch, time::sleep};
 
-use super::{PerPacket, read::Reading};
+use super::{
+    PerPacket,
+    read::{Hooks, Reading, Rules},
+};
 
 /// The shortest time between two readings.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -18,8 +23,8 @@ const SHARE: u32 = 50;
 /// The reason until rules were read once.
 pub const NEVER_READ: &str = "the firewall's rules are not read yet";
 
-/// The chains with such rules, or why they are not known.
-type Seen = Result<Vec<PerPacket>, String>;
+/// The rules, or why they are not known.
+type Seen = Result<Rules, String>;
 
 /// The highest mode in which rules see all they look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +40,7 @@ pub struct RuleLimit {
 pub struct Watch {
     /// Such rules lower the mode.
     strict: bool,
-    changes: watch::Sender<()>,
+    changes: watch::Sender<Hooks>,
     seen: watch::Receiver<Option<Seen>>,
 }
 
@@ -43,13 +48,14 @@ impl Watch {
     /// Starts the task in the network namespace of the calling thread; it reads on request. `port`
     /// is the tunnel's. `read` is called after each reading, when its memory is free again.
     pub fn start(strict: bool, port: Option<u16>, read: fn()) -> Self {
-        let (changes, mut changed) = watch::channel(());
+        let (changes, mut changed) = watch::channel(Hooks::Forward);
         let (publish, seen) = watch::channel(None);
         tokio::spawn(async move {
             let mut reading = Reading::new(port);
             while changed.changed().await.is_ok() {
                 let begun = Instant::now();
-                let now = Some(reading.refresh().await);
+                let hooks = *changed.borrow_and_update();
+                let now = Some(reading.refresh(hooks).await);
                 publish.send_if_modified(|seen| std::mem::replace(seen, now.clone()) != now);
                 read();
                 sleep(PAUSE.max(begun.elapsed() * SHARE)).await;
@@ -58,14 +64,17 @@ impl Watch {
         Self { strict, changes, seen }
     }
 
-    /// The rules may be others.
-    pub fn invalidate(&self) {
-        self.changes.send_replace(());
+    /// The rules may be others; those that judge packets one by one matter if it says so.
+    pub fn invalidate(&self, per_packet: bool) {
+        self.changes.send_replace(if per_packet { Hooks::EachPacket } else { Hooks::Forward });
     }
 
-    /// True until rules were read once.
-    pub fn never_read(&self) -> bool {
-        self.seen.borrow().is_none()
+    /// True until rules were read, also those that judge packets one by one if they matter.
+    pub fn never_read(&self, per_packet: bool) -> bool {
+        match &*self.seen.borrow() {
+            None => true,
+            Some(seen) => per_packet && seen.as_ref().is_ok_and(|rules| rules.per_packet.is_none()),
+        }
     }
 
     /// True if such rules lower the mode.
@@ -82,7 +91,13 @@ impl Watch {
 
     /// The chains with rules that judge single packets, that were read.
     pub fn chains(&self) -> Vec<String> {
-        self.seen.borrow().iter().flatten().flatten().map(ToString::to_string).collect()
+        let seen = self.seen.borrow();
+        seen.iter().flatten().flat_map(|rules| &rules.per_packet).flatten().map(ToString::to_string).collect()
+    }
+
+    /// The chains that drop forwarded packets.
+    pub fn closed_forward(&self) -> Vec<String> {
+        self.seen.borrow().iter().flatten().flat_map(|rules| rules.closed_forward.clone()).collect()
     }
 
     /// The reason why the rules are not known.
@@ -102,27 +117,30 @@ impl Watch {
 }
 
 fn reception_reason(seen: Option<&Seen>) -> Option<String> {
-    let chains = match seen {
-        None => return Some(NEVER_READ.to_owned()),
-        Some(Err(error)) => return Some(unreadable(error)),
-        Some(Ok(chains)) => chains,
+    let chains = match chains(seen) {
+        Ok(chains) => chains,
+        Err(reason) => return Some(reason),
     };
     let found: Vec<String> = chains.iter().filter_map(PerPacket::of_received).collect();
     (!found.is_empty()).then(|| format!("rules judge them one by one in {}", found.join(", ")))
 }
 
-fn unreadable(error: &str) -> String {
-    format!("the firewall's rules cannot be read: {error}")
+/// The chains with rules that judge packets one by one, or the reason why they are not known.
+fn chains(seen: Option<&Seen>) -> Result<&[PerPacket], String> {
+    match seen {
+        None | Some(Ok(Rules { per_packet: None, .. })) => Err(NEVER_READ.to_owned()),
+        Some(Err(error)) => Err(format!("the firewall's rules cannot be read: {error}")),
+        Some(Ok(Rules { per_packet: Some(chains), .. })) => Ok(chains),
+    }
 }
 
 /// Rules for pods' packets, and for tunnel packets that come, see everything in mode `encap`; those
 /// for tunnel packets that leave only in mode `kernel`.
 fn limit(seen: Option<&Seen>) -> Option<RuleLimit> {
     let encap = |reason: String| Some(RuleLimit { most: Mode::Encap, reason: format!("--strict-rules, and {reason}") });
-    let chains = match seen {
-        None => return encap(NEVER_READ.to_owned()),
-        Some(Err(error)) => return encap(unreadable(error)),
-        Some(Ok(chains)) => chains,
+    let chains = match chains(seen) {
+        Ok(chains) => chains,
+        Err(reason) => return encap(reason),
     };
     let list = |chains: &[&PerPacket]| chains.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let of_encap: Vec<&PerPacket> = chains.iter().filter(|chain| chain.concerns_encap()).collect();
@@ -145,12 +163,17 @@ mod tests {
         PerPacket { chain: "ip filter FORWARD".to_owned(), pods: limit, ..PerPacket::default() }
     }
 
+    fn rules(per_packet: Vec<PerPacket>) -> Seen {
+        Ok(Rules { per_packet: Some(per_packet), closed_forward: Vec::new() })
+    }
+
     #[test]
     fn strict_lowers_the_mode_for_rules_and_for_not_knowing() {
-        assert_eq!(limit(Some(&Ok(Vec::new()))), None);
-        let found = limit(Some(&Ok(vec![chain()]))).expect("a limit");
+        assert_eq!(limit(Some(&rules(Vec::new()))), None);
+        let found = limit(Some(&rules(vec![chain()]))).expect("a limit");
         assert_eq!(found.reason, "--strict-rules, and rules judge packets one by one in ip filter FORWARD (limit)");
         assert_eq!(found.most, Mode::Encap);
+        assert!(limit(Some(&Ok(Rules::default()))).is_some_and(|limit| limit.reason.ends_with("not read yet")));
         assert!(limit(None).is_some_and(|limit| limit.reason.ends_with("not read yet")));
         assert!(limit(Some(&Err("nft".to_owned()))).is_some_and(|limit| limit.most == Mode::Encap));
     }
@@ -159,10 +182,10 @@ mod tests {
     fn rules_for_tunnel_packets_that_come_and_not_knowing_keep_them_with_the_kernel() {
         let received = BTreeSet::from(["source port".to_owned(), "limit".to_owned()]);
         let input = PerPacket { chain: "ip filter INPUT".to_owned(), received, ..chain() };
-        assert_eq!(reception_reason(Some(&Ok(Vec::new()))), None);
-        assert_eq!(reception_reason(Some(&Ok(vec![chain()]))), None, "rules for pods' packets");
+        assert_eq!(reception_reason(Some(&rules(Vec::new()))), None);
+        assert_eq!(reception_reason(Some(&rules(vec![chain()]))), None, "rules for pods' packets");
         assert_eq!(
-            reception_reason(Some(&Ok(vec![chain(), input]))).as_deref(),
+            reception_reason(Some(&rules(vec![chain(), input]))).as_deref(),
             Some("rules judge them one by one in ip filter INPUT (limit, source port)")
         );
         assert_eq!(reception_reason(None).as_deref(), Some(NEVER_READ));
@@ -173,11 +196,11 @@ mod tests {
     fn rules_for_tunnel_packets_that_leave_ask_for_mode_kernel() {
         let length = BTreeSet::from(["length".to_owned()]);
         let sent = PerPacket { chain: "ip filter OUTPUT".to_owned(), sent: length.clone(), ..PerPacket::default() };
-        let found = limit(Some(&Ok(vec![chain(), sent]))).expect("a limit");
+        let found = limit(Some(&rules(vec![chain(), sent]))).expect("a limit");
         let reason =
             "--strict-rules, and rules judge tunnel packets one by one in ip filter OUTPUT (length) for tunnel packets";
         assert_eq!((found.most, found.reason.as_str()), (Mode::Kernel, reason));
         let received = PerPacket { chain: "ip filter INPUT".to_owned(), received: length, ..PerPacket::default() };
-        assert_eq!(limit(Some(&Ok(vec![received]))).map(|limit| limit.most), Some(Mode::Encap));
+        assert_eq!(limit(Some(&rules(vec![received]))).map(|limit| limit.most), Some(Mode::Encap));
     }
 }

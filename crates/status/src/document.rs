@@ -122,6 +122,9 @@ pub struct Status {
     /// Addresses of the external interface that lie in a pod network, and the effect of that.
     #[serde(default)]
     pub addresses_in_pods: Vec<String>,
+    /// Chains of the host's firewall that drop forwarded packets, such as `ip filter FORWARD`.
+    #[serde(default)]
+    pub closed_forward: Vec<String>,
     /// Prefixes of bridges of this node that are not in its subnet: pods with such addresses are
     /// not reached from other nodes.
     #[serde(default)]
@@ -194,6 +197,7 @@ impl Status {
             sysctls: Vec::new(),
             sysctl_problems: Vec::new(),
             addresses_in_pods: Vec::new(),
+            closed_forward: Vec::new(),
             lost_subnets: Vec::new(),
             lease_problem: None,
             error: None,

@@ -56,6 +56,19 @@ pub struct ConflictStatus {
     pub address: usize,
 }
 
+/// The resource of this node that another node claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Claim {
+    /// Its VTEP MAC.
+    Mac,
+    /// Its public key.
+    Key,
+    /// Its subnet, or a part of it.
+    Subnet,
+}
+
 /// A lease that the agent rejects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -64,4 +77,7 @@ pub struct RejectedStatus {
     pub key: String,
     /// The reason why it is rejected.
     pub reason: String,
+    /// The resource of this node that it claims, if that is the reason.
+    #[serde(default)]
+    pub claim: Option<Claim>,
 }

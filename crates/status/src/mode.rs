@@ -24,6 +24,9 @@ pub struct NodeSettingStatus {
     pub value: String,
     /// True if the agent follows it. A choice by `datapath set` and `guard set` takes precedence.
     pub in_force: bool,
+    /// True if it is valid and waits for the agent's next start.
+    #[serde(default)]
+    pub waits: bool,
     /// The reason why the setting does not apply, or applies only until the next start.
     pub reason: Option<String>,
 }

@@ -48,7 +48,7 @@ pub use self::{
         SubnetManager,
     },
     memory::NodeMemory,
-    node_reports::{NodeProblem, NodeReport, NodeReports},
+    node_reports::{NodeReport, NodeReports},
     node_settings::{ModeSetting, NodeSetting, NodeSettings, SettingValue},
     opt_outs::{OptOuts, PodOptOuts},
     precedence::Precedence,

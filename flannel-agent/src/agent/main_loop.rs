@@ -23,7 +23,6 @@ use crate::{
         cloud_start, external, ipsec_start,
         lost_subnets::{self, LostSubnet},
         node_start,
-        problems::LoweredMode,
         refusals::RefusalLog,
         start::Components,
         store::Store,
@@ -56,7 +55,6 @@ pub(super) struct Agent {
     pub(super) decision: ModeChoice,
     /// The reason why the requested mode cannot be active, if there is one.
     lowered: Option<String>,
-    pub(super) lowered_mode: LoweredMode,
     pub(super) applied: bool,
     pub(super) guard: Guard,
     pulse: Pulse,
@@ -84,7 +82,6 @@ impl Components {
             store: Store::new(),
             decision,
             lowered: None,
-            lowered_mode: LoweredMode::default(),
             applied: false,
             guard,
             pulse: pulse.clone(),
@@ -233,13 +230,15 @@ impl Agent {
         Outcome::Reconcile
     }
 
-    /// The firewall's rules matter to mode `fast`, and to mode `encap` if they lower it;
-    /// reading them costs too much to do it for nothing.
     fn invalidate_rules(&self) {
+        self.node.firewall.invalidate(self.needs_all_rules());
+    }
+
+    /// Rules that judge packets one by one matter to mode `fast`, and to mode `encap` if they lower
+    /// it; reading all rules costs too much to do it for nothing.
+    fn needs_all_rules(&self) -> bool {
         let least = if self.node.firewall.is_strict() { Mode::Encap } else { Mode::Fast };
-        if self.decision.wanted >= least {
-            self.node.firewall.invalidate();
-        }
+        self.decision.wanted >= least
     }
 
     fn apply_store_event(&mut self, event: StoreEvent) -> Outcome {
@@ -429,7 +428,9 @@ impl Agent {
         self.refusals.report(Instant::now());
         let before = self.decision.clone();
         self.follow_mode();
-        self.report_problems(Instant::now());
+        if self.node.firewall.never_read(self.needs_all_rules()) {
+            self.invalidate_rules();
+        }
         if let Some(bpf) = self.node.reconciler.bpf_mut()
             && let Err(error) = bpf.write_heartbeat()
         {
@@ -503,9 +504,6 @@ impl Agent {
                 self.node.store.opt_outs.want(decision.mode == Mode::Fast);
                 self.decision = decision;
                 self.lowered = lowered;
-                if self.node.firewall.never_read() {
-                    self.invalidate_rules();
-                }
             }
             Err(error) => tracing::warn!(error = chain(&error), "cannot follow the datapath mode"),
         }

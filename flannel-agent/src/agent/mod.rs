@@ -71,7 +71,7 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
         .with_context(|| format!("cannot open {}", socket::path(&options.paths.state_dir).display()))?;
     let pulse = Pulse::start();
     let (shared, counts) = (SharedState::default(), Counts::new().context("cannot count")?);
-    let readiness = Readiness::new(status.clone(), pulse.clone());
+    let readiness = Readiness::new(status.clone(), shared.clone(), pulse.clone());
     let pins = PinRoot::new(&options.paths.bpf_pin_root);
     let metrics = Metrics::new(readiness.clone(), shared.clone(), counts.clone(), pins);
     let _listeners = listen(&options, readiness, metrics.clone(), &counts, &shared)?;
@@ -147,8 +147,12 @@ async fn daemon(
         // The store may be away for hours, so until then health checks look only at this thread.
         () = record_heartbeats(pulse) => bail!("the clock stopped"),
     };
-    // On the heap, because it holds the whole state of the agent.
-    Box::pin(started.run(publish, pulse, counts)).await
+    let reports = problems::report(publish.subscribe(), shared.clone(), started.store.reports.clone());
+    tokio::select! {
+        // On the heap, because it holds the whole state of the agent.
+        ended = Box::pin(started.run(publish, pulse, counts)) => ended,
+        () = reports => bail!("the reports of problems ended"),
+    }
 }
 
 /// Records heartbeats while the thread runs its tasks. Does not return.

@@ -66,22 +66,17 @@ impl NodeOverrides {
     pub(super) fn states(&self) -> Vec<NodeSettingStatus> {
         let removed =
             self.started.0.iter().filter(|setting| is_for_start(setting) && find(&self.now, setting).is_none());
-        let removed = removed.map(|setting| state(setting, true, Some(REMOVED.to_owned())));
+        let removed = removed.map(|setting| state(setting, true, false, Some(REMOVED.to_owned())));
         self.now.0.iter().map(|setting| self.state(setting)).chain(removed).collect()
     }
 
     fn state(&self, setting: &NodeSetting) -> NodeSettingStatus {
         if let Some(refusal) = self.refusal(setting) {
-            return state(setting, false, Some(refusal));
+            return state(setting, false, false, Some(refusal));
         }
         let started = find(&self.started, setting).is_some_and(|started| started.text == setting.text);
         let waits = is_for_start(setting) && !started;
-        state(setting, !waits, waits.then(|| NEXT_START.to_owned()))
-    }
-
-    /// The refusals there are.
-    pub(super) fn refusals(&self) -> impl Iterator<Item = String> {
-        self.now.0.iter().filter_map(|setting| Some(format!("annotation {setting}: {}", self.refusal(setting)?)))
+        state(setting, !waits, waits, waits.then(|| NEXT_START.to_owned()))
     }
 
     /// The reason why a setting is refused, and what counts instead.
@@ -104,8 +99,8 @@ fn is_for_start(setting: &NodeSetting) -> bool {
     setting.value.as_ref().is_ok_and(SettingValue::is_for_start)
 }
 
-fn state(setting: &NodeSetting, in_force: bool, reason: Option<String>) -> NodeSettingStatus {
-    NodeSettingStatus { annotation: setting.name.clone(), value: setting.text.clone(), in_force, reason }
+fn state(setting: &NodeSetting, in_force: bool, waits: bool, reason: Option<String>) -> NodeSettingStatus {
+    NodeSettingStatus { annotation: setting.name.clone(), value: setting.text.clone(), in_force, waits, reason }
 }
 
 #[cfg(test)]
@@ -130,7 +125,7 @@ mod tests {
 
     fn shown(states: Vec<NodeSettingStatus>) -> Vec<String> {
         let text = |state: NodeSettingStatus| {
-            let NodeSettingStatus { annotation, value, in_force, reason } = state;
+            let NodeSettingStatus { annotation, value, in_force, reason, .. } = state;
             format!("{annotation}={value} {in_force} {}", reason.unwrap_or_default())
         };
         states.into_iter().map(text).collect()
@@ -155,7 +150,6 @@ mod tests {
         let refused =
             "mtu=banana false refused: expected a number; 1400 stays in force until the next start of the agent";
         assert_eq!(shown(node.change(NodeSettings(vec![bad]))), [refused]);
-        assert!(node.refusals().eq([refused.replacen("mtu=banana false", "annotation mtu=banana:", 1)]));
     }
 
     #[test]
@@ -166,7 +160,6 @@ mod tests {
         let refused = "mtu=9000 false refused: too large; the flag counts until it is corrected or removed";
         assert_eq!(shown(node.states()), [refused, "mode=kernel true "]);
         assert_eq!(shown(node.change(NodeSettings(vec![mtu(9000), mode(Mode::Fast)]))), ["mode=fast true "]);
-        assert!(node.refusals().eq([refused.replacen("mtu=9000 false", "annotation mtu=9000:", 1)]));
         assert_eq!(shown(node.change(NodeSettings(vec![mtu(1400)]))), [format!("mtu=1400 false {NEXT_START}")]);
         assert_eq!(shown(node.change(NodeSettings::default())), [""; 0], "it never was in force");
         let bad = setting("mode", "turbo", Err("expected kernel".to_owned()));

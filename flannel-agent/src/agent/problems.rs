@@ -1,99 +1,165 @@
-//! The problems of this node that the store publishes for those who watch the whole cluster.
+//! The problems of this node that the store publishes as Events, for those who watch the whole
+//! cluster.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::{future::pending, time::Duration};
 
+use flannel_host::clock;
 use flannel_iface::AddressInPods;
-use flannel_store::{NodeProblem, NodeReport};
+use flannel_status::{Problem, ProblemCode, Status};
+use flannel_store::{NodeReport, NodeReports};
+use tokio::{sync::watch, time::sleep};
 
 use super::{external, main_loop::Agent};
+use crate::observe::shared::SharedState;
 
-/// Silent peers that are reported one by one.
-const NAMED_PEERS: usize = 5;
-/// A mode that is lowered for a shorter time, such as during the agent's start, is not reported.
-const LASTING: Duration = Duration::from_mins(1);
-
-/// The time since which the mode is lower than asked for.
-#[derive(Debug, Default)]
-pub(super) struct LoweredMode(Option<Instant>);
-
-impl LoweredMode {
-    /// Takes in the reason why it is lowered now, if it is. Returns it if that has lasted.
-    fn lasting(&mut self, reason: Option<String>, now: Instant) -> Option<String> {
-        self.0 = reason.is_some().then(|| self.0.unwrap_or(now));
-        reason.filter(|_| self.0.is_some_and(|since| now.duration_since(since) >= LASTING))
-    }
-}
+/// Between two looks at the problems.
+const PERIOD: Duration = Duration::from_secs(2);
+/// Problems of a kind that are reported one by one.
+const NAMED: usize = 5;
+/// A mode that is lowered for fewer seconds, such as during the agent's start, is not reported.
+const LASTING: u64 = 60;
 
 impl Agent {
     /// The addresses of the external interface that lie in a pod network.
     pub(super) fn addresses_in_pods(&self) -> Vec<AddressInPods> {
         external::addresses_in_pods(self.node.external.chosen(), &self.node.settings.config)
     }
+}
 
-    /// Reports the problems there are now. To be called every second.
-    pub(super) fn report_problems(&mut self, now: Instant) {
-        let reason = self.mode_reason();
-        let lowered = self.lowered_mode.lasting(reason, now).map(|reason| NodeReport {
-            problem: NodeProblem::ModeLowered,
-            message: format!(
-                "the datapath mode is {}, not {}: {reason}. Packets take a slower path; none is lost",
-                self.decision.mode, self.decision.wanted
-            ),
-        });
-        let refused = self.node.settings.node.refusals();
-        let refused = refused.map(|message| NodeReport { problem: NodeProblem::SettingRefused, message });
-        let inside = self.addresses_in_pods().into_iter().map(|found| NodeReport {
-            problem: NodeProblem::AddressInPods,
-            message: format!("{found}; {}", AddressInPods::REMEDY),
-        });
-        let conflicts = NodeReport::conflicts(&self.node.leases);
-        let silent = silent_peers(&self.node.echoes.silent_names());
-        self.node.store.reports.set(conflicts.chain(lowered).chain(refused).chain(inside).chain(silent));
+/// Reports the problems of the status. Does not return.
+pub(super) async fn report(status: watch::Receiver<Status>, shared: SharedState, reports: NodeReports) {
+    if !reports.are_published() {
+        return pending().await;
+    }
+    loop {
+        let now = clock::unix_now();
+        let mut found = status.borrow().clone();
+        shared.add_to(&mut found);
+        found.find_problems(now);
+        reports.set(of_node(&found.problems, now).into_iter().chain(of_peers(&shared)));
+        sleep(PERIOD).await;
     }
 }
 
-/// A report about each peer that has fallen silent. Of many there is one, which does not change
-/// with their number.
-fn silent_peers(names: &BTreeSet<String>) -> Vec<NodeReport> {
-    let report = |message| NodeReport { problem: NodeProblem::PeerSilent, message };
-    if names.len() > NAMED_PEERS {
-        return vec![report(format!(
-            "more than {NAMED_PEERS} peers that answered echo requests do not any more: see `flannel-agent status`"
-        ))];
-    }
-    let message = |name: &String| {
-        format!(
-            "the peer {name} answered echo requests and does not any more: run `flannel-agent explain` on both nodes"
-        )
+/// The reports of the node's own problems. Problems of one kind follow each other.
+fn of_node(problems: &[Problem], now: u64) -> Vec<NodeReport> {
+    let lasts = |problem: &&Problem| {
+        problem.code != ProblemCode::LoweredMode || problem.since.is_some_and(|since| now >= since + LASTING)
     };
-    names.iter().map(|name| report(message(name))).collect()
+    let lasting: Vec<_> = problems.iter().filter(lasts).collect();
+    let kinds = lasting.chunk_by(|a, b| a.code == b.code);
+    kinds
+        .flat_map(|of_kind| each_or_all(of_kind[0].code, of_kind, |problem| (identity(problem), problem.line())))
+        .collect()
+}
+
+/// What tells a problem from others of its kind, and stays the same while the problem does.
+fn identity(problem: &Problem) -> String {
+    match problem.code {
+        // Their texts count attempts.
+        ProblemCode::RefusedEntry | ProblemCode::Command | ProblemCode::CloudRoute => {
+            problem.subject.clone().unwrap_or_default()
+        }
+        _ => problem.text.clone(),
+    }
+}
+
+/// The reports of what tasks know about peers.
+fn of_peers(shared: &SharedState) -> Vec<NodeReport> {
+    let silent: Vec<String> = shared.echoes.silent_names().into_iter().collect();
+    let mut reports = each_or_all(ProblemCode::SilentPeer, &silent, |name| {
+        let remedy = "run `flannel-agent explain` on both nodes";
+        (name.clone(), format!("the peer {name} answered echo requests and does not any more: {remedy}"))
+    });
+    // Peers that never answered are no Event: a firewall may drop ICMP for good.
+    let others = shared.peer_problems().into_iter().filter(|(code, _)| *code != ProblemCode::SilentPeer);
+    reports.extend(others.filter(|(_, peers)| *peers > 0).filter_map(|(code, peers)| all(code, peers)));
+    reports
+}
+
+/// A report of each problem of a kind. Of many there is one, which does not change with their
+/// number.
+fn each_or_all<T>(code: ProblemCode, found: &[T], words: impl Fn(&T) -> (String, String)) -> Vec<NodeReport> {
+    let Some(reason) = code.event() else { return Vec::new() };
+    if found.len() > NAMED {
+        return all(code, found.len()).into_iter().collect();
+    }
+    let report = |one| {
+        let (identity, message) = words(one);
+        NodeReport { reason, identity, message }
+    };
+    found.iter().map(report).collect()
+}
+
+/// One report of all problems of a kind.
+fn all(code: ProblemCode, number: usize) -> Option<NodeReport> {
+    let number = u64::try_from(number).unwrap_or(u64::MAX);
+    let message = format!("{}: see `flannel-agent status` of this node", code.counted(number));
+    Some(NodeReport { reason: code.event()?, identity: String::new(), message })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use flannel_status::{Certainty, Severity};
+
     use super::*;
 
-    #[test]
-    fn many_silent_peers_are_one_report_that_stays_the_same() {
-        let names = |number: u32| (0..number).map(|number| format!("n{number}")).collect();
-        assert_eq!(silent_peers(&names(0)), []);
-        assert_eq!(silent_peers(&names(5)).len(), 5);
-        assert_eq!(silent_peers(&names(6)).len(), 1);
-        assert_eq!(silent_peers(&names(6)), silent_peers(&names(60)));
+    fn problem(code: ProblemCode, subject: &str, text: &str, since: u64) -> Problem {
+        Problem {
+            code,
+            severity: Severity::Warning,
+            certainty: Certainty::Sure,
+            subject: Some(subject.to_owned()),
+            text: text.to_owned(),
+            remedy: None,
+            since: Some(since),
+            count: 1,
+        }
+    }
+
+    fn identities(reports: &[NodeReport]) -> BTreeSet<(&str, &str)> {
+        reports.iter().map(|report| (report.reason, &*report.identity)).collect()
     }
 
     #[test]
-    fn a_lowered_mode_is_a_problem_once_it_lasts() {
-        let (mut mode, start) = (LoweredMode::default(), Instant::now());
-        let why = || Some("no BPF".to_owned());
-        assert_eq!(mode.lasting(why(), start), None);
-        assert_eq!(mode.lasting(why(), start + LASTING / 2), None);
-        assert_eq!(mode.lasting(why(), start + LASTING), why());
-        assert_eq!(mode.lasting(None, start + LASTING), None);
-        assert_eq!(mode.lasting(why(), start + 2 * LASTING), None, "it was well in between");
-        assert_eq!(mode.lasting(why(), start + 3 * LASTING), why());
+    fn many_of_a_kind_are_one_report_whatever_their_number() {
+        let entries = |number: usize, attempts: u32| {
+            let entry =
+                |index| problem(ProblemCode::RefusedEntry, &format!("route {index}"), &format!("{attempts} tries"), 0);
+            of_node(&(0..number).map(entry).collect::<Vec<_>>(), 0)
+        };
+        assert_eq!(entries(0, 1), []);
+        assert_eq!(entries(5, 1).len(), 5);
+        assert_eq!(identities(&entries(5, 1)), identities(&entries(5, 9)));
+        assert_eq!(
+            entries(6, 1)[0].message,
+            "6 entries refused by the kernel: see `flannel-agent status` of this node"
+        );
+        assert_eq!(identities(&entries(6, 1)), identities(&entries(60, 1)));
+    }
+
+    #[test]
+    fn a_lowered_mode_is_reported_once_it_lasts() {
+        let lowered = [problem(ProblemCode::LoweredMode, "", "mode kernel instead of fast: no BPF", 100)];
+        assert_eq!(of_node(&lowered, 100 + LASTING - 1), []);
+        assert_eq!(identities(&of_node(&lowered, 100 + LASTING)).len(), 1);
+    }
+
+    #[test]
+    fn each_kind_has_its_own_reports_and_leases_of_others_have_none() {
+        let found = [
+            problem(ProblemCode::HostSysctl, "a", "a is 0", 0),
+            problem(ProblemCode::HostSysctl, "b", "b is 0", 0),
+            problem(ProblemCode::DuplicateMac, "n2", "its MAC is ours", 0),
+            problem(ProblemCode::RefusedLease, "n3", "refused", 0),
+        ];
+        let expected = BTreeSet::from([
+            ("SysctlKeepsPacketsFromPods", "a is 0"),
+            ("SysctlKeepsPacketsFromPods", "b is 0"),
+            ("DuplicateVtepMAC", "its MAC is ours"),
+        ]);
+        assert_eq!(identities(&of_node(&found, 0)), expected);
     }
 }

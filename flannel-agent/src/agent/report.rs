@@ -11,9 +11,9 @@ use flannel_host::{
 };
 use flannel_iface::End;
 use flannel_status::{
-    ConflictStatus, DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus, IpsecPeerStatus, LISTED, LeaseStatus,
-    ModeStatus, NetworkStatus, PeerEchoStatus, PeerStatus, PodStatus, RejectedStatus, Repairs, STARTING, Status,
-    StoreStatus, WireguardPeerStatus, WireguardStatus,
+    Claim, ConflictStatus, DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus, IpsecPeerStatus, LISTED,
+    LeaseStatus, ModeStatus, NetworkStatus, PeerEchoStatus, PeerStatus, PodStatus, RejectedStatus, Repairs, STARTING,
+    Status, StoreStatus, WireguardPeerStatus, WireguardStatus,
 };
 use flannel_store::{Conflict, LeaseKey, Rejected, config::BackendConfig};
 use tokio::sync::watch;
@@ -93,7 +93,7 @@ impl Agent {
             udp: None,
             ipsec: None,
             pod_names: self.node.store.opt_outs.latest().names,
-            rejected: self.node.leases.rejected().take(LISTED).map(|lease| rejected(&lease)).collect(),
+            rejected: self.rejected(),
             rejected_total: total(self.node.leases.rejected().len()),
             conflicts: ConflictStatus {
                 mac: self.node.leases.conflicts(Conflict::Mac),
@@ -108,6 +108,7 @@ impl Agent {
             sysctls: self.node.reconciler.fast().conntrack().changed(),
             sysctl_problems: self.node.host_sysctls.problems().to_vec(),
             addresses_in_pods: self.addresses_in_pods().iter().map(ToString::to_string).collect(),
+            closed_forward: self.node.firewall.closed_forward(),
             lost_subnets: self.lost_subnets.iter().map(ToString::to_string).collect(),
             lease_problem: self.store.lease_problem(),
             error: self.error(),
@@ -115,6 +116,14 @@ impl Agent {
             listeners: Vec::new(),
             problems: last.problems.clone(),
         }
+    }
+
+    /// Those that claim what this node has come first: the list is cut.
+    fn rejected(&self) -> Vec<RejectedStatus> {
+        let leases = &self.node.leases;
+        let ours = leases.conflicts_with_us().map(|(lease, conflict)| rejected(&lease, Some(claim(conflict))));
+        let others = leases.rejected().filter(|lease| !lease.reason.is_with_us()).map(|lease| rejected(&lease, None));
+        ours.chain(others).take(LISTED).collect()
     }
 
     fn mode(&self) -> ModeStatus {
@@ -235,8 +244,16 @@ fn total(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-fn rejected(lease: &Rejected) -> RejectedStatus {
-    RejectedStatus { key: excerpt(&lease.key).to_string(), reason: lease.to_string() }
+fn rejected(lease: &Rejected, claim: Option<Claim>) -> RejectedStatus {
+    RejectedStatus { key: excerpt(&lease.key).to_string(), reason: lease.to_string(), claim }
+}
+
+const fn claim(conflict: Conflict) -> Claim {
+    match conflict {
+        Conflict::Mac => Claim::Mac,
+        Conflict::Key => Claim::Key,
+        Conflict::Subnet => Claim::Subnet,
+    }
 }
 
 /// Returns a note that the kernel chooses the next hop, and by which devices; `None` if the path

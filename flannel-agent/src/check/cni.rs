@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::Finding;
+use super::{Finding, HostCode};
 
 /// The plugins of flannel's own configuration, and the one that runtimes call for each pod.
 const PLUGINS: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];
@@ -31,7 +31,7 @@ fn look_below(root: &Path) -> Option<Finding> {
         Finding::ok("cni", "the plugins that flannel's CNI plugin calls are installed")
     } else {
         Finding::warn(
-            "cni",
+            HostCode::CniPlugins,
             format!("not in {}: {}", DIRECTORIES.join(", "), missing.join(", ")),
             format!(
                 "pods of flannel's usual CNI configuration do not start: install the CNI plugins (package \

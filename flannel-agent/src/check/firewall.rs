@@ -5,7 +5,7 @@ use flannel_datapath::{JudgeFinder, PinRoot};
 use flannel_firewall::{PerPacket, Ruleset};
 use flannel_host::{error_chain::chain, words::first};
 
-use super::Finding;
+use super::{Finding, HostCode};
 
 /// The number of chains that are named.
 const NAMED: usize = 5;
@@ -16,7 +16,9 @@ pub(super) async fn look(port: Option<u16>, best: Mode) -> Vec<Finding> {
     let is_complete = errors.is_empty();
     let mut findings: Vec<Finding> = errors
         .into_iter()
-        .map(|error| Finding::warn("firewall", error, "not all rules could be read: look at them yourself"))
+        .map(|error| {
+            Finding::warn(HostCode::UnreadableRules, error, "not all rules could be read: look at them yourself")
+        })
         .collect();
     findings.extend(judge(&rules, port, best, is_complete));
     findings
@@ -27,10 +29,16 @@ pub(super) async fn look(port: Option<u16>, best: Mode) -> Vec<Finding> {
 pub(super) fn netfilter_programs(pins: &PinRoot) -> Vec<Finding> {
     let lowered = "the agent lowers the mode while it is there, so that no packet bypasses it";
     match JudgeFinder::open(pins).and_then(|finder| finder.find()) {
-        Ok(judges) => judges.names().into_iter().map(|name| Finding::warn("rules", name, lowered)).collect(),
+        Ok(judges) => {
+            judges.names().into_iter().map(|name| Finding::warn(HostCode::NetfilterProgram, name, lowered)).collect()
+        }
         Err(error) => {
             let text = format!("BPF programs at netfilter's hooks are not known: {}", chain(&error));
-            vec![Finding::warn("rules", text, "run the command as root, in the network namespace of the agent")]
+            vec![Finding::warn(
+                HostCode::UnknownPrograms,
+                text,
+                "run the command as root, in the network namespace of the agent",
+            )]
         }
     }
 }
@@ -40,9 +48,10 @@ fn judge(rules: &Ruleset, port: Option<u16>, best: Mode, is_complete: bool) -> V
     let forward = rules.closed_forward();
     if !forward.is_empty() {
         findings.push(Finding::warn(
-            "firewall",
-            format!("what no rule accepts is dropped in {}", first(&forward, NAMED)),
-            "pods' packets need a rule there: run the agent with --iptables-forward-rules, the default",
+            HostCode::ForwardPolicy,
+            format!("forwarded packets are dropped in {}", first(&forward, NAMED)),
+            "pods' packets need a rule that accepts them there, in front of what drops: run the agent with \
+             --iptables-forward-rules, the default, and remove rules that drop all packets",
         ));
     }
     findings.push(per_packet(&rules.per_packet(), best, is_complete));
@@ -62,7 +71,7 @@ fn per_packet(found: &[PerPacket], best: Mode, is_complete: bool) -> Finding {
     let sees = "see one packet in two seconds of a known flow, or to a peer";
     if !hidden.is_empty() {
         return Finding::warn(
-            "rules",
+            HostCode::PerPacketRules,
             format!("rules judge packets one by one in {}", first(hidden, NAMED)),
             format!("in {modes} they {sees}: use a lower mode, or --strict-rules, if that matters"),
         );
@@ -78,7 +87,7 @@ fn per_packet(found: &[PerPacket], best: Mode, is_complete: bool) -> Finding {
         return Finding::ok("rules", "no rule outside NAT chains judges, counts, copies or logs packets one by one");
     }
     Finding::warn(
-        "rules",
+        HostCode::IncompleteRules,
         "of the rules that could be read none judges packets one by one",
         "others may: see the finding about the firewall",
     )
@@ -88,7 +97,7 @@ fn at_port(rules: &Ruleset, port: u16) -> Finding {
     let (at_port, dropping) = (rules.at_port(), rules.dropping_at_port());
     if !dropping.is_empty() {
         return Finding::warn(
-            "firewall",
+            HostCode::PortDropped,
             format!("a rule drops packets of UDP port {port} in {}", first(&dropping, NAMED)),
             "unless it spares the other nodes, pods do not reach each other",
         );
@@ -96,7 +105,7 @@ fn at_port(rules: &Ruleset, port: u16) -> Finding {
     let input = rules.dropping_policies("input");
     if !input.is_empty() && at_port.is_empty() {
         return Finding::warn(
-            "firewall",
+            HostCode::PortNotAccepted,
             format!("what no rule accepts is dropped in {}, and no rule names UDP port {port}", first(&input, NAMED)),
             format!("accept UDP port {port} from the other nodes"),
         );

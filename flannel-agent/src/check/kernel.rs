@@ -9,7 +9,7 @@ use flannel_netlink::Netlink;
 use nix::sys::utsname::uname;
 use serde::Serialize;
 
-use super::Finding;
+use super::{Finding, HostCode};
 use crate::{
     fast,
     privileges::{self, Privileges},
@@ -57,7 +57,7 @@ fn version() -> Finding {
     let text = format!("Linux {release}");
     match parse_version(&release) {
         Some(version) if version < OLDEST => {
-            Finding::fail("kernel", text, format!("use Linux {}.{} or newer", OLDEST.0, OLDEST.1))
+            Finding::fail(HostCode::OldKernel, text, format!("use Linux {}.{} or newer", OLDEST.0, OLDEST.1))
         }
         Some(version) if version < COUNTS_IN_PODS => Finding::ok(
             "kernel",
@@ -75,7 +75,7 @@ fn parse_version(release: &str) -> Option<(u32, u32)> {
 fn privileges() -> Finding {
     if let Err(error) = privileges::check() {
         let remedy = "run as root: without, half of this check says nothing";
-        return Finding::fail("privileges", chain(error.as_ref()), remedy);
+        return Finding::fail(HostCode::Privileges, chain(error.as_ref()), remedy);
     }
     let Ok(held) = Privileges::current() else {
         return Finding::ok("privileges", "this process may change the network");
@@ -84,7 +84,7 @@ fn privileges() -> Finding {
     match &*held.missing() {
         [] => Finding::ok("privileges", format!("this process may change the network and load programs{filtered}")),
         missing => Finding::warn(
-            "privileges",
+            HostCode::Privileges,
             format!("this process may change the network, but {}{filtered}", missing.join("; ")),
             "grant CAP_BPF and CAP_PERFMON to the agent for the eBPF datapath",
         ),
@@ -104,7 +104,7 @@ fn vxlan() -> Finding {
         Finding::ok("vxlan", "the module is not loaded, and can be: the kernel does so by itself")
     } else {
         Finding::warn(
-            "vxlan",
+            HostCode::VxlanModule,
             "the module is neither loaded nor to be found here",
             "load it (modprobe vxlan); on many systems it is in a package of its own (linux-modules-extra). host-gw needs none",
         )
@@ -128,13 +128,17 @@ fn programs(best: &mut Best) -> Vec<Finding> {
             .push(Finding::ok("programs", "the kernel takes the programs, and makes and takes room for headers")),
         Ok(Some(KernelLimit { mode, reason })) => {
             best.lower(mode, &reason);
-            findings.push(Finding::warn("programs", reason, "packets take the kernel's path, which is complete"));
+            findings.push(Finding::warn(
+                HostCode::Programs,
+                reason,
+                "packets take the kernel's path, which is complete",
+            ));
         }
         Err(error) => {
             let reason = chain(&error);
             best.lower(Mode::Kernel, &reason);
             findings.push(Finding::warn(
-                "programs",
+                HostCode::Programs,
                 reason,
                 "packets take the kernel's path, which is complete; mode encap needs Linux 5.13, CAP_BPF and CAP_PERFMON",
             ));
@@ -147,7 +151,7 @@ fn programs(best: &mut Best) -> Vec<Finding> {
         Err(error) => {
             let reason = chain(&error);
             best.lower(Mode::Encap, &reason);
-            findings.push(Finding::warn("fast", reason, "packets take the path of mode encap"));
+            findings.push(Finding::warn(HostCode::NapiPolls, reason, "packets take the path of mode encap"));
         }
     }
     findings.push(flow_table());
@@ -155,7 +159,7 @@ fn programs(best: &mut Best) -> Vec<Finding> {
         Finding::ok("btf", "the kernel's type information (BTF) has the offset of a packet's conntrack entry")
     } else {
         Finding::warn(
-            "btf",
+            HostCode::Btf,
             "the kernel's type information (BTF) lacks the offset of a packet's conntrack entry",
             "mode fast learns a flow only together with its way back; a kernel with CONFIG_DEBUG_INFO_BTF needs that for TCP alone",
         )
@@ -169,7 +173,7 @@ fn programs(best: &mut Best) -> Vec<Finding> {
             format!("{obstacle}: the agent sets it in mode fast, unless --conntrack-liberal=false"),
         ),
         Some(obstacle) => Finding::warn(
-            "conntrack",
+            HostCode::Conntrack,
             obstacle.to_string(),
             "TCP takes the path of mode encap; a kernel with BTF and nf_conntrack_netlink needs no more than that",
         ),
@@ -186,7 +190,7 @@ fn flow_table() -> Finding {
     let text = format!("mode fast holds {flows} flows of IPv4 in a process such as this: {reason}");
     if flows < FEW {
         let remedy = "raise the memory limit of the agent; flows beyond the table take the path of mode encap";
-        return Finding::warn("flows", text, remedy);
+        return Finding::warn(HostCode::FlowTable, text, remedy);
     }
     Finding::ok("flows", text)
 }
@@ -194,7 +198,7 @@ fn flow_table() -> Finding {
 /// The price of a node without programs that no counter shows.
 fn unguarded() -> Finding {
     Finding::warn(
-        "guard",
+        HostCode::Unguarded,
         "outer off (enforce is the default: no eBPF): the kernel's tunnel device accepts VXLAN packets of any sender",
         "let a packet filter accept the tunnel port from nodes of the cluster alone",
     )
@@ -206,7 +210,7 @@ async fn nexthops(netlink: &Netlink) -> Finding {
         Ok(None) => {
             Finding::ok("nexthops", "there are no nexthop objects (Linux 5.3): routes are plain in large clusters too")
         }
-        Err(error) => Finding::warn("nexthops", chain(&error), "routes are plain in large clusters too"),
+        Err(error) => Finding::warn(HostCode::NexthopObjects, chain(&error), "routes are plain in large clusters too"),
     }
 }
 

@@ -4,7 +4,9 @@
 //! its loader, its selection of the external interface, its view of conntrack. They change no state
 //! of the host: their maps, programs and directory below the pin root are gone when the probe ends.
 
+mod agent;
 mod cni;
+mod code;
 mod firewall;
 mod kernel;
 mod network;
@@ -13,14 +15,18 @@ mod rivals;
 mod settings;
 mod tools;
 
-use std::path::Path;
+use std::{io, path::Path};
 
 use flannel_common::node::NodeConfig;
 use flannel_netlink::{Netlink, NetlinkError};
+use flannel_status::Status;
 use flannel_store::read_previous_networks;
 use serde::Serialize;
 
-pub use self::kernel::Best;
+pub use self::{
+    code::{FindingCode, HostCode},
+    kernel::Best,
+};
 use flannel_datapath::{PinRoot, maps::ConfigMap};
 
 /// The port of tunnels where nothing says otherwise.
@@ -43,6 +49,8 @@ pub enum Level {
 pub struct Finding {
     /// The topic, such as `programs` or `mtu`.
     pub topic: &'static str,
+    /// The kind; absent (`null`) where all is as it should be.
+    pub code: Option<FindingCode>,
     /// The level.
     pub level: Level,
     /// The finding in words.
@@ -53,15 +61,19 @@ pub struct Finding {
 
 impl Finding {
     fn ok(topic: &'static str, text: impl Into<String>) -> Self {
-        Self { topic, level: Level::Ok, text: text.into(), remedy: None }
+        Self { topic, code: None, level: Level::Ok, text: text.into(), remedy: None }
     }
 
-    fn warn(topic: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { topic, level: Level::Warn, text: text.into(), remedy: Some(remedy.into()) }
+    fn warn(code: HostCode, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::not_well(code, Level::Warn, text.into(), remedy.into())
     }
 
-    fn fail(topic: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { topic, level: Level::Fail, text: text.into(), remedy: Some(remedy.into()) }
+    fn fail(code: HostCode, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::not_well(code, Level::Fail, text.into(), remedy.into())
+    }
+
+    fn not_well(code: HostCode, level: Level, text: String, remedy: String) -> Self {
+        Self { topic: code.topic(), code: Some(FindingCode::Host(code)), level, text, remedy: Some(remedy) }
     }
 }
 
@@ -81,8 +93,8 @@ impl CheckReport {
     }
 }
 
-/// Looks. Call inside a Tokio runtime.
-pub async fn run(pins: &PinRoot, state_dir: &Path) -> Result<CheckReport, NetlinkError> {
+/// Looks; `agent` is the answer of the agent that runs here. Call inside a Tokio runtime.
+pub async fn run(pins: &PinRoot, state_dir: &Path, agent: &io::Result<Status>) -> Result<CheckReport, NetlinkError> {
     let (netlink, _events) = Netlink::connect()?;
     let links = netlink.links().await?;
     let pinned = ConfigMap::open(pins).and_then(|map| map.get()).ok();
@@ -98,6 +110,7 @@ pub async fn run(pins: &PinRoot, state_dir: &Path) -> Result<CheckReport, Netlin
     findings.extend(firewall::look(port, best.mode()).await);
     findings.extend(firewall::netfilter_programs(pins));
     findings.extend(cni::look());
+    findings.extend(agent::look(agent));
     Ok(CheckReport { findings, best })
 }
 

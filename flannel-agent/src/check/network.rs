@@ -10,7 +10,7 @@ use flannel_iface::{AddressInPods, Host, IfaceOptions, select};
 use flannel_netlink::{Address, Link, MAIN_TABLE, Netlink, NetlinkError, Route, RouteKey};
 use ipnet::IpNet;
 
-use super::{Best, Finding, may_have_tunnel};
+use super::{Best, Finding, HostCode, may_have_tunnel};
 use crate::{
     backend::vxlan::device_name,
     fast::{self, pods::PodReason},
@@ -50,7 +50,7 @@ pub(super) async fn look(
         }
         Err(error) => {
             let (problem, remedy) = split_remedy(error);
-            findings.push(Finding::warn("interface", problem, remedy));
+            findings.push(Finding::warn(HostCode::NoInterface, problem, remedy));
         }
     }
     let external = external.ok().map(|link| link.index);
@@ -106,7 +106,7 @@ fn describe(link: &Link, best: &mut Best) -> Finding {
         let reason = format!("{} is no Ethernet device", link.name);
         best.lower(Mode::Kernel, &reason);
         return Finding::warn(
-            "interface",
+            HostCode::NotEthernet,
             format!("{text}, and no Ethernet device"),
             "packets take the kernel's path, which is complete",
         );
@@ -114,7 +114,11 @@ fn describe(link: &Link, best: &mut Best) -> Finding {
     if link.up && link.running {
         Finding::ok("interface", text)
     } else {
-        Finding::fail("interface", format!("{text}, and is down"), "bring it up, or choose another with --iface")
+        Finding::fail(
+            HostCode::InterfaceDown,
+            format!("{text}, and is down"),
+            "bring it up, or choose another with --iface",
+        )
     }
 }
 
@@ -126,7 +130,7 @@ fn inside_pods(external: &Link, addresses: &[Address], pods: &[IpNet]) -> Vec<Fi
     if found.is_empty() && !pods.is_empty() {
         return vec![Finding::ok("addresses", format!("no address of {} is in the pod network", external.name))];
     }
-    found.iter().map(|found| Finding::warn("addresses", found.to_string(), AddressInPods::REMEDY)).collect()
+    found.iter().map(|found| Finding::warn(HostCode::AddressInPods, found.to_string(), AddressInPods::REMEDY)).collect()
 }
 
 /// The finding on filters that would miss what mode `fast` puts into pods, and on IPsec policies
@@ -142,7 +146,7 @@ fn ingress(pins: &PinRoot, links: &[Link], external: &Link, more: impl Iterator<
         return Finding::ok("ingress", format!("no filter of others is on the ingress of {}", external.name));
     }
     Finding::warn(
-        "ingress",
+        HostCode::ForeignFilter,
         reasons.join(", "),
         "mode fast leaves packets from other nodes to the kernel, so that filters and IPsec see them all and offload settings hold; only speed is lost",
     )
@@ -152,7 +156,7 @@ fn ingress(pins: &PinRoot, links: &[Link], external: &Link, more: impl Iterator<
 /// it.
 fn of_tunnel(setting: &OffloadSetting) -> Finding {
     Finding::warn(
-        "offload",
+        HostCode::TunnelOffload,
         setting.to_string(),
         "the vxlan device of the kernel sends packets to peers in every mode, as this setting asks for; \
          set it back where the NIC needs no remedy: only speed is lost",
@@ -172,7 +176,7 @@ async fn offloads(link: &Link, tunnel: bool) -> Option<Finding> {
         Finding::ok("offload", format!("{} merges and segments {packets}", link.name))
     } else {
         Finding::warn(
-            "offload",
+            HostCode::NicOffload,
             format!("off on {}: {}", link.name, lacking.join(", ")),
             format!("only speed is lost; where the device can: ethtool -K {} FEATURE on", link.name),
         )
@@ -200,7 +204,7 @@ fn fit(tunnel: &Link, external: &Link) -> Finding {
         Finding::ok("mtu", text)
     } else {
         Finding::warn(
-            "mtu",
+            HostCode::TunnelMtu,
             format!("{text}: {overhead} bytes of headers do not fit"),
             format!("set Backend.MTU to {} or less and restart the agent", external.mtu),
         )
@@ -259,7 +263,7 @@ fn pod_sizes(links: &[Link], external: Option<u32>, places: &PodPlaces) -> Optio
         Finding::ok("mtu", "no pod's packets are larger than the tunnel takes")
     } else {
         Finding::warn(
-            "mtu",
+            HostCode::PodMtu,
             format!("larger than the tunnel's {smallest} is the MTU of {}", large.join(", ")),
             "pods get their MTU from subnet.env when they are created: recreate these",
         )
@@ -273,7 +277,7 @@ fn checksums(link: &Link) -> Option<Finding> {
         Finding::ok("udp6zerocsumrx", format!("{} takes packets without UDP checksum", link.name))
     } else {
         Finding::warn(
-            "udp6zerocsumrx",
+            HostCode::ZeroChecksum,
             format!("{} takes no packets without UDP checksum", link.name),
             "peers send us IPv6 by the kernel's path; delete the device while the agent is down, and the agent creates it again",
         )

@@ -6,7 +6,7 @@ use std::{fs, io, path::Path, process};
 use flannel_common::mode::Mode;
 use flannel_datapath::{PinRoot, bpffs};
 
-use super::{Best, Finding};
+use super::{Best, Finding, HostCode};
 use crate::privileges::Privileges;
 
 /// Checks that the programs can be pinned, and lowers `best` if not.
@@ -29,7 +29,7 @@ pub(super) fn look(pins: &PinRoot, best: &mut Best) -> Finding {
     };
     best.lower(Mode::Kernel, &problem);
     Finding::warn(
-        "pins",
+        HostCode::PinRoot,
         problem,
         "packets take the kernel path, which is complete, and the guard is off; mount a bpf filesystem that can be \
          written, let the AppArmor or SELinux profile permit it, or choose another --bpf-pin-root",

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use flannel_netlink::Link;
 
-use super::{Finding, network::is_flannels};
+use super::{Finding, HostCode, network::is_flannels};
 use crate::reconcile::rivals::{SocketOwners, owners_of_sockets};
 
 /// The VNI where nothing says otherwise.
@@ -27,7 +27,7 @@ pub(super) fn look(links: &[Link], port: u16) -> Finding {
         return Finding::ok("port", format!("no other device or program has UDP port {port}"));
     }
     Finding::fail(
-        "port",
+        HostCode::PortTaken,
         format!("UDP port {port}, or VNI {DEFAULT_VNI} at it, is taken by {}", owners.join(", ")),
         "the agent waits until it is free: remove that device or end that program, or choose another Backend.Port or Backend.VNI",
     )

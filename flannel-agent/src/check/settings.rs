@@ -10,7 +10,7 @@ use flannel_host::{
 };
 use flannel_netlink::Link;
 
-use super::{Finding, network::is_flannels};
+use super::{Finding, HostCode, network::is_flannels};
 use crate::{backend::is_tunnel, host_sysctls};
 
 pub(super) fn look(links: &[Link], state_dir: &Path) -> Vec<Finding> {
@@ -24,7 +24,7 @@ pub(super) fn look(links: &[Link], state_dir: &Path) -> Vec<Finding> {
         Finding::ok("rp_filter", "no tunnel device refuses senders by their address")
     } else {
         Finding::warn(
-            "rp_filter",
+            HostCode::StrictRpFilter,
             format!("rp_filter is strict on {}", strict.join(", ")),
             "packets whose source another device leads to, as from addresses of nodes, are dropped; a running agent sets it to 2 (loose)",
         )
@@ -41,7 +41,7 @@ fn changed(state_dir: &Path) -> Finding {
                 "cleanup restores none; the agent repairs {} when it starts, and keeps the damaged file",
                 sysctl_record::path(state_dir).display()
             );
-            return Finding::warn("sysctls", chain(&error), remedy);
+            return Finding::warn(HostCode::SysctlRecord, chain(&error), remedy);
         }
     };
     let changed =
@@ -58,13 +58,15 @@ fn forwarding(family: Family) -> Finding {
     match (sysctl::is_on(setting), family) {
         (true, _) => Finding::ok("forwarding", format!("{name} is 1")),
         (false, Family::V4) => Finding::fail(
-            "forwarding",
+            HostCode::Forwarding,
             format!("{name} is not 1"),
             format!("sysctl -w {name}=1, or no pod reaches another node"),
         ),
-        (false, Family::V6) => {
-            Finding::warn("forwarding", format!("{name} is not 1"), format!("with IPv6 pods: sysctl -w {name}=1"))
-        }
+        (false, Family::V6) => Finding::warn(
+            HostCode::Forwarding,
+            format!("{name} is not 1"),
+            format!("with IPv6 pods: sysctl -w {name}=1"),
+        ),
     }
 }
 
@@ -75,7 +77,7 @@ fn own_device(link: &Link) -> Option<Finding> {
     let (name, needed) = host_sysctls::of_tunnel(family, &link.name);
     let value = sysctl_record::read(&name).ok().flatten().filter(|value| *value != needed)?;
     Some(Finding::fail(
-        "forwarding",
+        HostCode::TunnelSysctl,
         format!("{name} is {value}: {} carries no packets of pods", link.name),
         format!("sysctl -w {name}={needed}"),
     ))
@@ -87,7 +89,7 @@ fn bridges() -> Finding {
         return Finding::ok("br_netfilter", "bridges show their packets to iptables");
     }
     Finding::warn(
-        "br_netfilter",
+        HostCode::BridgeFiltering,
         format!("{} is not 1", name.replace('/', ".")),
         "with Services by iptables: modprobe br_netfilter, or a pod gets no answer from a Service that leads to a pod of its own node",
     )

@@ -1,6 +1,6 @@
 //! The tools that keep masquerade and forward rules.
 
-use super::Finding;
+use super::{Finding, HostCode};
 use crate::traffic::{InstalledTools, installed_tools};
 
 pub(super) async fn look() -> Finding {
@@ -14,12 +14,12 @@ fn judge(tools: InstalledTools) -> Finding {
             Finding::ok("tools", format!("{iptables} can keep masquerade and forward rules"))
         }
         InstalledTools { nft: true, .. } => Finding::warn(
-            "tools",
+            HostCode::RuleTools,
             "iptables is not installed, so masquerade and forward rules take EnableNFTables",
             "set EnableNFTables in the network configuration, or install iptables; without, `run --ip-masq` ends with 1",
         ),
         _ => Finding::warn(
-            "tools",
+            HostCode::RuleTools,
             "neither iptables nor nft is installed: `run --ip-masq` ends with 1, and no forward rules are kept",
             remedy,
         ),

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use clap::Args;
 use flannel_terminal::color::Paint;
 
-use super::{Answer, PinOptions, PrintOptions, StateOptions};
+use super::{Answer, PinOptions, PrintOptions, StateOptions, format::ask_at_once};
 use crate::check::{self, CheckReport, Finding, Level};
 
 /// The output format, the colours, and the paths at which an agent's pins and state may be.
@@ -20,7 +20,10 @@ pub struct CheckOptions {
 
 /// Runs the command.
 pub(super) async fn run(options: &CheckOptions) -> anyhow::Result<Answer> {
-    let report = check::run(&options.pins.root(), &options.state.state_dir).await.context("cannot ask the kernel")?;
+    let dir = &options.state.state_dir;
+    let agent = ask_at_once(dir).await;
+    let pins = options.pins.root_of(agent.as_ref().ok());
+    let report = check::run(&pins, dir, &agent).await.context("cannot ask the kernel")?;
     let text = options.print.print(&report, |paint| text(&report, paint));
     Ok(Answer { text, code: u8::from(report.has_failed()) })
 }
@@ -48,11 +51,13 @@ mod tests {
     use flannel_terminal::color::plain_text;
 
     use super::*;
+    use crate::check::{FindingCode, HostCode};
 
     #[test]
     fn a_level_has_its_colour_and_a_remedy_its_arrow() {
         let finding = Finding {
             topic: "mtu",
+            code: Some(FindingCode::Host(HostCode::TunnelMtu)),
             level: Level::Fail,
             text: "too small".to_owned(),
             remedy: Some("raise it".to_owned()),

@@ -1,6 +1,7 @@
 //! The output and the options that the printing subcommands have in common.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -122,8 +123,7 @@ impl PinOptions {
         if !is_absent(&self.root()) {
             return self.root();
         }
-        let status = timeout(PATIENCE, ask_status(&state.state_dir)).await;
-        self.root_of(status.ok().and_then(Result::ok).as_ref())
+        self.root_of(ask_at_once(&state.state_dir).await.ok().as_ref())
     }
 
     /// The pins there or, if there are none, where the agent says that it has its own.
@@ -132,6 +132,11 @@ impl PinOptions {
         let reported = status.and_then(|status| status.pin_root.as_deref()).map(|root| PinRoot::new(Path::new(root)));
         reported.filter(|reported| is_absent(&pins) && !is_absent(reported)).unwrap_or(pins)
     }
+}
+
+/// The answer of the agent, if it comes at once.
+pub(super) async fn ask_at_once(state_dir: &Path) -> io::Result<Status> {
+    timeout(PATIENCE, ask_status(state_dir)).await.map_err(io::Error::from)?
 }
 
 fn is_absent(pins: &PinRoot) -> bool {

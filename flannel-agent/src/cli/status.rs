@@ -30,7 +30,7 @@ use super::{
     problem_lines::{self, ProblemLine},
     udp, wireguard,
 };
-use crate::observe::socket::ask_status;
+use crate::observe::socket::{agent_process, ask_status};
 
 /// Exit codes of a node that is not ready, and of one without an agent.
 const NOT_READY: u8 = 1;
@@ -53,9 +53,11 @@ pub struct StatusOptions {
 
 /// Runs the command; the text to print, and 0 if the node is ready.
 pub(super) async fn run(options: &StatusOptions) -> anyhow::Result<Answer> {
-    let mut status = match ask(&options.state.state_dir, options.wait.limit()).await? {
-        Some(status) => status,
-        None => from_pins(options)?,
+    let dir = &options.state.state_dir;
+    let mut status = match ask(dir, options.wait.limit()).await? {
+        Asked::Answered(status) => *status,
+        Asked::NoAgent => from_pins(options, "no agent is running")?,
+        Asked::Hangs => from_pins(options, &hanging(agent_process(dir).await.ok()))?,
     };
     // A node without programs has no counters.
     status.drops = StatsMap::open(&options.pins.root_of(Some(&status))).and_then(|stats| stats.drops()).ok();
@@ -71,20 +73,30 @@ fn code(status: &Status) -> u8 {
     }
 }
 
-/// Asks the agent until it is ready or the time is over; `None` if no agent runs.
-async fn ask(dir: &Path, wait: Duration) -> anyhow::Result<Option<Status>> {
+/// What came of asking the agent.
+enum Asked {
+    Answered(Box<Status>),
+    NoAgent,
+    /// It has the socket, and no answer came in time.
+    Hangs,
+}
+
+/// Asks the agent until it is ready or the time is over.
+async fn ask(dir: &Path, wait: Duration) -> anyhow::Result<Asked> {
     let deadline = Instant::now() + wait;
     loop {
         let answer = match ask_status(dir).await {
-            Ok(status) => Ok(Some(status)),
+            Ok(status) => Ok(Asked::Answered(Box::new(status))),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-                Ok(None)
+                Ok(Asked::NoAgent)
             }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(Asked::Hangs),
             Err(error) => Err(error),
         };
         let is_final = match &answer {
-            Ok(status) => status.as_ref().is_some_and(|status| status.ready),
-            Err(error) => error.kind() != io::ErrorKind::TimedOut,
+            Ok(Asked::Answered(status)) => status.ready,
+            Ok(Asked::NoAgent | Asked::Hangs) => false,
+            Err(_) => true,
         };
         if is_final || Instant::now() >= deadline {
             return answer.with_context(|| format!("the agent with state directory {} does not answer", dir.display()));
@@ -93,8 +105,14 @@ async fn ask(dir: &Path, wait: Duration) -> anyhow::Result<Option<Status>> {
     }
 }
 
-/// The status without an agent.
-fn from_pins(options: &StatusOptions) -> anyhow::Result<Status> {
+/// The stage of an agent that does not answer.
+fn hanging(process: Option<i32>) -> String {
+    let process = process.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+    format!("the agent{process} does not answer")
+}
+
+/// The status without the agent's answer, of which there is none for this reason.
+fn from_pins(options: &StatusOptions, reason: &str) -> anyhow::Result<Status> {
     let pins = options.pins.root();
     let mode = match ModeMap::open(&pins) {
         Ok(mode) => Some(mode),
@@ -103,9 +121,9 @@ fn from_pins(options: &StatusOptions) -> anyhow::Result<Status> {
     };
     let root = pins.root().display();
     let stage = match mode {
-        Some(_) => "no agent is running; this is read from its pins".to_owned(),
+        Some(_) => format!("{reason}; this is read from its pins"),
         None => format!(
-            "no agent is running, and nothing is pinned below {root}: it never ran here, ran without eBPF, or was cleaned up"
+            "{reason}, and nothing is pinned below {root}: it never ran here, ran without eBPF, or was cleaned up"
         ),
     };
     let peers = if mode.is_some() { peers_of(&pins)? } else { Vec::new() };
@@ -272,7 +290,7 @@ fn peer_counts(peers: &[PeerStatus]) -> Option<String> {
 
 /// Formats a setting by annotation. The problems list the reason why it does not apply.
 fn node_setting(setting: &NodeSettingStatus) -> String {
-    let NodeSettingStatus { annotation, value, in_force, reason } = setting;
+    let NodeSettingStatus { annotation, value, in_force, reason, .. } = setting;
     let state = match (in_force, reason) {
         (true, None) => "in force".to_owned(),
         // For example a setting that was removed, which applies until the next start.
@@ -554,8 +572,11 @@ mod tests {
 
     #[test]
     fn many_problems_of_a_kind_are_cut() {
-        let rejected =
-            |number: usize| RejectedStatus { key: format!("k{number}"), reason: "its MAC is ours".to_owned() };
+        let rejected = |number: usize| RejectedStatus {
+            key: format!("k{number}"),
+            reason: "its MAC is ours".to_owned(),
+            claim: None,
+        };
         let (rejected, rejected_total) = ((0..40).map(rejected).collect(), 47);
         let mut status = Status { rejected, rejected_total, error: Some("no interface".to_owned()), ..bare() };
         status.find_problems(now());
@@ -568,7 +589,8 @@ mod tests {
     async fn waiting_ends_when_the_time_is_over() {
         let dir = tempfile::tempdir().expect("a directory");
         let start = Instant::now();
-        assert!(ask(dir.path(), Duration::from_millis(300)).await.expect("no agent").is_none());
+        let asked = ask(dir.path(), Duration::from_millis(300)).await.expect("no agent");
+        assert!(matches!(asked, Asked::NoAgent));
         assert!(start.elapsed() >= Duration::from_millis(300));
     }
 

@@ -13,6 +13,7 @@
 
 use std::time::Duration;
 
+use flannel_host::clock;
 use flannel_status::{Severity, Status};
 use http_body_util::Full;
 use hyper::{
@@ -25,6 +26,7 @@ use tokio::sync::watch;
 use crate::observe::{
     metrics::{MEDIA_TYPE, Metrics},
     pulse::Pulse,
+    shared::SharedState,
 };
 
 /// A main loop that was not seen to go round for this long hangs. One round may reconcile thousands
@@ -41,13 +43,14 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 #[derive(Clone, Debug)]
 pub struct Readiness {
     status: watch::Receiver<Status>,
+    shared: SharedState,
     pulse: Pulse,
 }
 
 impl Readiness {
     /// Takes the readiness from the status, for as long as the pulse is fresh.
-    pub fn new(status: watch::Receiver<Status>, pulse: Pulse) -> Self {
-        Self { status, pulse }
+    pub fn new(status: watch::Receiver<Status>, shared: SharedState, pulse: Pulse) -> Self {
+        Self { status, shared, pulse }
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -57,9 +60,26 @@ impl Readiness {
     /// The answer of a node that is not ready, with the first problem that keeps it from being so.
     fn refusal(&self) -> String {
         const NOT_READY: &str = "flanneld is not ready yet";
-        let status = self.status.borrow();
+        let status = self.with_problems();
         let problem = status.problems.iter().find(|problem| problem.severity == Severity::Critical);
         problem.map_or_else(|| NOT_READY.to_owned(), |problem| format!("{NOT_READY}: {}", problem.line()))
+    }
+
+    /// The answer of a node that is ready, with its problems: some packets may be lost.
+    fn consent(&self) -> String {
+        const READY: &str = "flanneld is ready";
+        let of_peers = self.shared.peer_problems().into_iter().filter(|(_, peers)| *peers > 0);
+        let of_peers = of_peers.map(|(code, peers)| code.counted(u64::try_from(peers).unwrap_or(u64::MAX)));
+        let problems: Vec<String> = self.with_problems().problem_counts().into_iter().chain(of_peers).collect();
+        if problems.is_empty() { READY.to_owned() } else { format!("{READY}; problems: {}", problems.join(", ")) }
+    }
+
+    /// The status with the problems that tasks know of, without those of peers.
+    fn with_problems(&self) -> Status {
+        let mut status = self.status.borrow().clone();
+        self.shared.add_to(&mut status);
+        status.find_problems(clock::unix_now());
+        status
     }
 
     fn is_alive(&self) -> bool {
@@ -120,7 +140,7 @@ impl HealthRoutes {
                 (StatusCode::SERVICE_UNAVAILABLE, "flanneld's main loop has not turned for a minute")
             }
             ("/readyz", Self::Health(readiness) | Self::All(readiness, _)) if readiness.is_ready() => {
-                (StatusCode::OK, "flanneld is ready")
+                return respond(StatusCode::OK, Bytes::from(readiness.consent()), PLAIN);
             }
             ("/readyz", Self::Health(readiness) | Self::All(readiness, _)) => {
                 let text = readiness.refusal();

@@ -1,7 +1,7 @@
 //! The state that tasks of the agent keep up to date, for the status and the metrics.
 
 use flannel_cloud::SharedCloudStatus;
-use flannel_status::Status;
+use flannel_status::{PeerState, ProblemCode, Status};
 
 use crate::{
     echo::SharedEchoes, extension::SharedExtensionStatus, ipsec::SharedIpsecStatus,
@@ -40,5 +40,19 @@ impl SharedState {
         status.udp = self.udp.status();
         status.ipsec = self.ipsec.status();
         status.listeners = self.listeners.status();
+    }
+
+    /// The number of problems of each kind that peers have, from counts that tasks keep: nobody
+    /// lists thousands of peers for it.
+    pub fn peer_problems(&self) -> [(ProblemCode, usize); 3] {
+        let echoes = self.echoes.counts();
+        let states = echoes.iter().flat_map(|counts| &counts.states);
+        let silent = states.filter(|(state, _)| state.is_problem()).map(|(_, peers)| peers).sum();
+        let unanswered = self.wireguard.states().get(&PeerState::Unanswered).copied().unwrap_or_default();
+        [
+            (ProblemCode::SilentPeer, silent),
+            (ProblemCode::NoHandshake, unanswered),
+            (ProblemCode::NoAssociations, self.ipsec.refused()),
+        ]
     }
 }

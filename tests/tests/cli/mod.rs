@@ -4,6 +4,7 @@ mod docs;
 mod exit;
 mod explain;
 mod hosts;
+mod matrix;
 mod metrics;
 mod monitor;
 mod output;

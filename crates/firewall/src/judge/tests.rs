@@ -119,3 +119,32 @@ fn tens_of_thousands_of_rules_are_read_in_no_time() {
     // An unoptimised build takes a second; work in the square of the rules takes minutes.
     assert!(started.elapsed() < std::time::Duration::from_secs(20), "{:?}", started.elapsed());
 }
+
+#[test]
+fn a_chain_that_drops_forwarded_packets_is_found_unless_a_rule_in_front_may_accept_some() {
+    let closed = |policy: &str, rules: &[&str]| {
+        let rules: String = rules.iter().map(|rule| format!("-A {rule}\n")).collect();
+        let called = if rules.contains("FLANNEL-FWD") { ":FLANNEL-FWD - [0:0]\n" } else { "" };
+        parse(&format!("*filter\n:FORWARD {policy} [0:0]\n:C - [0:0]\n{called}{rules}COMMIT\n")).closed_forward()
+    };
+    let forward = ["ip filter FORWARD"];
+    assert_eq!(closed("ACCEPT", &[]), [""; 0]);
+    assert_eq!(closed("DROP", &[]), forward);
+    assert_eq!(closed("DROP", &["FORWARD -j FLANNEL-FWD"]), [""; 0]);
+    // As RHEL's iptables-services have it.
+    let reject = "FORWARD -j REJECT --reject-with icmp-host-prohibited";
+    assert_eq!(closed("ACCEPT", &[reject]), forward);
+    assert_eq!(closed("ACCEPT", &[reject, "FORWARD -j FLANNEL-FWD"]), forward, "flannel's rules come too late");
+    assert_eq!(closed("ACCEPT", &["FORWARD -m comment --comment all -j DROP"]), forward);
+    assert_eq!(closed("ACCEPT", &["FORWARD -j C", "C -j DROP"]), ["ip filter C"]);
+    for spared in [
+        &["FORWARD -j FLANNEL-FWD", reject][..],
+        &["FORWARD -s 10.244.0.0/16 -j ACCEPT", reject],
+        &["FORWARD -i eth1 -j DROP"],
+        &["FORWARD -p tcp -j DROP"],
+        &["FORWARD -m conntrack --ctstate INVALID -j DROP"],
+        &["FORWARD -s 10.9.0.0/16 -j C", "C -j DROP"],
+    ] {
+        assert_eq!(closed("ACCEPT", spared), [""; 0], "{spared:?}");
+    }
+}

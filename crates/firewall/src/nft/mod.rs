@@ -46,11 +46,13 @@ impl NftSockets {
         self.rules.generation()
     }
 
-    /// Adds the rules that packets of these hooks get to, and all hooks. Blocks.
+    /// Adds the rules that packets of these hooks get to, by the targets to follow of each rule, and
+    /// all hooks. Blocks.
     pub(super) fn read(
         &mut self,
         found: &mut Ruleset,
         is_read: impl Fn(&ChainHook) -> bool,
+        follow: impl Fn(&HostRule) -> BTreeSet<String>,
     ) -> Result<(), NetlinkError> {
         let mut waiting: Vec<Waiting> = Vec::new();
         self.rules.base_chains(|chain| {
@@ -69,7 +71,7 @@ impl NftSockets {
         let mut reached: BTreeSet<Waiting> = waiting.iter().cloned().collect();
         let mut known = HashMap::new();
         while let Some((table, chain)) = waiting.pop() {
-            let targets = self.read_chain(&table, &chain, found, &mut known)?;
+            let targets = self.read_chain(&table, &chain, found, &mut known, &follow)?;
             let targets = targets.into_iter().map(|target| (table.clone(), target));
             waiting.extend(targets.filter(|target| reached.insert(target.clone())));
         }
@@ -83,6 +85,7 @@ impl NftSockets {
         chain: &str,
         found: &mut Ruleset,
         known: &mut HashMap<(NftablesTable, String), SetFacts>,
+        follow: impl Fn(&HostRule) -> BTreeSet<String>,
     ) -> Result<BTreeSet<String>, NetlinkError> {
         let name = format!("{} {}", keys::family(table.family).unwrap_or("?"), table.name);
         let mut sets = KernelSets::new(&mut self.sets, table.clone(), known);
@@ -90,7 +93,7 @@ impl NftSockets {
         found.add_chain(&name, chain, None);
         self.rules.rules(table, chain, |_, expressions| {
             let rule = RuleReader::new(&mut sets, table.family, HostRule::new(&name, chain)).read(expressions);
-            targets.extend(rule.targets.iter().cloned());
+            targets.extend(follow(&rule));
             found.add(rule);
         })?;
         sets.finish()?;

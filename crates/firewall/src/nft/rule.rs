@@ -20,6 +20,8 @@ use crate::{
 
 /// Verdicts: `NF_DROP`, `NFT_JUMP` and `NFT_GOTO`.
 pub(super) const DROP: i32 = 0;
+/// `NF_ACCEPT`.
+const ACCEPT: i32 = 1;
 const CHAINS: [i32; 2] = [-3, -4];
 /// `NFT_REG_VERDICT`.
 const VERDICT_REGISTER: u64 = 0;
@@ -59,6 +61,7 @@ impl<'a> RuleReader<'a> {
 
     /// Reads all expressions.
     pub(super) fn read(mut self, expressions: &[Expression<'_>]) -> HostRule {
+        self.rule.is_for_all = expressions.iter().all(is_for_all);
         let mut rest = expressions;
         while let [expression, next @ ..] = rest {
             rest = next;
@@ -276,6 +279,7 @@ impl<'a> RuleReader<'a> {
         self.rule.parts.extend(facts.sum.parts.iter().cloned());
         self.rule.targets.extend(facts.sum.targets.iter().cloned());
         self.rule.drops |= facts.sum.drops;
+        self.rule.accepts |= facts.sum.accepts;
     }
 
     fn immediate(&mut self, data: Attributes<'_>) {
@@ -364,15 +368,25 @@ impl<'a> RuleReader<'a> {
     }
 }
 
+/// True if the rule goes on behind this expression for all packets.
+fn is_for_all(expression: &Expression<'_>) -> bool {
+    match expression.name.as_str() {
+        "counter" | "log" | "immediate" | "reject" | "target" => true,
+        "match" => expression.data.text(1).is_some_and(|name| name == "comment"),
+        _ => false,
+    }
+}
+
 /// Returns true if two expressions compare one register with the ends of a range.
 fn is_range(lower: &Expression<'_>, upper: &Expression<'_>) -> bool {
     let is = |expression: &Expression<'_>, op| expression.name == "cmp" && expression.data.number(2) == Some(op);
     is(lower, AT_LEAST) && is(upper, AT_MOST) && lower.data.get(1) == upper.data.get(1)
 }
 
-/// Adds the chain that a verdict leads to, or that it drops.
+/// Adds the chain that a verdict leads to, or that it drops or accepts.
 pub(super) fn apply_verdict(rule: &mut HostRule, verdict: Attributes<'_>) {
     rule.drops |= code(verdict) == Some(DROP);
+    rule.accepts |= code(verdict) == Some(ACCEPT);
     rule.targets.extend(verdict_chain(verdict));
 }
 

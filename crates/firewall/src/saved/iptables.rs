@@ -21,8 +21,11 @@ pub(super) fn hook(table: &str, name: &str, rest: &str) -> Option<ChainHook> {
 pub(super) fn rule(table: &str, chain: &str, words: &[&str]) -> HostRule {
     let mut rule = HostRule::new(table, chain);
     let mut sections = sections(words).into_iter();
-    rule.add_base(sections.next().unwrap_or_default());
+    let base = sections.next().unwrap_or_default();
+    rule.add_base(base);
+    rule.is_for_all = base.is_empty();
     for section in sections {
+        rule.is_for_all &= matches!(section, ["-j" | "-g", ..] | ["-m", "comment", ..]);
         add_section(&mut rule, section);
     }
     rule
@@ -77,6 +80,7 @@ pub(crate) fn add_section(rule: &mut HostRule, words: &[&str]) {
         }
         ["-j", name, options @ ..] if is_target(name) => {
             rule.drops |= ["DROP", "REJECT"].contains(name);
+            rule.accepts |= *name == "ACCEPT";
             rule.add(&Element::new(ElementKind::Target, name, ElementFacts::Words(options)));
         }
         // Targets that others wrote have options; calls of chains have none.

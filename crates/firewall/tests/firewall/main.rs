@@ -233,3 +233,28 @@ fn chains_of_devices_and_the_tunnels_port_are_named() {
         assert_eq!(read().dropping_policies("input"), ["inet t i"]);
     });
 }
+
+#[test]
+fn chains_that_drop_forwarded_packets_are_named_unless_a_rule_in_front_may_accept_some() {
+    in_namespace(&["nft"], || {
+        let closed = |rules: &str| {
+            let hook = "type filter hook forward priority 0";
+            judged(&format!("table inet t {{\nchain c {{ drop; }}\nchain f {{ {hook}; {rules} }}\n}}"));
+            read().closed_forward()
+        };
+        let none: [&str; 0] = [];
+        for drops in ["drop;", "counter drop;", "reject with icmpx admin-prohibited;", "policy drop;"] {
+            assert_eq!(closed(drops), ["inet t f"], "{drops}");
+        }
+        assert_eq!(closed("jump c;"), ["inet t c"]);
+        for spares in [
+            "ct state invalid drop;",
+            "iifname eth1 drop;",
+            "ip saddr 10.244.0.0/16 accept; drop;",
+            "meta mark vmap { 1 : accept }; drop;",
+            "meta mark 1 jump c;",
+        ] {
+            assert_eq!(closed(spares), none, "{spares}");
+        }
+    });
+}

@@ -95,7 +95,7 @@ fn memory(name: &str) -> u64 {
 fn watched() -> Vec<String> {
     run(async {
         let mut watch = Watch::start(false, Some(super::PORT), || {});
-        watch.invalidate();
+        watch.invalidate(true);
         watch.changed().await;
         assert_eq!(watch.error(), None);
         watch.chains()

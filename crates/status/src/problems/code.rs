@@ -28,12 +28,22 @@ pub enum ProblemCode {
     IpsecKernel,
     /// The traffic rules are not as asked for.
     TrafficRules,
+    /// A firewall chain drops forwarded packets.
+    ForwardDropped,
     /// An address of the external interface lies in the pod network.
     AddressInPods,
     /// A bridge of pods is outside of the node's subnet.
     LostSubnet,
     /// A setting by annotation is not followed.
     Setting,
+    /// A setting by annotation waits for the agent's next start.
+    SettingWaits,
+    /// Another node claims this node's VTEP MAC.
+    DuplicateMac,
+    /// Another node claims this node's public key.
+    DuplicateKey,
+    /// Another node claims this node's subnet, or a part of it.
+    DuplicateSubnet,
     /// The lease of another node is refused.
     RefusedLease,
     /// The kernel refused an entry.
@@ -67,6 +77,18 @@ pub enum Severity {
     Critical,
 }
 
+/// How sure a problem is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Certainty {
+    /// The agent saw it.
+    #[default]
+    Sure,
+    /// What the agent saw is likely to have this effect, and need not.
+    Likely,
+}
+
 impl Severity {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Notice, Self::Warning, Self::Critical];
@@ -83,7 +105,7 @@ impl Severity {
 
 impl ProblemCode {
     /// Every kind.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 27] = [
         Self::StartWaits,
         Self::Lease,
         Self::Store,
@@ -94,9 +116,14 @@ impl ProblemCode {
         Self::IpsecKeys,
         Self::IpsecKernel,
         Self::TrafficRules,
+        Self::ForwardDropped,
         Self::AddressInPods,
         Self::LostSubnet,
         Self::Setting,
+        Self::SettingWaits,
+        Self::DuplicateMac,
+        Self::DuplicateKey,
+        Self::DuplicateSubnet,
         Self::RefusedLease,
         Self::RefusedEntry,
         Self::Command,
@@ -121,9 +148,14 @@ impl ProblemCode {
             Self::IpsecKeys => "ipsec_keys",
             Self::IpsecKernel => "ipsec_kernel",
             Self::TrafficRules => "traffic_rules",
+            Self::ForwardDropped => "forward_dropped",
             Self::AddressInPods => "address_in_pods",
             Self::LostSubnet => "lost_subnet",
             Self::Setting => "setting",
+            Self::SettingWaits => "setting_waits",
+            Self::DuplicateMac => "duplicate_mac",
+            Self::DuplicateKey => "duplicate_key",
+            Self::DuplicateSubnet => "duplicate_subnet",
             Self::RefusedLease => "refused_lease",
             Self::RefusedEntry => "refused_entry",
             Self::Command => "command",
@@ -139,7 +171,7 @@ impl ProblemCode {
     /// Its effect.
     pub const fn severity(self) -> Severity {
         match self {
-            Self::LoweredMode | Self::Listener => Severity::Notice,
+            Self::LoweredMode | Self::Listener | Self::SettingWaits => Severity::Notice,
             Self::StartWaits
             | Self::Lease
             | Self::Store
@@ -150,8 +182,12 @@ impl ProblemCode {
             | Self::IpsecKernel => Severity::Critical,
             Self::TrafficRules
             | Self::Setting
+            | Self::ForwardDropped
             | Self::AddressInPods
             | Self::LostSubnet
+            | Self::DuplicateMac
+            | Self::DuplicateKey
+            | Self::DuplicateSubnet
             | Self::RefusedLease
             | Self::RefusedEntry
             | Self::Command
@@ -161,6 +197,46 @@ impl ProblemCode {
             | Self::NoHandshake
             | Self::NoAssociations => Severity::Warning,
         }
+    }
+
+    /// How sure such a problem is. One that is only likely may cost nothing on this host.
+    pub const fn certainty(self) -> Certainty {
+        match self {
+            Self::ForwardDropped | Self::SourceCheck => Certainty::Likely,
+            _ => Certainty::Sure,
+        }
+    }
+
+    /// The reason of the Kubernetes Event of such a problem; `None` if it makes none: because the
+    /// API server is not reached then, because each node would write about one lease, or because
+    /// the operator knows.
+    pub const fn event(self) -> Option<&'static str> {
+        Some(match self {
+            Self::StartWaits | Self::Store | Self::RefusedLease | Self::SettingWaits => return None,
+            Self::Lease => "LeaseContested",
+            Self::Reconcile => "ReconcileFailed",
+            Self::HostSysctl => "SysctlKeepsPacketsFromPods",
+            Self::Listener => "ListenerAddressTaken",
+            Self::UdpProcess => "TunnelProcessMissing",
+            Self::IpsecKeys => "IpsecKeysMissing",
+            Self::IpsecKernel => "IpsecNotSupported",
+            Self::TrafficRules => "TrafficRulesFailed",
+            Self::ForwardDropped => "ForwardedPacketsDropped",
+            Self::AddressInPods => "NodeAddressInPodNetwork",
+            Self::LostSubnet => "BridgeOutsideOfSubnet",
+            Self::Setting => "NodeAnnotationRefused",
+            Self::DuplicateMac => "DuplicateVtepMAC",
+            Self::DuplicateKey => "DuplicateWireguardKey",
+            Self::DuplicateSubnet => "OverlappingSubnet",
+            Self::RefusedEntry => "KernelRefusedEntry",
+            Self::Command => "ExtensionCommandFailed",
+            Self::CloudRoute => "CloudRouteFailed",
+            Self::SourceCheck => "CloudSourceCheck",
+            Self::SilentPeer => "PeerSilent",
+            Self::NoHandshake => "PeerWithoutHandshake",
+            Self::NoAssociations => "PeerWithoutIpsecAssociations",
+            Self::LoweredMode => "DatapathModeLowered",
+        })
     }
 
     /// This many problems of the kind, in a few words.
@@ -179,9 +255,16 @@ impl ProblemCode {
             Self::LoweredMode => return "a lower mode than asked for".to_owned(),
             Self::HostSysctl => ("sysctl that keeps packets from pods", "sysctls that keep packets from pods"),
             Self::Listener => ("address that another process has", "addresses that other processes have"),
+            Self::ForwardDropped => ("chain that drops forwarded packets", "chains that drop forwarded packets"),
             Self::AddressInPods => ("address in the pod network", "addresses in the pod network"),
             Self::LostSubnet => ("bridge outside of our subnet", "bridges outside of our subnet"),
             Self::Setting => ("annotation not in force", "annotations not in force"),
+            Self::SettingWaits => {
+                ("annotation that waits for the next start", "annotations that wait for the next start")
+            }
+            Self::DuplicateMac => ("lease with our VTEP MAC", "leases with our VTEP MAC"),
+            Self::DuplicateKey => ("lease with our public key", "leases with our public key"),
+            Self::DuplicateSubnet => ("lease with our subnet", "leases with our subnet"),
             Self::RefusedLease => ("refused lease", "refused leases"),
             Self::RefusedEntry => ("entry refused by the kernel", "entries refused by the kernel"),
             Self::Command => ("peer with a command that failed", "peers with a command that failed"),

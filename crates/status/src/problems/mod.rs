@@ -6,7 +6,7 @@ mod peers;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::code::{ProblemCode, Severity};
+pub use self::code::{Certainty, ProblemCode, Severity};
 use crate::Status;
 
 /// A problem of the node.
@@ -17,6 +17,9 @@ pub struct Problem {
     pub code: ProblemCode,
     /// Its effect.
     pub severity: Severity,
+    /// How sure it is.
+    #[serde(default)]
+    pub certainty: Certainty,
     /// The subnet of a peer, the sysctl, the annotation or another thing that has the problem;
     /// absent where that is the node.
     pub subject: Option<String>,
@@ -33,7 +36,12 @@ pub struct Problem {
 impl Problem {
     fn new(code: ProblemCode, text: impl Into<String>) -> Self {
         let (subject, remedy, since) = (None, None, None);
-        Self { code, severity: code.severity(), subject, text: text.into(), remedy, since, count: 1 }
+        let (severity, certainty) = (code.severity(), code.certainty());
+        Self { code, severity, certainty, subject, text: text.into(), remedy, since, count: 1 }
+    }
+
+    fn likely(self) -> Self {
+        Self { certainty: Certainty::Likely, ..self }
     }
 
     fn about(self, subject: impl Into<String>) -> Self {

@@ -3,7 +3,7 @@
 use flannel_host::words::count;
 
 use super::{Problem, ProblemCode};
-use crate::{CloudStatus, Dirty, ExtensionStatus, IpsecStatus, ListenerStatus, Status, UdpStatus};
+use crate::{Claim, CloudStatus, Dirty, ExtensionStatus, IpsecStatus, ListenerStatus, Status, UdpStatus};
 
 /// The problems in the document, without those of peers.
 pub(super) fn problems(status: &Status) -> impl Iterator<Item = Problem> {
@@ -15,6 +15,7 @@ pub(super) fn problems(status: &Status) -> impl Iterator<Item = Problem> {
         .chain(status.udp.iter().filter_map(udp))
         .chain(status.ipsec.iter().flat_map(ipsec))
         .chain(traffic(status))
+        .chain(forwarding(status))
         .chain(addresses(status))
         .chain(settings(status))
         .chain(leases(status))
@@ -73,20 +74,35 @@ fn addresses(status: &Status) -> impl Iterator<Item = Problem> {
     inside.chain(lost)
 }
 
+fn forwarding(status: &Status) -> impl Iterator<Item = Problem> {
+    status.closed_forward.iter().map(|chain| {
+        let text = format!("forwarded packets are dropped in {chain}: no pod may reach another node");
+        let remedy = "remove that rule, let one in front of it accept packets from and to the pod network, or keep                       --iptables-forward-rules on";
+        Problem::new(ProblemCode::ForwardDropped, text).about(chain).with_remedy(remedy)
+    })
+}
+
 fn settings(status: &Status) -> impl Iterator<Item = Problem> {
     status.node_settings.iter().filter(|setting| !setting.in_force).map(|setting| {
         let reason = setting.reason.as_deref().unwrap_or("not in force");
         let text = format!("annotation {}={}: {reason}", setting.annotation, setting.value);
-        Problem::new(ProblemCode::Setting, text).about(&setting.annotation)
+        let code = if setting.waits { ProblemCode::SettingWaits } else { ProblemCode::Setting };
+        Problem::new(code, text).about(&setting.annotation)
     })
 }
 
 fn leases(status: &Status) -> impl Iterator<Item = Problem> {
-    let code = ProblemCode::RefusedLease;
-    let listed = status.rejected.iter();
-    let listed =
-        listed.map(move |lease| Problem::new(code, format!("refused lease: {}", lease.reason)).about(&lease.key));
-    listed.chain(Problem::more(code, status.rejected_total, status.rejected.len(), "refused leases"))
+    let listed = status.rejected.iter().map(|lease| {
+        let code = match lease.claim {
+            Some(Claim::Mac) => ProblemCode::DuplicateMac,
+            Some(Claim::Key) => ProblemCode::DuplicateKey,
+            Some(Claim::Subnet) => ProblemCode::DuplicateSubnet,
+            None => ProblemCode::RefusedLease,
+        };
+        Problem::new(code, format!("refused lease: {}", lease.reason)).about(&lease.key)
+    });
+    let listed_number = status.rejected.len();
+    listed.chain(Problem::more(ProblemCode::RefusedLease, status.rejected_total, listed_number, "refused leases"))
 }
 
 fn entries(status: &Status) -> impl Iterator<Item = Problem> {

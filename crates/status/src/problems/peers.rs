@@ -18,7 +18,7 @@ fn silent(peers: &[PeerStatus], now: u64) -> Vec<Problem> {
         let text = format!("none of {never} peers has answered an echo request: a firewall may drop ICMP");
         let problem = Problem::new(ProblemCode::SilentPeer, text);
         let remedy = "--peer-echo-interval=0 ends the requests";
-        return vec![Problem { count: number(never), ..problem.with_remedy(remedy) }];
+        return vec![Problem { count: number(never), ..problem.with_remedy(remedy).likely() }];
     }
     let problem = |peer: &PeerStatus, echo: &PeerEchoStatus| {
         let since = match echo.last_reply {

@@ -193,7 +193,8 @@ fn a_peer_without_associations_is_a_problem_where_the_reason_is_known() {
 
 #[test]
 fn a_list_that_is_cut_says_how_much_is_missing_and_counts_it() {
-    let rejected = RejectedStatus { key: "10.244.9.0-24".to_owned(), reason: "its MAC is ours".to_owned() };
+    let rejected =
+        RejectedStatus { key: "10.244.9.0-24".to_owned(), reason: "its MAC is ours".to_owned(), claim: None };
     let mut status = Status { rejected: vec![rejected], rejected_total: 100_000, ..bare() };
     status.peers = vec![with_echo(EchoState::Silent); LISTED + 7];
     status.find_problems(NOW);
@@ -256,10 +257,13 @@ fn names_are_those_of_the_document_and_each_code_is_listed_once() {
 fn every_code_is_explained_on_the_page() {
     let page = include_str!("../../../../docs/reference/problems.md");
     for code in ProblemCode::ALL {
-        let row = format!("\n| `{}` | {} | ", code.name(), code.severity().name());
+        let (name, severity) = (code.name(), code.severity().name());
+        let row = format!("\n| <a id=\"{name}\"></a>`{name}` | {severity} | ");
         assert!(page.contains(&row), "docs/reference/problems.md lacks {row}");
+        let event = code.event().map(|reason| format!("\n| `{name}` | `{reason}` |\n"));
+        assert!(event.is_none_or(|event| page.contains(&event)), "docs/reference/problems.md lacks its Event");
     }
-    let rows = page.lines().filter(|line| line.starts_with("| `") && line.contains("` | "));
+    let rows = page.lines().filter(|line| line.starts_with("| <a id=") && line.contains("` | "));
     let codes =
         rows.filter(|line| Severity::ALL.iter().any(|severity| line.contains(&format!("` | {} | ", severity.name()))));
     assert_eq!(codes.count(), ProblemCode::ALL.len(), "a row of a code that is gone");

@@ -1,8 +1,8 @@
 //! Events on our own Node about what is wrong with it: `kubectl describe node` shows them.
 //!
 //! Only the nodes concerned write one, so that a conflict in a large cluster makes two and not
-//! thousands. The name of an Event is made of what it says: what was written before, by an earlier
-//! agent too, is not written again for as long as the server keeps it. A node whose
+//! thousands. The name of an Event is made of its reason and identity: what was written before, by an
+//! earlier agent too, is not written again for as long as the server keeps it. A node whose
 //! problems change all the time gets one Event in [`GAP`].
 
 use std::{
@@ -17,7 +17,7 @@ use tokio::{sync::watch, time::sleep};
 use tracing::warn;
 
 use super::{client::KubeClient, error::KubeError, requests};
-use crate::{Backoff, Conflict, Delays, LogThrottle, NodeProblem, NodeReport};
+use crate::{Backoff, Delays, LogThrottle, NodeReport};
 
 /// Between two Events.
 const GAP: Duration = Duration::from_secs(15);
@@ -74,7 +74,7 @@ impl Publisher {
         match self.client.call::<Value>("writing an event", request).await {
             Err(error) if !error.exists() => self.fail(&error),
             _ => {
-                self.history.add(report.clone(), Instant::now());
+                self.history.add(report, Instant::now());
                 self.retry.reset();
                 self.complaint.clear();
                 GAP
@@ -91,32 +91,27 @@ impl Publisher {
     }
 }
 
-/// The reports written recently, each with the time of writing.
+/// Reason and identity of the reports written recently, each with the time of writing.
 #[derive(Debug, Default)]
-struct History(BTreeMap<NodeReport, Instant>);
+struct History(BTreeMap<(&'static str, String), Instant>);
 
 impl History {
     fn first_due(&mut self, reports: &BTreeSet<NodeReport>, now: Instant) -> Option<NodeReport> {
         self.0.retain(|_, written| now.duration_since(*written) < REPEAT);
-        reports.iter().find(|report| !self.0.contains_key(report)).cloned()
+        reports.iter().find(|report| !self.0.contains_key(&Self::key(report))).cloned()
     }
 
-    fn add(&mut self, report: NodeReport, now: Instant) {
-        self.0.insert(report, now);
+    fn add(&mut self, report: &NodeReport, now: Instant) {
+        self.0.insert(Self::key(report), now);
+    }
+
+    fn key(report: &NodeReport) -> (&'static str, String) {
+        (report.reason, report.identity.clone())
     }
 }
 
 /// As the kubelet writes them: about a Node, in the namespace `default`, with the name for the UID.
 fn event(node: &str, report: &NodeReport, now: Timestamp) -> Value {
-    let reason = match report.problem {
-        NodeProblem::Conflict(Conflict::Mac) => "DuplicateVtepMAC",
-        NodeProblem::Conflict(Conflict::Key) => "DuplicateWireguardKey",
-        NodeProblem::Conflict(Conflict::Subnet) => "OverlappingSubnet",
-        NodeProblem::ModeLowered => "DatapathModeLowered",
-        NodeProblem::SettingRefused => "NodeAnnotationRefused",
-        NodeProblem::AddressInPods => "NodeAddressInPodNetwork",
-        NodeProblem::PeerSilent => "PeerSilent",
-    };
     let end = report.message.floor_char_boundary(LONGEST);
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     json!({
@@ -125,7 +120,7 @@ fn event(node: &str, report: &NodeReport, now: Timestamp) -> Value {
         "metadata": { "name": name(node, report), "namespace": "default" },
         "involvedObject": { "apiVersion": "v1", "kind": "Node", "name": node, "uid": node },
         "type": "Warning",
-        "reason": reason,
+        "reason": report.reason,
         "message": report.message[..end],
         "source": { "component": "flannel-agent", "host": node },
         "firstTimestamp": now,
@@ -136,7 +131,7 @@ fn event(node: &str, report: &NodeReport, now: Timestamp) -> Value {
 
 fn name(node: &str, report: &NodeReport) -> String {
     let mut hasher = DefaultHasher::new();
-    report.message.hash(&mut hasher);
+    (report.reason, &report.identity).hash(&mut hasher);
     let node = &node[..node.floor_char_boundary(LONGEST_NAME)];
     format!("{}.{:016x}", node.trim_end_matches(['-', '.']), hasher.finish())
 }
@@ -145,8 +140,8 @@ fn name(node: &str, report: &NodeReport) -> String {
 mod tests {
     use super::*;
 
-    fn report(message: &str) -> NodeReport {
-        NodeReport { problem: NodeProblem::Conflict(Conflict::Mac), message: message.to_owned() }
+    fn report(identity: &str) -> NodeReport {
+        NodeReport { reason: "PeerSilent", identity: identity.to_owned(), message: format!("{identity} is silent") }
     }
 
     #[test]
@@ -154,11 +149,13 @@ mod tests {
         let now = Timestamp::from_second(9).expect("a time");
         let one = event("n1", &report("a"), now);
         assert_eq!(one["involvedObject"], json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}));
-        assert_eq!((&one["reason"], &one["message"]), (&json!("DuplicateVtepMAC"), &json!("a")));
+        assert_eq!((&one["reason"], &one["message"]), (&json!("PeerSilent"), &json!("a is silent")));
         assert_eq!(one["firstTimestamp"], "1970-01-01T00:00:09Z");
-        let name = |message: &str| event("n1", &report(message), now)["metadata"]["name"].clone();
-        assert_eq!(name("a"), one["metadata"]["name"]);
-        assert_ne!(name("a"), name("b"));
+        let name = |report: NodeReport| event("n1", &report, now)["metadata"]["name"].clone();
+        let later = NodeReport { message: "a is silent for 9s".to_owned(), ..report("a") };
+        assert_eq!(name(later), one["metadata"]["name"]);
+        assert_ne!(name(report("b")), one["metadata"]["name"]);
+        assert_ne!(name(NodeReport { reason: "LeaseContested", ..report("a") }), one["metadata"]["name"]);
         let long = event(&format!("{}-{}", "n".repeat(199), "m".repeat(53)), &report(&"ä".repeat(900)), now);
         let length = |value: &Value| value.as_str().map(str::len);
         assert_eq!(length(&long["metadata"]["name"]), Some(199 + 17), "no label ends in a dash");
@@ -172,9 +169,9 @@ mod tests {
         let mut history = History::default();
         assert_eq!(history.first_due(&none, start), None);
         assert_eq!(history.first_due(&both, start), Some(report("a")));
-        history.add(report("a"), start);
+        history.add(&report("a"), start);
         assert_eq!(history.first_due(&both, start), Some(report("b")));
-        history.add(report("b"), start);
+        history.add(&report("b"), start);
         assert_eq!(history.first_due(&none, start), None);
         assert_eq!(history.first_due(&both, start + REPEAT / 2), None);
         assert_eq!(history.first_due(&both, start + REPEAT), Some(report("a")));

@@ -1,6 +1,6 @@
 //! Tests of two Nodes that claim the same resource: which one is accepted, and the Event on ours.
 
-use flannel_store::{LeaseSet, NodeProblem, NodeReport, StoreEvent, SubnetManager as _, kube::KubeManager};
+use flannel_store::{LeaseSet, NodeReport, StoreEvent, SubnetManager as _, kube::KubeManager};
 use serde_json::json;
 use tokio::{sync::mpsc, time::timeout};
 
@@ -60,6 +60,14 @@ async fn copied(cluster: &Cluster) -> LeaseSet {
     set
 }
 
+/// As the agent reports them.
+fn conflicts(set: &LeaseSet) -> impl Iterator<Item = NodeReport> {
+    set.conflicts_with_us().map(|(lease, _)| {
+        let message = lease.to_string();
+        NodeReport { reason: "DuplicateVtepMAC", identity: message.clone(), message }
+    })
+}
+
 #[tokio::test]
 async fn a_node_that_claims_our_mac_makes_one_event_on_our_node() {
     let cluster = Cluster::double("event").await;
@@ -68,7 +76,7 @@ async fn a_node_that_claims_our_mac_makes_one_event_on_our_node() {
     manager.acquire(&request(1)).await.expect("a lease");
     let reports = manager.node_reports();
     for _ in 0..3 {
-        reports.set(NodeReport::conflicts(&set));
+        reports.set(conflicts(&set));
     }
     let written = cluster.faults().wrote_events(1).await;
     let own = cluster.node_name("own");
@@ -84,7 +92,7 @@ async fn a_node_that_claims_our_mac_makes_one_event_on_our_node() {
     // The server has it still when the next agent comes to the same conclusion.
     let mut manager = cluster.manager("own");
     manager.acquire(&request(1)).await.expect("a lease");
-    manager.node_reports().set(NodeReport::conflicts(&set));
+    manager.node_reports().set(conflicts(&set));
     cluster.faults().asked("POST", 2).await;
     assert_eq!(cluster.faults().wrote_events(1).await, written);
 }
@@ -97,7 +105,8 @@ async fn a_node_with_a_lowered_mode_makes_an_event_too() {
     manager.acquire(&request(1)).await.expect("a lease");
     let reports = manager.node_reports();
     let message = "the datapath mode is kernel, not fast".to_owned();
-    reports.set([NodeReport { problem: NodeProblem::ModeLowered, message: message.clone() }]);
+    let identity = message.clone();
+    reports.set([NodeReport { reason: "DatapathModeLowered", identity, message: message.clone() }]);
     let written = cluster.faults().wrote_events(1).await;
     assert_eq!((&written[0]["reason"], &written[0]["message"]), (&json!("DatapathModeLowered"), &json!(message)));
 }
@@ -111,7 +120,7 @@ async fn an_event_that_is_refused_is_written_once_it_may_be() {
     let mut manager = cluster.manager("own");
     manager.acquire(&request(1)).await.expect("a lease");
     let reports = manager.node_reports();
-    reports.set(NodeReport::conflicts(&set));
+    reports.set(conflicts(&set));
     cluster.faults().asked("POST", 1).await;
     cluster.faults().change(|state| state.refuse_events(false));
     assert_eq!(cluster.faults().wrote_events(1).await.len(), 1);

@@ -18,17 +18,9 @@ pub(super) fn judge(member: &ClusterNode, namespace: &str, answer: Asked) -> Nod
     let node = &member.node;
     let addresses = ["public-ip", "public-ipv6"].into_iter().filter_map(|suffix| node.annotation(suffix));
     let report = NodeReport {
-        name: member.name().to_owned(),
-        served_by: ServedBy::Unknown,
-        ready: None,
-        version: None,
-        mode: None,
         subnets: node.subnets(),
         public_addresses: addresses.map(str::to_owned).collect(),
-        refused_leases: None,
-        drops: None,
-        problems: Vec::new(),
-        codes: Vec::new(),
+        ..NodeReport::unknown(member.name().to_owned())
     };
     let mut report = match (answer, &member.pod) {
         (Some(Ok(status)), _) => of_agent(report, &status),
@@ -68,7 +60,11 @@ fn is_network_unavailable(member: &ClusterNode) -> bool {
     member.node.condition("NetworkUnavailable").is_some_and(|condition| condition.status == "True")
 }
 
-fn of_agent(report: NodeReport, status: &Status) -> NodeReport {
+/// A command without its agent's answer, as of one that hangs, says nothing about the node.
+pub(super) fn of_agent(report: NodeReport, status: &Status) -> NodeReport {
+    if status.pid.is_none() {
+        return report.with(NodeProblemCode::NoAnswer, format!("cannot be asked: {}", status.stage));
+    }
     let lease = status.lease.as_ref();
     let subnets = lease.map(|lease| [Some(&lease.subnet), lease.ipv6_subnet.as_ref()]);
     let addresses = lease.map(|lease| [Some(&lease.public_ip), lease.public_ipv6.as_ref()]);

@@ -157,6 +157,27 @@ fn stock_pods(members: &[ClusterNode], nodes: &[NodeReport], namespace: &str) ->
 }
 
 impl NodeReport {
+    /// The report on a node by its agent's answer only.
+    pub fn of_answer(name: &str, status: &Status) -> Self {
+        judge::of_agent(Self::unknown(name.to_owned()), status)
+    }
+
+    const fn unknown(name: String) -> Self {
+        Self {
+            name,
+            served_by: ServedBy::Unknown,
+            ready: None,
+            version: None,
+            mode: None,
+            subnets: Vec::new(),
+            public_addresses: Vec::new(),
+            refused_leases: None,
+            drops: None,
+            problems: Vec::new(),
+            codes: Vec::new(),
+        }
+    }
+
     /// The same with one more problem.
     fn with(mut self, code: NodeProblemCode, text: String) -> Self {
         self.codes.push(code);

@@ -41,7 +41,7 @@ fn status() -> Status {
         expires_at: None,
         assigned: true,
     };
-    let rejected = RejectedStatus { key: "n2".to_owned(), reason: "its MAC is ours".to_owned() };
+    let rejected = RejectedStatus { key: "n2".to_owned(), reason: "its MAC is ours".to_owned(), claim: None };
     let mut status = Status {
         pid: Some(1),
         ready: true,

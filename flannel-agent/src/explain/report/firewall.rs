@@ -12,8 +12,7 @@ const NAMED: usize = 3;
 /// The rules that may drop a packet between a pod and another node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::explain) struct FirewallAnswer {
-    /// Chains at the forward hook that drop what no rule accepts, while flannel's rules are not
-    /// there.
+    /// Chains that drop forwarded packets.
     pub(in crate::explain) closed: Vec<String>,
     /// Chains with a rule that drops packets of the tunnel's port.
     pub(in crate::explain) at_port: Vec<String>,
@@ -28,8 +27,8 @@ pub(super) fn step(facts: &Snapshot) -> Option<Step> {
         return Some(Step::unknown(
             "firewall",
             format!(
-                "what no rule accepts is dropped in {}, and flannel's rules (FLANNEL-FWD) are not there: packets pass \
-                 only if a rule of others accepts them. A running agent makes its rules unless --iptables-forward-rules=false",
+                "forwarded packets are dropped in {}: packets pass only if a rule in front accepts them. A running \
+                 agent makes such rules (FLANNEL-FWD) behind those of others, unless --iptables-forward-rules=false",
                 first(closed, NAMED)
             ),
         ));

@@ -32,7 +32,7 @@ fn status(ready: bool) -> Status {
 }
 
 fn parts(status: watch::Receiver<Status>) -> (Readiness, Metrics) {
-    let readiness = Readiness::new(status, Pulse::start());
+    let readiness = Readiness::new(status, SharedState::default(), Pulse::start());
     let counts = Counts::new().expect("counts");
     let pins = PinRoot::new("/nonexistent".as_ref());
     (readiness.clone(), Metrics::new(readiness, SharedState::default(), counts, pins))
@@ -111,7 +111,7 @@ fn every_method_and_both_versions_are_answered() {
 #[test]
 fn a_main_loop_that_hangs_is_not_ready() {
     let (_publish, status) = watch::channel(status(true));
-    let is_ready = |pulse: &Pulse| Readiness::new(status.clone(), pulse.clone()).is_ready();
+    let is_ready = |pulse: &Pulse| Readiness::new(status.clone(), SharedState::default(), pulse.clone()).is_ready();
     assert!(is_ready(&Pulse::start()));
     let pulse = Pulse::last_seen(Instant::now().checked_sub(STALE).expect("a machine that is up for a minute"));
     assert!(!is_ready(&pulse));
@@ -124,7 +124,7 @@ fn a_main_loop_that_has_not_turned_for_a_minute_is_not_alive() {
     let (_publish, status) = watch::channel(status(true));
     for (seconds, code) in [(0, "200"), (45, "200"), (61, "503")] {
         let then = Instant::now().checked_sub(Duration::from_secs(seconds)).expect("a machine that is up for minutes");
-        let readiness = Readiness::new(status.clone(), Pulse::last_seen(then));
+        let readiness = Readiness::new(status.clone(), SharedState::default(), Pulse::last_seen(then));
         let server = serve(ANYWHERE, HealthRoutes::Health(readiness), &SharedListeners::default());
         assert_eq!(get(&server, "/healthz").0, code, "{seconds}");
     }

@@ -100,8 +100,7 @@ impl Sources {
         let mut page = Page::default();
         node::write(&mut page, &self.readiness, &self.shared.peers, &self.counts);
         let (echoes, wireguard_peers) = (self.shared.echoes.counts(), self.shared.wireguard.states());
-        let of_peers = problems::of_peers(echoes.as_ref(), &wireguard_peers, self.shared.ipsec.refused());
-        problems::write(&mut page, self.status(), of_peers);
+        problems::write(&mut page, self.status(), self.shared.peer_problems());
         echo::write(&mut page, echoes, &self.counts);
         wireguard::write(&mut page, &wireguard_peers);
         extension::write(&mut page, self.shared.extension.status().as_ref());

@@ -19,7 +19,11 @@ use super::{
     flows::Tally,
     *,
 };
-use crate::{echo::EchoCounts, observe::pulse::Pulse, reconcile::SharedPeers};
+use crate::{
+    echo::EchoCounts,
+    observe::{pulse::Pulse, shared::SharedState},
+    reconcile::SharedPeers,
+};
 
 /// A node with everything.
 fn status() -> Status {
@@ -60,9 +64,9 @@ fn page(status: Status) -> String {
     let (mut page, counts) = (Page::default(), Counts::new().expect("counts"));
     counts.reconciled(Duration::from_millis(20), false);
     counts.echo_round_trips.observe(0.0004);
-    let readiness = Readiness::new(status, Pulse::start());
+    let readiness = Readiness::new(status, SharedState::default(), Pulse::start());
     node::write(&mut page, &readiness, &SharedPeers::default(), &counts);
-    problems::write(&mut page, readiness.status().clone(), problems::of_peers(None, &BTreeMap::new(), 0));
+    problems::write(&mut page, readiness.status().clone(), SharedState::default().peer_problems());
     let counter = |packets| Counter { packets, bytes: packets * 100 };
     let counted = Counted {
         stats: vec![

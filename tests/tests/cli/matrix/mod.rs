@@ -1,0 +1,228 @@
+//! Who finds what: each kind of fault that loses packets, with each backend and mode, and what
+//! `status`, `check`, `explain`, `cluster status` and /readyz say of it. None of them says that all
+//! is well. `docs/reference/diagnosis.md` has the answers; `FLANNEL_WRITE_DOCS=1` writes them.
+
+mod cells;
+mod page;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{Pair, cluster::HOST_GW, eventually, topology::Stack};
+use nix::sys::signal::Signal;
+
+use self::{
+    cells::{Baseline, HEALTH},
+    page::Row,
+};
+
+/// Peers fall silent after some of these.
+const ECHO: &str = "--peer-echo-interval=1";
+/// For what the agent notices by itself.
+const NOTICED: Duration = Duration::from_mins(2);
+
+/// What another program does to the sending node or its peer.
+struct Fault {
+    name: &'static str,
+    /// A line for the shell.
+    line: String,
+    /// These undo it; the agent does so where there are none.
+    undo: &'static [&'static str],
+    at: Place,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// On the sending node, while its agent is stopped: a running one repairs it.
+    WithoutAgent,
+    /// On the sending node, beside a running agent.
+    Sender,
+    /// On the node of the peer.
+    Receiver,
+}
+
+fn removed(name: &'static str, line: impl Into<String>) -> Fault {
+    Fault { name, line: line.into(), undo: &[], at: Place::WithoutAgent }
+}
+
+/// Faults with any backend.
+fn of_hosts(has_tunnel: bool) -> Vec<Fault> {
+    let mut faults = vec![
+        removed("forwarding switched off", "sysctl -qw net.ipv4.ip_forward=0"),
+        Fault {
+            name: "rule that drops forwarded packets",
+            line: "iptables -I FORWARD -j DROP".to_owned(),
+            undo: &["iptables -D FORWARD -j DROP"],
+            at: Place::Sender,
+        },
+        Fault {
+            name: "peer without a link",
+            line: "ip link set eth0 down".to_owned(),
+            undo: &["ip link set eth0 up", "ip route replace default via 192.168.1.1"],
+            at: Place::Receiver,
+        },
+    ];
+    if has_tunnel {
+        faults.push(Fault {
+            name: "rule of the peer that drops the tunnel's packets",
+            line: "iptables -I INPUT -p udp -m multiport --dports 8472,8285,51820 -j DROP".to_owned(),
+            undo: &["iptables -D INPUT -p udp -m multiport --dports 8472,8285,51820 -j DROP"],
+            at: Place::Receiver,
+        });
+    }
+    faults
+}
+
+/// Two nodes with a backend in a mode.
+struct Subject {
+    backend: &'static str,
+    pair: Pair,
+    subnet: String,
+}
+
+impl Subject {
+    fn new(backend: &'static str, mode: &'static str, config: &str) -> Result<Self> {
+        let (mode_flag, health) = (format!("--datapath={mode}"), format!("--healthz-port={HEALTH}"));
+        let name = format!("matrix-{backend}-{mode}");
+        let pair = Pair::of_backend(&name, Stack::V4, config, &[&mode_flag, &health, ECHO])?;
+        pair.sender.wait_status("an echo", |status| {
+            ensure!(status["peers"][0]["echo"]["state"] == "answering", "{}", status["peers"]);
+            ensure!(status["problems"].as_array().is_some_and(Vec::is_empty), "{}", status["problems"]);
+            Ok(())
+        })?;
+        let subnet = pair.sender.status()?["peers"][0]["subnet"].as_str().context("a peer")?.to_owned();
+        Ok(Self { backend, pair, subnet })
+    }
+
+    /// Makes each fault, and looks at what is said of it.
+    fn judge_all(&self, faults: impl Fn(&Self) -> Result<Vec<Fault>>) -> Result<Vec<Row>> {
+        let baseline = Baseline::read(&self.pair)?;
+        let mut rows = Vec::new();
+        for index in 0.. {
+            // Read again: the agent may have made other objects when it repaired.
+            let Some(fault) = faults(self)?.into_iter().nth(index) else { return Ok(rows) };
+            rows.push(self.judge(&baseline, &fault).with_context(|| format!("{} {}", self.backend, fault.name))?);
+        }
+        Ok(rows)
+    }
+
+    fn judge(&self, baseline: &Baseline, fault: &Fault) -> Result<Row> {
+        let Pair { sender, receiver, near, far, .. } = &self.pair;
+        let node = if fault.at == Place::Receiver { receiver.node() } else { sender.node() };
+        if fault.at == Place::WithoutAgent {
+            sender.child().signal(Signal::SIGSTOP)?;
+        }
+        node.sh(&fault.line)?;
+        eventually("lost packets", Duration::from_secs(30), || {
+            ensure!(near.pings(1, "", far.ip()).is_err(), "they still arrive");
+            Ok(())
+        })?;
+        if fault.at != Place::WithoutAgent {
+            eventually("a problem", NOTICED, || {
+                let status = sender.status()?;
+                ensure!(status["problems"].as_array().is_some_and(|found| !found.is_empty()), "{status:#}");
+                Ok(())
+            })?;
+        }
+        let cells = baseline.cells(&self.pair)?;
+        cells.expect_none_well()?;
+        fault.undo.iter().try_for_each(|line| node.sh(line).map(drop))?;
+        if fault.at == Place::WithoutAgent {
+            sender.child().signal(Signal::SIGCONT)?;
+        }
+        eventually("all is well again", NOTICED, || {
+            near.ping(far.ip())?;
+            let problems = sender.status()?["problems"].clone();
+            ensure!(problems.as_array().is_some_and(Vec::is_empty), "{problems}");
+            Ok(())
+        })?;
+        let agent = if fault.at == Place::WithoutAgent { "stopped" } else { "runs" };
+        Ok(Row { fault: fault.name, agent, cells })
+    }
+}
+
+/// Judges a subject, and compares with the page.
+fn judge(
+    backend: &'static str,
+    mode: &'static str,
+    config: &str,
+    faults: impl Fn(&Subject) -> Result<Vec<Fault>>,
+) -> Result<()> {
+    let rows = Subject::new(backend, mode, config)?.judge_all(faults)?;
+    page::expect(&format!("{backend} in mode {mode}"), &rows)
+}
+
+fn vxlan(mode: &'static str) -> Result<()> {
+    judge("vxlan", mode, r#"{"Type":"vxlan"}"#, |subject| {
+        let fdb = subject.pair.sender.node().sh("bridge fdb show dev flannel.1")?.stdout;
+        let entry = fdb.lines().find(|line| line.contains(" dst ")).context(fdb.clone())?;
+        let mac = entry.split(' ').next().context("a MAC")?;
+        let gateway = subject.subnet.split('/').next().context("an address")?;
+        let mut faults = vec![
+            removed("route removed", format!("ip route del {} dev flannel.1", subject.subnet)),
+            removed("neighbour removed", format!("ip neigh del {gateway} dev flannel.1")),
+            removed("FDB entry removed", format!("bridge fdb del {mac} dev flannel.1")),
+            removed("device down", "ip link set flannel.1 down"),
+        ];
+        faults.extend(of_hosts(true));
+        Ok(faults)
+    })
+}
+
+#[test]
+fn vxlan_in_mode_kernel() -> Result<()> {
+    vxlan("kernel")
+}
+
+#[test]
+fn vxlan_in_mode_encap() -> Result<()> {
+    vxlan("encap")
+}
+
+#[test]
+fn vxlan_in_mode_fast() -> Result<()> {
+    vxlan("fast")
+}
+
+fn host_gw(mode: &'static str) -> Result<()> {
+    judge("host-gw", mode, HOST_GW, |subject| {
+        let mut faults = vec![removed("route removed", format!("ip route del {}", subject.subnet))];
+        faults.extend(of_hosts(false));
+        Ok(faults)
+    })
+}
+
+#[test]
+fn host_gw_in_mode_kernel() -> Result<()> {
+    host_gw("kernel")
+}
+
+#[test]
+fn host_gw_in_mode_fast() -> Result<()> {
+    host_gw("fast")
+}
+
+#[test]
+fn wireguard_in_mode_kernel() -> Result<()> {
+    judge("wireguard", "kernel", r#"{"Type":"wireguard"}"#, |subject| {
+        let peers = subject.pair.sender.node().sh("wg show flannel-wg peers")?.stdout;
+        let peer = peers.trim();
+        let mut faults = vec![
+            removed("peer removed", format!("wg set flannel-wg peer {peer} remove")),
+            removed("allowed IPs changed", format!("wg set flannel-wg peer {peer} allowed-ips 192.0.2.9/32")),
+        ];
+        faults.extend(of_hosts(true));
+        Ok(faults)
+    })
+}
+
+#[test]
+fn udp_in_mode_kernel() -> Result<()> {
+    judge("udp", "kernel", r#"{"Type":"udp"}"#, |subject| {
+        let status = subject.pair.sender.status()?;
+        let pid = status["udp"]["pid"].as_u64().context("the process")?;
+        let mut faults = vec![removed("process ended", format!("kill -KILL {pid}"))];
+        faults.extend(of_hosts(true));
+        Ok(faults)
+    })
+}
