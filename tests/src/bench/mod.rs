@@ -7,6 +7,7 @@
 //! the row if it did not.
 
 mod chart;
+mod commands;
 mod cpus;
 mod options;
 mod plan;
@@ -36,6 +37,7 @@ pub fn run(options: &Options) -> Result<()> {
     match &options.other {
         Some(Other::Scale(scale)) => scale.run(),
         Some(Other::Programs(programs)) => programs.run(),
+        Some(Other::Commands(commands)) => commands.run(),
         Some(Other::Show { rows, svg }) => show(rows, svg.as_deref()),
         Some(Other::Server(server)) => server.run(),
         Some(Other::Client(client)) => client.run(),

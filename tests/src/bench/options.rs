@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
 
 use super::{
+    commands,
     cpus::{Cpus, Placement},
     plan::{Mode, Profile, Via, Workload},
     programs,
@@ -81,6 +82,8 @@ pub(super) enum Other {
     Scale(scale::Options),
     /// Measures what each BPF program takes for a packet, by what it did with it
     Programs(programs::Options),
+    /// Measures what the commands for operators take, such as status, check and explain
+    Commands(commands::Options),
     /// Shows a recorded run: its rows as Markdown, and with --svg as a chart
     Show {
         /// The file that --json wrote

@@ -70,6 +70,7 @@ metrics! {
     WANTED_MODE gauge "flannel_datapath_wanted_mode" ["mode", "source"] "1 for the requested datapath mode, and the source of the request: run-time, node-annotation, flag, network-config or default.";
     DATAPATH_READABLE gauge "flannel_datapath_readable" [] "Whether the maps of the programs are pinned and could be read; 0 where the kernel carries all packets.";
     PACKETS counter "flannel_datapath_packets_total" ["program", "reason", "verdict"] "Packets by program, reason and verdict (pass, redirect, drop), as in maps dump stats; an aggregate counts once. Absent while 0.";
+    DROPS counter "flannel_datapath_drops_total" ["reason"] "Packets that the programs dropped, by reason; from 0 on, so that a first drop is an increase.";
     BYTES counter "flannel_datapath_bytes_total" ["program", "reason", "verdict"] "Their bytes, from the Ethernet header on.";
     PROGRAM_RUNS counter "flannel_program_runs_total" ["program"] "Runs of each program while kernel.bpf_stats_enabled is 1; absent while 0.";
     PROGRAM_SECONDS counter "flannel_program_run_seconds_total" ["program"] "Time these runs took.";

@@ -7,7 +7,7 @@ use aya::{maps::MapInfo, programs::ProgramInfo};
 use flannel_common::{
     maps::{FLOWS, FLOWS6},
     program::{COUNT_POLLS, Program},
-    reason::{Lookup, Reason},
+    reason::{Lookup, Reason, Verdict},
     stats::Counter,
 };
 use flannel_datapath::{
@@ -66,6 +66,8 @@ impl Counted {
         };
         page.list(metric::PACKETS, samples(|counter| counter.packets));
         page.list(metric::BYTES, samples(|counter| counter.bytes));
+        let drops = Reason::ALL.into_iter().filter(|reason| reason.verdict() == Verdict::Drop);
+        page.list(metric::DROPS, drops.map(|reason| ([reason.name()], self.packets(reason))));
         // The others that look flows up do so for packets these two have seen before.
         let lookups = [Program::FromPod, Program::FromUnderlay].into_iter().flat_map(|program| {
             [("hit", Lookup::Hit), ("miss", Lookup::Miss)]
@@ -75,6 +77,12 @@ impl Counted {
         page.value(metric::FLOW_GENERATIONS, f64::from(self.generation));
         let capacities = self.capacities.iter().map(|(family, flows)| ([node::family(*family)], f64::from(*flows)));
         page.list(metric::FLOW_CAPACITY, capacities);
+    }
+
+    /// The packets of a reason, of all programs.
+    fn packets(&self, reason: Reason) -> f64 {
+        let of = self.stats.iter().filter(|(_, of, _)| *of == reason);
+        number(of.map(|(_, _, counter)| counter.packets).sum())
     }
 
     fn lookups(&self, program: Program, result: Lookup) -> f64 {
