@@ -161,7 +161,7 @@ reasons! {
     35 FlowClosed "flow_closed" Pass Miss Known Agrees TakenOff "Its connection was closed within the last refresh interval.";
     36 ReverseMissing "reverse_missing" Pass Miss Known Agrees TakenOff "The reverse flow is missing or too old.";
     37 TcpControl "tcp_control" Pass Absent Known Agrees TakenOff "SYN, FIN or RST: left to the kernel, and the flow ends.";
-    38 NotPlain "not_plain" Pass Absent Known Agrees Kept "A fragment, with IP options, neither TCP nor UDP, TCP without SYN, ACK, FIN and RST, at the end of its TTL, or with lengths that disagree.";
+    38 NotPlain "not_plain" Pass Absent Known Agrees Kept "With IP options or a wrong checksum of the IPv4 header, TCP without SYN, ACK, FIN and RST, at the end of its TTL, or with lengths that disagree.";
     39 FrameDiffers "frame_differs" Pass Miss Known Agrees Kept "Its Ethernet addresses are not those of its flow.";
     40 NotLearned "not_learned" Pass Absent Known Agrees Kept "Flows of its protocol, its ports or its pod are not learned; status shows the cause.";
     41 TooManyFlows "too_many_flows" Pass Miss Known Agrees Kept "Its sender creates flows faster than they are learned.";
@@ -201,6 +201,8 @@ reasons! {
     75 ChecksumUnverified "checksum_unverified" Pass Miss Known Agrees Kept "Its TCP or UDP checksum is wrong; or neither the device nor the kernel has verified it, and header and payload are longer than the programs verify (2048 bytes).";
     76 Decapsulated "decapsulated" Redirect Miss Known Agrees Kept "A peer's tunnel packet that cannot be replayed: its outer headers were taken off, and it goes on at the tunnel device.";
     77 TooFewPackets "too_few_packets" Pass Miss Known Agrees TakenOff "Its connection has just begun: one of a single request is over before its packets could be replayed, so it is not recorded yet.";
+    78 OtherTransport "other_transport" Pass Absent Known Agrees Kept "Neither TCP nor UDP, such as ICMP: a ping.";
+    79 Fragment "fragment" Pass Absent Known Agrees Kept "A fragment of an IP packet.";
 }
 
 impl Reason {

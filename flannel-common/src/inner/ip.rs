@@ -5,7 +5,8 @@ use crate::{
     checksum::{ipv4_updated, updated, word_difference},
     flow_key::{Address, FlowKey},
     ip::{IpHeader, Ipv4Header, Ipv6Header},
-    packet::{IPV6_LEN, put},
+    packet::{IPV6_LEN, PROTO_TCP, PROTO_UDP, put},
+    reason::Reason,
 };
 
 /// The IP header of a pod's packet.
@@ -18,6 +19,19 @@ pub trait InnerHeader: IpHeader {
     /// a wrong checksum (`ip_rcv_core()` in [net/ipv4/ip_input.c, Linux
     /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/ip_input.c)).
     fn plain_len(&self) -> Option<u16>;
+
+    /// The reason why a packet is not plain.
+    #[inline(always)]
+    fn not_plain(&self) -> Reason {
+        let protocol = self.protocol();
+        if self.is_fragment() {
+            Reason::Fragment
+        } else if protocol != PROTO_TCP && protocol != PROTO_UDP {
+            Reason::OtherTransport
+        } else {
+            Reason::NotPlain
+        }
+    }
 
     /// Returns the fields that identify this packet.
     fn ident(&self) -> u32;

@@ -135,11 +135,13 @@ impl<H: InnerHeader> Frame<H> {
         if self.ethertype != u16::from_ne_bytes(H::ETHERTYPE) {
             return Err(Reason::OtherProtocol);
         }
-        let length = ip.plain_len().ok_or(Reason::NotPlain)?;
+        let Some(length) = ip.plain_len() else { return Err(ip.not_plain()) };
         if u32::from(length) + ETH_LEN as u32 != len {
             return Err(Reason::NotPlain);
         }
-        let transport = self.transport.read(ip.protocol(), length - size_of::<H>() as u16).ok_or(Reason::NotPlain)?;
+        let Some(transport) = self.transport.read(ip.protocol(), length - size_of::<H>() as u16) else {
+            return Err(ip.not_plain());
+        };
         packet.key.source = ip.source_address();
         packet.key.destination = ip.destination_address();
         packet.key.ports = transport.ports;

@@ -79,9 +79,13 @@ fn ipv6_is_read_alike() {
         plain(frame(ip, &tcp(0x10))).err()
     };
     // Version, payload length, an extension header, the fragment header, the hop limit.
-    for (at, value) in [(0, 0x4b), (5, 23), (4, 0xff), (6, 0), (6, 44), (7, 1), (7, 0)] {
+    for (at, value) in [(0, 0x4b), (5, 23), (4, 0xff), (7, 1), (7, 0)] {
         assert_eq!(other(at, value), Some(Reason::NotPlain), "byte {at} = {value:#x}");
     }
+    assert_eq!(
+        [other(6, 0), other(6, 58), other(6, 44)].map(|reason| reason.expect("not plain")),
+        [Reason::OtherTransport, Reason::OtherTransport, Reason::Fragment]
+    );
     assert_eq!(other(7, 2), None);
 }
 
@@ -118,16 +122,23 @@ fn everything_else_is_the_kernels() {
         plain(frame(sealed(ip.0), &tcp(0x10))).err()
     };
     // Options, version 6, more fragments, an offset, the reserved flag, TTL, ICMP, lengths.
-    for (at, value) in
-        [(0, 0x46), (0, 0x65), (6, 0x20), (7, 1), (6, 0x80), (8, 1), (8, 0), (9, 1), (3, 43), (3, 45), (3, 3)]
-    {
+    for (at, value) in [(0, 0x46), (0, 0x65), (6, 0x80), (8, 1), (8, 0), (3, 43), (3, 45), (3, 3)] {
         assert_eq!(with(at, value), Some(Reason::NotPlain), "byte {at} = {value:#x}");
     }
+    for (at, value) in [(6, 0x20), (6, 1), (7, 1)] {
+        assert_eq!(with(at, value), Some(Reason::Fragment), "byte {at} = {value:#x}");
+    }
+    assert_eq!(with(9, 1), Some(Reason::OtherTransport), "ICMP");
     assert_eq!(with(8, 2), None, "TTL 2 goes on");
     for at in 0..IPV4_LEN {
         let mut ip = v4(PROTO_TCP, &tcp(0x10));
         ip.0[at] ^= 4;
-        assert_eq!(plain(frame(ip, &tcp(0x10))).err(), Some(Reason::NotPlain), "checksum, byte {at}");
+        let expected = match at {
+            6 | 7 => Reason::Fragment,
+            9 => Reason::OtherTransport,
+            _ => Reason::NotPlain,
+        };
+        assert_eq!(plain(frame(ip, &tcp(0x10))).err(), Some(expected), "checksum, byte {at}");
     }
     for offset in [0x40, 0xf0] {
         let mut segment = tcp(0x10);

@@ -220,16 +220,20 @@ both! {
         let packet = tcp(A::NET);
         teach::<A>(bench, &packet, &packet, Egress::TUNNEL);
         passes(bench, FromPod, &Packet { ttl: 1, ..packet }.bytes(), &[Reason::NotPlain]);
-        passes(bench, FromPod, &Packet { protocol: 1, ..packet }.bytes(), &[Reason::NotPlain]);
+        passes(bench, FromPod, &Packet { protocol: 1, ..packet }.bytes(), &[Reason::OtherTransport]);
         let mut padded = packet.bytes();
         padded.push(0);
         passes(bench, FromPod, &padded, &[Reason::NotPlain]);
         // IPv4: options, more fragments. IPv6: hop-by-hop options, a fragment header.
-        let changes = if A::NET.our_pod.is_ipv4() { [(14, 0x46), (20, 0x20)] } else { [(20, 0), (20, 44)] };
-        for (byte, value) in changes {
+        let changes = if A::NET.our_pod.is_ipv4() {
+            [(14, 0x46, Reason::NotPlain), (20, 0x20, Reason::Fragment)]
+        } else {
+            [(20, 0, Reason::OtherTransport), (20, 44, Reason::Fragment)]
+        };
+        for (byte, value, reason) in changes {
             let mut frame = packet.bytes();
             frame[byte] = value;
-            passes(bench, FromPod, &frame, &[Reason::NotPlain]);
+            passes(bench, FromPod, &frame, &[reason]);
         }
         let mut arp = packets::ethernet(BRIDGE_MAC, POD_MAC, 0x0806);
         arp.extend([0; 28]);

@@ -177,6 +177,8 @@ fn from_pod() {
             OtherProtocol,
             Malformed,
             NotPlain,
+            OtherTransport,
+            Fragment,
             TcpControl,
             NotLearned,
             FlowUnknown,
@@ -214,6 +216,8 @@ fn from_tunnel() {
             OtherProtocol,
             Malformed,
             NotPlain,
+            OtherTransport,
+            Fragment,
             TcpControl,
             NotLearned,
             FlowUnknown,
@@ -232,7 +236,21 @@ fn from_tunnel() {
 
 #[test]
 fn to_pod() {
-    agrees(ToPod, &[ModeKernel, AgentGone, NotConfigured, OtherProtocol, Malformed, NotPlain, TcpControl, NotFollowed]);
+    agrees(
+        ToPod,
+        &[
+            ModeKernel,
+            AgentGone,
+            NotConfigured,
+            OtherProtocol,
+            Malformed,
+            NotPlain,
+            OtherTransport,
+            Fragment,
+            TcpControl,
+            NotFollowed,
+        ],
+    );
 }
 
 #[test]
@@ -254,6 +272,8 @@ fn to_tunnel() {
             Encapsulated,
             Malformed,
             NotPlain,
+            OtherTransport,
+            Fragment,
             TcpControl,
         ],
     );
@@ -278,6 +298,8 @@ fn from_underlay() {
             UnknownVtep,
             TunnelGood,
             NotPlain,
+            OtherTransport,
+            Fragment,
             OuterChecksum,
             OuterIpChecksum,
             OuterDiffers,
@@ -329,6 +351,8 @@ fn to_underlay() {
             PathSeen,
             GsoOther,
             NotPlain,
+            OtherTransport,
+            Fragment,
             TcpControl,
             NotFollowed,
         ],
@@ -347,6 +371,8 @@ fn from_l3_tunnel() {
             NoPeer,
             Malformed,
             NotPlain,
+            OtherTransport,
+            Fragment,
             TcpControl,
             NotLearned,
             FlowUnknown,
@@ -370,6 +396,18 @@ fn from_l3_tunnel() {
 fn to_l3_tunnel() {
     agrees(
         ToL3Tunnel,
-        &[ModeKernel, AgentGone, NotConfigured, OtherProtocol, NoPeer, Malformed, NotPlain, TcpControl, NotFollowed],
+        &[
+            ModeKernel,
+            AgentGone,
+            NotConfigured,
+            OtherProtocol,
+            NoPeer,
+            Malformed,
+            NotPlain,
+            OtherTransport,
+            Fragment,
+            TcpControl,
+            NotFollowed,
+        ],
     );
 }

@@ -61,6 +61,16 @@ impl Layout {
     }
 }
 
+/// Why an IP packet is not plain.
+fn not_plain(layout: Layout, ip: &[u8]) -> Reason {
+    let is_fragment = if layout.is_v6 { ip[6] == 44 } else { word(ip, 6) & 0x3fff != 0 };
+    match ip[layout.protocol] {
+        _ if is_fragment => Reason::Fragment,
+        6 | 17 => Reason::NotPlain,
+        _ => Reason::OtherTransport,
+    }
+}
+
 /// The packet's EtherType.
 pub(super) fn ethertype(frame: &[u8]) -> u16 {
     word(frame, 12)
@@ -107,10 +117,10 @@ impl Plain {
         let is_whole = if layout.is_v6 { ip[0] >> 4 == 6 } else { ip[0] == 0x45 && word(ip, 6) & !0x4000 == 0 };
         let is_damaged = !layout.is_v6 && checksum(&ip[..layout.header]) != 0;
         if !is_whole || is_damaged || ip[layout.ttl] < 2 || layout.total(ip) != ip.len() {
-            return Err(Reason::NotPlain);
+            return Err(not_plain(layout, ip));
         }
         let transport = &ip[layout.header..];
-        let (header, flags) = transport_header(ip[layout.protocol], transport).ok_or(Reason::NotPlain)?;
+        let (header, flags) = transport_header(ip[layout.protocol], transport).ok_or(not_plain(layout, ip))?;
         let tuple = Tuple {
             source: layout.source(ip),
             destination: layout.destination(ip),
