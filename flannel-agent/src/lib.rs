@@ -10,6 +10,7 @@ pub mod cli;
 pub mod cluster;
 pub mod connectivity;
 pub mod diff;
+pub mod document;
 pub mod echo;
 pub mod explain;
 pub mod extension;
@@ -25,6 +26,8 @@ pub mod options;
 pub mod privileges;
 pub mod reconcile;
 pub mod reported_cluster;
+#[cfg(test)]
+mod schema;
 pub mod state_dir;
 pub mod top;
 pub mod traffic;

@@ -151,6 +151,12 @@ pub const LISTED: usize = 100;
 pub const STARTING: &str = "starting";
 
 impl Status {
+    /// The name of the document and its schema.
+    pub const NAME: &'static str = "status";
+
+    /// The version of the schema, raised when a field goes or changes its meaning.
+    pub const SCHEMA_VERSION: u32 = 1;
+
     /// True if an agent runs and has no programs.
     pub fn runs_without_bpf(&self) -> bool {
         self.pid.is_some() && self.stage != STARTING && self.mode.attach.is_none()

@@ -30,8 +30,10 @@ pub struct XdpStatus {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CheckStatus {
     /// The active mode: `off`, `audit` or `enforce`.
+    #[cfg_attr(test, schemars(with = "crate::schema::GuardModeName"))]
     pub effective: String,
     /// The mode asked for.
+    #[cfg_attr(test, schemars(with = "crate::schema::GuardModeName"))]
     pub wanted: String,
     /// True if it was asked for at run time, by `flannel-agent guard set`.
     pub chosen_at_run_time: bool,

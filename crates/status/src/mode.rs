@@ -36,14 +36,17 @@ pub struct NodeSettingStatus {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModeStatus {
     /// The active mode: `kernel`, `encap` or `fast`.
+    #[cfg_attr(test, schemars(with = "crate::schema::ModeName"))]
     pub effective: String,
     /// The mode asked for.
+    #[cfg_attr(test, schemars(with = "crate::schema::ModeName"))]
     pub wanted: String,
     /// The setting that asked for it.
     pub source: ModeSource,
     /// The reason why the active mode is not the requested one.
     pub reason: Option<String>,
     /// The attach type of the programs: `tcx` or `clsact`; absent without BPF.
+    #[cfg_attr(test, schemars(with = "Option<crate::schema::AttachName>"))]
     pub attach: Option<String>,
 }
 

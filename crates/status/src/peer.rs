@@ -21,6 +21,7 @@ pub struct PeerStatus {
     /// encapsulate), `kernel` (the vxlan device in every mode), `wireguard` (the WireGuard device),
     /// `ipsec` (IPsec policies of the kernel), `ipip` (the ipip device), `udp` (datagrams of a
     /// process), `extension` (commands), `cloud` (the cloud's route tables), `none` (no path).
+    #[cfg_attr(test, schemars(with = "crate::schema::WayName"))]
     pub way: String,
     /// The reason why the programs may not encapsulate or the path is missing; with several next
     /// hops, the note that the kernel chooses.

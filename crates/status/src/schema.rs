@@ -1,14 +1,21 @@
-//! The JSON schema of the document, for programs that read it: docs/reference/status.schema.json.
-//! Written by these tests with `FLANNEL_WRITE_DOCS=1`.
-
-use std::{env, fs};
+//! The JSON schema of the document, for programs that read it, and descriptions of types of other
+//! crates in it.
 
 use serde_json::Value;
 
 use crate::Status;
 
-/// The place of the schema, from this crate.
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/status.schema.json");
+// A test of the agent compares these with its own names.
+flannel_json_schema::names! {
+    /// A mode of the datapath.
+    ModeName: ["kernel", "encap", "fast"];
+    /// A mode of a check of the guard.
+    GuardModeName: ["off", "audit", "enforce"];
+    /// The attach type of the programs.
+    AttachName: ["tcx", "clsact"];
+    /// The path of packets to a peer.
+    WayName: ["direct", "tunnel", "kernel", "wireguard", "ipsec", "ipip", "udp", "extension", "cloud", "none"];
+}
 
 /// As `flannel_host` writes it.
 #[derive(schemars::JsonSchema)]
@@ -24,14 +31,7 @@ pub(crate) struct ChangedSysctl {
 
 #[test]
 fn the_schema_is_that_of_the_types() {
-    let schema = schemars::SchemaGenerator::new(schemars::generate::SchemaSettings::draft2020_12().for_serialize())
-        .into_root_schema_for::<Status>();
-    let text = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
-    if env::var_os("FLANNEL_WRITE_DOCS").is_some() {
-        fs::write(FILE, &text).expect("written");
-    }
-    let written = fs::read_to_string(FILE).unwrap_or_default();
-    assert!(written == text, "docs/reference/status.schema.json is not what FLANNEL_WRITE_DOCS=1 makes of it");
+    flannel_json_schema::check::<Status>(Status::NAME, Status::SCHEMA_VERSION);
 }
 
 #[test]

@@ -22,8 +22,10 @@ const COUNTS_IN_PODS: (u32, u32) = (6, 8);
 
 /// The most this node could do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Best {
     /// `kernel`, `encap` or `fast`.
+    #[cfg_attr(test, schemars(with = "crate::schema::ModeName"))]
     pub mode: String,
     /// The reason why no higher mode is possible; absent for `fast`.
     pub reason: Option<String>,

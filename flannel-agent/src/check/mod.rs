@@ -14,6 +14,8 @@ mod pin_root;
 mod rivals;
 mod settings;
 mod tools;
+#[cfg(test)]
+mod topics;
 
 use std::{io, path::Path};
 
@@ -29,11 +31,14 @@ pub use self::{
 };
 use flannel_datapath::{PinRoot, maps::ConfigMap};
 
+use crate::document::Document;
+
 /// The port of tunnels where nothing says otherwise.
 const DEFAULT_PORT: u16 = 8472;
 
 /// The level of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// As it should be.
@@ -46,8 +51,10 @@ pub enum Level {
 
 /// One finding. The topics are an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
     /// The topic, such as `programs` or `mtu`.
+    #[cfg_attr(test, schemars(with = "topics::Topic"))]
     pub topic: &'static str,
     /// The kind; absent (`null`) where all is as it should be.
     pub code: Option<FindingCode>,
@@ -77,13 +84,18 @@ impl Finding {
     }
 }
 
-/// Everything that was found.
+/// The capabilities of a host and its obstacles to pod networking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CheckReport {
     /// In the order in which a packet would care.
     pub findings: Vec<Finding>,
     /// The most this node could do.
     pub best: Best,
+}
+
+impl Document for CheckReport {
+    const NAME: &'static str = "check";
 }
 
 impl CheckReport {
@@ -117,4 +129,14 @@ pub async fn run(pins: &PinRoot, state_dir: &Path, agent: &io::Result<Status>) -
 /// Returns true if tunnel packets may come and go here; true also if no configuration is pinned.
 fn may_have_tunnel(pinned: Option<&NodeConfig>) -> bool {
     pinned.is_none_or(NodeConfig::has_tunnel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_that_of_the_types() {
+        flannel_json_schema::check::<CheckReport>(CheckReport::NAME, CheckReport::SCHEMA_VERSION);
+    }
 }

@@ -10,7 +10,7 @@ use super::{
     Output, PinOptions, StateOptions, absent,
     choice::{self, Choice},
 };
-use crate::options::OneOf;
+use crate::{document::Document, options::OneOf};
 
 /// The subcommands of `datapath`.
 #[derive(Debug, Subcommand)]
@@ -45,14 +45,25 @@ pub struct SetOptions {
     pins: PinOptions,
 }
 
+/// The mode of the datapath.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Shown {
+    /// The active mode.
+    #[cfg_attr(test, schemars(with = "crate::schema::ModeName"))]
     mode: String,
+    /// The mode that was chosen at run time; absent without a choice.
+    #[cfg_attr(test, schemars(with = "Option<crate::schema::ModeName>"))]
     choice: Option<String>,
+    /// The number of the generation of flows, which grows with each change of the mode and each
+    /// `flows flush`; 0 without programs.
     generation: u32,
     /// The reason why the node has no programs; absent if it has programs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     no_bpf: Option<String>,
+}
+
+impl Document for Shown {
+    const NAME: &'static str = "datapath-show";
 }
 
 /// Runs the command; the text to print.
@@ -114,5 +125,15 @@ fn text(word: ModeWord) -> String {
         Some(choice) if choice == word.mode() => format!("{} (chosen at run time)\n", word.mode()),
         Some(choice) => format!("{} ({choice} was chosen at run time, and the agent cannot do it)\n", word.mode()),
         None => format!("{} (not chosen at run time)\n", word.mode()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_that_of_the_types() {
+        flannel_json_schema::check::<Shown>(Shown::NAME, Shown::SCHEMA_VERSION);
     }
 }

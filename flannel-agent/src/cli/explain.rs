@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::{Answer, NoResult, PinOptions, PrintOptions, StateOptions};
 use crate::{
+    document::Document,
     explain::{AgentPlaces, Conclusion, Question, Report, Step, StepState, Transport, Tried, explain},
     observe::socket::ask_status,
 };
@@ -50,23 +51,49 @@ enum Protocol {
     Icmp,
 }
 
-/// The document. The names are an interface.
+/// The story of a packet.
 #[derive(Debug, Serialize)]
-struct Document<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ExplainDocument<'a> {
+    /// Address of the sender, before any translation.
     source: IpAddr,
+    /// Address it sends to.
     destination: IpAddr,
+    /// `tcp`, `udp` or `icmp`.
+    #[cfg_attr(test, schemars(schema_with = "protocol_name"))]
     protocol: &'static str,
+    /// The steps, in the order of the packet's way.
     steps: &'a [Step],
+    /// The verdicts of the programs that were tried on the packet.
     programs: Vec<ProgramRow<'a>>,
+    /// The outcome for the packet.
     verdict: &'a Conclusion,
 }
 
+impl Document for ExplainDocument<'_> {
+    const NAME: &'static str = "explain";
+}
+
+#[cfg(test)]
+fn protocol_name(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    flannel_json_schema::name([Transport::Tcp, Transport::Udp, Transport::Icmp].map(Transport::name))
+}
+
+/// The verdict of a program on the packet.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ProgramRow<'a> {
+    /// The program.
+    #[cfg_attr(test, schemars(with = "crate::schema::ProgramName"))]
     program: &'static str,
+    /// The device on which the packet meets it.
     device: &'a str,
+    /// True if the program is on that device; otherwise the packet does not meet it.
     attached: bool,
+    /// The reasons for its verdict.
+    #[cfg_attr(test, schemars(with = "Vec<crate::schema::ReasonName>"))]
     reasons: Vec<&'static str>,
+    /// True if the attached program is of another build than the one that was tried.
     other_build: bool,
 }
 
@@ -104,7 +131,7 @@ pub(super) async fn run(options: &ExplainOptions) -> anyhow::Result<Answer> {
     Ok(Answer { text, code })
 }
 
-fn document<'a>(question: &Question, story: &'a Report) -> Document<'a> {
+fn document<'a>(question: &Question, story: &'a Report) -> ExplainDocument<'a> {
     let row = |tried: &'a Tried| ProgramRow {
         program: tried.program.name(),
         device: &tried.device,
@@ -112,7 +139,7 @@ fn document<'a>(question: &Question, story: &'a Report) -> Document<'a> {
         reasons: tried.reasons.iter().map(|reason| reason.name()).collect(),
         other_build: tried.other_build,
     };
-    Document {
+    ExplainDocument {
         source: question.source,
         destination: question.destination,
         protocol: question.transport.name(),
@@ -141,4 +168,14 @@ fn text(story: &Report, paint: Paint) -> String {
     };
     let _ = writeln!(out, "\n{outcome}: {}", story.verdict.text);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_that_of_the_types() {
+        flannel_json_schema::check::<ExplainDocument<'_>>(ExplainDocument::NAME, ExplainDocument::SCHEMA_VERSION);
+    }
 }

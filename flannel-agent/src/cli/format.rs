@@ -14,10 +14,12 @@ use flannel_terminal::{
     color::{ColorOptions, Paint},
     wrap,
 };
-use serde::Serialize;
 use tokio::time::timeout;
 
-use crate::observe::socket::ask_status;
+use crate::{
+    document::{self, Document},
+    observe::socket::ask_status,
+};
 
 /// For the answer of an agent. One that hangs cannot say where its pins are.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -72,7 +74,7 @@ pub(super) struct PrintOptions {
 impl PrintOptions {
     /// Returns the document as JSON, or as the text that it makes for people: on a terminal as wide
     /// as that.
-    pub(super) fn print(self, document: &impl Serialize, text: impl FnOnce(Paint) -> String) -> String {
+    pub(super) fn print(self, document: &impl Document, text: impl FnOnce(Paint) -> String) -> String {
         if self.output.is_json() { json(document) } else { wrap::to_terminal(text(self.color.paint())) }
     }
 }
@@ -152,7 +154,6 @@ pub(super) struct StateOptions {
 }
 
 /// A document as indented JSON, with its final newline.
-pub(super) fn json(document: &impl Serialize) -> String {
-    let text = serde_json::to_string_pretty(document).expect("these documents have string keys only");
-    text + "\n"
+pub(super) fn json(document: &impl Document) -> String {
+    document::indented(document)
 }

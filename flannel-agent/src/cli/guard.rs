@@ -24,6 +24,7 @@ use super::{
     count,
 };
 use crate::{
+    document::Document,
     guard::{self, Suspected},
     options::OneOf,
 };
@@ -74,28 +75,43 @@ enum Check {
     Inner,
 }
 
-/// The document that `show` prints.
+/// The guard of a node, and the senders that it found.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Shown {
     #[serde(flatten)]
+    #[cfg_attr(test, schemars(with = "crate::schema::GuardStatus"))]
     guard: GuardStatus,
     /// True if the programs trust the maps; otherwise they refuse nothing.
     trusted: bool,
     /// True if there are tunnel packets at all.
     tunnel: bool,
     /// The reason why the node has no programs; absent if it has programs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     no_bpf: Option<String>,
+    /// The senders of packets that failed a check, the latest first.
     sources: Vec<SourceRow>,
 }
 
+impl Document for Shown {
+    const NAME: &'static str = "guard-show";
+}
+
+/// A sender of packets that failed a check.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct SourceRow {
+    /// The outer source address.
     source: String,
+    /// Its packets that failed a check.
     packets: u64,
+    /// The number of them that were dropped.
     dropped: u64,
+    /// Seconds since the last of them.
     last_seconds_ago: f64,
+    /// The reason for which the last of them failed; absent if this version does not know it.
+    #[cfg_attr(test, schemars(with = "Option<crate::schema::ReasonName>"))]
     reason: Option<&'static str>,
+    /// The meaning of that reason in words.
     meaning: Option<&'static str>,
 }
 
@@ -214,5 +230,15 @@ pub(super) fn mode(check: &CheckStatus) -> String {
         Some(reason) => format!("{effective} ({wanted} was asked for: {reason})"),
         None if effective != wanted => format!("{effective}, and {wanted}{chosen} as soon as an agent sees to it"),
         None => format!("{effective}{chosen}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_that_of_the_types() {
+        flannel_json_schema::check::<Shown>(Shown::NAME, Shown::SCHEMA_VERSION);
     }
 }

@@ -22,6 +22,7 @@ use serde::Serialize;
 use super::{Answer, NoResult, Output, PrintOptions, json};
 use crate::{
     cluster::compare::{ClusterProblem, NodeClaims, PeerFindings, PublishedEnd, compare},
+    document::Document,
     options::EtcdAccess,
 };
 
@@ -109,8 +110,9 @@ fn directory(access: &EtcdAccess) -> anyhow::Result<LeaseDirectory> {
     Ok(LeaseDirectory::new(&options))
 }
 
-/// The leases. The names are an interface.
+/// The leases of all nodes in etcd, and the problems between them.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Listing {
     /// The problems between leases.
     problems: Vec<ClusterProblem>,
@@ -118,8 +120,13 @@ struct Listing {
     leases: Vec<LeaseRow>,
 }
 
-/// One lease.
+impl Document for Listing {
+    const NAME: &'static str = "lease-list";
+}
+
+/// A lease in etcd.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct LeaseRow {
     /// The last part of its key.
     name: String,
@@ -143,6 +150,10 @@ struct LeaseRow {
     value: Option<String>,
     /// The reason why the entry is not a lease.
     error: Option<String>,
+}
+
+impl Document for LeaseRow {
+    const NAME: &'static str = "lease-show";
 }
 
 impl LeaseRow {
@@ -370,5 +381,11 @@ mod tests {
         assert_eq!(args(&["lease", "list"], &env), ["lease", "list", "--etcd-endpoints=http://a:1"]);
         let given = ["lease", "list", "--etcd-endpoints", "http://b:1"];
         assert_eq!(args(&given, &env), given);
+    }
+
+    #[test]
+    fn the_schemas_are_those_of_the_types() {
+        flannel_json_schema::check::<Listing>(Listing::NAME, Listing::SCHEMA_VERSION);
+        flannel_json_schema::check::<LeaseRow>(LeaseRow::NAME, LeaseRow::SCHEMA_VERSION);
     }
 }

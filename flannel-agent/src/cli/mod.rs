@@ -42,6 +42,8 @@ mod udp;
 mod wireguard;
 
 #[cfg(test)]
+mod documents;
+#[cfg(test)]
 mod reference;
 #[cfg(test)]
 mod tests;

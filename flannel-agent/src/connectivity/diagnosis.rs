@@ -17,6 +17,7 @@ const OF_PACKETS: [&str; 8] = ["firewall", "forwarding", "mtu", "offload", "inte
 
 /// The view of a node on a failing pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Explanation {
     /// The node that was asked.
     pub node: String,
@@ -46,10 +47,13 @@ struct CheckOutput {
 
 /// A likely cause of failures: a finding of `check` on nodes at an end of failing pairs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Cause {
     /// The nodes with the finding.
     pub nodes: Vec<String>,
-    /// The finding.
+    /// The topic of the finding, such as `firewall`.
+    pub topic: String,
+    /// The finding in words.
     pub text: String,
     /// Its remedy, if there is one.
     pub remedy: Option<String>,
@@ -110,6 +114,7 @@ pub(super) fn causes(checks: &[PairCheck], findings: &BTreeMap<String, Vec<Check
             let pairs: BTreeSet<String> = concerned.iter().map(name).collect();
             let cause = Cause {
                 nodes: nodes.into_iter().map(str::to_owned).collect(),
+                topic: finding.topic.clone(),
                 text: finding.text.clone(),
                 remedy: finding.remedy.clone(),
                 pairs: pairs.into_iter().collect(),
@@ -184,6 +189,7 @@ mod tests {
         let found = found.map(|(node, findings)| (node.to_owned(), findings)).into();
         let causes = causes(&checks(), &found);
         let short: Vec<_> = causes.iter().map(|cause| (cause.nodes.join(","), &*cause.text, cause.checks)).collect();
+        assert_eq!(causes[0].topic, "kernel");
         let expected = [("n1".to_owned(), "no vxlan", 3), ("n2".to_owned(), "a rule drops", 4)];
         assert_eq!(short, expected, "what fails comes first; n9 has no failing pair");
         assert_eq!(causes[1].pairs, ["n1 to n2", "n2 to n1", "n3 to n2"]);

@@ -16,6 +16,7 @@ use super::{
 
 /// A check of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Check {
     /// A pod sends to a pod.
@@ -67,10 +68,12 @@ impl Check {
 
 /// One check of one pair, and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PairCheck {
     /// The check.
     pub check: Check,
     /// The family; absent outside the cluster.
+    #[cfg_attr(test, schemars(with = "Option<crate::schema::FamilyName>"))]
     pub family: Option<String>,
     /// The name of the node that sends.
     pub from: String,
@@ -83,6 +86,7 @@ pub struct PairCheck {
     /// The reason why it did not.
     pub error: Option<String>,
     /// The protocol that failed, `tcp` or `udp`.
+    #[cfg_attr(test, schemars(with = "Option<crate::schema::TransportName>"))]
     pub protocol: Option<String>,
     /// The address that packets were sent from.
     pub local: Option<String>,

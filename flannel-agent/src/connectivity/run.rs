@@ -16,14 +16,17 @@ use super::{
     plan::{Batch, Check, PairCheck, families, plan, record_results},
     target::Outcome,
 };
-use crate::cluster::{
-    AT_ONCE,
-    client::ClusterClient,
-    exec::Container,
-    interrupt::Interrupt,
-    members::{AgentPods, ClusterNode},
-    progress::Progress,
-    report::Silence,
+use crate::{
+    cluster::{
+        AT_ONCE,
+        client::ClusterClient,
+        exec::Container,
+        interrupt::Interrupt,
+        members::{AgentPods, ClusterNode},
+        progress::Progress,
+        report::Silence,
+    },
+    document::Document,
 };
 
 /// For the first answers: endpoints and the rules of Services come after the pods.
@@ -57,8 +60,9 @@ pub struct TestSettings {
     pub start_limit: Duration,
 }
 
-/// The results.
+/// The results of a connectivity test.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TestReport {
     /// True if every check passed in every mode, and the cluster is as it was.
     pub ok: bool,
@@ -78,8 +82,13 @@ pub struct TestReport {
     pub left_behind: Vec<String>,
 }
 
+impl Document for TestReport {
+    const NAME: &'static str = "connectivity";
+}
+
 /// The results in one mode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModeRun {
     /// The mode, and the number of nodes in it where there are several.
     pub mode: String,
@@ -446,5 +455,10 @@ mod tests {
         assert_eq!(command, "flannel-agent explain fd00:1::2 fd00::a --proto=udp --dport=7");
         let by_name = PairCheck { address: Some("example.com:443".to_owned()), ..check };
         assert_eq!(explain_command(&by_name), None);
+    }
+
+    #[test]
+    fn the_schema_is_that_of_the_types() {
+        flannel_json_schema::check::<TestReport>(TestReport::NAME, TestReport::SCHEMA_VERSION);
     }
 }

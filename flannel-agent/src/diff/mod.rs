@@ -17,7 +17,7 @@ use flannel_netlink::{Link, Netlink, NetlinkError, Nexthop, NexthopId, Route, Tu
 use ipnet::IpNet;
 use serde::Serialize;
 
-pub use self::compare::Difference;
+pub use self::compare::{ComparedTable, Difference};
 use flannel_datapath::{
     DatapathError, PinRoot,
     ecmp_paths::PinnedEcmpPaths,
@@ -27,10 +27,11 @@ use flannel_datapath::{
 use flannel_status::{PeerStatus, Status};
 
 use self::compare::{Expected, ExpectedWay, Kernel};
-use crate::{carrier::CarryingDevice, reported_cluster::ReportedCluster};
+use crate::{carrier::CarryingDevice, document::Document, reported_cluster::ReportedCluster};
 
-/// The scope of a comparison, and the differences.
+/// The differences between leases, maps and kernel.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Diff {
     /// True if the leases of a running agent were compared too.
     pub leases: bool,
@@ -40,6 +41,10 @@ pub struct Diff {
     pub peers: usize,
     /// Everything that is not as it should be.
     pub differences: Vec<Difference>,
+}
+
+impl Document for Diff {
+    const NAME: &'static str = "maps-dump-diff";
 }
 
 /// The pinned state.
@@ -187,4 +192,14 @@ fn networks(config: &NodeConfig) -> Vec<(IpNet, u32)> {
         .filter(|family| family_config(config, *family).subnet_count != 0)
         .filter_map(network)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_that_of_the_types() {
+        flannel_json_schema::check::<Diff>(Diff::NAME, Diff::SCHEMA_VERSION);
+    }
 }

@@ -24,7 +24,7 @@ use flannel_netlink::NetlinkError;
 
 pub use self::{
     question::{Question, Transport},
-    report::{Conclusion, Report, Step, StepState, Tried},
+    report::{Conclusion, PacketWay, Report, Step, StepState, Tried},
 };
 use flannel_datapath::PinRoot;
 use flannel_status::Status;

@@ -24,10 +24,13 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::observe::{
-    connections::{Connections, LIMIT, Origin, RequestState},
-    log::recent,
-    metrics::Metrics,
+use crate::{
+    document,
+    observe::{
+        connections::{Connections, LIMIT, Origin, RequestState},
+        log::recent,
+        metrics::Metrics,
+    },
 };
 
 /// The longest request.
@@ -122,7 +125,7 @@ async fn answer(
     BufReader::new(reader.take(REQUEST)).read_line(&mut line).await?;
     state.mark_complete();
     let reply = match serde_json::from_str(&line) {
-        Ok(Request::Status) => serde_json::to_string(&(answers.status)())?,
+        Ok(Request::Status) => document::line(&(answers.status)()),
         Ok(Request::Metrics) => match &answers.metrics {
             Some(metrics) => text(&metrics.answer().await.unwrap_or_default()),
             None => refusal("no metrics here"),

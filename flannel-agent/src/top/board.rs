@@ -13,9 +13,11 @@ use flannel_common::{
     reason::{Reason, Verdict},
     stats::Counter,
 };
+use flannel_status::ProblemCode;
 use ipnet::IpNet;
 
 use super::sample::{CountedFlow, PeerPlace, TopSample};
+use crate::observe::flows::FlowWay;
 
 /// Units a second; `None` before there is a second sample.
 pub type Rate = Option<f64>;
@@ -56,8 +58,12 @@ pub struct Board {
     pub left: Vec<ReasonRate>,
     /// The agent in one line, as its socket answers.
     pub agent: String,
-    /// Its problems.
+    /// True if the agent is ready; `None` if no agent answers.
+    pub is_ready: Option<bool>,
+    /// Its problems, in words.
     pub problems: Vec<String>,
+    /// The kind of each of these problems.
+    pub codes: Vec<ProblemCode>,
     /// The order of peers and flows.
     pub sort: SortKey,
 }
@@ -101,8 +107,8 @@ pub struct FlowRate {
     pub destination: SocketAddr,
     /// To whom they leave, where that differs.
     pub translated: Option<SocketAddr>,
-    /// `tunnel`, `pod` or `direct`.
-    pub way: &'static str,
+    /// The way by which its packets leave.
+    pub way: FlowWay,
     /// Packets a second.
     pub packets: Rate,
     /// Packets so far.
@@ -163,7 +169,9 @@ impl Board {
             drops,
             left,
             agent: String::new(),
+            is_ready: None,
             problems: Vec::new(),
+            codes: Vec::new(),
             sort,
         };
         board.order(sort);
@@ -214,7 +222,7 @@ impl PeerRate {
 impl FlowRate {
     fn texts(&self) -> [String; 6] {
         let translated = self.translated.map(|end| end.to_string()).unwrap_or_default();
-        let [protocol, way, state] = [self.protocol, self.way, self.state].map(str::to_owned);
+        let [protocol, way, state] = [self.protocol, self.way.name(), self.state].map(str::to_owned);
         [self.source.to_string(), self.destination.to_string(), translated, protocol, way, state]
     }
 
@@ -327,7 +335,7 @@ fn peer_rates(now: &TopSample, flows: &[FlowRate], span: Span) -> Vec<PeerRate> 
         subnet.contains(&address).then_some(*place)
     };
     for flow in flows {
-        let out = flow.way != "pod";
+        let out = flow.way != FlowWay::Pod;
         let end = if out { flow.translated.unwrap_or(flow.destination) } else { flow.source };
         let Some(rate) = peer_of(end.ip()).and_then(|place| rates.get_mut(place)) else { continue };
         let direction = if out { &mut rate.to } else { &mut rate.from };

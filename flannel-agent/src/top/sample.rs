@@ -20,7 +20,7 @@ use flannel_datapath::{
 };
 use ipnet::IpNet;
 
-use crate::observe::flows::{self, FlowRow};
+use crate::observe::flows::{self, FlowRow, FlowWay};
 
 /// The maps at one time.
 #[derive(Clone, Debug)]
@@ -55,8 +55,8 @@ pub struct CountedFlow {
     pub device: u32,
     /// To whom they leave.
     pub out_destination: SocketAddr,
-    /// `tunnel`, `pod` or `direct`.
-    pub way: &'static str,
+    /// The way by which its packets leave.
+    pub way: FlowWay,
     /// Replayed packets.
     pub packets: u64,
     /// `usable`, or the reason why not.

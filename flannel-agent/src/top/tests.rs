@@ -10,10 +10,11 @@ use super::{
     sample::{CountedFlow, PeerPlace},
     view::Palette,
 };
+use crate::observe::flows::FlowWay;
 
 const SECOND: u64 = 1_000_000_000;
 
-fn flow(source: &str, destination: &str, out: &str, way: &'static str, packets: u64) -> CountedFlow {
+fn flow(source: &str, destination: &str, out: &str, way: FlowWay, packets: u64) -> CountedFlow {
     let end = |text: &str| text.parse().expect("an address and a port");
     let (source, destination, out_destination) = (end(source), end(destination), end(out));
     CountedFlow { protocol: "tcp", source, destination, device: 3, out_destination, way, packets, state: "usable" }
@@ -43,9 +44,9 @@ fn sample(second: u64, packets: u64) -> TopSample {
         counters,
         peers: vec![peer(2, "tunnel"), peer(3, "kernel")],
         flows: vec![
-            flow("10.244.1.5:40000", "10.96.0.1:80", "10.244.2.2:8080", "tunnel", packets),
-            flow("10.244.2.2:8080", "10.244.1.5:40000", "10.244.1.5:40000", "pod", packets / 2),
-            flow("10.244.1.6:40001", "10.244.1.7:80", "10.244.1.7:80", "pod", packets * 2),
+            flow("10.244.1.5:40000", "10.96.0.1:80", "10.244.2.2:8080", FlowWay::Tunnel, packets),
+            flow("10.244.2.2:8080", "10.244.1.5:40000", "10.244.1.5:40000", FlowWay::Pod, packets / 2),
+            flow("10.244.1.6:40001", "10.244.1.7:80", "10.244.1.7:80", FlowWay::Pod, packets * 2),
         ],
     }
 }
@@ -168,7 +169,7 @@ fn without_colours_no_cell_has_any() {
 fn a_frame_of_any_size_is_drawn() {
     let mut busy = sample(3, 3000);
     busy.flows = (1..=40)
-        .map(|port| flow(&format!("10.244.1.5:{port}"), "10.244.2.2:80", "10.244.2.2:80", "tunnel", port))
+        .map(|port| flow(&format!("10.244.1.5:{port}"), "10.244.2.2:80", "10.244.2.2:80", FlowWay::Tunnel, port))
         .collect();
     busy.peers = (2..=41).map(|number| peer(number, "tunnel")).collect();
     let board = Board::new(Some(&sample(1, 1000)), &busy, SortKey::Rate);
@@ -190,7 +191,7 @@ fn a_frame_of_any_size_is_drawn() {
 fn rows_scroll_to_the_last_and_no_further() {
     let mut busy = sample(3, 3000);
     busy.flows = (1..=40)
-        .map(|port| flow(&format!("10.244.1.5:{port}"), "10.244.2.2:80", "10.244.2.2:80", "tunnel", 1))
+        .map(|port| flow(&format!("10.244.1.5:{port}"), "10.244.2.2:80", "10.244.2.2:80", FlowWay::Tunnel, 1))
         .collect();
     let board = Board::new(Some(&sample(1, 1000)), &busy, SortKey::Address);
     let view = View { board: &board, palette: Palette { on: false }, keys: "q quit", offset: 0 };

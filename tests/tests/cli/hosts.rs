@@ -8,6 +8,8 @@ use flannel_tests::{Agent, ChildGuard, Lab, agent_binary, cluster::Cluster, even
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use super::schemas::validate;
+
 /// A run in two modes, on a machine under load.
 const RUN: Duration = Duration::from_mins(4);
 const LIMIT: Duration = Duration::from_mins(1);
@@ -38,7 +40,9 @@ fn run(cluster: &Cluster, flags: &[&str], code: i32) -> Result<Vec<Value>> {
         ensure!(end.code() == Some(code), "{end:?}: {}", run.log());
     }
     let report = |agent: &Agent| -> Result<Value> {
-        Ok(serde_json::from_str(&fs::read_to_string(agent.node().outside_path(REPORT))?)?)
+        let report = serde_json::from_str(&fs::read_to_string(agent.node().outside_path(REPORT))?)?;
+        validate("connectivity", &report)?;
+        Ok(report)
     };
     cluster.agents.iter().map(report).collect()
 }

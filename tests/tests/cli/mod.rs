@@ -4,9 +4,12 @@ mod docs;
 mod exit;
 mod explain;
 mod hosts;
+mod json;
 mod matrix;
 mod metrics;
 mod monitor;
 mod output;
 mod pictures;
+#[path = "../../support/schemas.rs"]
+mod schemas;
 mod top;

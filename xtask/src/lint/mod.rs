@@ -131,7 +131,7 @@ const PRODUCT: [&str; 15] = [
 ];
 
 /// The other crates.
-const TOOLS: [&str; 3] = ["xtask", "tests", "crates/fuzz"];
+const TOOLS: [&str; 4] = ["xtask", "tests", "crates/fuzz", "crates/json-schema"];
 
 fn crates() -> impl Iterator<Item = &'static str> {
     PRODUCT.into_iter().chain(TOOLS)

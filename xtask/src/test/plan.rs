@@ -116,6 +116,7 @@ fn crates() -> Vec<String> {
         "flannel-datapath",
         "flannel-fuzz",
         "flannel-host",
+        "flannel-json-schema",
         "flannel-status",
         "flannel-subnet-env",
         "flannel-terminal",

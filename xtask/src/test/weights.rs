@@ -30,6 +30,7 @@ const TABLE: &[(&str, Load, u32)] = &[
     ("fast::stress::switches::", Alone, 60),
     ("cni::cluster::many::", Computes, 30),
     ("cli::explain::story::", Computes, 40),
+    ("cli::json::", Computes, 20),
     ("cli::matrix::", Waits, 60),
     ("cli::top::", Computes, 15),
     ("load::faults::", Computes, 120),

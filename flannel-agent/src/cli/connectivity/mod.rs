@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use flannel_common::mode::Mode;
 use flannel_host::duration;
 
-use super::{Answer, NoResult, PrintOptions, StateOptions, cluster::ClusterAccess, json};
+use super::{Answer, NoResult, PrintOptions, StateOptions, cluster::ClusterAccess};
 use crate::{
     cluster::progress::Progress,
     connectivity::{
@@ -161,7 +161,10 @@ pub(super) async fn run(command: &ConnectivityCommand) -> anyhow::Result<Answer>
             serve(&options.name, &options.addresses, options.port).await?;
             Ok(String::new().into())
         }
-        ConnectivityCommand::Probe(options) => Ok(json(&probe(&options.targets, options.patience).await).into()),
+        ConnectivityCommand::Probe(options) => {
+            let outcomes = probe(&options.targets, options.patience).await;
+            Ok((serde_json::to_string(&outcomes)? + "\n").into())
+        }
     }
 }
 

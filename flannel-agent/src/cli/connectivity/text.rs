@@ -53,7 +53,7 @@ fn push_causes(out: &mut String, report: &TestReport, paint: Paint) {
     if !report.causes.is_empty() {
         let _ = writeln!(out, "\nlikely causes, by `flannel-agent check` at both ends:");
     }
-    for Cause { nodes, text, remedy, pairs, checks } in &report.causes {
+    for Cause { nodes, text, remedy, pairs, checks, .. } in &report.causes {
         let _ = writeln!(out, "  {} {}", paint.bad(&format!("{}:", first(nodes, NAMED))), text);
         if let Some(remedy) = remedy {
             let _ = writeln!(out, "      {} {remedy}", paint.name("->"));
@@ -213,6 +213,7 @@ failures in mode fast:
             found,
         };
         let cause = Cause {
+            topic: "firewall".to_owned(),
             nodes: vec!["n2".to_owned()],
             text: "a rule drops packets of UDP port 8472 in ip t i".to_owned(),
             remedy: Some("remove it".to_owned()),

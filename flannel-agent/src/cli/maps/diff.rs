@@ -29,7 +29,7 @@ fn text(diff: &Diff) -> String {
     }
     let cells = |one: &Difference| {
         let said = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-        [one.place.to_owned(), one.object.clone(), said(&one.found), said(&one.wanted)]
+        [one.place.name().to_owned(), one.object.clone(), said(&one.found), said(&one.wanted)]
     };
     let rows: Vec<_> = diff.differences.iter().map(cells).collect();
     table::render(["PLACE", "OBJECT", "IS", "SHOULD-BE"], &rows)

@@ -56,12 +56,15 @@ impl FlowFilter {
     }
 }
 
-/// A flow, and the names of the devices by which it comes in and leaves; absent if they are gone.
+/// A flow, and the names of its devices.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct NamedFlow {
     #[serde(flatten)]
     flow: FlowRow,
+    /// Name of the device by which packets come in; absent if it is gone.
     device_name: Option<String>,
+    /// Name of the device by which packets leave; absent if it is gone.
     out_device_name: Option<String>,
 }
 
@@ -90,7 +93,7 @@ fn cells(named: &NamedFlow) -> [String; 12] {
         device(row.device, named.device_name.as_ref()),
         out(row.source.to_string(), row.out_source.to_string()),
         out(row.destination.to_string(), row.out_destination.to_string()),
-        row.way.to_owned(),
+        row.way.name().to_owned(),
         device(row.out_device, named.out_device_name.as_ref()),
         row.packets.to_string(),
         time(row.age_ms),
@@ -102,6 +105,7 @@ fn cells(named: &NamedFlow) -> [String; 12] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::flows::FlowWay;
 
     fn row() -> FlowRow {
         let end = |text: &str| text.parse().expect("an address and a port");
@@ -113,7 +117,7 @@ mod tests {
             out_source: end("10.244.1.5:40000"),
             out_destination: end("10.244.2.2:8080"),
             out_device: 4,
-            way: "tunnel",
+            way: FlowWay::Tunnel,
             packets: 12,
             age_ms: Some(400),
             expires_in_ms: Some(1_600),

@@ -27,7 +27,7 @@ use self::{
     stats::StatsRow,
 };
 use super::{Answer, Output, PinOptions, StateOptions, absent};
-use crate::{monitor::DeviceNames, observe::flows as known_flows};
+use crate::{document::Document, monitor::DeviceNames, observe::flows as known_flows};
 
 /// The subcommands of `maps`.
 #[derive(Debug, Subcommand)]
@@ -71,19 +71,34 @@ enum WhichMap {
     All,
 }
 
-/// Everything, or the one map asked for.
+/// The BPF maps of a node: only those that were asked for.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Dump {
+    /// The node's own data, the mode and the agent's heartbeat.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "ConfigRow"))]
     config: Option<ConfigRow>,
+    /// The peers, by subnet.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Vec<PeerRow>"))]
     peers: Option<Vec<PeerRow>>,
+    /// The counters that are not zero.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Vec<StatsRow>"))]
     stats: Option<Vec<StatsRow>>,
+    /// The pods that mode `fast` knows.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Vec<PodRow>"))]
     pods: Option<Vec<PodRow>>,
+    /// The flows that mode `fast` has learned, the busiest first.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Vec<NamedFlow>"))]
     flows: Option<Vec<NamedFlow>>,
+}
+
+impl Document for Dump {
+    const NAME: &'static str = "maps-dump";
 }
 
 /// Returns the mistake in the command, if there is one: no map, or a filter of flows with another
@@ -160,4 +175,14 @@ fn peer_rows(
 fn flow_rows(pins: &PinRoot, filter: &FlowFilter, devices: &mut DeviceNames) -> Result<Vec<NamedFlow>, DatapathError> {
     let rows = known_flows::read(pins)?.into_iter().filter(|row| filter.takes(row));
     Ok(rows.map(|row| NamedFlow::new(row, devices)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_that_of_the_types() {
+        flannel_json_schema::check::<Dump>(Dump::NAME, Dump::SCHEMA_VERSION);
+    }
 }

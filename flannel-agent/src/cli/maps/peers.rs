@@ -13,36 +13,70 @@ use serde::Serialize;
 
 use crate::monitor::DeviceNames;
 
+/// A peer.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct PeerRow {
+    /// The number of the subnet in the pod network, which is the index in the map.
     index: u32,
+    /// The peer's subnet.
     subnet: String,
+    /// The address of the peer's VTEP.
     vtep: String,
+    /// The MAC of the peer's VTEP; `-` where the backend has none.
     vtep_mac: String,
+    /// The address of the next hop on the way to the VTEP.
     next_hop: String,
+    /// Interface index of the device that packets leave by; 0 with several next hops.
     oif: u32,
-    /// Absent with several next hops, and if the device is gone.
+    /// Name of that device; absent with several next hops, and if the device is gone.
     oif_name: Option<String>,
+    /// The MTU of the route to the VTEP, in bytes; 0 if it is not known.
     mtu: u32,
+    /// Flags of the path: `plain` (the programs may encapsulate), `direct` (a route, no tunnel),
+    /// `ecmp` (several next hops), `keyed` (the device, an ipip device, takes the tunnel key of
+    /// each packet).
+    #[cfg_attr(test, schemars(schema_with = "flag_names"))]
     flags: Vec<&'static str>,
+    /// The generation of the entry, which grows with every rewrite.
     generation: u32,
     /// Milliseconds for which the path is still validated; with ECMP paths, the longest of their
     /// times.
     path_seen_ms: u64,
-    /// Largest outer packet seen to leave whole.
+    /// Largest outer packet seen to leave whole, in bytes.
     path_seen_len: u32,
-    /// The devices packets may leave by, where the kernel chooses among several next hops.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// The devices packets may leave by, where the kernel chooses among several next hops; empty
+    /// with one next hop.
     ecmp_paths: Vec<EcmpPathRow>,
 }
 
+/// A device by which packets to a peer may leave.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct EcmpPathRow {
+    /// Interface index of the device.
     oif: u32,
+    /// Name of the device; absent if it is gone.
     oif_name: Option<String>,
+    /// The MTU of the path, in bytes.
     mtu: u32,
+    /// Milliseconds for which the path is still validated.
     path_seen_ms: u64,
+    /// Largest outer packet seen to leave whole, in bytes.
     path_seen_len: u32,
+}
+
+/// Names of the flags of an entry.
+const FLAGS: [(u32, &str); 4] = [
+    (EntryState::PLAIN, "plain"),
+    (EntryState::DIRECT, "direct"),
+    (EntryState::ECMP, "ecmp"),
+    (EntryState::KEYED, "keyed"),
+];
+
+#[cfg(test)]
+fn flag_names(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({ "type": "array", "items": flannel_json_schema::name(FLAGS.map(|(_, name)| name)) })
 }
 
 /// Returns the milliseconds for which a path is still validated, and the largest outer packet in
@@ -67,12 +101,6 @@ impl PeerRow {
         let whole = seen(&entry.seen, entry.word, now);
         let longest = ecmp_paths.iter().map(|ecmp_path| (ecmp_path.path_seen_ms, ecmp_path.path_seen_len)).max();
         let (path_seen_ms, path_seen_len) = longest.unwrap_or(whole);
-        let names = [
-            (EntryState::PLAIN, "plain"),
-            (EntryState::DIRECT, "direct"),
-            (EntryState::ECMP, "ecmp"),
-            (EntryState::KEYED, "keyed"),
-        ];
         Self {
             index,
             subnet: subnet.to_string(),
@@ -82,7 +110,7 @@ impl PeerRow {
             oif: entry.oif,
             oif_name: devices.get(entry.oif).map(str::to_owned),
             mtu: entry.mtu,
-            flags: names.into_iter().filter(|(flag, _)| entry.word.has(*flag)).map(|(_, name)| name).collect(),
+            flags: FLAGS.into_iter().filter(|(flag, _)| entry.word.has(*flag)).map(|(_, name)| name).collect(),
             generation: entry.word.generation(),
             path_seen_ms,
             path_seen_len,

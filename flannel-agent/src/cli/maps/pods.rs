@@ -7,15 +7,24 @@ use serde::Serialize;
 
 use crate::monitor::DeviceNames;
 
+/// A pod.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct PodRow {
+    /// Interface index of the host side of the pod's veth.
     ifindex: u32,
-    /// Absent if the veth is gone, or the command runs in another network namespace.
+    /// Name of the host side of the veth; absent if the veth is gone, or the command runs in
+    /// another network namespace.
     veth: Option<String>,
+    /// The pod's MAC.
     mac: String,
+    /// The MTU of the pod's interface, in bytes.
     mtu: u32,
+    /// True if packets of the pod may be replayed.
     sends: bool,
+    /// True if packets to the pod may be replayed.
     receives: bool,
+    /// True if the kernel merges packets to the pod (GRO).
     merged: bool,
 }
 

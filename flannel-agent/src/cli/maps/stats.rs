@@ -5,12 +5,21 @@ use flannel_datapath::{DatapathError, maps::StatsMap};
 use flannel_terminal::table;
 use serde::Serialize;
 
+/// A counter of one program and reason.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct StatsRow {
+    /// The program.
+    #[cfg_attr(test, schemars(with = "crate::schema::ProgramName"))]
     program: &'static str,
+    /// The reason of the verdict.
+    #[cfg_attr(test, schemars(with = "crate::schema::ReasonName"))]
     reason: &'static str,
+    /// Packets since the maps were made. A packet of GSO or GRO counts once.
     packets: u64,
+    /// Their bytes.
     bytes: u64,
+    /// The meaning of the reason in words.
     meaning: &'static str,
 }
 

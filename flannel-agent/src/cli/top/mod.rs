@@ -23,6 +23,7 @@ use tokio::time::{Instant, interval_at};
 use self::json::TopDocument;
 use super::{Answer, Output, PinOptions, StateOptions, absent, now};
 use crate::{
+    document,
     observe::socket::ask_status,
     top::{Board, SortKey, TopSample, View, view::Palette},
 };
@@ -97,7 +98,7 @@ async fn stream(mut source: Source, options: &TopOptions) -> anyhow::Result<Answ
         }
         let mut board = source.board(options.sort, &options.state.state_dir).await?;
         board.retain(&options.filter);
-        let line = serde_json::to_string(&TopDocument::new(&board, now()))? + "\n";
+        let line = document::line(&TopDocument::new(&board, now())) + "\n";
         if options.once {
             return Ok(line.into());
         }
@@ -128,7 +129,9 @@ impl Source {
             Ok(Ok(status)) => {
                 let ready = if status.ready { "ready" } else { "not ready" };
                 board.agent = format!("agent {} {ready}", status.version);
+                board.is_ready = Some(status.ready);
                 board.problems = status.problems.iter().map(Problem::line).collect();
+                board.codes = status.problems.iter().map(|problem| problem.code).collect();
             }
             Ok(Err(_)) | Err(_) => "no agent answers".clone_into(&mut board.agent),
         }

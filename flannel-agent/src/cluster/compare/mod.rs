@@ -26,6 +26,7 @@ const NAMED: usize = 3;
 
 /// The kind of a problem between nodes. The names are an interface: scripts compare them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ClusterProblemCode {
     /// Several nodes have one subnet, or subnets that overlap.
@@ -73,10 +74,12 @@ impl ClusterProblemCode {
 
 /// A problem between nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClusterProblem {
     /// Its kind.
     pub code: ClusterProblemCode,
     /// Its effect.
+    #[cfg_attr(test, schemars(with = "crate::schema::Severity"))]
     pub severity: Severity,
     /// The nodes that have it.
     pub nodes: Vec<String>,

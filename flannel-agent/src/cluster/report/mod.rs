@@ -25,14 +25,16 @@ use super::{
     progress::Progress,
     records::PodObject,
 };
+use crate::document::Document;
 
 /// For the answer of one agent.
 const LIMIT: Duration = Duration::from_secs(20);
 /// The command that is run in each pod.
 const STATUS: [&str; 3] = ["flannel-agent", "status", "--output=json"];
 
-/// The document.
+/// The state of all nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClusterReport {
     /// True if every node is ready and none has a problem with another that costs packets; absent
     /// if that is not known, because nodes cannot be asked.
@@ -43,8 +45,13 @@ pub struct ClusterReport {
     pub nodes: Vec<NodeReport>,
 }
 
+impl Document for ClusterReport {
+    const NAME: &'static str = "cluster-status";
+}
+
 /// The program that serves a node's pod network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ServedBy {
     /// This agent.
@@ -59,6 +66,7 @@ pub enum ServedBy {
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeReport {
     /// The name of the Node.
     pub name: String,
@@ -70,6 +78,7 @@ pub struct NodeReport {
     /// The version of the agent.
     pub version: Option<String>,
     /// Its mode.
+    #[cfg_attr(test, schemars(with = "Option<crate::schema::ModeStatus>"))]
     pub mode: Option<ModeStatus>,
     /// The subnets of the node's pods.
     pub subnets: Vec<String>,
@@ -87,6 +96,7 @@ pub struct NodeReport {
 
 /// The kind of a node's problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NodeProblemCode {
     /// The agent says that it is not ready.
@@ -103,7 +113,7 @@ pub enum NodeProblemCode {
     NodeNotReady,
     /// A problem in the agent's status.
     #[serde(untagged)]
-    Status(ProblemCode),
+    Status(#[cfg_attr(test, schemars(with = "crate::schema::ProblemCode"))] ProblemCode),
 }
 
 impl ClusterReport {

@@ -138,3 +138,8 @@ fn pods_that_a_daemon_set_does_not_replace_are_named_with_the_step_that_does() {
     assert_eq!(problems.iter().map(|problem| problem.text.as_str()).collect::<Vec<_>>(), [expected]);
     assert_eq!(ClusterReport::new(Vec::new(), problems).problems[0].severity, Severity::Notice);
 }
+
+#[test]
+fn the_schema_is_that_of_the_types() {
+    flannel_json_schema::check::<ClusterReport>(ClusterReport::NAME, ClusterReport::SCHEMA_VERSION);
+}

@@ -22,11 +22,45 @@ use crate::{
     carrier::{Carrier, CarryingDevice},
 };
 
+/// A table whose entries are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum ComparedTable {
+    /// A BPF map.
+    Map,
+    /// The routes.
+    Route,
+    /// The neighbours of a tunnel device.
+    Neighbour,
+    /// The forwarding database of a tunnel device.
+    Fdb,
+    /// The IPsec policies.
+    Policy,
+    /// The peers or the process behind a tunnel device.
+    Device,
+}
+
+impl ComparedTable {
+    /// The name in every output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Map => "map",
+            Self::Route => "route",
+            Self::Neighbour => "neighbour",
+            Self::Fdb => "fdb",
+            Self::Policy => "policy",
+            Self::Device => "device",
+        }
+    }
+}
+
 /// One thing that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Difference {
-    /// The table: `map`, `route`, `neighbour`, `fdb`, `policy`, or `device` for what is behind one.
-    pub place: &'static str,
+    /// The table.
+    pub place: ComparedTable,
     /// The object that differs, such as `peer 10.244.9.0/24`.
     pub object: String,
     /// The state found; absent if the object is missing.
@@ -76,7 +110,7 @@ impl Expected {
 
 /// Compares two tables of the same objects, and returns where they differ.
 fn tables<K: Ord + Copy>(
-    place: &'static str,
+    place: ComparedTable,
     found: &BTreeMap<K, String>,
     wanted: &BTreeMap<K, String>,
     name: impl Fn(&K) -> String,
@@ -104,7 +138,7 @@ pub(super) fn leases_and_maps(leased: &[Expected], pinned: &[PinnedPeer], config
     let by_subnet = |peer: &Expected| (peer.subnet, peer.text());
     let found = pinned.iter().map(|peer| by_subnet(&of_map(peer))).collect();
     let wanted = leased.iter().filter(has_place).map(by_subnet).collect();
-    tables("map", &found, &wanted, |subnet| format!("peer {subnet}"))
+    tables(ComparedTable::Map, &found, &wanted, |subnet| format!("peer {subnet}"))
 }
 
 /// Compares the map of VTEPs with that of peers. Without a tunnel no peer is a VTEP.
@@ -118,14 +152,14 @@ pub(super) fn vteps(pinned: &[PinnedPeer], vteps: &BTreeMap<IpAddr, u32>, config
     }
     let stale = vteps.iter().filter(|(vtep, index)| !behind.get(vtep).is_some_and(|known| known.contains(index)));
     let stale = stale.map(|(vtep, index)| Difference {
-        place: "map",
+        place: ComparedTable::Map,
         object: format!("VTEP {vtep}"),
         found: Some(format!("subnet number {index}")),
         wanted: behind.get(vtep).map(|known| format!("subnet number {}", known[0])),
     });
     let lacking = pinned.iter().filter(|peer| !vteps.contains_key(&peer.entry.vtep.into()));
     let lacking = lacking.map(|peer| Difference {
-        place: "map",
+        place: ComparedTable::Map,
         object: format!("VTEP {}", peer.entry.vtep),
         found: None,
         wanted: Some(format!("subnet number {}", peer.index)),
@@ -141,7 +175,7 @@ pub(super) fn ecmp_paths(pinned: &[PinnedPeer], ecmp_paths: &PinnedEcmpPaths) ->
     let lacking =
         pinned.iter().filter(has_ecmp_paths).filter(|peer| ecmp_paths.of(family(peer), peer.index).next().is_none());
     let lacking = lacking.map(|peer| Difference {
-        place: "map",
+        place: ComparedTable::Map,
         object: format!("ECMP paths of peer {}", peer.subnet),
         found: None,
         wanted: Some("a device at least".to_owned()),
@@ -150,7 +184,7 @@ pub(super) fn ecmp_paths(pinned: &[PinnedPeer], ecmp_paths: &PinnedEcmpPaths) ->
         pinned.iter().filter(has_ecmp_paths).map(|peer| (ethertype(family(peer)), peer.index)).collect();
     let stale = ecmp_paths.keys().filter(|key| !having.contains(&(key.family, key.index)));
     let stale = stale.map(|key| Difference {
-        place: "map",
+        place: ComparedTable::Map,
         object: format!("ECMP path of subnet number {}", key.index),
         found: Some(format!("device {}", key.device)),
         wanted: None,
@@ -167,11 +201,11 @@ pub(super) fn kernel(expected: &[Expected], kernel: &Kernel, config: &NodeConfig
 
     let wanted = through().map(|peer| ((tunnel(peer.vtep), peer.subnet.addr()), peer.mac.to_string())).collect();
     let found = kernel.neighbours.iter().map(|(key, mac)| ((key.ifindex, key.addr), mac.to_string())).collect();
-    differences.extend(tables("neighbour", &found, &wanted, |(_, address)| address.to_string()));
+    differences.extend(tables(ComparedTable::Neighbour, &found, &wanted, |(_, address)| address.to_string()));
 
     let wanted = through().map(|peer| ((tunnel(peer.vtep), peer.mac.0), peer.vtep.to_string())).collect();
     let found = kernel.fdb.iter().map(|(key, vtep)| ((key.ifindex, key.mac.0), vtep.to_string())).collect();
-    differences.extend(tables("fdb", &found, &wanted, |(_, mac)| Mac(*mac).to_string()));
+    differences.extend(tables(ComparedTable::Fdb, &found, &wanted, |(_, mac)| Mac(*mac).to_string()));
     differences
 }
 
@@ -180,7 +214,7 @@ pub(super) fn kernel(expected: &[Expected], kernel: &Kernel, config: &NodeConfig
 pub(super) fn behind(expected: &[Expected], family: Family, device: &CarryingDevice) -> Vec<Difference> {
     let name = device.name();
     let difference = |object: String, found: Option<String>, wanted: &str| Difference {
-        place: "device",
+        place: ComparedTable::Device,
         object,
         found,
         wanted: Some(wanted.to_owned()),
@@ -212,7 +246,7 @@ pub(super) fn policies(status: &Status, present: &BTreeSet<TunnelPolicyKey>) -> 
     let wanted = pairs.flat_map(|(own, peer)| policy_keys(own, peer));
     let missing = wanted.filter(|key| !present.contains(key));
     let difference = |key: TunnelPolicyKey| Difference {
-        place: "policy",
+        place: ComparedTable::Policy,
         object: key.to_string(),
         found: None,
         wanted: Some("there".to_owned()),
@@ -251,7 +285,7 @@ fn routes(expected: &[&Expected], routes: &[(RouteKey, Route)], config: &NodeCon
         };
         (RouteKey::main(peer.subnet), way)
     });
-    tables("route", &found, &wanted.collect(), |key| key.dst.to_string())
+    tables(ComparedTable::Route, &found, &wanted.collect(), |key| key.dst.to_string())
 }
 
 /// Returns true if the programs serve a tunnel of the family of this address.

@@ -46,7 +46,7 @@ fn sound() -> Kernel {
 }
 
 fn places(differences: &[Difference]) -> Vec<(&str, bool, bool)> {
-    differences.iter().map(|one| (one.place, one.found.is_some(), one.wanted.is_some())).collect()
+    differences.iter().map(|one| (one.place.name(), one.found.is_some(), one.wanted.is_some())).collect()
 }
 
 #[test]

@@ -23,6 +23,7 @@ use super::{location::Location, snapshot::Snapshot};
 
 /// The state of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum StepState {
     /// As it should be.
@@ -37,8 +38,10 @@ pub enum StepState {
 
 /// One step. The topics are an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Step {
     /// The topic, such as `route` or `underlay`.
+    #[cfg_attr(test, schemars(with = "topics::Topic"))]
     pub topic: &'static str,
     /// The state.
     pub state: StepState,
@@ -70,14 +73,45 @@ impl Tried {
     }
 }
 
+/// The way of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum PacketWay {
+    /// By mode `fast`, past the host's stack.
+    Fast,
+    /// Encapsulated by the program `to_tunnel`.
+    Encap,
+    /// By the vxlan device.
+    Kernel,
+    /// By a route to the peer, without a tunnel.
+    Direct,
+    /// By the host's routing, to a peer that a device or routes reach.
+    Routed,
+    /// To a pod or an address of this node.
+    Local,
+    /// Out of the pod network.
+    Outside,
+    /// None: the packet does not arrive, or the place of its destination is not known.
+    None,
+}
+
+impl PacketWay {
+    /// Returns true if a program takes the packet.
+    const fn is_programs(self) -> bool {
+        matches!(self, Self::Fast | Self::Encap)
+    }
+}
+
 /// The end of the story.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Conclusion {
     /// True if the packet gets through the part of its way that this node is responsible for;
     /// absent (`null`) if that is not known.
     pub reaches: Option<bool>,
-    /// `fast`, `encap`, `kernel`, `direct`, `routed`, `local`, `outside`, or `none`.
-    pub way: &'static str,
+    /// The way of the packet.
+    pub way: PacketWay,
     /// The same in words.
     pub text: String,
 }
@@ -140,39 +174,39 @@ fn verdict(facts: &Snapshot, steps: &[Step]) -> Conclusion {
         return Conclusion { reaches: None, way, text };
     };
     let text = match way {
-        "fast" | "encap" => format!(
+        _ if way.is_programs() => format!(
             "a program takes this packet, but the kernel's way is broken at step {number} ({}): the packets that look at the \
              path are lost, and soon all",
             step.topic
         ),
         _ => format!("it does not arrive: see step {number} ({})", step.topic),
     };
-    Conclusion { reaches: Some(false), way: if way == "fast" || way == "encap" { way } else { "none" }, text }
+    Conclusion { reaches: Some(false), way: if way.is_programs() { way } else { PacketWay::None }, text }
 }
 
-/// Returns the way of the packet, as in [`Conclusion::way`].
-fn way(facts: &Snapshot) -> &'static str {
+/// Returns the way of the packet.
+fn way(facts: &Snapshot) -> PacketWay {
     let taken = facts.tried.iter().flatten().find(|tried| tried.attached && tried.verdict() == Verdict::Redirect);
     if let Some(tried) = taken {
-        return if tried.reasons.contains(&Reason::Replayed) { "fast" } else { "encap" };
+        return if tried.reasons.contains(&Reason::Replayed) { PacketWay::Fast } else { PacketWay::Encap };
     }
     match (&facts.source, &facts.destination) {
-        (_, Location::Peer(peer)) | (Location::Peer(peer), _) if peer.entry.is_routed() => "routed",
-        (_, Location::Peer(peer)) | (Location::Peer(peer), _) if kernel::is_direct(&peer.entry) => "direct",
-        (Location::Peer(_), _) | (_, Location::Peer(_)) => "kernel",
-        (_, Location::Pod(_) | Location::Node(_)) => "local",
-        (_, Location::Unknown) => "none",
-        _ => "outside",
+        (_, Location::Peer(peer)) | (Location::Peer(peer), _) if peer.entry.is_routed() => PacketWay::Routed,
+        (_, Location::Peer(peer)) | (Location::Peer(peer), _) if kernel::is_direct(&peer.entry) => PacketWay::Direct,
+        (Location::Peer(_), _) | (_, Location::Peer(_)) => PacketWay::Kernel,
+        (_, Location::Pod(_) | Location::Node(_)) => PacketWay::Local,
+        (_, Location::Unknown) => PacketWay::None,
+        _ => PacketWay::Outside,
     }
 }
 
-fn arrival(facts: &Snapshot, way: &str) -> String {
+fn arrival(facts: &Snapshot, way: PacketWay) -> String {
     let by = match way {
-        "fast" => "by mode fast, past the host's stack",
-        "encap" => "encapsulated by to_tunnel",
-        "kernel" => "by the vxlan device, the kernel's way",
-        "direct" => "by a plain route, without a tunnel",
-        "local" => "on this node",
+        PacketWay::Fast => "by mode fast, past the host's stack",
+        PacketWay::Encap => "encapsulated by to_tunnel",
+        PacketWay::Kernel => "by the vxlan device, the kernel's way",
+        PacketWay::Direct => "by a plain route, without a tunnel",
+        PacketWay::Local => "on this node",
         _ => "by the host's routing",
     };
     let end = match &facts.destination {
@@ -186,3 +220,5 @@ fn arrival(facts: &Snapshot, way: &str) -> String {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod topics;

@@ -143,7 +143,7 @@ fn state(story: &Report, topic: &str) -> StepState {
 fn a_sound_way_has_only_good_steps() {
     let story = after(|_| {});
     assert!(story.steps.iter().all(|step| step.state == StepState::Ok), "{story:#?}");
-    assert_eq!((story.verdict.reaches, story.verdict.way), (Some(true), "kernel"));
+    assert_eq!((story.verdict.reaches, story.verdict.way), (Some(true), PacketWay::Kernel));
     let topics: Vec<_> = story.steps.iter().map(|step| step.topic).collect();
     let expected =
         ["source", "destination", "mode", "route", "device", "neighbour", "fdb", "underlay", "path", "size", "program"];
@@ -166,7 +166,7 @@ fn every_broken_part_breaks_the_way() {
         ("program", after(|facts| facts.tried = Ok(vec![tried(Program::FromPod, Reason::RewriteFailed)]))),
     ] {
         assert_eq!(state(&story, topic), StepState::Fail, "{story:#?}");
-        assert_eq!((story.verdict.reaches, story.verdict.way), (Some(false), "none"), "{story:#?}");
+        assert_eq!((story.verdict.reaches, story.verdict.way), (Some(false), PacketWay::None), "{story:#?}");
     }
 }
 
@@ -193,12 +193,12 @@ fn a_plain_route_needs_its_next_hop_and_no_tunnel() {
     assert!(story.steps.iter().all(|step| step.state == StepState::Ok), "{story:#?}");
     let topics: Vec<_> = story.steps.iter().map(|step| step.topic).collect();
     assert_eq!(topics, ["source", "destination", "mode", "route", "underlay"]);
-    assert_eq!((story.verdict.reaches, story.verdict.way), (Some(true), "direct"));
+    assert_eq!((story.verdict.reaches, story.verdict.way), (Some(true), PacketWay::Direct));
     let silent = on_link(|_, tunnel| tunnel.next_hop = Some(Neighbour { mac: None, failed: true }));
     let down = on_link(|_, tunnel| tunnel.external.as_mut().expect("a device").running = false);
     for story in [silent, down] {
         assert_eq!(state(&story, "underlay"), StepState::Fail, "{story:#?}");
-        assert_eq!((story.verdict.reaches, story.verdict.way), (Some(false), "none"), "{story:#?}");
+        assert_eq!((story.verdict.reaches, story.verdict.way), (Some(false), PacketWay::None), "{story:#?}");
     }
 }
 
@@ -221,7 +221,7 @@ fn a_peer_behind_a_device_without_ethernet_needs_the_device_and_the_route_into_i
     assert!(story.steps.iter().all(|step| step.state == StepState::Ok), "{story:#?}");
     let topics: Vec<_> = story.steps.iter().map(|step| step.topic).collect();
     assert_eq!(topics, ["source", "destination", "mode", "route", "device"]);
-    assert_eq!((story.verdict.reaches, story.verdict.way), (Some(true), "routed"));
+    assert_eq!((story.verdict.reaches, story.verdict.way), (Some(true), PacketWay::Routed));
     let down = routed(TUNNEL, |_, tunnel| tunnel.device.as_mut().expect("a device").up = false);
     let elsewhere = routed(TUNNEL, |facts, _| facts.route = Some(Ok(answer(UNDERLAY, "192.168.1.1"))));
     for (story, topic) in [(down, "device"), (elsewhere, "route")] {
@@ -234,7 +234,7 @@ fn routes_of_others_may_lead_where_they_want() {
     for device in [UNDERLAY, TUNNEL] {
         let story = routed(UNDERLAY, |facts, _| facts.route = Some(Ok(answer(device, "192.168.1.1"))));
         assert!(story.steps.iter().all(|step| step.state == StepState::Ok), "{story:#?}");
-        assert_eq!((story.verdict.reaches, story.verdict.way), (Some(true), "routed"));
+        assert_eq!((story.verdict.reaches, story.verdict.way), (Some(true), PacketWay::Routed));
     }
 }
 
@@ -251,14 +251,14 @@ fn the_guard_is_reported_where_there_is_a_tunnel() {
 fn a_packet_that_is_taken_needs_the_kernels_way_too() {
     let taken = |facts: &mut Snapshot| facts.tried = Ok(vec![tried(Program::ToTunnel, Reason::Encapsulated)]);
     let story = after(taken);
-    assert_eq!((story.verdict.reaches, story.verdict.way), (Some(true), "encap"));
+    assert_eq!((story.verdict.reaches, story.verdict.way), (Some(true), PacketWay::Encap));
     let story = after(|facts| {
         taken(facts);
         facts.tunnel.as_mut().expect("a tunnel").fdb = None;
     });
-    assert_eq!((story.verdict.reaches, story.verdict.way), (Some(false), "encap"));
+    assert_eq!((story.verdict.reaches, story.verdict.way), (Some(false), PacketWay::Encap));
     let not_attached = Tried { attached: false, ..tried(Program::ToTunnel, Reason::Encapsulated) };
-    assert_eq!(after(|facts| facts.tried = Ok(vec![not_attached])).verdict.way, "kernel");
+    assert_eq!(after(|facts| facts.tried = Ok(vec![not_attached])).verdict.way, PacketWay::Kernel);
 }
 
 #[test]
@@ -443,7 +443,7 @@ fn row(state: &'static str) -> FlowRow {
         out_source: end("10.244.1.2:40000"),
         out_destination: end("10.244.9.2:80"),
         out_device: TUNNEL,
-        way: "tunnel",
+        way: crate::observe::flows::FlowWay::Tunnel,
         packets: 7,
         age_ms: Some(500),
         expires_in_ms: Some(1_500),

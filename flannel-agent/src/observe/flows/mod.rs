@@ -37,8 +37,10 @@ use serde::Serialize;
 
 /// One flow. The names are an interface.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FlowRow {
     /// `tcp` or `udp`.
+    #[cfg_attr(test, schemars(with = "crate::schema::TransportName"))]
     pub protocol: &'static str,
     /// Address and port of the sender, as packets come in.
     pub source: SocketAddr,
@@ -52,8 +54,8 @@ pub struct FlowRow {
     pub out_destination: SocketAddr,
     /// Interface index of the device by which they leave.
     pub out_device: u32,
-    /// `tunnel`, `pod`, `direct` or `outside`.
-    pub way: &'static str,
+    /// The way by which they leave.
+    pub way: FlowWay,
     /// Packets that found the flow usable since the kernel last saw it for the first time. Nearly
     /// all of them were replayed.
     pub packets: u64,
@@ -77,11 +79,48 @@ pub struct FlowRow {
     /// Their IPv6 flow label; 0 for IPv4.
     pub flow_label: u32,
     /// `usable`, or the reason for which a packet would be left to the kernel.
+    #[cfg_attr(test, schemars(with = "crate::schema::FlowStateName"))]
     pub state: &'static str,
     /// The explanation of `state` for this flow; absent for a usable one.
     pub why: Option<String>,
     /// Generation under which it was learned.
     pub generation: u32,
+}
+
+/// The way by which the packets of a flow leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum FlowWay {
+    /// Into the tunnel to a peer.
+    Tunnel,
+    /// To a pod of this node.
+    Pod,
+    /// By a route to a peer, without a tunnel.
+    Direct,
+    /// Out of the pod network.
+    Outside,
+}
+
+impl FlowWay {
+    /// The name in every output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tunnel => "tunnel",
+            Self::Pod => "pod",
+            Self::Direct => "direct",
+            Self::Outside => "outside",
+        }
+    }
+
+    const fn of(egress: Egress) -> Self {
+        match egress {
+            Egress::POD => Self::Pod,
+            Egress::DIRECT => Self::Direct,
+            Egress::OUTSIDE => Self::Outside,
+            _ => Self::Tunnel,
+        }
+    }
 }
 
 /// The state of the node that the programs check before they look at a flow.
@@ -194,12 +233,7 @@ impl FlowRow {
             out_source,
             out_destination,
             out_device: action.out.device,
-            way: match action.egress {
-                Egress::POD => "pod",
-                Egress::DIRECT => "direct",
-                Egress::OUTSIDE => "outside",
-                _ => "tunnel",
-            },
+            way: FlowWay::of(action.egress),
             packets: flow.used(),
             age_ms: expires_in_ms.map(|left| (milliseconds(gate.settings.interval.cast_signed()) - left).max(0)),
             expires_in_ms,

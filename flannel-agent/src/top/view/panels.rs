@@ -113,7 +113,7 @@ fn flow<'a>(row: &FlowRate, palette: Palette) -> Vec<Span<'a>> {
         row.source.to_string().into(),
         row.destination.to_string().into(),
         row.translated.map_or_else(|| "=".to_owned(), |end| end.to_string()).into(),
-        row.way.into(),
+        row.way.name().into(),
         rate(row.packets).into(),
         total(row.total).into(),
         state,

@@ -50,7 +50,7 @@ fn the_peers_are_shown_with_and_without_an_agent() -> Result<()> {
         assert_eq!(lines.len(), 2, "{lines:?}");
 
         let document = json(agent, "peers")?;
-        assert_eq!(document.as_object().map(serde_json::Map::len), Some(1), "{document}");
+        assert_eq!(document.as_object().map(serde_json::Map::len), Some(2), "{document}");
         let peer = &document["peers"][0];
         for (name, value) in [
             ("index", Value::from(9)),
@@ -122,7 +122,7 @@ fn a_dump_of_all_has_every_map() -> Result<()> {
     alive_and_dead(|agent| {
         let document = json(agent, "all")?;
         let members: Vec<&str> = document.as_object().context("an object")?.keys().map(String::as_str).collect();
-        assert_eq!(members, ["config", "peers", "stats", "pods"]);
+        assert_eq!(members, ["schema_version", "config", "peers", "stats", "pods"]);
         let text = agent.cli(&["maps", "dump", "all"])?.stdout;
         for part in ["\nheartbeat ", "\n\nSUBNET ", "\n\nPROGRAM "] {
             assert!(text.contains(part), "{part:?} in:\n{text}");

@@ -10,7 +10,7 @@ use flannel_tests::{
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::{LIMIT, binary, operator};
+use super::{LIMIT, binary, operator, schemas};
 
 /// Namespaces of the test.
 const LABEL: &str = "app.kubernetes.io/managed-by=flannel-connectivity-test";
@@ -23,7 +23,9 @@ const PORT: u16 = 9473;
 pub(crate) fn test(cluster: &Kubernetes, flags: &[&str], code: i32) -> Result<Value> {
     let words: Vec<&str> = ["connectivity", "test", "--output=json"].iter().chain(flags).copied().collect();
     let output = operator(cluster, &words)?.limit(RUN).expect_code(code).run()?;
-    Ok(serde_json::from_str(&output.stdout)?)
+    let report = serde_json::from_str(&output.stdout)?;
+    schemas::validate("connectivity", &report)?;
+    Ok(report)
 }
 
 pub(crate) fn array(value: &Value) -> &[Value] {

@@ -3,6 +3,8 @@
 pub(crate) mod connectivity;
 pub(crate) mod pictures;
 mod rights;
+#[path = "../../../support/schemas.rs"]
+mod schemas;
 
 use std::{
     fs,
@@ -41,7 +43,9 @@ fn operator(cluster: &Kubernetes, words: &[&str]) -> Result<HostCommand> {
 /// The document of `cluster status` with these flags, which ends with this code.
 fn status(cluster: &Kubernetes, flags: &[&str], code: i32) -> Result<Value> {
     let words: Vec<&str> = ["cluster", "status", "--output=json"].iter().chain(flags).copied().collect();
-    Ok(serde_json::from_str(&operator(cluster, &words)?.expect_code(code).run()?.stdout)?)
+    let status = serde_json::from_str(&operator(cluster, &words)?.expect_code(code).run()?.stdout)?;
+    schemas::validate("cluster-status", &status)?;
+    Ok(status)
 }
 
 fn nodes(status: &Value) -> &[Value] {
