@@ -6,18 +6,20 @@ use serde::Serialize;
 /// The kind of a finding that is not as it should be. The names are an interface: scripts compare
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum FindingCode {
     /// A finding about the host.
     Host(HostCode),
     /// A problem that the running agent reports.
-    Problem(ProblemCode),
+    Problem(#[cfg_attr(test, schemars(with = "crate::schema::ProblemCode"))] ProblemCode),
 }
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $variant:ident $name:literal $topic:literal,)*) => {
         /// The kinds of findings about the host.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
                 pub enum HostCode {
             $($(#[$doc])* #[serde(rename = $name)] $variant,)*
         }
