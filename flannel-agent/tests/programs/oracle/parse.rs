@@ -116,8 +116,13 @@ impl Plain {
         let ip = &frame[ETHERNET..];
         let is_whole = if layout.is_v6 { ip[0] >> 4 == 6 } else { ip[0] == 0x45 && word(ip, 6) & !0x4000 == 0 };
         let is_damaged = !layout.is_v6 && checksum(&ip[..layout.header]) != 0;
-        if !is_whole || is_damaged || ip[layout.ttl] < 2 || layout.total(ip) != ip.len() {
+        let total = layout.total(ip);
+        let has_length = if layout.is_v6 { total <= usize::from(u16::MAX) } else { total >= layout.header };
+        if !is_whole || is_damaged || ip[layout.ttl] < 2 || !has_length {
             return Err(not_plain(layout, ip));
+        }
+        if total != ip.len() {
+            return Err(Reason::NotPlain);
         }
         let transport = &ip[layout.header..];
         let (header, flags) = transport_header(ip[layout.protocol], transport).ok_or(not_plain(layout, ip))?;
