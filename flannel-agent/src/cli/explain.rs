@@ -3,14 +3,12 @@
 use std::{fmt::Write as _, net::IpAddr};
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use flannel_terminal::color::Paint;
-use serde::Serialize;
 
 use super::{Answer, NoResult, PinOptions, PrintOptions, StateOptions};
 use crate::{
-    document::Document,
-    explain::{AgentPlaces, Conclusion, Question, Report, Step, StepState, Transport, Tried, explain},
+    explain::{AgentPlaces, ExplainDocument, Question, StepRow, StepState, Transport, explain},
     observe::socket::ask_status,
 };
 
@@ -24,15 +22,8 @@ pub struct ExplainOptions {
     /// Address it sends to
     #[arg(value_name = "DST")]
     destination: IpAddr,
-    /// Protocol
-    #[arg(long, value_enum, default_value_t = Protocol::Tcp)]
-    proto: Protocol,
-    /// Source port; that of the busiest known flow, if any, otherwise
-    #[arg(long, value_name = "PORT")]
-    sport: Option<u16>,
-    /// Destination port, likewise
-    #[arg(long, value_name = "PORT")]
-    dport: Option<u16>,
+    #[command(flatten)]
+    packet: PacketOptions,
     #[command(flatten)]
     print: PrintOptions,
     #[command(flatten)]
@@ -41,117 +32,74 @@ pub struct ExplainOptions {
     pins: PinOptions,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Protocol {
-    /// TCP
-    Tcp,
-    /// UDP
-    Udp,
-    /// An ICMP echo request, as ping sends it; without ports
-    Icmp,
+/// The protocol and the ports of a packet.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct PacketOptions {
+    /// Protocol
+    #[arg(long, value_enum, default_value_t)]
+    proto: Transport,
+    /// Source port; that of the busiest known flow, if any, otherwise
+    #[arg(long, value_name = "PORT")]
+    sport: Option<u16>,
+    /// Destination port, likewise
+    #[arg(long, value_name = "PORT")]
+    dport: Option<u16>,
 }
 
-/// The story of a packet.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct ExplainDocument<'a> {
-    /// Address of the sender, before any translation.
-    source: IpAddr,
-    /// Address it sends to.
-    destination: IpAddr,
-    /// `tcp`, `udp` or `icmp`.
-    #[cfg_attr(test, schemars(schema_with = "protocol_name"))]
-    protocol: &'static str,
-    /// The steps, in the order of the packet's way.
-    steps: &'a [Step],
-    /// The verdicts of the programs that were tried on the packet.
-    programs: Vec<ProgramRow<'a>>,
-    /// The outcome for the packet.
-    verdict: &'a Conclusion,
-}
+impl PacketOptions {
+    /// The packet between two addresses.
+    pub(super) const fn between(self, source: IpAddr, destination: IpAddr) -> Question {
+        Question { source, destination, transport: self.proto, sport: self.sport, dport: self.dport }
+    }
 
-impl Document for ExplainDocument<'_> {
-    const NAME: &'static str = "explain";
-}
-
-#[cfg(test)]
-fn protocol_name(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    flannel_json_schema::name([Transport::Tcp, Transport::Udp, Transport::Icmp].map(Transport::name))
-}
-
-/// The verdict of a program on the packet.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct ProgramRow<'a> {
-    /// The program.
-    #[cfg_attr(test, schemars(with = "crate::schema::ProgramName"))]
-    program: &'static str,
-    /// The device on which the packet meets it.
-    device: &'a str,
-    /// True if the program is on that device; otherwise the packet does not meet it.
-    attached: bool,
-    /// The reasons for its verdict.
-    #[cfg_attr(test, schemars(with = "Vec<crate::schema::ReasonName>"))]
-    reasons: Vec<&'static str>,
-    /// True if the attached program is of another build than the one that was tried.
-    other_build: bool,
+    /// Returns the mistake in the options, if there is one: ports of a protocol without any.
+    pub(super) fn mistake(self) -> Option<String> {
+        let has_port = self.sport.is_some() || self.dport.is_some();
+        let is_wrong = self.proto == Transport::Icmp && has_port;
+        is_wrong.then(|| "--proto icmp has no ports: leave --sport and --dport out".to_owned())
+    }
 }
 
 /// Returns the mistake in the question, if there is one: addresses of different families, or ports
 /// of a protocol without any.
 pub(super) fn mistake(options: &ExplainOptions) -> Option<String> {
-    let ExplainOptions { source, destination, proto, sport, dport, .. } = options;
-    if matches!(proto, Protocol::Icmp) && (sport.is_some() || dport.is_some()) {
-        return Some("--proto icmp has no ports: leave --sport and --dport out".to_owned());
-    }
+    let ExplainOptions { source, destination, packet, .. } = options;
     let differ = source.is_ipv4() != destination.is_ipv4();
-    differ.then(|| format!("{source} and {destination} are of different families"))
+    let families = || differ.then(|| format!("{source} and {destination} are of different families"));
+    packet.mistake().or_else(families)
 }
 
 /// Runs the command.
 pub(super) async fn run(options: &ExplainOptions) -> anyhow::Result<Answer> {
-    let transport = match options.proto {
-        Protocol::Tcp => Transport::Tcp,
-        Protocol::Udp => Transport::Udp,
-        Protocol::Icmp => Transport::Icmp,
-    };
-    let ExplainOptions { source, destination, sport, dport, .. } = *options;
-    let question = Question { source, destination, transport, sport, dport };
+    let question = options.packet.between(options.source, options.destination);
     // Without an agent there is less to say, and still enough.
     let status = ask_status(&options.state.state_dir).await.ok();
     let pins = options.pins.root_of(status.as_ref());
     let places = AgentPlaces { pins: &pins, state_dir: &options.state.state_dir };
-    let story = explain(question, places, status).await.context("cannot ask the kernel")?;
-    let text = options.print.print(&document(&question, &story), |paint| text(&story, paint));
-    let code = match story.verdict.reaches {
+    let report = explain(question, places, status).await.context("cannot ask the kernel")?;
+    let document = ExplainDocument::new(&question, report);
+    let text = options.print.print(&document, |paint| text(&document, paint));
+    Ok(Answer { text, code: code(document.verdict.reaches) })
+}
+
+/// The exit code of a verdict.
+pub(super) const fn code(reaches: Option<bool>) -> u8 {
+    match reaches {
         Some(true) => 0,
         Some(false) => 1,
         None => NoResult::CODE,
-    };
-    Ok(Answer { text, code })
-}
-
-fn document<'a>(question: &Question, story: &'a Report) -> ExplainDocument<'a> {
-    let row = |tried: &'a Tried| ProgramRow {
-        program: tried.program.name(),
-        device: &tried.device,
-        attached: tried.attached,
-        reasons: tried.reasons.iter().map(|reason| reason.name()).collect(),
-        other_build: tried.other_build,
-    };
-    ExplainDocument {
-        source: question.source,
-        destination: question.destination,
-        protocol: question.transport.name(),
-        steps: &story.steps,
-        programs: story.programs.iter().map(row).collect(),
-        verdict: &story.verdict,
     }
 }
 
-fn text(story: &Report, paint: Paint) -> String {
+fn text(document: &ExplainDocument, paint: Paint) -> String {
+    let verdict = &document.verdict;
+    format!("{}\n{}: {}\n", steps(&document.steps, paint), outcome(verdict.reaches, paint), verdict.text)
+}
+
+/// The numbered steps, a line for each.
+pub(super) fn steps(steps: &[StepRow], paint: Paint) -> String {
     let mut out = String::new();
-    for (number, step) in (1..).zip(&story.steps) {
+    for (number, step) in (1..).zip(steps) {
         let state = match step.state {
             StepState::Ok => paint.good("ok  "),
             StepState::Warn => paint.warn("warn"),
@@ -161,21 +109,14 @@ fn text(story: &Report, paint: Paint) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{number:>2}. {state}  {:<13}{}", step.topic, step.text);
     }
-    let outcome = match story.verdict.reaches {
-        Some(true) => paint.good("reaches"),
-        Some(false) => paint.bad("lost"),
-        None => paint.warn("unknown"),
-    };
-    let _ = writeln!(out, "\n{outcome}: {}", story.verdict.text);
     out
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_schema_is_that_of_the_types() {
-        flannel_json_schema::check::<ExplainDocument<'_>>(ExplainDocument::NAME, ExplainDocument::SCHEMA_VERSION);
+/// A verdict in one word.
+pub(super) fn outcome(reaches: Option<bool>, paint: Paint) -> String {
+    match reaches {
+        Some(true) => paint.good("reaches"),
+        Some(false) => paint.bad("lost"),
+        None => paint.warn("unknown"),
     }
 }

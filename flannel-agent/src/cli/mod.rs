@@ -159,12 +159,19 @@ impl Once {
         }
     }
 
+    /// The command, unless its arguments do not go together.
+    fn checked(self) -> Result<Command, Stop> {
+        let mistake = self.mistake().map(|text| Stop::usage(&format!("error: {text}\n")));
+        mistake.map_or(Ok(Command::Once(self)), Err)
+    }
+
     /// Returns the mistake that the parser cannot detect, if there is one: arguments that do not go
     /// together.
     fn mistake(&self) -> Option<String> {
         match self {
             Self::Maps(command) => maps::mistake(command),
             Self::Explain(options) => explain::mistake(options),
+            Self::Cluster(command) => cluster::mistake(command),
             _ => None,
         }
     }
@@ -259,10 +266,7 @@ fn parse_verb(mut args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, 
     }
     let raw = match Cli::try_parse_from(args).map_err(|error| from_clap(&error))?.command {
         Verb::Run(raw) => raw,
-        Verb::Once(once) => {
-            let mistake = once.mistake().map(|text| Stop::usage(&format!("error: {text}\n")));
-            return mistake.map_or(Ok(Command::Once(once)), Err);
-        }
+        Verb::Once(once) => return once.checked(),
     };
     let asks_version = raw.version;
     let options = RunOptions::new(&raw);

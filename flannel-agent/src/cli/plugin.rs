@@ -40,7 +40,7 @@ pub(super) fn parse(args: Vec<OsString>) -> Result<Command, Stop> {
         PluginVerb::Cluster(command) => Once::Cluster(command),
         PluginVerb::Connectivity(command) => Once::Connectivity(command),
     };
-    Ok(Command::Once(once))
+    once.checked()
 }
 
 #[cfg(test)]
@@ -59,6 +59,10 @@ mod tests {
         assert!(matches!(bugtool, Command::Once(Once::Cluster(ClusterCommand::Bugtool(_)))), "{bugtool:?}");
         let test = parsed("kubectl-flannel connectivity test --modes=kernel,fast").expect("a command");
         assert!(matches!(test, Command::Once(Once::Connectivity(ConnectivityCommand::Test(_)))), "{test:?}");
+        let explain = parsed("kubectl-flannel explain client shop/web -N prod --dport 80").expect("a command");
+        assert!(matches!(explain, Command::Once(Once::Cluster(ClusterCommand::Explain(_)))), "{explain:?}");
+        let ports = parsed("kubectl-flannel explain a b --proto=icmp --dport=80").expect_err("ports of ICMP");
+        assert!(ports.code == 64 && ports.text.contains("has no ports"), "{}", ports.text);
         let wrong = parsed("kubectl-flannel cleanup").expect_err("not a command on a cluster");
         assert!(wrong.code == 64 && wrong.text.contains("kubectl flannel"), "{}", wrong.text);
         let same = parsed("flannel-agent cluster status").expect("a command");

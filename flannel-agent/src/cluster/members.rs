@@ -36,6 +36,25 @@ pub struct ClusterNode {
     pub pod: Option<PodObject>,
 }
 
+/// A node on which no pod of flannel runs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AgentAbsence {
+    /// It has none.
+    #[error("no pod of flannel in namespace {namespace}")]
+    NoPod {
+        /// The namespace of the agents' pods.
+        namespace: String,
+    },
+    /// It has one that does not run.
+    #[error("pod {pod} does not run: {problem}")]
+    DoesNotRun {
+        /// The pod.
+        pod: String,
+        /// The reason.
+        problem: String,
+    },
+}
+
 impl ClusterNode {
     /// Its name.
     pub fn name(&self) -> &str {
@@ -47,6 +66,16 @@ impl ClusterNode {
         let pod = self.pod.as_ref()?;
         let name = agent_container(pod)?.name.clone();
         Some(Container { namespace: pods.namespace.clone(), pod: pod.metadata.name.clone(), name })
+    }
+
+    /// The container of the agent, which runs.
+    pub fn running_agent(&self, pods: &AgentPods) -> Result<Container, AgentAbsence> {
+        let no_pod = || AgentAbsence::NoPod { namespace: pods.namespace.clone() };
+        let pod = self.pod.as_ref().ok_or_else(no_pod)?;
+        if !pod.is_running() {
+            return Err(AgentAbsence::DoesNotRun { pod: pod.metadata.name.clone(), problem: pod.problem() });
+        }
+        self.agent(pods).ok_or_else(no_pod)
     }
 
     /// The DaemonSet of the pod, if one made it.

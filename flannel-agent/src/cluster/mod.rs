@@ -4,12 +4,14 @@
 //! Owns the connection by kubeconfig. Nothing here runs in the daemon, whose own client
 //! (`flannel_store`) survives its credentials; this one ends with its command.
 
+pub mod answer;
 #[cfg(test)]
 pub(crate) mod api_double;
 pub mod client;
 pub mod compare;
 pub mod error;
 pub mod exec;
+pub mod explain;
 pub mod interrupt;
 pub mod members;
 pub mod progress;

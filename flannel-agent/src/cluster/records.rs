@@ -173,6 +173,9 @@ pub struct PodSpec {
     /// The name of its node; empty until it has one.
     #[serde(default, deserialize_with = "or_default")]
     pub node_name: String,
+    /// True if the pod is in the network of its node.
+    #[serde(default, deserialize_with = "or_default")]
+    pub host_network: bool,
     /// The containers.
     #[serde(default, deserialize_with = "or_default")]
     pub containers: Vec<ContainerSpec>,

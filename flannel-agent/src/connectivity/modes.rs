@@ -7,12 +7,7 @@ use flannel_status::{ModeSource, ModeStatus};
 use futures::{StreamExt as _, stream};
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::{
-    AT_ONCE,
-    client::ClusterClient,
-    exec::Container,
-    report::{Silence, agent_status},
-};
+use crate::cluster::{AT_ONCE, answer::Silence, client::ClusterClient, exec::Container, report::agent_status};
 
 /// For one command.
 const LIMIT: Duration = Duration::from_secs(20);

@@ -19,14 +19,15 @@ use super::{
 use crate::{
     cluster::{
         AT_ONCE,
+        answer::{self, Silence},
         client::ClusterClient,
         exec::Container,
         interrupt::Interrupt,
         members::{AgentPods, ClusterNode},
         progress::Progress,
-        report::Silence,
     },
     document::Document,
+    explain::{Question, Transport},
 };
 
 /// For the first answers: endpoints and the rules of Services come after the pods.
@@ -37,7 +38,7 @@ pub(super) const LATER: Duration = Duration::from_secs(5);
 /// some 15 s, and a hundred of them run in a few turns.
 pub(super) const PROBES: Duration = Duration::from_mins(2);
 /// For one explanation.
-pub(super) const EXPLANATION: Duration = Duration::from_secs(20);
+pub(super) const EXPLANATION: Duration = answer::LIMIT;
 /// Nodes of one test. The work grows with their square: 50,000 checks in one family.
 pub(super) const MOST_NODES: usize = 100;
 
@@ -385,10 +386,14 @@ pub fn failure(check: &PairCheck) -> String {
 /// The command that explains a failing check; `None` where it has no address to ask about.
 pub(super) fn explain_command(check: &PairCheck) -> Option<Vec<String>> {
     let to: SocketAddr = check.address.as_ref()?.parse().ok()?;
-    let protocol = check.protocol.as_deref().unwrap_or("tcp");
-    let words = ["flannel-agent", "explain", check.local.as_ref()?, &to.ip().to_string()].map(str::to_owned);
-    let flags = [format!("--proto={protocol}"), format!("--dport={}", to.port())];
-    Some(words.into_iter().chain(flags).collect())
+    let question = Question {
+        source: check.local.as_ref()?.parse().ok()?,
+        destination: to.ip(),
+        transport: check.protocol.as_deref().map_or(Some(Transport::Tcp), Transport::of_name)?,
+        sport: None,
+        dport: Some(to.port()),
+    };
+    Some(question.command())
 }
 
 /// Describes why no pod of the pod network runs; `None` if one does.

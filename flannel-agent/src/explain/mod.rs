@@ -9,6 +9,7 @@
 //! of them replaces the kernel. Two kinds of rules are read and followed (`nat`): those by which
 //! kube-proxy translates Services, and those of masquerade.
 
+mod document;
 mod frame;
 mod location;
 mod nat;
@@ -23,6 +24,7 @@ use flannel_host::family::Family;
 use flannel_netlink::NetlinkError;
 
 pub use self::{
+    document::{ExplainDocument, StepRow},
     question::{Question, Transport},
     report::{Conclusion, PacketWay, Report, Step, StepState, Tried},
 };

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use clap::ValueEnum;
 use flannel_common::packet::{PROTO_ICMP, PROTO_ICMPV6, PROTO_TCP, PROTO_UDP};
 use flannel_host::family::Family;
 
@@ -25,20 +26,37 @@ impl Question {
     pub(super) fn protocol(&self) -> u8 {
         self.transport.number(Family::of(self.destination))
     }
+
+    /// The command by which an agent on another node explains this packet.
+    pub fn command(&self) -> Vec<String> {
+        let Self { source, destination, transport, sport, dport } = self;
+        let words = ["flannel-agent".to_owned(), "explain".to_owned(), source.to_string(), destination.to_string()];
+        let mut command = Vec::from(words);
+        command.push(format!("--proto={}", transport.name()));
+        command.extend(sport.map(|port| format!("--sport={port}")));
+        command.extend(dport.map(|port| format!("--dport={port}")));
+        command
+    }
 }
 
 /// A protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
-    /// TCP.
+    /// TCP
+    #[default]
     Tcp,
-    /// UDP.
+    /// UDP
     Udp,
-    /// ICMP or ICMPv6: an echo request.
+    /// An ICMP echo request, as ping sends it; without ports
     Icmp,
 }
 
 impl Transport {
+    /// The protocol of this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::value_variants().iter().copied().find(|transport| transport.name() == name)
+    }
+
     /// Its name, in every output.
     pub const fn name(self) -> &'static str {
         match self {

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use flannel_tests::{TwoNodes, agent_binary, cluster::VXLAN};
 
 /// Commands of a user without rights, on a node that is well.
-const AS_NOBODY: [&str; 19] = [
+const AS_NOBODY: [&str; 20] = [
     "status",
     "check",
     "explain 10.244.1.2 10.244.2.2",
@@ -24,13 +24,14 @@ const AS_NOBODY: [&str; 19] = [
     "cleanup",
     "prepare",
     "cluster status --kubeconfig=/nope",
+    "cluster explain a b --kubeconfig=/nope",
     "connectivity test --kubeconfig=/nope",
     "connectivity hosts",
     "lease list --etcd-endpoints=http://127.0.0.1:1",
 ];
 
 /// Lines that no command takes.
-const WRONG: [&str; 8] = [
+const WRONG: [&str; 9] = [
     "statsu",
     "status --nope",
     "maps dump",
@@ -38,6 +39,7 @@ const WRONG: [&str; 8] = [
     "explain 10.244.1.2",
     "explain 10.244.1.2 fd00::2",
     "explain 10.244.1.2 10.244.2.2 --proto icmp --dport 80",
+    "cluster explain a b --proto icmp --dport 80",
     "datapath set fats",
 ];
 

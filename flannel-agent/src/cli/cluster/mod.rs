@@ -1,6 +1,7 @@
 //! `flannel-agent cluster`: all nodes at once, through the API server.
 
 mod bugtool;
+mod explain;
 mod status;
 
 use std::path::PathBuf;
@@ -21,6 +22,9 @@ pub enum ClusterCommand {
     Status(status::ClusterStatusOptions),
     /// Write one archive with the state of the cluster and the `bugtool` archive of each node
     Bugtool(bugtool::ClusterBugtoolOptions),
+    /// Explain the way of a packet between two pods on the nodes of both. Ends with 0 if both say
+    /// that it passes, 1 if it is lost on one of them, 2 if that is not known
+    Explain(Box<explain::ClusterExplainOptions>),
 }
 
 /// The cluster, and the place of the agents in it.
@@ -53,11 +57,20 @@ impl ClusterAccess {
     }
 }
 
+/// Returns the mistake that the parser cannot detect, if there is one.
+pub(super) fn mistake(command: &ClusterCommand) -> Option<String> {
+    match command {
+        ClusterCommand::Explain(options) => explain::mistake(options),
+        ClusterCommand::Status(_) | ClusterCommand::Bugtool(_) => None,
+    }
+}
+
 /// Runs the command.
 pub(super) async fn run(command: &ClusterCommand) -> anyhow::Result<Answer> {
     let (answer, failed) = match command {
         ClusterCommand::Status(options) => (status::run(options).await, "the cluster cannot be asked"),
         ClusterCommand::Bugtool(options) => (bugtool::run(options).await.map(Answer::from), "there is no archive"),
+        ClusterCommand::Explain(options) => (Box::pin(explain::run(options)).await, "the packet cannot be explained"),
     };
     answer.map_err(|error| error.context(NoResult(failed)))
 }

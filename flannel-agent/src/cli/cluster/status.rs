@@ -274,7 +274,7 @@ c     ?      -     -              10.244.0.0/24  192.0.2.1  0        7
 
     async fn cluster(number: usize, answer: impl Fn(usize) -> PodAnswer) -> ApiDouble {
         let nodes = (1..=number).map(|index| (node_json(index), Some(answer(index)))).collect();
-        ApiDouble::start(Objects { nodes }).await
+        ApiDouble::start(Objects { nodes, ..Objects::default() }).await
     }
 
     fn output(status: &Status) -> PodAnswer {

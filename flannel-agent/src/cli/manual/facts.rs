@@ -35,7 +35,13 @@ pub(super) const SUBJECTS: [&[&str]; 7] = [
     &["flannel-agent", "flannel-agent-run", "flanneld"],
     &["flannel-agent-status", "flannel-agent-check", "flannel-agent-top", "flannel-agent-bugtool"],
     &["flannel-agent-explain", "flannel-agent-monitor", "flannel-agent-maps-dump", "flannel-agent-top"],
-    &["flannel-agent-cluster-status", "flannel-agent-cluster-bugtool", "flannel-agent-connectivity-test"],
+    &[
+        "flannel-agent-cluster-status",
+        "flannel-agent-cluster-explain",
+        "flannel-agent-cluster-bugtool",
+        "flannel-agent-connectivity-test",
+        "flannel-agent-explain",
+    ],
     &["flannel-agent-connectivity-hosts", "flannel-agent-explain", "flannel-agent-status"],
     &["flannel-agent-datapath-set", "flannel-agent-guard-set", "flannel-agent-flows-flush"],
     &["flannel-agent-prepare", "flannel-agent-install", "flannel-agent-cleanup", "flannel-agent-docker-opts"],
@@ -138,6 +144,10 @@ fn examples_elsewhere(page: &str) -> &'static [Term] {
             ("flannel-agent cluster status --context=prod", "Print the state of all nodes of another cluster."),
             ("flannel-agent cluster status --wait=5m", "Wait until every node is ready, at most five minutes."),
         ],
+        "flannel-agent-cluster-explain" => &[
+            ("flannel-agent cluster explain client shop/web --dport=80", "Follow a packet between two pods, by name."),
+            ("flannel-agent cluster explain 10.244.1.5 10.244.2.7", "The same by the addresses of the pods."),
+        ],
         "flannel-agent-cluster-bugtool" => {
             &[("flannel-agent cluster bugtool -o report.tar.gz", "Write the archives of all nodes into one.")]
         }
@@ -205,6 +215,12 @@ fn exit(page: &str) -> Vec<Term> {
             ("0", "Every node is ready, and the nodes agree."),
             ("1", "A node is not ready, or nodes differ at the cost of packets."),
             ("2", "That is not known: the cluster or some nodes cannot be asked."),
+            USAGE,
+        ],
+        "flannel-agent-cluster-explain" => vec![
+            ("0", "Both nodes say that the packet passes."),
+            ("1", "It would be lost on one of them: node, step and cause are named."),
+            ("2", "That is not known: a node cannot be asked or does not know, or a pod is not found."),
             USAGE,
         ],
         "flannel-agent-lease-list" => vec![

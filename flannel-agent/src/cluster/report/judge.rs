@@ -6,7 +6,7 @@ use flannel_host::error_chain::chain;
 use flannel_status::{ProblemCode, Status};
 
 use super::{Asked, NodeProblemCode, NodeReport, ServedBy, Silence};
-use crate::cluster::members::ClusterNode;
+use crate::cluster::members::{AgentAbsence, ClusterNode};
 
 /// The annotation by which a node takes part in flannel, of any agent.
 const MANAGED: &str = "kube-subnet-manager";
@@ -32,8 +32,8 @@ pub(super) fn judge(member: &ClusterNode, namespace: &str, answer: Asked) -> Nod
             report.with(NodeProblemCode::NoAnswer, format!("cannot be asked: {}", chain(&silence)))
         }
         (None, Some(pod)) => {
-            let problem = format!("pod {} does not run: {}", pod.metadata.name, pod.problem());
-            NodeReport { ready: Some(false), ..report }.with(NodeProblemCode::PodDoesNotRun, problem)
+            let absence = AgentAbsence::DoesNotRun { pod: pod.metadata.name.clone(), problem: pod.problem() };
+            NodeReport { ready: Some(false), ..report }.with(NodeProblemCode::PodDoesNotRun, absence.to_string())
         }
         (None, None) => without_pod(report, member, namespace),
     };
@@ -52,8 +52,8 @@ pub(super) fn judge(member: &ClusterNode, namespace: &str, answer: Asked) -> Nod
 fn without_pod(report: NodeReport, member: &ClusterNode, namespace: &str) -> NodeReport {
     let is_managed = member.node.annotation(MANAGED) == Some("true");
     let (served_by, ready) = if is_managed { (ServedBy::Unknown, None) } else { (ServedBy::None, Some(false)) };
-    let problem = format!("no pod of flannel in namespace {namespace}");
-    NodeReport { served_by, ready, ..report }.with(NodeProblemCode::NoPod, problem)
+    let absence = AgentAbsence::NoPod { namespace: namespace.to_owned() };
+    NodeReport { served_by, ready, ..report }.with(NodeProblemCode::NoPod, absence.to_string())
 }
 
 fn is_network_unavailable(member: &ClusterNode) -> bool {

@@ -17,18 +17,16 @@ use tokio::time::Instant;
 use self::judge::judge;
 use super::{
     AT_ONCE,
+    answer::{self, Silence},
     client::ClusterClient,
     compare::{ClusterProblem, NodeClaims, PeerFindings, compare, stock_flannel},
-    error::{ClusterError, ExecError},
+    error::ClusterError,
     exec::Container,
     members::{AgentPods, ClusterNode},
     progress::Progress,
-    records::PodObject,
 };
 use crate::document::Document;
 
-/// For the answer of one agent.
-const LIMIT: Duration = Duration::from_secs(20);
 /// The command that is run in each pod.
 const STATUS: [&str; 3] = ["flannel-agent", "status", "--output=json"];
 
@@ -230,32 +228,16 @@ async fn ask<'a>(
     deadline: Option<Instant>,
 ) -> (&'a ClusterNode, Asked, [u64; 2]) {
     let begin = unix_now();
-    let limit = deadline.map_or(LIMIT, |deadline| deadline.saturating_duration_since(Instant::now()).min(LIMIT));
-    let answer = match member.agent(pods) {
-        Some(container) if member.pod.as_ref().is_some_and(PodObject::is_running) => {
-            Some(agent_status(client, &container, limit).await)
-        }
-        _ => None,
+    let limit = deadline
+        .map_or(answer::LIMIT, |deadline| deadline.saturating_duration_since(Instant::now()).min(answer::LIMIT));
+    let answer = match member.running_agent(pods) {
+        Ok(container) => Some(agent_status(client, &container, limit).await),
+        Err(_) => None,
     };
     (member, answer, [begin, unix_now()])
 }
 
-/// An agent that does not answer.
-#[derive(Debug, thiserror::Error)]
-pub enum Silence {
-    /// Its command has no result.
-    #[error(transparent)]
-    Exec(#[from] ExecError),
-    /// Its output is not a status document.
-    #[error("the output of its status command cannot be read: {0}")]
-    Answer(String),
-}
-
 /// Asks the agent in a container.
 pub async fn agent_status(client: &ClusterClient, container: &Container, limit: Duration) -> Result<Status, Silence> {
-    let executed = client.exec(container, &STATUS, limit).await?;
-    serde_json::from_slice(&executed.stdout).map_err(|error| {
-        let said = executed.stderr.trim();
-        Silence::Answer(if said.is_empty() { error.to_string() } else { said.to_owned() })
-    })
+    client.ask(container, &STATUS, limit).await
 }

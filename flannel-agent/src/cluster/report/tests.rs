@@ -4,7 +4,7 @@ use flannel_status::{LeaseStatus, ModeSource, RejectedStatus};
 use serde_json::json;
 
 use super::*;
-use crate::cluster::compare::ClusterProblemCode;
+use crate::cluster::{compare::ClusterProblemCode, error::ExecError};
 
 fn member(with_pod: bool, network_unavailable: &str) -> ClusterNode {
     let node = json!({

@@ -16,13 +16,13 @@ use flannel_common::{
     program::Program,
     reason::{Reason, Verdict},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub(super) use self::firewall::FirewallAnswer;
 use super::{location::Location, snapshot::Snapshot};
 
 /// The state of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum StepState {
@@ -37,11 +37,9 @@ pub enum StepState {
 }
 
 /// One step. The topics are an interface.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The topic, such as `route` or `underlay`.
-    #[cfg_attr(test, schemars(with = "topics::Topic"))]
     pub topic: &'static str,
     /// The state.
     pub state: StepState,
@@ -74,7 +72,7 @@ impl Tried {
 }
 
 /// The way of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum PacketWay {
@@ -104,8 +102,7 @@ impl PacketWay {
 }
 
 /// The end of the story.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conclusion {
     /// True if the packet gets through the part of its way that this node is responsible for;
     /// absent (`null`) if that is not known.
@@ -221,4 +218,4 @@ fn arrival(facts: &Snapshot, way: PacketWay) -> String {
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-mod topics;
+pub(super) mod topics;

@@ -1,6 +1,7 @@
 //! The commands on a whole cluster, run outside of it with the administrator's kubeconfig.
 
 pub(crate) mod connectivity;
+pub(crate) mod explain;
 pub(crate) mod pictures;
 mod rights;
 #[path = "../../../support/schemas.rs"]

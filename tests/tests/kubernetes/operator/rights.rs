@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{eventually, kubernetes::Kubernetes};
 use serde_json::{Value, json};
 
-use super::{LIMIT, binary};
+use super::{LIMIT, binary, explain::servers};
 
 const PAGE: &str = "../docs/guides/cluster.md";
 /// The name in the page.
@@ -62,6 +62,8 @@ pub(crate) fn the_rights_of_the_guide_suffice(cluster: &Kubernetes) -> Result<()
     cluster.kubectl().apply(&rights[0])?;
     let text = run(&["cluster", "status", "--wait=60s"], 0)?.stdout;
     ensure!(text.starts_with("3 nodes: 3 ready; 3 in mode fast\n"), "{text}");
+    let [(source, _), (destination, _)] = servers(cluster)?;
+    run(&["cluster", "explain", &source, &destination], 0)?;
     let archive = run(&["cluster", "bugtool", "--output=/run/rights.tar.gz"], 0)?.stdout;
     cluster.outside.run(["rm", "/run/rights.tar.gz"])?;
     ensure!(archive.contains("3 nodes"), "{archive}");
