@@ -61,6 +61,8 @@ mod tests {
         assert!(matches!(test, Command::Once(Once::Connectivity(ConnectivityCommand::Test(_)))), "{test:?}");
         let explain = parsed("kubectl-flannel explain client shop/web -N prod --dport 80").expect("a command");
         assert!(matches!(explain, Command::Once(Once::Cluster(ClusterCommand::Explain(_)))), "{explain:?}");
+        let top = parsed("kubectl-flannel top --interval=5s --count 2 -o json").expect("a command");
+        assert!(matches!(top, Command::Once(Once::Cluster(ClusterCommand::Top(_)))), "{top:?}");
         let ports = parsed("kubectl-flannel explain a b --proto=icmp --dport=80").expect_err("ports of ICMP");
         assert!(ports.code == 64 && ports.text.contains("has no ports"), "{}", ports.text);
         let wrong = parsed("kubectl-flannel cleanup").expect_err("not a command on a cluster");

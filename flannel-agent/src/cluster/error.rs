@@ -119,6 +119,14 @@ pub enum ExecError {
         /// The time limit.
         limit: Duration,
     },
+    /// No line of its output came in time.
+    #[error("the command in pod {pod} wrote no line for {} s", limit.as_secs())]
+    Silent {
+        /// The pod.
+        pod: String,
+        /// The time limit.
+        limit: Duration,
+    },
     /// The connection broke.
     #[error("the connection to pod {pod} broke before the command ended")]
     Broken {

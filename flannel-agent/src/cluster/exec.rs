@@ -3,9 +3,10 @@
 use std::{pin::pin, time::Duration};
 
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
-use kube::api::{Api, AttachParams};
+use kube::api::{Api, AttachParams, AttachedProcess};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _},
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader},
+    sync::mpsc::Sender,
     time::timeout,
 };
 
@@ -38,40 +39,97 @@ pub struct Executed {
     pub code: i32,
 }
 
+/// The limits of a command whose output is read line by line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineLimits {
+    /// The longest line, in bytes.
+    pub bytes: u64,
+    /// The longest time without a line, and until the command starts.
+    pub silence: Duration,
+}
+
 impl ClusterClient {
     /// Runs a command without input, until it ends or the time is over.
     pub async fn exec(&self, to: &Container, command: &[&str], limit: Duration) -> Result<Executed, ExecError> {
-        match timeout(limit, Box::pin(self.attached(to, command))).await {
-            Ok(result) => result,
-            Err(_elapsed) => Err(ExecError::Deadline { pod: to.pod.clone(), limit }),
-        }
+        let whole = async {
+            let attached = self.attach(to, command).await?;
+            result(attached, &to.pod, |stdout| read(stdout, &to.pod)).await
+        };
+        let late = |_elapsed| ExecError::Deadline { pod: to.pod.clone(), limit };
+        timeout(limit, Box::pin(whole)).await.map_err(late)?
     }
 
-    async fn attached(&self, to: &Container, command: &[&str]) -> Result<Executed, ExecError> {
-        let pod = || to.pod.clone();
+    /// Runs a command without input and sends each line of its output, without the line's end,
+    /// until the command ends. Returns no output. Waits while the receiver is busy; ends with
+    /// [`ExecError::Broken`] once it is gone.
+    pub async fn exec_lines(
+        &self,
+        to: &Container,
+        command: &[&str],
+        limits: LineLimits,
+        lines: Sender<Vec<u8>>,
+    ) -> Result<Executed, ExecError> {
+        let late = |_elapsed| ExecError::Silent { pod: to.pod.clone(), limit: limits.silence };
+        let attached = timeout(limits.silence, Box::pin(self.attach(to, command))).await.map_err(late)??;
+        result(attached, &to.pod, |stdout| send_lines(stdout, &to.pod, limits, lines)).await
+    }
+
+    async fn attach(&self, to: &Container, command: &[&str]) -> Result<AttachedProcess, ExecError> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &to.namespace);
         let mut options = AttachParams::default().container(&to.name).stdout(true).stderr(true);
         options.max_stdout_buf_size = Some(BUFFER);
         let words = command.iter().copied();
         let attached = pods.exec(&to.pod, words, &options).await;
-        let mut attached = attached.map_err(|error| ExecError::Refused { pod: pod(), error: Box::new(error) })?;
-        let broken = || ExecError::Broken { pod: pod() };
-        let status = attached.take_status().ok_or_else(broken)?;
-        let (stdout, stderr) = (attached.stdout().ok_or_else(broken)?, attached.stderr().ok_or_else(broken)?);
-        // Both at once: the connection stands still while one of them is full.
-        let mut output = pin!(async { tokio::try_join!(read(stdout, &to.pod), read(stderr, &to.pod)) });
-        let mut status = pin!(status);
-        // Of a connection that breaks only the status comes to its end, without a value.
-        let ((stdout, stderr), status) = tokio::select! {
-            output = &mut output => (output?, status.await),
-            status = &mut status => match status {
-                Some(status) => (output.await?, Some(status)),
-                None => return Err(broken()),
-            },
-        };
-        let code = exit_code(status.ok_or_else(broken)?);
-        let code = code.map_err(|message| ExecError::NotStarted { pod: pod(), message })?;
-        Ok(Executed { stdout, stderr: String::from_utf8_lossy(&stderr).into_owned(), code })
+        attached.map_err(|error| ExecError::Refused { pod: to.pod.clone(), error: Box::new(error) })
+    }
+}
+
+/// Reads the output of a command by `read_stdout`, and its messages, until it ends.
+async fn result<F: Future<Output = Result<Vec<u8>, ExecError>>>(
+    mut attached: AttachedProcess,
+    name: &str,
+    read_stdout: impl FnOnce(Stdout) -> F,
+) -> Result<Executed, ExecError> {
+    let pod = || name.to_owned();
+    let broken = || ExecError::Broken { pod: pod() };
+    let status = attached.take_status().ok_or_else(broken)?;
+    let (stdout, stderr) = (attached.stdout().ok_or_else(broken)?, attached.stderr().ok_or_else(broken)?);
+    // Both at once: the connection stands still while one of them is full.
+    let mut output = pin!(async { tokio::try_join!(read_stdout(Box::new(stdout)), read(stderr, name)) });
+    let mut status = pin!(status);
+    // Of a connection that breaks only the status comes to its end, without a value.
+    let ((stdout, stderr), status) = tokio::select! {
+        output = &mut output => (output?, status.await),
+        status = &mut status => match status {
+            Some(status) => (output.await?, Some(status)),
+            None => return Err(broken()),
+        },
+    };
+    let code = exit_code(status.ok_or_else(broken)?);
+    let code = code.map_err(|message| ExecError::NotStarted { pod: pod(), message })?;
+    Ok(Executed { stdout, stderr: String::from_utf8_lossy(&stderr).into_owned(), code })
+}
+
+/// The output of a command that runs.
+type Stdout = Box<dyn AsyncRead + Send + Unpin>;
+
+/// Sends each line of the output. Returns no bytes.
+async fn send_lines(from: Stdout, pod: &str, limits: LineLimits, lines: Sender<Vec<u8>>) -> Result<Vec<u8>, ExecError> {
+    let mut from = BufReader::new(from);
+    loop {
+        let mut line = Vec::new();
+        let mut bounded = (&mut from).take(limits.bytes + 1);
+        let read = timeout(limits.silence, bounded.read_until(b'\n', &mut line)).await;
+        let read = read.map_err(|_elapsed| ExecError::Silent { pod: pod.to_owned(), limit: limits.silence })?;
+        let length = read.map_err(|_broken| ExecError::Broken { pod: pod.to_owned() })?;
+        if length == 0 {
+            return Ok(Vec::new());
+        }
+        if length as u64 > limits.bytes {
+            return Err(ExecError::TooLong { pod: pod.to_owned(), limit: limits.bytes });
+        }
+        line.pop_if(|last| *last == b'\n');
+        lines.send(line).await.map_err(|_gone| ExecError::Broken { pod: pod.to_owned() })?;
     }
 }
 

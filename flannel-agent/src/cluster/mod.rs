@@ -17,6 +17,7 @@ pub mod members;
 pub mod progress;
 pub mod records;
 pub mod report;
+pub mod top;
 
 /// Nodes that are asked at the same time.
 pub const AT_ONCE: usize = 16;

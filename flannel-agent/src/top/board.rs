@@ -25,6 +25,9 @@ pub type Rate = Option<f64>;
 /// The programs that take packets off the kernel's path.
 const TAKING: [Program; 3] = [Program::FromPod, Program::ToTunnel, Program::FromUnderlay];
 
+/// The line of a node on which no agent answers.
+pub const NO_AGENT: &str = "no agent answers";
+
 /// The order of peers and flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum SortKey {

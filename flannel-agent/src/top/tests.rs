@@ -7,6 +7,7 @@ use ratatui::{Terminal, backend::TestBackend, style::Color};
 
 use super::{
     Board, SortKey, TopSample, View,
+    document::TopDocument,
     sample::{CountedFlow, PeerPlace},
     view::Palette,
 };
@@ -127,6 +128,17 @@ fn the_order_is_the_one_asked_for() {
         ("10.244.1.5:40000".into(), "10.244.2.0/24".into())
     );
     assert_eq!(SortKey::Rate.next().next().next(), SortKey::Rate);
+}
+
+#[test]
+fn a_document_is_read_as_it_was_written_and_has_the_first_rows() {
+    let document = TopDocument::new(&board(), 7, Some(1));
+    assert_eq!((document.peers.len(), document.flows.len()), (1, 1));
+    assert_eq!(document.flows[0].source, "10.244.1.6:40001", "the busiest");
+    let text = serde_json::to_string(&document).expect("JSON");
+    let read: TopDocument = serde_json::from_str(&text).expect("a document");
+    assert_eq!((read.peers, read.flows, read.drops), (document.peers, document.flows, document.drops));
+    assert_eq!(TopDocument::new(&board(), 7, None).flows.len(), 3);
 }
 
 #[test]

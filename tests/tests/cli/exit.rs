@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use flannel_tests::{TwoNodes, agent_binary, cluster::VXLAN};
 
 /// Commands of a user without rights, on a node that is well.
-const AS_NOBODY: [&str; 20] = [
+const AS_NOBODY: [&str; 21] = [
     "status",
     "check",
     "explain 10.244.1.2 10.244.2.2",
@@ -25,6 +25,7 @@ const AS_NOBODY: [&str; 20] = [
     "prepare",
     "cluster status --kubeconfig=/nope",
     "cluster explain a b --kubeconfig=/nope",
+    "cluster top --kubeconfig=/nope",
     "connectivity test --kubeconfig=/nope",
     "connectivity hosts",
     "lease list --etcd-endpoints=http://127.0.0.1:1",

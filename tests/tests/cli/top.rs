@@ -39,6 +39,14 @@ fn documents(agent: &Agent, talk: &mut Talk) -> Result<()> {
     let times = lines.lines().map(|line| Ok(serde_json::from_str::<Value>(line)?["time"].clone()));
     let times = times.collect::<Result<Vec<_>>>()?;
     ensure!(times.len() == 2 && times[0] != times[1], "{lines}");
+    let limited = agent.argv(&["top", "-o", "json", "--interval=1s", "--count=2", "--rows=1"]);
+    let lines = agent.node().command(limited).run()?.stdout;
+    ensure!(lines.lines().count() == 2, "{lines}");
+    for line in lines.lines() {
+        let document: Value = serde_json::from_str(line)?;
+        let rows = ["flows", "peers"].map(|key| document[key].as_array().map(Vec::len));
+        ensure!(rows == [Some(1); 2], "{document:#}");
+    }
     Ok(())
 }
 

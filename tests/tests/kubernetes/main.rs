@@ -34,6 +34,7 @@ const TESTS: &[(&str, Test)] = &[
     ("the_cluster_s_status_has_every_node", operator::the_cluster_s_status_has_every_node),
     ("the_cluster_s_status_says_what_is_not_ready", operator::the_cluster_s_status_says_what_is_not_ready),
     ("the_cluster_s_status_waits_for_an_agent", operator::the_cluster_s_status_waits_for_an_agent),
+    ("the_rates_of_all_nodes_are_streamed", operator::top::the_rates_of_all_nodes_are_streamed),
     ("a_packet_is_explained_by_both_nodes", operator::explain::a_packet_is_explained_by_both_nodes),
     ("one_archive_has_those_of_all_nodes", operator::one_archive_has_those_of_all_nodes),
     ("kubectl_has_a_plugin", operator::kubectl_has_a_plugin),

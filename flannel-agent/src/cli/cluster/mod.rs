@@ -3,6 +3,7 @@
 mod bugtool;
 mod explain;
 mod status;
+mod top;
 
 use std::path::PathBuf;
 
@@ -25,6 +26,8 @@ pub enum ClusterCommand {
     /// Explain the way of a packet between two pods on the nodes of both. Ends with 0 if both say
     /// that it passes, 1 if it is lost on one of them, 2 if that is not known
     Explain(Box<explain::ClusterExplainOptions>),
+    /// Show the busiest nodes, pairs of nodes and flows live, with the problems of all nodes
+    Top(Box<top::ClusterTopOptions>),
 }
 
 /// The cluster, and the place of the agents in it.
@@ -61,7 +64,7 @@ impl ClusterAccess {
 pub(super) fn mistake(command: &ClusterCommand) -> Option<String> {
     match command {
         ClusterCommand::Explain(options) => explain::mistake(options),
-        ClusterCommand::Status(_) | ClusterCommand::Bugtool(_) => None,
+        ClusterCommand::Status(_) | ClusterCommand::Bugtool(_) | ClusterCommand::Top(_) => None,
     }
 }
 
@@ -71,6 +74,7 @@ pub(super) async fn run(command: &ClusterCommand) -> anyhow::Result<Answer> {
         ClusterCommand::Status(options) => (status::run(options).await, "the cluster cannot be asked"),
         ClusterCommand::Bugtool(options) => (bugtool::run(options).await.map(Answer::from), "there is no archive"),
         ClusterCommand::Explain(options) => (Box::pin(explain::run(options)).await, "the packet cannot be explained"),
+        ClusterCommand::Top(options) => (Box::pin(top::run(options)).await.map(Answer::from), "there are no rates"),
     };
     answer.map_err(|error| error.context(NoResult(failed)))
 }

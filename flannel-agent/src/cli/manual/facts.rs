@@ -37,6 +37,7 @@ pub(super) const SUBJECTS: [&[&str]; 7] = [
     &["flannel-agent-explain", "flannel-agent-monitor", "flannel-agent-maps-dump", "flannel-agent-top"],
     &[
         "flannel-agent-cluster-status",
+        "flannel-agent-cluster-top",
         "flannel-agent-cluster-explain",
         "flannel-agent-cluster-bugtool",
         "flannel-agent-connectivity-test",
@@ -143,6 +144,11 @@ fn examples_elsewhere(page: &str) -> &'static [Term] {
         "flannel-agent-cluster-status" => &[
             ("flannel-agent cluster status --context=prod", "Print the state of all nodes of another cluster."),
             ("flannel-agent cluster status --wait=5m", "Wait until every node is ready, at most five minutes."),
+        ],
+        "flannel-agent-cluster-top" => &[
+            ("flannel-agent cluster top", "Show the busiest nodes, pairs and flows live, until q."),
+            ("flannel-agent cluster top --count=1 --interval=5s", "Print the rates of the next five seconds."),
+            ("flannel-agent cluster top -o json", "Print a document for each interval."),
         ],
         "flannel-agent-cluster-explain" => &[
             ("flannel-agent cluster explain client shop/web --dport=80", "Follow a packet between two pods, by name."),

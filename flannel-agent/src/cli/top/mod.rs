@@ -2,12 +2,12 @@
 //!
 //! It reads the pins at intervals, and asks the agent for its problems, if one answers in time.
 
-mod json;
-mod print;
+pub(super) mod keys;
+pub(super) mod print;
 mod screen;
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _},
     path::Path,
     time::Duration,
 };
@@ -20,12 +20,11 @@ use flannel_status::Problem;
 use flannel_terminal::color::ColorOptions;
 use tokio::time::{Instant, interval_at};
 
-use self::json::TopDocument;
 use super::{Answer, Output, PinOptions, StateOptions, absent, now};
 use crate::{
     document,
     observe::socket::ask_status,
-    top::{Board, SortKey, TopSample, View, view::Palette},
+    top::{Board, SortKey, TopSample, View, board::NO_AGENT, document::TopDocument, view::Palette},
 };
 
 /// The time to wait for an agent that does not answer.
@@ -40,6 +39,12 @@ pub struct TopOptions {
     /// Print one frame as text, after one interval, and end
     #[arg(long)]
     once: bool,
+    /// With -o json: end after this number of documents
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "once")]
+    count: Option<u64>,
+    /// With -o json: the most peers and flows in a document, the first in the order
+    #[arg(long, value_name = "N")]
+    rows: Option<usize>,
     /// Show only peers and flows with this text in an address, a path, a protocol or a state
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     filter: String,
@@ -57,7 +62,7 @@ pub struct TopOptions {
 }
 
 /// An interval during which a clock advances.
-fn interval(text: &str) -> Result<Duration, String> {
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration::parse(text)?;
     if interval.is_zero() { Err("rates need an interval of a second at least".to_owned()) } else { Ok(interval) }
 }
@@ -78,7 +83,8 @@ pub(super) async fn run(options: &TopOptions) -> anyhow::Result<Answer> {
         tokio::time::sleep(options.interval).await;
         let mut board = source.board(options.sort, &options.state.state_dir).await?;
         board.retain(&options.filter);
-        return Ok(print::text(&View { board: &board, palette, keys: "", offset: 0 }).into());
+        let view = View { board: &board, palette, keys: "", offset: 0 };
+        return Ok(print::text(view, view.height()).into());
     }
     if !io::stdout().is_terminal() {
         bail!("standard output is no terminal; `--once` prints one frame, and `-o json` documents for programs");
@@ -91,22 +97,20 @@ pub(super) async fn run(options: &TopOptions) -> anyhow::Result<Answer> {
 async fn stream(mut source: Source, options: &TopOptions) -> anyhow::Result<Answer> {
     let mut stop = Stop::listen().context("cannot listen for signals")?;
     let mut ticks = interval_at(Instant::now() + options.interval, options.interval);
-    loop {
+    let count = if options.once { Some(1) } else { options.count };
+    for number in 1.. {
         tokio::select! {
             _ = stop.wait() => return Ok(String::new().into()),
             _ = ticks.tick() => {}
         }
         let mut board = source.board(options.sort, &options.state.state_dir).await?;
         board.retain(&options.filter);
-        let line = document::line(&TopDocument::new(&board, now())) + "\n";
-        if options.once {
-            return Ok(line.into());
-        }
-        match io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(String::new().into()),
-            written => written.context("cannot write to standard output")?,
+        let line = document::line(&TopDocument::new(&board, now(), options.rows)) + "\n";
+        if !print::is_read(&line)? || count == Some(number) {
+            break;
         }
     }
+    Ok(String::new().into())
 }
 
 /// The readings, one after the other.
@@ -133,7 +137,7 @@ impl Source {
                 board.problems = status.problems.iter().map(Problem::line).collect();
                 board.codes = status.problems.iter().map(|problem| problem.code).collect();
             }
-            Ok(Err(_)) | Err(_) => "no agent answers".clone_into(&mut board.agent),
+            Ok(Err(_)) | Err(_) => NO_AGENT.clone_into(&mut board.agent),
         }
         Ok(board)
     }

@@ -1,28 +1,39 @@
 //! A frame as lines of text, with colours as escape sequences where the frame has them.
 
-use std::{env, fmt::Write as _};
+use std::{
+    env,
+    fmt::Write as _,
+    io::{self, Write as _},
+};
 
 use anstyle::{AnsiColor, Effects, Style};
+use anyhow::Context as _;
 use ratatui::{
     buffer::{Buffer, Cell},
     layout::Rect,
     style::{Color, Modifier},
-    widgets::Widget as _,
+    widgets::Widget,
 };
-
-use crate::top::View;
 
 /// Columns where nothing says otherwise, and the fewest.
 const COLUMNS: u16 = 110;
 const FEWEST: u16 = 80;
 
-/// The frame, as wide as the variable COLUMNS says, and as high as its content.
-pub(super) fn text(view: &View<'_>) -> String {
+/// The frame of this height, as wide as the variable COLUMNS says.
+pub(in crate::cli) fn text(view: impl Widget, height: u16) -> String {
     let columns = env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).unwrap_or(COLUMNS).max(FEWEST);
-    let area = Rect::new(0, 0, columns, view.height());
+    let area = Rect::new(0, 0, columns, height);
     let mut buffer = Buffer::empty(area);
     view.render(area, &mut buffer);
     buffer.content.chunks(usize::from(columns)).map(|cells| line(cells) + "\n").collect()
+}
+
+/// Prints a part of the output at once. Returns false if the reader is gone.
+pub(in crate::cli) fn is_read(text: &str) -> anyhow::Result<bool> {
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => written.context("cannot write to standard output").map(|()| true),
+    }
 }
 
 /// One line, without blanks at its end.

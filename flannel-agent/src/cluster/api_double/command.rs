@@ -1,8 +1,13 @@
 //! Commands in pods, over a WebSocket as API servers speak it.
 
+use std::time::Duration;
+
 use futures::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::TcpStream,
+    time::{sleep, timeout},
+};
 use tokio_tungstenite::{
     WebSocketStream, accept_hdr_async,
     tungstenite::{
@@ -22,6 +27,10 @@ const END: u8 = 3;
 pub(crate) enum PodAnswer {
     /// This output.
     Output(String),
+    /// These lines, one at each interval, and then this.
+    Lines(Vec<String>, Duration, Box<Self>),
+    /// The connection ends without a status.
+    Breaks,
     /// None: the container lacks the program.
     NoProgram,
     /// None.
@@ -53,17 +62,26 @@ pub(super) async fn run(stream: TcpStream, answer: Option<PodAnswer>) {
         Ok(response)
     };
     let Ok(mut socket) = accept_hdr_async(stream, upgrade).await else { return };
+    let mut answer = answer;
+    while let Some(PodAnswer::Lines(lines, interval, then)) = answer {
+        for line in lines {
+            send(&mut socket, STDOUT, &format!("{line}\n")).await;
+            sleep(interval).await;
+        }
+        answer = Some(*then);
+    }
     match answer {
         Some(PodAnswer::Output(text)) => {
             send(&mut socket, STDOUT, &text).await;
             end(&mut socket, json!({ "metadata": {}, "status": "Success" })).await;
         }
+        Some(PodAnswer::Breaks) => return,
         Some(PodAnswer::NoProgram) => {
             let message = "exec: \"flannel-agent\": executable file not found in $PATH";
             let failure = json!({ "metadata": {}, "status": "Failure", "reason": "InternalError", "message": message });
             end(&mut socket, failure).await;
         }
-        Some(PodAnswer::Hangs | PodAnswer::Forbidden) | None => {}
+        Some(PodAnswer::Lines(..) | PodAnswer::Hangs | PodAnswer::Forbidden) | None => {}
     }
     // Until the client has gone.
     let _ = timeout(PATIENCE, async { while socket.next().await.is_some_and(|message| message.is_ok()) {} }).await;

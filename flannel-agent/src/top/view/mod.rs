@@ -1,8 +1,8 @@
 //! The frame: panels below each other, in the order of what an operator asks first. Pure.
 
-mod numbers;
+pub(crate) mod numbers;
 mod palette;
-mod panel;
+pub(crate) mod panel;
 mod panels;
 
 use ratatui::{
@@ -12,13 +12,14 @@ use ratatui::{
 };
 
 pub use self::palette::Palette;
-use self::panel::{AROUND, Panel};
+pub(crate) use self::panel::AROUND;
+use self::panel::Panel;
 use super::Board;
 
 /// The fewest lines of a panel: one row.
-const LEAST: u16 = AROUND + 1;
+pub(crate) const LEAST: u16 = AROUND + 1;
 /// The most rows of peers, of flows and of reasons in a frame that is printed.
-const PRINTED: u16 = 12;
+pub(crate) const PRINTED: u16 = 12;
 
 /// A board, drawn.
 #[derive(Clone, Copy, Debug)]

@@ -5,17 +5,17 @@ use crate::top::board::{Rate, float};
 const PREFIXES: [&str; 5] = ["", " k", " M", " G", " T"];
 
 /// A rate, or `-` where none is known.
-pub(super) fn rate(rate: Rate) -> String {
+pub(crate) fn rate(rate: Rate) -> String {
     rate.map_or_else(|| "-".to_owned(), short)
 }
 
 /// A number of packets so far.
-pub(super) fn total(number: u64) -> String {
+pub(crate) fn total(number: u64) -> String {
     short(float(number))
 }
 
 /// A share of 1 in percent, or `-`. A hundred means all of it.
-pub(super) fn percent(share: Option<f64>) -> String {
+pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or_else(
         || "-".to_owned(),
         |share| format!("{:.0} %", if share < 1.0 { (share * 100.0).min(99.0) } else { 100.0 }),
@@ -23,7 +23,7 @@ pub(super) fn percent(share: Option<f64>) -> String {
 }
 
 /// A bar of ten cells, filled by a share of 1.
-pub(super) fn bar(share: Option<f64>) -> String {
+pub(crate) fn bar(share: Option<f64>) -> String {
     let filled = (1..=10).filter(|cell| share.is_some_and(|share| share * 10.0 >= f64::from(*cell) - 0.5)).count();
     format!("{}{}", "█".repeat(filled), "░".repeat(10 - filled))
 }

@@ -17,27 +17,27 @@ impl Palette {
         if self.on { style } else { Style::new() }
     }
 
-    pub(super) fn title<'a>(self, text: impl Into<std::borrow::Cow<'a, str>>) -> Span<'a> {
+    pub(crate) fn title<'a>(self, text: impl Into<std::borrow::Cow<'a, str>>) -> Span<'a> {
         Span::styled(text, self.style(Style::new().add_modifier(Modifier::BOLD)))
     }
 
-    pub(super) fn good<'a>(self, text: impl Into<std::borrow::Cow<'a, str>>) -> Span<'a> {
+    pub(crate) fn good<'a>(self, text: impl Into<std::borrow::Cow<'a, str>>) -> Span<'a> {
         Span::styled(text, self.style(Style::new().fg(Color::Green)))
     }
 
-    pub(super) fn warn<'a>(self, text: impl Into<std::borrow::Cow<'a, str>>) -> Span<'a> {
+    pub(crate) fn warn<'a>(self, text: impl Into<std::borrow::Cow<'a, str>>) -> Span<'a> {
         Span::styled(text, self.style(Style::new().fg(Color::Yellow)))
     }
 
-    pub(super) fn bad<'a>(self, text: impl Into<std::borrow::Cow<'a, str>>) -> Span<'a> {
+    pub(crate) fn bad<'a>(self, text: impl Into<std::borrow::Cow<'a, str>>) -> Span<'a> {
         Span::styled(text, self.style(Style::new().fg(Color::Red)))
     }
 
-    pub(super) fn dim<'a>(self, text: impl Into<std::borrow::Cow<'a, str>>) -> Span<'a> {
+    pub(crate) fn dim<'a>(self, text: impl Into<std::borrow::Cow<'a, str>>) -> Span<'a> {
         Span::styled(text, self.frame())
     }
 
-    pub(super) fn frame(self) -> Style {
+    pub(crate) fn frame(self) -> Style {
         self.style(Style::new().fg(Color::Cyan))
     }
 }

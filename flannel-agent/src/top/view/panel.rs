@@ -10,7 +10,7 @@ use ratatui::{
 use super::Palette;
 
 /// Lines of borders and header around the rows of a panel.
-pub(super) const AROUND: u16 = 3;
+pub(crate) const AROUND: u16 = 3;
 /// A screen of fewer columns is narrow: some tables leave columns out.
 const WIDE: u16 = 100;
 /// Blanks between two columns.
@@ -20,25 +20,25 @@ const CUT: &str = "\u{2026}";
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PanelColumn {
-    pub(super) name: &'static str,
-    pub(super) width: Constraint,
-    pub(super) is_number: bool,
+pub(crate) struct PanelColumn {
+    pub(crate) name: &'static str,
+    pub(crate) width: Constraint,
+    pub(crate) is_number: bool,
     /// True if a narrow screen does without it.
-    pub(super) is_extra: bool,
+    pub(crate) is_extra: bool,
 }
 
 impl PanelColumn {
-    pub(super) const fn new(name: &'static str, width: Constraint) -> Self {
+    pub(crate) const fn new(name: &'static str, width: Constraint) -> Self {
         Self { name, width, is_number: false, is_extra: false }
     }
 
     /// A column of numbers, at its right.
-    pub(super) const fn number(name: &'static str, width: u16) -> Self {
+    pub(crate) const fn number(name: &'static str, width: u16) -> Self {
         Self { is_number: true, ..Self::new(name, Constraint::Length(width)) }
     }
 
-    pub(super) const fn extra(self) -> Self {
+    pub(crate) const fn extra(self) -> Self {
         Self { is_extra: true, ..self }
     }
 
@@ -50,17 +50,17 @@ impl PanelColumn {
 }
 
 /// A table with a title, and as many rows as there are.
-pub(super) struct Panel<'a> {
-    pub(super) title: String,
-    pub(super) columns: Vec<PanelColumn>,
-    pub(super) rows: Vec<Vec<Span<'a>>>,
+pub(crate) struct Panel<'a> {
+    pub(crate) title: String,
+    pub(crate) columns: Vec<PanelColumn>,
+    pub(crate) rows: Vec<Vec<Span<'a>>>,
     /// Rows that are above the screen.
-    pub(super) offset: usize,
+    pub(crate) offset: usize,
 }
 
 impl Panel<'_> {
     /// The panel on a screen of this width.
-    pub(super) fn fitted(mut self, width: u16) -> Self {
+    pub(crate) fn fitted(mut self, width: u16) -> Self {
         if width >= WIDE {
             return self;
         }
@@ -77,12 +77,12 @@ impl Panel<'_> {
 
     /// The panel without its first `offset` rows; drawing limits the offset so that the panel is
     /// full.
-    pub(super) fn below(self, offset: usize) -> Self {
+    pub(crate) fn below(self, offset: usize) -> Self {
         Self { offset, ..self }
     }
 
     /// Draws it.
-    pub(super) fn render(self, palette: Palette, area: Rect, buffer: &mut Buffer) {
+    pub(crate) fn render(self, palette: Palette, area: Rect, buffer: &mut Buffer) {
         let room = usize::from(area.height.saturating_sub(AROUND));
         let hidden = self.rows.len().saturating_sub(room);
         let offset = self.offset.min(hidden);

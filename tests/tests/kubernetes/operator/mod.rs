@@ -6,6 +6,7 @@ pub(crate) mod pictures;
 mod rights;
 #[path = "../../../support/schemas.rs"]
 mod schemas;
+pub(crate) mod top;
 
 use std::{
     fs,

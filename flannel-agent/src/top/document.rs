@@ -1,166 +1,166 @@
-//! A frame as a document for programs.
+//! A frame as a document for programs: written by the command on one node, and read by the one that
+//! follows several nodes. The names are an interface; rates are `null` in the first reading.
 
-use flannel_status::ProblemCode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::{
-    document::Document,
-    observe::flows::FlowWay,
-    top::{Board, board::ReasonRate},
-};
+use super::{Board, board::ReasonRate};
+use crate::{document::Document, observe::flows::FlowWay};
 
 /// The rates of a node between two readings of its maps. A rate is absent where it is not known.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct TopDocument<'a> {
+pub struct TopDocument {
     /// When it was read, in seconds since 1970 UTC.
-    time: u64,
+    pub time: u64,
     /// The active mode.
     #[cfg_attr(test, schemars(with = "crate::schema::ModeName"))]
-    mode: String,
+    pub mode: String,
     /// Seconds since the agent's last heartbeat; absent if there was none.
-    heartbeat_age: Option<f64>,
+    pub heartbeat_age: Option<f64>,
     /// True if the programs trust the maps.
-    current: bool,
+    pub current: bool,
     /// The agent in one line, as its socket answers.
-    agent: &'a str,
+    pub agent: String,
     /// True if the agent is ready; absent if no agent answers.
-    ready: Option<bool>,
+    #[serde(default)]
+    pub ready: Option<bool>,
     /// The problems of the agent, in words.
-    problems: &'a [String],
+    pub problems: Vec<String>,
     /// The kind of each of these problems, in the same order.
+    #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<crate::schema::ProblemCode>"))]
-    codes: &'a [ProblemCode],
+    pub codes: Vec<String>,
     /// The programs that take packets off the kernel's path.
-    programs: Vec<ProgramRates>,
+    pub programs: Vec<ProgramRates>,
     /// The peers.
-    peers: Vec<PeerRates>,
+    pub peers: Vec<PeerRates>,
     /// The flows that mode `fast` has learned.
-    flows: Vec<FlowRates>,
+    pub flows: Vec<FlowRates>,
     /// Packets that are dropped, by reason.
-    drops: Vec<ReasonRates>,
+    pub drops: Vec<ReasonRates>,
     /// Packets that are left to the kernel, by reason.
-    kernel: Vec<ReasonRates>,
+    pub kernel: Vec<ReasonRates>,
 }
 
-/// The packets that a program sees.
-#[derive(Debug, Serialize)]
+/// The packets that one program sees.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct ProgramRates {
+pub struct ProgramRates {
     /// The program.
     #[cfg_attr(test, schemars(with = "crate::schema::ProgramName"))]
-    program: &'static str,
+    pub program: String,
     /// Packets that it sees, a second.
-    packets_per_second: Option<f64>,
+    pub packets_per_second: Option<f64>,
     /// Their bytes, a second.
-    bytes_per_second: Option<f64>,
+    pub bytes_per_second: Option<f64>,
     /// The share of packets that it takes off the kernel's path, from 0 to 1; absent without
     /// packets.
-    fast_share: Option<f64>,
+    pub fast_share: Option<f64>,
 }
 
-/// The replayed packets to and from a peer.
-#[derive(Debug, Serialize)]
+/// The replayed packets to and from one peer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct PeerRates {
+pub struct PeerRates {
     /// The peer's subnet.
-    subnet: String,
+    pub subnet: String,
     /// The address of the peer's node.
-    node: String,
+    pub node: String,
     /// The path to the peer: `direct`, `tunnel` where programs may encapsulate, or `kernel`.
     #[cfg_attr(test, schemars(with = "crate::schema::PathName"))]
-    path: &'static str,
+    pub path: String,
     /// The number of its flows.
-    flows: usize,
-    /// Replayed packets to the peer, a second.
-    to_packets_per_second: Option<f64>,
-    /// Replayed packets from the peer, a second.
-    from_packets_per_second: Option<f64>,
+    pub flows: usize,
+    /// Replayed packets to the peer, a second; absent in modes that know no flows.
+    pub to_packets_per_second: Option<f64>,
+    /// Replayed packets from the peer, a second, likewise.
+    pub from_packets_per_second: Option<f64>,
     /// Replayed packets so far, of the flows that are known now.
-    packets: u64,
+    pub packets: u64,
 }
 
-/// The replayed packets of a flow.
-#[derive(Debug, Serialize)]
+/// The replayed packets of one flow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct FlowRates {
+pub struct FlowRates {
     /// `tcp` or `udp`.
     #[cfg_attr(test, schemars(with = "crate::schema::TransportName"))]
-    protocol: &'static str,
+    pub protocol: String,
     /// Address and port of the sender, as packets come in.
-    source: String,
+    pub source: String,
     /// Address and port of the destination, as packets come in.
-    destination: String,
+    pub destination: String,
     /// Address and port of the destination, as packets leave; absent where they are the same.
-    translated: Option<String>,
+    pub translated: Option<String>,
     /// The way by which packets leave.
-    way: FlowWay,
+    pub way: FlowWay,
     /// Replayed packets a second.
-    packets_per_second: Option<f64>,
+    pub packets_per_second: Option<f64>,
     /// Replayed packets so far.
-    packets: u64,
+    pub packets: u64,
     /// `usable`, or the reason for which a packet would be left to the kernel.
     #[cfg_attr(test, schemars(with = "crate::schema::FlowStateName"))]
-    state: &'static str,
+    pub state: String,
 }
 
 /// The packets of one program and reason.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct ReasonRates {
+pub struct ReasonRates {
     /// The program.
     #[cfg_attr(test, schemars(with = "crate::schema::ProgramName"))]
-    program: &'static str,
+    pub program: String,
     /// The reason of its verdict.
     #[cfg_attr(test, schemars(with = "crate::schema::ReasonName"))]
-    reason: &'static str,
+    pub reason: String,
     /// Packets a second.
-    packets_per_second: Option<f64>,
+    pub packets_per_second: Option<f64>,
     /// Packets so far.
-    packets: u64,
+    pub packets: u64,
 }
 
-impl Document for TopDocument<'_> {
+impl Document for TopDocument {
     const NAME: &'static str = "top";
 }
 
-impl<'a> TopDocument<'a> {
-    /// The document of a board that was read at this time.
-    pub(super) fn new(board: &'a Board, time: u64) -> Self {
+impl TopDocument {
+    /// The document of a board that was read at this time. `rows` limits peers and flows.
+    pub fn new(board: &Board, time: u64, rows: Option<usize>) -> Self {
+        let rows = rows.unwrap_or(usize::MAX);
         let programs = board.hooks.iter().map(|row| ProgramRates {
-            program: row.program.name(),
+            program: row.program.name().to_owned(),
             packets_per_second: row.packets,
             bytes_per_second: row.bytes,
             fast_share: row.taken,
         });
-        let peers = board.peers.iter().map(|row| PeerRates {
+        let peers = board.peers.iter().take(rows).map(|row| PeerRates {
             subnet: row.peer.subnet.to_string(),
             node: row.peer.vtep.to_string(),
-            path: row.peer.way,
+            path: row.peer.way.to_owned(),
             flows: row.flows,
             to_packets_per_second: row.to,
             from_packets_per_second: row.from,
             packets: row.total,
         });
-        let flows = board.flows.iter().map(|row| FlowRates {
-            protocol: row.protocol,
+        let flows = board.flows.iter().take(rows).map(|row| FlowRates {
+            protocol: row.protocol.to_owned(),
             source: row.source.to_string(),
             destination: row.destination.to_string(),
             translated: row.translated.map(|end| end.to_string()),
             way: row.way,
             packets_per_second: row.packets,
             packets: row.total,
-            state: row.state,
+            state: row.state.to_owned(),
         });
         Self {
             time,
             mode: board.mode.to_string(),
             heartbeat_age: board.heartbeat_age,
             current: board.is_current,
-            agent: &board.agent,
+            agent: board.agent.clone(),
             ready: board.is_ready,
-            problems: &board.problems,
-            codes: &board.codes,
+            problems: board.problems.clone(),
+            codes: board.codes.iter().map(|code| code.name().to_owned()).collect(),
             programs: programs.collect(),
             peers: peers.collect(),
             flows: flows.collect(),
@@ -172,8 +172,8 @@ impl<'a> TopDocument<'a> {
 
 fn reasons(rows: &[ReasonRate]) -> Vec<ReasonRates> {
     let rates = |row: &ReasonRate| ReasonRates {
-        program: row.program.name(),
-        reason: row.reason.name(),
+        program: row.program.name().to_owned(),
+        reason: row.reason.name().to_owned(),
         packets_per_second: row.packets,
         packets: row.total,
     };
@@ -186,6 +186,6 @@ mod tests {
 
     #[test]
     fn the_schema_is_that_of_the_types() {
-        flannel_json_schema::check::<TopDocument<'_>>(TopDocument::NAME, TopDocument::SCHEMA_VERSION);
+        flannel_json_schema::check::<TopDocument>(TopDocument::NAME, TopDocument::SCHEMA_VERSION);
     }
 }

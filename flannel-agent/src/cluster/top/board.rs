@@ -1,0 +1,186 @@
+//! The documents of all nodes as one board. Pure.
+//!
+//! A value that no document has is absent (`null`, `-`); it does not count as 0 in a sum.
+
+use flannel_host::words::compare_names;
+use serde::Serialize;
+
+use super::{
+    merge::{ClusterFlow, PairRates, descending, flows, pairs},
+    names::NodeNames,
+    stream::{Reading, StreamState},
+};
+use crate::top::{
+    board::NO_AGENT,
+    document::{FlowRates, ProgramRates, TopDocument},
+};
+
+/// The board. The names are an interface; rates are a second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ClusterBoard {
+    /// When it was made, in seconds since 1970 UTC.
+    pub time: u64,
+    /// The reason why the list of nodes is not up to date.
+    pub listing_error: Option<String>,
+    /// The nodes, the busiest first.
+    pub nodes: Vec<NodeRates>,
+    /// The busiest pairs of nodes.
+    pub pairs: Vec<PairRates>,
+    /// The busiest flows.
+    pub flows: Vec<ClusterFlow>,
+    /// The problems of nodes: of each node the first, then of each the second.
+    pub problems: Vec<NodeProblem>,
+}
+
+/// The state of a node's documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DocumentState {
+    /// They come.
+    Live,
+    /// The first is waited for.
+    Asked,
+    /// They do not come.
+    NoAnswer,
+    /// The node runs stock flannel, which has none.
+    StockFlannel,
+}
+
+/// The packets that a node's programs see.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeRates {
+    /// The name of the node.
+    pub node: String,
+    /// The state of its documents.
+    pub state: DocumentState,
+    /// The reason why there are none.
+    pub reason: Option<String>,
+    /// The active mode.
+    pub mode: Option<String>,
+    /// Packets a second at the programs that take packets off the kernel's path. A packet that
+    /// meets two of them counts twice.
+    pub packets_per_second: Option<f64>,
+    /// Bytes a second, likewise.
+    pub bytes_per_second: Option<f64>,
+    /// The share of these packets that leaves the kernel's path, of 1; absent without packets.
+    pub fast_share: Option<f64>,
+    /// Packets a second that programs drop.
+    pub drops_per_second: Option<f64>,
+    /// The number of its problems.
+    pub problems: Option<usize>,
+}
+
+/// A problem of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeProblem {
+    /// The name of the node.
+    pub node: String,
+    /// The problem in words.
+    pub text: String,
+}
+
+impl ClusterBoard {
+    /// The board of these nodes, with at most `rows` pairs and flows.
+    pub fn new(nodes: &[(String, StreamState)], names: &NodeNames, rows: usize) -> Self {
+        let mut rates: Vec<NodeRates> = nodes.iter().map(|(node, state)| NodeRates::of(node, state)).collect();
+        rates.sort_by(|a, b| {
+            descending(a.packets_per_second, b.packets_per_second).then_with(|| compare_names(&a.node, &b.node))
+        });
+        let live = || {
+            nodes.iter().filter_map(|(node, state)| match state {
+                StreamState::Live(reading) => Some((node.as_str(), &reading.document)),
+                StreamState::Asked | StreamState::Silent(_) | StreamState::StockFlannel => None,
+            })
+        };
+        let mut pairs = pairs(live(), names);
+        pairs.truncate(rows);
+        let mut flows = flows(live());
+        flows.truncate(rows);
+        Self { time: 0, listing_error: None, nodes: rates, pairs, flows, problems: problems(nodes) }
+    }
+
+    /// Keeps the rows with this text in a name, a mode, an address, a path, a protocol or a
+    /// problem.
+    pub fn retain(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        let has = |cells: &[&str]| cells.iter().any(|cell| cell.contains(text));
+        self.nodes.retain(|row| has(&[&row.node, row.mode.as_deref().unwrap_or_default()]));
+        self.pairs.retain(|row| has(&[&row.node, &row.peer, row.path.as_deref().unwrap_or_default()]));
+        self.flows.retain(|row| row.nodes.iter().any(|node| node.contains(text)) || has(&texts(&row.flow)));
+        self.problems.retain(|row| has(&[&row.node, &row.text]));
+    }
+}
+
+fn texts(flow: &FlowRates) -> [&str; 4] {
+    let FlowRates { protocol, source, destination, translated, .. } = flow;
+    [protocol, source, destination, translated.as_deref().unwrap_or_default()]
+}
+
+impl NodeRates {
+    fn of(node: &str, state: &StreamState) -> Self {
+        let (documents, reason, reading) = match state {
+            StreamState::Live(reading) => (DocumentState::Live, None, Some(reading)),
+            StreamState::Asked => (DocumentState::Asked, None, None),
+            StreamState::Silent(reason) => (DocumentState::NoAnswer, Some(reason.clone()), None),
+            StreamState::StockFlannel => (DocumentState::StockFlannel, None, None),
+        };
+        let of_programs = |rate: fn(&ProgramRates) -> Option<f64>| sum(reading?.document.programs.iter().map(rate));
+        Self {
+            node: node.to_owned(),
+            state: documents,
+            reason,
+            mode: reading.map(|reading| reading.document.mode.clone()),
+            packets_per_second: of_programs(|program| program.packets_per_second),
+            bytes_per_second: of_programs(|program| program.bytes_per_second),
+            fast_share: reading.and_then(|reading| fast_share(&reading.document)),
+            drops_per_second: reading
+                .and_then(|reading| sum(reading.document.drops.iter().map(|reason| reason.packets_per_second))),
+            problems: reading.filter(|reading| reading.has_agent()).map(|reading| reading.problems),
+        }
+    }
+}
+
+/// The sum; absent if one of the values is.
+fn sum(mut values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    values.try_fold(0.0, |sum, value| Some(sum + value?))
+}
+
+/// The share of all packets; absent without packets, and if it is not known for some.
+fn fast_share(document: &TopDocument) -> Option<f64> {
+    let (mut all, mut taken) = (0.0, 0.0);
+    for program in &document.programs {
+        let packets = program.packets_per_second?;
+        if packets > 0.0 {
+            taken += program.fast_share? * packets;
+            all += packets;
+        }
+    }
+    (all > 0.0).then(|| taken / all)
+}
+
+/// The problems of all nodes. A node that does not answer has that one.
+fn problems(nodes: &[(String, StreamState)]) -> Vec<NodeProblem> {
+    let of_node = |(node, state): &(String, StreamState)| -> Vec<(usize, NodeProblem)> {
+        let texts = match state {
+            StreamState::Silent(reason) => vec![format!("no answer: {reason}")],
+            StreamState::Live(reading) => texts_of(reading),
+            StreamState::Asked | StreamState::StockFlannel => Vec::new(),
+        };
+        texts.into_iter().map(|text| NodeProblem { node: node.clone(), text }).enumerate().collect()
+    };
+    let mut problems: Vec<(usize, NodeProblem)> = nodes.iter().flat_map(of_node).collect();
+    problems.sort_by_key(|(place, _)| *place);
+    problems.into_iter().map(|(_, problem)| problem).collect()
+}
+
+fn texts_of(reading: &Reading) -> Vec<String> {
+    let document = &reading.document;
+    let stale = (!document.current).then(|| {
+        let age = document.heartbeat_age.map_or_else(|| "never".to_owned(), |age| format!("{age:.0} s ago"));
+        format!("last heartbeat of the agent: {age}; every packet takes the kernel's path")
+    });
+    let absent = (!reading.has_agent()).then(|| NO_AGENT.to_owned());
+    absent.into_iter().chain(stale).chain(document.problems.iter().cloned()).collect()
+}
