@@ -36,7 +36,7 @@ flannel_json_schema::names! {
 macro_rules! topics {
     ($(#[$doc:meta])* $type:ident in $folder:literal of $made:literal: $($name:literal)+) => {
         $(#[$doc])*
-        pub(super) struct $type;
+        pub(in crate) struct $type;
 
         impl schemars::JsonSchema for $type {
             fn schema_name() -> std::borrow::Cow<'static, str> {

@@ -9,9 +9,9 @@ use super::{
     question::Question,
     report::{Conclusion, PacketWay, Report, Step, StepState, Tried},
 };
+use crate::document::Document;
 #[cfg(test)]
 use crate::explain::Transport;
-use crate::document::Document;
 
 /// The document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ impl Document for ExplainDocument {
 }
 
 #[cfg(test)]
-fn protocol_name(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+pub(crate) fn protocol_name(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     flannel_json_schema::name([Transport::Tcp, Transport::Udp, Transport::Icmp].map(Transport::name))
 }
 

@@ -62,6 +62,9 @@ pub enum ProblemCode {
     NoAssociations,
     /// The mode is lower than asked for.
     LoweredMode,
+    /// A kind that this version does not know: the document is of a later one.
+    #[serde(other)]
+    Unknown,
 }
 
 /// The effect of a problem.
@@ -104,7 +107,7 @@ impl Severity {
 }
 
 impl ProblemCode {
-    /// Every kind.
+    /// Every kind that an agent of this version reports.
     pub const ALL: [Self; 27] = [
         Self::StartWaits,
         Self::Lease,
@@ -165,6 +168,7 @@ impl ProblemCode {
             Self::NoHandshake => "no_handshake",
             Self::NoAssociations => "no_associations",
             Self::LoweredMode => "lowered_mode",
+            Self::Unknown => "unknown",
         }
     }
 
@@ -180,7 +184,8 @@ impl ProblemCode {
             | Self::UdpProcess
             | Self::IpsecKeys
             | Self::IpsecKernel => Severity::Critical,
-            Self::TrafficRules
+            Self::Unknown
+            | Self::TrafficRules
             | Self::Setting
             | Self::ForwardDropped
             | Self::AddressInPods
@@ -212,7 +217,7 @@ impl ProblemCode {
     /// the operator knows.
     pub const fn event(self) -> Option<&'static str> {
         Some(match self {
-            Self::StartWaits | Self::Store | Self::RefusedLease | Self::SettingWaits => return None,
+            Self::StartWaits | Self::Unknown | Self::Store | Self::RefusedLease | Self::SettingWaits => return None,
             Self::Lease => "LeaseContested",
             Self::Reconcile => "ReconcileFailed",
             Self::HostSysctl => "SysctlKeepsPacketsFromPods",
@@ -252,6 +257,7 @@ impl ProblemCode {
             Self::TrafficRules => return "traffic rules are not as asked for".to_owned(),
             Self::CloudRoute => return "routes of the cloud cannot be kept".to_owned(),
             Self::SourceCheck => return "the cloud may drop packets of pods".to_owned(),
+            Self::Unknown => ("problem of another kind", "problems of other kinds"),
             Self::LoweredMode => return "a lower mode than asked for".to_owned(),
             Self::HostSysctl => ("sysctl that keeps packets from pods", "sysctls that keep packets from pods"),
             Self::Listener => ("address that another process has", "addresses that other processes have"),

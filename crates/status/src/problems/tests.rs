@@ -268,3 +268,11 @@ fn every_code_is_explained_on_the_page() {
         rows.filter(|line| Severity::ALL.iter().any(|severity| line.contains(&format!("` | {} | ", severity.name()))));
     assert_eq!(codes.count(), ProblemCode::ALL.len(), "a row of a code that is gone");
 }
+
+#[test]
+fn a_kind_of_a_later_version_is_read_and_keeps_its_severity() {
+    let later =
+        r#"{"code":"of_later","severity":"critical","subject":null,"text":"a","remedy":null,"since":null,"count":1}"#;
+    let problem: Problem = serde_json::from_str(later).expect("a problem");
+    assert_eq!((problem.code, problem.severity), (ProblemCode::Unknown, Severity::Critical));
+}

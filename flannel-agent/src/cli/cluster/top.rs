@@ -24,6 +24,7 @@ use crate::{
         },
     },
     cluster::top::{Follower, board::ClusterBoard, stream::StreamSettings, view::ClusterView},
+    document,
     top::{SortKey, view::Palette},
 };
 
@@ -82,7 +83,7 @@ async fn print(
         };
         board.retain(&options.filter);
         let text = if options.output.is_json() {
-            serde_json::to_string(&board)? + "\n"
+            document::line(&board) + "\n"
         } else {
             let view = ClusterView { board: &board, palette, keys: "", offset: 0 };
             let between = if number > 1 { "\n" } else { "" };

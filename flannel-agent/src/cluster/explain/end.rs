@@ -56,6 +56,7 @@ impl PacketEndName {
 
 /// An end with the address that the packet has there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PacketEnd {
     /// Namespace and name of the pod; absent if an address was given.
     pub pod: Option<String>,

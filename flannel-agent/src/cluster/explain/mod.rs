@@ -24,19 +24,24 @@ use super::{
     members::{AgentPods, ClusterNode},
     progress::Progress,
 };
-use crate::explain::{ExplainDocument, Question};
+use crate::{
+    document::Document,
+    explain::{ExplainDocument, Question},
+};
 
 /// Nodes at the ends of a packet's way.
 const ENDS: usize = 2;
 
-/// The document. The names are an interface.
+/// The way of a packet between two pods, as the nodes of both explain it.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PacketReport {
     /// The sender.
     pub source: PacketEnd,
     /// The receiver.
     pub destination: PacketEnd,
     /// `tcp`, `udp` or `icmp`.
+    #[cfg_attr(test, schemars(schema_with = "crate::explain::document::protocol_name"))]
     pub protocol: &'static str,
     /// The source port, if one was given.
     pub sport: Option<u16>,
@@ -50,6 +55,7 @@ pub struct PacketReport {
 
 /// The answer of one node.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeAnswer {
     /// The name of the node.
     pub node: String,
@@ -63,12 +69,17 @@ pub struct NodeAnswer {
 
 /// An end of a packet's way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum EndRole {
     /// The sender.
     Source,
     /// The receiver.
     Destination,
+}
+
+impl Document for PacketReport {
+    const NAME: &'static str = "cluster-explain";
 }
 
 impl PacketReport {

@@ -117,3 +117,8 @@ async fn a_pod_that_the_cluster_does_not_have_is_named() {
     assert_eq!(error.to_string(), "looking for the pod shop/web: pods \"web\" not found");
     assert_eq!(cluster.objects().commands, []);
 }
+
+#[test]
+fn the_schema_is_that_of_the_types() {
+    flannel_json_schema::check::<PacketReport>(PacketReport::NAME, PacketReport::SCHEMA_VERSION);
+}

@@ -7,6 +7,7 @@ use crate::explain::{ExplainDocument, StepState};
 
 /// The outcome for the packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PacketVerdict {
     /// True if every node says that the packet passes its part of the way, false if one says that
     /// it is lost there; `null` if a node cannot be asked or does not know.

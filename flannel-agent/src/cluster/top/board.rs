@@ -10,13 +10,18 @@ use super::{
     names::NodeNames,
     stream::{Reading, StreamState},
 };
-use crate::top::{
-    board::NO_AGENT,
-    document::{FlowRates, ProgramRates, TopDocument},
+use crate::{
+    document::Document,
+    top::{
+        board::NO_AGENT,
+        document::{FlowRates, ProgramRates, TopDocument},
+    },
 };
 
-/// The board. The names are an interface; rates are a second.
+/// The rates of all nodes between two readings of their maps. A rate is absent where it is not
+/// known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClusterBoard {
     /// When it was made, in seconds since 1970 UTC.
     pub time: u64,
@@ -34,6 +39,7 @@ pub struct ClusterBoard {
 
 /// The state of a node's documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DocumentState {
     /// They come.
@@ -48,6 +54,7 @@ pub enum DocumentState {
 
 /// The packets that a node's programs see.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeRates {
     /// The name of the node.
     pub node: String,
@@ -72,11 +79,16 @@ pub struct NodeRates {
 
 /// A problem of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeProblem {
     /// The name of the node.
     pub node: String,
     /// The problem in words.
     pub text: String,
+}
+
+impl Document for ClusterBoard {
+    const NAME: &'static str = "cluster-top";
 }
 
 impl ClusterBoard {

@@ -8,10 +8,14 @@ use std::{
 use serde::Serialize;
 
 use super::names::NodeNames;
-use crate::top::document::{FlowRates, TopDocument};
+use crate::{
+    observe::flows::FlowWay,
+    top::document::{FlowRates, TopDocument},
+};
 
 /// The replayed packets from a node to a peer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PairRates {
     /// The node that sends.
     pub node: String,
@@ -27,6 +31,7 @@ pub struct PairRates {
 
 /// A flow, with the nodes that know it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClusterFlow {
     /// The nodes: that of the source first.
     pub nodes: Vec<String>,
@@ -115,7 +120,7 @@ impl ClusterFlow {
     fn merge(&mut self, node: &str, flow: &FlowRates) {
         let rate = [self.flow.packets_per_second, flow.packets_per_second].into_iter().flatten().reduce(f64::max);
         // By the way `pod` a packet arrives; the node of its source sends it by another.
-        if self.flow.way == "pod" && flow.way != "pod" {
+        if self.flow.way == FlowWay::Pod && flow.way != FlowWay::Pod {
             self.nodes.insert(0, node.to_owned());
             self.flow = flow.clone();
         } else {

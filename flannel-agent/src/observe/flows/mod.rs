@@ -33,7 +33,7 @@ use flannel_datapath::{
     peers::subnet_index,
 };
 use flannel_host::family::Family;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One flow. The names are an interface.
 #[derive(Clone, Debug, Serialize)]
@@ -88,7 +88,7 @@ pub struct FlowRow {
 }
 
 /// The way by which the packets of a flow leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FlowWay {

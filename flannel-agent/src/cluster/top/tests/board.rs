@@ -5,6 +5,7 @@ use crate::cluster::top::{
     board::{DocumentState, NodeRates},
     merge::PairRates,
 };
+use crate::{document::Document as _, observe::flows::FlowWay};
 
 fn with(mut document: Value, key: &str, value: Value) -> Value {
     document[key] = value;
@@ -112,7 +113,7 @@ fn the_source_s_node_comes_first_in_any_order() {
         live(with(document(1.0), "flows", json!([received]))),
         live(with(document(1.0), "flows", json!([sent]))),
     ]);
-    assert_eq!((board.flows[0].nodes.join(","), board.flows[0].flow.way.as_str()), ("n2,n1".to_owned(), "direct"));
+    assert_eq!((board.flows[0].nodes.join(","), board.flows[0].flow.way), ("n2,n1".to_owned(), FlowWay::Direct));
 }
 
 #[test]
@@ -150,4 +151,9 @@ fn a_filter_keeps_the_rows_with_its_text() {
     board.retain("n2");
     assert_eq!((board.nodes.len(), board.pairs.len()), (1, 1));
     assert_eq!((board.nodes[0].node.as_str(), board.pairs[0].peer.as_str()), ("n2", "n2"));
+}
+
+#[test]
+fn the_schema_is_that_of_the_types() {
+    flannel_json_schema::check::<ClusterBoard>(ClusterBoard::NAME, ClusterBoard::SCHEMA_VERSION);
 }
