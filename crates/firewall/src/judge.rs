@@ -160,11 +160,11 @@ impl Ruleset {
         }
         chain.names_port |= names_port;
         chain.drops_at_port |= names_port && rule.drops;
-        if rule.is_for_all && !chain.may_accept {
-            chain.drops_all |= rule.drops;
-            chain.always.extend(rule.targets.iter().cloned());
+        if rule.is_for_all && !chain.for_all.is_over {
+            chain.for_all.drops |= rule.drops;
+            chain.for_all.targets.extend(rule.targets.iter().cloned());
         }
-        chain.may_accept |= rule.accepts || !rule.targets.is_empty();
+        chain.for_all.is_over |= rule.accepts || !rule.targets.is_empty();
         chain.targets.extend(rule.targets);
     }
 
@@ -214,15 +214,16 @@ impl Ruleset {
         dropping.map(|((table, name), _)| format!("{table} {name}")).collect()
     }
 
-    /// The chains that drop forwarded packets: by their policy what no rule accepts, while flannel's
-    /// rules are not there, or by a rule for all packets, in front of any that could accept some.
+    /// The chains that drop forwarded packets: by their policy what no rule accepts, while
+    /// flannel's rules are not there, or by a rule for all packets, in front of any that could
+    /// accept some.
     pub fn closed_forward(&self) -> Vec<String> {
         let closed = if self.has_chain(FORWARD_CHAIN) { Vec::new() } else { self.dropping_policies("forward") };
         let reached = self.reached(
             |table, hook| hook.at == "forward" && !table.starts_with("bridge "),
-            |name| self.chains.get(name).map(|chain| &chain.always),
+            |name| self.chains.get(name).map(|chain| &chain.for_all.targets),
         );
-        let drops_all = |name: &ChainName| self.chains.get(name).is_some_and(|chain| chain.drops_all);
+        let drops_all = |name: &ChainName| self.chains.get(name).is_some_and(|chain| chain.for_all.drops);
         let dropping = reached.into_iter().filter(drops_all).map(|name| self.describe(&name));
         closed.into_iter().chain(dropping).collect::<BTreeSet<_>>().into_iter().collect()
     }

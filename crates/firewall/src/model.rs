@@ -42,12 +42,19 @@ pub(super) struct Chain {
     pub(super) names_port: bool,
     /// True if such a rule drops.
     pub(super) drops_at_port: bool,
-    /// True if a rule may have accepted some packets, or led them elsewhere.
-    pub(super) may_accept: bool,
-    /// The chains that all packets get to from here, unless such a rule came first.
-    pub(super) always: BTreeSet<String>,
-    /// True if a rule drops all packets, and none before may accept any.
-    pub(super) drops_all: bool,
+    /// The rules for all packets.
+    pub(super) for_all: ForAll,
+}
+
+/// The rules of a chain for all packets, up to the first that may accept some.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ForAll {
+    /// True behind a rule that may have accepted some packets, or led them elsewhere.
+    pub(super) is_over: bool,
+    /// The chains that all packets get to from here.
+    pub(super) targets: BTreeSet<String>,
+    /// True if a rule drops all packets.
+    pub(super) drops: bool,
 }
 
 /// The rules of a chain as they judge packets of one kind.

@@ -163,14 +163,14 @@ mod tests {
         PerPacket { chain: "ip filter FORWARD".to_owned(), pods: limit, ..PerPacket::default() }
     }
 
-    fn rules(per_packet: Vec<PerPacket>) -> Seen {
-        Ok(Rules { per_packet: Some(per_packet), closed_forward: Vec::new() })
+    fn rules(per_packet: Vec<PerPacket>) -> Rules {
+        Rules { per_packet: Some(per_packet), closed_forward: Vec::new() }
     }
 
     #[test]
     fn strict_lowers_the_mode_for_rules_and_for_not_knowing() {
-        assert_eq!(limit(Some(&rules(Vec::new()))), None);
-        let found = limit(Some(&rules(vec![chain()]))).expect("a limit");
+        assert_eq!(limit(Some(&Ok(rules(Vec::new())))), None);
+        let found = limit(Some(&Ok(rules(vec![chain()])))).expect("a limit");
         assert_eq!(found.reason, "--strict-rules, and rules judge packets one by one in ip filter FORWARD (limit)");
         assert_eq!(found.most, Mode::Encap);
         assert!(limit(Some(&Ok(Rules::default()))).is_some_and(|limit| limit.reason.ends_with("not read yet")));
@@ -182,10 +182,10 @@ mod tests {
     fn rules_for_tunnel_packets_that_come_and_not_knowing_keep_them_with_the_kernel() {
         let received = BTreeSet::from(["source port".to_owned(), "limit".to_owned()]);
         let input = PerPacket { chain: "ip filter INPUT".to_owned(), received, ..chain() };
-        assert_eq!(reception_reason(Some(&rules(Vec::new()))), None);
-        assert_eq!(reception_reason(Some(&rules(vec![chain()]))), None, "rules for pods' packets");
+        assert_eq!(reception_reason(Some(&Ok(rules(Vec::new())))), None);
+        assert_eq!(reception_reason(Some(&Ok(rules(vec![chain()])))), None, "rules for pods' packets");
         assert_eq!(
-            reception_reason(Some(&rules(vec![chain(), input]))).as_deref(),
+            reception_reason(Some(&Ok(rules(vec![chain(), input])))).as_deref(),
             Some("rules judge them one by one in ip filter INPUT (limit, source port)")
         );
         assert_eq!(reception_reason(None).as_deref(), Some(NEVER_READ));
@@ -196,11 +196,11 @@ mod tests {
     fn rules_for_tunnel_packets_that_leave_ask_for_mode_kernel() {
         let length = BTreeSet::from(["length".to_owned()]);
         let sent = PerPacket { chain: "ip filter OUTPUT".to_owned(), sent: length.clone(), ..PerPacket::default() };
-        let found = limit(Some(&rules(vec![chain(), sent]))).expect("a limit");
+        let found = limit(Some(&Ok(rules(vec![chain(), sent])))).expect("a limit");
         let reason =
             "--strict-rules, and rules judge tunnel packets one by one in ip filter OUTPUT (length) for tunnel packets";
         assert_eq!((found.most, found.reason.as_str()), (Mode::Kernel, reason));
         let received = PerPacket { chain: "ip filter INPUT".to_owned(), received: length, ..PerPacket::default() };
-        assert_eq!(limit(Some(&rules(vec![received]))).map(|limit| limit.most), Some(Mode::Encap));
+        assert_eq!(limit(Some(&Ok(rules(vec![received])))).map(|limit| limit.most), Some(Mode::Encap));
     }
 }

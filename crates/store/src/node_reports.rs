@@ -10,8 +10,8 @@ use tokio::sync::watch;
 pub struct NodeReport {
     /// Its kind, as the reason of an Event.
     pub reason: &'static str,
-    /// What tells it from others of the kind. What was published with it is not published again,
-    /// whatever the message is now.
+    /// The difference from others of the kind. A report with the same identity is not published
+    /// again, whatever its message is now.
     pub identity: String,
     /// The problem, and the remedy, in words.
     pub message: String,

@@ -53,7 +53,8 @@ fn of_node(problems: &[Problem], now: u64) -> Vec<NodeReport> {
         .collect()
 }
 
-/// What tells a problem from others of its kind, and stays the same while the problem does.
+/// The part of a problem that differs from others of its kind, and stays the same as long as the
+/// problem does.
 fn identity(problem: &Problem) -> String {
     match problem.code {
         // Their texts count attempts.

@@ -73,7 +73,7 @@ fn code(status: &Status) -> u8 {
     }
 }
 
-/// What came of asking the agent.
+/// The agent's answer.
 enum Asked {
     Answered(Box<Status>),
     NoAgent,

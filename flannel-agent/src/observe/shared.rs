@@ -42,8 +42,8 @@ impl SharedState {
         status.listeners = self.listeners.status();
     }
 
-    /// The number of problems of each kind that peers have, from counts that tasks keep: nobody
-    /// lists thousands of peers for it.
+    /// The number of problems of each kind that peers have, from counts that tasks keep: thousands
+    /// of peers are not listed for it.
     pub fn peer_problems(&self) -> [(ProblemCode, usize); 3] {
         let echoes = self.echoes.counts();
         let states = echoes.iter().flat_map(|counts| &counts.states);

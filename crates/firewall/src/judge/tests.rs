@@ -123,7 +123,8 @@ fn tens_of_thousands_of_rules_are_read_in_no_time() {
 #[test]
 fn a_chain_that_drops_forwarded_packets_is_found_unless_a_rule_in_front_may_accept_some() {
     let closed = |policy: &str, rules: &[&str]| {
-        let rules: String = rules.iter().map(|rule| format!("-A {rule}\n")).collect();
+        let rules: Vec<String> = rules.iter().map(|rule| format!("-A {rule}\n")).collect();
+        let rules = rules.concat();
         let called = if rules.contains("FLANNEL-FWD") { ":FLANNEL-FWD - [0:0]\n" } else { "" };
         parse(&format!("*filter\n:FORWARD {policy} [0:0]\n:C - [0:0]\n{called}{rules}COMMIT\n")).closed_forward()
     };

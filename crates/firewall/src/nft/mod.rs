@@ -46,8 +46,8 @@ impl NftSockets {
         self.rules.generation()
     }
 
-    /// Adds the rules that packets of these hooks get to, by the targets to follow of each rule, and
-    /// all hooks. Blocks.
+    /// Adds the rules that packets of these hooks get to, by the targets to follow of each rule,
+    /// and all hooks. Blocks.
     pub(super) fn read(
         &mut self,
         found: &mut Ruleset,

@@ -80,7 +80,7 @@ pub enum Severity {
     Critical,
 }
 
-/// How sure a problem is.
+/// The certainty of a problem.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -88,7 +88,7 @@ pub enum Certainty {
     /// The agent saw it.
     #[default]
     Sure,
-    /// What the agent saw is likely to have this effect, and need not.
+    /// The agent saw something that is likely to have this effect, and need not have it.
     Likely,
 }
 
@@ -204,7 +204,7 @@ impl ProblemCode {
         }
     }
 
-    /// How sure such a problem is. One that is only likely may cost nothing on this host.
+    /// The certainty of such a problem. One that is only likely may cost nothing on this host.
     pub const fn certainty(self) -> Certainty {
         match self {
             Self::ForwardDropped | Self::SourceCheck => Certainty::Likely,

@@ -17,7 +17,7 @@ pub struct Problem {
     pub code: ProblemCode,
     /// Its effect.
     pub severity: Severity,
-    /// How sure it is.
+    /// Its certainty.
     #[serde(default)]
     pub certainty: Certainty,
     /// The subnet of a peer, the sysctl, the annotation or another thing that has the problem;

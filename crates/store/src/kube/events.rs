@@ -1,8 +1,8 @@
 //! Events on our own Node about what is wrong with it: `kubectl describe node` shows them.
 //!
 //! Only the nodes concerned write one, so that a conflict in a large cluster makes two and not
-//! thousands. The name of an Event is made of its reason and identity: what was written before, by an
-//! earlier agent too, is not written again for as long as the server keeps it. A node whose
+//! thousands. The name of an Event is made of its reason and identity: what was written before, by
+//! an earlier agent too, is not written again for as long as the server keeps it. A node whose
 //! problems change all the time gets one Event in [`GAP`].
 
 use std::{

@@ -61,7 +61,7 @@ impl Layout {
     }
 }
 
-/// Why an IP packet is not plain.
+/// The reason for which an IP packet is not plain.
 fn not_plain(layout: Layout, ip: &[u8]) -> Reason {
     let is_fragment = if layout.is_v6 { ip[6] == 44 } else { word(ip, 6) & 0x3fff != 0 };
     match ip[layout.protocol] {
@@ -117,7 +117,7 @@ impl Plain {
         let is_whole = if layout.is_v6 { ip[0] >> 4 == 6 } else { ip[0] == 0x45 && word(ip, 6) & !0x4000 == 0 };
         let is_damaged = !layout.is_v6 && checksum(&ip[..layout.header]) != 0;
         let total = layout.total(ip);
-        let has_length = if layout.is_v6 { total <= usize::from(u16::MAX) } else { total >= layout.header };
+        let has_length = if layout.is_v6 { u16::try_from(total).is_ok() } else { total >= layout.header };
         if !is_whole || is_damaged || ip[layout.ttl] < 2 || !has_length {
             return Err(not_plain(layout, ip));
         }

@@ -1,4 +1,4 @@
-//! What the commands say.
+//! The answers of the commands.
 
 use std::{collections::BTreeSet, fmt, thread, time::Duration};
 
@@ -18,8 +18,8 @@ const LIMIT: Duration = Duration::from_mins(1);
 pub(super) enum Cell {
     /// It names these.
     Names(String),
-    /// It says that it cannot tell.
-    CannotTell(String),
+    /// It says that this is not known.
+    Unknown(String),
     /// It says that all is well.
     Well,
 }
@@ -28,7 +28,7 @@ impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Names(what) => f.write_str(what),
-            Self::CannotTell(why) => write!(f, "cannot tell ({why})"),
+            Self::Unknown(why) => write!(f, "unknown ({why})"),
             Self::Well => f.write_str("well"),
         }
     }
@@ -47,7 +47,7 @@ impl Cells {
     }
 }
 
-/// What `check` finds before anything is broken.
+/// The findings of `check` before anything is broken.
 #[derive(Default)]
 pub(super) struct Baseline(BTreeSet<String>);
 
@@ -82,7 +82,7 @@ impl Baseline {
         let new: BTreeSet<_> = findings(pair)?.difference(&self.0).cloned().collect();
         Ok(match new.iter().map(String::as_str).collect::<Vec<_>>()[..] {
             [] => Cell::Well,
-            ["agent_silent"] => Cell::CannotTell("`agent_silent`".to_owned()),
+            ["agent_silent"] => Cell::Unknown("`agent_silent`".to_owned()),
             _ => Cell::Names(codes(new.iter().filter(|code| *code != "agent_silent"))),
         })
     }
@@ -103,7 +103,7 @@ fn findings(pair: &Pair) -> Result<BTreeSet<String>> {
 
 fn of_status(code: i32, status: &Status) -> Cell {
     match (code, status.problems.is_empty()) {
-        (2, _) => Cell::CannotTell("exit status 2".to_owned()),
+        (2, _) => Cell::Unknown("exit status 2".to_owned()),
         (_, false) => Cell::Names(codes(status.problems.iter().map(|problem| problem.code.name()))),
         _ => Cell::Well,
     }
@@ -112,7 +112,7 @@ fn of_status(code: i32, status: &Status) -> Cell {
 fn of_cluster(status: &Status) -> Cell {
     let report = NodeReport::of_answer("n1", status);
     match (report.ready, report.problems.is_empty()) {
-        (None, _) => Cell::CannotTell("`?`".to_owned()),
+        (None, _) => Cell::Unknown("`?`".to_owned()),
         (_, false) => Cell::Names(codes(status.problems.iter().map(|problem| problem.code.name()))),
         _ => Cell::Well,
     }
@@ -131,13 +131,13 @@ fn explain(pair: &Pair) -> Result<Cell> {
     Ok(match output.code {
         0 => Cell::Well,
         1 => Cell::Names(format!("lost: `{}`", topic("fail")?)),
-        _ => Cell::CannotTell(format!("`{}`", topic("unknown")?)),
+        _ => Cell::Unknown(format!("`{}`", topic("unknown")?)),
     })
 }
 
 fn readyz(pair: &Pair) -> Cell {
     match pair.sender.node().http_get(HEALTH, "/readyz") {
-        Err(_) => Cell::CannotTell("no answer".to_owned()),
+        Err(_) => Cell::Unknown("no answer".to_owned()),
         Ok((200, body)) if body == "flanneld is ready" => Cell::Well,
         Ok((200, _)) => Cell::Names("200, and names it".to_owned()),
         Ok((code, _)) => Cell::Names(code.to_string()),

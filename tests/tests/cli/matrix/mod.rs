@@ -1,6 +1,6 @@
-//! Who finds what: each kind of fault that loses packets, with each backend and mode, and what
-//! `status`, `check`, `explain`, `cluster status` and /readyz say of it. None of them says that all
-//! is well. `docs/reference/diagnosis.md` has the answers; `FLANNEL_WRITE_DOCS=1` writes them.
+//! A matrix of diagnosis: each kind of fault that loses packets, with each backend and mode, and
+//! what `status`, `check`, `explain`, `cluster status` and /readyz say of it. None of them says that
+//! all is well. `docs/reference/diagnosis.md` has the answers; `FLANNEL_WRITE_DOCS=1` writes them.
 
 mod cells;
 mod page;
@@ -21,7 +21,7 @@ const ECHO: &str = "--peer-echo-interval=1";
 /// For what the agent notices by itself.
 const NOTICED: Duration = Duration::from_mins(2);
 
-/// What another program does to the sending node or its peer.
+/// A change that another program makes to the sending node or its peer.
 struct Fault {
     name: &'static str,
     /// A line for the shell.
@@ -35,7 +35,7 @@ struct Fault {
 enum Place {
     /// On the sending node, while its agent is stopped: a running one repairs it.
     WithoutAgent,
-    /// On the sending node, beside a running agent.
+    /// On the sending node, while its agent runs.
     Sender,
     /// On the node of the peer.
     Receiver,

@@ -16,7 +16,7 @@ use super::cells::Cells;
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) fault: &'static str,
-    /// What the sending node's agent does.
+    /// The state of the sending node's agent.
     pub(super) agent: &'static str,
     pub(super) cells: Cells,
 }
