@@ -99,36 +99,28 @@ fn peer(reported: &PeerStatus, config: &NodeConfig) -> Option<PinnedPeer> {
 
 #[cfg(test)]
 mod tests {
-    use flannel_status::{DeviceStatus, InterfaceStatus, ModeSource, ModeStatus, UnreachableStatus};
+    use flannel_status::{DeviceStatus, InterfaceStatus, ModeStatus, UnreachableStatus};
 
     use super::*;
 
     fn reported(way: &str) -> PeerStatus {
         PeerStatus {
-            node: None,
             subnet: "10.244.9.0/24".to_owned(),
             public_ip: "192.168.1.12".to_owned(),
             vtep_mac: "02:00:00:00:00:09".to_owned(),
             way: way.to_owned(),
-            reason: None,
-            echo: None,
-            wireguard: None,
-            ipsec: None,
+            ..PeerStatus::default()
         }
     }
 
     fn status() -> Status {
         let text = "kernel".to_owned();
-        let source = ModeSource::Default;
-        let mode = ModeStatus { effective: text.clone(), wanted: text, source, reason: None, attach: None };
+        let mode = ModeStatus { effective: text.clone(), wanted: text, ..ModeStatus::default() };
         let lease = LeaseStatus {
             subnet: "10.244.1.0/24".to_owned(),
             public_ip: "192.168.1.11".to_owned(),
-            ipv6_subnet: None,
-            public_ipv6: None,
             held: true,
-            expires_at: None,
-            assigned: false,
+            ..LeaseStatus::default()
         };
         let interface = InterfaceStatus {
             name: "eth0".to_owned(),

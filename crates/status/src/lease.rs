@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Our lease.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LeaseStatus {
     /// Our subnet; the IPv4 one if there are two.

@@ -32,7 +32,7 @@ pub struct NodeSettingStatus {
 }
 
 /// The datapath mode and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModeStatus {
     /// The active mode: `kernel`, `encap` or `fast`.
@@ -61,7 +61,7 @@ pub struct FlowTableStatus {
 }
 
 /// The source of the requested mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ModeSource {
@@ -74,6 +74,7 @@ pub enum ModeSource {
     /// `Backend.Datapath`.
     NetworkConfig,
     /// No source requests a mode.
+    #[default]
     Default,
 }
 

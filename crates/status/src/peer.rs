@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{IpsecPeerStatus, PeerEchoStatus, WireguardPeerStatus};
 
 /// One peer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PeerStatus {
     /// The name of its Node in Kubernetes; absent with etcd, whose leases have no names.

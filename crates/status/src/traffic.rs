@@ -10,6 +10,10 @@ pub struct TrafficStatus {
     /// The tool that keeps the rules: `iptables 1.8.9 (nf_tables)`, `nftables`; absent when no rule
     /// is asked for, or no tool is found.
     pub engine: Option<String>,
+    /// The reason for it, where another one than `EnableNFTables` says, or none was asked for;
+    /// absent if there is no special one.
+    #[serde(default)]
+    pub engine_reason: Option<String>,
     /// The families with rules: `IPv4`, `IPv6`.
     pub families: Vec<String>,
     /// True if masquerade is asked for, for one family at least.
@@ -47,7 +51,8 @@ impl TrafficStatus {
         if asked.is_empty() {
             return "no rules asked for".to_owned();
         }
-        let engine = self.engine.as_ref().map(|engine| format!(" by {engine}")).unwrap_or_default();
+        let reason = self.engine_reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let engine = self.engine.as_ref().map(|engine| format!(" by {engine}{reason}")).unwrap_or_default();
         let repairs = match (self.repairs, self.repaired_at) {
             (1.., Some(at)) => {
                 let times = if self.repairs == 1 { "once" } else { &format!("{} times", self.repairs) };

@@ -193,14 +193,14 @@ async fn start_with<M: SubnetManager>(
     let (udp, ipsec) = processes(options, &config, &netlink, shared).await?;
 
     stage("looking for the tools that keep traffic rules");
-    let engine = if config.nftables { Engine::Nftables } else { Engine::Iptables };
+    let engine = config.nftables.map(|nftables| if nftables { Engine::Nftables } else { Engine::Iptables });
     let wanted = WantedTraffic::of(&config, own.key, &former);
     let traffic = Traffic::start(netlink.clone(), engine, options.traffic.clone(), wanted).await;
     let traffic = traffic.context("--ip-masq cannot be done")?;
 
     let ip_masq = masquerades(options, &networks);
     let record = sysctl_record(options);
-    warn_of_bridges(options, engine, &networks);
+    warn_of_bridges(options, traffic.engine(), &networks);
     let setup = |(family, network): (&Family, &PodNetwork)| {
         let end = ends.get(family).copied();
         let unreachable_route = unreachable_route(options, backend.as_ref(), network.prefix);

@@ -49,18 +49,12 @@ fn finding(problem: &Problem) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use flannel_status::{ModeSource, ModeStatus};
+    use flannel_status::ModeStatus;
 
     use super::*;
 
     fn status(error: Option<&str>) -> Status {
-        let mode = ModeStatus {
-            effective: "encap".to_owned(),
-            wanted: "encap".to_owned(),
-            source: ModeSource::Default,
-            reason: None,
-            attach: None,
-        };
+        let mode = ModeStatus { effective: "encap".to_owned(), wanted: "encap".to_owned(), ..ModeStatus::default() };
         let error = error.map(str::to_owned);
         let mut status = Status { pid: Some(1), ready: true, error, ..Status::without_agent("running", mode) };
         status.find_problems(0);

@@ -85,7 +85,6 @@ async fn agent_of(dir: &Path) -> Option<String> {
 mod tests {
     use std::os::unix::net::UnixListener;
 
-    use flannel_datapath::policy::{Capability, ModeRequest};
     use flannel_host::count::Count;
     use flannel_status::{ModeStatus, Status};
 
@@ -108,8 +107,8 @@ mod tests {
     async fn a_running_agent_is_named_and_other_programs_are_not_agents() {
         let dirs = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
         let [agent, own, other] = dirs.each_ref().map(tempfile::TempDir::path);
-        let (source, kernel) = (ModeRequest::default().decide(Capability::NOTHING).source, "kernel".to_owned());
-        let mode = ModeStatus { effective: kernel.clone(), wanted: kernel, source, reason: None, attach: None };
+        let kernel = "kernel".to_owned();
+        let mode = ModeStatus { effective: kernel.clone(), wanted: kernel, ..ModeStatus::default() };
         let status = Status { pid: Some(7), ..Status::without_agent("test", mode) };
         let listener = socket::bind(agent).expect("a socket");
         let server = tokio::spawn(socket::serve(

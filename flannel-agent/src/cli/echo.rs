@@ -72,15 +72,12 @@ mod tests {
 
     fn peers(states: &[EchoState]) -> Vec<PeerStatus> {
         let peer = |state: &EchoState| PeerStatus {
-            node: None,
             subnet: "10.5.9.0/24".to_owned(),
             public_ip: "192.0.2.9".to_owned(),
             vtep_mac: "-".to_owned(),
             way: "tunnel".to_owned(),
-            reason: None,
-            wireguard: None,
-            ipsec: None,
             echo: Some(echo(*state, 0)),
+            ..PeerStatus::default()
         };
         states.iter().map(peer).collect()
     }

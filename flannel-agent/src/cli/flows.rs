@@ -1,14 +1,19 @@
-//! `flannel-agent flows flush`: what mode `fast` has learned is discarded, by one write to the
+//! `flannel-agent flows`: what mode `fast` has learned is printed, or discarded by one write to the
 //! pinned mode word.
 
 use clap::{Args, Subcommand};
 use flannel_datapath::{DatapathError, PinRoot, maps::ModeMap};
 
-use super::{PinOptions, StateOptions, absent};
+use super::{
+    PinOptions, StateOptions, absent,
+    maps::{self, FlowListOptions},
+};
 
 /// The subcommands of `flows`.
 #[derive(Debug, Subcommand)]
 pub enum FlowsCommand {
+    /// Print the flows that mode `fast` has learned, the busiest first, as `maps dump flows` does
+    List(FlowListOptions),
     /// Send the next packets of every flow through the kernel, at once; for policy changes that
     /// emit no netlink event
     Flush(FlushOptions),
@@ -25,7 +30,10 @@ pub struct FlushOptions {
 
 /// Runs the command; the text to print.
 pub(super) async fn run(command: &FlowsCommand) -> anyhow::Result<String> {
-    let FlowsCommand::Flush(options) = command;
+    let options = match command {
+        FlowsCommand::List(options) => return maps::flow_list(options).await,
+        FlowsCommand::Flush(options) => options,
+    };
     match flush(&options.pins.found(&options.state).await) {
         Ok(text) => Ok(text),
         Err(error) => Err(absent::explain(error, &options.state).await),

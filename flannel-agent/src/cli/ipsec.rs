@@ -37,10 +37,8 @@ mod tests {
             public_ip: "192.0.2.9".to_owned(),
             vtep_mac: "-".to_owned(),
             way: "ipsec".to_owned(),
-            reason: None,
-            echo: None,
-            wireguard: None,
             ipsec: Some(IpsecPeerStatus { state, since, received: 0, sent: 0, error }),
+            ..PeerStatus::default()
         }
     }
 

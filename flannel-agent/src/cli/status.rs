@@ -478,11 +478,10 @@ mod tests {
         let lease = |held, expires_at, assigned| LeaseStatus {
             subnet: "10.5.1.0/24".to_owned(),
             public_ip: "192.0.2.1".to_owned(),
-            ipv6_subnet: None,
-            public_ipv6: None,
             held,
             expires_at,
             assigned,
+            ..LeaseStatus::default()
         };
         assert!(tenure(&lease(true, Some(now() + 100), false)).starts_with("expires in "));
         assert_eq!(tenure(&lease(true, None, false)), "reserved");
@@ -498,8 +497,7 @@ mod tests {
             ipv6_subnet: Some("fd00:5:1::/64".to_owned()),
             public_ipv6: Some("2001:db8::1".to_owned()),
             held: true,
-            expires_at: None,
-            assigned: false,
+            ..LeaseStatus::default()
         };
         let dual = super::lease(&lease("10.5.1.0/24", "192.0.2.1"));
         assert_eq!(dual, "10.5.1.0/24 at 192.0.2.1, fd00:5:1::/64 at 2001:db8::1, reserved");
@@ -519,13 +517,7 @@ mod tests {
 
     fn bare() -> Status {
         let text = "kernel".to_owned();
-        let mode = ModeStatus {
-            effective: text.clone(),
-            wanted: text,
-            source: ModeSource::Default,
-            reason: None,
-            attach: None,
-        };
+        let mode = ModeStatus { effective: text.clone(), wanted: text, ..ModeStatus::default() };
         Status::without_agent("test", mode)
     }
 
@@ -540,15 +532,11 @@ mod tests {
     #[test]
     fn problems_are_counted_and_come_before_the_peers() {
         let peer = |way: &str| PeerStatus {
-            node: None,
             subnet: "10.5.2.0/24".to_owned(),
             public_ip: "192.0.2.2".to_owned(),
             vtep_mac: "02:00:00:00:00:02".to_owned(),
             way: way.to_owned(),
-            reason: None,
-            echo: None,
-            wireguard: None,
-            ipsec: None,
+            ..PeerStatus::default()
         };
         let mut status = Status {
             peers: vec![peer("tunnel"), peer("direct"), peer("tunnel")],

@@ -51,10 +51,8 @@ mod tests {
             public_ip: "192.0.2.9".to_owned(),
             vtep_mac: "-".to_owned(),
             way: "wireguard".to_owned(),
-            reason: None,
-            echo: None,
             wireguard: Some(wireguard),
-            ipsec: None,
+            ..PeerStatus::default()
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use flannel_firewall::tools::legacy;
 use flannel_host::family::Family;
 use flannel_netlink::{NftablesReader, NftablesTable};
 use ipnet::IpNet;
@@ -10,16 +11,17 @@ use tokio::task::spawn_blocking;
 
 use super::{
     TrafficError,
+    choice::{EngineChoice, Found, is_only_nftables},
     iptables::{self, Tool, Tools},
     nftables::{self, Nft},
     rule::{self, Chains},
     wanted::Engine,
 };
 
-/// The remedy for a missing iptables.
-const NO_RULES: &str = "set EnableNFTables in the network configuration to use nft";
+/// The remedy for a missing iptables: either engine does.
+const OR_NFTABLES: &str = "nftables";
 /// The remedy for a missing nft.
-const NO_NFTABLES: &str = "leave EnableNFTables out of the network configuration to use iptables";
+const OR_IPTABLES: &str = "iptables";
 
 /// The tools of this host that can keep IPv4 rules.
 #[derive(Clone, Debug)]
@@ -32,14 +34,18 @@ pub(crate) struct InstalledTools {
 
 /// Looks for the tools.
 pub(crate) async fn installed_tools() -> InstalledTools {
-    let found = Engines::find(Engine::Iptables).await;
+    let found = Engines::find(None, &[Family::V4]).await;
     InstalledTools { iptables: found.v4.chosen.as_ref().map(Tool::to_string), nft: found.nft.is_some() }
 }
 
 /// The tools found on this host.
 #[derive(Debug)]
 pub(super) struct Engines {
-    engine: Engine,
+    /// The engine that is asked for, if any is.
+    asked: Option<Engine>,
+    choice: EngineChoice,
+    /// The families whose rules are kept.
+    families: Vec<Family>,
     v4: Tools,
     v6: Tools,
     nft: Option<Nft>,
@@ -51,40 +57,71 @@ pub(super) struct Engines {
 type Handles = Vec<(&'static str, u64)>;
 
 impl Engines {
-    /// Looks for all of them; `engine` is the one to use.
-    pub(super) async fn find(engine: Engine) -> Self {
+    /// Looks for all of them, and chooses the one to use for rules of these families.
+    pub(super) async fn find(asked: Option<Engine>, families: &[Family]) -> Self {
         let (v4, v6) = tokio::join!(Tools::find(Family::V4), Tools::find(Family::V6));
-        let mut found = Self { engine, v4, v6, nft: None, kept: BTreeMap::new() };
-        found.find_nft().await;
+        let choice = EngineChoice::new(asked, Found::default());
+        let nft = Nft::find();
+        let mut found = Self { asked, choice, families: families.to_vec(), v4, v6, nft, kept: BTreeMap::new() };
+        found.choose().await;
         found
     }
 
-    async fn find_nft(&mut self) {
-        self.nft = Nft::find();
-        if let (Engine::Nftables, Some(nft)) = (self.engine, &mut self.nft) {
+    async fn choose(&mut self) {
+        let has_iptables = |family: &Family| self.tools(*family).chosen.is_some();
+        let found = Found {
+            iptables: self.families.iter().all(has_iptables),
+            nft: self.nft.is_some(),
+            only_nftables: self.asked.is_none() && only_nftables().await,
+        };
+        self.use_engine(EngineChoice::new(self.asked, found)).await;
+    }
+
+    async fn use_engine(&mut self, choice: EngineChoice) {
+        self.choice = choice;
+        if let (Engine::Nftables, Some(nft)) = (self.choice.engine, &mut self.nft) {
             nft.probe().await;
         }
     }
 
-    /// Checks that this family can have rules. Searches again for a missing tool, which may have
+    /// Goes over to the other engine, if it is installed, because the tool of this one does not
+    /// work here. Returns true if it did.
+    pub(super) async fn give_way(&mut self, error: &TrafficError) -> bool {
+        let other = self.choice.engine.other();
+        let is_there = match other {
+            Engine::Nftables => self.nft.is_some(),
+            Engine::Iptables => self.families.iter().all(|family| self.tools(*family).chosen.is_some()),
+        };
+        if is_there {
+            let reason = format!("{} does not work here: {error}", self.choice.engine.tool());
+            tracing::warn!(reason, "traffic rules are kept by {}", other.tool());
+            self.use_engine(EngineChoice { engine: other, reason: Some(reason) }).await;
+        }
+        is_there
+    }
+
+    /// The engine in use, and the reason why it is another one than the one that is asked for.
+    pub(super) const fn choice(&self) -> &EngineChoice {
+        &self.choice
+    }
+
+    /// Checks that this family can have rules. Searches again for missing tools, which may have
     /// been installed since.
     pub(super) async fn demand(&mut self, family: Family) -> Result<(), TrafficError> {
         if self.missing(family).is_some() {
-            match (self.engine, family) {
-                (Engine::Iptables, Family::V4) => self.v4 = Tools::find(family).await,
-                (Engine::Iptables, Family::V6) => self.v6 = Tools::find(family).await,
-                (Engine::Nftables, _) => self.find_nft().await,
-            }
+            (self.v4, self.v6) = tokio::join!(Tools::find(Family::V4), Tools::find(Family::V6));
+            self.nft = Nft::find();
+            self.choose().await;
         }
         self.missing(family).map_or(Ok(()), Err)
     }
 
     /// Returns the error that keeps this family from having rules, if any.
     pub(super) fn missing(&self, family: Family) -> Option<TrafficError> {
-        let (tool, package, instead, there) = match (self.engine, family) {
-            (Engine::Nftables, _) => ("nft", "nftables", NO_NFTABLES, self.nft.is_some()),
-            (Engine::Iptables, Family::V4) => ("iptables", "iptables", NO_RULES, self.v4.chosen.is_some()),
-            (Engine::Iptables, Family::V6) => ("ip6tables", "iptables", NO_RULES, self.v6.chosen.is_some()),
+        let (tool, package, instead, there) = match (self.choice.engine, family) {
+            (Engine::Nftables, _) => ("nft", "nftables", OR_IPTABLES, self.nft.is_some()),
+            (Engine::Iptables, Family::V4) => ("iptables", "iptables", OR_NFTABLES, self.v4.chosen.is_some()),
+            (Engine::Iptables, Family::V6) => ("ip6tables", "iptables", OR_NFTABLES, self.v6.chosen.is_some()),
         };
         (!there).then_some(TrafficError::Missing { tool, package, instead })
     }
@@ -98,7 +135,7 @@ impl Engines {
 
     /// Returns true if masquerade can choose ports at random.
     pub(super) fn knows_random_fully(&self, family: Family) -> bool {
-        match self.engine {
+        match self.choice.engine {
             Engine::Iptables => self.tools(family).chosen.as_ref().is_some_and(Tool::knows_random_fully),
             Engine::Nftables => self.nft.as_ref().is_some_and(Nft::knows_random_fully),
         }
@@ -112,7 +149,7 @@ impl Engines {
         chains: &Chains,
         networks: &[IpNet],
     ) -> Result<bool, TrafficError> {
-        match (self.engine, &self.tools(family).chosen, &self.nft) {
+        match (self.choice.engine, &self.tools(family).chosen, &self.nft) {
             (Engine::Iptables, Some(tool), _) => {
                 let before = if tool.is_in_nftables() { handles(family, chains).await } else { None };
                 let is_kept = before
@@ -140,11 +177,11 @@ impl Engines {
         let nothing = rule::nothing();
         for family in Family::BOTH {
             let tools = self.tools(family);
-            let chosen = tools.chosen.iter().filter(|_| self.engine != Engine::Iptables);
+            let chosen = tools.chosen.iter().filter(|_| self.choice.engine != Engine::Iptables);
             for tool in tools.others.iter().chain(chosen) {
                 log_removal(tool, iptables::keep(tool, &nothing, Some(networks)).await);
             }
-            if let Some(nft) = self.nft.iter().find(|_| self.engine != Engine::Nftables) {
+            if let Some(nft) = self.nft.iter().find(|_| self.choice.engine != Engine::Nftables) {
                 log_removal("nftables", nft.keep(family, &nothing, Some(networks)).await);
             }
         }
@@ -154,7 +191,7 @@ impl Engines {
     /// families use the `nf_tables` variant.
     pub(super) fn announced(&self) -> Option<[&'static str; 2]> {
         let in_nftables = |tools: &Tools| tools.chosen.as_ref().is_none_or(Tool::is_in_nftables);
-        match self.engine {
+        match self.choice.engine {
             Engine::Nftables => Some(Family::BOTH.map(nftables::table)),
             Engine::Iptables => (in_nftables(&self.v4) && in_nftables(&self.v6)).then(iptables::tables),
         }
@@ -162,11 +199,23 @@ impl Engines {
 
     /// The engine in use, for people; `None` when it is missing.
     pub(super) fn describe(&self) -> Option<String> {
-        match self.engine {
+        match self.choice.engine {
             Engine::Iptables => self.v4.chosen.as_ref().or(self.v6.chosen.as_ref()).map(Tool::to_string),
             Engine::Nftables => self.nft.as_ref().map(|_| "nftables".to_owned()),
         }
     }
+}
+
+/// Returns true if other programs have rules here, and all of them in tables of nftables.
+async fn only_nftables() -> bool {
+    let has_legacy = Family::BOTH.into_iter().any(|family| !legacy::tables(family).is_empty());
+    let read = || {
+        let mut tables = Vec::new();
+        NftablesReader::open().ok()??.base_chains(|chain| tables.push(chain.table.name)).ok()?;
+        Some(tables)
+    };
+    let tables = spawn_blocking(read).await.ok().flatten().unwrap_or_default();
+    is_only_nftables(tables.iter().map(String::as_str), has_legacy)
 }
 
 /// Reads handles from the kernel, which costs nothing next to a tool. `None` if it cannot be read:

@@ -8,13 +8,13 @@ use flannel_firewall::tools::ToolError;
 #[derive(Debug, thiserror::Error)]
 pub enum TrafficError {
     /// A tool is not installed.
-    #[error("{tool} is not installed here; install the package {package}, or {instead}")]
+    #[error("{tool} is not installed here; install the package {package} or {instead}")]
     Missing {
         /// The command.
         tool: &'static str,
         /// The package that has it on most distributions.
         package: &'static str,
-        /// The way out without it.
+        /// The package of the other engine, which does as well.
         instead: &'static str,
     },
     /// A tool could not do its work.
@@ -40,4 +40,11 @@ pub enum TrafficError {
     /// The blackhole route.
     #[error("{0}: {fault}", fault = .0.fault)]
     Route(#[source] NetlinkError),
+}
+
+impl TrafficError {
+    /// True if the tool ran, and the kernel or the tool itself refused its work.
+    pub(super) const fn is_refusal(&self) -> bool {
+        matches!(self, Self::Tool(ToolError::Refused { .. }))
+    }
 }

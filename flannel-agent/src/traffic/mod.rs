@@ -16,6 +16,7 @@
 
 mod blackhole;
 mod chain;
+mod choice;
 mod engines;
 mod error;
 mod iptables;
@@ -42,28 +43,35 @@ use flannel_status::TrafficStatus;
 /// The main loop's side of the task that keeps the rules. Dropping it ends the task.
 #[derive(Debug)]
 pub struct Traffic {
+    engine: Engine,
     wanted: watch::Sender<WantedTraffic>,
     invalidate: watch::Sender<()>,
     report: watch::Receiver<SyncReport>,
 }
 
 impl Traffic {
-    /// Starts the task in the network namespace of the calling thread. Where masquerade is asked
-    /// for, a tool that is missing is an error here and now; anything later is reported and tried
+    /// Starts the task in the network namespace of the calling thread. `engine` is the one that is
+    /// asked for, if any is; this node may need the other. Where masquerade is asked for, a tool that is missing is an error here and now; anything later is reported and tried
     /// again.
     pub async fn start(
         netlink: Netlink,
-        engine: Engine,
+        engine: Option<Engine>,
         options: TrafficOptions,
         wanted: WantedTraffic,
     ) -> Result<Self, TrafficError> {
-        let worker = TrafficWorker::new(netlink, engine, options).await;
+        let worker = TrafficWorker::new(netlink, engine, options, &wanted).await;
         worker.demand_tools(&wanted)?;
+        let engine = worker.engine();
         let (invalidate, invalidations) = watch::channel(());
         let (publish, report) = watch::channel(SyncReport::default());
         let (wanted, receiver) = watch::channel(wanted);
         tokio::spawn(worker.run(receiver, invalidations, publish));
-        Ok(Self { wanted, invalidate, report })
+        Ok(Self { engine, wanted, invalidate, report })
+    }
+
+    /// The engine that was chosen at the start.
+    pub const fn engine(&self) -> Engine {
+        self.engine
     }
 
     /// Sets the desired state.

@@ -63,18 +63,24 @@ impl Outcome {
 #[derive(Debug)]
 pub(super) struct TrafficWorker {
     netlink: Netlink,
-    engine: Engine,
     options: TrafficOptions,
     engines: Engines,
     changes: Option<NftablesChanges>,
     status: TrafficStatus,
     /// The wanted state when everything was last in place.
     kept: Option<WantedTraffic>,
+    /// True if the other engine does the work, because this one did not work.
+    gave_way: bool,
     delays: Delays,
 }
 
 impl TrafficWorker {
-    pub(super) async fn new(netlink: Netlink, engine: Engine, options: TrafficOptions) -> Self {
+    pub(super) async fn new(
+        netlink: Netlink,
+        asked: Option<Engine>,
+        options: TrafficOptions,
+        wanted: &WantedTraffic,
+    ) -> Self {
         let status = TrafficStatus {
             masquerade: options.masquerade.any(),
             masquerade_exempt: options.exempt.iter().map(ToString::to_string).collect(),
@@ -82,9 +88,15 @@ impl TrafficWorker {
             blackhole: options.blackhole,
             ..TrafficStatus::default()
         };
-        let engines = Engines::find(engine).await;
+        let families: Vec<Family> = wanted.scopes.iter().map(FamilyScope::family).collect();
+        let engines = Engines::find(asked, &families).await;
         let changes = engines.announced().filter(|_| options.any_rule()).and_then(listen);
-        Self { netlink, engine, options, engines, changes, status, kept: None, delays: AGAIN.delays() }
+        Self { netlink, options, engines, changes, status, kept: None, gave_way: false, delays: AGAIN.delays() }
+    }
+
+    /// The engine in use.
+    pub(super) const fn engine(&self) -> Engine {
+        self.engines.choice().engine
     }
 
     /// A tool that is missing, where masquerade was asked for. Forward rules are asked for by
@@ -105,7 +117,7 @@ impl TrafficWorker {
         loop {
             let wanted = desired.borrow_and_update().clone();
             invalidations.borrow_and_update();
-            let outcome = self.look(&wanted.clone().without_others()).await;
+            let outcome = self.look_or_give_way(&wanted.clone().without_others()).await;
             self.log_outcome(&wanted, &outcome);
             let report = SyncReport { of: Some(wanted), status: self.status.clone() };
             publish.send_if_modified(|last| std::mem::replace(last, report) != *last);
@@ -137,7 +149,7 @@ impl TrafficWorker {
 
     /// Waits until the next look at the engine's tables is due.
     async fn due(&mut self) {
-        let by_iptables = self.engine == Engine::Iptables && self.options.any_rule();
+        let by_iptables = self.engine() == Engine::Iptables && self.options.any_rule();
         if by_iptables {
             sleep(self.options.resync).await;
         }
@@ -148,6 +160,19 @@ impl TrafficWorker {
             _ if by_iptables => {}
             _ => sleep(ANNOUNCED_RESYNC).await,
         }
+    }
+
+    /// Looks; by the other engine if the tool of this one never worked, and refuses.
+    async fn look_or_give_way(&mut self, wanted: &WantedTraffic) -> Outcome {
+        let outcome = self.look(wanted).await;
+        let refusal = outcome.errors.iter().find(|error| self.kept.is_none() && error.is_refusal());
+        let Some(refusal) = refusal else { return outcome };
+        if self.gave_way || !self.engines.give_way(refusal).await {
+            return outcome;
+        }
+        self.gave_way = true;
+        self.changes = self.engines.announced().and_then(listen);
+        self.look(wanted).await
     }
 
     /// Reads the current state and repairs what differs. Rules that are not wanted are searched for
@@ -196,7 +221,7 @@ impl TrafficWorker {
                 Purpose::Forward => self.options.forward,
             };
             let scope = wanted.scope(family).filter(|_| asked)?;
-            Some(rule::rules(purpose, self.engine, scope, &options))
+            Some(rule::rules(purpose, self.engine(), scope, &options))
         };
         let chains = Purpose::ALL.into_iter().map(|purpose| (purpose, rules(purpose)));
         chains.filter(|(_, rules)| rules.is_some() || !settled).collect()
@@ -225,6 +250,7 @@ impl TrafficWorker {
         }
         self.status.error = error;
         self.status.engine = self.engines.describe().filter(|_| self.options.any_rule());
+        self.status.engine_reason = self.engines.choice().reason.clone().filter(|_| self.options.any_rule());
         let families = |has: fn(&TrafficOptions, Family) -> bool| {
             let found = wanted.scopes.iter().map(FamilyScope::family).filter(|family| has(&self.options, *family));
             found.map(|family| family.to_string()).collect()

@@ -18,7 +18,7 @@ fn it_is_made_repaired_moved_and_removed() {
         run("ip route add blackhole 10.42.7.0/24");
         run("ip route add blackhole 10.77.0.0/16 proto 191");
         let theirs = blackholes("-4");
-        let mut traffic = ns.traffic(Engine::Iptables, alone(), wanted(&[v4(), v6()])).await;
+        let mut traffic = ns.traffic(Some(Engine::Iptables), alone(), wanted(&[v4(), v6()])).await;
         assert_eq!(traffic.status().error, None);
         assert!(blackholes("-4").contains("10.42.1.0/24 proto 191 metric 4294967295"), "{}", blackholes("-4"));
         assert!(blackholes("-6").contains("fd00:10:244:1::/64 dev lo proto 191"), "{}", blackholes("-6"));
@@ -40,7 +40,7 @@ fn it_is_made_repaired_moved_and_removed() {
         drop(traffic);
 
         let off = TrafficOptions { blackhole: false, ..alone() };
-        let _traffic = ns.traffic(Engine::Iptables, off, wanted(&[v4(), v6()])).await;
+        let _traffic = ns.traffic(Some(Engine::Iptables), off, wanted(&[v4(), v6()])).await;
         assert_eq!(blackholes("-4"), theirs);
         assert_eq!(blackholes("-6"), "");
     });
@@ -52,7 +52,7 @@ fn it_is_made_repaired_moved_and_removed() {
 #[test]
 fn a_pod_bridge_comes_first_and_stays() {
     in_namespace(async |ns: Namespace| {
-        let traffic = ns.traffic(Engine::Iptables, alone(), wanted(&[v4(), v6()])).await;
+        let traffic = ns.traffic(Some(Engine::Iptables), alone(), wanted(&[v4(), v6()])).await;
         run("ip link add cni0 type bridge");
         run("ip link set cni0 up");
         run("ip addr add 10.42.1.1/24 dev cni0");
@@ -64,7 +64,7 @@ fn a_pod_bridge_comes_first_and_stays() {
         to_pods_by_the_bridge();
         drop(traffic);
         let off = TrafficOptions { blackhole: false, ..alone() };
-        let _traffic = ns.traffic(Engine::Iptables, off, wanted(&[v4(), v6()])).await;
+        let _traffic = ns.traffic(Some(Engine::Iptables), off, wanted(&[v4(), v6()])).await;
         assert_eq!(blackholes("-4") + &blackholes("-6"), "");
         to_pods_by_the_bridge();
     });
@@ -79,7 +79,7 @@ fn what_no_pod_has_taken_is_dropped() {
         run("ip addr add 192.168.1.1/24 dev eth0");
         run("ip route add default via 192.168.1.254");
         assert!(run("ip route get 10.42.1.5").contains("dev eth0"));
-        let _traffic = ns.traffic(Engine::Iptables, alone(), wanted(&[v4()])).await;
+        let _traffic = ns.traffic(Some(Engine::Iptables), alone(), wanted(&[v4()])).await;
         let refused = std::process::Command::new("ip").args(["route", "get", "10.42.1.5"]).output().expect("ip");
         assert!(!refused.status.success());
         assert!(run("ip route get 10.42.2.5").contains("dev eth0"), "other subnets are not ours");

@@ -79,7 +79,7 @@ fn saved() -> String {
 #[test]
 fn the_rules_are_flannels_to_the_letter() {
     with_each_variant(async |ns| {
-        let traffic = ns.traffic(Engine::Iptables, all(), wanted(&[v4(), v6()])).await;
+        let traffic = ns.traffic(Some(Engine::Iptables), all(), wanted(&[v4(), v6()])).await;
         assert_eq!(traffic.status().error, None);
         assert_eq!(masquerade("iptables"), MASQUERADE_V4);
         assert_eq!(masquerade("ip6tables"), MASQUERADE_V6);
@@ -93,7 +93,7 @@ fn the_rules_are_flannels_to_the_letter() {
 fn ports_are_random_unless_that_is_off() {
     with_each_variant(async |ns| {
         let options = TrafficOptions { random_fully: false, ..all() };
-        let _traffic = ns.traffic(Engine::Iptables, options, wanted(&[v4()])).await;
+        let _traffic = ns.traffic(Some(Engine::Iptables), options, wanted(&[v4()])).await;
         assert_eq!(masquerade("iptables"), MASQUERADE_V4.replace(" --random-fully", ""));
     });
 }
@@ -102,7 +102,7 @@ fn ports_are_random_unless_that_is_off() {
 #[test]
 fn exempt_destinations_are_written_once_and_go_with_the_option() {
     with_each_variant(async |ns| {
-        let traffic = ns.traffic(Engine::Iptables, exempt(), wanted(&[v4(), v6()])).await;
+        let traffic = ns.traffic(Some(Engine::Iptables), exempt(), wanted(&[v4(), v6()])).await;
         assert_eq!(traffic.status().error, None);
         drop(traffic);
         let rule = |to: &str| {
@@ -113,10 +113,10 @@ fn exempt_destinations_are_written_once_and_go_with_the_option() {
         assert_eq!(masquerade("iptables"), MASQUERADE_V4.replace(first, &format!("{rules}{first}")));
         assert!(masquerade("ip6tables").contains("-d 2001:db8::9/128 -m comment"), "{}", masquerade("ip6tables"));
         fed("iptables-restore -c", &run("iptables-save -c -t nat").replace("[0:0] -A", "[7:700] -A"));
-        drop(ns.traffic(Engine::Iptables, exempt(), wanted(&[v4(), v6()])).await);
+        drop(ns.traffic(Some(Engine::Iptables), exempt(), wanted(&[v4(), v6()])).await);
         let counted = run("iptables-save -c -t nat");
         assert_eq!(counted.matches("[7:700] -A").count(), 11, "{counted}");
-        let _traffic = ns.traffic(Engine::Iptables, all(), wanted(&[v4(), v6()])).await;
+        let _traffic = ns.traffic(Some(Engine::Iptables), all(), wanted(&[v4(), v6()])).await;
         let both = || (masquerade("iptables"), masquerade("ip6tables"));
         becomes(both, (MASQUERADE_V4.to_owned(), MASQUERADE_V6.to_owned())).await;
     });
@@ -126,7 +126,7 @@ fn exempt_destinations_are_written_once_and_go_with_the_option() {
 fn one_family_is_masqueraded_alone() {
     with_each_variant(async |ns| {
         let options = TrafficOptions { masquerade: MasqueradeFamilies { v4: false, v6: true }, ..all() };
-        let traffic = ns.traffic(Engine::Iptables, options, wanted(&[v4(), v6()])).await;
+        let traffic = ns.traffic(Some(Engine::Iptables), options, wanted(&[v4(), v6()])).await;
         assert!(!run("iptables-save").contains("FLANNEL-POSTRTG"));
         assert_eq!((masquerade("ip6tables"), forward("iptables")), (MASQUERADE_V6.to_owned(), FORWARD_V4.to_owned()));
         assert_eq!(traffic.status().masquerade_families, ["IPv6"]);
@@ -137,7 +137,7 @@ fn one_family_is_masqueraded_alone() {
 fn only_what_is_asked_for_is_written() {
     with_each_variant(async |ns| {
         let options = TrafficOptions { masquerade: MasqueradeFamilies::NONE, ..all() };
-        let traffic = ns.traffic(Engine::Iptables, options, wanted(&[v4()])).await;
+        let traffic = ns.traffic(Some(Engine::Iptables), options, wanted(&[v4()])).await;
         assert_eq!(forward("iptables"), FORWARD_V4);
         assert!(!run("iptables-save").contains("FLANNEL-POSTRTG"));
         assert!(!run("ip6tables-save").contains("FLANNEL"), "a family that is off");
@@ -148,13 +148,13 @@ fn only_what_is_asked_for_is_written() {
 #[test]
 fn what_is_right_is_not_written_again() {
     with_each_variant(async |ns| {
-        drop(ns.traffic(Engine::Iptables, all(), wanted(&[v4()])).await);
+        drop(ns.traffic(Some(Engine::Iptables), all(), wanted(&[v4()])).await);
         // Counters distinguish a rule that stayed from one that was written again.
         let counted = run("iptables-save -c").replace("[0:0] -A", "[7:700] -A");
         fed("iptables-restore -c", &counted);
         let before = run("iptables-save -c -t nat") + &run("iptables-save -c -t filter");
         assert_eq!(before.matches("[7:700] -A").count(), 10, "{before}");
-        let _traffic = ns.traffic(Engine::Iptables, all(), wanted(&[v4()])).await;
+        let _traffic = ns.traffic(Some(Engine::Iptables), all(), wanted(&[v4()])).await;
         let after = run("iptables-save -c -t nat") + &run("iptables-save -c -t filter");
         assert_eq!(after.matches("[7:700] -A").count(), 10, "{after}");
     });
@@ -163,7 +163,7 @@ fn what_is_right_is_not_written_again() {
 #[test]
 fn what_another_program_flushed_comes_back() {
     with_each_variant(async |ns| {
-        let mut traffic = ns.traffic(Engine::Iptables, all(), wanted(&[v4(), v6()])).await;
+        let mut traffic = ns.traffic(Some(Engine::Iptables), all(), wanted(&[v4(), v6()])).await;
         for (repairs, line) in
             ["iptables -t nat -F", "iptables -F FLANNEL-FWD", "ip6tables -t nat -D FLANNEL-POSTRTG 1", "ip6tables -F"]
                 .into_iter()
@@ -189,7 +189,7 @@ fn tables_without_changes_are_not_read() {
     in_namespace(async |ns| {
         choose("nft");
         let reads = count_reads();
-        let mut traffic = ns.traffic(Engine::Iptables, all(), wanted(&[v4()])).await;
+        let mut traffic = ns.traffic(Some(Engine::Iptables), all(), wanted(&[v4()])).await;
         // It reads once more when its own changes are announced.
         let quiet = async || {
             for _ in 0..10 {
@@ -221,7 +221,7 @@ fn count_reads() -> impl Fn() -> usize {
 #[test]
 fn order_and_number_are_examined() {
     with_each_variant(async |ns| {
-        let mut traffic = ns.traffic(Engine::Iptables, all(), wanted(&[v4()])).await;
+        let mut traffic = ns.traffic(Some(Engine::Iptables), all(), wanted(&[v4()])).await;
         let mark = "-m mark --mark 0x4000/0x4000 -m comment --comment";
         let doubled = format!("-A FLANNEL-POSTRTG {mark} \"flanneld masq\" -j RETURN\n");
         let jump = "-A FORWARD -m comment --comment \"flanneld forward\" -j FLANNEL-FWD\n";
@@ -235,7 +235,7 @@ fn order_and_number_are_examined() {
 #[test]
 fn a_new_subnet_takes_the_place_of_the_old() {
     with_each_variant(async |ns| {
-        let mut traffic = ns.traffic(Engine::Iptables, all(), wanted(&[v4()])).await;
+        let mut traffic = ns.traffic(Some(Engine::Iptables), all(), wanted(&[v4()])).await;
         traffic.want(wanted(&[scope("10.42.0.0/16", "10.42.9.0/24")]));
         let status = crate::support::wait_tried(&mut traffic).await;
         assert_eq!((status.error, status.repairs), (None, 0));
@@ -246,9 +246,9 @@ fn a_new_subnet_takes_the_place_of_the_old() {
 #[test]
 fn rules_of_a_former_network_go() {
     with_each_variant(async |ns| {
-        drop(ns.traffic(Engine::Iptables, all(), wanted(&[scope("10.5.0.0/16", "10.5.3.0/24")])).await);
+        drop(ns.traffic(Some(Engine::Iptables), all(), wanted(&[scope("10.5.0.0/16", "10.5.3.0/24")])).await);
         let former = vec!["10.5.0.0/16".parse().expect("a network")];
-        let _traffic = ns.traffic(Engine::Iptables, all(), WantedTraffic { scopes: vec![v4()], former }).await;
+        let _traffic = ns.traffic(Some(Engine::Iptables), all(), WantedTraffic { scopes: vec![v4()], former }).await;
         assert_eq!(masquerade("iptables"), MASQUERADE_V4);
         assert_eq!(forward("iptables"), FORWARD_V4);
     });
@@ -264,10 +264,10 @@ fn switched_off_nothing_of_ours_stays_and_all_of_others_does() {
         // A table is listed from its first use on.
         run("ip6tables -t nat -P POSTROUTING ACCEPT");
         let before = saved();
-        drop(ns.traffic(Engine::Iptables, all(), wanted(&[v4(), v6()])).await);
+        drop(ns.traffic(Some(Engine::Iptables), all(), wanted(&[v4(), v6()])).await);
         assert_ne!(saved(), before);
         let off = TrafficOptions { masquerade: MasqueradeFamilies::NONE, forward: false, blackhole: false, ..all() };
-        let traffic = ns.traffic(Engine::Iptables, off, wanted(&[v4(), v6()])).await;
+        let traffic = ns.traffic(Some(Engine::Iptables), off, wanted(&[v4(), v6()])).await;
         assert_eq!(saved(), before);
         assert_eq!(traffic.status().engine, None);
     });
@@ -276,9 +276,9 @@ fn switched_off_nothing_of_ours_stays_and_all_of_others_does() {
 #[test]
 fn a_family_that_is_switched_off_loses_its_rules() {
     with_each_variant(async |ns| {
-        drop(ns.traffic(Engine::Iptables, all(), wanted(&[v4(), v6()])).await);
+        drop(ns.traffic(Some(Engine::Iptables), all(), wanted(&[v4(), v6()])).await);
         let wanted = WantedTraffic { scopes: vec![v4()], former: vec![v6().network] };
-        let _traffic = ns.traffic(Engine::Iptables, all(), wanted).await;
+        let _traffic = ns.traffic(Some(Engine::Iptables), all(), wanted).await;
         assert!(!run("ip6tables-save").contains("FLANNEL"), "{}", run("ip6tables-save"));
         assert_eq!(masquerade("iptables"), MASQUERADE_V4);
     });
@@ -288,14 +288,14 @@ fn a_family_that_is_switched_off_loses_its_rules() {
 fn two_flannels_of_one_host_do_not_fight() {
     with_each_variant(async |ns| {
         let theirs = wanted(&[scope("10.5.0.0/16", "10.5.3.0/24")]);
-        let first = ns.traffic(Engine::Iptables, all(), theirs.clone()).await;
-        let second = ns.traffic(Engine::Iptables, all(), wanted(&[v4()])).await;
+        let first = ns.traffic(Some(Engine::Iptables), all(), theirs.clone()).await;
+        let second = ns.traffic(Some(Engine::Iptables), all(), wanted(&[v4()])).await;
         let both = masquerade("iptables");
         assert_eq!(both.lines().count(), 2 + 6 + 5, "{both}");
         assert!(MASQUERADE_V4.lines().all(|line| both.contains(line)), "{both}");
         drop((first, second));
         let off = TrafficOptions { masquerade: MasqueradeFamilies::NONE, forward: false, ..all() };
-        let _traffic = ns.traffic(Engine::Iptables, off, theirs).await;
+        let _traffic = ns.traffic(Some(Engine::Iptables), off, theirs).await;
         assert_eq!(masquerade("iptables"), MASQUERADE_V4);
         assert_eq!(forward("iptables"), FORWARD_V4);
     });

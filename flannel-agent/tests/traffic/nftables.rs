@@ -77,7 +77,7 @@ fn all_in_place() {
 #[test]
 fn the_rules_are_flannels_to_the_letter() {
     in_namespace(async |ns| {
-        let traffic = ns.traffic(Engine::Nftables, all(), wanted(&[v4(), v6()])).await;
+        let traffic = ns.traffic(Some(Engine::Nftables), all(), wanted(&[v4(), v6()])).await;
         assert_eq!(traffic.status().error, None);
         assert_eq!(traffic.status().engine.as_deref(), Some("nftables"));
         all_in_place();
@@ -88,7 +88,7 @@ fn the_rules_are_flannels_to_the_letter() {
 #[test]
 fn exempt_destinations_are_written_once_and_go_with_the_option() {
     in_namespace(async |ns| {
-        let traffic = ns.traffic(Engine::Nftables, exempt(), wanted(&[v4(), v6()])).await;
+        let traffic = ns.traffic(Some(Engine::Nftables), exempt(), wanted(&[v4(), v6()])).await;
         assert_eq!(traffic.status().error, None);
         drop(traffic);
         let rule = |to: &str| format!("\t\tip saddr 10.42.0.0/16 ip daddr {to} return\n");
@@ -96,9 +96,9 @@ fn exempt_destinations_are_written_once_and_go_with_the_option() {
         let first = "\t\tip saddr 10.42.0.0/16 ip daddr != 224.0.0.0/4";
         assert_eq!(chain("ip flannel-ipv4 postrtg"), POSTRTG_V4.replace(first, &format!("{rules}{first}")));
         let before = run("nft -a list ruleset");
-        drop(ns.traffic(Engine::Nftables, exempt(), wanted(&[v4(), v6()])).await);
+        drop(ns.traffic(Some(Engine::Nftables), exempt(), wanted(&[v4(), v6()])).await);
         assert_eq!(run("nft -a list ruleset"), before);
-        let _traffic = ns.traffic(Engine::Nftables, all(), wanted(&[v4(), v6()])).await;
+        let _traffic = ns.traffic(Some(Engine::Nftables), all(), wanted(&[v4(), v6()])).await;
         becomes(|| chain("ip flannel-ipv4 postrtg"), POSTRTG_V4.to_owned()).await;
         all_in_place();
     });
@@ -108,7 +108,7 @@ fn exempt_destinations_are_written_once_and_go_with_the_option() {
 fn only_what_is_asked_for_is_written() {
     in_namespace(async |ns| {
         let options = TrafficOptions { forward: false, random_fully: false, ..by_events() };
-        let _traffic = ns.traffic(Engine::Nftables, options, wanted(&[v4()])).await;
+        let _traffic = ns.traffic(Some(Engine::Nftables), options, wanted(&[v4()])).await;
         assert_eq!(chain("ip flannel-ipv4 postrtg"), POSTRTG_V4.replace(" fully-random", ""));
         let ruleset = run("nft list ruleset");
         assert!(!ruleset.contains("forward") && !ruleset.contains("ip6"), "{ruleset}");
@@ -118,10 +118,10 @@ fn only_what_is_asked_for_is_written() {
 #[test]
 fn what_is_right_is_not_written_again() {
     in_namespace(async |ns| {
-        drop(ns.traffic(Engine::Nftables, all(), wanted(&[v4(), v6()])).await);
+        drop(ns.traffic(Some(Engine::Nftables), all(), wanted(&[v4(), v6()])).await);
         // A rule that is written again gets another handle.
         let before = run("nft -a list ruleset");
-        let _traffic = ns.traffic(Engine::Nftables, all(), wanted(&[v4(), v6()])).await;
+        let _traffic = ns.traffic(Some(Engine::Nftables), all(), wanted(&[v4(), v6()])).await;
         assert_eq!(run("nft -a list ruleset"), before);
     });
 }
@@ -129,7 +129,7 @@ fn what_is_right_is_not_written_again() {
 #[test]
 fn what_another_program_flushed_comes_back_by_the_kernels_word() {
     in_namespace(async |ns| {
-        let mut traffic = ns.traffic(Engine::Nftables, by_events(), wanted(&[v4(), v6()])).await;
+        let mut traffic = ns.traffic(Some(Engine::Nftables), by_events(), wanted(&[v4(), v6()])).await;
         for (repairs, line) in [
             "nft flush ruleset",
             "nft delete table ip6 flannel-ipv6",
@@ -151,7 +151,7 @@ fn what_another_program_flushed_comes_back_by_the_kernels_word() {
 #[test]
 fn other_tables_may_change_unlooked_at() {
     in_namespace(async |ns| {
-        let mut traffic = ns.traffic(Engine::Nftables, by_events(), wanted(&[v4()])).await;
+        let mut traffic = ns.traffic(Some(Engine::Nftables), by_events(), wanted(&[v4()])).await;
         run("nft add table ip theirs");
         run("nft add chain ip theirs postrtg");
         run("nft flush chain ip flannel-ipv4 forward");
@@ -163,7 +163,7 @@ fn other_tables_may_change_unlooked_at() {
 #[test]
 fn a_new_subnet_takes_the_place_of_the_old() {
     in_namespace(async |ns| {
-        let mut traffic = ns.traffic(Engine::Nftables, by_events(), wanted(&[v4()])).await;
+        let mut traffic = ns.traffic(Some(Engine::Nftables), by_events(), wanted(&[v4()])).await;
         traffic.want(wanted(&[scope("10.42.0.0/16", "10.42.9.0/24")]));
         assert_eq!(wait_tried(&mut traffic).await.repairs, 0);
         assert_eq!(chain("ip flannel-ipv4 postrtg"), POSTRTG_V4.replace("10.42.1.0", "10.42.9.0"));
@@ -176,10 +176,10 @@ fn switched_off_nothing_of_ours_stays_and_all_of_others_does() {
         run("nft add table ip theirs");
         run("nft add chain ip theirs input { type filter hook input priority 0; policy accept; }");
         let before = run("nft list ruleset");
-        drop(ns.traffic(Engine::Nftables, all(), wanted(&[v4(), v6()])).await);
+        drop(ns.traffic(Some(Engine::Nftables), all(), wanted(&[v4(), v6()])).await);
         let off = TrafficOptions { masquerade: MasqueradeFamilies::NONE, forward: false, ..by_events() };
         let former = vec![v6().network];
-        let _traffic = ns.traffic(Engine::Nftables, off, WantedTraffic { scopes: vec![v4()], former }).await;
+        let _traffic = ns.traffic(Some(Engine::Nftables), off, WantedTraffic { scopes: vec![v4()], former }).await;
         assert_eq!(run("nft list ruleset"), before);
     });
 }
@@ -188,13 +188,13 @@ fn switched_off_nothing_of_ours_stays_and_all_of_others_does() {
 fn two_flannels_of_one_host_do_not_fight() {
     in_namespace(async |ns| {
         let theirs = wanted(&[scope("10.5.0.0/16", "10.5.3.0/24")]);
-        let first = ns.traffic(Engine::Nftables, by_events(), theirs.clone()).await;
-        let _second = ns.traffic(Engine::Nftables, by_events(), wanted(&[v4()])).await;
+        let first = ns.traffic(Some(Engine::Nftables), by_events(), theirs.clone()).await;
+        let _second = ns.traffic(Some(Engine::Nftables), by_events(), wanted(&[v4()])).await;
         let both = chain("ip flannel-ipv4 postrtg");
         assert!(POSTRTG_V4.lines().all(|line| both.contains(line)) && both.contains("10.5.3.0/24"), "{both}");
         drop(first);
         let off = TrafficOptions { masquerade: MasqueradeFamilies::NONE, forward: false, ..by_events() };
-        let _traffic = ns.traffic(Engine::Nftables, off, theirs).await;
+        let _traffic = ns.traffic(Some(Engine::Nftables), off, theirs).await;
         assert_eq!(chain("ip flannel-ipv4 postrtg"), POSTRTG_V4);
     });
 }

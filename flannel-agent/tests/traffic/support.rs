@@ -90,7 +90,12 @@ pub(crate) fn exempt() -> TrafficOptions {
 
 impl Namespace {
     /// Starts the task and waits for its first look.
-    pub(crate) async fn traffic(&self, engine: Engine, options: TrafficOptions, wanted: WantedTraffic) -> Traffic {
+    pub(crate) async fn traffic(
+        &self,
+        engine: Option<Engine>,
+        options: TrafficOptions,
+        wanted: WantedTraffic,
+    ) -> Traffic {
         let mut traffic = Traffic::start(self.netlink.clone(), engine, options, wanted).await.expect("the tools");
         wait_tried(&mut traffic).await;
         traffic

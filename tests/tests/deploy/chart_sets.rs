@@ -47,8 +47,14 @@ fn networks_and_backends_reach_the_network_configuration() -> Result<()> {
         ("gce", v4(json!({"Type": "gce"}))),
         ("tencent-vpc", v4(tencent)),
         ("extension", v4(extension)),
+        ("engine-auto", json!({"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}})),
         ("nftables", with(nftables, "EnableNFTables", json!(true))),
         ("fast", v4(json!({"Type": "vxlan", "Datapath": "fast"}))),
+        ("preset-k3s", json!({"Network": "10.42.0.0/16", "Backend": {"Type": "vxlan"}})),
+        ("preset-rke2", json!({"Network": "10.42.0.0/16", "Backend": {"Type": "vxlan"}})),
+        ("preset-kubeadm", json!({"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}})),
+        ("preset-talos", json!({"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}})),
+        ("preset-kind", v4(json!({"Type": "vxlan"}))),
         ("upstream", with(v4(full), "Network", json!("10.42.0.0/16"))),
     ] {
         let Some(documents) = helm::set(set)? else { return Ok(()) };

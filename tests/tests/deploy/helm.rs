@@ -1,6 +1,6 @@
 //! The chart, as Helm renders and judges it.
 
-use std::{ffi::OsString, fs, process::Output, sync::OnceLock};
+use std::{ffi::OsString, fs, path::PathBuf, process::Output, sync::OnceLock};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{helm, not_run};
@@ -9,7 +9,8 @@ use super::{documents::Documents, text_of};
 
 /// A value set of the chart, rendered.
 pub(crate) struct Rendered {
-    /// `default`, or the name of a file of `ci/` without `-values.yaml`.
+    /// `default`, the name of a file of `ci/` without `-values.yaml`, or `preset-` and the name of a
+    /// preset.
     pub(crate) name: String,
     pub(crate) text: String,
 }
@@ -53,12 +54,22 @@ pub(crate) fn set(name: &str) -> Result<Option<Documents>> {
 }
 
 fn render_all() -> Result<Option<Vec<Rendered>>> {
-    let mut files: Vec<_> =
-        fs::read_dir(helm::chart().join("ci"))?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    files.sort();
-    let named = files.iter().filter_map(|file| Some((file.file_name()?.to_str()?.strip_suffix("-values.yaml")?, file)));
-    let sets = named.map(|(name, file)| render(name, Some(file.into())));
+    let (tested, presets) = (files("ci", "-values.yaml")?, files("presets", ".yaml")?);
+    let presets = presets.into_iter().map(|(name, file)| (format!("preset-{name}"), file));
+    let sets = tested.into_iter().chain(presets).map(|(name, file)| render(&name, Some(file.into())));
     std::iter::once(render("default", None)).chain(sets).collect()
+}
+
+/// The names and paths of the files in a folder of the chart.
+fn files(folder: &str, suffix: &str) -> Result<Vec<(String, PathBuf)>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(helm::chart().join(folder))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().strip_suffix(suffix).map(str::to_owned);
+        files.extend(name.map(|name| (name, entry.path())));
+    }
+    files.sort();
+    Ok(files)
 }
 
 fn render(name: &str, values: Option<OsString>) -> Result<Option<Rendered>> {

@@ -1,8 +1,8 @@
 use super::*;
 use crate::{
     CloudStatus, EchoState, ExtensionStatus, FailingCommand, IpsecPeerState, IpsecPeerStatus, IpsecStatus, LISTED,
-    LeaseStatus, ListenerStatus, ModeSource, ModeStatus, PeerEchoStatus, PeerState, PeerStatus, RejectedStatus,
-    StoreStatus, UdpStatus, WireguardPeerStatus,
+    LeaseStatus, ListenerStatus, ModeStatus, PeerEchoStatus, PeerState, PeerStatus, RejectedStatus, StoreStatus,
+    UdpStatus, WireguardPeerStatus,
 };
 
 /// The time of the tests.
@@ -10,8 +10,7 @@ const NOW: u64 = 1_000;
 
 fn bare() -> Status {
     let text = "kernel".to_owned();
-    let mode =
-        ModeStatus { effective: text.clone(), wanted: text, source: ModeSource::Default, reason: None, attach: None };
+    let mode = ModeStatus { effective: text.clone(), wanted: text, ..ModeStatus::default() };
     Status { pid: Some(1), ..Status::without_agent("waiting for the store", mode) }
 }
 
@@ -19,11 +18,8 @@ fn lease() -> LeaseStatus {
     LeaseStatus {
         subnet: "10.244.1.0/24".to_owned(),
         public_ip: "192.0.2.1".to_owned(),
-        ipv6_subnet: None,
-        public_ipv6: None,
         held: true,
-        expires_at: None,
-        assigned: false,
+        ..LeaseStatus::default()
     }
 }
 
@@ -34,10 +30,7 @@ fn peer() -> PeerStatus {
         public_ip: "192.0.2.9".to_owned(),
         vtep_mac: "-".to_owned(),
         way: "tunnel".to_owned(),
-        reason: None,
-        echo: None,
-        wireguard: None,
-        ipsec: None,
+        ..PeerStatus::default()
     }
 }
 

@@ -135,7 +135,8 @@ imagePullPolicy: {{ . }}
 {{- end -}}
 {{- with $flannel.datapath }}{{ $_ := set $backend "Datapath" . }}{{ end -}}
 {{- range $key, $value := $flannel.backendOptions }}{{ $_ := set $backend $key $value }}{{ end -}}
-{{- $conf := dict "EnableNFTables" ($flannel.enableNFTables | default false) "Backend" $backend -}}
+{{- $conf := dict "Backend" $backend -}}
+{{- if ne (toString $flannel.enableNFTables) "auto" }}{{ $_ := set $conf "EnableNFTables" ($flannel.enableNFTables | default false) }}{{ end -}}
 {{- if .Values.podCidr }}{{ $_ := set $conf "Network" .Values.podCidr }}{{ else }}{{ $_ := set $conf "EnableIPv4" false }}{{ end -}}
 {{- with .Values.podCidrv6 }}{{ $_ := set (set $conf "IPv6Network" .) "EnableIPv6" true }}{{ end -}}
 {{- toPrettyJson $conf -}}

@@ -199,7 +199,7 @@ fn row(node: &NodeReport, paint: Paint) -> [String; 8] {
 
 #[cfg(test)]
 mod tests {
-    use flannel_status::{ModeSource, Severity, Status};
+    use flannel_status::{Severity, Status};
 
     use super::*;
     use crate::cluster::{
@@ -211,13 +211,7 @@ mod tests {
     };
 
     fn node(name: &str, served_by: ServedBy) -> NodeReport {
-        let mode = ModeStatus {
-            effective: "fast".to_owned(),
-            wanted: "fast".to_owned(),
-            source: ModeSource::Default,
-            reason: None,
-            attach: None,
-        };
+        let mode = ModeStatus { effective: "fast".to_owned(), wanted: "fast".to_owned(), ..ModeStatus::default() };
         NodeReport {
             name: name.to_owned(),
             served_by,

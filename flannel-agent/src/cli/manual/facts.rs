@@ -31,7 +31,7 @@ const FAILED: Term = ("2", "It failed; the reason is on standard error.");
 const USAGE: Term = ("64", "Wrong usage: all mistakes are listed.");
 
 /// Pages that belong together.
-pub(super) const SUBJECTS: [&[&str]; 7] = [
+pub(super) const SUBJECTS: [&[&str]; 8] = [
     &["flannel-agent", "flannel-agent-run", "flanneld"],
     &["flannel-agent-status", "flannel-agent-check", "flannel-agent-top", "flannel-agent-bugtool"],
     &["flannel-agent-explain", "flannel-agent-monitor", "flannel-agent-maps-dump", "flannel-agent-top"],
@@ -45,6 +45,7 @@ pub(super) const SUBJECTS: [&[&str]; 7] = [
     ],
     &["flannel-agent-connectivity-hosts", "flannel-agent-explain", "flannel-agent-status"],
     &["flannel-agent-datapath-set", "flannel-agent-guard-set", "flannel-agent-flows-flush"],
+    &["flannel-agent-flows-list", "flannel-agent-maps-dump", "flannel-agent-top"],
     &["flannel-agent-prepare", "flannel-agent-install", "flannel-agent-cleanup", "flannel-agent-docker-opts"],
 ];
 
@@ -101,9 +102,14 @@ fn examples(page: &str) -> &'static [Term] {
             ("flannel-agent guard set audit", "Count, and drop nothing."),
             ("flannel-agent guard set enforce --only outer", "Drop tunnel packets from senders without a lease."),
         ],
-        "flannel-agent-flows" | "flannel-agent-flows-flush" => {
-            &[("flannel-agent flows flush", "Let the kernel see every flow again.")]
+        "flannel-agent-flows" => &[
+            ("flannel-agent flows list", "See what mode fast has learned."),
+            ("flannel-agent flows flush", "Let the kernel see every flow again."),
+        ],
+        "flannel-agent-flows-list" => {
+            &[("flannel-agent flows list --src 10.244.1.5", "The flows of a pod, the busiest first.")]
         }
+        "flannel-agent-flows-flush" => &[("flannel-agent flows flush", "Let the kernel see every flow again.")],
         "flannel-agent-bugtool" => &[("flannel-agent bugtool -o report.tar.gz", "Write the archive for a bug report.")],
         "flannel-agent-check" => &[
             ("flannel-agent check", "See what this host supports, and the remedy for what it does not."),

@@ -12,9 +12,9 @@ use crate::{
 /// Compares, and ends with 1 if something differs.
 pub(super) async fn run(options: &DumpOptions) -> anyhow::Result<Answer> {
     // Without an agent the maps are compared only with the kernel, and the output says so.
-    let status = ask_status(&options.state.state_dir).await.ok();
-    let found = diff::read(&options.pins.root_of(status.as_ref()), status.as_ref()).await?;
-    let text = if options.output.is_json() { json(&found) } else { text(&found) };
+    let status = ask_status(&options.place.state.state_dir).await.ok();
+    let found = diff::read(&options.place.pins.root_of(status.as_ref()), status.as_ref()).await?;
+    let text = if options.place.output.is_json() { json(&found) } else { text(&found) };
     Ok(Answer { text, code: u8::from(!found.differences.is_empty()) })
 }
 

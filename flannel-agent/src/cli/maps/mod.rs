@@ -48,11 +48,27 @@ pub struct DumpOptions {
     #[command(flatten)]
     filter: FlowFilter,
     #[command(flatten)]
+    place: DumpPlace,
+}
+
+/// The output format, and the paths of the agent's state and pins.
+#[derive(Clone, Debug, Args)]
+pub(super) struct DumpPlace {
+    #[command(flatten)]
     output: Output,
     #[command(flatten)]
     state: StateOptions,
     #[command(flatten)]
     pins: PinOptions,
+}
+
+/// The flows to print, and the output format.
+#[derive(Clone, Debug, Args)]
+pub struct FlowListOptions {
+    #[command(flatten)]
+    filter: FlowFilter,
+    #[command(flatten)]
+    place: DumpPlace,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -120,15 +136,26 @@ pub(super) async fn run(command: &MapsCommand) -> anyhow::Result<Answer> {
     if options.diff {
         return diff::run(options).await;
     }
-    match dump(options, &options.pins.found(&options.state).await) {
-        Ok(text) => Ok(text.into()),
-        Err(error) => Err(absent::explain(error, &options.state).await),
+    print(options).await.map(Answer::from)
+}
+
+/// Prints the flows, as `maps dump flows` does.
+pub(super) async fn flow_list(options: &FlowListOptions) -> anyhow::Result<String> {
+    let FlowListOptions { filter, place } = options.clone();
+    print(&DumpOptions { map: Some(WhichMap::Flows), diff: false, filter, place }).await
+}
+
+async fn print(options: &DumpOptions) -> anyhow::Result<String> {
+    let DumpPlace { state, pins, .. } = &options.place;
+    match dump(options, &pins.found(state).await) {
+        Ok(text) => Ok(text),
+        Err(error) => Err(absent::explain(error, state).await),
     }
 }
 
 fn dump(options: &DumpOptions, pins: &PinRoot) -> Result<String, DatapathError> {
     let dump = Dump::read(options, pins)?;
-    if options.output.is_json() {
+    if options.place.output.is_json() {
         return Ok(super::json(&dump));
     }
     let tables = [

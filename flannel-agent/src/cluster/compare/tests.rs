@@ -1,6 +1,6 @@
 //! Clusters of answers, and what is found in them.
 
-use flannel_status::{LeaseStatus, ModeSource, ModeStatus, NetworkStatus, PeerStatus, Status};
+use flannel_status::{LeaseStatus, ModeStatus, NetworkStatus, PeerStatus, Status};
 use serde_json::{Value, json};
 
 use super::*;
@@ -35,26 +35,20 @@ fn peer(index: usize) -> PeerStatus {
         public_ip: format!("192.0.2.{index}"),
         vtep_mac: mac(index),
         way: "tunnel".to_owned(),
-        reason: None,
-        echo: None,
-        wireguard: None,
-        ipsec: None,
+        ..PeerStatus::default()
     }
 }
 
 /// The answer of a node's agent, in a cluster of `number` nodes.
 pub(crate) fn answer(index: usize, number: usize) -> Status {
     let text = "fast".to_owned();
-    let source = ModeSource::Default;
-    let mode = ModeStatus { effective: text.clone(), wanted: text, source, reason: None, attach: None };
+    let mode = ModeStatus { effective: text.clone(), wanted: text, ..ModeStatus::default() };
     let lease = LeaseStatus {
         subnet: format!("10.244.{index}.0/24"),
         public_ip: format!("192.0.2.{index}"),
-        ipv6_subnet: None,
-        public_ipv6: None,
         held: true,
-        expires_at: None,
         assigned: true,
+        ..LeaseStatus::default()
     };
     let network = NetworkStatus {
         networks: vec!["10.244.0.0/16".to_owned()],

@@ -1,6 +1,6 @@
 //! Reports on nodes from answers.
 
-use flannel_status::{LeaseStatus, ModeSource, RejectedStatus};
+use flannel_status::{LeaseStatus, RejectedStatus};
 use serde_json::json;
 
 use super::*;
@@ -28,18 +28,15 @@ fn status() -> Status {
     let mode = ModeStatus {
         effective: "kernel".to_owned(),
         wanted: "fast".to_owned(),
-        source: ModeSource::Default,
         reason: Some("no BPF".to_owned()),
-        attach: None,
+        ..ModeStatus::default()
     };
     let lease = LeaseStatus {
         subnet: "10.244.1.0/24".to_owned(),
         public_ip: "192.0.2.1".to_owned(),
-        ipv6_subnet: None,
-        public_ipv6: None,
         held: true,
-        expires_at: None,
         assigned: true,
+        ..LeaseStatus::default()
     };
     let rejected = RejectedStatus { key: "n2".to_owned(), reason: "its MAC is ours".to_owned(), claim: None };
     let mut status = Status {

@@ -11,7 +11,7 @@ use flannel_common::{
 };
 use flannel_datapath::peers::PinnedPeer;
 use flannel_netlink::{Link, Neighbour, RouteAnswer, RouteType};
-use flannel_status::{EchoState, ModeSource, ModeStatus, PeerEchoStatus, PeerStatus, Status};
+use flannel_status::{EchoState, ModeStatus, PeerEchoStatus, PeerStatus, Status};
 
 use super::*;
 use crate::{
@@ -288,19 +288,15 @@ fn with_echo(state: EchoState, last_reply: Option<u64>) -> Report {
             error: None,
         };
         let peer = PeerStatus {
-            node: None,
             subnet: "10.244.9.0/24".to_owned(),
             public_ip: "192.168.1.12".to_owned(),
             vtep_mac: PEER_MAC.to_string(),
             way: "tunnel".to_owned(),
-            reason: None,
             echo: Some(echo),
-            wireguard: None,
-            ipsec: None,
+            ..PeerStatus::default()
         };
         let text = "encap".to_owned();
-        let source = ModeSource::Default;
-        let mode = ModeStatus { effective: text.clone(), wanted: text, source, reason: None, attach: None };
+        let mode = ModeStatus { effective: text.clone(), wanted: text, ..ModeStatus::default() };
         facts.status = Some(Status { peers: vec![peer], ..Status::without_agent("running", mode) });
     })
 }

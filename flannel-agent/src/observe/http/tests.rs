@@ -7,10 +7,7 @@ use std::{
     time::Instant,
 };
 
-use flannel_datapath::{
-    PinRoot,
-    policy::{Capability, ModeRequest},
-};
+use flannel_datapath::PinRoot;
 use flannel_status::{ModeStatus, Status};
 use tokio::sync::watch;
 
@@ -26,8 +23,7 @@ use crate::observe::{
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 fn status(ready: bool) -> Status {
-    let source = ModeRequest::default().decide(Capability::NOTHING).source;
-    let mode = ModeStatus { effective: "kernel".into(), wanted: "kernel".into(), source, reason: None, attach: None };
+    let mode = ModeStatus { effective: "kernel".into(), wanted: "kernel".into(), ..ModeStatus::default() };
     Status { ready, ..Status::without_agent("test", mode) }
 }
 

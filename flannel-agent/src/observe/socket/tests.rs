@@ -12,15 +12,13 @@ use std::{
     time::Instant,
 };
 
-use flannel_datapath::policy::{Capability, ModeRequest};
 use flannel_status::ModeStatus;
 
 use super::*;
 use crate::observe::connections::{LOCAL, REQUEST_LIMIT};
 
 fn status() -> Status {
-    let source = ModeRequest::default().decide(Capability::NOTHING).source;
-    let mode = ModeStatus { effective: "kernel".into(), wanted: "kernel".into(), source, reason: None, attach: None };
+    let mode = ModeStatus { effective: "kernel".into(), wanted: "kernel".into(), ..ModeStatus::default() };
     Status::without_agent("test", mode)
 }
 
