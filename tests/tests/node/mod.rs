@@ -14,6 +14,7 @@ mod no_interface;
 mod owner;
 mod process;
 mod rivals;
+mod rule_engine;
 mod switches;
 mod unprivileged;
 mod unreachable;
