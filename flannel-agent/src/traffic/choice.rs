@@ -1,7 +1,8 @@
 //! The engine of this node. Pure.
 //!
-//! `EnableNFTables` is one setting for all nodes, and nodes differ: the engine that is asked for
-//! gives way where its tool is missing or does not work, because a node without its rules is worse.
+//! `EnableNFTables` is one setting for all nodes, and nodes differ: where the tool of the engine
+//! that is asked for is missing or does not work, the other one serves. Without rules the node
+//! would be of no use.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,7 @@ pub(super) struct EngineChoice {
     pub(super) reason: Option<String>,
 }
 
-/// What there is on this host.
+/// The tools and rules of this host.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Found {
     /// `iptables`, and `ip6tables` if that family is enabled.

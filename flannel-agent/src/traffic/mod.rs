@@ -51,8 +51,8 @@ pub struct Traffic {
 
 impl Traffic {
     /// Starts the task in the network namespace of the calling thread. `engine` is the one that is
-    /// asked for, if any is; this node may need the other. Where masquerade is asked for, a tool that is missing is an error here and now; anything later is reported and tried
-    /// again.
+    /// asked for, if any is; this node may need the other. Where masquerade is asked for, a missing
+    /// tool is an error here and now; anything later is reported and tried again.
     pub async fn start(
         netlink: Netlink,
         engine: Option<Engine>,

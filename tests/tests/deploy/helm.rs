@@ -9,8 +9,8 @@ use super::{documents::Documents, text_of};
 
 /// A value set of the chart, rendered.
 pub(crate) struct Rendered {
-    /// `default`, the name of a file of `ci/` without `-values.yaml`, or `preset-` and the name of a
-    /// preset.
+    /// `default`, the name of a file of `ci/` without `-values.yaml`, or `preset-` and the name of
+    /// a preset.
     pub(crate) name: String,
     pub(crate) text: String,
 }

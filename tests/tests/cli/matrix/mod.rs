@@ -1,6 +1,7 @@
 //! A matrix of diagnosis: each kind of fault that loses packets, with each backend and mode, and
 //! what `status`, `check`, `explain`, `cluster status` and /readyz say of it. None of them says
-//! that all is well. `docs/reference/diagnosis.md` has the answers; `FLANNEL_WRITE_DOCS=1` writes them.
+//! that all is well. `docs/reference/diagnosis.md` has the answers; `FLANNEL_WRITE_DOCS=1` writes
+//! them.
 
 mod cells;
 mod page;
