@@ -76,12 +76,14 @@ pub(crate) fn kinds(route: &Route) -> Vec<Case> {
     let mut wrong_sum = route.udp(5, 100);
     wrong_sum.payload[6] ^= 0x5a;
     let other_protocol = Packet::new(route.from, route.to, 9, OTHER, pattern(24));
+    // Options of IPv6 are a header in front of UDP's.
+    let options = if route.from.is_ipv4() { Reason::NotPlain } else { Reason::OtherTransport };
     let mut kinds = vec![
         ("small", Reason::Replayed, route.udp(1, 3)),
         ("wrong checksum", Reason::ChecksumUnverified, wrong_sum),
         ("as large as the MTU, DF", Reason::Replayed, Packet { df: true, ..route.largest(6, 0) }),
-        ("options", Reason::NotPlain, Packet { has_options: true, ..route.udp(7, 100) }),
-        ("neither TCP nor UDP", Reason::NotPlain, other_protocol),
+        ("options", options, Packet { has_options: true, ..route.udp(7, 100) }),
+        ("neither TCP nor UDP", Reason::OtherTransport, other_protocol),
         ("TTL 1", Reason::NotPlain, with_ttl(11, 1)),
         ("TTL 2", Reason::FieldsDiffer, with_ttl(12, 2)),
         ("TTL 3", Reason::FieldsDiffer, with_ttl(13, 3)),
@@ -93,7 +95,7 @@ pub(crate) fn kinds(route: &Route) -> Vec<Case> {
     });
     let one = |(name, reason, packet)| Case { name, packets: vec![packet], reason };
     let packets = route.udp(8, 1000).fragments(512).into();
-    let fragments = Case { name: "fragments", packets, reason: Reason::NotPlain };
+    let fragments = Case { name: "fragments", packets, reason: Reason::Fragment };
     kinds.into_iter().map(one).chain([fragments]).collect()
 }
 
@@ -105,7 +107,7 @@ fn of_ipv4(route: &Route, from: Ipv4Addr) -> Vec<(&'static str, Reason, Packet)>
         ("no payload", Reason::Replayed, route.udp(2, 0)),
         ("DF", Reason::Replayed, Packet { df: true, ..route.udp(3, 100) }),
         ("checksum 0", Reason::Replayed, route.udp(4, 99).without_udp_checksum()),
-        ("ICMP", Reason::NotPlain, Packet::echo_request(route.from, route.to, 10, 56)),
+        ("ICMP", Reason::OtherTransport, Packet::echo_request(route.from, route.to, 10, 56)),
         ("TTL 255", Reason::FieldsDiffer, Packet { ttl: 255, ..route.udp(14, 100) }),
         ("too large, DF", Reason::TooBig, Packet { df: true, ..route.largest(15, 1) }),
         ("from another's address", Reason::Sampled, Packet::udp(other.into(), route.to, 17, 100)),
