@@ -50,7 +50,12 @@ fn documents(agent: &Agent, talk: &mut Talk) -> Result<()> {
     Ok(())
 }
 
+/// One frame has them all: in an interval at whose end a flow was just learned its rate is 0.
 fn has_rates(pair: &Pair, talk: &mut Talk, agent_line: &str) -> Result<()> {
+    eventually("rates of everything", Duration::from_mins(1), || frame_has_rates(pair, talk, agent_line))
+}
+
+fn frame_has_rates(pair: &Pair, talk: &mut Talk, agent_line: &str) -> Result<()> {
     let frame = frame(&pair.sender, talk, &[])?;
     ensure!(frame.starts_with("mode fast   heartbeat ") && !frame.contains('\u{1b}'), "{frame}");
     ensure!(frame.lines().next().is_some_and(|line| line.ends_with(agent_line)), "no {agent_line:?} in:\n{frame}");
