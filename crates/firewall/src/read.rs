@@ -29,7 +29,8 @@ pub(super) enum Hooks {
 }
 
 impl Hooks {
-    fn have(self, hook: &ChainHook) -> bool {
+    /// True if the rules of this hook are read.
+    pub(super) fn have(self, hook: &ChainHook) -> bool {
         match self {
             Self::All => true,
             Self::EachPacket => !hook.nat,
@@ -147,7 +148,7 @@ async fn read_nft(port: Option<u16>, hooks: Hooks, known: Option<u32>) -> Result
             return Ok(NftReading::Unchanged);
         }
         let mut rules = Ruleset::new(port);
-        sockets.read(&mut rules, |hook| hooks.have(hook), |rule| hooks.follow(rule).cloned().collect())?;
+        sockets.read(&mut rules, hooks)?;
         Ok(NftReading::Read { generation, rules })
     };
     let read = spawn_blocking(read).await.map_err(|_panic| "the reader of nf_tables panicked".to_owned())?;

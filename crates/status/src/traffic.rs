@@ -10,8 +10,8 @@ pub struct TrafficStatus {
     /// The tool that keeps the rules: `iptables 1.8.9 (nf_tables)`, `nftables`; absent when no rule
     /// is asked for, or no tool is found.
     pub engine: Option<String>,
-    /// The reason for it, where another one than `EnableNFTables` says, or none was asked for;
-    /// absent if there is no special one.
+    /// The reason for it, where it is not the one that `EnableNFTables` asks for, or iptables
+    /// without that key; absent otherwise.
     #[serde(default)]
     pub engine_reason: Option<String>,
     /// The families with rules: `IPv4`, `IPv6`.

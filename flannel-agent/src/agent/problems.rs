@@ -32,11 +32,8 @@ pub(super) async fn report(status: watch::Receiver<Status>, shared: SharedState,
         return pending().await;
     }
     loop {
-        let now = clock::unix_now();
-        let mut found = status.borrow().clone();
-        shared.add_to(&mut found);
-        found.find_problems(now);
-        reports.set(of_node(&found.problems, now).into_iter().chain(of_peers(&shared)));
+        let found = shared.complete(&status.borrow());
+        reports.set(of_node(&found.problems, clock::unix_now()).into_iter().chain(of_peers(&shared)));
         sleep(PERIOD).await;
     }
 }
@@ -72,7 +69,7 @@ fn of_peers(shared: &SharedState) -> Vec<NodeReport> {
         let remedy = "run `flannel-agent explain` on both nodes";
         (name.clone(), format!("the peer {name} answered echo requests and does not any more: {remedy}"))
     });
-    // Peers that never answered are no Event: a firewall may drop ICMP for good.
+    // Peers that never answered make no Event: a firewall may drop ICMP for good.
     let others = shared.peer_problems().into_iter().filter(|(code, _)| *code != ProblemCode::SilentPeer);
     reports.extend(others.filter(|(_, peers)| *peers > 0).filter_map(|(code, peers)| all(code, peers)));
     reports

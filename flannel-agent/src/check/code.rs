@@ -46,7 +46,7 @@ codes! {
     OldKernel "old_kernel" "kernel",
     /// A capability is missing.
     Privileges "privileges" "privileges",
-    /// There is no vxlan module.
+    /// The kernel lacks the vxlan module.
     VxlanModule "vxlan_module" "vxlan",
     /// The kernel refuses programs, or limits them.
     Programs "programs" "programs",
@@ -74,7 +74,7 @@ codes! {
     SysctlRecord "sysctl_record" "sysctls",
     /// `rp_filter` is strict on a tunnel device.
     StrictRpFilter "strict_rp_filter" "rp_filter",
-    /// There is no external interface.
+    /// No interface fits as the external one.
     NoInterface "no_interface" "interface",
     /// The external interface is not an Ethernet device.
     NotEthernet "not_ethernet" "interface",

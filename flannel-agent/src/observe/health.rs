@@ -13,7 +13,6 @@
 
 use std::time::Duration;
 
-use flannel_host::clock;
 use flannel_status::{Severity, Status};
 use http_body_util::Full;
 use hyper::{
@@ -76,10 +75,7 @@ impl Readiness {
 
     /// The status with the problems that tasks know of, without those of peers.
     fn with_problems(&self) -> Status {
-        let mut status = self.status.borrow().clone();
-        self.shared.add_to(&mut status);
-        status.find_problems(clock::unix_now());
-        status
+        self.shared.complete(&self.status.borrow())
     }
 
     fn is_alive(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The state that tasks of the agent keep up to date, for the status and the metrics.
 
 use flannel_cloud::SharedCloudStatus;
+use flannel_host::clock;
 use flannel_status::{PeerState, ProblemCode, Status};
 
 use crate::{
@@ -40,6 +41,14 @@ impl SharedState {
         status.udp = self.udp.status();
         status.ipsec = self.ipsec.status();
         status.listeners = self.listeners.status();
+    }
+
+    /// The published status with these parts, and the problems that are in them.
+    pub fn complete(&self, published: &Status) -> Status {
+        let mut status = published.clone();
+        self.add_to(&mut status);
+        status.find_problems(clock::unix_now());
+        status
     }
 
     /// The number of problems of each kind that peers have, from counts that tasks keep: thousands

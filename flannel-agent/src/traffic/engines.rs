@@ -68,13 +68,20 @@ impl Engines {
     }
 
     async fn choose(&mut self) {
-        let has_iptables = |family: &Family| self.tools(*family).chosen.is_some();
         let found = Found {
-            iptables: self.families.iter().all(has_iptables),
-            nft: self.nft.is_some(),
+            iptables: self.has(Engine::Iptables),
+            nft: self.has(Engine::Nftables),
             only_nftables: self.asked.is_none() && only_nftables().await,
         };
         self.use_engine(EngineChoice::new(self.asked, found)).await;
+    }
+
+    /// Returns true if the tools of this engine are installed, for all families with rules.
+    fn has(&self, engine: Engine) -> bool {
+        match engine {
+            Engine::Iptables => self.families.iter().all(|family| self.tools(*family).chosen.is_some()),
+            Engine::Nftables => self.nft.is_some(),
+        }
     }
 
     async fn use_engine(&mut self, choice: EngineChoice) {
@@ -88,16 +95,13 @@ impl Engines {
     /// work here. Returns true if it did.
     pub(super) async fn give_way(&mut self, error: &TrafficError) -> bool {
         let other = self.choice.engine.other();
-        let is_there = match other {
-            Engine::Nftables => self.nft.is_some(),
-            Engine::Iptables => self.families.iter().all(|family| self.tools(*family).chosen.is_some()),
-        };
-        if is_there {
-            let reason = format!("{} does not work here: {error}", self.choice.engine.tool());
-            tracing::warn!(reason, "traffic rules are kept by {}", other.tool());
-            self.use_engine(EngineChoice { engine: other, reason: Some(reason) }).await;
+        if !self.has(other) {
+            return false;
         }
-        is_there
+        let reason = format!("{} does not work here: {error}", self.choice.engine.tool());
+        tracing::warn!(reason, "traffic rules are kept by {}", other.tool());
+        self.use_engine(EngineChoice { engine: other, reason: Some(reason) }).await;
+        true
     }
 
     /// The engine in use, and the reason why it is another one than the one that is asked for.

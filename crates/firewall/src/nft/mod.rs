@@ -21,7 +21,10 @@ use self::{
     rule::RuleReader,
     sets::{KernelSets, SetFacts},
 };
-use crate::model::{ChainHook, HostRule, Ruleset};
+use crate::{
+    model::{ChainHook, HostRule, Ruleset},
+    read::Hooks,
+};
 
 /// The sockets of a read: sets are read while the rules of a chain arrive.
 #[derive(Debug)]
@@ -46,14 +49,8 @@ impl NftSockets {
         self.rules.generation()
     }
 
-    /// Adds the rules that packets of these hooks get to, by the targets to follow of each rule,
-    /// and all hooks. Blocks.
-    pub(super) fn read(
-        &mut self,
-        found: &mut Ruleset,
-        is_read: impl Fn(&ChainHook) -> bool,
-        follow: impl Fn(&HostRule) -> BTreeSet<String>,
-    ) -> Result<(), NetlinkError> {
+    /// Adds the rules that packets of these hooks get to, and all hooks. Blocks.
+    pub(super) fn read(&mut self, found: &mut Ruleset, hooks: Hooks) -> Result<(), NetlinkError> {
         let mut waiting: Vec<Waiting> = Vec::new();
         self.rules.base_chains(|chain| {
             let Some(family) = keys::family(chain.table.family) else { return };
@@ -63,7 +60,7 @@ impl NftSockets {
                 drops: chain.drops,
                 devices: chain.devices,
             };
-            if is_read(&hook) {
+            if hooks.have(&hook) {
                 waiting.push((chain.table.clone(), chain.name.clone()));
             }
             found.add_chain(&format!("{family} {}", chain.table.name), &chain.name, Some(hook));
@@ -71,7 +68,7 @@ impl NftSockets {
         let mut reached: BTreeSet<Waiting> = waiting.iter().cloned().collect();
         let mut known = HashMap::new();
         while let Some((table, chain)) = waiting.pop() {
-            let targets = self.read_chain(&table, &chain, found, &mut known, &follow)?;
+            let targets = self.read_chain(&table, &chain, found, hooks, &mut known)?;
             let targets = targets.into_iter().map(|target| (table.clone(), target));
             waiting.extend(targets.filter(|target| reached.insert(target.clone())));
         }
@@ -84,8 +81,8 @@ impl NftSockets {
         table: &NftablesTable,
         chain: &str,
         found: &mut Ruleset,
+        hooks: Hooks,
         known: &mut HashMap<(NftablesTable, String), SetFacts>,
-        follow: impl Fn(&HostRule) -> BTreeSet<String>,
     ) -> Result<BTreeSet<String>, NetlinkError> {
         let name = format!("{} {}", keys::family(table.family).unwrap_or("?"), table.name);
         let mut sets = KernelSets::new(&mut self.sets, table.clone(), known);
@@ -93,7 +90,7 @@ impl NftSockets {
         found.add_chain(&name, chain, None);
         self.rules.rules(table, chain, |_, expressions| {
             let rule = RuleReader::new(&mut sets, table.family, HostRule::new(&name, chain)).read(expressions);
-            targets.extend(follow(&rule));
+            targets.extend(hooks.follow(&rule).cloned());
             found.add(rule);
         })?;
         sets.finish()?;

@@ -73,8 +73,8 @@ pub struct NetworkConfig {
     pub ipv4: Option<FamilyConfig<Ipv4Net>>,
     /// The IPv6 pod network, when IPv6 is enabled. One of the two is there.
     pub ipv6: Option<FamilyConfig<Ipv6Net>>,
-    /// True if traffic rules are to be kept by nftables, false if by iptables; absent if it is not
-    /// said.
+    /// True to keep traffic rules by nftables, false to keep them by iptables; absent if the
+    /// configuration does not have the key.
     pub nftables: Option<bool>,
     /// The way packets travel between the nodes.
     pub backend: BackendConfig,
@@ -127,8 +127,8 @@ impl NetworkConfig {
         }
         let ipv4 = family(v4, &fields, cutting, &mut findings);
         let ipv6 = family(v6, &fields, cutting, &mut findings);
-        let is_said = fields.raw("EnableNFTables").is_some();
-        let nftables = findings.keep(fields.flag("EnableNFTables", false)).filter(|_| is_said);
+        let is_set = fields.raw("EnableNFTables").is_some();
+        let nftables = findings.keep(fields.flag("EnableNFTables", false)).filter(|_| is_set);
         let backend = backend::parse(&fields, v6 == Some(true), &mut findings);
         let Findings { mistakes, warnings } = findings;
         match backend {

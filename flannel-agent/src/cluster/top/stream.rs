@@ -17,7 +17,7 @@ use crate::{
         error::ExecError,
         exec::{Container, Executed, LineLimits},
     },
-    top::{board::NO_AGENT, document::TopDocument},
+    top::document::TopDocument,
 };
 
 /// The longest document. Its rows are limited, the problems in it are not.
@@ -83,7 +83,7 @@ impl Reading {
 
     /// Returns true if an agent answered on the node: without one its problems are not known.
     pub(super) fn has_agent(&self) -> bool {
-        self.document.agent != NO_AGENT
+        self.document.ready.is_some()
     }
 }
 

@@ -37,7 +37,6 @@ use tokio::{sync::Mutex, task::spawn_blocking};
 pub(in crate::observe) use self::page::MEDIA_TYPE;
 pub use self::{counts::Counts, page::Metric};
 use flannel_datapath::PinRoot;
-use flannel_status::Status;
 
 use self::{flows::FlowCount, page::Page};
 use crate::observe::{health::Readiness, shared::SharedState};
@@ -100,7 +99,8 @@ impl Sources {
         let mut page = Page::default();
         node::write(&mut page, &self.readiness, &self.shared.peers, &self.counts);
         let (echoes, wireguard_peers) = (self.shared.echoes.counts(), self.shared.wireguard.states());
-        problems::write(&mut page, self.status(), self.shared.peer_problems());
+        let status = self.shared.complete(&self.readiness.status());
+        problems::write(&mut page, &status, self.shared.peer_problems());
         echo::write(&mut page, echoes, &self.counts);
         wireguard::write(&mut page, &wireguard_peers);
         extension::write(&mut page, self.shared.extension.status().as_ref());
@@ -114,13 +114,6 @@ impl Sources {
         self.flows.write(&mut page);
         process::write(&mut page, &self.process);
         page.text().inspect_err(|error| tracing::error!(%error, "cannot put the metrics together")).ok()
-    }
-
-    /// The status with the parts that tasks keep.
-    fn status(&self) -> Status {
-        let mut status = self.readiness.status().clone();
-        self.shared.add_to(&mut status);
-        status
     }
 
     fn is_in_mode_fast(&self) -> bool {

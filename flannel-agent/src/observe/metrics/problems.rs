@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use flannel_host::clock;
 use flannel_status::{ProblemCode, Status};
 
 use super::{
@@ -11,8 +10,7 @@ use super::{
 };
 
 /// Writes the number of problems of each kind; those of peers are counted already.
-pub(super) fn write(page: &mut Page, mut status: Status, of_peers: [(ProblemCode, usize); 3]) {
-    status.find_problems(clock::unix_now());
+pub(super) fn write(page: &mut Page, status: &Status, of_peers: [(ProblemCode, usize); 3]) {
     let mut counts = BTreeMap::from(of_peers.map(|(code, peers)| (code, length(peers))));
     for problem in &status.problems {
         *counts.entry(problem.code).or_default() += number(problem.count);

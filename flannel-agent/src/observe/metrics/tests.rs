@@ -66,7 +66,9 @@ fn page(status: Status) -> String {
     counts.echo_round_trips.observe(0.0004);
     let readiness = Readiness::new(status, SharedState::default(), Pulse::start());
     node::write(&mut page, &readiness, &SharedPeers::default(), &counts);
-    problems::write(&mut page, readiness.status().clone(), SharedState::default().peer_problems());
+    let mut status = readiness.status().clone();
+    status.find_problems(0);
+    problems::write(&mut page, &status, SharedState::default().peer_problems());
     let counter = |packets| Counter { packets, bytes: packets * 100 };
     let counted = Counted {
         stats: vec![

@@ -118,7 +118,8 @@ fn of_cluster(status: &Status) -> Cell {
     }
 }
 
-fn explain(pair: &Pair) -> Result<Cell> {
+/// The answer of `explain`, whose exit status and verdict agree.
+pub(super) fn explain(pair: &Pair) -> Result<Cell> {
     let (source, destination) = (pair.near.ip().to_string(), pair.far.ip().to_string());
     let argv = pair.sender.argv(&["explain", "-o", "json", "--proto=icmp", &source, &destination]);
     let output = pair.sender.node().command(argv).any_code().limit(LIMIT).run()?;
@@ -128,6 +129,12 @@ fn explain(pair: &Pair) -> Result<Cell> {
         let step = steps.iter().find(|step| step["state"] == state).with_context(|| format!("{story:#}"))?;
         anyhow::Ok(step["topic"].as_str().unwrap_or_default().to_owned())
     };
+    let reaches = match output.code {
+        0 => Some(true),
+        1 => Some(false),
+        _ => None,
+    };
+    ensure!(story["verdict"]["reaches"] == serde_json::json!(reaches), "ended with {}: {story:#}", output.code);
     Ok(match output.code {
         0 => Cell::Well,
         1 => Cell::Names(format!("lost: `{}`", topic("fail")?)),

@@ -46,7 +46,7 @@ fn section(page: &str, heading: &str) -> Result<Range<usize>> {
     Ok(start..page[start..].find("\n## ").map_or(page.len(), |length| start + length))
 }
 
-/// The rows of the page under a heading; none where they are to be written.
+/// The rows of the page under a heading; empty while the page is written.
 pub(super) fn known(heading: &str) -> Result<Vec<String>> {
     let page = fs::read_to_string(path())?;
     let rows = page[section(&page, heading)?].lines().skip(HEAD.lines().count());

@@ -43,7 +43,7 @@ fn a_node_has_the_sums_of_its_programs() {
 fn a_value_that_no_document_has_is_not_zero() {
     let mut unknown = document(10.0);
     unknown["programs"][1]["packets_per_second"] = Value::Null;
-    let alone = with(document(0.0), "agent", json!("no agent answers"));
+    let alone = with(document(0.0), "ready", json!(null));
     let board = board(vec![live(unknown), live(alone), StreamState::Asked]);
     let row = |name: &str| board.nodes.iter().find(|row| row.node == name).expect("a row");
     assert_eq!((row("n1").packets_per_second, row("n1").fast_share), (None, None));

@@ -21,7 +21,7 @@ fn document(packets: f64) -> Value {
         })
     };
     json!({
-        "time": 1, "mode": "fast", "heartbeat_age": 0.5, "current": true, "agent": "agent 0.1.0 ready",
+        "time": 1, "mode": "fast", "heartbeat_age": 0.5, "current": true, "agent": "agent 0.1.0 ready", "ready": true,
         "problems": [], "peers": [], "flows": [], "drops": [], "kernel": [],
         "programs": [program("from_pod", packets, Some(0.5)), program("to_tunnel", 0.0, None)],
     })
