@@ -10,7 +10,7 @@ mod server;
 
 use std::time::Duration;
 
-use etcd_client::{Client, GetOptions, KeyValue, PutOptions};
+use etcd_client::{Client, CompactionOptions, GetOptions, KeyValue, PutOptions};
 use flannel_common::addr::Mac;
 use flannel_store::{
     LeaseAttrs, LeaseKey, LeaseRequest, LostCause, OwnLease, StoreEvent, VxlanData,
@@ -157,7 +157,9 @@ impl Cluster {
     pub(crate) async fn compact(&self) {
         let mut client = self.client.clone();
         let revision = client.get("any", None).await.expect("get").header().expect("a header").revision();
-        client.compact(revision, None).await.expect("compact");
+        // Otherwise the old revisions may still be there after the answer.
+        let options = CompactionOptions::new().with_physical();
+        client.compact(revision, Some(options)).await.expect("compact");
     }
 }
 
