@@ -28,6 +28,8 @@ pub mod reconcile;
 pub mod reported_cluster;
 #[cfg(test)]
 mod schema;
+#[cfg(test)]
+mod stable;
 pub mod state_dir;
 pub mod top;
 pub mod traffic;

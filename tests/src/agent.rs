@@ -198,6 +198,19 @@ impl Agent {
         Ok(())
     }
 
+    /// Starts another binary with the same flags and paths, after this agent has ended.
+    pub fn succeeded_by(&self, binary: &Path) -> Result<Self> {
+        ensure!(!self.child().is_running(), "the agent on {} still runs", self.node.name());
+        self.node.agent(AgentOptions { binary: binary.to_owned(), ..(*self.options).clone() })
+    }
+
+    /// The command line of [`Agent::argv`] with another binary.
+    pub fn argv_of(&self, binary: &Path, args: &[&str]) -> Vec<String> {
+        let own = self.options.binary.display().to_string();
+        let other = binary.display().to_string();
+        self.argv(args).into_iter().map(|word| if word == own { other.clone() } else { word }).collect()
+    }
+
     /// The status document: the agent's answer at its socket, without the processes of a command.
     /// Without a running agent it is that of `status -o json`, from what is pinned.
     pub fn status(&self) -> Result<Value> {

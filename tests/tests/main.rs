@@ -22,4 +22,5 @@ mod pod;
 mod source_filter;
 mod tunnel;
 mod udp;
+mod upgrade;
 mod wireguard;

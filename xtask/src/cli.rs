@@ -81,6 +81,17 @@ pub(crate) enum Verb {
         #[arg(last = true)]
         filter: Vec<OsString>,
     },
+    /// Rehearse the update from another version and the way back, under traffic (needs root)
+    ///
+    /// The other version is built once by its own `cargo xtask build`, and kept in `target/former`.
+    Upgrade {
+        /// A revision of the repository [default: the latest tag]
+        #[arg(long, value_name = "REVISION")]
+        from: Option<String>,
+        /// Passed on to the test programs, for example part of a test's name
+        #[arg(last = true)]
+        filter: Vec<OsString>,
+    },
     /// Run a real Kubernetes of three nodes on this machine, with our image (needs root)
     ///
     /// Kubernetes is compiled from Debian's source package, once, and kept in the user's cache
@@ -185,6 +196,9 @@ pub(crate) struct TestOptions {
     /// The duration of tests that grow with time; `cargo xtask soak` sets it
     #[arg(skip)]
     pub(crate) soak: Option<Duration>,
+    /// Another version of the agent; `cargo xtask upgrade` sets it
+    #[arg(skip)]
+    pub(crate) former: Option<PathBuf>,
     /// Passed on to the test programs, for example part of a test's name. With `--kernel`: parts of
     /// the names of the rows to run
     #[arg(last = true)]

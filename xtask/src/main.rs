@@ -20,6 +20,7 @@ mod object;
 mod progress;
 mod setup;
 mod test;
+mod upgrade;
 mod workspace;
 
 use std::process::ExitCode;
@@ -73,6 +74,10 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
         }
         Verb::Cluster(options) => match cluster::launch(&setup, &options)? {},
         Verb::Test(options) => return Ok(test::run(&setup, &options)),
+        Verb::Upgrade { from, filter } => {
+            let former = Some(upgrade::build(&workspace, from.as_deref())?);
+            return Ok(test::run(&setup, &TestOptions { former, filter, ..TestOptions::subject("upgrade") }));
+        }
         Verb::Fuzz(options) => return fuzz::run(&setup, &options),
         Verb::Soak { time, filter } => return Ok(test::run(&setup, &TestOptions::soak(time, filter))),
         Verb::Lint { no_bpf } => return lint::run(&setup, no_bpf),

@@ -221,7 +221,7 @@ impl Stop {
 
 #[derive(Parser)]
 #[command(name = "flannel-agent", version, about = "A drop-in flanneld with an eBPF datapath")]
-struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     command: Verb,
 }

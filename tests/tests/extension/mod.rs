@@ -23,7 +23,7 @@ fn script(text: &str) -> Value {
 }
 
 /// The commands of a VXLAN tunnel.
-fn vxlan() -> Value {
+pub(crate) fn vxlan() -> Value {
     json!({
         "Type": "extension",
         "PreStartupCommand": script(&format!(

@@ -87,6 +87,7 @@ pub(super) fn run(setup: &Setup<'_>, options: &TestOptions, turn: Turn, tally: &
         setup,
         selection: &selection,
         soak: options.soak,
+        former: options.former.as_deref(),
         events: sender.clone(),
         seen: Mutex::default(),
         host: Mutex::default(),
@@ -132,6 +133,8 @@ struct Plan<'a> {
     selection: &'a Selection,
     /// The duration of tests that grow with time.
     soak: Option<Duration>,
+    /// Another version of the agent.
+    former: Option<&'a Path>,
     events: Sender<RunEvent<'a>>,
     /// Programs whose tests have been sent: cargo names them again in each build.
     seen: Mutex<BTreeSet<PathBuf>>,
@@ -339,6 +342,9 @@ impl<'a> Plan<'a> {
             if let Some(etcd) = self.setup.workspace().find_command("etcd").filter(|_| !is_named) {
                 command.env("KUBE_APISERVER", kubernetes.join("bin/kube-apiserver")).env("ETCD", etcd);
             }
+        }
+        if let Some(former) = self.former {
+            command.env("FLANNEL_FORMER_AGENT", former);
         }
         if let Some(time) = self.soak {
             command.envs(soak(time));

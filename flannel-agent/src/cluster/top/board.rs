@@ -2,6 +2,8 @@
 //!
 //! A value that no document has is absent (`null`, `-`); it does not count as 0 in a sum.
 
+use std::iter;
+
 use flannel_host::words::compare_names;
 use serde::Serialize;
 
@@ -83,6 +85,9 @@ pub struct NodeRates {
 pub struct NodeProblem {
     /// The name of the node.
     pub node: String,
+    /// The kind of a problem that the agent found itself.
+    #[cfg_attr(test, schemars(with = "Option<crate::schema::ProblemCode>"))]
+    pub code: Option<String>,
     /// The problem in words.
     pub text: String,
 }
@@ -111,8 +116,8 @@ impl ClusterBoard {
         Self { time: 0, listing_error: None, nodes: rates, pairs, flows, problems: problems(nodes) }
     }
 
-    /// Keeps the rows with this text in a name, a mode, an address, a path, a protocol or a
-    /// problem.
+    /// Keeps the rows with this text in a name, a mode, an address, a path, a protocol, a problem
+    /// or its code.
     pub fn retain(&mut self, text: &str) {
         if text.is_empty() {
             return;
@@ -121,7 +126,7 @@ impl ClusterBoard {
         self.nodes.retain(|row| has(&[&row.node, row.mode.as_deref().unwrap_or_default()]));
         self.pairs.retain(|row| has(&[&row.node, &row.peer, row.path.as_deref().unwrap_or_default()]));
         self.flows.retain(|row| row.nodes.iter().any(|node| node.contains(text)) || has(&texts(&row.flow)));
-        self.problems.retain(|row| has(&[&row.node, &row.text]));
+        self.problems.retain(|row| has(&[&row.node, &row.text, row.code.as_deref().unwrap_or_default()]));
     }
 }
 
@@ -175,24 +180,27 @@ fn fast_share(document: &TopDocument) -> Option<f64> {
 /// The problems of all nodes. A node that does not answer has that one.
 fn problems(nodes: &[(String, StreamState)]) -> Vec<NodeProblem> {
     let of_node = |(node, state): &(String, StreamState)| -> Vec<(usize, NodeProblem)> {
-        let texts = match state {
-            StreamState::Silent(reason) => vec![format!("no answer: {reason}")],
-            StreamState::Live(reading) => texts_of(reading),
+        let found = match state {
+            StreamState::Silent(reason) => vec![(None, format!("no answer: {reason}"))],
+            StreamState::Live(reading) => found_by(reading),
             StreamState::Asked | StreamState::StockFlannel => Vec::new(),
         };
-        texts.into_iter().map(|text| NodeProblem { node: node.clone(), text }).enumerate().collect()
+        found.into_iter().map(|(code, text)| NodeProblem { node: node.clone(), code, text }).enumerate().collect()
     };
     let mut problems: Vec<(usize, NodeProblem)> = nodes.iter().flat_map(of_node).collect();
     problems.sort_by_key(|(place, _)| *place);
     problems.into_iter().map(|(_, problem)| problem).collect()
 }
 
-fn texts_of(reading: &Reading) -> Vec<String> {
+/// Each with its code. An agent of an older version prints none.
+fn found_by(reading: &Reading) -> Vec<(Option<String>, String)> {
     let document = &reading.document;
     let stale = (!document.current).then(|| {
         let age = document.heartbeat_age.map_or_else(|| "never".to_owned(), |age| format!("{age:.0} s ago"));
         format!("last heartbeat of the agent: {age}; every packet takes the kernel's path")
     });
     let absent = (!reading.has_agent()).then(|| NO_AGENT.to_owned());
-    absent.into_iter().chain(stale).chain(document.problems.iter().cloned()).collect()
+    let codes = document.codes.iter().cloned().map(Some).chain(iter::repeat(None));
+    let problems = codes.zip(document.problems.iter().cloned());
+    absent.into_iter().chain(stale).map(|text| (None, text)).chain(problems).collect()
 }

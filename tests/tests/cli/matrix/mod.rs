@@ -16,6 +16,7 @@ use self::{
     cells::{Baseline, Cell, HEALTH},
     page::Row,
 };
+use crate::extension;
 
 /// Peers fall silent after some of these.
 const ECHO: &str = "--peer-echo-interval=1";
@@ -242,4 +243,10 @@ fn udp_in_mode_kernel() -> Result<()> {
         faults.extend(of_hosts(true));
         Ok(faults)
     })
+}
+
+/// Without faults of the tunnel and of routes: the commands of the operator own them.
+#[test]
+fn extension_in_mode_kernel() -> Result<()> {
+    judge("extension", "kernel", &extension::vxlan().to_string(), |_| Ok(of_hosts(false)))
 }

@@ -130,6 +130,7 @@ fn pairs_and_flows_are_limited_after_they_are_ordered() {
 #[test]
 fn the_first_problem_of_each_node_comes_first() {
     let two = with(document(1.0), "problems", json!(["a", "b"]));
+    let two = with(two, "codes", json!(["silent_peer"]));
     let stale = with(with(document(1.0), "current", json!(false)), "heartbeat_age", json!(75.4));
     let board = board(vec![live(two), live(stale), StreamState::Silent("it hangs".to_owned())]);
     let lines: Vec<String> =
@@ -141,6 +142,8 @@ fn the_first_problem_of_each_node_comes_first() {
         "n1: b",
     ];
     assert_eq!(lines, expected);
+    let codes: Vec<_> = board.problems.iter().map(|problem| problem.code.as_deref()).collect();
+    assert_eq!(codes, [Some("silent_peer"), None, None, None], "n1 has an agent that names one of two");
     assert_eq!(board.nodes.iter().find(|row| row.node == "n1").expect("a row").problems, Some(2));
 }
 

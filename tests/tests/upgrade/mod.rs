@@ -1,0 +1,135 @@
+//! An update from another version of the agent and the way back, node by node, under traffic:
+//! docs/guides/operations.md promises that no packet is lost and that nothing is left behind.
+//!
+//! `cargo xtask upgrade` builds the other version and names it in `FLANNEL_FORMER_AGENT`.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use flannel_tests::{Agent, Pair, agent_binary, eventually, fast::fast_pair, not_run, snapshot::Snapshot};
+use serde_json::Value;
+
+const PPS: u32 = 20_000;
+const LIMIT: Duration = Duration::from_mins(5);
+
+/// The other version; `None`, said aloud, without one.
+fn former(what: &str) -> Result<Option<PathBuf>> {
+    let Some(path) = env::var_os("FLANNEL_FORMER_AGENT") else {
+        not_run(what, "there is no other version: `cargo xtask upgrade --from REVISION` builds one");
+        return Ok(None);
+    };
+    Ok(Some(PathBuf::from(path).canonicalize().context("FLANNEL_FORMER_AGENT")?))
+}
+
+/// Ends an agent, and starts another version with its flags and records.
+fn replace(agent: &mut Agent, binary: &Path) -> Result<()> {
+    let subnet = subnet(agent)?;
+    let begun = Instant::now();
+    agent.sigterm_and_wait()?;
+    *agent = agent.succeeded_by(binary)?;
+    agent.wait_ready()?;
+    agent.wait_peers(1)?;
+    println!("{} ready again after {:.1} s", agent.node().name(), begun.elapsed().as_secs_f32());
+    let now = self::subnet(agent)?;
+    ensure!(now == subnet, "the lease was {subnet} and is {now}");
+    Ok(())
+}
+
+fn subnet(agent: &Agent) -> Result<Value> {
+    Ok(agent.status()?["lease"]["subnet"].clone())
+}
+
+/// Requires that commands of a version understand an agent of any version.
+fn expect_answers(agent: &Agent, binary: &Path) -> Result<()> {
+    for line in ["status", "status -o json", "maps dump all", "datapath show", "guard show", "maps dump --diff"] {
+        let args: Vec<&str> = line.split(' ').collect();
+        let argv = agent.argv_of(binary, &args);
+        agent.node().run(argv).with_context(|| format!("`{line}` of {}", binary.display()))?;
+    }
+    Ok(())
+}
+
+/// Sums of what differs on a node from the time before it had an agent.
+fn leftovers(agent: &Agent, before: &Snapshot) -> Result<()> {
+    agent.sigterm_and_wait()?;
+    agent.cli(&["cleanup"])?;
+    eventually("a clean node", Duration::from_secs(10), || {
+        let changes = before.changes(&Snapshot::of(agent.node())?);
+        ensure!(changes.is_empty(), "{changes}");
+        Ok(())
+    })
+}
+
+/// Begins with the other version on both nodes, and goes to the present one, back, and there again.
+fn rehearse(what: &str, pair: impl FnOnce() -> Result<Pair>, proof: impl Fn(&Pair) -> Result<()>) -> Result<()> {
+    let Some(former) = former(what)? else { return Ok(()) };
+    let present = agent_binary()?;
+    let mut pair = pair()?;
+    let mut before = Vec::new();
+    for agent in [&mut pair.sender, &mut pair.receiver] {
+        agent.sigterm_and_wait()?;
+        agent.cli(&["cleanup"])?;
+        before.push(Snapshot::of(agent.node())?);
+        *agent = agent.succeeded_by(&former)?;
+    }
+    for agent in [&pair.sender, &pair.receiver] {
+        agent.wait_ready()?;
+        agent.wait_peers(1)?;
+    }
+    pair.near.wait_ping(pair.far.ip())?;
+    proof(&pair)?;
+    let run = pair.stream(PPS, LIMIT)?;
+    for binary in [&present, &former, &present] {
+        replace(&mut pair.sender, binary)?;
+        expect_answers(&pair.sender, &present)?;
+        expect_answers(&pair.sender, &former)?;
+        replace(&mut pair.receiver, binary)?;
+        proof(&pair)?;
+    }
+    let report = run.stop()?;
+    println!("{} datagrams, {} lost, longest gap {:?}", report.sent, report.lost_count(), report.longest_gap);
+    report.expect_complete()?;
+    for (agent, before) in [&pair.sender, &pair.receiver].into_iter().zip(&before) {
+        leftovers(agent, before)?;
+    }
+    Ok(())
+}
+
+fn without_flows(name: &str, mode: &str) -> Result<()> {
+    let flag = format!("--datapath={mode}");
+    rehearse(
+        name,
+        || Pair::with_flags(name, &[&flag]),
+        |pair| {
+            let shown = &pair.sender.status()?["mode"]["effective"];
+            ensure!(shown == mode, "mode {shown}");
+            Ok(())
+        },
+    )
+}
+
+#[test]
+fn another_version_and_back_in_mode_kernel() -> Result<()> {
+    without_flows("up-kernel", "kernel")
+}
+
+#[test]
+fn another_version_and_back_in_mode_encap() -> Result<()> {
+    without_flows("up-encap", "encap")
+}
+
+#[test]
+fn another_version_and_back_in_mode_fast() -> Result<()> {
+    rehearse(
+        "up-fast",
+        || fast_pair("up-fast", &[]),
+        |pair| {
+            pair.sender.wait_pod(&pair.near, true, true)?;
+            pair.receiver.wait_pod(&pair.far, true, true)
+        },
+    )
+}
