@@ -200,6 +200,26 @@ fn a_frame_of_any_size_is_drawn() {
 }
 
 #[test]
+fn problems_leave_room_for_peers_and_flows() {
+    let with = |problems: usize| {
+        let mut board = board();
+        board.problems = vec!["a peer that does not answer ".repeat(4); problems];
+        let view = View { board: &board, palette: Palette { on: true }, keys: "q quit", offset: 0 };
+        draw(view, 80, 24).0
+    };
+    for problems in 0..=7 {
+        let lines = with(problems);
+        assert!(line(&lines, "10.244.2.0/24").contains("192.168.1.2"), "{problems}: {lines:#?}");
+        line(&lines, "10.244.1.5:40000");
+        assert!(lines[23].starts_with("q quit"), "{problems}: {lines:#?}");
+        let shown = lines.iter().filter(|line| line.starts_with("│a peer that")).collect::<Vec<_>>();
+        assert!(shown.len() == problems.min(5) && shown.iter().all(|line| line.ends_with("…│")), "{shown:#?}");
+    }
+    assert!(line(&with(1), "PROGRAM        REASON").contains("PKT/S"), "reasons have a row beside one problem");
+    line(&with(7), " problems (2 more) ");
+}
+
+#[test]
 fn rows_scroll_to_the_last_and_no_further() {
     let mut busy = sample(3, 3000);
     busy.flows = (1..=40)

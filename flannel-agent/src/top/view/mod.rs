@@ -13,11 +13,15 @@ use ratatui::{
 
 pub use self::palette::Palette;
 pub(crate) use self::panel::AROUND;
-use self::panel::Panel;
+use self::panel::{Panel, cut};
 use super::Board;
 
 /// The fewest lines of a panel: one row.
 pub(crate) const LEAST: u16 = AROUND + 1;
+/// The lines that flows have while a screen has room for peers: two rows.
+const FLOWS: u16 = AROUND + 2;
+/// The most problems.
+const PROBLEMS: u16 = 5;
 /// The most rows of peers, of flows and of reasons in a frame that is printed.
 pub(crate) const PRINTED: u16 = 12;
 
@@ -51,7 +55,7 @@ impl View<'_> {
 
     fn problem_lines(&self) -> u16 {
         let lines = u16::try_from(self.board.problems.len()).unwrap_or(u16::MAX);
-        if lines == 0 { 0 } else { lines.min(5) + 2 }
+        if lines == 0 { 0 } else { lines.min(PROBLEMS) + 2 }
     }
 
     fn key_lines(&self) -> u16 {
@@ -60,21 +64,22 @@ impl View<'_> {
 
     /// The lines of the panels in a frame of this height. Where not everything fits, peers get a
     /// third of it at most. The flows have the rest. Reasons come and go, and move nothing on a
-    /// screen: they have a quarter of it.
+    /// screen: they have a quarter of it, less where peers and flows would have no rows, and no
+    /// panel without a row.
     fn heights(&self, height: u16) -> [u16; 4] {
         let [hooks, peers, _, mut reasons] = self.wanted().map(|rows| rows.saturating_add(AROUND));
         let most = if height >= self.height() { PRINTED + AROUND } else { (height / 3).max(LEAST) };
         if !self.keys.is_empty() {
             reasons = (height / 4).max(LEAST);
         }
-        let mut left = height.saturating_sub(1 + self.problem_lines() + self.key_lines());
-        let mut take = |wanted: u16| {
-            let taken = wanted.min(left);
-            left -= taken;
-            taken
-        };
-        let (hooks, reasons, peers) = (take(hooks), take(reasons.min(most)), take(peers.min(most)));
-        [hooks, peers, left, reasons]
+        let room = height.saturating_sub(1 + self.problem_lines() + self.key_lines());
+        let hooks = hooks.min(room);
+        let room = room - hooks;
+        let spare = room.saturating_sub(LEAST + FLOWS);
+        let reasons = if spare < LEAST { 0 } else { reasons.min(most).min(spare) };
+        let room = room - reasons;
+        let peers = peers.min(most).min(room.saturating_sub(FLOWS).max(LEAST)).min(room);
+        [hooks, peers, room - peers, reasons]
     }
 
     fn header(&self, area: Rect, buffer: &mut Buffer) {
@@ -82,8 +87,14 @@ impl View<'_> {
     }
 
     fn problems(&self, area: Rect, buffer: &mut Buffer) {
-        let lines = self.board.problems.iter().map(|problem| self.palette.bad(problem.as_str()));
-        let block = Block::bordered().title(self.palette.title(" problems "));
+        let width = usize::from(area.width.saturating_sub(2));
+        let problems = &self.board.problems;
+        let lines = problems.iter().take(usize::from(PROBLEMS)).map(|problem| self.palette.bad(cut(problem, width)));
+        let title = match problems.len().saturating_sub(usize::from(PROBLEMS)) {
+            0 => " problems ".to_owned(),
+            more => format!(" problems ({more} more) "),
+        };
+        let block = Block::bordered().title(self.palette.title(title));
         Paragraph::new(lines.map(Into::into).collect::<Vec<_>>()).block(block).render(area, buffer);
     }
 

@@ -110,7 +110,7 @@ impl Panel<'_> {
 }
 
 /// A text of at most this width, with a mark at its end if it was longer.
-fn cut(text: &str, width: usize) -> String {
+pub(super) fn cut(text: &str, width: usize) -> String {
     // Names, numbers and addresses are ASCII; bars are one column for each character.
     if text.chars().count() <= width {
         return text.to_owned();
