@@ -14,7 +14,7 @@ use flannel_tests::{Agent, Pair, agent_binary, eventually, fast::fast_pair, not_
 use serde_json::Value;
 
 const PPS: u32 = 20_000;
-const LIMIT: Duration = Duration::from_mins(5);
+const LIMIT: Duration = Duration::from_mins(3);
 
 /// The other version; `None`, said aloud, without one.
 fn former(what: &str) -> Result<Option<PathBuf>> {

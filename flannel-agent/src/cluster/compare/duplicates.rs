@@ -46,6 +46,7 @@ fn group(nodes: &[NodeClaims], members: &[usize], subnets: &[IpNet]) -> ClusterP
     let others: Vec<String> = members.iter().filter_map(|node| other_subnet(node)).collect();
     let others = match others.len() {
         0 => String::new(),
+        1 => format!("; one of these Nodes has another pod CIDR ({})", first(&others, NAMED)),
         number => format!("; {number} of these Nodes have another pod CIDR ({})", first(&others, NAMED)),
     };
     let lost = match &members_names[..] {

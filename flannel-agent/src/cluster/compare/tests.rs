@@ -123,7 +123,7 @@ fn two_nodes_with_overlapping_subnets_have_both_directions_named() {
         }
     });
     let expected = "n1 and n2 have the subnet 10.244.1.0/24: packets from pods of n1 to pods of n2 are lost, and those \
-                    from n2 to n1; 1 of these Nodes have another pod CIDR (n2: 10.244.2.0/24)";
+                    from n2 to n1; one of these Nodes has another pod CIDR (n2: 10.244.2.0/24)";
     assert_eq!(only(&problems), (ClusterProblemCode::SameSubnet, expected));
 }
 
