@@ -206,9 +206,9 @@ impl Agent {
 
     /// The command line of [`Agent::argv`] with another binary.
     pub fn argv_of(&self, binary: &Path, args: &[&str]) -> Vec<String> {
-        let own = self.options.binary.display().to_string();
-        let other = binary.display().to_string();
-        self.argv(args).into_iter().map(|word| if word == own { other.clone() } else { word }).collect()
+        // As in the agent's container, but that results may be written anywhere.
+        let confinement = self.options.confinement.clone().map(Confinement::writable);
+        self.command_line(confinement.as_ref(), binary, args)
     }
 
     /// The status document: the agent's answer at its socket, without the processes of a command.
@@ -246,22 +246,20 @@ impl Agent {
 
     /// The command line of [`Agent::cli`].
     pub fn argv(&self, args: &[&str]) -> Vec<String> {
-        // As in the agent's container, but that results may be written anywhere.
-        let confinement = self.options.confinement.clone().map(Confinement::writable);
-        self.command_line(confinement.as_ref(), args)
+        self.argv_of(&self.options.binary, args)
     }
 
     /// The command line of a user who is root on the host, outside the agent's container.
     pub fn argv_on_the_host(&self, args: &[&str]) -> Vec<String> {
-        self.command_line(None, args)
+        self.command_line(None, &self.options.binary, args)
     }
 
-    fn command_line(&self, confinement: Option<&Confinement>, args: &[&str]) -> Vec<String> {
+    fn command_line(&self, confinement: Option<&Confinement>, binary: &Path, args: &[&str]) -> Vec<String> {
         let mut argv = vec!["env".to_owned()];
         argv.push(format!("FLANNELD_STATE_DIR={}", self.options.state_dir));
         argv.push(format!("FLANNELD_BPF_PIN_ROOT={}", self.options.pin_root));
         argv.extend(confinement.into_iter().flat_map(Confinement::argv));
-        argv.push(self.options.binary.display().to_string());
+        argv.push(binary.display().to_string());
         argv.extend(args.iter().map(|arg| (*arg).to_owned()));
         argv
     }

@@ -4,18 +4,17 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 
 use crate::{
     build::AGENT,
     workspace::{self, Workspace},
 };
 
-/// Builds the agent of a revision, by the verb `build` of its own tree. Without a revision it is
-/// the latest tag. Returns the program, which is kept.
+/// Builds the agent of a revision, or of the latest tag, with that tree's `cargo xtask build`.
+/// Returns the program, which is kept.
 pub(crate) fn build(workspace: &Workspace, revision: Option<&str>) -> anyhow::Result<PathBuf> {
     let revision = match revision {
         Some(revision) => revision.to_owned(),
@@ -59,9 +58,7 @@ fn extract(workspace: &Workspace, commit: &str, tree: &Path) -> anyhow::Result<(
 
 /// Runs `cargo xtask build` in another tree, with a target directory of that tree.
 fn build_tree(workspace: &Workspace, tree: &Path) -> anyhow::Result<()> {
-    let mut cargo: Command = workspace.cargo();
+    let mut cargo = workspace.cargo();
     cargo.current_dir(tree).env_remove("CARGO_TARGET_DIR").args(["xtask", "build"]);
-    let status = cargo.status().context("cannot start cargo")?;
-    ensure!(status.success(), "the build of {} failed ({status})", tree.display());
-    Ok(())
+    workspace::run(&mut cargo, "the build of the other version")
 }

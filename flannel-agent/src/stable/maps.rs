@@ -24,7 +24,8 @@ use flannel_common::{
 
 use super::{Interface, difference};
 
-const KIND: &str = "map";
+const MAP: &str = "map";
+const SCHEMA_LINE: &str = "schema";
 
 macro_rules! sizes {
     ($($name:ident: $key:ty => $value:ty;)+) => {
@@ -67,14 +68,14 @@ pub(super) fn all() -> Vec<Interface> {
     };
     let known: BTreeSet<_> = sizes.iter().map(|(name, ..)| *name).chain([maps::CONNECTIONS, maps::EVENTS]).collect();
     assert_eq!(known, maps::ALL.into_iter().collect(), "the maps that are pinned");
-    let schema = Interface::new("schema", "-", "SCHEMA", &SCHEMA.to_string());
-    let map = |(name, key, value)| Interface::new(KIND, "-", name, &format!("{key} to {value} bytes"));
+    let schema = Interface::new(SCHEMA_LINE, "-", "SCHEMA", &SCHEMA.to_string());
+    let map = |(name, key, value)| Interface::new(MAP, "-", name, &format!("{key} to {value} bytes"));
     sizes.into_iter().map(map).chain([schema]).collect()
 }
 
 /// Requires another schema if a map has changed.
 pub(super) fn expect_schema(released: &BTreeSet<Interface>, present: &BTreeSet<Interface>) {
-    let changed = difference(released, present).find(|line| line.kind == KIND && released.contains(line));
-    let is_raised = difference(released, present).any(|line| line.kind == "schema");
+    let changed = difference(released, present).find(|line| line.kind == MAP && released.contains(line));
+    let is_raised = difference(released, present).any(|line| line.kind == SCHEMA_LINE);
     assert!(changed.is_none() || is_raised, "another layout needs another SCHEMA: {changed:?}");
 }

@@ -1,5 +1,6 @@
 //! An update from another version of the agent and the way back, node by node, under traffic:
-//! docs/guides/operations.md promises that no packet is lost and that nothing is left behind.
+//! docs/guides/operations.md promises that it loses no packet, and `cleanup` leaves the node as it
+//! was.
 //!
 //! `cargo xtask upgrade` builds the other version and names it in `FLANNEL_FORMER_AGENT`.
 
@@ -19,7 +20,7 @@ const LIMIT: Duration = Duration::from_mins(3);
 /// The other version; `None`, said aloud, without one.
 fn former(what: &str) -> Result<Option<PathBuf>> {
     let Some(path) = env::var_os("FLANNEL_FORMER_AGENT") else {
-        not_run(what, "there is no other version: `cargo xtask upgrade --from REVISION` builds one");
+        not_run(what, "`cargo xtask upgrade --from REVISION` builds the other version");
         return Ok(None);
     };
     Ok(Some(PathBuf::from(path).canonicalize().context("FLANNEL_FORMER_AGENT")?))
@@ -31,12 +32,16 @@ fn replace(agent: &mut Agent, binary: &Path) -> Result<()> {
     let begun = Instant::now();
     agent.sigterm_and_wait()?;
     *agent = agent.succeeded_by(binary)?;
-    agent.wait_ready()?;
-    agent.wait_peers(1)?;
+    wait_joined(agent)?;
     println!("{} ready again after {:.1} s", agent.node().name(), begun.elapsed().as_secs_f32());
     let now = self::subnet(agent)?;
     ensure!(now == subnet, "the lease was {subnet} and is {now}");
     Ok(())
+}
+
+fn wait_joined(agent: &Agent) -> Result<()> {
+    agent.wait_ready()?;
+    agent.wait_peers(1)
 }
 
 fn subnet(agent: &Agent) -> Result<Value> {
@@ -53,10 +58,15 @@ fn expect_answers(agent: &Agent, binary: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Sums of what differs on a node from the time before it had an agent.
-fn leftovers(agent: &Agent, before: &Snapshot) -> Result<()> {
+/// Ends an agent, and removes all that it made.
+fn clean(agent: &Agent) -> Result<()> {
     agent.sigterm_and_wait()?;
-    agent.cli(&["cleanup"])?;
+    agent.cli(&["cleanup"]).map(drop)
+}
+
+/// The same, and requires the node to be as it was before it had an agent.
+fn clean_to(before: &Snapshot, agent: &Agent) -> Result<()> {
+    clean(agent)?;
     eventually("a clean node", Duration::from_secs(10), || {
         let changes = before.changes(&Snapshot::of(agent.node())?);
         ensure!(changes.is_empty(), "{changes}");
@@ -71,14 +81,12 @@ fn rehearse(what: &str, pair: impl FnOnce() -> Result<Pair>, proof: impl Fn(&Pai
     let mut pair = pair()?;
     let mut before = Vec::new();
     for agent in [&mut pair.sender, &mut pair.receiver] {
-        agent.sigterm_and_wait()?;
-        agent.cli(&["cleanup"])?;
+        clean(agent)?;
         before.push(Snapshot::of(agent.node())?);
         *agent = agent.succeeded_by(&former)?;
     }
     for agent in [&pair.sender, &pair.receiver] {
-        agent.wait_ready()?;
-        agent.wait_peers(1)?;
+        wait_joined(agent)?;
     }
     pair.near.wait_ping(pair.far.ip())?;
     proof(&pair)?;
@@ -94,7 +102,7 @@ fn rehearse(what: &str, pair: impl FnOnce() -> Result<Pair>, proof: impl Fn(&Pai
     println!("{} datagrams, {} lost, longest gap {:?}", report.sent, report.lost_count(), report.longest_gap);
     report.expect_complete()?;
     for (agent, before) in [&pair.sender, &pair.receiver].into_iter().zip(&before) {
-        leftovers(agent, before)?;
+        clean_to(before, agent)?;
     }
     Ok(())
 }

@@ -107,7 +107,7 @@ impl Subject {
         let mut rows = Vec::new();
         for index in 0.. {
             let story = cells::explain(&self.pair)?;
-            ensure!(story == Cell::Well, "nothing is broken: {story}");
+            ensure!(story == Cell::Well, "explain, before the next fault: {story}");
             // Read again: the agent may have made other objects when it repaired.
             let Some(fault) = faults(self)?.into_iter().nth(index) else { return Ok(rows) };
             let row = self.judge(&baseline, &fault, known.get(index));
