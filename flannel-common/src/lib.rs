@@ -22,6 +22,7 @@ pub mod ecmp;
 pub mod entry_state;
 pub mod ethernet;
 pub mod expiry;
+pub mod families;
 pub mod fast;
 pub mod flow;
 pub mod flow_hint;

@@ -127,7 +127,7 @@ reasons! {
     1 ModeKernel "mode_kernel" Pass Absent Known Agrees Kept "The mode in force leaves this packet to the kernel.";
     2 AgentGone "agent_gone" Pass Absent Known Agrees Kept "No agent heartbeat for 60 s; the maps are considered stale.";
     3 NotConfigured "not_configured" Pass Absent Known Agrees Kept "The node's own data is not valid, or changed while it was read.";
-    4 OtherProtocol "other_protocol" Pass Absent Open Agrees Kept "Neither IPv4 nor IPv6; of a tunnel packet, not the inner family of its tunnel.";
+    4 OtherProtocol "other_protocol" Pass Absent Open Agrees Kept "Of no address family of the network; of a tunnel packet, not the inner family of its tunnel.";
     5 Malformed "malformed" Pass Absent Open Agrees Kept "Too short for the headers it claims to have.";
     6 VlanTagged "vlan_tagged" Pass Absent Known Agrees Kept "Has a VLAN tag: left to the kernel.";
     7 NoPeer "no_peer" Pass Miss Known Differs Kept "The far end lies in no peer's subnet.";

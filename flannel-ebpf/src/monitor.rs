@@ -25,7 +25,7 @@ use flannel_common::{
 use crate::{
     maps::{CONFIG, EVENTS, MISSED, MONITOR},
     packet::{
-        family::{Family, by_family},
+        family::{Family, by_any_family},
         skb::Skb,
     },
 };
@@ -165,7 +165,7 @@ fn may_have_outer(skb: &Skb, program: Program, reason: Reason) -> bool {
 #[inline(always)]
 fn inner_frame(skb: &Skb, filter: &Filter, buf: &MonitorBuf, captured: u32, may_have_outer: bool) -> Option<u16> {
     let other = if filter.asks_for_addresses() { None } else { Some(0) };
-    by_family!(skb, inner_frame_of(filter, buf, captured, may_have_outer), else other)
+    by_any_family!(skb, inner_frame_of(filter, buf, captured, may_have_outer), else other)
 }
 
 #[inline(always)]

@@ -9,6 +9,7 @@
 mod announcements;
 pub mod attach;
 pub mod bpffs;
+mod capacities;
 mod classifier;
 pub mod clock;
 pub mod debug_log;
@@ -45,10 +46,11 @@ use std::path::Path;
 
 pub use announcements::Announcements;
 pub use attach::{AttachKind, Attachments, Hook};
+pub use capacities::Subnets;
 pub use error::DatapathError;
 pub use flow_table::FlowTable;
 pub use judges::{JudgeFinder, Judges};
-pub use load::{Loaded, Shape, Subnets, load};
+pub use load::{Loaded, Shape, load};
 pub use maps::Maps;
 pub use pins::PinRoot;
 pub use retired::Successor;

@@ -13,30 +13,33 @@ use aya::{
     EbpfLoader,
     maps::{MapData, MapError},
     programs::RawTracePoint,
-    util::nr_cpus,
 };
 use flannel_common::{
+    families::Families,
     kernel::KernelLayout,
-    maps::{
-        ALL, ARRIVALS, ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, PEERS, PEERS_MAX, PEERS6,
-        PENDING, PENDING6, PROBATION, PROBATION6, in_object,
-    },
-    pending::{CPUS_MAX, SLOTS_PER_CPU},
-    probation::PROBATION_SLOTS,
+    maps::{ALL, in_object},
     program::{COUNT_POLLS, FIND_JUDGES, Program},
 };
 use flannel_host::{error_chain::chain, family::Family, kernel_types};
 
 use crate::{
-    DatapathError, PinRoot, classifier,
+    DatapathError, PinRoot,
+    capacities::{Capacity, Subnets},
+    classifier,
     debug_log::DebugLog,
     flow_table::FlowTable,
     headroom::Headroom,
     interrupted,
-    load_record::{Capacity, LoadRecord},
+    load_record::LoadRecord,
     object, pins,
     room::{self, KernelLimit, Room},
 };
+
+/// The name of the [`KernelLayout`] in the object.
+pub(super) const LAYOUT: &str = "KERNEL";
+
+/// The name of the [`Families`] in the object.
+pub(super) const FAMILIES: &str = "FAMILIES";
 
 /// The properties in which two maps must agree to count as the same map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,49 +77,6 @@ impl Shape {
             max_entries: info.max_entries(),
             flags: info.map_flags(),
         })
-    }
-}
-
-/// The number of subnets in the network of each family; 0 where the family is off.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Subnets {
-    /// Of the IPv4 network.
-    pub v4: u64,
-    /// Of the IPv6 network.
-    pub v6: u64,
-}
-
-impl Subnets {
-    /// The families that are on.
-    fn families(self) -> impl Iterator<Item = Family> {
-        let on = [(Family::V4, self.v4), (Family::V6, self.v6)];
-        on.into_iter().filter(|(_, subnets)| *subnets > 0).map(|(family, _)| family)
-    }
-
-    /// The capacities of the maps of each family, `flows` of known flows. What belongs to one that
-    /// is off has one element: none cannot be.
-    fn capacities(self, flows: u32) -> Result<[Capacity; 13], DatapathError> {
-        let peers = |family, subnets| match u32::try_from(subnets) {
-            Ok(capacity) if capacity <= PEERS_MAX => Ok(capacity.max(1)),
-            _ => Err(DatapathError::TooManySubnets { family, subnets }),
-        };
-        let if_on = |subnets, capacity| if subnets == 0 { 1 } else { capacity };
-        let notes = pending_slots();
-        Ok([
-            (PEERS, peers(Family::V4, self.v4)?),
-            (PEERS6, peers(Family::V6, self.v6)?),
-            (PENDING, if_on(self.v4, notes)),
-            (PENDING6, if_on(self.v6, notes)),
-            (FLOWS, if_on(self.v4, flows)),
-            (FLOWS6, if_on(self.v6, flows)),
-            (ARRIVALS, notes),
-            (ENTRANCES, if_on(self.v4, flows)),
-            (ENTRANCES6, if_on(self.v6, flows)),
-            (PROBATION, if_on(self.v4, PROBATION_SLOTS)),
-            (PROBATION6, if_on(self.v6, PROBATION_SLOTS)),
-            (FLOW_HINTS, if_on(self.v4, PROBATION_SLOTS)),
-            (FLOW_HINTS6, if_on(self.v6, PROBATION_SLOTS)),
-        ])
     }
 }
 
@@ -226,7 +186,9 @@ fn load_reading(
     let bytes = object::bytes()?;
     pins.prepare()?;
     let object = aya_obj::Object::parse(&bytes)?;
-    let mut loader = loader(&layout);
+    let mut loader = loader();
+    let on = families_of(families);
+    loader.override_global(LAYOUT, &layout, true).override_global(FAMILIES, &on, true);
     for &(name, capacity) in capacities {
         loader.map_max_entries(name, capacity);
     }
@@ -262,13 +224,18 @@ fn load_reading(
     Ok((room::ask(&mut ebpf, families)?, DebugLog::of(&mut ebpf)?))
 }
 
-/// A loader of the object for a kernel of this layout.
-pub(super) fn loader(layout: &KernelLayout) -> EbpfLoader<'_> {
+/// The families as the programs know them.
+pub(super) fn families_of(families: &[Family]) -> Families {
+    let is_on = |family| u32::from(families.contains(&family));
+    Families { v4: is_on(Family::V4), v6: is_on(Family::V6) }
+}
+
+/// A loader of the object, which needs the kernel's layout as [`LAYOUT`].
+pub(super) fn loader<'a>() -> EbpfLoader<'a> {
     let mut loader = EbpfLoader::new();
     // Nothing in the object is relocated by the kernel's own types, which are many megabytes in
     // memory.
     loader.btf(None);
-    loader.override_global("KERNEL", layout, true);
     loader
 }
 
@@ -286,10 +253,4 @@ fn make_way(path: &Path, name: &str, wanted: Shape) -> Result<(), DatapathError>
     }
     tracing::info!(map = name, ?found, ?wanted, "the pinned map has another shape and is replaced");
     pins::remove(path)
-}
-
-/// Slots for records on every CPU there may be.
-pub(super) fn pending_slots() -> u32 {
-    let cpus = nr_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(CPUS_MAX);
-    cpus.min(CPUS_MAX) * SLOTS_PER_CPU
 }

@@ -16,10 +16,11 @@ use flannel_common::{maps::ALL, program::Program};
 use flannel_host::kernel_types;
 use sha2::{Digest as _, Sha256};
 
-use crate::{DatapathError, PinRoot, object, pins};
-
-/// A map's name and how many elements it holds.
-pub(super) type Capacity = (&'static str, u32);
+use crate::{
+    DatapathError, PinRoot,
+    capacities::{Capacity, Subnets},
+    object, pins,
+};
 
 /// The name of the map in messages.
 const NAME: &str = "load_record";
@@ -32,6 +33,7 @@ impl LoadRecord {
     /// The record of a load of these programs that left what is pinned now; `None` if something is
     /// not pinned.
     pub(super) fn of(pins: &PinRoot, programs: &[Program], capacities: &[Capacity]) -> Option<Self> {
+        let programs: Vec<Program> = Program::ALL.into_iter().filter(|program| programs.contains(program)).collect();
         let id = |path| ProgramInfo::from_pin(path).map(|info| info.id()).ok();
         let pinned =
             programs.iter().map(|program| pins.program(*program)).chain([pins.poll_counter(), pins.judge_finder()]);
@@ -44,6 +46,22 @@ impl LoadRecord {
         let shows_types = kernel_types::is_readable();
         digest.update(format!("{version} {shows_types} {capacities:?} {programs:?} {ids:?} {maps:?}"));
         Some(Self(digest.finalize().into()))
+    }
+
+    /// The pinned programs, if a load by this very build has left them: this kernel has accepted
+    /// them. Empty if another build has, or if none are pinned.
+    pub(super) fn programs_of_this_build(pins: &PinRoot) -> Vec<Program> {
+        let is_pinned = |program: &Program| pins.program(*program).exists();
+        let programs: Vec<Program> = Program::ALL.into_iter().filter(is_pinned).collect();
+        let record = Self::capacities(pins).and_then(|capacities| Self::of(pins, &programs, &capacities));
+        if record.is_some() && record == Self::pinned(pins) { programs } else { Vec::new() }
+    }
+
+    /// The capacities of the pinned maps that a load chooses.
+    fn capacities(pins: &PinRoot) -> Option<Vec<Capacity>> {
+        let chosen = Subnets::default().capacities(0).ok()?;
+        let pinned = |(name, _)| MapInfo::from_pin(pins.map(name)).map(|info| (name, info.max_entries())).ok();
+        chosen.into_iter().map(pinned).collect()
     }
 
     /// The record that is pinned, if there is one.

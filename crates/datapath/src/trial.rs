@@ -10,10 +10,10 @@
 //! The pinned programs may come from another build than this one; [`Trial::is_as_pinned`] detects
 //! that.
 
-use std::path::Path;
+use std::{panic, path::Path, thread};
 
 use aya::{
-    Ebpf, Pod,
+    Ebpf, EbpfLoader, Pod,
     maps::{Array, HashMap, MapData, PerCpuArray},
     programs::{SchedClassifier, TestRun as _, TestRunOptions},
 };
@@ -33,14 +33,11 @@ use flannel_common::{
     stats::{Counter, slot},
     tick::tick,
 };
-use flannel_host::kernel_types;
+use flannel_host::{family::Family, kernel_types};
 
 use super::{
-    DatapathError, PinRoot, Shape, clock, flow_hints,
-    flows::FlowMap,
-    interrupted,
-    load::{self, pending_slots},
-    object,
+    DatapathError, PinRoot, Shape, capacities::pending_slots, clock, flow_hints, flow_table, flows::FlowMap,
+    interrupted, load, load_record::LoadRecord, object,
 };
 
 /// Maps that the programs of a trial share with the active programs, and only read.
@@ -59,37 +56,49 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Programs over the pinned maps.
-    pub fn new(pins: &PinRoot) -> Result<Self, DatapathError> {
-        Self::over(Some(pins))
+    /// Programs over the pinned maps, for packets of one family. Those that `programs` returns are
+    /// loaded at once, the others when they are first run. It is called when there is nothing left
+    /// to do but that.
+    pub fn new(pins: &PinRoot, family: Family, programs: impl FnOnce() -> Vec<Program>) -> Result<Self, DatapathError> {
+        Self::over(Some(pins), &[family], programs)
     }
 
-    /// Programs with all maps to themselves, for one subnet.
-    pub fn alone() -> Result<Self, DatapathError> {
-        Self::over(None)
+    /// These programs with all maps to themselves, for one subnet.
+    pub fn alone(programs: Vec<Program>) -> Result<Self, DatapathError> {
+        Self::over(None, &Family::BOTH, || programs)
     }
 
     /// As [`super::load()`]: where programs may not read the kernel's memory, those are tried that
     /// do not.
-    fn over(pins: Option<&PinRoot>) -> Result<Self, DatapathError> {
-        let layout = kernel_types::layout();
-        let loaded = |layout| {
-            let mut trial = Self::reading(pins, layout)?;
-            // The first to be asked that reads the kernel's memory; the others load when they are
-            // asked.
-            trial.load(Program::ToTunnel)?;
-            Ok(trial)
-        };
-        match loaded(layout) {
-            Err(DatapathError::Refused { .. }) if layout != KernelLayout::UNKNOWN => loaded(KernelLayout::UNKNOWN),
-            other => other,
+    fn over(
+        pins: Option<&PinRoot>,
+        families: &[Family],
+        programs: impl FnOnce() -> Vec<Program>,
+    ) -> Result<Self, DatapathError> {
+        // The loader reads the kernel's types too, for some 30 ms.
+        let layout = thread::spawn(kernel_types::layout);
+        let mut trial = Self::reading(pins, families, || joined(layout))?;
+        let programs = programs();
+        match trial.load(&programs) {
+            Err(DatapathError::Refused { .. }) if kernel_types::layout() != KernelLayout::UNKNOWN => {
+                trial = Self::reading(pins, families, || KernelLayout::UNKNOWN)?;
+                trial.load(&programs)?;
+            }
+            other => other?,
         }
+        Ok(trial)
     }
 
-    fn reading(pins: Option<&PinRoot>, layout: KernelLayout) -> Result<Self, DatapathError> {
+    fn reading(
+        pins: Option<&PinRoot>,
+        families: &[Family],
+        layout: impl FnOnce() -> KernelLayout,
+    ) -> Result<Self, DatapathError> {
         let bytes = object::bytes()?;
-        let object = aya_obj::Object::parse(&bytes)?;
-        let mut loader = load::loader(&layout);
+        let on = load::families_of(families);
+        let mut loader = load::loader();
+        let known_layout = layout();
+        loader.override_global(load::LAYOUT, &known_layout, true).override_global(load::FAMILIES, &on, true);
         for (name, capacity) in [
             (FLOWS, FLOWS_OF_A_TRIAL),
             (FLOWS6, FLOWS_OF_A_TRIAL),
@@ -106,12 +115,7 @@ impl Trial {
             loader.map_max_entries(name, capacity);
         }
         if let Some(pins) = pins {
-            for name in SHARED {
-                let wanted = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
-                let capacity = must_fit(&pins.map(name), name, wanted, pins)?;
-                loader.map_max_entries(name, capacity);
-                loader.map_pin_path(name, pins.map(name));
-            }
+            share(&mut loader, pins, &bytes)?;
         }
         Ok(Self { ebpf: loader.load(&bytes)? })
     }
@@ -170,9 +174,25 @@ impl Trial {
         Ok(counted.filter(|(_, (before, after))| after > before).map(|(reason, _)| reason).collect())
     }
 
-    /// Loads a program.
-    pub fn load(&mut self, program: Program) -> Result<(), DatapathError> {
-        self.program(program).map(drop)
+    /// Loads programs, two at a time where memory is ample: the verifier takes some 0.1 s for each.
+    fn load(&mut self, programs: &[Program]) -> Result<(), DatapathError> {
+        let mut found: Vec<_> = self
+            .ebpf
+            .programs_mut()
+            .filter_map(|(name, loadable)| {
+                Some((programs.iter().position(|program| program.name() == name)?, loadable))
+            })
+            .collect();
+        // The first one that is refused is named, and the same at each try.
+        found.sort_unstable_by_key(|(place, _)| *place);
+        let mut classifiers = Vec::new();
+        for (place, loadable) in found {
+            let name = programs[place].name();
+            let classifier: &mut SchedClassifier = loadable.try_into().map_err(DatapathError::program(name))?;
+            classifiers.push((name, classifier));
+        }
+        let at_a_time = if flow_table::memory_is_ample() { 2 } else { 1 };
+        classifiers.chunks_mut(at_a_time).try_for_each(load_together)
     }
 
     /// Returns the object, for programs that are not TC programs.
@@ -186,9 +206,7 @@ impl Trial {
         let missing = DatapathError::Missing { kind: "program", name };
         let found: &mut SchedClassifier =
             self.ebpf.program_mut(name).ok_or(missing)?.try_into().map_err(DatapathError::program(name))?;
-        if found.fd().is_err() {
-            interrupted::retry(|| found.load()).map_err(DatapathError::program(name))?;
-        }
+        load_once(name, found)?;
         Ok(found)
     }
 
@@ -210,15 +228,55 @@ impl Trial {
     }
 }
 
-/// Returns the capacity of a shared map. The map must be pinned, because the loader would otherwise
-/// create one, and must have the shape that the programs know.
-fn must_fit(path: &Path, name: &'static str, wanted: &aya_obj::Map, pins: &PinRoot) -> Result<u32, DatapathError> {
+/// Loads each program on a thread.
+fn load_together(classifiers: &mut [(&'static str, &mut SchedClassifier)]) -> Result<(), DatapathError> {
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (name, classifier) in classifiers {
+            threads.push(scope.spawn(|| load_once(name, classifier)));
+        }
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
+    })
+}
+
+/// Returns the thread's result; a panic of the thread goes on here.
+fn joined<T>(thread: thread::JoinHandle<T>) -> T {
+    thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+}
+
+fn load_once(name: &'static str, classifier: &mut SchedClassifier) -> Result<(), DatapathError> {
+    if classifier.fd().is_ok() {
+        return Ok(());
+    }
+    interrupted::retry(|| classifier.load()).map_err(DatapathError::program(name))
+}
+
+/// Lets the loader use the pins of the shared maps. All must be there, because it would otherwise
+/// create them, and must have the shape that the programs know: a load by this very build has left
+/// them so.
+fn share(loader: &mut EbpfLoader<'_>, pins: &PinRoot, object: &[u8]) -> Result<(), DatapathError> {
+    let is_of_this_build = !LoadRecord::programs_of_this_build(pins).is_empty();
+    let object = if is_of_this_build { None } else { Some(aya_obj::Object::parse(object)?) };
+    for name in SHARED {
+        let path = pins.map(name);
+        let found = pinned_shape(&path, pins)?;
+        if let Some(object) = &object {
+            let wanted = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
+            if found != Shape::of_object(wanted, found.max_entries) {
+                return Err(DatapathError::OtherShape { name });
+            }
+        }
+        loader.map_max_entries(name, found.max_entries);
+        loader.map_pin_path(name, path);
+    }
+    Ok(())
+}
+
+fn pinned_shape(path: &Path, pins: &PinRoot) -> Result<Shape, DatapathError> {
     let failed = |source| DatapathError::OpenPin { path: path.to_owned(), source };
-    let found = match MapData::from_pin(path).map_err(failed) {
-        Ok(map) => Shape::of_kernel(&map).map_err(failed)?,
-        Err(error) if error.is_absent() => return Err(DatapathError::not_pinned(pins)),
-        Err(error) => return Err(error),
-    };
-    let wanted = Shape::of_object(wanted, found.max_entries);
-    if found == wanted { Ok(found.max_entries) } else { Err(DatapathError::OtherShape { name }) }
+    match MapData::from_pin(path).map_err(failed) {
+        Ok(map) => Shape::of_kernel(&map).map_err(failed),
+        Err(error) if error.is_absent() => Err(DatapathError::not_pinned(pins)),
+        Err(error) => Err(error),
+    }
 }

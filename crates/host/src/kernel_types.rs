@@ -3,9 +3,9 @@
 //! an agent walks through all types.
 //!
 //! Only what that takes: the names are found among the strings, then types are walked in order,
-//! their sizes known by kind, until the structs are found ([BPF Type
-//! Format](https://docs.kernel.org/bpf/btf.html)). The kernel's BTF is some six megabytes: it is
-//! read through a small buffer, and is never in memory as a whole.
+//! their sizes known by kind ([BPF Type Format](https://docs.kernel.org/bpf/btf.html)). The
+//! kernel's BTF is some six megabytes: it is read once, through a small buffer, and is never in
+//! memory as a whole. A file of sysfs gives a page at a time, so each further reading costs 10 ms.
 
 use std::{
     fs::File,
@@ -85,6 +85,7 @@ fn layout_of(btf: impl Read + Seek) -> Option<KernelLayout> {
         ("ip_ct_tcp_state", "flags"),
     ];
     let mut btf = Btf::open(btf)?;
+    let (offsets, timeout_extension) = btf.look_up(wanted, TIMEOUT_EXTENSION)?;
     let [
         nfct,
         device,
@@ -101,7 +102,7 @@ fn layout_of(btf: impl Read + Seek) -> Option<KernelLayout> {
         proto,
         seen,
         state @ ..,
-    ] = btf.offsets(wanted)?;
+    ] = offsets;
     let nfct = nfct?;
     let hooks = || {
         let (nf, device, net, entries, priority) = (nf?, device?, net?, entries?, priority?);
@@ -115,7 +116,7 @@ fn layout_of(btf: impl Read + Seek) -> Option<KernelLayout> {
     let tcp_states = proto.zip(seen).filter(|_| state == TCP_STATE).map_or(0, |(proto, seen)| proto + seen);
     let layout = KernelLayout { stack: stack.unwrap_or_default(), tcp_states, ..layout };
     let Some((extensions, extension_offsets)) = ext.zip(ext_offset) else { return Some(layout) };
-    let timeout_extension = btf.enumerator(TIMEOUT_EXTENSION).unwrap_or_default();
+    let timeout_extension = timeout_extension.unwrap_or_default();
     Some(KernelLayout { extensions, extension_offsets, timeout_extension, ..layout })
 }
 
@@ -124,18 +125,27 @@ struct Btf<R> {
     file: BufReader<R>,
     types: Section,
     strings: Section,
+    /// The beginning of each type in the file, by its number; the first one has number 1.
+    places: Vec<u64>,
 }
 
 #[derive(Clone, Copy)]
 struct Section {
-    at: SeekFrom,
+    at: u64,
     len: u32,
 }
 
-/// A struct or union: its name, by its place among the strings, and its number among the types.
+/// A struct or union: its name, by its place among the strings, and its members.
 struct Structure {
     name: u32,
     members: Vec<Member>,
+}
+
+/// The beginning of a type: its name, its kind, and the number of its members.
+struct Header {
+    name: u32,
+    kind: u32,
+    count: u32,
 }
 
 struct Member {
@@ -152,23 +162,31 @@ impl<R: Read + Seek> Btf<R> {
             return None;
         }
         let start = u64::from(word(&header, 4));
-        let section =
-            |at, len| Section { at: SeekFrom::Start(start + u64::from(word(&header, at))), len: word(&header, len) };
-        Some(Self { types: section(8, 12), strings: section(16, 20), file })
+        let section = |at, len| Section { at: start + u64::from(word(&header, at)), len: word(&header, len) };
+        Some(Self { types: section(8, 12), strings: section(16, 20), places: Vec::new(), file })
     }
 
-    /// The offsets in bytes of these members of these structs. None for what cannot be read.
-    fn offsets<const N: usize>(&mut self, wanted: [(&str, &str); N]) -> Option<[Option<u32>; N]> {
-        let structures = self.find_names(wanted.map(|(structure, _)| structure))?;
-        let members = self.find_names(wanted.map(|(_, member)| member))?;
-        let found = self.structures(|_, name| structures.iter().any(|places| places.contains(&name)))?;
+    /// The offsets in bytes of these members of these structs, and the value of the member of an
+    /// enum with this name, which no other has. None for what cannot be read.
+    fn look_up<const N: usize>(
+        &mut self,
+        wanted: [(&str, &str); N],
+        enumerator: &str,
+    ) -> Option<([Option<u32>; N], Option<u32>)> {
+        let both = wanted.iter().flat_map(|(structure, member)| [*structure, *member]);
+        let names = self.find_names(&both.chain([enumerator]).collect::<Vec<_>>())?;
+        let (of_members, of_enumerator) = names.split_at(2 * N);
+        let (structures, value) = self.walk(
+            |name| of_members.iter().step_by(2).any(|places| places.contains(&name)),
+            |name| of_enumerator.iter().any(|places| places.contains(&name)),
+        )?;
         let mut offsets = [None; N];
-        for (place, offset) in offsets.iter_mut().enumerate() {
-            let structure = found.iter().find(|found| structures[place].contains(&found.name));
-            let bits = structure.and_then(|structure| self.offset(structure, &members[place]));
+        for (offset, names) in offsets.iter_mut().zip(of_members.chunks_exact(2)) {
+            let structure = structures.iter().find(|found| names[0].contains(&found.name));
+            let bits = structure.and_then(|structure| self.offset(structure, &names[1]));
             *offset = bits.filter(|bits| bits % 8 == 0).map(|bits| bits / 8);
         }
-        Some(offsets)
+        Some((offsets, value))
     }
 
     /// The offset in bits of the member with one of these names, also within members that have none
@@ -178,72 +196,78 @@ impl<R: Read + Seek> Btf<R> {
             return Some(member.bits);
         }
         structure.members.iter().filter(|member| member.name == ANONYMOUS).find_map(|member| {
-            let inner = self.structures(|number, _| number == member.of)?.pop()?;
+            let inner = self.structure(member.of)?;
             Some(member.bits + self.offset(&inner, names)?)
         })
     }
 
-    /// Returns the offsets of each name in the string section, on its own and as the end of another
+    /// Returns the offsets of each name in the string section, by itself and as the end of another
     /// string.
-    fn find_names<const N: usize>(&mut self, names: [&str; N]) -> Option<[Vec<u32>; N]> {
-        self.file.seek(self.strings.at).ok()?;
-        let mut found = [const { Vec::new() }; N];
+    fn find_names(&mut self, names: &[&str]) -> Option<Vec<Vec<u32>>> {
+        self.file.seek(SeekFrom::Start(self.strings.at)).ok()?;
+        let mut by_end: [Vec<usize>; 256] = [const { Vec::new() }; 256];
+        for (number, name) in names.iter().enumerate() {
+            by_end[usize::from(*name.as_bytes().last()?)].push(number);
+        }
+        let mut found = vec![Vec::new(); names.len()];
         let (mut at, mut string) = (0, Vec::new());
         while at < self.strings.len {
             string.clear();
             at += u32::try_from(self.file.read_until(0, &mut string).ok()?).ok()?;
             let string = string.strip_suffix(&[0])?;
-            for (name, places) in names.iter().zip(&mut found) {
-                if string.ends_with(name.as_bytes()) {
-                    places.push(at - 1 - u32::try_from(name.len()).ok()?);
+            let Some(end) = string.last() else { continue };
+            for &number in &by_end[usize::from(*end)] {
+                if string.ends_with(names[number].as_bytes()) {
+                    found[number].push(at - 1 - u32::try_from(names[number].len()).ok()?);
                 }
             }
         }
         Some(found)
     }
 
-    /// The structs and unions whose number and name are wanted.
-    fn structures(&mut self, is_wanted: impl Fn(u32, u32) -> bool) -> Option<Vec<Structure>> {
-        self.file.seek(self.types.at).ok()?;
-        let (mut left, mut number, mut found) = (self.types.len, 1, Vec::new());
+    /// Walks through all types and notes their places. Returns the structs and unions whose name is
+    /// wanted, and the value of the first wanted member of an enum.
+    fn walk(
+        &mut self,
+        is_structure: impl Fn(u32) -> bool,
+        is_enumerator: impl Fn(u32) -> bool,
+    ) -> Option<(Vec<Structure>, Option<u32>)> {
+        self.file.seek(SeekFrom::Start(self.types.at)).ok()?;
+        let (mut left, mut structures, mut value) = (self.types.len, Vec::new(), None);
         while left > 0 {
-            let entry: [u8; ENTRY_LEN as usize] = read(&mut self.file)?;
-            let (name, info) = (word(&entry, 0), word(&entry, 4));
-            let (kind, count) = (info >> 24 & 0x1f, info & 0xffff);
+            self.places.push(self.types.at + u64::from(self.types.len - left));
+            let Header { name, kind, count } = self.header()?;
             let trailer = trailer_len(kind, count)?;
-            if matches!(kind, KIND_STRUCT | KIND_UNION) && is_wanted(number, name) {
-                found.push(Structure { name, members: self.members(count)? });
-            } else {
-                self.file.seek_relative(trailer.into()).ok()?;
+            match kind {
+                KIND_STRUCT | KIND_UNION if is_structure(name) => {
+                    structures.push(Structure { name, members: self.members(count)? });
+                }
+                KIND_ENUM => {
+                    for _ in 0..count {
+                        let member: [u8; ENUMERATOR_LEN] = read(&mut self.file)?;
+                        value = value.or_else(|| is_enumerator(word(&member, 0)).then(|| word(&member, 4)));
+                    }
+                }
+                _ => self.file.seek_relative(trailer.into()).ok()?,
             }
             left = left.checked_sub(ENTRY_LEN + trailer)?;
-            number += 1;
         }
-        Some(found)
+        Some((structures, value))
     }
 
-    /// The value of the member of an enum with this name, which no other has.
-    fn enumerator(&mut self, name: &str) -> Option<u32> {
-        let [names] = self.find_names([name])?;
-        self.file.seek(self.types.at).ok()?;
-        let (mut left, mut found) = (self.types.len, None);
-        while left > 0 {
-            let entry: [u8; ENTRY_LEN as usize] = read(&mut self.file)?;
-            let info = word(&entry, 4);
-            let (kind, count) = (info >> 24 & 0x1f, info & 0xffff);
-            let trailer = trailer_len(kind, count)?;
-            if kind == KIND_ENUM {
-                for _ in 0..count {
-                    let member: [u8; ENUMERATOR_LEN] = read(&mut self.file)?;
-                    let is_it = names.contains(&word(&member, 0));
-                    found = found.or(is_it.then(|| word(&member, 4)));
-                }
-            } else {
-                self.file.seek_relative(trailer.into()).ok()?;
-            }
-            left = left.checked_sub(ENTRY_LEN + trailer)?;
-        }
-        found
+    /// The struct or union with this number.
+    fn structure(&mut self, number: u32) -> Option<Structure> {
+        let place = *self.places.get(usize::try_from(number).ok()?.checked_sub(1)?)?;
+        self.file.seek(SeekFrom::Start(place)).ok()?;
+        let Header { name, kind, count } = self.header()?;
+        matches!(kind, KIND_STRUCT | KIND_UNION).then_some(())?;
+        Some(Structure { name, members: self.members(count)? })
+    }
+
+    fn header(&mut self) -> Option<Header> {
+        let entry: [u8; ENTRY_LEN as usize] = read(&mut self.file)?;
+        let info = word(&entry, 4);
+        Some(Header { name: word(&entry, 0), kind: info >> 24 & 0x1f, count: info & 0xffff })
     }
 
     fn members(&mut self, count: u32) -> Option<Vec<Member>> {
@@ -291,7 +315,7 @@ mod tests {
     use super::*;
 
     fn offset(btf: &[u8], structure: &str, member: &str) -> Option<u32> {
-        Btf::open(Cursor::new(btf))?.offsets([(structure, member)])?[0]
+        Btf::open(Cursor::new(btf))?.look_up([(structure, member)], TIMEOUT_EXTENSION)?.0[0]
     }
 
     /// An integer, a struct `other` of one member, and `sk_buff` of three, of which the second is a
@@ -337,7 +361,7 @@ mod tests {
     #[test]
     fn a_member_of_an_enum_is_found_by_its_name() {
         let mut btf = small();
-        let names = |btf: &[u8]| Btf::open(Cursor::new(btf.to_vec()))?.enumerator("dev");
+        let names = |btf: &[u8]| Btf::open(Cursor::new(btf.to_vec()))?.look_up([], "dev")?.1;
         assert_eq!(names(&btf), None);
         // The union becomes an enum: its two members of three words each are the three members of
         // two words.

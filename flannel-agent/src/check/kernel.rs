@@ -3,7 +3,11 @@
 use std::{fs, path::Path};
 
 use flannel_common::mode::Mode;
-use flannel_datapath::{AttachKind, FlowTable, probe, room::KernelLimit};
+use flannel_datapath::{
+    AttachKind, FlowTable, PinRoot,
+    probe::{self, Accepted},
+    room::KernelLimit,
+};
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_netlink::Netlink;
 use nix::sys::utsname::uname;
@@ -46,10 +50,10 @@ impl Best {
 }
 
 /// Returns the findings and the best mode that they allow.
-pub(super) async fn look(netlink: &Netlink) -> (Vec<Finding>, Best) {
+pub(super) async fn look(netlink: &Netlink, pins: &PinRoot) -> (Vec<Finding>, Best) {
     let mut best = Best { mode: Mode::Fast.to_string(), reason: None };
     let mut findings = vec![version(), privileges(), vxlan(), attach()];
-    findings.extend(programs(&mut best));
+    findings.extend(programs(pins, &mut best));
     findings.push(nexthops(netlink).await);
     (findings, best)
 }
@@ -123,50 +127,50 @@ fn attach() -> Finding {
 }
 
 /// Tries what the programs can do here, and lowers `best` to the mode that this allows.
-fn programs(best: &mut Best) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    match probe::programs() {
-        Ok(None) => findings
-            .push(Finding::ok("programs", "the kernel takes the programs, and makes and takes room for headers")),
-        Ok(Some(KernelLimit { mode, reason })) => {
-            best.lower(mode, &reason);
-            findings.push(Finding::warn(
-                HostCode::Programs,
-                reason,
-                "packets take the kernel's path, which is complete",
-            ));
-        }
+fn programs(pins: &PinRoot, best: &mut Best) -> Vec<Finding> {
+    let accepted = match probe::programs(Some(pins)) {
+        Ok(accepted) => accepted,
         Err(error) => {
             let reason = chain(&error);
             best.lower(Mode::Kernel, &reason);
-            findings.push(Finding::warn(
-                HostCode::Programs,
-                reason,
-                "packets take the kernel's path, which is complete; mode encap needs Linux 5.13, CAP_BPF and CAP_PERFMON",
-            ));
-            findings.push(unguarded());
-            return findings;
+            let remedy = "packets take the kernel's path, which is complete; mode encap needs Linux 5.13, CAP_BPF and CAP_PERFMON";
+            return vec![Finding::warn(HostCode::Programs, reason, remedy), unguarded()];
         }
+    };
+    vec![room(&accepted, best), polls(&accepted, best), flow_table(), btf(), conntrack()]
+}
+
+/// Reports that the kernel accepts the programs, and if it refuses to make room for headers.
+fn room(accepted: &Accepted, best: &mut Best) -> Finding {
+    let Some(KernelLimit { mode, reason }) = &accepted.limit else {
+        return Finding::ok("programs", "the kernel takes the programs, and makes and takes room for headers");
+    };
+    best.lower(*mode, reason);
+    Finding::warn(HostCode::Programs, reason.as_str(), "packets take the kernel's path, which is complete")
+}
+
+fn polls(accepted: &Accepted, best: &mut Best) -> Finding {
+    let Err(error) = &accepted.polls else {
+        return Finding::ok("fast", "the kernel reports its NAPI polls, which mode fast needs");
+    };
+    let reason = chain(error);
+    best.lower(Mode::Encap, &reason);
+    Finding::warn(HostCode::NapiPolls, reason, "packets take the path of mode encap")
+}
+
+fn btf() -> Finding {
+    if probe::reads_conntrack() {
+        return Finding::ok("btf", "the kernel's type information (BTF) has the offset of a packet's conntrack entry");
     }
-    match probe::polls() {
-        Ok(()) => findings.push(Finding::ok("fast", "the kernel reports its NAPI polls, which mode fast needs")),
-        Err(error) => {
-            let reason = chain(&error);
-            best.lower(Mode::Encap, &reason);
-            findings.push(Finding::warn(HostCode::NapiPolls, reason, "packets take the path of mode encap"));
-        }
-    }
-    findings.push(flow_table());
-    findings.push(if probe::reads_conntrack() {
-        Finding::ok("btf", "the kernel's type information (BTF) has the offset of a packet's conntrack entry")
-    } else {
-        Finding::warn(
-            HostCode::Btf,
-            "the kernel's type information (BTF) lacks the offset of a packet's conntrack entry",
-            "mode fast learns a flow only together with its way back; a kernel with CONFIG_DEBUG_INFO_BTF needs that for TCP alone",
-        )
-    });
-    findings.push(match fast::tcp_obstacle() {
+    Finding::warn(
+        HostCode::Btf,
+        "the kernel's type information (BTF) lacks the offset of a packet's conntrack entry",
+        "mode fast learns a flow only together with its way back; a kernel with CONFIG_DEBUG_INFO_BTF needs that for TCP alone",
+    )
+}
+
+fn conntrack() -> Finding {
+    match fast::tcp_obstacle() {
         None => {
             Finding::ok("conntrack", "conntrack is set as mode fast asks for, or not in use: mode fast replays TCP")
         }
@@ -179,8 +183,7 @@ fn programs(best: &mut Best) -> Vec<Finding> {
             obstacle.to_string(),
             "TCP takes the path of mode encap; a kernel with BTF and nf_conntrack_netlink needs no more than that",
         ),
-    });
-    findings
+    }
 }
 
 /// Reports how many flows mode `fast` would hold here, if the agent ran in the cgroup of this

@@ -110,7 +110,7 @@ pub async fn run(pins: &PinRoot, state_dir: &Path, agent: &io::Result<Status>) -
     let (netlink, _events) = Netlink::connect()?;
     let links = netlink.links().await?;
     let pinned = ConfigMap::open(pins).and_then(|map| map.get()).ok();
-    let (mut findings, mut best) = kernel::look(&netlink).await;
+    let (mut findings, mut best) = kernel::look(&netlink, pins).await;
     findings.push(pin_root::look(pins, &mut best));
     findings.extend(settings::look(&links, state_dir));
     let pods = read_previous_networks(&state_dir.join("subnet.env")).unwrap_or_default();

@@ -32,7 +32,7 @@ use super::{
     nat::{self, MasqueradeAnswer, ServiceAnswer},
     question::Question,
     report::{FirewallAnswer, Tried},
-    trial,
+    trial::{self, Preparation},
 };
 use crate::{
     carrier::{self, Carrier},
@@ -150,6 +150,8 @@ pub(super) async fn read(
     status: Option<Status>,
 ) -> Result<Snapshot, NetlinkError> {
     let AgentPlaces { pins, state_dir } = places;
+    let family = Family::of(question.destination);
+    let preparation = Preparation::begin(pins, family);
     let (netlink, _events) = Netlink::connect()?;
     let links: BTreeMap<u32, Link> = netlink.links().await?.into_iter().map(|link| (link.index, link)).collect();
     let node = read_node(pins).map_err(|error| chain(&error));
@@ -166,10 +168,10 @@ pub(super) async fn read(
         addresses: netlink.addresses().await?,
         leased: status.as_ref().and_then(|status| status.lease.as_ref()).map(subnets).unwrap_or_default(),
     };
-    let family = Family::of(question.destination);
     let config = around.cluster.config().map(|config| *family_config(config, family));
     let source = around.place(question.source).await?;
     let destination = around.place(question.destination).await?;
+    preparation.load(&source, &destination);
     // What a peer's pod sends to a Service was translated on its node.
     let may_be_service = matches!(destination, Location::Outside) && !matches!(source, Location::Peer(_));
     let service = if may_be_service { Some(nat::service(&question).await) } else { None };
@@ -218,7 +220,7 @@ pub(super) async fn read(
         facts.masquerade = Some(masquerade.await);
     }
     if facts.node.is_ok() {
-        facts.tried = trial::run(&facts, &around).map_err(|error| chain(&error));
+        facts.tried = trial::run(&facts, &around, preparation).map_err(|error| chain(&error));
     }
     Ok(facts)
 }

@@ -1,6 +1,11 @@
 //! The programs' verdict on a synthetic packet, in the order in which such a packet meets them.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    panic,
+    sync::mpsc,
+    thread,
+};
 
 use flannel_common::{
     addr::Mac,
@@ -14,6 +19,7 @@ use flannel_common::{
     reason::Verdict,
 };
 use flannel_datapath::{DatapathError, PinRoot, attach, trial::Trial};
+use flannel_host::family::Family;
 use flannel_netlink::Link;
 
 use super::{
@@ -27,12 +33,57 @@ use crate::observe::flows::FlowRow;
 /// Ports of a packet where neither the question nor a known flow has any.
 const PORTS: [u16; 2] = [40_000, 80];
 
+/// A trial that a thread prepares while the node is read: the kernel's types and the object take
+/// some 0.05 s, the verifier 0.1 s for each program.
+pub(super) struct Preparation {
+    programs: mpsc::Sender<Vec<Program>>,
+    thread: thread::JoinHandle<Result<Trial, DatapathError>>,
+}
+
+impl Preparation {
+    pub(super) fn begin(pins: &PinRoot, family: Family) -> Self {
+        let (programs, wanted) = mpsc::channel();
+        let pins = pins.clone();
+        // Without an answer the node could not be read, and no program will be asked.
+        let thread = thread::spawn(move || Trial::new(&pins, family, || wanted.recv().unwrap_or_default()));
+        Self { programs, thread }
+    }
+
+    /// Lets it load the programs that a packet between these places is likely to meet.
+    pub(super) fn load(&self, source: &Location, destination: &Location) {
+        // The thread has failed if it does not listen; `finish` returns its error.
+        let _ = self.programs.send(likely(source, destination));
+    }
+
+    fn finish(self) -> Result<Trial, DatapathError> {
+        let Self { programs, thread } = self;
+        drop(programs);
+        thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+    }
+}
+
+/// The programs that a packet between these places is likely to meet. Others are loaded when they
+/// are asked.
+fn likely(source: &Location, destination: &Location) -> Vec<Program> {
+    match (source, destination) {
+        (Location::Peer(peer), _) if peer.entry.word.has(EntryState::DIRECT) => vec![Program::FromUnderlay],
+        (Location::Peer(_), _) => vec![Program::FromUnderlay, Program::FromTunnel],
+        (Location::Pod(_), Location::Pod(_) | Location::Unknown) => vec![Program::FromPod],
+        (Location::Pod(_), _) => vec![Program::FromPod, Program::ToTunnel],
+        _ => vec![Program::ToTunnel],
+    }
+}
+
 /// Asks the programs the packet meets.
-pub(super) fn run(facts: &Snapshot, around: &Context<'_>) -> Result<Vec<Tried>, DatapathError> {
+pub(super) fn run(
+    facts: &Snapshot,
+    around: &Context<'_>,
+    preparation: Preparation,
+) -> Result<Vec<Tried>, DatapathError> {
     let (ends, links) = (ends(facts), |index: u32| around.links.get(&index));
     let external = facts.config().map_or(0, |config| config.underlay_ifindex);
     let arrival = tunnel_arrival(Mac::default(), external);
-    let mut trying = ProgramRun { trial: Trial::new(around.pins)?, pins: around.pins, arrival, tried: Vec::new() };
+    let mut trying = ProgramRun { trial: preparation.finish()?, pins: around.pins, arrival, tried: Vec::new() };
     for flow in facts.flows.iter().flatten() {
         trying.copy(flow)?;
     }

@@ -26,7 +26,7 @@ use nix::{
     unistd::Uid,
 };
 
-use crate::packets::{self, Net, V4, V6};
+use crate::packets::{self, Net};
 
 /// Offsets in `struct __sk_buff` ([include/uapi/linux/bpf.h, Linux
 /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/bpf.h)).
@@ -55,7 +55,7 @@ pub(crate) struct Outcome {
 /// both families.
 pub(crate) fn on_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
     on_empty_bench(|bench| {
-        bench.configure();
+        bench.configure(&packets::BOTH);
         test(bench);
     });
 }
@@ -99,10 +99,14 @@ fn cannot_run() -> Option<&'static str> {
 impl Bench {
     fn new(dir: &std::path::Path) -> Self {
         let pins = PinRoot::new(dir);
-        let subnets = u64::from(packets::SUBNETS);
-        load(&pins, &Program::ALL, Subnets { v4: subnets, v6: subnets }, None).expect("the kernel takes the object");
-        let maps = Maps::open(&pins).expect("the maps open");
+        let maps = load_for(&pins, &packets::BOTH);
         Self { pins, maps }
+    }
+
+    /// Loads the programs again for a network of one family, with its one peer.
+    pub(crate) fn restrict_to(&mut self, net: Net) {
+        self.maps = load_for(&self.pins, &[net]);
+        self.configure(&[net]);
     }
 
     /// Returns the directory in which the programs and their maps are pinned.
@@ -110,11 +114,13 @@ impl Bench {
         &self.pins
     }
 
-    fn configure(&mut self) {
+    fn configure(&mut self, nets: &[Net]) {
         self.maps.mode.set(Mode::Encap, None).expect("MODE");
-        let config = NodeConfig { v4: V4.family(), v6: V6.family(), ..NodeConfig::default() };
+        let family = |is_v4| nets.iter().find(|net| net.our_vtep.is_ipv4() == is_v4).map(|net| net.family());
+        let [v4, v6] = [true, false].map(|is_v4| family(is_v4).unwrap_or_default());
+        let config = NodeConfig { v4, v6, ..NodeConfig::default() };
         self.maps.config.write(config, clock::now_ns()).expect("CONFIG");
-        for net in packets::BOTH {
+        for &net in nets {
             self.peer(net, net.peer(), EntryState::PLAIN);
         }
     }
@@ -235,6 +241,14 @@ impl Bench {
     fn counts(&self, program: Program) -> Vec<u64> {
         Reason::ALL.map(|reason| self.maps.stats.get(program, reason).expect("STATS").packets).to_vec()
     }
+}
+
+/// Loads all programs for networks of these families.
+fn load_for(pins: &PinRoot, nets: &[Net]) -> Maps {
+    let subnets = |is_v4| nets.iter().any(|net| net.our_vtep.is_ipv4() == is_v4).then_some(u64::from(packets::SUBNETS));
+    let [v4, v6] = [true, false].map(|is_v4| subnets(is_v4).unwrap_or(0));
+    load(pins, &Program::ALL, Subnets { v4, v6 }, None).expect("the kernel takes the object");
+    Maps::open(pins).expect("the maps open")
 }
 
 /// The context of a test run: a packet that claims to be segmented, or whose `gso_size` is 0.

@@ -13,12 +13,13 @@ use flannel_common::{
     },
     peer::PeerEntry,
     program::Program,
+    reason::Reason,
 };
 use flannel_datapath::{DatapathError, Loaded, PinRoot, Subnets, load};
 
 use crate::{
     bench::{Bench, on_bench},
-    packets::{BOTH, SUBNETS},
+    packets::{BOTH, SUBNETS, V4, V6},
 };
 
 const SAME: Subnets = Subnets { v4: SUBNETS as u64, v6: SUBNETS as u64 };
@@ -179,6 +180,28 @@ fn a_family_that_is_off_has_maps_of_one_element() {
         assert!(
             capacities([PEERS, FLOWS, PROBATION, FLOW_HINTS, PENDING, ENTRANCES]).iter().all(|capacity| *capacity > 1)
         );
+    });
+}
+
+/// The verifier does not look at the code of the other family, and the kernel does not keep it.
+#[test]
+fn a_family_that_is_off_costs_no_verification_and_its_packets_are_the_kernels() {
+    on_bench(|bench| {
+        let verified = |pins: &PinRoot| {
+            let info = |program| ProgramInfo::from_pin(pins.program(program)).expect("a pinned program");
+            let count = |program| info(program).verified_instruction_count().expect("Linux 5.16");
+            Program::ALL.into_iter().map(count).sum::<u32>()
+        };
+        let both = verified(bench.pins());
+        for (on, off) in [(V4, V6), (V6, V4)] {
+            bench.restrict_to(on);
+            let one = verified(bench.pins());
+            assert!(one * 3 < both * 2, "{on:?}: {one} of {both} instructions");
+            bench.validate_path(on, 100);
+            assert_eq!(bench.run(Program::ToTunnel, &on.inner_to_peer(100)).reasons, [Reason::Encapsulated]);
+            let packet = off.inner_to_peer(100);
+            bench.run(Program::ToTunnel, &packet).passed(Reason::OtherProtocol, &packet);
+        }
     });
 }
 

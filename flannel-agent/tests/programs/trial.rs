@@ -2,6 +2,7 @@
 
 use flannel_common::{maps::PODS, mode::Mode, program::Program, reason::Reason};
 use flannel_datapath::{DatapathError, probe, trial::Trial};
+use flannel_host::family::Family;
 
 use crate::{
     bench::{Bench, on_bench, on_empty_bench},
@@ -23,7 +24,8 @@ fn traces(bench: &mut Bench) -> Vec<String> {
 fn a_trial_says_what_the_programs_in_force_would_and_leaves_no_trace() {
     on_bench(|bench| {
         for net in BOTH {
-            let mut trial = Trial::new(bench.pins()).expect("the kernel takes the object");
+            let mut trial = Trial::new(bench.pins(), Family::of(net.our_vtep), || vec![Program::ToTunnel])
+                .expect("the kernel takes the object");
             assert!(trial.is_as_pinned(Program::ToTunnel, bench.pins()));
             let frame = net.inner_to_peer(100);
             let before = traces(bench);
@@ -46,7 +48,7 @@ fn a_pin_that_lacks_is_an_error_and_not_made() {
     on_bench(|bench| {
         let path = bench.pins().map(PODS);
         std::fs::remove_file(&path).expect("the pin goes");
-        let error = Trial::new(bench.pins()).err();
+        let error = Trial::new(bench.pins(), Family::V4, Vec::new).err();
         assert!(matches!(error, Some(DatapathError::NotPinned { .. })), "{error:?}");
         assert!(!path.exists());
     });
@@ -55,7 +57,8 @@ fn a_pin_that_lacks_is_an_error_and_not_made() {
 #[test]
 fn this_kernel_can_what_the_other_fixtures_need() {
     on_empty_bench(|_| {
-        assert_eq!(probe::programs().expect("the kernel takes the programs"), None);
-        probe::polls().expect("polls are told");
+        let accepted = probe::programs(None).expect("the kernel accepts the programs");
+        assert_eq!(accepted.limit, None);
+        accepted.polls.expect("polls are reported");
     });
 }

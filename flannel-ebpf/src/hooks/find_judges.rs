@@ -6,14 +6,14 @@ use flannel_common::program::{HOOKS, netfilter_program_at, too_many_functions_at
 
 use crate::{
     flow::{netfilter::Hooks, scratch::FlowMaps},
-    packet::{family::by_family, skb::Skb},
+    packet::{family::by_any_family, skb::Skb},
 };
 
 /// Returns the hooks of the packet's family that have one; 0 where the kernel's layout is not
 /// known.
 #[inline(always)]
 pub(crate) fn run(skb: &Skb) -> u32 {
-    by_family!(skb, find(skb), else 0)
+    by_any_family!(skb, find(skb), else 0)
 }
 
 #[inline(always)]

@@ -15,18 +15,18 @@ use flannel_common::{
 use super::{context::Context, direct_route};
 use crate::{
     flow::{close_guard, pending, scratch::FlowMaps},
-    packet::skb::Skb,
+    packet::{family::Family as _, skb::Skb},
 };
 
 /// Bytes of the link header.
 const NONE: usize = 0;
 
-/// Calls `$function::<F>(..)` with the IP header of the packet's own version.
+/// Calls `$function::<F>(..)` with the IP header of the packet's own version, if its family is on.
 macro_rules! by_version {
     ($skb:expr, $function:ident($($argument:expr),*)) => {
         match version($skb) {
-            Some(4) => $function::<Ipv4Header>($($argument),*),
-            Some(6) => $function::<Ipv6Header>($($argument),*),
+            Some(4) if Ipv4Header::is_on() => $function::<Ipv4Header>($($argument),*),
+            Some(6) if Ipv6Header::is_on() => $function::<Ipv6Header>($($argument),*),
             _ => Reason::OtherProtocol,
         }
     };

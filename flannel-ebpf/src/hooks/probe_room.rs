@@ -9,7 +9,7 @@ use crate::{
         scratch::{self, FlowMaps},
         softirq,
     },
-    packet::{family::by_family, skb::Skb},
+    packet::{family::by_any_family, skb::Skb},
     tunnel::encapsulation::{make_room, remove_outer},
 };
 
@@ -17,7 +17,7 @@ use crate::{
 /// program has the stack of the task that runs it.
 #[inline(always)]
 pub(crate) fn run(skb: &Skb) -> u32 {
-    by_family!(skb, probe(skb), else 0)
+    by_any_family!(skb, probe(skb), else 0)
 }
 
 #[inline(always)]

@@ -6,8 +6,10 @@ use aya_ebpf::{
     helpers::generated::bpf_get_smp_processor_id,
     maps::Array,
 };
+use core::ptr::read_volatile;
 use flannel_common::{
     addr::Addr,
+    families::Families,
     fast::FastConfig,
     ip::{IpHeader, Ipv4Header, Ipv6Header},
     kernel::KernelLayout,
@@ -17,9 +19,41 @@ use flannel_common::{
 
 use crate::maps::{PEERS, PEERS6};
 
+/// The agent sets it when it loads the object; the verifier takes it for a constant, and removes
+/// what is behind it for a family that is off.
+#[unsafe(no_mangle)]
+static FAMILIES: Families = Families::BOTH;
+
+#[inline(always)]
+fn families() -> Families {
+    // SAFETY: a static is valid for reads. Volatile, because the agent changes it before the object
+    // is loaded.
+    unsafe { read_volatile(&raw const FAMILIES) }
+}
+
 /// Calls `$function::<F>(..)` with the IP header of the packet's address family, or evaluates
-/// `$other`.
+/// `$other`, also for a family that is off.
 macro_rules! by_family {
+    ($skb:expr, $function:ident($($argument:expr),*), else $other:expr) => {
+        match $skb.protocol() {
+            <flannel_common::ip::Ipv4Header as $crate::packet::family::Family>::PROTOCOL
+                if <flannel_common::ip::Ipv4Header as $crate::packet::family::Family>::is_on() =>
+            {
+                $function::<flannel_common::ip::Ipv4Header>($($argument),*)
+            }
+            <flannel_common::ip::Ipv6Header as $crate::packet::family::Family>::PROTOCOL
+                if <flannel_common::ip::Ipv6Header as $crate::packet::family::Family>::is_on() =>
+            {
+                $function::<flannel_common::ip::Ipv6Header>($($argument),*)
+            }
+            _ => $other,
+        }
+    };
+}
+pub(crate) use by_family;
+
+/// As [`by_family!`], also for a family that is off.
+macro_rules! by_any_family {
     ($skb:expr, $function:ident($($argument:expr),*), else $other:expr) => {
         match $skb.protocol() {
             <flannel_common::ip::Ipv4Header as $crate::packet::family::Family>::PROTOCOL => {
@@ -32,7 +66,7 @@ macro_rules! by_family {
         }
     };
 }
-pub(crate) use by_family;
+pub(crate) use by_any_family;
 
 /// An address family, by its header.
 pub(crate) trait Family: IpHeader + 'static {
@@ -46,6 +80,9 @@ pub(crate) trait Family: IpHeader + 'static {
     /// was recorded: IPv6 routing makes headroom only where it sends, and copies packets that no
     /// socket here has sent. Packets of TCP have headroom.
     const IS_COPIED_FOR_ROOM: bool;
+
+    /// Returns true if the node's network has addresses of this family.
+    fn is_on() -> bool;
 
     /// The peers of the family, by subnet number.
     fn peers() -> &'static Array<PeerEntry>;
@@ -108,6 +145,11 @@ impl Family for Ipv4Header {
     const IS_COPIED_FOR_ROOM: bool = false;
 
     #[inline(always)]
+    fn is_on() -> bool {
+        families().v4 != 0
+    }
+
+    #[inline(always)]
     fn peers() -> &'static Array<PeerEntry> {
         &PEERS
     }
@@ -154,6 +196,11 @@ impl Family for Ipv4Header {
 impl Family for Ipv6Header {
     const ENCAP_L3: u64 = BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 as u64;
     const IS_COPIED_FOR_ROOM: bool = true;
+
+    #[inline(always)]
+    fn is_on() -> bool {
+        families().v6 != 0
+    }
 
     #[inline(always)]
     fn peers() -> &'static Array<PeerEntry> {

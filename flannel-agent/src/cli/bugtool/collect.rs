@@ -238,7 +238,7 @@ async fn own(args: &[&str], options: &BugtoolOptions) -> anyhow::Result<String> 
 /// All that the kernel's verifier says of a program it refuses; what else keeps the programs out is
 /// in `check.json`.
 fn verifier() -> String {
-    match probe::programs() {
+    match probe::programs(None) {
         Ok(_) => "the kernel takes the programs\n".to_owned(),
         Err(error) => format!("{}\n{}\n", chain(&error), error.verifier_log().unwrap_or_default()),
     }

@@ -92,7 +92,7 @@ fn a_refused_program_gives_one_line_and_bugtool_all_that_the_verifier_said() -> 
     let without = ["setpriv", "--bounding-set=-perfmon,-sys_admin", "--", &binary];
     let run = |args: &[&str]| node.command(without.iter().chain(args).copied()).limit(Duration::from_mins(1)).run();
     let report: Value = serde_json::from_str(&run(&["check", "-o", "json"])?.stdout)?;
-    says(&report, "programs", "warn", "the kernel refused the BPF program to_tunnel: ")?;
+    says(&report, "programs", "warn", "the kernel refused the BPF program from_pod: ")?;
     says(&report, "guard", "warn", "outer off (enforce is the default: no eBPF)")?;
     let reason = report["best"]["reason"].as_str().context("no reason")?;
     ensure!(reason.lines().count() == 1 && reason.len() < 200, "{reason}");
