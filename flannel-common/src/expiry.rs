@@ -41,6 +41,13 @@ impl Expiry {
         self.check() == check & !1 && is_ahead(self.moment(), now)
     }
 
+    /// Returns true for an expiry of the flow with this check word, past or not, that is not a
+    /// tombstone.
+    #[inline(always)]
+    pub const fn is_of(self, check: u32) -> bool {
+        self.0 != Self::NONE.0 && self.check() == check
+    }
+
     /// The expiry of the same flow at another moment.
     #[inline(always)]
     #[must_use]

@@ -88,6 +88,8 @@ pub struct PodEntry {
     pub flags: u16,
     /// MTU of the veth.
     pub mtu: u32,
+    /// Slot of its counter in `POD_TRAFFIC`; [`crate::traffic::SHARED`] for a pod without one.
+    pub traffic: u32,
 }
 
 impl PodEntry {
@@ -101,6 +103,12 @@ impl PodEntry {
     /// the veth, so its TCP ends there. A device behind the pod would segment them in software,
     /// because the GSO type still names the removed tunnel.
     pub const MERGED: u16 = 1 << 2;
+
+    /// The entry without its slot, for comparison.
+    #[must_use]
+    pub const fn without_traffic(self) -> Self {
+        Self { traffic: crate::traffic::SHARED, ..self }
+    }
 
     /// Returns true if all of `flags` are set.
     #[inline(always)]
@@ -167,7 +175,7 @@ impl Bucket {
 }
 
 const _: () = {
-    assert!(size_of::<FastConfig>() == 16 && size_of::<PodEntry>() == 12 && size_of::<Bucket>() == 8);
+    assert!(size_of::<FastConfig>() == 16 && size_of::<PodEntry>() == 16 && size_of::<Bucket>() == 8);
     assert!(PORT_WORDS * u64::BITS == 1 << 16);
 };
 

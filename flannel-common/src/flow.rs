@@ -57,9 +57,10 @@ pub struct FlowAction<A> {
     pub mark: u32,
     /// `skb->priority` at the exit; 0 for a pod.
     pub priority: u32,
-    /// Into a tunnel the kernel's flow hash at the exit, for packets that carry none; never 0.
-    /// Outside the interface index by which the kernel routed the packet. Elsewhere 0.
-    pub routing_input: u32,
+    /// A number of the egress. Into a tunnel the kernel's flow hash at the exit, for packets that
+    /// carry none; never 0. Outside the interface index by which the kernel routed the packet. Into
+    /// a pod the slot of its counter in `POD_TRAFFIC`. To a direct peer 0.
+    pub egress_data: u32,
     /// The IPv6 flow label of the packets, as it lies in them; 0 for IPv4.
     pub flow_label: u32,
     /// Ethernet addresses at the entry. A frame with others is the kernel's.
@@ -103,7 +104,7 @@ impl<A: Address> FlowAction<A> {
         let numbers = self.generation ^ other.generation
             | self.mark ^ other.mark
             | self.priority ^ other.priority
-            | self.routing_input ^ other.routing_input
+            | self.egress_data ^ other.egress_data
             | self.flow_label ^ other.flow_label
             | u32::from(self.mtu ^ other.mtu);
         let kinds = self.egress.0 ^ other.egress.0
@@ -136,7 +137,7 @@ impl<A: Address> FlowAction<A> {
         check.word(self.generation);
         check.word(self.mark);
         check.word(self.priority);
-        check.word(self.routing_input);
+        check.word(self.egress_data);
         check.word(self.flow_label);
         self.entry.check(&mut check);
         self.exit.check(&mut check);
@@ -156,10 +157,16 @@ pub struct Flow<A> {
     /// Until when the way back was.
     pub mirror: Expiry,
     /// Packets that found the flow usable; of an expected flow, the sum of their weights
-    /// ([`crate::connection::weight`]). Bit 63 marks a flow that is not confirmed; the tick of
-    /// its learning stands in place of the count. Bit 62 marks a flow on probation. Not covered by
-    /// the check, and not exact when an element is recycled.
+    /// ([`crate::connection::weight`]). Bit 63 marks a flow that is not confirmed, bit 62 one on
+    /// probation. Not covered by the check, like the next three, and not exact when an element is
+    /// recycled.
     pub packets: u64,
+    /// Bytes of these packets, as in [`crate::traffic`].
+    pub bytes: u64,
+    /// When it was learned for the first time.
+    pub first: Tick,
+    /// The last packet that found it usable; when it was learned if there was none since.
+    pub last: Tick,
     /// The numbers of its packets that bound those of its reverse flow. Not covered by the check.
     pub window: Window,
     /// The arrival at the node of the packet from which it was learned, if that came out of the
@@ -175,8 +182,23 @@ impl<A: Address> Flow<A> {
     /// Bit of [`Self::packets`] of a flow on probation ([`crate::probation`]).
     const ON_PROBATION: u64 = 1 << 62;
 
+    /// Counts from zero, for a flow that is learned for the first time.
+    #[inline(always)]
+    pub const fn begin_counts(&mut self, now: Tick) {
+        (self.packets, self.bytes, self.first) = (0, 0, now);
+    }
+
+    /// Continues the counts of a flow with the same key that it takes the place of. One that was
+    /// only expected, or whose connection was closed, has none.
+    #[inline(always)]
+    pub const fn continue_counts(&mut self, former: &Self, check: u32) {
+        if former.seen.is_of(check) {
+            (self.packets, self.bytes, self.first) = (former.used(), former.bytes, former.first);
+        }
+    }
+
     /// Says that the flow, with this check word, was learned now and is good until then, and its
-    /// way back until `mirror`.
+    /// way back until `mirror`. Its counts stay.
     #[inline(always)]
     pub const fn stamp(&mut self, check: u32, now: Tick, until: Tick, mirror: Option<Tick>) {
         self.seen = Expiry::until(check, until);
@@ -184,13 +206,14 @@ impl<A: Address> Flow<A> {
             Some(until) => Expiry::until(check, until),
             None => Expiry::NONE,
         };
-        self.packets = Self::NEW | now as u64;
+        self.packets = Self::NEW | self.used();
+        self.last = now;
     }
 
     /// Marks a flow that was just learned as confirmed: no process can have held its packet.
     #[inline(always)]
     pub const fn confirm(&mut self) {
-        self.packets &= Self::ON_PROBATION;
+        self.packets &= !Self::NEW;
     }
 
     /// Marks a flow as one on probation.
@@ -222,18 +245,17 @@ impl<A: Address> Flow<A> {
     /// the path or the packet's own size or fields did not agree.
     #[inline(always)]
     pub const fn used(&self) -> u64 {
-        if self.packets & Self::NEW == 0 { self.packets & !Self::ON_PROBATION } else { 0 }
+        self.packets & !(Self::NEW | Self::ON_PROBATION)
     }
 
-    /// Returns [`Self::packets`] after one more packet.
+    /// Returns [`Self::packets`] after one more packet, which shows that the flow is confirmed.
     #[inline(always)]
     pub const fn counted(&self) -> u64 {
-        self.packets & Self::ON_PROBATION | (self.used() + 1)
+        (self.packets & !Self::NEW) + 1
     }
 
     /// Ok if a packet may be treated as seen, else the reason why not. Flows learned before the
     /// tick `confirmed` were learned from packets that userspace had not held.
-    #[expect(clippy::cast_possible_truncation, reason = "the tick is the low half")]
     #[inline(always)]
     pub const fn usable(&self, check: u32, generation: u32, now: Tick, confirmed: Tick) -> Result<(), Reason> {
         if self.seen.is_closed(check, now) {
@@ -242,7 +264,7 @@ impl<A: Address> Flow<A> {
         if !self.is_current(check, generation, now) {
             return Err(if self.is_expected() { Reason::Handshake } else { Reason::Refreshing });
         }
-        if self.packets & Self::NEW != 0 && !is_ahead(confirmed, self.packets as u32) {
+        if self.packets & Self::NEW != 0 && !is_ahead(confirmed, self.last) {
             return Err(Reason::Unconfirmed);
         }
         if self.action.needs_mirror == 0 || self.mirror.is_current(check, now) {
@@ -270,8 +292,8 @@ impl<A: Address> Flow<A> {
 
 const _: () = {
     assert!(size_of::<FlowAction<[u32; 1]>>() == 72 && size_of::<FlowAction<[u32; 4]>>() == 96);
-    assert!(size_of::<Flow<[u32; 1]>>() == 128 && size_of::<Flow<[u32; 4]>>() == 152);
-    assert!(offset_of!(Flow<[u32; 1]>, action) == 56);
+    assert!(size_of::<Flow<[u32; 1]>>() == 144 && size_of::<Flow<[u32; 4]>>() == 168);
+    assert!(offset_of!(Flow<[u32; 1]>, action) == 72);
 };
 
 #[cfg(test)]
@@ -339,9 +361,33 @@ mod tests {
         }
         assert_eq!(flow.usable(check, 3, 60, 51), Ok(()));
         assert_eq!(flow.used(), 0);
-        flow.packets = flow.used() + 1;
+        flow.packets = flow.counted();
         assert_eq!(flow.usable(check, 3, 60, 0), Ok(()), "no look back once it was used");
         assert_eq!(flow.used(), 1);
+    }
+
+    #[test]
+    fn a_flow_that_is_learned_again_continues_the_counts_of_its_key() {
+        let check = action().check(&key());
+        let mut former = Flow { action: action(), ..Flow::default() };
+        former.begin_counts(7);
+        former.stamp(check, 10, 100, None);
+        former.put_on_probation();
+        former.confirm();
+        for _ in 0..3 {
+            (former.packets, former.bytes) = (former.counted(), former.bytes + 1000);
+        }
+        let learned = |former: &Flow<_>| {
+            let mut flow = Flow { action: FlowAction { generation: 4, ..action() }, packets: 99, ..Flow::default() };
+            flow.begin_counts(200);
+            flow.continue_counts(former, check);
+            flow.stamp(flow.action.check(&key()), 200, 300, None);
+            (flow.used(), flow.bytes, flow.first, flow.last)
+        };
+        assert_eq!(learned(&former), (3, 3000, 7, 200), "the refresh took place under another generation");
+        assert_eq!(learned(&Flow { seen: Expiry::closed(check, 100), ..former }), (0, 0, 200, 200), "closed");
+        assert_eq!(learned(&Flow { seen: Expiry::NONE, ..former }), (0, 0, 200, 200), "only expected");
+        assert_eq!(learned(&Flow { seen: Expiry::until(check ^ 2, 100), ..former }), (0, 0, 200, 200), "another's");
     }
 
     #[test]
@@ -397,7 +443,7 @@ mod tests {
             FlowAction { generation: 4, ..one },
             FlowAction { mark: 1, ..one },
             FlowAction { priority: 1, ..one },
-            FlowAction { routing_input: 1, ..one },
+            FlowAction { egress_data: 1, ..one },
             FlowAction { flow_label: 1, ..one },
             FlowAction { entry: mac, ..one },
             FlowAction { entry: from, ..one },

@@ -47,7 +47,8 @@ pub mod reason;
 pub mod reception;
 pub mod stats;
 pub mod tick;
+pub mod traffic;
 pub mod window;
 
 /// Version of all map layouts together; the pins live in `<pin-root>/v<SCHEMA>/`.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;

@@ -25,6 +25,15 @@ pub const MODE: &str = "MODE";
 pub const CONFIG: &str = "CONFIG";
 /// Per-CPU array of [`crate::stats::Counter`], indexed by [`crate::stats::slot`].
 pub const STATS: &str = "STATS";
+/// Per-CPU array of [`crate::traffic::PeerTraffic`], indexed by
+/// [`crate::peer::PeerEntry::traffic`]. Sized at load time by the network; one element where the
+/// family is off.
+pub const PEER_TRAFFIC: &str = "PEER_TRAFFIC";
+/// The same for IPv6.
+pub const PEER_TRAFFIC6: &str = "PEER_TRAFFIC6";
+/// Per-CPU array of [`crate::stats::Counter`], indexed by [`crate::fast::PodEntry::traffic`]:
+/// packets that were put into a pod past the host side of its veth, whose own counters lack them.
+pub const POD_TRAFFIC: &str = "POD_TRAFFIC";
 
 /// Array of one [`crate::fast::FastConfig`].
 pub const FAST: &str = "FAST";
@@ -90,7 +99,7 @@ pub fn in_object(name: &'static str) -> &'static str {
 }
 
 /// All maps of the object, in the order in which they are opened and pinned.
-pub const ALL: [&str; 31] = [
+pub const ALL: [&str; 34] = [
     PEERS,
     PEERS6,
     VTEPS,
@@ -98,6 +107,9 @@ pub const ALL: [&str; 31] = [
     MODE,
     CONFIG,
     STATS,
+    PEER_TRAFFIC,
+    PEER_TRAFFIC6,
+    POD_TRAFFIC,
     FAST,
     FLOWS,
     FLOWS6,
@@ -127,7 +139,7 @@ pub const ALL: [&str; 31] = [
 /// The most sources [`VIOLATIONS`] remembers; a flood of made-up ones pushes out the oldest.
 pub const VIOLATIONS_MAX: u32 = 1 << 10;
 
-/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 312 bytes each (IPv6: 384), those in
+/// The most flows [`FLOWS`] or [`FLOWS6`] holds, at 328 bytes each (IPv6: 400), those in
 /// [`ENTRANCES`] included, where the agent sizes them by the machine's memory.
 pub const FLOWS_MAX: u32 = 1 << 17;
 

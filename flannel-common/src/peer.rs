@@ -52,8 +52,9 @@ pub struct PeerEntry {
     pub next_hop: Addr,
     /// Inner destination address: the peer's `VtepMAC`.
     pub mac: Mac,
-    /// Zero.
-    pub reserved: [u8; 2],
+    /// Slot of its counters in `PEER_TRAFFIC` or `PEER_TRAFFIC6`; [`crate::traffic::SHARED`] for a
+    /// peer without one.
+    pub traffic: u16,
     /// Interface index by which outer packets leave; 0 where there are ECMP paths.
     pub oif: u32,
     /// Largest outer IPv4 total length (IPv6: whole packet) the route takes, in bytes; of ECMP
@@ -159,7 +160,9 @@ pub const fn subnet_index_v6(family: &FamilyConfig, destination: [u8; 16]) -> Op
 const _: () = {
     assert!(size_of::<PathProbe>() == 32 && align_of::<PathProbe>() == 8);
     assert!(size_of::<PeerEntry>() == 88 && align_of::<PeerEntry>() == 8);
-    assert!(offset_of!(PeerEntry, mac) == 40 && offset_of!(PeerEntry, oif) == 48);
+    assert!(
+        offset_of!(PeerEntry, mac) == 40 && offset_of!(PeerEntry, traffic) == 46 && offset_of!(PeerEntry, oif) == 48
+    );
     assert!(offset_of!(PeerEntry, seen) == 56);
     assert!(size_of::<VtepEntry>() == 8);
 };

@@ -20,6 +20,7 @@ use crate::{
     pending::CpuState,
     probation::ProbationSlot,
     stats::Counter,
+    traffic::PeerTraffic,
 };
 
 macro_rules! pod {
@@ -57,6 +58,7 @@ pod!(
     Monitor,
     NodeConfig,
     PeerEntry,
+    PeerTraffic,
     PodEntry,
     Violation,
     VtepEntry,

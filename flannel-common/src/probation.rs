@@ -16,7 +16,7 @@ use crate::{
     tick::Tick,
 };
 
-/// Slots of each family: the value of one is 152 bytes (IPv6: 200).
+/// Slots of each family: the value of one is 168 bytes (IPv6: 216).
 pub const PROBATION_SLOTS: u32 = 1 << 13;
 
 /// The number of the slot of keys with this hash.
@@ -58,8 +58,8 @@ impl<A: Address> ProbationSlot<A> {
 }
 
 const _: () = {
-    assert!(size_of::<ProbationSlot<[u32; 1]>>() == 152 && size_of::<ProbationSlot<[u32; 4]>>() == 200);
-    assert!(offset_of!(ProbationSlot<[u32; 1]>, key) == 128 && offset_of!(ProbationSlot<[u32; 4]>, key) == 152);
+    assert!(size_of::<ProbationSlot<[u32; 1]>>() == 168 && size_of::<ProbationSlot<[u32; 4]>>() == 216);
+    assert!(offset_of!(ProbationSlot<[u32; 1]>, key) == 144 && offset_of!(ProbationSlot<[u32; 4]>, key) == 168);
     assert!(PROBATION_SLOTS.is_power_of_two());
 };
 

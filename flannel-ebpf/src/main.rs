@@ -17,8 +17,9 @@
 //! only at what may be no peer's; `to_underlay` loads the headers once and reads one element of a
 //! peer map. In mode `fast` the entry hooks read the flow's hint, and look where it says that the
 //! flow may be: into an array, into a hash, or nowhere. To a peer whose route has several next hops
-//! the kernel's FIB is asked and one element of a hash is read. Counting loads one variable, which
-//! says whether a monitor is there. A new look-up or helper here needs figures before and after.
+//! the kernel's FIB is asked and one element of a hash is read. A packet of a peer, or into a pod,
+//! is counted in an array as well. Counting loads one variable, which says whether a monitor is
+//! there. A new look-up or helper here needs figures before and after.
 
 #![expect(missing_docs, reason = "the classifier macro writes a public wrapper without the documentation")]
 #![expect(unreachable_pub, reason = "entry points are found by the linker through their symbols")]
@@ -35,6 +36,7 @@ mod monitor;
 mod node;
 mod packet;
 mod stats;
+mod traffic;
 mod tunnel;
 
 use aya_ebpf::{

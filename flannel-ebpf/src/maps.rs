@@ -25,6 +25,7 @@ use flannel_common::{
     pending::{CpuState, PendingPacket},
     probation::{PROBATION_SLOTS, ProbationSlot},
     stats::{Counter, SLOTS},
+    traffic::{POD_TRAFFIC_MAX, PeerTraffic},
 };
 
 #[map]
@@ -48,6 +49,15 @@ pub(crate) static CONFIG: Array<NodeConfig> = Array::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static STATS: PerCpuArray<Counter> = PerCpuArray::with_max_entries(SLOTS, 0);
+
+#[map]
+pub(crate) static PEER_TRAFFIC: PerCpuArray<PeerTraffic> = PerCpuArray::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static PEER_TRAFFIC6: PerCpuArray<PeerTraffic> = PerCpuArray::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static POD_TRAFFIC: PerCpuArray<Counter> = PerCpuArray::with_max_entries(POD_TRAFFIC_MAX, 0);
 
 #[map]
 pub(crate) static FAST: Array<FastConfig> = Array::with_max_entries(1, 0);

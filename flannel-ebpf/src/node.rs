@@ -137,6 +137,12 @@ impl Peer {
         self.index
     }
 
+    /// Slot of its counters.
+    #[inline(always)]
+    pub(crate) fn traffic(&self) -> u32 {
+        self.entry().traffic.into()
+    }
+
     /// Returns true if its route has several next hops, so that it has ECMP paths instead of one
     /// device and next hop.
     #[inline(always)]

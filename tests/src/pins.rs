@@ -15,9 +15,9 @@ use flannel_common::{
 use crate::Host;
 
 /// The directory in which an agent with the default pin root pins its maps.
-pub const MAPS: &str = "/sys/fs/bpf/flannel/v1/maps";
+pub const MAPS: &str = "/sys/fs/bpf/flannel/v2/maps";
 /// The directory in which it pins its programs.
-const PROGRAMS: &str = "/sys/fs/bpf/flannel/v1/programs";
+const PROGRAMS: &str = "/sys/fs/bpf/flannel/v2/programs";
 
 /// The identity of a map, and its shape.
 #[derive(Clone, Debug, PartialEq, Eq)]

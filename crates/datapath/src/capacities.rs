@@ -3,11 +3,12 @@
 use aya::util::nr_cpus;
 use flannel_common::{
     maps::{
-        ARRIVALS, ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, PEERS, PEERS_MAX, PEERS6, PENDING,
-        PENDING6, PROBATION, PROBATION6,
+        ARRIVALS, ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, PEER_TRAFFIC, PEER_TRAFFIC6, PEERS,
+        PEERS_MAX, PEERS6, PENDING, PENDING6, PROBATION, PROBATION6,
     },
     pending::{CPUS_MAX, SLOTS_PER_CPU},
     probation::PROBATION_SLOTS,
+    traffic::{PEER_TRAFFIC_MAX, peer_slots},
 };
 use flannel_host::family::Family;
 
@@ -34,16 +35,19 @@ impl Subnets {
 
     /// The capacities of the maps of each family, `flows` of known flows. What belongs to one that
     /// is off has one element: none cannot be.
-    pub(super) fn capacities(self, flows: u32) -> Result<[Capacity; 13], DatapathError> {
+    pub(super) fn capacities(self, flows: u32) -> Result<[Capacity; 15], DatapathError> {
         let peers = |family, subnets| match u32::try_from(subnets) {
             Ok(capacity) if capacity <= PEERS_MAX => Ok(capacity.max(1)),
             _ => Err(DatapathError::TooManySubnets { family, subnets }),
         };
         let if_on = |subnets, capacity| if subnets == 0 { 1 } else { capacity };
+        let traffic = |subnets| u32::try_from(subnets).map_or(PEER_TRAFFIC_MAX, peer_slots);
         let notes = pending_slots();
         Ok([
             (PEERS, peers(Family::V4, self.v4)?),
             (PEERS6, peers(Family::V6, self.v6)?),
+            (PEER_TRAFFIC, if_on(self.v4, traffic(self.v4))),
+            (PEER_TRAFFIC6, if_on(self.v6, traffic(self.v6))),
             (PENDING, if_on(self.v4, notes)),
             (PENDING6, if_on(self.v6, notes)),
             (FLOWS, if_on(self.v4, flows)),

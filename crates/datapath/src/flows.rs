@@ -5,6 +5,8 @@
 //! not searched for and removed, but outlived: by the next generation of the mode word
 //! ([`super::maps::ModeMap::bump`]).
 
+use std::collections::BTreeMap;
+
 use aya::{
     Pod,
     maps::{Array, HashMap, MapData, MapError},
@@ -15,12 +17,15 @@ use flannel_common::{
     flow_key::{Address, FlowKey},
     maps::{FAST, FLOWS, HELPER_PORTS, ONLY, PODS, PROBATION, PROBATION6},
     probation::ProbationSlot,
+    stats::Counter,
+    traffic::SHARED,
 };
 
 use crate::{
     DatapathError, PinRoot,
     flow_hints::FlowHints,
     pinned_map::{from_pin, remove},
+    traffic::{Slots, TrafficMap},
 };
 
 /// The `FLOWS` or `FLOWS6` map, by the address they hold, and the flows of its family that are on
@@ -128,36 +133,59 @@ impl FastMap {
 }
 
 /// The `PODS` map.
-pub struct PodMap(HashMap<MapData, u32, PodEntry>);
+pub struct PodMap {
+    map: HashMap<MapData, u32, PodEntry>,
+    slots: Slots<Counter>,
+}
 
 impl PodMap {
     /// Opens the pin.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
-        HashMap::try_from(from_pin(pins, PODS)?).map(Self).map_err(DatapathError::map(PODS))
+        let map = HashMap::try_from(from_pin(pins, PODS)?).map_err(DatapathError::map(PODS))?;
+        Ok(Self { map, slots: Slots::new(TrafficMap::of_pods(pins)?) })
     }
 
     /// Every pod, by the interface index of its veth.
     pub fn entries(&self) -> impl Iterator<Item = Result<(u32, PodEntry), DatapathError>> + '_ {
-        self.0.iter().map(|entry| entry.map_err(DatapathError::map(PODS)))
+        self.map.iter().map(|entry| entry.map_err(DatapathError::map(PODS)))
+    }
+
+    /// The same without their slots, for comparison.
+    pub fn without_slots(&self) -> Result<BTreeMap<u32, PodEntry>, DatapathError> {
+        self.entries().map(|entry| entry.map(|(ifindex, pod)| (ifindex, pod.without_traffic()))).collect()
     }
 
     /// One pod.
     pub fn get(&self, ifindex: u32) -> Result<Option<PodEntry>, DatapathError> {
-        match self.0.get(&ifindex, 0) {
+        match self.map.get(&ifindex, 0) {
             Ok(entry) => Ok(Some(entry)),
             Err(MapError::KeyNotFound) => Ok(None),
             Err(error) => Err(DatapathError::map(PODS)(error)),
         }
     }
 
-    /// Writes a pod.
+    /// Writes a pod. A new one gets a slot for its traffic, another keeps the one it has.
     pub fn write(&mut self, ifindex: u32, entry: PodEntry) -> Result<(), DatapathError> {
-        self.0.insert(ifindex, entry, 0).map_err(DatapathError::map(PODS))
+        let former = self.get(ifindex)?.map(|old| old.traffic).filter(|slot| *slot != SHARED);
+        let traffic = former.map_or_else(|| self.slots()?.take(), Ok)?;
+        self.map.insert(ifindex, PodEntry { traffic, ..entry }, 0).map_err(DatapathError::map(PODS))
     }
 
     /// Removes a pod; a missing pod is not an error.
     pub fn remove(&mut self, ifindex: u32) -> Result<(), DatapathError> {
-        remove(&mut self.0, &ifindex, PODS)
+        let old = self.get(ifindex)?;
+        remove(&mut self.map, &ifindex, PODS)?;
+        self.slots()?.give_back(old.map_or(SHARED, |old| old.traffic));
+        Ok(())
+    }
+
+    fn slots(&mut self) -> Result<&mut Slots<Counter>, DatapathError> {
+        if !self.slots.are_known() {
+            let taken = self.entries().map(|entry| entry.map(|(_, pod)| pod.traffic));
+            let taken = taken.collect::<Result<_, _>>()?;
+            self.slots.set_taken(&taken);
+        }
+        Ok(&mut self.slots)
     }
 }
 

@@ -39,6 +39,7 @@ pub mod schema_takeover;
 #[cfg(any(test, feature = "testing"))]
 #[expect(missing_docs, reason = "the macro that composes values drops the documentation")]
 pub mod testing;
+pub mod traffic;
 pub mod trial;
 pub mod word;
 

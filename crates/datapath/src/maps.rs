@@ -3,6 +3,8 @@
 //! Everything is opened from its pin, where aya compares our types with the kernel's sizes. Writers
 //! follow the protocol of `flannel_common::peer`: invalid word, body, valid word.
 
+use std::collections::BTreeSet;
+
 use aya::maps::{Array, HashMap, MapData, PerCpuArray};
 use flannel_common::{
     addr::Addr,
@@ -15,6 +17,7 @@ use flannel_common::{
     reason::{Reason, Verdict},
     stats::{Counter, slot},
     tick::Tick,
+    traffic::PeerTraffic,
 };
 use flannel_host::family::Family;
 
@@ -24,6 +27,7 @@ use crate::{
     flows::{FastMap, FlowMap, PodMap},
     guard::{ElsewhereMap, GuardMap, ViolationMap},
     pinned_map::{from_pin, remove},
+    traffic::{Slots, TrafficMap},
     word::SharedWord,
 };
 
@@ -85,6 +89,7 @@ impl Maps {
 pub struct PeerMap {
     name: &'static str,
     array: Array<MapData, PeerEntry>,
+    slots: Slots<PeerTraffic>,
 }
 
 impl PeerMap {
@@ -95,7 +100,7 @@ impl PeerMap {
             Family::V6 => PEERS6,
         };
         let array = Array::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
-        Ok(Self { name, array })
+        Ok(Self { name, array, slots: Slots::new(TrafficMap::of_peers(pins, family)?) })
     }
 
     /// Returns the number of subnets the map has room for.
@@ -118,11 +123,12 @@ impl PeerMap {
     }
 
     /// Writes an entry, with `flags` in addition to `VALID`. This clears what the programs saw of
-    /// the path.
+    /// the path. A new entry gets a slot for its traffic, another keeps the one it has.
     pub fn write(&mut self, index: u32, entry: PeerEntry, flags: u32) -> Result<(), DatapathError> {
         let old = self.invalidate(index)?;
-        let word = EntryState::new(EntryState::VALID | flags, old.generation().wrapping_add(1));
-        let entry = PeerEntry { word, ..entry.without_seen() };
+        let word = EntryState::new(EntryState::VALID | flags, old.word.generation().wrapping_add(1));
+        let traffic = if old.traffic == 0 { self.take_slot()? } else { old.traffic };
+        let entry = PeerEntry { word, traffic, ..entry.without_seen() };
         self.set(index, PeerEntry { word: word.invalid(), ..entry })?;
         self.set(index, entry)
     }
@@ -130,15 +136,36 @@ impl PeerMap {
     /// Removes an entry.
     pub fn remove(&mut self, index: u32) -> Result<(), DatapathError> {
         let old = self.invalidate(index)?;
-        self.set(index, PeerEntry { word: EntryState::new(0, old.generation()), ..PeerEntry::default() })
+        self.set(index, PeerEntry { word: EntryState::new(0, old.word.generation()), ..PeerEntry::default() })?;
+        self.slots()?.give_back(old.traffic.into());
+        Ok(())
     }
 
-    fn invalidate(&mut self, index: u32) -> Result<EntryState, DatapathError> {
+    /// Returns the entry as it was.
+    fn invalidate(&mut self, index: u32) -> Result<PeerEntry, DatapathError> {
         let old = self.get(index)?;
         if old.word.has(EntryState::VALID) {
             self.set(index, PeerEntry { word: old.word.invalid(), ..old })?;
         }
-        Ok(old.word)
+        Ok(old)
+    }
+
+    fn take_slot(&mut self) -> Result<u16, DatapathError> {
+        // More slots than such a number has are not possible.
+        self.slots()?.take().map(|slot| u16::try_from(slot).unwrap_or_default())
+    }
+
+    fn slots(&mut self) -> Result<&mut Slots<PeerTraffic>, DatapathError> {
+        if !self.slots.are_known() {
+            let taken = self.taken_slots()?;
+            self.slots.set_taken(&taken);
+        }
+        Ok(&mut self.slots)
+    }
+
+    /// The slots of all entries, also of one that a killed agent was writing.
+    fn taken_slots(&self) -> Result<BTreeSet<u32>, DatapathError> {
+        (0..self.capacity()).map(|index| Ok(self.get(index)?.traffic.into())).collect()
     }
 
     fn set(&mut self, index: u32, entry: PeerEntry) -> Result<(), DatapathError> {

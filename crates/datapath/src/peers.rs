@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use flannel_common::{
     addr::Mac,
     entry_state::EntryState,
+    mode::Mode,
     node::{FamilyConfig, NodeConfig},
     peer::{PeerEntry, subnet_index_v4, subnet_index_v6},
 };
@@ -28,6 +29,12 @@ impl PinnedPeer {
     /// The Ethernet address of its tunnel device, as text: `-` without a tunnel.
     pub fn vtep_mac(&self) -> String {
         if self.entry.mac == Mac::default() { "-".to_owned() } else { self.entry.mac.to_string() }
+    }
+
+    /// Returns true if the programs count its packets in this mode. Without mode `fast` no program
+    /// is where packets of a direct peer pass.
+    pub fn is_counted(&self, mode: Mode) -> bool {
+        mode == Mode::Fast || !self.entry.word.has(EntryState::DIRECT)
     }
 
     /// The path to it: `direct`, `tunnel` where programs may encapsulate, or `kernel`.

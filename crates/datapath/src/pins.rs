@@ -156,9 +156,9 @@ mod tests {
     #[test]
     fn pins_lie_below_the_schema() {
         let pins = PinRoot::new(Path::new("/sys/fs/bpf/flannel"));
-        assert_eq!(pins.map("PEERS"), Path::new("/sys/fs/bpf/flannel/v1/maps/PEERS"));
-        assert_eq!(pins.program(Program::ToTunnel), Path::new("/sys/fs/bpf/flannel/v1/programs/to_tunnel"));
-        assert_eq!(pins.link(Program::FromUnderlay, 7), Path::new("/sys/fs/bpf/flannel/v1/links/from_underlay-7"));
+        assert_eq!(pins.map("PEERS"), Path::new("/sys/fs/bpf/flannel/v2/maps/PEERS"));
+        assert_eq!(pins.program(Program::ToTunnel), Path::new("/sys/fs/bpf/flannel/v2/programs/to_tunnel"));
+        assert_eq!(pins.link(Program::FromUnderlay, 7), Path::new("/sys/fs/bpf/flannel/v2/links/from_underlay-7"));
     }
 
     #[test]

@@ -87,7 +87,7 @@ mod tests {
             "v0/maps/PEERS",
             "v9/links/from_pod-3",
             "v9/links/to_pod-3",
-            "v1/links/to_pod-3",
+            "v2/links/to_pod-3",
             "other/links/from_pod-9",
             "vx/links/from_pod-9",
         ]);
@@ -96,21 +96,21 @@ mod tests {
         assert_eq!(done, ["v0", "v9"].map(|dir| scratch.path().join(dir).display().to_string()));
         let names: Vec<_> = links(&pins).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["count_polls", "early_guard-2", "from_pod-3", "to_pod-3"]);
-        let of_our_own = ("to_pod-3".to_owned(), "v1/links/to_pod-3".to_owned());
+        let of_our_own = ("to_pod-3".to_owned(), "v2/links/to_pod-3".to_owned());
         assert!(links(&pins).contains(&of_our_own), "a link of this build stays");
         let mut left: Vec<_> = fs::read_dir(scratch.path())
             .expect("a directory")
             .map(|entry| entry.expect("an entry").file_name())
             .collect();
         left.sort();
-        assert_eq!(left, ["other", "v1", "vx"]);
+        assert_eq!(left, ["other", "v2", "vx"]);
     }
 
     #[test]
     fn an_agent_without_programs_removes_those_of_other_schemas() {
-        let (scratch, pins) = root(&["v0/links/from_pod-3", "v1/maps/PEERS"]);
+        let (scratch, pins) = root(&["v0/links/from_pod-3", "v2/maps/PEERS"]);
         assert_eq!(remove(&pins).len(), 1);
         assert!(links(&pins).is_empty());
-        assert!(scratch.path().join("v1/maps/PEERS").exists());
+        assert!(scratch.path().join("v2/maps/PEERS").exists());
     }
 }

@@ -29,15 +29,17 @@ prop_compose! {
         let egress = Egress(egress);
         let [takes_merged, tos, ttl] = rest;
         FlowAction {
-            out, generation, mark, priority, routing_input: hash, flow_label, entry, exit: entry, mtu, egress, ttl_step, needs_mirror,
+            out, generation, mark, priority, egress_data: hash, flow_label, entry, exit: entry, mtu, egress, ttl_step, needs_mirror,
             takes_merged, tos, ttl,
         }
     }
 }
 
 prop_compose! {
-    pub fn any_flow()(seen: u64, mirror: u64, packets: u64, action in any_action()) -> Flow<[u32; 1]> {
-        Flow { seen: Expiry(seen), mirror: Expiry(mirror), packets, window: Window::default(), arrival: Arrival::NONE, action }
+    pub fn any_flow()(words: [u64; 4], first: u32, last: u32, action in any_action()) -> Flow<[u32; 1]> {
+        let [seen, mirror, packets, bytes] = words;
+        let (seen, mirror) = (Expiry(seen), Expiry(mirror));
+        Flow { seen, mirror, packets, bytes, first, last, window: Window::default(), arrival: Arrival::NONE, action }
     }
 }
 
@@ -60,13 +62,13 @@ prop_compose! {
 
 prop_compose! {
     pub fn any_peer()(
-        vtep in any_addr(), next_hop in any_addr(), mac: [u8; 6], reserved: [u8; 2], words: [u64; 4],
+        vtep in any_addr(), next_hop in any_addr(), mac: [u8; 6], traffic: u16, words: [u64; 4],
         numbers: [u32; 4], is_same: bool,
     ) -> PeerEntry {
         let [word, seen, until_ns, hold_ns] = words;
         let [oif, mtu, max_len, rest] = numbers;
         let seen = PathProbe { word: EntryState(if is_same { word } else { seen }), until_ns, hold_ns, max_len, check: rest };
-        PeerEntry { word: EntryState(word), vtep, next_hop, mac: Mac(mac), reserved, oif, mtu, seen }
+        PeerEntry { word: EntryState(word), vtep, next_hop, mac: Mac(mac), traffic, oif, mtu, seen }
     }
 }
 

@@ -38,8 +38,8 @@ pub(super) struct FastFlags {
     /// Addresses or prefixes of pods that stay out of mode `fast`, between commas; may be repeated
     #[arg(long, value_name = "IP|CIDR")]
     fast_exclude: Vec<String>,
-    /// Flows of each address family mode `fast` knows at most, 1000 to 1048576, at 312 bytes each
-    /// (IPv6: 384); 0 takes a thousandth of the machine's memory, 16384 to 131072, or less under a
+    /// Flows of each address family mode `fast` knows at most, 1000 to 1048576, at 328 bytes each
+    /// (IPv6: 400); 0 takes a thousandth of the machine's memory, 16384 to 131072, or less under a
     /// memory limit
     #[arg(long, value_name = "FLOWS", default_value_t = 0, allow_negative_numbers = true)]
     flow_table_size: i64,

@@ -206,7 +206,7 @@ impl Bpf {
         if changed {
             self.maps.fast.set(settings)?;
         }
-        let known: BTreeMap<u32, PodEntry> = self.maps.pods.entries().collect::<Result<_, _>>()?;
+        let known = self.maps.pods.without_slots()?;
         for index in known.keys().filter(|index| !pods.contains_key(index)) {
             self.maps.pods.remove(*index)?;
             self.left.insert(*index);

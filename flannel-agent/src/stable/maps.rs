@@ -20,6 +20,7 @@ use flannel_common::{
     pending::{CpuState, PendingPacket},
     probation::ProbationSlot,
     stats::Counter,
+    traffic::PeerTraffic,
 };
 
 use super::{Interface, difference};
@@ -43,6 +44,9 @@ pub(super) fn all() -> Vec<Interface> {
         MODE: u32 => ModeWord;
         CONFIG: u32 => NodeConfig;
         STATS: u32 => Counter;
+        PEER_TRAFFIC: u32 => PeerTraffic;
+        PEER_TRAFFIC6: u32 => PeerTraffic;
+        POD_TRAFFIC: u32 => Counter;
         FAST: u32 => FastConfig;
         FLOWS: FlowKey<[u32; 1]> => Flow<[u32; 1]>;
         FLOWS6: FlowKey<[u32; 4]> => Flow<[u32; 4]>;

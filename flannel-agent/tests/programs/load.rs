@@ -8,8 +8,8 @@ use aya::{
 };
 use flannel_common::{
     maps::{
-        ALL, ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS_MAX, FLOWS6, PEERS, PEERS_MAX, PEERS6,
-        PENDING, PENDING6, PROBATION, PROBATION6,
+        ALL, ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS_MAX, FLOWS6, PEER_TRAFFIC, PEER_TRAFFIC6,
+        PEERS, PEERS_MAX, PEERS6, PENDING, PENDING6, PROBATION, PROBATION6,
     },
     peer::PeerEntry,
     program::Program,
@@ -164,8 +164,8 @@ fn a_set_without_the_ipv6_peers_is_completed() {
 #[test]
 fn another_network_of_one_family_leaves_the_others_peers() {
     on_bench(|bench| {
-        assert_eq!(replaced_maps(bench, Subnets { v6: 1024, ..SAME }, None), [PEERS6]);
-        assert_eq!(replaced_maps(bench, Subnets { v4: 512, v6: 1024 }, None), [PEERS]);
+        assert_eq!(replaced_maps(bench, Subnets { v6: 1024, ..SAME }, None), [PEERS6, PEER_TRAFFIC6]);
+        assert_eq!(replaced_maps(bench, Subnets { v4: 512, v6: 1024 }, None), [PEERS, PEER_TRAFFIC]);
         assert_eq!([PEERS, PEERS6].map(|name| info(bench.pins(), name).max_entries()), [512, 1024]);
     });
 }
@@ -173,12 +173,14 @@ fn another_network_of_one_family_leaves_the_others_peers() {
 #[test]
 fn a_family_that_is_off_has_maps_of_one_element() {
     on_bench(|bench| {
-        let of_family = [PEERS6, FLOWS6, PROBATION6, FLOW_HINTS6, PENDING6, ENTRANCES6];
+        let of_family = [PEERS6, PEER_TRAFFIC6, FLOWS6, PROBATION6, FLOW_HINTS6, PENDING6, ENTRANCES6];
         assert_eq!(replaced_maps(bench, Subnets { v6: 0, ..SAME }, None), of_family);
-        let capacities = |names: [&str; 6]| names.map(|name| info(bench.pins(), name).max_entries());
-        assert_eq!(capacities(of_family), [1; 6]);
+        let capacities = |names: [&str; 7]| names.map(|name| info(bench.pins(), name).max_entries());
+        assert_eq!(capacities(of_family), [1; 7]);
         assert!(
-            capacities([PEERS, FLOWS, PROBATION, FLOW_HINTS, PENDING, ENTRANCES]).iter().all(|capacity| *capacity > 1)
+            capacities([PEERS, PEER_TRAFFIC, FLOWS, PROBATION, FLOW_HINTS, PENDING, ENTRANCES])
+                .iter()
+                .all(|capacity| *capacity > 1)
         );
     });
 }

@@ -34,7 +34,7 @@ pub(crate) struct EgressState {
     pub(crate) mtu: u32,
     pub(crate) mark: u32,
     pub(crate) priority: u32,
-    pub(crate) routing_input: u32,
+    pub(crate) egress_data: u32,
     pub(crate) flow_label: u32,
     pub(crate) addresses: FrameAddresses,
     pub(crate) takes_merged: bool,
@@ -74,7 +74,7 @@ pub(crate) fn learn<F: FlowMaps>(
         generation: state.generation,
         mark: state.mark,
         priority: state.priority,
-        routing_input: state.routing_input,
+        egress_data: state.egress_data,
         flow_label: state.flow_label,
         entry: pending.addresses.copied(),
         exit: state.addresses.copied(),
@@ -137,6 +137,7 @@ fn write<F: FlowMaps>(
     // SAFETY: the helper takes nothing and returns a number.
     let until = jittered(now, node::fast()?.interval, unsafe { bpf_get_prandom_u32() });
     let reverse_until = (reverse.0 != Expiry::NONE.0).then_some(reverse.moment());
+    flow.begin_counts(now);
     let place = extend::<F>(key, flow, now, packet, until, reverse_until)?;
     scratch::forget(flow);
     if !matches!(place, Place::Extended) {
@@ -201,7 +202,7 @@ fn forget_both<F: FlowMaps>(key: &FlowKey<F::Address>, reverse_key: &FlowKey<F::
 #[inline(always)]
 fn extend<F: FlowMaps>(
     key: &FlowKey<F::Address>,
-    flow: &Flow<F::Address>,
+    flow: &mut Flow<F::Address>,
     now: Tick,
     packet: &ParsedPacket<F::Address>,
     until: Tick,
@@ -223,6 +224,7 @@ fn extend<F: FlowMaps>(
     if is_answer || packet.is_udp() && found.value.is_expected() {
         return Ok(Place::ProbationOfBoth);
     }
+    found.hand_counts_to(flow);
     if found.is_promoted(flow.action.generation, now) {
         return Ok(Place::Promoted);
     }

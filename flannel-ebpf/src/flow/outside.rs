@@ -21,7 +21,7 @@ pub(super) fn is_on_its_way<F: FlowMaps>(replay: &Replay<'_, F>) -> Result<(), R
     let (skb, packet, action) = (replay.skb, replay.packet, &replay.flow.action);
     let mut route = F::route(packet.key.source.addr(), action.out.destination.addr());
     let [ports, out_ports] = [packet.key.ports, action.out.ports].map(u32::to_ne_bytes);
-    route.0.ifindex = action.routing_input;
+    route.0.ifindex = action.egress_data;
     route.0.l4_protocol = packet.key.protocol as u8;
     route.0.sport = u16::from_ne_bytes([ports[0], ports[1]]);
     route.0.dport = u16::from_ne_bytes([out_ports[2], out_ports[3]]);

@@ -25,6 +25,7 @@ use super::{
 use crate::{
     node::{Node, Peer},
     packet::skb::{Skb, redirect, redirect_neigh, redirect_peer},
+    traffic,
     tunnel::{
         ecmp::{self, PendingEcmp},
         encapsulation,
@@ -188,7 +189,7 @@ impl<F: FlowMaps> Replay<'_, F> {
             Some(hash) => hash,
             // The hash that the kernel's device used for a packet with these addresses, ports and
             // label, behind NAT.
-            None => action.routing_input,
+            None => action.egress_data,
         };
         let source_port = source_port(hash, family.source_port_min, family.source_port_max);
         let id = F::identification(identification, skb.segments());
@@ -204,10 +205,12 @@ impl<F: FlowMaps> Replay<'_, F> {
         if peer.has_ecmp_paths() {
             return Err(ecmp::defer(&peer, source_port, segment, class, ecmp));
         }
+        let len = skb.len();
         if let Err(reason) = encapsulation::make_room::<F>(skb) {
             undo::<F>(skb, packet, action)?;
             return Err(reason);
         }
+        traffic::count_sent::<F>(peer.traffic(), len);
         if !skb.store(0, sent) {
             return Err(Reason::StoreFailed);
         }
@@ -236,7 +239,9 @@ impl<F: FlowMaps> Replay<'_, F> {
         if is_v4 && peer.word().has(EntryState::KEYED) && !self.skb.set_tunnel_key(remote) {
             return Err(Reason::RewriteFailed);
         }
-        self.leave(plain)
+        self.leave(plain)?;
+        traffic::count_sent::<F>(peer.traffic(), self.skb.len());
+        Ok(())
     }
 
     /// Sends the packet with these headers by the device of its flow.
@@ -257,6 +262,7 @@ impl<F: FlowMaps> Replay<'_, F> {
         if !self.skb.scrub() {
             return Err(Reason::RewriteFailed);
         }
+        traffic::count_put_into_pod(self.action().egress_data, self.skb.len());
         redirect_peer(self.action().out.device);
         Ok(())
     }
@@ -307,6 +313,7 @@ fn send_by_ecmp<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     if !skb.store(0, &scratch.sent) {
         return Err(Reason::StoreFailed);
     }
+    traffic::count_sent::<F>(scratch.ecmp.traffic.into(), skb.len() - OuterHeaders::<F>::OVERHEAD as u32);
     skb.set_class(action.mark, action.priority);
     skb.set_redirected(&mut scratch.redirected);
     Ok(Reason::Replayed)

@@ -53,10 +53,12 @@ pub(super) fn insert<F: FlowMaps>(key: &FlowKey<F::Address>, flow: &Flow<F::Addr
 
 /// Notes what the packet says about its reverse flow, and copies its flow to `to`. Returns the
 /// reason if the packet may not be replayed, and `None` for an unknown flow. A packet of a usable
-/// flow is counted here, before the gates that may leave it to the kernel.
+/// flow is counted here with the length of its frame, before the gates that may leave it to the
+/// kernel.
 #[inline(always)]
 pub(crate) fn load_and_count<F: FlowMaps>(
     packet: &ParsedPacket<F::Address>,
+    len: u32,
     generation: u32,
     node: &Node,
     to: &mut Flow<F::Address>,
@@ -68,7 +70,10 @@ pub(crate) fn load_and_count<F: FlowMaps>(
     if usable.is_ok() {
         // SAFETY: the look-up gave an element, whose memory stays mapped while the program runs. A
         // lost count does no harm.
-        unsafe { (*at).packets = to.counted() };
+        let flow = unsafe { &mut *at };
+        flow.packets = to.counted();
+        flow.bytes = to.bytes + u64::from(len);
+        flow.last = node.tick();
     }
     Some(usable)
 }
@@ -186,6 +191,12 @@ impl<A: Address> FlowRef<A> {
         }
         write_reverse(self.at, reverse.map_or(Expiry::NONE, |until| Expiry::until(self.check, until)));
         write_seen(self.at, Expiry::until(self.check, until));
+    }
+
+    /// Lets a flow that takes the place of this one continue its counts.
+    #[inline(always)]
+    pub(super) const fn hand_counts_to(&self, flow: &mut Flow<A>) {
+        flow.continue_counts(self.value, self.check);
     }
 
     /// Ends the flow as if it had never been learned.

@@ -28,6 +28,7 @@ use crate::{
     },
     node::{self, Node, Peer, mode_word},
     packet::skb::{PACKET_HOST, Skb},
+    traffic,
 };
 
 /// Ingress: puts packets of known flows into their pod, and records those of unknown ones.
@@ -63,6 +64,8 @@ pub(super) fn replay_or_record<F: FlowMaps, const LINK: usize>(
     if LINK == ETH_LEN && skb.pkt_type() != PACKET_HOST {
         return Err(Reason::NotPlain);
     }
+    let len = frame_len::<LINK>(skb);
+    traffic::count_received::<F>(peer.traffic(), len);
     let scratch = context::enter::<F, LINK>(skb, node)?;
     let packet = &scratch.packet;
     let learns = node::fast()?.has(FastConfig::FROM_UNDERLAY);
@@ -74,7 +77,7 @@ pub(super) fn replay_or_record<F: FlowMaps, const LINK: usize>(
     }
     let bucket = Bucket::of_peer(subnet.unwrap_or(0));
     let flow = &mut scratch.flow;
-    let Some(usable) = table::load_and_count::<F>(packet, generation, node, flow) else {
+    let Some(usable) = table::load_and_count::<F>(packet, len, generation, node, flow) else {
         pending::sample(&mut scratch.random)?;
         return pending::record_new::<F>(skb, node, packet, bucket);
     };
@@ -113,7 +116,7 @@ fn replay_or_record_outside<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32
     if packet.is_answer() {
         return pending::record_answer::<F>(skb, node, packet);
     }
-    let usable = table::load_and_count::<F>(packet, generation, node, &mut scratch.flow);
+    let usable = table::load_and_count::<F>(packet, skb.len(), generation, node, &mut scratch.flow);
     let flow = &scratch.flow;
     match usable.ok_or(Reason::NotTunnel)? {
         Ok(()) => {
@@ -136,7 +139,11 @@ pub(super) fn learn<F: FlowMaps, const LINK: usize>(skb: &Skb, node: &Node, gene
     let pending = pending::take::<F>(skb, node);
     let ip: &F = skb.view(LINK).ok_or(const { of_others(LINK) })?;
     let subnet = ip.destination_subnet(node.family::<F>());
-    let is_direct = Peer::direct::<F>(subnet, skb.ifindex()).is_some();
+    let peer = Peer::direct::<F>(subnet, skb.ifindex());
+    if let Some(peer) = &peer {
+        traffic::count_sent::<F>(peer.traffic(), frame_len::<LINK>(skb));
+    }
+    let is_direct = peer.is_some();
     let is_outside = !is_direct && LINK == ETH_LEN && subnet.is_none() && is_forwarded_outside(skb);
     if !is_direct && !is_outside {
         return Err(const { of_others(LINK) });
@@ -153,12 +160,18 @@ pub(super) fn learn<F: FlowMaps, const LINK: usize>(skb: &Skb, node: &Node, gene
         mtu: skb.device_mtu(),
         mark: skb.mark(),
         priority: skb.priority(),
-        routing_input: if is_outside { skb.ingress_ifindex() } else { 0 },
+        egress_data: if is_outside { skb.ingress_ifindex() } else { 0 },
         flow_label: scratch.frame.ip().flow_label(),
         addresses: packet.addresses,
         takes_merged: true,
     };
     learn::learn::<F>(skb, node, pending, scratch, &state)
+}
+
+/// Returns the length of the packet with an Ethernet header, in bytes.
+#[inline(always)]
+fn frame_len<const LINK: usize>(skb: &Skb) -> u32 {
+    skb.len() + (ETH_LEN - LINK) as u32
 }
 
 /// Returns true if flows with the outside are learned, and the packet is not the host's own.

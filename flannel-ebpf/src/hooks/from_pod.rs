@@ -70,7 +70,7 @@ fn replay_or_record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason,
     }
     let bucket = Bucket::of_pod(skb.ifindex());
     let flow = &mut scratch.flow;
-    let Some(usable) = table::load_and_count::<F>(packet, context.generation, node, flow) else {
+    let Some(usable) = table::load_and_count::<F>(packet, skb.len(), context.generation, node, flow) else {
         pending::sample(&mut scratch.random)?;
         can_learn(skb.ifindex())?;
         return pending::record_new::<F>(skb, node, packet, bucket);

@@ -23,6 +23,7 @@ use crate::{
         load_buf::LoadBuf,
         skb::{PACKET_HOST, Skb},
     },
+    traffic,
     tunnel::{
         packet_too_big,
         source_filter::{self, check_double_tagged, check_tagged},
@@ -100,16 +101,24 @@ fn examine<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let mode = mode_word();
     if mode.mode() != Mode::Fast {
         let inner = skb.load(OuterHeaders::<F>::LEN, LoadBuf::Inner).ok_or(Reason::Malformed)?;
-        Peer::of_sender(inner, outer, family)?;
+        let peer = Peer::of_sender(inner, outer, family)?;
+        count::<F>(skb, &peer);
         return Ok(Reason::TunnelGood);
     }
     let scratch = scratch::get::<F>()?;
     skb.load_frame(OuterHeaders::<F>::OVERHEAD, &mut scratch.frame)?;
     let peer = Peer::of_sender(scratch.frame.ip(), outer, family)?;
+    count::<F>(skb, &peer);
     arrived_whole(skb, outer)?;
     let outer = Outer { arrival: outer.arrival(skb.ifindex()), tos: outer.ip().tos() };
     deliver(skb, node, &peer, &outer, mode.generation(), scratch)
         .inspect_err(|_| arrival::note::<F>(skb, &outer.arrival, peer.index(), mode.generation()))
+}
+
+/// Counts a tunnel packet of this peer, whatever becomes of it.
+#[inline(always)]
+fn count<F: Family>(skb: &Skb, peer: &Peer) {
+    traffic::count_received::<F>(peer.traffic(), skb.len() - OuterHeaders::<F>::OVERHEAD as u32);
 }
 
 /// Facts about the outer packet, whose headers are removed.
@@ -178,7 +187,7 @@ fn deliver<F: FlowMaps>(
     table::end_if_control::<F>(scratch, node)?;
     table::allows_replay::<F>(&scratch.packet, node)?;
     let packet = &scratch.packet;
-    let usable = table::load_and_count::<F>(packet, generation, node, &mut scratch.flow);
+    let usable = table::load_and_count::<F>(packet, len, generation, node, &mut scratch.flow);
     usable.ok_or(Reason::FlowUnknown)??;
     if !scratch.flow.arrival.same(&outer.arrival) {
         return Err(Reason::OuterDiffers);

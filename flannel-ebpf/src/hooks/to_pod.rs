@@ -46,7 +46,7 @@ fn learn<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
         mtu: pod.mtu,
         mark: 0,
         priority: 0,
-        routing_input: 0,
+        egress_data: pod.traffic,
         flow_label: scratch.frame.ip().flow_label(),
         addresses: packet.addresses,
         takes_merged: pod.has(PodEntry::MERGED),

@@ -37,7 +37,7 @@ use crate::{
         segmentation::segment_len,
         skb::{Skb, redirect_neigh},
     },
-    stats,
+    stats, traffic,
     tunnel::{ecmp, encapsulation, path_probe::Path},
 };
 
@@ -53,12 +53,31 @@ struct Headers<F> {
 pub(crate) fn run(skb: &Skb) -> Reason {
     let mode = mode_word();
     if mode.mode() == Mode::Kernel {
-        return Reason::ModeKernel;
+        return count_only(skb);
     }
     match Node::read() {
         Ok(_) if skb.vlan_present() != 0 => Reason::VlanTagged,
         Ok(node) => by_family!(skb, process(skb, &node, mode), else Reason::OtherProtocol),
         Err(reason) => reason,
+    }
+}
+
+/// Counts a packet that is left to the kernel unseen.
+#[inline(always)]
+fn count_only(skb: &Skb) -> Reason {
+    if let Ok(node) = Node::read() {
+        by_family!(skb, count(skb, &node), else ());
+    }
+    Reason::ModeKernel
+}
+
+#[inline(always)]
+fn count<F: FlowMaps>(skb: &Skb, node: &Node) {
+    let headers: Option<&Headers<F>> = skb.view(0);
+    if let Some(headers) = headers
+        && let Ok(peer) = Peer::find::<F>(headers.ip.destination_subnet(node.family::<F>()))
+    {
+        traffic::count_sent::<F>(peer.traffic(), skb.len());
     }
 }
 
@@ -88,6 +107,7 @@ fn try_send<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let headers: &Headers<F> = skb.view(0).ok_or(Reason::Malformed)?;
     let family = node.family::<F>();
     let peer = Peer::find::<F>(headers.ip.destination_subnet(family))?;
+    traffic::count_sent::<F>(peer.traffic(), skb.len());
     if !peer.word().has(EntryState::PLAIN) {
         return Err(Reason::PeerNotPlain);
     }
@@ -133,7 +153,7 @@ fn try_learn<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32) -> Result<Rea
         mtu: F::tunnel_mtu(node::fast()?),
         mark: skb.mark(),
         priority: skb.priority(),
-        routing_input: hash,
+        egress_data: hash,
         flow_label: scratch.frame.ip().flow_label(),
         addresses: FrameAddresses::default(),
         takes_merged: true,

@@ -4,7 +4,7 @@
 use aya_ebpf::{
     bindings::{BPF_F_ADJ_ROOM_ENCAP_L3_IPV4, BPF_F_ADJ_ROOM_ENCAP_L3_IPV6, bpf_fib_lookup},
     helpers::generated::bpf_get_smp_processor_id,
-    maps::Array,
+    maps::{Array, PerCpuArray},
 };
 use core::ptr::read_volatile;
 use flannel_common::{
@@ -15,9 +15,10 @@ use flannel_common::{
     kernel::KernelLayout,
     node::{FamilyConfig, NodeConfig},
     peer::PeerEntry,
+    traffic::PeerTraffic,
 };
 
-use crate::maps::{PEERS, PEERS6};
+use crate::maps::{PEER_TRAFFIC, PEER_TRAFFIC6, PEERS, PEERS6};
 
 /// The agent sets it when it loads the object; the verifier takes it for a constant, and removes
 /// what is behind it for a family that is off.
@@ -87,6 +88,9 @@ pub(crate) trait Family: IpHeader + 'static {
     /// The peers of the family, by subnet number.
     fn peers() -> &'static Array<PeerEntry>;
 
+    /// The counters of these peers, by their slot.
+    fn traffic() -> &'static PerCpuArray<PeerTraffic>;
+
     /// The family on this node.
     fn config(node: &NodeConfig) -> &FamilyConfig;
 
@@ -155,6 +159,11 @@ impl Family for Ipv4Header {
     }
 
     #[inline(always)]
+    fn traffic() -> &'static PerCpuArray<PeerTraffic> {
+        &PEER_TRAFFIC
+    }
+
+    #[inline(always)]
     fn config(node: &NodeConfig) -> &FamilyConfig {
         &node.v4
     }
@@ -205,6 +214,11 @@ impl Family for Ipv6Header {
     #[inline(always)]
     fn peers() -> &'static Array<PeerEntry> {
         &PEERS6
+    }
+
+    #[inline(always)]
+    fn traffic() -> &'static PerCpuArray<PeerTraffic> {
+        &PEER_TRAFFIC6
     }
 
     #[inline(always)]

@@ -49,6 +49,8 @@ pub(crate) struct PendingEcmp {
     /// Bytes of the largest segment on the wire.
     segment: u32,
     source_port: u16,
+    /// Slot of the peer's counters.
+    pub(crate) traffic: u16,
     /// Mark and priority with which it leaves.
     class: Class,
 }
@@ -56,7 +58,8 @@ pub(crate) struct PendingEcmp {
 /// Stores the open question of a packet that only lacks its path.
 #[inline(always)]
 pub(crate) fn defer(peer: &Peer, source_port: u16, segment: u32, class: Class, pending: &mut PendingEcmp) -> Reason {
-    *pending = PendingEcmp { word: peer.word(), index: peer.index(), segment, source_port, class };
+    let traffic = peer.entry().traffic;
+    *pending = PendingEcmp { word: peer.word(), index: peer.index(), segment, source_port, traffic, class };
     Reason::NoEcmpPath
 }
 

@@ -52,7 +52,7 @@ impl Agent {
 
     /// Waits until polls are counted, which they are from the first listener to a queue on.
     pub fn wait_polls_counted(&self) -> Result<()> {
-        let link = self.node().outside_path("/sys/fs/bpf/flannel/v1/links/count_polls");
+        let link = self.node().outside_path("/sys/fs/bpf/flannel/v2/links/count_polls");
         eventually("a count of polls", Duration::from_secs(5), || link.exists().then_some(()))
     }
 

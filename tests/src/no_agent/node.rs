@@ -182,7 +182,7 @@ impl BareNode {
     pub fn write_pod(&mut self, pod: &Pod, flags: u16) -> Result<()> {
         let text = fs::read_to_string(pod.outside_path("/sys/class/net/eth0/address"))?;
         let mac = text.trim().parse().context(text)?;
-        let entry = PodEntry { mac, flags, mtu: MTU };
+        let entry = PodEntry { mac, flags, mtu: MTU, ..PodEntry::default() };
         self.maps.pods.write(ifindex(&self.node, pod.veth())?, entry)?;
         Ok(())
     }

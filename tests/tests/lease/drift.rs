@@ -98,7 +98,7 @@ fn detached_programs_come_back() -> Result<()> {
     let wanted = attached(&pair)?;
     assert_eq!(wanted.len(), 4, "{wanted:?}");
     let index = agent.status()?["device"]["index"].as_u64().context("an index")?;
-    std::fs::remove_file(pair.a.outside_path(format!("/sys/fs/bpf/flannel/v1/links/to_tunnel-{index}")))?;
+    std::fs::remove_file(pair.a.outside_path(format!("/sys/fs/bpf/flannel/v2/links/to_tunnel-{index}")))?;
     // Nothing announces this, so it is found by the look at everything.
     eventually("the program", Duration::from_secs(40), || {
         let now = attached(&pair)?;

@@ -152,7 +152,7 @@ fn a_tcx_program_of_others_stays_and_runs() -> Result<()> {
     }
     let pair = Pair::with_flags("tcx-beside", &["--attach=tcx"])?;
     let link = pair.net.a.enter(|| -> Result<FdLink> {
-        let mut program = SchedClassifier::from_pin("/sys/fs/bpf/flannel/v1/programs/from_underlay")?;
+        let mut program = SchedClassifier::from_pin("/sys/fs/bpf/flannel/v2/programs/from_underlay")?;
         let first = TcAttachOptions::TcxOrder(LinkOrder::first());
         let id = program.attach_with_options("eth0", Side::Egress.attach_type(), first)?;
         Ok(program.take_link(id)?.try_into()?)
@@ -246,7 +246,7 @@ fn tcx_links_whose_pins_are_gone_come_back_with_the_resync() -> Result<()> {
         return Ok(());
     }
     let pair = Pair::with_flags("unpinned", &["--attach=tcx"])?;
-    let links = pair.net.a.outside_path("/sys/fs/bpf/flannel/v1/links");
+    let links = pair.net.a.outside_path("/sys/fs/bpf/flannel/v2/links");
     // A resync may come in between, and pins them again.
     eventually("no program", Duration::from_secs(20), || {
         for entry in std::fs::read_dir(&links)? {
@@ -272,7 +272,7 @@ fn a_tcx_link_detached_by_force_comes_back_with_the_resync() -> Result<()> {
         return Ok(());
     }
     let index = hooks::ifindex(&pair.net.a, "flannel.1")?;
-    pair.net.a.sh(&format!("bpftool link detach pinned /sys/fs/bpf/flannel/v1/links/to_tunnel-{index}"))?;
+    pair.net.a.sh(&format!("bpftool link detach pinned /sys/fs/bpf/flannel/v2/links/to_tunnel-{index}"))?;
     comes_back_with_the_resync(&pair, "tcx")
 }
 

@@ -110,7 +110,7 @@ fn a_dry_run_changes_nothing_and_lists_what_it_would_do() -> Result<()> {
     assert_eq!(state.changes(&Snapshot::of(&node.net.a)?), "");
     assert_eq!(files(&node.net.a)?, files_before);
     for part in [
-        "would remove the pins below /sys/fs/bpf/flannel/v1",
+        "would remove the pins below /sys/fs/bpf/flannel/v2",
         "would remove the route 10.244.",
         "via 192.168.1.12",
         "would remove the device flannel.1",

@@ -31,7 +31,7 @@ proptest! {
 
     #[test]
     fn any_pod_has_a_row(ifindex: u32, mac: [u8; 6], flags: u16, mtu: u32) {
-        let row = pods::row((ifindex, PodEntry { mac: Mac(mac), flags, mtu }), &mut DeviceNames::default());
+        let row = pods::row((ifindex, PodEntry { mac: Mac(mac), flags, mtu, ..PodEntry::default() }), &mut DeviceNames::default());
         prop_assert_eq!(pods::table(&[row]).lines().count(), 2);
     }
 }

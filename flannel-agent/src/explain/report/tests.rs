@@ -482,7 +482,7 @@ fn a_flow_may_be_learned_only_where_its_pod_takes_part() {
             facts.node.as_mut().expect("a node").mode = ModeWord::new(Mode::Fast, None, 1);
             facts.now_ns += age_ns;
             if let Location::Pod(pod) = &mut facts.source {
-                pod.entry = Some(PodEntry { mac: Mac::default(), flags, mtu: 1450 });
+                pod.entry = Some(PodEntry { mac: Mac::default(), flags, mtu: 1450, ..PodEntry::default() });
             }
         });
         text(&story, "flow").contains("may be learned from")

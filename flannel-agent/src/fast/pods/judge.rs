@@ -180,7 +180,7 @@ pub(super) fn judge<'a>(
     }
     verdict.merged = inside.forwards().filter(|_| verdict.receives.is_empty());
     let flags = if verdict.sends.is_empty() { PodEntry::SENDS } else { 0 } | verdict.receiving();
-    verdict.entry = (flags != 0).then(|| PodEntry { mac, flags, mtu: host.mtu.min(peer.mtu) });
+    verdict.entry = (flags != 0).then(|| PodEntry { mac, flags, mtu: host.mtu.min(peer.mtu), ..PodEntry::default() });
     verdict
 }
 
@@ -293,7 +293,7 @@ mod tests {
     fn a_plain_pod_takes_the_fast_path_with_the_address_and_the_size_of_its_own_end() {
         let verdict = after(|_, _, _, _| {});
         let flags = PodEntry::SENDS | PodEntry::RECEIVES | PodEntry::MERGED;
-        let entry = PodEntry { mac: MAC, flags, mtu: 1400 };
+        let entry = PodEntry { mac: MAC, flags, mtu: 1400, ..PodEntry::default() };
         assert_eq!(verdict, PodVerdict { entry: Some(entry), ..PodVerdict::default() });
     }
 

@@ -106,7 +106,7 @@ both! {
         let known = read::<A>(bench, &key).action;
         let port = |packet: &[u8]| u16::from_be_bytes([packet[A::NET.at().udp], packet[A::NET.at().udp + 1]]);
         assert_eq!(port(&replayed(bench, &packet)), source_port(HASH, 32768, 60999));
-        let other = FlowAction { routing_input: !HASH, ..known };
+        let other = FlowAction { egress_data: !HASH, ..known };
         write(bench, key, usable(&key, other));
         assert_eq!(port(&replayed(bench, &packet)), source_port(!HASH, 32768, 60999));
     }
@@ -417,7 +417,7 @@ both! {
         assert_eq!(reasons(bench, &udp.reversed()), [Reason::FlowUnknown, Reason::NotLearned]);
         bench.helper_ports(&[]);
         assert_eq!(reasons(bench, &udp), [Reason::Sampled, Reason::FlowUnknown]);
-        bench.maps.pods.write(LO, PodEntry { mac: POD_MAC, flags: PodEntry::RECEIVES, mtu: 1450 }).expect("PODS");
+        bench.maps.pods.write(LO, PodEntry { mac: POD_MAC, flags: PodEntry::RECEIVES, mtu: 1450, ..PodEntry::default() }).expect("PODS");
         assert_eq!(reasons(bench, &udp), [Reason::FlowUnknown, Reason::NotLearned]);
         bench.maps.pods.remove(LO).expect("PODS");
         assert_eq!(reasons(bench, &udp), [Reason::FlowUnknown, Reason::NotLearned]);

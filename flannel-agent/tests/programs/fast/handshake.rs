@@ -81,7 +81,7 @@ both! {
         bench.helper_ports(&[8080]);
         assert_eq!(bench.repeat(FromPod, &frame, MANY), [Reason::TcpControl]);
         bench.helper_ports(&[]);
-        bench.maps.pods.write(LO, PodEntry { mac: POD_MAC, flags: PodEntry::RECEIVES, mtu: 1450 }).expect("PODS");
+        bench.maps.pods.write(LO, PodEntry { mac: POD_MAC, flags: PodEntry::RECEIVES, mtu: 1450, ..PodEntry::default() }).expect("PODS");
         assert_eq!(bench.repeat(FromPod, &frame, MANY), [Reason::TcpControl]);
     }
 

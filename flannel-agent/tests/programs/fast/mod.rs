@@ -14,6 +14,7 @@ mod monitor;
 mod outside;
 pub(crate) mod packet;
 mod to_pod;
+mod traffic;
 
 use std::net::IpAddr;
 
@@ -112,9 +113,13 @@ fn on_fast_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
         bench.maps.mode.set(Mode::Fast, None).expect("MODE");
         bench.maps.config.confirm(tick(clock::now_ns())).expect("CONFIG");
         let flags = PodEntry::SENDS | PodEntry::RECEIVES | PodEntry::MERGED;
-        bench.maps.pods.write(LO, PodEntry { mac: POD_MAC, flags, mtu: 1450 }).expect("PODS");
+        bench.maps.pods.write(LO, PodEntry { mac: POD_MAC, flags, mtu: 1450, ..PodEntry::default() }).expect("PODS");
         let flags = flags | PodEntry::MERGED;
-        bench.maps.pods.write(OTHER_VETH, PodEntry { mac: POD_MAC, flags, mtu: 1450 }).expect("PODS");
+        bench
+            .maps
+            .pods
+            .write(OTHER_VETH, PodEntry { mac: POD_MAC, flags, mtu: 1450, ..PodEntry::default() })
+            .expect("PODS");
         for net in [V4, V6] {
             bench.validate_path(net, 1000);
         }
@@ -138,10 +143,11 @@ fn key<A: Words>(packet: &Packet) -> FlowKey<A> {
 const HASH: u32 = 0x8765_4321;
 
 fn action<A: Words>(bench: &Bench, from: &Packet, to: &Packet, egress: Egress) -> FlowAction<A> {
-    let (device, exit) = if egress == Egress::POD {
-        (OTHER_VETH, FrameAddresses::new(POD_MAC, BRIDGE_MAC))
+    let (device, exit, egress_data) = if egress == Egress::POD {
+        let pod = bench.maps.pods.get(OTHER_VETH).expect("PODS").expect("a pod");
+        (OTHER_VETH, FrameAddresses::new(POD_MAC, BRIDGE_MAC), pod.traffic)
     } else {
-        (LO, FrameAddresses::default())
+        (LO, FrameAddresses::default(), HASH)
     };
     FlowAction {
         out: FlowKey { device, ..key(to) },
@@ -155,7 +161,7 @@ fn action<A: Words>(bench: &Bench, from: &Packet, to: &Packet, egress: Egress) -
         takes_merged: 1,
         tos: from.tos,
         ttl: from.ttl,
-        routing_input: HASH,
+        egress_data,
         ..FlowAction::default()
     }
 }

@@ -83,8 +83,8 @@ both! {
         set(bench, |flags| flags | FastConfig::OUTSIDE);
         let packet = outward::<A>(tcp(A::NET));
         let exit = FrameAddresses::new(PEER_MAC, OUR_MAC);
-        for routing_input in [LO, 0, 99] {
-            let action = FlowAction { exit, routing_input, ..action(bench, &packet, &packet, Egress::OUTSIDE) };
+        for egress_data in [LO, 0, 99] {
+            let action = FlowAction { exit, egress_data, ..action(bench, &packet, &packet, Egress::OUTSIDE) };
             let key = key::<A>(&packet);
             write(bench, key, usable(&key, action));
             passes(bench, FromPod, &packet.bytes(), &[Reason::OtherRoute]);

@@ -115,7 +115,7 @@ fn the_network_configuration_names_a_mode_for_nodes_that_choose_none() -> Result
 #[test]
 fn a_mode_is_set_although_a_stopped_process_holds_the_lock() -> Result<()> {
     let (_pair, agent) = agent(|options| options)?;
-    let maps = File::open(agent.node().outside_path("/sys/fs/bpf/flannel/v1"))?;
+    let maps = File::open(agent.node().outside_path("/sys/fs/bpf/flannel/v2"))?;
     let lock = Flock::lock(maps, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
     judged("the emergency switch", || {
         let start = Instant::now();

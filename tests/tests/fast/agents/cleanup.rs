@@ -24,7 +24,7 @@ fn on_veth(pair: &Pair) -> Result<Vec<String>> {
 fn comes_and_goes(name: &str, flags: &[&str]) -> Result<()> {
     let pair = fast_pair(name, flags)?;
     assert_eq!(on_veth(&pair)?, ["from_pod", "to_pod"]);
-    let links = pair.sender.node().outside_path("/sys/fs/bpf/flannel/v1/links");
+    let links = pair.sender.node().outside_path("/sys/fs/bpf/flannel/v2/links");
     let expect = |mode: &str, polls: bool| {
         eventually(&format!("programs of mode {mode}"), Duration::from_secs(5), || {
             let expected = if mode == "fast" { &["from_pod", "to_pod"][..] } else { &[] };
@@ -50,7 +50,7 @@ fn comes_and_goes(name: &str, flags: &[&str]) -> Result<()> {
     assert_eq!(on_veth(&pair)?, ["from_pod", "to_pod"], "a graceful exit leaves the datapath running");
     pair.sender.cli(&["cleanup"])?;
     assert_eq!(on_veth(&pair)?, [""; 0]);
-    ensure!(!pair.sender.node().outside_path("/sys/fs/bpf/flannel/v1").exists());
+    ensure!(!pair.sender.node().outside_path("/sys/fs/bpf/flannel/v2").exists());
     Ok(())
 }
 

@@ -110,7 +110,7 @@ fn tcx_programs_of_others_forbid_the_way_they_are_on() -> Result<()> {
     let pair = fast_pair("fa-beside", &["--attach=tcx"])?;
     for (side, ways) in [(Side::Ingress, (false, true)), (Side::Egress, (true, false))] {
         let link = pair.sender.node().enter(|| -> Result<FdLink> {
-            let mut program = SchedClassifier::from_pin("/sys/fs/bpf/flannel/v1/programs/from_underlay")?;
+            let mut program = SchedClassifier::from_pin("/sys/fs/bpf/flannel/v2/programs/from_underlay")?;
             let first = TcAttachOptions::TcxOrder(LinkOrder::first());
             let id = program.attach_with_options("vethp1", side.attach_type(), first)?;
             Ok(program.take_link(id)?.try_into()?)

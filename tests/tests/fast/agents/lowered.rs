@@ -8,7 +8,7 @@ use flannel_tests::{Pair, eventually, fast::FLAGS, load::nfqueue::Answers};
 #[test]
 fn packets_may_be_queued_only_while_polls_are_counted() -> Result<()> {
     let pair = Pair::with_flags("fa-lowered", &FLAGS[1..])?;
-    let pin = pair.sender.node().outside_path("/sys/fs/bpf/flannel/v1/programs/count_polls");
+    let pin = pair.sender.node().outside_path("/sys/fs/bpf/flannel/v2/programs/count_polls");
     let aside = pin.with_file_name("aside");
     fs::rename(&pin, &aside)?;
     pair.sender.set_mode("fast")?;

@@ -20,7 +20,7 @@ fn programs(pod: &Pod) -> Result<[Vec<String>; 2]> {
 
 /// Interface indexes in the pinned map of pods, and in the names of the pinned links.
 fn known(node: &Node) -> Result<Vec<String>> {
-    let dir = node.outside_path("/sys/fs/bpf/flannel/v1/links");
+    let dir = node.outside_path("/sys/fs/bpf/flannel/v2/links");
     let mut names: Vec<_> = std::fs::read_dir(dir)?
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
         .collect::<Result<_>>()?;

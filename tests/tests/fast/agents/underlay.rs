@@ -92,7 +92,7 @@ fn mirrored(agent: &Agent) -> Result<u64> {
 /// Attaches one of the agent's programs where the agent never attaches it, behind the agent's own.
 fn attach_stranger(agent: &Agent, program: &str, side: Side) -> Result<FdLink> {
     agent.node().enter(|| -> Result<FdLink> {
-        let mut program = SchedClassifier::from_pin(format!("/sys/fs/bpf/flannel/v1/programs/{program}"))?;
+        let mut program = SchedClassifier::from_pin(format!("/sys/fs/bpf/flannel/v2/programs/{program}"))?;
         let last = TcAttachOptions::TcxOrder(LinkOrder::last());
         let id = program.attach_with_options("eth0", side.attach_type(), last)?;
         Ok(program.take_link(id)?.try_into()?)

@@ -37,7 +37,7 @@ fn agents_in_different_namespaces_do_not_meet() -> Result<()> {
     for agent in [&a, &b] {
         assert_eq!(agent.status()?["device"]["name"], "flannel.1");
         assert!(agent.node().outside_path("/run/flannel/agent.sock").exists());
-        assert!(agent.node().outside_path("/sys/fs/bpf/flannel/v1/maps/PEERS").exists());
+        assert!(agent.node().outside_path("/sys/fs/bpf/flannel/v2/maps/PEERS").exists());
     }
     a.set_mode("kernel")?;
     assert_eq!(b.status()?["mode"]["effective"], "fast", "the mode of one is not that of the other");
@@ -61,7 +61,7 @@ fn state_directory_pin_root_and_subnet_file_follow_their_options() -> Result<()>
         let status = agent.status()?;
         (status["ready"] == true).then_some(()).with_context(|| status.to_string())
     })?;
-    for there in ["state/agent.sock", "state/agent.lock", "bpf/v1/maps/PEERS", "cni/subnet.env"] {
+    for there in ["state/agent.sock", "state/agent.lock", "bpf/v2/maps/PEERS", "cni/subnet.env"] {
         assert!(pair.a.outside_path(format!("/run/other/{there}")).exists(), "{there}");
     }
     for default in ["/run/flannel", "/sys/fs/bpf/flannel"] {

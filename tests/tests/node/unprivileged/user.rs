@@ -77,7 +77,7 @@ fn attempts(agent: &Agent) -> Vec<Attempt> {
         attempt("enter the agent's namespaces", &format!("nsenter -t {pid} -n -m true")),
         // Pins and maps.
         attempt("list the pins", "ls /sys/fs/bpf/flannel/"),
-        attempt("remove the pins", "rm -r /sys/fs/bpf/flannel/v1"),
+        attempt("remove the pins", "rm -r /sys/fs/bpf/flannel/v2"),
         ours("dump the peers", "maps dump peers"),
         ours("dump the flows", "maps dump flows"),
         ours("flush the flows", "flows flush"),

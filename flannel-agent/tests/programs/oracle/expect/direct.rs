@@ -36,7 +36,7 @@ pub(super) fn from_peer(packet: &Packet<'_>) -> Result<Expected, Reason> {
         }
         Some(reason) => return Err(reason),
     }
-    Ok(Expected::counted(into_pod(packet, &plain, flow), number))
+    Ok(Expected::counted(into_pod(packet, &plain, flow), number, packet.bytes.len()))
 }
 
 fn into_pod(packet: &Packet<'_>, plain: &Plain, flow: &Known) -> Result<Expected, Reason> {

@@ -28,7 +28,7 @@ pub(super) fn from_pod(packet: &Packet<'_>) -> Result<Expected, Reason> {
         return Ok(Expected { or: sends.err().or(by_chance.or), ..by_chance });
     };
     match flow.stopped(plain.is_due) {
-        None => Ok(Expected::counted(replay(packet, &plain, flow), number)),
+        None => Ok(Expected::counted(replay(packet, &plain, flow), number, packet.bytes.len())),
         Some(reason @ (Reason::Refreshing | Reason::Handshake)) => {
             sends?;
             Err(packet.noted_again(&plain, flow, reason))

@@ -30,8 +30,8 @@ pub(super) struct Expected {
     pub(super) or: Option<Reason>,
     pub(super) output: Output,
     pub(super) effect: Effect,
-    /// The number of the flow that counts the packet.
-    pub(super) counted: Option<usize>,
+    /// The number of the flow that counts the packet, and the bytes of its frame.
+    pub(super) counted: Option<(usize, usize)>,
 }
 
 /// The packet after the run.
@@ -92,8 +92,8 @@ impl Expected {
     }
 
     /// A usable flow counts the packet, also if that is left to the kernel in the end.
-    fn counted(outcome: Result<Self, Reason>, number: usize) -> Self {
-        Self { counted: Some(number), ..outcome.unwrap_or_else(Self::pass) }
+    fn counted(outcome: Result<Self, Reason>, number: usize, len: usize) -> Self {
+        Self { counted: Some((number, len)), ..outcome.unwrap_or_else(Self::pass) }
     }
 
     fn sent(reason: Reason, sent: Sent) -> Self {

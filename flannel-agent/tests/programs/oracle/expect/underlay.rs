@@ -124,9 +124,9 @@ fn deliver(packet: &Packet<'_>, outer: &Outer<'_>) -> Result<Expected, Reason> {
         return Err(reason);
     }
     if !arrived_as_usual(packet, outer) {
-        return Ok(Expected::counted(Err(Reason::OuterDiffers), number));
+        return Ok(Expected::counted(Err(Reason::OuterDiffers), number, outer.inner.len()));
     }
-    Ok(Expected::counted(into_pod(packet, outer, &plain, flow), number))
+    Ok(Expected::counted(into_pod(packet, outer, &plain, flow), number, outer.inner.len()))
 }
 
 /// Rules can see these fields of the outer headers.

@@ -133,7 +133,9 @@ where
         let fast = FastConfig { flags, interval: INTERVAL, tunnel_mtu: 1450, tunnel_mtu6: 1430 };
         maps.fast.set(fast).expect("FAST");
         let flags = if world.pod_sends { PodEntry::SENDS } else { PodEntry::RECEIVES };
-        maps.pods.write(LO, PodEntry { mac: Mac([2, 0, 0, 0, 1, 5]), flags, mtu: 1450 }).expect("PODS");
+        maps.pods
+            .write(LO, PodEntry { mac: Mac([2, 0, 0, 0, 1, 5]), flags, mtu: 1450, ..PodEntry::default() })
+            .expect("PODS");
         let now = clock::now_ns();
         let family = |net: Net| if world.has_tunnel { net.family() } else { net.without_tunnel() };
         let config = NodeConfig { v4: family(V4), v6: family(V6), ..NodeConfig::default() };
@@ -228,8 +230,10 @@ where
 
     /// Checks what a run since `before` changed, and sets it back.
     pub(super) fn check(&mut self, expected: &Expected, before: u64) -> Result<(), String> {
-        if let Some(number) = expected.counted {
-            self.flows[number].1.packets += 1;
+        if let Some((number, len)) = expected.counted {
+            let flow = &mut self.flows[number].1;
+            flow.packets += 1;
+            flow.bytes += len as u64;
         }
         let span = [before, clock::now_ns()];
         match &expected.effect {
@@ -315,7 +319,7 @@ where
         } else {
             found.seen == Expiry::closed(check, moment) && (first..=last).contains(&moment)
         };
-        let rest = Flow { seen: staged.seen, window: staged.window, ..found };
+        let rest = Flow { seen: staged.seen, window: staged.window, last: staged.last, ..found };
         if is_right && rest == *staged { Ok(()) } else { Err(format!("{key:?}: {staged:?} became {found:?}")) }
     }
 
@@ -347,8 +351,8 @@ where
             return Err(format!("{known} flows of {}", self.flows.len()));
         }
         for (key, staged) in &self.flows {
-            // What packets say about windows is not the oracle's.
-            let found = Flow { window: staged.window, ..self.read_flow(key)? };
+            // What packets say about windows and the time is not the oracle's.
+            let found = Flow { window: staged.window, last: staged.last, ..self.read_flow(key)? };
             if found != *staged {
                 return Err(format!("{key:?}: {staged:?} became {found:?}"));
             }

@@ -9,7 +9,6 @@ use flannel_common::{
     inner::FrameAddresses,
     peer::{PathProbe, PeerEntry},
     tick::tick,
-    window::Window,
 };
 use flannel_datapath::clock;
 
@@ -77,7 +76,7 @@ pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (FlowKey<A>, 
         ttl: known.ttl,
         takes_merged: known.takes_merged.into(),
         needs_mirror: known.needs_mirror.into(),
-        routing_input: HASH,
+        egress_data: HASH,
         ..FlowAction::default()
     };
     let check = action.check(&key) ^ if known.state == State::Torn { 0x10 } else { 0 };
@@ -92,7 +91,7 @@ pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (FlowKey<A>, 
         State::OneSided => Expiry::until(check, now),
         _ => Expiry::until(check, now + LONG_TICKS),
     };
-    let mut flow = Flow { seen, mirror, packets: 0, window: Window::default(), arrival: usual_arrival(), action };
+    let mut flow = Flow { seen, mirror, arrival: usual_arrival(), action, ..Flow::default() };
     if known.state == State::Unconfirmed {
         let later = now + LONG_TICKS;
         flow.stamp(check, later, later, Some(later));
