@@ -56,7 +56,7 @@ pub use self::{
     events::{KernelEvent, KernelEvents, NftablesChanges},
     fdb::FdbKey,
     ipip::{IpipInfo, IpipSpec},
-    link::{Link, OffloadLimits},
+    link::{Link, LinkCounters, OffloadLimits},
     lookup::{RouteAnswer, RouteHop, RouteQuery},
     neighbour::{Neighbour, NeighbourKey},
     nexthop::{Nexthop, NexthopId},

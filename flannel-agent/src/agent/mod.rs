@@ -73,7 +73,8 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
     let (shared, counts) = (SharedState::default(), Counts::new().context("cannot count")?);
     let readiness = Readiness::new(status.clone(), shared.clone(), pulse.clone());
     let pins = PinRoot::new(&options.paths.bpf_pin_root);
-    let metrics = Metrics::new(readiness.clone(), shared.clone(), counts.clone(), pins);
+    let series = options.listeners.series;
+    let metrics = Metrics::new(readiness.clone(), shared.clone(), counts.clone(), pins, series);
     let _listeners = listen(&options, readiness, metrics.clone(), &counts, &shared)?;
     let _echo = start_echo(&options, echo, &shared, &counts);
     let manager = ServiceManager::of_environment();

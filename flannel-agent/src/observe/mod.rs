@@ -11,6 +11,7 @@ pub mod listener_state;
 pub mod log;
 pub mod metrics;
 pub mod notify;
+pub mod pod_traffic;
 pub mod pulse;
 pub mod shared;
 pub mod socket;

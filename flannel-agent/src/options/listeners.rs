@@ -1,18 +1,22 @@
-//! The addresses at which the agent answers.
+//! The addresses at which the agent answers, and the series of metrics.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use clap::Args;
+use clap::{ArgAction, Args};
+use flannel_common::traffic::PEER_TRAFFIC_MAX;
 
 use super::check::Checks;
+use crate::observe::metrics::TrafficSeries;
 
-/// The addresses at which the agent answers.
+/// The addresses at which the agent answers, and the series of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listeners {
     /// Health checks; `None` if they are not answered.
     pub healthz: Option<SocketAddr>,
     /// Metrics; `None` for the address of health checks.
     pub metrics: Option<SocketAddr>,
+    /// The peers and pods with series of their own.
+    pub series: TrafficSeries,
 }
 
 /// Flags of the addresses at which the agent answers.
@@ -33,6 +37,14 @@ pub(super) struct ListenerFlags {
     /// for none. A port that another process has is tried again every second
     #[arg(long, value_name = "PORT", default_value_t = 0, allow_negative_numbers = true)]
     metrics_port: i64,
+    /// Peers whose traffic has separate series in `/metrics`, at most, 0 to 8191: four series for
+    /// each subnet of a peer
+    #[arg(long, value_name = "PEERS", default_value_t = 128, allow_negative_numbers = true)]
+    metrics_peers: i64,
+    /// Give the traffic of each pod separate series in `/metrics`: four for each pod that mode
+    /// `fast` knows
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
+    metrics_pods: bool,
 }
 
 impl ListenerFlags {
@@ -40,9 +52,24 @@ impl ListenerFlags {
         Listeners {
             healthz: listener(checks, ["healthz-ip", "healthz-port"], &self.healthz_ip, self.healthz_port),
             metrics: listener(checks, ["metrics-ip", "metrics-port"], &self.metrics_ip, self.metrics_port),
+            series: TrafficSeries { peers: self.peers(checks), pods: self.metrics_pods },
+        }
+    }
+
+    /// The most peers with series.
+    fn peers(&self, checks: &mut Checks) -> u32 {
+        match u32::try_from(self.metrics_peers) {
+            Ok(peers) if peers <= PEERS_MAX => peers,
+            _ => {
+                checks.refuse("metrics-peers", self.metrics_peers, "0 to 8191");
+                0
+            }
         }
     }
 }
+
+/// The most slots of peers: one is shared.
+const PEERS_MAX: u32 = PEER_TRAFFIC_MAX - 1;
 
 /// Returns the address to listen on, by the two flags of a listener; `None` if the port is 0 or a
 /// mistake. An empty address means any, as in Go.

@@ -12,11 +12,12 @@ use flannel_common::{
     program::Program,
     reason::{Reason, Verdict},
     stats::Counter,
+    traffic::PeerTraffic,
 };
 use flannel_status::ProblemCode;
 use ipnet::IpNet;
 
-use super::sample::{CountedFlow, PeerPlace, TopSample};
+use super::sample::{CountedFlow, CountedPod, PeerPlace, TopSample};
 use crate::observe::flows::FlowWay;
 
 /// Units a second; `None` before there is a second sample.
@@ -53,6 +54,8 @@ pub struct Board {
     pub hooks: Vec<HookRate>,
     /// The peers.
     pub peers: Vec<PeerRate>,
+    /// The pods that mode `fast` knows.
+    pub pods: Vec<PodRate>,
     /// The flows that mode `fast` has learned.
     pub flows: Vec<FlowRate>,
     /// Reasons for which packets are dropped.
@@ -67,8 +70,10 @@ pub struct Board {
     pub problems: Vec<String>,
     /// The kind of each of these problems.
     pub codes: Vec<ProblemCode>,
-    /// The order of peers and flows.
+    /// The order of peers, pods and flows.
     pub sort: SortKey,
+    /// True if pods are drawn in place of peers.
+    pub shows_pods: bool,
 }
 
 /// The packets that one program sees.
@@ -84,19 +89,43 @@ pub struct HookRate {
     pub taken: Option<f64>,
 }
 
-/// The replayed packets to and from one peer.
+/// Rates of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TrafficRate {
+    /// Packets a second.
+    pub packets: Rate,
+    /// Bits a second.
+    pub bits: Rate,
+}
+
+/// The packets to and from one peer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerRate {
     /// The peer.
     pub peer: PeerPlace,
-    /// Packets a second to it.
-    pub to: Rate,
-    /// Packets a second from it.
-    pub from: Rate,
+    /// To it, on all paths; none where the programs do not count them.
+    pub to: TrafficRate,
+    /// From it, likewise.
+    pub from: TrafficRate,
+    /// Replayed packets a second to it.
+    pub replayed_to: Rate,
+    /// Replayed packets a second from it.
+    pub replayed_from: Rate,
     /// Its flows.
     pub flows: usize,
-    /// Packets so far, of the flows that are known now.
+    /// Replayed packets so far, of the flows that are known now.
     pub total: u64,
+}
+
+/// The packets to and from one pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodRate {
+    /// The pod.
+    pub pod: CountedPod,
+    /// To it.
+    pub to: TrafficRate,
+    /// From it.
+    pub from: TrafficRate,
 }
 
 /// The replayed packets of one flow.
@@ -114,8 +143,12 @@ pub struct FlowRate {
     pub way: FlowWay,
     /// Packets a second.
     pub packets: Rate,
+    /// Bits a second.
+    pub bits: Rate,
     /// Packets so far.
     pub total: u64,
+    /// Their bytes.
+    pub total_bytes: u64,
     /// `usable`, or the reason why not.
     pub state: &'static str,
 }
@@ -159,7 +192,7 @@ impl Board {
     pub fn new(before: Option<&TopSample>, now: &TopSample, sort: SortKey) -> Self {
         let span = Span::between(before, now);
         let flows = flow_rates(before, now, span);
-        let peers = peer_rates(now, &flows, span);
+        let peers = peer_rates(before, now, &flows, span);
         let reasons = reason_rates(before, now, span);
         let (drops, left) = reasons.into_iter().partition(|row| row.reason.verdict() == Verdict::Drop);
         let mut board = Self {
@@ -168,6 +201,7 @@ impl Board {
             is_current: now.is_current,
             hooks: TAKING.map(|program| hook_rate(program, before, now, span)).to_vec(),
             peers,
+            pods: pod_rates(before, now, span),
             flows,
             drops,
             left,
@@ -176,20 +210,23 @@ impl Board {
             problems: Vec::new(),
             codes: Vec::new(),
             sort,
+            shows_pods: false,
         };
         board.order(sort);
         board
     }
 
-    /// Keeps the peers and flows with this text in an address, a path, a protocol or a state.
+    /// Keeps the peers, pods and flows with this text in an address, a name, a path, a protocol or
+    /// a state.
     pub fn retain(&mut self, text: &str) {
         if !text.is_empty() {
+            self.pods.retain(|row| row.pod.veth.contains(text));
             self.peers.retain(|row| row.texts().iter().any(|cell| cell.contains(text)));
             self.flows.retain(|row| row.texts().iter().any(|cell| cell.contains(text)));
         }
     }
 
-    /// Puts peers and flows in another order.
+    /// Puts peers, pods and flows in another order.
     pub fn order(&mut self, sort: SortKey) {
         self.sort = sort;
         let busy = |rate: Rate| Reverse(rate.unwrap_or_default().to_bits());
@@ -197,14 +234,17 @@ impl Board {
         match sort {
             SortKey::Rate => {
                 self.peers.sort_by_key(|row| (busy(row.busy()), row.peer.subnet));
+                self.pods.sort_by_key(|row| (busy(row.busy()), row.pod.veth.clone()));
                 self.flows.sort_by_key(|row| (busy(row.packets), Reverse(row.total), row.key()));
             }
             SortKey::Packets => {
-                self.peers.sort_by_key(|row| (Reverse(row.total), row.peer.subnet));
+                self.peers.sort_by_key(|row| (Reverse(row.so_far()), row.peer.subnet));
+                self.pods.sort_by_key(|row| (Reverse(row.so_far()), row.pod.veth.clone()));
                 self.flows.sort_by_key(|row| (Reverse(row.total), row.key()));
             }
             SortKey::Address => {
                 self.peers.sort_by_key(|row| row.peer.subnet);
+                self.pods.sort_by(|a, b| a.pod.veth.cmp(&b.pod.veth));
                 self.flows.sort_by_key(FlowRate::key);
             }
         }
@@ -216,10 +256,31 @@ impl PeerRate {
         [self.peer.subnet.to_string(), self.peer.vtep.to_string(), self.peer.way.to_owned()]
     }
 
+    /// Packets a second in both directions; the replayed ones where others are not counted.
+    fn busy(&self) -> Rate {
+        sum(self.to.packets, self.from.packets).or_else(|| sum(self.replayed_to, self.replayed_from))
+    }
+
+    /// Packets so far, likewise.
+    fn so_far(&self) -> u64 {
+        self.peer.traffic.map_or(self.total, |traffic| traffic.sent.packets.saturating_add(traffic.received.packets))
+    }
+}
+
+impl PodRate {
     /// Packets a second in both directions.
     fn busy(&self) -> Rate {
-        Some(self.to? + self.from?)
+        sum(self.to.packets, self.from.packets)
     }
+
+    /// Packets so far.
+    const fn so_far(&self) -> u64 {
+        self.pod.traffic.to.packets.saturating_add(self.pod.traffic.from.packets)
+    }
+}
+
+fn sum(one: Rate, other: Rate) -> Rate {
+    Some(one? + other?)
 }
 
 impl FlowRate {
@@ -247,6 +308,17 @@ impl Span {
     fn rate(self, number: u64) -> Rate {
         self.0.map(|span| float(number) / span)
     }
+
+    fn bits(self, bytes: u64) -> Rate {
+        self.rate(bytes).map(|bytes| bytes * 8.0)
+    }
+
+    /// The rates of a counter; none for one that was not there before.
+    fn traffic(self, before: Option<Counter>, now: Counter) -> TrafficRate {
+        let Some(before) = before else { return TrafficRate::default() };
+        let Counter { packets, bytes } = difference(Some(before), now);
+        TrafficRate { packets: self.rate(packets), bits: self.bits(bytes) }
+    }
 }
 
 /// Nanoseconds as seconds.
@@ -267,7 +339,10 @@ fn increase(before: Option<u64>, now: u64) -> u64 {
 
 fn since(key: (Program, Reason), before: Option<&TopSample>, now: &TopSample) -> Counter {
     let of = |sample: &TopSample| sample.counters.get(&key).copied().unwrap_or_default();
-    let (before, now) = (before.map(of), of(now));
+    difference(before.map(of), of(now))
+}
+
+fn difference(before: Option<Counter>, now: Counter) -> Counter {
     Counter {
         packets: increase(before.map(|one| one.packets), now.packets),
         bytes: increase(before.map(|one| one.bytes), now.bytes),
@@ -311,25 +386,60 @@ fn reason_rates(before: Option<&TopSample>, now: &TopSample, span: Span) -> Vec<
 
 fn flow_rates(before: Option<&TopSample>, now: &TopSample, span: Span) -> Vec<FlowRate> {
     let key = |row: &CountedFlow| (row.protocol, row.source, row.destination, row.device);
-    let earlier: HashMap<_, u64> =
-        before.iter().flat_map(|sample| &sample.flows).map(|row| (key(row), row.packets)).collect();
+    let counter = |row: &CountedFlow| Counter { packets: row.packets, bytes: row.bytes };
+    let earlier: HashMap<_, Counter> =
+        before.iter().flat_map(|sample| &sample.flows).map(|row| (key(row), counter(row))).collect();
+    let since = |row: &CountedFlow| difference(earlier.get(&key(row)).copied(), counter(row));
     let rate = |row: &CountedFlow| FlowRate {
         protocol: row.protocol,
         source: row.source,
         destination: row.destination,
         translated: Some(row.out_destination).filter(|out| *out != row.destination),
         way: row.way,
-        packets: span.rate(increase(earlier.get(&key(row)).copied(), row.packets)),
+        packets: span.rate(since(row).packets),
+        bits: span.bits(since(row).bytes),
         total: row.packets,
+        total_bytes: row.bytes,
         state: row.state,
     };
     now.flows.iter().map(rate).collect()
 }
 
-/// Sums the flows of each peer. In other modes than `fast` no flow is known, and no rate.
-fn peer_rates(now: &TopSample, flows: &[FlowRate], span: Span) -> Vec<PeerRate> {
+fn pod_rates(before: Option<&TopSample>, now: &TopSample, span: Span) -> Vec<PodRate> {
+    let earlier: HashMap<_, _> =
+        before.iter().flat_map(|sample| &sample.pods).map(|pod| (&pod.veth, pod.traffic)).collect();
+    let rate = |pod: &CountedPod| {
+        let before = earlier.get(&pod.veth);
+        PodRate {
+            pod: pod.clone(),
+            to: span.traffic(before.map(|before| before.to), pod.traffic.to),
+            from: span.traffic(before.map(|before| before.from), pod.traffic.from),
+        }
+    };
+    now.pods.iter().map(rate).collect()
+}
+
+/// The rates of each peer, and the sums of its flows. In other modes than `fast` no flow is known,
+/// and no rate of replayed packets.
+fn peer_rates(before: Option<&TopSample>, now: &TopSample, flows: &[FlowRate], span: Span) -> Vec<PeerRate> {
+    let earlier: HashMap<_, _> =
+        before.iter().flat_map(|sample| &sample.peers).filter_map(|peer| Some((peer.subnet, peer.traffic?))).collect();
     let zero = span.rate(0).filter(|_| now.mode == Mode::Fast);
-    let idle = |peer: &PeerPlace| PeerRate { peer: peer.clone(), to: zero, from: zero, flows: 0, total: 0 };
+    let idle = |peer: &PeerPlace| {
+        let rate = |of: fn(PeerTraffic) -> Counter| {
+            let before = earlier.get(&peer.subnet).copied().map(of);
+            peer.traffic.map_or_else(TrafficRate::default, |traffic| span.traffic(before, of(traffic)))
+        };
+        PeerRate {
+            peer: peer.clone(),
+            to: rate(|traffic| traffic.sent),
+            from: rate(|traffic| traffic.received),
+            replayed_to: zero,
+            replayed_from: zero,
+            flows: 0,
+            total: 0,
+        }
+    };
     let mut rates: Vec<PeerRate> = now.peers.iter().map(idle).collect();
     let places: BTreeMap<IpNet, usize> = now.peers.iter().map(|peer| peer.subnet).zip(0..).collect();
     let peer_of = |address: IpAddr| {
@@ -341,7 +451,7 @@ fn peer_rates(now: &TopSample, flows: &[FlowRate], span: Span) -> Vec<PeerRate> 
         let out = flow.way != FlowWay::Pod;
         let end = if out { flow.translated.unwrap_or(flow.destination) } else { flow.source };
         let Some(rate) = peer_of(end.ip()).and_then(|place| rates.get_mut(place)) else { continue };
-        let direction = if out { &mut rate.to } else { &mut rate.from };
+        let direction = if out { &mut rate.replayed_to } else { &mut rate.replayed_from };
         *direction = direction.zip(flow.packets).map(|(sum, more)| sum + more);
         rate.flows += 1;
         rate.total += flow.total;

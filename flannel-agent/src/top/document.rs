@@ -1,9 +1,13 @@
 //! A frame as a document for programs: written by the command on one node, and read by the one that
 //! follows several nodes. The names are an interface; rates are `null` in the first reading.
 
+use flannel_common::stats::Counter;
 use serde::{Deserialize, Serialize};
 
-use super::{Board, board::ReasonRate};
+use super::{
+    Board,
+    board::{FlowRate, HookRate, PeerRate, PodRate, ReasonRate, TrafficRate},
+};
 use crate::{document::Document, observe::flows::FlowWay};
 
 /// The rates of a node between two readings of its maps. A rate is absent where it is not known.
@@ -34,6 +38,9 @@ pub struct TopDocument {
     pub programs: Vec<ProgramRates>,
     /// The peers.
     pub peers: Vec<PeerRates>,
+    /// The pods that mode `fast` knows.
+    #[serde(default)]
+    pub pods: Vec<PodRates>,
     /// The flows that mode `fast` has learned.
     pub flows: Vec<FlowRates>,
     /// Packets that are dropped, by reason.
@@ -58,7 +65,7 @@ pub struct ProgramRates {
     pub fast_share: Option<f64>,
 }
 
-/// The replayed packets to and from one peer.
+/// The packets to and from one peer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PeerRates {
@@ -77,6 +84,38 @@ pub struct PeerRates {
     pub from_packets_per_second: Option<f64>,
     /// Replayed packets so far, of the flows that are known now.
     pub packets: u64,
+    /// Packets to the peer on all paths; absent where the programs do not count them.
+    #[serde(default)]
+    pub to: Option<TrafficRates>,
+    /// Packets from the peer, likewise.
+    #[serde(default)]
+    pub from: Option<TrafficRates>,
+}
+
+/// The packets of one direction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TrafficRates {
+    /// Packets a second.
+    pub packets_per_second: Option<f64>,
+    /// Bits a second, from the Ethernet header on, without outer headers.
+    pub bits_per_second: Option<f64>,
+    /// Packets so far.
+    pub packets: u64,
+    /// Bytes so far.
+    pub bytes: u64,
+}
+
+/// The packets to and from one pod.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PodRates {
+    /// The name of the host side of the pod's veth.
+    pub veth: String,
+    /// Packets to the pod.
+    pub to: TrafficRates,
+    /// Packets from the pod.
+    pub from: TrafficRates,
 }
 
 /// The replayed packets of one flow.
@@ -98,6 +137,12 @@ pub struct FlowRates {
     pub packets_per_second: Option<f64>,
     /// Replayed packets so far.
     pub packets: u64,
+    /// Replayed bits a second, from the Ethernet header on, without outer headers.
+    #[serde(default)]
+    pub bits_per_second: Option<f64>,
+    /// Replayed bytes so far.
+    #[serde(default)]
+    pub bytes: u64,
     /// `usable`, or the reason for which a packet would be left to the kernel.
     #[cfg_attr(test, schemars(with = "crate::schema::FlowStateName"))]
     pub state: String,
@@ -123,35 +168,21 @@ impl Document for TopDocument {
     const NAME: &'static str = "top";
 }
 
+impl TrafficRates {
+    const fn new(rate: TrafficRate, so_far: Counter) -> Self {
+        Self {
+            packets_per_second: rate.packets,
+            bits_per_second: rate.bits,
+            packets: so_far.packets,
+            bytes: so_far.bytes,
+        }
+    }
+}
+
 impl TopDocument {
-    /// The document of a board that was read at this time. `rows` limits peers and flows.
+    /// The document of a board that was read at this time. `rows` limits peers, pods and flows.
     pub fn new(board: &Board, time: u64, rows: Option<usize>) -> Self {
         let rows = rows.unwrap_or(usize::MAX);
-        let programs = board.hooks.iter().map(|row| ProgramRates {
-            program: row.program.name().to_owned(),
-            packets_per_second: row.packets,
-            bytes_per_second: row.bytes,
-            fast_share: row.taken,
-        });
-        let peers = board.peers.iter().take(rows).map(|row| PeerRates {
-            subnet: row.peer.subnet.to_string(),
-            node: row.peer.vtep.to_string(),
-            path: row.peer.way.to_owned(),
-            flows: row.flows,
-            to_packets_per_second: row.to,
-            from_packets_per_second: row.from,
-            packets: row.total,
-        });
-        let flows = board.flows.iter().take(rows).map(|row| FlowRates {
-            protocol: row.protocol.to_owned(),
-            source: row.source.to_string(),
-            destination: row.destination.to_string(),
-            translated: row.translated.map(|end| end.to_string()),
-            way: row.way,
-            packets_per_second: row.packets,
-            packets: row.total,
-            state: row.state.to_owned(),
-        });
         Self {
             time,
             mode: board.mode.to_string(),
@@ -161,11 +192,68 @@ impl TopDocument {
             ready: board.is_ready,
             problems: board.problems.clone(),
             codes: board.codes.iter().map(|code| code.name().to_owned()).collect(),
-            programs: programs.collect(),
-            peers: peers.collect(),
-            flows: flows.collect(),
+            programs: board.hooks.iter().map(ProgramRates::from).collect(),
+            peers: board.peers.iter().take(rows).map(PeerRates::from).collect(),
+            pods: board.pods.iter().take(rows).map(PodRates::from).collect(),
+            flows: board.flows.iter().take(rows).map(FlowRates::from).collect(),
             drops: reasons(&board.drops),
             kernel: reasons(&board.left),
+        }
+    }
+}
+
+impl From<&HookRate> for ProgramRates {
+    fn from(row: &HookRate) -> Self {
+        Self {
+            program: row.program.name().to_owned(),
+            packets_per_second: row.packets,
+            bytes_per_second: row.bytes,
+            fast_share: row.taken,
+        }
+    }
+}
+
+impl From<&PeerRate> for PeerRates {
+    fn from(row: &PeerRate) -> Self {
+        let traffic = row.peer.traffic;
+        Self {
+            subnet: row.peer.subnet.to_string(),
+            node: row.peer.vtep.to_string(),
+            path: row.peer.way.to_owned(),
+            flows: row.flows,
+            to_packets_per_second: row.replayed_to,
+            from_packets_per_second: row.replayed_from,
+            packets: row.total,
+            to: traffic.map(|traffic| TrafficRates::new(row.to, traffic.sent)),
+            from: traffic.map(|traffic| TrafficRates::new(row.from, traffic.received)),
+        }
+    }
+}
+
+impl From<&PodRate> for PodRates {
+    fn from(row: &PodRate) -> Self {
+        let traffic = row.pod.traffic;
+        Self {
+            veth: row.pod.veth.clone(),
+            to: TrafficRates::new(row.to, traffic.to),
+            from: TrafficRates::new(row.from, traffic.from),
+        }
+    }
+}
+
+impl From<&FlowRate> for FlowRates {
+    fn from(row: &FlowRate) -> Self {
+        Self {
+            protocol: row.protocol.to_owned(),
+            source: row.source.to_string(),
+            destination: row.destination.to_string(),
+            translated: row.translated.map(|end| end.to_string()),
+            way: row.way,
+            packets_per_second: row.packets,
+            packets: row.total,
+            bits_per_second: row.bits,
+            bytes: row.total_bytes,
+            state: row.state.to_owned(),
         }
     }
 }

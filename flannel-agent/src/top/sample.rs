@@ -12,15 +12,24 @@ use flannel_common::{
     program::Program,
     reason::Reason,
     stats::Counter,
+    traffic::PeerTraffic,
 };
 use flannel_datapath::{
     DatapathError, PinRoot, clock,
+    flows::PodMap,
     maps::{ConfigMap, ModeMap, StatsMap},
     peers::{PinnedPeer, pinned_peers},
+    traffic::PeerCounters,
 };
 use ipnet::IpNet;
 
-use crate::observe::flows::{self, FlowRow, FlowWay};
+use crate::{
+    monitor::DeviceNames,
+    observe::{
+        flows::{self, FlowRow, FlowWay},
+        pod_traffic::{AllLinkCounters, PodCounters, PodTraffic},
+    },
+};
 
 /// The maps at one time.
 #[derive(Clone, Debug)]
@@ -37,6 +46,8 @@ pub struct TopSample {
     pub counters: BTreeMap<(Program, Reason), Counter>,
     /// The peers, by subnet.
     pub peers: Vec<PeerPlace>,
+    /// The pods that mode `fast` knows.
+    pub pods: Vec<CountedPod>,
     /// The flows that mode `fast` has learned.
     pub flows: Vec<CountedFlow>,
 }
@@ -59,14 +70,16 @@ pub struct CountedFlow {
     pub way: FlowWay,
     /// Replayed packets.
     pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
     /// `usable`, or the reason why not.
     pub state: &'static str,
 }
 
 impl From<FlowRow> for CountedFlow {
     fn from(row: FlowRow) -> Self {
-        let FlowRow { protocol, source, destination, device, out_destination, way, packets, state, .. } = row;
-        Self { protocol, source, destination, device, out_destination, way, packets, state }
+        let FlowRow { protocol, source, destination, device, out_destination, way, packets, bytes, state, .. } = row;
+        Self { protocol, source, destination, device, out_destination, way, packets, bytes, state }
     }
 }
 
@@ -79,19 +92,32 @@ pub struct PeerPlace {
     pub vtep: IpAddr,
     /// `direct`, `tunnel` where programs may encapsulate, or `kernel`.
     pub way: &'static str,
+    /// Its packets so far; `None` where the programs do not count them.
+    pub traffic: Option<PeerTraffic>,
+}
+
+/// A pod and its packets so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountedPod {
+    /// The name of the host side of its veth.
+    pub veth: String,
+    /// The traffic since the veth was made.
+    pub traffic: PodTraffic,
 }
 
 impl TopSample {
-    /// Reads the maps.
-    pub fn read(pins: &PinRoot) -> Result<Self, DatapathError> {
+    /// Reads the maps. `links` are the counters of all links, if these are known.
+    pub fn read(pins: &PinRoot, links: Option<&AllLinkCounters>) -> Result<Self, DatapathError> {
         let (config, now_ns) = (ConfigMap::open(pins)?.get()?, clock::now_ns());
+        let mode = ModeMap::open(pins)?.get()?.mode();
         Ok(Self {
             now_ns,
-            mode: ModeMap::open(pins)?.get()?.mode(),
+            mode,
             heartbeat_age_ns: now_ns.checked_sub(config.heartbeat_ns).filter(|_| config.heartbeat_ns != 0),
             is_current: is_current(&config, now_ns),
             counters: counters(&StatsMap::open(pins)?)?,
-            peers: pinned_peers(pins, &config)?.iter().map(place).collect(),
+            peers: peers(pins, &config, mode, now_ns)?,
+            pods: pods(pins, links)?,
             flows: flows::read(pins)?.into_iter().map(CountedFlow::from).collect(),
         })
     }
@@ -114,6 +140,26 @@ fn counters(map: &StatsMap) -> Result<BTreeMap<(Program, Reason), Counter>, Data
     Ok(counters)
 }
 
-fn place(peer: &PinnedPeer) -> PeerPlace {
-    PeerPlace { subnet: peer.subnet, vtep: peer.entry.vtep.into(), way: peer.way() }
+fn peers(pins: &PinRoot, config: &NodeConfig, mode: Mode, now_ns: u64) -> Result<Vec<PeerPlace>, DatapathError> {
+    let counters = PeerCounters::open(pins)?;
+    let has_counters = is_current(config, now_ns);
+    let place = |peer: &PinnedPeer| {
+        let traffic = if has_counters && peer.is_counted(mode) { counters.of(peer)? } else { None };
+        Ok(PeerPlace { subnet: peer.subnet, vtep: peer.entry.vtep.into(), way: peer.way(), traffic })
+    };
+    pinned_peers(pins, config)?.iter().map(place).collect()
+}
+
+/// The pods whose veths are links of this namespace.
+fn pods(pins: &PinRoot, links: Option<&AllLinkCounters>) -> Result<Vec<CountedPod>, DatapathError> {
+    let (counters, mut devices) = (PodCounters::open(pins, links)?, DeviceNames::default());
+    let mut pods = Vec::new();
+    for entry in PodMap::open(pins)?.entries() {
+        let (ifindex, pod) = entry?;
+        if let (Some(traffic), Some(veth)) = (counters.of(ifindex, &pod)?, devices.get(ifindex)) {
+            pods.push(CountedPod { veth: veth.to_owned(), traffic });
+        }
+    }
+    pods.sort_by(|a, b| a.veth.cmp(&b.veth));
+    Ok(pods)
 }

@@ -2,28 +2,50 @@
 
 use std::collections::BTreeMap;
 
-use flannel_common::{mode::Mode, program::Program, reason::Reason, stats::Counter};
+use flannel_common::{mode::Mode, program::Program, reason::Reason, stats::Counter, traffic::PeerTraffic};
 use ratatui::{Terminal, backend::TestBackend, style::Color};
 
 use super::{
     Board, SortKey, TopSample, View,
+    board::TrafficRate,
     document::TopDocument,
-    sample::{CountedFlow, PeerPlace},
+    sample::{CountedFlow, CountedPod, PeerPlace},
     view::Palette,
 };
-use crate::observe::flows::FlowWay;
+use crate::observe::{flows::FlowWay, pod_traffic::PodTraffic};
 
 const SECOND: u64 = 1_000_000_000;
 
 fn flow(source: &str, destination: &str, out: &str, way: FlowWay, packets: u64) -> CountedFlow {
     let end = |text: &str| text.parse().expect("an address and a port");
     let (source, destination, out_destination) = (end(source), end(destination), end(out));
-    CountedFlow { protocol: "tcp", source, destination, device: 3, out_destination, way, packets, state: "usable" }
+    CountedFlow {
+        protocol: "tcp",
+        source,
+        destination,
+        device: 3,
+        out_destination,
+        way,
+        packets,
+        bytes: packets * 1000,
+        state: "usable",
+    }
 }
 
 fn peer(number: u8, way: &'static str) -> PeerPlace {
     let subnet = format!("10.244.{number}.0/24").parse().expect("a prefix");
-    PeerPlace { subnet, vtep: [192, 168, 1, number].into(), way }
+    PeerPlace { subnet, vtep: [192, 168, 1, number].into(), way, traffic: None }
+}
+
+/// Of each packet that a peer gets it sends two, which are smaller.
+fn traffic(packets: u64) -> PeerTraffic {
+    let sent = Counter { packets, bytes: packets * 1000 };
+    PeerTraffic { sent, received: Counter { packets: packets * 2, bytes: packets * 200 } }
+}
+
+fn pod(veth: &str, packets: u64) -> CountedPod {
+    let PeerTraffic { sent, received } = traffic(packets);
+    CountedPod { veth: veth.to_owned(), traffic: PodTraffic { to: sent, from: received } }
 }
 
 /// A node with two peers: `packets` of each flow, and as many of each counter.
@@ -43,7 +65,11 @@ fn sample(second: u64, packets: u64) -> TopSample {
         heartbeat_age_ns: Some(SECOND / 2),
         is_current: true,
         counters,
-        peers: vec![peer(2, "tunnel"), peer(3, "kernel")],
+        peers: vec![
+            PeerPlace { traffic: Some(traffic(packets)), ..peer(2, "tunnel") },
+            PeerPlace { traffic: Some(traffic(packets / 10)), ..peer(3, "kernel") },
+        ],
+        pods: vec![pod("veth1", packets / 10), pod("veth2", packets)],
         flows: vec![
             flow("10.244.1.5:40000", "10.96.0.1:80", "10.244.2.2:8080", FlowWay::Tunnel, packets),
             flow("10.244.2.2:8080", "10.244.1.5:40000", "10.244.1.5:40000", FlowWay::Pod, packets / 2),
@@ -79,8 +105,14 @@ fn rates_are_differences_over_time() {
     assert_eq!((nodes.packets, nodes.taken), (Some(1000.0), Some(0.0)), "without the host's own traffic");
     let first = &board.peers[0];
     assert_eq!((first.peer.subnet.to_string().as_str(), first.flows), ("10.244.2.0/24", 2), "by its translated end");
-    assert_eq!((first.to, first.from), (Some(1000.0), Some(500.0)));
-    assert_eq!(board.peers[1].to, Some(0.0));
+    assert_eq!((first.replayed_to, first.replayed_from), (Some(1000.0), Some(500.0)));
+    assert_eq!(board.peers[1].replayed_to, Some(0.0));
+    let rates = |of: TrafficRate| (of.packets, of.bits);
+    assert_eq!([first.to, first.from].map(rates), [(Some(1000.0), Some(8e6)), (Some(2000.0), Some(1.6e6))]);
+    assert_eq!(rates(board.peers[1].to), (Some(100.0), Some(800_000.0)), "of a path without programs too");
+    let pods: Vec<_> = board.pods.iter().map(|row| (row.pod.veth.as_str(), row.to.packets, row.from.packets)).collect();
+    assert_eq!(pods, [("veth2", Some(1000.0), Some(2000.0)), ("veth1", Some(100.0), Some(200.0))]);
+    assert_eq!(board.flows[0].bits, Some(1.6e7));
     let rates: Vec<_> = board.flows.iter().map(|flow| flow.packets).collect();
     assert_eq!(rates, [Some(2000.0), Some(1000.0), Some(500.0)]);
 }
@@ -89,7 +121,7 @@ fn rates_are_differences_over_time() {
 fn one_sample_has_totals_and_no_rates() {
     let board = Board::new(None, &sample(1, 1000), SortKey::Rate);
     assert_eq!((board.hooks[0].packets, board.hooks[0].taken), (None, None));
-    assert_eq!((board.peers[0].to, board.flows[0].packets, board.flows[0].total), (None, None, 2000));
+    assert_eq!((board.peers[0].to, board.flows[0].packets, board.flows[0].total), (TrafficRate::default(), None, 2000));
 }
 
 /// A flow that is learned again counts from zero, and so do the counters of new maps.
@@ -100,12 +132,17 @@ fn a_counter_that_became_smaller_counts_from_zero() {
     assert_eq!(board.flows[0].packets, Some(1000.0));
 }
 
-/// The programs count no packets of single peers: 0 would be wrong.
+/// 0 would be wrong. A peer that appears between two samples has no rate yet.
 #[test]
-fn peers_have_no_rates_in_other_modes() {
+fn what_the_programs_do_not_count_has_no_rate() {
     let encap = |second, packets| TopSample { mode: Mode::Encap, flows: Vec::new(), ..sample(second, packets) };
+    let uncounted = |second| TopSample { peers: vec![peer(2, "direct")], ..encap(second, 10) };
+    let board = Board::new(Some(&uncounted(1)), &uncounted(2), SortKey::Rate);
+    assert_eq!((board.peers[0].to, board.peers[0].replayed_to), (TrafficRate::default(), None));
+    let board = Board::new(Some(&uncounted(1)), &encap(2, 20), SortKey::Rate);
+    assert_eq!(board.peers[0].to, TrafficRate::default(), "new");
     let board = Board::new(Some(&encap(1, 10)), &encap(2, 20), SortKey::Rate);
-    assert_eq!((board.peers[0].to, board.peers[0].from), (None, None));
+    assert_eq!((board.peers[0].to.packets, board.peers[0].replayed_to), (Some(10.0), None));
 }
 
 #[test]
@@ -153,7 +190,10 @@ fn a_frame_shows_every_panel() {
         line(&lines, part).trim_matches(['│', ' ']).split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(words("from pods"), ["from", "pods", "from_pod", "1.1", "k", "110", "k", "█████████░", "91", "%"]);
-    assert_eq!(words("192.168.1.2 "), ["10.244.2.0/24", "192.168.1.2", "tunnel", "2", "1.0", "k", "500", "4.5", "k"]);
+    assert_eq!(
+        words("192.168.1.2 "),
+        ["10.244.2.0/24", "192.168.1.2", "tunnel", "2", "1.0", "k", "2.0", "k", "8.0", "M", "1.6", "M"]
+    );
     assert_eq!(words("10.96.0.1")[..5], ["tcp", "10.244.1.5:40000", "10.96.0.1:80", "10.244.2.2:8080", "tunnel"]);
     assert!(line(&lines, "refused_vtep").contains("refreshing"), "both are in one row");
     for part in [" problems ", "refused lease: nonsense", " 2 peers by rate ", " 3 flows by rate ", "q quit"] {
@@ -167,6 +207,19 @@ fn a_frame_shows_every_panel() {
         .map(ratatui::buffer::Cell::symbol)
         .collect();
     assert_eq!(red.trim(), "refused lease: nonsenserefused_vtep");
+}
+
+#[test]
+fn pods_are_drawn_in_place_of_peers() {
+    let mut board = board();
+    board.shows_pods = true;
+    let view = View { board: &board, palette: Palette { on: false }, keys: "q quit", offset: 0 };
+    for width in [80, 110] {
+        let (lines, _) = draw(view, width, 24);
+        let words: Vec<_> = line(&lines, "veth2").trim_matches(['│', ' ']).split_whitespace().collect();
+        assert_eq!(words, ["veth2", "1.0", "k", "2.0", "k", "8.0", "M", "1.6", "M"]);
+        assert!(line(&lines, " 2 pods by rate ").contains('─') && !lines.concat().contains("192.168.1.2"));
+    }
 }
 
 #[test]

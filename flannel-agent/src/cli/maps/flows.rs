@@ -77,12 +77,27 @@ impl NamedFlow {
 }
 
 pub(super) fn table(rows: &[NamedFlow]) -> String {
-    let header =
-        ["PROTO", "FROM", "TO", "IN", "LEAVES-FROM", "LEAVES-TO", "WAY", "OUT", "PACKETS", "AGE", "EXPIRES", "STATE"];
+    let header = [
+        "PROTO",
+        "FROM",
+        "TO",
+        "IN",
+        "LEAVES-FROM",
+        "LEAVES-TO",
+        "WAY",
+        "OUT",
+        "PACKETS",
+        "BYTES",
+        "FIRST",
+        "LAST",
+        "AGE",
+        "EXPIRES",
+        "STATE",
+    ];
     table::render(header, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
-fn cells(named: &NamedFlow) -> [String; 12] {
+fn cells(named: &NamedFlow) -> [String; 15] {
     let row = &named.flow;
     let out = |before: String, after: String| if before == after { "=".to_owned() } else { after };
     let time = |milliseconds: Option<i64>| milliseconds.map_or_else(|| "-".to_owned(), seconds);
@@ -96,6 +111,9 @@ fn cells(named: &NamedFlow) -> [String; 12] {
         row.way.name().to_owned(),
         device(row.out_device, named.out_device_name.as_ref()),
         row.packets.to_string(),
+        row.bytes.to_string(),
+        seconds(row.first_seen_ms),
+        seconds(row.last_seen_ms),
         time(row.age_ms),
         time(row.expires_in_ms.filter(|left| *left > 0)),
         row.why.as_ref().map_or_else(|| row.state.to_owned(), |why| format!("{}: {why}", row.state)),
@@ -119,6 +137,9 @@ mod tests {
             out_device: 4,
             way: FlowWay::Tunnel,
             packets: 12,
+            bytes: 12_000,
+            first_seen_ms: 4_500,
+            last_seen_ms: 100,
             age_ms: Some(400),
             expires_in_ms: Some(1_600),
             mirror_expires_in_ms: None,
@@ -153,6 +174,7 @@ mod tests {
         let cells = cells(&named);
         assert_eq!((cells[3].as_str(), cells[7].as_str()), ("veth1 (3)", "4"));
         assert_eq!(cells[4..6], ["=".to_owned(), "10.244.2.2:8080".to_owned()]);
-        assert_eq!(cells[9..], ["0.4 s", "1.6 s", "reverse_missing: its way back was not seen"]);
+        assert_eq!(cells[8..12], ["12", "12000", "4.5 s", "0.1 s"]);
+        assert_eq!(cells[12..], ["0.4 s", "1.6 s", "reverse_missing: its way back was not seen"]);
     }
 }

@@ -16,6 +16,7 @@ use flannel_datapath::{
     ecmp_paths::PinnedEcmpPaths,
     maps::{ConfigMap, ModeMap, StatsMap},
     peers::pinned_peers,
+    traffic::PeerCounters,
 };
 use serde::Serialize;
 
@@ -27,7 +28,14 @@ use self::{
     stats::StatsRow,
 };
 use super::{Answer, Output, PinOptions, StateOptions, absent};
-use crate::{document::Document, monitor::DeviceNames, observe::flows as known_flows};
+use crate::{
+    document::Document,
+    monitor::DeviceNames,
+    observe::{
+        flows as known_flows,
+        pod_traffic::{AllLinkCounters, link_counters},
+    },
+};
 
 /// The subcommands of `maps`.
 #[derive(Debug, Subcommand)]
@@ -49,6 +57,13 @@ pub struct DumpOptions {
     filter: FlowFilter,
     #[command(flatten)]
     place: DumpPlace,
+}
+
+impl DumpOptions {
+    /// Returns true if this map, which is not that of flows, is asked for.
+    fn wants(&self, which: WhichMap) -> bool {
+        self.map == Some(which) || self.map == Some(WhichMap::All)
+    }
 }
 
 /// The output format, and the paths of the agent's state and pins.
@@ -147,14 +162,15 @@ pub(super) async fn flow_list(options: &FlowListOptions) -> anyhow::Result<Strin
 
 async fn print(options: &DumpOptions) -> anyhow::Result<String> {
     let DumpPlace { state, pins, .. } = &options.place;
-    match dump(options, &pins.found(state).await) {
+    let links = if options.wants(WhichMap::Pods) { link_counters().await } else { None };
+    match dump(options, &pins.found(state).await, links.as_ref()) {
         Ok(text) => Ok(text),
         Err(error) => Err(absent::explain(error, state).await),
     }
 }
 
-fn dump(options: &DumpOptions, pins: &PinRoot) -> Result<String, DatapathError> {
-    let dump = Dump::read(options, pins)?;
+fn dump(options: &DumpOptions, pins: &PinRoot, links: Option<&AllLinkCounters>) -> Result<String, DatapathError> {
+    let dump = Dump::read(options, pins, links)?;
     if options.place.output.is_json() {
         return Ok(super::json(&dump));
     }
@@ -169,8 +185,8 @@ fn dump(options: &DumpOptions, pins: &PinRoot) -> Result<String, DatapathError> 
 }
 
 impl Dump {
-    fn read(options: &DumpOptions, pins: &PinRoot) -> Result<Self, DatapathError> {
-        let wants = |which| options.map == Some(which) || options.map == Some(WhichMap::All);
+    fn read(options: &DumpOptions, pins: &PinRoot, links: Option<&AllLinkCounters>) -> Result<Self, DatapathError> {
+        let wants = |which| options.wants(which);
         let config = ConfigMap::open(pins)?.get()?;
         let (now, mut devices) = (clock::now_ns(), DeviceNames::default());
         Ok(Self {
@@ -181,7 +197,7 @@ impl Dump {
                 .transpose()?,
             peers: wants(WhichMap::Peers).then(|| peer_rows(pins, &config, now, &mut devices)).transpose()?,
             stats: wants(WhichMap::Stats).then(|| stats::rows(&StatsMap::open(pins)?)).transpose()?,
-            pods: wants(WhichMap::Pods).then(|| pods::rows(pins, &mut devices)).transpose()?,
+            pods: wants(WhichMap::Pods).then(|| pods::rows(pins, links, &mut devices)).transpose()?,
             flows: (options.map == Some(WhichMap::Flows))
                 .then(|| flow_rows(pins, &options.filter, &mut devices))
                 .transpose()?,
@@ -196,7 +212,9 @@ fn peer_rows(
     devices: &mut DeviceNames,
 ) -> Result<Vec<PeerRow>, DatapathError> {
     let (peers, ecmp_paths) = (pinned_peers(pins, config)?, PinnedEcmpPaths::read(pins)?);
-    Ok(peers.into_iter().map(|peer| PeerRow::new(peer, &ecmp_paths, now, devices)).collect())
+    let counters = PeerCounters::open(pins)?;
+    let row = |peer| Ok(PeerRow::new(peer, counters.of(&peer)?, &ecmp_paths, now, devices));
+    peers.into_iter().map(row).collect()
 }
 
 fn flow_rows(pins: &PinRoot, filter: &FlowFilter, devices: &mut DeviceNames) -> Result<Vec<NamedFlow>, DatapathError> {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_common::{ecmp::EcmpPath, entry_state::EntryState, peer::PathProbe};
+use flannel_common::{ecmp::EcmpPath, entry_state::EntryState, peer::PathProbe, traffic::PeerTraffic};
 use flannel_datapath::{
     ecmp_paths::{self, PinnedEcmpPaths},
     peers::PinnedPeer,
@@ -48,6 +48,15 @@ pub(super) struct PeerRow {
     /// The devices packets may leave by, where the kernel chooses among several next hops; empty
     /// with one next hop.
     ecmp_paths: Vec<EcmpPathRow>,
+    /// Packets to the peer's pods since the entry was made, by all paths on which the programs
+    /// count; absent for a peer beyond the first 8191.
+    to_packets: Option<u64>,
+    /// Their bytes, from the Ethernet header on, without outer headers; likewise.
+    to_bytes: Option<u64>,
+    /// Packets from the peer's pods, likewise.
+    from_packets: Option<u64>,
+    /// Their bytes, likewise.
+    from_bytes: Option<u64>,
 }
 
 /// A device by which packets to a peer may leave.
@@ -87,7 +96,13 @@ const fn seen(seen: &PathProbe, word: EntryState, now: u64) -> (u64, u32) {
 }
 
 impl PeerRow {
-    pub(super) fn new(peer: PinnedPeer, ecmp_paths: &PinnedEcmpPaths, now: u64, devices: &mut DeviceNames) -> Self {
+    pub(super) fn new(
+        peer: PinnedPeer,
+        traffic: Option<PeerTraffic>,
+        ecmp_paths: &PinnedEcmpPaths,
+        now: u64,
+        devices: &mut DeviceNames,
+    ) -> Self {
         let PinnedPeer { index, subnet, entry } = peer;
         let ecmp_path = |(oif, ecmp_path): (u32, &EcmpPath)| {
             let (path_seen_ms, path_seen_len) = seen(&ecmp_paths::seen(&entry, ecmp_path, now), entry.word, now);
@@ -115,6 +130,10 @@ impl PeerRow {
             path_seen_ms,
             path_seen_len,
             ecmp_paths,
+            to_packets: traffic.map(|traffic| traffic.sent.packets),
+            to_bytes: traffic.map(|traffic| traffic.sent.bytes),
+            from_packets: traffic.map(|traffic| traffic.received.packets),
+            from_bytes: traffic.map(|traffic| traffic.received.bytes),
         }
     }
 
@@ -143,14 +162,19 @@ fn table_number(number: u32) -> String {
     if number == 0 { "-".to_owned() } else { number.to_string() }
 }
 
+const HEADER: [&str; 10] =
+    ["SUBNET", "VTEP", "VTEP-MAC", "NEXT-HOP", "OIF", "MTU", "PATH", "SEEN", "TO-BYTES", "FROM-BYTES"];
+
 pub(super) fn table(rows: &[PeerRow]) -> String {
     let rows: Vec<_> = rows
         .iter()
         .map(|row| {
             let flags = if row.flags.is_empty() { "kernel".to_owned() } else { row.flags.join(",") };
             let (vtep, mac, next_hop) = (row.vtep.clone(), row.vtep_mac.clone(), row.next_hop.clone());
-            [row.subnet.clone(), vtep, mac, next_hop, row.oifs(), table_number(row.mtu), flags, row.seen()]
+            let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+            let [to, from] = [row.to_bytes, row.from_bytes].map(bytes);
+            [row.subnet.clone(), vtep, mac, next_hop, row.oifs(), table_number(row.mtu), flags, row.seen(), to, from]
         })
         .collect();
-    table::render(["SUBNET", "VTEP", "VTEP-MAC", "NEXT-HOP", "OIF", "MTU", "PATH", "SEEN"], &rows)
+    table::render(HEADER, &rows)
 }

@@ -5,7 +5,10 @@ use flannel_datapath::{DatapathError, PinRoot, flows::PodMap};
 use flannel_terminal::table;
 use serde::Serialize;
 
-use crate::monitor::DeviceNames;
+use crate::{
+    monitor::DeviceNames,
+    observe::pod_traffic::{AllLinkCounters, PodCounters, PodTraffic},
+};
 
 /// A pod.
 #[derive(Debug, Serialize)]
@@ -26,21 +29,39 @@ pub(super) struct PodRow {
     receives: bool,
     /// True if the kernel merges packets to the pod (GRO).
     merged: bool,
+    /// Packets to the pod since its veth was made: those that the veth counted, and those that were
+    /// put into the pod past it. Absent if the veth is gone, or the command runs in another network
+    /// namespace.
+    to_packets: Option<u64>,
+    /// Their bytes, from the Ethernet header on; likewise.
+    to_bytes: Option<u64>,
+    /// Packets from the pod, as its veth counted them; likewise.
+    from_packets: Option<u64>,
+    /// Their bytes, likewise.
+    from_bytes: Option<u64>,
 }
 
 /// The pods by interface index; none where an older agent pinned no such map.
-pub(super) fn rows(pins: &PinRoot, devices: &mut DeviceNames) -> Result<Vec<PodRow>, DatapathError> {
+pub(super) fn rows(
+    pins: &PinRoot,
+    links: Option<&AllLinkCounters>,
+    devices: &mut DeviceNames,
+) -> Result<Vec<PodRow>, DatapathError> {
     let map = match PodMap::open(pins) {
         Err(error) if error.is_absent() => return Ok(Vec::new()),
         other => other?,
     };
-    let mut rows: Vec<PodRow> =
-        map.entries().map(|entry| entry.map(|entry| row(entry, devices))).collect::<Result<_, _>>()?;
+    let counters = PodCounters::open(pins, links)?;
+    let mut rows = Vec::new();
+    for entry in map.entries() {
+        let (ifindex, entry) = entry?;
+        rows.push(row((ifindex, entry), counters.of(ifindex, &entry)?, devices));
+    }
     rows.sort_by_key(|row| row.ifindex);
     Ok(rows)
 }
 
-pub(super) fn row((ifindex, entry): (u32, PodEntry), devices: &mut DeviceNames) -> PodRow {
+pub(super) fn row((ifindex, entry): (u32, PodEntry), traffic: Option<PodTraffic>, devices: &mut DeviceNames) -> PodRow {
     PodRow {
         ifindex,
         veth: devices.get(ifindex).map(str::to_owned),
@@ -49,6 +70,10 @@ pub(super) fn row((ifindex, entry): (u32, PodEntry), devices: &mut DeviceNames) 
         sends: entry.has(PodEntry::SENDS),
         receives: entry.has(PodEntry::RECEIVES),
         merged: entry.has(PodEntry::MERGED),
+        to_packets: traffic.map(|traffic| traffic.to.packets),
+        to_bytes: traffic.map(|traffic| traffic.to.bytes),
+        from_packets: traffic.map(|traffic| traffic.from.packets),
+        from_bytes: traffic.map(|traffic| traffic.from.bytes),
     }
 }
 
@@ -62,7 +87,11 @@ pub(super) fn table(rows: &[PodRow]) -> String {
             (false, false) => "none",
         };
         let merged = if row.merged { "yes" } else { "no" };
-        [row.ifindex.to_string(), veth, row.mac.clone(), row.mtu.to_string(), ways.to_owned(), merged.to_owned()]
+        let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+        let [index, mtu] = [row.ifindex, row.mtu].map(|number| number.to_string());
+        let [to, from] = [row.to_bytes, row.from_bytes].map(bytes);
+        [index, veth, row.mac.clone(), mtu, ways.to_owned(), merged.to_owned(), to, from]
     };
-    table::render(["INDEX", "VETH", "POD-MAC", "MTU", "WAYS", "MERGED"], &rows.iter().map(cells).collect::<Vec<_>>())
+    let header = ["INDEX", "VETH", "POD-MAC", "MTU", "WAYS", "MERGED", "TO-BYTES", "FROM-BYTES"];
+    table::render(header, &rows.iter().map(cells).collect::<Vec<_>>())
 }

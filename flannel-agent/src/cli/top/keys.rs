@@ -27,13 +27,15 @@ pub(in crate::cli) struct Screen {
     /// Rows above the screen.
     pub(in crate::cli) offset: usize,
     pub(in crate::cli) filter: String,
+    /// True if pods are shown in place of peers, where there are pods to show.
+    pub(in crate::cli) shows_pods: bool,
     /// True while the filter is typed.
     is_typing: bool,
 }
 
 impl Screen {
     pub(in crate::cli) const fn new(keys: &'static str, sort: SortKey, filter: String) -> Self {
-        Self { keys, sort, is_paused: false, offset: 0, filter, is_typing: false }
+        Self { keys, sort, is_paused: false, offset: 0, filter, shows_pods: false, is_typing: false }
     }
 
     /// Takes a key in. Returns false if it ends the program.
@@ -45,6 +47,7 @@ impl Screen {
         match code {
             KeyCode::Char('q') | KeyCode::Esc => return false,
             KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('p') => (self.shows_pods, self.offset) = (!self.shows_pods, 0),
             KeyCode::Char(' ') => self.is_paused = !self.is_paused,
             KeyCode::Char('/') => (self.is_typing, self.filter) = (true, String::new()),
             KeyCode::Up | KeyCode::Char('k') => self.offset = self.offset.saturating_sub(1),
@@ -145,6 +148,8 @@ mod tests {
         assert_eq!((screen.sort, screen.is_paused, screen.offset), (SortKey::Packets, true, 2));
         pressed(&mut screen, "kkk");
         assert_eq!(screen.offset, 0);
+        pressed(&mut screen, "jjp");
+        assert_eq!((screen.shows_pods, screen.offset), (true, 0));
         assert!(!screen.press(KeyCode::Char('q')) && !screen.press(KeyCode::Esc));
         let press = |code, modifiers| key(&Event::Key(KeyEvent::new(code, modifiers)));
         assert_eq!(press(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(ScreenKey::Interrupt));

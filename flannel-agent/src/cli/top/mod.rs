@@ -23,7 +23,7 @@ use tokio::time::{Instant, interval_at};
 use super::{Answer, Output, PinOptions, StateOptions, absent, now};
 use crate::{
     document,
-    observe::socket::ask_status,
+    observe::{pod_traffic::link_counters, socket::ask_status},
     top::{Board, SortKey, TopSample, View, board::NO_AGENT, document::TopDocument, view::Palette},
 };
 
@@ -42,15 +42,19 @@ pub struct TopOptions {
     /// With -o json: end after this number of documents
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "once")]
     count: Option<u64>,
-    /// With -o json: the most peers and flows in a document, the first in the order
+    /// Show pods in place of peers; -o json has both
+    #[arg(long)]
+    pods: bool,
+    /// With -o json: the most peers, pods and flows in a document, the first in the order
     #[arg(long, value_name = "N")]
     rows: Option<usize>,
-    /// Show only peers and flows with this text in an address, a path, a protocol or a state
+    /// Show only peers, pods and flows with this text in an address, a name, a path, a protocol or
+    /// a state
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     filter: String,
     #[command(flatten)]
     output: Output,
-    /// Order of peers and flows
+    /// Order of peers, pods and flows
     #[arg(long, value_enum, value_name = "ORDER", default_value_t)]
     sort: SortKey,
     #[command(flatten)]
@@ -71,7 +75,7 @@ pub(super) fn interval(text: &str) -> Result<Duration, String> {
 pub(super) async fn run(options: &TopOptions) -> anyhow::Result<Answer> {
     let palette = Palette { on: options.color.paint().0 };
     let mut source = Source { pins: options.pins.found(&options.state).await, before: None };
-    let first = match source.sample() {
+    let first = match source.sample().await {
         Ok(first) => first,
         Err(error) => return Err(absent::explain(error, &options.state).await),
     };
@@ -83,6 +87,7 @@ pub(super) async fn run(options: &TopOptions) -> anyhow::Result<Answer> {
         tokio::time::sleep(options.interval).await;
         let mut board = source.board(options.sort, &options.state.state_dir).await?;
         board.retain(&options.filter);
+        board.shows_pods = options.pods;
         let view = View { board: &board, palette, keys: "", offset: 0 };
         return Ok(print::text(view, view.height()).into());
     }
@@ -120,13 +125,13 @@ struct Source {
 }
 
 impl Source {
-    fn sample(&self) -> Result<TopSample, flannel_datapath::DatapathError> {
-        TopSample::read(&self.pins)
+    async fn sample(&self) -> Result<TopSample, flannel_datapath::DatapathError> {
+        TopSample::read(&self.pins, link_counters().await.as_ref())
     }
 
     /// Reads the maps, and compares them with the reading before.
     async fn board(&mut self, sort: SortKey, state_dir: &Path) -> anyhow::Result<Board> {
-        let now = self.sample()?;
+        let now = self.sample().await?;
         let mut board = Board::new(self.before.as_ref(), &now, sort);
         self.before = Some(now);
         match tokio::time::timeout(PATIENCE, ask_status(state_dir)).await {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::top::{Board, View, view::Palette};
 
-const KEYS: &str = " q quit   s order   / filter   \u{2191}\u{2193} scroll   space stop and go on";
+const KEYS: &str = " q quit   s order   p pods   / filter   \u{2191}\u{2193} scroll   space stop and go on";
 
 /// Draws until the user quits.
 pub(super) async fn run(source: Source, options: &TopOptions, palette: Palette) -> anyhow::Result<()> {
@@ -32,6 +32,7 @@ async fn follow(
     let mut ticks = interval(options.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut screen = Screen::new(KEYS, options.sort, options.filter.clone());
+    screen.shows_pods = options.pods;
     let mut board = source.board(screen.sort, &options.state.state_dir).await?;
     // The first tick is at once, and two readings at one time have no rate.
     ticks.tick().await;
@@ -57,8 +58,11 @@ fn draw(terminal: &mut DefaultTerminal, board: &Board, screen: &mut Screen, pale
     if !screen.filter.is_empty() {
         shown.to_mut().retain(&screen.filter);
     }
+    if screen.shows_pods {
+        shown.to_mut().shows_pods = true;
+    }
     // Not beyond the last row, from which the way up would seem to do nothing.
-    screen.offset = screen.offset.min(shown.flows.len().max(shown.peers.len()).saturating_sub(1));
+    screen.offset = screen.offset.min(shown.flows.len().max(shown.peers.len()).max(shown.pods.len()).saturating_sub(1));
     let keys = screen.last_line();
     let view = View { board: &shown, palette, keys: &keys, offset: screen.offset };
     terminal.draw(|frame| frame.render_widget(view, frame.area())).context("cannot draw")?;

@@ -59,6 +59,12 @@ pub struct FlowRow {
     /// Packets that found the flow usable since the kernel last saw it for the first time. Nearly
     /// all of them were replayed.
     pub packets: u64,
+    /// Bytes of these packets, from the Ethernet header on, without outer headers.
+    pub bytes: u64,
+    /// Milliseconds since it was learned for the first time; of the last 52 days.
+    pub first_seen_ms: i64,
+    /// Milliseconds since the last packet that found it usable, or since it was learned.
+    pub last_seen_ms: i64,
     /// Milliseconds since the kernel last saw a packet of it, to within a quarter of the interval;
     /// absent if that is not kept.
     pub age_ms: Option<i64>,
@@ -235,6 +241,9 @@ impl FlowRow {
             out_device: action.out.device,
             way: FlowWay::of(action.egress),
             packets: flow.used(),
+            bytes: flow.bytes,
+            first_seen_ms: since(flow.first, now),
+            last_seen_ms: since(flow.last, now),
             age_ms: expires_in_ms.map(|left| (milliseconds(gate.settings.interval.cast_signed()) - left).max(0)),
             expires_in_ms,
             mirror_expires_in_ms: left(flow.mirror, check, now),
@@ -324,6 +333,12 @@ fn peer_verdict(peer: Option<&PeerPath>, now_ns: u64) -> Result<(), (Reason, Str
 fn left(stamp: Expiry, check: u32, now: Tick) -> Option<i64> {
     let is_its = stamp != Expiry::NONE && stamp == Expiry::until(check, stamp.moment());
     is_its.then(|| milliseconds(stamp.moment().wrapping_sub(now).cast_signed()))
+}
+
+/// Milliseconds since a tick. The programs may have read the clock a moment later.
+fn since(tick: Tick, now: Tick) -> i64 {
+    let passed = now.wrapping_sub(tick);
+    if tick::is_ahead(tick, now) { 0 } else { (i64::from(passed) << 20) / 1_000_000 }
 }
 
 /// A number of ticks in milliseconds.

@@ -15,7 +15,7 @@ use super::*;
 use crate::observe::{
     connections::{LIMIT, LOCAL, PER_SOURCE, REMOTE, REQUEST_LIMIT},
     health::{Readiness, STALE},
-    metrics::{Counts, Metrics},
+    metrics::{Counts, Metrics, TrafficSeries},
     pulse::Pulse,
     shared::SharedState,
 };
@@ -31,7 +31,8 @@ fn parts(status: watch::Receiver<Status>) -> (Readiness, Metrics) {
     let readiness = Readiness::new(status, SharedState::default(), Pulse::start());
     let counts = Counts::new().expect("counts");
     let pins = PinRoot::new("/nonexistent".as_ref());
-    (readiness.clone(), Metrics::new(readiness, SharedState::default(), counts, pins))
+    let series = TrafficSeries { peers: 0, pods: false };
+    (readiness.clone(), Metrics::new(readiness, SharedState::default(), counts, pins, series))
 }
 
 fn start(address: SocketAddr, status: watch::Receiver<Status>) -> HttpServer {

@@ -2,7 +2,8 @@
 //! they are added to and not changed.
 //!
 //! docs/reference/metrics.md says the same, and a test compares the two. Labels have few values
-//! each, whatever the cluster does: no pod, no flow, no peer.
+//! each, whatever the cluster does. Only the metrics of traffic name peers, up to
+//! `--metrics-peers`, and pods, with `--metrics-pods`.
 
 use super::page::Metric;
 
@@ -74,6 +75,11 @@ metrics! {
     BYTES counter "flannel_datapath_bytes_total" ["program", "reason", "verdict"] "Their bytes, from the Ethernet header on.";
     PROGRAM_RUNS counter "flannel_program_runs_total" ["program"] "Runs of each program while kernel.bpf_stats_enabled is 1; absent while 0.";
     PROGRAM_SECONDS counter "flannel_program_run_seconds_total" ["program"] "Time these runs took.";
+
+    PEER_PACKETS counter "flannel_peer_packets_total" ["peer", "direction"] "Packets to and from the pods of each peer (direction), by the peer's subnet; an aggregate counts once. Absent where the programs do not see them, for peers beyond --metrics-peers, and with 0 of these.";
+    PEER_BYTES counter "flannel_peer_bytes_total" ["peer", "direction"] "Their bytes, from the Ethernet header on, without outer headers.";
+    POD_PACKETS counter "flannel_pod_packets_total" ["veth", "direction"] "Packets to and from each pod that mode fast knows (direction), by the host side of its veth. Only with --metrics-pods.";
+    POD_BYTES counter "flannel_pod_bytes_total" ["veth", "direction"] "Their bytes, from the Ethernet header on.";
 
     GUARD_MODE gauge "flannel_guard_mode" ["check", "mode"] "1 for the mode in force of each check of the guard (outer, inner): off, audit, enforce.";
     GUARD_PACKETS counter "flannel_guard_packets_total" ["check", "outcome"] "Packets that failed a check of the guard: refused, or passed because it is not enforced.";

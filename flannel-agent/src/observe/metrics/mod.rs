@@ -6,7 +6,8 @@
 //!
 //! Answers are made one at a time, and each serves all requests within a second. A client that can
 //! reach the port can therefore cause work at most once a second. The cost of an answer does not
-//! depend on the number of peers or flows.
+//! depend on the number of flows. Each peer costs two reads of maps, as long as peers have series
+//! ([`TrafficSeries`]).
 
 pub mod catalogue;
 mod cloud;
@@ -22,6 +23,7 @@ mod problems;
 mod process;
 #[cfg(test)]
 mod tests;
+mod traffic;
 mod udp;
 mod wireguard;
 
@@ -35,11 +37,15 @@ use prometheus::process_collector::ProcessCollector;
 use tokio::{sync::Mutex, task::spawn_blocking};
 
 pub(in crate::observe) use self::page::MEDIA_TYPE;
-pub use self::{counts::Counts, page::Metric};
+pub use self::{counts::Counts, page::Metric, traffic::TrafficSeries};
 use flannel_datapath::PinRoot;
 
 use self::{flows::FlowCount, page::Page};
-use crate::observe::{health::Readiness, shared::SharedState};
+use crate::observe::{
+    health::Readiness,
+    pod_traffic::{AllLinkCounters, link_counters},
+    shared::SharedState,
+};
 
 /// An answer serves this long.
 const FRESH: Duration = Duration::from_secs(1);
@@ -53,6 +59,7 @@ struct Sources {
     pins: PinRoot,
     flows: FlowCount,
     process: ProcessCollector,
+    series: TrafficSeries,
 }
 
 /// Answers. Clones give the same answers.
@@ -64,9 +71,15 @@ pub struct Metrics {
 
 impl Metrics {
     /// Creates the metrics from these sources, without reading them yet.
-    pub fn new(readiness: Readiness, shared: SharedState, counts: Counts, pins: PinRoot) -> Self {
+    pub fn new(
+        readiness: Readiness,
+        shared: SharedState,
+        counts: Counts,
+        pins: PinRoot,
+        series: TrafficSeries,
+    ) -> Self {
         let (flows, process) = (FlowCount::default(), ProcessCollector::for_self());
-        let sources = Sources { readiness, shared, counts, pins, flows, process };
+        let sources = Sources { readiness, shared, counts, pins, flows, process, series };
         Self { sources: Arc::new(sources), last: Arc::default() }
     }
 
@@ -81,9 +94,10 @@ impl Metrics {
         {
             return Some(text.clone());
         }
+        let links = if self.sources.series.pods { link_counters().await } else { None };
         let sources = Arc::clone(&self.sources);
         let made = spawn_blocking(move || {
-            *last = sources.text().map(|text| (Instant::now(), Bytes::from(text)));
+            *last = sources.text(links.as_ref()).map(|text| (Instant::now(), Bytes::from(text)));
             last.as_ref().map(|(_, text)| text.clone())
         });
         if self.sources.is_in_mode_fast() && self.sources.flows.is_due() {
@@ -95,7 +109,7 @@ impl Metrics {
 }
 
 impl Sources {
-    fn text(&self) -> Option<Vec<u8>> {
+    fn text(&self, links: Option<&AllLinkCounters>) -> Option<Vec<u8>> {
         let mut page = Page::default();
         node::write(&mut page, &self.readiness, &self.shared.peers, &self.counts);
         let (echoes, wireguard_peers) = (self.shared.echoes.counts(), self.shared.wireguard.states());
@@ -108,6 +122,8 @@ impl Sources {
         ipsec::write(&mut page, self.shared.ipsec.status().as_ref(), &self.shared.ipsec.states());
         udp::write(&mut page, self.shared.udp.status().as_ref());
         datapath::write(&mut page, &self.pins);
+        let peers = self.shared.peers.list(|way| way.peer.subnet);
+        traffic::write(&mut page, &self.pins, &peers, self.series.peers, links);
         if !self.is_in_mode_fast() {
             self.flows.forget();
         }

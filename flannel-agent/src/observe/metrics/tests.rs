@@ -17,6 +17,7 @@ use super::{
     catalogue::ALL,
     datapath::{Counted, Run, runs},
     flows::Tally,
+    traffic::Labelled,
     *,
 };
 use crate::{
@@ -84,6 +85,9 @@ fn page(status: Status) -> String {
         capacities: vec![(Family::V6, 1000)],
     };
     counted.write(&mut page);
+    let [to, from] = [counter(20), counter(10)];
+    traffic::write_peers(&mut page, &[Labelled { label: "10.5.2.0/24".to_owned(), to, from }]);
+    traffic::write_pods(&mut page, &[Labelled { label: "veth1".to_owned(), to, from }]);
     let states = BTreeMap::from([(EchoState::Answering, 2), (EchoState::Silent, 1)]);
     echo::write(&mut page, Some(EchoCounts { states, requests: 40, lost: 6 }), &counts);
     wireguard::write(&mut page, &BTreeMap::from([(PeerState::Unanswered, 2)]));
@@ -180,6 +184,9 @@ fn samples_are_what_they_should_be() {
         "flannel_flow_lookups_total{program=\"from_pod\",result=\"hit\"} 90",
         "flannel_flow_lookups_total{program=\"from_pod\",result=\"miss\"} 3",
         "flannel_flow_lookups_total{program=\"from_underlay\",result=\"miss\"} 0",
+        "flannel_peer_packets_total{peer=\"10.5.2.0/24\",direction=\"to\"} 20",
+        "flannel_peer_bytes_total{peer=\"10.5.2.0/24\",direction=\"from\"} 1000",
+        "flannel_pod_bytes_total{veth=\"veth1\",direction=\"to\"} 2000",
         "flannel_flow_table_capacity{family=\"ipv6\"} 1000",
         "flannel_flow_table_flows{family=\"ipv4\",state=\"stale\"} 2",
         "flannel_program_run_seconds_total{program=\"to_pod\"} 0.000003",

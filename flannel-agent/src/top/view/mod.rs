@@ -49,8 +49,8 @@ impl View<'_> {
     fn wanted(&self) -> [u16; 4] {
         let board = self.board;
         let reasons = board.drops.len().max(board.left.len());
-        [board.hooks.len(), board.peers.len(), board.flows.len(), reasons]
-            .map(|rows| u16::try_from(rows.max(1)).unwrap_or(u16::MAX))
+        let ends = if board.shows_pods { board.pods.len() } else { board.peers.len() };
+        [board.hooks.len(), ends, board.flows.len(), reasons].map(|rows| u16::try_from(rows.max(1)).unwrap_or(u16::MAX))
     }
 
     fn problem_lines(&self) -> u16 {
@@ -120,7 +120,8 @@ impl Widget for View<'_> {
             self.problems(problems, buffer);
         }
         self.panel(panels::hooks(board, palette), (next(hooks), area.width), buffer);
-        self.panel(panels::peers(board, palette).below(self.offset), (next(peers), area.width), buffer);
+        let ends = if board.shows_pods { panels::pods(board) } else { panels::peers(board, palette) };
+        self.panel(ends.below(self.offset), (next(peers), area.width), buffer);
         self.panel(panels::flows(board, palette).below(self.offset), (next(flows), area.width), buffer);
         let both = next(reasons);
         let half = both.width / 2;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::top::{
     Board,
-    board::{FlowRate, HookRate, PeerRate, ReasonRate},
+    board::{FlowRate, HookRate, PeerRate, PodRate, ReasonRate},
 };
 
 /// From this share on, the fast path carries what it can: one packet of each flow in two seconds
@@ -62,7 +62,8 @@ pub(super) fn peers(board: &Board, palette: Palette) -> Panel<'_> {
         PanelColumn::number("FLOWS", 6),
         PanelColumn::number("TO PKT/S", 8),
         PanelColumn::number("FROM PKT/S", 10),
-        PanelColumn::number("REPLAYED", 9).extra(),
+        PanelColumn::number("TO BIT/S", 8).extra(),
+        PanelColumn::number("FROM BIT/S", 10).extra(),
     ];
     let rows = board.peers.iter().map(|row| peer(row, palette)).collect();
     Panel {
@@ -80,10 +81,31 @@ fn peer<'a>(row: &PeerRate, palette: Palette) -> Vec<Span<'a>> {
         row.peer.vtep.to_string().into(),
         way,
         row.flows.to_string().into(),
-        rate(row.to).into(),
-        rate(row.from).into(),
-        total(row.total).into(),
+        rate(row.to.packets).into(),
+        rate(row.from.packets).into(),
+        rate(row.to.bits).into(),
+        rate(row.from.bits).into(),
     ]
+}
+
+pub(super) fn pods(board: &Board) -> Panel<'_> {
+    let columns = vec![
+        PanelColumn::new("POD'S VETH", Fill(1)),
+        PanelColumn::number("TO PKT/S", 8),
+        PanelColumn::number("FROM PKT/S", 10),
+        PanelColumn::number("TO BIT/S", 8),
+        PanelColumn::number("FROM BIT/S", 10),
+    ];
+    let row = |row: &PodRate| -> Vec<Span<'_>> {
+        let rates = [row.to.packets, row.from.packets, row.to.bits, row.from.bits];
+        std::iter::once(row.pod.veth.clone()).chain(rates.map(rate)).map(Span::from).collect()
+    };
+    Panel {
+        title: format!("{} by {}", counted(board.pods.len(), "pod"), board.sort.name()),
+        columns,
+        rows: board.pods.iter().map(row).collect(),
+        offset: 0,
+    }
 }
 
 pub(super) fn flows(board: &Board, palette: Palette) -> Panel<'_> {
@@ -94,7 +116,7 @@ pub(super) fn flows(board: &Board, palette: Palette) -> Panel<'_> {
         PanelColumn::new("LEAVES-TO", Fill(3)).extra(),
         PanelColumn::new("WAY", Length(6)),
         PanelColumn::number("PKT/S", 6),
-        PanelColumn::number("REPLAYED", 8).extra(),
+        PanelColumn::number("BIT/S", 6).extra(),
         PanelColumn::new("STATE", Fill(2)),
     ];
     let rows = board.flows.iter().map(|row| flow(row, palette)).collect();
@@ -115,7 +137,7 @@ fn flow<'a>(row: &FlowRate, palette: Palette) -> Vec<Span<'a>> {
         row.translated.map_or_else(|| "=".to_owned(), |end| end.to_string()).into(),
         row.way.name().into(),
         rate(row.packets).into(),
-        total(row.total).into(),
+        rate(row.bits).into(),
         state,
     ]
 }
