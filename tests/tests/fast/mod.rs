@@ -29,3 +29,4 @@ mod routed;
 mod services;
 mod stress;
 mod talks;
+mod traffic;

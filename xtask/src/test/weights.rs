@@ -28,6 +28,7 @@ const TABLE: &[(&str, Load, u32)] = &[
     ("fast::parity::", Computes, 30),
     ("fast::stress::", Heavy, 60),
     ("fast::stress::switches::", Alone, 60),
+    ("fast::traffic::", Computes, 30),
     ("cni::cluster::many::", Computes, 30),
     ("cli::explain::story::", Computes, 40),
     ("cli::json::", Computes, 20),
