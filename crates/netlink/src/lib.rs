@@ -57,7 +57,7 @@ pub use self::{
     fdb::FdbKey,
     ipip::{IpipInfo, IpipSpec},
     link::{Link, LinkCounters, OffloadLimits},
-    lookup::{RouteAnswer, RouteHop, RouteQuery},
+    lookup::{MatchedRoute, RouteAnswer, RouteHop, RouteQuery},
     neighbour::{Neighbour, NeighbourKey},
     nexthop::{Nexthop, NexthopId},
     nftables::{Attributes, BaseChain, Expression, NftablesReader, NftablesSet, NftablesTable},

@@ -6,12 +6,14 @@
 //! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/route.c)), not a cached result: it
 //! shows several next hops, an MTU and encapsulation that a resolved destination hides.
 
-use std::{fmt, net::IpAddr};
+use std::net::IpAddr;
 
 use flannel_host::family::Family;
 use netlink_packet_route::{
     IpProtocol, RouteNetlinkMessage,
-    route::{RouteAttribute, RouteFlags, RouteLwEnCapType, RouteMessage, RouteMetric, RouteNextHop, RouteType},
+    route::{
+        RouteAttribute, RouteFlags, RouteHeader, RouteLwEnCapType, RouteMessage, RouteMetric, RouteNextHop, RouteType,
+    },
 };
 use nix::errno::Errno;
 
@@ -55,6 +57,39 @@ pub struct RouteAnswer {
     pub lwtunnel: bool,
     /// Preferred source address set on the route.
     pub src: Option<IpAddr>,
+}
+
+/// An entry of a routing table, and where it leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MatchedRoute {
+    /// The next hop, or the reason why there is none.
+    pub answer: RouteAnswer,
+    /// Bits of the entry's prefix; 0 also where no entry matches.
+    pub prefix_len: u8,
+    /// The number of its table.
+    pub table: u32,
+}
+
+impl MatchedRoute {
+    /// Returns true for the default route of table `main`. Other tables are those of routing rules,
+    /// whose default routes are made for some packets only.
+    pub fn is_default(&self) -> bool {
+        self.answer.kind == RouteType::Unicast
+            && self.prefix_len == 0
+            && self.table == u32::from(RouteHeader::RT_TABLE_MAIN)
+    }
+
+    fn from_message(message: &RouteMessage) -> Self {
+        let table = message.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Table(table) => Some(*table),
+            _ => None,
+        });
+        Self {
+            answer: RouteAnswer::from_message(message),
+            prefix_len: message.header.destination_prefix_length,
+            table: table.unwrap_or_else(|| message.header.table.into()),
+        }
+    }
 }
 
 /// One of several next hops.
@@ -174,7 +209,7 @@ impl Netlink {
             Some(dport) => format!("the route to {} port {dport}", query.dst),
             None => format!("the route to {}", query.dst),
         };
-        self.look_up(query.to_message(), format_args!("{object}")).await
+        self.look_up(query.to_message(), object).await
     }
 
     /// Looks up how this host reaches an address: one interface, one next hop, and in `src` the
@@ -186,7 +221,7 @@ impl Netlink {
         message.header.address_family = to_kernel(family);
         message.header.destination_prefix_length = family.bits();
         message.attributes.push(RouteAttribute::Destination(dst.into()));
-        self.look_up(message, format_args!("the route to {dst}")).await
+        self.look_up(message, format!("the route to {dst}")).await
     }
 
     /// The same for packets that leave by this interface, whichever other routes there are.
@@ -197,35 +232,65 @@ impl Netlink {
         message.header.destination_prefix_length = family.bits();
         message.attributes.push(RouteAttribute::Destination(dst.into()));
         message.attributes.push(RouteAttribute::Oif(oif));
-        self.look_up(message, format_args!("the route to {dst} by link {oif}")).await
+        self.look_up(message, format!("the route to {dst} by link {oif}")).await
     }
 
     /// Looks up where the kernel forwards a foreign packet that came in by `iif`: forwarding,
     /// `rp_filter` and rules on the incoming interface apply. A packet they refuse is an error,
     /// with the kernel's reason. The answer does not show if IPv6 is forwarded at all.
     pub async fn route_forwarded(&self, dst: IpAddr, src: IpAddr, iif: u32) -> Result<RouteAnswer, NetlinkError> {
-        let mut message = RouteMessage::default();
-        let family = Family::of(dst);
-        let header = &mut message.header;
-        header.address_family = to_kernel(family);
-        (header.destination_prefix_length, header.source_prefix_length) = (family.bits(), family.bits());
-        let attributes = &mut message.attributes;
-        attributes.push(RouteAttribute::Destination(dst.into()));
-        attributes.push(RouteAttribute::Source(src.into()));
-        attributes.push(RouteAttribute::Iif(iif));
-        self.look_up(message, format_args!("the route from {src} to {dst}")).await
+        self.look_up(forwarded(dst, src, iif), format!("the route from {src} to {dst}")).await
     }
 
-    async fn look_up(&self, query: RouteMessage, object: fmt::Arguments<'_>) -> Result<RouteAnswer, NetlinkError> {
-        match self.route.fetch(RouteNetlinkMessage::GetRoute(query)).await {
-            Ok(RouteNetlinkMessage::NewRoute(message)) => Ok(RouteAnswer::from_message(&message)),
-            Ok(_) => Err(Fault::NoAnswer.on(Verb::LookUp, object)),
-            Err(fault) => match verdict(&fault) {
-                Some(kind) => Ok(RouteAnswer::nowhere(kind)),
-                None => Err(fault.on(Verb::LookUp, object)),
-            },
+    /// As [`Self::route_forwarded`], with the entry of the routing table that matches the packet.
+    pub async fn forwarding_entry(&self, dst: IpAddr, src: IpAddr, iif: u32) -> Result<MatchedRoute, NetlinkError> {
+        self.find_entry(forwarded(dst, src, iif), format!("the route from {src} to {dst}")).await
+    }
+
+    /// The entry of the routing table by which this host reaches an address.
+    pub async fn entry_from_here(&self, dst: IpAddr) -> Result<MatchedRoute, NetlinkError> {
+        let query = RouteQuery { dst, src: None, dport: None };
+        self.find_entry(query.to_message(), format!("the route to {dst}")).await
+    }
+
+    async fn find_entry(&self, mut query: RouteMessage, object: String) -> Result<MatchedRoute, NetlinkError> {
+        // Without the second flag the kernel names table main for every entry of IPv4.
+        query.header.flags = RouteFlags::FibMatch | RouteFlags::LookupTable;
+        match self.ask(query, object).await? {
+            Ok(message) => Ok(MatchedRoute::from_message(&message)),
+            Err(kind) => Ok(MatchedRoute { answer: RouteAnswer::nowhere(kind), prefix_len: 0, table: 0 }),
         }
     }
+
+    async fn look_up(&self, query: RouteMessage, object: String) -> Result<RouteAnswer, NetlinkError> {
+        Ok(match self.ask(query, object).await? {
+            Ok(message) => RouteAnswer::from_message(&message),
+            Err(kind) => RouteAnswer::nowhere(kind),
+        })
+    }
+
+    /// Returns the kernel's answer, or the route type that its refusal implies.
+    async fn ask(&self, query: RouteMessage, object: String) -> Result<Result<RouteMessage, RouteType>, NetlinkError> {
+        match self.route.fetch(RouteNetlinkMessage::GetRoute(query)).await {
+            Ok(RouteNetlinkMessage::NewRoute(message)) => Ok(Ok(message)),
+            Ok(_) => Err(Fault::NoAnswer.on(Verb::LookUp, format_args!("{object}"))),
+            Err(fault) => verdict(&fault).map(Err).ok_or_else(|| fault.on(Verb::LookUp, format_args!("{object}"))),
+        }
+    }
+}
+
+/// A question about a foreign packet that comes in by `iif`.
+fn forwarded(dst: IpAddr, src: IpAddr, iif: u32) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    let family = Family::of(dst);
+    let header = &mut message.header;
+    header.address_family = to_kernel(family);
+    (header.destination_prefix_length, header.source_prefix_length) = (family.bits(), family.bits());
+    let attributes = &mut message.attributes;
+    attributes.push(RouteAttribute::Destination(dst.into()));
+    attributes.push(RouteAttribute::Source(src.into()));
+    attributes.push(RouteAttribute::Iif(iif));
+    message
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub use self::{
     device::{ChecksumOffloadStatus, DeviceStatus, InterfaceStatus, SysctlProblem, WireguardStatus},
     document::{LISTED, STARTING, Status},
     echo::{EchoState, EchoStatus, PeerEchoStatus},
-    extension::{ExtensionStatus, FailingCommand},
+    extension::{ExtensionStatus, FailingCommand, UnroutedPeer},
     fast::{FastStatus, PodStatus},
     guard::{CheckStatus, GuardStatus, XdpStatus},
     ipsec::{IpsecPeerState, IpsecPeerStatus, IpsecStatus},

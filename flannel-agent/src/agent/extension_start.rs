@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use flannel_host::family::Family;
 use flannel_iface::ExternalInterface;
+use flannel_netlink::Netlink;
 use flannel_store::{
     LeaseKey,
     config::{BackendConfig, NetworkConfig},
@@ -11,7 +12,8 @@ use flannel_store::{
 
 use crate::{
     backend::{self, Backend},
-    extension::{self, ExtensionCommands, NodeFacts, SharedExtensionStatus},
+    extension::{self, ExtensionCommands, NodeFacts, RouteWatchSetup},
+    observe::shared::SharedState,
     options::RunOptions,
 };
 
@@ -35,13 +37,17 @@ pub(super) async fn start(
     config: &NetworkConfig,
     external: &ExternalInterface,
     key: LeaseKey,
-    shared: &SharedExtensionStatus,
+    netlink: &Netlink,
+    shared: &SharedState,
     stage: impl Fn(&str),
 ) -> anyhow::Result<Option<ExtensionCommands>> {
     let BackendConfig::Extension(commands) = &config.backend else { return Ok(None) };
     stage("running PostStartupCommand");
     extension::after_lease(commands, config.into(), &node_facts(external, Some(key))).await?;
-    Ok(Some(ExtensionCommands::start(commands.clone(), config.into(), &options.paths.state_dir, shared.clone())?))
+    let state_dir = &options.paths.state_dir;
+    let SharedState { peers, echoes, extension, .. } = shared.clone();
+    let routes = RouteWatchSetup { netlink: netlink.clone(), peers, echoes };
+    Ok(Some(ExtensionCommands::start(commands.clone(), config.into(), state_dir, extension, routes)?))
 }
 
 /// This node, as commands know it.

@@ -288,7 +288,7 @@ impl Agent {
         self.refusals.log(&changes.refused, Instant::now());
         self.find_lost_subnets();
         if let Some(extension) = &self.node.extension {
-            extension.learn(&changes, self.store.is_seen());
+            extension.learn(self.node.lease.own.key, &changes, self.store.is_seen());
         }
         if let Some(ipsec) = &mut self.node.ipsec {
             let own = ipsec_start::own_end(self.node.external.chosen(), self.node.lease.own.key);
@@ -302,6 +302,7 @@ impl Agent {
         let begun = Instant::now();
         self.node.reconciler.apply(&cluster).await;
         self.node.echoes.try_offloads(self.node.reconciler.offload_trials());
+        self.node.echoes.set_own_subnets(self.node.lease.own.key);
         self.learn_former();
         self.counts.reconciled(begun.elapsed(), self.error().is_none());
         self.follow_guard();

@@ -183,7 +183,7 @@ async fn start_with<M: SubnetManager>(
         networks_record,
     } = node;
     let interface = external.chosen();
-    let extension = extension_start::start(options, &config, interface, own.key, &shared.extension, stage).await?;
+    let extension = extension_start::start(options, &config, interface, own.key, &netlink, shared, stage).await?;
     let cloud = cloud_start::start(options, &config, interface, own.key, &shared.cloud)?;
     if M::ASSIGNS_SUBNETS {
         cut_into_subnets(&mut networks, own.key);

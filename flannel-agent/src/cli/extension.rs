@@ -21,7 +21,7 @@ mod tests {
     fn the_summary_counts_peers() {
         let failing =
             FailingCommand { peer: "node-9".to_owned(), error: "SubnetAddCommand failed".to_owned(), attempts: 2 };
-        let status = ExtensionStatus { added: 1, waiting: 0, failing: 1, failures: vec![failing] };
+        let status = ExtensionStatus { added: 1, failing: 1, failures: vec![failing], ..ExtensionStatus::default() };
         assert_eq!(summary(&status), "done for 1 peer, 1 failing");
     }
 }

@@ -1,17 +1,18 @@
 //! Echo: which peers answer, and how fast.
 //!
 //! Each peer is sent an ICMP echo request at regular times, at its tunnel device's address, or at
-//! its public address if the backend has no tunnel. Request and reply take the way of pods' packets
-//! in both directions, in every mode. The peer's kernel answers, so stock nodes answer too. The
-//! answers to these requests change only the status and the metrics: a silent peer keeps its
-//! routes. Further requests over IPv6 show if packets without an outer UDP checksum reach a peer
-//! (`unsummed`). If they do not, the kernel carries the packets to it. Datagrams to a closed port
-//! show if packets whose inner checksums are left to the network card reach it (`offloaded`). If
-//! they do not, the kernel computes them.
+//! its public address if the backend has no tunnel (`target`). Request and reply take the way of
+//! pods' packets in both directions, in every mode. The peer's kernel answers, so stock nodes
+//! answer too. The answers to these requests change only the status and the metrics: a silent peer
+//! keeps its routes. Further requests over IPv6 show if packets without an outer UDP checksum reach
+//! a peer (`unsummed`). If they do not, the kernel carries the packets to it. Datagrams to a closed
+//! port show if packets whose inner checksums are left to the network card reach it (`offloaded`).
+//! If they do not, the kernel computes them.
 //!
 //! A separate thread sends and receives, so that a busy main loop is not taken for a slow network.
 //! It holds two raw sockets, opened while the process still had `CAP_NET_RAW`.
 
+mod asked;
 mod history;
 mod message;
 mod offloaded;
@@ -20,34 +21,21 @@ mod round;
 mod shared;
 mod silence;
 mod socket;
+mod target;
 mod unsummed;
 
-use std::{convert::Infallible, io, net::IpAddr, thread::JoinHandle, time::Duration};
+use std::{convert::Infallible, io, thread::JoinHandle, time::Duration};
 
 use prometheus::Histogram;
 use tokio::{runtime, sync::oneshot};
 
 use self::prober::Prober;
+pub(crate) use self::target::gateway;
 pub use self::{
     shared::{EchoCounts, SharedEchoes},
     socket::EchoSockets,
 };
-use crate::{
-    backend::{PeerWay, Way},
-    reconcile::SharedPeers,
-};
-
-/// Returns the address at which a peer is asked; `None` if the peer is not reachable. If commands
-/// or the cloud route the packets, this is the node's address.
-fn address(peer: &PeerWay) -> Option<IpAddr> {
-    let tunnel = || peer.peer.subnet.network();
-    match peer.way {
-        Way::NotOnLink => None,
-        Way::Udp => Some(tunnel()),
-        _ if peer.peer.has_tunnel() => Some(tunnel()),
-        _ => Some(peer.peer.public_ip),
-    }
-}
+use crate::reconcile::SharedPeers;
 
 /// The peers to ask, how often, and where the answers go.
 #[derive(Debug)]

@@ -18,13 +18,14 @@ use tokio::{
 };
 
 use super::{
-    EchoSetup, address,
+    EchoSetup,
     message::{nonce, request},
     offloaded::{OffloadPeer, Offloaded},
     round::Round,
     shared::SharedEchoes,
     silence::SilentPeers,
-    socket::EchoSockets,
+    socket::{EchoSockets, send_from},
+    target::EchoTarget,
     unsummed::{TrialPeer, Unsummed},
 };
 use crate::{
@@ -104,20 +105,24 @@ impl Prober {
     fn ask(&mut self) {
         let now = Instant::now();
         if self.round.is_over(now) {
-            let can_ask = |address: &IpAddr| self.sockets.get(Family::of(*address)).is_some();
-            let addresses: BTreeSet<IpAddr> = self.peers.list(address).into_iter().flatten().filter(can_ask).collect();
-            self.echoes.keep(&addresses);
+            let can_ask = |target: &EchoTarget| self.sockets.get(target.family()).is_some();
+            let targets: BTreeSet<_> = self.peers.list(EchoTarget::of).into_iter().flatten().filter(can_ask).collect();
+            self.echoes.keep(&targets);
             self.keep_candidates();
             self.keep_offload_peers();
-            self.round.begin(addresses.into_iter().collect(), now);
+            self.round.begin(targets.into_iter().collect(), now);
         }
-        for address in self.round.take().to_vec() {
-            let nonce = rand::random();
-            self.echoes.ask(address, nonce, Instant::now());
-            if let Some(error) = self.send(address, nonce) {
-                self.echoes.refuse(address, &error);
+        for target in self.round.take().to_vec() {
+            for address in target.addresses() {
+                let nonce = rand::random();
+                self.echoes.ask(target, address, nonce, Instant::now());
+                let is_in_pods = target.node.is_some_and(|node| node != address);
+                let source = self.echoes.own_gateway(target.family()).filter(|_| is_in_pods);
+                if let Some(error) = self.send_by(source, address, nonce) {
+                    self.echoes.refuse(target, address, &error);
+                }
             }
-            self.begin_trial(address);
+            self.begin_trial(target.address);
         }
     }
 
@@ -128,8 +133,8 @@ impl Prober {
             return;
         }
         let name = |peer: &PeerWay| {
-            let address = address(peer).filter(|address| silent.contains(address))?;
-            Some((address, format!("{} at {}", peer.peer.key, peer.peer.public_ip)))
+            let address = EchoTarget::of(peer)?.address;
+            silent.contains(&address).then(|| (address, format!("{} at {}", peer.peer.key, peer.peer.public_ip)))
         };
         let change = self.silence.update(self.peers.list(name).into_iter().flatten().collect());
         if let Some(peers) = change.begun {
@@ -172,7 +177,7 @@ impl Prober {
     fn keep_candidates(&mut self) {
         let is_v6 = |peer: &PeerWay| peer.peer.public_ip.is_ipv6();
         let candidate = |peer: &PeerWay| {
-            let address = address(peer).filter(|_| is_v6(peer) && matches!(peer.way, Way::Tunnel(Ok(_))))?;
+            let address = tunnel_end(peer).filter(|_| is_v6(peer) && matches!(peer.way, Way::Tunnel(Ok(_))))?;
             Some(TrialPeer { address, public: peer.peer.public_ip })
         };
         let candidates = self.peers.list(candidate).into_iter().flatten().collect();
@@ -193,7 +198,7 @@ impl Prober {
         self.offload_trials = self.echoes.offload_trials();
         let trials = self.offload_trials;
         let candidate = |peer: &PeerWay| {
-            let address = address(peer).filter(|_| matches!(peer.way, Way::Tunnel(_)))?;
+            let address = tunnel_end(peer)?;
             let round = (*trials.get(Family::of(address)))?;
             Some(OffloadPeer { address, public: peer.peer.public_ip, round })
         };
@@ -203,10 +208,18 @@ impl Prober {
 
     /// Sends a request. Returns the error if the kernel refuses it.
     fn send(&mut self, address: IpAddr, nonce: u64) -> Option<io::Error> {
+        self.send_by(None, address, nonce)
+    }
+
+    /// The same from this address of the host, if it has that.
+    fn send_by(&mut self, source: Option<IpAddr>, address: IpAddr, nonce: u64) -> Option<io::Error> {
         let family = Family::of(address);
         let socket = self.sockets.get(family).as_ref()?;
         self.sequence = self.sequence.wrapping_add(1);
         let message = request(family, self.identifier, self.sequence, nonce);
+        if source.is_some_and(|source| send_from(socket, source, address, &message).is_ok()) {
+            return None;
+        }
         socket.try_send_to(&message, SocketAddr::new(address, 0)).err()
     }
 
@@ -222,6 +235,11 @@ impl Prober {
             self.round_trips.observe(time.as_secs_f64());
         }
     }
+}
+
+/// The address of a peer's tunnel device, where packets to the peer are encapsulated.
+fn tunnel_end(peer: &PeerWay) -> Option<IpAddr> {
+    matches!(peer.way, Way::Tunnel(_)).then(|| EchoTarget::of(peer)).flatten().map(|target| target.address)
 }
 
 /// One reply.

@@ -1,9 +1,8 @@
 //! When each peer is asked: in rounds, each peer once a round, evenly over its time. Pure.
 
-use std::{
-    net::IpAddr,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+
+use super::target::EchoTarget;
 
 /// Requests a second at most, of all peers together. Each may need an entry of the kernel's
 /// neighbour table, whose entries the kernel can only free when they are five seconds old
@@ -16,70 +15,81 @@ pub(super) const RATE: usize = 50;
 pub(super) struct Round {
     interval: Duration,
     begun: Option<Instant>,
-    addresses: Vec<IpAddr>,
+    targets: Vec<EchoTarget>,
+    /// To all of them.
+    requests: usize,
     next: usize,
 }
 
 impl Round {
     /// Before the first. A round takes `interval`, or longer if there are too many peers for that.
     pub(super) const fn new(interval: Duration) -> Self {
-        Self { interval, begun: None, addresses: Vec::new(), next: 0 }
+        Self { interval, begun: None, targets: Vec::new(), requests: 0, next: 0 }
     }
 
     /// Returns true if all peers were asked and the time of the round is over.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         let is_late = |begun: Instant| now.duration_since(begun) >= self.duration();
-        self.next == self.addresses.len() && (self.addresses.is_empty() || self.begun.is_none_or(is_late))
+        self.next == self.targets.len() && (self.targets.is_empty() || self.begun.is_none_or(is_late))
     }
 
     /// Begins the next round, with these peers.
-    pub(super) fn begin(&mut self, addresses: Vec<IpAddr>, now: Instant) {
-        (self.addresses, self.next, self.begun) = (addresses, 0, Some(now));
+    pub(super) fn begin(&mut self, targets: Vec<EchoTarget>, now: Instant) {
+        self.requests = targets.iter().map(|target| target.addresses().count()).sum();
+        (self.targets, self.next, self.begun) = (targets, 0, Some(now));
     }
 
     /// The peers to be asked in the next second.
-    pub(super) fn take(&mut self) -> &[IpAddr] {
+    pub(super) fn take(&mut self) -> &[EchoTarget] {
         let seconds = usize::try_from(self.duration().as_secs()).unwrap_or(usize::MAX).max(1);
-        let share = self.addresses.len().div_ceil(seconds);
+        let share = self.targets.len().div_ceil(seconds);
         let from = self.next;
-        self.next = (from + share).min(self.addresses.len());
-        &self.addresses[from..self.next]
+        self.next = (from + share).min(self.targets.len());
+        &self.targets[from..self.next]
     }
 
     fn duration(&self) -> Duration {
-        let least = u64::try_from(self.addresses.len().div_ceil(RATE)).unwrap_or(u64::MAX);
+        let least = u64::try_from(self.requests.div_ceil(RATE)).unwrap_or(u64::MAX);
         self.interval.max(Duration::from_secs(least))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
 
     use proptest::prelude::*;
 
     use super::*;
 
-    fn peers(count: usize) -> Vec<IpAddr> {
-        (0..count).map(|number| Ipv4Addr::from_bits(u32::try_from(number).expect("few")).into()).collect()
+    fn peers(count: usize, has_node: bool) -> Vec<EchoTarget> {
+        let address = |number| IpAddr::from(Ipv4Addr::from_bits(u32::try_from(number).expect("few")));
+        let node = |number| has_node.then(|| address(number + 10_000));
+        (0..count).map(|number| EchoTarget { address: address(number), node: node(number) }).collect()
     }
 
     proptest! {
         #[test]
-        fn each_peer_is_asked_once_a_round_and_none_too_soon(count in 0_usize..2000, interval in 1_u64..60) {
+        fn each_peer_is_asked_once_a_round_and_none_too_soon(
+            count in 0_usize..2000,
+            interval in 1_u64..60,
+            has_node: bool,
+        ) {
+            let requests = count * if has_node { 2 } else { 1 };
             let (mut round, start) = (Round::new(Duration::from_secs(interval)), Instant::now());
             prop_assert!(round.is_over(start));
-            round.begin(peers(count), start);
+            round.begin(peers(count, has_node), start);
             let mut asked = Vec::new();
             let mut second = 0;
             while !round.is_over(start + Duration::from_secs(second)) {
                 let now = round.take();
-                prop_assert!(now.len() <= RATE, "{} in a second", now.len());
+                let sent: usize = now.iter().map(|target| target.addresses().count()).sum();
+                prop_assert!(sent <= RATE, "{sent} in a second");
                 asked.extend_from_slice(now);
                 second += 1;
             }
-            prop_assert_eq!(asked, peers(count));
-            let least = interval.max(u64::try_from(count.div_ceil(RATE)).expect("few"));
+            prop_assert_eq!(asked, peers(count, has_node));
+            let least = interval.max(u64::try_from(requests.div_ceil(RATE)).expect("few"));
             prop_assert_eq!(second, if count == 0 { 0 } else { least });
         }
     }

@@ -8,10 +8,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use flannel_host::family::{ByFamily, Family};
 use flannel_status::{EchoState, EchoStatus, PeerEchoStatus};
+use flannel_store::LeaseKey;
 use tokio::sync::watch;
 
-use super::{address, history::History};
+use super::{
+    asked::AskedPeer,
+    target::{EchoTarget, gateway},
+};
 use crate::{
     backend::PeerWay,
     offload::{LostOffloaded, OffloadTrials},
@@ -21,6 +26,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct SharedEchoes {
     histories: Arc<Mutex<Histories>>,
+    own_gateways: Arc<watch::Sender<ByFamily<Option<IpAddr>>>>,
     unsummed_lost: Arc<watch::Sender<BTreeSet<IpAddr>>>,
     offload_trials: Arc<watch::Sender<OffloadTrials>>,
     offloaded_lost: Arc<watch::Sender<BTreeSet<LostOffloaded>>>,
@@ -29,7 +35,10 @@ pub struct SharedEchoes {
 #[derive(Debug, Default)]
 struct Histories {
     status: EchoStatus,
-    peers: BTreeMap<IpAddr, History>,
+    /// By the address that shows if packets of pods arrive.
+    peers: BTreeMap<IpAddr, AskedPeer>,
+    /// The keys of `peers` with this public address.
+    nodes: BTreeMap<IpAddr, BTreeSet<IpAddr>>,
     states: BTreeMap<EchoState, usize>,
     requests: u64,
     lost: u64,
@@ -58,43 +67,50 @@ impl SharedEchoes {
     }
 
     /// Removes all peers but these.
-    pub(super) fn keep(&self, addresses: &BTreeSet<IpAddr>) {
+    pub(super) fn keep(&self, targets: &BTreeSet<EchoTarget>) {
         let mut histories = self.lock();
-        let gone: Vec<_> = histories.peers.keys().filter(|address| !addresses.contains(address)).copied().collect();
+        let is_gone = |peer: &&AskedPeer| !targets.contains(&peer.target());
+        let gone: Vec<_> = histories.peers.values().filter(is_gone).map(|peer| peer.target().address).collect();
         for address in gone {
-            if let Some(history) = histories.peers.remove(&address) {
-                histories.count(history.state(), None);
+            if let Some(peer) = histories.peers.remove(&address) {
+                histories.count(peer.state(), None);
+            }
+        }
+        histories.nodes.clear();
+        for target in targets {
+            if let Some(node) = target.node {
+                histories.nodes.entry(node).or_default().insert(target.address);
             }
         }
     }
 
-    pub(super) fn ask(&self, address: IpAddr, nonce: u64, now: Instant) {
+    pub(super) fn ask(&self, target: EchoTarget, to: IpAddr, nonce: u64, now: Instant) {
         let mut histories = self.lock();
         histories.requests += 1;
-        let was_lost = histories.change(address, |history| history.ask(nonce, now));
+        let was_lost = histories.change(target, |peer| peer.ask(to, nonce, now));
         histories.lost += u64::from(was_lost);
     }
 
-    pub(super) fn refuse(&self, address: IpAddr, error: &io::Error) {
+    pub(super) fn refuse(&self, target: EchoTarget, to: IpAddr, error: &io::Error) {
         let mut histories = self.lock();
-        histories.change(address, |history| history.refuse(error));
+        histories.change(target, |peer| peer.refuse(to, error));
         histories.lost += 1;
     }
 
     /// Records a reply. Returns its round trip if a request waited for it.
-    pub(super) fn answer(&self, address: IpAddr, nonce: u64, now: Instant) -> Option<Duration> {
+    pub(super) fn answer(&self, from: IpAddr, nonce: u64, now: Instant) -> Option<Duration> {
         let mut histories = self.lock();
         // Any host may send replies: only a request begins a history.
-        histories
-            .peers
-            .contains_key(&address)
-            .then(|| histories.change(address, |history| history.answer(nonce, now)))?
+        let behind = histories.nodes.get(&from).cloned().unwrap_or_default();
+        let keys = std::iter::once(from).chain(behind);
+        let targets: Vec<_> = keys.filter_map(|key| Some(histories.peers.get(&key)?.target())).collect();
+        targets.into_iter().find_map(|target| histories.change(target, |peer| peer.answer(from, nonce, now)))
     }
 
     /// The addresses of peers that answered and do not any more, in their order.
     pub(super) fn silent(&self) -> Vec<IpAddr> {
         let histories = self.lock();
-        let silent = histories.peers.iter().filter(|(_, history)| history.state() == EchoState::Silent);
+        let silent = histories.peers.iter().filter(|(_, peer)| peer.state() == EchoState::Silent);
         silent.map(|(address, _)| *address).collect()
     }
 
@@ -141,8 +157,26 @@ impl SharedEchoes {
 
     /// The answers of a peer; `None` if it is not asked.
     pub fn of(&self, peer: &PeerWay) -> Option<PeerEchoStatus> {
-        let address = address(peer)?;
-        self.lock().peers.get(&address).map(|history| history.status(address.to_string()))
+        let target = EchoTarget::of(peer)?;
+        self.lock().peers.get(&target.address).map(AskedPeer::status)
+    }
+
+    /// Returns true if the address that shows if packets of pods arrive answers.
+    pub fn pods_answer(&self, peer: &PeerWay) -> bool {
+        let Some(target) = EchoTarget::of(peer) else { return false };
+        self.lock().peers.get(&target.address).is_some_and(AskedPeer::pods_answer)
+    }
+
+    /// Sets the subnets of this node. Requests to pods come from the gateway in them, if this host
+    /// has that address.
+    pub fn set_own_subnets(&self, own: LeaseKey) {
+        let of_family = |family| own.subnet(family).map(gateway);
+        let gateways = ByFamily { v4: of_family(Family::V4), v6: of_family(Family::V6) };
+        self.own_gateways.send_if_modified(|known| std::mem::replace(known, gateways) != gateways);
+    }
+
+    pub(super) fn own_gateway(&self, family: Family) -> Option<IpAddr> {
+        *self.own_gateways.borrow().get(family)
     }
 
     /// Returns the totals over all peers; `None` if the agent sends no requests.
@@ -158,11 +192,11 @@ impl SharedEchoes {
 }
 
 impl Histories {
-    fn change<T>(&mut self, address: IpAddr, change: impl FnOnce(&mut History) -> T) -> T {
-        let known = self.peers.get(&address).map(History::state);
-        let history = self.peers.entry(address).or_default();
-        let result = change(history);
-        let now = history.state();
+    fn change<T>(&mut self, target: EchoTarget, change: impl FnOnce(&mut AskedPeer) -> T) -> T {
+        let known = self.peers.get(&target.address).map(AskedPeer::state);
+        let peer = self.peers.entry(target.address).or_insert_with(|| AskedPeer::new(target));
+        let result = change(peer);
+        let now = peer.state();
         match known {
             Some(before) => self.count(before, Some(now)),
             None => *self.states.entry(now).or_default() += 1,
@@ -199,31 +233,39 @@ mod tests {
         Forget,
     }
 
-    fn steps() -> impl Strategy<Value = Vec<(u32, Step)>> {
+    fn steps() -> impl Strategy<Value = Vec<(u32, bool, Step)>> {
         let step = prop_oneof![Just(Step::Ask), Just(Step::Refuse), Just(Step::Answer), Just(Step::Forget)];
-        prop::collection::vec((0..PEERS, step), 0..200)
+        prop::collection::vec((0..PEERS, any::<bool>(), step), 0..200)
     }
 
     fn at(number: u32) -> IpAddr {
         Ipv4Addr::from_bits(number).into()
     }
 
+    /// Two peers with an address of pods, which share a public address, and two without.
+    fn target(number: u32) -> EchoTarget {
+        EchoTarget { address: at(number), node: (number < 2).then(|| at(PEERS)) }
+    }
+
     proptest! {
         #[test]
         fn the_kept_numbers_are_those_of_a_count(steps in steps()) {
             let (echoes, now) = (SharedEchoes::default(), Instant::now());
-            for (peer, step) in steps {
+            echoes.keep(&(0..PEERS).map(target).collect());
+            for (peer, is_node, step) in steps {
+                let asked = target(peer);
+                let to = asked.node.filter(|_| is_node).unwrap_or(asked.address);
                 match step {
-                    Step::Ask => echoes.ask(at(peer), 1, now),
-                    Step::Refuse => echoes.refuse(at(peer), &io::ErrorKind::Other.into()),
-                    Step::Answer => drop(echoes.answer(at(peer), 1, now)),
-                    Step::Forget => echoes.keep(&(0..PEERS).filter(|other| *other != peer).map(at).collect()),
+                    Step::Ask => echoes.ask(asked, to, 1, now),
+                    Step::Refuse => echoes.refuse(asked, to, &io::ErrorKind::Other.into()),
+                    Step::Answer => drop(echoes.answer(to, 1, now)),
+                    Step::Forget => echoes.keep(&(0..PEERS).filter(|other| *other != peer).map(target).collect()),
                 }
             }
             let histories = echoes.lock();
             let mut counted = BTreeMap::new();
-            for history in histories.peers.values() {
-                *counted.entry(history.state()).or_insert(0_usize) += 1;
+            for peer in histories.peers.values() {
+                *counted.entry(peer.state()).or_insert(0_usize) += 1;
             }
             let kept: BTreeMap<_, _> = histories.states.iter().filter(|(_, count)| **count > 0).map(|(s, c)| (*s, *c)).collect();
             prop_assert_eq!(kept, counted);
@@ -235,5 +277,17 @@ mod tests {
         let echoes = SharedEchoes::default();
         assert_eq!(echoes.answer(at(1), 1, Instant::now()), None);
         assert!(echoes.lock().peers.is_empty());
+    }
+
+    #[test]
+    fn a_public_address_answers_for_the_peer_that_was_asked_there() {
+        let (echoes, now) = (SharedEchoes::default(), Instant::now());
+        echoes.keep(&BTreeSet::from([target(0), target(1)]));
+        for (number, nonce) in [(0, 7), (1, 8)] {
+            echoes.ask(target(number), at(PEERS), nonce, now);
+        }
+        assert!(echoes.answer(at(PEERS), 8, now).is_some());
+        let states = |number| echoes.lock().peers[&at(number)].state();
+        assert_eq!((states(0), states(1)), (EchoState::Unknown, EchoState::Answering));
     }
 }

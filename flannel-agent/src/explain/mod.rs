@@ -9,6 +9,7 @@
 //! of them replaces the kernel. Two kinds of rules are read and followed (`nat`): those by which
 //! kube-proxy translates Services, and those of masquerade.
 
+mod commands;
 pub(crate) mod document;
 mod frame;
 mod location;

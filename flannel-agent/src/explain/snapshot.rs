@@ -28,6 +28,7 @@ use ipnet::IpNet;
 
 use super::{
     AgentPlaces,
+    commands::{self, CommandsRoute},
     location::{Context, KnownCluster, LocalPod, Location, enters_by},
     nat::{self, MasqueradeAnswer, ServiceAnswer},
     question::Question,
@@ -64,6 +65,8 @@ pub(super) struct Snapshot {
     pub(super) node: Result<PinnedNode, String>,
     /// The kernel's route for the packet from this node, or the reason why it cannot be read.
     pub(super) route: Option<Result<RouteAnswer, String>>,
+    /// The routing entry of a packet to a peer behind commands; none for others.
+    pub(super) commands: Option<CommandsRoute>,
     /// The device that route leads to.
     pub(super) route_device: Option<String>,
     /// The state behind that route.
@@ -192,6 +195,7 @@ pub(super) async fn read(
         config: around.cluster.config().copied(),
         node,
         route: None,
+        commands: None,
         route_device: None,
         carrier: None,
         firewall: None,
@@ -209,6 +213,7 @@ pub(super) async fn read(
         destination,
     };
     facts.route = read_route(&around, &facts).await;
+    facts.commands = commands::read(&around, &facts, state_dir).await;
     if matches!(facts.destination, Location::Unknown) {
         facts.tunnel = read_unknown_tunnel(&around, &facts).await?;
     }

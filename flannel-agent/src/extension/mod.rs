@@ -10,24 +10,27 @@ mod environment;
 mod error;
 mod peers;
 mod record;
+mod routes;
 mod run;
 mod shared;
 mod worker;
 
 use std::path::Path;
 
-use flannel_store::{Changes, RawJson, config::ExtensionConfig};
-use tokio::sync::mpsc;
+use flannel_store::{Changes, LeaseKey, RawJson, config::ExtensionConfig};
+use tokio::sync::{mpsc, watch};
 
 pub use self::{
     environment::{Networks, NodeFacts},
     error::ExtensionError,
     record::{Recorded, recorded, undo},
+    routes::RouteWatchSetup,
     shared::SharedExtensionStatus,
 };
 use self::{
     error::Key,
     record::Records,
+    routes::RouteWatch,
     run::{Job, PATIENCE, run},
     worker::{CommandRequest, CommandWorker},
 };
@@ -52,29 +55,34 @@ pub async fn after_lease(config: &ExtensionConfig, networks: Networks, node: &No
     Ok(())
 }
 
-/// The main loop's side of the task that runs commands for peers. The task ends with it; a command
-/// that runs then goes on.
+/// The main loop's side of the tasks that run commands for peers and ask for the routes to them.
+/// The tasks end with it; a command that runs then goes on.
 #[derive(Debug)]
 pub struct ExtensionCommands {
     requests: mpsc::UnboundedSender<CommandRequest>,
+    own: watch::Sender<LeaseKey>,
 }
 
 impl ExtensionCommands {
-    /// Starts the task.
+    /// Starts the tasks.
     pub fn start(
         config: ExtensionConfig,
         networks: Networks,
         state_dir: &Path,
         shared: SharedExtensionStatus,
+        setup: RouteWatchSetup,
     ) -> Result<Self, ExtensionError> {
         let (requests, receiver) = mpsc::unbounded_channel();
-        let worker = CommandWorker::new(config, networks, Records::new(state_dir), shared)?;
+        let (own, subnets) = watch::channel(LeaseKey::default());
+        let worker = CommandWorker::new(config, networks, Records::new(state_dir), shared.clone())?;
         tokio::spawn(worker.run(receiver));
-        Ok(Self { requests })
+        tokio::spawn(RouteWatch::new(setup, shared, subnets).run());
+        Ok(Self { requests, own })
     }
 
-    /// Takes in which peers are new, different or gone.
-    pub fn learn(&self, changes: &Changes, in_sync: bool) {
+    /// Takes in this node's subnets, and which peers are new, different or gone.
+    pub fn learn(&self, own: LeaseKey, changes: &Changes, in_sync: bool) {
+        self.own.send_if_modified(|known| std::mem::replace(known, own) != own);
         let request = CommandRequest { all: changes.all, peers: changes.peers.clone(), in_sync };
         // The task ends after this value only.
         let _ = self.requests.send(request);

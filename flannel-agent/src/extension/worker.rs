@@ -213,11 +213,12 @@ impl CommandWorker {
             error: failure.error.clone(),
             attempts: failure.attempts,
         });
-        self.shared.set(ExtensionStatus {
+        self.shared.set_commands(ExtensionStatus {
             added: count(added),
             waiting: count(wanted.len().saturating_sub(added + failing_wanted)),
             failing: count(failing),
             failures: failures.collect(),
+            ..ExtensionStatus::default()
         });
     }
 }

@@ -4,6 +4,7 @@
 //! each peer a neighbour, an FDB entry and a route.
 
 mod failing;
+mod lost;
 mod tunnel;
 mod variables;
 

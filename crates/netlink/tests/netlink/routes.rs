@@ -1,5 +1,7 @@
 //! Routes and route lookups.
 
+use std::fs;
+
 use flannel_host::family::Family;
 use flannel_netlink::{Route, RouteAnswer, RouteHop, RouteKey, RouteQuery, RouteType, protocol};
 use ipnet::IpNet;
@@ -241,7 +243,7 @@ fn lookups_show_several_next_hops_and_nexthop_objects() {
         assert_eq!((group.nexthop, group.hops.len()), (Some(9), 2));
 
         // Without the compatibility mode the kernel names the object only.
-        std::fs::write("/proc/sys/net/ipv4/nexthop_compat_mode", "0").expect("this namespace's sysctl");
+        fs::write("/proc/sys/net/ipv4/nexthop_compat_mode", "0").expect("this namespace's sysctl");
         for (dst, id) in [("10.31.0.1", 7), ("10.32.0.1", 9)] {
             let answer = lookup(&ns, dst).await;
             assert_eq!((answer.nexthop, answer.oif, answer.gateway), (Some(id), None, None), "{dst}");
@@ -299,5 +301,40 @@ fn lookups_follow_rules_on_what_they_ask_for() {
         assert_eq!(lookup(&ns, "10.9.0.2").await.gateway, Some(addr("10.9.0.77")));
         let query = RouteQuery { dst: addr("10.9.0.2"), src: None, dport: Some(4789) };
         assert_eq!(ns.netlink.route_get(query).await.expect("a lookup").gateway, None);
+    });
+}
+
+#[test]
+fn the_entry_that_forwards_a_packet_is_the_default_route_or_another_one() {
+    in_namespace(async |ns| {
+        fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("a sysctl");
+        ip("link add pods type veth peer name pod");
+        ip("addr add 10.33.1.1/24 dev pods");
+        ip("link set pods up");
+        ip("link set pod up");
+        let pods = ns.link("pods").await.index;
+        let entry = async |dst: &str| {
+            let found = ns.netlink.forwarding_entry(addr(dst), addr("10.33.1.2"), pods).await;
+            found.expect("a lookup")
+        };
+        assert_eq!(entry("10.33.9.1").await.answer.kind, RouteType::Unreachable, "no route");
+        ip("route add default via 10.9.0.77");
+        let found = entry("10.33.9.1").await;
+        assert!(found.is_default() && found.answer.gateway == Some(addr("10.9.0.77")), "{found:?}");
+        assert!(ns.netlink.entry_from_here(addr("10.33.9.1")).await.expect("a lookup").is_default());
+
+        // The default route of another table is for the packets that a rule sends there.
+        ip("route add default via 10.9.0.78 table 100");
+        ip("rule add pref 90 iif pods to 10.33.0.0/16 lookup 100");
+        let found = entry("10.33.9.1").await;
+        assert!(!found.is_default() && (found.prefix_len, found.table) == (0, 100), "{found:?}");
+        assert!(ns.netlink.entry_from_here(addr("10.33.9.1")).await.expect("a lookup").is_default());
+
+        ip("rule del pref 90");
+        ip("route add 10.33.9.0/24 via 10.9.0.79");
+        let found = entry("10.33.9.1").await;
+        assert!(!found.is_default() && found.prefix_len == 24, "{found:?}");
+        let own = ns.netlink.entry_from_here(addr("10.33.1.2")).await.expect("a lookup");
+        assert_eq!((own.prefix_len, own.answer.oif), (24, Some(pods)));
     });
 }

@@ -50,6 +50,8 @@ pub enum ProblemCode {
     RefusedEntry,
     /// A command of the backend extension failed.
     Command,
+    /// The kernel routes packets to a peer past what commands of the backend extension made.
+    UnroutedPeer,
     /// The routes of the cloud cannot be kept.
     CloudRoute,
     /// The cloud's check of source and destination may drop packets.
@@ -108,7 +110,7 @@ impl Severity {
 
 impl ProblemCode {
     /// Every kind that an agent of this version reports.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::StartWaits,
         Self::Lease,
         Self::Store,
@@ -130,6 +132,7 @@ impl ProblemCode {
         Self::RefusedLease,
         Self::RefusedEntry,
         Self::Command,
+        Self::UnroutedPeer,
         Self::CloudRoute,
         Self::SourceCheck,
         Self::SilentPeer,
@@ -162,6 +165,7 @@ impl ProblemCode {
             Self::RefusedLease => "refused_lease",
             Self::RefusedEntry => "refused_entry",
             Self::Command => "command",
+            Self::UnroutedPeer => "unrouted_peer",
             Self::CloudRoute => "cloud_route",
             Self::SourceCheck => "source_check",
             Self::SilentPeer => "silent_peer",
@@ -196,6 +200,7 @@ impl ProblemCode {
             | Self::RefusedLease
             | Self::RefusedEntry
             | Self::Command
+            | Self::UnroutedPeer
             | Self::CloudRoute
             | Self::SourceCheck
             | Self::SilentPeer
@@ -207,7 +212,7 @@ impl ProblemCode {
     /// The certainty of such a problem. One that is only likely may cost nothing on this host.
     pub const fn certainty(self) -> Certainty {
         match self {
-            Self::ForwardDropped | Self::SourceCheck => Certainty::Likely,
+            Self::ForwardDropped | Self::SourceCheck | Self::UnroutedPeer => Certainty::Likely,
             _ => Certainty::Sure,
         }
     }
@@ -235,6 +240,7 @@ impl ProblemCode {
             Self::DuplicateSubnet => "OverlappingSubnet",
             Self::RefusedEntry => "KernelRefusedEntry",
             Self::Command => "ExtensionCommandFailed",
+            Self::UnroutedPeer => "PeerWithoutRoute",
             Self::CloudRoute => "CloudRouteFailed",
             Self::SourceCheck => "CloudSourceCheck",
             Self::SilentPeer => "PeerSilent",
@@ -273,6 +279,7 @@ impl ProblemCode {
             Self::DuplicateSubnet => ("lease with our subnet", "leases with our subnet"),
             Self::RefusedLease => ("refused lease", "refused leases"),
             Self::RefusedEntry => ("entry refused by the kernel", "entries refused by the kernel"),
+            Self::UnroutedPeer => ("peer without a route of commands", "peers without a route of commands"),
             Self::Command => ("peer with a command that failed", "peers with a command that failed"),
             Self::SilentPeer => ("peer without an answer", "peers without an answer"),
             Self::NoHandshake => ("peer without a handshake", "peers without a handshake"),

@@ -21,6 +21,7 @@ pub(super) fn problems(status: &Status) -> impl Iterator<Item = Problem> {
         .chain(leases(status))
         .chain(entries(status))
         .chain(status.extension.iter().flat_map(commands))
+        .chain(status.extension.iter().flat_map(routes))
         .chain(status.cloud.iter().flat_map(cloud))
         .chain(mode(status))
         .chain(status.listeners.iter().filter_map(listener))
@@ -122,6 +123,23 @@ fn commands(status: &ExtensionStatus) -> impl Iterator<Item = Problem> {
         Problem::new(code, text).about(&failing.peer)
     });
     listed.chain(Problem::more(code, status.failing, status.failures.len(), "peers with a command that failed"))
+}
+
+/// Routing rules, policies or a router may carry packets that the default route takes.
+fn routes(status: &ExtensionStatus) -> impl Iterator<Item = Problem> {
+    let code = ProblemCode::UnroutedPeer;
+    let listed = status.unrouted_peers.iter().map(move |peer| {
+        let subnet = &peer.subnet;
+        let found = match &peer.default_route {
+            Some(route) => format!("packets to pods in {subnet} follow the default route {route}"),
+            None => format!("the kernel has no route for packets to pods in {subnet}"),
+        };
+        let text = format!("{found}, and no answer shows that they arrive: what SubnetAddCommand made may be gone");
+        let remedy = "make that route again, or set Backend.SubnetAddInterval, which repeats the command";
+        Problem::new(code, text).about(subnet).with_remedy(remedy)
+    });
+    let listed_number = status.unrouted_peers.len();
+    listed.chain(Problem::more(code, status.unrouted, listed_number, "peers without a route of commands"))
 }
 
 fn cloud(status: &CloudStatus) -> impl Iterator<Item = Problem> {

@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     CloudStatus, EchoState, ExtensionStatus, FailingCommand, IpsecPeerState, IpsecPeerStatus, IpsecStatus, LISTED,
     LeaseStatus, ListenerStatus, ModeStatus, PeerEchoStatus, PeerState, PeerStatus, RejectedStatus, StoreStatus,
-    UdpStatus, WireguardPeerStatus,
+    UdpStatus, UnroutedPeer, WireguardPeerStatus,
 };
 
 /// The time of the tests.
@@ -122,7 +122,7 @@ fn the_processes_of_backends_are_problems_where_they_are_gone() {
 fn a_command_and_a_route_of_the_cloud_are_problems() {
     let failing =
         FailingCommand { peer: "node-9".to_owned(), error: "SubnetAddCommand failed".to_owned(), attempts: 2 };
-    let extension = ExtensionStatus { added: 1, waiting: 0, failing: 1, failures: vec![failing] };
+    let extension = ExtensionStatus { added: 1, failing: 1, failures: vec![failing], ..ExtensionStatus::default() };
     let cloud = CloudStatus {
         error: Some("full".to_owned()),
         attempts: 1,
@@ -140,6 +140,25 @@ fn a_command_and_a_route_of_the_cloud_are_problems() {
     assert_eq!(missing.len(), 1, "{missing:?}");
     let present = CloudStatus { present: true, ..CloudStatus::default() };
     assert_eq!(found(Status { cloud: Some(present), ..bare() }), []);
+}
+
+#[test]
+fn a_peer_past_the_routes_of_commands_is_likely_to_be_a_problem() {
+    let peer = |route: Option<&str>| UnroutedPeer {
+        subnet: "10.244.9.0/24".to_owned(),
+        default_route: route.map(str::to_owned),
+    };
+    let unrouted_peers = vec![peer(Some("by eth0 via 192.0.2.254")), peer(None)];
+    let extension = ExtensionStatus { added: 9, unrouted: 9, unrouted_peers, ..ExtensionStatus::default() };
+    let mut status = Status { extension: Some(extension), ..bare() };
+    status.find_problems(NOW);
+    let [by_default, without, more] = &status.problems[..] else { panic!("{:?}", status.problems) };
+    let text = "packets to pods in 10.244.9.0/24 follow the default route by eth0 via 192.0.2.254, and no answer shows \
+                that they arrive: what SubnetAddCommand made may be gone";
+    assert_eq!((by_default.code, by_default.text.as_str()), (ProblemCode::UnroutedPeer, text));
+    assert_eq!((by_default.certainty, by_default.severity), (Certainty::Likely, Severity::Warning));
+    assert!(without.text.starts_with("the kernel has no route for packets to pods in 10.244.9.0/24, "), "{without:?}");
+    assert_eq!(more.text, "7 more peers without a route of commands, 9 in all");
 }
 
 #[test]

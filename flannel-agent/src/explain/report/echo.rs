@@ -3,7 +3,7 @@
 use flannel_host::duration;
 use flannel_status::{EchoState, PeerEchoStatus};
 
-use super::Step;
+use super::{Step, commands};
 use crate::explain::{location::Location, snapshot::Snapshot};
 
 /// Returns what the running agent knows of the peer at one end; `None` without an agent or a peer.
@@ -15,6 +15,9 @@ pub(super) fn step(facts: &Snapshot) -> Option<Step> {
     let reported = facts.status.as_ref()?.peers.iter().find(|reported| reported.subnet == subnet)?;
     let PeerEchoStatus { state, last_reply, address, .. } = reported.echo.as_ref()?;
     let node = &reported.public_ip;
+    if let Some(step) = commands::echo_of_node(reported) {
+        return Some(step);
+    }
     match (state, last_reply) {
         (EchoState::Answering, _) => {
             Some(Step::ok("echo", format!("the node {node} answers the agent's echo requests to {address}")))

@@ -7,7 +7,7 @@ use flannel_common::{entry_state::EntryState, peer::PeerEntry};
 use flannel_datapath::ecmp_paths;
 use flannel_netlink::{RouteAnswer, RouteType};
 
-use super::Step;
+use super::{Step, commands};
 use crate::{
     explain::{
         location::Location,
@@ -29,7 +29,7 @@ pub(super) fn steps(facts: &Snapshot) -> Vec<Step> {
     let mut steps: Vec<Step> = facts.route.iter().map(|route| self::route(facts, route)).collect();
     let Some(tunnel) = &facts.tunnel else { return steps };
     if tunnel.peer.entry.is_routed() {
-        steps.extend(matches!(facts.destination, Location::Peer(_)).then(|| by_device(facts, tunnel)));
+        steps.extend(matches!(facts.destination, Location::Peer(_)).then(|| by_device(facts, tunnel)).flatten());
         return steps;
     }
     if is_direct(&tunnel.peer.entry) {
@@ -64,7 +64,8 @@ fn route(facts: &Snapshot, route: &Result<RouteAnswer, String>) -> Step {
             "route",
             format!("{destination} is routed {by}, and not by {name}: look for a more specific route; {REPAIR}"),
         ),
-        (RouteType::Unicast, _) => Step::ok("route", format!("{destination} is routed {by}")),
+        (RouteType::Unicast, _) => commands::default_route(facts, &by)
+            .unwrap_or_else(|| Step::ok("route", format!("{destination} is routed {by}"))),
         (RouteType::Local, _) => Step::ok("route", format!("{destination} is delivered to this host")),
         (RouteType::Unreachable, _) if matches!(facts.destination, Location::Unleased(_)) => Step::fail(
             "route",
@@ -161,15 +162,17 @@ fn is_by_tunnel(facts: &Snapshot, entry: &PeerEntry) -> bool {
     facts.config().is_some_and(|config| config.tunnel_ifindex == entry.oif)
 }
 
-/// The device of a peer that is reached by the tunnel device, or by routes of others.
-fn by_device(facts: &Snapshot, tunnel: &Tunnel) -> Step {
+/// The device of a peer that is reached by the tunnel device, or by routes of others; none for one
+/// behind commands whose packets follow the default route.
+fn by_device(facts: &Snapshot, tunnel: &Tunnel) -> Option<Step> {
     let vtep = tunnel.peer.entry.vtep;
     if is_by_tunnel(facts, &tunnel.peer.entry) {
-        return device(tunnel);
+        return Some(device(tunnel));
     }
     match &tunnel.external {
-        Some(link) if !link.running => Step::fail("underlay", format!("{} is down", link.name)),
-        _ => Step::ok("underlay", format!("routes that the agent does not make lead to the node {vtep}")),
+        Some(link) if !link.running => Some(Step::fail("underlay", format!("{} is down", link.name))),
+        _ if commands::is_by_default_route(facts) => None,
+        _ => Some(Step::ok("underlay", format!("routes that the agent does not make lead to the node {vtep}"))),
     }
 }
 

@@ -5,6 +5,7 @@
 //! it.
 
 mod carrier;
+mod commands;
 mod echo;
 mod ends;
 mod firewall;

@@ -16,6 +16,7 @@ use flannel_status::{EchoState, ModeStatus, PeerEchoStatus, PeerStatus, Status};
 use super::*;
 use crate::{
     explain::{
+        commands::CommandsRoute,
         location::LocalPod,
         nat::{MasqueradeAnswer, Service, ServiceAnswer},
         question::{Question, Transport},
@@ -100,6 +101,7 @@ fn sound() -> Snapshot {
             guard: GuardWord::default().in_force(),
         }),
         route: Some(Ok(answer(TUNNEL, "10.244.9.0"))),
+        commands: None,
         carrier: None,
         firewall: None,
         route_device: Some("flannel.1".to_owned()),
@@ -238,6 +240,38 @@ fn routes_of_others_may_lead_where_they_want() {
     }
 }
 
+/// A peer behind commands, with an answer of this address to echo requests.
+fn behind_commands(is_default: bool, answer: Option<&str>) -> Report {
+    routed(UNDERLAY, |facts, _| {
+        facts.commands = Some(CommandsRoute { is_default });
+        let echo = answer.map(|address| PeerEchoStatus { address: address.to_owned(), ..answering() });
+        let peer = PeerStatus { way: "extension".to_owned(), echo, ..reported_peer() };
+        facts.status = Some(Status { peers: vec![peer], ..Status::without_agent("running", encap()) });
+    })
+}
+
+#[test]
+fn a_peer_behind_commands_is_not_reached_for_sure_by_the_default_route() {
+    let (pods, node) = (Some("10.244.9.1"), Some("192.168.1.12"));
+    for (is_default, answer, reaches, topics) in [
+        (false, pods, Some(true), &["route", "underlay", "echo"][..]),
+        (true, pods, Some(true), &["route", "echo"]),
+        (false, node, None, &["route", "underlay", "echo"]),
+        (true, node, None, &["route", "echo"]),
+        (true, None, None, &["route"]),
+        (false, None, Some(true), &["route", "underlay"]),
+    ] {
+        let story = behind_commands(is_default, answer);
+        assert_eq!(story.verdict.reaches, reaches, "{story:#?}");
+        let found: Vec<_> = story.steps.iter().map(|step| step.topic).skip(3).collect();
+        assert_eq!(found, topics, "{story:#?}");
+        let is_open = is_default && answer != pods;
+        assert_eq!(state(&story, "route") == StepState::Unknown, is_open, "{story:#?}");
+    }
+    let silent = routed(UNDERLAY, |facts, _| facts.route = Some(Ok(RouteAnswer::nowhere(RouteType::Unreachable))));
+    assert_eq!(silent.verdict.reaches, Some(false), "{silent:#?}");
+}
+
 /// An on-link peer has no tunnel packets that the guard could refuse.
 #[test]
 fn the_guard_is_reported_where_there_is_a_tunnel() {
@@ -276,28 +310,37 @@ fn what_packets_survive_is_a_warning() {
 }
 
 /// The story with an agent that says this of the echo of the peer.
+fn answering() -> PeerEchoStatus {
+    PeerEchoStatus {
+        address: "10.244.9.0".to_owned(),
+        state: EchoState::Answering,
+        round_trip_us: None,
+        lost: 0,
+        of: 32,
+        last_reply: Some(990),
+        error: None,
+    }
+}
+
+fn reported_peer() -> PeerStatus {
+    PeerStatus {
+        subnet: "10.244.9.0/24".to_owned(),
+        public_ip: "192.168.1.12".to_owned(),
+        vtep_mac: PEER_MAC.to_string(),
+        way: "tunnel".to_owned(),
+        ..PeerStatus::default()
+    }
+}
+
+fn encap() -> ModeStatus {
+    ModeStatus { effective: "encap".to_owned(), wanted: "encap".to_owned(), ..ModeStatus::default() }
+}
+
 fn with_echo(state: EchoState, last_reply: Option<u64>) -> Report {
     after(|facts| {
-        let echo = PeerEchoStatus {
-            address: "10.244.9.0".to_owned(),
-            state,
-            round_trip_us: None,
-            lost: 0,
-            of: 32,
-            last_reply,
-            error: None,
-        };
-        let peer = PeerStatus {
-            subnet: "10.244.9.0/24".to_owned(),
-            public_ip: "192.168.1.12".to_owned(),
-            vtep_mac: PEER_MAC.to_string(),
-            way: "tunnel".to_owned(),
-            echo: Some(echo),
-            ..PeerStatus::default()
-        };
-        let text = "encap".to_owned();
-        let mode = ModeStatus { effective: text.clone(), wanted: text, ..ModeStatus::default() };
-        facts.status = Some(Status { peers: vec![peer], ..Status::without_agent("running", mode) });
+        let echo = PeerEchoStatus { state, last_reply, ..answering() };
+        let peer = PeerStatus { echo: Some(echo), ..reported_peer() };
+        facts.status = Some(Status { peers: vec![peer], ..Status::without_agent("running", encap()) });
     })
 }
 

@@ -39,6 +39,12 @@ impl fmt::Display for Cell {
 pub(super) struct Cells(pub(super) [(&'static str, Cell); 5]);
 
 impl Cells {
+    /// The answers that list the problems of the status.
+    pub(super) fn all_of_status(&self) -> impl Iterator<Item = String> {
+        let lists = |who| ["status", "check", "cluster status"].contains(&who);
+        self.0.iter().filter(move |(who, _)| lists(*who)).map(|(_, cell)| cell.to_string())
+    }
+
     pub(super) fn expect_none_well(&self) -> Result<()> {
         for (who, cell) in &self.0 {
             ensure!(*cell != Cell::Well, "{who} says that all is well: {self:?}");
