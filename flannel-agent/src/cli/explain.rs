@@ -76,7 +76,7 @@ pub(super) async fn run(options: &ExplainOptions) -> anyhow::Result<Answer> {
     let status = ask_status(&options.state.state_dir).await.ok();
     let pins = options.pins.root_of(status.as_ref());
     let places = AgentPlaces { pins: &pins, state_dir: &options.state.state_dir };
-    let report = explain(question, places, status).await.context("cannot ask the kernel")?;
+    let report = Box::pin(explain(question, places, status)).await.context("cannot ask the kernel")?;
     let document = ExplainDocument::new(&question, report);
     let text = options.print.print(&document, |paint| text(&document, paint));
     Ok(Answer { text, code: code(document.verdict.reaches) })
