@@ -32,8 +32,7 @@ const FOUND: u8 = 1;
 /// The subcommands of `lease`.
 #[derive(Debug, Subcommand)]
 pub enum LeaseCommand {
-    /// Print all leases and their faults. Ends with 0 if there are none, 1 if there are some,
-    /// 2 if etcd cannot be asked
+    /// Print all leases and their faults
     List(ListOptions),
     /// Print one lease with its key and its value
     Show(ShowOptions),

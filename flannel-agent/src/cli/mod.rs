@@ -20,6 +20,7 @@ mod connectivity;
 mod datapath;
 mod docker_opts;
 mod echo;
+mod exit_status;
 mod explain;
 mod extension;
 mod flows;
@@ -56,11 +57,14 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches, Parser, Subcommand};
 use flannel_host::{clock::unix_now as now, words::count};
 
-pub use self::format::Answer;
 use self::format::{Output, PinOptions, PrintOptions, StateOptions, WaitOptions, json};
+pub use self::{
+    exit_status::{CommandExit, EXIT_STATUSES, WRONG_USAGE},
+    format::Answer,
+};
 use crate::options::{RunFlags, RunOptions, go_style};
 
 /// Names that programs of flannel's image have, each with the subcommand that takes its arguments.
@@ -78,8 +82,7 @@ pub enum Command {
 /// The subcommands that do without an agent's work: they look or tidy up, and end.
 #[derive(Debug, Subcommand)]
 pub enum Once {
-    /// Print the state of this node: lease, peers, datapath mode, and what is wrong. Ends with 0 if
-    /// the node is ready, 1 if not, 2 if no agent runs
+    /// Print the state of this node: lease, peers, datapath mode, and what is wrong
     Status(status::StatusOptions),
     /// Look into the BPF maps
     #[command(subcommand)]
@@ -95,10 +98,9 @@ pub enum Once {
     Flows(flows::FlowsCommand),
     /// Write one archive for a bug report; passwords, tokens and keys are left out
     Bugtool(bugtool::BugtoolOptions),
-    /// Say what this host can do and what stands in the way; needs no agent, ends with 1 if pods
-    /// would not reach each other
+    /// Say what this host can do and what stands in the way; needs no agent
     Check(check::CheckOptions),
-    /// Show what would happen to a packet on this node, and why; ends with 1 if it would be lost
+    /// Show what would happen to a packet on this node, and why
     Explain(explain::ExplainOptions),
     /// Show packets as the programs see them, live: which program, what became of them and why
     Monitor(monitor::MonitorOptions),
@@ -117,7 +119,7 @@ pub enum Once {
     /// and subnet.env stay
     Cleanup(cleanup::CleanupOptions),
     /// Do for an agent what it may not: mount the bpf filesystem and set the sysctls mode `fast`
-    /// needs, in an init container. Ends with 0 and a warning where the kernel path has to serve
+    /// needs, in an init container
     Prepare(prepare::PrepareOptions),
     /// Write the options of the Docker daemon that subnet.env asks for, as mk-docker-opts.sh does
     DockerOpts(docker_opts::DockerOptions),
@@ -264,7 +266,7 @@ fn parse_verb(mut args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, 
     } else if args.get(1).is_some_and(|verb| verb == "lease") && args.len() > 2 {
         lease::read_environment(&mut args, env);
     }
-    let raw = match Cli::try_parse_from(args).map_err(|error| from_clap(&error))?.command {
+    let raw = match parsed::<Cli>(exit_status::explained(Cli::command(), ""), args)?.command {
         Verb::Run(raw) => raw,
         Verb::Once(once) => return once.checked(),
     };
@@ -276,6 +278,13 @@ fn parse_verb(mut args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, 
         Ok(options) if mistakes.is_empty() => Ok(Command::Run(Box::new(options))),
         _ => Err(usage(&mistakes)),
     }
+}
+
+/// Parses arguments (the first is the program) by a description.
+fn parsed<T: FromArgMatches>(mut command: clap::Command, args: Vec<OsString>) -> Result<T, Stop> {
+    let matches = command.try_get_matches_from_mut(args);
+    let value = matches.and_then(|mut matches| T::from_arg_matches_mut(&mut matches));
+    value.map_err(|error| from_clap(&error.format(&mut command)))
 }
 
 fn version() -> Stop {

@@ -6,9 +6,9 @@ use std::{
     path::Path,
 };
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
-use super::{Command, Once, Stop, cluster::ClusterCommand, connectivity::ConnectivityCommand, from_clap};
+use super::{Command, Once, Stop, cluster::ClusterCommand, connectivity::ConnectivityCommand, exit_status, parsed};
 
 const NAME: &str = "kubectl-flannel";
 
@@ -36,7 +36,8 @@ pub(super) fn is_named(program: &OsStr) -> bool {
 
 /// Parses the plugin's command line.
 pub(super) fn parse(args: Vec<OsString>) -> Result<Command, Stop> {
-    let once = match Plugin::try_parse_from(args).map_err(|error| from_clap(&error))?.verb {
+    let command = exit_status::of_plugin(Plugin::command());
+    let once = match parsed::<Plugin>(command, args)?.verb {
         PluginVerb::Cluster(command) => Once::Cluster(command),
         PluginVerb::Connectivity(command) => Once::Connectivity(command),
     };
@@ -67,6 +68,13 @@ mod tests {
         assert!(ports.code == 64 && ports.text.contains("has no ports"), "{}", ports.text);
         let wrong = parsed("kubectl-flannel cleanup").expect_err("not a command on a cluster");
         assert!(wrong.code == 64 && wrong.text.contains("kubectl flannel"), "{}", wrong.text);
+        for (line, status) in [
+            ("kubectl-flannel status --help", "1   a node is not ready"),
+            ("kubectl-flannel connectivity test --help", "1   a check failed"),
+        ] {
+            let help = parsed(line).expect_err("help");
+            assert!(help.code == 0 && help.text.contains(status), "{line}: {}", help.text);
+        }
         let same = parsed("flannel-agent cluster status").expect("a command");
         assert!(matches!(same, Command::Once(Once::Cluster(ClusterCommand::Status(_)))), "{same:?}");
     }

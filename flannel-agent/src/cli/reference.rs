@@ -1,4 +1,5 @@
-//! The tables of flags in `docs/reference/configuration.md`, made from what clap knows of them.
+//! The tables of flags and exit statuses in `docs/reference/configuration.md`, made from what clap
+//! and `exit_status` know of them.
 //!
 //! Owns the text between the page's markers; everything around them is written by hand. After a
 //! change of a flag, a default or a help text the test fails until the page is regenerated: run the
@@ -8,7 +9,7 @@ use std::{env, fs, path::PathBuf};
 
 use clap::{Arg, CommandFactory as _};
 
-use super::Cli;
+use super::{Cli, exit_status};
 use crate::options::flags;
 
 /// A place of the page, between two markers, with tables of flags.
@@ -32,19 +33,15 @@ fn page() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/configuration.md")
 }
 
+/// The page with this text between the markers of that name.
+fn put_into(page: &str, name: &str, text: &str) -> String {
+    let (begin, end) = (format!("<!-- {name}: made from the code -->\n"), format!("<!-- end of {name} -->\n"));
+    let (before, rest) = page.split_once(&begin).unwrap_or_else(|| panic!("the page lacks {begin}"));
+    let (_, after) = rest.split_once(&end).unwrap_or_else(|| panic!("the page lacks {end}"));
+    [before, &begin, text, &end, after].concat()
+}
+
 impl Table {
-    fn markers(&self) -> (String, String) {
-        (format!("<!-- {}: made from the code -->\n", self.name), format!("<!-- end of {} -->\n", self.name))
-    }
-
-    /// The page with this table as it should be.
-    fn put_into(&self, page: &str) -> String {
-        let (begin, end) = self.markers();
-        let (before, rest) = page.split_once(&begin).unwrap_or_else(|| panic!("the page lacks {begin}"));
-        let (_, after) = rest.split_once(&end).unwrap_or_else(|| panic!("the page lacks {end}"));
-        [before, &begin, &self.render(), &end, after].concat()
-    }
-
     /// A table for each heading, in the order of `--help`; flags without one come last.
     fn render(&self) -> String {
         let mut run = Cli::command();
@@ -91,7 +88,7 @@ fn split_default(help: &str) -> (&str, Option<&str>) {
 }
 
 /// Flags as code, and no end of a cell where none is meant.
-fn markdown(text: &str) -> String {
+pub(super) fn markdown(text: &str) -> String {
     let words = text.split(' ').map(|word| {
         let end = word.trim_end_matches([',', ';', ':', '.', ')']).len();
         let (word, rest) = word.split_at(end);
@@ -101,10 +98,11 @@ fn markdown(text: &str) -> String {
 }
 
 #[test]
-fn the_page_has_the_flags_as_they_are() {
+fn the_page_has_the_flags_and_exit_statuses_as_they_are() {
     let path = page();
     let written = fs::read_to_string(&path).expect("the page");
-    let right = TABLES.iter().fold(written.clone(), |page, table| table.put_into(&page));
+    let right = TABLES.iter().fold(written.clone(), |page, table| put_into(&page, table.name, &table.render()));
+    let right = put_into(&right, "exit status", &exit_status::tests::table());
     if env::var_os("FLANNEL_WRITE_DOCS").is_some() {
         fs::write(&path, right).expect("to write the page");
         return;

@@ -19,12 +19,11 @@ use crate::cluster::{
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
     /// Print the state of all nodes, compared with each other: problems first, then mode, version
-    /// and lease. Ends with 0 if all are ready and agree, 1 if not, 2 if that cannot be known
+    /// and lease
     Status(status::ClusterStatusOptions),
     /// Write one archive with the state of the cluster and the `bugtool` archive of each node
     Bugtool(bugtool::ClusterBugtoolOptions),
-    /// Explain the way of a packet between two pods on the nodes of both. Ends with 0 if both say
-    /// that it passes, 1 if it is lost on one of them, 2 if that is not known
+    /// Explain the way of a packet between two pods on the nodes of both
     Explain(Box<explain::ClusterExplainOptions>),
     /// Show the busiest nodes, pairs of nodes and flows live, with the problems of all nodes
     Top(Box<top::ClusterTopOptions>),

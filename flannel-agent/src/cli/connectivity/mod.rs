@@ -31,11 +31,10 @@ const PORT: &str = "9473";
 #[derive(Debug, Subcommand)]
 pub enum ConnectivityCommand {
     /// Test packets between all nodes by short-lived pods: pod to pod, Service, node and outside,
-    /// and the MTU. Ends with 0 if all is well, 1 after a failure, 2 if it could not run
+    /// and the MTU
     Test(Box<TestOptions>),
     /// Test packets between hosts without Kubernetes: run this on each of them at about the same
-    /// time. They meet in etcd, and each prints the whole result. Ends with 0 if all is well, 1
-    /// after a failure, 2 if it could not run
+    /// time. They meet in etcd, and each prints the whole result
     Hosts(Box<HostsOptions>),
     /// Answer probes, in a test pod
     #[command(hide = true)]

@@ -1,5 +1,7 @@
 //! Examples, files, exit status and related tools of each command.
 
+use crate::cli::{EXIT_STATUSES, USAGE, WRONG_USAGE};
+
 /// A term and its meaning.
 type Term = (&'static str, &'static str);
 
@@ -9,7 +11,7 @@ pub(super) struct Facts {
     /// Command lines, each with what it does.
     pub(super) examples: &'static [Term],
     pub(super) files: Vec<Term>,
-    pub(super) exit: Vec<Term>,
+    pub(super) exit: Vec<(String, String)>,
     /// Pages of other programs.
     pub(super) tools: &'static [&'static str],
 }
@@ -25,10 +27,6 @@ const KUBECONFIG: Term = (
      command runs in a pod.",
 );
 const NO_FILES: Term = ("None", "This command reads and writes no file but those that are named in its arguments.");
-
-const DONE: Term = ("0", "The command did its work.");
-const FAILED: Term = ("2", "It failed; the reason is on standard error.");
-const USAGE: Term = ("64", "Wrong usage: all mistakes are listed.");
 
 /// Pages that belong together.
 pub(super) const SUBJECTS: [&[&str]; 8] = [
@@ -47,12 +45,6 @@ pub(super) const SUBJECTS: [&[&str]; 8] = [
     &["flannel-agent-datapath-set", "flannel-agent-guard-set", "flannel-agent-flows-flush"],
     &["flannel-agent-flows-list", "flannel-agent-maps-dump", "flannel-agent-top"],
     &["flannel-agent-prepare", "flannel-agent-install", "flannel-agent-cleanup", "flannel-agent-docker-opts"],
-];
-
-const RUN_EXIT: [Term; 3] = [
-    ("0", "SIGTERM or SIGINT, also while it waits for the store; help and version."),
-    ("1", "It cannot start; or, while it runs, the kernel's netlink events cannot be read any more."),
-    USAGE,
 ];
 
 /// The facts about the command with this page.
@@ -202,59 +194,23 @@ fn files(page: &str) -> Vec<Term> {
     }
 }
 
-fn exit(page: &str) -> Vec<Term> {
-    match page {
-        "flannel-agent-run" | "flanneld" => RUN_EXIT.to_vec(),
-        "flannel-agent-status" => vec![
-            ("0", "The node is ready."),
-            ("1", "It is not ready."),
-            ("2", "That is not known: no agent runs, or it does not answer."),
-            USAGE,
-        ],
-        "flannel-agent-check" => {
-            vec![("0", "Pods can reach each other."), ("1", "They would not: a finding says FAIL."), FAILED, USAGE]
-        }
-        "flannel-agent-explain" => vec![
-            ("0", "The packet gets through this node's part of its way."),
-            ("1", "It would be lost, at the step that says FAIL."),
-            ("2", "That is not known: a step says ?, or the kernel cannot be asked."),
-            USAGE,
-        ],
-        "flannel-agent-maps-dump" => {
-            vec![DONE, ("1", "With --diff: there is a difference."), FAILED, USAGE]
-        }
-        "flannel-agent-cluster-status" => vec![
-            ("0", "Every node is ready, and the nodes agree."),
-            ("1", "A node is not ready, or nodes differ at the cost of packets."),
-            ("2", "That is not known: the cluster or some nodes cannot be asked."),
-            USAGE,
-        ],
-        "flannel-agent-cluster-explain" => vec![
-            ("0", "Both nodes say that the packet passes."),
-            ("1", "It would be lost on one of them: node, step and cause are named."),
-            ("2", "That is not known: a node cannot be asked or does not know, or a pod is not found."),
-            USAGE,
-        ],
-        "flannel-agent-lease-list" => vec![
-            ("0", "No lease contradicts another."),
-            ("1", "Two do, or one cannot be read."),
-            ("2", "etcd cannot be asked."),
-            USAGE,
-        ],
-        "flannel-agent-cluster-bugtool" => {
-            vec![("0", "The archive is written; it names nodes that are missing."), ("2", "There is none."), USAGE]
-        }
-        "flannel-agent-connectivity-test" | "flannel-agent-connectivity-hosts" => vec![
-            ("0", "Every check passed."),
-            ("1", "A check failed, or something was left behind."),
-            ("2", "The test could not run, or was interrupted."),
-            USAGE,
-        ],
-        "flannel-agent-prepare" => {
-            vec![("0", "Also with a warning, where the kernel path has to serve."), FAILED, USAGE]
-        }
-        _ => vec![DONE, FAILED, USAGE],
-    }
+/// The statuses of a command, or those of a group of commands.
+fn exit(page: &str) -> Vec<(String, String)> {
+    let words =
+        if page == "flanneld" { "run" } else { page.trim_start_matches("flannel-agent").trim_start_matches('-') };
+    let row = EXIT_STATUSES.iter().find(|row| row.command.replace(' ', "-") == words);
+    let terms = row.map_or_else(
+        || vec![("0, 1, 2".to_owned(), "those of the command".to_owned()), (USAGE.to_string(), WRONG_USAGE.to_owned())],
+        |row| row.terms().map(|(code, meaning)| (code.to_string(), meaning.to_owned())).collect(),
+    );
+    terms.into_iter().map(|(codes, meaning)| (codes, sentence(&meaning))).collect()
+}
+
+/// A part of a sentence as a sentence.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_ascii_uppercase());
+    format!("{}{}.", first.map(String::from).unwrap_or_default(), letters.as_str())
 }
 
 /// Returns true for the commands that go through the API server.
