@@ -39,7 +39,9 @@ fn the_peers_are_shown_with_and_without_an_agent() -> Result<()> {
     alive_and_dead(|agent| {
         let lines = table(agent, "peers")?;
         let words = |line: &str| line.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(words(&lines[0]), ["SUBNET", "VTEP", "VTEP-MAC", "NEXT-HOP", "OIF", "MTU", "PATH", "SEEN"]);
+        let columns =
+            ["SUBNET", "VTEP", "VTEP-MAC", "NEXT-HOP", "OIF", "MTU", "PATH", "SEEN", "TO-BYTES", "FROM-BYTES"];
+        assert_eq!(words(&lines[0]), columns);
         let index = agent.node().sh("cat /sys/class/net/eth0/ifindex")?.stdout.trim().to_owned();
         let row = words(&lines[1]);
         let index = format!("({index})");
@@ -52,6 +54,11 @@ fn the_peers_are_shown_with_and_without_an_agent() -> Result<()> {
         let document = json(agent, "peers")?;
         assert_eq!(document.as_object().map(serde_json::Map::len), Some(2), "{document}");
         let peer = &document["peers"][0];
+        // Three echo requests of 98 bytes in their frames, and those of the agent.
+        let [packets, bytes] = ["to_packets", "to_bytes"].map(|key| peer[key].as_u64().unwrap_or_default());
+        assert!(packets >= 3 && bytes >= 294, "{peer}");
+        assert_eq!((&peer["from_packets"], &peer["from_bytes"]), (&Value::from(0), &Value::from(0)), "no reply");
+        assert_eq!(row.last().map(String::as_str), Some("0"), "{lines:?}");
         for (name, value) in [
             ("index", Value::from(9)),
             ("subnet", PEER.into()),
