@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use flannel_common::SCHEMA;
 use flannel_tests::{
     Agent, AgentOptions, Node, TwoNodes,
     cluster::{LEASES, VXLAN},
@@ -118,6 +119,6 @@ fn objects_of_another_agent_stay() -> Result<()> {
         ensure!(now == before, "{now}\nbefore:\n{before}");
         Ok(())
     })?;
-    nodes.a.sh("test -d /sys/fs/bpf/blue/v1").context("the pins of the other agent")?;
+    nodes.a.sh(&format!("test -d /sys/fs/bpf/blue/v{SCHEMA}")).context("the pins of the other agent")?;
     Ok(())
 }
