@@ -77,7 +77,7 @@ impl Trial {
     ) -> Result<Self, DatapathError> {
         // The loader reads the kernel's types too, for some 30 ms.
         let layout = thread::spawn(kernel_types::layout);
-        let mut trial = Self::reading(pins, families, || joined(layout))?;
+        let mut trial = Self::reading(pins, families, || joined(layout.join()))?;
         let programs = programs();
         match trial.load(&programs) {
             Err(DatapathError::Refused { .. }) if kernel_types::layout() != KernelLayout::UNKNOWN => {
@@ -235,13 +235,13 @@ fn load_together(classifiers: &mut [(&'static str, &mut SchedClassifier)]) -> Re
         for (name, classifier) in classifiers {
             threads.push(scope.spawn(|| load_once(name, classifier)));
         }
-        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
+        threads.into_iter().try_for_each(|thread| joined(thread.join()))
     })
 }
 
-/// Returns the thread's result; a panic of the thread goes on here.
-fn joined<T>(thread: thread::JoinHandle<T>) -> T {
-    thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+/// Returns what a thread that was joined has returned; a panic of the thread goes on here.
+fn joined<T>(result: thread::Result<T>) -> T {
+    result.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
 
 fn load_once(name: &'static str, classifier: &mut SchedClassifier) -> Result<(), DatapathError> {

@@ -15,7 +15,7 @@ pub struct Listeners {
     pub healthz: Option<SocketAddr>,
     /// Metrics; `None` for the address of health checks.
     pub metrics: Option<SocketAddr>,
-    /// The peers and pods with series of their own.
+    /// The peers and pods that have series.
     pub series: TrafficSeries,
 }
 

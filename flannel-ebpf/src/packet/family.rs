@@ -21,7 +21,7 @@ use flannel_common::{
 use crate::maps::{PEER_TRAFFIC, PEER_TRAFFIC6, PEERS, PEERS6};
 
 /// The agent sets it when it loads the object; the verifier takes it for a constant, and removes
-/// what is behind it for a family that is off.
+/// the code of the other family.
 #[unsafe(no_mangle)]
 static FAMILIES: Families = Families::BOTH;
 

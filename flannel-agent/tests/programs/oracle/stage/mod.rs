@@ -351,7 +351,7 @@ where
             return Err(format!("{known} flows of {}", self.flows.len()));
         }
         for (key, staged) in &self.flows {
-            // What packets say about windows and the time is not the oracle's.
+            // The oracle does not compute what packets say about windows and the time.
             let found = Flow { window: staged.window, last: staged.last, ..self.read_flow(key)? };
             if found != *staged {
                 return Err(format!("{key:?}: {staged:?} became {found:?}"));
