@@ -1,5 +1,7 @@
 //! `to_underlay`: what it learns from the kernel's own tunnel packets, of either family.
 
+use std::{thread::sleep, time::Duration};
+
 use flannel_common::{
     entry_state::EntryState,
     guard::{Checks, GuardMode},
@@ -150,6 +152,27 @@ fn a_pod_does_not_speak_vxlan_for_its_node() {
                     bench.run_forwarded(ToUnderlay, &packet).passed(Reason::NotTunnel, &packet);
                 }
                 says(bench, &forged, Reason::PathSeen);
+            }
+        }
+    });
+}
+
+/// The kernel gives the memory of a packet that was redirected and dropped on its way to a pod's
+/// packet.
+#[test]
+fn a_pods_packet_is_not_taken_for_a_redirected_one_that_never_came() {
+    on_bench(|bench| {
+        let enforced = Checks { outer: GuardMode::Enforce, inner: GuardMode::Off };
+        bench.maps.guard.set(enforced, Checks::default()).expect("GUARD");
+        for net in BOTH {
+            let (inner, forged) = (net.inner_to_peer(100), net.tunnel_to_peer(&net.inner_to_peer(100)));
+            for _ in 0..20 {
+                bench.validate_path(net, 100);
+                assert_eq!(bench.run(ToTunnel, &inner).reasons, [Reason::Encapsulated]);
+                // The time after which it is not expected any more.
+                sleep(Duration::from_millis(30));
+                let outcome = bench.run_forwarded(ToUnderlay, &forged);
+                assert_eq!(outcome.reasons, [Reason::RefusedPodTunnel]);
             }
         }
     });

@@ -30,6 +30,7 @@ use crate::{
         ecmp::{self, PendingEcmp},
         encapsulation,
         path_probe::Path,
+        redirected::Redirected,
     },
 };
 
@@ -49,7 +50,7 @@ pub(crate) struct ScratchRefs<'a, F> {
     pub(crate) identification: &'a mut u16,
     pub(crate) ecmp: &'a mut PendingEcmp,
     pub(crate) path: &'a mut PathKey,
-    pub(crate) redirected: &'a mut u64,
+    pub(crate) redirected: &'a mut Redirected,
 }
 
 impl<F: FlowMaps> Replay<'_, F> {
@@ -215,7 +216,7 @@ impl<F: FlowMaps> Replay<'_, F> {
             return Err(Reason::StoreFailed);
         }
         skb.set_class(action.mark, action.priority);
-        skb.set_redirected(redirected);
+        redirected.mark(skb, node.now);
         redirect_neigh::<F>(oif, next_hop);
         Ok(())
     }
@@ -315,7 +316,7 @@ fn send_by_ecmp<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     }
     traffic::count_sent::<F>(scratch.ecmp.traffic.into(), skb.len() - OuterHeaders::<F>::OVERHEAD as u32);
     skb.set_class(action.mark, action.priority);
-    skb.set_redirected(&mut scratch.redirected);
+    scratch.redirected.mark(skb, node.now);
     Ok(Reason::Replayed)
 }
 

@@ -27,7 +27,7 @@ use flannel_common::{
 use crate::{
     maps::{ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, PENDING, PENDING6, PROBATION, PROBATION6},
     packet::{family::Family, skb::Skb},
-    tunnel::ecmp::PendingEcmp,
+    tunnel::{ecmp::PendingEcmp, redirected::Redirected},
 };
 
 /// Private to the programs: not pinned.
@@ -109,8 +109,8 @@ pub(crate) struct Scratch<F: InnerHeader> {
     pub(crate) identification: u16,
     /// The open question of a packet whose ECMP path is not chosen yet.
     pub(crate) ecmp: PendingEcmp,
-    /// Address of the skb redirected last; 0 once `to_underlay` has seen it.
-    pub(crate) redirected: u64,
+    /// The packet redirected last.
+    pub(crate) redirected: Redirected,
     /// Key of the path of a packet with a mark or a priority.
     pub(crate) path: PathKey,
     /// Key of the reception of a packet from a peer.

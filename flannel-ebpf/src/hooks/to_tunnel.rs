@@ -217,7 +217,7 @@ fn encapsulate<F: FlowMaps>(skb: &Skb, ip: &F, node: &Node, peer: &Peer, segment
     if !skb.store(0, outer) {
         return Err(Reason::StoreFailed);
     }
-    skb.set_redirected(&mut scratch.redirected);
+    scratch.redirected.mark(skb, node.now);
     redirect_neigh::<F>(oif, next_hop);
     Ok(Reason::Encapsulated)
 }
@@ -241,6 +241,6 @@ fn try_send_by_ecmp<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reaso
     if !skb.store(0, &scratch.sent.outer) {
         return Err(Reason::StoreFailed);
     }
-    skb.set_redirected(&mut scratch.redirected);
+    scratch.redirected.mark(skb, node.now);
     Ok(Reason::Encapsulated)
 }

@@ -39,6 +39,7 @@ use crate::{
 #[inline(always)]
 pub(crate) fn run(skb: &Skb) -> Reason {
     if skb.tc_index() == SELF_SENT {
+        by_family!(skb, clear_redirected(), else ());
         skb.set_tc_index(0);
         return Reason::SelfSent;
     }
@@ -48,6 +49,14 @@ pub(crate) fn run(skb: &Skb) -> Reason {
     match Node::read() {
         Ok(node) => by_family!(skb, process(skb, &node), else Reason::NotTunnel),
         Err(reason) => reason,
+    }
+}
+
+/// Forgets the address of a packet that has arrived.
+#[inline(always)]
+fn clear_redirected<F: FlowMaps>() {
+    if let Ok(scratch) = scratch::get::<F>() {
+        scratch.redirected.clear();
     }
 }
 
@@ -108,13 +117,8 @@ fn probe_path<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
 /// program has changed, or a packet for the guard.
 #[inline(always)]
 fn forwarded<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
-    match scratch::get::<F>() {
-        Ok(scratch) if scratch.redirected == skb.raw() as u64 => {
-            scratch.redirected = 0;
-            Reason::SelfSent
-        }
-        _ => source_filter::check_pod_to_peer::<F>(skb, node),
-    }
+    let is_own = scratch::get::<F>().is_ok_and(|scratch| scratch.redirected.take(skb, node.now));
+    if is_own { Reason::SelfSent } else { source_filter::check_pod_to_peer::<F>(skb, node) }
 }
 
 /// A packet with an IPv6 fragment header: the path of its peer is not plain.

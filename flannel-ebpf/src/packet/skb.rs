@@ -19,7 +19,7 @@ use aya_ebpf::{
     },
     programs::TcContext,
 };
-use flannel_common::{addr::Addr, class::Class, packet::ETH_LEN, program::SELF_SENT, reason::Reason};
+use flannel_common::{addr::Addr, class::Class, packet::ETH_LEN, reason::Reason};
 
 use super::family::{Family, NextHop, Route};
 
@@ -136,15 +136,6 @@ impl Skb {
         write(&mut raw.tc_index, 0);
         write(&mut raw.queue_mapping, 0);
         self.pkt_type() == PACKET_HOST || self.ctx.change_type(PACKET_HOST).is_ok()
-    }
-
-    /// Marks the packet as our own for `to_underlay`, where it arrives at once, on this CPU. If
-    /// another program in between changes `tc_index`, `to_underlay` recognises the packet by its
-    /// address.
-    #[inline(always)]
-    pub(crate) fn set_redirected(&self, own: &mut u64) {
-        self.set_tc_index(SELF_SENT);
-        *own = self.raw() as u64;
     }
 
     /// Puts the tag of the packet's class on it, for `to_underlay`.

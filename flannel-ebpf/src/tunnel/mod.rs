@@ -5,4 +5,5 @@ pub(crate) mod ecmp;
 pub(crate) mod encapsulation;
 pub(crate) mod packet_too_big;
 pub(crate) mod path_probe;
+pub(crate) mod redirected;
 pub(crate) mod source_filter;

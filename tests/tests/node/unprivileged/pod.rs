@@ -13,6 +13,8 @@ use flannel_tests::{
     Agent, Host, Pod, TwoNodes,
     cluster::VXLAN,
     eventually,
+    fast::{Family, FastLab},
+    load::datagrams::Datagrams,
     packet::{Packet, vxlan, with_priority_tags},
     wire::inject_frame,
 };
@@ -220,4 +222,35 @@ fn what_a_pod_tries_against_a_node_is_refused() -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// A program at the external interface recognises the packets that the programs redirect to it. A
+/// pod's packet behind them is none of these, even if the kernel keeps it at the same place of its
+/// memory.
+#[test]
+fn a_forged_packet_behind_a_replayed_one_is_refused() -> Result<()> {
+    const ROUNDS: u64 = 200;
+    let lab = FastLab::new("hostile-flow", &[])?;
+    let [agent, other] = &lab.agents;
+    set_guard(&[agent], "enforce")?;
+    let mut talk = Datagrams::open(&lab.near, &lab.far, Family::V4.end(&lab.far)?, None)?;
+    lab.until_replayed(|messages| talk.exchange(messages))?;
+    let forged = tunnelled(mac(other)?, &lab.near, &lab.far);
+    let mouth = lab.near.enter(|| UdpSocket::bind("0.0.0.0:0"))??;
+    let refused = || agent.counted("to_underlay", "refused_pod_tunnel");
+    let (refused_before, replayed_before) = (refused()?, lab.replayed()?[0]);
+    for _ in 0..ROUNDS {
+        talk.client.send(GENUINE)?;
+        // Frees the memory of the packet, which the next one gets.
+        talk.server.recv(&mut [0; 64])?;
+        mouth.send_to(&forged, (OTHER, TUNNEL))?;
+    }
+    eventually("the count of what was refused", LIMIT, || {
+        let refused = refused()? - refused_before;
+        ensure!(refused == ROUNDS, "{refused} of {ROUNDS} forged packets were refused");
+        Ok(())
+    })?;
+    let replayed = lab.replayed()?[0] - replayed_before;
+    ensure!(replayed >= ROUNDS / 2, "the flow was not replayed: {replayed} packets");
+    Ok(())
 }
