@@ -5,11 +5,11 @@ use std::{io::Write as _, process::ExitCode};
 use flannel_agent::{
     agent,
     cli::{self, Command, NoResult},
-    echo::EchoSockets,
     memory,
     observe::log::{self, LogFormat},
     privileges,
 };
+use flannel_echo::EchoSockets;
 use flannel_host::error_chain::chain;
 
 fn main() -> ExitCode {

@@ -108,5 +108,5 @@ fn the_names_in_the_schema_of_the_status_are_those_of_the_code() {
     compare("ModeName", &[Mode::Kernel, Mode::Encap, Mode::Fast].map(Mode::name));
     compare("GuardModeName", &GuardMode::ALL.map(GuardMode::name));
     compare("AttachName", &[AttachKind::Tcx, AttachKind::Clsact].map(AttachKind::name));
-    compare("WayName", &crate::backend::Way::NAMES);
+    compare("WayName", &flannel_backends::Way::NAMES);
 }

@@ -37,7 +37,7 @@ pub(crate) const CONFINE: &str = "confine";
 pub(crate) const ONE_GRAPH: [&str; 3] = ["--workspace", "--exclude=flannel-ebpf", "--exclude=xtask"];
 
 /// The test programs of crates that do not import the agent.
-pub(crate) const EARLY: [&str; 5] = ["firewall", "iface", "netlink", "etcd", "kube"];
+pub(crate) const EARLY: [&str; 6] = ["firewall", "iface", "netlink", "etcd", "kube", "traffic"];
 
 /// The programs to build in addition to the BPF object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

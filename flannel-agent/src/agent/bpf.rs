@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use flannel_backends::{Backend, PodNetwork, ProgramSet};
 use flannel_common::mode::Mode;
 use flannel_datapath::{
     Announcements, AttachKind, Attachments, DatapathError, FlowTable, Maps, PinRoot, Subnets,
@@ -11,14 +12,13 @@ use flannel_datapath::{
     maps::{ConfigMap, ModeMap},
     probe, schema_takeover,
 };
+use flannel_fast::helper_ports;
 use flannel_host::{error_chain::chain, family::Family};
+use flannel_reconcile::Bpf;
 
 use crate::{
-    backend::{Backend, PodNetwork, ProgramSet},
-    fast::helper_ports,
     options::{AttachMode, RunOptions},
     privileges,
-    reconcile::Bpf,
 };
 
 /// Loads the programs and opens their maps. The error is the reason for `status`; programs that an

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use flannel_backends::Backend;
+use flannel_extension::{ExtensionCommands, NodeFacts, RouteWatchSetup};
 use flannel_host::family::Family;
 use flannel_iface::ExternalInterface;
 use flannel_netlink::Netlink;
@@ -10,12 +12,7 @@ use flannel_store::{
     config::{BackendConfig, NetworkConfig},
 };
 
-use crate::{
-    backend::{self, Backend},
-    extension::{self, ExtensionCommands, NodeFacts, RouteWatchSetup},
-    observe::shared::SharedState,
-    options::RunOptions,
-};
+use crate::{observe::shared::SharedState, options::RunOptions};
 
 /// The backend of a configuration; that of extension has the output of `PreStartupCommand`, which
 /// runs here. `stage` shows what the start waits for.
@@ -24,10 +21,10 @@ pub(super) async fn backend_of(
     external: &ExternalInterface,
     stage: impl Fn(&str),
 ) -> anyhow::Result<Arc<dyn Backend>> {
-    let BackendConfig::Extension(commands) = &config.backend else { return Ok(backend::of(&config.backend)) };
+    let BackendConfig::Extension(commands) = &config.backend else { return Ok(flannel_backends::of(&config.backend)) };
     stage("running PreStartupCommand");
-    let published = extension::before_lease(commands, config.into(), &node_facts(external, None)).await?;
-    Ok(Arc::new(backend::Unmanaged::extension(published)))
+    let published = flannel_extension::before_lease(commands, config.into(), &node_facts(external, None)).await?;
+    Ok(Arc::new(flannel_backends::Unmanaged::extension(published)))
 }
 
 /// Runs `PostStartupCommand`, and starts the task that runs the commands for peers. `None` with
@@ -43,7 +40,7 @@ pub(super) async fn start(
 ) -> anyhow::Result<Option<ExtensionCommands>> {
     let BackendConfig::Extension(commands) = &config.backend else { return Ok(None) };
     stage("running PostStartupCommand");
-    extension::after_lease(commands, config.into(), &node_facts(external, Some(key))).await?;
+    flannel_extension::after_lease(commands, config.into(), &node_facts(external, Some(key))).await?;
     let state_dir = &options.paths.state_dir;
     let SharedState { peers, echoes, extension, .. } = shared.clone();
     let routes = RouteWatchSetup { netlink: netlink.clone(), peers, echoes };

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use crate::guard::Uncertainty;
 use flannel_datapath::attach::{EarlyGuard, XdpGuardMode};
 use flannel_host::error_chain::chain;
 use flannel_status::{GuardStatus, XdpStatus};
 
-use crate::{agent::main_loop::Agent, guard::Uncertainty};
+use crate::agent::main_loop::Agent;
 
 impl Agent {
     /// Applies the requested modes of the guard, if their conditions are met. Returns true if a

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use anyhow::Context as _;
+use flannel_backends::ipsec::{self, IpsecEnd, IpsecSetup, IpsecTunnels, SharedIpsecStatus};
 use flannel_host::{error_chain::chain, family::Family};
 use flannel_iface::ExternalInterface;
 use flannel_netlink::Netlink;
@@ -12,10 +13,7 @@ use flannel_store::{
 };
 use tokio::task::spawn_blocking;
 
-use crate::{
-    ipsec::{self, IpsecEnd, IpsecSetup, IpsecTunnels, SharedIpsecStatus},
-    options::RunOptions,
-};
+use crate::options::RunOptions;
 
 /// Starts the task that agrees on keys with peers. `None` with another backend; a process that is
 /// there is ended then.

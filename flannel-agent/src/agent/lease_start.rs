@@ -12,10 +12,16 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use flannel_backends::{Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu, wireguard::WireguardKeys};
+use flannel_claims::Claims;
 use flannel_common::addr::Mac;
 use flannel_host::{clock, error_chain::chain, family::Family};
 use flannel_iface::ExternalInterface;
 use flannel_netlink::Netlink;
+use flannel_reconcile::{
+    device::{self, DeviceError},
+    networks::NetworksRecord,
+};
 use flannel_status::Status;
 use flannel_store::{
     AcquireError, AddressFault, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LogThrottle, NodeMemory, OwnLease,
@@ -34,15 +40,8 @@ use crate::{
         node_start, ownership_start,
         published::Published,
     },
-    backend::{Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu},
-    claims::Claims,
     options::RunOptions,
-    reconcile::{
-        device::{self, DeviceError},
-        networks::NetworksRecord,
-    },
     state_dir,
-    wireguard::WireguardKeys,
 };
 
 /// Warnings about the network configuration that are logged; there is one for each key that is not

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::guard::Guard;
 use anyhow::bail;
 use flannel_common::mode::Mode;
 use flannel_datapath::{
@@ -11,8 +12,10 @@ use flannel_datapath::{
 use flannel_firewall::RuleLimit;
 use flannel_host::{error_chain::chain, sysctl};
 use flannel_netlink::KernelEvent;
+use flannel_reconcile::{Bpf, Cluster, host_sysctls::Looked};
 use flannel_status::Status;
 use flannel_store::{NodeSettings, OwnLease, StoreEvent, SubnetEnv};
+use flannel_traffic::WantedTraffic;
 use tokio::{
     sync::watch,
     time::{MissedTickBehavior, interval_at, sleep_until},
@@ -27,12 +30,8 @@ use crate::{
         start::Components,
         store::Store,
     },
-    guard::Guard,
-    host_sysctls::Looked,
     memory,
     observe::{metrics::Counts, pulse::Pulse},
-    reconcile::{Bpf, Cluster},
-    traffic::WantedTraffic,
 };
 
 /// The interval of heartbeats. The programs wait a minute for one.

@@ -31,12 +31,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use flannel_datapath::PinRoot;
+use flannel_echo::{Echo, EchoSetup, EchoSockets};
 use flannel_host::{clock, count::Count, signals::Stop};
 use flannel_status::Status;
 use tokio::sync::watch;
 
 use crate::{
-    echo::{Echo, EchoSetup, EchoSockets},
     observe::{
         health::{HealthRoutes, Readiness},
         http::HttpServer,

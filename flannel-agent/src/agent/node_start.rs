@@ -1,15 +1,13 @@
 //! Settings of this node at the start: those of the external interface and the MTU, which the flags
 //! and the network configuration give a node without them.
 
+use flannel_backends::usable_mtu;
 use flannel_iface::{ExternalInterface, IfaceError, IfaceOptions};
 use flannel_netlink::Netlink;
 use flannel_status::NodeSettingStatus;
 use flannel_store::{Hints, SettingValue, config::NetworkConfig};
 
-use crate::{
-    agent::{external::External, node_settings::NodeOverrides},
-    backend::{self, usable_mtu},
-};
+use crate::agent::{external::External, node_settings::NodeOverrides};
 
 /// Chooses the external interface: by the setting of this node where it leads to one that the
 /// backend can use, else by the flags.
@@ -41,7 +39,7 @@ pub(super) async fn choose_external(
 
 /// Checks that the backend can use an interface.
 fn usable(external: External, config: &NetworkConfig) -> anyhow::Result<External> {
-    let backend = backend::of(&config.backend);
+    let backend = flannel_backends::of(&config.backend);
     let ExternalInterface { ends, mtu, .. } = external.chosen();
     for (family, end) in ends {
         backend.accept(end)?;

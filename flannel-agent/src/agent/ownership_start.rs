@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use flannel_backends::TunnelUnderlay;
+use flannel_claims::{Claim, Claims, Identity};
 use flannel_common::addr::Mac;
 use flannel_datapath::{PinRoot, Successor};
 use flannel_host::{error_chain::chain, family::Family};
@@ -11,11 +13,7 @@ use flannel_store::config::NetworkConfig;
 use ipnet::IpNet;
 use tokio::sync::watch;
 
-use crate::{
-    backend::{self, TunnelUnderlay},
-    claims::{Claim, Claims, Identity},
-    options::RunOptions,
-};
+use crate::options::RunOptions;
 
 /// Takes what this agent must be the only owner of. Ends with an error that names the owner if
 /// another agent has a part of it, and does not end soon.
@@ -24,7 +22,7 @@ pub(super) async fn claim(
     config: &NetworkConfig,
     publish: &watch::Sender<Status>,
 ) -> anyhow::Result<Claims> {
-    if backend::of(&config.backend).programs().is_ok()
+    if flannel_backends::of(&config.backend).programs().is_ok()
         && let Err(error) = PinRoot::new(&options.paths.bpf_pin_root).prepare()
     {
         tracing::debug!(error = chain(&error), "no pin root to claim");
@@ -60,7 +58,7 @@ pub(super) fn retire_programs(options: &RunOptions, config: &NetworkConfig, exte
 
 /// The names of the tunnel devices that a configuration asks for.
 fn device_names(config: &NetworkConfig) -> impl Iterator<Item = String> {
-    let backend = backend::of(&config.backend);
+    let backend = flannel_backends::of(&config.backend);
     let name = move |family| {
         let source: IpAddr = match family {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),

@@ -2,15 +2,12 @@
 
 use std::{collections::BTreeMap, future::pending, sync::Arc};
 
+use flannel_backends::{Backend, PodNetwork};
 use flannel_host::family::Family;
+use flannel_reconcile::Bpf;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::{
-    agent::bpf,
-    backend::{Backend, PodNetwork},
-    options::RunOptions,
-    reconcile::Bpf,
-};
+use crate::{agent::bpf, options::RunOptions};
 
 /// The state of the programs.
 pub(super) enum Programs {

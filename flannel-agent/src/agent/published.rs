@@ -3,11 +3,10 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
+use flannel_backends::{Backend, OwnEnd};
 use flannel_host::family::Family;
 use flannel_iface::ExternalInterface;
 use flannel_store::{LeaseAttrs, Vtep};
-
-use crate::backend::{Backend, OwnEnd};
 
 /// The parts of the attributes that stay the same while the agent runs.
 pub(super) struct Published {

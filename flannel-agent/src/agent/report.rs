@@ -2,14 +2,17 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use flannel_backends::{PeerWay, Way, underlay::Path};
 use flannel_common::fast::PodEntry;
 use flannel_datapath::policy::{Capability, ModeRequest};
+use flannel_fast::pods::{Pod, PodVerdict};
 use flannel_host::{
     clock::{self, BootTime},
     excerpt::excerpt,
     family::Family,
 };
 use flannel_iface::End;
+use flannel_reconcile::{WireguardFacts, device::Device};
 use flannel_status::{
     Claim, ConflictStatus, DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus, IpsecPeerStatus, LISTED,
     LeaseStatus, ModeStatus, NetworkStatus, PeerEchoStatus, PeerStatus, PodStatus, RejectedStatus, Repairs, STARTING,
@@ -18,15 +21,7 @@ use flannel_status::{
 use flannel_store::{Conflict, LeaseKey, Rejected, config::BackendConfig};
 use tokio::sync::watch;
 
-use crate::{
-    agent::main_loop::Agent,
-    backend::{PeerWay, Way},
-    fast::pods::{Pod, PodVerdict},
-    options::RunOptions,
-    privileges::Privileges,
-    reconcile::{WireguardFacts, device::Device},
-    underlay::Path,
-};
+use crate::{agent::main_loop::Agent, options::RunOptions, privileges::Privileges};
 
 /// The status of an agent that has just begun.
 pub(super) fn starting(options: &RunOptions) -> Status {

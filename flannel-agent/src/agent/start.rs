@@ -8,13 +8,19 @@ use std::{
 };
 
 use anyhow::Context as _;
+use flannel_backends::{Backend, PodNetwork, ProgramSet, ipsec::IpsecTunnels, offload::LostOffloaded};
+use flannel_claims::Claims;
 use flannel_cloud::CloudRoutes;
 use flannel_common::{
     guard::{Checks, GuardMode},
     mode::Mode,
 };
+use flannel_echo::SharedEchoes;
+use flannel_extension::ExtensionCommands;
+use flannel_fast::{ConntrackSysctls, Exclusions, Fast, FastScope, RuleChanges};
 use flannel_host::{error_chain::chain, family::Family, sysctl, sysctl_record::SharedRecord};
 use flannel_netlink::{KernelEvents, Netlink};
+use flannel_reconcile::{PlaneSetup, Reconciler, host_sysctls::HostSysctls, unreachable::NotMade};
 use flannel_status::Status;
 use flannel_store::{
     LeaseAttrs, LeaseKey, LeaseSet, NetworkAvailability, NodeReports, OptOuts, OwnLease, StoreEvent, SubnetManager,
@@ -22,6 +28,7 @@ use flannel_store::{
     etcd::{self, EtcdManager},
     kube::{self, KubeManager, NodeIdentity},
 };
+use flannel_traffic::{Engine, Traffic, WantedTraffic};
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
@@ -38,19 +45,9 @@ use crate::{
         published::Published,
         udp_start,
     },
-    backend::{Backend, PodNetwork, ProgramSet},
-    claims::Claims,
-    echo::SharedEchoes,
-    extension::ExtensionCommands,
-    fast::{ConntrackSysctls, Exclusions, Fast, FastScope, RuleChanges},
-    host_sysctls::HostSysctls,
-    ipsec::IpsecTunnels,
     memory,
     observe::{metrics::Counts, shared::SharedState},
-    offload::LostOffloaded,
     options::RunOptions,
-    reconcile::{PlaneSetup, Reconciler, unreachable::NotMade},
-    traffic::{Engine, Traffic, WantedTraffic},
 };
 
 /// Events of the store between its task and the main loop.

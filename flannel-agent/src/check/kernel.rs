@@ -14,10 +14,7 @@ use nix::sys::utsname::uname;
 use serde::Serialize;
 
 use super::{Finding, HostCode};
-use crate::{
-    fast,
-    privileges::{self, Privileges},
-};
+use crate::privileges::{self, Privileges};
 
 /// The oldest kernel whose route look-ups report what the agent asks for.
 const OLDEST: (u32, u32) = (4, 13);
@@ -170,7 +167,7 @@ fn btf() -> Finding {
 }
 
 fn conntrack() -> Finding {
-    match fast::tcp_obstacle() {
+    match flannel_fast::tcp_obstacle() {
         None => {
             Finding::ok("conntrack", "conntrack is set as mode fast asks for, or not in use: mode fast replays TCP")
         }

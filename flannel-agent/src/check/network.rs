@@ -2,8 +2,13 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use flannel_backends::{
+    offload::{OffloadSetting, Offloads},
+    vxlan::device_name,
+};
 use flannel_common::{mode::Mode, node::NodeConfig, program::Program};
 use flannel_datapath::PinRoot;
+use flannel_fast::pods::PodReason;
 use flannel_firewall::tools::tool;
 use flannel_host::family::Family;
 use flannel_iface::{AddressInPods, Host, IfaceOptions, select};
@@ -11,11 +16,6 @@ use flannel_netlink::{Address, Link, MAIN_TABLE, Netlink, NetlinkError, Route, R
 use ipnet::IpNet;
 
 use super::{Best, Finding, HostCode, may_have_tunnel};
-use crate::{
-    backend::vxlan::device_name,
-    fast::{self, pods::PodReason},
-    offload::{OffloadSetting, Offloads},
-};
 
 /// A device that is named as flannel names its tunnels.
 pub(super) fn is_flannels(link: &Link) -> bool {
@@ -39,7 +39,7 @@ pub(super) async fn look(
         Ok(link) => {
             findings.push(describe(link, best));
             findings.extend(inside_pods(link, &netlink.addresses().await?, pods));
-            let policies = fast::policy_reason(netlink, pods).await;
+            let policies = flannel_fast::policy_reason(netlink, pods).await;
             let of_tunnels = tunnels().filter_map(|tunnel| settings.on_receipt(tunnel.index)).map(PodReason::Offload);
             findings.push(ingress(pins, links, link, policies.into_iter().chain(of_tunnels)));
             findings.extend(offloads(link, may_have_tunnel(pinned)).await);
@@ -140,7 +140,7 @@ fn ingress(pins: &PinRoot, links: &[Link], external: &Link, more: impl Iterator<
     let programs = [Program::FromUnderlay, Program::FromL3Tunnel];
     let is_attached = |link: &Link| programs.iter().any(|program| pins.link(*program, link.index).exists());
     let devices = links.iter().filter(|link| link.index == external.index || is_attached(link));
-    let reasons = devices.flat_map(|link| fast::underlay_reasons(pins, link.index, &link.name));
+    let reasons = devices.flat_map(|link| flannel_fast::underlay_reasons(pins, link.index, &link.name));
     let reasons: Vec<String> = reasons.chain(more).map(|reason| reason.to_string()).collect();
     if reasons.is_empty() {
         return Finding::ok("ingress", format!("no filter of others is on the ingress of {}", external.name));

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use flannel_netlink::Link;
+use flannel_reconcile::rivals::{SocketOwners, owners_of_sockets};
 
 use super::{Finding, HostCode, network::is_flannels};
-use crate::reconcile::rivals::{SocketOwners, owners_of_sockets};
 
 /// The VNI where nothing says otherwise.
 const DEFAULT_VNI: u32 = 1;

@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path};
 
+use flannel_backends::is_tunnel;
 use flannel_host::{
     error_chain::chain,
     family::Family,
@@ -9,9 +10,9 @@ use flannel_host::{
     sysctl_record::{self, Record},
 };
 use flannel_netlink::Link;
+use flannel_reconcile::host_sysctls;
 
 use super::{Finding, HostCode, network::is_flannels};
-use crate::{backend::is_tunnel, host_sysctls};
 
 pub(super) fn look(links: &[Link], state_dir: &Path) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Family::BOTH.into_iter().map(forwarding).collect();

@@ -1,7 +1,8 @@
 //! The tools that keep masquerade and forward rules.
 
+use flannel_traffic::{InstalledTools, installed_tools};
+
 use super::{Finding, HostCode};
-use crate::traffic::{InstalledTools, installed_tools};
 
 pub(super) async fn look() -> Finding {
     judge(installed_tools().await)

@@ -15,13 +15,12 @@ mod sysctls;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
+use flannel_datapath::PinRoot;
 use flannel_netlink::{Netlink, NetlinkError};
 use plan::{Plan, PlanStep};
 pub use sysctls::When;
 
-use flannel_datapath::PinRoot;
-
-use crate::{extension, privileges, state_dir::StateDir};
+use crate::{privileges, state_dir::StateDir};
 
 /// The scope of a cleanup.
 #[derive(Clone, Debug)]
@@ -120,7 +119,7 @@ async fn execute(step: &PlanStep, netlink: &Netlink) -> anyhow::Result<()> {
         PlanStep::Policy(key) => unless_gone(netlink.del_tunnel_policy(key).await),
         PlanStep::Device { index, .. } => unless_gone(netlink.delete_link(*index).await),
         PlanStep::Rules(leftover) => Ok(leftover.remove().await?),
-        PlanStep::Command(peer) => Ok(extension::undo(peer).await?),
+        PlanStep::Command(peer) => Ok(flannel_extension::undo(peer).await?),
         PlanStep::CloudRoute(route) => {
             let by_hand = || format!("it can be removed by `{}`", route.by_hand());
             flannel_cloud::undo(route).await.with_context(by_hand)

@@ -6,6 +6,7 @@ use std::{
 };
 
 use aya::programs::TcAttachType;
+use flannel_backends::{ipsec, is_tunnel, udp};
 use flannel_datapath::{
     attach::{
         Ledger, PRIORITY,
@@ -15,22 +16,19 @@ use flannel_datapath::{
     bpffs,
     pins::schema_of,
 };
+use flannel_extension::Recorded;
 use flannel_host::family::Family;
 use flannel_netlink::{
     Link, MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, RouteType, TunnelAssociation,
     TunnelPolicyKey, protocol,
 };
+use flannel_reconcile::networks;
+use flannel_traffic::removal::{self, Leftover};
 
 use crate::{
-    backend::{self, is_tunnel},
     cleanup::{CleanupScope, sysctls::SysctlStep},
-    extension::{self, Recorded},
-    ipsec,
     observe::socket,
-    reconcile::networks,
     state_dir,
-    traffic::removal::{self, Leftover},
-    udp,
 };
 
 /// The private key of WireGuard, where `--wireguard-key-file` does not say otherwise.
@@ -90,7 +88,7 @@ impl Plan {
         let links = netlink.links().await?;
         let mut steps = attachments(&links, &scope.state_dir)?;
         steps.extend(pins(scope)?);
-        let (recorded, directory) = extension::recorded(&scope.state_dir)?;
+        let (recorded, directory) = flannel_extension::recorded(&scope.state_dir)?;
         let control = Some(udp::control_socket(&scope.state_dir)).filter(|control| control.exists());
         steps.extend(control.map(PlanStep::TunnelProcess));
         let charon = ipsec::directory(&scope.state_dir).exists();
@@ -173,7 +171,7 @@ async fn network(netlink: &Netlink, links: &[Link]) -> Result<Vec<PlanStep>, Net
 async fn policies(scope: &CleanupScope, netlink: &Netlink) -> Result<Vec<PlanStep>, NetlinkError> {
     let Some(network) = ipsec::recorded_network(&scope.state_dir) else { return Ok(Vec::new()) };
     let all = netlink.tunnel_policies().await?.into_iter();
-    let ours: Vec<_> = all.filter(|(key, policy)| backend::ipsec::is_ours(key, policy, network.into())).collect();
+    let ours: Vec<_> = all.filter(|(key, policy)| ipsec::is_ours(key, policy, network.into())).collect();
     let mut associations = netlink.tunnel_associations().await?;
     associations.retain(|association| ours.iter().any(|(_, policy)| association.serves(policy)));
     let policies = ours.into_iter().map(|(key, _)| PlanStep::Policy(key));

@@ -4,7 +4,7 @@
 //! The lock of one state directory does not protect the network of an agent with another one. The
 //! kernel lists the listening sockets of this network namespace with their paths, the agents'
 //! status sockets among them. An agent whose state directory cannot be seen from here, because it
-//! is in another mount namespace, is found by its claims ([`crate::claims`]).
+//! is in another mount namespace, is found by its claims ([`flannel_claims`]).
 
 use std::{
     fs, io,
@@ -13,10 +13,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use crate::{
-    claims,
-    observe::socket::{self, ask_status},
-};
+use crate::observe::socket::{self, ask_status};
 
 /// The sockets of this network namespace.
 const SOCKETS: &str = "/proc/net/unix";
@@ -40,10 +37,10 @@ pub(super) async fn refuse_others(own: &Path, pin_root: &Path) -> anyhow::Result
         );
     }
     // Those whose state directory cannot be seen from here.
-    if let Some(agent) = claims::agents().await.with_context(|| format!("cannot read {SOCKETS}"))?.first() {
+    if let Some(agent) = flannel_claims::agents().await.with_context(|| format!("cannot read {SOCKETS}"))?.first() {
         bail!("{agent} runs here, and cleanup would remove its network; stop it first");
     }
-    if let Some(agent) = claims::owner_of_pins(pin_root) {
+    if let Some(agent) = flannel_claims::owner_of_pins(pin_root) {
         bail!("{agent} runs in another network namespace, and cleanup would remove its programs; stop it first");
     }
     Ok(())

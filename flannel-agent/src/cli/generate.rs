@@ -4,9 +4,9 @@ use std::{any::TypeId, fmt::Write as _};
 
 use clap::{Arg, Args, CommandFactory as _};
 use clap_complete::Shell;
+use flannel_traffic::MasqueradeFamilies;
 
 use super::Cli;
-use crate::traffic::MasqueradeFamilies;
 
 /// For which shell.
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::guard::{self, Suspected};
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use flannel_common::{
@@ -23,11 +24,7 @@ use super::{
     choice::{self, Choice},
     count,
 };
-use crate::{
-    document::Document,
-    guard::{self, Suspected},
-    options::OneOf,
-};
+use crate::{document::Document, options::OneOf};
 
 /// The subcommands of `guard`.
 #[derive(Debug, Subcommand)]

@@ -13,17 +13,17 @@ use std::{
 use anyhow::Context as _;
 use clap::{ArgAction, Args};
 use flannel_datapath::bpffs;
+use flannel_fast::ConntrackSysctls;
 use flannel_host::{
     error_chain::chain,
     family::Family,
     sysctl_record::{Repair, SharedRecord},
 };
+use flannel_reconcile::host_sysctls::HostSysctls;
+use flannel_traffic::MasqueradeFamilies;
 
 use super::{PinOptions, StateOptions};
-use crate::{
-    cleanup::connections, fast::ConntrackSysctls, host_sysctls::HostSysctls, options::families, privileges,
-    state_dir::StateDir, traffic::MasqueradeFamilies,
-};
+use crate::{cleanup::connections, options::families, privileges, state_dir::StateDir};
 
 /// The things to prepare, and their places.
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ use flannel_store::{
     etcd::{ClientFiles, TlsFiles},
     kube::{AnnotationPrefix, KubeOptions},
 };
+use flannel_traffic::{MasqueradeFamilies, TrafficOptions};
 use ipnet::IpNet;
 use tracing::Level;
 
@@ -15,7 +16,6 @@ use super::*;
 use crate::{
     observe::log::LogFormat,
     options::{AttachMode, OptionWarning, go_style},
-    traffic::{MasqueradeFamilies, TrafficOptions},
 };
 
 fn parse_with(args: &[&str], env: &[(&str, &str)]) -> Result<Command, Stop> {

@@ -3,8 +3,8 @@
 use std::{net::Ipv4Addr, path::PathBuf};
 
 use clap::Args;
+use flannel_backends::udp::{TunnelOptions, carry};
 use flannel_status::UdpStatus;
-use flannel_udp::TunnelOptions;
 use ipnet::Ipv4Net;
 
 use super::count;
@@ -32,7 +32,7 @@ pub struct UdpTunnelOptions {
 /// Carries packets until the process is to end.
 pub(super) fn run(options: &UdpTunnelOptions) -> anyhow::Result<String> {
     let UdpTunnelOptions { control, device, network, source, port } = options.clone();
-    flannel_udp::run(TunnelOptions { control, device, network, source, port })?;
+    carry(TunnelOptions { control, device, network, source, port })?;
     Ok(String::new())
 }
 
@@ -53,7 +53,7 @@ pub(super) fn summary(status: &UdpStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use flannel_udp::Counts;
+    use flannel_backends::udp::Counts;
 
     use super::*;
 

@@ -18,6 +18,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 pub use self::compare::{ComparedTable, Difference};
+use flannel_backends::carrier::CarryingDevice;
 use flannel_datapath::{
     DatapathError, PinRoot,
     ecmp_paths::PinnedEcmpPaths,
@@ -27,7 +28,7 @@ use flannel_datapath::{
 use flannel_status::{PeerStatus, Status};
 
 use self::compare::{Expected, ExpectedWay, Kernel};
-use crate::{carrier::CarryingDevice, document::Document, reported_cluster::ReportedCluster};
+use crate::{document::Document, reported_cluster::ReportedCluster};
 
 /// The differences between leases, maps and kernel.
 #[derive(Clone, Debug, Serialize)]

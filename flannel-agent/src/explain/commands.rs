@@ -5,11 +5,12 @@ use flannel_netlink::{MatchedRoute, NetlinkError};
 use ipnet::IpNet;
 use std::path::Path;
 
+use flannel_backends::Way;
+
 use super::{
     location::{Context, Location},
     snapshot::Snapshot,
 };
-use crate::{backend::Way, extension};
 
 /// That route.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +36,7 @@ fn is_behind_commands(facts: &Snapshot, subnet: IpNet, state_dir: &Path) -> bool
     let subnet = subnet.to_string();
     match reported.into_iter().find(|peer| peer.subnet == subnet) {
         Some(peer) => peer.way == Way::Extension.name(),
-        None => extension::recorded(state_dir).is_ok_and(|(peers, _)| {
+        None => flannel_extension::recorded(state_dir).is_ok_and(|(peers, _)| {
             peers.iter().any(|peer| peer.subnets().split(" and ").any(|known| known == subnet))
         }),
     }

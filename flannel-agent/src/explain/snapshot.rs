@@ -2,6 +2,10 @@
 
 use std::{collections::BTreeMap, net::IpAddr, path::Path};
 
+use flannel_backends::{
+    carrier::{self, Carrier},
+    underlay::by_devices,
+};
 use flannel_common::{
     addr::{Addr, Mac},
     ecmp::EcmpPath,
@@ -36,10 +40,8 @@ use super::{
     trial::{self, Preparation},
 };
 use crate::{
-    carrier::{self, Carrier},
     observe::flows::{self, FlowRow},
     reported_cluster::{ReportedCluster, subnets},
-    underlay::by_devices,
 };
 
 /// The age up to which a flow shows where the kernel sends its packets, in milliseconds.

@@ -1,8 +1,8 @@
 //! The guard, from the agent's side: the active modes, and the reports of refused packets.
 //!
 //! It owns the `GUARD` word while an agent runs, and the guard's part of log and status. The
-//! programs decide on packets; [`crate::reconcile`] decides who the peers are. The programs count
-//! packets and list their sources; no packet is reported on its own.
+//! programs decide on packets; the crate `flannel_reconcile` decides who the peers are. The
+//! programs count packets and list their sources; no packet is reported on its own.
 
 mod policy;
 mod rate_limited_log;

@@ -1,14 +1,14 @@
 //! The state that tasks of the agent keep up to date, for the status and the metrics.
 
+use flannel_backends::{ipsec::SharedIpsecStatus, udp::SharedUdpStatus, wireguard::SharedWireguardPeers};
 use flannel_cloud::SharedCloudStatus;
+use flannel_echo::SharedEchoes;
+use flannel_extension::SharedExtensionStatus;
 use flannel_host::clock;
+use flannel_reconcile::SharedPeers;
 use flannel_status::{PeerState, ProblemCode, Status};
 
-use crate::{
-    echo::SharedEchoes, extension::SharedExtensionStatus, ipsec::SharedIpsecStatus,
-    observe::listener_state::SharedListeners, reconcile::SharedPeers, udp::SharedUdpStatus,
-    wireguard::SharedWireguardPeers,
-};
+use crate::observe::listener_state::SharedListeners;
 
 /// The shared states. Clones share them.
 #[derive(Clone, Debug, Default)]

@@ -1,5 +1,6 @@
 //! The BPF programs: mode, attachment and guard.
 
+use crate::guard::DEFAULT;
 use clap::Args;
 use flannel_common::{
     guard::{self, GuardMode},
@@ -9,7 +10,6 @@ use flannel_datapath::attach::XdpGuardMode;
 use flannel_store::config::TxChecksumOffload;
 
 use super::{OneOf, check::Checks};
-use crate::guard::DEFAULT;
 
 /// The mechanism by which programs are attached to a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! The value of a switch that may name one address family.
 
+use flannel_traffic::MasqueradeFamilies;
+
 use super::{OneOf, go_values::parse_bool};
-use crate::traffic::MasqueradeFamilies;
 
 /// The form of a value, for messages.
 pub(super) const EXPECTED: &str = "true, false, ipv4 or ipv6";

@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 
 use clap::{ArgAction, Args};
+use flannel_fast::{FastOptions, FastScope};
 
 use super::{OneOf, check::Checks, prefixes};
-use crate::fast::{FastOptions, FastScope};
 
 /// Below, the kernel's per-CPU shares of the table are most of it; above, it takes 200 MB of memory
 /// for each family.

@@ -11,12 +11,12 @@ use clap::{
     Arg, ArgAction, Args as _, Command,
     error::{ContextKind, ContextValue},
 };
+use flannel_traffic::MasqueradeFamilies;
 
 use super::{
     RunFlags, families,
     go_values::{parse_bool, parse_int},
 };
-use crate::traffic::MasqueradeFamilies;
 
 /// The form of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,9 +37,9 @@ pub use self::{
     log::LogOptions,
     paths::Paths,
 };
+use flannel_fast::FastOptions;
 use flannel_iface::IfaceOptions;
-
-use crate::{fast::FastOptions, traffic::TrafficOptions};
+use flannel_traffic::TrafficOptions;
 
 /// The flags of `run` as clap reads them, with defaults filled in, before anything is checked.
 /// [`RunOptions::new`] checks and converts them.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use flannel_traffic::{MasqueradeFamilies, TrafficOptions};
 use ipnet::IpNet;
 
 use super::{OptionWarning, check::Checks, families, prefixes};
-use crate::traffic::{MasqueradeFamilies, TrafficOptions};
 
 /// The form of a value of `--ip-masq-exclude`.
 const EXEMPT: &str = "an IP address, or a prefix such as 10.0.0.0/8";

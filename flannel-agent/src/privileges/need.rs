@@ -2,11 +2,12 @@
 
 use std::{fs, net::SocketAddr};
 
+use flannel_backends::ipsec;
 use flannel_firewall::tools::tool;
 use rustix::thread::CapabilitySet;
 
 use super::names;
-use crate::{ipsec, options::RunOptions};
+use crate::options::RunOptions;
 
 /// The first unprivileged port, unless the host sets another one.
 const FIRST_FREE_PORT: u16 = 1024;

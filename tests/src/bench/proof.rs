@@ -2,7 +2,7 @@
 //! counters. Pure except for reading them.
 
 use anyhow::{Context as _, Result};
-use flannel_agent::backend::wireguard::DEVICES;
+use flannel_backends::wireguard::DEVICES;
 use serde_json::Value;
 
 use super::plan::{Mode, Workload};

@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_agent::backend::ProgramSet;
+use flannel_backends::ProgramSet;
 use flannel_common::{
     addr::Mac,
     entry_state::EntryState,

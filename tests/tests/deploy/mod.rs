@@ -23,7 +23,6 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-
 use flannel_tests::agent_binary;
 
 use self::documents::Documents;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_agent::traffic::Engine::{Iptables, Nftables};
 use flannel_host::family::Family;
 use flannel_tests::eventually;
+use flannel_traffic::Engine::{Iptables, Nftables};
 
 use super::support::{Cluster, of, of_node};
 

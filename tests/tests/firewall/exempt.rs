@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_agent::traffic::Engine::{self, Iptables, Nftables};
 use flannel_host::family::Family;
 use flannel_tests::{eventually, throughout};
+use flannel_traffic::Engine::{self, Iptables, Nftables};
 
 use super::support::{Cluster, Talk, of, of_a, of_b, of_c, outside, seen};
 

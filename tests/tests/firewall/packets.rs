@@ -1,8 +1,8 @@
 //! The table of who is masqueraded, packet by packet, for both families.
 
 use anyhow::{Result, ensure};
-use flannel_agent::traffic::Engine::{self, Iptables, Nftables};
 use flannel_host::family::Family;
+use flannel_traffic::Engine::{self, Iptables, Nftables};
 
 use super::support::{Cluster, of, of_a, of_c, of_node, outside, seen};
 

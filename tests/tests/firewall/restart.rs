@@ -10,12 +10,12 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_agent::traffic::Engine;
 use flannel_host::family::Family;
 use flannel_tests::{
     host::joined,
     load::rr::{Protocol, rr},
 };
+use flannel_traffic::Engine;
 
 use super::support::{Cluster, of_a, outside, seen};
 

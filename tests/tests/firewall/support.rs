@@ -7,9 +7,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_agent::traffic::Engine;
 use flannel_host::family::Family;
 use flannel_tests::{Agent, Host, Node, Pod, ThreeNodes, cluster, nodes::ready_agents, topology::Stack};
+use flannel_traffic::Engine;
 
 /// The network configuration that chooses an engine.
 pub(crate) fn config(engine: Engine, stack: Stack) -> String {

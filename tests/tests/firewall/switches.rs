@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flannel_agent::traffic::Engine::{Iptables, Nftables};
 use flannel_tests::{
     AgentOptions, Confinement, TwoNodes, etcd::CONFIG_KEY, eventually, snapshot::Snapshot, topology::Stack,
 };
+use flannel_traffic::Engine::{Iptables, Nftables};
 
 use super::support::{Cluster, config};
 

@@ -2,12 +2,11 @@
 
 use std::io::Write as _;
 
-use serde_json::Value;
-
 use flannel_tests::{
     agent::{NOT_AS_SHIPPED, is_as_shipped},
     not_run,
 };
+use serde_json::Value;
 
 use super::{
     api_server::{LIST, State},

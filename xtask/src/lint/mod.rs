@@ -16,7 +16,7 @@ use anyhow::{Context as _, bail};
 
 use crate::{
     setup::{Needs, Setup, toolchain::Toolchain},
-    workspace::{self, BPF_TARGET, Workspace},
+    workspace::{self, BPF_TARGET, Workspace, package_dirs},
 };
 
 /// A named command whose failure is a finding.
@@ -111,30 +111,13 @@ const SOURCE_CHECKS: [(&str, SourceCheck); 5] = [
     ("glossary", glossary),
 ];
 
-/// Crates of the product: their help, log lines and errors are checked too.
-const PRODUCT: [&str; 15] = [
-    "flannel-common",
-    "flannel-ebpf",
-    "crates/cni",
-    "crates/subnet-env",
-    "crates/terminal",
-    "crates/udp",
-    "crates/host",
-    "crates/netlink",
-    "crates/firewall",
-    "crates/store",
-    "crates/status",
-    "crates/cloud",
-    "crates/iface",
-    "crates/datapath",
-    "flannel-agent",
-];
-
-/// The other crates.
+/// Crates of which users see nothing. Help, log lines and errors of the others are checked too.
 const TOOLS: [&str; 4] = ["xtask", "tests", "crates/fuzz", "crates/json-schema"];
 
-fn crates() -> impl Iterator<Item = &'static str> {
-    PRODUCT.into_iter().chain(TOOLS)
+/// The folders of all crates, below the workspace's root.
+fn crates(root: &Path) -> anyhow::Result<Vec<String>> {
+    let folders = package_dirs(root)?.into_iter();
+    folders.map(|folder| Ok(folder.strip_prefix(root)?.to_string_lossy().into_owned())).collect()
 }
 
 /// Returns the documents: those at the root, and all below docs/.
@@ -157,8 +140,8 @@ fn pages(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 fn layers(root: &Path) -> anyhow::Result<()> {
     let mut found = Vec::new();
-    for name in crates() {
-        for circle in layers::circles(&root.join(name).join("src"))? {
+    for name in crates(root)? {
+        for circle in layers::circles(&root.join(&name).join("src"))? {
             found.push(format!("{name}: these modules import each other: {}", circle.join(", ")));
         }
     }
@@ -171,19 +154,20 @@ fn dependencies(root: &Path) -> anyhow::Result<()> {
 
 fn types(root: &Path) -> anyhow::Result<()> {
     let mut found = Vec::new();
-    for name in crates() {
-        found.extend(types::findings(name, &root.join(name).join("src"))?);
+    for name in crates(root)? {
+        found.extend(types::findings(&name, &root.join(&name).join("src"))?);
     }
     refuse(&found)
 }
 
 fn language(root: &Path) -> anyhow::Result<()> {
     let mut found = Vec::new();
-    for name in crates() {
-        found.extend(language::findings(&root.join(name))?);
-    }
-    for name in PRODUCT {
-        found.extend(language::string_findings(&root.join(name).join("src"))?);
+    for name in crates(root)? {
+        let folder = root.join(&name);
+        found.extend(language::findings(&folder)?);
+        if !TOOLS.contains(&name.as_str()) {
+            found.extend(language::string_findings(&folder.join("src"))?);
+        }
     }
     for page in pages(root)? {
         found.extend(language::page_findings(&page)?);
@@ -192,7 +176,7 @@ fn language(root: &Path) -> anyhow::Result<()> {
 }
 
 fn glossary(root: &Path) -> anyhow::Result<()> {
-    let sources: Vec<_> = crates().map(|name| root.join(name).join("src")).collect();
+    let sources: Vec<_> = crates(root)?.into_iter().map(|name| root.join(name).join("src")).collect();
     refuse(&glossary::findings(&root.join("docs/reference/glossary.md"), &sources)?)
 }
 

@@ -7,6 +7,7 @@ use std::{
     collections::BTreeSet,
     env,
     ffi::{OsStr, OsString},
+    fs,
     path::{Path, PathBuf},
     process::Command,
     sync::{
@@ -29,7 +30,7 @@ use super::{
     process::{DEADLINE, Surroundings},
     programs::TestProgram,
     runner::{RunEvent, Runner},
-    selection::{INTEGRATION, Selection},
+    selection::Selection,
     tally::Tally,
     timings::Timings,
 };
@@ -39,7 +40,7 @@ use crate::{
     cli::TestOptions,
     cluster, image,
     setup::{Needs, Setup, toolchain::Toolchain},
-    workspace,
+    workspace::{self, package_dirs, package_name},
 };
 
 /// Longer runs of the tests that `--all` has.
@@ -72,7 +73,7 @@ fn soak(time: Duration) -> [(&'static str, String); 5] {
 /// times of the tests.
 pub(super) fn run(setup: &Setup<'_>, options: &TestOptions, turn: Turn, tally: &mut Tally) -> anyhow::Result<Timings> {
     let root = setup.workspace().root();
-    let mut selection = Selection::new(options, &job::subjects(root)?, &crates())?;
+    let mut selection = Selection::new(options, &job::subjects(root)?, &crates(root)?)?;
     if turn == Turn::Measurements {
         selection = selection.of_measurements();
     }
@@ -108,23 +109,16 @@ pub(super) fn run(setup: &Setup<'_>, options: &TestOptions, turn: Turn, tally: &
     Ok(timings)
 }
 
-/// The crates whose tests can be chosen by name.
-fn crates() -> Vec<String> {
-    let more = [
-        "flannel-cloud",
-        "flannel-cni",
-        "flannel-common",
-        "flannel-datapath",
-        "flannel-fuzz",
-        "flannel-host",
-        "flannel-json-schema",
-        "flannel-status",
-        "flannel-subnet-env",
-        "flannel-terminal",
-        "flannel-udp",
-        "xtask",
-    ];
-    INTEGRATION.iter().map(|(name, _)| *name).chain(more).map(str::to_owned).collect()
+/// The crates whose tests can be chosen by name. Those of the programs and of the end-to-end suite
+/// have other ways.
+fn crates(root: &Path) -> anyhow::Result<Vec<String>> {
+    const OTHERS: [&str; 2] = ["flannel-ebpf", "flannel-tests"];
+    let mut names = Vec::new();
+    for folder in package_dirs(root)? {
+        let manifest = fs::read_to_string(folder.join("Cargo.toml"))?;
+        names.extend(package_name(&manifest).filter(|name| !OTHERS.contains(name)).map(str::to_owned));
+    }
+    Ok(names)
 }
 
 /// The producer of a run's jobs: it sets up and compiles, and says what is there.

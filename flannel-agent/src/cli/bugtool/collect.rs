@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use aya::programs::{ProgramError, ProgramInfo, loaded_programs};
+use flannel_bugtool::rules;
 use flannel_common::program::{COUNT_POLLS, Program};
 use flannel_datapath::{PinRoot, probe};
 use flannel_firewall::tools::tool;
@@ -22,7 +23,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{BugtoolOptions, Writer, rules};
+use super::{BugtoolOptions, Writer};
 use crate::{
     cli::{Command, parse},
     observe::socket::{Request, ask_status, ask_text},

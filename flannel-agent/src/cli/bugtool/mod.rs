@@ -2,28 +2,19 @@
 //!
 //! Each piece is a file; `errors.txt` lists the pieces that could not be collected, with the
 //! reason. Time and size are bounded. The command does not read the environment, kubeconfigs, keys
-//! or the leases of other nodes in the store; everything it writes goes through [`redact`].
+//! or the leases of other nodes in the store; everything it writes goes through [`redacted`].
 
-pub(super) mod archive;
 mod collect;
-mod redact;
-mod rules;
 
 use std::{io, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
+use flannel_bugtool::{Archive, Destination, PIECE_MAX, redacted};
 use flannel_host::error_chain::chain;
 use nix::sys::utsname::uname;
 
-use self::{
-    archive::{Archive, Destination},
-    redact::redacted,
-};
 use super::{PinOptions, StateOptions};
-
-/// The most of one piece that is kept, in bytes: what is cut off says so.
-const PIECE_MAX: usize = 8 << 20;
 
 /// The archive to write, and the paths of the agent's state and pins.
 #[derive(Clone, Debug, Args)]

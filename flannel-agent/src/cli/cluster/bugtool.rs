@@ -7,16 +7,14 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use flannel_bugtool::{Archive, Destination};
 use flannel_host::error_chain::chain;
 use flannel_terminal::color::Paint;
 use futures::{StreamExt as _, stream};
 
 use super::{ClusterAccess, status};
 use crate::{
-    cli::{
-        bugtool::archive::{Archive, Destination},
-        count, json,
-    },
+    cli::{count, json},
     cluster::{
         client::ClusterClient,
         members::{AgentPods, ClusterNode},

@@ -6,8 +6,8 @@ use std::{
     io::{self, Write as _},
 };
 
-use anstyle::{AnsiColor, Effects, Style};
 use anyhow::Context as _;
+use clap::builder::styling::{AnsiColor, Effects, Style};
 use ratatui::{
     buffer::{Buffer, Cell},
     layout::Rect,

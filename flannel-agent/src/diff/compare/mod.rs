@@ -5,6 +5,10 @@ use std::{
     net::IpAddr,
 };
 
+use flannel_backends::{
+    carrier::{Carrier, CarryingDevice},
+    ipsec::policy_keys,
+};
 use flannel_common::{addr::Mac, entry_state::EntryState, node::NodeConfig};
 use flannel_datapath::{
     ecmp_paths::{PinnedEcmpPaths, ethertype},
@@ -17,10 +21,6 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::{networks, of_map};
-use crate::{
-    backend::ipsec::policy_keys,
-    carrier::{Carrier, CarryingDevice},
-};
 
 /// A table whose entries are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

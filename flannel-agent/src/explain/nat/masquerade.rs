@@ -156,7 +156,7 @@ pub(super) fn by_nftables(listing: &str, family: Family, source: IpAddr, destina
     let table = ListedTable::parse(listing);
     let nat = |chain: &&ListedChain| chain.hook.contains("type nat hook postrouting");
     for rule in table.chains.values().filter(nat).flat_map(|chain| &chain.rules) {
-        let shown = format!("nftables, table {}: {rule}", crate::traffic::nft_table(family));
+        let shown = format!("nftables, table {}: {rule}", flannel_traffic::nft_table(family));
         match listed_rule(rule, source, destination) {
             None => return MasqueradeAnswer::Unknown(shown),
             Some((true, "masquerade")) => return MasqueradeAnswer::Yes { rule: shown },

@@ -72,7 +72,7 @@ pub(super) async fn masquerade(source: IpAddr, destination: IpAddr, device: Opti
             Family::V4 => "ip",
             Family::V6 => "ip6",
         };
-        let table = crate::traffic::nft_table(family);
+        let table = flannel_traffic::nft_table(family);
         match tool::run(&nft, &["-s", "list", "table", protocol, table], "").await {
             Ok(text) => answers.push(masquerade::by_nftables(&text, family, source, destination)),
             Err(ToolError::Refused { message, .. }) if message.contains("No such file or directory") => {}

@@ -1,12 +1,10 @@
 //! The step about the state behind a route.
 
+use flannel_backends::carrier::{Carrier, CarryingPeer, IpsecWay};
 use flannel_host::duration;
 
 use super::{Step, kernel::REPAIR};
-use crate::{
-    carrier::{Carrier, CarryingPeer, IpsecWay},
-    explain::snapshot::Snapshot,
-};
+use crate::explain::snapshot::Snapshot;
 
 /// Returns the step; none where only a route carries the packet.
 pub(super) fn step(facts: &Snapshot) -> Option<Step> {

@@ -2,14 +2,12 @@
 
 use std::net::IpAddr;
 
+use flannel_backends::Way;
 use flannel_status::{EchoState, PeerStatus};
 use ipnet::IpNet;
 
 use super::Step;
-use crate::{
-    backend::Way,
-    explain::{commands::CommandsRoute, location::Location, snapshot::Snapshot},
-};
+use crate::explain::{commands::CommandsRoute, location::Location, snapshot::Snapshot};
 
 /// Returns true if packets to the peer follow the default route.
 pub(super) fn is_by_default_route(facts: &Snapshot) -> bool {

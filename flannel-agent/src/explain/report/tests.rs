@@ -555,7 +555,7 @@ fn rules_that_may_drop_the_packet_leave_the_verdict_open() {
 
 #[test]
 fn what_is_behind_a_route_is_a_step() {
-    use crate::carrier::{Carrier, CarryingPeer, IpsecWay};
+    use flannel_backends::carrier::{Carrier, CarryingPeer, IpsecWay};
     let verdict = |carrier: Carrier| {
         let story = after(|facts| facts.carrier = Some(carrier));
         (story.verdict.reaches, story.steps.iter().map(|step| step.topic).collect::<Vec<_>>().contains(&"wireguard"))

@@ -1,5 +1,6 @@
 //! Metrics of the echo requests to peers.
 
+use flannel_echo::EchoCounts;
 use flannel_status::EchoState;
 use prometheus::core::Collector as _;
 
@@ -8,7 +9,6 @@ use super::{
     counts::Counts,
     page::{Page, length, number},
 };
-use crate::echo::EchoCounts;
 
 /// Writes the metrics of echo requests, if these are enabled.
 pub(super) fn write(page: &mut Page, echoes: Option<EchoCounts>, counts: &Counts) {

@@ -1,6 +1,8 @@
 //! Metrics of the agent itself: from its status, its pulse, its peers and its counts.
 
+use flannel_backends::Way;
 use flannel_host::family::Family;
+use flannel_reconcile::SharedPeers;
 use flannel_status::{CheckStatus, FastStatus, GuardStatus, LeaseStatus, PodStatus, Repairs, Status, StoreStatus};
 use prometheus::core::Collector as _;
 
@@ -9,7 +11,7 @@ use super::{
     counts::{Counts, Displaced},
     page::{Page, length, number},
 };
-use crate::{backend::Way, observe::health::Readiness, reconcile::SharedPeers};
+use crate::observe::health::Readiness;
 
 const MODES: [&str; 3] = ["kernel", "encap", "fast"];
 const GUARD_MODES: [&str; 3] = ["off", "audit", "enforce"];

@@ -6,7 +6,9 @@ use std::{
 };
 
 use flannel_common::{program::Program, reason::Reason, stats::Counter};
+use flannel_echo::EchoCounts;
 use flannel_host::family::Family;
+use flannel_reconcile::SharedPeers;
 use flannel_status::{
     ChangeCounts, CloudStatus, EchoState, ExtensionStatus, IpsecPeerState, IpsecStatus, PeerState, RequestCounts,
     Status, UdpStatus,
@@ -20,11 +22,7 @@ use super::{
     traffic::Labelled,
     *,
 };
-use crate::{
-    echo::EchoCounts,
-    observe::{pulse::Pulse, shared::SharedState},
-    reconcile::SharedPeers,
-};
+use crate::observe::{pulse::Pulse, shared::SharedState};
 
 /// A node with everything.
 fn status() -> Status {

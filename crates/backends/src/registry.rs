@@ -1,0 +1,47 @@
+//! The table of backends: the one place that depends on the kind of backend. Pure.
+
+use std::sync::Arc;
+
+use flannel_host::family::Family;
+use flannel_netlink::{IpipSpec, Link};
+use flannel_store::config::BackendConfig;
+
+use crate::{
+    Backend, Unmanaged,
+    host_gw::HostGw,
+    ipip::{self, Ipip},
+    ipsec::Ipsec,
+    udp::{self, Udp},
+    vxlan::{self, Vxlan},
+    wireguard::{self, Wireguard},
+};
+
+/// The backend of a network configuration.
+pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
+    match config {
+        BackendConfig::Vxlan(config) => Arc::new(Vxlan(*config)),
+        BackendConfig::HostGw => Arc::new(HostGw),
+        BackendConfig::Wireguard(config) => Arc::new(Wireguard(*config)),
+        BackendConfig::Ipsec(config) => Arc::new(Ipsec { udp_encap: config.udp_encap }),
+        BackendConfig::Udp(config) => Arc::new(Udp(*config)),
+        BackendConfig::Ipip(config) => Arc::new(Ipip(*config)),
+        BackendConfig::Extension(_) => Arc::new(Unmanaged::extension(None)),
+        BackendConfig::AwsVpc(_) | BackendConfig::Gce | BackendConfig::TencentVpc(_) | BackendConfig::AliVpc(_) => {
+            Arc::new(Unmanaged::cloud())
+        }
+        BackendConfig::Alloc => Arc::new(Unmanaged::alloc()),
+    }
+}
+
+/// Returns true for a device that some backend makes: a vxlan device whose name is made from its
+/// own VNI, as flannel names them, a WireGuard or ipip device with flannel's name, or the TUN
+/// device of the backend udp. A process behind such a device ends with it.
+pub fn is_tunnel(link: &Link) -> bool {
+    let of_vni = |vni| Family::BOTH.iter().any(|family| link.name == vxlan::device_name(*family, vni));
+    let is_tun = link.kind.as_deref() == Some("tun");
+    let encrypts = is_tun || link.kind.as_deref() == Some("wireguard");
+    link.vxlan.as_ref().is_some_and(|vxlan| of_vni(vxlan.vni))
+        || (encrypts && wireguard::DEVICES.contains(&link.name.as_str()))
+        || (is_tun && link.name == udp::DEVICE)
+        || (link.kind.as_deref() == Some(IpipSpec::KIND) && link.name == ipip::DEVICE)
+}

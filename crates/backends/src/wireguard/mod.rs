@@ -1,0 +1,25 @@
+//! WireGuard: the key of this node, and the control of a device, be it the kernel's or that of a
+//! process.
+//!
+//! Kernels before 5.6, and those built without the module, have no WireGuard. A process with a TUN
+//! device then does its work: `wireguard-go` or `boringtun-cli`, which speak the [cross-platform
+//! protocol](https://www.wireguard.com/xplatform/) on a socket. The process does not stay a child
+//! of the agent: it outlives the agent.
+
+mod control;
+mod desired;
+mod error;
+mod key_file;
+mod shared;
+mod uapi;
+mod userspace;
+
+pub use self::{
+    control::Control,
+    desired::{DEVICES, Wireguard},
+    error::WireguardError,
+    key_file::{BadKeyFile, WireguardKeys},
+    shared::{SharedWireguardPeers, has_session},
+    uapi::has_process,
+    userspace::start,
+};
