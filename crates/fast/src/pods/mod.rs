@@ -63,7 +63,6 @@ pub struct Pods {
 impl Pods {
     /// Marks everything as stale, so that the next look reads it again.
     pub fn invalidate_all(&mut self) {
-        self.namespace = Namespace::default();
         self.is_read = false;
         self.invalidate_unannounced();
     }
@@ -172,9 +171,17 @@ impl Pods {
         for family in Family::BOTH {
             routes.extend(netlink.routes(family).await?);
         }
-        self.namespace = Namespace::read(links, routes);
+        self.replace_namespace(Namespace::read(links, routes));
         self.is_read = true;
         Ok(())
+    }
+
+    /// Replaces the view by one that was read. A changed device counts here: the event about it may
+    /// still be to come, and finds no difference then.
+    fn replace_namespace(&mut self, read: Namespace) {
+        let known = std::mem::replace(&mut self.namespace, read);
+        let differs = |index: &u32| known.links.get(index) != self.namespace.links.get(index);
+        self.disturbed |= self.on_the_way.iter().any(differs);
     }
 
     /// Reads what veths lead to, where that is not known yet.
@@ -246,6 +253,23 @@ mod tests {
     fn known() -> Pods {
         let others = BTreeMap::from([(2, Default::default()), (3, Default::default())]);
         Pods { others, ..Pods::default() }
+    }
+
+    /// A full reading that comes before the event about a change is what the event is compared
+    /// with.
+    #[test]
+    fn a_change_that_a_full_reading_finds_disturbs_the_way() {
+        let namespace = |mtu| Namespace::read(vec![Link::ethernet(2, "cni0", mtu)], Vec::new());
+        let mut pods =
+            Pods { namespace: namespace(1500), on_the_way: BTreeSet::from([2]), is_read: true, ..Pods::default() };
+        pods.invalidate_all();
+        pods.replace_namespace(namespace(1500));
+        assert!(!pods.take_disturbed(), "nothing changed");
+        pods.invalidate_all();
+        pods.replace_namespace(namespace(1400));
+        assert!(pods.take_disturbed());
+        pods.observe(&KernelEvent::Link(Link::ethernet(2, "cni0", 1400)));
+        assert!(!pods.take_disturbed(), "once");
     }
 
     #[test]
