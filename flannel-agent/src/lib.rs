@@ -9,9 +9,13 @@ pub mod connectivity;
 pub mod diff;
 pub mod document;
 pub mod explain;
+pub mod flow_events;
 pub mod guard;
+#[cfg(feature = "hubble")]
+mod hubble;
 pub mod memory;
 pub mod monitor;
+pub mod names;
 pub mod observe;
 pub mod options;
 pub mod privileges;

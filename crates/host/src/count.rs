@@ -15,6 +15,11 @@ impl Count {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Adds this many.
+    pub fn add_many(&self, times: u64) {
+        self.0.fetch_add(times, Ordering::Relaxed);
+    }
+
     /// Returns the count so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

@@ -12,10 +12,15 @@ const LEAST: usize = 24;
 
 /// Wraps the lines of a text that standard output has no room for. Files and pipes take them whole.
 pub fn to_terminal(text: String) -> String {
-    match terminal_size_of(std::io::stdout()) {
-        Some((Width(columns), _)) => to_width(&text, columns.into()),
+    match columns() {
+        Some(columns) => to_width(&text, columns),
         None => text,
     }
+}
+
+/// The columns of the terminal at standard output; `None` for a file or a pipe.
+pub fn columns() -> Option<usize> {
+    terminal_size_of(std::io::stdout()).map(|(Width(columns), _)| columns.into())
 }
 
 /// Wraps the lines that are wider.

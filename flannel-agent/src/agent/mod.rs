@@ -36,7 +36,10 @@ use flannel_host::{clock, count::Count, signals::Stop};
 use flannel_status::Status;
 use tokio::sync::watch;
 
+#[cfg(feature = "hubble")]
+use crate::hubble::HubbleServer;
 use crate::{
+    names::{NameResolver, NameSources},
     observe::{
         health::{HealthRoutes, Readiness},
         http::HttpServer,
@@ -79,7 +82,9 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
     let _echo = start_echo(&options, echo, &shared, &counts);
     let manager = ServiceManager::of_environment();
     tokio::spawn(manager.clone().await_ready(status.clone()));
-    let answers = Answers { status: document(status, shared.clone()), metrics: Some(metrics) };
+    let names = NameResolver::new(name_sources(&options, &status, &shared));
+    let _hubble = start_hubble(&options, &names, &counts);
+    let answers = Answers { status: document(status, shared.clone()), metrics: Some(metrics), names: Some(names) };
     let answering = tokio::spawn(socket::serve(listener, counts.displaced.status.clone(), answers));
     let result = tokio::select! {
         result = daemon(&options, &publish, &pulse, &shared, &counts) => result,
@@ -94,6 +99,36 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
         tracing::debug!(%error, "the status socket stays behind");
     }
     result
+}
+
+/// Starts to answer clients of Hubble, if the options ask for it. If that fails, the agent runs
+/// without them.
+#[cfg(feature = "hubble")]
+fn start_hubble(options: &RunOptions, names: &NameResolver, counts: &Counts) -> Option<HubbleServer> {
+    let pins = PinRoot::new(&options.paths.bpf_pin_root);
+    let started = HubbleServer::start(&options.flows, pins, names.clone(), counts.flows.clone());
+    started.inspect_err(|error| tracing::warn!(%error, "cannot start the thread for clients of Hubble")).ok().flatten()
+}
+
+/// A build without the feature only says that it has none.
+#[cfg(not(feature = "hubble"))]
+fn start_hubble(options: &RunOptions, _: &NameResolver, _: &Counts) {
+    if options.flows.socket.is_some() || options.flows.listen.is_some() {
+        tracing::warn!("--hubble-socket and --hubble-listen do nothing: this build is without the feature `hubble`");
+    }
+}
+
+/// The sources of the names in flows.
+fn name_sources(options: &RunOptions, status: &watch::Receiver<Status>, shared: &SharedState) -> NameSources {
+    let named = std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty());
+    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+    NameSources {
+        status: status.clone(),
+        peers: shared.peers.clone(),
+        node: named.unwrap_or_else(host),
+        kube: options.kube.clone(),
+        hosts: options.flows.hosts.clone(),
+    }
 }
 
 /// The whole status as it is when asked for. Thousands of peers are not written out before.

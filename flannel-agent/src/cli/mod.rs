@@ -93,7 +93,7 @@ pub enum Once {
     /// Print or set what is done about tunnel packets that come from no peer
     #[command(subcommand)]
     Guard(guard::GuardCommand),
-    /// Discard what mode `fast` has learned
+    /// Print the flows of this node with names, once or live; discard what mode `fast` has learned
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
     /// Write one archive for a bug report; passwords, tokens and keys are left out
@@ -173,6 +173,7 @@ impl Once {
         match self {
             Self::Maps(command) => maps::mistake(command),
             Self::Explain(options) => explain::mistake(options),
+            Self::Flows(command) => flows::mistake(command),
             Self::Cluster(command) => cluster::mistake(command),
             _ => None,
         }

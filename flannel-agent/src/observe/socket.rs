@@ -1,12 +1,14 @@
 //! The agent's socket, `<state-dir>/agent.sock`: one line of JSON asks, one line of JSON answers.
 //!
 //! Requests: `{"request":"status"}`, `{"request":"metrics"}` and `{"request":"log"}`; the answers
-//! to the last two have their text in the member `text`. The socket is made at each start; who may
-//! connect is decided by its mode (0600), which it has from the first moment. `Connections` has the
-//! limits of time and number.
+//! to the last two have their text in the member `text`. `{"request":"names","addresses":[...]}` is
+//! answered with the names of addresses, in the member `names`. The socket is made at each start;
+//! who may connect is decided by its mode (0600), which it has from the first moment. `Connections`
+//! has the limits of time and number.
 
 use std::{
     io,
+    net::IpAddr,
     os::unix::net::UnixListener as StdListener,
     path::{Path, PathBuf},
     time::Duration,
@@ -26,6 +28,7 @@ use tokio::{
 
 use crate::{
     document,
+    names::{NameResolver, ResolvedNames},
     observe::{
         connections::{Connections, LIMIT, Origin, RequestState},
         log::recent,
@@ -35,11 +38,15 @@ use crate::{
 
 /// The longest request.
 const REQUEST: u64 = 4096;
+/// Addresses in one request: as many as fit.
+pub const NAMES: usize = 80;
+/// The longest wait for names that are being looked up.
+const NAMES_PATIENCE: Duration = Duration::from_secs(2);
 /// Connections the kernel holds until they are accepted.
 const BACKLOG: i32 = 1024;
 
 /// A request of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase")]
 pub enum Request {
     /// The status document.
@@ -48,6 +55,11 @@ pub enum Request {
     Metrics,
     /// The last lines of the log.
     Log,
+    /// The names of these addresses, [`NAMES`] of them at most.
+    Names {
+        /// The addresses.
+        addresses: Vec<IpAddr>,
+    },
 }
 
 /// The sources of the answers.
@@ -57,6 +69,13 @@ pub struct Answers<S> {
     pub status: S,
     /// `None` where there are none.
     pub metrics: Option<Metrics>,
+    /// `None` where there are none.
+    pub names: Option<NameResolver>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NamesAnswer {
+    names: ResolvedNames,
 }
 
 #[derive(Deserialize)]
@@ -131,6 +150,13 @@ async fn answer(
             None => refusal("no metrics here"),
         },
         Ok(Request::Log) => text(&recent::lines()),
+        Ok(Request::Names { addresses }) => match &answers.names {
+            Some(names) => {
+                let names = names.resolve(&addresses, NAMES_PATIENCE).await;
+                serde_json::to_string(&NamesAnswer { names })?
+            }
+            None => refusal("no names here"),
+        },
         Err(error) => refusal(&format!("not a request: {error}")),
     };
     writer.write_all(reply.as_bytes()).await?;
@@ -158,17 +184,27 @@ async fn connect(path: &Path) -> io::Result<UnixStream> {
 /// Asks a running agent for its status. An error of kind `NotFound` or `ConnectionRefused` means
 /// that none runs.
 pub async fn ask_status(state_dir: &Path) -> io::Result<Status> {
-    ask(state_dir, Request::Status).await
+    ask(state_dir, &Request::Status).await
+}
+
+/// Asks a running agent for the names of addresses. Errors are those of [`ask_text`].
+pub async fn ask_names(state_dir: &Path, addresses: &[IpAddr]) -> io::Result<ResolvedNames> {
+    let mut names = ResolvedNames::new();
+    for addresses in addresses.chunks(NAMES) {
+        let answer: NamesAnswer = ask(state_dir, &Request::Names { addresses: addresses.to_vec() }).await?;
+        names.extend(answer.names);
+    }
+    Ok(names)
 }
 
 /// Asks a running agent for its metrics or its log. Errors are those of [`ask_status`]; an agent of
 /// an earlier version does not know the request.
 pub async fn ask_text(state_dir: &Path, request: Request) -> io::Result<String> {
-    let Text { text, error } = ask(state_dir, request).await?;
+    let Text { text, error } = ask(state_dir, &request).await?;
     text.ok_or_else(|| io::Error::other(error.unwrap_or_else(|| "no text in the answer".to_owned())))
 }
 
-async fn ask<T: DeserializeOwned>(state_dir: &Path, request: Request) -> io::Result<T> {
+async fn ask<T: DeserializeOwned>(state_dir: &Path, request: &Request) -> io::Result<T> {
     let path = path(state_dir);
     let asking = async {
         loop {
@@ -189,9 +225,9 @@ pub async fn agent_process(state_dir: &Path) -> io::Result<i32> {
 }
 
 /// Sends one request on its own connection.
-async fn exchange<T: DeserializeOwned>(path: &Path, request: Request) -> io::Result<T> {
+async fn exchange<T: DeserializeOwned>(path: &Path, request: &Request) -> io::Result<T> {
     let mut stream = connect(path).await?;
-    let request = serde_json::to_string(&request)? + "\n";
+    let request = serde_json::to_string(request)? + "\n";
     stream.write_all(request.as_bytes()).await?;
     let mut reply = String::new();
     if stream.read_to_string(&mut reply).await? == 0 {

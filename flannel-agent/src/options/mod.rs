@@ -12,6 +12,7 @@ mod etcd;
 pub(crate) mod families;
 mod fast;
 pub(crate) mod flags;
+mod flows;
 pub(crate) mod go_style;
 mod go_values;
 mod iface;
@@ -33,6 +34,7 @@ pub(crate) use self::one_of::OneOf;
 pub use self::{
     datapath::{AttachMode, DatapathOptions},
     etcd::EtcdAccess,
+    flows::FlowOptions,
     listeners::Listeners,
     log::LogOptions,
     paths::Paths,
@@ -62,6 +64,8 @@ pub(crate) struct RunFlags {
     traffic: traffic::TrafficFlags,
     #[command(flatten)]
     listeners: listeners::ListenerFlags,
+    #[command(flatten)]
+    flows: flows::FlowFlags,
     #[command(flatten)]
     echo: echo::EchoFlags,
     #[command(flatten)]
@@ -95,6 +99,8 @@ pub struct RunOptions {
     pub nexthops_from: usize,
     /// The addresses at which the agent answers.
     pub listeners: Listeners,
+    /// The view of flows.
+    pub flows: FlowOptions,
     /// The time between two echo requests to each peer; `None` for none.
     pub echo_interval: Option<Duration>,
     /// The time between two looks at the route tables of a cloud.
@@ -126,6 +132,7 @@ impl RunOptions {
             unreachable_route: flags.traffic.unreachable_route,
             nexthops_from: flags.traffic.check_nexthops_from(&mut checks),
             listeners: flags.listeners.check(&mut checks),
+            flows: flags.flows.check(&mut checks),
             echo_interval: flags.echo.check(&mut checks),
             cloud_interval: flags.cloud.check(&mut checks),
             log: flags.log.check(&mut checks),

@@ -32,7 +32,7 @@ fn reads(options: &RunOptions) -> Vec<&Path> {
     let tls = &options.etcd.tls;
     let client = tls.client.iter().flat_map(|client| [&client.certificate, &client.key]);
     let kube = options.kube.iter().flat_map(|kube| kube.kubeconfig.iter().chain([&kube.net_config]));
-    tls.ca.iter().chain(client).chain(kube).map(AsRef::as_ref).collect()
+    tls.ca.iter().chain(client).chain(kube).chain(options.flows.files()).map(AsRef::as_ref).collect()
 }
 
 fn writes(options: &RunOptions) -> Vec<&Path> {

@@ -3,8 +3,8 @@
 //!
 //! `docs/reference/stable.txt` is the list of the last release: a line for each flag, metric, field
 //! of a document, name of a closed set and map. Each name whose line is new, gone or changed has to
-//! be in the changelog under "Unreleased". `FLANNEL_WRITE_RELEASE=1` writes the list, which a
-//! release does and nothing else.
+//! be in the changelog under "Unreleased"; of a new document, only its own name.
+//! `FLANNEL_WRITE_RELEASE=1` writes the list, which a release does and nothing else.
 
 mod documents;
 mod flags;
@@ -39,6 +39,12 @@ impl Interface {
         let mut words = line.splitn(4, '\t').map(str::to_owned);
         let mut next = || words.next().unwrap_or_default();
         Self { kind: next(), place: next(), name: next(), form: next() }
+    }
+
+    /// The document of a field or of a name in it.
+    fn document(&self) -> Option<&str> {
+        let is_in_document = matches!(self.kind.as_str(), "field" | "value");
+        self.place.split('.').next().filter(|_| is_in_document)
     }
 }
 
@@ -91,7 +97,12 @@ fn has_name(text: &str, name: &str) -> bool {
 
 /// Names whose lines differ and that the text does not have.
 fn unexplained(released: &BTreeSet<Interface>, present: &BTreeSet<Interface>, text: &str) -> Vec<String> {
-    let silent = difference(released, present).filter(|line| !has_name(text, &line.name));
+    let documents: BTreeSet<_> = released.iter().filter_map(Interface::document).collect();
+    let is_named = |line: &Interface| {
+        let new_document = line.document().filter(|document| !documents.contains(document));
+        has_name(text, &line.name) || new_document.is_some_and(|document| has_name(text, &format!("`{document}`")))
+    };
+    let silent = difference(released, present).filter(|line| !is_named(line));
     silent.map(ToString::to_string).collect()
 }
 
@@ -120,6 +131,9 @@ fn what_is_new_gone_or_changed_has_to_be_named() {
     let missing = unexplained(&released, &now, "`--two-more`, `--three` and `--four=1`");
     assert_eq!(missing, ["flag\trun\t--two\tlist", "flag\trun\t--two\ttext"]);
     assert!(unexplained(&released, &now, "--two: --three\n--four").is_empty());
+    let fields = BTreeSet::from([Interface::new("field", "new.Row", "age", "integer")]);
+    assert!(unexplained(&released, &fields, "--one --two --three, the document `new`").is_empty());
+    assert_eq!(unexplained(&released, &fields, "--one --two --three, new").len(), 1);
     assert_eq!(unreleased("# C\n\n## Unreleased\n\nnew\n\n## 0.1\n\nold\n"), "\nnew\n");
 }
 

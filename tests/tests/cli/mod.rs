@@ -3,7 +3,9 @@
 mod docs;
 mod exit;
 mod explain;
+mod flows;
 mod hosts;
+mod hubble;
 mod json;
 mod matrix;
 mod metrics;

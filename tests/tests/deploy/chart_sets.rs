@@ -291,9 +291,12 @@ fn the_role_allows_what_the_agent_asks_for_and_no_more() -> Result<()> {
     let status = json!({ "apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"] });
     let events = json!({ "apiGroups": [""], "resources": ["events"], "verbs": ["create"] });
     let pods = json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"] });
-    for (set, expected) in
-        [("default", json!([nodes, status, events])), ("strict", json!([pods, nodes, status, events]))]
-    {
+    let names = json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["list"] });
+    for (set, expected) in [
+        ("default", json!([nodes, status, events])),
+        ("strict", json!([pods, nodes, status, events])),
+        ("fast", json!([names, nodes, status, events])),
+    ] {
         let Some(documents) = helm::set(set)? else { return Ok(()) };
         let rules = documents.at("ClusterRole", "/rules")?;
         ensure!(*rules == expected, "{set}: {rules:#}");

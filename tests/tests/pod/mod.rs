@@ -7,6 +7,7 @@ pub(crate) mod api_server;
 mod certs;
 mod hang;
 mod many;
+mod names;
 #[path = "../../support/nodes.rs"]
 mod nodes;
 mod opt_out;

@@ -98,6 +98,13 @@ pub async fn service_names(family: Family) -> Result<Vec<(IpAddr, String)>, Stri
     Ok(names)
 }
 
+/// Returns the name of a Service without its port: `default/web` of `default/web:http` and of
+/// `default/web/tcp/http`.
+pub fn without_port(name: &str) -> Option<String> {
+    let mut parts = name.split(['/', ':']);
+    Some(format!("{}/{}", parts.next()?, parts.next()?))
+}
+
 /// The table of kube-proxy's mode `nftables`.
 fn kube_proxy(family: Family) -> NftablesTable {
     NftablesTable::new(family, "kube-proxy")

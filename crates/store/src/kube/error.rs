@@ -193,8 +193,8 @@ impl Problem {
 }
 
 impl KubeError {
-    /// See [`Problem::is_refusal`].
-    pub(super) fn is_refusal(&self) -> bool {
+    /// Returns true if the server answered and refused.
+    pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { .. })
     }
 
@@ -223,7 +223,8 @@ fn hint(problem: &Problem) -> &'static str {
     match problem.code() {
         Some(401) => "; check the token or certificate",
         Some(403) => {
-            "; grant nodes get, list, watch; nodes/status patch; events create; with --pod-opt-out pods list, watch"
+            "; grant nodes get, list, watch; nodes/status patch; events create; with --pod-opt-out pods list, watch; for \
+             names of pods in flows pods list"
         }
         _ => "",
     }

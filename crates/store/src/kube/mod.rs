@@ -17,6 +17,7 @@ mod events;
 mod items;
 mod listing;
 mod options;
+mod pod_lister;
 mod pods;
 mod position;
 mod prefix;
@@ -51,6 +52,7 @@ pub use self::{
     client::Liveness,
     error::{KubeError, Problem},
     options::{KubeOptions, NoIdentity, NodeIdentity},
+    pod_lister::PodLister,
     prefix::{AnnotationPrefix, BadPrefix},
 };
 use super::{

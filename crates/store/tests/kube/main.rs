@@ -13,6 +13,7 @@ mod follow;
 mod hold;
 mod opt_out;
 mod outage;
+mod pod_lister;
 mod settings;
 mod streams;
 mod support;

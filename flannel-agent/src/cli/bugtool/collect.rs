@@ -86,7 +86,7 @@ const LOGS: &str = "log.txt has the last lines of the running agent. Earlier one
     kubectl -n kube-flannel logs <pod> -c kube-flannel --since=1h\n";
 
 /// The source of a file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Source {
     /// A subcommand of the agent.
     Own(&'static [&'static str]),
@@ -139,7 +139,7 @@ pub(super) async fn collect(options: &BugtoolOptions, writer: &mut Writer) -> io
     let done = collect_quietly(options, &jobs, writer)?;
     let end = Instant::now() + ALL;
     for (name, source) in &jobs[done..] {
-        writer.add(name, in_time(end, piece(*source, options)).await)?;
+        writer.add(name, in_time(end, piece(source.clone(), options)).await)?;
     }
     Ok(())
 }
@@ -155,7 +155,7 @@ fn collect_quietly(options: &BugtoolOptions, jobs: &Arc<[Job]>, writer: &mut Wri
             let _ = setpriority_process(None, LOWEST_PRIORITY);
             let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
             for (_, source) in &*jobs {
-                let text = runtime.block_on(in_time(Instant::now() + PIECE, piece(*source, &options)));
+                let text = runtime.block_on(in_time(Instant::now() + PIECE, piece(source.clone(), &options)));
                 if send.send(text).is_err() {
                     return;
                 }

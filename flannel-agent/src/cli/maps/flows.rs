@@ -17,7 +17,7 @@ use crate::{
 /// The flows to show.
 #[derive(Clone, Debug, Default, Args)]
 #[group(skip)]
-pub(super) struct FlowFilter {
+pub(in crate::cli) struct FlowFilter {
     /// Flows from this address or prefix, before or after translation
     #[arg(long, value_name = "ADDR", value_parser = prefix::parse)]
     src: Option<IpNet>,
@@ -40,28 +40,38 @@ enum Transport {
 
 impl FlowFilter {
     /// Returns true if it excludes any flow.
-    pub(super) const fn is_set(&self) -> bool {
+    pub(in crate::cli) const fn is_set(&self) -> bool {
         self.src.is_some() || self.dst.is_some() || self.proto.is_some()
     }
 
     /// Returns true if the flow matches the filter.
-    pub(super) fn takes(&self, row: &FlowRow) -> bool {
+    pub(in crate::cli) fn takes(&self, row: &FlowRow) -> bool {
+        self.takes_ends(
+            row.protocol,
+            [row.source.ip(), row.destination.ip()],
+            [row.out_source.ip(), row.out_destination.ip()],
+        )
+    }
+
+    /// Returns true if a flow of this protocol between these addresses, before and after
+    /// translation, matches the filter.
+    pub(in crate::cli) fn takes_ends(&self, protocol: &str, before: [IpAddr; 2], after: [IpAddr; 2]) -> bool {
         let lies_in = |wanted: Option<IpNet>, before: IpAddr, after: IpAddr| {
             wanted.is_none_or(|wanted| wanted.contains(&before) || wanted.contains(&after))
         };
-        let protocol = self.proto.is_none_or(|wanted| (wanted == Transport::Tcp) == (row.protocol == "tcp"));
-        protocol
-            && lies_in(self.src, row.source.ip(), row.out_source.ip())
-            && lies_in(self.dst, row.destination.ip(), row.out_destination.ip())
+        let is_wanted = |wanted| protocol == if wanted == Transport::Tcp { "tcp" } else { "udp" };
+        self.proto.is_none_or(is_wanted)
+            && lies_in(self.src, before[0], after[0])
+            && lies_in(self.dst, before[1], after[1])
     }
 }
 
 /// A flow, and the names of its devices.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct NamedFlow {
+pub(in crate::cli) struct NamedFlow {
     #[serde(flatten)]
-    flow: FlowRow,
+    pub(in crate::cli) flow: FlowRow,
     /// Name of the device by which packets come in; absent if it is gone.
     device_name: Option<String>,
     /// Name of the device by which packets leave; absent if it is gone.
@@ -69,7 +79,7 @@ pub(super) struct NamedFlow {
 }
 
 impl NamedFlow {
-    pub(super) fn new(flow: FlowRow, devices: &mut DeviceNames) -> Self {
+    pub(in crate::cli) fn new(flow: FlowRow, devices: &mut DeviceNames) -> Self {
         let [device_name, out_device_name] =
             [flow.device, flow.out_device].map(|index| devices.get(index).map(str::to_owned));
         Self { flow, device_name, out_device_name }

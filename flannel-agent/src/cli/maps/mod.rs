@@ -20,13 +20,8 @@ use flannel_datapath::{
 };
 use serde::Serialize;
 
-use self::{
-    config::ConfigRow,
-    flows::{FlowFilter, NamedFlow},
-    peers::PeerRow,
-    pods::PodRow,
-    stats::StatsRow,
-};
+pub(super) use self::flows::{FlowFilter, NamedFlow};
+use self::{config::ConfigRow, peers::PeerRow, pods::PodRow, stats::StatsRow};
 use super::{Answer, Output, PinOptions, StateOptions, absent};
 use crate::{
     document::Document,
@@ -75,15 +70,6 @@ pub(super) struct DumpPlace {
     state: StateOptions,
     #[command(flatten)]
     pins: PinOptions,
-}
-
-/// The flows to print, and the output format.
-#[derive(Clone, Debug, Args)]
-pub struct FlowListOptions {
-    #[command(flatten)]
-    filter: FlowFilter,
-    #[command(flatten)]
-    place: DumpPlace,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -152,12 +138,6 @@ pub(super) async fn run(command: &MapsCommand) -> anyhow::Result<Answer> {
         return diff::run(options).await;
     }
     print(options).await.map(Answer::from)
-}
-
-/// Prints the flows, as `maps dump flows` does.
-pub(super) async fn flow_list(options: &FlowListOptions) -> anyhow::Result<String> {
-    let FlowListOptions { filter, place } = options.clone();
-    print(&DumpOptions { map: Some(WhichMap::Flows), diff: false, filter, place }).await
 }
 
 async fn print(options: &DumpOptions) -> anyhow::Result<String> {

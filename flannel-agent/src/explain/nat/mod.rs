@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 pub(super) use flannel_firewall::services::Service;
 use flannel_firewall::{
-    services,
+    services::{self, without_port},
     tools::tool::{self, ToolError},
 };
 use flannel_host::family::Family;
@@ -98,12 +98,6 @@ fn decide(answers: &[MasqueradeAnswer], errors: &[String]) -> MasqueradeAnswer {
             [] => MasqueradeAnswer::No,
             errors => MasqueradeAnswer::Unknown(errors.join("; ")),
         })
-}
-
-/// `default/web` of `default/web:http` and of `default/web/tcp/http`.
-fn without_port(name: &str) -> Option<String> {
-    let mut parts = name.split(['/', ':']);
-    Some(format!("{}/{}", parts.next()?, parts.next()?))
 }
 
 fn choose(found: &[Service], port: Option<u16>, transport: Transport) -> ServiceAnswer {

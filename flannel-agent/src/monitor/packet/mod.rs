@@ -116,6 +116,18 @@ impl<'a> Ip<'a> {
         }
     }
 
+    /// The flags of a TCP header: its byte 13.
+    pub fn tcp_flags(&self) -> Option<u8> {
+        let is_tcp = self.protocol == PROTO_TCP && !self.is_later_fragment;
+        self.payload.get(13).copied().filter(|_| is_tcp)
+    }
+
+    /// Type and code of an ICMP header.
+    pub fn icmp(&self) -> Option<[u8; 2]> {
+        let is_icmp = matches!(self.protocol, PROTO_ICMP | PROTO_ICMPV6) && !self.is_later_fragment;
+        self.payload.first_chunk().copied().filter(|_| is_icmp)
+    }
+
     /// The protocol's name, or its number.
     pub fn protocol_name(&self) -> String {
         match self.protocol {
@@ -141,7 +153,7 @@ impl<'a> Ip<'a> {
         write!(f, ", win {}, length {len}", u16::from_be_bytes([header[14], header[15]]))
     }
 
-    fn icmp(&self, f: &mut fmt::Formatter<'_>, name: &str, echo: [u8; 2]) -> fmt::Result {
+    fn write_icmp(&self, f: &mut fmt::Formatter<'_>, name: &str, echo: [u8; 2]) -> fmt::Result {
         let len = self.len;
         let Some(&[kind, code, _, _, id_high, id_low, seq_high, seq_low]) = self.payload.first_chunk::<8>() else {
             return write!(f, "{name}, length {len}");
@@ -182,8 +194,8 @@ impl fmt::Display for Ip<'_> {
             _ if self.is_later_fragment => write!(f, "{}, length {len}", self.protocol_name()),
             PROTO_TCP => self.tcp(f),
             PROTO_UDP => write!(f, "UDP, length {}", len.saturating_sub(8)),
-            PROTO_ICMP => self.icmp(f, "ICMP", [8, 0]),
-            PROTO_ICMPV6 => self.icmp(f, "ICMP6", [128, 129]),
+            PROTO_ICMP => self.write_icmp(f, "ICMP", [8, 0]),
+            PROTO_ICMPV6 => self.write_icmp(f, "ICMP6", [128, 129]),
             number => write!(f, "ip-proto-{number}, length {len}"),
         }
     }

@@ -140,31 +140,39 @@ pub struct Gate {
 
 /// The flows of the pinned tables, the busiest first.
 pub fn read(pins: &PinRoot) -> Result<Vec<FlowRow>, DatapathError> {
-    let gate = Gate::read(pins)?;
-    let mut rows =
-        family(pins, FLOWS, Family::V4, &gate, |[word]: [u32; 1]| Ipv4Addr::from(word.to_ne_bytes()).into())?;
-    rows.extend(family(pins, FLOWS6, Family::V6, &gate, |words: [u32; 4]| {
-        let [a, b, c, d] = words.map(|word| u128::from(u32::from_be_bytes(word.to_ne_bytes())));
-        Ipv6Addr::from_bits(a << 96 | b << 64 | c << 32 | d).into()
-    })?);
+    let mut rows = Vec::new();
+    visit(pins, |row| rows.push(row))?;
     rows.sort_by_key(|row| std::cmp::Reverse(row.packets));
     Ok(rows)
 }
 
-/// The rows of one table; none where an older agent pinned no such map.
+/// Visits the flows of the pinned tables one by one, without an order.
+pub fn visit(pins: &PinRoot, mut visit: impl FnMut(FlowRow)) -> Result<(), DatapathError> {
+    let gate = Gate::read(pins)?;
+    let v4 = |[word]: [u32; 1]| Ipv4Addr::from(word.to_ne_bytes()).into();
+    family(pins, FLOWS, Family::V4, &gate, v4, &mut visit)?;
+    let v6 = |words: [u32; 4]| {
+        let [a, b, c, d] = words.map(|word| u128::from(u32::from_be_bytes(word.to_ne_bytes())));
+        Ipv6Addr::from_bits(a << 96 | b << 64 | c << 32 | d).into()
+    };
+    family(pins, FLOWS6, Family::V6, &gate, v6, &mut visit)
+}
+
+/// Visits the rows of one table; none where an older agent pinned no such map.
 fn family<A: Address>(
     pins: &PinRoot,
     name: &'static str,
     family: Family,
     gate: &Gate,
     address: impl Fn(A) -> IpAddr + Copy,
-) -> Result<Vec<FlowRow>, DatapathError>
+    visit: &mut impl FnMut(FlowRow),
+) -> Result<(), DatapathError>
 where
     FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
     let map = match FlowMap::open(pins, name) {
-        Err(error) if error.is_absent() => return Ok(Vec::new()),
+        Err(error) if error.is_absent() => return Ok(()),
         other => other?,
     };
     let (peers, ecmp_paths) = (PeerMap::open(pins, family)?, PinnedEcmpPaths::read(pins)?);
@@ -176,7 +184,11 @@ where
         });
         FlowRow::new(key, flow, peer.as_ref(), gate, address)
     };
-    map.entries().map(|entry| entry.map(|(key, flow)| row(&key, &flow))).collect()
+    for entry in map.entries() {
+        let (key, flow) = entry?;
+        visit(row(&key, &flow));
+    }
+    Ok(())
 }
 
 impl Gate {

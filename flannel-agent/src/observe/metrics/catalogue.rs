@@ -89,5 +89,7 @@ metrics! {
     FLOW_GENERATIONS counter "flannel_flow_generations_total" [] "Times all known flows were discarded, and changes of the mode.";
     FLOW_CAPACITY gauge "flannel_flow_table_capacity" ["family"] "Flows the table of each address family holds at most.";
     FLOWS gauge "flannel_flow_table_flows" ["family", "state"] "Flows in the table: usable now, or stale, which any new flow may replace. Counted once a minute at most, in mode fast, while metrics are scraped.";
+    OBSERVED_FLOWS counter "flannel_hubble_flows_total" [] "Flows that were observed for clients of Hubble.";
+    MISSED_PACKETS counter "flannel_hubble_missed_packets_total" [] "Packets of which clients of Hubble have no flow: they came faster than --hubble-rate, or found the buffer full.";
     FLOWS_COUNTED gauge "flannel_flow_table_counted_timestamp_seconds" [] "When they were counted, in seconds since 1970 UTC.";
 }

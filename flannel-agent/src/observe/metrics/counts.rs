@@ -26,6 +26,17 @@ pub struct Counts {
     pub echo_round_trips: Histogram,
     /// Of each listener.
     pub displaced: Displaced,
+    /// Of the flows for clients of Hubble.
+    pub flows: FlowCounts,
+}
+
+/// Flows for clients of Hubble, and packets of which they have none.
+#[derive(Clone, Debug, Default)]
+pub struct FlowCounts {
+    /// Flows that came to the ring.
+    pub observed: Count,
+    /// Packets that the programs did not report.
+    pub missed: Count,
 }
 
 /// Connections of each listener closed for newer ones.
@@ -48,6 +59,7 @@ impl Counts {
             errors: Count::default(),
             echo_round_trips: histogram(catalogue::ECHO_ROUND_TRIP, &ROUND_TRIPS)?,
             displaced: Displaced::default(),
+            flows: FlowCounts::default(),
         })
     }
 

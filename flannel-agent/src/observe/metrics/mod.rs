@@ -37,7 +37,11 @@ use prometheus::process_collector::ProcessCollector;
 use tokio::{sync::Mutex, task::spawn_blocking};
 
 pub(in crate::observe) use self::page::MEDIA_TYPE;
-pub use self::{counts::Counts, page::Metric, traffic::TrafficSeries};
+pub use self::{
+    counts::{Counts, FlowCounts},
+    page::Metric,
+    traffic::TrafficSeries,
+};
 use flannel_datapath::PinRoot;
 
 use self::{flows::FlowCount, page::Page};

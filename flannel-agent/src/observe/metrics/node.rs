@@ -154,6 +154,8 @@ fn counts(page: &mut Page, counts: &Counts) {
         (metric::STORE_WATCHES, &store.watches),
         (metric::STORE_FAILURES, &store.failures),
         (metric::RECONCILE_ERRORS, &counts.errors),
+        (metric::OBSERVED_FLOWS, &counts.flows.observed),
+        (metric::MISSED_PACKETS, &counts.flows.missed),
     ];
     for (metric, count) in named {
         page.value(metric, number(count.get()));

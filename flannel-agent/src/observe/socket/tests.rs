@@ -48,7 +48,7 @@ async fn the_socket_never_has_a_wider_mode() {
 async fn silent_clients_keep_no_request_out_and_cost_few_descriptors() {
     let dir = tempfile::tempdir().expect("a directory");
     let (listener, displaced) = (bind(dir.path()).expect("a socket"), Count::default());
-    let server = tokio::spawn(serve(listener, displaced.clone(), Answers { status, metrics: None }));
+    let server = tokio::spawn(serve(listener, displaced.clone(), Answers { status, metrics: None, names: None }));
     let path = path(dir.path());
     let mut silent = Vec::new();
     for _ in 0..300 {
@@ -70,7 +70,7 @@ async fn a_client_whose_place_was_taken_asks_again() {
         for _ in 0..3 {
             drop(listener.accept().await.expect("a client"));
         }
-        serve(listener, Count::default(), Answers { status, metrics: None }).await;
+        serve(listener, Count::default(), Answers { status, metrics: None, names: None }).await;
     });
     ask_status(dir.path()).await.expect("a status");
     server.abort();
@@ -80,7 +80,7 @@ async fn a_client_whose_place_was_taken_asks_again() {
 async fn silence_and_garbage_are_ended() {
     let dir = tempfile::tempdir().expect("a directory");
     let listener = bind(dir.path()).expect("a socket");
-    let server = tokio::spawn(serve(listener, Count::default(), Answers { status, metrics: None }));
+    let server = tokio::spawn(serve(listener, Count::default(), Answers { status, metrics: None, names: None }));
     let path = path(dir.path());
     let begun = Instant::now();
     let mut stream = Stream::connect(&path).expect("a connection");
