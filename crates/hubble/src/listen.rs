@@ -5,7 +5,10 @@ use std::{
     fs::Permissions,
     io,
     net::{SocketAddr, TcpListener as StdTcpListener},
-    os::unix::{fs::PermissionsExt as _, net::UnixListener as StdUnixListener},
+    os::unix::{
+        fs::{FileTypeExt as _, PermissionsExt as _},
+        net::UnixListener as StdUnixListener,
+    },
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -89,7 +92,7 @@ enum Open {
 }
 
 impl Server {
-    /// Opens all listeners. A unix socket that exists is removed: the caller owns its directory.
+    /// Opens all listeners. A unix socket that exists is removed, any other file is an error.
     pub fn open(listeners: &[Listener]) -> Result<Self, ListenError> {
         let open = |listener: &Listener| match listener {
             Listener::Unix(path) => {
@@ -123,10 +126,7 @@ impl Server {
 }
 
 fn unix(path: &Path) -> io::Result<StdUnixListener> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_socket(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
     // The file gets the mode of the socket less the umask, so it never has a wider one.
     fchmod(&socket, Mode::from_bits_truncate(MODE))?;
@@ -134,6 +134,16 @@ fn unix(path: &Path) -> io::Result<StdUnixListener> {
     std::fs::set_permissions(path, Permissions::from_mode(MODE))?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
+}
+
+/// Removes a socket that an earlier agent left. Any other file stays, and is an error.
+fn remove_socket(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is not a socket")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 fn tcp(address: SocketAddr) -> io::Result<StdTcpListener> {
@@ -218,5 +228,22 @@ async fn answer(
         .await;
     if let Err(error) = served {
         tracing::debug!(%error, "a connection to the observer broke off");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_socket_gives_way_to_the_socket() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let path = scratch.path().join("hubble.sock");
+        drop(unix(&path).expect("a new socket"));
+        drop(unix(&path).expect("in place of the one that was left"));
+        std::fs::remove_file(&path).expect("the socket");
+        std::fs::write(&path, "kept").expect("a file");
+        assert_eq!(unix(&path).expect_err("a file").kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read_to_string(&path).expect("the file"), "kept");
     }
 }
