@@ -199,9 +199,10 @@ mod tests {
         ring.push(&flow(1));
         let mut stream = answer(&ring, GetFlowsRequest { follow: true, ..GetFlowsRequest::default() });
         ring.push(&flow(2));
-        assert_eq!(second(stream.next().await), 2, "the old one is not asked for");
+        let deadline = Duration::from_secs(10);
+        let mut next = async || second(timeout(deadline, stream.next()).await.expect("a response in time"));
+        assert_eq!(next().await, 2, "the old one is not asked for");
         (3..=7).for_each(|second| ring.push(&flow(second)));
-        let mut next = async || second(stream.next().await);
         assert_eq!([next().await, next().await, next().await, next().await], [-2, 5, 6, 7]);
         ring.push_lost(9);
         assert_eq!(next().await, -9);
