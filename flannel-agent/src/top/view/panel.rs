@@ -1,5 +1,7 @@
 //! A table with a title, on a screen of any width.
 
+use std::net::IpAddr;
+
 use ratatui::{
     buffer::Buffer,
     layout::{Constraint, Layout, Rect},
@@ -109,14 +111,32 @@ impl Panel<'_> {
     }
 }
 
-/// A text of at most this width, with a mark at its end if it was longer.
+/// A text of at most this width, with a mark where it was cut: a sentence at its end, a host name
+/// in front of its domain, and names and addresses in the middle, because they differ at their
+/// ends.
 pub(super) fn cut(text: &str, width: usize) -> String {
     // Names, numbers and addresses are ASCII; bars are one column for each character.
-    if text.chars().count() <= width {
+    let length = text.chars().count();
+    if length <= width {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
-    if width == 0 { kept } else { kept + CUT }
+    let Some(room) = width.checked_sub(1) else { return String::new() };
+    if text.contains(' ') {
+        return parts(text, room, 0);
+    }
+    let is_address = text.contains(':') || text.parse::<IpAddr>().is_ok();
+    let name = text.split('.').next().filter(|_| !is_address).unwrap_or(text);
+    if name.len() <= room && name.len() < text.len() {
+        parts(name, room, 0)
+    } else {
+        parts(name, room - room / 2, room / 2)
+    }
+}
+
+/// The first and the last characters of a text, with the mark between them.
+fn parts(text: &str, first: usize, last: usize) -> String {
+    let behind = text.chars().count().saturating_sub(last);
+    text.chars().take(first).chain(CUT.chars()).chain(text.chars().skip(behind)).collect()
 }
 
 #[cfg(test)]
@@ -125,9 +145,23 @@ mod tests {
 
     #[test]
     fn a_text_that_is_cut_has_a_mark() {
-        let shown = |width| cut("10.244.101.2:40000", width);
-        assert_eq!((&*shown(18), &*shown(17)), ("10.244.101.2:40000", "10.244.101.2:400\u{2026}"));
+        let shown = |width| cut("a long problem", width);
+        assert_eq!((&*shown(14), &*shown(13)), ("a long problem", "a long probl\u{2026}"));
         assert_eq!((&*shown(1), &*shown(0)), ("\u{2026}", ""));
+    }
+
+    #[test]
+    fn names_and_addresses_stay_distinct_when_they_are_cut() {
+        for (text, width, shown) in [
+            ("ip-10-0-12-34.eu-west-1.compute.internal", 15, "ip-10-0-12-34\u{2026}"),
+            ("gke-main-default-pool-1a2b3c4d-x7k2", 15, "gke-mai\u{2026}4d-x7k2"),
+            ("node-with-a-long-name-40.example.com", 15, "node-wi\u{2026}name-40"),
+            ("[fd00:10:244:10::abcd:1234]:60009", 24, "[fd00:10:244\u{2026}1234]:60009"),
+            ("10.244.101.2", 11, "10.24\u{2026}101.2"),
+        ] {
+            assert_eq!(cut(text, width), shown);
+            assert_eq!(shown.chars().count().max(width - 1), shown.chars().count(), "{shown}");
+        }
     }
 
     #[test]
