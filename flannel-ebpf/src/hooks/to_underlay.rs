@@ -39,7 +39,7 @@ use crate::{
 #[inline(always)]
 pub(crate) fn run(skb: &Skb) -> Reason {
     if skb.tc_index() == SELF_SENT {
-        by_family!(skb, clear_redirected(), else ());
+        by_family!(skb, arrive(skb), else ());
         skb.set_tc_index(0);
         return Reason::SelfSent;
     }
@@ -52,11 +52,11 @@ pub(crate) fn run(skb: &Skb) -> Reason {
     }
 }
 
-/// Forgets the address of a packet that has arrived.
+/// Notes that a packet of the programs has arrived.
 #[inline(always)]
-fn clear_redirected<F: FlowMaps>() {
+fn arrive<F: FlowMaps>(skb: &Skb) {
     if let Ok(scratch) = scratch::get::<F>() {
-        scratch.redirected.clear();
+        scratch.redirected.arrive(skb);
     }
 }
 
@@ -117,7 +117,7 @@ fn probe_path<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
 /// program has changed, or a packet for the guard.
 #[inline(always)]
 fn forwarded<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
-    let is_own = scratch::get::<F>().is_ok_and(|scratch| scratch.redirected.take(skb, node.now));
+    let is_own = scratch::get::<F>().is_ok_and(|scratch| scratch.redirected.is(skb, node.now));
     if is_own { Reason::SelfSent } else { source_filter::check_pod_to_peer::<F>(skb, node) }
 }
 

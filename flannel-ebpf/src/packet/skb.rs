@@ -154,6 +154,20 @@ impl Skb {
         write(unsafe { &mut (*self.raw()).tc_index }, value);
     }
 
+    /// The number that [`set_arrival`](Self::set_arrival) left. Without one it is mostly 0.
+    #[inline(always)]
+    pub(crate) fn arrival(&self) -> u32 {
+        // SAFETY: as for the other fields.
+        unsafe { (*self.raw()).cb[ARRIVAL] }
+    }
+
+    /// Leaves a number on the packet for the next program at this hook.
+    #[inline(always)]
+    pub(crate) fn set_arrival(&self, number: u32) {
+        // SAFETY: as for the reads; the verifier allows this field to be written.
+        write(unsafe { &mut (*self.raw()).cb[ARRIVAL] }, number);
+    }
+
     /// The flow hash the packet carries, if it does: its socket's, or one computed before.
     #[inline(always)]
     pub(crate) fn carried_hash(&self) -> Option<u32> {
@@ -375,6 +389,11 @@ fn write(field: &mut u32, value: u32) {
     // SAFETY: a reference is valid for writes.
     unsafe { write_volatile(field, value) };
 }
+
+/// The last word of the control block that programs may use. In the kernel it is behind what IP
+/// keeps there (`struct inet_skb_parm`, [include/net/ip.h, Linux
+/// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/net/ip.h)).
+const ARRIVAL: usize = 4;
 
 /// `pkt_type` of a frame for this host.
 pub(crate) const PACKET_HOST: u32 = 0;

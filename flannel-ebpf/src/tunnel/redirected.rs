@@ -3,8 +3,11 @@
 //! changed the tag in between.
 //!
 //! The kernel gives the address of a packet that is gone to a later one, for example to a pod's. So
-//! an address is forgotten when its packet arrives, and soon after that if it does not: it may wait
-//! for its next hop's Ethernet address, and then arrives with its tag, on any CPU.
+//! a packet gets a number when it arrives, in a word of its control block (`cb`) that nothing else
+//! sets. While the agent changes the kind of attachment, the device has `to_underlay` twice: the
+//! second one finds the tag removed, and recognises the packet by address and number. A later
+//! packet has no number. The address of a packet that does not arrive is forgotten soon: it may
+//! wait for its next hop's Ethernet address, and then arrives with its tag, on any CPU.
 
 use flannel_common::program::SELF_SENT;
 
@@ -18,6 +21,10 @@ const LIMIT_NS: u64 = 20_000_000;
 pub(crate) struct Redirected {
     skb: u64,
     at: u64,
+    /// The number that the packet got at its arrival; 0 until then.
+    number: u32,
+    /// The last number that was given.
+    last: u32,
 }
 
 impl Redirected {
@@ -27,20 +34,25 @@ impl Redirected {
         skb.set_tc_index(SELF_SENT);
         self.skb = skb.raw() as u64;
         self.at = now;
+        self.number = 0;
     }
 
+    /// Numbers a packet that has arrived.
     #[inline(always)]
-    pub(crate) fn clear(&mut self) {
-        self.skb = 0;
+    pub(crate) fn arrive(&mut self, skb: &Skb) {
+        // Odd, so never 0.
+        self.last = self.last.wrapping_add(2) | 1;
+        self.number = self.last;
+        skb.set_arrival(self.number);
     }
 
-    /// Returns true if it is this packet, once.
+    /// Returns true if it is this packet.
     #[inline(always)]
-    pub(crate) fn take(&mut self, skb: &Skb, now: u64) -> bool {
-        let is_it = self.skb == skb.raw() as u64 && now.wrapping_sub(self.at) < LIMIT_NS;
-        if is_it {
-            self.clear();
+    pub(crate) fn is(&mut self, skb: &Skb, now: u64) -> bool {
+        let is_same = self.skb == skb.raw() as u64 && now.wrapping_sub(self.at) < LIMIT_NS;
+        if is_same && self.number == 0 {
+            self.arrive(skb);
         }
-        is_it
+        is_same && self.number == skb.arrival()
     }
 }
