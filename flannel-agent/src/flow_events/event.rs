@@ -8,10 +8,12 @@ use flannel_common::{
     reason::{Reason, Verdict},
 };
 
-use crate::{monitor::Seen, observe::flows::FlowRow};
 use crate::{
-    monitor::packet::{Ip, Packet},
-    observe::flows::FlowWay,
+    monitor::{
+        Seen,
+        packet::{Ip, Packet, protocol_name},
+    },
+    observe::flows::{FlowRow, FlowWay},
 };
 
 /// The first port that clients choose for themselves (`net.ipv4.ip_local_port_range`, Linux).
@@ -153,13 +155,7 @@ impl FlowEvent {
 
     /// The protocol's name, or its number.
     pub fn protocol_name(&self) -> String {
-        match self.protocol {
-            PROTO_TCP => "tcp".to_owned(),
-            PROTO_UDP => "udp".to_owned(),
-            PROTO_ICMP => "icmp".to_owned(),
-            PROTO_ICMPV6 => "icmp6".to_owned(),
-            number => number.to_string(),
-        }
+        protocol_name(self.protocol)
     }
 
     /// True for a packet of the end that answers; `None` if that cannot be known.

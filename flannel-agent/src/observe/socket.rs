@@ -2,9 +2,9 @@
 //!
 //! Requests: `{"request":"status"}`, `{"request":"metrics"}` and `{"request":"log"}`; the answers
 //! to the last two have their text in the member `text`. `{"request":"names","addresses":[...]}` is
-//! answered with the names of addresses, in the member `names`. The socket is made at each start;
-//! who may connect is decided by its mode (0600), which it has from the first moment. `Connections`
-//! has the limits of time and number.
+//! answered with the names of addresses, in the member `names`. The socket is made at each start.
+//! Its mode (0600), which it has from the first moment, decides who may connect. `Connections` has
+//! the limits of time and number.
 
 use std::{
     io,

@@ -117,7 +117,7 @@ fn probe_path<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
 /// program has changed, or a packet for the guard.
 #[inline(always)]
 fn forwarded<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
-    let is_own = scratch::get::<F>().is_ok_and(|scratch| scratch.redirected.is(skb, node.now));
+    let is_own = scratch::get::<F>().is_ok_and(|scratch| scratch.redirected.recognise(skb, node.now));
     if is_own { Reason::SelfSent } else { source_filter::check_pod_to_peer::<F>(skb, node) }
 }
 

@@ -46,9 +46,9 @@ impl Redirected {
         skb.set_arrival(self.number);
     }
 
-    /// Returns true if it is this packet.
+    /// Returns true if it is this packet, which has its number then.
     #[inline(always)]
-    pub(crate) fn is(&mut self, skb: &Skb, now: u64) -> bool {
+    pub(crate) fn recognise(&mut self, skb: &Skb, now: u64) -> bool {
         let is_same = self.skb == skb.raw() as u64 && now.wrapping_sub(self.at) < LIMIT_NS;
         if is_same && self.number == 0 {
             self.arrive(skb);

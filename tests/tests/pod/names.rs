@@ -35,7 +35,7 @@ fn pods_of_this_and_of_other_nodes_have_their_names() {
         });
         pod.start();
         pod.until("the other node", |status| status["peers"][0]["node"] == "other").await;
-        assert_eq!(pod.double.count("/pods"), 0, "nobody asks");
+        assert_eq!(pod.double.count("/pods"), 0, "before the first question");
         let found = names(&["10.5.1.2", "10.5.2.2", "10.5.2.9", "192.0.2.2", "198.51.100.7"]).await;
         let shown = |address: &str| {
             let names = &found[address];

@@ -5,9 +5,9 @@
 //! kernel to do that work in front of it (`validate_xmit_skb()` in [net/core/dev.c, Linux
 //! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/dev.c)): compute inner checksums for
 //! a NIC that breaks them, or cut packets for a pod that reads raw frames. The programs pass by
-//! that place, so the kernel carries the packets then. `judge` has the settings that count; those
-//! who ask decide on the packets: [`crate::underlay`] on packets to peers, `flannel_fast` on
-//! packets to pods.
+//! that place, so the kernel carries the packets then. `judge` has the settings that count.
+//! With them [`crate::underlay`] decides on packets to peers, and `flannel_fast` on packets to
+//! pods.
 //!
 //! A changed feature is announced as a change of the link, so it is valid until then. A changed
 //! limit is not announced (`do_setlink()` in [net/core/rtnetlink.c, Linux

@@ -130,13 +130,7 @@ impl<'a> Ip<'a> {
 
     /// The protocol's name, or its number.
     pub fn protocol_name(&self) -> String {
-        match self.protocol {
-            PROTO_TCP => "tcp".to_owned(),
-            PROTO_UDP => "udp".to_owned(),
-            PROTO_ICMP => "icmp".to_owned(),
-            PROTO_ICMPV6 => "icmp6".to_owned(),
-            number => number.to_string(),
-        }
+        protocol_name(self.protocol)
     }
 
     fn tcp(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -220,6 +214,17 @@ impl fmt::Display for TcpFlags {
         let letters: String =
             Self::LETTERS.iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, letter)| letter).collect();
         f.write_str(&letters)
+    }
+}
+
+/// The name of an IP protocol, or its number.
+pub fn protocol_name(protocol: u8) -> String {
+    match protocol {
+        PROTO_TCP => "tcp".to_owned(),
+        PROTO_UDP => "udp".to_owned(),
+        PROTO_ICMP => "icmp".to_owned(),
+        PROTO_ICMPV6 => "icmp6".to_owned(),
+        number => number.to_string(),
     }
 }
 
