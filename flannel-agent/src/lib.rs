@@ -26,3 +26,4 @@ mod schema;
 mod stable;
 pub mod state_dir;
 pub mod top;
+pub mod traffic_history;

@@ -31,6 +31,7 @@ pub mod guard;
 pub mod inner;
 pub mod ip;
 pub mod kernel;
+pub mod kernel_drop;
 pub mod maps;
 pub mod mode;
 pub mod monitor;

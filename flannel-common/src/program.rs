@@ -7,6 +7,10 @@ pub const SELF_SENT: u32 = 0x0f1a;
 /// It hangs behind the kernel's NAPI polls, sees no packet and counts nothing in the statistics.
 pub const COUNT_POLLS: &str = "count_polls";
 
+/// It hangs at the kernel's tracepoint for dropped packets while flows are observed, and counts
+/// nothing in the statistics.
+pub const REPORT_DROPS: &str = "report_drops";
+
 /// The guard's program at the driver, by XDP. It counts its drops with those of
 /// [`Program::FromUnderlay`].
 pub const EARLY_GUARD: &str = "early_guard";

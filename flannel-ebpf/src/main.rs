@@ -31,6 +31,8 @@
 
 mod flow;
 mod hooks;
+mod kernel_drops;
+mod kernel_memory;
 mod maps;
 mod monitor;
 mod node;
@@ -80,6 +82,14 @@ pub fn from_tunnel(ctx: TcContext) -> i32 {
 #[raw_tracepoint(tracepoint = "napi_poll")]
 pub fn count_polls(_ctx: RawTracePointContext) -> i32 {
     flow::pending::count_poll();
+    0
+}
+
+/// The kernel's tracepoint for dropped packets; attached while flows are observed.
+#[raw_tracepoint(tracepoint = "kfree_skb")]
+#[expect(clippy::needless_pass_by_value, reason = "the macro hands the context over")]
+pub fn report_drops(ctx: RawTracePointContext) -> i32 {
+    kernel_drops::report(&ctx);
     0
 }
 

@@ -15,7 +15,7 @@ use aya_ebpf::{
 };
 use flannel_common::{
     maps::ONLY,
-    monitor::{CAPTURE_MAX, Event, Filter, Missed, OUTER_MAX, lease_holds},
+    monitor::{CAPTURE_MAX, Event, Filter, Missed, Monitor, OUTER_MAX, lease_holds},
     outer::OuterHeaders,
     packet::ETH_LEN,
     program::{Program, SELF_SENT},
@@ -68,6 +68,17 @@ pub(crate) struct MonitorBuf {
     bytes: [u8; ETH_LEN + CAPTURE_MAX],
 }
 
+/// Returns the settings of the monitor, if one is running at `now`.
+#[inline(always)]
+pub(crate) fn settings(now: u64) -> Option<&'static mut Monitor> {
+    if !lease_holds(MONITOR_DEADLINE.get(), now) {
+        return None;
+    }
+    // SAFETY: the look-up gave the element of the array, which lives as long as the map. CPUs may
+    // race for the pace, which its type allows for.
+    MONITOR.get_ptr_mut(ONLY).map(|monitor| unsafe { &mut *monitor })
+}
+
 /// Returns true if a monitor may be running.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
@@ -79,14 +90,11 @@ pub(crate) fn is_on() -> bool {
 pub(crate) fn report(skb: &Skb, program: Program, reason: Reason) {
     // SAFETY: the helper takes nothing and returns a number.
     let now = unsafe { bpf_ktime_get_ns() };
-    if !lease_holds(MONITOR_DEADLINE.get(), now) {
+    let Some(monitor) = settings(now) else {
         MONITOR_DEADLINE.end();
         return;
-    }
-    let (Some(monitor), Some(buf)) = (MONITOR.get_ptr_mut(ONLY), MONITOR_BUFS.get_ptr_mut(ONLY)) else { return };
-    // SAFETY: the look-up gave the element of the array, which lives as long as the map. CPUs may
-    // race for the pace, which its type allows for.
-    let monitor = unsafe { &mut *monitor };
+    };
+    let Some(buf) = MONITOR_BUFS.get_ptr_mut(ONLY) else { return };
     // SAFETY: the look-up gave this CPU's own element, and programs at TC hooks do not interrupt
     // each other.
     let buf = unsafe { &mut *buf };
@@ -112,7 +120,8 @@ pub(crate) fn report(skb: &Skb, program: Program, reason: Reason) {
         captured: captured as u16,
         program: program as u8,
         reason: reason as u8,
-        reserved: [0; 6],
+        is_inbound: 0,
+        reserved: [0; 5],
     };
     send(buf, captured);
 }
@@ -203,11 +212,11 @@ fn send(buf: &mut MonitorBuf, captured: u32) {
     }
 }
 
-const NO_WAKEUP: u64 = BPF_RB_NO_WAKEUP as u64;
+pub(crate) const NO_WAKEUP: u64 = BPF_RB_NO_WAKEUP as u64;
 
 /// Counts a packet without an event.
 #[inline(always)]
-fn miss(counter: impl FnOnce(&mut Missed) -> &mut u64) {
+pub(crate) fn miss(counter: impl FnOnce(&mut Missed) -> &mut u64) {
     if let Some(missed) = MISSED.get_ptr_mut(ONLY) {
         // SAFETY: as for what is buf: this CPU's own element.
         *counter(unsafe { &mut *missed }) += 1;

@@ -10,11 +10,14 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use flannel_common::{program::Program, reason::Reason, stats::Counter};
+use flannel_datapath::{PinRoot, maps::StatsMap};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::{
     ChildGuard, Confinement, Node, Output, Pod, eventually,
+    lab_record::stat_field,
     load::{UdpLoad, UdpRun},
 };
 
@@ -307,15 +310,25 @@ impl Agent {
         Ok(kibibytes << 10)
     }
 
-    /// Packets a program counted under a reason, from `maps dump stats`; zero where it counted
-    /// none.
+    /// The CPU time of the process so far, in steps of 10 ms.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        let pid = self.child().pid();
+        Ok(Duration::from_millis(10 * (stat_field(pid, 14)? + stat_field(pid, 15)?)))
+    }
+
+    /// Packets a program counted under a reason; zero where it counted none.
     pub fn counted(&self, program: &str, reason: &str) -> Result<u64> {
         Ok(self.tally(program, reason)?.packets)
     }
 
     /// Packets and bytes a program counted under a reason; zero where it counted none.
     pub fn tally(&self, program: &str, reason: &str) -> Result<Tally> {
-        Ok(sum(&self.cli_json(&["maps", "dump", "stats", "-o", "json"])?, program, reason))
+        // Waits read it many times. An agent of another schema has its map elsewhere.
+        let pins = PinRoot::new(&self.node.outside_path(&self.options.pin_root));
+        match StatsMap::open(&pins) {
+            Ok(stats) => Tally::of(&stats, program, reason),
+            Err(_) => Ok(sum(&self.cli_json(&["maps", "dump", "stats", "-o", "json"])?, program, reason)),
+        }
     }
 
     /// Returns the entry of the node's peer map for the subnet of this peer address, from `maps
@@ -372,6 +385,16 @@ impl Tally {
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self { packets: self.packets - earlier.packets, bytes: self.bytes - earlier.bytes }
+    }
+}
+
+impl Tally {
+    /// By the names of program and reason.
+    fn of(stats: &StatsMap, program: &str, reason: &str) -> Result<Self> {
+        let program = Program::ALL.into_iter().find(|known| known.name() == program).context(program.to_owned())?;
+        let reason = Reason::ALL.into_iter().find(|known| known.name() == reason).context(reason.to_owned())?;
+        let Counter { packets, bytes } = stats.get(program, reason)?;
+        Ok(Self { packets, bytes })
     }
 }
 

@@ -50,6 +50,13 @@ impl MemoryLimit {
         enter(&self.home)?;
         result
     }
+
+    /// The number of processes that the kernel ended for want of memory.
+    pub fn kills(&self) -> Result<u64> {
+        let text = fs::read_to_string(self.group.join("memory.oom_control"))?;
+        let kills = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        Ok(kills.context("oom_kill")?.parse()?)
+    }
 }
 
 impl Drop for MemoryLimit {

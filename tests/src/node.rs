@@ -21,9 +21,7 @@ pub struct Node {
 
 impl Node {
     pub(crate) fn new(host: Host) -> Result<Self> {
-        for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
-            host.sh(&format!("sysctl -qw {key}=1"))?;
-        }
+        host.sh("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")?;
         Ok(Self { host, pods: Arc::default() })
     }
 
@@ -51,11 +49,8 @@ impl Node {
     /// `gateway`. Addresses are unique here, and nothing waits for duplicate detection.
     pub fn address(&self, device: &str, address: &str, gateway: Option<&str>) -> Result<()> {
         let nodad = if address.contains(':') { " nodad" } else { "" };
-        self.sh(&format!("ip address add {address} dev {device}{nodad}"))?;
-        if let Some(gateway) = gateway {
-            self.sh(&format!("ip route add default via {gateway} dev {device}"))?;
-        }
-        Ok(())
+        let route = gateway.map(|gateway| format!("route add default via {gateway} dev {device}"));
+        self.ip(&format!("address add {address} dev {device}{nodad}\n{}", route.unwrap_or_default()))
     }
 }
 

@@ -12,8 +12,12 @@ use flannel_common::{
     program::Program,
 };
 
+use flannel_datapath::{PinRoot, flows::write_helper_ports};
+
 use crate::Host;
 
+/// The default pin root.
+pub const ROOT: &str = "/sys/fs/bpf/flannel";
 /// The directory in which an agent with the default pin root pins its maps.
 pub const MAPS: &str = "/sys/fs/bpf/flannel/v2/maps";
 /// The directory in which it pins its programs.
@@ -63,6 +67,12 @@ pub fn run_time(host: &Host, program: Program) -> Result<RunTime> {
 /// The ids of all maps of the datapath, by name.
 pub fn map_ids(host: &Host) -> Result<Vec<(&'static str, u32)>> {
     flannel_common::maps::ALL.into_iter().map(|name| Ok((name, map(host, name)?.id))).collect()
+}
+
+/// Has the programs of an agent learn no flow of these ports and of no others, as on a kernel that
+/// does not show which connections have a helper of conntrack.
+pub fn learn_none_of_ports(host: &Host, ports: &[u16]) -> Result<()> {
+    host.enter(|| write_helper_ports(&PinRoot::new(Path::new(ROOT)), ports))?.context("the ports of helpers")
 }
 
 /// Pins an array of values of `T` in place of an agent's map.

@@ -2,6 +2,7 @@
 //! default route.
 
 use std::{
+    fmt::Write as _,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::Deref,
     time::Duration,
@@ -127,23 +128,20 @@ impl Deref for Pod {
 }
 
 fn ensure_bridge(node: &Node, env: &SubnetEnv) -> Result<()> {
-    if node.command(["ip", "link", "show", BRIDGE]).any_code().run()?.code == 0 {
+    if node.outside_path("/sys/class/net").join(BRIDGE).exists() {
         return Ok(());
     }
-    node.sh(&format!("ip link add {BRIDGE} mtu {} type bridge", env.mtu))?;
-    node.sh(&format!("ip link set {BRIDGE} up"))?;
+    let mut lines = format!("link add {BRIDGE} up mtu {} type bridge\n", env.mtu);
     for gateway in &env.subnets {
-        node.sh(&format!("ip address add {gateway} dev {BRIDGE}{}", nodad(gateway)))?;
+        writeln!(lines, "address add {gateway} dev {BRIDGE}{}", nodad(gateway))?;
     }
-    Ok(())
+    node.ip(&lines)
 }
 
 fn attach(node: &Node, host: &Host, veth: &str, mtu: u32) -> Result<()> {
     let pid = host.pid();
-    node.sh(&format!("ip link add {veth} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {pid}"))?;
-    node.sh(&format!("ip link set {veth} master {BRIDGE} up"))?;
-    host.sh("ip link set eth0 up")?;
-    Ok(())
+    let peer = format!("peer name eth0 mtu {mtu} netns {pid}");
+    node.sh(&format!("ip link add {veth} up mtu {mtu} master {BRIDGE} type veth {peer}")).map(drop)
 }
 
 /// Pod number n of a node has the address n after the gateway's.
@@ -153,8 +151,9 @@ fn address(host: &Host, gateway: IpNet, number: u8) -> Result<IpAddr> {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() + u128::from(number))),
     };
     let with_length = IpNet::new(address, gateway.prefix_len()).context("address of a pod")?;
-    host.sh(&format!("ip address add {with_length} dev eth0{}", nodad(&gateway)))?;
-    host.sh(&format!("ip route add default via {} dev eth0", gateway.addr()))?;
+    let (nodad, via) = (nodad(&gateway), gateway.addr());
+    let route = format!("route add default via {via} dev eth0");
+    host.ip(&format!("link set eth0 up\naddress add {with_length} dev eth0{nodad}\n{route}\n"))?;
     Ok(address)
 }
 

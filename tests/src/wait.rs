@@ -17,7 +17,8 @@ use crate::pressure::{self, Since};
 
 /// The factor of a deadline on the busiest machine.
 const MOST_PATIENCE: f64 = 6.0;
-const BETWEEN_READINGS: Duration = Duration::from_millis(20);
+/// The shortest and the longest pause between two readings.
+const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
 /// One reading of a condition: there (with a value) or not yet (with what was seen instead).
 pub trait Reading<T> {
@@ -39,8 +40,7 @@ impl<T> Reading<T> for Result<T> {
 
 /// Reads until there is a value; after `deadline` an error names `what` and the last reading.
 ///
-/// A reading may be a command of many processes, so the pause behind it is as long as it took: what
-/// waits leaves half of a CPU to what it waits for.
+/// The longer it waits, the less often it reads (`pause`).
 pub fn eventually<T, R: Reading<T>>(what: &str, deadline: Duration, mut read: impl FnMut() -> R) -> Result<T> {
     let since = Since::now();
     loop {
@@ -50,9 +50,18 @@ pub fn eventually<T, R: Reading<T>>(what: &str, deadline: Duration, mut read: im
             Err(seen) if is_over(since, deadline) => {
                 bail!("{what}: not within {:?}; last: {seen}", since.elapsed());
             }
-            Err(_) => thread::sleep(BETWEEN_READINGS.max(begun.elapsed())),
+            Err(_) => thread::sleep(pause(since.elapsed(), begun.elapsed())),
         }
     }
+}
+
+/// The pause behind a reading. A reading may be a command of many processes, so it is as long as
+/// the reading took: what waits leaves half of a CPU to what it waits for. And it is an eighth of
+/// the wait, so that a long wait costs little more than a short one, and ends an eighth too late at
+/// most.
+fn pause(waited: Duration, reading: Duration) -> Duration {
+    let [shortest, longest] = PAUSES;
+    shortest.max(reading).max((waited / 8).min(longest))
 }
 
 /// Returns true if a deadline has passed: as it is on an idle machine, later on a busy one.
@@ -91,10 +100,11 @@ where
 pub fn throughout<T, R: Reading<T>>(what: &str, time: Duration, mut read: impl FnMut() -> R) -> Result<()> {
     let start = Instant::now();
     while start.elapsed() < time {
+        let begun = Instant::now();
         if let Err(seen) = read().reading() {
             bail!("{what}: no more after {:?}: {seen}", start.elapsed());
         }
-        thread::sleep(BETWEEN_READINGS);
+        thread::sleep(pause(time / 8, begun.elapsed()));
     }
     Ok(())
 }
@@ -120,6 +130,15 @@ mod tests {
         let mut readings = [1, 2, 2, 3, 3, 3].into_iter();
         let value = eventually_stable("a number", Duration::from_secs(5), 3, || readings.next());
         assert_eq!(value.expect("three equal readings"), 3);
+    }
+
+    #[test]
+    fn pauses_grow_with_the_wait_and_with_the_reading() {
+        let ms = Duration::from_millis;
+        assert_eq!(pause(ms(0), ms(1)), ms(20));
+        assert_eq!(pause(ms(0), ms(150)), ms(150));
+        assert_eq!(pause(ms(4_000), ms(1)), ms(500));
+        assert_eq!(pause(ms(60_000), ms(1)), ms(1_000));
     }
 
     #[test]

@@ -9,7 +9,9 @@
 //! minutes.
 
 use std::{
-    env, fs,
+    env,
+    ffi::{OsStr, OsString},
+    fs,
     path::{Path, PathBuf},
     process::{self, Command},
     thread,
@@ -175,21 +177,22 @@ pub(crate) fn build_for_lab(setup: &Setup<'_>, needs: Needs, programs: &[&str]) 
 
 /// A build of the tests that need no BPF programs: with them most libraries are compiled.
 pub(crate) fn early_build(workspace: &Workspace) -> Command {
-    let mut cargo = workspace.cargo();
+    let mut cargo = workspace.cargo_for_tests();
     cargo.arg("build").args(ONE_GRAPH).args(workspace::locked()).args(EARLY.map(|name| format!("--test={name}")));
     cargo
 }
 
 /// A build of the dev profile by a verb of cargo, whose targets must be added.
 pub(crate) fn dev_build(workspace: &Workspace, built: &Built, verb: &[&str]) -> Command {
-    let mut cargo = workspace.cargo();
+    let mut cargo = workspace.cargo_for_tests();
     cargo.args(verb).args(ONE_GRAPH).args(workspace::locked());
     announce_object(&mut cargo, built.object.as_deref());
     cargo
 }
 
 /// Builds what is shipped: each program has a list of its crates in the section `.dep-v0`, for
-/// scanners of known vulnerabilities. `auditable` is the directory of cargo-auditable.
+/// scanners of known vulnerabilities, and names no directory of this machine. `auditable` is the
+/// directory of cargo-auditable.
 pub(crate) fn build_auditable(
     workspace: &Workspace,
     bpf: Bpf<'_>,
@@ -199,6 +202,7 @@ pub(crate) fn build_auditable(
     let cargo = || {
         let mut cargo = workspace.cargo_with(auditable);
         cargo.arg("auditable");
+        add_flags(&mut cargo, &workspace.path_maps());
         cargo
     };
     build_with(cargo, workspace, Some(bpf), Parts::Agent, machine)
@@ -306,7 +310,7 @@ pub(crate) fn build_plugin(
         }
     };
     // With --target these are not for build scripts and macros.
-    cargo.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static\x1f-Crelocation-model=static");
+    add_flags(&mut cargo, &["-Ctarget-feature=+crt-static", "-Crelocation-model=static"].map(OsString::from));
     println!("build: the CNI plugin");
     cargo::compile(&mut cargo, "the CNI plugin", |_| ())?;
     let program = programs.join(PLUGIN);
@@ -318,6 +322,14 @@ pub(crate) fn build_plugin(
     fs::rename(&new, &installed).with_context(|| format!("cannot replace {}", installed.display()))?;
     println!("build: {} ({:.1} s)", installed.display(), started.elapsed().as_secs_f32());
     Ok(())
+}
+
+/// Adds flags of rustc to those that the command already sets.
+fn add_flags(cargo: &mut Command, flags: &[OsString]) {
+    const FLAGS: &str = "CARGO_ENCODED_RUSTFLAGS";
+    let set = cargo.get_envs().find_map(|(name, value)| value.filter(|_| name == FLAGS)).map(OsStr::to_owned);
+    let all: Vec<OsString> = set.into_iter().chain(flags.iter().cloned()).collect();
+    cargo.env(FLAGS, all.join(OsStr::new("\x1f")));
 }
 
 /// The platform of this machine, as rustc names it.

@@ -20,30 +20,41 @@ const WIDTH: &str = "160";
 /// # Errors
 /// It could not be started, or it failed; `what` names it in the message. Its own messages have
 /// been shown.
-pub(crate) fn compile(command: &mut Command, what: &str, mut message: impl FnMut(&str)) -> anyhow::Result<()> {
+pub(crate) fn compile(command: &mut Command, what: &str, message: impl FnMut(&str)) -> anyhow::Result<()> {
+    compile_and_count(command, what, message).map(drop)
+}
+
+/// The same. Returns the number of warnings.
+pub(crate) fn compile_and_count(
+    command: &mut Command,
+    what: &str,
+    mut message: impl FnMut(&str),
+) -> anyhow::Result<u32> {
     let started = Instant::now();
     command.env("CARGO_TERM_PROGRESS_WHEN", "always").env("CARGO_TERM_PROGRESS_WIDTH", WIDTH);
     command.env("CARGO_TERM_COLOR", "never").stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("cannot start {what} ({command:?})"))?;
     let errors = child.stderr.take().context("standard error is a pipe")?;
     let output = child.stdout.take().context("standard output is a pipe")?;
-    thread::scope(|scope| {
-        scope.spawn(|| show(errors, started));
+    let warnings = thread::scope(|scope| {
+        let shown = scope.spawn(|| show(errors, started));
         // A line that is not text is none of cargo's.
         BufReader::new(output).lines().map_while(Result::ok).for_each(|line| message(&line));
-    });
+        shown.join().ok().context("reading cargo's messages panicked")
+    })?;
     let status = child.wait().with_context(|| format!("cannot wait for {what}"))?;
     ensure!(status.success(), "{what} failed ({status}); its own messages are above");
     println!("build: {what}: {}", seconds(started.elapsed()));
-    Ok(())
+    Ok(warnings)
 }
 
 fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f32())
 }
 
-/// Shows messages, and the bar as lines.
-fn show(errors: impl Read, started: Instant) {
+/// Shows messages, and the bar as lines. Returns the number of warnings.
+fn show(errors: impl Read, started: Instant) -> u32 {
+    let mut warnings = 0;
     let mut reader = BufReader::new(errors);
     let mut progress = Progress::default();
     let mut line = Vec::new();
@@ -55,9 +66,13 @@ fn show(errors: impl Read, started: Instant) {
                 }
             }
             Line::Status => {}
-            Line::Message(text) => eprintln!("{text}"),
+            Line::Message(text) => {
+                warnings += u32::from(text.starts_with("warning: "));
+                eprintln!("{text}");
+            }
         }
     }
+    warnings
 }
 
 /// The next line, which ends with a newline or a carriage return; `None` at the end.
@@ -89,6 +104,13 @@ mod tests {
         let mut line = Vec::new();
         let lines: Vec<String> = std::iter::from_fn(|| next_line(&mut text, &mut line)).collect();
         assert_eq!(lines, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn warnings_are_counted() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo 'warning: an unused word' >&2; echo '  warning: not at the start' >&2"]);
+        assert_eq!(compile_and_count(&mut command, "a build", |_| ()).expect("status 0"), 1);
     }
 
     #[test]

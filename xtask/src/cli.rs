@@ -34,16 +34,12 @@ pub(crate) enum Verb {
         bpf_log: bool,
     },
     /// Build a release for amd64 and arm64 in `target/dist`: Debian packages, images, archives, the
-    /// chart and their digests
+    /// plugin of kubectl with a manifest for krew, the chart and their digests
     ///
     /// The software bills of materials in CycloneDX lie there too, one for each program and one for
     /// the BPF object. The packages contain them. Programs for arm64 are compiled with Debian's
     /// cross toolchain, and started under emulation.
-    Dist {
-        /// Only for the architecture of this machine
-        #[arg(long)]
-        native: bool,
-    },
+    Dist(DistOptions),
     /// Build, and put the result into a container image,
     /// `target/dist/flannel-agent_<version>_<architecture>.oci.tar`
     ///
@@ -72,7 +68,8 @@ pub(crate) enum Verb {
     /// command that repeats it is printed.
     Fuzz(FuzzOptions),
     /// Run the tests that grow with time for as long as wanted (needs root): churn of leases, short
-    /// flows, idle connections, and random rules and traffic in mode `fast` against mode `kernel`
+    /// flows, idle connections, random rules and traffic in mode `fast` against mode `kernel`, and
+    /// random faults of a cluster
     Soak {
         /// The duration of each test, such as `90s`, `30m` or `2h`
         #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = duration)]
@@ -109,12 +106,30 @@ pub(crate) enum Verb {
         /// Leave out what needs the BPF toolchain
         #[arg(long)]
         no_bpf: bool,
+        /// Leave out clippy for the host, which `cargo xtask test --clippy` has
+        #[arg(long)]
+        no_clippy: bool,
     },
     /// Check licences, sources and versions of all dependencies by cargo-deny (deny.toml), and
     /// advisories where their database can be fetched
     Deny,
     /// Take down labs whose demo or test died, and labs kept with `--keep`
     CleanLab(CleanLabOptions),
+}
+
+/// The contents of a release, and its signature.
+#[derive(Debug, Args)]
+pub(crate) struct DistOptions {
+    /// Only for the architecture of this machine
+    #[arg(long)]
+    pub(crate) native: bool,
+    /// Sign the digests with this private key (PEM, P-256): SHA256SUMS.sig, and release.pub to
+    /// verify it
+    #[arg(long, value_name = "KEY")]
+    pub(crate) sign: Option<PathBuf>,
+    /// The address below which the files will lie, for the manifest of krew
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -148,7 +163,8 @@ impl ClusterOptions {
 }
 
 /// The tests that grow with time, by parts of their paths.
-const SOAK: [&str; 5] = ["fast::churn", "fast::idle", "fast::flood", "fast::differential", "node::many::churn"];
+const SOAK: [&str; 6] =
+    ["fast::churn", "fast::idle", "fast::flood", "fast::differential", "node::many::churn", "upgrade::faults"];
 
 #[derive(Debug, Default, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
@@ -173,6 +189,10 @@ pub(crate) struct TestOptions {
     /// Print what each test took, and its share of a CPU
     #[arg(long)]
     pub(crate) timings: bool,
+    /// Compile the code of this project with clippy, and count its warnings as a failure: lints
+    /// need no second compilation
+    #[arg(long)]
+    pub(crate) clippy: bool,
     /// Run the end-to-end tests on a host of this profile, made in namespaces: a script of
     /// tests/hosts, such as `docker`
     #[arg(long, value_name = "PROFILE")]

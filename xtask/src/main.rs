@@ -56,9 +56,9 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
             let bpf = toolchain.as_ref().map(|toolchain| build::Bpf::with_log(toolchain, bpf_log));
             build::build(&workspace, bpf, build::Parts::Agent)?;
         }
-        Verb::Dist { native } => {
+        Verb::Dist(options) => {
             setup.machine(Needs::COMPILE)?;
-            println!("dist: {}", dist::release(&setup, native)?.display());
+            println!("dist: {}", dist::release(&setup, &options)?.display());
         }
         Verb::Image => {
             setup.machine(Needs::COMPILE)?;
@@ -80,7 +80,7 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
         }
         Verb::Fuzz(options) => return fuzz::run(&setup, &options),
         Verb::Soak { time, filter } => return Ok(test::run(&setup, &TestOptions::soak(time, filter))),
-        Verb::Lint { no_bpf } => return lint::run(&setup, no_bpf),
+        Verb::Lint { no_bpf, no_clippy } => return lint::run(&setup, no_bpf, no_clippy),
         Verb::Deny => return deny::run(&setup),
         Verb::CleanLab(options) => lab::clean::run(&options)?,
     }

@@ -23,6 +23,8 @@ pub(crate) const BPF_TARGET: &str =
 pub(crate) struct Workspace {
     root: PathBuf,
     target: PathBuf,
+    /// The clippy that compiles this project's crates for tests, in place of rustc.
+    clippy: Option<PathBuf>,
 }
 
 impl Workspace {
@@ -35,7 +37,41 @@ impl Workspace {
             root.display()
         );
         let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
-        Ok(Self { root: root.to_owned(), target })
+        Ok(Self { root: root.to_owned(), target, clippy: None })
+    }
+
+    /// The same, for a run in which clippy compiles this project's crates for tests: lints and
+    /// tests share one compilation.
+    ///
+    /// # Errors
+    /// The toolchain has no clippy.
+    pub(crate) fn with_clippy(&self) -> anyhow::Result<Self> {
+        let cargo = env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
+        let driver = cargo.with_file_name("clippy-driver");
+        ensure!(driver.is_file(), "{} is not there: rustup component add clippy", driver.display());
+        Ok(Self { clippy: Some(driver), ..self.clone() })
+    }
+
+    /// Returns true if clippy compiles this project's crates for tests.
+    pub(crate) const fn has_clippy(&self) -> bool {
+        self.clippy.is_some()
+    }
+
+    /// Returns flags of rustc that map the directories of the project and of the crates, so that a
+    /// program names no directory of this machine.
+    pub(crate) fn path_maps(&self) -> Vec<OsString> {
+        let of_home = || Some(Path::new(&env::var_os("HOME")?).join(".cargo").into_os_string());
+        let cargo_home = env::var_os("CARGO_HOME").or_else(of_home);
+        let map = |(path, name): (Option<OsString>, &str)| {
+            let mut flag = OsString::from("--remap-path-prefix=");
+            flag.push(path?);
+            flag.push(format!("={name}"));
+            Some(flag)
+        };
+        [(Some(self.root.as_os_str().to_owned()), "/flannel"), (cargo_home, "/cargo")]
+            .into_iter()
+            .filter_map(map)
+            .collect()
     }
 
     /// The directory with the workspace's `Cargo.toml`.
@@ -84,6 +120,16 @@ impl Workspace {
             if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
                 command.env_remove(&name);
             }
+        }
+        command
+    }
+
+    /// The same for what tests run. Cargo calls clippy as it calls rustc, for the crates of this
+    /// project alone; what it makes runs as what rustc makes, but for optimisations of the MIR.
+    pub(crate) fn cargo_for_tests(&self) -> Command {
+        let mut command = self.cargo();
+        if let Some(clippy) = &self.clippy {
+            command.env("RUSTC_WORKSPACE_WRAPPER", clippy);
         }
         command
     }

@@ -200,6 +200,11 @@ pub enum DatapathError {
         /// The pin root.
         root: PathBuf,
     },
+    /// The program that reports packets which the kernel drops is not loaded.
+    #[error(
+        "the kernel does not say why it drops packets (Linux 5.18 and newer do), or refused the program that reads it"
+    )]
+    NoDropReasons,
     /// The log of a debug object cannot be read.
     #[error("cannot read the programs' log: {source}")]
     Log {

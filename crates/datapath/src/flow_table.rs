@@ -106,9 +106,10 @@ fn machine_memory() -> Option<u64> {
     kib.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns true if this process can verify several programs at the same time without coming near a
-/// memory limit: the verifier takes up to 32 MiB for each.
-pub(super) fn memory_is_ample() -> bool {
+/// Returns true if this process can verify several programs at the same time, or one while tools
+/// run, without coming near a memory limit: the verifier takes up to 32 MiB for each, and `nft` as
+/// much on a node with many Services.
+pub fn memory_is_ample() -> bool {
     const AMPLE: u64 = 512 << 20;
     cgroup_limit().is_none_or(|limit| limit >= AMPLE) && machine_memory().is_none_or(|memory| memory >= AMPLE)
 }

@@ -23,6 +23,7 @@ use flannel_common::{
 
 use crate::{
     DatapathError, PinRoot,
+    batch::BatchMap,
     flow_hints::FlowHints,
     pinned_map::{from_pin, remove},
     traffic::{Slots, TrafficMap},
@@ -36,9 +37,10 @@ where
     Flow<A>: Pod,
 {
     map: HashMap<MapData, FlowKey<A>, Flow<A>>,
+    all: BatchMap<FlowKey<A>, Flow<A>>,
     name: &'static str,
     /// None where an older agent pinned no such map.
-    probation: Option<Array<MapData, ProbationSlot<A>>>,
+    probation: Option<Probation<A>>,
     /// None where an older agent pinned no such map.
     hints: Option<FlowHints>,
 }
@@ -52,10 +54,9 @@ where
     pub fn open(pins: &PinRoot, name: &'static str) -> Result<Self, DatapathError> {
         let map = HashMap::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
         let on_probation = if name == FLOWS { PROBATION } else { PROBATION6 };
-        let probation = if_pinned(from_pin(pins, on_probation))?
-            .map(|map| Array::try_from(map).map_err(DatapathError::map(on_probation)))
-            .transpose()?;
-        Ok(Self { map, name, probation, hints: if_pinned(FlowHints::open(pins, name))? })
+        let probation = if_pinned(Probation::open(pins, on_probation))?;
+        let all = BatchMap::open(pins, name)?;
+        Ok(Self { map, all, name, probation, hints: if_pinned(FlowHints::open(pins, name))? })
     }
 
     /// Every flow, usable or not: those of the table, then those on probation.
@@ -63,16 +64,25 @@ where
         self.table().chain(self.on_probation())
     }
 
-    /// The flows of the table. A flow that is removed during the iteration may end it early.
+    /// The flows of the table.
     pub fn table(&self) -> impl Iterator<Item = Result<(FlowKey<A>, Flow<A>), DatapathError>> + '_ {
-        self.map.iter().map(|entry| entry.map_err(DatapathError::map(self.name)))
+        self.all.entries()
+    }
+
+    /// The same with this batch size.
+    #[cfg(feature = "testing")]
+    pub fn table_in_batches_of(
+        &self,
+        size: usize,
+    ) -> impl Iterator<Item = Result<(FlowKey<A>, Flow<A>), DatapathError>> + '_ {
+        self.all.in_batches_of(size)
     }
 
     /// The flows on probation. Expected flows are left out, because they have not been learned.
     pub fn on_probation(&self) -> impl Iterator<Item = Result<(FlowKey<A>, Flow<A>), DatapathError>> + '_ {
-        let slots = self.probation.iter().flat_map(Array::iter);
-        let learned = slots.filter(|slot| slot.as_ref().map_or(true, ProbationSlot::is_learned));
-        learned.map(|slot| slot.map(|slot| (slot.key, slot.flow)).map_err(DatapathError::map(self.name)))
+        let slots = self.probation.iter().flat_map(|probation| probation.all.entries());
+        let learned = slots.filter(|slot| slot.as_ref().map_or(true, |(_, slot)| slot.is_learned()));
+        learned.map(|slot| slot.map(|(_, slot)| (slot.key, slot.flow)))
     }
 
     /// One flow.
@@ -86,8 +96,8 @@ where
 
     /// One flow on probation.
     fn get_on_probation(&self, key: &FlowKey<A>) -> Result<Option<Flow<A>>, DatapathError> {
-        let Some(slots) = &self.probation else { return Ok(None) };
-        match slots.get(&ProbationSlot::of(key), 0) {
+        let Some(probation) = &self.probation else { return Ok(None) };
+        match probation.slots.get(&ProbationSlot::of(key), 0) {
             Ok(slot) => Ok((slot.key.same(key) && slot.is_learned()).then_some(slot.flow)),
             // The family is off.
             Err(MapError::OutOfBounds { .. }) => Ok(None),
@@ -101,6 +111,25 @@ where
             hints.note_in_table(&key)?;
         }
         self.map.insert(key, flow, 0).map_err(DatapathError::map(self.name))
+    }
+}
+
+/// The `PROBATION` or `PROBATION6` map.
+struct Probation<A: Address>
+where
+    ProbationSlot<A>: Pod,
+{
+    slots: Array<MapData, ProbationSlot<A>>,
+    all: BatchMap<u32, ProbationSlot<A>>,
+}
+
+impl<A: Address> Probation<A>
+where
+    ProbationSlot<A>: Pod,
+{
+    fn open(pins: &PinRoot, name: &'static str) -> Result<Self, DatapathError> {
+        let slots = Array::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
+        Ok(Self { slots, all: BatchMap::open(pins, name)? })
     }
 }
 
@@ -135,6 +164,7 @@ impl FastMap {
 /// The `PODS` map.
 pub struct PodMap {
     map: HashMap<MapData, u32, PodEntry>,
+    all: BatchMap<u32, PodEntry>,
     slots: Slots<Counter>,
 }
 
@@ -142,12 +172,12 @@ impl PodMap {
     /// Opens the pin.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
         let map = HashMap::try_from(from_pin(pins, PODS)?).map_err(DatapathError::map(PODS))?;
-        Ok(Self { map, slots: Slots::new(TrafficMap::of_pods(pins)?) })
+        Ok(Self { map, all: BatchMap::open(pins, PODS)?, slots: Slots::new(TrafficMap::of_pods(pins)?) })
     }
 
     /// Every pod, by the interface index of its veth.
     pub fn entries(&self) -> impl Iterator<Item = Result<(u32, PodEntry), DatapathError>> + '_ {
-        self.map.iter().map(|entry| entry.map_err(DatapathError::map(PODS)))
+        self.all.entries()
     }
 
     /// The same without their slots, for comparison.

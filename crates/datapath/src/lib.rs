@@ -8,6 +8,7 @@
 
 mod announcements;
 pub mod attach;
+mod batch;
 pub mod bpffs;
 mod capacities;
 mod classifier;
@@ -22,6 +23,7 @@ pub mod guard;
 mod headroom;
 mod interrupted;
 mod judges;
+pub mod kernel_drops;
 mod load;
 mod load_record;
 pub mod maps;
@@ -49,7 +51,7 @@ pub use announcements::Announcements;
 pub use attach::{AttachKind, Attachments, Hook};
 pub use capacities::Subnets;
 pub use error::DatapathError;
-pub use flow_table::FlowTable;
+pub use flow_table::{FlowTable, memory_is_ample};
 pub use judges::{JudgeFinder, Judges};
 pub use load::{Loaded, Shape, load};
 pub use maps::Maps;

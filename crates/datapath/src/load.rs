@@ -29,7 +29,7 @@ use crate::{
     debug_log::DebugLog,
     flow_table::FlowTable,
     headroom::Headroom,
-    interrupted,
+    interrupted, kernel_drops,
     load_record::LoadRecord,
     object, pins,
     room::{self, KernelLimit, Room},
@@ -188,7 +188,9 @@ fn load_reading(
     let object = aya_obj::Object::parse(&bytes)?;
     let mut loader = loader();
     let on = families_of(families);
+    let drops = kernel_types::drop_layout();
     loader.override_global(LAYOUT, &layout, true).override_global(FAMILIES, &on, true);
+    loader.override_global(kernel_drops::LAYOUT, &drops, true);
     for &(name, capacity) in capacities {
         loader.map_max_entries(name, capacity);
     }
@@ -219,6 +221,7 @@ fn load_reading(
         .map_err(DatapathError::program(COUNT_POLLS))?;
     interrupted::retry(|| counter.load()).map_err(DatapathError::program(COUNT_POLLS))?;
     pins::replace(&pins.poll_counter(), |path| counter.pin(path))?;
+    kernel_drops::load(&mut ebpf, pins)?;
     let finder = classifier::load(&mut ebpf, FIND_JUDGES)?;
     pins::replace(&pins.judge_finder(), |path| finder.pin(path))?;
     Ok((room::ask(&mut ebpf, families)?, DebugLog::of(&mut ebpf)?))

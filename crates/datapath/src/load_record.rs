@@ -38,13 +38,15 @@ impl LoadRecord {
         let pinned =
             programs.iter().map(|program| pins.program(*program)).chain([pins.poll_counter(), pins.judge_finder()]);
         let ids: Vec<u32> = pinned.map(id).collect::<Option<_>>()?;
+        let drop_reporter = id(pins.drop_reporter());
         let map = |name| MapInfo::from_pin(pins.map(name)).map(|info| info.id()).ok();
         let maps: Vec<u32> = ALL.into_iter().map(map).collect::<Option<_>>()?;
         let mut digest = Sha256::new();
         digest.update(object::compressed());
         let version = env!("CARGO_PKG_VERSION");
         let shows_types = kernel_types::is_readable();
-        digest.update(format!("{version} {shows_types} {capacities:?} {programs:?} {ids:?} {maps:?}"));
+        digest
+            .update(format!("{version} {shows_types} {capacities:?} {programs:?} {ids:?} {drop_reporter:?} {maps:?}"));
         Some(Self(digest.finalize().into()))
     }
 

@@ -23,6 +23,7 @@ use flannel_host::family::Family;
 
 use crate::{
     DatapathError, PinRoot,
+    batch::BatchMap,
     ecmp_paths::EcmpPathMap,
     flows::{FastMap, FlowMap, PodMap},
     guard::{ElsewhereMap, GuardMap, ViolationMap},
@@ -89,6 +90,7 @@ impl Maps {
 pub struct PeerMap {
     name: &'static str,
     array: Array<MapData, PeerEntry>,
+    all: BatchMap<u32, PeerEntry>,
     slots: Slots<PeerTraffic>,
 }
 
@@ -100,7 +102,8 @@ impl PeerMap {
             Family::V6 => PEERS6,
         };
         let array = Array::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
-        Ok(Self { name, array, slots: Slots::new(TrafficMap::of_peers(pins, family)?) })
+        let all = BatchMap::open(pins, name)?;
+        Ok(Self { name, array, all, slots: Slots::new(TrafficMap::of_peers(pins, family)?) })
     }
 
     /// Returns the number of subnets the map has room for.
@@ -110,11 +113,8 @@ impl PeerMap {
 
     /// Every valid entry with its subnet number.
     pub fn entries(&self) -> impl Iterator<Item = Result<(u32, PeerEntry), DatapathError>> + '_ {
-        (0..self.capacity()).filter_map(|index| match self.get(index) {
-            Ok(entry) if entry.word.has(EntryState::VALID) => Some(Ok((index, entry))),
-            Ok(_) => None,
-            Err(error) => Some(Err(error)),
-        })
+        let is_valid = |(_, entry): &(u32, PeerEntry)| entry.word.has(EntryState::VALID);
+        self.all.entries().filter(move |found| found.as_ref().map_or(true, is_valid))
     }
 
     /// One entry, valid or not.

@@ -11,9 +11,14 @@ use crate::{DatapathError, PinRoot};
 
 /// Opens a map by its pin.
 pub(super) fn from_pin(pins: &PinRoot, name: &str) -> Result<Map, DatapathError> {
+    Map::from_map_data(data_from_pin(pins, name)?)
+        .map_err(|source| DatapathError::OpenPin { path: pins.map(name), source })
+}
+
+/// The same, without a look at its kind.
+pub(super) fn data_from_pin(pins: &PinRoot, name: &str) -> Result<MapData, DatapathError> {
     let path = pins.map(name);
-    let opened = MapData::from_pin(&path).and_then(Map::from_map_data);
-    match opened.map_err(|source| DatapathError::OpenPin { path, source }) {
+    match MapData::from_pin(&path).map_err(|source| DatapathError::OpenPin { path, source }) {
         Err(error) if error.is_absent() => Err(DatapathError::not_pinned(pins)),
         other => other,
     }

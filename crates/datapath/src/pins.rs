@@ -12,7 +12,7 @@ use std::{
 use aya::pin::PinError;
 use flannel_common::{
     SCHEMA,
-    program::{COUNT_POLLS, FIND_JUDGES, Program},
+    program::{COUNT_POLLS, FIND_JUDGES, Program, REPORT_DROPS},
 };
 
 use crate::{DatapathError, bpffs};
@@ -83,6 +83,12 @@ impl PinRoot {
     /// The pin of the program that finds BPF programs at netfilter's hooks.
     pub fn judge_finder(&self) -> PathBuf {
         self.versioned.join("programs").join(FIND_JUDGES)
+    }
+
+    /// The pin of the program that reports packets which the kernel drops; absent on kernels that
+    /// do not say why.
+    pub fn drop_reporter(&self) -> PathBuf {
+        self.versioned.join("programs").join(REPORT_DROPS)
     }
 
     /// The pin of the record of the last load.

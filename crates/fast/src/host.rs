@@ -11,7 +11,7 @@ use flannel_netlink::ConntrackTable;
 use super::settings::{Conntrack, ESTABLISHED, LIBERAL, REQUIREMENTS, UDP_TIMEOUTS, UdpTimeout, WindowChecks};
 
 /// Conntrack's helpers and their default ports. A helper rewrites payload, which is never the same
-/// twice. A helper that is built into the kernel does not show, so all ports count whether their
+/// twice. Which helpers are built into the kernel does not show, so all ports count whether their
 /// helper is there or not.
 const HELPERS: [(&str, &[u16]); 10] = [
     ("ftp", &[21]),
@@ -64,9 +64,16 @@ fn windows(loaded: bool) -> WindowChecks {
     }
 }
 
+/// Returns the ports on which no flow is learned, because a helper may be on them. None where the
+/// programs see from conntrack's entry whether a connection has a helper: a masquerade takes these
+/// ports too (`--random-fully`), and a Service may be on them.
+pub(super) fn helper_ports() -> Vec<u16> {
+    if kernel_types::layout().extensions == 0 { usual_helper_ports() } else { Vec::new() }
+}
+
 /// Returns the ports helpers may be on: the default ones, and those set as parameters of the
 /// modules. Sorted, without duplicates.
-pub(super) fn helper_ports() -> Vec<u16> {
+fn usual_helper_ports() -> Vec<u16> {
     let parameter = |helper: &str| fs::read_to_string(format!("/sys/module/nf_conntrack_{helper}/parameters/ports"));
     let usual = HELPERS.iter().flat_map(|(_, ports)| ports.iter().copied());
     let configured = HELPERS.iter().filter_map(|(helper, _)| parameter(helper).ok());
@@ -93,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_usual_ports_of_helpers_are_among_them() {
-        let ports = helper_ports();
+        let ports = usual_helper_ports();
         assert!([21, 69, 1720, 1723, 5060, 6667].iter().all(|port| ports.contains(port)), "{ports:?}");
     }
 }

@@ -290,7 +290,8 @@ pub fn tcp_obstacle() -> Option<TcpObstacle> {
     host::conntrack(&[]).tcp_obstacle()
 }
 
-/// Ports on which flows are never learned.
+/// Ports on which flows are never learned. To be read after the programs were loaded: what the
+/// kernel lets them read decides.
 pub fn helper_ports() -> Vec<u16> {
     host::helper_ports()
 }

@@ -37,5 +37,6 @@ mod xtables;
 pub use self::{
     judge::PerPacket,
     model::Ruleset,
+    nft::nft_family,
     watch::{NEVER_READ, RuleLimit, Watch},
 };

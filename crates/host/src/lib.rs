@@ -21,5 +21,6 @@ pub mod secret;
 pub mod signals;
 pub mod sysctl;
 pub mod sysctl_record;
+pub mod unix_socket;
 pub mod wireguard_key;
 pub mod words;

@@ -33,6 +33,11 @@ impl Filters {
         Ok(Self { allowed: all(&request.whitelist)?, excluded: all(&request.blacklist)? })
     }
 
+    /// Returns true if the client wants every flow.
+    pub(crate) fn are_empty(&self) -> bool {
+        self.allowed.is_empty() && self.excluded.is_empty()
+    }
+
     /// Returns true if the client wants the flow.
     pub(crate) fn match_flow(&self, flow: &Flow) -> bool {
         (self.allowed.is_empty() || self.allowed.iter().any(|filter| filter.matches(flow)))

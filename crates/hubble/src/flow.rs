@@ -343,10 +343,14 @@ pub enum DropReason {
     Unknown = 0,
     /// The source address is not the sender's.
     InvalidSourceIp = 132,
+    /// A network policy.
+    PolicyDenied = 133,
     /// The packet does not fit its connection.
     InvalidPacketDropped = 134,
     /// The packet could not be written.
     ErrorWritingToPacket = 141,
+    /// The kernel found no route.
+    FibLookupFailed = 169,
     /// A pod sent a tunnel packet.
     EncapsulationTrafficIsProhibited = 170,
     /// The sender is not known.

@@ -1,8 +1,8 @@
 //! The flows of a node, by the observer API of [Hubble](https://github.com/cilium/hubble): the
-//! gRPC services `observer.Observer` and `grpc.health.v1.Health`.
+//! gRPC services `observer.Observer`, `peer.Peer` and `grpc.health.v1.Health`.
 //!
-//! The messages ([`flow`], [`observer`]) have the fields that this crate fills or reads, with the
-//! numbers that Cilium publishes in
+//! The messages ([`flow`], [`observer`], [`peer`]) have the fields that this crate fills or reads,
+//! with the numbers that Cilium publishes in
 //! [api/v1](https://github.com/cilium/cilium/tree/v1.19.4/api/v1). The caller pushes flows into a
 //! [`FlowRing`]; clients read it through a [`Server`].
 //!
@@ -16,6 +16,7 @@ pub mod flow;
 mod health;
 mod listen;
 pub mod observer;
+pub mod peer;
 mod ring;
 mod service;
 mod stream;

@@ -2,22 +2,18 @@
 
 use std::{
     convert::Infallible,
-    fs::Permissions,
     io,
     net::{SocketAddr, TcpListener as StdTcpListener},
-    os::unix::{
-        fs::{FileTypeExt as _, PermissionsExt as _},
-        net::UnixListener as StdUnixListener,
-    },
-    path::{Path, PathBuf},
+    os::unix::net::UnixListener as StdUnixListener,
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
 
+use flannel_host::unix_socket;
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use nix::sys::stat::{Mode, fchmod};
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, Socket, Type};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, UnixListener},
@@ -95,9 +91,9 @@ impl Server {
     /// Opens all listeners. A unix socket that exists is removed, any other file is an error.
     pub fn open(listeners: &[Listener]) -> Result<Self, ListenError> {
         let open = |listener: &Listener| match listener {
-            Listener::Unix(path) => {
-                unix(path).map(Open::Unix).map_err(|source| ListenError::Unix { path: path.clone(), source })
-            }
+            Listener::Unix(path) => unix_socket::listen(path, MODE, BACKLOG)
+                .map(Open::Unix)
+                .map_err(|source| ListenError::Unix { path: path.clone(), source }),
             Listener::Tls(address, files) => {
                 let acceptor =
                     Acceptor::new(files.clone()).map_err(|source| ListenError::Tls { address: *address, source })?;
@@ -122,27 +118,6 @@ impl Server {
         let limit = Arc::new(Semaphore::new(CONNECTIONS));
         let serving = self.0.into_iter().map(|open| serve(open, service.clone(), limit.clone()));
         futures::future::try_join_all(serving).await.map(drop)
-    }
-}
-
-fn unix(path: &Path) -> io::Result<StdUnixListener> {
-    remove_socket(path)?;
-    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
-    // The file gets the mode of the socket less the umask, so it never has a wider one.
-    fchmod(&socket, Mode::from_bits_truncate(MODE))?;
-    socket.bind(&SockAddr::unix(path)?)?;
-    std::fs::set_permissions(path, Permissions::from_mode(MODE))?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
-}
-
-/// Removes a socket that an earlier agent left. Any other file stays, and is an error.
-fn remove_socket(path: &Path) -> io::Result<()> {
-    match std::fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path),
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is not a socket")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
     }
 }
 
@@ -228,22 +203,5 @@ async fn answer(
         .await;
     if let Err(error) = served {
         tracing::debug!(%error, "a connection to the observer broke off");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_socket_gives_way_to_the_socket() {
-        let scratch = tempfile::tempdir().expect("a directory");
-        let path = scratch.path().join("hubble.sock");
-        drop(unix(&path).expect("a new socket"));
-        drop(unix(&path).expect("in place of the one that was left"));
-        std::fs::remove_file(&path).expect("the socket");
-        std::fs::write(&path, "kept").expect("a file");
-        assert_eq!(unix(&path).expect_err("a file").kind(), io::ErrorKind::AlreadyExists);
-        assert_eq!(std::fs::read_to_string(&path).expect("the file"), "kept");
     }
 }

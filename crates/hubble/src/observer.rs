@@ -3,7 +3,7 @@
 //! [relay.proto](https://github.com/cilium/cilium/blob/v1.19.4/api/v1/relay/relay.proto), Cilium
 //! 1.19.4).
 
-use prost::{Enumeration, Message, Oneof};
+use prost::{Enumeration, Message, Oneof, bytes::Bytes};
 
 use crate::flow::{Flow, FlowFilter, LostEvent, Timestamp};
 
@@ -64,6 +64,23 @@ pub struct GetFlowsRequest {
     /// True for the oldest flows in place of the newest.
     #[prost(bool, tag = "9")]
     pub first: bool,
+}
+
+/// A [`GetFlowsResponse`] whose flow is encoded already: an embedded message is bytes on the wire.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct EncodedResponse {
+    /// The flow.
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    pub(crate) flow: Option<Bytes>,
+    /// The number of missing ones.
+    #[prost(message, optional, tag = "3")]
+    pub(crate) lost_events: Option<LostEvent>,
+    /// Name of the node.
+    #[prost(string, tag = "1000")]
+    pub(crate) node_name: String,
+    /// The time of the flow.
+    #[prost(message, optional, tag = "1001")]
+    pub(crate) time: Option<Timestamp>,
 }
 
 /// A flow, or the number of missing ones.

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use prost::Message as _;
+use prost::{Message as _, bytes::Bytes};
 use tokio::sync::watch;
 
 use crate::flow::{Flow, LostEvent, LostEventSource, Timestamp};
@@ -42,7 +42,7 @@ struct Ring {
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
     /// An encoded [`Flow`], and its time.
-    Flow(Arc<[u8]>, Timestamp),
+    Flow(Bytes, Timestamp),
     /// Flows that were lost before they came to the ring.
     Lost(LostEvent),
 }
@@ -76,7 +76,8 @@ impl FlowRing {
         Self(Arc::new(Shared { ring: Mutex::default(), end, primed, capacity: capacity.max(1) }))
     }
 
-    /// Adds a flow, in place of the oldest if the ring is full.
+    /// Adds a flow, in place of the oldest if the ring is full. Readers that wait are woken by
+    /// [`Self::show`]: once for flows that come together.
     pub fn push(&self, flow: &Flow) {
         let entry = Entry::Flow(flow.encode_to_vec().into(), flow.time.unwrap_or_default());
         let mut ring = self.lock();
@@ -84,10 +85,16 @@ impl FlowRing {
         self.append(&mut ring, entry);
     }
 
-    /// Adds the number of flows that were lost before they came here.
+    /// Adds the number of flows that were lost before they came here, likewise.
     pub fn push_lost(&self, count: u64) {
         let source = LostEventSource::PerfEventRingBuffer.into();
         self.append(&mut self.lock(), Entry::Lost(LostEvent { source, num_events_lost: count }));
+    }
+
+    /// Wakes readers that wait for flows.
+    pub fn show(&self) {
+        let end = self.lock().end;
+        self.0.end.send_if_modified(|shown| std::mem::replace(shown, end) != end);
     }
 
     /// Removes all flows. For a source that has stopped: they are old.
@@ -148,7 +155,6 @@ impl FlowRing {
         }
         ring.entries.push_back(entry);
         ring.end += 1;
-        self.0.end.send_replace(ring.end);
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {

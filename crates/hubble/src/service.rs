@@ -20,9 +20,10 @@ use crate::{
     flow::Flow,
     health::{HealthCheckRequest, HealthCheckResponse, ServingStatus},
     observer::{
-        GetFlowsRequest, GetFlowsResponse, GetNamespacesRequest, GetNamespacesResponse, GetNodesRequest,
+        EncodedResponse, GetFlowsRequest, GetNamespacesRequest, GetNamespacesResponse, GetNodesRequest,
         GetNodesResponse, Namespace, Node, NodeState, ServerStatusRequest, ServerStatusResponse, Tls,
     },
+    peer::{self, ChangeNotification, Notifications, NotifyRequest, PeerAddresses},
     ring::Entry,
     stream::{self, Flows},
 };
@@ -40,6 +41,9 @@ pub trait NodeFacts: Send + Sync {
     fn name(&self) -> String;
     /// The names and addresses of the other nodes.
     fn others(&self) -> Vec<(String, String)>;
+    /// The addresses with TLS of the observers of all nodes; `None` if this node has none, because
+    /// those of the others are found by it.
+    fn peers(&self) -> Option<PeerAddresses>;
 }
 
 /// The services. Clones share everything.
@@ -67,6 +71,16 @@ impl ObserverService {
         stream::wait_until_primed(&self.0.ring).await;
         let flows = stream::flows(self.0.ring.clone(), request, filters, self.0.facts.name(), reading);
         Ok(Response::new(flows))
+    }
+
+    fn notify(self) -> Result<Response<Notifications>, Status> {
+        if self.0.facts.peers().is_none() {
+            return Err(Status::failed_precondition(
+                "this agent has no address with TLS, by which it would know those of the others; set --hubble-listen",
+            ));
+        }
+        let nodes = move || self.0.facts.peers();
+        Ok(Response::new(peer::notifications(nodes, peer::PERIOD)))
     }
 
     fn server_status(&self) -> ServerStatusResponse {
@@ -130,7 +144,7 @@ impl ObserverService {
         match request.uri().path() {
             "/observer.Observer/GetFlows" => {
                 let get = tower::service_fn(move |request| self.clone().get_flows(request));
-                grpc::<GetFlowsRequest, GetFlowsResponse>().server_streaming(get, request).await
+                grpc::<GetFlowsRequest, EncodedResponse>().server_streaming(get, request).await
             }
             "/observer.Observer/ServerStatus" => {
                 unary(request, move |_: ServerStatusRequest| Ok(self.server_status())).await
@@ -138,6 +152,11 @@ impl ObserverService {
             "/observer.Observer/GetNodes" => unary(request, move |_: GetNodesRequest| Ok(self.nodes(is_tls))).await,
             "/observer.Observer/GetNamespaces" => {
                 unary(request, move |_: GetNamespacesRequest| Ok(self.namespaces())).await
+            }
+            "/peer.Peer/Notify" => {
+                let notify =
+                    tower::service_fn(move |_: Request<NotifyRequest>| std::future::ready(self.clone().notify()));
+                grpc::<NotifyRequest, ChangeNotification>().server_streaming(notify, request).await
             }
             "/grpc.health.v1.Health/Check" => unary(request, check_health).await,
             path => Status::unimplemented(format!("{path} is not implemented: flannel has no such events")).into_http(),

@@ -12,12 +12,12 @@ use crate::{
     demand::Reading,
     filter::Filters,
     flow::{Flow, LostEvent, LostEventSource, Timestamp},
-    observer::{Content, GetFlowsRequest, GetFlowsResponse},
+    observer::{EncodedResponse, GetFlowsRequest},
     ring::{Batch, Entry},
 };
 
 /// The responses to one request.
-pub(crate) type Flows = Pin<Box<dyn Stream<Item = Result<GetFlowsResponse, Status>> + Send>>;
+pub(crate) type Flows = Pin<Box<dyn Stream<Item = Result<EncodedResponse, Status>> + Send>>;
 
 /// The longest wait for the flows that exist, when the first client comes.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -53,7 +53,7 @@ struct Reader {
     /// The position in the ring.
     at: u64,
     /// Responses that are sent before more of the ring is read.
-    ready: VecDeque<GetFlowsResponse>,
+    ready: VecDeque<EncodedResponse>,
     _reading: Reading,
 }
 
@@ -86,7 +86,7 @@ impl Reader {
         }
     }
 
-    async fn next(&mut self) -> Option<GetFlowsResponse> {
+    async fn next(&mut self) -> Option<EncodedResponse> {
         loop {
             if let Some(response) = self.ready.pop_front() {
                 return Some(response);
@@ -105,13 +105,13 @@ impl Reader {
             }
             if is_empty && self.ready.is_empty() {
                 // The sender lives as long as the ring.
-                self.changes.wait_for(|end| *end != next).await.ok()?;
+                self.changes.wait_for(|end| *end > next).await.ok()?;
             }
         }
     }
 
     /// The response for an entry that the client wants.
-    fn response(&self, entry: &Entry) -> Option<GetFlowsResponse> {
+    fn response(&self, entry: &Entry) -> Option<EncodedResponse> {
         match entry {
             Entry::Flow(bytes, time) => {
                 let is_early = self.request.since.is_some_and(|since| *time < since);
@@ -119,20 +119,22 @@ impl Reader {
                 if is_early || is_late {
                     return None;
                 }
-                let flow = Flow::decode(&**bytes).ok().filter(|flow| self.filters.match_flow(flow))?;
-                Some(self.wrap(Content::Flow(Box::new(flow)), *time))
+                if !self.filters.are_empty() && !self.filters.match_flow(&Flow::decode(&**bytes).ok()?) {
+                    return None;
+                }
+                Some(EncodedResponse { flow: Some(bytes.clone()), ..self.wrap(*time) })
             }
-            Entry::Lost(lost) => Some(self.wrap(Content::LostEvents(*lost), Timestamp::now())),
+            Entry::Lost(lost) => Some(EncodedResponse { lost_events: Some(*lost), ..self.wrap(Timestamp::now()) }),
         }
     }
 
-    fn lost(&self, count: u64, source: LostEventSource) -> GetFlowsResponse {
+    fn lost(&self, count: u64, source: LostEventSource) -> EncodedResponse {
         let lost = LostEvent { source: source.into(), num_events_lost: count };
-        self.wrap(Content::LostEvents(lost), Timestamp::now())
+        EncodedResponse { lost_events: Some(lost), ..self.wrap(Timestamp::now()) }
     }
 
-    fn wrap(&self, content: Content, time: Timestamp) -> GetFlowsResponse {
-        GetFlowsResponse { content: Some(content), node_name: self.node.clone(), time: Some(time) }
+    fn wrap(&self, time: Timestamp) -> EncodedResponse {
+        EncodedResponse { node_name: self.node.clone(), time: Some(time), ..EncodedResponse::default() }
     }
 }
 
@@ -144,6 +146,7 @@ mod tests {
     use crate::{
         Demand,
         flow::{FlowFilter, Verdict},
+        observer::{Content, GetFlowsResponse},
     };
 
     fn flow(second: i64) -> Flow {
@@ -167,8 +170,9 @@ mod tests {
     }
 
     /// The seconds of flows; of lost ones their number, negative.
-    fn second(response: Option<Result<GetFlowsResponse, Status>>) -> i64 {
-        let response = response.expect("a response").expect("no error");
+    fn second(response: Option<Result<EncodedResponse, Status>>) -> i64 {
+        let encoded = response.expect("a response").expect("no error").encode_to_vec();
+        let response = GetFlowsResponse::decode(&*encoded).expect("the message of clients");
         assert_eq!(response.node_name, "a");
         match response.content.expect("content") {
             Content::Flow(flow) => flow.time.expect("a time").seconds,

@@ -32,6 +32,7 @@ use super::{
         Timestamp, TrafficDirection, Verdict,
     },
     observer::{GetFlowsResponse, GetNodesResponse, ServerStatusResponse},
+    peer::PeerAddresses,
     *,
 };
 
@@ -97,6 +98,10 @@ impl NodeFacts for Nodes {
     fn others(&self) -> Vec<(String, String)> {
         vec![("node-b".to_owned(), "192.168.1.12".to_owned())]
     }
+
+    fn peers(&self) -> Option<PeerAddresses> {
+        None
+    }
 }
 
 fn service() -> (FlowRing, ObserverService) {
@@ -155,7 +160,9 @@ async fn a_socket_answers_each_method_and_refuses_the_rest() {
     let (bytes, _) = answer("observer.Observer/GetNamespaces").await;
     assert_eq!(bytes, b"\x0a\x03\x12\x01n", "a namespace n");
     assert_eq!(answer("grpc.health.v1.Health/Check").await, (b"\x08\x01".to_vec(), "0".to_owned()), "SERVING");
-    for method in ["observer.Observer/GetAgentEvents", "observer.Observer/GetDebugEvents", "peer.Peer/Notify"] {
+    let (_, status) = answer("peer.Peer/Notify").await;
+    assert_eq!(status, "9", "FAILED_PRECONDITION: nodes without TLS");
+    for method in ["observer.Observer/GetAgentEvents", "observer.Observer/GetDebugEvents"] {
         assert_eq!(answer(method).await, (Vec::new(), "12".to_owned()), "UNIMPLEMENTED: {method}");
     }
     serving.abort();

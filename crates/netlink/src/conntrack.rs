@@ -20,6 +20,7 @@ use nix::{
 
 use crate::{
     attribute::attribute,
+    datagram::messages,
     nfnetlink::{FAMILY_HEADER, request},
     nftables::Attributes,
 };
@@ -175,13 +176,10 @@ impl ConntrackTable {
 
 /// Passes type and payload of each message of a datagram, until `take` returns false.
 fn for_each(datagram: &[u8], mut take: impl FnMut(u16, &[u8]) -> bool) {
-    let mut rest = datagram;
-    while let Ok(message) = NetlinkBuffer::new_checked(rest) {
+    for message in messages(datagram).flatten().map(NetlinkBuffer::new) {
         if !take(message.message_type(), message.payload()) {
             return;
         }
-        let length = usize::try_from(message.length()).unwrap_or(usize::MAX).next_multiple_of(4);
-        rest = rest.get(length..).unwrap_or_default();
     }
 }
 

@@ -13,6 +13,7 @@
 mod address;
 mod attribute;
 mod conntrack;
+mod datagram;
 mod device_name;
 mod error;
 mod esp;
@@ -32,6 +33,7 @@ mod reply;
 mod route;
 mod rule;
 mod socket;
+mod trace;
 mod transport;
 mod tunnel_policy;
 mod veth;
@@ -63,6 +65,10 @@ pub use self::{
     nftables::{Attributes, BaseChain, Expression, NftablesReader, NftablesSet, NftablesTable},
     route::{MAIN_TABLE, Route, RouteKey, RouteScope, RouteType, protocol},
     rule::{Dependence, Rule, RuleAction, RuleSelector, tunnel_depends_on},
+    trace::{
+        HeaderFingerprint, MatchedPackets, PacketTrace, TraceDirection, TraceEvent, TraceJudgement, TraceStep,
+        TraceVerdict, TracedFlow, TracedTuple, is_trace_table,
+    },
     tunnel_policy::{PolicyDirection, TunnelPolicy, TunnelPolicyKey},
     veth::VethSpec,
     vxlan::{VxlanInfo, VxlanSpec},

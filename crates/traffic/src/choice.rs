@@ -6,6 +6,8 @@
 
 use std::collections::BTreeSet;
 
+use flannel_netlink::is_trace_table;
+
 use super::wanted::Engine;
 
 /// Tables of iptables in nf_tables.
@@ -68,7 +70,8 @@ impl Engine {
 /// Returns true if there are rules of other programs, all in tables of nftables. `tables` are those
 /// of nf_tables with a base chain; `has_legacy` is true if the legacy variant has tables.
 pub(super) fn is_only_nftables<'a>(tables: impl Iterator<Item = &'a str>, has_legacy: bool) -> bool {
-    let of_others: BTreeSet<&str> = tables.filter(|name| !name.starts_with("flannel-ipv")).collect();
+    let of_others: BTreeSet<&str> =
+        tables.filter(|name| !name.starts_with("flannel-ipv") && !is_trace_table(name)).collect();
     !has_legacy && !of_others.is_empty() && !of_others.iter().any(|name| OF_IPTABLES.contains(name))
 }
 
@@ -109,6 +112,6 @@ mod tests {
         assert!(only(&["kube-proxy", "firewalld"], false));
         assert!(!only(&["kube-proxy", "nat"], false));
         assert!(!only(&["kube-proxy"], true));
-        assert!(!only(&["flannel-ipv4", "flannel-ipv6"], false), "ours say nothing");
+        assert!(!only(&["flannel-ipv4", "flannel-ipv6", "flannel-trace-7"], false), "ours say nothing");
     }
 }

@@ -99,6 +99,15 @@ impl Traffic {
         }
     }
 
+    /// Waits until the rules were looked at once, successfully or not.
+    pub fn first_look(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut report = self.report.clone();
+        async move {
+            // An error is the end of the task, which does not look any more.
+            let _looked = report.wait_for(|report| report.of.is_some()).await;
+        }
+    }
+
     /// Returns true if the current wanted state was tried, successfully or not.
     pub fn is_settled(&self) -> bool {
         self.report.borrow().of.as_ref() == Some(&*self.wanted.borrow())

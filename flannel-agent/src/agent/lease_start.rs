@@ -34,11 +34,11 @@ use tokio::sync::watch;
 
 use crate::{
     agent::{
-        extension_start,
         external::{self, External},
         node_settings::NodeOverrides,
         node_start, ownership_start,
         published::Published,
+        services,
     },
     options::RunOptions,
     state_dir,
@@ -70,6 +70,13 @@ pub(super) struct LeasedNode {
     /// The objects that this agent is the only owner of.
     pub(super) claims: Claims,
     pub(super) networks_record: NetworksRecord,
+}
+
+impl LeasedNode {
+    /// The pod network of each family.
+    pub(super) fn prefixes(&self) -> Vec<IpNet> {
+        self.networks.values().map(|network| network.prefix).collect()
+    }
 }
 
 /// Brings the node up to its lease. `None` if it has to start over.
@@ -112,7 +119,7 @@ pub(super) async fn start<M: SubnetManager>(
     node_start::log_settings(node.states());
     log_interface(interface);
     external::warn_of_pod_networks(interface, &config);
-    let backend = extension_start::backend_of(&config, interface, stage).await?;
+    let backend = services::backend_of(&config, interface, stage).await?;
 
     stage("making the tunnel devices");
     let keys = wireguard_keys(options, &config)?;

@@ -23,11 +23,12 @@ use tokio::{
 
 use crate::{
     agent::{
-        cloud_start, external, ipsec_start,
+        components::Components,
+        external,
         lost_subnets::{self, LostSubnet},
         node_start,
         refusals::RefusalLog,
-        start::Components,
+        services::ServiceView,
         store::Store,
     },
     memory,
@@ -61,7 +62,7 @@ pub(super) struct Agent {
     refusals: RefusalLog,
     written: Option<SubnetEnv>,
     pub(super) lost_subnets: Vec<LostSubnet>,
-    /// True unless the cloud does not route this node's pods to it.
+    /// True unless packets for pods of this node get lost before it, as in a cloud without a route.
     routed: bool,
     retry: Option<Instant>,
 }
@@ -149,8 +150,8 @@ impl Agent {
                     Outcome::Reconcile
                 }
                 () = self.node.store.opt_outs.changed() => self.follow_opt_outs(),
-                Ok(()) = self.node.unsummed_lost.changed() => self.follow_unsummed_lost(),
-                Ok(()) = self.node.offloaded_lost.changed() => self.follow_offloaded_lost(),
+                Ok(()) = self.node.echoes.unsummed_lost.changed() => self.follow_unsummed_lost(),
+                Ok(()) = self.node.echoes.offloaded_lost.changed() => self.follow_offloaded_lost(),
                 _ = unannounced.tick() => self.look_around(),
                 _ = resync.tick() => self.invalidate_all(),
                 () = sleep_until(retry.into()) => Outcome::Reconcile,
@@ -204,7 +205,7 @@ impl Agent {
 
     /// Takes in the peers to which packets without an outer UDP checksum are lost.
     fn follow_unsummed_lost(&mut self) -> Outcome {
-        let lost = self.node.unsummed_lost.borrow_and_update().clone();
+        let lost = self.node.echoes.unsummed_lost.borrow_and_update().clone();
         if !lost.is_empty() {
             let peers: Vec<String> = lost.iter().map(ToString::to_string).collect();
             tracing::warn!(
@@ -216,7 +217,7 @@ impl Agent {
     }
 
     fn follow_offloaded_lost(&mut self) -> Outcome {
-        let lost = self.node.offloaded_lost.borrow_and_update().clone();
+        let lost = self.node.echoes.offloaded_lost.borrow_and_update().clone();
         Outcome::reconcile_if(self.node.reconciler.set_offloaded_lost(&lost))
     }
 
@@ -286,22 +287,22 @@ impl Agent {
         let changes = self.node.leases.changes();
         self.refusals.log(&changes.refused, Instant::now());
         self.find_lost_subnets();
-        if let Some(extension) = &self.node.extension {
-            extension.learn(self.node.lease.own.key, &changes, self.store.is_seen());
-        }
-        if let Some(ipsec) = &mut self.node.ipsec {
-            let own = ipsec_start::own_end(self.node.external.chosen(), self.node.lease.own.key);
-            ipsec.learn(own, &changes, self.store.is_seen());
-        }
+        self.node.services.learn(&ServiceView {
+            own: self.node.lease.own.key,
+            interface: self.node.external.chosen(),
+            leases: &self.node.leases,
+            changes: &changes,
+            in_sync: self.store.is_seen(),
+        });
+        self.routed = self.node.services.are_routed();
         self.node.reconciler.learn(changes);
-        self.learn_cloud();
         self.want_traffic();
         let are_loading = self.node.programs.are_loading();
         let cluster = Cluster { own: self.node.lease.own.key, in_sync: self.store.is_seen() && !are_loading };
         let begun = Instant::now();
         self.node.reconciler.apply(&cluster).await;
-        self.node.echoes.try_offloads(self.node.reconciler.offload_trials());
-        self.node.echoes.set_own_subnets(self.node.lease.own.key);
+        self.node.echoes.shared.try_offloads(self.node.reconciler.offload_trials());
+        self.node.echoes.shared.set_own_subnets(self.node.lease.own.key);
         self.learn_former();
         self.counts.reconciled(begun.elapsed(), self.error().is_none());
         self.follow_guard();
@@ -347,21 +348,6 @@ impl Agent {
             self.node.settings.former.extend(found);
             self.want_traffic();
         }
-    }
-
-    /// Passes the leases to the task that keeps routes in the cloud, and takes in its result.
-    fn learn_cloud(&mut self) {
-        let Some(cloud) = &self.node.cloud else {
-            self.routed = true;
-            return;
-        };
-        let (others, in_sync) = (self.node.leases.others_v4().collect(), self.store.is_seen());
-        if let Some(desired) =
-            cloud_start::desired_route(self.node.external.chosen(), self.node.lease.own.key, others, in_sync)
-        {
-            cloud.learn(desired);
-        }
-        self.routed = cloud.is_routed();
     }
 
     /// Reads the sysctls without which the kernel carries no packet of pods, and sets them. Returns
@@ -445,7 +431,7 @@ impl Agent {
         if self.node.reconciler.refresh_conntrack() {
             return Outcome::Reconcile;
         }
-        if self.node.cloud.as_ref().is_some_and(|cloud| cloud.is_routed() != self.routed) {
+        if self.node.services.are_routed() != self.routed {
             return Outcome::Reconcile;
         }
         if self.decision != before || lapsed || guarded || sysctls.changed { Outcome::Publish } else { Outcome::Idle }

@@ -5,12 +5,11 @@
 //! and the order is that of the code.
 
 mod bpf;
-mod cloud_start;
-mod extension_start;
+mod components;
 mod external;
 mod guard;
+mod history;
 mod host_addresses;
-mod ipsec_start;
 mod lease_start;
 mod lost_subnets;
 mod main_loop;
@@ -21,11 +20,12 @@ mod ownership_start;
 mod problems;
 mod programs;
 mod published;
+mod reconciler_start;
 mod refusals;
 mod report;
+mod services;
 mod start;
 mod store;
-mod udp_start;
 
 use std::time::Duration;
 
@@ -52,6 +52,7 @@ use crate::{
     options::RunOptions,
     privileges,
     state_dir::StateDir,
+    traffic_history::SharedHistory,
 };
 
 /// Between two signs of life while the agent starts.
@@ -84,17 +85,26 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
     tokio::spawn(manager.clone().await_ready(status.clone()));
     let names = NameResolver::new(name_sources(&options, &status, &shared));
     let _hubble = start_hubble(&options, &names, &counts);
-    let answers = Answers { status: document(status, shared.clone()), metrics: Some(metrics), names: Some(names) };
+    let history = SharedHistory::default();
+    let pins = PinRoot::new(&options.paths.bpf_pin_root);
+    let recording = tokio::spawn(history::record(pins, shared.peers.clone(), history.clone()));
+    let answers = Answers {
+        status: document(status, shared.clone()),
+        metrics: Some(metrics),
+        names: Some(names),
+        history: Some(history),
+    };
     let answering = tokio::spawn(socket::serve(listener, counts.displaced.status.clone(), answers));
     let result = tokio::select! {
         result = daemon(&options, &publish, &pulse, &shared, &counts) => result,
         signal = stop.wait() => {
             tracing::info!(signal, "stopping; the datapath goes on without the agent");
-            manager.notify(ServiceState::Stopping);
+            manager.notify(&ServiceState::Stopping);
             Ok(())
         }
     };
     answering.abort();
+    recording.abort();
     if let Err(error) = std::fs::remove_file(socket::path(&options.paths.state_dir)) {
         tracing::debug!(%error, "the status socket stays behind");
     }

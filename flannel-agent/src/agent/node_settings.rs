@@ -11,7 +11,7 @@ const NEXT_START: &str = "takes effect at the next start of the agent";
 const REMOVED: &str = "removed, and in force until the next start of the agent";
 
 /// The settings of this node.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct NodeOverrides {
     /// As they were at the start, with refusals by what the node is.
     started: NodeSettings,

@@ -1,13 +1,19 @@
 //! The BPF programs of this node on their way into the kernel.
 
-use std::{collections::BTreeMap, future::pending, sync::Arc};
+use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
 use flannel_backends::{Backend, PodNetwork};
 use flannel_host::family::Family;
 use flannel_reconcile::Bpf;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::{
+    task::{JoinHandle, spawn_blocking},
+    time::timeout,
+};
 
 use crate::{agent::bpf, options::RunOptions};
+
+/// The longest wait of a load for something else: tools may wait for a lock.
+const WAIT: Duration = Duration::from_secs(10);
 
 /// The state of the programs.
 pub(super) enum Programs {
@@ -28,8 +34,23 @@ impl Programs {
         backend: &Arc<dyn Backend>,
         networks: &BTreeMap<Family, PodNetwork>,
     ) -> Self {
+        Self::load_after(std::future::ready(()), options, backend, networks)
+    }
+
+    /// The same when `first` is over, or lasts too long.
+    pub(super) fn load_after(
+        first: impl Future<Output = ()> + Send + 'static,
+        options: &RunOptions,
+        backend: &Arc<dyn Backend>,
+        networks: &BTreeMap<Family, PodNetwork>,
+    ) -> Self {
         let (options, backend, networks) = (options.clone(), Arc::clone(backend), networks.clone());
-        Self::Loading(spawn_blocking(move || bpf::open(&options, backend.as_ref(), &networks)))
+        Self::Loading(tokio::spawn(async move {
+            // Either way it is time to load.
+            let _in_time = timeout(WAIT, first).await;
+            let load = spawn_blocking(move || bpf::open(&options, backend.as_ref(), &networks));
+            load.await.unwrap_or_else(|error| Err(format!("loading the BPF programs: {error}")))
+        }))
     }
 
     /// Returns true until it is known if there are any.

@@ -111,7 +111,7 @@ mod tests {
         let server = tokio::spawn(socket::serve(
             listener,
             Count::default(),
-            socket::Answers { status: move || status.clone(), metrics: None, names: None },
+            socket::Answers { status: move || status.clone(), metrics: None, names: None, history: None },
         ));
         // Accepts nothing and is closed before it is asked.
         drop(UnixListener::bind(socket::path(other)).expect("a socket"));

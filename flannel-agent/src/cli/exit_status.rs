@@ -49,7 +49,7 @@ const NO_LEASE: &str = "no lease or several are meant, it changed at this moment
 const NO_PROCESS: &str = "the process cannot start";
 
 /// Every command, in the order of `--help`; those of groups below each other.
-pub const EXIT_STATUSES: [CommandExit; 33] = [
+pub const EXIT_STATUSES: [CommandExit; 34] = [
     CommandExit {
         command: "run",
         well: "SIGTERM or SIGINT, also while it waits for the store or an interface",
@@ -80,7 +80,7 @@ pub const EXIT_STATUSES: [CommandExit; 33] = [
         "explain",
         "the packet passes this node's part of its way",
         "the packet would be lost: a step is FAIL",
-        "it is not known: a step is ? and none is FAIL, or the kernel does not answer",
+        "it is not known: a step is ? and none is FAIL, the kernel does not answer, or packets cannot be traced",
     ),
     work("monitor", "the output is complete", "the pins are absent, or another monitor runs"),
     work(
@@ -102,6 +102,11 @@ pub const EXIT_STATUSES: [CommandExit; 33] = [
         "one of the nodes cannot be asked or does not know, or a pod or the cluster is not found",
     ),
     work("cluster top", "the output is complete", NO_CLUSTER),
+    work(
+        "cluster flows",
+        "every node answered; with --follow, it was ended",
+        "the cluster does not answer, or some nodes do not: the flows of the others are printed",
+    ),
     verdict("connectivity test", EVERY_CHECK, A_CHECK, NO_TEST),
     verdict("connectivity hosts", EVERY_CHECK, A_CHECK, NO_TEST),
     work("connectivity serve", "never", NO_PROCESS),

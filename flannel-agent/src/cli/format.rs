@@ -72,6 +72,11 @@ pub(super) struct PrintOptions {
 }
 
 impl PrintOptions {
+    /// Returns true if documents are asked for.
+    pub(super) const fn is_json(self) -> bool {
+        self.output.is_json()
+    }
+
     /// Returns the document as JSON, or as the text that it makes for people: on a terminal as wide
     /// as that.
     pub(super) fn print(self, document: &impl Document, text: impl FnOnce(Paint) -> String) -> String {

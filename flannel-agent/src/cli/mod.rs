@@ -93,7 +93,8 @@ pub enum Once {
     /// Print or set what is done about tunnel packets that come from no peer
     #[command(subcommand)]
     Guard(guard::GuardCommand),
-    /// Print the flows of this node with names, once or live; discard what mode `fast` has learned
+    /// Print the flows of this node with names, once or live, as `flows list` does, or discard what
+    /// mode `fast` has learned
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
     /// Write one archive for a bug report; passwords, tokens and keys are left out
@@ -267,6 +268,7 @@ fn parse_verb(mut args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, 
     } else if args.get(1).is_some_and(|verb| verb == "lease") && args.len() > 2 {
         lease::read_environment(&mut args, env);
     }
+    flows::add_list(&mut args);
     let raw = match parsed::<Cli>(exit_status::explained(Cli::command(), ""), args)?.command {
         Verb::Run(raw) => raw,
         Verb::Once(once) => return once.checked(),

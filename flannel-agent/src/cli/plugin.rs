@@ -64,6 +64,8 @@ mod tests {
         assert!(matches!(explain, Command::Once(Once::Cluster(ClusterCommand::Explain(_)))), "{explain:?}");
         let top = parsed("kubectl-flannel top --interval=5s --count 2 -o json").expect("a command");
         assert!(matches!(top, Command::Once(Once::Cluster(ClusterCommand::Top(_)))), "{top:?}");
+        let flows = parsed("kubectl-flannel flows --follow --count=3").expect("a command");
+        assert!(matches!(flows, Command::Once(Once::Cluster(ClusterCommand::Flows(_)))), "{flows:?}");
         let ports = parsed("kubectl-flannel explain a b --proto=icmp --dport=80").expect_err("ports of ICMP");
         assert!(ports.code == 64 && ports.text.contains("has no ports"), "{}", ports.text);
         let wrong = parsed("kubectl-flannel cleanup").expect_err("not a command on a cluster");

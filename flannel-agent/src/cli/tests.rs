@@ -378,6 +378,18 @@ fn names_of_flannels_programs_stand_for_subcommands() {
     assert!(matches!(plain, Command::Once(Once::Status(_))), "{plain:?}");
 }
 
+#[test]
+fn flows_without_a_subcommand_are_listed() {
+    let parsed = |line: &str| parse_with(&line.split(' ').collect::<Vec<_>>(), &[]);
+    let of = |line: &str| format!("{:?}", parsed(line).expect("a command"));
+    assert_eq!(of("flannel-agent flows"), of("flannel-agent flows list"));
+    assert_eq!(of("flannel-agent flows --port=80 -f"), of("flannel-agent flows list --port=80 -f"));
+    assert!(of("flannel-agent flows flush").contains("Flush"));
+    let help = parsed("flannel-agent flows --help").expect_err("help");
+    assert!(help.code == 0 && help.text.contains("flush"), "{}", help.text);
+    assert_eq!(parsed("flannel-agent flows lists").expect_err("not a subcommand").code, 64);
+}
+
 /// The parser takes an empty variable for a value; for the agent it is an unset one.
 #[test]
 fn variables_of_the_agent_are_left_to_its_own_reader() {

@@ -3,8 +3,14 @@
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
-use super::{client::ClusterClient, error::ExecError, exec::Container};
+use super::{
+    client::ClusterClient,
+    error::ExecError,
+    exec::Container,
+    members::{AgentPods, ClusterNode},
+};
 
 /// For the answer of one agent.
 pub const LIMIT: Duration = Duration::from_secs(20);
@@ -39,6 +45,21 @@ impl ClusterClient {
             let said = if said.is_empty() { error.to_string() } else { said.to_owned() };
             Silence::Answer { command: name(command), said }
         })
+    }
+}
+
+impl ClusterClient {
+    /// Asks the agent of a node, until the deadline at most; `None` if no agent's pod runs there.
+    pub async fn ask_node<T: DeserializeOwned>(
+        &self,
+        pods: &AgentPods,
+        member: &ClusterNode,
+        command: &[&str],
+        deadline: Option<Instant>,
+    ) -> Option<Result<T, Silence>> {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let container = member.running_agent(pods).ok()?;
+        Some(self.ask(&container, command, left.map_or(LIMIT, |left| left.min(LIMIT))).await)
     }
 }
 

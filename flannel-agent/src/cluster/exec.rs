@@ -52,16 +52,16 @@ impl ClusterClient {
     /// Runs a command without input, until it ends or the time is over.
     pub async fn exec(&self, to: &Container, command: &[&str], limit: Duration) -> Result<Executed, ExecError> {
         let whole = async {
-            let attached = self.attach(to, command).await?;
+            let attached = self.attach(to, command, false).await?;
             result(attached, &to.pod, |stdout| read(stdout, &to.pod)).await
         };
         let late = |_elapsed| ExecError::Deadline { pod: to.pod.clone(), limit };
         timeout(limit, Box::pin(whole)).await.map_err(late)?
     }
 
-    /// Runs a command without input and sends each line of its output, without the line's end,
-    /// until the command ends. Returns no output. Waits while the receiver is busy; ends with
-    /// [`ExecError::Broken`] once it is gone.
+    /// Runs a command and sends each line of its output, without the line's end, until the command
+    /// ends. Returns no output. Waits while the receiver is busy; ends with [`ExecError::Broken`]
+    /// once it is gone. The command's standard input is empty, and ends with the connection.
     pub async fn exec_lines(
         &self,
         to: &Container,
@@ -70,30 +70,41 @@ impl ClusterClient {
         lines: Sender<Vec<u8>>,
     ) -> Result<Executed, ExecError> {
         let late = |_elapsed| ExecError::Silent { pod: to.pod.clone(), limit: limits.silence };
-        let attached = timeout(limits.silence, Box::pin(self.attach(to, command))).await.map_err(late)??;
+        let attached = timeout(limits.silence, Box::pin(self.attach(to, command, true))).await.map_err(late)??;
         result(attached, &to.pod, |stdout| send_lines(stdout, &to.pod, limits, lines)).await
     }
 
-    async fn attach(&self, to: &Container, command: &[&str]) -> Result<AttachedProcess, ExecError> {
+    async fn attach(&self, to: &Container, command: &[&str], has_input: bool) -> Result<Attachment, ExecError> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &to.namespace);
-        let mut options = AttachParams::default().container(&to.name).stdout(true).stderr(true);
+        let mut options = AttachParams::default().container(&to.name).stdin(has_input).stdout(true).stderr(true);
         options.max_stdout_buf_size = Some(BUFFER);
         let words = command.iter().copied();
         let attached = pods.exec(&to.pod, words, &options).await;
-        attached.map_err(|error| ExecError::Refused { pod: to.pod.clone(), error: Box::new(error) })
+        let refused = |error| ExecError::Refused { pod: to.pod.clone(), error: Box::new(error) };
+        attached.map(Attachment).map_err(refused)
+    }
+}
+
+/// The connection to a command. It closes when this is dropped, also while the command runs: the
+/// task of the client that owns it would wait for the command's next output.
+struct Attachment(AttachedProcess);
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
 /// Reads the output of a command by `read_stdout`, and its messages, until it ends.
 async fn result<F: Future<Output = Result<Vec<u8>, ExecError>>>(
-    mut attached: AttachedProcess,
+    mut attached: Attachment,
     name: &str,
     read_stdout: impl FnOnce(Stdout) -> F,
 ) -> Result<Executed, ExecError> {
     let pod = || name.to_owned();
     let broken = || ExecError::Broken { pod: pod() };
-    let status = attached.take_status().ok_or_else(broken)?;
-    let (stdout, stderr) = (attached.stdout().ok_or_else(broken)?, attached.stderr().ok_or_else(broken)?);
+    let status = attached.0.take_status().ok_or_else(broken)?;
+    let (stdout, stderr) = (attached.0.stdout().ok_or_else(broken)?, attached.0.stderr().ok_or_else(broken)?);
     // Both at once: the connection stands still while one of them is full.
     let mut output = pin!(async { tokio::try_join!(read_stdout(Box::new(stdout)), read(stderr, name)) });
     let mut status = pin!(status);

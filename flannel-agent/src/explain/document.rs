@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     question::Question,
     report::{Conclusion, PacketWay, Report, Step, StepState, Tried},
+    trace::TraceReport,
 };
 use crate::document::Document;
 #[cfg(test)]
@@ -28,6 +29,8 @@ pub struct ExplainDocument {
     pub steps: Vec<StepRow>,
     /// The verdicts of the programs.
     pub programs: Vec<ProgramRow>,
+    /// The packets of the flow on their way through netfilter; `null` unless they were traced.
+    pub trace: Option<TraceReport>,
     /// The outcome for the packet.
     pub verdict: VerdictRow,
 }
@@ -93,6 +96,7 @@ impl ExplainDocument {
             protocol: question.transport.name().to_owned(),
             steps: report.steps.into_iter().map(StepRow::from).collect(),
             programs: report.programs.into_iter().map(ProgramRow::from).collect(),
+            trace: report.trace,
             verdict: report.verdict.into(),
         }
     }
@@ -137,7 +141,8 @@ mod tests {
         let question = Question { source, destination, transport: Transport::Udp, sport: None, dport: Some(53) };
         let step = Step { topic: "route", state: StepState::Warn, text: "by cni0".to_owned() };
         let verdict = Conclusion { reaches: None, way: PacketWay::Kernel, text: "not known".to_owned() };
-        let document = ExplainDocument::new(&question, Report { steps: vec![step], programs: Vec::new(), verdict });
+        let document =
+            ExplainDocument::new(&question, Report { steps: vec![step], programs: Vec::new(), trace: None, verdict });
         let text = serde_json::to_string(&document).expect("JSON");
         assert!(
             text.contains(r#""protocol":"udp","steps":[{"topic":"route","state":"warn","text":"by cni0"}]"#),

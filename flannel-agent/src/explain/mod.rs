@@ -6,8 +6,9 @@
 //! status of a peer's path is added.
 //!
 //! The report does not know if netfilter drops a packet: the rules are the host's, and no reading
-//! of them replaces the kernel. Two kinds of rules are read and followed (`nat`): those by which
-//! kube-proxy translates Services, and those of masquerade.
+//! of them replaces the kernel. With a trace ([`trace()`]) the kernel says it of real packets. Two
+//! kinds of rules are read and followed (`nat`): those by which kube-proxy translates Services, and
+//! those of masquerade.
 
 mod commands;
 pub(crate) mod document;
@@ -17,6 +18,7 @@ mod nat;
 mod question;
 mod report;
 mod snapshot;
+mod trace;
 mod trial;
 
 use std::{collections::BTreeMap, net::IpAddr, path::Path};
@@ -28,6 +30,7 @@ pub use self::{
     document::{ExplainDocument, StepRow},
     question::{Question, Transport},
     report::{Conclusion, PacketWay, Report, Step, StepState, Tried},
+    trace::{PacketDirection, TraceDrop, TraceError, TraceOutcome, TracePath, TraceReport, TracedRule, trace},
 };
 use flannel_datapath::PinRoot;
 use flannel_status::Status;
@@ -51,11 +54,13 @@ pub struct AgentPlaces<'a> {
     pub state_dir: &'a Path,
 }
 
-/// Explains. `status` is what the agent says of itself, if one runs. Call inside a Tokio runtime.
+/// Explains. `status` is what the agent says of itself, if one runs, and `trace` what packets of
+/// the flow met, if they were traced. Call inside a Tokio runtime.
 pub async fn explain(
     question: Question,
     places: AgentPlaces<'_>,
     status: Option<Status>,
+    trace: Option<TraceReport>,
 ) -> Result<Report, NetlinkError> {
-    Ok(report::build(&snapshot::read(question, places, status).await?))
+    Ok(report::build(&snapshot::read(question, places, status, trace).await?))
 }

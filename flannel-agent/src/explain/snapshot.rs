@@ -37,6 +37,7 @@ use super::{
     nat::{self, MasqueradeAnswer, ServiceAnswer},
     question::Question,
     report::{FirewallAnswer, Tried},
+    trace::TraceReport,
     trial::{self, Preparation},
 };
 use crate::{
@@ -82,6 +83,8 @@ pub(super) struct Snapshot {
     pub(super) flows: [Option<FlowRow>; 2],
     /// The verdicts of the programs on the packet, in the order in which it meets them.
     pub(super) tried: Result<Vec<Tried>, String>,
+    /// The packets of the flow on their way through netfilter, if they were traced.
+    pub(super) trace: Option<TraceReport>,
     pub(super) status: Option<Status>,
     pub(super) now_ns: u64,
     /// Seconds since 1970 UTC.
@@ -153,6 +156,7 @@ pub(super) async fn read(
     question: Question,
     places: AgentPlaces<'_>,
     status: Option<Status>,
+    trace: Option<TraceReport>,
 ) -> Result<Snapshot, NetlinkError> {
     let AgentPlaces { pins, state_dir } = places;
     let family = Family::of(question.destination);
@@ -208,6 +212,7 @@ pub(super) async fn read(
         masquerade: None,
         masquerades: masquerades(state_dir),
         tried: Ok(Vec::new()),
+        trace,
         status,
         now_ns: clock::now_ns(),
         now_unix: unix_now(),

@@ -3,6 +3,8 @@
 use std::{net::IpAddr, time::Duration};
 
 use flannel_common::{
+    kernel_drop::KernelDrop,
+    monitor::{Event, KERNEL},
     packet::{PROTO_ICMP, PROTO_ICMPV6, PROTO_TCP, PROTO_UDP},
     program::Program,
     reason::{Reason, Verdict},
@@ -73,6 +75,33 @@ impl Direction {
     }
 }
 
+/// The outcome of a packet that was not replayed, by who decided it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PacketOutcome {
+    /// A program, with its reason.
+    Program(Program, Reason),
+    /// The kernel dropped it, for this reason.
+    Kernel(KernelDrop),
+}
+
+impl PacketOutcome {
+    /// Returns true if the packet was dropped.
+    pub fn is_drop(self) -> bool {
+        match self {
+            Self::Program(_, reason) => reason.verdict() == Verdict::Drop,
+            Self::Kernel(_) => true,
+        }
+    }
+
+    /// The name of the reason.
+    pub const fn reason_name(self) -> &'static str {
+        match self {
+            Self::Program(_, reason) => reason.name(),
+            Self::Kernel(reason) => reason.name(),
+        }
+    }
+}
+
 /// An event of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowEvent {
@@ -80,8 +109,8 @@ pub struct FlowEvent {
     pub time: Duration,
     /// The kind.
     pub kind: FlowEventKind,
-    /// The program and its reason, for packets that were not replayed.
-    pub outcome: Option<(Program, Reason)>,
+    /// The outcome, for packets that were not replayed.
+    pub outcome: Option<PacketOutcome>,
     /// The direction.
     pub direction: Direction,
     /// The IP protocol number.
@@ -106,27 +135,64 @@ pub struct FlowEvent {
     pub bytes: u64,
 }
 
+/// The facts of one packet that are not in its headers.
+#[derive(Clone, Copy)]
+struct PacketFacts {
+    time: Duration,
+    outcome: PacketOutcome,
+    direction: Direction,
+    ifindex: u32,
+    bytes: u32,
+}
+
 impl FlowEvent {
     /// The event of one packet; `None` if it is not IP.
     pub(super) fn of_packet(seen: &Seen<'_>, epoch: Duration) -> Option<Self> {
         let Packet::Ip(ip) = seen.packet() else { return None };
-        let is_dropped = seen.reason.verdict() == Verdict::Drop;
-        Some(Self {
+        let packet = PacketFacts {
             time: seen.time(epoch),
-            kind: if is_dropped { FlowEventKind::Dropped } else { FlowEventKind::New },
-            outcome: Some((seen.program, seen.reason)),
+            outcome: PacketOutcome::Program(seen.program, seen.reason),
             direction: Direction::of(seen.program),
+            ifindex: seen.ifindex(),
+            bytes: seen.frame_len(),
+        };
+        Some(Self::of_ip(&ip, packet))
+    }
+
+    /// The event of a packet that the kernel dropped, from an item of the ring buffer; `None` if it
+    /// is none.
+    pub(super) fn of_kernel_drop(item: &[u8], epoch: Duration) -> Option<Self> {
+        let event = Event::from_bytes(item).filter(|event| event.program == KERNEL)?;
+        let frame = item[Event::LEN..].get(usize::from(event.inner_at)..usize::from(event.captured))?;
+        let Packet::Ip(ip) = Packet::read(frame, event.len) else { return None };
+        let packet = PacketFacts {
+            time: epoch.saturating_add(Duration::from_nanos(event.time_ns)),
+            outcome: PacketOutcome::Kernel(KernelDrop::from_number(event.reason)?),
+            direction: if event.is_inbound == 0 { Direction::Egress } else { Direction::Ingress },
+            ifindex: event.ifindex,
+            bytes: event.len,
+        };
+        Some(Self::of_ip(&ip, packet))
+    }
+
+    fn of_ip(ip: &Ip<'_>, packet: PacketFacts) -> Self {
+        let PacketFacts { time, outcome, direction, ifindex, bytes } = packet;
+        Self {
+            time,
+            kind: if outcome.is_drop() { FlowEventKind::Dropped } else { FlowEventKind::New },
+            outcome: Some(outcome),
+            direction,
             protocol: ip.protocol,
-            addresses: ends(&ip),
+            addresses: ends(ip),
             ports: ip.ports(),
             translated: None,
             tcp_flags: ip.tcp_flags(),
             icmp: ip.icmp(),
-            ifindex: seen.ifindex(),
+            ifindex,
             way: None,
             packets: 1,
-            bytes: seen.frame_len().into(),
-        })
+            bytes: bytes.into(),
+        }
     }
 
     /// The event of a flow of the tables, whose last packet was `now` less its age.

@@ -17,7 +17,7 @@ mod waiting;
 use std::time::Duration;
 
 pub use self::{
-    event::{Direction, FlowEvent, FlowEventKind},
+    event::{Direction, FlowEvent, FlowEventKind, PacketOutcome},
     source::{FlowSource, Polled, SourceOptions},
     waiting::Waiting,
 };

@@ -6,14 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_common::{
-    monitor::ReasonSet,
-    reason::{Reason, Verdict},
-};
+use flannel_common::{monitor::ReasonSet, reason::Reason};
 
 use super::{
     INTERVAL,
-    event::{Direction, FlowEvent, FlowEventKind},
+    event::{Direction, FlowEvent, FlowEventKind, PacketOutcome},
 };
 use crate::monitor::Seen;
 
@@ -50,8 +47,8 @@ const fn is_reported(reason: Reason) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct EventKey {
     direction: Direction,
-    /// The reason of a drop.
-    dropped: Option<Reason>,
+    /// The outcome, of a drop.
+    dropped: Option<PacketOutcome>,
     protocol: u8,
     control: u8,
     addresses: [IpAddr; 2],
@@ -67,15 +64,19 @@ pub(super) struct PacketEvents {
 }
 
 impl PacketEvents {
-    /// The event of a packet, unless the interval has one for its flow.
-    pub(super) fn observe(&mut self, seen: &Seen<'_>, epoch: Duration, now: Instant) -> Option<FlowEvent> {
-        self.admit(FlowEvent::of_packet(seen, epoch)?, now)
+    /// The event of an item of the ring buffer, unless the interval has one for its flow.
+    pub(super) fn observe(&mut self, item: &[u8], epoch: Duration, now: Instant) -> Option<FlowEvent> {
+        let event = match Seen::read(item, 0) {
+            Some(seen) => FlowEvent::of_packet(&seen, epoch),
+            None => FlowEvent::of_kernel_drop(item, epoch),
+        };
+        self.admit(event?, now)
     }
 
     /// The event, unless the interval has one for its flow.
     pub(super) fn admit(&mut self, mut event: FlowEvent, now: Instant) -> Option<FlowEvent> {
         self.clear_old(now);
-        let dropped = event.outcome.map(|(_, reason)| reason).filter(|reason| reason.verdict() == Verdict::Drop);
+        let dropped = event.outcome.filter(|outcome| outcome.is_drop());
         let key = EventKey {
             direction: event.direction,
             dropped,

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant, SystemTime};
 use flannel_common::monitor::{Filter, Missed, Network};
 use flannel_datapath::{
     DatapathError, PinRoot, clock,
+    kernel_drops::DropReporter,
     monitor::{MonitorMaps, MonitorSettings},
 };
 
 use super::{FlowEvent, packets, packets::PacketEvents, table::TableEvents};
-use crate::{monitor::Seen, observe::flows};
+use crate::observe::flows;
 
 /// Between two renewals of the monitor's lease, two looks if the maps are still those of the
 /// programs, and two attempts to become the one monitor.
@@ -43,6 +44,7 @@ pub struct FlowSource {
     pins: PinRoot,
     options: SourceOptions,
     monitor: Option<MonitorMaps>,
+    drops: Option<DropReporter>,
     renewed: Option<Instant>,
     missed: u64,
     packets: PacketEvents,
@@ -50,6 +52,8 @@ pub struct FlowSource {
     table_read: Option<Instant>,
     /// The reason why packets are not seen, if there is one.
     problem: Option<DatapathError>,
+    /// The reason why drops of the kernel are not seen, if there is one.
+    drop_problem: Option<DatapathError>,
 }
 
 impl FlowSource {
@@ -59,18 +63,26 @@ impl FlowSource {
             pins,
             options,
             monitor: None,
+            drops: None,
             renewed: None,
             missed: 0,
             packets: PacketEvents::default(),
             table: TableEvents::new(options.with_ends),
             table_read: None,
             problem: None,
+            drop_problem: None,
         }
     }
 
     /// The reason why packets are not seen, such as another monitor; `None` while they are.
     pub const fn problem(&self) -> Option<&DatapathError> {
         self.problem.as_ref()
+    }
+
+    /// The reason why packets that the kernel drops are not seen, such as a kernel that does not
+    /// say why it drops them; `None` while they are, or while no packets are seen.
+    pub const fn drop_problem(&self) -> Option<&DatapathError> {
+        self.drop_problem.as_ref()
     }
 
     /// Reads what has happened since the last turn. An error is one of the tables; the turn after
@@ -102,7 +114,7 @@ impl FlowSource {
         };
         self.problem = kept.err();
         if self.problem.is_some() {
-            self.monitor = None;
+            (self.monitor, self.drops, self.drop_problem) = (None, None, None);
         }
     }
 
@@ -118,6 +130,10 @@ impl FlowSource {
         monitor.start(&MonitorSettings { filter, rate: self.options.rate, snaplen: 0 })?;
         self.missed = 0;
         self.monitor = Some(monitor);
+        (self.drops, self.drop_problem) = match DropReporter::attach(&self.pins) {
+            Ok(drops) => (Some(drops), None),
+            Err(error) => (None, Some(error)),
+        };
         Ok(())
     }
 
@@ -126,8 +142,7 @@ impl FlowSource {
         let epoch = clock::monotonic_epoch();
         for _ in 0..AT_ONCE {
             let Some(item) = monitor.next_event() else { break };
-            let event = Seen::read(&item, 0).and_then(|seen| self.packets.observe(&seen, epoch, now));
-            polled.events.extend(event);
+            polled.events.extend(self.packets.observe(&item, epoch, now));
         }
         if let Ok(Missed { limited, lost }) = monitor.missed() {
             let missed = limited.wrapping_add(lost);

@@ -1,17 +1,21 @@
 //! Events from rows and packets that are made here.
 
 use std::{
+    mem::offset_of,
     net::SocketAddr,
     time::{Duration, Instant},
 };
 
 use flannel_common::{
+    kernel_drop::KernelDrop,
+    monitor::{Event, HEADERS_LEN, KERNEL},
+    packet::{ETHERTYPE_IPV4, PROTO_UDP},
     program::Program,
     reason::{Reason, Verdict},
 };
 
 use super::{
-    event::{Direction, FlowEvent, FlowEventKind},
+    event::{Direction, FlowEvent, FlowEventKind, PacketOutcome},
     packets::{self, PacketEvents, REMEMBERED},
     table::TableEvents,
     waiting::{PATIENCE, WAITING, Waiting},
@@ -55,7 +59,7 @@ const DB: &str = "10.244.2.2:5432";
 fn packet(reason: Reason, port: u16, flags: u8) -> FlowEvent {
     let mut event = FlowEvent::of_row(&row(WEB, DB, 1), FlowEventKind::New, WALL);
     event.ports = Some([port, 5432]);
-    event.outcome = Some((Program::FromPod, reason));
+    event.outcome = Some(PacketOutcome::Program(Program::FromPod, reason));
     event.tcp_flags = Some(flags);
     event.translated = None;
     if reason.verdict() == Verdict::Drop {
@@ -166,4 +170,48 @@ fn events_wait_for_names_in_their_order_and_not_for_long() {
     assert_eq!(due(&mut waiting, true, start + PATIENCE), [3]);
     waiting.extend((0..=WAITING).map(|_| of(4)).collect(), start);
     assert_eq!(due(&mut waiting, false, start), [4], "a flood does not wait");
+}
+
+/// Bytes in front of the frame.
+const GAP: usize = 2;
+
+/// An event of a packet that the kernel dropped, as the program writes it: UDP over IPv4.
+fn kernel_drop(program: u8, reason: u8) -> Vec<u8> {
+    let mut item = vec![0; Event::LEN + GAP + HEADERS_LEN as usize];
+    let words = [(offset_of!(Event, ifindex), 7_u32), (offset_of!(Event, len), 60)];
+    for (at, word) in words {
+        item[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+    }
+    for (at, len) in [(offset_of!(Event, inner_at), GAP), (offset_of!(Event, captured), GAP + HEADERS_LEN as usize)] {
+        item[at..at + 2].copy_from_slice(&u16::try_from(len).expect("small").to_ne_bytes());
+    }
+    (item[offset_of!(Event, program)], item[offset_of!(Event, reason)]) = (program, reason);
+    item[offset_of!(Event, is_inbound)] = 1;
+    let frame = &mut item[Event::LEN + GAP..];
+    frame[12..14].copy_from_slice(&ETHERTYPE_IPV4);
+    frame[14..24].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, PROTO_UDP]);
+    frame[26..34].copy_from_slice(&[10, 244, 2, 2, 10, 244, 1, 5]);
+    frame[34..38].copy_from_slice(&[0, 53, 0x9c, 0x40]);
+    item
+}
+
+#[test]
+fn a_packet_that_the_kernel_drops_is_an_event_with_its_reason() {
+    let (mut events, now) = (PacketEvents::default(), Instant::now());
+    let item = kernel_drop(KERNEL, KernelDrop::NetfilterDrop as u8);
+    let event = events.observe(&item, WALL, now).expect("an event");
+    assert_eq!(
+        (event.kind, event.outcome),
+        (FlowEventKind::Dropped, Some(PacketOutcome::Kernel(KernelDrop::NetfilterDrop)))
+    );
+    assert_eq!((event.direction, event.ifindex, event.bytes), (Direction::Ingress, 7, 60));
+    assert_eq!((event.addresses[0].to_string(), event.ports), ("10.244.2.2".to_owned(), Some([53, 40_000])));
+    assert_eq!(events.observe(&item, WALL, now), None, "one event in an interval");
+    let other = kernel_drop(KERNEL, KernelDrop::NoRouteIn as u8);
+    assert!(events.observe(&other, WALL, now).is_some(), "for another reason");
+    assert_eq!(events.observe(&kernel_drop(KERNEL, 0), WALL, now), None);
+    assert_eq!(events.observe(&kernel_drop(KERNEL - 1, 1), WALL, now), None, "no program has this number");
+    for len in 0..item.len() {
+        assert_eq!(PacketEvents::default().observe(&item[..len], WALL, now), None, "{len} bytes");
+    }
 }

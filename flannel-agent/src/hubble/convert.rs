@@ -13,7 +13,7 @@ use flannel_hubble::flow::{
 
 use super::reasons::drop_reason;
 use crate::{
-    flow_events::{Direction, FlowEvent, FlowEventKind},
+    flow_events::{Direction, FlowEvent, FlowEventKind, PacketOutcome},
     monitor::DeviceNames,
     names::{AddressKind, AddressNames, ResolvedNames},
     observe::flows::FlowWay,
@@ -42,8 +42,7 @@ pub(super) struct MessageContext<'a> {
 pub(super) fn flow(event: &FlowEvent, context: MessageContext<'_>) -> Flow {
     let MessageContext { node, names, devices } = context;
     let is_dropped = event.kind == FlowEventKind::Dropped;
-    let reason = event.outcome.map(|(_, reason)| reason).filter(|_| is_dropped);
-    let dropped = reason.map_or(DropReason::Unknown, drop_reason);
+    let dropped = event.outcome.filter(|_| is_dropped).map_or(DropReason::Unknown, drop_reason);
     let point = observation_point(event);
     let [source, destination] = event.addresses.map(|address| names.get(&address));
     Flow {
@@ -148,15 +147,20 @@ const fn direction(direction: Direction) -> TrafficDirection {
 
 /// The place at which the program, or the replayed flow, saw the packet.
 const fn observation_point(event: &FlowEvent) -> TraceObservationPoint {
-    match (event.outcome, event.way) {
-        (Some((Program::FromPod, _)), _) => TraceObservationPoint::FromEndpoint,
-        (Some((Program::ToTunnel | Program::ToL3Tunnel, _)), _) | (None, Some(FlowWay::Tunnel)) => {
+    let program = match event.outcome {
+        Some(PacketOutcome::Program(program, _)) => Some(program),
+        Some(PacketOutcome::Kernel(_)) => return TraceObservationPoint::Unknown,
+        None => None,
+    };
+    match (program, event.way) {
+        (Some(Program::FromPod), _) => TraceObservationPoint::FromEndpoint,
+        (Some(Program::ToTunnel | Program::ToL3Tunnel), _) | (None, Some(FlowWay::Tunnel)) => {
             TraceObservationPoint::ToOverlay
         }
-        (Some((Program::FromUnderlay, _)), _) => TraceObservationPoint::FromNetwork,
-        (Some((Program::FromTunnel | Program::FromL3Tunnel, _)), _) => TraceObservationPoint::FromOverlay,
-        (Some((Program::ToPod, _)), _) | (None, Some(FlowWay::Pod)) => TraceObservationPoint::ToEndpoint,
-        (Some((Program::ToUnderlay, _)), _) | (None, Some(FlowWay::Direct | FlowWay::Outside)) => {
+        (Some(Program::FromUnderlay), _) => TraceObservationPoint::FromNetwork,
+        (Some(Program::FromTunnel | Program::FromL3Tunnel), _) => TraceObservationPoint::FromOverlay,
+        (Some(Program::ToPod), _) | (None, Some(FlowWay::Pod)) => TraceObservationPoint::ToEndpoint,
+        (Some(Program::ToUnderlay), _) | (None, Some(FlowWay::Direct | FlowWay::Outside)) => {
             TraceObservationPoint::ToNetwork
         }
         (None, None) => TraceObservationPoint::Unknown,
@@ -198,8 +202,8 @@ fn summary(event: &FlowEvent) -> String {
         (number, _) => format!("protocol {number}"),
     };
     match event.outcome {
-        Some((_, reason)) if event.kind == FlowEventKind::Dropped => format!("{packet}; {}", reason.name()),
-        Some((_, reason)) => format!("{packet}; kernel: {}", reason.name()),
+        Some(outcome) if event.kind == FlowEventKind::Dropped => format!("{packet}; {}", outcome.reason_name()),
+        Some(outcome) => format!("{packet}; kernel: {}", outcome.reason_name()),
         None => format!("{packet}; replayed: {} packets, {} bytes", event.packets, event.bytes),
     }
 }

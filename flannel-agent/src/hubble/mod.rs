@@ -8,13 +8,14 @@
 
 mod convert;
 mod observe;
+mod peers;
 mod reasons;
 
-use std::{io, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 
 use flannel_datapath::PinRoot;
 use flannel_host::error_chain::chain;
-use flannel_hubble::{Demand, FlowRing, Listener, NodeFacts, ObserverService, Server, TlsFiles};
+use flannel_hubble::{Demand, FlowRing, Listener, NodeFacts, ObserverService, Server, TlsFiles, peer::PeerAddresses};
 use tokio::{runtime, sync::oneshot, time::sleep};
 
 use self::observe::Observer;
@@ -43,7 +44,8 @@ impl HubbleServer {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let (ring, demand) = (FlowRing::new(options.ring), Demand::default());
-        let facts = Box::new(Facts(names.clone()));
+        let listen = options.listen.as_ref().map(|(address, _)| *address);
+        let facts = Box::new(Facts { names: names.clone(), listen });
         let service = ObserverService::new(ring.clone(), demand.clone(), facts, env!("CARGO_PKG_VERSION"));
         let observer = Observer::new(ring, demand.subscribe(), pins, names, options.rate, counts);
         let work = move || {
@@ -94,15 +96,23 @@ async fn serve(listeners: &[Listener], service: ObserverService) {
     }
 }
 
-struct Facts(NameResolver);
+struct Facts {
+    names: NameResolver,
+    /// The address with TLS.
+    listen: Option<SocketAddr>,
+}
 
 impl NodeFacts for Facts {
     fn name(&self) -> String {
-        self.0.node().to_owned()
+        self.names.node().to_owned()
     }
 
     fn others(&self) -> Vec<(String, String)> {
-        self.0.other_nodes()
+        self.names.other_nodes()
+    }
+
+    fn peers(&self) -> Option<PeerAddresses> {
+        Some(peers::addresses(&self.names.node_addresses(), self.names.node(), self.listen?))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Between two looks into the ring buffer of the programs.
-const PERIOD: Duration = Duration::from_millis(50);
+const PERIOD: Duration = Duration::from_millis(100);
 /// Names of devices are read again after this time: numbers are given to other devices.
 const NAMES_PERIOD: Duration = Duration::from_mins(1);
 /// Without a client for this long, flows are not observed and the ring is emptied.
@@ -77,9 +77,10 @@ impl Observer {
                 self.complain(&chain(&error));
                 Polled::default()
             });
-            match source.problem() {
-                Some(problem) => self.complain(&format!("packets are not seen: {}", chain(problem))),
-                None => self.complaint.clear(),
+            match (source.problem(), source.drop_problem()) {
+                (Some(problem), _) => self.complain(&format!("packets are not seen: {}", chain(problem))),
+                (None, Some(problem)) => self.complain(&format!("drops of the kernel: {}", chain(problem))),
+                (None, None) => self.complaint.clear(),
             }
             self.pass_on(polled, now);
             if self.waiting.is_empty() {
@@ -104,6 +105,7 @@ impl Observer {
             self.counts.missed.add_many(polled.missed);
             self.ring.push_lost(polled.missed);
         }
+        self.ring.show();
     }
 
     /// Logs a problem once.

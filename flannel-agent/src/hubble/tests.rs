@@ -3,6 +3,7 @@
 use std::{net::IpAddr, time::Duration};
 
 use flannel_common::{
+    kernel_drop::KernelDrop,
     program::Program,
     reason::{Reason, Verdict},
 };
@@ -13,7 +14,7 @@ use super::{
     reasons::drop_reason,
 };
 use crate::{
-    flow_events::{Direction, FlowEvent, FlowEventKind},
+    flow_events::{Direction, FlowEvent, FlowEventKind, PacketOutcome},
     monitor::DeviceNames,
     names::{AddressKind, AddressNames, ResolvedNames},
     observe::flows::FlowWay,
@@ -27,7 +28,7 @@ fn event() -> FlowEvent {
     FlowEvent {
         time: Duration::from_millis(1_700_000_000_250),
         kind: FlowEventKind::New,
-        outcome: Some((Program::FromPod, Reason::TcpControl)),
+        outcome: Some(PacketOutcome::Program(Program::FromPod, Reason::TcpControl)),
         direction: Direction::Egress,
         protocol: 6,
         addresses: [address("10.244.1.5"), address("10.96.0.1")],
@@ -100,7 +101,7 @@ fn a_replayed_flow_says_so_and_a_packet_into_a_pod_is_sub_type_zero() {
 
 #[test]
 fn a_drop_has_a_published_reason_and_our_own_in_words() {
-    let outcome = Some((Program::FromUnderlay, Reason::RefusedSource));
+    let outcome = Some(PacketOutcome::Program(Program::FromUnderlay, Reason::RefusedSource));
     let flow = flow(&FlowEvent { kind: FlowEventKind::Dropped, outcome, ..event() });
     assert_eq!(flow.verdict, 2);
     assert_eq!(flow.drop_reason_desc, i32::from(DropReason::InvalidSourceIp));
@@ -110,9 +111,19 @@ fn a_drop_has_a_published_reason_and_our_own_in_words() {
 }
 
 #[test]
+fn a_drop_by_a_rule_of_netfilter_is_a_denied_policy() {
+    let outcome = Some(PacketOutcome::Kernel(KernelDrop::NetfilterDrop));
+    let flow = flow(&FlowEvent { kind: FlowEventKind::Dropped, outcome, ..event() });
+    assert_eq!(flow.verdict, 2);
+    assert_eq!(flow.event_type.expect("a type"), CiliumEventType { r#type: 1, sub_type: 133 });
+    assert_eq!(flow.drop_reason_desc, i32::from(DropReason::PolicyDenied));
+    assert_eq!(flow.summary, "TCP Flags: SYN; netfilter_drop");
+}
+
+#[test]
 fn every_reason_of_a_drop_and_no_other_has_one_of_cilium() {
     for reason in Reason::ALL {
-        let is_translated = drop_reason(reason) != DropReason::Unknown;
+        let is_translated = drop_reason(PacketOutcome::Program(Program::FromPod, reason)) != DropReason::Unknown;
         assert_eq!(is_translated, reason.verdict() == Verdict::Drop, "{}", reason.name());
     }
 }

@@ -82,8 +82,9 @@ impl NodeIndex {
     /// The place of an address.
     pub(super) fn place(&self, address: IpAddr) -> AddressPlace {
         let last = self.subnets.range(..=address).next_back();
-        if let Some((_, (_, node))) = last.filter(|(_, (subnet, _))| subnet.contains(&address)) {
-            return AddressPlace::PodOf(node.clone());
+        if let Some((_, (subnet, node))) = last.filter(|(_, (subnet, _))| subnet.contains(&address)) {
+            let node = node.clone();
+            return if is_of_devices(subnet, address) { AddressPlace::Node(node) } else { AddressPlace::PodOf(node) };
         }
         if let Some(node) = self.addresses.get(&address) {
             return AddressPlace::Node(node.clone());
@@ -93,4 +94,15 @@ impl NodeIndex {
         }
         AddressPlace::Outside
     }
+}
+
+/// The first address of a subnet is that of the tunnel device, with which the node itself talks to
+/// pods of others, and the second that of the pods' bridge (`FLANNEL_SUBNET` in subnet.env).
+fn is_of_devices(subnet: &IpNet, address: IpAddr) -> bool {
+    let offset = match (subnet.network(), address) {
+        (IpAddr::V4(first), IpAddr::V4(address)) => u128::from(address.to_bits() - first.to_bits()),
+        (IpAddr::V6(first), IpAddr::V6(address)) => address.to_bits() - first.to_bits(),
+        _ => return false,
+    };
+    offset < 2
 }

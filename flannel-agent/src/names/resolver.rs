@@ -1,6 +1,7 @@
 //! Questions for names, from any task.
 
 use std::{
+    collections::BTreeMap,
     net::IpAddr,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -68,6 +69,19 @@ impl NameResolver {
     pub fn other_nodes(&self) -> Vec<(String, String)> {
         let mut nodes = self.0.sources.peers.list(|way| (way.peer.key.to_string(), way.peer.public_ip.to_string()));
         nodes.dedup_by(|one, other| one.0 == other.0);
+        nodes
+    }
+
+    /// All nodes by the names of their leases with their addresses; this one by its own name.
+    pub fn node_addresses(&self) -> BTreeMap<String, Vec<IpAddr>> {
+        let sources = &self.0.sources;
+        let lease = sources.status.borrow().lease.clone();
+        let own = lease.iter().flat_map(|lease| [Some(&lease.public_ip), lease.public_ipv6.as_ref()]);
+        let own: Vec<IpAddr> = own.flatten().filter_map(|text| text.parse().ok()).collect();
+        let mut nodes = BTreeMap::from([(sources.node.clone(), own)]);
+        for (key, address) in sources.peers.list(|way| (way.peer.key.clone(), way.peer.public_ip)) {
+            nodes.entry(key.to_string()).or_default().push(address);
+        }
         nodes
     }
 

@@ -48,8 +48,20 @@ async fn each_kind_of_address_is_known_without_a_server() {
     let (_publish, status) = watch::channel(status());
     let peers = SharedPeers::default();
     let sources = NameSources { status, peers, node: "node-a".to_owned(), kube: None, hosts: Some(hosts) };
-    let addresses = ["10.244.1.5", "10.244.9.9", "192.168.1.11", "192.0.2.7", "192.0.2.8"].map(address);
-    let found = NameResolver::new(sources).resolve(&addresses, Duration::from_secs(30)).await;
+    let addresses = [
+        "10.244.1.5",
+        "10.244.9.9",
+        "192.168.1.11",
+        "192.0.2.7",
+        "192.0.2.8",
+        "10.244.1.0",
+        "10.244.1.1",
+        "10.244.1.2",
+    ]
+    .map(address);
+    let resolver = NameResolver::new(sources);
+    assert_eq!(resolver.node_addresses(), [("node-a".to_owned(), vec![address("192.168.1.11")])].into());
+    let found = resolver.resolve(&addresses, Duration::from_secs(30)).await;
     let shown: Vec<_> = addresses.iter().map(|at| (found[at].kind.name(), found[at].shown())).collect();
     let expected = [
         ("pod", Some("shop/web")),
@@ -57,6 +69,9 @@ async fn each_kind_of_address_is_known_without_a_server() {
         ("host", Some("node-a")),
         ("outside", Some("build.example.org")),
         ("outside", None),
+        ("host", Some("node-a")),
+        ("host", Some("node-a")),
+        ("pod", None),
     ];
     assert_eq!(shown, expected);
     assert_eq!(found[&addresses[0]].node.as_deref(), Some("node-a"));

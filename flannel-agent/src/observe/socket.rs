@@ -2,24 +2,22 @@
 //!
 //! Requests: `{"request":"status"}`, `{"request":"metrics"}` and `{"request":"log"}`; the answers
 //! to the last two have their text in the member `text`. `{"request":"names","addresses":[...]}` is
-//! answered with the names of addresses, in the member `names`. The socket is made at each start.
+//! answered with the names of addresses, in the member `names`, and `{"request":"history"}` with
+//! the rates of the last ten minutes, in the member `history`. The socket is made at each start.
 //! Its mode (0600), which it has from the first moment, decides who may connect. `Connections` has
 //! the limits of time and number.
 
 use std::{
     io,
     net::IpAddr,
-    os::unix::net::UnixListener as StdListener,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use flannel_host::count::Count;
+use flannel_host::{count::Count, unix_socket};
 use flannel_status::Status;
-use nix::sys::stat::{Mode, fchmod};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::json;
-use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{UnixListener, UnixStream},
@@ -34,6 +32,7 @@ use crate::{
         log::recent,
         metrics::Metrics,
     },
+    traffic_history::{SharedHistory, TrafficHistory},
 };
 
 /// The longest request.
@@ -42,6 +41,8 @@ const REQUEST: u64 = 4096;
 pub const NAMES: usize = 80;
 /// The longest wait for names that are being looked up.
 const NAMES_PATIENCE: Duration = Duration::from_secs(2);
+/// The mode of the socket.
+const MODE: u32 = 0o600;
 /// Connections the kernel holds until they are accepted.
 const BACKLOG: i32 = 1024;
 
@@ -55,6 +56,8 @@ pub enum Request {
     Metrics,
     /// The last lines of the log.
     Log,
+    /// The rates of the last ten minutes.
+    History,
     /// The names of these addresses, [`NAMES`] of them at most.
     Names {
         /// The addresses.
@@ -71,6 +74,13 @@ pub struct Answers<S> {
     pub metrics: Option<Metrics>,
     /// `None` where there are none.
     pub names: Option<NameResolver>,
+    /// `None` where there is none.
+    pub history: Option<SharedHistory>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct HistoryAnswer {
+    history: TrafficHistory,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -92,19 +102,7 @@ pub fn path(state_dir: &Path) -> PathBuf {
 /// Opens the socket. The caller holds the state directory's lock, so an existing socket belongs to
 /// a dead agent.
 pub fn bind(state_dir: &Path) -> io::Result<UnixListener> {
-    let path = path(state_dir);
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
-    // Linux gives the file the mode of the socket, less the umask (`unix_bind_bsd()`, 5.10 to 6.18;
-    // net/unix/af_unix.c, Linux 6.1:
-    // <https://elixir.bootlin.com/linux/v6.1/source/net/unix/af_unix.c>), so it never has another.
-    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
-    socket.bind(&SockAddr::unix(&path)?)?;
-    socket.listen(BACKLOG)?;
-    UnixListener::from_std(StdListener::from(socket))
+    UnixListener::from_std(unix_socket::listen(&path(state_dir), MODE, BACKLOG)?)
 }
 
 /// Answers until the task is dropped. `displaced` counts connections closed for newer ones.
@@ -150,6 +148,10 @@ async fn answer(
             None => refusal("no metrics here"),
         },
         Ok(Request::Log) => text(&recent::lines()),
+        Ok(Request::History) => match &answers.history {
+            Some(history) => serde_json::to_string(&HistoryAnswer { history: history.document() })?,
+            None => refusal("no history here"),
+        },
         Ok(Request::Names { addresses }) => match &answers.names {
             Some(names) => {
                 let names = names.resolve(&addresses, NAMES_PATIENCE).await;
@@ -195,6 +197,12 @@ pub async fn ask_names(state_dir: &Path, addresses: &[IpAddr]) -> io::Result<Res
         names.extend(answer.names);
     }
     Ok(names)
+}
+
+/// Asks a running agent for the rates of the last ten minutes. Errors are those of [`ask_text`].
+pub async fn ask_history(state_dir: &Path) -> io::Result<TrafficHistory> {
+    let answer: HistoryAnswer = ask(state_dir, &Request::History).await?;
+    Ok(answer.history)
 }
 
 /// Asks a running agent for its metrics or its log. Errors are those of [`ask_status`]; an agent of

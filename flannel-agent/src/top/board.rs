@@ -18,7 +18,7 @@ use flannel_status::ProblemCode;
 use ipnet::IpNet;
 
 use super::sample::{CountedFlow, CountedPod, PeerPlace, TopSample};
-use crate::observe::flows::FlowWay;
+use crate::{observe::flows::FlowWay, traffic_history::TrafficHistory};
 
 /// Units a second; `None` before there is a second sample.
 pub type Rate = Option<f64>;
@@ -70,6 +70,8 @@ pub struct Board {
     pub problems: Vec<String>,
     /// The kind of each of these problems.
     pub codes: Vec<ProblemCode>,
+    /// The rates of the last ten minutes; `None` if no agent has them.
+    pub history: Option<TrafficHistory>,
     /// The order of peers, pods and flows.
     pub sort: SortKey,
     /// True if pods are drawn in place of peers.
@@ -209,6 +211,7 @@ impl Board {
             is_ready: None,
             problems: Vec::new(),
             codes: Vec::new(),
+            history: None,
             sort,
             shows_pods: false,
         };

@@ -8,7 +8,7 @@ use super::{
     Board,
     board::{FlowRate, HookRate, PeerRate, PodRate, ReasonRate, TrafficRate},
 };
-use crate::{document::Document, observe::flows::FlowWay};
+use crate::{document::Document, observe::flows::FlowWay, traffic_history::RateHistory};
 
 /// The rates of a node between two readings of its maps. A rate is absent where it is not known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,6 +43,10 @@ pub struct TopDocument {
     pub pods: Vec<PodRates>,
     /// The flows that mode `fast` has learned.
     pub flows: Vec<FlowRates>,
+    /// The rates of the programs together in the last ten minutes, which the agent keeps; absent if
+    /// it does not answer.
+    #[serde(default)]
+    pub history: Option<RateHistory>,
     /// Packets that are dropped, by reason.
     pub drops: Vec<ReasonRates>,
     /// Packets that are left to the kernel, by reason.
@@ -196,6 +200,7 @@ impl TopDocument {
             peers: board.peers.iter().take(rows).map(PeerRates::from).collect(),
             pods: board.pods.iter().take(rows).map(PodRates::from).collect(),
             flows: board.flows.iter().take(rows).map(FlowRates::from).collect(),
+            history: board.history.as_ref().map(|history| history.node.clone()),
             drops: reasons(&board.drops),
             kernel: reasons(&board.left),
         }

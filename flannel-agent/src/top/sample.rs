@@ -108,6 +108,17 @@ pub struct CountedPod {
 impl TopSample {
     /// Reads the maps. `links` are the counters of all links, if these are known.
     pub fn read(pins: &PinRoot, links: Option<&AllLinkCounters>) -> Result<Self, DatapathError> {
+        let flows = flows::read(pins)?.into_iter().map(CountedFlow::from).collect();
+        Ok(Self { flows, ..Self::read_counters(pins, links, true)? })
+    }
+
+    /// The same without flows, of which there may be a hundred thousand, and where `has_peers` is
+    /// false without peers.
+    pub fn read_counters(
+        pins: &PinRoot,
+        links: Option<&AllLinkCounters>,
+        has_peers: bool,
+    ) -> Result<Self, DatapathError> {
         let (config, now_ns) = (ConfigMap::open(pins)?.get()?, clock::now_ns());
         let mode = ModeMap::open(pins)?.get()?.mode();
         Ok(Self {
@@ -116,9 +127,9 @@ impl TopSample {
             heartbeat_age_ns: now_ns.checked_sub(config.heartbeat_ns).filter(|_| config.heartbeat_ns != 0),
             is_current: is_current(&config, now_ns),
             counters: counters(&StatsMap::open(pins)?)?,
-            peers: peers(pins, &config, mode, now_ns)?,
+            peers: if has_peers { peers(pins, &config, mode, now_ns)? } else { Vec::new() },
             pods: pods(pins, links)?,
-            flows: flows::read(pins)?.into_iter().map(CountedFlow::from).collect(),
+            flows: Vec::new(),
         })
     }
 }

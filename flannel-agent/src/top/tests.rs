@@ -12,7 +12,10 @@ use super::{
     sample::{CountedFlow, CountedPod, PeerPlace},
     view::Palette,
 };
-use crate::observe::{flows::FlowWay, pod_traffic::PodTraffic};
+use crate::{
+    observe::{flows::FlowWay, pod_traffic::PodTraffic},
+    traffic_history::{RateHistory, TrafficHistory},
+};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -222,6 +225,36 @@ fn pods_are_drawn_in_place_of_peers() {
     }
 }
 
+/// The first peer and the first pod had packets in the last half of ten minutes.
+fn with_history() -> Board {
+    let points = |rate: u64| (1..=30).map(|point| Some(point * rate)).collect();
+    let rates = |rate| RateHistory { packets_per_second: points(rate), bits_per_second: points(rate * 8000) };
+    let history = TrafficHistory {
+        node: rates(3),
+        peers: [("10.244.2.0/24".to_owned(), rates(2))].into(),
+        pods: [("veth2".to_owned(), rates(1))].into(),
+    };
+    Board { history: Some(history), ..board() }
+}
+
+#[test]
+fn a_wide_screen_has_the_last_ten_minutes_of_peers_and_pods() {
+    let mut board = with_history();
+    let mut blocks = |shows_pods: bool, width: u16| {
+        board.shows_pods = shows_pods;
+        let view = View { board: &board, palette: Palette { on: false }, keys: "q quit", offset: 0 };
+        let lines = draw(view, width, 30).0;
+        let row = line(&lines, if shows_pods { "veth2" } else { "10.244.2.0/24" });
+        let count = row.chars().filter(|symbol| ('\u{2581}'..='\u{2588}').contains(symbol)).count();
+        (lines.iter().any(|line| line.contains("10 MIN")), count)
+    };
+    assert_eq!([80, 139, 140].map(|width| blocks(false, width)), [(false, 0), (false, 0), (true, 10)]);
+    assert_eq!([200, 300].map(|width| blocks(false, width)), [(true, 30); 2], "no block where nothing is known");
+    assert_eq!([99, 100, 140].map(|width| blocks(true, width)), [(false, 0), (true, 10), (true, 30)]);
+    let document = TopDocument::new(&board, 7, None);
+    assert_eq!(document.history.map(|history| history.packets_per_second[29]), Some(Some(90)));
+}
+
 #[test]
 fn without_colours_no_cell_has_any() {
     let board = board();
@@ -239,8 +272,11 @@ fn a_frame_of_any_size_is_drawn() {
     busy.peers = (2..=41).map(|number| peer(number, "tunnel")).collect();
     let board = Board::new(Some(&sample(1, 1000)), &busy, SortKey::Rate);
     let view = View { board: &board, palette: Palette { on: true }, keys: "q quit", offset: 0 };
-    for (width, height) in [(1, 1), (10, 3), (80, 10), (80, 24), (200, 100)] {
+    let history = with_history();
+    let wide = View { board: &history, ..view };
+    for (width, height) in [(1, 1), (10, 3), (80, 10), (80, 24), (141, 3), (200, 100)] {
         draw(view, width, height);
+        draw(wide, width, height);
     }
     let (lines, _) = draw(view, 80, 24);
     assert!(line(&lines, "40 flows by rate (").contains(" more)") && lines[23].starts_with("q quit"), "{lines:#?}");

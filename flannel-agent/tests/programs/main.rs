@@ -5,6 +5,7 @@
 //! packet's bytes, a packet without a flow hash, `tc_index` and a rewrite between two reads; the
 //! namespace suites and the arithmetic's tests have those.
 
+mod batch;
 mod bench;
 mod ecmp_paths;
 mod fast;

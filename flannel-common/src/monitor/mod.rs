@@ -189,6 +189,10 @@ pub struct Monitor {
     pub reserved: u32,
 }
 
+/// In place of the program in [`Event::program`]: the kernel dropped the packet, and
+/// [`Event::reason`] is the number of a [`KernelDrop`](crate::kernel_drop::KernelDrop).
+pub const KERNEL: u8 = 255;
+
 /// The value of `MISSED`: matching packets of one CPU without an event. It only grows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -219,8 +223,11 @@ pub struct Event {
     pub program: u8,
     /// [`Reason`] by its number.
     pub reason: u8,
+    /// With [`KERNEL`]: 1 for a packet that came in by the tunnel or the external interface, else
+    /// 0.
+    pub is_inbound: u8,
     /// Zero.
-    pub reserved: [u8; 6],
+    pub reserved: [u8; 5],
 }
 
 impl Event {
@@ -241,7 +248,8 @@ impl Event {
             captured: half(offset_of!(Self, captured)),
             program: fields[offset_of!(Self, program)],
             reason: fields[offset_of!(Self, reason)],
-            reserved: [0; 6],
+            is_inbound: fields[offset_of!(Self, is_inbound)],
+            reserved: [0; 5],
         })
     }
 }

@@ -9,7 +9,6 @@
 
 use core::ptr::read_volatile;
 
-use aya_ebpf::helpers::bpf_probe_read_kernel;
 use flannel_common::{
     connection::{ACKNOWLEDGEMENT_KNOWN, LIBERAL},
     inner::ParsedPacket,
@@ -21,7 +20,7 @@ use flannel_common::{
 };
 
 use super::{netfilter::Hooks, scratch::FlowMaps};
-use crate::packet::skb::Skb;
+use crate::{kernel_memory::read, packet::skb::Skb};
 
 /// The agent sets it when it loads the object; the verifier takes it for a constant, so that
 /// without it the helper that reads kernel memory is not needed.
@@ -190,11 +189,4 @@ pub(super) fn layout() -> KernelLayout {
     // SAFETY: a static is valid for reads. Volatile, because the agent changes it before the object
     // is loaded.
     unsafe { read_volatile(&raw const KERNEL) }
-}
-
-#[inline(always)]
-pub(super) fn read<T>(at: u64) -> Option<T> {
-    // SAFETY: the helper reads kernel memory and fails where there is none. What is read are
-    // numbers.
-    unsafe { bpf_probe_read_kernel(at as *const T) }.ok()
 }

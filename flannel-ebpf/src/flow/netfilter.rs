@@ -1,10 +1,7 @@
 //! Netfilter's hooks of a network namespace, read from kernel memory.
 
-use super::{
-    conntrack::{layout, read},
-    scratch::FlowMaps,
-};
-use crate::packet::skb::Skb;
+use super::{conntrack::layout, scratch::FlowMaps};
+use crate::{kernel_memory::read, packet::skb::Skb};
 
 /// Bytes of `struct nf_hook_entry` ([include/linux/netfilter.h, Linux
 /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/linux/netfilter.h)), and of a pointer.

@@ -1,16 +1,18 @@
-//! Three nodes, six pods and the agent at work, step by step, on one machine and in less than a
-//! minute.
+//! Three nodes, six pods and the agent at work, step by step, on one machine and in less than 90
+//! seconds: a step for each claim of the README.
 //!
 //! Each step shows something and judges it: what is not as it should be is a finding. Speed is
 //! shown, never judged: the machine may be busy.
 
 mod cleanup;
+mod faults;
 mod page;
 mod paths;
 mod pings;
+mod service;
 mod speed;
-mod switch;
 mod table;
+mod under_load;
 
 use std::process::ExitCode;
 
@@ -80,7 +82,13 @@ fn all(options: &Options, page: &mut Page) -> Result<()> {
     page.step("Peers, as node a has them in its BPF map", |page| paths::peers(page, &cluster))?;
     page.step("Ping, every pod to every pod: best of three, in ms", |page| pings::matrix(page, &cluster))?;
     page.step("Speed from a-p1 to c-p1, through the router", |page| speed::compare(page, &cluster))?;
-    page.step("Mode switched on all nodes, there and back, under UDP load", |page| switch::live(page, &cluster))?;
+    page.step("A Service, on the fast path", |page| service::fast(page, &cluster))?;
+    page.step("Mode switched on all nodes, there and back, under UDP load", |page| under_load::live(page, &cluster))?;
+    page.step("An agent killed and started again, under UDP load", |page| under_load::without_agent(page, &cluster))?;
+    page.step("A route and the tunnel device removed", |page| faults::repaired(page, &cluster))?;
+    page.step("Tunnel packets of a stranger", |page| faults::refused(page, &cluster))?;
+    page.step("A firewall rule that drops", |page| faults::explained(page, &cluster))?;
+    page.step("Rates, under UDP load", |page| under_load::rates(page, &cluster))?;
     if options.keep {
         page.step("The cluster stays", |page| {
             paths::how_to_enter(page, &lab, &cluster);

@@ -7,6 +7,9 @@ use anyhow::{Context as _, Result};
 /// The width of a step's first line, including its time at the end.
 const WIDTH: usize = 96;
 
+/// The start of a line about something that is not as it should be.
+const FINDING: &str = "NOT AS IT SHOULD BE: ";
+
 /// The output so far: start time, counts, and lines that are not printed yet.
 #[derive(Debug)]
 pub(super) struct Page {
@@ -44,6 +47,13 @@ impl Page {
         self.lines.extend(text.lines().map(str::to_owned));
     }
 
+    /// The claim that the step has shown, if it has no finding.
+    pub(super) fn proved(&mut self, what: &str) {
+        if !self.lines.iter().any(|line| line.starts_with(FINDING)) {
+            self.line(&format!("proved: {what}"));
+        }
+    }
+
     /// An empty line.
     pub(super) fn gap(&mut self) {
         self.lines.push(String::new());
@@ -53,7 +63,7 @@ impl Page {
     pub(super) fn expect(&mut self, good: bool, finding: &str) {
         if !good {
             self.findings += 1;
-            self.line(&format!("NOT AS IT SHOULD BE: {finding}"));
+            self.line(&format!("{FINDING}{finding}"));
         }
     }
 

@@ -16,6 +16,7 @@ pub(super) fn matrix(page: &mut Page, cluster: &Cluster) -> Result<()> {
         rows.push(cells);
     }
     page.line(&table(&rows));
+    page.proved("all pods reach all others, on one segment and through the router");
     Ok(())
 }
 

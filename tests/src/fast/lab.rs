@@ -7,16 +7,13 @@ use flannel_common::reason::Reason;
 use flannel_datapath::{Maps, PinRoot};
 
 use super::{FLAGS, Family, REPLAYING, until_replayed};
-use crate::{Agent, Node, Pod, TwoNodes, cluster::config, nodes::ready_agents, topology::Stack};
+use crate::{Agent, Node, Pod, TwoNodes, cluster::config, nodes::ready_agents, pins::ROOT, topology::Stack};
 
 /// The number of packets of a conversation that the programs must replay.
 const REPLAYED: u64 = 200;
 
 /// Prefix of the keys of the second cluster of [`FastLab::apart`].
 const OTHER_PREFIX: &str = "/apart/network";
-
-/// The agents' pin root.
-const PINS: &str = "/sys/fs/bpf/flannel";
 
 /// The lab.
 pub struct FastLab {
@@ -93,7 +90,7 @@ impl FastLab {
     fn of_agents(nodes: TwoNodes, agents: [Agent; 2]) -> Result<Self> {
         let (near, beside) = (nodes.a.add_pod("p1")?, nodes.a.add_pod("p2")?);
         let (far, other) = (nodes.b.add_pod("p1")?, nodes.b.add_pod("p2")?);
-        let maps = |node: &Node| -> Result<Maps> { Ok(node.enter(|| Maps::open(&PinRoot::new(Path::new(PINS))))??) };
+        let maps = |node: &Node| -> Result<Maps> { Ok(node.enter(|| Maps::open(&PinRoot::new(Path::new(ROOT))))??) };
         let maps = [maps(&nodes.a)?, maps(&nodes.b)?];
         let lab = Self { agents, near, beside, far, other, maps, nodes };
         lab.wait_ready()?;

@@ -20,6 +20,7 @@ use serde_json::Value;
 use crate::{
     Agent, Pair, Pod, eventually,
     no_agent::Talk,
+    pins::ROOT,
     topology::{Stack, TwoRouters},
 };
 
@@ -70,7 +71,7 @@ pub struct Counters(StatsMap);
 impl Counters {
     /// Opens the map of an agent with the default pin root.
     pub fn of(agent: &Agent) -> Result<Self> {
-        let open = || StatsMap::open(&PinRoot::new(Path::new("/sys/fs/bpf/flannel")));
+        let open = || StatsMap::open(&PinRoot::new(Path::new(ROOT)));
         Ok(Self(agent.node().enter(open)??))
     }
 

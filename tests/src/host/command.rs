@@ -94,10 +94,15 @@ impl HostCommand {
         // `timeout` outlives us by its limit at most, so these commands need no record.
         let mut command = Command::new("timeout");
         command.args(["-k", "2", &limit.as_secs_f64().to_string()]);
-        command.args(self.host.enter_argv()).args(&self.argv);
+        let by_thread = self.host.threads_enter_all();
+        if !by_thread {
+            command.args(self.host.enter_argv());
+        }
+        command.args(&self.argv);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(if self.input.is_some() { Stdio::piped() } else { Stdio::null() });
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = if by_thread { self.host.enter(|| command.spawn())?? } else { command.spawn()? };
         let stdin = child.stdin.take();
         let output = thread::scope(|scope| {
             if let (Some(mut stdin), Some(input)) = (stdin, &self.input) {

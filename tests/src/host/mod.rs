@@ -1,7 +1,8 @@
 //! One host of the lab: a network namespace and a mount namespace, held open by a process.
 //!
-//! Invariant: no thread of the caller ever changes its namespace. Commands enter with `nsenter`,
-//! closures run on separate threads ([`Host::enter`], [`Host::thread`]).
+//! Invariant: no thread of the caller ever changes its namespace. Closures run on separate threads
+//! ([`Host::enter`], [`Host::thread`]), and short commands are started by such a thread. What lives
+//! longer enters with `nsenter`, and so does everything on a machine.
 
 mod bound;
 mod cgroups;
@@ -149,6 +150,12 @@ impl Host {
         }
     }
 
+    /// Returns true if a thread that enters this host is in all its namespaces: not in those of a
+    /// machine.
+    fn threads_enter_all(&self) -> bool {
+        matches!(self.inner.kind, Kind::Namespaces(_))
+    }
+
     /// A command inside this host, not yet started.
     pub fn command<A: Into<String>>(&self, argv: impl IntoIterator<Item = A>) -> HostCommand {
         HostCommand::new(self.clone(), argv.into_iter().map(Into::into).collect())
@@ -169,6 +176,11 @@ impl Host {
     pub fn pings(&self, count: u64, options: &str, to: IpAddr) -> Result<Output> {
         let line = ["sh", "-c", PINGS, &count.to_string(), &to.to_string()].map(str::to_owned);
         self.run(line.into_iter().chain(options.split_ascii_whitespace().map(str::to_owned)))
+    }
+
+    /// Runs commands of `ip`, a line each and without this word, by one process.
+    pub fn ip(&self, lines: &str) -> Result<()> {
+        self.command(["ip", "-batch", "-"]).input(lines).run().map(drop)
     }
 
     /// Runs an nft script.

@@ -29,6 +29,16 @@ impl Kubernetes {
         self.wait_ready(NAMESPACE, LABEL)
     }
 
+    /// Applies a manifest of flannel in place of the one before, and starts every agent with it.
+    pub fn reinstall(&self, manifest: &str) -> Result<()> {
+        let (kubectl, namespace) = (self.kubectl(), format!("--namespace={NAMESPACE}"));
+        kubectl.apply(manifest)?;
+        // A change of the ConfigMap or the role alone does not restart the pods.
+        kubectl.run(["rollout", "restart", &namespace, SET])?;
+        kubectl.command(["rollout", "status", &namespace, SET]).limit(ROLLOUT).run()?;
+        self.wait_ready(NAMESPACE, LABEL)
+    }
+
     /// Puts every agent in a mode.
     pub fn set_mode(&self, mode: &str) -> Result<()> {
         for node in &self.nodes {

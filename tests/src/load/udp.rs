@@ -10,7 +10,7 @@ use std::{
     ops::RangeInclusive,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
     thread::{self, JoinHandle},
@@ -81,10 +81,20 @@ impl UdpReport {
     }
 }
 
+/// The progress of a stream, for a test that looks while it runs.
+#[derive(Debug, Default)]
+struct Progress {
+    stop: AtomicBool,
+    /// Datagrams sent so far.
+    sent: AtomicU64,
+    /// One more than the highest number that arrived.
+    arrived: AtomicU64,
+}
+
 /// A stream that is being sent.
 #[derive(Debug)]
 pub struct UdpRun {
-    stop: Arc<AtomicBool>,
+    progress: Arc<Progress>,
     receiver: JoinHandle<Result<UdpReport>>,
 }
 
@@ -99,18 +109,29 @@ impl UdpRun {
         let packets = packets_in(load.duration, load.pps);
         ensure!(load.payload >= 8, "a datagram of {} bytes has no room for its number", load.payload);
         ensure!(packets <= MOST_PACKETS && load.duration <= MOST_TIME, "{load:?} is more than a test may send");
-        let stop = Arc::new(AtomicBool::new(false));
+        let progress = Arc::new(Progress::default());
         let (bound, address) = mpsc::channel();
         let (done, sent) = mpsc::channel();
         let limit = load.duration + patient(Duration::from_secs(10));
-        let receiver = to.thread(move || receive(at, &bound, &sent, limit))?;
+        let seen = Arc::clone(&progress);
+        let receiver = to.thread(move || receive(at, &bound, &sent, limit, &seen.arrived))?;
         let target = address.recv_timeout(patient(Duration::from_secs(5)));
         let Ok(target) = target else {
             return Err(joined(receiver).expect_err("a receiver without a socket failed"));
         };
-        let stopped = Arc::clone(&stop);
-        from.thread(move || done.send(send(target, load, packets, &stopped)).context("the receiver is gone"))?;
-        Ok(Self { stop, receiver })
+        let sender = Arc::clone(&progress);
+        from.thread(move || done.send(send(target, load, packets, &sender)).context("the receiver is gone"))?;
+        Ok(Self { progress, receiver })
+    }
+
+    /// The number of datagrams that were sent so far.
+    pub fn sent(&self) -> u64 {
+        self.progress.sent.load(Ordering::Relaxed)
+    }
+
+    /// One more than the highest number that arrived so far.
+    pub fn arrived(&self) -> u64 {
+        self.progress.arrived.load(Ordering::Relaxed)
     }
 
     /// Waits for the end of the stream.
@@ -120,7 +141,7 @@ impl UdpRun {
 
     /// Ends the stream now.
     pub fn stop(self) -> Result<UdpReport> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.progress.stop.store(true, Ordering::Relaxed);
         self.wait()
     }
 }
@@ -132,7 +153,7 @@ fn packets_in(time: Duration, pps: u32) -> u64 {
 /// Small bursts, one each tick. A sender that was kept from its CPU catches up in several: at once,
 /// the datagrams of 100 ms would overflow the kernel's queue of packets to receive (1000,
 /// `net.core.netdev_max_backlog`), a loss of the load and not of what is tested.
-fn send(target: SocketAddr, load: UdpLoad, packets: u64, stop: &AtomicBool) -> Result<u64> {
+fn send(target: SocketAddr, load: UdpLoad, packets: u64, progress: &Progress) -> Result<u64> {
     let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any)?;
     socket.connect(target)?;
@@ -140,13 +161,14 @@ fn send(target: SocketAddr, load: UdpLoad, packets: u64, stop: &AtomicBool) -> R
     let start = Instant::now();
     let most = packets_in(LONGEST_BURST, load.pps) + 1;
     let mut number = 0;
-    while number < packets && !stop.load(Ordering::Relaxed) {
+    while number < packets && !progress.stop.load(Ordering::Relaxed) {
         let due = (packets_in(start.elapsed(), load.pps) + 1).min(number + most);
         while number < due.min(packets) {
             datagram[..8].copy_from_slice(&number.to_be_bytes());
             socket.send(&datagram).with_context(|| format!("datagram {number} to {target}"))?;
             number += 1;
         }
+        progress.sent.store(number, Ordering::Relaxed);
         thread::sleep(TICK);
     }
     Ok(number)
@@ -157,6 +179,7 @@ fn receive(
     bound: &mpsc::Sender<SocketAddr>,
     sent: &mpsc::Receiver<Result<u64>>,
     limit: Duration,
+    arrived: &AtomicU64,
 ) -> Result<UdpReport> {
     let socket = UdpSocket::bind((at, 0)).with_context(|| format!("a socket at {at}"))?;
     setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).context("SO_RCVBUFFORCE")?;
@@ -164,7 +187,7 @@ fn receive(
     let (errors_before, backlog_before) = (rcvbuf_errors(at)?, backlog_drops()?);
     let address = socket.local_addr()?;
     bound.send(address).context("nobody waits for the receiver")?;
-    let tally = tally(&socket, sent, limit)?;
+    let tally = tally(&socket, sent, limit, arrived)?;
     let mut report = tally.report();
     report.rcvbuf_errors = rcvbuf_errors(at)? - errors_before;
     report.receiver_drops = socket_drops(address)?;
@@ -172,7 +195,12 @@ fn receive(
     Ok(report)
 }
 
-fn tally(socket: &UdpSocket, sent: &mpsc::Receiver<Result<u64>>, limit: Duration) -> Result<Tally> {
+fn tally(
+    socket: &UdpSocket,
+    sent: &mpsc::Receiver<Result<u64>>,
+    limit: Duration,
+    arrived: &AtomicU64,
+) -> Result<Tally> {
     let start = Instant::now();
     let quiet = patient(QUIET);
     let mut tally = Tally::default();
@@ -183,7 +211,9 @@ fn tally(socket: &UdpSocket, sent: &mpsc::Receiver<Result<u64>>, limit: Duration
         match socket.recv(&mut buffer) {
             Ok(length) => {
                 let number = buffer[..length].first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
-                tally.arrived(number.context("a datagram without a number")?, last.elapsed());
+                let number = number.context("a datagram without a number")?;
+                tally.arrived(number, last.elapsed());
+                arrived.fetch_max(number + 1, Ordering::Relaxed);
                 last = Instant::now();
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}

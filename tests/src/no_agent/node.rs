@@ -32,9 +32,8 @@ use flannel_datapath::{
     AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, Subnets, attach::polls, clock, load, maps::ConfigMap,
 };
 
-use crate::{Node, Pod, hooks::ifindex};
+use crate::{Node, Pod, hooks::ifindex, pins::ROOT};
 
-const PINS: &str = "/sys/fs/bpf/flannel";
 const STATE: &str = "/run/flannel";
 const MTU: u32 = 1450;
 
@@ -64,7 +63,7 @@ impl BareNode {
         node.sh(&format!("ip address add 10.244.{number}.0/32 dev flannel.1"))?;
         node.sh("ip link set flannel.1 up")?;
         write_subnet_env(node, number)?;
-        let pins = PinRoot::new(Path::new(PINS));
+        let pins = PinRoot::new(Path::new(ROOT));
         let maps = node.enter(|| -> Result<Maps> {
             fs::create_dir_all(STATE)?;
             load(&pins, ProgramSet::Tunnel(1).programs(), Subnets { v4: 256, v6: 0 }, None)?;
@@ -130,7 +129,7 @@ impl BareNode {
     /// Writes the heartbeat and confirms learned flows as an agent does, until this value is
     /// dropped.
     fn start_heartbeats(&self) -> Result<()> {
-        let mut config = self.node.enter(|| ConfigMap::open(&PinRoot::new(Path::new(PINS))))??;
+        let mut config = self.node.enter(|| ConfigMap::open(&PinRoot::new(Path::new(ROOT))))??;
         let stop = Arc::clone(&self.stop);
         thread::spawn(move || {
             let mut write_heartbeat = || -> Result<(), DatapathError> {
@@ -199,7 +198,7 @@ impl BareNode {
     /// Counts NAPI polls and softirqs from now on, as the agent does from the first listener to a
     /// queue on.
     pub fn count_polls(&self) -> Result<()> {
-        Ok(self.node.enter(|| polls::attach(&PinRoot::new(Path::new(PINS))))??)
+        Ok(self.node.enter(|| polls::attach(&PinRoot::new(Path::new(ROOT))))??)
     }
 
     /// Switches the mode.

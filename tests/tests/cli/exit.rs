@@ -13,7 +13,7 @@ use flannel_tests::{
 use nix::sys::signal::Signal;
 
 /// Commands of a user without rights, on a node that is well.
-const AS_NOBODY: [&str; 29] = [
+const AS_NOBODY: [&str; 30] = [
     "status",
     "check",
     "explain 10.244.1.2 10.244.2.2",
@@ -34,6 +34,7 @@ const AS_NOBODY: [&str; 29] = [
     "cluster status --kubeconfig=/nope",
     "cluster explain a b --kubeconfig=/nope",
     "cluster top --kubeconfig=/nope",
+    "cluster flows --kubeconfig=/nope",
     "cluster bugtool --kubeconfig=/nope",
     "connectivity test --kubeconfig=/nope",
     "connectivity hosts",

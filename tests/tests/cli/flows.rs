@@ -52,10 +52,10 @@ fn fits_a_terminal(agent: &Agent) -> Result<()> {
     Ok(())
 }
 
-struct Follower(ChildGuard);
+pub(super) struct Follower(ChildGuard);
 
 impl Follower {
-    fn start(agent: &Agent, flags: &[&str]) -> Result<Self> {
+    pub(super) fn start(agent: &Agent, flags: &[&str]) -> Result<Self> {
         let args = [&["flows", "list", "--follow"], flags].concat();
         let follower = Self(agent.node().spawn("follow", agent.argv(&args))?);
         eventually("following", Duration::from_secs(10), || {
@@ -66,7 +66,7 @@ impl Follower {
     }
 
     /// Waits for an event, each of which is a valid document.
-    fn event(&self, is_wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+    pub(super) fn event(&self, is_wanted: impl Fn(&Value) -> bool) -> Result<Value> {
         eventually("the event", Duration::from_secs(20), || {
             let log = self.0.log();
             let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -81,7 +81,7 @@ impl Follower {
         })
     }
 
-    fn interrupt(&self) -> Result<String> {
+    pub(super) fn interrupt(&self) -> Result<String> {
         self.0.signal(Signal::SIGINT)?;
         self.0.wait_success(Duration::from_secs(10))?;
         Ok(self.0.log())
@@ -92,8 +92,12 @@ impl Follower {
 fn follows_events(pair: &Pair) -> Result<()> {
     let agent = &pair.sender;
     let (near, far) = (pair.near.ip().to_string(), pair.far.ip().to_string());
-    let follower = Follower::start(agent, &["-o", "json"])?;
-    ensure!(monitor_lease(agent.node())? != 0, "drops are not asked for");
+    // The packets before the first replayed one come as fast as the pods can send them.
+    let follower = Follower::start(agent, &["-o", "json", "--rate=100000"])?;
+    eventually("the programs asked for drops", Duration::from_secs(10), || {
+        ensure!(monitor_lease(agent.node())? != 0, "they are not");
+        Ok(())
+    })?;
     let is_from_near =
         |event: &Value| event["from"]["address"] == near.as_str() && event["to"]["address"] == far.as_str();
     let mut talk = pair.talk()?;

@@ -7,11 +7,13 @@ mod flows;
 mod hosts;
 mod hubble;
 mod json;
+mod kernel_drops;
 mod matrix;
 mod metrics;
 mod monitor;
 mod output;
 mod pictures;
+mod quick_start;
 #[path = "../../support/schemas.rs"]
 mod schemas;
 mod top;

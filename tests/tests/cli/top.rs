@@ -25,15 +25,8 @@ fn words<'a>(frame: &'a str, part: &str) -> Result<Vec<&'a str>> {
 
 /// Documents for programs: a line for each interval, and one frame.
 fn documents(agent: &Agent, talk: &mut Talk) -> Result<()> {
-    let [source, _] = talk.ends()?.map(|end| end.to_string());
-    let filter = format!("--filter={source}");
-    let document: Value = serde_json::from_str(&frame(agent, talk, &["-o", "json", &filter])?)?;
-    let flows = document["flows"].as_array().context("flows")?;
-    // Of its way back the source is the destination.
-    let flow = flows.iter().find(|flow| flow["source"] == *source).with_context(|| format!("{document:#}"))?;
-    ensure!(flow["state"] == "usable" && flows.len() <= 2, "{document:#}");
-    ensure!(flow["packets_per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{document:#}");
-    ensure!(document["mode"] == "fast" && document["peers"] == Value::Array(Vec::new()), "{document:#}");
+    // At the end of an interval the flow may be due for its refresh.
+    eventually("a usable flow in a document", Duration::from_mins(1), || has_usable_flow(agent, talk))?;
     let argv = agent.argv(&["top", "-o", "json", "--interval=1s"]).join(" ");
     let lines = agent.node().command(["sh", "-c", &format!("{argv} | head -n 2")]).run()?.stdout;
     let times = lines.lines().map(|line| Ok(serde_json::from_str::<Value>(line)?["time"].clone()));
@@ -47,6 +40,19 @@ fn documents(agent: &Agent, talk: &mut Talk) -> Result<()> {
         let rows = ["flows", "peers"].map(|key| document[key].as_array().map(Vec::len));
         ensure!(rows == [Some(1); 2], "{document:#}");
     }
+    Ok(())
+}
+
+fn has_usable_flow(agent: &Agent, talk: &mut Talk) -> Result<()> {
+    let [source, _] = talk.ends()?.map(|end| end.to_string());
+    let filter = format!("--filter={source}");
+    let document: Value = serde_json::from_str(&frame(agent, talk, &["-o", "json", &filter])?)?;
+    let flows = document["flows"].as_array().context("flows")?;
+    // Of its way back the source is the destination.
+    let flow = flows.iter().find(|flow| flow["source"] == *source).with_context(|| format!("{document:#}"))?;
+    ensure!(flow["state"] == "usable" && flows.len() <= 2, "{document:#}");
+    ensure!(flow["packets_per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{document:#}");
+    ensure!(document["mode"] == "fast" && document["peers"] == Value::Array(Vec::new()), "{document:#}");
     Ok(())
 }
 
@@ -113,6 +119,26 @@ fn colours_are_for_terminals(agent: &Agent) -> Result<()> {
     Ok(())
 }
 
+/// The agent has points after three readings of the counters, which the dashboard draws.
+fn has_a_history(pair: &Pair) -> Result<()> {
+    let agent = &pair.sender;
+    let _pings = pair.near.spawn("pings", ["ping", "-i0.1", &pair.far.ip().to_string()])?;
+    eventually("a history", Duration::from_mins(2), || {
+        let document = agent.cli_json(&["top", "-o", "json", "--interval=1s", "--once"])?;
+        let points = document["history"]["packets_per_second"].as_array().context("no history")?;
+        ensure!(points.last().is_some_and(|point| point.as_u64() > Some(0)), "{points:?}");
+        Ok(())
+    })?;
+    let wide = agent.argv(&["top", "--once", "--interval=1s"]);
+    let frame = agent.node().run([&["env".to_owned(), "COLUMNS=160".to_owned()], wide.as_slice()].concat())?.stdout;
+    let peer = words(&frame, "192.168.2.13")?;
+    ensure!(
+        peer.last().is_some_and(|history| history.contains(|block| ('\u{2581}'..='\u{2588}').contains(&block))),
+        "{frame}"
+    );
+    Ok(())
+}
+
 #[test]
 fn top_has_rates_with_and_without_an_agent() -> Result<()> {
     let pair = fast_pair("top", &[])?;
@@ -124,6 +150,7 @@ fn top_has_rates_with_and_without_an_agent() -> Result<()> {
     documents(&pair.sender, &mut talk).context("documents")?;
     quits(&pair.sender).context("on a terminal")?;
     colours_are_for_terminals(&pair.sender).context("colours")?;
+    has_a_history(&pair).context("history")?;
 
     let piped = pair.sender.cli_any(&["top"])?;
     ensure!(piped.code == 2 && piped.stderr.contains("`--once` prints one frame"), "{piped:?}");

@@ -206,9 +206,12 @@ fn the_mark_at_the_exit_goes_with_the_flow() -> Result<()> {
     pair.a.nft("add rule ip cluster forward meta priority set 0x10007")?;
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 500)?;
-    let flows = pair.a.usable_flows()?;
-    let outward = flows.iter().find(|(_, flow)| flow.action.egress == flannel_common::flow::Egress::TUNNEL);
-    let (_, flow) = outward.context("no flow into the tunnel")?;
+    // It may be due for its refresh just now.
+    let (_, flow) = eventually("a usable flow into the tunnel", Duration::from_secs(20), || {
+        talk.exchange(1)?;
+        let mut flows = pair.a.usable_flows()?.into_iter();
+        flows.find(|(_, flow)| flow.action.egress == flannel_common::flow::Egress::TUNNEL).context("none")
+    })?;
     ensure!((flow.action.mark, flow.action.priority) == (0x42, 0x1_0007), "{flow:?}");
     Ok(())
 }

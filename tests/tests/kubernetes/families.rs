@@ -5,20 +5,11 @@ use flannel_tests::kubernetes::{Kubernetes, PODS_V6, flannel, items};
 
 use super::{operator::connectivity, paths};
 
-/// Applies a manifest, and starts every agent with what it says.
-fn configure(cluster: &Kubernetes, manifest: &str) -> Result<()> {
-    let (kubectl, namespace) = (cluster.kubectl(), format!("--namespace={}", flannel::NAMESPACE));
-    kubectl.apply(manifest)?;
-    kubectl.run(["rollout", "restart", &namespace, flannel::SET])?;
-    kubectl.command(["rollout", "status", &namespace, flannel::SET]).limit(flannel::ROLLOUT).run()?;
-    cluster.wait_ready(flannel::NAMESPACE, flannel::LABEL)
-}
-
 pub(crate) fn both_families_pass_in_every_mode(cluster: &Kubernetes) -> Result<()> {
     let (shipped, network) = (flannel::manifest()?, r#""Network": "10.244.0.0/16","#);
     let both = format!(r#"{network} "EnableIPv6": true, "IPv6Network": "{PODS_V6}","#);
     ensure!(shipped.matches(network).count() == 1, "no network configuration in the manifest");
-    configure(cluster, &shipped.replace(network, &both))?;
+    cluster.reinstall(&shipped.replace(network, &both))?;
     let report = connectivity::test(cluster, &["--modes=kernel,encap,fast"], 0)?;
     ensure!(!report["left_out"].to_string().contains("IPv6"), "{}", report["left_out"]);
     for run in connectivity::array(&report["runs"]) {
@@ -27,7 +18,7 @@ pub(crate) fn both_families_pass_in_every_mode(cluster: &Kubernetes) -> Result<(
         ensure!(checks.len() == 90 && checks.iter().all(|check| check["ok"] == true), "{run}");
     }
     connectivity::leaves_nothing(cluster)?;
-    configure(cluster, &shipped)?;
+    cluster.reinstall(&shipped)?;
     paths::the_agents_are_in_mode_fast(cluster)?;
     let nodes = cluster.kubectl().get(["nodes"])?;
     for node in items(&nodes) {

@@ -5,6 +5,7 @@
 
 mod changes;
 mod families;
+mod hubble;
 mod installs;
 mod kubectl;
 mod operator;
@@ -35,7 +36,10 @@ const TESTS: &[(&str, Test)] = &[
     ("the_cluster_s_status_says_what_is_not_ready", operator::the_cluster_s_status_says_what_is_not_ready),
     ("the_cluster_s_status_waits_for_an_agent", operator::the_cluster_s_status_waits_for_an_agent),
     ("the_rates_of_all_nodes_are_streamed", operator::top::the_rates_of_all_nodes_are_streamed),
+    ("the_flows_of_all_nodes_are_one_list", operator::flows::the_flows_of_all_nodes_are_one_list),
+    ("the_events_of_all_nodes_are_one_stream", operator::follow::the_events_of_all_nodes_are_one_stream),
     ("a_packet_is_explained_by_both_nodes", operator::explain::a_packet_is_explained_by_both_nodes),
+    ("a_rule_that_drops_is_named_for_pods_by_name", operator::explain::a_rule_that_drops_is_named_for_pods_by_name),
     ("one_archive_has_those_of_all_nodes", operator::one_archive_has_those_of_all_nodes),
     ("kubectl_has_a_plugin", operator::kubectl_has_a_plugin),
     ("the_rights_of_the_guide_suffice", operator::the_rights_of_the_guide_suffice),
@@ -56,6 +60,7 @@ const TESTS: &[(&str, Test)] = &[
         "a_program_that_is_asked_about_connections_sees_each",
         policy::a_program_that_is_asked_about_connections_sees_each,
     ),
+    ("clients_of_hubble_show_names_and_drops", hubble::clients_of_hubble_show_names_and_drops),
     ("a_udp_flow_moves_on_when_its_endpoint_goes", changes::a_udp_flow_moves_on_when_its_endpoint_goes),
     ("an_update_of_the_agents_loses_no_packet", changes::an_update_of_the_agents_loses_no_packet),
     ("an_api_server_that_is_away_costs_nothing", changes::an_api_server_that_is_away_costs_nothing),

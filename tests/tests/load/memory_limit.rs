@@ -15,8 +15,16 @@ const ASKED: u32 = 1 << 20;
 /// The limit that the guide names: the verifier of the kernel takes half of it, for a moment.
 const LEAST: u64 = 72 << 20;
 
+/// Chains of kube-proxy for 10,000 Services with three endpoints each.
+const CHAINS: u32 = 40_000;
+
 /// This process is in the cgroup while it starts an agent.
 static TURN: Mutex<()> = Mutex::new(());
+
+/// A cgroup with this limit in bytes; `None`, and said, where the test cannot have one.
+fn limited(test: &str, group: &str, bytes: u64) -> Result<Option<MemoryLimit>> {
+    Ok(MemoryLimit::new(group, bytes)?.map_err(|reason| not_run(test, &reason)).ok())
+}
 
 fn start(pair: &TwoNodes, limit: &MemoryLimit, options: AgentOptions) -> Result<(Agent, Value)> {
     let agent = limit.within(|| pair.a.agent(options))?;
@@ -42,13 +50,7 @@ fn an_agent_starts_with_the_memory_that_the_guide_names() -> Result<()> {
     const GUIDE: &str = include_str!("../../../docs/guides/operations.md");
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     ensure!(GUIDE.contains(&format!("limit of {} MiB", LEAST >> 20)), "the guide names another limit");
-    let limit = match MemoryLimit::new("flannel-memory-least", LEAST)? {
-        Ok(limit) => limit,
-        Err(reason) => {
-            not_run(NAME, &reason);
-            return Ok(());
-        }
-    };
+    let Some(limit) = limited(NAME, "flannel-memory-least", LEAST)? else { return Ok(()) };
     let pair = TwoNodes::new("memleast", VXLAN)?;
     show_cgroups(&pair)?;
     let (agent, status) = start(&pair, &limit, pair.options()?)?;
@@ -57,17 +59,30 @@ fn an_agent_starts_with_the_memory_that_the_guide_names() -> Result<()> {
     agent.kill9()
 }
 
+/// `nft` keeps the names of all chains of the node in memory while it writes rules: with those of
+/// 10,000 Services it takes as much as the load of the programs, and the limit has room for one of
+/// the two.
+#[test]
+fn an_agent_starts_with_that_memory_on_a_node_with_many_services() -> Result<()> {
+    const NAME: &str = "an_agent_starts_with_that_memory_on_a_node_with_many_services";
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(limit) = limited(NAME, "flannel-memory-services", LEAST)? else { return Ok(()) };
+    let pair = TwoNodes::new("memsvc", &VXLAN.replacen('{', r#"{"EnableNFTables":true,"#, 1))?;
+    show_cgroups(&pair)?;
+    let chain = |number| format!("  chain endpoint-{number:08}-of-a-service {{ counter; }}\n");
+    let chains: Vec<String> = (0..CHAINS).map(chain).collect();
+    pair.a.nft(&format!("table ip services {{\n{}}}\n", chains.concat()))?;
+    let (agent, status) = start(&pair, &limit, pair.options()?.flag("--ip-masq"))?;
+    ensure!(status["traffic"]["engine"] == "nftables" && status["traffic"]["error"].is_null(), "{}", status["traffic"]);
+    ensure!(limit.kills()? == 0, "the kernel ended {} processes", limit.kills()?);
+    agent.kill9()
+}
+
 #[test]
 fn the_flow_tables_are_smaller_where_there_is_less_memory() -> Result<()> {
     const NAME: &str = "the_flow_tables_are_smaller_where_there_is_less_memory";
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let limit = match MemoryLimit::new("flannel-memory", LIMIT)? {
-        Ok(limit) => limit,
-        Err(reason) => {
-            not_run(NAME, &reason);
-            return Ok(());
-        }
-    };
+    let Some(limit) = limited(NAME, "flannel-memory", LIMIT)? else { return Ok(()) };
     let pair = TwoNodes::new("memlimit", VXLAN)?;
 
     let (agent, status) = start(&pair, &limit, pair.options()?.flag(&format!("--flow-table-size={ASKED}")))?;

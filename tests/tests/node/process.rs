@@ -23,7 +23,7 @@ fn readyz(node: &Node, code: u16, text: &str) -> Result<()> {
 
 /// Returns the next message that the service manager receives.
 fn heard(manager: &UnixDatagram) -> Result<String> {
-    let mut buffer = [0; 64];
+    let mut buffer = [0; 512];
     let length = manager.recv(&mut buffer)?;
     Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
 }
@@ -41,11 +41,18 @@ fn health_and_the_service_manager_follow_readiness() -> Result<()> {
     eventually("/healthz", Duration::from_secs(20), || net.a.http_get(PORT, "/healthz"))?;
     assert_eq!(net.a.http_get(PORT, "/healthz")?, (200, "flanneld is running".to_owned()));
     readyz(&net.a, 503, "flanneld is not ready yet: waiting for the network configuration: ")?;
+    let waiting = "STATUS=waiting for the network configuration: ";
+    let first = heard(&manager)?;
+    ensure!(first.starts_with(waiting), "{first}");
 
     net.etcd.put(CONFIG_KEY, VXLAN, None)?;
     agent.wait_ready()?;
     readyz(&net.a, 200, "flanneld is ready")?;
-    assert_eq!(heard(&manager)?, "READY=1");
+    let mut next = heard(&manager)?;
+    while next.starts_with("STATUS=") {
+        next = heard(&manager)?;
+    }
+    assert_eq!(next, "READY=1\nSTATUS=");
 
     net.etcd.stop()?;
     readyz(&net.a, 503, "flanneld is not ready yet: store out of reach: ")?;

@@ -158,6 +158,30 @@ fn forwarding_of_devices_that_are_not_ours_is_reported_and_left() -> Result<()> 
     Ok(())
 }
 
+/// As hardening does on all devices. The kernel removes the addresses of the bridge with it, and
+/// pods have no IPv6 gateway.
+#[test]
+fn a_bridge_of_pods_without_ipv6_is_reported_and_left() -> Result<()> {
+    const BRIDGE: &str = "net.ipv6.conf.cni0.disable_ipv6";
+    let nodes = nodes("bridge6")?;
+    let [a, _b] = nodes.agents_with_peers(2)?;
+    let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
+    let far = far.ip6().context("IPv6")?;
+    near.wait_ping(far)?;
+    let shown = nodes.a.sh("ip -6 -o address show dev cni0 scope global")?.stdout;
+    let gateway = shown.split_whitespace().nth(3).context("a gateway")?;
+    set(&nodes.a, BRIDGE, 1)?;
+    wait_problem(&a, BRIDGE, 1)?;
+    ensure!(near.ping(far).is_err(), "{BRIDGE} is 1, and {far} answers");
+    wait_value(&nodes.a, BRIDGE, 1)?;
+    let said = a.cli_any(&["status"])?.stdout;
+    ensure!(said.contains(&format!("{BRIDGE} is 1: cni0 carries no IPv6 packets of pods")), "{said}");
+    set(&nodes.a, BRIDGE, 0)?;
+    nodes.a.address("cni0", gateway, None)?;
+    a.wait_ready_is(true)?;
+    near.wait_ping(far)
+}
+
 /// Strict by the device itself or by the setting for all.
 #[test]
 fn a_strict_rp_filter_of_our_device_is_loosened_and_recorded() -> Result<()> {

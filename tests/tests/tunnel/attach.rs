@@ -68,7 +68,8 @@ fn a_change_of_way_under_load_loses_nothing_and_leaves_one_of_each() -> Result<(
         agent = pair.net.a.agent(options)?;
         agent.wait_ready()?;
         assert_eq!(attached_by(&agent)?, kind);
-        expect_only(&pair, kind)?;
+        // The links of the former agent go once the new ones are there.
+        eventually("one program at each hook", Duration::from_secs(5), || expect_only(&pair, kind))?;
         pair.wait_encapsulated(2_000)?;
     }
     run.stop()?.expect_complete()

@@ -4,6 +4,8 @@
 //!
 //! `cargo xtask upgrade` builds the other version and names it in `FLANNEL_FORMER_AGENT`.
 
+mod faults;
+
 use std::{
     env,
     path::{Path, PathBuf},
@@ -17,13 +19,19 @@ use serde_json::Value;
 const PPS: u32 = 20_000;
 const LIMIT: Duration = Duration::from_mins(3);
 
+/// The other version, where one is named.
+fn named_former() -> Result<Option<PathBuf>> {
+    let path = env::var_os("FLANNEL_FORMER_AGENT").map(PathBuf::from);
+    path.map(|path| path.canonicalize().context("FLANNEL_FORMER_AGENT")).transpose()
+}
+
 /// The other version; `None`, said aloud, without one.
 fn former(what: &str) -> Result<Option<PathBuf>> {
-    let Some(path) = env::var_os("FLANNEL_FORMER_AGENT") else {
+    let former = named_former()?;
+    if former.is_none() {
         not_run(what, "`cargo xtask upgrade --from REVISION` builds the other version");
-        return Ok(None);
-    };
-    Ok(Some(PathBuf::from(path).canonicalize().context("FLANNEL_FORMER_AGENT")?))
+    }
+    Ok(former)
 }
 
 /// Ends an agent, and starts another version with its flags and records.

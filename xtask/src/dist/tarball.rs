@@ -46,7 +46,7 @@ pub(super) fn chart(workspace: &Workspace, dist: &Path) -> anyhow::Result<PathBu
 }
 
 /// Packs a directory below another so that the same files make the same archive.
-fn pack(workspace: &Workspace, below: &Path, name: &str, archive: PathBuf) -> anyhow::Result<PathBuf> {
+pub(super) fn pack(workspace: &Workspace, below: &Path, name: &str, archive: PathBuf) -> anyhow::Result<PathBuf> {
     let mut tar = workspace.command("tar");
     tar.args(["--create", "--use-compress-program=gzip -9n", "--format=gnu", "--sort=name", "--dereference"]);
     tar.args(["--owner=0", "--group=0", "--numeric-owner", "--mtime=@0", "--mode=a+rX,u+w,go-w", "--file"]);
@@ -57,7 +57,7 @@ fn pack(workspace: &Workspace, below: &Path, name: &str, archive: PathBuf) -> an
     Ok(archive)
 }
 
-fn empty(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+pub(super) fn empty(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let dir = workspace.target().join("dist-parts/archive");
     if dir.exists() {
         fs::remove_dir_all(&dir).with_context(|| format!("cannot clear {}", dir.display()))?;

@@ -139,7 +139,7 @@ fn container() -> Value {
 
 /// Returns the time of every file. It does not depend on the time of the build, so that builds are
 /// reproducible.
-fn epoch() -> anyhow::Result<u64> {
+pub(crate) fn epoch() -> anyhow::Result<u64> {
     match env::var("SOURCE_DATE_EPOCH") {
         Ok(text) => text.parse().with_context(|| format!("SOURCE_DATE_EPOCH={text}: not seconds since 1970")),
         Err(_) => Ok(0),
@@ -189,7 +189,7 @@ pub(crate) fn open_directories(tree: &Path) -> anyhow::Result<()> {
 }
 
 /// The first word of what `sha256sum` prints.
-fn digest(workspace: &Workspace, file: &Path) -> anyhow::Result<String> {
+pub(crate) fn digest(workspace: &Workspace, file: &Path) -> anyhow::Result<String> {
     let text = workspace::output(workspace.command("sha256sum").arg("--").arg(file))?;
     let digest = text.split_ascii_whitespace().next().unwrap_or_default();
     ensure!(digest.len() == 64, "sha256sum printed {text:?}");

@@ -32,13 +32,17 @@ impl Check {
     }
 }
 
-/// Runs all checks, without the BPF crate's when `no_bpf` is set.
-pub(crate) fn run(setup: &Setup<'_>, no_bpf: bool) -> anyhow::Result<ExitCode> {
+/// Runs all checks, without the BPF crate's when `no_bpf` is set, and without the host's clippy
+/// when `no_clippy` is.
+pub(crate) fn run(setup: &Setup<'_>, no_bpf: bool, no_clippy: bool) -> anyhow::Result<ExitCode> {
     setup.machine(Needs::COMPILE)?;
     setup.lint_components()?;
     // The checks of a second come before those that compile.
     let mut results: Vec<_> = SOURCE_CHECKS.iter().map(|check| check_sources(setup.workspace(), *check)).collect();
     let mut checks = host_checks(setup.workspace());
+    if no_clippy {
+        checks.retain(|check| !check.name.starts_with("clippy"));
+    }
     if !no_bpf {
         checks.extend(bpf_checks(setup.workspace(), &setup.bpf()?));
     }

@@ -51,6 +51,11 @@ impl<'a> Setup<'a> {
         Self { workspace, apt: Apt::new(workspace), skip }
     }
 
+    /// The same for another view of the workspace.
+    pub(crate) fn with<'b>(&self, workspace: &'b Workspace) -> Setup<'b> {
+        Setup::new(workspace, self.skip)
+    }
+
     /// The workspace this set-up is for.
     pub(crate) fn workspace(&self) -> &'a Workspace {
         self.workspace

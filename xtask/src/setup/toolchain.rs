@@ -4,7 +4,7 @@
 //! `rust-src` and a bpf-linker in `PATH`, which compiles `core` itself. The first is preferred
 //! because it is what CI uses.
 
-use std::{env, ffi::OsString, fmt, path::Path, process::Command};
+use std::{ffi::OsString, fmt, path::Path, process::Command};
 
 use super::unpacked::{Missing, Unpacked};
 use crate::workspace::Workspace;
@@ -42,14 +42,9 @@ impl Toolchain {
             Self::Unpacked(unpacked) => flags.push(unpacked.linker()),
             Self::Nightly => flags.push("bpf-linker"),
         }
-        let cargo_home =
-            env::var_os("CARGO_HOME").or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cargo").into()));
-        for (path, name) in [(Some(workspace.root().as_os_str().to_owned()), "/flannel"), (cargo_home, "/cargo")] {
-            let Some(path) = path else { continue };
-            flags.push("\x1f--remap-path-prefix=");
-            flags.push(path);
-            flags.push("=");
-            flags.push(name);
+        for map in workspace.path_maps() {
+            flags.push("\x1f");
+            flags.push(map);
         }
         flags
     }

@@ -56,8 +56,17 @@ pub(crate) fn run(setup: &Setup<'_>, options: &TestOptions) -> ExitCode {
     if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs the tests on this machine, and keeps their times.
+/// Runs the tests on this machine.
 fn run_here(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> anyhow::Result<()> {
+    if options.clippy {
+        let workspace = setup.workspace().with_clippy()?;
+        return run_turns(&setup.with(&workspace), options, tally);
+    }
+    run_turns(setup, options, tally)
+}
+
+/// Runs the tests, under load several times, and keeps what each took.
+fn run_turns(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> anyhow::Result<()> {
     let turns = if options.stress { &UNDER_STRESS[..] } else { &[Turn::All] };
     let stress = options.stress.then(|| Stress::start(setup.workspace())).transpose()?;
     for (number, turn) in turns.iter().enumerate() {

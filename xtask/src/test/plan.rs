@@ -12,6 +12,7 @@ use std::{
     process::Command,
     sync::{
         Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
         mpsc::{self, Sender},
     },
     thread,
@@ -23,7 +24,7 @@ use anyhow::Context as _;
 use super::{
     Turn,
     host::Host,
-    job::{self, HostUse, Job, Need, Task},
+    job::{self, CLUSTER, HostUse, Job, Need, Task},
     kernels,
     leftovers::Leftovers,
     load::Load,
@@ -44,19 +45,23 @@ use crate::{
 };
 
 /// Longer runs of the tests that `--all` has.
-const LONG: [(&str, &str); 5] = [
+const LONG: [(&str, &str); 6] = [
     ("FLANNEL_DIFF_MINUTES", "3"),
     ("FLANNEL_CHURN_FLOWS", "1000000"),
     ("FLANNEL_CHURN_SECONDS", "120"),
     ("FLANNEL_IDLE_SECONDS", "330"),
     ("FLANNEL_FLOOD_SECONDS", "60"),
+    ("FLANNEL_FAULTS", "60"),
 ];
 
 /// The time that a million short flows take, on two busy cores.
 const MILLION_FLOWS: Duration = Duration::from_mins(6);
 
+/// The time that a random fault takes, with its recovery.
+const FAULT: Duration = Duration::from_secs(2);
+
 /// The variables of tests that run for this time.
-fn soak(time: Duration) -> [(&'static str, String); 5] {
+fn soak(time: Duration) -> [(&'static str, String); 6] {
     let seconds = time.as_secs();
     let flows = 1_000_000 * seconds / MILLION_FLOWS.as_secs();
     let minutes = seconds.div_ceil(60);
@@ -66,6 +71,7 @@ fn soak(time: Duration) -> [(&'static str, String); 5] {
         ("FLANNEL_CHURN_SECONDS", seconds.to_string()),
         ("FLANNEL_IDLE_SECONDS", seconds.to_string()),
         ("FLANNEL_FLOOD_SECONDS", seconds.to_string()),
+        ("FLANNEL_FAULTS", seconds.div_ceil(FAULT.as_secs()).to_string()),
     ]
 }
 
@@ -91,6 +97,7 @@ pub(super) fn run(setup: &Setup<'_>, options: &TestOptions, turn: Turn, tally: &
         former: options.former.as_deref(),
         events: sender.clone(),
         seen: Mutex::default(),
+        warnings: AtomicU32::default(),
         host: Mutex::default(),
     };
     let runner = Runner::new(setup.workspace(), surroundings, sender);
@@ -132,6 +139,8 @@ struct Plan<'a> {
     events: Sender<RunEvent<'a>>,
     /// Programs whose tests have been sent: cargo names them again in each build.
     seen: Mutex<BTreeSet<PathBuf>>,
+    /// Warnings of the compilations.
+    warnings: AtomicU32,
     /// The host of a profile, which lives as long as the run.
     host: Mutex<Option<Host>>,
 }
@@ -198,7 +207,7 @@ impl<'a> Plan<'a> {
     fn compile_early(&self) -> anyhow::Result<()> {
         let workspace = self.setup.workspace();
         if self.selection.takes_verbs() {
-            let mut verbs = workspace.cargo();
+            let mut verbs = workspace.cargo_for_tests();
             verbs.args(["build", "--package=xtask", "--tests"]).args(workspace::locked());
             self.cargo(&mut verbs, "the tests of the verbs")?;
         }
@@ -223,6 +232,22 @@ impl<'a> Plan<'a> {
         cargo.args(targets);
         self.cargo(&mut cargo, "the agent and the tests")?;
         self.send(RunEvent::AgentIsReady);
+        if workspace.has_clippy() {
+            self.lint_the_rest(built)?;
+        }
+        Ok(())
+    }
+
+    /// Compiles the tests that do not run here, and says what clippy found in all of it.
+    fn lint_the_rest(&self, built: &Built) -> anyhow::Result<()> {
+        let mut cargo = build::dev_build(self.setup.workspace(), built, &["build"]);
+        cargo.arg(format!("--test={CLUSTER}"));
+        let found = self.warnings.load(Ordering::Relaxed) + cargo::compile_and_count(&mut cargo, "the rest", |_| ())?;
+        let mut tally = Tally::default();
+        if found > 0 {
+            tally.fail(format_args!("clippy: {found} lines with a warning, which stand above"));
+        }
+        self.add(tally);
         Ok(())
     }
 
@@ -230,7 +255,7 @@ impl<'a> Plan<'a> {
     fn cargo(&self, cargo: &mut Command, what: &str) -> anyhow::Result<()> {
         cargo.arg("--message-format=json-render-diagnostics");
         let mut result = Ok(());
-        cargo::compile(cargo, what, |message| {
+        let warnings = cargo::compile_and_count(cargo, what, |message| {
             let Some(program) = TestProgram::read(message) else { return };
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             if !self.selection.takes_program(&program) || !seen.insert(program.path.clone()) {
@@ -241,6 +266,7 @@ impl<'a> Plan<'a> {
                 Err(error) => result = Err(error),
             }
         })?;
+        self.warnings.fetch_add(warnings, Ordering::Relaxed);
         result
     }
 

@@ -83,10 +83,10 @@ impl Surroundings {
                 show(line);
             }
         })?;
-        let mut tally = reader.finish();
-        if let Some(ended) = ended.filter(|_| tally.is_success()) {
-            tally.fail(format_args!("{name}: {ended}"));
-        }
+        let tally = match ended {
+            Some(ended) => reader.finish_early(name, &ended),
+            None => reader.finish(),
+        };
         Ok(Ran { tally, is_not_judged: false, wall: started.elapsed(), cpu, shown: Vec::new() })
     }
 

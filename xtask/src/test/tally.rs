@@ -1,6 +1,9 @@
 //! Reads the output of Rust's test harness: what to show of it, and what it adds up to. Pure.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+};
 
 /// The start of the line with a program's results.
 pub(super) const RESULT: &str = "test result: ";
@@ -115,6 +118,31 @@ pub(super) struct OutputReader {
     not_run: u64,
     /// The lines that the report of each failed test of this program repeats.
     ends: BTreeMap<String, Vec<String>>,
+    /// Of a program without a result so far: its tests that passed, those that failed, and its last
+    /// lines.
+    unfinished: Unfinished,
+}
+
+#[derive(Debug, Default)]
+struct Unfinished {
+    passed: u64,
+    failed: Vec<String>,
+    last: VecDeque<String>,
+}
+
+impl Unfinished {
+    fn read(&mut self, line: &str) {
+        let result = line.strip_prefix("test ").and_then(|test| test.rsplit_once(" ... "));
+        match result {
+            Some((_, "ok")) => self.passed += 1,
+            Some((test, "FAILED")) => self.failed.push(test.to_owned()),
+            _ => {}
+        }
+        if self.last.len() == REPEATED {
+            self.last.pop_front();
+        }
+        self.last.push_back(line.to_owned());
+    }
 }
 
 impl OutputReader {
@@ -124,7 +152,11 @@ impl OutputReader {
             self.count(counts);
             self.part = Part::Tests;
             self.ends.clear();
-        } else if line == "successes:" {
+            self.unfinished = Unfinished::default();
+            return true;
+        }
+        self.unfinished.read(line);
+        if line == "successes:" {
             self.part = Part::Successes;
         } else if line == "failures:" {
             self.part = if self.part == Part::Failures { Part::Names } else { Part::Failures };
@@ -146,6 +178,22 @@ impl OutputReader {
 
     /// The sum of all programs read.
     pub(super) fn finish(self) -> Tally {
+        self.tally
+    }
+
+    /// The sum if the last program has ended in another way than by its result: its tests count as
+    /// far as they came, and the report has its last lines, of which the last names the test that
+    /// was under way.
+    pub(super) fn finish_early(mut self, program: &str, ended: &str) -> Tally {
+        let Unfinished { passed, failed, last } = self.unfinished;
+        self.tally.passed += passed;
+        for test in failed {
+            self.tally.fail(test);
+        }
+        if self.tally.is_success() || !last.is_empty() {
+            let report = last.iter().fold(format!("{program}: {ended}"), |report, line| report + "\n    " + line);
+            self.tally.fail(report);
+        }
         self.tally
     }
 
@@ -211,6 +259,31 @@ mod tests {
         let mut reader = OutputReader::default();
         let shown = output.lines().filter(|line| reader.read(line)).collect();
         (reader.finish(), shown)
+    }
+
+    #[test]
+    fn a_program_that_is_ended_counts_as_far_as_it_came() {
+        let mut reader = OutputReader::default();
+        let lines = ["running 9 tests", "test a::b ... ok", "test a::c ... FAILED", "chatter", "test a::d ... "];
+        for line in lines {
+            reader.read(line);
+        }
+        let tally = reader.finish_early("cluster", "ended after its limit of 9 s");
+        assert_eq!(tally.to_string(), "1 passed, 2 failed");
+        let [failed, ended] = tally.failures() else { panic!("{tally:?}") };
+        assert_eq!(failed, "a::c");
+        assert!(ended.starts_with("cluster: ended after its limit of 9 s\n"), "{ended}");
+        assert!(ended.ends_with("\n    chatter\n    test a::d ... "), "{ended}");
+    }
+
+    #[test]
+    fn a_program_that_ends_behind_its_result_is_counted_once() {
+        let mut reader = OutputReader::default();
+        let result = "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured";
+        for line in ["test a ... ok", "test b ... ok", result] {
+            reader.read(line);
+        }
+        assert_eq!(reader.finish_early("p", "signal 9").to_string(), "2 passed, 1 failed");
     }
 
     #[test]

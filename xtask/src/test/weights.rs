@@ -39,6 +39,7 @@ const TABLE: &[(&str, Load, u32)] = &[
     ("load::memory_limit::", Alone, 20),
     ("node::many::", Heavy, 40),
     ("pod::", Computes, 30),
+    ("upgrade::faults::", Computes, 25),
     ("deploy: the chart", Computes, 40),
     ("load::bench::", Alone, 30),
 ];

@@ -101,8 +101,8 @@ pub(super) const NETDEV: u8 = 5;
 pub(super) const BRIDGE: u8 = 7;
 pub(super) const IPV6: u8 = 10;
 
-/// The name of a family; `None` for one that nft does not know.
-pub(super) const fn family(number: u8) -> Option<&'static str> {
+/// The name of a family of nf_tables (`NFPROTO_*`); `None` for one that nft does not know.
+pub const fn family(number: u8) -> Option<&'static str> {
     Some(match number {
         INET => "inet",
         IPV4 => "ip",

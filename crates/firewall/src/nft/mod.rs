@@ -15,8 +15,9 @@ mod sets;
 
 use std::collections::{BTreeSet, HashMap};
 
-use flannel_netlink::{NetlinkError, NftablesReader, NftablesTable};
+use flannel_netlink::{NetlinkError, NftablesReader, NftablesTable, is_trace_table};
 
+pub use self::keys::family as nft_family;
 use self::{
     rule::RuleReader,
     sets::{KernelSets, SetFacts},
@@ -54,6 +55,9 @@ impl NftSockets {
         let mut waiting: Vec<Waiting> = Vec::new();
         self.rules.base_chains(|chain| {
             let Some(family) = keys::family(chain.table.family) else { return };
+            if is_trace_table(&chain.table.name) {
+                return;
+            }
             let hook = ChainHook {
                 at: keys::hook(chain.table.family, chain.hook).to_owned(),
                 nat: chain.kind == "nat",

@@ -5,8 +5,6 @@
 //! and may matter becomes [`KernelEvent::Overflow`], because reading back is the one answer that is
 //! always right.
 
-use std::iter;
-
 use netlink_packet_core::{NetlinkBuffer, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage, link::LinkMessage, neighbour::NeighbourMessage};
 use netlink_packet_xfrm::XFRM_MSG_EXPIRE;
@@ -14,7 +12,8 @@ use tracing::warn;
 
 use super::KernelEvent;
 use crate::{
-    Address, FdbKey, Link, NeighbourKey, neighbour::is_permanent, nexthop::NexthopMessage, reply::Reply, route,
+    Address, FdbKey, Link, NeighbourKey, datagram::messages, neighbour::is_permanent, nexthop::NexthopMessage,
+    reply::Reply, route,
 };
 
 const RTM_NEWLINK: u16 = 16;
@@ -51,23 +50,6 @@ pub(super) fn xfrm(datagram: &[u8]) -> Vec<KernelEvent> {
     let of_policies =
         |message: Option<&[u8]>| message.is_none_or(|m| NetlinkBuffer::new(m).message_type() != XFRM_MSG_EXPIRE);
     messages(datagram).any(of_policies).then_some(KernelEvent::XfrmPolicy).into_iter().collect()
-}
-
-/// The messages of a datagram, whole; `None`, and then no more, where it is cut off.
-pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
-    iter::from_fn(move || {
-        if datagram.is_empty() {
-            return None;
-        }
-        let Ok(message) = NetlinkBuffer::new_checked(datagram) else {
-            datagram = &[];
-            return Some(None);
-        };
-        let len = message.length() as usize;
-        let whole = datagram.get(..len);
-        datagram = datagram.get(len.next_multiple_of(4)..).unwrap_or_default();
-        Some(whole)
-    })
 }
 
 fn one_of_route(message: &[u8]) -> Option<KernelEvent> {

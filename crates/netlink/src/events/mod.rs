@@ -40,7 +40,7 @@ use super::{
 /// Events between the task and the consumer.
 const QUEUE: usize = 4096;
 /// The kernel's largest message is 32 KiB.
-const DATAGRAM: usize = 64 << 10;
+pub(super) const DATAGRAM: usize = 64 << 10;
 
 const ROUTE_GROUPS: [MulticastGroup; 10] = [
     MulticastGroup::Link,
@@ -190,8 +190,11 @@ async fn pump(route: TokioSocket, xfrm: Option<TokioSocket>, sender: mpsc::Sende
     }
 }
 
-enum Read {
+/// The outcome of a wait for a datagram.
+pub(super) enum Read {
+    /// It is in the buffer.
     Datagram,
+    /// Datagrams were lost.
     Lost,
 }
 
@@ -203,7 +206,7 @@ async fn receive_if_any(socket: Option<&TokioSocket>, buffer: &mut Vec<u8>) -> i
 }
 
 /// Waits for a datagram. Cancel-safe: the socket keeps its data until the last await.
-async fn receive(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<Read> {
+pub(super) async fn receive(socket: &TokioSocket, buffer: &mut Vec<u8>) -> io::Result<Read> {
     loop {
         buffer.clear();
         buffer.reserve(DATAGRAM);

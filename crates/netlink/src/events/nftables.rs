@@ -10,8 +10,8 @@ use netlink_packet_core::{NLA_TYPE_MASK, NetlinkBuffer, NlasIterator};
 use netlink_sys::{TokioSocket, protocols::NETLINK_NETFILTER};
 use tracing::error;
 
-use super::{DATAGRAM, Read, decode, receive};
-use crate::{NetlinkError, open, socket};
+use super::{DATAGRAM, Read, receive};
+use crate::{NetlinkError, datagram::messages, open, socket};
 
 /// `NFNLGRP_NFTABLES`.
 const GROUP: u32 = 7;
@@ -83,7 +83,7 @@ impl NftablesChanges {
 impl Changes {
     /// Returns true if a message in the datagram is about one of them, or cannot be read.
     pub(super) fn concern(&self, datagram: &[u8]) -> bool {
-        decode::messages(datagram).any(|message| {
+        messages(datagram).any(|message| {
             let Some(message) = message.map(NetlinkBuffer::new) else { return true };
             match self {
                 Self::All => message.message_type() == NEW_GENERATION,

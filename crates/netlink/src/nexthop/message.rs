@@ -1,8 +1,6 @@
 //! Nexthop messages, both ways: `struct nhmsg` and its attributes. Pure; the route library has no
 //! such messages.
 
-use std::net::IpAddr;
-
 use flannel_host::family::Family;
 use netlink_packet_core::{
     DecodeError, DefaultNla, Emitable as _, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable, Nla as _,
@@ -10,8 +8,11 @@ use netlink_packet_core::{
 };
 
 use super::{Nexthop, NexthopId};
-use crate::family::to_kernel;
-use crate::{family::addr_from_bytes, reply::Prune};
+use crate::{
+    attribute::octets,
+    family::{addr_from_bytes, to_kernel},
+    reply::Prune,
+};
 
 const RTM_NEWNEXTHOP: u16 = 104;
 const RTM_DELNEXTHOP: u16 = 105;
@@ -101,13 +102,6 @@ fn number(kind: u16, value: u32) -> DefaultNla {
 
 fn to_number(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_ne_bytes)
-}
-
-fn octets(addr: IpAddr) -> Vec<u8> {
-    match addr {
-        IpAddr::V4(addr) => addr.octets().to_vec(),
-        IpAddr::V6(addr) => addr.octets().to_vec(),
-    }
 }
 
 fn value(attribute: &DefaultNla) -> Vec<u8> {

@@ -14,6 +14,7 @@
 //! <https://elixir.bootlin.com/linux/v6.12/source/include/uapi/linux/netfilter/nf_tables.h>.
 
 mod attributes;
+mod transaction;
 
 use std::{io, time::Duration};
 
@@ -29,6 +30,7 @@ use nix::{
 };
 
 pub use self::attributes::Attributes;
+pub(crate) use self::transaction::Transaction;
 use crate::{
     NetlinkError,
     attribute::attribute,
@@ -37,7 +39,7 @@ use crate::{
 };
 
 /// `NFNL_SUBSYS_NFTABLES`, the upper byte of a message type.
-const SUBSYSTEM: u16 = 10 << 8;
+pub(crate) const SUBSYSTEM: u16 = 10 << 8;
 /// `NFT_MSG_GETCHAIN`, `_GETRULE`, `_GETSET`, `_GETSETELEM` and `_GETGEN`.
 const GET_CHAIN: u16 = SUBSYSTEM + 4;
 const GET_RULE: u16 = SUBSYSTEM + 7;
@@ -53,7 +55,7 @@ const DONE: u16 = 3;
 const DATAGRAM: usize = 64 << 10;
 /// The time limit of one message. The kernel holds its lock for a whole transaction of another
 /// program.
-const SILENCE: Duration = Duration::from_secs(30);
+pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 
 /// A table: its family (`NFPROTO_*`) and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

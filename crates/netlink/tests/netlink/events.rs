@@ -16,7 +16,7 @@ use crate::namespace::{Namespace, addr, in_namespace, ip};
 const PEER: Mac = Mac([0x02, 0, 0, 0, 0, 2]);
 
 /// The events up to and including the first that `is_last` accepts.
-async fn until(ns: &mut Namespace, is_last: impl Fn(&KernelEvent) -> bool) -> Vec<KernelEvent> {
+pub(crate) async fn until(ns: &mut Namespace, is_last: impl Fn(&KernelEvent) -> bool) -> Vec<KernelEvent> {
     let mut seen = Vec::new();
     loop {
         let next = timeout(Duration::from_secs(10), ns.events.next()).await;

@@ -1,11 +1,11 @@
 //! Links, vxlan devices and addresses.
 
-use std::time::Duration;
-
 use flannel_netlink::{AddressKey, EthtoolNetlink, KernelEvent, Link, VxlanInfo, VxlanSpec};
-use tokio::time::timeout;
 
-use crate::namespace::{VTEP_MAC, addr, in_namespace, ip, ip_json, run};
+use crate::{
+    events::until,
+    namespace::{VTEP_MAC, addr, in_namespace, ip, ip_json, run},
+};
 
 #[test]
 fn the_vxlan_device_is_stock_flannel_s() {
@@ -197,8 +197,8 @@ fn features_of_a_device_are_read_and_their_change_is_announced() {
         assert_eq!(wanted("tx-lockless").await, None, "it cannot be switched");
         while ns.events.try_next().is_some() {}
         run("ethtool", "-K flannel.1 tx-checksum-ip-generic off");
-        let event = timeout(Duration::from_secs(10), ns.events.next()).await.expect("an event");
-        assert!(matches!(event, Some(KernelEvent::Link(link)) if link.index == index));
+        // Addresses of the device may get ready in between.
+        until(&mut ns, |event| matches!(event, KernelEvent::Link(link) if link.index == index)).await;
         assert_eq!(wanted("tx-checksum-ip-generic").await, Some(false));
         assert_eq!(wanted("tx-tcp-segmentation").await, Some(true), "off, because it depends on the other");
         ethtool.set_feature(index, "tx-checksum-ip-generic", true).await.expect("switched on");

@@ -16,3 +16,4 @@ mod policy;
 mod routes;
 #[path = "../../../../tests/support/namespace.rs"]
 mod shared;
+mod trace;

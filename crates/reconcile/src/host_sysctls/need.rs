@@ -107,15 +107,14 @@ pub(super) fn forwarding(family: Family) -> Need {
 pub(super) fn of_tunnel(family: Family, device: &str) -> Need {
     match family {
         Family::V4 => forwards(device, Scope::OwnDevice),
-        Family::V6 => Need {
-            name: of_device(Family::V6, device, "disable_ipv6"),
-            value: 0,
-            rule: Rule::Exact,
-            effect: format!("{device} carries no IPv6 packets of pods"),
-            is_vital: true,
-            scope: Scope::OwnDevice,
-        },
+        Family::V6 => has_ipv6(device, format!("{device} carries no IPv6 packets of pods"), Scope::OwnDevice),
     }
+}
+
+/// The sysctl without which a device has neither IPv6 addresses nor IPv6 packets.
+fn has_ipv6(device: &str, effect: String, scope: Scope) -> Need {
+    let name = of_device(Family::V6, device, "disable_ipv6");
+    Need { name, value: 0, rule: Rule::Exact, effect, is_vital: true, scope }
 }
 
 /// The sysctl by which the kernel forwards IPv4 packets that arrive by a device.
@@ -173,6 +172,13 @@ pub(super) fn of(devices: &Devices) -> Vec<Need> {
             takes_other_ways(external, effect, true, Scope::OtherDevice)
         }));
         needs.extend(is_encrypted.then(|| encrypts(external)));
+    } else {
+        needs.extend(bridges.iter().map(|device| {
+            let effect = format!(
+                "{device} carries no IPv6 packets of pods, and has lost its IPv6 addresses, which have to be added again"
+            );
+            has_ipv6(device, effect, Scope::OtherDevice)
+        }));
     }
     needs.extend(tunnel.iter().map(|device| Need {
         name: of_device(Family::V6, device, "accept_ra"),
@@ -203,7 +209,7 @@ mod tests {
         let bridges = vec!["cni0".to_owned()];
         let tunnel = Some("flannel.1".to_owned());
         assert_eq!(
-            names(&Devices { tunnel, bridges, ..devices(Family::V4) }),
+            names(&Devices { tunnel, bridges: bridges.clone(), ..devices(Family::V4) }),
             [
                 "net.ipv4.ip_forward=1",
                 "net.ipv4.conf.flannel/1.forwarding=1",
@@ -214,10 +220,11 @@ mod tests {
             ]
         );
         assert_eq!(
-            names(&Devices { tunnel: Some("flannel-wg".to_owned()), ..devices(Family::V6) }),
+            names(&Devices { tunnel: Some("flannel-wg".to_owned()), bridges, ..devices(Family::V6) }),
             [
                 "net.ipv6.conf.all.forwarding=1",
                 "net.ipv6.conf.flannel-wg.disable_ipv6=0",
+                "net.ipv6.conf.cni0.disable_ipv6=0",
                 "net.ipv6.conf.flannel-wg.accept_ra=0"
             ]
         );

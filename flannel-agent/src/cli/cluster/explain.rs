@@ -9,11 +9,11 @@ use super::ClusterAccess;
 use crate::{
     cli::{
         Answer, PrintOptions,
-        explain::{PacketOptions, code, outcome, steps},
+        explain::{PacketOptions, TraceOptions, code, outcome, story},
     },
     cluster::{
         explain::{
-            EndRole, NodeAnswer, PacketReport,
+            AskedPacket, EndRole, NodeAnswer, PacketReport,
             end::{PacketEnd, PacketEndName},
         },
         progress::Progress,
@@ -35,6 +35,8 @@ pub struct ClusterExplainOptions {
     #[command(flatten)]
     packet: PacketOptions,
     #[command(flatten)]
+    trace: TraceOptions,
+    #[command(flatten)]
     access: ClusterAccess,
     #[command(flatten)]
     print: PrintOptions,
@@ -50,7 +52,10 @@ pub(super) async fn run(options: &ClusterExplainOptions) -> anyhow::Result<Answe
     let (client, pods) = (options.access.client().await?, options.access.pods());
     let name = |end: &PacketEndName| end.clone().or_in(&options.pod_namespace);
     let names = [name(&options.source), name(&options.destination)];
-    let packet = |source, destination| options.packet.between(source, destination);
+    let packet = AskedPacket {
+        question: |source, destination| options.packet.between(source, destination),
+        trace: options.trace.duration(),
+    };
     let mut progress = Progress::new();
     let report = PacketReport::ask(&client, &pods, [&names[0], &names[1]], packet, &mut progress).await?;
     drop(progress);
@@ -91,7 +96,7 @@ fn of_node(answer: &NodeAnswer, paint: Paint) -> String {
         _ => "source and destination",
     };
     let heading = format!("\n{}, node of the {ends}\n", paint.head(&answer.node));
-    let steps = answer.explanation.as_ref().map(|explanation| steps(&explanation.steps, paint));
+    let steps = answer.explanation.as_ref().map(|explanation| story(explanation, paint));
     let problem = || format!("    cannot be asked: {}\n", answer.problem.as_deref().unwrap_or("no answer"));
     heading + &steps.unwrap_or_else(problem)
 }

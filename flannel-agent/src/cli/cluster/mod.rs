@@ -2,6 +2,7 @@
 
 mod bugtool;
 mod explain;
+mod flows;
 mod status;
 mod top;
 
@@ -27,6 +28,9 @@ pub enum ClusterCommand {
     Explain(Box<explain::ClusterExplainOptions>),
     /// Show the busiest nodes, pairs of nodes and flows live, with the problems of all nodes
     Top(Box<top::ClusterTopOptions>),
+    /// Print the busiest flows of all nodes with the names of their ends; with --follow new, active
+    /// and ended flows and dropped packets of all nodes as they happen
+    Flows(Box<flows::ClusterFlowsOptions>),
 }
 
 /// The cluster, and the place of the agents in it.
@@ -63,6 +67,7 @@ impl ClusterAccess {
 pub(super) fn mistake(command: &ClusterCommand) -> Option<String> {
     match command {
         ClusterCommand::Explain(options) => explain::mistake(options),
+        ClusterCommand::Flows(options) => options.mistake(),
         ClusterCommand::Status(_) | ClusterCommand::Bugtool(_) | ClusterCommand::Top(_) => None,
     }
 }
@@ -74,6 +79,7 @@ pub(super) async fn run(command: &ClusterCommand) -> anyhow::Result<Answer> {
         ClusterCommand::Bugtool(options) => (bugtool::run(options).await.map(Answer::from), "there is no archive"),
         ClusterCommand::Explain(options) => (Box::pin(explain::run(options)).await, "the packet cannot be explained"),
         ClusterCommand::Top(options) => (Box::pin(top::run(options)).await.map(Answer::from), "there are no rates"),
+        ClusterCommand::Flows(options) => (Box::pin(flows::run(options)).await, "there are no flows"),
     };
     answer.map_err(|error| error.context(NoResult(failed)))
 }

@@ -11,7 +11,12 @@ use flannel_host::{error_chain::chain, signals::Stop};
 use flannel_terminal::wrap;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{list::FlowListOptions, names::AskedNames, rows::FlowEventRow};
+use super::{
+    list::FlowListOptions,
+    names::AskedNames,
+    remote::{self, RemoteLine},
+    rows::FlowEventRow,
+};
 use crate::{
     cli::{absent, top::print::is_read},
     document,
@@ -29,14 +34,24 @@ const TABLE_PERIOD: Duration = Duration::from_secs(1);
 pub(super) async fn run(options: &FlowListOptions, pins: PinRoot) -> anyhow::Result<String> {
     let mut stop = Stop::listen().context("cannot listen for signals")?;
     let source =
-        FlowSource::new(pins, SourceOptions { rate: options.rate, table_period: TABLE_PERIOD, with_ends: true });
+        FlowSource::new(pins, SourceOptions { rate: options.follow.rate, table_period: TABLE_PERIOD, with_ends: true });
     let names = AskedNames::new(options.state.state_dir.clone());
     let devices = DeviceNames::default();
-    let mut follower =
-        Follower { options, source, names, devices, waiting: Waiting::default(), shown: 0, missed: 0, problem: None };
+    let mut follower = Follower {
+        options,
+        source,
+        names,
+        devices,
+        waiting: Waiting::default(),
+        shown: 0,
+        missed: 0,
+        problem: None,
+        heartbeat: None,
+    };
     let ended = tokio::select! {
         ended = follower.follow() => ended,
         _ = stop.wait() => Ok(()),
+        () = remote::end(), if options.remote => Ok(()),
     };
     say(&format!(
         "{} events shown; {} packets came faster than --rate, or found the buffer full",
@@ -54,13 +69,16 @@ struct Follower<'a> {
     shown: u64,
     missed: u64,
     problem: Option<String>,
+    heartbeat: Option<Instant>,
 }
 
 impl Follower<'_> {
     async fn follow(&mut self) -> anyhow::Result<()> {
         let mut ticks = interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        say("following flows; Ctrl-C ends it");
+        if !self.options.remote {
+            say("following flows; Ctrl-C ends it");
+        }
         loop {
             ticks.tick().await;
             let polled = match self.source.poll() {
@@ -71,10 +89,20 @@ impl Follower<'_> {
             self.missed += polled.missed;
             let now = Instant::now();
             self.waiting.extend(polled.events, now);
-            if !self.show(now).await? {
+            if !self.show_heartbeat(now)? || !self.show(now).await? {
                 return Ok(());
             }
         }
+    }
+
+    /// Shows that the command goes on, if that is asked for. Returns false if the reader is gone.
+    fn show_heartbeat(&mut self, now: Instant) -> anyhow::Result<bool> {
+        let is_due = self.heartbeat.is_none_or(|last| now.duration_since(last) >= remote::PERIOD);
+        if !self.options.remote || !is_due {
+            return Ok(true);
+        }
+        self.heartbeat = Some(now);
+        is_read(&RemoteLine::heartbeat(self.missed, self.problem.clone()))
     }
 
     /// Shows the events whose names are known, or that have waited. Returns false if enough was
@@ -90,7 +118,7 @@ impl Follower<'_> {
         for event in due {
             let Some(line) = self.line(&event, &names) else { continue };
             self.shown += 1;
-            let is_enough = self.options.count.is_some_and(|count| self.shown >= count);
+            let is_enough = self.options.follow.count.is_some_and(|count| self.shown >= count);
             if !is_read(&line)? || is_enough {
                 return Ok(false);
             }
@@ -104,19 +132,19 @@ impl Follower<'_> {
         if !self.options.filter.takes_event(event, &row.ends()) {
             return None;
         }
-        Some(if self.options.output.is_json() {
-            document::line(&row) + "\n"
-        } else {
-            wrap::to_terminal(row.text(event.kind))
-        })
+        Some(if self.options.output.is_json() { document::line(&row) + "\n" } else { wrap::to_terminal(row.text()) })
     }
 
     /// Says once why dropped packets are not seen.
     fn report_problem(&mut self) {
-        let problem = self.source.problem().map(|problem| chain(problem));
+        let of_kernel =
+            || self.source.drop_problem().map(|problem| ("packets that the kernel drops are not shown", problem));
+        let of_all = self.source.problem();
+        let of_all = of_all.map(|problem| ("packets that are not replayed, and drops, are not shown", problem));
+        let problem = of_all.or_else(of_kernel).map(|(what, problem)| format!("{what}: {}", chain(problem)));
         if problem != self.problem {
             if let Some(problem) = &problem {
-                say(&format!("packets that are not replayed, and drops, are not shown: {problem}"));
+                say(problem);
             }
             self.problem = problem;
         }

@@ -7,13 +7,14 @@ use std::{
 };
 
 use clap::Args;
-use flannel_datapath::PinRoot;
+use flannel_datapath::{DatapathError, PinRoot};
 use flannel_terminal::wrap;
 
 use super::{
-    filter::NamedFilter,
+    filter::ListFilter,
     follow,
-    rows::{self, FlowsDocument, ListedFlow},
+    follow_options::FollowOptions,
+    rows::{self, FlowLine, FlowsDocument, ListedFlow},
 };
 use crate::{
     cli::{Output, PinOptions, StateOptions, absent, json, maps::NamedFlow},
@@ -29,17 +30,15 @@ use crate::{
 #[derive(Clone, Debug, Args)]
 pub struct FlowListOptions {
     #[command(flatten)]
-    pub(super) filter: NamedFilter,
-    /// Print new, active and ended flows and dropped packets as they happen, until Ctrl-C
-    #[arg(short = 'f', long)]
-    pub(super) follow: bool,
-    /// With --follow, packets a second that the programs report at most
-    #[arg(long, value_name = "N", default_value_t = 1000, requires = "follow")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(super) rate: u32,
-    /// With --follow, end after N lines
-    #[arg(long, value_name = "N", requires = "follow")]
-    pub(super) count: Option<u64>,
+    pub(super) filter: ListFilter,
+    #[command(flatten)]
+    pub(super) follow: FollowOptions,
+    /// With --follow, write heartbeats, and end with standard input
+    #[arg(long, hide = true, requires = "follow")]
+    pub(super) remote: bool,
+    /// Print the N busiest flows at most
+    #[arg(long, value_name = "N", conflicts_with = "follow")]
+    pub(super) rows: Option<usize>,
     /// Print addresses, and look no names up
     #[arg(long)]
     pub(super) no_names: bool,
@@ -62,22 +61,28 @@ impl FlowListOptions {
 /// Runs the command; the text to print.
 pub(super) async fn run(options: &FlowListOptions) -> anyhow::Result<String> {
     let pins = options.pins.found(&options.state).await;
-    if options.follow {
+    if options.follow.follow {
         return follow::run(options, pins).await;
     }
     match listed(options, &pins).await {
-        Ok(flows) if options.output.is_json() => Ok(json(&FlowsDocument { flows })),
-        Ok(flows) => Ok(rows::text(&flows, wrap::columns())),
+        Ok(document) if options.output.is_json() => Ok(json(&document)),
+        Ok(FlowsDocument { flows, left_out }) => {
+            let rows: Vec<_> = flows.iter().map(|flow| FlowLine { nodes: None, flow }).collect();
+            Ok(rows::text(&rows, wrap::columns()) + &rows::remark(left_out))
+        }
         Err(error) => Err(absent::explain(error, &options.state).await),
     }
 }
 
-async fn listed(options: &FlowListOptions, pins: &PinRoot) -> Result<Vec<ListedFlow>, flannel_datapath::DatapathError> {
+async fn listed(options: &FlowListOptions, pins: &PinRoot) -> Result<FlowsDocument, DatapathError> {
     let found = flows::read(pins)?;
     let names = if options.no_names { ResolvedNames::new() } else { names(&options.state.state_dir, &found).await };
     let mut devices = DeviceNames::default();
     let listed = found.into_iter().map(|row| ListedFlow::new(NamedFlow::new(row, &mut devices), &names));
-    Ok(listed.filter(|flow| options.filter.takes_row(&flow.flow.flow, &flow.ends())).collect())
+    let mut flows: Vec<_> = listed.filter(|flow| options.filter.takes_row(&flow.flow.flow, &flow.ends())).collect();
+    let left_out = flows.len().saturating_sub(options.rows.unwrap_or(usize::MAX));
+    flows.truncate(flows.len() - left_out);
+    Ok(FlowsDocument { flows, left_out })
 }
 
 /// The names of all ends, as the agent answers them. Without an agent there are addresses.

@@ -3,14 +3,24 @@
 
 mod filter;
 mod follow;
+mod follow_options;
 mod list;
 mod names;
+mod remote;
 mod rows;
+
+use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
 use flannel_datapath::{DatapathError, PinRoot, maps::ModeMap};
 
-pub(super) use self::list::FlowListOptions;
+pub(super) use self::{
+    filter::{NamedFilter, VerdictChoice},
+    follow_options::FollowOptions,
+    list::FlowListOptions,
+    remote::{Heartbeat, PERIOD as HEARTBEAT_PERIOD, RemoteLine},
+    rows::{EndRow, FlowEventRow, FlowLine, FlowsDocument, ListedFlow, remark, text},
+};
 use super::{PinOptions, StateOptions, absent};
 
 /// The subcommands of `flows`.
@@ -31,6 +41,17 @@ pub struct FlushOptions {
     state: StateOptions,
     #[command(flatten)]
     pins: PinOptions,
+}
+
+/// Names the subcommand `list` in a command line (the first word is the program) that has flags or
+/// nothing after `flows`.
+pub(super) fn add_list(args: &mut Vec<OsString>) {
+    let is_flag = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
+    let asks_help = |word: &OsString| ["-h", "--help"].iter().any(|help| word == help);
+    let is_bare = args.get(2).is_none_or(|word| is_flag(word) && !asks_help(word));
+    if args.get(1).is_some_and(|verb| verb == "flows") && is_bare {
+        args.insert(2, "list".into());
+    }
 }
 
 /// Returns the mistake in the command, if there is one.

@@ -1,17 +1,18 @@
 //! Flows and events with the names of their ends, as documents and as text.
 
-use std::{net::IpAddr, time::Duration};
+use std::{borrow::Cow, net::IpAddr, time::Duration};
 
+use flannel_common::kernel_drop::KernelDrop;
 use flannel_terminal::{table, wrap};
 use k8s_openapi::jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
-use crate::flow_events::Direction;
+use crate::flow_events::{Direction, FlowEventKind};
 use crate::{
     cli::maps::NamedFlow,
     document::Document,
-    flow_events::{FlowEvent, FlowEventKind},
+    flow_events::{FlowEvent, PacketOutcome},
     monitor::DeviceNames,
     names::{AddressKind, ResolvedNames},
     observe::flows::{FlowWay, seconds},
@@ -23,16 +24,18 @@ flannel_json_schema::names! {
     AddressKindName: AddressKind::ALL.map(AddressKind::name);
     /// The kind of an event of a flow.
     FlowEventName: FlowEventKind::ALL.map(FlowEventKind::name);
+    /// The reason for which the kernel drops a packet.
+    KernelDropName: KernelDrop::ALL.map(KernelDrop::name);
     /// The direction of a flow, seen from the pods of the node.
     TrafficDirectionName: [Direction::Ingress, Direction::Egress].map(Direction::name);
 }
 
 /// One end of a flow.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct EndRow {
+pub(in crate::cli) struct EndRow {
     /// The address.
-    pub(super) address: IpAddr,
+    pub(in crate::cli) address: IpAddr,
     /// The port; absent for protocols without ports.
     pub(super) port: Option<u16>,
     /// The kind of the address: `pod`, `host` (this node), `node` (another one), `service` or
@@ -40,7 +43,7 @@ pub(super) struct EndRow {
     #[cfg_attr(test, schemars(with = "AddressKindName"))]
     pub(super) kind: AddressKind,
     /// The pod that has the address, as namespace/name; absent if it is not known.
-    pub(super) pod: Option<String>,
+    pub(in crate::cli) pod: Option<String>,
     /// The node that has the address, or whose pod has it; absent if it is not known.
     pub(super) node: Option<String>,
     /// The Service that has the address, as namespace/name; absent if there is none.
@@ -55,6 +58,18 @@ impl EndRow {
         let names = names.get(&address).cloned().unwrap_or_default();
         let crate::names::AddressNames { kind, pod, node, service, host } = names;
         Self { address, port, kind, pod, node, service, host }
+    }
+
+    /// Adds the names that another node knows of the same address.
+    pub(in crate::cli) fn complete(&mut self, other: &Self) {
+        for (known, name) in [
+            (&mut self.pod, &other.pod),
+            (&mut self.node, &other.node),
+            (&mut self.service, &other.service),
+            (&mut self.host, &other.host),
+        ] {
+            *known = known.take().or_else(|| name.clone());
+        }
     }
 
     /// The name with the port, or the address with it.
@@ -72,11 +87,14 @@ impl EndRow {
 }
 
 /// The flows of the node.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct FlowsDocument {
+pub(in crate::cli) struct FlowsDocument {
     /// The flows that mode `fast` has learned, the busiest first.
-    pub(super) flows: Vec<ListedFlow>,
+    pub(in crate::cli) flows: Vec<ListedFlow>,
+    /// The number of flows that `--rows` left out.
+    #[serde(default)]
+    pub(in crate::cli) left_out: usize,
 }
 
 impl Document for FlowsDocument {
@@ -84,19 +102,19 @@ impl Document for FlowsDocument {
 }
 
 /// A flow with the names of its ends.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct ListedFlow {
+pub(in crate::cli) struct ListedFlow {
     #[serde(flatten)]
-    pub(super) flow: NamedFlow,
+    pub(in crate::cli) flow: NamedFlow,
     /// The sender, as packets come in.
-    pub(super) from: EndRow,
+    pub(in crate::cli) from: EndRow,
     /// The receiver, as packets come in: the Service, if there is one.
-    pub(super) to: EndRow,
+    pub(in crate::cli) to: EndRow,
     /// The sender, as packets leave.
-    pub(super) out_from: EndRow,
+    pub(in crate::cli) out_from: EndRow,
     /// The receiver, as packets leave: the backend of the Service, if there is one.
-    pub(super) out_to: EndRow,
+    pub(in crate::cli) out_to: EndRow,
 }
 
 impl ListedFlow {
@@ -107,8 +125,12 @@ impl ListedFlow {
         Self { flow, from, to, out_from, out_to }
     }
 
-    pub(super) const fn ends(&self) -> [&EndRow; 4] {
+    pub(in crate::cli) const fn ends(&self) -> [&EndRow; 4] {
         [&self.from, &self.to, &self.out_from, &self.out_to]
+    }
+
+    pub(in crate::cli) const fn ends_mut(&mut self) -> [&mut EndRow; 4] {
+        [&mut self.from, &mut self.to, &mut self.out_from, &mut self.out_to]
     }
 
     /// The ends, with the backend of a translated destination.
@@ -141,17 +163,44 @@ impl ListedFlow {
     }
 }
 
+/// A row of the table of flows.
+pub(in crate::cli) struct FlowLine<'a> {
+    /// The nodes that know the flow; `None` in the table of one node.
+    pub(in crate::cli) nodes: Option<String>,
+    /// The flow.
+    pub(in crate::cli) flow: &'a ListedFlow,
+}
+
+impl FlowLine<'_> {
+    fn cells(&self) -> Vec<String> {
+        self.nodes.clone().into_iter().chain(self.flow.cells()).collect()
+    }
+
+    /// Two lines.
+    fn block(&self) -> String {
+        let nodes = self.nodes.as_ref().map(|nodes| format!("{nodes}: ")).unwrap_or_default();
+        let Self { flow, .. } = self;
+        format!("{:<5}  {nodes}{}\n       {}\n", flow.flow.flow.protocol, flow.route(), flow.facts())
+    }
+}
+
 /// A table, or two lines for each flow on a terminal that is too narrow for it.
-pub(super) fn text(flows: &[ListedFlow], columns: Option<usize>) -> String {
-    let rows: Vec<_> = flows.iter().map(ListedFlow::cells).collect();
-    let table = table::render(["PROTO", "FLOW", "WAY", "PACKETS", "BYTES", "LAST", "STATE"], &rows);
+pub(in crate::cli) fn text(lines: &[FlowLine<'_>], columns: Option<usize>) -> String {
+    let has_nodes = lines.iter().any(|line| line.nodes.is_some());
+    let header = has_nodes.then_some("NODES").into_iter();
+    let header = header.chain(["PROTO", "FLOW", "WAY", "PACKETS", "BYTES", "LAST", "STATE"]);
+    let header: Vec<_> = header.map(str::to_owned).collect();
+    let table = table::render_rows(&header, &lines.iter().map(FlowLine::cells).collect::<Vec<_>>());
     let widest = table.lines().map(|line| line.chars().count()).max().unwrap_or_default();
     if columns.is_none_or(|columns| widest <= columns) {
         return table;
     }
-    let block =
-        |flow: &ListedFlow| format!("{:<5}  {}\n       {}\n", flow.flow.flow.protocol, flow.route(), flow.facts());
-    wrap::to_terminal(flows.iter().map(block).collect())
+    wrap::to_terminal(lines.iter().map(FlowLine::block).collect())
+}
+
+/// The line below a table from which flows were left out.
+pub(in crate::cli) fn remark(left_out: usize) -> String {
+    if left_out == 0 { String::new() } else { format!("{left_out} more, which --rows leaves out\n") }
 }
 
 /// Bytes as people read them.
@@ -167,26 +216,31 @@ pub(super) fn bytes(count: u64) -> String {
     format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
 }
 
+// The names are owned when they are read: those that only a newer agent has stay as they are.
 /// An event of a flow.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct FlowEventRow {
+pub(in crate::cli) struct FlowEventRow {
     /// The time, in UTC with nanoseconds, in the form of [RFC
     /// 3339](https://www.rfc-editor.org/rfc/rfc3339).
     time: String,
     /// The kind of the event: `new`, `active`, `ended` or `dropped`.
     #[cfg_attr(test, schemars(with = "FlowEventName"))]
-    event: &'static str,
+    event: Cow<'static, str>,
     /// The program that saw the packet; absent for a flow of mode `fast`, whose packets are
     /// replayed.
     #[cfg_attr(test, schemars(with = "Option<crate::schema::ProgramName>"))]
-    program: Option<&'static str>,
+    program: Option<Cow<'static, str>>,
     /// The reason of its verdict; absent likewise.
     #[cfg_attr(test, schemars(with = "Option<crate::schema::ReasonName>"))]
-    reason: Option<&'static str>,
+    reason: Option<Cow<'static, str>>,
+    /// The reason for which the kernel dropped the packet, such as `netfilter_drop`; absent for
+    /// others.
+    #[cfg_attr(test, schemars(with = "Option<KernelDropName>"))]
+    kernel_drop: Option<Cow<'static, str>>,
     /// The direction, seen from the pods of this node: `ingress` or `egress`.
     #[cfg_attr(test, schemars(with = "TrafficDirectionName"))]
-    direction: &'static str,
+    direction: Cow<'static, str>,
     /// The protocol of an IP packet, such as `tcp`, or its number.
     protocol: String,
     /// The sender, as packets come in.
@@ -220,13 +274,19 @@ impl FlowEventRow {
         let end = |at: usize, addresses: [IpAddr; 2], ports: Option<[u16; 2]>| {
             EndRow::new(addresses[at], ports.map(|ports| ports[at]), names)
         };
+        let (program, kernel_drop) = match event.outcome {
+            Some(PacketOutcome::Program(program, reason)) => (Some((program, reason)), None),
+            Some(PacketOutcome::Kernel(reason)) => (None, Some(reason)),
+            None => (None, None),
+        };
         let out = |at| event.translated.map(|(addresses, ports)| end(at, addresses, Some(ports)));
         Self {
             time: rfc3339(event.time),
-            event: event.kind.name(),
-            program: event.outcome.map(|(program, _)| program.name()),
-            reason: event.outcome.map(|(_, reason)| reason.name()),
-            direction: event.direction.name(),
+            event: event.kind.name().into(),
+            program: program.map(|(program, _)| program.name().into()),
+            reason: program.map(|(_, reason)| reason.name().into()),
+            kernel_drop: kernel_drop.map(KernelDrop::name).map(Cow::Borrowed),
+            direction: event.direction.name().into(),
             protocol: event.protocol_name(),
             from: end(0, event.addresses, event.ports),
             to: end(1, event.addresses, event.ports),
@@ -246,16 +306,18 @@ impl FlowEventRow {
     }
 
     /// One line, whose last cell goes on in its column on a narrow terminal.
-    pub(super) fn text(&self, kind: FlowEventKind) -> String {
+    pub(in crate::cli) fn text(&self) -> String {
         let backend = self.out_to.as_ref().filter(|out| out.address != self.to.address);
         let backend = backend.map(|out| format!(" ({})", out.text())).unwrap_or_default();
-        let fate = match (self.reason.zip(self.program), self.way) {
-            (Some((reason, program)), _) => format!("{reason} at {program}"),
+        let of_kernel = self.kernel_drop.as_deref().map(|reason| (reason, "the kernel"));
+        let outcome = of_kernel.or(self.reason.as_deref().zip(self.program.as_deref()));
+        let fate = match (outcome, self.way) {
+            (Some((reason, place)), _) => format!("{reason} at {place}"),
             (None, Some(way)) => format!("replayed to {}, {} packets, {}", way.name(), self.packets, bytes(self.bytes)),
             (None, None) => String::new(),
         };
         let of_day = self.time.get(11..23).unwrap_or_default();
-        let (event, protocol) = (kind.name(), &self.protocol);
+        let (event, protocol) = (&self.event, &self.protocol);
         format!("{of_day}  {event:<7}  {protocol:<5}  {} -> {}{backend}, {fate}\n", self.from.text(), self.to.text())
     }
 }

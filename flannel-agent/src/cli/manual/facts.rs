@@ -36,6 +36,7 @@ pub(super) const SUBJECTS: [&[&str]; 8] = [
     &[
         "flannel-agent-cluster-status",
         "flannel-agent-cluster-top",
+        "flannel-agent-cluster-flows",
         "flannel-agent-cluster-explain",
         "flannel-agent-cluster-bugtool",
         "flannel-agent-connectivity-test",
@@ -43,7 +44,7 @@ pub(super) const SUBJECTS: [&[&str]; 8] = [
     ],
     &["flannel-agent-connectivity-hosts", "flannel-agent-explain", "flannel-agent-status"],
     &["flannel-agent-datapath-set", "flannel-agent-guard-set", "flannel-agent-flows-flush"],
-    &["flannel-agent-flows-list", "flannel-agent-maps-dump", "flannel-agent-top"],
+    &["flannel-agent-flows-list", "flannel-agent-cluster-flows", "flannel-agent-maps-dump", "flannel-agent-top"],
     &["flannel-agent-prepare", "flannel-agent-install", "flannel-agent-cleanup", "flannel-agent-docker-opts"],
 ];
 
@@ -147,6 +148,11 @@ fn examples_elsewhere(page: &str) -> &'static [Term] {
             ("flannel-agent cluster top", "Show the busiest nodes, pairs and flows live, until q."),
             ("flannel-agent cluster top --count=1 --interval=5s", "Print the rates of the next five seconds."),
             ("flannel-agent cluster top -o json", "Print a document for each interval."),
+        ],
+        "flannel-agent-cluster-flows" => &[
+            ("flannel-agent cluster flows", "Print the busiest flows of all nodes."),
+            ("flannel-agent cluster flows -N shop --service=shop/db", "Print those of a Service and of a namespace."),
+            ("flannel-agent cluster flows -f --verdict=dropped", "Print dropped packets of all nodes as they happen."),
         ],
         "flannel-agent-cluster-explain" => &[
             ("flannel-agent cluster explain client shop/web --dport=80", "Follow a packet between two pods, by name."),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use clap::{Args, ValueEnum};
 use flannel_terminal::table;
 use ipnet::IpNet;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::peers::device;
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The flows to show.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[group(skip)]
 pub(in crate::cli) struct FlowFilter {
     /// Flows from this address or prefix, before or after translation
@@ -44,6 +44,14 @@ impl FlowFilter {
         self.src.is_some() || self.dst.is_some() || self.proto.is_some()
     }
 
+    /// The flags that make the same filter.
+    pub(in crate::cli) fn flags(&self) -> impl Iterator<Item = String> {
+        let proto = self.proto.and_then(|proto| proto.to_possible_value());
+        let src = self.src.map(|prefix| format!("--src={prefix}"));
+        let dst = self.dst.map(|prefix| format!("--dst={prefix}"));
+        src.into_iter().chain(dst).chain(proto.map(|proto| format!("--proto={}", proto.get_name())))
+    }
+
     /// Returns true if the flow matches the filter.
     pub(in crate::cli) fn takes(&self, row: &FlowRow) -> bool {
         self.takes_ends(
@@ -67,7 +75,7 @@ impl FlowFilter {
 }
 
 /// A flow, and the names of its devices.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(in crate::cli) struct NamedFlow {
     #[serde(flatten)]

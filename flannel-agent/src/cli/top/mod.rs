@@ -23,8 +23,12 @@ use tokio::time::{Instant, interval_at};
 use super::{Answer, Output, PinOptions, StateOptions, absent, now};
 use crate::{
     document,
-    observe::{pod_traffic::link_counters, socket::ask_status},
+    observe::{
+        pod_traffic::link_counters,
+        socket::{ask_history, ask_status},
+    },
     top::{Board, SortKey, TopSample, View, board::NO_AGENT, document::TopDocument, view::Palette},
+    traffic_history::{PERIOD, TrafficHistory},
 };
 
 /// The time to wait for an agent that does not answer.
@@ -74,7 +78,7 @@ pub(super) fn interval(text: &str) -> Result<Duration, String> {
 /// Runs the command. It prints by itself, unless one frame was asked for.
 pub(super) async fn run(options: &TopOptions) -> anyhow::Result<Answer> {
     let palette = Palette { on: options.color.paint().0 };
-    let mut source = Source { pins: options.pins.found(&options.state).await, before: None };
+    let mut source = Source { pins: options.pins.found(&options.state).await, before: None, history: None };
     let first = match source.sample().await {
         Ok(first) => first,
         Err(error) => return Err(absent::explain(error, &options.state).await),
@@ -122,11 +126,22 @@ async fn stream(mut source: Source, options: &TopOptions) -> anyhow::Result<Answ
 struct Source {
     pins: PinRoot,
     before: Option<TopSample>,
+    /// The last answer, and its time.
+    history: Option<(Instant, Option<TrafficHistory>)>,
 }
 
 impl Source {
     async fn sample(&self) -> Result<TopSample, flannel_datapath::DatapathError> {
         TopSample::read(&self.pins, link_counters().await.as_ref())
+    }
+
+    /// The rates of the last ten minutes, asked for again when they have one point more.
+    async fn history(&mut self, state_dir: &Path) -> Option<TrafficHistory> {
+        if self.history.as_ref().is_none_or(|(asked, _)| asked.elapsed() >= PERIOD) {
+            let answer = tokio::time::timeout(PATIENCE, ask_history(state_dir)).await;
+            self.history = Some((Instant::now(), answer.ok().and_then(Result::ok)));
+        }
+        self.history.as_ref().and_then(|(_, history)| history.clone())
     }
 
     /// Reads the maps, and compares them with the reading before.
@@ -144,6 +159,7 @@ impl Source {
             }
             Ok(Err(_)) | Err(_) => NO_AGENT.clone_into(&mut board.agent),
         }
+        board.history = self.history(state_dir).await;
         Ok(board)
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Objects {
     pub(crate) pods: Vec<(&'static str, Value)>,
     /// The commands that were run: the node, and the words.
     pub(crate) commands: Vec<(String, Vec<String>)>,
+    /// The number of commands whose connections are open.
+    pub(crate) open: usize,
 }
 
 /// The server.
@@ -99,7 +101,9 @@ async fn connection(mut stream: TcpStream, objects: Shared) {
     if let Some(command) = target.strip_prefix("/api/v1/namespaces/kube-flannel/pods/pod-") {
         let (node, words) = command::words(command);
         let answer = lock(&objects).run(node, words);
-        return command::run(stream, answer).await;
+        command::run(stream, answer).await;
+        lock(&objects).open -= 1;
+        return;
     }
     let (code, body) = lock(&objects).get(&target);
     let body = body.to_string();
@@ -151,6 +155,7 @@ impl Objects {
     /// The answer of a node's pod to a command, which is recorded.
     fn run(&mut self, node: &str, words: Vec<String>) -> Option<PodAnswer> {
         self.commands.push((node.to_owned(), words));
+        self.open += 1;
         self.nodes.iter().find(|(object, _)| object["metadata"]["name"] == node)?.1.clone()
     }
 }

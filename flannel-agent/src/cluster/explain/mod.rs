@@ -8,7 +8,7 @@ pub mod end;
 mod tests;
 pub mod verdict;
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use flannel_host::error_chain::chain;
 use futures::{StreamExt as _, stream};
@@ -53,6 +53,15 @@ pub struct PacketReport {
     pub verdict: PacketVerdict,
 }
 
+/// The packet that nodes are asked about.
+#[derive(Clone, Copy, Debug)]
+pub struct AskedPacket<Q> {
+    /// Makes the question of two addresses.
+    pub question: Q,
+    /// For this time each node traces the packets of the flow.
+    pub trace: Option<Duration>,
+}
+
 /// The answer of one node.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -83,23 +92,23 @@ impl Document for PacketReport {
 }
 
 impl PacketReport {
-    /// Finds both ends, and asks their nodes at the same time. `packet` makes the question of two
-    /// addresses.
+    /// Finds both ends, and asks their nodes at the same time.
     pub async fn ask(
         client: &ClusterClient,
         pods: &AgentPods,
         names: [&PacketEndName; 2],
-        packet: impl Fn(IpAddr, IpAddr) -> Question,
+        packet: AskedPacket<impl Fn(IpAddr, IpAddr) -> Question>,
         progress: &mut Progress,
     ) -> Result<Self, EndError> {
         let members = client.nodes(pods).await?;
         let source = FoundEnd::find(client, pods, &members, names[0], progress).await?;
         let destination = FoundEnd::find(client, pods, &members, names[1], progress).await?;
         let (source, destination) = end::of_one_family(&source, &destination)?;
-        let question = packet(source.address, destination.address);
+        let question = (packet.question)(source.address, destination.address);
+        let asker = NodeAsker { client, pods, members: &members, question: &question, trace: packet.trace };
         progress.show("asking the nodes of both ends");
         let asked = asked_nodes(&source.node, &destination.node).into_iter();
-        let asked = asked.map(|(node, ends)| ask(client, pods, &members, &question, (node, ends)));
+        let asked = asked.map(|(node, ends)| asker.ask(node, ends));
         let nodes: Vec<NodeAnswer> = stream::iter(asked).buffered(ENDS).collect().await;
         let verdict = PacketVerdict::of(&nodes);
         let Question { transport, sport, dport, .. } = question;
@@ -115,36 +124,39 @@ fn asked_nodes(source: &str, destination: &str) -> Vec<(String, Vec<EndRole>)> {
     vec![(source.to_owned(), vec![EndRole::Source]), (destination.to_owned(), vec![EndRole::Destination])]
 }
 
-async fn ask(
-    client: &ClusterClient,
-    pods: &AgentPods,
-    members: &[ClusterNode],
-    question: &Question,
-    (node, ends): (String, Vec<EndRole>),
-) -> NodeAnswer {
-    let (explanation, problem) = match explanation(client, pods, members, &node, question).await {
-        Ok(explanation) => (Some(explanation), None),
-        Err(problem) => (None, Some(problem)),
-    };
-    NodeAnswer { node, ends, problem, explanation }
+/// The packet, and the nodes that may be asked about it.
+struct NodeAsker<'a> {
+    client: &'a ClusterClient,
+    pods: &'a AgentPods,
+    members: &'a [ClusterNode],
+    question: &'a Question,
+    trace: Option<Duration>,
 }
 
-/// The explanation of a node, or the reason why there is none.
-async fn explanation(
-    client: &ClusterClient,
-    pods: &AgentPods,
-    members: &[ClusterNode],
-    node: &str,
-    question: &Question,
-) -> Result<ExplainDocument, String> {
-    let member = members.iter().find(|member| member.name() == node);
-    let member = member.ok_or_else(|| "it is not among the nodes with Linux".to_owned())?;
-    let container = member.running_agent(pods).map_err(|absence| absence.to_string())?;
-    let mut command = question.command();
-    command.push("--output=json".to_owned());
-    let words: Vec<&str> = command.iter().map(String::as_str).collect();
-    client.ask(&container, &words, answer::LIMIT).await.map_err(|silence| match silence {
-        Silence::Exec(error) if error.lacks_program() => "it runs stock flannel, which explains no packet".to_owned(),
-        silence => chain(&silence),
-    })
+impl NodeAsker<'_> {
+    async fn ask(&self, node: String, ends: Vec<EndRole>) -> NodeAnswer {
+        let (explanation, problem) = match self.explanation(&node).await {
+            Ok(explanation) => (Some(explanation), None),
+            Err(problem) => (None, Some(problem)),
+        };
+        NodeAnswer { node, ends, problem, explanation }
+    }
+
+    /// The explanation of a node, or the reason why there is none.
+    async fn explanation(&self, node: &str) -> Result<ExplainDocument, String> {
+        let member = self.members.iter().find(|member| member.name() == node);
+        let member = member.ok_or_else(|| "it is not among the nodes with Linux".to_owned())?;
+        let container = member.running_agent(self.pods).map_err(|absence| absence.to_string())?;
+        let mut command = self.question.command();
+        command.extend(self.trace.map(|trace| format!("--trace={}", trace.as_secs())));
+        command.push("--output=json".to_owned());
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        let limit = answer::LIMIT + self.trace.unwrap_or_default();
+        self.client.ask(&container, &words, limit).await.map_err(|silence| match silence {
+            Silence::Exec(error) if error.lacks_program() => {
+                "it runs stock flannel, which explains no packet".to_owned()
+            }
+            silence => chain(&silence),
+        })
+    }
 }

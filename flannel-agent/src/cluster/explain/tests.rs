@@ -40,10 +40,20 @@ async fn cluster(first: Option<PodAnswer>, second: Option<PodAnswer>) -> ApiDoub
 }
 
 async fn report(cluster: &ApiDouble, source: &str, destination: &str) -> Result<PacketReport, EndError> {
+    traced(cluster, source, destination, None).await
+}
+
+async fn traced(
+    cluster: &ApiDouble,
+    source: &str,
+    destination: &str,
+    trace: Option<Duration>,
+) -> Result<PacketReport, EndError> {
     let pods = AgentPods { namespace: "kube-flannel".to_owned(), selector: "app=flannel".to_owned() };
     let [source, destination] = [source, destination].map(|text| text.parse::<PacketEndName>().expect("a name"));
-    let packet =
+    let question =
         |source, destination| Question { source, destination, transport: Transport::Tcp, sport: None, dport: Some(80) };
+    let packet = AskedPacket { question, trace };
     PacketReport::ask(&cluster.client, &pods, [&source, &destination], packet, &mut Progress::new()).await
 }
 
@@ -65,6 +75,17 @@ async fn a_packet_reaches_its_end_if_both_nodes_say_so() {
     let line = "flannel-agent explain 10.244.1.5 10.244.2.7 --proto=tcp --dport=80 --output=json";
     let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
     assert_eq!(commands, [("n1".to_owned(), words.clone()), ("n2".to_owned(), words)], "the same packet on both");
+}
+
+#[tokio::test]
+async fn both_nodes_trace_the_packets_if_that_is_asked_for() {
+    let cluster = cluster(Some(passes()), Some(passes())).await;
+    traced(&cluster, "client", "web", Some(Duration::from_secs(10))).await.expect("a report");
+    let commands = cluster.objects().commands.clone();
+    assert_eq!(commands.len(), 2);
+    for (node, words) in commands {
+        assert_eq!(words[5..], ["--dport=80", "--trace=10", "--output=json"], "{node}");
+    }
 }
 
 #[tokio::test]

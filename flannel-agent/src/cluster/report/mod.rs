@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use self::judge::judge;
 use super::{
     AT_ONCE,
-    answer::{self, Silence},
+    answer::Silence,
     client::ClusterClient,
     compare::{ClusterProblem, NodeClaims, PeerFindings, compare, stock_flannel},
     error::ClusterError,
@@ -228,12 +228,7 @@ async fn ask<'a>(
     deadline: Option<Instant>,
 ) -> (&'a ClusterNode, Asked, [u64; 2]) {
     let begin = unix_now();
-    let limit = deadline
-        .map_or(answer::LIMIT, |deadline| deadline.saturating_duration_since(Instant::now()).min(answer::LIMIT));
-    let answer = match member.running_agent(pods) {
-        Ok(container) => Some(agent_status(client, &container, limit).await),
-        Err(_) => None,
-    };
+    let answer = client.ask_node(pods, member, &STATUS, deadline).await;
     (member, answer, [begin, unix_now()])
 }
 

@@ -18,6 +18,7 @@ use crate::{
         board::NO_AGENT,
         document::{FlowRates, ProgramRates, TopDocument},
     },
+    traffic_history::RateHistory,
 };
 
 /// The rates of all nodes between two readings of their maps. A rate is absent where it is not
@@ -77,6 +78,8 @@ pub struct NodeRates {
     pub drops_per_second: Option<f64>,
     /// The number of its problems.
     pub problems: Option<usize>,
+    /// The rates of these packets in the last ten minutes; absent if its agent does not have them.
+    pub history: Option<RateHistory>,
 }
 
 /// A problem of a node.
@@ -155,6 +158,7 @@ impl NodeRates {
             drops_per_second: reading
                 .and_then(|reading| sum(reading.document.drops.iter().map(|reason| reason.packets_per_second))),
             problems: reading.filter(|reading| reading.has_agent()).map(|reading| reading.problems),
+            history: reading.and_then(|reading| reading.document.history.clone()),
         }
     }
 }

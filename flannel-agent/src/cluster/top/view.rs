@@ -16,8 +16,10 @@ use super::{
 };
 use crate::top::view::{
     AROUND, LEAST, PRINTED, Palette,
+    lines::{PanelLines, divided},
     numbers::{percent, rate},
-    panel::{Panel, PanelColumn},
+    panel::{Panel, PanelColumn, WIDE},
+    sparkline::sparkline,
 };
 
 /// The most problems on a screen that does not have room for everything.
@@ -67,14 +69,9 @@ impl ClusterView<'_> {
         } else {
             [pairs, problems] = [pairs, problems].map(|lines| lines.min(PRINTED + AROUND));
         }
-        let mut left = height.saturating_sub(1 + self.key_lines());
-        let mut take = |wanted: u16| {
-            let taken = wanted.min(left);
-            left -= taken;
-            taken
-        };
-        let [nodes, problems, pairs] = [take(nodes), take(problems), take(pairs)];
-        [nodes, pairs, left, problems]
+        let room = height.saturating_sub(1 + self.key_lines());
+        let ([nodes, problems, pairs], flows) = divided(room, [nodes, problems, pairs].map(PanelLines::first));
+        [nodes, pairs, flows, problems]
     }
 }
 
@@ -128,6 +125,7 @@ fn nodes(board: &ClusterBoard, palette: Palette) -> Panel<'_> {
         PanelColumn::number("FAST", 6),
         PanelColumn::number("DROPS/S", 7),
         PanelColumn::number("PROBLEMS", 8),
+        PanelColumn::history(WIDE),
     ];
     let rows = board.nodes.iter().map(|row| node(row, palette)).collect();
     Panel { title: "nodes".to_owned(), columns, rows, offset: 0 }
@@ -150,6 +148,7 @@ fn node(row: &NodeRates, palette: Palette) -> Vec<Span<'_>> {
         percent(row.fast_share).into(),
         if row.drops_per_second.is_some_and(|drops| drops > 0.0) { palette.bad(drops) } else { drops.into() },
         if row.problems.is_some_and(|number| number > 0) { palette.warn(problems) } else { problems.into() },
+        sparkline(row.history.as_ref().map_or(&[], |history| &history.packets_per_second)).into(),
     ]
 }
 

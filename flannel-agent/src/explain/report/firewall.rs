@@ -23,6 +23,10 @@ pub(in crate::explain) struct FirewallAnswer {
 /// Returns the step; none for a packet that no rule of this kind concerns.
 pub(super) fn step(facts: &Snapshot) -> Option<Step> {
     let FirewallAnswer { closed, at_port, errors } = facts.firewall.as_ref()?;
+    if !closed.is_empty() && super::trace::has_passed(facts) {
+        let text = format!("forwarded packets are dropped in {}, and those of this flow passed", first(closed, NAMED));
+        return Some(Step::ok("firewall", text));
+    }
     if !closed.is_empty() {
         return Some(Step::unknown(
             "firewall",

@@ -12,6 +12,7 @@ mod firewall;
 mod kernel;
 mod nat;
 mod programs;
+mod trace;
 
 use flannel_common::{
     program::Program,
@@ -20,7 +21,7 @@ use flannel_common::{
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::firewall::FirewallAnswer;
-use super::{location::Location, snapshot::Snapshot};
+use super::{location::Location, snapshot::Snapshot, trace::TraceReport};
 
 /// The state of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +122,8 @@ pub struct Report {
     pub steps: Vec<Step>,
     /// The verdicts of the programs.
     pub programs: Vec<Tried>,
+    /// The packets of the flow on their way through netfilter; none unless they were traced.
+    pub trace: Option<TraceReport>,
     /// The outcome for the packet.
     pub verdict: Conclusion,
 }
@@ -157,17 +160,26 @@ pub(super) fn build(facts: &Snapshot) -> Report {
     steps.extend(echo::step(facts));
     steps.extend(nat::masquerade(facts));
     steps.extend(programs::steps(facts));
+    steps.extend(trace::step(facts));
     let verdict = verdict(facts, &steps);
-    Report { steps, programs: facts.tried.iter().flatten().cloned().collect(), verdict }
+    let programs = facts.tried.iter().flatten().cloned().collect();
+    Report { steps, programs, trace: facts.trace.clone(), verdict }
 }
 
 fn verdict(facts: &Snapshot, steps: &[Step]) -> Conclusion {
     let way = way(facts);
+    // The packets themselves say more than the kernel's answers about them.
+    if let Some(conclusion) = steps.iter().find_map(|step| by_trace(step, way)) {
+        return conclusion;
+    }
     let first = |state| (1..).zip(steps).find(|(_, step)| step.state == state);
     let Some((number, step)) = first(StepState::Fail) else {
         let Some((number, step)) = first(StepState::Unknown) else {
             return Conclusion { reaches: Some(true), way, text: arrival(facts, way) };
         };
+        if let Some(step) = steps.iter().find(|step| step.topic == "trace" && step.state == StepState::Unknown) {
+            return Conclusion { reaches: None, way, text: step.text.clone() };
+        }
         let text = format!("no step is broken, and not all is known: see step {number} ({})", step.topic);
         return Conclusion { reaches: None, way, text };
     };
@@ -180,6 +192,13 @@ fn verdict(facts: &Snapshot, steps: &[Step]) -> Conclusion {
         _ => format!("it does not arrive: see step {number} ({})", step.topic),
     };
     Conclusion { reaches: Some(false), way: if way.is_programs() { way } else { PacketWay::None }, text }
+}
+
+/// The verdict of a trace whose packets were dropped.
+fn by_trace(step: &Step, way: PacketWay) -> Option<Conclusion> {
+    let is_dropped = step.topic == "trace" && step.state == StepState::Fail;
+    let way = if way.is_programs() { way } else { PacketWay::None };
+    is_dropped.then(|| Conclusion { reaches: Some(false), way, text: step.text.clone() })
 }
 
 /// Returns the way of the packet.
@@ -213,6 +232,9 @@ fn arrival(facts: &Snapshot, way: PacketWay) -> String {
         Location::Node(_) => "it comes to this host".to_owned(),
         _ => "it leaves the pod network".to_owned(),
     };
+    if let Some(step) = trace::step(facts) {
+        return format!("{}: {end}, {by}", step.text);
+    }
     format!("{end}, {by}, unless a rule of the host's firewall drops it")
 }
 

@@ -118,6 +118,7 @@ fn sound() -> Snapshot {
         }),
         flows: [None, None],
         tried: Ok(vec![tried(Program::ToTunnel, Reason::PathUnseen)]),
+        trace: None,
         status: None,
         now_ns: NOW,
         now_unix: 1_000,
@@ -551,6 +552,37 @@ fn rules_that_may_drop_the_packet_leave_the_verdict_open() {
     assert_eq!(with(FirewallAnswer::default()).verdict.reaches, Some(true));
     let unread = with(FirewallAnswer { errors: chain(), ..FirewallAnswer::default() });
     assert_eq!(unread.verdict.reaches, Some(true));
+}
+
+#[test]
+fn the_packets_of_a_trace_decide_about_rules() {
+    use crate::explain::trace::{PacketDirection, TraceDrop, TracedRule};
+    let closed = vec!["ip filter FORWARD".to_owned()];
+    let traced = |trace: TraceReport| {
+        after(|facts| {
+            facts.firewall = Some(FirewallAnswer { closed: closed.clone(), ..FirewallAnswer::default() });
+            facts.trace = Some(trace);
+        })
+    };
+    let all = TraceReport { seen: 3, traced: 3, passed: 3, ..TraceReport::default() };
+    let passed = traced(all.clone());
+    assert_eq!((passed.verdict.reaches, state(&passed, "firewall")), (Some(true), StepState::Ok), "{passed:?}");
+    assert!(passed.verdict.text.starts_with("passed: no rule dropped a packet"), "{passed:?}");
+    let unseen = traced(TraceReport::default());
+    assert_eq!(unseen.verdict.reaches, None);
+    assert!(unseen.verdict.text.starts_with("no packet of this flow was seen"), "{unseen:?}");
+    let rule = TracedRule {
+        family: "ip".to_owned(),
+        table: "filter".to_owned(),
+        chain: "FORWARD".to_owned(),
+        handle: None,
+        verdict: "drop".to_owned(),
+        text: None,
+    };
+    let drops = vec![TraceDrop { packets: 1, direction: PacketDirection::Original, rule }];
+    let dropped = traced(TraceReport { dropped: 1, passed: 2, drops, ..all });
+    assert_eq!((dropped.verdict.reaches, state(&dropped, "trace")), (Some(false), StepState::Fail));
+    assert!(dropped.verdict.text.starts_with("dropped by: table ip filter, chain FORWARD: policy drop"), "{dropped:?}");
 }
 
 #[test]

@@ -7,7 +7,10 @@
 #[cfg(test)]
 mod properties;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
 
 use aya::Pod;
 use flannel_common::{
@@ -33,15 +36,23 @@ use flannel_datapath::{
     peers::subnet_index,
 };
 use flannel_host::family::Family;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+
+/// The state of a flow whose packets are replayed.
+const USABLE: &str = "usable";
+
+/// One of a list of names. An alias, because serde's derive borrows what is written as `&str` from
+/// the input.
+type KnownName = &'static str;
 
 /// One flow. The names are an interface.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FlowRow {
     /// `tcp` or `udp`.
+    #[serde(deserialize_with = "transport_name")]
     #[cfg_attr(test, schemars(with = "crate::schema::TransportName"))]
-    pub protocol: &'static str,
+    pub protocol: KnownName,
     /// Address and port of the sender, as packets come in.
     pub source: SocketAddr,
     /// To whom they are.
@@ -85,8 +96,9 @@ pub struct FlowRow {
     /// Their IPv6 flow label; 0 for IPv4.
     pub flow_label: u32,
     /// `usable`, or the reason for which a packet would be left to the kernel.
+    #[serde(deserialize_with = "state_name")]
     #[cfg_attr(test, schemars(with = "crate::schema::FlowStateName"))]
-    pub state: &'static str,
+    pub state: KnownName,
     /// The explanation of `state` for this flow; absent for a usable one.
     pub why: Option<String>,
     /// Generation under which it was learned.
@@ -176,17 +188,16 @@ where
         other => other?,
     };
     let (peers, ecmp_paths) = (PeerMap::open(pins, family)?, PinnedEcmpPaths::read(pins)?);
-    let row = |key: &FlowKey<A>, flow: &Flow<A>| {
-        let index = gate.subnet_of(address(flow.action.out.destination));
-        let peer = index.and_then(|index| {
-            let ecmp_paths = ecmp_paths.of(family, index).map(|(_, ecmp_path)| *ecmp_path).collect();
-            Some(PeerPath { entry: peers.get(index).ok()?, ecmp_paths })
-        });
-        FlowRow::new(key, flow, peer.as_ref(), gate, address)
+    let path_of = |index| {
+        let ecmp_paths = ecmp_paths.of(family, index).map(|(_, ecmp_path)| *ecmp_path).collect();
+        Some(PeerPath { entry: peers.get(index).ok()?, ecmp_paths })
     };
+    let mut paths: BTreeMap<u32, Option<PeerPath>> = BTreeMap::new();
     for entry in map.entries() {
         let (key, flow) = entry?;
-        visit(row(&key, &flow));
+        let index = gate.subnet_of(address(flow.action.out.destination));
+        let peer = index.and_then(|index| paths.entry(index).or_insert_with(|| path_of(index)).as_ref());
+        visit(FlowRow::new(&key, &flow, peer, gate, address));
     }
     Ok(())
 }
@@ -264,11 +275,25 @@ impl FlowRow {
             tos: action.tos,
             ttl: action.ttl,
             flow_label: u32::from_be_bytes(action.flow_label.to_ne_bytes()),
-            state: verdict.as_ref().map_or_else(|(reason, _)| reason.name(), |()| "usable"),
+            state: verdict.as_ref().map_or_else(|(reason, _)| reason.name(), |()| USABLE),
             why: verdict.err().map(|(_, why)| why),
             generation: action.generation,
         }
     }
+}
+
+/// Reads the protocol of a row.
+fn transport_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static str, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let known = ["tcp", "udp"].into_iter().find(|known| *known == name);
+    known.ok_or_else(|| D::Error::unknown_variant(&name, &["tcp", "udp"]))
+}
+
+/// Reads the state of a row. One that only a newer agent has is `unknown`.
+fn state_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static str, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let mut known = [USABLE].into_iter().chain(Reason::ALL.map(Reason::name));
+    Ok(known.find(|known| *known == name).unwrap_or("unknown"))
 }
 
 /// Checks that the flow itself is usable. The error is the reason why not, with its explanation.

@@ -15,7 +15,10 @@ use std::{
 use flannel_status::ModeStatus;
 
 use super::*;
-use crate::observe::connections::{LOCAL, REQUEST_LIMIT};
+use crate::{
+    observe::connections::{LOCAL, REQUEST_LIMIT},
+    traffic_history::{Tick, TickRate},
+};
 
 fn status() -> Status {
     let mode = ModeStatus { effective: "kernel".into(), wanted: "kernel".into(), ..ModeStatus::default() };
@@ -48,7 +51,8 @@ async fn the_socket_never_has_a_wider_mode() {
 async fn silent_clients_keep_no_request_out_and_cost_few_descriptors() {
     let dir = tempfile::tempdir().expect("a directory");
     let (listener, displaced) = (bind(dir.path()).expect("a socket"), Count::default());
-    let server = tokio::spawn(serve(listener, displaced.clone(), Answers { status, metrics: None, names: None }));
+    let server =
+        tokio::spawn(serve(listener, displaced.clone(), Answers { status, metrics: None, names: None, history: None }));
     let path = path(dir.path());
     let mut silent = Vec::new();
     for _ in 0..300 {
@@ -70,17 +74,37 @@ async fn a_client_whose_place_was_taken_asks_again() {
         for _ in 0..3 {
             drop(listener.accept().await.expect("a client"));
         }
-        serve(listener, Count::default(), Answers { status, metrics: None, names: None }).await;
+        serve(listener, Count::default(), Answers { status, metrics: None, names: None, history: None }).await;
     });
     ask_status(dir.path()).await.expect("a status");
     server.abort();
 }
 
 #[tokio::test]
+async fn the_history_is_answered_where_there_is_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let ask = async |history: Option<SharedHistory>| {
+        let answers = Answers { status, metrics: None, names: None, history };
+        let server = tokio::spawn(serve(bind(dir.path()).expect("a socket"), Count::default(), answers));
+        let answer = ask_history(dir.path()).await;
+        server.abort();
+        answer
+    };
+    let history = SharedHistory::default();
+    let rate = TickRate { packets: Some(2.5), bits: None };
+    history.record(Tick { peers: vec![("10.244.2.0/24".to_owned(), rate)], ..Tick::default() });
+    let found = ask(Some(history)).await.expect("a history");
+    assert_eq!(found.peers["10.244.2.0/24"].packets_per_second, [Some(3)]);
+    assert_eq!((found.node.packets_per_second, found.pods.len()), (vec![None], 0));
+    assert!(ask(None).await.is_err());
+}
+
+#[tokio::test]
 async fn silence_and_garbage_are_ended() {
     let dir = tempfile::tempdir().expect("a directory");
     let listener = bind(dir.path()).expect("a socket");
-    let server = tokio::spawn(serve(listener, Count::default(), Answers { status, metrics: None, names: None }));
+    let server =
+        tokio::spawn(serve(listener, Count::default(), Answers { status, metrics: None, names: None, history: None }));
     let path = path(dir.path());
     let begun = Instant::now();
     let mut stream = Stream::connect(&path).expect("a connection");

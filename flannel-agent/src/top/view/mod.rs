@@ -1,9 +1,11 @@
 //! The frame: panels below each other, in the order of what an operator asks first. Pure.
 
+pub(crate) mod lines;
 pub(crate) mod numbers;
 mod palette;
 pub(crate) mod panel;
 mod panels;
+pub(crate) mod sparkline;
 
 use ratatui::{
     buffer::Buffer,
@@ -13,7 +15,10 @@ use ratatui::{
 
 pub use self::palette::Palette;
 pub(crate) use self::panel::AROUND;
-use self::panel::{Panel, cut};
+use self::{
+    lines::{PanelLines, divided},
+    panel::{Panel, cut},
+};
 use super::Board;
 
 /// The fewest lines of a panel: one row.
@@ -73,13 +78,10 @@ impl View<'_> {
             reasons = (height / 4).max(LEAST);
         }
         let room = height.saturating_sub(1 + self.problem_lines() + self.key_lines());
-        let hooks = hooks.min(room);
-        let room = room - hooks;
-        let spare = room.saturating_sub(LEAST + FLOWS);
-        let reasons = if spare < LEAST { 0 } else { reasons.min(most).min(spare) };
-        let room = room - reasons;
-        let peers = peers.min(most).min(room.saturating_sub(FLOWS).max(LEAST)).min(room);
-        [hooks, peers, room - peers, reasons]
+        let reasons = PanelLines { wanted: reasons.min(most), spared: LEAST + FLOWS, least: 0 };
+        let peers = PanelLines { wanted: peers.min(most), spared: FLOWS, least: LEAST };
+        let ([hooks, reasons, peers], flows) = divided(room, [PanelLines::first(hooks), reasons, peers]);
+        [hooks, peers, flows, reasons]
     }
 
     fn header(&self, area: Rect, buffer: &mut Buffer) {

@@ -9,12 +9,14 @@ use ratatui::{
     widgets::{Block, Row, Table, Widget as _},
 };
 
-use super::Palette;
+use super::{Palette, sparkline};
 
 /// Lines of borders and header around the rows of a panel.
 pub(crate) const AROUND: u16 = 3;
 /// A screen of fewer columns is narrow: some tables leave columns out.
-const WIDE: u16 = 100;
+pub(crate) const WIDE: u16 = 100;
+/// The fewest and the most columns of a history.
+const HISTORY: [u16; 2] = [20, 60];
 /// Blanks between two columns.
 const SPACING: u16 = 2;
 /// The mark of a text that is cut.
@@ -25,29 +27,62 @@ const CUT: &str = "\u{2026}";
 pub(crate) struct PanelColumn {
     pub(crate) name: &'static str,
     pub(crate) width: Constraint,
-    pub(crate) is_number: bool,
-    /// True if a narrow screen does without it.
-    pub(crate) is_extra: bool,
+    pub(crate) kind: CellKind,
+    /// A screen of fewer columns does without it.
+    pub(crate) least_screen: u16,
+}
+
+/// The content of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CellKind {
+    /// A text, at the left.
+    Text,
+    /// A number, at the right.
+    Number,
+    /// A [`sparkline`], as wide as the screen allows.
+    History,
 }
 
 impl PanelColumn {
     pub(crate) const fn new(name: &'static str, width: Constraint) -> Self {
-        Self { name, width, is_number: false, is_extra: false }
+        Self { name, width, kind: CellKind::Text, least_screen: 0 }
     }
 
     /// A column of numbers, at its right.
     pub(crate) const fn number(name: &'static str, width: u16) -> Self {
-        Self { is_number: true, ..Self::new(name, Constraint::Length(width)) }
+        Self { kind: CellKind::Number, ..Self::new(name, Constraint::Length(width)) }
+    }
+
+    /// The rates of ten minutes, on screens of at least this width.
+    pub(crate) const fn history(least_screen: u16) -> Self {
+        Self { kind: CellKind::History, least_screen, ..Self::new("10 MIN", Constraint::Length(HISTORY[0])) }
     }
 
     pub(crate) const fn extra(self) -> Self {
-        Self { is_extra: true, ..self }
+        Self { least_screen: WIDE, ..self }
+    }
+
+    /// The column on a screen of this width, which has room for it.
+    fn on_screen(self, width: u16) -> Self {
+        let [least, most] = HISTORY;
+        match self.kind {
+            CellKind::History => {
+                let columns = (width - self.least_screen).saturating_add(least).min(most);
+                Self { width: Constraint::Length(columns), ..self }
+            }
+            CellKind::Text | CellKind::Number => self,
+        }
     }
 
     /// The line of a cell of this width.
     fn line(&self, cell: &Span<'_>, width: u16) -> Line<'static> {
-        let line = Line::from(Span::styled(cut(&cell.content, usize::from(width)), cell.style));
-        if self.is_number { line.right_aligned() } else { line }
+        let width = usize::from(width);
+        let line = |text| Line::from(Span::styled(text, cell.style));
+        match self.kind {
+            CellKind::Text => line(cut(&cell.content, width)),
+            CellKind::Number => line(cut(&cell.content, width)).right_aligned(),
+            CellKind::History => line(sparkline::squeezed(&cell.content, width)),
+        }
     }
 }
 
@@ -63,17 +98,15 @@ pub(crate) struct Panel<'a> {
 impl Panel<'_> {
     /// The panel on a screen of this width.
     pub(crate) fn fitted(mut self, width: u16) -> Self {
-        if width >= WIDE {
-            return self;
-        }
         let columns = self.columns.clone();
-        let is_kept = |index: usize| columns.get(index).is_some_and(|column| !column.is_extra);
+        let is_kept = |index: usize| columns.get(index).is_some_and(|column| width >= column.least_screen);
         let kept = |row: Vec<_>| {
             let cells = row.into_iter().enumerate().filter(|(index, _)| is_kept(*index));
             cells.map(|(_, cell)| cell).collect()
         };
         self.rows = self.rows.into_iter().map(kept).collect();
-        self.columns.retain(|column| !column.is_extra);
+        self.columns.retain(|column| width >= column.least_screen);
+        self.columns.iter_mut().for_each(|column| *column = column.on_screen(width));
         self
     }
 

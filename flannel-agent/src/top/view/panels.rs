@@ -9,16 +9,22 @@ use ratatui::{
 use super::{
     Palette,
     numbers::{bar, percent, rate, total},
-    panel::{Panel, PanelColumn},
+    panel::{Panel, PanelColumn, WIDE},
+    sparkline::sparkline,
 };
-use crate::top::{
-    Board,
-    board::{FlowRate, HookRate, PeerRate, PodRate, ReasonRate},
+use crate::{
+    top::{
+        Board,
+        board::{FlowRate, HookRate, PeerRate, PodRate, ReasonRate},
+    },
+    traffic_history::{RateHistory, TrafficHistory},
 };
 
 /// From this share on, the fast path carries what it can: one packet of each flow in two seconds
 /// takes the kernel's.
 const MOST: f64 = 0.9;
+/// The narrowest screen with histories of peers.
+const HISTORY: u16 = 140;
 
 pub(super) fn header(board: &Board, palette: Palette) -> Line<'_> {
     let age = board.heartbeat_age.map_or_else(|| "never".to_owned(), |age| format!("{age:.1} s ago"));
@@ -64,14 +70,22 @@ pub(super) fn peers(board: &Board, palette: Palette) -> Panel<'_> {
         PanelColumn::number("FROM PKT/S", 10),
         PanelColumn::number("TO BIT/S", 8).extra(),
         PanelColumn::number("FROM BIT/S", 10).extra(),
+        PanelColumn::history(HISTORY),
     ];
-    let rows = board.peers.iter().map(|row| peer(row, palette)).collect();
+    let history = |row: &PeerRate| history(board, |history| history.peers.get(&row.peer.subnet.to_string()));
+    let rows = board.peers.iter().map(|row| [peer(row, palette), vec![history(row)]].concat()).collect();
     Panel {
         title: format!("{} by {}", counted(board.peers.len(), "peer"), board.sort.name()),
         columns,
         rows,
         offset: 0,
     }
+}
+
+/// The line of one series, if the agent has it.
+fn history<'a>(board: &Board, series: impl Fn(&TrafficHistory) -> Option<&RateHistory>) -> Span<'a> {
+    let values = board.history.as_ref().and_then(series).map_or(&[][..], |history| &history.packets_per_second);
+    sparkline(values).into()
 }
 
 fn peer<'a>(row: &PeerRate, palette: Palette) -> Vec<Span<'a>> {
@@ -95,10 +109,12 @@ pub(super) fn pods(board: &Board) -> Panel<'_> {
         PanelColumn::number("FROM PKT/S", 10),
         PanelColumn::number("TO BIT/S", 8),
         PanelColumn::number("FROM BIT/S", 10),
+        PanelColumn::history(WIDE),
     ];
     let row = |row: &PodRate| -> Vec<Span<'_>> {
         let rates = [row.to.packets, row.from.packets, row.to.bits, row.from.bits];
-        std::iter::once(row.pod.veth.clone()).chain(rates.map(rate)).map(Span::from).collect()
+        let cells = std::iter::once(row.pod.veth.clone()).chain(rates.map(rate)).map(Span::from);
+        cells.chain([history(board, |history| history.pods.get(&row.pod.veth))]).collect()
     };
     Panel {
         title: format!("{} by {}", counted(board.pods.len(), "pod"), board.sort.name()),

@@ -21,9 +21,13 @@ use super::{
     rules::SERVICE,
     site::{self, Binaries, Load, Site},
 };
-use crate::{Agent, Host, Lab, pins, topology::SECOND};
+use crate::{
+    Agent, Host, Lab,
+    pins::{self, learn_none_of_ports},
+    topology::SECOND,
+};
 
-/// A port of a conntrack helper (SIP): flows with it are never learned, so every packet is a miss.
+/// A port whose flows the programs are made to learn none of, so every packet is a miss.
 const NEVER_LEARNED: u16 = 5060;
 /// A program that ran less often in a load has nothing to do with it.
 const FEW: u64 = 1000;
@@ -54,8 +58,8 @@ struct Talk {
 enum Ends {
     /// Pod to pod, or to a Service.
     Pods(Via),
-    /// Pod to pod, at a port of a conntrack helper.
-    Helper,
+    /// Pod to pod, at the port of which no flow is learned.
+    NeverLearned,
     /// The nodes themselves.
     Nodes,
 }
@@ -70,7 +74,7 @@ const TALKS: [Talk; 9] = [
         workload: Workload::TcpRr,
         ends: Ends::Pods(Via::Service),
     },
-    Talk { name: "never learned", mode: Mode::Fast, workload: Workload::UdpPps, ends: Ends::Helper },
+    Talk { name: "never learned", mode: Mode::Fast, workload: Workload::UdpPps, ends: Ends::NeverLearned },
     Talk { name: "not pods' packets", mode: Mode::Fast, workload: Workload::UdpPps, ends: Ends::Nodes },
     Talk { name: "short connections", mode: Mode::Fast, workload: Workload::TcpCrr, ends: Ends::Pods(Via::Pod) },
     Talk { name: "datagrams", mode: Mode::Encap, workload: Workload::UdpPps, ends: Ends::Pods(Via::Pod) },
@@ -87,7 +91,12 @@ impl Options {
             .into_iter()
             .map(|mode| Site::new(&lab, mode, &Binaries::default(), &load.cpus))
             .collect::<Result<_>>()?;
-        sites.iter().try_for_each(|site| site.set_profile(Profile::Offload))?;
+        for site in &sites {
+            site.set_profile(Profile::Offload)?;
+            for node in site.nodes() {
+                learn_none_of_ports(node, &[NEVER_LEARNED])?;
+            }
+        }
         let _statistics = enable_stats(Stats::RunTime).context("the kernel's run-time statistics (kernel 5.8)")?;
         let mut costs = Vec::new();
         for talk in &TALKS {
@@ -125,7 +134,7 @@ impl Talk {
                 let at = if via == Via::Pod { own } else { SERVICE };
                 ((pods.0, at), (pods.1, own), via.port())
             }
-            Ends::Helper => ((pods.0, site.server_ip()?), (pods.1, site.server_ip()?), NEVER_LEARNED),
+            Ends::NeverLearned => ((pods.0, site.server_ip()?), (pods.1, site.server_ip()?), NEVER_LEARNED),
             Ends::Nodes => {
                 let at = SECOND.parse()?;
                 ((a, at), (b, at), Via::Pod.port())

@@ -11,7 +11,7 @@ use super::{
     peers::NumberedPeer,
     store::{Kind, Store},
 };
-use crate::{Agent, Lab, Node, eventually, lab_record::stat_field};
+use crate::{Agent, Lab, Node, eventually};
 
 /// The router, which runs the store.
 const ROUTER: &str = "192.168.1.1";
@@ -82,7 +82,7 @@ impl Cluster {
         let start = SystemTime::now();
         let agent = node.agent(options)?;
         let routed = heard.until(Sight::Route, self.peers).with_context(|| agent.child().log_tail(15))?;
-        let cpu_to_last_route = cpu_seconds(&agent)?;
+        let cpu_to_last_route = agent.cpu_time()?.as_secs_f64();
         let nexthops = heard.nexthops;
         // Not by its status, which is a large document here. The file comes after the programs.
         eventually("subnet.env", READY_LIMIT, || node.subnet_env())?;
@@ -117,13 +117,6 @@ fn in_sync_at(agent: &Agent) -> Result<f64> {
 
 fn time_of_day(time: SystemTime) -> Result<f64> {
     Ok(time.duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64() % 86_400.0)
-}
-
-/// CPU time of the agent's process so far: utime and stime, in hundredths of a second.
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn cpu_seconds(agent: &Agent) -> Result<f64> {
-    let pid = agent.child().pid();
-    Ok((stat_field(pid, 14)? + stat_field(pid, 15)?) as f64 / 100.0)
 }
 
 /// A field of `/proc/<pid>/status` in MB (10^6 bytes).

@@ -9,3 +9,4 @@ mod no_ebpf;
 mod services;
 mod story;
 mod strict;
+mod trace;

@@ -1,26 +1,29 @@
 //! The observer API of Hubble on a node: to our own client, and to the real CLI where
 //! `FLANNEL_HUBBLE` names it.
 
+mod cost;
+#[path = "../../../support/observer.rs"]
 mod observer;
+mod relay;
 
 use std::{
     env, fs,
     os::unix::fs::{FileTypeExt as _, MetadataExt as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_hubble::{
     flow::{DropReason, Flow, FlowFilter, Protocol, Verdict},
-    observer::{GetFlowsRequest, ServerStatusRequest, ServerStatusResponse},
+    observer::{Content, GetFlowsRequest, GetFlowsResponse, ServerStatusRequest, ServerStatusResponse},
 };
 use flannel_tests::{Agent, ChildGuard, Pair, eventually, fast::fast_pair, not_run, pins::monitor_lease};
 
 /// Sends a VXLAN header with the VNI of the lab.
 pub(super) const FORGED: &str = r"printf '\010\0\0\0\0\0\001\0xxxxxxxxxxxxxx' > /dev/udp/192.168.1.11/8472";
 
-const SOCKET: &str = "/run/flannel/hubble.sock";
+pub(super) const SOCKET: &str = "/run/flannel/hubble.sock";
 
 fn pair(name: &str) -> Result<Pair> {
     fast_pair(name, &["--hubble-socket=/run/flannel/hubble.sock", "--hosts-file=/run/flannel/hosts"])
@@ -39,6 +42,21 @@ fn observer_status(agent: &Agent) -> Result<ServerStatusResponse> {
     found.context("no status")
 }
 
+/// Flows that the observer sends, until one of them is the wanted one.
+pub(super) fn first_flow(socket: &Path, request: &GetFlowsRequest, is_wanted: impl Fn(&Flow) -> bool) -> Result<Flow> {
+    let (mut found, mut others) = (None, Vec::new());
+    observer::ask(socket, "observer.Observer/GetFlows", request, |response: GetFlowsResponse| {
+        match response.content {
+            Some(Content::Flow(flow)) if is_wanted(&flow) => found = Some(*flow),
+            Some(Content::Flow(flow)) => others.push(format!("{flow:?}")),
+            _ => {}
+        }
+        found.is_some()
+    })
+    .with_context(|| format!("flows so far:\n{}", others.join("\n")))?;
+    found.with_context(|| format!("only these flows:\n{}", others.join("\n")))
+}
+
 fn is_tcp_between(flow: &Flow, source: &str, destination: &str) -> bool {
     let is_tcp = flow.l4.is_some_and(|l4| matches!(l4.protocol, Some(Protocol::Tcp(_))));
     is_tcp && flow.ip.as_ref().is_some_and(|ip| ip.source == source && ip.destination == destination)
@@ -49,7 +67,7 @@ fn shows_known_flows(pair: &Pair) -> Result<()> {
     let (near, far) = (pair.near.ip().to_string(), pair.far.ip().to_string());
     let request = GetFlowsRequest { number: 100, ..GetFlowsRequest::default() };
     let is_replayed = |flow: &Flow| is_tcp_between(flow, &near, &far) && flow.summary.starts_with("TCP; replayed: ");
-    let flow = observer::flow(&socket(&pair.sender), &request, is_replayed)?;
+    let flow = first_flow(&socket(&pair.sender), &request, is_replayed)?;
     let name = pair.sender.node().sh("cat /proc/sys/kernel/hostname")?.stdout;
     ensure!(flow.verdict() == Verdict::Forwarded && flow.node_name == name.trim(), "{flow:?}");
     ensure!(flow.source.as_ref().is_some_and(|end| end.identity > 65_535), "a pod: {flow:?}");
@@ -69,7 +87,7 @@ fn follows_drops(pair: &Pair) -> Result<()> {
     let _forged = forged_tunnel_packets(pair)?;
     let dropped = FlowFilter { verdict: vec![Verdict::Dropped.into()], ..FlowFilter::default() };
     let request = GetFlowsRequest { follow: true, whitelist: vec![dropped], ..GetFlowsRequest::default() };
-    let flow = observer::flow(&socket(&pair.sender), &request, |_| true)?;
+    let flow = first_flow(&socket(&pair.sender), &request, |_| true)?;
     ensure!(flow.drop_reason_desc() == DropReason::EncapsulationTrafficIsProhibited, "{flow:?}");
     ensure!(flow.summary == "UDP; refused_pod_tunnel", "{flow:?}");
     ensure!(flow.ip.as_ref().is_some_and(|ip| ip.source == pair.near.ip().to_string()), "{flow:?}");

@@ -16,7 +16,7 @@ fn read(name: &str) -> Result<String> {
     fs::read_to_string(file(name)).with_context(|| name.to_owned())
 }
 
-fn dashboard() -> Result<Value> {
+pub(super) fn dashboard() -> Result<Value> {
     Ok(serde_json::from_str(&read("deploy/monitoring/dashboard.json")?)?)
 }
 
@@ -120,16 +120,33 @@ fn promtool_takes_every_expression_of_the_dashboard() -> Result<()> {
     let expressions: Vec<_> =
         targets.map(|target| target["expr"].as_str().context("no expr")).collect::<Result<_>>()?;
     ensure!(expressions.len() > 20, "{} expressions", expressions.len());
-    let rule = |(number, expression): (usize, &&str)| {
-        let expression =
-            expression.replace("$__rate_interval", "5m").replace("$instance", ".*").replace("$cluster", ".*");
-        json!({ "record": format!("panel:{number}"), "expr": expression })
-    };
+    let rule = |(number, expression): (usize, &&str)| json!({ "record": format!("panel:{number}"), "expr": plain(expression) });
     let rules: Vec<_> = expressions.iter().enumerate().map(rule).collect();
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("dashboard.yml");
     fs::write(&path, json!({ "groups": [{ "name": "dashboard", "rules": rules }] }).to_string())?;
     promtool("the dashboard's expressions", &["check", "rules", &path.display().to_string()], "")
+}
+
+/// Of two nodes that claim one subnet the matrix names one, and it has a column for each node and
+/// not for each family.
+#[test]
+fn the_matrix_of_the_dashboard_names_both_nodes_of_a_pair() -> Result<()> {
+    let dashboard = dashboard()?;
+    let panels = dashboard["panels"].as_array().context("no panels")?;
+    let panel = panels.iter().find(|panel| panel["title"] == "Who talks to whom").context("no matrix")?;
+    let grouping = &panel["transformations"][0]["options"];
+    ensure!(grouping["rowField"] == "instance" && grouping["columnField"] == "to", "{grouping}");
+    let expression = panel["targets"][0]["expr"].as_str().context("no expression")?;
+    let dir = tempfile::tempdir()?;
+    let tests = dir.path().join("matrix.test.yml");
+    fs::write(&tests, read("tests/tests/cli/metrics/matrix.test.yml")?.replace("EXPRESSION", &plain(expression)))?;
+    promtool("the dashboard's matrix", &["test", "rules", &tests.display().to_string()], "")
+}
+
+/// An expression without the variables of the dashboard.
+fn plain(expression: &str) -> String {
+    expression.replace("$__rate_interval", "5m").replace("$instance", ".*").replace("$cluster", ".*")
 }
 
 #[test]

@@ -4,5 +4,6 @@
 mod agent;
 mod datapath;
 mod documents;
+mod prometheus;
 mod promtool;
 mod scrape;

@@ -17,13 +17,18 @@ use flannel_tests::fast::{Family, FastLab};
 fn rules_have_their_say() -> Result<()> {
     let lab = FastLab::new("nf-rules", &[])?;
     cut::established_flows_are_cut_and_go_on(&lab)?;
-    unlearned::ports_of_helpers(&lab).context("ports of helpers")?;
     unlearned::packets_userspace_judges(&lab).context("NFQUEUE")?;
     fields::drops_by_fields(&lab).context("a DROP by DSCP or TTL")?;
     classes::each_mark_has_a_path_of_its_own(&lab).context("a DROP of marked tunnel packets")?;
-    unlearned::connections_with_a_helper(&lab).context("a helper by rule")?;
     marks::what_is_marked_is_queued_by_its_mark(&lab)?;
     liberal::transfers(&lab, true)
+}
+
+#[test]
+fn a_connection_with_a_helper_is_left_to_the_kernel() -> Result<()> {
+    let lab = FastLab::new("nf-helpers", &[])?;
+    unlearned::ports_of_helpers(&lab).context("ports of helpers")?;
+    unlearned::connections_with_a_helper(&lab).context("a helper by rule")
 }
 
 #[test]

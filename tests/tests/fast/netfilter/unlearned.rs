@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, ensure};
+use flannel_host::kernel_types;
 use flannel_tests::{
     fast::{Conversation, Family, FastLab},
     load::{nfqueue::Answers, rr::Protocol},
     not_run,
+    pins::learn_none_of_ports,
 };
 use nix::{
     sched::{CpuSet, sched_setaffinity},
@@ -24,14 +26,29 @@ fn left_alone(lab: &FastLab, talk: &mut Conversation) -> Result<()> {
     Ok(())
 }
 
-/// Conntrack's helpers read what such flows say, and rewrite it.
+/// Ports of conntrack's helpers, which read what such flows say, and rewrite it.
+const HELPERS: [(Protocol, u16); 4] =
+    [(Protocol::Tcp, 21), (Protocol::Tcp, 1723), (Protocol::Udp, 69), (Protocol::Udp, 5060)];
+
+/// Flows of these ports, which a masquerade may have chosen, are replayed if the kernel shows which
+/// connections have a helper. Otherwise they are left to the kernel.
 pub(crate) fn ports_of_helpers(lab: &FastLab) -> Result<()> {
+    if kernel_types::layout().extensions == 0 {
+        not_run("ports of helpers, replayed", "the kernel does not show its types");
+    } else {
+        at_ports_of_helpers(lab, |talk| lab.until_replayed(|messages| talk.exchange(messages)))?;
+    }
+    learn_none_of_ports(&lab.nodes.a, &HELPERS.map(|(_, port)| port))?;
+    at_ports_of_helpers(lab, |talk| left_alone(lab, talk))?;
+    learn_none_of_ports(&lab.nodes.a, &[])
+}
+
+fn at_ports_of_helpers(lab: &FastLab, mut work: impl FnMut(&mut Conversation) -> Result<()>) -> Result<()> {
     for family in Family::ALL {
-        for (protocol, port) in [(Protocol::Tcp, 21), (Protocol::Tcp, 1723), (Protocol::Udp, 69), (Protocol::Udp, 5060)]
-        {
+        for (protocol, port) in HELPERS {
             let at = SocketAddr::new(family.of(&lab.far)?, port);
             let mut talk = Conversation::open(protocol, &lab.near, &lab.far, at, None)?;
-            left_alone(lab, &mut talk).with_context(|| format!("{family:?}, {protocol:?} {port}"))?;
+            work(&mut talk).with_context(|| format!("{family:?}, {protocol:?} {port}"))?;
         }
     }
     Ok(())

@@ -2,6 +2,8 @@
 
 pub(crate) mod connectivity;
 pub(crate) mod explain;
+pub(crate) mod flows;
+pub(crate) mod follow;
 pub(crate) mod pictures;
 mod rights;
 #[path = "../../../support/schemas.rs"]

@@ -1,4 +1,4 @@
-//! The pictures of `cluster status` and `connectivity test`.
+//! The pictures of `cluster status`, `cluster top` and `connectivity test`.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use flannel_tests::{kubernetes::Kubernetes, picture::Picture};
 
 use super::operator;
+use crate::traffic::Traffic;
 
 /// A test in one mode, on a machine under load.
 const RUN: Duration = Duration::from_mins(4);
@@ -14,6 +15,10 @@ pub(crate) fn pictures_of_the_commands_are_as_the_commands_are(cluster: &Kuberne
     let output = |words: &[&str]| -> Result<String> { Ok(operator(cluster, words)?.limit(RUN).run()?.stdout) };
     let status = output(&["cluster", "status", "--wait=60s", "--color=always"])?;
     Picture("cluster-status").keep(&status, heads).context("cluster status")?;
+    let traffic = Traffic::start(cluster)?;
+    let top = output(&["cluster", "top", "--interval=5s", "--count=1", "--color=always"])?;
+    traffic.expect_complete()?;
+    Picture("cluster-top").keep(&top, columns).context("cluster top")?;
     let test = output(&["connectivity", "test", "--color=always"])?;
     Picture("connectivity-test").keep(&test, titles).context("connectivity test")
 }
@@ -22,6 +27,12 @@ pub(crate) fn pictures_of_the_commands_are_as_the_commands_are(cluster: &Kuberne
 fn heads(text: &str) -> BTreeSet<String> {
     let heads = text.lines().filter(|line| line.starts_with("NODE"));
     heads.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// The heads of the columns of rates, within their frames.
+fn columns(text: &str) -> BTreeSet<String> {
+    let heads = text.lines().filter(|line| line.contains("PKT/S"));
+    heads.map(|line| line.replace('│', " ").split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
 /// The titles of the checks with their results, and the sum.

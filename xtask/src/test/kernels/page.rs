@@ -24,8 +24,8 @@ machine (qemu, without KVM) and runs a part of the tests on each. Two nodes and 
 network namespaces there, as in all tests. Speed is not measured.
 
 `NOT RUN`: the kernel lacks what the row needs. On Linux 5.10 that is helpers of the BPF programs,
-which need 5.13; the row without BPF helpers says what is expected there. `-`: the row is about
-older kernels. An empty cell: no result yet.
+which need 5.13; the row without BPF helpers says what is expected there. Traces of packets need
+5.12. `-`: the row is about older kernels. An empty cell: no result yet.
 
 On arm64 the rows are `check` and the programs on their fixtures. The others are `-`: the lab calls
 programs, such as etcd and nft, that the emulated machine sees for amd64 alone.

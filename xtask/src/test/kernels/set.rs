@@ -81,13 +81,15 @@ const CONNTRACK: &[&str] = &["nf_conntrack", "br_netfilter"];
 const IPVS: &[&str] = &["nf_conntrack", "br_netfilter", "dummy", "ip_vs", "ip_vs_rr"];
 /// The same, and devices that only carry addresses.
 const DUMMY: &[&str] = &["nf_conntrack", "br_netfilter", "dummy"];
+/// The same, a helper, and the target that gives it to connections.
+const HELPERS: &[&str] = &["nf_conntrack", "br_netfilter", "nf_conntrack_ftp", "xt_CT"];
 /// The same, and flowtables of nftables.
 const FLOWTABLE: &[&str] = &["nf_conntrack", "br_netfilter", "nf_flow_table_inet", "nft_flow_offload"];
 /// The same, and tunnel devices without Ethernet.
 const L3_TUNNELS: &[&str] = &["nf_conntrack", "br_netfilter", "wireguard", "ipip"];
 
 /// The rows, in the order in which they run.
-pub(super) static FEATURES: [Feature; 24] = [
+pub(super) static FEATURES: [Feature; 27] = [
     feature("mode that `check` offers", "5.10", Work::Check),
     feature(
         "network namespaces of the lab",
@@ -266,6 +268,14 @@ pub(super) static FEATURES: [Feature; 24] = [
         )
     },
     Feature {
+        modules: HELPERS,
+        ..feature(
+            "mode `fast`, connections with a helper of conntrack",
+            "6.1",
+            Work::Tests(E2E, &["fast::netfilter::a_connection_with_a_helper_is_left_to_the_kernel"]),
+        )
+    },
+    Feature {
         modules: FLOWTABLE,
         ..feature(
             "mode `fast` with a flowtable",
@@ -277,6 +287,25 @@ pub(super) static FEATURES: [Feature; 24] = [
         "attachment, and clean-up after it",
         "6.1",
         Work::Tests(E2E, &["tunnel::cleanup::cleanup_leaves_only_what_was_there_before_clsact"]),
+    ),
+    Feature {
+        modules: CONNTRACK,
+        ..feature(
+            "drops of the kernel",
+            "6.1",
+            Work::Tests(E2E, &["cli::kernel_drops::packets_that_rules_drop_are_seen_with_the_reason"]),
+        )
+    },
+    feature(
+        "packets traced to the rule that drops them",
+        "6.1",
+        Work::Tests(
+            E2E,
+            &[
+                "cli::explain::trace::a_trace_names_the_rule_that_drops",
+                "cli::explain::trace::the_table_of_a_trace_ends_with_it_whatever_ends_it",
+            ],
+        ),
     ),
     feature(
         "guard against strangers, each mode",

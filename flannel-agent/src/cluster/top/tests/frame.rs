@@ -78,6 +78,19 @@ fn a_screen_of_80_columns_and_24_lines_has_every_panel_and_counts_what_does_not_
 }
 
 #[test]
+fn a_node_has_its_last_ten_minutes_on_a_screen_that_is_not_narrow() {
+    let mut first = document(1.0);
+    let points: Vec<u64> = (1..=60).collect();
+    first["history"] = json!({ "packets_per_second": points, "bits_per_second": points });
+    let board = board(vec![live(first), live(document(2.0))]);
+    let blocks = |width: u16| {
+        let lines = draw(view(&board, "q quit"), width, 30);
+        line(&lines, "│n1 ").chars().filter(|symbol| ('\u{2581}'..='\u{2588}').contains(symbol)).count()
+    };
+    assert_eq!([80, 99, 100, 120, 200].map(blocks), [0, 0, 20, 40, 60]);
+}
+
+#[test]
 fn a_large_screen_shows_more_rows_and_columns() {
     let board = busy();
     let lines = draw(view(&board, " q quit"), 200, 60);

@@ -11,7 +11,7 @@ use crate::options::RunOptions;
 
 /// Returns the control socket of the process that carries the packets, if the backend is udp. With
 /// another backend, a running process is stopped, and its device and route are removed.
-pub(super) async fn control_socket(options: &RunOptions, config: &NetworkConfig) -> Option<PathBuf> {
+pub(in crate::agent) async fn control_socket(options: &RunOptions, config: &NetworkConfig) -> Option<PathBuf> {
     let control = udp::control_socket(&options.paths.state_dir);
     if matches!(config.backend, BackendConfig::Udp(_)) {
         return Some(control);

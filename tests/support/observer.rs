@@ -1,13 +1,9 @@
-//! A client of the observer API: gRPC over HTTP/2 on a unix socket, with the messages of
+//! A client of the observer API of Hubble: gRPC over HTTP/2 on a unix socket, with the messages of
 //! `flannel_hubble`.
 
 use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_hubble::{
-    flow::Flow,
-    observer::{Content, GetFlowsRequest, GetFlowsResponse},
-};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{body::Bytes, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -18,7 +14,7 @@ use tokio::{net::UnixStream, runtime, time::timeout};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Sends a request of the observer, and passes each answer until `is_enough` or the end.
-pub(super) fn ask<A: Message + Default>(
+pub(crate) fn ask<A: Message + Default>(
     socket: &Path,
     method: &str,
     request: &impl Message,
@@ -52,21 +48,6 @@ pub(super) fn ask<A: Message + Default>(
         Ok(())
     };
     runtime.block_on(async { timeout(PATIENCE, asking).await.context("no end of the answer")? })
-}
-
-/// Flows that the observer sends, until one of them is the wanted one.
-pub(super) fn flow(socket: &Path, request: &GetFlowsRequest, is_wanted: impl Fn(&Flow) -> bool) -> Result<Flow> {
-    let (mut found, mut others) = (None, Vec::new());
-    ask(socket, "observer.Observer/GetFlows", request, |response: GetFlowsResponse| {
-        match response.content {
-            Some(Content::Flow(flow)) if is_wanted(&flow) => found = Some(*flow),
-            Some(Content::Flow(flow)) => others.push(format!("{flow:?}")),
-            _ => {}
-        }
-        found.is_some()
-    })
-    .with_context(|| format!("flows so far:\n{}", others.join("\n")))?;
-    found.with_context(|| format!("only these flows:\n{}", others.join("\n")))
 }
 
 /// A message as gRPC frames it: not compressed, with its length.

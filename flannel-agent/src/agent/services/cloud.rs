@@ -1,4 +1,4 @@
-//! The routes in a cloud at the start.
+//! The routes in a cloud.
 
 use std::collections::BTreeSet;
 
@@ -12,6 +12,7 @@ use flannel_store::{
 };
 use ipnet::Ipv4Net;
 
+use super::{Service, ServiceView};
 use crate::options::RunOptions;
 
 /// Starts the task that keeps the routes of a node that has its lease. `None` with a backend that
@@ -41,9 +42,22 @@ pub(super) fn start(
     Ok(Some(CloudRoutes::start(setup, desired)?))
 }
 
+impl Service for CloudRoutes {
+    fn learn(&mut self, view: &ServiceView<'_>) {
+        let others = view.leases.others_v4().collect();
+        if let Some(desired) = desired_route(view.interface, view.own, others, view.in_sync) {
+            Self::learn(self, desired);
+        }
+    }
+
+    fn is_routed(&self) -> bool {
+        Self::is_routed(self)
+    }
+}
+
 /// Returns the parts of the leases and of this node on which routes in the cloud depend; `None`
 /// without IPv4.
-pub(super) fn desired_route(
+fn desired_route(
     external: &ExternalInterface,
     key: LeaseKey,
     others: BTreeSet<Ipv4Net>,

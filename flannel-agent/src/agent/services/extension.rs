@@ -1,4 +1,4 @@
-//! The backend extension at the start: its commands before and after the lease.
+//! The commands of the backend extension.
 
 use std::sync::Arc;
 
@@ -12,11 +12,12 @@ use flannel_store::{
     config::{BackendConfig, NetworkConfig},
 };
 
+use super::{Service, ServiceView};
 use crate::{observe::shared::SharedState, options::RunOptions};
 
 /// The backend of a configuration; that of extension has the output of `PreStartupCommand`, which
 /// runs here. `stage` shows what the start waits for.
-pub(super) async fn backend_of(
+pub(in crate::agent) async fn backend_of(
     config: &NetworkConfig,
     external: &ExternalInterface,
     stage: impl Fn(&str),
@@ -45,6 +46,12 @@ pub(super) async fn start(
     let SharedState { peers, echoes, extension, .. } = shared.clone();
     let routes = RouteWatchSetup { netlink: netlink.clone(), peers, echoes };
     Ok(Some(ExtensionCommands::start(commands.clone(), config.into(), state_dir, extension, routes)?))
+}
+
+impl Service for ExtensionCommands {
+    fn learn(&mut self, view: &ServiceView<'_>) {
+        Self::learn(self, view.own, view.changes, view.in_sync);
+    }
 }
 
 /// This node, as commands know it.

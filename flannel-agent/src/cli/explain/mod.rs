@@ -1,6 +1,8 @@
 //! `flannel-agent explain`: the story of a packet, for people at three in the morning.
 
-use std::{fmt::Write as _, net::IpAddr};
+mod trace;
+
+use std::{fmt::Write as _, net::IpAddr, time::Duration};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -11,6 +13,9 @@ use crate::{
     explain::{AgentPlaces, ExplainDocument, Question, StepRow, StepState, Transport, explain},
     observe::socket::ask_status,
 };
+
+/// The longest trace.
+const MOST_SECONDS: u64 = 60;
 
 /// The packet to explain, the output format, the colours, and the paths of the agent's state and
 /// pins.
@@ -25,11 +30,29 @@ pub struct ExplainOptions {
     #[command(flatten)]
     packet: PacketOptions,
     #[command(flatten)]
+    trace: TraceOptions,
+    #[command(flatten)]
     print: PrintOptions,
     #[command(flatten)]
     state: StateOptions,
     #[command(flatten)]
     pins: PinOptions,
+}
+
+/// The trace of the packets.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct TraceOptions {
+    /// Trace the packets of this flow through the rules of nf_tables for this many seconds, at most
+    /// 60, and show which rule drops them; needs root and Linux 5.12
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS))]
+    trace: Option<u64>,
+}
+
+impl TraceOptions {
+    /// The duration of the trace; `None` if no packet is traced.
+    pub(super) fn duration(self) -> Option<Duration> {
+        self.trace.map(Duration::from_secs)
+    }
 }
 
 /// The protocol and the ports of a packet.
@@ -76,7 +99,11 @@ pub(super) async fn run(options: &ExplainOptions) -> anyhow::Result<Answer> {
     let status = ask_status(&options.state.state_dir).await.ok();
     let pins = options.pins.root_of(status.as_ref());
     let places = AgentPlaces { pins: &pins, state_dir: &options.state.state_dir };
-    let report = Box::pin(explain(question, places, status)).await.context("cannot ask the kernel")?;
+    let trace = match options.trace.duration() {
+        Some(duration) => Some(trace::run(&question, &pins, duration).await?),
+        None => None,
+    };
+    let report = Box::pin(explain(question, places, status, trace)).await.context("cannot ask the kernel")?;
     let document = ExplainDocument::new(&question, report);
     let text = options.print.print(&document, |paint| text(&document, paint));
     Ok(Answer { text, code: code(document.verdict.reaches) })
@@ -93,11 +120,18 @@ pub(super) const fn code(reaches: Option<bool>) -> u8 {
 
 fn text(document: &ExplainDocument, paint: Paint) -> String {
     let verdict = &document.verdict;
-    format!("{}\n{}: {}\n", steps(&document.steps, paint), outcome(verdict.reaches, paint), verdict.text)
+    let story = story(document, paint);
+    format!("{story}\n{}: {}\n", outcome(verdict.reaches, paint), verdict.text)
+}
+
+/// The steps, and the trace if there is one.
+pub(super) fn story(document: &ExplainDocument, paint: Paint) -> String {
+    let trace = document.trace.as_ref().map(|report| format!("\n{}", trace::text(report, paint))).unwrap_or_default();
+    steps(&document.steps, paint) + &trace
 }
 
 /// The numbered steps, a line for each.
-pub(super) fn steps(steps: &[StepRow], paint: Paint) -> String {
+fn steps(steps: &[StepRow], paint: Paint) -> String {
     let mut out = String::new();
     for (number, step) in (1..).zip(steps) {
         let state = match step.state {

@@ -1,33 +1,12 @@
-//! The offsets of struct members in the running kernel, from its type information (BTF). Pure
-//! except for the file it reads. A crate that is small is optimised in every profile: each start of
-//! an agent walks through all types.
+//! A reader of the kernel's type information (BTF).
 //!
-//! Only what that takes: the names are found among the strings, then types are walked in order,
-//! their sizes known by kind ([BPF Type Format](https://docs.kernel.org/bpf/btf.html)). The
-//! kernel's BTF is some six megabytes: it is read once, through a small buffer, and is never in
-//! memory as a whole. A file of sysfs gives a page at a time, so each further reading costs 10 ms.
+//! Only what the offsets of members and the values of enumerators take: the names are found among
+//! the strings, then types are walked in order, their sizes known by kind ([BPF Type
+//! Format](https://docs.kernel.org/bpf/btf.html)). The kernel's BTF is some six megabytes: it is
+//! read once, through a small buffer, and is never in memory as a whole. A file of sysfs gives a
+//! page at a time, so each further reading costs 10 ms.
 
-use std::{
-    fs::File,
-    io::{BufRead as _, BufReader, Read, Seek, SeekFrom},
-    sync::{
-        LazyLock,
-        atomic::{AtomicBool, Ordering},
-    },
-};
-
-use flannel_common::kernel::KernelLayout;
-
-/// The kernel's BTF.
-const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
-
-/// The number of the conntrack extension that names a timeout policy; absent from kernels without
-/// those.
-const TIMEOUT_EXTENSION: &str = "NF_CT_EXT_TIMEOUT";
-
-/// Offsets of `td_maxack`, `td_scale` and `flags` in `struct ip_ct_tcp_state`, which the programs
-/// read as a whole.
-const TCP_STATE: [Option<u32>; 3] = [Some(12), Some(16), Some(17)];
+use std::io::{BufRead as _, BufReader, Read, Seek, SeekFrom};
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
@@ -41,87 +20,11 @@ const ENTRY_LEN: u32 = 12;
 /// The name of what has none.
 const ANONYMOUS: u32 = 0;
 
-/// Returns true if the kernel shows its types to this process.
-pub fn is_readable() -> bool {
-    File::open(VMLINUX).is_ok()
-}
-
-/// The kernel has refused programs that use the offsets.
-static IS_REFUSED: AtomicBool = AtomicBool::new(false);
-
-/// Returns the offsets that the programs use; those that are not found are zero. The kernel stays
-/// the same, so they are read once.
-pub fn layout() -> KernelLayout {
-    static LAYOUT: LazyLock<KernelLayout> =
-        LazyLock::new(|| File::open(VMLINUX).ok().and_then(layout_of).unwrap_or_default());
-    if IS_REFUSED.load(Ordering::Relaxed) { KernelLayout::UNKNOWN } else { *LAYOUT }
-}
-
-/// Lets [`layout`] be unknown from now on, because the kernel has refused programs that use it:
-/// status must not promise what depends on it.
-pub fn refuse() {
-    IS_REFUSED.store(true, Ordering::Relaxed);
-}
-
-/// None for what cannot be read, or for a kernel without conntrack.
-fn layout_of(btf: impl Read + Seek) -> Option<KernelLayout> {
-    let wanted = [
-        ("sk_buff", "_nfct"),
-        ("sk_buff", "dev"),
-        ("net_device", "nd_net"),
-        ("net", "nf"),
-        ("netns_nf", "hooks_ipv4"),
-        ("netns_nf", "hooks_ipv6"),
-        ("nf_hook_entries", "hooks"),
-        ("nf_hook_ops", "priority"),
-        ("nf_hook_ops", "hook_ops_type"),
-        ("nf_conn", "ext"),
-        ("nf_ct_ext", "offset"),
-        ("task_struct", "stack"),
-        ("nf_conn", "proto"),
-        ("ip_ct_tcp", "seen"),
-        ("ip_ct_tcp_state", "td_maxack"),
-        ("ip_ct_tcp_state", "td_scale"),
-        ("ip_ct_tcp_state", "flags"),
-    ];
-    let mut btf = Btf::open(btf)?;
-    let (offsets, timeout_extension) = btf.look_up(wanted, TIMEOUT_EXTENSION)?;
-    let [
-        nfct,
-        device,
-        net,
-        nf,
-        hooks_v4,
-        hooks_v6,
-        entries,
-        priority,
-        hook_kind,
-        ext,
-        ext_offset,
-        stack,
-        proto,
-        seen,
-        state @ ..,
-    ] = offsets;
-    let nfct = nfct?;
-    let hooks = || {
-        let (nf, device, net, entries, priority) = (nf?, device?, net?, entries?, priority?);
-        let (hooks_v4, hooks_v6) = (nf + hooks_v4?, nf + hooks_v6?);
-        let hook_kind = hook_kind.unwrap_or_default();
-        let hooks =
-            KernelLayout { device, net, hooks_v4, hooks_v6, entries, priority, hook_kind, ..KernelLayout::UNKNOWN };
-        Some(KernelLayout { nfct, ..hooks })
-    };
-    let layout = hooks().unwrap_or(KernelLayout { nfct, ..KernelLayout::UNKNOWN });
-    let tcp_states = proto.zip(seen).filter(|_| state == TCP_STATE).map_or(0, |(proto, seen)| proto + seen);
-    let layout = KernelLayout { stack: stack.unwrap_or_default(), tcp_states, ..layout };
-    let Some((extensions, extension_offsets)) = ext.zip(ext_offset) else { return Some(layout) };
-    let timeout_extension = timeout_extension.unwrap_or_default();
-    Some(KernelLayout { extensions, extension_offsets, timeout_extension, ..layout })
-}
+/// An offset in bytes, or a value; `None` for what cannot be read.
+pub(super) type Found = Option<u32>;
 
 /// A kernel's type information.
-struct Btf<R> {
+pub(super) struct Btf<R> {
     file: BufReader<R>,
     types: Section,
     strings: Section,
@@ -155,7 +58,7 @@ struct Member {
 }
 
 impl<R: Read + Seek> Btf<R> {
-    fn open(file: R) -> Option<Self> {
+    pub(super) fn open(file: R) -> Option<Self> {
         let mut file = BufReader::new(file);
         let header: [u8; HEADER_LEN] = read(&mut file)?;
         if u16::from_ne_bytes([header[0], header[1]]) != MAGIC {
@@ -166,27 +69,26 @@ impl<R: Read + Seek> Btf<R> {
         Some(Self { types: section(8, 12), strings: section(16, 20), places: Vec::new(), file })
     }
 
-    /// The offsets in bytes of these members of these structs, and the value of the member of an
-    /// enum with this name, which no other has. None for what cannot be read.
-    fn look_up<const N: usize>(
+    /// The offsets in bytes of these members of these structs, and the values of the members of
+    /// enums with these names, which no others have.
+    pub(super) fn look_up(
         &mut self,
-        wanted: [(&str, &str); N],
-        enumerator: &str,
-    ) -> Option<([Option<u32>; N], Option<u32>)> {
+        wanted: &[(&str, &str)],
+        enumerators: &[&str],
+    ) -> Option<(Vec<Found>, Vec<Found>)> {
         let both = wanted.iter().flat_map(|(structure, member)| [*structure, *member]);
-        let names = self.find_names(&both.chain([enumerator]).collect::<Vec<_>>())?;
-        let (of_members, of_enumerator) = names.split_at(2 * N);
-        let (structures, value) = self.walk(
+        let names = self.find_names(&both.chain(enumerators.iter().copied()).collect::<Vec<_>>())?;
+        let (of_members, of_enumerators) = names.split_at(2 * wanted.len());
+        let (structures, values) = self.walk(
             |name| of_members.iter().step_by(2).any(|places| places.contains(&name)),
-            |name| of_enumerator.iter().any(|places| places.contains(&name)),
+            &of_enumerators.iter().map(Vec::as_slice).collect::<Vec<_>>(),
         )?;
-        let mut offsets = [None; N];
-        for (offset, names) in offsets.iter_mut().zip(of_members.chunks_exact(2)) {
+        let offsets = of_members.chunks_exact(2).map(|names| {
             let structure = structures.iter().find(|found| names[0].contains(&found.name));
             let bits = structure.and_then(|structure| self.offset(structure, &names[1]));
-            *offset = bits.filter(|bits| bits % 8 == 0).map(|bits| bits / 8);
-        }
-        Some((offsets, value))
+            bits.filter(|bits| bits % 8 == 0).map(|bits| bits / 8)
+        });
+        Some((offsets.collect(), values))
     }
 
     /// The offset in bits of the member with one of these names, also within members that have none
@@ -226,14 +128,14 @@ impl<R: Read + Seek> Btf<R> {
     }
 
     /// Walks through all types and notes their places. Returns the structs and unions whose name is
-    /// wanted, and the value of the first wanted member of an enum.
+    /// wanted, and the value of the first member of an enum with each of these names.
     fn walk(
         &mut self,
         is_structure: impl Fn(u32) -> bool,
-        is_enumerator: impl Fn(u32) -> bool,
-    ) -> Option<(Vec<Structure>, Option<u32>)> {
+        enumerators: &[&[u32]],
+    ) -> Option<(Vec<Structure>, Vec<Found>)> {
         self.file.seek(SeekFrom::Start(self.types.at)).ok()?;
-        let (mut left, mut structures, mut value) = (self.types.len, Vec::new(), None);
+        let (mut left, mut structures, mut values) = (self.types.len, Vec::new(), vec![None; enumerators.len()]);
         while left > 0 {
             self.places.push(self.types.at + u64::from(self.types.len - left));
             let Header { name, kind, count } = self.header()?;
@@ -242,17 +144,24 @@ impl<R: Read + Seek> Btf<R> {
                 KIND_STRUCT | KIND_UNION if is_structure(name) => {
                     structures.push(Structure { name, members: self.members(count)? });
                 }
-                KIND_ENUM => {
-                    for _ in 0..count {
-                        let member: [u8; ENUMERATOR_LEN] = read(&mut self.file)?;
-                        value = value.or_else(|| is_enumerator(word(&member, 0)).then(|| word(&member, 4)));
-                    }
-                }
+                KIND_ENUM => self.note_values(count, enumerators, &mut values)?,
                 _ => self.file.seek_relative(trailer.into()).ok()?,
             }
             left = left.checked_sub(ENTRY_LEN + trailer)?;
         }
-        Some((structures, value))
+        Some((structures, values))
+    }
+
+    /// Reads the members of an enum.
+    fn note_values(&mut self, count: u32, names: &[&[u32]], values: &mut [Found]) -> Option<()> {
+        for _ in 0..count {
+            let member: [u8; ENUMERATOR_LEN] = read(&mut self.file)?;
+            let name = word(&member, 0);
+            if let Some(wanted) = names.iter().position(|places| places.contains(&name)) {
+                values[wanted].get_or_insert(word(&member, 4));
+            }
+        }
+        Some(())
     }
 
     /// The struct or union with this number.
@@ -309,18 +218,18 @@ fn word<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::Cursor;
 
     use super::*;
 
     fn offset(btf: &[u8], structure: &str, member: &str) -> Option<u32> {
-        Btf::open(Cursor::new(btf))?.look_up([(structure, member)], TIMEOUT_EXTENSION)?.0[0]
+        Btf::open(Cursor::new(btf))?.look_up(&[(structure, member)], &[])?.0[0]
     }
 
     /// An integer, a struct `other` of one member, and `sk_buff` of three, of which the second is a
     /// union without a name.
-    fn small() -> Vec<u8> {
+    pub(crate) fn small() -> Vec<u8> {
         let strings = b"\0int\0other\0sk_buff\0next\0_nfct\0dev\0";
         let at = |name: &str| {
             let wanted = [&[0], name.as_bytes(), &[0]].concat();
@@ -361,7 +270,7 @@ mod tests {
     #[test]
     fn a_member_of_an_enum_is_found_by_its_name() {
         let mut btf = small();
-        let names = |btf: &[u8]| Btf::open(Cursor::new(btf.to_vec()))?.look_up([], "dev")?.1;
+        let names = |btf: &[u8]| Btf::open(Cursor::new(btf.to_vec()))?.look_up(&[], &["dev"])?.1[0];
         assert_eq!(names(&btf), None);
         // The union becomes an enum: its two members of three words each are the three members of
         // two words.
@@ -382,11 +291,5 @@ mod tests {
         let mut unknown = btf.clone();
         unknown[24 + 7] = 31;
         assert_eq!(offset(&unknown, "sk_buff", "_nfct"), None);
-    }
-
-    #[test]
-    fn without_the_hooks_conntracks_own_word_is_read() {
-        let layout = layout_of(Cursor::new(small()));
-        assert_eq!(layout, Some(KernelLayout { nfct: 8, ..KernelLayout::UNKNOWN }));
     }
 }

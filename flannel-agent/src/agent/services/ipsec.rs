@@ -1,4 +1,4 @@
-//! The process of the backend ipsec at the start of an agent.
+//! The process of the backend ipsec.
 
 use std::net::IpAddr;
 
@@ -13,6 +13,7 @@ use flannel_store::{
 };
 use tokio::task::spawn_blocking;
 
+use super::{Service, ServiceView};
 use crate::options::RunOptions;
 
 /// Starts the task that agrees on keys with peers. `None` with another backend; a process that is
@@ -41,8 +42,14 @@ pub(super) async fn start(
     Ok(Some(IpsecTunnels::start(setup, netlink.clone(), &state_dir)?))
 }
 
+impl Service for IpsecTunnels {
+    fn learn(&mut self, view: &ServiceView<'_>) {
+        Self::learn(self, own_end(view.interface, view.own), view.changes, view.in_sync);
+    }
+}
+
 /// Our end of the tunnels; `None` without IPv4.
-pub(super) fn own_end(external: &ExternalInterface, key: LeaseKey) -> Option<IpsecEnd> {
+fn own_end(external: &ExternalInterface, key: LeaseKey) -> Option<IpsecEnd> {
     let IpAddr::V4(address) = external.ends.get(&Family::V4)?.public else { return None };
     Some(IpsecEnd { subnet: key.v4?, address })
 }

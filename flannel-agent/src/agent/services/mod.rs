@@ -1,0 +1,78 @@
+//! The tasks of a backend that run next to the main loop: commands of the operator, routes in a
+//! cloud, the keys of IPsec.
+//!
+//! All of them learn from one view of the cluster, which the main loop shows them before the kernel
+//! follows it. None makes the loop wait.
+
+mod cloud;
+mod extension;
+mod ipsec;
+mod udp;
+
+use flannel_iface::ExternalInterface;
+use flannel_netlink::Netlink;
+use flannel_store::{Changes, LeaseKey, LeaseSet};
+
+pub(super) use self::{extension::backend_of, udp::control_socket};
+use crate::{agent::lease_start::LeasedNode, observe::shared::SharedState, options::RunOptions};
+
+/// This node and the cluster, as the main loop knows them.
+pub(super) struct ServiceView<'a> {
+    pub(super) own: LeaseKey,
+    pub(super) interface: &'a ExternalInterface,
+    /// All leases.
+    pub(super) leases: &'a LeaseSet,
+    /// The difference to the last view.
+    pub(super) changes: &'a Changes,
+    /// True if the leases are those of the store.
+    pub(super) in_sync: bool,
+}
+
+/// A task that runs next to the main loop.
+trait Service: Send {
+    /// Takes in the view, and does not wait for what follows from it.
+    fn learn(&mut self, view: &ServiceView<'_>);
+
+    /// Returns false while packets for pods of this node get lost before it, which the service is
+    /// to change.
+    fn is_routed(&self) -> bool {
+        true
+    }
+}
+
+/// The services of the backend; they end with it.
+pub(super) struct Services(Vec<Box<dyn Service>>);
+
+impl Services {
+    /// Starts those of the backend of a node that has its lease, and ends a process of another
+    /// backend. `stage` shows what the start waits for.
+    pub(super) async fn start(
+        options: &RunOptions,
+        node: &LeasedNode,
+        netlink: &Netlink,
+        shared: &SharedState,
+        stage: impl Fn(&str),
+    ) -> anyhow::Result<Self> {
+        let (config, interface, own) = (&node.config, node.external.chosen(), node.own.key);
+        let extension = extension::start(options, config, interface, own, netlink, shared, stage).await?;
+        let cloud = cloud::start(options, config, interface, own, &shared.cloud)?;
+        let ipsec = ipsec::start(options, config, netlink, &shared.ipsec).await?;
+        Ok(Self(boxed(extension).chain(boxed(cloud)).chain(boxed(ipsec)).collect()))
+    }
+
+    /// Shows the view to all of them.
+    pub(super) fn learn(&mut self, view: &ServiceView<'_>) {
+        for service in &mut self.0 {
+            service.learn(view);
+        }
+    }
+
+    /// Returns true unless packets for pods of this node get lost before it.
+    pub(super) fn are_routed(&self) -> bool {
+        self.0.iter().all(|service| service.is_routed())
+    }
+}
+
+fn boxed<S: Service + 'static>(service: Option<S>) -> impl Iterator<Item = Box<dyn Service>> {
+    service.into_iter().map(|service| Box::new(service) as Box<dyn Service>)
+}
