@@ -34,11 +34,16 @@ pub fn line<T: Document>(document: &T) -> String {
 
 /// The document indented, with its final end of line.
 pub fn indented<T: Document>(document: &T) -> String {
-    serde_json::to_string_pretty(&versioned(document)).expect("documents are objects with string keys") + "\n"
+    serde_json::to_string_pretty(&versioned(document))
+        .expect("documents are objects with string keys")
+        + "\n"
 }
 
 const fn versioned<T: Document>(document: &T) -> Versioned<'_, T> {
-    Versioned { schema_version: T::SCHEMA_VERSION, document }
+    Versioned {
+        schema_version: T::SCHEMA_VERSION,
+        document,
+    }
 }
 
 #[cfg(test)]
@@ -60,6 +65,9 @@ mod tests {
     fn the_version_is_the_first_key() {
         let document = Second { b: None, a: 0.5 };
         assert_eq!(line(&document), r#"{"schema_version":2,"b":null,"a":0.5}"#);
-        assert_eq!(indented(&document), "{\n  \"schema_version\": 2,\n  \"b\": null,\n  \"a\": 0.5\n}\n");
+        assert_eq!(
+            indented(&document),
+            "{\n  \"schema_version\": 2,\n  \"b\": null,\n  \"a\": 0.5\n}\n"
+        );
     }
 }

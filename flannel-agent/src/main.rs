@@ -39,7 +39,9 @@ fn main() -> ExitCode {
 /// On one thread: the work is one loop and what feeds it, and to wake another thread for each of
 /// the kernel's thousands of answers would cost as much as the answers.
 fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let result = runtime.block_on(work);
     // Does not wait for a thread that waits for a file system or a name server that hangs.
     runtime.shutdown_background();

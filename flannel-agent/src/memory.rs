@@ -14,7 +14,10 @@ const TRIM_THRESHOLD: nix::libc::c_int = 128 << 10;
 /// memory that one of them used for a moment, to load the programs, serves the others afterwards.
 pub fn return_what_is_freed() {
     #[cfg(target_env = "gnu")]
-    for (parameter, value) in [(nix::libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD), (nix::libc::M_ARENA_MAX, 1)] {
+    for (parameter, value) in [
+        (nix::libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD),
+        (nix::libc::M_ARENA_MAX, 1),
+    ] {
         // SAFETY: mallopt takes two numbers and no pointer. It requires that no other thread
         // allocates during the call, and the process has no other thread yet.
         let set = unsafe { nix::libc::mallopt(parameter, value) };

@@ -28,7 +28,10 @@ impl ReportedCluster {
     pub fn of(status: &Status, links: &BTreeMap<u32, Link>) -> Option<Self> {
         let lease = status.lease.as_ref()?;
         let own = subnets(lease);
-        let networks = status.unreachable_routes.iter().filter_map(|route| route.network.parse().ok());
+        let networks = status
+            .unreachable_routes
+            .iter()
+            .filter_map(|route| route.network.parse().ok());
         let networks: Vec<IpNet> = networks.collect();
         let family = |family| {
             let of_family = |prefix: &&IpNet| Family::of(prefix.addr()) == family;
@@ -38,30 +41,57 @@ impl ReportedCluster {
                 _ => ends,
             }
         };
-        let config = NodeConfig { v4: family(Family::V4), v6: family(Family::V6), ..NodeConfig::default() };
-        let peers = status.peers.iter().filter(|reported| reported.way != "none");
-        Some(Self { peers: peers.filter_map(|reported| peer(reported, &config)).collect(), config })
+        let config = NodeConfig {
+            v4: family(Family::V4),
+            v6: family(Family::V6),
+            ..NodeConfig::default()
+        };
+        let peers = status
+            .peers
+            .iter()
+            .filter(|reported| reported.way != "none");
+        Some(Self {
+            peers: peers
+                .filter_map(|reported| peer(reported, &config))
+                .collect(),
+            config,
+        })
     }
 }
 
 /// The subnets of a lease.
 pub fn subnets(lease: &LeaseStatus) -> Vec<IpNet> {
-    std::iter::once(&lease.subnet).chain(&lease.ipv6_subnet).filter_map(|subnet| subnet.parse().ok()).collect()
+    std::iter::once(&lease.subnet)
+        .chain(&lease.ipv6_subnet)
+        .filter_map(|subnet| subnet.parse().ok())
+        .collect()
 }
 
 /// Our own ends of a family.
 fn own_ends(family: Family, status: &Status, links: &BTreeMap<u32, Link>) -> FamilyConfig {
-    let device = status.devices.iter().find(|device| device.family == family.to_string());
+    let device = status
+        .devices
+        .iter()
+        .find(|device| device.family == family.to_string());
     let link = device.and_then(|device| links.get(&device.index));
     let interface = status.interface.as_ref();
-    let external = interface.and_then(|interface| links.values().find(|link| link.name == interface.name));
-    let addresses = interface.into_iter().flat_map(|found| [Some(&found.address), found.ipv6_address.as_ref()]);
-    let mut addresses = addresses.flatten().filter_map(|text| text.parse::<IpAddr>().ok());
+    let external =
+        interface.and_then(|interface| links.values().find(|link| link.name == interface.name));
+    let addresses = interface
+        .into_iter()
+        .flat_map(|found| [Some(&found.address), found.ipv6_address.as_ref()]);
+    let mut addresses = addresses
+        .flatten()
+        .filter_map(|text| text.parse::<IpAddr>().ok());
     let address = addresses.find(|address| Family::of(*address) == family);
     FamilyConfig {
         vtep: address.map_or(Addr::NONE, Addr::from),
-        vtep_mac: device.and_then(|device| device.mac.parse().ok()).unwrap_or_default(),
-        port: link.and_then(|link| link.vxlan.as_ref()).map_or([0, 0], |vxlan| vxlan.port.to_be_bytes()),
+        vtep_mac: device
+            .and_then(|device| device.mac.parse().ok())
+            .unwrap_or_default(),
+        port: link
+            .and_then(|link| link.vxlan.as_ref())
+            .map_or([0, 0], |vxlan| vxlan.port.to_be_bytes()),
         tunnel_ifindex: device.map_or(0, |device| device.index),
         underlay_ifindex: external.map_or(0, |link| link.index),
         ..FamilyConfig::default()
@@ -94,7 +124,18 @@ fn peer(reported: &PeerStatus, config: &NodeConfig) -> Option<PinnedPeer> {
     };
     let word = EntryState::new(EntryState::VALID | flags, 0);
     let mac = reported.vtep_mac.parse().unwrap_or_default();
-    Some(PinnedPeer { index, subnet, entry: PeerEntry { word, vtep, next_hop, mac, oif, ..PeerEntry::default() } })
+    Some(PinnedPeer {
+        index,
+        subnet,
+        entry: PeerEntry {
+            word,
+            vtep,
+            next_hop,
+            mac,
+            oif,
+            ..PeerEntry::default()
+        },
+    })
 }
 
 #[cfg(test)]
@@ -115,7 +156,11 @@ mod tests {
 
     fn status() -> Status {
         let text = "kernel".to_owned();
-        let mode = ModeStatus { effective: text.clone(), wanted: text, ..ModeStatus::default() };
+        let mode = ModeStatus {
+            effective: text.clone(),
+            wanted: text,
+            ..ModeStatus::default()
+        };
         let lease = LeaseStatus {
             subnet: "10.244.1.0/24".to_owned(),
             public_ip: "192.168.1.11".to_owned(),
@@ -129,7 +174,11 @@ mod tests {
             ipv6_address: None,
             public_ipv6: None,
         };
-        let network = UnreachableStatus { network: "10.244.0.0/16".to_owned(), in_place: true, reason: None };
+        let network = UnreachableStatus {
+            network: "10.244.0.0/16".to_owned(),
+            in_place: true,
+            reason: None,
+        };
         let device = DeviceStatus {
             name: "flannel.1".to_owned(),
             index: 3,
@@ -150,23 +199,57 @@ mod tests {
     }
 
     fn links() -> BTreeMap<u32, Link> {
-        [Link::ethernet(2, "eth0", 1500), Link::ethernet(3, "flannel.1", 1450)].map(|link| (link.index, link)).into()
+        [
+            Link::ethernet(2, "eth0", 1500),
+            Link::ethernet(3, "flannel.1", 1450),
+        ]
+        .map(|link| (link.index, link))
+        .into()
     }
 
     #[test]
     fn the_pod_network_is_cut_into_subnets_of_our_size() {
         let cluster = ReportedCluster::of(&status(), &links()).expect("a lease");
         let index = |text: &str| subnet_index(&cluster.config, text.parse().expect("an address"));
-        assert_eq!((index("10.244.9.2"), index("10.244.255.1"), index("192.0.2.1")), (Some(9), Some(255), None));
-        assert_eq!(cluster.peers.iter().map(|peer| peer.index).collect::<Vec<_>>(), [9]);
-        assert!(ReportedCluster::of(&Status { lease: None, ..status() }, &links()).is_none());
+        assert_eq!(
+            (
+                index("10.244.9.2"),
+                index("10.244.255.1"),
+                index("192.0.2.1")
+            ),
+            (Some(9), Some(255), None)
+        );
+        assert_eq!(
+            cluster
+                .peers
+                .iter()
+                .map(|peer| peer.index)
+                .collect::<Vec<_>>(),
+            [9]
+        );
+        assert!(
+            ReportedCluster::of(
+                &Status {
+                    lease: None,
+                    ..status()
+                },
+                &links()
+            )
+            .is_none()
+        );
     }
 
     #[test]
     fn our_own_ends_are_those_of_the_device_and_the_interface() {
-        let config = ReportedCluster::of(&status(), &links()).expect("a lease").config.v4;
+        let config = ReportedCluster::of(&status(), &links())
+            .expect("a lease")
+            .config
+            .v4;
         assert_eq!((config.tunnel_ifindex, config.underlay_ifindex), (3, 2));
-        assert_eq!(IpAddr::from(config.vtep), "192.168.1.11".parse::<IpAddr>().expect("an address"));
+        assert_eq!(
+            IpAddr::from(config.vtep),
+            "192.168.1.11".parse::<IpAddr>().expect("an address")
+        );
     }
 
     #[test]
@@ -181,7 +264,14 @@ mod tests {
             ("cloud", true, true, 2),
         ] {
             let entry = peer(&reported(way), &cluster.config).expect("a peer").entry;
-            assert_eq!((entry.word.has(EntryState::DIRECT), entry.is_routed(), entry.oif), (is_direct, is_routed, oif));
+            assert_eq!(
+                (
+                    entry.word.has(EntryState::DIRECT),
+                    entry.is_routed(),
+                    entry.oif
+                ),
+                (is_direct, is_routed, oif)
+            );
         }
     }
 }

@@ -59,7 +59,11 @@ pub(crate) use topics;
 /// Compares a list of topics with the sources below a folder.
 pub(crate) fn compare_topics(folder: &str, made: &str, listed: &[&str]) {
     let mut sources = String::new();
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(folder)];
+    let mut folders = vec![
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("src")
+            .join(folder),
+    ];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder") {
             let path = entry.expect("an entry").path();
@@ -71,11 +75,18 @@ pub(crate) fn compare_topics(folder: &str, made: &str, listed: &[&str]) {
         }
     }
     let made = format!("{made}::");
-    let arguments = sources.split(&made).skip(1).filter_map(|call| Some(call.split_once('(')?.1));
-    let literals = arguments.filter_map(|first| first.trim_start().strip_prefix('"')?.split('"').next());
+    let arguments = sources
+        .split(&made)
+        .skip(1)
+        .filter_map(|call| Some(call.split_once('(')?.1));
+    let literals =
+        arguments.filter_map(|first| first.trim_start().strip_prefix('"')?.split('"').next());
     let unlisted: BTreeSet<&str> = literals.filter(|name| !listed.contains(name)).collect();
     assert!(unlisted.is_empty(), "the list lacks {unlisted:?}");
-    let stale: Vec<_> = listed.iter().filter(|name| !sources.contains(&format!("\"{name}\""))).collect();
+    let stale: Vec<_> = listed
+        .iter()
+        .filter(|name| !sources.contains(&format!("\"{name}\"")))
+        .collect();
     assert!(stale.is_empty(), "no source has {stale:?}");
 }
 
@@ -103,10 +114,20 @@ fn the_names_in_the_schema_of_the_status_are_those_of_the_code() {
     let mut generator = SchemaGenerator::default();
     let mut compare = |name: &str, names: &[&'static str]| {
         let found = flannel_json_schema::definition(&mut generator, "status", name);
-        assert_eq!(found, flannel_json_schema::name(names.iter().copied()), "{name}");
+        assert_eq!(
+            found,
+            flannel_json_schema::name(names.iter().copied()),
+            "{name}"
+        );
     };
-    compare("ModeName", &[Mode::Kernel, Mode::Encap, Mode::Fast].map(Mode::name));
+    compare(
+        "ModeName",
+        &[Mode::Kernel, Mode::Encap, Mode::Fast].map(Mode::name),
+    );
     compare("GuardModeName", &GuardMode::ALL.map(GuardMode::name));
-    compare("AttachName", &[AttachKind::Tcx, AttachKind::Clsact].map(AttachKind::name));
+    compare(
+        "AttachName",
+        &[AttachKind::Tcx, AttachKind::Clsact].map(AttachKind::name),
+    );
     compare("WayName", &flannel_backends::Way::NAMES);
 }

@@ -34,7 +34,11 @@ impl Mac {
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let m = self.0;
-        write!(f, "{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", m[0], m[1], m[2], m[3], m[4], m[5])
+        write!(
+            f,
+            "{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}",
+            m[0], m[1], m[2], m[3], m[4], m[5]
+        )
     }
 }
 
@@ -69,7 +73,11 @@ impl FromStr for Mac {
             }
             *byte = u8::from_str_radix(part, 16).or(Err(BadMac))?;
         }
-        if parts.next().is_some() { Err(BadMac) } else { Ok(Self(bytes)) }
+        if parts.next().is_some() {
+            Err(BadMac)
+        } else {
+            Ok(Self(bytes))
+        }
     }
 }
 
@@ -143,7 +151,11 @@ impl From<Addr> for IpAddr {
 
 impl fmt::Display for Addr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if *self == Self::NONE { f.write_str("-") } else { IpAddr::from(*self).fmt(f) }
+        if *self == Self::NONE {
+            f.write_str("-")
+        } else {
+            IpAddr::from(*self).fmt(f)
+        }
     }
 }
 
@@ -164,9 +176,14 @@ mod tests {
         assert_eq!(mac, Mac([0xc6, 0xd2, 0x32, 0x6f, 0x8f, 0x44]));
         assert_eq!(std::format!("{mac}"), text);
         assert_eq!("C6:D2:32:6F:8F:44".parse(), Ok(mac));
-        for bad in
-            ["", "c6:d2:32:6f:8f", "c6:d2:32:6f:8f:44:00", "c6-d2-32-6f-8f-44", "6:d2:32:6f:8f:44", "+6:d2:32:6f:8f:44"]
-        {
+        for bad in [
+            "",
+            "c6:d2:32:6f:8f",
+            "c6:d2:32:6f:8f:44:00",
+            "c6-d2-32-6f-8f-44",
+            "6:d2:32:6f:8f:44",
+            "+6:d2:32:6f:8f:44",
+        ] {
             assert_eq!(bad.parse::<Mac>(), Err(BadMac), "{bad}");
         }
     }
@@ -198,7 +215,10 @@ mod tests {
             assert_eq!(IpAddr::from(Addr::from(ip)), ip);
             assert_eq!(std::format!("{}", Addr::from(ip)), text);
         }
-        assert_eq!(Addr::from(Ipv4Addr::new(10, 1, 2, 3)).v4_bytes(), [10, 1, 2, 3]);
+        assert_eq!(
+            Addr::from(Ipv4Addr::new(10, 1, 2, 3)).v4_bytes(),
+            [10, 1, 2, 3]
+        );
         assert_eq!(std::format!("{}", Addr::NONE), "-");
     }
 }

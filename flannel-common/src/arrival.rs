@@ -33,14 +33,22 @@ pub struct Arrival {
 
 impl Arrival {
     /// Not known.
-    pub const NONE: Self = Self { fields: 0, device: 0, port: 0 };
+    pub const NONE: Self = Self {
+        fields: 0,
+        device: 0,
+        port: 0,
+    };
 
     /// The arrival of a packet.
     #[inline(always)]
     pub const fn new(source: Mac, ttl: u8, tos: u8, device: u32, port: u16) -> Self {
         let m = source.0;
         let fields = u64::from_ne_bytes([m[0], m[1], m[2], m[3], m[4], m[5], ttl, tos & 0xfc]);
-        Self { fields, device, port: port as u32 }
+        Self {
+            fields,
+            device,
+            port: port as u32,
+        }
     }
 
     /// Returns true if both packets arrived alike.
@@ -95,7 +103,11 @@ pub const fn tc_index_of(note: u32) -> u32 {
 /// Returns the number of the note that a `tc_index` names.
 #[inline(always)]
 pub const fn note_named_by(tc_index: u32) -> Option<u32> {
-    if tc_index & !(SLOTS - 1) == NOTED { Some(tc_index & (SLOTS - 1)) } else { None }
+    if tc_index & !(SLOTS - 1) == NOTED {
+        Some(tc_index & (SLOTS - 1))
+    } else {
+        None
+    }
 }
 
 const _: () = assert!(size_of::<Arrival>() == 16 && size_of::<ArrivalNote>() == 40);
@@ -118,7 +130,10 @@ mod tests {
         ] {
             assert!(!usual.same(&other), "{other:?}");
         }
-        assert!(usual.same(&Arrival::new(Mac([2, 0, 0, 0, 0, 1]), 64, 3, 3, 40_000)), "ECN differs by packet");
+        assert!(
+            usual.same(&Arrival::new(Mac([2, 0, 0, 0, 0, 1]), 64, 3, 3, 40_000)),
+            "ECN differs by packet"
+        );
         assert!(usual.is_known() && !Arrival::NONE.is_known());
     }
 

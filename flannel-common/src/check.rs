@@ -16,7 +16,11 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) const fn new() -> Self {
-        Self { sum: factor(0), place: 1, first: None }
+        Self {
+            sum: factor(0),
+            place: 1,
+            first: None,
+        }
     }
 
     #[inline(always)]

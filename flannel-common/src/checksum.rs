@@ -3,7 +3,10 @@
 //! Sums are over words as they lie in memory; the byte order of the machine does not matter as long
 //! as it is one and the same ([RFC 1071](https://www.rfc-editor.org/rfc/rfc1071)).
 
-#![expect(clippy::cast_possible_truncation, reason = "sums are folded to sixteen bits")]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "sums are folded to sixteen bits"
+)]
 
 use crate::flow_key::{Address, FlowKey};
 
@@ -67,9 +70,18 @@ pub const fn updated(field: u16, old: u64, new: u64) -> u16 {
 
 /// The IPv4 header checksum after the addresses changed, and the word of TTL and protocol.
 #[inline(always)]
-pub fn ipv4_updated(field: u16, from: &FlowKey<[u32; 1]>, to: &FlowKey<[u32; 1]>, ttl_word: [u16; 2]) -> u16 {
+pub fn ipv4_updated(
+    field: u16,
+    from: &FlowKey<[u32; 1]>,
+    to: &FlowKey<[u32; 1]>,
+    ttl_word: [u16; 2],
+) -> u16 {
     let [before, after] = ttl_word;
-    updated(field, u64::from(!before), address_change(from, to) + u64::from(after))
+    updated(
+        field,
+        u64::from(!before),
+        address_change(from, to) + u64::from(after),
+    )
 }
 
 /// The sum over the pseudo header of TCP or UDP, of which `length` bytes follow the IP header ([RFC
@@ -117,11 +129,17 @@ mod tests {
 
     /// The sum of some bytes, in memory order.
     fn sum(bytes: &[u8]) -> u64 {
-        bytes.chunks(2).map(|pair| u64::from(u16::from_ne_bytes([pair[0], pair[1]]))).sum()
+        bytes
+            .chunks(2)
+            .map(|pair| u64::from(u16::from_ne_bytes([pair[0], pair[1]])))
+            .sum()
     }
 
     fn bytes(end: &Tuple) -> Vec<u8> {
-        [end.source[0], end.destination[0], end.ports].iter().flat_map(|word| word.to_ne_bytes()).collect()
+        [end.source[0], end.destination[0], end.ports]
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect()
     }
 
     fn complete(end: &Tuple, rest: &[u8]) -> u16 {

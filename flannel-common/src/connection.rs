@@ -30,7 +30,11 @@ impl Connection {
         let (source, rest) = bytes.split_first_chunk()?;
         let (destination, rest) = rest.split_first_chunk()?;
         let ports = u32::from_ne_bytes(*rest.first_chunk()?);
-        Some(Self { source: Addr(*source), destination: Addr(*destination), ports })
+        Some(Self {
+            source: Addr(*source),
+            destination: Addr(*destination),
+            ports,
+        })
     }
 }
 
@@ -54,7 +58,11 @@ const ANNOUNCED_AGAIN: u64 = 64 * WEIGHTS[0];
 /// Returns what a packet adds to the count of its expected flow.
 #[inline(always)]
 pub const fn weight<A: Address>(packet: &ParsedPacket<A>) -> u64 {
-    if packet.fingerprint.length as u32 > packet.headers { WEIGHTS[0] } else { WEIGHTS[1] }
+    if packet.fingerprint.length as u32 > packet.headers {
+        WEIGHTS[0]
+    } else {
+        WEIGHTS[1]
+    }
 }
 
 /// Returns true if a connection is announced with the packet that made the count of its expected
@@ -62,7 +70,8 @@ pub const fn weight<A: Address>(packet: &ParsedPacket<A>) -> u64 {
 #[inline(always)]
 pub const fn is_announced(count: u64, weight: u64) -> bool {
     let before = count.saturating_sub(weight);
-    before < RECORDED_FROM && count >= RECORDED_FROM || before / ANNOUNCED_AGAIN != count / ANNOUNCED_AGAIN
+    before < RECORDED_FROM && count >= RECORDED_FROM
+        || before / ANNOUNCED_AGAIN != count / ANNOUNCED_AGAIN
 }
 
 /// `IP_CT_TCP_FLAG_BE_LIBERAL`: conntrack does not check the window of this direction.
@@ -91,20 +100,30 @@ mod tests {
             is_announced(count, *weight)
         };
         let announced: Vec<bool> = weights.iter().map(is_announced).collect();
-        (0..weights.len()).filter(|place| announced[*place]).collect()
+        (0..weights.len())
+            .filter(|place| announced[*place])
+            .collect()
     }
 
     #[test]
     fn a_connection_of_one_request_is_not_announced() {
         assert_eq!(announced_with(&[ACK, DATA, ACK]), [0; 0]);
-        assert_eq!(announced_with(&[DATA, ACK]), [0; 0], "the request acknowledges the SYN-ACK");
+        assert_eq!(
+            announced_with(&[DATA, ACK]),
+            [0; 0],
+            "the request acknowledges the SYN-ACK"
+        );
     }
 
     #[test]
     fn a_longer_one_is_announced_with_its_second_request_or_third_acknowledgement_of_data() {
         assert_eq!(announced_with(&[ACK, DATA, DATA, DATA]), [2]);
         assert_eq!(announced_with(&[ACK, DATA, ACK, ACK, ACK]), [3]);
-        assert_eq!(announced_with(&[ACK; 10]), [5], "data flow in the other direction alone");
+        assert_eq!(
+            announced_with(&[ACK; 10]),
+            [5],
+            "data flow in the other direction alone"
+        );
     }
 
     #[test]

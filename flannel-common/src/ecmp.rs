@@ -29,7 +29,12 @@ impl EcmpPathKey {
     /// The ECMP path of a peer by a device.
     #[inline(always)]
     pub const fn new(family: [u8; 2], index: u32, device: u32) -> Self {
-        Self { index, device, family, reserved: [0; 2] }
+        Self {
+            index,
+            device,
+            family,
+            reserved: [0; 2],
+        }
     }
 }
 
@@ -49,7 +54,11 @@ pub struct EcmpPath {
 impl EcmpPath {
     /// Returns an ECMP path that no packet has validated yet.
     pub const fn new(mtu: u32) -> Self {
-        Self { seen: PathProbe::NOTHING, mtu, reserved: 0 }
+        Self {
+            seen: PathProbe::NOTHING,
+            mtu,
+            reserved: 0,
+        }
     }
 }
 

@@ -1,7 +1,10 @@
 //! The state of an entry that is not replaced atomically: of a peer in `PEERS` and `PEERS6`, and
 //! of `CONFIG`.
 
-#![expect(clippy::cast_possible_truncation, reason = "the flags are the low half of the word")]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "the flags are the low half of the word"
+)]
 
 /// Flags (low 32 bits) and generation (high 32 bits) of an entry.
 #[repr(transparent)]

@@ -61,7 +61,11 @@ mod tests {
         let mut header = EthernetHeader([0; ETH_LEN]);
         header.write(to, from, [0x86, 0xdd]);
         assert_eq!((header.destination(), header.source()), (to, from));
-        assert!(header.carries([0x86, 0xdd]) && !header.carries([0x08, 0xdd]) && !header.carries([0x86, 0]));
+        assert!(
+            header.carries([0x86, 0xdd])
+                && !header.carries([0x08, 0xdd])
+                && !header.carries([0x86, 0])
+        );
     }
 
     #[test]

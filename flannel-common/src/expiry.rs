@@ -4,7 +4,10 @@
 //! them. So each expiry has the check word of the flow it was written for: on another flow it says
 //! nothing.
 
-#![expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "the two halves of the word"
+)]
 
 use crate::tick::{Tick, is_ahead};
 

@@ -19,7 +19,10 @@
 //! says, for all. Both protocols may be set only while no NFQUEUE listener exists or `count_polls`
 //! is attached.
 
-#![expect(clippy::cast_possible_truncation, reason = "the two halves of a bucket's word")]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "the two halves of a bucket's word"
+)]
 
 use core::mem::size_of;
 
@@ -72,7 +75,11 @@ impl FastConfig {
     /// Returns true if flows of a protocol are learned.
     #[inline(always)]
     pub const fn learns(&self, protocol: u32) -> bool {
-        let flag = if protocol == crate::packet::PROTO_TCP as u32 { Self::TCP } else { Self::UDP };
+        let flag = if protocol == crate::packet::PROTO_TCP as u32 {
+            Self::TCP
+        } else {
+            Self::UDP
+        };
         self.flags & flag != 0
     }
 }
@@ -107,7 +114,10 @@ impl PodEntry {
     /// The entry without its slot, for comparison.
     #[must_use]
     pub const fn without_traffic(self) -> Self {
-        Self { traffic: crate::traffic::SHARED, ..self }
+        Self {
+            traffic: crate::traffic::SHARED,
+            ..self
+        }
     }
 
     /// Returns true if all of `flags` are set.
@@ -167,15 +177,29 @@ impl Bucket {
         let (since, spent) = ((self.0 >> 32) as u32, self.0 as u32);
         // Another CPU may have read the clock a moment later and updated the bucket first. The time
         // passed is then zero, not an age.
-        let passed = if since.wrapping_sub(now) <= SKEW { 0 } else { now.wrapping_sub(since) };
+        let passed = if since.wrapping_sub(now) <= SKEW {
+            0
+        } else {
+            now.wrapping_sub(since)
+        };
         let since = if passed == 0 { since } else { now };
-        let spent = if passed >= BURST / RATE { 0 } else { spent.saturating_sub(passed * RATE) };
-        if spent < BURST { Some(Self((since as u64) << 32 | (spent + 1) as u64)) } else { None }
+        let spent = if passed >= BURST / RATE {
+            0
+        } else {
+            spent.saturating_sub(passed * RATE)
+        };
+        if spent < BURST {
+            Some(Self((since as u64) << 32 | (spent + 1) as u64))
+        } else {
+            None
+        }
     }
 }
 
 const _: () = {
-    assert!(size_of::<FastConfig>() == 16 && size_of::<PodEntry>() == 16 && size_of::<Bucket>() == 8);
+    assert!(
+        size_of::<FastConfig>() == 16 && size_of::<PodEntry>() == 16 && size_of::<Bucket>() == 8
+    );
     assert!(PORT_WORDS * u64::BITS == 1 << 16);
 };
 
@@ -232,9 +256,15 @@ mod tests {
 
     #[test]
     fn protocols_are_learned_apart() {
-        let tcp = FastConfig { flags: FastConfig::TCP, ..FastConfig::default() };
+        let tcp = FastConfig {
+            flags: FastConfig::TCP,
+            ..FastConfig::default()
+        };
         assert!(tcp.learns(6) && !tcp.learns(17));
-        let udp = FastConfig { flags: FastConfig::UDP, ..FastConfig::default() };
+        let udp = FastConfig {
+            flags: FastConfig::UDP,
+            ..FastConfig::default()
+        };
         assert!(udp.learns(17) && !udp.learns(6));
     }
 }

@@ -113,7 +113,9 @@ impl<A: Address> FlowAction<A> {
             | self.takes_merged ^ other.takes_merged
             | self.field_difference(other.tos, other.ttl);
         let addresses = self.entry.difference(&other.entry) | self.exit.difference(&other.exit);
-        difference::is_none(self.out.difference(&other.out) | numbers | u32::from(kinds) | u32::from(addresses))
+        difference::is_none(
+            self.out.difference(&other.out) | numbers | u32::from(kinds) | u32::from(addresses),
+        )
     }
 
     /// Packets with this TOS and TTL at the entry are of the kind that was observed: netfilter
@@ -142,8 +144,18 @@ impl<A: Address> FlowAction<A> {
         self.entry.check(&mut check);
         self.exit.check(&mut check);
         let [mtu_high, mtu_low] = self.mtu.to_ne_bytes();
-        check.word(u32::from_ne_bytes([mtu_high, mtu_low, self.egress.0, self.ttl_step]));
-        check.word(u32::from_ne_bytes([self.needs_mirror, self.takes_merged, self.tos & DSCP, self.ttl]));
+        check.word(u32::from_ne_bytes([
+            mtu_high,
+            mtu_low,
+            self.egress.0,
+            self.ttl_step,
+        ]));
+        check.word(u32::from_ne_bytes([
+            self.needs_mirror,
+            self.takes_merged,
+            self.tos & DSCP,
+            self.ttl,
+        ]));
         check.finish()
     }
 }
@@ -257,12 +269,22 @@ impl<A: Address> Flow<A> {
     /// Ok if a packet may be treated as seen, else the reason why not. Flows learned before the
     /// tick `confirmed` were learned from packets that userspace had not held.
     #[inline(always)]
-    pub const fn usable(&self, check: u32, generation: u32, now: Tick, confirmed: Tick) -> Result<(), Reason> {
+    pub const fn usable(
+        &self,
+        check: u32,
+        generation: u32,
+        now: Tick,
+        confirmed: Tick,
+    ) -> Result<(), Reason> {
         if self.seen.is_closed(check, now) {
             return Err(Reason::FlowClosed);
         }
         if !self.is_current(check, generation, now) {
-            return Err(if self.is_expected() { Reason::Handshake } else { Reason::Refreshing });
+            return Err(if self.is_expected() {
+                Reason::Handshake
+            } else {
+                Reason::Refreshing
+            });
         }
         if self.packets & Self::NEW != 0 && !is_ahead(confirmed, self.last) {
             return Err(Reason::Unconfirmed);
@@ -325,19 +347,49 @@ mod tests {
     #[test]
     fn the_way_back_through_nat_is_the_mirror() {
         let back = action().mirror_key();
-        assert_eq!(back, flow_key([10, 244, 7, 9], 8080, [10, 244, 1, 5], 40000, OUT_DEVICE));
+        assert_eq!(
+            back,
+            flow_key([10, 244, 7, 9], 8080, [10, 244, 1, 5], 40000, OUT_DEVICE)
+        );
         let out = flow_key([10, 96, 0, 1], 80, [10, 244, 1, 5], 40000, KEY_DEVICE);
-        assert!(FlowAction::is_mirrored_by(&key(), &FlowAction { out, ..action() }));
+        assert!(FlowAction::is_mirrored_by(
+            &key(),
+            &FlowAction { out, ..action() }
+        ));
         let spoofed = flow_key([10, 244, 7, 9], 8080, [10, 244, 1, 5], 40000, KEY_DEVICE);
-        assert!(!FlowAction::is_mirrored_by(&key(), &FlowAction { out: spoofed, ..action() }), "not translated back");
-        let elsewhere = FlowKey { device: KEY_DEVICE + 1, ..out };
-        assert!(!FlowAction::is_mirrored_by(&key(), &FlowAction { out: elsewhere, ..action() }), "into another pod");
+        assert!(
+            !FlowAction::is_mirrored_by(
+                &key(),
+                &FlowAction {
+                    out: spoofed,
+                    ..action()
+                }
+            ),
+            "not translated back"
+        );
+        let elsewhere = FlowKey {
+            device: KEY_DEVICE + 1,
+            ..out
+        };
+        assert!(
+            !FlowAction::is_mirrored_by(
+                &key(),
+                &FlowAction {
+                    out: elsewhere,
+                    ..action()
+                }
+            ),
+            "into another pod"
+        );
     }
 
     #[test]
     fn a_flow_is_usable_while_seen_mirrored_and_of_this_generation() {
         let check = action().check(&key());
-        let mut flow = Flow { action: action(), ..Flow::default() };
+        let mut flow = Flow {
+            action: action(),
+            ..Flow::default()
+        };
         flow.stamp(check, 10, 100, None);
         assert_eq!(flow.usable(check, 3, 50, 11), Err(Reason::ReverseMissing));
         flow.mirror = Expiry::until(check, 90);
@@ -352,24 +404,41 @@ mod tests {
 
     #[test]
     fn a_new_flow_is_usable_once_confirmed_and_stays_so() {
-        let action = FlowAction { needs_mirror: 0, ..action() };
+        let action = FlowAction {
+            needs_mirror: 0,
+            ..action()
+        };
         let check = action.check(&key());
-        let mut flow = Flow { action, ..Flow::default() };
+        let mut flow = Flow {
+            action,
+            ..Flow::default()
+        };
         flow.stamp(check, 50, 1000, None);
         for before in [0, 49, 50] {
-            assert_eq!(flow.usable(check, 3, 60, before), Err(Reason::Unconfirmed), "confirmed at {before}");
+            assert_eq!(
+                flow.usable(check, 3, 60, before),
+                Err(Reason::Unconfirmed),
+                "confirmed at {before}"
+            );
         }
         assert_eq!(flow.usable(check, 3, 60, 51), Ok(()));
         assert_eq!(flow.used(), 0);
         flow.packets = flow.counted();
-        assert_eq!(flow.usable(check, 3, 60, 0), Ok(()), "no look back once it was used");
+        assert_eq!(
+            flow.usable(check, 3, 60, 0),
+            Ok(()),
+            "no look back once it was used"
+        );
         assert_eq!(flow.used(), 1);
     }
 
     #[test]
     fn a_flow_that_is_learned_again_continues_the_counts_of_its_key() {
         let check = action().check(&key());
-        let mut former = Flow { action: action(), ..Flow::default() };
+        let mut former = Flow {
+            action: action(),
+            ..Flow::default()
+        };
         former.begin_counts(7);
         former.stamp(check, 10, 100, None);
         former.put_on_probation();
@@ -378,22 +447,57 @@ mod tests {
             (former.packets, former.bytes) = (former.counted(), former.bytes + 1000);
         }
         let learned = |former: &Flow<_>| {
-            let mut flow = Flow { action: FlowAction { generation: 4, ..action() }, packets: 99, ..Flow::default() };
+            let mut flow = Flow {
+                action: FlowAction {
+                    generation: 4,
+                    ..action()
+                },
+                packets: 99,
+                ..Flow::default()
+            };
             flow.begin_counts(200);
             flow.continue_counts(former, check);
             flow.stamp(flow.action.check(&key()), 200, 300, None);
             (flow.used(), flow.bytes, flow.first, flow.last)
         };
-        assert_eq!(learned(&former), (3, 3000, 7, 200), "the refresh took place under another generation");
-        assert_eq!(learned(&Flow { seen: Expiry::closed(check, 100), ..former }), (0, 0, 200, 200), "closed");
-        assert_eq!(learned(&Flow { seen: Expiry::NONE, ..former }), (0, 0, 200, 200), "only expected");
-        assert_eq!(learned(&Flow { seen: Expiry::until(check ^ 2, 100), ..former }), (0, 0, 200, 200), "another's");
+        assert_eq!(
+            learned(&former),
+            (3, 3000, 7, 200),
+            "the refresh took place under another generation"
+        );
+        assert_eq!(
+            learned(&Flow {
+                seen: Expiry::closed(check, 100),
+                ..former
+            }),
+            (0, 0, 200, 200),
+            "closed"
+        );
+        assert_eq!(
+            learned(&Flow {
+                seen: Expiry::NONE,
+                ..former
+            }),
+            (0, 0, 200, 200),
+            "only expected"
+        );
+        assert_eq!(
+            learned(&Flow {
+                seen: Expiry::until(check ^ 2, 100),
+                ..former
+            }),
+            (0, 0, 200, 200),
+            "another's"
+        );
     }
 
     #[test]
     fn a_flow_on_probation_is_expected_until_a_packet_of_it_was_learned() {
         let check = action().check(&key());
-        let mut flow = Flow { action: action(), ..Flow::default() };
+        let mut flow = Flow {
+            action: action(),
+            ..Flow::default()
+        };
         flow.put_on_probation();
         assert_eq!(flow.usable(check, 3, 50, 11), Err(Reason::Handshake));
         assert!(flow.is_expected() && !flow.is_in_use(check, 50));
@@ -407,26 +511,51 @@ mod tests {
             flow.packets = flow.counted();
             assert_eq!((flow.used(), flow.is_on_probation()), (count, true));
         }
-        assert_eq!(flow.usable(check, 3, 100, 11), Err(Reason::Refreshing), "expired, no longer expected");
+        assert_eq!(
+            flow.usable(check, 3, 100, 11),
+            Err(Reason::Refreshing),
+            "expired, no longer expected"
+        );
         flow.stamp(check, 10, 100, None);
         assert!(!flow.is_on_probation(), "learned for the table");
     }
 
     #[test]
     fn the_dscp_and_the_ttl_belong_to_a_flow_and_ecn_does_not() {
-        let action = FlowAction { tos: 0xb9, ttl: 64, ..action() };
+        let action = FlowAction {
+            tos: 0xb9,
+            ttl: 64,
+            ..action()
+        };
         for ecn in 0..4 {
             assert!(action.has_fields(0xb8 | ecn, 64));
-            assert_eq!(FlowAction { tos: 0xb8 | ecn, ..action }.check(&key()), action.check(&key()));
+            assert_eq!(
+                FlowAction {
+                    tos: 0xb8 | ecn,
+                    ..action
+                }
+                .check(&key()),
+                action.check(&key())
+            );
         }
-        assert!(!action.has_fields(0xbc, 64) && !action.has_fields(0x38, 64) && !action.has_fields(0xb9, 63));
+        assert!(
+            !action.has_fields(0xbc, 64)
+                && !action.has_fields(0x38, 64)
+                && !action.has_fields(0xb9, 63)
+        );
     }
 
     #[test]
     fn udp_goes_one_way_where_conntrack_was_seen() {
-        let action = FlowAction { needs_mirror: 0, ..action() };
+        let action = FlowAction {
+            needs_mirror: 0,
+            ..action()
+        };
         let check = action.check(&key());
-        let mut flow = Flow { action, ..Flow::default() };
+        let mut flow = Flow {
+            action,
+            ..Flow::default()
+        };
         flow.stamp(check, 10, 100, None);
         assert_eq!(flow.usable(check, 3, 50, 11), Ok(()));
     }
@@ -438,22 +567,52 @@ mod tests {
         let mac = FrameAddresses::new(Mac([2, 0, 0, 0, 0, 1]), Mac::default());
         let from = FrameAddresses::new(Mac::default(), Mac([0, 0, 0, 0, 0, 1]));
         let others = [
-            FlowAction { out: FlowKey { device: 1, ..one.out }, ..one },
-            FlowAction { out: FlowKey { ports: 1, ..one.out }, ..one },
-            FlowAction { generation: 4, ..one },
+            FlowAction {
+                out: FlowKey {
+                    device: 1,
+                    ..one.out
+                },
+                ..one
+            },
+            FlowAction {
+                out: FlowKey {
+                    ports: 1,
+                    ..one.out
+                },
+                ..one
+            },
+            FlowAction {
+                generation: 4,
+                ..one
+            },
             FlowAction { mark: 1, ..one },
             FlowAction { priority: 1, ..one },
-            FlowAction { egress_data: 1, ..one },
-            FlowAction { flow_label: 1, ..one },
+            FlowAction {
+                egress_data: 1,
+                ..one
+            },
+            FlowAction {
+                flow_label: 1,
+                ..one
+            },
             FlowAction { entry: mac, ..one },
             FlowAction { entry: from, ..one },
             FlowAction { exit: mac, ..one },
             FlowAction { exit: from, ..one },
             FlowAction { mtu: 1451, ..one },
-            FlowAction { egress: Egress::POD, ..one },
+            FlowAction {
+                egress: Egress::POD,
+                ..one
+            },
             FlowAction { ttl_step: 0, ..one },
-            FlowAction { needs_mirror: 0, ..one },
-            FlowAction { takes_merged: 1, ..one },
+            FlowAction {
+                needs_mirror: 0,
+                ..one
+            },
+            FlowAction {
+                takes_merged: 1,
+                ..one
+            },
             FlowAction { tos: 0x04, ..one },
             FlowAction { ttl: 1, ..one },
         ];

@@ -54,10 +54,17 @@ mod tests {
 
     #[test]
     fn a_hint_names_one_key_and_speaks_of_the_table_for_ten_minutes() {
-        let hint = FlowHint { on_probation: 7, in_table_until: FlowHint::until(100) };
+        let hint = FlowHint {
+            on_probation: 7,
+            in_table_until: FlowHint::until(100),
+        };
         assert!(hint.names(7) && !hint.names(8));
         let end = 100 + ticks(600_000_000_000);
-        assert!(hint.speaks_of_table(100) && hint.speaks_of_table(end - 1000) && !hint.speaks_of_table(end));
+        assert!(
+            hint.speaks_of_table(100)
+                && hint.speaks_of_table(end - 1000)
+                && !hint.speaks_of_table(end)
+        );
     }
 
     #[test]

@@ -64,7 +64,10 @@ impl Address for [u32; 4] {
     #[inline(always)]
     fn addr(&self) -> Addr {
         let [a, b, c, d] = self.map(u32::to_ne_bytes);
-        Addr([a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1], d[2], d[3]])
+        Addr([
+            a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1],
+            d[2], d[3],
+        ])
     }
 }
 
@@ -72,7 +75,10 @@ impl Address for [u32; 4] {
 /// becomes a call the BPF target lacks.
 #[inline(always)]
 fn address_difference<A: Address>(a: &A, b: &A) -> u32 {
-    a.words().iter().zip(b.words()).fold(0, |bits, (a, b)| bits | (a ^ b))
+    a.words()
+        .iter()
+        .zip(b.words())
+        .fold(0, |bits, (a, b)| bits | (a ^ b))
 }
 
 /// One end of a flow, and the key of the flow tables.
@@ -192,7 +198,10 @@ pub(crate) mod tests {
     #[test]
     fn the_way_back_swaps_addresses_and_ports() {
         let there = flow_key([10, 0, 0, 1], 40000, [10, 0, 0, 2], 80, 7);
-        assert_eq!(there.reversed(), flow_key([10, 0, 0, 2], 80, [10, 0, 0, 1], 40000, 7));
+        assert_eq!(
+            there.reversed(),
+            flow_key([10, 0, 0, 2], 80, [10, 0, 0, 1], 40000, 7)
+        );
         assert_eq!(there.reversed().reversed(), there);
         assert_eq!(there.port_numbers(), [40000, 80]);
     }
@@ -206,7 +215,10 @@ pub(crate) mod tests {
             flow_key([10, 0, 0, 1], 40001, [10, 0, 0, 2], 80, 7),
             flow_key([10, 0, 0, 1], 40000, [10, 0, 0, 3], 80, 7),
             flow_key([10, 0, 0, 1], 40000, [10, 0, 0, 2], 81, 7),
-            FlowKey { protocol: 17, ..one },
+            FlowKey {
+                protocol: 17,
+                ..one
+            },
         ] {
             assert!(!one.same_tuple(&other), "{other:?}");
         }

@@ -73,7 +73,10 @@ impl FromStr for GuardMode {
     type Err = UnknownGuardMode;
 
     fn from_str(text: &str) -> Result<Self, UnknownGuardMode> {
-        Self::ALL.into_iter().find(|mode| mode.name() == text).ok_or(UnknownGuardMode)
+        Self::ALL
+            .into_iter()
+            .find(|mode| mode.name() == text)
+            .ok_or(UnknownGuardMode)
     }
 }
 
@@ -105,12 +108,18 @@ impl GuardWord {
     /// Returns the active modes. An unknown number reads as [`GuardMode::Off`].
     #[inline(always)]
     pub const fn in_force(self) -> Checks<GuardMode> {
-        Checks { outer: in_force(self.0.to_le_bytes()[0]), inner: in_force(self.0.to_le_bytes()[1]) }
+        Checks {
+            outer: in_force(self.0.to_le_bytes()[0]),
+            inner: in_force(self.0.to_le_bytes()[1]),
+        }
     }
 
     /// Returns the operator's choice at run time.
     pub const fn choice(self) -> Checks<Option<GuardMode>> {
-        Checks { outer: choice(self.0.to_le_bytes()[2]), inner: choice(self.0.to_le_bytes()[3]) }
+        Checks {
+            outer: choice(self.0.to_le_bytes()[2]),
+            inner: choice(self.0.to_le_bytes()[3]),
+        }
     }
 }
 
@@ -201,7 +210,10 @@ mod tests {
             for inner in GuardMode::ALL {
                 for choice in [None, Some(outer), Some(inner)] {
                     let in_force = Checks { outer, inner };
-                    let choice = Checks { outer: choice, inner: Some(inner) };
+                    let choice = Checks {
+                        outer: choice,
+                        inner: Some(inner),
+                    };
                     let word = GuardWord::new(in_force, choice);
                     assert_eq!((word.in_force(), word.choice()), (in_force, choice));
                 }
@@ -211,7 +223,10 @@ mod tests {
 
     #[test]
     fn an_empty_map_and_an_unknown_number_refuse_nothing() {
-        let off = Checks { outer: GuardMode::Off, inner: GuardMode::Off };
+        let off = Checks {
+            outer: GuardMode::Off,
+            inner: GuardMode::Off,
+        };
         for word in [GuardWord::default(), GuardWord(0xffff)] {
             assert_eq!((word.in_force(), word.choice()), (off, Checks::default()));
         }

@@ -163,10 +163,19 @@ mod tests {
     #[test]
     fn numbers_and_names_are_those_of_the_kernel() {
         for (reason, number) in KernelDrop::ALL.into_iter().zip(1..) {
-            assert_eq!((reason as u8, KernelDrop::from_number(number)), (number, Some(reason)));
-            let name = reason.kernel_name().strip_prefix("SKB_DROP_REASON_").expect("the kernel's prefix");
+            assert_eq!(
+                (reason as u8, KernelDrop::from_number(number)),
+                (number, Some(reason))
+            );
+            let name = reason
+                .kernel_name()
+                .strip_prefix("SKB_DROP_REASON_")
+                .expect("the kernel's prefix");
             assert_eq!(name.to_lowercase(), reason.name());
         }
-        assert_eq!((KernelDrop::from_number(0), KernelDrop::from_number(u8::MAX)), (None, None));
+        assert_eq!(
+            (KernelDrop::from_number(0), KernelDrop::from_number(u8::MAX)),
+            (None, None)
+        );
     }
 }

@@ -95,7 +95,11 @@ const MONITOR_DEADLINE_SECTION: &str = ".data.lease";
 
 /// The name in the object of a map that is pinned under `name`.
 pub fn in_object(name: &'static str) -> &'static str {
-    if name == MONITOR_DEADLINE { MONITOR_DEADLINE_SECTION } else { name }
+    if name == MONITOR_DEADLINE {
+        MONITOR_DEADLINE_SECTION
+    } else {
+        name
+    }
 }
 
 /// All maps of the object, in the order in which they are opened and pinned.

@@ -61,7 +61,10 @@ impl FromStr for Mode {
     type Err = UnknownMode;
 
     fn from_str(text: &str) -> Result<Self, UnknownMode> {
-        [Self::Kernel, Self::Encap, Self::Fast].into_iter().find(|mode| mode.name() == text).ok_or(UnknownMode)
+        [Self::Kernel, Self::Encap, Self::Fast]
+            .into_iter()
+            .find(|mode| mode.name() == text)
+            .ok_or(UnknownMode)
     }
 }
 
@@ -118,7 +121,11 @@ impl ModeWord {
     /// epoch.
     #[must_use]
     pub const fn next(self, mode: Mode, choice: Option<Mode>) -> Self {
-        let epoch = if mode as u8 == self.mode() as u8 { self.epoch() } else { self.epoch().wrapping_add(1) };
+        let epoch = if mode as u8 == self.mode() as u8 {
+            self.epoch()
+        } else {
+            self.epoch().wrapping_add(1)
+        };
         Self(Self::new(mode, choice, self.generation().wrapping_add(1)).0 | (epoch as u64) << 16)
     }
 
@@ -132,7 +139,13 @@ impl ModeWord {
 
 impl fmt::Debug for ModeWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (choice {:?}, generation {})", self.mode(), self.choice(), self.generation())
+        write!(
+            f,
+            "{} (choice {:?}, generation {})",
+            self.mode(),
+            self.choice(),
+            self.generation()
+        )
     }
 }
 
@@ -143,9 +156,17 @@ mod tests {
     #[test]
     fn a_word_gives_back_what_went_in() {
         for mode in [Mode::Kernel, Mode::Encap, Mode::Fast] {
-            for choice in [None, Some(Mode::Kernel), Some(Mode::Encap), Some(Mode::Fast)] {
+            for choice in [
+                None,
+                Some(Mode::Kernel),
+                Some(Mode::Encap),
+                Some(Mode::Fast),
+            ] {
                 let word = ModeWord::new(mode, choice, u32::MAX);
-                assert_eq!((word.mode(), word.choice(), word.generation()), (mode, choice, u32::MAX));
+                assert_eq!(
+                    (word.mode(), word.choice(), word.generation()),
+                    (mode, choice, u32::MAX)
+                );
                 assert_eq!(word.next(mode, choice).generation(), 0);
             }
         }
@@ -157,12 +178,18 @@ mod tests {
         let bumped = word.next(Mode::Fast, word.choice());
         assert_eq!((bumped.epoch(), bumped.generation()), (0, 8));
         let switched = bumped.next(Mode::Kernel, None).next(Mode::Fast, None);
-        assert_eq!((switched.mode(), switched.epoch(), switched.generation()), (Mode::Fast, 2, 10));
+        assert_eq!(
+            (switched.mode(), switched.epoch(), switched.generation()),
+            (Mode::Fast, 2, 10)
+        );
         let mut last = switched;
         for _ in 0..u16::MAX {
             last = last.next_epoch();
         }
-        assert_eq!((last.mode(), last.epoch(), last.generation()), (Mode::Fast, 1, 10 + 65_535));
+        assert_eq!(
+            (last.mode(), last.epoch(), last.generation()),
+            (Mode::Fast, 1, 10 + 65_535)
+        );
     }
 
     #[test]

@@ -116,10 +116,22 @@ mod tests {
     fn an_agent_is_trusted_for_sixty_seconds() {
         let heartbeat = 5_000_000_000;
         assert!(heartbeat_is_fresh(heartbeat, heartbeat));
-        assert!(heartbeat_is_fresh(heartbeat + HEARTBEAT_LIMIT_NS, heartbeat));
-        assert!(!heartbeat_is_fresh(heartbeat + HEARTBEAT_LIMIT_NS + 1, heartbeat));
-        assert!(!heartbeat_is_fresh(heartbeat, heartbeat + 1), "a heartbeat from the future does not count");
-        assert!(!heartbeat_is_fresh(HEARTBEAT_LIMIT_NS + 1, 0), "an agent that never beat");
+        assert!(heartbeat_is_fresh(
+            heartbeat + HEARTBEAT_LIMIT_NS,
+            heartbeat
+        ));
+        assert!(!heartbeat_is_fresh(
+            heartbeat + HEARTBEAT_LIMIT_NS + 1,
+            heartbeat
+        ));
+        assert!(
+            !heartbeat_is_fresh(heartbeat, heartbeat + 1),
+            "a heartbeat from the future does not count"
+        );
+        assert!(
+            !heartbeat_is_fresh(HEARTBEAT_LIMIT_NS + 1, 0),
+            "an agent that never beat"
+        );
     }
 
     #[test]
@@ -129,7 +141,13 @@ mod tests {
             heartbeat_allows_replay(heartbeat, heartbeat)
                 && heartbeat_allows_replay(heartbeat + REPLAY_LIMIT_NS, heartbeat)
         );
-        assert!(!heartbeat_allows_replay(heartbeat + REPLAY_LIMIT_NS + 1, heartbeat));
-        assert!(!heartbeat_allows_replay(heartbeat, heartbeat + 1), "a heartbeat from the future does not count");
+        assert!(!heartbeat_allows_replay(
+            heartbeat + REPLAY_LIMIT_NS + 1,
+            heartbeat
+        ));
+        assert!(
+            !heartbeat_allows_replay(heartbeat, heartbeat + 1),
+            "a heartbeat from the future does not count"
+        );
     }
 }

@@ -51,7 +51,8 @@ pub const PROTO_FRAGMENT: u8 = 44;
 pub const fn ipv4_checksum(header: &[u8; IPV4_LEN]) -> [u8; 2] {
     let (mut sum, mut at) = (0, 0);
     while at < IPV4_LEN {
-        sum += u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]) as u64;
+        sum +=
+            u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]) as u64;
         at += 4;
     }
     (!fold(sum)).to_ne_bytes()
@@ -108,7 +109,11 @@ pub const fn source_port(hash: u32, min: u16, max: u16) -> u16 {
 /// packet that is not segmented.
 #[inline(always)]
 pub const fn outer_segment_len(overhead: u32, frame_len: u32, headers: u32, gso_size: u32) -> u32 {
-    let inner = if gso_size == 0 { frame_len - ETH_LEN as u32 } else { headers + gso_size };
+    let inner = if gso_size == 0 {
+        frame_len - ETH_LEN as u32
+    } else {
+        headers + gso_size
+    };
     inner + overhead
 }
 
@@ -122,8 +127,8 @@ mod tests {
     fn the_checksum_is_that_of_a_known_header() {
         // RFC 1071's method on a header captured from a vxlan device.
         let header = [
-            0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0x00, 0x01, 0xc0, 0xa8, 0x00,
-            0xc7,
+            0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0x00,
+            0x01, 0xc0, 0xa8, 0x00, 0xc7,
         ];
         assert_eq!(ipv4_checksum(&header), [0xb8, 0x61]);
     }
@@ -138,12 +143,20 @@ mod tests {
 
     #[test]
     fn congestion_on_the_way_is_kept() {
-        assert_eq!(decapsulated_tos(0b11, 0xb8), None, "the inner packet cannot say so");
+        assert_eq!(
+            decapsulated_tos(0b11, 0xb8),
+            None,
+            "the inner packet cannot say so"
+        );
         assert_eq!(decapsulated_tos(0b11, 0xb9), Some(0xbb));
         assert_eq!(decapsulated_tos(0b11, 0xba), Some(0xbb));
         assert_eq!(decapsulated_tos(0b01, 0xba), Some(0xb9));
         for (outer, inner) in [(0, 0), (0, 3), (2, 1), (2, 2), (1, 0), (1, 3)] {
-            assert_eq!(decapsulated_tos(outer, 0xb8 | inner), Some(0xb8 | inner), "{outer} over {inner}");
+            assert_eq!(
+                decapsulated_tos(outer, 0xb8 | inner),
+                Some(0xb8 | inner),
+                "{outer} over {inner}"
+            );
         }
     }
 

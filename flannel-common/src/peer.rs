@@ -7,7 +7,10 @@
 //! programs write: what they saw of the kernel's own outer packets to this peer. The agent's
 //! rewrite clears it, as it must: what was seen belongs to the old path.
 
-#![expect(clippy::cast_possible_truncation, reason = "an index is compared with the count before")]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "an index is compared with the count before"
+)]
 
 use core::mem::{align_of, offset_of, size_of};
 
@@ -66,7 +69,13 @@ pub struct PeerEntry {
 
 impl PathProbe {
     /// The empty probe: no packet was seen.
-    pub const NOTHING: Self = Self { word: EntryState(0), until_ns: 0, hold_ns: 0, max_len: 0, check: 0 };
+    pub const NOTHING: Self = Self {
+        word: EntryState(0),
+        until_ns: 0,
+        hold_ns: 0,
+        max_len: 0,
+        check: 0,
+    };
 
     /// Returns true if a packet of the kernel has validated the path within [`PATH_PROBE_NS`],
     /// under this entry state.
@@ -85,7 +94,11 @@ impl PathProbe {
     /// the kernel's own were not seen to leave plainly within [`PATH_PROBE_NS`], under this word.
     #[inline(always)]
     pub const fn validated_len(&self, word: EntryState, now: u64) -> u32 {
-        if self.is_validated(word, now) { self.max_len } else { 0 }
+        if self.is_validated(word, now) {
+            self.max_len
+        } else {
+            0
+        }
     }
 }
 
@@ -132,11 +145,20 @@ impl VtepEntry {
 /// The subnet number of an IPv4 destination, or none if it lies outside the network.
 #[inline(always)]
 pub const fn subnet_index_v4(family: &FamilyConfig, destination: [u8; 4]) -> Option<u32> {
-    let offset = u32::from_be_bytes(destination).wrapping_sub(u32::from_be_bytes(family.network.v4_bytes()));
+    let offset =
+        u32::from_be_bytes(destination).wrapping_sub(u32::from_be_bytes(family.network.v4_bytes()));
     // A shift of 32 would be a network of one subnet, which validation refuses; checked for the
     // verifier's sake.
-    let index = if family.subnet_shift < 32 { offset >> family.subnet_shift } else { 0 };
-    if index < family.subnet_count { Some(index) } else { None }
+    let index = if family.subnet_shift < 32 {
+        offset >> family.subnet_shift
+    } else {
+        0
+    };
+    if index < family.subnet_count {
+        Some(index)
+    } else {
+        None
+    }
 }
 
 /// The subnet number of an IPv6 destination, or none if it lies outside the network.
@@ -154,14 +176,20 @@ pub const fn subnet_index_v6(family: &FamilyConfig, destination: [u8; 16]) -> Op
         // A network of one subnet, which validation refuses.
         _ => (high | low, 0),
     };
-    if above == 0 && index < family.subnet_count as u64 { Some(index as u32) } else { None }
+    if above == 0 && index < family.subnet_count as u64 {
+        Some(index as u32)
+    } else {
+        None
+    }
 }
 
 const _: () = {
     assert!(size_of::<PathProbe>() == 32 && align_of::<PathProbe>() == 8);
     assert!(size_of::<PeerEntry>() == 88 && align_of::<PeerEntry>() == 8);
     assert!(
-        offset_of!(PeerEntry, mac) == 40 && offset_of!(PeerEntry, traffic) == 46 && offset_of!(PeerEntry, oif) == 48
+        offset_of!(PeerEntry, mac) == 40
+            && offset_of!(PeerEntry, traffic) == 46
+            && offset_of!(PeerEntry, oif) == 48
     );
     assert!(offset_of!(PeerEntry, seen) == 56);
     assert!(size_of::<VtepEntry>() == 8);
@@ -214,15 +242,27 @@ mod tests {
         let net = family_v6(at("2001:cafe:42::").to_bits(), 56, 64);
         assert_eq!(index(&net, "2001:cafe:42::"), Some(0));
         assert_eq!(index(&net, "2001:cafe:42:7::9"), Some(7));
-        assert_eq!(index(&net, "2001:cafe:42:ff:ffff:ffff:ffff:ffff"), Some(255));
-        for outside in ["2001:cafe:42:100::", "2001:cafe:41:ff::", "::", "ff02::1", "a001:cafe:42::"] {
+        assert_eq!(
+            index(&net, "2001:cafe:42:ff:ffff:ffff:ffff:ffff"),
+            Some(255)
+        );
+        for outside in [
+            "2001:cafe:42:100::",
+            "2001:cafe:41:ff::",
+            "::",
+            "ff02::1",
+            "a001:cafe:42::",
+        ] {
             assert_eq!(index(&net, outside), None, "{outside}");
         }
         // Subnet bits across, and below, the middle of the address.
         let across = family_v6(at("fd00::").to_bits(), 56, 72);
         assert_eq!(index(&across, "fd00:0:0:12:3400::1"), Some(0x1234));
         let below = family_v6(at("fd00::").to_bits(), 112, 124);
-        assert_eq!((index(&below, "fd00::123f"), index(&below, "fd00::1:0")), (Some(0x123), None));
+        assert_eq!(
+            (index(&below, "fd00::123f"), index(&below, "fd00::1:0")),
+            (Some(0x123), None)
+        );
     }
 
     proptest! {
@@ -243,7 +283,10 @@ mod tests {
 
     #[test]
     fn a_family_that_is_off_has_no_subnets() {
-        assert_eq!(subnet_index_v4(&FamilyConfig::default(), [0, 0, 0, 0]), None);
+        assert_eq!(
+            subnet_index_v4(&FamilyConfig::default(), [0, 0, 0, 0]),
+            None
+        );
         assert_eq!(subnet_index_v6(&FamilyConfig::default(), [0; 16]), None);
     }
 
@@ -260,15 +303,31 @@ mod tests {
     #[test]
     fn a_path_is_trusted_only_while_seen_under_the_same_word() {
         let word = EntryState::new(EntryState::VALID | EntryState::PLAIN, 3);
-        let seen = PathProbe { word, until_ns: 100, max_len: 1400, ..PathProbe::default() };
-        let entry = PeerEntry { word, mtu: 1500, seen, ..PeerEntry::default() };
+        let seen = PathProbe {
+            word,
+            until_ns: 100,
+            max_len: 1400,
+            ..PathProbe::default()
+        };
+        let entry = PeerEntry {
+            word,
+            mtu: 1500,
+            seen,
+            ..PeerEntry::default()
+        };
         assert!(entry.path_is_validated(99));
         assert!(!entry.path_is_validated(100));
         assert!(
-            !PeerEntry { word: EntryState::new(EntryState::VALID | EntryState::PLAIN, 4), ..entry }
-                .path_is_validated(99)
+            !PeerEntry {
+                word: EntryState::new(EntryState::VALID | EntryState::PLAIN, 4),
+                ..entry
+            }
+            .path_is_validated(99)
         );
-        assert_eq!((seen.validated_len(word, 99), seen.validated_len(word, 100)), (1400, 0));
+        assert_eq!(
+            (seen.validated_len(word, 99), seen.validated_len(word, 100)),
+            (1400, 0)
+        );
         assert!(!entry.without_seen().path_is_validated(0));
     }
 }

@@ -78,14 +78,22 @@ impl Slot {
     /// The next slot of a CPU's ring, if that CPU can record.
     #[inline(always)]
     pub const fn of(cpu: u32, sequence: u32) -> Option<Self> {
-        if cpu < CPUS_MAX { Some(Self(cpu * SLOTS_PER_CPU + sequence % SLOTS_PER_CPU)) } else { None }
+        if cpu < CPUS_MAX {
+            Some(Self(cpu * SLOTS_PER_CPU + sequence % SLOTS_PER_CPU))
+        } else {
+            None
+        }
     }
 
     /// The slot that a packet's `tc_index` names, if it names one of this CPU's.
     #[inline(always)]
     pub const fn named_by(tc_index: u32, cpu: u32) -> Option<Self> {
         let slot = tc_index & (RECORDED - 1);
-        if tc_index & RECORDED != 0 && slot / SLOTS_PER_CPU == cpu { Some(Self(slot)) } else { None }
+        if tc_index & RECORDED != 0 && slot / SLOTS_PER_CPU == cpu {
+            Some(Self(slot))
+        } else {
+            None
+        }
     }
 
     /// Returns true if a `tc_index` names any slot.
@@ -133,15 +141,31 @@ impl<A: Address> PendingPacket<A> {
     /// The record of a packet.
     #[inline(always)]
     pub const fn new(skb: u64, tick: Tick, run: CpuRun, packet: &ParsedPacket<A>) -> Self {
-        let ParsedPacket { key, addresses, fingerprint, .. } = *packet;
-        Self { skb, tick, polls: run.polls, key, addresses, fingerprint, task: run.task, arrival: Arrival::NONE }
+        let ParsedPacket {
+            key,
+            addresses,
+            fingerprint,
+            ..
+        } = *packet;
+        Self {
+            skb,
+            tick,
+            polls: run.polls,
+            key,
+            addresses,
+            fingerprint,
+            task: run.task,
+            arrival: Arrival::NONE,
+        }
     }
 
     /// Returns true if no process can have held the packet since it was recorded: the CPU is in the
     /// same run, and the time limit is not over.
     #[inline(always)]
     pub const fn is_of_run(&self, run: CpuRun, now: Tick) -> bool {
-        self.polls == run.polls && self.task == run.task && now.wrapping_sub(self.tick) < VALID_TICKS
+        self.polls == run.polls
+            && self.task == run.task
+            && now.wrapping_sub(self.tick) < VALID_TICKS
     }
 
     /// By how much the TTL sank, if `packet` is the recorded one and netfilter changed nothing
@@ -153,10 +177,15 @@ impl<A: Address> PendingPacket<A> {
             | was.sequence ^ is.sequence
             | was.acknowledged ^ is.acknowledged
             | self.key.protocol ^ packet.key.protocol;
-        let halves = was.length ^ is.length | u16::from_ne_bytes(was.state) ^ u16::from_ne_bytes(is.state);
+        let halves =
+            was.length ^ is.length | u16::from_ne_bytes(was.state) ^ u16::from_ne_bytes(is.state);
         let same = difference::is_none(words | u32::from(halves) | u32::from(was.tos ^ is.tos));
         let step = was.ttl.wrapping_sub(is.ttl);
-        if same && step <= 1 && self.checksum_followed(packet) { Ok(step) } else { Err(Reason::ChangedOtherwise) }
+        if same && step <= 1 && self.checksum_followed(packet) {
+            Ok(step)
+        } else {
+            Err(Reason::ChangedOtherwise)
+        }
     }
 
     #[inline(always)]
@@ -166,13 +195,22 @@ impl<A: Address> PendingPacket<A> {
         }
         // A device without checksum offload for tunnels (the bridge, for a packet that still counts
         // as one) completes what a socket left to the device.
-        follows(self.fingerprint.checksum, packet.fingerprint.checksum, &self.key, &packet.key)
-            || is_partial(self.fingerprint.checksum, pseudo_header(&self.key, self.fingerprint.length - A::IP_LEN))
+        follows(
+            self.fingerprint.checksum,
+            packet.fingerprint.checksum,
+            &self.key,
+            &packet.key,
+        ) || is_partial(
+            self.fingerprint.checksum,
+            pseudo_header(&self.key, self.fingerprint.length - A::IP_LEN),
+        )
     }
 }
 
 const _: () = {
-    assert!(size_of::<PendingPacket<[u32; 1]>>() == 88 && size_of::<PendingPacket<[u32; 4]>>() == 112);
+    assert!(
+        size_of::<PendingPacket<[u32; 1]>>() == 88 && size_of::<PendingPacket<[u32; 4]>>() == 112
+    );
     assert!(size_of::<CpuState>() == 32);
     // `ARRIVALS` has the size of `PENDING`.
     assert!(NOTES_PER_CPU == SLOTS_PER_CPU);
@@ -247,7 +285,11 @@ mod tests {
         for (number, change) in changes.into_iter().enumerate() {
             let mut packet = routed();
             change(&mut packet);
-            assert_eq!(became(&packet), Err(Reason::ChangedOtherwise), "change {number}");
+            assert_eq!(
+                became(&packet),
+                Err(Reason::ChangedOtherwise),
+                "change {number}"
+            );
         }
     }
 
@@ -259,15 +301,24 @@ mod tests {
         is.key.destination = [77];
         assert_eq!(PendingPacket::new(1, 0, RUN, &was).became(&is), Ok(0));
         is.fingerprint.checksum = 1;
-        assert_eq!(PendingPacket::new(1, 0, RUN, &was).became(&is), Err(Reason::ChangedOtherwise));
+        assert_eq!(
+            PendingPacket::new(1, 0, RUN, &was).became(&is),
+            Err(Reason::ChangedOtherwise)
+        );
     }
 
     #[test]
     fn a_record_is_valid_for_one_run_and_a_moment() {
         let record = PendingPacket::new(1, 100, RUN, &recorded());
         assert!(record.is_of_run(RUN, 100) && record.is_of_run(RUN, 131));
-        assert!(!record.is_of_run(CpuRun { polls: 8, ..RUN }, 100), "the softirq ended");
-        assert!(!record.is_of_run(CpuRun { task: 4, ..RUN }, 100), "another task runs");
+        assert!(
+            !record.is_of_run(CpuRun { polls: 8, ..RUN }, 100),
+            "the softirq ended"
+        );
+        assert!(
+            !record.is_of_run(CpuRun { task: 4, ..RUN }, 100),
+            "another task runs"
+        );
         assert!(!record.is_of_run(RUN, 132) && !record.is_of_run(RUN, 99));
     }
 

@@ -58,8 +58,13 @@ impl<A: Address> ProbationSlot<A> {
 }
 
 const _: () = {
-    assert!(size_of::<ProbationSlot<[u32; 1]>>() == 168 && size_of::<ProbationSlot<[u32; 4]>>() == 216);
-    assert!(offset_of!(ProbationSlot<[u32; 1]>, key) == 144 && offset_of!(ProbationSlot<[u32; 4]>, key) == 168);
+    assert!(
+        size_of::<ProbationSlot<[u32; 1]>>() == 168 && size_of::<ProbationSlot<[u32; 4]>>() == 216
+    );
+    assert!(
+        offset_of!(ProbationSlot<[u32; 1]>, key) == 144
+            && offset_of!(ProbationSlot<[u32; 4]>, key) == 168
+    );
     assert!(PROBATION_SLOTS.is_power_of_two());
 };
 
@@ -74,11 +79,26 @@ mod tests {
 
     fn slot() -> (ProbationSlot<[u32; 1]>, u32) {
         let key = key(40_000);
-        let action = FlowAction { out: key, generation: 3, egress: Egress::POD, ..FlowAction::default() };
+        let action = FlowAction {
+            out: key,
+            generation: 3,
+            egress: Egress::POD,
+            ..FlowAction::default()
+        };
         let check = action.check(&key);
-        let mut flow = Flow { action, ..Flow::default() };
+        let mut flow = Flow {
+            action,
+            ..Flow::default()
+        };
         flow.stamp(check, 10, 100, Some(90));
-        (ProbationSlot { flow, key, reserved: 0 }, check)
+        (
+            ProbationSlot {
+                flow,
+                key,
+                reserved: 0,
+            },
+            check,
+        )
     }
 
     #[test]
@@ -87,7 +107,11 @@ mod tests {
         assert!(!held.is_free_for(&key(1), 50) && held.is_free_for(&key(40_000), 50));
         assert!(held.is_free_for(&key(1), 90), "its reverse flow expired");
         let free = |seen, mirror| {
-            let flow = Flow { seen, mirror, ..held.flow };
+            let flow = Flow {
+                seen,
+                mirror,
+                ..held.flow
+            };
             ProbationSlot { flow, ..held }.is_free_for(&key(1), 50)
         };
         let until = Expiry::until(check, 100);
@@ -98,23 +122,45 @@ mod tests {
         assert!(free(Expiry::until(check ^ 2, 100), until), "torn");
         assert!(ProbationSlot::<[u32; 1]>::default().is_free_for(&key(1), 50));
         assert!(held.is_learned() && !ProbationSlot::<[u32; 1]>::default().is_learned());
-        let action = FlowAction { egress: Egress::NONE, ..held.flow.action };
-        assert!(!ProbationSlot { flow: Flow { action, ..held.flow }, ..held }.is_learned());
+        let action = FlowAction {
+            egress: Egress::NONE,
+            ..held.flow.action
+        };
+        assert!(
+            !ProbationSlot {
+                flow: Flow {
+                    action,
+                    ..held.flow
+                },
+                ..held
+            }
+            .is_learned()
+        );
     }
 
     #[test]
     fn a_flow_of_datagrams_one_way_keeps_its_slot_once_one_was_replayed() {
         let (held, _) = slot();
         for (needs_mirror, replayed, is_kept) in [(0, 0, false), (0, 1, true), (1, 1, false)] {
-            let action = FlowAction { needs_mirror, ..held.flow.action };
-            let mut flow = Flow { action, ..held.flow };
+            let action = FlowAction {
+                needs_mirror,
+                ..held.flow.action
+            };
+            let mut flow = Flow {
+                action,
+                ..held.flow
+            };
             flow.stamp(action.check(&held.key), 10, 100, None);
             flow.put_on_probation();
             for _ in 0..replayed {
                 flow.packets = flow.counted();
             }
             let held = ProbationSlot { flow, ..held };
-            assert_eq!(!held.is_free_for(&key(1), 50), is_kept, "{needs_mirror}, {replayed} replayed");
+            assert_eq!(
+                !held.is_free_for(&key(1), 50),
+                is_kept,
+                "{needs_mirror}, {replayed} replayed"
+            );
             assert!(held.is_free_for(&key(1), 100), "expired");
         }
     }
@@ -132,14 +178,35 @@ mod tests {
     fn keys_that_differ_in_one_part_have_different_slots() {
         let numbers = || (0..4096_u16).map(|number| (number, number.to_be_bytes()));
         assert_spread(numbers().map(|(port, _)| key(port)));
-        assert_spread(numbers().map(|(_, [c, d])| flow_key([10, 244, c, d], 53, [10, 96, 0, 1], 80, 5)));
-        assert_spread(numbers().map(|(_, [c, d])| flow_key([10, 244, 1, 5], 53, [10, 96, c, d], 80, 5)));
-        assert_spread(numbers().map(|(port, _)| flow_key([10, 244, 1, 5], 53, [10, 96, 0, 1], port, 5)));
-        assert_spread(numbers().map(|(device, _)| FlowKey { device: device.into(), ..key(53) }));
+        assert_spread(
+            numbers().map(|(_, [c, d])| flow_key([10, 244, c, d], 53, [10, 96, 0, 1], 80, 5)),
+        );
+        assert_spread(
+            numbers().map(|(_, [c, d])| flow_key([10, 244, 1, 5], 53, [10, 96, c, d], 80, 5)),
+        );
+        assert_spread(
+            numbers().map(|(port, _)| flow_key([10, 244, 1, 5], 53, [10, 96, 0, 1], port, 5)),
+        );
+        assert_spread(numbers().map(|(device, _)| FlowKey {
+            device: device.into(),
+            ..key(53)
+        }));
         let v6 = |low: u16| [0x2001_0db8_u32, 0, 0, low.into()].map(u32::to_be);
         let (source, destination) = (v6(5), v6(7));
-        let some = FlowKey { source, destination, ports: 53, protocol: 17, device: 5 };
-        assert_spread(numbers().map(|(low, _)| FlowKey { source: v6(low), ..some }));
-        assert_spread(numbers().map(|(low, _)| FlowKey { destination: v6(low), ..some }));
+        let some = FlowKey {
+            source,
+            destination,
+            ports: 53,
+            protocol: 17,
+            device: 5,
+        };
+        assert_spread(numbers().map(|(low, _)| FlowKey {
+            source: v6(low),
+            ..some
+        }));
+        assert_spread(numbers().map(|(low, _)| FlowKey {
+            destination: v6(low),
+            ..some
+        }));
     }
 }

@@ -48,7 +48,14 @@ impl ReceptionKey {
     /// The key of a packet with this arrival and mark, from the peer with this index.
     #[inline(always)]
     pub const fn new(arrival: &Arrival, mark: u32, index: u32, family: [u8; 2]) -> Self {
-        Self { fields: arrival.fields, device: arrival.device, mark, index, family, reserved: [0; 2] }
+        Self {
+            fields: arrival.fields,
+            device: arrival.device,
+            mark,
+            index,
+            family,
+            reserved: [0; 2],
+        }
     }
 
     /// A hash of the key, never zero.
@@ -92,7 +99,12 @@ impl Reception {
     /// A reception whose probe has just come through.
     #[inline(always)]
     pub const fn seen(key: &ReceptionKey, generation: u32, now: u64) -> Self {
-        Self { seen_ns: now, probed_ns: now, generation, check: key.check() }
+        Self {
+            seen_ns: now,
+            probed_ns: now,
+            generation,
+            check: key.check(),
+        }
     }
 
     /// Returns the way of the next packet. Of a valid reception few packets are probes.
@@ -101,7 +113,11 @@ impl Reception {
         let age = now.wrapping_sub(self.seen_ns);
         let is_valid = self.generation == generation && age < VALIDATED_NS;
         let is_due = age >= PROBED_AFTER_NS && now.wrapping_sub(self.probed_ns) >= PROBE_PAUSE_NS;
-        if is_valid && !is_due { Way::Decapsulated } else { Way::Probe }
+        if is_valid && !is_due {
+            Way::Decapsulated
+        } else {
+            Way::Probe
+        }
     }
 }
 
@@ -112,8 +128,14 @@ mod tests {
     use super::*;
     use crate::addr::Mac;
 
-    const KEY: ReceptionKey =
-        ReceptionKey { fields: 1, device: 2, mark: 3, index: 4, family: [8, 0], reserved: [0; 2] };
+    const KEY: ReceptionKey = ReceptionKey {
+        fields: 1,
+        device: 2,
+        mark: 3,
+        index: 4,
+        family: [8, 0],
+        reserved: [0; 2],
+    };
 
     #[test]
     fn a_probe_validates_for_two_seconds_and_one_generation() {
@@ -135,10 +157,21 @@ mod tests {
     fn one_packet_in_a_pause_is_the_next_probe() {
         let start = 7_000_000_000;
         let due = start + PROBED_AFTER_NS;
-        let probed = Reception { probed_ns: due, ..Reception::seen(&KEY, 5, start) };
+        let probed = Reception {
+            probed_ns: due,
+            ..Reception::seen(&KEY, 5, start)
+        };
         assert_eq!(probed.way(5, due + PROBE_PAUSE_NS - 1), Way::Decapsulated);
-        assert_eq!(probed.way(5, due + PROBE_PAUSE_NS), Way::Probe, "the one before was lost");
-        assert_eq!(probed.way(5, start + VALIDATED_NS), Way::Probe, "however late the last probe was chosen");
+        assert_eq!(
+            probed.way(5, due + PROBE_PAUSE_NS),
+            Way::Probe,
+            "the one before was lost"
+        );
+        assert_eq!(
+            probed.way(5, start + VALIDATED_NS),
+            Way::Probe,
+            "however late the last probe was chosen"
+        );
     }
 
     #[test]
@@ -146,13 +179,41 @@ mod tests {
         let arrival = Arrival::new(Mac([2, 0, 0, 0, 0, 1]), 64, 0, 3, 40_000);
         let key = |arrival: &Arrival, mark, index| ReceptionKey::new(arrival, mark, index, [8, 0]);
         let usual = key(&arrival, 0, 1);
-        assert_eq!(usual, key(&Arrival { port: 50_000, ..arrival }, 0, 1), "each flow has another source port");
+        assert_eq!(
+            usual,
+            key(
+                &Arrival {
+                    port: 50_000,
+                    ..arrival
+                },
+                0,
+                1
+            ),
+            "each flow has another source port"
+        );
         for other in [
-            key(&Arrival { fields: arrival.fields ^ 1 << 48, ..arrival }, 0, 1),
-            key(&Arrival { device: 4, ..arrival }, 0, 1),
+            key(
+                &Arrival {
+                    fields: arrival.fields ^ 1 << 48,
+                    ..arrival
+                },
+                0,
+                1,
+            ),
+            key(
+                &Arrival {
+                    device: 4,
+                    ..arrival
+                },
+                0,
+                1,
+            ),
             key(&arrival, 1, 1),
             key(&arrival, 0, 2),
-            ReceptionKey { family: [0x86, 0xdd], ..usual },
+            ReceptionKey {
+                family: [0x86, 0xdd],
+                ..usual
+            },
         ] {
             assert_ne!(usual.check(), other.check(), "{other:?}");
         }

@@ -34,8 +34,10 @@ mod tests {
 
     #[test]
     fn every_program_and_reason_has_a_slot_of_its_own() {
-        let mut slots: Vec<u32> =
-            Program::ALL.iter().flat_map(|&p| Reason::ALL.iter().map(move |&r| slot(p, r))).collect();
+        let mut slots: Vec<u32> = Program::ALL
+            .iter()
+            .flat_map(|&p| Reason::ALL.iter().map(move |&r| slot(p, r)))
+            .collect();
         assert!(slots.iter().all(|&slot| slot < SLOTS));
         slots.sort_unstable();
         slots.dedup();

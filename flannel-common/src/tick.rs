@@ -3,7 +3,10 @@
 //! They wrap after 52 days. What is compared lies close together, so a moment is "ahead" only
 //! within [`HORIZON`].
 
-#![expect(clippy::cast_possible_truncation, reason = "the clock wraps, by design")]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "the clock wraps, by design"
+)]
 
 /// A moment, in ticks.
 pub type Tick = u32;

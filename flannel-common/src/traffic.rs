@@ -34,7 +34,11 @@ pub struct PeerTraffic {
 
 /// Returns the capacity of the map of the peers of a network with this many subnets.
 pub const fn peer_slots(subnets: u32) -> u32 {
-    if subnets < PEER_TRAFFIC_MAX { subnets + 1 } else { PEER_TRAFFIC_MAX }
+    if subnets < PEER_TRAFFIC_MAX {
+        subnets + 1
+    } else {
+        PEER_TRAFFIC_MAX
+    }
 }
 
 const _: () = {
@@ -51,6 +55,9 @@ mod tests {
     fn a_small_network_has_a_slot_for_each_subnet_and_the_shared_one() {
         assert_eq!((peer_slots(0), peer_slots(1), peer_slots(256)), (1, 2, 257));
         assert_eq!(peer_slots(PEER_TRAFFIC_MAX - 1), PEER_TRAFFIC_MAX);
-        assert_eq!((peer_slots(PEER_TRAFFIC_MAX), peer_slots(1 << 17)), (PEER_TRAFFIC_MAX, PEER_TRAFFIC_MAX));
+        assert_eq!(
+            (peer_slots(PEER_TRAFFIC_MAX), peer_slots(1 << 17)),
+            (PEER_TRAFFIC_MAX, PEER_TRAFFIC_MAX)
+        );
     }
 }

@@ -50,10 +50,23 @@ impl Window {
     #[inline(always)]
     pub const fn of<A: Address>(packet: &ParsedPacket<A>, scale: u8, epoch: u16) -> Self {
         let sequence = u32::from_be(packet.fingerprint.sequence);
-        let empty = Self { acknowledged: 0, offered: 0, sequence, scale, is_learned: 1, epoch };
+        let empty = Self {
+            acknowledged: 0,
+            offered: 0,
+            sequence,
+            scale,
+            is_learned: 1,
+            epoch,
+        };
         // The window of a packet with SYN has no scale.
-        let of_packet = Self { scale: if packet.is_opening { 0 } else { scale }, ..empty };
-        Self { scale, ..of_packet.after(packet) }
+        let of_packet = Self {
+            scale: if packet.is_opening { 0 } else { scale },
+            ..empty
+        };
+        Self {
+            scale,
+            ..of_packet.after(packet)
+        }
     }
 
     /// The numbers after one more packet.
@@ -63,7 +76,11 @@ impl Window {
         let offered = (u16::from_be(packet.window) as u32) << (self.scale & 0xf);
         Self {
             acknowledged: u32::from_be(packet.fingerprint.acknowledged),
-            offered: if offered > self.offered { offered } else { self.offered },
+            offered: if offered > self.offered {
+                offered
+            } else {
+                self.offered
+            },
             ..self
         }
     }
@@ -72,7 +89,11 @@ impl Window {
     /// order.
     #[inline(always)]
     pub const fn reaches(&self, sequence: u32) -> bool {
-        let reach = if self.offered > LEAST_REACH { self.offered } else { LEAST_REACH };
+        let reach = if self.offered > LEAST_REACH {
+            self.offered
+        } else {
+            LEAST_REACH
+        };
         are_within(u32::from_be(sequence), self.acknowledged, reach)
     }
 
@@ -101,15 +122,25 @@ mod tests {
     use crate::inner::Fingerprint;
 
     fn packet(sequence: u32, acknowledged: u32, window: u16) -> ParsedPacket<[u32; 1]> {
-        let fingerprint =
-            Fingerprint { sequence: sequence.to_be(), acknowledged: acknowledged.to_be(), ..Fingerprint::default() };
-        ParsedPacket { fingerprint, window: window.to_be(), ..ParsedPacket::default() }
+        let fingerprint = Fingerprint {
+            sequence: sequence.to_be(),
+            acknowledged: acknowledged.to_be(),
+            ..Fingerprint::default()
+        };
+        ParsedPacket {
+            fingerprint,
+            window: window.to_be(),
+            ..ParsedPacket::default()
+        }
     }
 
     #[test]
     fn a_close_within_the_window_is_the_other_ends_and_one_outside_is_forged() {
         let window = Window::of(&packet(7, 1_000_000, 1000), 7, 1);
-        assert_eq!((window.acknowledged, window.offered, window.sequence), (1_000_000, 128_000, 7));
+        assert_eq!(
+            (window.acknowledged, window.offered, window.sequence),
+            (1_000_000, 128_000, 7)
+        );
         for (sequence, is_genuine) in [
             (1_000_000, true),
             (1_128_000, true),
@@ -118,7 +149,11 @@ mod tests {
             (871_999, false),
             (3_000_000_000, false),
         ] {
-            assert_eq!(window.reaches(u32::to_be(sequence)), is_genuine, "{sequence}");
+            assert_eq!(
+                window.reaches(u32::to_be(sequence)),
+                is_genuine,
+                "{sequence}"
+            );
         }
     }
 
@@ -133,7 +168,10 @@ mod tests {
 
     #[test]
     fn the_window_of_a_syn_ack_has_no_scale() {
-        let answer = ParsedPacket { is_opening: true, ..packet(7, 1000, 65_160) };
+        let answer = ParsedPacket {
+            is_opening: true,
+            ..packet(7, 1000, 65_160)
+        };
         let window = Window::of(&answer, 7, 1);
         assert_eq!((window.offered, window.scale), (65_160, 7));
         assert_eq!(window.after(&packet(8, 1000, 502)).offered, 65_160);

@@ -75,12 +75,18 @@ pub(crate) fn report(ctx: &RawTracePointContext) {
     let code = code_of(ctx.arg::<u32>(2));
     // SAFETY: the helper takes nothing and returns a number.
     let now = unsafe { bpf_ktime_get_ns() };
-    let Some(settings) = monitor::settings(now) else { return };
+    let Some(settings) = monitor::settings(now) else {
+        return;
+    };
     if code == 0 {
         return;
     }
-    let Some(packet) = Dropped::of_node(ctx.arg::<u64>(0)) else { return };
-    let Some(report) = packet.read(code, now) else { return };
+    let Some(packet) = Dropped::of_node(ctx.arg::<u64>(0)) else {
+        return;
+    };
+    let Some(report) = packet.read(code, now) else {
+        return;
+    };
     let Some(due) = settings.pace.next_due(now) else {
         monitor::miss(|missed| &mut missed.limited);
         return;
@@ -111,10 +117,17 @@ impl Dropped {
             let socket: u64 = read(skb + u64::from(known!(socket)))?;
             (read(socket + u64::from(known!(socket_net)))?, 0)
         } else {
-            (read(device + u64::from(known!(device_net)))?, read(device + u64::from(known!(ifindex)))?)
+            (
+                read(device + u64::from(known!(device_net)))?,
+                read(device + u64::from(known!(ifindex)))?,
+            )
         };
         let inode: u32 = read(net + u64::from(known!(inode)))?;
-        (inode == known!(netns)).then_some(Self { skb, device, ifindex })
+        (inode == known!(netns)).then_some(Self {
+            skb,
+            device,
+            ifindex,
+        })
     }
 
     /// The report of it, if one of its addresses is a pod's.
@@ -144,7 +157,8 @@ impl Dropped {
         };
         report.link[ETH_LEN - 2..].copy_from_slice(&protocol.to_ne_bytes());
         // SAFETY: the helper reads kernel memory and fails where there is none.
-        unsafe { bpf_probe_read_kernel_buf((head + u64::from(at)) as *const u8, &mut report.ip) }.ok()?;
+        unsafe { bpf_probe_read_kernel_buf((head + u64::from(at)) as *const u8, &mut report.ip) }
+            .ok()?;
         let is_of_pod = match u32::from(protocol) {
             Ipv4Header::PROTOCOL => self.is_of_pod::<Ipv4Header>(&mut report),
             Ipv6Header::PROTOCOL => self.is_of_pod::<Ipv6Header>(&mut report),
@@ -156,10 +170,13 @@ impl Dropped {
     /// Returns true if an address of the packet is in the pod network, and notes where it came in.
     #[inline(always)]
     fn is_of_pod<F: Family>(&self, report: &mut Report) -> bool {
-        let Some(config) = CONFIG.get(ONLY) else { return false };
+        let Some(config) = CONFIG.get(ONLY) else {
+            return false;
+        };
         let family = F::config(config);
         let from_outside = [family.tunnel_ifindex, family.underlay_ifindex];
-        report.event.is_inbound = u8::from(self.device != 0 && from_outside.contains(&self.ifindex));
+        report.event.is_inbound =
+            u8::from(self.device != 0 && from_outside.contains(&self.ifindex));
         // SAFETY: any bytes are a valid header, and there are enough of them.
         let ip = unsafe { &*report.ip.as_ptr().cast::<F>() };
         ip.source_subnet(family).is_some() || ip.destination_subnet(family).is_some()

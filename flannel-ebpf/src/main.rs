@@ -21,9 +21,18 @@
 //! is counted in an array as well. Counting loads one variable, which says whether a monitor is
 //! there. A new look-up or helper here needs figures before and after.
 
-#![expect(missing_docs, reason = "the classifier macro writes a public wrapper without the documentation")]
-#![expect(unreachable_pub, reason = "entry points are found by the linker through their symbols")]
-#![expect(clippy::cast_possible_wrap, reason = "sizes of headers and parameters are far below 2^31")]
+#![expect(
+    missing_docs,
+    reason = "the classifier macro writes a public wrapper without the documentation"
+)]
+#![expect(
+    unreachable_pub,
+    reason = "entry points are found by the linker through their symbols"
+)]
+#![expect(
+    clippy::cast_possible_wrap,
+    reason = "sizes of headers and parameters are far below 2^31"
+)]
 #![expect(
     clippy::cast_possible_truncation,
     reason = "header lengths are small constants; a wide number is cut where said"
@@ -87,7 +96,10 @@ pub fn count_polls(_ctx: RawTracePointContext) -> i32 {
 
 /// The kernel's tracepoint for dropped packets; attached while flows are observed.
 #[raw_tracepoint(tracepoint = "kfree_skb")]
-#[expect(clippy::needless_pass_by_value, reason = "the macro hands the context over")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the macro hands the context over"
+)]
 pub fn report_drops(ctx: RawTracePointContext) -> i32 {
     kernel_drops::report(&ctx);
     0
@@ -95,7 +107,10 @@ pub fn report_drops(ctx: RawTracePointContext) -> i32 {
 
 /// The driver of the external interface, if asked for; also of jumbo frames in several parts.
 #[xdp(frags)]
-#[expect(clippy::needless_pass_by_value, reason = "the macro hands the context over")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the macro hands the context over"
+)]
 pub fn early_guard(ctx: XdpContext) -> u32 {
     hooks::early_guard::run(&ctx)
 }
@@ -158,7 +173,13 @@ fn conclude(skb: &Skb, program: Program, reason: Reason) -> i32 {
     let reason = stats::any(reason, skb.len());
     stats::record(skb, program, reason);
     #[cfg(feature = "log")]
-    aya_log_ebpf::debug!(skb.context(), "program {} reason {} length {}", program as u32, reason as u32, skb.len());
+    aya_log_ebpf::debug!(
+        skb.context(),
+        "program {} reason {} length {}",
+        program as u32,
+        reason as u32,
+        skb.len()
+    );
     match reason.verdict() {
         Verdict::Pass => TC_ACT_UNSPEC,
         Verdict::Redirect => TC_ACT_REDIRECT,

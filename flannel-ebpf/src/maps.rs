@@ -35,7 +35,8 @@ pub(crate) static PEERS: Array<PeerEntry> = Array::with_max_entries(1, 0);
 pub(crate) static PEERS6: Array<PeerEntry> = Array::with_max_entries(1, 0);
 
 #[map]
-pub(crate) static VTEPS: HashMap<Addr, VtepEntry> = HashMap::with_max_entries(PEERS_MAX, BPF_F_NO_PREALLOC);
+pub(crate) static VTEPS: HashMap<Addr, VtepEntry> =
+    HashMap::with_max_entries(PEERS_MAX, BPF_F_NO_PREALLOC);
 
 #[map]
 pub(crate) static ECMP_PATHS: HashMap<EcmpPathKey, EcmpPath> =
@@ -57,22 +58,27 @@ pub(crate) static PEER_TRAFFIC: PerCpuArray<PeerTraffic> = PerCpuArray::with_max
 pub(crate) static PEER_TRAFFIC6: PerCpuArray<PeerTraffic> = PerCpuArray::with_max_entries(1, 0);
 
 #[map]
-pub(crate) static POD_TRAFFIC: PerCpuArray<Counter> = PerCpuArray::with_max_entries(POD_TRAFFIC_MAX, 0);
+pub(crate) static POD_TRAFFIC: PerCpuArray<Counter> =
+    PerCpuArray::with_max_entries(POD_TRAFFIC_MAX, 0);
 
 #[map]
 pub(crate) static FAST: Array<FastConfig> = Array::with_max_entries(1, 0);
 
 #[map]
-pub(crate) static FLOWS: LruHashMap<FlowKey<[u32; 1]>, Flow<[u32; 1]>> = LruHashMap::with_max_entries(FLOWS_MAX, 0);
+pub(crate) static FLOWS: LruHashMap<FlowKey<[u32; 1]>, Flow<[u32; 1]>> =
+    LruHashMap::with_max_entries(FLOWS_MAX, 0);
 
 #[map]
-pub(crate) static FLOWS6: LruHashMap<FlowKey<[u32; 4]>, Flow<[u32; 4]>> = LruHashMap::with_max_entries(FLOWS_MAX, 0);
+pub(crate) static FLOWS6: LruHashMap<FlowKey<[u32; 4]>, Flow<[u32; 4]>> =
+    LruHashMap::with_max_entries(FLOWS_MAX, 0);
 
 #[map]
-pub(crate) static PROBATION: Array<ProbationSlot<[u32; 1]>> = Array::with_max_entries(PROBATION_SLOTS, 0);
+pub(crate) static PROBATION: Array<ProbationSlot<[u32; 1]>> =
+    Array::with_max_entries(PROBATION_SLOTS, 0);
 
 #[map]
-pub(crate) static PROBATION6: Array<ProbationSlot<[u32; 4]>> = Array::with_max_entries(PROBATION_SLOTS, 0);
+pub(crate) static PROBATION6: Array<ProbationSlot<[u32; 4]>> =
+    Array::with_max_entries(PROBATION_SLOTS, 0);
 
 #[map]
 pub(crate) static FLOW_HINTS: Array<FlowHint> = Array::with_max_entries(PROBATION_SLOTS, 0);
@@ -90,7 +96,8 @@ pub(crate) static PENDING6: Array<PendingPacket<[u32; 4]>> = Array::with_max_ent
 pub(crate) static CPU_STATE: PerCpuArray<CpuState> = PerCpuArray::with_max_entries(1, 0);
 
 #[map]
-pub(crate) static PODS: HashMap<u32, PodEntry> = HashMap::with_max_entries(PODS_MAX, BPF_F_NO_PREALLOC);
+pub(crate) static PODS: HashMap<u32, PodEntry> =
+    HashMap::with_max_entries(PODS_MAX, BPF_F_NO_PREALLOC);
 
 #[map]
 pub(crate) static HELPER_PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS, 0);
@@ -99,10 +106,12 @@ pub(crate) static HELPER_PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS,
 pub(crate) static LEARN_BUCKETS: Array<Bucket> = Array::with_max_entries(BUCKET_COUNT, 0);
 
 #[map]
-pub(crate) static ENTRANCES: LruHashMap<FlowKey<[u32; 1]>, u32> = LruHashMap::with_max_entries(FLOWS_MAX, 0);
+pub(crate) static ENTRANCES: LruHashMap<FlowKey<[u32; 1]>, u32> =
+    LruHashMap::with_max_entries(FLOWS_MAX, 0);
 
 #[map]
-pub(crate) static ENTRANCES6: LruHashMap<FlowKey<[u32; 4]>, u32> = LruHashMap::with_max_entries(FLOWS_MAX, 0);
+pub(crate) static ENTRANCES6: LruHashMap<FlowKey<[u32; 4]>, u32> =
+    LruHashMap::with_max_entries(FLOWS_MAX, 0);
 
 #[map]
 pub(crate) static ARRIVALS: Array<ArrivalNote> = Array::with_max_entries(1, 0);
@@ -114,10 +123,12 @@ pub(crate) static CONNECTIONS: RingBuf = RingBuf::with_byte_size(CONNECTIONS_BYT
 pub(crate) static GUARD: Array<GuardWord> = Array::with_max_entries(1, 0);
 
 #[map]
-pub(crate) static NAT_VTEPS: HashMap<DeviceKey, u32> = HashMap::with_max_entries(PEERS_MAX, BPF_F_NO_PREALLOC);
+pub(crate) static NAT_VTEPS: HashMap<DeviceKey, u32> =
+    HashMap::with_max_entries(PEERS_MAX, BPF_F_NO_PREALLOC);
 
 #[map]
-pub(crate) static VIOLATIONS: LruHashMap<Addr, Violation> = LruHashMap::with_max_entries(VIOLATIONS_MAX, 0);
+pub(crate) static VIOLATIONS: LruHashMap<Addr, Violation> =
+    LruHashMap::with_max_entries(VIOLATIONS_MAX, 0);
 
 #[map]
 pub(crate) static MONITOR: Array<Monitor> = Array::with_max_entries(1, 0);

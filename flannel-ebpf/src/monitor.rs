@@ -9,7 +9,9 @@ use core::{
 
 use aya_ebpf::{
     bindings::BPF_RB_NO_WAKEUP,
-    helpers::generated::{bpf_get_prandom_u32, bpf_ktime_get_ns, bpf_ringbuf_output, bpf_skb_load_bytes},
+    helpers::generated::{
+        bpf_get_prandom_u32, bpf_ktime_get_ns, bpf_ringbuf_output, bpf_skb_load_bytes,
+    },
     macros::map,
     maps::PerCpuArray,
 };
@@ -76,7 +78,9 @@ pub(crate) fn settings(now: u64) -> Option<&'static mut Monitor> {
     }
     // SAFETY: the look-up gave the element of the array, which lives as long as the map. CPUs may
     // race for the pace, which its type allows for.
-    MONITOR.get_ptr_mut(ONLY).map(|monitor| unsafe { &mut *monitor })
+    MONITOR
+        .get_ptr_mut(ONLY)
+        .map(|monitor| unsafe { &mut *monitor })
 }
 
 /// Returns true if a monitor may be running.
@@ -94,7 +98,9 @@ pub(crate) fn report(skb: &Skb, program: Program, reason: Reason) {
         MONITOR_DEADLINE.end();
         return;
     };
-    let Some(buf) = MONITOR_BUFS.get_ptr_mut(ONLY) else { return };
+    let Some(buf) = MONITOR_BUFS.get_ptr_mut(ONLY) else {
+        return;
+    };
     // SAFETY: the look-up gave this CPU's own element, and programs at TC hooks do not interrupt
     // each other.
     let buf = unsafe { &mut *buf };
@@ -102,8 +108,16 @@ pub(crate) fn report(skb: &Skb, program: Program, reason: Reason) {
         return;
     }
     let link = missing_link_header(program, reason);
-    let Some(captured) = capture(skb, monitor.capture, link, buf) else { return };
-    let Some(inner_at) = inner_frame(skb, &monitor.filter, buf, captured, may_have_outer(skb, program, reason)) else {
+    let Some(captured) = capture(skb, monitor.capture, link, buf) else {
+        return;
+    };
+    let Some(inner_at) = inner_frame(
+        skb,
+        &monitor.filter,
+        buf,
+        captured,
+        may_have_outer(skb, program, reason),
+    ) else {
         return;
     };
     let Some(due) = monitor.pace.next_due(now) else {
@@ -137,7 +151,11 @@ fn is_drawn(filter: &Filter) -> bool {
 #[inline(always)]
 fn missing_link_header(program: Program, reason: Reason) -> u32 {
     let is_replayed = matches!(reason, Reason::Replayed);
-    if matches!(program, Program::FromL3Tunnel | Program::ToL3Tunnel) && !is_replayed { ETH_LEN as u32 } else { 0 }
+    if matches!(program, Program::FromL3Tunnel | Program::ToL3Tunnel) && !is_replayed {
+        ETH_LEN as u32
+    } else {
+        0
+    }
 }
 
 /// Copies the first bytes of the packet, with or without outer headers, behind a link header of
@@ -172,20 +190,41 @@ fn may_have_outer(skb: &Skb, program: Program, reason: Reason) -> bool {
 
 /// Returns the offset of the inner frame; none if the filter excludes its addresses.
 #[inline(always)]
-fn inner_frame(skb: &Skb, filter: &Filter, buf: &MonitorBuf, captured: u32, may_have_outer: bool) -> Option<u16> {
-    let other = if filter.asks_for_addresses() { None } else { Some(0) };
+fn inner_frame(
+    skb: &Skb,
+    filter: &Filter,
+    buf: &MonitorBuf,
+    captured: u32,
+    may_have_outer: bool,
+) -> Option<u16> {
+    let other = if filter.asks_for_addresses() {
+        None
+    } else {
+        Some(0)
+    };
     by_any_family!(skb, inner_frame_of(filter, buf, captured, may_have_outer), else other)
 }
 
 #[inline(always)]
-fn inner_frame_of<F: Family>(filter: &Filter, buf: &MonitorBuf, captured: u32, may_have_outer: bool) -> Option<u16> {
+fn inner_frame_of<F: Family>(
+    filter: &Filter,
+    buf: &MonitorBuf,
+    captured: u32,
+    may_have_outer: bool,
+) -> Option<u16> {
     let bytes = buf.bytes.as_ptr();
     let is_tunnel = may_have_outer && captured as usize >= OuterHeaders::<F>::LEN && {
         // SAFETY: any bytes are valid headers, and at least their length was captured.
         let outer = unsafe { &*bytes.cast::<OuterHeaders<F>>() };
-        CONFIG.get(ONLY).is_some_and(|config| outer.is_tunnel(F::config(config)))
+        CONFIG
+            .get(ONLY)
+            .is_some_and(|config| outer.is_tunnel(F::config(config)))
     };
-    let inner_at = if is_tunnel { OuterHeaders::<F>::OVERHEAD } else { 0 };
+    let inner_at = if is_tunnel {
+        OuterHeaders::<F>::OVERHEAD
+    } else {
+        0
+    };
     if filter.asks_for_addresses() {
         if (captured as usize) < inner_at + ETH_LEN + size_of::<F>() {
             return None;
@@ -206,7 +245,14 @@ fn send(buf: &mut MonitorBuf, captured: u32) {
     let len = size_of::<Event>() as u32 + captured;
     let data = (&raw mut *buf).cast();
     // SAFETY: the first `len` bytes of the buffer were just written.
-    let failed = unsafe { bpf_ringbuf_output((&raw const EVENTS).cast_mut().cast(), data, len.into(), NO_WAKEUP) };
+    let failed = unsafe {
+        bpf_ringbuf_output(
+            (&raw const EVENTS).cast_mut().cast(),
+            data,
+            len.into(),
+            NO_WAKEUP,
+        )
+    };
     if failed != 0 {
         miss(|missed| &mut missed.lost);
     }

@@ -62,7 +62,11 @@ impl Node {
     /// The agent was there recently enough for flows to be replayed.
     #[inline(always)]
     pub(crate) const fn allows_replay(&self) -> Result<(), Reason> {
-        if heartbeat_allows_replay(self.now, self.config.heartbeat_ns) { Ok(()) } else { Err(Reason::AgentLate) }
+        if heartbeat_allows_replay(self.now, self.config.heartbeat_ns) {
+            Ok(())
+        } else {
+            Err(Reason::AgentLate)
+        }
     }
 
     /// Up to when the agent has confirmed what was learned.
@@ -106,7 +110,11 @@ impl Peer {
         let at = F::peers().get_ptr_mut(index).ok_or(Reason::NoPeer)?;
         // SAFETY: the look-up gave an element of the array, which lives as long as the map.
         let word = current(unsafe { &(*at).word });
-        if word.has(EntryState::VALID) { Ok(Self { at, index, word }) } else { Err(Reason::NoPeer) }
+        if word.has(EntryState::VALID) {
+            Ok(Self { at, index, word })
+        } else {
+            Err(Reason::NoPeer)
+        }
     }
 
     /// The peer whose subnet has the inner source, if it sent the packet.
@@ -128,7 +136,11 @@ impl Peer {
     #[inline(always)]
     pub(crate) fn direct<F: Family>(index: Option<u32>, device: u32) -> Option<Self> {
         let peer = Self::find::<F>(index).ok()?;
-        if peer.word.has(EntryState::DIRECT) && peer.entry().oif == device { Some(peer) } else { None }
+        if peer.word.has(EntryState::DIRECT) && peer.entry().oif == device {
+            Some(peer)
+        } else {
+            None
+        }
     }
 
     /// Number of its subnet.

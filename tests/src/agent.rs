@@ -29,12 +29,16 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// The path of the agent under test, `FLANNEL_AGENT`.
 pub fn agent_binary() -> Result<PathBuf> {
-    let binary = env::var_os("FLANNEL_AGENT").context("FLANNEL_AGENT must be the path of the agent's binary")?;
-    PathBuf::from(binary).canonicalize().context("FLANNEL_AGENT")
+    let binary = env::var_os("FLANNEL_AGENT")
+        .context("FLANNEL_AGENT must be the path of the agent's binary")?;
+    PathBuf::from(binary)
+        .canonicalize()
+        .context("FLANNEL_AGENT")
 }
 
 /// The reason why a claim on the size of the agent cannot be judged.
-pub const NOT_AS_SHIPPED: &str = "the agent has the profile of tests; `cargo xtask test --all` has the shipped one";
+pub const NOT_AS_SHIPPED: &str =
+    "the agent has the profile of tests; `cargo xtask test --all` has the shipped one";
 
 /// Returns true unless `FLANNEL_AGENT_PROFILE` says that the agent has the profile of tests, whose
 /// executable is not optimised for size.
@@ -77,7 +81,9 @@ impl AgentOptions {
             format!("--kube-api-url={url}"),
             format!("--net-config-path={net_config}"),
         ])?;
-        options.environment.push(("NODE_NAME".to_owned(), name.to_owned()));
+        options
+            .environment
+            .push(("NODE_NAME".to_owned(), name.to_owned()));
         Ok(options)
     }
 
@@ -127,7 +133,10 @@ impl AgentOptions {
     /// Confines it in another way, or not at all.
     #[must_use]
     pub fn confined_by(self, confinement: impl Into<Option<Confinement>>) -> Self {
-        Self { confinement: confinement.into(), ..self }
+        Self {
+            confinement: confinement.into(),
+            ..self
+        }
     }
 }
 
@@ -153,7 +162,11 @@ impl Node {
     /// Starts an agent on this node. [`Agent::wait_ready`] waits for it.
     pub fn agent(&self, options: AgentOptions) -> Result<Agent> {
         let child = start(self, &options)?;
-        Ok(Agent { node: self.clone(), options: Arc::new(options), child: Arc::new(Mutex::new(child)) })
+        Ok(Agent {
+            node: self.clone(),
+            options: Arc::new(options),
+            child: Arc::new(Mutex::new(child)),
+        })
     }
 
     /// Starts an agent on this node and waits until it is ready.
@@ -179,7 +192,13 @@ impl Agent {
             Ok(Ok(()))
         })
         .and_then(|ended| ended)
-        .with_context(|| format!("agent on {}; end of its log:\n{}", self.node.name(), child.log_tail(20)))
+        .with_context(|| {
+            format!(
+                "agent on {}; end of its log:\n{}",
+                self.node.name(),
+                child.log_tail(20)
+            )
+        })
     }
 
     /// SIGKILL, and waits until it is gone.
@@ -195,7 +214,11 @@ impl Agent {
 
     /// Starts it again with the same options, after it has ended.
     pub fn restart(&self) -> Result<()> {
-        ensure!(!self.child().is_running(), "the agent on {} still runs", self.node.name());
+        ensure!(
+            !self.child().is_running(),
+            "the agent on {} still runs",
+            self.node.name()
+        );
         let child = start(&self.node, &self.options)?;
         *self.child.lock().unwrap_or_else(PoisonError::into_inner) = child;
         Ok(())
@@ -203,8 +226,15 @@ impl Agent {
 
     /// Starts another binary with the same flags and paths, after this agent has ended.
     pub fn succeeded_by(&self, binary: &Path) -> Result<Self> {
-        ensure!(!self.child().is_running(), "the agent on {} still runs", self.node.name());
-        self.node.agent(AgentOptions { binary: binary.to_owned(), ..(*self.options).clone() })
+        ensure!(
+            !self.child().is_running(),
+            "the agent on {} still runs",
+            self.node.name()
+        );
+        self.node.agent(AgentOptions {
+            binary: binary.to_owned(),
+            ..(*self.options).clone()
+        })
     }
 
     /// The command line of [`Agent::argv`] with another binary.
@@ -217,24 +247,38 @@ impl Agent {
     /// The status document: the agent's answer at its socket, without the processes of a command.
     /// Without a running agent it is that of `status -o json`, from what is pinned.
     pub fn status(&self) -> Result<Value> {
-        let socket = self.node.outside_path(&self.options.state_dir).join("agent.sock");
+        let socket = self
+            .node
+            .outside_path(&self.options.state_dir)
+            .join("agent.sock");
         ask_status(&socket).or_else(|_| self.status_by_command())
     }
 
     /// Waits for a problem of this kind in the status.
     pub fn problem(&self, code: &str) -> Result<Value> {
-        eventually(&format!("problem {code} on {}", self.node.name()), Duration::from_secs(20), || {
-            let status = self.status()?;
-            let found = status["problems"].as_array().into_iter().flatten().find(|problem| problem["code"] == code);
-            found.cloned().with_context(|| format!("problems: {}", status["problems"]))
-        })
+        eventually(
+            &format!("problem {code} on {}", self.node.name()),
+            Duration::from_secs(20),
+            || {
+                let status = self.status()?;
+                let found = status["problems"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .find(|problem| problem["code"] == code);
+                found
+                    .cloned()
+                    .with_context(|| format!("problems: {}", status["problems"]))
+            },
+        )
     }
 
     /// `status -o json`, which adds what is read from pinned maps, such as `drops`.
     pub fn status_by_command(&self) -> Result<Value> {
         // Its exit code is the node's readiness.
         let output = self.cli_any(&["status", "-o", "json"])?;
-        serde_json::from_str(&output.stdout).with_context(|| format!("{}: status: {output:?}", self.node.name()))
+        serde_json::from_str(&output.stdout)
+            .with_context(|| format!("{}: status: {output:?}", self.node.name()))
     }
 
     /// Another command of the binary, with this agent's state directory and pin root.
@@ -244,7 +288,11 @@ impl Agent {
 
     /// As [`Agent::cli`], whatever status it ends with, and for commands that look at much.
     pub fn cli_any(&self, args: &[&str]) -> Result<Output> {
-        self.node.command(self.argv(args)).any_code().limit(Duration::from_mins(1)).run()
+        self.node
+            .command(self.argv(args))
+            .any_code()
+            .limit(Duration::from_mins(1))
+            .run()
     }
 
     /// The command line of [`Agent::cli`].
@@ -257,7 +305,12 @@ impl Agent {
         self.command_line(None, &self.options.binary, args)
     }
 
-    fn command_line(&self, confinement: Option<&Confinement>, binary: &Path, args: &[&str]) -> Vec<String> {
+    fn command_line(
+        &self,
+        confinement: Option<&Confinement>,
+        binary: &Path,
+        args: &[&str],
+    ) -> Vec<String> {
         let mut argv = vec!["env".to_owned()];
         argv.push(format!("FLANNELD_STATE_DIR={}", self.options.state_dir));
         argv.push(format!("FLANNELD_BPF_PIN_ROOT={}", self.options.pin_root));
@@ -277,11 +330,19 @@ impl Agent {
     /// `datapath set <mode>`, and waits until `status` shows it in effect.
     pub fn set_mode(&self, mode: &str) -> Result<()> {
         self.cli(&["datapath", "set", mode])?;
-        eventually(&format!("mode {mode} on {}", self.node.name()), Duration::from_secs(10), || {
-            let status = self.status()?;
-            ensure!(status["mode"]["effective"] == mode, "mode: {}", status["mode"]);
-            Ok(())
-        })
+        eventually(
+            &format!("mode {mode} on {}", self.node.name()),
+            Duration::from_secs(10),
+            || {
+                let status = self.status()?;
+                ensure!(
+                    status["mode"]["effective"] == mode,
+                    "mode: {}",
+                    status["mode"]
+                );
+                Ok(())
+            },
+        )
     }
 
     /// Kills the agent and starts it, ends it and starts it again. Fails if a datagram from a pod
@@ -297,23 +358,34 @@ impl Agent {
         self.restart()?;
         self.wait_ready()?;
         let report = run.stop()?;
-        println!("{} datagrams, longest gap {:?}", report.sent, report.longest_gap);
+        println!(
+            "{} datagrams, longest gap {:?}",
+            report.sent, report.longest_gap
+        );
         report.expect_complete()
     }
 
     /// Bytes of memory: a field of `/proc/<pid>/status`, such as `VmRSS`.
     pub fn memory(&self, field: &str) -> Result<u64> {
         let text = fs::read_to_string(format!("/proc/{}/status", self.child().pid()))?;
-        let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         let value = value.with_context(|| format!("no {field}"))?;
-        let kibibytes: u64 = value.trim().trim_end_matches(" kB").parse().with_context(|| value.to_owned())?;
+        let kibibytes: u64 = value
+            .trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .with_context(|| value.to_owned())?;
         Ok(kibibytes << 10)
     }
 
     /// The CPU time of the process so far, in steps of 10 ms.
     pub fn cpu_time(&self) -> Result<Duration> {
         let pid = self.child().pid();
-        Ok(Duration::from_millis(10 * (stat_field(pid, 14)? + stat_field(pid, 15)?)))
+        Ok(Duration::from_millis(
+            10 * (stat_field(pid, 14)? + stat_field(pid, 15)?),
+        ))
     }
 
     /// Packets a program counted under a reason; zero where it counted none.
@@ -327,7 +399,11 @@ impl Agent {
         let pins = PinRoot::new(&self.node.outside_path(&self.options.pin_root));
         match StatsMap::open(&pins) {
             Ok(stats) => Tally::of(&stats, program, reason),
-            Err(_) => Ok(sum(&self.cli_json(&["maps", "dump", "stats", "-o", "json"])?, program, reason)),
+            Err(_) => Ok(sum(
+                &self.cli_json(&["maps", "dump", "stats", "-o", "json"])?,
+                program,
+                reason,
+            )),
         }
     }
 
@@ -337,15 +413,19 @@ impl Agent {
         let dump = self.cli_json(&["maps", "dump", "peers", "-o", "json"])?;
         let rows = dump["peers"].as_array().context("a dump without peers")?;
         let row = rows.iter().find(|row| row["vtep"] == public_ip);
-        row.cloned().with_context(|| format!("no entry for {public_ip} in {dump}"))
+        row.cloned()
+            .with_context(|| format!("no entry for {public_ip} in {dump}"))
     }
 
     /// Returns the entry of `status` for the peer with this address.
     pub fn peer_status(&self, public_ip: &str) -> Result<Value> {
         let status = self.status()?;
-        let rows = status["peers"].as_array().context("a status without peers")?;
+        let rows = status["peers"]
+            .as_array()
+            .context("a status without peers")?;
         let row = rows.iter().find(|row| row["public_ip"] == public_ip);
-        row.cloned().with_context(|| format!("no peer {public_ip} in {status}"))
+        row.cloned()
+            .with_context(|| format!("no peer {public_ip} in {status}"))
     }
 
     /// The node it runs on.
@@ -355,13 +435,21 @@ impl Agent {
 
     /// The running (or last) process.
     pub fn child(&self) -> ChildGuard {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.child
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
 fn start(node: &Node, options: &AgentOptions) -> Result<ChildGuard> {
     let mut argv = vec!["env".to_owned()];
-    argv.extend(options.environment.iter().map(|(name, value)| format!("{name}={value}")));
+    argv.extend(
+        options
+            .environment
+            .iter()
+            .map(|(name, value)| format!("{name}={value}")),
+    );
     argv.extend(options.wrapper.iter().cloned());
     argv.extend(options.confinement.iter().flat_map(Confinement::argv));
     argv.extend([options.binary.display().to_string(), "run".to_owned()]);
@@ -384,15 +472,24 @@ impl Tally {
     /// Returns what was counted since `earlier`.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
-        Self { packets: self.packets - earlier.packets, bytes: self.bytes - earlier.bytes }
+        Self {
+            packets: self.packets - earlier.packets,
+            bytes: self.bytes - earlier.bytes,
+        }
     }
 }
 
 impl Tally {
     /// By the names of program and reason.
     fn of(stats: &StatsMap, program: &str, reason: &str) -> Result<Self> {
-        let program = Program::ALL.into_iter().find(|known| known.name() == program).context(program.to_owned())?;
-        let reason = Reason::ALL.into_iter().find(|known| known.name() == reason).context(reason.to_owned())?;
+        let program = Program::ALL
+            .into_iter()
+            .find(|known| known.name() == program)
+            .context(program.to_owned())?;
+        let reason = Reason::ALL
+            .into_iter()
+            .find(|known| known.name() == reason)
+            .context(reason.to_owned())?;
         let Counter { packets, bytes } = stats.get(program, reason)?;
         Ok(Self { packets, bytes })
     }
@@ -400,17 +497,32 @@ impl Tally {
 
 /// The sum over all rows of (program, reason), wherever in the document they stand.
 fn sum(value: &Value, program: &str, reason: &str) -> Tally {
-    let add = |a: Tally, b: Tally| Tally { packets: a.packets + b.packets, bytes: a.bytes + b.bytes };
+    let add = |a: Tally, b: Tally| Tally {
+        packets: a.packets + b.packets,
+        bytes: a.bytes + b.bytes,
+    };
     match value {
-        Value::Array(rows) => rows.iter().map(|row| sum(row, program, reason)).fold(Tally::default(), add),
+        Value::Array(rows) => rows
+            .iter()
+            .map(|row| sum(row, program, reason))
+            .fold(Tally::default(), add),
         Value::Object(row) if row.contains_key("program") && row.contains_key("reason") => {
             let counted = row["program"] == program && row["reason"] == reason;
-            let number = |name: &str| row.get(name).and_then(Value::as_u64).filter(|_| counted).unwrap_or(0);
-            Tally { packets: number("packets"), bytes: number("bytes") }
+            let number = |name: &str| {
+                row.get(name)
+                    .and_then(Value::as_u64)
+                    .filter(|_| counted)
+                    .unwrap_or(0)
+            };
+            Tally {
+                packets: number("packets"),
+                bytes: number("bytes"),
+            }
         }
-        Value::Object(members) => {
-            members.values().map(|member| sum(member, program, reason)).fold(Tally::default(), add)
-        }
+        Value::Object(members) => members
+            .values()
+            .map(|member| sum(member, program, reason))
+            .fold(Tally::default(), add),
         _ => Tally::default(),
     }
 }
@@ -422,9 +534,26 @@ mod tests {
     #[test]
     fn the_rows_of_one_reason_are_summed() {
         let row = |program, reason, packets: u64| serde_json::json!({"program": program, "reason": reason, "packets": packets, "bytes": 10});
-        let rows = [row("to_tunnel", "no_peer", 1), row("to_tunnel", "encapsulated", 2), row("x", "encapsulated", 4)];
-        let expected = Tally { packets: 2, bytes: 10 };
-        assert_eq!(sum(&serde_json::json!({"stats": rows}), "to_tunnel", "encapsulated"), expected);
-        assert_eq!(sum(&serde_json::json!([]), "to_tunnel", "encapsulated"), Tally::default());
+        let rows = [
+            row("to_tunnel", "no_peer", 1),
+            row("to_tunnel", "encapsulated", 2),
+            row("x", "encapsulated", 4),
+        ];
+        let expected = Tally {
+            packets: 2,
+            bytes: 10,
+        };
+        assert_eq!(
+            sum(
+                &serde_json::json!({"stats": rows}),
+                "to_tunnel",
+                "encapsulated"
+            ),
+            expected
+        );
+        assert_eq!(
+            sum(&serde_json::json!([]), "to_tunnel", "encapsulated"),
+            Tally::default()
+        );
     }
 }

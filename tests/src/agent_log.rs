@@ -13,11 +13,19 @@ const SOON: Duration = Duration::from_secs(20);
 impl Agent {
     /// Waits until its output has all of `words` in it.
     pub fn wait_log(&self, words: &[&str]) -> Result<()> {
-        eventually(&format!("{words:?} in the log of {}", self.node().name()), SOON, || {
-            let log = self.child().log();
-            ensure!(words.iter().all(|word| log.contains(word)), "{}", self.child().log_tail(10));
-            Ok(())
-        })
+        eventually(
+            &format!("{words:?} in the log of {}", self.node().name()),
+            SOON,
+            || {
+                let log = self.child().log();
+                ensure!(
+                    words.iter().all(|word| log.contains(word)),
+                    "{}",
+                    self.child().log_tail(10)
+                );
+                Ok(())
+            },
+        )
     }
 
     /// Returns the number of occurrences of `text` in its output.
@@ -28,16 +36,25 @@ impl Agent {
     /// Waits for an agent that ends by itself: its exit status and all its output.
     pub fn wait_end(&self) -> Result<(i32, String)> {
         let status = self.child().wait(SOON)?;
-        Ok((status.code().with_context(|| format!("ended by a signal: {status}"))?, self.child().log()))
+        Ok((
+            status
+                .code()
+                .with_context(|| format!("ended by a signal: {status}"))?,
+            self.child().log(),
+        ))
     }
 
     /// Waits until `judge` accepts its status document.
     pub fn wait_status(&self, what: &str, judge: impl Fn(&Value) -> Result<()>) -> Result<Value> {
-        eventually(&format!("{what} in the status of {}", self.node().name()), SOON, || {
-            let status = self.status()?;
-            judge(&status).with_context(|| format!("status: {status}"))?;
-            Ok(status)
-        })
+        eventually(
+            &format!("{what} in the status of {}", self.node().name()),
+            SOON,
+            || {
+                let status = self.status()?;
+                judge(&status).with_context(|| format!("status: {status}"))?;
+                Ok(status)
+            },
+        )
     }
 
     /// Waits until `status` says ready, or not.

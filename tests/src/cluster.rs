@@ -25,7 +25,11 @@ macro_rules! v6 {
 
 /// Network configuration with vxlan. `DirectRouting`: `a` and `b` reach each other without a
 /// tunnel, `c` not.
-pub const DIRECT_ROUTING: &str = concat!("{", v4!(), r#""Backend":{"Type":"vxlan","DirectRouting":true}}"#);
+pub const DIRECT_ROUTING: &str = concat!(
+    "{",
+    v4!(),
+    r#""Backend":{"Type":"vxlan","DirectRouting":true}}"#
+);
 /// Network configuration with vxlan between all nodes.
 pub const VXLAN: &str = concat!("{", v4!(), r#""Backend":{"Type":"vxlan"}}"#);
 
@@ -36,7 +40,11 @@ pub const HOST_GW: &str = r#"{"Type":"host-gw"}"#;
 /// fd00:10:244::/48.
 pub fn config(stack: Stack, backend: &str) -> String {
     let v6 = if stack.has_v6() { v6!() } else { "" };
-    let v4 = if stack.has_v4() { v4!() } else { r#""EnableIPv4":false,"# };
+    let v4 = if stack.has_v4() {
+        v4!()
+    } else {
+        r#""EnableIPv4":false,"#
+    };
     format!(r#"{{{v4}{v6}"Backend":{backend}}}"#)
 }
 
@@ -64,15 +72,25 @@ impl Cluster {
     pub fn new(name: &str, stack: Stack, backend: &str) -> Result<Self> {
         let nodes = ThreeNodes::with(name, stack, &config(stack, backend))?;
         let agents = ready_agents(nodes.net.nodes(), &nodes.options()?)?;
-        let pods = [nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?, nodes.c.add_pod("p1")?];
-        Ok(Self { agents, pods, nodes })
+        let pods = [
+            nodes.a.add_pod("p1")?,
+            nodes.b.add_pod("p1")?,
+            nodes.c.add_pod("p1")?,
+        ];
+        Ok(Self {
+            agents,
+            pods,
+            nodes,
+        })
     }
 
     /// Waits until every pod reaches every other by all addresses it has.
     pub fn wait_connected(&self) -> Result<()> {
         for from in &self.pods {
             for to in self.pods.iter().filter(|to| to.name() != from.name()) {
-                to.addresses().iter().try_for_each(|address| from.wait_ping(*address))?;
+                to.addresses()
+                    .iter()
+                    .try_for_each(|address| from.wait_ping(*address))?;
             }
         }
         Ok(())
@@ -87,6 +105,8 @@ impl Cluster {
 
     /// Puts every agent in a mode.
     pub fn set_mode(&self, mode: &str) -> Result<()> {
-        self.agents.iter().try_for_each(|agent| agent.set_mode(mode))
+        self.agents
+            .iter()
+            .try_for_each(|agent| agent.set_mode(mode))
     }
 }

@@ -34,7 +34,10 @@ impl Lab {
     /// Starts etcd on `node`, listening on all its addresses, port 2379, and waits until it is
     /// healthy.
     pub fn etcd(&self, node: &Node) -> Result<Etcd> {
-        let etcd = Etcd { host: Host::clone(node), server: Arc::default() };
+        let etcd = Etcd {
+            host: Host::clone(node),
+            server: Arc::default(),
+        };
         etcd.start()?;
         Ok(etcd)
     }
@@ -88,7 +91,9 @@ impl Etcd {
     pub fn put(&self, key: &str, value: &str, ttl: Option<i64>) -> Result<()> {
         self.client(async |client| {
             let options = match ttl {
-                Some(ttl) => Some(PutOptions::new().with_lease(client.lease_grant(ttl, None).await?.id())),
+                Some(ttl) => {
+                    Some(PutOptions::new().with_lease(client.lease_grant(ttl, None).await?.id()))
+                }
                 None => None,
             };
             client.put(key, value, options).await.map(drop)
@@ -98,19 +103,30 @@ impl Etcd {
     /// Reads a key.
     pub fn get(&self, key: &str) -> Result<Option<String>> {
         let found = self.client(async |client| client.get(key, None).await)?;
-        found.kvs().first().map(|pair| Ok(pair.value_str()?.to_owned())).transpose()
+        found
+            .kvs()
+            .first()
+            .map(|pair| Ok(pair.value_str()?.to_owned()))
+            .transpose()
     }
 
     /// All keys that start with `prefix`, in order, with their values.
     pub fn list(&self, prefix: &str) -> Result<Vec<(String, String)>> {
         let options = GetOptions::new().with_prefix();
         let found = self.client(async |client| client.get(prefix, Some(options)).await)?;
-        found.kvs().iter().map(|pair| Ok((pair.key_str()?.to_owned(), pair.value_str()?.to_owned()))).collect()
+        found
+            .kvs()
+            .iter()
+            .map(|pair| Ok((pair.key_str()?.to_owned(), pair.value_str()?.to_owned())))
+            .collect()
     }
 
     /// Deletes a key; whether it was there.
     pub fn delete(&self, key: &str) -> Result<bool> {
-        Ok(self.client(async |client| client.delete(key, None).await)?.deleted() > 0)
+        Ok(self
+            .client(async |client| client.delete(key, None).await)?
+            .deleted()
+            > 0)
     }
 
     /// Runs any conversation with the store, inside its host.
@@ -119,7 +135,9 @@ impl Etcd {
         talk: impl AsyncFnOnce(&mut Client) -> Result<T, etcd_client::Error> + Send,
     ) -> Result<T> {
         self.host.enter(|| {
-            let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+            let runtime = runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
             runtime.block_on(async {
                 let mut client = Client::connect([self.endpoint("127.0.0.1")], None).await?;
                 talk(&mut client).await.context("etcd")
@@ -128,7 +146,10 @@ impl Etcd {
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
-        self.server().as_ref().context("etcd was not started")?.signal(signal)
+        self.server()
+            .as_ref()
+            .context("etcd was not started")?
+            .signal(signal)
     }
 
     fn health(&self) -> Result<()> {

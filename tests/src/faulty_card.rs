@@ -19,7 +19,9 @@ use nix::{
     errno::Errno,
     libc,
     poll::{PollFd, PollFlags, poll},
-    sys::socket::{AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, bind, recvfrom, send, socket},
+    sys::socket::{
+        AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, bind, recvfrom, send, socket,
+    },
 };
 
 use crate::{
@@ -40,7 +42,8 @@ const LEFT_TO_CARD: u8 = 1;
 /// Behind the outer headers, whichever their family: a checksum that starts there is an inner one.
 const INNER: u16 = 60;
 /// Settings of a device whose frames the card gets: one packet each.
-const WHOLE: &str = "tso off gso off gro off tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation off";
+const WHOLE: &str =
+    "tso off gso off gro off tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation off";
 
 /// The card; its frames stop when this is dropped.
 #[derive(Debug)]
@@ -70,13 +73,20 @@ impl FaultyCard {
         ] {
             router.sh(&line)?;
         }
-        let [cable, network] = router.enter(|| -> Result<_> { Ok([open(port)?, open("card")?]) })??;
-        let counts = Arc::new(Counts { breaks: true.into(), ..Counts::default() });
+        let [cable, network] =
+            router.enter(|| -> Result<_> { Ok([open(port)?, open("card")?]) })??;
+        let counts = Arc::new(Counts {
+            breaks: true.into(),
+            ..Counts::default()
+        });
         let thread = router.thread({
             let counts = Arc::clone(&counts);
             move || carry(&counts, &cable, &network)
         })?;
-        Ok(Self { counts, thread: Some(thread) })
+        Ok(Self {
+            counts,
+            thread: Some(thread),
+        })
     }
 
     /// Frames whose inner checksum it left out so far.
@@ -106,7 +116,13 @@ fn open(device: &str) -> Result<OwnedFd> {
     let size = u32::try_from(size_of_val(&on))?;
     // SAFETY: a live integer of the length given.
     let done = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, (&raw const on).cast(), size)
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_VNET_HDR,
+            (&raw const on).cast(),
+            size,
+        )
     };
     ensure!(done == 0, "PACKET_VNET_HDR: {}", Errno::last());
     bind(socket.as_raw_fd(), &link_address(device, ALL)?)?;
@@ -116,7 +132,8 @@ fn open(device: &str) -> Result<OwnedFd> {
 fn carry(counts: &Counts, cable: &OwnedFd, network: &OwnedFd) -> Result<()> {
     let mut buffer = vec![0; HEADER + (1 << 16)];
     while !counts.stop.load(Ordering::Relaxed) {
-        let mut ready = [cable, network].map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN));
+        let mut ready =
+            [cable, network].map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN));
         match poll(&mut ready, LOOK) {
             Err(Errno::EINTR) => continue,
             polled => polled.context("waiting for a frame")?,

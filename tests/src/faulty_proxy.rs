@@ -57,15 +57,26 @@ impl FaultyProxy {
     pub fn start(host: &Host, at: SocketAddr, server: SocketAddr) -> Result<Self> {
         let listener = host.bound(at, TcpListener::bind)?;
         listener.set_nonblocking(true)?;
-        let state = Arc::new(State { server, manner: Mutex::new(Manner::Faithful), ended: AtomicBool::new(false) });
+        let state = Arc::new(State {
+            server,
+            manner: Mutex::new(Manner::Faithful),
+            ended: AtomicBool::new(false),
+        });
         let of_thread = Arc::clone(&state);
         let acceptor = host.thread(move || of_thread.accept(&listener))?;
-        Ok(Self { state, acceptor: Some(acceptor) })
+        Ok(Self {
+            state,
+            acceptor: Some(acceptor),
+        })
     }
 
     /// Sets the treatment of answers from now on, also on connections that are open.
     pub fn set(&self, manner: Manner) {
-        *self.state.manner.lock().unwrap_or_else(PoisonError::into_inner) = manner;
+        *self
+            .state
+            .manner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = manner;
     }
 }
 
@@ -96,8 +107,13 @@ impl State {
 
     /// A connection that breaks is the affair of its two ends.
     fn serve(&self, client: &TcpStream) {
-        let Ok(server) = TcpStream::connect(self.server) else { return };
-        if [client, &server].into_iter().any(|end| end.set_nonblocking(false).is_err()) {
+        let Ok(server) = TcpStream::connect(self.server) else {
+            return;
+        };
+        if [client, &server]
+            .into_iter()
+            .any(|end| end.set_nonblocking(false).is_err())
+        {
             return;
         }
         thread::scope(|scope| {
@@ -109,11 +125,18 @@ impl State {
     /// Hands on what `from` says, until either end or the proxy ends.
     fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, manner: impl Fn(&Self) -> Manner) {
         let mut piece = vec![0; 64 << 10];
-        while !self.has_ended() && self.manner() != Manner::Closed && from.set_read_timeout(Some(LOOK)).is_ok() {
+        while !self.has_ended()
+            && self.manner() != Manner::Closed
+            && from.set_read_timeout(Some(LOOK)).is_ok()
+        {
             let length = match from.read(&mut piece) {
                 Ok(0) => break,
                 Ok(length) => length,
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    continue;
+                }
                 Err(_) => break,
             };
             self.while_silent(&manner);
@@ -123,7 +146,11 @@ impl State {
                 _ => {}
             }
             let cut = manner(self) == Manner::Cut;
-            if to.write_all(&piece[..if cut { length / 2 } else { length }]).is_err() || cut {
+            if to
+                .write_all(&piece[..if cut { length / 2 } else { length }])
+                .is_err()
+                || cut
+            {
                 break;
             }
         }

@@ -12,7 +12,8 @@ use std::{
 use anyhow::{Context as _, Result};
 
 /// The reason why a test of the chart cannot run, for [`not_run`](crate::not_run()).
-pub const MISSING: &str = "no helm, and none of its engine (by cargo xtask setup, from PyPI: python3 with venv)";
+pub const MISSING: &str =
+    "no helm, and none of its engine (by cargo xtask setup, from PyPI: python3 with venv)";
 
 /// Our chart.
 pub fn chart() -> PathBuf {
@@ -39,7 +40,9 @@ pub fn tests(rendered: &str) -> String {
 }
 
 fn chosen(rendered: &str, of_test: bool) -> String {
-    let documents = rendered.split("\n---").filter(|document| document.contains("helm.sh/hook: test") == of_test);
+    let documents = rendered
+        .split("\n---")
+        .filter(|document| document.contains("helm.sh/hook: test") == of_test);
     documents.collect::<Vec<_>>().join("\n---")
 }
 
@@ -48,6 +51,10 @@ pub fn template(chart: PathBuf, values: Option<OsString>) -> Result<Option<Outpu
     let mut args: Vec<OsString> = ["template", "flannel"].map(Into::into).into();
     args.push(chart.into());
     args.extend(["--namespace", "kube-flannel"].map(Into::into));
-    args.extend(values.into_iter().flat_map(|file| ["--values".into(), file]));
+    args.extend(
+        values
+            .into_iter()
+            .flat_map(|file| ["--values".into(), file]),
+    );
     run(&args)
 }

@@ -46,7 +46,10 @@ pub const HOOKS: [(&str, &str, Side); 3] = [
 
 /// Names of the TCX programs on one side of a device, in the order in which they run.
 pub fn tcx(host: &Host, device: &str, side: Side) -> Result<Vec<String>> {
-    host.enter(|| tcx_here(device, side.attach_type()).with_context(|| format!("TCX programs at {device} {side}")))?
+    host.enter(|| {
+        tcx_here(device, side.attach_type())
+            .with_context(|| format!("TCX programs at {device} {side}"))
+    })?
 }
 
 /// The same in the network namespace of this thread; none on a kernel without TCX (before Linux
@@ -56,7 +59,10 @@ pub(crate) fn tcx_here(device: &str, side: TcAttachType) -> Result<Vec<String>> 
         return Ok(Vec::new());
     }
     let (_, programs) = SchedClassifier::query_tcx(device, side)?;
-    Ok(programs.iter().map(|program| program.name_as_str().unwrap_or("?").to_owned()).collect())
+    Ok(programs
+        .iter()
+        .map(|program| program.name_as_str().unwrap_or("?").to_owned())
+        .collect())
 }
 
 /// True if this kernel has no TCX, which is then reported as the reason why `what` did not run.
@@ -71,9 +77,26 @@ pub fn lacks_tcx(what: &str) -> bool {
 /// Names of the BPF programs among the tc filters on one side of a device, in the order in which
 /// they run.
 pub fn filters(host: &Host, device: &str, side: Side) -> Result<Vec<String>> {
-    let entries: Vec<Value> = host.json(&["tc", "-j", "filter", "show", "dev", device, &side.to_string()])?;
-    let names = entries.iter().filter(|entry| entry["kind"] == "bpf" && entry["options"]["handle"].is_string());
-    Ok(names.map(|entry| entry["options"]["bpf_name"].as_str().unwrap_or("?").to_owned()).collect())
+    let entries: Vec<Value> = host.json(&[
+        "tc",
+        "-j",
+        "filter",
+        "show",
+        "dev",
+        device,
+        &side.to_string(),
+    ])?;
+    let names = entries
+        .iter()
+        .filter(|entry| entry["kind"] == "bpf" && entry["options"]["handle"].is_string());
+    Ok(names
+        .map(|entry| {
+            entry["options"]["bpf_name"]
+                .as_str()
+                .unwrap_or("?")
+                .to_owned()
+        })
+        .collect())
 }
 
 /// Returns the programs on one side of a device: TCX programs, then filters.

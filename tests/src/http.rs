@@ -22,8 +22,13 @@ impl Host {
             stream.read_to_string(&mut answer)?;
             Ok(answer)
         })??;
-        let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("no head in {answer:?}"))?;
-        let code = head.split(' ').nth(1).with_context(|| format!("no status in {head:?}"))?;
+        let (head, body) = answer
+            .split_once("\r\n\r\n")
+            .with_context(|| format!("no head in {answer:?}"))?;
+        let code = head
+            .split(' ')
+            .nth(1)
+            .with_context(|| format!("no status in {head:?}"))?;
         Ok((code.parse()?, body.to_owned()))
     }
 }

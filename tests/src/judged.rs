@@ -34,7 +34,9 @@ pub fn judged(what: &str, mut measure: impl FnMut() -> Result<()>) -> Result<()>
         let reason = reason(since.share(), latest);
         println!("{what}: try {attempt} of {TRIES}: {error:#}");
         match reason {
-            Some(reason) if attempt == TRIES => println!("NOT JUDGED: {what}: the machine was busy ({reason})"),
+            Some(reason) if attempt == TRIES => {
+                println!("NOT JUDGED: {what}: the machine was busy ({reason})")
+            }
             None if attempt == TRIES => return Err(error),
             _ => {}
         }
@@ -45,7 +47,13 @@ pub fn judged(what: &str, mut measure: impl FnMut() -> Result<()>) -> Result<()>
 /// The reason not to judge; `None` on an idle machine.
 fn reason(share: f64, latest: Duration) -> Option<String> {
     let is_busy = share >= crate::pressure::BUSY || latest >= LATE;
-    is_busy.then(|| format!("pressure {:.0} %, a thread woke {} ms late", 100.0 * share, latest.as_millis()))
+    is_busy.then(|| {
+        format!(
+            "pressure {:.0} %, a thread woke {} ms late",
+            100.0 * share,
+            latest.as_millis()
+        )
+    })
 }
 
 /// Runs `measure`, and returns the longest delay of a thread that wakes during it.
@@ -63,7 +71,10 @@ fn with_control<T>(measure: impl FnOnce() -> T) -> Result<(T, Duration)> {
         });
         let result = measure();
         done.store(true, Ordering::Relaxed);
-        let latest = control.join().ok().context("the control measurement panicked")?;
+        let latest = control
+            .join()
+            .ok()
+            .context("the control measurement panicked")?;
         Ok((result, latest))
     })
 }
@@ -78,7 +89,10 @@ mod tests {
     fn an_idle_machine_judges() {
         assert_eq!(reason(0.05, Duration::from_millis(2)), None);
         assert!(reason(0.5, Duration::ZERO).is_some_and(|reason| reason.contains("pressure 50 %")));
-        assert!(reason(0.0, Duration::from_millis(40)).is_some_and(|reason| reason.contains("40 ms late")));
+        assert!(
+            reason(0.0, Duration::from_millis(40))
+                .is_some_and(|reason| reason.contains("40 ms late"))
+        );
     }
 
     #[test]
@@ -95,7 +109,8 @@ mod tests {
 
     #[test]
     fn the_control_ends_with_the_measurement() {
-        let (result, latest) = with_control(|| bail!("too slow")).expect("a control") as (Result<()>, Duration);
+        let (result, latest) =
+            with_control(|| bail!("too slow")).expect("a control") as (Result<()>, Duration);
         assert!(result.is_err() && latest < Duration::from_mins(1));
     }
 }

@@ -44,11 +44,15 @@ impl LabRecord {
     pub fn create(name: &str) -> Result<Self> {
         fs::create_dir_all(ROOT).with_context(|| format!("{ROOT}: the lab needs root"))?;
         let name = claim(name)?;
-        let record = Self { dir: Path::new(ROOT).join(&name), name };
+        let record = Self {
+            dir: Path::new(ROOT).join(&name),
+            name,
+        };
         fs::create_dir(record.dir.join("logs")).context("logs of the lab")?;
         let owner = process::id();
         let start = start_time(owner).context("own start time")?;
-        fs::write(record.pids(), format!("owner {owner} {start}\n")).context("record of the lab")?;
+        fs::write(record.pids(), format!("owner {owner} {start}\n"))
+            .context("record of the lab")?;
         Ok(record)
     }
 
@@ -67,11 +71,20 @@ impl LabRecord {
     pub fn log_file(&self, what: &str) -> Result<(PathBuf, File)> {
         let logs = self.dir.join("logs");
         for turn in 1_u32.. {
-            let file = if turn == 1 { format!("{what}.log") } else { format!("{what}.{turn}.log") };
+            let file = if turn == 1 {
+                format!("{what}.log")
+            } else {
+                format!("{what}.{turn}.log")
+            };
             let path = logs.join(file);
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                opened => return Ok((path.clone(), opened.with_context(|| path.display().to_string())?)),
+                opened => {
+                    return Ok((
+                        path.clone(),
+                        opened.with_context(|| path.display().to_string())?,
+                    ));
+                }
             }
         }
         unreachable!("the numbers of log files do not run out")
@@ -80,9 +93,13 @@ impl LabRecord {
     /// Notes a process that lives as long as the lab may.
     pub fn add(&self, pid: u32, what: &str) -> Result<()> {
         let start = start_time(pid).with_context(|| format!("start time of {what} (pid {pid})"))?;
-        let mut pids = OpenOptions::new().append(true).open(self.pids()).context("record of the lab")?;
+        let mut pids = OpenOptions::new()
+            .append(true)
+            .open(self.pids())
+            .context("record of the lab")?;
         // One write, so that two threads never mix their lines.
-        pids.write_all(format!("{pid} {start} {what}\n").as_bytes()).context("record of the lab")
+        pids.write_all(format!("{pid} {start} {what}\n").as_bytes())
+            .context("record of the lab")
     }
 
     /// Notes a directory elsewhere that goes with the lab.
@@ -92,7 +109,9 @@ impl LabRecord {
             .append(true)
             .open(self.dir.join("directories"))
             .context("record of the lab")?;
-        directories.write_all(format!("{}\n", dir.display()).as_bytes()).context("record of the lab")
+        directories
+            .write_all(format!("{}\n", dir.display()).as_bytes())
+            .context("record of the lab")
     }
 
     /// A new directory for files of the lab that are too large for `/run`.
@@ -121,10 +140,14 @@ impl LabRecord {
             })?;
         }
         match fs::remove_dir_all(&self.dir) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).context("record of the lab"),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).context("record of the lab");
+            }
             _ => {}
         }
-        [ROOT, LARGE_FILES].iter().try_for_each(|root| remove_if_empty(Path::new(root)))
+        [ROOT, LARGE_FILES]
+            .iter()
+            .try_for_each(|root| remove_if_empty(Path::new(root)))
     }
 
     fn pids(&self) -> PathBuf {
@@ -151,7 +174,12 @@ fn remove_owned(dir: &Path) -> io::Result<()> {
 
 fn remove_if_empty(dir: &Path) -> Result<()> {
     match fs::remove_dir(dir) {
-        Err(error) if !matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
+        Err(error)
+            if !matches!(
+                error.kind(),
+                io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound
+            ) =>
+        {
             Err(error).with_context(|| dir.display().to_string())
         }
         _ => Ok(()),
@@ -162,7 +190,11 @@ fn claim(name: &str) -> Result<String> {
     let pid = process::id();
     let mut roots = 0;
     for turn in 1_u32.. {
-        let name = if turn == 1 { format!("{name}-{pid}") } else { format!("{name}-{pid}-{turn}") };
+        let name = if turn == 1 {
+            format!("{name}-{pid}")
+        } else {
+            format!("{name}-{pid}-{turn}")
+        };
         match fs::create_dir(Path::new(ROOT).join(&name)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             // Another lab that ended took the empty root with it.
@@ -186,7 +218,14 @@ pub(crate) fn stat_field(pid: u32, field: usize) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The second field is the command in parentheses and may itself hold blanks and parentheses.
     let after = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    after.split_ascii_whitespace().nth(field - 3).and_then(|field| field.parse().ok()).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat without a number as field {field}"))
-    })
+    after
+        .split_ascii_whitespace()
+        .nth(field - 3)
+        .and_then(|field| field.parse().ok())
+        .ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("/proc/{pid}/stat without a number as field {field}"),
+            )
+        })
 }

@@ -19,10 +19,16 @@ impl Etcd {
         self.in_batches(leases, |lease| TxnOp::delete(lease.key(), None))
     }
 
-    fn in_batches(&self, leases: &[StockNode], operation: impl Fn(&StockNode) -> TxnOp + Sync) -> Result<()> {
+    fn in_batches(
+        &self,
+        leases: &[StockNode],
+        operation: impl Fn(&StockNode) -> TxnOp + Sync,
+    ) -> Result<()> {
         self.client(async |client| {
             for batch in leases.chunks(BATCH) {
-                client.txn(Txn::new().and_then(batch.iter().map(&operation).collect::<Vec<_>>())).await?;
+                client
+                    .txn(Txn::new().and_then(batch.iter().map(&operation).collect::<Vec<_>>()))
+                    .await?;
             }
             Ok(())
         })
@@ -31,7 +37,11 @@ impl Etcd {
     /// Returns the number of writes to a key since it was created.
     pub fn version(&self, key: &str) -> Result<i64> {
         let found = self.client(async |client| client.get(key, None).await)?;
-        found.kvs().first().map(etcd_client::KeyValue::version).with_context(|| format!("{key} is gone"))
+        found
+            .kvs()
+            .first()
+            .map(etcd_client::KeyValue::version)
+            .with_context(|| format!("{key} is gone"))
     }
 
     /// Revokes the etcd lease a key hangs on, as its end or `etcdctl lease revoke` does.

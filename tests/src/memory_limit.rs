@@ -23,15 +23,24 @@ impl MemoryLimit {
     pub fn new(name: &str, bytes: u64) -> Result<std::result::Result<Self, String>> {
         let controller = Path::new(CONTROLLER);
         if !controller.join("memory.limit_in_bytes").exists() {
-            return Ok(Err(format!("there is no memory controller of cgroups of version 1 at {CONTROLLER}")));
+            return Ok(Err(format!(
+                "there is no memory controller of cgroups of version 1 at {CONTROLLER}"
+            )));
         }
         let groups = fs::read_to_string("/proc/self/cgroup")?;
-        let home = groups.lines().find_map(|line| line.split_once(":memory:")).context("our memory cgroup")?.1;
+        let home = groups
+            .lines()
+            .find_map(|line| line.split_once(":memory:"))
+            .context("our memory cgroup")?
+            .1;
         let home = controller.join(home.trim_start_matches('/'));
         let group = controller.join(format!("{name}-{}", std::process::id()));
         match fs::create_dir(&group) {
             Err(error)
-                if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) =>
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
             {
                 return Ok(Err(format!("{} cannot be made: {error}", group.display())));
             }

@@ -34,11 +34,20 @@ impl Mixed {
     pub fn new(name: &str, stack: Stack, flags: &[&str]) -> Result<Self> {
         let nodes = TwoNodes::with(name, stack, &cluster::config(stack, r#"{"Type":"vxlan"}"#))?;
         let options = nodes.options()?.flags(flags);
-        let agent = if stack.has_v4() { with_ipv4(&nodes, options)? } else { with_ipv6(&nodes, options)? };
+        let agent = if stack.has_v4() {
+            with_ipv4(&nodes, options)?
+        } else {
+            with_ipv6(&nodes, options)?
+        };
         let (ours, stocks) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
         ours.wait_ping(stocks.ip())?;
         stocks.wait_ping(ours.ip())?;
-        Ok(Self { agent, ours, stocks, nodes })
+        Ok(Self {
+            agent,
+            ours,
+            stocks,
+            nodes,
+        })
     }
 }
 
@@ -53,7 +62,10 @@ fn started(nodes: &TwoNodes, options: AgentOptions) -> Result<Agent> {
 fn lease(agent: &Agent) -> Result<[String; 2]> {
     let status = agent.status()?;
     let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
-    Ok([text(&status["lease"]["subnet"]).context("a subnet")?, text(&status["device"]["mac"]).context("a MAC")?])
+    Ok([
+        text(&status["lease"]["subnet"]).context("a subnet")?,
+        text(&status["device"]["mac"]).context("a MAC")?,
+    ])
 }
 
 fn with_ipv4(nodes: &TwoNodes, options: AgentOptions) -> Result<Agent> {
@@ -62,7 +74,11 @@ fn with_ipv4(nodes: &TwoNodes, options: AgentOptions) -> Result<Agent> {
     let [subnet, mac] = lease(&agent)?;
     let ours = StockNode::named(&subnet.replace('/', "-"), "192.168.1.11", &mac);
     let value = nodes.etcd.get(&ours.key())?;
-    assert_eq!(value.as_deref(), Some(ours.value().as_str()), "what we publish is what stock reads");
+    assert_eq!(
+        value.as_deref(),
+        Some(ours.value().as_str()),
+        "what we publish is what stock reads"
+    );
     stock::device(&nodes.b, NUMBER, SECOND, MAC)?;
     stock::tunnel_peer(&nodes.b, &ours)?;
     Ok(agent)
@@ -72,12 +88,22 @@ fn with_ipv6(nodes: &TwoNodes, options: AgentOptions) -> Result<Agent> {
     StockNode::vxlan(NUMBER, STOCK_IPV6, MAC).put(&nodes.etcd)?;
     let agent = started(nodes, options)?;
     let [subnet, mac] = lease(&agent)?;
-    let hex = subnet.strip_prefix("fd00:10:244:").and_then(|rest| rest.strip_suffix("::/64"));
-    let number = u8::from_str_radix(hex.context("a subnet of the network")?, 16).context("a small subnet")?;
+    let hex = subnet
+        .strip_prefix("fd00:10:244:")
+        .and_then(|rest| rest.strip_suffix("::/64"));
+    let number = u8::from_str_radix(hex.context("a subnet of the network")?, 16)
+        .context("a small subnet")?;
     let ours = StockNode::vxlan(number, "2001:db8:1::11", &mac);
     let value = nodes.etcd.get(&ours.key())?.context("our lease")?;
-    assert_eq!(value.replace(r#","ZeroChecksumV6":true"#, ""), ours.value(), "what stock reads of ours");
-    ensure!(value.contains("ZeroChecksumV6"), "our own device takes packets without a checksum: {value}");
+    assert_eq!(
+        value.replace(r#","ZeroChecksumV6":true"#, ""),
+        ours.value(),
+        "what stock reads of ours"
+    );
+    ensure!(
+        value.contains("ZeroChecksumV6"),
+        "our own device takes packets without a checksum: {value}"
+    );
     stock::device(&nodes.b, NUMBER, STOCK_IPV6, MAC)?;
     stock::tunnel_peer(&nodes.b, &ours)?;
     Ok(agent)

@@ -17,10 +17,16 @@ pub struct Monitor {
 impl Agent {
     /// Starts a monitor with these flags, and waits until the programs send it events.
     pub fn monitor(&self, flags: &[&str]) -> Result<Monitor> {
-        let child = self.node().spawn("monitor", self.argv(&[&["monitor"], flags].concat()))?;
+        let child = self
+            .node()
+            .spawn("monitor", self.argv(&[&["monitor"], flags].concat()))?;
         let monitor = Monitor { child };
         eventually("monitoring", Duration::from_secs(10), || {
-            ensure!(monitor.child.log().contains("monitoring;"), "{}", monitor.child.log());
+            ensure!(
+                monitor.child.log().contains("monitoring;"),
+                "{}",
+                monitor.child.log()
+            );
             Ok(())
         })?;
         Ok(monitor)
@@ -33,7 +39,9 @@ impl Monitor {
         let log = self.child.log();
         let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let lines = whole.lines().filter(|line| line.starts_with('{'));
-        lines.map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
+        lines
+            .map(|line| serde_json::from_str(line).with_context(|| line.to_owned()))
+            .collect()
     }
 
     /// Returns the packets shown so far to which a program gave a reason.

@@ -47,14 +47,31 @@ fn attach(hook: NetfilterHook) -> Result<NetfilterProgram> {
     // Type and number of instructions, the instructions, the licence; the log, flags and a name,
     // which are absent; the type of the hook.
     let kind = TYPE_NETFILTER | (ACCEPT.len() as u64) << 32;
-    let load = [kind, ACCEPT.as_ptr() as u64, license.as_ptr() as u64, 0, 0, 0, 0, 0, ATTACH_NETFILTER << 32];
+    let load = [
+        kind,
+        ACCEPT.as_ptr() as u64,
+        license.as_ptr() as u64,
+        0,
+        0,
+        0,
+        0,
+        0,
+        ATTACH_NETFILTER << 32,
+    ];
     let program = bpf(PROG_LOAD, &load).context("loading a netfilter program")?;
     // SAFETY: the kernel has just made this descriptor, and it has no other owner.
     let program = unsafe { OwnedFd::from_raw_fd(program) };
     let family = u64::try_from(libc::NFPROTO_IPV4)?;
     let at = family | (hook as u64) << 32;
-    let link = [u64::try_from(program.as_raw_fd())?, ATTACH_NETFILTER, at, PRIORITY];
+    let link = [
+        u64::try_from(program.as_raw_fd())?,
+        ATTACH_NETFILTER,
+        at,
+        PRIORITY,
+    ];
     let link = bpf(LINK_CREATE, &link).context("attaching a netfilter program")?;
     // SAFETY: as above.
-    Ok(NetfilterProgram { _link: unsafe { OwnedFd::from_raw_fd(link) } })
+    Ok(NetfilterProgram {
+        _link: unsafe { OwnedFd::from_raw_fd(link) },
+    })
 }

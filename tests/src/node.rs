@@ -22,7 +22,10 @@ pub struct Node {
 impl Node {
     pub(crate) fn new(host: Host) -> Result<Self> {
         host.sh("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")?;
-        Ok(Self { host, pods: Arc::default() })
+        Ok(Self {
+            host,
+            pods: Arc::default(),
+        })
     }
 
     /// The node's `/run/flannel/subnet.env`.
@@ -50,7 +53,10 @@ impl Node {
     pub fn address(&self, device: &str, address: &str, gateway: Option<&str>) -> Result<()> {
         let nodad = if address.contains(':') { " nodad" } else { "" };
         let route = gateway.map(|gateway| format!("route add default via {gateway} dev {device}"));
-        self.ip(&format!("address add {address} dev {device}{nodad}\n{}", route.unwrap_or_default()))
+        self.ip(&format!(
+            "address add {address} dev {device}{nodad}\n{}",
+            route.unwrap_or_default()
+        ))
     }
 }
 

@@ -49,13 +49,19 @@ impl<N: Topology> Nodes<N> {
     fn on(lab: Lab, stack: Stack) -> Result<Self> {
         let net = N::with(&lab, stack)?;
         let etcd = lab.etcd(net.store())?;
-        Ok(Self { net, etcd, stack, lab })
+        Ok(Self {
+            net,
+            etcd,
+            stack,
+            lab,
+        })
     }
 
     /// The endpoint of etcd, as every node reaches it.
     pub fn endpoint(&self) -> String {
         let [v4, v6] = N::STORE;
-        self.etcd.endpoint(if self.stack.has_v4() { v4 } else { v6 })
+        self.etcd
+            .endpoint(if self.stack.has_v4() { v4 } else { v6 })
     }
 
     /// The usual options of an agent here.
@@ -91,14 +97,22 @@ impl TwoNodes {
     /// node, in every family.
     pub fn agents_with_peers(&self, peers: usize) -> Result<[Agent; 2]> {
         let agents = ready_agents([&self.a, &self.b], &self.options()?)?;
-        agents.iter().try_for_each(|agent| agent.wait_peers(peers))?;
+        agents
+            .iter()
+            .try_for_each(|agent| agent.wait_peers(peers))?;
         Ok(agents)
     }
 }
 
 /// Starts an agent on each of these nodes, all at once, and waits until each is ready.
-pub fn ready_agents<const N: usize>(nodes: [&Node; N], options: &AgentOptions) -> Result<[Agent; N]> {
-    let agents: Vec<_> = nodes.into_iter().map(|node| node.agent(options.clone())).collect::<Result<_>>()?;
+pub fn ready_agents<const N: usize>(
+    nodes: [&Node; N],
+    options: &AgentOptions,
+) -> Result<[Agent; N]> {
+    let agents: Vec<_> = nodes
+        .into_iter()
+        .map(|node| node.agent(options.clone()))
+        .collect::<Result<_>>()?;
     agents.iter().try_for_each(Agent::wait_ready)?;
     Ok(agents.try_into().expect("an agent for each node"))
 }
@@ -113,7 +127,9 @@ fn nest(node: &Node, [own, other]: [u8; 2]) -> Result<()> {
     node.address("cable0", &format!("172.31.0.{own}/24"), None)?;
     node.sh("ip link set cable0 up")?;
     let ends = format!("local 172.31.0.{own} remote 172.31.0.{other}");
-    node.sh(&format!("ip link add eth0 type vxlan id 99 {ends} dstport 4790 dev cable0 udpcsum"))?;
+    node.sh(&format!(
+        "ip link add eth0 type vxlan id 99 {ends} dstport 4790 dev cable0 udpcsum"
+    ))?;
     node.address("eth0", &format!("192.168.1.{own}/24"), None)?;
     node.sh("ip link set eth0 up")?;
     node.address("eth0", &format!("2001:db8:1::{own}/64"), None)
@@ -122,11 +138,15 @@ fn nest(node: &Node, [own, other]: [u8; 2]) -> Result<()> {
 impl Agent {
     /// Waits until `status` shows `count` peers.
     pub fn wait_peers(&self, count: usize) -> Result<()> {
-        eventually(&format!("{count} peers of {}", self.node().name()), Duration::from_secs(20), || {
-            let status = self.status()?;
-            let peers = status["peers"].as_array().map_or(0, Vec::len);
-            anyhow::ensure!(peers == count, "{peers} peers: {}", status["peers"]);
-            Ok(())
-        })
+        eventually(
+            &format!("{count} peers of {}", self.node().name()),
+            Duration::from_secs(20),
+            || {
+                let status = self.status()?;
+                let peers = status["peers"].as_array().map_or(0, Vec::len);
+                anyhow::ensure!(peers == count, "{peers} peers: {}", status["peers"]);
+                Ok(())
+            },
+        )
     }
 }

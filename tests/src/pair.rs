@@ -48,12 +48,20 @@ impl Pair {
 
     /// The same, with these families.
     pub fn with(name: &str, stack: Stack, flags: &[&str]) -> Result<Self> {
-        Self::between(name, stack, r#"{"Type":"vxlan"}"#, flags, |net| [&net.a, &net.c])
+        Self::between(name, stack, r#"{"Type":"vxlan"}"#, flags, |net| {
+            [&net.a, &net.c]
+        })
     }
 
     /// Neighbours instead, nodes `a` and `b`, which reach each other without a tunnel.
     pub fn direct(name: &str, stack: Stack, flags: &[&str]) -> Result<Self> {
-        Self::between(name, stack, r#"{"Type":"vxlan","DirectRouting":true}"#, flags, |net| [&net.a, &net.b])
+        Self::between(
+            name,
+            stack,
+            r#"{"Type":"vxlan","DirectRouting":true}"#,
+            flags,
+            |net| [&net.a, &net.b],
+        )
     }
 
     /// The same neighbours with the backend host-gw, which has no tunnels at all.
@@ -70,7 +78,9 @@ impl Pair {
 impl Pair<TwoRouters> {
     /// With two routers between the nodes, of which both use the first.
     pub fn with_two_routers(name: &str, flags: &[&str]) -> Result<Self> {
-        Self::between(name, Stack::V4, r#"{"Type":"vxlan"}"#, flags, |net| [&net.a, &net.c])
+        Self::between(name, Stack::V4, r#"{"Type":"vxlan"}"#, flags, |net| {
+            [&net.a, &net.c]
+        })
     }
 }
 
@@ -79,7 +89,9 @@ impl Pair<LeafSpine> {
     pub fn with_two_cables(name: &str, stack: Stack) -> Result<Self> {
         // The MTU of `lo` says nothing about the cables.
         let backend = r#"{"Type":"vxlan","MTU":1500}"#;
-        Self::between(name, stack, backend, &["--iface=lo"], |net| [&net.a, &net.c])
+        Self::between(name, stack, backend, &["--iface=lo"], |net| {
+            [&net.a, &net.c]
+        })
     }
 }
 
@@ -104,7 +116,13 @@ impl<N: Topology> Pair<N> {
             near.wait_ping(far.ip())?;
         }
         far.ip6().map(|v6| near.wait_ping(v6)).transpose()?;
-        Ok(Self { sender, receiver, near, far, nodes })
+        Ok(Self {
+            sender,
+            receiver,
+            near,
+            far,
+            nodes,
+        })
     }
 }
 
@@ -127,7 +145,12 @@ impl<N> Pair<N> {
     /// Returns true if packets between the nodes take a tunnel, not a plain route.
     pub fn has_tunnel(&self) -> Result<bool> {
         let address = self.far.ip();
-        Ok(self.sender.node().sh(&format!("ip route get {address}"))?.stdout.contains("dev flannel"))
+        Ok(self
+            .sender
+            .node()
+            .sh(&format!("ip route get {address}"))?
+            .stdout
+            .contains("dev flannel"))
     }
 
     /// Packets the programs of `a` encapsulated so far.
@@ -137,7 +160,11 @@ impl<N> Pair<N> {
 
     /// Returns the number of frames that came out of the tunnel on `c` so far, from any sender.
     pub fn received(&self) -> Result<u64> {
-        let device = if self.far.ip().is_ipv4() { "flannel.1" } else { "flannel-v6.1" };
+        let device = if self.far.ip().is_ipv4() {
+            "flannel.1"
+        } else {
+            "flannel-v6.1"
+        };
         self.receiver.node().device_counter(device, "rx_packets")
     }
 
@@ -150,7 +177,16 @@ impl<N> Pair<N> {
 
     /// A stream of small datagrams from pod to pod; it ends when stopped, or after `limit`.
     pub fn stream(&self, pps: u32, limit: Duration) -> Result<UdpRun> {
-        UdpRun::start(&self.near, &self.far, self.far.ip(), UdpLoad { pps, duration: limit, payload: 64 })
+        UdpRun::start(
+            &self.near,
+            &self.far,
+            self.far.ip(),
+            UdpLoad {
+                pps,
+                duration: limit,
+                payload: 64,
+            },
+        )
     }
 
     /// Waits until the programs of `a` encapsulated `packets` more packets.
@@ -189,8 +225,15 @@ impl<N> Pair<N> {
 /// As [`Pair::wait_dad`], for one node.
 pub fn wait_dad(node: &Node) -> Result<()> {
     eventually("link-local addresses", Duration::from_secs(10), || {
-        let of = |flags: &str| node.sh(&format!("ip -6 address show dev eth0 {flags}")).map(|output| output.stdout);
-        ensure!(of("tentative")?.is_empty() && of("scope link")?.contains("fe80::"), "{}", of("")?);
+        let of = |flags: &str| {
+            node.sh(&format!("ip -6 address show dev eth0 {flags}"))
+                .map(|output| output.stdout)
+        };
+        ensure!(
+            of("tentative")?.is_empty() && of("scope link")?.contains("fe80::"),
+            "{}",
+            of("")?
+        );
         Ok(())
     })
 }

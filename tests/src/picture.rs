@@ -24,18 +24,26 @@ impl Picture {
 
     /// The text of the picture that is kept; empty without one.
     pub fn kept_text(self) -> String {
-        fs::read_to_string(self.path()).map(|svg| text(&svg)).unwrap_or_default()
+        fs::read_to_string(self.path())
+            .map(|svg| text(&svg))
+            .unwrap_or_default()
     }
 
     /// Compares the picture with output of now, or writes it.
     pub fn keep(self, output: &str, form: impl Fn(&str) -> BTreeSet<String>) -> Result<()> {
-        let svg = Term::new().palette(WIN10_CONSOLE).render_svg(&folded(output.trim_end()));
+        let svg = Term::new()
+            .palette(WIN10_CONSOLE)
+            .render_svg(&folded(output.trim_end()));
         if Self::are_written() {
             return fs::write(self.path(), svg).context("cannot write the picture");
         }
         let Self(name) = self;
-        let kept = fs::read_to_string(self.path()).with_context(|| format!("no picture of {name}"))?;
-        ensure!(svg.contains("fg-green"), "the output of {name} has no colours");
+        let kept =
+            fs::read_to_string(self.path()).with_context(|| format!("no picture of {name}"))?;
+        ensure!(
+            svg.contains("fg-green"),
+            "the output of {name} has no colours"
+        );
         let (is, was) = (form(&text(&svg)), form(&text(&kept)));
         ensure!(
             !is.is_empty() && is == was,
@@ -45,7 +53,9 @@ impl Picture {
     }
 
     fn path(self) -> PathBuf {
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/images").join(format!("{}.svg", self.0))
+        PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("../docs/images")
+            .join(format!("{}.svg", self.0))
     }
 }
 
@@ -71,10 +81,18 @@ fn folded(output: &str) -> String {
 
 /// The lines of a picture, without markup.
 fn text(svg: &str) -> String {
-    let lines = svg.lines().filter(|line| line.trim_start().starts_with("<tspan x="));
+    let lines = svg
+        .lines()
+        .filter(|line| line.trim_start().starts_with("<tspan x="));
     let plain = |line: &str| {
-        let parts = line.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text));
-        parts.collect::<String>().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+        let parts = line
+            .split('<')
+            .map(|part| part.split_once('>').map_or(part, |(_, text)| text));
+        parts
+            .collect::<String>()
+            .replace("&lt;", "<")
+            .replace("&gt;", ">")
+            .replace("&amp;", "&")
     };
     lines.map(|line| plain(line.trim_start()) + "\n").collect()
 }
@@ -85,13 +103,20 @@ mod tests {
 
     #[test]
     fn a_picture_has_the_text_of_its_output() {
-        let output = "\u{1b}[36mready      \u{1b}[0m\u{1b}[32myes\u{1b}[0m\nSUBNET  WAY\n10.1.0.0/24  a <b>";
-        assert_eq!(text(&Term::new().render_svg(output)), "ready      yes\nSUBNET  WAY\n10.1.0.0/24  a <b>\n");
+        let output =
+            "\u{1b}[36mready      \u{1b}[0m\u{1b}[32myes\u{1b}[0m\nSUBNET  WAY\n10.1.0.0/24  a <b>";
+        assert_eq!(
+            text(&Term::new().render_svg(output)),
+            "ready      yes\nSUBNET  WAY\n10.1.0.0/24  a <b>\n"
+        );
     }
 
     #[test]
     fn long_lines_are_folded_and_colours_take_no_room() {
         let wide = format!("\u{1b}[32m{}\u{1b}[0mb\nc", "a".repeat(COLUMNS));
-        assert_eq!(folded(&wide), format!("\u{1b}[32m{}\u{1b}[0m\nb\nc", "a".repeat(COLUMNS)));
+        assert_eq!(
+            folded(&wide),
+            format!("\u{1b}[32m{}\u{1b}[0m\nb\nc", "a".repeat(COLUMNS))
+        );
     }
 }

@@ -37,8 +37,14 @@ pub struct PinnedMap {
 /// A map pinned by an agent, under the default pin root.
 pub fn map(host: &Host, name: &str) -> Result<PinnedMap> {
     host.enter(|| {
-        let info = MapData::from_pin(Path::new(MAPS).join(name)).and_then(|map| map.info()).context(name.to_owned())?;
-        Ok(PinnedMap { id: info.id(), value_size: info.value_size(), max_entries: info.max_entries() })
+        let info = MapData::from_pin(Path::new(MAPS).join(name))
+            .and_then(|map| map.info())
+            .context(name.to_owned())?;
+        Ok(PinnedMap {
+            id: info.id(),
+            value_size: info.value_size(),
+            max_entries: info.max_entries(),
+        })
     })?
 }
 
@@ -60,23 +66,34 @@ pub fn run_time(host: &Host, program: Program) -> Result<RunTime> {
             return Ok(RunTime::default());
         }
         let info = ProgramInfo::from_pin(pin).context(program.name())?;
-        Ok(RunTime { runs: info.run_count(), nanoseconds: u64::try_from(info.run_time().as_nanos())? })
+        Ok(RunTime {
+            runs: info.run_count(),
+            nanoseconds: u64::try_from(info.run_time().as_nanos())?,
+        })
     })?
 }
 
 /// The ids of all maps of the datapath, by name.
 pub fn map_ids(host: &Host) -> Result<Vec<(&'static str, u32)>> {
-    flannel_common::maps::ALL.into_iter().map(|name| Ok((name, map(host, name)?.id))).collect()
+    flannel_common::maps::ALL
+        .into_iter()
+        .map(|name| Ok((name, map(host, name)?.id)))
+        .collect()
 }
 
 /// Has the programs of an agent learn no flow of these ports and of no others, as on a kernel that
 /// does not show which connections have a helper of conntrack.
 pub fn learn_none_of_ports(host: &Host, ports: &[u16]) -> Result<()> {
-    host.enter(|| write_helper_ports(&PinRoot::new(Path::new(ROOT)), ports))?.context("the ports of helpers")
+    host.enter(|| write_helper_ports(&PinRoot::new(Path::new(ROOT)), ports))?
+        .context("the ports of helpers")
 }
 
 /// Pins an array of values of `T` in place of an agent's map.
-pub fn replace_by_array<T: aya::Pod>(host: &Host, name: &str, max_entries: u32) -> Result<PinnedMap> {
+pub fn replace_by_array<T: aya::Pod>(
+    host: &Host,
+    name: &str,
+    max_entries: u32,
+) -> Result<PinnedMap> {
     let path = Path::new(MAPS).join(name);
     host.enter(|| -> Result<()> {
         let array = Array::<MapData, T>::create(max_entries, 0).context("an array")?;

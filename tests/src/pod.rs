@@ -41,12 +41,32 @@ impl Pod {
         for gateway in &env.subnets {
             addresses.push(address(&host, *gateway, number)?);
         }
-        Ok(Self { host, node: node.clone(), veth, name: name.to_owned(), number: Some(number), addresses })
+        Ok(Self {
+            host,
+            node: node.clone(),
+            veth,
+            name: name.to_owned(),
+            number: Some(number),
+            addresses,
+        })
     }
 
     /// One that CNI plugins have made in the namespaces of `host`.
-    pub(crate) fn made_by_plugins(node: &Node, host: Host, name: &str, veth: String, addresses: Vec<IpAddr>) -> Self {
-        Self { host, node: node.clone(), veth, name: name.to_owned(), number: None, addresses }
+    pub(crate) fn made_by_plugins(
+        node: &Node,
+        host: Host,
+        name: &str,
+        veth: String,
+        addresses: Vec<IpAddr>,
+    ) -> Self {
+        Self {
+            host,
+            node: node.clone(),
+            veth,
+            name: name.to_owned(),
+            number: None,
+            addresses,
+        }
     }
 
     /// The first address: IPv4 unless the cluster is IPv6 only.
@@ -91,7 +111,12 @@ impl Pod {
     /// As [`Pod::ping`], until it succeeds: IPv6 uses a new interface only some time after it came
     /// up.
     pub fn wait_ping(&self, to: IpAddr) -> Result<()> {
-        eventually(&format!("pings from {} to {to}", self.name()), PINGS, || self.ping(to)).map(drop)
+        eventually(
+            &format!("pings from {} to {to}", self.name()),
+            PINGS,
+            || self.ping(to),
+        )
+        .map(drop)
     }
 
     /// Gives its interface another MTU, both ends of it, and the bridge it is on.
@@ -106,14 +131,20 @@ impl Pod {
     /// pod of a stateful set ended.
     pub fn again(self) -> Result<Self> {
         let (node, name) = (self.node.clone(), self.name.clone());
-        let number = self.number.with_context(|| format!("{name} is the plugins' to make"))?;
+        let number = self
+            .number
+            .with_context(|| format!("{name} is the plugins' to make"))?;
         self.remove()?;
         Self::add(&node, &name, number)
     }
 
     /// Takes the pod away as a CNI DEL does: the veth first, then the namespace.
     pub fn remove(self) -> Result<()> {
-        anyhow::ensure!(self.number.is_some(), "{} is the plugins' to take away", self.name);
+        anyhow::ensure!(
+            self.number.is_some(),
+            "{} is the plugins' to take away",
+            self.name
+        );
         self.node.sh(&format!("ip link delete {}", self.veth))?;
         self.host.end()
     }
@@ -133,7 +164,11 @@ fn ensure_bridge(node: &Node, env: &SubnetEnv) -> Result<()> {
     }
     let mut lines = format!("link add {BRIDGE} up mtu {} type bridge\n", env.mtu);
     for gateway in &env.subnets {
-        writeln!(lines, "address add {gateway} dev {BRIDGE}{}", nodad(gateway))?;
+        writeln!(
+            lines,
+            "address add {gateway} dev {BRIDGE}{}",
+            nodad(gateway)
+        )?;
     }
     node.ip(&lines)
 }
@@ -141,7 +176,10 @@ fn ensure_bridge(node: &Node, env: &SubnetEnv) -> Result<()> {
 fn attach(node: &Node, host: &Host, veth: &str, mtu: u32) -> Result<()> {
     let pid = host.pid();
     let peer = format!("peer name eth0 mtu {mtu} netns {pid}");
-    node.sh(&format!("ip link add {veth} up mtu {mtu} master {BRIDGE} type veth {peer}")).map(drop)
+    node.sh(&format!(
+        "ip link add {veth} up mtu {mtu} master {BRIDGE} type veth {peer}"
+    ))
+    .map(drop)
 }
 
 /// Pod number n of a node has the address n after the gateway's.
@@ -153,11 +191,17 @@ fn address(host: &Host, gateway: IpNet, number: u8) -> Result<IpAddr> {
     let with_length = IpNet::new(address, gateway.prefix_len()).context("address of a pod")?;
     let (nodad, via) = (nodad(&gateway), gateway.addr());
     let route = format!("route add default via {via} dev eth0");
-    host.ip(&format!("link set eth0 up\naddress add {with_length} dev eth0{nodad}\n{route}\n"))?;
+    host.ip(&format!(
+        "link set eth0 up\naddress add {with_length} dev eth0{nodad}\n{route}\n"
+    ))?;
     Ok(address)
 }
 
 /// Addresses are unique here, and nothing should wait for duplicate detection.
 fn nodad(network: &IpNet) -> &'static str {
-    if matches!(network, IpNet::V6(_)) { " nodad" } else { "" }
+    if matches!(network, IpNet::V6(_)) {
+        " nodad"
+    } else {
+        ""
+    }
 }

@@ -24,7 +24,10 @@ pub struct Since {
 impl Since {
     /// The present.
     pub fn now() -> Self {
-        Self { start: Instant::now(), stalled: stalled().unwrap_or_default() }
+        Self {
+            start: Instant::now(),
+            stalled: stalled().unwrap_or_default(),
+        }
     }
 
     /// Returns the time that has passed.
@@ -47,12 +50,17 @@ impl Since {
 /// Returns the share of the last ten seconds, from 0 to 1.
 pub fn recent() -> f64 {
     let text = fs::read_to_string(CPU).unwrap_or_default();
-    field(&text, "avg10=").and_then(|value| value.parse::<f64>().ok()).map_or(0.0, |percent| percent / 100.0)
+    field(&text, "avg10=")
+        .and_then(|value| value.parse::<f64>().ok())
+        .map_or(0.0, |percent| percent / 100.0)
 }
 
 /// The time since boot in which something waited for a CPU.
 fn stalled() -> Option<Duration> {
-    field(&fs::read_to_string(CPU).ok()?, "total=")?.parse().ok().map(Duration::from_micros)
+    field(&fs::read_to_string(CPU).ok()?, "total=")?
+        .parse()
+        .ok()
+        .map(Duration::from_micros)
 }
 
 /// A field of the line `some`.
@@ -67,8 +75,12 @@ mod tests {
 
     #[test]
     fn fields_are_those_of_the_line_some() {
-        let text = "some avg10=9.71 avg60=3.92 avg300=1.60 total=7483250\nfull avg10=0.10 avg60=0.00 total=2\n";
-        assert_eq!((field(text, "avg10="), field(text, "total=")), (Some("9.71"), Some("7483250")));
+        let text = "some avg10=9.71 avg60=3.92 avg300=1.60 total=7483250\nfull avg10=0.10 \
+            avg60=0.00 total=2\n";
+        assert_eq!(
+            (field(text, "avg10="), field(text, "total=")),
+            (Some("9.71"), Some("7483250"))
+        );
         assert_eq!(field("", "total="), None);
     }
 

@@ -37,7 +37,10 @@ const JSON_SECTIONS: [(&str, &str); 9] = [
     ("qdisc", "tc -j qdisc show"),
 ];
 
-const TEXT_SECTIONS: [(&str, &str); 2] = [("xfrm-state", "ip xfrm state"), ("xfrm-policy", "ip xfrm policy")];
+const TEXT_SECTIONS: [(&str, &str); 2] = [
+    ("xfrm-state", "ip xfrm state"),
+    ("xfrm-policy", "ip xfrm policy"),
+];
 
 /// The chains of iptables that the kernel calls.
 const HOOKS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
@@ -84,10 +87,18 @@ impl Snapshot {
     pub fn changes(&self, later: &Self) -> String {
         let mut text = String::new();
         let none = BTreeSet::new();
-        for section in later.sections.keys().chain(self.sections.keys()).collect::<BTreeSet<_>>() {
+        for section in later
+            .sections
+            .keys()
+            .chain(self.sections.keys())
+            .collect::<BTreeSet<_>>()
+        {
             let before = self.sections.get(section).unwrap_or(&none);
             let after = later.sections.get(section).unwrap_or(&none);
-            for (sign, lines) in [("-", before.difference(after)), ("+", after.difference(before))] {
+            for (sign, lines) in [
+                ("-", before.difference(after)),
+                ("+", after.difference(before)),
+            ] {
                 for line in lines {
                     writeln!(text, "{sign} {section}: {line}").expect("text grows");
                 }
@@ -98,7 +109,11 @@ impl Snapshot {
 
     /// The lines of one section.
     pub fn section(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.sections.get(name).into_iter().flatten().map(String::as_str)
+        self.sections
+            .get(name)
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
     }
 
     fn put(&mut self, section: &'static str, lines: impl IntoIterator<Item = String>) {
@@ -112,8 +127,12 @@ fn lasts(entry: &Value) -> bool {
     if !entry["mac"].is_null() {
         // Group addresses are those a device listens to; a learned address is neither permanent nor
         // flagged.
-        let group = ["33:33:", "01:"].iter().any(|prefix| text("mac").starts_with(prefix));
-        let flagged = entry["flags"].as_array().is_some_and(|flags| !flags.is_empty());
+        let group = ["33:33:", "01:"]
+            .iter()
+            .any(|prefix| text("mac").starts_with(prefix));
+        let flagged = entry["flags"]
+            .as_array()
+            .is_some_and(|flags| !flags.is_empty());
         return !group && (flagged || text("state") == "permanent");
     }
     // Made when duplicate address detection ends.
@@ -124,14 +143,19 @@ fn lasts(entry: &Value) -> bool {
 /// itself.
 fn rules(ruleset: &str) -> Vec<String> {
     let (mut blocks, mut found) = (Vec::new(), Vec::new());
-    for line in ruleset.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+    for line in ruleset
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
         if line == "}" {
             blocks.pop();
             continue;
         }
         let opened = line.strip_suffix(" {");
         blocks.extend(opened);
-        let frame = opened.is_some() || line.starts_with("type ") && line.ends_with("policy accept;");
+        let frame =
+            opened.is_some() || line.starts_with("type ") && line.ends_with("policy accept;");
         if !(frame && is_built_in(&blocks)) {
             found.push(format!("{}: {line}", blocks.join(", ")));
         }
@@ -140,9 +164,22 @@ fn rules(ruleset: &str) -> Vec<String> {
 }
 
 fn is_built_in(blocks: &[&str]) -> bool {
-    let [table, chains @ ..] = blocks else { return false };
-    let iptables = ["table ip nat", "table ip filter", "table ip6 nat", "table ip6 filter"].contains(table);
-    iptables && chains.iter().all(|chain| chain.strip_prefix("chain ").is_some_and(|name| HOOKS.contains(&name)))
+    let [table, chains @ ..] = blocks else {
+        return false;
+    };
+    let iptables = [
+        "table ip nat",
+        "table ip filter",
+        "table ip6 nat",
+        "table ip6 filter",
+    ]
+    .contains(table);
+    iptables
+        && chains.iter().all(|chain| {
+            chain
+                .strip_prefix("chain ")
+                .is_some_and(|name| HOOKS.contains(&name))
+        })
 }
 
 fn stripped(mut entry: Value) -> String {
@@ -163,15 +200,28 @@ fn strip(value: &mut Value) {
 
 fn devices(host: &Host) -> Result<Vec<String>> {
     let links: Vec<Value> = host.json(&["ip", "-j", "link"])?;
-    links.iter().map(|link| Ok(link["ifname"].as_str().context("a link without a name")?.to_owned())).collect()
+    links
+        .iter()
+        .map(|link| {
+            Ok(link["ifname"]
+                .as_str()
+                .context("a link without a name")?
+                .to_owned())
+        })
+        .collect()
 }
 
 fn filters(host: &Host, devices: &[String]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for device in devices {
         for direction in ["ingress", "egress"] {
-            let entries: Vec<Value> = host.json(&["tc", "-j", "filter", "show", "dev", device, direction])?;
-            found.extend(entries.into_iter().map(|entry| format!("{device} {direction} {}", stripped(entry))));
+            let entries: Vec<Value> =
+                host.json(&["tc", "-j", "filter", "show", "dev", device, direction])?;
+            found.extend(
+                entries
+                    .into_iter()
+                    .map(|entry| format!("{device} {direction} {}", stripped(entry))),
+            );
         }
     }
     Ok(found)
@@ -181,10 +231,17 @@ fn filters(host: &Host, devices: &[String]) -> Result<Vec<String>> {
 fn tcx(devices: &[String]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for device in devices {
-        for (direction, attach_type) in [("ingress", TcAttachType::Ingress), ("egress", TcAttachType::Egress)] {
-            let programs =
-                tcx_here(device, attach_type).with_context(|| format!("TCX programs at {device} {direction}"))?;
-            found.extend(programs.into_iter().map(|program| format!("{device} {direction} {program}")));
+        for (direction, attach_type) in [
+            ("ingress", TcAttachType::Ingress),
+            ("egress", TcAttachType::Egress),
+        ] {
+            let programs = tcx_here(device, attach_type)
+                .with_context(|| format!("TCX programs at {device} {direction}"))?;
+            found.extend(
+                programs
+                    .into_iter()
+                    .map(|program| format!("{device} {direction} {program}")),
+            );
         }
     }
     Ok(found)
@@ -212,13 +269,20 @@ mod tests {
 
     #[test]
     fn the_frame_of_iptables_is_no_rule() {
-        let frame = "# Warning: table ip nat is managed by iptables-nft, do not touch!\ntable ip nat {\n\tchain POSTROUTING \
+        let frame = "# Warning: table ip nat is managed by iptables-nft, do not touch!\ntable ip \
+            nat {\n\tchain POSTROUTING \
             {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n\t}\n}\n";
         assert_eq!(rules(frame), [""; 0]);
         let rule = frame.replace("accept;\n", "accept;\n\t\tcounter\n");
         assert_eq!(rules(&rule), ["table ip nat, chain POSTROUTING: counter"]);
-        assert_eq!(rules(&frame.replace("policy accept", "policy drop")).len(), 1);
-        assert_eq!(rules(&frame.replace("POSTROUTING", "FLANNEL-POSTRTG")).len(), 2);
+        assert_eq!(
+            rules(&frame.replace("policy accept", "policy drop")).len(),
+            1
+        );
+        assert_eq!(
+            rules(&frame.replace("POSTROUTING", "FLANNEL-POSTRTG")).len(),
+            2
+        );
         assert_eq!(rules(&frame.replace("ip nat", "ip theirs")).len(), 3);
     }
 }

@@ -30,14 +30,25 @@ impl StockEnd {
     /// The end of a vxlan tunnel with the subnet of this number: `10.244.<number>.0/24`, or where
     /// the address is one of IPv6 `fd00:10:244:<number in hex>::/64`.
     pub fn vxlan(number: u8, public_ip: &str, mac: &str) -> Self {
-        Self { mac: Some(mac.to_owned()), ..Self::host_gw(number, public_ip) }
+        Self {
+            mac: Some(mac.to_owned()),
+            ..Self::host_gw(number, public_ip)
+        }
     }
 
     /// A gateway with the subnet of this number.
     pub fn host_gw(number: u8, public_ip: &str) -> Self {
         let v6 = public_ip.contains(':');
-        let subnet = if v6 { format!("fd00:10:244:{number:x}::/64") } else { format!("10.244.{number}.0/24") };
-        Self { subnet, public_ip: public_ip.to_owned(), mac: None }
+        let subnet = if v6 {
+            format!("fd00:10:244:{number:x}::/64")
+        } else {
+            format!("10.244.{number}.0/24")
+        };
+        Self {
+            subnet,
+            public_ip: public_ip.to_owned(),
+            mac: None,
+        }
     }
 
     fn data(&self, key: &str) -> String {
@@ -49,7 +60,17 @@ impl StockEnd {
 impl From<StockEnd> for StockNode {
     /// A node of one family.
     fn from(end: StockEnd) -> Self {
-        if end.subnet.contains(':') { Self { v4: None, v6: Some(end) } } else { Self { v4: Some(end), v6: None } }
+        if end.subnet.contains(':') {
+            Self {
+                v4: None,
+                v6: Some(end),
+            }
+        } else {
+            Self {
+                v4: Some(end),
+                v6: None,
+            }
+        }
     }
 }
 
@@ -61,22 +82,47 @@ impl StockNode {
 
     /// An IPv4 node with the lease of this name, such as `10.244.9.0-24`.
     pub fn named(name: &str, public_ip: &str, mac: &str) -> Self {
-        let (subnet, public_ip, mac) = (name.replace('-', "/"), public_ip.to_owned(), Some(mac.to_owned()));
-        Self { v4: Some(StockEnd { subnet, public_ip, mac }), v6: None }
+        let (subnet, public_ip, mac) = (
+            name.replace('-', "/"),
+            public_ip.to_owned(),
+            Some(mac.to_owned()),
+        );
+        Self {
+            v4: Some(StockEnd {
+                subnet,
+                public_ip,
+                mac,
+            }),
+            v6: None,
+        }
     }
 
     /// An IPv4 node with vxlan, as etcd has it.
     pub fn read(key: &str, value: &str) -> Result<Self> {
-        let name = key.strip_prefix(LEASES).with_context(|| format!("{key} is no lease's"))?;
+        let name = key
+            .strip_prefix(LEASES)
+            .with_context(|| format!("{key} is no lease's"))?;
         let json: Value = serde_json::from_str(value).context(value.to_owned())?;
-        let text = |text: &Value| text.as_str().map(str::to_owned).with_context(|| value.to_owned());
-        Ok(Self::named(name, &text(&json["PublicIP"])?, &text(&json["BackendData"]["VtepMAC"])?))
+        let text = |text: &Value| {
+            text.as_str()
+                .map(str::to_owned)
+                .with_context(|| value.to_owned())
+        };
+        Ok(Self::named(
+            name,
+            &text(&json["PublicIP"])?,
+            &text(&json["BackendData"]["VtepMAC"])?,
+        ))
     }
 
     /// The last part of its key.
     pub fn name(&self) -> String {
         let v4 = self.v4.as_ref().map_or("0.0.0.0/0", |end| &end.subnet);
-        let v6 = self.v6.as_ref().map(|end| format!("&{}", end.subnet)).unwrap_or_default();
+        let v6 = self
+            .v6
+            .as_ref()
+            .map(|end| format!("&{}", end.subnet))
+            .unwrap_or_default();
         format!("{v4}{v6}").replace('/', "-")
     }
 
@@ -88,9 +134,15 @@ impl StockNode {
     /// The value, byte for byte as stock flannel 0.28 writes it.
     pub fn value(&self) -> String {
         let ip = self.v4.as_ref().map_or("0.0.0.0", |end| &end.public_ip);
-        let ipv6 = self.v6.as_ref().map_or("null".to_owned(), |end| format!(r#""{}""#, end.public_ip));
+        let ipv6 = self
+            .v6
+            .as_ref()
+            .map_or("null".to_owned(), |end| format!(r#""{}""#, end.public_ip));
         let ends = [(&self.v4, "BackendData"), (&self.v6, "BackendV6Data")];
-        let data: String = ends.iter().filter_map(|(end, key)| end.as_ref().map(|end| end.data(key))).collect();
+        let data: String = ends
+            .iter()
+            .filter_map(|(end, key)| end.as_ref().map(|end| end.data(key)))
+            .collect();
         let backend = if data.is_empty() { "host-gw" } else { "vxlan" };
         format!(r#"{{"PublicIP":"{ip}","PublicIPv6":{ipv6},"BackendType":"{backend}"{data}}}"#)
     }
@@ -110,9 +162,24 @@ mod tests {
         let v4 = Some(StockEnd::vxlan(25, "192.168.1.9", "02:00:00:00:04:09"));
         let v6 = Some(StockEnd::vxlan(25, "fd00:1::9", "02:00:00:00:06:09"));
         let dual = StockNode { v4, v6 };
-        let (v4, v6) = (StockNode { v6: None, ..dual.clone() }, StockNode { v4: None, ..dual.clone() });
-        let ends = (Some(StockEnd::host_gw(25, "192.168.1.9")), Some(StockEnd::host_gw(25, "fd00:1::9")));
-        let host_gw = StockNode { v4: ends.0, v6: ends.1 };
+        let (v4, v6) = (
+            StockNode {
+                v6: None,
+                ..dual.clone()
+            },
+            StockNode {
+                v4: None,
+                ..dual.clone()
+            },
+        );
+        let ends = (
+            Some(StockEnd::host_gw(25, "192.168.1.9")),
+            Some(StockEnd::host_gw(25, "fd00:1::9")),
+        );
+        let host_gw = StockNode {
+            v4: ends.0,
+            v6: ends.1,
+        };
         for (node, name, value) in [
             (
                 v4,
@@ -135,7 +202,10 @@ mod tests {
                 r#"{"PublicIP":"192.168.1.9","PublicIPv6":"fd00:1::9","BackendType":"host-gw"}"#,
             ),
         ] {
-            assert_eq!((node.key(), node.value()), (format!("{LEASES}{name}"), value.to_owned()));
+            assert_eq!(
+                (node.key(), node.value()),
+                (format!("{LEASES}{name}"), value.to_owned())
+            );
         }
     }
 

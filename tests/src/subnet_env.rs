@@ -25,7 +25,10 @@ impl SubnetEnv {
 
     fn parse(text: &str) -> Result<Self> {
         let value = |key: &str| {
-            text.lines().filter_map(|line| line.split_once('=')).find(|(name, _)| *name == key).map(|(_, value)| value)
+            text.lines()
+                .filter_map(|line| line.split_once('='))
+                .find(|(name, _)| *name == key)
+                .map(|(_, value)| value)
         };
         let mut subnets = Vec::new();
         for key in ["FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET"] {
@@ -33,9 +36,19 @@ impl SubnetEnv {
                 subnets.push(text.parse().with_context(|| format!("{key}={text}"))?);
             }
         }
-        anyhow::ensure!(!subnets.is_empty(), "neither FLANNEL_SUBNET nor FLANNEL_IPV6_SUBNET");
-        let mtu = value("FLANNEL_MTU").context("no FLANNEL_MTU")?.parse().context("FLANNEL_MTU")?;
-        Ok(Self { subnets, mtu, ipmasq: value("FLANNEL_IPMASQ") == Some("true") })
+        anyhow::ensure!(
+            !subnets.is_empty(),
+            "neither FLANNEL_SUBNET nor FLANNEL_IPV6_SUBNET"
+        );
+        let mtu = value("FLANNEL_MTU")
+            .context("no FLANNEL_MTU")?
+            .parse()
+            .context("FLANNEL_MTU")?;
+        Ok(Self {
+            subnets,
+            mtu,
+            ipmasq: value("FLANNEL_IPMASQ") == Some("true"),
+        })
     }
 }
 
@@ -49,7 +62,10 @@ mod tests {
                     FLANNEL_IPV6_SUBNET=2001:cafe:42::1/64\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
         let env = SubnetEnv::parse(text).expect("a good file");
         assert_eq!(
-            env.subnets.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            env.subnets
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>(),
             ["10.42.0.1/24", "2001:cafe:42::1/64"]
         );
         assert_eq!((env.mtu, env.ipmasq), (1450, true));

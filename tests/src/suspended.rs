@@ -48,12 +48,25 @@ pub struct Clocks {
 impl Clocks {
     /// Prepares a node, and an agent that is to run on it.
     pub fn of(node: &Node, options: AgentOptions) -> Result<(Self, AgentOptions)> {
-        let (source, library) = (node.outside_path("/run/clocks.c"), node.outside_path("/run/clocks.so"));
+        let (source, library) = (
+            node.outside_path("/run/clocks.c"),
+            node.outside_path("/run/clocks.so"),
+        );
         fs::write(&source, SOURCE)?;
-        let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).output();
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .arg(&library)
+            .arg(&source)
+            .output();
         let built = built.context("cc, which cargo links with")?;
-        ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        let clocks = Self { skew: node.outside_path("/run/clocks") };
+        ensure!(
+            built.status.success(),
+            "{}",
+            String::from_utf8_lossy(&built.stderr)
+        );
+        let clocks = Self {
+            skew: node.outside_path("/run/clocks"),
+        };
         fs::write(&clocks.skew, [0; 16])?;
         Ok((clocks, options.wrapped_by("env LD_PRELOAD=/run/clocks.so")))
     }

@@ -45,7 +45,13 @@ impl Stack {
 
     /// Gives `device` of a node those of its two addresses that this stack has, and a way to
     /// everywhere else.
-    fn address(self, node: &Node, device: &str, v4: (&str, Option<&str>), v6: (&str, Option<&str>)) -> Result<()> {
+    fn address(
+        self,
+        node: &Node,
+        device: &str,
+        v4: (&str, Option<&str>),
+        v6: (&str, Option<&str>),
+    ) -> Result<()> {
         for (has, (address, gateway)) in [(self.has_v4(), v4), (self.has_v6(), v6)] {
             if has {
                 node.address(device, address, gateway)?;
@@ -104,14 +110,22 @@ impl Topology for Three {
     const STORE: [&'static str; 2] = [ROUTER, "[2001:db8:1::1]"];
 
     fn with(lab: &Lab, stack: Stack) -> Result<Self> {
-        let (r, a, b, c) = (lab.node("r")?, lab.node("a")?, lab.node("b")?, lab.node("c")?);
+        let (r, a, b, c) = (
+            lab.node("r")?,
+            lab.node("a")?,
+            lab.node("b")?,
+            lab.node("c")?,
+        );
         r.sh("ip link add br1 type bridge")?;
         r.sh("ip link set br1 up")?;
         stack.router(&r, "br1", "192.168.1.1/24", "2001:db8:1::1/64")?;
         for (node, port, number) in [(&a, "eth-a", 11), (&b, "eth-b", 12)] {
             lab.link(node, "eth0", &r, port)?;
             r.sh(&format!("ip link set {port} master br1"))?;
-            let (v4, v6) = (format!("192.168.1.{number}/24"), format!("2001:db8:1::{number}/64"));
+            let (v4, v6) = (
+                format!("192.168.1.{number}/24"),
+                format!("2001:db8:1::{number}/64"),
+            );
             stack.address(node, "eth0", (&v4, Some(ROUTER)), (&v6, Some(LINK_LOCAL)))?;
         }
         lab.link(&c, "eth0", &r, "eth-c")?;
@@ -163,7 +177,12 @@ impl Topology for TwoRouters {
 
     /// Supports only IPv4.
     fn with(lab: &Lab, _: Stack) -> Result<Self> {
-        let (r1, r2, a, c) = (lab.node("r1")?, lab.node("r2")?, lab.node("a")?, lab.node("c")?);
+        let (r1, r2, a, c) = (
+            lab.node("r1")?,
+            lab.node("r2")?,
+            lab.node("a")?,
+            lab.node("c")?,
+        );
         for (bridge, address) in [("br1", "192.168.1.1/24"), ("br2", "192.168.2.1/24")] {
             r1.sh(&format!("ip link add {bridge} type bridge"))?;
             r1.sh(&format!("ip link set {bridge} up"))?;
@@ -226,7 +245,10 @@ impl Two {
         let (a, b) = (lab.node(a)?, lab.node(b)?);
         lab.link(&a, "eth0", &b, "eth0")?;
         for (node, number) in [(&a, 11), (&b, 12)] {
-            let (v4, v6) = (format!("192.168.1.{number}/24"), format!("2001:db8:1::{number}/64"));
+            let (v4, v6) = (
+                format!("192.168.1.{number}/24"),
+                format!("2001:db8:1::{number}/64"),
+            );
             stack.address(node, "eth0", (&v4, None), (&v6, None))?;
         }
         Ok(Self { a, b })
@@ -267,30 +289,69 @@ impl Topology for LeafSpine {
 
     /// Flows are spread by addresses and ports.
     fn with(lab: &Lab, stack: Stack) -> Result<Self> {
-        let (r1, r2, a, c) = (lab.node("r1")?, lab.node("r2")?, lab.node("a")?, lab.node("c")?);
-        let net = Self { a, c, r1, r2, stack };
-        stack.address(&net.r1, "lo", ("10.255.0.1/32", None), ("2001:db8:ff::1/128", None))?;
+        let (r1, r2, a, c) = (
+            lab.node("r1")?,
+            lab.node("r2")?,
+            lab.node("a")?,
+            lab.node("c")?,
+        );
+        let net = Self {
+            a,
+            c,
+            r1,
+            r2,
+            stack,
+        };
+        stack.address(
+            &net.r1,
+            "lo",
+            ("10.255.0.1/32", None),
+            ("2001:db8:ff::1/128", None),
+        )?;
         for (node, number, segments, _) in net.leaves() {
-            for key in ["net.ipv4.fib_multipath_hash_policy", "net.ipv6.fib_multipath_hash_policy"] {
+            for key in [
+                "net.ipv4.fib_multipath_hash_policy",
+                "net.ipv6.fib_multipath_hash_policy",
+            ] {
                 node.sh(&format!("sysctl -qw {key}=1"))?;
             }
-            let (v4, v6) = (format!("10.255.0.{number}/32"), format!("2001:db8:ff::{number}/128"));
+            let (v4, v6) = (
+                format!("10.255.0.{number}/32"),
+                format!("2001:db8:ff::{number}/128"),
+            );
             stack.address(node, "lo", (&v4, None), (&v6, None))?;
             let port = format!("eth-{}", node.name());
-            for ((router, device), segment) in [(&net.r1, "eth0"), (&net.r2, "eth1")].into_iter().zip(segments) {
+            for ((router, device), segment) in [(&net.r1, "eth0"), (&net.r2, "eth1")]
+                .into_iter()
+                .zip(segments)
+            {
                 lab.link(node, device, router, &port)?;
-                let ends = |host| (format!("192.168.{segment}.{host}/24"), format!("2001:db8:{segment}::{host}/64"));
-                for (node, device, (v4, v6)) in [(node, device, ends(number)), (router, &port, ends(1))] {
+                let ends = |host| {
+                    (
+                        format!("192.168.{segment}.{host}/24"),
+                        format!("2001:db8:{segment}::{host}/64"),
+                    )
+                };
+                for (node, device, (v4, v6)) in
+                    [(node, device, ends(number)), (router, &port, ends(1))]
+                {
                     stack.address(node, device, (&v4, None), (&v6, None))?;
                 }
             }
             let [first, second] = segments;
             net.each_family(|family, [lo, gateway]| {
-                let hop = |segment: u8, host: u8| format!("{}{host}", gateway.replace('N', &segment.to_string()));
-                node.sh(&format!("ip {family} route add {lo}1 via {} dev eth0", hop(first, 1)))?;
+                let hop = |segment: u8, host: u8| {
+                    format!("{}{host}", gateway.replace('N', &segment.to_string()))
+                };
+                node.sh(&format!(
+                    "ip {family} route add {lo}1 via {} dev eth0",
+                    hop(first, 1)
+                ))?;
                 for (router, segment) in [(&net.r1, first), (&net.r2, second)] {
-                    router
-                        .sh(&format!("ip {family} route add {lo}{number} via {} dev {port}", hop(segment, number)))?;
+                    router.sh(&format!(
+                        "ip {family} route add {lo}{number} via {} dev {port}",
+                        hop(segment, number)
+                    ))?;
                 }
                 Ok(())
             })?;
@@ -308,7 +369,9 @@ impl LeafSpine {
     /// Leads a node to the other one by these cables: 0, 1, or both.
     pub fn lead(&self, node: &Node, cables: &[usize]) -> Result<()> {
         let leaves = self.leaves();
-        let Some((_, _, segments, other)) = leaves.into_iter().find(|leaf| leaf.0.name() == node.name()) else {
+        let Some((_, _, segments, other)) =
+            leaves.into_iter().find(|leaf| leaf.0.name() == node.name())
+        else {
             anyhow::bail!("{} is no leaf", node.name());
         };
         self.each_family(|family, [lo, gateway]| {
@@ -317,7 +380,11 @@ impl LeafSpine {
                 format!("nexthop via {gateway}1 dev eth{cable}")
             };
             let hops: Vec<_> = cables.iter().map(hop).collect();
-            node.sh(&format!("ip {family} route replace {lo}{other} {}", hops.join(" "))).map(drop)
+            node.sh(&format!(
+                "ip {family} route replace {lo}{other} {}",
+                hops.join(" ")
+            ))
+            .map(drop)
         })
     }
 

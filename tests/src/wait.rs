@@ -41,7 +41,11 @@ impl<T> Reading<T> for Result<T> {
 /// Reads until there is a value; after `deadline` an error names `what` and the last reading.
 ///
 /// The longer it waits, the less often it reads (`pause`).
-pub fn eventually<T, R: Reading<T>>(what: &str, deadline: Duration, mut read: impl FnMut() -> R) -> Result<T> {
+pub fn eventually<T, R: Reading<T>>(
+    what: &str,
+    deadline: Duration,
+    mut read: impl FnMut() -> R,
+) -> Result<T> {
     let since = Since::now();
     loop {
         let begun = Instant::now();
@@ -67,12 +71,18 @@ fn pause(waited: Duration, reading: Duration) -> Duration {
 /// Returns true if a deadline has passed: as it is on an idle machine, later on a busy one.
 fn is_over(since: Since, deadline: Duration) -> bool {
     let (least, elapsed) = (patience(), since.elapsed());
-    elapsed >= deadline.mul_f64(least) && (elapsed >= deadline.mul_f64(least.max(MOST_PATIENCE)) || !since.is_busy())
+    elapsed >= deadline.mul_f64(least)
+        && (elapsed >= deadline.mul_f64(least.max(MOST_PATIENCE)) || !since.is_busy())
 }
 
 /// Reads until `times` readings in a row gave the same value. Needed where a first reading may be
 /// passed through on the way elsewhere.
-pub fn eventually_stable<T, R>(what: &str, deadline: Duration, times: u32, mut read: impl FnMut() -> R) -> Result<T>
+pub fn eventually_stable<T, R>(
+    what: &str,
+    deadline: Duration,
+    times: u32,
+    mut read: impl FnMut() -> R,
+) -> Result<T>
 where
     T: PartialEq + Debug,
     R: Reading<T>,
@@ -85,7 +95,11 @@ where
             Err(anyhow::Error::msg(seen))
         }
         Ok(value) => {
-            equal = if last.as_ref() == Some(&value) { equal + 1 } else { 1 };
+            equal = if last.as_ref() == Some(&value) {
+                equal + 1
+            } else {
+                1
+            };
             if equal >= times {
                 return Ok(value);
             }
@@ -97,7 +111,11 @@ where
 }
 
 /// Reads for `time`, which nothing multiplies; the first reading that does not hold is the error.
-pub fn throughout<T, R: Reading<T>>(what: &str, time: Duration, mut read: impl FnMut() -> R) -> Result<()> {
+pub fn throughout<T, R: Reading<T>>(
+    what: &str,
+    time: Duration,
+    mut read: impl FnMut() -> R,
+) -> Result<()> {
     let start = Instant::now();
     while start.elapsed() < time {
         let begun = Instant::now();
@@ -117,8 +135,12 @@ pub fn patient(duration: Duration) -> Duration {
 
 /// The factor of this run.
 fn patience() -> f64 {
-    let factor = std::env::var("FLANNEL_LAB_PATIENCE").ok().and_then(|text| text.parse::<f64>().ok());
-    factor.filter(|factor| factor.is_finite() && *factor > 0.0).unwrap_or(1.0)
+    let factor = std::env::var("FLANNEL_LAB_PATIENCE")
+        .ok()
+        .and_then(|text| text.parse::<f64>().ok());
+    factor
+        .filter(|factor| factor.is_finite() && *factor > 0.0)
+        .unwrap_or(1.0)
 }
 
 #[cfg(test)]
@@ -143,8 +165,13 @@ mod tests {
 
     #[test]
     fn the_error_names_the_last_reading() {
-        let error =
-            eventually("the moon", Duration::ZERO, || Result::<()>::Err(anyhow::anyhow!("cheese"))).expect_err("never");
-        assert!(error.to_string().contains("the moon") && error.to_string().contains("cheese"), "{error}");
+        let error = eventually("the moon", Duration::ZERO, || {
+            Result::<()>::Err(anyhow::anyhow!("cheese"))
+        })
+        .expect_err("never");
+        assert!(
+            error.to_string().contains("the moon") && error.to_string().contains("cheese"),
+            "{error}"
+        );
     }
 }

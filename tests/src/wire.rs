@@ -18,8 +18,8 @@ use nix::{
     net::if_::if_nametoindex,
     poll::{PollFd, PollFlags, poll},
     sys::socket::{
-        AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrLike as _, SockaddrStorage,
-        recvfrom, sendto, setsockopt, socket, sockopt,
+        AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrLike as _,
+        SockaddrStorage, recvfrom, sendto, setsockopt, socket, sockopt,
     },
 };
 
@@ -60,7 +60,8 @@ struct Tap {
 impl Capture {
     /// Starts to keep the incoming `wanted` frames of a device.
     pub fn start(host: &Host, device: &str, wanted: Wanted) -> Result<Self> {
-        let index = fs::read_to_string(host.outside_path(format!("/sys/class/net/{device}/ifindex")))?;
+        let index =
+            fs::read_to_string(host.outside_path(format!("/sys/class/net/{device}/ifindex")))?;
         let index: usize = index.trim().parse().context("an interface index")?;
         let tap = Arc::new(host.enter(|| Tap::new(index, wanted))??);
         let stop = Arc::<AtomicBool>::default();
@@ -68,7 +69,11 @@ impl Capture {
             let (tap, stop) = (Arc::clone(&tap), Arc::clone(&stop));
             move || tap.keep_until(&stop)
         })?;
-        Ok(Self { tap, stop, thread: Some(thread) })
+        Ok(Self {
+            tap,
+            stop,
+            thread: Some(thread),
+        })
     }
 
     /// Tunnel packets (UDP to port 8472) that come in by a device.
@@ -109,9 +114,19 @@ impl Drop for Capture {
 impl Tap {
     fn new(index: usize, wanted: Wanted) -> Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll)?;
+        let socket = socket(
+            AddressFamily::Packet,
+            SockType::Raw,
+            flags,
+            SockProtocol::EthAll,
+        )?;
         setsockopt(&socket, sockopt::RcvBufForce, &(32 << 20))?;
-        Ok(Self { socket, index, wanted, kept: Mutex::default() })
+        Ok(Self {
+            socket,
+            index,
+            wanted,
+            kept: Mutex::default(),
+        })
     }
 
     /// Reads what comes, so that the socket's buffer suffices.
@@ -141,7 +156,9 @@ impl Tap {
         let mut buffer = vec![0; 1 << 17];
         loop {
             match recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut buffer) {
-                Ok((length, Some(from))) if from.ifindex() == self.index && from.pkttype() != OUTGOING => {
+                Ok((length, Some(from)))
+                    if from.ifindex() == self.index && from.pkttype() != OUTGOING =>
+                {
                     if (self.wanted)(&buffer[..length]) && kept.len() < MOST_FRAMES {
                         kept.push(buffer[..length].to_vec());
                     }
@@ -180,9 +197,15 @@ pub(crate) fn link_address(device: &str, ethertype: u16) -> Result<LinkAddr> {
 /// Sends a frame as it is, from its Ethernet header on.
 pub fn inject_frame(from: &Host, device: &str, frame: &[u8]) -> Result<()> {
     from.enter(|| -> Result<()> {
-        let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
+        let socket = socket(
+            AddressFamily::Packet,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            None,
+        )?;
         let to = link_address(device, 0)?;
-        let sent = sendto(socket.as_raw_fd(), frame, &to, MsgFlags::empty()).context("sending a frame")?;
+        let sent =
+            sendto(socket.as_raw_fd(), frame, &to, MsgFlags::empty()).context("sending a frame")?;
         anyhow::ensure!(sent == frame.len(), "{sent} of {} bytes sent", frame.len());
         Ok(())
     })?
@@ -190,11 +213,24 @@ pub fn inject_frame(from: &Host, device: &str, frame: &[u8]) -> Result<()> {
 
 /// Sends an IP packet as it is; the kernel only fills the header checksum of IPv4 in.
 pub fn inject(from: &Host, packet: &Packet) -> Result<()> {
-    let family = if packet.destination.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let (to, bytes) = (SockaddrStorage::from(SocketAddr::new(packet.destination, 0)), packet.bytes());
+    let family = if packet.destination.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
+    let (to, bytes) = (
+        SockaddrStorage::from(SocketAddr::new(packet.destination, 0)),
+        packet.bytes(),
+    );
     from.enter(|| -> Result<()> {
-        let socket = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)?;
-        let sent = sendto(socket.as_raw_fd(), &bytes, &to, MsgFlags::empty()).context("sending a raw packet")?;
+        let socket = socket(
+            family,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            SockProtocol::Raw,
+        )?;
+        let sent = sendto(socket.as_raw_fd(), &bytes, &to, MsgFlags::empty())
+            .context("sending a raw packet")?;
         anyhow::ensure!(sent == bytes.len(), "{sent} of {} bytes sent", bytes.len());
         Ok(())
     })?

@@ -23,7 +23,8 @@ const DROP: [u64; 2] = [0x1_0000_00b7, 0x95];
 /// Puts it on a device of a host.
 pub fn attach_drop(host: &Host, device: &str) -> Result<()> {
     host.enter(pin_drop)??;
-    host.sh(&format!("ip link set dev {device} xdpdrv pinned {PIN}")).map(drop)
+    host.sh(&format!("ip link set dev {device} xdpdrv pinned {PIN}"))
+        .map(drop)
 }
 
 /// Takes it off again.
@@ -35,7 +36,11 @@ pub fn detach(host: &Host, device: &str) -> Result<()> {
 fn pin_drop() -> Result<()> {
     let license = c"GPL";
     // Type and number of instructions, the instructions, the licence.
-    let load = [TYPE_XDP | (DROP.len() as u64) << 32, DROP.as_ptr() as u64, license.as_ptr() as u64];
+    let load = [
+        TYPE_XDP | (DROP.len() as u64) << 32,
+        DROP.as_ptr() as u64,
+        license.as_ptr() as u64,
+    ];
     let program = bpf(PROG_LOAD, &load).context("loading an XDP program")?;
     // SAFETY: the kernel has just made this descriptor, and it has no other owner.
     let program = unsafe { OwnedFd::from_raw_fd(program) };
@@ -48,6 +53,13 @@ fn pin_drop() -> Result<()> {
 pub(crate) fn bpf(command: libc::c_long, attributes: &[u64]) -> Result<i32> {
     // SAFETY: the attributes are read only, as long as said, and what they point at lives as long
     // as the caller's frame.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes)) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            attributes.as_ptr(),
+            size_of_val(attributes),
+        )
+    };
     Ok(i32::try_from(Errno::result(result)?)?)
 }

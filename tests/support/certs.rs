@@ -6,7 +6,8 @@ use std::{
 };
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
 };
 
 /// A certificate authority, and the directory of what it makes.
@@ -24,12 +25,20 @@ pub(crate) struct Pair {
 impl Authority {
     pub(crate) fn new(dir: &Path, name: &str) -> Self {
         let mut params = CertificateParams::default();
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
         let key = KeyPair::generate().expect("a key");
         let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
-        let authority = Self { dir: dir.join(name), issuer };
+        let authority = Self {
+            dir: dir.join(name),
+            issuer,
+        };
         fs::create_dir(&authority.dir).expect("a directory");
         fs::write(authority.file(), authority.issuer.pem()).expect("written");
         authority
@@ -43,12 +52,19 @@ impl Authority {
     /// A certificate for servers at 127.0.0.1 and for clients.
     pub(crate) fn issue(&self, name: &str) -> Pair {
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, name);
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        let pair =
-            Pair { certificate: self.dir.join(format!("{name}.pem")), key: self.dir.join(format!("{name}.key")) };
+        let pair = Pair {
+            certificate: self.dir.join(format!("{name}.pem")),
+            key: self.dir.join(format!("{name}.key")),
+        };
         fs::write(&pair.certificate, certificate.pem()).expect("written");
         fs::write(&pair.key, key.serialize_pem()).expect("written");
         pair

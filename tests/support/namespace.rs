@@ -30,7 +30,10 @@ pub(crate) fn in_namespace_with(
     let in_its_own_namespace = move || {
         unshare(CloneFlags::CLONE_NEWNET | others).expect("root may unshare");
         set_up();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         runtime.block_on(async {
             let (netlink, events) = Netlink::connect().expect("netlink sockets");
             test(Namespace { netlink, events }).await;

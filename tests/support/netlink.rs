@@ -40,13 +40,24 @@ pub(crate) fn bridge(arguments: &str) -> String {
 /// The JSON answer of `ip -d -j`, an array.
 pub(crate) fn ip_json(arguments: &str) -> Vec<Value> {
     let text = ip(&format!("-d -j {arguments}"));
-    if text.trim().is_empty() { Vec::new() } else { serde_json::from_str(&text).expect("JSON from ip") }
+    if text.trim().is_empty() {
+        Vec::new()
+    } else {
+        serde_json::from_str(&text).expect("JSON from ip")
+    }
 }
 
 /// Runs a program in the calling thread's namespace; panics when it fails.
 pub(crate) fn run(program: &str, arguments: &str) -> String {
-    let output = Command::new(program).args(arguments.split_whitespace()).output().expect("the program is installed");
-    assert!(output.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    let output = Command::new(program)
+        .args(arguments.split_whitespace())
+        .output()
+        .expect("the program is installed");
+    assert!(
+        output.status.success(),
+        "{program} {arguments}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
     String::from_utf8(output.stdout).expect("UTF-8 from iproute2")
 }
 
@@ -57,13 +68,21 @@ pub(crate) fn addr(text: &str) -> IpAddr {
 impl Namespace {
     /// The link of that name, which is there.
     pub(crate) async fn link(&self, name: &str) -> Link {
-        self.netlink.link_by_name(name).await.expect("a lookup").unwrap_or_else(|| panic!("no link {name}"))
+        self.netlink
+            .link_by_name(name)
+            .await
+            .expect("a lookup")
+            .unwrap_or_else(|| panic!("no link {name}"))
     }
 
     /// Creates stock flannel's device for the family of `local`.
     pub(crate) async fn vxlan(&self, local: &str) -> VxlanSpec {
         let local = addr(local);
-        let name = if local.is_ipv4() { "flannel.1" } else { "flannel-v6.1" };
+        let name = if local.is_ipv4() {
+            "flannel.1"
+        } else {
+            "flannel-v6.1"
+        };
         let spec = VxlanSpec {
             name: name.into(),
             vni: 1,
@@ -76,7 +95,10 @@ impl Namespace {
             gbp: false,
             udp_zero_csum6_rx: false,
         };
-        self.netlink.create_vxlan(&spec).await.expect("a vxlan device");
+        self.netlink
+            .create_vxlan(&spec)
+            .await
+            .expect("a vxlan device");
         spec
     }
 

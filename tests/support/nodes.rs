@@ -23,12 +23,23 @@ pub(crate) struct LargeNode {
 impl LargeNode {
     /// As the API server has it.
     pub(crate) fn json(&self) -> Value {
-        let Self { name, subnet, public_ip, mac, heartbeat } = self;
+        let Self {
+            name,
+            subnet,
+            public_ip,
+            mac,
+            heartbeat,
+        } = self;
         let prefix = "flannel.alpha.coreos.com/";
         let names = |i| {
-            [format!("registry.example/team/image-{i}@sha256:{i:064x}"), format!("registry.example/team/image-{i}:v1")]
+            [
+                format!("registry.example/team/image-{i}@sha256:{i:064x}"),
+                format!("registry.example/team/image-{i}:v1"),
+            ]
         };
-        let images: Vec<_> = (0..50).map(|i| json!({ "names": names(i), "sizeBytes": i })).collect();
+        let images: Vec<_> = (0..50)
+            .map(|i| json!({ "names": names(i), "sizeBytes": i }))
+            .collect();
         let fields = json!({ "f:metadata": { "f:annotations": { "f:text": "x".repeat(4096) } } });
         let annotations = json!({
             format!("{prefix}kube-subnet-manager"): "true",

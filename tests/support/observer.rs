@@ -20,7 +20,9 @@ pub(crate) fn ask<A: Message + Default>(
     request: &impl Message,
     mut is_enough: impl FnMut(A) -> bool,
 ) -> Result<()> {
-    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let asking = async {
         let stream = TokioIo::new(UnixStream::connect(socket).await?);
         let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
@@ -31,12 +33,21 @@ pub(crate) fn ask<A: Message + Default>(
             .body(Full::new(Bytes::from(framed(request))))?;
         let response = sender.send_request(request).await?;
         let status = response.headers().get("grpc-status").cloned();
-        ensure!(status.as_ref().is_none_or(|status| status == "0"), "{:?}", response.headers());
+        ensure!(
+            status.as_ref().is_none_or(|status| status == "0"),
+            "{:?}",
+            response.headers()
+        );
         let (mut body, mut pending) = (response.into_body(), Vec::new());
         while let Some(frame) = body.frame().await {
             let frame = frame?;
             if let Some(trailers) = frame.trailers_ref() {
-                ensure!(trailers.get("grpc-status").is_some_and(|status| status == "0"), "{trailers:?}");
+                ensure!(
+                    trailers
+                        .get("grpc-status")
+                        .is_some_and(|status| status == "0"),
+                    "{trailers:?}"
+                );
             }
             pending.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
             while let Some(message) = first_message(&mut pending) {
@@ -47,7 +58,11 @@ pub(crate) fn ask<A: Message + Default>(
         }
         Ok(())
     };
-    runtime.block_on(async { timeout(PATIENCE, asking).await.context("no end of the answer")? })
+    runtime.block_on(async {
+        timeout(PATIENCE, asking)
+            .await
+            .context("no end of the answer")?
+    })
 }
 
 /// A message as gRPC frames it: not compressed, with its length.
@@ -59,7 +74,10 @@ fn framed(message: &impl Message) -> Vec<u8> {
 
 fn first_message(pending: &mut Vec<u8>) -> Option<Vec<u8>> {
     let (header, rest) = pending.split_first_chunk::<5>()?;
-    let length = usize::try_from(u32::from_be_bytes([header[1], header[2], header[3], header[4]])).ok()?;
+    let length = usize::try_from(u32::from_be_bytes([
+        header[1], header[2], header[3], header[4],
+    ]))
+    .ok()?;
     let message = rest.get(..length)?.to_vec();
     pending.drain(..5 + length);
     Some(message)

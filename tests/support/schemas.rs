@@ -9,16 +9,29 @@ use serde_json::Value;
 /// error here; for programs that read documents of later versions it is none.
 pub(crate) fn validate(schema: &str, document: &Value) -> Result<()> {
     let file = format!("{schema}.schema.json");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/schemas").join(&file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../docs/reference/schemas")
+        .join(&file);
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let mut schema: Value = serde_json::from_str(&text).with_context(|| file.clone())?;
     refuse_other_keys(&mut schema);
     let validator = jsonschema::draft202012::new(&schema).with_context(|| file.clone())?;
-    let errors: Vec<_> =
-        validator.iter_errors(document).map(|error| format!("{}: {error}", error.instance_path())).collect();
-    ensure!(errors.is_empty(), "{file}:\n{}\nin {document:#}", errors.join("\n"));
-    let first = document.as_object().and_then(|members| members.keys().next());
-    ensure!(first.is_some_and(|key| key == "schema_version"), "{file}: the first key is {first:?}");
+    let errors: Vec<_> = validator
+        .iter_errors(document)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    ensure!(
+        errors.is_empty(),
+        "{file}:\n{}\nin {document:#}",
+        errors.join("\n")
+    );
+    let first = document
+        .as_object()
+        .and_then(|members| members.keys().next());
+    ensure!(
+        first.is_some_and(|key| key == "schema_version"),
+        "{file}: the first key is {first:?}"
+    );
     Ok(())
 }
 
@@ -27,7 +40,9 @@ fn refuse_other_keys(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
             if members.contains_key("properties") {
-                members.entry("additionalProperties").or_insert(Value::Bool(false));
+                members
+                    .entry("additionalProperties")
+                    .or_insert(Value::Bool(false));
             }
             members.values_mut().for_each(refuse_other_keys);
         }

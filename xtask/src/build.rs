@@ -36,7 +36,8 @@ pub(crate) const CONFINE: &str = "confine";
 
 /// The crates of a build of the dev profile. Cargo chooses the features of a library by the crates
 /// that one command names, so every such command names the same: a library is compiled once.
-pub(crate) const ONE_GRAPH: [&str; 3] = ["--workspace", "--exclude=flannel-ebpf", "--exclude=xtask"];
+pub(crate) const ONE_GRAPH: [&str; 3] =
+    ["--workspace", "--exclude=flannel-ebpf", "--exclude=xtask"];
 
 /// The test programs of crates that do not import the agent.
 pub(crate) const EARLY: [&str; 6] = ["firewall", "iface", "netlink", "etcd", "kube", "traffic"];
@@ -131,7 +132,10 @@ pub(crate) struct Bpf<'a> {
 impl<'a> Bpf<'a> {
     /// The object as it is shipped.
     pub(crate) const fn release(toolchain: &'a Toolchain) -> Self {
-        Self { toolchain, log: false }
+        Self {
+            toolchain,
+            log: false,
+        }
     }
 
     /// One whose programs log, if `log` is set.
@@ -150,21 +154,38 @@ pub(crate) enum Machine<'a> {
 }
 
 /// Builds the object (unless none is asked for) and the `parts` in release mode.
-pub(crate) fn build(workspace: &Workspace, bpf: Option<Bpf<'_>>, parts: Parts) -> anyhow::Result<Built> {
+pub(crate) fn build(
+    workspace: &Workspace,
+    bpf: Option<Bpf<'_>>,
+    parts: Parts,
+) -> anyhow::Result<Built> {
     build_with(|| workspace.cargo(), workspace, bpf, parts, Machine::Here)
 }
 
 /// Sets up, and builds the object and with the dev profile these programs. What is fetched is
 /// fetched while that is compiled which needs no object.
-pub(crate) fn build_for_lab(setup: &Setup<'_>, needs: Needs, programs: &[&str]) -> anyhow::Result<Built> {
+pub(crate) fn build_for_lab(
+    setup: &Setup<'_>,
+    needs: Needs,
+    programs: &[&str],
+) -> anyhow::Result<Built> {
     let workspace = setup.workspace();
     setup.machine(Needs::COMPILE)?;
     let built = thread::scope(|scope| {
         let object = scope.spawn(|| {
             setup.machine(needs)?;
-            build_objects(workspace, Some(Bpf::release(&setup.bpf()?)), Machine::Here, Profile::Dev)
+            build_objects(
+                workspace,
+                Some(Bpf::release(&setup.bpf()?)),
+                Machine::Here,
+                Profile::Dev,
+            )
         });
-        let early = cargo::compile(&mut early_build(workspace), "what needs no BPF programs", |_| ());
+        let early = cargo::compile(
+            &mut early_build(workspace),
+            "what needs no BPF programs",
+            |_| (),
+        );
         let built = object.join().ok().context("the set-up panicked")?;
         early.and(built)
     })?;
@@ -178,7 +199,11 @@ pub(crate) fn build_for_lab(setup: &Setup<'_>, needs: Needs, programs: &[&str]) 
 /// A build of the tests that need no BPF programs: with them most libraries are compiled.
 pub(crate) fn early_build(workspace: &Workspace) -> Command {
     let mut cargo = workspace.cargo_for_tests();
-    cargo.arg("build").args(ONE_GRAPH).args(workspace::locked()).args(EARLY.map(|name| format!("--test={name}")));
+    cargo
+        .arg("build")
+        .args(ONE_GRAPH)
+        .args(workspace::locked())
+        .args(EARLY.map(|name| format!("--test={name}")));
     cargo
 }
 
@@ -259,7 +284,9 @@ fn build_programs(
     }
     build_plugin(cargo(), workspace, built, machine)?;
     if let Machine::Other(cross) = machine {
-        [AGENT, PLUGIN].iter().try_for_each(|name| cross.try_out(workspace, &built.program(name)))?;
+        [AGENT, PLUGIN]
+            .iter()
+            .try_for_each(|name| cross.try_out(workspace, &built.program(name)))?;
     }
     Ok(())
 }
@@ -267,7 +294,9 @@ fn build_programs(
 /// Builds the lab's programs. Optimisation at link time would take minutes of each, and only the
 /// agent's size matters.
 fn build_lab(mut cargo: Command, built: &Built) -> anyhow::Result<()> {
-    cargo.args(["build", "--release", "--bins", "--package=flannel-tests"]).args(workspace::locked());
+    cargo
+        .args(["build", "--release", "--bins", "--package=flannel-tests"])
+        .args(workspace::locked());
     cargo.env("CARGO_PROFILE_RELEASE_LTO", "off");
     announce_object(&mut cargo, built.object.as_deref());
     println!("build: the lab");
@@ -276,14 +305,27 @@ fn build_lab(mut cargo: Command, built: &Built) -> anyhow::Result<()> {
 
 fn build_agent(mut cargo: Command, built: &Built, machine: Machine<'_>) -> anyhow::Result<()> {
     let started = Instant::now();
-    cargo.args(["build", "--release", "--bins", "--package=flannel-agent"]).args(workspace::locked());
+    cargo
+        .args(["build", "--release", "--bins", "--package=flannel-agent"])
+        .args(workspace::locked());
     if let Machine::Other(cross) = machine {
         cross.apply(&mut cargo);
     }
     announce_object(&mut cargo, built.object.as_deref());
-    println!("build: the agent{}", if built.object.is_some() { "" } else { ", without BPF programs" });
+    println!(
+        "build: the agent{}",
+        if built.object.is_some() {
+            ""
+        } else {
+            ", without BPF programs"
+        }
+    );
     cargo::compile(&mut cargo, "the agent", |_| ())?;
-    println!("build: {} ({:.1} s)", built.program(AGENT).display(), started.elapsed().as_secs_f32());
+    println!(
+        "build: {} ({:.1} s)",
+        built.program(AGENT).display(),
+        started.elapsed().as_secs_f32()
+    );
     Ok(())
 }
 
@@ -297,7 +339,9 @@ pub(crate) fn build_plugin(
 ) -> anyhow::Result<()> {
     let started = Instant::now();
     let (profile, dir) = built.profile.of_plugin();
-    cargo.args(["build", "--profile", profile, "--package=flannel-cni"]).args(workspace::locked());
+    cargo
+        .args(["build", "--profile", profile, "--package=flannel-cni"])
+        .args(workspace::locked());
     let programs = match machine {
         Machine::Here => {
             let host = host_triple(workspace)?;
@@ -310,24 +354,37 @@ pub(crate) fn build_plugin(
         }
     };
     // With --target these are not for build scripts and macros.
-    add_flags(&mut cargo, &["-Ctarget-feature=+crt-static", "-Crelocation-model=static"].map(OsString::from));
+    add_flags(
+        &mut cargo,
+        &["-Ctarget-feature=+crt-static", "-Crelocation-model=static"].map(OsString::from),
+    );
     println!("build: the CNI plugin");
     cargo::compile(&mut cargo, "the CNI plugin", |_| ())?;
     let program = programs.join(PLUGIN);
     let installed = built.program(PLUGIN);
     // A copy in place would be refused while the plugin runs, and another build may run too.
-    fs::create_dir_all(&built.programs).with_context(|| format!("cannot create {}", built.programs.display()))?;
+    fs::create_dir_all(&built.programs)
+        .with_context(|| format!("cannot create {}", built.programs.display()))?;
     let new = installed.with_extension(format!("new-{}", process::id()));
-    fs::copy(&program, &new).with_context(|| format!("cannot copy {} to {}", program.display(), new.display()))?;
-    fs::rename(&new, &installed).with_context(|| format!("cannot replace {}", installed.display()))?;
-    println!("build: {} ({:.1} s)", installed.display(), started.elapsed().as_secs_f32());
+    fs::copy(&program, &new)
+        .with_context(|| format!("cannot copy {} to {}", program.display(), new.display()))?;
+    fs::rename(&new, &installed)
+        .with_context(|| format!("cannot replace {}", installed.display()))?;
+    println!(
+        "build: {} ({:.1} s)",
+        installed.display(),
+        started.elapsed().as_secs_f32()
+    );
     Ok(())
 }
 
 /// Adds flags of rustc to those that the command already sets.
 fn add_flags(cargo: &mut Command, flags: &[OsString]) {
     const FLAGS: &str = "CARGO_ENCODED_RUSTFLAGS";
-    let set = cargo.get_envs().find_map(|(name, value)| value.filter(|_| name == FLAGS)).map(OsStr::to_owned);
+    let set = cargo
+        .get_envs()
+        .find_map(|(name, value)| value.filter(|_| name == FLAGS))
+        .map(OsStr::to_owned);
     let all: Vec<OsString> = set.into_iter().chain(flags.iter().cloned()).collect();
     cargo.env(FLAGS, all.join(OsStr::new("\x1f")));
 }
@@ -337,7 +394,9 @@ pub(crate) fn host_triple(workspace: &Workspace) -> anyhow::Result<String> {
     let mut rustc = workspace.command(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     let text = workspace::output(rustc.arg("-vV"))?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(host.with_context(|| format!("rustc -vV names no host: {text}"))?.to_owned())
+    Ok(host
+        .with_context(|| format!("rustc -vV names no host: {text}"))?
+        .to_owned())
 }
 
 /// Builds the agent as it is without the BPF toolchain, with the tests' profile, and puts it where
@@ -352,13 +411,21 @@ pub(crate) fn build_stub(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     )?;
     let stub = workspace.logs()?.join("flannel-agent-stub");
     let agent = built.program(AGENT);
-    fs::copy(&agent, &stub).with_context(|| format!("cannot copy {} to {}", agent.display(), stub.display()))?;
+    fs::copy(&agent, &stub)
+        .with_context(|| format!("cannot copy {} to {}", agent.display(), stub.display()))?;
     Ok(stub)
 }
 
 /// Builds the agent for another architecture, with the tests' profile.
-pub(crate) fn build_foreign_agent(workspace: &Workspace, built: &Built, cross: &Cross) -> anyhow::Result<()> {
-    println!("build: the agent for {}, with the tests' profile", Cross::ARCHITECTURE);
+pub(crate) fn build_foreign_agent(
+    workspace: &Workspace,
+    built: &Built,
+    cross: &Cross,
+) -> anyhow::Result<()> {
+    println!(
+        "build: the agent for {}, with the tests' profile",
+        Cross::ARCHITECTURE
+    );
     let mut cargo = dev_build(workspace, built, &["build"]);
     cargo.arg(format!("--bin={AGENT}"));
     cross.apply(&mut cargo);
@@ -367,9 +434,20 @@ pub(crate) fn build_foreign_agent(workspace: &Workspace, built: &Built, cross: &
 
 fn build_object(workspace: &Workspace, bpf: Bpf<'_>) -> anyhow::Result<PathBuf> {
     let started = Instant::now();
-    println!("build: the BPF object{}, with {}", if bpf.log { " with its log" } else { "" }, bpf.toolchain);
+    println!(
+        "build: the BPF object{}, with {}",
+        if bpf.log { " with its log" } else { "" },
+        bpf.toolchain
+    );
     let mut cargo = bpf.toolchain.cargo(workspace, "build");
-    cargo.args(["--profile=bpf", "--package=flannel-ebpf", "--target", BPF_TARGET]).args(workspace::locked());
+    cargo
+        .args([
+            "--profile=bpf",
+            "--package=flannel-ebpf",
+            "--target",
+            BPF_TARGET,
+        ])
+        .args(workspace::locked());
     let mut target = workspace.bpf_target();
     if bpf.log {
         // Not at the other object's path: cargo puts an object it has kept back there with its old
@@ -381,8 +459,15 @@ fn build_object(workspace: &Workspace, bpf: Bpf<'_>) -> anyhow::Result<PathBuf> 
     let linked = target.join(BPF_TARGET).join("bpf/flannel-ebpf");
     let bytes = check_object(&linked)?;
     let object = linked.with_extension("stripped");
-    write_if_changed(&object, &object::without_dwarf(&bytes).context("cannot strip the BPF object")?)?;
-    println!("build: {} ({:.1} s)", object.display(), started.elapsed().as_secs_f32());
+    write_if_changed(
+        &object,
+        &object::without_dwarf(&bytes).context("cannot strip the BPF object")?,
+    )?;
+    println!(
+        "build: {} ({:.1} s)",
+        object.display(),
+        started.elapsed().as_secs_f32()
+    );
     Ok(object)
 }
 
@@ -404,7 +489,8 @@ fn check_object(object: &Path) -> anyhow::Result<Vec<u8>> {
         "{} has no .BTF section: the `bpf` profile must keep debug information",
         object.display()
     );
-    object::check(&bytes).with_context(|| format!("{} is not for every supported kernel", object.display()))?;
+    object::check(&bytes)
+        .with_context(|| format!("{} is not for every supported kernel", object.display()))?;
     Ok(bytes)
 }
 

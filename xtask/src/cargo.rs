@@ -20,7 +20,11 @@ const WIDTH: &str = "160";
 /// # Errors
 /// It could not be started, or it failed; `what` names it in the message. Its own messages have
 /// been shown.
-pub(crate) fn compile(command: &mut Command, what: &str, message: impl FnMut(&str)) -> anyhow::Result<()> {
+pub(crate) fn compile(
+    command: &mut Command,
+    what: &str,
+    message: impl FnMut(&str),
+) -> anyhow::Result<()> {
     compile_and_count(command, what, message).map(drop)
 }
 
@@ -31,19 +35,37 @@ pub(crate) fn compile_and_count(
     mut message: impl FnMut(&str),
 ) -> anyhow::Result<u32> {
     let started = Instant::now();
-    command.env("CARGO_TERM_PROGRESS_WHEN", "always").env("CARGO_TERM_PROGRESS_WIDTH", WIDTH);
-    command.env("CARGO_TERM_COLOR", "never").stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().with_context(|| format!("cannot start {what} ({command:?})"))?;
+    command
+        .env("CARGO_TERM_PROGRESS_WHEN", "always")
+        .env("CARGO_TERM_PROGRESS_WIDTH", WIDTH);
+    command
+        .env("CARGO_TERM_COLOR", "never")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot start {what} ({command:?})"))?;
     let errors = child.stderr.take().context("standard error is a pipe")?;
     let output = child.stdout.take().context("standard output is a pipe")?;
     let warnings = thread::scope(|scope| {
         let shown = scope.spawn(|| show(errors, started));
         // A line that is not text is none of cargo's.
-        BufReader::new(output).lines().map_while(Result::ok).for_each(|line| message(&line));
-        shown.join().ok().context("reading cargo's messages panicked")
+        BufReader::new(output)
+            .lines()
+            .map_while(Result::ok)
+            .for_each(|line| message(&line));
+        shown
+            .join()
+            .ok()
+            .context("reading cargo's messages panicked")
     })?;
-    let status = child.wait().with_context(|| format!("cannot wait for {what}"))?;
-    ensure!(status.success(), "{what} failed ({status}); its own messages are above");
+    let status = child
+        .wait()
+        .with_context(|| format!("cannot wait for {what}"))?;
+    ensure!(
+        status.success(),
+        "{what} failed ({status}); its own messages are above"
+    );
     println!("build: {what}: {}", seconds(started.elapsed()));
     Ok(warnings)
 }
@@ -109,8 +131,14 @@ mod tests {
     #[test]
     fn warnings_are_counted() {
         let mut command = Command::new("sh");
-        command.args(["-c", "echo 'warning: an unused word' >&2; echo '  warning: not at the start' >&2"]);
-        assert_eq!(compile_and_count(&mut command, "a build", |_| ()).expect("status 0"), 1);
+        command.args([
+            "-c",
+            "echo 'warning: an unused word' >&2; echo '  warning: not at the start' >&2",
+        ]);
+        assert_eq!(
+            compile_and_count(&mut command, "a build", |_| ()).expect("status 0"),
+            1
+        );
     }
 
     #[test]
@@ -118,7 +146,8 @@ mod tests {
         let mut seen = Vec::new();
         let mut command = Command::new("sh");
         command.args(["-c", "echo '{}'; exit 3"]);
-        let error = compile(&mut command, "a build", |line| seen.push(line.to_owned())).expect_err("status 3");
+        let error = compile(&mut command, "a build", |line| seen.push(line.to_owned()))
+            .expect_err("status 3");
         assert_eq!(seen, ["{}"]);
         assert!(error.to_string().contains("a build failed"), "{error}");
     }

@@ -157,17 +157,29 @@ impl ClusterOptions {
     /// The arguments of the program that runs the cluster.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         let chosen = [(self.keep, "--keep"), (self.e2e, "--e2e")];
-        let flags = chosen.iter().filter(|(set, _)| *set).map(|(_, flag)| OsString::from(flag));
+        let flags = chosen
+            .iter()
+            .filter(|(set, _)| *set)
+            .map(|(_, flag)| OsString::from(flag));
         flags.chain(self.args.iter().cloned()).collect()
     }
 }
 
 /// The tests that grow with time, by parts of their paths.
-const SOAK: [&str; 6] =
-    ["fast::churn", "fast::idle", "fast::flood", "fast::differential", "node::many::churn", "upgrade::faults"];
+const SOAK: [&str; 6] = [
+    "fast::churn",
+    "fast::idle",
+    "fast::flood",
+    "fast::differential",
+    "node::many::churn",
+    "upgrade::faults",
+];
 
 #[derive(Debug, Default, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
 pub(crate) struct TestOptions {
     /// Only these: subjects of the end-to-end suite (folders of tests/tests, such as `tunnel`),
     /// crates (such as `store`), or parts of the paths of end-to-end tests (`tunnel::restart`)
@@ -229,12 +241,20 @@ impl TestOptions {
     /// The tests that grow with time.
     pub(crate) fn soak(time: Duration, filter: Vec<OsString>) -> Self {
         let names = SOAK.map(str::to_owned).to_vec();
-        Self { names, soak: Some(time), filter, ..Self::default() }
+        Self {
+            names,
+            soak: Some(time),
+            filter,
+            ..Self::default()
+        }
     }
 
     /// One subject of the end-to-end suite.
     pub(crate) fn subject(name: &str) -> Self {
-        Self { names: vec![name.to_owned()], ..Self::default() }
+        Self {
+            names: vec![name.to_owned()],
+            ..Self::default()
+        }
     }
 }
 
@@ -261,7 +281,10 @@ fn duration(text: &str) -> Result<Duration, String> {
         let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
         number.checked_mul(seconds).map(Duration::from_secs)
     };
-    units.into_iter().find_map(read).ok_or_else(|| format!("{text:?} is not a duration such as 90s, 30m or 2h"))
+    units
+        .into_iter()
+        .find_map(read)
+        .ok_or_else(|| format!("{text:?} is not a duration such as 90s, 30m or 2h"))
 }
 
 #[derive(Debug, Args)]
@@ -288,7 +311,9 @@ mod tests {
     #[test]
     fn subjects_stand_before_the_filter() {
         let options = Options::parse_from(["xtask", "test", "fast", "lease", "--", "own"]);
-        let Verb::Test(options) = options.verb else { panic!("another verb") };
+        let Verb::Test(options) = options.verb else {
+            panic!("another verb")
+        };
         assert_eq!(options.names, ["fast", "lease"]);
         assert_eq!(options.filter, ["own"]);
         assert!(Options::try_parse_from(["xtask", "test", "--quick", "fast"]).is_err());
@@ -297,7 +322,9 @@ mod tests {
     #[test]
     fn kernels_are_a_list_of_their_own() {
         let options = Options::parse_from(["xtask", "test", "--kernel", "6.1,newest"]);
-        let Verb::Test(options) = options.verb else { panic!("another verb") };
+        let Verb::Test(options) = options.verb else {
+            panic!("another verb")
+        };
         assert_eq!(options.kernels, ["6.1", "newest"]);
         assert!(Options::try_parse_from(["xtask", "test", "--kernel", "6.1", "--quick"]).is_err());
         assert!(Options::try_parse_from(["xtask", "test", "fast", "--kernel", "6.1"]).is_err());
@@ -308,10 +335,19 @@ mod tests {
         for (text, seconds) in [("90s", 90), ("30m", 1800), ("2h", 7200)] {
             assert_eq!(duration(text), Ok(Duration::from_secs(seconds)));
         }
-        assert!(["", "2", "h", "-1s", "1d"].iter().all(|text| duration(text).is_err()));
+        assert!(
+            ["", "2", "h", "-1s", "1d"]
+                .iter()
+                .all(|text| duration(text).is_err())
+        );
         let options = Options::parse_from(["xtask", "fuzz", "net_conf", "--for", "2h"]);
-        let Verb::Fuzz(options) = options.verb else { panic!("another verb") };
-        assert_eq!((options.targets, options.time), (vec!["net_conf".to_owned()], Duration::from_hours(2)));
+        let Verb::Fuzz(options) = options.verb else {
+            panic!("another verb")
+        };
+        assert_eq!(
+            (options.targets, options.time),
+            (vec!["net_conf".to_owned()], Duration::from_hours(2))
+        );
     }
 
     #[test]
@@ -320,7 +356,10 @@ mod tests {
         let options = TestOptions::soak(Duration::from_mins(1), Vec::new());
         for name in &options.names {
             let path = tests.join(name.replace("::", "/"));
-            assert!(path.is_dir() || path.with_extension("rs").exists(), "{name}");
+            assert!(
+                path.is_dir() || path.with_extension("rs").exists(),
+                "{name}"
+            );
         }
     }
 

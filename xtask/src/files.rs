@@ -10,7 +10,12 @@ use crate::{
 };
 
 /// Copies a program of a build as [`install`] does, and strips the copy.
-pub(crate) fn install_program(workspace: &Workspace, built: &Built, name: &str, to: &Path) -> anyhow::Result<()> {
+pub(crate) fn install_program(
+    workspace: &Workspace,
+    built: &Built,
+    name: &str,
+    to: &Path,
+) -> anyhow::Result<()> {
     install(&built.program(name), to, 0o755)?;
     workspace::run(workspace.command(built.strip()).arg(to), built.strip())
 }

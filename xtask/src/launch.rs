@@ -1,7 +1,10 @@
 //! `demo`, `bench` and `cluster`: set up, build, then become the program of the test crate that
 //! does the work.
 
-use std::{convert::Infallible, ffi::OsString, os::unix::process::CommandExt as _, path::PathBuf, process::Stdio};
+use std::{
+    convert::Infallible, ffi::OsString, os::unix::process::CommandExt as _, path::PathBuf,
+    process::Stdio,
+};
 
 use anyhow::{Context as _, ensure};
 
@@ -33,18 +36,33 @@ impl Program {
 }
 
 /// Sets up and builds, then becomes the program.
-pub(crate) fn launch(setup: &Setup<'_>, program: Program, args: &[OsString]) -> anyhow::Result<Infallible> {
+pub(crate) fn launch(
+    setup: &Setup<'_>,
+    program: Program,
+    args: &[OsString],
+) -> anyhow::Result<Infallible> {
     let name = program.name();
-    ensure!(workspace::is_root(), "the {name} makes network namespaces and loads BPF programs: run it as root");
+    ensure!(
+        workspace::is_root(),
+        "the {name} makes network namespaces and loads BPF programs: run it as root"
+    );
     let built = match program {
         // The bench measures the shipped programs.
         Program::Bench => {
             setup.machine(Needs::COMPILE.and(Needs::LAB))?;
             let bpf = setup.bpf()?;
-            build::build(setup.workspace(), Some(build::Bpf::release(&bpf)), Parts::AgentAndLab)?
+            build::build(
+                setup.workspace(),
+                Some(build::Bpf::release(&bpf)),
+                Parts::AgentAndLab,
+            )?
         }
-        Program::Demo => build::build_for_lab(setup, Needs::DEMO, &[build::AGENT, build::CONFINE, name])?,
-        Program::Cluster => build::build_for_lab(setup, Needs::LAB, &[build::AGENT, build::CONFINE, name])?,
+        Program::Demo => {
+            build::build_for_lab(setup, Needs::DEMO, &[build::AGENT, build::CONFINE, name])?
+        }
+        Program::Cluster => {
+            build::build_for_lab(setup, Needs::LAB, &[build::AGENT, build::CONFINE, name])?
+        }
     };
     become_program(setup, &built, program, args, &[])
 }
@@ -61,6 +79,9 @@ pub(crate) fn become_program(
     let name = program.name();
     let mut command = setup.workspace().command(built.program(name));
     built.announce(&mut command);
-    command.args(args).envs(variables.iter().map(|(name, path)| (name, path))).stdin(Stdio::inherit());
+    command
+        .args(args)
+        .envs(variables.iter().map(|(name, path)| (name, path)))
+        .stdin(Stdio::inherit());
     Err(command.exec()).with_context(|| format!("cannot start the {name}"))
 }

@@ -53,7 +53,9 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
         Verb::Build { no_bpf, bpf_log } => {
             setup.machine(Needs::COMPILE)?;
             let toolchain = if no_bpf { None } else { Some(setup.bpf()?) };
-            let bpf = toolchain.as_ref().map(|toolchain| build::Bpf::with_log(toolchain, bpf_log));
+            let bpf = toolchain
+                .as_ref()
+                .map(|toolchain| build::Bpf::with_log(toolchain, bpf_log));
             build::build(&workspace, bpf, build::Parts::Agent)?;
         }
         Verb::Dist(options) => {
@@ -63,23 +65,42 @@ fn run(options: Options) -> anyhow::Result<ExitCode> {
         Verb::Image => {
             setup.machine(Needs::COMPILE)?;
             let toolchain = setup.bpf()?;
-            let built = build::build(&workspace, Some(build::Bpf::release(&toolchain)), build::Parts::Agent)?;
+            let built = build::build(
+                &workspace,
+                Some(build::Bpf::release(&toolchain)),
+                build::Parts::Agent,
+            )?;
             println!("image: {}", image::make(&setup, &built)?.display());
         }
         Verb::Demo { args } => match launch::launch(&setup, launch::Program::Demo, &args)? {},
         Verb::Bench { args } => match launch::launch(&setup, launch::Program::Bench, &args)? {},
         Verb::Cluster(options) if options.is_check() => {
             let filter = options.args.clone();
-            return Ok(test::run(&setup, &TestOptions { filter, ..TestOptions::subject("kubernetes") }));
+            return Ok(test::run(
+                &setup,
+                &TestOptions {
+                    filter,
+                    ..TestOptions::subject("kubernetes")
+                },
+            ));
         }
         Verb::Cluster(options) => match cluster::launch(&setup, &options)? {},
         Verb::Test(options) => return Ok(test::run(&setup, &options)),
         Verb::Upgrade { from, filter } => {
             let former = Some(upgrade::build(&workspace, from.as_deref())?);
-            return Ok(test::run(&setup, &TestOptions { former, filter, ..TestOptions::subject("upgrade") }));
+            return Ok(test::run(
+                &setup,
+                &TestOptions {
+                    former,
+                    filter,
+                    ..TestOptions::subject("upgrade")
+                },
+            ));
         }
         Verb::Fuzz(options) => return fuzz::run(&setup, &options),
-        Verb::Soak { time, filter } => return Ok(test::run(&setup, &TestOptions::soak(time, filter))),
+        Verb::Soak { time, filter } => {
+            return Ok(test::run(&setup, &TestOptions::soak(time, filter)));
+        }
         Verb::Lint { no_bpf, no_clippy } => return lint::run(&setup, no_bpf, no_clippy),
         Verb::Deny => return deny::run(&setup),
         Verb::CleanLab(options) => lab::clean::run(&options)?,

@@ -9,8 +9,17 @@ use std::time::Duration;
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
 
 /// Words that begin a line for one crate: the bar says the same.
-const STATUS: [&str; 9] =
-    ["Adding", "Blocking", "Compiling", "Downloaded", "Downloading", "Finished", "Fresh", "Locking", "Updating"];
+const STATUS: [&str; 9] = [
+    "Adding",
+    "Blocking",
+    "Compiling",
+    "Downloaded",
+    "Downloading",
+    "Finished",
+    "Fresh",
+    "Locking",
+    "Updating",
+];
 
 /// A line of cargo's standard error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +41,11 @@ impl<'a> Line<'a> {
             return read_bar(bar).unwrap_or(Self::Status);
         }
         let word = plain.split(' ').next().unwrap_or_default();
-        if plain.is_empty() || STATUS.contains(&word) { Self::Status } else { Self::Message(text.trim_end()) }
+        if plain.is_empty() || STATUS.contains(&word) {
+            Self::Status
+        } else {
+            Self::Message(text.trim_end())
+        }
     }
 }
 
@@ -41,7 +54,11 @@ fn read_bar(bar: &str) -> Option<Line<'_>> {
     let (_, rest) = bar.split_once("] ")?;
     let (counts, now) = rest.split_once(": ").unwrap_or((rest, ""));
     let (done, total) = counts.trim().split_once('/')?;
-    Some(Line::Bar { done: done.parse().ok()?, total: total.parse().ok()?, now: now.trim() })
+    Some(Line::Bar {
+        done: done.parse().ok()?,
+        total: total.parse().ok()?,
+        now: now.trim(),
+    })
 }
 
 /// Decides which bars become lines: the first, the last, and one every ten seconds.
@@ -52,12 +69,21 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// The line for a bar that was read at this time since the start; `None` if it is too early.
-    pub(crate) fn line(&mut self, elapsed: Duration, done: u32, total: u32, now: &str) -> Option<String> {
+    pub(crate) fn line(
+        &mut self,
+        elapsed: Duration,
+        done: u32,
+        total: u32,
+        now: &str,
+    ) -> Option<String> {
         if self.last.is_some_and(|last| elapsed < last + BETWEEN_LINES) {
             return None;
         }
         self.last = Some(elapsed);
-        Some(format!("build: {done} of {total} compilations, {} s: {now}", elapsed.as_secs()))
+        Some(format!(
+            "build: {done} of {total} compilations, {} s: {now}",
+            elapsed.as_secs()
+        ))
     }
 }
 
@@ -68,23 +94,46 @@ mod tests {
     #[test]
     fn a_bar_says_how_far_it_is() {
         let text = "    Building [======>        ] 231/482: kube-core, flannel-store  ";
-        assert_eq!(Line::read(text), Line::Bar { done: 231, total: 482, now: "kube-core, flannel-store" });
-        assert_eq!(Line::read("\u{1b}[K    Building [> ] 0/7 "), Line::Bar { done: 0, total: 7, now: "" });
+        assert_eq!(
+            Line::read(text),
+            Line::Bar {
+                done: 231,
+                total: 482,
+                now: "kube-core, flannel-store"
+            }
+        );
+        assert_eq!(
+            Line::read("\u{1b}[K    Building [> ] 0/7 "),
+            Line::Bar {
+                done: 0,
+                total: 7,
+                now: ""
+            }
+        );
     }
 
     #[test]
     fn what_people_need_is_passed_on() {
         assert_eq!(Line::read("   Compiling ring v0.17.14"), Line::Status);
         assert_eq!(Line::read(""), Line::Status);
-        assert_eq!(Line::read("error[E0425]: no such name"), Line::Message("error[E0425]: no such name"));
-        assert_eq!(Line::read("  --> src/main.rs:3:5"), Line::Message("  --> src/main.rs:3:5"));
+        assert_eq!(
+            Line::read("error[E0425]: no such name"),
+            Line::Message("error[E0425]: no such name")
+        );
+        assert_eq!(
+            Line::read("  --> src/main.rs:3:5"),
+            Line::Message("  --> src/main.rs:3:5")
+        );
     }
 
     #[test]
     fn a_line_is_due_every_ten_seconds() {
         let mut progress = Progress::default();
         let mut line = |seconds| progress.line(Duration::from_secs(seconds), 1, 2, "ring");
-        assert_eq!(line(0).as_deref(), Some("build: 1 of 2 compilations, 0 s: ring"));
+        assert_eq!(
+            line(0).as_deref(),
+            Some("build: 1 of 2 compilations, 0 s: ring")
+        );
         assert_eq!(line(9), None);
         assert!(line(10).is_some() && line(11).is_none());
     }

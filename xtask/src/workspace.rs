@@ -15,8 +15,11 @@ use anyhow::{Context as _, ensure};
 
 /// The BPF target with this machine's byte order: programs are loaded on the kind of machine they
 /// are built on.
-pub(crate) const BPF_TARGET: &str =
-    if cfg!(target_endian = "little") { "bpfel-unknown-none" } else { "bpfeb-unknown-none" };
+pub(crate) const BPF_TARGET: &str = if cfg!(target_endian = "little") {
+    "bpfel-unknown-none"
+} else {
+    "bpfeb-unknown-none"
+};
 
 /// The checked-out project.
 #[derive(Clone, Debug)]
@@ -30,14 +33,21 @@ pub(crate) struct Workspace {
 impl Workspace {
     /// Finds the project this program was built from.
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the project's directory")?;
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .context("xtask lies in the project's directory")?;
         ensure!(
             root.join("Cargo.lock").exists(),
             "{} is gone: run `cargo xtask` from the project it belongs to",
             root.display()
         );
-        let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
-        Ok(Self { root: root.to_owned(), target, clippy: None })
+        let target = env::var_os("CARGO_TARGET_DIR")
+            .map_or_else(|| root.join("target"), |dir| root.join(dir));
+        Ok(Self {
+            root: root.to_owned(),
+            target,
+            clippy: None,
+        })
     }
 
     /// The same, for a run in which clippy compiles this project's crates for tests: lints and
@@ -48,8 +58,15 @@ impl Workspace {
     pub(crate) fn with_clippy(&self) -> anyhow::Result<Self> {
         let cargo = env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
         let driver = cargo.with_file_name("clippy-driver");
-        ensure!(driver.is_file(), "{} is not there: rustup component add clippy", driver.display());
-        Ok(Self { clippy: Some(driver), ..self.clone() })
+        ensure!(
+            driver.is_file(),
+            "{} is not there: rustup component add clippy",
+            driver.display()
+        );
+        Ok(Self {
+            clippy: Some(driver),
+            ..self.clone()
+        })
     }
 
     /// Returns true if clippy compiles this project's crates for tests.
@@ -60,7 +77,13 @@ impl Workspace {
     /// Returns flags of rustc that map the directories of the project and of the crates, so that a
     /// program names no directory of this machine.
     pub(crate) fn path_maps(&self) -> Vec<OsString> {
-        let of_home = || Some(Path::new(&env::var_os("HOME")?).join(".cargo").into_os_string());
+        let of_home = || {
+            Some(
+                Path::new(&env::var_os("HOME")?)
+                    .join(".cargo")
+                    .into_os_string(),
+            )
+        };
         let cargo_home = env::var_os("CARGO_HOME").or_else(of_home);
         let map = |(path, name): (Option<OsString>, &str)| {
             let mut flag = OsString::from("--remap-path-prefix=");
@@ -68,10 +91,13 @@ impl Workspace {
             flag.push(format!("={name}"));
             Some(flag)
         };
-        [(Some(self.root.as_os_str().to_owned()), "/flannel"), (cargo_home, "/cargo")]
-            .into_iter()
-            .filter_map(map)
-            .collect()
+        [
+            (Some(self.root.as_os_str().to_owned()), "/flannel"),
+            (cargo_home, "/cargo"),
+        ]
+        .into_iter()
+        .filter_map(map)
+        .collect()
     }
 
     /// The directory with the workspace's `Cargo.toml`.
@@ -106,7 +132,10 @@ impl Workspace {
     /// commands and the unpacked tools whatever the caller's `PATH` is.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        command.current_dir(&self.root).stdin(Stdio::null()).env("PATH", self.search_path());
+        command
+            .current_dir(&self.root)
+            .stdin(Stdio::null())
+            .env("PATH", self.search_path());
         command
     }
 
@@ -146,18 +175,24 @@ impl Workspace {
 
     /// Returns this machine's architecture, as Debian and the OCI image specification call it.
     pub(crate) fn architecture(&self) -> anyhow::Result<String> {
-        Ok(output(self.command("dpkg").arg("--print-architecture"))?.trim().to_owned())
+        Ok(output(self.command("dpkg").arg("--print-architecture"))?
+            .trim()
+            .to_owned())
     }
 
     /// Returns the path of a command, if there is one in the search path.
     pub(crate) fn find_command(&self, name: &str) -> Option<PathBuf> {
-        env::split_paths(&self.search_path()).map(|dir| dir.join(name)).find(|path| path.is_file())
+        env::split_paths(&self.search_path())
+            .map(|dir| dir.join(name))
+            .find(|path| path.is_file())
     }
 
     fn search_path(&self) -> OsString {
         let given = env::var_os("PATH").unwrap_or_default();
         let more = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
-        let dirs = env::split_paths(&given).chain(more).chain([self.tools().join("usr/bin")]);
+        let dirs = env::split_paths(&given)
+            .chain(more)
+            .chain([self.tools().join("usr/bin")]);
         env::join_paths(dirs).unwrap_or(given)
     }
 }
@@ -170,7 +205,11 @@ pub(crate) fn is_root() -> bool {
 /// `--locked` in CI, where a lock file that does not fit is a fault; nothing on a developer's
 /// machine.
 pub(crate) fn locked() -> &'static [&'static str] {
-    if env::var_os("CI").is_some() { &["--locked"] } else { &[] }
+    if env::var_os("CI").is_some() {
+        &["--locked"]
+    } else {
+        &[]
+    }
 }
 
 /// Runs a command whose output goes to the terminal.
@@ -178,36 +217,59 @@ pub(crate) fn locked() -> &'static [&'static str] {
 /// # Errors
 /// It could not be started, or it failed; `what` names it in the message.
 pub(crate) fn run(command: &mut Command, what: &str) -> anyhow::Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {what} ({command:?})"))?;
-    ensure!(status.success(), "{what} failed ({status}); its own messages are above");
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start {what} ({command:?})"))?;
+    ensure!(
+        status.success(),
+        "{what} failed ({status}); its own messages are above"
+    );
     Ok(())
 }
 
 /// Runs a command; what it prints.
 pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     let name = command.get_program().to_owned();
-    let output = command.output().with_context(|| format!("cannot run {}", name.display()))?;
+    let output = command
+        .output()
+        .with_context(|| format!("cannot run {}", name.display()))?;
     let messages = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{} ended with {}: {}", name.display(), output.status, messages.trim_end());
+    ensure!(
+        output.status.success(),
+        "{} ended with {}: {}",
+        name.display(),
+        output.status,
+        messages.trim_end()
+    );
     Ok(String::from_utf8(output.stdout)?)
 }
 /// The folder of a package: at the root, or below `crates/` without the prefix of our names.
 pub(crate) fn package_dir(root: &Path, package: &str) -> PathBuf {
     let at_root = root.join(package);
     let name = package.strip_prefix("flannel-").unwrap_or(package);
-    if at_root.is_dir() { at_root } else { root.join("crates").join(name) }
+    if at_root.is_dir() {
+        at_root
+    } else {
+        root.join("crates").join(name)
+    }
 }
 
 /// The name in a manifest.
 pub(crate) fn package_name(manifest: &str) -> Option<&str> {
-    manifest.split_once("name = \"")?.1.split_once('"').map(|(name, _)| name)
+    manifest
+        .split_once("name = \"")?
+        .1
+        .split_once('"')
+        .map(|(name, _)| name)
 }
 
 /// The folders that have a manifest.
 pub(crate) fn package_dirs(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for folder in [root.to_owned(), root.join("crates")] {
-        for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        for entry in
+            fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?
+        {
             let path = entry?.path();
             if path.join("Cargo.toml").is_file() {
                 found.push(path);

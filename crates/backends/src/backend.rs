@@ -80,7 +80,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
 
 /// Returns the MTU of pods of this family, in bytes; an error if IPv6 pods would get less than IPv6
 /// needs.
-pub fn usable_mtu(backend: &dyn Backend, family: Family, external: u32) -> Result<u32, BackendError> {
+pub fn usable_mtu(
+    backend: &dyn Backend,
+    family: Family,
+    external: u32,
+) -> Result<u32, BackendError> {
     let left = backend.mtu(family, external);
     if family == Family::V6 && left < IPV6_MIN_MTU {
         Err(BackendError::TooSmallForIpv6 { external, left })

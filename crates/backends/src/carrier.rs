@@ -78,11 +78,16 @@ impl CarryingDevice {
         let kind = if is_wireguard || wireguard::has_process(&link.name).await {
             Kind::Wireguard(read_wireguard(link).await.map_err(|error| chain(&error)))
         } else if link.kind.as_deref() == Some(TUN) {
-            Kind::Process { is_served: link.running }
+            Kind::Process {
+                is_served: link.running,
+            }
         } else {
             return None;
         };
-        Some(Self { name: link.name.clone(), kind })
+        Some(Self {
+            name: link.name.clone(),
+            kind,
+        })
     }
 
     /// Its name.
@@ -95,10 +100,18 @@ impl CarryingDevice {
         let device = self.name.clone();
         match &self.kind {
             Kind::Wireguard(found) => {
-                let peer = found.as_ref().map(|found| carrying(found, destination, SystemTime::now()));
-                Carrier::Wireguard { device, peer: peer.map_err(Clone::clone) }
+                let peer = found
+                    .as_ref()
+                    .map(|found| carrying(found, destination, SystemTime::now()));
+                Carrier::Wireguard {
+                    device,
+                    peer: peer.map_err(Clone::clone),
+                }
             }
-            Kind::Process { is_served } => Carrier::Process { device, is_served: *is_served },
+            Kind::Process { is_served } => Carrier::Process {
+                device,
+                is_served: *is_served,
+            },
         }
     }
 }
@@ -123,11 +136,17 @@ pub async fn read(
     let associations = netlink.tunnel_associations().await?;
     let covers = |src: &IpNet, dst: &IpNet| src.contains(&source) && dst.contains(&destination);
     let policies = netlink.tunnel_policies().await?;
-    let mut out = policies.iter().filter(|(key, _)| key.direction == PolicyDirection::Out);
-    let policy = out.find(|(key, _)| covers(&key.src, &key.dst)).map(|(_, policy)| IpsecWay {
-        to: policy.dst,
-        has_keys: associations.iter().any(|association| association.serves(policy)),
-    });
+    let mut out = policies
+        .iter()
+        .filter(|(key, _)| key.direction == PolicyDirection::Out);
+    let policy = out
+        .find(|(key, _)| covers(&key.src, &key.dst))
+        .map(|(_, policy)| IpsecWay {
+            to: policy.dst,
+            has_keys: associations
+                .iter()
+                .any(|association| association.serves(policy)),
+        });
     Ok(Some(Carrier::Ipsec { policy }))
 }
 
@@ -136,16 +155,31 @@ async fn read_wireguard(link: &Link) -> Result<WireguardDevice, wireguard::Wireg
 }
 
 /// The peer to which the device sends packets for an address: that with the longest prefix.
-fn carrying(device: &WireguardDevice, destination: IpAddr, now: SystemTime) -> Option<CarryingPeer> {
+fn carrying(
+    device: &WireguardDevice,
+    destination: IpAddr,
+    now: SystemTime,
+) -> Option<CarryingPeer> {
     let longest = |allowed: &BTreeSet<IpNet>| {
-        allowed.iter().filter(|prefix| prefix.contains(&destination)).map(IpNet::prefix_len).max()
+        allowed
+            .iter()
+            .filter(|prefix| prefix.contains(&destination))
+            .map(IpNet::prefix_len)
+            .max()
     };
-    let with_length = device.peers.iter().filter_map(|(key, state)| Some((longest(&state.peer.allowed)?, key, state)));
+    let with_length = device
+        .peers
+        .iter()
+        .filter_map(|(key, state)| Some((longest(&state.peer.allowed)?, key, state)));
     let (_, key, state) = with_length.max_by_key(|(length, ..)| *length)?;
     let age = |at: SystemTime| now.duration_since(at).unwrap_or_default().as_secs();
     Some(CarryingPeer {
         key: key.to_string(),
-        endpoint: state.peer.endpoint.map(|endpoint| endpoint.to_string()).unwrap_or_default(),
+        endpoint: state
+            .peer
+            .endpoint
+            .map(|endpoint| endpoint.to_string())
+            .unwrap_or_default(),
         handshake_age: state.last_handshake.map(age),
         sent: state.sent,
     })
@@ -172,8 +206,15 @@ mod tests {
             sent: 148,
         };
         let [wide, narrow] = [1, 2].map(|byte| PublicKey([byte; 32]));
-        let peers = [(wide, peer("10.244.0.0/16")), (narrow, peer("10.244.2.0/24"))].into();
-        let device = WireguardDevice { peers, ..WireguardDevice::default() };
+        let peers = [
+            (wide, peer("10.244.0.0/16")),
+            (narrow, peer("10.244.2.0/24")),
+        ]
+        .into();
+        let device = WireguardDevice {
+            peers,
+            ..WireguardDevice::default()
+        };
         let found = |address: &str| {
             let address = address.parse().expect("an address");
             carrying(&device, address, SystemTime::UNIX_EPOCH).map(|found| found.key)

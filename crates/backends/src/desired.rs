@@ -15,7 +15,9 @@ use flannel_common::{
 };
 use flannel_datapath::ecmp_paths::ethertype;
 use flannel_host::family::Family;
-use flannel_netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, TunnelPolicy, TunnelPolicyKey, protocol};
+use flannel_netlink::{
+    AddressKey, FdbKey, NeighbourKey, Route, RouteKey, TunnelPolicy, TunnelPolicyKey, protocol,
+};
 use flannel_store::{Peer, WireguardEnd};
 use ipnet::{IpNet, Ipv4Net};
 
@@ -70,32 +72,76 @@ pub struct PeerValue {
 impl PeerValue {
     /// The value of an entry that was read.
     pub fn of(entry: &PeerEntry) -> Self {
-        let PeerEntry { word, vtep, next_hop, mac, oif, mtu, .. } = *entry;
-        Self { flags: word.flags() & !EntryState::VALID, vtep, next_hop, mac, oif, mtu }
+        let PeerEntry {
+            word,
+            vtep,
+            next_hop,
+            mac,
+            oif,
+            mtu,
+            ..
+        } = *entry;
+        Self {
+            flags: word.flags() & !EntryState::VALID,
+            vtep,
+            next_hop,
+            mac,
+            oif,
+            mtu,
+        }
     }
 
     /// The body of the entry to write; its word is zero.
     pub fn body(&self) -> PeerEntry {
-        let Self { vtep, next_hop, mac, oif, mtu, .. } = *self;
-        PeerEntry { vtep, next_hop, mac, oif, mtu, ..PeerEntry::default() }
+        let Self {
+            vtep,
+            next_hop,
+            mac,
+            oif,
+            mtu,
+            ..
+        } = *self;
+        PeerEntry {
+            vtep,
+            next_hop,
+            mac,
+            oif,
+            mtu,
+            ..PeerEntry::default()
+        }
     }
 }
 
 /// The route to a peer on our own link, by the device that leads there.
 pub(crate) fn direct_route(peer: &Peer, device: u32) -> (RouteKey, Route) {
-    (RouteKey::main(peer.subnet), Route::via(peer.public_ip, Some(device), protocol::FLANNEL))
+    (
+        RouteKey::main(peer.subnet),
+        Route::via(peer.public_ip, Some(device), protocol::FLANNEL),
+    )
 }
 
 /// The entry of a peer on our own link, reached by this device.
 pub(crate) fn direct_entry(vtep: Addr, mac: Mac, device: u32) -> PeerValue {
-    PeerValue { flags: EntryState::DIRECT, vtep, mac, next_hop: vtep, oif: device, mtu: 0 }
+    PeerValue {
+        flags: EntryState::DIRECT,
+        vtep,
+        mac,
+        next_hop: vtep,
+        oif: device,
+        mtu: 0,
+    }
 }
 
 /// The entry, by subnet number, of a peer to which routes lead by this device. Its next hop is not
 /// known to us.
 pub(crate) fn routed_entry(node: &Node, peer: &Peer, device: u32) -> Option<(u32, PeerValue)> {
     let vtep = peer.public_ip.into();
-    let value = PeerValue { flags: EntryState::DIRECT, vtep, oif: device, ..PeerValue::default() };
+    let value = PeerValue {
+        flags: EntryState::DIRECT,
+        vtep,
+        oif: device,
+        ..PeerValue::default()
+    };
     Some((node.network.index_of(peer.subnet)?, value))
 }
 
@@ -116,5 +162,8 @@ pub(crate) fn network_config(node: &Node) -> Option<node::FamilyConfig> {
 
 /// A peer's tunnel device of one family, as the guard knows it.
 pub const fn device_key(mac: Mac, family: Family) -> DeviceKey {
-    DeviceKey { mac, family: ethertype(family) }
+    DeviceKey {
+        mac,
+        family: ethertype(family),
+    }
 }

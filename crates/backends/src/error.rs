@@ -7,7 +7,15 @@ use flannel_iface::End;
 /// Refuses an end behind a NAT, for a backend by which packets go to a node's own address.
 pub(crate) fn require_own_address(backend: &'static str, end: &End) -> Result<(), BackendError> {
     let End { addr, public, .. } = *end;
-    if public == addr { Ok(()) } else { Err(BackendError::BehindNat { backend, public, addr }) }
+    if public == addr {
+        Ok(())
+    } else {
+        Err(BackendError::BehindNat {
+            backend,
+            public,
+            addr,
+        })
+    }
 }
 
 /// Reasons a backend cannot serve from an external interface. Each needs a change by the operator.
@@ -15,7 +23,8 @@ pub(crate) fn require_own_address(backend: &'static str, end: &End) -> Result<()
 pub enum BackendError {
     /// Packets to a node go to an address it has, not to a NAT's.
     #[error(
-        "{backend} needs a node's own address, and {public} is not the address of the external interface, {addr}: use \
+        "{backend} needs a node's own address, and {public} is not the address of the external \
+         interface, {addr}: use \
          that one as --public-ip (--public-ipv6), or the backend vxlan"
     )]
     BehindNat {
@@ -28,7 +37,8 @@ pub enum BackendError {
     },
     /// IPv6 needs packets of 1280 bytes.
     #[error(
-        "an external MTU of {external} bytes leaves {left} for IPv6 pods, and IPv6 needs {}: raise the MTU, or switch \
+        "an external MTU of {external} bytes leaves {left} for IPv6 pods, and IPv6 needs {}: raise \
+         the MTU, or switch \
          EnableIPv6 off",
         IPV6_MIN_MTU
     )]

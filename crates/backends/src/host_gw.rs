@@ -31,7 +31,9 @@ impl Backend for HostGw {
     }
 
     fn way(&self, node: &Node, underlay: &Underlay, peer: &Peer) -> Way {
-        let device = underlay.neighbour_device(peer.public_ip).filter(|device| *device == node.external);
+        let device = underlay
+            .neighbour_device(peer.public_ip)
+            .filter(|device| *device == node.external);
         device.map_or(Way::NotOnLink, Way::Direct)
     }
 
@@ -41,7 +43,11 @@ impl Backend for HostGw {
             let Way::Direct(device) = *way else { continue };
             desired.routes.extend([direct_route(peer, device)]);
             let entry = direct_entry(peer.public_ip.into(), Mac::default(), device);
-            desired.peers.extend(node.network.index_of(peer.subnet).map(|index| (index, entry)));
+            desired.peers.extend(
+                node.network
+                    .index_of(peer.subnet)
+                    .map(|index| (index, entry)),
+            );
         }
         desired
     }
@@ -70,13 +76,20 @@ mod tests {
     }
 
     fn end(addr: &str, public: &str) -> End {
-        End { addr: ip(addr), public: ip(public), source: ip(addr) }
+        End {
+            addr: ip(addr),
+            public: ip(public),
+            source: ip(addr),
+        }
     }
 
     /// A node of this network, and what it wants for these peers.
     fn desired(network: &str, subnet_len: u8, peers: &[(&str, Way)]) -> (Node, Desired) {
         let node = Node {
-            network: PodNetwork { prefix: network.parse().expect("a network"), subnet_len },
+            network: PodNetwork {
+                prefix: network.parse().expect("a network"),
+                subnet_len,
+            },
             subnet: "fd00:10:244:1::/64".parse().expect("a subnet"),
             source: ip("2001:db8::1"),
             external: 2,
@@ -90,7 +103,10 @@ mod tests {
                 end: None,
                 key: (*subnet).into(),
             };
-            PeerWay { peer, way: way.clone() }
+            PeerWay {
+                peer,
+                way: way.clone(),
+            }
         };
         let ways: Vec<_> = peers.iter().map(way).collect();
         let desired = HostGw.desired(&node, &ways);
@@ -99,14 +115,33 @@ mod tests {
 
     #[test]
     fn a_peer_on_the_link_has_a_route_and_an_entry_and_another_has_nothing() {
-        let peers = [("fd00:10:244:9::/64", Way::Direct(2)), ("fd00:10:244:a::/64", Way::NotOnLink)];
+        let peers = [
+            ("fd00:10:244:9::/64", Way::Direct(2)),
+            ("fd00:10:244:a::/64", Way::NotOnLink),
+        ];
         let (_, desired) = desired("fd00:10:244::/48", 64, &peers);
         let key = RouteKey::main("fd00:10:244:9::/64".parse().expect("a subnet"));
-        let routes = [(key, Route::via(ip("2001:db8::9"), Some(2), protocol::FLANNEL))];
+        let routes = [(
+            key,
+            Route::via(ip("2001:db8::9"), Some(2), protocol::FLANNEL),
+        )];
         let peer = Addr::from(ip("2001:db8::9"));
-        let value = PeerValue { flags: EntryState::DIRECT, vtep: peer, next_hop: peer, oif: 2, ..PeerValue::default() };
+        let value = PeerValue {
+            flags: EntryState::DIRECT,
+            vtep: peer,
+            next_hop: peer,
+            oif: 2,
+            ..PeerValue::default()
+        };
         let peers = [(9, value)];
-        assert_eq!(desired, Desired { routes: routes.into(), peers: peers.into(), ..Desired::default() });
+        assert_eq!(
+            desired,
+            Desired {
+                routes: routes.into(),
+                peers: peers.into(),
+                ..Desired::default()
+            }
+        );
     }
 
     /// No packet is a tunnel's then, and no tunnel packet a stranger's.
@@ -117,17 +152,29 @@ mod tests {
         assert!(!config.has_tunnel());
         assert_eq!((config.tunnel_ifindex, config.underlay_ifindex), (0, 2));
         assert_eq!((config.subnet_shift, config.subnet_count), (64, 1 << 16));
-        assert_eq!((config.network, config.vtep), (ip("fd00:10:244::").into(), ip("2001:db8::1").into()));
+        assert_eq!(
+            (config.network, config.vtep),
+            (ip("fd00:10:244::").into(), ip("2001:db8::1").into())
+        );
     }
 
     #[test]
     fn peers_without_a_number_have_routes_alone() {
-        for (network, subnet_len, subnet) in
-            [("fd00:10:244::/48", 64, "fd00:10:244:8::/63"), ("fd00:10::/32", 64, "fd00:10:244:9::/64")]
-        {
+        for (network, subnet_len, subnet) in [
+            ("fd00:10:244::/48", 64, "fd00:10:244:8::/63"),
+            ("fd00:10::/32", 64, "fd00:10:244:9::/64"),
+        ] {
             let (node, desired) = desired(network, subnet_len, &[(subnet, Way::Direct(2))]);
-            assert_eq!((desired.routes.len(), desired.peers.len()), (1, 0), "{subnet}");
-            assert_eq!(HostGw.node_config(&node).is_some(), node.network.has_peer_map(), "{network}");
+            assert_eq!(
+                (desired.routes.len(), desired.peers.len()),
+                (1, 0),
+                "{subnet}"
+            );
+            assert_eq!(
+                HostGw.node_config(&node).is_some(),
+                node.network.has_peer_map(),
+                "{network}"
+            );
         }
     }
 
@@ -135,7 +182,11 @@ mod tests {
     fn a_nat_in_front_of_the_node_is_refused() {
         assert_eq!(HostGw.accept(&end("10.0.0.1", "10.0.0.1")), Ok(()));
         for (addr, public) in [("10.0.0.1", "203.0.113.7"), ("fd00::1", "2001:db8::7")] {
-            let refused = BackendError::BehindNat { backend: "host-gw", public: ip(public), addr: ip(addr) };
+            let refused = BackendError::BehindNat {
+                backend: "host-gw",
+                public: ip(public),
+                addr: ip(addr),
+            };
             assert_eq!(HostGw.accept(&end(addr, public)), Err(refused));
         }
     }

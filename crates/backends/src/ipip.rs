@@ -33,24 +33,41 @@ impl Backend for Ipip {
     }
 
     fn device(&self, lower: &TunnelUnderlay) -> Option<TunnelSpec> {
-        let IpAddr::V4(local) = lower.source else { return None };
+        let IpAddr::V4(local) = lower.source else {
+            return None;
+        };
         let mtu = self.mtu(Family::V4, lower.mtu);
-        Some(TunnelSpec::Ipip(IpipSpec { name: DEVICE.to_owned(), mtu, local }))
+        Some(TunnelSpec::Ipip(IpipSpec {
+            name: DEVICE.to_owned(),
+            mtu,
+            local,
+        }))
     }
 
     fn way(&self, _node: &Node, underlay: &Underlay, peer: &Peer) -> Way {
-        let neighbour = underlay.neighbour_device(peer.public_ip).filter(|_| self.0.direct_routing);
+        let neighbour = underlay
+            .neighbour_device(peer.public_ip)
+            .filter(|_| self.0.direct_routing);
         neighbour.map_or(Way::Ipip, Way::Direct)
     }
 
     fn desired(&self, node: &Node, peers: &[PeerWay]) -> Desired {
         let mut desired = Desired::default();
-        let Some((tunnel, _)) = node.tunnel else { return desired };
+        let Some((tunnel, _)) = node.tunnel else {
+            return desired;
+        };
         let (addr, prefix_len) = (node.subnet.network(), node.network.family().bits());
-        desired.addresses.insert(AddressKey { ifindex: tunnel, addr, prefix_len });
+        desired.addresses.insert(AddressKey {
+            ifindex: tunnel,
+            addr,
+            prefix_len,
+        });
         for PeerWay { peer, way } in peers {
             let (route, entry) = match way {
-                Way::Direct(device) => (direct_route(peer, *device), routed_entry(node, peer, *device)),
+                Way::Direct(device) => (
+                    direct_route(peer, *device),
+                    routed_entry(node, peer, *device),
+                ),
                 _ => (tunnel_route(peer, tunnel), tunnel_entry(node, peer, tunnel)),
             };
             desired.routes.extend([route]);
@@ -64,20 +81,31 @@ impl Backend for Ipip {
     }
 
     fn programs(&self) -> Result<ProgramSet, &'static str> {
-        Ok(ProgramSet::L3Tunnel { and_link: self.0.direct_routing })
+        Ok(ProgramSet::L3Tunnel {
+            and_link: self.0.direct_routing,
+        })
     }
 }
 
 /// The route through the device, on which the peer itself is the gateway.
 fn tunnel_route(peer: &Peer, tunnel: u32) -> (RouteKey, Route) {
-    (RouteKey::main(peer.subnet), Route::onlink(peer.public_ip, tunnel, protocol::FLANNEL))
+    (
+        RouteKey::main(peer.subnet),
+        Route::onlink(peer.public_ip, tunnel, protocol::FLANNEL),
+    )
 }
 
 /// The entry of a peer behind the device. The device takes the peer from the route of a packet. A
 /// replayed packet has no route and carries the peer in its tunnel key.
 fn tunnel_entry(node: &Node, peer: &Peer, tunnel: u32) -> Option<(u32, PeerValue)> {
     let (index, value) = routed_entry(node, peer, tunnel)?;
-    Some((index, PeerValue { flags: value.flags | EntryState::KEYED, ..value }))
+    Some((
+        index,
+        PeerValue {
+            flags: value.flags | EntryState::KEYED,
+            ..value
+        },
+    ))
 }
 
 #[cfg(test)]
@@ -87,7 +115,9 @@ mod tests {
     use super::*;
     use crate::PodNetwork;
 
-    const BACKEND: Ipip = Ipip(IpipConfig { direct_routing: true });
+    const BACKEND: Ipip = Ipip(IpipConfig {
+        direct_routing: true,
+    });
 
     fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")
@@ -95,7 +125,10 @@ mod tests {
 
     fn node(tunnel: Option<u32>) -> Node {
         Node {
-            network: PodNetwork { prefix: "10.244.0.0/16".parse().expect("a network"), subnet_len: 24 },
+            network: PodNetwork {
+                prefix: "10.244.0.0/16".parse().expect("a network"),
+                subnet_len: 24,
+            },
             subnet: "10.244.1.0/24".parse().expect("a subnet"),
             source: ip("192.0.2.1"),
             external: 2,
@@ -116,21 +149,49 @@ mod tests {
 
     #[test]
     fn the_device_takes_an_ipv4_header_from_the_mtu() {
-        let lower = |source| TunnelUnderlay { external: 2, mtu: 1500, source, mac: Mac::default() };
-        let spec = IpipSpec { name: DEVICE.to_owned(), mtu: 1480, local: [192, 0, 2, 1].into() };
-        assert_eq!(BACKEND.device(&lower(ip("192.0.2.1"))), Some(TunnelSpec::Ipip(spec)));
+        let lower = |source| TunnelUnderlay {
+            external: 2,
+            mtu: 1500,
+            source,
+            mac: Mac::default(),
+        };
+        let spec = IpipSpec {
+            name: DEVICE.to_owned(),
+            mtu: 1480,
+            local: [192, 0, 2, 1].into(),
+        };
+        assert_eq!(
+            BACKEND.device(&lower(ip("192.0.2.1"))),
+            Some(TunnelSpec::Ipip(spec))
+        );
         assert_eq!(BACKEND.device(&lower(ip("2001:db8::1"))), None);
-        assert_eq!((BACKEND.port(), BACKEND.published(Family::V4, None)), (None, None));
+        assert_eq!(
+            (BACKEND.port(), BACKEND.published(Family::V4, None)),
+            (None, None)
+        );
     }
 
     #[test]
     fn a_peer_is_the_gateway_of_its_route_through_the_device_or_to_a_neighbour() {
-        let peers =
-            [peer("10.244.9.0/24", "192.0.2.9", Way::Ipip), peer("10.244.8.0/24", "198.51.100.8", Way::Direct(2))];
-        let route = |subnet: &str, route| (RouteKey::main(subnet.parse().expect("a subnet")), route);
-        let through = route("10.244.9.0/24", Route::onlink(ip("192.0.2.9"), 7, protocol::FLANNEL));
-        let beside = route("10.244.8.0/24", Route::via(ip("198.51.100.8"), Some(2), protocol::FLANNEL));
-        let address = AddressKey { ifindex: 7, addr: ip("10.244.1.0"), prefix_len: 32 };
+        let peers = [
+            peer("10.244.9.0/24", "192.0.2.9", Way::Ipip),
+            peer("10.244.8.0/24", "198.51.100.8", Way::Direct(2)),
+        ];
+        let route =
+            |subnet: &str, route| (RouteKey::main(subnet.parse().expect("a subnet")), route);
+        let through = route(
+            "10.244.9.0/24",
+            Route::onlink(ip("192.0.2.9"), 7, protocol::FLANNEL),
+        );
+        let beside = route(
+            "10.244.8.0/24",
+            Route::via(ip("198.51.100.8"), Some(2), protocol::FLANNEL),
+        );
+        let address = AddressKey {
+            ifindex: 7,
+            addr: ip("10.244.1.0"),
+            prefix_len: 32,
+        };
         let entry = |vtep: &str, oif, more| PeerValue {
             flags: EntryState::DIRECT | more,
             vtep: ip(vtep).into(),
@@ -140,7 +201,11 @@ mod tests {
         let expected = Desired {
             addresses: [address].into(),
             routes: [through, beside].into(),
-            peers: [(9, entry("192.0.2.9", 7, EntryState::KEYED)), (8, entry("198.51.100.8", 2, 0))].into(),
+            peers: [
+                (9, entry("192.0.2.9", 7, EntryState::KEYED)),
+                (8, entry("198.51.100.8", 2, 0)),
+            ]
+            .into(),
             ..Desired::default()
         };
         assert_eq!(BACKEND.desired(&node(Some(7)), &peers), expected);

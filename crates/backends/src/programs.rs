@@ -32,11 +32,28 @@ impl ProgramSet {
 
     /// Returns the programs that serve it, whatever the mode.
     pub const fn programs(self) -> &'static [Program] {
-        use Program::{FromL3Tunnel, FromPod, FromTunnel, FromUnderlay, ToL3Tunnel, ToPod, ToTunnel, ToUnderlay};
+        use Program::{
+            FromL3Tunnel, FromPod, FromTunnel, FromUnderlay, ToL3Tunnel, ToPod, ToTunnel,
+            ToUnderlay,
+        };
         match self {
-            Self::Tunnel(_) => &[FromPod, ToPod, FromUnderlay, ToUnderlay, FromTunnel, ToTunnel],
+            Self::Tunnel(_) => &[
+                FromPod,
+                ToPod,
+                FromUnderlay,
+                ToUnderlay,
+                FromTunnel,
+                ToTunnel,
+            ],
             Self::Link => &[FromPod, ToPod, FromUnderlay, ToUnderlay],
-            Self::L3Tunnel { and_link: true } => &[FromPod, ToPod, FromUnderlay, ToUnderlay, FromL3Tunnel, ToL3Tunnel],
+            Self::L3Tunnel { and_link: true } => &[
+                FromPod,
+                ToPod,
+                FromUnderlay,
+                ToUnderlay,
+                FromL3Tunnel,
+                ToL3Tunnel,
+            ],
             Self::L3Tunnel { and_link: false } => &[FromPod, ToPod, FromL3Tunnel, ToL3Tunnel],
         }
     }

@@ -22,13 +22,16 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
         BackendConfig::Vxlan(config) => Arc::new(Vxlan(*config)),
         BackendConfig::HostGw => Arc::new(HostGw),
         BackendConfig::Wireguard(config) => Arc::new(Wireguard(*config)),
-        BackendConfig::Ipsec(config) => Arc::new(Ipsec { udp_encap: config.udp_encap }),
+        BackendConfig::Ipsec(config) => Arc::new(Ipsec {
+            udp_encap: config.udp_encap,
+        }),
         BackendConfig::Udp(config) => Arc::new(Udp(*config)),
         BackendConfig::Ipip(config) => Arc::new(Ipip(*config)),
         BackendConfig::Extension(_) => Arc::new(Unmanaged::extension(None)),
-        BackendConfig::AwsVpc(_) | BackendConfig::Gce | BackendConfig::TencentVpc(_) | BackendConfig::AliVpc(_) => {
-            Arc::new(Unmanaged::cloud())
-        }
+        BackendConfig::AwsVpc(_)
+        | BackendConfig::Gce
+        | BackendConfig::TencentVpc(_)
+        | BackendConfig::AliVpc(_) => Arc::new(Unmanaged::cloud()),
         BackendConfig::Alloc => Arc::new(Unmanaged::alloc()),
     }
 }
@@ -37,7 +40,11 @@ pub fn of(config: &BackendConfig) -> Arc<dyn Backend> {
 /// own VNI, as flannel names them, a WireGuard or ipip device with flannel's name, or the TUN
 /// device of the backend udp. A process behind such a device ends with it.
 pub fn is_tunnel(link: &Link) -> bool {
-    let of_vni = |vni| Family::BOTH.iter().any(|family| link.name == vxlan::device_name(*family, vni));
+    let of_vni = |vni| {
+        Family::BOTH
+            .iter()
+            .any(|family| link.name == vxlan::device_name(*family, vni))
+    };
     let is_tun = link.kind.as_deref() == Some("tun");
     let encrypts = is_tun || link.kind.as_deref() == Some("wireguard");
     link.vxlan.as_ref().is_some_and(|vxlan| of_vni(vxlan.vni))

@@ -30,19 +30,31 @@ pub struct Unmanaged {
 impl Unmanaged {
     /// The backend alloc: a subnet for this node, and `subnet.env`.
     pub const fn alloc() -> Self {
-        Self { way: Way::NotOnLink, published: None, knows_peers: false }
+        Self {
+            way: Way::NotOnLink,
+            published: None,
+            knows_peers: false,
+        }
     }
 
     /// The backend extension: commands of the operator carry the packets. `published` is the output
     /// of `PreStartupCommand`; `None` without that command.
     pub const fn extension(published: Option<RawJson>) -> Self {
-        Self { way: Way::Extension, published, knows_peers: true }
+        Self {
+            way: Way::Extension,
+            published,
+            knows_peers: true,
+        }
     }
 
     /// The routes of a cloud: packets follow the default route into the cloud's network, whose
     /// route tables forward them to their node.
     pub const fn cloud() -> Self {
-        Self { way: Way::Cloud, published: None, knows_peers: true }
+        Self {
+            way: Way::Cloud,
+            published: None,
+            knows_peers: true,
+        }
     }
 }
 
@@ -61,11 +73,17 @@ impl Backend for Unmanaged {
 
     fn desired(&self, node: &Node, peers: &[PeerWay]) -> Desired {
         let entry = |PeerWay { peer, .. }: &PeerWay| routed_entry(node, peer, node.external);
-        Desired { peers: peers.iter().filter_map(entry).collect(), ..Desired::default() }
+        Desired {
+            peers: peers.iter().filter_map(entry).collect(),
+            ..Desired::default()
+        }
     }
 
     fn node_config(&self, node: &Node) -> Option<FamilyConfig> {
-        let own = Node { network: PodNetwork::of_subnet(node.subnet), ..*node };
+        let own = Node {
+            network: PodNetwork::of_subnet(node.subnet),
+            ..*node
+        };
         network_config(if self.knows_peers { node } else { &own })
     }
 
@@ -87,7 +105,10 @@ mod tests {
 
     fn node() -> Node {
         Node {
-            network: PodNetwork { prefix: "10.244.0.0/16".parse().expect("a network"), subnet_len: 24 },
+            network: PodNetwork {
+                prefix: "10.244.0.0/16".parse().expect("a network"),
+                subnet_len: 24,
+            },
             subnet: "10.244.1.0/24".parse().expect("a subnet"),
             source: "192.0.2.1".parse().expect("an address"),
             external: 2,
@@ -98,11 +119,17 @@ mod tests {
 
     #[test]
     fn with_alloc_all_but_the_own_subnet_is_outside() {
-        let config = |backend: Unmanaged| backend.node_config(&node()).expect("a network of that size");
+        let config = |backend: Unmanaged| {
+            backend
+                .node_config(&node())
+                .expect("a network of that size")
+        };
         let (alloc, cloud) = (config(Unmanaged::alloc()), config(Unmanaged::cloud()));
-        for (address, by_alloc, by_cloud) in
-            [([10, 244, 1, 7], Some(0), Some(1)), ([10, 244, 9, 7], None, Some(9)), ([192, 0, 2, 9], None, None)]
-        {
+        for (address, by_alloc, by_cloud) in [
+            ([10, 244, 1, 7], Some(0), Some(1)),
+            ([10, 244, 9, 7], None, Some(9)),
+            ([192, 0, 2, 9], None, None),
+        ] {
             let found = [&alloc, &cloud].map(|config| subnet_index_v4(config, address));
             assert_eq!(found, [by_alloc, by_cloud], "{address:?}");
         }
@@ -117,14 +144,33 @@ mod tests {
             end: None,
             key: "10.244.9.0-24".into(),
         };
-        let value =
-            PeerValue { flags: EntryState::DIRECT, vtep: peer.public_ip.into(), oif: 2, ..PeerValue::default() };
-        for (backend, name) in [(Unmanaged::cloud(), "cloud"), (Unmanaged::extension(None), "extension")] {
+        let value = PeerValue {
+            flags: EntryState::DIRECT,
+            vtep: peer.public_ip.into(),
+            oif: 2,
+            ..PeerValue::default()
+        };
+        for (backend, name) in [
+            (Unmanaged::cloud(), "cloud"),
+            (Unmanaged::extension(None), "extension"),
+        ] {
             let way = backend.way(&node, &Underlay::new(None), &peer);
             assert_eq!(way.name(), name);
             let peers = [(9, value)].into();
-            let desired = backend.desired(&node, &[PeerWay { peer: peer.clone(), way }]);
-            assert_eq!(desired, Desired { peers, ..Desired::default() });
+            let desired = backend.desired(
+                &node,
+                &[PeerWay {
+                    peer: peer.clone(),
+                    way,
+                }],
+            );
+            assert_eq!(
+                desired,
+                Desired {
+                    peers,
+                    ..Desired::default()
+                }
+            );
             assert_eq!(backend.programs(), Ok(ProgramSet::Link));
         }
     }

@@ -54,12 +54,33 @@ pub enum Way {
 
 impl Way {
     /// The names of all ways, in every output.
-    pub const NAMES: [&str; 10] =
-        ["direct", "tunnel", "kernel", "wireguard", "ipsec", "ipip", "udp", "extension", "cloud", "none"];
+    pub const NAMES: [&str; 10] = [
+        "direct",
+        "tunnel",
+        "kernel",
+        "wireguard",
+        "ipsec",
+        "ipip",
+        "udp",
+        "extension",
+        "cloud",
+        "none",
+    ];
 
     /// The name of this one.
     pub const fn name(&self) -> &'static str {
-        let [direct, tunnel, kernel, wireguard, ipsec, ipip, udp, extension, cloud, none] = Self::NAMES;
+        let [
+            direct,
+            tunnel,
+            kernel,
+            wireguard,
+            ipsec,
+            ipip,
+            udp,
+            extension,
+            cloud,
+            none,
+        ] = Self::NAMES;
         match self {
             Self::Direct(_) => direct,
             Self::Tunnel(Ok(_)) => tunnel,

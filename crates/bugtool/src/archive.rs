@@ -33,7 +33,12 @@ impl Destination {
         let folder = format!("{beginning}-{now}");
         let is_free = path.is_none();
         let path = path.map_or_else(|| PathBuf::from(format!("{folder}.tar.gz")), Path::to_owned);
-        Self { folder, path, is_free, now }
+        Self {
+            folder,
+            path,
+            is_free,
+            now,
+        }
     }
 
     /// Returns true if the archive goes to standard output.
@@ -47,7 +52,9 @@ impl Destination {
         }
         let stdout = io::stdout();
         if stdout.is_terminal() {
-            return Err(io::Error::other("it is a terminal, and the archive is binary"));
+            return Err(io::Error::other(
+                "it is a terminal, and the archive is binary",
+            ));
         }
         Ok(Box::new(stdout))
     }
@@ -58,9 +65,17 @@ impl Destination {
     fn create(&mut self) -> io::Result<File> {
         let mut number = 0;
         loop {
-            let result = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path);
+            let result = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&self.path);
             match result {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && self.is_free && number < MOST => {
+                Err(error)
+                    if error.kind() == io::ErrorKind::AlreadyExists
+                        && self.is_free
+                        && number < MOST =>
+                {
                     number += 1;
                     self.path = PathBuf::from(format!("{}-{number}.tar.gz", self.folder));
                 }
@@ -72,7 +87,11 @@ impl Destination {
 
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_stdout() { f.write_str("standard output") } else { self.path.display().fmt(f) }
+        if self.is_stdout() {
+            f.write_str("standard output")
+        } else {
+            self.path.display().fmt(f)
+        }
     }
 }
 
@@ -87,7 +106,11 @@ impl Archive {
     /// An empty one.
     pub fn create(destination: &mut Destination) -> io::Result<Self> {
         let builder = Builder::new(GzEncoder::new(destination.open()?, Compression::default()));
-        Ok(Self { builder, folder: destination.folder.clone(), now: destination.now })
+        Ok(Self {
+            builder,
+            folder: destination.folder.clone(),
+            now: destination.now,
+        })
     }
 
     /// Adds a file.
@@ -96,7 +119,8 @@ impl Archive {
         header.set_size(content.len() as u64);
         header.set_mode(0o600);
         header.set_mtime(self.now);
-        self.builder.append_data(&mut header, format!("{}/{file}", self.folder), content)
+        self.builder
+            .append_data(&mut header, format!("{}/{file}", self.folder), content)
     }
 
     /// Writes the end.
@@ -123,14 +147,24 @@ mod tests {
         let mut destination = Destination::new(&beginning, None);
         symlink(&target, &destination.path).expect("linked");
         let taken = destination.path.clone();
-        Archive::create(&mut destination).expect("another name").finish().expect("written");
-        assert!(destination.path != taken && destination.path.to_string_lossy().ends_with("-1.tar.gz"));
-        let mode = fs::metadata(&destination.path).expect("metadata").permissions().mode();
+        Archive::create(&mut destination)
+            .expect("another name")
+            .finish()
+            .expect("written");
+        assert!(
+            destination.path != taken && destination.path.to_string_lossy().ends_with("-1.tar.gz")
+        );
+        let mode = fs::metadata(&destination.path)
+            .expect("metadata")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o7777, 0o600);
 
         // A name that the user chose is not changed.
         for path in [&taken, &target] {
-            let error = Archive::create(&mut Destination::new(&beginning, Some(path))).err().expect("refused");
+            let error = Archive::create(&mut Destination::new(&beginning, Some(path)))
+                .err()
+                .expect("refused");
             assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         }
         assert_eq!(fs::read_to_string(&target).expect("there"), "precious");

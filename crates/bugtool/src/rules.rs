@@ -18,7 +18,11 @@ const TOOLS: [(&str, &str, &[&str]); 7] = [
     ("rules/iptables.txt", "iptables-save", &["-c"]),
     ("rules/ip6tables.txt", "ip6tables-save", &["-c"]),
     ("rules/iptables-legacy.txt", "iptables-legacy-save", &["-c"]),
-    ("rules/ip6tables-legacy.txt", "ip6tables-legacy-save", &["-c"]),
+    (
+        "rules/ip6tables-legacy.txt",
+        "ip6tables-legacy-save",
+        &["-c"],
+    ),
     ("rules/iptables-nft.txt", "iptables-nft-save", &["-c"]),
     ("rules/ip6tables-nft.txt", "ip6tables-nft-save", &["-c"]),
 ];
@@ -29,7 +33,9 @@ const USUAL: usize = 3;
 static FREE_TEXT: LazyLock<Regex> = LazyLock::new(|| {
     let iptables = "--(?:comment|log-prefix|nflog-prefix|ulog-prefix|string|hex-string)";
     let quoted = r#""(?:[^"\\]|\\.)*""#;
-    let pattern = format!(r#"(?P<iptables>{iptables}) (?:{quoted}|[^\s"]+)|(?P<nft>\b(?:comment|prefix)) {quoted}"#);
+    let pattern = format!(
+        r#"(?P<iptables>{iptables}) (?:{quoted}|[^\s"]+)|(?P<nft>\b(?:comment|prefix)) {quoted}"#
+    );
     Regex::new(&pattern).expect("a pattern")
 });
 
@@ -40,9 +46,14 @@ pub fn tools() -> Vec<(&'static str, &'static str, &'static [&'static str])> {
     let mut tools = Vec::new();
     for (place, (file, name, args)) in TOOLS.into_iter().enumerate() {
         let program = tool::find(name).and_then(|path| path.canonicalize().ok());
-        let variant =
-            program.map(|program| program.with_file_name(family(name)).join(program.file_name().unwrap_or_default()));
-        let is_new = variant.as_ref().is_some_and(|variant| !known.contains(variant));
+        let variant = program.map(|program| {
+            program
+                .with_file_name(family(name))
+                .join(program.file_name().unwrap_or_default())
+        });
+        let is_new = variant
+            .as_ref()
+            .is_some_and(|variant| !known.contains(variant));
         if place < USUAL || is_new {
             tools.push((file, name, args));
         }
@@ -53,7 +64,11 @@ pub fn tools() -> Vec<(&'static str, &'static str, &'static [&'static str])> {
 
 /// One program lists the rules of both families, by the name it is called by.
 fn family(name: &str) -> &'static str {
-    if name.starts_with("ip6") { "ipv6" } else { "ipv4" }
+    if name.starts_with("ip6") {
+        "ipv6"
+    } else {
+        "ipv4"
+    }
 }
 
 /// The rules that a tool lists.
@@ -96,7 +111,9 @@ fn without_free_text(line: &str) -> String {
     if line.to_ascii_lowercase().contains("flannel") {
         return line.to_owned();
     }
-    FREE_TEXT.replace_all(line, r#"${iptables}${nft} "...""#).into_owned()
+    FREE_TEXT
+        .replace_all(line, r#"${iptables}${nft} "...""#)
+        .into_owned()
 }
 
 #[cfg(test)]
@@ -110,8 +127,14 @@ mod tests {
                 r#"[1:60] -A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m comment --comment "default/kubernetes:https \" x" -m tcp --dport 443 -j KUBE-SVC"#,
                 r#"[1:60] -A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m comment --comment "..." -m tcp --dport 443 -j KUBE-SVC"#,
             ),
-            ("-A FORWARD -m comment --comment hunter2 -j ACCEPT", r#"-A FORWARD -m comment --comment "..." -j ACCEPT"#),
-            (r#"-A X -j LOG --log-prefix "a b: ""#, r#"-A X -j LOG --log-prefix "...""#),
+            (
+                "-A FORWARD -m comment --comment hunter2 -j ACCEPT",
+                r#"-A FORWARD -m comment --comment "..." -j ACCEPT"#,
+            ),
+            (
+                r#"-A X -j LOG --log-prefix "a b: ""#,
+                r#"-A X -j LOG --log-prefix "...""#,
+            ),
             (
                 r#"		tcp dport 443 counter packets 1 bytes 60 comment "a b" log prefix "c d" jump y"#,
                 r#"		tcp dport 443 counter packets 1 bytes 60 comment "..." log prefix "..." jump y"#,
@@ -133,8 +156,15 @@ mod tests {
             rules.push(&"r".repeat(99));
         }
         let text = rules.finish();
-        assert!(text.len() <= PIECE_MAX && text.len() > PIECE_MAX - 300, "{}", text.len());
+        assert!(
+            text.len() <= PIECE_MAX && text.len() > PIECE_MAX - 300,
+            "{}",
+            text.len()
+        );
         let lines = text.lines().count() - 1;
-        assert!(text.ends_with(&format!("[cut off here: {} more lines]\n", 200_000 - lines)), "{lines}");
+        assert!(
+            text.ends_with(&format!("[cut off here: {} more lines]\n", 200_000 - lines)),
+            "{lines}"
+        );
     }
 }

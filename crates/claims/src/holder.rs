@@ -52,7 +52,11 @@ impl fmt::Display for Claimant {
             (None, None) => f.write_str("a process of another container")?,
         }
         match &self.identity {
-            Some(Identity { state_dir, pin_root, .. }) => write!(
+            Some(Identity {
+                state_dir,
+                pin_root,
+                ..
+            }) => write!(
                 f,
                 " with the state directory {} and the pin root {}",
                 state_dir.escape_debug(),
@@ -78,12 +82,17 @@ pub(super) async fn of(name: &str) -> Option<NameHolder> {
     let stream = loop {
         match UnixStream::connect(format!("\0{name}")).await {
             Ok(stream) => break stream,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline =>
+            {
                 sleep(PERIOD).await;
             }
             // Its queue stays full: it was stopped, and still owns what it owns.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Some(NameHolder::Agent(Claimant { pid: None, identity: None }));
+                return Some(NameHolder::Agent(Claimant {
+                    pid: None,
+                    identity: None,
+                }));
             }
             Err(_) => return None,
         }
@@ -93,11 +102,17 @@ pub(super) async fn of(name: &str) -> Option<NameHolder> {
         return Some(NameHolder::Stranger(peer.uid()));
     }
     let identity = timeout(LIMIT, read(stream)).await.ok().flatten();
-    Some(NameHolder::Agent(Claimant { pid: peer.pid().filter(|pid| *pid > 0), identity }))
+    Some(NameHolder::Agent(Claimant {
+        pid: peer.pid().filter(|pid| *pid > 0),
+        identity,
+    }))
 }
 
 async fn read(stream: UnixStream) -> Option<Identity> {
     let mut line = String::new();
-    BufReader::new(stream.take(ANSWER)).read_line(&mut line).await.ok()?;
+    BufReader::new(stream.take(ANSWER))
+        .read_line(&mut line)
+        .await
+        .ok()?;
     serde_json::from_str(&line).ok()
 }

@@ -80,14 +80,20 @@ impl Claim {
         let parent = root.parent().and_then(|parent| parent.metadata().ok());
         let name = root.file_name().unwrap_or_default().to_string_lossy();
         let path = root.display().to_string();
-        let place = parent.map_or_else(|| path.clone(), |dir| format!("{}:{}/{name}", dir.dev(), dir.ino()));
+        let place = parent.map_or_else(
+            || path.clone(),
+            |dir| format!("{}:{}/{name}", dir.dev(), dir.ino()),
+        );
         Self::Pins { path, place }
     }
 
     /// Returns true if no process has it.
     pub fn is_free(&self) -> bool {
-        let connected = SocketAddr::from_abstract_name(self.name()).and_then(|name| StdStream::connect_addr(&name));
-        let is_locked = self.pin_root().is_some_and(|root| pin_lock::holder(root).is_some());
+        let connected = SocketAddr::from_abstract_name(self.name())
+            .and_then(|name| StdStream::connect_addr(&name));
+        let is_locked = self
+            .pin_root()
+            .is_some_and(|root| pin_lock::holder(root).is_some());
         !is_locked && connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
@@ -117,7 +123,10 @@ impl Claim {
 
 /// An object that another agent owns.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("another agent runs here: {owner}. It owns {object}; stop it, or give this agent another {remedy}")]
+#[error(
+    "another agent runs here: {owner}. It owns {object}; stop it, or give this agent another \
+     {remedy}"
+)]
 pub struct Taken {
     owner: Claimant,
     object: String,
@@ -127,13 +136,18 @@ pub struct Taken {
 impl Taken {
     fn new(owner: Claimant, claim: &Claim) -> Self {
         let (object, remedy) = match claim {
-            Claim::Device(name) => {
-                (format!("the tunnel device {name}"), "network, with another VNI (Backend.VNI of its configuration)")
-            }
+            Claim::Device(name) => (
+                format!("the tunnel device {name}"),
+                "network, with another VNI (Backend.VNI of its configuration)",
+            ),
             Claim::Network(network) => (format!("the pod network {network}"), "pod network"),
             Claim::Pins { path, .. } => (format!("the pins below {path}"), "--bpf-pin-root"),
         };
-        Self { owner, object, remedy }
+        Self {
+            owner,
+            object,
+            remedy,
+        }
     }
 }
 
@@ -153,7 +167,11 @@ impl Drop for Claims {
 impl Claims {
     /// Takes all of them, or says who has one. An agent that is about to end has a moment for it;
     /// `waiting` is called with the reason when that begins.
-    pub async fn take(identity: &Identity, claims: &[Claim], mut waiting: impl FnMut(&Taken)) -> Result<Self, Taken> {
+    pub async fn take(
+        identity: &Identity,
+        claims: &[Claim],
+        mut waiting: impl FnMut(&Taken),
+    ) -> Result<Self, Taken> {
         let deadline = Instant::now() + HANDOVER;
         let mut is_waiting = false;
         loop {
@@ -174,7 +192,10 @@ impl Claims {
     fn serve(identity: &Identity, Held { sockets, locks }: Held) -> Self {
         let answer: Arc<str> = identity.answer().into();
         let serve = |socket| tokio::spawn(serve(socket, Arc::clone(&answer)));
-        Self { answering: sockets.into_iter().map(serve).collect(), _locks: locks }
+        Self {
+            answering: sockets.into_iter().map(serve).collect(),
+            _locks: locks,
+        }
     }
 }
 
@@ -222,12 +243,15 @@ async fn take_name(claim: &Claim) -> Result<Option<UnixListener>, Taken> {
         Some(NameHolder::Stranger(user)) => {
             tracing::warn!(
                 socket = claim.name(),
-                "a process of user {user} has the name by which agents know of each other; a second agent would not be noticed"
+                "a process of user {user} has the name by which agents know of each other; a \
+                 second agent would not be noticed"
             );
             Ok(None)
         }
         // It ended between the two: the next try gets the name.
-        None => Ok(bind(&claim.name()).inspect_err(|error| warn_unclaimed(claim, error)).ok()),
+        None => Ok(bind(&claim.name())
+            .inspect_err(|error| warn_unclaimed(claim, error))
+            .ok()),
     }
 }
 
@@ -252,7 +276,8 @@ pub fn owner_of_pins(root: &Path) -> Option<Claimant> {
 
 /// The network of an agent is worth more than the knowledge of a second one.
 fn warn_unclaimed(claim: &Claim, error: &io::Error) {
-    tracing::warn!(%error, socket = claim.name(), "cannot claim what this agent owns; a second agent would not be noticed");
+    tracing::warn!(%error, socket = claim.name(), "cannot claim what this agent owns; a second \
+        agent would not be noticed");
 }
 
 /// The agent with another pod network that has addresses of this one.

@@ -14,13 +14,17 @@ const SOCKETS: &str = "/proc/net/unix";
 /// The pod networks of other agents that run in this network namespace.
 pub fn networks_of_others(own: &[IpNet]) -> io::Result<Vec<IpNet>> {
     let sockets = fs::read(SOCKETS)?;
-    Ok(networks(&String::from_utf8_lossy(&sockets)).filter(|network| !own.contains(network)).collect())
+    Ok(networks(&String::from_utf8_lossy(&sockets))
+        .filter(|network| !own.contains(network))
+        .collect())
 }
 
 /// The names of claims of all agents.
 pub(super) fn names() -> io::Result<Vec<String>> {
     let sockets = fs::read(SOCKETS)?;
-    let mut names: Vec<String> = claims(&String::from_utf8_lossy(&sockets)).map(str::to_owned).collect();
+    let mut names: Vec<String> = claims(&String::from_utf8_lossy(&sockets))
+        .map(str::to_owned)
+        .collect();
     // Each connection to a listening socket has its name, too.
     names.sort();
     names.dedup();
@@ -33,7 +37,10 @@ fn networks(sockets: &str) -> impl Iterator<Item = IpNet> {
 
 /// Names of claims in the text of [`SOCKETS`].
 fn claims(sockets: &str) -> impl Iterator<Item = &str> {
-    sockets.lines().filter_map(|line| Some(line.split_once(" @")?.1)).filter(|name| name.starts_with(PREFIX))
+    sockets
+        .lines()
+        .filter_map(|line| Some(line.split_once(" @")?.1))
+        .filter(|name| name.starts_with(PREFIX))
 }
 
 #[cfg(test)]
@@ -43,10 +50,14 @@ mod tests {
     #[test]
     fn claims_are_found_by_their_name() {
         let sockets = "Num       RefCount Protocol Flags    Type St Inode Path\n\
-             0000000000000000: 00000002 00000000 00010000 0001 01 27 /run/flannel-agent/network/10.1.0.0/16\n\
-             0000000000000000: 00000002 00000000 00010000 0001 01 28 @flannel-agent/network/10.244.0.0/16\n\
-             0000000000000000: 00000002 00000000 00010000 0001 01 29 @flannel-agent/device/flannel.1\n\
-             0000000000000000: 00000002 00000000 00010000 0001 01 30 @flannel-agent/network/no network\n\
+             0000000000000000: 00000002 00000000 00010000 0001 01 27 \
+             /run/flannel-agent/network/10.1.0.0/16\n\
+             0000000000000000: 00000002 00000000 00010000 0001 01 28 \
+             @flannel-agent/network/10.244.0.0/16\n\
+             0000000000000000: 00000002 00000000 00010000 0001 01 29 \
+             @flannel-agent/device/flannel.1\n\
+             0000000000000000: 00000002 00000000 00010000 0001 01 30 @flannel-agent/network/no \
+             network\n\
              0000000000000000: 00000002 00000000 00010000 0001 01 31 @other/network/10.3.0.0/16\n\
              0000000000000000: 00000002 00000000 00010000 0001 01 32\n";
         assert_eq!(claims(sockets).count(), 3);

@@ -42,11 +42,14 @@ impl From<io::Error> for PinLockError {
 /// Takes the lock on a pin root. `None` where the directory does not exist: no pin is shared.
 pub(super) fn take(root: &Path, identity: &Identity) -> Result<Option<Flock<File>>, PinLockError> {
     loop {
-        let Some(lock) = try_lock(root)? else { return Ok(None) };
+        let Some(lock) = try_lock(root)? else {
+            return Ok(None);
+        };
         // `cleanup` may have removed the directory before it was locked.
         if is_at(&lock, root) {
             if let Err(error) = write_identity(root, identity) {
-                tracing::debug!(%error, root = %root.display(), "another agent would not learn who has these pins");
+                tracing::debug!(%error, root = %root.display(), "another agent would not learn who \
+                    has these pins");
             }
             return Ok(Some(lock));
         }
@@ -62,7 +65,11 @@ pub(super) fn holder(root: &Path) -> Option<Claimant> {
 }
 
 fn try_lock(root: &Path) -> Result<Option<Flock<File>>, PinLockError> {
-    let dir = match OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(root) {
+    let dir = match OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECTORY)
+        .open(root)
+    {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         dir => dir?,
     };
@@ -85,7 +92,9 @@ fn owner(dir: &File, root: &Path) -> Claimant {
         LockHolder::Unseen => None,
     };
     // The owner may be of a version with another schema, and removes the pins of all others.
-    let target = PinRoot::of_all_schemas(root).iter().find_map(|pins| fs::read_link(link(pins)).ok());
+    let target = PinRoot::of_all_schemas(root)
+        .iter()
+        .find_map(|pins| fs::read_link(link(pins)).ok());
     let identity = target.and_then(|target| serde_json::from_str(target.to_str()?).ok());
     Claimant { pid, identity }
 }

@@ -6,7 +6,11 @@ use super::*;
 
 /// An agent with this word in its paths.
 fn identity(word: &str) -> Identity {
-    Identity { pid: process::id(), state_dir: format!("/run/{word}"), pin_root: format!("/sys/fs/bpf/{word}") }
+    Identity {
+        pid: process::id(),
+        state_dir: format!("/run/{word}"),
+        pin_root: format!("/sys/fs/bpf/{word}"),
+    }
 }
 
 /// A device that no other process claims.
@@ -17,8 +21,19 @@ fn device(word: &str) -> Claim {
 /// A pod network that no other process claims, with that prefix length.
 fn network(word: u8, length: u8) -> Claim {
     let [.., high, low] = process::id().to_be_bytes();
-    let address = [0xfd00, u16::from_be_bytes([high, low]), u16::from(word) << 8, 0, 0, 0, 0, 0];
-    let network = ipnet::Ipv6Net::new(address.into(), length).expect("a length").trunc();
+    let address = [
+        0xfd00,
+        u16::from_be_bytes([high, low]),
+        u16::from(word) << 8,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ];
+    let network = ipnet::Ipv6Net::new(address.into(), length)
+        .expect("a length")
+        .trunc();
     Claim::Network(network.into())
 }
 
@@ -28,20 +43,40 @@ async fn take(word: &str, claims: &[Claim]) -> Result<Claims, Taken> {
 
 #[tokio::test]
 async fn a_second_agent_is_refused_and_learns_who_the_first_is() {
-    let _first = take("first", &[device("second"), network(1, 48)]).await.expect("it is free");
-    let refused = take("second", &[network(2, 48), device("second")]).await.expect_err("the first runs").to_string();
-    for part in [&*format!("process {}", process::id()), "/run/first", "/sys/fs/bpf/first", "the tunnel device test-"] {
+    let _first = take("first", &[device("second"), network(1, 48)])
+        .await
+        .expect("it is free");
+    let refused = take("second", &[network(2, 48), device("second")])
+        .await
+        .expect_err("the first runs")
+        .to_string();
+    for part in [
+        &*format!("process {}", process::id()),
+        "/run/first",
+        "/sys/fs/bpf/first",
+        "the tunnel device test-",
+    ] {
         assert!(refused.contains(part), "{part} in {refused}");
     }
-    let _free = take("third", &[network(2, 48)]).await.expect("a refused agent keeps no claim");
+    let _free = take("third", &[network(2, 48)])
+        .await
+        .expect("a refused agent keeps no claim");
 }
 
 #[tokio::test]
 async fn networks_that_overlap_have_one_owner() {
     let _first = take("first", &[network(16, 48)]).await.expect("it is free");
-    let refused = take("second", &[network(16, 40)]).await.expect_err("the first has a part of it").to_string();
-    assert!(refused.contains("/run/first") && refused.contains("the pod network"), "{refused}");
-    let _other = take("other", &[network(32, 48)]).await.expect("no address in common");
+    let refused = take("second", &[network(16, 40)])
+        .await
+        .expect_err("the first has a part of it")
+        .to_string();
+    assert!(
+        refused.contains("/run/first") && refused.contains("the pod network"),
+        "{refused}"
+    );
+    let _other = take("other", &[network(32, 48)])
+        .await
+        .expect("no address in common");
 }
 
 #[tokio::test]
@@ -66,7 +101,10 @@ async fn a_claim_goes_over_as_soon_as_the_first_agent_ends() {
 async fn an_agent_that_hangs_still_owns_what_it_owns() {
     let claim = device("hangs");
     let _silent = bind(&claim.name()).expect("it is free");
-    let refused = take("second", &[claim]).await.expect_err("the first was stopped").to_string();
+    let refused = take("second", &[claim])
+        .await
+        .expect_err("the first was stopped")
+        .to_string();
     assert!(refused.contains("does not answer"), "{refused}");
 }
 
@@ -74,7 +112,11 @@ async fn an_agent_that_hangs_still_owns_what_it_owns() {
 async fn a_claim_of_another_program_that_is_gone_is_free() {
     let claim = device("gone");
     drop(bind(&claim.name()).expect("it is free"));
-    assert!(UnixStream::connect(format!("\0{}", claim.name())).await.is_err());
+    assert!(
+        UnixStream::connect(format!("\0{}", claim.name()))
+            .await
+            .is_err()
+    );
     let _taken = take("next", &[claim]).await.expect("free");
 }
 

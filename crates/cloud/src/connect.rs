@@ -25,7 +25,10 @@ impl CloudConfig {
     }
 
     /// Finds this node in its cloud, by the address of its external interface.
-    pub(super) async fn connect(&self, address: IpAddr) -> Result<Box<dyn CloudClient>, CloudError> {
+    pub(super) async fn connect(
+        &self,
+        address: IpAddr,
+    ) -> Result<Box<dyn CloudClient>, CloudError> {
         Ok(match self {
             Self::Aws(config) => Box::new(AwsNode::connect(address, config).await?),
             Self::Gce => Box::new(GceNode::connect(address).await?),

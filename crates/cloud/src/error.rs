@@ -41,7 +41,8 @@ pub enum CloudError {
     #[error("cannot read the certificates of this host: {0}")]
     Certificates(std::io::Error),
     /// The metadata service does not answer.
-    #[error("the metadata service at {base} does not answer ({error}): this host has to be {}", .words.instance)]
+    #[error("the metadata service at {base} does not answer ({error}): this host has to be \
+        {}", .words.instance)]
     NoMetadata {
         /// Those of the cloud.
         words: &'static CloudWords,
@@ -73,7 +74,10 @@ pub enum CloudError {
         problem: String,
     },
     /// The external interface is none of the instance's.
-    #[error("no interface of this instance has the address {0} in its metadata: choose another by --iface")]
+    #[error(
+        "no interface of this instance has the address {0} in its metadata: choose another by \
+         --iface"
+    )]
     NoInterface(IpAddr),
     /// The request was not answered.
     #[error("{action}: {error}")]
@@ -113,7 +117,10 @@ pub enum CloudError {
         code: String,
     },
     /// The credentials were refused.
-    #[error("{action}: the credentials were refused ({code}): they are wrong or expired, or the clock of this host is")]
+    #[error(
+        "{action}: the credentials were refused ({code}): they are wrong or expired, or the clock \
+         of this host is"
+    )]
     BadCredentials {
         /// The request.
         action: &'static str,
@@ -122,7 +129,8 @@ pub enum CloudError {
     },
     /// The route table is full.
     #[error(
-        "route table {table} is full with {routes} routes ({code}): {}, remove routes, or use a backend with tunnels, \
+        "route table {table} is full with {routes} routes ({code}): {}, remove routes, or use a \
+         backend with tunnels, \
          such as vxlan",
         .words.room
     )]
@@ -156,7 +164,8 @@ pub enum CloudError {
     },
     /// The cloud drops packets of pods.
     #[error(
-        "the instance {0} may not forward packets (canIpForward is false): create it with --can-ip-forward, or set \
+        "the instance {0} may not forward packets (canIpForward is false): create it with \
+         --can-ip-forward, or set \
          canIpForward by `gcloud compute instances update-from-file`"
     )]
     NoForwarding(String),
@@ -169,7 +178,10 @@ pub enum CloudError {
         seconds: u32,
     },
     /// The subnet and the VPC have no route table to change.
-    #[error("the subnet {subnet} has no route table, and the VPC {vpc} no main one: name one by Backend.RouteTableID")]
+    #[error(
+        "the subnet {subnet} has no route table, and the VPC {vpc} no main one: name one by \
+         Backend.RouteTableID"
+    )]
     NoTable {
         /// The VPC's subnet of this node.
         subnet: String,

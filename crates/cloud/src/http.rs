@@ -31,21 +31,39 @@ pub(super) struct HttpAnswer {
 impl Http {
     /// Reads the roots of TLS from the host.
     pub(super) fn new() -> Result<Self, CloudError> {
-        let connector = HttpsConnectorBuilder::new().with_native_roots().map_err(CloudError::Certificates)?;
+        let connector = HttpsConnectorBuilder::new()
+            .with_native_roots()
+            .map_err(CloudError::Certificates)?;
         let connector = connector.https_or_http().enable_http1().build();
-        Ok(Self(Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector)))
+        Ok(Self(
+            Client::builder(TokioExecutor::new())
+                .pool_max_idle_per_host(0)
+                .build(connector),
+        ))
     }
 
     /// Sends a request, and reads the answer to its end.
-    pub(super) async fn send(&self, request: Request<String>, patience: Duration) -> Result<HttpAnswer, HttpError> {
+    pub(super) async fn send(
+        &self,
+        request: Request<String>,
+        patience: Duration,
+    ) -> Result<HttpAnswer, HttpError> {
         let exchange = async {
-            let answer = self.0.request(request.map(|body| Full::new(Bytes::from(body)))).await?;
+            let answer = self
+                .0
+                .request(request.map(|body| Full::new(Bytes::from(body))))
+                .await?;
             let status = answer.status();
             let body = Limited::new(answer.into_body(), ANSWER).collect().await;
-            let body = body.map_err(|error| HttpError::Answer(error.to_string()))?.to_bytes();
-            let body = String::from_utf8(body.into()).map_err(|error| HttpError::Answer(error.to_string()))?;
+            let body = body
+                .map_err(|error| HttpError::Answer(error.to_string()))?
+                .to_bytes();
+            let body = String::from_utf8(body.into())
+                .map_err(|error| HttpError::Answer(error.to_string()))?;
             Ok(HttpAnswer { status, body })
         };
-        timeout(patience, exchange).await.unwrap_or(Err(HttpError::Late(patience)))
+        timeout(patience, exchange)
+            .await
+            .unwrap_or(Err(HttpError::Late(patience)))
     }
 }

@@ -35,7 +35,10 @@ impl InstanceMetadata {
         words: &'static CloudWords,
         token: Option<&'static TokenHeaders>,
     ) -> Self {
-        Self { service: MetadataService::new(http, base.trim_end_matches('/').to_owned(), words), token }
+        Self {
+            service: MetadataService::new(http, base.trim_end_matches('/').to_owned(), words),
+            token,
+        }
     }
 
     /// An item that may not be there.
@@ -51,12 +54,17 @@ impl InstanceMetadata {
     async fn token(&self, headers: &TokenHeaders) -> Result<String, CloudError> {
         let path = "latest/api/token";
         let request = Request::put(self.service.url(path)).header(headers.lifetime, TOKEN_SECONDS);
-        self.service.answer(path, request).await?.ok_or_else(|| self.service.missing(path))
+        self.service
+            .answer(path, request)
+            .await?
+            .ok_or_else(|| self.service.missing(path))
     }
 
     /// An item that every instance has.
     pub(super) async fn required(&self, path: &str) -> Result<String, CloudError> {
-        self.item(path).await?.ok_or_else(|| self.service.missing(&format!("latest/meta-data/{path}")))
+        self.item(path)
+            .await?
+            .ok_or_else(|| self.service.missing(&format!("latest/meta-data/{path}")))
     }
 
     /// The paths of the interfaces of the instance.

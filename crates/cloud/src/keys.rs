@@ -53,13 +53,27 @@ pub(super) struct RoleKeys {
 
 impl KeySource {
     /// The source that counts: the configuration before the environment before the role.
-    pub(super) fn new(configured: Option<&AccessKeys>, metadata: InstanceMetadata, item: &'static RoleItem) -> Self {
-        let fixed = |id: String, secret: Secret| Self::Fixed(ApiKeys { id, secret, token: None });
+    pub(super) fn new(
+        configured: Option<&AccessKeys>,
+        metadata: InstanceMetadata,
+        item: &'static RoleItem,
+    ) -> Self {
+        let fixed = |id: String, secret: Secret| {
+            Self::Fixed(ApiKeys {
+                id,
+                secret,
+                token: None,
+            })
+        };
         let of_environment = || variable("ACCESS_KEY_ID").zip(variable("ACCESS_KEY_SECRET"));
         match (configured, of_environment()) {
             (Some(AccessKeys { id, secret }), _) => fixed(id.clone(), secret.clone()),
             (None, Some((id, secret))) => fixed(id, secret.as_str().into()),
-            (None, None) => Self::Role(Box::new(RoleKeys { metadata, item, last: None })),
+            (None, None) => Self::Role(Box::new(RoleKeys {
+                metadata,
+                item,
+                last: None,
+            })),
         }
     }
 
@@ -93,8 +107,13 @@ impl RoleKeys {
     async fn read(&self) -> Result<(ApiKeys, Timestamp), CloudError> {
         let RoleItem { roles, read, words } = self.item;
         let names = self.metadata.item(roles).await?.unwrap_or_default();
-        let Some(role) = names.lines().next() else { return Err(CloudError::NoCredentials(words)) };
+        let Some(role) = names.lines().next() else {
+            return Err(CloudError::NoCredentials(words));
+        };
         let text = self.metadata.required(&format!("{roles}{role}")).await?;
-        read(&text).map_err(|problem| CloudError::RoleCredentials { owner: format!("the role {role}"), problem })
+        read(&text).map_err(|problem| CloudError::RoleCredentials {
+            owner: format!("the role {role}"),
+            problem,
+        })
     }
 }

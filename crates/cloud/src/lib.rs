@@ -135,13 +135,26 @@ pub struct CloudRecord {
 
 impl fmt::Display for CloudRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RecordedRoute { cloud, region, table, destination, target } = &self.route;
+        let RecordedRoute {
+            cloud,
+            region,
+            table,
+            destination,
+            target,
+        } = &self.route;
         match cloud {
             CloudKind::Aws | CloudKind::Tencent | CloudKind::Ali => {
-                write!(f, "the route {destination} to {target} from the route table {table} in {region}")
+                write!(
+                    f,
+                    "the route {destination} to {target} from the route table {table} in {region}"
+                )
             }
             CloudKind::Gce => {
-                write!(f, "the route {destination} to {target} from the network {table} of the project {region}")
+                write!(
+                    f,
+                    "the route {destination} to {target} from the network {table} of the project \
+                     {region}"
+                )
             }
         }
     }
@@ -150,21 +163,34 @@ impl fmt::Display for CloudRecord {
 impl CloudRecord {
     /// The command that removes it by hand.
     pub fn by_hand(&self) -> String {
-        let RecordedRoute { cloud, region, table, destination, target } = &self.route;
+        let RecordedRoute {
+            cloud,
+            region,
+            table,
+            destination,
+            target,
+        } = &self.route;
         match cloud {
             CloudKind::Aws => format!(
-                "aws ec2 delete-route --region {region} --route-table-id {table} --destination-cidr-block {destination}"
+                "aws ec2 delete-route --region {region} --route-table-id {table} \
+                 --destination-cidr-block {destination}"
             ),
             CloudKind::Gce => {
-                format!("gcloud compute routes delete --project {region} {}", gce::route_name(*destination))
+                format!(
+                    "gcloud compute routes delete --project {region} {}",
+                    gce::route_name(*destination)
+                )
             }
             CloudKind::Ali => format!(
-                "aliyun vpc DeleteRouteEntry --RegionId {region} --RouteTableId {table} --DestinationCidrBlock \
+                "aliyun vpc DeleteRouteEntry --RegionId {region} --RouteTableId {table} \
+                 --DestinationCidrBlock \
                  {destination} --NextHopId {target}"
             ),
             CloudKind::Tencent => format!(
-                "tccli vpc DeleteRoutes --region {region} --RouteTableId {table} --Routes '[{{\"RouteId\": NUMBER}}]'` \
-                 with the number that has {destination} in `tccli vpc DescribeRouteTables --region {region}"
+                "tccli vpc DeleteRoutes --region {region} --RouteTableId {table} --Routes \
+                 '[{{\"RouteId\": NUMBER}}]'` \
+                 with the number that has {destination} in `tccli vpc DescribeRouteTables --region \
+                 {region}"
             ),
         }
     }
@@ -174,7 +200,12 @@ impl CloudRecord {
 pub fn recorded(state_dir: &Path) -> Result<Vec<CloudRecord>, FileError> {
     let record = Record::load(state_dir)?;
     let routes = record.routes().iter().cloned();
-    Ok(routes.map(|route| CloudRecord { route, state_dir: state_dir.to_owned() }).collect())
+    Ok(routes
+        .map(|route| CloudRecord {
+            route,
+            state_dir: state_dir.to_owned(),
+        })
+        .collect())
 }
 
 /// Removes a route, unless it leads elsewhere by now, and takes it off the record.

@@ -37,15 +37,32 @@ impl MetadataService {
     }
 
     fn refused(&self, path: &str, status: StatusCode) -> CloudError {
-        CloudError::MetadataRefused { base: self.base.clone(), path: path.to_owned(), status: status.as_u16() }
+        CloudError::MetadataRefused {
+            base: self.base.clone(),
+            path: path.to_owned(),
+            status: status.as_u16(),
+        }
     }
 
     /// Sends a request for an item; `None` for one that is not there.
-    pub(super) async fn answer(&self, path: &str, request: Builder) -> Result<Option<String>, CloudError> {
-        let unanswered =
-            |error: HttpError| CloudError::NoMetadata { words: self.words, base: self.base.clone(), error };
-        let request = request.body(String::new()).map_err(|error| unanswered(error.into()))?;
-        let answer = self.http.send(request, PATIENCE).await.map_err(unanswered)?;
+    pub(super) async fn answer(
+        &self,
+        path: &str,
+        request: Builder,
+    ) -> Result<Option<String>, CloudError> {
+        let unanswered = |error: HttpError| CloudError::NoMetadata {
+            words: self.words,
+            base: self.base.clone(),
+            error,
+        };
+        let request = request
+            .body(String::new())
+            .map_err(|error| unanswered(error.into()))?;
+        let answer = self
+            .http
+            .send(request, PATIENCE)
+            .await
+            .map_err(unanswered)?;
         match answer.status {
             StatusCode::OK => Ok(Some(answer.body)),
             StatusCode::NOT_FOUND => Ok(None),

@@ -36,9 +36,9 @@ pub(super) struct Table {
 impl Table {
     /// Returns true if its static route to a destination leads to this node.
     pub(super) fn leads(&self, destination: Ipv4Net) -> bool {
-        self.routes
-            .iter()
-            .any(|route| route.is_static && route.destination == destination && route.target == RouteTarget::Own)
+        self.routes.iter().any(|route| {
+            route.is_static && route.destination == destination && route.target == RouteTarget::Own
+        })
     }
 }
 
@@ -120,7 +120,10 @@ impl fmt::Display for Removal {
 
 /// Returns the changes of all tables. Removals come first: they make room.
 pub(super) fn plan(leases: &Leases, tables: &[Table]) -> Vec<RouteStep> {
-    tables.iter().flat_map(|table| removals(leases, table).chain(own(leases, table))).collect()
+    tables
+        .iter()
+        .flat_map(|table| removals(leases, table).chain(own(leases, table)))
+        .collect()
 }
 
 fn own(leases: &Leases, table: &Table) -> Option<RouteStep> {
@@ -129,25 +132,52 @@ fn own(leases: &Leases, table: &Table) -> Option<RouteStep> {
     let found: Vec<&TableRoute> = table.routes.iter().filter(is_found).collect();
     // Some clouds spread packets over several routes to one destination.
     let change = match (found.iter().find(|route| !is_good(route)), found.is_empty()) {
-        (None, true) => RouteChange::Create { routes: table.routes.len() },
+        (None, true) => RouteChange::Create {
+            routes: table.routes.len(),
+        },
         (None, false) => return None,
-        (Some(route), _) => RouteChange::Replace { before: route.target.clone() },
+        (Some(route), _) => RouteChange::Replace {
+            before: route.target.clone(),
+        },
     };
-    Some(RouteStep { table: table.id.clone(), destination: leases.own, change })
+    Some(RouteStep {
+        table: table.id.clone(),
+        destination: leases.own,
+        change,
+    })
 }
 
 fn removals(leases: &Leases, table: &Table) -> impl Iterator<Item = RouteStep> {
-    let removable = |route: &&TableRoute| leases.in_sync && route.is_static && is_unleased(leases, route.destination);
+    let removable = |route: &&TableRoute| {
+        leases.in_sync && route.is_static && is_unleased(leases, route.destination)
+    };
     let step = |route: &TableRoute| {
         let reason = match route {
-            TableRoute { is_blackhole: true, .. } => Removal::Blackhole,
-            TableRoute { target: RouteTarget::Own, .. } => Removal::Twin,
-            TableRoute { target: RouteTarget::Other(_), .. } => return None,
+            TableRoute {
+                is_blackhole: true, ..
+            } => Removal::Blackhole,
+            TableRoute {
+                target: RouteTarget::Own,
+                ..
+            } => Removal::Twin,
+            TableRoute {
+                target: RouteTarget::Other(_),
+                ..
+            } => return None,
         };
         let change = RouteChange::Delete { reason };
-        Some(RouteStep { table: table.id.clone(), destination: route.destination, change })
+        Some(RouteStep {
+            table: table.id.clone(),
+            destination: route.destination,
+            change,
+        })
     };
-    table.routes.iter().filter(removable).filter_map(step).take(REMOVALS)
+    table
+        .routes
+        .iter()
+        .filter(removable)
+        .filter_map(step)
+        .take(REMOVALS)
 }
 
 /// True for a prefix inside the pod network, and not all of it, that is neither our subnet nor
@@ -171,11 +201,21 @@ mod tests {
 
     fn leases(others: &[&str]) -> Leases {
         let others = others.iter().map(|other| net(other)).collect();
-        Leases { network: net("10.5.0.0/16"), own: net("10.5.7.0/24"), others, in_sync: true }
+        Leases {
+            network: net("10.5.0.0/16"),
+            own: net("10.5.7.0/24"),
+            others,
+            in_sync: true,
+        }
     }
 
     fn route(destination: &str, target: RouteTarget) -> TableRoute {
-        TableRoute { destination: net(destination), target, is_blackhole: false, is_static: true }
+        TableRoute {
+            destination: net(destination),
+            target,
+            is_blackhole: false,
+            is_static: true,
+        }
     }
 
     fn other(destination: &str) -> TableRoute {
@@ -183,12 +223,24 @@ mod tests {
     }
 
     fn blackhole(destination: &str) -> TableRoute {
-        TableRoute { is_blackhole: true, ..other(destination) }
+        TableRoute {
+            is_blackhole: true,
+            ..other(destination)
+        }
     }
 
     fn changes(leases: &Leases, routes: Vec<TableRoute>) -> Vec<(String, RouteChange)> {
-        let steps = plan(leases, &[Table { id: "rtb-1".to_owned(), routes }]);
-        steps.into_iter().map(|step| (step.destination.to_string(), step.change)).collect()
+        let steps = plan(
+            leases,
+            &[Table {
+                id: "rtb-1".to_owned(),
+                routes,
+            }],
+        );
+        steps
+            .into_iter()
+            .map(|step| (step.destination.to_string(), step.change))
+            .collect()
     }
 
     fn own_route() -> TableRoute {
@@ -202,31 +254,71 @@ mod tests {
     #[test]
     fn the_own_route_is_made_kept_or_taken_back() {
         let leases = leases(&[]);
-        let local = TableRoute { is_static: false, ..other("192.168.0.0/16") };
+        let local = TableRoute {
+            is_static: false,
+            ..other("192.168.0.0/16")
+        };
         let own = "10.5.7.0/24".to_owned();
-        assert_eq!(changes(&leases, vec![local]), [(own.clone(), RouteChange::Create { routes: 1 })]);
+        assert_eq!(
+            changes(&leases, vec![local]),
+            [(own.clone(), RouteChange::Create { routes: 1 })]
+        );
         assert_eq!(changes(&leases, vec![own_route()]), []);
-        let elsewhere = RouteChange::Replace { before: RouteTarget::Other("eni-2".to_owned()) };
-        assert_eq!(changes(&leases, vec![other("10.5.7.0/24")]), [(own.clone(), elsewhere.clone())]);
-        assert_eq!(changes(&leases, vec![blackhole("10.5.7.0/24")]), [(own.clone(), elsewhere)]);
-        let half = RouteChange::Replace { before: RouteTarget::Other("eni-2".to_owned()) };
+        let elsewhere = RouteChange::Replace {
+            before: RouteTarget::Other("eni-2".to_owned()),
+        };
+        assert_eq!(
+            changes(&leases, vec![other("10.5.7.0/24")]),
+            [(own.clone(), elsewhere.clone())]
+        );
+        assert_eq!(
+            changes(&leases, vec![blackhole("10.5.7.0/24")]),
+            [(own.clone(), elsewhere)]
+        );
+        let half = RouteChange::Replace {
+            before: RouteTarget::Other("eni-2".to_owned()),
+        };
         let twice = vec![own_route(), other("10.5.7.0/24")];
-        assert_eq!(changes(&leases, twice), [(own.clone(), half)], "half of the packets lead elsewhere");
-        let announced = TableRoute { is_static: false, ..other("10.5.7.0/24") };
-        assert_eq!(changes(&leases, vec![announced]), [(own, RouteChange::Create { routes: 1 })], "ours is preferred");
+        assert_eq!(
+            changes(&leases, twice),
+            [(own.clone(), half)],
+            "half of the packets lead elsewhere"
+        );
+        let announced = TableRoute {
+            is_static: false,
+            ..other("10.5.7.0/24")
+        };
+        assert_eq!(
+            changes(&leases, vec![announced]),
+            [(own, RouteChange::Create { routes: 1 })],
+            "ours is preferred"
+        );
     }
 
     #[test]
     fn every_table_gets_the_route() {
-        let tables = ["rtb-1", "rtb-2"].map(|id| Table { id: id.to_owned(), routes: Vec::new() });
+        let tables = ["rtb-1", "rtb-2"].map(|id| Table {
+            id: id.to_owned(),
+            routes: Vec::new(),
+        });
         let steps = plan(&leases(&[]), &tables);
-        assert_eq!(steps.iter().map(|step| step.table.as_str()).collect::<Vec<_>>(), ["rtb-1", "rtb-2"]);
+        assert_eq!(
+            steps
+                .iter()
+                .map(|step| step.table.as_str())
+                .collect::<Vec<_>>(),
+            ["rtb-1", "rtb-2"]
+        );
     }
 
     #[test]
     fn blackholes_and_twins_without_a_lease_go_first() {
         let twin = |destination| route(destination, RouteTarget::Own);
-        let routes = vec![twin("10.5.9.0/24"), blackhole("10.5.8.0/24"), blackhole("10.5.7.128/25")];
+        let routes = vec![
+            twin("10.5.9.0/24"),
+            blackhole("10.5.8.0/24"),
+            blackhole("10.5.7.128/25"),
+        ];
         let expected = [
             delete("10.5.9.0/24", Removal::Twin),
             delete("10.5.8.0/24", Removal::Blackhole),
@@ -234,8 +326,15 @@ mod tests {
             ("10.5.7.0/24".to_owned(), RouteChange::Create { routes: 3 }),
         ];
         assert_eq!(changes(&leases(&["10.5.1.0/24"]), routes.clone()), expected);
-        let waiting = Leases { in_sync: false, ..leases(&[]) };
-        assert_eq!(changes(&waiting, routes), expected[3..], "leases may be missing");
+        let waiting = Leases {
+            in_sync: false,
+            ..leases(&[])
+        };
+        assert_eq!(
+            changes(&waiting, routes),
+            expected[3..],
+            "leases may be missing"
+        );
     }
 
     #[test]
@@ -257,14 +356,22 @@ mod tests {
             blackhole("10.5.0.0/16"),
             blackhole("0.0.0.0/0"),
             // Not made by request.
-            TableRoute { is_static: false, ..blackhole("10.5.9.0/24") },
+            TableRoute {
+                is_static: false,
+                ..blackhole("10.5.9.0/24")
+            },
         ];
-        assert_eq!(changes(&leases(&["10.5.1.0/24", "10.5.2.0/24"]), routes), []);
+        assert_eq!(
+            changes(&leases(&["10.5.1.0/24", "10.5.2.0/24"]), routes),
+            []
+        );
     }
 
     #[test]
     fn removals_are_bounded() {
-        let routes = (0..100).map(|number| blackhole(&format!("10.5.{}.0/24", 100 + number))).collect();
+        let routes = (0..100)
+            .map(|number| blackhole(&format!("10.5.{}.0/24", 100 + number)))
+            .collect();
         assert_eq!(changes(&leases(&[]), routes).len(), REMOVALS + 1);
     }
 }

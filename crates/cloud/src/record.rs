@@ -66,11 +66,17 @@ impl Record {
     pub(super) fn load(state_dir: &Path) -> Result<Self, FileError> {
         let path = path(state_dir);
         let text = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self { path, routes: Vec::new() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Self {
+                    path,
+                    routes: Vec::new(),
+                });
+            }
             text => text.map_err(failed("read", &path))?,
         };
         let routes = serde_json::from_slice(&text).unwrap_or_else(|error| {
-            tracing::warn!(path = %path.display(), %error, "not a record of routes; it counts as empty");
+            tracing::warn!(path = %path.display(), %error, "not a record of routes; it counts as \
+                empty");
             Vec::new()
         });
         Ok(Self { path, routes })
@@ -85,7 +91,8 @@ impl Record {
         if self.routes.contains(&route) {
             return Ok(());
         }
-        self.routes.retain(|other| !is_same(other, &route.table, route.destination));
+        self.routes
+            .retain(|other| !is_same(other, &route.table, route.destination));
         self.routes.push(route);
         self.write()
     }
@@ -93,15 +100,21 @@ impl Record {
     /// Takes a route off it. The file goes with the last one.
     pub(super) fn remove(&mut self, table: &str, destination: Ipv4Net) -> Result<(), FileError> {
         let before = self.routes.len();
-        self.routes.retain(|route| !is_same(route, table, destination));
-        if self.routes.len() == before { Ok(()) } else { self.write() }
+        self.routes
+            .retain(|route| !is_same(route, table, destination));
+        if self.routes.len() == before {
+            Ok(())
+        } else {
+            self.write()
+        }
     }
 
     fn write(&self) -> Result<(), FileError> {
         if self.routes.is_empty() {
             return fs::remove_file(&self.path).map_err(failed("remove", &self.path));
         }
-        let text = serde_json::to_string(&self.routes).expect("texts and prefixes always serialise");
+        let text =
+            serde_json::to_string(&self.routes).expect("texts and prefixes always serialise");
         file::replace(&self.path, text.as_bytes(), 0o600)
     }
 }
@@ -134,9 +147,14 @@ mod tests {
         record.add(route("rtb-1", "eni-1")).expect("written");
         record.add(route("rtb-2", "eni-1")).expect("written");
         record.add(route("rtb-1", "eni-2")).expect("written");
-        assert_eq!(load().routes(), [route("rtb-2", "eni-1"), route("rtb-1", "eni-2")]);
+        assert_eq!(
+            load().routes(),
+            [route("rtb-2", "eni-1"), route("rtb-1", "eni-2")]
+        );
         for table in ["rtb-3", "rtb-1", "rtb-2"] {
-            load().remove(table, route("", "").destination).expect("removed");
+            load()
+                .remove(table, route("", "").destination)
+                .expect("removed");
         }
         assert!(!path(scratch.path()).exists());
         fs::write(path(scratch.path()), "{").expect("a file");

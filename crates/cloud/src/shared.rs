@@ -27,11 +27,18 @@ impl SharedCloudStatus {
 
     /// Returns the state; `None` where the backend is another.
     pub fn status(&self) -> Option<CloudStatus> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Returns true unless a route of this node is missing from a table.
     pub fn is_routed(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_none_or(|status| status.present)
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .is_none_or(|status| status.present)
     }
 }

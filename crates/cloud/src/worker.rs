@@ -57,11 +57,20 @@ impl RouteWorker {
         let status = CloudStatus {
             cloud: setup.config.kind().name().to_owned(),
             destination: desired.own.to_string(),
-            present: record.routes().iter().any(|route| route.destination == desired.own),
+            present: record
+                .routes()
+                .iter()
+                .any(|route| route.destination == desired.own),
             ..CloudStatus::default()
         };
         setup.shared.set(status.clone());
-        Ok(Self { setup, record, session: None, status, logged: None })
+        Ok(Self {
+            setup,
+            record,
+            session: None,
+            status,
+            logged: None,
+        })
     }
 
     /// Runs until the main loop is gone.
@@ -89,48 +98,82 @@ impl RouteWorker {
             self.status.destination = desired.own.to_string();
             self.status.present = false;
         }
-        if self.session.as_ref().is_none_or(|session| session.address != desired.address) {
+        if self
+            .session
+            .as_ref()
+            .is_none_or(|session| session.address != desired.address)
+        {
             self.session = Some(Session::open(&self.setup, desired.address).await?);
         }
-        let Some(session) = &mut self.session else { return Ok(()) };
+        let Some(session) = &mut self.session else {
+            return Ok(());
+        };
         session.settle_check(&mut self.status.source_check).await;
         let tables = session.client.tables().await?;
         self.status.target = Some(session.client.target().to_owned());
         self.status.tables = tables.iter().map(|table| table.id.clone()).collect();
         // The record precedes the routes: a recorded route that does not exist does no harm.
         for table in &tables {
-            self.record.add(session.client.record(&table.id, desired.own))?;
+            self.record
+                .add(session.client.record(&table.id, desired.own))?;
         }
         let steps = plan(&self.leases(desired), &tables);
         let kept = self.apply(steps, &tables).await;
-        if desired.in_sync && kept.is_ok() { self.clear_former(desired, &tables).await } else { kept }
+        if desired.in_sync && kept.is_ok() {
+            self.clear_former(desired, &tables).await
+        } else {
+            kept
+        }
     }
 
     /// Removes routes on record that are no longer wanted: of a former subnet, or in a table that
     /// is no longer named.
-    async fn clear_former(&mut self, desired: &DesiredRoute, tables: &[Table]) -> Result<(), CloudError> {
-        let Some(Session { client, .. }) = &mut self.session else { return Ok(()) };
+    async fn clear_former(
+        &mut self,
+        desired: &DesiredRoute,
+        tables: &[Table],
+    ) -> Result<(), CloudError> {
+        let Some(Session { client, .. }) = &mut self.session else {
+            return Ok(());
+        };
         let is_wanted = |route: &RecordedRoute| {
             route.destination == desired.own && tables.iter().any(|table| table.id == route.table)
         };
-        let former = self.record.routes().iter().filter(|route| client.can_undo(route) && !is_wanted(route));
+        let former = self
+            .record
+            .routes()
+            .iter()
+            .filter(|route| client.can_undo(route) && !is_wanted(route));
         for route in former.cloned().collect::<Vec<_>>() {
             client.undo(&route).await?;
             self.record.remove(&route.table, route.destination)?;
-            tracing::info!(destination = %route.destination, table = route.table, "no longer a route of this node");
+            tracing::info!(destination = %route.destination, table = route.table, "no longer a \
+                route of this node");
         }
         Ok(())
     }
 
     fn leases(&self, desired: &DesiredRoute) -> Leases {
-        let DesiredRoute { own, others, in_sync, .. } = desired;
-        Leases { network: self.setup.network, own: *own, others: others.clone(), in_sync: *in_sync }
+        let DesiredRoute {
+            own,
+            others,
+            in_sync,
+            ..
+        } = desired;
+        Leases {
+            network: self.setup.network,
+            own: *own,
+            others: others.clone(),
+            in_sync: *in_sync,
+        }
     }
 
     /// Takes the steps. One that fails does not stop the others, unless there were too many
     /// requests. Returns the first error.
     async fn apply(&mut self, steps: Vec<RouteStep>, tables: &[Table]) -> Result<(), CloudError> {
-        let Some(Session { client, .. }) = &mut self.session else { return Ok(()) };
+        let Some(Session { client, .. }) = &mut self.session else {
+            return Ok(());
+        };
         let mut first = Ok(());
         let to_us = steps.iter().filter(|step| !step.is_removal());
         let mut lacking: BTreeSet<String> = to_us.map(|step| step.table.clone()).collect();
@@ -165,7 +208,11 @@ impl RouteWorker {
         if let Some(session) = &mut self.session {
             self.status.requests += session.client.take_requests();
         }
-        self.status.attempts = if error.is_some() { self.status.attempts.saturating_add(1) } else { 0 };
+        self.status.attempts = if error.is_some() {
+            self.status.attempts.saturating_add(1)
+        } else {
+            0
+        };
         self.status.error = error.map(|error| chain(error));
         self.setup.shared.set(self.status.clone());
         self.log_error();
@@ -183,7 +230,11 @@ impl RouteWorker {
         };
         let is_known = |(text, at): &(String, Instant)| text == error && at.elapsed() < LOG_AGAIN;
         if !self.logged.as_ref().is_some_and(is_known) {
-            tracing::warn!(error, present = self.status.present, "cannot keep the routes of the cloud; tried again");
+            tracing::warn!(
+                error,
+                present = self.status.present,
+                "cannot keep the routes of the cloud; tried again"
+            );
             self.logged = Some((error.clone(), Instant::now()));
         }
     }
@@ -192,8 +243,13 @@ impl RouteWorker {
 impl Session {
     async fn open(setup: &CloudSetup, address: IpAddr) -> Result<Self, CloudError> {
         let client = setup.config.connect(address).await?;
-        tracing::info!(%address, target = client.target(), "this node's place in the cloud's network");
-        Ok(Self { address, client, is_check_settled: false })
+        tracing::info!(%address, target = client.target(), "this node's place in the cloud's \
+            network");
+        Ok(Self {
+            address,
+            client,
+            is_check_settled: false,
+        })
     }
 
     /// Switches the check of source and destination off, or looks at it, once. Without the
@@ -203,8 +259,10 @@ impl Session {
             return;
         }
         let result = self.client.allow_pods().await;
-        self.is_check_settled =
-            matches!(result, Ok(()) | Err(CloudError::NotAllowed { .. } | CloudError::NoForwarding(_)));
+        self.is_check_settled = matches!(
+            result,
+            Ok(()) | Err(CloudError::NotAllowed { .. } | CloudError::NoForwarding(_))
+        );
         let before = std::mem::replace(reason, result.err().map(|error| error.to_string()));
         if let Some(reason) = reason
             && before.as_ref() != Some(reason)
@@ -219,20 +277,35 @@ impl Session {
 }
 
 fn log(step: &RouteStep) {
-    let RouteStep { table, destination, change } = step;
+    let RouteStep {
+        table,
+        destination,
+        change,
+    } = step;
     match change {
-        RouteChange::Create { .. } => tracing::info!(%destination, table, "made the route of this node"),
-        RouteChange::Replace { before } => {
-            tracing::warn!(%destination, table, %before, "the route of this node led elsewhere; it leads here again");
+        RouteChange::Create { .. } => {
+            tracing::info!(%destination, table, "made the route of this node")
         }
-        RouteChange::Delete { reason } => tracing::info!(%destination, table, %reason, "removed a route"),
+        RouteChange::Replace { before } => {
+            tracing::warn!(%destination, table, %before, "the route of this node led elsewhere; it \
+                leads here again");
+        }
+        RouteChange::Delete { reason } => {
+            tracing::info!(%destination, table, %reason, "removed a route")
+        }
     }
 }
 
 /// Returns the time until the next round after this many failures in a row.
 fn wait_after(failures: u32, is_throttled: bool) -> Duration {
-    let longest = if is_throttled { LONGEST_THROTTLED } else { LONGEST_WAIT };
-    let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+    let longest = if is_throttled {
+        LONGEST_THROTTLED
+    } else {
+        LONGEST_WAIT
+    };
+    let factor = 1_u32
+        .checked_shl(failures.saturating_sub(1))
+        .unwrap_or(u32::MAX);
     FIRST_WAIT.saturating_mul(factor).min(longest)
 }
 
@@ -248,8 +321,14 @@ mod tests {
     #[test]
     fn failures_come_less_and_less_often() {
         let seconds = |failures, is_throttled| wait_after(failures, is_throttled).as_secs();
-        assert_eq!([1, 2, 3, 6, 40].map(|failures| seconds(failures, false)), [2, 4, 8, 60, 60]);
-        assert_eq!([1, 2, 6, 10, 40].map(|failures| seconds(failures, true)), [2, 4, 64, 600, 600]);
+        assert_eq!(
+            [1, 2, 3, 6, 40].map(|failures| seconds(failures, false)),
+            [2, 4, 8, 60, 60]
+        );
+        assert_eq!(
+            [1, 2, 6, 10, 40].map(|failures| seconds(failures, true)),
+            [2, 4, 64, 600, 600]
+        );
     }
 
     #[test]

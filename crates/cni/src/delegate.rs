@@ -42,12 +42,23 @@ impl Delegate {
     /// Looks for the plugin that `netconf` names in the directories of CNI_PATH.
     pub(crate) fn find(path: &[PathBuf], netconf: Object) -> Result<Self, Error> {
         let plugin = fill::plugin(&netconf)?.unwrap_or_default().to_owned();
-        let program = path.iter().map(|dir| dir.join(&plugin)).find(|program| program.is_file());
+        let program = path
+            .iter()
+            .map(|dir| dir.join(&plugin))
+            .find(|program| program.is_file());
         let program = program.ok_or_else(|| {
             let path = env::join_paths(path).unwrap_or_default();
-            Error::NoDelegate { plugin: plugin.clone(), path: path.to_string_lossy().into_owned() }
+            Error::NoDelegate {
+                plugin: plugin.clone(),
+                path: path.to_string_lossy().into_owned(),
+            }
         })?;
-        Ok(Self { plugin, program, netconf, variables: Vec::new() })
+        Ok(Self {
+            plugin,
+            program,
+            netconf,
+            variables: Vec::new(),
+        })
     }
 
     /// Gives it one more key.
@@ -107,16 +118,26 @@ impl Delegate {
                 (None, None) => status.to_string(),
             };
             let output = String::from_utf8_lossy(&output).into_owned();
-            Error::Delegate { plugin: self.plugin.clone(), verb: verb.name(), how, output }
+            Error::Delegate {
+                plugin: self.plugin.clone(),
+                verb: verb.name(),
+                how,
+                output,
+            }
         })
     }
 
     fn run(&self, verb: Verb) -> Result<(ExitStatus, Vec<u8>), Error> {
         let netconf = Value::from(self.netconf.clone()).to_string();
         let mut command = Command::new(&self.program);
-        command.env(environment::COMMAND, verb.name()).envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+            .env(environment::COMMAND, verb.name())
+            .envs(self.variables.iter().map(|(name, value)| (name, value)));
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = child.map_err(|source| Error::NotStarted { program: self.program.clone(), source })?;
+        let mut child = child.map_err(|source| Error::NotStarted {
+            program: self.program.clone(),
+            source,
+        })?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let output = thread::scope(|scope| {
             // A plugin that ends without reading all of it is judged by how it ended.
@@ -132,13 +153,17 @@ impl Delegate {
 /// then, which ends a plugin that prints without end.
 fn read_bounded(stdout: ChildStdout) -> io::Result<Vec<u8>> {
     let mut output = Vec::new();
-    stdout.take(LARGEST_OUTPUT as u64 + 1).read_to_end(&mut output)?;
+    stdout
+        .take(LARGEST_OUTPUT as u64 + 1)
+        .read_to_end(&mut output)?;
     Ok(output)
 }
 
 fn is_error_object(output: &[u8]) -> bool {
     let object: Option<Object> = serde_json::from_slice(output).ok();
-    object.is_some_and(|object| object.get("code").is_some_and(Value::is_u64) && object.contains_key("msg"))
+    object.is_some_and(|object| {
+        object.get("code").is_some_and(Value::is_u64) && object.contains_key("msg")
+    })
 }
 
 #[cfg(test)]
@@ -149,7 +174,10 @@ mod tests {
     fn only_the_specifications_object_is_passed_on() {
         for (text, expected) in [
             (r#"{"code":11,"msg":"later"}"#, true),
-            (r#"{"cniVersion":"1.0.0","code":999,"msg":"","details":""}"#, true),
+            (
+                r#"{"cniVersion":"1.0.0","code":999,"msg":"","details":""}"#,
+                true,
+            ),
             (r#"{"code":"11","msg":"later"}"#, false),
             (r#"{"code":11}"#, false),
             ("panic", false),

@@ -18,7 +18,14 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    const ALL: [Self; 6] = [Self::Add, Self::Del, Self::Check, Self::Gc, Self::Status, Self::Version];
+    const ALL: [Self; 6] = [
+        Self::Add,
+        Self::Del,
+        Self::Check,
+        Self::Gc,
+        Self::Status,
+        Self::Version,
+    ];
 
     /// As in CNI_COMMAND.
     pub(crate) const fn name(self) -> &'static str {
@@ -72,16 +79,23 @@ impl Environment {
     pub(crate) fn read(var: impl Fn(&str) -> Option<OsString>) -> Result<Self, Error> {
         let text = |name: &str| match var(name).map(OsString::into_string) {
             Some(Ok(text)) => Ok(text),
-            Some(Err(other)) => Err(Error::Environment(format!("{name} is not UTF-8: {}", other.display()))),
+            Some(Err(other)) => Err(Error::Environment(format!(
+                "{name} is not UTF-8: {}",
+                other.display()
+            ))),
             None => Ok(String::new()),
         };
         let command = text(COMMAND)?;
         let verb = Verb::ALL.into_iter().find(|verb| verb.name() == command);
-        let verb = verb.ok_or_else(|| Error::Environment(format!("unknown {COMMAND}: {command}")))?;
+        let verb =
+            verb.ok_or_else(|| Error::Environment(format!("unknown {COMMAND}: {command}")))?;
         let is_absent = |name: &&str| var(name).is_none_or(|value| value.is_empty());
         let missing: Vec<&str> = verb.needs().iter().copied().filter(is_absent).collect();
         if !missing.is_empty() {
-            return Err(Error::Environment(format!("required env variables [{}] missing", missing.join(","))));
+            return Err(Error::Environment(format!(
+                "required env variables [{}] missing",
+                missing.join(",")
+            )));
         }
         let (mut container_id, mut ifname) = (String::new(), String::new());
         if verb.needs().contains(&CONTAINER_ID) {
@@ -89,22 +103,37 @@ impl Environment {
             check(CONTAINER_ID, &container_id, is_identifier(&container_id))?;
             check(IFNAME, &ifname, is_ifname(&ifname))?;
         }
-        let netns = var(NETNS).filter(|netns| !netns.is_empty()).map(PathBuf::from);
+        let netns = var(NETNS)
+            .filter(|netns| !netns.is_empty())
+            .map(PathBuf::from);
         let path = var(PATH).unwrap_or_default();
         let dirs = env::split_paths(&path).filter(|dir| !dir.as_os_str().is_empty());
-        Ok(Self { verb, container_id, ifname, netns, path: dirs.collect() })
+        Ok(Self {
+            verb,
+            container_id,
+            ifname,
+            netns,
+            path: dirs.collect(),
+        })
     }
 }
 
 fn check(name: &str, value: &str, is_valid: bool) -> Result<(), Error> {
-    if is_valid { Ok(()) } else { Err(Error::Environment(format!("invalid {name} {value:?}"))) }
+    if is_valid {
+        Ok(())
+    } else {
+        Err(Error::Environment(format!("invalid {name} {value:?}")))
+    }
 }
 
 /// Returns true if [the specification](https://www.cni.dev/docs/spec/#parameters) allows the text
 /// as a container id or a network name.
 pub(crate) fn is_identifier(text: &str) -> bool {
     let rest = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-    text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric()) && text.bytes().all(rest)
+    text.bytes()
+        .next()
+        .is_some_and(|byte| byte.is_ascii_alphanumeric())
+        && text.bytes().all(rest)
 }
 
 /// Returns true if Linux allows the text as a device name (`dev_valid_name()` in [net/core/dev.c,
@@ -120,7 +149,12 @@ mod tests {
     use super::*;
 
     fn read(variables: &[(&str, &str)]) -> Result<Environment, Error> {
-        let value = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+        let value = |name: &str| {
+            variables
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| value.into())
+        };
         Environment::read(value)
     }
 
@@ -130,8 +164,13 @@ mod tests {
         error.to_string()
     }
 
-    const ADD: [(&str, &str); 5] =
-        [(COMMAND, "ADD"), (CONTAINER_ID, "a1"), (NETNS, "/run/netns/x"), (IFNAME, "eth0"), (PATH, "/a::/b")];
+    const ADD: [(&str, &str); 5] = [
+        (COMMAND, "ADD"),
+        (CONTAINER_ID, "a1"),
+        (NETNS, "/run/netns/x"),
+        (IFNAME, "eth0"),
+        (PATH, "/a::/b"),
+    ];
 
     #[test]
     fn each_verb_names_what_it_misses() {
@@ -152,11 +191,22 @@ mod tests {
     #[test]
     fn values_are_examined_where_they_count() {
         let environment = read(&ADD).expect("a good call");
-        assert_eq!((environment.container_id.as_str(), environment.ifname.as_str()), ("a1", "eth0"));
+        assert_eq!(
+            (
+                environment.container_id.as_str(),
+                environment.ifname.as_str()
+            ),
+            ("a1", "eth0")
+        );
         assert_eq!(environment.path, [PathBuf::from("/a"), PathBuf::from("/b")]);
-        for (name, bad) in [(CONTAINER_ID, "../x"), (CONTAINER_ID, "-a"), (IFNAME, "a/b"), (IFNAME, "sixteen-letters-")]
-        {
-            let variables = ADD.map(|(known, value)| (known, if known == name { bad } else { value }));
+        for (name, bad) in [
+            (CONTAINER_ID, "../x"),
+            (CONTAINER_ID, "-a"),
+            (IFNAME, "a/b"),
+            (IFNAME, "sixteen-letters-"),
+        ] {
+            let variables =
+                ADD.map(|(known, value)| (known, if known == name { bad } else { value }));
             assert_eq!(refusal(&variables), format!("invalid {name} {bad:?}"));
         }
         assert!(read(&[(COMMAND, "GC"), (PATH, "/a"), (CONTAINER_ID, "../x")]).is_ok());

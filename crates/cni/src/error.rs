@@ -64,7 +64,8 @@ pub(crate) enum Error {
         source: io::Error,
     },
     /// A directory for state files in which all users may create files.
-    #[error("all users may create files in {} (mode {mode:04o}); name another dataDir, or chmod go-w,-t it", path.display())]
+    #[error("all users may create files in {} (mode {mode:04o}); name another dataDir, or chmod \
+        go-w,-t it", path.display())]
     SharedDirectory {
         /// The directory.
         path: PathBuf,
@@ -166,9 +167,16 @@ pub(crate) enum Error {
 
 impl Error {
     /// An action on something that the system refused.
-    pub(crate) fn io(action: &'static str, what: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(
+        action: &'static str,
+        what: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
         let what = what.into().display().to_string();
-        move |source| Self::Io { action, what, source }
+        move |source| Self::Io {
+            action,
+            what,
+            source,
+        }
     }
 
     /// 1 to 99 are the specification's, from 100 on ours; docs/install/cni.md lists both.
@@ -182,7 +190,9 @@ impl Error {
             Self::Decode(_) | Self::SubnetFile { .. } => 6,
             Self::Config(_) => 7,
             Self::NoSubnetFile { .. } | Self::Busy { .. } => 11,
-            Self::Unavailable { has_pods: false, .. } => 50,
+            Self::Unavailable {
+                has_pods: false, ..
+            } => 50,
             Self::Unavailable { has_pods: true, .. } => 51,
             Self::NoDelegate { .. } => 100,
             Self::Delegate { .. } | Self::Refused(_) => 101,
@@ -194,7 +204,9 @@ impl Error {
 
     /// The code in a delegate's own error object.
     fn delegate_code(&self) -> Option<u64> {
-        let Self::Refused(output) = self else { return None };
+        let Self::Refused(output) = self else {
+            return None;
+        };
         serde_json::from_slice::<Value>(output).ok()?["code"].as_u64()
     }
 
@@ -219,12 +231,14 @@ impl Error {
 
     fn details(&self) -> Option<String> {
         match self {
-            Self::UnknownVersion { wanted, supported } => {
-                Some(format!("config is {wanted:?}, plugin supports {supported:?}"))
-            }
+            Self::UnknownVersion { wanted, supported } => Some(format!(
+                "config is {wanted:?}, plugin supports {supported:?}"
+            )),
             Self::NoDelegate { path, .. } => Some(format!("CNI_PATH is {path:?}")),
             Self::Delegate { output, .. } if !output.is_empty() => Some(output.clone()),
-            Self::SubnetChanged { pod, node } => Some(format!("the pod's ranges are {pod}, the node's {node}")),
+            Self::SubnetChanged { pod, node } => {
+                Some(format!("the pod's ranges are {pod}, the node's {node}"))
+            }
             Self::Unavailable { cause, .. } => cause.details(),
             _ => None,
         }
@@ -236,7 +250,8 @@ impl Error {
         if let Self::Refused(output) = self {
             return output.clone();
         }
-        let mut object = json!({ "cniVersion": cni_version, "code": self.code(), "msg": self.to_string() });
+        let mut object =
+            json!({ "cniVersion": cni_version, "code": self.code(), "msg": self.to_string() });
         if let Some(details) = self.details() {
             object["details"] = details.into();
         }
@@ -254,13 +269,19 @@ mod tests {
 
     #[test]
     fn the_object_has_the_specifications_keys() {
-        let error = Error::UnknownVersion { wanted: "7.0".to_owned(), supported: &["1.0.0", "1.1.0"] };
+        let error = Error::UnknownVersion {
+            wanted: "7.0".to_owned(),
+            supported: &["1.0.0", "1.1.0"],
+        };
         let details = r#"config is "7.0", plugin supports ["1.0.0", "1.1.0"]"#;
-        let expected =
-            json!({ "cniVersion": "1.0.0", "code": 1, "msg": "incompatible CNI versions", "details": details });
+        let expected = json!({ "cniVersion": "1.0.0", "code": 1, "msg": "incompatible CNI \
+            versions", "details": details });
         assert_eq!(object(&error), expected);
         let error = Error::Config("no name".to_owned());
-        assert_eq!(object(&error), json!({ "cniVersion": "1.0.0", "code": 7, "msg": "no name" }));
+        assert_eq!(
+            object(&error),
+            json!({ "cniVersion": "1.0.0", "code": 7, "msg": "no name" })
+        );
     }
 
     #[test]
@@ -272,9 +293,15 @@ mod tests {
     #[test]
     fn a_status_shows_whether_pods_suffer() {
         for (has_pods, code) in [(false, 50), (true, 51)] {
-            let cause = Box::new(Error::NoDelegate { plugin: "bridge".to_owned(), path: "/x".to_owned() });
+            let cause = Box::new(Error::NoDelegate {
+                plugin: "bridge".to_owned(),
+                path: "/x".to_owned(),
+            });
             let object = object(&Error::Unavailable { cause, has_pods });
-            assert_eq!((&object["code"], &object["details"]), (&json!(code), &json!("CNI_PATH is \"/x\"")));
+            assert_eq!(
+                (&object["code"], &object["details"]),
+                (&json!(code), &json!("CNI_PATH is \"/x\""))
+            );
         }
     }
 }

@@ -43,8 +43,12 @@ pub(crate) fn delegate(conf: &NetConf, file: &SubnetFile) -> Result<Object, Erro
 pub(crate) fn plugin(delegate: &Object) -> Result<Option<&str>, Error> {
     match delegate.get("type") {
         None => Ok(None),
-        Some(Value::String(name)) if !name.is_empty() && !name.contains('/') && name != ".." => Ok(Some(name)),
-        Some(other) => Err(Error::Config(format!("delegate.type is no name of a plugin: {other}"))),
+        Some(Value::String(name)) if !name.is_empty() && !name.contains('/') && name != ".." => {
+            Ok(Some(name))
+        }
+        Some(other) => Err(Error::Config(format!(
+            "delegate.type is no name of a plugin: {other}"
+        ))),
     }
 }
 
@@ -53,15 +57,36 @@ pub(crate) fn plugin(delegate: &Object) -> Result<Option<&str>, Error> {
 /// 5737](https://www.rfc-editor.org/rfc/rfc5737)).
 pub(crate) fn stand_in() -> SubnetFile {
     let subnet = "192.0.2.0/24".parse().ok();
-    let v4 = Networks { networks: subnet.into_iter().collect(), subnet };
-    SubnetFile { v4, v6: Networks { networks: Vec::new(), subnet: None }, mtu: 1280, ip_masq: true }
+    let v4 = Networks {
+        networks: subnet.into_iter().collect(),
+        subnet,
+    };
+    SubnetFile {
+        v4,
+        v6: Networks {
+            networks: Vec::new(),
+            subnet: None,
+        },
+        mtu: 1280,
+        ip_masq: true,
+    }
 }
 
 /// The subnets addresses are given from, as `ipam` has them.
 pub(crate) fn ranges(file: &SubnetFile) -> Value {
-    let v4 = file.v4.subnet.iter().map(|subnet| subnet.trunc().to_string());
-    let v6 = file.v6.subnet.iter().map(|subnet| subnet.trunc().to_string());
-    v4.chain(v6).map(|subnet| json!([{ "subnet": subnet }])).collect()
+    let v4 = file
+        .v4
+        .subnet
+        .iter()
+        .map(|subnet| subnet.trunc().to_string());
+    let v6 = file
+        .v6
+        .subnet
+        .iter()
+        .map(|subnet| subnet.trunc().to_string());
+    v4.chain(v6)
+        .map(|subnet| json!([{ "subnet": subnet }]))
+        .collect()
 }
 
 fn ipam(given: &Object, file: &SubnetFile) -> Result<Object, Error> {
@@ -73,8 +98,16 @@ fn ipam(given: &Object, file: &SubnetFile) -> Result<Object, Error> {
         Some(Value::Array(routes)) => routes,
         Some(other) => return Err(Error::Config(format!("ipam.routes is no list: {other}"))),
     };
-    let v4 = file.v4.networks.iter().map(|network| network.trunc().to_string());
-    let v6 = file.v6.networks.iter().map(|network| network.trunc().to_string());
+    let v4 = file
+        .v4
+        .networks
+        .iter()
+        .map(|network| network.trunc().to_string());
+    let v6 = file
+        .v6
+        .networks
+        .iter()
+        .map(|network| network.trunc().to_string());
     routes.extend(v4.chain(v6).map(|network| json!({ "dst": network })));
     ipam.insert("routes".to_owned(), routes.into());
     Ok(ipam)
@@ -83,7 +116,11 @@ fn ipam(given: &Object, file: &SubnetFile) -> Result<Object, Error> {
 fn refuse(delegate: &Object, key: &'static str, advice: &'static str) -> Result<(), Error> {
     match delegate.get(key) {
         None => Ok(()),
-        Some(value) => Err(Error::Unsupported { key, value: value.clone(), advice }),
+        Some(value) => Err(Error::Unsupported {
+            key,
+            value: value.clone(),
+            advice,
+        }),
     }
 }
 
@@ -99,8 +136,7 @@ mod tests {
 
     use super::*;
 
-    const V4: &str =
-        "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=true\n";
+    const V4: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=true\n";
     const V6: &str = "FLANNEL_IPV6_NETWORK=fc00::/48\nFLANNEL_IPV6_SUBNET=fc00:0:0:5::1/64\n";
 
     fn filled(conf: &Value, file: &str) -> Result<Value, Error> {
@@ -118,7 +154,10 @@ mod tests {
                 "routes": [{ "dst": "10.1.0.0/16" }]
             }
         });
-        assert_eq!(filled(&json!({ "name": "cni-flannel", "type": "flannel" }), V4).expect("filled"), expected);
+        assert_eq!(
+            filled(&json!({ "name": "cni-flannel", "type": "flannel" }), V4).expect("filled"),
+            expected
+        );
     }
 
     #[test]
@@ -126,8 +165,12 @@ mod tests {
         let file = V4.replace("NETWORK=10.1.0.0/16", "NETWORK=10.1.0.0/16,10.2.0.9/16") + V6;
         let conf = json!({ "name": "n", "ipam": { "type": "host-local", "routes": [{ "dst": "0.0.0.0/0" }] } });
         let ipam = filled(&conf, &file).expect("filled")["ipam"].clone();
-        assert_eq!(ipam["ranges"], json!([[{ "subnet": "10.1.17.0/24" }], [{ "subnet": "fc00:0:0:5::/64" }]]));
-        let routes = ["0.0.0.0/0", "10.1.0.0/16", "10.2.0.0/16", "fc00::/48"].map(|dst| json!({ "dst": dst }));
+        assert_eq!(
+            ipam["ranges"],
+            json!([[{ "subnet": "10.1.17.0/24" }], [{ "subnet": "fc00:0:0:5::/64" }]])
+        );
+        let routes = ["0.0.0.0/0", "10.1.0.0/16", "10.2.0.0/16", "fc00::/48"]
+            .map(|dst| json!({ "dst": dst }));
         assert_eq!(ipam["routes"], json!(routes));
     }
 
@@ -152,8 +195,15 @@ mod tests {
     #[test]
     fn masquerade_is_done_once_and_a_gateway_is_a_bridges() {
         let file = V4.replace("true", "false");
-        let delegate = filled(&json!({ "name": "n", "delegate": { "type": "ptp" } }), &file).expect("filled");
-        assert_eq!((&delegate["ipMasq"], delegate.get("isGateway")), (&json!(true), None));
+        let delegate = filled(
+            &json!({ "name": "n", "delegate": { "type": "ptp" } }),
+            &file,
+        )
+        .expect("filled");
+        assert_eq!(
+            (&delegate["ipMasq"], delegate.get("isGateway")),
+            (&json!(true), None)
+        );
     }
 
     #[test]
@@ -161,15 +211,27 @@ mod tests {
         for (delegate, code, words) in [
             (json!({ "name": "x" }), 2, "delegate.name = \"x\""),
             (json!({ "ipam": {} }), 2, "delegate.ipam = {}"),
-            (json!({ "type": 5 }), 7, "delegate.type is no name of a plugin: 5"),
-            (json!({ "type": "../sh" }), 7, "delegate.type is no name of a plugin: \"../sh\""),
+            (
+                json!({ "type": 5 }),
+                7,
+                "delegate.type is no name of a plugin: 5",
+            ),
+            (
+                json!({ "type": "../sh" }),
+                7,
+                "delegate.type is no name of a plugin: \"../sh\"",
+            ),
         ] {
             let error = filled(&json!({ "name": "n", "delegate": delegate }), V4).expect_err(words);
             assert_eq!(error.code(), code, "{error}");
             assert!(error.to_string().contains(words), "{error}");
         }
-        let error = filled(&json!({ "name": "n", "ipam": { "routes": {} } }), V4).expect_err("routes");
-        assert_eq!((error.code(), error.to_string().as_str()), (7, "ipam.routes is no list: {}"));
+        let error =
+            filled(&json!({ "name": "n", "ipam": { "routes": {} } }), V4).expect_err("routes");
+        assert_eq!(
+            (error.code(), error.to_string().as_str()),
+            (7, "ipam.routes is no list: {}")
+        );
     }
 
     /// Any JSON, as deep as a configuration is.
@@ -184,7 +246,10 @@ mod tests {
         leaf.prop_recursive(3, 16, 4, move |inner| {
             let list = prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from);
             let object = prop::collection::vec((key.clone(), inner), 0..4);
-            prop_oneof![list, object.prop_map(|pairs| Value::Object(pairs.into_iter().collect()))]
+            prop_oneof![
+                list,
+                object.prop_map(|pairs| Value::Object(pairs.into_iter().collect()))
+            ]
         })
     }
 

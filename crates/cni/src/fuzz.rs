@@ -15,21 +15,42 @@ const BARE: &str = r#"{"name":"cbr0","type":"flannel"}"#;
 /// The two parts are separated by a zero.
 #[test]
 fn fuzz_cni_input() {
-    let seeds = [format!("{CONF}\0{FILE}"), format!("{BARE}\0{FILE}"), format!("{BARE}\0FLANNEL_SUBNET=10.1.7.1/24\n")];
-    flannel_fuzz::run("cni_input", &seeds.each_ref().map(String::as_bytes), |input| {
-        let end = input.iter().position(|byte| *byte == 0).unwrap_or(input.len());
-        let (conf, file) = (NetConf::parse(&input[..end]), input.get(end + 1..).unwrap_or_default());
-        let file = SubnetFile::parse(&String::from_utf8_lossy(file));
-        let Ok(conf) = conf else { return };
-        if let Some(result) = conf.prev_result.clone() {
-            let explicit = with_explicit_gateways(result);
-            assert_eq!(with_explicit_gateways(explicit.clone()), explicit, "gateways are added once");
-        }
-        if let Ok(file) = file
-            && let Ok(delegate) = fill::delegate(&conf, &file)
-        {
-            assert_eq!(delegate.get("name"), Some(&Value::from(conf.name)));
-            assert!(fill::plugin(&delegate).is_ok_and(|plugin| plugin.is_some()), "{delegate:?}");
-        }
-    });
+    let seeds = [
+        format!("{CONF}\0{FILE}"),
+        format!("{BARE}\0{FILE}"),
+        format!("{BARE}\0FLANNEL_SUBNET=10.1.7.1/24\n"),
+    ];
+    flannel_fuzz::run(
+        "cni_input",
+        &seeds.each_ref().map(String::as_bytes),
+        |input| {
+            let end = input
+                .iter()
+                .position(|byte| *byte == 0)
+                .unwrap_or(input.len());
+            let (conf, file) = (
+                NetConf::parse(&input[..end]),
+                input.get(end + 1..).unwrap_or_default(),
+            );
+            let file = SubnetFile::parse(&String::from_utf8_lossy(file));
+            let Ok(conf) = conf else { return };
+            if let Some(result) = conf.prev_result.clone() {
+                let explicit = with_explicit_gateways(result);
+                assert_eq!(
+                    with_explicit_gateways(explicit.clone()),
+                    explicit,
+                    "gateways are added once"
+                );
+            }
+            if let Ok(file) = file
+                && let Ok(delegate) = fill::delegate(&conf, &file)
+            {
+                assert_eq!(delegate.get("name"), Some(&Value::from(conf.name)));
+                assert!(
+                    fill::plugin(&delegate).is_ok_and(|plugin| plugin.is_some()),
+                    "{delegate:?}"
+                );
+            }
+        },
+    );
 }

@@ -31,19 +31,32 @@ pub(crate) fn is_used_by(netconf: &Object) -> bool {
 
 /// Returns true if an address is allocated to the interface.
 pub(crate) fn has_address(netconf: &Object, container_id: &str, ifname: &str) -> bool {
-    let dir = text(netconf, "dataDir").filter(|dir| !dir.is_empty()).unwrap_or(DATA_DIR);
-    let network = netconf.get("name").and_then(Value::as_str).unwrap_or_default();
-    let files = fs::read_dir(PathBuf::from(dir).join(network)).into_iter().flatten().flatten();
+    let dir = text(netconf, "dataDir")
+        .filter(|dir| !dir.is_empty())
+        .unwrap_or(DATA_DIR);
+    let network = netconf
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let files = fs::read_dir(PathBuf::from(dir).join(network))
+        .into_iter()
+        .flatten()
+        .flatten();
     // On Windows ':' is '_' in a name; here a name is an address.
-    let mut addresses =
-        files.filter(|file| file.file_name().to_str().is_some_and(|name| name.parse::<IpAddr>().is_ok()));
+    let mut addresses = files.filter(|file| {
+        file.file_name()
+            .to_str()
+            .is_some_and(|name| name.parse::<IpAddr>().is_ok())
+    });
     addresses.any(|file| is_of(&file.path(), container_id, ifname).unwrap_or(false))
 }
 
 /// Files of host-local before 0.8.3 have no interface.
 fn is_of(path: &Path, container_id: &str, ifname: &str) -> io::Result<bool> {
     let mut text = String::new();
-    regular_file::open(path, Links::Refuse)?.take(LARGEST).read_to_string(&mut text)?;
+    regular_file::open(path, Links::Refuse)?
+        .take(LARGEST)
+        .read_to_string(&mut text)?;
     let mut lines = text.lines().map(str::trim);
     Ok(lines.next() == Some(container_id) && lines.next().is_none_or(|line| line == ifname))
 }
@@ -73,7 +86,8 @@ mod tests {
             fs::write(net.join(name), text).expect("written");
         }
         let netconf = |ipam: &str| -> Object {
-            let netconf = json!({ "name": "net", "ipam": { "type": ipam, "dataDir": scratch.path() } });
+            let netconf =
+                json!({ "name": "net", "ipam": { "type": ipam, "dataDir": scratch.path() } });
             serde_json::from_value(netconf).expect("an object")
         };
         let netconf_of = netconf("host-local");
@@ -84,7 +98,11 @@ mod tests {
             ("old", "eth0", true),
             ("c", "eth0", false),
         ] {
-            assert_eq!(has_address(&netconf_of, container_id, ifname), expected, "{container_id} {ifname}");
+            assert_eq!(
+                has_address(&netconf_of, container_id, ifname),
+                expected,
+                "{container_id} {ifname}"
+            );
         }
         assert!(is_used_by(&netconf_of) && !is_used_by(&netconf("dhcp")));
     }

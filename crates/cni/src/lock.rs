@@ -43,24 +43,40 @@ impl Lock {
     pub(crate) fn acquire(state: &StateDir, key: &Key, patience: Duration) -> Result<Self, Error> {
         let path = state.path().join(".lock");
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW);
         let file = options.open(&path);
         let file = file.map_err(Error::io("open", &path))?;
         let start = Instant::now();
         while !try_lock(&file, key).map_err(Error::io("lock", &path))? {
             if start.elapsed() >= patience {
-                let (container_id, ifname) = (key.container_id.clone(), key.ifname.clone().unwrap_or_default());
-                return Err(Error::Busy { container_id, ifname });
+                let (container_id, ifname) = (
+                    key.container_id.clone(),
+                    key.ifname.clone().unwrap_or_default(),
+                );
+                return Err(Error::Busy {
+                    container_id,
+                    ifname,
+                });
             }
             thread::sleep(PAUSE);
         }
-        fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|errno| Error::io("pass on", &path)(errno.into()))?;
+        fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty()))
+            .map_err(|errno| Error::io("pass on", &path)(errno.into()))?;
         Ok(Self { _file: file })
     }
 }
 
 /// An open-file-description lock: unlike a process's, it is the children's too.
-#[expect(clippy::cast_possible_truncation, reason = "constants that C's headers declare wider than the field")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "constants that C's headers declare wider than the field"
+)]
 fn try_lock(file: &File, key: &Key) -> io::Result<bool> {
     let range = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
@@ -81,7 +97,9 @@ fn byte_of(key: &Key) -> libc::off_t {
     let hash = key
         .to_string()
         .bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
     libc::off_t::from((hash >> 33) as u32)
 }
 
@@ -92,7 +110,11 @@ mod tests {
     use super::*;
 
     fn key(container_id: &str) -> Key {
-        Key { container_id: container_id.to_owned(), ifname: Some("eth0".to_owned()), network: None }
+        Key {
+            container_id: container_id.to_owned(),
+            ifname: Some("eth0".to_owned()),
+            network: None,
+        }
     }
 
     #[test]
@@ -100,7 +122,11 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a directory");
         let state = StateDir::create(scratch.path()).expect("a directory");
         let lock = Lock::acquire(&state, &key("a"), Duration::ZERO).expect("free");
-        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat");
+        let mut child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("cat");
         drop(lock);
         let busy = Lock::acquire(&state, &key("a"), Duration::ZERO).expect_err("held by the child");
         assert_eq!(busy.code(), 11, "{busy}");

@@ -36,8 +36,12 @@ fn main() -> ExitCode {
     }
     let mut input = Vec::new();
     let result = match io::stdin().read_to_end(&mut input) {
-        Ok(_) => Environment::read(|name| env::var_os(name)).and_then(|environment| verbs::run(&environment, &input)),
-        Err(error) => Err(Error::io("read", "the network configuration on standard input")(error)),
+        Ok(_) => Environment::read(|name| env::var_os(name))
+            .and_then(|environment| verbs::run(&environment, &input)),
+        Err(error) => Err(Error::io(
+            "read",
+            "the network configuration on standard input",
+        )(error)),
     };
     match result {
         Ok(output) => print(&output, ExitCode::SUCCESS),
@@ -56,10 +60,15 @@ fn print(output: &[u8], code: ExitCode) -> ExitCode {
 
 /// For people who call it by hand.
 fn about() -> ExitCode {
-    let (version, system, arch) = (env!("CARGO_PKG_VERSION"), env::consts::OS, env::consts::ARCH);
+    let (version, system, arch) = (
+        env!("CARGO_PKG_VERSION"),
+        env::consts::OS,
+        env::consts::ARCH,
+    );
     let versions = version::SUPPORTED.join(", ");
     let text = format!(
-        "CNI Plugin flannel version {version} ({system}/{arch})\nCNI protocol versions supported: {versions}\n"
+        "CNI Plugin flannel version {version} ({system}/{arch})\nCNI protocol versions supported: \
+         {versions}\n"
     );
     drop(io::stderr().write_all(text.as_bytes()));
     ExitCode::SUCCESS

@@ -84,7 +84,11 @@ struct Raw {
     ipam: Option<Object>,
     runtime_config: Option<Object>,
     prev_result: Option<Value>,
-    #[serde(rename = "cni.dev/valid-attachments", default, deserialize_with = "present")]
+    #[serde(
+        rename = "cni.dev/valid-attachments",
+        default,
+        deserialize_with = "present"
+    )]
     valid_attachments: Option<Vec<Attachment>>,
 }
 
@@ -98,11 +102,19 @@ fn present<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Vec<Attachment>
 /// case is preferred.
 fn in_usual_case(object: Object) -> Object {
     let usual = |key: String| {
-        let known = KEYS.into_iter().find(|known| known.eq_ignore_ascii_case(&key));
+        let known = KEYS
+            .into_iter()
+            .find(|known| known.eq_ignore_ascii_case(&key));
         known.map_or(key, str::to_owned)
     };
-    let (as_usual, others): (Vec<_>, Vec<_>) = object.into_iter().partition(|(key, _)| KEYS.contains(&key.as_str()));
-    others.into_iter().map(|(key, value)| (usual(key), value)).chain(as_usual).collect()
+    let (as_usual, others): (Vec<_>, Vec<_>) = object
+        .into_iter()
+        .partition(|(key, _)| KEYS.contains(&key.as_str()));
+    others
+        .into_iter()
+        .map(|(key, value)| (usual(key), value))
+        .chain(as_usual)
+        .collect()
 }
 
 impl NetConf {
@@ -114,7 +126,9 @@ impl NetConf {
     /// Reads the input for DEL: a pod must be able to go whatever version the configuration has
     /// now.
     pub(crate) fn parse_any_version(input: &[u8]) -> Result<Self, Error> {
-        Self::read(input, |version| Ok(Version::of(version).unwrap_or(Version::NEWEST)))
+        Self::read(input, |version| {
+            Ok(Version::of(version).unwrap_or(Version::NEWEST))
+        })
     }
 
     /// Returns true if its version has a `prevResult` on DEL.
@@ -122,7 +136,10 @@ impl NetConf {
         self.version >= Version::WITH_CHECK
     }
 
-    fn read(input: &[u8], version: impl FnOnce(&str) -> Result<Version, Error>) -> Result<Self, Error> {
+    fn read(
+        input: &[u8],
+        version: impl FnOnce(&str) -> Result<Version, Error>,
+    ) -> Result<Self, Error> {
         // By way of an object: serde would take a list of the values too, and refuse what is there
         // twice.
         let object: Object = serde_json::from_slice(input).map_err(Error::Decode)?;
@@ -136,14 +153,17 @@ impl NetConf {
         }
         let cni_version = raw.cni_version.unwrap_or_default();
         let or = |path: Option<PathBuf>, default: &str| {
-            path.filter(|path| !path.as_os_str().is_empty()).unwrap_or_else(|| Path::new(default).to_owned())
+            path.filter(|path| !path.as_os_str().is_empty())
+                .unwrap_or_else(|| Path::new(default).to_owned())
         };
         Ok(Self {
             version: version(&cni_version)?,
             cni_version,
             name,
             subnet_file: or(raw.subnet_file, SUBNET_FILE),
-            subnet_file_wait: Duration::from_secs(raw.subnet_file_wait_seconds.unwrap_or(WAIT).into()),
+            subnet_file_wait: Duration::from_secs(
+                raw.subnet_file_wait_seconds.unwrap_or(WAIT).into(),
+            ),
             data_dir: or(raw.data_dir, DATA_DIR),
             delegate: raw.delegate.unwrap_or_default(),
             ipam: raw.ipam.unwrap_or_default(),
@@ -170,7 +190,9 @@ mod tests {
             assert_eq!(conf.subnet_file, Path::new("/run/flannel/subnet.env"));
             assert_eq!(conf.data_dir, Path::new("/var/lib/cni/flannel"));
             assert_eq!(conf.subnet_file_wait, Duration::from_secs(10));
-            assert!(conf.delegate.is_empty() && conf.ipam.is_empty() && conf.runtime_config.is_none());
+            assert!(
+                conf.delegate.is_empty() && conf.ipam.is_empty() && conf.runtime_config.is_none()
+            );
         }
     }
 
@@ -178,11 +200,29 @@ mod tests {
     fn keys_may_have_any_case() {
         let text = r#"{"NAME":"cbr0","subnetfile":"/a","SubnetFile":"/b","DataDir":"/d","dataDir":"/e","DELEGATE":{"Type":"x"}}"#;
         let conf = NetConf::parse(text.as_bytes()).expect(text);
-        assert_eq!((conf.name.as_str(), conf.data_dir.as_path()), ("cbr0", Path::new("/e")));
-        assert!(conf.subnet_file != Path::new(SUBNET_FILE), "{}", conf.subnet_file.display());
-        assert_eq!(conf.delegate.keys().collect::<Vec<_>>(), ["Type"], "the delegate's keys are its own");
-        let object: Object = KEYS.into_iter().map(|key| (key.to_uppercase(), Value::Null)).collect();
-        assert!(in_usual_case(object).keys().all(|key| KEYS.contains(&key.as_str())));
+        assert_eq!(
+            (conf.name.as_str(), conf.data_dir.as_path()),
+            ("cbr0", Path::new("/e"))
+        );
+        assert!(
+            conf.subnet_file != Path::new(SUBNET_FILE),
+            "{}",
+            conf.subnet_file.display()
+        );
+        assert_eq!(
+            conf.delegate.keys().collect::<Vec<_>>(),
+            ["Type"],
+            "the delegate's keys are its own"
+        );
+        let object: Object = KEYS
+            .into_iter()
+            .map(|key| (key.to_uppercase(), Value::Null))
+            .collect();
+        assert!(
+            in_usual_case(object)
+                .keys()
+                .all(|key| KEYS.contains(&key.as_str()))
+        );
     }
 
     #[test]
@@ -195,10 +235,18 @@ mod tests {
             (r#"{"name":1}"#, 6, "string"),
             (r#"{"name":"x","delegate":"bridge"}"#, 6, "map"),
             (r#"{"name":"x","subnetFileWaitSeconds":-1}"#, 6, "u16"),
-            (r#"{"name":"x","cni.dev/valid-attachments":[{"ifname":"eth0"}]}"#, 6, "containerID"),
+            (
+                r#"{"name":"x","cni.dev/valid-attachments":[{"ifname":"eth0"}]}"#,
+                6,
+                "containerID",
+            ),
             ("{}", 7, "missing network name"),
             (r#"{"name":"../x"}"#, 7, "invalid network name \"../x\""),
-            (r#"{"name":"x","cniVersion":"2.0.0"}"#, 1, "incompatible CNI versions"),
+            (
+                r#"{"name":"x","cniVersion":"2.0.0"}"#,
+                1,
+                "incompatible CNI versions",
+            ),
         ] {
             let error = NetConf::parse(text.as_bytes()).expect_err(text);
             assert_eq!(error.code(), code, "{text}: {error}");
@@ -211,18 +259,34 @@ mod tests {
         let text = r#"{"name":"x","cniVersion":"9.0.0"}"#;
         assert_eq!(NetConf::parse(text.as_bytes()).expect_err(text).code(), 1);
         let conf = NetConf::parse_any_version(text.as_bytes()).expect(text);
-        assert_eq!((conf.version, conf.cni_version.as_str()), (Version::NEWEST, "9.0.0"));
+        assert_eq!(
+            (conf.version, conf.cni_version.as_str()),
+            (Version::NEWEST, "9.0.0")
+        );
     }
 
     #[test]
     fn no_attachments_is_not_the_same_as_not_saying() {
-        let attachments = |text: &str| NetConf::parse(text.as_bytes()).expect(text).valid_attachments;
+        let attachments = |text: &str| {
+            NetConf::parse(text.as_bytes())
+                .expect(text)
+                .valid_attachments
+        };
         assert_eq!(attachments(r#"{"name":"x"}"#), None);
         for text in ["null", "[]"] {
-            assert_eq!(attachments(&format!(r#"{{"name":"x","cni.dev/valid-attachments":{text}}}"#)), Some(Vec::new()));
+            assert_eq!(
+                attachments(&format!(
+                    r#"{{"name":"x","cni.dev/valid-attachments":{text}}}"#
+                )),
+                Some(Vec::new())
+            );
         }
-        let one = Attachment { container_id: "a".to_owned(), ifname: "eth0".to_owned() };
-        let text = r#"{"name":"x","cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}]}"#;
+        let one = Attachment {
+            container_id: "a".to_owned(),
+            ifname: "eth0".to_owned(),
+        };
+        let text =
+            r#"{"name":"x","cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}]}"#;
         assert_eq!(attachments(text), Some(vec![one]));
     }
 

@@ -31,12 +31,19 @@ pub(crate) enum Interface {
 
 /// Looks for the interface. Never waits for others.
 pub(crate) fn look(netns: Option<&Path>, ifname: &str) -> Interface {
-    let Some(netns) = netns else { return Interface::NoNamespace };
+    let Some(netns) = netns else {
+        return Interface::NoNamespace;
+    };
     let file = match regular_file::open(netns, Links::Follow) {
         Ok(file) => file,
         Err(error) => return without_file(&error),
     };
-    thread::scope(|scope| scope.spawn(|| look_inside(&file, ifname)).join().unwrap_or(Interface::Unknown))
+    thread::scope(|scope| {
+        scope
+            .spawn(|| look_inside(&file, ifname))
+            .join()
+            .unwrap_or(Interface::Unknown)
+    })
 }
 
 fn without_file(error: &io::Error) -> Interface {
@@ -66,8 +73,12 @@ fn addresses(ifname: &str) -> Vec<IpAddr> {
         let v4 = storage.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
         v4.or_else(|| storage.as_sockaddr_in6().map(|v6| IpAddr::from(v6.ip())))
     };
-    let all = getifaddrs().into_iter().flatten().filter(|entry| entry.interface_name == ifname);
-    all.filter_map(|entry| entry.address.and_then(address)).collect()
+    let all = getifaddrs()
+        .into_iter()
+        .flatten()
+        .filter(|entry| entry.interface_name == ifname);
+    all.filter_map(|entry| entry.address.and_then(address))
+        .collect()
 }
 
 #[cfg(test)]
@@ -80,11 +91,20 @@ mod tests {
         let file = scratch.path().join("file");
         std::fs::write(&file, "").expect("written");
         assert_eq!(look(None, "lo"), Interface::NoNamespace);
-        assert_eq!(look(Some(&scratch.path().join("absent")), "lo"), Interface::NoNamespace);
+        assert_eq!(
+            look(Some(&scratch.path().join("absent")), "lo"),
+            Interface::NoNamespace
+        );
         assert_eq!(look(Some(scratch.path()), "lo"), Interface::NotANamespace);
         for path in [file.as_path(), Path::new("/proc/self/ns/mnt")] {
             // Without CAP_SYS_ADMIN the kernel looks at the rights first.
-            assert!(matches!(look(Some(path), "lo"), Interface::NotANamespace | Interface::Unknown), "{path:?}");
+            assert!(
+                matches!(
+                    look(Some(path), "lo"),
+                    Interface::NotANamespace | Interface::Unknown
+                ),
+                "{path:?}"
+            );
         }
     }
 
@@ -92,8 +112,12 @@ mod tests {
     fn an_interface_has_its_addresses() {
         let own = Path::new("/proc/self/ns/net");
         match look(Some(own), "lo") {
-            Interface::Present(addresses) => assert!(addresses.iter().all(IpAddr::is_loopback), "{addresses:?}"),
-            Interface::Unknown => return eprintln!("NOT RUN: a look into a namespace needs CAP_SYS_ADMIN"),
+            Interface::Present(addresses) => {
+                assert!(addresses.iter().all(IpAddr::is_loopback), "{addresses:?}")
+            }
+            Interface::Unknown => {
+                return eprintln!("NOT RUN: a look into a namespace needs CAP_SYS_ADMIN");
+            }
             other => panic!("{other:?}"),
         }
         assert_eq!(look(Some(own), "nosuch0"), Interface::Absent);

@@ -9,13 +9,28 @@ use serde_json::Value;
 /// for a route without any gateway.
 pub(crate) fn with_explicit_gateways(mut result: Value) -> Value {
     let ips = result["ips"].as_array().cloned().unwrap_or_default();
-    let gateways: Vec<IpAddr> = ips.iter().filter_map(|ip| ip["gateway"].as_str()?.parse().ok()).collect();
-    for route in result.get_mut("routes").and_then(Value::as_array_mut).into_iter().flatten() {
-        let Some(route) = route.as_object_mut() else { continue };
-        let is_v6 = route.get("dst").and_then(Value::as_str).is_some_and(|dst| dst.contains(':'));
+    let gateways: Vec<IpAddr> = ips
+        .iter()
+        .filter_map(|ip| ip["gateway"].as_str()?.parse().ok())
+        .collect();
+    for route in result
+        .get_mut("routes")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        let Some(route) = route.as_object_mut() else {
+            continue;
+        };
+        let is_v6 = route
+            .get("dst")
+            .and_then(Value::as_str)
+            .is_some_and(|dst| dst.contains(':'));
         let gateway = gateways.iter().find(|gateway| gateway.is_ipv6() == is_v6);
         // A scope means that the route has no next hop on purpose.
-        if let Some(gateway) = gateway.filter(|_| !route.contains_key("gw") && !route.contains_key("scope")) {
+        if let Some(gateway) =
+            gateway.filter(|_| !route.contains_key("gw") && !route.contains_key("scope"))
+        {
             route.insert("gw".to_owned(), gateway.to_string().into());
         }
     }
@@ -51,7 +66,12 @@ mod tests {
 
     #[test]
     fn what_is_no_result_stays_as_it_is() {
-        for value in [json!({}), json!(null), json!([1]), json!({ "ips": 1, "routes": [{ "dst": 1 }, 2] })] {
+        for value in [
+            json!({}),
+            json!(null),
+            json!([1]),
+            json!({ "ips": 1, "routes": [{ "dst": 1 }, 2] }),
+        ] {
             assert_eq!(with_explicit_gateways(value.clone()), value);
         }
     }

@@ -28,10 +28,16 @@ pub(crate) fn open(path: &Path, links: Links) -> io::Result<File> {
     };
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         // A symbolic link, or a socket.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENXIO)) => return Err(irregular()),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENXIO)) => {
+            return Err(irregular());
+        }
         file => file?,
     };
-    if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(irregular())
+    }
 }
 
 fn irregular() -> io::Error {
@@ -63,7 +69,11 @@ mod tests {
             (".", Links::Follow, Some(io::ErrorKind::InvalidData)),
             ("absent", Links::Refuse, Some(io::ErrorKind::NotFound)),
         ] {
-            assert_eq!(open(&at(name), links).err().map(|error| error.kind()), expected, "{name} {links:?}");
+            assert_eq!(
+                open(&at(name), links).err().map(|error| error.kind()),
+                expected,
+                "{name} {links:?}"
+            );
         }
     }
 }

@@ -18,7 +18,9 @@ use std::{
     fmt,
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io::{self, Read as _, Write as _},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{
+        DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+    },
     path::{Path, PathBuf},
 };
 
@@ -52,17 +54,28 @@ impl Key {
     /// The one a call is about.
     pub(crate) fn new(environment: &Environment) -> Self {
         let ifname = Some(environment.ifname.clone());
-        Self { container_id: environment.container_id.clone(), ifname, network: None }
+        Self {
+            container_id: environment.container_id.clone(),
+            ifname,
+            network: None,
+        }
     }
 
     /// The key of a network that found the interface taken by another one.
     pub(crate) fn of_network(&self, network: &str) -> Self {
-        Self { network: Some(network.to_owned()), ..self.clone() }
+        Self {
+            network: Some(network.to_owned()),
+            ..self.clone()
+        }
     }
 
     /// The file stock flannel would have left for it.
     pub(crate) fn stock(&self) -> Self {
-        Self { container_id: self.container_id.clone(), ifname: None, network: None }
+        Self {
+            container_id: self.container_id.clone(),
+            ifname: None,
+            network: None,
+        }
     }
 
     fn from_file_name(name: &str) -> Option<Self> {
@@ -83,7 +96,10 @@ impl Key {
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.container_id)?;
-        self.ifname.iter().chain(&self.network).try_for_each(|part| write!(f, ":{part}"))
+        self.ifname
+            .iter()
+            .chain(&self.network)
+            .try_for_each(|part| write!(f, ":{part}"))
     }
 }
 
@@ -108,12 +124,16 @@ impl StateDir {
             path.parent().map_or(Ok(()), sync_dir)?;
         }
         keep_others_from(path)?;
-        Ok(Self { path: path.to_owned() })
+        Ok(Self {
+            path: path.to_owned(),
+        })
     }
 
     /// The directory, if it is there.
     pub(crate) fn find(path: &Path) -> Option<Self> {
-        path.is_dir().then(|| Self { path: path.to_owned() })
+        path.is_dir().then(|| Self {
+            path: path.to_owned(),
+        })
     }
 
     /// Returns the directory.
@@ -128,7 +148,11 @@ impl StateDir {
         let replace = || -> io::Result<()> {
             remove_if_present(&partial)?;
             // O_EXCL: a symbolic link is not followed.
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&partial)?;
             file.write_all(&serde_json::to_vec(delegate)?)?;
             file.sync_all()?;
             fs::rename(&partial, &path)
@@ -139,21 +163,29 @@ impl StateDir {
 
     /// Returns true if there is a file, finished or not.
     pub(crate) fn has(&self, key: &Key) -> bool {
-        [self.file(key), self.partial(key)].iter().any(|path| path.symlink_metadata().is_ok())
+        [self.file(key), self.partial(key)]
+            .iter()
+            .any(|path| path.symlink_metadata().is_ok())
     }
 
     /// The delegate's configuration that was written under `key`, if any. [`Error::State`] if it is
     /// none.
     pub(crate) fn read(&self, key: &Key) -> Result<Option<Object>, Error> {
         let path = self.file(key);
-        let damaged = |reason: String| Error::State { path: self.file(key), reason };
+        let damaged = |reason: String| Error::State {
+            path: self.file(key),
+            reason,
+        };
         let bytes = match read_own(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(damaged(error.to_string())),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Err(damaged(error.to_string()));
+            }
             Err(error) => return Err(Error::io("read", path)(error)),
         };
-        let delegate: Object = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+        let delegate: Object =
+            serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
         match fill::plugin(&delegate) {
             Ok(Some(_)) => Ok(Some(delegate)),
             Ok(None) => Err(damaged("it names no plugin".to_owned())),
@@ -176,7 +208,10 @@ impl StateDir {
         let mut keys = Vec::new();
         for entry in entries {
             let name = entry.file_name();
-            let Some(name) = name.to_str().filter(|_| entry.file_type().is_ok_and(|kind| kind.is_file())) else {
+            let Some(name) = name
+                .to_str()
+                .filter(|_| entry.file_type().is_ok_and(|kind| kind.is_file()))
+            else {
                 continue;
             };
             let key = match name.strip_prefix('.') {
@@ -203,8 +238,11 @@ fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = regular_file::open(path, Links::Refuse)?;
     let metadata = file.metadata()?;
     if metadata.uid() != geteuid().as_raw() || metadata.mode() & WRITABLE_BY_OTHERS != 0 {
-        let reason =
-            format!("others may have written it (user {}, mode {:04o})", metadata.uid(), metadata.mode() & 0o7777);
+        let reason = format!(
+            "others may have written it (user {}, mode {:04o})",
+            metadata.uid(),
+            metadata.mode() & 0o7777
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
     }
     let mut bytes = Vec::new();
@@ -221,18 +259,28 @@ fn remove_if_present(path: &Path) -> io::Result<()> {
 
 fn keep_others_from(path: &Path) -> Result<(), Error> {
     let dir = File::open(path).map_err(Error::io("open the directory", path))?;
-    let mode = dir.metadata().map_err(Error::io("read the mode of", path))?.mode() & 0o7777;
+    let mode = dir
+        .metadata()
+        .map_err(Error::io("read the mode of", path))?
+        .mode()
+        & 0o7777;
     if mode & WRITABLE_BY_OTHERS == 0 {
         return Ok(());
     }
     if mode & STICKY != 0 {
-        return Err(Error::SharedDirectory { path: path.to_owned(), mode });
+        return Err(Error::SharedDirectory {
+            path: path.to_owned(),
+            mode,
+        });
     }
-    dir.set_permissions(Permissions::from_mode(mode & !WRITABLE_BY_OTHERS)).map_err(Error::io("take from others", path))
+    dir.set_permissions(Permissions::from_mode(mode & !WRITABLE_BY_OTHERS))
+        .map_err(Error::io("take from others", path))
 }
 
 fn sync_dir(path: &Path) -> Result<(), Error> {
-    File::open(path).and_then(|dir| dir.sync_all()).map_err(Error::io("sync the directory", path))
+    File::open(path)
+        .and_then(|dir| dir.sync_all())
+        .map_err(Error::io("sync the directory", path))
 }
 
 #[cfg(test)]
@@ -244,7 +292,11 @@ mod tests {
     use super::*;
 
     fn key(container_id: &str, ifname: Option<&str>) -> Key {
-        Key { container_id: container_id.to_owned(), ifname: ifname.map(str::to_owned), network: None }
+        Key {
+            container_id: container_id.to_owned(),
+            ifname: ifname.map(str::to_owned),
+            network: None,
+        }
     }
 
     fn object(text: &str) -> Object {
@@ -258,18 +310,28 @@ mod tests {
         assert!(StateDir::find(&path).is_none());
         let state = StateDir::create(&path).expect("created");
         let key = key("a.b-c_d", Some("eth0.1"));
-        assert_eq!((state.has(&key), state.read(&key).expect("nothing")), (false, None));
+        assert_eq!(
+            (state.has(&key), state.read(&key).expect("nothing")),
+            (false, None)
+        );
         for mtu in [1400, 1450] {
             let delegate = object(&json!({ "type": "bridge", "mtu": mtu }).to_string());
             state.write(&key, &delegate).expect("written");
             assert_eq!(state.read(&key).expect("a good file"), Some(delegate));
         }
-        let mode = |path: &Path| fs::metadata(path).expect("metadata").permissions().mode() & 0o7777;
-        assert_eq!((mode(&path), mode(&path.join("a.b-c_d:eth0.1"))), (0o700, 0o600));
+        let mode =
+            |path: &Path| fs::metadata(path).expect("metadata").permissions().mode() & 0o7777;
+        assert_eq!(
+            (mode(&path), mode(&path.join("a.b-c_d:eth0.1"))),
+            (0o700, 0o600)
+        );
         assert_eq!(state.keys().expect("keys"), std::slice::from_ref(&key));
         // A write that was cut short is found and goes, too.
         fs::rename(path.join("a.b-c_d:eth0.1"), path.join(".a.b-c_d:eth0.1")).expect("renamed");
-        assert_eq!((state.has(&key), state.read(&key).expect("nothing whole")), (true, None));
+        assert_eq!(
+            (state.has(&key), state.read(&key).expect("nothing whole")),
+            (true, None)
+        );
         state.remove(&key).expect("removed");
         state.remove(&key).expect("removed again");
         assert_eq!(fs::read_dir(&path).expect("listed").count(), 0);
@@ -279,7 +341,15 @@ mod tests {
     fn a_damaged_file_is_distinguished_from_an_absent_one() {
         let scratch = tempfile::tempdir().expect("a directory");
         let state = StateDir::create(scratch.path()).expect("there");
-        for text in ["", "{\"type\":\"bri", "[]", "{}", "{\"type\":1}", "{\"type\":\"../x\"}", "\0\0\0\0"] {
+        for text in [
+            "",
+            "{\"type\":\"bri",
+            "[]",
+            "{}",
+            "{\"type\":1}",
+            "{\"type\":\"../x\"}",
+            "\0\0\0\0",
+        ] {
             fs::write(scratch.path().join("a"), text).expect("written");
             let error = state.read(&key("a", None)).expect_err(text);
             assert!(matches!(error, Error::State { .. }), "{text}: {error}");
@@ -296,7 +366,10 @@ mod tests {
             symlink(&victim, scratch.path().join(link)).expect("linked");
         }
         let (key, delegate) = (key("a", Some("eth0")), object("{\"type\":\"bridge\"}"));
-        assert!(matches!(state.read(&key), Err(Error::State { .. })), "a link is no state");
+        assert!(
+            matches!(state.read(&key), Err(Error::State { .. })),
+            "a link is no state"
+        );
         state.write(&key, &delegate).expect("written");
         assert_eq!(fs::read_to_string(&victim).expect("there"), "precious");
         assert_eq!(state.read(&key).expect("a good file"), Some(delegate));
@@ -307,7 +380,9 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a directory");
         let state = StateDir::create(scratch.path()).expect("there");
         let (key, path) = (key("a", Some("eth0")), scratch.path().join("a:eth0"));
-        state.write(&key, &object("{\"type\":\"bridge\"}")).expect("written");
+        state
+            .write(&key, &object("{\"type\":\"bridge\"}"))
+            .expect("written");
         let reason = || state.read(&key).expect_err("not believed").to_string();
         fs::set_permissions(&path, Permissions::from_mode(0o660)).expect("changed");
         assert!(reason().ends_with("mode 0660)"), "{}", reason());
@@ -317,14 +392,23 @@ mod tests {
             return;
         }
         chown(&path, Some(65534), None).expect("given away");
-        assert!(reason().ends_with("(user 65534, mode 0600)"), "{}", reason());
+        assert!(
+            reason().ends_with("(user 65534, mode 0600)"),
+            "{}",
+            reason()
+        );
     }
 
     #[test]
     fn others_lose_the_right_to_write_into_the_directory() {
         let scratch = tempfile::tempdir().expect("a directory");
         let mode = || fs::metadata(scratch.path()).expect("metadata").mode() & 0o7777;
-        for (before, after) in [(0o777, 0o755), (0o770, 0o750), (0o755, 0o755), (0o700, 0o700)] {
+        for (before, after) in [
+            (0o777, 0o755),
+            (0o770, 0o750),
+            (0o755, 0o755),
+            (0o700, 0o700),
+        ] {
             fs::set_permissions(scratch.path(), Permissions::from_mode(before)).expect("changed");
             StateDir::create(scratch.path()).expect("there");
             assert_eq!(mode(), after, "{before:o}");
@@ -332,18 +416,30 @@ mod tests {
         fs::set_permissions(scratch.path(), Permissions::from_mode(0o1777)).expect("changed");
         let error = StateDir::create(scratch.path()).expect_err("a shared directory");
         assert_eq!((error.code(), mode()), (5, 0o1777));
-        assert!(error.to_string().contains("(mode 1777); name another dataDir"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("(mode 1777); name another dataDir"),
+            "{error}"
+        );
     }
 
     #[test]
     fn every_kind_of_file_has_its_key_and_others_have_none() {
         let scratch = tempfile::tempdir().expect("a directory");
         let state = StateDir::create(scratch.path()).expect("there");
-        for name in ["a:eth0", ".a:eth0", "b", ".c:net1", ".lock", "README~", "a:b:c", "a:b:c:d", "a::c"] {
+        for name in [
+            "a:eth0", ".a:eth0", "b", ".c:net1", ".lock", "README~", "a:b:c", "a:b:c:d", "a::c",
+        ] {
             fs::write(scratch.path().join(name), "").expect("written");
         }
         fs::create_dir(scratch.path().join("directory")).expect("created");
-        let mut keys: Vec<String> = state.keys().expect("keys").iter().map(ToString::to_string).collect();
+        let mut keys: Vec<String> = state
+            .keys()
+            .expect("keys")
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         keys.sort();
         assert_eq!(keys, ["a:b:c", "a:eth0", "b", "c:net1"]);
         assert!(state.has(&key("c", Some("net1"))) && !state.has(&key("c", None)));

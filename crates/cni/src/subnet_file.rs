@@ -27,16 +27,23 @@ pub(crate) fn read(path: &Path) -> Result<SubnetFile, Error> {
     let text = match read_bounded(path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Error::NoSubnetFile { path: path.to_owned() });
+            return Err(Error::NoSubnetFile {
+                path: path.to_owned(),
+            });
         }
         Err(error) => return Err(Error::io("read", path)(error)),
     };
-    SubnetFile::parse(&text).map_err(|reason| Error::SubnetFile { path: path.to_owned(), reason })
+    SubnetFile::parse(&text).map_err(|reason| Error::SubnetFile {
+        path: path.to_owned(),
+        reason,
+    })
 }
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    regular_file::open(path, Links::Follow)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    regular_file::open(path, Links::Follow)?
+        .take(LARGEST + 1)
+        .read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST {
         let too_long = format!("longer than the {LARGEST} bytes a subnet.env may have");
         return Err(io::Error::new(io::ErrorKind::InvalidData, too_long));
@@ -56,7 +63,10 @@ pub(crate) fn wait(path: &Path, patience: Duration) -> Result<SubnetFile, Error>
             Ok(file) => return Ok(file),
             Err(error) => error,
         };
-        let Some(left) = patience.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) else {
+        let Some(left) = patience
+            .checked_sub(start.elapsed())
+            .filter(|left| !left.is_zero())
+        else {
             return Err(error);
         };
         thread::sleep(pause.min(left));
@@ -72,8 +82,7 @@ mod tests {
 
     use super::*;
 
-    const GOOD: &str =
-        "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=true\n";
+    const GOOD: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=true\n";
 
     #[test]
     fn each_reason_has_its_code() {
@@ -83,7 +92,10 @@ mod tests {
         assert_eq!((code(&path), code(scratch.path())), (11, 5));
         fs::write(&path, "FLANNEL_MTU\n").expect("written");
         let error = read(&path).expect_err("malformed");
-        let expected = format!("{} has FLANNEL_MTU without a value in line 1", path.display());
+        let expected = format!(
+            "{} has FLANNEL_MTU without a value in line 1",
+            path.display()
+        );
         assert_eq!((error.code(), error.to_string()), (6, expected));
     }
 
@@ -91,14 +103,24 @@ mod tests {
     fn neither_a_huge_file_nor_a_fifo_holds_a_call_up() {
         let scratch = tempfile::tempdir().expect("a directory");
         let huge = scratch.path().join("huge");
-        fs::File::create(&huge).and_then(|file| file.set_len(100 << 20)).expect("a sparse file");
+        fs::File::create(&huge)
+            .and_then(|file| file.set_len(100 << 20))
+            .expect("a sparse file");
         let error = read(&huge).expect_err("too long");
         assert_eq!(error.code(), 5, "{error}");
-        assert!(error.to_string().ends_with("longer than the 65536 bytes a subnet.env may have"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .ends_with("longer than the 65536 bytes a subnet.env may have"),
+            "{error}"
+        );
         let fifo = scratch.path().join("fifo");
         mkfifo(&fifo, Mode::S_IRWXU).expect("made");
         let error = read(&fifo).expect_err("a FIFO");
-        assert_eq!(error.to_string(), format!("cannot read {}: not a regular file", fifo.display()));
+        assert_eq!(
+            error.to_string(),
+            format!("cannot read {}: not a regular file", fifo.display())
+        );
     }
 
     #[test]

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::error::Error;
 
 /// In their order; the same as stock flannel's.
-pub(crate) const SUPPORTED: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", NEWEST];
+pub(crate) const SUPPORTED: [&str; 7] =
+    ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", NEWEST];
 
 const NEWEST: &str = "1.1.0";
 
@@ -28,15 +29,26 @@ impl Version {
 
     /// The version a configuration names.
     pub(crate) fn of(cni_version: &str) -> Result<Self, Error> {
-        let wanted = if cni_version.is_empty() { OLDEST } else { cni_version };
+        let wanted = if cni_version.is_empty() {
+            OLDEST
+        } else {
+            cni_version
+        };
         let place = SUPPORTED.iter().position(|known| *known == wanted);
-        place.map(Self).ok_or_else(|| Error::UnknownVersion { wanted: wanted.to_owned(), supported: &SUPPORTED })
+        place.map(Self).ok_or_else(|| Error::UnknownVersion {
+            wanted: wanted.to_owned(),
+            supported: &SUPPORTED,
+        })
     }
 
     /// Refuses a verb that came `since`.
     pub(crate) fn require(self, since: Self, verb: &'static str) -> Result<(), Error> {
         let wanted = SUPPORTED[self.0].to_owned();
-        if self < since { Err(Error::VerbNotInVersion { wanted, verb }) } else { Ok(()) }
+        if self < since {
+            Err(Error::VerbNotInVersion { wanted, verb })
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -44,13 +56,22 @@ impl Version {
 /// the input is.
 pub(crate) fn of_answer(input: &[u8]) -> &'static str {
     let input: Option<Value> = serde_json::from_slice(input).ok();
-    let wanted = input.as_ref().and_then(|input| input["cniVersion"].as_str());
-    SUPPORTED.into_iter().find(|known| Some(*known) == wanted).unwrap_or(NEWEST)
+    let wanted = input
+        .as_ref()
+        .and_then(|input| input["cniVersion"].as_str());
+    SUPPORTED
+        .into_iter()
+        .find(|known| Some(*known) == wanted)
+        .unwrap_or(NEWEST)
 }
 
 /// The answer to VERSION.
 pub(crate) fn answer(cni_version: &str) -> Vec<u8> {
-    format!("{}\n", json!({ "cniVersion": cni_version, "supportedVersions": SUPPORTED })).into_bytes()
+    format!(
+        "{}\n",
+        json!({ "cniVersion": cni_version, "supportedVersions": SUPPORTED })
+    )
+    .into_bytes()
 }
 
 #[cfg(test)]
@@ -67,8 +88,16 @@ mod tests {
             ("1.1.0", true, true),
         ] {
             let version = Version::of(version).expect("a known version");
-            assert_eq!(version.require(Version::WITH_CHECK, "CHECK").is_ok(), check, "{version:?}");
-            assert_eq!(version.require(Version::WITH_GC, "GC").is_ok(), gc, "{version:?}");
+            assert_eq!(
+                version.require(Version::WITH_CHECK, "CHECK").is_ok(),
+                check,
+                "{version:?}"
+            );
+            assert_eq!(
+                version.require(Version::WITH_GC, "GC").is_ok(),
+                gc,
+                "{version:?}"
+            );
         }
         assert!(Version::of("1.2.0").is_err() && Version::of("1.0").is_err());
     }

@@ -34,21 +34,30 @@ pub struct Announcements {
 impl Announcements {
     /// Handles announcements from now on, in the network namespace of the calling thread.
     pub fn start(pins: &PinRoot) -> Result<Self, DatapathError> {
-        let ring = RingBuf::try_from(from_pin(pins, CONNECTIONS)?).map_err(DatapathError::map(CONNECTIONS))?;
+        let ring = RingBuf::try_from(from_pin(pins, CONNECTIONS)?)
+            .map_err(DatapathError::map(CONNECTIONS))?;
         Self::spawn(ring).map_err(|source| DatapathError::Announcements { source })
     }
 
     fn spawn(ring: RingBuf<MapData>) -> io::Result<Self> {
-        let mut handler = Handler { ring, table: ConntrackTable::open()?, is_refused: false };
+        let mut handler = Handler {
+            ring,
+            table: ConntrackTable::open()?,
+            is_refused: false,
+        };
         let (stopped, stop) = pipe()?;
         let handling = move || {
             loop {
                 let ready = PollFlags::POLLIN;
-                let mut sources = [PollFd::new(handler.ring.as_fd(), ready), PollFd::new(stopped.as_fd(), ready)];
+                let mut sources = [
+                    PollFd::new(handler.ring.as_fd(), ready),
+                    PollFd::new(stopped.as_fd(), ready),
+                ];
                 match poll(&mut sources, PollTimeout::NONE) {
                     Err(Errno::EINTR) => continue,
                     Err(error) => {
-                        tracing::warn!(%error, "TCP flows take the kernel's path: no announcement is read");
+                        tracing::warn!(%error, "TCP flows take the kernel's path: no announcement \
+                            is read");
                         return;
                     }
                     Ok(_) => {}
@@ -59,8 +68,13 @@ impl Announcements {
                 handler.handle();
             }
         };
-        let thread = std::thread::Builder::new().name("connections".to_owned()).spawn(handling)?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("connections".to_owned())
+            .spawn(handling)?;
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
     }
 }
 
@@ -98,7 +112,8 @@ impl Handler {
             if let Err(error) = &done
                 && !self.is_refused
             {
-                tracing::warn!(%error, "TCP flows take the kernel's path: conntrack refuses to stop checking windows");
+                tracing::warn!(%error, "TCP flows take the kernel's path: conntrack refuses to \
+                    stop checking windows");
             }
             self.is_refused = done.is_err();
             announced.clear();

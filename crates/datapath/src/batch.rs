@@ -41,14 +41,24 @@ impl<K: Pod, V: Pod> BatchMap<K, V> {
         let info = map.info().map_err(DatapathError::map(name))?;
         let [key, value] = [info.key_size(), info.value_size()].map(|size| size as usize);
         if key != size_of::<K>() {
-            let error = MapError::InvalidKeySize { size: size_of::<K>(), expected: key };
+            let error = MapError::InvalidKeySize {
+                size: size_of::<K>(),
+                expected: key,
+            };
             return Err(DatapathError::map(name)(error));
         }
         if value != size_of::<V>() {
-            let error = MapError::InvalidValueSize { size: size_of::<V>(), expected: value };
+            let error = MapError::InvalidValueSize {
+                size: size_of::<V>(),
+                expected: value,
+            };
             return Err(DatapathError::map(name)(error));
         }
-        Ok(Self { map, name, types: PhantomData })
+        Ok(Self {
+            map,
+            name,
+            types: PhantomData,
+        })
     }
 
     /// Every entry.
@@ -58,8 +68,15 @@ impl<K: Pod, V: Pod> BatchMap<K, V> {
 
     /// The same with this batch size; a larger one if a bucket of the kernel has more entries.
     pub(crate) fn in_batches_of(&self, size: usize) -> Entries<'_, K, V> {
-        let mut entries =
-            Entries { map: self, keys: Vec::new(), values: Vec::new(), room: 0, read: 0, at: 0, next: Position::Begin };
+        let mut entries = Entries {
+            map: self,
+            keys: Vec::new(),
+            values: Vec::new(),
+            room: 0,
+            read: 0,
+            at: 0,
+            next: Position::Begin,
+        };
         entries.make_room(size);
         entries
     }
@@ -111,7 +128,9 @@ impl<K: Pod, V: Pod> Entries<'_, K, V> {
         loop {
             match self.look_up() {
                 // A bucket of the hash has more entries than there is room for.
-                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => self.make_room(2 * self.room),
+                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
+                    self.make_room(2 * self.room)
+                }
                 other => return other,
             }
         }
@@ -119,7 +138,11 @@ impl<K: Pod, V: Pod> Entries<'_, K, V> {
 
     fn look_up(&mut self) -> io::Result<()> {
         let (place, mut next) = (self.next, 0_u32);
-        let from = if let Position::Behind(from) = &place { ptr::from_ref(from) } else { ptr::null() } as u64;
+        let from = if let Position::Behind(from) = &place {
+            ptr::from_ref(from)
+        } else {
+            ptr::null()
+        } as u64;
         let mut batch = Lookup {
             from,
             next: (&raw mut next) as u64,
@@ -132,14 +155,25 @@ impl<K: Pod, V: Pod> Entries<'_, K, V> {
         // SAFETY: the kernel reads and writes `batch`, whose size it is given, and the positions;
         // it writes at most `count` keys and values of the sizes of the map, which are those of `K`
         // and `V`, into buffers that have room for as many. All of it outlives the call.
-        let result = unsafe { libc::syscall(libc::SYS_bpf, MAP_LOOKUP_BATCH, &raw mut batch, size_of::<Lookup>()) };
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_bpf,
+                MAP_LOOKUP_BATCH,
+                &raw mut batch,
+                size_of::<Lookup>(),
+            )
+        };
         let is_end = match (result, io::Error::last_os_error()) {
             (0.., _) => false,
             (_, error) if error.raw_os_error() == Some(libc::ENOENT) => true,
             (_, error) => return Err(error),
         };
         (self.read, self.at) = ((batch.count as usize).min(self.room), 0);
-        self.next = if is_end { Position::End } else { Position::Behind(next) };
+        self.next = if is_end {
+            Position::End
+        } else {
+            Position::Behind(next)
+        };
         Ok(())
     }
 
@@ -167,8 +201,13 @@ impl<K: Pod, V: Pod> Iterator for Entries<'_, K, V> {
             }
             if let Err(io_error) = self.fill() {
                 self.next = Position::End;
-                let error = SyscallError { call: "bpf_map_lookup_batch", io_error };
-                return Some(Err(DatapathError::map(self.map.name)(MapError::SyscallError(error))));
+                let error = SyscallError {
+                    call: "bpf_map_lookup_batch",
+                    io_error,
+                };
+                return Some(Err(DatapathError::map(self.map.name)(
+                    MapError::SyscallError(error),
+                )));
             }
         }
         self.at += 1;

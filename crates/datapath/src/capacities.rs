@@ -3,8 +3,8 @@
 use aya::util::nr_cpus;
 use flannel_common::{
     maps::{
-        ARRIVALS, ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, PEER_TRAFFIC, PEER_TRAFFIC6, PEERS,
-        PEERS_MAX, PEERS6, PENDING, PENDING6, PROBATION, PROBATION6,
+        ARRIVALS, ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, PEER_TRAFFIC,
+        PEER_TRAFFIC6, PEERS, PEERS_MAX, PEERS6, PENDING, PENDING6, PROBATION, PROBATION6,
     },
     pending::{CPUS_MAX, SLOTS_PER_CPU},
     probation::PROBATION_SLOTS,
@@ -30,7 +30,9 @@ impl Subnets {
     /// The families that are on.
     pub(super) fn families(self) -> impl Iterator<Item = Family> {
         let on = [(Family::V4, self.v4), (Family::V6, self.v6)];
-        on.into_iter().filter(|(_, subnets)| *subnets > 0).map(|(family, _)| family)
+        on.into_iter()
+            .filter(|(_, subnets)| *subnets > 0)
+            .map(|(family, _)| family)
     }
 
     /// The capacities of the maps of each family, `flows` of known flows. What belongs to one that
@@ -65,6 +67,9 @@ impl Subnets {
 
 /// Slots for records on every CPU there may be.
 pub(super) fn pending_slots() -> u32 {
-    let cpus = nr_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(CPUS_MAX);
+    let cpus = nr_cpus()
+        .ok()
+        .and_then(|cpus| u32::try_from(cpus).ok())
+        .unwrap_or(CPUS_MAX);
     cpus.min(CPUS_MAX) * SLOTS_PER_CPU
 }

@@ -5,10 +5,16 @@ use aya::{Ebpf, programs::SchedClassifier};
 use crate::{DatapathError, interrupted};
 
 /// Loads the program of this name.
-pub(super) fn load<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, DatapathError> {
+pub(super) fn load<'a>(
+    ebpf: &'a mut Ebpf,
+    name: &'static str,
+) -> Result<&'a mut SchedClassifier, DatapathError> {
     let program: &mut SchedClassifier = ebpf
         .program_mut(name)
-        .ok_or(DatapathError::Missing { kind: "program", name })?
+        .ok_or(DatapathError::Missing {
+            kind: "program",
+            name,
+        })?
         .try_into()
         .map_err(DatapathError::program(name))?;
     interrupted::retry(|| program.load()).map_err(DatapathError::program(name))?;

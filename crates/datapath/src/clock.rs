@@ -14,7 +14,9 @@ pub fn now_ns() -> u64 {
 /// be added to a program's time, since 1970. It changes when the time of day is set and when the
 /// machine sleeps.
 pub fn monotonic_epoch() -> Duration {
-    let time_of_day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time_of_day = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     time_of_day.saturating_sub(Duration::from_nanos(read(ClockId::CLOCK_MONOTONIC)))
 }
 

@@ -31,17 +31,25 @@ pub struct EcmpPathMap(HashMap<MapData, EcmpPathKey, EcmpPath>);
 impl EcmpPathMap {
     /// Opens the pin.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
-        HashMap::try_from(from_pin(pins, ECMP_PATHS)?).map(Self).map_err(DatapathError::map(ECMP_PATHS))
+        HashMap::try_from(from_pin(pins, ECMP_PATHS)?)
+            .map(Self)
+            .map_err(DatapathError::map(ECMP_PATHS))
     }
 
     /// Every ECMP path.
-    pub fn entries(&self) -> impl Iterator<Item = Result<(EcmpPathKey, EcmpPath), DatapathError>> + '_ {
-        self.0.iter().map(|entry| entry.map_err(DatapathError::map(ECMP_PATHS)))
+    pub fn entries(
+        &self,
+    ) -> impl Iterator<Item = Result<(EcmpPathKey, EcmpPath), DatapathError>> + '_ {
+        self.0
+            .iter()
+            .map(|entry| entry.map_err(DatapathError::map(ECMP_PATHS)))
     }
 
     /// Writes an ECMP path, without observations.
     pub fn write(&mut self, key: EcmpPathKey, mtu: u32) -> Result<(), DatapathError> {
-        self.0.insert(key, EcmpPath::new(mtu), 0).map_err(DatapathError::map(ECMP_PATHS))
+        self.0
+            .insert(key, EcmpPath::new(mtu), 0)
+            .map_err(DatapathError::map(ECMP_PATHS))
     }
 
     /// Removes an ECMP path; a missing path is not an error.
@@ -77,7 +85,10 @@ impl PinnedEcmpPaths {
     /// The ECMP paths of a peer, with their interface indexes.
     pub fn of(&self, family: Family, index: u32) -> impl Iterator<Item = (u32, &EcmpPath)> {
         let key = move |device| EcmpPathKey::new(ethertype(family), index, device);
-        let ecmp_paths = self.0.range(key(0)..).take_while(move |(key, _)| key.index == index);
+        let ecmp_paths = self
+            .0
+            .range(key(0)..)
+            .take_while(move |(key, _)| key.index == index);
         ecmp_paths
             .filter(move |(key, _)| key.family == ethertype(family))
             .map(|(key, ecmp_path)| (key.device, ecmp_path))
@@ -87,10 +98,22 @@ impl PinnedEcmpPaths {
 /// Returns the validation of an ECMP path as it applies at `now`: nothing if it belongs to another
 /// state of the entry. A hold-down of all the peer's paths also holds this one down.
 pub fn seen(peer: &PeerEntry, ecmp_path: &EcmpPath, now: u64) -> PathProbe {
-    let hold_ns = if peer.seen.is_held_down(peer.word, now) { peer.seen.hold_ns } else { 0 };
+    let hold_ns = if peer.seen.is_held_down(peer.word, now) {
+        peer.seen.hold_ns
+    } else {
+        0
+    };
     match ecmp_path.seen {
-        seen if seen.word != peer.word => PathProbe { word: peer.word, hold_ns, ..PathProbe::NOTHING },
-        seen if hold_ns != 0 => PathProbe { until_ns: 0, hold_ns: hold_ns.max(seen.hold_ns), ..seen },
+        seen if seen.word != peer.word => PathProbe {
+            word: peer.word,
+            hold_ns,
+            ..PathProbe::NOTHING
+        },
+        seen if hold_ns != 0 => PathProbe {
+            until_ns: 0,
+            hold_ns: hold_ns.max(seen.hold_ns),
+            ..seen
+        },
         seen => seen,
     }
 }
@@ -103,23 +126,67 @@ mod tests {
 
     #[test]
     fn the_paths_of_a_peer_are_not_those_of_others() {
-        let key = |family, index, device| (EcmpPathKey::new(ethertype(family), index, device), EcmpPath::new(device));
-        let ecmp_paths = [key(Family::V4, 7, 2), key(Family::V4, 7, 3), key(Family::V6, 7, 2), key(Family::V4, 8, 2)];
+        let key = |family, index, device| {
+            (
+                EcmpPathKey::new(ethertype(family), index, device),
+                EcmpPath::new(device),
+            )
+        };
+        let ecmp_paths = [
+            key(Family::V4, 7, 2),
+            key(Family::V4, 7, 3),
+            key(Family::V6, 7, 2),
+            key(Family::V4, 8, 2),
+        ];
         let ecmp_paths = PinnedEcmpPaths::of_test(ecmp_paths);
-        let of = |family, index| ecmp_paths.of(family, index).map(|(device, _)| device).collect::<Vec<_>>();
-        assert_eq!((of(Family::V4, 7), of(Family::V6, 7), of(Family::V4, 9)), (vec![2, 3], vec![2], vec![]));
+        let of = |family, index| {
+            ecmp_paths
+                .of(family, index)
+                .map(|(device, _)| device)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (of(Family::V4, 7), of(Family::V6, 7), of(Family::V4, 9)),
+            (vec![2, 3], vec![2], vec![])
+        );
     }
 
     #[test]
     fn what_holds_the_peer_holds_its_ecmp_paths() {
         let word = EntryState::new(EntryState::VALID, 1);
-        let ecmp_path = EcmpPath { seen: PathProbe { word, until_ns: 9, ..PathProbe::NOTHING }, ..EcmpPath::new(1500) };
-        let peer = PeerEntry { word, ..PeerEntry::default() };
+        let ecmp_path = EcmpPath {
+            seen: PathProbe {
+                word,
+                until_ns: 9,
+                ..PathProbe::NOTHING
+            },
+            ..EcmpPath::new(1500)
+        };
+        let peer = PeerEntry {
+            word,
+            ..PeerEntry::default()
+        };
         assert!(seen(&peer, &ecmp_path, 5).is_validated(word, 5));
-        let held = PeerEntry { seen: PathProbe { word, hold_ns: 6, ..PathProbe::NOTHING }, ..peer };
-        assert!(!seen(&held, &ecmp_path, 5).is_validated(word, 5) && seen(&held, &ecmp_path, 5).is_held_down(word, 5));
-        assert!(seen(&held, &ecmp_path, 6).is_validated(word, 6), "no longer");
-        let rewritten = PeerEntry { word: EntryState::new(EntryState::VALID, 2), ..peer };
+        let held = PeerEntry {
+            seen: PathProbe {
+                word,
+                hold_ns: 6,
+                ..PathProbe::NOTHING
+            },
+            ..peer
+        };
+        assert!(
+            !seen(&held, &ecmp_path, 5).is_validated(word, 5)
+                && seen(&held, &ecmp_path, 5).is_held_down(word, 5)
+        );
+        assert!(
+            seen(&held, &ecmp_path, 6).is_validated(word, 6),
+            "no longer"
+        );
+        let rewritten = PeerEntry {
+            word: EntryState::new(EntryState::VALID, 2),
+            ..peer
+        };
         assert!(!seen(&rewritten, &ecmp_path, 5).is_validated(rewritten.word, 5));
     }
 }

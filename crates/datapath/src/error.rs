@@ -17,7 +17,10 @@ use super::{PinRoot, refusal};
 #[derive(Debug, thiserror::Error)]
 pub enum DatapathError {
     /// The executable was built without the BPF toolchain.
-    #[error("this executable was built without its BPF object (a stub stands in); build it with `cargo xtask build`")]
+    #[error(
+        "this executable was built without its BPF object (a stub stands in); build it with `cargo \
+         xtask build`"
+    )]
     Stub,
     /// The bpffs could not be mounted or the pin directories not made.
     #[error("cannot prepare the pin directory {}: {source}", path.display())]
@@ -28,7 +31,8 @@ pub enum DatapathError {
         source: io::Error,
     },
     /// The pin directory is not on a bpffs and none can be mounted there.
-    #[error("{} is not on a bpf filesystem; mount one (`mount -t bpf bpf <dir>`) or choose another --bpf-pin-root", path.display())]
+    #[error("{} is not on a bpf filesystem; mount one (`mount -t bpf bpf <dir>`) or choose another \
+        --bpf-pin-root", path.display())]
     NotBpffs {
         /// The directory.
         path: PathBuf,
@@ -59,7 +63,8 @@ pub enum DatapathError {
         name: &'static str,
     },
     /// The network needs a larger peer map than there may be.
-    #[error("the {family} network has {subnets} subnets; the peer map holds {limit} at most, so this node stays with the kernel path", limit = flannel_common::maps::PEERS_MAX)]
+    #[error("the {family} network has {subnets} subnets; the peer map holds {limit} at most, so \
+        this node stays with the kernel path", limit = flannel_common::maps::PEERS_MAX)]
     TooManySubnets {
         /// Of which family.
         family: Family,
@@ -67,19 +72,24 @@ pub enum DatapathError {
         subnets: u64,
     },
     /// A map is not pinned there.
-    #[error("nothing is pinned below {}: no agent with eBPF has run here, or it was cleaned up, or it has another --bpf-pin-root (then give the same one here)", root.display())]
+    #[error("nothing is pinned below {}: no agent with eBPF has run here, or it was cleaned up, or \
+        it has another --bpf-pin-root (then give the same one here)", root.display())]
     NotPinned {
         /// The pin root.
         root: PathBuf,
     },
     /// Only another schema's maps are pinned there.
-    #[error("the pins in {} were made by another version of the agent; use the command of that version", dir.display())]
+    #[error("the pins in {} were made by another version of the agent; use the command of that \
+        version", dir.display())]
     OtherSchema {
         /// The directory.
         dir: PathBuf,
     },
     /// A pinned map is not of the shape this build's programs know.
-    #[error("the pinned map {name} was made by another version of the agent; use the command of that version")]
+    #[error(
+        "the pinned map {name} was made by another version of the agent; use the command of that \
+         version"
+    )]
     OtherShape {
         /// The map.
         name: &'static str,
@@ -107,7 +117,8 @@ pub enum DatapathError {
     Load(#[from] EbpfError),
     /// The kernel lacks a helper that the programs call.
     #[error(
-        "this kernel lacks the BPF helper {name} ({number}), which Linux has from {since} on; mode encap needs Linux 5.13"
+        "this kernel lacks the BPF helper {name} ({number}), which Linux has from {since} on; mode \
+         encap needs Linux 5.13"
     )]
     MissingHelper {
         /// Its number.
@@ -118,7 +129,8 @@ pub enum DatapathError {
         since: &'static str,
     },
     /// The kernel did not load a program.
-    #[error("the kernel refused the BPF program {program}{}{verdict}", if verdict.is_empty() { "" } else { ": " })]
+    #[error("the kernel refused the BPF program \
+        {program}{}{verdict}", if verdict.is_empty() { "" } else { ": " })]
     Refused {
         /// Its name.
         program: &'static str,
@@ -187,7 +199,8 @@ pub enum DatapathError {
     },
     /// Another process holds that lock.
     #[error(
-        "another process has held the lock on {} for {} s, as if it was stopped while it wrote; `lslocks` shows which, continue or end it and try again",
+        "another process has held the lock on {} for {} s, as if it was stopped while it wrote; \
+         `lslocks` shows which, continue or end it and try again",
         path.display(), super::word::PATIENCE.as_secs()
     )]
     Locked {
@@ -195,14 +208,16 @@ pub enum DatapathError {
         path: PathBuf,
     },
     /// Another monitor reads the events.
-    #[error("a monitor already runs on the programs pinned below {}, and each event has one reader; end that one first", root.display())]
+    #[error("a monitor already runs on the programs pinned below {}, and each event has one \
+        reader; end that one first", root.display())]
     MonitorTaken {
         /// The pin root.
         root: PathBuf,
     },
     /// The program that reports packets which the kernel drops is not loaded.
     #[error(
-        "the kernel does not say why it drops packets (Linux 5.18 and newer do), or refused the program that reads it"
+        "the kernel does not say why it drops packets (Linux 5.18 and newer do), or refused the \
+         program that reads it"
     )]
     NoDropReasons,
     /// The log of a debug object cannot be read.
@@ -227,12 +242,23 @@ impl DatapathError {
     /// An error of one program. What the verifier said of it is in the log at level debug, once.
     pub(super) fn program(program: &'static str) -> impl FnOnce(ProgramError) -> Self {
         move |source| match source {
-            ProgramError::LoadError { io_error: source, verifier_log } => {
+            ProgramError::LoadError {
+                io_error: source,
+                verifier_log,
+            } => {
                 let log = verifier_log.to_string();
                 tracing::debug!(program, log, "the verifier refused a program");
-                Self::Refused { program, verdict: refusal::verdict(&log), log, source }
+                Self::Refused {
+                    program,
+                    verdict: refusal::verdict(&log),
+                    log,
+                    source,
+                }
             }
-            source => Self::Program { program, source: Box::new(source) },
+            source => Self::Program {
+                program,
+                source: Box::new(source),
+            },
         }
     }
 
@@ -254,7 +280,9 @@ impl DatapathError {
     pub(super) fn is_out_of_memory(&self) -> bool {
         let mut next: Option<&(dyn Error + 'static)> = Some(self);
         while let Some(error) = next {
-            let code = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+            let code = error
+                .downcast_ref::<io::Error>()
+                .and_then(io::Error::raw_os_error);
             if code == Some(nix::libc::ENOMEM) {
                 return true;
             }
@@ -265,8 +293,16 @@ impl DatapathError {
 
     /// The error of a map that is not pinned.
     pub(super) fn not_pinned(pins: &PinRoot) -> Self {
-        let other = pins.of_other_schemas().pop().map(|other| other.dir().to_owned());
-        other.map_or_else(|| Self::NotPinned { root: pins.root().to_owned() }, |dir| Self::OtherSchema { dir })
+        let other = pins
+            .of_other_schemas()
+            .pop()
+            .map(|other| other.dir().to_owned());
+        other.map_or_else(
+            || Self::NotPinned {
+                root: pins.root().to_owned(),
+            },
+            |dir| Self::OtherSchema { dir },
+        )
     }
 
     /// Returns true if the object simply does not exist: the agent has never run here, or was
@@ -274,8 +310,14 @@ impl DatapathError {
     pub fn is_absent(&self) -> bool {
         let io = match self {
             Self::NotPinned { .. } | Self::OtherSchema { .. } => return true,
-            Self::OpenPin { source: MapError::SyscallError(error), .. }
-            | Self::Link { source: LinkError::SyscallError(error), .. } => Some(&error.io_error),
+            Self::OpenPin {
+                source: MapError::SyscallError(error),
+                ..
+            }
+            | Self::Link {
+                source: LinkError::SyscallError(error),
+                ..
+            } => Some(&error.io_error),
             Self::ChangePin { source, .. } => Some(source),
             _ => None,
         };
@@ -294,22 +336,36 @@ mod tests {
     fn a_kernel_without_memory_is_distinguished_from_one_that_refuses() {
         let load = |code| {
             let io_error = io::Error::from_raw_os_error(code);
-            DatapathError::from(EbpfError::MapError(MapError::CreateError { name: "FLOWS".to_owned(), io_error }))
+            DatapathError::from(EbpfError::MapError(MapError::CreateError {
+                name: "FLOWS".to_owned(),
+                io_error,
+            }))
         };
-        assert_eq!([12, 1, 22].map(|code| load(code).is_out_of_memory()), [true, false, false]);
+        assert_eq!(
+            [12, 1, 22].map(|code| load(code).is_out_of_memory()),
+            [true, false, false]
+        );
     }
 
     #[test]
     fn a_refused_program_gives_the_verdict_and_keeps_the_log_apart() {
-        let log = "0: (bf) r6 = r1\ninvalid indirect read from stack R2 off -20+8 size 20\nprocessed 1 insns\n";
+        let log = "0: (bf) r6 = r1\ninvalid indirect read from stack R2 off -20+8 size \
+            20\nprocessed 1 insns\n";
         let refused = |log: &str| {
-            let (io_error, verifier_log) = (io::Error::from_raw_os_error(13), VerifierLog::new(log.to_owned()));
-            DatapathError::program("to_tunnel")(ProgramError::LoadError { io_error, verifier_log })
+            let (io_error, verifier_log) = (
+                io::Error::from_raw_os_error(13),
+                VerifierLog::new(log.to_owned()),
+            );
+            DatapathError::program("to_tunnel")(ProgramError::LoadError {
+                io_error,
+                verifier_log,
+            })
         };
         let error = refused(log);
         assert_eq!(
             chain(&error),
-            "the kernel refused the BPF program to_tunnel: invalid indirect read from stack R2 off -20+8 size 20: \
+            "the kernel refused the BPF program to_tunnel: invalid indirect read from stack R2 off \
+             -20+8 size 20: \
              Permission denied (os error 13)"
         );
         assert_eq!(error.verifier_log(), Some(log));

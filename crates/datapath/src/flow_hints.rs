@@ -14,7 +14,11 @@ use crate::{DatapathError, PinRoot, clock, pinned_map::from_pin};
 
 /// Returns the name of the map of hints that belongs to the flow table with this name.
 pub(super) fn name_for(flows: &str) -> &'static str {
-    if flows == FLOWS { FLOW_HINTS } else { FLOW_HINTS6 }
+    if flows == FLOWS {
+        FLOW_HINTS
+    } else {
+        FLOW_HINTS6
+    }
 }
 
 /// The `FLOW_HINTS` or `FLOW_HINTS6` map.
@@ -34,13 +38,19 @@ impl FlowHints {
     /// Notes that the flow with this key is on probation.
     pub fn note_on_probation<A: Address>(&mut self, key: &FlowKey<A>) -> Result<(), DatapathError> {
         let hash = key.hash();
-        self.change(hash, |hint| FlowHint { on_probation: hash, ..hint })
+        self.change(hash, |hint| FlowHint {
+            on_probation: hash,
+            ..hint
+        })
     }
 
     /// Notes that the flow with this key is in the table.
     pub fn note_in_table<A: Address>(&mut self, key: &FlowKey<A>) -> Result<(), DatapathError> {
         let in_table_until = FlowHint::until(tick(clock::now_ns()));
-        self.change(key.hash(), |hint| FlowHint { in_table_until, ..hint })
+        self.change(key.hash(), |hint| FlowHint {
+            in_table_until,
+            ..hint
+        })
     }
 
     /// Forgets what is known of flows with the slot of this key.
@@ -48,9 +58,19 @@ impl FlowHints {
         self.change(key.hash(), |_| FlowHint::default())
     }
 
-    fn change(&mut self, hash: u32, change: impl FnOnce(FlowHint) -> FlowHint) -> Result<(), DatapathError> {
+    fn change(
+        &mut self,
+        hash: u32,
+        change: impl FnOnce(FlowHint) -> FlowHint,
+    ) -> Result<(), DatapathError> {
         let slot = slot_of(hash);
-        let changed = change(self.map.get(&slot, 0).map_err(DatapathError::map(self.name))?);
-        self.map.set(slot, changed, 0).map_err(DatapathError::map(self.name))
+        let changed = change(
+            self.map
+                .get(&slot, 0)
+                .map_err(DatapathError::map(self.name))?,
+        );
+        self.map
+            .set(slot, changed, 0)
+            .map_err(DatapathError::map(self.name))
     }
 }

@@ -56,11 +56,19 @@ where
         let on_probation = if name == FLOWS { PROBATION } else { PROBATION6 };
         let probation = if_pinned(Probation::open(pins, on_probation))?;
         let all = BatchMap::open(pins, name)?;
-        Ok(Self { map, all, name, probation, hints: if_pinned(FlowHints::open(pins, name))? })
+        Ok(Self {
+            map,
+            all,
+            name,
+            probation,
+            hints: if_pinned(FlowHints::open(pins, name))?,
+        })
     }
 
     /// Every flow, usable or not: those of the table, then those on probation.
-    pub fn entries(&self) -> impl Iterator<Item = Result<(FlowKey<A>, Flow<A>), DatapathError>> + '_ {
+    pub fn entries(
+        &self,
+    ) -> impl Iterator<Item = Result<(FlowKey<A>, Flow<A>), DatapathError>> + '_ {
         self.table().chain(self.on_probation())
     }
 
@@ -79,9 +87,15 @@ where
     }
 
     /// The flows on probation. Expected flows are left out, because they have not been learned.
-    pub fn on_probation(&self) -> impl Iterator<Item = Result<(FlowKey<A>, Flow<A>), DatapathError>> + '_ {
-        let slots = self.probation.iter().flat_map(|probation| probation.all.entries());
-        let learned = slots.filter(|slot| slot.as_ref().map_or(true, |(_, slot)| slot.is_learned()));
+    pub fn on_probation(
+        &self,
+    ) -> impl Iterator<Item = Result<(FlowKey<A>, Flow<A>), DatapathError>> + '_ {
+        let slots = self
+            .probation
+            .iter()
+            .flat_map(|probation| probation.all.entries());
+        let learned =
+            slots.filter(|slot| slot.as_ref().map_or(true, |(_, slot)| slot.is_learned()));
         learned.map(|slot| slot.map(|(_, slot)| (slot.key, slot.flow)))
     }
 
@@ -96,7 +110,9 @@ where
 
     /// One flow on probation.
     fn get_on_probation(&self, key: &FlowKey<A>) -> Result<Option<Flow<A>>, DatapathError> {
-        let Some(probation) = &self.probation else { return Ok(None) };
+        let Some(probation) = &self.probation else {
+            return Ok(None);
+        };
         match probation.slots.get(&ProbationSlot::of(key), 0) {
             Ok(slot) => Ok((slot.key.same(key) && slot.is_learned()).then_some(slot.flow)),
             // The family is off.
@@ -110,7 +126,9 @@ where
         if let Some(hints) = &mut self.hints {
             hints.note_in_table(&key)?;
         }
-        self.map.insert(key, flow, 0).map_err(DatapathError::map(self.name))
+        self.map
+            .insert(key, flow, 0)
+            .map_err(DatapathError::map(self.name))
     }
 }
 
@@ -129,7 +147,10 @@ where
 {
     fn open(pins: &PinRoot, name: &'static str) -> Result<Self, DatapathError> {
         let slots = Array::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
-        Ok(Self { slots, all: BatchMap::open(pins, name)? })
+        Ok(Self {
+            slots,
+            all: BatchMap::open(pins, name)?,
+        })
     }
 }
 
@@ -147,7 +168,9 @@ pub struct FastMap(Array<MapData, FastConfig>);
 impl FastMap {
     /// Opens the pin.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
-        Array::try_from(from_pin(pins, FAST)?).map(Self).map_err(DatapathError::map(FAST))
+        Array::try_from(from_pin(pins, FAST)?)
+            .map(Self)
+            .map_err(DatapathError::map(FAST))
     }
 
     /// The settings.
@@ -157,7 +180,9 @@ impl FastMap {
 
     /// Writes the settings. What was learned under others is for the caller to outlive.
     pub fn set(&mut self, config: FastConfig) -> Result<(), DatapathError> {
-        self.0.set(ONLY, config, 0).map_err(DatapathError::map(FAST))
+        self.0
+            .set(ONLY, config, 0)
+            .map_err(DatapathError::map(FAST))
     }
 }
 
@@ -172,7 +197,11 @@ impl PodMap {
     /// Opens the pin.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
         let map = HashMap::try_from(from_pin(pins, PODS)?).map_err(DatapathError::map(PODS))?;
-        Ok(Self { map, all: BatchMap::open(pins, PODS)?, slots: Slots::new(TrafficMap::of_pods(pins)?) })
+        Ok(Self {
+            map,
+            all: BatchMap::open(pins, PODS)?,
+            slots: Slots::new(TrafficMap::of_pods(pins)?),
+        })
     }
 
     /// Every pod, by the interface index of its veth.
@@ -182,7 +211,9 @@ impl PodMap {
 
     /// The same without their slots, for comparison.
     pub fn without_slots(&self) -> Result<BTreeMap<u32, PodEntry>, DatapathError> {
-        self.entries().map(|entry| entry.map(|(ifindex, pod)| (ifindex, pod.without_traffic()))).collect()
+        self.entries()
+            .map(|entry| entry.map(|(ifindex, pod)| (ifindex, pod.without_traffic())))
+            .collect()
     }
 
     /// One pod.
@@ -196,22 +227,30 @@ impl PodMap {
 
     /// Writes a pod. A new one gets a slot for its traffic, another keeps the one it has.
     pub fn write(&mut self, ifindex: u32, entry: PodEntry) -> Result<(), DatapathError> {
-        let former = self.get(ifindex)?.map(|old| old.traffic).filter(|slot| *slot != SHARED);
+        let former = self
+            .get(ifindex)?
+            .map(|old| old.traffic)
+            .filter(|slot| *slot != SHARED);
         let traffic = former.map_or_else(|| self.slots()?.take(), Ok)?;
-        self.map.insert(ifindex, PodEntry { traffic, ..entry }, 0).map_err(DatapathError::map(PODS))
+        self.map
+            .insert(ifindex, PodEntry { traffic, ..entry }, 0)
+            .map_err(DatapathError::map(PODS))
     }
 
     /// Removes a pod; a missing pod is not an error.
     pub fn remove(&mut self, ifindex: u32) -> Result<(), DatapathError> {
         let old = self.get(ifindex)?;
         remove(&mut self.map, &ifindex, PODS)?;
-        self.slots()?.give_back(old.map_or(SHARED, |old| old.traffic));
+        self.slots()?
+            .give_back(old.map_or(SHARED, |old| old.traffic));
         Ok(())
     }
 
     fn slots(&mut self) -> Result<&mut Slots<Counter>, DatapathError> {
         if !self.slots.are_known() {
-            let taken = self.entries().map(|entry| entry.map(|(_, pod)| pod.traffic));
+            let taken = self
+                .entries()
+                .map(|entry| entry.map(|(_, pod)| pod.traffic));
             let taken = taken.collect::<Result<_, _>>()?;
             self.slots.set_taken(&taken);
         }
@@ -224,8 +263,12 @@ pub fn write_helper_ports(pins: &PinRoot, ports: &[u16]) -> Result<(), DatapathE
     let map = from_pin(pins, HELPER_PORTS)?;
     let mut map: Array<_, u64> = Array::try_from(map).map_err(DatapathError::map(HELPER_PORTS))?;
     for word in 0..PORT_WORDS {
-        let bits = ports.iter().map(|port| port_bit(*port)).filter(|(at, _)| *at == word);
-        map.set(word, bits.fold(0, |all, (_, bit)| all | bit), 0).map_err(DatapathError::map(HELPER_PORTS))?;
+        let bits = ports
+            .iter()
+            .map(|port| port_bit(*port))
+            .filter(|(at, _)| *at == word);
+        map.set(word, bits.fold(0, |all, (_, bit)| all | bit), 0)
+            .map_err(DatapathError::map(HELPER_PORTS))?;
     }
     Ok(())
 }

@@ -29,8 +29,14 @@ impl GuardMap {
     }
 
     /// Writes the word, if it differs from what is there.
-    pub fn set(&mut self, in_force: Checks<GuardMode>, choice: Checks<Option<GuardMode>>) -> Result<(), DatapathError> {
-        self.0.update(|_| GuardWord::new(in_force, choice)).map(drop)
+    pub fn set(
+        &mut self,
+        in_force: Checks<GuardMode>,
+        choice: Checks<Option<GuardMode>>,
+    ) -> Result<(), DatapathError> {
+        self.0
+            .update(|_| GuardWord::new(in_force, choice))
+            .map(drop)
     }
 
     /// Replaces the word by what the operator makes of it, who waits for no process that was
@@ -52,7 +58,11 @@ impl GuardMap {
         let mut is_current = true;
         self.0.update(|word| {
             is_current = word.choice() == choice;
-            if is_current { GuardWord::new(in_force, choice) } else { word }
+            if is_current {
+                GuardWord::new(in_force, choice)
+            } else {
+                word
+            }
         })?;
         Ok(is_current)
     }
@@ -64,17 +74,23 @@ pub struct ElsewhereMap(HashMap<MapData, DeviceKey, u32>);
 impl ElsewhereMap {
     /// Opens the pin.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
-        HashMap::try_from(from_pin(pins, NAT_VTEPS)?).map(Self).map_err(DatapathError::map(NAT_VTEPS))
+        HashMap::try_from(from_pin(pins, NAT_VTEPS)?)
+            .map(Self)
+            .map_err(DatapathError::map(NAT_VTEPS))
     }
 
     /// Every device.
     pub fn keys(&self) -> impl Iterator<Item = Result<DeviceKey, DatapathError>> + '_ {
-        self.0.keys().map(|key| key.map_err(DatapathError::map(NAT_VTEPS)))
+        self.0
+            .keys()
+            .map(|key| key.map_err(DatapathError::map(NAT_VTEPS)))
     }
 
     /// Adds a device.
     pub fn add(&mut self, key: DeviceKey) -> Result<(), DatapathError> {
-        self.0.insert(key, 0, 0).map_err(DatapathError::map(NAT_VTEPS))
+        self.0
+            .insert(key, 0, 0)
+            .map_err(DatapathError::map(NAT_VTEPS))
     }
 
     /// Removes a device; a missing device is not an error.
@@ -89,12 +105,16 @@ pub struct ViolationMap(HashMap<MapData, Addr, Violation>);
 impl ViolationMap {
     /// Opens the pin.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
-        HashMap::try_from(from_pin(pins, VIOLATIONS)?).map(Self).map_err(DatapathError::map(VIOLATIONS))
+        HashMap::try_from(from_pin(pins, VIOLATIONS)?)
+            .map(Self)
+            .map_err(DatapathError::map(VIOLATIONS))
     }
 
     /// Every source that the programs remember. A source that is evicted during the iteration may
     /// end it early.
     pub fn entries(&self) -> impl Iterator<Item = Result<(Addr, Violation), DatapathError>> + '_ {
-        self.0.iter().map(|entry| entry.map_err(DatapathError::map(VIOLATIONS)))
+        self.0
+            .iter()
+            .map(|entry| entry.map_err(DatapathError::map(VIOLATIONS)))
     }
 }

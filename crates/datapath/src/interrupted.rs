@@ -13,10 +13,14 @@ use nix::libc::EAGAIN;
 const ATTEMPTS: u32 = 20;
 
 /// Calls `load` again for as long as signals interrupt it.
-pub(super) fn retry(mut load: impl FnMut() -> Result<(), ProgramError>) -> Result<(), ProgramError> {
+pub(super) fn retry(
+    mut load: impl FnMut() -> Result<(), ProgramError>,
+) -> Result<(), ProgramError> {
     for _ in 1..ATTEMPTS {
         match load() {
-            Err(ProgramError::LoadError { io_error, .. }) if io_error.raw_os_error() == Some(EAGAIN) => {
+            Err(ProgramError::LoadError { io_error, .. })
+                if io_error.raw_os_error() == Some(EAGAIN) =>
+            {
                 tracing::debug!("a signal interrupted the verifier; loading the program again");
             }
             other => return other,
@@ -35,7 +39,10 @@ mod tests {
 
     fn failed(code: i32) -> Result<(), ProgramError> {
         let io_error = io::Error::from_raw_os_error(code);
-        Err(ProgramError::LoadError { io_error, verifier_log: VerifierLog::new(String::new()) })
+        Err(ProgramError::LoadError {
+            io_error,
+            verifier_log: VerifierLog::new(String::new()),
+        })
     }
 
     #[test]

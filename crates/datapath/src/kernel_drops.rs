@@ -27,11 +27,17 @@ pub(super) fn load(ebpf: &mut Ebpf, pins: &PinRoot) -> Result<(), DatapathError>
     }
     let program: &mut RawTracePoint = ebpf
         .program_mut(REPORT_DROPS)
-        .ok_or(DatapathError::Missing { kind: "program", name: REPORT_DROPS })?
+        .ok_or(DatapathError::Missing {
+            kind: "program",
+            name: REPORT_DROPS,
+        })?
         .try_into()
         .map_err(DatapathError::program(REPORT_DROPS))?;
     if let Err(error) = interrupted::retry(|| program.load()) {
-        tracing::info!(error = chain(&error), "packets that the kernel drops are not reported to observers of flows");
+        tracing::info!(
+            error = chain(&error),
+            "packets that the kernel drops are not reported to observers of flows"
+        );
         return pins::remove(&pin);
     }
     pins::replace(&pin, |path| program.pin(path))
@@ -49,8 +55,11 @@ impl DropReporter {
         if is_absent(&pin) {
             return Err(DatapathError::NoDropReasons);
         }
-        let mut program = RawTracePoint::from_pin(&pin).map_err(DatapathError::program(REPORT_DROPS))?;
-        program.attach(TRACEPOINT).map_err(DatapathError::program(REPORT_DROPS))?;
+        let mut program =
+            RawTracePoint::from_pin(&pin).map_err(DatapathError::program(REPORT_DROPS))?;
+        program
+            .attach(TRACEPOINT)
+            .map_err(DatapathError::program(REPORT_DROPS))?;
         Ok(Self { _program: program })
     }
 }

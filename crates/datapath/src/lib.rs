@@ -39,7 +39,10 @@ mod retired;
 pub mod room;
 pub mod schema_takeover;
 #[cfg(any(test, feature = "testing"))]
-#[expect(missing_docs, reason = "the macro that composes values drops the documentation")]
+#[expect(
+    missing_docs,
+    reason = "the macro that composes values drops the documentation"
+)]
 pub mod testing;
 pub mod traffic;
 pub mod trial;

@@ -112,7 +112,9 @@ pub fn load(
     loop {
         match load_sized(pins, programs, subnets, &families, &flow_table) {
             Err(error) if error.is_out_of_memory() => {
-                let Some(smaller) = flow_table.halved() else { return Err(error) };
+                let Some(smaller) = flow_table.halved() else {
+                    return Err(error);
+                };
                 tracing::warn!(
                     error = chain(&error),
                     flows = smaller.flows,
@@ -138,25 +140,53 @@ fn load_sized(
     let record = || LoadRecord::of(pins, programs, &capacities);
     if record().is_some_and(|record| LoadRecord::pinned(pins) == Some(record)) {
         tracing::debug!("adopted the pinned programs");
-        return Ok(Loaded { log: None, limit: None, flow_table: flow_table.clone(), refused: None });
+        return Ok(Loaded {
+            log: None,
+            limit: None,
+            flow_table: flow_table.clone(),
+            refused: None,
+        });
     }
     let layout = kernel_types::layout();
     if layout.nfct == 0 {
         tracing::info!(
-            "this kernel does not show its types: the reverse flow of each connection has to prove its state"
+            "this kernel does not show its types: the reverse flow of each connection has to prove \
+             its state"
         );
     }
-    let load = |layout| load_reading(pins, programs, &capacities, flow_table.may_be_too_large(), families, layout);
+    let load = |layout| {
+        load_reading(
+            pins,
+            programs,
+            &capacities,
+            flow_table.may_be_too_large(),
+            families,
+            layout,
+        )
+    };
     let mut refused = None;
     let (room, log) = match load(layout) {
-        Err(error @ DatapathError::Refused { .. }) if layout != KernelLayout::UNKNOWN && !error.is_out_of_memory() => {
-            tracing::warn!(error = chain(&error), "loading programs that do not read kernel memory");
+        Err(error @ DatapathError::Refused { .. })
+            if layout != KernelLayout::UNKNOWN && !error.is_out_of_memory() =>
+        {
+            tracing::warn!(
+                error = chain(&error),
+                "loading programs that do not read kernel memory"
+            );
             kernel_types::refuse();
             refused = Some(error);
             load(KernelLayout::UNKNOWN)?
         }
-        Ok((Room { on_task_stack: false, .. }, _)) if layout.stack != 0 => {
-            tracing::info!("this kernel gives programs a stack of their own: every new flow waits for a check");
+        Ok((
+            Room {
+                on_task_stack: false,
+                ..
+            },
+            _,
+        )) if layout.stack != 0 => {
+            tracing::info!(
+                "this kernel gives programs a stack of their own: every new flow waits for a check"
+            );
             load(KernelLayout { stack: 0, ..layout })?
         }
         other => other?,
@@ -168,9 +198,17 @@ fn load_sized(
         && log.is_none()
         && let Some(Err(error)) = record().map(|record| record.pin(pins))
     {
-        tracing::info!(error = chain(&error), "the next start will load the programs again");
+        tracing::info!(
+            error = chain(&error),
+            "the next start will load the programs again"
+        );
     }
-    Ok(Loaded { log, limit: room.limit, flow_table: flow_table.clone(), refused })
+    Ok(Loaded {
+        log,
+        limit: room.limit,
+        flow_table: flow_table.clone(),
+        refused,
+    })
 }
 
 /// The same, with programs that read what is known of the kernel's layout. With `needs_headroom`
@@ -189,13 +227,18 @@ fn load_reading(
     let mut loader = loader();
     let on = families_of(families);
     let drops = kernel_types::drop_layout();
-    loader.override_global(LAYOUT, &layout, true).override_global(FAMILIES, &on, true);
+    loader
+        .override_global(LAYOUT, &layout, true)
+        .override_global(FAMILIES, &on, true);
     loader.override_global(kernel_drops::LAYOUT, &drops, true);
     for &(name, capacity) in capacities {
         loader.map_max_entries(name, capacity);
     }
     for name in ALL {
-        let map = object.maps.get(in_object(name)).ok_or(DatapathError::Missing { kind: "map", name })?;
+        let map = object
+            .maps
+            .get(in_object(name))
+            .ok_or(DatapathError::Missing { kind: "map", name })?;
         let sized = capacities.iter().find(|(sized, _)| *sized == name);
         let max_entries = sized.map_or_else(|| map.max_entries(), |(_, capacity)| *capacity);
         make_way(&pins.map(name), name, Shape::of_object(map, max_entries))?;
@@ -203,7 +246,11 @@ fn load_reading(
     }
     // The loader reads the bytes once more, and each reading takes megabytes.
     drop(object);
-    let headroom = if needs_headroom { Some(Headroom::take()?) } else { None };
+    let headroom = if needs_headroom {
+        Some(Headroom::take()?)
+    } else {
+        None
+    };
     let mut ebpf = loader.load(&bytes)?;
     drop(headroom);
     for program in Program::ALL {
@@ -216,7 +263,10 @@ fn load_reading(
     }
     let counter: &mut RawTracePoint = ebpf
         .program_mut(COUNT_POLLS)
-        .ok_or(DatapathError::Missing { kind: "program", name: COUNT_POLLS })?
+        .ok_or(DatapathError::Missing {
+            kind: "program",
+            name: COUNT_POLLS,
+        })?
         .try_into()
         .map_err(DatapathError::program(COUNT_POLLS))?;
     interrupted::retry(|| counter.load()).map_err(DatapathError::program(COUNT_POLLS))?;
@@ -230,7 +280,10 @@ fn load_reading(
 /// The families as the programs know them.
 pub(super) fn families_of(families: &[Family]) -> Families {
     let is_on = |family| u32::from(families.contains(&family));
-    Families { v4: is_on(Family::V4), v6: is_on(Family::V6) }
+    Families {
+        v4: is_on(Family::V4),
+        v6: is_on(Family::V6),
+    }
 }
 
 /// A loader of the object, which needs the kernel's layout as [`LAYOUT`].
@@ -244,7 +297,10 @@ pub(super) fn loader<'a>() -> EbpfLoader<'a> {
 
 /// Unlinks a pinned map of another shape, so that the loader makes a new one.
 fn make_way(path: &Path, name: &str, wanted: Shape) -> Result<(), DatapathError> {
-    let failed = |source| DatapathError::OpenPin { path: path.to_owned(), source };
+    let failed = |source| DatapathError::OpenPin {
+        path: path.to_owned(),
+        source,
+    };
     let found = match MapData::from_pin(path).map_err(failed) {
         Ok(map) => Shape::of_kernel(&map).map_err(failed)?,
         Err(error) if error.is_absent() => return Ok(()),
@@ -254,6 +310,11 @@ fn make_way(path: &Path, name: &str, wanted: Shape) -> Result<(), DatapathError>
         tracing::debug!(map = name, "adopted the pinned map");
         return Ok(());
     }
-    tracing::info!(map = name, ?found, ?wanted, "the pinned map has another shape and is replaced");
+    tracing::info!(
+        map = name,
+        ?found,
+        ?wanted,
+        "the pinned map has another shape and is replaced"
+    );
     pins::remove(path)
 }

@@ -32,11 +32,20 @@ pub(super) struct LoadRecord([u8; 32]);
 impl LoadRecord {
     /// The record of a load of these programs that left what is pinned now; `None` if something is
     /// not pinned.
-    pub(super) fn of(pins: &PinRoot, programs: &[Program], capacities: &[Capacity]) -> Option<Self> {
-        let programs: Vec<Program> = Program::ALL.into_iter().filter(|program| programs.contains(program)).collect();
+    pub(super) fn of(
+        pins: &PinRoot,
+        programs: &[Program],
+        capacities: &[Capacity],
+    ) -> Option<Self> {
+        let programs: Vec<Program> = Program::ALL
+            .into_iter()
+            .filter(|program| programs.contains(program))
+            .collect();
         let id = |path| ProgramInfo::from_pin(path).map(|info| info.id()).ok();
-        let pinned =
-            programs.iter().map(|program| pins.program(*program)).chain([pins.poll_counter(), pins.judge_finder()]);
+        let pinned = programs
+            .iter()
+            .map(|program| pins.program(*program))
+            .chain([pins.poll_counter(), pins.judge_finder()]);
         let ids: Vec<u32> = pinned.map(id).collect::<Option<_>>()?;
         let drop_reporter = id(pins.drop_reporter());
         let map = |name| MapInfo::from_pin(pins.map(name)).map(|info| info.id()).ok();
@@ -45,8 +54,9 @@ impl LoadRecord {
         digest.update(object::compressed());
         let version = env!("CARGO_PKG_VERSION");
         let shows_types = kernel_types::is_readable();
-        digest
-            .update(format!("{version} {shows_types} {capacities:?} {programs:?} {ids:?} {drop_reporter:?} {maps:?}"));
+        digest.update(format!(
+            "{version} {shows_types} {capacities:?} {programs:?} {ids:?} {drop_reporter:?} {maps:?}"
+        ));
         Some(Self(digest.finalize().into()))
     }
 
@@ -55,21 +65,36 @@ impl LoadRecord {
     pub(super) fn programs_of_this_build(pins: &PinRoot) -> Vec<Program> {
         let is_pinned = |program: &Program| pins.program(*program).exists();
         let programs: Vec<Program> = Program::ALL.into_iter().filter(is_pinned).collect();
-        let record = Self::capacities(pins).and_then(|capacities| Self::of(pins, &programs, &capacities));
-        if record.is_some() && record == Self::pinned(pins) { programs } else { Vec::new() }
+        let record =
+            Self::capacities(pins).and_then(|capacities| Self::of(pins, &programs, &capacities));
+        if record.is_some() && record == Self::pinned(pins) {
+            programs
+        } else {
+            Vec::new()
+        }
     }
 
     /// The capacities of the pinned maps that a load chooses.
     fn capacities(pins: &PinRoot) -> Option<Vec<Capacity>> {
         let chosen = Subnets::default().capacities(0).ok()?;
-        let pinned = |(name, _)| MapInfo::from_pin(pins.map(name)).map(|info| (name, info.max_entries())).ok();
+        let pinned = |(name, _)| {
+            MapInfo::from_pin(pins.map(name))
+                .map(|info| (name, info.max_entries()))
+                .ok()
+        };
         chosen.into_iter().map(pinned).collect()
     }
 
     /// The record that is pinned, if there is one.
     pub(super) fn pinned(pins: &PinRoot) -> Option<Self> {
-        let map = MapData::from_pin(pins.load_record()).and_then(Map::from_map_data).ok()?;
-        Array::<_, [u8; 32]>::try_from(map).ok()?.get(&0, 0).map(Self).ok()
+        let map = MapData::from_pin(pins.load_record())
+            .and_then(Map::from_map_data)
+            .ok()?;
+        Array::<_, [u8; 32]>::try_from(map)
+            .ok()?
+            .get(&0, 0)
+            .map(Self)
+            .ok()
     }
 
     /// Pins it in place of an earlier one.

@@ -103,7 +103,12 @@ impl PeerMap {
         };
         let array = Array::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
         let all = BatchMap::open(pins, name)?;
-        Ok(Self { name, array, all, slots: Slots::new(TrafficMap::of_peers(pins, family)?) })
+        Ok(Self {
+            name,
+            array,
+            all,
+            slots: Slots::new(TrafficMap::of_peers(pins, family)?),
+        })
     }
 
     /// Returns the number of subnets the map has room for.
@@ -114,29 +119,56 @@ impl PeerMap {
     /// Every valid entry with its subnet number.
     pub fn entries(&self) -> impl Iterator<Item = Result<(u32, PeerEntry), DatapathError>> + '_ {
         let is_valid = |(_, entry): &(u32, PeerEntry)| entry.word.has(EntryState::VALID);
-        self.all.entries().filter(move |found| found.as_ref().map_or(true, is_valid))
+        self.all
+            .entries()
+            .filter(move |found| found.as_ref().map_or(true, is_valid))
     }
 
     /// One entry, valid or not.
     pub fn get(&self, index: u32) -> Result<PeerEntry, DatapathError> {
-        self.array.get(&index, 0).map_err(DatapathError::map(self.name))
+        self.array
+            .get(&index, 0)
+            .map_err(DatapathError::map(self.name))
     }
 
     /// Writes an entry, with `flags` in addition to `VALID`. This clears what the programs saw of
     /// the path. A new entry gets a slot for its traffic, another keeps the one it has.
     pub fn write(&mut self, index: u32, entry: PeerEntry, flags: u32) -> Result<(), DatapathError> {
         let old = self.invalidate(index)?;
-        let word = EntryState::new(EntryState::VALID | flags, old.word.generation().wrapping_add(1));
-        let traffic = if old.traffic == 0 { self.take_slot()? } else { old.traffic };
-        let entry = PeerEntry { word, traffic, ..entry.without_seen() };
-        self.set(index, PeerEntry { word: word.invalid(), ..entry })?;
+        let word = EntryState::new(
+            EntryState::VALID | flags,
+            old.word.generation().wrapping_add(1),
+        );
+        let traffic = if old.traffic == 0 {
+            self.take_slot()?
+        } else {
+            old.traffic
+        };
+        let entry = PeerEntry {
+            word,
+            traffic,
+            ..entry.without_seen()
+        };
+        self.set(
+            index,
+            PeerEntry {
+                word: word.invalid(),
+                ..entry
+            },
+        )?;
         self.set(index, entry)
     }
 
     /// Removes an entry.
     pub fn remove(&mut self, index: u32) -> Result<(), DatapathError> {
         let old = self.invalidate(index)?;
-        self.set(index, PeerEntry { word: EntryState::new(0, old.word.generation()), ..PeerEntry::default() })?;
+        self.set(
+            index,
+            PeerEntry {
+                word: EntryState::new(0, old.word.generation()),
+                ..PeerEntry::default()
+            },
+        )?;
         self.slots()?.give_back(old.traffic.into());
         Ok(())
     }
@@ -145,14 +177,22 @@ impl PeerMap {
     fn invalidate(&mut self, index: u32) -> Result<PeerEntry, DatapathError> {
         let old = self.get(index)?;
         if old.word.has(EntryState::VALID) {
-            self.set(index, PeerEntry { word: old.word.invalid(), ..old })?;
+            self.set(
+                index,
+                PeerEntry {
+                    word: old.word.invalid(),
+                    ..old
+                },
+            )?;
         }
         Ok(old)
     }
 
     fn take_slot(&mut self) -> Result<u16, DatapathError> {
         // More slots than such a number has are not possible.
-        self.slots()?.take().map(|slot| u16::try_from(slot).unwrap_or_default())
+        self.slots()?
+            .take()
+            .map(|slot| u16::try_from(slot).unwrap_or_default())
     }
 
     fn slots(&mut self) -> Result<&mut Slots<PeerTraffic>, DatapathError> {
@@ -165,11 +205,15 @@ impl PeerMap {
 
     /// The slots of all entries, also of one that a killed agent was writing.
     fn taken_slots(&self) -> Result<BTreeSet<u32>, DatapathError> {
-        (0..self.capacity()).map(|index| Ok(self.get(index)?.traffic.into())).collect()
+        (0..self.capacity())
+            .map(|index| Ok(self.get(index)?.traffic.into()))
+            .collect()
     }
 
     fn set(&mut self, index: u32, entry: PeerEntry) -> Result<(), DatapathError> {
-        self.array.set(index, entry, 0).map_err(DatapathError::map(self.name))
+        self.array
+            .set(index, entry, 0)
+            .map_err(DatapathError::map(self.name))
     }
 }
 
@@ -179,17 +223,23 @@ pub struct VtepMap(HashMap<MapData, Addr, VtepEntry>);
 impl VtepMap {
     /// Opens the pin.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
-        HashMap::try_from(from_pin(pins, VTEPS)?).map(Self).map_err(DatapathError::map(VTEPS))
+        HashMap::try_from(from_pin(pins, VTEPS)?)
+            .map(Self)
+            .map_err(DatapathError::map(VTEPS))
     }
 
     /// Every entry.
     pub fn entries(&self) -> impl Iterator<Item = Result<(Addr, VtepEntry), DatapathError>> + '_ {
-        self.0.iter().map(|entry| entry.map_err(DatapathError::map(VTEPS)))
+        self.0
+            .iter()
+            .map(|entry| entry.map_err(DatapathError::map(VTEPS)))
     }
 
     /// Writes an entry.
     pub fn write(&mut self, vtep: Addr, entry: VtepEntry) -> Result<(), DatapathError> {
-        self.0.insert(vtep, entry, 0).map_err(DatapathError::map(VTEPS))
+        self.0
+            .insert(vtep, entry, 0)
+            .map_err(DatapathError::map(VTEPS))
     }
 
     /// Removes an entry; a missing entry is not an error.
@@ -220,25 +270,39 @@ impl ModeMap {
 
     /// As [`Self::set`], for the operator, whose switch waits for no process that was stopped while
     /// it wrote. Returns the reason why the mode may not stay, if there is one.
-    pub fn set_anyway(&mut self, mode: Mode, choice: Option<Mode>) -> Result<Option<DatapathError>, DatapathError> {
+    pub fn set_anyway(
+        &mut self,
+        mode: Mode,
+        choice: Option<Mode>,
+    ) -> Result<Option<DatapathError>, DatapathError> {
         self.0.update_anyway(|word| with(word, mode, choice))
     }
 
     /// Writes the mode that was decided on when the operator's choice was `choice`. Returns true if
     /// the mode changed, and `None`, without a write, if the operator has made another choice
     /// since.
-    pub fn follow(&mut self, mode: Mode, choice: Option<Mode>) -> Result<Option<bool>, DatapathError> {
+    pub fn follow(
+        &mut self,
+        mode: Mode,
+        choice: Option<Mode>,
+    ) -> Result<Option<bool>, DatapathError> {
         let mut is_current = true;
         let changed = self.0.update(|word| {
             is_current = word.choice() == choice;
-            if is_current { with(word, mode, choice) } else { word }
+            if is_current {
+                with(word, mode, choice)
+            } else {
+                word
+            }
         })?;
         Ok(is_current.then_some(changed))
     }
 
     /// Begins a new generation: what mode `fast` has learned so far is not used any more.
     pub fn bump(&mut self) -> Result<(), DatapathError> {
-        self.0.update(|word| word.next(word.mode(), word.choice())).map(drop)
+        self.0
+            .update(|word| word.next(word.mode(), word.choice()))
+            .map(drop)
     }
 
     /// Begins a new epoch: packets of known flows may have bypassed the programs.
@@ -248,7 +312,11 @@ impl ModeMap {
 }
 
 fn with(word: ModeWord, mode: Mode, choice: Option<Mode>) -> ModeWord {
-    if word.mode() == mode && word.choice() == choice { word } else { word.next(mode, choice) }
+    if word.mode() == mode && word.choice() == choice {
+        word
+    } else {
+        word.next(mode, choice)
+    }
 }
 
 /// The `CONFIG` map.
@@ -257,7 +325,9 @@ pub struct ConfigMap(Array<MapData, NodeConfig>);
 impl ConfigMap {
     /// Opens the pin.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
-        Array::try_from(from_pin(pins, CONFIG)?).map(Self).map_err(DatapathError::map(CONFIG))
+        Array::try_from(from_pin(pins, CONFIG)?)
+            .map(Self)
+            .map_err(DatapathError::map(CONFIG))
     }
 
     /// The value.
@@ -269,38 +339,67 @@ impl ConfigMap {
     /// function's. Whether it did.
     pub fn write(&mut self, wanted: NodeConfig, now_ns: u64) -> Result<bool, DatapathError> {
         let old = self.get()?;
-        let wanted = NodeConfig { confirmed: old.confirmed, ..wanted };
-        let same = NodeConfig { word: old.word, heartbeat_ns: old.heartbeat_ns, ..wanted };
+        let wanted = NodeConfig {
+            confirmed: old.confirmed,
+            ..wanted
+        };
+        let same = NodeConfig {
+            word: old.word,
+            heartbeat_ns: old.heartbeat_ns,
+            ..wanted
+        };
         if same == old && old.word.has(EntryState::VALID) {
             return Ok(false);
         }
         let word = EntryState::new(EntryState::VALID, old.word.generation().wrapping_add(1));
-        self.set(NodeConfig { word: old.word.invalid(), ..old })?;
-        self.set(NodeConfig { word: word.invalid(), heartbeat_ns: now_ns, ..wanted })?;
-        self.set(NodeConfig { word, heartbeat_ns: now_ns, ..wanted })?;
+        self.set(NodeConfig {
+            word: old.word.invalid(),
+            ..old
+        })?;
+        self.set(NodeConfig {
+            word: word.invalid(),
+            heartbeat_ns: now_ns,
+            ..wanted
+        })?;
+        self.set(NodeConfig {
+            word,
+            heartbeat_ns: now_ns,
+            ..wanted
+        })?;
         Ok(true)
     }
 
     /// Writes the heartbeat, by which the agent confirms to the programs that the maps are current.
     pub fn write_heartbeat(&mut self, now_ns: u64) -> Result<(), DatapathError> {
         let config = self.get()?;
-        self.set(NodeConfig { heartbeat_ns: now_ns, ..config })
+        self.set(NodeConfig {
+            heartbeat_ns: now_ns,
+            ..config
+        })
     }
 
     /// Confirms what was learned before this tick.
     pub fn confirm(&mut self, confirmed: Tick) -> Result<(), DatapathError> {
         let config = self.get()?;
-        self.set(NodeConfig { confirmed, ..config })
+        self.set(NodeConfig {
+            confirmed,
+            ..config
+        })
     }
 
     /// Invalidates the node's data: the programs leave every packet to the kernel, at once.
     pub fn invalidate(&mut self) -> Result<(), DatapathError> {
         let config = self.get()?;
-        self.set(NodeConfig { word: config.word.invalid(), ..config })
+        self.set(NodeConfig {
+            word: config.word.invalid(),
+            ..config
+        })
     }
 
     fn set(&mut self, config: NodeConfig) -> Result<(), DatapathError> {
-        self.0.set(ONLY, config, 0).map_err(DatapathError::map(CONFIG))
+        self.0
+            .set(ONLY, config, 0)
+            .map_err(DatapathError::map(CONFIG))
     }
 }
 
@@ -310,19 +409,32 @@ pub struct StatsMap(PerCpuArray<MapData, Counter>);
 impl StatsMap {
     /// Opens the pin.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
-        PerCpuArray::try_from(from_pin(pins, STATS)?).map(Self).map_err(DatapathError::map(STATS))
+        PerCpuArray::try_from(from_pin(pins, STATS)?)
+            .map(Self)
+            .map_err(DatapathError::map(STATS))
     }
 
     /// Packets that were dropped, of all programs and reasons.
     pub fn drops(&self) -> Result<u64, DatapathError> {
-        let dropping = Reason::ALL.into_iter().filter(|reason| reason.verdict() == Verdict::Drop);
-        let pairs = dropping.flat_map(|reason| Program::ALL.into_iter().map(move |program| (program, reason)));
-        pairs.map(|(program, reason)| Ok(self.get(program, reason)?.packets)).sum()
+        let dropping = Reason::ALL
+            .into_iter()
+            .filter(|reason| reason.verdict() == Verdict::Drop);
+        let pairs = dropping.flat_map(|reason| {
+            Program::ALL
+                .into_iter()
+                .map(move |program| (program, reason))
+        });
+        pairs
+            .map(|(program, reason)| Ok(self.get(program, reason)?.packets))
+            .sum()
     }
 
     /// The sum over all CPUs.
     pub fn get(&self, program: Program, reason: Reason) -> Result<Counter, DatapathError> {
-        let values = self.0.get(&slot(program, reason), 0).map_err(DatapathError::map(STATS))?;
+        let values = self
+            .0
+            .get(&slot(program, reason), 0)
+            .map_err(DatapathError::map(STATS))?;
         Ok(values.iter().fold(Counter::default(), |sum, cpu| Counter {
             packets: sum.packets.wrapping_add(cpu.packets),
             bytes: sum.bytes.wrapping_add(cpu.bytes),

@@ -45,13 +45,17 @@ pub struct MonitorSettings {
 impl MonitorMaps {
     /// Takes the place of the one monitor, and opens the pins.
     pub fn claim(pins: &PinRoot) -> Result<Self, DatapathError> {
-        let lease = Array::try_from(from_pin(pins, MONITOR_DEADLINE)?).map_err(DatapathError::map(MONITOR_DEADLINE))?;
+        let lease = Array::try_from(from_pin(pins, MONITOR_DEADLINE)?)
+            .map_err(DatapathError::map(MONITOR_DEADLINE))?;
         let lock = lock(pins)?;
         let mut maps = Self {
-            settings: Array::try_from(from_pin(pins, MONITOR)?).map_err(DatapathError::map(MONITOR))?,
+            settings: Array::try_from(from_pin(pins, MONITOR)?)
+                .map_err(DatapathError::map(MONITOR))?,
             lease,
-            missed: PerCpuArray::try_from(from_pin(pins, MISSED)?).map_err(DatapathError::map(MISSED))?,
-            events: RingBuf::try_from(from_pin(pins, EVENTS)?).map_err(DatapathError::map(EVENTS))?,
+            missed: PerCpuArray::try_from(from_pin(pins, MISSED)?)
+                .map_err(DatapathError::map(MISSED))?,
+            events: RingBuf::try_from(from_pin(pins, EVENTS)?)
+                .map_err(DatapathError::map(EVENTS))?,
             missed_before: Missed::default(),
             events_id: events_id(pins)?,
             _lock: lock,
@@ -71,13 +75,17 @@ impl MonitorMaps {
             capture: wanted.snaplen.max(HEADERS_LEN),
             reserved: 0,
         };
-        self.settings.set(ONLY, settings, 0).map_err(DatapathError::map(MONITOR))?;
+        self.settings
+            .set(ONLY, settings, 0)
+            .map_err(DatapathError::map(MONITOR))?;
         self.renew()
     }
 
     /// The monitor is alive.
     pub fn renew(&mut self) -> Result<(), DatapathError> {
-        self.lease.set(ONLY, clock::now_ns() + LEASE_NS, 0).map_err(DatapathError::map(MONITOR_DEADLINE))
+        self.lease
+            .set(ONLY, clock::now_ns() + LEASE_NS, 0)
+            .map_err(DatapathError::map(MONITOR_DEADLINE))
     }
 
     /// The next event with the bytes of its packet, if there is one.
@@ -89,7 +97,10 @@ impl MonitorMaps {
     pub fn missed(&self) -> Result<Missed, DatapathError> {
         let Missed { limited, lost } = self.all_missed()?;
         let before = self.missed_before;
-        Ok(Missed { limited: limited.wrapping_sub(before.limited), lost: lost.wrapping_sub(before.lost) })
+        Ok(Missed {
+            limited: limited.wrapping_sub(before.limited),
+            lost: lost.wrapping_sub(before.lost),
+        })
     }
 
     /// Returns true if the programs that run now report elsewhere: an agent created its maps again,
@@ -99,7 +110,10 @@ impl MonitorMaps {
     }
 
     fn all_missed(&self) -> Result<Missed, DatapathError> {
-        let values = self.missed.get(&ONLY, 0).map_err(DatapathError::map(MISSED))?;
+        let values = self
+            .missed
+            .get(&ONLY, 0)
+            .map_err(DatapathError::map(MISSED))?;
         Ok(values.iter().fold(Missed::default(), |sum, cpu| Missed {
             limited: sum.limited.wrapping_add(cpu.limited),
             lost: sum.lost.wrapping_add(cpu.lost),
@@ -107,7 +121,9 @@ impl MonitorMaps {
     }
 
     fn end(&mut self) -> Result<(), DatapathError> {
-        self.lease.set(ONLY, 0, 0).map_err(DatapathError::map(MONITOR_DEADLINE))
+        self.lease
+            .set(ONLY, 0, 0)
+            .map_err(DatapathError::map(MONITOR_DEADLINE))
     }
 }
 
@@ -120,17 +136,24 @@ impl Drop for MonitorMaps {
 
 fn lock(pins: &PinRoot) -> Result<Flock<File>, DatapathError> {
     let path = pins.maps();
-    let failed = |source| DatapathError::PinDirectory { path: path.clone(), source };
+    let failed = |source| DatapathError::PinDirectory {
+        path: path.clone(),
+        source,
+    };
     let directory = File::open(&path).map_err(failed)?;
     match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => Ok(lock),
-        Err((_, Errno::EWOULDBLOCK)) => Err(DatapathError::MonitorTaken { root: pins.root().to_owned() }),
+        Err((_, Errno::EWOULDBLOCK)) => Err(DatapathError::MonitorTaken {
+            root: pins.root().to_owned(),
+        }),
         Err((_, errno)) => Err(failed(errno.into())),
     }
 }
 
 fn events_id(pins: &PinRoot) -> Result<u32, DatapathError> {
     let path = pins.map(EVENTS);
-    let id = MapData::from_pin(&path).and_then(|map| map.info()).map(|info| info.id());
+    let id = MapData::from_pin(&path)
+        .and_then(|map| map.info())
+        .map(|info| info.id());
     id.map_err(|source| DatapathError::OpenPin { path, source })
 }

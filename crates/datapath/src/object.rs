@@ -20,7 +20,9 @@ pub(super) fn bytes() -> Result<Vec<u8>, DatapathError> {
         return Err(DatapathError::Stub);
     }
     let mut object = Vec::new();
-    ZlibDecoder::new(OBJECT).read_to_end(&mut object).expect("the build compressed it");
+    ZlibDecoder::new(OBJECT)
+        .read_to_end(&mut object)
+        .expect("the build compressed it");
     Ok(object)
 }
 

@@ -28,7 +28,11 @@ pub struct PinnedPeer {
 impl PinnedPeer {
     /// The Ethernet address of its tunnel device, as text: `-` without a tunnel.
     pub fn vtep_mac(&self) -> String {
-        if self.entry.mac == Mac::default() { "-".to_owned() } else { self.entry.mac.to_string() }
+        if self.entry.mac == Mac::default() {
+            "-".to_owned()
+        } else {
+            self.entry.mac.to_string()
+        }
     }
 
     /// Returns true if the programs count its packets in this mode. Without mode `fast` no program
@@ -59,9 +63,17 @@ pub fn pinned_peers(pins: &PinRoot, config: &NodeConfig) -> Result<Vec<PinnedPee
     Ok(peers)
 }
 
-fn family_peers(map: &PeerMap, family: Family, config: &NodeConfig) -> Result<Vec<PinnedPeer>, DatapathError> {
+fn family_peers(
+    map: &PeerMap,
+    family: Family,
+    config: &NodeConfig,
+) -> Result<Vec<PinnedPeer>, DatapathError> {
     let config = family_config(config, family);
-    let peer = |(index, entry)| PinnedPeer { index, subnet: subnet(family, config, index), entry };
+    let peer = |(index, entry)| PinnedPeer {
+        index,
+        subnet: subnet(family, config, index),
+        entry,
+    };
     map.entries().map(|found| found.map(peer)).collect()
 }
 
@@ -88,7 +100,8 @@ pub fn subnet(family: Family, config: &FamilyConfig, index: u32) -> IpNet {
     let base: IpAddr = match family {
         Family::V4 => {
             let network = u32::from_be_bytes(config.network.v4_bytes());
-            Ipv4Addr::from_bits(network.wrapping_add(index.checked_shl(shift).unwrap_or_default())).into()
+            Ipv4Addr::from_bits(network.wrapping_add(index.checked_shl(shift).unwrap_or_default()))
+                .into()
         }
         Family::V6 => {
             let network = u128::from_be_bytes(config.network.0);
@@ -97,7 +110,10 @@ pub fn subnet(family: Family, config: &FamilyConfig, index: u32) -> IpNet {
         }
     };
     let length = u32::from(family.bits()).saturating_sub(shift);
-    u8::try_from(length).ok().and_then(|length| IpNet::new(base, length).ok()).unwrap_or_else(|| base.into())
+    u8::try_from(length)
+        .ok()
+        .and_then(|length| IpNet::new(base, length).ok())
+        .unwrap_or_else(|| base.into())
 }
 
 #[cfg(test)]
@@ -105,21 +121,46 @@ mod tests {
     use super::*;
 
     fn config(network: IpAddr, shift: u32) -> FamilyConfig {
-        FamilyConfig { network: network.into(), subnet_shift: shift, subnet_count: 256, ..FamilyConfig::default() }
+        FamilyConfig {
+            network: network.into(),
+            subnet_shift: shift,
+            subnet_count: 256,
+            ..FamilyConfig::default()
+        }
     }
 
     #[test]
     fn a_subnets_number_gives_back_its_prefix() {
-        let (v4, v6) = ("10.244.0.0".parse().expect("an address"), "fd00:10:244::".parse().expect("an address"));
-        let config = NodeConfig { v4: config(v4, 8), v6: config(v6, 64), ..NodeConfig::default() };
+        let (v4, v6) = (
+            "10.244.0.0".parse().expect("an address"),
+            "fd00:10:244::".parse().expect("an address"),
+        );
+        let config = NodeConfig {
+            v4: config(v4, 8),
+            v6: config(v6, 64),
+            ..NodeConfig::default()
+        };
         for (family, index, prefix, inside) in [
             (Family::V4, 7, "10.244.7.0/24", "10.244.7.9"),
             (Family::V6, 0xff, "fd00:10:244:ff::/64", "fd00:10:244:ff::9"),
         ] {
-            assert_eq!(subnet(family, family_config(&config, family), index).to_string(), prefix);
-            assert_eq!(subnet_index(&config, inside.parse().expect("an address")), Some(index));
+            assert_eq!(
+                subnet(family, family_config(&config, family), index).to_string(),
+                prefix
+            );
+            assert_eq!(
+                subnet_index(&config, inside.parse().expect("an address")),
+                Some(index)
+            );
         }
-        assert_eq!(subnet_index(&config, "10.245.0.1".parse().expect("an address")), None);
-        assert_eq!(subnet_index(&NodeConfig::default(), v4), None, "a family that is off");
+        assert_eq!(
+            subnet_index(&config, "10.245.0.1".parse().expect("an address")),
+            None
+        );
+        assert_eq!(
+            subnet_index(&NodeConfig::default(), v4),
+            None,
+            "a family that is off"
+        );
     }
 }

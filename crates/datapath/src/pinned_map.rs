@@ -11,8 +11,10 @@ use crate::{DatapathError, PinRoot};
 
 /// Opens a map by its pin.
 pub(super) fn from_pin(pins: &PinRoot, name: &str) -> Result<Map, DatapathError> {
-    Map::from_map_data(data_from_pin(pins, name)?)
-        .map_err(|source| DatapathError::OpenPin { path: pins.map(name), source })
+    Map::from_map_data(data_from_pin(pins, name)?).map_err(|source| DatapathError::OpenPin {
+        path: pins.map(name),
+        source,
+    })
 }
 
 /// The same, without a look at its kind.
@@ -31,7 +33,9 @@ pub(super) fn remove<K: Pod, V: Pod>(
     name: &'static str,
 ) -> Result<(), DatapathError> {
     match map.remove(key) {
-        Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => {
+            Ok(())
+        }
         other => other.map_err(DatapathError::map(name)),
     }
 }

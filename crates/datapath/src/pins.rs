@@ -27,7 +27,10 @@ pub struct PinRoot {
 impl PinRoot {
     /// The pins below `root`, of this build's schema. Touches nothing.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), versioned: root.join(format!("v{SCHEMA}")) }
+        Self {
+            root: root.to_owned(),
+            versioned: root.join(format!("v{SCHEMA}")),
+        }
     }
 
     /// The pins below the same root of builds with another schema.
@@ -40,9 +43,18 @@ impl PinRoot {
     /// The pins below `root` of all builds, by schema.
     pub fn of_all_schemas(root: &Path) -> Vec<Self> {
         let entries = fs::read_dir(root).into_iter().flatten().flatten();
-        let mut found: Vec<_> = entries.map(|entry| entry.path()).filter(|path| schema_of(path).is_some()).collect();
+        let mut found: Vec<_> = entries
+            .map(|entry| entry.path())
+            .filter(|path| schema_of(path).is_some())
+            .collect();
         found.sort_by_key(|path| schema_of(path));
-        found.into_iter().map(|versioned| Self { root: root.to_owned(), versioned }).collect()
+        found
+            .into_iter()
+            .map(|versioned| Self {
+                root: root.to_owned(),
+                versioned,
+            })
+            .collect()
     }
 
     /// Returns true if this build can read the maps.
@@ -115,39 +127,55 @@ impl PinRoot {
         bpffs::ensure_mounted(&self.root)?;
         for dir in ["maps", "programs", "links"] {
             let path = self.versioned.join(dir);
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed(&path))?;
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&path)
+                .map_err(failed(&path))?;
         }
         // bpffs creates the first directory with the mount's mode; maps hold nothing secret, but no
         // other user may write them.
-        fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700)).map_err(failed(&self.root))
+        fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700))
+            .map_err(failed(&self.root))
     }
 }
 
 /// The schema in the name of a directory of pins; `None` for other names.
 pub fn schema_of(dir: &Path) -> Option<u32> {
     let digits = dir.file_name()?.to_str()?.strip_prefix('v')?;
-    digits.parse().ok().filter(|schema: &u32| schema.to_string() == digits)
+    digits
+        .parse()
+        .ok()
+        .filter(|schema: &u32| schema.to_string() == digits)
 }
 
 /// Removes a pin, if it is there. If it is of a link, its program is detached.
 pub(super) fn remove(path: &Path) -> Result<(), DatapathError> {
     match fs::remove_file(path) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            Err(DatapathError::ChangePin { action: "remove", path: path.to_owned(), source })
-        }
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(DatapathError::ChangePin {
+            action: "remove",
+            path: path.to_owned(),
+            source,
+        }),
         _ => Ok(()),
     }
 }
 
 /// Pins a program or link in place of the one that may be there, without a moment in which there is
 /// none.
-pub(super) fn replace(path: &Path, pin: impl FnOnce(&Path) -> Result<(), PinError>) -> Result<(), DatapathError> {
+pub(super) fn replace(
+    path: &Path,
+    pin: impl FnOnce(&Path) -> Result<(), PinError>,
+) -> Result<(), DatapathError> {
     // bpffs reserves names with a dot.
     let mut fresh = path.as_os_str().to_owned();
     fresh.push("-new");
     let fresh = PathBuf::from(fresh);
     remove(&fresh)?;
-    pin(&fresh).map_err(|source| DatapathError::Pin { path: fresh.clone(), source })?;
+    pin(&fresh).map_err(|source| DatapathError::Pin {
+        path: fresh.clone(),
+        source,
+    })?;
     fs::rename(&fresh, path).map_err(|source| DatapathError::ChangePin {
         action: "rename",
         path: path.to_owned(),
@@ -162,14 +190,37 @@ mod tests {
     #[test]
     fn pins_lie_below_the_schema() {
         let pins = PinRoot::new(Path::new("/sys/fs/bpf/flannel"));
-        assert_eq!(pins.map("PEERS"), Path::new("/sys/fs/bpf/flannel/v2/maps/PEERS"));
-        assert_eq!(pins.program(Program::ToTunnel), Path::new("/sys/fs/bpf/flannel/v2/programs/to_tunnel"));
-        assert_eq!(pins.link(Program::FromUnderlay, 7), Path::new("/sys/fs/bpf/flannel/v2/links/from_underlay-7"));
+        assert_eq!(
+            pins.map("PEERS"),
+            Path::new("/sys/fs/bpf/flannel/v2/maps/PEERS")
+        );
+        assert_eq!(
+            pins.program(Program::ToTunnel),
+            Path::new("/sys/fs/bpf/flannel/v2/programs/to_tunnel")
+        );
+        assert_eq!(
+            pins.link(Program::FromUnderlay, 7),
+            Path::new("/sys/fs/bpf/flannel/v2/links/from_underlay-7")
+        );
     }
 
     #[test]
     fn directories_of_pins_have_the_schema_in_their_names() {
-        let schemas = ["v0", "v1", "v12", "v", "v01", "v+1", "vx", "1", "w1"].map(|name| schema_of(Path::new(name)));
-        assert_eq!(schemas, [Some(0), Some(1), Some(12), None, None, None, None, None, None]);
+        let schemas = ["v0", "v1", "v12", "v", "v01", "v+1", "vx", "1", "w1"]
+            .map(|name| schema_of(Path::new(name)));
+        assert_eq!(
+            schemas,
+            [
+                Some(0),
+                Some(1),
+                Some(12),
+                None,
+                None,
+                None,
+                None,
+                None,
+                None
+            ]
+        );
     }
 }

@@ -30,7 +30,11 @@ pub struct Capability {
 
 impl Capability {
     /// A node without programs.
-    pub const NOTHING: Self = Self { most: Mode::Kernel, tunnel: false, has_work: true };
+    pub const NOTHING: Self = Self {
+        most: Mode::Kernel,
+        tunnel: false,
+        has_work: true,
+    };
 
     /// The mode asked for, or the next lesser one there is.
     fn best(self, wanted: Mode) -> Mode {
@@ -75,13 +79,26 @@ impl ModeRequest {
         let asked = [
             (self.choice, ModeSource::RunTime),
             (annotation, ModeSource::NodeAnnotation),
-            (self.flag.filter(|_| self.annotation.is_none()), ModeSource::Flag),
+            (
+                self.flag.filter(|_| self.annotation.is_none()),
+                ModeSource::Flag,
+            ),
             (self.config, ModeSource::NetworkConfig),
         ];
-        let first = asked.into_iter().find_map(|(mode, source)| mode.map(|mode| (mode, source)));
-        let default = if able.has_work { DEFAULT } else { DEFAULT_WITHOUT_PROGRAMS };
+        let first = asked
+            .into_iter()
+            .find_map(|(mode, source)| mode.map(|mode| (mode, source)));
+        let default = if able.has_work {
+            DEFAULT
+        } else {
+            DEFAULT_WITHOUT_PROGRAMS
+        };
         let (wanted, source) = first.unwrap_or((default, ModeSource::Default));
-        ModeChoice { mode: able.best(wanted), wanted, source }
+        ModeChoice {
+            mode: able.best(wanted),
+            wanted,
+            source,
+        }
     }
 }
 
@@ -89,7 +106,11 @@ impl ModeRequest {
 mod tests {
     use super::*;
 
-    const ALL: Capability = Capability { most: Mode::Fast, tunnel: true, has_work: true };
+    const ALL: Capability = Capability {
+        most: Mode::Fast,
+        tunnel: true,
+        has_work: true,
+    };
 
     #[test]
     fn the_nearest_request_wins() {
@@ -101,22 +122,47 @@ mod tests {
         };
         let decided = |request: ModeRequest| (request.decide(ALL).mode, request.decide(ALL).source);
         assert_eq!(decided(all), (Mode::Kernel, ModeSource::RunTime));
-        let node = ModeRequest { choice: None, ..all };
+        let node = ModeRequest {
+            choice: None,
+            ..all
+        };
         assert_eq!(decided(node), (Mode::Fast, ModeSource::NodeAnnotation));
-        let auto = ModeRequest { annotation: Some(ModeSetting::FollowConfig), ..node };
+        let auto = ModeRequest {
+            annotation: Some(ModeSetting::FollowConfig),
+            ..node
+        };
         assert_eq!(decided(auto), (Mode::Kernel, ModeSource::NetworkConfig));
-        assert_eq!(decided(ModeRequest { annotation: None, ..node }), (Mode::Encap, ModeSource::Flag));
-        let config = ModeRequest { config: Some(Mode::Kernel), ..ModeRequest::default() };
+        assert_eq!(
+            decided(ModeRequest {
+                annotation: None,
+                ..node
+            }),
+            (Mode::Encap, ModeSource::Flag)
+        );
+        let config = ModeRequest {
+            config: Some(Mode::Kernel),
+            ..ModeRequest::default()
+        };
         assert_eq!(decided(config), (Mode::Kernel, ModeSource::NetworkConfig));
-        assert_eq!(decided(ModeRequest::default()), (DEFAULT, ModeSource::Default));
+        assert_eq!(
+            decided(ModeRequest::default()),
+            (DEFAULT, ModeSource::Default)
+        );
     }
 
     #[test]
     fn with_nothing_for_programs_to_do_no_mode_is_missed_unless_it_is_asked_for() {
-        let able = Capability { has_work: false, ..Capability::NOTHING };
+        let able = Capability {
+            has_work: false,
+            ..Capability::NOTHING
+        };
         let choice = ModeRequest::default().decide(able);
         assert_eq!((choice.mode, choice.wanted), (Mode::Kernel, Mode::Kernel));
-        let choice = ModeRequest { flag: Some(Mode::Fast), ..ModeRequest::default() }.decide(able);
+        let choice = ModeRequest {
+            flag: Some(Mode::Fast),
+            ..ModeRequest::default()
+        }
+        .decide(able);
         assert_eq!((choice.mode, choice.wanted), (Mode::Kernel, Mode::Fast));
     }
 
@@ -135,11 +181,27 @@ mod tests {
 
     #[test]
     fn a_node_that_cannot_stays_with_the_kernel_and_remembers_the_wish() {
-        let decision = ModeRequest { flag: Some(Mode::Encap), ..ModeRequest::default() }.decide(Capability::NOTHING);
-        assert_eq!((decision.mode, decision.wanted), (Mode::Kernel, Mode::Encap));
-        let fast = ModeRequest { choice: Some(Mode::Fast), ..ModeRequest::default() };
-        let no_fast = Capability { most: Mode::Encap, ..ALL };
-        assert_eq!((fast.decide(no_fast).mode, fast.decide(ALL).mode), (Mode::Encap, Mode::Fast));
+        let decision = ModeRequest {
+            flag: Some(Mode::Encap),
+            ..ModeRequest::default()
+        }
+        .decide(Capability::NOTHING);
+        assert_eq!(
+            (decision.mode, decision.wanted),
+            (Mode::Kernel, Mode::Encap)
+        );
+        let fast = ModeRequest {
+            choice: Some(Mode::Fast),
+            ..ModeRequest::default()
+        };
+        let no_fast = Capability {
+            most: Mode::Encap,
+            ..ALL
+        };
+        assert_eq!(
+            (fast.decide(no_fast).mode, fast.decide(ALL).mode),
+            (Mode::Encap, Mode::Fast)
+        );
     }
 
     /// Below `fast` there is `kernel`, whatever is asked for.
@@ -147,11 +209,23 @@ mod tests {
     fn without_a_tunnel_there_is_no_mode_encap() {
         let modes = [Mode::Kernel, Mode::Encap, Mode::Fast];
         for most in modes {
-            let able = Capability { most, tunnel: false, has_work: true };
+            let able = Capability {
+                most,
+                tunnel: false,
+                has_work: true,
+            };
             for choice in modes {
-                let decision = ModeRequest { choice: Some(choice), ..ModeRequest::default() }.decide(able);
+                let decision = ModeRequest {
+                    choice: Some(choice),
+                    ..ModeRequest::default()
+                }
+                .decide(able);
                 let fast = choice == Mode::Fast && most == Mode::Fast;
-                assert_eq!(decision.mode, if fast { Mode::Fast } else { Mode::Kernel }, "{choice} of {most}");
+                assert_eq!(
+                    decision.mode,
+                    if fast { Mode::Fast } else { Mode::Kernel },
+                    "{choice} of {most}"
+                );
                 assert_eq!(decision.wanted, choice);
             }
         }

@@ -31,21 +31,34 @@ pub struct Accepted {
 /// below `pins` are not loaded again, because the verifier takes up to 0.25 s for each.
 pub fn programs(pins: Option<&PinRoot>) -> Result<Accepted, DatapathError> {
     helpers()?;
-    let accepted = pins.map(LoadRecord::programs_of_this_build).unwrap_or_default();
-    let others: Vec<Program> = Program::ALL.into_iter().filter(|program| !accepted.contains(program)).collect();
+    let accepted = pins
+        .map(LoadRecord::programs_of_this_build)
+        .unwrap_or_default();
+    let others: Vec<Program> = Program::ALL
+        .into_iter()
+        .filter(|program| !accepted.contains(program))
+        .collect();
     let mut trial = Trial::alone(others)?;
-    Ok(Accepted { limit: room::ask(trial.object(), &Family::BOTH)?.limit, polls: polls(&mut trial) })
+    Ok(Accepted {
+        limit: room::ask(trial.object(), &Family::BOTH)?.limit,
+        polls: polls(&mut trial),
+    })
 }
 
 fn polls(trial: &mut Trial) -> Result<(), DatapathError> {
     let program: &mut RawTracePoint = trial
         .object()
         .program_mut(COUNT_POLLS)
-        .ok_or(DatapathError::Missing { kind: "program", name: COUNT_POLLS })?
+        .ok_or(DatapathError::Missing {
+            kind: "program",
+            name: COUNT_POLLS,
+        })?
         .try_into()
         .map_err(DatapathError::program(COUNT_POLLS))?;
     let attached = interrupted::retry(|| program.load()).and_then(|()| {
-        attach::polls::TRACEPOINTS.iter().try_for_each(|(tracepoint, _)| program.attach(tracepoint).map(drop))
+        attach::polls::TRACEPOINTS
+            .iter()
+            .try_for_each(|(tracepoint, _)| program.attach(tracepoint).map(drop))
     });
     attached.map_err(DatapathError::program(COUNT_POLLS))
 }

@@ -20,22 +20,44 @@ struct Helper {
 /// The youngest helpers that the programs call, youngest first ([include/uapi/linux/bpf.h, Linux
 /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/include/uapi/linux/bpf.h)).
 const YOUNGEST: [Helper; 4] = [
-    Helper { id: BpfHelper::BPF_FUNC_check_mtu, name: "bpf_check_mtu", since: "5.12" },
-    Helper { id: BpfHelper::BPF_FUNC_ktime_get_coarse_ns, name: "bpf_ktime_get_coarse_ns", since: "5.11" },
-    Helper { id: BpfHelper::BPF_FUNC_redirect_peer, name: "bpf_redirect_peer", since: "5.10" },
-    Helper { id: BpfHelper::BPF_FUNC_redirect_neigh, name: "bpf_redirect_neigh", since: "5.10" },
+    Helper {
+        id: BpfHelper::BPF_FUNC_check_mtu,
+        name: "bpf_check_mtu",
+        since: "5.12",
+    },
+    Helper {
+        id: BpfHelper::BPF_FUNC_ktime_get_coarse_ns,
+        name: "bpf_ktime_get_coarse_ns",
+        since: "5.11",
+    },
+    Helper {
+        id: BpfHelper::BPF_FUNC_redirect_peer,
+        name: "bpf_redirect_peer",
+        since: "5.10",
+    },
+    Helper {
+        id: BpfHelper::BPF_FUNC_redirect_neigh,
+        name: "bpf_redirect_neigh",
+        since: "5.10",
+    },
 ];
 
 impl Helper {
     const fn missing(self) -> DatapathError {
-        DatapathError::MissingHelper { number: self.id as u32, name: self.name, since: self.since }
+        DatapathError::MissingHelper {
+            number: self.id as u32,
+            name: self.name,
+            since: self.since,
+        }
     }
 }
 
 /// Fails if the kernel lacks a helper that the programs call. A kernel that does not answer is
 /// taken to have them: what it refuses shows when the programs are loaded.
 pub(super) fn check_helpers() -> Result<(), DatapathError> {
-    check_helpers_by(|helper| is_helper_supported(ProgramType::SchedClassifier, helper).unwrap_or(true))
+    check_helpers_by(|helper| {
+        is_helper_supported(ProgramType::SchedClassifier, helper).unwrap_or(true)
+    })
 }
 
 fn check_helpers_by(is_supported: impl Fn(BpfHelper) -> bool) -> Result<(), DatapathError> {
@@ -47,7 +69,9 @@ fn check_helpers_by(is_supported: impl Fn(BpfHelper) -> bool) -> Result<(), Data
 /// kernel gives only the number of a helper, the helper's name is added. Empty for an empty log.
 pub(super) fn verdict(log: &str) -> String {
     let mut lines = log.lines().map(str::trim).rev();
-    let line = lines.find(|line| !line.is_empty() && !is_statistics(line)).unwrap_or_default();
+    let line = lines
+        .find(|line| !line.is_empty() && !is_statistics(line))
+        .unwrap_or_default();
     match unknown_helper(line) {
         Some(number) => match YOUNGEST.iter().find(|helper| helper.id as u32 == number) {
             Some(helper) => helper.missing().to_string(),
@@ -59,7 +83,9 @@ pub(super) fn verdict(log: &str) -> String {
 
 /// True for a line about the verifier's work and not about the program.
 fn is_statistics(line: &str) -> bool {
-    ["processed ", "verification time ", "stack depth "].iter().any(|start| line.starts_with(start))
+    ["processed ", "verification time ", "stack depth "]
+        .iter()
+        .any(|start| line.starts_with(start))
 }
 
 /// The number of the helper in `invalid func unknown#160`.
@@ -72,16 +98,22 @@ mod tests {
     use super::*;
 
     /// The end of what Linux 5.10 says of `to_tunnel`.
-    const LINUX_5_10: &str = "; \n0: (bf) r6 = r1\n29: (85) call unknown#160\ninvalid func unknown#160\n\
-        processed 28 insns (limit 1000000) max_states_per_insn 0 total_states 2 peak_states 2 mark_read 1\n";
+    const LINUX_5_10: &str = "; \n0: (bf) r6 = r1\n29: (85) call unknown#160\ninvalid func \
+        unknown#160\n\
+        processed 28 insns (limit 1000000) max_states_per_insn 0 total_states 2 peak_states 2 \
+        mark_read 1\n";
     /// The end of what Linux 5.15 said of it.
     const LINUX_5_15: &str = "2735: (85) call bpf_redirect_neigh#152\n\
         invalid indirect read from stack R2 off -20+8 size 20\n\
-        processed 19079 insns (limit 1000000) max_states_per_insn 14 total_states 666 peak_states 352 mark_read 32\n";
+        processed 19079 insns (limit 1000000) max_states_per_insn 14 total_states 666 peak_states \
+        352 mark_read 32\n";
 
     #[test]
     fn the_verdict_is_the_last_line_about_the_program() {
-        assert_eq!(verdict(LINUX_5_15), "invalid indirect read from stack R2 off -20+8 size 20");
+        assert_eq!(
+            verdict(LINUX_5_15),
+            "invalid indirect read from stack R2 off -20+8 size 20"
+        );
         assert_eq!(verdict("verification time 9 usec\nstack depth 0\n"), "");
         assert_eq!(verdict(""), "");
     }
@@ -90,7 +122,8 @@ mod tests {
     fn a_missing_helper_has_a_name_and_a_version() {
         assert_eq!(
             verdict(LINUX_5_10),
-            "this kernel lacks the BPF helper bpf_ktime_get_coarse_ns (160), which Linux has from 5.11 on; mode encap \
+            "this kernel lacks the BPF helper bpf_ktime_get_coarse_ns (160), which Linux has from \
+             5.11 on; mode encap \
              needs Linux 5.13"
         );
         assert_eq!(
@@ -101,13 +134,20 @@ mod tests {
 
     #[test]
     fn the_youngest_missing_helper_is_named() {
-        let name = |missing: &[BpfHelper]| match check_helpers_by(|helper| !missing.contains(&helper)) {
-            Err(DatapathError::MissingHelper { name, .. }) => Some(name),
-            _ => None,
-        };
+        let name =
+            |missing: &[BpfHelper]| match check_helpers_by(|helper| !missing.contains(&helper)) {
+                Err(DatapathError::MissingHelper { name, .. }) => Some(name),
+                _ => None,
+            };
         assert_eq!(name(&[]), None);
-        assert_eq!(name(&[BpfHelper::BPF_FUNC_ktime_get_coarse_ns]), Some("bpf_ktime_get_coarse_ns"));
-        let linux_5_10 = [BpfHelper::BPF_FUNC_ktime_get_coarse_ns, BpfHelper::BPF_FUNC_check_mtu];
+        assert_eq!(
+            name(&[BpfHelper::BPF_FUNC_ktime_get_coarse_ns]),
+            Some("bpf_ktime_get_coarse_ns")
+        );
+        let linux_5_10 = [
+            BpfHelper::BPF_FUNC_ktime_get_coarse_ns,
+            BpfHelper::BPF_FUNC_check_mtu,
+        ];
         assert_eq!(name(&linux_5_10), Some("bpf_check_mtu"));
     }
 }

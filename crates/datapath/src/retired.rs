@@ -52,7 +52,8 @@ impl Successor<'_> {
                 match fs::remove_dir_all(pins.dir()) {
                     Ok(()) => retired.push(pins.root().to_owned()),
                     Err(error) => {
-                        tracing::warn!(%error, path = %pins.dir().display(), "programs of an agent that ended are left");
+                        tracing::warn!(%error, path = %pins.dir().display(), "programs of an agent \
+                            that ended are left");
                     }
                 }
             }
@@ -63,12 +64,23 @@ impl Successor<'_> {
     /// The pins in other pin roots: those next to our own, and the default one.
     fn candidates(&self) -> Vec<PinRoot> {
         let own = self.pins.root();
-        let neighbours = own.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten();
-        let mut found: Vec<PathBuf> = neighbours.map(|entry| entry.path()).chain([PathBuf::from(DEFAULT)]).collect();
+        let neighbours = own
+            .parent()
+            .and_then(|parent| fs::read_dir(parent).ok())
+            .into_iter()
+            .flatten()
+            .flatten();
+        let mut found: Vec<PathBuf> = neighbours
+            .map(|entry| entry.path())
+            .chain([PathBuf::from(DEFAULT)])
+            .collect();
         found.sort();
         found.dedup();
         found.retain(|root| root.as_path() != own);
-        found.iter().flat_map(|root| PinRoot::of_all_schemas(root)).collect()
+        found
+            .iter()
+            .flat_map(|root| PinRoot::of_all_schemas(root))
+            .collect()
     }
 
     fn is_former(&self, pins: &PinRoot) -> bool {
@@ -77,16 +89,22 @@ impl Successor<'_> {
         }
         if pins.has_own_schema() {
             let config = ConfigMap::open(pins).and_then(|map| map.get());
-            return config.is_ok_and(|config| self.succeeds(&config, |tunnel| device_name(tunnel).is_some()));
+            return config.is_ok_and(|config| {
+                self.succeeds(&config, |tunnel| device_name(tunnel).is_some())
+            });
         }
-        self.tunnels.iter().any(|tunnel| pins.link(Program::ToTunnel, *tunnel).exists())
+        self.tunnels
+            .iter()
+            .any(|tunnel| pins.link(Program::ToTunnel, *tunnel).exists())
     }
 
     /// Returns true if the pinned link is on our external interface, and not on one of another
     /// network namespace with the same index.
     fn is_attached(&self, link: &Path) -> bool {
         let here = query::programs(self.external, TcAttachType::Ingress);
-        query::held_by(link).zip(here.ok()).is_some_and(|(program, here)| here.contains(&program))
+        query::held_by(link)
+            .zip(here.ok())
+            .is_some_and(|(program, here)| here.contains(&program))
     }
 
     /// Returns true if that configuration is of our tunnel, of one that is gone, or without a
@@ -94,14 +112,19 @@ impl Successor<'_> {
     /// may start again.
     fn succeeds(&self, config: &NodeConfig, exists: impl Fn(u32) -> bool) -> bool {
         let is_ours = |family: &FamilyConfig| match family.tunnel_ifindex {
-            0 => self
-                .networks
-                .iter()
-                .any(|network| overlap(*network, IpNet::from(std::net::IpAddr::from(family.network)))),
+            0 => self.networks.iter().any(|network| {
+                overlap(
+                    *network,
+                    IpNet::from(std::net::IpAddr::from(family.network)),
+                )
+            }),
             tunnel => self.tunnels.contains(&tunnel) || !exists(tunnel),
         };
         let families = [&config.v4, &config.v6];
-        families.into_iter().filter(|family| family.subnet_count > 0).any(is_ours)
+        families
+            .into_iter()
+            .filter(|family| family.subnet_count > 0)
+            .any(is_ours)
     }
 }
 
@@ -113,7 +136,12 @@ mod tests {
     fn pins_of_our_tunnel_or_network_are_succeeded_and_those_of_another_agent_are_not() {
         let pins = PinRoot::new(Path::new("/sys/fs/bpf/absent"));
         let networks = ["10.244.0.0/16".parse().expect("a network")];
-        let successor = Successor { pins: &pins, external: 2, tunnels: &[7], networks: &networks };
+        let successor = Successor {
+            pins: &pins,
+            external: 2,
+            tunnels: &[7],
+            networks: &networks,
+        };
         let config = |tunnel_ifindex, network: [u8; 4]| NodeConfig {
             v4: FamilyConfig {
                 tunnel_ifindex,
@@ -124,11 +152,29 @@ mod tests {
             ..NodeConfig::default()
         };
         let there = |index| index == 8;
-        assert!(successor.succeeds(&config(7, [10, 9, 0, 0]), there), "our tunnel with a former network");
-        assert!(successor.succeeds(&config(6, [10, 9, 0, 0]), there), "a tunnel that is gone");
-        assert!(!successor.succeeds(&config(8, [10, 244, 0, 0]), there), "another agent's tunnel");
-        assert!(successor.succeeds(&config(0, [10, 244, 0, 0]), there), "our network");
-        assert!(!successor.succeeds(&config(0, [10, 55, 0, 0]), there), "another network");
-        assert!(!successor.succeeds(&NodeConfig::default(), there), "nothing is known");
+        assert!(
+            successor.succeeds(&config(7, [10, 9, 0, 0]), there),
+            "our tunnel with a former network"
+        );
+        assert!(
+            successor.succeeds(&config(6, [10, 9, 0, 0]), there),
+            "a tunnel that is gone"
+        );
+        assert!(
+            !successor.succeeds(&config(8, [10, 244, 0, 0]), there),
+            "another agent's tunnel"
+        );
+        assert!(
+            successor.succeeds(&config(0, [10, 244, 0, 0]), there),
+            "our network"
+        );
+        assert!(
+            !successor.succeeds(&config(0, [10, 55, 0, 0]), there),
+            "another network"
+        );
+        assert!(
+            !successor.succeeds(&NodeConfig::default(), there),
+            "nothing is known"
+        );
     }
 }

@@ -42,12 +42,19 @@ pub(super) fn ask(ebpf: &mut Ebpf, families: &[Family]) -> Result<Room, Datapath
         let frame = frame(*family);
         let mut options = TestRunOptions::new();
         options.data_in = Some(&frame);
-        let answer = program.test_run(options).map_err(DatapathError::program(PROBE_ROOM))?;
+        let answer = program
+            .test_run(options)
+            .map_err(DatapathError::program(PROBE_ROOM))?;
         limits.extend(limit(*family, answer.return_value));
         on_task_stack &= answer.return_value & ON_TASK_STACK != 0;
     }
-    program.unload().map_err(DatapathError::program(PROBE_ROOM))?;
-    Ok(Room { limit: limits.into_iter().min_by_key(|limit| limit.mode), on_task_stack })
+    program
+        .unload()
+        .map_err(DatapathError::program(PROBE_ROOM))?;
+    Ok(Room {
+        limit: limits.into_iter().min_by_key(|limit| limit.mode),
+        on_task_stack,
+    })
 }
 
 /// A frame that is long enough to be cut, of zeros but for its EtherType and version.
@@ -65,8 +72,10 @@ pub(super) fn frame(family: Family) -> [u8; 256] {
 /// Returns the limit that follows from the results, a set of [`ROOM_MADE`] and [`ROOM_TAKEN`].
 fn limit(family: Family, worked: u32) -> Option<KernelLimit> {
     let limit = |mode, what| {
-        let reason =
-            format!("this kernel refuses to {what} {family} packets the way the programs do (bpf_skb_adjust_room)");
+        let reason = format!(
+            "this kernel refuses to {what} {family} packets the way the programs do \
+             (bpf_skb_adjust_room)"
+        );
         Some(KernelLimit { mode, reason })
     };
     if worked & ROOM_MADE == 0 {
@@ -89,6 +98,9 @@ mod tests {
         assert_eq!(mode(ROOM_MADE), Some(Mode::Encap));
         assert_eq!(mode(0), Some(Mode::Kernel));
         let reason = limit(Family::V6, 0).expect("a limit").reason;
-        assert!(reason.starts_with("this kernel refuses to encapsulate IPv6 packets"), "{reason}");
+        assert!(
+            reason.starts_with("this kernel refuses to encapsulate IPv6 packets"),
+            "{reason}"
+        );
     }
 }

@@ -27,7 +27,9 @@ fn removed(pins: &PinRoot, prepare: impl Fn(&PinRoot) -> io::Result<()>) -> Vec<
         let path = other.dir().display().to_string();
         match prepare(&other).and_then(|()| fs::remove_dir_all(other.dir())) {
             Ok(()) => done.push(path),
-            Err(error) => tracing::warn!(%error, path, "programs of another version of the agent are left"),
+            Err(error) => {
+                tracing::warn!(%error, path, "programs of another version of the agent are left")
+            }
         }
     }
     done
@@ -67,7 +69,9 @@ mod tests {
     }
 
     fn links(pins: &PinRoot) -> Vec<(String, String)> {
-        let entries = fs::read_dir(pins.links()).expect("a directory").map(|entry| entry.expect("an entry"));
+        let entries = fs::read_dir(pins.links())
+            .expect("a directory")
+            .map(|entry| entry.expect("an entry"));
         let read = |entry: fs::DirEntry| {
             let text = fs::read_to_string(entry.path()).expect("a file");
             (entry.file_name().into_string().expect("a name"), text)
@@ -93,11 +97,20 @@ mod tests {
         ]);
         let mut done = take_over(&pins);
         done.sort();
-        assert_eq!(done, ["v0", "v9"].map(|dir| scratch.path().join(dir).display().to_string()));
+        assert_eq!(
+            done,
+            ["v0", "v9"].map(|dir| scratch.path().join(dir).display().to_string())
+        );
         let names: Vec<_> = links(&pins).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["count_polls", "early_guard-2", "from_pod-3", "to_pod-3"]);
+        assert_eq!(
+            names,
+            ["count_polls", "early_guard-2", "from_pod-3", "to_pod-3"]
+        );
         let of_our_own = ("to_pod-3".to_owned(), "v2/links/to_pod-3".to_owned());
-        assert!(links(&pins).contains(&of_our_own), "a link of this build stays");
+        assert!(
+            links(&pins).contains(&of_our_own),
+            "a link of this build stays"
+        );
         let mut left: Vec<_> = fs::read_dir(scratch.path())
             .expect("a directory")
             .map(|entry| entry.expect("an entry").file_name())

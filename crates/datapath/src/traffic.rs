@@ -27,13 +27,19 @@ pub trait Counters: Pod + Default {
 
 impl Counters for Counter {
     fn plus(self, other: Self) -> Self {
-        Self { packets: self.packets.wrapping_add(other.packets), bytes: self.bytes.wrapping_add(other.bytes) }
+        Self {
+            packets: self.packets.wrapping_add(other.packets),
+            bytes: self.bytes.wrapping_add(other.bytes),
+        }
     }
 }
 
 impl Counters for PeerTraffic {
     fn plus(self, other: Self) -> Self {
-        Self { sent: self.sent.plus(other.sent), received: self.received.plus(other.received) }
+        Self {
+            sent: self.sent.plus(other.sent),
+            received: self.received.plus(other.received),
+        }
     }
 }
 
@@ -46,7 +52,14 @@ pub struct TrafficMap<C: Counters> {
 impl TrafficMap<PeerTraffic> {
     /// Opens the pin of the peers of a family.
     pub fn of_peers(pins: &PinRoot, family: Family) -> Result<Self, DatapathError> {
-        Self::open(pins, if family == Family::V4 { PEER_TRAFFIC } else { PEER_TRAFFIC6 })
+        Self::open(
+            pins,
+            if family == Family::V4 {
+                PEER_TRAFFIC
+            } else {
+                PEER_TRAFFIC6
+            },
+        )
     }
 }
 
@@ -59,7 +72,8 @@ impl TrafficMap<Counter> {
 
 impl<C: Counters> TrafficMap<C> {
     fn open(pins: &PinRoot, name: &'static str) -> Result<Self, DatapathError> {
-        let array = PerCpuArray::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
+        let array =
+            PerCpuArray::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
         Ok(Self { array, name })
     }
 
@@ -70,19 +84,30 @@ impl<C: Counters> TrafficMap<C> {
 
     /// Returns the sum of a slot over all CPUs.
     pub fn get(&self, slot: u32) -> Result<C, DatapathError> {
-        let values = self.array.get(&slot, 0).map_err(DatapathError::map(self.name))?;
+        let values = self
+            .array
+            .get(&slot, 0)
+            .map_err(DatapathError::map(self.name))?;
         Ok(values.iter().fold(C::default(), |sum, cpu| sum.plus(*cpu)))
     }
 
     /// The same; `None` for the shared slot.
     pub fn get_own(&self, slot: u32) -> Result<Option<C>, DatapathError> {
-        if self.slots().contains(&slot) { self.get(slot).map(Some) } else { Ok(None) }
+        if self.slots().contains(&slot) {
+            self.get(slot).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     /// Sets the counters of a slot to zero.
     fn clear(&mut self, slot: u32) -> Result<(), DatapathError> {
-        let values = self.array.get(&slot, 0).map_err(DatapathError::map(self.name))?;
-        let zero = PerCpuValues::try_from(vec![C::default(); values.len()]).map_err(MapError::IoError);
+        let values = self
+            .array
+            .get(&slot, 0)
+            .map_err(DatapathError::map(self.name))?;
+        let zero =
+            PerCpuValues::try_from(vec![C::default(); values.len()]).map_err(MapError::IoError);
         let written = zero.and_then(|zero| self.array.set(slot, zero, 0));
         written.map_err(DatapathError::map(self.name))
     }
@@ -97,12 +122,19 @@ pub struct PeerCounters {
 impl PeerCounters {
     /// Opens the pins.
     pub fn open(pins: &PinRoot) -> Result<Self, DatapathError> {
-        Ok(Self { v4: TrafficMap::of_peers(pins, Family::V4)?, v6: TrafficMap::of_peers(pins, Family::V6)? })
+        Ok(Self {
+            v4: TrafficMap::of_peers(pins, Family::V4)?,
+            v6: TrafficMap::of_peers(pins, Family::V6)?,
+        })
     }
 
     /// Returns the traffic of a peer since its entry was made; `None` for one that shares its slot.
     pub fn of(&self, peer: &PinnedPeer) -> Result<Option<PeerTraffic>, DatapathError> {
-        let map = if peer.subnet.addr().is_ipv4() { &self.v4 } else { &self.v6 };
+        let map = if peer.subnet.addr().is_ipv4() {
+            &self.v4
+        } else {
+            &self.v6
+        };
         map.get_own(peer.entry.traffic.into())
     }
 }
@@ -115,7 +147,10 @@ pub(super) struct Slots<C: Counters> {
 
 impl<C: Counters> Slots<C> {
     pub(super) const fn new(traffic: TrafficMap<C>) -> Self {
-        Self { traffic, free: None }
+        Self {
+            traffic,
+            free: None,
+        }
     }
 
     /// Returns true if the free slots are known.
@@ -125,13 +160,22 @@ impl<C: Counters> Slots<C> {
 
     /// Sets the slots of the entries that exist.
     pub(super) fn set_taken(&mut self, taken: &BTreeSet<u32>) {
-        self.free = Some(self.traffic.slots().filter(|slot| !taken.contains(slot)).collect());
+        self.free = Some(
+            self.traffic
+                .slots()
+                .filter(|slot| !taken.contains(slot))
+                .collect(),
+        );
     }
 
     /// Takes a free slot, with its counters at zero; [`SHARED`] if there is none.
     pub(super) fn take(&mut self) -> Result<u32, DatapathError> {
-        let Some(free) = &mut self.free else { return Ok(SHARED) };
-        let Some(slot) = free.first().copied() else { return Ok(SHARED) };
+        let Some(free) = &mut self.free else {
+            return Ok(SHARED);
+        };
+        let Some(slot) = free.first().copied() else {
+            return Ok(SHARED);
+        };
         self.traffic.clear(slot)?;
         free.remove(&slot);
         Ok(slot)

@@ -24,9 +24,9 @@ use flannel_common::{
     flow_key::{Address, FlowKey},
     kernel::KernelLayout,
     maps::{
-        ARRIVALS, CONFIG, ECMP_PATHS, ENTRANCES, ENTRANCES6, FAST, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, GUARD,
-        HELPER_PORTS, MODE, NAT_VTEPS, ONLY, PEERS, PEERS6, PENDING, PENDING6, PODS, PROBATION, PROBATION6, STATS,
-        VTEPS,
+        ARRIVALS, CONFIG, ECMP_PATHS, ENTRANCES, ENTRANCES6, FAST, FLOW_HINTS, FLOW_HINTS6, FLOWS,
+        FLOWS6, GUARD, HELPER_PORTS, MODE, NAT_VTEPS, ONLY, PEERS, PEERS6, PENDING, PENDING6, PODS,
+        PROBATION, PROBATION6, STATS, VTEPS,
     },
     program::Program,
     reason::Reason,
@@ -36,12 +36,24 @@ use flannel_common::{
 use flannel_host::{family::Family, kernel_types};
 
 use super::{
-    DatapathError, PinRoot, Shape, capacities::pending_slots, clock, flow_hints, flow_table, flows::FlowMap,
-    interrupted, load, load_record::LoadRecord, object,
+    DatapathError, PinRoot, Shape, capacities::pending_slots, clock, flow_hints, flow_table,
+    flows::FlowMap, interrupted, load, load_record::LoadRecord, object,
 };
 
 /// Maps that the programs of a trial share with the active programs, and only read.
-const SHARED: [&str; 11] = [PEERS, PEERS6, ECMP_PATHS, VTEPS, MODE, CONFIG, FAST, PODS, HELPER_PORTS, GUARD, NAT_VTEPS];
+const SHARED: [&str; 11] = [
+    PEERS,
+    PEERS6,
+    ECMP_PATHS,
+    VTEPS,
+    MODE,
+    CONFIG,
+    FAST,
+    PODS,
+    HELPER_PORTS,
+    GUARD,
+    NAT_VTEPS,
+];
 /// Flows a trial needs: one and its way back.
 const FLOWS_OF_A_TRIAL: u32 = 16;
 
@@ -59,7 +71,11 @@ impl Trial {
     /// Programs over the pinned maps, for packets of one family. Those that `programs` returns are
     /// loaded at once, the others when they are first run. It is called when there is nothing left
     /// to do but that.
-    pub fn new(pins: &PinRoot, family: Family, programs: impl FnOnce() -> Vec<Program>) -> Result<Self, DatapathError> {
+    pub fn new(
+        pins: &PinRoot,
+        family: Family,
+        programs: impl FnOnce() -> Vec<Program>,
+    ) -> Result<Self, DatapathError> {
         Self::over(Some(pins), &[family], programs)
     }
 
@@ -80,7 +96,9 @@ impl Trial {
         let mut trial = Self::reading(pins, families, || joined(layout.join()))?;
         let programs = programs();
         match trial.load(&programs) {
-            Err(DatapathError::Refused { .. }) if kernel_types::layout() != KernelLayout::UNKNOWN => {
+            Err(DatapathError::Refused { .. })
+                if kernel_types::layout() != KernelLayout::UNKNOWN =>
+            {
                 trial = Self::reading(pins, families, || KernelLayout::UNKNOWN)?;
                 trial.load(&programs)?;
             }
@@ -98,7 +116,9 @@ impl Trial {
         let on = load::families_of(families);
         let mut loader = load::loader();
         let known_layout = layout();
-        loader.override_global(load::LAYOUT, &known_layout, true).override_global(load::FAMILIES, &on, true);
+        loader
+            .override_global(load::LAYOUT, &known_layout, true)
+            .override_global(load::FAMILIES, &on, true);
         for (name, capacity) in [
             (FLOWS, FLOWS_OF_A_TRIAL),
             (FLOWS6, FLOWS_OF_A_TRIAL),
@@ -117,7 +137,9 @@ impl Trial {
         if let Some(pins) = pins {
             share(&mut loader, pins, &bytes)?;
         }
-        Ok(Self { ebpf: loader.load(&bytes)? })
+        Ok(Self {
+            ebpf: loader.load(&bytes)?,
+        })
     }
 
     /// Lets the programs of the trial know the flow with this key, as the attached programs know
@@ -133,9 +155,12 @@ impl Trial {
         FlowKey<A>: Pod,
         Flow<A>: Pod,
     {
-        let Some(flow) = FlowMap::open(pins, name)?.get(key)? else { return Ok(false) };
+        let Some(flow) = FlowMap::open(pins, name)?.get(key)? else {
+            return Ok(false);
+        };
         let mut own: HashMap<&mut MapData, FlowKey<A>, Flow<A>> = self.map(name)?;
-        own.insert(key, Flow { arrival, ..flow }, 0).map_err(DatapathError::map(name))?;
+        own.insert(key, Flow { arrival, ..flow }, 0)
+            .map_err(DatapathError::map(name))?;
         self.hint_at_table(name)?;
         Ok(true)
     }
@@ -146,14 +171,18 @@ impl Trial {
         let name = flow_hints::name_for(flows);
         let mut hints: Array<&mut MapData, FlowHint> = self.map(name)?;
         let in_table_until = FlowHint::until(tick(clock::now_ns()));
-        let hint = FlowHint { in_table_until, ..FlowHint::default() };
+        let hint = FlowHint {
+            in_table_until,
+            ..FlowHint::default()
+        };
         hints.set(ONLY, hint, 0).map_err(DatapathError::map(name))
     }
 
     /// Returns true if the pinned program is the same as the one here, by the tag, a hash of the
     /// instructions.
     pub fn is_as_pinned(&mut self, program: Program, pins: &PinRoot) -> bool {
-        let pinned = SchedClassifier::from_pin(pins.program(program)).and_then(|pinned| pinned.info());
+        let pinned =
+            SchedClassifier::from_pin(pins.program(program)).and_then(|pinned| pinned.info());
         let ours = self.program(program).ok().and_then(|ours| ours.info().ok());
         matches!((pinned, ours), (Ok(pinned), Some(ours)) if pinned.tag() == ours.tag())
     }
@@ -161,17 +190,27 @@ impl Trial {
     /// Runs a program on a frame that comes in, or is about to leave, by the device `ifindex` of
     /// this network namespace. Returns the reasons it gave: two if it learned from the packet in
     /// addition to its verdict.
-    pub fn run(&mut self, program: Program, frame: &[u8], ifindex: u32) -> Result<Vec<Reason>, DatapathError> {
+    pub fn run(
+        &mut self,
+        program: Program,
+        frame: &[u8],
+        ifindex: u32,
+    ) -> Result<Vec<Reason>, DatapathError> {
         let before = self.counts(program)?;
         let mut skb = [0_u8; SKB_LEN];
         skb[SKB_IFINDEX..SKB_IFINDEX + 4].copy_from_slice(&ifindex.to_ne_bytes());
         let mut options = TestRunOptions::new();
         options.data_in = Some(frame);
         options.ctx_in = Some(&skb);
-        self.program(program)?.test_run(options).map_err(DatapathError::program(program.name()))?;
+        self.program(program)?
+            .test_run(options)
+            .map_err(DatapathError::program(program.name()))?;
         let after = self.counts(program)?;
         let counted = Reason::ALL.into_iter().zip(before.into_iter().zip(after));
-        Ok(counted.filter(|(_, (before, after))| after > before).map(|(reason, _)| reason).collect())
+        Ok(counted
+            .filter(|(_, (before, after))| after > before)
+            .map(|(reason, _)| reason)
+            .collect())
     }
 
     /// Loads programs, two at a time where memory is ample: the verifier takes some 0.1 s for each.
@@ -180,7 +219,10 @@ impl Trial {
             .ebpf
             .programs_mut()
             .filter_map(|(name, loadable)| {
-                Some((programs.iter().position(|program| program.name() == name)?, loadable))
+                Some((
+                    programs.iter().position(|program| program.name() == name)?,
+                    loadable,
+                ))
             })
             .collect();
         // The first one that is refused is named, and the same at each try.
@@ -188,11 +230,14 @@ impl Trial {
         let mut classifiers = Vec::new();
         for (place, loadable) in found {
             let name = programs[place].name();
-            let classifier: &mut SchedClassifier = loadable.try_into().map_err(DatapathError::program(name))?;
+            let classifier: &mut SchedClassifier =
+                loadable.try_into().map_err(DatapathError::program(name))?;
             classifiers.push((name, classifier));
         }
         let at_a_time = if flow_table::memory_is_ample() { 2 } else { 1 };
-        classifiers.chunks_mut(at_a_time).try_for_each(load_together)
+        classifiers
+            .chunks_mut(at_a_time)
+            .try_for_each(load_together)
     }
 
     /// Returns the object, for programs that are not TC programs.
@@ -203,9 +248,16 @@ impl Trial {
     /// The program, loaded at its first use.
     fn program(&mut self, program: Program) -> Result<&mut SchedClassifier, DatapathError> {
         let name = program.name();
-        let missing = DatapathError::Missing { kind: "program", name };
-        let found: &mut SchedClassifier =
-            self.ebpf.program_mut(name).ok_or(missing)?.try_into().map_err(DatapathError::program(name))?;
+        let missing = DatapathError::Missing {
+            kind: "program",
+            name,
+        };
+        let found: &mut SchedClassifier = self
+            .ebpf
+            .program_mut(name)
+            .ok_or(missing)?
+            .try_into()
+            .map_err(DatapathError::program(name))?;
         load_once(name, found)?;
         Ok(found)
     }
@@ -213,7 +265,9 @@ impl Trial {
     fn counts(&mut self, program: Program) -> Result<Vec<u64>, DatapathError> {
         let stats: PerCpuArray<_, Counter> = self.map(STATS)?;
         let sum = |reason| {
-            let cpus = stats.get(&slot(program, reason), 0).map_err(DatapathError::map(STATS))?;
+            let cpus = stats
+                .get(&slot(program, reason), 0)
+                .map_err(DatapathError::map(STATS))?;
             Ok(cpus.iter().map(|cpu| cpu.packets).sum())
         };
         Reason::ALL.into_iter().map(sum).collect()
@@ -223,19 +277,26 @@ impl Trial {
     where
         M: TryFrom<&'a mut aya::maps::Map, Error = aya::maps::MapError>,
     {
-        let map = self.ebpf.map_mut(name).ok_or(DatapathError::Missing { kind: "map", name })?;
+        let map = self
+            .ebpf
+            .map_mut(name)
+            .ok_or(DatapathError::Missing { kind: "map", name })?;
         M::try_from(map).map_err(DatapathError::map(name))
     }
 }
 
 /// Loads each program on a thread.
-fn load_together(classifiers: &mut [(&'static str, &mut SchedClassifier)]) -> Result<(), DatapathError> {
+fn load_together(
+    classifiers: &mut [(&'static str, &mut SchedClassifier)],
+) -> Result<(), DatapathError> {
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for (name, classifier) in classifiers {
             threads.push(scope.spawn(|| load_once(name, classifier)));
         }
-        threads.into_iter().try_for_each(|thread| joined(thread.join()))
+        threads
+            .into_iter()
+            .try_for_each(|thread| joined(thread.join()))
     })
 }
 
@@ -256,12 +317,19 @@ fn load_once(name: &'static str, classifier: &mut SchedClassifier) -> Result<(),
 /// them so.
 fn share(loader: &mut EbpfLoader<'_>, pins: &PinRoot, object: &[u8]) -> Result<(), DatapathError> {
     let is_of_this_build = !LoadRecord::programs_of_this_build(pins).is_empty();
-    let object = if is_of_this_build { None } else { Some(aya_obj::Object::parse(object)?) };
+    let object = if is_of_this_build {
+        None
+    } else {
+        Some(aya_obj::Object::parse(object)?)
+    };
     for name in SHARED {
         let path = pins.map(name);
         let found = pinned_shape(&path, pins)?;
         if let Some(object) = &object {
-            let wanted = object.maps.get(name).ok_or(DatapathError::Missing { kind: "map", name })?;
+            let wanted = object
+                .maps
+                .get(name)
+                .ok_or(DatapathError::Missing { kind: "map", name })?;
             if found != Shape::of_object(wanted, found.max_entries) {
                 return Err(DatapathError::OtherShape { name });
             }
@@ -273,7 +341,10 @@ fn share(loader: &mut EbpfLoader<'_>, pins: &PinRoot, object: &[u8]) -> Result<(
 }
 
 fn pinned_shape(path: &Path, pins: &PinRoot) -> Result<Shape, DatapathError> {
-    let failed = |source| DatapathError::OpenPin { path: path.to_owned(), source };
+    let failed = |source| DatapathError::OpenPin {
+        path: path.to_owned(),
+        source,
+    };
     match MapData::from_pin(path).map_err(failed) {
         Ok(map) => Shape::of_kernel(&map).map_err(failed),
         Err(error) if error.is_absent() => Err(DatapathError::not_pinned(pins)),

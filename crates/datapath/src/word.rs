@@ -46,13 +46,23 @@ impl<W: Pod + PartialEq> SharedWord<W> {
     pub(super) fn open(pins: &PinRoot, name: &'static str) -> Result<Self, DatapathError> {
         let array = Array::try_from(from_pin(pins, name)?).map_err(DatapathError::map(name))?;
         let path = pins.dir().to_owned();
-        let directory = File::open(&path).map_err(|source| DatapathError::Lock { path: path.clone(), source })?;
-        Ok(Self { array, name, path, directory })
+        let directory = File::open(&path).map_err(|source| DatapathError::Lock {
+            path: path.clone(),
+            source,
+        })?;
+        Ok(Self {
+            array,
+            name,
+            path,
+            directory,
+        })
     }
 
     /// The word.
     pub(super) fn get(&self) -> Result<W, DatapathError> {
-        self.array.get(&ONLY, 0).map_err(DatapathError::map(self.name))
+        self.array
+            .get(&ONLY, 0)
+            .map_err(DatapathError::map(self.name))
     }
 
     /// Replaces the word by what `next` makes of it, while no other process writes. Returns true if
@@ -64,7 +74,10 @@ impl<W: Pod + PartialEq> SharedWord<W> {
 
     /// As [`Self::update`], but writes also without the lock, for an operator's emergency. Returns
     /// the reason why another process may overwrite the word, if one may.
-    pub(super) fn update_anyway(&mut self, next: impl FnOnce(W) -> W) -> Result<Option<DatapathError>, DatapathError> {
+    pub(super) fn update_anyway(
+        &mut self,
+        next: impl FnOnce(W) -> W,
+    ) -> Result<Option<DatapathError>, DatapathError> {
         let alone = self.lock();
         self.replace(next)?;
         Ok(alone.err())
@@ -76,21 +89,28 @@ impl<W: Pod + PartialEq> SharedWord<W> {
         if new == old {
             return Ok(false);
         }
-        self.array.set(ONLY, new, 0).map_err(DatapathError::map(self.name))?;
+        self.array
+            .set(ONLY, new, 0)
+            .map_err(DatapathError::map(self.name))?;
         Ok(true)
     }
 
     /// The lock, until it is dropped. It belongs to the open directory, of which each value has its
     /// own.
     fn lock(&self) -> Result<Flock<File>, DatapathError> {
-        let failed = |source: io::Error| DatapathError::Lock { path: self.path.clone(), source };
+        let failed = |source: io::Error| DatapathError::Lock {
+            path: self.path.clone(),
+            source,
+        };
         let mut file = self.directory.try_clone().map_err(failed)?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(lock) => return Ok(lock),
                 Err((_, Errno::EWOULDBLOCK)) if Instant::now() >= deadline => {
-                    return Err(DatapathError::Locked { path: self.path.clone() });
+                    return Err(DatapathError::Locked {
+                        path: self.path.clone(),
+                    });
                 }
                 Err((file, Errno::EWOULDBLOCK | Errno::EINTR)) => file,
                 Err((_, errno)) => return Err(failed(errno.into())),

@@ -28,7 +28,12 @@ pub(super) struct AskedPeer {
 
 impl AskedPeer {
     pub(super) fn new(target: EchoTarget) -> Self {
-        Self { target, history: History::default(), node: History::default(), returned: None }
+        Self {
+            target,
+            history: History::default(),
+            node: History::default(),
+            returned: None,
+        }
     }
 
     pub(super) const fn target(&self) -> EchoTarget {
@@ -36,7 +41,11 @@ impl AskedPeer {
     }
 
     fn at(&mut self, address: IpAddr) -> &mut History {
-        if self.target.node == Some(address) { &mut self.node } else { &mut self.history }
+        if self.target.node == Some(address) {
+            &mut self.node
+        } else {
+            &mut self.history
+        }
     }
 
     /// A request is sent. Returns true if the one before is lost.
@@ -107,7 +116,10 @@ mod tests {
     }
 
     fn asked() -> AskedPeer {
-        AskedPeer::new(EchoTarget { address: ip(PODS), node: Some(ip(NODE)) })
+        AskedPeer::new(EchoTarget {
+            address: ip(PODS),
+            node: Some(ip(NODE)),
+        })
     }
 
     /// Asks at both addresses, `times` times; these answer.
@@ -116,7 +128,8 @@ mod tests {
             for at in [PODS, NODE] {
                 peer.ask(ip(at), 7, Instant::now());
                 if answering.contains(&at) {
-                    peer.answer(ip(at), 7, Instant::now()).expect("a request waits");
+                    peer.answer(ip(at), 7, Instant::now())
+                        .expect("a request waits");
                 }
             }
         }
@@ -136,7 +149,11 @@ mod tests {
         rounds(&mut peer, 4, &[]);
         assert_eq!(shown(&peer), (NODE.to_owned(), EchoState::Silent));
         rounds(&mut peer, 1, &[PODS]);
-        assert_eq!(shown(&peer), (PODS.to_owned(), EchoState::Answering), "a firewall may drop ICMP for the node");
+        assert_eq!(
+            shown(&peer),
+            (PODS.to_owned(), EchoState::Answering),
+            "a firewall may drop ICMP for the node"
+        );
     }
 
     #[test]
@@ -157,14 +174,21 @@ mod tests {
         rounds(&mut peer, 4, &[]);
         assert_eq!(shown(&peer), (PODS.to_owned(), EchoState::Silent));
         rounds(&mut peer, 2, &[NODE]);
-        assert_eq!(shown(&peer), (PODS.to_owned(), EchoState::Silent), "they have some rounds to come back");
+        assert_eq!(
+            shown(&peer),
+            (PODS.to_owned(), EchoState::Silent),
+            "they have some rounds to come back"
+        );
         rounds(&mut peer, 1, &[NODE]);
         assert_eq!(shown(&peer), (NODE.to_owned(), EchoState::Answering));
     }
 
     #[test]
     fn a_peer_with_one_address_is_asked_there() {
-        let mut peer = AskedPeer::new(EchoTarget { address: ip(NODE), node: None });
+        let mut peer = AskedPeer::new(EchoTarget {
+            address: ip(NODE),
+            node: None,
+        });
         for _ in 0..4 {
             peer.ask(ip(NODE), 7, Instant::now());
         }

@@ -64,7 +64,11 @@ impl History {
     /// The kernel refused to send the request, which is a lost one.
     pub(super) fn refuse(&mut self, error: &io::Error) {
         self.waiting = None;
-        self.refusal = Some(error.raw_os_error().map_or_else(|| Refusal::Kind(error.kind()), Refusal::Errno));
+        self.refusal = Some(
+            error
+                .raw_os_error()
+                .map_or_else(|| Refusal::Kind(error.kind()), Refusal::Errno),
+        );
         self.push(1);
     }
 
@@ -95,7 +99,9 @@ impl History {
         PeerEchoStatus {
             address,
             state: self.state(),
-            round_trip_us: self.round_trip.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+            round_trip_us: self
+                .round_trip
+                .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
             lost: self.lost.count_ones(),
             of: self.known,
             last_reply: self.last_reply.map(BootTime::unix),
@@ -121,10 +127,17 @@ mod tests {
         let (mut history, start) = (History::default(), Instant::now());
         assert_eq!(history.state(), EchoState::Unknown);
         assert!(!history.ask(1, start), "nothing waited");
-        assert_eq!(history.answer(1, start + Duration::from_millis(3)), Some(Duration::from_millis(3)));
+        assert_eq!(
+            history.answer(1, start + Duration::from_millis(3)),
+            Some(Duration::from_millis(3))
+        );
         assert_eq!(history.state(), EchoState::Answering);
         lose(&mut history, 3);
-        assert_eq!(history.state(), EchoState::Answering, "two are lost, the third still waits");
+        assert_eq!(
+            history.state(),
+            EchoState::Answering,
+            "two are lost, the third still waits"
+        );
         assert!(history.ask(2, start), "the third is lost");
         assert_eq!(history.state(), EchoState::Silent);
         assert!(history.answer(2, start).is_some());
@@ -149,7 +162,11 @@ mod tests {
         history.ask(1, now);
         assert_eq!(history.answer(2, now), None, "a guess");
         assert_eq!(history.answer(1, now), Some(Duration::ZERO));
-        assert_eq!(history.answer(1, now), None, "a second reply to one request");
+        assert_eq!(
+            history.answer(1, now),
+            None,
+            "a second reply to one request"
+        );
         history.ask(3, now);
         history.ask(4, now);
         assert_eq!(history.answer(3, now), None, "a late one");
@@ -163,8 +180,15 @@ mod tests {
             history.refuse(&io::Error::from_raw_os_error(ENETUNREACH));
         }
         let status = history.status(String::new());
-        assert_eq!((status.state, status.lost, status.of), (EchoState::Never, 3, 3));
-        assert!(status.error.is_some_and(|error| error.starts_with("Network is unreachable")));
+        assert_eq!(
+            (status.state, status.lost, status.of),
+            (EchoState::Never, 3, 3)
+        );
+        assert!(
+            status
+                .error
+                .is_some_and(|error| error.starts_with("Network is unreachable"))
+        );
     }
 
     #[test]

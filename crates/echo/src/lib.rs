@@ -68,7 +68,9 @@ impl Echo {
     fn try_start(sockets: EchoSockets, setup: EchoSetup) -> io::Result<Self> {
         let echoes = setup.echoes.clone();
         echoes.ask_every(setup.interval, sockets.problem());
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let (stop, stopped) = oneshot::channel();
         let asking = move || {
             runtime.block_on(async {
@@ -82,8 +84,13 @@ impl Echo {
                 }
             });
         };
-        let thread = std::thread::Builder::new().name("echo".to_owned()).spawn(asking)?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("echo".to_owned())
+            .spawn(asking)?;
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
     }
 }
 

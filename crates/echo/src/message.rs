@@ -51,7 +51,12 @@ pub(super) fn nonce(family: Family, packet: &[u8]) -> Option<u64> {
 /// even number of bytes, whose own field is 0.
 fn checksum(message: &[u8; LENGTH]) -> u16 {
     let (words, _) = message.as_chunks();
-    !fold(words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum())
+    !fold(
+        words
+            .iter()
+            .map(|word| u64::from(u16::from_be_bytes(*word)))
+            .sum(),
+    )
 }
 
 #[cfg(test)]

@@ -77,11 +77,15 @@ impl Offloaded {
             state.take_answers(now);
             trying += usize::from(matches!(state, State::Trying(..)));
         }
-        let due = self.peers.iter_mut().filter(|(_, state)| matches!(state, State::Idle(until) if now >= *until));
+        let due = self
+            .peers
+            .iter_mut()
+            .filter(|(_, state)| matches!(state, State::Idle(until) if now >= *until));
         for (peer, state) in due.take(AT_ONCE - trying) {
             // A trial without sockets is tried again after the pause.
-            *state = Requests::open(peer.address)
-                .map_or(State::Idle(now + PAUSE), |requests| State::Trying(requests, Score::default()));
+            *state = Requests::open(peer.address).map_or(State::Idle(now + PAUSE), |requests| {
+                State::Trying(requests, Score::default())
+            });
         }
         for state in self.peers.values() {
             if let State::Trying(requests, _) = state {
@@ -92,14 +96,23 @@ impl Offloaded {
 
     /// The peers to which packets with offloaded checksums are lost.
     pub(super) fn lost(&self) -> BTreeSet<LostOffloaded> {
-        let lost = self.peers.iter().filter(|(_, state)| matches!(state, State::Lost));
-        lost.map(|(peer, _)| LostOffloaded { round: peer.round, peer: peer.public }).collect()
+        let lost = self
+            .peers
+            .iter()
+            .filter(|(_, state)| matches!(state, State::Lost));
+        lost.map(|(peer, _)| LostOffloaded {
+            round: peer.round,
+            peer: peer.public,
+        })
+        .collect()
     }
 }
 
 impl State {
     fn take_answers(&mut self, now: Instant) {
-        let Self::Trying(requests, score) = self else { return };
+        let Self::Trying(requests, score) = self else {
+            return;
+        };
         match score.take(requests.are_answered()) {
             None => {}
             Some(Verdict::Lost) => *self = Self::Lost,
@@ -163,7 +176,10 @@ impl Requests {
             socket.connect(SocketAddr::new(peer, CLOSED_PORT))?;
             Ok::<_, io::Error>(socket)
         };
-        Ok(Self { offloaded: open()?, computed: open()? })
+        Ok(Self {
+            offloaded: open()?,
+            computed: open()?,
+        })
     }
 
     /// Sends one of each. The first of two may find a limit of the peer's ICMP errors less used, so
@@ -193,7 +209,10 @@ impl Requests {
     }
 
     fn are_answered(&self) -> Answered {
-        Answered { offloaded: is_answered(&self.offloaded), computed: is_answered(&self.computed) }
+        Answered {
+            offloaded: is_answered(&self.offloaded),
+            computed: is_answered(&self.computed),
+        }
     }
 }
 
@@ -212,7 +231,10 @@ mod tests {
         let (mut score, mut seconds) = (Score::default(), 0);
         for (offloaded, computed) in answers {
             seconds += 1;
-            if let Some(verdict) = score.take(Answered { offloaded, computed }) {
+            if let Some(verdict) = score.take(Answered {
+                offloaded,
+                computed,
+            }) {
                 return (seconds, Some(verdict));
             }
         }
@@ -223,7 +245,10 @@ mod tests {
     fn one_answer_to_an_offloaded_datagram_ends_the_trial() {
         assert_eq!(score([(true, false)]), (1, Some(Verdict::Arrives)));
         let five = [(false, true); 5];
-        assert_eq!(score(five.into_iter().chain([(true, true)])), (6, Some(Verdict::Arrives)));
+        assert_eq!(
+            score(five.into_iter().chain([(true, true)])),
+            (6, Some(Verdict::Arrives))
+        );
     }
 
     #[test]
@@ -237,18 +262,26 @@ mod tests {
     fn a_silent_peer_shows_nothing() {
         assert_eq!(score([(false, false); 40]), (30, Some(Verdict::Unknown)));
         let five = [(false, true); 5];
-        assert_eq!(score(five.into_iter().chain([(false, false); 40])), (30, Some(Verdict::Unknown)));
+        assert_eq!(
+            score(five.into_iter().chain([(false, false); 40])),
+            (30, Some(Verdict::Unknown))
+        );
     }
 
     /// Loopback offloads too, and nothing breaks its checksums.
     #[test]
     fn a_closed_port_of_this_host_answers_both() {
-        let peer =
-            |round| OffloadPeer { address: Ipv4Addr::LOCALHOST.into(), public: Ipv4Addr::LOCALHOST.into(), round };
+        let peer = |round| OffloadPeer {
+            address: Ipv4Addr::LOCALHOST.into(),
+            public: Ipv4Addr::LOCALHOST.into(),
+            round,
+        };
         let (mut trials, now) = (Offloaded::default(), Instant::now());
         trials.keep(&BTreeSet::from([peer(1)]), now);
         trials.go_on(now);
-        let State::Trying(requests, _) = &trials.peers[&peer(1)] else { panic!("{trials:?}") };
+        let State::Trying(requests, _) = &trials.peers[&peer(1)] else {
+            panic!("{trials:?}")
+        };
         let deadline = now + Duration::from_secs(10);
         let mut computed = false;
         while !computed && Instant::now() < deadline {
@@ -261,7 +294,10 @@ mod tests {
         assert!(matches!(trials.peers[&peer(1)], State::Idle(until) if until == now + PAUSE));
         assert!(Instant::now() < deadline);
         trials.keep(&BTreeSet::from([peer(2)]), now);
-        assert!(matches!(trials.peers[&peer(2)], State::Idle(until) if until == now), "a new round");
+        assert!(
+            matches!(trials.peers[&peer(2)], State::Idle(until) if until == now),
+            "a new round"
+        );
         assert!(trials.lost().is_empty());
     }
 }

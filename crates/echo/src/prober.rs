@@ -60,11 +60,22 @@ impl Prober {
     pub(super) fn new(sockets: EchoSockets, setup: EchoSetup) -> io::Result<Self> {
         let identifier = sockets.identifier;
         // tokio has no type for raw sockets; they send and receive like UDP sockets.
-        let registered =
-            |socket: Option<socket2::Socket>| socket.map(|raw| UdpSocket::from_std(raw.into())).transpose();
+        let registered = |socket: Option<socket2::Socket>| {
+            socket
+                .map(|raw| UdpSocket::from_std(raw.into()))
+                .transpose()
+        };
         let ByFamily { v4, v6 } = sockets.into_sockets();
-        let sockets = ByFamily { v4: registered(v4)?, v6: registered(v6)? };
-        let EchoSetup { interval, peers, echoes, round_trips } = setup;
+        let sockets = ByFamily {
+            v4: registered(v4)?,
+            v6: registered(v6)?,
+        };
+        let EchoSetup {
+            interval,
+            peers,
+            echoes,
+            round_trips,
+        } = setup;
         Ok(Self {
             sockets,
             identifier,
@@ -103,7 +114,13 @@ impl Prober {
         let now = Instant::now();
         if self.round.is_over(now) {
             let can_ask = |target: &EchoTarget| self.sockets.get(target.family()).is_some();
-            let targets: BTreeSet<_> = self.peers.list(EchoTarget::of).into_iter().flatten().filter(can_ask).collect();
+            let targets: BTreeSet<_> = self
+                .peers
+                .list(EchoTarget::of)
+                .into_iter()
+                .flatten()
+                .filter(can_ask)
+                .collect();
             self.echoes.keep(&targets);
             self.keep_candidates();
             self.keep_offload_peers();
@@ -114,7 +131,10 @@ impl Prober {
                 let nonce = rand::random();
                 self.echoes.ask(target, address, nonce, Instant::now());
                 let is_in_pods = target.node.is_some_and(|node| node != address);
-                let source = self.echoes.own_gateway(target.family()).filter(|_| is_in_pods);
+                let source = self
+                    .echoes
+                    .own_gateway(target.family())
+                    .filter(|_| is_in_pods);
                 if let Some(error) = self.send_by(source, address, nonce) {
                     self.echoes.refuse(target, address, &error);
                 }
@@ -131,19 +151,28 @@ impl Prober {
         }
         let name = |peer: &PeerWay| {
             let address = EchoTarget::of(peer)?.address;
-            silent.contains(&address).then(|| (address, format!("{} at {}", peer.peer.key, peer.peer.public_ip)))
+            silent.contains(&address).then(|| {
+                (
+                    address,
+                    format!("{} at {}", peer.peer.key, peer.peer.public_ip),
+                )
+            })
         };
-        let change = self.silence.update(self.peers.list(name).into_iter().flatten().collect());
+        let change = self
+            .silence
+            .update(self.peers.list(name).into_iter().flatten().collect());
         if let Some(peers) = change.begun {
             tracing::warn!(
                 peers,
-                "peers that answered echo requests do not any more: they are down, or packets to or from them are lost"
+                "peers that answered echo requests do not any more: they are down, or packets to \
+                 or from them are lost"
             );
         }
         if let Some(peers) = change.ended {
             tracing::info!(peers, "peers answer echo requests again, or have left");
         }
-        self.echoes.set_silent_names(self.silence.names().cloned().collect());
+        self.echoes
+            .set_silent_names(self.silence.names().cloned().collect());
     }
 
     /// Ends the trials of the second before, and repeats those that failed.
@@ -164,7 +193,9 @@ impl Prober {
     /// Sends the requests of a trial, if one is due. The first request validates the path if no
     /// other packet has, and then the kernel carries it: it does not count.
     fn begin_trial(&mut self, address: IpAddr) {
-        let Some(trial) = self.unsummed.begin(address, Instant::now(), rand::random) else { return };
+        let Some(trial) = self.unsummed.begin(address, Instant::now(), rand::random) else {
+            return;
+        };
         self.send(address, rand::random());
         for nonce in trial {
             self.send(address, nonce);
@@ -174,12 +205,19 @@ impl Prober {
     fn keep_candidates(&mut self) {
         let is_v6 = |peer: &PeerWay| peer.peer.public_ip.is_ipv6();
         let candidate = |peer: &PeerWay| {
-            let address = tunnel_end(peer).filter(|_| is_v6(peer) && matches!(peer.way, Way::Tunnel(Ok(_))))?;
-            Some(TrialPeer { address, public: peer.peer.public_ip })
+            let address = tunnel_end(peer)
+                .filter(|_| is_v6(peer) && matches!(peer.way, Way::Tunnel(Ok(_))))?;
+            Some(TrialPeer {
+                address,
+                public: peer.peer.public_ip,
+            })
         };
         let candidates = self.peers.list(candidate).into_iter().flatten().collect();
-        let public = self.peers.list(|peer| Some(peer.peer.public_ip).filter(|_| is_v6(peer)));
-        self.unsummed.keep(&candidates, &public.into_iter().flatten().collect());
+        let public = self
+            .peers
+            .list(|peer| Some(peer.peer.public_ip).filter(|_| is_v6(peer)));
+        self.unsummed
+            .keep(&candidates, &public.into_iter().flatten().collect());
     }
 
     /// Goes on with the trials of checksum offload.
@@ -197,7 +235,11 @@ impl Prober {
         let candidate = |peer: &PeerWay| {
             let address = tunnel_end(peer)?;
             let round = (*trials.get(Family::of(address)))?;
-            Some(OffloadPeer { address, public: peer.peer.public_ip, round })
+            Some(OffloadPeer {
+                address,
+                public: peer.peer.public_ip,
+                round,
+            })
         };
         let peers = self.peers.list(candidate).into_iter().flatten().collect();
         self.offloaded.keep(&peers, Instant::now());
@@ -209,7 +251,12 @@ impl Prober {
     }
 
     /// The same from this address of the host, if it has that.
-    fn send_by(&mut self, source: Option<IpAddr>, address: IpAddr, nonce: u64) -> Option<io::Error> {
+    fn send_by(
+        &mut self,
+        source: Option<IpAddr>,
+        address: IpAddr,
+        nonce: u64,
+    ) -> Option<io::Error> {
         let family = Family::of(address);
         let socket = self.sockets.get(family).as_ref()?;
         self.sequence = self.sequence.wrapping_add(1);
@@ -217,7 +264,9 @@ impl Prober {
         if source.is_some_and(|source| send_from(socket, source, address, &message).is_ok()) {
             return None;
         }
-        socket.try_send_to(&message, SocketAddr::new(address, 0)).err()
+        socket
+            .try_send_to(&message, SocketAddr::new(address, 0))
+            .err()
     }
 
     /// Sets the priority of what is sent over IPv6 from now on. Returns true if it was set.
@@ -236,7 +285,10 @@ impl Prober {
 
 /// The address of a peer's tunnel device, where packets to the peer are encapsulated.
 fn tunnel_end(peer: &PeerWay) -> Option<IpAddr> {
-    matches!(peer.way, Way::Tunnel(_)).then(|| EchoTarget::of(peer)).flatten().map(|target| target.address)
+    matches!(peer.way, Way::Tunnel(_))
+        .then(|| EchoTarget::of(peer))
+        .flatten()
+        .map(|target| target.address)
 }
 
 /// One reply.
@@ -248,7 +300,9 @@ struct Reply {
 
 /// The next reply of a family; never comes without a socket.
 async fn receive(family: Family, sockets: &ByFamily<Option<UdpSocket>>) -> Reply {
-    let Some(socket) = sockets.get(family) else { return pending().await };
+    let Some(socket) = sockets.get(family) else {
+        return pending().await;
+    };
     loop {
         let mut packet = [0; REPLY];
         // An ICMP error about an earlier request does not count as a reply. After a persistent
@@ -258,7 +312,11 @@ async fn receive(family: Family, sockets: &ByFamily<Option<UdpSocket>>) -> Reply
             continue;
         };
         if let Some(nonce) = nonce(family, &packet[..length]) {
-            return Reply { from: from.ip(), nonce, at: Instant::now() };
+            return Reply {
+                from: from.ip(),
+                nonce,
+                at: Instant::now(),
+            };
         }
     }
 }

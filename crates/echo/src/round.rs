@@ -24,24 +24,36 @@ pub(super) struct Round {
 impl Round {
     /// Before the first. A round takes `interval`, or longer if there are too many peers for that.
     pub(super) const fn new(interval: Duration) -> Self {
-        Self { interval, begun: None, targets: Vec::new(), requests: 0, next: 0 }
+        Self {
+            interval,
+            begun: None,
+            targets: Vec::new(),
+            requests: 0,
+            next: 0,
+        }
     }
 
     /// Returns true if all peers were asked and the time of the round is over.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         let is_late = |begun: Instant| now.duration_since(begun) >= self.duration();
-        self.next == self.targets.len() && (self.targets.is_empty() || self.begun.is_none_or(is_late))
+        self.next == self.targets.len()
+            && (self.targets.is_empty() || self.begun.is_none_or(is_late))
     }
 
     /// Begins the next round, with these peers.
     pub(super) fn begin(&mut self, targets: Vec<EchoTarget>, now: Instant) {
-        self.requests = targets.iter().map(|target| target.addresses().count()).sum();
+        self.requests = targets
+            .iter()
+            .map(|target| target.addresses().count())
+            .sum();
         (self.targets, self.next, self.begun) = (targets, 0, Some(now));
     }
 
     /// The peers to be asked in the next second.
     pub(super) fn take(&mut self) -> &[EchoTarget] {
-        let seconds = usize::try_from(self.duration().as_secs()).unwrap_or(usize::MAX).max(1);
+        let seconds = usize::try_from(self.duration().as_secs())
+            .unwrap_or(usize::MAX)
+            .max(1);
         let share = self.targets.len().div_ceil(seconds);
         let from = self.next;
         self.next = (from + share).min(self.targets.len());
@@ -63,9 +75,15 @@ mod tests {
     use super::*;
 
     fn peers(count: usize, has_node: bool) -> Vec<EchoTarget> {
-        let address = |number| IpAddr::from(Ipv4Addr::from_bits(u32::try_from(number).expect("few")));
+        let address =
+            |number| IpAddr::from(Ipv4Addr::from_bits(u32::try_from(number).expect("few")));
         let node = |number| has_node.then(|| address(number + 10_000));
-        (0..count).map(|number| EchoTarget { address: address(number), node: node(number) }).collect()
+        (0..count)
+            .map(|number| EchoTarget {
+                address: address(number),
+                node: node(number),
+            })
+            .collect()
     }
 
     proptest! {

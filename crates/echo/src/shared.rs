@@ -59,18 +59,32 @@ pub struct EchoCounts {
 
 impl SharedEchoes {
     pub(super) fn ask_every(&self, interval: Duration, problem: Option<String>) {
-        self.lock().status = EchoStatus { interval: interval.as_secs(), reason: problem };
+        self.lock().status = EchoStatus {
+            interval: interval.as_secs(),
+            reason: problem,
+        };
     }
 
     pub(super) fn stop_asking(&self, reason: String) {
-        *self.lock() = Histories { status: EchoStatus { interval: 0, reason: Some(reason) }, ..Histories::default() };
+        *self.lock() = Histories {
+            status: EchoStatus {
+                interval: 0,
+                reason: Some(reason),
+            },
+            ..Histories::default()
+        };
     }
 
     /// Removes all peers but these.
     pub(super) fn keep(&self, targets: &BTreeSet<EchoTarget>) {
         let mut histories = self.lock();
         let is_gone = |peer: &&AskedPeer| !targets.contains(&peer.target());
-        let gone: Vec<_> = histories.peers.values().filter(is_gone).map(|peer| peer.target().address).collect();
+        let gone: Vec<_> = histories
+            .peers
+            .values()
+            .filter(is_gone)
+            .map(|peer| peer.target().address)
+            .collect();
         for address in gone {
             if let Some(peer) = histories.peers.remove(&address) {
                 histories.count(peer.state(), None);
@@ -79,7 +93,11 @@ impl SharedEchoes {
         histories.nodes.clear();
         for target in targets {
             if let Some(node) = target.node {
-                histories.nodes.entry(node).or_default().insert(target.address);
+                histories
+                    .nodes
+                    .entry(node)
+                    .or_default()
+                    .insert(target.address);
             }
         }
     }
@@ -103,14 +121,21 @@ impl SharedEchoes {
         // Any host may send replies: only a request begins a history.
         let behind = histories.nodes.get(&from).cloned().unwrap_or_default();
         let keys = std::iter::once(from).chain(behind);
-        let targets: Vec<_> = keys.filter_map(|key| Some(histories.peers.get(&key)?.target())).collect();
-        targets.into_iter().find_map(|target| histories.change(target, |peer| peer.answer(from, nonce, now)))
+        let targets: Vec<_> = keys
+            .filter_map(|key| Some(histories.peers.get(&key)?.target()))
+            .collect();
+        targets
+            .into_iter()
+            .find_map(|target| histories.change(target, |peer| peer.answer(from, nonce, now)))
     }
 
     /// The addresses of peers that answered and do not any more, in their order.
     pub(super) fn silent(&self) -> Vec<IpAddr> {
         let histories = self.lock();
-        let silent = histories.peers.iter().filter(|(_, peer)| peer.state() == EchoState::Silent);
+        let silent = histories
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.state() == EchoState::Silent);
         silent.map(|(address, _)| *address).collect()
     }
 
@@ -129,12 +154,14 @@ impl SharedEchoes {
     }
 
     pub(super) fn set_unsummed_lost(&self, lost: &BTreeSet<IpAddr>) {
-        self.unsummed_lost.send_if_modified(|known| std::mem::replace(known, lost.clone()) != *lost);
+        self.unsummed_lost
+            .send_if_modified(|known| std::mem::replace(known, lost.clone()) != *lost);
     }
 
     /// Sets the trials of checksum offload that are due.
     pub fn try_offloads(&self, trials: OffloadTrials) {
-        self.offload_trials.send_if_modified(|known| std::mem::replace(known, trials) != trials);
+        self.offload_trials
+            .send_if_modified(|known| std::mem::replace(known, trials) != trials);
     }
 
     pub(super) fn offload_trials(&self) -> OffloadTrials {
@@ -147,7 +174,8 @@ impl SharedEchoes {
     }
 
     pub(super) fn set_offloaded_lost(&self, lost: &BTreeSet<LostOffloaded>) {
-        self.offloaded_lost.send_if_modified(|known| std::mem::replace(known, lost.clone()) != *lost);
+        self.offloaded_lost
+            .send_if_modified(|known| std::mem::replace(known, lost.clone()) != *lost);
     }
 
     /// For the status document.
@@ -158,21 +186,33 @@ impl SharedEchoes {
     /// The answers of a peer; `None` if it is not asked.
     pub fn of(&self, peer: &PeerWay) -> Option<PeerEchoStatus> {
         let target = EchoTarget::of(peer)?;
-        self.lock().peers.get(&target.address).map(AskedPeer::status)
+        self.lock()
+            .peers
+            .get(&target.address)
+            .map(AskedPeer::status)
     }
 
     /// Returns true if the address that shows if packets of pods arrive answers.
     pub fn pods_answer(&self, peer: &PeerWay) -> bool {
-        let Some(target) = EchoTarget::of(peer) else { return false };
-        self.lock().peers.get(&target.address).is_some_and(AskedPeer::pods_answer)
+        let Some(target) = EchoTarget::of(peer) else {
+            return false;
+        };
+        self.lock()
+            .peers
+            .get(&target.address)
+            .is_some_and(AskedPeer::pods_answer)
     }
 
     /// Sets the subnets of this node. Requests to pods come from the gateway in them, if this host
     /// has that address.
     pub fn set_own_subnets(&self, own: LeaseKey) {
         let of_family = |family| own.subnet(family).map(gateway);
-        let gateways = ByFamily { v4: of_family(Family::V4), v6: of_family(Family::V6) };
-        self.own_gateways.send_if_modified(|known| std::mem::replace(known, gateways) != gateways);
+        let gateways = ByFamily {
+            v4: of_family(Family::V4),
+            v6: of_family(Family::V6),
+        };
+        self.own_gateways
+            .send_if_modified(|known| std::mem::replace(known, gateways) != gateways);
     }
 
     pub(super) fn own_gateway(&self, family: Family) -> Option<IpAddr> {
@@ -182,19 +222,33 @@ impl SharedEchoes {
     /// Returns the totals over all peers; `None` if the agent sends no requests.
     pub fn counts(&self) -> Option<EchoCounts> {
         let histories = self.lock();
-        let Histories { states, requests, lost, .. } = &*histories;
-        (histories.status.interval > 0).then(|| EchoCounts { states: states.clone(), requests: *requests, lost: *lost })
+        let Histories {
+            states,
+            requests,
+            lost,
+            ..
+        } = &*histories;
+        (histories.status.interval > 0).then(|| EchoCounts {
+            states: states.clone(),
+            requests: *requests,
+            lost: *lost,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Histories> {
-        self.histories.lock().unwrap_or_else(PoisonError::into_inner)
+        self.histories
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Histories {
     fn change<T>(&mut self, target: EchoTarget, change: impl FnOnce(&mut AskedPeer) -> T) -> T {
         let known = self.peers.get(&target.address).map(AskedPeer::state);
-        let peer = self.peers.entry(target.address).or_insert_with(|| AskedPeer::new(target));
+        let peer = self
+            .peers
+            .entry(target.address)
+            .or_insert_with(|| AskedPeer::new(target));
         let result = change(peer);
         let now = peer.state();
         match known {
@@ -234,7 +288,12 @@ mod tests {
     }
 
     fn steps() -> impl Strategy<Value = Vec<(u32, bool, Step)>> {
-        let step = prop_oneof![Just(Step::Ask), Just(Step::Refuse), Just(Step::Answer), Just(Step::Forget)];
+        let step = prop_oneof![
+            Just(Step::Ask),
+            Just(Step::Refuse),
+            Just(Step::Answer),
+            Just(Step::Forget)
+        ];
         prop::collection::vec((0..PEERS, any::<bool>(), step), 0..200)
     }
 
@@ -244,7 +303,10 @@ mod tests {
 
     /// Two peers with an address of pods, which share a public address, and two without.
     fn target(number: u32) -> EchoTarget {
-        EchoTarget { address: at(number), node: (number < 2).then(|| at(PEERS)) }
+        EchoTarget {
+            address: at(number),
+            node: (number < 2).then(|| at(PEERS)),
+        }
     }
 
     proptest! {
@@ -288,6 +350,9 @@ mod tests {
         }
         assert!(echoes.answer(at(PEERS), 8, now).is_some());
         let states = |number| echoes.lock().peers[&at(number)].state();
-        assert_eq!((states(0), states(1)), (EchoState::Unknown, EchoState::Answering));
+        assert_eq!(
+            (states(0), states(1)),
+            (EchoState::Unknown, EchoState::Answering)
+        );
     }
 }

@@ -33,11 +33,17 @@ impl SilentPeers {
     pub(super) fn update(&mut self, now: BTreeMap<IpAddr, String>) -> SilenceChange {
         let before = std::mem::replace(&mut self.0, now);
         let only_in = |these: &BTreeMap<IpAddr, String>, those: &BTreeMap<IpAddr, String>| {
-            let names = these.iter().filter(|(address, _)| !those.contains_key(address)).map(|(_, name)| name);
+            let names = these
+                .iter()
+                .filter(|(address, _)| !those.contains_key(address))
+                .map(|(_, name)| name);
             let names: Vec<_> = names.collect();
             (!names.is_empty()).then(|| first(&names, NAMED))
         };
-        SilenceChange { begun: only_in(&self.0, &before), ended: only_in(&before, &self.0) }
+        SilenceChange {
+            begun: only_in(&self.0, &before),
+            ended: only_in(&before, &self.0),
+        }
     }
 }
 
@@ -48,7 +54,10 @@ mod tests {
     use super::*;
 
     fn peers(numbers: impl IntoIterator<Item = u32>) -> BTreeMap<IpAddr, String> {
-        numbers.into_iter().map(|number| (Ipv4Addr::from_bits(number).into(), format!("n{number}"))).collect()
+        numbers
+            .into_iter()
+            .map(|number| (Ipv4Addr::from_bits(number).into(), format!("n{number}")))
+            .collect()
     }
 
     #[test]
@@ -59,10 +68,18 @@ mod tests {
             ended: ended.map(str::to_owned),
         };
         assert_eq!(silence.update(peers([1, 2])), change(Some("n1, n2"), None));
-        assert!(silence.is_of(&peers([1, 2]).into_keys().collect::<Vec<_>>()) && !silence.is_of(&[]));
+        assert!(
+            silence.is_of(&peers([1, 2]).into_keys().collect::<Vec<_>>()) && !silence.is_of(&[])
+        );
         assert_eq!(silence.update(peers([1, 2])), SilenceChange::default());
-        assert_eq!(silence.update(peers([2, 3])), change(Some("n3"), Some("n1")));
+        assert_eq!(
+            silence.update(peers([2, 3])),
+            change(Some("n3"), Some("n1"))
+        );
         assert_eq!(silence.names().collect::<Vec<_>>(), ["n2", "n3"]);
-        assert_eq!(silence.update(peers(3..20)).begun.as_deref(), Some("n4, n5, n6, n7, n8 and 11 more"));
+        assert_eq!(
+            silence.update(peers(3..20)).begun.as_deref(),
+            Some("n4, n5, n6, n7, n8 and 11 more")
+        );
     }
 }

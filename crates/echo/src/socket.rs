@@ -9,8 +9,8 @@ use std::{
 use flannel_host::family::{ByFamily, Family};
 use nix::{
     libc::{
-        BPF_ABS, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_LDX, BPF_MSH, BPF_RET, EAFNOSUPPORT,
-        in_addr, in_pktinfo, in6_addr, in6_pktinfo,
+        BPF_ABS, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_LDX, BPF_MSH, BPF_RET,
+        EAFNOSUPPORT, in_addr, in_pktinfo, in6_addr, in6_pktinfo,
     },
     sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg},
 };
@@ -34,7 +34,13 @@ impl EchoSockets {
     pub fn open() -> Self {
         let identifier = rand::random();
         let open = |family| open(family, identifier);
-        Self { sockets: ByFamily { v4: open(Family::V4), v6: open(Family::V6) }, identifier }
+        Self {
+            sockets: ByFamily {
+                v4: open(Family::V4),
+                v6: open(Family::V6),
+            },
+            identifier,
+        }
     }
 
     /// The reason why peers of a family cannot be asked, if there is one.
@@ -54,27 +60,55 @@ impl EchoSockets {
     /// Those that could be opened.
     pub(super) fn into_sockets(self) -> ByFamily<Option<Socket>> {
         let ByFamily { v4, v6 } = self.sockets;
-        ByFamily { v4: v4.ok(), v6: v6.ok() }
+        ByFamily {
+            v4: v4.ok(),
+            v6: v6.ok(),
+        }
     }
 }
 
 /// Sends a message from an address of this host; an error if the host does not have it.
-pub(super) fn send_from(socket: &UdpSocket, source: IpAddr, to: IpAddr, message: &[u8]) -> io::Result<()> {
+pub(super) fn send_from(
+    socket: &UdpSocket,
+    source: IpAddr,
+    to: IpAddr,
+    message: &[u8],
+) -> io::Result<()> {
     let (v4, v6);
     let control = match source {
         IpAddr::V4(source) => {
             let address = |address| in_addr { s_addr: address };
             let source = u32::from_ne_bytes(source.octets());
-            v4 = in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: address(source), ipi_addr: address(0) };
+            v4 = in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: address(source),
+                ipi_addr: address(0),
+            };
             ControlMessage::Ipv4PacketInfo(&v4)
         }
         IpAddr::V6(source) => {
-            v6 = in6_pktinfo { ipi6_addr: in6_addr { s6_addr: source.octets() }, ipi6_ifindex: 0 };
+            v6 = in6_pktinfo {
+                ipi6_addr: in6_addr {
+                    s6_addr: source.octets(),
+                },
+                ipi6_ifindex: 0,
+            };
             ControlMessage::Ipv6PacketInfo(&v6)
         }
     };
-    let (to, parts) = (SockaddrStorage::from(SocketAddr::new(to, 0)), [io::IoSlice::new(message)]);
-    let send = || Ok(sendmsg(socket.as_raw_fd(), &parts, &[control], MsgFlags::MSG_DONTWAIT, Some(&to))?);
+    let (to, parts) = (
+        SockaddrStorage::from(SocketAddr::new(to, 0)),
+        [io::IoSlice::new(message)],
+    );
+    let send = || {
+        Ok(sendmsg(
+            socket.as_raw_fd(),
+            &parts,
+            &[control],
+            MsgFlags::MSG_DONTWAIT,
+            Some(&to),
+        )?)
+    };
     socket.try_io(Interest::WRITABLE, send).map(drop)
 }
 

@@ -25,10 +25,18 @@ impl EchoTarget {
     /// are made for forwarded packets, so only the public address is asked.
     pub(super) fn of(way: &PeerWay) -> Option<Self> {
         let PeerWay { peer, way } = way;
-        let at = |address| Some(Self { address, node: None });
+        let at = |address| {
+            Some(Self {
+                address,
+                node: None,
+            })
+        };
         match way {
             Way::NotOnLink => None,
-            Way::Extension => Some(Self { address: gateway(peer.subnet), node: Some(peer.public_ip) }),
+            Way::Extension => Some(Self {
+                address: gateway(peer.subnet),
+                node: Some(peer.public_ip),
+            }),
             Way::Udp => at(peer.subnet.network()),
             _ => at(address_of(peer)),
         }
@@ -46,7 +54,11 @@ impl EchoTarget {
 }
 
 fn address_of(peer: &Peer) -> IpAddr {
-    if peer.has_tunnel() { peer.subnet.network() } else { peer.public_ip }
+    if peer.has_tunnel() {
+        peer.subnet.network()
+    } else {
+        peer.public_ip
+    }
 }
 
 /// The address of a subnet that its host has, as the gateway of its pods.
@@ -74,7 +86,8 @@ mod tests {
     #[test]
     fn a_peer_behind_commands_is_asked_in_its_subnet_and_at_its_public_address() {
         let asked = target(Way::Extension).expect("a target");
-        let expected: [IpAddr; 2] = ["10.244.9.1", "192.0.2.9"].map(|text| text.parse().expect("an address"));
+        let expected: [IpAddr; 2] =
+            ["10.244.9.1", "192.0.2.9"].map(|text| text.parse().expect("an address"));
         assert_eq!(asked.addresses().collect::<Vec<_>>(), expected);
         let asked = target(Way::Cloud).expect("a target");
         assert_eq!(asked.addresses().collect::<Vec<_>>(), expected[1..]);

@@ -63,10 +63,22 @@ pub(super) struct Unsummed {
 impl Unsummed {
     /// Removes all peers but these candidates, and all lost ones but these public addresses.
     pub(super) fn keep(&mut self, candidates: &BTreeSet<TrialPeer>, public: &BTreeSet<IpAddr>) {
-        self.peers
-            .retain(|address, (public, _)| candidates.contains(&TrialPeer { address: *address, public: *public }));
+        self.peers.retain(|address, (public, _)| {
+            candidates.contains(&TrialPeer {
+                address: *address,
+                public: *public,
+            })
+        });
         for TrialPeer { address, public } in candidates {
-            let progress = || (*public, Progress { state: State::Idle(None), failures: 0 });
+            let progress = || {
+                (
+                    *public,
+                    Progress {
+                        state: State::Idle(None),
+                        failures: 0,
+                    },
+                )
+            };
             self.peers.entry(*address).or_insert_with(progress);
         }
         self.lost.retain(|address| public.contains(address));
@@ -97,13 +109,21 @@ impl Unsummed {
 
     /// Takes in a reply, to whatever request.
     pub(super) fn answer(&mut self, address: IpAddr, nonce: u64, now: Instant) {
-        let Some((public, progress)) = self.peers.get_mut(&address) else { return };
+        let Some((public, progress)) = self.peers.get_mut(&address) else {
+            return;
+        };
         match progress.state {
             State::Trying(trial) if trial.contains(&nonce) => {
-                *progress = Progress { state: State::Idle(Some(now + PAUSE)), failures: 0 };
+                *progress = Progress {
+                    state: State::Idle(Some(now + PAUSE)),
+                    failures: 0,
+                };
             }
             State::Unanswered(_) => {
-                *progress = Progress { state: State::Idle(None), failures: progress.failures + 1 };
+                *progress = Progress {
+                    state: State::Idle(None),
+                    failures: progress.failures + 1,
+                };
                 if progress.failures >= FAILURES {
                     self.lost.insert(*public);
                 }
@@ -120,7 +140,10 @@ impl Unsummed {
             match progress.state {
                 State::Trying(_) => progress.state = State::Unanswered(now),
                 State::Unanswered(since) if now >= since + PATIENCE => {
-                    *progress = Progress { state: State::Idle(Some(now + PAUSE)), failures: 0 };
+                    *progress = Progress {
+                        state: State::Idle(Some(now + PAUSE)),
+                        failures: 0,
+                    };
                 }
                 State::Idle(None) if progress.failures > 0 => again.push(*address),
                 State::Idle(_) | State::Unanswered(_) => {}
@@ -141,7 +164,10 @@ mod tests {
 
     fn peer(number: u128) -> TrialPeer {
         let address = |net: u128| IpAddr::from(Ipv6Addr::from_bits(net << 64 | number));
-        TrialPeer { address: address(1), public: address(2) }
+        TrialPeer {
+            address: address(1),
+            public: address(2),
+        }
     }
 
     struct Lab {
@@ -152,8 +178,14 @@ mod tests {
     impl Lab {
         fn new() -> Self {
             let mut trials = Unsummed::default();
-            trials.keep(&BTreeSet::from([peer(1)]), &BTreeSet::from([peer(1).public]));
-            Self { trials, now: Instant::now() }
+            trials.keep(
+                &BTreeSet::from([peer(1)]),
+                &BTreeSet::from([peer(1).public]),
+            );
+            Self {
+                trials,
+                now: Instant::now(),
+            }
         }
 
         fn begin(&mut self) -> Option<[u64; REQUESTS]> {
@@ -193,7 +225,8 @@ mod tests {
         lab.fail();
         assert_eq!(*lab.trials.lost(), BTreeSet::from([peer(1).public]));
         // The kernel carries its packets now: it is no longer a candidate.
-        lab.trials.keep(&BTreeSet::new(), &BTreeSet::from([peer(1).public]));
+        lab.trials
+            .keep(&BTreeSet::new(), &BTreeSet::from([peer(1).public]));
         assert_eq!(lab.trials.lost().len(), 1);
         lab.trials.keep(&BTreeSet::new(), &BTreeSet::new());
         assert!(lab.trials.lost().is_empty(), "the peer is gone");

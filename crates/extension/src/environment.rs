@@ -66,7 +66,12 @@ impl NodeFacts {
 
     /// The node's subnets, for messages.
     pub(super) fn subnets(&self) -> String {
-        let all: Vec<_> = self.subnet.iter().chain(&self.subnet_v6).map(ToString::to_string).collect();
+        let all: Vec<_> = self
+            .subnet
+            .iter()
+            .chain(&self.subnet_v6)
+            .map(ToString::to_string)
+            .collect();
         all.join(" and ")
     }
 }
@@ -95,15 +100,27 @@ pub(super) fn is_inherited(name: &str) -> bool {
 
 /// The program and its arguments, with values in the place of variables.
 pub(super) fn expanded(command: &CommandLine, variables: &Variables) -> Vec<String> {
-    let ours = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
+    let ours = |name: &str| {
+        variables
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value.clone())
+    };
     let value = |name: &str| match command.form {
         CommandForm::Array => ours(name),
         CommandForm::Text => {
-            let inherited = || Some(name).filter(|name| is_inherited(name)).and_then(|name| env::var(name).ok());
+            let inherited = || {
+                Some(name)
+                    .filter(|name| is_inherited(name))
+                    .and_then(|name| env::var(name).ok())
+            };
             Some(ours(name).or_else(inherited).unwrap_or_default())
         }
     };
-    std::iter::once(&command.program).chain(&command.args).map(|word| expand(word, value)).collect()
+    std::iter::once(&command.program)
+        .chain(&command.args)
+        .map(|word| expand(word, value))
+        .collect()
 }
 
 /// Replaces `$NAME` and `${NAME}`; what has no value stays as it is.
@@ -128,11 +145,14 @@ fn reference(text: &str) -> Option<(&str, usize)> {
         let name = inside.split_once('}')?.0;
         (name, name.len() + "${}".len())
     } else {
-        let end = rest.find(|c: char| c != '_' && !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| c != '_' && !c.is_ascii_alphanumeric())
+            .unwrap_or(rest.len());
         (&rest[..end], end + "$".len())
     };
     let is_name = |name: &str| {
-        !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
+        !name.starts_with(|c: char| c.is_ascii_digit())
+            && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
     };
     (!name.is_empty() && is_name(name)).then_some((name, length))
 }
@@ -151,16 +171,40 @@ mod tests {
 
     fn words(form: CommandForm, words: &[&str]) -> Vec<String> {
         let mut words = words.iter().map(ToString::to_string);
-        let command = CommandLine { program: words.next().expect("a program"), args: words.collect(), form };
-        let networks = Networks { v4: "10.5.0.0/16".parse().ok(), v6: None };
+        let command = CommandLine {
+            program: words.next().expect("a program"),
+            args: words.collect(),
+            form,
+        };
+        let networks = Networks {
+            v4: "10.5.0.0/16".parse().ok(),
+            v6: None,
+        };
         expanded(&command, &variables(&networks, &node()))
     }
 
     #[test]
     fn variables_are_replaced_and_a_value_stays_one_argument() {
-        let text =
-            words(CommandForm::Text, &["ip", "$SUBNET", "${PUBLIC_IP}x$PUBLIC_IPV6", "$IPV6SUBNET|", "$NETWORK$"]);
-        assert_eq!(text, ["ip", "10.5.9.0/24", "192.0.2.9x2001:db8::9", "|", "10.5.0.0/16$"]);
+        let text = words(
+            CommandForm::Text,
+            &[
+                "ip",
+                "$SUBNET",
+                "${PUBLIC_IP}x$PUBLIC_IPV6",
+                "$IPV6SUBNET|",
+                "$NETWORK$",
+            ],
+        );
+        assert_eq!(
+            text,
+            [
+                "ip",
+                "10.5.9.0/24",
+                "192.0.2.9x2001:db8::9",
+                "|",
+                "10.5.0.0/16$"
+            ]
+        );
     }
 
     #[test]
@@ -176,9 +220,12 @@ mod tests {
 
     #[test]
     fn secrets_and_the_service_managers_socket_are_the_agents() {
-        for (name, inherited) in
-            [("PATH", true), ("FLANNELD_ETCD_PASSWORD", false), ("NOTIFY_SOCKET", false), ("WATCHDOG_USEC", false)]
-        {
+        for (name, inherited) in [
+            ("PATH", true),
+            ("FLANNELD_ETCD_PASSWORD", false),
+            ("NOTIFY_SOCKET", false),
+            ("WATCHDOG_USEC", false),
+        ] {
             assert_eq!(is_inherited(name), inherited, "{name}");
         }
     }

@@ -41,16 +41,40 @@ pub async fn before_lease(
     networks: Networks,
     node: &NodeFacts,
 ) -> Result<Option<RawJson>, ExtensionError> {
-    let Some(command) = &config.pre_startup else { return Ok(None) };
-    let printed = run(&Job { key: Key::PreStartup, command, networks, node, input: None, patience: PATIENCE }).await?;
+    let Some(command) = &config.pre_startup else {
+        return Ok(None);
+    };
+    let printed = run(&Job {
+        key: Key::PreStartup,
+        command,
+        networks,
+        node,
+        input: None,
+        patience: PATIENCE,
+    })
+    .await?;
     tracing::info!(%command, bytes = printed.len(), "PreStartupCommand done");
     Ok(Some(RawJson::of_text(&printed)))
 }
 
 /// Runs `PostStartupCommand`.
-pub async fn after_lease(config: &ExtensionConfig, networks: Networks, node: &NodeFacts) -> Result<(), ExtensionError> {
-    let Some(command) = &config.post_startup else { return Ok(()) };
-    run(&Job { key: Key::PostStartup, command, networks, node, input: None, patience: PATIENCE }).await?;
+pub async fn after_lease(
+    config: &ExtensionConfig,
+    networks: Networks,
+    node: &NodeFacts,
+) -> Result<(), ExtensionError> {
+    let Some(command) = &config.post_startup else {
+        return Ok(());
+    };
+    run(&Job {
+        key: Key::PostStartup,
+        command,
+        networks,
+        node,
+        input: None,
+        patience: PATIENCE,
+    })
+    .await?;
     tracing::info!(%command, "PostStartupCommand done");
     Ok(())
 }
@@ -82,8 +106,13 @@ impl ExtensionCommands {
 
     /// Takes in this node's subnets, and which peers are new, different or gone.
     pub fn learn(&self, own: LeaseKey, changes: &Changes, in_sync: bool) {
-        self.own.send_if_modified(|known| std::mem::replace(known, own) != own);
-        let request = CommandRequest { all: changes.all, peers: changes.peers.clone(), in_sync };
+        self.own
+            .send_if_modified(|known| std::mem::replace(known, own) != own);
+        let request = CommandRequest {
+            all: changes.all,
+            peers: changes.peers.clone(),
+            in_sync,
+        };
         // The task ends after this value only.
         let _ = self.requests.send(request);
     }

@@ -28,10 +28,19 @@ pub(super) struct PeerFacts {
 
 impl ExtensionPeers {
     /// Takes in changes. Returns the entries concerned.
-    pub(super) fn change(&mut self, all: bool, peers: BTreeMap<IpNet, Option<Peer>>) -> BTreeSet<String> {
+    pub(super) fn change(
+        &mut self,
+        all: bool,
+        peers: BTreeMap<IpNet, Option<Peer>>,
+    ) -> BTreeSet<String> {
         let mut touched = BTreeSet::new();
         if all {
-            let gone: Vec<IpNet> = self.owners.keys().filter(|subnet| !peers.contains_key(subnet)).copied().collect();
+            let gone: Vec<IpNet> = self
+                .owners
+                .keys()
+                .filter(|subnet| !peers.contains_key(subnet))
+                .copied()
+                .collect();
             touched.extend(gone.into_iter().filter_map(|subnet| self.remove(subnet)));
         }
         for (subnet, peer) in peers {
@@ -39,7 +48,10 @@ impl ExtensionPeers {
             if let Some(peer) = peer {
                 touched.insert(peer.key.to_string());
                 self.owners.insert(subnet, peer.key.to_string());
-                self.entries.entry(peer.key.to_string()).or_default().insert(subnet, peer);
+                self.entries
+                    .entry(peer.key.to_string())
+                    .or_default()
+                    .insert(subnet, peer);
             }
         }
         touched
@@ -63,7 +75,10 @@ impl ExtensionPeers {
         for peer in subnets.values() {
             node.add(peer);
         }
-        Some(PeerFacts { node, data: subnets.values().find_map(Peer::text).map(Arc::from) })
+        Some(PeerFacts {
+            node,
+            data: subnets.values().find_map(Peer::text).map(Arc::from),
+        })
     }
 }
 
@@ -77,14 +92,24 @@ mod tests {
         let subnet = subnet.parse().expect("a subnet");
         let public_ip = public_ip.parse().expect("an address");
         let end = text.map(|text| TunnelEnd::Text(Arc::new(text.to_owned())));
-        (subnet, Some(Peer { subnet, public_ip, end, key: key.into() }))
+        (
+            subnet,
+            Some(Peer {
+                subnet,
+                public_ip,
+                end,
+                key: key.into(),
+            }),
+        )
     }
 
     #[test]
     fn both_families_of_an_entry_are_one_peer() {
         let mut peers = ExtensionPeers::default();
-        let both =
-            [peer("a", "10.5.1.0/24", "192.0.2.1", Some("v4")), peer("a", "fd00:1::/64", "2001:db8::1", Some("v6"))];
+        let both = [
+            peer("a", "10.5.1.0/24", "192.0.2.1", Some("v4")),
+            peer("a", "fd00:1::/64", "2001:db8::1", Some("v6")),
+        ];
         let other = peer("b", "10.5.2.0/24", "192.0.2.2", None);
         let touched = peers.change(true, both.clone().into_iter().chain([other]).collect());
         assert_eq!(touched.into_iter().collect::<Vec<_>>(), ["a", "b"]);
@@ -97,11 +122,17 @@ mod tests {
         let gone = [("10.5.1.0/24".parse().expect("a subnet"), None)].into();
         assert_eq!(peers.change(false, gone).len(), 1);
         let facts = peers.of("a").expect("a peer");
-        assert_eq!((facts.node.subnets(), facts.data.as_deref()), ("fd00:1::/64".to_owned(), Some("v6")));
+        assert_eq!(
+            (facts.node.subnets(), facts.data.as_deref()),
+            ("fd00:1::/64".to_owned(), Some("v6"))
+        );
         let touched = peers.change(true, [both[0].clone()].into());
         assert_eq!(touched.into_iter().collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(
-            (peers.of("a").map(|facts| facts.node.subnets()), peers.of("b")),
+            (
+                peers.of("a").map(|facts| facts.node.subnets()),
+                peers.of("b")
+            ),
             (Some("10.5.1.0/24".to_owned()), None)
         );
     }

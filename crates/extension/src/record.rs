@@ -39,7 +39,10 @@ pub(super) struct PeerRecord {
 impl PeerRecord {
     /// The same, as it is while the command runs.
     pub(super) fn incomplete(&self) -> Self {
-        Self { complete: false, ..self.clone() }
+        Self {
+            complete: false,
+            ..self.clone()
+        }
     }
 
     /// Runs `SubnetAddCommand`.
@@ -53,7 +56,9 @@ impl PeerRecord {
     }
 
     async fn run(&self, key: Key, command: Option<&CommandLine>) -> Result<(), ExtensionError> {
-        let Some(command) = command else { return Ok(()) };
+        let Some(command) = command else {
+            return Ok(());
+        };
         let job = Job {
             key,
             command,
@@ -86,7 +91,10 @@ pub struct Recorded {
 impl Recorded {
     /// The subnets of the peer, for messages.
     pub fn subnets(&self) -> String {
-        self.peer.as_ref().map(|peer| peer.node.subnets()).unwrap_or_default()
+        self.peer
+            .as_ref()
+            .map(|peer| peer.node.subnets())
+            .unwrap_or_default()
     }
 
     /// Returns true if a command undoes what was done for the peer.
@@ -97,7 +105,9 @@ impl Recorded {
 
 impl Records {
     pub(super) fn new(state_dir: &Path) -> Self {
-        Self { directory: directory(state_dir) }
+        Self {
+            directory: directory(state_dir),
+        }
     }
 
     /// The peers on record. A file that cannot be read as one is left out, and logged.
@@ -114,7 +124,8 @@ impl Records {
     }
 
     pub(super) fn write(&self, peer: &PeerRecord) -> Result<(), FileError> {
-        let text = serde_json::to_string(peer).expect("texts, numbers and addresses always serialise");
+        let text =
+            serde_json::to_string(peer).expect("texts, numbers and addresses always serialise");
         file::replace(&self.path(&peer.entry), text.as_bytes(), 0o600)
     }
 
@@ -154,9 +165,14 @@ fn read(directory: &Path) -> Result<Vec<Recorded>, FileError> {
     };
     let mut records = Vec::new();
     for entry in entries {
-        let path = entry.map_err(failed("read the directory", directory))?.path();
+        let path = entry
+            .map_err(failed("read the directory", directory))?
+            .path();
         let text = fs::read(&path).map_err(failed("read", &path))?;
-        records.push(Recorded { peer: serde_json::from_slice(&text).ok(), path });
+        records.push(Recorded {
+            peer: serde_json::from_slice(&text).ok(),
+            path,
+        });
     }
     records.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(records)
@@ -167,7 +183,11 @@ fn read(directory: &Path) -> Result<Vec<Recorded>, FileError> {
 fn file_name(entry: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let written = |(at, byte): (usize, u8)| {
-        if plain(byte) && (at, byte) != (0, b'.') { char::from(byte).to_string() } else { format!("%{byte:02x}") }
+        if plain(byte) && (at, byte) != (0, b'.') {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02x}")
+        }
     };
     entry.bytes().enumerate().map(written).collect()
 }
@@ -201,7 +221,10 @@ mod tests {
         fs::write(directory(scratch.path()).join("other"), "{}").expect("a file");
         assert_eq!(records.read().expect("peers"), [b.clone(), a]);
         let (all, directory) = recorded(scratch.path()).expect("readable");
-        assert_eq!(all.iter().map(Recorded::subnets).collect::<Vec<_>>(), ["10.5.9.0/24", "10.5.9.0/24", ""]);
+        assert_eq!(
+            all.iter().map(Recorded::subnets).collect::<Vec<_>>(),
+            ["10.5.9.0/24", "10.5.9.0/24", ""]
+        );
         assert!(directory.is_some());
         records.remove(&b.entry).expect("removed");
         records.remove(&b.entry).expect("gone already");
@@ -211,6 +234,9 @@ mod tests {
     #[test]
     fn an_entry_leads_to_no_other_place() {
         let names = ["node-1.example", "..", "../x", "a/b", "a%2fb"].map(file_name);
-        assert_eq!(names, ["node-1.example", "%2e.", "%2e.%2fx", "a%2fb", "a%252fb"]);
+        assert_eq!(
+            names,
+            ["node-1.example", "%2e.", "%2e.%2fx", "a%2fb", "a%252fb"]
+        );
     }
 }

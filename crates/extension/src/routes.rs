@@ -70,7 +70,9 @@ impl RouteWatch {
             match self.look().await {
                 Ok(Some(unrouted)) => self.shared.set_unrouted(unrouted),
                 Ok(None) => {}
-                Err(error) => tracing::debug!(error = chain(&error), "cannot ask for the routes to peers"),
+                Err(error) => {
+                    tracing::debug!(error = chain(&error), "cannot ask for the routes to peers")
+                }
             }
             pause = PERIOD.max(begun.elapsed() * SHARE);
         }
@@ -78,22 +80,38 @@ impl RouteWatch {
 
     /// Returns the peers without a route of commands; `None` while commands are still to run.
     async fn look(&self) -> Result<Option<Unrouted>, NetlinkError> {
-        let Some(status) = self.shared.status().filter(|status| status.waiting == 0) else { return Ok(None) };
-        let failing: BTreeSet<_> = status.failures.into_iter().map(|failure| failure.peer).collect();
+        let Some(status) = self.shared.status().filter(|status| status.waiting == 0) else {
+            return Ok(None);
+        };
+        let failing: BTreeSet<_> = status
+            .failures
+            .into_iter()
+            .map(|failure| failure.peer)
+            .collect();
         let own = *self.own.borrow();
         let mut unrouted = Unrouted::default();
         for family in Family::BOTH {
-            let Some(subnet) = own.subnet(family) else { continue };
-            let Some(from) = self.pods_packets(subnet).await? else { continue };
+            let Some(subnet) = own.subnet(family) else {
+                continue;
+            };
+            let Some(from) = self.pods_packets(subnet).await? else {
+                continue;
+            };
             let (answering, others) = self.peers(family, &failing);
             if let Some(peer) = answering
-                && self.entry(from, peer).await?.is_some_and(|entry| entry.is_default())
+                && self
+                    .entry(from, peer)
+                    .await?
+                    .is_some_and(|entry| entry.is_default())
             {
                 continue;
             }
             for peer in others {
                 if let Some(route) = self.fault(from, peer).await? {
-                    unrouted.push(|| UnroutedPeer { subnet: peer.to_string(), default_route: route });
+                    unrouted.push(|| UnroutedPeer {
+                        subnet: peer.to_string(),
+                        default_route: route,
+                    });
                 }
             }
         }
@@ -122,14 +140,28 @@ impl RouteWatch {
     async fn pods_packets(&self, own: IpNet) -> Result<Option<FromPods>, NetlinkError> {
         let source = pod(own);
         let entry = self.setup.netlink.entry_from_here(source).await?;
-        let is_own = entry.answer.kind == RouteType::Unicast && entry.prefix_len >= own.prefix_len();
-        Ok(entry.answer.oif.filter(|_| is_own).map(|device| FromPods { source, device }))
+        let is_own =
+            entry.answer.kind == RouteType::Unicast && entry.prefix_len >= own.prefix_len();
+        Ok(entry
+            .answer
+            .oif
+            .filter(|_| is_own)
+            .map(|device| FromPods { source, device }))
     }
 
     /// The entry for packets to a peer; `None` if the kernel refuses to forward these for another
     /// reason.
-    async fn entry(&self, from: FromPods, peer: IpNet) -> Result<Option<MatchedRoute>, NetlinkError> {
-        match self.setup.netlink.forwarding_entry(gateway(peer), from.source, from.device).await {
+    async fn entry(
+        &self,
+        from: FromPods,
+        peer: IpNet,
+    ) -> Result<Option<MatchedRoute>, NetlinkError> {
+        match self
+            .setup
+            .netlink
+            .forwarding_entry(gateway(peer), from.source, from.device)
+            .await
+        {
             Err(error) if error.errno().is_some() => Ok(None),
             answer => answer.map(Some),
         }
@@ -137,8 +169,14 @@ impl RouteWatch {
 
     /// Returns the default route that packets to a peer follow, or `None` in its place if there is
     /// no route.
-    async fn fault(&self, from: FromPods, peer: IpNet) -> Result<Option<Option<String>>, NetlinkError> {
-        let Some(entry) = self.entry(from, peer).await? else { return Ok(None) };
+    async fn fault(
+        &self,
+        from: FromPods,
+        peer: IpNet,
+    ) -> Result<Option<Option<String>>, NetlinkError> {
+        let Some(entry) = self.entry(from, peer).await? else {
+            return Ok(None);
+        };
         if entry.is_default() {
             return Ok(Some(Some(describe(&entry))));
         }
@@ -161,7 +199,12 @@ fn pod(subnet: IpNet) -> IpAddr {
 
 /// A route in words.
 fn describe(route: &MatchedRoute) -> String {
-    let by =
-        route.answer.oif.map_or_else(|| "by several next hops".to_owned(), |oif| format!("by {}", DeviceName(oif)));
-    route.answer.gateway.map_or_else(|| by.clone(), |gateway| format!("{by} via {gateway}"))
+    let by = route.answer.oif.map_or_else(
+        || "by several next hops".to_owned(),
+        |oif| format!("by {}", DeviceName(oif)),
+    );
+    route
+        .answer
+        .gateway
+        .map_or_else(|| by.clone(), |gateway| format!("{by} via {gateway}"))
 }

@@ -50,29 +50,48 @@ pub(super) async fn run(job: &Job<'_>) -> Result<String, ExtensionError> {
     let variables = variables(&job.networks, job.node);
     let words = expanded(job.command, &variables);
     let command = || excerpt(&words.join(" ")).to_string();
-    let not_started = |error| ExtensionError::NotStarted { key: job.key, program: words[0].clone(), error };
+    let not_started = |error| ExtensionError::NotStarted {
+        key: job.key,
+        program: words[0].clone(),
+        error,
+    };
     let (output, theirs) = output().map_err(not_started)?;
     let mut process = Command::new(&words[0]);
     process.args(&words[1..]).env_clear();
     process.envs(std::env::vars_os().filter(|(name, _)| name.to_str().is_none_or(is_inherited)));
     process.envs(variables).current_dir("/").process_group(0);
-    process.stdin(Stdio::piped()).stdout(theirs.try_clone().map_err(not_started)?).stderr(theirs);
+    process
+        .stdin(Stdio::piped())
+        .stdout(theirs.try_clone().map_err(not_started)?)
+        .stderr(theirs);
     let child = process.spawn().map_err(not_started)?;
     // It holds the other end of the pipe.
     drop(process);
     let group = child.id();
     let Ok(ended) = timeout(job.patience, attend(child, output, job.input)).await else {
         kill(group);
-        return Err(ExtensionError::Late { key: job.key, command: command(), patience: job.patience });
+        return Err(ExtensionError::Late {
+            key: job.key,
+            command: command(),
+            patience: job.patience,
+        });
     };
     let (status, printed) = ended.map_err(not_started)?;
     let text = String::from_utf8_lossy(&printed).trim().to_owned();
     if !status.success() {
         let printed = excerpt(&text).to_string();
-        return Err(ExtensionError::Failed { key: job.key, command: command(), status, printed });
+        return Err(ExtensionError::Failed {
+            key: job.key,
+            command: command(),
+            status,
+            printed,
+        });
     }
     if job.key == Key::PreStartup && printed.len() > LIMIT {
-        return Err(ExtensionError::TooMuch { key: job.key, command: command() });
+        return Err(ExtensionError::TooMuch {
+            key: job.key,
+            command: command(),
+        });
     }
     Ok(text)
 }
@@ -85,7 +104,11 @@ fn output() -> io::Result<(Receiver, OwnedFd)> {
 
 /// Writes the input and reads the output until the process ends. Processes that it leaves behind
 /// may keep the pipe open, so its end is not waited for.
-async fn attend(mut child: Child, mut output: Receiver, input: Option<&str>) -> io::Result<(ExitStatus, Vec<u8>)> {
+async fn attend(
+    mut child: Child,
+    mut output: Receiver,
+    input: Option<&str>,
+) -> io::Result<(ExitStatus, Vec<u8>)> {
     let mut stdin = child.stdin.take();
     let feed = async {
         if let (Some(stdin), Some(input)) = (&mut stdin, input) {
@@ -151,13 +174,29 @@ mod tests {
         run_within(PATIENCE, key, words, input).await
     }
 
-    async fn run_within(patience: Duration, key: Key, words: &[&str], input: Option<&str>) -> Result<String, String> {
+    async fn run_within(
+        patience: Duration,
+        key: Key,
+        words: &[&str],
+        input: Option<&str>,
+    ) -> Result<String, String> {
         let mut words = words.iter().map(ToString::to_string);
         let program = words.next().expect("a program");
-        let command = CommandLine { program, args: words.collect(), form: CommandForm::Array };
+        let command = CommandLine {
+            program,
+            args: words.collect(),
+            form: CommandForm::Array,
+        };
         let mut node = NodeFacts::default();
         node.set_subnet("10.5.9.0/24".parse().expect("a subnet"));
-        let job = Job { key, command: &command, networks: Networks::default(), node: &node, input, patience };
+        let job = Job {
+            key,
+            command: &command,
+            networks: Networks::default(),
+            node: &node,
+            input,
+            patience,
+        };
         run(&job).await.map_err(|error| error.to_string())
     }
 
@@ -166,36 +205,68 @@ mod tests {
         let script = r#"cat; echo "$SUBNET,$PUBLIC_IPV6," >&2; echo last"#;
         let printed = run_words(Key::SubnetAdd, &["sh", "-c", script], Some("data")).await;
         assert_eq!(printed.as_deref(), Ok("data\n10.5.9.0/24,,\nlast"));
-        assert_eq!(run_words(Key::SubnetAdd, &["cat"], None).await.as_deref(), Ok(""));
+        assert_eq!(
+            run_words(Key::SubnetAdd, &["cat"], None).await.as_deref(),
+            Ok("")
+        );
     }
 
     #[tokio::test]
     async fn a_process_left_behind_is_not_waited_for() {
         let printed = run_words(Key::PostStartup, &["sh", "-c", "sleep 20 & echo $!"], None).await;
         let pid: i32 = printed.expect("it ended").parse().expect("a number");
-        killpg(nix::unistd::getpgid(Some(Pid::from_raw(pid))).expect("it runs"), Signal::SIGKILL).expect("ended");
+        killpg(
+            nix::unistd::getpgid(Some(Pid::from_raw(pid))).expect("it runs"),
+            Signal::SIGKILL,
+        )
+        .expect("ended");
     }
 
     #[tokio::test]
     async fn failures_say_what_was_run_and_what_it_printed() {
         let failed = run_words(Key::SubnetAdd, &["sh", "-c", "echo no route; exit 3"], None).await;
-        let expected = "SubnetAddCommand failed (exit status: 3): sh -c echo no route; exit 3: no route";
+        let expected =
+            "SubnetAddCommand failed (exit status: 3): sh -c echo no route; exit 3: no route";
         assert_eq!(failed, Err(expected.to_owned()));
-        let absent = run_words(Key::SubnetRemove, &["/no/such/program"], None).await.expect_err("absent");
-        assert!(absent.starts_with("SubnetRemoveCommand cannot be run: /no/such/program: No such file"), "{absent}");
+        let absent = run_words(Key::SubnetRemove, &["/no/such/program"], None)
+            .await
+            .expect_err("absent");
+        assert!(
+            absent.starts_with("SubnetRemoveCommand cannot be run: /no/such/program: No such file"),
+            "{absent}"
+        );
     }
 
     #[tokio::test]
     async fn output_is_bounded_and_a_lease_takes_no_part_of_it() {
         let much = ["head", "-c", "300000", "/dev/zero"];
-        assert_eq!(run_words(Key::SubnetAdd, &much, None).await.map(|text| text.len()), Ok(LIMIT + 1));
-        let refused = run_words(Key::PreStartup, &much, None).await.expect_err("too much");
-        assert!(refused.contains("printed more than 16384 bytes"), "{refused}");
+        assert_eq!(
+            run_words(Key::SubnetAdd, &much, None)
+                .await
+                .map(|text| text.len()),
+            Ok(LIMIT + 1)
+        );
+        let refused = run_words(Key::PreStartup, &much, None)
+            .await
+            .expect_err("too much");
+        assert!(
+            refused.contains("printed more than 16384 bytes"),
+            "{refused}"
+        );
     }
 
     #[tokio::test]
     async fn a_command_that_does_not_end_is_ended() {
-        let late = run_within(Duration::from_secs(1), Key::SubnetAdd, &["sleep", "600"], None).await;
-        assert_eq!(late, Err("SubnetAddCommand was ended because it ran longer than 1 s: sleep 600".to_owned()));
+        let late = run_within(
+            Duration::from_secs(1),
+            Key::SubnetAdd,
+            &["sleep", "600"],
+            None,
+        )
+        .await;
+        assert_eq!(
+            late,
+            Err("SubnetAddCommand was ended because it ran longer than 1 s: sleep 600".to_owned())
+        );
     }
 }

@@ -48,7 +48,11 @@ impl SharedExtensionStatus {
         let known = self.lock();
         let Unrouted { total, first } = known.unrouted.clone();
         let commands = known.commands.clone()?;
-        Some(ExtensionStatus { unrouted: total, unrouted_peers: first, ..commands })
+        Some(ExtensionStatus {
+            unrouted: total,
+            unrouted_peers: first,
+            ..commands
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {

@@ -63,7 +63,13 @@ impl CommandWorker {
         shared: SharedExtensionStatus,
     ) -> Result<Self, ExtensionError> {
         let mut done = Tracker::default();
-        done.found(records.read()?.into_iter().map(|peer| (peer.entry.clone(), peer)).collect());
+        done.found(
+            records
+                .read()?
+                .into_iter()
+                .map(|peer| (peer.entry.clone(), peer))
+                .collect(),
+        );
         let mut worker = Self {
             config,
             networks,
@@ -80,7 +86,9 @@ impl CommandWorker {
     }
 
     fn interval(&self) -> Option<Duration> {
-        self.config.subnet_add_interval.map(|seconds| Duration::from_secs(seconds.get().into()))
+        self.config
+            .subnet_add_interval
+            .map(|seconds| Duration::from_secs(seconds.get().into()))
     }
 
     /// Runs until the main loop is gone.
@@ -127,7 +135,12 @@ impl CommandWorker {
 
     /// The command is to run again for every peer.
     fn want_again(&mut self) {
-        let done: Vec<_> = self.done.wanted().iter().filter(|(entry, _)| self.is_done(entry)).collect();
+        let done: Vec<_> = self
+            .done
+            .wanted()
+            .iter()
+            .filter(|(entry, _)| self.is_done(entry))
+            .collect();
         let incomplete = |(entry, peer): (&String, &PeerRecord)| (entry.clone(), peer.incomplete());
         for (entry, peer) in done.into_iter().map(incomplete).collect::<Vec<_>>() {
             self.done.observe(entry, Some(peer));
@@ -155,7 +168,11 @@ impl CommandWorker {
         for (entry, wanted) in upserts.into_iter().take(AT_ONCE) {
             match self.make(&wanted).await {
                 Ok(()) => {
-                    tracing::info!(peer = entry, subnet = wanted.node.subnets(), "SubnetAddCommand done");
+                    tracing::info!(
+                        peer = entry,
+                        subnet = wanted.node.subnets(),
+                        "SubnetAddCommand done"
+                    );
                     self.done.made(&entry, wanted);
                 }
                 Err(error) => self.refused(&entry, &error),
@@ -167,7 +184,10 @@ impl CommandWorker {
     /// Does for a peer what is wanted, and records it: before the command, because it may do a part
     /// of its work and fail, and after it.
     async fn make(&mut self, wanted: &PeerRecord) -> Result<(), ExtensionError> {
-        let before = self.done.actual(&wanted.entry).filter(|before| before.incomplete() != wanted.incomplete());
+        let before = self
+            .done
+            .actual(&wanted.entry)
+            .filter(|before| before.incomplete() != wanted.incomplete());
         if let Some(before) = before.cloned() {
             self.undo(&before).await?;
         }
@@ -185,21 +205,36 @@ impl CommandWorker {
             if before.complete && self.failures_of(&before.entry) < REMOVE_ATTEMPTS {
                 return Err(error);
             }
-            tracing::warn!(peer = before.entry, error = chain(&error), "not tried again");
+            tracing::warn!(
+                peer = before.entry,
+                error = chain(&error),
+                "not tried again"
+            );
         } else {
-            tracing::info!(peer = before.entry, subnet = before.node.subnets(), "SubnetRemoveCommand done");
+            tracing::info!(
+                peer = before.entry,
+                subnet = before.node.subnets(),
+                "SubnetRemoveCommand done"
+            );
         }
         Ok(self.records.remove(&before.entry)?)
     }
 
     fn failures_of(&self, entry: &String) -> u32 {
-        self.done.failures().find(|(failing, _)| *failing == entry).map_or(0, |(_, failure)| failure.attempts)
+        self.done
+            .failures()
+            .find(|(failing, _)| *failing == entry)
+            .map_or(0, |(_, failure)| failure.attempts)
     }
 
     fn refused(&mut self, entry: &String, error: &ExtensionError) {
         let text = chain(error);
         if self.done.failed(entry, text.clone(), Instant::now()) {
-            tracing::warn!(peer = entry, error = text, "a command of the backend extension failed; tried again");
+            tracing::warn!(
+                peer = entry,
+                error = text,
+                "a command of the backend extension failed; tried again"
+            );
         }
     }
 
@@ -207,12 +242,20 @@ impl CommandWorker {
         let wanted = self.done.wanted();
         let added = wanted.keys().filter(|entry| self.is_done(entry)).count();
         let failing = self.done.failures().count();
-        let failing_wanted = self.done.failures().filter(|(entry, _)| wanted.contains_key(*entry)).count();
-        let failures = self.done.failures().take(LISTED).map(|(entry, failure)| FailingCommand {
-            peer: entry.clone(),
-            error: failure.error.clone(),
-            attempts: failure.attempts,
-        });
+        let failing_wanted = self
+            .done
+            .failures()
+            .filter(|(entry, _)| wanted.contains_key(*entry))
+            .count();
+        let failures = self
+            .done
+            .failures()
+            .take(LISTED)
+            .map(|(entry, failure)| FailingCommand {
+                peer: entry.clone(),
+                error: failure.error.clone(),
+                attempts: failure.attempts,
+            });
         self.shared.set_commands(ExtensionStatus {
             added: count(added),
             waiting: count(wanted.len().saturating_sub(added + failing_wanted)),

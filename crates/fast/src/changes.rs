@@ -20,9 +20,13 @@ impl RuleChanges {
     pub fn listen() -> Self {
         let changes = NftablesChanges::subscribe_all();
         if let Err(error) = &changes {
-            tracing::warn!(%error, "changes of nftables reach known flows at their next refresh only");
+            tracing::warn!(%error, "changes of nftables reach known flows at their next refresh \
+                only");
         }
-        Self { changes: changes.ok(), pace: Debounce::default() }
+        Self {
+            changes: changes.ok(),
+            pace: Debounce::default(),
+        }
     }
 
     /// Waits until a new generation is due. Cancel-safe.

@@ -39,7 +39,11 @@ impl ConntrackSysctls {
     /// Creates the state for this network namespace, without reading the sysctls yet. If `allowed`,
     /// sysctls are set where the mode needs it, after their former values are put on `record`;
     /// without a record none is set. `networks` are the pod networks.
-    pub fn new(allowed: bool, record: Option<SharedRecord>, networks: impl IntoIterator<Item = IpNet>) -> Self {
+    pub fn new(
+        allowed: bool,
+        record: Option<SharedRecord>,
+        networks: impl IntoIterator<Item = IpNet>,
+    ) -> Self {
         let (has_record, record) = (record.is_some(), record.unwrap_or_default());
         Self {
             allowed: allowed && has_record,
@@ -59,8 +63,12 @@ impl ConntrackSysctls {
         }
         let (record, networks) = (self.record.clone(), self.networks.clone());
         let work = move || set_back_former(&record, &networks);
-        if let Err(error) = thread::Builder::new().name("conntrack".to_owned()).spawn(work) {
-            tracing::warn!(%error, "sysctls that an earlier version has set stay: {}", LIBERAL.join(", "));
+        if let Err(error) = thread::Builder::new()
+            .name("conntrack".to_owned())
+            .spawn(work)
+        {
+            tracing::warn!(%error, "sysctls that an earlier version has set stay: \
+                {}", LIBERAL.join(", "));
         }
     }
 
@@ -87,7 +95,9 @@ impl ConntrackSysctls {
         }
         self.now = now;
         if let Some(seconds) = now.forgets_udp_early().filter(|_| error.is_some()) {
-            tracing::warn!("conntrack may forget flows of UDP that are silent up to {seconds} s early");
+            tracing::warn!(
+                "conntrack may forget flows of UDP that are silent up to {seconds} s early"
+            );
         }
         let obstacle = now.tcp_obstacle();
         if let Some(reason) = obstacle.filter(|_| obstacle != before.tcp_obstacle()) {
@@ -144,7 +154,10 @@ fn set_back_former(record: &SharedRecord, networks: &BTreeSet<IpNet>) {
             // A file that stays does no harm: the next `prepare` finds no sysctl on record.
             let _ = fs::remove_file(released(record));
             for (name, value) in restored {
-                tracing::info!(connections, "set {name} back to {value}: mode fast no longer needs it");
+                tracing::info!(
+                    connections,
+                    "set {name} back to {value}: mode fast no longer needs it"
+                );
             }
         }
         Err(error) => {
@@ -154,7 +167,8 @@ fn set_back_former(record: &SharedRecord, networks: &BTreeSet<IpNet>) {
             }
             tracing::warn!(
                 error = chain(&error),
-                "sysctls that an earlier version has set for mode fast stay until the next start: {}",
+                "sysctls that an earlier version has set for mode fast stay until the next start: \
+                 {}",
                 LIBERAL.join(", ")
             );
         }

@@ -80,7 +80,10 @@ mod tests {
     fn changes_without_end_are_20_generations_a_second() {
         let always: Vec<u64> = (0..3500).collect();
         let begun = generations(&always);
-        assert_eq!(begun[..70], (0..70).map(|number| number * 50).collect::<Vec<_>>());
+        assert_eq!(
+            begun[..70],
+            (0..70).map(|number| number * 50).collect::<Vec<_>>()
+        );
         assert_eq!(begun[70..], [3500, 4499]);
     }
 }

@@ -22,7 +22,10 @@ pub struct Exclusions {
 impl Exclusions {
     /// The operator's.
     pub const fn new(by_option: Vec<IpNet>) -> Self {
-        Self { by_option, by_annotation: BTreeMap::new() }
+        Self {
+            by_option,
+            by_annotation: BTreeMap::new(),
+        }
     }
 
     /// The cluster's are these now. Whether they were others.
@@ -44,11 +47,21 @@ impl Exclusions {
         if addresses.is_empty() {
             return Some(PodReason::NoAddress);
         }
-        if let Some(pod) = addresses.iter().find_map(|address| self.by_annotation.get(address)) {
+        if let Some(pod) = addresses
+            .iter()
+            .find_map(|address| self.by_annotation.get(address))
+        {
             return Some(PodReason::Annotated(pod.clone()));
         }
-        let prefix = |address: &IpAddr| self.by_option.iter().find(|prefix| prefix.contains(address));
-        addresses.iter().find_map(prefix).map(|prefix| PodReason::Excluded(*prefix))
+        let prefix = |address: &IpAddr| {
+            self.by_option
+                .iter()
+                .find(|prefix| prefix.contains(address))
+        };
+        addresses
+            .iter()
+            .find_map(prefix)
+            .map(|prefix| PodReason::Excluded(*prefix))
     }
 }
 
@@ -57,11 +70,17 @@ mod tests {
     use super::*;
 
     fn at(addresses: &[&str]) -> Vec<IpAddr> {
-        addresses.iter().map(|address| address.parse().expect("an address")).collect()
+        addresses
+            .iter()
+            .map(|address| address.parse().expect("an address"))
+            .collect()
     }
 
     fn annotated(address: &str) -> BTreeMap<IpAddr, String> {
-        BTreeMap::from([(address.parse().expect("an address"), "default/db".to_owned())])
+        BTreeMap::from([(
+            address.parse().expect("an address"),
+            "default/db".to_owned(),
+        )])
     }
 
     fn both() -> Exclusions {
@@ -75,8 +94,14 @@ mod tests {
         let reason = |addresses: &[&str]| both().reason(&at(addresses));
         assert_eq!(reason(&["10.244.1.9", "fd00:1::8"]), None);
         let prefix = "10.244.1.16/28".parse().expect("a prefix");
-        assert_eq!(reason(&["fd00:1::8", "10.244.1.31"]), Some(PodReason::Excluded(prefix)));
-        assert_eq!(reason(&["10.244.1.31", "fd00:1::7"]), Some(PodReason::Annotated("default/db".to_owned())));
+        assert_eq!(
+            reason(&["fd00:1::8", "10.244.1.31"]),
+            Some(PodReason::Excluded(prefix))
+        );
+        assert_eq!(
+            reason(&["10.244.1.31", "fd00:1::7"]),
+            Some(PodReason::Annotated("default/db".to_owned()))
+        );
     }
 
     #[test]

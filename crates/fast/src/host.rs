@@ -8,7 +8,9 @@ use flannel_host::{
 };
 use flannel_netlink::ConntrackTable;
 
-use super::settings::{Conntrack, ESTABLISHED, LIBERAL, REQUIREMENTS, UDP_TIMEOUTS, UdpTimeout, WindowChecks};
+use super::settings::{
+    Conntrack, ESTABLISHED, LIBERAL, REQUIREMENTS, UDP_TIMEOUTS, UdpTimeout, WindowChecks,
+};
 
 /// Conntrack's helpers and their default ports. A helper rewrites payload, which is never the same
 /// twice. Which helpers are built into the kernel does not show, so all ports count whether their
@@ -32,13 +34,22 @@ pub(super) fn conntrack(changed: &[ChangedSysctl]) -> Conntrack {
     let read = |name: &str| sysctl_record::read(name).ok().flatten();
     let udp = |name: &str| {
         let now = read(name)?;
-        let ours = changed.iter().find(|changed| changed.name == name && changed.is_ours(now));
-        Some(UdpTimeout { now, own: ours.map_or(now, |changed| changed.before) })
+        let ours = changed
+            .iter()
+            .find(|changed| changed.name == name && changed.is_ours(now));
+        Some(UdpTimeout {
+            now,
+            own: ours.map_or(now, |changed| changed.before),
+        })
     };
     let loaded = Path::new("/proc/sys/net/netfilter/nf_conntrack_count").exists();
     Conntrack {
         loaded,
-        windows: if LIBERAL.iter().all(|name| read(name) == Some(1)) { WindowChecks::Off } else { windows(loaded) },
+        windows: if LIBERAL.iter().all(|name| read(name) == Some(1)) {
+            WindowChecks::Off
+        } else {
+            windows(loaded)
+        },
         values: REQUIREMENTS.map(read),
         established: read(ESTABLISHED),
         udp: UDP_TIMEOUTS.map(udp),
@@ -68,15 +79,25 @@ fn windows(loaded: bool) -> WindowChecks {
 /// programs see from conntrack's entry whether a connection has a helper: a masquerade takes these
 /// ports too (`--random-fully`), and a Service may be on them.
 pub(super) fn helper_ports() -> Vec<u16> {
-    if kernel_types::layout().extensions == 0 { usual_helper_ports() } else { Vec::new() }
+    if kernel_types::layout().extensions == 0 {
+        usual_helper_ports()
+    } else {
+        Vec::new()
+    }
 }
 
 /// Returns the ports helpers may be on: the default ones, and those set as parameters of the
 /// modules. Sorted, without duplicates.
 fn usual_helper_ports() -> Vec<u16> {
-    let parameter = |helper: &str| fs::read_to_string(format!("/sys/module/nf_conntrack_{helper}/parameters/ports"));
+    let parameter = |helper: &str| {
+        fs::read_to_string(format!(
+            "/sys/module/nf_conntrack_{helper}/parameters/ports"
+        ))
+    };
     let usual = HELPERS.iter().flat_map(|(_, ports)| ports.iter().copied());
-    let configured = HELPERS.iter().filter_map(|(helper, _)| parameter(helper).ok());
+    let configured = HELPERS
+        .iter()
+        .filter_map(|(helper, _)| parameter(helper).ok());
     let configured: Vec<u16> = configured.flat_map(|text| ports(&text)).collect();
     let mut all: Vec<u16> = usual.chain(configured).collect();
     all.sort_unstable();
@@ -85,7 +106,11 @@ fn usual_helper_ports() -> Vec<u16> {
 }
 
 fn ports(text: &str) -> Vec<u16> {
-    text.trim().split(',').filter_map(|port| port.parse().ok()).filter(|port| *port != 0).collect()
+    text.trim()
+        .split(',')
+        .filter_map(|port| port.parse().ok())
+        .filter(|port| *port != 0)
+        .collect()
 }
 
 #[cfg(test)]
@@ -101,6 +126,11 @@ mod tests {
     #[test]
     fn the_usual_ports_of_helpers_are_among_them() {
         let ports = usual_helper_ports();
-        assert!([21, 69, 1720, 1723, 5060, 6667].iter().all(|port| ports.contains(port)), "{ports:?}");
+        assert!(
+            [21, 69, 1720, 1723, 5060, 6667]
+                .iter()
+                .all(|port| ports.contains(port)),
+            "{ports:?}"
+        );
     }
 }

@@ -181,12 +181,23 @@ impl Fast {
         if !self.on {
             return false;
         }
-        let networks: Vec<IpNet> = Family::BOTH.iter().filter_map(|family| own.subnet(*family)).collect();
+        let networks: Vec<IpNet> = Family::BOTH
+            .iter()
+            .filter_map(|family| own.subnet(*family))
+            .collect();
         let tunnels = &devices.tunnels;
         offloads.refresh(netlink, tunnels.iter().copied()).await;
-        let of_tunnels = tunnels.iter().filter_map(|device| offloads.on_receipt(*device)).map(PodReason::Offload);
-        self.underlay.refresh(netlink, pins, &networks, &devices.external, of_tunnels).await;
-        let looked = self.pods.look(netlink, pins, own, tunnels, &self.exclusions, offloads).await;
+        let of_tunnels = tunnels
+            .iter()
+            .filter_map(|device| offloads.on_receipt(*device))
+            .map(PodReason::Offload);
+        self.underlay
+            .refresh(netlink, pins, &networks, &devices.external, of_tunnels)
+            .await;
+        let looked = self
+            .pods
+            .look(netlink, pins, own, tunnels, &self.exclusions, offloads)
+            .await;
         if let Err(error) = &looked {
             tracing::warn!(%error, "cannot look at the pods; tried again");
             self.pods.invalidate_all();
@@ -208,12 +219,16 @@ impl Fast {
     /// Returns the reason why the outer headers of packets that cannot be replayed stay on, while
     /// other packets from other nodes are put straight into pods.
     pub fn decapsulation_reason(&self) -> Option<&str> {
-        self.reception.as_deref().filter(|_| self.takes_from_underlay())
+        self.reception
+            .as_deref()
+            .filter(|_| self.takes_from_underlay())
     }
 
     /// Returns true if flows with hosts outside the pod networks are learned.
     pub fn learns_outside(&self) -> bool {
-        self.takes_from_underlay() && self.scope == FastScope::All && self.underlay.outside_reason().is_none()
+        self.takes_from_underlay()
+            && self.scope == FastScope::All
+            && self.underlay.outside_reason().is_none()
     }
 
     /// Returns the reason why only the flows with hosts outside are not learned, although they
@@ -225,8 +240,16 @@ impl Fast {
 
     /// Returns the programs to attach to pods' veths; none unless the mode is active.
     pub fn hooks(&self) -> BTreeSet<Hook> {
-        let taking_part = self.pods.found().iter().filter(|(_, pod)| self.on && pod.verdict.entry.is_some());
-        let hook = |program, ifindex: u32, ifname: &str| Hook { program, ifindex, ifname: ifname.to_owned() };
+        let taking_part = self
+            .pods
+            .found()
+            .iter()
+            .filter(|(_, pod)| self.on && pod.verdict.entry.is_some());
+        let hook = |program, ifindex: u32, ifname: &str| Hook {
+            program,
+            ifindex,
+            ifname: ifname.to_owned(),
+        };
         let both = |(index, pod): (&u32, &pods::Pod)| {
             [Program::FromPod, Program::ToPod].map(|program| hook(program, *index, &pod.veth))
         };
@@ -237,18 +260,33 @@ impl Fast {
     /// is active.
     pub fn entries(&self) -> BTreeMap<u32, PodEntry> {
         let entry = |(index, pod): (&u32, &pods::Pod)| Some((*index, pod.verdict.entry?));
-        if self.on { self.pods.found().iter().filter_map(entry).collect() } else { BTreeMap::new() }
+        if self.on {
+            self.pods.found().iter().filter_map(entry).collect()
+        } else {
+            BTreeMap::new()
+        }
     }
 
     /// Returns the settings of the programs, with the MTUs of the IPv4 and the IPv6 tunnel device.
     pub fn settings(&self, tunnel_mtu: u32, tunnel_mtu6: u32) -> FastConfig {
-        let settings = if self.on { self.conntrack.now.settings() } else { FastConfig::default() };
+        let settings = if self.on {
+            self.conntrack.now.settings()
+        } else {
+            FastConfig::default()
+        };
         let flag = |flag, on| if on { flag } else { 0 };
         let outside = flag(FastConfig::OUTSIDE, self.learns_outside());
         let decapsulate = flag(FastConfig::DECAPSULATE, self.decapsulates());
-        let flags =
-            settings.flags | decapsulate | flag(FastConfig::FROM_UNDERLAY, self.takes_from_underlay()) | outside;
-        FastConfig { flags, tunnel_mtu, tunnel_mtu6, ..settings }
+        let flags = settings.flags
+            | decapsulate
+            | flag(FastConfig::FROM_UNDERLAY, self.takes_from_underlay())
+            | outside;
+        FastConfig {
+            flags,
+            tunnel_mtu,
+            tunnel_mtu6,
+            ..settings
+        }
     }
 
     /// The pods, by the interface index of their veth.
@@ -258,7 +296,9 @@ impl Fast {
 
     /// Returns the reason why TCP flows are not learned, if they are not.
     pub fn tcp_reason(&self) -> Option<String> {
-        self.conntrack.tcp_obstacle().map(|obstacle| obstacle.to_string())
+        self.conntrack
+            .tcp_obstacle()
+            .map(|obstacle| obstacle.to_string())
     }
 
     /// Reasons for which packets from other nodes are not put straight into pods; empty if they

@@ -78,8 +78,13 @@ impl ExternalDevices {
                 self.invalidate();
                 true
             }
-            KernelEvent::XfrmPolicy => matches!(std::mem::take(&mut self.policies), Policies::Read(_)),
-            KernelEvent::TrafficControl { device: Some(ifindex) } | KernelEvent::LinkGone { index: ifindex, .. } => {
+            KernelEvent::XfrmPolicy => {
+                matches!(std::mem::take(&mut self.policies), Policies::Read(_))
+            }
+            KernelEvent::TrafficControl {
+                device: Some(ifindex),
+            }
+            | KernelEvent::LinkGone { index: ifindex, .. } => {
                 self.ingress.remove(ifindex).is_some()
             }
             _ => false,
@@ -102,10 +107,17 @@ impl ExternalDevices {
         }
         self.ingress.retain(|index, _| devices.contains_key(index));
         for index in devices.keys() {
-            self.ingress.entry(*index).or_insert_with(|| others::on_ingress(pins, *index));
+            self.ingress
+                .entry(*index)
+                .or_insert_with(|| others::on_ingress(pins, *index));
         }
-        let on_devices = devices.iter().flat_map(|(index, name)| reasons(self.ingress[index], name));
-        let of_policies = self.policies.reasons().and_then(|reasons| reasons.pods.clone());
+        let on_devices = devices
+            .iter()
+            .flat_map(|(index, name)| reasons(self.ingress[index], name));
+        let of_policies = self
+            .policies
+            .reasons()
+            .and_then(|reasons| reasons.pods.clone());
         let reasons: Vec<PodReason> = on_devices.chain(of_policies).chain(of_tunnels).collect();
         if reasons != self.reasons {
             report(&reasons);
@@ -121,7 +133,9 @@ impl ExternalDevices {
 
     /// Returns the reason why only the flows with the outside are not learned, if there is one.
     pub(super) fn outside_reason(&self) -> Option<&PodReason> {
-        self.policies.reasons().and_then(|reasons| reasons.outside.as_ref())
+        self.policies
+            .reasons()
+            .and_then(|reasons| reasons.outside.as_ref())
     }
 }
 
@@ -138,7 +152,10 @@ impl PolicyReasons {
     async fn read(netlink: &Netlink, networks: &[IpNet]) -> Self {
         let everywhere = [Ipv4Net::default().into(), Ipv6Net::default().into()];
         let policies = netlink.forward_policies().await;
-        Self { pods: reason_of(&policies, networks), outside: reason_of(&policies, &everywhere) }
+        Self {
+            pods: reason_of(&policies, networks),
+            outside: reason_of(&policies, &everywhere),
+        }
     }
 }
 
@@ -153,7 +170,10 @@ pub(super) async fn policies(netlink: &Netlink, networks: &[IpNet]) -> Option<Po
     reason_of(&netlink.forward_policies().await, networks)
 }
 
-fn reason_of(policies: &Result<Vec<XfrmPolicy>, NetlinkError>, networks: &[IpNet]) -> Option<PodReason> {
+fn reason_of(
+    policies: &Result<Vec<XfrmPolicy>, NetlinkError>,
+    networks: &[IpNet],
+) -> Option<PodReason> {
     match policies {
         Ok(policies) => policies
             .iter()
@@ -173,7 +193,10 @@ fn report(reasons: &[PodReason]) {
         return;
     }
     let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
-    tracing::warn!(reason = reasons.join("; "), "packets from other nodes take the kernel's path");
+    tracing::warn!(
+        reason = reasons.join("; "),
+        "packets from other nodes take the kernel's path"
+    );
 }
 
 #[cfg(test)]
@@ -191,24 +214,42 @@ mod tests {
     #[test]
     fn an_event_of_a_policy_has_policies_read_again() {
         let mut underlay = known();
-        assert!(underlay.observe(&KernelEvent::XfrmPolicy) && matches!(underlay.policies, Policies::Unread));
-        assert!(!underlay.observe(&KernelEvent::XfrmPolicy), "they will be read anyway");
+        assert!(
+            underlay.observe(&KernelEvent::XfrmPolicy)
+                && matches!(underlay.policies, Policies::Unread)
+        );
+        assert!(
+            !underlay.observe(&KernelEvent::XfrmPolicy),
+            "they will be read anyway"
+        );
     }
 
     #[test]
     fn an_event_of_an_external_device_has_it_read_again() {
         let mut underlay = known();
-        assert!(!underlay.observe(&KernelEvent::TrafficControl { device: Some(7) }), "another device");
+        assert!(
+            !underlay.observe(&KernelEvent::TrafficControl { device: Some(7) }),
+            "another device"
+        );
         assert!(underlay.observe(&KernelEvent::TrafficControl { device: Some(2) }));
-        assert!(!underlay.observe(&KernelEvent::TrafficControl { device: Some(2) }), "it will be read anyway");
+        assert!(
+            !underlay.observe(&KernelEvent::TrafficControl { device: Some(2) }),
+            "it will be read anyway"
+        );
         assert_eq!(underlay.ingress.keys().collect::<Vec<_>>(), [&3]);
     }
 
     #[test]
     fn filters_of_a_shared_block_may_be_on_every_device() {
-        for event in [KernelEvent::TrafficControl { device: None }, KernelEvent::Overflow] {
+        for event in [
+            KernelEvent::TrafficControl { device: None },
+            KernelEvent::Overflow,
+        ] {
             let mut underlay = known();
-            assert!(underlay.observe(&event) && underlay.ingress.is_empty(), "{event:?}");
+            assert!(
+                underlay.observe(&event) && underlay.ingress.is_empty(),
+                "{event:?}"
+            );
         }
     }
 }

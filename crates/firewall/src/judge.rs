@@ -17,7 +17,14 @@ const RECEIVED: [&str; 2] = ["prerouting", "input"];
 /// And as they leave.
 const SENT: [&str; 2] = ["output", "postrouting"];
 /// Those tunnel packets pass, on whatever device.
-const OUTER: [&str; 6] = ["prerouting", "input", "output", "postrouting", "ingress", "egress"];
+const OUTER: [&str; 6] = [
+    "prerouting",
+    "input",
+    "output",
+    "postrouting",
+    "ingress",
+    "egress",
+];
 /// Ports below this are never a tunnel packet's source.
 const FIRST_SOURCE_PORT: u16 = 1024;
 
@@ -57,9 +64,16 @@ impl PerPacket {
 
 impl fmt::Display for PerPacket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let join = |labels: &mut dyn Iterator<Item = &String>| labels.cloned().collect::<Vec<_>>().join(", ");
+        let join = |labels: &mut dyn Iterator<Item = &String>| {
+            labels.cloned().collect::<Vec<_>>().join(", ")
+        };
         let tunnel: BTreeSet<&String> = self.received.union(&self.sent).collect();
-        let more = join(&mut tunnel.iter().copied().filter(|label| !self.pods.contains(*label)));
+        let more = join(
+            &mut tunnel
+                .iter()
+                .copied()
+                .filter(|label| !self.pods.contains(*label)),
+        );
         f.write_str(&self.chain)?;
         if !self.pods.is_empty() {
             write!(f, " ({})", join(&mut self.pods.iter()))?;
@@ -76,7 +90,12 @@ impl Traffic {
     /// Returns the elements that look at these packets one by one; and true if any packet gets to
     /// the end of the rule.
     fn judge(self, rule: &HostRule) -> (Vec<String>, bool) {
-        let mut walk = Walk { packets: self, tcp: true, udp: true, labels: Vec::new() };
+        let mut walk = Walk {
+            packets: self,
+            tcp: true,
+            udp: true,
+            labels: Vec::new(),
+        };
         let passes = rule.parts.iter().all(|part| walk.passes(part));
         (walk.labels, passes)
     }
@@ -111,7 +130,9 @@ impl Walk {
             Part::Only(packets) => return self.are_among(packets),
             Part::PerPacket(label) => self.labels.push(label.clone()),
             Part::Hidden(label) => self.labels.push(format!("{label} with unknown options")),
-            Part::PerTunnelPacket(label) if self.packets != Traffic::Pods => self.labels.push(label.clone()),
+            Part::PerTunnelPacket(label) if self.packets != Traffic::Pods => {
+                self.labels.push(label.clone())
+            }
             Part::PerTunnelPacket(_) => {}
         }
         true
@@ -128,7 +149,9 @@ impl Walk {
             }
             // Of TCP only connections both ends of which were seen are replayed.
             (Packets::NewConnections, Traffic::Pods) => self.udp,
-            (Packets::Ports(ports), Traffic::Received(port) | Traffic::Sent(port)) => ports.match_port(port),
+            (Packets::Ports(ports), Traffic::Received(port) | Traffic::Sent(port)) => {
+                ports.match_port(port)
+            }
             (Packets::SourcePorts(ports), Traffic::Received(_) | Traffic::Sent(_)) => {
                 let is_low = |(_, last): &(u16, u16)| *last < FIRST_SOURCE_PORT;
                 let passes = ports.negated || !ports.ranges.iter().all(is_low);
@@ -147,7 +170,11 @@ impl Walk {
 impl Ruleset {
     /// Judges a rule, and adds the result to its chain.
     pub(super) fn add(&mut self, rule: HostRule) {
-        let judgements: Vec<_> = self.traffic.iter().map(|traffic| (*traffic, traffic.judge(&rule))).collect();
+        let judgements: Vec<_> = self
+            .traffic
+            .iter()
+            .map(|traffic| (*traffic, traffic.judge(&rule)))
+            .collect();
         let names_port = self.port.is_some_and(|port| rule.names(port));
         let chain = self.chains.entry((rule.table, rule.chain)).or_default();
         for (traffic, (labels, passes)) in judgements {
@@ -155,7 +182,8 @@ impl Ruleset {
             if !labels.is_empty() || leads {
                 let sum = chain.sums.entry(traffic).or_default();
                 sum.labels.extend(labels);
-                sum.targets.extend(rule.targets.iter().filter(|_| passes).cloned());
+                sum.targets
+                    .extend(rule.targets.iter().filter(|_| passes).cloned());
             }
         }
         chain.names_port |= names_port;
@@ -175,16 +203,34 @@ impl Ruleset {
         for packets in &self.traffic {
             let reached = self.reached(
                 |table, hook| packets.pass(table, hook),
-                |name| self.chains.get(name)?.sums.get(packets).map(|sum| &sum.targets),
+                |name| {
+                    self.chains
+                        .get(name)?
+                        .sums
+                        .get(packets)
+                        .map(|sum| &sum.targets)
+                },
             );
             for name in &reached {
-                let Some((name, chain)) = self.chains.get_key_value(name) else { continue };
+                let Some((name, chain)) = self.chains.get_key_value(name) else {
+                    continue;
+                };
                 if let Some(sum) = chain.sums.get(packets).filter(|sum| !sum.labels.is_empty()) {
-                    found.entry(name).or_default().of(*packets).extend(sum.labels.iter().cloned());
+                    found
+                        .entry(name)
+                        .or_default()
+                        .of(*packets)
+                        .extend(sum.labels.iter().cloned());
                 }
             }
         }
-        found.into_iter().map(|(name, found)| PerPacket { chain: self.describe(name), ..found }).collect()
+        found
+            .into_iter()
+            .map(|(name, found)| PerPacket {
+                chain: self.describe(name),
+                ..found
+            })
+            .collect()
     }
 
     fn describe(&self, name: &ChainName) -> String {
@@ -202,35 +248,63 @@ impl Ruleset {
             |_, hook| OUTER.contains(&hook.at.as_str()),
             |name| self.chains.get(name).map(|chain| &chain.targets),
         );
-        let chains = reached.iter().filter_map(|name| self.chains.get_key_value(name));
+        let chains = reached
+            .iter()
+            .filter_map(|name| self.chains.get_key_value(name));
         let naming = chains.filter(|(_, chain)| chain.names_port);
-        naming.map(|((table, name), chain)| (format!("{table} {name}"), chain.drops_at_port)).collect()
+        naming
+            .map(|((table, name), chain)| (format!("{table} {name}"), chain.drops_at_port))
+            .collect()
     }
 
     /// The chains at this hook that drop what no rule accepts.
     pub fn dropping_policies(&self, at: &str) -> Vec<String> {
-        let hooks = self.chains.iter().filter_map(|(name, chain)| Some((name, chain.hook.as_ref()?)));
+        let hooks = self
+            .chains
+            .iter()
+            .filter_map(|(name, chain)| Some((name, chain.hook.as_ref()?)));
         let dropping = hooks.filter(|(_, hook)| hook.at == at && hook.drops && !hook.nat);
-        dropping.map(|((table, name), _)| format!("{table} {name}")).collect()
+        dropping
+            .map(|((table, name), _)| format!("{table} {name}"))
+            .collect()
     }
 
     /// The chains that drop forwarded packets: by their policy what no rule accepts, while
     /// flannel's rules are not there, or by a rule for all packets, in front of any that could
     /// accept some.
     pub fn closed_forward(&self) -> Vec<String> {
-        let closed = if self.has_chain(FORWARD_CHAIN) { Vec::new() } else { self.dropping_policies("forward") };
+        let closed = if self.has_chain(FORWARD_CHAIN) {
+            Vec::new()
+        } else {
+            self.dropping_policies("forward")
+        };
         let reached = self.reached(
             |table, hook| hook.at == "forward" && !table.starts_with("bridge "),
             |name| self.chains.get(name).map(|chain| &chain.for_all.targets),
         );
-        let drops_all = |name: &ChainName| self.chains.get(name).is_some_and(|chain| chain.for_all.drops);
-        let dropping = reached.into_iter().filter(drops_all).map(|name| self.describe(&name));
-        closed.into_iter().chain(dropping).collect::<BTreeSet<_>>().into_iter().collect()
+        let drops_all = |name: &ChainName| {
+            self.chains
+                .get(name)
+                .is_some_and(|chain| chain.for_all.drops)
+        };
+        let dropping = reached
+            .into_iter()
+            .filter(drops_all)
+            .map(|name| self.describe(&name));
+        closed
+            .into_iter()
+            .chain(dropping)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect()
     }
 
     /// The chains with a rule that drops packets of the port with which the rules were read.
     pub fn dropping_at_port(&self) -> Vec<String> {
-        self.at_port().into_iter().filter_map(|(chain, drops)| drops.then_some(chain)).collect()
+        self.at_port()
+            .into_iter()
+            .filter_map(|(chain, drops)| drops.then_some(chain))
+            .collect()
     }
 
     /// True if packets of a hook that was read can get to a chain of this name.
@@ -244,12 +318,20 @@ impl Ruleset {
         from: impl Fn(&str, &ChainHook) -> bool,
         targets: impl Fn(&ChainName) -> Option<&'a BTreeSet<String>>,
     ) -> BTreeSet<ChainName> {
-        let hooks = self.chains.iter().filter_map(|(name, chain)| Some((name, chain.hook.as_ref()?)));
-        let mut waiting: Vec<ChainName> =
-            hooks.filter(|(name, hook)| from(&name.0, hook)).map(|(name, _)| name.clone()).collect();
+        let hooks = self
+            .chains
+            .iter()
+            .filter_map(|(name, chain)| Some((name, chain.hook.as_ref()?)));
+        let mut waiting: Vec<ChainName> = hooks
+            .filter(|(name, hook)| from(&name.0, hook))
+            .map(|(name, _)| name.clone())
+            .collect();
         let mut reached: BTreeSet<ChainName> = waiting.iter().cloned().collect();
         while let Some(name) = waiting.pop() {
-            let found = targets(&name).into_iter().flatten().map(|target| (name.0.clone(), target.clone()));
+            let found = targets(&name)
+                .into_iter()
+                .flatten()
+                .map(|target| (name.0.clone(), target.clone()));
             waiting.extend(found.filter(|target| reached.insert(target.clone())));
         }
         reached
@@ -259,9 +341,9 @@ impl Ruleset {
 impl HostRule {
     /// True if it names this UDP port as a destination.
     fn names(&self, port: u16) -> bool {
-        let named =
-            |part: &Part| matches!(part, Part::Only(Packets::Ports(ports)) if !ports.negated && ports.name(port));
-        let spares_udp = |part: &Part| matches!(part, Part::Only(Packets::Protocols { udp: false, .. }));
+        let named = |part: &Part| matches!(part, Part::Only(Packets::Ports(ports)) if !ports.negated && ports.name(port));
+        let spares_udp =
+            |part: &Part| matches!(part, Part::Only(Packets::Protocols { udp: false, .. }));
         self.parts.iter().any(named) && !self.parts.iter().any(spares_udp)
     }
 }

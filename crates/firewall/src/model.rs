@@ -132,7 +132,9 @@ pub(super) struct Ports {
 impl Ports {
     /// True if the rule names the port, negated or not.
     pub(super) fn name(&self, port: u16) -> bool {
-        self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&port))
+        self.ranges
+            .iter()
+            .any(|(first, last)| (*first..=*last).contains(&port))
     }
 
     pub(super) fn match_port(&self, port: u16) -> bool {
@@ -142,7 +144,11 @@ impl Ports {
 
 impl HostRule {
     pub(super) fn new(table: &str, chain: &str) -> Self {
-        Self { table: table.to_owned(), chain: chain.to_owned(), ..Self::default() }
+        Self {
+            table: table.to_owned(),
+            chain: chain.to_owned(),
+            ..Self::default()
+        }
     }
 
     /// Adds what the catalogue says of an element.
@@ -166,14 +172,23 @@ impl HostRule {
 impl Ruleset {
     /// An empty set, for a tunnel at this port.
     pub(super) fn new(port: Option<u16>) -> Self {
-        let tunnel = port.into_iter().flat_map(|port| [Traffic::Received(port), Traffic::Sent(port)]);
+        let tunnel = port
+            .into_iter()
+            .flat_map(|port| [Traffic::Received(port), Traffic::Sent(port)]);
         let traffic = [Traffic::Pods].into_iter().chain(tunnel).collect();
-        Self { chains: BTreeMap::new(), traffic, port }
+        Self {
+            chains: BTreeMap::new(),
+            traffic,
+            port,
+        }
     }
 
     /// Adds a chain, with or without a hook. Does not change a chain that is known.
     pub(super) fn add_chain(&mut self, table: &str, name: &str, hook: Option<ChainHook>) {
-        let chain = self.chains.entry((table.to_owned(), name.to_owned())).or_default();
+        let chain = self
+            .chains
+            .entry((table.to_owned(), name.to_owned()))
+            .or_default();
         chain.hook = chain.hook.take().or(hook);
     }
 }

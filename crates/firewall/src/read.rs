@@ -49,7 +49,9 @@ impl Hooks {
 
     /// The chains to go on with from a rule.
     pub(super) fn follow(self, rule: &HostRule) -> impl Iterator<Item = &String> {
-        rule.targets.iter().filter(move |_| self != Self::Forward || rule.is_for_all)
+        rule.targets
+            .iter()
+            .filter(move |_| self != Self::Forward || rule.is_for_all)
     }
 }
 
@@ -81,7 +83,10 @@ pub(super) struct Rules {
 impl Rules {
     fn new(rules: &Ruleset, hooks: Hooks) -> Self {
         let per_packet = (hooks != Hooks::Forward).then(|| rules.per_packet());
-        Self { per_packet, closed_forward: rules.closed_forward() }
+        Self {
+            per_packet,
+            closed_forward: rules.closed_forward(),
+        }
     }
 
     fn and(mut self, more: Self) -> Self {
@@ -109,9 +114,15 @@ impl Reading {
     /// Returns the rules of these hooks. Reads nf_tables only if its generation is another one. A
     /// change during the reading makes the next call read again.
     pub(super) async fn refresh(&mut self, hooks: Hooks) -> Result<Rules, String> {
-        let known = self.nft.as_ref().filter(|(read, ..)| *read == hooks).map(|(_, generation, _)| *generation);
+        let known = self
+            .nft
+            .as_ref()
+            .filter(|(read, ..)| *read == hooks)
+            .map(|(_, generation, _)| *generation);
         match read_nft(self.port, hooks, known).await? {
-            NftReading::Read { generation, rules } => self.nft = Some((hooks, generation, Rules::new(&rules, hooks))),
+            NftReading::Read { generation, rules } => {
+                self.nft = Some((hooks, generation, Rules::new(&rules, hooks)))
+            }
             NftReading::Missing => self.nft = None,
             NftReading::Unchanged => {}
         }
@@ -140,9 +151,15 @@ enum NftReading {
 }
 
 /// Reads on a thread that may wait for the kernel.
-async fn read_nft(port: Option<u16>, hooks: Hooks, known: Option<u32>) -> Result<NftReading, String> {
+async fn read_nft(
+    port: Option<u16>,
+    hooks: Hooks,
+    known: Option<u32>,
+) -> Result<NftReading, String> {
     let read = move || {
-        let Some(mut sockets) = NftSockets::open()? else { return Ok(NftReading::Missing) };
+        let Some(mut sockets) = NftSockets::open()? else {
+            return Ok(NftReading::Missing);
+        };
         let generation = sockets.generation()?;
         if known == Some(generation) {
             return Ok(NftReading::Unchanged);
@@ -151,7 +168,9 @@ async fn read_nft(port: Option<u16>, hooks: Hooks, known: Option<u32>) -> Result
         sockets.read(&mut rules, hooks)?;
         Ok(NftReading::Read { generation, rules })
     };
-    let read = spawn_blocking(read).await.map_err(|_panic| "the reader of nf_tables panicked".to_owned())?;
+    let read = spawn_blocking(read)
+        .await
+        .map_err(|_panic| "the reader of nf_tables panicked".to_owned())?;
     read.map_err(|error: flannel_netlink::NetlinkError| error.to_string())
 }
 
@@ -165,8 +184,13 @@ async fn read_legacy(found: &mut Ruleset, hooks: Hooks) -> Vec<String> {
         }
         let Some(tool) = legacy::saver(base) else {
             errors.push(format!(
-                "the kernel has {} of legacy {base} ({}), and {base}-legacy-save is not installed to read them",
-                if tables.len() == 1 { "a table" } else { "tables" },
+                "the kernel has {} of legacy {base} ({}), and {base}-legacy-save is not installed \
+                 to read them",
+                if tables.len() == 1 {
+                    "a table"
+                } else {
+                    "tables"
+                },
                 tables.join(", ")
             ));
             continue;

@@ -61,12 +61,20 @@ impl Watch {
                 sleep(PAUSE.max(begun.elapsed() * SHARE)).await;
             }
         });
-        Self { strict, changes, seen }
+        Self {
+            strict,
+            changes,
+            seen,
+        }
     }
 
     /// The rules may be others; those that judge packets one by one matter if it says so.
     pub fn invalidate(&self, per_packet: bool) {
-        self.changes.send_replace(if per_packet { Hooks::EachPacket } else { Hooks::Forward });
+        self.changes.send_replace(if per_packet {
+            Hooks::EachPacket
+        } else {
+            Hooks::Forward
+        });
     }
 
     /// True until rules were read, also those that judge packets one by one if they matter.
@@ -92,17 +100,30 @@ impl Watch {
     /// The chains with rules that judge single packets, that were read.
     pub fn chains(&self) -> Vec<String> {
         let seen = self.seen.borrow();
-        seen.iter().flatten().flat_map(|rules| &rules.per_packet).flatten().map(ToString::to_string).collect()
+        seen.iter()
+            .flatten()
+            .flat_map(|rules| &rules.per_packet)
+            .flatten()
+            .map(ToString::to_string)
+            .collect()
     }
 
     /// The chains that drop forwarded packets.
     pub fn closed_forward(&self) -> Vec<String> {
-        self.seen.borrow().iter().flatten().flat_map(|rules| rules.closed_forward.clone()).collect()
+        self.seen
+            .borrow()
+            .iter()
+            .flatten()
+            .flat_map(|rules| rules.closed_forward.clone())
+            .collect()
     }
 
     /// The reason why the rules are not known.
     pub fn error(&self) -> Option<String> {
-        self.seen.borrow().as_ref().and_then(|seen| seen.as_ref().err().cloned())
+        self.seen
+            .borrow()
+            .as_ref()
+            .and_then(|seen| seen.as_ref().err().cloned())
     }
 
     /// The reason why tunnel packets that come have to pass the rules one by one, if they have to.
@@ -112,7 +133,9 @@ impl Watch {
 
     /// The highest mode the rules allow, if they allow less than all.
     pub fn limit(&self) -> Option<RuleLimit> {
-        self.strict.then(|| limit(self.seen.borrow().as_ref())).flatten()
+        self.strict
+            .then(|| limit(self.seen.borrow().as_ref()))
+            .flatten()
     }
 }
 
@@ -128,28 +151,58 @@ fn reception_reason(seen: Option<&Seen>) -> Option<String> {
 /// The chains with rules that judge packets one by one, or the reason why they are not known.
 fn chains(seen: Option<&Seen>) -> Result<&[PerPacket], String> {
     match seen {
-        None | Some(Ok(Rules { per_packet: None, .. })) => Err(NEVER_READ.to_owned()),
+        None
+        | Some(Ok(Rules {
+            per_packet: None, ..
+        })) => Err(NEVER_READ.to_owned()),
         Some(Err(error)) => Err(format!("the firewall's rules cannot be read: {error}")),
-        Some(Ok(Rules { per_packet: Some(chains), .. })) => Ok(chains),
+        Some(Ok(Rules {
+            per_packet: Some(chains),
+            ..
+        })) => Ok(chains),
     }
 }
 
 /// Rules for pods' packets, and for tunnel packets that come, see everything in mode `encap`; those
 /// for tunnel packets that leave only in mode `kernel`.
 fn limit(seen: Option<&Seen>) -> Option<RuleLimit> {
-    let encap = |reason: String| Some(RuleLimit { most: Mode::Encap, reason: format!("--strict-rules, and {reason}") });
+    let encap = |reason: String| {
+        Some(RuleLimit {
+            most: Mode::Encap,
+            reason: format!("--strict-rules, and {reason}"),
+        })
+    };
     let chains = match chains(seen) {
         Ok(chains) => chains,
         Err(reason) => return encap(reason),
     };
-    let list = |chains: &[&PerPacket]| chains.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let of_encap: Vec<&PerPacket> = chains.iter().filter(|chain| chain.concerns_encap()).collect();
+    let list = |chains: &[&PerPacket]| {
+        chains
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let of_encap: Vec<&PerPacket> = chains
+        .iter()
+        .filter(|chain| chain.concerns_encap())
+        .collect();
     if !of_encap.is_empty() {
-        let reason = format!("--strict-rules, and rules judge tunnel packets one by one in {}", list(&of_encap));
-        return Some(RuleLimit { most: Mode::Kernel, reason });
+        let reason = format!(
+            "--strict-rules, and rules judge tunnel packets one by one in {}",
+            list(&of_encap)
+        );
+        return Some(RuleLimit {
+            most: Mode::Kernel,
+            reason,
+        });
     }
     let all: Vec<&PerPacket> = chains.iter().collect();
-    if all.is_empty() { None } else { encap(format!("rules judge packets one by one in {}", list(&all))) }
+    if all.is_empty() {
+        None
+    } else {
+        encap(format!("rules judge packets one by one in {}", list(&all)))
+    }
 }
 
 #[cfg(test)]
@@ -160,20 +213,33 @@ mod tests {
 
     fn chain() -> PerPacket {
         let limit = BTreeSet::from(["limit".to_owned()]);
-        PerPacket { chain: "ip filter FORWARD".to_owned(), pods: limit, ..PerPacket::default() }
+        PerPacket {
+            chain: "ip filter FORWARD".to_owned(),
+            pods: limit,
+            ..PerPacket::default()
+        }
     }
 
     fn rules(per_packet: Vec<PerPacket>) -> Rules {
-        Rules { per_packet: Some(per_packet), closed_forward: Vec::new() }
+        Rules {
+            per_packet: Some(per_packet),
+            closed_forward: Vec::new(),
+        }
     }
 
     #[test]
     fn strict_lowers_the_mode_for_rules_and_for_not_knowing() {
         assert_eq!(limit(Some(&Ok(rules(Vec::new())))), None);
         let found = limit(Some(&Ok(rules(vec![chain()])))).expect("a limit");
-        assert_eq!(found.reason, "--strict-rules, and rules judge packets one by one in ip filter FORWARD (limit)");
+        assert_eq!(
+            found.reason,
+            "--strict-rules, and rules judge packets one by one in ip filter FORWARD (limit)"
+        );
         assert_eq!(found.most, Mode::Encap);
-        assert!(limit(Some(&Ok(Rules::default()))).is_some_and(|limit| limit.reason.ends_with("not read yet")));
+        assert!(
+            limit(Some(&Ok(Rules::default())))
+                .is_some_and(|limit| limit.reason.ends_with("not read yet"))
+        );
         assert!(limit(None).is_some_and(|limit| limit.reason.ends_with("not read yet")));
         assert!(limit(Some(&Err("nft".to_owned()))).is_some_and(|limit| limit.most == Mode::Encap));
     }
@@ -181,26 +247,48 @@ mod tests {
     #[test]
     fn rules_for_tunnel_packets_that_come_and_not_knowing_keep_them_with_the_kernel() {
         let received = BTreeSet::from(["source port".to_owned(), "limit".to_owned()]);
-        let input = PerPacket { chain: "ip filter INPUT".to_owned(), received, ..chain() };
+        let input = PerPacket {
+            chain: "ip filter INPUT".to_owned(),
+            received,
+            ..chain()
+        };
         assert_eq!(reception_reason(Some(&Ok(rules(Vec::new())))), None);
-        assert_eq!(reception_reason(Some(&Ok(rules(vec![chain()])))), None, "rules for pods' packets");
+        assert_eq!(
+            reception_reason(Some(&Ok(rules(vec![chain()])))),
+            None,
+            "rules for pods' packets"
+        );
         assert_eq!(
             reception_reason(Some(&Ok(rules(vec![chain(), input])))).as_deref(),
             Some("rules judge them one by one in ip filter INPUT (limit, source port)")
         );
         assert_eq!(reception_reason(None).as_deref(), Some(NEVER_READ));
-        assert!(reception_reason(Some(&Err("nft".to_owned()))).is_some_and(|reason| reason.ends_with(": nft")));
+        assert!(
+            reception_reason(Some(&Err("nft".to_owned())))
+                .is_some_and(|reason| reason.ends_with(": nft"))
+        );
     }
 
     #[test]
     fn rules_for_tunnel_packets_that_leave_ask_for_mode_kernel() {
         let length = BTreeSet::from(["length".to_owned()]);
-        let sent = PerPacket { chain: "ip filter OUTPUT".to_owned(), sent: length.clone(), ..PerPacket::default() };
+        let sent = PerPacket {
+            chain: "ip filter OUTPUT".to_owned(),
+            sent: length.clone(),
+            ..PerPacket::default()
+        };
         let found = limit(Some(&Ok(rules(vec![chain(), sent])))).expect("a limit");
-        let reason =
-            "--strict-rules, and rules judge tunnel packets one by one in ip filter OUTPUT (length) for tunnel packets";
+        let reason = "--strict-rules, and rules judge tunnel packets one by one in ip filter \
+            OUTPUT (length) for tunnel packets";
         assert_eq!((found.most, found.reason.as_str()), (Mode::Kernel, reason));
-        let received = PerPacket { chain: "ip filter INPUT".to_owned(), received: length, ..PerPacket::default() };
-        assert_eq!(limit(Some(&Ok(rules(vec![received])))).map(|limit| limit.most), Some(Mode::Encap));
+        let received = PerPacket {
+            chain: "ip filter INPUT".to_owned(),
+            received: length,
+            ..PerPacket::default()
+        };
+        assert_eq!(
+            limit(Some(&Ok(rules(vec![received])))).map(|limit| limit.most),
+            Some(Mode::Encap)
+        );
     }
 }

@@ -39,7 +39,10 @@ pub(super) fn match_options(name: &str, revision: u64, info: &[u8]) -> Option<Wo
         ("state", 0) => Some(states("--state", info.word(0)?, false)),
         ("conntrack", 1) => conntrack(info, info.byte(150)?.into()),
         ("conntrack", 2 | 3) => conntrack(info, info.half(150)?.into()),
-        ("tos", 1) => Some(vec!["--tos".to_owned(), masked(info.byte(1)?, info.byte(0)?)]),
+        ("tos", 1) => Some(vec![
+            "--tos".to_owned(),
+            masked(info.byte(1)?, info.byte(0)?),
+        ]),
         ("set", 0..=2) => Some(Words::new()),
         ("set", 3) => Some(set_counters(info.byte(8)?, info.byte(24)?)),
         ("set", 4) => Some(set_counters(info.byte(16)?, info.byte(32)?)),
@@ -55,7 +58,10 @@ pub(super) fn target_options(name: &str, revision: u64, info: &[u8]) -> Option<W
         ("SET", 2) => Some(set_target(info.half(0)?, info.word(12)?)),
         ("SET", 3) => Some(set_target(info.half(0)?, info.word(16)?)),
         ("TCPOPTSTRIP", 0) => Some(vec!["--strip-options".to_owned(), stripped(info)?]),
-        ("TOS", 0 | 1) => Some(vec!["--set-tos".to_owned(), masked(info.byte(0)?, info.byte(1)?)]),
+        ("TOS", 0 | 1) => Some(vec![
+            "--set-tos".to_owned(),
+            masked(info.byte(0)?, info.byte(1)?),
+        ]),
         _ => None,
     }
 }
@@ -79,7 +85,10 @@ pub(super) fn translation(revision: u64, info: &[u8]) -> Option<SocketAddr> {
         Some(v6) if v6[4..] != [0; 12] => Ipv6Addr::from(*v6).into(),
         _ => Ipv4Addr::from(*address.first_chunk::<4>()?).into(),
     };
-    Some(SocketAddr::new(address, u16::from_be_bytes(*ports.first_chunk()?)))
+    Some(SocketAddr::new(
+        address,
+        u16::from_be_bytes(*ports.first_chunk()?),
+    ))
 }
 
 /// The same of an extension of ebtables.
@@ -92,7 +101,11 @@ pub(super) fn bridge_options(name: &str, info: &[u8]) -> Option<Words> {
         "ip6" => (info.byte(66)?, "--ip6-tclass"),
         _ => return None,
     };
-    Some(if bits & CLASS == 0 { Words::new() } else { vec![option.to_owned()] })
+    Some(if bits & CLASS == 0 {
+        Words::new()
+    } else {
+        vec![option.to_owned()]
+    })
 }
 
 /// `struct xt_tcp`.
@@ -101,11 +114,19 @@ fn tcp(info: Info<'_>) -> Option<Words> {
     let flags = info.byte(11)?;
     let [source, destination, tests, option] = INVERTED.map(|bit| flags & bit != 0);
     let mut words = ports("--sport", [info.half(0)?, info.half(2)?], source);
-    words.extend(ports("--dport", [info.half(4)?, info.half(6)?], destination));
+    words.extend(ports(
+        "--dport",
+        [info.half(4)?, info.half(6)?],
+        destination,
+    ));
     let (mask, value) = (info.byte(9)?, info.byte(10)?);
     if mask != 0 || tests {
         words.extend(negation(tests));
-        words.extend(["--tcp-flags".to_owned(), flag_names(mask), flag_names(value)]);
+        words.extend([
+            "--tcp-flags".to_owned(),
+            flag_names(mask),
+            flag_names(value),
+        ]);
     }
     if info.byte(8)? != 0 || option {
         words.extend(negation(option));
@@ -118,7 +139,11 @@ fn tcp(info: Info<'_>) -> Option<Words> {
 fn udp(info: Info<'_>) -> Option<Words> {
     let flags = info.byte(8)?;
     let mut words = ports("--sport", [info.half(0)?, info.half(2)?], flags & 0x01 != 0);
-    words.extend(ports("--dport", [info.half(4)?, info.half(6)?], flags & 0x02 != 0));
+    words.extend(ports(
+        "--dport",
+        [info.half(4)?, info.half(6)?],
+        flags & 0x02 != 0,
+    ));
     Some(words)
 }
 
@@ -158,7 +183,10 @@ fn conntrack(info: Info<'_>, mask: u32) -> Option<Words> {
         words = states("--ctstate", mask, inverted & STATE != 0);
     }
     if tests & EXPIRES != 0 {
-        words.extend(["--ctexpire".to_owned(), format!("{}:{}", info.word(128)?, info.word(132)?)]);
+        words.extend([
+            "--ctexpire".to_owned(),
+            format!("{}:{}", info.word(128)?, info.word(132)?),
+        ]);
     }
     Some(words)
 }
@@ -167,8 +195,12 @@ fn conntrack(info: Info<'_>, mask: u32) -> Option<Words> {
 /// an invalid packet.
 fn states(option: &str, mask: u32, inverted: bool) -> Words {
     const NAMES: [&str; 4] = ["INVALID", "ESTABLISHED", "RELATED", "NEW"];
-    let mut names: Vec<&str> =
-        NAMES.into_iter().enumerate().filter(|(bit, _)| mask & (1 << bit) != 0).map(|(_, name)| name).collect();
+    let mut names: Vec<&str> = NAMES
+        .into_iter()
+        .enumerate()
+        .filter(|(bit, _)| mask & (1 << bit) != 0)
+        .map(|(_, name)| name)
+        .collect();
     if mask >> NAMES.len() != 0 {
         names.push("OTHER");
     }
@@ -188,14 +220,26 @@ fn ports(option: &str, [first, last]: [u16; 2], inverted: bool) -> Words {
 }
 
 fn negation(inverted: bool) -> Words {
-    if inverted { vec!["!".to_owned()] } else { Words::new() }
+    if inverted {
+        vec!["!".to_owned()]
+    } else {
+        Words::new()
+    }
 }
 
 fn flag_names(flags: u8) -> String {
     const NAMES: [&str; 8] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
-    let names: Vec<&str> =
-        NAMES.into_iter().enumerate().filter(|(bit, _)| flags & (1 << bit) != 0).map(|(_, name)| name).collect();
-    if names.is_empty() { "NONE".to_owned() } else { names.join(",") }
+    let names: Vec<&str> = NAMES
+        .into_iter()
+        .enumerate()
+        .filter(|(bit, _)| flags & (1 << bit) != 0)
+        .map(|(_, name)| name)
+        .collect();
+    if names.is_empty() {
+        "NONE".to_owned()
+    } else {
+        names.join(",")
+    }
 }
 
 fn masked(value: u8, mask: u8) -> String {
@@ -204,7 +248,11 @@ fn masked(value: u8, mask: u8) -> String {
 
 /// Comparisons of counters: `IPSET_COUNTER_NONE` is zero.
 fn set_counters(packets: u8, bytes: u8) -> Words {
-    if packets == 0 && bytes == 0 { Words::new() } else { vec!["--packets-eq".to_owned()] }
+    if packets == 0 && bytes == 0 {
+        Words::new()
+    } else {
+        vec!["--packets-eq".to_owned()]
+    }
 }
 
 /// The timeout of a rule that leaves it to the set.
@@ -226,9 +274,14 @@ fn set_target(add: u16, timeout: u32) -> Words {
 
 /// `struct xt_tcpoptstrip_target_info`: a bitmap of options.
 fn stripped(info: Info<'_>) -> Option<String> {
-    let maps = (0..8).map(|place| info.word(4 * place)).collect::<Option<Vec<u32>>>()?;
+    let maps = (0..8)
+        .map(|place| info.word(4 * place))
+        .collect::<Option<Vec<u32>>>()?;
     let is_set = |option: &usize| maps[option / 32] & (1 << (option % 32)) != 0;
-    let options: Vec<String> = (0..256).filter(is_set).map(|option| option.to_string()).collect();
+    let options: Vec<String> = (0..256)
+        .filter(is_set)
+        .map(|option| option.to_string())
+        .collect();
     Some(options.join(","))
 }
 
@@ -247,7 +300,10 @@ mod tests {
         let udp = [&any[..], &port, &port, &[0x02, 0]].concat();
         assert_eq!(line(match_options("udp", 0, &udp)), "! --dport 8472:8472");
         let tcp = [&any[..], &any, &[0, 0x07, 0x02, 0x04]].concat();
-        assert_eq!(line(match_options("tcp", 0, &tcp)), "! --tcp-flags FIN,SYN,RST SYN");
+        assert_eq!(
+            line(match_options("tcp", 0, &tcp)),
+            "! --tcp-flags FIN,SYN,RST SYN"
+        );
         assert_eq!(match_options("tcp", 0, &tcp[..11]), None);
         assert_eq!(match_options("tcp", 1, &tcp), None);
     }
@@ -258,9 +314,15 @@ mod tests {
         info.extend([53_u16, 8000, 9000].into_iter().flat_map(u16::to_ne_bytes));
         info.resize(48, 0);
         info[33] = 1;
-        assert_eq!(line(match_options("multiport", 1, &info)), "--dports 53,8000:9000");
+        assert_eq!(
+            line(match_options("multiport", 1, &info)),
+            "--dports 53,8000:9000"
+        );
         info[47] = 1;
-        assert_eq!(line(match_options("multiport", 1, &info)), "! --dports 53,8000:9000");
+        assert_eq!(
+            line(match_options("multiport", 1, &info)),
+            "! --dports 53,8000:9000"
+        );
     }
 
     #[test]
@@ -268,21 +330,40 @@ mod tests {
         let mut info = vec![0; 160];
         info[146..148].copy_from_slice(&1_u16.to_ne_bytes());
         info[150..152].copy_from_slice(&0x09_u16.to_ne_bytes());
-        assert_eq!(line(match_options("conntrack", 3, &info)), "--ctstate INVALID,NEW");
+        assert_eq!(
+            line(match_options("conntrack", 3, &info)),
+            "--ctstate INVALID,NEW"
+        );
         info[148..150].copy_from_slice(&1_u16.to_ne_bytes());
         info[150..152].copy_from_slice(&0x108_u16.to_ne_bytes());
-        assert_eq!(line(match_options("conntrack", 3, &info)), "! --ctstate NEW,OTHER");
+        assert_eq!(
+            line(match_options("conntrack", 3, &info)),
+            "! --ctstate NEW,OTHER"
+        );
     }
 
     #[test]
     fn options_of_targets_are_read() {
-        assert_eq!(line(target_options("TOS", 0, &[0x10, 0xff])), "--set-tos 0x10/0xff");
-        let set = |add: u32, timeout| [add, 0xffff, 0xffff, 1, timeout].map(u32::to_ne_bytes).concat();
-        assert_eq!(line(target_options("SET", 3, &set(7, 60))), "--add-set --timeout 60");
+        assert_eq!(
+            line(target_options("TOS", 0, &[0x10, 0xff])),
+            "--set-tos 0x10/0xff"
+        );
+        let set = |add: u32, timeout| {
+            [add, 0xffff, 0xffff, 1, timeout]
+                .map(u32::to_ne_bytes)
+                .concat()
+        };
+        assert_eq!(
+            line(target_options("SET", 3, &set(7, 60))),
+            "--add-set --timeout 60"
+        );
         assert_eq!(line(target_options("SET", 3, &set(0xffff, NO_TIMEOUT))), "");
         assert_eq!(line(target_options("SET", 1, &set(7, 0))), "--add-set");
         let mut options = [0_u8; 32];
         options[..4].copy_from_slice(&0x104_u32.to_ne_bytes());
-        assert_eq!(line(target_options("TCPOPTSTRIP", 0, &options)), "--strip-options 2,8");
+        assert_eq!(
+            line(target_options("TCPOPTSTRIP", 0, &options)),
+            "--strip-options 2,8"
+        );
     }
 }

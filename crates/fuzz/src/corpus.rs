@@ -20,13 +20,20 @@ impl Corpus {
     pub(crate) fn load(directory: PathBuf, seeds: &[&[u8]], is_kept: bool) -> Self {
         let mut inputs: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.to_vec()).collect();
         if is_kept {
-            let files = fs::read_dir(directory.join("corpus")).into_iter().flatten().flatten();
+            let files = fs::read_dir(directory.join("corpus"))
+                .into_iter()
+                .flatten()
+                .flatten();
             inputs.extend(files.filter_map(|file| fs::read(file.path()).ok()));
         }
         if inputs.is_empty() {
             inputs.push(Vec::new());
         }
-        Self { directory, inputs, is_kept }
+        Self {
+            directory,
+            inputs,
+            is_kept,
+        }
     }
 
     pub(crate) fn inputs(&self) -> &[Vec<u8>] {
@@ -61,7 +68,10 @@ pub(crate) fn write(directory: &Path, prefix: &str, input: &[u8]) -> PathBuf {
     let path = directory.join(format!("{prefix}{:016x}", hasher.finish()));
     let written = fs::create_dir_all(directory).and_then(|()| fs::write(&path, input));
     if let Err(error) = written {
-        eprintln!("fuzz: cannot write {}: {error}; the input is {input:02x?}", path.display());
+        eprintln!(
+            "fuzz: cannot write {}: {error}; the input is {input:02x?}",
+            path.display()
+        );
     }
     path
 }

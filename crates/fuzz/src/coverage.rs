@@ -65,12 +65,20 @@ impl Coverage {
 
     /// Returns the number of places; `None` without counters.
     pub(crate) fn reached(&self) -> Option<usize> {
-        let has_counters = !COUNTERS.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        let has_counters = !COUNTERS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty();
         has_counters.then(|| self.reached.iter().filter(|bits| **bits != 0).count())
     }
 }
 
 fn for_each(mut visit: impl FnMut(usize, &AtomicU8)) {
     let counters = COUNTERS.lock().unwrap_or_else(PoisonError::into_inner);
-    counters.iter().copied().flatten().enumerate().for_each(|(place, counter)| visit(place, counter));
+    counters
+        .iter()
+        .copied()
+        .flatten()
+        .enumerate()
+        .for_each(|(place, counter)| visit(place, counter));
 }

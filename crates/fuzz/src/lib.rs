@@ -43,11 +43,19 @@ pub fn run(name: &str, seeds: &[&[u8]], target: impl Fn(&[u8])) {
         println!("fuzz {name}: the input does not fail");
         return;
     }
-    let seconds = env::var(SECONDS).ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-    let directory = env::var_os(DIRECTORY).map_or_else(default_directory, PathBuf::from).join(name);
+    let seconds = env::var(SECONDS)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(1);
+    let directory = env::var_os(DIRECTORY)
+        .map_or_else(default_directory, PathBuf::from)
+        .join(name);
     let (start, end) = (Instant::now(), Duration::from_secs(seconds));
     let mut corpus = Corpus::load(directory, seeds, env::var_os(DIRECTORY).is_some());
-    let (mut coverage, watchdog) = (Coverage::default(), Watchdog::start(name, corpus.directory()));
+    let (mut coverage, watchdog) = (
+        Coverage::default(),
+        Watchdog::start(name, corpus.directory()),
+    );
     let mut random = Random::new();
     let (_quiet, mut executions) = (Quiet::start(), 0_u64);
     // Each input of the corpus as it is, and mutated ones afterwards.
@@ -71,15 +79,23 @@ pub fn run(name: &str, seeds: &[&[u8]], target: impl Fn(&[u8])) {
             corpus.add(input);
         }
     }
-    let covered = coverage.reached().map_or_else(String::new, |places| format!(", {places} places reached"));
+    let covered = coverage
+        .reached()
+        .map_or_else(String::new, |places| format!(", {places} places reached"));
     let inputs = corpus.inputs().len();
-    println!("fuzz {name}: {executions} executions in {} s, {inputs} inputs{covered}", start.elapsed().as_secs());
+    println!(
+        "fuzz {name}: {executions} executions in {} s, {inputs} inputs{covered}",
+        start.elapsed().as_secs()
+    );
 }
 
 /// The command that repeats an input.
 fn repeat(name: &str, path: &std::path::Path) -> String {
     let path = path.display();
-    format!("fuzz {name}: the input is kept in {path}; repeat it by: cargo xtask fuzz {name} --input {path}")
+    format!(
+        "fuzz {name}: the input is kept in {path}; repeat it by: cargo xtask fuzz {name} --input \
+         {path}"
+    )
 }
 
 /// The directory of a plain test run: it keeps only inputs that fail.
@@ -106,12 +122,20 @@ mod tests {
     #[test]
     fn an_input_that_panics_is_kept() {
         let outcome = catch_unwind(|| {
-            run("self_test_panic", &[b"good"], |input| assert!(!input.contains(&b'!'), "an exclamation mark"));
+            run("self_test_panic", &[b"good"], |input| {
+                assert!(!input.contains(&b'!'), "an exclamation mark")
+            });
         });
         assert!(outcome.is_err(), "a mutation has every byte");
         let directory = default_directory().join("self_test_panic");
-        let kept: Vec<_> = fs::read_dir(&directory).expect("the directory").flatten().collect();
-        assert!(kept.iter().all(|file| fs::read(file.path()).is_ok_and(|input| input.contains(&b'!'))));
+        let kept: Vec<_> = fs::read_dir(&directory)
+            .expect("the directory")
+            .flatten()
+            .collect();
+        assert!(
+            kept.iter()
+                .all(|file| fs::read(file.path()).is_ok_and(|input| input.contains(&b'!')))
+        );
         assert!(!kept.is_empty());
         fs::remove_dir_all(directory).expect("the directory goes");
     }

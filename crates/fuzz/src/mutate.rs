@@ -6,7 +6,20 @@ use std::{
 };
 
 /// Numbers at which code tends to decide.
-const EDGES: [u32; 12] = [0, 1, 4, 16, 0x7f, 0x80, 0xff, 0x100, 0x7fff, 0xffff, 0x7fff_ffff, 0xffff_ffff];
+const EDGES: [u32; 12] = [
+    0,
+    1,
+    4,
+    16,
+    0x7f,
+    0x80,
+    0xff,
+    0x100,
+    0x7fff,
+    0xffff,
+    0x7fff_ffff,
+    0xffff_ffff,
+];
 
 /// Random numbers: xorshift64, <https://www.jstatsoft.org/article/view/v008i14>.
 #[derive(Debug)]
@@ -54,12 +67,24 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     match random.below(9) {
         0 => input[at] ^= 1 << random.below(8),
         1 => input[at] = random.byte(),
-        2 => input[at] = input[at].wrapping_add(1).wrapping_sub(2 * u8::from(random.byte() & 1 == 0)),
+        2 => {
+            input[at] = input[at]
+                .wrapping_add(1)
+                .wrapping_sub(2 * u8::from(random.byte() & 1 == 0))
+        }
         3 => {
             let edge = EDGES[random.below(EDGES.len())];
-            let bytes = if random.byte() & 1 == 0 { edge.to_le_bytes() } else { edge.to_be_bytes() };
+            let bytes = if random.byte() & 1 == 0 {
+                edge.to_le_bytes()
+            } else {
+                edge.to_be_bytes()
+            };
             let length = [1, 2, 4][random.below(3)].min(input.len() - at);
-            let from = if random.byte() & 1 == 0 { 0 } else { 4 - length };
+            let from = if random.byte() & 1 == 0 {
+                0
+            } else {
+                4 - length
+            };
             input[at..at + length].copy_from_slice(&bytes[from..from + length]);
         }
         4 => input.insert(at, random.byte()),
@@ -73,10 +98,16 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
             input.splice(to..to, piece);
         }
         _ => {
-            let Some(limit) = other.len().checked_sub(1).filter(|limit| *limit > 0) else { return };
+            let Some(limit) = other.len().checked_sub(1).filter(|limit| *limit > 0) else {
+                return;
+            };
             let from = random.below(limit);
             let length = (1 + random.below(64)).min(other.len() - from);
-            let end = if random.byte() & 1 == 0 { at } else { (at + length).min(input.len()) };
+            let end = if random.byte() & 1 == 0 {
+                at
+            } else {
+                (at + length).min(input.len())
+            };
             input.splice(at..end, other[from..from + length].iter().copied());
         }
     }

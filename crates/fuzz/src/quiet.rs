@@ -19,7 +19,9 @@ impl Quiet {
         INSTALLED.call_once(|| {
             let print = panic::take_hook();
             panic::set_hook(Box::new(move |info| {
-                let is_kept = LAST.with_borrow_mut(|last| last.as_mut().map(|last| *last = info.to_string()).is_some());
+                let is_kept = LAST.with_borrow_mut(|last| {
+                    last.as_mut().map(|last| *last = info.to_string()).is_some()
+                });
                 if !is_kept {
                     print(info);
                 }

@@ -24,13 +24,18 @@ impl Watchdog {
     /// Starts its thread.
     pub(crate) fn start(name: &str, directory: &Path) -> Self {
         let running: Arc<Running> = Arc::default();
-        let (watched, name, directory) = (Arc::downgrade(&running), name.to_owned(), directory.to_owned());
+        let (watched, name, directory) = (
+            Arc::downgrade(&running),
+            name.to_owned(),
+            directory.to_owned(),
+        );
         thread::spawn(move || watch(&watched, &name, &directory));
         Self(running)
     }
 
     pub(crate) fn begin(&self, input: &[u8]) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), input.to_vec()));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((Instant::now(), input.to_vec()));
     }
 
     pub(crate) fn end(&self) {
@@ -40,12 +45,18 @@ impl Watchdog {
 
 fn watch(running: &Weak<Running>, name: &str, directory: &Path) {
     while let Some(running) = running.upgrade() {
-        let now = running.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let now = running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         if let Some((start, input)) = now
             && start.elapsed() > LIMIT
         {
             let path = corpus::write(directory, "slow-", &input);
-            eprintln!("fuzz {name}: an input takes longer than {} s", LIMIT.as_secs());
+            eprintln!(
+                "fuzz {name}: an input takes longer than {} s",
+                LIMIT.as_secs()
+            );
             eprintln!("{}", repeat(name, &path));
             process::abort();
         }

@@ -21,7 +21,10 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// The wall clock, in seconds since 1970 UTC.
 pub fn unix_now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }
 
 /// A moment: the time since the machine was started, suspension included.
@@ -31,7 +34,11 @@ pub struct BootTime(Duration);
 impl BootTime {
     /// This moment.
     pub fn now() -> Self {
-        Self(clock_gettime(ClockId::CLOCK_BOOTTIME).expect("every Linux has this clock").into())
+        Self(
+            clock_gettime(ClockId::CLOCK_BOOTTIME)
+                .expect("every Linux has this clock")
+                .into(),
+        )
     }
 
     /// So long before; the start of the machine if it was started later than that.
@@ -48,12 +55,19 @@ impl BootTime {
     /// The wall clock's reading at this moment, as that clock stands now.
     pub fn wall(self) -> SystemTime {
         let (now, wall) = (Self::now(), SystemTime::now());
-        if self > now { wall + self.since(now) } else { wall - now.since(self) }
+        if self > now {
+            wall + self.since(now)
+        } else {
+            wall - now.since(self)
+        }
     }
 
     /// That reading in seconds since 1970 UTC.
     pub fn unix(self) -> u64 {
-        self.wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+        self.wall()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs()
     }
 }
 
@@ -67,7 +81,9 @@ impl Add<Duration> for BootTime {
 
 /// Waits for a moment; for ever when there is none.
 pub async fn until(due: Option<BootTime>) {
-    let Some(due) = due else { return std::future::pending().await };
+    let Some(due) = due else {
+        return std::future::pending().await;
+    };
     loop {
         let left = due.since(BootTime::now());
         if left.is_zero() {
@@ -85,11 +101,17 @@ mod tests {
     fn moments_are_counted_from_the_start_of_the_machine() {
         let read = || -> f64 {
             let text = std::fs::read_to_string("/proc/uptime").expect("Linux");
-            text.split(' ').next().and_then(|seconds| seconds.parse().ok()).expect("a number")
+            text.split(' ')
+                .next()
+                .and_then(|seconds| seconds.parse().ok())
+                .expect("a number")
         };
         let (before, now, after) = (read(), BootTime::now().0.as_secs_f64(), read());
         // The file has hundredths.
-        assert!((before - 0.02..=after + 0.02).contains(&now), "{before} {now} {after}");
+        assert!(
+            (before - 0.02..=after + 0.02).contains(&now),
+            "{before} {now} {after}"
+        );
     }
 
     #[test]
@@ -99,8 +121,13 @@ mod tests {
         let span = Duration::from_hours(1).min(now.0);
         for (moment, expected) in [(now + span, wall + span), (now.before(span), wall - span)] {
             let reported = moment.wall();
-            let off = reported.duration_since(expected).unwrap_or_else(|error| error.duration());
-            assert!(off < Duration::from_mins(1), "{reported:?} for {expected:?}");
+            let off = reported
+                .duration_since(expected)
+                .unwrap_or_else(|error| error.duration());
+            assert!(
+                off < Duration::from_mins(1),
+                "{reported:?} for {expected:?}"
+            );
         }
         assert_eq!(now.since(now + span), Duration::ZERO);
     }

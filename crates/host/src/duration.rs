@@ -7,7 +7,10 @@ const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1
 
 /// Formats seconds in the two largest units.
 pub fn format(seconds: u64) -> String {
-    let largest = UNITS.iter().position(|(_, unit)| seconds >= *unit).unwrap_or(UNITS.len() - 1);
+    let largest = UNITS
+        .iter()
+        .position(|(_, unit)| seconds >= *unit)
+        .unwrap_or(UNITS.len() - 1);
     let mut rest = seconds;
     let mut text = String::new();
     for (name, unit) in UNITS.iter().skip(largest).take(2) {
@@ -23,7 +26,8 @@ pub fn format(seconds: u64) -> String {
 
 /// Parses seconds, or numbers with units from the largest to the smallest.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    let expected = || format!("{text:?} is no duration; write seconds, or for example 90s, 5m or 1h30m");
+    let expected =
+        || format!("{text:?} is no duration; write seconds, or for example 90s, 5m or 1h30m");
     if let Ok(seconds) = text.parse() {
         return Ok(Duration::from_secs(seconds));
     }
@@ -31,14 +35,26 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     let mut seconds = 0_u64;
     let mut rest = text;
     while !rest.is_empty() {
-        let (digits, after) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(expected)?);
+        let (digits, after) = rest.split_at(
+            rest.find(|c: char| !c.is_ascii_digit())
+                .ok_or_else(expected)?,
+        );
         let name = after.chars().next().ok_or_else(expected)?;
-        let (_, unit) = units.find(|(known, _)| *known == name).ok_or_else(expected)?;
+        let (_, unit) = units
+            .find(|(known, _)| *known == name)
+            .ok_or_else(expected)?;
         let count: u64 = digits.parse().map_err(|_not_a_number| expected())?;
-        seconds = count.checked_mul(*unit).and_then(|more| seconds.checked_add(more)).ok_or_else(expected)?;
+        seconds = count
+            .checked_mul(*unit)
+            .and_then(|more| seconds.checked_add(more))
+            .ok_or_else(expected)?;
         rest = &after[name.len_utf8()..];
     }
-    if text.is_empty() { Err(expected()) } else { Ok(Duration::from_secs(seconds)) }
+    if text.is_empty() {
+        Err(expected())
+    } else {
+        Ok(Duration::from_secs(seconds))
+    }
 }
 
 #[cfg(test)]
@@ -63,10 +79,27 @@ mod tests {
 
     #[test]
     fn units_are_read_from_the_largest_on() {
-        for (text, seconds) in [("90", 90), ("90s", 90), ("5m", 300), ("1h30m", 5_400), ("1d1s", 86_401)] {
+        for (text, seconds) in [
+            ("90", 90),
+            ("90s", 90),
+            ("5m", 300),
+            ("1h30m", 5_400),
+            ("1d1s", 86_401),
+        ] {
             assert_eq!(parse(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
-        for bad in ["", "-1", "5x", "m", "5m5", "5m1h", "5m5m", "99999999999999999999s", "1.5h", "30\u{e9}"] {
+        for bad in [
+            "",
+            "-1",
+            "5x",
+            "m",
+            "5m5",
+            "5m1h",
+            "5m5m",
+            "99999999999999999999s",
+            "1.5h",
+            "30\u{e9}",
+        ] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -31,7 +31,10 @@ fn cut(text: &str, most: usize) -> Excerpt<'_> {
         (written > most).then_some(at)
     });
     let (shown, rest) = text.split_at(end.unwrap_or(text.len()));
-    Excerpt { shown, omitted: rest.len() }
+    Excerpt {
+        shown,
+        omitted: rest.len(),
+    }
 }
 
 impl Excerpt<'_> {
@@ -64,7 +67,11 @@ pub fn message_excerpt(message: &impl fmt::Display) -> String {
     let _ = write!(start, "{message}");
     let line = start.kept.replace(char::is_control, " ");
     let Excerpt { shown, omitted } = cut(&line, OF_MESSAGE);
-    Excerpt { shown, omitted: omitted + start.omitted }.to_string()
+    Excerpt {
+        shown,
+        omitted: omitted + start.omitted,
+    }
+    .to_string()
 }
 
 /// The first bytes of what is written to it.
@@ -78,7 +85,11 @@ impl fmt::Write for Start {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         // An excerpt has no more bytes than that, and all that follows a cut is left out.
         let room = (OF_MESSAGE * char::MAX.len_utf8() + 1).saturating_sub(self.kept.len());
-        let end = if self.omitted > 0 { 0 } else { text.floor_char_boundary(room) };
+        let end = if self.omitted > 0 {
+            0
+        } else {
+            text.floor_char_boundary(room)
+        };
         self.kept.push_str(&text[..end]);
         self.omitted += text.len() - end;
         Ok(())
@@ -91,7 +102,12 @@ mod tests {
 
     #[test]
     fn short_texts_are_shown_whole() {
-        for text in ["", "10.5.1.0-24", &"a".repeat(OF_VALUE), &"é".repeat(OF_VALUE)] {
+        for text in [
+            "",
+            "10.5.1.0-24",
+            &"a".repeat(OF_VALUE),
+            &"é".repeat(OF_VALUE),
+        ] {
             assert_eq!(excerpt(text).to_string(), text);
             assert_eq!(format!("{:?}", excerpt(text)), format!("{text:?}"));
             assert_eq!(message_excerpt(&text), text);
@@ -102,14 +118,23 @@ mod tests {
     fn long_texts_are_cut_at_a_character_and_say_how_much_is_missing() {
         let text = format!("{}{}", "a".repeat(OF_VALUE - 1), "é".repeat(125_000));
         let cut = format!("{}é", "a".repeat(OF_VALUE - 1));
-        assert_eq!(excerpt(&text).to_string(), format!("{cut}... (249998 bytes left out)"));
-        assert_eq!(format!("{:?}", excerpt(&text)), format!("\"{cut}\"... (249998 bytes left out)"));
+        assert_eq!(
+            excerpt(&text).to_string(),
+            format!("{cut}... (249998 bytes left out)")
+        );
+        assert_eq!(
+            format!("{:?}", excerpt(&text)),
+            format!("\"{cut}\"... (249998 bytes left out)")
+        );
     }
 
     #[test]
     fn a_message_is_one_short_line_in_however_many_parts_it_is_written() {
         let page = format!("<html>\n{}", "é".repeat(100_000));
-        let expected = format!("<html> {}... (199014 bytes left out)", "é".repeat(OF_MESSAGE - 7));
+        let expected = format!(
+            "<html> {}... (199014 bytes left out)",
+            "é".repeat(OF_MESSAGE - 7)
+        );
         assert_eq!(message_excerpt(&page), expected);
         let (first, second) = page.split_at(1001);
         assert_eq!(message_excerpt(&format_args!("{first}{second}")), expected);
@@ -120,7 +145,11 @@ mod tests {
         for char in ['\u{1b}', '\0', '"', '\u{e0001}', '\u{200b}'] {
             let text = char.to_string().repeat(100_000);
             let shown = format!("{:?}", excerpt(&text));
-            assert!(shown.len() < 2 * OF_VALUE, "{} bytes of {char:?}", shown.len());
+            assert!(
+                shown.len() < 2 * OF_VALUE,
+                "{} bytes of {char:?}",
+                shown.len()
+            );
         }
     }
 }

@@ -25,10 +25,15 @@ pub struct FileError {
 /// a mixture. A missing directory is created with mode 0755; neither mode depends on the umask.
 /// Blocks on the disk.
 pub fn replace(path: &Path, contents: &[u8], mode: u32) -> Result<(), FileError> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = path
+        .parent()
+        .filter(|dir| !dir.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     create_dir(dir).map_err(failed("create the directory", dir))?;
     write_beside(dir, path, contents, mode).map_err(failed("write", path))?;
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("sync the directory", dir))
+    File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .map_err(failed("sync the directory", dir))
 }
 
 /// Removes a file, if it is there.
@@ -42,13 +47,18 @@ pub fn remove(path: &Path) -> Result<(), FileError> {
 /// Names what failed and where.
 pub fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
     let path = path.to_owned();
-    move |source| FileError { action, path, source }
+    move |source| FileError {
+        action,
+        path,
+        source,
+    }
 }
 
 fn write_beside(dir: &Path, path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     let mut file = Builder::new().prefix(".flannel.").tempfile_in(dir)?;
     file.write_all(contents)?;
-    file.as_file().set_permissions(Permissions::from_mode(mode))?;
+    file.as_file()
+        .set_permissions(Permissions::from_mode(mode))?;
     file.as_file().sync_all()?;
     file.persist(path)?;
     Ok(())
@@ -72,7 +82,8 @@ mod tests {
         let path = scratch.path().join("run/flannel/file");
         replace(&path, b"first, and longer", 0o755).expect("first");
         replace(&path, b"second", 0o640).expect("second");
-        let mode = |path: &Path| fs::metadata(path).expect("metadata").permissions().mode() & 0o7777;
+        let mode =
+            |path: &Path| fs::metadata(path).expect("metadata").permissions().mode() & 0o7777;
         let dir = path.parent().expect("a parent");
         assert_eq!((mode(&path), mode(dir)), (0o640, 0o755));
         assert_eq!(fs::read(&path).expect("the file"), b"second");
@@ -86,6 +97,9 @@ mod tests {
         fs::write(&file, "").expect("a file");
         let error = replace(&file.join("below"), b"", 0o644).expect_err("a file is no directory");
         assert_eq!(error.path, file);
-        assert!(error.to_string().starts_with("cannot create the directory"), "{error}");
+        assert!(
+            error.to_string().starts_with("cannot create the directory"),
+            "{error}"
+        );
     }
 }

@@ -30,7 +30,15 @@ impl LockHolder {
     pub fn of(file: &File) -> Self {
         let pid = file.metadata().ok().and_then(|file| {
             let locks = fs::read_to_string(LOCKS).ok()?;
-            holder_in(&locks, &format!("{:02x}:{:02x}:{}", major(file.dev()), minor(file.dev()), file.ino()))
+            holder_in(
+                &locks,
+                &format!(
+                    "{:02x}:{:02x}:{}",
+                    major(file.dev()),
+                    minor(file.dev()),
+                    file.ino()
+                ),
+            )
         });
         pid.map_or(Self::Unseen, Self::process)
     }
@@ -38,7 +46,10 @@ impl LockHolder {
     /// Returns the process with this number.
     pub fn process(pid: i32) -> Self {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        Self::Process { pid, name: name.trim_end().to_owned() }
+        Self::Process {
+            pid,
+            name: name.trim_end().to_owned(),
+        }
     }
 }
 
@@ -47,7 +58,9 @@ impl fmt::Display for LockHolder {
         match self {
             Self::Process { pid, name } if name.is_empty() => write!(f, "process {pid}"),
             Self::Process { pid, name } => write!(f, "process {pid} ({})", name.escape_debug()),
-            Self::Unseen => f.write_str("a process that cannot be seen from here, such as one of another container"),
+            Self::Unseen => f.write_str(
+                "a process that cannot be seen from here, such as one of another container",
+            ),
         }
     }
 }
@@ -55,11 +68,15 @@ impl fmt::Display for LockHolder {
 /// Finds the holder of a `flock` on `inode`, which is `<major>:<minor>:<number>`, in the text of
 /// [`LOCKS`].
 fn holder_in(locks: &str, inode: &str) -> Option<i32> {
-    locks.lines().find_map(|line| match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
-        // A line of one that waits has `->` in the second place.
-        [_, "FLOCK", _, _, pid, of, ..] if of == inode => pid.parse().ok().filter(|pid| *pid > 0),
-        _ => None,
-    })
+    locks.lines().find_map(
+        |line| match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
+            // A line of one that waits has `->` in the second place.
+            [_, "FLOCK", _, _, pid, of, ..] if of == inode => {
+                pid.parse().ok().filter(|pid| *pid > 0)
+            }
+            _ => None,
+        },
+    )
 }
 
 #[cfg(test)]
@@ -80,7 +97,13 @@ mod tests {
 
     #[test]
     fn a_holder_is_named_and_its_name_is_no_escape_sequence() {
-        let named = |name: &str| LockHolder::Process { pid: 7, name: name.to_owned() }.to_string();
+        let named = |name: &str| {
+            LockHolder::Process {
+                pid: 7,
+                name: name.to_owned(),
+            }
+            .to_string()
+        };
         assert_eq!(named("flannel-agent"), "process 7 (flannel-agent)");
         assert_eq!(named("\u{1b}[2Jx\n"), "process 7 (\\u{1b}[2Jx\\n)");
         assert_eq!(named(""), "process 7");

@@ -23,7 +23,11 @@ impl LogLimit {
     /// Returns true if one more line may be logged at `now`; otherwise counts it as held back.
     pub fn admit(&mut self, now: Instant) -> bool {
         if self.is_over(now) {
-            *self = Self { begun: Some(now), held_back: self.held_back, ..Self::default() };
+            *self = Self {
+                begun: Some(now),
+                held_back: self.held_back,
+                ..Self::default()
+            };
         }
         if self.passed < LINES {
             self.passed += 1;
@@ -44,7 +48,8 @@ impl LogLimit {
     }
 
     fn is_over(&self, now: Instant) -> bool {
-        self.begun.is_none_or(|begun| now.duration_since(begun) >= PERIOD)
+        self.begun
+            .is_none_or(|begun| now.duration_since(begun) >= PERIOD)
     }
 }
 
@@ -76,7 +81,13 @@ mod tests {
             }
         }
         assert!(lines <= 10 * 22, "{lines} lines in ten minutes");
-        let end = limit.report(start + Duration::from_mins(10)).expect("the rest is counted at the end");
-        assert_eq!(counted + end + 10 * u64::from(LINES), 600_000, "each is logged or counted");
+        let end = limit
+            .report(start + Duration::from_mins(10))
+            .expect("the rest is counted at the end");
+        assert_eq!(
+            counted + end + 10 * u64::from(LINES),
+            600_000,
+            "each is logged or counted"
+        );
     }
 }

@@ -46,7 +46,10 @@ mod tests {
         let mut packing = Packing::default();
         let due: Vec<usize> = (0..6000).filter(|len| packing.is_due(*len)).collect();
         assert_eq!(due, [1024, 2176, 3472, 4930]);
-        assert!(!packing.is_due(10) && !packing.is_due(1000), "it counts from where it shrank to");
+        assert!(
+            !packing.is_due(10) && !packing.is_due(1000),
+            "it counts from where it shrank to"
+        );
         assert!(packing.is_due(1036));
         let mut map: BTreeMap<u32, u32> = (0..2000).zip(1..).collect();
         let mut set: BTreeSet<u32> = (0..2000).collect();

@@ -40,10 +40,19 @@ impl PortKind {
 /// Returns the process that has a port in this network namespace, in words; `None` if none has it.
 /// Processes of other users than root, and of other PID namespaces, are not visible to all callers.
 pub fn port_holder(kind: PortKind, port: u16) -> Option<String> {
-    let tables = kind.tables().into_iter().filter_map(|table| fs::read_to_string(table).ok());
-    let inode = tables.into_iter().find_map(|table| inode_of(&table, kind, port))?;
+    let tables = kind
+        .tables()
+        .into_iter()
+        .filter_map(|table| fs::read_to_string(table).ok());
+    let inode = tables
+        .into_iter()
+        .find_map(|table| inode_of(&table, kind, port))?;
     let ss = kind.options_of_ss();
-    let hidden = || format!("a process that is not visible here (`ss {ss} 'sport = :{port}'` on the host names it)");
+    let hidden = || {
+        format!(
+            "a process that is not visible here (`ss {ss} 'sport = :{port}'` on the host names it)"
+        )
+    };
     Some(owner(inode).unwrap_or_else(hidden))
 }
 
@@ -55,7 +64,8 @@ fn inode_of(table: &str, kind: PortKind, port: u16) -> Option<u64> {
         let (_, text) = columns.nth(1)?.rsplit_once(':')?;
         let state = columns.nth(1)?;
         let inode = columns.nth(5)?.parse().ok()?;
-        let is_it = u16::from_str_radix(text, 16).ok()? == port && kind.state().is_none_or(|wanted| state == wanted);
+        let is_it = u16::from_str_radix(text, 16).ok()? == port
+            && kind.state().is_none_or(|wanted| state == wanted);
         is_it.then_some(inode)
     })
 }
@@ -66,16 +76,29 @@ fn owner(inode: u64) -> Option<String> {
     let processes = fs::read_dir("/proc").ok()?.filter_map(Result::ok);
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let has_it = |pid: &u32| {
-        let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(Result::ok);
-        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|target| target.as_os_str() == socket.as_str())
+        let files = fs::read_dir(format!("/proc/{pid}/fd"))
+            .into_iter()
+            .flatten()
+            .filter_map(Result::ok);
+        files
+            .filter_map(|file| fs::read_link(file.path()).ok())
+            .any(|target| target.as_os_str() == socket.as_str())
     };
     let pid = pids.into_iter().find(has_it)?;
-    Some(format!("{} (process {pid})", process_name(pid).unwrap_or_else(|| "a program".to_owned())))
+    Some(format!(
+        "{} (process {pid})",
+        process_name(pid).unwrap_or_else(|| "a program".to_owned())
+    ))
 }
 
 /// The name of a process; `None` if there is none of this number.
 pub fn process_name(pid: u32) -> Option<String> {
-    Some(fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim_end().to_owned())
+    Some(
+        fs::read_to_string(format!("/proc/{pid}/comm"))
+            .ok()?
+            .trim_end()
+            .to_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -92,7 +115,10 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let port = socket.local_addr().expect("an address").port();
         let holder = port_holder(PortKind::Udp, port).expect("this process");
-        assert!(holder.ends_with(&format!("(process {})", process::id())), "{holder}");
+        assert!(
+            holder.ends_with(&format!("(process {})", process::id())),
+            "{holder}"
+        );
         drop(socket);
         assert_ne!(port_holder(PortKind::Udp, port), Some(holder));
     }
@@ -104,9 +130,16 @@ mod tests {
         let client = TcpStream::connect(address).expect("a connection");
         let accepted = listener.accept().expect("the connection");
         let holder = port_holder(PortKind::TcpListener, address.port()).expect("this process");
-        assert!(holder.ends_with(&format!("(process {})", process::id())), "{holder}");
+        assert!(
+            holder.ends_with(&format!("(process {})", process::id())),
+            "{holder}"
+        );
         drop(listener);
-        assert_eq!(port_holder(PortKind::TcpListener, address.port()), None, "only a connection has it");
+        assert_eq!(
+            port_holder(PortKind::TcpListener, address.port()),
+            None,
+            "only a connection has it"
+        );
         drop((client, accepted));
     }
 }

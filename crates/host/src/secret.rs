@@ -43,6 +43,9 @@ mod tests {
     #[test]
     fn a_secret_is_not_shown() {
         let secret = Secret::from("hunter2");
-        assert_eq!((secret.reveal(), format!("{secret:?}").as_str()), ("hunter2", "<redacted>"));
+        assert_eq!(
+            (secret.reveal(), format!("{secret:?}").as_str()),
+            ("hunter2", "<redacted>")
+        );
     }
 }

@@ -21,8 +21,8 @@ use thiserror::Error;
 
 use crate::file::{self, FileError};
 
-const HEADER: &str =
-    "# Sysctls flannel-agent changed: name, value before, value set. `flannel-agent cleanup` reads this.\n";
+const HEADER: &str = "# Sysctls flannel-agent changed: name, value before, value set. \
+    `flannel-agent cleanup` reads this.\n";
 
 /// The file that a damaged record becomes.
 const DAMAGED: &str = "sysctls.damaged";
@@ -74,11 +74,17 @@ pub struct Repair {
 
 impl std::fmt::Display for Repair {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { kept, known, lost: (lost, first) } = self;
+        let Self {
+            kept,
+            known,
+            lost: (lost, first),
+        } = self;
         write!(
             f,
-            "the record of changed sysctls was damaged: {lost} lines of another format are left out (the first: {first:?}), \
-             {known} sysctls are kept; the damaged file is now {}, and `flannel-agent cleanup` does not set back what only that has",
+            "the record of changed sysctls was damaged: {lost} lines of another format are left \
+             out (the first: {first:?}), \
+             {known} sysctls are kept; the damaged file is now {}, and `flannel-agent cleanup` \
+             does not set back what only that has",
             kept.display()
         )
     }
@@ -91,7 +97,8 @@ pub enum RecordError {
     #[error(transparent)]
     File(#[from] FileError),
     /// It has a line of another format.
-    #[error("{} has a line of another format: {line:?}; move the file away to go on without it", path.display())]
+    #[error("{} has a line of another format: {line:?}; move the file away to go on without \
+        it", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -106,7 +113,10 @@ impl Record {
         let (record, lost) = Self::read(state_dir)?;
         match lost {
             (0, _) => Ok(record),
-            (_, line) => Err(RecordError::Malformed { path: record.path, line }),
+            (_, line) => Err(RecordError::Malformed {
+                path: record.path,
+                line,
+            }),
         }
     }
 
@@ -135,7 +145,13 @@ impl Record {
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => b"a directory".to_vec(),
             text => text.map_err(file::failed("read", &path))?,
         };
-        let (mut record, mut lost) = (Self { path, ..Self::default() }, (0, String::new()));
+        let (mut record, mut lost) = (
+            Self {
+                path,
+                ..Self::default()
+            },
+            (0, String::new()),
+        );
         for line in String::from_utf8_lossy(&text).lines() {
             if record.parse(line).is_none() {
                 lost.0 += 1;
@@ -176,7 +192,12 @@ impl Record {
     pub fn note(&mut self, name: &str, now: u32, set: u32) {
         let known = self.changed.iter_mut().find(|changed| changed.name == name);
         let Some(changed) = known else {
-            self.changed.push(ChangedSysctl { name: name.to_owned(), before: now, set, earlier: None });
+            self.changed.push(ChangedSysctl {
+                name: name.to_owned(),
+                before: now,
+                set,
+                earlier: None,
+            });
             return;
         };
         if changed.is_ours(now) {
@@ -194,12 +215,18 @@ impl Record {
 
     fn parse(&mut self, line: &str) -> Option<()> {
         match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
-            ["sysctl", name, before, set, ref earlier @ ..] if earlier.len() < 2 => self.changed.push(ChangedSysctl {
-                name: name.to_owned(),
-                before: before.parse().ok()?,
-                set: set.parse().ok()?,
-                earlier: earlier.first().map(|value| value.parse()).transpose().ok()?,
-            }),
+            ["sysctl", name, before, set, ref earlier @ ..] if earlier.len() < 2 => {
+                self.changed.push(ChangedSysctl {
+                    name: name.to_owned(),
+                    before: before.parse().ok()?,
+                    set: set.parse().ok()?,
+                    earlier: earlier
+                        .first()
+                        .map(|value| value.parse())
+                        .transpose()
+                        .ok()?,
+                })
+            }
             ["network", network] => drop(self.networks.insert(network.parse().ok()?)),
             [] => {}
             [word, ..] if word.starts_with('#') => {}
@@ -211,7 +238,13 @@ impl Record {
     fn render(&self) -> String {
         let mut text = HEADER.to_owned();
         // Writing to a string cannot fail.
-        for ChangedSysctl { name, before, set, earlier } in &self.changed {
+        for ChangedSysctl {
+            name,
+            before,
+            set,
+            earlier,
+        } in &self.changed
+        {
             let earlier = earlier.map(|value| format!(" {value}")).unwrap_or_default();
             let _ = writeln!(text, "sysctl {name} {before} {set}{earlier}");
         }
@@ -278,13 +311,23 @@ impl SharedRecord {
 
     /// Sets a sysctl, which is `now`, once that is on record. `networks`: pod networks whose
     /// connections depend on it.
-    pub fn set(&self, name: &str, now: u32, value: u32, networks: &BTreeSet<IpNet>) -> Result<(), SetError> {
+    pub fn set(
+        &self,
+        name: &str,
+        now: u32,
+        value: u32,
+        networks: &BTreeSet<IpNet>,
+    ) -> Result<(), SetError> {
         self.with(|record| {
             let before = record.clone();
             record.note(name, now, value);
             record.add_networks(networks);
             let set = record.save().map_err(SetError::from).and_then(|()| {
-                write(name, value).map_err(|source| SetError::Write { name: name.to_owned(), value, source })
+                write(name, value).map_err(|source| SetError::Write {
+                    name: name.to_owned(),
+                    value,
+                    source,
+                })
             });
             if set.is_err() {
                 *record = before;
@@ -299,12 +342,27 @@ impl SharedRecord {
     pub fn give_back(&self, names: &[&str]) -> Result<Vec<(String, u32)>, SetError> {
         self.with(|record| {
             let mut restored = Vec::new();
-            let recorded: Vec<ChangedSysctl> =
-                record.changed.iter().filter(|changed| names.contains(&changed.name.as_str())).cloned().collect();
+            let recorded: Vec<ChangedSysctl> = record
+                .changed
+                .iter()
+                .filter(|changed| names.contains(&changed.name.as_str()))
+                .cloned()
+                .collect();
             for changed in recorded {
-                let ChangedSysctl { name, before: value, .. } = &changed;
-                let failed = |source| SetError::Write { name: name.clone(), value: *value, source };
-                if read(name).map_err(failed)?.is_some_and(|now| changed.is_ours(now)) {
+                let ChangedSysctl {
+                    name,
+                    before: value,
+                    ..
+                } = &changed;
+                let failed = |source| SetError::Write {
+                    name: name.clone(),
+                    value: *value,
+                    source,
+                };
+                if read(name)
+                    .map_err(failed)?
+                    .is_some_and(|now| changed.is_ours(now))
+                {
                     write(name, *value).map_err(failed)?;
                     restored.push((name.clone(), *value));
                 }
@@ -317,16 +375,23 @@ impl SharedRecord {
 
     /// Returns true if one of these sysctls is on record.
     pub fn has_any(&self, names: &[&str]) -> bool {
-        self.with(|record| record.changed.iter().any(|changed| names.contains(&changed.name.as_str())))
+        self.with(|record| {
+            record
+                .changed
+                .iter()
+                .any(|changed| names.contains(&changed.name.as_str()))
+        })
     }
 
     /// Adds networks to a record of an earlier process that lacks them.
     pub fn complete(&self, networks: &BTreeSet<IpNet>) -> Result<(), FileError> {
-        self.with(
-            |record| {
-                if !record.changed.is_empty() && record.add_networks(networks) { record.save() } else { Ok(()) }
-            },
-        )
+        self.with(|record| {
+            if !record.changed.is_empty() && record.add_networks(networks) {
+                record.save()
+            } else {
+                Ok(())
+            }
+        })
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Record) -> T) -> T {
@@ -389,7 +454,11 @@ mod tests {
     const NAME: &str = "net.netfilter.nf_conntrack_tcp_timeout_unacknowledged";
 
     fn values(record: &Record) -> Vec<(u32, u32)> {
-        record.changed().iter().map(|changed| (changed.before, changed.set)).collect()
+        record
+            .changed()
+            .iter()
+            .map(|changed| (changed.before, changed.set))
+            .collect()
     }
 
     #[test]
@@ -420,10 +489,14 @@ mod tests {
         record.note(NAME, 300, 432_000);
         record.note(NAME, 432_000, 500_000);
         record.note("net.netfilter.nf_conntrack_tcp_be_liberal", 0, 1);
-        let networks = ["10.244.0.0/16", "fd00:244::/48"].map(|network| network.parse().expect("a network"));
+        let networks =
+            ["10.244.0.0/16", "fd00:244::/48"].map(|network| network.parse().expect("a network"));
         assert!(record.add_networks(&networks.into()) && !record.add_networks(&networks.into()));
         record.save().expect("written");
-        let mode = fs::metadata(path(dir.path())).expect("metadata").permissions().mode();
+        let mode = fs::metadata(path(dir.path()))
+            .expect("metadata")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o7777, 0o600);
         let mut read = Record::load(dir.path()).expect("as written");
         assert_eq!(read, record);
@@ -447,12 +520,22 @@ mod tests {
             fs::write(path(dir.path()), &damage).expect("written");
             let (record, repair) = Record::load_or_repair(dir.path()).expect("repaired");
             let repair = repair.expect("a repair");
-            assert_eq!((record.changed().len(), repair.known, repair.lost.0), (known, known, 1), "{damage:?}");
+            assert_eq!(
+                (record.changed().len(), repair.known, repair.lost.0),
+                (known, known, 1),
+                "{damage:?}"
+            );
             assert_eq!(fs::read_to_string(&repair.kept).expect("kept"), damage);
             let text = repair.to_string();
-            assert!(text.contains("sysctls.damaged") && text.len() < 700, "{text}");
+            assert!(
+                text.contains("sysctls.damaged") && text.len() < 700,
+                "{text}"
+            );
             // It is whole now, for every reader.
-            assert_eq!(Record::load(dir.path()).expect("whole").changed(), record.changed());
+            assert_eq!(
+                Record::load(dir.path()).expect("whole").changed(),
+                record.changed()
+            );
             assert_eq!(Record::load_or_repair(dir.path()).expect("whole").1, None);
         }
     }
@@ -471,10 +554,21 @@ mod tests {
     fn bytes_that_are_no_text_are_repaired() {
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(path(dir.path()), b"\xff\xfe\n").expect("written");
-        assert!(Record::load_or_repair(dir.path()).expect("repaired").1.is_some());
+        assert!(
+            Record::load_or_repair(dir.path())
+                .expect("repaired")
+                .1
+                .is_some()
+        );
         assert_eq!(
             Record::load_or_repair(dir.path()).expect("none"),
-            (Record { path: path(dir.path()), ..Record::default() }, None)
+            (
+                Record {
+                    path: path(dir.path()),
+                    ..Record::default()
+                },
+                None
+            )
         );
     }
 
@@ -482,8 +576,14 @@ mod tests {
     fn a_dot_in_the_name_of_a_device_is_not_a_separator() {
         let name = name_of("net/ipv6/conf/flannel-v6.1/disable_ipv6");
         assert_eq!(name, "net.ipv6.conf.flannel-v6/1.disable_ipv6");
-        assert_eq!(file_of(&name), "/proc/sys/net/ipv6/conf/flannel-v6.1/disable_ipv6");
-        assert_eq!(file_of(NAME), "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_unacknowledged");
+        assert_eq!(
+            file_of(&name),
+            "/proc/sys/net/ipv6/conf/flannel-v6.1/disable_ipv6"
+        );
+        assert_eq!(
+            file_of(NAME),
+            "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_unacknowledged"
+        );
     }
 
     /// `kernel.ostype` is a sysctl that cannot be set.
@@ -491,7 +591,9 @@ mod tests {
     fn what_could_not_be_set_is_not_on_record() {
         let dir = tempfile::tempdir().expect("a directory");
         let (record, _) = SharedRecord::load_or_repair(dir.path()).expect("none yet");
-        let error = record.set("kernel.ostype", 1, 2, &BTreeSet::new()).expect_err("read-only");
+        let error = record
+            .set("kernel.ostype", 1, 2, &BTreeSet::new())
+            .expect_err("read-only");
         assert!(error.to_string().contains("kernel.ostype"), "{error}");
         assert_eq!(record.changed(), []);
         assert!(!path(dir.path()).exists(), "a record of nothing");
@@ -500,8 +602,18 @@ mod tests {
     #[test]
     fn a_line_of_another_format_is_named() {
         let dir = tempfile::tempdir().expect("a directory");
-        for line in ["sysctl net.x 1", "sysctl net.x 1 2 3 4", "sysctl net.x one 2", "network 10.244.0.0", "else"] {
-            fs::write(path(dir.path()), format!("{HEADER}sysctl net.y 0 1\n{line}\n")).expect("written");
+        for line in [
+            "sysctl net.x 1",
+            "sysctl net.x 1 2 3 4",
+            "sysctl net.x one 2",
+            "network 10.244.0.0",
+            "else",
+        ] {
+            fs::write(
+                path(dir.path()),
+                format!("{HEADER}sysctl net.y 0 1\n{line}\n"),
+            )
+            .expect("written");
             let error = Record::load(dir.path()).expect_err(line).to_string();
             assert!(error.contains(line), "{error}");
         }

@@ -36,7 +36,10 @@ pub fn listen(path: &Path, mode: u32, backlog: i32) -> io::Result<UnixListener> 
 fn remove_socket(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => fs::remove_file(path),
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is not a socket")),
+        Ok(_) => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "there is a file that is not a socket",
+        )),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
@@ -52,7 +55,11 @@ mod tests {
         let path = dir.path().join("agent.sock");
         for mode in [0o600, 0o660] {
             let _listener = listen(&path, mode, 1).expect("a socket");
-            let found = fs::metadata(&path).expect("it is there").permissions().mode() & 0o777;
+            let found = fs::metadata(&path)
+                .expect("it is there")
+                .permissions()
+                .mode()
+                & 0o777;
             assert_eq!(found, mode);
         }
     }

@@ -75,14 +75,26 @@ mod tests {
     #[test]
     fn keys_are_base64_and_secrets_are_not_shown() {
         let key: PublicKey = TEXT.parse().expect("a key");
-        assert_eq!((key.0[0], key.0[31], key.to_string().as_str()), (1, 32, TEXT));
+        assert_eq!(
+            (key.0[0], key.0[31], key.to_string().as_str()),
+            (1, 32, TEXT)
+        );
         let secret: SecretKey = format!("{TEXT}\n").parse().expect("a key");
-        assert_eq!((secret.expose().as_str(), format!("{secret:?}").as_str()), (TEXT, "(secret)"));
+        assert_eq!(
+            (secret.expose().as_str(), format!("{secret:?}").as_str()),
+            (TEXT, "(secret)")
+        );
     }
 
     #[test]
     fn what_is_no_key_is_refused() {
-        for text in ["", "AQID", &TEXT[1..], &format!("A{TEXT}"), "?QIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA="] {
+        for text in [
+            "",
+            "AQID",
+            &TEXT[1..],
+            &format!("A{TEXT}"),
+            "?QIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=",
+        ] {
             assert_eq!(text.parse::<PublicKey>(), Err(BadKeyText), "{text:?}");
         }
     }

@@ -20,12 +20,19 @@ pub struct Timestamp {
 impl Timestamp {
     /// The moment this long after 1970 UTC.
     pub fn since_1970(time: Duration) -> Self {
-        Self { seconds: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), nanos: time.subsec_nanos().cast_signed() }
+        Self {
+            seconds: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            nanos: time.subsec_nanos().cast_signed(),
+        }
     }
 
     /// The present moment.
     pub fn now() -> Self {
-        Self::since_1970(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+        Self::since_1970(
+            SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .unwrap_or_default(),
+        )
     }
 }
 

@@ -93,15 +93,27 @@ impl Server {
         let open = |listener: &Listener| match listener {
             Listener::Unix(path) => unix_socket::listen(path, MODE, BACKLOG)
                 .map(Open::Unix)
-                .map_err(|source| ListenError::Unix { path: path.clone(), source }),
+                .map_err(|source| ListenError::Unix {
+                    path: path.clone(),
+                    source,
+                }),
             Listener::Tls(address, files) => {
-                let acceptor =
-                    Acceptor::new(files.clone()).map_err(|source| ListenError::Tls { address: *address, source })?;
-                let listener = tcp(*address).map_err(|source| ListenError::Tcp { address: *address, source })?;
+                let acceptor = Acceptor::new(files.clone()).map_err(|source| ListenError::Tls {
+                    address: *address,
+                    source,
+                })?;
+                let listener = tcp(*address).map_err(|source| ListenError::Tcp {
+                    address: *address,
+                    source,
+                })?;
                 Ok(Open::Tls(listener, Box::new(acceptor)))
             }
         };
-        listeners.iter().map(open).collect::<Result<_, _>>().map(Self)
+        listeners
+            .iter()
+            .map(open)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// The addresses with TLS; their ports are those that the kernel chose if 0 was asked for.
@@ -116,13 +128,20 @@ impl Server {
     /// Answers until the future is dropped, or a listener is broken.
     pub async fn serve(self, service: ObserverService) -> io::Result<()> {
         let limit = Arc::new(Semaphore::new(CONNECTIONS));
-        let serving = self.0.into_iter().map(|open| serve(open, service.clone(), limit.clone()));
+        let serving = self
+            .0
+            .into_iter()
+            .map(|open| serve(open, service.clone(), limit.clone()));
         futures::future::try_join_all(serving).await.map(drop)
     }
 }
 
 fn tcp(address: SocketAddr) -> io::Result<StdTcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), None)?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking(),
+        None,
+    )?;
     // An agent that was restarted does not wait for connections of the one before.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
@@ -151,8 +170,12 @@ async fn serve(open: Open, service: ObserverService, limit: Arc<Semaphore>) -> i
                     tokio::spawn(async move {
                         match timeout(HANDSHAKE, acceptor.accept(stream)).await {
                             Ok(Ok(stream)) => answer(stream, service, true, permit).await,
-                            Ok(Err(error)) => tracing::debug!(%error, "a client of the observer is refused"),
-                            Err(_) => tracing::debug!("a client of the observer does not finish its handshake"),
+                            Ok(Err(error)) => {
+                                tracing::debug!(%error, "a client of the observer is refused")
+                            }
+                            Err(_) => tracing::debug!(
+                                "a client of the observer does not finish its handshake"
+                            ),
                         }
                     });
                 }
@@ -162,12 +185,17 @@ async fn serve(open: Open, service: ObserverService, limit: Arc<Semaphore>) -> i
 }
 
 /// An accepted connection, unless there are too many.
-async fn admitted<S>(accepted: io::Result<S>, limit: &Arc<Semaphore>) -> Option<(S, OwnedSemaphorePermit)> {
+async fn admitted<S>(
+    accepted: io::Result<S>,
+    limit: &Arc<Semaphore>,
+) -> Option<(S, OwnedSemaphorePermit)> {
     match accepted {
         Ok(stream) => {
             let permit = limit.clone().try_acquire_owned().ok();
             if permit.is_none() {
-                tracing::debug!("a client of the observer is refused: it has {CONNECTIONS} connections");
+                tracing::debug!(
+                    "a client of the observer is refused: it has {CONNECTIONS} connections"
+                );
             }
             permit.map(|permit| (stream, permit))
         }

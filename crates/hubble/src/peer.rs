@@ -68,15 +68,23 @@ pub struct PeerTls {
 pub type PeerAddresses = BTreeMap<String, SocketAddr>;
 
 /// The notifications for a client.
-pub(crate) type Notifications = Pin<Box<dyn Stream<Item = Result<ChangeNotification, Status>> + Send>>;
+pub(crate) type Notifications =
+    Pin<Box<dyn Stream<Item = Result<ChangeNotification, Status>> + Send>>;
 
 /// All nodes, and then what changes. Ends once `nodes` has none any more.
 pub(crate) fn notifications(
     nodes: impl Fn() -> Option<PeerAddresses> + Send + 'static,
     period: Duration,
 ) -> Notifications {
-    let watch = Watch { nodes, period, known: None, ready: VecDeque::new() };
-    Box::pin(stream::unfold(watch, |mut watch| async move { Some((Ok(watch.next().await?), watch)) }))
+    let watch = Watch {
+        nodes,
+        period,
+        known: None,
+        ready: VecDeque::new(),
+    };
+    Box::pin(stream::unfold(watch, |mut watch| async move {
+        Some((Ok(watch.next().await?), watch))
+    }))
 }
 
 struct Watch<F> {
@@ -98,7 +106,8 @@ impl<F: Fn() -> Option<PeerAddresses>> Watch<F> {
                 sleep(self.period).await;
             }
             let now = (self.nodes)()?;
-            self.ready.extend(changes(&before.unwrap_or_default(), &now));
+            self.ready
+                .extend(changes(&before.unwrap_or_default(), &now));
             self.known = Some(now);
         }
     }
@@ -108,7 +117,8 @@ impl<F: Fn() -> Option<PeerAddresses>> Watch<F> {
 /// their address.
 fn changes(before: &PeerAddresses, now: &PeerAddresses) -> Vec<ChangeNotification> {
     let gone = before.iter().filter(|(name, _)| !now.contains_key(*name));
-    let gone = gone.map(|(name, address)| notification(name, *address, ChangeNotificationType::PeerDeleted));
+    let gone = gone
+        .map(|(name, address)| notification(name, *address, ChangeNotificationType::PeerDeleted));
     let present = now.iter().filter_map(|(name, address)| {
         let kind = match before.get(name) {
             None => ChangeNotificationType::PeerAdded,
@@ -120,12 +130,18 @@ fn changes(before: &PeerAddresses, now: &PeerAddresses) -> Vec<ChangeNotificatio
     gone.chain(present).collect()
 }
 
-fn notification(name: &str, address: SocketAddr, kind: ChangeNotificationType) -> ChangeNotification {
+fn notification(
+    name: &str,
+    address: SocketAddr,
+    kind: ChangeNotificationType,
+) -> ChangeNotification {
     ChangeNotification {
         name: name.to_owned(),
         address: address.to_string(),
         r#type: kind.into(),
-        tls: Some(PeerTls { server_name: server_name(name) }),
+        tls: Some(PeerTls {
+            server_name: server_name(name),
+        }),
     }
 }
 
@@ -144,11 +160,15 @@ mod tests {
     use super::*;
 
     fn nodes(pairs: &[(&str, &str)]) -> PeerAddresses {
-        pairs.iter().map(|(name, at)| ((*name).to_owned(), at.parse().expect("an address"))).collect()
+        pairs
+            .iter()
+            .map(|(name, at)| ((*name).to_owned(), at.parse().expect("an address")))
+            .collect()
     }
 
     fn shown(notifications: &[ChangeNotification]) -> Vec<String> {
-        let text = |one: &ChangeNotification| format!("{:?} {} {}", one.r#type(), one.name, one.address);
+        let text =
+            |one: &ChangeNotification| format!("{:?} {} {}", one.r#type(), one.name, one.address);
         notifications.iter().map(text).collect()
     }
 
@@ -158,33 +178,61 @@ mod tests {
 
     #[test]
     fn a_notification_has_the_published_bytes() {
-        let added =
-            notification("n.1", "192.0.2.1:4244".parse().expect("an address"), ChangeNotificationType::PeerAdded);
+        let added = notification(
+            "n.1",
+            "192.0.2.1:4244".parse().expect("an address"),
+            ChangeNotificationType::PeerAdded,
+        );
         assert_eq!(added.encode_to_vec(), ADDED);
         assert_eq!(ChangeNotification::decode(ADDED), Ok(added));
     }
 
     #[test]
     fn only_changes_are_sent_and_departures_first() {
-        let before = nodes(&[("a", "192.0.2.1:4244"), ("b", "192.0.2.2:4244"), ("c", "192.0.2.3:4244")]);
-        let now = nodes(&[("a", "192.0.2.1:4244"), ("b", "[fd00::2]:4244"), ("x", "192.0.2.3:4244")]);
-        let expected = ["PeerDeleted c 192.0.2.3:4244", "PeerUpdated b [fd00::2]:4244", "PeerAdded x 192.0.2.3:4244"];
+        let before = nodes(&[
+            ("a", "192.0.2.1:4244"),
+            ("b", "192.0.2.2:4244"),
+            ("c", "192.0.2.3:4244"),
+        ]);
+        let now = nodes(&[
+            ("a", "192.0.2.1:4244"),
+            ("b", "[fd00::2]:4244"),
+            ("x", "192.0.2.3:4244"),
+        ]);
+        let expected = [
+            "PeerDeleted c 192.0.2.3:4244",
+            "PeerUpdated b [fd00::2]:4244",
+            "PeerAdded x 192.0.2.3:4244",
+        ];
         assert_eq!(shown(&changes(&before, &now)), expected);
         assert_eq!(changes(&now, &now), []);
     }
 
     #[tokio::test]
     async fn a_client_gets_all_nodes_at_once_and_then_each_change() {
-        let present = Arc::new(Mutex::new(Some(nodes(&[("a", "192.0.2.1:1"), ("b", "192.0.2.2:1")]))));
+        let present = Arc::new(Mutex::new(Some(nodes(&[
+            ("a", "192.0.2.1:1"),
+            ("b", "192.0.2.2:1"),
+        ]))));
         let source = present.clone();
-        let mut stream = notifications(move || source.lock().expect("nodes").clone(), Duration::from_millis(1));
+        let mut stream = notifications(
+            move || source.lock().expect("nodes").clone(),
+            Duration::from_millis(1),
+        );
         let mut seen = Vec::new();
         for _ in 0..2 {
             seen.push(stream.next().await.expect("a node").expect("no error"));
         }
         *present.lock().expect("nodes") = Some(nodes(&[("b", "192.0.2.2:1")]));
         seen.push(stream.next().await.expect("a departure").expect("no error"));
-        assert_eq!(shown(&seen), ["PeerAdded a 192.0.2.1:1", "PeerAdded b 192.0.2.2:1", "PeerDeleted a 192.0.2.1:1"]);
+        assert_eq!(
+            shown(&seen),
+            [
+                "PeerAdded a 192.0.2.1:1",
+                "PeerAdded b 192.0.2.2:1",
+                "PeerDeleted a 192.0.2.1:1"
+            ]
+        );
         *present.lock().expect("nodes") = None;
         assert!(stream.next().await.is_none(), "it ends");
     }

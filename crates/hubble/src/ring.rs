@@ -73,7 +73,12 @@ impl FlowRing {
     /// An empty ring for this number of flows, at least one.
     pub fn new(capacity: usize) -> Self {
         let (end, primed) = (watch::channel(0).0, watch::channel(false).0);
-        Self(Arc::new(Shared { ring: Mutex::default(), end, primed, capacity: capacity.max(1) }))
+        Self(Arc::new(Shared {
+            ring: Mutex::default(),
+            end,
+            primed,
+            capacity: capacity.max(1),
+        }))
     }
 
     /// Adds a flow, in place of the oldest if the ring is full. Readers that wait are woken by
@@ -88,13 +93,21 @@ impl FlowRing {
     /// Adds the number of flows that were lost before they came here, likewise.
     pub fn push_lost(&self, count: u64) {
         let source = LostEventSource::PerfEventRingBuffer.into();
-        self.append(&mut self.lock(), Entry::Lost(LostEvent { source, num_events_lost: count }));
+        self.append(
+            &mut self.lock(),
+            Entry::Lost(LostEvent {
+                source,
+                num_events_lost: count,
+            }),
+        );
     }
 
     /// Wakes readers that wait for flows.
     pub fn show(&self) {
         let end = self.lock().end;
-        self.0.end.send_if_modified(|shown| std::mem::replace(shown, end) != end);
+        self.0
+            .end
+            .send_if_modified(|shown| std::mem::replace(shown, end) != end);
     }
 
     /// Removes all flows. For a source that has stopped: they are old.
@@ -130,8 +143,18 @@ impl FlowRing {
         let oldest = ring.oldest();
         let start = from.clamp(oldest, ring.end);
         let skipped = usize::try_from(start - oldest).unwrap_or(usize::MAX);
-        let entries: Vec<_> = ring.entries.iter().skip(skipped).take(BATCH).cloned().collect();
-        Batch { next: start + entries.len() as u64, entries, missed: oldest.saturating_sub(from) }
+        let entries: Vec<_> = ring
+            .entries
+            .iter()
+            .skip(skipped)
+            .take(BATCH)
+            .cloned()
+            .collect();
+        Batch {
+            next: start + entries.len() as u64,
+            entries,
+            missed: oldest.saturating_sub(from),
+        }
     }
 
     /// Follows the position behind the newest entry.
@@ -177,7 +200,9 @@ impl Ring {
     fn rate(&mut self, now: Instant) -> f64 {
         self.roll(now);
         match self.period {
-            Some((begun, before, 0.0)) if now > begun => (self.seen - before) as f64 / (now - begun).as_secs_f64(),
+            Some((begun, before, 0.0)) if now > begun => {
+                (self.seen - before) as f64 / (now - begun).as_secs_f64()
+            }
             Some((_, _, rate)) => rate,
             None => 0.0,
         }
@@ -188,7 +213,11 @@ impl Ring {
         let (begun, before, _) = *self.period.get_or_insert((now, self.seen, 0.0));
         let passed = now - begun;
         if passed >= RATE_PERIOD {
-            self.period = Some((now, self.seen, (self.seen - before) as f64 / passed.as_secs_f64()));
+            self.period = Some((
+                now,
+                self.seen,
+                (self.seen - before) as f64 / passed.as_secs_f64(),
+            ));
         }
     }
 }
@@ -198,7 +227,10 @@ mod tests {
     use super::*;
 
     fn flow(seconds: i64) -> Flow {
-        Flow { time: Some(Timestamp { seconds, nanos: 0 }), ..Flow::default() }
+        Flow {
+            time: Some(Timestamp { seconds, nanos: 0 }),
+            ..Flow::default()
+        }
     }
 
     fn times(batch: &Batch) -> Vec<i64> {
@@ -214,15 +246,25 @@ mod tests {
         let ring = FlowRing::new(3);
         (1..=2).for_each(|second| ring.push(&flow(second)));
         let first = ring.read(ring.oldest());
-        assert_eq!((times(&first), first.next, first.missed), (vec![1, 2], 2, 0));
+        assert_eq!(
+            (times(&first), first.next, first.missed),
+            (vec![1, 2], 2, 0)
+        );
         (3..=6).for_each(|second| ring.push(&flow(second)));
         let second = ring.read(first.next);
-        assert_eq!((times(&second), second.next, second.missed), (vec![4, 5, 6], 6, 1));
+        assert_eq!(
+            (times(&second), second.next, second.missed),
+            (vec![4, 5, 6], 6, 1)
+        );
         assert!(ring.read(second.next).entries.is_empty());
         ring.push_lost(7);
         assert_eq!(times(&ring.read(second.next)), [-7]);
         let state = ring.state();
-        assert_eq!((state.held, state.capacity, state.seen), (3, 3, 6), "what was lost is not a flow");
+        assert_eq!(
+            (state.held, state.capacity, state.seen),
+            (3, 3, 6),
+            "what was lost is not a flow"
+        );
     }
 
     #[test]

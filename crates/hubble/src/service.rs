@@ -20,8 +20,9 @@ use crate::{
     flow::Flow,
     health::{HealthCheckRequest, HealthCheckResponse, ServingStatus},
     observer::{
-        EncodedResponse, GetFlowsRequest, GetNamespacesRequest, GetNamespacesResponse, GetNodesRequest,
-        GetNodesResponse, Namespace, Node, NodeState, ServerStatusRequest, ServerStatusResponse, Tls,
+        EncodedResponse, GetFlowsRequest, GetNamespacesRequest, GetNamespacesResponse,
+        GetNodesRequest, GetNodesResponse, Namespace, Node, NodeState, ServerStatusRequest,
+        ServerStatusResponse, Tls,
     },
     peer::{self, ChangeNotification, Notifications, NotifyRequest, PeerAddresses},
     ring::Entry,
@@ -61,7 +62,13 @@ struct Shared {
 impl ObserverService {
     /// The services on these flows.
     pub fn new(ring: FlowRing, demand: Demand, facts: Box<dyn NodeFacts>, version: &str) -> Self {
-        Self(Arc::new(Shared { ring, demand, facts, version: version.to_owned(), started: Instant::now() }))
+        Self(Arc::new(Shared {
+            ring,
+            demand,
+            facts,
+            version: version.to_owned(),
+            started: Instant::now(),
+        }))
     }
 
     async fn get_flows(self, request: Request<GetFlowsRequest>) -> Result<Response<Flows>, Status> {
@@ -69,14 +76,21 @@ impl ObserverService {
         let filters = Filters::new(&request)?;
         let reading = self.0.demand.begin();
         stream::wait_until_primed(&self.0.ring).await;
-        let flows = stream::flows(self.0.ring.clone(), request, filters, self.0.facts.name(), reading);
+        let flows = stream::flows(
+            self.0.ring.clone(),
+            request,
+            filters,
+            self.0.facts.name(),
+            reading,
+        );
         Ok(Response::new(flows))
     }
 
     fn notify(self) -> Result<Response<Notifications>, Status> {
         if self.0.facts.peers().is_none() {
             return Err(Status::failed_precondition(
-                "this agent has no address with TLS, by which it would know those of the others; set --hubble-listen",
+                "this agent has no address with TLS, by which it would know those of the others; \
+                 set --hubble-listen",
             ));
         }
         let nodes = move || self.0.facts.peers();
@@ -111,8 +125,18 @@ impl ObserverService {
             seen_flows: state.seen,
             ..Node::default()
         };
-        let other = |(name, address)| Node { name, address, state: NodeState::Unknown.into(), ..Node::default() };
-        GetNodesResponse { nodes: [own].into_iter().chain(self.0.facts.others().into_iter().map(other)).collect() }
+        let other = |(name, address)| Node {
+            name,
+            address,
+            state: NodeState::Unknown.into(),
+            ..Node::default()
+        };
+        GetNodesResponse {
+            nodes: [own]
+                .into_iter()
+                .chain(self.0.facts.others().into_iter().map(other))
+                .collect(),
+        }
     }
 
     /// The namespaces of the pods in the ring.
@@ -125,14 +149,24 @@ impl ObserverService {
             }
             at = batch.next;
             for entry in batch.entries {
-                let Entry::Flow(bytes, _) = entry else { continue };
+                let Entry::Flow(bytes, _) = entry else {
+                    continue;
+                };
                 let flow = Flow::decode(&*bytes).unwrap_or_default();
                 let ends = [flow.source, flow.destination].into_iter().flatten();
-                found.extend(ends.map(|end| end.namespace).filter(|namespace| !namespace.is_empty()));
+                found.extend(
+                    ends.map(|end| end.namespace)
+                        .filter(|namespace| !namespace.is_empty()),
+                );
             }
         }
-        let namespace = |namespace| Namespace { cluster: String::new(), namespace };
-        GetNamespacesResponse { namespaces: found.into_iter().map(namespace).collect() }
+        let namespace = |namespace| Namespace {
+            cluster: String::new(),
+            namespace,
+        };
+        GetNamespacesResponse {
+            namespaces: found.into_iter().map(namespace).collect(),
+        }
     }
 
     fn uptime_ns(&self) -> u64 {
@@ -144,29 +178,50 @@ impl ObserverService {
         match request.uri().path() {
             "/observer.Observer/GetFlows" => {
                 let get = tower::service_fn(move |request| self.clone().get_flows(request));
-                grpc::<GetFlowsRequest, EncodedResponse>().server_streaming(get, request).await
+                grpc::<GetFlowsRequest, EncodedResponse>()
+                    .server_streaming(get, request)
+                    .await
             }
             "/observer.Observer/ServerStatus" => {
-                unary(request, move |_: ServerStatusRequest| Ok(self.server_status())).await
+                unary(request, move |_: ServerStatusRequest| {
+                    Ok(self.server_status())
+                })
+                .await
             }
-            "/observer.Observer/GetNodes" => unary(request, move |_: GetNodesRequest| Ok(self.nodes(is_tls))).await,
+            "/observer.Observer/GetNodes" => {
+                unary(request, move |_: GetNodesRequest| Ok(self.nodes(is_tls))).await
+            }
             "/observer.Observer/GetNamespaces" => {
-                unary(request, move |_: GetNamespacesRequest| Ok(self.namespaces())).await
+                unary(
+                    request,
+                    move |_: GetNamespacesRequest| Ok(self.namespaces()),
+                )
+                .await
             }
             "/peer.Peer/Notify" => {
-                let notify =
-                    tower::service_fn(move |_: Request<NotifyRequest>| std::future::ready(self.clone().notify()));
-                grpc::<NotifyRequest, ChangeNotification>().server_streaming(notify, request).await
+                let notify = tower::service_fn(move |_: Request<NotifyRequest>| {
+                    std::future::ready(self.clone().notify())
+                });
+                grpc::<NotifyRequest, ChangeNotification>()
+                    .server_streaming(notify, request)
+                    .await
             }
             "/grpc.health.v1.Health/Check" => unary(request, check_health).await,
-            path => Status::unimplemented(format!("{path} is not implemented: flannel has no such events")).into_http(),
+            path => Status::unimplemented(format!(
+                "{path} is not implemented: flannel has no such events"
+            ))
+            .into_http(),
         }
     }
 }
 
-fn check_health(HealthCheckRequest { service }: HealthCheckRequest) -> Result<HealthCheckResponse, Status> {
+fn check_health(
+    HealthCheckRequest { service }: HealthCheckRequest,
+) -> Result<HealthCheckResponse, Status> {
     if service.is_empty() || OBSERVER.contains(&service.as_str()) {
-        return Ok(HealthCheckResponse { status: ServingStatus::Serving.into() });
+        return Ok(HealthCheckResponse {
+            status: ServingStatus::Serving.into(),
+        });
     }
     Err(Status::not_found(format!("there is no service {service}")))
 }

@@ -75,7 +75,11 @@ impl Acceptor {
     pub(crate) fn new(files: TlsFiles) -> Result<Self, TlsError> {
         let changed = changed(&files);
         let tls = read(&files)?;
-        Ok(Self { files, changed, tls })
+        Ok(Self {
+            files,
+            changed,
+            tls,
+        })
     }
 
     /// The acceptor by the present files. Files that cannot be used leave the earlier ones active.
@@ -106,7 +110,8 @@ fn read(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
     for authority in certificates(&files.client_ca)? {
         roots.add(authority)?;
     }
-    let clients = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone()).build()?;
+    let clients =
+        WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone()).build()?;
     let key = contents(&files.key)?;
     let key = PrivateKeyDer::from_pem_slice(&key).map_err(|source| bad(&files.key, source))?;
     let mut config = ServerConfig::builder_with_provider(provider)
@@ -121,13 +126,23 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let text = contents(path)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let all = all.map_err(|source| bad(path, source))?;
-    if all.is_empty() { Err(bad(path, pem::Error::NoItemsFound)) } else { Ok(all) }
+    if all.is_empty() {
+        Err(bad(path, pem::Error::NoItemsFound))
+    } else {
+        Ok(all)
+    }
 }
 
 fn contents(path: &Path) -> Result<Vec<u8>, TlsError> {
-    fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
+    fs::read(path).map_err(|source| TlsError::Read {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn bad(path: &Path, source: pem::Error) -> TlsError {
-    TlsError::Pem { path: path.to_owned(), source }
+    TlsError::Pem {
+        path: path.to_owned(),
+        source,
+    }
 }

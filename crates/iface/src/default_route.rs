@@ -43,7 +43,13 @@ impl DefaultRoute {
             }
             for hop in next_hops(netlink, family, &route).await? {
                 let source = source_by(netlink, hop.oif, target(family, hop.gateway)).await?;
-                found.push(Self { family, ifindex: hop.oif, metric: key.metric, src: route.src, source });
+                found.push(Self {
+                    family,
+                    ifindex: hop.oif,
+                    metric: key.metric,
+                    src: route.src,
+                    source,
+                });
             }
         }
         found.sort_by_key(|route| route.metric);
@@ -52,15 +58,25 @@ impl DefaultRoute {
 }
 
 /// The next hops of a route, of several the kernel's own choice first.
-async fn next_hops(netlink: &Netlink, family: Family, route: &Route) -> Result<Vec<RouteHop>, NetlinkError> {
+async fn next_hops(
+    netlink: &Netlink,
+    family: Family,
+    route: &Route,
+) -> Result<Vec<RouteHop>, NetlinkError> {
     if let Some(oif) = route.oif {
-        return Ok(vec![RouteHop { oif, gateway: route.gateway }]);
+        return Ok(vec![RouteHop {
+            oif,
+            gateway: route.gateway,
+        }]);
     }
     let answer = netlink.route_from_here(any(family)).await?;
     let mut hops = route.hops.clone();
     if hops.is_empty() {
         // With `net.ipv4.nexthop_compat_mode` 0 a route does not show what its nexthop object has.
-        hops.extend(answer.oif.map(|oif| RouteHop { oif, gateway: answer.gateway }));
+        hops.extend(answer.oif.map(|oif| RouteHop {
+            oif,
+            gateway: answer.gateway,
+        }));
     }
     hops.sort_by_key(|hop| answer.oif != Some(hop.oif));
     Ok(hops)
@@ -76,14 +92,22 @@ const fn any(family: Family) -> IpAddr {
 
 /// The address whose source is that of packets by the route.
 fn target(family: Family, gateway: Option<IpAddr>) -> IpAddr {
-    let is_of_family = |gateway: &IpAddr| Family::of(*gateway) == family && !gateway.is_unspecified();
+    let is_of_family =
+        |gateway: &IpAddr| Family::of(*gateway) == family && !gateway.is_unspecified();
     let is_global = |gateway: &IpAddr| !super::address::is_link_scope(*gateway);
-    gateway.filter(is_of_family).filter(is_global).unwrap_or(any(family))
+    gateway
+        .filter(is_of_family)
+        .filter(is_global)
+        .unwrap_or(any(family))
 }
 
 /// The source of packets to an address by an interface. `None` where the kernel sends none: the
 /// interface is down, or went away since.
-async fn source_by(netlink: &Netlink, ifindex: u32, dst: IpAddr) -> Result<Option<IpAddr>, NetlinkError> {
+async fn source_by(
+    netlink: &Netlink,
+    ifindex: u32,
+    dst: IpAddr,
+) -> Result<Option<IpAddr>, NetlinkError> {
     match netlink.route_out_of(ifindex, dst).await {
         Ok(answer) => Ok(answer.src.filter(|_| answer.kind == RouteType::Unicast)),
         Err(error) if error.is_gone() || error.errno().is_some() => Ok(None),

@@ -22,7 +22,10 @@ impl fmt::Display for PodDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Named(role) => f.write_str(role),
-            Self::Bridge(network) => write!(f, "a bridge of pods, with an address of the pod network {network}"),
+            Self::Bridge(network) => write!(
+                f,
+                "a bridge of pods, with an address of the pod network {network}"
+            ),
             Self::Veth => f.write_str("a veth that leads to a pod"),
         }
     }
@@ -81,18 +84,33 @@ const VETHS: [&str; 5] = ["veth", "cali", "lxc", "eni", "azv"];
 ///
 /// In a node that is a container the external interface is a veth, too. It is neither a port of a
 /// bridge, nor named as veths of pods are, nor the gateway of a pod.
-pub(super) fn role(link: &Link, links: &[Link], addresses: &[Address], pods: &[IpNet]) -> Option<PodDevice> {
+pub(super) fn role(
+    link: &Link,
+    links: &[Link],
+    addresses: &[Address],
+    pods: &[IpNet],
+) -> Option<PodDevice> {
     let exact = NAMES.iter().find(|(name, _)| link.name == *name);
-    if let Some((_, role)) = exact.or_else(|| PREFIXES.iter().find(|(prefix, _)| link.name.starts_with(prefix))) {
+    if let Some((_, role)) = exact.or_else(|| {
+        PREFIXES
+            .iter()
+            .find(|(prefix, _)| link.name.starts_with(prefix))
+    }) {
         return Some(PodDevice::Named(role));
     }
     let own = || addresses.iter().filter(|own| own.key.ifindex == link.index);
     match link.kind.as_deref() {
-        Some("bridge") => own().find_map(|own| subnet_of_pods(own, pods)).map(PodDevice::Bridge),
+        Some("bridge") => own()
+            .find_map(|own| subnet_of_pods(own, pods))
+            .map(PodDevice::Bridge),
         Some("veth") => {
-            let is_port = link.controller.is_some_and(|index| is_bridge(links.iter().find(|link| link.index == index)));
+            let is_port = link
+                .controller
+                .is_some_and(|index| is_bridge(links.iter().find(|link| link.index == index)));
             let is_gateway = own().any(|own| is_gateway_of_pod(own, pods));
-            let is_named = VETHS.iter().any(|prefix| has_generated_name(&link.name, prefix));
+            let is_named = VETHS
+                .iter()
+                .any(|prefix| has_generated_name(&link.name, prefix));
             (is_port || is_gateway || is_named).then_some(PodDevice::Veth)
         }
         _ => None,
@@ -104,8 +122,13 @@ fn subnet_of_pods(own: &Address, pods: &[IpNet]) -> Option<IpNet> {
     let subnet = IpNet::new(own.key.addr, own.key.prefix_len).ok()?;
     // The iterator begins with the address of the network for IPv6 only.
     let first = subnet.hosts().nth(usize::from(own.key.addr.is_ipv6()));
-    let holds = |network: &IpNet| network.contains(&own.key.addr) && network.prefix_len() < own.key.prefix_len;
-    pods.iter().copied().find(holds).filter(|_| first == Some(own.key.addr))
+    let holds = |network: &IpNet| {
+        network.contains(&own.key.addr) && network.prefix_len() < own.key.prefix_len
+    };
+    pods.iter()
+        .copied()
+        .find(holds)
+        .filter(|_| first == Some(own.key.addr))
 }
 
 /// The host's end of a pod's veth has the single address of the gateway, as the CNI plugin `ptp`
@@ -117,13 +140,16 @@ fn is_gateway_of_pod(own: &Address, pods: &[IpNet]) -> bool {
 
 /// Devices of other kinds have ports that are the host's own: a VRF, a bond.
 fn is_bridge(controller: Option<&Link>) -> bool {
-    controller.is_none_or(|link| matches!(link.kind.as_deref(), Some("bridge" | "openvswitch") | None))
+    controller
+        .is_none_or(|link| matches!(link.kind.as_deref(), Some("bridge" | "openvswitch") | None))
 }
 
 /// `veth` with eight hexadecimal digits, and the like.
 fn has_generated_name(name: &str, prefix: &str) -> bool {
     let digits = name.strip_prefix(prefix);
-    digits.is_some_and(|digits| digits.len() >= 8 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+    digits.is_some_and(|digits| {
+        digits.len() >= 8 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
 }
 
 /// Returns the owner of an address: rather a link that can be the external interface than one that
@@ -135,7 +161,8 @@ pub(super) fn owner<'a>(
     is_of_pods: impl Fn(&Link) -> bool,
 ) -> Option<&'a Link> {
     let owners = addresses.iter().filter(|own| own.key.addr == addr);
-    let mut owners = owners.filter_map(|own| links.iter().find(|link| link.index == own.key.ifindex));
+    let mut owners =
+        owners.filter_map(|own| links.iter().find(|link| link.index == own.key.ifindex));
     let first = owners.clone().next();
     owners.find(|link| !is_of_pods(link)).or(first)
 }

@@ -14,7 +14,8 @@ pub enum IfaceError {
     /// None of the values of `--iface`, `--iface-regex` and `--iface-can-reach` led to an
     /// interface.
     #[error(
-        "no interface fits what was asked for:{}\npass --iface with the name or a local address of one of:{candidates}",
+        "no interface fits what was asked for:{}\npass --iface with the name or a local address of \
+         one of:{candidates}",
         lines(tried)
     )]
     NoneFits {
@@ -27,7 +28,8 @@ pub enum IfaceError {
     },
     /// Only `--public-ip` and `--public-ipv6` pick the interface, and lead to none.
     #[error(
-        "{option} {public} without --iface has to be an address of this host: {why}; pass --iface as well, with \
+        "{option} {public} without --iface has to be an address of this host: {why}; pass --iface \
+         as well, with \
          the name or a local address of one of:{candidates}",
         option = if public.is_ipv4() { "--public-ip" } else { "--public-ipv6" }
     )]
@@ -40,7 +42,10 @@ pub enum IfaceError {
         candidates: Candidates,
     },
     /// Without options the default route decides, and the host has none.
-    #[error("there is no {family} default route; pass --iface with the name or a local address of one of:{candidates}")]
+    #[error(
+        "there is no {family} default route; pass --iface with the name or a local address of one \
+         of:{candidates}"
+    )]
     NoDefaultRoute {
         /// The family asked for.
         family: Family,
@@ -49,7 +54,8 @@ pub enum IfaceError {
     },
     /// Each default route leads into pods or a tunnel.
     #[error(
-        "the {family} default route leaves by {name}, which is {role} and not an external interface; pass --iface \
+        "the {family} default route leaves by {name}, which is {role} and not an external \
+         interface; pass --iface \
          with the name or a local address of one of:{candidates}"
     )]
     DefaultRouteOfPods {
@@ -64,7 +70,8 @@ pub enum IfaceError {
     },
     /// One interface has to serve both families, and the default routes leave by two.
     #[error(
-        "the IPv4 default route leaves by {v4} and the IPv6 default route by {v6}; pass --iface with the name of the \
+        "the IPv4 default route leaves by {v4} and the IPv6 default route by {v6}; pass --iface \
+         with the name of the \
          one that serves both:{candidates}"
     )]
     DefaultRoutesDiffer {
@@ -77,7 +84,8 @@ pub enum IfaceError {
     },
     /// The interface was found but cannot be used.
     #[error(
-        "interface {name} cannot be used: {why}; pass --iface with the name or a local address of one of:{candidates}"
+        "interface {name} cannot be used: {why}; pass --iface with the name or a local address of \
+         one of:{candidates}"
     )]
     Unusable {
         /// The interface.
@@ -108,7 +116,11 @@ impl IfaceError {
 
     /// Returns the whole message on one line, for the status and the log.
     pub fn on_one_line(&self) -> String {
-        self.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ")
+        self.to_string()
+            .lines()
+            .map(str::trim)
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 
@@ -174,16 +186,22 @@ pub struct Candidates(Vec<String>);
 
 impl Candidates {
     pub(super) fn of(host: &Host) -> Self {
-        let is_listed =
-            |link: &&Link| !link.loopback && host.role(link).is_none() && !is_bare_veth(link, &host.addresses);
+        let is_listed = |link: &&Link| {
+            !link.loopback && host.role(link).is_none() && !is_bare_veth(link, &host.addresses)
+        };
         let external = host.links.iter().filter(is_listed);
-        Self(external.map(|link| describe(link, &host.addresses)).collect())
+        Self(
+            external
+                .map(|link| describe(link, &host.addresses))
+                .collect(),
+        )
     }
 }
 
 /// Veths of pods that no bridge has are many, and have no address that other hosts could use.
 fn is_bare_veth(link: &Link, addresses: &[Address]) -> bool {
-    let serves = |own: &Address| own.key.ifindex == link.index && !address::is_link_scope(own.key.addr);
+    let serves =
+        |own: &Address| own.key.ifindex == link.index && !address::is_link_scope(own.key.addr);
     link.kind.as_deref() == Some("veth") && !addresses.iter().any(serves)
 }
 
@@ -193,9 +211,16 @@ fn describe(link: &Link, addresses: &[Address]) -> String {
         (true, false) => "up, no carrier",
         (true, true) => "up",
     };
-    let own: Vec<_> =
-        addresses.iter().filter(|a| a.key.ifindex == link.index).map(|a| a.key.addr.to_string()).collect();
-    let own = if own.is_empty() { "no address".to_owned() } else { own.join(", ") };
+    let own: Vec<_> = addresses
+        .iter()
+        .filter(|a| a.key.ifindex == link.index)
+        .map(|a| a.key.addr.to_string())
+        .collect();
+    let own = if own.is_empty() {
+        "no address".to_owned()
+    } else {
+        own.join(", ")
+    };
     format!("{} ({state}): {own}", link.name)
 }
 
@@ -209,6 +234,9 @@ impl fmt::Display for Candidates {
 }
 
 fn lines(tried: &[(String, Rejection)]) -> String {
-    let lines: Vec<_> = tried.iter().map(|(value, why)| format!("\n  {value}: {why}")).collect();
+    let lines: Vec<_> = tried
+        .iter()
+        .map(|(value, why)| format!("\n  {value}: {why}"))
+        .collect();
     lines.concat()
 }

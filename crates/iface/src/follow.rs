@@ -96,11 +96,25 @@ struct Followed {
 
 impl Follower {
     /// Chooses for the first time.
-    pub fn choose(options: IfaceOptions, families: Vec<Family>, host: &Host) -> Result<Self, IfaceError> {
+    pub fn choose(
+        options: IfaceOptions,
+        families: Vec<Family>,
+        host: &Host,
+    ) -> Result<Self, IfaceError> {
         let chosen = select(&options, &families, host)?;
-        let first = select_among(&options, &families, host).ok().map(|first| first.name);
+        let first = select_among(&options, &families, host)
+            .ok()
+            .map(|first| first.name);
         let former = first.filter(|first| *first != chosen.name);
-        Ok(Self { options, families, chosen, addresses: BTreeMap::new(), lost: None, unfit: None, former })
+        Ok(Self {
+            options,
+            families,
+            chosen,
+            addresses: BTreeMap::new(),
+            lost: None,
+            unfit: None,
+            former,
+        })
     }
 
     /// Returns the options.
@@ -127,7 +141,11 @@ impl Follower {
     /// events matter.
     pub fn pause(&self, now: Instant) -> Option<Duration> {
         let since = self.lost.as_ref().map(|lost| lost.since).or(self.unfit)?;
-        Some(if now.duration_since(since) < 2 * GRACE { SHORT_PAUSE } else { LONG_PAUSE })
+        Some(if now.duration_since(since) < 2 * GRACE {
+            SHORT_PAUSE
+        } else {
+            LONG_PAUSE
+        })
     }
 
     /// Returns true if the link with this name is the one chosen, or the one it stands in for.
@@ -146,7 +164,11 @@ impl Follower {
         self.chosen = interface;
         let mut changes = Vec::new();
         if lost.is_empty() {
-            changes.extend(self.lost.take().map(|lost| InterfaceChange::ServesAgain(now.duration_since(lost.since))));
+            changes.extend(
+                self.lost
+                    .take()
+                    .map(|lost| InterfaceChange::ServesAgain(now.duration_since(lost.since))),
+            );
         } else {
             let texts: Vec<_> = lost.iter().map(ToString::to_string).collect();
             changes.extend(self.lose(texts.join("; "), now));
@@ -162,7 +184,10 @@ impl Follower {
             lost.why = why;
             return None;
         }
-        self.lost = Some(Loss { since: now, why: why.clone() });
+        self.lost = Some(Loss {
+            since: now,
+            why: why.clone(),
+        });
         Some(InterfaceChange::Lost(why))
     }
 
@@ -176,7 +201,10 @@ impl Follower {
             self.unfit = None;
             return None;
         };
-        let since = self.lost.as_ref().map_or_else(|| *self.unfit.get_or_insert(now), |lost| lost.since);
+        let since = self
+            .lost
+            .as_ref()
+            .map_or_else(|| *self.unfit.get_or_insert(now), |lost| lost.since);
         (now.duration_since(since) >= GRACE).then_some((best, why))
     }
 
@@ -193,13 +221,18 @@ impl Follower {
     }
 
     fn follows_default_route(&self) -> bool {
-        Selector::all(&self.options).is_empty() && self.options.publics(&self.families).next().is_none()
+        Selector::all(&self.options).is_empty()
+            && self.options.publics(&self.families).next().is_none()
     }
 
     fn move_to(&mut self, another: ExternalInterface, why: String) -> InterfaceChange {
         let from = std::mem::replace(&mut self.chosen, another).name;
         let returned = self.former.as_ref() == Some(&self.chosen.name);
-        self.former = if returned { None } else { self.former.take().or_else(|| Some(from.clone())) };
+        self.former = if returned {
+            None
+        } else {
+            self.former.take().or_else(|| Some(from.clone()))
+        };
         self.addresses.clear();
         (self.lost, self.unfit) = (None, None);
         InterfaceChange::Moved { from, why }
@@ -207,16 +240,35 @@ impl Follower {
 
     fn follow(&mut self, host: &Host, now: Instant) -> Followed {
         let name = self.chosen.name.clone();
-        let lost = |why| Lost::Unusable { name: name.clone(), why };
+        let lost = |why| Lost::Unusable {
+            name: name.clone(),
+            why,
+        };
         let Some(link) = host.links.iter().find(|link| link.name == name) else {
-            return Followed { interface: self.chosen.clone(), lost: vec![Lost::Gone { name }] };
+            return Followed {
+                interface: self.chosen.clone(),
+                lost: vec![Lost::Gone { name }],
+            };
         };
         if link.mtu == 0 {
-            return Followed { interface: self.chosen.clone(), lost: vec![lost(Rejection::NoMtu)] };
+            return Followed {
+                interface: self.chosen.clone(),
+                lost: vec![lost(Rejection::NoMtu)],
+            };
         }
-        let Link { index, mtu, arphrd, .. } = *link;
-        let interface = ExternalInterface { index, mtu, arphrd, ..self.chosen.clone() };
-        let mut followed = Followed { interface, lost: Vec::new() };
+        let Link {
+            index, mtu, arphrd, ..
+        } = *link;
+        let interface = ExternalInterface {
+            index,
+            mtu,
+            arphrd,
+            ..self.chosen.clone()
+        };
+        let mut followed = Followed {
+            interface,
+            lost: Vec::new(),
+        };
         for (family, end) in &mut followed.interface.ends {
             let known = self.addresses.entry(*family).or_default();
             let found = addresses_now(&self.options, *family, &self.families, link, host);
@@ -250,14 +302,19 @@ fn addresses_now(
 ) -> Result<Vec<Ranked>, Rejection> {
     let host = &host.narrowed_to(link);
     let mut ways = Selector::all(options);
-    let by_route = options.can_reach.is_some() || (ways.is_empty() && options.public(family).is_none());
+    let by_route =
+        options.can_reach.is_some() || (ways.is_empty() && options.public(family).is_none());
     if ways.is_empty() {
         ways.extend(options.public(family).map(Selector::LocalAddress));
     }
     let mut why = Rejection::NoAddress(family);
     for way in &ways {
         let leads_here = way.link(families, host).and_then(|found| {
-            if found.index == link.index { way.addresses(family, link, host) } else { Err(Rejection::NoSuchAddress) }
+            if found.index == link.index {
+                way.addresses(family, link, host)
+            } else {
+                Err(Rejection::NoSuchAddress)
+            }
         });
         match leads_here {
             Ok(found) => return Ok(found),
@@ -265,5 +322,9 @@ fn addresses_now(
         }
     }
     let all = address::ranked(host, link, family, None);
-    if by_route && !all.is_empty() { Ok(all) } else { Err(why) }
+    if by_route && !all.is_empty() {
+        Ok(all)
+    } else {
+        Err(why)
+    }
 }

@@ -49,16 +49,23 @@ impl KnownAddress {
     ) -> Result<IpAddr, Option<Rejection>> {
         let find = |addr| addresses.iter().find(|ranked| ranked.addr == addr);
         let is_good = |ranked: &&Ranked| ranked.standing <= Standing::Additional;
-        if let Some(former) = self.former.filter(|former| find(*former).as_ref().is_some_and(is_good)) {
+        if let Some(former) = self
+            .former
+            .filter(|former| find(*former).as_ref().is_some_and(is_good))
+        {
             return Ok(self.replace_by(former));
         }
-        let better = addresses.first().filter(|best| is_good(best) && !best.temporary);
+        let better = addresses
+            .first()
+            .filter(|best| is_good(best) && !best.temporary);
         match find(known) {
             // It is tried once more after the link came back: for a moment it is as good as gone.
             Some(own) if own.standing != Standing::Tentative => {
                 self.see(addresses, now);
                 let is_left = own.standing >= Standing::Virtual;
-                Ok(better.filter(|_| is_left).map_or(known, |best| self.replace_by(best.addr)))
+                Ok(better
+                    .filter(|_| is_left)
+                    .map_or(known, |best| self.replace_by(best.addr)))
             }
             _ => self.without(known, better, addresses, now),
         }
@@ -102,13 +109,19 @@ impl KnownAddress {
         self.gone = None;
         let first = self.others.is_some().then_some(now);
         let others = self.others.get_or_insert_default();
-        for ranked in addresses.iter().take(REMEMBERED.saturating_sub(others.len())) {
+        for ranked in addresses
+            .iter()
+            .take(REMEMBERED.saturating_sub(others.len()))
+        {
             others.entry(ranked.addr).or_insert(first);
         }
     }
 
     fn replace_by(&mut self, addr: IpAddr) -> IpAddr {
-        *self = Self { others: self.others.take(), ..Self::default() };
+        *self = Self {
+            others: self.others.take(),
+            ..Self::default()
+        };
         addr
     }
 }

@@ -140,9 +140,15 @@ impl Host {
         pods: &[IpNet],
     ) -> Result<Self, NetlinkError> {
         let (links, addresses) = (netlink.links().await?, netlink.addresses().await?);
-        let mut host = Self { links, addresses, pods: pods.to_vec(), ..Self::default() };
+        let mut host = Self {
+            links,
+            addresses,
+            pods: pods.to_vec(),
+            ..Self::default()
+        };
         for family in families {
-            host.defaults.extend(DefaultRoute::read(netlink, *family).await?);
+            host.defaults
+                .extend(DefaultRoute::read(netlink, *family).await?);
         }
         if let Some(target) = options.can_reach {
             host.reach = Reach::read(netlink, target, &host).await?;
@@ -152,8 +158,12 @@ impl Host {
 
     /// The same host with no other interface than this one, and the one it is a port of.
     fn narrowed_to(&self, link: &Link) -> Self {
-        let is_kept = |other: &&Link| other.index == link.index || Some(other.index) == link.controller;
-        Self { links: self.links.iter().filter(is_kept).cloned().collect(), ..self.clone() }
+        let is_kept =
+            |other: &&Link| other.index == link.index || Some(other.index) == link.controller;
+        Self {
+            links: self.links.iter().filter(is_kept).cloned().collect(),
+            ..self.clone()
+        }
     }
 
     /// The same host without interfaces that are down or have no carrier, and without their routes.
@@ -162,7 +172,11 @@ impl Host {
         let links: Vec<_> = self.links.iter().filter(is_alive).cloned().collect();
         let is_kept = |route: &DefaultRoute| links.iter().any(|link| link.index == route.ifindex);
         let defaults = self.defaults.iter().copied().filter(is_kept).collect();
-        Self { links, defaults, ..self.clone() }
+        Self {
+            links,
+            defaults,
+            ..self.clone()
+        }
     }
 
     fn candidates(&self) -> Candidates {
@@ -179,42 +193,67 @@ impl Host {
     }
 
     fn is_of_pods(&self, index: u32) -> bool {
-        self.link(index).is_some_and(|link| self.role(link).is_some())
+        self.link(index)
+            .is_some_and(|link| self.role(link).is_some())
     }
 
     /// The link that has an address: rather one that can be the external interface.
     fn owner(&self, addr: IpAddr) -> Option<&Link> {
-        devices::owner(addr, &self.links, &self.addresses, |link| self.role(link).is_some())
+        devices::owner(addr, &self.links, &self.addresses, |link| {
+            self.role(link).is_some()
+        })
     }
 
     /// Returns true if a default route of each of these families leaves by the link.
     fn has_defaults(&self, families: &[Family], index: u32) -> bool {
-        let leaves =
-            |family: &Family| self.defaults.iter().any(|route| route.family == *family && route.ifindex == index);
+        let leaves = |family: &Family| {
+            self.defaults
+                .iter()
+                .any(|route| route.family == *family && route.ifindex == index)
+        };
         families.iter().all(leaves)
     }
 }
 
 impl Reach {
-    async fn read(netlink: &Netlink, target: IpAddr, host: &Host) -> Result<Option<Self>, NetlinkError> {
+    async fn read(
+        netlink: &Netlink,
+        target: IpAddr,
+        host: &Host,
+    ) -> Result<Option<Self>, NetlinkError> {
         let answer = netlink.route_from_here(target).await?;
         Ok(match answer.kind {
-            RouteType::Unicast => answer.oif.map(|ifindex| Self { ifindex, source: answer.src }),
+            RouteType::Unicast => answer.oif.map(|ifindex| Self {
+                ifindex,
+                source: answer.src,
+            }),
             // Our own address: packets to it take the loopback, and the interface meant is the one
             // that has it.
-            RouteType::Local => host.owner(target).map(|link| Self { ifindex: link.index, source: Some(target) }),
+            RouteType::Local => host.owner(target).map(|link| Self {
+                ifindex: link.index,
+                source: Some(target),
+            }),
             _ => None,
         })
     }
 }
 
 /// Chooses the external interface for these families. Pure.
-pub fn select(options: &IfaceOptions, families: &[Family], host: &Host) -> Result<ExternalInterface, IfaceError> {
-    select_among(options, families, &host.alive()).or_else(|_| select_among(options, families, host))
+pub fn select(
+    options: &IfaceOptions,
+    families: &[Family],
+    host: &Host,
+) -> Result<ExternalInterface, IfaceError> {
+    select_among(options, families, &host.alive())
+        .or_else(|_| select_among(options, families, host))
 }
 
 /// The same, and an interface that is down counts as one that is up.
-fn select_among(options: &IfaceOptions, families: &[Family], host: &Host) -> Result<ExternalInterface, IfaceError> {
+fn select_among(
+    options: &IfaceOptions,
+    families: &[Family],
+    host: &Host,
+) -> Result<ExternalInterface, IfaceError> {
     let ways = Selector::all(options);
     let found = if !ways.is_empty() {
         first_that_fits(&ways, families, host)?
@@ -226,7 +265,11 @@ fn select_among(options: &IfaceOptions, families: &[Family], host: &Host) -> Res
     Ok(found.publish(options, host))
 }
 
-fn first_that_fits(ways: &[Selector<'_>], families: &[Family], host: &Host) -> Result<Candidate, IfaceError> {
+fn first_that_fits(
+    ways: &[Selector<'_>],
+    families: &[Family],
+    host: &Host,
+) -> Result<Candidate, IfaceError> {
     let (mut tried, mut can_come) = (Vec::new(), false);
     for way in ways {
         match way.find(families, host) {
@@ -237,15 +280,29 @@ fn first_that_fits(ways: &[Selector<'_>], families: &[Family], host: &Host) -> R
             }
         }
     }
-    Err(IfaceError::NoneFits { tried, can_come, candidates: host.candidates() })
+    Err(IfaceError::NoneFits {
+        tried,
+        can_come,
+        candidates: host.candidates(),
+    })
 }
 
 /// The interface that has the public addresses, all of them.
-fn by_public_address(options: &IfaceOptions, families: &[Family], host: &Host) -> Result<Candidate, IfaceError> {
+fn by_public_address(
+    options: &IfaceOptions,
+    families: &[Family],
+    host: &Host,
+) -> Result<Candidate, IfaceError> {
     let mut chosen: Option<&Link> = None;
     for public in options.publics(families) {
-        let refused = |why| IfaceError::PublicNotLocal { public, why, candidates: host.candidates() };
-        let link = Selector::LocalAddress(public).link(families, host).map_err(refused)?;
+        let refused = |why| IfaceError::PublicNotLocal {
+            public,
+            why,
+            candidates: host.candidates(),
+        };
+        let link = Selector::LocalAddress(public)
+            .link(families, host)
+            .map_err(refused)?;
         if let Some(first) = chosen.filter(|first| first.index != link.index) {
             return Err(refused(Rejection::NotOn(first.name.clone())));
         }
@@ -253,7 +310,9 @@ fn by_public_address(options: &IfaceOptions, families: &[Family], host: &Host) -
     }
     usable(chosen, host, |link| {
         Candidate::with(link, families, |family| {
-            options.public(family).map_or_else(|| best_address(family, link, host), Ok)
+            options
+                .public(family)
+                .map_or_else(|| best_address(family, link, host), Ok)
         })
     })
 }
@@ -270,7 +329,11 @@ fn by_default_route(families: &[Family], host: &Host) -> Result<Candidate, Iface
     }
     let common = common.unwrap_or_default();
     let serves = |link: &&&Link| Candidate::on(link, families, host).is_ok();
-    let chosen = common.iter().find(serves).or_else(|| common.first()).copied();
+    let chosen = common
+        .iter()
+        .find(serves)
+        .or_else(|| common.first())
+        .copied();
     usable(chosen, host, |link| Candidate::on(link, families, host))
 }
 
@@ -278,8 +341,18 @@ fn in_both<'h>(v4: &[&'h Link], v6: &[&'h Link], host: &Host) -> Result<Vec<&'h 
     let is_in_v6 = |link: &&Link| v6.iter().any(|other| other.index == link.index);
     let both: Vec<_> = v4.iter().copied().filter(is_in_v6).collect();
     if both.is_empty() {
-        let [v4, v6] = [v4, v6].map(|links| links.iter().map(|link| link.name.as_str()).collect::<Vec<_>>().join(", "));
-        return Err(IfaceError::DefaultRoutesDiffer { v4, v6, candidates: host.candidates() });
+        let [v4, v6] = [v4, v6].map(|links| {
+            links
+                .iter()
+                .map(|link| link.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        });
+        return Err(IfaceError::DefaultRoutesDiffer {
+            v4,
+            v6,
+            candidates: host.candidates(),
+        });
     }
     Ok(both)
 }
@@ -287,15 +360,25 @@ fn in_both<'h>(v4: &[&'h Link], v6: &[&'h Link], host: &Host) -> Result<Vec<&'h 
 /// The interface of the first default route that does not lead into pods or a tunnel. There are
 /// several, best first and never none, where that route has several next hops.
 fn links_by_default_route(family: Family, host: &Host) -> Result<Vec<&Link>, IfaceError> {
-    let mut missing = IfaceError::NoDefaultRoute { family, candidates: host.candidates() };
+    let mut missing = IfaceError::NoDefaultRoute {
+        family,
+        candidates: host.candidates(),
+    };
     let (mut found, mut metric) = (Vec::new(), None);
     for route in host.defaults.iter().filter(|route| route.family == family) {
         // An interface may be gone since.
-        let Some(link) = host.link(route.ifindex) else { continue };
+        let Some(link) = host.link(route.ifindex) else {
+            continue;
+        };
         match host.role(link) {
             Some(role) => {
                 let name = link.name.clone();
-                missing = IfaceError::DefaultRouteOfPods { family, name, role, candidates: host.candidates() };
+                missing = IfaceError::DefaultRouteOfPods {
+                    family,
+                    name,
+                    role,
+                    candidates: host.candidates(),
+                };
             }
             None if metric.is_some_and(|metric| metric != route.metric) => break,
             None => {
@@ -304,7 +387,11 @@ fn links_by_default_route(family: Family, host: &Host) -> Result<Vec<&Link>, Ifa
             }
         }
     }
-    if found.is_empty() { Err(missing) } else { Ok(found) }
+    if found.is_empty() {
+        Err(missing)
+    } else {
+        Ok(found)
+    }
 }
 
 fn usable(
@@ -312,7 +399,14 @@ fn usable(
     host: &Host,
     found: impl FnOnce(&Link) -> Result<Candidate, Rejection>,
 ) -> Result<Candidate, IfaceError> {
-    let link =
-        link.ok_or_else(|| IfaceError::NoneFits { tried: Vec::new(), can_come: true, candidates: host.candidates() })?;
-    found(link).map_err(|why| IfaceError::Unusable { name: link.name.clone(), why, candidates: host.candidates() })
+    let link = link.ok_or_else(|| IfaceError::NoneFits {
+        tried: Vec::new(),
+        can_come: true,
+        candidates: host.candidates(),
+    })?;
+    found(link).map_err(|why| IfaceError::Unusable {
+        name: link.name.clone(),
+        why,
+        candidates: host.candidates(),
+    })
 }

@@ -25,7 +25,10 @@ impl NamePattern {
             let line = problem.lines().last().unwrap_or_default().trim();
             line.trim_start_matches("error: ").to_owned()
         };
-        let bad = |error: regex::Error| BadPattern { text: text.to_owned(), problem: last_line(error.to_string()) };
+        let bad = |error: regex::Error| BadPattern {
+            text: text.to_owned(),
+            problem: last_line(error.to_string()),
+        };
         Regex::new(text).map(Self).map_err(bad)
     }
 

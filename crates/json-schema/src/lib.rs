@@ -29,11 +29,16 @@ pub fn check<T: JsonSchema>(document: &str, version: u32) {
     let text = serde_json::to_string_pretty(&schema::<T>(document, version)).expect("JSON") + "\n";
     let path = path(document);
     if env::var_os("FLANNEL_WRITE_DOCS").is_some() {
-        fs::write(&path, &text).unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+        fs::write(&path, &text)
+            .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
     }
     let written = fs::read_to_string(&path).unwrap_or_default();
     let difference = difference(&written, &text);
-    assert!(difference.is_none(), "{} is not what FLANNEL_WRITE_DOCS=1 makes of it: {difference:?}", path.display());
+    assert!(
+        difference.is_none(),
+        "{} is not what FLANNEL_WRITE_DOCS=1 makes of it: {difference:?}",
+        path.display()
+    );
 }
 
 /// The definition of a type in the schema of another document, with the definitions that it needs.
@@ -42,9 +47,13 @@ pub fn check<T: JsonSchema>(document: &str, version: u32) {
 /// The document has no such type.
 pub fn definition(generator: &mut SchemaGenerator, document: &str, name: &str) -> Schema {
     let path = path(document);
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
-    let schema: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let found = schema[DEFINITIONS].get(name).unwrap_or_else(|| panic!("{} has no {name}", path.display()));
+    let text = fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
+    let schema: Value =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let found = schema[DEFINITIONS]
+        .get(name)
+        .unwrap_or_else(|| panic!("{} has no {name}", path.display()));
     add_referenced(generator, &schema[DEFINITIONS], found);
     found.clone().try_into().expect("a definition is a schema")
 }
@@ -86,7 +95,9 @@ fn difference<'a>(written: &'a str, right: &'a str) -> Option<(usize, &'a str, &
     let lines = |text: &'a str| text.lines().chain(std::iter::repeat(end));
     let most = written.lines().count().max(right.lines().count());
     let mut pairs = (1..).zip(lines(written).zip(lines(right))).take(most);
-    pairs.find(|(_, (written, right))| written != right).map(|(number, (written, right))| (number, written, right))
+    pairs
+        .find(|(_, (written, right))| written != right)
+        .map(|(number, (written, right))| (number, written, right))
 }
 
 /// The schema of a type, as a document under this name that has its version in front.
@@ -95,7 +106,8 @@ fn schema<T: JsonSchema>(document: &str, version: u32) -> Schema {
     let mut schema = SchemaGenerator::new(settings).into_root_schema_for::<T>();
     let members = schema.ensure_object();
     let version = json!({
-        "description": "The version of this document's schema, raised when a field goes or changes its meaning.",
+        "description": "The version of this document's schema, raised when a field goes or changes \
+            its meaning.",
         "type": "integer",
         "const": version,
     });
@@ -119,7 +131,10 @@ fn join_lines(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
             if let Some(Value::String(text)) = members.get_mut("description") {
-                let paragraphs: Vec<_> = text.split("\n\n").map(|lines| lines.replace('\n', " ")).collect();
+                let paragraphs: Vec<_> = text
+                    .split("\n\n")
+                    .map(|lines| lines.replace('\n', " "))
+                    .collect();
                 *text = paragraphs.join("\n\n");
             }
             members.values_mut().for_each(join_lines);
@@ -133,15 +148,24 @@ fn join_lines(schema: &mut Value) {
 fn add_referenced(generator: &mut SchemaGenerator, definitions: &Value, schema: &Value) {
     match schema {
         Value::Object(members) => {
-            let name = members.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix("#/$defs/"));
+            let name = members
+                .get("$ref")
+                .and_then(Value::as_str)
+                .and_then(|to| to.strip_prefix("#/$defs/"));
             if let Some(name) = name.filter(|name| !generator.definitions().contains_key(*name)) {
                 let found = &definitions[name];
-                generator.definitions_mut().insert(name.to_owned(), found.clone());
+                generator
+                    .definitions_mut()
+                    .insert(name.to_owned(), found.clone());
                 add_referenced(generator, definitions, found);
             }
-            members.values().for_each(|member| add_referenced(generator, definitions, member));
+            members
+                .values()
+                .for_each(|member| add_referenced(generator, definitions, member));
         }
-        Value::Array(items) => items.iter().for_each(|item| add_referenced(generator, definitions, item)),
+        Value::Array(items) => items
+            .iter()
+            .for_each(|item| add_referenced(generator, definitions, item)),
         _ => {}
     }
 }
@@ -171,11 +195,18 @@ mod tests {
     fn a_document_has_its_version_in_front() {
         let schema = schema::<Report>("report", 7).to_value();
         assert_eq!(schema["title"], "report");
-        let keys: Vec<&String> = schema["properties"].as_object().expect("keys").keys().collect();
+        let keys: Vec<&String> = schema["properties"]
+            .as_object()
+            .expect("keys")
+            .keys()
+            .collect();
         assert_eq!(keys, ["schema_version", "peer", "mode"]);
         assert_eq!(schema["properties"]["schema_version"]["const"], 7);
         assert_eq!(schema["required"], json!(["schema_version", "peer"]));
-        assert_eq!(schema["properties"]["mode"]["enum"], json!(["kernel", "fast"]));
+        assert_eq!(
+            schema["properties"]["mode"]["enum"],
+            json!(["kernel", "fast"])
+        );
     }
 
     #[test]
@@ -189,9 +220,13 @@ mod tests {
 
     #[test]
     fn a_description_has_no_breaks_but_those_of_paragraphs() {
-        let mut schema = json!({ "properties": { "a": { "description": "one\ntwo\n\nthree\nfour" } } });
+        let mut schema =
+            json!({ "properties": { "a": { "description": "one\ntwo\n\nthree\nfour" } } });
         join_lines(&mut schema);
-        assert_eq!(schema["properties"]["a"]["description"], "one two\n\nthree four");
+        assert_eq!(
+            schema["properties"]["a"]["description"],
+            "one two\n\nthree four"
+        );
     }
 
     #[test]

@@ -33,7 +33,13 @@ pub struct AddressKey {
 
 impl fmt::Display for AddressKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "address {}/{} on {}", self.addr, self.prefix_len, DeviceName(self.ifindex))
+        write!(
+            f,
+            "address {}/{} on {}",
+            self.addr,
+            self.prefix_len,
+            DeviceName(self.ifindex)
+        )
     }
 }
 
@@ -68,7 +74,8 @@ impl Address {
     /// (`__ipv6_dev_get_saddr()` in [net/ipv6/addrconf.c, Linux
     /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv6/addrconf.c)).
     pub const fn is_tentative(&self) -> bool {
-        self.flags.contains(AddressFlags::Tentative) && !self.flags.contains(AddressFlags::Optimistic)
+        self.flags.contains(AddressFlags::Tentative)
+            && !self.flags.contains(AddressFlags::Optimistic)
     }
 
     /// An IPv4 address behind another one of its subnet. For IPv6 the same bit says "temporary".
@@ -103,16 +110,21 @@ impl Address {
             addr: local.or(prefix_addr)?,
             prefix_len: message.header.prefix_len,
         };
-        Some(Self { key, scope: message.header.scope, flags })
+        Some(Self {
+            key,
+            scope: message.header.scope,
+            flags,
+        })
     }
 }
 
 impl AddressKey {
     fn to_message(self) -> AddressMessage {
         match self.addr {
-            IpAddr::V4(addr) => {
-                AddressMessageBuilder::<Ipv4Addr>::new().index(self.ifindex).address(addr, self.prefix_len).build()
-            }
+            IpAddr::V4(addr) => AddressMessageBuilder::<Ipv4Addr>::new()
+                .index(self.ifindex)
+                .address(addr, self.prefix_len)
+                .build(),
             IpAddr::V6(addr) => {
                 let built = AddressMessageBuilder::<Ipv6Addr>::new().index(self.ifindex);
                 let mut message = built.address(addr, self.prefix_len).build();
@@ -128,40 +140,70 @@ impl AddressKey {
 impl Netlink {
     /// All addresses of the namespace, both families, in kernel order.
     pub async fn addresses(&self) -> Result<Vec<Address>, NetlinkError> {
-        let dump = self.route.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default())).await;
-        let entries = dump.map_err(|fault| fault.on(Verb::Read, "the addresses"))?.readable();
+        let dump = self
+            .route
+            .dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))
+            .await;
+        let entries = dump
+            .map_err(|fault| fault.on(Verb::Read, "the addresses"))?
+            .readable();
         Ok(entries.iter().filter_map(address_of).collect())
     }
 
     /// Returns the addresses of the other end of a veth, without entering its namespace (kernel
     /// 4.20). Empty where that namespace has no number here.
     pub async fn addresses_of_peer(&self, link: &Link) -> Result<Vec<IpAddr>, NetlinkError> {
-        let (Some(index), Some(namespace)) = (link.lower, link.netns) else { return Ok(Vec::new()) };
+        let (Some(index), Some(namespace)) = (link.lower, link.netns) else {
+            return Ok(Vec::new());
+        };
         let mut message = AddressMessage::default();
         message.header.index = index;
-        message.attributes.push(AddressAttribute::TargetNetNsId(namespace));
-        let dump = match self.route.dump(RouteNetlinkMessage::GetAddress(message)).await {
+        message
+            .attributes
+            .push(AddressAttribute::TargetNetNsId(namespace));
+        let dump = match self
+            .route
+            .dump(RouteNetlinkMessage::GetAddress(message))
+            .await
+        {
             // The namespace, or the other end, is gone.
-            Err(fault) if matches!(fault.errno(), Some(Errno::EINVAL | Errno::ENODEV)) => return Ok(Vec::new()),
+            Err(fault) if matches!(fault.errno(), Some(Errno::EINVAL | Errno::ENODEV)) => {
+                return Ok(Vec::new());
+            }
             other => other.map_err(|fault| {
-                fault.on(Verb::Read, format_args!("the addresses of the other end of {}", link.name))
+                fault.on(
+                    Verb::Read,
+                    format_args!("the addresses of the other end of {}", link.name),
+                )
             })?,
         };
         let entries = dump.readable();
-        let addresses = entries.iter().filter_map(address_of).map(|address| address.key);
-        Ok(addresses.filter(|key| key.ifindex == index).map(|key| key.addr).collect())
+        let addresses = entries
+            .iter()
+            .filter_map(address_of)
+            .map(|address| address.key);
+        Ok(addresses
+            .filter(|key| key.ifindex == index)
+            .map(|key| key.addr)
+            .collect())
     }
 
     /// Adds an address of global scope. Succeeds if the address already exists.
     pub async fn add_address(&self, key: AddressKey) -> Result<(), NetlinkError> {
         let message = RouteNetlinkMessage::NewAddress(key.to_message());
-        let added = self.route.command(message, NLM_F_CREATE | NLM_F_REPLACE).await;
+        let added = self
+            .route
+            .command(message, NLM_F_CREATE | NLM_F_REPLACE)
+            .await;
         added.map_err(|fault| fault.on(Verb::Replace, key))
     }
 
     /// Deletes an address; [`NetlinkError::is_gone`] when it was not there.
     pub async fn del_address(&self, key: AddressKey) -> Result<(), NetlinkError> {
-        let deleted = self.route.command(RouteNetlinkMessage::DelAddress(key.to_message()), 0).await;
+        let deleted = self
+            .route
+            .command(RouteNetlinkMessage::DelAddress(key.to_message()), 0)
+            .await;
         deleted.map_err(|fault| fault.on(Verb::Delete, key))
     }
 }

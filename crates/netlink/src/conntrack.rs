@@ -91,8 +91,15 @@ impl ConntrackTable {
     /// They cannot.
     pub fn check(&mut self) -> io::Result<()> {
         // No connection has these ends.
-        let none = Connection { source: Addr::from_v4_bytes([0; 4]), ..Connection::default() };
-        self.stop_checking_windows(&[Connection { destination: none.source, ..none }]).map(drop)
+        let none = Connection {
+            source: Addr::from_v4_bytes([0; 4]),
+            ..Connection::default()
+        };
+        self.stop_checking_windows(&[Connection {
+            destination: none.source,
+            ..none
+        }])
+        .map(drop)
     }
 
     /// Has conntrack no longer check the windows of these connections. Returns the number of those
@@ -142,7 +149,11 @@ impl ConntrackTable {
     ///
     /// # Errors
     /// The kernel refuses or does not answer.
-    pub fn alive_in(&mut self, networks: &BTreeSet<IpNet>, mut take: impl FnMut(Option<Connection>)) -> io::Result<()> {
+    pub fn alive_in(
+        &mut self,
+        networks: &BTreeSet<IpNet>,
+        mut take: impl FnMut(Option<Connection>),
+    ) -> io::Result<()> {
         let is_in = |address: &IpAddr| networks.iter().any(|network| network.contains(address));
         let mut take_of_networks = |addresses: &[IpAddr], connection| {
             if addresses.iter().any(is_in) {
@@ -150,7 +161,8 @@ impl ConntrackTable {
             }
         };
         let both_families = request(GET, NLM_F_REQUEST | NLM_F_DUMP, 0, 0, &[]);
-        self.socket.send_to(&both_families, &SocketAddr::new(0, 0), 0)?;
+        self.socket
+            .send_to(&both_families, &SocketAddr::new(0, 0), 0)?;
         let mut datagram = Vec::with_capacity(BUFFER);
         loop {
             datagram.clear();
@@ -160,7 +172,10 @@ impl ConntrackTable {
                 match kind {
                     DONE => is_done = true,
                     ERROR => refused = Some(refusal(payload)),
-                    _ => pass(payload.get(FAMILY_HEADER..).unwrap_or_default(), &mut take_of_networks),
+                    _ => pass(
+                        payload.get(FAMILY_HEADER..).unwrap_or_default(),
+                        &mut take_of_networks,
+                    ),
                 }
                 !is_done && refused.is_none()
             });
@@ -185,10 +200,18 @@ fn for_each(datagram: &[u8], mut take: impl FnMut(u16, &[u8]) -> bool) {
 
 /// The change of one connection: its direction is found in either direction of the entry.
 fn change(connection: &Connection) -> Vec<u8> {
-    let Connection { source, destination, ports } = connection;
+    let Connection {
+        source,
+        destination,
+        ports,
+    } = connection;
     let ends = [*source, *destination].map(IpAddr::from);
     let is_v4 = ends.iter().all(IpAddr::is_ipv4);
-    let (family, kinds) = if is_v4 { (AF_INET, ADDRESSES_V4) } else { (AF_INET6, ADDRESSES_V6) };
+    let (family, kinds) = if is_v4 {
+        (AF_INET, ADDRESSES_V4)
+    } else {
+        (AF_INET6, ADDRESSES_V6)
+    };
     let address = |(kind, end): (u16, IpAddr)| match end {
         IpAddr::V4(end) => attribute(kind, &end.octets()),
         IpAddr::V6(end) => attribute(kind, &end.octets()),
@@ -196,26 +219,42 @@ fn change(connection: &Connection) -> Vec<u8> {
     let addresses: Vec<u8> = kinds.into_iter().zip(ends).flat_map(address).collect();
     let [a, b, c, d] = ports.to_ne_bytes();
     let protocol = [IPPROTO_TCP.to_le_bytes()[0]];
-    let ports = [attribute(PROTO_NUM, &protocol), attribute(PORTS[0], &[a, b]), attribute(PORTS[1], &[c, d])].concat();
-    let tuple = [attribute(TUPLE_IP | NESTED, &addresses), attribute(TUPLE_PROTO | NESTED, &ports)].concat();
+    let ports = [
+        attribute(PROTO_NUM, &protocol),
+        attribute(PORTS[0], &[a, b]),
+        attribute(PORTS[1], &[c, d]),
+    ]
+    .concat();
+    let tuple = [
+        attribute(TUPLE_IP | NESTED, &addresses),
+        attribute(TUPLE_PROTO | NESTED, &ports),
+    ]
+    .concat();
     let flags = [LIBERAL, LIBERAL | ACKNOWLEDGEMENT_KNOWN];
-    let flags: Vec<u8> = TCP_FLAGS.into_iter().flat_map(|kind| attribute(kind, &flags)).collect();
+    let flags: Vec<u8> = TCP_FLAGS
+        .into_iter()
+        .flat_map(|kind| attribute(kind, &flags))
+        .collect();
     let state = attribute(PROTOINFO | NESTED, &attribute(TCP | NESTED, &flags));
     let body = [attribute(TUPLES[0] | NESTED, &tuple), state].concat();
     request(CHANGE, NLM_F_REQUEST, 0, family.to_le_bytes()[0], &body)
 }
 
 fn refusal(payload: &[u8]) -> io::Error {
-    let errno = payload.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes));
+    let errno = payload
+        .first_chunk()
+        .map_or(0, |bytes| i32::from_ne_bytes(*bytes));
     io::Error::from_raw_os_error(errno.saturating_neg())
 }
 
 /// Passes an entry, if it is of TCP and alive.
 fn pass(entry: &[u8], take: &mut impl FnMut(&[IpAddr], Option<Connection>)) {
-    let protocol = find(entry, &[TUPLES[0], TUPLE_PROTO, PROTO_NUM]).and_then(|value| value.first().copied());
+    let protocol =
+        find(entry, &[TUPLES[0], TUPLE_PROTO, PROTO_NUM]).and_then(|value| value.first().copied());
     let state = find(entry, &[PROTOINFO, TCP, TCP_STATE]).and_then(|value| value.first().copied());
-    let status =
-        find(entry, &[STATUS]).and_then(|value| value.first_chunk()).map_or(0, |bytes| u32::from_be_bytes(*bytes));
+    let status = find(entry, &[STATUS])
+        .and_then(|value| value.first_chunk())
+        .map_or(0, |bytes| u32::from_be_bytes(*bytes));
     let is_tcp = protocol.is_some_and(|number| i32::from(number) == IPPROTO_TCP);
     let is_in_state = state.is_some_and(|state| ALIVE.contains(&state)) || status & OFFLOADED != 0;
     if is_tcp && is_in_state {
@@ -228,28 +267,42 @@ fn connection(entry: &[u8]) -> Option<Connection> {
     let tuple = find(entry, &TUPLES[..1])?;
     let end = |place: usize| {
         let kinds = [ADDRESSES_V4[place], ADDRESSES_V6[place]];
-        kinds.into_iter().find_map(|kind| address(find(tuple, &[TUPLE_IP, kind])?)).map(Addr::from)
+        kinds
+            .into_iter()
+            .find_map(|kind| address(find(tuple, &[TUPLE_IP, kind])?))
+            .map(Addr::from)
     };
     let [a, b] = *find(tuple, &[TUPLE_PROTO, PORTS[0]])?.first_chunk()?;
     let [c, d] = *find(tuple, &[TUPLE_PROTO, PORTS[1]])?.first_chunk()?;
-    Some(Connection { source: end(0)?, destination: end(1)?, ports: u32::from_ne_bytes([a, b, c, d]) })
+    Some(Connection {
+        source: end(0)?,
+        destination: end(1)?,
+        ports: u32::from_ne_bytes([a, b, c, d]),
+    })
 }
 
 /// The addresses of both tuples.
 fn addresses(entry: &[u8]) -> Vec<IpAddr> {
     let kinds = || ADDRESSES_V4.into_iter().chain(ADDRESSES_V6);
-    let ends = TUPLES.into_iter().flat_map(|tuple| kinds().map(move |kind| [tuple, TUPLE_IP, kind]));
-    ends.filter_map(|path| address(find(entry, &path)?)).collect()
+    let ends = TUPLES
+        .into_iter()
+        .flat_map(|tuple| kinds().map(move |kind| [tuple, TUPLE_IP, kind]));
+    ends.filter_map(|path| address(find(entry, &path)?))
+        .collect()
 }
 
 fn address(bytes: &[u8]) -> Option<IpAddr> {
     let v4 = || <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-    <[u8; 16]>::try_from(bytes).map(IpAddr::from).or_else(|_| v4()).ok()
+    <[u8; 16]>::try_from(bytes)
+        .map(IpAddr::from)
+        .or_else(|_| v4())
+        .ok()
 }
 
 /// The value of an attribute inside others.
 fn find<'a>(bytes: &'a [u8], path: &[u16]) -> Option<&'a [u8]> {
-    path.iter().try_fold(bytes, |bytes, kind| Attributes::new(bytes).get(*kind))
+    path.iter()
+        .try_fold(bytes, |bytes, kind| Attributes::new(bytes).get(*kind))
 }
 
 #[cfg(test)]
@@ -257,9 +310,20 @@ mod tests {
     use super::*;
 
     fn tuple(kind: u16, source: [u8; 4], destination: [u8; 4], protocol: u8) -> Vec<u8> {
-        let ends = attribute(TUPLE_IP, &[attribute(1, &source), attribute(2, &destination)].concat());
-        let numbers = [attribute(PROTO_NUM, &[protocol]), attribute(2, &[31, 144]), attribute(3, &[0, 80])].concat();
-        attribute(kind | NESTED, &[ends, attribute(TUPLE_PROTO, &numbers)].concat())
+        let ends = attribute(
+            TUPLE_IP,
+            &[attribute(1, &source), attribute(2, &destination)].concat(),
+        );
+        let numbers = [
+            attribute(PROTO_NUM, &[protocol]),
+            attribute(2, &[31, 144]),
+            attribute(3, &[0, 80]),
+        ]
+        .concat();
+        attribute(
+            kind | NESTED,
+            &[ends, attribute(TUPLE_PROTO, &numbers)].concat(),
+        )
     }
 
     /// A pod's connection to a Service.
@@ -272,7 +336,9 @@ mod tests {
 
     fn passed(entry: &[u8]) -> Option<(Vec<IpAddr>, Option<Connection>)> {
         let mut passed = None;
-        pass(entry, &mut |addresses: &[IpAddr], connection| passed = Some((addresses.to_vec(), connection)));
+        pass(entry, &mut |addresses: &[IpAddr], connection| {
+            passed = Some((addresses.to_vec(), connection))
+        });
         passed
     }
 
@@ -283,11 +349,24 @@ mod tests {
             assert!(addresses.contains(&IpAddr::from(address)), "{address:?}");
         }
         assert_eq!(connection, Some(service()));
-        for (protocol, state, expected) in [(6, 4, true), (6, 5, true), (6, 2, false), (6, 7, false), (17, 3, false)] {
-            assert_eq!(passed(&entry(protocol, state)).is_some(), expected, "{protocol} {state}");
+        for (protocol, state, expected) in [
+            (6, 4, true),
+            (6, 5, true),
+            (6, 2, false),
+            (6, 7, false),
+            (17, 3, false),
+        ] {
+            assert_eq!(
+                passed(&entry(protocol, state)).is_some(),
+                expected,
+                "{protocol} {state}"
+            );
         }
         let mut offloaded = entry(6, 0);
-        offloaded.truncate(offloaded.len() - attribute(PROTOINFO, &attribute(TCP, &attribute(TCP_STATE, &[0]))).len());
+        offloaded.truncate(
+            offloaded.len()
+                - attribute(PROTOINFO, &attribute(TCP, &attribute(TCP_STATE, &[0]))).len(),
+        );
         assert!(passed(&offloaded).is_none());
         offloaded.extend(attribute(STATUS, &0x418e_u32.to_be_bytes()));
         assert!(passed(&offloaded).is_some());

@@ -32,8 +32,14 @@ mod tests {
 
     #[test]
     fn a_device_has_a_name_and_one_that_is_gone_has_a_number() {
-        assert_eq!((DeviceName(1).to_string(), device_name(1).as_deref()), ("lo".to_owned(), Some("lo")));
+        assert_eq!(
+            (DeviceName(1).to_string(), device_name(1).as_deref()),
+            ("lo".to_owned(), Some("lo"))
+        );
         assert_eq!(device_name(u32::MAX >> 1), None);
-        assert_eq!(DeviceName(u32::MAX >> 1).to_string(), "a device that is gone (index 2147483647)");
+        assert_eq!(
+            DeviceName(u32::MAX >> 1).to_string(),
+            "a device that is gone (index 2147483647)"
+        );
     }
 }

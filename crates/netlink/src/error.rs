@@ -29,7 +29,12 @@ impl NetlinkError {
 
     /// The object, or the device it hangs on, does not exist. After a delete that is success.
     pub fn is_gone(&self) -> bool {
-        matches!(self.errno(), Some(Errno::ENOENT | Errno::ESRCH | Errno::ENODEV | Errno::ENXIO | Errno::EADDRNOTAVAIL))
+        matches!(
+            self.errno(),
+            Some(
+                Errno::ENOENT | Errno::ESRCH | Errno::ENODEV | Errno::ENXIO | Errno::EADDRNOTAVAIL
+            )
+        )
     }
 
     /// Another object is in the way: same name, same VNI and port, same key.
@@ -52,7 +57,11 @@ impl NetlinkError {
                     | Errno::EINTR
             )
         );
-        is_short || matches!(self.fault, Fault::NoAnswer | Fault::TimedOut { .. } | Fault::Interrupted { .. })
+        is_short
+            || matches!(
+                self.fault,
+                Fault::NoAnswer | Fault::TimedOut { .. } | Fault::Interrupted { .. }
+            )
     }
 
     /// The agent may not do this here.
@@ -62,7 +71,10 @@ impl NetlinkError {
 
     /// The kernel was built without what was asked for.
     pub fn is_unsupported(&self) -> bool {
-        matches!(self.errno(), Some(Errno::EPROTONOSUPPORT | Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP))
+        matches!(
+            self.errno(),
+            Some(Errno::EPROTONOSUPPORT | Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP)
+        )
     }
 }
 
@@ -145,12 +157,18 @@ pub enum Fault {
 
 impl Fault {
     pub(super) fn on(self, verb: Verb, object: impl fmt::Display) -> NetlinkError {
-        NetlinkError { verb, object: object.to_string(), fault: self }
+        NetlinkError {
+            verb,
+            object: object.to_string(),
+            fault: self,
+        }
     }
 
     pub(super) fn errno(&self) -> Option<Errno> {
         match self {
-            Self::Refused { errno, .. } | Self::Socket(errno) => errno.raw_os_error().map(Errno::from_raw),
+            Self::Refused { errno, .. } | Self::Socket(errno) => {
+                errno.raw_os_error().map(Errno::from_raw)
+            }
             _ => None,
         }
     }
@@ -163,17 +181,28 @@ mod tests {
     use super::*;
 
     fn refused(errno: Errno) -> NetlinkError {
-        Fault::Refused { errno: errno.into(), remark: None }.on(Verb::Delete, "route 10.5.2.0/24")
+        Fault::Refused {
+            errno: errno.into(),
+            remark: None,
+        }
+        .on(Verb::Delete, "route 10.5.2.0/24")
     }
 
     #[test]
     fn errnos_have_names() {
-        for gone in [Errno::ENOENT, Errno::ESRCH, Errno::ENODEV, Errno::EADDRNOTAVAIL] {
+        for gone in [
+            Errno::ENOENT,
+            Errno::ESRCH,
+            Errno::ENODEV,
+            Errno::EADDRNOTAVAIL,
+        ] {
             assert!(refused(gone).is_gone(), "{gone}");
         }
         assert!(!refused(Errno::EEXIST).is_gone());
         assert!(refused(Errno::EEXIST).is_exists());
-        assert!(refused(Errno::EADDRINUSE).is_temporary() && !refused(Errno::EINVAL).is_temporary());
+        assert!(
+            refused(Errno::EADDRINUSE).is_temporary() && !refused(Errno::EINVAL).is_temporary()
+        );
         assert!(refused(Errno::EPERM).is_denied());
         assert!(!Fault::Closed.on(Verb::Read, "links").is_gone());
     }
@@ -181,8 +210,18 @@ mod tests {
     #[test]
     fn the_chain_ends_in_the_errno() {
         let error = refused(Errno::ESRCH);
-        assert_eq!(error.to_string(), "cannot delete route 10.5.2.0/24: the kernel refused");
-        let io = error.source().and_then(|fault| fault.source()).expect("two links in the chain");
-        assert_eq!(io.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error), Some(Errno::ESRCH as i32));
+        assert_eq!(
+            error.to_string(),
+            "cannot delete route 10.5.2.0/24: the kernel refused"
+        );
+        let io = error
+            .source()
+            .and_then(|fault| fault.source())
+            .expect("two links in the chain");
+        assert_eq!(
+            io.downcast_ref::<io::Error>()
+                .and_then(io::Error::raw_os_error),
+            Some(Errno::ESRCH as i32)
+        );
     }
 }

@@ -6,8 +6,8 @@ use std::{
 };
 
 use netlink_packet_xfrm::{
-    AF_INET, AF_INET6, Address, Alg, Id, LifetimeConfig, UserSaId, UserSaInfo, XFRM_ALG_NAME_LEN, XFRM_MODE_TUNNEL,
-    XfrmAttrs, XfrmMessage,
+    AF_INET, AF_INET6, Address, Alg, Id, LifetimeConfig, UserSaId, UserSaInfo, XFRM_ALG_NAME_LEN,
+    XFRM_MODE_TUNNEL, XfrmAttrs, XfrmMessage,
     state::{DelGetMessage, GetDumpMessage, ModifyMessage},
 };
 
@@ -52,23 +52,37 @@ impl TunnelAssociation {
 
 impl fmt::Display for TunnelAssociation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "IPsec association {:#010x} from {} to {}", self.spi, self.src, self.dst)
+        write!(
+            f,
+            "IPsec association {:#010x} from {} to {}",
+            self.spi, self.src, self.dst
+        )
     }
 }
 
 impl Netlink {
     /// Returns the associations of ESP in tunnel mode; empty on a kernel without XFRM.
     pub async fn tunnel_associations(&self) -> Result<Vec<TunnelAssociation>, NetlinkError> {
-        let Some(xfrm) = &self.xfrm else { return Ok(Vec::new()) };
-        let entries = xfrm.dump(XfrmMessage::GetDumpSa(GetDumpMessage::default())).await.map(Dump::readable);
+        let Some(xfrm) = &self.xfrm else {
+            return Ok(Vec::new());
+        };
+        let entries = xfrm
+            .dump(XfrmMessage::GetDumpSa(GetDumpMessage::default()))
+            .await
+            .map(Dump::readable);
         let entries = entries.map_err(|fault| fault.on(Verb::Read, "the IPsec associations"))?;
         Ok(entries.iter().filter_map(association_of).collect())
     }
 
     /// Removes an association.
-    pub async fn del_tunnel_association(&self, association: &TunnelAssociation) -> Result<(), NetlinkError> {
+    pub async fn del_tunnel_association(
+        &self,
+        association: &TunnelAssociation,
+    ) -> Result<(), NetlinkError> {
         let xfrm = self.xfrm_or(Verb::Delete, association)?;
-        let removed = xfrm.command(XfrmMessage::DeleteSa(id_of(association)), 0).await;
+        let removed = xfrm
+            .command(XfrmMessage::DeleteSa(id_of(association)), 0)
+            .await;
         removed.map_err(|fault| fault.on(Verb::Delete, association))
     }
 
@@ -87,41 +101,83 @@ impl Netlink {
 }
 
 fn association() -> ModifyMessage {
-    let lifetime_cfg = LifetimeConfig { hard_add_expires_seconds: 1, ..LifetimeConfig::default() };
+    let lifetime_cfg = LifetimeConfig {
+        hard_add_expires_seconds: 1,
+        ..LifetimeConfig::default()
+    };
     let info = UserSaInfo {
-        id: Id { daddr: Address::from_ip(&TESTED.dst), spi: TESTED.spi, proto: ESP },
+        id: Id {
+            daddr: Address::from_ip(&TESTED.dst),
+            spi: TESTED.spi,
+            proto: ESP,
+        },
         saddr: Address::from_ip(&TESTED.src),
         lifetime_cfg,
         family: AF_INET,
         mode: XFRM_MODE_TUNNEL,
         ..UserSaInfo::default()
     };
-    let nlas = vec![XfrmAttrs::EncryptionAlg(algorithm(CIPHER)), XfrmAttrs::AuthenticationAlg(algorithm(DIGEST))];
-    ModifyMessage { user_sa_info: info, nlas }
+    let nlas = vec![
+        XfrmAttrs::EncryptionAlg(algorithm(CIPHER)),
+        XfrmAttrs::AuthenticationAlg(algorithm(DIGEST)),
+    ];
+    ModifyMessage {
+        user_sa_info: info,
+        nlas,
+    }
 }
 
 /// An algorithm with a key of zeros: no packet belongs to the association.
 fn algorithm((name, key_len): (&[u8], u32)) -> Alg {
     let mut alg_name = [0; XFRM_ALG_NAME_LEN];
     alg_name[..name.len()].copy_from_slice(name);
-    Alg { alg_name, alg_key_len: key_len * 8, alg_key: vec![0; key_len as usize] }
+    Alg {
+        alg_name,
+        alg_key_len: key_len * 8,
+        alg_key: vec![0; key_len as usize],
+    }
 }
 
 fn id_of(association: &TunnelAssociation) -> DelGetMessage {
-    let family = if association.dst.is_ipv4() { AF_INET } else { AF_INET6 };
-    let id = UserSaId { daddr: Address::from_ip(&association.dst), spi: association.spi, family, proto: ESP };
-    DelGetMessage { user_sa_id: id, nlas: vec![XfrmAttrs::SrcAddr(Address::from_ip(&association.src))] }
+    let family = if association.dst.is_ipv4() {
+        AF_INET
+    } else {
+        AF_INET6
+    };
+    let id = UserSaId {
+        daddr: Address::from_ip(&association.dst),
+        spi: association.spi,
+        family,
+        proto: ESP,
+    };
+    DelGetMessage {
+        user_sa_id: id,
+        nlas: vec![XfrmAttrs::SrcAddr(Address::from_ip(&association.src))],
+    }
 }
 
 /// `None` for one of another form, and for a placeholder without a number, which the kernel makes
 /// for a packet that waits.
 fn association_of(message: &XfrmMessage) -> Option<TunnelAssociation> {
-    let XfrmMessage::AddSa(ModifyMessage { user_sa_info: info, .. }) = message else { return None };
+    let XfrmMessage::AddSa(ModifyMessage {
+        user_sa_info: info, ..
+    }) = message
+    else {
+        return None;
+    };
     if info.id.proto != ESP || info.mode != XFRM_MODE_TUNNEL || info.id.spi == 0 {
         return None;
     }
-    let (src, dst) = (ip(info.saddr, info.family)?, ip(info.id.daddr, info.family)?);
-    Some(TunnelAssociation { src, dst, spi: info.id.spi, reqid: info.reqid })
+    let (src, dst) = (
+        ip(info.saddr, info.family)?,
+        ip(info.id.daddr, info.family)?,
+    );
+    Some(TunnelAssociation {
+        src,
+        dst,
+        spi: info.id.spi,
+        reqid: info.reqid,
+    })
 }
 
 #[cfg(test)]
@@ -131,7 +187,10 @@ mod tests {
     #[test]
     fn an_association_is_read_as_it_is_written() {
         let message = association();
-        assert_eq!(association_of(&XfrmMessage::AddSa(message.clone())), Some(TESTED));
+        assert_eq!(
+            association_of(&XfrmMessage::AddSa(message.clone())),
+            Some(TESTED)
+        );
         let changed = |change: &dyn Fn(&mut UserSaInfo)| {
             let mut message = message.clone();
             change(&mut message.user_sa_info);
@@ -140,14 +199,28 @@ mod tests {
         assert_eq!(changed(&|info| info.mode = 0), None, "transport mode");
         assert_eq!(changed(&|info| info.id.spi = 0), None, "a placeholder");
         assert_eq!(changed(&|info| info.id.proto = 51), None, "AH");
-        assert_eq!(TESTED.to_string(), "IPsec association 0x00f1a22e from 127.0.0.1 to 127.0.0.1");
+        assert_eq!(
+            TESTED.to_string(),
+            "IPsec association 0x00f1a22e from 127.0.0.1 to 127.0.0.1"
+        );
     }
 
     #[test]
     fn it_serves_the_policy_with_its_ends_and_number() {
-        let policy = TunnelPolicy { src: TESTED.src, dst: TESTED.dst, reqid: TESTED.reqid, priority: 0 };
+        let policy = TunnelPolicy {
+            src: TESTED.src,
+            dst: TESTED.dst,
+            reqid: TESTED.reqid,
+            priority: 0,
+        };
         assert!(TESTED.serves(&policy));
-        assert!(!TESTED.serves(&TunnelPolicy { reqid: 11, ..policy }));
-        assert!(!TESTED.serves(&TunnelPolicy { dst: "127.0.0.2".parse().expect("an address"), ..policy }));
+        assert!(!TESTED.serves(&TunnelPolicy {
+            reqid: 11,
+            ..policy
+        }));
+        assert!(!TESTED.serves(&TunnelPolicy {
+            dst: "127.0.0.2".parse().expect("an address"),
+            ..policy
+        }));
     }
 }

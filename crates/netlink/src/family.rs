@@ -27,7 +27,9 @@ pub(super) fn addr_from_bytes(bytes: &[u8]) -> Option<IpAddr> {
     if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
         return Some(Ipv4Addr::from(v4).into());
     }
-    <[u8; 16]>::try_from(bytes).ok().map(|v6| Ipv6Addr::from(v6).into())
+    <[u8; 16]>::try_from(bytes)
+        .ok()
+        .map(|v6| Ipv6Addr::from(v6).into())
 }
 
 #[cfg(test)]

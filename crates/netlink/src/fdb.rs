@@ -10,7 +10,9 @@ use flannel_common::addr::Mac;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
-    neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
+    neighbour::{
+        NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+    },
 };
 
 use super::{
@@ -40,15 +42,25 @@ impl FdbKey {
     /// The entry a message is about and its destination. `None` for anything but a permanent entry
     /// of a vxlan device's own table.
     pub(super) fn from_message(message: &NeighbourMessage) -> Option<(Self, IpAddr)> {
-        let own = message.header.family == AddressFamily::Bridge && message.header.flags.contains(NeighbourFlags::Own);
+        let own = message.header.family == AddressFamily::Bridge
+            && message.header.flags.contains(NeighbourFlags::Own);
         if !own || !is_permanent(message) {
             return None;
         }
-        let dst = message.attributes.iter().find_map(|attribute| match attribute {
-            NeighbourAttribute::Destination(addr) => destination(addr),
-            _ => None,
-        })?;
-        Some((Self { ifindex: message.header.ifindex, mac: link_layer_address(message)? }, dst))
+        let dst = message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                NeighbourAttribute::Destination(addr) => destination(addr),
+                _ => None,
+            })?;
+        Some((
+            Self {
+                ifindex: message.header.ifindex,
+                mac: link_layer_address(message)?,
+            },
+            dst,
+        ))
     }
 
     fn to_message(self) -> NeighbourMessage {
@@ -57,7 +69,9 @@ impl FdbKey {
         message.header.ifindex = self.ifindex;
         message.header.state = NeighbourState::Permanent;
         message.header.flags = NeighbourFlags::Own;
-        message.attributes.push(NeighbourAttribute::LinkLayerAddress(self.mac.0.to_vec()));
+        message
+            .attributes
+            .push(NeighbourAttribute::LinkLayerAddress(self.mac.0.to_vec()));
         message
     }
 }
@@ -77,25 +91,47 @@ impl Netlink {
     pub async fn fdb(&self, ifindex: u32) -> Result<Vec<(FdbKey, IpAddr)>, NetlinkError> {
         let mut message = NeighbourMessage::default();
         message.header.family = AddressFamily::Bridge;
-        message.attributes.push(NeighbourAttribute::IfIndex(ifindex));
-        let dump = self.route.dump(RouteNetlinkMessage::GetNeighbour(message)).await;
+        message
+            .attributes
+            .push(NeighbourAttribute::IfIndex(ifindex));
+        let dump = self
+            .route
+            .dump(RouteNetlinkMessage::GetNeighbour(message))
+            .await;
         let object = format_args!("the FDB of {}", DeviceName(ifindex));
-        let entries = dump.map_err(|fault| fault.on(Verb::Read, object))?.readable();
-        Ok(entries.iter().filter_map(fdb_of).filter(|(key, _)| key.ifindex == ifindex).collect())
+        let entries = dump
+            .map_err(|fault| fault.on(Verb::Read, object))?
+            .readable();
+        Ok(entries
+            .iter()
+            .filter_map(fdb_of)
+            .filter(|(key, _)| key.ifindex == ifindex)
+            .collect())
     }
 
     /// Points an Ethernet address at a VTEP, whatever it pointed at before.
     pub async fn replace_fdb(&self, key: FdbKey, dst: IpAddr) -> Result<(), NetlinkError> {
         let mut message = key.to_message();
-        message.attributes.push(NeighbourAttribute::Destination(dst.into()));
-        let done = self.route.command(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE).await;
+        message
+            .attributes
+            .push(NeighbourAttribute::Destination(dst.into()));
+        let done = self
+            .route
+            .command(
+                RouteNetlinkMessage::NewNeighbour(message),
+                NLM_F_CREATE | NLM_F_REPLACE,
+            )
+            .await;
         done.map_err(|fault| fault.on(Verb::Replace, key))
     }
 
     /// Deletes an entry; [`NetlinkError::is_gone`] when it was not there.
     pub async fn del_fdb(&self, key: FdbKey) -> Result<(), NetlinkError> {
         let message = RouteNetlinkMessage::DelNeighbour(key.to_message());
-        self.route.command(message, 0).await.map_err(|fault| fault.on(Verb::Delete, key))
+        self.route
+            .command(message, 0)
+            .await
+            .map_err(|fault| fault.on(Verb::Delete, key))
     }
 }
 

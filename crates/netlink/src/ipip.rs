@@ -47,7 +47,12 @@ impl IpipSpec {
     /// As stock flannel: TTL of the inner packet, and "don't fragment" only where the inner packet
     /// has it.
     pub(super) fn to_message(&self) -> LinkMessage {
-        LinkMessageBuilder::<LinkIpIp>::new(&self.name).mtu(self.mtu).local(self.local).ttl(0).pmtudisc(false).build()
+        LinkMessageBuilder::<LinkIpIp>::new(&self.name)
+            .mtu(self.mtu)
+            .local(self.local)
+            .ttl(0)
+            .pmtudisc(false)
+            .build()
     }
 }
 
@@ -60,18 +65,34 @@ mod tests {
     #[test]
     fn what_is_sent_reads_back() {
         let local = Ipv4Addr::new(10, 9, 0, 1);
-        let message = IpipSpec { name: "flannel.ipip".to_owned(), mtu: 1480, local }.to_message();
-        let infos = message.attributes.iter().find_map(|attribute| match attribute {
-            LinkAttribute::LinkInfo(infos) => Some(infos.clone()),
-            _ => None,
-        });
+        let message = IpipSpec {
+            name: "flannel.ipip".to_owned(),
+            mtu: 1480,
+            local,
+        }
+        .to_message();
+        let infos = message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                LinkAttribute::LinkInfo(infos) => Some(infos.clone()),
+                _ => None,
+            });
         let infos = infos.expect("link info");
-        assert!(infos.iter().any(|info| matches!(info, LinkInfo::Kind(kind) if kind.to_string() == IpipSpec::KIND)));
+        assert!(infos.iter().any(
+            |info| matches!(info, LinkInfo::Kind(kind) if kind.to_string() == IpipSpec::KIND)
+        ));
         let data = infos.iter().find_map(|info| match info {
             LinkInfo::Data(InfoData::IpTunnel(data)) => Some(data.clone()),
             _ => None,
         });
-        let expected = IpipInfo { local: Some(local.into()), remote: None };
-        assert_eq!(IpipInfo::from_attributes(&data.expect("ipip data")), expected);
+        let expected = IpipInfo {
+            local: Some(local.into()),
+            remote: None,
+        };
+        assert_eq!(
+            IpipInfo::from_attributes(&data.expect("ipip data")),
+            expected
+        );
     }
 }

@@ -66,8 +66,8 @@ pub use self::{
     route::{MAIN_TABLE, Route, RouteKey, RouteScope, RouteType, protocol},
     rule::{Dependence, Rule, RuleAction, RuleSelector, tunnel_depends_on},
     trace::{
-        HeaderFingerprint, MatchedPackets, PacketTrace, TraceDirection, TraceEvent, TraceJudgement, TraceStep,
-        TraceVerdict, TracedFlow, TracedTuple, is_trace_table,
+        HeaderFingerprint, MatchedPackets, PacketTrace, TraceDirection, TraceEvent, TraceJudgement,
+        TraceStep, TraceVerdict, TracedFlow, TracedTuple, is_trace_table,
     },
     tunnel_policy::{PolicyDirection, TunnelPolicy, TunnelPolicyKey},
     veth::VethSpec,
@@ -94,11 +94,24 @@ impl Netlink {
     /// Opens the sockets in the network namespace of the calling thread and subscribes to its
     /// events, so that no change after this call goes unseen. Call inside a Tokio runtime.
     pub fn connect() -> Result<(Self, KernelEvents), NetlinkError> {
-        let route = open("a NETLINK_ROUTE socket", || socket::for_requests(NETLINK_ROUTE))?;
-        let nexthop = open("a NETLINK_ROUTE socket", || socket::for_requests(NETLINK_ROUTE))?;
+        let route = open("a NETLINK_ROUTE socket", || {
+            socket::for_requests(NETLINK_ROUTE)
+        })?;
+        let nexthop = open("a NETLINK_ROUTE socket", || {
+            socket::for_requests(NETLINK_ROUTE)
+        })?;
         let events = KernelEvents::subscribe(&[&route, &nexthop])?;
-        let xfrm = unless_unsupported(open("a NETLINK_XFRM socket", || socket::for_requests(NETLINK_XFRM)))?;
-        Ok((Self { route: spawn(route), nexthop: spawn(nexthop), xfrm: xfrm.map(spawn) }, events))
+        let xfrm = unless_unsupported(open("a NETLINK_XFRM socket", || {
+            socket::for_requests(NETLINK_XFRM)
+        }))?;
+        Ok((
+            Self {
+                route: spawn(route),
+                nexthop: spawn(nexthop),
+                xfrm: xfrm.map(spawn),
+            },
+            events,
+        ))
     }
 }
 

@@ -6,7 +6,10 @@ use flannel_common::addr::Mac;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::{
     RouteNetlinkMessage,
-    link::{InfoData, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage, LinkXdp, XdpAttached},
+    link::{
+        InfoData, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage, LinkXdp,
+        XdpAttached,
+    },
 };
 use nix::errno::Errno;
 use rtnetlink::LinkUnspec;
@@ -46,7 +49,10 @@ pub struct OffloadLimits {
 
 /// A network device as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "the kernel's flags, one to one")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the kernel's flags, one to one"
+)]
 pub struct Link {
     /// Interface index, unique in the namespace.
     pub index: u32,
@@ -123,7 +129,14 @@ impl Link {
     /// An Ethernet device that is up, of no kind and with nothing special about it; for tests to
     /// alter.
     pub fn ethernet(index: u32, name: &str, mtu: u32) -> Self {
-        Self { name: name.to_owned(), mtu, up: true, running: true, arphrd: Self::ETHER, ..Self::unknown(index) }
+        Self {
+            name: name.to_owned(),
+            mtu,
+            up: true,
+            running: true,
+            arphrd: Self::ETHER,
+            ..Self::unknown(index)
+        }
     }
 
     /// Returns a device of which only the index is known.
@@ -160,7 +173,10 @@ impl Link {
             arphrd: message.header.link_layer_type.into(),
             ..Self::unknown(message.header.index)
         };
-        message.attributes.iter().for_each(|attribute| link.take(attribute));
+        message
+            .attributes
+            .iter()
+            .for_each(|attribute| link.take(attribute));
         link
     }
 
@@ -185,8 +201,12 @@ impl Link {
     fn take_info(&mut self, info: &LinkInfo) {
         match info {
             LinkInfo::Kind(kind) => self.kind = Some(kind.to_string()),
-            LinkInfo::Data(InfoData::Vxlan(attributes)) => self.vxlan = Some(VxlanInfo::from_attributes(attributes)),
-            LinkInfo::Data(InfoData::IpTunnel(attributes)) if self.kind.as_deref() == Some(IpipSpec::KIND) => {
+            LinkInfo::Data(InfoData::Vxlan(attributes)) => {
+                self.vxlan = Some(VxlanInfo::from_attributes(attributes))
+            }
+            LinkInfo::Data(InfoData::IpTunnel(attributes))
+                if self.kind.as_deref() == Some(IpipSpec::KIND) =>
+            {
                 self.ipip = Some(IpipInfo::from_attributes(attributes));
             }
             _ => {}
@@ -195,7 +215,9 @@ impl Link {
 }
 
 fn has_xdp(attributes: &[LinkXdp]) -> bool {
-    attributes.iter().any(|attribute| matches!(attribute, LinkXdp::Attached(how) if *how != XdpAttached::None))
+    attributes
+        .iter()
+        .any(|attribute| matches!(attribute, LinkXdp::Attached(how) if *how != XdpAttached::None))
 }
 
 /// An Ethernet address from its bytes; `None` unless there are six.
@@ -218,16 +240,21 @@ pub struct LinkCounters {
 
 /// The counters of the link that a message describes, with its interface index.
 fn counters_of(message: &RouteNetlinkMessage) -> Option<(u32, LinkCounters)> {
-    let RouteNetlinkMessage::NewLink(link) = message else { return None };
-    let counters = link.attributes.iter().find_map(|attribute| match attribute {
-        LinkAttribute::Stats64(stats) => Some(LinkCounters {
-            received_packets: stats.rx_packets,
-            received_bytes: stats.rx_bytes,
-            sent_packets: stats.tx_packets,
-            sent_bytes: stats.tx_bytes,
-        }),
-        _ => None,
-    });
+    let RouteNetlinkMessage::NewLink(link) = message else {
+        return None;
+    };
+    let counters = link
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::Stats64(stats) => Some(LinkCounters {
+                received_packets: stats.rx_packets,
+                received_bytes: stats.rx_bytes,
+                sent_packets: stats.tx_packets,
+                sent_bytes: stats.tx_bytes,
+            }),
+            _ => None,
+        });
     Some((link.header.index, counters?))
 }
 
@@ -236,17 +263,26 @@ impl Netlink {
     pub async fn links(&self) -> Result<Vec<Link>, NetlinkError> {
         let mut message = LinkMessage::default();
         // Statistics are most of a dump and the costly part of it.
-        message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+        message
+            .attributes
+            .push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
         let dump = self.route.dump(RouteNetlinkMessage::GetLink(message)).await;
-        let entries = dump.map_err(|fault| fault.on(Verb::Read, "the links"))?.readable();
+        let entries = dump
+            .map_err(|fault| fault.on(Verb::Read, "the links"))?
+            .readable();
         Ok(entries.iter().filter_map(link_of).collect())
     }
 
     /// The counters of every link of the namespace, by interface index. Costs more than
     /// [`Self::links`], which leaves them out.
     pub async fn link_counters(&self) -> Result<BTreeMap<u32, LinkCounters>, NetlinkError> {
-        let dump = self.route.dump(RouteNetlinkMessage::GetLink(LinkMessage::default())).await;
-        let entries = dump.map_err(|fault| fault.on(Verb::Read, "the counters of links"))?.readable();
+        let dump = self
+            .route
+            .dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))
+            .await;
+        let entries = dump
+            .map_err(|fault| fault.on(Verb::Read, "the counters of links"))?
+            .readable();
         Ok(entries.iter().filter_map(counters_of).collect())
     }
 
@@ -259,7 +295,8 @@ impl Netlink {
     /// The link of that index; `None` when there is none.
     pub async fn link_by_index(&self, index: u32) -> Result<Option<Link>, NetlinkError> {
         let query = LinkUnspec::new_with_index(index).build();
-        self.link(query, format_args!("device {}", DeviceName(index))).await
+        self.link(query, format_args!("device {}", DeviceName(index)))
+            .await
     }
 
     /// The other end of a veth, as it is in its own namespace (kernel 4.20; `rtnl_getlink()` in
@@ -268,10 +305,17 @@ impl Netlink {
     /// gone, or its namespace has no number here. The kernel answers across namespaces, so this
     /// enters none.
     pub async fn link_peer(&self, link: &Link) -> Result<Option<Link>, NetlinkError> {
-        let Some(index) = link.lower else { return Ok(None) };
+        let Some(index) = link.lower else {
+            return Ok(None);
+        };
         let mut query = LinkUnspec::new_with_index(index).build();
-        query.attributes.extend(link.netns.map(LinkAttribute::IfNetnsId));
-        match self.link(query, format_args!("the other end of {}", link.name)).await {
+        query
+            .attributes
+            .extend(link.netns.map(LinkAttribute::IfNetnsId));
+        match self
+            .link(query, format_args!("the other end of {}", link.name))
+            .await
+        {
             // No namespace has that number any more.
             Err(error) if error.errno() == Some(Errno::EINVAL) => Ok(None),
             other => other,
@@ -282,17 +326,25 @@ impl Netlink {
     /// namespace has that number any more. This does not enter the namespace.
     pub async fn links_of(&self, netns: i32) -> Result<Option<Vec<Link>>, NetlinkError> {
         let mut message = LinkMessage::default();
-        message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+        message
+            .attributes
+            .push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
         message.attributes.push(LinkAttribute::IfNetnsId(netns));
         let dump = match self.route.dump(RouteNetlinkMessage::GetLink(message)).await {
             Err(fault) if fault.errno() == Some(Errno::EINVAL) => return Ok(None),
             other => other.and_then(Dump::complete),
         };
-        let entries = dump.map_err(|fault| fault.on(Verb::Read, format_args!("the links of namespace {netns}")))?;
+        let entries = dump.map_err(|fault| {
+            fault.on(Verb::Read, format_args!("the links of namespace {netns}"))
+        })?;
         Ok(Some(entries.iter().filter_map(link_of).collect()))
     }
 
-    async fn link(&self, query: LinkMessage, object: fmt::Arguments<'_>) -> Result<Option<Link>, NetlinkError> {
+    async fn link(
+        &self,
+        query: LinkMessage,
+        object: fmt::Arguments<'_>,
+    ) -> Result<Option<Link>, NetlinkError> {
         match self.route.fetch(RouteNetlinkMessage::GetLink(query)).await {
             Ok(answer) => Ok(link_of(&answer)),
             Err(fault) if fault.errno() == Some(Errno::ENODEV) => Ok(None),
@@ -326,30 +378,57 @@ impl Netlink {
     /// Sets a link administratively up.
     pub async fn set_up(&self, index: u32) -> Result<(), NetlinkError> {
         let message = LinkUnspec::new_with_index(index).up().build();
-        self.set_link(message, format_args!("state of {} to up", DeviceName(index))).await
+        self.set_link(
+            message,
+            format_args!("state of {} to up", DeviceName(index)),
+        )
+        .await
     }
 
     /// Sets the MTU, in bytes without the link-layer header.
     pub async fn set_mtu(&self, index: u32, mtu: u32) -> Result<(), NetlinkError> {
         let message = LinkUnspec::new_with_index(index).mtu(mtu).build();
-        self.set_link(message, format_args!("MTU of {} to {mtu}", DeviceName(index))).await
+        self.set_link(
+            message,
+            format_args!("MTU of {} to {mtu}", DeviceName(index)),
+        )
+        .await
     }
 
     /// Sets the Ethernet address. A vxlan device takes another one while it is up.
     pub async fn set_mac(&self, index: u32, mac: Mac) -> Result<(), NetlinkError> {
-        let message = LinkUnspec::new_with_index(index).address(mac.0.to_vec()).build();
-        self.set_link(message, format_args!("Ethernet address of {} to {mac}", DeviceName(index))).await
+        let message = LinkUnspec::new_with_index(index)
+            .address(mac.0.to_vec())
+            .build();
+        self.set_link(
+            message,
+            format_args!("Ethernet address of {} to {mac}", DeviceName(index)),
+        )
+        .await
     }
 
     /// Sets the alias, up to 255 bytes; an empty one removes it.
     pub async fn set_alias(&self, index: u32, alias: &str) -> Result<(), NetlinkError> {
         let attribute = LinkAttribute::IfAlias(alias.to_owned());
-        let message = LinkUnspec::new_with_index(index).append_extra_attribute(attribute).build();
-        self.set_link(message, format_args!("alias of {} to {alias:?}", DeviceName(index))).await
+        let message = LinkUnspec::new_with_index(index)
+            .append_extra_attribute(attribute)
+            .build();
+        self.set_link(
+            message,
+            format_args!("alias of {} to {alias:?}", DeviceName(index)),
+        )
+        .await
     }
 
-    async fn set_link(&self, message: LinkMessage, object: fmt::Arguments<'_>) -> Result<(), NetlinkError> {
-        let done = self.route.command(RouteNetlinkMessage::SetLink(message), 0).await;
+    async fn set_link(
+        &self,
+        message: LinkMessage,
+        object: fmt::Arguments<'_>,
+    ) -> Result<(), NetlinkError> {
+        let done = self
+            .route
+            .command(RouteNetlinkMessage::SetLink(message), 0)
+            .await;
         done.map_err(|fault| fault.on(Verb::Change, object))
     }
 
@@ -357,7 +436,10 @@ impl Netlink {
     pub async fn delete_link(&self, index: u32) -> Result<(), NetlinkError> {
         let message = LinkUnspec::new_with_index(index).build();
         let device = format!("device {}", DeviceName(index));
-        let deleted = self.route.command(RouteNetlinkMessage::DelLink(message), 0).await;
+        let deleted = self
+            .route
+            .command(RouteNetlinkMessage::DelLink(message), 0)
+            .await;
         deleted.map_err(|fault: Fault| fault.on(Verb::Delete, device))
     }
 }
@@ -424,7 +506,12 @@ mod tests {
         let mut message = RouteNetlinkMessage::NewLink(link);
         message.prune();
         assert_eq!(link_of(&message), Some(whole));
-        let RouteNetlinkMessage::NewLink(pruned) = message else { panic!("still a link") };
-        assert_eq!((pruned.attributes.len(), pruned.attributes.capacity()), (3, 3));
+        let RouteNetlinkMessage::NewLink(pruned) = message else {
+            panic!("still a link")
+        };
+        assert_eq!(
+            (pruned.attributes.len(), pruned.attributes.capacity()),
+            (3, 3)
+        );
     }
 }

@@ -12,7 +12,8 @@ use flannel_host::family::Family;
 use netlink_packet_route::{
     IpProtocol, RouteNetlinkMessage,
     route::{
-        RouteAttribute, RouteFlags, RouteHeader, RouteLwEnCapType, RouteMessage, RouteMetric, RouteNextHop, RouteType,
+        RouteAttribute, RouteFlags, RouteHeader, RouteLwEnCapType, RouteMessage, RouteMetric,
+        RouteNextHop, RouteType,
     },
 };
 use nix::errno::Errno;
@@ -80,10 +81,13 @@ impl MatchedRoute {
     }
 
     fn from_message(message: &RouteMessage) -> Self {
-        let table = message.attributes.iter().find_map(|attribute| match attribute {
-            RouteAttribute::Table(table) => Some(*table),
-            _ => None,
-        });
+        let table = message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                RouteAttribute::Table(table) => Some(*table),
+                _ => None,
+            });
         Self {
             answer: RouteAnswer::from_message(message),
             prefix_len: message.header.destination_prefix_length,
@@ -108,7 +112,10 @@ impl RouteHop {
             RouteAttribute::Via(addr) => via(addr),
             _ => None,
         });
-        Self { oif: hop.interface_index, gateway }
+        Self {
+            oif: hop.interface_index,
+            gateway,
+        }
     }
 }
 
@@ -120,17 +127,30 @@ impl RouteAnswer {
 
     /// The next hop has an address of the other family than `dst`.
     pub fn gateway_of_other_family(&self, dst: IpAddr) -> bool {
-        self.gateway.is_some_and(|gateway| Family::of(gateway) != Family::of(dst))
+        self.gateway
+            .is_some_and(|gateway| Family::of(gateway) != Family::of(dst))
     }
 
     /// A route of this type that leads nowhere.
     pub fn nowhere(kind: RouteType) -> Self {
-        Self { kind, oif: None, gateway: None, mtu: None, hops: Vec::new(), nexthop: None, lwtunnel: false, src: None }
+        Self {
+            kind,
+            oif: None,
+            gateway: None,
+            mtu: None,
+            hops: Vec::new(),
+            nexthop: None,
+            lwtunnel: false,
+            src: None,
+        }
     }
 
     fn from_message(message: &RouteMessage) -> Self {
         let mut answer = Self::nowhere(message.header.kind);
-        message.attributes.iter().for_each(|attribute| answer.take(attribute));
+        message
+            .attributes
+            .iter()
+            .for_each(|attribute| answer.take(attribute));
         if answer.is_multipath() {
             // The kernel may repeat one of several next hops at the top.
             (answer.oif, answer.gateway) = (None, None);
@@ -220,7 +240,9 @@ impl Netlink {
         let family = Family::of(dst);
         message.header.address_family = to_kernel(family);
         message.header.destination_prefix_length = family.bits();
-        message.attributes.push(RouteAttribute::Destination(dst.into()));
+        message
+            .attributes
+            .push(RouteAttribute::Destination(dst.into()));
         self.look_up(message, format!("the route to {dst}")).await
     }
 
@@ -230,39 +252,77 @@ impl Netlink {
         let family = Family::of(dst);
         message.header.address_family = to_kernel(family);
         message.header.destination_prefix_length = family.bits();
-        message.attributes.push(RouteAttribute::Destination(dst.into()));
+        message
+            .attributes
+            .push(RouteAttribute::Destination(dst.into()));
         message.attributes.push(RouteAttribute::Oif(oif));
-        self.look_up(message, format!("the route to {dst} by link {oif}")).await
+        self.look_up(message, format!("the route to {dst} by link {oif}"))
+            .await
     }
 
     /// Looks up where the kernel forwards a foreign packet that came in by `iif`: forwarding,
     /// `rp_filter` and rules on the incoming interface apply. A packet they refuse is an error,
     /// with the kernel's reason. The answer does not show if IPv6 is forwarded at all.
-    pub async fn route_forwarded(&self, dst: IpAddr, src: IpAddr, iif: u32) -> Result<RouteAnswer, NetlinkError> {
-        self.look_up(forwarded(dst, src, iif), format!("the route from {src} to {dst}")).await
+    pub async fn route_forwarded(
+        &self,
+        dst: IpAddr,
+        src: IpAddr,
+        iif: u32,
+    ) -> Result<RouteAnswer, NetlinkError> {
+        self.look_up(
+            forwarded(dst, src, iif),
+            format!("the route from {src} to {dst}"),
+        )
+        .await
     }
 
     /// As [`Self::route_forwarded`], with the entry of the routing table that matches the packet.
-    pub async fn forwarding_entry(&self, dst: IpAddr, src: IpAddr, iif: u32) -> Result<MatchedRoute, NetlinkError> {
-        self.find_entry(forwarded(dst, src, iif), format!("the route from {src} to {dst}")).await
+    pub async fn forwarding_entry(
+        &self,
+        dst: IpAddr,
+        src: IpAddr,
+        iif: u32,
+    ) -> Result<MatchedRoute, NetlinkError> {
+        self.find_entry(
+            forwarded(dst, src, iif),
+            format!("the route from {src} to {dst}"),
+        )
+        .await
     }
 
     /// The entry of the routing table by which this host reaches an address.
     pub async fn entry_from_here(&self, dst: IpAddr) -> Result<MatchedRoute, NetlinkError> {
-        let query = RouteQuery { dst, src: None, dport: None };
-        self.find_entry(query.to_message(), format!("the route to {dst}")).await
+        let query = RouteQuery {
+            dst,
+            src: None,
+            dport: None,
+        };
+        self.find_entry(query.to_message(), format!("the route to {dst}"))
+            .await
     }
 
-    async fn find_entry(&self, mut query: RouteMessage, object: String) -> Result<MatchedRoute, NetlinkError> {
+    async fn find_entry(
+        &self,
+        mut query: RouteMessage,
+        object: String,
+    ) -> Result<MatchedRoute, NetlinkError> {
         // Without the second flag the kernel names table main for every entry of IPv4.
         query.header.flags = RouteFlags::FibMatch | RouteFlags::LookupTable;
         match self.ask(query, object).await? {
             Ok(message) => Ok(MatchedRoute::from_message(&message)),
-            Err(kind) => Ok(MatchedRoute { answer: RouteAnswer::nowhere(kind), prefix_len: 0, table: 0 }),
+            Err(kind) => Ok(MatchedRoute {
+                answer: RouteAnswer::nowhere(kind),
+                prefix_len: 0,
+                table: 0,
+            }),
         }
     }
 
-    async fn look_up(&self, query: RouteMessage, object: String) -> Result<RouteAnswer, NetlinkError> {
+    async fn look_up(
+        &self,
+        query: RouteMessage,
+        object: String,
+    ) -> Result<RouteAnswer, NetlinkError> {
         Ok(match self.ask(query, object).await? {
             Ok(message) => RouteAnswer::from_message(&message),
             Err(kind) => RouteAnswer::nowhere(kind),
@@ -270,11 +330,17 @@ impl Netlink {
     }
 
     /// Returns the kernel's answer, or the route type that its refusal implies.
-    async fn ask(&self, query: RouteMessage, object: String) -> Result<Result<RouteMessage, RouteType>, NetlinkError> {
+    async fn ask(
+        &self,
+        query: RouteMessage,
+        object: String,
+    ) -> Result<Result<RouteMessage, RouteType>, NetlinkError> {
         match self.route.fetch(RouteNetlinkMessage::GetRoute(query)).await {
             Ok(RouteNetlinkMessage::NewRoute(message)) => Ok(Ok(message)),
             Ok(_) => Err(Fault::NoAnswer.on(Verb::LookUp, format_args!("{object}"))),
-            Err(fault) => verdict(&fault).map(Err).ok_or_else(|| fault.on(Verb::LookUp, format_args!("{object}"))),
+            Err(fault) => verdict(&fault)
+                .map(Err)
+                .ok_or_else(|| fault.on(Verb::LookUp, format_args!("{object}"))),
         }
     }
 }
@@ -285,7 +351,10 @@ fn forwarded(dst: IpAddr, src: IpAddr, iif: u32) -> RouteMessage {
     let family = Family::of(dst);
     let header = &mut message.header;
     header.address_family = to_kernel(family);
-    (header.destination_prefix_length, header.source_prefix_length) = (family.bits(), family.bits());
+    (
+        header.destination_prefix_length,
+        header.source_prefix_length,
+    ) = (family.bits(), family.bits());
     let attributes = &mut message.attributes;
     attributes.push(RouteAttribute::Destination(dst.into()));
     attributes.push(RouteAttribute::Source(src.into()));
@@ -299,9 +368,18 @@ mod tests {
 
     #[test]
     fn a_refusal_is_an_answer_where_it_speaks_of_the_route() {
-        let refused = |errno: Errno| Fault::Refused { errno: errno.into(), remark: None };
-        assert_eq!(verdict(&refused(Errno::ENETUNREACH)), Some(RouteType::Unreachable));
-        assert_eq!(verdict(&refused(Errno::EHOSTUNREACH)), Some(RouteType::Unreachable));
+        let refused = |errno: Errno| Fault::Refused {
+            errno: errno.into(),
+            remark: None,
+        };
+        assert_eq!(
+            verdict(&refused(Errno::ENETUNREACH)),
+            Some(RouteType::Unreachable)
+        );
+        assert_eq!(
+            verdict(&refused(Errno::EHOSTUNREACH)),
+            Some(RouteType::Unreachable)
+        );
         assert_eq!(verdict(&refused(Errno::EACCES)), Some(RouteType::Prohibit));
         assert_eq!(verdict(&refused(Errno::EINVAL)), Some(RouteType::BlackHole));
         assert_eq!(verdict(&refused(Errno::ENOBUFS)), None);

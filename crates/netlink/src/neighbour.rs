@@ -42,12 +42,25 @@ impl NeighbourKey {
     /// `None` for the FDB and for proxy entries.
     pub(super) fn from_message(message: &NeighbourMessage) -> Option<(Self, Option<Mac>)> {
         from_kernel(message.header.family)?;
-        let addr = message.attributes.iter().find_map(|attribute| match attribute {
-            NeighbourAttribute::Destination(NeighbourAddress::Inet(addr)) => Some(IpAddr::from(*addr)),
-            NeighbourAttribute::Destination(NeighbourAddress::Inet6(addr)) => Some(IpAddr::from(*addr)),
-            _ => None,
-        })?;
-        Some((Self { ifindex: message.header.ifindex, addr }, link_layer_address(message)))
+        let addr = message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                NeighbourAttribute::Destination(NeighbourAddress::Inet(addr)) => {
+                    Some(IpAddr::from(*addr))
+                }
+                NeighbourAttribute::Destination(NeighbourAddress::Inet6(addr)) => {
+                    Some(IpAddr::from(*addr))
+                }
+                _ => None,
+            })?;
+        Some((
+            Self {
+                ifindex: message.header.ifindex,
+                addr,
+            },
+            link_layer_address(message),
+        ))
     }
 
     fn to_message(self, state: NeighbourState) -> NeighbourMessage {
@@ -55,17 +68,22 @@ impl NeighbourKey {
         message.header.family = to_kernel(Family::of(self.addr));
         message.header.ifindex = self.ifindex;
         message.header.state = state;
-        message.attributes.push(NeighbourAttribute::Destination(self.addr.into()));
+        message
+            .attributes
+            .push(NeighbourAttribute::Destination(self.addr.into()));
         message
     }
 }
 
 /// The Ethernet address in a neighbour or FDB message.
 pub(super) fn link_layer_address(message: &NeighbourMessage) -> Option<Mac> {
-    message.attributes.iter().find_map(|attribute| match attribute {
-        NeighbourAttribute::LinkLayerAddress(bytes) => mac_from_bytes(bytes),
-        _ => None,
-    })
+    message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            NeighbourAttribute::LinkLayerAddress(bytes) => mac_from_bytes(bytes),
+            _ => None,
+        })
 }
 
 /// Returns true if the entry stays until it is deleted explicitly.
@@ -92,8 +110,12 @@ impl Netlink {
         let message = RouteNetlinkMessage::GetNeighbour(key.to_message(NeighbourState::None));
         match self.route.fetch(message).await {
             Ok(RouteNetlinkMessage::NewNeighbour(message)) => {
-                let failed = u16::from(message.header.state) & u16::from(NeighbourState::Failed) != 0;
-                Ok(Some(Neighbour { mac: link_layer_address(&message), failed }))
+                let failed =
+                    u16::from(message.header.state) & u16::from(NeighbourState::Failed) != 0;
+                Ok(Some(Neighbour {
+                    mac: link_layer_address(&message),
+                    failed,
+                }))
             }
             Ok(_) => Ok(None),
             Err(fault) if fault.errno() == Some(Errno::ENOENT) => Ok(None),
@@ -102,28 +124,53 @@ impl Netlink {
     }
 
     /// The permanent neighbours of both families, on one link or on all.
-    pub async fn neighbours(&self, ifindex: Option<u32>) -> Result<Vec<(NeighbourKey, Mac)>, NetlinkError> {
+    pub async fn neighbours(
+        &self,
+        ifindex: Option<u32>,
+    ) -> Result<Vec<(NeighbourKey, Mac)>, NetlinkError> {
         let mut message = NeighbourMessage::default();
         message.header.family = AddressFamily::Unspec;
-        message.attributes.extend(ifindex.map(NeighbourAttribute::IfIndex));
-        let dump = self.route.dump(RouteNetlinkMessage::GetNeighbour(message)).await;
-        let entries = dump.map_err(|fault| fault.on(Verb::Read, "the neighbours"))?.readable();
+        message
+            .attributes
+            .extend(ifindex.map(NeighbourAttribute::IfIndex));
+        let dump = self
+            .route
+            .dump(RouteNetlinkMessage::GetNeighbour(message))
+            .await;
+        let entries = dump
+            .map_err(|fault| fault.on(Verb::Read, "the neighbours"))?
+            .readable();
         let wanted = |key: &NeighbourKey| ifindex.is_none_or(|ifindex| ifindex == key.ifindex);
-        Ok(entries.iter().filter_map(neighbour_of).filter(|(key, _)| wanted(key)).collect())
+        Ok(entries
+            .iter()
+            .filter_map(neighbour_of)
+            .filter(|(key, _)| wanted(key))
+            .collect())
     }
 
     /// Adds a permanent neighbour, or changes an existing one of any state.
     pub async fn replace_neighbour(&self, key: NeighbourKey, mac: Mac) -> Result<(), NetlinkError> {
         let mut message = key.to_message(NeighbourState::Permanent);
-        message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
-        let done = self.route.command(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE).await;
+        message
+            .attributes
+            .push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
+        let done = self
+            .route
+            .command(
+                RouteNetlinkMessage::NewNeighbour(message),
+                NLM_F_CREATE | NLM_F_REPLACE,
+            )
+            .await;
         done.map_err(|fault| fault.on(Verb::Replace, key))
     }
 
     /// Deletes a neighbour; [`NetlinkError::is_gone`] when it was not there.
     pub async fn del_neighbour(&self, key: NeighbourKey) -> Result<(), NetlinkError> {
         let message = RouteNetlinkMessage::DelNeighbour(key.to_message(NeighbourState::None));
-        self.route.command(message, 0).await.map_err(|fault| fault.on(Verb::Delete, key))
+        self.route
+            .command(message, 0)
+            .await
+            .map_err(|fault| fault.on(Verb::Delete, key))
     }
 }
 

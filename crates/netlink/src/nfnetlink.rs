@@ -7,7 +7,13 @@ pub(crate) const MESSAGE_HEADER: usize = 16;
 pub(crate) const FAMILY_HEADER: usize = 4;
 
 /// A request of this type and address family, with these attributes.
-pub(crate) fn request(kind: u16, flags: u16, sequence: u32, family: u8, attributes: &[u8]) -> Vec<u8> {
+pub(crate) fn request(
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+    family: u8,
+    attributes: &[u8],
+) -> Vec<u8> {
     let mut bytes = vec![0; MESSAGE_HEADER];
     bytes.extend([family, 0, 0, 0]);
     bytes.extend(attributes);

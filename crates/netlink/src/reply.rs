@@ -10,7 +10,9 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable};
+use netlink_packet_core::{
+    NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
+};
 
 /// A message of protocol `T`, or the type of one that could not be decoded.
 #[derive(Debug, Clone)]
@@ -37,7 +39,9 @@ impl<T: NetlinkDeserializable + Prune> NetlinkDeserializable for Reply<T> {
                 message.prune();
                 Self::Decoded(message)
             }
-            _ => Self::Undecodable { message_type: header.message_type },
+            _ => Self::Undecodable {
+                message_type: header.message_type,
+            },
         })
     }
 }
@@ -68,7 +72,10 @@ impl<T: NetlinkSerializable> NetlinkSerializable for Reply<T> {
 pub(super) fn request<T>(message: T, flags: u16) -> NetlinkMessage<Reply<T>> {
     let mut header = NetlinkHeader::default();
     header.flags = flags;
-    NetlinkMessage::new(header, NetlinkPayload::InnerMessage(Reply::Decoded(message)))
+    NetlinkMessage::new(
+        header,
+        NetlinkPayload::InnerMessage(Reply::Decoded(message)),
+    )
 }
 
 #[cfg(test)]
@@ -83,7 +90,10 @@ mod tests {
         let mut newnexthop = NetlinkHeader::default();
         newnexthop.message_type = 104;
         let reply = Reply::<RouteNetlinkMessage>::deserialize(&newnexthop, &[0; 8]);
-        assert!(matches!(reply, Ok(Reply::Undecodable { message_type: 104 })));
+        assert!(matches!(
+            reply,
+            Ok(Reply::Undecodable { message_type: 104 })
+        ));
     }
 
     #[test]

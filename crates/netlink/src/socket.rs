@@ -73,10 +73,18 @@ fn filter(ports: &[u32]) -> Vec<SockFilter> {
     const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
     const SKIP_UNLESS_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
     const RETURN: u16 = 0x06; // BPF_RET | BPF_K
-    let unless =
-        |value, length| [SockFilter::new(SKIP_UNLESS_EQUAL, 0, 1, value), SockFilter::new(RETURN, 0, 0, length)];
+    let unless = |value, length| {
+        [
+            SockFilter::new(SKIP_UNLESS_EQUAL, 0, 1, value),
+            SockFilter::new(RETURN, 0, 0, length),
+        ]
+    };
     let mut program = vec![SockFilter::new(LOAD_HALF, 0, 0, 4)];
-    program.extend(ALWAYS_HEARD.iter().flat_map(|kind| unless(kind.to_be().into(), u32::MAX)));
+    program.extend(
+        ALWAYS_HEARD
+            .iter()
+            .flat_map(|kind| unless(kind.to_be().into(), u32::MAX)),
+    );
     program.push(SockFilter::new(LOAD_WORD, 0, 0, 12));
     program.extend(ports.iter().flat_map(|port| unless(port.to_be(), 0)));
     program.push(SockFilter::new(RETURN, 0, 0, u32::MAX));

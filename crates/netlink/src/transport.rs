@@ -24,8 +24,8 @@ use std::{
 
 use futures::{Stream, StreamExt};
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkDeserializable, NetlinkMessage, NetlinkPayload,
-    NetlinkSerializable, NlasIterator,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkDeserializable, NetlinkMessage,
+    NetlinkPayload, NetlinkSerializable, NlasIterator,
 };
 use netlink_proto::{ConnectionHandle, NetlinkCodec, from_socket_with_codec};
 use netlink_sys::{SocketAddr, TokioSocket};
@@ -46,7 +46,9 @@ const DUMP_ATTEMPTS: u32 = 10;
 /// its configuration lock on a very large node. Requests that wait behind others have no deadline.
 const SILENCE: Duration = Duration::from_secs(30);
 /// The error that a caller gets after that.
-const SILENT: Fault = Fault::TimedOut { seconds: SILENCE.as_secs() };
+const SILENT: Fault = Fault::TimedOut {
+    seconds: SILENCE.as_secs(),
+};
 /// Requests sent together at most. All their answers fit the receive buffer.
 const BATCH: usize = 128;
 /// `struct nlmsghdr`: what a capped error message repeats of the request.
@@ -60,7 +62,15 @@ pub(super) trait Message:
 {
 }
 impl<T> Message for T where
-    T: NetlinkSerializable + NetlinkDeserializable + Prune + Debug + Clone + Send + Sync + Unpin + 'static
+    T: NetlinkSerializable
+        + NetlinkDeserializable
+        + Prune
+        + Debug
+        + Clone
+        + Send
+        + Sync
+        + Unpin
+        + 'static
 {
 }
 
@@ -98,15 +108,30 @@ impl<T> Dump<T> {
     /// Every entry; refuses a dump with a gap.
     pub(super) fn complete(self) -> Result<Vec<T>, Fault> {
         match self {
-            Self { entries, undecodable: 0, .. } => Ok(entries),
-            Self { undecodable: count, message_type, .. } => Err(Fault::Undecodable { message_type, count }),
+            Self {
+                entries,
+                undecodable: 0,
+                ..
+            } => Ok(entries),
+            Self {
+                undecodable: count,
+                message_type,
+                ..
+            } => Err(Fault::Undecodable {
+                message_type,
+                count,
+            }),
         }
     }
 
     /// The entries that could be decoded. For tables where what we cannot read cannot be ours.
     pub(super) fn readable(self) -> Vec<T> {
         if self.undecodable > 0 {
-            warn!(count = self.undecodable, message_type = self.message_type, "skipped undecodable netlink entries");
+            warn!(
+                count = self.undecodable,
+                message_type = self.message_type,
+                "skipped undecodable netlink entries"
+            );
         }
         self.entries
     }
@@ -115,16 +140,24 @@ impl<T> Dump<T> {
 impl<T: Message> Transport<T> {
     /// Starts the connection task on `socket`; it ends when the last clone is dropped.
     pub(super) fn spawn(socket: TokioSocket) -> Self {
-        let (mut connection, handle, _unsolicited) = from_socket_with_codec::<Reply<T>, _, NetlinkCodec>(socket);
+        let (mut connection, handle, _unsolicited) =
+            from_socket_with_codec::<Reply<T>, _, NetlinkCodec>(socket);
         // A dying connection closes the answers of every request in flight. Only a forwarded ack or
         // end of dump distinguishes success from that.
         connection.set_forward_ack(true);
         connection.set_forward_done(true);
         tokio::spawn(connection);
-        let line = Line { handle, received: Arc::default() };
+        let line = Line {
+            handle,
+            received: Arc::default(),
+        };
         let (waiting, asked) = mpsc::unbounded_channel();
         tokio::spawn(line.clone().serve(asked));
-        Self { line, waiting, dumping: Arc::default() }
+        Self {
+            line,
+            waiting,
+            dumping: Arc::default(),
+        }
     }
 
     /// Sends `message` with extra `NLM_F_*` flags and waits for the kernel's ack.
@@ -142,7 +175,9 @@ impl<T: Message> Transport<T> {
     /// the next dump on a socket while one is half read.
     pub(super) async fn dump(&self, message: T) -> Result<Dump<T>, Fault> {
         let this = self.clone();
-        tokio::spawn(async move { this.dump_in_turn(message).await }).await.unwrap_or(Err(Fault::Closed))
+        tokio::spawn(async move { this.dump_in_turn(message).await })
+            .await
+            .unwrap_or(Err(Fault::Closed))
     }
 
     async fn dump_in_turn(&self, message: T) -> Result<Dump<T>, Fault> {
@@ -153,13 +188,17 @@ impl<T: Message> Transport<T> {
                 return Ok(answer.dump);
             }
         }
-        Err(Fault::Interrupted { attempts: DUMP_ATTEMPTS })
+        Err(Fault::Interrupted {
+            attempts: DUMP_ATTEMPTS,
+        })
     }
 
     async fn ask(&self, message: T, flags: u16) -> Result<Answer<T>, Fault> {
         let (answer, answered) = oneshot::channel();
         let message = request(message, NLM_F_REQUEST | NLM_F_ACK | flags);
-        self.waiting.send(Asked { message, answer }).or(Err(Fault::Closed))?;
+        self.waiting
+            .send(Asked { message, answer })
+            .or(Err(Fault::Closed))?;
         answered.await.unwrap_or(Err(Fault::Closed))
     }
 }
@@ -171,7 +210,13 @@ fn kernel() -> SocketAddr {
 impl<T: Message> Line<T> {
     async fn dump(&self, message: T) -> Result<Answer<T>, Fault> {
         let message = request(message, NLM_F_REQUEST | NLM_F_DUMP);
-        self.answer(&mut self.handle.request(message, kernel()).or(Err(Fault::Closed))?).await
+        self.answer(
+            &mut self
+                .handle
+                .request(message, kernel())
+                .or(Err(Fault::Closed))?,
+        )
+        .await
     }
 
     /// Sends the requests that wait, batch by batch, until all senders are dropped.
@@ -184,12 +229,20 @@ impl<T: Message> Line<T> {
 
     /// Sends requests together. The kernel answers in the order in which it was asked.
     async fn exchange(&self, batch: Vec<Asked<T>>) {
-        let (messages, answers): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|asked| (asked.message, asked.answer)).unzip();
-        let Ok(mut messages) = self.handle.request_batch(messages, kernel()) else { return };
+        let (messages, answers): (Vec<_>, Vec<_>) = batch
+            .into_iter()
+            .map(|asked| (asked.message, asked.answer))
+            .unzip();
+        let Ok(mut messages) = self.handle.request_batch(messages, kernel()) else {
+            return;
+        };
         let mut is_silent = false;
         for answer in answers {
-            let result = if is_silent { Err(SILENT) } else { self.answer(&mut messages).await };
+            let result = if is_silent {
+                Err(SILENT)
+            } else {
+                self.answer(&mut messages).await
+            };
             is_silent = matches!(result, Err(Fault::TimedOut { .. }));
             // A caller that stopped waiting does not want it.
             drop(answer.send(result));
@@ -202,7 +255,10 @@ impl<T: Message> Line<T> {
     ) -> Result<Answer<T>, Fault> {
         let mut answer = Answer::new();
         loop {
-            let message = self.unless_silent(messages.next()).await?.ok_or(Fault::Closed)?;
+            let message = self
+                .unless_silent(messages.next())
+                .await?
+                .ok_or(Fault::Closed)?;
             if answer.take(message)? {
                 return Ok(answer);
             }
@@ -232,7 +288,14 @@ struct Answer<T> {
 
 impl<T> Answer<T> {
     fn new() -> Self {
-        Self { dump: Dump { entries: Vec::new(), undecodable: 0, message_type: 0 }, interrupted: false }
+        Self {
+            dump: Dump {
+                entries: Vec::new(),
+                undecodable: 0,
+                message_type: 0,
+            },
+            interrupted: false,
+        }
     }
 
     /// Takes one message in; true when it was the last.
@@ -249,7 +312,9 @@ impl<T> Answer<T> {
                 let remark = error.header.get(HEADER_LEN..).and_then(remark);
                 return refusal(error.code, remark);
             }
-            NetlinkPayload::Done(done) => return refusal(NonZeroI32::new(done.code), remark(&done.extended_ack)),
+            NetlinkPayload::Done(done) => {
+                return refusal(NonZeroI32::new(done.code), remark(&done.extended_ack));
+            }
             _ => {}
         }
         Ok(false)
@@ -260,9 +325,10 @@ impl<T> Answer<T> {
 fn refusal(code: Option<NonZeroI32>, remark: Option<String>) -> Result<bool, Fault> {
     match code {
         // A positive value in an end of dump is a length of old kernels, not an error.
-        Some(code) if code.get() < 0 => {
-            Err(Fault::Refused { errno: std::io::Error::from_raw_os_error(code.get().saturating_neg()), remark })
-        }
+        Some(code) if code.get() < 0 => Err(Fault::Refused {
+            errno: std::io::Error::from_raw_os_error(code.get().saturating_neg()),
+            remark,
+        }),
         _ => Ok(true),
     }
 }
@@ -272,7 +338,11 @@ fn remark(attributes: &[u8]) -> Option<String> {
     NlasIterator::new(attributes)
         .flatten()
         .find(|attribute| attribute.kind() == REMARK)
-        .map(|attribute| String::from_utf8_lossy(attribute.value()).trim_end_matches('\0').to_owned())
+        .map(|attribute| {
+            String::from_utf8_lossy(attribute.value())
+                .trim_end_matches('\0')
+                .to_owned()
+        })
 }
 
 #[cfg(test)]
@@ -295,7 +365,11 @@ mod tests {
     #[test]
     fn an_interrupted_dump_is_recognised_on_an_entry_or_on_its_end() {
         let entry = || NetlinkPayload::InnerMessage(Reply::Decoded(1));
-        for (on_entry, on_end, interrupted) in [(0, 0, false), (NLM_F_DUMP_INTR, 0, true), (0, NLM_F_DUMP_INTR, true)] {
+        for (on_entry, on_end, interrupted) in [
+            (0, 0, false),
+            (NLM_F_DUMP_INTR, 0, true),
+            (0, NLM_F_DUMP_INTR, true),
+        ] {
             let mut answer = Answer::new();
             assert!(!answer.take(message(on_entry, entry())).expect("an entry"));
             assert!(answer.take(message(on_end, done())).expect("the end"));
@@ -308,7 +382,13 @@ mod tests {
         let mut answer = Answer::new();
         let gap = NetlinkPayload::InnerMessage(Reply::Undecodable { message_type: 32 });
         answer.take(message(0, gap)).expect("an entry");
-        assert!(matches!(answer.dump.complete(), Err(Fault::Undecodable { message_type: 32, count: 1 })));
+        assert!(matches!(
+            answer.dump.complete(),
+            Err(Fault::Undecodable {
+                message_type: 32,
+                count: 1
+            })
+        ));
     }
 
     #[test]
@@ -316,8 +396,19 @@ mod tests {
         let mut error = ErrorMessage::default();
         error.code = NonZeroI32::new(-(Errno::ENODEV as i32));
         error.header = vec![0; HEADER_LEN];
-        error.header.extend([8, 0, REMARK.to_ne_bytes()[0], REMARK.to_ne_bytes()[1], b'n', b'o', b'!', 0]);
-        let fault = Answer::new().take(message(0, NetlinkPayload::Error(error))).expect_err("a refusal");
+        error.header.extend([
+            8,
+            0,
+            REMARK.to_ne_bytes()[0],
+            REMARK.to_ne_bytes()[1],
+            b'n',
+            b'o',
+            b'!',
+            0,
+        ]);
+        let fault = Answer::new()
+            .take(message(0, NetlinkPayload::Error(error)))
+            .expect_err("a refusal");
         assert_eq!(fault.errno(), Some(Errno::ENODEV));
         assert_eq!(fault.to_string(), "no!");
     }

@@ -7,8 +7,9 @@ use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
 use netlink_packet_xfrm::{
-    AF_INET, AF_INET6, Address, Selector, UserPolicyId, UserPolicyInfo, UserTemplate, XFRM_MODE_TUNNEL,
-    XFRM_POLICY_ALLOW, XFRM_POLICY_FWD, XFRM_POLICY_IN, XFRM_POLICY_OUT, XfrmAttrs, XfrmMessage,
+    AF_INET, AF_INET6, Address, Selector, UserPolicyId, UserPolicyInfo, UserTemplate,
+    XFRM_MODE_TUNNEL, XFRM_POLICY_ALLOW, XFRM_POLICY_FWD, XFRM_POLICY_IN, XFRM_POLICY_OUT,
+    XfrmAttrs, XfrmMessage,
     policy::{DelGetMessage, ModifyMessage},
 };
 
@@ -72,7 +73,13 @@ pub struct TunnelPolicyKey {
 
 impl fmt::Display for TunnelPolicyKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "xfrm policy {} from {} to {}", self.direction.name(), self.src, self.dst)
+        write!(
+            f,
+            "xfrm policy {} from {} to {}",
+            self.direction.name(),
+            self.src,
+            self.dst
+        )
     }
 }
 
@@ -92,9 +99,16 @@ pub struct TunnelPolicy {
 impl Netlink {
     /// Returns the policies with plain prefixes and one template of ESP in tunnel mode; empty on a
     /// kernel without XFRM. Other policies are left out.
-    pub async fn tunnel_policies(&self) -> Result<Vec<(TunnelPolicyKey, TunnelPolicy)>, NetlinkError> {
-        let Some(xfrm) = &self.xfrm else { return Ok(Vec::new()) };
-        let entries = xfrm.dump(XfrmMessage::GetPolicy(DelGetMessage::default())).await.map(Dump::readable);
+    pub async fn tunnel_policies(
+        &self,
+    ) -> Result<Vec<(TunnelPolicyKey, TunnelPolicy)>, NetlinkError> {
+        let Some(xfrm) = &self.xfrm else {
+            return Ok(Vec::new());
+        };
+        let entries = xfrm
+            .dump(XfrmMessage::GetPolicy(DelGetMessage::default()))
+            .await
+            .map(Dump::readable);
         let entries = entries.map_err(|fault| fault.on(Verb::Read, "the xfrm policies"))?;
         Ok(entries.iter().filter_map(policy_of).collect())
     }
@@ -127,7 +141,10 @@ impl Netlink {
 
     /// Removes a policy.
     pub async fn del_tunnel_policy(&self, key: &TunnelPolicyKey) -> Result<(), NetlinkError> {
-        let removed = self.xfrm_or(Verb::Delete, key)?.command(XfrmMessage::DeletePolicy(id_of(key)), 0).await;
+        let removed = self
+            .xfrm_or(Verb::Delete, key)?
+            .command(XfrmMessage::DeletePolicy(id_of(key)), 0)
+            .await;
         removed.map_err(|fault| fault.on(Verb::Delete, key))
     }
 
@@ -137,14 +154,20 @@ impl Netlink {
         verb: Verb,
         object: impl fmt::Display,
     ) -> Result<&Transport<XfrmMessage>, NetlinkError> {
-        self.xfrm.as_ref().ok_or_else(|| Fault::NoXfrm.on(verb, object))
+        self.xfrm
+            .as_ref()
+            .ok_or_else(|| Fault::NoXfrm.on(verb, object))
     }
 }
 
 /// Returns true if the policy there demands a tunnel of this `reqid`.
 async fn is_ours(xfrm: &Transport<XfrmMessage>, key: &TunnelPolicyKey, reqid: u32) -> bool {
     let found = xfrm.fetch(XfrmMessage::GetPolicy(id_of(key))).await;
-    found.ok().as_ref().and_then(policy_of).is_some_and(|(_, policy)| policy.reqid == reqid)
+    found
+        .ok()
+        .as_ref()
+        .and_then(policy_of)
+        .is_some_and(|(_, policy)| policy.reqid == reqid)
 }
 
 fn selector_of(key: &TunnelPolicyKey) -> Selector {
@@ -155,12 +178,23 @@ fn selector_of(key: &TunnelPolicyKey) -> Selector {
 }
 
 fn id_of(key: &TunnelPolicyKey) -> DelGetMessage {
-    let id = UserPolicyId { selector: selector_of(key), direction: key.direction.number(), ..UserPolicyId::default() };
-    DelGetMessage { user_policy_id: id, nlas: Vec::new() }
+    let id = UserPolicyId {
+        selector: selector_of(key),
+        direction: key.direction.number(),
+        ..UserPolicyId::default()
+    };
+    DelGetMessage {
+        user_policy_id: id,
+        nlas: Vec::new(),
+    }
 }
 
 fn message_of(key: &TunnelPolicyKey, policy: &TunnelPolicy) -> ModifyMessage {
-    let mut template = UserTemplate { reqid: policy.reqid, mode: XFRM_MODE_TUNNEL, ..UserTemplate::default() };
+    let mut template = UserTemplate {
+        reqid: policy.reqid,
+        mode: XFRM_MODE_TUNNEL,
+        ..UserTemplate::default()
+    };
     template.source(&policy.src);
     template.destination(&policy.dst);
     template.protocol(ESP);
@@ -171,14 +205,37 @@ fn message_of(key: &TunnelPolicyKey, policy: &TunnelPolicy) -> ModifyMessage {
         action: XFRM_POLICY_ALLOW,
         ..UserPolicyInfo::default()
     };
-    ModifyMessage { user_policy_info: info, nlas: vec![XfrmAttrs::Template(vec![template])] }
+    ModifyMessage {
+        user_policy_info: info,
+        nlas: vec![XfrmAttrs::Template(vec![template])],
+    }
 }
 
 /// `None` for a policy of another form.
 fn policy_of(message: &XfrmMessage) -> Option<(TunnelPolicyKey, TunnelPolicy)> {
-    let XfrmMessage::AddPolicy(ModifyMessage { user_policy_info: info, nlas }) = message else { return None };
-    let Selector { saddr, daddr, prefixlen_s, prefixlen_d, family, .. } = info.selector;
-    let plain = Selector { saddr, daddr, prefixlen_s, prefixlen_d, family, ..Selector::default() };
+    let XfrmMessage::AddPolicy(ModifyMessage {
+        user_policy_info: info,
+        nlas,
+    }) = message
+    else {
+        return None;
+    };
+    let Selector {
+        saddr,
+        daddr,
+        prefixlen_s,
+        prefixlen_d,
+        family,
+        ..
+    } = info.selector;
+    let plain = Selector {
+        saddr,
+        daddr,
+        prefixlen_s,
+        prefixlen_d,
+        family,
+        ..Selector::default()
+    };
     if info.selector != plain || info.action != XFRM_POLICY_ALLOW {
         return None;
     }
@@ -188,9 +245,24 @@ fn policy_of(message: &XfrmMessage) -> Option<(TunnelPolicyKey, TunnelPolicy)> {
     }
     let net = |address, length| IpNet::new(ip(address, family)?, length).ok();
     let direction = PolicyDirection::of(info.direction)?;
-    let key = TunnelPolicyKey { direction, src: net(saddr, prefixlen_s)?, dst: net(daddr, prefixlen_d)? };
-    let (src, dst) = (ip(template.saddr, template.family)?, ip(template.id.daddr, template.family)?);
-    Some((key, TunnelPolicy { src, dst, reqid: template.reqid, priority: info.priority }))
+    let key = TunnelPolicyKey {
+        direction,
+        src: net(saddr, prefixlen_s)?,
+        dst: net(daddr, prefixlen_d)?,
+    };
+    let (src, dst) = (
+        ip(template.saddr, template.family)?,
+        ip(template.id.daddr, template.family)?,
+    );
+    Some((
+        key,
+        TunnelPolicy {
+            src,
+            dst,
+            reqid: template.reqid,
+            priority: info.priority,
+        },
+    ))
 }
 
 /// The one template; `None` where there are others, and for packets of a mark or an interface.
@@ -198,7 +270,9 @@ fn only_template(attributes: &[XfrmAttrs]) -> Option<&UserTemplate> {
     let mut found = None;
     for attribute in attributes {
         match attribute {
-            XfrmAttrs::Template(templates) => found = templates.first().filter(|_| templates.len() == 1),
+            XfrmAttrs::Template(templates) => {
+                found = templates.first().filter(|_| templates.len() == 1)
+            }
             XfrmAttrs::Mark(mark) if mark.mask != 0 => return None,
             XfrmAttrs::IfId(id) if *id != 0 => return None,
             _ => {}
@@ -221,19 +295,34 @@ mod tests {
 
     fn key() -> TunnelPolicyKey {
         let net = |text: &str| text.parse().expect("a prefix");
-        TunnelPolicyKey { direction: PolicyDirection::Forward, src: net("10.5.2.0/24"), dst: net("10.5.1.0/24") }
+        TunnelPolicyKey {
+            direction: PolicyDirection::Forward,
+            src: net("10.5.2.0/24"),
+            dst: net("10.5.1.0/24"),
+        }
     }
 
     fn policy() -> TunnelPolicy {
         let ip = |text: &str| text.parse().expect("an address");
-        TunnelPolicy { src: ip("192.0.2.2"), dst: ip("192.0.2.1"), reqid: 11, priority: 0 }
+        TunnelPolicy {
+            src: ip("192.0.2.2"),
+            dst: ip("192.0.2.1"),
+            reqid: 11,
+            priority: 0,
+        }
     }
 
     #[test]
     fn a_policy_is_read_as_it_is_written() {
         let message = message_of(&key(), &policy());
-        assert_eq!(policy_of(&XfrmMessage::AddPolicy(message)), Some((key(), policy())));
-        assert_eq!(key().to_string(), "xfrm policy fwd from 10.5.2.0/24 to 10.5.1.0/24");
+        assert_eq!(
+            policy_of(&XfrmMessage::AddPolicy(message)),
+            Some((key(), policy()))
+        );
+        assert_eq!(
+            key().to_string(),
+            "xfrm policy fwd from 10.5.2.0/24 to 10.5.1.0/24"
+        );
     }
 
     #[test]
@@ -244,10 +333,22 @@ mod tests {
             change(&mut message);
             policy_of(&XfrmMessage::AddPolicy(message))
         };
-        assert_eq!(changed(&|message| message.user_policy_info.action = 1), None, "drops");
-        assert_eq!(changed(&|message| message.user_policy_info.selector.proto = 17), None, "one protocol");
+        assert_eq!(
+            changed(&|message| message.user_policy_info.action = 1),
+            None,
+            "drops"
+        );
+        assert_eq!(
+            changed(&|message| message.user_policy_info.selector.proto = 17),
+            None,
+            "one protocol"
+        );
         assert_eq!(changed(&|message| message.nlas.clear()), None, "no tunnel");
-        assert_eq!(changed(&|message| message.nlas.push(XfrmAttrs::IfId(7))), None, "of an interface");
+        assert_eq!(
+            changed(&|message| message.nlas.push(XfrmAttrs::IfId(7))),
+            None,
+            "of an interface"
+        );
         let transport = |message: &mut ModifyMessage| {
             if let Some(XfrmAttrs::Template(templates)) = message.nlas.first_mut() {
                 templates[0].mode = 0;

@@ -21,7 +21,10 @@ pub struct VethSpec {
 impl VethSpec {
     /// This end up, the other down: it has no address yet.
     pub(super) fn to_message(&self) -> LinkMessage {
-        let peer = LinkUnspec::new_with_name(&self.peer).mtu(self.mtu).setns_by_pid(self.pid).build();
+        let peer = LinkUnspec::new_with_name(&self.peer)
+            .mtu(self.mtu)
+            .setns_by_pid(self.pid)
+            .build();
         LinkMessageBuilder::<LinkVeth>::new(&self.name, &self.peer)
             .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
             .mtu(self.mtu)
@@ -39,18 +42,31 @@ mod tests {
 
     #[test]
     fn the_other_end_is_made_where_the_process_is() {
-        let spec = VethSpec { name: "v".to_owned(), bridge: 3, peer: "eth0".to_owned(), pid: 7, mtu: 1450 };
+        let spec = VethSpec {
+            name: "v".to_owned(),
+            bridge: 3,
+            peer: "eth0".to_owned(),
+            pid: 7,
+            mtu: 1450,
+        };
         let message = spec.to_message();
         assert!(message.attributes.contains(&LinkAttribute::Controller(3)));
-        let peer = message.attributes.iter().find_map(|attribute| match attribute {
-            LinkAttribute::LinkInfo(infos) => infos.iter().find_map(|info| match info {
-                LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))) => Some(peer),
+        let peer = message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                LinkAttribute::LinkInfo(infos) => infos.iter().find_map(|info| match info {
+                    LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))) => Some(peer),
+                    _ => None,
+                }),
                 _ => None,
-            }),
-            _ => None,
-        });
+            });
         let attributes = &peer.expect("the other end").attributes;
-        for wanted in [LinkAttribute::IfName("eth0".to_owned()), LinkAttribute::NetNsPid(7), LinkAttribute::Mtu(1450)] {
+        for wanted in [
+            LinkAttribute::IfName("eth0".to_owned()),
+            LinkAttribute::NetNsPid(7),
+            LinkAttribute::Mtu(1450),
+        ] {
             assert!(attributes.contains(&wanted), "{wanted:?} in {attributes:?}");
         }
     }

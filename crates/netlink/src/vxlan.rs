@@ -14,7 +14,10 @@ use rtnetlink::{LinkMessageBuilder, LinkVxlan};
 
 /// A vxlan device's tunnel parameters as the kernel reports them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "the kernel's attributes, one to one")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the kernel's attributes, one to one"
+)]
 pub struct VxlanInfo {
     /// VXLAN network identifier, 24 bits.
     pub vni: u32,
@@ -135,7 +138,11 @@ impl VxlanSpec {
             IpAddr::V4(addr) => link.local(addr),
             IpAddr::V6(addr) => link.local6(addr),
         };
-        if self.gbp { link.gbp().build() } else { link.build() }
+        if self.gbp {
+            link.gbp().build()
+        } else {
+            link.build()
+        }
     }
 }
 
@@ -164,23 +171,37 @@ mod tests {
 
     fn sent(spec: &VxlanSpec) -> Vec<InfoVxlan> {
         let message = spec.to_message();
-        let infos = message.attributes.iter().find_map(|attribute| match attribute {
-            LinkAttribute::LinkInfo(infos) => Some(infos),
-            _ => None,
-        });
-        let data = infos.expect("link info").iter().find_map(|info| match info {
-            LinkInfo::Data(InfoData::Vxlan(data)) => Some(data.clone()),
-            _ => None,
-        });
+        let infos = message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                LinkAttribute::LinkInfo(infos) => Some(infos),
+                _ => None,
+            });
+        let data = infos
+            .expect("link info")
+            .iter()
+            .find_map(|info| match info {
+                LinkInfo::Data(InfoData::Vxlan(data)) => Some(data.clone()),
+                _ => None,
+            });
         data.expect("vxlan data")
     }
 
     #[test]
     fn what_is_sent_reads_back() {
-        for local in [IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+        for local in [
+            IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)),
+            IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ] {
             for (learning, gbp) in [(false, false), (true, true)] {
                 let udp_zero_csum6_rx = local.is_ipv6();
-                let spec = VxlanSpec { learning, gbp, udp_zero_csum6_rx, ..spec(local) };
+                let spec = VxlanSpec {
+                    learning,
+                    gbp,
+                    udp_zero_csum6_rx,
+                    ..spec(local)
+                };
                 let expected = VxlanInfo {
                     vni: 1,
                     port: 8472,
@@ -199,6 +220,10 @@ mod tests {
     #[test]
     fn the_ipv4_checksum_attribute_is_left_to_the_kernel() {
         let sent = sent(&spec(Ipv4Addr::LOCALHOST.into()));
-        assert!(!sent.iter().any(|attribute| matches!(attribute, InfoVxlan::UDPCsum(_))));
+        assert!(
+            !sent
+                .iter()
+                .any(|attribute| matches!(attribute, InfoVxlan::UDPCsum(_)))
+        );
     }
 }

@@ -8,8 +8,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use netlink_packet_xfrm::{
-    AF_INET, AF_INET6, Selector, UserPolicyInfo, XFRM_POLICY_BLOCK, XFRM_POLICY_FWD, XFRM_POLICY_OUT,
-    XFRM_USERPOLICY_BLOCK, XfrmAttrs, XfrmMessage,
+    AF_INET, AF_INET6, Selector, UserPolicyInfo, XFRM_POLICY_BLOCK, XFRM_POLICY_FWD,
+    XFRM_POLICY_OUT, XFRM_USERPOLICY_BLOCK, XfrmAttrs, XfrmMessage,
     policy::{DefaultMessage, DelGetMessage, ModifyMessage},
 };
 use nix::errno::Errno;
@@ -79,14 +79,17 @@ impl XfrmSelector {
     /// Returns true if some of the flow's packets may match. Unknown properties count as a match.
     /// Pure.
     pub fn covers(&self, flow: &TunnelFlow) -> bool {
-        let addressed = self.prefixes.is_none_or(|(src, dst)| src.contains(&flow.src) && dst.contains(&flow.dst));
+        let addressed = self
+            .prefixes
+            .is_none_or(|(src, dst)| src.contains(&flow.src) && dst.contains(&flow.dst));
         addressed && (self.proto == 0 || self.proto == UDP) && self.dport.matches(flow.dport)
     }
 
     /// Returns true if some packets from or to this network may match. Pure.
     pub fn touches(&self, network: IpNet) -> bool {
         let meets = |prefix: IpNet| prefix.contains(&network) || network.contains(&prefix);
-        self.prefixes.is_none_or(|(src, dst)| meets(src) || meets(dst))
+        self.prefixes
+            .is_none_or(|(src, dst)| meets(src) || meets(dst))
     }
 
     /// `None` when the kernel's prefixes make no sense.
@@ -97,16 +100,23 @@ impl XfrmSelector {
             _ => None,
         };
         let prefixes = match selector.family {
-            AF_INET | AF_INET6 => {
-                Some((net(selector.saddr, selector.prefixlen_s)?, net(selector.daddr, selector.prefixlen_d)?))
-            }
+            AF_INET | AF_INET6 => Some((
+                net(selector.saddr, selector.prefixlen_s)?,
+                net(selector.daddr, selector.prefixlen_d)?,
+            )),
             _ => None,
         };
         Some(Self {
             prefixes,
             proto: selector.proto,
-            sport: PortMask { port: selector.sport, mask: selector.sport_mask },
-            dport: PortMask { port: selector.dport, mask: selector.dport_mask },
+            sport: PortMask {
+                port: selector.sport,
+                mask: selector.sport_mask,
+            },
+            dport: PortMask {
+                port: selector.dport,
+                mask: selector.dport_mask,
+            },
             ifindex: selector.ifindex.unsigned_abs(),
         })
     }
@@ -143,10 +153,20 @@ impl XfrmPolicy {
     }
 
     fn from_message(message: &ModifyMessage) -> Option<Self> {
-        let UserPolicyInfo { selector, priority, index, action, .. } = message.user_policy_info;
+        let UserPolicyInfo {
+            selector,
+            priority,
+            index,
+            action,
+            ..
+        } = message.user_policy_info;
         let mut policy = Self {
             selector: XfrmSelector::from_kernel(&selector)?,
-            action: if action == XFRM_POLICY_BLOCK { XfrmAction::Block } else { XfrmAction::Allow },
+            action: if action == XFRM_POLICY_BLOCK {
+                XfrmAction::Block
+            } else {
+                XfrmAction::Allow
+            },
             has_templates: false,
             priority,
             index,
@@ -177,8 +197,12 @@ impl Netlink {
     }
 
     async fn policies(&self, directions: &[u8]) -> Result<Vec<XfrmPolicy>, NetlinkError> {
-        let Some(xfrm) = &self.xfrm else { return Ok(Vec::new()) };
-        read_policies(xfrm, directions).await.map_err(|fault| fault.on(Verb::Read, "the xfrm policies"))
+        let Some(xfrm) = &self.xfrm else {
+            return Ok(Vec::new());
+        };
+        read_policies(xfrm, directions)
+            .await
+            .map_err(|fault| fault.on(Verb::Read, "the xfrm policies"))
     }
 
     /// Returns true if packets that no policy covers are dropped (`ip xfrm policy setdefault out
@@ -186,9 +210,16 @@ impl Netlink {
     /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/xfrm/xfrm_user.c)); false on a kernel
     /// without XFRM.
     pub async fn out_policy_default_blocks(&self) -> Result<bool, NetlinkError> {
-        let Some(xfrm) = &self.xfrm else { return Ok(false) };
-        match xfrm.fetch(XfrmMessage::GetPolicyDefault(DefaultMessage::default())).await {
-            Ok(XfrmMessage::GetPolicyDefault(answer)) => Ok(answer.user_policy.output == XFRM_USERPOLICY_BLOCK),
+        let Some(xfrm) = &self.xfrm else {
+            return Ok(false);
+        };
+        match xfrm
+            .fetch(XfrmMessage::GetPolicyDefault(DefaultMessage::default()))
+            .await
+        {
+            Ok(XfrmMessage::GetPolicyDefault(answer)) => {
+                Ok(answer.user_policy.output == XFRM_USERPOLICY_BLOCK)
+            }
             // An older kernel does not know the message.
             Err(fault) if fault.errno() == Some(Errno::EINVAL) => Ok(false),
             other => {
@@ -201,14 +232,23 @@ impl Netlink {
 
 impl Prune for XfrmMessage {}
 
-async fn read_policies(xfrm: &Transport<XfrmMessage>, directions: &[u8]) -> Result<Vec<XfrmPolicy>, Fault> {
-    let entries = xfrm.dump(XfrmMessage::GetPolicy(DelGetMessage::default())).await.and_then(Dump::complete)?;
+async fn read_policies(
+    xfrm: &Transport<XfrmMessage>,
+    directions: &[u8],
+) -> Result<Vec<XfrmPolicy>, Fault> {
+    let entries = xfrm
+        .dump(XfrmMessage::GetPolicy(DelGetMessage::default()))
+        .await
+        .and_then(Dump::complete)?;
     let mut policies = Vec::new();
     for entry in &entries {
         if let XfrmMessage::AddPolicy(message) = entry
             && directions.contains(&message.user_policy_info.direction)
         {
-            let gap = Fault::Undecodable { message_type: entry.message_type(), count: 1 };
+            let gap = Fault::Undecodable {
+                message_type: entry.message_type(),
+                count: 1,
+            };
             policies.push(XfrmPolicy::from_message(message).ok_or(gap)?);
         }
     }
@@ -224,34 +264,83 @@ mod tests {
     }
 
     fn flow(src: &str, dst: &str) -> TunnelFlow {
-        TunnelFlow { src: src.parse().expect("src"), dst: dst.parse().expect("dst"), dport: 8472 }
+        TunnelFlow {
+            src: src.parse().expect("src"),
+            dst: dst.parse().expect("dst"),
+            dport: 8472,
+        }
     }
 
     fn between(src: &str, dst: &str) -> XfrmSelector {
         let any = PortMask::default();
-        XfrmSelector { prefixes: Some((net(src), net(dst))), proto: 0, sport: any, dport: any, ifindex: 0 }
+        XfrmSelector {
+            prefixes: Some((net(src), net(dst))),
+            proto: 0,
+            sport: any,
+            dport: any,
+            ifindex: 0,
+        }
     }
 
     #[test]
     fn a_selector_covers_what_it_may_match() {
         let hosts = between("10.9.0.1/32", "10.9.0.2/32");
         let port = |port, mask| PortMask { port, mask };
-        let any = XfrmSelector { prefixes: None, ..hosts };
+        let any = XfrmSelector {
+            prefixes: None,
+            ..hosts
+        };
         for (name, selector, covers) in [
             ("hosts", hosts, true),
             ("everything", between("0.0.0.0/0", "0.0.0.0/0"), true),
             ("no family", any, true),
-            ("other destination", between("0.0.0.0/0", "10.9.0.3/32"), false),
+            (
+                "other destination",
+                between("0.0.0.0/0", "10.9.0.3/32"),
+                false,
+            ),
             ("other source", between("10.9.0.7/32", "0.0.0.0/0"), false),
             ("other family", between("::/0", "::/0"), false),
             ("udp", XfrmSelector { proto: 17, ..hosts }, true),
             ("tcp", XfrmSelector { proto: 6, ..hosts }, false),
-            ("our port", XfrmSelector { dport: port(8472, 0xffff), ..hosts }, true),
-            ("other port", XfrmSelector { dport: port(4789, 0xffff), ..hosts }, false),
-            ("some source port", XfrmSelector { sport: port(500, 0xffff), ..hosts }, true),
-            ("some interface", XfrmSelector { ifindex: 3, ..hosts }, true),
+            (
+                "our port",
+                XfrmSelector {
+                    dport: port(8472, 0xffff),
+                    ..hosts
+                },
+                true,
+            ),
+            (
+                "other port",
+                XfrmSelector {
+                    dport: port(4789, 0xffff),
+                    ..hosts
+                },
+                false,
+            ),
+            (
+                "some source port",
+                XfrmSelector {
+                    sport: port(500, 0xffff),
+                    ..hosts
+                },
+                true,
+            ),
+            (
+                "some interface",
+                XfrmSelector {
+                    ifindex: 3,
+                    ..hosts
+                },
+                true,
+            ),
         ] {
-            assert_eq!(selector.covers(&flow("10.9.0.1", "10.9.0.2")), covers, "{name}");
+            assert_eq!(
+                selector.covers(&flow("10.9.0.1", "10.9.0.2")),
+                covers,
+                "{name}"
+            );
         }
     }
 
@@ -267,13 +356,28 @@ mod tests {
         };
         let pods = net("10.244.1.0/24");
         assert!(policy("0.0.0.0/0", "0.0.0.0/0").restricts(pods));
-        assert!(policy("192.0.2.0/24", "10.244.0.0/16").restricts(pods), "the whole network of pods");
-        assert!(policy("10.244.1.7/32", "192.0.2.0/24").restricts(pods), "one pod");
+        assert!(
+            policy("192.0.2.0/24", "10.244.0.0/16").restricts(pods),
+            "the whole network of pods"
+        );
+        assert!(
+            policy("10.244.1.7/32", "192.0.2.0/24").restricts(pods),
+            "one pod"
+        );
         assert!(!policy("10.244.2.0/24", "10.244.3.0/24").restricts(pods));
         assert!(!policy("::/0", "::/0").restricts(pods));
-        let allows = XfrmPolicy { has_templates: false, ..policy("0.0.0.0/0", "0.0.0.0/0") };
+        let allows = XfrmPolicy {
+            has_templates: false,
+            ..policy("0.0.0.0/0", "0.0.0.0/0")
+        };
         assert!(!allows.restricts(pods), "as if there were none");
-        assert!(XfrmPolicy { action: XfrmAction::Block, ..allows }.restricts(pods));
+        assert!(
+            XfrmPolicy {
+                action: XfrmAction::Block,
+                ..allows
+            }
+            .restricts(pods)
+        );
     }
 
     #[test]

@@ -11,7 +11,8 @@ use flannel_common::{
     tick::tick,
 };
 use flannel_datapath::{
-    Announcements, AttachKind, Attachments, DatapathError, FlowTable, Hook, JudgeFinder, Judges, Maps, PinRoot,
+    Announcements, AttachKind, Attachments, DatapathError, FlowTable, Hook, JudgeFinder, Judges,
+    Maps, PinRoot,
     attach::{EarlyGuard, polls},
     clock,
     policy::{Capability, NO_TUNNEL},
@@ -75,13 +76,19 @@ impl Bpf {
     /// With the thread that handles announced connections.
     #[must_use]
     pub fn with_announcements(self, announcements: Option<Announcements>) -> Self {
-        Self { _announcements: announcements, ..self }
+        Self {
+            _announcements: announcements,
+            ..self
+        }
     }
 
     /// With tables of known flows of this size.
     #[must_use]
     pub fn with_flow_table(self, flow_table: FlowTable) -> Self {
-        Self { flow_table: Some(flow_table), ..self }
+        Self {
+            flow_table: Some(flow_table),
+            ..self
+        }
     }
 
     /// Their size.
@@ -92,14 +99,21 @@ impl Bpf {
     /// Returns what this node supports: the highest mode, and if there is a tunnel.
     pub fn capability(&self) -> Capability {
         let most = self.limit.as_ref().map_or(Mode::Fast, |limit| limit.mode);
-        Capability { most, tunnel: self.served.has_tunnel(), has_work: true }
+        Capability {
+            most,
+            tunnel: self.served.has_tunnel(),
+            has_work: true,
+        }
     }
 
     /// Returns the reason why the node does not support every mode: the kernel's limit, else the
     /// lack of a tunnel. `None` if it supports all.
     pub fn limited_by(&self) -> Option<&str> {
         let no_tunnel = (!self.served.has_tunnel()).then_some(NO_TUNNEL);
-        self.limit.as_ref().map(|limit| limit.reason.as_str()).or(no_tunnel)
+        self.limit
+            .as_ref()
+            .map(|limit| limit.reason.as_str())
+            .or(no_tunnel)
     }
 
     /// Returns true if there is a tunnel, and so packets for the guard to check.
@@ -140,7 +154,11 @@ impl Bpf {
     /// Writes the mode that was decided on when the operator's choice was `choice`. Returns true if
     /// the mode changed, and `None`, without a write, if the operator has made another choice
     /// since.
-    pub fn follow_mode(&mut self, mode: Mode, choice: Option<Mode>) -> Result<Option<bool>, DatapathError> {
+    pub fn follow_mode(
+        &mut self,
+        mode: Mode,
+        choice: Option<Mode>,
+    ) -> Result<Option<bool>, DatapathError> {
         self.maps.mode.follow(mode, choice)
     }
 
@@ -174,7 +192,11 @@ impl Bpf {
         }
         polls::attach(&self.pins)?;
         self.counts_polls = Some(true);
-        if were_counted { Ok(()) } else { self.new_generation() }
+        if were_counted {
+            Ok(())
+        } else {
+            self.new_generation()
+        }
     }
 
     /// Confirms what was learned so far: no listener to a queue was there, or polls are counted. A
@@ -197,7 +219,11 @@ impl Bpf {
 
     /// Writes settings and pods of mode `fast`. Whether flows that are known may depend on what was
     /// different before; a pod that is new has none.
-    pub fn write_fast(&mut self, settings: FastConfig, pods: &BTreeMap<u32, PodEntry>) -> Result<bool, DatapathError> {
+    pub fn write_fast(
+        &mut self,
+        settings: FastConfig,
+        pods: &BTreeMap<u32, PodEntry>,
+    ) -> Result<bool, DatapathError> {
         let before = self.maps.fast.get()?;
         let mut changed = before != settings;
         // While a direction was not learned, its packets said nothing.
@@ -211,7 +237,10 @@ impl Bpf {
             self.left.insert(*index);
             changed = true;
         }
-        for (index, entry) in pods.iter().filter(|(index, entry)| known.get(index) != Some(entry)) {
+        for (index, entry) in pods
+            .iter()
+            .filter(|(index, entry)| known.get(index) != Some(entry))
+        {
             self.maps.pods.write(*index, *entry)?;
             is_gap |= self.left.remove(index);
             changed |= known.contains_key(index);
@@ -224,12 +253,20 @@ impl Bpf {
 
     /// Packets of known flows may have bypassed the programs. Another mode begins an epoch anyway.
     fn begin_epoch(&mut self) -> Result<(), DatapathError> {
-        if self.maps.mode.get()?.mode() == Mode::Fast { self.maps.mode.begin_epoch() } else { Ok(()) }
+        if self.maps.mode.get()?.mode() == Mode::Fast {
+            self.maps.mode.begin_epoch()
+        } else {
+            Ok(())
+        }
     }
 
     /// Discards what mode `fast` has learned. Other modes use none of it.
     pub fn new_generation(&mut self) -> Result<(), DatapathError> {
-        if self.maps.mode.get()?.mode() == Mode::Fast { self.maps.mode.bump() } else { Ok(()) }
+        if self.maps.mode.get()?.mode() == Mode::Fast {
+            self.maps.mode.bump()
+        } else {
+            Ok(())
+        }
     }
 
     /// Looks for BPF programs at netfilter's hooks. Returns true if others were found than before.
@@ -263,7 +300,10 @@ impl Bpf {
     pub fn attach(&mut self, hooks: &BTreeSet<Hook>, external: Option<u32>) {
         self.early.apply(external);
         let refused = self.attachments.apply(hooks);
-        let refused: Vec<_> = refused.into_iter().map(|(hook, error)| (hook, chain(&error))).collect();
+        let refused: Vec<_> = refused
+            .into_iter()
+            .map(|(hook, error)| (hook, chain(&error)))
+            .collect();
         for (hook, error) in &refused {
             if !self.refused.iter().any(|(known, _)| known == hook) {
                 tracing::warn!(

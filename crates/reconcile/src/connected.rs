@@ -38,7 +38,8 @@ impl ConnectedDevice {
     /// The reason why our route is not made.
     pub(super) fn refusal(&self, key: &RouteKey) -> String {
         format!(
-            "{} has an address in {}, and its connected route is left: pods of this node may have addresses of that \
+            "{} has an address in {}, and its connected route is left: pods of this node may have \
+             addresses of that \
              subnet, which is another node's; delete them, then the address ({})",
             self.name, key.dst, self.name
         )
@@ -60,26 +61,54 @@ impl ConnectedRoutes {
         network: IpNet,
         routes: &[(RouteKey, Route)],
     ) -> Result<Vec<RouteKey>, NetlinkError> {
-        let found: Vec<_> = routes.iter().filter_map(|(key, route)| connected(key, route, tunnel, network)).collect();
+        let found: Vec<_> = routes
+            .iter()
+            .filter_map(|(key, route)| connected(key, route, tunnel, network))
+            .collect();
         let mut devices = BTreeMap::new();
         if found.iter().any(|(key, _)| Some(key.dst) != self.own) {
             let addresses = netlink.addresses().await?;
-            for index in found.iter().map(|(_, index)| *index).collect::<BTreeSet<_>>() {
-                let name = netlink.link_by_index(index).await?.map_or_else(String::new, |link| link.name);
-                devices
-                    .insert(index, ConnectedDevice { index, name, has_own_pods: self.has_own_pods(index, &addresses) });
+            for index in found
+                .iter()
+                .map(|(_, index)| *index)
+                .collect::<BTreeSet<_>>()
+            {
+                let name = netlink
+                    .link_by_index(index)
+                    .await?
+                    .map_or_else(String::new, |link| link.name);
+                devices.insert(
+                    index,
+                    ConnectedDevice {
+                        index,
+                        name,
+                        has_own_pods: self.has_own_pods(index, &addresses),
+                    },
+                );
             }
         }
-        let routes: BTreeMap<_, _> =
-            found.into_iter().filter_map(|(key, index)| Some((key, devices.get(&index)?.clone()))).collect();
+        let routes: BTreeMap<_, _> = found
+            .into_iter()
+            .filter_map(|(key, index)| Some((key, devices.get(&index)?.clone())))
+            .collect();
         let former = std::mem::replace(&mut self.routes, routes);
         let is_free = |key: &RouteKey| self.routes.get(key).is_none_or(ConnectedDevice::gives_way);
-        Ok(former.into_iter().filter(|(key, device)| is_free(key) && !device.gives_way()).map(|(key, _)| key).collect())
+        Ok(former
+            .into_iter()
+            .filter(|(key, device)| is_free(key) && !device.gives_way())
+            .map(|(key, _)| key)
+            .collect())
     }
 
     fn has_own_pods(&self, index: u32, addresses: &[Address]) -> bool {
-        let of_device = addresses.iter().filter(|address| address.key.ifindex == index);
-        self.own.is_some_and(|own| of_device.into_iter().any(|address| own.contains(&address.key.addr)))
+        let of_device = addresses
+            .iter()
+            .filter(|address| address.key.ifindex == index);
+        self.own.is_some_and(|own| {
+            of_device
+                .into_iter()
+                .any(|address| own.contains(&address.key.addr))
+        })
     }
 
     /// The device with a connected route of this key.
@@ -99,7 +128,14 @@ impl ConnectedRoutes {
 }
 
 /// The key and the device of a route that is a connected one of another device.
-pub(super) fn connected(key: &RouteKey, route: &Route, tunnel: Option<u32>, network: IpNet) -> Option<(RouteKey, u32)> {
-    let device = route.oif.filter(|oif| route.is_connected() && Some(*oif) != tunnel)?;
+pub(super) fn connected(
+    key: &RouteKey,
+    route: &Route,
+    tunnel: Option<u32>,
+    network: IpNet,
+) -> Option<(RouteKey, u32)> {
+    let device = route
+        .oif
+        .filter(|oif| route.is_connected() && Some(*oif) != tunnel)?;
     network.contains(&key.dst).then_some((*key, device))
 }

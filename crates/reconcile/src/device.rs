@@ -40,11 +40,15 @@ pub enum DeviceError {
     #[error(transparent)]
     Udp(#[from] UdpError),
     /// The kernel has no ipip devices.
-    #[error("this kernel has no ipip devices: load the module ipip (modprobe ipip), or use the backend vxlan")]
+    #[error(
+        "this kernel has no ipip devices: load the module ipip (modprobe ipip), or use the backend \
+         vxlan"
+    )]
     NoIpip(#[source] NetlinkError),
     /// The kernel refuses its MTU.
     #[error(
-        "{device} cannot have an MTU of {mtu} bytes, with the tunnel's headers the external interface carries less: \
+        "{device} cannot have an MTU of {mtu} bytes, with the tunnel's headers the external \
+         interface carries less: \
          lower Backend.MTU in the network configuration, or raise the MTU of the interface"
     )]
     MtuRefused {
@@ -56,7 +60,10 @@ pub enum DeviceError {
         source: NetlinkError,
     },
     /// Another device or program has what it needs.
-    #[error("{owner}, and {device} cannot have it too: remove that, or choose another in the network configuration")]
+    #[error(
+        "{owner}, and {device} cannot have it too: remove that, or choose another in the network \
+         configuration"
+    )]
     Taken {
         /// The owner, in words.
         owner: String,
@@ -89,7 +96,11 @@ impl DeviceError {
 
 /// Ensures that the device exists as described by `spec`, and is up. At start (`adopt_mac`) an
 /// existing device keeps its Ethernet address.
-pub async fn ensure(netlink: &Netlink, spec: &TunnelSpec, adopt_mac: bool) -> Result<Device, DeviceError> {
+pub async fn ensure(
+    netlink: &Netlink,
+    spec: &TunnelSpec,
+    adopt_mac: bool,
+) -> Result<Device, DeviceError> {
     let ensured = match spec {
         TunnelSpec::Vxlan(spec) => ensure_vxlan(netlink, spec, adopt_mac).await,
         TunnelSpec::Wireguard(spec) => ensure_wireguard(netlink, spec).await,
@@ -111,27 +122,53 @@ pub async fn ensure(netlink: &Netlink, spec: &TunnelSpec, adopt_mac: bool) -> Re
 /// The setting to accept packets without a checksum cannot be changed either, but a difference in
 /// it does not replace the device: a device of stock flannel is taken over without losing a packet,
 /// and the agent publishes to its peers what the device accepts.
-async fn ensure_vxlan(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool) -> Result<Device, DeviceError> {
+async fn ensure_vxlan(
+    netlink: &Netlink,
+    spec: &VxlanSpec,
+    adopt_mac: bool,
+) -> Result<Device, DeviceError> {
     let link = match netlink.link_by_name(&spec.name).await? {
         Some(link) if is_compatible(&link, spec) => link,
         Some(link) => {
             require_lower(netlink, spec, link.index).await?;
-            tracing::info!(device = spec.name, "the device differs from the configuration and is created again");
+            tracing::info!(
+                device = spec.name,
+                "the device differs from the configuration and is created again"
+            );
             netlink.delete_link(link.index).await?;
-            let known = link.mac.filter(|mac| adopt_mac && link.vxlan.is_some() && mac.is_unicast());
-            create(netlink, &VxlanSpec { mac: known.unwrap_or(spec.mac), ..spec.clone() }).await?
+            let known = link
+                .mac
+                .filter(|mac| adopt_mac && link.vxlan.is_some() && mac.is_unicast());
+            create(
+                netlink,
+                &VxlanSpec {
+                    mac: known.unwrap_or(spec.mac),
+                    ..spec.clone()
+                },
+            )
+            .await?
         }
         None => create(netlink, spec).await?,
     };
     let mac = link.mac.filter(|_| adopt_mac).unwrap_or(spec.mac);
     if link.mac != Some(mac) {
-        tracing::warn!(device = spec.name, from = ?link.mac, to = %mac, "the Ethernet address was changed by another process; setting it back");
+        tracing::warn!(device = spec.name, from = ?link.mac, to = %mac, "the Ethernet address was \
+            changed by another process; setting it back");
         netlink.set_mac(link.index, mac).await?;
     }
     bring_up(netlink, &link, spec.mtu).await?;
     let zero_checksum_v6 = link.vxlan.is_some_and(|vxlan| vxlan.udp_zero_csum6_rx);
-    let vtep = Vtep { mac, zero_checksum_v6, other_source: false };
-    Ok(Device { index: link.index, name: link.name, mtu: spec.mtu, vtep: Some(vtep) })
+    let vtep = Vtep {
+        mac,
+        zero_checksum_v6,
+        other_source: false,
+    };
+    Ok(Device {
+        index: link.index,
+        name: link.name,
+        mtu: spec.mtu,
+        vtep: Some(vtep),
+    })
 }
 
 /// Checks that there is another device to put the tunnel on: one that cannot be created again is
@@ -139,7 +176,11 @@ async fn ensure_vxlan(netlink: &Netlink, spec: &VxlanSpec, adopt_mac: bool) -> R
 async fn require_lower(netlink: &Netlink, spec: &VxlanSpec, own: u32) -> Result<(), NetlinkError> {
     let lower = netlink.link_by_index(spec.lower).await?;
     let is_other = lower.is_some_and(|lower| lower.index != own);
-    if is_other { Ok(()) } else { Err(vanished(&format!("{} below {}", spec.lower, spec.name))) }
+    if is_other {
+        Ok(())
+    } else {
+        Err(vanished(&format!("{} below {}", spec.lower, spec.name)))
+    }
 }
 
 /// Keeps an existing device and its peers, so that no packet is lost. Stock flannel creates a new
@@ -148,14 +189,22 @@ async fn ensure_wireguard(netlink: &Netlink, spec: &WireguardSpec) -> Result<Dev
     let link = match netlink.link_by_name(&spec.name).await? {
         Some(link) if is_wireguard(&link).await => link,
         Some(link) => {
-            tracing::info!(device = spec.name, "this device does not speak WireGuard and is created again");
+            tracing::info!(
+                device = spec.name,
+                "this device does not speak WireGuard and is created again"
+            );
             netlink.delete_link(link.index).await?;
             create_wireguard(netlink, &spec.name).await?
         }
         None => create_wireguard(netlink, &spec.name).await?,
     };
     bring_up(netlink, &link, spec.mtu).await?;
-    Ok(Device { index: link.index, name: link.name, mtu: spec.mtu, vtep: None })
+    Ok(Device {
+        index: link.index,
+        name: link.name,
+        mtu: spec.mtu,
+        vtep: None,
+    })
 }
 
 /// The kernel's, or one whose process answers.
@@ -169,7 +218,10 @@ async fn create_wireguard(netlink: &Netlink, name: &str) -> Result<Link, DeviceE
         Err(error) if error.is_unsupported() => wireguard::start(name).await?,
         Err(error) => return Err(error.into()),
     }
-    Ok(netlink.link_by_name(name).await?.ok_or_else(|| vanished(name))?)
+    Ok(netlink
+        .link_by_name(name)
+        .await?
+        .ok_or_else(|| vanished(name))?)
 }
 
 /// Keeps an existing device, with the process that has it open. Without a process the device stays
@@ -178,7 +230,10 @@ async fn ensure_udp(netlink: &Netlink, spec: &UdpSpec) -> Result<Device, DeviceE
     let is_tun = |link: &Link| link.kind.as_deref() == Some("tun") && link.arphrd != Link::ETHER;
     let found = netlink.link_by_name(&spec.name).await?;
     if let Some(link) = found.as_ref().filter(|link| !is_tun(link)) {
-        tracing::info!(device = spec.name, "this device is no TUN device and is created again");
+        tracing::info!(
+            device = spec.name,
+            "this device is no TUN device and is created again"
+        );
         netlink.delete_link(link.index).await?;
     }
     let link = if let Some(link) = found.filter(is_tun) {
@@ -186,27 +241,46 @@ async fn ensure_udp(netlink: &Netlink, spec: &UdpSpec) -> Result<Device, DeviceE
     } else {
         flannel_udp::make_persistent(&spec.name).map_err(UdpError::from)?;
         tracing::info!(device = spec.name, "made the TUN device");
-        netlink.link_by_name(&spec.name).await?.ok_or_else(|| vanished(&spec.name))?
+        netlink
+            .link_by_name(&spec.name)
+            .await?
+            .ok_or_else(|| vanished(&spec.name))?
     };
     bring_up(netlink, &link, spec.mtu).await?;
-    Ok(Device { index: link.index, name: link.name, mtu: spec.mtu, vtep: None })
+    Ok(Device {
+        index: link.index,
+        name: link.name,
+        mtu: spec.mtu,
+        vtep: None,
+    })
 }
 
 /// Another local address, or one fixed end, replaces the device, as in stock flannel. A device of
 /// another kind is replaced too, at which stock flannel ends.
 async fn ensure_ipip(netlink: &Netlink, spec: &IpipSpec) -> Result<Device, DeviceError> {
-    let wanted = IpipInfo { local: Some(IpAddr::V4(spec.local)), remote: None };
+    let wanted = IpipInfo {
+        local: Some(IpAddr::V4(spec.local)),
+        remote: None,
+    };
     let link = match netlink.link_by_name(&spec.name).await? {
         Some(link) if link.ipip == Some(wanted) => link,
         Some(link) => {
-            tracing::info!(device = spec.name, "the device differs from the configuration and is created again");
+            tracing::info!(
+                device = spec.name,
+                "the device differs from the configuration and is created again"
+            );
             netlink.delete_link(link.index).await?;
             create_ipip(netlink, spec).await?
         }
         None => create_ipip(netlink, spec).await?,
     };
     bring_up(netlink, &link, spec.mtu).await?;
-    Ok(Device { index: link.index, name: link.name, mtu: spec.mtu, vtep: None })
+    Ok(Device {
+        index: link.index,
+        name: link.name,
+        mtu: spec.mtu,
+        vtep: None,
+    })
 }
 
 async fn create_ipip(netlink: &Netlink, spec: &IpipSpec) -> Result<Link, DeviceError> {
@@ -215,13 +289,25 @@ async fn create_ipip(netlink: &Netlink, spec: &IpipSpec) -> Result<Link, DeviceE
         Err(error) if error.is_unsupported() => return Err(DeviceError::NoIpip(error)),
         Err(error) => return Err(error.into()),
     }
-    Ok(netlink.link_by_name(&spec.name).await?.ok_or_else(|| vanished(&spec.name))?)
+    Ok(netlink
+        .link_by_name(&spec.name)
+        .await?
+        .ok_or_else(|| vanished(&spec.name))?)
 }
 
 async fn bring_up(netlink: &Netlink, link: &Link, mtu: u32) -> Result<(), DeviceError> {
     if link.mtu != mtu {
-        tracing::info!(device = link.name, from = link.mtu, to = mtu, "setting the MTU");
-        let refused = |source| DeviceError::MtuRefused { device: link.name.clone(), mtu, source };
+        tracing::info!(
+            device = link.name,
+            from = link.mtu,
+            to = mtu,
+            "setting the MTU"
+        );
+        let refused = |source| DeviceError::MtuRefused {
+            device: link.name.clone(),
+            mtu,
+            source,
+        };
         netlink.set_mtu(link.index, mtu).await.map_err(refused)?;
     }
     if !link.up {
@@ -233,8 +319,12 @@ async fn bring_up(netlink: &Netlink, link: &Link, mtu: u32) -> Result<(), Device
 
 async fn create(netlink: &Netlink, spec: &VxlanSpec) -> Result<Link, NetlinkError> {
     netlink.create_vxlan(spec).await?;
-    tracing::info!(device = spec.name, mac = %spec.mac, local = %spec.local, "made the vxlan device");
-    netlink.link_by_name(&spec.name).await?.ok_or_else(|| vanished(&spec.name))
+    tracing::info!(device = spec.name, mac = %spec.mac, local = %spec.local, "made the vxlan \
+        device");
+    netlink
+        .link_by_name(&spec.name)
+        .await?
+        .ok_or_else(|| vanished(&spec.name))
 }
 
 /// Switches router advertisements off: a tunnel has no routers. As in stock flannel, a failure is
@@ -249,7 +339,11 @@ fn refuse_router_advertisements(name: &str) {
 /// Returns the error for a device that was removed between two requests; the next try creates it
 /// again.
 pub(super) fn vanished(name: &str) -> NetlinkError {
-    NetlinkError { verb: Verb::Read, object: format!("link {name}"), fault: Fault::NoAnswer }
+    NetlinkError {
+        verb: Verb::Read,
+        object: format!("link {name}"),
+        fault: Fault::NoAnswer,
+    }
 }
 
 impl Device {

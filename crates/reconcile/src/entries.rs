@@ -11,8 +11,8 @@ use flannel_backends::{Desired, is_tunnel};
 use flannel_common::addr::Mac;
 use flannel_host::error_chain::chain;
 use flannel_netlink::{
-    AddressKey, FdbKey, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, TunnelPolicy,
-    TunnelPolicyKey,
+    AddressKey, FdbKey, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey,
+    TunnelPolicy, TunnelPolicyKey,
 };
 use flannel_status::{Dirty, Repairs};
 use ipnet::IpNet;
@@ -70,13 +70,18 @@ impl Entries {
 
     /// Some peers wanted something before and want something now.
     pub(super) fn change(&mut self, before: &Desired, after: &Desired) {
-        let addresses = |desired: &Desired| desired.addresses.iter().map(|key| (*key, ())).collect();
+        let addresses =
+            |desired: &Desired| desired.addresses.iter().map(|key| (*key, ())).collect();
         self.addresses.change(&addresses(before), &addresses(after));
-        self.neighbours.change(&before.neighbours, &after.neighbours);
+        self.neighbours
+            .change(&before.neighbours, &after.neighbours);
         self.fdb.change(&before.fdb, &after.fdb);
         self.policies.change(&before.policies, &after.policies);
         self.nexthops.change(&before.routes, &after.routes);
-        let formed = after.routes.iter().map(|(key, route)| (*key, self.nexthops.form(key, route)));
+        let formed = after
+            .routes
+            .iter()
+            .map(|(key, route)| (*key, self.nexthops.form(key, route)));
         self.routes.change(&before.routes, &formed.collect());
     }
 
@@ -99,27 +104,54 @@ impl Entries {
     ) -> Result<(), NetlinkError> {
         self.nexthops.read_back(netlink, ours).await?;
         if let Some(tunnel) = ours.tunnel {
-            let addresses = netlink.addresses().await?.into_iter().map(|address| address.key);
-            self.addresses.found(addresses.filter(|key| ours.address(key)).map(|key| (key, ())).collect());
+            let addresses = netlink
+                .addresses()
+                .await?
+                .into_iter()
+                .map(|address| address.key);
+            self.addresses.found(
+                addresses
+                    .filter(|key| ours.address(key))
+                    .map(|key| (key, ()))
+                    .collect(),
+            );
             let neighbours = netlink.neighbours(Some(tunnel)).await?;
-            self.neighbours.found(neighbours.into_iter().filter(|(key, _)| ours.neighbour(key)).collect());
+            self.neighbours.found(
+                neighbours
+                    .into_iter()
+                    .filter(|(key, _)| ours.neighbour(key))
+                    .collect(),
+            );
             let fdb = netlink.fdb(tunnel).await?;
-            self.fdb.found(fdb.into_iter().filter(|(key, _)| ours.fdb(key)).collect());
+            self.fdb
+                .found(fdb.into_iter().filter(|(key, _)| ours.fdb(key)).collect());
         }
         let policies = netlink.tunnel_policies().await?.into_iter();
-        self.policies.found(policies.filter(|(key, policy)| ours.policy(key, policy)).collect());
+        self.policies.found(
+            policies
+                .filter(|(key, policy)| ours.policy(key, policy))
+                .collect(),
+        );
         let routes = netlink.routes(ours.family()).await?;
         unreachable.set_foreign(routes.iter());
-        for key in self.connected.read(netlink, ours.tunnel, ours.network, &routes).await? {
+        for key in self
+            .connected
+            .read(netlink, ours.tunnel, ours.network, &routes)
+            .await?
+        {
             self.routes.retry_now(&key);
         }
         let left = left_by_other_backends(netlink, ours, &routes).await?;
         let is_left = |key: &RouteKey, route: &Route| {
-            ours.possible_leftover(key, route).is_some_and(|device| left.contains(&device))
+            ours.possible_leftover(key, route)
+                .is_some_and(|device| left.contains(&device))
         };
-        let is_ours =
-            |(key, route): &(RouteKey, Route)| ours.route(key, route, self.routes.wanted()) || is_left(key, route);
-        let routes = routes.into_iter().map(|(key, route)| (key, self.nexthops.complete(route)));
+        let is_ours = |(key, route): &(RouteKey, Route)| {
+            ours.route(key, route, self.routes.wanted()) || is_left(key, route)
+        };
+        let routes = routes
+            .into_iter()
+            .map(|(key, route)| (key, self.nexthops.complete(route)));
         let routes: BTreeMap<_, _> = routes.filter(is_ours).collect();
         self.routes.found(routes);
         Ok(())
@@ -127,17 +159,31 @@ impl Entries {
 
     /// Returns true if a route that was seen is a connected one of another device, or such a one
     /// may be gone: only a listing shows which of the routes with this key are there.
-    pub(super) fn is_beside_connected(&self, ours: &Ownership, key: &RouteKey, route: Option<&Route>) -> bool {
-        let is_connected = |route| connected::connected(key, route, ours.tunnel, ours.network).is_some();
+    pub(super) fn is_beside_connected(
+        &self,
+        ours: &Ownership,
+        key: &RouteKey,
+        route: Option<&Route>,
+    ) -> bool {
+        let is_connected =
+            |route| connected::connected(key, route, ours.tunnel, ours.network).is_some();
         route.is_some_and(is_connected) || self.connected.device(key).is_some()
     }
 
     /// One route was seen. Whether it is one that may be ours, and if so whether it is not as it
     /// should be.
-    pub(super) fn observe_route(&mut self, ours: &Ownership, key: RouteKey, route: Option<&Route>) -> Option<bool> {
+    pub(super) fn observe_route(
+        &mut self,
+        ours: &Ownership,
+        key: RouteKey,
+        route: Option<&Route>,
+    ) -> Option<bool> {
         (ours.may_be_route(&key, route) || self.routes.actual(&key).is_some()).then(|| {
             let route = route.map(|route| self.nexthops.complete(route.clone()));
-            self.routes.observe(key, route.filter(|route| ours.route(&key, route, self.routes.wanted())))
+            self.routes.observe(
+                key,
+                route.filter(|route| ours.route(&key, route, self.routes.wanted())),
+            )
         })
     }
 
@@ -151,7 +197,8 @@ impl Entries {
         gone: bool,
     ) -> Option<bool> {
         if gone {
-            self.nexthops.observe_gone(ours, id, nexthop, &mut self.routes)
+            self.nexthops
+                .observe_gone(ours, id, nexthop, &mut self.routes)
         } else {
             self.nexthops.observe(ours, id, nexthop)
         }
@@ -180,10 +227,17 @@ impl Entries {
     /// Makes those whose key a connected route of another device has, or leaves them out.
     async fn upsert_beside_connected(&mut self, netlink: &Netlink, now: Instant) {
         for key in self.connected.keys() {
-            let Some(route) = self.routes.missing(key, now) else { continue };
-            let Some(device) = self.connected.device(key) else { continue };
+            let Some(route) = self.routes.missing(key, now) else {
+                continue;
+            };
+            let Some(device) = self.connected.device(key) else {
+                continue;
+            };
             let made = if device.gives_way() {
-                netlink.prepend_route(key, &route).await.map_err(|error| chain(&error))
+                netlink
+                    .prepend_route(key, &route)
+                    .await
+                    .map_err(|error| chain(&error))
             } else {
                 Err(device.refusal(key))
             };
@@ -214,12 +268,32 @@ impl Entries {
 
     /// Returns the entries that the kernel refused.
     pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
-        let addresses = self.addresses.failures().map(|(key, failure)| failure.to_dirty(key.to_string()));
-        let neighbours = self.neighbours.failures().map(|(key, failure)| failure.to_dirty(key.to_string()));
-        let fdb = self.fdb.failures().map(|(key, failure)| failure.to_dirty(key.to_string()));
-        let policies = self.policies.failures().map(|(key, failure)| failure.to_dirty(key.to_string()));
-        let routes = self.routes.failures().map(|(key, failure)| failure.to_dirty(key.to_string()));
-        addresses.chain(neighbours).chain(fdb).chain(self.nexthops.dirty()).chain(policies).chain(routes)
+        let addresses = self
+            .addresses
+            .failures()
+            .map(|(key, failure)| failure.to_dirty(key.to_string()));
+        let neighbours = self
+            .neighbours
+            .failures()
+            .map(|(key, failure)| failure.to_dirty(key.to_string()));
+        let fdb = self
+            .fdb
+            .failures()
+            .map(|(key, failure)| failure.to_dirty(key.to_string()));
+        let policies = self
+            .policies
+            .failures()
+            .map(|(key, failure)| failure.to_dirty(key.to_string()));
+        let routes = self
+            .routes
+            .failures()
+            .map(|(key, failure)| failure.to_dirty(key.to_string()));
+        addresses
+            .chain(neighbours)
+            .chain(fdb)
+            .chain(self.nexthops.dirty())
+            .chain(policies)
+            .chain(routes)
     }
 
     /// Returns the number of repairs of each kind of entry.
@@ -240,7 +314,15 @@ impl Entries {
 
     /// When something the kernel refused is due again.
     pub(super) fn next_retry(&self) -> Option<Instant> {
-        let Self { addresses, neighbours, fdb, nexthops, policies, routes, connected: _ } = self;
+        let Self {
+            addresses,
+            neighbours,
+            fdb,
+            nexthops,
+            policies,
+            routes,
+            connected: _,
+        } = self;
         let retries = [
             addresses.next_retry(),
             neighbours.next_retry(),
@@ -259,10 +341,17 @@ async fn left_by_other_backends(
     ours: &Ownership,
     routes: &[(RouteKey, Route)],
 ) -> Result<BTreeSet<u32>, NetlinkError> {
-    let devices: BTreeSet<u32> = routes.iter().filter_map(|(key, route)| ours.possible_leftover(key, route)).collect();
+    let devices: BTreeSet<u32> = routes
+        .iter()
+        .filter_map(|(key, route)| ours.possible_leftover(key, route))
+        .collect();
     let mut left = BTreeSet::new();
     for device in devices {
-        if netlink.link_by_index(device).await?.is_some_and(|link| is_tunnel(&link)) {
+        if netlink
+            .link_by_index(device)
+            .await?
+            .is_some_and(|link| is_tunnel(&link))
+        {
             left.insert(device);
         }
     }

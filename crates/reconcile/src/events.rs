@@ -8,7 +8,10 @@ use crate::{Reconciler, plane::Plane};
 impl Reconciler {
     /// Takes in an event. Whether the next [`Self::apply`] has something to do because of it.
     pub fn observe(&mut self, event: &KernelEvent) -> bool {
-        let dirty = self.planes.iter_mut().fold(false, |dirty, plane| plane.observe(event) | dirty);
+        let dirty = self
+            .planes
+            .iter_mut()
+            .fold(false, |dirty, plane| plane.observe(event) | dirty);
         self.offloads.observe(event) | self.fast.observe(event) | dirty
     }
 }
@@ -39,7 +42,9 @@ impl Plane {
             KernelEvent::Neighbour { key, mac } => {
                 self.ownership().neighbour(key) && self.state.entries.neighbours.observe(*key, *mac)
             }
-            KernelEvent::Fdb { key, dst } => self.ownership().fdb(key) && self.state.entries.fdb.observe(*key, *dst),
+            KernelEvent::Fdb { key, dst } => {
+                self.ownership().fdb(key) && self.state.entries.fdb.observe(*key, *dst)
+            }
             KernelEvent::Route { key, route } => self.observe_route(*key, route.as_ref()),
         }
     }
@@ -51,7 +56,12 @@ impl Plane {
             self.invalidate_all();
             return true;
         }
-        let Some(device) = self.tunnel.device.as_ref().filter(|device| device.index == link.index) else {
+        let Some(device) = self
+            .tunnel
+            .device
+            .as_ref()
+            .filter(|device| device.index == link.index)
+        else {
             return self.observe_uplink(link);
         };
         if !link.up {
@@ -61,7 +71,10 @@ impl Plane {
         }
         // The device of the backend udp has a carrier while its process has it open.
         let is_left = self.tunnel.needs_carrier() && !link.running;
-        is_left || !link.up || link.mtu != device.mtu || device.vtep.is_some_and(|vtep| link.mac != Some(vtep.mac))
+        is_left
+            || !link.up
+            || link.mtu != device.mtu
+            || device.vtep.is_some_and(|vtep| link.mac != Some(vtep.mac))
     }
 
     /// By another device than the external interface routes to peers may lead.
@@ -74,7 +87,11 @@ impl Plane {
     }
 
     fn observe_link_gone(&mut self, index: u32) -> bool {
-        let ours = self.tunnel.device.as_ref().is_some_and(|device| device.index == index);
+        let ours = self
+            .tunnel
+            .device
+            .as_ref()
+            .is_some_and(|device| device.index == index);
         if ours {
             self.tunnel.device = None;
         }
@@ -109,7 +126,12 @@ impl Plane {
             // <https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/fib_frontend.c>).
             self.read_back = true;
         }
-        ours.address(key) && self.state.entries.addresses.observe(*key, present.then_some(()))
+        ours.address(key)
+            && self
+                .state
+                .entries
+                .addresses
+                .observe(*key, present.then_some(()))
     }
 
     /// By one that is not ours the routes to peers may lead; IPv6 ones not by an IPv4 gateway.
@@ -117,7 +139,10 @@ impl Plane {
         if self.family == Family::V6 && nexthop.gateway.is_some_and(|gateway| gateway.is_ipv4()) {
             return false;
         }
-        let differs = self.state.entries.observe_nexthop(&self.ownership(), id, nexthop, gone);
+        let differs = self
+            .state
+            .entries
+            .observe_nexthop(&self.ownership(), id, nexthop, gone);
         differs.unwrap_or_else(|| {
             self.mark_paths_stale();
             true

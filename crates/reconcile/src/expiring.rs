@@ -31,17 +31,30 @@ pub(super) struct Departure<K> {
 impl<K: Ord + Clone> Expiring<K> {
     /// Creates the state without leaving senders.
     pub(super) const fn new(grace: Duration) -> Self {
-        Self { grace, since: BTreeMap::new() }
+        Self {
+            grace,
+            since: BTreeMap::new(),
+        }
     }
 
     /// Updates the set of leaving senders, as of `now`. A sender that is no longer in it has come
     /// back, or is gone.
     pub(super) fn sort(&mut self, leaving: &BTreeSet<K>, now: Instant) -> Departure<K> {
         self.since.retain(|key, _| leaving.contains(key));
-        let begun: Vec<K> = leaving.iter().filter(|key| !self.since.contains_key(*key)).cloned().collect();
-        self.since.extend(begun.iter().map(|key| (key.clone(), now)));
+        let begun: Vec<K> = leaving
+            .iter()
+            .filter(|key| !self.since.contains_key(*key))
+            .cloned()
+            .collect();
+        self.since
+            .extend(begun.iter().map(|key| (key.clone(), now)));
         let is_over = |(_, since): &(&K, &Instant)| now.duration_since(**since) >= self.grace;
-        let over = self.since.iter().filter(is_over).map(|(key, _)| key.clone()).collect();
+        let over = self
+            .since
+            .iter()
+            .filter(is_over)
+            .map(|(key, _)| key.clone())
+            .collect();
         Departure { begun, over }
     }
 }
@@ -54,8 +67,10 @@ mod tests {
     fn senders_go_when_their_time_is_over_and_not_if_they_come_back() {
         let (mut leaving, start) = (Expiring::new(GRACE), Instant::now());
         let mut sort = |keys: &[u8], seconds| {
-            let Departure { begun, over } =
-                leaving.sort(&keys.iter().copied().collect(), start + Duration::from_secs(seconds));
+            let Departure { begun, over } = leaving.sort(
+                &keys.iter().copied().collect(),
+                start + Duration::from_secs(seconds),
+            );
             (begun, over)
         };
         assert_eq!(sort(&[1, 2], 0), (vec![1, 2], vec![]));

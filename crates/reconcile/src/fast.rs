@@ -48,7 +48,10 @@ impl Reconciler {
 
     /// Returns the reason why the mode can do nothing here for any peer, if there is one.
     pub fn fast_refusal(&self) -> Option<String> {
-        self.planes.iter().find_map(Plane::fast_refusal).map(str::to_owned)
+        self.planes
+            .iter()
+            .find_map(Plane::fast_refusal)
+            .map(str::to_owned)
     }
 
     /// Discards what mode `fast` has learned.
@@ -56,7 +59,10 @@ impl Reconciler {
         if let Some(bpf) = &mut self.bpf
             && let Err(error) = bpf.new_generation()
         {
-            tracing::warn!(error = chain(&error), "known flows stay in use until their refresh");
+            tracing::warn!(
+                error = chain(&error),
+                "known flows stay in use until their refresh"
+            );
         }
     }
 
@@ -64,9 +70,15 @@ impl Reconciler {
     /// arrive; towards it they pass its own queue, as the kernel's packets do.
     fn fast_devices(&self) -> NodeDevices {
         let hooks = self.planes.iter().flat_map(|plane| plane.hooks(true));
-        let external = hooks.filter(|hook| matches!(hook.program, Program::FromUnderlay | Program::FromL3Tunnel));
+        let external = hooks
+            .filter(|hook| matches!(hook.program, Program::FromUnderlay | Program::FromL3Tunnel));
         NodeDevices {
-            tunnels: self.planes.iter().filter_map(Plane::frame_tunnel).map(|device| device.index).collect(),
+            tunnels: self
+                .planes
+                .iter()
+                .filter_map(Plane::frame_tunnel)
+                .map(|device| device.index)
+                .collect(),
             external: external.map(|hook| (hook.ifindex, hook.ifname)).collect(),
         }
     }
@@ -80,14 +92,33 @@ impl Reconciler {
     pub(super) async fn apply_fast(&mut self, own: LeaseKey, moved: bool) {
         let devices = self.fast_devices();
         let disturbed = match &self.bpf {
-            Some(bpf) => self.fast.look(&self.netlink, bpf.pins(), own, &devices, &mut self.offloads).await,
+            Some(bpf) => {
+                self.fast
+                    .look(&self.netlink, bpf.pins(), own, &devices, &mut self.offloads)
+                    .await
+            }
             None => false,
         };
-        let mtu = |family| self.planes.iter().find(|plane| plane.family == family).and_then(Plane::mtu).unwrap_or(0);
-        let (settings, pods) = (self.fast.settings(mtu(Family::V4), mtu(Family::V6)), self.fast.entries());
-        let written = self.bpf.as_mut().map_or(Ok(false), |bpf| bpf.write_fast(settings, &pods));
+        let mtu = |family| {
+            self.planes
+                .iter()
+                .find(|plane| plane.family == family)
+                .and_then(Plane::mtu)
+                .unwrap_or(0)
+        };
+        let (settings, pods) = (
+            self.fast.settings(mtu(Family::V4), mtu(Family::V6)),
+            self.fast.entries(),
+        );
+        let written = self
+            .bpf
+            .as_mut()
+            .map_or(Ok(false), |bpf| bpf.write_fast(settings, &pods));
         let differs = written.unwrap_or_else(|error| {
-            tracing::warn!(error = chain(&error), "cannot write the maps of mode fast; tried again");
+            tracing::warn!(
+                error = chain(&error),
+                "cannot write the maps of mode fast; tried again"
+            );
             true
         });
         if moved || disturbed || differs {

@@ -5,8 +5,8 @@ use std::{fmt::Display, net::IpAddr, time::Instant};
 
 use flannel_common::addr::Mac;
 use flannel_netlink::{
-    AddressKey, FdbKey, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, TunnelPolicy,
-    TunnelPolicyKey, protocol,
+    AddressKey, FdbKey, NeighbourKey, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey,
+    TunnelPolicy, TunnelPolicyKey, protocol,
 };
 use futures::{StreamExt as _, stream};
 
@@ -24,10 +24,18 @@ pub(super) trait Object {
     type Value: PartialEq + Clone;
 
     /// Creates the object, or changes the existing object to this value.
-    async fn replace(netlink: &Netlink, key: &Self::Key, value: &Self::Value) -> Result<(), NetlinkError>;
+    async fn replace(
+        netlink: &Netlink,
+        key: &Self::Key,
+        value: &Self::Value,
+    ) -> Result<(), NetlinkError>;
 
     /// Removes the object.
-    async fn remove(netlink: &Netlink, key: &Self::Key, value: &Self::Value) -> Result<(), NetlinkError>;
+    async fn remove(
+        netlink: &Netlink,
+        key: &Self::Key,
+        value: &Self::Value,
+    ) -> Result<(), NetlinkError>;
 }
 
 /// Addresses of the tunnel device.
@@ -87,10 +95,16 @@ impl Object for NexthopObjects {
     type Value = Nexthop;
 
     /// Leaves a number that is taken to its owner, unless flannel made the object there.
-    async fn replace(netlink: &Netlink, id: &NexthopId, nexthop: &Nexthop) -> Result<(), NetlinkError> {
+    async fn replace(
+        netlink: &Netlink,
+        id: &NexthopId,
+        nexthop: &Nexthop,
+    ) -> Result<(), NetlinkError> {
         match netlink.add_nexthop(*id, nexthop).await {
             Err(taken) if taken.is_exists() => match netlink.nexthop(*id).await {
-                Ok(there) if there.protocol == protocol::FLANNEL => netlink.replace_nexthop(*id, nexthop).await,
+                Ok(there) if there.protocol == protocol::FLANNEL => {
+                    netlink.replace_nexthop(*id, nexthop).await
+                }
                 _ => Err(taken),
             },
             other => other,
@@ -106,11 +120,19 @@ impl Object for Policies {
     type Key = TunnelPolicyKey;
     type Value = TunnelPolicy;
 
-    async fn replace(netlink: &Netlink, key: &TunnelPolicyKey, policy: &TunnelPolicy) -> Result<(), NetlinkError> {
+    async fn replace(
+        netlink: &Netlink,
+        key: &TunnelPolicyKey,
+        policy: &TunnelPolicy,
+    ) -> Result<(), NetlinkError> {
         netlink.replace_tunnel_policy(key, policy).await
     }
 
-    async fn remove(netlink: &Netlink, key: &TunnelPolicyKey, _: &TunnelPolicy) -> Result<(), NetlinkError> {
+    async fn remove(
+        netlink: &Netlink,
+        key: &TunnelPolicyKey,
+        _: &TunnelPolicy,
+    ) -> Result<(), NetlinkError> {
         netlink.del_tunnel_policy(key).await
     }
 }
@@ -130,7 +152,11 @@ impl Object for Routes {
 
 /// Makes and replaces what is pending. What the kernel refuses stays pending and holds up nothing
 /// else.
-pub(super) async fn upsert<O: Object>(netlink: &Netlink, tracker: &mut Tracker<O::Key, O::Value>, now: Instant) {
+pub(super) async fn upsert<O: Object>(
+    netlink: &Netlink,
+    tracker: &mut Tracker<O::Key, O::Value>,
+    now: Instant,
+) {
     let requests = tracker.pending(now, false).upserts;
     let mut answers = stream::iter(requests)
         .map(async |(key, value)| (O::replace(netlink, &key, &value).await, key, value))
@@ -144,7 +170,11 @@ pub(super) async fn upsert<O: Object>(netlink: &Netlink, tracker: &mut Tracker<O
 }
 
 /// Removes what is there and not wanted.
-pub(super) async fn sweep<O: Object>(netlink: &Netlink, tracker: &mut Tracker<O::Key, O::Value>, now: Instant) {
+pub(super) async fn sweep<O: Object>(
+    netlink: &Netlink,
+    tracker: &mut Tracker<O::Key, O::Value>,
+    now: Instant,
+) {
     let requests = tracker.pending(now, true).deletes;
     let mut answers = stream::iter(requests)
         .map(async |(key, value)| (O::remove(netlink, &key, &value).await, key))

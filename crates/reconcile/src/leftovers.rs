@@ -16,7 +16,8 @@ use flannel_backends::is_tunnel;
 use flannel_claims::networks_of_others;
 use flannel_host::{family::Family, networks::overlap};
 use flannel_netlink::{
-    MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, RouteScope, RouteType, protocol,
+    MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, RouteScope, RouteType,
+    protocol,
 };
 use ipnet::{IpNet, Ipv4Net};
 
@@ -42,7 +43,11 @@ struct Found {
 impl Leftovers {
     /// None is known. The record has the networks of this agent.
     pub const fn new(record: NetworksRecord) -> Self {
-        Self { record, due: true, former: BTreeSet::new() }
+        Self {
+            record,
+            due: true,
+            former: BTreeSet::new(),
+        }
     }
 
     /// The next [`Self::sweep`] looks again.
@@ -78,26 +83,36 @@ impl Leftovers {
         if found.routes.is_empty() && found.nexthops.is_empty() {
             return Ok(());
         }
-        let others = [claimed, self.record.others(), addresses_of_others(netlink, tunnels).await?].concat();
+        let others = [
+            claimed,
+            self.record.others(),
+            addresses_of_others(netlink, tunnels).await?,
+        ]
+        .concat();
         found.leave(others);
         self.remove(netlink, found).await
     }
 
     /// All objects of our protocol outside our networks.
     async fn find(&self, netlink: &Netlink, tunnels: &[u32]) -> Result<Found, NetlinkError> {
-        let is_outside = |network: IpNet| !self.record.own().iter().any(|own| overlap(*own, network));
+        let is_outside =
+            |network: IpNet| !self.record.own().iter().any(|own| overlap(*own, network));
         let mut found = Found::default();
         for family in Family::BOTH {
             let routes = netlink.routes(family).await?;
-            let is_left = |(key, route): &(RouteKey, Route)| is_marked(key, route, tunnels) && is_outside(key.dst);
+            let is_left = |(key, route): &(RouteKey, Route)| {
+                is_marked(key, route, tunnels) && is_outside(key.dst)
+            };
             found.routes.extend(routes.into_iter().filter(is_left));
         }
         let nexthops = netlink.nexthops().await?.unwrap_or_default();
-        found.nexthops.extend(nexthops.into_iter().filter_map(|(id, nexthop)| {
-            let address = address_of(id);
-            let is_left = is_marked_nexthop(&nexthop, tunnels) && is_outside(address);
-            is_left.then_some((id, address))
-        }));
+        found
+            .nexthops
+            .extend(nexthops.into_iter().filter_map(|(id, nexthop)| {
+                let address = address_of(id);
+                let is_left = is_marked_nexthop(&nexthop, tunnels) && is_outside(address);
+                is_left.then_some((id, address))
+            }));
         Ok(found)
     }
 
@@ -121,12 +136,20 @@ impl Found {
     /// Leaves what is in networks of others: those that are known, and those whose unreachable
     /// route has an address in common with them.
     fn leave(&mut self, mut others: Vec<IpNet>) {
-        let is_others = |others: &[IpNet], network: IpNet| others.iter().any(|other| overlap(*other, network));
-        let whole = self.routes.iter().filter(|(_, route)| route.kind == RouteType::Unreachable);
-        let whole: Vec<IpNet> = whole.map(|(key, _)| key.dst).filter(|network| is_others(&others, *network)).collect();
+        let is_others =
+            |others: &[IpNet], network: IpNet| others.iter().any(|other| overlap(*other, network));
+        let whole = self
+            .routes
+            .iter()
+            .filter(|(_, route)| route.kind == RouteType::Unreachable);
+        let whole: Vec<IpNet> = whole
+            .map(|(key, _)| key.dst)
+            .filter(|network| is_others(&others, *network))
+            .collect();
         others.extend(whole);
         self.routes.retain(|(key, _)| !is_others(&others, key.dst));
-        self.nexthops.retain(|(_, address)| !is_others(&others, *address));
+        self.nexthops
+            .retain(|(_, address)| !is_others(&others, *address));
     }
 }
 
@@ -138,7 +161,9 @@ fn is_marked(key: &RouteKey, route: &Route, tunnels: &[u32]) -> bool {
     match route.kind {
         RouteType::Unreachable | RouteType::BlackHole => key.metric == METRIC,
         RouteType::Unicast => {
-            let is_direct = route.gateway.is_some() && route.scope == RouteScope::Universe && !route.is_multipath();
+            let is_direct = route.gateway.is_some()
+                && route.scope == RouteScope::Universe
+                && !route.is_multipath();
             is_direct && !route.oif.is_some_and(|oif| tunnels.contains(&oif))
         }
         _ => false,
@@ -156,12 +181,22 @@ fn address_of(id: NexthopId) -> IpNet {
 }
 
 /// The addresses of tunnel devices with flannel's names that are not ours.
-async fn addresses_of_others(netlink: &Netlink, tunnels: &[u32]) -> Result<Vec<IpNet>, NetlinkError> {
+async fn addresses_of_others(
+    netlink: &Netlink,
+    tunnels: &[u32],
+) -> Result<Vec<IpNet>, NetlinkError> {
     let links = netlink.links().await?;
-    let is_others =
-        |index: u32| !tunnels.contains(&index) && links.iter().any(|link| link.index == index && is_tunnel(link));
+    let is_others = |index: u32| {
+        !tunnels.contains(&index)
+            && links
+                .iter()
+                .any(|link| link.index == index && is_tunnel(link))
+    };
     let addresses = netlink.addresses().await?;
-    let of_others = addresses.iter().map(|address| address.key).filter(|key| is_others(key.ifindex));
+    let of_others = addresses
+        .iter()
+        .map(|address| address.key)
+        .filter(|key| is_others(key.ifindex));
     Ok(of_others.map(|key| key.addr.into()).collect())
 }
 
@@ -181,25 +216,65 @@ mod tests {
     }
 
     fn unreachable(network: &str) -> (RouteKey, Route) {
-        let route = Route { gateway: None, kind: RouteType::Unreachable, ..direct("10.0.0.1") };
-        (RouteKey { metric: METRIC, ..RouteKey::main(net(network)) }, route)
+        let route = Route {
+            gateway: None,
+            kind: RouteType::Unreachable,
+            ..direct("10.0.0.1")
+        };
+        (
+            RouteKey {
+                metric: METRIC,
+                ..RouteKey::main(net(network))
+            },
+            route,
+        )
     }
 
     fn direct(gateway: &str) -> Route {
-        Route::via(gateway.parse().expect("an address"), Some(2), protocol::FLANNEL)
+        Route::via(
+            gateway.parse().expect("an address"),
+            Some(2),
+            protocol::FLANNEL,
+        )
     }
 
     #[test]
     fn only_routes_that_flannel_alone_makes_are_marked() {
         let (key, route) = unreachable("10.9.0.0/16");
         assert!(is_marked(&key, &route, &[7]));
-        assert!(!is_marked(&RouteKey { metric: 0, ..key }, &route, &[7]), "another metric");
-        assert!(!is_marked(&RouteKey { table: 100, ..key }, &route, &[7]), "another table");
-        assert!(!is_marked(&key, &Route { protocol: protocol::BOOT, ..route }, &[7]), "an administrator's");
+        assert!(
+            !is_marked(&RouteKey { metric: 0, ..key }, &route, &[7]),
+            "another metric"
+        );
+        assert!(
+            !is_marked(&RouteKey { table: 100, ..key }, &route, &[7]),
+            "another table"
+        );
+        assert!(
+            !is_marked(
+                &key,
+                &Route {
+                    protocol: protocol::BOOT,
+                    ..route
+                },
+                &[7]
+            ),
+            "an administrator's"
+        );
         let to_peer = RouteKey::main(net("10.9.2.0/24"));
         assert!(is_marked(&to_peer, &direct("192.168.1.2"), &[7]));
-        assert!(!is_marked(&to_peer, &direct("192.168.1.2"), &[2]), "into our tunnel");
-        assert!(!is_marked(&to_peer, &Route { protocol: protocol::BOOT, ..direct("192.168.1.2") }, &[7]));
+        assert!(
+            !is_marked(&to_peer, &direct("192.168.1.2"), &[2]),
+            "into our tunnel"
+        );
+        assert!(!is_marked(
+            &to_peer,
+            &Route {
+                protocol: protocol::BOOT,
+                ..direct("192.168.1.2")
+            },
+            &[7]
+        ));
     }
 
     #[test]
@@ -211,7 +286,10 @@ mod tests {
                 unreachable("10.9.0.0/16"),
                 (RouteKey::main(net("10.9.2.0/24")), direct("192.168.1.2")),
             ],
-            nexthops: vec![(NexthopId(0x0a37_0300), net("10.55.3.0/32")), (NexthopId(0x0a09_0200), net("10.9.2.0/32"))],
+            nexthops: vec![
+                (NexthopId(0x0a37_0300), net("10.55.3.0/32")),
+                (NexthopId(0x0a09_0200), net("10.9.2.0/32")),
+            ],
         };
         // By its claim, and by the address of its tunnel device.
         for other in ["10.55.0.0/16", "10.55.28.0/32"] {

@@ -114,16 +114,30 @@ impl Reconciler {
     ) -> Self {
         let plane = |(family, setup): (&Family, &PlaneSetup)| {
             let end = external.ends.get(family)?;
-            Some(Plane::new(*family, Arc::clone(backend), *setup, external, *end, shared.clone()))
+            Some(Plane::new(
+                *family,
+                Arc::clone(backend),
+                *setup,
+                external,
+                *end,
+                shared.clone(),
+            ))
         };
         Self {
             netlink,
             port_range,
             planes: setups.iter().filter_map(plane).collect(),
-            off: Family::BOTH.into_iter().filter(|family| !setups.contains_key(family)).collect(),
+            off: Family::BOTH
+                .into_iter()
+                .filter(|family| !setups.contains_key(family))
+                .collect(),
             tunnels: Tunnels::none(),
             bpf: None,
-            fast: Fast::new(FastScope::default(), ConntrackSysctls::default(), Exclusions::default()),
+            fast: Fast::new(
+                FastScope::default(),
+                ConntrackSysctls::default(),
+                Exclusions::default(),
+            ),
             offloads: Offloads::default(),
             checksum_offload: ChecksumOffload::default(),
             leftovers: None,
@@ -133,12 +147,18 @@ impl Reconciler {
     /// Removes objects with our marks that are in no network on this record.
     #[must_use]
     pub fn with_leftovers(self, record: NetworksRecord) -> Self {
-        Self { leftovers: Some(Leftovers::new(record)), ..self }
+        Self {
+            leftovers: Some(Leftovers::new(record)),
+            ..self
+        }
     }
 
     /// Former pod networks of which objects were found since the last call.
     pub fn take_former(&mut self) -> BTreeSet<IpNet> {
-        self.leftovers.as_mut().map(Leftovers::take_former).unwrap_or_default()
+        self.leftovers
+            .as_mut()
+            .map(Leftovers::take_former)
+            .unwrap_or_default()
     }
 
     /// With mode `fast` as it was set up.
@@ -149,7 +169,11 @@ impl Reconciler {
 
     /// With these keys for WireGuard devices, and this shared state of their peers.
     #[must_use]
-    pub fn with_wireguard(mut self, keys: Option<WireguardKeys>, shared: SharedWireguardPeers) -> Self {
+    pub fn with_wireguard(
+        mut self,
+        keys: Option<WireguardKeys>,
+        shared: SharedWireguardPeers,
+    ) -> Self {
         self.tunnels.wireguard = WireguardDevices::new(keys, shared);
         self
     }
@@ -171,19 +195,26 @@ impl Reconciler {
 
     /// The checksum offload of the tunnel devices, for the status document.
     pub fn checksum_offload(&self) -> Vec<ChecksumOffloadStatus> {
-        let name =
-            |index| self.devices().find(|(_, device)| device.index == index).map(|(_, device)| device.name.clone());
-        self.checksum_offload.status(|index| name(index).unwrap_or_default())
+        let name = |index| {
+            self.devices()
+                .find(|(_, device)| device.index == index)
+                .map(|(_, device)| device.name.clone())
+        };
+        self.checksum_offload
+            .status(|index| name(index).unwrap_or_default())
     }
 
     /// Adds the BPF side. The next [`Self::apply`] fills its maps from the leases.
     pub fn add_bpf(&mut self, mut bpf: Bpf) {
         for family in &self.off {
             if let Err(error) = PeerMaps::retire(*family, &mut bpf.maps) {
-                tracing::warn!(%family, error = chain(&error), "the peer maps keep entries of a family that is off");
+                tracing::warn!(%family, error = chain(&error), "the peer maps keep entries of a \
+                    family that is off");
             }
         }
-        self.planes.iter_mut().for_each(|plane| plane.state.read_back_maps(&mut bpf.maps));
+        self.planes
+            .iter_mut()
+            .for_each(|plane| plane.state.read_back_maps(&mut bpf.maps));
         self.bpf = Some(bpf);
     }
 
@@ -226,7 +257,9 @@ impl Reconciler {
     /// Takes in which peers are new, different or gone.
     pub fn learn(&mut self, changes: Changes) {
         if changes.all {
-            self.planes.iter_mut().for_each(|plane| plane.turns.peers.retain(&changes.peers));
+            self.planes
+                .iter_mut()
+                .for_each(|plane| plane.turns.peers.retain(&changes.peers));
         }
         for (subnet, peer) in changes.peers {
             let family = Family::of(subnet.addr());
@@ -258,13 +291,23 @@ impl Reconciler {
     pub async fn apply(&mut self, cluster: &Cluster) {
         for plane in &mut self.planes {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
-            plane.prepare(&self.netlink, maps, &mut self.tunnels, cluster, self.port_range).await;
+            plane
+                .prepare(
+                    &self.netlink,
+                    maps,
+                    &mut self.tunnels,
+                    cluster,
+                    self.port_range,
+                )
+                .await;
         }
         self.follow_offloads().await;
         let moved = self.write_config();
         for plane in &mut self.planes {
             let maps = self.bpf.as_mut().map(|bpf| &mut bpf.maps);
-            plane.work(&self.netlink, maps, &mut self.tunnels, cluster.in_sync).await;
+            plane
+                .work(&self.netlink, maps, &mut self.tunnels, cluster.in_sync)
+                .await;
         }
         self.tunnels.apply(&self.planes, cluster.in_sync).await;
         if cluster.in_sync && self.is_complete() {
@@ -272,9 +315,16 @@ impl Reconciler {
         }
         self.planes.iter_mut().for_each(Plane::show);
         self.apply_fast(cluster.own, moved).await;
-        let on_planes = self.planes.iter().flat_map(|plane| plane.hooks(self.fast.is_on()));
+        let on_planes = self
+            .planes
+            .iter()
+            .flat_map(|plane| plane.hooks(self.fast.is_on()));
         let hooks = on_planes.chain(self.fast.hooks()).collect();
-        let external = self.planes.iter().find(|plane| plane.tunnel.device.is_some()).map(|plane| plane.external.index);
+        let external = self
+            .planes
+            .iter()
+            .find(|plane| plane.tunnel.device.is_some())
+            .map(|plane| plane.external.index);
         if let Some(bpf) = &mut self.bpf {
             bpf.attach(&hooks, external);
             if bpf.is_attached() {
@@ -286,7 +336,9 @@ impl Reconciler {
     /// Sets the peers to which packets without an outer UDP checksum are lost on the way, by public
     /// address. Returns true if the next [`Self::apply`] has something to do because of it.
     pub fn set_unsummed_lost(&mut self, peers: &BTreeSet<IpAddr>) -> bool {
-        self.planes.iter_mut().fold(false, |differs, plane| plane.set_unsummed_lost(peers) | differs)
+        self.planes.iter_mut().fold(false, |differs, plane| {
+            plane.set_unsummed_lost(peers) | differs
+        })
     }
 
     /// Sets the peers to which packets with offloaded checksums are lost on the way. Returns true
@@ -303,11 +355,25 @@ impl Reconciler {
     /// Switches checksum offload of the tunnel devices, and keeps packets from skipping a device
     /// whose offload settings were changed.
     async fn follow_offloads(&mut self) {
-        let devices: Vec<ChecksumDevice> = self.planes.iter().filter_map(Plane::checksum_device).collect();
-        let tunnels = self.planes.iter().filter_map(Plane::frame_tunnel).map(|device| device.index);
-        let known = devices.iter().map(|device| device.index).chain(tunnels).collect::<BTreeSet<_>>();
+        let devices: Vec<ChecksumDevice> = self
+            .planes
+            .iter()
+            .filter_map(Plane::checksum_device)
+            .collect();
+        let tunnels = self
+            .planes
+            .iter()
+            .filter_map(Plane::frame_tunnel)
+            .map(|device| device.index);
+        let known = devices
+            .iter()
+            .map(|device| device.index)
+            .chain(tunnels)
+            .collect::<BTreeSet<_>>();
         self.offloads.refresh(&self.netlink, known).await;
-        self.checksum_offload.follow(&self.netlink, &mut self.offloads, &devices).await;
+        self.checksum_offload
+            .follow(&self.netlink, &mut self.offloads, &devices)
+            .await;
         for plane in &mut self.planes {
             plane.follow_offloads(&self.offloads);
         }
@@ -329,29 +395,50 @@ impl Reconciler {
     /// yet, is zero. Returns true if the data changed, or could not be written.
     fn write_config(&mut self) -> bool {
         let config = |family| {
-            self.planes.iter().find(|plane| plane.family == family).map_or_else(FamilyConfig::default, Plane::config)
+            self.planes
+                .iter()
+                .find(|plane| plane.family == family)
+                .map_or_else(FamilyConfig::default, Plane::config)
         };
-        let config = NodeConfig { v4: config(Family::V4), v6: config(Family::V6), ..NodeConfig::default() };
-        let written = self.bpf.as_mut().map_or(Ok(false), |bpf| bpf.write_config(config));
+        let config = NodeConfig {
+            v4: config(Family::V4),
+            v6: config(Family::V6),
+            ..NodeConfig::default()
+        };
+        let written = self
+            .bpf
+            .as_mut()
+            .map_or(Ok(false), |bpf| bpf.write_config(config));
         written.unwrap_or_else(|error| {
-            tracing::warn!(error = chain(&error), "cannot write the BPF maps; tried again");
+            tracing::warn!(
+                error = chain(&error),
+                "cannot write the BPF maps; tried again"
+            );
             true
         })
     }
 
     /// The existing tunnel devices.
     pub fn devices(&self) -> impl Iterator<Item = (Family, &Device)> {
-        self.planes.iter().filter_map(|plane| Some((plane.family, plane.tunnel.device.as_ref()?)))
+        self.planes
+            .iter()
+            .filter_map(|plane| Some((plane.family, plane.tunnel.device.as_ref()?)))
     }
 
     /// The devices whose sysctls packets of pods depend on; `bridges` are those of pods.
     pub fn sysctl_devices(&self, bridges: &[String]) -> Vec<Devices> {
-        self.planes.iter().map(|plane| plane.sysctl_devices(bridges)).collect()
+        self.planes
+            .iter()
+            .map(|plane| plane.sysctl_devices(bridges))
+            .collect()
     }
 
     /// Our ends of the tunnels, in the form in which they are published.
     pub fn ends(&self) -> BTreeMap<Family, OwnEnd> {
-        self.planes.iter().filter_map(|plane| Some((plane.family, plane.end()?))).collect()
+        self.planes
+            .iter()
+            .filter_map(|plane| Some((plane.family, plane.end()?)))
+            .collect()
     }
 
     /// Returns the largest MTU of pods that fits every family, once all are known.
@@ -362,10 +449,15 @@ impl Reconciler {
 
     /// Returns the errors that stopped the last [`Self::apply`], if any did.
     pub fn error(&self) -> Option<String> {
-        let errors = self.planes.iter().filter_map(|plane| Some((plane.family, plane.error()?)));
+        let errors = self
+            .planes
+            .iter()
+            .filter_map(|plane| Some((plane.family, plane.error()?)));
         let texts: Vec<_> = match self.planes.len() {
             1 => errors.map(|(_, error)| error.to_owned()).collect(),
-            _ => errors.map(|(family, error)| format!("{family}: {error}")).collect(),
+            _ => errors
+                .map(|(family, error)| format!("{family}: {error}"))
+                .collect(),
         };
         (!texts.is_empty()).then(|| texts.join("; "))
     }
@@ -373,7 +465,11 @@ impl Reconciler {
     /// Returns the entries that the kernel refused.
     pub fn dirty(&self) -> impl Iterator<Item = Dirty> {
         let bpf = self.bpf.iter().flat_map(Bpf::dirty);
-        self.planes.iter().flat_map(Plane::dirty).chain(self.tunnels.dirty()).chain(bpf)
+        self.planes
+            .iter()
+            .flat_map(Plane::dirty)
+            .chain(self.tunnels.dirty())
+            .chain(bpf)
     }
 
     /// The unreachable routes, one for each pod network.
@@ -383,12 +479,23 @@ impl Reconciler {
 
     /// Returns the number of repairs since the start, by kind of object.
     pub fn repairs(&self) -> Repairs {
-        let planes = self.planes.iter().map(Plane::repairs).fold(Repairs::default(), Repairs::add);
-        Repairs { wireguard: self.tunnels.wireguard.repairs(), ..planes }
+        let planes = self
+            .planes
+            .iter()
+            .map(Plane::repairs)
+            .fold(Repairs::default(), Repairs::add);
+        Repairs {
+            wireguard: self.tunnels.wireguard.repairs(),
+            ..planes
+        }
     }
 
     /// When something the kernel refused is due again.
     pub fn next_retry(&self) -> Option<Instant> {
-        self.planes.iter().filter_map(Plane::next_retry).chain(self.tunnels.next_retry()).min()
+        self.planes
+            .iter()
+            .filter_map(Plane::next_retry)
+            .chain(self.tunnels.next_retry())
+            .min()
     }
 }

@@ -15,7 +15,8 @@ use std::{
 use flannel_host::{error_chain::chain, file, networks::overlap};
 use ipnet::IpNet;
 
-const HEADER: &str = "# Pod networks on this host: those of this agent, former ones too, and those of other agents.\n";
+const HEADER: &str = "# Pod networks on this host: those of this agent, former ones too, and those \
+    of other agents.\n";
 
 /// The record.
 #[derive(Clone, Debug, Default)]
@@ -36,20 +37,32 @@ impl NetworksRecord {
         let path = path(state_dir);
         let text = match fs::read_to_string(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%error, path = %path.display(), "cannot read the former pod networks");
+                tracing::warn!(%error, path = %path.display(), "cannot read the former pod \
+                    networks");
                 String::new()
             }
             text => text.unwrap_or_default(),
         };
         let networks = |word: &str| {
-            let lines = text.lines().filter_map(|line| line.strip_prefix(word)?.trim().parse().ok());
+            let lines = text
+                .lines()
+                .filter_map(|line| line.strip_prefix(word)?.trim().parse().ok());
             lines.collect::<BTreeSet<IpNet>>()
         };
         let (known, others) = (networks("own "), networks("other "));
-        let mut record = Self { path, own: own.into_iter().collect(), known, others };
+        let mut record = Self {
+            path,
+            own: own.into_iter().collect(),
+            known,
+            others,
+        };
         record.known.extend(record.own.iter().copied());
-        record.others.retain(|other| !record.own.iter().any(|own| overlap(*own, *other)));
-        record.known.retain(|known| record.own.contains(known) || !record.others.contains(known));
+        record
+            .others
+            .retain(|other| !record.own.iter().any(|own| overlap(*own, *other)));
+        record
+            .known
+            .retain(|known| record.own.contains(known) || !record.others.contains(known));
         record.save();
         record
     }
@@ -61,7 +74,10 @@ impl NetworksRecord {
 
     /// Networks that this node had, and has no more.
     pub fn former(&self) -> impl Iterator<Item = IpNet> {
-        self.known.iter().copied().filter(|network| !self.own.contains(network))
+        self.known
+            .iter()
+            .copied()
+            .filter(|network| !self.own.contains(network))
     }
 
     /// Networks of other agents that this one saw.
@@ -72,8 +88,13 @@ impl NetworksRecord {
     /// Networks that other agents have now. One that this node had before is theirs now.
     pub(super) fn add_others(&mut self, networks: &[IpNet]) {
         let before = (self.others.len(), self.known.len());
-        self.others.extend(networks.iter().filter(|network| !self.own.iter().any(|own| overlap(*own, **network))));
-        self.known.retain(|known| self.own.contains(known) || !networks.contains(known));
+        self.others.extend(
+            networks
+                .iter()
+                .filter(|network| !self.own.iter().any(|own| overlap(*own, **network))),
+        );
+        self.known
+            .retain(|known| self.own.contains(known) || !networks.contains(known));
         if (self.others.len(), self.known.len()) != before {
             self.save();
         }
@@ -88,7 +109,10 @@ impl NetworksRecord {
             }
         }
         if let Err(error) = file::replace(&self.path, text.as_bytes(), 0o600) {
-            tracing::warn!(error = chain(&error), "cannot record the pod networks of this host");
+            tracing::warn!(
+                error = chain(&error),
+                "cannot record the pod networks of this host"
+            );
         }
     }
 }

@@ -42,15 +42,28 @@ pub(super) struct Nexthops {
 impl Nexthops {
     /// Objects are used from `many` routes on.
     pub(super) fn new(many: usize) -> Self {
-        Self { many, supported: true, used: false, tracker: Tracker::default() }
+        Self {
+            many,
+            supported: true,
+            used: false,
+            tracker: Tracker::default(),
+        }
     }
 
     /// Reads back our objects. If some already exist, routes keep using objects.
-    pub(super) async fn read_back(&mut self, netlink: &Netlink, ours: &Ownership) -> Result<(), NetlinkError> {
+    pub(super) async fn read_back(
+        &mut self,
+        netlink: &Netlink,
+        ours: &Ownership,
+    ) -> Result<(), NetlinkError> {
         let all = netlink.nexthops().await?;
         self.supported = all.is_some();
         let is_ours = |(id, nexthop): &(NexthopId, Nexthop)| ours.nexthop(*id, nexthop);
-        let found: BTreeMap<_, _> = all.unwrap_or_default().into_iter().filter(is_ours).collect();
+        let found: BTreeMap<_, _> = all
+            .unwrap_or_default()
+            .into_iter()
+            .filter(is_ours)
+            .collect();
         self.used |= !found.is_empty();
         self.tracker.found(found);
         Ok(())
@@ -71,42 +84,72 @@ impl Nexthops {
     }
 
     /// Some peers wanted routes before and want routes now. These are to follow by [`Self::form`].
-    pub(super) fn change(&mut self, before: &BTreeMap<RouteKey, Route>, after: &BTreeMap<RouteKey, Route>) {
-        for id in before.keys().filter(|key| !after.contains_key(*key)).filter_map(id_of) {
+    pub(super) fn change(
+        &mut self,
+        before: &BTreeMap<RouteKey, Route>,
+        after: &BTreeMap<RouteKey, Route>,
+    ) {
+        for id in before
+            .keys()
+            .filter(|key| !after.contains_key(*key))
+            .filter_map(id_of)
+        {
             self.tracker.set_desired(&id, None);
         }
         for (key, route) in after {
             if let Some(id) = id_of(key) {
-                self.tracker.set_desired(&id, object(route).filter(|_| self.used));
+                self.tracker
+                    .set_desired(&id, object(route).filter(|_| self.used));
             }
         }
     }
 
     /// Returns a desired route in the form in which it is made.
     pub(super) fn form(&self, key: &RouteKey, route: &Route) -> Route {
-        let usable = |id: &NexthopId| self.tracker.wanted().contains_key(id) && !self.tracker.is_refused(id);
-        Route { nexthop: id_of(key).filter(usable).map(|id| id.0), ..route.clone() }
+        let usable =
+            |id: &NexthopId| self.tracker.wanted().contains_key(id) && !self.tracker.is_refused(id);
+        Route {
+            nexthop: id_of(key).filter(usable).map(|id| id.0),
+            ..route.clone()
+        }
     }
 
     /// A route that was read, with what its object says in it: the kernel leaves that out where
     /// `net.ipv4.nexthop_compat_mode` is off (`fib_dump_info()` in [net/ipv4/fib_semantics.c, Linux
     /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/fib_semantics.c)).
     pub(super) fn complete(&self, route: Route) -> Route {
-        match route.nexthop.and_then(|id| self.tracker.actual(&NexthopId(id))) {
-            Some(Nexthop { gateway, oif, onlink, .. }) => {
-                Route { gateway: *gateway, oif: *oif, onlink: *onlink, ..route }
-            }
+        match route
+            .nexthop
+            .and_then(|id| self.tracker.actual(&NexthopId(id)))
+        {
+            Some(Nexthop {
+                gateway,
+                oif,
+                onlink,
+                ..
+            }) => Route {
+                gateway: *gateway,
+                oif: *oif,
+                onlink: *onlink,
+                ..route
+            },
             None => route,
         }
     }
 
     /// An object was seen. `None` if it is none of our business, else whether it is not as it
     /// should be.
-    pub(super) fn observe(&mut self, ours: &Ownership, id: NexthopId, nexthop: &Nexthop) -> Option<bool> {
+    pub(super) fn observe(
+        &mut self,
+        ours: &Ownership,
+        id: NexthopId,
+        nexthop: &Nexthop,
+    ) -> Option<bool> {
         if ours.nexthop(id, nexthop) {
             return Some(self.tracker.observe(id, Some(*nexthop)));
         }
-        let taken_from_us = self.tracker.wanted().contains_key(&id) || self.tracker.actual(&id).is_some();
+        let taken_from_us =
+            self.tracker.wanted().contains_key(&id) || self.tracker.actual(&id).is_some();
         taken_from_us.then(|| self.tracker.observe(id, None))
     }
 
@@ -123,7 +166,10 @@ impl Nexthops {
             return None;
         }
         for key in keys_of(id, routes) {
-            if routes.actual(&key).is_some_and(|route| route.nexthop == Some(id.0)) {
+            if routes
+                .actual(&key)
+                .is_some_and(|route| route.nexthop == Some(id.0))
+            {
                 routes.observe(key, None);
             }
         }
@@ -131,12 +177,20 @@ impl Nexthops {
     }
 
     /// Makes the objects. Routes whose object is refused, or no longer refused, change their form.
-    pub(super) async fn upsert(&mut self, netlink: &Netlink, routes: &mut Tracker<RouteKey, Route>, now: Instant) {
+    pub(super) async fn upsert(
+        &mut self,
+        netlink: &Netlink,
+        routes: &mut Tracker<RouteKey, Route>,
+        now: Instant,
+    ) {
         let before = self.refused();
         upsert::<NexthopObjects>(netlink, &mut self.tracker, now).await;
         for id in before.symmetric_difference(&self.refused()) {
             for key in keys_of(*id, routes) {
-                let route = routes.wanted().get(&key).map(|route| self.form(&key, route));
+                let route = routes
+                    .wanted()
+                    .get(&key)
+                    .map(|route| self.form(&key, route));
                 routes.set_desired(&key, route);
             }
         }
@@ -149,7 +203,9 @@ impl Nexthops {
 
     /// Returns the objects that the kernel refused.
     pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
-        self.tracker.failures().map(|(id, failure)| failure.to_dirty(id.to_string()))
+        self.tracker
+            .failures()
+            .map(|(id, failure)| failure.to_dirty(id.to_string()))
     }
 
     /// Returns the number of repaired objects.
@@ -202,7 +258,11 @@ fn object(route: &Route) -> Option<Nexthop> {
 /// there.
 fn keys_of(id: NexthopId, routes: &Tracker<RouteKey, Route>) -> Vec<RouteKey> {
     let base = id.0.into();
-    let key = |len| Ipv4Net::new(base, len).ok().map(|dst| RouteKey::main(dst.into()));
+    let key = |len| {
+        Ipv4Net::new(base, len)
+            .ok()
+            .map(|dst| RouteKey::main(dst.into()))
+    };
     match (key(0), key(32)) {
         (Some(first), Some(last)) => routes.keys_in(RangeInclusive::new(first, last)),
         _ => Vec::new(),
@@ -215,7 +275,10 @@ mod tests {
 
     const OURS: Ownership = Ownership {
         tunnel: Some(7),
-        network: IpNet::V4(Ipv4Net::new_assert(std::net::Ipv4Addr::new(10, 244, 0, 0), 16)),
+        network: IpNet::V4(Ipv4Net::new_assert(
+            std::net::Ipv4Addr::new(10, 244, 0, 0),
+            16,
+        )),
         whole_network: false,
     };
 
@@ -240,10 +303,19 @@ mod tests {
     #[test]
     fn the_border_is_lower_on_the_way_down_and_waits_until_all_is_known() {
         let mut nexthops = Nexthops::new(4);
-        for (count, all, expected) in
-            [(3, true, false), (4, true, true), (2, true, true), (1, false, true), (1, true, false), (3, true, false)]
-        {
-            assert_eq!(by_object(&mut nexthops, count, all), expected, "{count} routes, all known: {all}");
+        for (count, all, expected) in [
+            (3, true, false),
+            (4, true, true),
+            (2, true, true),
+            (1, false, true),
+            (1, true, false),
+            (3, true, false),
+        ] {
+            assert_eq!(
+                by_object(&mut nexthops, count, all),
+                expected,
+                "{count} routes, all known: {all}"
+            );
         }
         nexthops.supported = false;
         assert!(!by_object(&mut nexthops, 200, true), "the kernel has none");
@@ -253,7 +325,11 @@ mod tests {
     fn a_refused_object_leaves_its_route_plain() {
         let mut nexthops = Nexthops::new(0);
         assert!(by_object(&mut nexthops, 3, true));
-        nexthops.tracker.failed(&NexthopId(0x0af4_0100), "File exists".to_owned(), Instant::now());
+        nexthops.tracker.failed(
+            &NexthopId(0x0af4_0100),
+            "File exists".to_owned(),
+            Instant::now(),
+        );
         assert!(!by_object(&mut nexthops, 3, true));
     }
 
@@ -261,18 +337,39 @@ mod tests {
     fn ours_have_our_protocol_and_a_number_in_the_network() {
         let nexthop = object(&routes(1).into_values().next().expect("a route")).expect("an object");
         assert!(OURS.nexthop(NexthopId(0x0af4_0100), &nexthop));
-        assert!(OURS.nexthop(NexthopId(0x0a09_0100), &nexthop), "of a former network");
-        let elsewhere = Nexthop { oif: Some(2), ..nexthop };
+        assert!(
+            OURS.nexthop(NexthopId(0x0a09_0100), &nexthop),
+            "of a former network"
+        );
+        let elsewhere = Nexthop {
+            oif: Some(2),
+            ..nexthop
+        };
         assert!(OURS.nexthop(NexthopId(0x0af4_0100), &elsewhere));
-        assert!(!OURS.nexthop(NexthopId(7), &elsewhere), "neither in the network nor into the tunnel");
-        for other in [Nexthop { protocol: 4, ..nexthop }, Nexthop { special: true, ..nexthop }] {
+        assert!(
+            !OURS.nexthop(NexthopId(7), &elsewhere),
+            "neither in the network nor into the tunnel"
+        );
+        for other in [
+            Nexthop {
+                protocol: 4,
+                ..nexthop
+            },
+            Nexthop {
+                special: true,
+                ..nexthop
+            },
+        ] {
             assert!(!OURS.nexthop(NexthopId(0x0af4_0100), &other), "{other:?}");
         }
     }
 
     #[test]
     fn only_ipv4_routes_have_a_number() {
-        assert_eq!(id_of(&RouteKey::main("fd00::/64".parse().expect("a prefix"))), None);
+        assert_eq!(
+            id_of(&RouteKey::main("fd00::/64".parse().expect("a prefix"))),
+            None
+        );
     }
 
     /// With the object go the routes by it, and no others.
@@ -282,15 +379,33 @@ mod tests {
         let routes = routes(2);
         nexthops.decide(routes.len(), true);
         nexthops.change(&BTreeMap::new(), &routes);
-        let formed: BTreeMap<_, _> = routes.iter().map(|(key, route)| (*key, nexthops.form(key, route))).collect();
+        let formed: BTreeMap<_, _> = routes
+            .iter()
+            .map(|(key, route)| (*key, nexthops.form(key, route)))
+            .collect();
         tracker.change(&BTreeMap::new(), &formed);
         tracker.found(formed);
         let nexthop = object(&routes.into_values().next().expect("a route")).expect("an object");
         let id = NexthopId(0x0af4_0100);
-        let elsewhere = Nexthop { oif: Some(2), ..nexthop };
-        assert_eq!(nexthops.observe_gone(&OURS, NexthopId(1), &elsewhere, &mut tracker), None);
-        assert_eq!(nexthops.observe_gone(&OURS, id, &nexthop, &mut tracker), Some(true));
+        let elsewhere = Nexthop {
+            oif: Some(2),
+            ..nexthop
+        };
+        assert_eq!(
+            nexthops.observe_gone(&OURS, NexthopId(1), &elsewhere, &mut tracker),
+            None
+        );
+        assert_eq!(
+            nexthops.observe_gone(&OURS, id, &nexthop, &mut tracker),
+            Some(true)
+        );
         let pending = tracker.pending(Instant::now(), true).upserts;
-        assert_eq!(pending.iter().map(|(key, _)| id_of(key)).collect::<Vec<_>>(), [Some(id)]);
+        assert_eq!(
+            pending
+                .iter()
+                .map(|(key, _)| id_of(key))
+                .collect::<Vec<_>>(),
+            [Some(id)]
+        );
     }
 }

@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, net::IpAddr};
 use flannel_backends::ipsec;
 use flannel_host::{family::Family, networks::overlap};
 use flannel_netlink::{
-    AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Route, RouteKey, RouteScope, RouteType, TunnelPolicy,
-    TunnelPolicyKey, protocol,
+    AddressKey, FdbKey, MAIN_TABLE, NeighbourKey, Route, RouteKey, RouteScope, RouteType,
+    TunnelPolicy, TunnelPolicyKey, protocol,
 };
 use ipnet::IpNet;
 
@@ -35,7 +35,8 @@ impl Ownership {
     /// Single addresses of the tunnel device, also those of a former network. Whole subnets on it
     /// are those of others, such as of a DHCP client, and link-local addresses the kernel's.
     pub(super) fn address(&self, key: &AddressKey) -> bool {
-        let single = key.prefix_len == self.family().bits() && Family::of(key.addr) == self.family();
+        let single =
+            key.prefix_len == self.family().bits() && Family::of(key.addr) == self.family();
         let local = matches!(key.addr, IpAddr::V6(addr) if addr.is_unicast_link_local());
         self.tunnel == Some(key.ifindex) && single && !local
     }
@@ -58,7 +59,12 @@ impl Ownership {
     /// Routes into the tunnel device that only flannel makes, also those of a former network.
     /// Inside the network direct routes: those of our protocol, and those stock flannel left,
     /// which equal what a lease asks for. And the unreachable route for the network.
-    pub(super) fn route(&self, key: &RouteKey, route: &Route, desired: &BTreeMap<RouteKey, Route>) -> bool {
+    pub(super) fn route(
+        &self,
+        key: &RouteKey,
+        route: &Route,
+        desired: &BTreeMap<RouteKey, Route>,
+    ) -> bool {
         if key.table != MAIN_TABLE || key.family() != self.family() {
             return false;
         }
@@ -74,13 +80,21 @@ impl Ownership {
         if key.dst == self.network && route.gateway.is_none() && desired.contains_key(key) {
             return route.oif.is_some() && route.oif == self.tunnel;
         }
-        let Some(gateway) = route.gateway else { return false };
+        let Some(gateway) = route.gateway else {
+            return false;
+        };
         if self.is_into_tunnel(route) {
             return false;
         }
         let direct = route.scope == RouteScope::Universe && !route.is_multipath();
-        let left_by_stock = || desired.get(key).is_some_and(|wanted| wanted.gateway == Some(gateway));
-        direct && (route.protocol == protocol::FLANNEL || (route.protocol == protocol::BOOT && left_by_stock()))
+        let left_by_stock = || {
+            desired
+                .get(key)
+                .is_some_and(|wanted| wanted.gateway == Some(gateway))
+        };
+        direct
+            && (route.protocol == protocol::FLANNEL
+                || (route.protocol == protocol::BOOT && left_by_stock()))
     }
 
     const fn is_into_tunnel(&self, route: &Route) -> bool {
@@ -98,7 +112,9 @@ impl Ownership {
     /// tunnel device.
     pub(super) fn may_be_route(&self, key: &RouteKey, route: Option<&Route>) -> bool {
         let into_tunnel = route.is_some_and(|route| self.is_into_tunnel(route) && route.onlink);
-        key.table == MAIN_TABLE && key.family() == self.family() && (self.inside(key.dst) || into_tunnel)
+        key.table == MAIN_TABLE
+            && key.family() == self.family()
+            && (self.inside(key.dst) || into_tunnel)
     }
 
     /// The device of a route into a tunnel that may be one of another backend, which this node had
@@ -133,7 +149,10 @@ mod tests {
     };
     const OURS6: Ownership = Ownership {
         tunnel: Some(8),
-        network: IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x10, 0x244, 0, 0, 0, 0, 0), 48)),
+        network: IpNet::V6(Ipv6Net::new_assert(
+            Ipv6Addr::new(0xfd00, 0x10, 0x244, 0, 0, 0, 0, 0),
+            48,
+        )),
         whole_network: false,
     };
 
@@ -149,24 +168,66 @@ mod tests {
     fn tunnel_routes_are_ours_whatever_their_protocol_and_network() {
         let gateway = "10.244.2.0".parse().expect("an address");
         for protocol in [protocol::BOOT, protocol::FLANNEL, 4] {
-            assert!(owns("10.244.2.0/24", &Route::onlink(gateway, 7, protocol), &[]));
+            assert!(owns(
+                "10.244.2.0/24",
+                &Route::onlink(gateway, 7, protocol),
+                &[]
+            ));
         }
-        assert!(!owns("10.244.2.0/24", &Route::via(gateway, Some(7), protocol::BOOT), &[]), "not onlink");
+        assert!(
+            !owns(
+                "10.244.2.0/24",
+                &Route::via(gateway, Some(7), protocol::BOOT),
+                &[]
+            ),
+            "not onlink"
+        );
         let former = "10.9.2.0".parse().expect("an address");
-        assert!(owns("10.9.2.0/24", &Route::onlink(former, 7, protocol::BOOT), &[]), "of a former network");
-        assert!(!owns("10.9.2.0/24", &Route::onlink(former, 8, protocol::BOOT), &[]), "into another device");
-        assert!(!owns("0.0.0.0/0", &Route::via(former, Some(7), protocol::BOOT), &[]), "of a DHCP client");
+        assert!(
+            owns(
+                "10.9.2.0/24",
+                &Route::onlink(former, 7, protocol::BOOT),
+                &[]
+            ),
+            "of a former network"
+        );
+        assert!(
+            !owns(
+                "10.9.2.0/24",
+                &Route::onlink(former, 8, protocol::BOOT),
+                &[]
+            ),
+            "into another device"
+        );
+        assert!(
+            !owns(
+                "0.0.0.0/0",
+                &Route::via(former, Some(7), protocol::BOOT),
+                &[]
+            ),
+            "of a DHCP client"
+        );
     }
 
     #[test]
     fn the_route_of_a_former_network_into_a_device_for_whole_networks_is_ours() {
-        let ours = Ownership { whole_network: true, ..OURS };
+        let ours = Ownership {
+            whole_network: true,
+            ..OURS
+        };
         let owns = |ours: &Ownership, dst: &str, protocol| {
-            ours.route(&key(dst), &Route::on_device(Family::V4, 7, protocol), &BTreeMap::new())
+            ours.route(
+                &key(dst),
+                &Route::on_device(Family::V4, 7, protocol),
+                &BTreeMap::new(),
+            )
         };
         assert!(owns(&ours, "10.9.0.0/16", protocol::BOOT));
         assert!(!owns(&ours, "10.9.0.0/16", 2), "the kernel's own");
-        assert!(!owns(&OURS, "169.254.0.0/16", protocol::BOOT), "a device with routes to peers");
+        assert!(
+            !owns(&OURS, "169.254.0.0/16", protocol::BOOT),
+            "a device with routes to peers"
+        );
     }
 
     #[test]
@@ -175,10 +236,25 @@ mod tests {
         let ours = Route::via(peer, Some(2), protocol::FLANNEL);
         let stocks = Route::via(peer, Some(2), protocol::BOOT);
         assert!(owns("10.244.2.0/24", &ours, &[]));
-        assert!(!owns("10.244.2.0/24", &stocks, &[]), "an administrator's, as far as we can tell");
-        assert!(owns("10.244.2.0/24", &stocks, &[(key("10.244.2.0/24"), ours.clone())]));
-        let other = Route::via("192.168.1.9".parse().expect("an address"), Some(2), protocol::BOOT);
-        assert!(!owns("10.244.2.0/24", &other, &[(key("10.244.2.0/24"), ours)]));
+        assert!(
+            !owns("10.244.2.0/24", &stocks, &[]),
+            "an administrator's, as far as we can tell"
+        );
+        assert!(owns(
+            "10.244.2.0/24",
+            &stocks,
+            &[(key("10.244.2.0/24"), ours.clone())]
+        ));
+        let other = Route::via(
+            "192.168.1.9".parse().expect("an address"),
+            Some(2),
+            protocol::BOOT,
+        );
+        assert!(!owns(
+            "10.244.2.0/24",
+            &other,
+            &[(key("10.244.2.0/24"), ours)]
+        ));
     }
 
     #[test]
@@ -208,8 +284,14 @@ mod tests {
             ..Route::via("10.244.1.1".parse().expect("an address"), None, protocol)
         };
         assert!(owns("10.244.0.0/16", &unreachable(protocol::FLANNEL), &[]));
-        assert!(!owns("10.244.0.0/16", &unreachable(protocol::BOOT), &[]), "an administrator's");
-        assert!(!owns("10.244.2.0/24", &unreachable(protocol::FLANNEL), &[]), "a part of the network");
+        assert!(
+            !owns("10.244.0.0/16", &unreachable(protocol::BOOT), &[]),
+            "an administrator's"
+        );
+        assert!(
+            !owns("10.244.2.0/24", &unreachable(protocol::FLANNEL), &[]),
+            "a part of the network"
+        );
     }
 
     #[test]
@@ -220,12 +302,22 @@ mod tests {
             prefix_len,
         };
         assert!(OURS6.address(&address(8, "fd00:10:244:1::", 128)));
-        assert!(!OURS6.address(&address(8, "fe80::1", 64)), "the kernel's own");
-        assert!(!OURS6.address(&address(8, "fe80::1", 128)), "a link-local one");
+        assert!(
+            !OURS6.address(&address(8, "fe80::1", 64)),
+            "the kernel's own"
+        );
+        assert!(
+            !OURS6.address(&address(8, "fe80::1", 128)),
+            "a link-local one"
+        );
         assert!(!OURS6.address(&address(8, "10.244.1.0", 32)));
         let route = |dst: &str, gateway: &str| {
             let gateway = gateway.parse().expect("an address");
-            OURS6.route(&key(dst), &Route::onlink(gateway, 8, protocol::BOOT), &BTreeMap::new())
+            OURS6.route(
+                &key(dst),
+                &Route::onlink(gateway, 8, protocol::BOOT),
+                &BTreeMap::new(),
+            )
         };
         assert!(route("fd00:10:244:2::/64", "fd00:10:244:2::"));
         assert!(route("fd00:9:2::/64", "fd00:9:2::"), "of a former network");
@@ -234,12 +326,19 @@ mod tests {
 
     #[test]
     fn without_a_tunnel_only_direct_routes_are_ours() {
-        let none = Ownership { tunnel: None, ..OURS };
+        let none = Ownership {
+            tunnel: None,
+            ..OURS
+        };
         let gateway = "10.244.2.0".parse().expect("an address");
         let owns = |route: Route| none.route(&key("10.244.2.0/24"), &route, &BTreeMap::new());
         assert!(!owns(Route::onlink(gateway, 7, protocol::BOOT)));
         assert!(!owns(Route::via(gateway, None, protocol::BOOT)));
-        assert!(owns(Route::via("192.168.1.2".parse().expect("an address"), Some(2), protocol::FLANNEL)));
+        assert!(owns(Route::via(
+            "192.168.1.2".parse().expect("an address"),
+            Some(2),
+            protocol::FLANNEL
+        )));
     }
 
     #[test]
@@ -252,7 +351,11 @@ mod tests {
         assert_eq!(of("10.244.0.0/16", &network), Some(9));
         assert_eq!(of("10.244.2.0/24", &peer(7)), None, "our own tunnel");
         assert_eq!(of("10.245.2.0/24", &peer(9)), None, "outside the network");
-        assert_eq!(of("10.244.2.0/24", &network), None, "the bridge's own route");
+        assert_eq!(
+            of("10.244.2.0/24", &network),
+            None,
+            "the bridge's own route"
+        );
     }
 
     #[test]
@@ -264,8 +367,14 @@ mod tests {
         };
         assert!(OURS.address(&address(7, "10.244.1.0", 32)));
         assert!(!OURS.address(&address(2, "10.244.1.0", 32)));
-        assert!(OURS.address(&address(7, "10.9.1.0", 32)), "of a former network");
-        assert!(!OURS.address(&address(7, "192.168.1.1", 24)), "of a DHCP client");
+        assert!(
+            OURS.address(&address(7, "10.9.1.0", 32)),
+            "of a former network"
+        );
+        assert!(
+            !OURS.address(&address(7, "192.168.1.1", 24)),
+            "of a DHCP client"
+        );
         assert!(!OURS.address(&address(7, "fe80::1", 64)));
     }
 }

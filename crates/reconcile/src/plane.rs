@@ -73,7 +73,13 @@ pub(super) struct ExternalEnd {
 
 impl ExternalEnd {
     fn new(external: &ExternalInterface, end: End) -> Self {
-        Self { index: external.index, name: external.name.clone(), end, unfollowed: None, receives: false }
+        Self {
+            index: external.index,
+            name: external.name.clone(),
+            end,
+            unfollowed: None,
+            receives: false,
+        }
     }
 
     fn is_at(&self, external: &ExternalInterface, end: End) -> bool {
@@ -145,8 +151,10 @@ impl Plane {
     /// Moves to another external interface, or to another local address on it.
     pub(super) fn move_to(&mut self, external: &ExternalInterface, end: End) {
         if !self.external.is_at(external, end) {
-            self.external =
-                ExternalEnd { unfollowed: self.external.unfollowed.take(), ..ExternalEnd::new(external, end) };
+            self.external = ExternalEnd {
+                unfollowed: self.external.unfollowed.take(),
+                ..ExternalEnd::new(external, end)
+            };
             self.invalidate_all();
         }
     }
@@ -172,11 +180,14 @@ impl Plane {
         cluster: &Cluster,
         port_range: (u16, u16),
     ) {
-        let result = self.try_prepare(netlink, maps, tunnels, cluster, port_range).await;
+        let result = self
+            .try_prepare(netlink, maps, tunnels, cluster, port_range)
+            .await;
         if let Err(error) = &result
             && self.error.is_none()
         {
-            tracing::warn!(family = %self.family, error = chain(error), "cannot reconcile; tried again");
+            tracing::warn!(family = %self.family, error = chain(error), "cannot reconcile; tried \
+                again");
         }
         self.error = result.err().map(|error| chain(&error));
     }
@@ -189,7 +200,10 @@ impl Plane {
         cluster: &Cluster,
         port_range: (u16, u16),
     ) -> Result<(), PlaneError> {
-        let subnet = cluster.own.subnet(self.family).ok_or(PlaneError::NoSubnet(self.family))?;
+        let subnet = cluster
+            .own
+            .subnet(self.family)
+            .ok_or(PlaneError::NoSubnet(self.family))?;
         self.backend.accept(&self.external.end)?;
         self.ensure_device(netlink).await?;
         let node = Node {
@@ -197,7 +211,11 @@ impl Plane {
             subnet,
             source: self.external.end.source,
             external: self.external.index,
-            tunnel: self.tunnel.device.as_ref().map(|device| (device.index, device.mac())),
+            tunnel: self
+                .tunnel
+                .device
+                .as_ref()
+                .map(|device| (device.index, device.mac())),
             port_range,
         };
         self.set_node(node, tunnels);
@@ -207,11 +225,17 @@ impl Plane {
             self.state.read_back(netlink, maps, &ours).await?;
         }
         if let (Some(device), Some(spec)) = (&self.tunnel.device, &self.tunnel.spec) {
-            tunnels.prepare(netlink, device, spec, &node, self.read_back).await?;
+            tunnels
+                .prepare(netlink, device, spec, &node, self.read_back)
+                .await?;
         }
         self.read_back = false;
         self.state.want_unreachable(self.external.end.addr);
-        if self.state.entries.count_peers(self.turns.peers.len(), cluster.in_sync) {
+        if self
+            .state
+            .entries
+            .count_peers(self.turns.peers.len(), cluster.in_sync)
+        {
             self.turns.peers.mark_all_stale();
         }
         Ok(())
@@ -219,7 +243,12 @@ impl Plane {
 
     /// The node is this one. On another one every peer needs other entries.
     fn set_node(&mut self, node: Node, tunnels: &mut Tunnels) {
-        let same = |known: Node| Node { port_range: node.port_range, ..known } == node;
+        let same = |known: Node| {
+            Node {
+                port_range: node.port_range,
+                ..known
+            } == node
+        };
         if !self.node.is_some_and(same) {
             tunnels.clear_desired(self.device_name(), self.family);
             self.state.clear_desired();
@@ -233,19 +262,33 @@ impl Plane {
     async fn ensure_device(&mut self, netlink: &Netlink) -> Result<(), PlaneError> {
         let link = netlink.link_by_index(self.external.index).await?;
         let link = link.ok_or_else(|| device::vanished(&self.external.name))?;
-        self.external.unfollowed = (link.arphrd != Link::ETHER).then(|| format!("{} is no Ethernet device", link.name));
+        self.external.unfollowed =
+            (link.arphrd != Link::ETHER).then(|| format!("{} is no Ethernet device", link.name));
         self.external.receives = !link.loopback && link.kind.as_deref() != Some("dummy");
         self.tunnel.mtu = Some(usable_mtu(self.backend.as_ref(), self.family, link.mtu)?);
         let mac = match self.setup.end {
             Some(OwnEnd::Vxlan(vtep)) => vtep.mac,
             Some(OwnEnd::Wireguard(_)) | None => Mac::default(),
         };
-        let ExternalEnd { index: external, end: End { source, .. }, .. } = self.external;
-        let Some(spec) = self.backend.device(&TunnelUnderlay { external, mtu: link.mtu, source, mac }) else {
+        let ExternalEnd {
+            index: external,
+            end: End { source, .. },
+            ..
+        } = self.external;
+        let Some(spec) = self.backend.device(&TunnelUnderlay {
+            external,
+            mtu: link.mtu,
+            source,
+            mac,
+        }) else {
             return Ok(());
         };
         let device = device::ensure(netlink, &spec, false).await?;
-        let replaced = self.tunnel.device.as_ref().is_some_and(|known| known.index != device.index);
+        let replaced = self
+            .tunnel
+            .device
+            .as_ref()
+            .is_some_and(|known| known.index != device.index);
         self.tunnel.replaced += u64::from(replaced);
         self.read_back |= replaced || self.tunnel.device.is_none();
         self.setup.end = device.vtep.map(OwnEnd::Vxlan).or(self.setup.end);
@@ -255,7 +298,9 @@ impl Plane {
 
     /// Asks for every path again if another offload setting of the tunnel device counts.
     pub(super) fn follow_offloads(&mut self, offloads: &Offloads) {
-        let setting = self.frame_tunnel().and_then(|device| offloads.on_transmit(device.index));
+        let setting = self
+            .frame_tunnel()
+            .and_then(|device| offloads.on_transmit(device.index));
         if self.underlay.set_tunnel(setting) {
             self.mark_paths_stale();
         }
@@ -279,8 +324,13 @@ impl Plane {
         tunnels: &mut Tunnels,
         in_sync: bool,
     ) {
-        let Some(node) = self.node.filter(|_| self.error.is_none()) else { return };
-        let change = self.turns.next(netlink, &mut self.underlay, self.backend.as_ref(), &node).await;
+        let Some(node) = self.node.filter(|_| self.error.is_none()) else {
+            return;
+        };
+        let change = self
+            .turns
+            .next(netlink, &mut self.underlay, self.backend.as_ref(), &node)
+            .await;
         self.state.change(&change.before, &change.after);
         tunnels.change(self.device_name(), &change.before, &change.after);
         let now = Instant::now();
@@ -315,16 +365,27 @@ impl Plane {
     /// device they leave; programs read frames there, so it has to be an Ethernet device. Without a
     /// tunnel that the programs serve there are hooks only in mode `fast`.
     pub(super) fn hooks(&self, fast: bool) -> Vec<Hook> {
-        let hook = |program, ifindex, ifname: &str| Hook { program, ifindex, ifname: ifname.to_owned() };
-        let on_underlay =
-            |index, name: &str| [Program::ToUnderlay, Program::FromUnderlay].map(|it| hook(it, index, name));
-        let external =
-            self.external.unfollowed.is_none().then(|| on_underlay(self.external.index, &self.external.name));
+        let hook = |program, ifindex, ifname: &str| Hook {
+            program,
+            ifindex,
+            ifname: ifname.to_owned(),
+        };
+        let on_underlay = |index, name: &str| {
+            [Program::ToUnderlay, Program::FromUnderlay].map(|it| hook(it, index, name))
+        };
+        let external = self
+            .external
+            .unfollowed
+            .is_none()
+            .then(|| on_underlay(self.external.index, &self.external.name));
         let on_external = external.into_iter().flatten();
         match (self.backend.programs(), &self.tunnel.device) {
             (Ok(ProgramSet::Tunnel(_)), Some(device)) => {
                 let to_note = fast.then(|| hook(Program::FromTunnel, device.index, &device.name));
-                let on_uplinks = self.turns.uplinks().flat_map(|(index, name)| on_underlay(index, name));
+                let on_uplinks = self
+                    .turns
+                    .uplinks()
+                    .flat_map(|(index, name)| on_underlay(index, name));
                 on_external
                     .chain(on_uplinks)
                     .chain([hook(Program::ToTunnel, device.index, &device.name)])
@@ -351,14 +412,25 @@ impl Plane {
     /// Returns the tunnel device if packets pass it as Ethernet frames, between one of our hooks
     /// and the pods.
     pub(super) fn frame_tunnel(&self) -> Option<&Device> {
-        self.tunnel.device.as_ref().filter(|_| matches!(self.backend.programs(), Ok(ProgramSet::Tunnel(_))))
+        self.tunnel
+            .device
+            .as_ref()
+            .filter(|_| matches!(self.backend.programs(), Ok(ProgramSet::Tunnel(_))))
     }
 
     /// Returns the tunnel device if it is a vxlan device, whose checksum offload the agent may
     /// switch.
     pub(super) fn checksum_device(&self) -> Option<ChecksumDevice> {
-        let device = self.tunnel.device.as_ref().filter(|device| device.vtep.is_some())?;
-        Some(ChecksumDevice { family: self.family, index: device.index, uplink: self.external.index })
+        let device = self
+            .tunnel
+            .device
+            .as_ref()
+            .filter(|device| device.vtep.is_some())?;
+        Some(ChecksumDevice {
+            family: self.family,
+            index: device.index,
+            uplink: self.external.index,
+        })
     }
 
     pub(super) fn ownership(&self) -> Ownership {
@@ -382,16 +454,26 @@ impl Plane {
 
     /// The name of the tunnel device; empty while there is none.
     pub(super) fn device_name(&self) -> &str {
-        self.tunnel.device.as_ref().map_or("", |device| device.name.as_str())
+        self.tunnel
+            .device
+            .as_ref()
+            .map_or("", |device| device.name.as_str())
     }
 
     /// The devices whose sysctls packets of pods depend on; `bridges` are those of pods.
     pub(super) fn sysctl_devices(&self, bridges: &[String]) -> Devices {
         Devices {
             family: self.family,
-            tunnel: self.tunnel.device.as_ref().map(|device| device.name.clone()),
+            tunnel: self
+                .tunnel
+                .device
+                .as_ref()
+                .map(|device| device.name.clone()),
             external: self.external.name.clone(),
-            other_way: self.turns.way_past(self.external.index).filter(|_| self.external.receives),
+            other_way: self
+                .turns
+                .way_past(self.external.index)
+                .filter(|_| self.external.receives),
             is_encrypted: self.backend.encrypts_by_policies(),
             bridges: bridges.to_vec(),
         }
@@ -399,7 +481,10 @@ impl Plane {
 
     /// Returns this family's part of the node's data for the programs; zero if it is not known yet.
     pub(super) fn config(&self) -> node::FamilyConfig {
-        self.node.as_ref().and_then(|node| self.backend.node_config(node)).unwrap_or_default()
+        self.node
+            .as_ref()
+            .and_then(|node| self.backend.node_config(node))
+            .unwrap_or_default()
     }
 
     /// Returns the MTU of pods in this family, once it is known.
@@ -419,7 +504,10 @@ impl Plane {
 
     /// Returns the number of repairs, by kind of object.
     pub(super) const fn repairs(&self) -> Repairs {
-        Repairs { devices: self.tunnel.replaced, ..self.state.repairs() }
+        Repairs {
+            devices: self.tunnel.replaced,
+            ..self.state.repairs()
+        }
     }
 
     /// When something the kernel refused is due again.

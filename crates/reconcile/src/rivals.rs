@@ -20,16 +20,26 @@ const TABLES: [&str; 2] = ["/proc/net/udp", "/proc/net/udp6"];
 
 /// Adds the owner to an error that says that an object is taken.
 pub(super) async fn named(netlink: &Netlink, spec: &TunnelSpec, error: DeviceError) -> DeviceError {
-    let Some(source) = error.taken() else { return error };
+    let Some(source) = error.taken() else {
+        return error;
+    };
     let (errno, port) = (source.errno(), port_of(spec));
     let links = netlink.links().await.unwrap_or_default();
     let owner = match (errno, spec) {
         (Some(Errno::EEXIST), TunnelSpec::Vxlan(wanted)) => {
-            let has_vni =
-                |link: &Link| link.vxlan.is_some_and(|vxlan| (vxlan.vni, vxlan.port) == (wanted.vni, wanted.port));
+            let has_vni = |link: &Link| {
+                link.vxlan
+                    .is_some_and(|vxlan| (vxlan.vni, vxlan.port) == (wanted.vni, wanted.port))
+            };
             let devices = others(&links, spec.name(), has_vni);
-            (!devices.is_empty())
-                .then(|| format!("VNI {} with UDP port {} is taken by {}", wanted.vni, wanted.port, devices.join(", ")))
+            (!devices.is_empty()).then(|| {
+                format!(
+                    "VNI {} with UDP port {} is taken by {}",
+                    wanted.vni,
+                    wanted.port,
+                    devices.join(", ")
+                )
+            })
         }
         (Some(Errno::EADDRINUSE), _) => match port {
             Some(port) => Some(owner_of_port(&links, spec.name(), port).await),
@@ -38,7 +48,11 @@ pub(super) async fn named(netlink: &Netlink, spec: &TunnelSpec, error: DeviceErr
         _ => None,
     };
     match owner {
-        Some(owner) => DeviceError::Taken { owner, device: spec.name().to_owned(), source: Box::new(error) },
+        Some(owner) => DeviceError::Taken {
+            owner,
+            device: spec.name().to_owned(),
+            source: Box::new(error),
+        },
         None => error,
     }
 }
@@ -54,15 +68,21 @@ const fn port_of(spec: &TunnelSpec) -> Option<u16> {
 
 /// Describes the owners of a UDP port, without the device `own`.
 async fn owner_of_port(links: &[Link], own: &str, port: u16) -> String {
-    let mut owners = others(links, own, |link| link.vxlan.is_some_and(|vxlan| vxlan.port == port));
+    let mut owners = others(links, own, |link| {
+        link.vxlan.is_some_and(|vxlan| vxlan.port == port)
+    });
     // Looking through all descriptors of all processes takes a while on a large node.
-    let sockets = tokio::task::spawn_blocking(move || owners_of_sockets(Path::new("/proc"), port)).await;
+    let sockets =
+        tokio::task::spawn_blocking(move || owners_of_sockets(Path::new("/proc"), port)).await;
     let SocketOwners { processes, users } = sockets.unwrap_or_default();
     owners.extend(processes);
     // The socket of a device is like one of a process that may not be seen.
     if owners.is_empty() {
         owners.extend(users.iter().map(|user| {
-            format!("a process of user {user}, whose descriptors this agent may not see (`flannel-agent check` names it to root)")
+            format!(
+                "a process of user {user}, whose descriptors this agent may not see \
+                (`flannel-agent check` names it to root)"
+            )
         }));
     }
     if owners.is_empty() {
@@ -74,7 +94,15 @@ async fn owner_of_port(links: &[Link], own: &str, port: u16) -> String {
 /// Describes the devices that have what a tunnel device needs, other than that one.
 fn others(links: &[Link], own: &str, has: impl Fn(&Link) -> bool) -> Vec<String> {
     let found = links.iter().filter(|link| link.name != own && has(link));
-    found.map(|link| format!("the {} device {}", link.kind.as_deref().unwrap_or("network"), link.name)).collect()
+    found
+        .map(|link| {
+            format!(
+                "the {} device {}",
+                link.kind.as_deref().unwrap_or("network"),
+                link.name
+            )
+        })
+        .collect()
 }
 
 /// The owners of the UDP sockets of a port.
@@ -88,10 +116,17 @@ pub struct SocketOwners {
 
 /// Looks for the owners of the UDP sockets of a port.
 pub fn owners_of_sockets(proc: &Path, port: u16) -> SocketOwners {
-    let tables = TABLES.iter().filter_map(|table| fs::read_to_string(table).ok());
-    let sockets: Vec<(u64, u32)> = tables.flat_map(|table| sockets_with_port(&table, port)).collect();
-    let Some(names) = links_of(&sockets) else { return SocketOwners::default() };
-    let found = processes(proc).filter(|(_, dir)| descriptors(dir).any(|target| names.contains(&target)));
+    let tables = TABLES
+        .iter()
+        .filter_map(|table| fs::read_to_string(table).ok());
+    let sockets: Vec<(u64, u32)> = tables
+        .flat_map(|table| sockets_with_port(&table, port))
+        .collect();
+    let Some(names) = links_of(&sockets) else {
+        return SocketOwners::default();
+    };
+    let found =
+        processes(proc).filter(|(_, dir)| descriptors(dir).any(|target| names.contains(&target)));
     SocketOwners {
         processes: found.map(|(pid, dir)| describe(pid, &dir)).collect(),
         users: sockets.into_iter().map(|(_, user)| user).collect(),
@@ -111,7 +146,12 @@ fn sockets_with_port(table: &str, port: u16) -> Vec<(u64, u32)> {
 
 /// The targets of descriptors of these sockets; `None` without any socket.
 fn links_of(sockets: &[(u64, u32)]) -> Option<BTreeSet<PathBuf>> {
-    (!sockets.is_empty()).then(|| sockets.iter().map(|(inode, _)| format!("socket:[{inode}]").into()).collect())
+    (!sockets.is_empty()).then(|| {
+        sockets
+            .iter()
+            .map(|(inode, _)| format!("socket:[{inode}]").into())
+            .collect()
+    })
 }
 
 fn processes(proc: &Path) -> impl Iterator<Item = (u32, PathBuf)> {
@@ -120,7 +160,10 @@ fn processes(proc: &Path) -> impl Iterator<Item = (u32, PathBuf)> {
 }
 
 fn descriptors(process: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let entries = fs::read_dir(process.join("fd"))
+        .into_iter()
+        .flatten()
+        .flatten();
     entries.filter_map(|entry| fs::read_link(entry.path()).ok())
 }
 
@@ -147,9 +190,12 @@ mod tests {
 
     use super::*;
 
-    const TABLE: &str = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n  \
-         12: 00000000:2118 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4711 2 0000000000000000 0\n  \
-         14: 0100007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000   101        0 4712 2 0000000000000000 0\n";
+    const TABLE: &str = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when \
+        retrnsmt   uid  timeout inode ref pointer drops\n  \
+         12: 00000000:2118 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 \
+         4711 2 0000000000000000 0\n  \
+         14: 0100007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000   101        0 \
+         4712 2 0000000000000000 0\n";
 
     #[test]
     fn sockets_are_found_by_their_port() {
@@ -163,18 +209,33 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let port = socket.local_addr().expect("an address").port();
         let found = owners_of_sockets(Path::new("/proc"), port).processes;
-        assert!(found.iter().any(|owner| owner.starts_with(&format!("process {} (", std::process::id()))), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .any(|owner| owner.starts_with(&format!("process {} (", std::process::id()))),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn devices_with_the_port_are_named_and_the_own_one_is_not() {
         let vxlan = |name: &str, vni, port| Link {
             kind: Some("vxlan".to_owned()),
-            vxlan: Some(VxlanInfo { vni, port, ..VxlanInfo::default() }),
+            vxlan: Some(VxlanInfo {
+                vni,
+                port,
+                ..VxlanInfo::default()
+            }),
             ..Link::ethernet(3, name, 1450)
         };
-        let links = [vxlan("flannel.1", 1, 8472), vxlan("cilium_vxlan", 0, 8472), vxlan("vx9", 1, 4789)];
-        let found = others(&links, "flannel.1", |link| link.vxlan.is_some_and(|vxlan| vxlan.port == 8472));
+        let links = [
+            vxlan("flannel.1", 1, 8472),
+            vxlan("cilium_vxlan", 0, 8472),
+            vxlan("vx9", 1, 4789),
+        ];
+        let found = others(&links, "flannel.1", |link| {
+            link.vxlan.is_some_and(|vxlan| vxlan.port == 8472)
+        });
         assert_eq!(found, ["the vxlan device cilium_vxlan"]);
     }
 }

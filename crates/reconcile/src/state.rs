@@ -8,7 +8,10 @@ use flannel_host::{error_chain::chain, family::Family};
 use flannel_netlink::{Netlink, NetlinkError};
 use flannel_status::{Dirty, Repairs, UnreachableStatus};
 
-use super::{PlaneSetup, entries::Entries, ownership::Ownership, peer_maps::PeerMaps, unreachable::UnreachableRoute};
+use super::{
+    PlaneSetup, entries::Entries, ownership::Ownership, peer_maps::PeerMaps,
+    unreachable::UnreachableRoute,
+};
 
 /// The objects of one family.
 pub(super) struct FamilyState {
@@ -36,7 +39,9 @@ impl FamilyState {
         maps: Option<&mut Maps>,
         ours: &Ownership,
     ) -> Result<(), NetlinkError> {
-        self.entries.read_back(netlink, ours, &mut self.unreachable).await?;
+        self.entries
+            .read_back(netlink, ours, &mut self.unreachable)
+            .await?;
         if let Some(maps) = maps {
             self.read_back_maps(maps);
         }
@@ -46,7 +51,8 @@ impl FamilyState {
     /// Finds out what is in the peer maps.
     pub(super) fn read_back_maps(&mut self, maps: &mut Maps) {
         if let Err(error) = self.peer_maps.read_back(maps) {
-            tracing::warn!(family = %self.family, error = chain(&error), "cannot read the peer maps back");
+            tracing::warn!(family = %self.family, error = chain(&error), "cannot read the peer \
+                maps back");
         }
     }
 
@@ -64,11 +70,17 @@ impl FamilyState {
 
     /// Sets the desired unreachable route for the network, if our address `own` permits it.
     pub(super) fn want_unreachable(&mut self, own: IpAddr) {
-        self.entries.want_unreachable(self.unreachable.network, self.unreachable.wanted(own));
+        self.entries
+            .want_unreachable(self.unreachable.network, self.unreachable.wanted(own));
     }
 
     /// Adds the entries of peers. The entries that a route needs precede it.
-    pub(super) async fn upsert(&mut self, netlink: &Netlink, maps: Option<&mut Maps>, now: Instant) {
+    pub(super) async fn upsert(
+        &mut self,
+        netlink: &Netlink,
+        maps: Option<&mut Maps>,
+        now: Instant,
+    ) {
         self.entries.upsert_before_routes(netlink, now).await;
         if let Some(maps) = maps {
             self.peer_maps.upsert(maps, now);
@@ -107,11 +119,18 @@ impl FamilyState {
 
     /// Returns the number of repairs, by kind of object.
     pub(super) const fn repairs(&self) -> Repairs {
-        Repairs { maps: self.peer_maps.repairs(), ..self.entries.repairs() }
+        Repairs {
+            maps: self.peer_maps.repairs(),
+            ..self.entries.repairs()
+        }
     }
 
     /// When something the kernel refused is due again.
     pub(super) fn next_retry(&self) -> Option<Instant> {
-        self.entries.next_retry().into_iter().chain(self.peer_maps.next_retry()).min()
+        self.entries
+            .next_retry()
+            .into_iter()
+            .chain(self.peer_maps.next_retry())
+            .min()
     }
 }

@@ -3,7 +3,9 @@
 
 use std::{collections::BTreeSet, time::Instant};
 
-use flannel_backends::{Desired, Node, TunnelSpec, udp::SharedUdpStatus, wireguard::SharedWireguardPeers};
+use flannel_backends::{
+    Desired, Node, TunnelSpec, udp::SharedUdpStatus, wireguard::SharedWireguardPeers,
+};
 use flannel_host::family::Family;
 use flannel_netlink::Netlink;
 use flannel_status::Dirty;
@@ -26,7 +28,10 @@ impl Tunnels {
     /// Without any.
     pub(super) fn none() -> Self {
         let wireguard = WireguardDevices::new(None, SharedWireguardPeers::default());
-        Self { wireguard, udp: UdpTunnel::new(None, SharedUdpStatus::default()) }
+        Self {
+            wireguard,
+            udp: UdpTunnel::new(None, SharedUdpStatus::default()),
+        }
     }
 
     /// Sees to what a device needs, and with `read_back` finds out what it has.
@@ -39,10 +44,16 @@ impl Tunnels {
         read_back: bool,
     ) -> Result<(), DeviceError> {
         let prepared = match spec {
-            TunnelSpec::Wireguard(spec) if read_back => {
-                self.wireguard.read_back(netlink, device, spec).await.map_err(DeviceError::from)
-            }
-            TunnelSpec::Udp(spec) => self.udp.prepare(device, spec, node, read_back).await.map_err(DeviceError::from),
+            TunnelSpec::Wireguard(spec) if read_back => self
+                .wireguard
+                .read_back(netlink, device, spec)
+                .await
+                .map_err(DeviceError::from),
+            TunnelSpec::Udp(spec) => self
+                .udp
+                .prepare(device, spec, node, read_back)
+                .await
+                .map_err(DeviceError::from),
             TunnelSpec::Vxlan(_) | TunnelSpec::Wireguard(_) | TunnelSpec::Ipip(_) => Ok(()),
         };
         match prepared {
@@ -53,7 +64,8 @@ impl Tunnels {
 
     /// Some peers of a plane want `after` instead of `before`.
     pub(super) fn change(&mut self, device: &str, before: &Desired, after: &Desired) {
-        self.wireguard.change(device, &before.wireguard, &after.wireguard);
+        self.wireguard
+            .change(device, &before.wireguard, &after.wireguard);
         self.udp.peers_mut().change(&before.udp, &after.udp);
     }
 
@@ -68,7 +80,10 @@ impl Tunnels {
     /// Changes the tunnels whose planes have all processed their peers. A plane in error does not
     /// delay its tunnel: its last desired state counts.
     pub(super) async fn apply(&mut self, planes: &[Plane], in_sync: bool) {
-        let names: BTreeSet<String> = planes.iter().map(|plane| plane.device_name().to_owned()).collect();
+        let names: BTreeSet<String> = planes
+            .iter()
+            .map(|plane| plane.device_name().to_owned())
+            .collect();
         for name in names {
             let users = || planes.iter().filter(|plane| plane.device_name() == name);
             if users().all(|plane| plane.is_complete() || plane.error().is_some()) {
@@ -91,6 +106,10 @@ impl Tunnels {
 
     /// When something that was refused is due again.
     pub(super) fn next_retry(&self) -> Option<Instant> {
-        self.wireguard.next_retry().into_iter().chain(self.udp.next_retry()).min()
+        self.wireguard
+            .next_retry()
+            .into_iter()
+            .chain(self.udp.next_retry())
+            .min()
     }
 }

@@ -33,7 +33,12 @@ pub(super) struct Turns {
 
 impl Turns {
     pub(super) fn new(peers: Peers) -> Self {
-        Self { peers, uplinks: UplinkSet::default(), rebuilding: false, current: (Vec::new(), Vec::new()) }
+        Self {
+            peers,
+            uplinks: UplinkSet::default(),
+            rebuilding: false,
+            current: (Vec::new(), Vec::new()),
+        }
     }
 
     /// Takes in that the desired state was discarded: every peer has to be worked in again.
@@ -53,11 +58,18 @@ impl Turns {
         let Turn { before, after } = self.peers.turn(TURN);
         let addresses = after.iter().map(|peer| peer.public_ip).collect();
         underlay.ask(netlink, node.source, addresses).await;
-        let way = |peer: Peer| PeerWay { way: backend.way(node, underlay, &peer), peer };
+        let way = |peer: Peer| PeerWay {
+            way: backend.way(node, underlay, &peer),
+            peer,
+        };
         let mut ways: Vec<PeerWay> = after.into_iter().map(way).collect();
         self.uplinks.share(&mut ways);
         let change = TurnChange {
-            before: if self.rebuilding { Desired::default() } else { backend.desired(node, &before) },
+            before: if self.rebuilding {
+                Desired::default()
+            } else {
+                backend.desired(node, &before)
+            },
             after: backend.desired(node, &ways),
         };
         self.uplinks.change(&before, &ways);

@@ -30,7 +30,14 @@ impl UdpTunnel {
     pub(super) fn new(control: Option<PathBuf>, shared: SharedUdpStatus) -> Self {
         let process = control.map(Process::new);
         let (backoff, peers) = (Backoff::default(), Tracker::default());
-        Self { process, shared, backoff, known: None, own: None, peers }
+        Self {
+            process,
+            shared,
+            backoff,
+            known: None,
+            own: None,
+            peers,
+        }
     }
 
     /// Sees to it that there is a process for this device, and reads its peers if they are not
@@ -42,17 +49,27 @@ impl UdpTunnel {
         node: &Node,
         read_back: bool,
     ) -> Result<(), UdpError> {
-        let (Some(process), IpNet::V4(network), IpNet::V4(own)) = (&self.process, node.network.prefix, node.subnet)
+        let (Some(process), IpNet::V4(network), IpNet::V4(own)) =
+            (&self.process, node.network.prefix, node.subnet)
         else {
             return Ok(());
         };
         let UdpSpec { source, port, .. } = *spec;
         let control = process.control().to_owned();
-        let options = TunnelOptions { control: control.clone(), device: device.name.clone(), network, source, port };
-        let state = self.ensure(&options, device.index).await.inspect_err(|error| {
-            self.known = None;
-            self.shared.fail(&control, chain(error));
-        })?;
+        let options = TunnelOptions {
+            control: control.clone(),
+            device: device.name.clone(),
+            network,
+            source,
+            port,
+        };
+        let state = self
+            .ensure(&options, device.index)
+            .await
+            .inspect_err(|error| {
+                self.known = None;
+                self.shared.fail(&control, chain(error));
+            })?;
         if read_back || self.known != Some(state.pid) {
             self.read_peers(own).await?;
             self.known = Some(state.pid);
@@ -63,7 +80,11 @@ impl UdpTunnel {
     /// Adopts the running process if it fits. Otherwise starts a process, which takes over from the
     /// running one.
     async fn ensure(&mut self, options: &TunnelOptions, index: u32) -> Result<State, UdpError> {
-        let Some(process) = self.process.clone() else { return Err(UdpError::NotStarted { problem: String::new() }) };
+        let Some(process) = self.process.clone() else {
+            return Err(UdpError::NotStarted {
+                problem: String::new(),
+            });
+        };
         let control = process.control();
         let now = Instant::now();
         match process.state().await {
@@ -71,9 +92,16 @@ impl UdpTunnel {
                 self.shared.set(control, &state, false);
                 return Ok(state);
             }
-            Ok(state) => tracing::info!(pid = state.pid, build = state.build, "replacing the tunnel process"),
+            Ok(state) => tracing::info!(
+                pid = state.pid,
+                build = state.build,
+                "replacing the tunnel process"
+            ),
             Err(error) if self.known.take().is_some() => {
-                tracing::warn!(error = chain(&error), "the tunnel process is gone; it is started again");
+                tracing::warn!(
+                    error = chain(&error),
+                    "the tunnel process is gone; it is started again"
+                );
                 self.backoff.ended(chain(&error), now);
             }
             Err(_) => {}
@@ -83,7 +111,12 @@ impl UdpTunnel {
         }
         match process.start(options).await {
             Ok(state) => {
-                tracing::info!(pid = state.pid, device = state.device, port = state.port, "started the tunnel process");
+                tracing::info!(
+                    pid = state.pid,
+                    device = state.device,
+                    port = state.port,
+                    "started the tunnel process"
+                );
                 self.backoff.started(Instant::now());
                 self.shared.set(control, &state, true);
                 Ok(state)
@@ -96,14 +129,26 @@ impl UdpTunnel {
     }
 
     async fn read_peers(&mut self, own: Ipv4Net) -> Result<(), UdpError> {
-        let Some(process) = &self.process else { return Ok(()) };
+        let Some(process) = &self.process else {
+            return Ok(());
+        };
         let Peers { own: known, peers } = match process.ask(Request::Peers).await? {
             Reply::Peers(peers) => peers,
-            other => return Err(UdpError::Unexpected { reply: format!("{other:?}") }),
+            other => {
+                return Err(UdpError::Unexpected {
+                    reply: format!("{other:?}"),
+                });
+            }
         };
         self.peers.found(peers);
         if known != Some(own) {
-            process.ask(Request::Change { own: Some(own), upserts: [].into(), removals: Vec::new() }).await?;
+            process
+                .ask(Request::Change {
+                    own: Some(own),
+                    upserts: [].into(),
+                    removals: Vec::new(),
+                })
+                .await?;
         }
         self.own = Some(own);
         Ok(())
@@ -117,7 +162,9 @@ impl UdpTunnel {
     /// Makes the peers of the process as they are wanted, and with `sweep` removes those that are
     /// not wanted, by one request.
     pub(super) async fn apply(&mut self, sweep: bool) {
-        let Some(process) = self.process.as_ref().filter(|_| self.known.is_some()) else { return };
+        let Some(process) = self.process.as_ref().filter(|_| self.known.is_some()) else {
+            return;
+        };
         let now = Instant::now();
         let pending = self.peers.pending(now, sweep);
         if pending.upserts.is_empty() && pending.deletes.is_empty() {
@@ -125,7 +172,11 @@ impl UdpTunnel {
         }
         let removals: Vec<_> = pending.deletes.iter().map(|(subnet, _)| *subnet).collect();
         let upserts = pending.upserts.iter().copied().collect();
-        let request = Request::Change { own: self.own, upserts, removals: removals.clone() };
+        let request = Request::Change {
+            own: self.own,
+            upserts,
+            removals: removals.clone(),
+        };
         match process.ask(request).await {
             Ok(_) => {
                 for (subnet, node) in pending.upserts {
@@ -137,8 +188,16 @@ impl UdpTunnel {
             }
             Err(error) => {
                 let error = chain(&error);
-                tracing::warn!(error, "the tunnel process does not take its peers; tried again");
-                for subnet in pending.upserts.iter().map(|(subnet, _)| subnet).chain(&removals) {
+                tracing::warn!(
+                    error,
+                    "the tunnel process does not take its peers; tried again"
+                );
+                for subnet in pending
+                    .upserts
+                    .iter()
+                    .map(|(subnet, _)| subnet)
+                    .chain(&removals)
+                {
                     self.peers.failed(subnet, error.clone(), now);
                 }
             }
@@ -147,7 +206,9 @@ impl UdpTunnel {
 
     /// Returns the peers that the process did not take.
     pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
-        self.peers.failures().map(|(subnet, failure)| failure.to_dirty(format!("peer {subnet} of the tunnel process")))
+        self.peers.failures().map(|(subnet, failure)| {
+            failure.to_dirty(format!("peer {subnet} of the tunnel process"))
+        })
     }
 
     /// When something that failed is due again.

@@ -38,7 +38,11 @@ pub enum NotMade {
 
 /// The key of the route for a pod network.
 pub(super) const fn key(network: IpNet) -> RouteKey {
-    RouteKey { dst: network, table: MAIN_TABLE, metric: METRIC }
+    RouteKey {
+        dst: network,
+        table: MAIN_TABLE,
+        metric: METRIC,
+    }
 }
 
 /// The route.
@@ -56,7 +60,9 @@ const ROUTE: Route = Route {
 
 /// True if this is the unreachable route of an agent for one of these networks.
 pub(super) fn is_ours(key: &RouteKey, route: &Route, networks: &[IpNet]) -> bool {
-    route.kind == RouteType::Unreachable && route.protocol == protocol::FLANNEL && networks.contains(&key.dst)
+    route.kind == RouteType::Unreachable
+        && route.protocol == protocol::FLANNEL
+        && networks.contains(&key.dst)
 }
 
 /// Decides about the route of one pod network.
@@ -72,7 +78,11 @@ pub(super) struct UnreachableRoute {
 impl UnreachableRoute {
     /// No route of other programs is known yet.
     pub(super) const fn new(network: IpNet, asked: Result<(), NotMade>) -> Self {
-        Self { network, asked, foreign: BTreeMap::new() }
+        Self {
+            network,
+            asked,
+            foreign: BTreeMap::new(),
+        }
     }
 
     /// Replaces the routes of other programs, after reading all routes.
@@ -97,8 +107,15 @@ impl UnreachableRoute {
     /// The reason for which the route is not made on a node with this address on its external
     /// interface, if there is one.
     pub(super) fn refusal(&self, own: IpAddr) -> Option<NotMade> {
-        let foreign = self.foreign.values().next().map(|protocol| NotMade::Foreign(*protocol));
-        let own = self.network.contains(&own).then_some(NotMade::HasOwnAddress(own));
+        let foreign = self
+            .foreign
+            .values()
+            .next()
+            .map(|protocol| NotMade::Foreign(*protocol));
+        let own = self
+            .network
+            .contains(&own)
+            .then_some(NotMade::HasOwnAddress(own));
         self.asked.err().or(own).or(foreign)
     }
 
@@ -129,7 +146,10 @@ mod tests {
     #[test]
     fn it_is_made_where_nothing_is_in_the_way() {
         assert_eq!(route_of("10.244.0.0/16").wanted(ip(OWN)), Some(ROUTE));
-        assert_eq!(route_of("fd00:10:244::/48").wanted(ip("2001:db8::1")), Some(ROUTE));
+        assert_eq!(
+            route_of("fd00:10:244::/48").wanted(ip("2001:db8::1")),
+            Some(ROUTE)
+        );
     }
 
     #[test]
@@ -148,20 +168,36 @@ mod tests {
     #[test]
     fn a_route_of_another_program_is_respected_while_it_is_there() {
         let network = net("10.244.0.0/16");
-        let bird = Route { kind: RouteType::BlackHole, protocol: 12, ..ROUTE };
+        let bird = Route {
+            kind: RouteType::BlackHole,
+            protocol: 12,
+            ..ROUTE
+        };
         for (foreign, route) in [
             (RouteKey::main(network), bird.clone()),
             (key(network), bird),
-            (RouteKey::main(network), Route::via(ip("192.168.1.1"), Some(2), protocol::BOOT)),
+            (
+                RouteKey::main(network),
+                Route::via(ip("192.168.1.1"), Some(2), protocol::BOOT),
+            ),
         ] {
             let mut ours = route_of("10.244.0.0/16");
-            assert!(ours.observe(foreign, Some(&route)), "to be decided about again");
+            assert!(
+                ours.observe(foreign, Some(&route)),
+                "to be decided about again"
+            );
             assert!(!ours.observe(foreign, Some(&route)), "known");
-            assert_eq!(ours.refusal(ip(OWN)), Some(NotMade::Foreign(route.protocol)));
+            assert_eq!(
+                ours.refusal(ip(OWN)),
+                Some(NotMade::Foreign(route.protocol))
+            );
             assert!(ours.observe(foreign, None));
             assert_eq!(ours.wanted(ip(OWN)), Some(ROUTE));
             ours.set_foreign([(foreign, route.clone())].iter());
-            assert_eq!(ours.refusal(ip(OWN)), Some(NotMade::Foreign(route.protocol)));
+            assert_eq!(
+                ours.refusal(ip(OWN)),
+                Some(NotMade::Foreign(route.protocol))
+            );
         }
     }
 
@@ -171,9 +207,15 @@ mod tests {
         let via = Route::via(ip("192.168.1.1"), Some(2), protocol::BOOT);
         assert!(!ours.observe(key(net("10.244.0.0/16")), Some(&ROUTE)));
         for prefix in ["10.244.0.0/17", "10.244.9.0/24", "10.0.0.0/8", "0.0.0.0/0"] {
-            assert!(!ours.observe(RouteKey::main(net(prefix)), Some(&via)), "{prefix}");
+            assert!(
+                !ours.observe(RouteKey::main(net(prefix)), Some(&via)),
+                "{prefix}"
+            );
         }
-        let elsewhere = RouteKey { table: 100, ..RouteKey::main(net("10.244.0.0/16")) };
+        let elsewhere = RouteKey {
+            table: 100,
+            ..RouteKey::main(net("10.244.0.0/16"))
+        };
         assert!(!ours.observe(elsewhere, Some(&via)), "another table");
         assert_eq!(ours.wanted(ip(OWN)), Some(ROUTE));
     }

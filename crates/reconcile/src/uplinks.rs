@@ -44,21 +44,36 @@ impl UplinkSet {
 
     /// The devices: index and name, each once.
     pub(super) fn devices(&self) -> impl Iterator<Item = (u32, &str)> {
-        let all: BTreeSet<_> = self.peers.keys().flatten().map(|(index, name)| (*index, name.as_str())).collect();
+        let all: BTreeSet<_> = self
+            .peers
+            .keys()
+            .flatten()
+            .map(|(index, name)| (*index, name.as_str()))
+            .collect();
         all.into_iter()
     }
 
     /// A device by which packets leave to a peer that no packets leave to by `external`.
     pub(super) fn way_past(&self, external: u32) -> Option<String> {
-        let mut past = self.peers.keys().filter(|devices| devices.iter().all(|(index, _)| *index != external));
+        let mut past = self
+            .peers
+            .keys()
+            .filter(|devices| devices.iter().all(|(index, _)| *index != external));
         past.find_map(|devices| Some(devices.first()?.1.clone()))
     }
 }
 
 /// The devices by which packets leave to a peer with a plain path.
 fn devices(peer: &PeerWay) -> Option<Vec<(u32, String)>> {
-    let Way::Tunnel(Ok(path)) = &peer.way else { return None };
-    Some(path.uplinks.iter().map(|uplink| (uplink.index, uplink.name.clone())).collect())
+    let Way::Tunnel(Ok(path)) = &peer.way else {
+        return None;
+    };
+    Some(
+        path.uplinks
+            .iter()
+            .map(|uplink| (uplink.index, uplink.name.clone()))
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -68,7 +83,11 @@ mod tests {
     use flannel_store::Peer;
 
     fn by(names: &[&str]) -> PeerWay {
-        let uplink = |(index, name): (u32, &&str)| Uplink { index, name: (*name).to_owned(), mtu: 1500 };
+        let uplink = |(index, name): (u32, &&str)| Uplink {
+            index,
+            name: (*name).to_owned(),
+            mtu: 1500,
+        };
         let peer = Peer {
             subnet: "10.244.9.0/24".parse().expect("a prefix"),
             public_ip: "192.168.1.9".parse().expect("an address"),
@@ -77,9 +96,15 @@ mod tests {
         };
         let way = match names {
             [] => Err(NotPlain::Unknown),
-            names => Ok(Path { uplinks: (2..).zip(names).map(uplink).collect(), next_hop: None }),
+            names => Ok(Path {
+                uplinks: (2..).zip(names).map(uplink).collect(),
+                next_hop: None,
+            }),
         };
-        PeerWay { peer, way: Way::Tunnel(way) }
+        PeerWay {
+            peer,
+            way: Way::Tunnel(way),
+        }
     }
 
     #[test]
@@ -99,7 +124,12 @@ mod tests {
     #[test]
     fn a_device_is_needed_until_the_last_peer_left_it() {
         let mut outlets = UplinkSet::default();
-        let named = |outlets: &UplinkSet| outlets.devices().map(|(_, name)| name.to_owned()).collect::<Vec<_>>();
+        let named = |outlets: &UplinkSet| {
+            outlets
+                .devices()
+                .map(|(_, name)| name.to_owned())
+                .collect::<Vec<_>>()
+        };
         outlets.change(&[], &[by(&["eth0", "eth1"]), by(&["eth0"]), by(&[])]);
         assert_eq!(named(&outlets), ["eth0", "eth1"]);
         outlets.change(&[by(&["eth0", "eth1"])], &[by(&["eth0"])]);

@@ -57,7 +57,11 @@ pub struct WireguardFacts {
 impl WireguardDevices {
     /// For a node with these keys; none if its backend is another.
     pub(super) const fn new(keys: Option<WireguardKeys>, shared: SharedWireguardPeers) -> Self {
-        Self { keys, shared, devices: BTreeMap::new() }
+        Self {
+            keys,
+            shared,
+            devices: BTreeMap::new(),
+        }
     }
 
     /// Reads the device back, and sets its key and port if they differ.
@@ -68,12 +72,15 @@ impl WireguardDevices {
         spec: &WireguardSpec,
     ) -> Result<(), WireguardError> {
         let Some(keys) = self.keys else { return Ok(()) };
-        let state = self.devices.entry(device.name.clone()).or_insert_with(|| WireguardState {
-            spec: spec.clone(),
-            control: None,
-            wanted: BTreeMap::new(),
-            peers: Tracker::default(),
-        });
+        let state = self
+            .devices
+            .entry(device.name.clone())
+            .or_insert_with(|| WireguardState {
+                spec: spec.clone(),
+                control: None,
+                wanted: BTreeMap::new(),
+                peers: Tracker::default(),
+            });
         state.spec = spec.clone();
         let control = state.open(netlink, device).await?;
         let found = control.read().await?;
@@ -93,13 +100,23 @@ impl WireguardDevices {
         before: &BTreeMap<IpNet, WireguardEnd>,
         after: &BTreeMap<IpNet, WireguardEnd>,
     ) {
-        let Some(state) = self.devices.get_mut(device) else { return };
-        let touched: BTreeSet<PublicKey> = before.values().chain(after.values()).map(|end| end.key).collect();
+        let Some(state) = self.devices.get_mut(device) else {
+            return;
+        };
+        let touched: BTreeSet<PublicKey> = before
+            .values()
+            .chain(after.values())
+            .map(|end| end.key)
+            .collect();
         for (subnet, end) in before {
             state.wanted.entry(end.key).or_default().remove(subnet);
         }
         for (subnet, end) in after {
-            state.wanted.entry(end.key).or_default().insert(*subnet, end.endpoint);
+            state
+                .wanted
+                .entry(end.key)
+                .or_default()
+                .insert(*subnet, end.endpoint);
         }
         for key in touched {
             state.want(key);
@@ -108,7 +125,9 @@ impl WireguardDevices {
 
     /// Clears what a plane desires for its peers, which is unknown again.
     pub(super) fn clear_desired(&mut self, device: &str, family: Family) {
-        let Some(state) = self.devices.get_mut(device) else { return };
+        let Some(state) = self.devices.get_mut(device) else {
+            return;
+        };
         for subnets in state.wanted.values_mut() {
             subnets.retain(|subnet, _| Family::of(subnet.addr()) != family);
         }
@@ -120,8 +139,12 @@ impl WireguardDevices {
 
     /// Makes peers as they are wanted, and with `sweep` removes those that are not wanted.
     pub(super) async fn apply(&mut self, device: &str, sweep: bool) {
-        let Some(state) = self.devices.get_mut(device) else { return };
-        let Some((_, control)) = state.control.clone() else { return };
+        let Some(state) = self.devices.get_mut(device) else {
+            return;
+        };
+        let Some((_, control)) = state.control.clone() else {
+            return;
+        };
         let now = Instant::now();
         let pending = state.peers.pending(now, sweep);
         for (key, peer) in pending.upserts {
@@ -146,13 +169,18 @@ impl WireguardDevices {
     pub(super) fn facts(&self, device: &str) -> Option<WireguardFacts> {
         let state = self.devices.get(device)?;
         let (_, control) = state.control.as_ref()?;
-        Some(WireguardFacts { key: self.keys?.public, port: state.spec.port, implementation: control.implementation() })
+        Some(WireguardFacts {
+            key: self.keys?.public,
+            port: state.spec.port,
+            implementation: control.implementation(),
+        })
     }
 
     /// Returns the peers that a device refused.
     pub(super) fn dirty(&self) -> impl Iterator<Item = Dirty> {
         let of_device = |(device, state): (&String, &WireguardState)| -> Vec<Dirty> {
-            let named = |(key, failure): (_, &Failure)| failure.to_dirty(format!("peer {key} of {device}"));
+            let named =
+                |(key, failure): (_, &Failure)| failure.to_dirty(format!("peer {key} of {device}"));
             state.peers.failures().map(named).collect()
         };
         self.devices.iter().flat_map(of_device)
@@ -160,24 +188,37 @@ impl WireguardDevices {
 
     /// Returns the number of peers that were restored.
     pub(super) fn repairs(&self) -> u64 {
-        self.devices.values().map(|state| state.peers.repairs()).sum()
+        self.devices
+            .values()
+            .map(|state| state.peers.repairs())
+            .sum()
     }
 
     /// When something that was refused is due again.
     pub(super) fn next_retry(&self) -> Option<Instant> {
-        self.devices.values().filter_map(|state| state.peers.next_retry()).min()
+        self.devices
+            .values()
+            .filter_map(|state| state.peers.next_retry())
+            .min()
     }
 }
 
 impl WireguardState {
     /// The handle on the device, which is another one if the device is.
-    async fn open(&mut self, netlink: &Netlink, device: &Device) -> Result<Control, WireguardError> {
+    async fn open(
+        &mut self,
+        netlink: &Netlink,
+        device: &Device,
+    ) -> Result<Control, WireguardError> {
         if let Some((index, control)) = &self.control
             && *index == device.index
         {
             return Ok(control.clone());
         }
-        let link = netlink.link_by_index(device.index).await?.ok_or_else(|| vanished(&device.name))?;
+        let link = netlink
+            .link_by_index(device.index)
+            .await?
+            .ok_or_else(|| vanished(&device.name))?;
         let control = Control::open(&link).await?;
         self.control = Some((device.index, control.clone()));
         Ok(control)
@@ -189,8 +230,16 @@ impl WireguardState {
         let now = SystemTime::now();
         let settled = |(key, state): (PublicKey, WireguardPeerState)| {
             let wanted = self.peers.wanted().get(&key).map(|peer| peer.endpoint);
-            let endpoint = wanted.filter(|_| has_session(&state, now)).unwrap_or(state.peer.endpoint);
-            (key, WireguardPeer { endpoint, ..state.peer })
+            let endpoint = wanted
+                .filter(|_| has_session(&state, now))
+                .unwrap_or(state.peer.endpoint);
+            (
+                key,
+                WireguardPeer {
+                    endpoint,
+                    ..state.peer
+                },
+            )
         };
         let peers = peers.into_iter().map(settled).collect();
         self.peers.found(peers);
@@ -213,7 +262,12 @@ impl WireguardState {
     }
 }
 
-fn refused(peers: &mut Tracker<PublicKey, WireguardPeer>, key: PublicKey, error: &WireguardError, now: Instant) {
+fn refused(
+    peers: &mut Tracker<PublicKey, WireguardPeer>,
+    key: PublicKey,
+    error: &WireguardError,
+    now: Instant,
+) {
     if peers.failed(&key, error.to_string(), now) {
         tracing::warn!(%key, %error, "a WireGuard peer was refused; it is tried again");
     }
@@ -233,18 +287,34 @@ mod tests {
 
     fn rows(rows: &[(&str, u8, &str)]) -> BTreeMap<IpNet, WireguardEnd> {
         let row = |(subnet, number, endpoint): &(&str, u8, &str)| {
-            let end = WireguardEnd { key: key(*number), endpoint: endpoint.parse().expect("an endpoint") };
+            let end = WireguardEnd {
+                key: key(*number),
+                endpoint: endpoint.parse().expect("an endpoint"),
+            };
             (subnet.parse().expect("a subnet"), end)
         };
         rows.iter().map(row).collect()
     }
 
     fn devices() -> WireguardDevices {
-        let spec =
-            WireguardSpec { name: DEVICE.to_owned(), port: 51820, mtu: 1420, preshared_key: None, keepalive: Some(25) };
-        let state = WireguardState { spec, control: None, wanted: BTreeMap::new(), peers: Tracker::default() };
+        let spec = WireguardSpec {
+            name: DEVICE.to_owned(),
+            port: 51820,
+            mtu: 1420,
+            preshared_key: None,
+            keepalive: Some(25),
+        };
+        let state = WireguardState {
+            spec,
+            control: None,
+            wanted: BTreeMap::new(),
+            peers: Tracker::default(),
+        };
         let devices = BTreeMap::from([(DEVICE.to_owned(), state)]);
-        WireguardDevices { devices, ..WireguardDevices::new(None, SharedWireguardPeers::default()) }
+        WireguardDevices {
+            devices,
+            ..WireguardDevices::new(None, SharedWireguardPeers::default())
+        }
     }
 
     /// The peers that are wanted, in words.
@@ -252,7 +322,12 @@ mod tests {
         let state = &devices.devices[DEVICE];
         let peer = |(key, peer): (&PublicKey, &WireguardPeer)| {
             let allowed: Vec<String> = peer.allowed.iter().map(ToString::to_string).collect();
-            format!("{} {} {}", key.0[0], peer.endpoint.expect("an endpoint"), allowed.join(","))
+            format!(
+                "{} {} {}",
+                key.0[0],
+                peer.endpoint.expect("an endpoint"),
+                allowed.join(",")
+            )
         };
         state.peers.wanted().iter().map(peer).collect()
     }
@@ -264,7 +339,10 @@ mod tests {
         let v6 = rows(&[("fd00:5:0:9::/64", 9, "192.0.2.9:1")]);
         devices.change(DEVICE, &BTreeMap::new(), &v4);
         devices.change(DEVICE, &BTreeMap::new(), &v6);
-        assert_eq!(wanted(&devices), ["9 192.0.2.9:1 10.5.9.0/24,fd00:5:0:9::/64"]);
+        assert_eq!(
+            wanted(&devices),
+            ["9 192.0.2.9:1 10.5.9.0/24,fd00:5:0:9::/64"]
+        );
         devices.change(DEVICE, &v4, &BTreeMap::new());
         assert_eq!(wanted(&devices), ["9 192.0.2.9:1 fd00:5:0:9::/64"]);
         devices.clear_desired(DEVICE, Family::V6);
@@ -274,27 +352,50 @@ mod tests {
     #[test]
     fn another_key_takes_the_place_of_the_former() {
         let mut devices = devices();
-        let before = rows(&[("10.5.9.0/24", 9, "192.0.2.9:1"), ("10.5.8.0/24", 8, "192.0.2.8:1")]);
-        let after = rows(&[("10.5.9.0/24", 7, "192.0.2.9:1"), ("10.5.8.0/24", 8, "192.0.2.88:1")]);
+        let before = rows(&[
+            ("10.5.9.0/24", 9, "192.0.2.9:1"),
+            ("10.5.8.0/24", 8, "192.0.2.8:1"),
+        ]);
+        let after = rows(&[
+            ("10.5.9.0/24", 7, "192.0.2.9:1"),
+            ("10.5.8.0/24", 8, "192.0.2.88:1"),
+        ]);
         devices.change(DEVICE, &BTreeMap::new(), &before);
         devices.change(DEVICE, &before, &after);
-        assert_eq!(wanted(&devices), ["7 192.0.2.9:1 10.5.9.0/24", "8 192.0.2.88:1 10.5.8.0/24"]);
+        assert_eq!(
+            wanted(&devices),
+            ["7 192.0.2.9:1 10.5.9.0/24", "8 192.0.2.88:1 10.5.8.0/24"]
+        );
     }
 
     /// Returns the endpoints that need a change, given the one found and the age of the handshake.
     fn repaired(endpoint: &str, handshake: Option<u64>) -> Vec<Option<SocketAddr>> {
         let mut devices = devices();
-        devices.change(DEVICE, &BTreeMap::new(), &rows(&[("10.5.9.0/24", 9, "192.0.2.9:1")]));
+        devices.change(
+            DEVICE,
+            &BTreeMap::new(),
+            &rows(&[("10.5.9.0/24", 9, "192.0.2.9:1")]),
+        );
         let state = devices.devices.get_mut(DEVICE).expect("a device");
         let peer = state.peers.wanted()[&key(9)].clone();
         let found = WireguardPeerState {
-            peer: WireguardPeer { endpoint: Some(endpoint.parse().expect("an endpoint")), ..peer },
-            last_handshake: handshake.map(|seconds| SystemTime::now() - Duration::from_secs(seconds)),
+            peer: WireguardPeer {
+                endpoint: Some(endpoint.parse().expect("an endpoint")),
+                ..peer
+            },
+            last_handshake: handshake
+                .map(|seconds| SystemTime::now() - Duration::from_secs(seconds)),
             received: 0,
             sent: 0,
         };
         state.found(BTreeMap::from([(key(9), found)]));
-        state.peers.pending(Instant::now(), true).upserts.into_iter().map(|(_, peer)| peer.endpoint).collect()
+        state
+            .peers
+            .pending(Instant::now(), true)
+            .upserts
+            .into_iter()
+            .map(|(_, peer)| peer.endpoint)
+            .collect()
     }
 
     #[test]

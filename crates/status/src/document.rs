@@ -6,10 +6,11 @@ use flannel_host::sysctl_record::ChangedSysctl;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ChecksumOffloadStatus, CloudStatus, ConflictStatus, DeviceStatus, Dirty, EchoStatus, ExtensionStatus, FastStatus,
-    FlowTableStatus, GuardStatus, InterfaceStatus, IpsecStatus, LeaseStatus, ListenerStatus, ModeStatus, NetworkStatus,
-    NodeSettingStatus, PeerStatus, PrivilegesStatus, Problem, RejectedStatus, Repairs, StoreStatus, SysctlProblem,
-    TrafficStatus, UdpStatus, UnreachableStatus,
+    ChecksumOffloadStatus, CloudStatus, ConflictStatus, DeviceStatus, Dirty, EchoStatus,
+    ExtensionStatus, FastStatus, FlowTableStatus, GuardStatus, InterfaceStatus, IpsecStatus,
+    LeaseStatus, ListenerStatus, ModeStatus, NetworkStatus, NodeSettingStatus, PeerStatus,
+    PrivilegesStatus, Problem, RejectedStatus, Repairs, StoreStatus, SysctlProblem, TrafficStatus,
+    UdpStatus, UnreachableStatus,
 };
 
 /// The status of a node, as `flannel-agent status -o json` prints it.
@@ -224,9 +225,15 @@ mod tests {
             r#"{"ready":false,"problems":["a"],"dirty":[{"object":"route","error":"b"}],"conflicts":{},"pod_names":{"10.5.1.2":"a/b"}}"#,
         ];
         flannel_fuzz::run("status_document", &seeds.map(str::as_bytes), |input| {
-            let Ok(status) = serde_json::from_slice::<Status>(input) else { return };
+            let Ok(status) = serde_json::from_slice::<Status>(input) else {
+                return;
+            };
             let text = serde_json::to_string(&status).expect("JSON");
-            assert_eq!(serde_json::from_str::<Status>(&text).ok(), Some(status), "what is written is read");
+            assert_eq!(
+                serde_json::from_str::<Status>(&text).ok(),
+                Some(status),
+                "what is written is read"
+            );
         });
     }
 }

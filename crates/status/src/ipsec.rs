@@ -53,7 +53,12 @@ pub enum IpsecPeerState {
 
 impl IpsecPeerState {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Installed, Self::Established, Self::Connecting, Self::Missing];
+    pub const ALL: [Self; 4] = [
+        Self::Installed,
+        Self::Established,
+        Self::Connecting,
+        Self::Missing,
+    ];
 
     /// Its name, in every output.
     pub const fn name(self) -> &'static str {

@@ -29,7 +29,9 @@ mod wireguard;
 
 pub use self::{
     cloud::{ChangeCounts, CloudStatus, RequestCounts},
-    device::{ChecksumOffloadStatus, DeviceStatus, InterfaceStatus, SysctlProblem, WireguardStatus},
+    device::{
+        ChecksumOffloadStatus, DeviceStatus, InterfaceStatus, SysctlProblem, WireguardStatus,
+    },
     document::{LISTED, STARTING, Status},
     echo::{EchoState, EchoStatus, PeerEchoStatus},
     extension::{ExtensionStatus, FailingCommand, UnroutedPeer},

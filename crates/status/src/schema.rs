@@ -41,6 +41,13 @@ fn a_sysctl_is_described_as_it_is_written() {
     );
     let written = serde_json::to_value(changed.expect("a sysctl")).expect("JSON");
     let schema = serde_json::to_value(schemars::schema_for!(ChangedSysctl)).expect("JSON");
-    let names = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+    let names = |value: &Value| {
+        value
+            .as_object()
+            .expect("an object")
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
+    };
     assert_eq!(names(&written), names(&schema["properties"]));
 }

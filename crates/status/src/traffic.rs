@@ -46,21 +46,47 @@ impl TrafficStatus {
     /// One line for people; `now` in seconds since 1970 UTC.
     pub fn summary(&self, now: u64) -> String {
         let masquerade = self.masquerade_summary();
-        let asked = [(&*masquerade, self.masquerade), ("forward", self.forward), ("blackhole", self.blackhole)];
-        let asked: Vec<_> = asked.into_iter().filter_map(|(name, asked)| asked.then_some(name)).collect();
+        let asked = [
+            (&*masquerade, self.masquerade),
+            ("forward", self.forward),
+            ("blackhole", self.blackhole),
+        ];
+        let asked: Vec<_> = asked
+            .into_iter()
+            .filter_map(|(name, asked)| asked.then_some(name))
+            .collect();
         if asked.is_empty() {
             return "no rules asked for".to_owned();
         }
-        let reason = self.engine_reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-        let engine = self.engine.as_ref().map(|engine| format!(" by {engine}{reason}")).unwrap_or_default();
+        let reason = self
+            .engine_reason
+            .as_ref()
+            .map(|reason| format!(" ({reason})"))
+            .unwrap_or_default();
+        let engine = self
+            .engine
+            .as_ref()
+            .map(|engine| format!(" by {engine}{reason}"))
+            .unwrap_or_default();
         let repairs = match (self.repairs, self.repaired_at) {
             (1.., Some(at)) => {
-                let times = if self.repairs == 1 { "once" } else { &format!("{} times", self.repairs) };
-                format!("; repaired {times}, last {} ago", duration::format(now.saturating_sub(at)))
+                let times = if self.repairs == 1 {
+                    "once"
+                } else {
+                    &format!("{} times", self.repairs)
+                };
+                format!(
+                    "; repaired {times}, last {} ago",
+                    duration::format(now.saturating_sub(at))
+                )
             }
             _ => String::new(),
         };
-        format!("{} for {}{engine}{repairs}", asked.join(", "), self.families.join(" and "))
+        format!(
+            "{} for {}{engine}{repairs}",
+            asked.join(", "),
+            self.families.join(" and ")
+        )
     }
 }
 
@@ -76,7 +102,11 @@ impl TrafficStatus {
         if !self.masquerade_exempt.is_empty() {
             limits.push(format!("not to {}", self.masquerade_exempt.join(" ")));
         }
-        if limits.is_empty() { "masquerade".to_owned() } else { format!("masquerade ({})", limits.join("; ")) }
+        if limits.is_empty() {
+            "masquerade".to_owned()
+        } else {
+            format!("masquerade ({})", limits.join("; "))
+        }
     }
 }
 
@@ -98,14 +128,22 @@ mod tests {
         };
         assert_eq!(both.summary(9), "masquerade, forward for IPv4 and IPv6");
         let exempt = vec!["10.0.0.0/8".to_owned(), "192.0.2.1/32".to_owned()];
-        let limited =
-            TrafficStatus { masquerade_families: vec!["IPv4".to_owned()], masquerade_exempt: exempt, ..both.clone() };
+        let limited = TrafficStatus {
+            masquerade_families: vec!["IPv4".to_owned()],
+            masquerade_exempt: exempt,
+            ..both.clone()
+        };
         assert_eq!(
             limited.summary(9),
             "masquerade (IPv4 only; not to 10.0.0.0/8 192.0.2.1/32), forward for IPv4 and IPv6"
         );
         let engine = Some("nftables".to_owned());
-        let repaired = TrafficStatus { engine, repairs: 2, repaired_at: Some(5), ..both };
+        let repaired = TrafficStatus {
+            engine,
+            repairs: 2,
+            repaired_at: Some(5),
+            ..both
+        };
         assert_eq!(
             repaired.summary(9),
             "masquerade, forward for IPv4 and IPv6 by nftables; repaired 2 times, last 4s ago"

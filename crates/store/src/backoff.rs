@@ -25,7 +25,10 @@ impl Backoff {
 
     /// The delays, from the first.
     pub const fn delays(self) -> Delays {
-        Delays { backoff: self, next: self.first }
+        Delays {
+            backoff: self,
+            next: self.first,
+        }
     }
 }
 
@@ -41,7 +44,8 @@ impl Delays {
     pub fn next_delay(&mut self) -> Duration {
         let delay = self.next;
         self.next = delay.saturating_mul(2).min(self.backoff.max);
-        let percent = rand::rng().random_range(100 - self.backoff.jitter..=100 + self.backoff.jitter);
+        let percent =
+            rand::rng().random_range(100 - self.backoff.jitter..=100 + self.backoff.jitter);
         delay * percent / 100
     }
 
@@ -69,7 +73,9 @@ mod tests {
 
     #[test]
     fn delays_double_up_to_the_maximum_and_start_over() {
-        let mut delays = Backoff::new(millis(100), millis(500), 0).expect("valid").delays();
+        let mut delays = Backoff::new(millis(100), millis(500), 0)
+            .expect("valid")
+            .delays();
         let seen: Vec<_> = (0..5).map(|_| delays.next_delay()).collect();
         assert_eq!(seen, [100, 200, 400, 500, 500].map(millis));
         delays.reset();
@@ -78,7 +84,9 @@ mod tests {
 
     #[test]
     fn jitter_stays_in_its_bounds() {
-        let mut delays = Backoff::new(millis(100), millis(100), 20).expect("valid").delays();
+        let mut delays = Backoff::new(millis(100), millis(100), 20)
+            .expect("valid")
+            .delays();
         assert!((0..1000).all(|_| (millis(80)..=millis(120)).contains(&delays.next_delay())));
     }
 

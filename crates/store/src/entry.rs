@@ -22,12 +22,17 @@ impl Lease {
     /// Returns the reason the attributes of a family cannot be read, if they cannot.
     pub fn malformed_in(&self, family: Family) -> Option<&BadAttrs> {
         let malformed = self.remarks.iter().flat_map(|remarks| &remarks.malformed);
-        malformed.into_iter().find(|(malformed, _)| *malformed == family).map(|(_, bad)| bad)
+        malformed
+            .into_iter()
+            .find(|(malformed, _)| *malformed == family)
+            .map(|(_, bad)| bad)
     }
 
     /// Returns true if an operator wrote the public address of a family over the node's own.
     pub fn is_overwritten_in(&self, family: Family) -> bool {
-        self.remarks.as_ref().is_some_and(|remarks| remarks.overwritten.contains(&family))
+        self.remarks
+            .as_ref()
+            .is_some_and(|remarks| remarks.overwritten.contains(&family))
     }
 }
 
@@ -59,7 +64,8 @@ pub enum BadLease {
     #[error("malformed value: {0}")]
     Value(BadAttrs),
     /// The value is too large to be read.
-    #[error("its value is larger than {} MiB; delete the key, or find out who writes it", .limit >> 20)]
+    #[error("its value is larger than {} MiB; delete the key, or find out who writes \
+        it", .limit >> 20)]
     TooLarge {
         /// The largest answer that is read, in bytes.
         limit: usize,
@@ -82,7 +88,9 @@ pub enum BadPodCidr {
     #[error("it has {0} pod CIDRs; there can be one of each family")]
     TooMany(usize),
     /// No bridge with pods fits in it. Only this node's own is refused for that.
-    #[error("its pod CIDR {subnet} has no address for a bridge and pods; assign it at most a /{longest}")]
+    #[error(
+        "its pod CIDR {subnet} has no address for a bridge and pods; assign it at most a /{longest}"
+    )]
     TooSmall {
         /// The subnet.
         subnet: IpNet,
@@ -111,13 +119,27 @@ impl Entry {
     pub fn parse(name: &str, value: &[u8], created: i64, modified: i64) -> Self {
         let lease = name.parse().map_err(BadLease::Key).and_then(|key| {
             let attrs = LeaseAttrs::parse(value).map_err(BadLease::Value)?;
-            Ok(Lease { key, attrs, remarks: None })
+            Ok(Lease {
+                key,
+                attrs,
+                remarks: None,
+            })
         });
-        Self { name: name.into(), created, modified, lease }
+        Self {
+            name: name.into(),
+            created,
+            modified,
+            lease,
+        }
     }
 
     /// An entry whose value is too large to be read.
     pub fn too_large(name: &str, limit: usize, created: i64, modified: i64) -> Self {
-        Self { name: name.into(), created, modified, lease: Err(BadLease::TooLarge { limit }) }
+        Self {
+            name: name.into(),
+            created,
+            modified,
+            lease: Err(BadLease::TooLarge { limit }),
+        }
     }
 }

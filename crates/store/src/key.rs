@@ -60,20 +60,29 @@ impl FromStr for LeaseKey {
 
     fn from_str(text: &str) -> Result<Self, BadKey> {
         let form = || BadKey::Form(text.to_owned());
-        let (v4_text, v6_text) = text.split_once('&').map_or((text, None), |(v4, v6)| (v4, Some(v6)));
+        let (v4_text, v6_text) = text
+            .split_once('&')
+            .map_or((text, None), |(v4, v6)| (v4, Some(v6)));
         let v4 = parse_subnet::<Ipv4Net>(v4_text).ok_or_else(form)?;
-        let v6 = v6_text.map(|text| parse_subnet::<Ipv6Net>(text).ok_or_else(form)).transpose()?;
+        let v6 = v6_text
+            .map(|text| parse_subnet::<Ipv6Net>(text).ok_or_else(form))
+            .transpose()?;
         if v4.masked() != v4 || v6.is_some_and(|v6| v6.masked() != v6) {
             return Err(BadKey::HostBits(text.to_owned()));
         }
-        Ok(Self { v4: Some(v4).filter(|v4| v6.is_none() || *v4 != Ipv4Net::default()), v6 })
+        Ok(Self {
+            v4: Some(v4).filter(|v4| v6.is_none() || *v4 != Ipv4Net::default()),
+            v6,
+        })
     }
 }
 
 /// `<address>-<length>`. A length of the full address width does not fit flannel's pattern.
 fn parse_subnet<P: Prefix>(text: &str) -> Option<P> {
     let (address, length) = text.split_once('-')?;
-    let is_lower = address.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b':' | b'.'));
+    let is_lower = address
+        .bytes()
+        .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b':' | b'.'));
     let is_decimal = length.bytes().all(|byte| byte.is_ascii_digit());
     // An IPv4-mapped tail would be legal IPv6 text, but flannel's pattern has no dots there.
     let dotted_v6 = P::BITS == 128 && address.contains('.');
@@ -91,7 +100,13 @@ mod tests {
 
     #[test]
     fn keys_are_read_and_written_as_flannel_writes_them() {
-        for text in ["10.5.34.0-24", "10.12.13.0-24&fd00:12:13::-56", "0.0.0.0-0", "10.0.0.2-31", "10.0.0.0-8&::-0"] {
+        for text in [
+            "10.5.34.0-24",
+            "10.12.13.0-24&fd00:12:13::-56",
+            "0.0.0.0-0",
+            "10.0.0.2-31",
+            "10.0.0.0-8&::-0",
+        ] {
             let key: LeaseKey = text.parse().expect(text);
             assert_eq!(key.to_string(), text);
         }
@@ -102,7 +117,10 @@ mod tests {
             ("0.0.0.0-0", (true, false)),
         ] {
             let key: LeaseKey = text.parse().expect(text);
-            assert_eq!((key.v4.is_some(), key.v6.is_some(), key.to_string().as_str()), (families.0, families.1, text));
+            assert_eq!(
+                (key.v4.is_some(), key.v6.is_some(), key.to_string().as_str()),
+                (families.0, families.1, text)
+            );
         }
         let spelt_out: LeaseKey = "10.12.13.0-24&fd00:12:13:0::-64".parse().expect("a key");
         assert_eq!(spelt_out.to_string(), "10.12.13.0-24&fd00:12:13::-64");
@@ -135,10 +153,18 @@ mod tests {
             "a/10.12.13.0-24",
             "010.12.13.0-24",
         ] {
-            assert_eq!(text.parse::<LeaseKey>(), Err(BadKey::Form(text.to_owned())), "{text}");
+            assert_eq!(
+                text.parse::<LeaseKey>(),
+                Err(BadKey::Form(text.to_owned())),
+                "{text}"
+            );
         }
         for text in ["10.12.13.1-24", "10.12.13.0-24&2001:0:0:1::-56"] {
-            assert_eq!(text.parse::<LeaseKey>(), Err(BadKey::HostBits(text.to_owned())), "{text}");
+            assert_eq!(
+                text.parse::<LeaseKey>(),
+                Err(BadKey::HostBits(text.to_owned())),
+                "{text}"
+            );
         }
     }
 }

@@ -44,8 +44,8 @@ pub use self::{
     key::{BadKey, LeaseKey},
     log_throttle::LogThrottle,
     manager::{
-        AcquireError, AddressTaken, LeaseRequest, LostCause, OutOfSubnets, OutsideNetwork, OwnLease, StoreEvent,
-        SubnetManager,
+        AcquireError, AddressTaken, LeaseRequest, LostCause, OutOfSubnets, OutsideNetwork,
+        OwnLease, StoreEvent, SubnetManager,
     },
     memory::NodeMemory,
     node_reports::{NodeReport, NodeReports},
@@ -53,8 +53,8 @@ pub use self::{
     opt_outs::{OptOuts, PodOptOuts},
     precedence::Precedence,
     set::{
-        AddressFault, Changes, Conflict, EndId, HostAddresses, LeaseSet, Peer, RejectReason, Rejected, Resolved,
-        TunnelEnd, Vtep, WireguardEnd,
+        AddressFault, Changes, Conflict, EndId, HostAddresses, LeaseSet, Peer, RejectReason,
+        Rejected, Resolved, TunnelEnd, Vtep, WireguardEnd,
     },
     start::{wait_for_config, wait_for_hints, wait_for_lease},
     subnet_env::{SubnetEnv, read_previous, read_previous_networks},

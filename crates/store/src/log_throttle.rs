@@ -18,7 +18,8 @@ impl LogThrottle {
     /// logged at least a minute ago. A text that changes each time is logged at most 20 times a
     /// minute.
     pub fn is_due(&mut self, text: &str, now: Instant) -> bool {
-        let is_recent = |(last, at): &(String, Instant)| last == text && now.duration_since(*at) < REPEAT_AFTER;
+        let is_recent =
+            |(last, at): &(String, Instant)| last == text && now.duration_since(*at) < REPEAT_AFTER;
         if self.last.as_ref().is_some_and(is_recent) || !self.limit.admit(now) {
             return false;
         }
@@ -55,7 +56,10 @@ mod tests {
         let start = Instant::now();
         let mut throttle = LogThrottle::default();
         let lines = (0..60_000_u64).filter(|n| {
-            let due = throttle.is_due(&format!("problem {n}"), start + Duration::from_millis(n * 10));
+            let due = throttle.is_due(
+                &format!("problem {n}"),
+                start + Duration::from_millis(n * 10),
+            );
             throttle.clear();
             due
         });

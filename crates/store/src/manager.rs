@@ -7,8 +7,8 @@ use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Entry, Hints, LeaseAttrs, LeaseKey, NetworkAvailability, NodeMemory, NodeReports, NodeSettings, OptOuts,
-    Precedence, StoreCounts,
+    Entry, Hints, LeaseAttrs, LeaseKey, NetworkAvailability, NodeMemory, NodeReports, NodeSettings,
+    OptOuts, Precedence, StoreCounts,
 };
 use crate::config::{ConfigError, NetworkConfig};
 
@@ -44,7 +44,8 @@ impl OwnLease {
 /// No subnet is left to lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "out of subnets: every /{subnet_len} from {first} to {last} of the network {network} is leased; enlarge the \
+    "out of subnets: every /{subnet_len} from {first} to {last} of the network {network} is \
+     leased; enlarge the \
      network or remove leases of nodes that are gone"
 )]
 pub struct OutOfSubnets {
@@ -61,7 +62,8 @@ pub struct OutOfSubnets {
 /// The subnet assigned to this node is not in the pod network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "node {node} has the pod CIDR {subnet}, which is not in the network {network}; make the network configuration agree \
+    "node {node} has the pod CIDR {subnet}, which is not in the network {network}; make the \
+     network configuration agree \
      with the cluster's pod CIDR"
 )]
 pub struct OutsideNetwork {
@@ -76,7 +78,8 @@ pub struct OutsideNetwork {
 /// Another machine has our public address and holds a lease with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "another machine has our public address {address}: it holds the lease {lease:?} with it ({by}) and answers; give one \
+    "another machine has our public address {address}: it holds the lease {lease:?} with it ({by}) \
+     and answers; give one \
      of the two another address (--iface, --public-ip)"
 )]
 pub struct AddressTaken {
@@ -104,7 +107,10 @@ pub enum AcquireError<E: Error> {
     #[error(transparent)]
     AddressTaken(#[from] AddressTaken),
     /// Others were faster, each time.
-    #[error("the leases changed under each of {tries} attempts to acquire one; the store is busy, try again")]
+    #[error(
+        "the leases changed under each of {tries} attempts to acquire one; the store is busy, try \
+         again"
+    )]
     Conflict {
         /// The number of attempts.
         tries: u32,
@@ -149,9 +155,15 @@ impl fmt::Display for LostCause {
             Self::Unassigned { reason } => f.write_str(reason),
             Self::TakenOver { by: Some(by) } => write!(f, "taken over by {by}"),
             Self::SameAddress { by } => {
-                write!(f, "taken over by another machine with our public address ({by}); give one of the two another")
+                write!(
+                    f,
+                    "taken over by another machine with our public address ({by}); give one of the \
+                     two another"
+                )
             }
-            Self::TakenOver { by: None } => f.write_str("overwritten by a client without a public address"),
+            Self::TakenOver { by: None } => {
+                f.write_str("overwritten by a client without a public address")
+            }
         }
     }
 }
@@ -226,7 +238,11 @@ pub trait SubnetManager: Send + Sized + 'static {
     /// Reads that text. Where the store assigns the subnets, its rules about cutting the network do
     /// not apply.
     fn parse_config(text: &str) -> Result<NetworkConfig, ConfigError> {
-        if Self::ASSIGNS_SUBNETS { NetworkConfig::parse_assigned(text) } else { NetworkConfig::parse(text) }
+        if Self::ASSIGNS_SUBNETS {
+            NetworkConfig::parse_assigned(text)
+        } else {
+            NetworkConfig::parse(text)
+        }
     }
 
     /// Returns the facts the store remembers of this node.

@@ -58,17 +58,30 @@ impl NodeMemory {
             Err(error) => return Err(file::failed("read", &self.file)(error)),
         };
         let Ok(record) = serde_json::from_slice::<LeaseRecord>(&text) else {
-            tracing::warn!(file = %self.file.display(), "the record of our lease cannot be read; it is written again");
+            tracing::warn!(file = %self.file.display(), "the record of our lease cannot be read; \
+                it is written again");
             return Ok(Recorded::Nothing);
         };
-        let is_here = self.interfaces.iter().any(|mac| mac.to_string() == record.interface);
-        Ok(if is_here { Recorded::Lease(record) } else { Recorded::OfAnotherMachine })
+        let is_here = self
+            .interfaces
+            .iter()
+            .any(|mac| mac.to_string() == record.interface);
+        Ok(if is_here {
+            Recorded::Lease(record)
+        } else {
+            Recorded::OfAnotherMachine
+        })
     }
 
     /// Makes the record of a lease, unless this node cannot prove that it is its own.
     pub(crate) fn record(&self, name: &str, etcd_lease: i64, value: String) -> Option<LeaseRecord> {
         let interface = self.interface?.to_string();
-        Some(LeaseRecord { interface, name: name.to_owned(), etcd_lease, value })
+        Some(LeaseRecord {
+            interface,
+            name: name.to_owned(),
+            etcd_lease,
+            value,
+        })
     }
 
     /// Writes a record. Blocks on the disk.
@@ -84,7 +97,11 @@ mod tests {
 
     fn memory(file: PathBuf, interfaces: &[u8]) -> NodeMemory {
         let mac = |n: &u8| Mac([2, 0, 0, 0, 0, *n]);
-        NodeMemory { file, interface: interfaces.first().map(mac), interfaces: interfaces.iter().map(mac).collect() }
+        NodeMemory {
+            file,
+            interface: interfaces.first().map(mac),
+            interfaces: interfaces.iter().map(mac).collect(),
+        }
     }
 
     #[test]
@@ -92,13 +109,26 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a directory");
         let here = memory(scratch.path().join("lease"), &[1]);
         assert_eq!(here.read().expect("no file"), Recorded::Nothing);
-        let record = here.record("10.5.1.0-24", 7, "{}".to_owned()).expect("an interface");
+        let record = here
+            .record("10.5.1.0-24", 7, "{}".to_owned())
+            .expect("an interface");
         here.write(&record).expect("written");
-        let recorded = |interfaces: &[u8]| memory(here.file.clone(), interfaces).read().expect("readable");
+        let recorded = |interfaces: &[u8]| {
+            memory(here.file.clone(), interfaces)
+                .read()
+                .expect("readable")
+        };
         assert_eq!(recorded(&[1]), Recorded::Lease(record.clone()));
-        assert_eq!(recorded(&[2, 1]), Recorded::Lease(record), "by another external interface");
+        assert_eq!(
+            recorded(&[2, 1]),
+            Recorded::Lease(record),
+            "by another external interface"
+        );
         assert_eq!(recorded(&[2]), Recorded::OfAnotherMachine);
-        assert_eq!(memory(here.file.clone(), &[]).record("10.5.1.0-24", 7, String::new()), None);
+        assert_eq!(
+            memory(here.file.clone(), &[]).record("10.5.1.0-24", 7, String::new()),
+            None
+        );
         fs::write(&here.file, "nonsense").expect("written");
         assert_eq!(recorded(&[1]), Recorded::Nothing);
     }

@@ -64,7 +64,10 @@ impl NodeSetting {
     /// Returns the reason why a refused setting is not active, and what applies in its place.
     pub fn refusal(&self) -> Option<String> {
         let reason = self.value.as_ref().err()?;
-        Some(format!("refused: {reason}; {} until it is corrected or removed", self.instead))
+        Some(format!(
+            "refused: {reason}; {} until it is corrected or removed",
+            self.instead
+        ))
     }
 }
 
@@ -80,28 +83,64 @@ pub struct NodeSettings(pub Vec<NodeSetting>);
 
 impl NodeSettings {
     fn find<'a, T>(&'a self, get: impl Fn(&'a SettingValue) -> Option<T>) -> Option<T> {
-        self.0.iter().filter_map(|setting| setting.value.as_ref().ok()).find_map(get)
+        self.0
+            .iter()
+            .filter_map(|setting| setting.value.as_ref().ok())
+            .find_map(get)
     }
 
     /// The external interface; `None` if no setting chooses it.
     pub fn iface(&self) -> Option<&[String]> {
-        self.find(|value| if let SettingValue::Iface(names) = value { Some(names.as_slice()) } else { None })
+        self.find(|value| {
+            if let SettingValue::Iface(names) = value {
+                Some(names.as_slice())
+            } else {
+                None
+            }
+        })
     }
 
     /// The bytes of the outer packet.
     pub fn mtu(&self) -> Option<u16> {
-        self.find(|value| if let SettingValue::Mtu(mtu) = value { Some(*mtu) } else { None })
+        self.find(|value| {
+            if let SettingValue::Mtu(mtu) = value {
+                Some(*mtu)
+            } else {
+                None
+            }
+        })
     }
 
     /// The choice of the datapath mode.
     pub fn mode(&self) -> Option<ModeSetting> {
-        self.find(|value| if let SettingValue::Mode(mode) = value { Some(*mode) } else { None })
+        self.find(|value| {
+            if let SettingValue::Mode(mode) = value {
+                Some(*mode)
+            } else {
+                None
+            }
+        })
     }
 
     /// The modes of the guard: those of `flags` where no setting has another.
     pub fn guard(&self, flags: Checks<GuardMode>) -> Checks<GuardMode> {
-        let outer = self.find(|value| if let SettingValue::GuardOuter(mode) = value { Some(*mode) } else { None });
-        let inner = self.find(|value| if let SettingValue::GuardInner(mode) = value { Some(*mode) } else { None });
-        Checks { outer: outer.unwrap_or(flags.outer), inner: inner.unwrap_or(flags.inner) }
+        let outer = self.find(|value| {
+            if let SettingValue::GuardOuter(mode) = value {
+                Some(*mode)
+            } else {
+                None
+            }
+        });
+        let inner = self.find(|value| {
+            if let SettingValue::GuardInner(mode) = value {
+                Some(*mode)
+            } else {
+                None
+            }
+        });
+        Checks {
+            outer: outer.unwrap_or(flags.outer),
+            inner: inner.unwrap_or(flags.inner),
+        }
     }
 }

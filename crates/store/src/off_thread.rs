@@ -39,7 +39,9 @@ impl OffThread {
         end: Instant,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unfinished> {
-        let turn = timeout_at(end, Arc::clone(&self.turn).lock_owned()).await.or(Err(Unfinished::Busy))?;
+        let turn = timeout_at(end, Arc::clone(&self.turn).lock_owned())
+            .await
+            .or(Err(Unfinished::Busy))?;
         let task = spawn_blocking(move || {
             let _turn = turn;
             work()
@@ -68,8 +70,14 @@ mod tests {
         let hang = move || {
             let _ended = held.recv();
         };
-        assert_eq!(thread.run(Instant::now(), hang).await, Err(Unfinished::TimedOut));
-        assert_eq!(thread.run(Instant::now(), || 1).await, Err(Unfinished::Busy));
+        assert_eq!(
+            thread.run(Instant::now(), hang).await,
+            Err(Unfinished::TimedOut)
+        );
+        assert_eq!(
+            thread.run(Instant::now(), || 1).await,
+            Err(Unfinished::Busy)
+        );
         let waits = thread.run(after(60), || 1);
         drop(release);
         assert_eq!(waits.await, Ok(1));
@@ -80,7 +88,10 @@ mod tests {
         let thread = OffThread::default();
         // Without the hook, whose backtrace takes seconds on a busy machine.
         let panic = || std::panic::resume_unwind(Box::new(()));
-        assert_eq!(thread.run::<()>(after(60), panic).await, Err(Unfinished::Panicked));
+        assert_eq!(
+            thread.run::<()>(after(60), panic).await,
+            Err(Unfinished::Panicked)
+        );
         assert_eq!(thread.run(after(60), || 2).await, Ok(2));
     }
 }

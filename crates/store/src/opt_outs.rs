@@ -41,13 +41,22 @@ pub(super) struct OptOutPublisher {
 impl OptOuts {
     /// Of a store that knows of no pods.
     pub const fn never() -> Self {
-        Self { ends: None, awaited: false }
+        Self {
+            ends: None,
+            awaited: false,
+        }
     }
 
     pub(super) fn new() -> (Self, OptOutPublisher) {
         let (wants, wanted) = watch::channel(false);
         let (report, reports) = watch::channel(PodOptOuts::default());
-        (Self { ends: Some((wants, reports)), awaited: false }, OptOutPublisher { wanted, report })
+        (
+            Self {
+                ends: Some((wants, reports)),
+                awaited: false,
+            },
+            OptOutPublisher { wanted, report },
+        )
     }
 
     /// Sets whether reports are wanted from now on.
@@ -64,9 +73,13 @@ impl OptOuts {
         if let Some((wants, reports)) = &mut self.ends
             && *wants.borrow()
             && !std::mem::replace(&mut self.awaited, true)
-            && timeout(PATIENCE, reports.wait_for(|report| report.is_from_server)).await.is_err()
+            && timeout(PATIENCE, reports.wait_for(|report| report.is_from_server))
+                .await
+                .is_err()
         {
-            tracing::warn!("which pods stay out of mode fast is not known yet; they take part until it is");
+            tracing::warn!(
+                "which pods stay out of mode fast is not known yet; they take part until it is"
+            );
         }
     }
 
@@ -82,11 +95,16 @@ impl OptOuts {
 
     /// Returns the last report.
     pub fn latest(&self) -> PodOptOuts {
-        self.ends.as_ref().map(|(_, reports)| reports.borrow().clone()).unwrap_or_default()
+        self.ends
+            .as_ref()
+            .map(|(_, reports)| reports.borrow().clone())
+            .unwrap_or_default()
     }
 
     /// Returns the reason the last report may be outdated or empty, if there is one.
     pub fn problem(&self) -> Option<String> {
-        self.ends.as_ref().and_then(|(_, reports)| reports.borrow().problem.clone())
+        self.ends
+            .as_ref()
+            .and_then(|(_, reports)| reports.borrow().problem.clone())
     }
 }

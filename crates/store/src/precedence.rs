@@ -31,7 +31,11 @@ impl Precedence {
             Self::FirstCreated => true,
             Self::FirstRenewed => entry.modified >= youngest,
         };
-        claims.iter().copied().filter(is_alive).min_by_key(|entry| (entry.created, &entry.name))
+        claims
+            .iter()
+            .copied()
+            .filter(is_alive)
+            .min_by_key(|entry| (entry.created, &entry.name))
     }
 
     /// Returns the reason why the others are refused, and the remedy. `winner` is the accepted
@@ -39,11 +43,14 @@ impl Precedence {
     pub(super) fn verdict(self, winner: &str, another: &str) -> String {
         match self {
             Self::FirstCreated => format!(
-                "is that of the older Node {winner:?}, which keeps it until it is deleted; if that machine is gone, or is \
-                 this one under a former name, delete the Node ({winner}), else give this node's tunnel device {another}"
+                "is that of the older Node {winner:?}, which keeps it until it is deleted; if that \
+                 machine is gone, or is \
+                 this one under a former name, delete the Node ({winner}), else give this node's \
+                 tunnel device {another}"
             ),
             Self::FirstRenewed => format!(
-                "is published by lease {winner:?} as well, which was renewed or created later; if both nodes live, give one \
+                "is published by lease {winner:?} as well, which was renewed or created later; if \
+                 both nodes live, give one \
                  tunnel device {another}, else delete the lease of the one that is gone"
             ),
         }
@@ -68,21 +75,52 @@ mod tests {
     #[test]
     fn an_older_node_keeps_what_a_newer_one_claims() {
         let (old, new) = (entry("old", 5, 5), entry("new", 9, 9));
-        assert_eq!(chosen(Precedence::FirstCreated, &[old.clone(), new.clone()]), "old");
+        assert_eq!(
+            chosen(Precedence::FirstCreated, &[old.clone(), new.clone()]),
+            "old"
+        );
         assert_eq!(chosen(Precedence::FirstCreated, &[new, old]), "old");
-        assert_eq!(chosen(Precedence::FirstCreated, &[entry("b", 5, 5), entry("a", 5, 9)]), "a");
+        assert_eq!(
+            chosen(
+                Precedence::FirstCreated,
+                &[entry("b", 5, 5), entry("a", 5, 9)]
+            ),
+            "a"
+        );
     }
 
     #[test]
     fn a_lease_that_is_renewed_outlasts_a_newcomer_and_one_left_behind_does_not() {
         let rule = Precedence::FirstRenewed;
-        assert_eq!(chosen(rule, &[entry("left", 5, 5), entry("moved", 9, 9)]), "moved");
-        assert_eq!(chosen(rule, &[entry("left", 5, 5), entry("moved", 9, 40)]), "moved");
+        assert_eq!(
+            chosen(rule, &[entry("left", 5, 5), entry("moved", 9, 9)]),
+            "moved"
+        );
+        assert_eq!(
+            chosen(rule, &[entry("left", 5, 5), entry("moved", 9, 40)]),
+            "moved"
+        );
         // Its next renewal shows that the older node lives; renewals of the newcomer change nothing
         // after that.
-        assert_eq!(chosen(rule, &[entry("alive", 5, 12), entry("clone", 9, 9)]), "alive");
-        assert_eq!(chosen(rule, &[entry("alive", 5, 12), entry("clone", 9, 40)]), "alive");
-        assert_eq!(chosen(rule, &[entry("left", 2, 4), entry("alive", 5, 12), entry("clone", 9, 9)]), "alive");
+        assert_eq!(
+            chosen(rule, &[entry("alive", 5, 12), entry("clone", 9, 9)]),
+            "alive"
+        );
+        assert_eq!(
+            chosen(rule, &[entry("alive", 5, 12), entry("clone", 9, 40)]),
+            "alive"
+        );
+        assert_eq!(
+            chosen(
+                rule,
+                &[
+                    entry("left", 2, 4),
+                    entry("alive", 5, 12),
+                    entry("clone", 9, 9)
+                ]
+            ),
+            "alive"
+        );
     }
 
     proptest! {

@@ -47,7 +47,10 @@ pub async fn wait_for_config<M: SubnetManager>(
 
 /// Waits until the store says what it remembers of this node. `on_wait` learns the problem after
 /// each attempt.
-pub async fn wait_for_hints<M: SubnetManager>(manager: &mut M, mut on_wait: impl FnMut(&str)) -> Hints {
+pub async fn wait_for_hints<M: SubnetManager>(
+    manager: &mut M,
+    mut on_wait: impl FnMut(&str),
+) -> Hints {
     let mut retry = Retry::new("the store's word on this node");
     loop {
         match manager.hints().await {
@@ -89,9 +92,9 @@ pub async fn wait_for_lease<M: SubnetManager>(
                 retry.delays.next_delay()
             }
             // Each attempt lists all leases, or writes one.
-            AcquireError::OutOfSubnets(_) | AcquireError::OutsideNetwork(_) | AcquireError::AddressTaken(_) => {
-                slow.next_delay()
-            }
+            AcquireError::OutOfSubnets(_)
+            | AcquireError::OutsideNetwork(_)
+            | AcquireError::AddressTaken(_) => slow.next_delay(),
         };
         retry.complain(&error.to_string());
         tokio::time::sleep(pause).await;
@@ -106,7 +109,11 @@ struct Retry {
 
 impl Retry {
     fn new(what: &'static str) -> Self {
-        Self { what, complaint: LogThrottle::default(), delays: RETRY.delays() }
+        Self {
+            what,
+            complaint: LogThrottle::default(),
+            delays: RETRY.delays(),
+        }
     }
 
     async fn wait(&mut self, problem: &str) {

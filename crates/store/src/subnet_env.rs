@@ -36,7 +36,11 @@ impl SubnetEnv {
         if let Some((network, subnet)) = self.v6 {
             push_family(&mut text, "IPV6_", network, subnet);
         }
-        let _infallible = write!(text, "FLANNEL_MTU={}\nFLANNEL_IPMASQ={}\n", self.mtu, self.ip_masq);
+        let _infallible = write!(
+            text,
+            "FLANNEL_MTU={}\nFLANNEL_IPMASQ={}\n",
+            self.mtu, self.ip_masq
+        );
         text
     }
 
@@ -48,7 +52,10 @@ impl SubnetEnv {
 
 fn push_family<P: Prefix>(text: &mut String, infix: &str, network: P, subnet: P) {
     let (gateway, length) = (P::to_address(subnet.first() + 1), subnet.length());
-    let _infallible = write!(text, "FLANNEL_{infix}NETWORK={network}\nFLANNEL_{infix}SUBNET={gateway}/{length}\n");
+    let _infallible = write!(
+        text,
+        "FLANNEL_{infix}NETWORK={network}\nFLANNEL_{infix}SUBNET={gateway}/{length}\n"
+    );
 }
 
 /// Returns the subnets an earlier run wrote, host bits cleared; `None` without a file or without a
@@ -68,8 +75,12 @@ pub fn read_previous(path: &Path) -> Result<Option<LeaseKey>, FileError> {
 /// Returns the pod networks an earlier run wrote, as tolerant as [`read_previous`].
 pub fn read_previous_networks(path: &Path) -> Result<Vec<IpNet>, FileError> {
     let text = read_text(path)?;
-    let v4 = value_of(&text, "FLANNEL_NETWORK").and_then(only_network::<Ipv4Net>).map(IpNet::V4);
-    let v6 = value_of(&text, "FLANNEL_IPV6_NETWORK").and_then(only_network::<Ipv6Net>).map(IpNet::V6);
+    let v4 = value_of(&text, "FLANNEL_NETWORK")
+        .and_then(only_network::<Ipv4Net>)
+        .map(IpNet::V4);
+    let v6 = value_of(&text, "FLANNEL_IPV6_NETWORK")
+        .and_then(only_network::<Ipv6Net>)
+        .map(IpNet::V6);
     Ok(v4.into_iter().chain(v6).collect())
 }
 
@@ -83,8 +94,13 @@ fn read_text(path: &Path) -> Result<String, FileError> {
 }
 
 fn only_network<P: Prefix>(list: &str) -> Option<P> {
-    let mut valid = list.split(',').filter_map(|item| P::from_str(item.trim()).ok());
-    valid.next().filter(|_| valid.next().is_none()).map(P::masked)
+    let mut valid = list
+        .split(',')
+        .filter_map(|item| P::from_str(item.trim()).ok());
+    valid
+        .next()
+        .filter(|_| valid.next().is_none())
+        .map(P::masked)
 }
 
 #[cfg(test)]
@@ -101,7 +117,12 @@ mod tests {
 
     fn env() -> SubnetEnv {
         let v4 = Some((net("10.42.0.0/16"), net("10.42.7.0/24")));
-        SubnetEnv { v4, v6: None, mtu: 1450, ip_masq: true }
+        SubnetEnv {
+            v4,
+            v6: None,
+            mtu: 1450,
+            ip_masq: true,
+        }
     }
 
     #[test]
@@ -109,10 +130,22 @@ mod tests {
         let v6 = Some((net("2001:cafe:42::/56"), net("2001:cafe:42:1::/64")));
         let tail = "FLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
         let v4_lines = "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.7.1/24\n";
-        let v6_lines = "FLANNEL_IPV6_NETWORK=2001:cafe:42::/56\nFLANNEL_IPV6_SUBNET=2001:cafe:42:1::1/64\n";
+        let v6_lines =
+            "FLANNEL_IPV6_NETWORK=2001:cafe:42::/56\nFLANNEL_IPV6_SUBNET=2001:cafe:42:1::1/64\n";
         assert_eq!(env().render(), format!("{v4_lines}{tail}"));
-        assert_eq!(SubnetEnv { v6, ..env() }.render(), format!("{v4_lines}{v6_lines}{tail}"));
-        assert_eq!(SubnetEnv { v4: None, v6, ..env() }.render(), format!("{v6_lines}{tail}"));
+        assert_eq!(
+            SubnetEnv { v6, ..env() }.render(),
+            format!("{v4_lines}{v6_lines}{tail}")
+        );
+        assert_eq!(
+            SubnetEnv {
+                v4: None,
+                v6,
+                ..env()
+            }
+            .render(),
+            format!("{v6_lines}{tail}")
+        );
     }
 
     #[test]
@@ -120,7 +153,10 @@ mod tests {
         let v6 = Some((net("2001:cafe:42::/56"), net("2001:cafe:42:1::/64")));
         let text = SubnetEnv { v6, ..env() }.render();
         let file = SubnetFile::parse(&text).expect("a good file");
-        assert_eq!((file.v4.networks, file.v4.subnet), (vec![net("10.42.0.0/16")], Some(net("10.42.7.1/24"))));
+        assert_eq!(
+            (file.v4.networks, file.v4.subnet),
+            (vec![net("10.42.0.0/16")], Some(net("10.42.7.1/24")))
+        );
         assert_eq!(file.v6.subnet, Some(net("2001:cafe:42:1::1/64")));
         assert_eq!((file.mtu, file.ip_masq), (1450, true));
     }
@@ -130,7 +166,10 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a directory");
         let path = scratch.path().join("subnet.env");
         env().write(&path).expect("written");
-        assert_eq!(fs::metadata(&path).expect("metadata").permissions().mode() & 0o7777, 0o644);
+        assert_eq!(
+            fs::metadata(&path).expect("metadata").permissions().mode() & 0o7777,
+            0o644
+        );
         assert_eq!(fs::read_to_string(&path).expect("the file"), env().render());
         let key = read_previous(&path).expect("readable").expect("a subnet");
         assert_eq!(key.to_string(), "10.42.7.0-24");
@@ -142,7 +181,10 @@ mod tests {
         let file = scratch.path().join("file");
         fs::write(&file, "").expect("a file");
         assert!(read_previous(&file.join("subnet.env")).is_err());
-        assert_eq!(read_previous(&scratch.path().join("absent")).expect("absent"), None);
+        assert_eq!(
+            read_previous(&scratch.path().join("absent")).expect("absent"),
+            None
+        );
     }
 
     #[test]
@@ -151,15 +193,33 @@ mod tests {
         let path = scratch.path().join("subnet.env");
         for (text, expected) in [
             ("FLANNEL_SUBNET=10.5.1.1/24\n", "10.5.1.0-24"),
-            ("# a comment\nexport FLANNEL_SUBNET=\"10.5.1.1/24\" # why\n", "10.5.1.0-24"),
+            (
+                "# a comment\nexport FLANNEL_SUBNET=\"10.5.1.1/24\" # why\n",
+                "10.5.1.0-24",
+            ),
             ("FLANNEL_SUBNET = '10.5.1.1/24'", "10.5.1.0-24"),
             ("FLANNEL_SUBNET=10.5.1.1/24 # mine", "10.5.1.0-24"),
             ("FLANNEL_SUBNET=hi, 10.5.1.1/24,", "10.5.1.0-24"),
-            ("FLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_IPV6_SUBNET=fd00:5:1::1/64", "10.5.1.0-24&fd00:5:1::-64"),
-            ("FLANNEL_IPV6_NETWORK=fd00:5::/48\nFLANNEL_IPV6_SUBNET=fd00:5:0:1::1/64", "0.0.0.0-0&fd00:5:0:1::-64"),
-            ("FLANNEL_SUBNET=\nFLANNEL_IPV6_SUBNET=fd00:5:0:1::1/64", "0.0.0.0-0&fd00:5:0:1::-64"),
-            ("FLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_IPV6_SUBNET=10.5.1.1/24", "10.5.1.0-24"),
-            ("FLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_SUBNET=10.5.2.1/24", "10.5.2.0-24"),
+            (
+                "FLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_IPV6_SUBNET=fd00:5:1::1/64",
+                "10.5.1.0-24&fd00:5:1::-64",
+            ),
+            (
+                "FLANNEL_IPV6_NETWORK=fd00:5::/48\nFLANNEL_IPV6_SUBNET=fd00:5:0:1::1/64",
+                "0.0.0.0-0&fd00:5:0:1::-64",
+            ),
+            (
+                "FLANNEL_SUBNET=\nFLANNEL_IPV6_SUBNET=fd00:5:0:1::1/64",
+                "0.0.0.0-0&fd00:5:0:1::-64",
+            ),
+            (
+                "FLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_IPV6_SUBNET=10.5.1.1/24",
+                "10.5.1.0-24",
+            ),
+            (
+                "FLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_SUBNET=10.5.2.1/24",
+                "10.5.2.0-24",
+            ),
             ("FLANNEL_SUBNET=10.5.1.1/24,10.5.2.1/24", ""),
             ("FLANNEL_SUBNET=10.5.1.1", ""),
             ("nonsense\n\u{0}", ""),

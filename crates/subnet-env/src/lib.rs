@@ -82,13 +82,26 @@ impl SubnetFile {
     /// ignored.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let found = Found::new(text)?;
-        let v4 = Networks { networks: found.list(NETWORK)?, subnet: found.one(SUBNET, CIDR)? };
-        let v6 = Networks { networks: found.list(IPV6_NETWORK)?, subnet: found.one(IPV6_SUBNET, CIDR)? };
+        let v4 = Networks {
+            networks: found.list(NETWORK)?,
+            subnet: found.one(SUBNET, CIDR)?,
+        };
+        let v6 = Networks {
+            networks: found.list(IPV6_NETWORK)?,
+            subnet: found.one(IPV6_SUBNET, CIDR)?,
+        };
         let mtu: Option<u32> = found.one(MTU, "a number of bytes")?;
         let ip_masq: Option<String> = found.one(IPMASQ, "a word")?;
         match (mtu, ip_masq) {
-            (Some(mtu), Some(ip_masq)) if found.has(NETWORK, IPV6_NETWORK) && found.has(SUBNET, IPV6_SUBNET) => {
-                Ok(Self { v4, v6, mtu, ip_masq: ip_masq == "true" })
+            (Some(mtu), Some(ip_masq))
+                if found.has(NETWORK, IPV6_NETWORK) && found.has(SUBNET, IPV6_SUBNET) =>
+            {
+                Ok(Self {
+                    v4,
+                    v6,
+                    mtu,
+                    ip_masq: ip_masq == "true",
+                })
             }
             _ => Err(ParseError::Missing(found.missing())),
         }
@@ -106,37 +119,63 @@ impl<'a> Found<'a> {
         for (index, line) in text.lines().enumerate() {
             let number = index + 1;
             let (name, value) = match Line::read(line) {
-                Line::Assignment { name, value } => (name, Some(value).filter(|value| !value.is_empty())),
+                Line::Assignment { name, value } => {
+                    (name, Some(value).filter(|value| !value.is_empty()))
+                }
                 Line::Word(name) => (name, None),
                 Line::Nothing => continue,
             };
-            let Some(place) = NAMES.iter().position(|known| *known == name) else { continue };
-            let value = value.ok_or(ParseError::NoValue { name: NAMES[place], line: number })?;
+            let Some(place) = NAMES.iter().position(|known| *known == name) else {
+                continue;
+            };
+            let value = value.ok_or(ParseError::NoValue {
+                name: NAMES[place],
+                line: number,
+            })?;
             found[place] = Some((value, number));
         }
         Ok(Self(found))
     }
 
     fn get(&self, name: &str) -> Option<(&'a str, usize)> {
-        NAMES.iter().position(|known| *known == name).and_then(|place| self.0[place])
+        NAMES
+            .iter()
+            .position(|known| *known == name)
+            .and_then(|place| self.0[place])
     }
 
     fn has(&self, name: &str, other: &str) -> bool {
         self.get(name).is_some() || self.get(other).is_some()
     }
 
-    fn one<T: FromStr>(&self, name: &'static str, expected: &'static str) -> Result<Option<T>, ParseError> {
+    fn one<T: FromStr>(
+        &self,
+        name: &'static str,
+        expected: &'static str,
+    ) -> Result<Option<T>, ParseError> {
         let parse = |(value, line): (&str, usize)| {
-            value.parse().ok().ok_or_else(|| ParseError::Value { name, value: value.to_owned(), expected, line })
+            value.parse().ok().ok_or_else(|| ParseError::Value {
+                name,
+                value: value.to_owned(),
+                expected,
+                line,
+            })
         };
         self.get(name).map(parse).transpose()
     }
 
     fn list<P: FromStr + PartialEq>(&self, name: &'static str) -> Result<Vec<P>, ParseError> {
-        let Some((value, line)) = self.get(name) else { return Ok(Vec::new()) };
+        let Some((value, line)) = self.get(name) else {
+            return Ok(Vec::new());
+        };
         let mut networks = Vec::new();
         for item in value.split(',') {
-            let refused = || ParseError::Value { name, value: item.to_owned(), expected: CIDR, line };
+            let refused = || ParseError::Value {
+                name,
+                value: item.to_owned(),
+                expected: CIDR,
+                line,
+            };
             let network = item.trim().parse().ok().ok_or_else(refused)?;
             if !networks.contains(&network) {
                 networks.push(network);
@@ -148,8 +187,13 @@ impl<'a> Found<'a> {
     fn missing(&self) -> Vec<&'static str> {
         let either_is_enough = [(NETWORK, IPV6_NETWORK), (SUBNET, IPV6_SUBNET)];
         let excused = |name: &str| {
-            either_is_enough.iter().any(|(one, other)| (name == *one || name == *other) && self.has(one, other))
+            either_is_enough
+                .iter()
+                .any(|(one, other)| (name == *one || name == *other) && self.has(one, other))
         };
-        NAMES.into_iter().filter(|name| self.get(name).is_none() && !excused(name)).collect()
+        NAMES
+            .into_iter()
+            .filter(|name| self.get(name).is_none() && !excused(name))
+            .collect()
     }
 }

@@ -18,15 +18,22 @@ impl<'a> Line<'a> {
         }
         let line = line.strip_prefix("export ").unwrap_or(line);
         match line.split_once('=') {
-            Some((name, value)) => Self::Assignment { name: name.trim(), value: unquoted(value.trim()) },
+            Some((name, value)) => Self::Assignment {
+                name: name.trim(),
+                value: unquoted(value.trim()),
+            },
             None => Self::Word(line.trim()),
         }
     }
 }
 
 fn unquoted(value: &str) -> &str {
-    let quoted = ['"', '\''].iter().find_map(|quote| value.strip_prefix(*quote)?.split_once(*quote));
-    let plain = value.split_once(" #").map_or(value, |(value, _comment)| value.trim_end());
+    let quoted = ['"', '\'']
+        .iter()
+        .find_map(|quote| value.strip_prefix(*quote)?.split_once(*quote));
+    let plain = value
+        .split_once(" #")
+        .map_or(value, |(value, _comment)| value.trim_end());
     quoted.map_or(plain, |(inside, _rest)| inside)
 }
 

@@ -69,13 +69,19 @@ impl Paint {
     }
 
     fn styled(self, style: Style, text: &str) -> String {
-        if self.0 && !text.is_empty() { format!("{style}{text}{style:#}") } else { text.to_owned() }
+        if self.0 && !text.is_empty() {
+            format!("{style}{text}{style:#}")
+        } else {
+            text.to_owned()
+        }
     }
 }
 
 /// The columns that a text takes on a terminal, colours left out.
 pub fn width(text: &str) -> usize {
-    anstream::adapter::strip_str(text).map(|part| part.chars().count()).sum()
+    anstream::adapter::strip_str(text)
+        .map(|part| part.chars().count())
+        .sum()
 }
 
 /// A text without its colours.
@@ -91,7 +97,10 @@ mod tests {
     fn colours_take_no_room_and_are_left_out_where_not_wanted() {
         let (on, off) = (Paint(true), Paint(false));
         assert_eq!(on.bad("no"), "\u{1b}[1m\u{1b}[31mno\u{1b}[0m");
-        assert_eq!((on.good(""), off.good("yes"), width(&on.warn("äh"))), (String::new(), "yes".to_owned(), 2));
+        assert_eq!(
+            (on.good(""), off.good("yes"), width(&on.warn("äh"))),
+            (String::new(), "yes".to_owned(), 2)
+        );
     }
 
     #[test]

@@ -10,7 +10,12 @@ pub fn render<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String
 /// Renders a header and rows of as many cells.
 pub fn render_rows(header: &[String], rows: &[impl AsRef<[String]>]) -> String {
     let lines = || std::iter::once(header).chain(rows.iter().map(AsRef::as_ref));
-    let widest = |column: usize| lines().map(|line| width(&line[column])).max().unwrap_or_default();
+    let widest = |column: usize| {
+        lines()
+            .map(|line| width(&line[column]))
+            .max()
+            .unwrap_or_default()
+    };
     let widths: Vec<usize> = (0..header.len()).map(widest).collect();
     let mut text = String::new();
     for line in lines() {
@@ -35,10 +40,16 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let rows = [["a".to_owned(), "1".to_owned()], ["long".to_owned(), String::new()]];
+        let rows = [
+            ["a".to_owned(), "1".to_owned()],
+            ["long".to_owned(), String::new()],
+        ];
         assert_eq!(render(["KEY", "N"], &rows), "KEY   N\na     1\nlong\n");
         assert_eq!(render(["KEY"], &[]), "KEY\n");
         let green = "\u{1b}[32ma\u{1b}[0m";
-        assert_eq!(render(["KEY", "N"], &[[green.to_owned(), "1".to_owned()]]), format!("KEY  N\n{green}    1\n"));
+        assert_eq!(
+            render(["KEY", "N"], &[[green.to_owned(), "1".to_owned()]]),
+            format!("KEY  N\n{green}    1\n")
+        );
     }
 }

@@ -25,7 +25,9 @@ pub fn columns() -> Option<usize> {
 
 /// Wraps the lines that are wider.
 fn to_width(text: &str, columns: usize) -> String {
-    text.split_inclusive('\n').map(|line| wrapped(line, columns)).collect()
+    text.split_inclusive('\n')
+        .map(|line| wrapped(line, columns))
+        .collect()
 }
 
 fn wrapped(line: &str, columns: usize) -> Cow<'_, str> {
@@ -37,10 +39,15 @@ fn wrapped(line: &str, columns: usize) -> Cow<'_, str> {
     }
     // Names, addresses and paths are not cut.
     let options = Options::new(columns - indent).word_splitter(WordSplitter::NoHyphenation);
-    let options = options.word_separator(WordSeparator::AsciiSpace).break_words(false);
+    let options = options
+        .word_separator(WordSeparator::AsciiSpace)
+        .break_words(false);
     let parts = textwrap::wrap(cell.trim_end_matches('\n'), options);
     let end = if line.ends_with('\n') { "\n" } else { "" };
-    Cow::Owned(format!("{before}{}{end}", parts.join(&format!("\n{}", " ".repeat(indent)))))
+    Cow::Owned(format!(
+        "{before}{}{end}",
+        parts.join(&format!("\n{}", " ".repeat(indent)))
+    ))
 }
 
 /// The begin of the last cell of a line: after its last two blanks.

@@ -14,7 +14,11 @@ use super::{TrafficError, wanted::WantedTraffic};
 const METRIC: u32 = u32::MAX;
 
 fn key(subnet: IpNet) -> RouteKey {
-    RouteKey { dst: subnet, table: MAIN_TABLE, metric: METRIC }
+    RouteKey {
+        dst: subnet,
+        table: MAIN_TABLE,
+        metric: METRIC,
+    }
 }
 
 fn route() -> Route {
@@ -48,13 +52,22 @@ pub(super) async fn keep(
 ) -> Result<bool, TrafficError> {
     let networks = wanted.networks();
     let routes = netlink.routes(family).await.map_err(TrafficError::Route)?;
-    let ours: Vec<_> = routes.into_iter().filter(|(key, route)| is_ours(key, route, &networks)).collect();
-    let desired = wanted.scope(family).filter(|_| blackhole).map(|scope| key(scope.subnet));
+    let ours: Vec<_> = routes
+        .into_iter()
+        .filter(|(key, route)| is_ours(key, route, &networks))
+        .collect();
+    let desired = wanted
+        .scope(family)
+        .filter(|_| blackhole)
+        .map(|scope| key(scope.subnet));
     let mut changed = false;
     if let Some(desired) = desired
         && !ours.iter().any(|(key, _)| *key == desired)
     {
-        netlink.replace_route(&desired, &route()).await.map_err(TrafficError::Route)?;
+        netlink
+            .replace_route(&desired, &route())
+            .await
+            .map_err(TrafficError::Route)?;
         changed = true;
     }
     for (key, route) in ours.iter().filter(|(key, _)| Some(*key) != desired) {

@@ -35,16 +35,25 @@ pub(super) struct Found {
 impl EngineChoice {
     /// Chooses by `EnableNFTables`, if that is set, and by what there is.
     pub(super) fn new(asked: Option<Engine>, found: Found) -> Self {
-        let with = |engine, reason: &str| Self { engine, reason: Some(reason.to_owned()) };
+        let with = |engine, reason: &str| Self {
+            engine,
+            reason: Some(reason.to_owned()),
+        };
         match asked {
-            Some(Engine::Nftables) if !found.nft && found.iptables => with(Engine::Iptables, "nft is not installed"),
+            Some(Engine::Nftables) if !found.nft && found.iptables => {
+                with(Engine::Iptables, "nft is not installed")
+            }
             Some(Engine::Iptables) | None if !found.iptables && found.nft => {
                 with(Engine::Nftables, "iptables is not installed")
             }
-            None if found.only_nftables && found.nft => {
-                with(Engine::Nftables, "other programs of this host use only nftables")
-            }
-            asked => Self { engine: asked.unwrap_or(Engine::Iptables), reason: None },
+            None if found.only_nftables && found.nft => with(
+                Engine::Nftables,
+                "other programs of this host use only nftables",
+            ),
+            asked => Self {
+                engine: asked.unwrap_or(Engine::Iptables),
+                reason: None,
+            },
         }
     }
 }
@@ -69,9 +78,13 @@ impl Engine {
 
 /// Returns true if there are rules of other programs, all in tables of nftables. `tables` are those
 /// of nf_tables with a base chain; `has_legacy` is true if the legacy variant has tables.
-pub(super) fn is_only_nftables<'a>(tables: impl Iterator<Item = &'a str>, has_legacy: bool) -> bool {
-    let of_others: BTreeSet<&str> =
-        tables.filter(|name| !name.starts_with("flannel-ipv") && !is_trace_table(name)).collect();
+pub(super) fn is_only_nftables<'a>(
+    tables: impl Iterator<Item = &'a str>,
+    has_legacy: bool,
+) -> bool {
+    let of_others: BTreeSet<&str> = tables
+        .filter(|name| !name.starts_with("flannel-ipv") && !is_trace_table(name))
+        .collect();
     !has_legacy && !of_others.is_empty() && !of_others.iter().any(|name| OF_IPTABLES.contains(name))
 }
 
@@ -79,8 +92,20 @@ pub(super) fn is_only_nftables<'a>(tables: impl Iterator<Item = &'a str>, has_le
 mod tests {
     use super::*;
 
-    fn chosen(asked: Option<Engine>, iptables: bool, nft: bool, only_nftables: bool) -> (Engine, bool) {
-        let choice = EngineChoice::new(asked, Found { iptables, nft, only_nftables });
+    fn chosen(
+        asked: Option<Engine>,
+        iptables: bool,
+        nft: bool,
+        only_nftables: bool,
+    ) -> (Engine, bool) {
+        let choice = EngineChoice::new(
+            asked,
+            Found {
+                iptables,
+                nft,
+                only_nftables,
+            },
+        );
         (choice.engine, choice.reason.is_some())
     }
 
@@ -91,18 +116,29 @@ mod tests {
             assert_eq!(chosen(asked, true, true, false), (Iptables, false));
             assert_eq!(chosen(asked, false, true, false), (Nftables, true));
             assert_eq!(chosen(asked, true, false, false), (Iptables, false));
-            assert_eq!(chosen(asked, false, false, false), (Iptables, false), "waited for");
+            assert_eq!(
+                chosen(asked, false, false, false),
+                (Iptables, false),
+                "waited for"
+            );
         }
         assert_eq!(chosen(Some(Nftables), true, true, false), (Nftables, false));
         assert_eq!(chosen(Some(Nftables), true, false, false), (Iptables, true));
-        assert_eq!(chosen(Some(Nftables), false, false, false), (Nftables, false), "waited for");
+        assert_eq!(
+            chosen(Some(Nftables), false, false, false),
+            (Nftables, false),
+            "waited for"
+        );
     }
 
     #[test]
     fn without_a_setting_a_host_with_only_nftables_keeps_to_it() {
         assert_eq!(chosen(None, true, true, true), (Engine::Nftables, true));
         assert_eq!(chosen(None, true, false, true), (Engine::Iptables, false));
-        assert_eq!(chosen(Some(Engine::Iptables), true, true, true), (Engine::Iptables, false));
+        assert_eq!(
+            chosen(Some(Engine::Iptables), true, true, true),
+            (Engine::Iptables, false)
+        );
     }
 
     #[test]
@@ -112,6 +148,9 @@ mod tests {
         assert!(only(&["kube-proxy", "firewalld"], false));
         assert!(!only(&["kube-proxy", "nat"], false));
         assert!(!only(&["kube-proxy"], true));
-        assert!(!only(&["flannel-ipv4", "flannel-ipv6", "flannel-trace-7"], false), "ours say nothing");
+        assert!(
+            !only(&["flannel-ipv4", "flannel-ipv6", "flannel-trace-7"], false),
+            "ours say nothing"
+        );
     }
 }

@@ -35,7 +35,10 @@ pub struct InstalledTools {
 /// Looks for the tools.
 pub async fn installed_tools() -> InstalledTools {
     let found = Engines::find(None, &[Family::V4]).await;
-    InstalledTools { iptables: found.v4.chosen.as_ref().map(Tool::to_string), nft: found.nft.is_some() }
+    InstalledTools {
+        iptables: found.v4.chosen.as_ref().map(Tool::to_string),
+        nft: found.nft.is_some(),
+    }
 }
 
 /// The tools found on this host.
@@ -62,7 +65,15 @@ impl Engines {
         let (v4, v6) = tokio::join!(Tools::find(Family::V4), Tools::find(Family::V6));
         let choice = EngineChoice::new(asked, Found::default());
         let nft = Nft::find();
-        let mut found = Self { asked, choice, families: families.to_vec(), v4, v6, nft, kept: BTreeMap::new() };
+        let mut found = Self {
+            asked,
+            choice,
+            families: families.to_vec(),
+            v4,
+            v6,
+            nft,
+            kept: BTreeMap::new(),
+        };
         found.choose().await;
         found
     }
@@ -79,7 +90,10 @@ impl Engines {
     /// Returns true if the tools of this engine are installed, for all families with rules.
     fn has(&self, engine: Engine) -> bool {
         match engine {
-            Engine::Iptables => self.families.iter().all(|family| self.tools(*family).chosen.is_some()),
+            Engine::Iptables => self
+                .families
+                .iter()
+                .all(|family| self.tools(*family).chosen.is_some()),
             Engine::Nftables => self.nft.is_some(),
         }
     }
@@ -100,7 +114,11 @@ impl Engines {
         }
         let reason = format!("{} does not work here: {error}", self.choice.engine.tool());
         tracing::warn!(reason, "traffic rules are kept by {}", other.tool());
-        self.use_engine(EngineChoice { engine: other, reason: Some(reason) }).await;
+        self.use_engine(EngineChoice {
+            engine: other,
+            reason: Some(reason),
+        })
+        .await;
         true
     }
 
@@ -124,10 +142,24 @@ impl Engines {
     pub(super) fn missing(&self, family: Family) -> Option<TrafficError> {
         let (tool, package, instead, there) = match (self.choice.engine, family) {
             (Engine::Nftables, _) => ("nft", "nftables", OR_IPTABLES, self.nft.is_some()),
-            (Engine::Iptables, Family::V4) => ("iptables", "iptables", OR_NFTABLES, self.v4.chosen.is_some()),
-            (Engine::Iptables, Family::V6) => ("ip6tables", "iptables", OR_NFTABLES, self.v6.chosen.is_some()),
+            (Engine::Iptables, Family::V4) => (
+                "iptables",
+                "iptables",
+                OR_NFTABLES,
+                self.v4.chosen.is_some(),
+            ),
+            (Engine::Iptables, Family::V6) => (
+                "ip6tables",
+                "iptables",
+                OR_NFTABLES,
+                self.v6.chosen.is_some(),
+            ),
         };
-        (!there).then_some(TrafficError::Missing { tool, package, instead })
+        (!there).then_some(TrafficError::Missing {
+            tool,
+            package,
+            instead,
+        })
     }
 
     const fn tools(&self, family: Family) -> &Tools {
@@ -140,7 +172,11 @@ impl Engines {
     /// Returns true if masquerade can choose ports at random.
     pub(super) fn knows_random_fully(&self, family: Family) -> bool {
         match self.choice.engine {
-            Engine::Iptables => self.tools(family).chosen.as_ref().is_some_and(Tool::knows_random_fully),
+            Engine::Iptables => self
+                .tools(family)
+                .chosen
+                .as_ref()
+                .is_some_and(Tool::knows_random_fully),
             Engine::Nftables => self.nft.as_ref().is_some_and(Nft::knows_random_fully),
         }
     }
@@ -155,7 +191,11 @@ impl Engines {
     ) -> Result<bool, TrafficError> {
         match (self.choice.engine, &self.tools(family).chosen, &self.nft) {
             (Engine::Iptables, Some(tool), _) => {
-                let before = if tool.is_in_nftables() { handles(family, chains).await } else { None };
+                let before = if tool.is_in_nftables() {
+                    handles(family, chains).await
+                } else {
+                    None
+                };
                 let is_kept = before
                     .as_ref()
                     .zip(self.kept.get(&family))
@@ -165,7 +205,9 @@ impl Engines {
                 }
                 let changed = iptables::keep(tool, chains, Some(networks)).await?;
                 match before {
-                    Some(before) if !changed => drop(self.kept.insert(family, (chains.clone(), before))),
+                    Some(before) if !changed => {
+                        drop(self.kept.insert(family, (chains.clone(), before)))
+                    }
                     _ => drop(self.kept.remove(&family)),
                 }
                 Ok(changed)
@@ -181,11 +223,18 @@ impl Engines {
         let nothing = rule::nothing();
         for family in Family::BOTH {
             let tools = self.tools(family);
-            let chosen = tools.chosen.iter().filter(|_| self.choice.engine != Engine::Iptables);
+            let chosen = tools
+                .chosen
+                .iter()
+                .filter(|_| self.choice.engine != Engine::Iptables);
             for tool in tools.others.iter().chain(chosen) {
                 log_removal(tool, iptables::keep(tool, &nothing, Some(networks)).await);
             }
-            if let Some(nft) = self.nft.iter().find(|_| self.choice.engine != Engine::Nftables) {
+            if let Some(nft) = self
+                .nft
+                .iter()
+                .find(|_| self.choice.engine != Engine::Nftables)
+            {
                 log_removal("nftables", nft.keep(family, &nothing, Some(networks)).await);
             }
         }
@@ -197,14 +246,21 @@ impl Engines {
         let in_nftables = |tools: &Tools| tools.chosen.as_ref().is_none_or(Tool::is_in_nftables);
         match self.choice.engine {
             Engine::Nftables => Some(Family::BOTH.map(nftables::table)),
-            Engine::Iptables => (in_nftables(&self.v4) && in_nftables(&self.v6)).then(iptables::tables),
+            Engine::Iptables => {
+                (in_nftables(&self.v4) && in_nftables(&self.v6)).then(iptables::tables)
+            }
         }
     }
 
     /// The engine in use, for people; `None` when it is missing.
     pub(super) fn describe(&self) -> Option<String> {
         match self.choice.engine {
-            Engine::Iptables => self.v4.chosen.as_ref().or(self.v6.chosen.as_ref()).map(Tool::to_string),
+            Engine::Iptables => self
+                .v4
+                .chosen
+                .as_ref()
+                .or(self.v6.chosen.as_ref())
+                .map(Tool::to_string),
             Engine::Nftables => self.nft.as_ref().map(|_| "nftables".to_owned()),
         }
     }
@@ -212,27 +268,41 @@ impl Engines {
 
 /// Returns true if other programs have rules here, and all of them in tables of nftables.
 async fn only_nftables() -> bool {
-    let has_legacy = Family::BOTH.into_iter().any(|family| !legacy::tables(family).is_empty());
+    let has_legacy = Family::BOTH
+        .into_iter()
+        .any(|family| !legacy::tables(family).is_empty());
     let read = || {
         let mut tables = Vec::new();
-        NftablesReader::open().ok()??.base_chains(|chain| tables.push(chain.table.name)).ok()?;
+        NftablesReader::open()
+            .ok()??
+            .base_chains(|chain| tables.push(chain.table.name))
+            .ok()?;
         Some(tables)
     };
-    let tables = spawn_blocking(read).await.ok().flatten().unwrap_or_default();
+    let tables = spawn_blocking(read)
+        .await
+        .ok()
+        .flatten()
+        .unwrap_or_default();
     is_only_nftables(tables.iter().map(String::as_str), has_legacy)
 }
 
 /// Reads handles from the kernel, which costs nothing next to a tool. `None` if it cannot be read:
 /// then the tool decides.
 async fn handles(family: Family, chains: &Chains) -> Option<Handles> {
-    let places: Vec<_> = chains.iter().map(|(purpose, _)| iptables::chains_of(*purpose)).collect();
+    let places: Vec<_> = chains
+        .iter()
+        .map(|(purpose, _)| iptables::chains_of(*purpose))
+        .collect();
     let read = move || {
         let mut reader = NftablesReader::open().ok()??;
         let mut found = Handles::new();
         for (table, chains) in places {
             let table = NftablesTable::new(family, table);
             for chain in chains {
-                reader.rules(&table, chain, |handle, _| found.push((chain, handle))).ok()?;
+                reader
+                    .rules(&table, chain, |handle, _| found.push((chain, handle)))
+                    .ok()?;
             }
         }
         Some(found)
@@ -242,8 +312,13 @@ async fn handles(family: Family, chains: &Chains) -> Option<Handles> {
 
 fn log_removal(engine: impl fmt::Display, removed: Result<bool, TrafficError>) {
     match removed {
-        Ok(true) => tracing::info!(%engine, "removed rules of ours from an engine that is not used"),
+        Ok(true) => {
+            tracing::info!(%engine, "removed rules of ours from an engine that is not used")
+        }
         Ok(false) => {}
-        Err(error) => tracing::debug!(%engine, %error, "cannot look for rules of ours in an engine that is not used"),
+        Err(error) => {
+            tracing::debug!(%engine, %error, "cannot look for rules of ours in an engine that is \
+                not used")
+        }
     }
 }

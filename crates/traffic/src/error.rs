@@ -22,7 +22,8 @@ pub enum TrafficError {
     /// The table holds rules that only nft understands, so the agent cannot determine which of our
     /// rules exist.
     #[error(
-        "iptables cannot read its table {table}, because nft put rules of its own there; move those to another table"
+        "iptables cannot read its table {table}, because nft put rules of its own there; move \
+         those to another table"
     )]
     Incompatible {
         /// The table.
@@ -30,7 +31,8 @@ pub enum TrafficError {
     },
     /// The rules that are read back differ from those that were written.
     #[error(
-        "{what} does not read back as it was written: another process changes it at the same time, or the tool is too new or too old"
+        "{what} does not read back as it was written: another process changes it at the same time, \
+         or the tool is too new or too old"
     )]
     NotKept {
         /// The chains.

@@ -66,7 +66,12 @@ impl Traffic {
         let (publish, report) = watch::channel(SyncReport::default());
         let (wanted, receiver) = watch::channel(wanted);
         tokio::spawn(worker.run(receiver, invalidations, publish));
-        Ok(Self { engine, wanted, invalidate, report })
+        Ok(Self {
+            engine,
+            wanted,
+            invalidate,
+            report,
+        })
     }
 
     /// The engine that was chosen at the start.
@@ -76,7 +81,8 @@ impl Traffic {
 
     /// Sets the desired state.
     pub fn want(&self, wanted: WantedTraffic) {
-        self.wanted.send_if_modified(|now| std::mem::replace(now, wanted) != *now);
+        self.wanted
+            .send_if_modified(|now| std::mem::replace(now, wanted) != *now);
     }
 
     /// Takes in a kernel event: a route to our subnet may be the blackhole route, or one that hides

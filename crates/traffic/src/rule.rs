@@ -74,7 +74,12 @@ pub(super) fn nothing() -> Chains {
 }
 
 /// The rules of a chain.
-pub(super) fn rules(purpose: Purpose, engine: Engine, scope: &FamilyScope, options: &Masquerade) -> Vec<TrafficRule> {
+pub(super) fn rules(
+    purpose: Purpose,
+    engine: Engine,
+    scope: &FamilyScope,
+    options: &Masquerade,
+) -> Vec<TrafficRule> {
     match purpose {
         Purpose::Masquerade => masquerade(engine, scope, options),
         Purpose::Forward => forward(scope),
@@ -90,29 +95,74 @@ pub(super) fn rules(purpose: Purpose, engine: Engine, scope: &FamilyScope, optio
 /// recognised as ours, and removed, when they are no longer asked for.
 fn masquerade(engine: Engine, scope: &FamilyScope, options: &Masquerade) -> Vec<TrafficRule> {
     let FamilyScope { network, subnet } = *scope;
-    let rule = |source, destination, verdict| TrafficRule { marked: false, source, destination, verdict };
-    let masquerade = RuleVerdict::Masquerade { random_fully: options.random_fully };
+    let rule = |source, destination, verdict| TrafficRule {
+        marked: false,
+        source,
+        destination,
+        verdict,
+    };
+    let masquerade = RuleVerdict::Masquerade {
+        random_fully: options.random_fully,
+    };
     let from_outside = match engine {
-        Engine::Iptables => rule(AddressMatch::NotIn(network), AddressMatch::In(subnet), RuleVerdict::Return),
-        Engine::Nftables => rule(AddressMatch::NotIn(subnet), AddressMatch::In(network), RuleVerdict::Return),
+        Engine::Iptables => rule(
+            AddressMatch::NotIn(network),
+            AddressMatch::In(subnet),
+            RuleVerdict::Return,
+        ),
+        Engine::Nftables => rule(
+            AddressMatch::NotIn(subnet),
+            AddressMatch::In(network),
+            RuleVerdict::Return,
+        ),
     };
     let mut rules = vec![
-        TrafficRule { marked: true, ..rule(AddressMatch::Any, AddressMatch::Any, RuleVerdict::Return) },
-        rule(AddressMatch::In(subnet), AddressMatch::In(network), RuleVerdict::Return),
-        rule(AddressMatch::In(network), AddressMatch::In(subnet), RuleVerdict::Return),
+        TrafficRule {
+            marked: true,
+            ..rule(AddressMatch::Any, AddressMatch::Any, RuleVerdict::Return)
+        },
+        rule(
+            AddressMatch::In(subnet),
+            AddressMatch::In(network),
+            RuleVerdict::Return,
+        ),
+        rule(
+            AddressMatch::In(network),
+            AddressMatch::In(subnet),
+            RuleVerdict::Return,
+        ),
         from_outside,
     ];
-    let exempt = |prefix: &IpNet| rule(AddressMatch::In(network), AddressMatch::In(*prefix), RuleVerdict::Return);
+    let exempt = |prefix: &IpNet| {
+        rule(
+            AddressMatch::In(network),
+            AddressMatch::In(*prefix),
+            RuleVerdict::Return,
+        )
+    };
     rules.extend(options.exempt.iter().map(exempt));
     rules.extend([
-        rule(AddressMatch::In(network), AddressMatch::NotIn(multicast(scope.family())), masquerade),
-        rule(AddressMatch::NotIn(network), AddressMatch::In(network), masquerade),
+        rule(
+            AddressMatch::In(network),
+            AddressMatch::NotIn(multicast(scope.family())),
+            masquerade,
+        ),
+        rule(
+            AddressMatch::NotIn(network),
+            AddressMatch::In(network),
+            masquerade,
+        ),
     ]);
     rules
 }
 
 fn forward(scope: &FamilyScope) -> Vec<TrafficRule> {
-    let accept = |source, destination| TrafficRule { marked: false, source, destination, verdict: RuleVerdict::Accept };
+    let accept = |source, destination| TrafficRule {
+        marked: false,
+        source,
+        destination,
+        verdict: RuleVerdict::Accept,
+    };
     vec![
         accept(AddressMatch::In(scope.network), AddressMatch::Any),
         accept(AddressMatch::Any, AddressMatch::In(scope.network)),

@@ -28,7 +28,8 @@ use super::{
 const ANNOUNCED_RESYNC: Duration = Duration::from_secs(30);
 /// The delay before another look after a repair or a failed one: another process may be undoing our
 /// changes.
-const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30), 10).expect("a valid backoff");
+const AGAIN: Backoff =
+    Backoff::new(Duration::from_millis(500), Duration::from_secs(30), 10).expect("a valid backoff");
 
 /// The report of the task after each look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,8 +91,20 @@ impl TrafficWorker {
         };
         let families: Vec<Family> = wanted.scopes.iter().map(FamilyScope::family).collect();
         let engines = Engines::find(asked, &families).await;
-        let changes = engines.announced().filter(|_| options.any_rule()).and_then(listen);
-        Self { netlink, options, engines, changes, status, kept: None, gave_way: false, delays: AGAIN.delays() }
+        let changes = engines
+            .announced()
+            .filter(|_| options.any_rule())
+            .and_then(listen);
+        Self {
+            netlink,
+            options,
+            engines,
+            changes,
+            status,
+            kept: None,
+            gave_way: false,
+            delays: AGAIN.delays(),
+        }
     }
 
     /// The engine in use.
@@ -104,7 +117,9 @@ impl TrafficWorker {
     pub(super) fn demand_tools(&self, wanted: &WantedTraffic) -> Result<(), TrafficError> {
         let families = wanted.scopes.iter().map(FamilyScope::family);
         let mut masqueraded = families.filter(|family| self.options.masquerade.has(*family));
-        masqueraded.find_map(|family| self.engines.missing(family)).map_or(Ok(()), Err)
+        masqueraded
+            .find_map(|family| self.engines.missing(family))
+            .map_or(Ok(()), Err)
     }
 
     /// Runs until the main loop is gone.
@@ -117,9 +132,14 @@ impl TrafficWorker {
         loop {
             let wanted = desired.borrow_and_update().clone();
             invalidations.borrow_and_update();
-            let outcome = self.look_or_give_way(&wanted.clone().without_others()).await;
+            let outcome = self
+                .look_or_give_way(&wanted.clone().without_others())
+                .await;
             self.log_outcome(&wanted, &outcome);
-            let report = SyncReport { of: Some(wanted), status: self.status.clone() };
+            let report = SyncReport {
+                of: Some(wanted),
+                status: self.status.clone(),
+            };
             publish.send_if_modified(|last| std::mem::replace(last, report) != *last);
             tokio::select! {
                 // A new desired state takes precedence over a look, and so does the end of the main
@@ -165,8 +185,13 @@ impl TrafficWorker {
     /// Looks; by the other engine if the tool of this one never worked, and refuses.
     async fn look_or_give_way(&mut self, wanted: &WantedTraffic) -> Outcome {
         let outcome = self.look(wanted).await;
-        let refusal = outcome.errors.iter().find(|error| self.kept.is_none() && error.is_refusal());
-        let Some(refusal) = refusal else { return outcome };
+        let refusal = outcome
+            .errors
+            .iter()
+            .find(|error| self.kept.is_none() && error.is_refusal());
+        let Some(refusal) = refusal else {
+            return outcome;
+        };
         if self.gave_way || !self.engines.give_way(refusal).await {
             return outcome;
         }
@@ -183,7 +208,9 @@ impl TrafficWorker {
         for family in Family::BOTH {
             outcome.take(self.keep_rules(family, wanted, settled).await);
             if !settled || self.options.blackhole {
-                outcome.take(blackhole::keep(&self.netlink, family, wanted, self.options.blackhole).await);
+                outcome.take(
+                    blackhole::keep(&self.netlink, family, wanted, self.options.blackhole).await,
+                );
             }
         }
         if !settled {
@@ -223,8 +250,12 @@ impl TrafficWorker {
             let scope = wanted.scope(family).filter(|_| asked)?;
             Some(rule::rules(purpose, self.engine(), scope, &options))
         };
-        let chains = Purpose::ALL.into_iter().map(|purpose| (purpose, rules(purpose)));
-        chains.filter(|(_, rules)| rules.is_some() || !settled).collect()
+        let chains = Purpose::ALL
+            .into_iter()
+            .map(|purpose| (purpose, rules(purpose)));
+        chains
+            .filter(|(_, rules)| rules.is_some() || !settled)
+            .collect()
     }
 
     /// Keeps the status, and says what is new.
@@ -240,8 +271,10 @@ impl TrafficWorker {
         if outcome.repaired && settled {
             tracing::warn!("another process changed our traffic rules; they are repaired");
             self.status.repairs += 1;
-            self.status.repaired_at =
-                SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(|at| at.as_secs());
+            self.status.repaired_at = SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .ok()
+                .map(|at| at.as_secs());
         } else if outcome.repaired {
             tracing::info!("traffic rules are in place");
         }
@@ -250,13 +283,24 @@ impl TrafficWorker {
         }
         self.status.error = error;
         self.status.engine = self.engines.describe().filter(|_| self.options.any_rule());
-        self.status.engine_reason = self.engines.choice().reason.clone().filter(|_| self.options.any_rule());
+        self.status.engine_reason = self
+            .engines
+            .choice()
+            .reason
+            .clone()
+            .filter(|_| self.options.any_rule());
         let families = |has: fn(&TrafficOptions, Family) -> bool| {
-            let found = wanted.scopes.iter().map(FamilyScope::family).filter(|family| has(&self.options, *family));
+            let found = wanted
+                .scopes
+                .iter()
+                .map(FamilyScope::family)
+                .filter(|family| has(&self.options, *family));
             found.map(|family| family.to_string()).collect()
         };
-        self.status.families = families(|options, family| options.any_rule_of(family) || options.blackhole);
-        self.status.masquerade_families = families(|options, family| options.masquerade.has(family));
+        self.status.families =
+            families(|options, family| options.any_rule_of(family) || options.blackhole);
+        self.status.masquerade_families =
+            families(|options, family| options.masquerade.has(family));
     }
 }
 
@@ -264,7 +308,8 @@ fn listen(tables: [&'static str; 2]) -> Option<NftablesChanges> {
     match NftablesChanges::subscribe(&tables) {
         Ok(changes) => Some(changes),
         Err(error) => {
-            tracing::warn!(%error, "changes of traffic rules go unnoticed until the next look at everything");
+            tracing::warn!(%error, "changes of traffic rules go unnoticed until the next look at \
+                everything");
             None
         }
     }

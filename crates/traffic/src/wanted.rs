@@ -29,7 +29,10 @@ impl MasqueradeFamilies {
     /// Both.
     pub const BOTH: Self = Self { v4: true, v6: true };
     /// None.
-    pub const NONE: Self = Self { v4: false, v6: false };
+    pub const NONE: Self = Self {
+        v4: false,
+        v6: false,
+    };
 
     /// Returns true if packets of this family are masqueraded.
     pub const fn has(self, family: Family) -> bool {
@@ -92,7 +95,10 @@ impl TrafficOptions {
 
     /// The exempt destinations of a family.
     pub(super) fn exempt_of(&self, family: Family) -> impl Iterator<Item = IpNet> {
-        self.exempt.iter().copied().filter(move |prefix| Family::of(prefix.addr()) == family)
+        self.exempt
+            .iter()
+            .copied()
+            .filter(move |prefix| Family::of(prefix.addr()) == family)
     }
 }
 
@@ -132,7 +138,10 @@ impl WantedTraffic {
             let subnet = own.subnet(Family::of(network.addr()))?;
             Some(FamilyScope { network, subnet })
         };
-        Self { scopes: config.networks().filter_map(scope).collect(), former: former.to_vec() }
+        Self {
+            scopes: config.networks().filter_map(scope).collect(),
+            former: former.to_vec(),
+        }
     }
 
     /// The scope of a family, when it is enabled.
@@ -148,7 +157,9 @@ impl WantedTraffic {
             // Without the list of claims it is not known whose they are.
             let others = networks_of_others(&own);
             self.former.retain(|network| {
-                others.as_ref().is_ok_and(|others| !others.iter().any(|other| overlap(*other, *network)))
+                others
+                    .as_ref()
+                    .is_ok_and(|others| !others.iter().any(|other| overlap(*other, *network)))
             });
         }
         self
@@ -156,7 +167,11 @@ impl WantedTraffic {
 
     /// The networks whose rules are ours.
     pub(super) fn networks(&self) -> Vec<IpNet> {
-        self.scopes.iter().map(|scope| scope.network).chain(self.former.iter().copied()).collect()
+        self.scopes
+            .iter()
+            .map(|scope| scope.network)
+            .chain(self.former.iter().copied())
+            .collect()
     }
 
     /// Returns true if a route to this destination concerns our own subnet.

@@ -43,7 +43,8 @@ impl Message {
     fn extend(&mut self, peer: Ipv4Addr, start: usize, length: usize) -> bool {
         let is_open = self.end - self.start == self.segments * self.size;
         let fits = self.segments < MAX_SEGMENTS && self.end - self.start + length <= MAX_BYTES;
-        let extends = is_open && fits && self.peer == peer && self.end == start && length <= self.size;
+        let extends =
+            is_open && fits && self.peer == peer && self.end == start && length <= self.size;
         if extends {
             self.end += length;
             self.segments += 1;
@@ -66,7 +67,12 @@ pub(crate) struct Batch {
 impl Batch {
     /// Empty, for peers that listen on this port.
     pub(crate) fn new(port: u16) -> Self {
-        Self { bytes: Vec::with_capacity(2 * FULL), messages: Vec::new(), port, segments: true }
+        Self {
+            bytes: Vec::with_capacity(2 * FULL),
+            messages: Vec::new(),
+            port,
+            segments: true,
+        }
     }
 
     /// The last of the bytes are packets to this peer.
@@ -74,8 +80,18 @@ impl Batch {
         let mut start = self.bytes.len() - segments.total;
         while start < self.bytes.len() {
             let length = segments.size.min(self.bytes.len() - start);
-            if !self.messages.last_mut().is_some_and(|last| last.extend(peer, start, length)) {
-                self.messages.push(Message { peer, start, end: start + length, size: length, segments: 1 });
+            if !self
+                .messages
+                .last_mut()
+                .is_some_and(|last| last.extend(peer, start, length))
+            {
+                self.messages.push(Message {
+                    peer,
+                    start,
+                    end: start + length,
+                    size: length,
+                    segments: 1,
+                });
             }
             start += length;
         }
@@ -98,7 +114,9 @@ impl Batch {
         for run in messages.chunk_by(|one, next| one.segments == 1 && next.segments == 1) {
             for part in run.chunks(AT_ONCE) {
                 match part {
-                    [message] if message.segments > 1 => self.send_message(socket, message, counters),
+                    [message] if message.segments > 1 => {
+                        self.send_message(socket, message, counters)
+                    }
                     _ => self.send_datagrams(socket, part, counters),
                 }
             }
@@ -118,7 +136,9 @@ impl Batch {
         let bytes = &self.bytes[message.start..message.end];
         let size = u16::try_from(message.size).unwrap_or(u16::MAX);
         let sent = if self.segments {
-            patiently(socket, || send_segments(socket, self.to(message), bytes, size))
+            patiently(socket, || {
+                send_segments(socket, self.to(message), bytes, size)
+            })
         } else {
             Err(Errno::EIO.into())
         };
@@ -131,7 +151,12 @@ impl Batch {
                 self.segments &= error.raw_os_error() != Some(Errno::EIO as i32);
                 let single = |at: usize| {
                     let start = message.start + at * message.size;
-                    Message { start, end: message.end.min(start + message.size), segments: 1, ..*message }
+                    Message {
+                        start,
+                        end: message.end.min(start + message.size),
+                        segments: 1,
+                        ..*message
+                    }
                 };
                 let singles: Vec<_> = (0..message.segments).map(single).collect();
                 self.send_datagrams(socket, &singles, counters);
@@ -141,7 +166,8 @@ impl Batch {
 
     /// Sends datagrams one by one. One that the kernel refuses holds up no other.
     fn send_datagrams(&self, socket: &UdpSocket, messages: &[Message], counters: &Counters) {
-        let datagram = |message: &Message| (self.to(message), &self.bytes[message.start..message.end]);
+        let datagram =
+            |message: &Message| (self.to(message), &self.bytes[message.start..message.end]);
         let datagrams: Vec<_> = messages.iter().map(datagram).collect();
         let mut left = datagrams.as_slice();
         while !left.is_empty() {
@@ -151,7 +177,9 @@ impl Batch {
                 continue;
             };
             counters.sent_packets.add(sent);
-            counters.sent_bytes.add(left[..sent].iter().map(|(_, bytes)| bytes.len()).sum());
+            counters
+                .sent_bytes
+                .add(left[..sent].iter().map(|(_, bytes)| bytes.len()).sum());
             left = &left[sent..];
         }
     }
@@ -161,7 +189,9 @@ impl Batch {
 fn patiently<T>(socket: &UdpSocket, mut send: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match send() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && await_writable(socket, PATIENCE_MS)? => {}
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock
+                    && await_writable(socket, PATIENCE_MS)? => {}
             other => return other,
         }
     }
@@ -174,12 +204,18 @@ mod tests {
     const PEERS: [Ipv4Addr; 2] = [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)];
 
     fn add(batch: &mut Batch, peer: usize, size: usize, total: usize) {
-        batch.bytes.extend((0..total).map(|at| u8::try_from(at / size % 256).expect("a byte")));
+        batch
+            .bytes
+            .extend((0..total).map(|at| u8::try_from(at / size % 256).expect("a byte")));
         batch.add(PEERS[peer], Segments { size, total });
     }
 
     fn shapes(batch: &Batch) -> Vec<(usize, usize)> {
-        batch.messages.iter().map(|message| (message.segments, message.end - message.start)).collect()
+        batch
+            .messages
+            .iter()
+            .map(|message| (message.segments, message.end - message.start))
+            .collect()
     }
 
     #[test]
@@ -188,7 +224,11 @@ mod tests {
         add(&mut batch, 0, 1000, 3500);
         assert_eq!(shapes(&batch), [(4, 3500)]);
         add(&mut batch, 0, 1000, 1000);
-        assert_eq!(shapes(&batch), [(4, 3500), (1, 1000)], "the short one was the last");
+        assert_eq!(
+            shapes(&batch),
+            [(4, 3500), (1, 1000)],
+            "the short one was the last"
+        );
         add(&mut batch, 0, 1000, 1000);
         add(&mut batch, 1, 1000, 1000);
         add(&mut batch, 1, 1001, 1001);
@@ -200,48 +240,80 @@ mod tests {
         let mut batch = Batch::new(1);
         add(&mut batch, 0, 100, 100 * 70);
         add(&mut batch, 1, 1472, 1472 * 46);
-        assert_eq!(shapes(&batch), [(64, 6400), (6, 600), (44, 44 * 1472), (2, 2 * 1472)]);
+        assert_eq!(
+            shapes(&batch),
+            [(64, 6400), (6, 600), (44, 44 * 1472), (2, 2 * 1472)]
+        );
     }
 
     #[test]
     fn every_datagram_arrives_in_order_with_its_own_size() {
         for segments in [true, false] {
             let receiver = UdpSocket::bind((PEERS[0], 0)).expect("a socket");
-            receiver.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a timeout");
+            receiver
+                .set_read_timeout(Some(std::time::Duration::from_secs(10)))
+                .expect("a timeout");
             let port = receiver.local_addr().expect("an address").port();
             let sender = UdpSocket::bind((PEERS[0], 0)).expect("a socket");
-            let mut batch = Batch { segments, ..Batch::new(port) };
+            let mut batch = Batch {
+                segments,
+                ..Batch::new(port)
+            };
             for (size, total) in [(100, 100), (900, 9_050), (60, 60), (61, 61), (1200, 2400)] {
                 add(&mut batch, 0, size, total);
             }
-            let expected: Vec<usize> =
-                [vec![100], vec![900; 10], vec![50], vec![60, 61], vec![1200; 2]].into_iter().flatten().collect();
+            let expected: Vec<usize> = [
+                vec![100],
+                vec![900; 10],
+                vec![50],
+                vec![60, 61],
+                vec![1200; 2],
+            ]
+            .into_iter()
+            .flatten()
+            .collect();
             let counters = Counters::default();
             batch.send(&sender, &counters);
             assert!(batch.is_empty() && batch.bytes.is_empty());
             let mut buffer = [0; 2000];
-            let lengths: Vec<usize> =
-                expected.iter().map(|_| receiver.recv(&mut buffer).expect("a datagram")).collect();
+            let lengths: Vec<usize> = expected
+                .iter()
+                .map(|_| receiver.recv(&mut buffer).expect("a datagram"))
+                .collect();
             assert_eq!(lengths, expected);
             let counts = counters.read();
-            assert_eq!((counts.sent_packets, counts.sent_bytes, counts.not_sent), (16, 11_671, 0));
+            assert_eq!(
+                (counts.sent_packets, counts.sent_bytes, counts.not_sent),
+                (16, 11_671, 0)
+            );
         }
     }
 
     #[test]
     fn a_refused_datagram_holds_up_no_other() {
         let receiver = UdpSocket::bind((PEERS[0], 0)).expect("a socket");
-        receiver.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a timeout");
+        receiver
+            .set_read_timeout(Some(std::time::Duration::from_secs(10)))
+            .expect("a timeout");
         let port = receiver.local_addr().expect("an address").port();
         let sender = UdpSocket::bind((PEERS[0], 0)).expect("a socket");
         let mut batch = Batch::new(port);
         batch.bytes.extend([1; 10]);
         // Without the right to broadcast.
-        batch.add(Ipv4Addr::BROADCAST, Segments { size: 10, total: 10 });
+        batch.add(
+            Ipv4Addr::BROADCAST,
+            Segments {
+                size: 10,
+                total: 10,
+            },
+        );
         add(&mut batch, 0, 20, 20);
         let counters = Counters::default();
         batch.send(&sender, &counters);
         assert_eq!(receiver.recv(&mut [0; 100]).expect("a datagram"), 20);
-        assert_eq!((counters.read().not_sent, counters.read().sent_packets), (1, 1));
+        assert_eq!(
+            (counters.read().not_sent, counters.read().sent_packets),
+            (1, 1)
+        );
     }
 }

@@ -17,7 +17,10 @@ pub(crate) const MAX_LINE: u64 = 16 << 20;
 
 /// Asks the process at a control socket and waits for its reply for so long.
 pub fn ask(path: &Path, request: &Request, patience: Duration) -> Result<Reply, TunnelError> {
-    let no_answer = |error| TunnelError::NoAnswer { path: path.to_owned(), error };
+    let no_answer = |error| TunnelError::NoAnswer {
+        path: path.to_owned(),
+        error,
+    };
     let mut stream = connect(path, patience).map_err(no_answer)?;
     write_line(&mut stream, request).map_err(no_answer)?;
     let text = read_line(&stream).map_err(no_answer)?;
@@ -47,5 +50,9 @@ pub(crate) fn write_line(stream: &mut UnixStream, value: &impl serde::Serialize)
 pub(crate) fn read_line(stream: &UnixStream) -> io::Result<String> {
     let mut text = String::new();
     let read = BufReader::new(stream.take(MAX_LINE)).read_line(&mut text)?;
-    if read == 0 || !text.ends_with('\n') { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(text) }
+    if read == 0 || !text.ends_with('\n') {
+        Err(io::ErrorKind::UnexpectedEof.into())
+    } else {
+        Ok(text)
+    }
 }

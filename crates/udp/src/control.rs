@@ -44,7 +44,10 @@ impl Listener {
         let listener = UnixListener::bind(&temporary)?;
         fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, temporary })
+        Ok(Self {
+            listener,
+            temporary,
+        })
     }
 
     /// Gives the socket its name, in place of that of another process.
@@ -82,16 +85,23 @@ impl Server {
     /// Answers requests until the process is to end.
     pub(crate) fn serve(mut self, listener: &UnixListener) -> Result<(), TunnelError> {
         let path = self.options.control.clone();
-        let failed = |error| TunnelError::Control { path: path.clone(), error };
+        let failed = |error| TunnelError::Control {
+            path: path.clone(),
+            error,
+        };
         loop {
-            let Some(datapath) = &self.datapath else { return Ok(()) };
+            let Some(datapath) = &self.datapath else {
+                return Ok(());
+            };
             let failure = datapath.failed();
             if await_readable(listener, failure).map_err(failed)? == Awaited::Signal {
                 // Without its device there is nothing left to do.
                 let _ = fs::remove_file(&self.options.control);
                 return self.stop();
             }
-            let Ok((mut stream, _)) = listener.accept() else { continue };
+            let Ok((mut stream, _)) = listener.accept() else {
+                continue;
+            };
             // The process continues if a client disconnects before its answer.
             match self.answer(&mut stream).unwrap_or(Next::GoOn) {
                 Next::GoOn => {}
@@ -123,14 +133,23 @@ impl Server {
         let request = match serde_json::from_str(&text) {
             Ok(request) => request,
             Err(error) => {
-                write_line(stream, &Reply::Refused { reason: error.to_string() })?;
+                write_line(
+                    stream,
+                    &Reply::Refused {
+                        reason: error.to_string(),
+                    },
+                )?;
                 return Ok(Next::GoOn);
             }
         };
         match request {
             Request::State => write_line(stream, &Reply::State(self.state()))?,
             Request::Peers => write_line(stream, &Reply::Peers(self.peers()))?,
-            Request::Change { own, upserts, removals } => {
+            Request::Change {
+                own,
+                upserts,
+                removals,
+            } => {
                 let table = self.parts.table.get().changed(own, &upserts, &removals);
                 self.parts.table.set(table);
                 write_line(stream, &Reply::Done)?;
@@ -155,7 +174,13 @@ impl Server {
     }
 
     fn state(&self) -> State {
-        let TunnelOptions { device, network, source, port, .. } = &self.options;
+        let TunnelOptions {
+            device,
+            network,
+            source,
+            port,
+            ..
+        } = &self.options;
         State {
             build: build(),
             pid: process::id(),
@@ -170,6 +195,9 @@ impl Server {
 
     fn peers(&self) -> Peers {
         let table = self.parts.table.get();
-        Peers { own: table.own(), peers: table.peers().clone() }
+        Peers {
+            own: table.own(),
+            peers: table.peers().clone(),
+        }
     }
 }

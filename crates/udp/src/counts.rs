@@ -81,6 +81,7 @@ pub(crate) struct Counter(AtomicU64);
 impl Counter {
     /// Adds a number.
     pub(crate) fn add(&self, number: usize) {
-        self.0.fetch_add(u64::try_from(number).unwrap_or(0), Ordering::Relaxed);
+        self.0
+            .fetch_add(u64::try_from(number).unwrap_or(0), Ordering::Relaxed);
     }
 }

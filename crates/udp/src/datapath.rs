@@ -9,7 +9,8 @@ use std::{
 };
 
 use crate::{
-    counts::Counters, error::TunnelError, inbound::Inbound, outbound::Outbound, readiness::Signal, table::SharedTable,
+    counts::Counters, error::TunnelError, inbound::Inbound, outbound::Outbound, readiness::Signal,
+    table::SharedTable,
 };
 
 /// The parts that a datapath works on.
@@ -42,15 +43,35 @@ impl Datapath {
     /// Starts both threads.
     pub(crate) fn start(parts: &Parts) -> io::Result<Self> {
         let (stop, failed) = (Signal::new()?, Signal::new()?);
-        let Parts { device, socket, table, counters, port, .. } = parts.clone();
-        let outbound =
-            Outbound::new(Arc::clone(&device), Arc::clone(&socket), table.reader(), Arc::clone(&counters), port);
+        let Parts {
+            device,
+            socket,
+            table,
+            counters,
+            port,
+            ..
+        } = parts.clone();
+        let outbound = Outbound::new(
+            Arc::clone(&device),
+            Arc::clone(&socket),
+            table.reader(),
+            Arc::clone(&counters),
+            port,
+        );
         let inbound = Inbound::new(device, socket, table.reader(), counters, port);
-        let out = spawn("udp-out", "the TUN device", &stop, &failed, |stop| outbound.run(stop))?;
-        let into = spawn("udp-in", "the UDP socket", &stop, &failed, |stop| inbound.run(stop));
+        let out = spawn("udp-out", "the TUN device", &stop, &failed, |stop| {
+            outbound.run(stop)
+        })?;
+        let into = spawn("udp-in", "the UDP socket", &stop, &failed, |stop| {
+            inbound.run(stop)
+        });
         // The datapath needs both directions, so the first thread stops if the second cannot start.
         let into = into.inspect_err(|_| stop.give())?;
-        Ok(Self { stop, failed, threads: [out, into] })
+        Ok(Self {
+            stop,
+            failed,
+            threads: [out, into],
+        })
     }
 
     /// Given when a thread ended by itself.
@@ -62,7 +83,12 @@ impl Datapath {
     pub(crate) fn stop(self) -> Result<(), TunnelError> {
         self.stop.give();
         let ended = self.threads.map(|thread| {
-            let panicked = |_| Err(TunnelError::Broken { what: "a thread", error: io::Error::other("it panicked") });
+            let panicked = |_| {
+                Err(TunnelError::Broken {
+                    what: "a thread",
+                    error: io::Error::other("it panicked"),
+                })
+            };
             thread.join().unwrap_or_else(panicked)
         });
         ended.into_iter().collect()

@@ -7,7 +7,8 @@ use std::{io, net::SocketAddrV4, path::PathBuf};
 pub enum TunnelError {
     /// The kernel or the container has no TUN devices.
     #[error(
-        "cannot open /dev/net/tun, which the backend udp needs: load the module tun, and give the container the device"
+        "cannot open /dev/net/tun, which the backend udp needs: load the module tun, and give the \
+         container the device"
     )]
     NoTun(#[source] io::Error),
     /// Another process has the device open.
@@ -73,6 +74,9 @@ pub enum TunnelError {
 
 impl TunnelError {
     pub(crate) fn device(name: &str, error: io::Error) -> Self {
-        Self::Device { name: name.to_owned(), error }
+        Self::Device {
+            name: name.to_owned(),
+            error,
+        }
     }
 }

@@ -57,7 +57,17 @@ impl Inbound {
         port: u16,
     ) -> Self {
         let (errors, merger) = (Limit::new(Instant::now()), Merger::new());
-        Self { socket, table, port, errors, merger, device: Device { file: device, counters } }
+        Self {
+            socket,
+            table,
+            port,
+            errors,
+            merger,
+            device: Device {
+                file: device,
+                counters,
+            },
+        }
     }
 
     /// Forwards packets until the signal is given. All that was received is written by then.
@@ -122,8 +132,17 @@ fn admit(datagram: &mut [u8]) -> Result<Header, Refusal> {
 }
 
 /// Sends an error to a sender behind a peer.
-fn answer(socket: &UdpSocket, table: &PeerTable, errors: &mut Limit, to: SocketAddrV4, packet: &[u8], header: &Header) {
-    let error = table.device().and_then(|source: Ipv4Addr| icmp::error(Cause::TimeExceeded, source, packet, header));
+fn answer(
+    socket: &UdpSocket,
+    table: &PeerTable,
+    errors: &mut Limit,
+    to: SocketAddrV4,
+    packet: &[u8],
+    header: &Header,
+) {
+    let error = table
+        .device()
+        .and_then(|source: Ipv4Addr| icmp::error(Cause::TimeExceeded, source, packet, header));
     if let Some(error) = error
         && errors.take(Instant::now())
     {

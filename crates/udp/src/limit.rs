@@ -19,7 +19,10 @@ pub(crate) struct Limit {
 impl Limit {
     /// Full.
     pub(crate) const fn new(now: Instant) -> Self {
-        Self { tokens: BURST, filled: now }
+        Self {
+            tokens: BURST,
+            filled: now,
+        }
     }
 
     /// Takes a token; false if there is none.
@@ -29,7 +32,11 @@ impl Limit {
         let due = u32::try_from(due).unwrap_or(BURST).min(BURST);
         if due > 0 {
             self.tokens = (self.tokens + due).min(BURST);
-            self.filled = if self.tokens == BURST { now } else { self.filled + PERIOD * due };
+            self.filled = if self.tokens == BURST {
+                now
+            } else {
+                self.filled + PERIOD * due
+            };
         }
         let has_token = self.tokens > 0;
         self.tokens -= u32::from(has_token);
@@ -49,6 +56,10 @@ mod tests {
         assert_eq!(count(Duration::ZERO), 50);
         assert_eq!(count(Duration::from_micros(999)), 0);
         assert_eq!(count(Duration::from_millis(10)), 10);
-        assert_eq!(count(Duration::from_hours(1)), 50, "never more than a burst at once");
+        assert_eq!(
+            count(Duration::from_hours(1)),
+            50,
+            "never more than a burst at once"
+        );
     }
 }

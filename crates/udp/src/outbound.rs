@@ -45,7 +45,14 @@ impl Outbound {
         counters: Arc<Counters>,
         port: u16,
     ) -> Self {
-        Self { device, socket, table, counters, errors: Limit::new(Instant::now()), batch: Batch::new(port) }
+        Self {
+            device,
+            socket,
+            table,
+            counters,
+            errors: Limit::new(Instant::now()),
+            batch: Batch::new(port),
+        }
     }
 
     /// Forwards packets until the signal is given. All that was read is sent by then.
@@ -83,7 +90,9 @@ impl Outbound {
         if packet.first().is_some_and(|first| first >> 4 == 6) {
             return;
         }
-        let Some(header) = Header::of(packet) else { return self.counters.malformed.add(1) };
+        let Some(header) = Header::of(packet) else {
+            return self.counters.malformed.add(1);
+        };
         let Some(peer) = self.table.current().route(header.destination) else {
             self.counters.no_route.add(1);
             return self.answer(Cause::NetUnreachable, packet, &header);
@@ -93,7 +102,12 @@ impl Outbound {
             return self.answer(Cause::TimeExceeded, packet, &header);
         }
         decrement_ttl(packet);
-        match split(packet, &header, VnetHeader::parse(before).offload(), &mut self.batch.bytes) {
+        match split(
+            packet,
+            &header,
+            VnetHeader::parse(before).offload(),
+            &mut self.batch.bytes,
+        ) {
             Some(segments) => self.batch.add(peer, segments),
             None => self.counters.malformed.add(1),
         }

@@ -93,8 +93,16 @@ mod tests {
 
     #[test]
     fn requests_are_these_texts() {
-        let upserts = [("10.5.2.0/24".parse().expect("a subnet"), Ipv4Addr::new(192, 0, 2, 2))].into();
-        let change = Request::Change { own: None, upserts, removals: vec!["10.5.3.0/24".parse().expect("a subnet")] };
+        let upserts = [(
+            "10.5.2.0/24".parse().expect("a subnet"),
+            Ipv4Addr::new(192, 0, 2, 2),
+        )]
+        .into();
+        let change = Request::Change {
+            own: None,
+            upserts,
+            removals: vec!["10.5.3.0/24".parse().expect("a subnet")],
+        };
         for (request, text) in [
             (Request::State, r#"{"request":"state"}"#),
             (Request::TakeOver, r#"{"request":"take_over"}"#),
@@ -104,7 +112,10 @@ mod tests {
             ),
         ] {
             assert_eq!(serde_json::to_string(&request).expect("a text"), text);
-            assert_eq!(serde_json::from_str::<Request>(text).expect("a request"), request);
+            assert_eq!(
+                serde_json::from_str::<Request>(text).expect("a request"),
+                request
+            );
         }
     }
 
@@ -112,7 +123,9 @@ mod tests {
     fn a_state_of_another_version_is_read() {
         let text = r#"{"reply":"state","build":"9.9","pid":7,"device":"flannel0","network":"10.5.0.0/16",
             "source":"192.0.2.1","port":8285,"counts":{"sent_packets":3,"another":1},"another":2}"#;
-        let Ok(Reply::State(state)) = serde_json::from_str(text) else { panic!("no state") };
+        let Ok(Reply::State(state)) = serde_json::from_str(text) else {
+            panic!("no state")
+        };
         assert_eq!((state.counts.sent_packets, state.counts.no_route), (3, 0));
     }
 }

@@ -15,7 +15,9 @@ pub(crate) struct Signal(Arc<EventFd>);
 impl Signal {
     /// Not given.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?)))
+        Ok(Self(Arc::new(EventFd::from_flags(
+            EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
+        )?)))
     }
 
     /// Gives it.
@@ -36,14 +38,24 @@ pub(crate) enum Awaited {
 
 /// Waits until a file can be read.
 pub(crate) fn await_readable(file: &impl AsFd, signal: &Signal) -> io::Result<Awaited> {
-    let fds = &mut [PollFd::new(file.as_fd(), PollFlags::POLLIN), PollFd::new(signal.0.as_fd(), PollFlags::POLLIN)];
+    let fds = &mut [
+        PollFd::new(file.as_fd(), PollFlags::POLLIN),
+        PollFd::new(signal.0.as_fd(), PollFlags::POLLIN),
+    ];
     wait(fds, PollTimeout::NONE)?;
-    Ok(if fds[1].any() == Some(true) { Awaited::Signal } else { Awaited::File })
+    Ok(if fds[1].any() == Some(true) {
+        Awaited::Signal
+    } else {
+        Awaited::File
+    })
 }
 
 /// Waits until a file can be written, for at most `milliseconds`. Returns false if it still cannot.
 pub(crate) fn await_writable(file: &impl AsFd, milliseconds: u16) -> io::Result<bool> {
-    wait(&mut [PollFd::new(file.as_fd(), PollFlags::POLLOUT)], PollTimeout::from(milliseconds))
+    wait(
+        &mut [PollFd::new(file.as_fd(), PollFlags::POLLOUT)],
+        PollTimeout::from(milliseconds),
+    )
 }
 
 /// Returns false if the time is over.

@@ -17,7 +17,11 @@ use ipnet::Ipv4Net;
 /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/fib_frontend.c)).
 fn gateway(network: Ipv4Net, own: Option<Ipv4Net>) -> Ipv4Addr {
     let is_own = own.is_some_and(|own| own.contains(&network.network()));
-    if is_own { network.broadcast() } else { network.network() }
+    if is_own {
+        network.broadcast()
+    } else {
+        network.network()
+    }
 }
 
 /// The subnets of a node and its peers.
@@ -36,7 +40,13 @@ pub(crate) struct PeerTable {
 impl PeerTable {
     /// Of a network, without a peer.
     pub(crate) const fn new(network: Ipv4Net) -> Self {
-        Self { network, own: None, peers: BTreeMap::new(), routes: Vec::new(), senders: Vec::new() }
+        Self {
+            network,
+            own: None,
+            peers: BTreeMap::new(),
+            routes: Vec::new(),
+            senders: Vec::new(),
+        }
     }
 
     /// Returns the same table with other peers.
@@ -49,13 +59,24 @@ impl PeerTable {
         let mut peers = self.peers.clone();
         peers.retain(|subnet, _| !removals.contains(subnet));
         peers.extend(upserts);
-        let route =
-            |(subnet, node): (&Ipv4Net, &Ipv4Addr)| (u32::from(subnet.network()), u32::from(subnet.broadcast()), *node);
+        let route = |(subnet, node): (&Ipv4Net, &Ipv4Addr)| {
+            (
+                u32::from(subnet.network()),
+                u32::from(subnet.broadcast()),
+                *node,
+            )
+        };
         let routes = peers.iter().map(route).collect();
         let mut senders: Vec<_> = peers.values().copied().collect();
         senders.sort_unstable();
         senders.dedup();
-        let mut table = Self { network: self.network, own: own.or(self.own), peers, routes, senders };
+        let mut table = Self {
+            network: self.network,
+            own: own.or(self.own),
+            peers,
+            routes,
+            senders,
+        };
         table.routes.sort_unstable();
         table
     }
@@ -117,7 +138,11 @@ impl SharedTable {
 
     /// Returns a reader for one thread.
     pub(crate) fn reader(&self) -> TableReader {
-        TableReader { shared: self.clone(), version: 0, table: self.get() }
+        TableReader {
+            shared: self.clone(),
+            version: 0,
+            table: self.get(),
+        }
     }
 }
 
@@ -153,7 +178,11 @@ mod tests {
     }
 
     fn table() -> PeerTable {
-        let rows = [("10.5.2.0/24", "192.0.2.2"), ("10.5.8.0/22", "192.0.2.8"), ("10.5.3.0/26", "192.0.2.2")];
+        let rows = [
+            ("10.5.2.0/24", "192.0.2.2"),
+            ("10.5.8.0/22", "192.0.2.8"),
+            ("10.5.3.0/26", "192.0.2.2"),
+        ];
         let peers = rows.map(|(subnet, node)| (net(subnet), ip(node))).into();
         PeerTable::new(net("10.5.0.0/16")).changed(Some(net("10.5.1.0/24")), &peers, &[])
     }
@@ -187,14 +216,31 @@ mod tests {
         let now = reader.current();
         assert_eq!(now.route(ip("10.5.2.9")), Some(ip("192.0.2.7")));
         assert_eq!(now.route(ip("10.5.3.1")), None);
-        assert!(!now.has_sender(ip("192.0.2.2")), "none of its subnets is left");
-        assert_eq!(now.own(), Some(net("10.5.1.0/24")), "kept where a change does not name it");
+        assert!(
+            !now.has_sender(ip("192.0.2.2")),
+            "none of its subnets is left"
+        );
+        assert_eq!(
+            now.own(),
+            Some(net("10.5.1.0/24")),
+            "kept where a change does not name it"
+        );
     }
 
     #[test]
     fn errors_come_from_an_address_that_is_not_of_this_node() {
-        assert_eq!((table().gateway(), table().device()), (ip("10.5.0.0"), Some(ip("10.5.1.0"))));
-        let first = PeerTable::new(net("10.5.0.0/16")).changed(Some(net("10.5.0.0/24")), &BTreeMap::new(), &[]);
-        assert_eq!((first.gateway(), first.device()), (ip("10.5.255.255"), Some(ip("10.5.0.0"))));
+        assert_eq!(
+            (table().gateway(), table().device()),
+            (ip("10.5.0.0"), Some(ip("10.5.1.0")))
+        );
+        let first = PeerTable::new(net("10.5.0.0/16")).changed(
+            Some(net("10.5.0.0/24")),
+            &BTreeMap::new(),
+            &[],
+        );
+        assert_eq!(
+            (first.gateway(), first.device()),
+            (ip("10.5.255.255"), Some(ip("10.5.0.0")))
+        );
     }
 }

@@ -48,7 +48,12 @@ impl Handover {
     pub(crate) fn ask(path: &Path) -> io::Result<Option<Self>> {
         let mut stream = match connect(path, PATIENCE) {
             Ok(stream) => stream,
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+                ) =>
+            {
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -56,10 +61,16 @@ impl Handover {
         write_line(&mut stream, &Request::TakeOver)?;
         let (device, socket) = receive(&stream)?;
         match serde_json::from_str(&read_line(&stream)?).map_err(io::Error::other)? {
-            Reply::Handover { state, peers } => {
-                Ok(Some(Self { stream, device: device.into(), socket: socket.into(), state, peers }))
-            }
-            other => Err(io::Error::other(format!("the former process answered {other:?}"))),
+            Reply::Handover { state, peers } => Ok(Some(Self {
+                stream,
+                device: device.into(),
+                socket: socket.into(),
+                state,
+                peers,
+            })),
+            other => Err(io::Error::other(format!(
+                "the former process answered {other:?}"
+            ))),
         }
     }
 
@@ -80,7 +91,13 @@ pub(crate) fn hand_over(
     crate::client::set_patience(stream, PATIENCE)?;
     let files = [device.as_raw_fd(), socket.as_raw_fd()];
     let control = [ControlMessage::ScmRights(&files)];
-    sendmsg::<()>(stream.as_raw_fd(), &[IoSlice::new(b"F")], &control, MsgFlags::empty(), None)?;
+    sendmsg::<()>(
+        stream.as_raw_fd(),
+        &[IoSlice::new(b"F")],
+        &control,
+        MsgFlags::empty(),
+        None,
+    )?;
     write_line(stream, &Reply::Handover { state, peers })?;
     let answer = read_line(stream)?;
     Ok(serde_json::from_str::<Confirmed>(&answer).is_ok_and(|answer| answer.confirmed))
@@ -98,10 +115,15 @@ fn receive(stream: &UnixStream) -> io::Result<(OwnedFd, OwnedFd)> {
         if let ControlMessageOwned::ScmRights(received) = control {
             // SAFETY: the kernel has just opened these descriptors for this process, and nothing
             // else knows them.
-            files.extend(received.into_iter().map(|file| unsafe { OwnedFd::from_raw_fd(file) }));
+            files.extend(
+                received
+                    .into_iter()
+                    .map(|file| unsafe { OwnedFd::from_raw_fd(file) }),
+            );
         }
     }
-    let files: [OwnedFd; 2] =
-        files.try_into().map_err(|_other| io::Error::other("the former process sent no device and socket"))?;
+    let files: [OwnedFd; 2] = files
+        .try_into()
+        .map_err(|_other| io::Error::other("the former process sent no device and socket"))?;
     Ok(files.into())
 }

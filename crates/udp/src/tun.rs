@@ -10,8 +10,8 @@ use std::{
 use nix::{
     errno::Errno,
     libc::{
-        self, IFF_NO_PI, IFF_TUN, IFF_VNET_HDR, IFNAMSIZ, O_NONBLOCK, TUN_F_CSUM, TUN_F_TSO4, TUNSETIFF, TUNSETOFFLOAD,
-        TUNSETPERSIST, c_ulong, ifreq,
+        self, IFF_NO_PI, IFF_TUN, IFF_VNET_HDR, IFNAMSIZ, O_NONBLOCK, TUN_F_CSUM, TUN_F_TSO4,
+        TUNSETIFF, TUNSETOFFLOAD, TUNSETPERSIST, c_ulong, ifreq,
     },
 };
 
@@ -29,11 +29,19 @@ pub fn make_persistent(name: &str) -> Result<(), TunnelError> {
 /// Opens a device, and creates it if it does not exist. Packets that are read may be TCP
 /// super-packets, and lack checksums.
 pub(crate) fn open(name: &str) -> Result<File, TunnelError> {
-    let file = OpenOptions::new().read(true).write(true).custom_flags(O_NONBLOCK).open(CONTROL);
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(O_NONBLOCK)
+        .open(CONTROL);
     let file = file.map_err(TunnelError::NoTun)?;
-    attach(&file, name).map_err(|error| match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
-        Errno::EBUSY => TunnelError::InUse { name: name.to_owned() },
-        _ => TunnelError::device(name, error),
+    attach(&file, name).map_err(|error| {
+        match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
+            Errno::EBUSY => TunnelError::InUse {
+                name: name.to_owned(),
+            },
+            _ => TunnelError::device(name, error),
+        }
     })?;
     Ok(file)
 }

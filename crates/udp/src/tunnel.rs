@@ -18,20 +18,34 @@ use crate::{
 
 /// Carries packets until the process is to end.
 pub fn run(options: TunnelOptions) -> Result<(), TunnelError> {
-    let failed = |error| TunnelError::Control { path: options.control.clone(), error };
+    let failed = |error| TunnelError::Control {
+        path: options.control.clone(),
+        error,
+    };
     let listener = Listener::open(&options.control).map_err(failed)?;
     let started = begin(&options).inspect_err(|_| listener.abandon())?;
     let listener = listener.publish(&options.control).map_err(failed)?;
     let (parts, datapath) = started;
-    Server { options, parts, datapath: Some(datapath) }.serve(&listener)
+    Server {
+        options,
+        parts,
+        datapath: Some(datapath),
+    }
+    .serve(&listener)
 }
 
 /// Starts the datapath. A predecessor ends only once that is done.
 fn begin(options: &TunnelOptions) -> Result<(Parts, Datapath), TunnelError> {
-    let failed = |error| TunnelError::Control { path: options.control.clone(), error };
+    let failed = |error| TunnelError::Control {
+        path: options.control.clone(),
+        error,
+    };
     let mut former = Handover::ask(&options.control).map_err(failed)?;
     let parts = parts(options, former.as_ref())?;
-    let broken = |error| TunnelError::Broken { what: "the device", error };
+    let broken = |error| TunnelError::Broken {
+        what: "the device",
+        error,
+    };
     let datapath = Datapath::start(&parts).map_err(broken)?;
     if let Some(former) = &mut former
         && let Err(error) = former.confirm()
@@ -44,7 +58,13 @@ fn begin(options: &TunnelOptions) -> Result<(Parts, Datapath), TunnelError> {
 }
 
 fn parts(options: &TunnelOptions, former: Option<&Handover>) -> Result<Parts, TunnelError> {
-    let TunnelOptions { device, network, source, port, .. } = options;
+    let TunnelOptions {
+        device,
+        network,
+        source,
+        port,
+        ..
+    } = options;
     let name = device;
     let clone = |error| TunnelError::device(name, error);
     // A device that was made again has another index; the former process has the one that is gone.
@@ -61,7 +81,10 @@ fn parts(options: &TunnelOptions, former: Option<&Handover>) -> Result<Parts, Tu
     };
     let table = PeerTable::new(*network);
     let (table, counts) = match former {
-        Some(former) => (table.changed(former.peers.own, &former.peers.peers, &[]), former.state.counts),
+        Some(former) => (
+            table.changed(former.peers.own, &former.peers.peers, &[]),
+            former.state.counts,
+        ),
         None => (table, Counts::default()),
     };
     Ok(Parts {

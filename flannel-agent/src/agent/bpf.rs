@@ -32,7 +32,10 @@ pub(super) fn open(
     let result = match backend.programs() {
         Ok(served) => try_open(&pins, options, served, networks).map_err(|error| {
             let reason = chain(&error) + &privileges::hint(&error);
-            tracing::warn!(reason, "no eBPF datapath on this node; the kernel carries all packets");
+            tracing::warn!(
+                reason,
+                "no eBPF datapath on this node; the kernel carries all packets"
+            );
             reason
         }),
         Err(reason) => Err(reason.to_owned()),
@@ -54,26 +57,48 @@ fn try_open(
 ) -> Result<Bpf, DatapathError> {
     // A network too large for its map has none, as long as there is another one to serve.
     let any = networks.values().any(PodNetwork::has_peer_map);
-    let mapped = |family| networks.get(&family).filter(|network| network.has_peer_map() || !any);
+    let mapped = |family| {
+        networks
+            .get(&family)
+            .filter(|network| network.has_peer_map() || !any)
+    };
     let count = |family| mapped(family).map_or(0, PodNetwork::subnet_count);
-    let subnets = Subnets { v4: count(Family::V4), v6: count(Family::V6) };
+    let subnets = Subnets {
+        v4: count(Family::V4),
+        v6: count(Family::V6),
+    };
     // Before a map is made: older kernels refuse maps first, for a reason that no operator can
     // remedy.
     probe::helpers()?;
-    let loaded = load(pins, served.programs(), subnets, options.fast.flow_table_size)?;
+    let loaded = load(
+        pins,
+        served.programs(),
+        subnets,
+        options.fast.flow_table_size,
+    )?;
     if let Some(log) = loaded.log {
-        tracing::warn!("the BPF object is a debug build: its programs log every packet (at -v=4 and above)");
+        tracing::warn!(
+            "the BPF object is a debug build: its programs log every packet (at -v=4 and above)"
+        );
         tokio::spawn(log.forward());
     }
     for dir in schema_takeover::take_over(pins) {
-        tracing::info!(dir, "the programs of another version of the agent are replaced");
+        tracing::info!(
+            dir,
+            "the programs of another version of the agent are replaced"
+        );
     }
     let kind = match options.datapath.attach {
         AttachMode::Auto => AttachKind::detect(),
         AttachMode::Tcx => AttachKind::Tcx,
         AttachMode::Clsact => AttachKind::Clsact,
     };
-    let attachments = Attachments::new(pins.clone(), kind, served.filter_tag(), &options.paths.state_dir);
+    let attachments = Attachments::new(
+        pins.clone(),
+        kind,
+        served.filter_tag(),
+        &options.paths.state_dir,
+    );
     write_helper_ports(pins, &helper_ports())?;
     let early = EarlyGuard::new(pins.clone(), early_wish(options.datapath.xdp_guard, served));
     // What the kernel refuses is room for outer headers.
@@ -83,8 +108,17 @@ fn try_open(
     let announcements = Announcements::start(pins).inspect_err(|error| {
         tracing::warn!(error = chain(error), "TCP flows take the kernel's path");
     });
-    let bpf = Bpf::new(Maps::open(pins)?, attachments, early, pins.clone(), served, limit);
-    Ok(bpf.with_flow_table(loaded.flow_table).with_announcements(announcements.ok()))
+    let bpf = Bpf::new(
+        Maps::open(pins)?,
+        attachments,
+        early,
+        pins.clone(),
+        served,
+        limit,
+    );
+    Ok(bpf
+        .with_flow_table(loaded.flow_table)
+        .with_announcements(announcements.ok()))
 }
 
 /// Without a tunnel there is nothing to guard.
@@ -99,14 +133,19 @@ fn early_wish(asked: XdpGuardMode, served: ProgramSet) -> XdpGuardMode {
 /// Sets the programs of an earlier agent to leave every packet to the kernel. They may still be
 /// attached, over maps that this agent cannot keep up to date.
 fn stand_down(pins: &PinRoot) {
-    let set = ConfigMap::open(pins).and_then(|mut config| config.invalidate()).and_then(|()| {
-        let mut mode = ModeMap::open(pins)?;
-        while mode.follow(Mode::Kernel, mode.get()?.choice())?.is_none() {}
-        Ok(())
-    });
+    let set = ConfigMap::open(pins)
+        .and_then(|mut config| config.invalidate())
+        .and_then(|()| {
+            let mut mode = ModeMap::open(pins)?;
+            while mode.follow(Mode::Kernel, mode.get()?.choice())?.is_none() {}
+            Ok(())
+        });
     match set {
         Ok(()) => {}
         Err(error) if error.is_absent() => {}
-        Err(error) => tracing::warn!(error = chain(&error), "programs of an earlier agent may still be in force"),
+        Err(error) => tracing::warn!(
+            error = chain(&error),
+            "programs of an earlier agent may still be in force"
+        ),
     }
 }

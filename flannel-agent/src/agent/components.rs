@@ -13,16 +13,16 @@ use flannel_fast::RuleChanges;
 use flannel_netlink::KernelEvents;
 use flannel_reconcile::{Reconciler, host_sysctls::HostSysctls};
 use flannel_store::{
-    LeaseAttrs, LeaseRequest, LeaseSet, NetworkAvailability, NodeReports, OptOuts, OwnLease, StoreEvent, SubnetManager,
-    config::NetworkConfig,
+    LeaseAttrs, LeaseRequest, LeaseSet, NetworkAvailability, NodeReports, OptOuts, OwnLease,
+    StoreEvent, SubnetManager, config::NetworkConfig,
 };
 use flannel_traffic::Traffic;
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 
 use crate::agent::{
-    external::External, host_addresses::HostAddressReader, node_settings::NodeOverrides, programs::Programs,
-    published::Published, services::Services,
+    external::External, host_addresses::HostAddressReader, node_settings::NodeOverrides,
+    programs::Programs, published::Published, services::Services,
 };
 
 /// Events of the store between its task and the main loop.
@@ -116,6 +116,10 @@ pub(super) struct EchoFeed {
 
 impl EchoFeed {
     pub(super) fn of(echoes: &SharedEchoes) -> Self {
-        Self { unsummed_lost: echoes.unsummed_lost(), offloaded_lost: echoes.offloaded_lost(), shared: echoes.clone() }
+        Self {
+            unsummed_lost: echoes.unsummed_lost(),
+            offloaded_lost: echoes.offloaded_lost(),
+            shared: echoes.clone(),
+        }
     }
 }

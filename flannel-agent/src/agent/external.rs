@@ -7,7 +7,9 @@
 use std::time::Instant;
 
 use flannel_host::family::Family;
-use flannel_iface::{AddressInPods, ExternalInterface, Follower, Host, IfaceError, IfaceOptions, InterfaceChange};
+use flannel_iface::{
+    AddressInPods, ExternalInterface, Follower, Host, IfaceError, IfaceOptions, InterfaceChange,
+};
 use flannel_netlink::{KernelEvent, MAIN_TABLE, Netlink};
 use flannel_store::{Hints, config::NetworkConfig};
 use ipnet::IpNet;
@@ -38,7 +40,13 @@ impl External {
         let host = Host::read(netlink, &families, &options, &pods).await?;
         let follower = Follower::choose(options, families, &host)?;
         // The first look shows the other addresses, and if the interface is up.
-        Ok(Self { netlink: netlink.clone(), follower, pods, stale: true, looked: None })
+        Ok(Self {
+            netlink: netlink.clone(),
+            follower,
+            pods,
+            stale: true,
+            looked: None,
+        })
     }
 
     /// Returns the interface in use.
@@ -61,14 +69,19 @@ impl External {
     /// Takes in an event. Returns true if the interface has to be looked at because of it.
     pub(super) fn observe(&mut self, event: &KernelEvent) -> bool {
         let ExternalInterface { index, ends, .. } = self.follower.chosen();
-        let is_known = |addr| ends.values().any(|end| end.public == addr || end.addr == addr);
+        let is_known = |addr| {
+            ends.values()
+                .any(|end| end.public == addr || end.addr == addr)
+        };
         let concerns = match event {
             KernelEvent::Overflow => true,
             KernelEvent::Link(link) => link.index == *index || self.follower.concerns(&link.name),
             KernelEvent::LinkGone { index: gone, .. } => gone == index,
             // On a recreated interface addresses arrive under an index that may not be known yet.
             KernelEvent::Address(address) | KernelEvent::AddressGone(address) => {
-                address.key.ifindex == *index || is_known(address.key.addr) || self.problem().is_some()
+                address.key.ifindex == *index
+                    || is_known(address.key.addr)
+                    || self.problem().is_some()
             }
             KernelEvent::Route { key, .. } => key.table == MAIN_TABLE && key.dst.prefix_len() == 0,
             _ => false,
@@ -90,13 +103,22 @@ impl External {
             return None;
         }
         let before = self.follower.chosen().clone();
-        let read = Host::read(&self.netlink, self.follower.families(), self.follower.options(), &self.pods).await;
+        let read = Host::read(
+            &self.netlink,
+            self.follower.families(),
+            self.follower.options(),
+            &self.pods,
+        )
+        .await;
         let changes = match read {
             Ok(host) => {
                 self.stale = false;
                 self.follower.look(&host, now)
             }
-            Err(error) => self.follower.fail(format!("cannot read the state of the external interface: {error}"), now),
+            Err(error) => self.follower.fail(
+                format!("cannot read the state of the external interface: {error}"),
+                now,
+            ),
         };
         self.looked = Some(now);
         let chosen = self.follower.chosen();
@@ -111,7 +133,11 @@ fn log(change: &InterfaceChange, ExternalInterface { name, .. }: &ExternalInterf
     match change {
         InterfaceChange::Lost(why) => tracing::warn!("{why}"),
         InterfaceChange::ServesAgain(after) => {
-            tracing::info!(interface = name, ?after, "the external interface serves again");
+            tracing::info!(
+                interface = name,
+                ?after,
+                "the external interface serves again"
+            );
         }
         InterfaceChange::Moved { from, why } => {
             tracing::warn!(from, to = name, why, "moving to another external interface");
@@ -120,8 +146,14 @@ fn log(change: &InterfaceChange, ExternalInterface { name, .. }: &ExternalInterf
 }
 
 /// The addresses of an interface that lie in a pod network.
-pub(super) fn addresses_in_pods(interface: &ExternalInterface, config: &NetworkConfig) -> Vec<AddressInPods> {
-    AddressInPods::find(interface.addresses(), &config.networks().collect::<Vec<_>>())
+pub(super) fn addresses_in_pods(
+    interface: &ExternalInterface,
+    config: &NetworkConfig,
+) -> Vec<AddressInPods> {
+    AddressInPods::find(
+        interface.addresses(),
+        &config.networks().collect::<Vec<_>>(),
+    )
 }
 
 /// Logs them.

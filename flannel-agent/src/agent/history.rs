@@ -29,10 +29,15 @@ pub(super) async fn record(pins: PinRoot, peers: SharedPeers, history: SharedHis
     loop {
         ticks.tick().await;
         // Without pins, as in mode kernel, nothing else is read.
-        let links = if before.is_some() { link_counters().await } else { None };
+        let links = if before.is_some() {
+            link_counters().await
+        } else {
+            None
+        };
         let has_peers = peers.ways().into_values().sum::<usize>() <= MOST_PEERS;
         let pins = pins.clone();
-        let read = spawn_blocking(move || TopSample::read_counters(&pins, links.as_ref(), has_peers));
+        let read =
+            spawn_blocking(move || TopSample::read_counters(&pins, links.as_ref(), has_peers));
         let Ok(read) = read.await else { return };
         match read {
             Ok(now) => {
@@ -58,29 +63,55 @@ fn report(error: &DatapathError) {
 
 /// The rates of a board: packets in both directions.
 fn tick(board: &Board) -> Tick {
-    let sum = |rate: fn(&HookRate) -> Rate| board.hooks.iter().try_fold(0.0, |sum, hook| Some(sum + rate(hook)?));
+    let sum = |rate: fn(&HookRate) -> Rate| {
+        board
+            .hooks
+            .iter()
+            .try_fold(0.0, |sum, hook| Some(sum + rate(hook)?))
+    };
     let both = |to: TrafficRate, from: TrafficRate| TickRate {
         packets: to.packets.zip(from.packets).map(|(to, from)| to + from),
         bits: to.bits.zip(from.bits).map(|(to, from)| to + from),
     };
-    let peer = board.peers.iter().map(|row| (row.peer.subnet.to_string(), both(row.to, row.from)));
-    let pod = board.pods.iter().map(|row| (row.pod.veth.clone(), both(row.to, row.from)));
+    let peer = board
+        .peers
+        .iter()
+        .map(|row| (row.peer.subnet.to_string(), both(row.to, row.from)));
+    let pod = board
+        .pods
+        .iter()
+        .map(|row| (row.pod.veth.clone(), both(row.to, row.from)));
     let bits = sum(|hook| hook.bytes).map(|bytes| bytes * 8.0);
-    Tick { node: TickRate { packets: sum(|hook| hook.packets), bits }, peers: peer.collect(), pods: pod.collect() }
+    Tick {
+        node: TickRate {
+            packets: sum(|hook| hook.packets),
+            bits,
+        },
+        peers: peer.collect(),
+        pods: pod.collect(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use flannel_common::{mode::Mode, program::Program, reason::Reason, stats::Counter, traffic::PeerTraffic};
+    use flannel_common::{
+        mode::Mode, program::Program, reason::Reason, stats::Counter, traffic::PeerTraffic,
+    };
 
     use super::*;
     use crate::top::sample::PeerPlace;
 
     fn sample(second: u64, packets: u64) -> TopSample {
-        let counter = |packets| Counter { packets, bytes: packets * 100 };
-        let traffic = PeerTraffic { sent: counter(packets), received: counter(packets * 2) };
+        let counter = |packets| Counter {
+            packets,
+            bytes: packets * 100,
+        };
+        let traffic = PeerTraffic {
+            sent: counter(packets),
+            received: counter(packets * 2),
+        };
         let peer = |subnet: &str, traffic| PeerPlace {
             subnet: subnet.parse().expect("a subnet"),
             vtep: [192, 0, 2, 1].into(),
@@ -93,7 +124,10 @@ mod tests {
             heartbeat_age_ns: None,
             is_current: true,
             counters: BTreeMap::from([((Program::FromPod, Reason::Replayed), counter(packets))]),
-            peers: vec![peer("10.244.2.0/24", Some(traffic)), peer("10.244.3.0/24", None)],
+            peers: vec![
+                peer("10.244.2.0/24", Some(traffic)),
+                peer("10.244.3.0/24", None),
+            ],
             pods: Vec::new(),
             flows: Vec::new(),
         }
@@ -101,10 +135,23 @@ mod tests {
 
     #[test]
     fn a_tick_has_both_directions_and_the_programs_together() {
-        let tick = tick(&Board::new(Some(&sample(1, 0)), &sample(11, 1000), SortKey::Address));
-        let rate = |packets: f64| TickRate { packets: Some(packets), bits: Some(packets * 800.0) };
+        let tick = tick(&Board::new(
+            Some(&sample(1, 0)),
+            &sample(11, 1000),
+            SortKey::Address,
+        ));
+        let rate = |packets: f64| TickRate {
+            packets: Some(packets),
+            bits: Some(packets * 800.0),
+        };
         assert_eq!(tick.node, rate(100.0));
-        let expected = [("10.244.2.0/24", rate(300.0)), ("10.244.3.0/24", TickRate::default())];
-        assert_eq!(tick.peers, expected.map(|(subnet, rate)| (subnet.to_owned(), rate)));
+        let expected = [
+            ("10.244.2.0/24", rate(300.0)),
+            ("10.244.3.0/24", TickRate::default()),
+        ];
+        assert_eq!(
+            tick.peers,
+            expected.map(|(subnet, rate)| (subnet.to_owned(), rate))
+        );
     }
 }

@@ -31,7 +31,12 @@ pub(super) struct HostPrefix {
 impl HostAddressReader {
     /// A reader that has not read yet.
     pub(super) const fn new(netlink: Netlink, networks: Vec<IpNet>) -> Self {
-        Self { netlink, networks, stale: true, among_pods: Vec::new() }
+        Self {
+            netlink,
+            networks,
+            stale: true,
+            among_pods: Vec::new(),
+        }
     }
 
     /// The prefixes of devices that are in a pod network, as of the last look.
@@ -44,16 +49,26 @@ impl HostAddressReader {
     pub(super) fn bridges(&self, own: LeaseKey, external: u32) -> Vec<String> {
         let is_own = |prefix: &&HostPrefix| {
             let address = prefix.address.addr();
-            own.subnet(Family::of(address)).is_some_and(|subnet| subnet.contains(&address))
+            own.subnet(Family::of(address))
+                .is_some_and(|subnet| subnet.contains(&address))
         };
-        let bridges = self.among_pods.iter().filter(|prefix| prefix.is_bridge && prefix.index != external);
-        let names: BTreeSet<&String> = bridges.filter(is_own).map(|prefix| &prefix.device).collect();
+        let bridges = self
+            .among_pods
+            .iter()
+            .filter(|prefix| prefix.is_bridge && prefix.index != external);
+        let names: BTreeSet<&String> = bridges
+            .filter(is_own)
+            .map(|prefix| &prefix.device)
+            .collect();
         names.into_iter().cloned().collect()
     }
 
     /// Takes in an event, which does not call for a reconciliation by itself.
     pub(super) const fn observe(&mut self, event: &KernelEvent) {
-        if matches!(event, KernelEvent::Overflow | KernelEvent::Address(_) | KernelEvent::AddressGone(_)) {
+        if matches!(
+            event,
+            KernelEvent::Overflow | KernelEvent::Address(_) | KernelEvent::AddressGone(_)
+        ) {
             self.stale = true;
         }
     }
@@ -75,23 +90,35 @@ impl HostAddressReader {
                 Some(HostAddresses::new(addresses.iter().filter_map(with_prefix)))
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot read this host's addresses; leases are judged by those known before");
+                tracing::warn!(%error, "cannot read this host's addresses; leases are judged by \
+                    those known before");
                 None
             }
         }
     }
 
     async fn read_among_pods(&mut self, addresses: &[Address]) {
-        let is_inside = |address: &IpNet| self.networks.iter().any(|network| network.contains(&address.addr()));
+        let is_inside = |address: &IpNet| {
+            self.networks
+                .iter()
+                .any(|network| network.contains(&address.addr()))
+        };
         let is_prefix = |address: &IpNet| address.prefix_len() < address.max_prefix_len();
         let mut found = Vec::new();
         for address in addresses {
-            let Some(prefix) = with_prefix(address).filter(is_prefix).filter(is_inside) else { continue };
+            let Some(prefix) = with_prefix(address).filter(is_prefix).filter(is_inside) else {
+                continue;
+            };
             let index = address.key.ifindex;
             // Without an answer the device is gone, which is an event, too.
             if let Ok(Some(link)) = self.netlink.link_by_index(index).await {
                 let is_bridge = link.kind.as_deref() == Some("bridge");
-                found.push(HostPrefix { device: link.name, index, is_bridge, address: prefix });
+                found.push(HostPrefix {
+                    device: link.name,
+                    index,
+                    is_bridge,
+                    address: prefix,
+                });
             }
         }
         self.among_pods = found;

@@ -12,7 +12,9 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use flannel_backends::{Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu, wireguard::WireguardKeys};
+use flannel_backends::{
+    Backend, OwnEnd, PodNetwork, TunnelUnderlay, usable_mtu, wireguard::WireguardKeys,
+};
 use flannel_claims::Claims;
 use flannel_common::addr::Mac;
 use flannel_host::{clock, error_chain::chain, family::Family};
@@ -24,8 +26,8 @@ use flannel_reconcile::{
 };
 use flannel_status::Status;
 use flannel_store::{
-    AcquireError, AddressFault, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LogThrottle, NodeMemory, OwnLease,
-    SubnetManager,
+    AcquireError, AddressFault, Hints, LeaseAttrs, LeaseKey, LeaseRequest, LogThrottle, NodeMemory,
+    OwnLease, SubnetManager,
     config::{BackendConfig, NetworkConfig},
     read_previous, read_previous_networks, wait_for_config, wait_for_hints, wait_for_lease,
 };
@@ -75,7 +77,10 @@ pub(super) struct LeasedNode {
 impl LeasedNode {
     /// The pod network of each family.
     pub(super) fn prefixes(&self) -> Vec<IpNet> {
-        self.networks.values().map(|network| network.prefix).collect()
+        self.networks
+            .values()
+            .map(|network| network.prefix)
+            .collect()
     }
 }
 
@@ -101,11 +106,17 @@ pub(super) async fn start<M: SubnetManager>(
     let mut node = NodeOverrides::new(hints.settings.clone());
 
     stage("choosing the external interface");
-    let mut waiting = Waiting { publish, read: &read, complaint: LogThrottle::default() };
+    let mut waiting = Waiting {
+        publish,
+        read: &read,
+        complaint: LogThrottle::default(),
+    };
     let mut external = loop {
         match node_start::choose_external(netlink, &options.iface, &read, &hints, &mut node).await {
             Ok(external) => break external,
-            Err(error) if error.can_pass() => waiting.complain("no external interface yet", &error.on_one_line()),
+            Err(error) if error.can_pass() => {
+                waiting.complain("no external interface yet", &error.on_one_line())
+            }
             Err(error) => return Err(error.into()),
         }
         tokio::time::sleep(RETRY).await;
@@ -148,7 +159,9 @@ pub(super) async fn start<M: SubnetManager>(
         waiting.for_lease(error);
         !waiting.is_outdated(manager, &mut external).await
     });
-    let Some(own) = own.await else { return Ok(None) };
+    let Some(own) = own.await else {
+        return Ok(None);
+    };
     publish.send_modify(|status| {
         (status.lease_problem, status.conflicts.address) = (None, 0);
         status.update_problems(clock::unix_now());
@@ -217,21 +230,41 @@ impl Waiting<'_> {
     }
 
     /// Returns true if the network configuration or the external interface is another one by now.
-    async fn is_outdated<M: SubnetManager>(&self, manager: &mut M, external: &mut External) -> bool {
+    async fn is_outdated<M: SubnetManager>(
+        &self,
+        manager: &mut M,
+        external: &mut External,
+    ) -> bool {
         external.invalidate();
         self.has_another_config(manager).await || external.look_again().await.is_some()
     }
 
     async fn has_another_config<M: SubnetManager>(&self, manager: &mut M) -> bool {
-        let config = manager.network_config().await.ok().and_then(|text| M::parse_config(&text).ok());
+        let config = manager
+            .network_config()
+            .await
+            .ok()
+            .and_then(|text| M::parse_config(&text).ok());
         config.is_some_and(|config| config != *self.read)
     }
 }
 
 /// The place of the record of the node's lease.
-async fn memory(netlink: &Netlink, options: &RunOptions, external: &ExternalInterface) -> anyhow::Result<NodeMemory> {
-    let links = netlink.links().await.context("cannot read the interfaces of this host")?;
-    let of = |index| links.iter().find(|link| link.index == index).and_then(|link| link.mac);
+async fn memory(
+    netlink: &Netlink,
+    options: &RunOptions,
+    external: &ExternalInterface,
+) -> anyhow::Result<NodeMemory> {
+    let links = netlink
+        .links()
+        .await
+        .context("cannot read the interfaces of this host")?;
+    let of = |index| {
+        links
+            .iter()
+            .find(|link| link.index == index)
+            .and_then(|link| link.mac)
+    };
     Ok(NodeMemory {
         file: state_dir::lease_record(&options.paths.state_dir),
         interface: of(external.index).filter(|mac| mac.is_unicast()),
@@ -249,9 +282,14 @@ fn log_warnings(config: &NetworkConfig) {
 }
 
 /// The keys of this node, where the backend needs them.
-fn wireguard_keys(options: &RunOptions, config: &NetworkConfig) -> anyhow::Result<Option<WireguardKeys>> {
+fn wireguard_keys(
+    options: &RunOptions,
+    config: &NetworkConfig,
+) -> anyhow::Result<Option<WireguardKeys>> {
     let is_needed = matches!(config.backend, BackendConfig::Wireguard(_));
-    Ok(is_needed.then(|| WireguardKeys::of_file(&options.paths.wireguard_key_file)).transpose()?)
+    Ok(is_needed
+        .then(|| WireguardKeys::of_file(&options.paths.wireguard_key_file))
+        .transpose()?)
 }
 
 fn networks(config: &NetworkConfig) -> BTreeMap<Family, PodNetwork> {
@@ -278,16 +316,27 @@ async fn make_devices(
             Family::V6 => hints.vtep_mac_v6,
         };
         let mac = known.unwrap_or_else(|| Mac::local_unicast(rand::random()));
-        let lower = TunnelUnderlay { external: external.index, mtu: external.mtu, source: end.source, mac };
-        let Some(spec) = backend.device(&lower) else { continue };
+        let lower = TunnelUnderlay {
+            external: external.index,
+            mtu: external.mtu,
+            source: end.source,
+            mac,
+        };
+        let Some(spec) = backend.device(&lower) else {
+            continue;
+        };
         ensure!(
             spec.name().len() <= MAX_DEVICE_NAME,
-            "the {family} tunnel device would be {}, and a device's name has at most {MAX_DEVICE_NAME} bytes: choose a \
+            "the {family} tunnel device would be {}, and a device's name has at most \
+             {MAX_DEVICE_NAME} bytes: choose a \
              Backend.VNI of fewer digits",
             spec.name()
         );
         let device = device::ensure(netlink, &spec, true).await?;
-        let own = device.vtep.map(OwnEnd::Vxlan).or(keys.map(|keys| OwnEnd::Wireguard(keys.public)));
+        let own = device
+            .vtep
+            .map(OwnEnd::Vxlan)
+            .or(keys.map(|keys| OwnEnd::Wireguard(keys.public)));
         ends.extend(own.map(|own| (*family, own)));
     }
     Ok(ends)
@@ -305,7 +354,8 @@ fn warn_of_addresses(external: &ExternalInterface) {
     for end in external.ends.values() {
         if let Some(fault) = AddressFault::of(end.public) {
             tracing::warn!(
-                "our public address {} {fault}: other nodes will refuse our lease; choose another by --public-ip or --iface",
+                "our public address {} {fault}: other nodes will refuse our lease; choose another \
+                 by --public-ip or --iface",
                 end.public
             );
         }
@@ -332,5 +382,9 @@ fn lease_request(options: &RunOptions, config: &NetworkConfig, attrs: LeaseAttrs
             None
         }
     };
-    LeaseRequest { config: config.clone(), attrs, previous }
+    LeaseRequest {
+        config: config.clone(),
+        attrs,
+        previous,
+    }
 }

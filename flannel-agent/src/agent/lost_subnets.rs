@@ -22,14 +22,23 @@ pub(super) struct LostSubnet {
 
 impl fmt::Display for LostSubnet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, address, own, holder } = self;
-        write!(f, "{device} has {address}, which is not in this node's subnet {own}")?;
+        let Self {
+            device,
+            address,
+            own,
+            holder,
+        } = self;
+        write!(
+            f,
+            "{device} has {address}, which is not in this node's subnet {own}"
+        )?;
         if let Some(holder) = holder {
             write!(f, " and is that of lease {holder}")?;
         }
         write!(
             f,
-            ": pods with addresses of {} are not reached from other nodes; delete those pods, then the address ({device})",
+            ": pods with addresses of {} are not reached from other nodes; delete those pods, then \
+             the address ({device})",
             address.trunc()
         )
     }
@@ -67,26 +76,45 @@ mod tests {
     use super::*;
 
     fn prefix(device: &str, index: u32, is_bridge: bool, address: &str) -> HostPrefix {
-        HostPrefix { device: device.to_owned(), index, is_bridge, address: address.parse().expect("an address") }
+        HostPrefix {
+            device: device.to_owned(),
+            index,
+            is_bridge,
+            address: address.parse().expect("an address"),
+        }
     }
 
     #[test]
     fn a_bridge_outside_of_our_subnet_is_named_with_the_lease_that_has_its_prefix() {
         let own: LeaseKey = "10.244.9.0-24".parse().expect("a key");
         let found = |prefixes: &[HostPrefix]| {
-            let holder = |subnet: IpNet| (subnet.to_string() == "10.244.7.0/24").then(|| "10.244.7.0-24".to_owned());
-            find(prefixes, own, 2, holder).iter().map(ToString::to_string).collect::<Vec<_>>()
+            let holder = |subnet: IpNet| {
+                (subnet.to_string() == "10.244.7.0/24").then(|| "10.244.7.0-24".to_owned())
+            };
+            find(prefixes, own, 2, holder)
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
         };
         let text = found(&[prefix("cni0", 5, true, "10.244.7.1/24")]).concat();
         assert!(
             text.starts_with(
-                "cni0 has 10.244.7.1/24, which is not in this node's subnet 10.244.9.0/24 and is that of lease 10.244.7.0-24: \
+                "cni0 has 10.244.7.1/24, which is not in this node's subnet 10.244.9.0/24 and is \
+                 that of lease 10.244.7.0-24: \
                  pods with addresses of 10.244.7.0/24 are not reached"
             ),
             "{text}"
         );
-        assert_eq!(found(&[prefix("cni0", 5, true, "10.244.8.1/24")]).len(), 1, "no node has it");
-        assert_eq!(found(&[prefix("eth1", 6, false, "10.244.7.1/24")]).len(), 1, "another device in a peer's subnet");
+        assert_eq!(
+            found(&[prefix("cni0", 5, true, "10.244.8.1/24")]).len(),
+            1,
+            "no node has it"
+        );
+        assert_eq!(
+            found(&[prefix("eth1", 6, false, "10.244.7.1/24")]).len(),
+            1,
+            "another device in a peer's subnet"
+        );
         for fine in [
             prefix("cni0", 5, true, "10.244.9.1/24"),
             prefix("br0", 2, true, "10.244.8.1/24"),

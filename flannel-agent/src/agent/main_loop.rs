@@ -210,7 +210,8 @@ impl Agent {
             let peers: Vec<String> = lost.iter().map(ToString::to_string).collect();
             tracing::warn!(
                 peers = peers.join(", "),
-                "UDP over IPv6 without a checksum is lost on the way to these peers: the kernel carries their packets"
+                "UDP over IPv6 without a checksum is lost on the way to these peers: the kernel \
+                 carries their packets"
             );
         }
         Outcome::reconcile_if(self.node.reconciler.set_unsummed_lost(&lost))
@@ -237,7 +238,11 @@ impl Agent {
     /// Rules that judge packets one by one matter to mode `fast`, and to mode `encap` if they lower
     /// it; reading all rules costs too much to do it for nothing.
     fn needs_all_rules(&self) -> bool {
-        let least = if self.node.firewall.is_strict() { Mode::Encap } else { Mode::Fast };
+        let least = if self.node.firewall.is_strict() {
+            Mode::Encap
+        } else {
+            Mode::Fast
+        };
         self.decision.wanted >= least
     }
 
@@ -262,7 +267,8 @@ impl Agent {
     /// Applies the settings of this node that can change while the agent runs.
     fn follow_settings(&mut self, settings: NodeSettings) {
         node_start::log_settings(self.node.settings.node.change(settings));
-        self.guard.ask(self.node.settings.node.guard(self.node.settings.guard));
+        self.guard
+            .ask(self.node.settings.node.guard(self.node.settings.guard));
         self.follow_mode();
         self.follow_guard();
     }
@@ -270,7 +276,8 @@ impl Agent {
     fn hold(&mut self, own: OwnLease) {
         let held = self.node.lease.own.key;
         if own.key != held {
-            tracing::warn!(from = %held, to = %own.key, "our subnet changed; pods keep addresses of the old one until they are recreated");
+            tracing::warn!(from = %held, to = %own.key, "our subnet changed; pods keep addresses \
+                of the old one until they are recreated");
         }
         self.node.lease.own = own;
     }
@@ -298,13 +305,23 @@ impl Agent {
         self.node.reconciler.learn(changes);
         self.want_traffic();
         let are_loading = self.node.programs.are_loading();
-        let cluster = Cluster { own: self.node.lease.own.key, in_sync: self.store.is_seen() && !are_loading };
+        let cluster = Cluster {
+            own: self.node.lease.own.key,
+            in_sync: self.store.is_seen() && !are_loading,
+        };
         let begun = Instant::now();
         self.node.reconciler.apply(&cluster).await;
-        self.node.echoes.shared.try_offloads(self.node.reconciler.offload_trials());
-        self.node.echoes.shared.set_own_subnets(self.node.lease.own.key);
+        self.node
+            .echoes
+            .shared
+            .try_offloads(self.node.reconciler.offload_trials());
+        self.node
+            .echoes
+            .shared
+            .set_own_subnets(self.node.lease.own.key);
         self.learn_former();
-        self.counts.reconciled(begun.elapsed(), self.error().is_none());
+        self.counts
+            .reconciled(begun.elapsed(), self.error().is_none());
         self.follow_guard();
         self.republish();
         self.follow_mode();
@@ -338,7 +355,11 @@ impl Agent {
 
     fn want_traffic(&self) {
         let settings = &self.node.settings;
-        self.node.traffic.want(WantedTraffic::of(&settings.config, self.node.lease.own.key, &settings.former));
+        self.node.traffic.want(WantedTraffic::of(
+            &settings.config,
+            self.node.lease.own.key,
+            &settings.former,
+        ));
     }
 
     /// Takes in former pod networks that only their leftovers named: their traffic rules go, too.
@@ -354,8 +375,14 @@ impl Agent {
     /// true if what the status shows changed. With IPv6 on a device the kernel takes its addresses
     /// and routes, so after a change all of them are read back.
     fn follow_host_sysctls(&mut self) -> Looked {
-        let bridges = self.node.host_addresses.bridges(self.node.lease.own.key, self.node.external.chosen().index);
-        let looked = self.node.host_sysctls.look(&self.node.reconciler.sysctl_devices(&bridges));
+        let bridges = self
+            .node
+            .host_addresses
+            .bridges(self.node.lease.own.key, self.node.external.chosen().index);
+        let looked = self
+            .node
+            .host_sysctls
+            .look(&self.node.reconciler.sysctl_devices(&bridges));
         if looked.repaired {
             self.node.reconciler.invalidate_all();
         }
@@ -364,7 +391,9 @@ impl Agent {
 
     /// Goes with the external interface.
     async fn follow_interface(&mut self) {
-        let Some(interface) = self.node.external.look_again().await else { return };
+        let Some(interface) = self.node.external.look_again().await else {
+            return;
+        };
         for end in interface.ends.values() {
             tracing::info!(interface = interface.name, index = interface.index, address = %end.addr, public = %end.public, "the external interface changed");
         }
@@ -377,19 +406,34 @@ impl Agent {
     /// this one, or its ends of the tunnels.
     fn republish(&mut self) {
         let ends = self.node.reconciler.ends();
-        let attrs = self.node.lease.published.attrs(self.node.external.chosen(), &ends);
-        if self.node.lease.attrs.send_if_modified(|published| std::mem::replace(published, attrs.clone()) != attrs) {
+        let attrs = self
+            .node
+            .lease
+            .published
+            .attrs(self.node.external.chosen(), &ends);
+        if self
+            .node
+            .lease
+            .attrs
+            .send_if_modified(|published| std::mem::replace(published, attrs.clone()) != attrs)
+        {
             self.node.leases.set_own_attrs(attrs);
         }
     }
 
     /// Returns the reason why the node is not as it should be, if it is not.
     pub(super) fn error(&self) -> Option<String> {
-        self.node.external.problem().map(str::to_owned).or_else(|| self.node.reconciler.error())
+        self.node
+            .external
+            .problem()
+            .map(str::to_owned)
+            .or_else(|| self.node.reconciler.error())
     }
 
     fn write_env(&mut self) {
-        let Some(mtu) = self.node.reconciler.mtu() else { return };
+        let Some(mtu) = self.node.reconciler.mtu() else {
+            return;
+        };
         let (config, own) = (&self.node.settings.config, self.node.lease.own.key);
         let env = SubnetEnv {
             v4: config.ipv4.map(|family| family.network).zip(own.v4),
@@ -405,7 +449,10 @@ impl Agent {
                 tracing::info!(file = %self.node.settings.subnet_file.display(), "wrote subnet.env");
                 self.written = Some(env);
             }
-            Err(error) => tracing::error!(error = chain(&error), "cannot write subnet.env; tried again"),
+            Err(error) => tracing::error!(
+                error = chain(&error),
+                "cannot write subnet.env; tried again"
+            ),
         }
     }
 
@@ -420,7 +467,10 @@ impl Agent {
         if let Some(bpf) = self.node.reconciler.bpf_mut()
             && let Err(error) = bpf.write_heartbeat()
         {
-            tracing::warn!(error = chain(&error), "cannot beat; the programs will leave packets to the kernel");
+            tracing::warn!(
+                error = chain(&error),
+                "cannot beat; the programs will leave packets to the kernel"
+            );
         }
         let guarded = self.follow_guard() | self.report_guard();
         let lapsed = self.store.look_at_clock(&self.node.lease.own);
@@ -434,7 +484,11 @@ impl Agent {
         if self.node.services.are_routed() != self.routed {
             return Outcome::Reconcile;
         }
-        if self.decision != before || lapsed || guarded || sysctls.changed { Outcome::Publish } else { Outcome::Idle }
+        if self.decision != before || lapsed || guarded || sysctls.changed {
+            Outcome::Publish
+        } else {
+            Outcome::Idle
+        }
     }
 
     /// Confirms what mode `fast` has learned, unless a BPF program has come to a hook of netfilter.
@@ -454,10 +508,15 @@ impl Agent {
 
     /// Looks for BPF programs at netfilter's hooks. Returns true if others were found than before.
     fn look_for_judges(&mut self) -> bool {
-        let Some(bpf) = self.node.reconciler.bpf_mut() else { return false };
+        let Some(bpf) = self.node.reconciler.bpf_mut() else {
+            return false;
+        };
         let looked = bpf.look_for_judges();
         looked.unwrap_or_else(|error| {
-            tracing::debug!(error = chain(&error), "BPF programs at netfilter's hooks are not known");
+            tracing::debug!(
+                error = chain(&error),
+                "BPF programs at netfilter's hooks are not known"
+            );
             false
         })
     }
@@ -471,12 +530,24 @@ impl Agent {
             flag: settings.mode,
             config: settings.config.datapath,
         };
-        let refusal = self.node.reconciler.fast_refusal().map(|reason| RuleLimit { most: Mode::Encap, reason });
+        let refusal = self.node.reconciler.fast_refusal().map(|reason| RuleLimit {
+            most: Mode::Encap,
+            reason,
+        });
         let judges = self.node.reconciler.bpf().and_then(Bpf::judges_limit);
-        let limits = self.node.firewall.limit().into_iter().chain(refusal).chain(judges);
+        let limits = self
+            .node
+            .firewall
+            .limit()
+            .into_iter()
+            .chain(refusal)
+            .chain(judges);
         let limit = limits.min_by_key(|limit| limit.most);
         let Some(bpf) = self.node.reconciler.bpf_mut() else {
-            let able = Capability { has_work: settings.has_work, ..Capability::NOTHING };
+            let able = Capability {
+                has_work: settings.has_work,
+                ..Capability::NOTHING
+            };
             self.decision = request.decide(able);
             return;
         };
@@ -486,7 +557,9 @@ impl Agent {
                 if changed || decision != self.decision {
                     tracing::info!(mode = %decision.mode, source = ?decision.source, reason = lowered, "datapath mode");
                 }
-                self.node.reconciler.switch_fast(decision.mode == Mode::Fast);
+                self.node
+                    .reconciler
+                    .switch_fast(decision.mode == Mode::Fast);
                 self.node.store.opt_outs.want(decision.mode == Mode::Fast);
                 self.decision = decision;
                 self.lowered = lowered;
@@ -497,10 +570,17 @@ impl Agent {
 
     /// When to try again what did not work, if anything did not.
     fn retry_at(&self) -> Option<Instant> {
-        let unattached = self.node.reconciler.bpf().is_some_and(|bpf| !bpf.is_attached());
+        let unattached = self
+            .node
+            .reconciler
+            .bpf()
+            .is_some_and(|bpf| !bpf.is_attached());
         let failed = !self.applied || self.written.is_none() || unattached;
         let soon = failed.then(|| Instant::now() + RETRY);
-        soon.into_iter().chain(self.node.reconciler.next_retry()).chain(self.node.external.next_look()).min()
+        soon.into_iter()
+            .chain(self.node.reconciler.next_retry())
+            .chain(self.node.external.next_look())
+            .min()
     }
 
     /// Returns true if pods' packets have all they need: the kernel, subnet.env and the cloud agree
@@ -516,7 +596,9 @@ impl Agent {
     /// network is available all the same: the CNI plugin `bridge` switches forwarding on as it
     /// makes the first pod, and without `subnet.env` and that condition no pod would be made.
     pub(super) fn is_ready(&self) -> bool {
-        self.is_network_available() && self.store.is_in_sync() && self.node.host_sysctls.problems().is_empty()
+        self.is_network_available()
+            && self.store.is_in_sync()
+            && self.node.host_sysctls.problems().is_empty()
     }
 
     /// Returns the reason why mode or programs are not as asked for; `None` if they are.
@@ -525,7 +607,9 @@ impl Agent {
         if let Some(reason) = self.node.programs.missing() {
             return (decision.wanted != Mode::Kernel).then(|| reason.to_owned());
         }
-        self.lowered.clone().filter(|_| decision.mode != decision.wanted)
+        self.lowered
+            .clone()
+            .filter(|_| decision.mode != decision.wanted)
     }
 }
 
@@ -538,20 +622,34 @@ fn follow(
 ) -> Result<(bool, ModeChoice, Option<String>), DatapathError> {
     let capability = bpf.capability();
     loop {
-        let request = ModeRequest { choice: bpf.mode()?.choice(), ..request };
+        let request = ModeRequest {
+            choice: bpf.mode()?.choice(),
+            ..request
+        };
         let wanted = request.decide(capability).mode;
         let mut limit = limit.filter(|limit| wanted > limit.most).cloned();
         if wanted == Mode::Fast && limit.is_none() {
-            limit = bpf.count_polls().err().map(|error| RuleLimit { most: Mode::Encap, reason: chain(&error) });
+            limit = bpf.count_polls().err().map(|error| RuleLimit {
+                most: Mode::Encap,
+                reason: chain(&error),
+            });
         }
-        let decision = request
-            .decide(Capability { most: limit.as_ref().map_or(capability.most, |limit| limit.most), ..capability });
+        let decision = request.decide(Capability {
+            most: limit.as_ref().map_or(capability.most, |limit| limit.most),
+            ..capability
+        });
         // The operator's choice may be another by now.
-        let Some(changed) = bpf.follow_mode(decision.mode, request.choice)? else { continue };
+        let Some(changed) = bpf.follow_mode(decision.mode, request.choice)? else {
+            continue;
+        };
         if decision.mode != Mode::Fast {
             bpf.forget_polls()?;
         }
         let reason = limit.map(|limit| limit.reason);
-        return Ok((changed, decision, reason.or_else(|| bpf.limited_by().map(str::to_owned))));
+        return Ok((
+            changed,
+            decision,
+            reason.or_else(|| bpf.limited_by().map(str::to_owned)),
+        ));
     }
 }

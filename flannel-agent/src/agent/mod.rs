@@ -67,18 +67,36 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
     privileges::check()?;
     open_files::check();
     if options.etcd.uses_tls() {
-        options.etcd.tls.check().await.context("cannot use TLS with etcd")?;
+        options
+            .etcd
+            .tls
+            .check()
+            .await
+            .context("cannot use TLS with etcd")?;
     }
     let _state = StateDir::claim(&options.paths.state_dir, Some(&options.paths.subnet_file))?;
     let (publish, status) = watch::channel(report::starting(&options));
-    let listener = socket::bind(&options.paths.state_dir)
-        .with_context(|| format!("cannot open {}", socket::path(&options.paths.state_dir).display()))?;
+    let listener = socket::bind(&options.paths.state_dir).with_context(|| {
+        format!(
+            "cannot open {}",
+            socket::path(&options.paths.state_dir).display()
+        )
+    })?;
     let pulse = Pulse::start();
-    let (shared, counts) = (SharedState::default(), Counts::new().context("cannot count")?);
+    let (shared, counts) = (
+        SharedState::default(),
+        Counts::new().context("cannot count")?,
+    );
     let readiness = Readiness::new(status.clone(), shared.clone(), pulse.clone());
     let pins = PinRoot::new(&options.paths.bpf_pin_root);
     let series = options.listeners.series;
-    let metrics = Metrics::new(readiness.clone(), shared.clone(), counts.clone(), pins, series);
+    let metrics = Metrics::new(
+        readiness.clone(),
+        shared.clone(),
+        counts.clone(),
+        pins,
+        series,
+    );
     let _listeners = listen(&options, readiness, metrics.clone(), &counts, &shared)?;
     let _echo = start_echo(&options, echo, &shared, &counts);
     let manager = ServiceManager::of_environment();
@@ -94,7 +112,11 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
         names: Some(names),
         history: Some(history),
     };
-    let answering = tokio::spawn(socket::serve(listener, counts.displaced.status.clone(), answers));
+    let answering = tokio::spawn(socket::serve(
+        listener,
+        counts.displaced.status.clone(),
+        answers,
+    ));
     let result = tokio::select! {
         result = daemon(&options, &publish, &pulse, &shared, &counts) => result,
         signal = stop.wait() => {
@@ -114,24 +136,47 @@ pub async fn run(options: RunOptions, echo: Option<EchoSockets>) -> anyhow::Resu
 /// Starts to answer clients of Hubble, if the options ask for it. If that fails, the agent runs
 /// without them.
 #[cfg(feature = "hubble")]
-fn start_hubble(options: &RunOptions, names: &NameResolver, counts: &Counts) -> Option<HubbleServer> {
+fn start_hubble(
+    options: &RunOptions,
+    names: &NameResolver,
+    counts: &Counts,
+) -> Option<HubbleServer> {
     let pins = PinRoot::new(&options.paths.bpf_pin_root);
     let started = HubbleServer::start(&options.flows, pins, names.clone(), counts.flows.clone());
-    started.inspect_err(|error| tracing::warn!(%error, "cannot start the thread for clients of Hubble")).ok().flatten()
+    started
+        .inspect_err(
+            |error| tracing::warn!(%error, "cannot start the thread for clients of Hubble"),
+        )
+        .ok()
+        .flatten()
 }
 
 /// A build without the feature only says that it has none.
 #[cfg(not(feature = "hubble"))]
 fn start_hubble(options: &RunOptions, _: &NameResolver, _: &Counts) {
     if options.flows.socket.is_some() || options.flows.listen.is_some() {
-        tracing::warn!("--hubble-socket and --hubble-listen do nothing: this build is without the feature `hubble`");
+        tracing::warn!(
+            "--hubble-socket and --hubble-listen do nothing: this build is without the feature \
+             `hubble`"
+        );
     }
 }
 
 /// The sources of the names in flows.
-fn name_sources(options: &RunOptions, status: &watch::Receiver<Status>, shared: &SharedState) -> NameSources {
-    let named = std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty());
-    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+fn name_sources(
+    options: &RunOptions,
+    status: &watch::Receiver<Status>,
+    shared: &SharedState,
+) -> NameSources {
+    let named = std::env::var("NODE_NAME")
+        .ok()
+        .filter(|name| !name.is_empty());
+    let host = || {
+        std::fs::read_to_string("/proc/sys/kernel/hostname")
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
     NameSources {
         status: status.clone(),
         peers: shared.peers.clone(),
@@ -176,9 +221,18 @@ fn start_echo(
 ) -> Option<Echo> {
     let (sockets, interval) = sockets.zip(options.echo_interval)?;
     let round_trips = counts.echo_round_trips.clone();
-    let setup = EchoSetup { interval, peers: shared.peers.clone(), echoes: shared.echoes.clone(), round_trips };
+    let setup = EchoSetup {
+        interval,
+        peers: shared.peers.clone(),
+        echoes: shared.echoes.clone(),
+        round_trips,
+    };
     let started = Echo::start(sockets, setup);
-    started.inspect_err(|error| tracing::warn!(%error, "cannot start the thread that sends echo requests")).ok()
+    started
+        .inspect_err(
+            |error| tracing::warn!(%error, "cannot start the thread that sends echo requests"),
+        )
+        .ok()
 }
 
 async fn daemon(
@@ -193,7 +247,11 @@ async fn daemon(
         // The store may be away for hours, so until then health checks look only at this thread.
         () = record_heartbeats(pulse) => bail!("the clock stopped"),
     };
-    let reports = problems::report(publish.subscribe(), shared.clone(), started.store.reports.clone());
+    let reports = problems::report(
+        publish.subscribe(),
+        shared.clone(),
+        started.store.reports.clone(),
+    );
     tokio::select! {
         // On the heap, because it holds the whole state of the agent.
         ended = Box::pin(started.run(publish, pulse, counts)) => ended,
@@ -221,13 +279,20 @@ fn listen(
     shared: &SharedState,
 ) -> anyhow::Result<Vec<HttpServer>> {
     let (health, own) = match options.listeners.metrics {
-        Some(address) => (HealthRoutes::Health(readiness), Some((address, HealthRoutes::Metrics(metrics)))),
+        Some(address) => (
+            HealthRoutes::Health(readiness),
+            Some((address, HealthRoutes::Metrics(metrics))),
+        ),
         None => (HealthRoutes::All(readiness, metrics), None),
     };
-    let health = options.listeners.healthz.map(|address| (address, health, &counts.displaced.health));
+    let health = options
+        .listeners
+        .healthz
+        .map(|address| (address, health, &counts.displaced.health));
     let own = own.map(|(address, routes)| (address, routes, &counts.displaced.metrics));
     let start = |(address, routes, displaced): (_, _, &Count)| {
-        HttpServer::start(address, routes, displaced.clone(), &shared.listeners).context("cannot answer health checks")
+        HttpServer::start(address, routes, displaced.clone(), &shared.listeners)
+            .context("cannot answer health checks")
     };
     health.into_iter().chain(own).map(start).collect()
 }

@@ -21,7 +21,10 @@ pub(super) struct NodeOverrides {
 impl NodeOverrides {
     /// As the store has them at the start.
     pub(super) fn new(settings: NodeSettings) -> Self {
-        Self { started: settings.clone(), now: settings }
+        Self {
+            started: settings.clone(),
+            now: settings,
+        }
     }
 
     /// Returns the settings that apply.
@@ -45,11 +48,16 @@ impl NodeOverrides {
         self.now = now;
         // What the node is does not change with another setting.
         for setting in &mut self.now.0 {
-            if let Some(same) = find(&self.started, setting).filter(|same| same.text == setting.text) {
+            if let Some(same) =
+                find(&self.started, setting).filter(|same| same.text == setting.text)
+            {
                 setting.value = same.value.clone();
             }
         }
-        self.states().into_iter().filter(|state| !before.contains(state)).collect()
+        self.states()
+            .into_iter()
+            .filter(|state| !before.contains(state))
+            .collect()
     }
 
     /// The choice of the mode.
@@ -64,17 +72,26 @@ impl NodeOverrides {
 
     /// Returns the state of each setting.
     pub(super) fn states(&self) -> Vec<NodeSettingStatus> {
-        let removed =
-            self.started.0.iter().filter(|setting| is_for_start(setting) && find(&self.now, setting).is_none());
+        let removed = self
+            .started
+            .0
+            .iter()
+            .filter(|setting| is_for_start(setting) && find(&self.now, setting).is_none());
         let removed = removed.map(|setting| state(setting, true, false, Some(REMOVED.to_owned())));
-        self.now.0.iter().map(|setting| self.state(setting)).chain(removed).collect()
+        self.now
+            .0
+            .iter()
+            .map(|setting| self.state(setting))
+            .chain(removed)
+            .collect()
     }
 
     fn state(&self, setting: &NodeSetting) -> NodeSettingStatus {
         if let Some(refusal) = self.refusal(setting) {
             return state(setting, false, false, Some(refusal));
         }
-        let started = find(&self.started, setting).is_some_and(|started| started.text == setting.text);
+        let started =
+            find(&self.started, setting).is_some_and(|started| started.text == setting.text);
         let waits = is_for_start(setting) && !started;
         state(setting, !waits, waits, waits.then(|| NEXT_START.to_owned()))
     }
@@ -83,9 +100,10 @@ impl NodeOverrides {
     fn refusal(&self, setting: &NodeSetting) -> Option<String> {
         let kept = find(&self.started, setting).filter(|started| is_for_start(started));
         match (&setting.value, kept) {
-            (Err(reason), Some(started)) => {
-                Some(format!("refused: {reason}; {} stays in force until the next start of the agent", started.text))
-            }
+            (Err(reason), Some(started)) => Some(format!(
+                "refused: {reason}; {} stays in force until the next start of the agent",
+                started.text
+            )),
             _ => setting.refusal(),
         }
     }
@@ -99,8 +117,19 @@ fn is_for_start(setting: &NodeSetting) -> bool {
     setting.value.as_ref().is_ok_and(SettingValue::is_for_start)
 }
 
-fn state(setting: &NodeSetting, in_force: bool, waits: bool, reason: Option<String>) -> NodeSettingStatus {
-    NodeSettingStatus { annotation: setting.name.clone(), value: setting.text.clone(), in_force, waits, reason }
+fn state(
+    setting: &NodeSetting,
+    in_force: bool,
+    waits: bool,
+    reason: Option<String>,
+) -> NodeSettingStatus {
+    NodeSettingStatus {
+        annotation: setting.name.clone(),
+        value: setting.text.clone(),
+        in_force,
+        waits,
+        reason,
+    }
 }
 
 #[cfg(test)]
@@ -109,10 +138,18 @@ mod tests {
 
     use super::*;
 
-    const FLAGS: Checks<GuardMode> = Checks { outer: GuardMode::Enforce, inner: GuardMode::Audit };
+    const FLAGS: Checks<GuardMode> = Checks {
+        outer: GuardMode::Enforce,
+        inner: GuardMode::Audit,
+    };
 
     fn setting(name: &str, text: &str, value: Result<SettingValue, String>) -> NodeSetting {
-        NodeSetting { name: name.to_owned(), text: text.to_owned(), value, instead: "the flag counts" }
+        NodeSetting {
+            name: name.to_owned(),
+            text: text.to_owned(),
+            value,
+            instead: "the flag counts",
+        }
     }
 
     fn mtu(bytes: u16) -> NodeSetting {
@@ -120,13 +157,26 @@ mod tests {
     }
 
     fn mode(mode: Mode) -> NodeSetting {
-        setting("mode", mode.name(), Ok(SettingValue::Mode(ModeSetting::Mode(mode))))
+        setting(
+            "mode",
+            mode.name(),
+            Ok(SettingValue::Mode(ModeSetting::Mode(mode))),
+        )
     }
 
     fn shown(states: Vec<NodeSettingStatus>) -> Vec<String> {
         let text = |state: NodeSettingStatus| {
-            let NodeSettingStatus { annotation, value, in_force, reason, .. } = state;
-            format!("{annotation}={value} {in_force} {}", reason.unwrap_or_default())
+            let NodeSettingStatus {
+                annotation,
+                value,
+                in_force,
+                reason,
+                ..
+            } = state;
+            format!(
+                "{annotation}={value} {in_force} {}",
+                reason.unwrap_or_default()
+            )
         };
         states.into_iter().map(text).collect()
     }
@@ -134,21 +184,37 @@ mod tests {
     #[test]
     fn a_mode_is_followed_and_an_mtu_waits_for_the_next_start() {
         let mut node = NodeOverrides::new(NodeSettings(vec![mtu(1400), mode(Mode::Kernel)]));
-        assert_eq!(shown(node.states()), ["mtu=1400 true ", "mode=kernel true "]);
+        assert_eq!(
+            shown(node.states()),
+            ["mtu=1400 true ", "mode=kernel true "]
+        );
         let changes = node.change(NodeSettings(vec![mtu(1300), mode(Mode::Encap)]));
-        assert_eq!(shown(changes), [format!("mtu=1300 false {NEXT_START}"), "mode=encap true ".to_owned()]);
+        assert_eq!(
+            shown(changes),
+            [
+                format!("mtu=1300 false {NEXT_START}"),
+                "mode=encap true ".to_owned()
+            ]
+        );
         assert_eq!(node.mode(), Some(ModeSetting::Mode(Mode::Encap)));
-        assert_eq!(shown(node.change(NodeSettings::default())), [format!("mtu=1400 true {REMOVED}")]);
+        assert_eq!(
+            shown(node.change(NodeSettings::default())),
+            [format!("mtu=1400 true {REMOVED}")]
+        );
         assert_eq!((node.mode(), node.guard(FLAGS)), (None, FLAGS));
-        assert_eq!(shown(node.change(NodeSettings(vec![mtu(1400)]))), ["mtu=1400 true "], "back as it was");
+        assert_eq!(
+            shown(node.change(NodeSettings(vec![mtu(1400)]))),
+            ["mtu=1400 true "],
+            "back as it was"
+        );
     }
 
     #[test]
     fn a_bad_value_leaves_what_the_agent_started_with_in_force() {
         let mut node = NodeOverrides::new(NodeSettings(vec![mtu(1400)]));
         let bad = setting("mtu", "banana", Err("expected a number".to_owned()));
-        let refused =
-            "mtu=banana false refused: expected a number; 1400 stays in force until the next start of the agent";
+        let refused = "mtu=banana false refused: expected a number; 1400 stays in force until the \
+            next start of the agent";
         assert_eq!(shown(node.change(NodeSettings(vec![bad]))), [refused]);
     }
 
@@ -157,13 +223,27 @@ mod tests {
         let mut node = NodeOverrides::new(NodeSettings(vec![mtu(9000), mode(Mode::Kernel)]));
         node.refuse(|value| matches!(value, SettingValue::Mtu(_)), "too large");
         assert_eq!(node.settings().mtu(), None);
-        let refused = "mtu=9000 false refused: too large; the flag counts until it is corrected or removed";
+        let refused =
+            "mtu=9000 false refused: too large; the flag counts until it is corrected or removed";
         assert_eq!(shown(node.states()), [refused, "mode=kernel true "]);
-        assert_eq!(shown(node.change(NodeSettings(vec![mtu(9000), mode(Mode::Fast)]))), ["mode=fast true "]);
-        assert_eq!(shown(node.change(NodeSettings(vec![mtu(1400)]))), [format!("mtu=1400 false {NEXT_START}")]);
-        assert_eq!(shown(node.change(NodeSettings::default())), [""; 0], "it never was in force");
+        assert_eq!(
+            shown(node.change(NodeSettings(vec![mtu(9000), mode(Mode::Fast)]))),
+            ["mode=fast true "]
+        );
+        assert_eq!(
+            shown(node.change(NodeSettings(vec![mtu(1400)]))),
+            [format!("mtu=1400 false {NEXT_START}")]
+        );
+        assert_eq!(
+            shown(node.change(NodeSettings::default())),
+            [""; 0],
+            "it never was in force"
+        );
         let bad = setting("mode", "turbo", Err("expected kernel".to_owned()));
-        assert!(shown(node.change(NodeSettings(vec![bad])))[0].contains("mode=turbo false refused: expected kernel"));
+        assert!(
+            shown(node.change(NodeSettings(vec![bad])))[0]
+                .contains("mode=turbo false refused: expected kernel")
+        );
         assert_eq!(node.mode(), None);
     }
 }

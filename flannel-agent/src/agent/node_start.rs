@@ -18,7 +18,8 @@ pub(super) async fn choose_external(
     hints: &Hints,
     node: &mut NodeOverrides,
 ) -> Result<External, IfaceError> {
-    let (families, pods): (Vec<_>, Vec<_>) = (config.families().collect(), config.networks().collect());
+    let (families, pods): (Vec<_>, Vec<_>) =
+        (config.families().collect(), config.networks().collect());
     if let Some(names) = node.settings().iface() {
         let own = IfaceOptions {
             iface: names.to_vec(),
@@ -27,11 +28,15 @@ pub(super) async fn choose_external(
             public_ip: options.public_ip,
             public_ipv6: options.public_ipv6,
         };
-        let chosen =
-            External::choose(netlink, &own, families.clone(), pods.clone(), hints).await.map_err(anyhow::Error::from);
+        let chosen = External::choose(netlink, &own, families.clone(), pods.clone(), hints)
+            .await
+            .map_err(anyhow::Error::from);
         match chosen.and_then(|external| usable(external, config)) {
             Ok(external) => return Ok(external),
-            Err(error) => node.refuse(|value| matches!(value, SettingValue::Iface(_)), &format!("{error:#}")),
+            Err(error) => node.refuse(
+                |value| matches!(value, SettingValue::Iface(_)),
+                &format!("{error:#}"),
+            ),
         }
     }
     External::choose(netlink, options, families, pods, hints).await
@@ -49,17 +54,32 @@ fn usable(external: External, config: &NetworkConfig) -> anyhow::Result<External
 }
 
 /// The configuration with the MTU of this node, if it has one that it can use.
-pub(super) fn with_node_mtu(config: NetworkConfig, node: &mut NodeOverrides, external: u32) -> NetworkConfig {
-    let Some(mtu) = node.settings().mtu() else { return config };
+pub(super) fn with_node_mtu(
+    config: NetworkConfig,
+    node: &mut NodeOverrides,
+    external: u32,
+) -> NetworkConfig {
+    let Some(mtu) = node.settings().mtu() else {
+        return config;
+    };
     config.with_mtu(mtu, external).unwrap_or_else(|error| {
-        node.refuse(|value| matches!(value, SettingValue::Mtu(_)), &error.to_string());
+        node.refuse(
+            |value| matches!(value, SettingValue::Mtu(_)),
+            &error.to_string(),
+        );
         config
     })
 }
 
 /// Logs the settings that apply, and the reasons why others do not.
 pub(super) fn log_settings(states: Vec<NodeSettingStatus>) {
-    for NodeSettingStatus { annotation, value, reason, .. } in states {
+    for NodeSettingStatus {
+        annotation,
+        value,
+        reason,
+        ..
+    } in states
+    {
         if let Some(reason) = reason {
             tracing::warn!("annotation {annotation}={value}: {reason}");
         } else {

@@ -8,14 +8,17 @@ pub(super) fn check() {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     if let Some(limit) = soft_limit(&limits).filter(|limit| *limit < ENOUGH) {
         tracing::warn!(
-            "this process may open {limit} files; raise the limit to {ENOUGH} or more (LimitNOFILE=, ulimit -n)"
+            "this process may open {limit} files; raise the limit to {ENOUGH} or more \
+             (LimitNOFILE=, ulimit -n)"
         );
     }
 }
 
 /// Parses the text of `/proc/self/limits`. Returns `None` if the number is not limited.
 fn soft_limit(limits: &str) -> Option<u64> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
@@ -25,10 +28,15 @@ mod tests {
 
     #[test]
     fn the_soft_limit_counts() {
-        let limits =
-            "Max processes  1 2 processes\nMax open files            32                   524288               files\n";
+        let limits = "Max processes  1 2 processes\nMax open files            32                   \
+            524288               files\n";
         assert_eq!(soft_limit(limits), Some(32));
-        assert_eq!(soft_limit("Max open files  unlimited  unlimited  files\n"), None);
-        assert!(soft_limit(&std::fs::read_to_string("/proc/self/limits").expect("limits")).is_some());
+        assert_eq!(
+            soft_limit("Max open files  unlimited  unlimited  files\n"),
+            None
+        );
+        assert!(
+            soft_limit(&std::fs::read_to_string("/proc/self/limits").expect("limits")).is_some()
+        );
     }
 }

@@ -38,19 +38,30 @@ pub(super) async fn claim(
     claims.extend(config.networks().map(Claim::Network));
     let taken = Claims::take(&identity, &claims, |taken| {
         tracing::warn!("{taken}. Waiting a moment, in case it is about to end");
-        publish.send_modify(|status| "waiting for another agent to end".clone_into(&mut status.stage));
+        publish
+            .send_modify(|status| "waiting for another agent to end".clone_into(&mut status.stage));
     });
     Ok(taken.await?)
 }
 
 /// Removes the programs of an agent that ended, and whose pins are elsewhere: they would go on to
 /// judge the packets of this one.
-pub(super) fn retire_programs(options: &RunOptions, config: &NetworkConfig, external: &ExternalInterface) {
+pub(super) fn retire_programs(
+    options: &RunOptions,
+    config: &NetworkConfig,
+    external: &ExternalInterface,
+) {
     let pins = PinRoot::new(&options.paths.bpf_pin_root);
-    let tunnels: Vec<u32> =
-        device_names(config).filter_map(|name| nix::net::if_::if_nametoindex(name.as_str()).ok()).collect();
+    let tunnels: Vec<u32> = device_names(config)
+        .filter_map(|name| nix::net::if_::if_nametoindex(name.as_str()).ok())
+        .collect();
     let networks: Vec<IpNet> = config.networks().collect();
-    let successor = Successor { pins: &pins, external: external.index, tunnels: &tunnels, networks: &networks };
+    let successor = Successor {
+        pins: &pins,
+        external: external.index,
+        tunnels: &tunnels,
+        networks: &networks,
+    };
     for root in successor.retire(|root| Claim::pins(root).is_free()) {
         tracing::info!(pin_root = %root.display(), "removed the programs of an agent that ended");
     }
@@ -65,7 +76,12 @@ fn device_names(config: &NetworkConfig) -> impl Iterator<Item = String> {
             Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
         };
         // Only the name is of interest, which depends on neither MTU nor interface.
-        let lower = TunnelUnderlay { external: 0, mtu: u32::from(u16::MAX), source, mac: Mac::default() };
+        let lower = TunnelUnderlay {
+            external: 0,
+            mtu: u32::from(u16::MAX),
+            source,
+            mac: Mac::default(),
+        };
         Some(backend.device(&lower)?.name().to_owned())
     };
     let mut names: Vec<String> = config.families().filter_map(name).collect();
@@ -85,7 +101,10 @@ mod tests {
     fn each_tunnel_device_is_claimed_once() {
         let both = r#""Network":"10.244.0.0/16","IPv6Network":"fd00:244::/48","EnableIPv6":true"#;
         let of = |backend: &str| names(&format!(r#"{{{both},"Backend":{{{backend}}}}}"#));
-        assert_eq!(of(r#""Type":"vxlan","VNI":7"#), ["flannel.7", "flannel-v6.7"]);
+        assert_eq!(
+            of(r#""Type":"vxlan","VNI":7"#),
+            ["flannel.7", "flannel-v6.7"]
+        );
         assert_eq!(of(r#""Type":"wireguard","Mode":"auto""#), ["flannel-wg"]);
         assert_eq!(of(r#""Type":"host-gw""#), [""; 0]);
     }

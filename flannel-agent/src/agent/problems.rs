@@ -27,13 +27,21 @@ impl Agent {
 }
 
 /// Reports the problems of the status. Does not return.
-pub(super) async fn report(status: watch::Receiver<Status>, shared: SharedState, reports: NodeReports) {
+pub(super) async fn report(
+    status: watch::Receiver<Status>,
+    shared: SharedState,
+    reports: NodeReports,
+) {
     if !reports.are_published() {
         return pending().await;
     }
     loop {
         let found = shared.complete(&status.borrow());
-        reports.set(of_node(&found.problems, clock::unix_now()).into_iter().chain(of_peers(&shared)));
+        reports.set(
+            of_node(&found.problems, clock::unix_now())
+                .into_iter()
+                .chain(of_peers(&shared)),
+        );
         sleep(PERIOD).await;
     }
 }
@@ -41,12 +49,17 @@ pub(super) async fn report(status: watch::Receiver<Status>, shared: SharedState,
 /// The reports of the node's own problems. Problems of one kind follow each other.
 fn of_node(problems: &[Problem], now: u64) -> Vec<NodeReport> {
     let lasts = |problem: &&Problem| {
-        problem.code != ProblemCode::LoweredMode || problem.since.is_some_and(|since| now >= since + LASTING)
+        problem.code != ProblemCode::LoweredMode
+            || problem.since.is_some_and(|since| now >= since + LASTING)
     };
     let lasting: Vec<_> = problems.iter().filter(lasts).collect();
     let kinds = lasting.chunk_by(|a, b| a.code == b.code);
     kinds
-        .flat_map(|of_kind| each_or_all(of_kind[0].code, of_kind, |problem| (identity(problem), problem.line())))
+        .flat_map(|of_kind| {
+            each_or_all(of_kind[0].code, of_kind, |problem| {
+                (identity(problem), problem.line())
+            })
+        })
         .collect()
 }
 
@@ -67,24 +80,44 @@ fn of_peers(shared: &SharedState) -> Vec<NodeReport> {
     let silent: Vec<String> = shared.echoes.silent_names().into_iter().collect();
     let mut reports = each_or_all(ProblemCode::SilentPeer, &silent, |name| {
         let remedy = "run `flannel-agent explain` on both nodes";
-        (name.clone(), format!("the peer {name} answered echo requests and does not any more: {remedy}"))
+        (
+            name.clone(),
+            format!("the peer {name} answered echo requests and does not any more: {remedy}"),
+        )
     });
     // Peers that never answered make no Event: a firewall may drop ICMP for good.
-    let others = shared.peer_problems().into_iter().filter(|(code, _)| *code != ProblemCode::SilentPeer);
-    reports.extend(others.filter(|(_, peers)| *peers > 0).filter_map(|(code, peers)| all(code, peers)));
+    let others = shared
+        .peer_problems()
+        .into_iter()
+        .filter(|(code, _)| *code != ProblemCode::SilentPeer);
+    reports.extend(
+        others
+            .filter(|(_, peers)| *peers > 0)
+            .filter_map(|(code, peers)| all(code, peers)),
+    );
     reports
 }
 
 /// A report of each problem of a kind. Of many there is one, which does not change with their
 /// number.
-fn each_or_all<T>(code: ProblemCode, found: &[T], words: impl Fn(&T) -> (String, String)) -> Vec<NodeReport> {
-    let Some(reason) = code.event() else { return Vec::new() };
+fn each_or_all<T>(
+    code: ProblemCode,
+    found: &[T],
+    words: impl Fn(&T) -> (String, String),
+) -> Vec<NodeReport> {
+    let Some(reason) = code.event() else {
+        return Vec::new();
+    };
     if found.len() > NAMED {
         return all(code, found.len()).into_iter().collect();
     }
     let report = |one| {
         let (identity, message) = words(one);
-        NodeReport { reason, identity, message }
+        NodeReport {
+            reason,
+            identity,
+            message,
+        }
     };
     found.iter().map(report).collect()
 }
@@ -92,8 +125,15 @@ fn each_or_all<T>(code: ProblemCode, found: &[T], words: impl Fn(&T) -> (String,
 /// One report of all problems of a kind.
 fn all(code: ProblemCode, number: usize) -> Option<NodeReport> {
     let number = u64::try_from(number).unwrap_or(u64::MAX);
-    let message = format!("{}: see `flannel-agent status` of this node", code.counted(number));
-    Some(NodeReport { reason: code.event()?, identity: String::new(), message })
+    let message = format!(
+        "{}: see `flannel-agent status` of this node",
+        code.counted(number)
+    );
+    Some(NodeReport {
+        reason: code.event()?,
+        identity: String::new(),
+        message,
+    })
 }
 
 #[cfg(test)]
@@ -118,14 +158,23 @@ mod tests {
     }
 
     fn identities(reports: &[NodeReport]) -> BTreeSet<(&str, &str)> {
-        reports.iter().map(|report| (report.reason, &*report.identity)).collect()
+        reports
+            .iter()
+            .map(|report| (report.reason, &*report.identity))
+            .collect()
     }
 
     #[test]
     fn many_of_a_kind_are_one_report_whatever_their_number() {
         let entries = |number: usize, attempts: u32| {
-            let entry =
-                |index| problem(ProblemCode::RefusedEntry, &format!("route {index}"), &format!("{attempts} tries"), 0);
+            let entry = |index| {
+                problem(
+                    ProblemCode::RefusedEntry,
+                    &format!("route {index}"),
+                    &format!("{attempts} tries"),
+                    0,
+                )
+            };
             of_node(&(0..number).map(entry).collect::<Vec<_>>(), 0)
         };
         assert_eq!(entries(0, 1), []);
@@ -140,7 +189,12 @@ mod tests {
 
     #[test]
     fn a_lowered_mode_is_reported_once_it_lasts() {
-        let lowered = [problem(ProblemCode::LoweredMode, "", "mode kernel instead of fast: no BPF", 100)];
+        let lowered = [problem(
+            ProblemCode::LoweredMode,
+            "",
+            "mode kernel instead of fast: no BPF",
+            100,
+        )];
         assert_eq!(of_node(&lowered, 100 + LASTING - 1), []);
         assert_eq!(identities(&of_node(&lowered, 100 + LASTING)).len(), 1);
     }

@@ -49,7 +49,8 @@ impl Programs {
             // Either way it is time to load.
             let _in_time = timeout(WAIT, first).await;
             let load = spawn_blocking(move || bpf::open(&options, backend.as_ref(), &networks));
-            load.await.unwrap_or_else(|error| Err(format!("loading the BPF programs: {error}")))
+            load.await
+                .unwrap_or_else(|error| Err(format!("loading the BPF programs: {error}")))
         }))
     }
 
@@ -69,8 +70,12 @@ impl Programs {
 
     /// Waits until they are loaded, or known to be absent; after that for ever.
     pub(super) async fn loaded(&mut self) -> Option<Bpf> {
-        let Self::Loading(task) = self else { return pending().await };
-        let result = task.await.unwrap_or_else(|error| Err(format!("loading the BPF programs: {error}")));
+        let Self::Loading(task) = self else {
+            return pending().await;
+        };
+        let result = task
+            .await
+            .unwrap_or_else(|error| Err(format!("loading the BPF programs: {error}")));
         let (state, bpf) = match result {
             Ok(bpf) => (Self::Loaded, Some(bpf)),
             Err(reason) => (Self::Absent(reason), None),

@@ -16,15 +16,28 @@ pub(super) struct Published {
 
 impl Published {
     pub(super) const fn new(backend: Arc<dyn Backend>, backend_type: &'static str) -> Self {
-        Self { backend, backend_type }
+        Self {
+            backend,
+            backend_type,
+        }
     }
 
     /// The attributes of our lease, from where we are reached and our ends of the tunnels.
-    pub(super) fn attrs(&self, external: &ExternalInterface, ends: &BTreeMap<Family, OwnEnd>) -> LeaseAttrs {
-        let mut attrs = LeaseAttrs { backend_type: self.backend_type.into(), ..LeaseAttrs::default() };
+    pub(super) fn attrs(
+        &self,
+        external: &ExternalInterface,
+        ends: &BTreeMap<Family, OwnEnd>,
+    ) -> LeaseAttrs {
+        let mut attrs = LeaseAttrs {
+            backend_type: self.backend_type.into(),
+            ..LeaseAttrs::default()
+        };
         for (family, end) in &external.ends {
             let own = ends.get(family).map(|own| match own {
-                OwnEnd::Vxlan(vtep) => OwnEnd::Vxlan(Vtep { other_source: end.public != end.source, ..*vtep }),
+                OwnEnd::Vxlan(vtep) => OwnEnd::Vxlan(Vtep {
+                    other_source: end.public != end.source,
+                    ..*vtep
+                }),
                 OwnEnd::Wireguard(_) => *own,
             });
             let data = self.backend.published(*family, own);

@@ -24,14 +24,26 @@ pub(super) fn start(
 ) -> Reconciler {
     let backend = node.backend.as_ref();
     let setups = setups(options, node);
-    let fast = fast_of(options, backend, pod_networks(&node.config, &node.former), record);
+    let fast = fast_of(
+        options,
+        backend,
+        pod_networks(&node.config, &node.former),
+        record,
+    );
     let interface = node.external.chosen();
-    Reconciler::new(netlink, &node.backend, &setups, interface, sysctl::local_ports(), &shared.peers)
-        .with_fast(fast)
-        .with_leftovers(node.networks_record.clone())
-        .with_checksum_offload(checksum_offload(options, &node.config))
-        .with_wireguard(node.keys, shared.wireguard.clone())
-        .with_udp(udp, shared.udp.clone())
+    Reconciler::new(
+        netlink,
+        &node.backend,
+        &setups,
+        interface,
+        sysctl::local_ports(),
+        &shared.peers,
+    )
+    .with_fast(fast)
+    .with_leftovers(node.networks_record.clone())
+    .with_checksum_offload(checksum_offload(options, &node.config))
+    .with_wireguard(node.keys, shared.wireguard.clone())
+    .with_udp(udp, shared.udp.clone())
 }
 
 fn setups(options: &RunOptions, node: &LeasedNode) -> BTreeMap<Family, PlaneSetup> {
@@ -39,20 +51,37 @@ fn setups(options: &RunOptions, node: &LeasedNode) -> BTreeMap<Family, PlaneSetu
         let end = node.ends.get(family).copied();
         let unreachable_route = unreachable_route(options, node.backend.as_ref(), network.prefix);
         let nexthops_from = options.nexthops_from;
-        (*family, PlaneSetup { network: *network, end, nexthops_from, unreachable_route })
+        (
+            *family,
+            PlaneSetup {
+                network: *network,
+                end,
+                nexthops_from,
+                unreachable_route,
+            },
+        )
     };
     node.networks.iter().map(setup).collect()
 }
 
 /// The option, or else the network configuration.
 fn checksum_offload(options: &RunOptions, config: &NetworkConfig) -> TxChecksumOffload {
-    let BackendConfig::Vxlan(vxlan) = &config.backend else { return TxChecksumOffload::Auto };
-    options.datapath.tx_checksum_offload.unwrap_or(vxlan.tx_checksum_offload)
+    let BackendConfig::Vxlan(vxlan) = &config.backend else {
+        return TxChecksumOffload::Auto;
+    };
+    options
+        .datapath
+        .tx_checksum_offload
+        .unwrap_or(vxlan.tx_checksum_offload)
 }
 
 /// Checks that the options allow the unreachable route for a pod network. Fails if it is switched
 /// off, if the backend carries no packets, or if an address of the store is in the network.
-fn unreachable_route(options: &RunOptions, backend: &dyn Backend, network: IpNet) -> Result<(), NotMade> {
+fn unreachable_route(
+    options: &RunOptions,
+    backend: &dyn Backend,
+    network: IpNet,
+) -> Result<(), NotMade> {
     if !options.unreachable_route {
         return Err(NotMade::Disabled);
     }
@@ -62,17 +91,27 @@ fn unreachable_route(options: &RunOptions, backend: &dyn Backend, network: IpNet
     if backend.routes_whole_network() {
         return Err(NotMade::IntoTunnel);
     }
-    let inside = store_addresses(options).into_iter().find(|address| network.contains(address));
+    let inside = store_addresses(options)
+        .into_iter()
+        .find(|address| network.contains(address));
     inside.map_or(Ok(()), |address| Err(NotMade::HasStore(address)))
 }
 
 /// Addresses of the store, where it is not named by a host name. In a pod the API server has one of
 /// a Service: these may be in the pod network, and have no route but the default route.
 fn store_addresses(options: &RunOptions) -> Vec<IpAddr> {
-    let urls = options.kube.as_ref().map_or(options.etcd.endpoints.clone(), |kube| vec![kube.api()]);
-    let hosts = urls.iter().filter_map(|url| url.parse::<http::Uri>().ok()?.host().map(str::to_owned));
+    let urls = options
+        .kube
+        .as_ref()
+        .map_or(options.etcd.endpoints.clone(), |kube| vec![kube.api()]);
+    let hosts = urls
+        .iter()
+        .filter_map(|url| url.parse::<http::Uri>().ok()?.host().map(str::to_owned));
     let service = std::env::var("KUBERNETES_SERVICE_HOST").ok();
-    hosts.chain(service).filter_map(|host| host.trim_matches(['[', ']']).parse().ok()).collect()
+    hosts
+        .chain(service)
+        .filter_map(|host| host.trim_matches(['[', ']']).parse().ok())
+        .collect()
 }
 
 fn fast_of(
@@ -82,13 +121,21 @@ fn fast_of(
     record: Option<SharedRecord>,
 ) -> Fast {
     let conntrack = ConntrackSysctls::new(options.fast.conntrack_liberal, record, pod_networks);
-    Fast::new(scope_of(options, backend), conntrack, Exclusions::new(options.fast.exclude.clone()))
+    Fast::new(
+        scope_of(options, backend),
+        conntrack,
+        Exclusions::new(options.fast.exclude.clone()),
+    )
 }
 
 /// Returns the flows that mode `fast` learns: with hosts outside only where programs see them.
 fn scope_of(options: &RunOptions, backend: &dyn Backend) -> FastScope {
     let sees_them = backend.programs().is_ok_and(ProgramSet::is_on_external);
-    if sees_them { options.fast.scope } else { FastScope::Cluster }
+    if sees_them {
+        options.fast.scope
+    } else {
+        FastScope::Cluster
+    }
 }
 
 /// The networks pods of this node have addresses of, former ones included.

@@ -19,7 +19,11 @@ impl RefusalLog {
     pub(super) fn log(&mut self, refused: &[Rejected], now: Instant) {
         for lease in refused {
             let is_conflict = lease.reason.conflict().is_some();
-            let limit = if is_conflict { &mut self.conflicts } else { &mut self.others };
+            let limit = if is_conflict {
+                &mut self.conflicts
+            } else {
+                &mut self.others
+            };
             match limit.admit(now) {
                 true if is_conflict => tracing::error!("refused: {lease}"),
                 true => tracing::warn!("refused: {lease}"),
@@ -31,8 +35,13 @@ impl RefusalLog {
 
     /// Logs how many were not named, when that is due.
     pub(super) fn report(&mut self, now: Instant) {
-        for more in [&mut self.conflicts, &mut self.others].into_iter().filter_map(|limit| limit.report(now)) {
-            tracing::warn!("refused: {more} more; `flannel-agent status` lists leases that are refused now");
+        for more in [&mut self.conflicts, &mut self.others]
+            .into_iter()
+            .filter_map(|limit| limit.report(now))
+        {
+            tracing::warn!(
+                "refused: {more} more; `flannel-agent status` lists leases that are refused now"
+            );
         }
     }
 }

@@ -14,9 +14,10 @@ use flannel_host::{
 use flannel_iface::End;
 use flannel_reconcile::{WireguardFacts, device::Device};
 use flannel_status::{
-    Claim, ConflictStatus, DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus, IpsecPeerStatus, LISTED,
-    LeaseStatus, ModeStatus, NetworkStatus, PeerEchoStatus, PeerStatus, PodStatus, RejectedStatus, Repairs, STARTING,
-    Status, StoreStatus, WireguardPeerStatus, WireguardStatus,
+    Claim, ConflictStatus, DeviceStatus, FastStatus, FlowTableStatus, InterfaceStatus,
+    IpsecPeerStatus, LISTED, LeaseStatus, ModeStatus, NetworkStatus, PeerEchoStatus, PeerStatus,
+    PodStatus, RejectedStatus, Repairs, STARTING, Status, StoreStatus, WireguardPeerStatus,
+    WireguardStatus,
 };
 use flannel_store::{Conflict, LeaseKey, Rejected, config::BackendConfig};
 use tokio::sync::watch;
@@ -25,7 +26,11 @@ use crate::{agent::main_loop::Agent, options::RunOptions, privileges::Privileges
 
 /// The status of an agent that has just begun.
 pub(super) fn starting(options: &RunOptions) -> Status {
-    let decision = ModeRequest { flag: options.datapath.mode, ..ModeRequest::default() }.decide(Capability::NOTHING);
+    let decision = ModeRequest {
+        flag: options.datapath.mode,
+        ..ModeRequest::default()
+    }
+    .decide(Capability::NOTHING);
     let mode = ModeStatus {
         effective: decision.mode.to_string(),
         wanted: decision.wanted.to_string(),
@@ -33,8 +38,17 @@ pub(super) fn starting(options: &RunOptions) -> Status {
         reason: Some("the agent is starting".to_owned()),
         attach: None,
     };
-    let endpoints = options.kube.as_ref().map_or(options.etcd.endpoints.clone(), |kube| vec![kube.api()]);
-    let store = StoreStatus { endpoints, in_sync: false, reason: None, since: None, last_change: None };
+    let endpoints = options
+        .kube
+        .as_ref()
+        .map_or(options.etcd.endpoints.clone(), |kube| vec![kube.api()]);
+    let store = StoreStatus {
+        endpoints,
+        in_sync: false,
+        reason: None,
+        since: None,
+        last_change: None,
+    };
     Status {
         pid: Some(std::process::id()),
         pin_root: Some(options.paths.bpf_pin_root.display().to_string()),
@@ -47,7 +61,10 @@ pub(super) fn starting(options: &RunOptions) -> Status {
 impl Agent {
     /// Publishes the status, and where the store takes it the state of the network.
     pub(super) fn publish(&self, publish: &watch::Sender<Status>) {
-        self.node.store.availability.set(self.is_network_available());
+        self.node
+            .store
+            .availability
+            .set(self.is_network_available());
         publish.send_modify(|status| {
             *status = self.status(status);
             status.update_problems(clock::unix_now());
@@ -73,7 +90,10 @@ impl Agent {
             node_settings: self.node.settings.node.states(),
             drops: None,
             lease: Some(self.lease()),
-            store: last.store.as_ref().map(|store| self.store.status(store.endpoints.clone())),
+            store: last
+                .store
+                .as_ref()
+                .map(|store| self.store.status(store.endpoints.clone())),
             network: Some(self.network()),
             interface: Some(self.interface()),
             device: devices.first().cloned(),
@@ -98,11 +118,18 @@ impl Agent {
             },
             dirty: self.node.reconciler.dirty().take(LISTED).collect(),
             dirty_total: total(self.node.reconciler.dirty().count()),
-            repairs: Repairs { sysctls: self.node.host_sysctls.repairs(), ..self.node.reconciler.repairs() },
+            repairs: Repairs {
+                sysctls: self.node.host_sysctls.repairs(),
+                ..self.node.reconciler.repairs()
+            },
             unreachable_routes: self.node.reconciler.unreachable_routes(),
             sysctls: self.node.reconciler.fast().conntrack().changed(),
             sysctl_problems: self.node.host_sysctls.problems().to_vec(),
-            addresses_in_pods: self.addresses_in_pods().iter().map(ToString::to_string).collect(),
+            addresses_in_pods: self
+                .addresses_in_pods()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             closed_forward: self.node.firewall.closed_forward(),
             lost_subnets: self.lost_subnets.iter().map(ToString::to_string).collect(),
             lease_problem: self.store.lease_problem(),
@@ -116,8 +143,13 @@ impl Agent {
     /// Those that claim what this node has come first: the list is cut.
     fn rejected(&self) -> Vec<RejectedStatus> {
         let leases = &self.node.leases;
-        let ours = leases.conflicts_with_us().map(|(lease, conflict)| rejected(&lease, Some(claim(conflict))));
-        let others = leases.rejected().filter(|lease| !lease.reason.is_with_us()).map(|lease| rejected(&lease, None));
+        let ours = leases
+            .conflicts_with_us()
+            .map(|(lease, conflict)| rejected(&lease, Some(claim(conflict))));
+        let others = leases
+            .rejected()
+            .filter(|lease| !lease.reason.is_with_us())
+            .map(|lease| rejected(&lease, None));
         ours.chain(others).take(LISTED).collect()
     }
 
@@ -134,7 +166,10 @@ impl Agent {
 
     fn flow_table(&self) -> Option<FlowTableStatus> {
         let table = self.node.reconciler.bpf()?.flow_table()?;
-        Some(FlowTableStatus { flows: table.flows, reason: table.reason.to_string() })
+        Some(FlowTableStatus {
+            flows: table.flows,
+            reason: table.reason.to_string(),
+        })
     }
 
     fn fast(&self) -> Option<FastStatus> {
@@ -148,17 +183,29 @@ impl Agent {
             outside: fast.learns_outside(),
             outside_reason: fast.outside_reason().map(ToString::to_string),
             decapsulation_reason: fast.decapsulation_reason().map(str::to_owned),
-            underlay_reasons: fast.underlay_reasons().iter().map(ToString::to_string).collect(),
-            pods: fast.pods().iter().map(|(index, pod)| self::pod(*index, pod)).collect(),
+            underlay_reasons: fast
+                .underlay_reasons()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            pods: fast
+                .pods()
+                .iter()
+                .map(|(index, pod)| self::pod(*index, pod))
+                .collect(),
         })
     }
 
     fn lease(&self) -> LeaseStatus {
         let key = self.node.lease.own.key;
         let subnet = |family| key.subnet(family).map(|subnet| subnet.to_string());
-        let [v4, v6] = Family::BOTH.map(|family| self.end(family).map(|end| end.public.to_string()));
+        let [v4, v6] =
+            Family::BOTH.map(|family| self.end(family).map(|end| end.public.to_string()));
         LeaseStatus {
-            subnet: Family::BOTH.into_iter().find_map(subnet).unwrap_or_default(),
+            subnet: Family::BOTH
+                .into_iter()
+                .find_map(subnet)
+                .unwrap_or_default(),
             public_ip: v4.or(v6.clone()).unwrap_or_default(),
             ipv6_subnet: subnet(Family::V6),
             public_ipv6: v6,
@@ -176,7 +223,10 @@ impl Agent {
             _ => None,
         };
         NetworkStatus {
-            networks: config.networks().map(|network| network.to_string()).collect(),
+            networks: config
+                .networks()
+                .map(|network| network.to_string())
+                .collect(),
             backend: config.backend.properties().type_name.to_owned(),
             vni: vxlan.map(|vxlan| vxlan.vni),
             port: vxlan.map(|vxlan| vxlan.port),
@@ -185,9 +235,11 @@ impl Agent {
     }
 
     fn interface(&self) -> InterfaceStatus {
-        let text =
-            |part: fn(&End) -> IpAddr| Family::BOTH.map(|family| self.end(family).map(|end| part(end).to_string()));
-        let ([address, ipv6_address], [public, public_ipv6]) = (text(|end| end.addr), text(|end| end.public));
+        let text = |part: fn(&End) -> IpAddr| {
+            Family::BOTH.map(|family| self.end(family).map(|end| part(end).to_string()))
+        };
+        let ([address, ipv6_address], [public, public_ipv6]) =
+            (text(|end| end.addr), text(|end| end.public));
         InterfaceStatus {
             name: self.node.external.chosen().name.clone(),
             address: address.or(ipv6_address.clone()).unwrap_or_default(),
@@ -205,7 +257,9 @@ impl Agent {
         let status = |(family, device): (Family, &Device)| DeviceStatus {
             name: device.name.clone(),
             index: device.index,
-            mac: device.vtep.map_or_else(|| "-".to_owned(), |vtep| vtep.mac.to_string()),
+            mac: device
+                .vtep
+                .map_or_else(|| "-".to_owned(), |vtep| vtep.mac.to_string()),
             mtu: device.mtu,
             family: family.to_string(),
             zero_checksum_v6: device.vtep.is_some_and(|vtep| vtep.zero_checksum_v6),
@@ -216,7 +270,12 @@ impl Agent {
 }
 
 fn pod(index: u32, pod: &Pod) -> PodStatus {
-    let PodVerdict { entry, sends, receives, merged } = &pod.verdict;
+    let PodVerdict {
+        entry,
+        sends,
+        receives,
+        merged,
+    } = &pod.verdict;
     let reasons: BTreeSet<_> = sends.iter().chain(receives).collect();
     PodStatus {
         veth: pod.veth.clone(),
@@ -231,8 +290,16 @@ fn pod(index: u32, pod: &Pod) -> PodStatus {
 }
 
 fn wireguard(facts: WireguardFacts) -> WireguardStatus {
-    let WireguardFacts { key, port, implementation } = facts;
-    WireguardStatus { public_key: key.to_string(), port, implementation: implementation.to_owned() }
+    let WireguardFacts {
+        key,
+        port,
+        implementation,
+    } = facts;
+    WireguardStatus {
+        public_key: key.to_string(),
+        port,
+        implementation: implementation.to_owned(),
+    }
 }
 
 fn total(count: usize) -> u64 {
@@ -240,7 +307,11 @@ fn total(count: usize) -> u64 {
 }
 
 fn rejected(lease: &Rejected, claim: Option<Claim>) -> RejectedStatus {
-    RejectedStatus { key: excerpt(&lease.key).to_string(), reason: lease.to_string(), claim }
+    RejectedStatus {
+        key: excerpt(&lease.key).to_string(),
+        reason: lease.to_string(),
+        claim,
+    }
 }
 
 const fn claim(conflict: Conflict) -> Claim {
@@ -254,8 +325,17 @@ const fn claim(conflict: Conflict) -> Claim {
 /// Returns a note that the kernel chooses the next hop, and by which devices; `None` if the path
 /// has a fixed next hop.
 fn choice(path: &Path) -> Option<String> {
-    let names: Vec<_> = path.uplinks.iter().map(|ecmp_path| ecmp_path.name.as_str()).collect();
-    path.next_hop.is_none().then(|| format!("the kernel chooses the next hop for each flow, by {}", names.join(", ")))
+    let names: Vec<_> = path
+        .uplinks
+        .iter()
+        .map(|ecmp_path| ecmp_path.name.as_str())
+        .collect();
+    path.next_hop.is_none().then(|| {
+        format!(
+            "the kernel chooses the next hop for each flow, by {}",
+            names.join(", ")
+        )
+    })
 }
 
 /// Returns the status of a peer.
@@ -266,17 +346,33 @@ pub(super) fn peer(
     ipsec: Option<IpsecPeerStatus>,
 ) -> PeerStatus {
     let reason = match &way.way {
-        Way::Direct(_) | Way::Wireguard | Way::Ipsec | Way::Ipip | Way::Udp | Way::Extension | Way::Cloud => None,
+        Way::Direct(_)
+        | Way::Wireguard
+        | Way::Ipsec
+        | Way::Ipip
+        | Way::Udp
+        | Way::Extension
+        | Way::Cloud => None,
         Way::Tunnel(Ok(path)) => choice(path),
         Way::Tunnel(Err(reason)) => Some(reason.to_string()),
-        Way::NotOnLink => Some("the node is not on our own link, and the backend has no tunnel".to_owned()),
+        Way::NotOnLink => {
+            Some("the node is not on our own link, and the backend has no tunnel".to_owned())
+        }
     };
     PeerStatus {
         // With etcd the entry is named after the subnet.
-        node: way.peer.key.parse::<LeaseKey>().is_err().then(|| way.peer.key.to_string()),
+        node: way
+            .peer
+            .key
+            .parse::<LeaseKey>()
+            .is_err()
+            .then(|| way.peer.key.to_string()),
         subnet: way.peer.subnet.to_string(),
         public_ip: way.peer.public_ip.to_string(),
-        vtep_mac: way.peer.vtep().map_or_else(|| "-".to_owned(), |vtep| vtep.mac.to_string()),
+        vtep_mac: way
+            .peer
+            .vtep()
+            .map_or_else(|| "-".to_owned(), |vtep| vtep.mac.to_string()),
         way: way.way.name().to_owned(),
         reason,
         echo,

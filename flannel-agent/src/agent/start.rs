@@ -70,17 +70,28 @@ async fn start_with<M: SubnetManager>(
     let traffic = traffic(options, &node, &netlink).await?;
     // On a node with thousands of Services `nft` takes as much memory as the verifier. Together
     // they would go beyond a limit that has room for either.
-    let programs =
-        early.unwrap_or_else(|| Programs::load_after(traffic.first_look(), options, &node.backend, &node.networks));
+    let programs = early.unwrap_or_else(|| {
+        Programs::load_after(traffic.first_look(), options, &node.backend, &node.networks)
+    });
     let record = sysctl_record(options);
     let host_addresses = HostAddressReader::new(netlink.clone(), node.prefixes());
-    let reconciler = reconciler_start::start(options, &node, netlink, shared, udp, record.clone().ok());
+    let reconciler =
+        reconciler_start::start(options, &node, netlink, shared, udp, record.clone().ok());
     let (attrs, to_publish) = watch::channel(node.request.attrs.clone());
     Ok(Components {
         settings: settings(options, &node),
         leases: leases::<M>(&node),
-        firewall: Watch::start(options.fast.strict_rules, node.backend.port(), memory::return_holes),
-        lease: Holding { own: node.own, assigned: M::ASSIGNS_SUBNETS, published: node.published, attrs },
+        firewall: Watch::start(
+            options.fast.strict_rules,
+            node.backend.port(),
+            memory::return_holes,
+        ),
+        lease: Holding {
+            own: node.own,
+            assigned: M::ASSIGNS_SUBNETS,
+            published: node.published,
+            attrs,
+        },
         store: StoreHandles::spawn(manager, node.request, to_publish),
         external: node.external,
         host_addresses,
@@ -105,10 +116,14 @@ async fn leased_node<M: SubnetManager>(
 ) -> anyhow::Result<LeasedNode> {
     let mut node = loop {
         // On the heap, because its future is large.
-        if let Some(node) = Box::pin(lease_start::start(manager, netlink, options, publish)).await? {
+        if let Some(node) = Box::pin(lease_start::start(manager, netlink, options, publish)).await?
+        {
             break node;
         }
-        tracing::info!("starting over: the network configuration or the external interface is another one by now");
+        tracing::info!(
+            "starting over: the network configuration or the external interface is another one by \
+             now"
+        );
     };
     if M::ASSIGNS_SUBNETS {
         cut_into_subnets(&mut node.networks, node.own.key);
@@ -117,8 +132,18 @@ async fn leased_node<M: SubnetManager>(
 }
 
 /// Starts the task that keeps traffic rules.
-async fn traffic(options: &RunOptions, node: &LeasedNode, netlink: &Netlink) -> anyhow::Result<Traffic> {
-    let engine = node.config.nftables.map(|nftables| if nftables { Engine::Nftables } else { Engine::Iptables });
+async fn traffic(
+    options: &RunOptions,
+    node: &LeasedNode,
+    netlink: &Netlink,
+) -> anyhow::Result<Traffic> {
+    let engine = node.config.nftables.map(|nftables| {
+        if nftables {
+            Engine::Nftables
+        } else {
+            Engine::Iptables
+        }
+    });
     let wanted = WantedTraffic::of(&node.config, node.own.key, &node.former);
     let traffic = Traffic::start(netlink.clone(), engine, options.traffic.clone(), wanted).await;
     let traffic = traffic.context("--ip-masq cannot be done")?;
@@ -160,7 +185,10 @@ fn masquerades(options: &RunOptions, networks: &BTreeMap<Family, PodNetwork>) ->
     let masquerade = options.traffic.masquerade;
     let any = networks.keys().any(|family| masquerade.has(*family));
     if masquerade.any() && !any {
-        tracing::warn!("--ip-masq names a family that the network configuration does not have: nothing is masqueraded");
+        tracing::warn!(
+            "--ip-masq names a family that the network configuration does not have: nothing is \
+             masqueraded"
+        );
     }
     any
 }
@@ -176,7 +204,10 @@ fn sysctl_record(options: &RunOptions) -> Result<SharedRecord, String> {
         }
         Err(error) => {
             let error = chain(&error);
-            tracing::warn!(error, "no sysctl is set: the record of earlier changes is not usable");
+            tracing::warn!(
+                error,
+                "no sysctl is set: the record of earlier changes is not usable"
+            );
             Err(error)
         }
     }
@@ -193,7 +224,8 @@ fn warn_of_bridges(options: &RunOptions, engine: Engine, networks: &BTreeMap<Fam
         if !sysctl::is_on(setting) {
             let setting = setting.replace('/', ".");
             tracing::warn!(
-                "{setting} is not 1 (module br_netfilter): a pod gets no answer from a Service that leads to a pod of the same node"
+                "{setting} is not 1 (module br_netfilter): a pod gets no answer from a Service \
+                 that leads to a pod of the same node"
             );
         }
     }

@@ -71,20 +71,29 @@ impl Store {
             StoreEvent::Resumed => self.enter(State::InSync),
             StoreEvent::OutOfSync { reason } => self.enter(State::Away(reason.clone())),
             StoreEvent::OwnLease(_) => {
-                (self.is_lost, self.lapsed, self.loss, self.address_taken) = (false, false, None, false);
+                (self.is_lost, self.lapsed, self.loss, self.address_taken) =
+                    (false, false, None, false);
             }
             StoreEvent::OwnLeaseLost { key, cause } => {
                 error!("our lease {key} is lost: {cause}; acquiring again");
-                self.lose(format!("our lease {key} is lost: {cause}"), matches!(cause, LostCause::SameAddress { .. }));
+                self.lose(
+                    format!("our lease {key} is lost: {cause}"),
+                    matches!(cause, LostCause::SameAddress { .. }),
+                );
             }
-            StoreEvent::NotAcquired { reason, address_taken } => {
+            StoreEvent::NotAcquired {
+                reason,
+                address_taken,
+            } => {
                 self.lose(format!("no lease is acquired: {reason}"), *address_taken);
             }
             StoreEvent::Contested { by } => {
                 error!("another machine has our public address and contests our lease: {by}");
                 self.contested = Some((BootTime::now(), by.clone()));
             }
-            StoreEvent::Put(_) | StoreEvent::Delete { .. } => self.last_change = Some(BootTime::now()),
+            StoreEvent::Put(_) | StoreEvent::Delete { .. } => {
+                self.last_change = Some(BootTime::now())
+            }
             StoreEvent::Settings(_) => {}
         }
     }
@@ -106,9 +115,14 @@ impl Store {
     /// Returns what is wrong with our lease, if anything is.
     pub(super) fn lease_problem(&self) -> Option<String> {
         let contested = |by| {
-            format!("another machine has our public address and contests our lease: {by}; give one of the two another")
+            format!(
+                "another machine has our public address and contests our lease: {by}; give one of \
+                 the two another"
+            )
         };
-        self.loss.clone().or_else(|| self.contestant().map(contested))
+        self.loss
+            .clone()
+            .or_else(|| self.contestant().map(contested))
     }
 
     /// Compares the lease with the clock. Returns true if it expired since the last call, and the
@@ -117,7 +131,8 @@ impl Store {
         let lapsed = !self.is_lost && own.has_lapsed(BootTime::now());
         let newly = lapsed && !self.lapsed;
         if newly {
-            error!(lease = %own.key, "our lease ran out before it could be renewed; another node may have it by now");
+            error!(lease = %own.key, "our lease ran out before it could be renewed; another node \
+                may have it by now");
         }
         self.lapsed = lapsed;
         newly
@@ -166,11 +181,16 @@ mod tests {
     use super::*;
 
     fn own(expires_at: Option<BootTime>) -> OwnLease {
-        OwnLease { key: "10.5.1.0-24".parse().expect("a key"), expires_at }
+        OwnLease {
+            key: "10.5.1.0-24".parse().expect("a key"),
+            expires_at,
+        }
     }
 
     fn away() -> StoreEvent {
-        StoreEvent::OutOfSync { reason: "gone".to_owned() }
+        StoreEvent::OutOfSync {
+            reason: "gone".to_owned(),
+        }
     }
 
     #[test]
@@ -181,27 +201,47 @@ mod tests {
             assert!(store.is_valid(&good) && !store.look_at_clock(&good));
         }
         assert!(!store.is_valid(&lapsed));
-        assert!(store.look_at_clock(&lapsed) && !store.look_at_clock(&lapsed), "told once");
+        assert!(
+            store.look_at_clock(&lapsed) && !store.look_at_clock(&lapsed),
+            "told once"
+        );
         store.apply_event(&StoreEvent::OwnLease(own(None)));
-        assert!(store.look_at_clock(&lapsed), "and again after another was held");
-        store.apply_event(&StoreEvent::OwnLeaseLost { key: lapsed.key, cause: LostCause::Deleted });
-        assert!(!store.look_at_clock(&lapsed) && !store.is_valid(&own(None)), "the store has said it already");
+        assert!(
+            store.look_at_clock(&lapsed),
+            "and again after another was held"
+        );
+        store.apply_event(&StoreEvent::OwnLeaseLost {
+            key: lapsed.key,
+            cause: LostCause::Deleted,
+        });
+        assert!(
+            !store.look_at_clock(&lapsed) && !store.is_valid(&own(None)),
+            "the store has said it already"
+        );
     }
 
     #[test]
     fn the_status_shows_since_when() {
         let mut store = Store::new();
         assert!(!store.is_seen() && store.status(Vec::new()).reason.is_none());
-        store.apply_event(&StoreEvent::InSync { snapshot: Vec::new() });
+        store.apply_event(&StoreEvent::InSync {
+            snapshot: Vec::new(),
+        });
         let first = store.since;
-        store.apply_event(&StoreEvent::InSync { snapshot: Vec::new() });
+        store.apply_event(&StoreEvent::InSync {
+            snapshot: Vec::new(),
+        });
         assert_eq!(store.since, first, "in sync all the time");
         assert_eq!(store.status(Vec::new()).last_change, None);
         store.apply_event(&away());
         store.apply_event(&StoreEvent::Delete { name: "a".into() });
         let status = store.status(Vec::new());
         assert_eq!(
-            (status.in_sync, status.reason.as_deref(), status.last_change.is_some()),
+            (
+                status.in_sync,
+                status.reason.as_deref(),
+                status.last_change.is_some()
+            ),
             (false, Some("gone"), true)
         );
         assert!(store.is_seen() && store.since > first);

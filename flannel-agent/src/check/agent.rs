@@ -12,30 +12,50 @@ const TOPIC: &str = "agent";
 pub(super) fn look(answer: &io::Result<Status>) -> Vec<Finding> {
     match answer {
         Ok(status) => problems(status),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-            vec![Finding::ok(TOPIC, "no agent runs with this state directory")]
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            ) =>
+        {
+            vec![Finding::ok(
+                TOPIC,
+                "no agent runs with this state directory",
+            )]
         }
         Err(error) => vec![Finding::warn(
             HostCode::AgentSilent,
             format!("the agent does not answer: {error}"),
-            "the findings of this check hold nevertheless; for the agent's own problems run it as root, and restart an \
+            "the findings of this check hold nevertheless; for the agent's own problems run it as \
+             root, and restart an \
              agent that hangs",
         )],
     }
 }
 
 fn problems(status: &Status) -> Vec<Finding> {
-    let findings: Vec<_> = status.problems.iter().filter(|problem| !is_looked_at(problem.code)).map(finding).collect();
+    let findings: Vec<_> = status
+        .problems
+        .iter()
+        .filter(|problem| !is_looked_at(problem.code))
+        .map(finding)
+        .collect();
     match (findings.is_empty(), status.ready) {
         (true, true) => vec![Finding::ok(TOPIC, "the running agent reports no problem")],
-        (true, false) => vec![Finding::ok(TOPIC, format!("the running agent is {}", status.stage))],
+        (true, false) => vec![Finding::ok(
+            TOPIC,
+            format!("the running agent is {}", status.stage),
+        )],
         (false, _) => findings,
     }
 }
 
 /// This check finds these by itself, also without an agent.
 const fn is_looked_at(code: ProblemCode) -> bool {
-    matches!(code, ProblemCode::HostSysctl | ProblemCode::AddressInPods | ProblemCode::ForwardDropped)
+    matches!(
+        code,
+        ProblemCode::HostSysctl | ProblemCode::AddressInPods | ProblemCode::ForwardDropped
+    )
 }
 
 fn finding(problem: &Problem) -> Finding {
@@ -44,7 +64,13 @@ fn finding(problem: &Problem) -> Finding {
         Severity::Warning | Severity::Notice => Level::Warn,
     };
     let code = Some(FindingCode::Problem(problem.code));
-    Finding { topic: TOPIC, code, level, text: problem.text.clone(), remedy: problem.remedy.clone() }
+    Finding {
+        topic: TOPIC,
+        code,
+        level,
+        text: problem.text.clone(),
+        remedy: problem.remedy.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -54,9 +80,18 @@ mod tests {
     use super::*;
 
     fn status(error: Option<&str>) -> Status {
-        let mode = ModeStatus { effective: "encap".to_owned(), wanted: "encap".to_owned(), ..ModeStatus::default() };
+        let mode = ModeStatus {
+            effective: "encap".to_owned(),
+            wanted: "encap".to_owned(),
+            ..ModeStatus::default()
+        };
         let error = error.map(str::to_owned);
-        let mut status = Status { pid: Some(1), ready: true, error, ..Status::without_agent("running", mode) };
+        let mut status = Status {
+            pid: Some(1),
+            ready: true,
+            error,
+            ..Status::without_agent("running", mode)
+        };
         status.find_problems(0);
         status
     }
@@ -64,7 +99,15 @@ mod tests {
     #[test]
     fn the_agents_problems_are_findings_with_their_codes() {
         let found = look(&Ok(status(Some("the link is gone"))));
-        let [Finding { topic: "agent", code: Some(code), level: Level::Fail, .. }] = &found[..] else {
+        let [
+            Finding {
+                topic: "agent",
+                code: Some(code),
+                level: Level::Fail,
+                ..
+            },
+        ] = &found[..]
+        else {
             panic!("{found:?}");
         };
         assert_eq!(serde_json::to_value(code).expect("JSON"), "start_waits");
@@ -76,6 +119,12 @@ mod tests {
         let level = |kind: io::ErrorKind| look(&Err(kind.into()))[0].level;
         assert_eq!(level(io::ErrorKind::TimedOut), Level::Warn);
         assert_eq!(level(io::ErrorKind::PermissionDenied), Level::Warn);
-        assert_eq!([level(io::ErrorKind::NotFound), level(io::ErrorKind::ConnectionRefused)], [Level::Ok; 2]);
+        assert_eq!(
+            [
+                level(io::ErrorKind::NotFound),
+                level(io::ErrorKind::ConnectionRefused)
+            ],
+            [Level::Ok; 2]
+        );
     }
 }

@@ -21,21 +21,28 @@ pub(super) fn look() -> Option<Finding> {
 fn look_below(root: &Path) -> Option<Finding> {
     let at = |path: &str| root.join(path.trim_start_matches('/'));
     let [usual, ..] = DIRECTORIES;
-    let is_configured = at(CONFIGURATIONS).read_dir().is_ok_and(|mut files| files.next().is_some());
+    let is_configured = at(CONFIGURATIONS)
+        .read_dir()
+        .is_ok_and(|mut files| files.next().is_some());
     if !is_configured && !at(usual).exists() {
         return None;
     }
     let is_there = |name: &&str| DIRECTORIES.iter().any(|dir| at(dir).join(name).is_file());
     let missing: Vec<&str> = PLUGINS.into_iter().filter(|name| !is_there(name)).collect();
     Some(if missing.is_empty() {
-        Finding::ok("cni", "the plugins that flannel's CNI plugin calls are installed")
+        Finding::ok(
+            "cni",
+            "the plugins that flannel's CNI plugin calls are installed",
+        )
     } else {
         Finding::warn(
             HostCode::CniPlugins,
             format!("not in {}: {}", DIRECTORIES.join(", "), missing.join(", ")),
             format!(
-                "pods of flannel's usual CNI configuration do not start: install the CNI plugins (package \
-                 containernetworking-plugins) in {usual}, or where the container runtime searches; in Kubernetes \
+                "pods of flannel's usual CNI configuration do not start: install the CNI plugins \
+                 (package \
+                 containernetworking-plugins) in {usual}, or where the container runtime searches; \
+                 in Kubernetes \
                  `flannel-agent install --cni-plugins` brings them"
             ),
         )
@@ -63,7 +70,13 @@ mod tests {
         write("etc/cni/net.d/10-flannel.conflist");
         let found = look().expect("a finding");
         assert_eq!(found.level, Level::Warn);
-        assert!(found.text.ends_with("/usr/libexec/cni: bridge, host-local, loopback"), "{}", found.text);
+        assert!(
+            found
+                .text
+                .ends_with("/usr/libexec/cni: bridge, host-local, loopback"),
+            "{}",
+            found.text
+        );
         for name in ["bridge", "host-local", "loopback"] {
             write(&format!("opt/cni/bin/{name}"));
         }

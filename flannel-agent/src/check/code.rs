@@ -130,7 +130,10 @@ mod tests {
         for code in HostCode::ALL {
             let (name, topic) = (code.name(), code.topic());
             let row = format!("\n| `{name}` | `{topic}` | ");
-            assert!(page.contains(&row), "docs/reference/problems.md lacks {row}");
+            assert!(
+                page.contains(&row),
+                "docs/reference/problems.md lacks {row}"
+            );
         }
     }
 }

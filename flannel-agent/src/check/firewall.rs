@@ -17,7 +17,11 @@ pub(super) async fn look(port: Option<u16>, best: Mode) -> Vec<Finding> {
     let mut findings: Vec<Finding> = errors
         .into_iter()
         .map(|error| {
-            Finding::warn(HostCode::UnreadableRules, error, "not all rules could be read: look at them yourself")
+            Finding::warn(
+                HostCode::UnreadableRules,
+                error,
+                "not all rules could be read: look at them yourself",
+            )
         })
         .collect();
     findings.extend(judge(&rules, port, best, is_complete));
@@ -29,11 +33,16 @@ pub(super) async fn look(port: Option<u16>, best: Mode) -> Vec<Finding> {
 pub(super) fn netfilter_programs(pins: &PinRoot) -> Vec<Finding> {
     let lowered = "the agent lowers the mode while it is there, so that no packet bypasses it";
     match JudgeFinder::open(pins).and_then(|finder| finder.find()) {
-        Ok(judges) => {
-            judges.names().into_iter().map(|name| Finding::warn(HostCode::NetfilterProgram, name, lowered)).collect()
-        }
+        Ok(judges) => judges
+            .names()
+            .into_iter()
+            .map(|name| Finding::warn(HostCode::NetfilterProgram, name, lowered))
+            .collect(),
         Err(error) => {
-            let text = format!("BPF programs at netfilter's hooks are not known: {}", chain(&error));
+            let text = format!(
+                "BPF programs at netfilter's hooks are not known: {}",
+                chain(&error)
+            );
             vec![Finding::warn(
                 HostCode::UnknownPrograms,
                 text,
@@ -49,8 +58,12 @@ fn judge(rules: &Ruleset, port: Option<u16>, best: Mode, is_complete: bool) -> V
     if !forward.is_empty() {
         findings.push(Finding::warn(
             HostCode::ForwardPolicy,
-            format!("forwarded packets are dropped in {}", first(&forward, NAMED)),
-            "pods' packets need a rule that accepts them there, in front of what drops: run the agent with \
+            format!(
+                "forwarded packets are dropped in {}",
+                first(&forward, NAMED)
+            ),
+            "pods' packets need a rule that accepts them there, in front of what drops: run the \
+             agent with \
              --iptables-forward-rules, the default, and remove rules that drop all packets",
         ));
     }
@@ -60,7 +73,11 @@ fn judge(rules: &Ruleset, port: Option<u16>, best: Mode, is_complete: bool) -> V
 
 fn per_packet(found: &[PerPacket], best: Mode, is_complete: bool) -> Finding {
     let names = |of: &dyn Fn(&PerPacket) -> bool| -> Vec<String> {
-        found.iter().filter(|chain| of(chain)).map(ToString::to_string).collect()
+        found
+            .iter()
+            .filter(|chain| of(chain))
+            .map(ToString::to_string)
+            .collect()
     };
     let (all, of_encap) = (names(&|_| true), names(&PerPacket::concerns_encap));
     let (hidden, modes) = match best {
@@ -84,7 +101,10 @@ fn per_packet(found: &[PerPacket], best: Mode, is_complete: bool) -> Finding {
         return Finding::ok("rules", text);
     }
     if is_complete {
-        return Finding::ok("rules", "no rule outside NAT chains judges, counts, copies or logs packets one by one");
+        return Finding::ok(
+            "rules",
+            "no rule outside NAT chains judges, counts, copies or logs packets one by one",
+        );
     }
     Finding::warn(
         HostCode::IncompleteRules,
@@ -98,7 +118,10 @@ fn at_port(rules: &Ruleset, port: u16) -> Finding {
     if !dropping.is_empty() {
         return Finding::warn(
             HostCode::PortDropped,
-            format!("a rule drops packets of UDP port {port} in {}", first(&dropping, NAMED)),
+            format!(
+                "a rule drops packets of UDP port {port} in {}",
+                first(&dropping, NAMED)
+            ),
             "unless it spares the other nodes, pods do not reach each other",
         );
     }
@@ -106,7 +129,10 @@ fn at_port(rules: &Ruleset, port: u16) -> Finding {
     if !input.is_empty() && at_port.is_empty() {
         return Finding::warn(
             HostCode::PortNotAccepted,
-            format!("what no rule accepts is dropped in {}, and no rule names UDP port {port}", first(&input, NAMED)),
+            format!(
+                "what no rule accepts is dropped in {}, and no rule names UDP port {port}",
+                first(&input, NAMED)
+            ),
             format!("accept UDP port {port} from the other nodes"),
         );
     }
@@ -114,5 +140,8 @@ fn at_port(rules: &Ruleset, port: u16) -> Finding {
     if named.is_empty() {
         return Finding::ok("firewall", format!("no rule names UDP port {port}"));
     }
-    Finding::ok("firewall", format!("rules accept UDP port {port} in {}", first(&named, NAMED)))
+    Finding::ok(
+        "firewall",
+        format!("rules accept UDP port {port} in {}", first(&named, NAMED)),
+    )
 }

@@ -41,14 +41,20 @@ impl Best {
     /// No more than this, because of that.
     pub(super) fn lower(&mut self, mode: Mode, reason: &str) {
         if mode < self.mode() {
-            *self = Self { mode: mode.to_string(), reason: Some(reason.to_owned()) };
+            *self = Self {
+                mode: mode.to_string(),
+                reason: Some(reason.to_owned()),
+            };
         }
     }
 }
 
 /// Returns the findings and the best mode that they allow.
 pub(super) async fn look(netlink: &Netlink, pins: &PinRoot) -> (Vec<Finding>, Best) {
-    let mut best = Best { mode: Mode::Fast.to_string(), reason: None };
+    let mut best = Best {
+        mode: Mode::Fast.to_string(),
+        reason: None,
+    };
     let mut findings = vec![version(), privileges(), vxlan(), attach()];
     findings.extend(programs(pins, &mut best));
     findings.push(nexthops(netlink).await);
@@ -56,15 +62,23 @@ pub(super) async fn look(netlink: &Netlink, pins: &PinRoot) -> (Vec<Finding>, Be
 }
 
 fn version() -> Finding {
-    let release = uname().map_or_else(|_| String::new(), |name| name.release().to_string_lossy().into_owned());
+    let release = uname().map_or_else(
+        |_| String::new(),
+        |name| name.release().to_string_lossy().into_owned(),
+    );
     let text = format!("Linux {release}");
     match parse_version(&release) {
-        Some(version) if version < OLDEST => {
-            Finding::fail(HostCode::OldKernel, text, format!("use Linux {}.{} or newer", OLDEST.0, OLDEST.1))
-        }
+        Some(version) if version < OLDEST => Finding::fail(
+            HostCode::OldKernel,
+            text,
+            format!("use Linux {}.{} or newer", OLDEST.0, OLDEST.1),
+        ),
         Some(version) if version < COUNTS_IN_PODS => Finding::ok(
             "kernel",
-            format!("{text}; in mode fast the receive counters of pods' interfaces miss replayed packets (before 6.8)"),
+            format!(
+                "{text}; in mode fast the receive counters of pods' interfaces miss replayed \
+                 packets (before 6.8)"
+            ),
         ),
         _ => Finding::ok("kernel", text),
     }
@@ -83,12 +97,22 @@ fn privileges() -> Finding {
     let Ok(held) = Privileges::current() else {
         return Finding::ok("privileges", "this process may change the network");
     };
-    let filtered = if held.status().seccomp { "; a seccomp profile filters its system calls" } else { "" };
+    let filtered = if held.status().seccomp {
+        "; a seccomp profile filters its system calls"
+    } else {
+        ""
+    };
     match &*held.missing() {
-        [] => Finding::ok("privileges", format!("this process may change the network and load programs{filtered}")),
+        [] => Finding::ok(
+            "privileges",
+            format!("this process may change the network and load programs{filtered}"),
+        ),
         missing => Finding::warn(
             HostCode::Privileges,
-            format!("this process may change the network, but {}{filtered}", missing.join("; ")),
+            format!(
+                "this process may change the network, but {}{filtered}",
+                missing.join("; ")
+            ),
             "grant CAP_BPF and CAP_PERFMON to the agent for the eBPF datapath",
         ),
     }
@@ -98,18 +122,28 @@ fn vxlan() -> Finding {
     if Path::new("/sys/module/vxlan").exists() {
         return Finding::ok("vxlan", "the module is there");
     }
-    let release = uname().map_or_else(|_| String::new(), |name| name.release().to_string_lossy().into_owned());
+    let release = uname().map_or_else(
+        |_| String::new(),
+        |name| name.release().to_string_lossy().into_owned(),
+    );
     let listed = ["modules.builtin", "modules.dep"].iter().any(|list| {
         let list = fs::read_to_string(format!("/lib/modules/{release}/{list}"));
-        list.is_ok_and(|list| list.lines().any(|line| line.contains("/vxlan.ko") || line.contains("/vxlan/vxlan.ko")))
+        list.is_ok_and(|list| {
+            list.lines()
+                .any(|line| line.contains("/vxlan.ko") || line.contains("/vxlan/vxlan.ko"))
+        })
     });
     if listed {
-        Finding::ok("vxlan", "the module is not loaded, and can be: the kernel does so by itself")
+        Finding::ok(
+            "vxlan",
+            "the module is not loaded, and can be: the kernel does so by itself",
+        )
     } else {
         Finding::warn(
             HostCode::VxlanModule,
             "the module is neither loaded nor to be found here",
-            "load it (modprobe vxlan); on many systems it is in a package of its own (linux-modules-extra). host-gw needs none",
+            "load it (modprobe vxlan); on many systems it is in a package of its own \
+             (linux-modules-extra). host-gw needs none",
         )
     }
 }
@@ -117,9 +151,10 @@ fn vxlan() -> Finding {
 fn attach() -> Finding {
     match AttachKind::detect() {
         AttachKind::Tcx => Finding::ok("attach", "programs are attached by TCX"),
-        AttachKind::Clsact => {
-            Finding::ok("attach", "programs are attached by clsact filters; TCX is from Linux 6.6 on")
-        }
+        AttachKind::Clsact => Finding::ok(
+            "attach",
+            "programs are attached by clsact filters; TCX is from Linux 6.6 on",
+        ),
     }
 }
 
@@ -130,47 +165,76 @@ fn programs(pins: &PinRoot, best: &mut Best) -> Vec<Finding> {
         Err(error) => {
             let reason = chain(&error);
             best.lower(Mode::Kernel, &reason);
-            let remedy = "packets take the kernel's path, which is complete; mode encap needs Linux 5.13, CAP_BPF and CAP_PERFMON";
-            return vec![Finding::warn(HostCode::Programs, reason, remedy), unguarded()];
+            let remedy = "packets take the kernel's path, which is complete; mode encap needs \
+                Linux 5.13, CAP_BPF and CAP_PERFMON";
+            return vec![
+                Finding::warn(HostCode::Programs, reason, remedy),
+                unguarded(),
+            ];
         }
     };
-    vec![room(&accepted, best), polls(&accepted, best), flow_table(), btf(), conntrack()]
+    vec![
+        room(&accepted, best),
+        polls(&accepted, best),
+        flow_table(),
+        btf(),
+        conntrack(),
+    ]
 }
 
 /// Reports that the kernel accepts the programs, and if it refuses to make room for headers.
 fn room(accepted: &Accepted, best: &mut Best) -> Finding {
     let Some(KernelLimit { mode, reason }) = &accepted.limit else {
-        return Finding::ok("programs", "the kernel takes the programs, and makes and takes room for headers");
+        return Finding::ok(
+            "programs",
+            "the kernel takes the programs, and makes and takes room for headers",
+        );
     };
     best.lower(*mode, reason);
-    Finding::warn(HostCode::Programs, reason.as_str(), "packets take the kernel's path, which is complete")
+    Finding::warn(
+        HostCode::Programs,
+        reason.as_str(),
+        "packets take the kernel's path, which is complete",
+    )
 }
 
 fn polls(accepted: &Accepted, best: &mut Best) -> Finding {
     let Err(error) = &accepted.polls else {
-        return Finding::ok("fast", "the kernel reports its NAPI polls, which mode fast needs");
+        return Finding::ok(
+            "fast",
+            "the kernel reports its NAPI polls, which mode fast needs",
+        );
     };
     let reason = chain(error);
     best.lower(Mode::Encap, &reason);
-    Finding::warn(HostCode::NapiPolls, reason, "packets take the path of mode encap")
+    Finding::warn(
+        HostCode::NapiPolls,
+        reason,
+        "packets take the path of mode encap",
+    )
 }
 
 fn btf() -> Finding {
     if probe::reads_conntrack() {
-        return Finding::ok("btf", "the kernel's type information (BTF) has the offset of a packet's conntrack entry");
+        return Finding::ok(
+            "btf",
+            "the kernel's type information (BTF) has the offset of a packet's conntrack entry",
+        );
     }
     Finding::warn(
         HostCode::Btf,
         "the kernel's type information (BTF) lacks the offset of a packet's conntrack entry",
-        "mode fast learns a flow only together with its way back; a kernel with CONFIG_DEBUG_INFO_BTF needs that for TCP alone",
+        "mode fast learns a flow only together with its way back; a kernel with \
+         CONFIG_DEBUG_INFO_BTF needs that for TCP alone",
     )
 }
 
 fn conntrack() -> Finding {
     match flannel_fast::tcp_obstacle() {
-        None => {
-            Finding::ok("conntrack", "conntrack is set as mode fast asks for, or not in use: mode fast replays TCP")
-        }
+        None => Finding::ok(
+            "conntrack",
+            "conntrack is set as mode fast asks for, or not in use: mode fast replays TCP",
+        ),
         Some(obstacle) if obstacle.can_be_set() => Finding::ok(
             "conntrack",
             format!("{obstacle}: the agent sets it in mode fast, unless --conntrack-liberal=false"),
@@ -178,7 +242,8 @@ fn conntrack() -> Finding {
         Some(obstacle) => Finding::warn(
             HostCode::Conntrack,
             obstacle.to_string(),
-            "TCP takes the path of mode encap; a kernel with BTF and nf_conntrack_netlink needs no more than that",
+            "TCP takes the path of mode encap; a kernel with BTF and nf_conntrack_netlink needs no \
+             more than that",
         ),
     }
 }
@@ -191,7 +256,8 @@ fn flow_table() -> Finding {
     let FlowTable { flows, reason } = FlowTable::plan(None, &[Family::V4]);
     let text = format!("mode fast holds {flows} flows of IPv4 in a process such as this: {reason}");
     if flows < FEW {
-        let remedy = "raise the memory limit of the agent; flows beyond the table take the path of mode encap";
+        let remedy = "raise the memory limit of the agent; flows beyond the table take the path of \
+            mode encap";
         return Finding::warn(HostCode::FlowTable, text, remedy);
     }
     Finding::ok("flows", text)
@@ -201,18 +267,27 @@ fn flow_table() -> Finding {
 fn unguarded() -> Finding {
     Finding::warn(
         HostCode::Unguarded,
-        "outer off (enforce is the default: no eBPF): the kernel's tunnel device accepts VXLAN packets of any sender",
+        "outer off (enforce is the default: no eBPF): the kernel's tunnel device accepts VXLAN \
+         packets of any sender",
         "let a packet filter accept the tunnel port from nodes of the cluster alone",
     )
 }
 
 async fn nexthops(netlink: &Netlink) -> Finding {
     match netlink.nexthops().await {
-        Ok(Some(_)) => Finding::ok("nexthops", "nexthop objects are there, for clusters of thousands of nodes"),
-        Ok(None) => {
-            Finding::ok("nexthops", "there are no nexthop objects (Linux 5.3): routes are plain in large clusters too")
-        }
-        Err(error) => Finding::warn(HostCode::NexthopObjects, chain(&error), "routes are plain in large clusters too"),
+        Ok(Some(_)) => Finding::ok(
+            "nexthops",
+            "nexthop objects are there, for clusters of thousands of nodes",
+        ),
+        Ok(None) => Finding::ok(
+            "nexthops",
+            "there are no nexthop objects (Linux 5.3): routes are plain in large clusters too",
+        ),
+        Err(error) => Finding::warn(
+            HostCode::NexthopObjects,
+            chain(&error),
+            "routes are plain in large clusters too",
+        ),
     }
 }
 
@@ -223,15 +298,24 @@ mod tests {
     #[test]
     fn versions_are_read_as_kernels_print_them() {
         assert_eq!(parse_version("6.1.0-37-amd64"), Some((6, 1)));
-        assert_eq!(parse_version("5.15.167.4-microsoft-standard-WSL2"), Some((5, 15)));
+        assert_eq!(
+            parse_version("5.15.167.4-microsoft-standard-WSL2"),
+            Some((5, 15))
+        );
         assert_eq!(parse_version("x"), None);
     }
 
     #[test]
     fn the_least_mode_and_its_reason_win() {
-        let mut best = Best { mode: "fast".to_owned(), reason: None };
+        let mut best = Best {
+            mode: "fast".to_owned(),
+            reason: None,
+        };
         best.lower(Mode::Kernel, "first");
         best.lower(Mode::Encap, "second");
-        assert_eq!((best.mode(), best.reason.as_deref()), (Mode::Kernel, Some("first")));
+        assert_eq!(
+            (best.mode(), best.reason.as_deref()),
+            (Mode::Kernel, Some("first"))
+        );
     }
 }

@@ -68,7 +68,13 @@ pub struct Finding {
 
 impl Finding {
     fn ok(topic: &'static str, text: impl Into<String>) -> Self {
-        Self { topic, code: None, level: Level::Ok, text: text.into(), remedy: None }
+        Self {
+            topic,
+            code: None,
+            level: Level::Ok,
+            text: text.into(),
+            remedy: None,
+        }
     }
 
     fn warn(code: HostCode, text: impl Into<String>, remedy: impl Into<String>) -> Self {
@@ -80,7 +86,13 @@ impl Finding {
     }
 
     fn not_well(code: HostCode, level: Level, text: String, remedy: String) -> Self {
-        Self { topic: code.topic(), code: Some(FindingCode::Host(code)), level, text, remedy: Some(remedy) }
+        Self {
+            topic: code.topic(),
+            code: Some(FindingCode::Host(code)),
+            level,
+            text,
+            remedy: Some(remedy),
+        }
     }
 }
 
@@ -101,12 +113,18 @@ impl Document for CheckReport {
 impl CheckReport {
     /// Returns true if a finding keeps pods from reaching each other.
     pub fn has_failed(&self) -> bool {
-        self.findings.iter().any(|finding| finding.level == Level::Fail)
+        self.findings
+            .iter()
+            .any(|finding| finding.level == Level::Fail)
     }
 }
 
 /// Looks; `agent` is the answer of the agent that runs here. Call inside a Tokio runtime.
-pub async fn run(pins: &PinRoot, state_dir: &Path, agent: &io::Result<Status>) -> Result<CheckReport, NetlinkError> {
+pub async fn run(
+    pins: &PinRoot,
+    state_dir: &Path,
+    agent: &io::Result<Status>,
+) -> Result<CheckReport, NetlinkError> {
     let (netlink, _events) = Netlink::connect()?;
     let links = netlink.links().await?;
     let pinned = ConfigMap::open(pins).and_then(|map| map.get()).ok();
@@ -114,8 +132,13 @@ pub async fn run(pins: &PinRoot, state_dir: &Path, agent: &io::Result<Status>) -
     findings.push(pin_root::look(pins, &mut best));
     findings.extend(settings::look(&links, state_dir));
     let pods = read_previous_networks(&state_dir.join("subnet.env")).unwrap_or_default();
-    findings.extend(network::look(&netlink, pins, &links, &pods, pinned.as_ref(), &mut best).await?);
-    let port = links.iter().find_map(|link| link.vxlan.filter(|_| network::is_flannels(link)).map(|vxlan| vxlan.port));
+    findings
+        .extend(network::look(&netlink, pins, &links, &pods, pinned.as_ref(), &mut best).await?);
+    let port = links.iter().find_map(|link| {
+        link.vxlan
+            .filter(|_| network::is_flannels(link))
+            .map(|vxlan| vxlan.port)
+    });
     let port = may_have_tunnel(pinned.as_ref()).then(|| port.unwrap_or(DEFAULT_PORT));
     findings.extend(port.map(|port| rivals::look(&links, port)));
     findings.push(tools::look().await);

@@ -14,15 +14,24 @@ pub(super) fn look(pins: &PinRoot, best: &mut Best) -> Finding {
     let root = pins.root();
     let problem = match bpffs::existing_on_bpffs(root) {
         Ok(Some(dir)) => match try_to_write(dir) {
-            Ok(()) => return Finding::ok("pins", format!("programs can be pinned below {}", root.display())),
+            Ok(()) => {
+                return Finding::ok(
+                    "pins",
+                    format!("programs can be pinned below {}", root.display()),
+                );
+            }
             Err(error) => format!("cannot write to {}: {error}", dir.display()),
         },
         Ok(None) if Privileges::current().is_ok_and(|held| held.may_mount()) => {
-            let text = format!("no bpf filesystem is mounted for {}: the agent mounts one", root.display());
+            let text = format!(
+                "no bpf filesystem is mounted for {}: the agent mounts one",
+                root.display()
+            );
             return Finding::ok("pins", text);
         }
         Ok(None) => format!(
-            "no bpf filesystem is mounted for {}, and mounting one takes CAP_SYS_ADMIN, which is missing",
+            "no bpf filesystem is mounted for {}, and mounting one takes CAP_SYS_ADMIN, which is \
+             missing",
             root.display()
         ),
         Err(error) => format!("cannot examine {}: {error}", root.display()),
@@ -31,7 +40,8 @@ pub(super) fn look(pins: &PinRoot, best: &mut Best) -> Finding {
     Finding::warn(
         HostCode::PinRoot,
         problem,
-        "packets take the kernel path, which is complete, and the guard is off; mount a bpf filesystem that can be \
+        "packets take the kernel path, which is complete, and the guard is off; mount a bpf \
+         filesystem that can be \
          written, let the AppArmor or SELinux profile permit it, or choose another --bpf-pin-root",
     )
 }
@@ -51,7 +61,10 @@ mod tests {
     fn a_probe_leaves_nothing_and_reports_a_refusal() {
         let scratch = tempfile::tempdir().expect("a directory");
         try_to_write(scratch.path()).expect("a directory that can be written");
-        assert_eq!(fs::read_dir(scratch.path()).expect("a directory").count(), 0);
+        assert_eq!(
+            fs::read_dir(scratch.path()).expect("a directory").count(),
+            0
+        );
         assert!(try_to_write(&scratch.path().join("absent")).is_err());
     }
 }

@@ -15,21 +15,35 @@ pub(super) fn look(links: &[Link], port: u16) -> Finding {
     if let Some(own) = links.iter().find(|link| is_flannels(link) && link.up) {
         return Finding::ok("port", format!("{} has UDP port {port}", own.name));
     }
-    let mut owners: Vec<String> = links.iter().filter(|link| is_in_the_way(link, port)).map(describe).collect();
+    let mut owners: Vec<String> = links
+        .iter()
+        .filter(|link| is_in_the_way(link, port))
+        .map(describe)
+        .collect();
     let SocketOwners { processes, users } = owners_of_sockets(Path::new("/proc"), port);
     owners.extend(processes);
     if owners.is_empty() && !has_other(links, port) {
         owners.extend(users.iter().map(|user| {
-            format!("a process of user {user} that cannot be seen from here, such as one of another container")
+            format!(
+                "a process of user {user} that cannot be seen from here, such as one of \
+                another container"
+            )
         }));
     }
     if owners.is_empty() {
-        return Finding::ok("port", format!("no other device or program has UDP port {port}"));
+        return Finding::ok(
+            "port",
+            format!("no other device or program has UDP port {port}"),
+        );
     }
     Finding::fail(
         HostCode::PortTaken,
-        format!("UDP port {port}, or VNI {DEFAULT_VNI} at it, is taken by {}", owners.join(", ")),
-        "the agent waits until it is free: remove that device or end that program, or choose another Backend.Port or Backend.VNI",
+        format!(
+            "UDP port {port}, or VNI {DEFAULT_VNI} at it, is taken by {}",
+            owners.join(", ")
+        ),
+        "the agent waits until it is free: remove that device or end that program, or choose \
+         another Backend.Port or Backend.VNI",
     )
 }
 
@@ -37,12 +51,17 @@ pub(super) fn look(links: &[Link], port: u16) -> Finding {
 /// with none.
 fn is_in_the_way(link: &Link, port: u16) -> bool {
     let takes = |external: bool, vni: u32| external || vni == DEFAULT_VNI;
-    !is_flannels(link) && link.vxlan.is_some_and(|vxlan| vxlan.port == port && takes(vxlan.external, vxlan.vni))
+    !is_flannels(link)
+        && link
+            .vxlan
+            .is_some_and(|vxlan| vxlan.port == port && takes(vxlan.external, vxlan.vni))
 }
 
 /// A device whose socket may be shared.
 fn has_other(links: &[Link], port: u16) -> bool {
-    links.iter().any(|link| link.vxlan.is_some_and(|vxlan| vxlan.port == port))
+    links
+        .iter()
+        .any(|link| link.vxlan.is_some_and(|vxlan| vxlan.port == port))
 }
 
 fn describe(link: &Link) -> String {
@@ -60,8 +79,16 @@ mod tests {
     const PORT: u16 = 1;
 
     fn vxlan(name: &str, vni: u32, external: bool) -> Link {
-        let vxlan = Some(VxlanInfo { vni, port: PORT, external, ..VxlanInfo::default() });
-        Link { vxlan, ..Link::ethernet(3, name, 1450) }
+        let vxlan = Some(VxlanInfo {
+            vni,
+            port: PORT,
+            external,
+            ..VxlanInfo::default()
+        });
+        Link {
+            vxlan,
+            ..Link::ethernet(3, name, 1450)
+        }
     }
 
     #[test]
@@ -75,7 +102,11 @@ mod tests {
             let name = link.name.clone();
             let found = look(&[link], PORT);
             assert_eq!(found.level, level, "{name}: {}", found.text);
-            assert!(level == Level::Ok || found.text.contains(&name), "{}", found.text);
+            assert!(
+                level == Level::Ok || found.text.contains(&name),
+                "{}",
+                found.text
+            );
         }
     }
 }

@@ -16,18 +16,30 @@ use super::{Finding, HostCode, network::is_flannels};
 
 pub(super) fn look(links: &[Link], state_dir: &Path) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Family::BOTH.into_iter().map(forwarding).collect();
-    findings.extend(links.iter().filter(|link| is_tunnel(link)).filter_map(own_device));
+    findings.extend(
+        links
+            .iter()
+            .filter(|link| is_tunnel(link))
+            .filter_map(own_device),
+    );
     findings.push(bridges());
     findings.push(changed(state_dir));
-    let strict: Vec<&str> =
-        links.iter().filter(|link| is_flannels(link) && is_strict(&link.name)).map(|link| link.name.as_str()).collect();
+    let strict: Vec<&str> = links
+        .iter()
+        .filter(|link| is_flannels(link) && is_strict(&link.name))
+        .map(|link| link.name.as_str())
+        .collect();
     findings.push(if strict.is_empty() {
-        Finding::ok("rp_filter", "no tunnel device refuses senders by their address")
+        Finding::ok(
+            "rp_filter",
+            "no tunnel device refuses senders by their address",
+        )
     } else {
         Finding::warn(
             HostCode::StrictRpFilter,
             format!("rp_filter is strict on {}", strict.join(", ")),
-            "packets whose source another device leads to, as from addresses of nodes, are dropped; a running agent sets it to 2 (loose)",
+            "packets whose source another device leads to, as from addresses of nodes, are \
+             dropped; a running agent sets it to 2 (loose)",
         )
     });
     findings
@@ -39,17 +51,23 @@ fn changed(state_dir: &Path) -> Finding {
         Ok(record) => record,
         Err(error) => {
             let remedy = format!(
-                "cleanup restores none; the agent repairs {} when it starts, and keeps the damaged file",
+                "cleanup restores none; the agent repairs {} when it starts, and keeps the damaged \
+                 file",
                 sysctl_record::path(state_dir).display()
             );
             return Finding::warn(HostCode::SysctlRecord, chain(&error), remedy);
         }
     };
-    let changed =
-        record.changed().iter().map(|changed| format!("{} {} -> {}", changed.name, changed.before, changed.set));
+    let changed = record
+        .changed()
+        .iter()
+        .map(|changed| format!("{} {} -> {}", changed.name, changed.before, changed.set));
     match changed.collect::<Vec<_>>().join(", ") {
         none if none.is_empty() => Finding::ok("sysctls", "the agent changed none"),
-        all => Finding::ok("sysctls", format!("the agent changed {all}; cleanup sets them back")),
+        all => Finding::ok(
+            "sysctls",
+            format!("the agent changed {all}; cleanup sets them back"),
+        ),
     }
 }
 
@@ -74,12 +92,22 @@ fn forwarding(family: Family) -> Finding {
 /// The switches of a tunnel device; `None` if they are as they should be. A running agent sets
 /// them.
 fn own_device(link: &Link) -> Option<Finding> {
-    let family = if link.name.contains("-v6") { Family::V6 } else { Family::V4 };
+    let family = if link.name.contains("-v6") {
+        Family::V6
+    } else {
+        Family::V4
+    };
     let (name, needed) = host_sysctls::of_tunnel(family, &link.name);
-    let value = sysctl_record::read(&name).ok().flatten().filter(|value| *value != needed)?;
+    let value = sysctl_record::read(&name)
+        .ok()
+        .flatten()
+        .filter(|value| *value != needed)?;
     Some(Finding::fail(
         HostCode::TunnelSysctl,
-        format!("{name} is {value}: {} carries no packets of pods", link.name),
+        format!(
+            "{name} is {value}: {} carries no packets of pods",
+            link.name
+        ),
         format!("sysctl -w {name}={needed}"),
     ))
 }
@@ -92,7 +120,8 @@ fn bridges() -> Finding {
     Finding::warn(
         HostCode::BridgeFiltering,
         format!("{} is not 1", name.replace('/', ".")),
-        "with Services by iptables: modprobe br_netfilter, or a pod gets no answer from a Service that leads to a pod of its own node",
+        "with Services by iptables: modprobe br_netfilter, or a pod gets no answer from a Service \
+         that leads to a pod of its own node",
     )
 }
 
@@ -100,7 +129,9 @@ fn bridges() -> Finding {
 fn is_strict(device: &str) -> bool {
     let value = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"));
-        text.ok().and_then(|text| text.trim().parse::<u8>().ok()).unwrap_or(0)
+        text.ok()
+            .and_then(|text| text.trim().parse::<u8>().ok())
+            .unwrap_or(0)
     };
     value("all").max(value(device)) == 1
 }

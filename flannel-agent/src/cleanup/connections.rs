@@ -57,8 +57,17 @@ fn is_alive(line: &str, networks: &BTreeSet<IpNet>) -> bool {
     let is_in_state = words.get(5).is_some_and(|state| ALIVE.contains(state));
     let is_offloaded = words.iter().any(|word| OFFLOADED.contains(word));
     let alive = words.get(2) == Some(&"tcp") && (is_in_state || is_offloaded);
-    let address = |word: &&str| word.strip_prefix("src=").or_else(|| word.strip_prefix("dst="))?.parse().ok();
-    alive && words.iter().filter_map(address).any(|address| is_in(networks, address))
+    let address = |word: &&str| {
+        word.strip_prefix("src=")
+            .or_else(|| word.strip_prefix("dst="))?
+            .parse()
+            .ok()
+    };
+    alive
+        && words
+            .iter()
+            .filter_map(address)
+            .any(|address| is_in(networks, address))
 }
 
 #[cfg(test)]
@@ -66,49 +75,59 @@ mod tests {
     use super::*;
 
     fn networks() -> BTreeSet<IpNet> {
-        ["10.244.0.0/16", "fd00:244::/48"].map(|network| network.parse().expect("a network")).into()
+        ["10.244.0.0/16", "fd00:244::/48"]
+            .map(|network| network.parse().expect("a network"))
+            .into()
     }
 
     #[test]
     fn living_connections_of_pods_are_recognised_by_their_line() {
         for (line, expected) in [
             (
-                "ipv4     2 tcp      6 431999 ESTABLISHED src=10.244.1.2 dst=10.96.0.1 sport=4 dport=80 src=10.244.2.2 \
+                "ipv4     2 tcp      6 431999 ESTABLISHED src=10.244.1.2 dst=10.96.0.1 sport=4 \
+                 dport=80 src=10.244.2.2 \
                  dst=10.244.1.2 sport=8080 dport=4 [ASSURED] mark=0 zone=0 use=2",
                 true,
             ),
             (
-                "ipv4     2 tcp      6 60 CLOSE_WAIT src=192.0.2.1 dst=192.0.2.9 sport=4 dport=80 src=10.244.2.2 \
+                "ipv4     2 tcp      6 60 CLOSE_WAIT src=192.0.2.1 dst=192.0.2.9 sport=4 dport=80 \
+                 src=10.244.2.2 \
                  dst=192.0.2.1 sport=8080 dport=4 mark=0 use=2",
                 true,
             ),
             (
-                "ipv6     10 tcp      6 431999 ESTABLISHED src=fd00:244:0:1::2 dst=2001:db8::1 sport=4 dport=80 \
+                "ipv6     10 tcp      6 431999 ESTABLISHED src=fd00:244:0:1::2 dst=2001:db8::1 \
+                 sport=4 dport=80 \
                  src=2001:db8::1 dst=fd00:244:0:1::2 sport=80 dport=4 [ASSURED] use=2",
                 true,
             ),
             (
-                "ipv4     2 tcp      6 100 TIME_WAIT src=10.244.1.2 dst=10.96.0.1 sport=4 dport=80 src=10.244.2.2 \
+                "ipv4     2 tcp      6 100 TIME_WAIT src=10.244.1.2 dst=10.96.0.1 sport=4 dport=80 \
+                 src=10.244.2.2 \
                  dst=10.244.1.2 sport=8080 dport=4 [ASSURED] use=2",
                 false,
             ),
             (
-                "ipv4     2 tcp      6 431999 ESTABLISHED src=192.0.2.1 dst=192.0.2.9 sport=4 dport=22 src=192.0.2.9 \
+                "ipv4     2 tcp      6 431999 ESTABLISHED src=192.0.2.1 dst=192.0.2.9 sport=4 \
+                 dport=22 src=192.0.2.9 \
                  dst=192.0.2.1 sport=22 dport=4 [ASSURED] use=2",
                 false,
             ),
             (
-                "ipv4     2 udp      17 29 src=10.244.1.2 dst=10.96.0.10 sport=4 dport=53 src=10.244.2.2 dst=10.244.1.2 \
+                "ipv4     2 udp      17 29 src=10.244.1.2 dst=10.96.0.10 sport=4 dport=53 \
+                 src=10.244.2.2 dst=10.244.1.2 \
                  sport=53 dport=4 use=2",
                 false,
             ),
             (
-                "ipv4     2 tcp      6 src=10.244.1.2 dst=10.96.0.1 sport=4 dport=80 src=10.244.2.2 dst=10.244.1.2 \
+                "ipv4     2 tcp      6 src=10.244.1.2 dst=10.96.0.1 sport=4 dport=80 \
+                 src=10.244.2.2 dst=10.244.1.2 \
                  sport=8080 dport=4 [OFFLOAD] mark=0 zone=0 use=3",
                 true,
             ),
             (
-                "ipv4     2 udp      17 src=10.244.1.2 dst=10.96.0.10 sport=4 dport=53 src=10.244.2.2 dst=10.244.1.2 \
+                "ipv4     2 udp      17 src=10.244.1.2 dst=10.96.0.10 sport=4 dport=53 \
+                 src=10.244.2.2 dst=10.244.1.2 \
                  sport=53 dport=4 [OFFLOAD] use=3",
                 false,
             ),

@@ -42,8 +42,11 @@ pub struct CleanupScope {
 /// Cleans up; the text to print.
 pub async fn run(scope: &CleanupScope) -> anyhow::Result<String> {
     // Without a state directory no agent of it can run. A dry run may look while one does.
-    let state =
-        if scope.state_dir.exists() && !scope.dry_run { Some(StateDir::claim(&scope.state_dir, None)?) } else { None };
+    let state = if scope.state_dir.exists() && !scope.dry_run {
+        Some(StateDir::claim(&scope.state_dir, None)?)
+    } else {
+        None
+    };
     if !scope.dry_run {
         running_agents::refuse_others(&scope.state_dir, scope.pins.root()).await?;
     }
@@ -52,12 +55,18 @@ pub async fn run(scope: &CleanupScope) -> anyhow::Result<String> {
     let sysctls = || sysctls::plan(&scope.state_dir, scope.restore_sysctls, scope.keep_network);
     if scope.dry_run {
         let steps: Vec<PlanStep> = [plan.steps, sysctls()?, plan.files].concat();
-        return Ok(done_or_nothing(steps.iter().map(|step| format!("would {step}"))));
+        return Ok(done_or_nothing(
+            steps.iter().map(|step| format!("would {step}")),
+        ));
     }
     privileges::check()?;
     // A record that cannot be read is known before anything is removed.
     sysctls()?;
-    let mut work = Work { netlink, done: Vec::new(), failures: 0 };
+    let mut work = Work {
+        netlink,
+        done: Vec::new(),
+        failures: 0,
+    };
     work.execute(&plan.steps).await;
     work.execute(&sysctls()?).await;
     work.execute(&plan.files).await;
@@ -96,7 +105,11 @@ impl Work {
 
 fn done_or_nothing(steps: impl Iterator<Item = String>) -> String {
     let text = lines(steps);
-    if text.is_empty() { "nothing to clean up\n".to_owned() } else { text }
+    if text.is_empty() {
+        "nothing to clean up\n".to_owned()
+    } else {
+        text
+    }
 }
 
 fn lines(lines: impl Iterator<Item = String>) -> String {
@@ -115,7 +128,9 @@ async fn execute(step: &PlanStep, netlink: &Netlink) -> anyhow::Result<()> {
     match step {
         PlanStep::Route { key, route } => unless_gone(netlink.del_route(key, route).await),
         PlanStep::Nexthop(id) => unless_gone(netlink.del_nexthop(*id).await),
-        PlanStep::Association(association) => unless_gone(netlink.del_tunnel_association(association).await),
+        PlanStep::Association(association) => {
+            unless_gone(netlink.del_tunnel_association(association).await)
+        }
         PlanStep::Policy(key) => unless_gone(netlink.del_tunnel_policy(key).await),
         PlanStep::Device { index, .. } => unless_gone(netlink.delete_link(*index).await),
         PlanStep::Rules(leftover) => Ok(leftover.remove().await?),

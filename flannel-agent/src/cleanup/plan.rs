@@ -19,8 +19,8 @@ use flannel_datapath::{
 use flannel_extension::Recorded;
 use flannel_host::family::Family;
 use flannel_netlink::{
-    Link, MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, RouteType, TunnelAssociation,
-    TunnelPolicyKey, protocol,
+    Link, MAIN_TABLE, Netlink, NetlinkError, Nexthop, NexthopId, Route, RouteKey, RouteType,
+    TunnelAssociation, TunnelPolicyKey, protocol,
 };
 use flannel_reconcile::networks;
 use flannel_traffic::removal::{self, Leftover};
@@ -39,7 +39,12 @@ const SIDES: [TcAttachType; 2] = [TcAttachType::Ingress, TcAttachType::Egress];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PlanStep {
     /// One of our tc filters.
-    Filter { ifindex: u32, ifname: String, side: TcAttachType, filter: FilterId },
+    Filter {
+        ifindex: u32,
+        ifname: String,
+        side: TcAttachType,
+        filter: FilterId,
+    },
     /// A clsact qdisc that the agent added and no other program uses.
     Qdisc { ifindex: u32, ifname: String },
     /// A directory of pins; with the links in it, programs come off their devices.
@@ -89,7 +94,8 @@ impl Plan {
         let mut steps = attachments(&links, &scope.state_dir)?;
         steps.extend(pins(scope)?);
         let (recorded, directory) = flannel_extension::recorded(&scope.state_dir)?;
-        let control = Some(udp::control_socket(&scope.state_dir)).filter(|control| control.exists());
+        let control =
+            Some(udp::control_socket(&scope.state_dir)).filter(|control| control.exists());
         steps.extend(control.map(PlanStep::TunnelProcess));
         let charon = ipsec::directory(&scope.state_dir).exists();
         let policies = policies(scope, netlink).await?;
@@ -97,14 +103,27 @@ impl Plan {
         if scope.keep_network {
             // Stock flannel does not know this route and would never remove it.
             let routes = routes(netlink).await?.into_iter();
-            steps.extend(routes.filter(|step| matches!(step, PlanStep::Route { route, .. } if is_unreachable(route))));
+            steps.extend(routes.filter(
+                |step| matches!(step, PlanStep::Route { route, .. } if is_unreachable(route)),
+            ));
         } else {
-            steps.extend(recorded.into_iter().map(|peer| PlanStep::Command(Box::new(peer))));
-            steps.extend(flannel_cloud::recorded(&scope.state_dir)?.into_iter().map(PlanStep::CloudRoute));
+            steps.extend(
+                recorded
+                    .into_iter()
+                    .map(|peer| PlanStep::Command(Box::new(peer))),
+            );
+            steps.extend(
+                flannel_cloud::recorded(&scope.state_dir)?
+                    .into_iter()
+                    .map(PlanStep::CloudRoute),
+            );
             steps.extend(policies);
             steps.extend(network(netlink, &links).await?);
         }
-        Ok(Self { steps, files: files(scope, directory) })
+        Ok(Self {
+            steps,
+            files: files(scope, directory),
+        })
     }
 }
 
@@ -118,14 +137,22 @@ fn attachments(links: &[Link], state_dir: &Path) -> io::Result<Vec<PlanStep>> {
         for side in SIDES {
             for filter in filters::list(link.index, side)? {
                 if filter.priority == PRIORITY && is_our_handle(filter.handle) {
-                    steps.push(PlanStep::Filter { ifindex: link.index, ifname: link.name.clone(), side, filter });
+                    steps.push(PlanStep::Filter {
+                        ifindex: link.index,
+                        ifname: link.name.clone(),
+                        side,
+                        filter,
+                    });
                 } else {
                     foreign = true;
                 }
             }
         }
         if ledger.contains(&link.index) && !foreign {
-            steps.push(PlanStep::Qdisc { ifindex: link.index, ifname: link.name.clone() });
+            steps.push(PlanStep::Qdisc {
+                ifindex: link.index,
+                ifname: link.name.clone(),
+            });
         }
     }
     Ok(steps)
@@ -160,7 +187,11 @@ fn pins(scope: &CleanupScope) -> io::Result<Vec<PlanStep>> {
 /// Finds everything that carries packets without the programs: rules, routes, nexthop objects and
 /// tunnel devices.
 async fn network(netlink: &Netlink, links: &[Link]) -> Result<Vec<PlanStep>, NetlinkError> {
-    let mut steps: Vec<PlanStep> = removal::find().await.into_iter().map(PlanStep::Rules).collect();
+    let mut steps: Vec<PlanStep> = removal::find()
+        .await
+        .into_iter()
+        .map(PlanStep::Rules)
+        .collect();
     steps.extend(routes(netlink).await?);
     steps.extend(nexthops(netlink, links).await?);
     steps.extend(links.iter().filter(|link| is_tunnel(link)).map(device));
@@ -169,22 +200,37 @@ async fn network(netlink: &Netlink, links: &[Link]) -> Result<Vec<PlanStep>, Net
 
 /// Policies of the backend ipsec, between parts of the network on record, and their associations.
 async fn policies(scope: &CleanupScope, netlink: &Netlink) -> Result<Vec<PlanStep>, NetlinkError> {
-    let Some(network) = ipsec::recorded_network(&scope.state_dir) else { return Ok(Vec::new()) };
+    let Some(network) = ipsec::recorded_network(&scope.state_dir) else {
+        return Ok(Vec::new());
+    };
     let all = netlink.tunnel_policies().await?.into_iter();
-    let ours: Vec<_> = all.filter(|(key, policy)| ipsec::is_ours(key, policy, network.into())).collect();
+    let ours: Vec<_> = all
+        .filter(|(key, policy)| ipsec::is_ours(key, policy, network.into()))
+        .collect();
     let mut associations = netlink.tunnel_associations().await?;
     associations.retain(|association| ours.iter().any(|(_, policy)| association.serves(policy)));
     let policies = ours.into_iter().map(|(key, _)| PlanStep::Policy(key));
-    Ok(associations.into_iter().map(PlanStep::Association).chain(policies).collect())
+    Ok(associations
+        .into_iter()
+        .map(PlanStep::Association)
+        .chain(policies)
+        .collect())
 }
 
 /// Routes of our protocol in the main table. Those on a tunnel device go with it.
 async fn routes(netlink: &Netlink) -> Result<Vec<PlanStep>, NetlinkError> {
-    let ours = |(key, route): &(RouteKey, Route)| key.table == MAIN_TABLE && route.protocol == protocol::FLANNEL;
+    let ours = |(key, route): &(RouteKey, Route)| {
+        key.table == MAIN_TABLE && route.protocol == protocol::FLANNEL
+    };
     let mut steps = Vec::new();
     for family in Family::BOTH {
         let routes = netlink.routes(family).await?;
-        steps.extend(routes.into_iter().filter(ours).map(|(key, route)| PlanStep::Route { key, route }));
+        steps.extend(
+            routes
+                .into_iter()
+                .filter(ours)
+                .map(|(key, route)| PlanStep::Route { key, route }),
+        );
     }
     Ok(steps)
 }
@@ -195,14 +241,27 @@ fn is_unreachable(route: &Route) -> bool {
 
 /// Nexthop objects of our protocol. Those on a tunnel device go with it.
 async fn nexthops(netlink: &Netlink, links: &[Link]) -> Result<Vec<PlanStep>, NetlinkError> {
-    let on_tunnel = |nexthop: &Nexthop| links.iter().any(|link| is_tunnel(link) && nexthop.oif == Some(link.index));
-    let ours = |(_, nexthop): &(NexthopId, Nexthop)| nexthop.protocol == protocol::FLANNEL && !on_tunnel(nexthop);
+    let on_tunnel = |nexthop: &Nexthop| {
+        links
+            .iter()
+            .any(|link| is_tunnel(link) && nexthop.oif == Some(link.index))
+    };
+    let ours = |(_, nexthop): &(NexthopId, Nexthop)| {
+        nexthop.protocol == protocol::FLANNEL && !on_tunnel(nexthop)
+    };
     let all = netlink.nexthops().await?.unwrap_or_default();
-    Ok(all.into_iter().filter(ours).map(|(id, _)| PlanStep::Nexthop(id)).collect())
+    Ok(all
+        .into_iter()
+        .filter(ours)
+        .map(|(id, _)| PlanStep::Nexthop(id))
+        .collect())
 }
 
 fn device(link: &Link) -> PlanStep {
-    PlanStep::Device { index: link.index, name: link.name.clone() }
+    PlanStep::Device {
+        index: link.index,
+        name: link.name.clone(),
+    }
 }
 
 /// Returns the files that exist in the state directory and the directory itself, with that of the
@@ -212,11 +271,25 @@ fn files(scope: &CleanupScope, records: Option<PathBuf>) -> Vec<PlanStep> {
     let ledger = Ledger::new(dir).path().to_owned();
     let networks = networks::path(dir);
     let lease = state_dir::lease_record(dir);
-    let state = [socket::path(dir), ledger, networks, lease, state_dir::lock_in_making(dir), state_dir::lock(dir)];
+    let state = [
+        socket::path(dir),
+        ledger,
+        networks,
+        lease,
+        state_dir::lock_in_making(dir),
+        state_dir::lock(dir),
+    ];
     let key = (!scope.keep_network).then(|| dir.join(WIREGUARD_KEY));
     let asked = scope.subnet_file.iter().cloned();
-    let mut steps: Vec<_> = asked.chain(state).chain(key).filter(|path| path.exists()).map(PlanStep::File).collect();
-    let directories = records.into_iter().chain(Some(dir.clone()).filter(|dir| dir.exists()));
+    let mut steps: Vec<_> = asked
+        .chain(state)
+        .chain(key)
+        .filter(|path| path.exists())
+        .map(PlanStep::File)
+        .collect();
+    let directories = records
+        .into_iter()
+        .chain(Some(dir.clone()).filter(|dir| dir.exists()));
     steps.extend(directories.map(PlanStep::Directory));
     steps
 }
@@ -233,7 +306,12 @@ impl PlanStep {
     /// Does what takes no netlink handle.
     pub(super) fn execute_locally(&self) -> io::Result<()> {
         match self {
-            Self::Filter { ifindex, side, filter, .. } => filters::delete(*ifindex, *side, *filter),
+            Self::Filter {
+                ifindex,
+                side,
+                filter,
+                ..
+            } => filters::delete(*ifindex, *side, *filter),
             Self::Qdisc { ifindex, .. } => filters::delete_clsact(*ifindex),
             Self::Pins(path) => fs::remove_dir_all(path),
             Self::BpfFilesystem(path) => bpffs::unmount(path),
@@ -242,7 +320,10 @@ impl PlanStep {
             Self::Directory(path) => match fs::remove_dir(path) {
                 // In use by others, or the mount point of the bpffs.
                 Err(error)
-                    if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::ResourceBusy) =>
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::ResourceBusy
+                    ) =>
                 {
                     Ok(())
                 }
@@ -265,28 +346,52 @@ impl PlanStep {
 impl fmt::Display for PlanStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Filter { ifname, side, filter, .. } => {
-                let side = if *side == TcAttachType::Ingress { "ingress" } else { "egress" };
-                write!(f, "remove the {side} filter {:#x} from {ifname}", filter.handle)
+            Self::Filter {
+                ifname,
+                side,
+                filter,
+                ..
+            } => {
+                let side = if *side == TcAttachType::Ingress {
+                    "ingress"
+                } else {
+                    "egress"
+                };
+                write!(
+                    f,
+                    "remove the {side} filter {:#x} from {ifname}",
+                    filter.handle
+                )
             }
             Self::Qdisc { ifname, .. } => write!(f, "remove the clsact qdisc from {ifname}"),
             Self::Pins(path) => write!(f, "remove the pins below {}", path.display()),
-            Self::BpfFilesystem(path) => write!(f, "unmount the bpf filesystem on {}", path.display()),
+            Self::BpfFilesystem(path) => {
+                write!(f, "unmount the bpf filesystem on {}", path.display())
+            }
             Self::Rules(leftover) => write!(f, "remove {leftover}"),
             Self::Route { key, route } => match (route.gateway, route.kind) {
                 (Some(gateway), _) => write!(f, "remove the route {} via {gateway}", key.dst),
                 (None, RouteType::BlackHole) => write!(f, "remove the blackhole route {}", key.dst),
-                (None, RouteType::Unreachable) => write!(f, "remove the unreachable route {}", key.dst),
+                (None, RouteType::Unreachable) => {
+                    write!(f, "remove the unreachable route {}", key.dst)
+                }
                 (None, _) => write!(f, "remove the route {}", key.dst),
             },
             Self::Nexthop(id) => write!(f, "remove {id}"),
-            Self::TunnelProcess(_) => f.write_str("end the tunnel process of the backend udp and remove its device"),
+            Self::TunnelProcess(_) => {
+                f.write_str("end the tunnel process of the backend udp and remove its device")
+            }
             Self::Charon(_) => f.write_str("end charon of the backend ipsec and remove its files"),
             Self::Association(association) => write!(f, "remove the {association}"),
             Self::Policy(key) => write!(f, "remove the {key}"),
             Self::Device { name, .. } => write!(f, "remove the device {name} and all on it"),
             Self::Command(peer) if peer.has_command() => {
-                write!(f, "run SubnetRemoveCommand for {} and remove {}", peer.subnets(), peer.path.display())
+                write!(
+                    f,
+                    "run SubnetRemoveCommand for {} and remove {}",
+                    peer.subnets(),
+                    peer.path.display()
+                )
             }
             Self::Command(peer) => write!(f, "remove {}", peer.path.display()),
             Self::CloudRoute(route) => write!(f, "remove {route}"),

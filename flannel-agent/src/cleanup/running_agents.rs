@@ -29,19 +29,30 @@ pub(super) async fn refuse_others(own: &Path, pin_root: &Path) -> anyhow::Result
         if dir == own {
             continue;
         }
-        let Some(agent) = agent_of(&dir).await else { continue };
+        let Some(agent) = agent_of(&dir).await else {
+            continue;
+        };
         let dir = dir.display();
         bail!(
-            "{agent} runs here with the state directory {dir}, and cleanup would remove its network; stop it first. \
-             To clean up after that agent, pass --state-dir={dir}, and --bpf-pin-root if it has one of its own"
+            "{agent} runs here with the state directory {dir}, and cleanup would remove its \
+             network; stop it first. \
+             To clean up after that agent, pass --state-dir={dir}, and --bpf-pin-root if it has \
+             one of its own"
         );
     }
     // Those whose state directory cannot be seen from here.
-    if let Some(agent) = flannel_claims::agents().await.with_context(|| format!("cannot read {SOCKETS}"))?.first() {
+    if let Some(agent) = flannel_claims::agents()
+        .await
+        .with_context(|| format!("cannot read {SOCKETS}"))?
+        .first()
+    {
         bail!("{agent} runs here, and cleanup would remove its network; stop it first");
     }
     if let Some(agent) = flannel_claims::owner_of_pins(pin_root) {
-        bail!("{agent} runs in another network namespace, and cleanup would remove its programs; stop it first");
+        bail!(
+            "{agent} runs in another network namespace, and cleanup would remove its programs; \
+             stop it first"
+        );
     }
     Ok(())
 }
@@ -68,12 +79,20 @@ fn state_directory(line: &str) -> Option<PathBuf> {
 async fn agent_of(dir: &Path) -> Option<String> {
     match ask_status(dir).await {
         Ok(status) => {
-            let pid = status.pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
-            let lease = status.lease.map(|lease| format!(" with the subnet {}", lease.subnet)).unwrap_or_default();
+            let pid = status
+                .pid
+                .map(|pid| format!(" (process {pid})"))
+                .unwrap_or_default();
+            let lease = status
+                .lease
+                .map(|lease| format!(" with the subnet {}", lease.subnet))
+                .unwrap_or_default();
             Some(format!("an agent{pid}{lease}"))
         }
         // It was stopped, or hangs: its network is in use.
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => Some("an agent that does not answer".to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            Some("an agent that does not answer".to_owned())
+        }
         Err(_) => None,
     }
 }
@@ -94,7 +113,8 @@ mod tests {
              0000000000000000: 00000003 00000000 00000000 0001 03 28 /run/connected/agent.sock\n\
              0000000000000000: 00000002 00000000 00010000 0001 01 29 /run/with blank/agent.sock\n\
              0000000000000000: 00000002 00000000 00010000 0001 01 30 @/run/abstract/agent.sock\n\
-             0000000000000000: 00000002 00000000 00010000 0001 01 31 /run/containerd/containerd.sock\n\
+             0000000000000000: 00000002 00000000 00010000 0001 01 31 \
+             /run/containerd/containerd.sock\n\
              0000000000000000: 00000002 00000000 00010000 0001 01 32\n";
         let expected = ["/run/flannel", "/run/with blank"].map(PathBuf::from);
         assert_eq!(state_directories(sockets), expected);
@@ -105,23 +125,47 @@ mod tests {
         let dirs = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
         let [agent, own, other] = dirs.each_ref().map(tempfile::TempDir::path);
         let kernel = "kernel".to_owned();
-        let mode = ModeStatus { effective: kernel.clone(), wanted: kernel, ..ModeStatus::default() };
-        let status = Status { pid: Some(7), ..Status::without_agent("test", mode) };
+        let mode = ModeStatus {
+            effective: kernel.clone(),
+            wanted: kernel,
+            ..ModeStatus::default()
+        };
+        let status = Status {
+            pid: Some(7),
+            ..Status::without_agent("test", mode)
+        };
         let listener = socket::bind(agent).expect("a socket");
         let server = tokio::spawn(socket::serve(
             listener,
             Count::default(),
-            socket::Answers { status: move || status.clone(), metrics: None, names: None, history: None },
+            socket::Answers {
+                status: move || status.clone(),
+                metrics: None,
+                names: None,
+                history: None,
+            },
         ));
         // Accepts nothing and is closed before it is asked.
         drop(UnixListener::bind(socket::path(other)).expect("a socket"));
 
         let found = fs::read_to_string(SOCKETS).expect("the sockets");
-        assert!(state_directories(&found).contains(&agent.to_owned()), "{found}");
-        assert_eq!(agent_of(agent).await.as_deref(), Some("an agent (process 7)"));
+        assert!(
+            state_directories(&found).contains(&agent.to_owned()),
+            "{found}"
+        );
+        assert_eq!(
+            agent_of(agent).await.as_deref(),
+            Some("an agent (process 7)")
+        );
         assert_eq!(agent_of(other).await, None);
-        let refusal = refuse_others(own, own).await.expect_err("an agent runs").to_string();
-        assert!(refusal.contains(" runs here with the state directory "), "{refusal}");
+        let refusal = refuse_others(own, own)
+            .await
+            .expect_err("an agent runs")
+            .to_string();
+        assert!(
+            refusal.contains(" runs here with the state directory "),
+            "{refusal}"
+        );
         server.abort();
     }
 }

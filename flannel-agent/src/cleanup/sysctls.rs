@@ -53,13 +53,24 @@ enum Fate {
 }
 
 /// The steps for all sysctls in the record of a state directory.
-pub(super) fn plan(state_dir: &Path, when: When, keep_network: bool) -> anyhow::Result<Vec<PlanStep>> {
+pub(super) fn plan(
+    state_dir: &Path,
+    when: When,
+    keep_network: bool,
+) -> anyhow::Result<Vec<PlanStep>> {
     let record = Record::load(state_dir)?;
     if record.changed().is_empty() {
         return Ok(Vec::new());
     }
     let in_the_way = match when {
-        When::Unused if record.changed().iter().any(|changed| is_of_conntrack(&changed.name)) => in_the_way(&record),
+        When::Unused
+            if record
+                .changed()
+                .iter()
+                .any(|changed| is_of_conntrack(&changed.name)) =>
+        {
+            in_the_way(&record)
+        }
         When::Now | When::Unused => None,
     };
     let step = |changed: &ChangedSysctl| {
@@ -71,7 +82,11 @@ pub(super) fn plan(state_dir: &Path, when: When, keep_network: bool) -> anyhow::
         } else {
             fate(changed, now, None)
         };
-        Ok(PlanStep::Sysctl(SysctlStep { state_dir: state_dir.to_owned(), changed: changed.clone(), fate }))
+        Ok(PlanStep::Sysctl(SysctlStep {
+            state_dir: state_dir.to_owned(),
+            changed: changed.clone(),
+            fate,
+        }))
     };
     // The last one first: what a setting needed before it was made is undone after it.
     record.changed().iter().rev().map(step).collect()
@@ -88,7 +103,9 @@ fn in_the_way(record: &Record) -> Option<String> {
         Ok(0) => None,
         Ok(1) => Some("a TCP connection of a pod is alive".to_owned()),
         Ok(count) => Some(format!("{count} TCP connections of pods are alive")),
-        Err(error) => Some(format!("the connections of pods cannot be counted ({error})")),
+        Err(error) => Some(format!(
+            "the connections of pods cannot be counted ({error})"
+        )),
     }
 }
 
@@ -119,21 +136,28 @@ impl SysctlStep {
 
 impl fmt::Display for SysctlStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ChangedSysctl { name, before, set, .. } = &self.changed;
+        let ChangedSysctl {
+            name, before, set, ..
+        } = &self.changed;
         match &self.fate {
             Fate::Restore => write!(f, "set {name} back to {before}"),
             Fate::Restored => write!(f, "leave {name} at {before}, as it was before"),
             Fate::Foreign(now) => {
-                write!(f, "leave {name} at {now}: the agent set {set}, something else changed it since")
+                write!(
+                    f,
+                    "leave {name} at {now}: the agent set {set}, something else changed it since"
+                )
             }
             Fate::Gone => write!(f, "forget {name}, which this kernel does not have"),
             Fate::Keep => write!(
                 f,
-                "leave {name} at {set} ({before} before), because the network stays; `flannel-agent cleanup` sets it back"
+                "leave {name} at {set} ({before} before), because the network stays; \
+                 `flannel-agent cleanup` sets it back"
             ),
             Fate::Wait(reason) => write!(
                 f,
-                "leave {name} at {set} ({before} before) because {reason}; `flannel-agent cleanup --keep-network` sets it back \
+                "leave {name} at {set} ({before} before) because {reason}; `flannel-agent cleanup \
+                 --keep-network` sets it back \
                  once none is, with --restore-sysctls=now at once"
             ),
         }
@@ -196,18 +220,35 @@ mod tests {
             steps.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         let kept = steps(true);
-        assert!(kept.iter().all(|step| step.contains("because the network stays")), "{kept:?}");
-        let expected = [format!("forget {LAST}, which this kernel does not have"), format!("set {FIRST} back to 0")];
+        assert!(
+            kept.iter()
+                .all(|step| step.contains("because the network stays")),
+            "{kept:?}"
+        );
+        let expected = [
+            format!("forget {LAST}, which this kernel does not have"),
+            format!("set {FIRST} back to 0"),
+        ];
         assert_eq!(steps(false), expected);
     }
 
     #[test]
     fn what_stays_is_named_with_both_values_and_the_remedy() {
         let fate = Fate::Wait("3 TCP connections of pods are alive".to_owned());
-        let text = SysctlStep { state_dir: PathBuf::new(), changed: changed(), fate }.to_string();
-        for part in
-            [NAME, "500000", "300 before", "3 TCP connections", "cleanup --keep-network", "--restore-sysctls=now"]
-        {
+        let text = SysctlStep {
+            state_dir: PathBuf::new(),
+            changed: changed(),
+            fate,
+        }
+        .to_string();
+        for part in [
+            NAME,
+            "500000",
+            "300 before",
+            "3 TCP connections",
+            "cleanup --keep-network",
+            "--restore-sysctls=now",
+        ] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }

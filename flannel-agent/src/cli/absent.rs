@@ -10,8 +10,14 @@ use crate::observe::socket::ask_status;
 
 /// Returns the status of the agent that runs without eBPF, if there is one and `error` says that
 /// the pins are missing; the error otherwise.
-pub(super) async fn agent_without_bpf(error: DatapathError, state: &StateOptions) -> Result<Status, DatapathError> {
-    if !matches!(error, DatapathError::NotPinned { .. } | DatapathError::OtherSchema { .. }) {
+pub(super) async fn agent_without_bpf(
+    error: DatapathError,
+    state: &StateOptions,
+) -> Result<Status, DatapathError> {
+    if !matches!(
+        error,
+        DatapathError::NotPinned { .. } | DatapathError::OtherSchema { .. }
+    ) {
         return Err(error);
     }
     match ask_status(&state.state_dir).await {
@@ -23,12 +29,19 @@ pub(super) async fn agent_without_bpf(error: DatapathError, state: &StateOptions
 /// The error of a command that needs what is not pinned.
 pub(super) async fn explain(error: DatapathError, state: &StateOptions) -> anyhow::Error {
     match agent_without_bpf(error, state).await {
-        Ok(status) => anyhow!("the agent on this node runs without eBPF, so nothing is pinned: {}", reason(&status)),
+        Ok(status) => anyhow!(
+            "the agent on this node runs without eBPF, so nothing is pinned: {}",
+            reason(&status)
+        ),
         Err(error) => error.into(),
     }
 }
 
 /// Returns the reason why the agent runs without eBPF, as the agent reports it.
 pub(super) fn reason(status: &Status) -> &str {
-    status.mode.reason.as_deref().unwrap_or("mode kernel was asked for, and `flannel-agent check` says what it lacks")
+    status
+        .mode
+        .reason
+        .as_deref()
+        .unwrap_or("mode kernel was asked for, and `flannel-agent check` says what it lacks")
 }

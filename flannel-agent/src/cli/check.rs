@@ -23,16 +23,37 @@ pub(super) async fn run(options: &CheckOptions) -> anyhow::Result<Answer> {
     let dir = &options.state.state_dir;
     let agent = ask_at_once(dir).await;
     let pins = options.pins.root_of(agent.as_ref().ok());
-    let report = check::run(&pins, dir, &agent).await.context("cannot ask the kernel")?;
+    let report = check::run(&pins, dir, &agent)
+        .await
+        .context("cannot ask the kernel")?;
     let text = options.print.print(&report, |paint| text(&report, paint));
-    Ok(Answer { text, code: u8::from(report.has_failed()) })
+    Ok(Answer {
+        text,
+        code: u8::from(report.has_failed()),
+    })
 }
 
 fn text(report: &CheckReport, paint: Paint) -> String {
-    let lines: String = report.findings.iter().map(|finding| line(finding, paint)).collect();
-    let why = report.best.reason.as_ref().map(|reason| format!(", not more because {reason}")).unwrap_or_default();
-    let lost = if report.has_failed() { "pods would not reach each other, see FAIL; otherwise " } else { "" };
-    format!("{lines}\n{lost}this node can do mode {}{why}\n", paint.head(&report.best.mode))
+    let lines: String = report
+        .findings
+        .iter()
+        .map(|finding| line(finding, paint))
+        .collect();
+    let why = report
+        .best
+        .reason
+        .as_ref()
+        .map(|reason| format!(", not more because {reason}"))
+        .unwrap_or_default();
+    let lost = if report.has_failed() {
+        "pods would not reach each other, see FAIL; otherwise "
+    } else {
+        ""
+    };
+    format!(
+        "{lines}\n{lost}this node can do mode {}{why}\n",
+        paint.head(&report.best.mode)
+    )
 }
 
 fn line(finding: &Finding, paint: Paint) -> String {
@@ -65,7 +86,10 @@ mod tests {
         let plain = "FAIL  mtu             too small\n                      -> raise it\n";
         assert_eq!(line(&finding, Paint(false)), plain);
         let colored = line(&finding, Paint(true));
-        assert!(colored.starts_with("\u{1b}[1m\u{1b}[31mFAIL  \u{1b}[0mmtu"), "{colored:?}");
+        assert!(
+            colored.starts_with("\u{1b}[1m\u{1b}[31mFAIL  \u{1b}[0mmtu"),
+            "{colored:?}"
+        );
         assert_eq!(plain_text(&colored), plain);
     }
 }

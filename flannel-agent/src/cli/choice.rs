@@ -8,7 +8,8 @@ pub(super) struct Choice<M>(pub(super) Option<M>);
 
 /// Parses a value of the command line. The error names `auto` in addition to the modes.
 pub(super) fn parse<M: FromStr<Err: Display>>(text: &str) -> Result<Choice<M>, String> {
-    text.parse().map_err(|error: M::Err| format!("{error}, and auto"))
+    text.parse()
+        .map_err(|error: M::Err| format!("{error}, and auto"))
 }
 
 impl<M: FromStr> FromStr for Choice<M> {
@@ -32,8 +33,15 @@ mod tests {
     #[test]
     fn a_mistake_names_all_choices() {
         let mode = parse::<Mode>("fats").expect_err("no mode");
-        assert_eq!(mode, "not a datapath mode; the modes are kernel, encap and fast, and auto");
-        assert!(parse::<GuardMode>("x").expect_err("no mode").ends_with(", and auto"));
+        assert_eq!(
+            mode,
+            "not a datapath mode; the modes are kernel, encap and fast, and auto"
+        );
+        assert!(
+            parse::<GuardMode>("x")
+                .expect_err("no mode")
+                .ends_with(", and auto")
+        );
         assert_eq!(parse::<Mode>("auto"), Ok(Choice(None)));
     }
 }

@@ -74,12 +74,18 @@ pub(super) async fn run(command: &DatapathCommand) -> anyhow::Result<String> {
                 Ok(word) => (shown(word), text(word)),
                 Err(error) => without_bpf(&absent::agent_without_bpf(error, &options.state).await?),
             };
-            Ok(if options.output.is_json() { super::json(&document) } else { text })
+            Ok(if options.output.is_json() {
+                super::json(&document)
+            } else {
+                text
+            })
         }
-        DatapathCommand::Set(options) => match set(options, &options.pins.found(&options.state).await) {
-            Ok(text) => Ok(text),
-            Err(error) => Err(absent::explain(error, &options.state).await),
-        },
+        DatapathCommand::Set(options) => {
+            match set(options, &options.pins.found(&options.state).await) {
+                Ok(text) => Ok(text),
+                Err(error) => Err(absent::explain(error, &options.state).await),
+            }
+        }
     }
 }
 
@@ -87,7 +93,10 @@ pub(super) async fn run(command: &DatapathCommand) -> anyhow::Result<String> {
 /// shows whether it did.
 pub(super) fn caution(unlocked: Option<DatapathError>, show: &str) -> String {
     unlocked.map_or_else(String::new, |error| {
-        format!("set without waiting any longer: {error}. It may overwrite this: see `flannel-agent {show}`\n")
+        format!(
+            "set without waiting any longer: {error}. It may overwrite this: see \
+            `flannel-agent {show}`\n"
+        )
     })
 }
 
@@ -108,7 +117,15 @@ fn set(options: &SetOptions, pins: &PinRoot) -> Result<String, DatapathError> {
 fn without_bpf(status: &Status) -> (Shown, String) {
     let (mode, reason) = (status.mode.effective.clone(), absent::reason(status));
     let text = format!("{mode} (no eBPF: {reason})\n");
-    (Shown { mode, choice: None, generation: 0, no_bpf: Some(reason.to_owned()) }, text)
+    (
+        Shown {
+            mode,
+            choice: None,
+            generation: 0,
+            no_bpf: Some(reason.to_owned()),
+        },
+        text,
+    )
 }
 
 fn shown(word: ModeWord) -> Shown {
@@ -123,7 +140,10 @@ fn shown(word: ModeWord) -> Shown {
 fn text(word: ModeWord) -> String {
     match word.choice() {
         Some(choice) if choice == word.mode() => format!("{} (chosen at run time)\n", word.mode()),
-        Some(choice) => format!("{} ({choice} was chosen at run time, and the agent cannot do it)\n", word.mode()),
+        Some(choice) => format!(
+            "{} ({choice} was chosen at run time, and the agent cannot do it)\n",
+            word.mode()
+        ),
         None => format!("{} (not chosen at run time)\n", word.mode()),
     }
 }

@@ -16,10 +16,18 @@ use ipnet::Ipv4Net;
 #[derive(Debug, Args)]
 pub struct DockerOptions {
     /// The file to read
-    #[arg(short = 'f', value_name = "FILE", default_value = "/run/flannel/subnet.env")]
+    #[arg(
+        short = 'f',
+        value_name = "FILE",
+        default_value = "/run/flannel/subnet.env"
+    )]
     subnet_file: PathBuf,
     /// The file to write
-    #[arg(short = 'd', value_name = "FILE", default_value = "/run/docker_opts.env")]
+    #[arg(
+        short = 'd',
+        value_name = "FILE",
+        default_value = "/run/docker_opts.env"
+    )]
     output: PathBuf,
     /// Write a variable for each option; without -i and -c, both forms
     #[arg(short = 'i')]
@@ -42,13 +50,17 @@ type DockerOption = (&'static str, String);
 /// error.
 pub(super) async fn run(options: &DockerOptions) -> anyhow::Result<String> {
     let path = options.subnet_file.display();
-    let text = fs::read_to_string(&options.subnet_file).with_context(|| format!("cannot read {path}"))?;
+    let text =
+        fs::read_to_string(&options.subnet_file).with_context(|| format!("cannot read {path}"))?;
     let docker = docker_options(&text, options.no_ip_masq).with_context(|| path.to_string())?;
     let existing = env::var(&options.key).unwrap_or_default();
     let output = options.output.display();
-    fs::write(&options.output, options.render(&docker, &existing)).with_context(|| format!("cannot write {output}"))?;
+    fs::write(&options.output, options.render(&docker, &existing))
+        .with_context(|| format!("cannot write {output}"))?;
     if let Some(subnet) = value_of(&text, "FLANNEL_SUBNET").filter(|subnet| !subnet.is_empty()) {
-        let subnet: Ipv4Net = subnet.parse().with_context(|| format!("{path}: FLANNEL_SUBNET={subnet}"))?;
+        let subnet: Ipv4Net = subnet
+            .parse()
+            .with_context(|| format!("{path}: FLANNEL_SUBNET={subnet}"))?;
         refuse_foreign_route(subnet.trunc()).await?;
     }
     Ok(String::new())
@@ -66,7 +78,13 @@ impl DockerOptions {
         }
         if both || self.combined {
             let options: Vec<&str> = docker.iter().map(|(_, option)| option.as_str()).collect();
-            let _ = writeln!(text, "{}=\"{} {}\"", self.key, quoted(existing), quoted(&options.join(" ")));
+            let _ = writeln!(
+                text,
+                "{}=\"{} {}\"",
+                self.key,
+                quoted(existing),
+                quoted(&options.join(" "))
+            );
         }
         text
     }
@@ -99,16 +117,30 @@ fn quoted(text: &str) -> String {
 }
 
 fn variable_name(text: &str) -> Result<String, String> {
-    let is_name = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-        && text.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
-    if is_name { Ok(text.to_owned()) } else { Err("not the name of a variable".to_owned()) }
+    let is_name = text
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && text
+            .bytes()
+            .next()
+            .is_some_and(|byte| !byte.is_ascii_digit());
+    if is_name {
+        Ok(text.to_owned())
+    } else {
+        Err("not the name of a variable".to_owned())
+    }
 }
 
 async fn refuse_foreign_route(subnet: Ipv4Net) -> anyhow::Result<()> {
     let (netlink, _events) = Netlink::connect()?;
     let routes = netlink.routes(Family::V4).await?;
-    let foreign = routes.iter().find(|(key, route)| key.dst == subnet.into() && route.gateway.is_some());
-    ensure!(foreign.is_none(), "a route sends our own subnet {subnet} to another node");
+    let foreign = routes
+        .iter()
+        .find(|(key, route)| key.dst == subnet.into() && route.gateway.is_some());
+    ensure!(
+        foreign.is_none(),
+        "a route sends our own subnet {subnet} to another node"
+    );
     Ok(())
 }
 
@@ -116,15 +148,20 @@ async fn refuse_foreign_route(subnet: Ipv4Net) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    const SAMPLE: &str =
-        "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.74.1/24\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=false\n";
-    const EACH: &str =
-        "DOCKER_OPT_BIP=\"--bip=10.1.74.1/24\"\nDOCKER_OPT_IPMASQ=\"--ip-masq=true\"\nDOCKER_OPT_MTU=\"--mtu=1472\"\n";
+    const SAMPLE: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.74.1/24\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=false\n";
+    const EACH: &str = "DOCKER_OPT_BIP=\"--bip=10.1.74.1/24\"\nDOCKER_OPT_IPMASQ=\"--ip-masq=true\"\nDOCKER_OPT_MTU=\"--mtu=1472\"\n";
     const ALL: &str = "DOCKER_OPTS=\" --bip=10.1.74.1/24 --ip-masq=true --mtu=1472\"\n";
 
     fn rendered(individual: bool, combined: bool, existing: &str) -> String {
         let (subnet_file, output, key) = (PathBuf::new(), PathBuf::new(), "DOCKER_OPTS".to_owned());
-        let options = DockerOptions { subnet_file, output, individual, combined, no_ip_masq: false, key };
+        let options = DockerOptions {
+            subnet_file,
+            output,
+            individual,
+            combined,
+            no_ip_masq: false,
+            key,
+        };
         options.render(&docker_options(SAMPLE, false).expect("options"), existing)
     }
 
@@ -138,7 +175,10 @@ mod tests {
         ] {
             assert_eq!(rendered(individual, combined, ""), expected);
         }
-        assert!(rendered(false, true, "--a \"$b\"").starts_with("DOCKER_OPTS=\"--a \\\"\\$b\\\" --bip="));
+        assert!(
+            rendered(false, true, "--a \"$b\"")
+                .starts_with("DOCKER_OPTS=\"--a \\\"\\$b\\\" --bip=")
+        );
     }
 
     #[test]
@@ -147,14 +187,26 @@ mod tests {
             docker_options("FLANNEL_MTU=1450\nFLANNEL_SUBNET=", false).expect("options"),
             [("MTU", "--mtu=1450".to_owned())]
         );
-        assert_eq!(docker_options("FLANNEL_IPMASQ=yes", true).expect("left out"), []);
+        assert_eq!(
+            docker_options("FLANNEL_IPMASQ=yes", true).expect("left out"),
+            []
+        );
         let error = docker_options("FLANNEL_IPMASQ=yes", false).expect_err("neither");
-        assert_eq!(error.to_string(), "FLANNEL_IPMASQ=yes is neither true nor false");
+        assert_eq!(
+            error.to_string(),
+            "FLANNEL_IPMASQ=yes is neither true nor false"
+        );
     }
 
     #[test]
     fn a_key_is_the_name_of_a_variable() {
-        for (name, good) in [("DOCKER_OPTS", true), ("_a1", true), ("1a", false), ("", false), ("a;b", false)] {
+        for (name, good) in [
+            ("DOCKER_OPTS", true),
+            ("_a1", true),
+            ("1a", false),
+            ("", false),
+            ("a;b", false),
+        ] {
             assert_eq!(variable_name(name).is_ok(), good, "{name}");
         }
     }

@@ -8,19 +8,35 @@ use super::now;
 
 /// The number of peers that answer, of those that are asked.
 pub(super) fn summary(status: &EchoStatus, peers: &[PeerStatus]) -> String {
-    let reason = status.reason.as_ref().map(|reason| format!("; {reason}")).unwrap_or_default();
+    let reason = status
+        .reason
+        .as_ref()
+        .map(|reason| format!("; {reason}"))
+        .unwrap_or_default();
     if status.interval == 0 {
         return format!("no requests{reason}");
     }
-    let known = || peers.iter().filter_map(|peer| peer.echo.as_ref()).filter(|echo| echo.state != EchoState::Unknown);
-    let answering = known().filter(|echo| echo.state == EchoState::Answering).count();
+    let known = || {
+        peers
+            .iter()
+            .filter_map(|peer| peer.echo.as_ref())
+            .filter(|echo| echo.state != EchoState::Unknown)
+    };
+    let answering = known()
+        .filter(|echo| echo.state == EchoState::Answering)
+        .count();
     let interval = duration::format(status.interval);
-    format!("{answering} of {} answered, a request every {interval}{reason}", known().count())
+    format!(
+        "{answering} of {} answered, a request every {interval}{reason}",
+        known().count()
+    )
 }
 
 /// One peer's answers in the table.
 pub(super) fn cell(echo: Option<&PeerEchoStatus>, paint: Paint) -> String {
-    let Some(echo) = echo else { return "-".to_owned() };
+    let Some(echo) = echo else {
+        return "-".to_owned();
+    };
     let text = match (echo.state, echo.last_reply) {
         (EchoState::Answering, _) => answering(echo),
         (EchoState::Silent, Some(at)) => format!("silent {}", ago(at)),
@@ -35,7 +51,11 @@ pub(super) fn cell(echo: Option<&PeerEchoStatus>, paint: Paint) -> String {
 
 fn answering(echo: &PeerEchoStatus) -> String {
     let time = echo.round_trip_us.map(milliseconds).unwrap_or_default();
-    if echo.lost == 0 { time } else { format!("{time}, {} of {} lost", echo.lost, echo.of) }
+    if echo.lost == 0 {
+        time
+    } else {
+        format!("{time}, {} of {} lost", echo.lost, echo.of)
+    }
 }
 
 /// `0.31ms`, `12.4ms`: three digits at most.
@@ -96,17 +116,31 @@ mod tests {
     #[test]
     fn the_summary_counts_peers_of_which_something_is_known() {
         use EchoState::{Answering, Silent, Unknown};
-        let status = |interval, reason: Option<&str>| EchoStatus { interval, reason: reason.map(str::to_owned) };
+        let status = |interval, reason: Option<&str>| EchoStatus {
+            interval,
+            reason: reason.map(str::to_owned),
+        };
         let peers = peers(&[Answering, Silent, Unknown]);
-        assert_eq!(summary(&status(10, None), &peers), "1 of 2 answered, a request every 10s");
-        assert_eq!(summary(&status(0, Some("stopped")), &peers), "no requests; stopped");
+        assert_eq!(
+            summary(&status(10, None), &peers),
+            "1 of 2 answered, a request every 10s"
+        );
+        assert_eq!(
+            summary(&status(0, Some("stopped")), &peers),
+            "no requests; stopped"
+        );
     }
 
     #[test]
     fn times_have_three_digits_at_most() {
-        for (microseconds, text) in
-            [(0, "0.00ms"), (4, "0.00ms"), (312, "0.31ms"), (9_994, "9.99ms"), (12_440, "12.4ms"), (100_000, "100ms")]
-        {
+        for (microseconds, text) in [
+            (0, "0.00ms"),
+            (4, "0.00ms"),
+            (312, "0.31ms"),
+            (9_994, "9.99ms"),
+            (12_440, "12.4ms"),
+            (100_000, "100ms"),
+        ] {
             assert_eq!(milliseconds(microseconds), text);
         }
     }

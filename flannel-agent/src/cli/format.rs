@@ -79,8 +79,16 @@ impl PrintOptions {
 
     /// Returns the document as JSON, or as the text that it makes for people: on a terminal as wide
     /// as that.
-    pub(super) fn print(self, document: &impl Document, text: impl FnOnce(Paint) -> String) -> String {
-        if self.output.is_json() { json(document) } else { wrap::to_terminal(text(self.color.paint())) }
+    pub(super) fn print(
+        self,
+        document: &impl Document,
+        text: impl FnOnce(Paint) -> String,
+    ) -> String {
+        if self.output.is_json() {
+            json(document)
+        } else {
+            wrap::to_terminal(text(self.color.paint()))
+        }
     }
 }
 
@@ -115,7 +123,12 @@ impl WaitOptions {
 #[derive(Clone, Debug, Args)]
 pub(super) struct PinOptions {
     /// Directory of the pinned BPF objects
-    #[arg(long, value_name = "DIR", env = "FLANNELD_BPF_PIN_ROOT", default_value = "/sys/fs/bpf/flannel")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "FLANNELD_BPF_PIN_ROOT",
+        default_value = "/sys/fs/bpf/flannel"
+    )]
     bpf_pin_root: PathBuf,
 }
 
@@ -136,14 +149,20 @@ impl PinOptions {
     /// The pins there or, if there are none, where the agent says that it has its own.
     pub(super) fn root_of(&self, status: Option<&Status>) -> PinRoot {
         let pins = self.root();
-        let reported = status.and_then(|status| status.pin_root.as_deref()).map(|root| PinRoot::new(Path::new(root)));
-        reported.filter(|reported| is_absent(&pins) && !is_absent(reported)).unwrap_or(pins)
+        let reported = status
+            .and_then(|status| status.pin_root.as_deref())
+            .map(|root| PinRoot::new(Path::new(root)));
+        reported
+            .filter(|reported| is_absent(&pins) && !is_absent(reported))
+            .unwrap_or(pins)
     }
 }
 
 /// The answer of the agent, if it comes at once.
 pub(super) async fn ask_at_once(state_dir: &Path) -> io::Result<Status> {
-    timeout(PATIENCE, ask_status(state_dir)).await.map_err(io::Error::from)?
+    timeout(PATIENCE, ask_status(state_dir))
+        .await
+        .map_err(io::Error::from)?
 }
 
 fn is_absent(pins: &PinRoot) -> bool {
@@ -154,7 +173,12 @@ fn is_absent(pins: &PinRoot) -> bool {
 #[derive(Clone, Debug, Args)]
 pub(super) struct StateOptions {
     /// Directory of the agent's socket and state
-    #[arg(long, value_name = "DIR", env = "FLANNELD_STATE_DIR", default_value = "/run/flannel")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "FLANNELD_STATE_DIR",
+        default_value = "/run/flannel"
+    )]
     pub(super) state_dir: PathBuf,
 }
 

@@ -44,18 +44,25 @@ pub(super) fn completions(options: &CompletionOptions) -> anyhow::Result<String>
 /// Returns completion lines for positional arguments with a fixed set of values, of subcommands in
 /// groups. The generator for fish leaves them out.
 fn fish_values(command: &clap::Command) -> String {
-    let pairs = command.get_subcommands().flat_map(|group| group.get_subcommands().map(move |leaf| (group, leaf)));
+    let pairs = command
+        .get_subcommands()
+        .flat_map(|group| group.get_subcommands().map(move |leaf| (group, leaf)));
     let mut text = String::new();
     for (group, leaf) in pairs {
-        let values =
-            leaf.get_positionals().flat_map(|arg| arg.get_value_parser().possible_values().into_iter().flatten());
+        let values = leaf.get_positionals().flat_map(|arg| {
+            arg.get_value_parser()
+                .possible_values()
+                .into_iter()
+                .flatten()
+        });
         let values: Vec<String> = values.map(|value| value.get_name().to_owned()).collect();
         if !values.is_empty() {
             let function = NAME.replace('-', "_");
             // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
-                "complete -c {NAME} -n \"__fish_{function}_using_subcommand {}; and __fish_seen_subcommand_from {}\" -f -a \"{}\"",
+                "complete -c {NAME} -n \"__fish_{function}_using_subcommand {}; and \
+                 __fish_seen_subcommand_from {}\" -f -a \"{}\"",
                 group.get_name(),
                 leaf.get_name(),
                 values.join(" ")
@@ -70,13 +77,16 @@ fn visible(command: &'static clap::Command) -> clap::Command {
     if !command.has_subcommands() {
         return command.clone();
     }
-    let shown = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+    let shown = command
+        .get_subcommands()
+        .filter(|subcommand| !subcommand.is_hide_set());
     let new = clap::Command::new(command.get_name()).args(command.get_arguments().cloned());
     let new = match command.get_version() {
         Some(version) => new.version(version),
         None => new,
     };
-    new.about(command.get_about().cloned().unwrap_or_default()).subcommands(shown.map(visible))
+    new.about(command.get_about().cloned().unwrap_or_default())
+        .subcommands(shown.map(visible))
 }
 
 /// Booleans take their value in the same word (`--flag=false`), as in Go, which completion scripts
@@ -84,7 +94,13 @@ fn visible(command: &'static clap::Command) -> clap::Command {
 fn without_bool_value(arg: Arg) -> Arg {
     let value = arg.get_value_parser().type_id();
     let may_be_bool = value == TypeId::of::<bool>() || value == TypeId::of::<MasqueradeFamilies>();
-    if may_be_bool { arg.num_args(0).default_missing_value("true").hide_possible_values(false) } else { arg }
+    if may_be_bool {
+        arg.num_args(0)
+            .default_missing_value("true")
+            .hide_possible_values(false)
+    } else {
+        arg
+    }
 }
 
 #[cfg(test)]
@@ -108,18 +124,66 @@ mod tests {
     }
 
     const CASES: [Case; 12] = [
-        Case { line: "", has: &["run", "status", "docker-opts"], lacks: &["show", "udp-tunnel"] },
-        Case { line: "connectivity ", has: &["test", "hosts"], lacks: &["serve", "namespace"] },
-        Case { line: "run --ip-", has: &["--ip-masq", "--ip-blackhole-route"], lacks: &["--iface", "true"] },
-        Case { line: "run --datapath ", has: &["auto", "kernel", "encap", "fast"], lacks: &["--datapath"] },
-        Case { line: "run --ip-masq --", has: &["--iface"], lacks: &["ipv4", "true"] },
-        Case { line: "run --ip-masq --guard-inner ", has: &["off", "audit", "enforce"], lacks: &["--iface"] },
-        Case { line: "maps dump ", has: &["peers", "stats", "flows", "all"], lacks: &["dump", "run"] },
-        Case { line: "maps dump -o ", has: &["table", "json"], lacks: &["peers"] },
-        Case { line: "datapath set ", has: &["kernel", "fast", "auto"], lacks: &["show"] },
-        Case { line: "guard set --only ", has: &["outer", "inner"], lacks: &["audit"] },
-        Case { line: "monitor --reason repl", has: &["replayed"], lacks: &["encapsulated"] },
-        Case { line: "docker-opts --", has: &["--help"], lacks: &["--datapath"] },
+        Case {
+            line: "",
+            has: &["run", "status", "docker-opts"],
+            lacks: &["show", "udp-tunnel"],
+        },
+        Case {
+            line: "connectivity ",
+            has: &["test", "hosts"],
+            lacks: &["serve", "namespace"],
+        },
+        Case {
+            line: "run --ip-",
+            has: &["--ip-masq", "--ip-blackhole-route"],
+            lacks: &["--iface", "true"],
+        },
+        Case {
+            line: "run --datapath ",
+            has: &["auto", "kernel", "encap", "fast"],
+            lacks: &["--datapath"],
+        },
+        Case {
+            line: "run --ip-masq --",
+            has: &["--iface"],
+            lacks: &["ipv4", "true"],
+        },
+        Case {
+            line: "run --ip-masq --guard-inner ",
+            has: &["off", "audit", "enforce"],
+            lacks: &["--iface"],
+        },
+        Case {
+            line: "maps dump ",
+            has: &["peers", "stats", "flows", "all"],
+            lacks: &["dump", "run"],
+        },
+        Case {
+            line: "maps dump -o ",
+            has: &["table", "json"],
+            lacks: &["peers"],
+        },
+        Case {
+            line: "datapath set ",
+            has: &["kernel", "fast", "auto"],
+            lacks: &["show"],
+        },
+        Case {
+            line: "guard set --only ",
+            has: &["outer", "inner"],
+            lacks: &["audit"],
+        },
+        Case {
+            line: "monitor --reason repl",
+            has: &["replayed"],
+            lacks: &["encapsulated"],
+        },
+        Case {
+            line: "docker-opts --",
+            has: &["--help"],
+            lacks: &["--datapath"],
+        },
     ];
 
     /// Calls the function that the script registers, as bash does for a TAB after the words.
@@ -152,13 +216,22 @@ mod tests {
     fn offered(shell: Shell, script: &str, line: &str) -> Vec<String> {
         let mut command = Command::new(shell.to_string());
         match shell {
-            Shell::Bash => command.args(["--norc", "-c", BASH, "bash", script, NAME]).args(line.split(' ')),
+            Shell::Bash => command
+                .args(["--norc", "-c", BASH, "bash", script, NAME])
+                .args(line.split(' ')),
             Shell::Zsh => {
-                let seen = tempfile::NamedTempFile::new().expect("a file").into_temp_path();
-                command.args(["-f", "-c", ZSH, "zsh", script]).arg(&*seen).arg(format!("{NAME} {line}"));
+                let seen = tempfile::NamedTempFile::new()
+                    .expect("a file")
+                    .into_temp_path();
+                command
+                    .args(["-f", "-c", ZSH, "zsh", script])
+                    .arg(&*seen)
+                    .arg(format!("{NAME} {line}"));
                 return words(&command.output().expect("the shell runs"));
             }
-            _ => command.args(["--no-config", "-c", FISH, script]).arg(format!("{NAME} {line}")),
+            _ => command
+                .args(["--no-config", "-c", FISH, script])
+                .arg(format!("{NAME} {line}")),
         };
         words(&command.output().expect("the shell runs"))
     }
@@ -166,24 +239,37 @@ mod tests {
     fn words(output: &Output) -> Vec<String> {
         assert!(output.status.success(), "{output:?}");
         let text = String::from_utf8_lossy(&output.stdout);
-        text.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect()
+        text.lines()
+            .map(|line| line.split('\t').next().unwrap_or_default().to_owned())
+            .collect()
     }
 
     #[test]
     fn shells_complete_subcommands_flags_and_values() {
         let scratch = tempfile::tempdir().expect("a directory");
         for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
-            if Command::new(shell.to_string()).arg("--version").output().is_err() {
+            if Command::new(shell.to_string())
+                .arg("--version")
+                .output()
+                .is_err()
+            {
                 not_run(&format!("completion by {shell}"), "it is not installed");
                 continue;
             }
             let script = scratch.path().join(shell.to_string());
-            fs::write(&script, completions(&CompletionOptions { shell }).expect("text")).expect("written");
+            fs::write(
+                &script,
+                completions(&CompletionOptions { shell }).expect("text"),
+            )
+            .expect("written");
             let script = script.to_str().expect("a path of letters");
             for Case { line, has, lacks } in CASES {
                 let offered = offered(shell, script, line);
                 let offers = |word: &&str| offered.iter().any(|offer| offer == word);
-                assert!(has.iter().all(offers) && !lacks.iter().any(offers), "{shell} {line:?}: {offered:?}");
+                assert!(
+                    has.iter().all(offers) && !lacks.iter().any(offers),
+                    "{shell} {line:?}: {offered:?}"
+                );
             }
         }
     }
@@ -192,7 +278,13 @@ mod tests {
     fn every_shell_has_the_commands_and_values() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let text = completions(&CompletionOptions { shell }).expect("text");
-            for word in ["datapath", "iface-regex", "docker-opts", "unexpected_mac", "clsact"] {
+            for word in [
+                "datapath",
+                "iface-regex",
+                "docker-opts",
+                "unexpected_mac",
+                "clsact",
+            ] {
                 assert!(text.contains(word), "{shell} does not know {word}");
             }
         }

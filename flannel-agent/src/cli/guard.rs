@@ -118,14 +118,22 @@ pub(super) async fn run(command: &GuardCommand) -> anyhow::Result<String> {
         GuardCommand::Show(options) => {
             let shown = match Shown::read(&options.pins.found(&options.state).await) {
                 Ok(shown) => shown,
-                Err(error) => Shown::without_bpf(absent::agent_without_bpf(error, &options.state).await?)?,
+                Err(error) => {
+                    Shown::without_bpf(absent::agent_without_bpf(error, &options.state).await?)?
+                }
             };
-            Ok(if options.output.is_json() { super::json(&shown) } else { shown.text() })
+            Ok(if options.output.is_json() {
+                super::json(&shown)
+            } else {
+                shown.text()
+            })
         }
-        GuardCommand::Set(options) => match choose(options, &options.pins.found(&options.state).await) {
-            Ok(text) => Ok(text),
-            Err(error) => Err(absent::explain(error, &options.state).await),
-        },
+        GuardCommand::Set(options) => {
+            match choose(options, &options.pins.found(&options.state).await) {
+                Ok(text) => Ok(text),
+                Err(error) => Err(absent::explain(error, &options.state).await),
+            }
+        }
     }
 }
 
@@ -160,24 +168,40 @@ impl Shown {
             trusted: heartbeat_is_fresh(now, config.heartbeat_ns),
             tunnel: config.has_tunnel(),
             no_bpf: None,
-            sources: suspects.iter().map(|suspect| SourceRow::new(suspect, now)).collect(),
+            sources: suspects
+                .iter()
+                .map(|suspect| SourceRow::new(suspect, now))
+                .collect(),
         })
     }
 
     /// The guard of a node whose agent has no programs.
     fn without_bpf(status: Status) -> anyhow::Result<Self> {
         let reason = absent::reason(&status).to_owned();
-        let guard = status.guard.with_context(|| format!("there is no guard on this node: no eBPF: {reason}"))?;
-        Ok(Self { guard, trusted: false, tunnel: true, no_bpf: Some(reason), sources: Vec::new() })
+        let guard = status
+            .guard
+            .with_context(|| format!("there is no guard on this node: no eBPF: {reason}"))?;
+        Ok(Self {
+            guard,
+            trusted: false,
+            tunnel: true,
+            no_bpf: Some(reason),
+            sources: Vec::new(),
+        })
     }
 
     fn modes(&self) -> String {
-        let Checks { outer, inner } = Checks { outer: line(&self.guard.outer), inner: line(&self.guard.inner) };
+        let Checks { outer, inner } = Checks {
+            outer: line(&self.guard.outer),
+            inner: line(&self.guard.inner),
+        };
         if let Some(reason) = &self.no_bpf {
             return format!("outer   {outer}\ninner   {inner}\nno eBPF: {reason}\n");
         }
         let note = match (self.tunnel, self.trusted) {
-            (false, _) => "the backend has no tunnel: there is nothing to refuse, whatever the modes\n",
+            (false, _) => {
+                "the backend has no tunnel: there is nothing to refuse, whatever the modes\n"
+            }
             (true, false) => "no agent for a minute: nothing is refused, whatever the modes\n",
             (true, true) => "",
         };
@@ -194,10 +218,20 @@ impl Shown {
             .map(|row| {
                 let last = format!("{:.0} s ago", row.last_seconds_ago);
                 let meaning = row.meaning.unwrap_or_default().to_owned();
-                [row.source.clone(), row.packets.to_string(), row.dropped.to_string(), last, meaning]
+                [
+                    row.source.clone(),
+                    row.packets.to_string(),
+                    row.dropped.to_string(),
+                    last,
+                    meaning,
+                ]
             })
             .collect();
-        format!("{}\n{}", self.modes(), table::render(["SOURCE", "PACKETS", "DROPPED", "LAST", "WHY"], &rows))
+        format!(
+            "{}\n{}",
+            self.modes(),
+            table::render(["SOURCE", "PACKETS", "DROPPED", "LAST", "WHY"], &rows)
+        )
     }
 }
 
@@ -207,7 +241,8 @@ impl SourceRow {
             source: suspect.source.to_string(),
             packets: suspect.packets,
             dropped: suspect.dropped,
-            last_seconds_ago: Duration::from_nanos(now.saturating_sub(suspect.last_ns)).as_secs_f64(),
+            last_seconds_ago: Duration::from_nanos(now.saturating_sub(suspect.last_ns))
+                .as_secs_f64(),
             reason: suspect.reason.map(Reason::name),
             meaning: suspect.reason.map(Reason::meaning),
         }
@@ -215,17 +250,36 @@ impl SourceRow {
 }
 
 fn line(check: &CheckStatus) -> String {
-    format!("{}, {} refused, {} let pass", mode(check), count(check.refused, "packet", "packets"), check.passed)
+    format!(
+        "{}, {} refused, {} let pass",
+        mode(check),
+        count(check.refused, "packet", "packets"),
+        check.passed
+    )
 }
 
 /// Returns the active mode, and its origin or the reason why it is not the wanted one.
 pub(super) fn mode(check: &CheckStatus) -> String {
-    let CheckStatus { effective, wanted, chosen_at_run_time, reason, .. } = check;
-    let chosen = if *chosen_at_run_time { " (chosen at run time)" } else { "" };
+    let CheckStatus {
+        effective,
+        wanted,
+        chosen_at_run_time,
+        reason,
+        ..
+    } = check;
+    let chosen = if *chosen_at_run_time {
+        " (chosen at run time)"
+    } else {
+        ""
+    };
     match reason {
-        Some(reason) if *chosen_at_run_time => format!("{effective} ({wanted} was chosen at run time: {reason})"),
+        Some(reason) if *chosen_at_run_time => {
+            format!("{effective} ({wanted} was chosen at run time: {reason})")
+        }
         Some(reason) => format!("{effective} ({wanted} was asked for: {reason})"),
-        None if effective != wanted => format!("{effective}, and {wanted}{chosen} as soon as an agent sees to it"),
+        None if effective != wanted => {
+            format!("{effective}, and {wanted}{chosen} as soon as an agent sees to it")
+        }
         None => format!("{effective}{chosen}"),
     }
 }

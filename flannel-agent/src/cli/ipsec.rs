@@ -8,13 +8,25 @@ use super::now;
 
 /// The process that agrees on keys.
 pub(super) fn summary(status: &IpsecStatus) -> String {
-    let process = status.pid.map_or_else(|| "charon does not run".to_owned(), |pid| format!("charon, process {pid}"));
-    format!("{process}{}", if status.udp_encap { ", ESP in UDP port 4500" } else { ", ESP" })
+    let process = status.pid.map_or_else(
+        || "charon does not run".to_owned(),
+        |pid| format!("charon, process {pid}"),
+    );
+    format!(
+        "{process}{}",
+        if status.udp_encap {
+            ", ESP in UDP port 4500"
+        } else {
+            ", ESP"
+        }
+    )
 }
 
 /// One peer's tunnel in the table.
 pub(super) fn cell(peer: &IpsecPeerStatus, paint: Paint) -> String {
-    let since = peer.since.map(|unix| format!(" {}", duration::format(now().saturating_sub(unix))));
+    let since = peer
+        .since
+        .map(|unix| format!(" {}", duration::format(now().saturating_sub(unix))));
     let text = format!("{}{}", peer.state.name(), since.unwrap_or_default());
     match peer.state {
         IpsecPeerState::Installed => paint.good(&text),
@@ -37,7 +49,13 @@ mod tests {
             public_ip: "192.0.2.9".to_owned(),
             vtep_mac: "-".to_owned(),
             way: "ipsec".to_owned(),
-            ipsec: Some(IpsecPeerStatus { state, since, received: 0, sent: 0, error }),
+            ipsec: Some(IpsecPeerStatus {
+                state,
+                since,
+                received: 0,
+                sent: 0,
+                error,
+            }),
             ..PeerStatus::default()
         }
     }
@@ -49,16 +67,28 @@ mod tests {
             peer(IpsecPeerState::Established, Some(now()), Some("no ESP")),
             peer(IpsecPeerState::Connecting, None, None),
         ];
-        let cells: Vec<_> =
-            peers.iter().filter_map(|peer| peer.ipsec.as_ref()).map(|peer| cell(peer, Paint(false))).collect();
+        let cells: Vec<_> = peers
+            .iter()
+            .filter_map(|peer| peer.ipsec.as_ref())
+            .map(|peer| cell(peer, Paint(false)))
+            .collect();
         assert_eq!(cells, ["installed 0s", "established 0s", "connecting"]);
     }
 
     #[test]
     fn the_process_is_named() {
-        let status = IpsecStatus { pid: Some(7), ..IpsecStatus::default() };
+        let status = IpsecStatus {
+            pid: Some(7),
+            ..IpsecStatus::default()
+        };
         assert_eq!(summary(&status), "charon, process 7, ESP");
-        let status = IpsecStatus { udp_encap: true, ..IpsecStatus::default() };
-        assert_eq!(summary(&status), "charon does not run, ESP in UDP port 4500");
+        let status = IpsecStatus {
+            udp_encap: true,
+            ..IpsecStatus::default()
+        };
+        assert_eq!(
+            summary(&status),
+            "charon does not run, ESP in UDP port 4500"
+        );
     }
 }

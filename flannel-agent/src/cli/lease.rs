@@ -74,16 +74,22 @@ pub struct ReleaseOptions {
 
 /// Adds the flags of etcd that the environment has, under the names of the agent's own variables.
 /// The line wins, and an empty variable is an unset one.
-pub(super) fn read_environment(args: &mut Vec<OsString>, env: impl IntoIterator<Item = (OsString, OsString)>) {
+pub(super) fn read_environment(
+    args: &mut Vec<OsString>,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+) {
     let env: HashMap<OsString, OsString> = env.into_iter().collect();
     for name in EtcdAccess::FLAGS {
         let variable = format!("FLANNELD_{}", name.to_uppercase().replace('-', "_"));
         let flag = format!("--{name}");
-        let is_given = args
-            .iter()
-            .filter_map(|arg| arg.to_str())
-            .any(|arg| arg.strip_prefix(&flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('=')));
-        if let Some(value) = env.get(OsStr::new(&variable)).filter(|value| !value.is_empty() && !is_given) {
+        let is_given = args.iter().filter_map(|arg| arg.to_str()).any(|arg| {
+            arg.strip_prefix(&flag)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+        });
+        if let Some(value) = env
+            .get(OsStr::new(&variable))
+            .filter(|value| !value.is_empty() && !is_given)
+        {
             let mut flag = OsString::from(flag + "=");
             flag.push(value);
             args.push(flag);
@@ -168,7 +174,9 @@ impl LeaseRow {
                 .flat_map(|lease| lease.attrs.addresses())
                 .map(|address| address.to_string())
                 .collect(),
-            backend: lease.map(|lease| lease.attrs.backend_type.to_string()).unwrap_or_default(),
+            backend: lease
+                .map(|lease| lease.attrs.backend_type.to_string())
+                .unwrap_or_default(),
             end: lease.and_then(|lease| lease.attrs.end()),
             reservation: listed.etcd_lease.is_none(),
             expires_in: listed.expires_in.map(|left| left.as_secs()),
@@ -180,7 +188,11 @@ impl LeaseRow {
 
     /// The subnet, or the key of an entry that is not a lease.
     fn title(&self) -> String {
-        if self.subnets.is_empty() { self.name.clone() } else { self.subnets.join(",") }
+        if self.subnets.is_empty() {
+            self.name.clone()
+        } else {
+            self.subnets.join(",")
+        }
     }
 
     fn end_text(&self) -> String {
@@ -196,7 +208,11 @@ impl LeaseRow {
         let address: Option<IpAddr> = text.parse().ok();
         let holds = |subnet: &String| {
             subnet == text
-                || address.is_some_and(|address| subnet.parse().is_ok_and(|net: IpNet| net.contains(&address)))
+                || address.is_some_and(|address| {
+                    subnet
+                        .parse()
+                        .is_ok_and(|net: IpNet| net.contains(&address))
+                })
         };
         self.name == text
             || self.key == text
@@ -208,9 +224,13 @@ impl LeaseRow {
 async fn list(options: &ListOptions) -> anyhow::Result<Answer> {
     let listed = directory(&options.access)?.leases().await?;
     let listing = Listing::new(&listed);
-    let is_well = listing.problems.is_empty() && listing.leases.iter().all(|lease| lease.error.is_none());
+    let is_well =
+        listing.problems.is_empty() && listing.leases.iter().all(|lease| lease.error.is_none());
     let code = if is_well { 0 } else { FOUND };
-    Ok(Answer { text: options.print.print(&listing, |paint| text(&listing, paint)), code })
+    Ok(Answer {
+        text: options.print.print(&listing, |paint| text(&listing, paint)),
+        code,
+    })
 }
 
 impl Listing {
@@ -229,19 +249,42 @@ fn claims(listed: &ListedLease) -> Option<NodeClaims> {
     let addresses: Vec<IpAddr> = lease.attrs.addresses().collect();
     let name = format!("{} ({})", listed.name, addresses.first()?);
     let data = [&lease.attrs.backend_data, &lease.attrs.backend_v6_data];
-    let end = data.into_iter().flatten().find_map(tunnel_end).map(|(_, end)| end);
+    let end = data
+        .into_iter()
+        .flatten()
+        .find_map(tunnel_end)
+        .map(|(_, end)| end);
     let published = Family::BOTH.into_iter().filter_map(|family| {
         let subnet = lease.key.subnet(family)?;
-        let address = *addresses.iter().find(|address| Family::of(**address) == family)?;
-        Some(PublishedEnd { subnet, address, end: end.clone(), vni: None })
+        let address = *addresses
+            .iter()
+            .find(|address| Family::of(**address) == family)?;
+        Some(PublishedEnd {
+            subnet,
+            address,
+            end: end.clone(),
+            vni: None,
+        })
     });
-    Some(NodeClaims::of_published(name, published.collect(), &lease.attrs.backend_type))
+    Some(NodeClaims::of_published(
+        name,
+        published.collect(),
+        &lease.attrs.backend_type,
+    ))
 }
 
 fn text(listing: &Listing, paint: Paint) -> String {
     let mut out = format!("{}\n", count(listing.leases.len(), "lease", "leases"));
-    let broken = listing.leases.iter().filter_map(|lease| Some(format!("{}: {}", lease.name, lease.error.as_ref()?)));
-    let lines: Vec<String> = listing.problems.iter().map(|problem| problem.text.clone()).chain(broken).collect();
+    let broken = listing
+        .leases
+        .iter()
+        .filter_map(|lease| Some(format!("{}: {}", lease.name, lease.error.as_ref()?)));
+    let lines: Vec<String> = listing
+        .problems
+        .iter()
+        .map(|problem| problem.text.clone())
+        .chain(broken)
+        .collect();
     if !lines.is_empty() {
         out.push('\n');
     }
@@ -252,7 +295,13 @@ fn text(listing: &Listing, paint: Paint) -> String {
     if listing.leases.is_empty() {
         return out;
     }
-    let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+    let or_dash = |text: String| {
+        if text.is_empty() {
+            "-".to_owned()
+        } else {
+            text
+        }
+    };
     let row = |lease: &LeaseRow| {
         [
             lease.title(),
@@ -270,14 +319,25 @@ fn text(listing: &Listing, paint: Paint) -> String {
 /// The one lease that the operator means.
 fn named(listed: Vec<ListedLease>, text: &str) -> anyhow::Result<(ListedLease, LeaseRow)> {
     let number = listed.len();
-    let rows = listed.into_iter().map(|listed| (LeaseRow::new(&listed), listed));
-    let mut found: Vec<_> = rows.filter(|(row, _)| row.is_named(text)).map(|(row, listed)| (listed, row)).collect();
+    let rows = listed
+        .into_iter()
+        .map(|listed| (LeaseRow::new(&listed), listed));
+    let mut found: Vec<_> = rows
+        .filter(|(row, _)| row.is_named(text))
+        .map(|(row, listed)| (listed, row))
+        .collect();
     match found.len() {
         1 => Ok(found.remove(0)),
-        0 => bail!("none of {} is {text}: see `flannel-agent lease list`", count(number, "lease", "leases")),
+        0 => bail!(
+            "none of {} is {text}: see `flannel-agent lease list`",
+            count(number, "lease", "leases")
+        ),
         several => {
             let names: Vec<String> = found.iter().map(|(_, row)| row.name.clone()).collect();
-            bail!("{several} leases are {text} ({}): name one by its subnet", names.join(", "))
+            bail!(
+                "{several} leases are {text} ({}): name one by its subnet",
+                names.join(", ")
+            )
         }
     }
 }
@@ -297,16 +357,25 @@ async fn show(options: &ShowOptions) -> anyhow::Result<String> {
         ("revision", row.revision.to_string()),
         ("value", row.value.clone().or(row.error).unwrap_or_default()),
     ];
-    Ok(lines.map(|(name, value)| format!("{name:<10}{value}\n")).concat())
+    Ok(lines
+        .map(|(name, value)| format!("{name:<10}{value}\n"))
+        .concat())
 }
 
 async fn release(options: &ReleaseOptions) -> anyhow::Result<String> {
     let mut directory = directory(&options.access)?;
     let (listed, row) = named(directory.leases().await?, &options.lease)?;
     if !directory.release(&listed).await? {
-        bail!("lease {} changed at this moment, so its agent runs; it is not released", row.name);
+        bail!(
+            "lease {} changed at this moment, so its agent runs; it is not released",
+            row.name
+        );
     }
-    Ok(format!("released {} of {}\n", row.title(), row.public_addresses.join(", ")))
+    Ok(format!(
+        "released {} of {}\n",
+        row.title(),
+        row.public_addresses.join(", ")
+    ))
 }
 
 #[cfg(test)]
@@ -335,12 +404,21 @@ mod tests {
 
     #[test]
     fn leases_are_listed_with_what_contradicts() {
-        let reservation =
-            ListedLease { etcd_lease: None, expires_in: None, ..listed("10.5.2.0-24", &vxlan("192.0.2.2", "01")) };
-        let listing =
-            Listing::new(&[listed("10.5.1.0-24", &vxlan("192.0.2.1", "01")), reservation, listed("10.5.3.0-24", "x")]);
+        let reservation = ListedLease {
+            etcd_lease: None,
+            expires_in: None,
+            ..listed("10.5.2.0-24", &vxlan("192.0.2.2", "01"))
+        };
+        let listing = Listing::new(&[
+            listed("10.5.1.0-24", &vxlan("192.0.2.1", "01")),
+            reservation,
+            listed("10.5.3.0-24", "x"),
+        ]);
         let shown = text(&listing, Paint(false));
-        assert!(shown.starts_with("3 leases\n\n2 nodes have the VTEP MAC 02:00:00:00:00:01"), "{shown}");
+        assert!(
+            shown.starts_with("3 leases\n\n2 nodes have the VTEP MAC 02:00:00:00:00:01"),
+            "{shown}"
+        );
         assert!(shown.contains("\n10.5.3.0-24: malformed value"), "{shown}");
         let row = "10.5.2.0/24  192.0.2.2  vxlan    VTEP MAC 02:00:00:00:00:01  never\n";
         assert!(shown.contains(row), "{shown}");
@@ -350,8 +428,13 @@ mod tests {
     #[test]
     fn a_lease_has_several_names() {
         let row = LeaseRow::new(&listed("10.5.1.0-24", &vxlan("192.0.2.1", "01")));
-        for name in ["10.5.1.0/24", "10.5.1.0-24", "10.5.1.77", "192.0.2.1", "/coreos.com/network/subnets/10.5.1.0-24"]
-        {
+        for name in [
+            "10.5.1.0/24",
+            "10.5.1.0-24",
+            "10.5.1.77",
+            "192.0.2.1",
+            "/coreos.com/network/subnets/10.5.1.0-24",
+        ] {
             assert!(row.is_named(name), "{name}");
         }
         for name in ["10.5.2.1", "192.0.2.2", "10.5.1.0/25", ""] {
@@ -361,11 +444,21 @@ mod tests {
 
     #[test]
     fn one_lease_is_meant_or_none() {
-        let leases =
-            || vec![listed("10.5.1.0-24", &vxlan("192.0.2.1", "01")), listed("10.5.2.0-24", &vxlan("192.0.2.1", "02"))];
-        assert_eq!(named(leases(), "10.5.2.0/24").expect("one").1.name, "10.5.2.0-24");
+        let leases = || {
+            vec![
+                listed("10.5.1.0-24", &vxlan("192.0.2.1", "01")),
+                listed("10.5.2.0-24", &vxlan("192.0.2.1", "02")),
+            ]
+        };
+        assert_eq!(
+            named(leases(), "10.5.2.0/24").expect("one").1.name,
+            "10.5.2.0-24"
+        );
         let several = named(leases(), "192.0.2.1").expect_err("two").to_string();
-        assert_eq!(several, "2 leases are 192.0.2.1 (10.5.1.0-24, 10.5.2.0-24): name one by its subnet");
+        assert_eq!(
+            several,
+            "2 leases are 192.0.2.1 (10.5.1.0-24, 10.5.2.0-24): name one by its subnet"
+        );
         assert!(named(leases(), "10.9.0.1").is_err());
     }
 
@@ -373,11 +466,22 @@ mod tests {
     fn the_environment_counts_as_for_the_agent() {
         let args = |line: &[&str], env: &[(&str, &str)]| {
             let mut args: Vec<OsString> = line.iter().map(OsString::from).collect();
-            read_environment(&mut args, env.iter().map(|(name, value)| (name.into(), value.into())));
-            args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>()
+            read_environment(
+                &mut args,
+                env.iter().map(|(name, value)| (name.into(), value.into())),
+            );
+            args.iter()
+                .map(|arg| arg.to_string_lossy().into_owned())
+                .collect::<Vec<_>>()
         };
-        let env = [("FLANNELD_ETCD_ENDPOINTS", "http://a:1"), ("FLANNELD_ETCD_PREFIX", "")];
-        assert_eq!(args(&["lease", "list"], &env), ["lease", "list", "--etcd-endpoints=http://a:1"]);
+        let env = [
+            ("FLANNELD_ETCD_ENDPOINTS", "http://a:1"),
+            ("FLANNELD_ETCD_PREFIX", ""),
+        ];
+        assert_eq!(
+            args(&["lease", "list"], &env),
+            ["lease", "list", "--etcd-endpoints=http://a:1"]
+        );
         let given = ["lease", "list", "--etcd-endpoints", "http://b:1"];
         assert_eq!(args(&given, &env), given);
     }

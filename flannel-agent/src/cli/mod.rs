@@ -164,7 +164,9 @@ impl Once {
 
     /// The command, unless its arguments do not go together.
     fn checked(self) -> Result<Command, Stop> {
-        let mistake = self.mistake().map(|text| Stop::usage(&format!("error: {text}\n")));
+        let mistake = self
+            .mistake()
+            .map(|text| Stop::usage(&format!("error: {text}\n")));
         mistake.map_or(Ok(Command::Once(self)), Err)
     }
 
@@ -212,19 +214,31 @@ pub struct Stop {
 
 impl Stop {
     fn usage(text: &str) -> Self {
-        Self { code: USAGE, to_stderr: true, text: text.to_owned() }
+        Self {
+            code: USAGE,
+            to_stderr: true,
+            text: text.to_owned(),
+        }
     }
 
     /// Prints the text and yields the exit code, which a reader that has gone away does not change.
     pub fn report(&self) -> ExitCode {
         let text = self.text.as_bytes();
-        let _ = if self.to_stderr { io::stderr().write_all(text) } else { io::stdout().write_all(text) };
+        let _ = if self.to_stderr {
+            io::stderr().write_all(text)
+        } else {
+            io::stdout().write_all(text)
+        };
         ExitCode::from(self.code)
     }
 }
 
 #[derive(Parser)]
-#[command(name = "flannel-agent", version, about = "A drop-in flanneld with an eBPF datapath")]
+#[command(
+    name = "flannel-agent",
+    version,
+    about = "A drop-in flanneld with an eBPF datapath"
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Verb,
@@ -244,22 +258,34 @@ pub fn parse(
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Command, Stop> {
     let mut args: Vec<OsString> = args.into_iter().collect();
-    if args.first().is_some_and(|program| plugin::is_named(program)) {
+    if args
+        .first()
+        .is_some_and(|program| plugin::is_named(program))
+    {
         return plugin::parse(args);
     }
     let subcommand = args.first().and_then(|program| subcommand_of(program));
     args.splice(1..1, subcommand.map(OsString::from));
     let as_flanneld = subcommand == Some("run");
-    parse_verb(args, env).map_err(|stop| Stop { to_stderr: stop.to_stderr || as_flanneld, ..stop })
+    parse_verb(args, env).map_err(|stop| Stop {
+        to_stderr: stop.to_stderr || as_flanneld,
+        ..stop
+    })
 }
 
 /// The subcommand that a name of this binary stands for.
 fn subcommand_of(program: &OsStr) -> Option<&'static str> {
     let name = Path::new(program).file_name()?;
-    NAMES.iter().find(|(known, _)| name == *known).map(|(_, subcommand)| *subcommand)
+    NAMES
+        .iter()
+        .find(|(known, _)| name == *known)
+        .map(|(_, subcommand)| *subcommand)
 }
 
-fn parse_verb(mut args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Command, Stop> {
+fn parse_verb(
+    mut args: Vec<OsString>,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Command, Stop> {
     let mut mistakes = Vec::new();
     if args.get(1).is_some_and(|verb| verb == "run") {
         let normalised = go_style::normalise(args.drain(2..), env);
@@ -275,7 +301,14 @@ fn parse_verb(mut args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, 
     };
     let asks_version = raw.version;
     let options = RunOptions::new(&raw);
-    mistakes.extend(options.as_ref().err().into_iter().flatten().map(ToString::to_string));
+    mistakes.extend(
+        options
+            .as_ref()
+            .err()
+            .into_iter()
+            .flatten()
+            .map(ToString::to_string),
+    );
     match options {
         _ if asks_version && mistakes.is_empty() => Err(version()),
         Ok(options) if mistakes.is_empty() => Ok(Command::Run(Box::new(options))),
@@ -291,7 +324,11 @@ fn parsed<T: FromArgMatches>(mut command: clap::Command, args: Vec<OsString>) ->
 }
 
 fn version() -> Stop {
-    Stop { code: 0, to_stderr: false, text: format!("{}\n", env!("CARGO_PKG_VERSION")) }
+    Stop {
+        code: 0,
+        to_stderr: false,
+        text: format!("{}\n", env!("CARGO_PKG_VERSION")),
+    }
 }
 
 fn usage(mistakes: &[String]) -> Stop {
@@ -302,5 +339,9 @@ fn usage(mistakes: &[String]) -> Stop {
 }
 
 fn from_clap(error: &clap::Error) -> Stop {
-    Stop { code: if error.use_stderr() { USAGE } else { 0 }, to_stderr: error.use_stderr(), text: error.to_string() }
+    Stop {
+        code: if error.use_stderr() { USAGE } else { 0 },
+        to_stderr: error.use_stderr(),
+        text: error.to_string(),
+    }
 }

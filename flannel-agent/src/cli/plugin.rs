@@ -8,7 +8,10 @@ use std::{
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use super::{Command, Once, Stop, cluster::ClusterCommand, connectivity::ConnectivityCommand, exit_status, parsed};
+use super::{
+    Command, Once, Stop, cluster::ClusterCommand, connectivity::ConnectivityCommand, exit_status,
+    parsed,
+};
 
 const NAME: &str = "kubectl-flannel";
 
@@ -31,7 +34,9 @@ enum PluginVerb {
 
 /// Returns true if the program was called by the name that kubectl looks for.
 pub(super) fn is_named(program: &OsStr) -> bool {
-    Path::new(program).file_name().is_some_and(|name| name == NAME)
+    Path::new(program)
+        .file_name()
+        .is_some_and(|name| name == NAME)
 }
 
 /// Parses the plugin's command line.
@@ -54,30 +59,88 @@ mod tests {
 
     #[test]
     fn kubectl_flannel_has_the_commands_on_a_cluster() {
-        let status = parsed("/usr/local/bin/kubectl-flannel status --wait --context=x").expect("a command");
-        assert!(matches!(status, Command::Once(Once::Cluster(ClusterCommand::Status(_)))), "{status:?}");
+        let status =
+            parsed("/usr/local/bin/kubectl-flannel status --wait --context=x").expect("a command");
+        assert!(
+            matches!(
+                status,
+                Command::Once(Once::Cluster(ClusterCommand::Status(_)))
+            ),
+            "{status:?}"
+        );
         let bugtool = parsed("kubectl-flannel bugtool -o -").expect("a command");
-        assert!(matches!(bugtool, Command::Once(Once::Cluster(ClusterCommand::Bugtool(_)))), "{bugtool:?}");
-        let test = parsed("kubectl-flannel connectivity test --modes=kernel,fast").expect("a command");
-        assert!(matches!(test, Command::Once(Once::Connectivity(ConnectivityCommand::Test(_)))), "{test:?}");
-        let explain = parsed("kubectl-flannel explain client shop/web -N prod --dport 80").expect("a command");
-        assert!(matches!(explain, Command::Once(Once::Cluster(ClusterCommand::Explain(_)))), "{explain:?}");
+        assert!(
+            matches!(
+                bugtool,
+                Command::Once(Once::Cluster(ClusterCommand::Bugtool(_)))
+            ),
+            "{bugtool:?}"
+        );
+        let test =
+            parsed("kubectl-flannel connectivity test --modes=kernel,fast").expect("a command");
+        assert!(
+            matches!(
+                test,
+                Command::Once(Once::Connectivity(ConnectivityCommand::Test(_)))
+            ),
+            "{test:?}"
+        );
+        let explain = parsed("kubectl-flannel explain client shop/web -N prod --dport 80")
+            .expect("a command");
+        assert!(
+            matches!(
+                explain,
+                Command::Once(Once::Cluster(ClusterCommand::Explain(_)))
+            ),
+            "{explain:?}"
+        );
         let top = parsed("kubectl-flannel top --interval=5s --count 2 -o json").expect("a command");
-        assert!(matches!(top, Command::Once(Once::Cluster(ClusterCommand::Top(_)))), "{top:?}");
+        assert!(
+            matches!(top, Command::Once(Once::Cluster(ClusterCommand::Top(_)))),
+            "{top:?}"
+        );
         let flows = parsed("kubectl-flannel flows --follow --count=3").expect("a command");
-        assert!(matches!(flows, Command::Once(Once::Cluster(ClusterCommand::Flows(_)))), "{flows:?}");
-        let ports = parsed("kubectl-flannel explain a b --proto=icmp --dport=80").expect_err("ports of ICMP");
-        assert!(ports.code == 64 && ports.text.contains("has no ports"), "{}", ports.text);
+        assert!(
+            matches!(
+                flows,
+                Command::Once(Once::Cluster(ClusterCommand::Flows(_)))
+            ),
+            "{flows:?}"
+        );
+        let ports = parsed("kubectl-flannel explain a b --proto=icmp --dport=80")
+            .expect_err("ports of ICMP");
+        assert!(
+            ports.code == 64 && ports.text.contains("has no ports"),
+            "{}",
+            ports.text
+        );
         let wrong = parsed("kubectl-flannel cleanup").expect_err("not a command on a cluster");
-        assert!(wrong.code == 64 && wrong.text.contains("kubectl flannel"), "{}", wrong.text);
+        assert!(
+            wrong.code == 64 && wrong.text.contains("kubectl flannel"),
+            "{}",
+            wrong.text
+        );
         for (line, status) in [
             ("kubectl-flannel status --help", "1   a node is not ready"),
-            ("kubectl-flannel connectivity test --help", "1   a check failed"),
+            (
+                "kubectl-flannel connectivity test --help",
+                "1   a check failed",
+            ),
         ] {
             let help = parsed(line).expect_err("help");
-            assert!(help.code == 0 && help.text.contains(status), "{line}: {}", help.text);
+            assert!(
+                help.code == 0 && help.text.contains(status),
+                "{line}: {}",
+                help.text
+            );
         }
         let same = parsed("flannel-agent cluster status").expect("a command");
-        assert!(matches!(same, Command::Once(Once::Cluster(ClusterCommand::Status(_)))), "{same:?}");
+        assert!(
+            matches!(
+                same,
+                Command::Once(Once::Cluster(ClusterCommand::Status(_)))
+            ),
+            "{same:?}"
+        );
     }
 }

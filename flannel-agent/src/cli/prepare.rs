@@ -63,13 +63,19 @@ fn mount(options: &PrepareOptions) -> String {
     match mounted {
         Ok(true) => format!("mounted a bpf filesystem for {}\n", root.display()),
         Ok(false) => format!("{} is on a bpf filesystem\n", root.display()),
-        Err(error) => format!("warning: the kernel path serves this node: {}\n", chain(&error)),
+        Err(error) => format!(
+            "warning: the kernel path serves this node: {}\n",
+            chain(&error)
+        ),
     }
 }
 
 /// Sets the sysctls; what was set.
 fn set_sysctls(options: &PrepareOptions) -> String {
-    let families: Vec<Family> = Family::BOTH.into_iter().filter(|family| options.set_forwarding.has(*family)).collect();
+    let families: Vec<Family> = Family::BOTH
+        .into_iter()
+        .filter(|family| options.set_forwarding.has(*family))
+        .collect();
     if !options.conntrack_liberal && families.is_empty() {
         return String::new();
     }
@@ -78,7 +84,9 @@ fn set_sysctls(options: &PrepareOptions) -> String {
         Ok(opened) => opened,
         Err(error) => return format!("warning: no sysctl is set: {}\n", chain(&*error)),
     };
-    let mut text = repair.map(|repair| format!("warning: {repair}\n")).unwrap_or_default();
+    let mut text = repair
+        .map(|repair| format!("warning: {repair}\n"))
+        .unwrap_or_default();
     let mut host = HostSysctls::new(Ok(record.clone()), true);
     for problem in host.prepare(&families) {
         // Writing to a string cannot fail.
@@ -89,7 +97,11 @@ fn set_sysctls(options: &PrepareOptions) -> String {
         text += &make_conntrack_liberal(record.clone());
     }
     for changed in record.changed() {
-        let _ = writeln!(text, "{} is {}, {} before", changed.name, changed.set, changed.before);
+        let _ = writeln!(
+            text,
+            "{} is {}, {} before",
+            changed.name, changed.set, changed.before
+        );
     }
     text
 }
@@ -113,5 +125,7 @@ fn make_conntrack_liberal(record: SharedRecord) -> String {
         Ok(obstacle) => obstacle.map(|obstacle| obstacle.to_string()),
         Err(error) => Some(chain(&error)),
     };
-    obstacle.map(|why| format!("warning: mode fast leaves TCP to the kernel: {why}\n")).unwrap_or_default()
+    obstacle
+        .map(|why| format!("warning: mode fast leaves TCP to the kernel: {why}\n"))
+        .unwrap_or_default()
 }

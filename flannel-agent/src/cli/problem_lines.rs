@@ -27,8 +27,15 @@ pub(super) fn lines<C: PartialEq>(problems: &[ProblemLine<C>], paint: Paint) -> 
             Severity::Warning | Severity::Critical => paint.bad(&problem.text),
         };
         lines.extend(of_kind.iter().take(OF_KIND).map(painted));
-        let more: u64 = of_kind.iter().skip(OF_KIND).map(|problem| problem.count).sum();
-        lines.extend((more > 0).then(|| paint.bad(&format!("and {more} more of this kind; -o json lists them"))));
+        let more: u64 = of_kind
+            .iter()
+            .skip(OF_KIND)
+            .map(|problem| problem.count)
+            .sum();
+        lines.extend(
+            (more > 0)
+                .then(|| paint.bad(&format!("and {more} more of this kind; -o json lists them"))),
+        );
     }
     lines
 }
@@ -39,12 +46,26 @@ mod tests {
 
     #[test]
     fn many_of_a_kind_are_cut_and_counted() {
-        let problem =
-            |code, text: &str, count| ProblemLine { code, severity: Severity::Warning, text: text.to_owned(), count };
-        let mut problems: Vec<_> = (0..9).map(|number| problem(1, &format!("a{number}"), 1)).collect();
+        let problem = |code, text: &str, count| ProblemLine {
+            code,
+            severity: Severity::Warning,
+            text: text.to_owned(),
+            count,
+        };
+        let mut problems: Vec<_> = (0..9)
+            .map(|number| problem(1, &format!("a{number}"), 1))
+            .collect();
         problems.push(problem(1, "7 more", 7));
         problems.push(problem(2, "b", 1));
-        let expected = ["a0", "a1", "a2", "a3", "a4", "and 11 more of this kind; -o json lists them", "b"];
+        let expected = [
+            "a0",
+            "a1",
+            "a2",
+            "a3",
+            "a4",
+            "and 11 more of this kind; -o json lists them",
+            "b",
+        ];
         assert_eq!(lines(&problems, Paint(false)), expected);
     }
 }

@@ -17,8 +17,9 @@ use flannel_host::{
     sysctl_record::{ChangedSysctl, Record},
 };
 use flannel_status::{
-    CheckStatus, FastStatus, GuardStatus, InterfaceStatus, LeaseStatus, ModeSource, ModeStatus, NodeSettingStatus,
-    PeerStatus, PodStatus, PrivilegesStatus, Problem, ProblemCode, Status, StoreStatus, UnreachableStatus,
+    CheckStatus, FastStatus, GuardStatus, InterfaceStatus, LeaseStatus, ModeSource, ModeStatus,
+    NodeSettingStatus, PeerStatus, PodStatus, PrivilegesStatus, Problem, ProblemCode, Status,
+    StoreStatus, UnreachableStatus,
 };
 use flannel_terminal::{color::Paint, table};
 use tokio::time::{Instant, sleep};
@@ -60,9 +61,14 @@ pub(super) async fn run(options: &StatusOptions) -> anyhow::Result<Answer> {
         Asked::Hangs => from_pins(options, &hanging(agent_process(dir).await.ok()))?,
     };
     // A node without programs has no counters.
-    status.drops = StatsMap::open(&options.pins.root_of(Some(&status))).and_then(|stats| stats.drops()).ok();
+    status.drops = StatsMap::open(&options.pins.root_of(Some(&status)))
+        .and_then(|stats| stats.drops())
+        .ok();
     let text = options.print.print(&status, |paint| text(&status, paint));
-    Ok(Answer { text, code: code(&status) })
+    Ok(Answer {
+        text,
+        code: code(&status),
+    })
 }
 
 fn code(status: &Status) -> u8 {
@@ -87,7 +93,12 @@ async fn ask(dir: &Path, wait: Duration) -> anyhow::Result<Asked> {
     loop {
         let answer = match ask_status(dir).await {
             Ok(status) => Ok(Asked::Answered(Box::new(status))),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+                ) =>
+            {
                 Ok(Asked::NoAgent)
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(Asked::Hangs),
@@ -99,7 +110,12 @@ async fn ask(dir: &Path, wait: Duration) -> anyhow::Result<Asked> {
             Err(_) => true,
         };
         if is_final || Instant::now() >= deadline {
-            return answer.with_context(|| format!("the agent with state directory {} does not answer", dir.display()));
+            return answer.with_context(|| {
+                format!(
+                    "the agent with state directory {} does not answer",
+                    dir.display()
+                )
+            });
         }
         sleep(PERIOD.min(deadline - Instant::now())).await;
     }
@@ -107,7 +123,9 @@ async fn ask(dir: &Path, wait: Duration) -> anyhow::Result<Asked> {
 
 /// The stage of an agent that does not answer.
 fn hanging(process: Option<i32>) -> String {
-    let process = process.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+    let process = process
+        .map(|pid| format!(" (process {pid})"))
+        .unwrap_or_default();
     format!("the agent{process} does not answer")
 }
 
@@ -123,23 +141,42 @@ fn from_pins(options: &StatusOptions, reason: &str) -> anyhow::Result<Status> {
     let stage = match mode {
         Some(_) => format!("{reason}; this is read from its pins"),
         None => format!(
-            "{reason}, and nothing is pinned below {root}: it never ran here, ran without eBPF, or was cleaned up"
+            "{reason}, and nothing is pinned below {root}: it never ran here, ran without eBPF, or \
+             was cleaned up"
         ),
     };
-    let peers = if mode.is_some() { peers_of(&pins)? } else { Vec::new() };
-    let guard = if mode.is_some() { guard_of(&pins)? } else { None };
+    let peers = if mode.is_some() {
+        peers_of(&pins)?
+    } else {
+        Vec::new()
+    };
+    let guard = if mode.is_some() {
+        guard_of(&pins)?
+    } else {
+        None
+    };
     let word = mode.map(|mode| mode.get()).transpose()?.unwrap_or_default();
     let mode = ModeStatus {
         effective: word.mode().to_string(),
         wanted: word.choice().unwrap_or(word.mode()).to_string(),
-        source: if word.choice().is_some() { ModeSource::RunTime } else { ModeSource::Default },
+        source: if word.choice().is_some() {
+            ModeSource::RunTime
+        } else {
+            ModeSource::Default
+        },
         reason: None,
         attach: None,
     };
     let record = Record::load(&options.state.state_dir);
     let error = record.as_ref().err().map(|error| chain(error));
     let sysctls = record.unwrap_or_default().changed().to_vec();
-    let mut status = Status { guard, peers, sysctls, error, ..Status::without_agent(&stage, mode) };
+    let mut status = Status {
+        guard,
+        peers,
+        sysctls,
+        error,
+        ..Status::without_agent(&stage, mode)
+    };
     status.find_problems(now());
     Ok(status)
 }
@@ -168,7 +205,10 @@ fn peers_of(pins: &PinRoot) -> Result<Vec<PeerStatus>, DatapathError> {
             ipsec: None,
         }
     };
-    Ok(pinned_peers(pins, &config)?.into_iter().map(status).collect())
+    Ok(pinned_peers(pins, &config)?
+        .into_iter()
+        .map(status)
+        .collect())
 }
 
 /// The summary, then problems, which a long table would hide, then peers and remarks.
@@ -179,7 +219,11 @@ fn text(status: &Status, paint: Paint) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{}{value}", paint.name(&format!("{name:<11}")));
     }
-    let sections = [lines(problems(status, paint)), peers(&status.peers, paint), lines(remarks(status))];
+    let sections = [
+        lines(problems(status, paint)),
+        peers(&status.peers, paint),
+        lines(remarks(status)),
+    ];
     for section in sections.iter().filter(|section| !section.is_empty()) {
         out.push('\n');
         out.push_str(section);
@@ -190,10 +234,23 @@ fn text(status: &Status, paint: Paint) -> String {
 /// A line for each problem.
 fn problems(status: &Status, paint: Paint) -> Vec<String> {
     // The summary has the mode.
-    let shown = status.problems.iter().filter(|problem| problem.code != ProblemCode::LoweredMode);
+    let shown = status
+        .problems
+        .iter()
+        .filter(|problem| problem.code != ProblemCode::LoweredMode);
     let line = |problem: &Problem| {
-        let Problem { code, severity, count, .. } = *problem;
-        ProblemLine { code, severity, text: problem.line(), count }
+        let Problem {
+            code,
+            severity,
+            count,
+            ..
+        } = *problem;
+        ProblemLine {
+            code,
+            severity,
+            text: problem.line(),
+            count,
+        }
     };
     problem_lines::lines(&shown.map(line).collect::<Vec<_>>(), paint)
 }
@@ -223,24 +280,63 @@ fn remarks(status: &Status) -> Vec<String> {
             Some(false) => "is off",
             None => "is not known",
         };
-        Some(format!("checksum offload of {} {state}: {reason}", offload.device))
+        Some(format!(
+            "checksum offload of {} {state}: {reason}",
+            offload.device
+        ))
     });
     let hidden = status.fast.iter().flat_map(|fast| &fast.rules);
     let hidden = hidden.map(|chain| format!("rules that see few packets in mode fast: {chain}"));
-    let unknown = status.fast.iter().filter_map(|fast| fast.rules_error.as_ref());
-    let unknown = unknown.map(|error| format!("rules that see few packets in mode fast are not known: {error}"));
-    let pods = status.fast.iter().flat_map(|fast| &fast.pods).filter(|pod| !pod.reasons.is_empty());
-    let pods = pods.map(|pod| format!("pod at {}: {}: {}", pod.veth, left_to_the_kernel(pod), pod.reasons.join("; ")));
-    let merged = status.fast.iter().flat_map(|fast| &fast.pods).filter_map(|pod| {
-        let reason = pod.merged_reason.as_ref()?;
-        Some(format!("pod at {}: merged packets for it take the kernel's path: {reason}", pod.veth))
+    let unknown = status
+        .fast
+        .iter()
+        .filter_map(|fast| fast.rules_error.as_ref());
+    let unknown = unknown
+        .map(|error| format!("rules that see few packets in mode fast are not known: {error}"));
+    let pods = status
+        .fast
+        .iter()
+        .flat_map(|fast| &fast.pods)
+        .filter(|pod| !pod.reasons.is_empty());
+    let pods = pods.map(|pod| {
+        format!(
+            "pod at {}: {}: {}",
+            pod.veth,
+            left_to_the_kernel(pod),
+            pod.reasons.join("; ")
+        )
     });
+    let merged = status
+        .fast
+        .iter()
+        .flat_map(|fast| &fast.pods)
+        .filter_map(|pod| {
+            let reason = pod.merged_reason.as_ref()?;
+            Some(format!(
+                "pod at {}: merged packets for it take the kernel's path: {reason}",
+                pod.veth
+            ))
+        });
     let sysctls = status.sysctls.iter();
-    let sysctls = sysctls.map(|ChangedSysctl { name, before, set, .. }| {
-        let purpose = if name.starts_with("net.netfilter.") { " for mode fast" } else { "" };
-        format!("sysctl set{purpose}: {name} to {set}, {before} before")
-    });
-    hidden.chain(unknown).chain(pods).chain(merged).chain(checksums).chain(sysctls).collect()
+    let sysctls = sysctls.map(
+        |ChangedSysctl {
+             name, before, set, ..
+         }| {
+            let purpose = if name.starts_with("net.netfilter.") {
+                " for mode fast"
+            } else {
+                ""
+            };
+            format!("sysctl set{purpose}: {name} to {set}, {before} before")
+        },
+    );
+    hidden
+        .chain(unknown)
+        .chain(pods)
+        .chain(merged)
+        .chain(checksums)
+        .chain(sysctls)
+        .collect()
 }
 
 fn summary(status: &Status) -> Vec<(&'static str, String)> {
@@ -248,33 +344,101 @@ fn summary(status: &Status) -> Vec<(&'static str, String)> {
         Some(pid) => format!("{} (process {pid}), {}", status.version, status.stage),
         None => status.stage.clone(),
     };
-    let mut lines = vec![("agent", agent), ("ready", if status.ready { "yes" } else { "no" }.to_owned())];
+    let mut lines = vec![
+        ("agent", agent),
+        ("ready", if status.ready { "yes" } else { "no" }.to_owned()),
+    ];
     lines.extend(status.problem_counts().map(|counts| ("problems", counts)));
     lines.push(("mode", mode(&status.mode)));
-    lines.extend(status.privileges.as_ref().map(|held| ("privileges", privileges(held))));
     lines.extend(
-        status.flow_table.as_ref().map(|table| ("flows", format!("{} of each family ({})", table.flows, table.reason))),
+        status
+            .privileges
+            .as_ref()
+            .map(|held| ("privileges", privileges(held))),
     );
+    lines.extend(status.flow_table.as_ref().map(|table| {
+        (
+            "flows",
+            format!("{} of each family ({})", table.flows, table.reason),
+        )
+    }));
     lines.extend(status.fast.as_ref().map(|status| ("fast", fast(status))));
     lines.extend(status.guard.as_ref().map(|status| ("guard", guard(status))));
-    lines.extend(status.node_settings.iter().map(|setting| ("annotation", node_setting(setting))));
-    lines.extend(status.lease.as_ref().map(|status| ("lease", lease(status))));
     lines.extend(
-        status.store.as_ref().map(|store| ("store", format!("{}, {}", store.endpoints.join(","), sync(store)))),
+        status
+            .node_settings
+            .iter()
+            .map(|setting| ("annotation", node_setting(setting))),
     );
-    lines.extend(status.interface.as_ref().map(|status| ("interface", interface(status))));
-    lines.extend(status.devices.iter().map(|device| {
-        let end = device.wireguard.as_ref().map_or_else(|| device.mac.clone(), wireguard::device);
-        ("device", format!("{} (index {}) {end}, MTU {}", device.name, device.index, device.mtu))
+    lines.extend(status.lease.as_ref().map(|status| ("lease", lease(status))));
+    lines.extend(status.store.as_ref().map(|store| {
+        (
+            "store",
+            format!("{}, {}", store.endpoints.join(","), sync(store)),
+        )
     }));
-    lines.extend(status.extension.as_ref().map(|status| ("commands", extension::summary(status))));
-    lines.extend(status.cloud.as_ref().map(|status| ("route", cloud::summary(status))));
-    lines.extend(status.ipsec.as_ref().map(|status| ("keys", ipsec::summary(status))));
-    lines.extend(status.udp.as_ref().map(|status| ("tunnel", udp::summary(status))));
-    lines.extend(status.traffic.as_ref().map(|status| ("traffic", status.summary(now()))));
-    lines.extend(status.unreachable_routes.iter().map(|route| ("unrouted", unrouted(route))));
+    lines.extend(
+        status
+            .interface
+            .as_ref()
+            .map(|status| ("interface", interface(status))),
+    );
+    lines.extend(status.devices.iter().map(|device| {
+        let end = device
+            .wireguard
+            .as_ref()
+            .map_or_else(|| device.mac.clone(), wireguard::device);
+        (
+            "device",
+            format!(
+                "{} (index {}) {end}, MTU {}",
+                device.name, device.index, device.mtu
+            ),
+        )
+    }));
+    lines.extend(
+        status
+            .extension
+            .as_ref()
+            .map(|status| ("commands", extension::summary(status))),
+    );
+    lines.extend(
+        status
+            .cloud
+            .as_ref()
+            .map(|status| ("route", cloud::summary(status))),
+    );
+    lines.extend(
+        status
+            .ipsec
+            .as_ref()
+            .map(|status| ("keys", ipsec::summary(status))),
+    );
+    lines.extend(
+        status
+            .udp
+            .as_ref()
+            .map(|status| ("tunnel", udp::summary(status))),
+    );
+    lines.extend(
+        status
+            .traffic
+            .as_ref()
+            .map(|status| ("traffic", status.summary(now()))),
+    );
+    lines.extend(
+        status
+            .unreachable_routes
+            .iter()
+            .map(|route| ("unrouted", unrouted(route))),
+    );
     lines.extend(peer_counts(&status.peers).map(|counts| ("peers", counts)));
-    lines.extend(status.echo.as_ref().map(|status_of| ("echo", echo::summary(status_of, &status.peers))));
+    lines.extend(
+        status
+            .echo
+            .as_ref()
+            .map(|status_of| ("echo", echo::summary(status_of, &status.peers))),
+    );
     lines
 }
 
@@ -284,13 +448,22 @@ fn peer_counts(peers: &[PeerStatus]) -> Option<String> {
     for peer in peers {
         *ways.entry(&peer.way).or_default() += 1;
     }
-    let ways: Vec<String> = ways.into_iter().map(|(way, number)| format!("{number} {way}")).collect();
+    let ways: Vec<String> = ways
+        .into_iter()
+        .map(|(way, number)| format!("{number} {way}"))
+        .collect();
     (!peers.is_empty()).then(|| format!("{} ({})", peers.len(), ways.join(", ")))
 }
 
 /// Formats a setting by annotation. The problems list the reason why it does not apply.
 fn node_setting(setting: &NodeSettingStatus) -> String {
-    let NodeSettingStatus { annotation, value, in_force, reason, .. } = setting;
+    let NodeSettingStatus {
+        annotation,
+        value,
+        in_force,
+        reason,
+        ..
+    } = setting;
     let state = match (in_force, reason) {
         (true, None) => "in force".to_owned(),
         // For example a setting that was removed, which applies until the next start.
@@ -302,7 +475,11 @@ fn node_setting(setting: &NodeSettingStatus) -> String {
 
 /// Describes what happens to packets for the pod network that no peer's route matches.
 fn unrouted(route: &UnreachableStatus) -> String {
-    let UnreachableStatus { network, in_place, reason } = route;
+    let UnreachableStatus {
+        network,
+        in_place,
+        reason,
+    } = route;
     match (in_place, reason) {
         (true, None) => format!("{network} unreachable"),
         (false, None) => format!("{network} not unreachable yet"),
@@ -311,22 +488,50 @@ fn unrouted(route: &UnreachableStatus) -> String {
 }
 
 fn privileges(held: &PrivilegesStatus) -> String {
-    let more = if held.no_new_privileges { "never more" } else { "may gain more" };
-    let calls = if held.seccomp { "system calls filtered" } else { "any system call" };
+    let more = if held.no_new_privileges {
+        "never more"
+    } else {
+        "may gain more"
+    };
+    let calls = if held.seccomp {
+        "system calls filtered"
+    } else {
+        "any system call"
+    };
     format!("{}; {more}; {calls}", held.capabilities.join(", "))
 }
 
 fn lease(status: &LeaseStatus) -> String {
-    let LeaseStatus { subnet, public_ip, ipv6_subnet, public_ipv6, .. } = status;
-    let second = second(subnet, ipv6_subnet.as_ref(), public_ipv6.as_ref(), |subnet, at| format!(", {subnet} at {at}"));
+    let LeaseStatus {
+        subnet,
+        public_ip,
+        ipv6_subnet,
+        public_ipv6,
+        ..
+    } = status;
+    let second = second(
+        subnet,
+        ipv6_subnet.as_ref(),
+        public_ipv6.as_ref(),
+        |subnet, at| format!(", {subnet} at {at}"),
+    );
     format!("{subnet} at {public_ip}{second}, {}", tenure(status))
 }
 
 fn interface(status: &InterfaceStatus) -> String {
-    let InterfaceStatus { name, address, public_ip, ipv6_address, public_ipv6 } = status;
-    let second = second(address, ipv6_address.as_ref(), public_ipv6.as_ref(), |address, public| {
-        format!("; {address}, reached at {public}")
-    });
+    let InterfaceStatus {
+        name,
+        address,
+        public_ip,
+        ipv6_address,
+        public_ipv6,
+    } = status;
+    let second = second(
+        address,
+        ipv6_address.as_ref(),
+        public_ipv6.as_ref(),
+        |address, public| format!("; {address}, reached at {public}"),
+    );
     format!("{name} {address}, reached at {public_ip}{second}")
 }
 
@@ -338,14 +543,18 @@ fn second(
     text: impl FnOnce(&str, &str) -> String,
 ) -> String {
     let ipv6 = ours.zip(public).filter(|(ours, _)| *ours != first);
-    ipv6.map(|(ours, public)| text(ours, public)).unwrap_or_default()
+    ipv6.map(|(ours, public)| text(ours, public))
+        .unwrap_or_default()
 }
 
 /// Describes how long the lease is valid.
 fn tenure(lease: &LeaseStatus) -> String {
     match lease.expires_at {
         _ if !lease.held => "lost, acquiring again".to_owned(),
-        Some(at) => format!("expires in {} unless renewed", duration::format(at.saturating_sub(now()))),
+        Some(at) => format!(
+            "expires in {} unless renewed",
+            duration::format(at.saturating_sub(now()))
+        ),
         None if lease.assigned => "assigned to the node".to_owned(),
         None => "reserved".to_owned(),
     }
@@ -354,8 +563,14 @@ fn tenure(lease: &LeaseStatus) -> String {
 /// Describes if the store's changes arrive, since when, and when the last one did.
 fn sync(store: &StoreStatus) -> String {
     let ago = |at: u64| duration::format(now().saturating_sub(at));
-    let since = store.since.map(|at| format!(" for {}", ago(at))).unwrap_or_default();
-    let last = store.last_change.map(|at| format!(", last change {} ago", ago(at))).unwrap_or_default();
+    let since = store
+        .since
+        .map(|at| format!(" for {}", ago(at)))
+        .unwrap_or_default();
+    let last = store
+        .last_change
+        .map(|at| format!(", last change {} ago", ago(at)))
+        .unwrap_or_default();
     match (&store.reason, store.in_sync) {
         (Some(reason), _) => format!("out of reach{since}{last}: {reason}"),
         (None, true) => format!("in sync{since}{last}"),
@@ -371,9 +586,16 @@ fn mode(mode: &ModeStatus) -> String {
         ModeSource::NetworkConfig => "by the network configuration",
         ModeSource::Default => "default",
     };
-    let attach = mode.attach.as_ref().map(|kind| format!(", attached by {kind}")).unwrap_or_default();
+    let attach = mode
+        .attach
+        .as_ref()
+        .map(|kind| format!(", attached by {kind}"))
+        .unwrap_or_default();
     match &mode.reason {
-        Some(reason) => format!("{} ({} was asked for: {reason}){attach}", mode.effective, mode.wanted),
+        Some(reason) => format!(
+            "{} ({} was asked for: {reason}){attach}",
+            mode.effective, mode.wanted
+        ),
         None => format!("{} ({source}){attach}", mode.effective),
     }
 }
@@ -393,28 +615,69 @@ fn guard(status: &GuardStatus) -> String {
         None if xdp.attached => "; at the driver by XDP".to_owned(),
         None => String::new(),
     });
-    format!("{}; {}{}", check("outer", &status.outer), check("inner", &status.inner), xdp.unwrap_or_default())
+    format!(
+        "{}; {}{}",
+        check("outer", &status.outer),
+        check("inner", &status.inner),
+        xdp.unwrap_or_default()
+    )
 }
 
 fn fast(status: &FastStatus) -> String {
-    let all = status.pods.iter().filter(|pod| pod.sends && pod.receives).count();
+    let all = status
+        .pods
+        .iter()
+        .filter(|pod| pod.sends && pod.receives)
+        .count();
     let none = status.pods.iter().filter(|pod| pod.mac.is_none()).count();
     let some = status.pods.len() - all - none;
-    let partly = if some > 0 { format!(", {some} one way") } else { String::new() };
-    let alone = if none > 0 { format!(", {none} left alone") } else { String::new() };
-    let tcp = status.tcp_reason.iter().map(|reason| format!("; TCP takes the kernel's path: {reason}"));
+    let partly = if some > 0 {
+        format!(", {some} one way")
+    } else {
+        String::new()
+    };
+    let alone = if none > 0 {
+        format!(", {none} left alone")
+    } else {
+        String::new()
+    };
+    let tcp = status
+        .tcp_reason
+        .iter()
+        .map(|reason| format!("; TCP takes the kernel's path: {reason}"));
     let error = status.error.iter().map(|error| format!("; {error}"));
-    let blind = status.annotations.iter().map(|reason| format!("; annotations of pods cannot be read: {reason}"));
+    let blind = status
+        .annotations
+        .iter()
+        .map(|reason| format!("; annotations of pods cannot be read: {reason}"));
     let kernel = "; what comes from other nodes takes the kernel's path: ";
-    let underlay =
-        (!status.underlay_reasons.is_empty()).then(|| format!("{kernel}{}", status.underlay_reasons.join(", ")));
-    let outside = if status.outside { ", with the outside as well" } else { "" };
+    let underlay = (!status.underlay_reasons.is_empty())
+        .then(|| format!("{kernel}{}", status.underlay_reasons.join(", ")));
+    let outside = if status.outside {
+        ", with the outside as well"
+    } else {
+        ""
+    };
     let left = status.outside_reason.iter();
-    let left = left.map(|reason| format!("; flows with the outside take the kernel's path: {reason}"));
+    let left =
+        left.map(|reason| format!("; flows with the outside take the kernel's path: {reason}"));
     let device = "; the tunnel device takes off the outer headers of other packets: ";
-    let device = status.decapsulation_reason.iter().map(|reason| format!("{device}{reason}"));
-    let pods = format!("{all} of {}{partly}{alone}{outside}", count(status.pods.len(), "pod", "pods"));
-    std::iter::once(pods).chain(underlay).chain(device).chain(left).chain(tcp).chain(blind).chain(error).collect()
+    let device = status
+        .decapsulation_reason
+        .iter()
+        .map(|reason| format!("{device}{reason}"));
+    let pods = format!(
+        "{all} of {}{partly}{alone}{outside}",
+        count(status.pods.len(), "pod", "pods")
+    );
+    std::iter::once(pods)
+        .chain(underlay)
+        .chain(device)
+        .chain(left)
+        .chain(tcp)
+        .chain(blind)
+        .chain(error)
+        .collect()
 }
 
 /// Describes the packets of a pod that mode `fast` leaves to the kernel.
@@ -435,9 +698,8 @@ fn peers(peers: &[PeerStatus], paint: Paint) -> String {
         .map(|peer| {
             let reason = peer.reason.clone().unwrap_or_default();
             let way = match peer.way.as_str() {
-                "tunnel" | "direct" | "wireguard" | "ipsec" | "ipip" | "udp" | "extension" | "cloud" => {
-                    paint.good(&peer.way)
-                }
+                "tunnel" | "direct" | "wireguard" | "ipsec" | "ipip" | "udp" | "extension"
+                | "cloud" => paint.good(&peer.way),
                 "none" => paint.bad(&peer.way),
                 _ => paint.warn(&peer.way),
             };
@@ -448,7 +710,15 @@ fn peers(peers: &[PeerStatus], paint: Paint) -> String {
                 (None, Some(peer)) => ipsec::cell(peer, paint),
                 (None, None) => peer.vtep_mac.clone(),
             };
-            [node, peer.subnet.clone(), peer.public_ip.clone(), end, way, echo, reason]
+            [
+                node,
+                peer.subnet.clone(),
+                peer.public_ip.clone(),
+                end,
+                way,
+                echo,
+                reason,
+            ]
         })
         .collect();
     let end = match peers {
@@ -456,7 +726,8 @@ fn peers(peers: &[PeerStatus], paint: Paint) -> String {
         _ if peers.iter().any(|peer| peer.ipsec.is_some()) => "IPSEC",
         _ => "VTEP-MAC",
     };
-    let names = ["NODE", "SUBNET", "PUBLIC-IP", end, "WAY", "ECHO", "WHY"].map(|name| paint.head(name));
+    let names =
+        ["NODE", "SUBNET", "PUBLIC-IP", end, "WAY", "ECHO", "WHY"].map(|name| paint.head(name));
     // Leases in etcd carry no node names.
     let first = usize::from(peers.iter().all(|peer| peer.node.is_none()));
     let rows: Vec<_> = rows.iter().map(|row| &row[first..]).collect();
@@ -500,7 +771,10 @@ mod tests {
             ..LeaseStatus::default()
         };
         let dual = super::lease(&lease("10.5.1.0/24", "192.0.2.1"));
-        assert_eq!(dual, "10.5.1.0/24 at 192.0.2.1, fd00:5:1::/64 at 2001:db8::1, reserved");
+        assert_eq!(
+            dual,
+            "10.5.1.0/24 at 192.0.2.1, fd00:5:1::/64 at 2001:db8::1, reserved"
+        );
         let alone = super::lease(&lease("fd00:5:1::/64", "2001:db8::1"));
         assert_eq!(alone, "fd00:5:1::/64 at 2001:db8::1, reserved");
     }
@@ -512,21 +786,37 @@ mod tests {
             modes(GuardMode::Enforce, GuardMode::Audit),
             "outer off (enforce was asked for: no eBPF); inner off (audit was asked for: no eBPF)"
         );
-        assert_eq!(modes(GuardMode::Off, GuardMode::Off), "outer off; inner off");
+        assert_eq!(
+            modes(GuardMode::Off, GuardMode::Off),
+            "outer off; inner off"
+        );
     }
 
     fn bare() -> Status {
         let text = "kernel".to_owned();
-        let mode = ModeStatus { effective: text.clone(), wanted: text, ..ModeStatus::default() };
+        let mode = ModeStatus {
+            effective: text.clone(),
+            wanted: text,
+            ..ModeStatus::default()
+        };
         Status::without_agent("test", mode)
     }
 
     #[test]
     fn the_exit_code_is_readiness() {
         let none = bare();
-        let waiting = Status { pid: Some(1), ..bare() };
-        let ready = Status { ready: true, ..waiting.clone() };
-        assert_eq!([ready, waiting, none].map(|status| code(&status)), [0, 1, 2]);
+        let waiting = Status {
+            pid: Some(1),
+            ..bare()
+        };
+        let ready = Status {
+            ready: true,
+            ..waiting.clone()
+        };
+        assert_eq!(
+            [ready, waiting, none].map(|status| code(&status)),
+            [0, 1, 2]
+        );
     }
 
     #[test]
@@ -548,13 +838,24 @@ mod tests {
         status.find_problems(now());
         let colored = text(&status, Paint(true));
         let text = text(&status, Paint(false));
-        assert!(colored.contains("\u{1b}[1m\u{1b}[31mcannot reconcile: no interface\u{1b}[0m\n"), "{colored:?}");
+        assert!(
+            colored.contains("\u{1b}[1m\u{1b}[31mcannot reconcile: no interface\u{1b}[0m\n"),
+            "{colored:?}"
+        );
         assert_eq!(plain_text(&colored), text, "colours change nothing else");
-        let counts = "problems   cannot reconcile, 1 refused lease, 2 entries refused by the kernel\n";
-        let order =
-            ["ready ", counts, "mode ", "peers      3 (1 direct, 2 tunnel)\n\ncannot reconcile: ", "\n\nSUBNET"];
-        let places: Vec<_> =
-            order.iter().map(|part| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"))).collect();
+        let counts =
+            "problems   cannot reconcile, 1 refused lease, 2 entries refused by the kernel\n";
+        let order = [
+            "ready ",
+            counts,
+            "mode ",
+            "peers      3 (1 direct, 2 tunnel)\n\ncannot reconcile: ",
+            "\n\nSUBNET",
+        ];
+        let places: Vec<_> = order
+            .iter()
+            .map(|part| text.find(part).unwrap_or_else(|| panic!("{part}: {text}")))
+            .collect();
         assert!(places.is_sorted(), "{text}");
     }
 
@@ -566,7 +867,12 @@ mod tests {
             claim: None,
         };
         let (rejected, rejected_total) = ((0..40).map(rejected).collect(), 47);
-        let mut status = Status { rejected, rejected_total, error: Some("no interface".to_owned()), ..bare() };
+        let mut status = Status {
+            rejected,
+            rejected_total,
+            error: Some("no interface".to_owned()),
+            ..bare()
+        };
         status.find_problems(now());
         let lines = problems(&status, Paint(false));
         assert_eq!(lines.len(), 1 + 5 + 1, "{lines:?}");
@@ -577,7 +883,9 @@ mod tests {
     async fn waiting_ends_when_the_time_is_over() {
         let dir = tempfile::tempdir().expect("a directory");
         let start = Instant::now();
-        let asked = ask(dir.path(), Duration::from_millis(300)).await.expect("no agent");
+        let asked = ask(dir.path(), Duration::from_millis(300))
+            .await
+            .expect("no agent");
         assert!(matches!(asked, Asked::NoAgent));
         assert!(start.elapsed() >= Duration::from_millis(300));
     }
@@ -593,8 +901,14 @@ mod tests {
         };
         // In the future, because time goes on while we test.
         let soon = Some(now() + 100);
-        assert_eq!(sync(&store(true, None, soon, soon)), "in sync for 0s, last change 0s ago");
-        assert_eq!(sync(&store(false, Some("why"), soon, None)), "out of reach for 0s: why");
+        assert_eq!(
+            sync(&store(true, None, soon, soon)),
+            "in sync for 0s, last change 0s ago"
+        );
+        assert_eq!(
+            sync(&store(false, Some("why"), soon, None)),
+            "out of reach for 0s: why"
+        );
         assert_eq!(sync(&store(false, None, None, None)), "not followed yet");
     }
 }

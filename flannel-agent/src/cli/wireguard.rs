@@ -8,17 +8,30 @@ use super::now;
 
 /// Our end: what peers know it by, and who encrypts.
 pub(super) fn device(status: &WireguardStatus) -> String {
-    let WireguardStatus { public_key, port, implementation } = status;
-    format!("WireGuard {public_key}, port {port}, by {}", by(implementation))
+    let WireguardStatus {
+        public_key,
+        port,
+        implementation,
+    } = status;
+    format!(
+        "WireGuard {public_key}, port {port}, by {}",
+        by(implementation)
+    )
 }
 
 fn by(implementation: &str) -> &str {
-    if implementation == "kernel" { "the kernel" } else { "a process" }
+    if implementation == "kernel" {
+        "the kernel"
+    } else {
+        "a process"
+    }
 }
 
 /// One peer's last handshake in the table.
 pub(super) fn cell(peer: &WireguardPeerStatus, paint: Paint) -> String {
-    let text = peer.last_handshake.map_or_else(|| "never".to_owned(), |time| format!("{} ago", ago(time)));
+    let text = peer
+        .last_handshake
+        .map_or_else(|| "never".to_owned(), |time| format!("{} ago", ago(time)));
     match peer.state {
         PeerState::Session => paint.good(&text),
         PeerState::Idle => text,
@@ -58,10 +71,16 @@ mod tests {
 
     #[test]
     fn a_peer_shows_its_last_handshake() {
-        let peers =
-            [peer(PeerState::Idle, None), peer(PeerState::Session, Some(now())), peer(PeerState::Unanswered, None)];
-        let cells: Vec<_> =
-            peers.iter().filter_map(|peer| peer.wireguard.as_ref()).map(|peer| cell(peer, Paint(false))).collect();
+        let peers = [
+            peer(PeerState::Idle, None),
+            peer(PeerState::Session, Some(now())),
+            peer(PeerState::Unanswered, None),
+        ];
+        let cells: Vec<_> = peers
+            .iter()
+            .filter_map(|peer| peer.wireguard.as_ref())
+            .map(|peer| cell(peer, Paint(false)))
+            .collect();
         assert_eq!(cells, ["never", "0s ago", "never"]);
     }
 }

@@ -42,8 +42,15 @@ impl ClusterClient {
         let executed = self.exec(container, command, limit).await?;
         serde_json::from_slice(&executed.stdout).map_err(|error| {
             let said = executed.stderr.trim();
-            let said = if said.is_empty() { error.to_string() } else { said.to_owned() };
-            Silence::Answer { command: name(command), said }
+            let said = if said.is_empty() {
+                error.to_string()
+            } else {
+                said.to_owned()
+            };
+            Silence::Answer {
+                command: name(command),
+                said,
+            }
         })
     }
 }
@@ -59,7 +66,14 @@ impl ClusterClient {
     ) -> Option<Result<T, Silence>> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let container = member.running_agent(pods).ok()?;
-        Some(self.ask(&container, command, left.map_or(LIMIT, |left| left.min(LIMIT))).await)
+        Some(
+            self.ask(
+                &container,
+                command,
+                left.map_or(LIMIT, |left| left.min(LIMIT)),
+            )
+            .await,
+        )
     }
 }
 

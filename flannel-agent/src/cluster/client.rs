@@ -44,10 +44,16 @@ impl ClusterClient {
     pub async fn new(access: &ApiAccess) -> anyhow::Result<Self> {
         let mut config = configuration(access).await?;
         config.connect_timeout = Some(CONNECT);
-        config.headers.push((USER_AGENT, HeaderValue::from_static(NAME)));
+        config
+            .headers
+            .push((USER_AGENT, HeaderValue::from_static(NAME)));
         let server = config.cluster_url.host().unwrap_or_default().to_owned();
-        let builder = ClientBuilder::try_from(config).with_context(|| format!("cannot use the API server {server}"))?;
-        Ok(Self { client: builder.build(), server })
+        let builder = ClientBuilder::try_from(config)
+            .with_context(|| format!("cannot use the API server {server}"))?;
+        Ok(Self {
+            client: builder.build(),
+            server,
+        })
     }
 
     /// Sends a request and reads the answer.
@@ -56,17 +62,29 @@ impl ClusterClient {
         what: &str,
         request: Result<Request<Vec<u8>>, request::Error>,
     ) -> Result<T, ClusterError> {
-        let request = request.map_err(|source| ClusterError::Request { what: what.to_owned(), source })?;
+        let request = request.map_err(|source| ClusterError::Request {
+            what: what.to_owned(),
+            source,
+        })?;
         // On the heap: the client's futures are large.
         let answer = timeout(DEADLINE, Box::pin(self.client.request_text(request))).await;
-        let answer = answer.map_err(|_elapsed| ClusterError::Deadline { what: what.to_owned(), limit: DEADLINE })?;
+        let answer = answer.map_err(|_elapsed| ClusterError::Deadline {
+            what: what.to_owned(),
+            limit: DEADLINE,
+        })?;
         let text = answer.map_err(|error| ClusterError::new(what, &self.server, error))?;
-        serde_json::from_str(&text).map_err(|source| ClusterError::Answer { what: what.to_owned(), source })
+        serde_json::from_str(&text).map_err(|source| ClusterError::Answer {
+            what: what.to_owned(),
+            source,
+        })
     }
 }
 
 async fn configuration(access: &ApiAccess) -> anyhow::Result<Config> {
-    let options = KubeConfigOptions { context: access.context.clone(), ..KubeConfigOptions::default() };
+    let options = KubeConfigOptions {
+        context: access.context.clone(),
+        ..KubeConfigOptions::default()
+    };
     if let Some(path) = &access.kubeconfig {
         let file = Kubeconfig::read_from(path).context("cannot use the file of --kubeconfig")?;
         let config = Config::from_custom_kubeconfig(file, &options).await;
@@ -74,11 +92,14 @@ async fn configuration(access: &ApiAccess) -> anyhow::Result<Config> {
     }
     match Config::from_kubeconfig(&options).await {
         Ok(config) => Ok(config),
-        Err(file) if !is_absent(&file) || access.context.is_some() => Err(file).context("cannot use the kubeconfig"),
+        Err(file) if !is_absent(&file) || access.context.is_some() => {
+            Err(file).context("cannot use the kubeconfig")
+        }
         Err(file) => match Config::incluster() {
             Ok(config) => Ok(config),
             Err(pod) => bail!(
-                "no cluster is known: {file}; and this is no pod with a service account: {pod}. Name a file by \
+                "no cluster is known: {file}; and this is no pod with a service account: {pod}. \
+                 Name a file by \
                  --kubeconfig or KUBECONFIG"
             ),
         },
@@ -113,14 +134,28 @@ current-context: one
         let path = scratch.path().join("config");
         fs::write(&path, FILE).expect("written");
         let server = async |context: Option<&str>| {
-            let access = ApiAccess { kubeconfig: Some(path.clone()), context: context.map(str::to_owned) };
-            configuration(&access).await.map(|config| config.cluster_url.to_string())
+            let access = ApiAccess {
+                kubeconfig: Some(path.clone()),
+                context: context.map(str::to_owned),
+            };
+            configuration(&access)
+                .await
+                .map(|config| config.cluster_url.to_string())
         };
-        assert_eq!(server(None).await.expect("a server"), "https://192.0.2.1:6443/");
-        assert_eq!(server(Some("two")).await.expect("a server"), "https://192.0.2.2/");
+        assert_eq!(
+            server(None).await.expect("a server"),
+            "https://192.0.2.1:6443/"
+        );
+        assert_eq!(
+            server(Some("two")).await.expect("a server"),
+            "https://192.0.2.2/"
+        );
         let error = server(Some("three")).await.expect_err("no such context");
         assert!(format!("{error:#}").contains("three"), "{error:#}");
-        let absent = ApiAccess { kubeconfig: Some(scratch.path().join("none")), context: None };
+        let absent = ApiAccess {
+            kubeconfig: Some(scratch.path().join("none")),
+            context: None,
+        };
         let error = configuration(&absent).await.expect_err("no file");
         assert!(error.to_string().contains("--kubeconfig"), "{error:#}");
     }

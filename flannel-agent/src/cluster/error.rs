@@ -58,8 +58,16 @@ impl ClusterError {
     pub(super) fn new(what: &str, server: &str, error: kube::Error) -> Self {
         let what = what.to_owned();
         match error {
-            kube::Error::Api(status) => Self::Refused { what, code: status.code, message: status.message },
-            error => Self::Unreachable { what, server: server.to_owned(), error: Box::new(error) },
+            kube::Error::Api(status) => Self::Refused {
+                what,
+                code: status.code,
+                message: status.message,
+            },
+            error => Self::Unreachable {
+                what,
+                server: server.to_owned(),
+                error: Box::new(error),
+            },
         }
     }
 
@@ -67,7 +75,10 @@ impl ClusterError {
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Refused { code, .. } => Some(*code),
-            Self::Request { .. } | Self::Unreachable { .. } | Self::Deadline { .. } | Self::Answer { .. } => None,
+            Self::Request { .. }
+            | Self::Unreachable { .. }
+            | Self::Deadline { .. }
+            | Self::Answer { .. } => None,
         }
     }
 }
@@ -77,7 +88,11 @@ const RIGHTS: &str = "; the guide on clusters lists the rights that are needed";
 
 /// The server's message, and the remedy where rights are missing.
 fn refusal(code: u16, message: &str) -> String {
-    if code == FORBIDDEN { format!("{message}{RIGHTS}") } else { message.to_owned() }
+    if code == FORBIDDEN {
+        format!("{message}{RIGHTS}")
+    } else {
+        message.to_owned()
+    }
 }
 
 /// The client's error in one line.
@@ -146,8 +161,12 @@ pub enum ExecError {
 impl ExecError {
     /// Returns true if the container lacks the program.
     pub fn lacks_program(&self) -> bool {
-        let Self::NotStarted { message, .. } = self else { return false };
-        ["executable file not found", "no such file or directory"].iter().any(|known| message.contains(known))
+        let Self::NotStarted { message, .. } = self else {
+            return false;
+        };
+        ["executable file not found", "no such file or directory"]
+            .iter()
+            .any(|known| message.contains(known))
     }
 }
 
@@ -159,22 +178,41 @@ mod tests {
     fn a_refusal_names_the_remedy_and_each_cause_comes_once() {
         let refused = |code| {
             let message = "pods is forbidden".to_owned();
-            ClusterError::Refused { what: "listing".to_owned(), code, message }.to_string()
+            ClusterError::Refused {
+                what: "listing".to_owned(),
+                code,
+                message,
+            }
+            .to_string()
         };
         assert!(refused(403).ends_with(RIGHTS), "{}", refused(403));
         assert_eq!(refused(404), "listing: pods is forbidden");
         let cause = kube::Error::Service(std::io::Error::other("refused").into());
         let unreachable = ClusterError::new("listing", "192.0.2.1", cause);
-        assert_eq!(chain(&unreachable), "listing: the API server 192.0.2.1 cannot be used: refused");
-        let switch =
-            kube::Error::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(http::StatusCode::FORBIDDEN));
-        let exec = ExecError::Refused { pod: "p".to_owned(), error: Box::new(switch) };
-        assert!(chain(&exec).contains("answers 403 Forbidden; the guide"), "{}", chain(&exec));
+        assert_eq!(
+            chain(&unreachable),
+            "listing: the API server 192.0.2.1 cannot be used: refused"
+        );
+        let switch = kube::Error::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(
+            http::StatusCode::FORBIDDEN,
+        ));
+        let exec = ExecError::Refused {
+            pod: "p".to_owned(),
+            error: Box::new(switch),
+        };
+        assert!(
+            chain(&exec).contains("answers 403 Forbidden; the guide"),
+            "{}",
+            chain(&exec)
+        );
     }
 
     #[test]
     fn runtimes_say_that_a_program_is_missing() {
-        let failed = |message: &str| ExecError::NotStarted { pod: "p".to_owned(), message: message.to_owned() };
+        let failed = |message: &str| ExecError::NotStarted {
+            pod: "p".to_owned(),
+            message: message.to_owned(),
+        };
         for message in [
             r#"OCI runtime exec failed: exec: "flannel-agent": executable file not found in $PATH: unknown"#,
             "error finding executable \"flannel-agent\" in PATH: no such file or directory",
@@ -182,6 +220,11 @@ mod tests {
             assert!(failed(message).lacks_program(), "{message}");
         }
         assert!(!failed("container is in CONTAINER_EXITED state").lacks_program());
-        assert!(!ExecError::Broken { pod: "p".to_owned() }.lacks_program());
+        assert!(
+            !ExecError::Broken {
+                pod: "p".to_owned()
+            }
+            .lacks_program()
+        );
     }
 }

@@ -50,12 +50,20 @@ pub struct LineLimits {
 
 impl ClusterClient {
     /// Runs a command without input, until it ends or the time is over.
-    pub async fn exec(&self, to: &Container, command: &[&str], limit: Duration) -> Result<Executed, ExecError> {
+    pub async fn exec(
+        &self,
+        to: &Container,
+        command: &[&str],
+        limit: Duration,
+    ) -> Result<Executed, ExecError> {
         let whole = async {
             let attached = self.attach(to, command, false).await?;
             result(attached, &to.pod, |stdout| read(stdout, &to.pod)).await
         };
-        let late = |_elapsed| ExecError::Deadline { pod: to.pod.clone(), limit };
+        let late = |_elapsed| ExecError::Deadline {
+            pod: to.pod.clone(),
+            limit,
+        };
         timeout(limit, Box::pin(whole)).await.map_err(late)?
     }
 
@@ -69,18 +77,38 @@ impl ClusterClient {
         limits: LineLimits,
         lines: Sender<Vec<u8>>,
     ) -> Result<Executed, ExecError> {
-        let late = |_elapsed| ExecError::Silent { pod: to.pod.clone(), limit: limits.silence };
-        let attached = timeout(limits.silence, Box::pin(self.attach(to, command, true))).await.map_err(late)??;
-        result(attached, &to.pod, |stdout| send_lines(stdout, &to.pod, limits, lines)).await
+        let late = |_elapsed| ExecError::Silent {
+            pod: to.pod.clone(),
+            limit: limits.silence,
+        };
+        let attached = timeout(limits.silence, Box::pin(self.attach(to, command, true)))
+            .await
+            .map_err(late)??;
+        result(attached, &to.pod, |stdout| {
+            send_lines(stdout, &to.pod, limits, lines)
+        })
+        .await
     }
 
-    async fn attach(&self, to: &Container, command: &[&str], has_input: bool) -> Result<Attachment, ExecError> {
+    async fn attach(
+        &self,
+        to: &Container,
+        command: &[&str],
+        has_input: bool,
+    ) -> Result<Attachment, ExecError> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &to.namespace);
-        let mut options = AttachParams::default().container(&to.name).stdin(has_input).stdout(true).stderr(true);
+        let mut options = AttachParams::default()
+            .container(&to.name)
+            .stdin(has_input)
+            .stdout(true)
+            .stderr(true);
         options.max_stdout_buf_size = Some(BUFFER);
         let words = command.iter().copied();
         let attached = pods.exec(&to.pod, words, &options).await;
-        let refused = |error| ExecError::Refused { pod: to.pod.clone(), error: Box::new(error) };
+        let refused = |error| ExecError::Refused {
+            pod: to.pod.clone(),
+            error: Box::new(error),
+        };
         attached.map(Attachment).map_err(refused)
     }
 }
@@ -104,9 +132,13 @@ async fn result<F: Future<Output = Result<Vec<u8>, ExecError>>>(
     let pod = || name.to_owned();
     let broken = || ExecError::Broken { pod: pod() };
     let status = attached.0.take_status().ok_or_else(broken)?;
-    let (stdout, stderr) = (attached.0.stdout().ok_or_else(broken)?, attached.0.stderr().ok_or_else(broken)?);
+    let (stdout, stderr) = (
+        attached.0.stdout().ok_or_else(broken)?,
+        attached.0.stderr().ok_or_else(broken)?,
+    );
     // Both at once: the connection stands still while one of them is full.
-    let mut output = pin!(async { tokio::try_join!(read_stdout(Box::new(stdout)), read(stderr, name)) });
+    let mut output =
+        pin!(async { tokio::try_join!(read_stdout(Box::new(stdout)), read(stderr, name)) });
     let mut status = pin!(status);
     // Of a connection that breaks only the status comes to its end, without a value.
     let ((stdout, stderr), status) = tokio::select! {
@@ -117,30 +149,52 @@ async fn result<F: Future<Output = Result<Vec<u8>, ExecError>>>(
         },
     };
     let code = exit_code(status.ok_or_else(broken)?);
-    let code = code.map_err(|message| ExecError::NotStarted { pod: pod(), message })?;
-    Ok(Executed { stdout, stderr: String::from_utf8_lossy(&stderr).into_owned(), code })
+    let code = code.map_err(|message| ExecError::NotStarted {
+        pod: pod(),
+        message,
+    })?;
+    Ok(Executed {
+        stdout,
+        stderr: String::from_utf8_lossy(&stderr).into_owned(),
+        code,
+    })
 }
 
 /// The output of a command that runs.
 type Stdout = Box<dyn AsyncRead + Send + Unpin>;
 
 /// Sends each line of the output. Returns no bytes.
-async fn send_lines(from: Stdout, pod: &str, limits: LineLimits, lines: Sender<Vec<u8>>) -> Result<Vec<u8>, ExecError> {
+async fn send_lines(
+    from: Stdout,
+    pod: &str,
+    limits: LineLimits,
+    lines: Sender<Vec<u8>>,
+) -> Result<Vec<u8>, ExecError> {
     let mut from = BufReader::new(from);
     loop {
         let mut line = Vec::new();
         let mut bounded = (&mut from).take(limits.bytes + 1);
         let read = timeout(limits.silence, bounded.read_until(b'\n', &mut line)).await;
-        let read = read.map_err(|_elapsed| ExecError::Silent { pod: pod.to_owned(), limit: limits.silence })?;
-        let length = read.map_err(|_broken| ExecError::Broken { pod: pod.to_owned() })?;
+        let read = read.map_err(|_elapsed| ExecError::Silent {
+            pod: pod.to_owned(),
+            limit: limits.silence,
+        })?;
+        let length = read.map_err(|_broken| ExecError::Broken {
+            pod: pod.to_owned(),
+        })?;
         if length == 0 {
             return Ok(Vec::new());
         }
         if length as u64 > limits.bytes {
-            return Err(ExecError::TooLong { pod: pod.to_owned(), limit: limits.bytes });
+            return Err(ExecError::TooLong {
+                pod: pod.to_owned(),
+                limit: limits.bytes,
+            });
         }
         line.pop_if(|last| *last == b'\n');
-        lines.send(line).await.map_err(|_gone| ExecError::Broken { pod: pod.to_owned() })?;
+        lines.send(line).await.map_err(|_gone| ExecError::Broken {
+            pod: pod.to_owned(),
+        })?;
     }
 }
 
@@ -149,9 +203,14 @@ async fn read(from: impl AsyncRead + Unpin, pod: &str) -> Result<Vec<u8>, ExecEr
     let mut bytes = Vec::new();
     let read = from.take(LIMIT + 1).read_to_end(&mut bytes).await;
     match read {
-        Ok(length) if length as u64 > LIMIT => Err(ExecError::TooLong { pod: pod.to_owned(), limit: LIMIT }),
+        Ok(length) if length as u64 > LIMIT => Err(ExecError::TooLong {
+            pod: pod.to_owned(),
+            limit: LIMIT,
+        }),
         Ok(_) => Ok(bytes),
-        Err(_broken) => Err(ExecError::Broken { pod: pod.to_owned() }),
+        Err(_broken) => Err(ExecError::Broken {
+            pod: pod.to_owned(),
+        }),
     }
 }
 
@@ -164,8 +223,14 @@ fn exit_code(status: Status) -> Result<i32, String> {
     if status.reason.as_deref() != Some("NonZeroExitCode") {
         return Err(message);
     }
-    let mut causes = status.details.and_then(|details| details.causes).into_iter().flatten();
-    let code = causes.find(|cause| cause.reason.as_deref() == Some("ExitCode")).and_then(|cause| cause.message);
+    let mut causes = status
+        .details
+        .and_then(|details| details.causes)
+        .into_iter()
+        .flatten();
+    let code = causes
+        .find(|cause| cause.reason.as_deref() == Some("ExitCode"))
+        .and_then(|cause| cause.message);
     code.and_then(|code| code.parse().ok()).ok_or(message)
 }
 

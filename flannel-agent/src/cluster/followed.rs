@@ -57,7 +57,16 @@ impl<S> FollowedNodes<S> {
         let (sender, listings) = mpsc::channel(1);
         let mut tasks = JoinSet::new();
         tasks.spawn(list(client.clone(), pods.clone(), period, sender));
-        Ok((Self { client, pods, nodes: BTreeMap::new(), listings, tasks }, members))
+        Ok((
+            Self {
+                client,
+                pods,
+                nodes: BTreeMap::new(),
+                listings,
+                tasks,
+            },
+            members,
+        ))
     }
 
     /// Waits for the next listing. A future that is dropped loses none.
@@ -67,12 +76,16 @@ impl<S> FollowedNodes<S> {
 
     /// The nodes by name.
     pub(crate) fn states(&self) -> impl Iterator<Item = (&str, &S)> {
-        self.nodes.iter().map(|(name, node)| (name.as_str(), &node.state))
+        self.nodes
+            .iter()
+            .map(|(name, node)| (name.as_str(), &node.state))
     }
 
     /// The nodes by name, whose states may be changed.
     pub(crate) fn states_mut(&mut self) -> impl Iterator<Item = (&str, &mut S)> {
-        self.nodes.iter_mut().map(|(name, node)| (name.as_str(), &mut node.state))
+        self.nodes
+            .iter_mut()
+            .map(|(name, node)| (name.as_str(), &mut node.state))
     }
 
     /// Follows these nodes, and no others. Calls `follow` for one that is new, or whose agent has
@@ -85,20 +98,35 @@ impl<S> FollowedNodes<S> {
     ) {
         // Tasks of nodes that have left.
         while self.tasks.try_join_next().is_some() {}
-        self.nodes.retain(|name, _| members.iter().any(|member| member.name() == name));
+        self.nodes
+            .retain(|name, _| members.iter().any(|member| member.name() == name));
         for member in members {
-            let agent = member.running_agent(&self.pods).map_err(|absence| absence.to_string());
-            if self.nodes.get(member.name()).is_none_or(|node| node.agent != agent) {
+            let agent = member
+                .running_agent(&self.pods)
+                .map_err(|absence| absence.to_string());
+            if self
+                .nodes
+                .get(member.name())
+                .is_none_or(|node| node.agent != agent)
+            {
                 let (state, task) = follow(member.name(), &self.client, &agent);
                 let task = task.map(|task| self.tasks.spawn(task));
-                self.nodes.insert(member.name().to_owned(), FollowedNode { agent, state, task });
+                self.nodes.insert(
+                    member.name().to_owned(),
+                    FollowedNode { agent, state, task },
+                );
             }
         }
     }
 }
 
 /// Lists the nodes at intervals, until the receiver is dropped.
-async fn list(client: ClusterClient, pods: AgentPods, period: Duration, listings: mpsc::Sender<NodeListing>) {
+async fn list(
+    client: ClusterClient,
+    pods: AgentPods,
+    period: Duration,
+    listings: mpsc::Sender<NodeListing>,
+) {
     loop {
         sleep(period).await;
         if listings.send(client.nodes(&pods).await).await.is_err() {

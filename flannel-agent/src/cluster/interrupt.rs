@@ -14,7 +14,10 @@ pub struct Interrupt {
 impl Interrupt {
     /// From now on.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { int: signal(SignalKind::interrupt())?, term: signal(SignalKind::terminate())? })
+        Ok(Self {
+            int: signal(SignalKind::interrupt())?,
+            term: signal(SignalKind::terminate())?,
+        })
     }
 
     /// Waits for the next signal; one that came before is not lost.

@@ -14,7 +14,8 @@ use super::{
 };
 
 /// Before another start after a failure.
-const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30), 20).expect("valid");
+const RETRY: Backoff =
+    Backoff::new(Duration::from_secs(1), Duration::from_secs(30), 20).expect("valid");
 
 /// The command, and the container in which it runs.
 pub(crate) struct LineStream {
@@ -62,7 +63,11 @@ impl LineStream {
     async fn run(&self, reader: &mut impl LineReader) -> (bool, Option<NoLines>) {
         let (sender, mut lines) = mpsc::channel(1);
         let words: Vec<&str> = self.command.iter().map(String::as_str).collect();
-        let mut running = pin!(self.client.exec_lines(&self.container, &words, self.limits, sender));
+        let mut running =
+            pin!(
+                self.client
+                    .exec_lines(&self.container, &words, self.limits, sender)
+            );
         let mut has_answered = false;
         let ended = loop {
             select! {
@@ -89,10 +94,13 @@ impl LineStream {
         match ended {
             Ok(Executed { code: 0, .. }) if has_answered => None,
             Ok(Executed { code, stderr, .. }) => {
-                let said =
-                    stderr.lines().find_map(|line| line.strip_prefix("error: ")).or_else(|| stderr.lines().next());
+                let said = stderr
+                    .lines()
+                    .find_map(|line| line.strip_prefix("error: "))
+                    .or_else(|| stderr.lines().next());
                 let command = self.command.get(..2).unwrap_or(&self.command).join(" ");
-                let said = said.map_or_else(|| format!("`{command}` ended with {code}"), str::to_owned);
+                let said =
+                    said.map_or_else(|| format!("`{command}` ended with {code}"), str::to_owned);
                 Some(NoLines::Silent(said))
             }
             Err(error) if error.lacks_program() => Some(NoLines::StockFlannel),
@@ -102,5 +110,7 @@ impl LineStream {
 }
 
 fn read(reader: &mut impl LineReader, line: &[u8]) -> Result<(), NoLines> {
-    reader.read(line).map_err(|error| NoLines::Silent(format!("its output cannot be read: {error}")))
+    reader
+        .read(line)
+        .map_err(|error| NoLines::Silent(format!("its output cannot be read: {error}")))
 }

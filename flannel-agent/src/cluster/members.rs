@@ -65,15 +65,24 @@ impl ClusterNode {
     pub fn agent(&self, pods: &AgentPods) -> Option<Container> {
         let pod = self.pod.as_ref()?;
         let name = agent_container(pod)?.name.clone();
-        Some(Container { namespace: pods.namespace.clone(), pod: pod.metadata.name.clone(), name })
+        Some(Container {
+            namespace: pods.namespace.clone(),
+            pod: pod.metadata.name.clone(),
+            name,
+        })
     }
 
     /// The container of the agent, which runs.
     pub fn running_agent(&self, pods: &AgentPods) -> Result<Container, AgentAbsence> {
-        let no_pod = || AgentAbsence::NoPod { namespace: pods.namespace.clone() };
+        let no_pod = || AgentAbsence::NoPod {
+            namespace: pods.namespace.clone(),
+        };
         let pod = self.pod.as_ref().ok_or_else(no_pod)?;
         if !pod.is_running() {
-            return Err(AgentAbsence::DoesNotRun { pod: pod.metadata.name.clone(), problem: pod.problem() });
+            return Err(AgentAbsence::DoesNotRun {
+                pod: pod.metadata.name.clone(),
+                problem: pod.problem(),
+            });
         }
         self.agent(pods).ok_or_else(no_pod)
     }
@@ -81,27 +90,39 @@ impl ClusterNode {
     /// The DaemonSet of the pod, if one made it.
     pub fn daemon_set(&self) -> Option<&str> {
         let owners = &self.pod.as_ref()?.metadata.owners;
-        owners.iter().find(|owner| owner.kind == "DaemonSet").map(|owner| owner.name.as_str())
+        owners
+            .iter()
+            .find(|owner| owner.kind == "DaemonSet")
+            .map(|owner| owner.name.as_str())
     }
 
     /// The image of that container.
     pub fn image(&self) -> Option<&str> {
-        Some(&agent_container(self.pod.as_ref()?)?.image).filter(|image| !image.is_empty()).map(String::as_str)
+        Some(&agent_container(self.pod.as_ref()?)?.image)
+            .filter(|image| !image.is_empty())
+            .map(String::as_str)
     }
 }
 
 /// The container of a pod in which the agent runs: of this name, or the first.
 fn agent_container(pod: &PodObject) -> Option<&ContainerSpec> {
     let containers = &pod.spec.containers;
-    containers.iter().find(|container| container.name == CONTAINER).or(containers.first())
+    containers
+        .iter()
+        .find(|container| container.name == CONTAINER)
+        .or(containers.first())
 }
 
 impl ClusterClient {
     /// Returns the nodes with Linux, by name as people sort them, each with its pod of flannel.
     pub async fn nodes(&self, pods: &AgentPods) -> Result<Vec<ClusterNode>, ClusterError> {
-        let nodes: Vec<NodeObject> = self.list("listing the nodes", "/api/v1/nodes", None).await?;
+        let nodes: Vec<NodeObject> = self
+            .list("listing the nodes", "/api/v1/nodes", None)
+            .await?;
         let path = format!("/api/v1/namespaces/{}/pods", pods.namespace);
-        let found: Vec<PodObject> = self.list("listing the pods of flannel", &path, Some(&pods.selector)).await?;
+        let found: Vec<PodObject> = self
+            .list("listing the pods of flannel", &path, Some(&pods.selector))
+            .await?;
         Ok(joined(nodes, found))
     }
 
@@ -143,8 +164,12 @@ fn joined(nodes: Vec<NodeObject>, pods: Vec<PodObject>) -> Vec<ClusterNode> {
         }
     }
     let linux = nodes.into_iter().filter(NodeObject::is_linux);
-    let mut members: Vec<ClusterNode> =
-        linux.map(|node| ClusterNode { pod: of_node.remove(&node.metadata.name), node }).collect();
+    let mut members: Vec<ClusterNode> = linux
+        .map(|node| ClusterNode {
+            pod: of_node.remove(&node.metadata.name),
+            node,
+        })
+        .collect();
     members.sort_by(|a, b| compare_names(a.name(), b.name()));
     members
 }
@@ -161,22 +186,41 @@ mod tests {
 
     #[test]
     fn every_linux_node_is_listed_once_with_the_pod_that_runs() {
-        let node =
-            |name: &str, os: &str| read(json!({ "metadata": { "name": name, "labels": { "kubernetes.io/os": os } } }));
-        let pod = |name: &str, node: &str, phase: &str| {
-            let containers = json!([{ "name": "other" }, { "name": "kube-flannel", "image": "i:1" }]);
-            let spec = json!({ "nodeName": node, "containers": containers });
-            read(json!({ "metadata": { "name": name }, "spec": spec, "status": { "phase": phase } }))
+        let node = |name: &str, os: &str| {
+            read(json!({ "metadata": { "name": name, "labels": { "kubernetes.io/os": os } } }))
         };
-        let nodes = vec![node("b", "linux"), node("w", "windows"), node("a10", "linux"), node("a9", "linux")];
-        let pods = vec![pod("old", "b", "Failed"), pod("new", "b", "Running"), pod("late", "b", "Pending")];
+        let pod = |name: &str, node: &str, phase: &str| {
+            let containers =
+                json!([{ "name": "other" }, { "name": "kube-flannel", "image": "i:1" }]);
+            let spec = json!({ "nodeName": node, "containers": containers });
+            read(
+                json!({ "metadata": { "name": name }, "spec": spec, "status": { "phase": phase } }),
+            )
+        };
+        let nodes = vec![
+            node("b", "linux"),
+            node("w", "windows"),
+            node("a10", "linux"),
+            node("a9", "linux"),
+        ];
+        let pods = vec![
+            pod("old", "b", "Failed"),
+            pod("new", "b", "Running"),
+            pod("late", "b", "Pending"),
+        ];
         let members = joined(nodes, pods);
         let names: Vec<_> = members.iter().map(ClusterNode::name).collect();
         assert_eq!(names, ["a9", "a10", "b"]);
-        let of = AgentPods { namespace: "kube-flannel".to_owned(), selector: "app=flannel".to_owned() };
+        let of = AgentPods {
+            namespace: "kube-flannel".to_owned(),
+            selector: "app=flannel".to_owned(),
+        };
         assert_eq!(members[0].agent(&of), None);
         let agent = members[2].agent(&of).expect("a pod");
-        assert_eq!((agent.pod.as_str(), agent.name.as_str()), ("new", "kube-flannel"));
+        assert_eq!(
+            (agent.pod.as_str(), agent.name.as_str()),
+            ("new", "kube-flannel")
+        );
         assert_eq!(members[2].image(), Some("i:1"));
     }
 }

@@ -19,7 +19,11 @@ pub struct Progress {
 impl Progress {
     /// Starts the clock. The line appears only on a terminal.
     pub fn new() -> Self {
-        Self { start: Instant::now(), is_terminal: io::stderr().is_terminal(), is_shown: false }
+        Self {
+            start: Instant::now(),
+            is_terminal: io::stderr().is_terminal(),
+            is_shown: false,
+        }
     }
 
     /// Replaces the line.
@@ -30,7 +34,8 @@ impl Progress {
         self.is_shown = true;
         let seconds = self.start.elapsed().as_secs();
         // A terminal that has gone away does not count as an error.
-        let _ = write!(io::stderr(), "\r\x1b[K{text} ({seconds} s)").and_then(|()| io::stderr().flush());
+        let _ = write!(io::stderr(), "\r\x1b[K{text} ({seconds} s)")
+            .and_then(|()| io::stderr().flush());
     }
 }
 

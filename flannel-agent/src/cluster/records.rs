@@ -122,24 +122,44 @@ pub struct NodeAddress {
 impl NodeObject {
     /// The subnets of its pods.
     pub fn subnets(&self) -> Vec<String> {
-        let first = || if self.spec.first.is_empty() { Vec::new() } else { vec![self.spec.first.clone()] };
-        if self.spec.all.is_empty() { first() } else { self.spec.all.clone() }
+        let first = || {
+            if self.spec.first.is_empty() {
+                Vec::new()
+            } else {
+                vec![self.spec.first.clone()]
+            }
+        };
+        if self.spec.all.is_empty() {
+            first()
+        } else {
+            self.spec.all.clone()
+        }
     }
 
     /// The addresses at which other nodes reach it.
     pub fn internal_addresses(&self) -> impl Iterator<Item = &str> {
-        let addresses = self.status.addresses.iter().filter(|address| address.kind == "InternalIP");
+        let addresses = self
+            .status
+            .addresses
+            .iter()
+            .filter(|address| address.kind == "InternalIP");
         addresses.map(|address| address.address.as_str())
     }
 
     /// A condition, by its name.
     pub fn condition(&self, name: &str) -> Option<&Condition> {
-        self.status.conditions.iter().find(|condition| condition.name == name)
+        self.status
+            .conditions
+            .iter()
+            .find(|condition| condition.name == name)
     }
 
     /// Returns true unless its label names another operating system.
     pub fn is_linux(&self) -> bool {
-        self.metadata.labels.get("kubernetes.io/os").is_none_or(|os| os == "linux")
+        self.metadata
+            .labels
+            .get("kubernetes.io/os")
+            .is_none_or(|os| os == "linux")
     }
 
     /// The value of the annotation whose name ends so, with any prefix: the flag
@@ -147,9 +167,14 @@ impl NodeObject {
     pub fn annotation(&self, suffix: &str) -> Option<&str> {
         let ends = |name: &&String| {
             // Not `node-public-ip` for `public-ip`.
-            name.strip_suffix(suffix).is_some_and(|prefix| prefix.ends_with(['/', '-']) && !prefix.ends_with("node-"))
+            name.strip_suffix(suffix)
+                .is_some_and(|prefix| prefix.ends_with(['/', '-']) && !prefix.ends_with("node-"))
         };
-        self.metadata.annotations.iter().find(|(name, _)| ends(name)).map(|(_, value)| value.as_str())
+        self.metadata
+            .annotations
+            .iter()
+            .find(|(name, _)| ends(name))
+            .map(|(_, value)| value.as_str())
     }
 }
 
@@ -244,8 +269,17 @@ pub struct StateDetail {
 impl PodObject {
     /// Its addresses.
     pub fn addresses(&self) -> Vec<String> {
-        let all: Vec<String> = self.status.all.iter().map(|address| address.ip.clone()).collect();
-        if all.is_empty() && !self.status.first.is_empty() { vec![self.status.first.clone()] } else { all }
+        let all: Vec<String> = self
+            .status
+            .all
+            .iter()
+            .map(|address| address.ip.clone())
+            .collect();
+        if all.is_empty() && !self.status.first.is_empty() {
+            vec![self.status.first.clone()]
+        } else {
+            all
+        }
     }
 
     /// Returns true if every container runs, and the pod is to stay. Its containers run on for
@@ -255,7 +289,10 @@ impl PodObject {
             return false;
         }
         let states = &self.status.container_statuses;
-        self.status.phase == "Running" && states.iter().all(|state| state.state.contains_key("running"))
+        self.status.phase == "Running"
+            && states
+                .iter()
+                .all(|state| state.state.contains_key("running"))
     }
 
     /// Returns true if it was asked to go.
@@ -268,14 +305,32 @@ impl PodObject {
         if self.is_deleted() {
             return "it is being deleted".to_owned();
         }
-        let details = self.status.container_statuses.iter().flat_map(|state| &state.state);
-        let details = details.filter(|(name, _)| *name != "running").map(|(name, detail)| {
-            let reason = if detail.reason.is_empty() { name } else { &detail.reason };
-            if detail.message.is_empty() { reason.clone() } else { format!("{reason}: {}", detail.message.trim()) }
-        });
+        let details = self
+            .status
+            .container_statuses
+            .iter()
+            .flat_map(|state| &state.state);
+        let details = details
+            .filter(|(name, _)| *name != "running")
+            .map(|(name, detail)| {
+                let reason = if detail.reason.is_empty() {
+                    name
+                } else {
+                    &detail.reason
+                };
+                if detail.message.is_empty() {
+                    reason.clone()
+                } else {
+                    format!("{reason}: {}", detail.message.trim())
+                }
+            });
         let mut texts: Vec<String> = details.collect();
         texts.extend((!self.status.message.is_empty()).then(|| self.status.message.clone()));
-        if texts.is_empty() { self.status.phase.clone() } else { texts.join("; ") }
+        if texts.is_empty() {
+            self.status.phase.clone()
+        } else {
+            texts.join("; ")
+        }
     }
 }
 
@@ -303,12 +358,24 @@ pub struct ServiceSpec {
 impl ServiceObject {
     /// Its addresses.
     pub fn addresses(&self) -> Vec<String> {
-        let first = || if self.spec.first.is_empty() { Vec::new() } else { vec![self.spec.first.clone()] };
-        if self.spec.all.is_empty() { first() } else { self.spec.all.clone() }
+        let first = || {
+            if self.spec.first.is_empty() {
+                Vec::new()
+            } else {
+                vec![self.spec.first.clone()]
+            }
+        };
+        if self.spec.all.is_empty() {
+            first()
+        } else {
+            self.spec.all.clone()
+        }
     }
 }
 
-fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
@@ -322,13 +389,16 @@ mod tests {
     fn a_pod_that_does_not_start_says_why() {
         let pod = |state: serde_json::Value| -> PodObject {
             let status = json!({ "phase": "Pending", "containerStatuses": [{ "ready": false, "state": state }] });
-            serde_json::from_value(json!({ "metadata": { "name": "p" }, "status": status })).expect("a pod")
+            serde_json::from_value(json!({ "metadata": { "name": "p" }, "status": status }))
+                .expect("a pod")
         };
-        let waiting = pod(json!({ "waiting": { "reason": "ErrImagePull", "message": "no such image" } }));
+        let waiting =
+            pod(json!({ "waiting": { "reason": "ErrImagePull", "message": "no such image" } }));
         assert!(!waiting.is_running());
         assert_eq!(waiting.problem(), "ErrImagePull: no such image");
         assert_eq!(pod(json!({ "terminated": {} })).problem(), "terminated");
-        let bare: PodObject = serde_json::from_str(r#"{"metadata":{"name":"p"},"status":null}"#).expect("a pod");
+        let bare: PodObject =
+            serde_json::from_str(r#"{"metadata":{"name":"p"},"status":null}"#).expect("a pod");
         assert_eq!((bare.is_running(), bare.addresses().len()), (false, 0));
     }
 
@@ -337,7 +407,8 @@ mod tests {
         let pod = |deleted: Option<&str>| -> PodObject {
             let metadata = json!({ "name": "p", "deletionTimestamp": deleted });
             let status = json!({ "phase": "Running", "containerStatuses": [{ "state": { "running": {} } }] });
-            serde_json::from_value(json!({ "metadata": metadata, "status": status })).expect("a pod")
+            serde_json::from_value(json!({ "metadata": metadata, "status": status }))
+                .expect("a pod")
         };
         assert!(pod(None).is_running());
         let leaving = pod(Some("2026-01-02T03:04:05Z"));
@@ -351,10 +422,20 @@ mod tests {
             let metadata = json!({ "name": "a", "annotations": { name: "192.0.2.1" } });
             serde_json::from_value(json!({ "metadata": metadata })).expect("a node")
         };
-        for name in ["flannel.alpha.coreos.com/public-ip", "example.com/flannel-public-ip"] {
-            assert_eq!(node(name).annotation("public-ip"), Some("192.0.2.1"), "{name}");
+        for name in [
+            "flannel.alpha.coreos.com/public-ip",
+            "example.com/flannel-public-ip",
+        ] {
+            assert_eq!(
+                node(name).annotation("public-ip"),
+                Some("192.0.2.1"),
+                "{name}"
+            );
         }
-        for name in ["example.com/publicip", "flannel.alpha.coreos.com/node-public-ip"] {
+        for name in [
+            "example.com/publicip",
+            "flannel.alpha.coreos.com/node-public-ip",
+        ] {
             assert_eq!(node(name).annotation("public-ip"), None, "{name}");
         }
     }

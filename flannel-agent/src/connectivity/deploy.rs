@@ -60,7 +60,10 @@ impl TestNamespace {
     /// Chooses a name that no other test has. The namespace does not exist yet.
     pub fn new(client: &ClusterClient) -> Self {
         let name = format!("flannel-connectivity-test-{:08x}", rand::random::<u32>());
-        Self { client: client.clone(), name }
+        Self {
+            client: client.clone(),
+            name,
+        }
     }
 
     /// The name.
@@ -70,20 +73,32 @@ impl TestNamespace {
 
     /// The container of a pod.
     pub fn container(&self, role: Role, node: usize) -> Container {
-        Container { namespace: self.name.clone(), pod: role.pod(node), name: CONTAINER.to_owned() }
+        Container {
+            namespace: self.name.clone(),
+            pod: role.pod(node),
+            name: CONTAINER.to_owned(),
+        }
     }
 
     /// Makes it.
     pub async fn create(&self) -> Result<(), ClusterError> {
         let what = format!("making the namespace {}", self.name);
-        self.client.call::<AnyObject>(&what, post(NAMESPACES, &manifest::namespace(&self.name))).await.map(drop)
+        self.client
+            .call::<AnyObject>(&what, post(NAMESPACES, &manifest::namespace(&self.name)))
+            .await
+            .map(drop)
     }
 
     /// Makes pods and Services for all nodes.
-    pub async fn deploy(&self, nodes: &[ClusterNode], settings: &PodSettings) -> Result<(), ClusterError> {
+    pub async fn deploy(
+        &self,
+        nodes: &[ClusterNode],
+        settings: &PodSettings,
+    ) -> Result<(), ClusterError> {
         let deadline = Instant::now() + ACCOUNT;
         let of_nodes = stream::iter(nodes.iter().enumerate());
-        let of_nodes = of_nodes.map(|(number, node)| self.deploy_on(number, node, settings, deadline));
+        let of_nodes =
+            of_nodes.map(|(number, node)| self.deploy_on(number, node, settings, deadline));
         of_nodes.buffer_unordered(AT_ONCE).try_collect::<()>().await
     }
 
@@ -101,15 +116,24 @@ impl TestNamespace {
         }
         let what = "making a Service in the test's namespace";
         let service = manifest::service(number, settings.port);
-        self.client.call::<AnyObject>(what, post(&self.path("services"), &service)).await.map(drop)
+        self.client
+            .call::<AnyObject>(what, post(&self.path("services"), &service))
+            .await
+            .map(drop)
     }
 
     /// Tries again while the namespace has no service account.
     async fn create_pod(&self, pod: &Value, deadline: Instant) -> Result<(), ClusterError> {
         loop {
             let what = "making a pod in the test's namespace";
-            match self.client.call::<AnyObject>(what, post(&self.path("pods"), pod)).await {
-                Err(error) if lacks_account(&error) && Instant::now() < deadline => sleep(PERIOD).await,
+            match self
+                .client
+                .call::<AnyObject>(what, post(&self.path("pods"), pod))
+                .await
+            {
+                Err(error) if lacks_account(&error) && Instant::now() < deadline => {
+                    sleep(PERIOD).await
+                }
                 result => return result.map(drop),
             }
         }
@@ -124,14 +148,19 @@ impl TestNamespace {
     ) -> Result<Vec<TestNode>, ClusterError> {
         let deadline = Instant::now() + limit;
         loop {
-            let pods: Vec<PodObject> = self.client.list("listing the test's pods", &self.path("pods"), None).await?;
+            let pods: Vec<PodObject> = self
+                .client
+                .list("listing the test's pods", &self.path("pods"), None)
+                .await?;
             let is_final = |pod: &PodObject| pod.is_running() || pod.status.phase == "Failed";
             let started = pods.iter().filter(|pod| is_final(pod)).count();
             let total = nodes.len() * Role::ALL.len();
             progress.show(&format!("{started} of {total} test pods started or failed"));
             if started == total || Instant::now() >= deadline {
-                let services: Vec<ServiceObject> =
-                    self.client.list("listing the test's Services", &self.path("services"), None).await?;
+                let services: Vec<ServiceObject> = self
+                    .client
+                    .list("listing the test's Services", &self.path("services"), None)
+                    .await?;
                 return Ok(found(nodes, &pods, &services));
             }
             sleep(PERIOD).await;
@@ -153,13 +182,20 @@ impl TestNamespace {
         let deadline = Instant::now() + GONE;
         while Instant::now() < deadline {
             let request = Request::new(NAMESPACES).get(&self.name, &GetParams::default());
-            match self.client.call::<AnyObject>("looking for the test's namespace", request).await {
+            match self
+                .client
+                .call::<AnyObject>("looking for the test's namespace", request)
+                .await
+            {
                 Err(error) if error.code() == Some(404) => return Ok(true),
                 result => {
                     result?;
                 }
             }
-            progress.show(&format!("waiting until the namespace {} is gone", self.name));
+            progress.show(&format!(
+                "waiting until the namespace {} is gone",
+                self.name
+            ));
             sleep(PERIOD).await;
         }
         Ok(false)
@@ -181,26 +217,49 @@ fn lacks_account(error: &ClusterError) -> bool {
 
 /// The pods and Services of each node. Pure.
 fn found(nodes: &[ClusterNode], pods: &[PodObject], services: &[ServiceObject]) -> Vec<TestNode> {
-    let parsed = |texts: Vec<String>| texts.iter().filter_map(|text| text.parse().ok()).collect::<Vec<IpAddr>>();
+    let parsed = |texts: Vec<String>| {
+        texts
+            .iter()
+            .filter_map(|text| text.parse().ok())
+            .collect::<Vec<IpAddr>>()
+    };
     let test_pod = |name: &str| match pods.iter().find(|pod| pod.metadata.name == name) {
-        Some(pod) if pod.is_running() => TestPod { addresses: parsed(pod.addresses()), problem: None },
-        Some(pod) => TestPod { addresses: Vec::new(), problem: Some(pod.problem()) },
-        None => TestPod { addresses: Vec::new(), problem: Some("it was deleted".to_owned()) },
+        Some(pod) if pod.is_running() => TestPod {
+            addresses: parsed(pod.addresses()),
+            problem: None,
+        },
+        Some(pod) => TestPod {
+            addresses: Vec::new(),
+            problem: Some(pod.problem()),
+        },
+        None => TestPod {
+            addresses: Vec::new(),
+            problem: Some("it was deleted".to_owned()),
+        },
     };
     let node = |(number, node): (usize, &ClusterNode)| {
         let server = Role::Server.pod(number);
-        let service = services.iter().find(|service| service.metadata.name == server);
-        let mut pods: BTreeMap<Role, TestPod> =
-            Role::ALL.into_iter().map(|role| (role, test_pod(&role.pod(number)))).collect();
+        let service = services
+            .iter()
+            .find(|service| service.metadata.name == server);
+        let mut pods: BTreeMap<Role, TestPod> = Role::ALL
+            .into_iter()
+            .map(|role| (role, test_pod(&role.pod(number))))
+            .collect();
         // Kubernetes before 1.28 reports one address of a pod in the node's network, and the server
         // listens on all that the Node has.
-        if let Some(host) = pods.get_mut(&Role::Host).filter(|host| host.problem.is_none()) {
+        if let Some(host) = pods
+            .get_mut(&Role::Host)
+            .filter(|host| host.problem.is_none())
+        {
             host.addresses = parsed(node.node.internal_addresses().map(str::to_owned).collect());
         }
         TestNode {
             name: node.name().to_owned(),
             pods,
-            service: service.map(|service| parsed(service.addresses())).unwrap_or_default(),
+            service: service
+                .map(|service| parsed(service.addresses()))
+                .unwrap_or_default(),
         }
     };
     nodes.iter().enumerate().map(node).collect()
@@ -214,18 +273,35 @@ mod tests {
 
     #[test]
     fn a_pod_that_does_not_run_is_known_with_its_reason() {
-        let addresses =
-            json!([{ "type": "InternalIP", "address": "192.0.2.1" }, { "type": "Hostname", "address": "n" }]);
+        let addresses = json!([{ "type": "InternalIP", "address": "192.0.2.1" }, { "type": "Hostname", "address": "n" }]);
         let node = json!({ "metadata": { "name": "n1" }, "status": { "addresses": addresses } });
-        let nodes = [ClusterNode { node: serde_json::from_value(node).expect("a node"), pod: None }];
+        let nodes = [ClusterNode {
+            node: serde_json::from_value(node).expect("a node"),
+            pod: None,
+        }];
         let pod = |name: &str, phase: &str| -> PodObject {
-            let status = json!({ "phase": phase, "podIP": "10.244.1.2", "message": "DeadlineExceeded" });
-            serde_json::from_value(json!({ "metadata": { "name": name }, "status": status })).expect("a pod")
+            let status =
+                json!({ "phase": phase, "podIP": "10.244.1.2", "message": "DeadlineExceeded" });
+            serde_json::from_value(json!({ "metadata": { "name": name }, "status": status }))
+                .expect("a pod")
         };
-        let pods = [pod("server-0", "Running"), pod("client-0", "Failed"), pod("host-0", "Running")];
+        let pods = [
+            pod("server-0", "Running"),
+            pod("client-0", "Failed"),
+            pod("host-0", "Running"),
+        ];
         let node = found(&nodes, &pods, &[]).remove(0);
-        assert_eq!(node.pods[&Role::Server].addresses, ["10.244.1.2".parse::<IpAddr>().expect("an address")]);
-        assert_eq!(node.pods[&Role::Client].problem.as_deref(), Some("DeadlineExceeded"));
-        assert_eq!(node.pods[&Role::Host].addresses, ["192.0.2.1".parse::<IpAddr>().expect("an address")]);
+        assert_eq!(
+            node.pods[&Role::Server].addresses,
+            ["10.244.1.2".parse::<IpAddr>().expect("an address")]
+        );
+        assert_eq!(
+            node.pods[&Role::Client].problem.as_deref(),
+            Some("DeadlineExceeded")
+        );
+        assert_eq!(
+            node.pods[&Role::Host].addresses,
+            ["192.0.2.1".parse::<IpAddr>().expect("an address")]
+        );
     }
 }

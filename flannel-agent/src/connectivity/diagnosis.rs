@@ -13,7 +13,16 @@ use super::{
 /// Failing pairs that are explained.
 pub(super) const EXPLAINED: usize = 10;
 /// The topics of `check` that may keep packets from a peer; of the others only those that fail do.
-const OF_PACKETS: [&str; 8] = ["firewall", "forwarding", "mtu", "offload", "interface", "addresses", "port", "vxlan"];
+const OF_PACKETS: [&str; 8] = [
+    "firewall",
+    "forwarding",
+    "mtu",
+    "offload",
+    "interface",
+    "addresses",
+    "port",
+    "vxlan",
+];
 
 /// The view of a node on a failing pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,26 +87,50 @@ pub(super) fn read_findings(output: &[u8]) -> Vec<CheckFinding> {
 /// The failing pairs that can be explained, each with the command: of each pair of nodes one check.
 pub(super) fn pairs_to_explain(checks: &[PairCheck]) -> Vec<(&PairCheck, Vec<String>)> {
     let mut seen = BTreeSet::new();
-    let failed = checks.iter().filter(|check| !check.ok).filter_map(|check| Some((check, explain_command(check)?)));
-    failed.filter(|(check, _)| seen.insert((&check.from, &check.to))).take(EXPLAINED).collect()
+    let failed = checks
+        .iter()
+        .filter(|check| !check.ok)
+        .filter_map(|check| Some((check, explain_command(check)?)));
+    failed
+        .filter(|(check, _)| seen.insert((&check.from, &check.to)))
+        .take(EXPLAINED)
+        .collect()
 }
 
 /// The nodes at the ends of failing pairs.
 pub(super) fn ends(checks: &[PairCheck]) -> BTreeSet<&str> {
     let failed = checks.iter().filter(|check| !check.ok);
-    failed.flat_map(|check| std::iter::once(check.from.as_str()).chain(check.to.as_deref())).collect()
+    failed
+        .flat_map(|check| std::iter::once(check.from.as_str()).chain(check.to.as_deref()))
+        .collect()
 }
 
 /// An explanation from the exit status and the output of the command.
-pub(super) fn explanation(node: &str, check: &PairCheck, text: String, code: Option<i32>) -> Explanation {
-    Explanation { node: node.to_owned(), failure: failure(check), text, found: code != Some(0) }
+pub(super) fn explanation(
+    node: &str,
+    check: &PairCheck,
+    text: String,
+    code: Option<i32>,
+) -> Explanation {
+    Explanation {
+        node: node.to_owned(),
+        failure: failure(check),
+        text,
+        found: code != Some(0),
+    }
 }
 
 /// The likely causes: what fails first, then what concerns most checks.
-pub(super) fn causes(checks: &[PairCheck], findings: &BTreeMap<String, Vec<CheckFinding>>) -> Vec<Cause> {
+pub(super) fn causes(
+    checks: &[PairCheck],
+    findings: &BTreeMap<String, Vec<CheckFinding>>,
+) -> Vec<Cause> {
     let mut nodes_of: BTreeMap<&CheckFinding, BTreeSet<&str>> = BTreeMap::new();
     let ends = ends(checks);
-    for (node, found) in findings.iter().filter(|(node, _)| ends.contains(node.as_str())) {
+    for (node, found) in findings
+        .iter()
+        .filter(|(node, _)| ends.contains(node.as_str()))
+    {
         for finding in found {
             nodes_of.entry(finding).or_default().insert(node);
         }
@@ -107,10 +140,17 @@ pub(super) fn causes(checks: &[PairCheck], findings: &BTreeMap<String, Vec<Check
         .map(|(finding, nodes)| {
             let is_there = |check: &&PairCheck| {
                 !check.ok
-                    && (nodes.contains(check.from.as_str()) || check.to.as_deref().is_some_and(|to| nodes.contains(to)))
+                    && (nodes.contains(check.from.as_str())
+                        || check.to.as_deref().is_some_and(|to| nodes.contains(to)))
             };
             let concerned: Vec<&PairCheck> = checks.iter().filter(is_there).collect();
-            let name = |check: &&PairCheck| format!("{} to {}", check.from, check.to.as_deref().unwrap_or("outside"));
+            let name = |check: &&PairCheck| {
+                format!(
+                    "{} to {}",
+                    check.from,
+                    check.to.as_deref().unwrap_or("outside")
+                )
+            };
             let pairs: BTreeSet<String> = concerned.iter().map(name).collect();
             let cause = Cause {
                 nodes: nodes.into_iter().map(str::to_owned).collect(),
@@ -167,7 +207,10 @@ mod tests {
 
     #[test]
     fn only_findings_that_may_lose_packets_are_causes() {
-        let texts: Vec<_> = read_findings(OUTPUT.as_bytes()).into_iter().map(|finding| finding.text).collect();
+        let texts: Vec<_> = read_findings(OUTPUT.as_bytes())
+            .into_iter()
+            .map(|finding| finding.text)
+            .collect();
         assert_eq!(texts, ["a rule drops", "no vxlan"]);
         assert_eq!(read_findings(b"error"), []);
     }
@@ -175,9 +218,14 @@ mod tests {
     #[test]
     fn each_failing_pair_is_explained_once() {
         let checks = checks();
-        let pairs: Vec<_> =
-            pairs_to_explain(&checks).iter().map(|(check, _)| (&*check.from, check.to.as_deref())).collect();
-        assert_eq!(pairs, [("n1", Some("n2")), ("n2", Some("n1")), ("n3", Some("n2"))]);
+        let pairs: Vec<_> = pairs_to_explain(&checks)
+            .iter()
+            .map(|(check, _)| (&*check.from, check.to.as_deref()))
+            .collect();
+        assert_eq!(
+            pairs,
+            [("n1", Some("n2")), ("n2", Some("n1")), ("n3", Some("n2"))]
+        );
         assert_eq!(ends(&checks), ["n1", "n2", "n3"].into());
     }
 
@@ -185,13 +233,28 @@ mod tests {
     fn a_cause_names_its_nodes_and_the_pairs_it_concerns() {
         let findings = read_findings(OUTPUT.as_bytes());
         let [rule, kernel] = [0, 1].map(|at| findings[at].clone());
-        let found = [("n1", vec![kernel]), ("n2", vec![rule]), ("n9", findings.clone())];
-        let found = found.map(|(node, findings)| (node.to_owned(), findings)).into();
+        let found = [
+            ("n1", vec![kernel]),
+            ("n2", vec![rule]),
+            ("n9", findings.clone()),
+        ];
+        let found = found
+            .map(|(node, findings)| (node.to_owned(), findings))
+            .into();
         let causes = causes(&checks(), &found);
-        let short: Vec<_> = causes.iter().map(|cause| (cause.nodes.join(","), &*cause.text, cause.checks)).collect();
+        let short: Vec<_> = causes
+            .iter()
+            .map(|cause| (cause.nodes.join(","), &*cause.text, cause.checks))
+            .collect();
         assert_eq!(causes[0].topic, "kernel");
-        let expected = [("n1".to_owned(), "no vxlan", 3), ("n2".to_owned(), "a rule drops", 4)];
-        assert_eq!(short, expected, "what fails comes first; n9 has no failing pair");
+        let expected = [
+            ("n1".to_owned(), "no vxlan", 3),
+            ("n2".to_owned(), "a rule drops", 4),
+        ];
+        assert_eq!(
+            short, expected,
+            "what fails comes first; n9 has no failing pair"
+        );
         assert_eq!(causes[1].pairs, ["n1 to n2", "n2 to n1", "n3 to n2"]);
     }
 }

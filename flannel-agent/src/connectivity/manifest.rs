@@ -66,12 +66,30 @@ pub fn namespace(name: &str) -> Value {
 
 /// A pod on the node with this number and name. A server in the node's network listens on
 /// `addresses` alone.
-pub fn pod(role: Role, number: usize, node: &str, addresses: &[&str], settings: &PodSettings) -> Value {
+pub fn pod(
+    role: Role,
+    number: usize,
+    node: &str,
+    addresses: &[&str],
+    settings: &PodSettings,
+) -> Value {
     let name = role.pod(number);
-    let mut command = vec!["flannel-agent".to_owned(), "connectivity".to_owned(), "serve".to_owned()];
-    command.extend([format!("--name={name}"), format!("--port={}", settings.port)]);
+    let mut command = vec![
+        "flannel-agent".to_owned(),
+        "connectivity".to_owned(),
+        "serve".to_owned(),
+    ];
+    command.extend([
+        format!("--name={name}"),
+        format!("--port={}", settings.port),
+    ]);
     let is_host = role == Role::Host;
-    command.extend(addresses.iter().filter(|_| is_host).map(|address| format!("--address={address}")));
+    command.extend(
+        addresses
+            .iter()
+            .filter(|_| is_host)
+            .map(|address| format!("--address={address}")),
+    );
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -133,17 +151,35 @@ mod tests {
 
     #[test]
     fn only_the_pod_of_the_node_s_network_listens_on_chosen_addresses() {
-        let settings = PodSettings { image: "i:1".to_owned(), port: 7 };
+        let settings = PodSettings {
+            image: "i:1".to_owned(),
+            port: 7,
+        };
         let pod = |role| pod(role, 2, "n3", &["192.0.2.3"], &settings);
         let host = pod(Role::Host);
         assert_eq!(host["spec"]["hostNetwork"], true);
-        let command = ["flannel-agent", "connectivity", "serve", "--name=host-2", "--port=7", "--address=192.0.2.3"];
+        let command = [
+            "flannel-agent",
+            "connectivity",
+            "serve",
+            "--name=host-2",
+            "--port=7",
+            "--address=192.0.2.3",
+        ];
         assert_eq!(host["spec"]["containers"][0]["command"], json!(command));
         for role in [Role::Client, Role::Server] {
             assert_eq!(pod(role)["spec"]["hostNetwork"], false);
-            assert_eq!(pod(role)["spec"]["containers"][0]["command"].as_array().map(Vec::len), Some(5));
+            assert_eq!(
+                pod(role)["spec"]["containers"][0]["command"]
+                    .as_array()
+                    .map(Vec::len),
+                Some(5)
+            );
         }
         let labels = &pod(Role::Server)["metadata"]["labels"];
-        assert_eq!(service(2, 7)["spec"]["selector"], json!({ NAME: labels[NAME] }));
+        assert_eq!(
+            service(2, 7)["spec"]["selector"],
+            json!({ NAME: labels[NAME] })
+        );
     }
 }

@@ -38,7 +38,12 @@ pub(super) fn answer(request: &[u8], name: &str) -> Option<[u8; ANSWER]> {
     let length = u32::try_from(request.len()).unwrap_or(u32::MAX);
     let mut bytes = [0; ANSWER];
     let kept = name.len().min(NAME);
-    let parts = [&MAGIC[..], number, &length.to_be_bytes(), &name.as_bytes()[..kept]];
+    let parts = [
+        &MAGIC[..],
+        number,
+        &length.to_be_bytes(),
+        &name.as_bytes()[..kept],
+    ];
     let mut at = 0;
     for part in parts {
         bytes[at..at + part.len()].copy_from_slice(part);
@@ -66,10 +71,19 @@ mod tests {
 
     #[test]
     fn an_answer_names_the_request_and_the_server() {
-        let answered = read(&answer(&request(7, 1400), "server-1").expect("an answer")).expect("it can be read");
-        assert_eq!(answered, Answered { number: 7, length: 1400, name: "server-1".to_owned() });
+        let answered = read(&answer(&request(7, 1400), "server-1").expect("an answer"))
+            .expect("it can be read");
+        assert_eq!(
+            answered,
+            Answered {
+                number: 7,
+                length: 1400,
+                name: "server-1".to_owned()
+            }
+        );
         let long = "n".repeat(100);
-        let cut = read(&answer(&request(u64::MAX, 0), &long).expect("an answer")).expect("it can be read");
+        let cut = read(&answer(&request(u64::MAX, 0), &long).expect("an answer"))
+            .expect("it can be read");
         assert_eq!((cut.name.len(), cut.length), (NAME, 12));
     }
 

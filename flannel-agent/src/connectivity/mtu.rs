@@ -11,7 +11,9 @@ use std::{
 };
 
 use nix::{errno::Errno, ifaddrs::getifaddrs};
-use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover};
+use rustix::net::sockopt::{
+    Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
+};
 use tokio::{net::UdpSocket, time::Instant};
 
 use super::{
@@ -33,15 +35,25 @@ const LARGEST: u32 = 65_535;
 
 /// Writes the largest packet and the MTU of the device into the outcome; an error if the largest is
 /// smaller.
-pub(super) async fn measure(to: SocketAddr, deadline: Instant, outcome: &mut Outcome) -> Result<(), ProbeError> {
+pub(super) async fn measure(
+    to: SocketAddr,
+    deadline: Instant,
+    outcome: &mut Outcome,
+) -> Result<(), ProbeError> {
     let headers = UDP + if to.is_ipv4() { IPV4 } else { IPV6 };
     // Waits for the server.
-    patient(deadline, async || udp_round(&socket_to(to).await?, 0, ANSWER, ROUND).await).await?;
+    patient(deadline, async || {
+        udp_round(&socket_to(to).await?, 0, ANSWER, ROUND).await
+    })
+    .await?;
     let socket = unfragmented(to).await?;
     let device = device_mtu(socket.local_addr()?.ip())?.min(LARGEST);
     outcome.device_mtu = Some(device);
     let least = headers + u32::try_from(ANSWER).unwrap_or(LARGEST);
-    let size = largest(least, device, async |size| passes(&socket, size, size - headers).await).await?;
+    let size = largest(least, device, async |size| {
+        passes(&socket, size, size - headers).await
+    })
+    .await?;
     outcome.size = size;
     match size {
         Some(size) if size == device => Ok(()),
@@ -68,7 +80,9 @@ async fn passes(socket: &UdpSocket, number: u32, payload: u32) -> Result<bool, P
             Ok(answered) => return Ok(answered.length == payload),
             Err(ProbeError::Silent) => {}
             // Larger than a device on this host.
-            Err(ProbeError::Io(error)) if error.raw_os_error() == Some(Errno::EMSGSIZE as i32) => return Ok(false),
+            Err(ProbeError::Io(error)) if error.raw_os_error() == Some(Errno::EMSGSIZE as i32) => {
+                return Ok(false);
+            }
             Err(error) => return Err(error),
         }
     }
@@ -90,7 +104,11 @@ async fn largest<E>(
     let (mut good, mut bad) = (least, most);
     while bad - good > 1 {
         let middle = u32::midpoint(good, bad);
-        if passes(middle).await? { good = middle } else { bad = middle }
+        if passes(middle).await? {
+            good = middle
+        } else {
+            bad = middle
+        }
     }
     Ok(Some(good))
 }
@@ -98,11 +116,17 @@ async fn largest<E>(
 /// The MTU of the device with a local address.
 fn device_mtu(local: IpAddr) -> io::Result<u32> {
     let of = |address: &nix::sys::socket::SockaddrStorage| {
-        let v4 = address.as_sockaddr_in().map(|address| IpAddr::from(address.ip()));
-        v4.or(address.as_sockaddr_in6().map(|address| IpAddr::from(address.ip())))
+        let v4 = address
+            .as_sockaddr_in()
+            .map(|address| IpAddr::from(address.ip()));
+        v4.or(address
+            .as_sockaddr_in6()
+            .map(|address| IpAddr::from(address.ip())))
     };
     let device = getifaddrs()?.find(|device| device.address.as_ref().and_then(of) == Some(local));
-    let name = device.ok_or_else(|| io::Error::other(format!("no device has {local}")))?.interface_name;
+    let name = device
+        .ok_or_else(|| io::Error::other(format!("no device has {local}")))?
+        .interface_name;
     let text = fs::read_to_string(format!("/sys/class/net/{name}/mtu"))?;
     text.trim().parse().map_err(io::Error::other)
 }

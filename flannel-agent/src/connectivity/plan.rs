@@ -35,7 +35,13 @@ pub enum Check {
 
 impl Check {
     /// The checks of pairs of nodes.
-    pub const OF_PAIRS: [Self; 5] = [Self::PodToPod, Self::Mtu, Self::PodToService, Self::PodToNode, Self::NodeToPod];
+    pub const OF_PAIRS: [Self; 5] = [
+        Self::PodToPod,
+        Self::Mtu,
+        Self::PodToService,
+        Self::PodToNode,
+        Self::NodeToPod,
+    ];
 
     /// The name for people.
     pub const fn title(self) -> &'static str {
@@ -53,7 +59,11 @@ impl Check {
     const fn source(self) -> Role {
         match self {
             Self::NodeToPod => Role::Host,
-            Self::PodToPod | Self::PodToService | Self::PodToNode | Self::PodToOutside | Self::Mtu => Role::Client,
+            Self::PodToPod
+            | Self::PodToService
+            | Self::PodToNode
+            | Self::PodToOutside
+            | Self::Mtu => Role::Client,
         }
     }
 
@@ -61,7 +71,9 @@ impl Check {
         match self {
             Self::PodToOutside => ProbeKind::Connect,
             Self::Mtu => ProbeKind::Mtu,
-            Self::PodToPod | Self::PodToService | Self::PodToNode | Self::NodeToPod => ProbeKind::Echo,
+            Self::PodToPod | Self::PodToService | Self::PodToNode | Self::NodeToPod => {
+                ProbeKind::Echo
+            }
         }
     }
 }
@@ -115,7 +127,12 @@ const BATCH: usize = 100;
 
 /// The checks of these kinds, and the probes for them. A check that cannot be made has failed
 /// already.
-pub fn plan(nodes: &[TestNode], of_pairs: &[Check], port: u16, outside: Option<&str>) -> (Vec<PairCheck>, Vec<Batch>) {
+pub fn plan(
+    nodes: &[TestNode],
+    of_pairs: &[Check],
+    port: u16,
+    outside: Option<&str>,
+) -> (Vec<PairCheck>, Vec<Batch>) {
     let mut checks = Vec::new();
     for (from, node) in nodes.iter().enumerate() {
         for check in of_pairs {
@@ -133,8 +150,14 @@ pub fn plan(nodes: &[TestNode], of_pairs: &[Check], port: u16, outside: Option<&
 
 /// The families that pods of the test have.
 pub fn families(nodes: &[TestNode]) -> Vec<Family> {
-    let pods = || nodes.iter().flat_map(|node| [&node.pods[&Role::Client], &node.pods[&Role::Server]]);
-    let has = |family: &Family| pods().any(|pod| pod.addresses.iter().any(|address| is_of(*family, address)));
+    let pods = || {
+        nodes
+            .iter()
+            .flat_map(|node| [&node.pods[&Role::Client], &node.pods[&Role::Server]])
+    };
+    let has = |family: &Family| {
+        pods().any(|pod| pod.addresses.iter().any(|address| is_of(*family, address)))
+    };
     Family::BOTH.into_iter().filter(has).collect()
 }
 
@@ -159,7 +182,11 @@ fn pair(
     let address = addresses.iter().find(|address| is_of(family, address));
     let error = missing(source, check.source(), from)
         .or_else(|| missing(other, role, to))
-        .or_else(|| address.is_none().then(|| format!("{} has no address of {family} there", other.name)));
+        .or_else(|| {
+            address
+                .is_none()
+                .then(|| format!("{} has no address of {family} there", other.name))
+        });
     PairCheck {
         family: Some(family.to_string()),
         to: Some(other.name.clone()),
@@ -198,23 +225,41 @@ fn unchecked(check: Check, source: &TestNode, from: usize) -> PairCheck {
 /// Describes why a pod does not run; `None` if it does.
 fn missing(node: &TestNode, role: Role, number: usize) -> Option<String> {
     let problem = node.pods[&role].problem.as_ref()?;
-    Some(format!("the test pod {} on {} does not run: {problem}", role.pod(number), node.name))
+    Some(format!(
+        "the test pod {} on {} does not run: {problem}",
+        role.pod(number),
+        node.name
+    ))
 }
 
 fn batches(checks: &[PairCheck]) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     // The number of the batch of each pod that has room.
     let mut open = BTreeMap::new();
-    for (key, check) in checks.iter().enumerate().filter(|(_, check)| check.error.is_none()) {
-        let Some(address) = check.address.clone() else { continue };
+    for (key, check) in checks
+        .iter()
+        .enumerate()
+        .filter(|(_, check)| check.error.is_none())
+    {
+        let Some(address) = check.address.clone() else {
+            continue;
+        };
         let (node, role) = (check.pair.0, check.check.source());
-        let target = Target { key, kind: check.check.probe(), address };
+        let target = Target {
+            key,
+            kind: check.check.probe(),
+            address,
+        };
         let number = *open.entry((node, role)).or_insert(batches.len());
         match batches.get_mut(number) {
             Some(batch) if batch.targets.len() < BATCH => batch.targets.push(target),
             _ => {
                 open.insert((node, role), batches.len());
-                batches.push(Batch { node, role, targets: vec![target] });
+                batches.push(Batch {
+                    node,
+                    role,
+                    targets: vec![target],
+                });
             }
         }
     }
@@ -223,27 +268,45 @@ fn batches(checks: &[PairCheck]) -> Vec<Batch> {
 
 /// Writes the results of a batch into the checks. A target without a result has failed, for
 /// `silence` or because the probe left it out.
-pub fn record_results(checks: &mut [PairCheck], batch: &Batch, result: Result<Vec<Outcome>, String>) {
+pub fn record_results(
+    checks: &mut [PairCheck],
+    batch: &Batch,
+    result: Result<Vec<Outcome>, String>,
+) {
     let (outcomes, silence) = match result {
         Ok(outcomes) => (outcomes, "the probe has no result for it".to_owned()),
         Err(silence) => (Vec::new(), silence),
     };
     for target in &batch.targets {
-        let Some(check) = checks.get_mut(target.key) else { continue };
+        let Some(check) = checks.get_mut(target.key) else {
+            continue;
+        };
         let Some(outcome) = outcomes.iter().find(|outcome| outcome.key == target.key) else {
             check.error = Some(silence.clone());
             continue;
         };
-        let Outcome { error, protocol, local, size, device_mtu, .. } = outcome.clone();
+        let Outcome {
+            error,
+            protocol,
+            local,
+            size,
+            device_mtu,
+            ..
+        } = outcome.clone();
         check.error = error.or_else(|| stranger(check, outcome));
         check.ok = check.error.is_none();
-        (check.protocol, check.local, check.size, check.device_mtu) = (protocol, local, size, device_mtu);
+        (check.protocol, check.local, check.size, check.device_mtu) =
+            (protocol, local, size, device_mtu);
     }
 }
 
 /// Describes an answer of another pod than the one that was asked; `None` for the right one.
 fn stranger(check: &PairCheck, outcome: &Outcome) -> Option<String> {
-    let role = if check.check == Check::PodToNode { Role::Host } else { Role::Server };
+    let role = if check.check == Check::PodToNode {
+        Role::Host
+    } else {
+        Role::Server
+    };
     let (expected, server) = (role.pod(check.pair.1?), outcome.server.as_ref()?);
     (*server != expected).then(|| format!("{server} answered in place of {expected}"))
 }
@@ -254,50 +317,124 @@ mod tests {
     use crate::connectivity::deploy::TestPod;
 
     fn node(number: u8, server: Option<&str>) -> TestNode {
-        let pod = |last: u8| TestPod { addresses: vec![[10, 244, number, last].into()], problem: None };
-        let server = server
-            .map_or_else(|| pod(3), |problem| TestPod { addresses: Vec::new(), problem: Some(problem.to_owned()) });
-        let host = TestPod { addresses: vec![[192, 0, 2, number].into()], problem: None };
+        let pod = |last: u8| TestPod {
+            addresses: vec![[10, 244, number, last].into()],
+            problem: None,
+        };
+        let server = server.map_or_else(
+            || pod(3),
+            |problem| TestPod {
+                addresses: Vec::new(),
+                problem: Some(problem.to_owned()),
+            },
+        );
+        let host = TestPod {
+            addresses: vec![[192, 0, 2, number].into()],
+            problem: None,
+        };
         TestNode {
             name: format!("n{number}"),
-            pods: [(Role::Client, pod(2)), (Role::Server, server), (Role::Host, host)].into(),
+            pods: [
+                (Role::Client, pod(2)),
+                (Role::Server, server),
+                (Role::Host, host),
+            ]
+            .into(),
             service: vec![[10, 96, 0, number].into()],
         }
     }
 
     #[test]
     fn every_pair_has_every_check() {
-        let (checks, batches) = plan(&[node(0, None), node(1, None)], &Check::OF_PAIRS, 7, Some("example.com:443"));
+        let (checks, batches) = plan(
+            &[node(0, None), node(1, None)],
+            &Check::OF_PAIRS,
+            7,
+            Some("example.com:443"),
+        );
         assert_eq!(checks.len(), 2 * (5 * 2 + 1));
-        assert!(checks.iter().all(|check| check.error.is_none()), "{checks:?}");
-        let sources: Vec<_> = batches.iter().map(|batch| (batch.node, batch.role, batch.targets.len())).collect();
-        assert_eq!(sources, [(0, Role::Client, 9), (0, Role::Host, 2), (1, Role::Client, 9), (1, Role::Host, 2)]);
-        let service = checks.iter().find(|check| check.check == Check::PodToService && check.pair == (0, Some(1)));
-        assert_eq!(service.and_then(|check| check.address.as_deref()), Some("10.96.0.1:7"));
+        assert!(
+            checks.iter().all(|check| check.error.is_none()),
+            "{checks:?}"
+        );
+        let sources: Vec<_> = batches
+            .iter()
+            .map(|batch| (batch.node, batch.role, batch.targets.len()))
+            .collect();
+        assert_eq!(
+            sources,
+            [
+                (0, Role::Client, 9),
+                (0, Role::Host, 2),
+                (1, Role::Client, 9),
+                (1, Role::Host, 2)
+            ]
+        );
+        let service = checks
+            .iter()
+            .find(|check| check.check == Check::PodToService && check.pair == (0, Some(1)));
+        assert_eq!(
+            service.and_then(|check| check.address.as_deref()),
+            Some("10.96.0.1:7")
+        );
     }
 
     #[test]
     fn a_pod_that_does_not_run_fails_its_pairs_alone() {
-        let (checks, _) = plan(&[node(0, None), node(1, Some("ErrImagePull"))], &Check::OF_PAIRS, 7, None);
-        let failed: Vec<_> = checks.iter().filter(|check| check.error.is_some()).collect();
-        assert!(failed.iter().all(|check| check.pair.1 == Some(1) && check.check != Check::PodToNode), "{failed:?}");
+        let (checks, _) = plan(
+            &[node(0, None), node(1, Some("ErrImagePull"))],
+            &Check::OF_PAIRS,
+            7,
+            None,
+        );
+        let failed: Vec<_> = checks
+            .iter()
+            .filter(|check| check.error.is_some())
+            .collect();
+        assert!(
+            failed
+                .iter()
+                .all(|check| check.pair.1 == Some(1) && check.check != Check::PodToNode),
+            "{failed:?}"
+        );
         assert_eq!(failed.len(), 8);
         let error = failed[0].error.as_deref().expect("a reason");
-        assert_eq!(error, "the test pod server-1 on n1 does not run: ErrImagePull");
+        assert_eq!(
+            error,
+            "the test pod server-1 on n1 does not run: ErrImagePull"
+        );
     }
 
     #[test]
     fn results_go_to_their_checks_and_silence_is_a_failure() {
-        let (mut checks, batches) = plan(&[node(0, None), node(1, None)], &Check::OF_PAIRS, 7, None);
+        let (mut checks, batches) =
+            plan(&[node(0, None), node(1, None)], &Check::OF_PAIRS, 7, None);
         let (batch, other) = (&batches[0], &batches[1]);
-        let outcome = |key, server: &str| Outcome { key, server: Some(server.to_owned()), ..Outcome::default() };
+        let outcome = |key, server: &str| Outcome {
+            key,
+            server: Some(server.to_owned()),
+            ..Outcome::default()
+        };
         let keys: Vec<_> = batch.targets.iter().map(|target| target.key).collect();
-        record_results(&mut checks, batch, Ok(vec![outcome(keys[0], "server-0"), outcome(keys[1], "server-0")]));
+        record_results(
+            &mut checks,
+            batch,
+            Ok(vec![
+                outcome(keys[0], "server-0"),
+                outcome(keys[1], "server-0"),
+            ]),
+        );
         record_results(&mut checks, other, Err("no answer".to_owned()));
         assert!(checks[keys[0]].ok);
-        assert_eq!(checks[keys[1]].error.as_deref(), Some("server-0 answered in place of server-1"));
+        assert_eq!(
+            checks[keys[1]].error.as_deref(),
+            Some("server-0 answered in place of server-1")
+        );
         assert!(checks[keys[2]].error.is_some() && !checks[keys[2]].ok);
-        assert_eq!(checks[other.targets[0].key].error.as_deref(), Some("no answer"));
+        assert_eq!(
+            checks[other.targets[0].key].error.as_deref(),
+            Some("no answer")
+        );
     }
 
     #[test]
@@ -305,6 +442,12 @@ mod tests {
         let nodes: Vec<_> = (0..60).map(|number| node(number, None)).collect();
         let (checks, batches) = plan(&nodes, &Check::OF_PAIRS, 7, None);
         assert!(batches.iter().all(|batch| batch.targets.len() <= BATCH));
-        assert_eq!(batches.iter().map(|batch| batch.targets.len()).sum::<usize>(), checks.len());
+        assert_eq!(
+            batches
+                .iter()
+                .map(|batch| batch.targets.len())
+                .sum::<usize>(),
+            checks.len()
+        );
     }
 }

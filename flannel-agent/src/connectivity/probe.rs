@@ -72,23 +72,39 @@ pub(super) enum ProbeError {
 /// for the first time; then it has to answer every time.
 pub async fn probe(targets: &[Target], patience: Duration) -> Vec<Outcome> {
     let deadline = Instant::now() + patience;
-    let mut outcomes: Vec<_> =
-        stream::iter(targets).map(|target| one(target, deadline)).buffer_unordered(AT_ONCE).collect().await;
+    let mut outcomes: Vec<_> = stream::iter(targets)
+        .map(|target| one(target, deadline))
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
     outcomes.sort_by_key(|outcome| outcome.key);
     outcomes
 }
 
 async fn one(target: &Target, deadline: Instant) -> Outcome {
-    let mut outcome = Outcome { key: target.key, ..Outcome::default() };
+    let mut outcome = Outcome {
+        key: target.key,
+        ..Outcome::default()
+    };
     let to = match resolve(&target.address).await {
         Ok(to) => to,
-        Err(error) => return Outcome { error: Some(error.to_string()), ..outcome },
+        Err(error) => {
+            return Outcome {
+                error: Some(error.to_string()),
+                ..outcome
+            };
+        }
     };
     outcome.local = local(to).await.ok().map(|address| address.to_string());
     let result = match target.kind {
         ProbeKind::Echo => echo(to, deadline, &mut outcome).await,
-        ProbeKind::Connect => patient(deadline, || connect(to)).await.map(drop).map_err(|error| ("tcp", error)),
-        ProbeKind::Mtu => mtu::measure(to, deadline, &mut outcome).await.map_err(|error| ("udp", error)),
+        ProbeKind::Connect => patient(deadline, || connect(to))
+            .await
+            .map(drop)
+            .map_err(|error| ("tcp", error)),
+        ProbeKind::Mtu => mtu::measure(to, deadline, &mut outcome)
+            .await
+            .map_err(|error| ("udp", error)),
     };
     if let Err((protocol, error)) = result {
         (outcome.protocol, outcome.error) = (Some(protocol.to_owned()), Some(error.to_string()));
@@ -97,7 +113,10 @@ async fn one(target: &Target, deadline: Instant) -> Outcome {
 }
 
 async fn resolve(address: &str) -> Result<SocketAddr, ProbeError> {
-    lookup_host(address).await?.next().ok_or(ProbeError::NoAddress)
+    lookup_host(address)
+        .await?
+        .next()
+        .ok_or(ProbeError::NoAddress)
 }
 
 /// The address that packets to there have.
@@ -108,7 +127,11 @@ async fn local(to: SocketAddr) -> io::Result<IpAddr> {
 
 /// A socket of UDP whose packets go to one address.
 pub(super) async fn socket_to(to: SocketAddr) -> io::Result<UdpSocket> {
-    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let any: IpAddr = if to.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
     let socket = UdpSocket::bind((any, 0)).await?;
     socket.connect(to).await?;
     Ok(socket)
@@ -127,15 +150,27 @@ pub(super) async fn patient<T, F: Future<Output = Result<T, ProbeError>>>(
     }
 }
 
-async fn echo(to: SocketAddr, deadline: Instant, outcome: &mut Outcome) -> Result<(), (&'static str, ProbeError)> {
+async fn echo(
+    to: SocketAddr,
+    deadline: Instant,
+    outcome: &mut Outcome,
+) -> Result<(), (&'static str, ProbeError)> {
     let tcp = |error| ("tcp", error);
-    patient(deadline, async || tcp_rounds(to, 1).await).await.map_err(tcp)?;
+    patient(deadline, async || tcp_rounds(to, 1).await)
+        .await
+        .map_err(tcp)?;
     outcome.server = Some(tcp_rounds(to, ROUNDS).await.map_err(tcp)?);
     let udp = |error| ("udp", error);
-    patient(deadline, async || udp_rounds(to, 1).await).await.map_err(udp)?;
+    patient(deadline, async || udp_rounds(to, 1).await)
+        .await
+        .map_err(udp)?;
     let by_udp = udp_rounds(to, ROUNDS).await.map_err(udp)?;
     // That of TCP is compared with the one that was asked for.
-    if outcome.server.as_ref() == Some(&by_udp) { Ok(()) } else { Err(udp(ProbeError::OtherServer { name: by_udp })) }
+    if outcome.server.as_ref() == Some(&by_udp) {
+        Ok(())
+    } else {
+        Err(udp(ProbeError::OtherServer { name: by_udp }))
+    }
 }
 
 async fn connect(to: SocketAddr) -> Result<TcpStream, ProbeError> {
@@ -156,8 +191,13 @@ async fn tcp_rounds(to: SocketAddr, rounds: u64) -> Result<String, ProbeError> {
             stream.read_exact(&mut answer).await?;
             Ok::<_, io::Error>(message::read(&answer))
         };
-        let answered = timeout(ROUND, round).await.map_err(|_elapsed| ProbeError::Silent)??;
-        name = answered.filter(|answered| answered.number == number).ok_or(ProbeError::Foreign)?.name;
+        let answered = timeout(ROUND, round)
+            .await
+            .map_err(|_elapsed| ProbeError::Silent)??;
+        name = answered
+            .filter(|answered| answered.number == number)
+            .ok_or(ProbeError::Foreign)?
+            .name;
     }
     Ok(name)
 }
@@ -198,7 +238,9 @@ pub(super) async fn udp_round(
             }
         }
     };
-    timeout(limit, round).await.unwrap_or(Err(ProbeError::Silent))
+    timeout(limit, round)
+        .await
+        .unwrap_or(Err(ProbeError::Silent))
 }
 
 #[cfg(test)]
@@ -220,30 +262,60 @@ mod tests {
     }
 
     fn target(kind: ProbeKind, port: u16) -> Target {
-        Target { key: 1, kind, address: format!("127.0.0.1:{port}") }
+        Target {
+            key: 1,
+            kind,
+            address: format!("127.0.0.1:{port}"),
+        }
     }
 
     #[tokio::test]
     async fn a_server_answers_every_probe() {
         let port = server();
-        let kinds = [ProbeKind::Echo, ProbeKind::Connect, ProbeKind::Mtu].map(|kind| target(kind, port));
+        let kinds =
+            [ProbeKind::Echo, ProbeKind::Connect, ProbeKind::Mtu].map(|kind| target(kind, port));
         let outcomes = probe(&kinds, Duration::from_secs(20)).await;
-        assert!(outcomes.iter().all(|outcome| outcome.error.is_none()), "{outcomes:?}");
-        assert!(outcomes.iter().any(|outcome| outcome.server.as_deref() == Some("here")), "{outcomes:?}");
-        assert!(outcomes.iter().all(|outcome| outcome.local.as_deref() == Some("127.0.0.1")), "{outcomes:?}");
+        assert!(
+            outcomes.iter().all(|outcome| outcome.error.is_none()),
+            "{outcomes:?}"
+        );
+        assert!(
+            outcomes
+                .iter()
+                .any(|outcome| outcome.server.as_deref() == Some("here")),
+            "{outcomes:?}"
+        );
+        assert!(
+            outcomes
+                .iter()
+                .all(|outcome| outcome.local.as_deref() == Some("127.0.0.1")),
+            "{outcomes:?}"
+        );
     }
 
     #[tokio::test]
     async fn a_server_waits_for_a_port_in_use() {
-        let earlier = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let earlier = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .expect("a port");
         let at = earlier.local_addr().expect("an address");
         serve_on(at.port());
         let deadline = Instant::now() + Duration::from_secs(20);
         // Its TCP port is bound before its UDP port.
-        patient(deadline, async || connect(at).await).await.expect("a connection");
+        patient(deadline, async || connect(at).await)
+            .await
+            .expect("a connection");
         drop(earlier);
-        let outcome = probe(&[target(ProbeKind::Echo, at.port())], Duration::from_secs(20)).await.remove(0);
-        assert_eq!((outcome.server.as_deref(), outcome.error), (Some("here"), None));
+        let outcome = probe(
+            &[target(ProbeKind::Echo, at.port())],
+            Duration::from_secs(20),
+        )
+        .await
+        .remove(0);
+        assert_eq!(
+            (outcome.server.as_deref(), outcome.error),
+            (Some("here"), None)
+        );
     }
 
     #[tokio::test]
@@ -251,7 +323,11 @@ mod tests {
         let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let port = free.local_addr().expect("an address").port();
         drop(free);
-        for (kind, protocol) in [(ProbeKind::Echo, "tcp"), (ProbeKind::Connect, "tcp"), (ProbeKind::Mtu, "udp")] {
+        for (kind, protocol) in [
+            (ProbeKind::Echo, "tcp"),
+            (ProbeKind::Connect, "tcp"),
+            (ProbeKind::Mtu, "udp"),
+        ] {
             let outcome = probe(&[target(kind, port)], Duration::ZERO).await.remove(0);
             assert!(outcome.error.is_some(), "{outcome:?}");
             assert_eq!(outcome.protocol.as_deref(), Some(protocol), "{outcome:?}");

@@ -124,16 +124,34 @@ pub async fn run(
     let members = tested_nodes(client, settings).await?;
     let (agents, notes) = agents(client, &settings.agents, &members).await;
     let image = image(settings, &members, &agents)?;
-    let pods = PodSettings { image, port: settings.port };
-    let mut undo = Undo { namespace: TestNamespace::new(client), switched: Vec::new(), switching: None };
+    let pods = PodSettings {
+        image,
+        port: settings.port,
+    };
+    let mut undo = Undo {
+        namespace: TestNamespace::new(client),
+        switched: Vec::new(),
+        switching: None,
+    };
     let mut interrupt = Interrupt::new().context("cannot wait for signals")?;
     // A signal has to wait for this, so that it is known whether there is a namespace.
     if let Err(error) = undo.namespace.create().await {
         // Without an answer, the server may have made it.
-        let left_behind = if error.code().is_some() { Vec::new() } else { undo.run(client, progress).await };
+        let left_behind = if error.code().is_some() {
+            Vec::new()
+        } else {
+            undo.run(client, progress).await
+        };
         return Err(and_left_behind(error.into(), &left_behind));
     }
-    let work = Work { client, settings, members: &members, agents, notes, pods };
+    let work = Work {
+        client,
+        settings,
+        members: &members,
+        agents,
+        notes,
+        pods,
+    };
     let result = tokio::select! {
         result = work.run(&mut undo, progress) => result,
         () = interrupt.wait() => Err(anyhow::anyhow!("interrupted")),
@@ -143,7 +161,8 @@ pub async fn run(
         left_behind = undo.run(client, progress) => left_behind,
         () = interrupt.wait() => {
             vec![format!(
-                "interrupted again: run `kubectl delete namespace {name}`, and check `flannel-agent datapath show` on \
+                "interrupted again: run `kubectl delete namespace {name}`, and check \
+                 `flannel-agent datapath show` on \
                  each node"
             )]
         }
@@ -151,14 +170,21 @@ pub async fn run(
     match result {
         Ok(report) => {
             let ok = left_behind.is_empty() && report.runs.iter().all(ModeRun::passed);
-            Ok(TestReport { ok, left_behind, ..report })
+            Ok(TestReport {
+                ok,
+                left_behind,
+                ..report
+            })
         }
         Err(error) => Err(and_left_behind(error, &left_behind)),
     }
 }
 
 /// The nodes to test.
-async fn tested_nodes(client: &ClusterClient, settings: &TestSettings) -> anyhow::Result<Vec<ClusterNode>> {
+async fn tested_nodes(
+    client: &ClusterClient,
+    settings: &TestSettings,
+) -> anyhow::Result<Vec<ClusterNode>> {
     let mut members = client.nodes(&settings.agents).await?;
     if members.is_empty() {
         bail!("the cluster has no nodes with Linux");
@@ -172,7 +198,8 @@ async fn tested_nodes(client: &ClusterClient, settings: &TestSettings) -> anyhow
     }
     if members.len() > MOST_NODES {
         bail!(
-            "{} nodes are too many, because every pair is tested: choose at most {MOST_NODES} of them by --nodes",
+            "{} nodes are too many, because every pair is tested: choose at most {MOST_NODES} of \
+             them by --nodes",
             members.len()
         );
     }
@@ -181,21 +208,42 @@ async fn tested_nodes(client: &ClusterClient, settings: &TestSettings) -> anyhow
 
 /// Adds what could not be undone.
 pub(super) fn and_left_behind(error: anyhow::Error, left_behind: &[String]) -> anyhow::Error {
-    if left_behind.is_empty() { error } else { error.context(format!("left behind: {}", left_behind.join("; "))) }
+    if left_behind.is_empty() {
+        error
+    } else {
+        error.context(format!("left behind: {}", left_behind.join("; ")))
+    }
 }
 
 /// Returns the image of the flag, or that of a flannel-agent pod.
-fn image(settings: &TestSettings, members: &[ClusterNode], agents: &[Switchable]) -> anyhow::Result<String> {
+fn image(
+    settings: &TestSettings,
+    members: &[ClusterNode],
+    agents: &[Switchable],
+) -> anyhow::Result<String> {
     let is_ours = |member: &&ClusterNode| agents.iter().any(|agent| agent.node == member.name());
-    let of_agents = || members.iter().filter(is_ours).find_map(ClusterNode::image).map(str::to_owned);
+    let of_agents = || {
+        members
+            .iter()
+            .filter(is_ours)
+            .find_map(ClusterNode::image)
+            .map(str::to_owned)
+    };
     let namespace = &settings.agents.namespace;
     settings.image.clone().or_else(of_agents).with_context(|| {
-        format!("no agent of ours answers in namespace {namespace}, so no image is known; name one by --image")
+        format!(
+            "no agent of ours answers in namespace {namespace}, so no image is known; name one \
+            by --image"
+        )
     })
 }
 
 /// Returns the nodes that run flannel-agent, and a line for each node without it.
-async fn agents(client: &ClusterClient, pods: &AgentPods, members: &[ClusterNode]) -> (Vec<Switchable>, Vec<String>) {
+async fn agents(
+    client: &ClusterClient,
+    pods: &AgentPods,
+    members: &[ClusterNode],
+) -> (Vec<Switchable>, Vec<String>) {
     let asked = stream::iter(members).map(async |member| {
         let name = member.name();
         let Some(agent) = member.agent(pods) else {
@@ -235,7 +283,9 @@ impl Undo {
         match self.namespace.wait_gone(progress).await {
             Ok(true) => {}
             Ok(false) => left_behind.push(format!("the namespace {name} is still being deleted")),
-            Err(error) => left_behind.push(format!("{}; {by_hand} if it is still there", chain(&error))),
+            Err(error) => {
+                left_behind.push(format!("{}; {by_hand} if it is still there", chain(&error)))
+            }
         }
         left_behind
     }
@@ -256,7 +306,10 @@ struct Work<'a> {
 impl Work<'_> {
     async fn run(&self, undo: &mut Undo, progress: &mut Progress) -> anyhow::Result<TestReport> {
         undo.namespace.deploy(self.members, &self.pods).await?;
-        let nodes = undo.namespace.wait(self.members, self.settings.start_limit, progress).await?;
+        let nodes = undo
+            .namespace
+            .wait(self.members, self.settings.start_limit, progress)
+            .await?;
         if let Some(problem) = nothing_runs(&nodes) {
             bail!("no test pod runs: {problem}");
         }
@@ -266,22 +319,35 @@ impl Work<'_> {
             left_out: left_out(&nodes, self.settings.outside.as_deref()),
             ..TestReport::default()
         };
-        let modes: Vec<Option<&String>> =
-            if self.settings.modes.is_empty() { vec![None] } else { self.settings.modes.iter().map(Some).collect() };
-        for (mode, patience) in modes.into_iter().zip(std::iter::once(FIRST).chain(std::iter::repeat(LATER))) {
+        let modes: Vec<Option<&String>> = if self.settings.modes.is_empty() {
+            vec![None]
+        } else {
+            self.settings.modes.iter().map(Some).collect()
+        };
+        for (mode, patience) in modes
+            .into_iter()
+            .zip(std::iter::once(FIRST).chain(std::iter::repeat(LATER)))
+        {
             let mut notes = self.notes.clone();
             if let Some(mode) = mode {
                 // Before the first change, so that a signal in its middle undoes it.
                 undo.switched.clone_from(&self.agents);
-                let (client, agents, mode) = (self.client.clone(), self.agents.clone(), mode.clone());
+                let (client, agents, mode) =
+                    (self.client.clone(), self.agents.clone(), mode.clone());
                 let switching = Box::pin(async move { modes::set(&client, &agents, &mode).await });
                 notes.extend(undo.switching.insert(switching).await);
                 undo.switching = None;
             }
-            let mode = mode
-                .cloned()
-                .unwrap_or_else(|| modes_in_force(self.agents.iter().map(|agent| agent.before.effective.as_str())));
-            let run = self.checks(undo, &nodes, (&mode, patience), notes, progress).await;
+            let mode = mode.cloned().unwrap_or_else(|| {
+                modes_in_force(
+                    self.agents
+                        .iter()
+                        .map(|agent| agent.before.effective.as_str()),
+                )
+            });
+            let run = self
+                .checks(undo, &nodes, (&mode, patience), notes, progress)
+                .await;
             // The explanation must come while the mode of the failures is active.
             self.explain(&run.checks, &mut report).await;
             report.runs.push(run);
@@ -297,7 +363,12 @@ impl Work<'_> {
         notes: Vec<String>,
         progress: &mut Progress,
     ) -> ModeRun {
-        let (mut checks, batches) = plan(nodes, &Check::OF_PAIRS, self.settings.port, self.settings.outside.as_deref());
+        let (mut checks, batches) = plan(
+            nodes,
+            &Check::OF_PAIRS,
+            self.settings.port,
+            self.settings.outside.as_deref(),
+        );
         let mut probed = stream::iter(&batches)
             .map(async |batch| {
                 let container = undo.namespace.container(batch.role, batch.node);
@@ -309,19 +380,35 @@ impl Work<'_> {
         progress.show(&format!("mode {mode}: checking"));
         while let Some((batch, result)) = probed.next().await {
             done += batch.targets.len();
-            progress.show(&format!("mode {mode}: {done} of {} checks made", checks.len()));
+            progress.show(&format!(
+                "mode {mode}: {done} of {} checks made",
+                checks.len()
+            ));
             record_results(&mut checks, batch, result);
         }
-        ModeRun { mode: mode.to_owned(), notes, checks }
+        ModeRun {
+            mode: mode.to_owned(),
+            notes,
+            checks,
+        }
     }
 
     /// Runs the probes of a batch in their pod.
-    async fn probe(&self, pod: &Container, batch: &Batch, patience: Duration) -> Result<Vec<Outcome>, String> {
+    async fn probe(
+        &self,
+        pod: &Container,
+        batch: &Batch,
+        patience: Duration,
+    ) -> Result<Vec<Outcome>, String> {
         let patience_flag = format!("--patience={}", patience.as_secs());
         let targets: Vec<String> = batch.targets.iter().map(ToString::to_string).collect();
         let mut command = vec!["flannel-agent", "connectivity", "probe", &patience_flag];
         command.extend(targets.iter().map(String::as_str));
-        let executed = self.client.exec(pod, &command, patience + PROBES).await.map_err(|error| chain(&error))?;
+        let executed = self
+            .client
+            .exec(pod, &command, patience + PROBES)
+            .await
+            .map_err(|error| chain(&error))?;
         serde_json::from_slice(&executed.stdout).map_err(|error| match executed.stderr.trim() {
             "" => format!("the output of the probe cannot be read: {error}"),
             said => format!("the probe failed: {said}"),
@@ -332,19 +419,26 @@ impl Work<'_> {
     async fn explain(&self, checks: &[PairCheck], report: &mut TestReport) {
         let agent = |node: &str| self.agents.iter().find(|agent| agent.node == node);
         for (check, command) in diagnosis::pairs_to_explain(checks) {
-            for node in std::iter::once(&check.from).chain(check.to.as_ref().filter(|to| **to != check.from)) {
+            for node in std::iter::once(&check.from)
+                .chain(check.to.as_ref().filter(|to| **to != check.from))
+            {
                 let (text, code) = match agent(node) {
                     Some(agent) => self.ask(agent, &command).await,
                     None => (format!("{node} has no agent that explains it\n"), None),
                 };
-                report.explanations.push(diagnosis::explanation(node, check, text, code));
+                report
+                    .explanations
+                    .push(diagnosis::explanation(node, check, text, code));
             }
         }
         let command = ["flannel-agent", "check", "-o", "json"].map(str::to_owned);
         let mut findings = BTreeMap::new();
         for agent in diagnosis::ends(checks).into_iter().filter_map(agent) {
             let (text, _) = self.ask(agent, &command).await;
-            findings.insert(agent.node.clone(), diagnosis::read_findings(text.as_bytes()));
+            findings.insert(
+                agent.node.clone(),
+                diagnosis::read_findings(text.as_bytes()),
+            );
         }
         report.causes.extend(diagnosis::causes(checks, &findings));
     }
@@ -355,7 +449,10 @@ impl Work<'_> {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         match self.client.exec(&agent.agent, &words, EXPLANATION).await {
             Ok(executed) if executed.stdout.is_empty() => (executed.stderr, Some(executed.code)),
-            Ok(executed) => (String::from_utf8_lossy(&executed.stdout).into_owned(), Some(executed.code)),
+            Ok(executed) => (
+                String::from_utf8_lossy(&executed.stdout).into_owned(),
+                Some(executed.code),
+            ),
             Err(error) => (format!("{}\n", chain(&error)), None),
         }
     }
@@ -364,9 +461,12 @@ impl Work<'_> {
 /// The checks that are not made, each with the reason.
 pub(super) fn left_out(nodes: &[TestNode], outside: Option<&str>) -> Vec<String> {
     let families = families(nodes);
-    let absent = Family::BOTH.into_iter().filter(|family| !families.contains(family));
-    let mut left_out: Vec<String> =
-        absent.map(|family| format!("{family}: no test pod has an address of this family")).collect();
+    let absent = Family::BOTH
+        .into_iter()
+        .filter(|family| !families.contains(family));
+    let mut left_out: Vec<String> = absent
+        .map(|family| format!("{family}: no test pod has an address of this family"))
+        .collect();
     if outside.is_none() {
         left_out.push("pod to outside: no address is given (--outside HOST:PORT)".to_owned());
     }
@@ -375,12 +475,28 @@ pub(super) fn left_out(nodes: &[TestNode], outside: Option<&str>) -> Vec<String>
 
 /// A failing check in words.
 pub fn failure(check: &PairCheck) -> String {
-    let family = check.family.as_ref().map(|family| format!(", {family}")).unwrap_or_default();
+    let family = check
+        .family
+        .as_ref()
+        .map(|family| format!(", {family}"))
+        .unwrap_or_default();
     let to = check.to.as_deref().unwrap_or("outside");
-    let address = check.address.as_ref().map(|address| format!(" ({address})")).unwrap_or_default();
-    let protocol = check.protocol.as_ref().map(|protocol| format!("{protocol}: ")).unwrap_or_default();
+    let address = check
+        .address
+        .as_ref()
+        .map(|address| format!(" ({address})"))
+        .unwrap_or_default();
+    let protocol = check
+        .protocol
+        .as_ref()
+        .map(|protocol| format!("{protocol}: "))
+        .unwrap_or_default();
     let error = check.error.as_deref().unwrap_or_default();
-    format!("{}{family}: {} to {to}{address}: {protocol}{error}", check.check.title(), check.from)
+    format!(
+        "{}{family}: {} to {to}{address}: {protocol}{error}",
+        check.check.title(),
+        check.from
+    )
 }
 
 /// The command that explains a failing check; `None` where it has no address to ask about.
@@ -389,7 +505,10 @@ pub(super) fn explain_command(check: &PairCheck) -> Option<Vec<String>> {
     let question = Question {
         source: check.local.as_ref()?.parse().ok()?,
         destination: to.ip(),
-        transport: check.protocol.as_deref().map_or(Some(Transport::Tcp), Transport::of_name)?,
+        transport: check
+            .protocol
+            .as_deref()
+            .map_or(Some(Transport::Tcp), Transport::of_name)?,
         sport: None,
         dport: Some(to.port()),
     };
@@ -398,7 +517,9 @@ pub(super) fn explain_command(check: &PairCheck) -> Option<Vec<String>> {
 
 /// Describes why no pod of the pod network runs; `None` if one does.
 fn nothing_runs(nodes: &[TestNode]) -> Option<String> {
-    let pods = nodes.iter().flat_map(|node| [&node.pods[&Role::Client], &node.pods[&Role::Server]]);
+    let pods = nodes
+        .iter()
+        .flat_map(|node| [&node.pods[&Role::Client], &node.pods[&Role::Server]]);
     let problems: Option<Vec<&String>> = pods.map(|pod| pod.problem.as_ref()).collect();
     problems?.first().map(|problem| (*problem).clone())
 }
@@ -412,7 +533,11 @@ pub(super) fn modes_in_force<'a>(of_agents: impl Iterator<Item = &'a str>) -> St
     match modes.len() {
         0 => "not known".to_owned(),
         1 => modes.into_keys().collect(),
-        _ => modes.iter().map(|(mode, number)| format!("{mode} ({number})")).collect::<Vec<_>>().join(", "),
+        _ => modes
+            .iter()
+            .map(|(mode, number)| format!("{mode} ({number})"))
+            .collect::<Vec<_>>()
+            .join(", "),
     }
 }
 
@@ -423,7 +548,10 @@ mod tests {
 
     #[test]
     fn pods_of_the_hosts_network_alone_are_no_test() {
-        let pod = |problem: Option<&str>| TestPod { addresses: Vec::new(), problem: problem.map(str::to_owned) };
+        let pod = |problem: Option<&str>| TestPod {
+            addresses: Vec::new(),
+            problem: problem.map(str::to_owned),
+        };
         let node = |client| TestNode {
             name: "n1".to_owned(),
             pods: [
@@ -434,9 +562,20 @@ mod tests {
             .into(),
             service: Vec::new(),
         };
-        assert_eq!(nothing_runs(&[node(Some("no subnet"))]).as_deref(), Some("no subnet"));
+        assert_eq!(
+            nothing_runs(&[node(Some("no subnet"))]).as_deref(),
+            Some("no subnet")
+        );
         assert_eq!(nothing_runs(&[node(Some("no subnet")), node(None)]), None);
-        assert!(!ModeRun { mode: String::new(), notes: Vec::new(), checks: Vec::new() }.passed(), "of no checks");
+        assert!(
+            !ModeRun {
+                mode: String::new(),
+                notes: Vec::new(),
+                checks: Vec::new()
+            }
+            .passed(),
+            "of no checks"
+        );
     }
 
     #[test]
@@ -455,10 +594,19 @@ mod tests {
             device_mtu: None,
             pair: (0, Some(1)),
         };
-        assert_eq!(failure(&check), "pod to Service, IPv6: n1 to n2 ([fd00::a]:7): udp: no answer within 2 s");
+        assert_eq!(
+            failure(&check),
+            "pod to Service, IPv6: n1 to n2 ([fd00::a]:7): udp: no answer within 2 s"
+        );
         let command = explain_command(&check).expect("a command").join(" ");
-        assert_eq!(command, "flannel-agent explain fd00:1::2 fd00::a --proto=udp --dport=7");
-        let by_name = PairCheck { address: Some("example.com:443".to_owned()), ..check };
+        assert_eq!(
+            command,
+            "flannel-agent explain fd00:1::2 fd00::a --proto=udp --dport=7"
+        );
+        let by_name = PairCheck {
+            address: Some("example.com:443".to_owned()),
+            ..check
+        };
         assert_eq!(explain_command(&by_name), None);
     }
 

@@ -32,14 +32,26 @@ const DATAGRAM: usize = 65_536;
 /// is IPv6.
 pub async fn serve(name: &str, addresses: &[IpAddr], port: u16) -> anyhow::Result<()> {
     let name: Arc<str> = name.into();
-    let any = if has_ipv6() { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
-    let addresses = if addresses.is_empty() { &[any][..] } else { addresses };
+    let any = if has_ipv6() {
+        IpAddr::from(Ipv6Addr::UNSPECIFIED)
+    } else {
+        Ipv4Addr::UNSPECIFIED.into()
+    };
+    let addresses = if addresses.is_empty() {
+        &[any][..]
+    } else {
+        addresses
+    };
     let mut servers = FuturesUnordered::new();
     for address in addresses {
         let at = SocketAddr::new(*address, port);
         let failed = || format!("cannot listen on {at}; another port may be free (--port)");
-        let tcp = once_free(|| TcpListener::bind(at)).await.with_context(failed)?;
-        let udp = once_free(|| UdpSocket::bind(at)).await.with_context(failed)?;
+        let tcp = once_free(|| TcpListener::bind(at))
+            .await
+            .with_context(failed)?;
+        let udp = once_free(|| UdpSocket::bind(at))
+            .await
+            .with_context(failed)?;
         servers.push(tokio::spawn(accept(tcp, Arc::clone(&name))));
         servers.push(tokio::spawn(datagrams(udp, Arc::clone(&name))));
     }
@@ -55,7 +67,9 @@ async fn once_free<T, F: Future<Output = io::Result<T>>>(bind: impl Fn() -> F) -
     let deadline = Instant::now() + TAKEN;
     loop {
         match bind().await {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => sleep(AGAIN).await,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                sleep(AGAIN).await
+            }
             result => return result,
         }
     }
@@ -83,7 +97,9 @@ async fn rounds(mut stream: TcpStream, name: &str) -> io::Result<()> {
     let mut request = [0; REQUEST];
     loop {
         timeout(IDLE, stream.read_exact(&mut request)).await??;
-        let Some(answer) = message::answer(&request, name) else { return Ok(()) };
+        let Some(answer) = message::answer(&request, name) else {
+            return Ok(());
+        };
         stream.write_all(&answer).await?;
     }
 }

@@ -71,8 +71,15 @@ impl FromStr for Target {
         let wrong = || format!("{text:?} is no target; expected KEY=KIND:ADDRESS");
         let (key, rest) = text.split_once('=').ok_or_else(wrong)?;
         let (kind, address) = rest.split_once(':').ok_or_else(wrong)?;
-        let kind = ProbeKind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(wrong)?;
-        Ok(Self { key: key.parse().map_err(|_not_a_number| wrong())?, kind, address: address.to_owned() })
+        let kind = ProbeKind::ALL
+            .into_iter()
+            .find(|known| known.name() == kind)
+            .ok_or_else(wrong)?;
+        Ok(Self {
+            key: key.parse().map_err(|_not_a_number| wrong())?,
+            kind,
+            address: address.to_owned(),
+        })
     }
 }
 
@@ -84,7 +91,11 @@ mod tests {
     fn targets_are_read_as_they_are_written() {
         for kind in ProbeKind::ALL {
             for address in ["10.244.1.2:7472", "[fd00::2]:7472", "example.com:443"] {
-                let target = Target { key: 3, kind, address: address.to_owned() };
+                let target = Target {
+                    key: 3,
+                    kind,
+                    address: address.to_owned(),
+                };
                 assert_eq!(target.to_string().parse(), Ok(target));
             }
         }

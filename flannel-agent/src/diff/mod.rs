@@ -60,7 +60,9 @@ impl Maps {
     fn read(pins: &PinRoot) -> Result<Self, DatapathError> {
         let config = ConfigMap::open(pins)?.get()?;
         let vteps = VtepMap::open(pins)?;
-        let vteps = vteps.entries().map(|entry| entry.map(|(vtep, value)| (vtep.into(), value.index)));
+        let vteps = vteps
+            .entries()
+            .map(|entry| entry.map(|(vtep, value)| (vtep.into(), value.index)));
         Ok(Self {
             peers: pinned_peers(pins, &config)?,
             vteps: vteps.collect::<Result<_, _>>()?,
@@ -85,9 +87,14 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
         (None, Some(status)) => ReportedCluster::of(status, &links),
         _ => None,
     };
-    let config = maps.as_ref().map(|maps| maps.config).or(reported.map(|reported| reported.config));
+    let config = maps
+        .as_ref()
+        .map(|maps| maps.config)
+        .or(reported.map(|reported| reported.config));
     let config = config.context("the agent has no lease yet, so there is nothing to compare")?;
-    let kernel = read_kernel(&netlink, &config).await.context("cannot ask the kernel")?;
+    let kernel = read_kernel(&netlink, &config)
+        .await
+        .context("cannot ask the kernel")?;
     let leased = status.map(|status| {
         // What is not reached has no place in maps or kernel; a route of the administrator's may
         // lead there. IPsec has none in the maps.
@@ -95,24 +102,43 @@ pub async fn read(pins: &PinRoot, status: Option<&Status>) -> anyhow::Result<Dif
         let reached = status.peers.iter().filter(|peer| is_here(&peer.way));
         reached.map(of_lease).collect::<Option<Vec<_>>>()
     });
-    let leased = leased.map(|peers| peers.context("the agent names a peer that is not understood here")).transpose()?;
+    let leased = leased
+        .map(|peers| peers.context("the agent names a peer that is not understood here"))
+        .transpose()?;
     let mut differences = Vec::new();
     if let Some(maps) = &maps {
-        differences.extend(leased.iter().flat_map(|leased| compare::leases_and_maps(leased, &maps.peers, &config)));
+        differences.extend(
+            leased
+                .iter()
+                .flat_map(|leased| compare::leases_and_maps(leased, &maps.peers, &config)),
+        );
         differences.extend(compare::vteps(&maps.peers, &maps.vteps, &config));
         differences.extend(compare::ecmp_paths(&maps.peers, &maps.ecmp_paths));
     }
-    let expected = leased.unwrap_or_else(|| maps.iter().flat_map(|maps| &maps.peers).map(of_map).collect());
+    let expected = leased.unwrap_or_else(|| {
+        maps.iter()
+            .flat_map(|maps| &maps.peers)
+            .map(of_map)
+            .collect()
+    });
     differences.extend(compare::kernel(&expected, &kernel, &config));
     for (family, device) in carrying_devices(&links, &config).await {
         differences.extend(compare::behind(&expected, family, &device));
     }
     if let Some(status) = status {
-        let policies = netlink.tunnel_policies().await.context("cannot ask the kernel")?;
+        let policies = netlink
+            .tunnel_policies()
+            .await
+            .context("cannot ask the kernel")?;
         let present: BTreeSet<TunnelPolicyKey> = policies.into_iter().map(|(key, _)| key).collect();
         differences.extend(compare::policies(status, &present));
     }
-    Ok(Diff { leases: status.is_some(), maps: maps.is_some(), peers: expected.len(), differences })
+    Ok(Diff {
+        leases: status.is_some(),
+        maps: maps.is_some(),
+        peers: expected.len(),
+        differences,
+    })
 }
 
 fn of_lease(peer: &PeerStatus) -> Option<Expected> {
@@ -126,7 +152,11 @@ fn of_lease(peer: &PeerStatus) -> Option<Expected> {
     Some(Expected {
         subnet: peer.subnet.parse().ok()?,
         vtep: peer.public_ip.parse().ok()?,
-        mac: if peer.vtep_mac == "-" { Mac::default() } else { peer.vtep_mac.parse().ok()? },
+        mac: if peer.vtep_mac == "-" {
+            Mac::default()
+        } else {
+            peer.vtep_mac.parse().ok()?
+        },
         way,
     })
 }
@@ -139,22 +169,41 @@ fn of_map(peer: &PinnedPeer) -> Expected {
         word if word.has(EntryState::PLAIN) => ExpectedWay::Plain,
         _ => ExpectedWay::Kernel,
     };
-    Expected { subnet: *subnet, vtep: entry.vtep.into(), mac: entry.mac, way }
+    Expected {
+        subnet: *subnet,
+        vtep: entry.vtep.into(),
+        mac: entry.mac,
+        way,
+    }
 }
 
 /// Reads the neighbours and FDB entries of the tunnel devices, and the routes.
 async fn read_kernel(netlink: &Netlink, config: &NodeConfig) -> Result<Kernel, NetlinkError> {
     let mut kernel = Kernel::default();
-    let nexthops: BTreeMap<NexthopId, Nexthop> = netlink.nexthops().await?.unwrap_or_default().into_iter().collect();
+    let nexthops: BTreeMap<NexthopId, Nexthop> = netlink
+        .nexthops()
+        .await?
+        .unwrap_or_default()
+        .into_iter()
+        .collect();
     // Other tunnel devices than those that the programs serve have no neighbours.
-    let served = Family::BOTH.iter().map(|family| family_config(config, *family)).filter(|config| config.has_tunnel());
+    let served = Family::BOTH
+        .iter()
+        .map(|family| family_config(config, *family))
+        .filter(|config| config.has_tunnel());
     let tunnels: BTreeSet<u32> = served.map(|config| config.tunnel_ifindex).collect();
     for family in Family::BOTH {
         let routes = netlink.routes(family).await?;
-        kernel.routes.extend(routes.into_iter().map(|(key, route)| (key, complete(route, &nexthops))));
+        kernel.routes.extend(
+            routes
+                .into_iter()
+                .map(|(key, route)| (key, complete(route, &nexthops))),
+        );
     }
     for tunnel in tunnels {
-        kernel.neighbours.extend(netlink.neighbours(Some(tunnel)).await?);
+        kernel
+            .neighbours
+            .extend(netlink.neighbours(Some(tunnel)).await?);
         kernel.fdb.extend(netlink.fdb(tunnel).await?);
     }
     Ok(kernel)
@@ -162,11 +211,18 @@ async fn read_kernel(netlink: &Netlink, config: &NodeConfig) -> Result<Kernel, N
 
 /// The tunnel devices behind which something else carries the packets of a family. One may carry
 /// both.
-async fn carrying_devices(links: &BTreeMap<u32, Link>, config: &NodeConfig) -> Vec<(Family, CarryingDevice)> {
+async fn carrying_devices(
+    links: &BTreeMap<u32, Link>,
+    config: &NodeConfig,
+) -> Vec<(Family, CarryingDevice)> {
     let mut found = Vec::new();
     for family in Family::BOTH {
         if let Some(link) = links.get(&family_config(config, family).tunnel_ifindex) {
-            found.extend(CarryingDevice::read(link).await.map(|device| (family, device)));
+            found.extend(
+                CarryingDevice::read(link)
+                    .await
+                    .map(|device| (family, device)),
+            );
         }
     }
     found
@@ -175,7 +231,11 @@ async fn carrying_devices(links: &BTreeMap<u32, Link>, config: &NodeConfig) -> V
 /// A route with what its nexthop object says.
 fn complete(route: Route, nexthops: &BTreeMap<NexthopId, Nexthop>) -> Route {
     match route.nexthop.and_then(|id| nexthops.get(&NexthopId(id))) {
-        Some(nexthop) => Route { gateway: nexthop.gateway, oif: nexthop.oif, ..route },
+        Some(nexthop) => Route {
+            gateway: nexthop.gateway,
+            oif: nexthop.oif,
+            ..route
+        },
         None => route,
     }
 }
@@ -184,9 +244,16 @@ fn complete(route: Route, nexthops: &BTreeMap<NexthopId, Nexthop>) -> Route {
 fn networks(config: &NodeConfig) -> Vec<(IpNet, u32)> {
     let network = |family| {
         let config = family_config(config, family);
-        let subnets = config.subnet_count.checked_next_power_of_two().filter(|count| *count != 0)?;
-        let length = u32::from(family.bits()).checked_sub(config.subnet_shift + subnets.trailing_zeros())?;
-        Some((IpNet::new(config.network.into(), u8::try_from(length).ok()?).ok()?, config.tunnel_ifindex))
+        let subnets = config
+            .subnet_count
+            .checked_next_power_of_two()
+            .filter(|count| *count != 0)?;
+        let length =
+            u32::from(family.bits()).checked_sub(config.subnet_shift + subnets.trailing_zeros())?;
+        Some((
+            IpNet::new(config.network.into(), u8::try_from(length).ok()?).ok()?,
+            config.tunnel_ifindex,
+        ))
     };
     Family::BOTH
         .into_iter()

@@ -84,7 +84,9 @@ impl Document for ExplainDocument {
 
 #[cfg(test)]
 pub(crate) fn protocol_name(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    flannel_json_schema::name([Transport::Tcp, Transport::Udp, Transport::Icmp].map(Transport::name))
+    flannel_json_schema::name(
+        [Transport::Tcp, Transport::Udp, Transport::Icmp].map(Transport::name),
+    )
 }
 
 impl ExplainDocument {
@@ -104,7 +106,11 @@ impl ExplainDocument {
 
 impl From<Step> for StepRow {
     fn from(step: Step) -> Self {
-        Self { topic: step.topic.to_owned(), state: step.state, text: step.text }
+        Self {
+            topic: step.topic.to_owned(),
+            state: step.state,
+            text: step.text,
+        }
     }
 }
 
@@ -114,7 +120,11 @@ impl From<Tried> for ProgramRow {
             program: tried.program.name().to_owned(),
             device: tried.device,
             attached: tried.attached,
-            reasons: tried.reasons.iter().map(|reason| reason.name().to_owned()).collect(),
+            reasons: tried
+                .reasons
+                .iter()
+                .map(|reason| reason.name().to_owned())
+                .collect(),
             other_build: tried.other_build,
         }
     }
@@ -122,7 +132,11 @@ impl From<Tried> for ProgramRow {
 
 impl From<Conclusion> for VerdictRow {
     fn from(verdict: Conclusion) -> Self {
-        Self { reaches: verdict.reaches, way: verdict.way, text: verdict.text }
+        Self {
+            reaches: verdict.reaches,
+            way: verdict.way,
+            text: verdict.text,
+        }
     }
 }
 
@@ -132,23 +146,56 @@ mod tests {
 
     #[test]
     fn the_schema_is_that_of_the_types() {
-        flannel_json_schema::check::<ExplainDocument>(ExplainDocument::NAME, ExplainDocument::SCHEMA_VERSION);
+        flannel_json_schema::check::<ExplainDocument>(
+            ExplainDocument::NAME,
+            ExplainDocument::SCHEMA_VERSION,
+        );
     }
 
     #[test]
     fn a_document_is_read_as_it_was_written() {
-        let [source, destination] = ["10.244.1.5", "10.244.2.7"].map(|text| text.parse().expect("an address"));
-        let question = Question { source, destination, transport: Transport::Udp, sport: None, dport: Some(53) };
-        let step = Step { topic: "route", state: StepState::Warn, text: "by cni0".to_owned() };
-        let verdict = Conclusion { reaches: None, way: PacketWay::Kernel, text: "not known".to_owned() };
-        let document =
-            ExplainDocument::new(&question, Report { steps: vec![step], programs: Vec::new(), trace: None, verdict });
+        let [source, destination] =
+            ["10.244.1.5", "10.244.2.7"].map(|text| text.parse().expect("an address"));
+        let question = Question {
+            source,
+            destination,
+            transport: Transport::Udp,
+            sport: None,
+            dport: Some(53),
+        };
+        let step = Step {
+            topic: "route",
+            state: StepState::Warn,
+            text: "by cni0".to_owned(),
+        };
+        let verdict = Conclusion {
+            reaches: None,
+            way: PacketWay::Kernel,
+            text: "not known".to_owned(),
+        };
+        let document = ExplainDocument::new(
+            &question,
+            Report {
+                steps: vec![step],
+                programs: Vec::new(),
+                trace: None,
+                verdict,
+            },
+        );
         let text = serde_json::to_string(&document).expect("JSON");
         assert!(
-            text.contains(r#""protocol":"udp","steps":[{"topic":"route","state":"warn","text":"by cni0"}]"#),
+            text.contains(
+                r#""protocol":"udp","steps":[{"topic":"route","state":"warn","text":"by cni0"}]"#
+            ),
             "{text}"
         );
-        assert!(text.contains(r#""verdict":{"reaches":null,"way":"kernel","text":"not known"}"#), "{text}");
-        assert_eq!(serde_json::from_str::<ExplainDocument>(&text).expect("a document"), document);
+        assert!(
+            text.contains(r#""verdict":{"reaches":null,"way":"kernel","text":"not known"}"#),
+            "{text}"
+        );
+        assert_eq!(
+            serde_json::from_str::<ExplainDocument>(&text).expect("a document"),
+            document
+        );
     }
 }

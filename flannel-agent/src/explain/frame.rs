@@ -43,7 +43,11 @@ pub(super) struct Fields {
 
 impl Fields {
     /// As hosts send packets.
-    pub(super) const USUAL: Self = Self { tos: 0, ttl: HOP_LIMIT, flow_label: 0 };
+    pub(super) const USUAL: Self = Self {
+        tos: 0,
+        ttl: HOP_LIMIT,
+        flow_label: 0,
+    };
 }
 
 /// The outer side of a tunnel packet.
@@ -60,11 +64,30 @@ pub(super) struct Outer {
 pub(super) fn frame(to: Mac, from: Mac, ends: &Ends) -> Vec<u8> {
     let [source, destination] = [ends.source, ends.destination].map(|end| end.port().to_be_bytes());
     let transport = match ends.protocol {
-        PROTO_TCP => [&source[..], &destination, &[0; 8], &TCP_STATE, &TCP_WINDOW, &[0; 4], &PAYLOAD].concat(),
+        PROTO_TCP => [
+            &source[..],
+            &destination,
+            &[0; 8],
+            &TCP_STATE,
+            &TCP_WINDOW,
+            &[0; 4],
+            &PAYLOAD,
+        ]
+        .concat(),
         PROTO_UDP => udp(source, destination, &PAYLOAD),
         _ => echo_request(ends.destination.ip()),
     };
-    framed(to, from, &ip(ends.protocol, ends.fields, ends.source.ip(), ends.destination.ip(), &transport))
+    framed(
+        to,
+        from,
+        &ip(
+            ends.protocol,
+            ends.fields,
+            ends.source.ip(),
+            ends.destination.ip(),
+            &transport,
+        ),
+    )
 }
 
 /// Outer source port of a frame inside the tunnel.
@@ -72,7 +95,13 @@ const OUTER_PORT: [u8; 2] = [0xc0, 0];
 
 /// The arrival by this device of a frame inside the tunnel.
 pub(super) const fn tunnel_arrival(from: Mac, device: u32) -> Arrival {
-    Arrival::new(from, Fields::USUAL.ttl, Fields::USUAL.tos, device, u16::from_ne_bytes(OUTER_PORT))
+    Arrival::new(
+        from,
+        Fields::USUAL.ttl,
+        Fields::USUAL.tos,
+        device,
+        u16::from_ne_bytes(OUTER_PORT),
+    )
 }
 
 /// A frame inside the tunnel, in an outer frame.
@@ -80,11 +109,25 @@ pub(super) fn tunnelled(to: Mac, from: Mac, outer: &Outer, inner: &[u8]) -> Vec<
     let [_, high, middle, low] = outer.vni.to_be_bytes();
     let vxlan = [&[VXLAN_FLAGS, 0, 0, 0, high, middle, low, 0], inner].concat();
     let datagram = udp(OUTER_PORT, outer.port, &vxlan);
-    framed(to, from, &ip(PROTO_UDP, Fields::USUAL, outer.source, outer.destination, &datagram))
+    framed(
+        to,
+        from,
+        &ip(
+            PROTO_UDP,
+            Fields::USUAL,
+            outer.source,
+            outer.destination,
+            &datagram,
+        ),
+    )
 }
 
 fn framed(to: Mac, from: Mac, packet: &[u8]) -> Vec<u8> {
-    let ethertype = if packet[0] >> 4 == 4 { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 };
+    let ethertype = if packet[0] >> 4 == 4 {
+        ETHERTYPE_IPV4
+    } else {
+        ETHERTYPE_IPV6
+    };
     [&to.0[..], &from.0, &ethertype, packet].concat()
 }
 
@@ -96,13 +139,28 @@ fn echo_request(to: IpAddr) -> Vec<u8> {
 
 /// Without a checksum: the programs do not look at it.
 fn udp(source: [u8; 2], destination: [u8; 2], payload: &[u8]) -> Vec<u8> {
-    [&source[..], &destination, &length(8 + payload.len()), &[0, 0], payload].concat()
+    [
+        &source[..],
+        &destination,
+        &length(8 + payload.len()),
+        &[0, 0],
+        payload,
+    ]
+    .concat()
 }
 
 /// Two addresses of one family, as the question was checked to have.
-fn ip(protocol: u8, fields: Fields, source: IpAddr, destination: IpAddr, payload: &[u8]) -> Vec<u8> {
+fn ip(
+    protocol: u8,
+    fields: Fields,
+    source: IpAddr,
+    destination: IpAddr,
+    payload: &[u8],
+) -> Vec<u8> {
     match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => ipv4(protocol, fields, source, destination, payload),
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            ipv4(protocol, fields, source, destination, payload)
+        }
         (source, destination) => ipv6(protocol, fields, v6(source), v6(destination), payload),
     }
 }
@@ -114,7 +172,13 @@ const fn v6(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-fn ipv4(protocol: u8, fields: Fields, source: Ipv4Addr, destination: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
+fn ipv4(
+    protocol: u8,
+    fields: Fields,
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    payload: &[u8],
+) -> Vec<u8> {
     let mut header = [0; IPV4_LEN];
     header[0] = 0x45;
     header[2..4].copy_from_slice(&length(IPV4_LEN + payload.len()));
@@ -126,9 +190,20 @@ fn ipv4(protocol: u8, fields: Fields, source: Ipv4Addr, destination: Ipv4Addr, p
     [&header[..], payload].concat()
 }
 
-fn ipv6(protocol: u8, fields: Fields, source: Ipv6Addr, destination: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
+fn ipv6(
+    protocol: u8,
+    fields: Fields,
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    payload: &[u8],
+) -> Vec<u8> {
     let first = 6 << 28 | u32::from(fields.tos) << 20 | fields.flow_label & 0x000f_ffff;
-    let start = [&first.to_be_bytes()[..], &length(payload.len()), &[protocol, fields.ttl]].concat();
+    let start = [
+        &first.to_be_bytes()[..],
+        &length(payload.len()),
+        &[protocol, fields.ttl],
+    ]
+    .concat();
     [&start[..], &source.octets(), &destination.octets(), payload].concat()
 }
 
@@ -159,7 +234,12 @@ mod tests {
 
     fn ends(source: &str, destination: &str, protocol: u8) -> Ends {
         let end = |text: &str| text.parse().expect("an address and a port");
-        Ends { source: end(source), destination: end(destination), protocol, fields: Fields::USUAL }
+        Ends {
+            source: end(source),
+            destination: end(destination),
+            protocol,
+            fields: Fields::USUAL,
+        }
     }
 
     #[test]
@@ -167,19 +247,32 @@ mod tests {
         for protocol in [PROTO_TCP, PROTO_UDP] {
             let four = ends("10.244.1.5:40000", "10.244.2.2:80", protocol);
             let plain = read::<Ipv4Header>(&frame(Mac::default(), Mac::default(), &four));
-            assert_eq!((plain.key.port_numbers(), plain.is_control), ([40000, 80], false));
+            assert_eq!(
+                (plain.key.port_numbers(), plain.is_control),
+                ([40000, 80], false)
+            );
             assert_eq!(plain.key.source, [u32::from_ne_bytes([10, 244, 1, 5])]);
             let six = ends("[fd00::5]:40000", "[fd00::2]:80", protocol);
             let plain = read::<Ipv6Header>(&frame(Mac::default(), Mac::default(), &six));
-            assert_eq!((plain.key.port_numbers(), plain.key.protocol), ([40000, 80], u32::from(protocol)));
+            assert_eq!(
+                (plain.key.port_numbers(), plain.key.protocol),
+                ([40000, 80], u32::from(protocol))
+            );
         }
     }
 
     #[test]
     fn a_tunnel_packet_has_its_headers() {
-        let (source, destination) =
-            ("192.168.1.2".parse().expect("an address"), "192.168.1.1".parse().expect("an address"));
-        let outer = Outer { source, destination, port: 8472_u16.to_be_bytes(), vni: 0x01_0203 };
+        let (source, destination) = (
+            "192.168.1.2".parse().expect("an address"),
+            "192.168.1.1".parse().expect("an address"),
+        );
+        let outer = Outer {
+            source,
+            destination,
+            port: 8472_u16.to_be_bytes(),
+            vni: 0x01_0203,
+        };
         let packet = tunnelled(Mac::default(), Mac::default(), &outer, &[0xaa; 60]);
         assert_eq!(packet[36..38], 8472_u16.to_be_bytes());
         assert_eq!(packet[42..50], [8, 0, 0, 0, 1, 2, 3, 0]);

@@ -63,7 +63,11 @@ impl KnownCluster {
 
 /// The device by which packets of a peer come in.
 pub(super) const fn enters_by(peer: &PinnedPeer, config: &FamilyConfig) -> u32 {
-    if peer.entry.word.has(EntryState::DIRECT) { peer.entry.oif } else { config.tunnel_ifindex }
+    if peer.entry.word.has(EntryState::DIRECT) {
+        peer.entry.oif
+    } else {
+        config.tunnel_ifindex
+    }
 }
 
 /// A pod of this node, by its veth.
@@ -81,7 +85,9 @@ pub(super) struct LocalPod {
 impl LocalPod {
     /// Interface index of the device by which its packets reach the host's routing.
     pub(super) fn routed_by(&self) -> u32 {
-        self.bridge.as_ref().map_or(self.veth.index, |bridge| bridge.index)
+        self.bridge
+            .as_ref()
+            .map_or(self.veth.index, |bridge| bridge.index)
     }
 
     /// The Ethernet address its packets to other subnets are sent to.
@@ -110,47 +116,81 @@ impl Context<'_> {
         if let Some(pod) = self.pod(address).await? {
             return Ok(Location::Pod(Box::new(pod)));
         }
-        let Some(config) = self.cluster.config() else { return Ok(Location::Unknown) };
+        let Some(config) = self.cluster.config() else {
+            return Ok(Location::Unknown);
+        };
         let family = Family::of(address);
-        let Some(index) = subnet_index(config, address) else { return Ok(Location::Outside) };
+        let Some(index) = subnet_index(config, address) else {
+            return Ok(Location::Outside);
+        };
         let subnet = subnet(family, family_config(config, family), index);
         if self.is_ours(subnet) {
             return Ok(Location::Vacant(subnet));
         }
         let entry = match &self.cluster {
-            KnownCluster::Reported(reported) => {
-                reported.peers.iter().find(|peer| peer.subnet == subnet).map(|peer| peer.entry)
-            }
-            _ => PeerMap::open(self.pins, family).and_then(|map| map.get(index)).ok(),
+            KnownCluster::Reported(reported) => reported
+                .peers
+                .iter()
+                .find(|peer| peer.subnet == subnet)
+                .map(|peer| peer.entry),
+            _ => PeerMap::open(self.pins, family)
+                .and_then(|map| map.get(index))
+                .ok(),
         };
-        Ok(match entry.filter(|entry| entry.word.has(EntryState::VALID)) {
-            Some(entry) => Location::Peer(PinnedPeer { index, subnet, entry }),
-            None => Location::Unleased(subnet),
-        })
+        Ok(
+            match entry.filter(|entry| entry.word.has(EntryState::VALID)) {
+                Some(entry) => Location::Peer(PinnedPeer {
+                    index,
+                    subnet,
+                    entry,
+                }),
+                None => Location::Unleased(subnet),
+            },
+        )
     }
 
     /// The name of a device, or its number where it is gone.
     pub(super) fn name(&self, index: u32) -> String {
-        self.links.get(&index).map_or_else(|| format!("device {index}"), |link| link.name.clone())
+        self.links
+            .get(&index)
+            .map_or_else(|| format!("device {index}"), |link| link.name.clone())
     }
 
     /// Returns true if the subnet belongs to this node. The tunnel device and the bridge of the
     /// pods have addresses in it; before either exists, the agent's lease names it.
     fn is_ours(&self, subnet: IpNet) -> bool {
-        self.leased.contains(&subnet) || self.addresses.iter().any(|own| subnet.contains(&own.key.addr))
+        self.leased.contains(&subnet)
+            || self
+                .addresses
+                .iter()
+                .any(|own| subnet.contains(&own.key.addr))
     }
 
     /// The pod with this address: the kernel is asked for the addresses at the other end of every
     /// veth.
     async fn pod(&self, address: IpAddr) -> Result<Option<LocalPod>, NetlinkError> {
-        let veths = self.links.values().filter(|link| link.kind.as_deref() == Some("veth") && link.netns.is_some());
+        let veths = self
+            .links
+            .values()
+            .filter(|link| link.kind.as_deref() == Some("veth") && link.netns.is_some());
         for veth in veths {
-            if self.netlink.addresses_of_peer(veth).await?.contains(&address) {
+            if self
+                .netlink
+                .addresses_of_peer(veth)
+                .await?
+                .contains(&address)
+            {
                 return Ok(Some(LocalPod {
                     veth: veth.clone(),
-                    bridge: veth.controller.and_then(|index| self.links.get(&index)).cloned(),
+                    bridge: veth
+                        .controller
+                        .and_then(|index| self.links.get(&index))
+                        .cloned(),
                     mac: self.netlink.link_peer(veth).await?.and_then(|end| end.mac),
-                    entry: PodMap::open(self.pins).and_then(|map| map.get(veth.index)).ok().flatten(),
+                    entry: PodMap::open(self.pins)
+                        .and_then(|map| map.get(veth.index))
+                        .ok()
+                        .flatten(),
                 }));
             }
         }

@@ -30,7 +30,10 @@ pub use self::{
     document::{ExplainDocument, StepRow},
     question::{Question, Transport},
     report::{Conclusion, PacketWay, Report, Step, StepState, Tried},
-    trace::{PacketDirection, TraceDrop, TraceError, TraceOutcome, TracePath, TraceReport, TracedRule, trace},
+    trace::{
+        PacketDirection, TraceDrop, TraceError, TraceOutcome, TracePath, TraceReport, TracedRule,
+        trace,
+    },
 };
 use flannel_datapath::PinRoot;
 use flannel_status::Status;
@@ -62,5 +65,7 @@ pub async fn explain(
     status: Option<Status>,
     trace: Option<TraceReport>,
 ) -> Result<Report, NetlinkError> {
-    Ok(report::build(&snapshot::read(question, places, status, trace).await?))
+    Ok(report::build(
+        &snapshot::read(question, places, status, trace).await?,
+    ))
 }

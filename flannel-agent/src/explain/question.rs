@@ -29,8 +29,19 @@ impl Question {
 
     /// The command by which an agent on another node explains this packet.
     pub fn command(&self) -> Vec<String> {
-        let Self { source, destination, transport, sport, dport } = self;
-        let words = ["flannel-agent".to_owned(), "explain".to_owned(), source.to_string(), destination.to_string()];
+        let Self {
+            source,
+            destination,
+            transport,
+            sport,
+            dport,
+        } = self;
+        let words = [
+            "flannel-agent".to_owned(),
+            "explain".to_owned(),
+            source.to_string(),
+            destination.to_string(),
+        ];
         let mut command = Vec::from(words);
         command.push(format!("--proto={}", transport.name()));
         command.extend(sport.map(|port| format!("--sport={port}")));
@@ -54,7 +65,10 @@ pub enum Transport {
 impl Transport {
     /// The protocol of this name.
     pub fn of_name(name: &str) -> Option<Self> {
-        Self::value_variants().iter().copied().find(|transport| transport.name() == name)
+        Self::value_variants()
+            .iter()
+            .copied()
+            .find(|transport| transport.name() == name)
     }
 
     /// Its name, in every output.

@@ -24,7 +24,8 @@ use flannel_datapath::{
 use flannel_firewall::Ruleset;
 use flannel_host::{clock::unix_now, error_chain::chain, family::Family, sysctl};
 use flannel_netlink::{
-    FdbKey, Link, Neighbour, NeighbourKey, Netlink, NetlinkError, RouteAnswer, RouteQuery, RouteType,
+    FdbKey, Link, Neighbour, NeighbourKey, Netlink, NetlinkError, RouteAnswer, RouteQuery,
+    RouteType,
 };
 use flannel_status::Status;
 use flannel_subnet_env::SubnetFile;
@@ -147,7 +148,10 @@ impl Snapshot {
 
     /// The node's own data of the family asked about.
     pub(super) fn config(&self) -> Option<&FamilyConfig> {
-        Some(family_config(self.config.as_ref()?, Family::of(self.question.destination)))
+        Some(family_config(
+            self.config.as_ref()?,
+            Family::of(self.question.destination),
+        ))
     }
 }
 
@@ -162,9 +166,18 @@ pub(super) async fn read(
     let family = Family::of(question.destination);
     let preparation = Preparation::begin(pins, family);
     let (netlink, _events) = Netlink::connect()?;
-    let links: BTreeMap<u32, Link> = netlink.links().await?.into_iter().map(|link| (link.index, link)).collect();
+    let links: BTreeMap<u32, Link> = netlink
+        .links()
+        .await?
+        .into_iter()
+        .map(|link| (link.index, link))
+        .collect();
     let node = read_node(pins).map_err(|error| chain(&error));
-    let reported = || status.as_ref().and_then(|status| ReportedCluster::of(status, &links));
+    let reported = || {
+        status
+            .as_ref()
+            .and_then(|status| ReportedCluster::of(status, &links))
+    };
     let cluster = match &node {
         Ok(node) => KnownCluster::Pinned(node.config),
         Err(_) => reported().map_or(KnownCluster::Unknown, KnownCluster::Reported),
@@ -175,21 +188,40 @@ pub(super) async fn read(
         cluster,
         links,
         addresses: netlink.addresses().await?,
-        leased: status.as_ref().and_then(|status| status.lease.as_ref()).map(subnets).unwrap_or_default(),
+        leased: status
+            .as_ref()
+            .and_then(|status| status.lease.as_ref())
+            .map(subnets)
+            .unwrap_or_default(),
     };
-    let config = around.cluster.config().map(|config| *family_config(config, family));
+    let config = around
+        .cluster
+        .config()
+        .map(|config| *family_config(config, family));
     let source = around.place(question.source).await?;
     let destination = around.place(question.destination).await?;
     preparation.load(&source, &destination);
     // What a peer's pod sends to a Service was translated on its node.
-    let may_be_service = matches!(destination, Location::Outside) && !matches!(source, Location::Peer(_));
-    let service = if may_be_service { Some(nat::service(&question).await) } else { None };
+    let may_be_service =
+        matches!(destination, Location::Outside) && !matches!(source, Location::Peer(_));
+    let service = if may_be_service {
+        Some(nat::service(&question).await)
+    } else {
+        None
+    };
     // After the rules, which take their time: flows are refreshed every two seconds.
     let rows = flows::read(pins).unwrap_or_default();
-    let generation = node.as_ref().map(|node| node.mode.generation()).unwrap_or_default();
+    let generation = node
+        .as_ref()
+        .map(|node| node.mode.generation())
+        .unwrap_or_default();
     let flows = known(&question, &source, config.as_ref(), &rows, generation);
     let onward = onward(&question, &flows, service.as_ref());
-    let destination = if onward.port.is_some() { around.place(onward.address).await? } else { destination };
+    let destination = if onward.port.is_some() {
+        around.place(onward.address).await?
+    } else {
+        destination
+    };
     let tunnel = match (&destination, &source, config) {
         (Location::Peer(peer), _, Some(config)) | (_, Location::Peer(peer), Some(config)) => {
             Some(read_tunnel(&around, *peer, &config).await?)
@@ -226,9 +258,16 @@ pub(super) async fn read(
     }
     facts.firewall = read_firewall(&facts).await;
     facts.carrier = read_carrier(&around, &facts, state_dir).await?;
-    facts.route_device = facts.route.as_ref().and_then(|route| Some(around.name(route.as_ref().ok()?.oif?)));
+    facts.route_device = facts
+        .route
+        .as_ref()
+        .and_then(|route| Some(around.name(route.as_ref().ok()?.oif?)));
     if may_be_service && leaves_the_cluster(&facts) {
-        let masquerade = nat::masquerade(question.source, facts.onward.address, facts.route_device.as_deref());
+        let masquerade = nat::masquerade(
+            question.source,
+            facts.onward.address,
+            facts.route_device.as_deref(),
+        );
         facts.masquerade = Some(masquerade.await);
     }
     if facts.node.is_ok() {
@@ -242,20 +281,50 @@ fn read_node(pins: &PinRoot) -> Result<PinnedNode, DatapathError> {
         Err(error) if error.is_absent() => GuardWord::default(),
         other => other?.get()?,
     };
-    Ok(PinnedNode { mode: ModeMap::open(pins)?.get()?, config: ConfigMap::open(pins)?.get()?, guard: guard.in_force() })
+    Ok(PinnedNode {
+        mode: ModeMap::open(pins)?.get()?,
+        config: ConfigMap::open(pins)?.get()?,
+        guard: guard.in_force(),
+    })
 }
 
-async fn read_tunnel(around: &Context<'_>, peer: PinnedPeer, config: &FamilyConfig) -> Result<Tunnel, NetlinkError> {
-    let (netlink, link) = (around.netlink, |index: u32| around.links.get(&index).cloned());
+async fn read_tunnel(
+    around: &Context<'_>,
+    peer: PinnedPeer,
+    config: &FamilyConfig,
+) -> Result<Tunnel, NetlinkError> {
+    let (netlink, link) = (around.netlink, |index: u32| {
+        around.links.get(&index).cloned()
+    });
     let index = config.tunnel_ifindex;
-    let (neighbour, fdb) = if config.has_tunnel() { read_entries(netlink, &peer, index).await? } else { (None, None) };
+    let (neighbour, fdb) = if config.has_tunnel() {
+        read_entries(netlink, &peer, index).await?
+    } else {
+        (None, None)
+    };
     let vtep = IpAddr::from(peer.entry.vtep);
     let dport = config.has_tunnel().then(|| u16::from_be_bytes(config.port));
-    let query = RouteQuery { dst: vtep, src: Some(config.vtep.into()), dport };
-    let outer = netlink.route_get(query).await.map_err(|error| chain(&error));
+    let query = RouteQuery {
+        dst: vtep,
+        src: Some(config.vtep.into()),
+        dport,
+    };
+    let outer = netlink
+        .route_get(query)
+        .await
+        .map_err(|error| chain(&error));
     let next_hop = match &outer {
-        Ok(RouteAnswer { oif: Some(oif), gateway, .. }) => {
-            netlink.neighbour(NeighbourKey { ifindex: *oif, addr: gateway.unwrap_or(vtep) }).await?
+        Ok(RouteAnswer {
+            oif: Some(oif),
+            gateway,
+            ..
+        }) => {
+            netlink
+                .neighbour(NeighbourKey {
+                    ifindex: *oif,
+                    addr: gateway.unwrap_or(vtep),
+                })
+                .await?
         }
         _ => None,
     };
@@ -264,7 +333,10 @@ async fn read_tunnel(around: &Context<'_>, peer: PinnedPeer, config: &FamilyConf
     Ok(Tunnel {
         peer,
         outlets: outlets.into_iter().filter_map(link).collect(),
-        ecmp_paths: ecmp_paths.of(Family::of(vtep), peer.index).map(|(index, ecmp_path)| (index, *ecmp_path)).collect(),
+        ecmp_paths: ecmp_paths
+            .of(Family::of(vtep), peer.index)
+            .map(|(index, ecmp_path)| (index, *ecmp_path))
+            .collect(),
         device: link(index),
         neighbour,
         fdb,
@@ -276,9 +348,21 @@ async fn read_tunnel(around: &Context<'_>, peer: PinnedPeer, config: &FamilyConf
 
 /// Returns the kernel's way to an address of which only the kernel knows, if its route leads into a
 /// vxlan device.
-async fn read_unknown_tunnel(around: &Context<'_>, facts: &Snapshot) -> Result<Option<Tunnel>, NetlinkError> {
-    let Some(Ok(RouteAnswer { oif: Some(oif), gateway: Some(gateway), .. })) = &facts.route else { return Ok(None) };
-    let Some(vxlan) = around.links.get(oif).and_then(|link| link.vxlan.as_ref()) else { return Ok(None) };
+async fn read_unknown_tunnel(
+    around: &Context<'_>,
+    facts: &Snapshot,
+) -> Result<Option<Tunnel>, NetlinkError> {
+    let Some(Ok(RouteAnswer {
+        oif: Some(oif),
+        gateway: Some(gateway),
+        ..
+    })) = &facts.route
+    else {
+        return Ok(None);
+    };
+    let Some(vxlan) = around.links.get(oif).and_then(|link| link.vxlan.as_ref()) else {
+        return Ok(None);
+    };
     let config = FamilyConfig {
         vtep: vxlan.local.map_or(Addr::NONE, Addr::from),
         port: vxlan.port.to_be_bytes(),
@@ -286,9 +370,14 @@ async fn read_unknown_tunnel(around: &Context<'_>, facts: &Snapshot) -> Result<O
         underlay_ifindex: vxlan.lower.unwrap_or(0),
         ..FamilyConfig::default()
     };
-    let mut peer = PinnedPeer { index: 0, subnet: IpNet::from(*gateway), entry: PeerEntry::default() };
+    let mut peer = PinnedPeer {
+        index: 0,
+        subnet: IpNet::from(*gateway),
+        entry: PeerEntry::default(),
+    };
     let (mac, vtep) = read_entries(around.netlink, &peer, *oif).await?;
-    (peer.entry.mac, peer.entry.vtep) = (mac.unwrap_or_default(), vtep.map_or(Addr::NONE, Addr::from));
+    (peer.entry.mac, peer.entry.vtep) =
+        (mac.unwrap_or_default(), vtep.map_or(Addr::NONE, Addr::from));
     read_tunnel(around, peer, &config).await.map(Some)
 }
 
@@ -299,39 +388,79 @@ async fn read_entries(
     peer: &PinnedPeer,
     tunnel: u32,
 ) -> Result<(Option<Mac>, Option<IpAddr>), NetlinkError> {
-    let gateway = NeighbourKey { ifindex: tunnel, addr: peer.subnet.addr() };
-    let mac = netlink.neighbour(gateway).await?.and_then(|neighbour| neighbour.mac);
+    let gateway = NeighbourKey {
+        ifindex: tunnel,
+        addr: peer.subnet.addr(),
+    };
+    let mac = netlink
+        .neighbour(gateway)
+        .await?
+        .and_then(|neighbour| neighbour.mac);
     let fdb = netlink.fdb(tunnel).await.unwrap_or_default();
-    let fdb = fdb.into_iter().find(|(key, _)| Some(*key) == mac.map(|mac| FdbKey { ifindex: tunnel, mac }));
+    let fdb = fdb.into_iter().find(|(key, _)| {
+        Some(*key)
+            == mac.map(|mac| FdbKey {
+                ifindex: tunnel,
+                mac,
+            })
+    });
     Ok((mac, fdb.map(|(_, vtep)| vtep)))
 }
 
 /// The end to which the packet goes: that to which the kernel lately sent packets of the flow, else
 /// the first endpoint of its Service.
-fn onward(question: &Question, flows: &[Option<FlowRow>; 2], service: Option<&ServiceAnswer>) -> Onward {
+fn onward(
+    question: &Question,
+    flows: &[Option<FlowRow>; 2],
+    service: Option<&ServiceAnswer>,
+) -> Onward {
     let is_recent = |flow: &&FlowRow| flow.age_ms.is_some_and(|age| age < RECENT_MS);
-    let learned = flows[0].as_ref().filter(is_recent).map(|flow| flow.out_destination);
+    let learned = flows[0]
+        .as_ref()
+        .filter(is_recent)
+        .map(|flow| flow.out_destination);
     let first = match service {
         Some(ServiceAnswer::Translated(service)) => service.endpoints.first().copied(),
         _ => None,
     };
-    match (learned.filter(|out| out.ip() != question.destination), first) {
-        (Some(end), _) => Onward { address: end.ip(), port: Some(end.port()), is_learned: true },
-        (None, Some(end)) => Onward { address: end.ip(), port: Some(end.port()), is_learned: false },
-        (None, None) => Onward { address: question.destination, port: None, is_learned: false },
+    match (
+        learned.filter(|out| out.ip() != question.destination),
+        first,
+    ) {
+        (Some(end), _) => Onward {
+            address: end.ip(),
+            port: Some(end.port()),
+            is_learned: true,
+        },
+        (None, Some(end)) => Onward {
+            address: end.ip(),
+            port: Some(end.port()),
+            is_learned: false,
+        },
+        (None, None) => Onward {
+            address: question.destination,
+            port: None,
+            is_learned: false,
+        },
     }
 }
 
 /// True for packets of a pod that leave pod network and node.
 const fn leaves_the_cluster(facts: &Snapshot) -> bool {
-    matches!((&facts.source, &facts.destination), (Location::Pod(_), Location::Outside))
+    matches!(
+        (&facts.source, &facts.destination),
+        (Location::Pod(_), Location::Outside)
+    )
 }
 
 /// Returns the kernel's route for the packet from this node; `None` if no route applies to it.
 async fn read_route(around: &Context<'_>, facts: &Snapshot) -> Option<Result<RouteAnswer, String>> {
     let (source, destination) = (facts.question.source, facts.onward.address);
     let forwarded = async |iif| {
-        let answer = around.netlink.route_forwarded(destination, source, iif).await;
+        let answer = around
+            .netlink
+            .route_forwarded(destination, source, iif)
+            .await;
         // For an IPv4 packet the answer itself reports that.
         let refuses = || destination.is_ipv6() && !sysctl::forwards_ipv6_from(&around.name(iif));
         answer.map(|route| match route.kind {
@@ -340,7 +469,9 @@ async fn read_route(around: &Context<'_>, facts: &Snapshot) -> Option<Result<Rou
         })
     };
     let answer = match (&facts.source, &facts.destination) {
-        (Location::Pod(from), Location::Pod(to)) if from.routed_by() == to.routed_by() && !facts.is_translated() => {
+        (Location::Pod(from), Location::Pod(to))
+            if from.routed_by() == to.routed_by() && !facts.is_translated() =>
+        {
             return None;
         }
         (Location::Vacant(_), _) | (_, Location::Vacant(_)) => return None,
@@ -365,12 +496,21 @@ async fn read_firewall(facts: &Snapshot) -> Option<FirewallAnswer> {
     let (source, destination) = (&facts.source, &facts.destination);
     let is_here = |place: &Location| matches!(place, Location::Pod(_));
     let is_elsewhere = |place: &Location| matches!(place, Location::Peer(_) | Location::Unknown);
-    if !(is_here(source) && is_elsewhere(destination) || is_elsewhere(source) && is_here(destination)) {
+    if !(is_here(source) && is_elsewhere(destination)
+        || is_elsewhere(source) && is_here(destination))
+    {
         return None;
     }
-    let port = facts.config().filter(|config| config.has_tunnel()).map(|config| u16::from_be_bytes(config.port));
+    let port = facts
+        .config()
+        .filter(|config| config.has_tunnel())
+        .map(|config| u16::from_be_bytes(config.port));
     let (rules, errors) = Ruleset::read(port).await;
-    Some(FirewallAnswer { closed: rules.closed_forward(), at_port: rules.dropping_at_port(), errors })
+    Some(FirewallAnswer {
+        closed: rules.closed_forward(),
+        at_port: rules.dropping_at_port(),
+        errors,
+    })
 }
 
 /// Reads the state behind the route of a packet to another node.
@@ -379,11 +519,19 @@ async fn read_carrier(
     facts: &Snapshot,
     state_dir: &Path,
 ) -> Result<Option<Carrier>, NetlinkError> {
-    let (Location::Peer(_) | Location::Unknown, Some(Ok(route))) = (&facts.destination, &facts.route) else {
+    let (Location::Peer(_) | Location::Unknown, Some(Ok(route))) =
+        (&facts.destination, &facts.route)
+    else {
         return Ok(None);
     };
     let device = route.oif.and_then(|index| around.links.get(&index));
-    carrier::read(around.netlink, device, [facts.question.source, facts.onward.address], state_dir).await
+    carrier::read(
+        around.netlink,
+        device,
+        [facts.question.source, facts.onward.address],
+        state_dir,
+    )
+    .await
 }
 
 /// The busiest flow that fits the question, and its way back. Where the question leaves ports open,
@@ -395,7 +543,13 @@ fn known(
     rows: &[FlowRow],
     generation: u32,
 ) -> [Option<FlowRow>; 2] {
-    let Question { source, destination, transport, sport, dport } = *question;
+    let Question {
+        source,
+        destination,
+        transport,
+        sport,
+        dport,
+    } = *question;
     let entry = match place {
         Location::Pod(pod) => pod.veth.index,
         Location::Peer(peer) => config.map_or(0, |config| enters_by(peer, config)),

@@ -45,7 +45,8 @@ impl Preparation {
         let (programs, wanted) = mpsc::channel();
         let pins = pins.clone();
         // Without an answer the node could not be read, and no program will be asked.
-        let thread = thread::spawn(move || Trial::new(&pins, family, || wanted.recv().unwrap_or_default()));
+        let thread =
+            thread::spawn(move || Trial::new(&pins, family, || wanted.recv().unwrap_or_default()));
         Self { programs, thread }
     }
 
@@ -58,7 +59,9 @@ impl Preparation {
     fn finish(self) -> Result<Trial, DatapathError> {
         let Self { programs, thread } = self;
         drop(programs);
-        thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+        thread
+            .join()
+            .unwrap_or_else(|panic| panic::resume_unwind(panic))
     }
 }
 
@@ -66,7 +69,9 @@ impl Preparation {
 /// are asked.
 fn likely(source: &Location, destination: &Location) -> Vec<Program> {
     match (source, destination) {
-        (Location::Peer(peer), _) if peer.entry.word.has(EntryState::DIRECT) => vec![Program::FromUnderlay],
+        (Location::Peer(peer), _) if peer.entry.word.has(EntryState::DIRECT) => {
+            vec![Program::FromUnderlay]
+        }
         (Location::Peer(_), _) => vec![Program::FromUnderlay, Program::FromTunnel],
         (Location::Pod(_), Location::Pod(_) | Location::Unknown) => vec![Program::FromPod],
         (Location::Pod(_), _) => vec![Program::FromPod, Program::ToTunnel],
@@ -83,15 +88,24 @@ pub(super) fn run(
     let (ends, links) = (ends(facts), |index: u32| around.links.get(&index));
     let external = facts.config().map_or(0, |config| config.underlay_ifindex);
     let arrival = tunnel_arrival(Mac::default(), external);
-    let mut trying = ProgramRun { trial: preparation.finish()?, pins: around.pins, arrival, tried: Vec::new() };
+    let mut trying = ProgramRun {
+        trial: preparation.finish()?,
+        pins: around.pins,
+        arrival,
+        tried: Vec::new(),
+    };
     for flow in facts.flows.iter().flatten() {
         trying.copy(flow)?;
     }
-    let Some(config) = facts.config() else { return Ok(Vec::new()) };
+    let Some(config) = facts.config() else {
+        return Ok(Vec::new());
+    };
     let tunnel = facts.tunnel.as_ref();
     if let Some(pod) = facts.sender() {
         let next = match &facts.destination {
-            Location::Pod(to) if to.routed_by() == pod.routed_by() && !facts.is_translated() => to.mac,
+            Location::Pod(to) if to.routed_by() == pod.routed_by() && !facts.is_translated() => {
+                to.mac
+            }
             _ => pod.gateway_mac(),
         };
         trying.ask(
@@ -104,9 +118,19 @@ pub(super) fn run(
         && let Some(device) = &tunnel.device
         && leads_to(facts, device)
     {
-        let onward = SocketAddr::new(facts.onward.address, facts.onward.port.unwrap_or(ends.destination.port()));
-        let ends = Ends { destination: onward, ..ends };
-        let packet = frame(tunnel.neighbour.unwrap_or_default(), device.mac.unwrap_or_default(), &ends);
+        let onward = SocketAddr::new(
+            facts.onward.address,
+            facts.onward.port.unwrap_or(ends.destination.port()),
+        );
+        let ends = Ends {
+            destination: onward,
+            ..ends
+        };
+        let packet = frame(
+            tunnel.neighbour.unwrap_or_default(),
+            device.mac.unwrap_or_default(),
+            &ends,
+        );
         trying.ask(Program::ToTunnel, device, &packet)?;
     }
     if let Location::Peer(peer) = &facts.source
@@ -121,15 +145,24 @@ pub(super) fn run(
         }
         return Ok(trying.tried);
     }
-    if let (Location::Peer(peer), Some(external)) = (&facts.source, links(config.underlay_ifindex)) {
+    if let (Location::Peer(peer), Some(external)) = (&facts.source, links(config.underlay_ifindex))
+    {
         let at_external = external.mac.unwrap_or_default();
         let inner = frame(config.vtep_mac, peer.entry.mac, &ends);
         let [source, destination] = [peer.entry.vtep, config.vtep].map(IpAddr::from);
-        let outer = Outer { source, destination, port: config.port, vni: config.vni };
+        let outer = Outer {
+            source,
+            destination,
+            port: config.port,
+            vni: config.vni,
+        };
         let packet = tunnelled(at_external, Mac::default(), &outer, &inner);
         trying.ask(Program::FromUnderlay, external, &packet)?;
         if let Some(device) = links(config.tunnel_ifindex)
-            && facts.node.as_ref().is_ok_and(|node| node.mode.mode() == Mode::Fast)
+            && facts
+                .node
+                .as_ref()
+                .is_ok_and(|node| node.mode.mode() == Mode::Fast)
         {
             trying.ask(Program::FromTunnel, device, &inner)?;
         }
@@ -145,17 +178,21 @@ fn leads_to(facts: &Snapshot, device: &Link) -> bool {
 /// Whose packet it is: one of the known flow, if there is one.
 fn ends(facts: &Snapshot) -> Ends {
     let question = &facts.question;
-    let known = facts.flows[0].as_ref().map(|flow| [flow.source.port(), flow.destination.port()]);
+    let known = facts.flows[0]
+        .as_ref()
+        .map(|flow| [flow.source.port(), flow.destination.port()]);
     let [source, destination] = known.unwrap_or(PORTS);
     Ends {
         source: SocketAddr::new(question.source, question.sport.unwrap_or(source)),
         destination: SocketAddr::new(question.destination, question.dport.unwrap_or(destination)),
         protocol: question.protocol(),
-        fields: facts.flows[0].as_ref().map_or(Fields::USUAL, |flow| Fields {
-            tos: flow.tos,
-            ttl: flow.ttl,
-            flow_label: flow.flow_label,
-        }),
+        fields: facts.flows[0]
+            .as_ref()
+            .map_or(Fields::USUAL, |flow| Fields {
+                tos: flow.tos,
+                ttl: flow.ttl,
+                flow_label: flow.flow_label,
+            }),
     }
 }
 
@@ -176,11 +213,18 @@ impl ProgramRun<'_> {
         let device = flow.device;
         match (flow.source.ip(), flow.destination.ip()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                let [source, destination] = [source, destination].map(|ip| [u32::from_ne_bytes(ip.octets())]);
+                let [source, destination] =
+                    [source, destination].map(|ip| [u32::from_ne_bytes(ip.octets())]);
                 self.trial.copy_flow(
                     self.pins,
                     FLOWS,
-                    &FlowKey { source, destination, ports, protocol, device },
+                    &FlowKey {
+                        source,
+                        destination,
+                        ports,
+                        protocol,
+                        device,
+                    },
                     self.arrival,
                 )?;
             }
@@ -189,7 +233,13 @@ impl ProgramRun<'_> {
                 self.trial.copy_flow(
                     self.pins,
                     FLOWS6,
-                    &FlowKey { source, destination, ports, protocol, device },
+                    &FlowKey {
+                        source,
+                        destination,
+                        ports,
+                        protocol,
+                        device,
+                    },
                     self.arrival,
                 )?;
             }
@@ -200,19 +250,31 @@ impl ProgramRun<'_> {
 
     /// Asks a program, unless one before it took the packet.
     fn ask(&mut self, program: Program, link: &Link, packet: &[u8]) -> Result<(), DatapathError> {
-        if self.tried.iter().any(|tried| tried.attached && tried.verdict() != Verdict::Pass) {
+        if self
+            .tried
+            .iter()
+            .any(|tried| tried.attached && tried.verdict() != Verdict::Pass)
+        {
             return Ok(());
         }
         let reasons = self.trial.run(program, packet, link.index)?;
         let attached = attach::is_on(self.pins, program, link.index);
         // One that the backend does not need is not pinned either.
         let other_build = attached && !self.trial.is_as_pinned(program, self.pins);
-        self.tried.push(Tried { program, device: link.name.clone(), reasons, attached, other_build });
+        self.tried.push(Tried {
+            program,
+            device: link.name.clone(),
+            reasons,
+            attached,
+            other_build,
+        });
         Ok(())
     }
 }
 
 /// The four words of an IPv6 address, as they lie in a packet.
 fn words(octets: [u8; 16]) -> [u32; 4] {
-    std::array::from_fn(|word| u32::from_ne_bytes(std::array::from_fn(|byte| octets[word * 4 + byte])))
+    std::array::from_fn(|word| {
+        u32::from_ne_bytes(std::array::from_fn(|byte| octets[word * 4 + byte]))
+    })
 }

@@ -61,8 +61,13 @@ pub enum Direction {
 impl Direction {
     const fn of(program: Program) -> Self {
         match program {
-            Program::FromPod | Program::ToTunnel | Program::ToUnderlay | Program::ToL3Tunnel => Self::Egress,
-            Program::FromUnderlay | Program::FromTunnel | Program::ToPod | Program::FromL3Tunnel => Self::Ingress,
+            Program::FromPod | Program::ToTunnel | Program::ToUnderlay | Program::ToL3Tunnel => {
+                Self::Egress
+            }
+            Program::FromUnderlay
+            | Program::FromTunnel
+            | Program::ToPod
+            | Program::FromL3Tunnel => Self::Ingress,
         }
     }
 
@@ -148,7 +153,9 @@ struct PacketFacts {
 impl FlowEvent {
     /// The event of one packet; `None` if it is not IP.
     pub(super) fn of_packet(seen: &Seen<'_>, epoch: Duration) -> Option<Self> {
-        let Packet::Ip(ip) = seen.packet() else { return None };
+        let Packet::Ip(ip) = seen.packet() else {
+            return None;
+        };
         let packet = PacketFacts {
             time: seen.time(epoch),
             outcome: PacketOutcome::Program(seen.program, seen.reason),
@@ -163,12 +170,19 @@ impl FlowEvent {
     /// is none.
     pub(super) fn of_kernel_drop(item: &[u8], epoch: Duration) -> Option<Self> {
         let event = Event::from_bytes(item).filter(|event| event.program == KERNEL)?;
-        let frame = item[Event::LEN..].get(usize::from(event.inner_at)..usize::from(event.captured))?;
-        let Packet::Ip(ip) = Packet::read(frame, event.len) else { return None };
+        let frame =
+            item[Event::LEN..].get(usize::from(event.inner_at)..usize::from(event.captured))?;
+        let Packet::Ip(ip) = Packet::read(frame, event.len) else {
+            return None;
+        };
         let packet = PacketFacts {
             time: epoch.saturating_add(Duration::from_nanos(event.time_ns)),
             outcome: PacketOutcome::Kernel(KernelDrop::from_number(event.reason)?),
-            direction: if event.is_inbound == 0 { Direction::Egress } else { Direction::Ingress },
+            direction: if event.is_inbound == 0 {
+                Direction::Egress
+            } else {
+                Direction::Ingress
+            },
             ifindex: event.ifindex,
             bytes: event.len,
         };
@@ -176,10 +190,20 @@ impl FlowEvent {
     }
 
     fn of_ip(ip: &Ip<'_>, packet: PacketFacts) -> Self {
-        let PacketFacts { time, outcome, direction, ifindex, bytes } = packet;
+        let PacketFacts {
+            time,
+            outcome,
+            direction,
+            ifindex,
+            bytes,
+        } = packet;
         Self {
             time,
-            kind: if outcome.is_drop() { FlowEventKind::Dropped } else { FlowEventKind::New },
+            kind: if outcome.is_drop() {
+                FlowEventKind::Dropped
+            } else {
+                FlowEventKind::New
+            },
             outcome: Some(outcome),
             direction,
             protocol: ip.protocol,
@@ -199,11 +223,23 @@ impl FlowEvent {
     pub(super) fn of_row(row: &FlowRow, kind: FlowEventKind, now: Duration) -> Self {
         let age = Duration::from_millis(row.last_seen_ms.unsigned_abs());
         Self {
-            time: if kind == FlowEventKind::Ended { now } else { now.saturating_sub(age) },
+            time: if kind == FlowEventKind::Ended {
+                now
+            } else {
+                now.saturating_sub(age)
+            },
             kind,
             outcome: None,
-            direction: if row.way == FlowWay::Pod { Direction::Ingress } else { Direction::Egress },
-            protocol: if row.protocol == "tcp" { PROTO_TCP } else { PROTO_UDP },
+            direction: if row.way == FlowWay::Pod {
+                Direction::Ingress
+            } else {
+                Direction::Egress
+            },
+            protocol: if row.protocol == "tcp" {
+                PROTO_TCP
+            } else {
+                PROTO_UDP
+            },
             addresses: [row.source.ip(), row.destination.ip()],
             ports: Some([row.source.port(), row.destination.port()]),
             translated: Some((
@@ -239,12 +275,16 @@ impl FlowEvent {
         }
         if let Some(([_, to], _)) = self.translated
             && to != self.addresses[1]
-            && self.ports.is_some_and(|[from, to]| from >= EPHEMERAL || to < EPHEMERAL)
+            && self
+                .ports
+                .is_some_and(|[from, to]| from >= EPHEMERAL || to < EPHEMERAL)
         {
             return Some(false);
         }
         match (self.ports, self.protocol, self.icmp) {
-            (Some([from, to]), ..) if (from >= EPHEMERAL) != (to >= EPHEMERAL) => Some(to >= EPHEMERAL),
+            (Some([from, to]), ..) if (from >= EPHEMERAL) != (to >= EPHEMERAL) => {
+                Some(to >= EPHEMERAL)
+            }
             (None, PROTO_ICMP, Some([0, _])) | (None, PROTO_ICMPV6, Some([129, _])) => Some(true),
             (None, PROTO_ICMP, Some([8, _])) | (None, PROTO_ICMPV6, Some([128, _])) => Some(false),
             _ => None,
@@ -253,7 +293,9 @@ impl FlowEvent {
 
     /// Every address of the event, for the look-up of names.
     pub fn all_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        self.addresses.into_iter().chain(self.translated.iter().flat_map(|(addresses, _)| *addresses))
+        self.addresses
+            .into_iter()
+            .chain(self.translated.iter().flat_map(|(addresses, _)| *addresses))
     }
 }
 

@@ -22,7 +22,10 @@ const CONTROL: u8 = 0x07;
 /// The outcomes that are reported: each packet once, and not the host's own traffic, nor replayed
 /// packets, which the tables have.
 pub(super) fn reasons() -> ReasonSet {
-    Reason::ALL.into_iter().filter(|reason| is_reported(*reason)).fold(ReasonSet::default(), ReasonSet::with)
+    Reason::ALL
+        .into_iter()
+        .filter(|reason| is_reported(*reason))
+        .fold(ReasonSet::default(), ReasonSet::with)
 }
 
 /// Path probes, records and copies of packets that another program has reported are left out.
@@ -65,7 +68,12 @@ pub(super) struct PacketEvents {
 
 impl PacketEvents {
     /// The event of an item of the ring buffer, unless the interval has one for its flow.
-    pub(super) fn observe(&mut self, item: &[u8], epoch: Duration, now: Instant) -> Option<FlowEvent> {
+    pub(super) fn observe(
+        &mut self,
+        item: &[u8],
+        epoch: Duration,
+        now: Instant,
+    ) -> Option<FlowEvent> {
         let event = match Seen::read(item, 0) {
             Some(seen) => FlowEvent::of_packet(&seen, epoch),
             None => FlowEvent::of_kernel_drop(item, epoch),
@@ -106,7 +114,8 @@ impl PacketEvents {
         let cleared = *self.cleared.get_or_insert(now);
         if now.saturating_duration_since(cleared) >= INTERVAL {
             self.cleared = Some(now);
-            self.seen.retain(|_, at| now.saturating_duration_since(*at) < 2 * INTERVAL);
+            self.seen
+                .retain(|_, at| now.saturating_duration_since(*at) < 2 * INTERVAL);
         }
     }
 }

@@ -92,7 +92,10 @@ impl FlowSource {
         let now = Instant::now();
         self.keep_monitor(now);
         self.read_packets(&mut polled, now);
-        if self.table_read.is_none_or(|read| now.saturating_duration_since(read) >= self.options.table_period) {
+        if self
+            .table_read
+            .is_none_or(|read| now.saturating_duration_since(read) >= self.options.table_period)
+        {
             self.table_read = Some(now);
             self.read_table(&mut polled, now)?;
         }
@@ -101,11 +104,18 @@ impl FlowSource {
 
     /// Becomes the one monitor of the node, and stays it.
     fn keep_monitor(&mut self, now: Instant) {
-        if self.renewed.is_some_and(|renewed| now.saturating_duration_since(renewed) < RENEWAL) {
+        if self
+            .renewed
+            .is_some_and(|renewed| now.saturating_duration_since(renewed) < RENEWAL)
+        {
             return;
         }
         self.renewed = Some(now);
-        if self.monitor.as_ref().is_some_and(|monitor| monitor.are_replaced(&self.pins)) {
+        if self
+            .monitor
+            .as_ref()
+            .is_some_and(|monitor| monitor.are_replaced(&self.pins))
+        {
             self.monitor = None;
         }
         let kept = match &mut self.monitor {
@@ -127,7 +137,11 @@ impl FlowSource {
             source: Network::default(),
             destination: Network::default(),
         };
-        monitor.start(&MonitorSettings { filter, rate: self.options.rate, snaplen: 0 })?;
+        monitor.start(&MonitorSettings {
+            filter,
+            rate: self.options.rate,
+            snaplen: 0,
+        })?;
         self.missed = 0;
         self.monitor = Some(monitor);
         (self.drops, self.drop_problem) = match DropReporter::attach(&self.pins) {
@@ -138,11 +152,17 @@ impl FlowSource {
     }
 
     fn read_packets(&mut self, polled: &mut Polled, now: Instant) {
-        let Some(monitor) = &mut self.monitor else { return };
+        let Some(monitor) = &mut self.monitor else {
+            return;
+        };
         let epoch = clock::monotonic_epoch();
         for _ in 0..AT_ONCE {
-            let Some(item) = monitor.next_event() else { break };
-            polled.events.extend(self.packets.observe(&item, epoch, now));
+            let Some(item) = monitor.next_event() else {
+                break;
+            };
+            polled
+                .events
+                .extend(self.packets.observe(&item, epoch, now));
         }
         if let Ok(Missed { limited, lost }) = monitor.missed() {
             let missed = limited.wrapping_add(lost);
@@ -152,10 +172,14 @@ impl FlowSource {
     }
 
     fn read_table(&mut self, polled: &mut Polled, now: Instant) -> Result<(), DatapathError> {
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let wall = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
         self.table.begin();
         let table = &mut self.table;
-        flows::visit(&self.pins, |row| polled.events.extend(table.observe(row, now, wall)))?;
+        flows::visit(&self.pins, |row| {
+            polled.events.extend(table.observe(row, now, wall))
+        })?;
         polled.events.extend(self.table.finish(wall));
         Ok(())
     }

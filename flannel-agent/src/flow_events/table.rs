@@ -37,7 +37,10 @@ pub(super) struct TableEvents {
 impl TableEvents {
     /// With or without events for the ends of flows.
     pub(super) fn new(with_ends: bool) -> Self {
-        Self { with_ends, ..Self::default() }
+        Self {
+            with_ends,
+            ..Self::default()
+        }
     }
 
     /// Begins a reading.
@@ -47,8 +50,15 @@ impl TableEvents {
 
     /// The event of one flow of the reading, if there is news: it is new, or it had packets and no
     /// event within the interval. In the first reading flows are not new.
-    pub(super) fn observe(&mut self, row: FlowRow, now: Instant, wall: Duration) -> Option<FlowEvent> {
-        let hash = self.hasher.hash_one((row.protocol, row.source, row.destination, row.device));
+    pub(super) fn observe(
+        &mut self,
+        row: FlowRow,
+        now: Instant,
+        wall: Duration,
+    ) -> Option<FlowEvent> {
+        let hash = self
+            .hasher
+            .hash_one((row.protocol, row.source, row.destination, row.device));
         let reading = self.reading;
         let kind = match self.known.get_mut(&hash) {
             None if reading == 1 => FlowEventKind::Active,
@@ -63,7 +73,12 @@ impl TableEvents {
             }
         };
         let event = FlowEvent::of_row(&row, kind, wall);
-        let kept = Known { packets: row.packets, reported: now, reading, row: self.with_ends.then(|| Box::new(row)) };
+        let kept = Known {
+            packets: row.packets,
+            reported: now,
+            reading,
+            row: self.with_ends.then(|| Box::new(row)),
+        };
         self.known.insert(hash, kept);
         Some(event)
     }

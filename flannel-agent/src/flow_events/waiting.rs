@@ -25,7 +25,11 @@ impl Waiting {
 
     /// The addresses of the events that wait.
     pub fn addresses(&self) -> Vec<IpAddr> {
-        let all: BTreeSet<_> = self.0.iter().flat_map(|(_, event)| event.all_addresses()).collect();
+        let all: BTreeSet<_> = self
+            .0
+            .iter()
+            .flat_map(|(_, event)| event.all_addresses())
+            .collect();
         all.into_iter().collect()
     }
 
@@ -33,9 +37,14 @@ impl Waiting {
     /// that have waited for long, and those that are too many.
     pub fn due(&mut self, is_complete: bool, now: Instant) -> impl Iterator<Item = FlowEvent> + '_ {
         let surplus = self.0.len().saturating_sub(WAITING);
-        let has_waited = |(at, _): &(Instant, FlowEvent)| now.saturating_duration_since(*at) >= PATIENCE;
+        let has_waited =
+            |(at, _): &(Instant, FlowEvent)| now.saturating_duration_since(*at) >= PATIENCE;
         let old = self.0.iter().take_while(|event| has_waited(event)).count();
-        let due = if is_complete { self.0.len() } else { surplus.max(old) };
+        let due = if is_complete {
+            self.0.len()
+        } else {
+            surplus.max(old)
+        };
         self.0.drain(..due).map(|(_, event)| event)
     }
 

@@ -32,7 +32,12 @@ pub struct Guard {
 impl Guard {
     /// As the flags ask for it.
     pub fn new(flags: Checks<GuardMode>) -> Self {
-        Self { flags, logged: None, log: RateLimitedLog::default(), seen: Checks::default() }
+        Self {
+            flags,
+            logged: None,
+            log: RateLimitedLog::default(),
+            seen: Checks::default(),
+        }
     }
 
     /// Sets the requested modes. [`Self::follow`] applies them.
@@ -43,11 +48,18 @@ impl Guard {
     /// Applies the requested modes, lowered if `uncertainty` requires it; the operator may have
     /// requested others since the last call. Returns true if the modes changed. `uncertainty` is
     /// the reason why the known peers may be incomplete.
-    pub fn follow(&mut self, maps: &mut Maps, uncertainty: Option<Uncertainty>) -> Result<bool, DatapathError> {
+    pub fn follow(
+        &mut self,
+        maps: &mut Maps,
+        uncertainty: Option<Uncertainty>,
+    ) -> Result<bool, DatapathError> {
         let in_force = loop {
             let choice = maps.guard.get()?.choice();
             let [outer, inner] = self.decided(choice, uncertainty);
-            let in_force = Checks { outer: outer.0, inner: inner.0 };
+            let in_force = Checks {
+                outer: outer.0,
+                inner: inner.0,
+            };
             // The operator's choice may be another by now.
             if maps.guard.follow(in_force, choice)? {
                 break in_force;
@@ -69,12 +81,24 @@ impl Guard {
     }
 
     /// For the status document.
-    pub fn status(&self, maps: &Maps, uncertainty: Option<Uncertainty>) -> Result<GuardStatus, DatapathError> {
+    pub fn status(
+        &self,
+        maps: &Maps,
+        uncertainty: Option<Uncertainty>,
+    ) -> Result<GuardStatus, DatapathError> {
         let word = maps.guard.get()?;
         let wanted = self.decided(word.choice(), uncertainty);
         let reasons = wanted.map(|(mode, requested)| uncertainty.filter(|_| mode != requested));
-        let wanted = Checks { outer: wanted[0].1, inner: wanted[1].1 };
-        Ok(report::status(word, wanted, reasons, report::counts(&maps.stats)?))
+        let wanted = Checks {
+            outer: wanted[0].1,
+            inner: wanted[1].1,
+        };
+        Ok(report::status(
+            word,
+            wanted,
+            reasons,
+            report::counts(&maps.stats)?,
+        ))
     }
 
     /// For the status document of a node without the programs, which refuses nothing.
@@ -88,7 +112,10 @@ impl Guard {
         choice: Checks<Option<GuardMode>>,
         uncertainty: Option<Uncertainty>,
     ) -> [(GuardMode, GuardMode); 2] {
-        [(choice.outer, self.flags.outer), (choice.inner, self.flags.inner)]
-            .map(|(choice, flag)| decide(choice, flag, uncertainty))
+        [
+            (choice.outer, self.flags.outer),
+            (choice.inner, self.flags.inner),
+        ]
+        .map(|(choice, flag)| decide(choice, flag, uncertainty))
     }
 }

@@ -10,7 +10,10 @@ use flannel_common::guard::{Checks, GuardMode};
 /// The default modes. A packet that comes from no peer could not be answered either. A peer,
 /// however, may have reasons to send other inner sources: packets it routes for others and does not
 /// masquerade.
-pub const DEFAULT: Checks<GuardMode> = Checks { outer: GuardMode::Enforce, inner: GuardMode::Audit };
+pub const DEFAULT: Checks<GuardMode> = Checks {
+    outer: GuardMode::Enforce,
+    inner: GuardMode::Audit,
+};
 
 /// The reason why the programs may not know all peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +40,11 @@ pub(super) fn decide(
     uncertainty: Option<Uncertainty>,
 ) -> (GuardMode, GuardMode) {
     let wanted = choice.unwrap_or(flag);
-    let most = if uncertainty.is_some() { GuardMode::Audit } else { GuardMode::Enforce };
+    let most = if uncertainty.is_some() {
+        GuardMode::Audit
+    } else {
+        GuardMode::Enforce
+    };
     (wanted.min(most), wanted)
 }
 

@@ -42,7 +42,10 @@ impl LastLine {
         if new == 0 || self.at.is_some_and(|at| now.duration_since(at) < interval) {
             return None;
         }
-        *self = Self { packets, at: Some(now) };
+        *self = Self {
+            packets,
+            at: Some(now),
+        };
         Some(new)
     }
 }
@@ -66,14 +69,21 @@ impl RateLimitedLog {
             tracing::warn!(
                 packets,
                 sources,
-                "the guard drops tunnel packets; if they are from nodes of this cluster, switch it off with `flannel-agent \
+                "the guard drops tunnel packets; if they are from nodes of this cluster, switch it \
+                 off with `flannel-agent \
                  guard set off`"
             );
         }
         if let Some(packets) = self.passed.take_new(passed, PASSED, now) {
-            let sources = named(&suspects()?, |suspect| suspect.packets - suspect.dropped.min(suspect.packets));
+            let sources = named(&suspects()?, |suspect| {
+                suspect.packets - suspect.dropped.min(suspect.packets)
+            });
             if !sources.is_empty() {
-                tracing::info!(packets, sources, "the guard would drop tunnel packets if it were enforced");
+                tracing::info!(
+                    packets,
+                    sources,
+                    "the guard would drop tunnel packets if it were enforced"
+                );
             }
         }
         Ok(())
@@ -83,11 +93,20 @@ impl RateLimitedLog {
 /// The latest sources with something to count, as text.
 fn named(suspects: &[Suspected], count: impl Fn(&Suspected) -> u64) -> String {
     let mut text = String::new();
-    for suspect in suspects.iter().filter(|suspect| count(suspect) > 0).take(NAMED) {
+    for suspect in suspects
+        .iter()
+        .filter(|suspect| count(suspect) > 0)
+        .take(NAMED)
+    {
         let separator = if text.is_empty() { "" } else { ", " };
         let reason = suspect.reason.map_or("unknown", |reason| reason.name());
         // Writing to a string cannot fail.
-        let _ = write!(text, "{separator}{} ({}, {reason})", suspect.source, count(suspect));
+        let _ = write!(
+            text,
+            "{separator}{} ({}, {reason})",
+            suspect.source,
+            count(suspect)
+        );
     }
     text
 }
@@ -99,8 +118,9 @@ mod tests {
     #[test]
     fn the_beginning_is_logged_at_once_and_the_rest_at_intervals() {
         let (mut last_line, start) = (LastLine::default(), Instant::now());
-        let mut take_new =
-            |packets, seconds| last_line.take_new(packets, DROPPED, start + Duration::from_secs(seconds));
+        let mut take_new = |packets, seconds| {
+            last_line.take_new(packets, DROPPED, start + Duration::from_secs(seconds))
+        };
         assert_eq!(take_new(0, 0), None);
         assert_eq!(take_new(3, 1), Some(3));
         assert_eq!(take_new(900, 2), None);
@@ -114,7 +134,10 @@ mod tests {
     #[test]
     fn counts_from_before_the_agent_are_not_logged() {
         let mut log = RateLimitedLog::default();
-        let count = |refused| Checks { outer: Count { refused, passed: 0 }, inner: Count::default() };
+        let count = |refused| Checks {
+            outer: Count { refused, passed: 0 },
+            inner: Count::default(),
+        };
         let asked = std::cell::Cell::new(0);
         let suspects = || {
             asked.set(asked.get() + 1);
@@ -139,6 +162,11 @@ mod tests {
         let text = "192.0.2.1 (4, refused_vtep), 192.0.2.3 (1, refused_vtep)";
         assert_eq!(named(&few, |suspect| suspect.dropped), text);
         let many: Vec<_> = (1..=9).map(|last| suspect(last, 1)).collect();
-        assert_eq!(named(&many, |suspect| suspect.dropped).matches("refused_vtep").count(), NAMED);
+        assert_eq!(
+            named(&many, |suspect| suspect.dropped)
+                .matches("refused_vtep")
+                .count(),
+            NAMED
+        );
     }
 }

@@ -23,12 +23,23 @@ pub(super) struct Count {
 
 /// Packets that failed the checks since the programs were first loaded.
 pub(super) fn counts(stats: &StatsMap) -> Result<Checks<Count>, DatapathError> {
-    let packets = |reason| stats.get(Program::FromUnderlay, reason).map(|counter| counter.packets);
-    let count =
-        |refused, passed| Ok::<_, DatapathError>(Count { refused: packets(refused)?, passed: packets(passed)? });
+    let packets = |reason| {
+        stats
+            .get(Program::FromUnderlay, reason)
+            .map(|counter| counter.packets)
+    };
+    let count = |refused, passed| {
+        Ok::<_, DatapathError>(Count {
+            refused: packets(refused)?,
+            passed: packets(passed)?,
+        })
+    };
     let outer = count(Reason::RefusedVtep, Reason::UnknownVtep)?;
     Ok(Checks {
-        outer: Count { refused: outer.refused + packets(Reason::RefusedEarly)?, ..outer },
+        outer: Count {
+            refused: outer.refused + packets(Reason::RefusedEarly)?,
+            ..outer
+        },
         inner: count(Reason::RefusedSource, Reason::InnerOtherSource)?,
     })
 }
@@ -73,20 +84,35 @@ pub(super) fn status(
     counts: Checks<Count>,
 ) -> GuardStatus {
     let (in_force, choice) = (word.in_force(), word.choice());
-    let check =
-        |mode: GuardMode, wanted: GuardMode, choice: Option<GuardMode>, reason: Option<Uncertainty>, count: Count| {
-            CheckStatus {
-                effective: mode.to_string(),
-                wanted: wanted.to_string(),
-                chosen_at_run_time: choice.is_some(),
-                reason: reason.map(|reason| reason.to_string()),
-                refused: count.refused,
-                passed: count.passed,
-            }
-        };
+    let check = |mode: GuardMode,
+                 wanted: GuardMode,
+                 choice: Option<GuardMode>,
+                 reason: Option<Uncertainty>,
+                 count: Count| {
+        CheckStatus {
+            effective: mode.to_string(),
+            wanted: wanted.to_string(),
+            chosen_at_run_time: choice.is_some(),
+            reason: reason.map(|reason| reason.to_string()),
+            refused: count.refused,
+            passed: count.passed,
+        }
+    };
     GuardStatus {
-        outer: check(in_force.outer, wanted.outer, choice.outer, outer_reason, counts.outer),
-        inner: check(in_force.inner, wanted.inner, choice.inner, inner_reason, counts.inner),
+        outer: check(
+            in_force.outer,
+            wanted.outer,
+            choice.outer,
+            outer_reason,
+            counts.outer,
+        ),
+        inner: check(
+            in_force.inner,
+            wanted.inner,
+            choice.inner,
+            inner_reason,
+            counts.inner,
+        ),
         xdp: None,
     }
 }
@@ -101,13 +127,19 @@ pub(super) fn status_without_bpf(wanted: Checks<GuardMode>) -> GuardStatus {
         refused: 0,
         passed: 0,
     };
-    GuardStatus { outer: check(wanted.outer), inner: check(wanted.inner), xdp: None }
+    GuardStatus {
+        outer: check(wanted.outer),
+        inner: check(wanted.inner),
+        xdp: None,
+    }
 }
 
 /// Returns the status from only the maps.
 pub fn status_of_pins(word: GuardWord, stats: &StatsMap) -> Result<GuardStatus, DatapathError> {
     let (in_force, choice) = (word.in_force(), word.choice());
-    let wanted =
-        Checks { outer: choice.outer.unwrap_or(in_force.outer), inner: choice.inner.unwrap_or(in_force.inner) };
+    let wanted = Checks {
+        outer: choice.outer.unwrap_or(in_force.outer),
+        inner: choice.inner.unwrap_or(in_force.inner),
+    };
     Ok(status(word, wanted, [None, None], counts(stats)?))
 }

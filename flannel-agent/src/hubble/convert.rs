@@ -7,8 +7,9 @@ use flannel_common::{
     program::Program,
 };
 use flannel_hubble::flow::{
-    CiliumEventType, DropReason, Emitter, Endpoint, Flow, FlowType, Icmp, Ip, IpVersion, Layer4, NetworkInterface,
-    Ports, Protocol, Service, Tcp, TcpFlags, Timestamp, TraceObservationPoint, TraceReason, TrafficDirection, Verdict,
+    CiliumEventType, DropReason, Emitter, Endpoint, Flow, FlowType, Icmp, Ip, IpVersion, Layer4,
+    NetworkInterface, Ports, Protocol, Service, Tcp, TcpFlags, Timestamp, TraceObservationPoint,
+    TraceReason, TrafficDirection, Verdict,
 };
 
 use super::reasons::drop_reason;
@@ -40,16 +41,30 @@ pub(super) struct MessageContext<'a> {
 
 /// The message of an event.
 pub(super) fn flow(event: &FlowEvent, context: MessageContext<'_>) -> Flow {
-    let MessageContext { node, names, devices } = context;
+    let MessageContext {
+        node,
+        names,
+        devices,
+    } = context;
     let is_dropped = event.kind == FlowEventKind::Dropped;
-    let dropped = event.outcome.filter(|_| is_dropped).map_or(DropReason::Unknown, drop_reason);
+    let dropped = event
+        .outcome
+        .filter(|_| is_dropped)
+        .map_or(DropReason::Unknown, drop_reason);
     let point = observation_point(event);
     let [source, destination] = event.addresses.map(|address| names.get(&address));
     Flow {
         time: Some(Timestamp::since_1970(event.time)),
-        verdict: (if is_dropped { Verdict::Dropped } else { Verdict::Forwarded }).into(),
+        verdict: (if is_dropped {
+            Verdict::Dropped
+        } else {
+            Verdict::Forwarded
+        })
+        .into(),
         ip: Some(addresses(event)),
-        l4: protocol(event).map(|protocol| Layer4 { protocol: Some(protocol) }),
+        l4: protocol(event).map(|protocol| Layer4 {
+            protocol: Some(protocol),
+        }),
         source: Some(endpoint(source)),
         destination: Some(endpoint(destination)),
         r#type: FlowType::L3L4.into(),
@@ -64,19 +79,34 @@ pub(super) fn flow(event: &FlowEvent, context: MessageContext<'_>) -> Flow {
         drop_reason_desc: dropped.into(),
         is_reply: event.is_reply(),
         interface: Some(interface(event.ifindex, devices)),
-        trace_reason: if is_dropped { 0 } else { trace_reason(event).into() },
-        emitter: Some(Emitter { name: "Flannel".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }),
+        trace_reason: if is_dropped {
+            0
+        } else {
+            trace_reason(event).into()
+        },
+        emitter: Some(Emitter {
+            name: "Flannel".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }),
         summary: summary(event),
     }
 }
 
 fn addresses(event: &FlowEvent) -> Ip {
     let [source, destination] = event.addresses;
-    let out = event.translated.map(|([out, _], _)| out).filter(|out| *out != source);
+    let out = event
+        .translated
+        .map(|([out, _], _)| out)
+        .filter(|out| *out != source);
     Ip {
         source: source.to_string(),
         destination: destination.to_string(),
-        ip_version: (if source.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 }).into(),
+        ip_version: (if source.is_ipv4() {
+            IpVersion::V4
+        } else {
+            IpVersion::V6
+        })
+        .into(),
         source_xlated: out.map(|out: IpAddr| out.to_string()).unwrap_or_default(),
     }
 }
@@ -90,9 +120,16 @@ fn protocol(event: &FlowEvent) -> Option<Protocol> {
     match event.protocol {
         PROTO_TCP => {
             let flags = event.tcp_flags.map(TcpFlags::from_byte);
-            Some(Protocol::Tcp(Tcp { source_port, destination_port, flags }))
+            Some(Protocol::Tcp(Tcp {
+                source_port,
+                destination_port,
+                flags,
+            }))
         }
-        PROTO_UDP => Some(Protocol::Udp(Ports { source_port, destination_port })),
+        PROTO_UDP => Some(Protocol::Udp(Ports {
+            source_port,
+            destination_port,
+        })),
         PROTO_ICMP => Some(Protocol::Icmpv4(icmp())),
         PROTO_ICMPV6 => Some(Protocol::Icmpv6(icmp())),
         _ => None,
@@ -100,16 +137,29 @@ fn protocol(event: &FlowEvent) -> Option<Protocol> {
 }
 
 fn endpoint(names: Option<&AddressNames>) -> Endpoint {
-    let Some(names) = names else { return Endpoint::default() };
-    let (namespace, pod_name) = names.pod.as_deref().and_then(|pod| pod.split_once('/')).unwrap_or_default();
+    let Some(names) = names else {
+        return Endpoint::default();
+    };
+    let (namespace, pod_name) = names
+        .pod
+        .as_deref()
+        .and_then(|pod| pod.split_once('/'))
+        .unwrap_or_default();
     let labels = match names.kind {
-        AddressKind::Pod if !namespace.is_empty() => vec![format!("k8s:io.kubernetes.pod.namespace={namespace}")],
+        AddressKind::Pod if !namespace.is_empty() => {
+            vec![format!("k8s:io.kubernetes.pod.namespace={namespace}")]
+        }
         AddressKind::Pod | AddressKind::Service => Vec::new(),
         AddressKind::Host => vec!["reserved:host".to_owned()],
         AddressKind::Node => vec!["reserved:remote-node".to_owned()],
         AddressKind::Outside => vec!["reserved:world".to_owned()],
     };
-    Endpoint { identity: identity(names), namespace: namespace.to_owned(), labels, pod_name: pod_name.to_owned() }
+    Endpoint {
+        identity: identity(names),
+        namespace: namespace.to_owned(),
+        labels,
+        pod_name: pod_name.to_owned(),
+    }
 }
 
 /// A reserved identity, or a number that is made of the name of the pod (FNV-1a, 24 bits): flannel
@@ -120,8 +170,9 @@ fn identity(names: &AddressNames) -> u32 {
         AddressKind::Node => reserved::REMOTE_NODE,
         AddressKind::Outside | AddressKind::Service => reserved::WORLD,
         AddressKind::Pod => names.pod.as_ref().map_or(POD, |pod| {
-            let hash =
-                pod.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619));
+            let hash = pod.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+                (hash ^ u32::from(byte)).wrapping_mul(16_777_619)
+            });
             (hash >> 8).max(POD + 1)
         }),
     }
@@ -130,12 +181,19 @@ fn identity(names: &AddressNames) -> u32 {
 fn host(names: Option<&AddressNames>) -> Vec<String> {
     let node = |names: &&AddressNames| matches!(names.kind, AddressKind::Host | AddressKind::Node);
     let of_node = names.filter(node).and_then(|names| names.node.clone());
-    names.and_then(|names| names.host.clone()).or(of_node).into_iter().collect()
+    names
+        .and_then(|names| names.host.clone())
+        .or(of_node)
+        .into_iter()
+        .collect()
 }
 
 fn service(names: Option<&AddressNames>) -> Option<Service> {
     let (namespace, name) = names?.service.as_deref()?.split_once('/')?;
-    Some(Service { name: name.to_owned(), namespace: namespace.to_owned() })
+    Some(Service {
+        name: name.to_owned(),
+        namespace: namespace.to_owned(),
+    })
 }
 
 const fn direction(direction: Direction) -> TrafficDirection {
@@ -158,7 +216,9 @@ const fn observation_point(event: &FlowEvent) -> TraceObservationPoint {
             TraceObservationPoint::ToOverlay
         }
         (Some(Program::FromUnderlay), _) => TraceObservationPoint::FromNetwork,
-        (Some(Program::FromTunnel | Program::FromL3Tunnel), _) => TraceObservationPoint::FromOverlay,
+        (Some(Program::FromTunnel | Program::FromL3Tunnel), _) => {
+            TraceObservationPoint::FromOverlay
+        }
         (Some(Program::ToPod), _) | (None, Some(FlowWay::Pod)) => TraceObservationPoint::ToEndpoint,
         (Some(Program::ToUnderlay), _) | (None, Some(FlowWay::Direct | FlowWay::Outside)) => {
             TraceObservationPoint::ToNetwork
@@ -170,11 +230,18 @@ const fn observation_point(event: &FlowEvent) -> TraceObservationPoint {
 /// The sub-type of a trace is the observation point, but for `TO_ENDPOINT`, which is 0 there.
 fn event_type(dropped: Option<DropReason>, point: TraceObservationPoint) -> CiliumEventType {
     match dropped {
-        Some(reason) => CiliumEventType { r#type: CiliumEventType::DROP, sub_type: reason.into() },
-        None if point == TraceObservationPoint::ToEndpoint => {
-            CiliumEventType { r#type: CiliumEventType::TRACE, sub_type: 0 }
-        }
-        None => CiliumEventType { r#type: CiliumEventType::TRACE, sub_type: point.into() },
+        Some(reason) => CiliumEventType {
+            r#type: CiliumEventType::DROP,
+            sub_type: reason.into(),
+        },
+        None if point == TraceObservationPoint::ToEndpoint => CiliumEventType {
+            r#type: CiliumEventType::TRACE,
+            sub_type: 0,
+        },
+        None => CiliumEventType {
+            r#type: CiliumEventType::TRACE,
+            sub_type: point.into(),
+        },
     }
 }
 
@@ -187,7 +254,10 @@ fn trace_reason(event: &FlowEvent) -> TraceReason {
 }
 
 fn interface(index: u32, devices: &mut DeviceNames) -> NetworkInterface {
-    NetworkInterface { index, name: devices.get(index).unwrap_or_default().to_owned() }
+    NetworkInterface {
+        index,
+        name: devices.get(index).unwrap_or_default().to_owned(),
+    }
 }
 
 /// The flags of TCP or the protocol as Cilium writes them, and what became of the packet: the
@@ -202,14 +272,22 @@ fn summary(event: &FlowEvent) -> String {
         (number, _) => format!("protocol {number}"),
     };
     match event.outcome {
-        Some(outcome) if event.kind == FlowEventKind::Dropped => format!("{packet}; {}", outcome.reason_name()),
+        Some(outcome) if event.kind == FlowEventKind::Dropped => {
+            format!("{packet}; {}", outcome.reason_name())
+        }
         Some(outcome) => format!("{packet}; kernel: {}", outcome.reason_name()),
-        None => format!("{packet}; replayed: {} packets, {} bytes", event.packets, event.bytes),
+        None => format!(
+            "{packet}; replayed: {} packets, {} bytes",
+            event.packets, event.bytes
+        ),
     }
 }
 
 fn flag_names(flags: u8) -> String {
     const NAMES: [&str; 8] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
-    let set = NAMES.iter().enumerate().filter(|(bit, _)| flags & 1 << bit != 0);
+    let set = NAMES
+        .iter()
+        .enumerate()
+        .filter(|(bit, _)| flags & 1 << bit != 0);
     set.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }

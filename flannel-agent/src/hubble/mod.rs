@@ -15,7 +15,9 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use flannel_datapath::PinRoot;
 use flannel_host::error_chain::chain;
-use flannel_hubble::{Demand, FlowRing, Listener, NodeFacts, ObserverService, Server, TlsFiles, peer::PeerAddresses};
+use flannel_hubble::{
+    Demand, FlowRing, Listener, NodeFacts, ObserverService, Server, TlsFiles, peer::PeerAddresses,
+};
 use tokio::{runtime, sync::oneshot, time::sleep};
 
 use self::observe::Observer;
@@ -41,12 +43,22 @@ impl HubbleServer {
         if listeners.is_empty() {
             return Ok(None);
         }
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let (ring, demand) = (FlowRing::new(options.ring), Demand::default());
         let listen = options.listen.as_ref().map(|(address, _)| *address);
-        let facts = Box::new(Facts { names: names.clone(), listen });
-        let service = ObserverService::new(ring.clone(), demand.clone(), facts, env!("CARGO_PKG_VERSION"));
+        let facts = Box::new(Facts {
+            names: names.clone(),
+            listen,
+        });
+        let service = ObserverService::new(
+            ring.clone(),
+            demand.clone(),
+            facts,
+            env!("CARGO_PKG_VERSION"),
+        );
         let observer = Observer::new(ring, demand.subscribe(), pins, names, options.rate, counts);
         let work = move || {
             runtime.block_on(async {
@@ -59,7 +71,9 @@ impl HubbleServer {
             // A client that is being answered does not delay the shutdown.
             runtime.shutdown_background();
         };
-        std::thread::Builder::new().name("hubble".to_owned()).spawn(work)?;
+        std::thread::Builder::new()
+            .name("hubble".to_owned())
+            .spawn(work)?;
         Ok(Some(Self { _stop: stop }))
     }
 }
@@ -67,7 +81,11 @@ impl HubbleServer {
 fn listeners(options: &FlowOptions) -> Vec<Listener> {
     let socket = options.socket.clone().map(Listener::Unix);
     let address = options.listen.clone().map(|(address, files)| {
-        let files = TlsFiles { certificate: files.certificate, key: files.key, client_ca: files.client_ca };
+        let files = TlsFiles {
+            certificate: files.certificate,
+            key: files.key,
+            client_ca: files.client_ca,
+        };
         Listener::Tls(address, files)
     });
     socket.into_iter().chain(address).collect()
@@ -112,7 +130,11 @@ impl NodeFacts for Facts {
     }
 
     fn peers(&self) -> Option<PeerAddresses> {
-        Some(peers::addresses(&self.names.node_addresses(), self.names.node(), self.listen?))
+        Some(peers::addresses(
+            &self.names.node_addresses(),
+            self.names.node(),
+            self.listen?,
+        ))
     }
 }
 

@@ -45,7 +45,17 @@ impl Observer {
         counts: FlowCounts,
     ) -> Self {
         let (waiting, devices) = (Waiting::default(), DeviceNames::default());
-        Self { ring, clients, pins, names, rate, counts, waiting, devices, complaint: String::new() }
+        Self {
+            ring,
+            clients,
+            pins,
+            names,
+            rate,
+            counts,
+            waiting,
+            devices,
+            complaint: String::new(),
+        }
     }
 
     /// Waits for clients and observes for them. Returns when the server is gone.
@@ -60,7 +70,11 @@ impl Observer {
 
     /// Observes until a minute has passed without a client.
     async fn observe(&mut self) {
-        let options = SourceOptions { rate: self.rate, table_period: INTERVAL, with_ends: false };
+        let options = SourceOptions {
+            rate: self.rate,
+            table_period: INTERVAL,
+            with_ends: false,
+        };
         let mut source = FlowSource::new(self.pins.clone(), options);
         let (mut last_client, mut renamed) = (Instant::now(), Instant::now());
         loop {
@@ -78,8 +92,12 @@ impl Observer {
                 Polled::default()
             });
             match (source.problem(), source.drop_problem()) {
-                (Some(problem), _) => self.complain(&format!("packets are not seen: {}", chain(problem))),
-                (None, Some(problem)) => self.complain(&format!("drops of the kernel: {}", chain(problem))),
+                (Some(problem), _) => {
+                    self.complain(&format!("packets are not seen: {}", chain(problem)))
+                }
+                (None, Some(problem)) => {
+                    self.complain(&format!("drops of the kernel: {}", chain(problem)))
+                }
                 (None, None) => self.complaint.clear(),
             }
             self.pass_on(polled, now);
@@ -96,7 +114,11 @@ impl Observer {
         if !addresses.is_empty() {
             let (names, is_complete) = self.names.known(&addresses);
             for event in self.waiting.due(is_complete, now) {
-                let context = MessageContext { node: self.names.node(), names: &names, devices: &mut self.devices };
+                let context = MessageContext {
+                    node: self.names.node(),
+                    names: &names,
+                    devices: &mut self.devices,
+                };
                 self.ring.push(&convert::flow(&event, context));
                 self.counts.observed.add();
             }

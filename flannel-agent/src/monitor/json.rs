@@ -110,15 +110,20 @@ pub fn line(seen: &Seen<'_>, epoch: Duration, names: &mut Names) -> String {
 
 fn rfc3339(time: Duration) -> String {
     let nanoseconds = i128::try_from(time.as_nanos()).unwrap_or_default();
-    format!("{:.9}", Timestamp::from_nanosecond(nanoseconds).unwrap_or_default())
+    format!(
+        "{:.9}",
+        Timestamp::from_nanosecond(nanoseconds).unwrap_or_default()
+    )
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 #[cfg(test)]

@@ -52,9 +52,19 @@ impl fmt::Display for EndName<'_> {
 impl Names {
     /// Returns the names of both ends; `None` for an end whose name is unknown.
     pub fn ends(&self, addresses: Option<PacketAddresses>) -> [Option<EndName<'_>>; 2] {
-        let service = |address: &IpAddr| self.services.get(address).map(|name| EndName::Service(name));
-        let name =
-            |address: IpAddr| self.pods.get(&address).map(|name| EndName::Pod(name)).or_else(|| service(&address));
-        addresses.map_or([None; 2], |ends| [name(ends.source), name(ends.destination)])
+        let service = |address: &IpAddr| {
+            self.services
+                .get(address)
+                .map(|name| EndName::Service(name))
+        };
+        let name = |address: IpAddr| {
+            self.pods
+                .get(&address)
+                .map(|name| EndName::Pod(name))
+                .or_else(|| service(&address))
+        };
+        addresses.map_or([None; 2], |ends| {
+            [name(ends.source), name(ends.destination)]
+        })
     }
 }

@@ -40,21 +40,33 @@ pub struct Writer<W> {
 impl<W: Write> Writer<W> {
     /// Begins a file of packets of which at most `snaplen` bytes are kept.
     pub fn new(to: W, snaplen: u32) -> io::Result<Self> {
-        let mut writer = Self { to, snaplen, interfaces: HashMap::new() };
+        let mut writer = Self {
+            to,
+            snaplen,
+            interfaces: HashMap::new(),
+        };
         let mut body = Body::default();
         body.word(BYTE_ORDER_MAGIC);
         // Version 1.0, and a length of the section that is not known.
         body.half(1);
         body.half(0);
         body.bytes(&u64::MAX.to_le_bytes());
-        body.option(SHB_USERAPPL, concat!("flannel-agent ", env!("CARGO_PKG_VERSION")).as_bytes());
+        body.option(
+            SHB_USERAPPL,
+            concat!("flannel-agent ", env!("CARGO_PKG_VERSION")).as_bytes(),
+        );
         body.option(OPT_END, &[]);
         writer.block(SECTION_HEADER, &body)?;
         Ok(writer)
     }
 
     /// Writes one packet, after its device if that is new.
-    pub fn packet(&mut self, seen: &Seen<'_>, epoch: Duration, devices: &mut DeviceNames) -> io::Result<()> {
+    pub fn packet(
+        &mut self,
+        seen: &Seen<'_>,
+        epoch: Duration,
+        devices: &mut DeviceNames,
+    ) -> io::Result<()> {
         let interface = self.interface(seen.ifindex(), devices)?;
         let time = u64::try_from(seen.time(epoch).as_nanos()).unwrap_or(u64::MAX);
         let frame = seen.frame();
@@ -69,7 +81,10 @@ impl<W: Write> Writer<W> {
         body.bytes(frame);
         body.pad();
         // Bits 0 and 1: 1 is inbound, 2 is outbound.
-        body.option(EPB_FLAGS, &if seen.is_outbound() { 2_u32 } else { 1 }.to_le_bytes());
+        body.option(
+            EPB_FLAGS,
+            &if seen.is_outbound() { 2_u32 } else { 1 }.to_le_bytes(),
+        );
         body.option(OPT_COMMENT, comment(seen).as_bytes());
         body.option(OPT_END, &[]);
         self.block(ENHANCED_PACKET, &body)
@@ -100,7 +115,8 @@ impl<W: Write> Writer<W> {
 
     fn block(&mut self, kind: u32, body: &Body) -> io::Result<()> {
         let len = (12 + length(&body.0)).to_le_bytes();
-        self.to.write_all(&[&kind.to_le_bytes()[..], &len, &body.0, &len].concat())
+        self.to
+            .write_all(&[&kind.to_le_bytes()[..], &len, &body.0, &len].concat())
     }
 }
 
@@ -141,6 +157,13 @@ fn length(bytes: &[u8]) -> u32 {
 /// Returns the packet's comment: program, reason and verdict, and the outer addresses of a tunnel
 /// packet.
 fn comment(seen: &Seen<'_>) -> String {
-    let tunnel = seen.outer().map_or_else(String::new, |outer| format!(", tunnel {outer}"));
-    format!("{} {}, {}{tunnel}", seen.program.name(), seen.reason.name(), seen.reason.verdict().name())
+    let tunnel = seen
+        .outer()
+        .map_or_else(String::new, |outer| format!(", tunnel {outer}"));
+    format!(
+        "{} {}, {}{tunnel}",
+        seen.program.name(),
+        seen.reason.name(),
+        seen.reason.verdict().name()
+    )
 }

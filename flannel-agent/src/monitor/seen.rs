@@ -52,7 +52,11 @@ impl<'a> Seen<'a> {
 
     /// Payload of one segment, if the packet is yet to be cut.
     pub const fn gso_size(&self) -> Option<u32> {
-        if self.event.gso_size == 0 { None } else { Some(self.event.gso_size) }
+        if self.event.gso_size == 0 {
+            None
+        } else {
+            Some(self.event.gso_size)
+        }
     }
 
     /// Length of the inner frame.
@@ -73,10 +77,16 @@ impl<'a> Seen<'a> {
 
     /// The outer addresses, if there are outer headers.
     pub fn outer(&self) -> Option<PacketAddresses> {
-        if self.event.inner_at == 0 { None } else { Packet::read(self.bytes, self.event.len).addresses() }
+        if self.event.inner_at == 0 {
+            None
+        } else {
+            Packet::read(self.bytes, self.event.len).addresses()
+        }
     }
 
     fn captured_frame(&self) -> &'a [u8] {
-        self.bytes.get(usize::from(self.event.inner_at)..).unwrap_or_default()
+        self.bytes
+            .get(usize::from(self.event.inner_at)..)
+            .unwrap_or_default()
     }
 }

@@ -12,7 +12,11 @@ pub fn line(seen: &Seen<'_>, epoch: Duration, names: &mut Names) -> String {
     let of_day = time.as_secs() % 86_400;
     let (hours, minutes, seconds) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
     let way = if seen.is_outbound() { "Out" } else { "In " };
-    let dropped = if seen.reason.verdict() == Verdict::Drop { " (dropped)" } else { "" };
+    let dropped = if seen.reason.verdict() == Verdict::Drop {
+        " (dropped)"
+    } else {
+        ""
+    };
     let mut line = format!(
         "{hours:02}:{minutes:02}:{seconds:02}.{:06} {:<13} {:<14} {:<9} {way} {}",
         time.subsec_micros(),

@@ -65,23 +65,46 @@ impl Cache {
     /// The pod that has an address, and true if the answer is fresh. A stale name is still shown
     /// while a new one is looked up.
     pub(super) fn pod(&self, node: &str, address: IpAddr, now: Instant) -> (Option<String>, bool) {
-        self.pods
-            .get(node)
-            .map_or((None, false), |pods| (pods.names.get(&address).cloned(), pods.is_fresh(address, now)))
+        self.pods.get(node).map_or((None, false), |pods| {
+            (
+                pods.names.get(&address).cloned(),
+                pods.is_fresh(address, now),
+            )
+        })
     }
 
     /// Keeps the pods of a node. A failure keeps the names that are known.
-    pub(super) fn set_pods(&mut self, node: Arc<str>, outcome: LookupOutcome, names: NameTable, now: Instant) {
+    pub(super) fn set_pods(
+        &mut self,
+        node: Arc<str>,
+        outcome: LookupOutcome,
+        names: NameTable,
+        now: Instant,
+    ) {
         self.asked.remove(&node);
         let former = self.pods.remove(&node);
-        let names =
-            if outcome == LookupOutcome::Listed { names } else { former.map(|pods| pods.names).unwrap_or_default() };
+        let names = if outcome == LookupOutcome::Listed {
+            names
+        } else {
+            former.map(|pods| pods.names).unwrap_or_default()
+        };
         if self.pods.len() >= NODES
-            && let Some(oldest) = self.pods.iter().min_by_key(|(_, pods)| pods.at).map(|(node, _)| node.clone())
+            && let Some(oldest) = self
+                .pods
+                .iter()
+                .min_by_key(|(_, pods)| pods.at)
+                .map(|(node, _)| node.clone())
         {
             self.pods.remove(&oldest);
         }
-        self.pods.insert(node, NodePods { at: now, outcome, names });
+        self.pods.insert(
+            node,
+            NodePods {
+                at: now,
+                outcome,
+                names,
+            },
+        );
     }
 
     /// True if the names of Services are fresh.
@@ -95,7 +118,9 @@ impl Cache {
     }
 
     pub(super) fn service(&self, address: IpAddr) -> Option<String> {
-        self.services.as_ref().and_then(|(_, names)| names.get(&address).cloned())
+        self.services
+            .as_ref()
+            .and_then(|(_, names)| names.get(&address).cloned())
     }
 
     /// True if the names of hosts are fresh.
@@ -109,7 +134,9 @@ impl Cache {
     }
 
     pub(super) fn host(&self, address: IpAddr) -> Option<String> {
-        self.hosts.as_ref().and_then(|(_, names)| names.get(&address).cloned())
+        self.hosts
+            .as_ref()
+            .and_then(|(_, names)| names.get(&address).cloned())
     }
 }
 

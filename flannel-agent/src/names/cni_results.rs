@@ -41,26 +41,49 @@ struct CniAddress {
 
 /// The pods in a directory of results; none if the directory does not exist.
 pub(super) fn read(directory: &Path) -> NameTable {
-    let Ok(files) = fs::read_dir(directory) else { return NameTable::new() };
-    files.flatten().take(FILES).filter_map(|file| content(&file.path())).flat_map(|text| names(&text)).collect()
+    let Ok(files) = fs::read_dir(directory) else {
+        return NameTable::new();
+    };
+    files
+        .flatten()
+        .take(FILES)
+        .filter_map(|file| content(&file.path()))
+        .flat_map(|text| names(&text))
+        .collect()
 }
 
 fn content(path: &Path) -> Option<Vec<u8>> {
     let mut text = Vec::new();
-    let file = fs::File::open(path).ok().filter(|file| file.metadata().is_ok_and(|file| file.is_file()))?;
+    let file = fs::File::open(path)
+        .ok()
+        .filter(|file| file.metadata().is_ok_and(|file| file.is_file()))?;
     file.take(FILE).read_to_end(&mut text).ok()?;
     Some(text)
 }
 
 /// The addresses in one file, each with the name of its pod.
 fn names(text: &[u8]) -> Vec<(IpAddr, String)> {
-    let Ok(CachedInfo { cni_args, result }) = serde_json::from_slice(text) else { return Vec::new() };
-    let argument = |wanted: &str| cni_args.iter().find(|[key, _]| key == wanted).map(|[_, value]| value.as_str());
-    let Some((namespace, name)) = argument("K8S_POD_NAMESPACE").zip(argument("K8S_POD_NAME")) else {
+    let Ok(CachedInfo { cni_args, result }) = serde_json::from_slice(text) else {
         return Vec::new();
     };
-    let address = |CniAddress { address }: &CniAddress| address.parse::<IpNet>().ok().map(|net| net.addr());
-    result.ips.iter().filter_map(address).map(|address| (address, format!("{namespace}/{name}"))).collect()
+    let argument = |wanted: &str| {
+        cni_args
+            .iter()
+            .find(|[key, _]| key == wanted)
+            .map(|[_, value]| value.as_str())
+    };
+    let Some((namespace, name)) = argument("K8S_POD_NAMESPACE").zip(argument("K8S_POD_NAME"))
+    else {
+        return Vec::new();
+    };
+    let address =
+        |CniAddress { address }: &CniAddress| address.parse::<IpNet>().ok().map(|net| net.addr());
+    result
+        .ips
+        .iter()
+        .filter_map(address)
+        .map(|address| (address, format!("{namespace}/{name}")))
+        .collect()
 }
 
 #[cfg(test)]
@@ -73,13 +96,25 @@ mod tests {
         let result = r#"{"kind":"cniCacheV1","containerId":"c1","ifName":"eth0","networkName":"cbr0","cniArgs":[
             ["IgnoreUnknown","1"],["K8S_POD_NAMESPACE","shop"],["K8S_POD_NAME","web-1"]],"result":{"cniVersion":
             "1.0.0","ips":[{"address":"10.244.1.5/24","interface":2},{"address":"fd00:10:244:1::5/64"}]}}"#;
-        let without = result.replace("K8S_POD_NAME\"", "OTHER\"").replace("10.244.1.5", "10.244.1.6");
-        for (name, text) in [("cbr0-c1-eth0", result), ("cbr0-c2-eth0", &without), ("garbage", "{")] {
+        let without = result
+            .replace("K8S_POD_NAME\"", "OTHER\"")
+            .replace("10.244.1.5", "10.244.1.6");
+        for (name, text) in [
+            ("cbr0-c1-eth0", result),
+            ("cbr0-c2-eth0", &without),
+            ("garbage", "{"),
+        ] {
             fs::write(directory.path().join(name), text).expect("a file");
         }
         let names = read(directory.path());
-        let found: Vec<_> = names.iter().map(|(address, name)| format!("{address} {name}")).collect();
-        assert_eq!(found, ["10.244.1.5 shop/web-1", "fd00:10:244:1::5 shop/web-1"]);
+        let found: Vec<_> = names
+            .iter()
+            .map(|(address, name)| format!("{address} {name}"))
+            .collect();
+        assert_eq!(
+            found,
+            ["10.244.1.5 shop/web-1", "fd00:10:244:1::5 shop/web-1"]
+        );
         assert!(read(&directory.path().join("absent")).is_empty());
     }
 }

@@ -40,9 +40,14 @@ mod tests {
 
     #[test]
     fn the_first_name_of_an_address_counts() {
-        let names =
-            parse("192.0.2.1 build build.example.org # the builder\n\n# x\nfd00::1 db\n192.0.2.1 other\nbad x\n");
-        let found: Vec<_> = names.iter().map(|(address, name)| format!("{address} {name}")).collect();
+        let names = parse(
+            "192.0.2.1 build build.example.org # the builder\n\n# x\nfd00::1 db\n192.0.2.1 \
+             other\nbad x\n",
+        );
+        let found: Vec<_> = names
+            .iter()
+            .map(|(address, name)| format!("{address} {name}"))
+            .collect();
         assert_eq!(found, ["192.0.2.1 build", "fd00::1 db"]);
     }
 }

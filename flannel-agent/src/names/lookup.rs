@@ -52,11 +52,24 @@ impl LookupThread {
         kube: Option<KubeOptions>,
         hosts: Option<PathBuf>,
     ) -> std::io::Result<Self> {
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let ((questions, asked), (counted, answered)) = (mpsc::channel(QUEUE), watch::channel(0));
-        let lookup = Lookup { cache, kube, lister: None, hosts, counted };
-        std::thread::Builder::new().name("names".to_owned()).spawn(move || runtime.block_on(lookup.run(asked)))?;
-        Ok(Self { questions, answered })
+        let lookup = Lookup {
+            cache,
+            kube,
+            lister: None,
+            hosts,
+            counted,
+        };
+        std::thread::Builder::new()
+            .name("names".to_owned())
+            .spawn(move || runtime.block_on(lookup.run(asked)))?;
+        Ok(Self {
+            questions,
+            answered,
+        })
     }
 }
 
@@ -105,30 +118,53 @@ impl Lookup {
 
     /// The pods of a node: this node's also from the results of CNI.
     async fn pods(&mut self, node: &NodeId) -> (LookupOutcome, NameTable) {
-        let kept = if node.is_own { cni_results::read(Path::new(cni_results::DIRECTORY)) } else { NameTable::new() };
+        let kept = if node.is_own {
+            cni_results::read(Path::new(cni_results::DIRECTORY))
+        } else {
+            NameTable::new()
+        };
         if !kept.is_empty() {
             return (LookupOutcome::Listed, kept);
         }
-        let Some((options, name)) = self.kube.as_ref().zip(node.name()) else { return (LookupOutcome::Listed, kept) };
-        let lister = self.lister.get_or_insert_with(|| PodLister::new(options.clone()));
+        let Some((options, name)) = self.kube.as_ref().zip(node.name()) else {
+            return (LookupOutcome::Listed, kept);
+        };
+        let lister = self
+            .lister
+            .get_or_insert_with(|| PodLister::new(options.clone()));
         match timeout(DEADLINE, lister.pods_of(name)).await {
             Ok(Ok(names)) => (LookupOutcome::Listed, names),
             Ok(Err(error)) => {
-                tracing::debug!(error = chain(&error), node = name, "the pods of a node are not known");
-                (if error.is_refusal() { LookupOutcome::Refused } else { LookupOutcome::Failed }, NameTable::new())
+                tracing::debug!(
+                    error = chain(&error),
+                    node = name,
+                    "the pods of a node are not known"
+                );
+                (
+                    if error.is_refusal() {
+                        LookupOutcome::Refused
+                    } else {
+                        LookupOutcome::Failed
+                    },
+                    NameTable::new(),
+                )
             }
             Err(_elapsed) => (LookupOutcome::Failed, NameTable::new()),
         }
     }
 
     fn keep(&self, keep: impl FnOnce(&mut Cache, Instant)) {
-        keep(&mut self.cache.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        keep(
+            &mut self.cache.lock().unwrap_or_else(PoisonError::into_inner),
+            Instant::now(),
+        );
     }
 }
 
 fn host_names(path: &Path) -> NameTable {
     hosts::read(path).unwrap_or_else(|error| {
-        tracing::warn!(%error, path = %path.display(), "cannot read the names of hosts (--hosts-file)");
+        tracing::warn!(%error, path = %path.display(), "cannot read the names of hosts \
+            (--hosts-file)");
         NameTable::new()
     })
 }
@@ -139,7 +175,9 @@ async fn service_names() -> BTreeMap<IpAddr, String> {
     for family in Family::BOTH {
         match services::service_names(family).await {
             Ok(found) => names.extend(
-                found.into_iter().filter_map(|(address, name)| Some((address, services::without_port(&name)?))),
+                found
+                    .into_iter()
+                    .filter_map(|(address, name)| Some((address, services::without_port(&name)?))),
             ),
             Err(error) => tracing::debug!(error, "the names of Services are not known"),
         }

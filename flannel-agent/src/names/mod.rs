@@ -58,7 +58,13 @@ pub enum AddressKind {
 impl AddressKind {
     /// Every kind.
     #[cfg(test)]
-    pub const ALL: [Self; 5] = [Self::Pod, Self::Host, Self::Node, Self::Service, Self::Outside];
+    pub const ALL: [Self; 5] = [
+        Self::Pod,
+        Self::Host,
+        Self::Node,
+        Self::Service,
+        Self::Outside,
+    ];
 
     /// The name in every output.
     pub const fn name(self) -> &'static str {
@@ -76,8 +82,15 @@ impl AddressNames {
     /// The name to show: that of the pod, the Service, the node or the host; `None` if only the
     /// address is known.
     pub fn shown(&self) -> Option<&str> {
-        let node = self.node.as_ref().filter(|_| matches!(self.kind, AddressKind::Host | AddressKind::Node));
-        self.pod.as_deref().or(self.service.as_deref()).or(node.map(String::as_str)).or(self.host.as_deref())
+        let node = self
+            .node
+            .as_ref()
+            .filter(|_| matches!(self.kind, AddressKind::Host | AddressKind::Node));
+        self.pod
+            .as_deref()
+            .or(self.service.as_deref())
+            .or(node.map(String::as_str))
+            .or(self.host.as_deref())
     }
 }
 

@@ -49,15 +49,25 @@ impl NodeIndex {
     pub(super) fn read(peers: &SharedPeers, status: &Status, own_name: &str) -> Self {
         let mut index = Self::default();
         peers.list(|way| {
-            let node = NodeId { key: way.peer.key.clone(), is_own: false };
+            let node = NodeId {
+                key: way.peer.key.clone(),
+                is_own: false,
+            };
             index.add(Some(way.peer.subnet), Some(way.peer.public_ip), &node);
         });
-        let own = NodeId { key: own_name.into(), is_own: true };
+        let own = NodeId {
+            key: own_name.into(),
+            is_own: true,
+        };
         if let Some(lease) = &status.lease {
             let subnets = [Some(&lease.subnet), lease.ipv6_subnet.as_ref()];
             let addresses = [Some(&lease.public_ip), lease.public_ipv6.as_ref()];
             for (subnet, address) in subnets.into_iter().zip(addresses) {
-                index.add(subnet.and_then(|text| text.parse().ok()), address.and_then(|text| text.parse().ok()), &own);
+                index.add(
+                    subnet.and_then(|text| text.parse().ok()),
+                    address.and_then(|text| text.parse().ok()),
+                    &own,
+                );
             }
         }
         if let Some(interface) = &status.interface {
@@ -72,7 +82,8 @@ impl NodeIndex {
 
     fn add(&mut self, subnet: Option<IpNet>, address: Option<IpAddr>, node: &NodeId) {
         if let Some(subnet) = subnet {
-            self.subnets.insert(subnet.network(), (subnet, node.clone()));
+            self.subnets
+                .insert(subnet.network(), (subnet, node.clone()));
         }
         if let Some(address) = address {
             self.addresses.insert(address, node.clone());
@@ -82,14 +93,23 @@ impl NodeIndex {
     /// The place of an address.
     pub(super) fn place(&self, address: IpAddr) -> AddressPlace {
         let last = self.subnets.range(..=address).next_back();
-        if let Some((_, (subnet, node))) = last.filter(|(_, (subnet, _))| subnet.contains(&address)) {
+        if let Some((_, (subnet, node))) = last.filter(|(_, (subnet, _))| subnet.contains(&address))
+        {
             let node = node.clone();
-            return if is_of_devices(subnet, address) { AddressPlace::Node(node) } else { AddressPlace::PodOf(node) };
+            return if is_of_devices(subnet, address) {
+                AddressPlace::Node(node)
+            } else {
+                AddressPlace::PodOf(node)
+            };
         }
         if let Some(node) = self.addresses.get(&address) {
             return AddressPlace::Node(node.clone());
         }
-        if self.networks.iter().any(|network| network.contains(&address)) {
+        if self
+            .networks
+            .iter()
+            .any(|network| network.contains(&address))
+        {
             return AddressPlace::PodNetwork;
         }
         AddressPlace::Outside

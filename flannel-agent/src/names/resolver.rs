@@ -57,7 +57,12 @@ impl NameResolver {
     /// A resolver that has read nothing yet.
     pub fn new(sources: NameSources) -> Self {
         let (cache, index, thread) = (Arc::default(), Mutex::default(), OnceLock::new());
-        Self(Arc::new(Shared { sources, cache, index, thread }))
+        Self(Arc::new(Shared {
+            sources,
+            cache,
+            index,
+            thread,
+        }))
     }
 
     /// The name of this node.
@@ -67,7 +72,11 @@ impl NameResolver {
 
     /// The other nodes by the names of their leases, with their addresses.
     pub fn other_nodes(&self) -> Vec<(String, String)> {
-        let mut nodes = self.0.sources.peers.list(|way| (way.peer.key.to_string(), way.peer.public_ip.to_string()));
+        let mut nodes = self
+            .0
+            .sources
+            .peers
+            .list(|way| (way.peer.key.to_string(), way.peer.public_ip.to_string()));
         nodes.dedup_by(|one, other| one.0 == other.0);
         nodes
     }
@@ -76,10 +85,15 @@ impl NameResolver {
     pub fn node_addresses(&self) -> BTreeMap<String, Vec<IpAddr>> {
         let sources = &self.0.sources;
         let lease = sources.status.borrow().lease.clone();
-        let own = lease.iter().flat_map(|lease| [Some(&lease.public_ip), lease.public_ipv6.as_ref()]);
+        let own = lease
+            .iter()
+            .flat_map(|lease| [Some(&lease.public_ip), lease.public_ipv6.as_ref()]);
         let own: Vec<IpAddr> = own.flatten().filter_map(|text| text.parse().ok()).collect();
         let mut nodes = BTreeMap::from([(sources.node.clone(), own)]);
-        for (key, address) in sources.peers.list(|way| (way.peer.key.clone(), way.peer.public_ip)) {
+        for (key, address) in sources
+            .peers
+            .list(|way| (way.peer.key.clone(), way.peer.public_ip))
+        {
             nodes.entry(key.to_string()).or_default().push(address);
         }
         nodes
@@ -93,7 +107,9 @@ impl NameResolver {
             // Before the names are read, so that no answer is missed.
             let answered = self.thread().map(|thread| thread.answered.clone());
             let (names, is_complete) = self.known(addresses);
-            let Some(mut answered) = answered.filter(|_| !is_complete) else { return names };
+            let Some(mut answered) = answered.filter(|_| !is_complete) else {
+                return names;
+            };
             if !matches!(timeout_at(deadline, answered.changed()).await, Ok(Ok(()))) {
                 return self.known(addresses).0;
             }
@@ -119,9 +135,18 @@ impl NameResolver {
         (names, is_complete)
     }
 
-    fn one(&self, cache: &mut Cache, index: &NodeIndex, address: IpAddr, now: Instant) -> (AddressNames, bool) {
+    fn one(
+        &self,
+        cache: &mut Cache,
+        index: &NodeIndex,
+        address: IpAddr,
+        now: Instant,
+    ) -> (AddressNames, bool) {
         let place = index.place(address);
-        let mut names = AddressNames { service: cache.service(address), ..AddressNames::default() };
+        let mut names = AddressNames {
+            service: cache.service(address),
+            ..AddressNames::default()
+        };
         let mut is_fresh = true;
         match place {
             _ if names.service.is_some() => names.kind = AddressKind::Service,
@@ -135,7 +160,11 @@ impl NameResolver {
             }
             AddressPlace::PodNetwork => names.kind = AddressKind::Pod,
             AddressPlace::Node(node) => {
-                names.kind = if node.is_own { AddressKind::Host } else { AddressKind::Node };
+                names.kind = if node.is_own {
+                    AddressKind::Host
+                } else {
+                    AddressKind::Node
+                };
                 names.node = node.name().map(str::to_owned);
                 names.host = cache.host(address);
             }
@@ -169,14 +198,17 @@ impl NameResolver {
     }
 
     fn ask(&self, question: LookupQuestion) -> bool {
-        self.thread().is_some_and(|thread| thread.questions.try_send(question).is_ok())
+        self.thread()
+            .is_some_and(|thread| thread.questions.try_send(question).is_ok())
     }
 
     fn thread(&self) -> Option<&LookupThread> {
         let start = || {
             let NameSources { kube, hosts, .. } = self.0.sources.clone();
             LookupThread::start(self.0.cache.clone(), kube, hosts)
-                .inspect_err(|error| tracing::warn!(%error, "cannot start the thread that looks names up"))
+                .inspect_err(
+                    |error| tracing::warn!(%error, "cannot start the thread that looks names up"),
+                )
                 .ok()
         };
         self.0.thread.get_or_init(start).as_ref()
@@ -190,7 +222,11 @@ impl NameResolver {
             return index.clone();
         }
         let sources = &self.0.sources;
-        let index = Arc::new(NodeIndex::read(&sources.peers, &sources.status.borrow(), &sources.node));
+        let index = Arc::new(NodeIndex::read(
+            &sources.peers,
+            &sources.status.borrow(),
+            &sources.node,
+        ));
         *kept = Some((Instant::now(), index.clone()));
         index
     }

@@ -95,7 +95,10 @@ pub(super) struct Connections {
 impl Connections {
     /// No connections yet. `displaced` counts those closed for newer ones.
     pub(super) const fn new(displaced: Count) -> Self {
-        Self { open: Vec::new(), displaced }
+        Self {
+            open: Vec::new(),
+            displaced,
+        }
     }
 
     /// Serves a connection in its own task. When this returns, the displaced connection is closed.
@@ -106,9 +109,12 @@ impl Connections {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.open.retain(|connection| !connection.task.is_finished());
+        self.open
+            .retain(|connection| !connection.task.is_finished());
         let sources: Vec<_> = self.open.iter().map(|open| open.source).collect();
-        if let Some(index) = displaced_by(source, &sources, |index| self.open[index].request.is_complete()) {
+        if let Some(index) = displaced_by(source, &sources, |index| {
+            self.open[index].request.is_complete()
+        }) {
             let Connection { task, .. } = self.open.remove(index);
             task.abort();
             // Whatever way it ended, its descriptor is closed.
@@ -125,20 +131,34 @@ impl Connections {
                 () = expiry.expire() => {}
             }
         });
-        self.open.push(Connection { source, request, task });
+        self.open.push(Connection {
+            source,
+            request,
+            task,
+        });
         yield_now().await;
     }
 }
 
 /// The connection that a newcomer displaces, as an index of `open`, the sources of all, the oldest
 /// first. `has_asked` says of an index whether there is a request.
-pub(super) fn displaced_by(newcomer: Origin, open: &[Origin], has_asked: impl Fn(usize) -> bool) -> Option<usize> {
+pub(super) fn displaced_by(
+    newcomer: Origin,
+    open: &[Origin],
+    has_asked: impl Fn(usize) -> bool,
+) -> Option<usize> {
     let oldest = |limit: usize, is_meant: &dyn Fn(Origin) -> bool| {
-        let meant: Vec<_> = (0..open.len()).filter(|index| is_meant(open[*index])).collect();
+        let meant: Vec<_> = (0..open.len())
+            .filter(|index| is_meant(open[*index]))
+            .collect();
         if meant.len() < limit {
             return None;
         }
-        meant.iter().find(|index| !has_asked(**index)).or(meant.first()).copied()
+        meant
+            .iter()
+            .find(|index| !has_asked(**index))
+            .or(meant.first())
+            .copied()
     };
     match newcomer {
         Origin::Local => oldest(LOCAL, &|source| source == Origin::Local),

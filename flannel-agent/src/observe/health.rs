@@ -49,7 +49,11 @@ pub struct Readiness {
 impl Readiness {
     /// Takes the readiness from the status, for as long as the pulse is fresh.
     pub fn new(status: watch::Receiver<Status>, shared: SharedState, pulse: Pulse) -> Self {
-        Self { status, shared, pulse }
+        Self {
+            status,
+            shared,
+            pulse,
+        }
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -60,17 +64,37 @@ impl Readiness {
     fn refusal(&self) -> String {
         const NOT_READY: &str = "flanneld is not ready yet";
         let status = self.with_problems();
-        let problem = status.problems.iter().find(|problem| problem.severity == Severity::Critical);
-        problem.map_or_else(|| NOT_READY.to_owned(), |problem| format!("{NOT_READY}: {}", problem.line()))
+        let problem = status
+            .problems
+            .iter()
+            .find(|problem| problem.severity == Severity::Critical);
+        problem.map_or_else(
+            || NOT_READY.to_owned(),
+            |problem| format!("{NOT_READY}: {}", problem.line()),
+        )
     }
 
     /// The answer of a node that is ready, with its problems: some packets may be lost.
     fn consent(&self) -> String {
         const READY: &str = "flanneld is ready";
-        let of_peers = self.shared.peer_problems().into_iter().filter(|(_, peers)| *peers > 0);
-        let of_peers = of_peers.map(|(code, peers)| code.counted(u64::try_from(peers).unwrap_or(u64::MAX)));
-        let problems: Vec<String> = self.with_problems().problem_counts().into_iter().chain(of_peers).collect();
-        if problems.is_empty() { READY.to_owned() } else { format!("{READY}; problems: {}", problems.join(", ")) }
+        let of_peers = self
+            .shared
+            .peer_problems()
+            .into_iter()
+            .filter(|(_, peers)| *peers > 0);
+        let of_peers =
+            of_peers.map(|(code, peers)| code.counted(u64::try_from(peers).unwrap_or(u64::MAX)));
+        let problems: Vec<String> = self
+            .with_problems()
+            .problem_counts()
+            .into_iter()
+            .chain(of_peers)
+            .collect();
+        if problems.is_empty() {
+            READY.to_owned()
+        } else {
+            format!("{READY}; problems: {}", problems.join(", "))
+        }
     }
 
     /// The status with the problems that tasks know of, without those of peers.
@@ -125,17 +149,27 @@ impl HealthRoutes {
 
     pub(super) async fn answer(&self, path: &str) -> Response<Full<Bytes>> {
         let (status, text) = match (path, self) {
-            ("/metrics", Self::Metrics(metrics) | Self::All(_, metrics)) => match metrics.answer().await {
-                Some(text) => return respond(StatusCode::OK, text, MEDIA_TYPE),
-                None => (StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be put together; the log says why"),
-            },
-            ("/healthz", Self::Health(readiness) | Self::All(readiness, _)) if readiness.is_alive() => {
+            ("/metrics", Self::Metrics(metrics) | Self::All(_, metrics)) => {
+                match metrics.answer().await {
+                    Some(text) => return respond(StatusCode::OK, text, MEDIA_TYPE),
+                    None => (
+                        StatusCode::INTERNAL_SERVER_ERROR,
+                        "the metrics cannot be put together; the log says why",
+                    ),
+                }
+            }
+            ("/healthz", Self::Health(readiness) | Self::All(readiness, _))
+                if readiness.is_alive() =>
+            {
                 (StatusCode::OK, "flanneld is running")
             }
-            ("/healthz", Self::Health(_) | Self::All(..)) => {
-                (StatusCode::SERVICE_UNAVAILABLE, "flanneld's main loop has not turned for a minute")
-            }
-            ("/readyz", Self::Health(readiness) | Self::All(readiness, _)) if readiness.is_ready() => {
+            ("/healthz", Self::Health(_) | Self::All(..)) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "flanneld's main loop has not turned for a minute",
+            ),
+            ("/readyz", Self::Health(readiness) | Self::All(readiness, _))
+                if readiness.is_ready() =>
+            {
                 return respond(StatusCode::OK, Bytes::from(readiness.consent()), PLAIN);
             }
             ("/readyz", Self::Health(readiness) | Self::All(readiness, _)) => {
@@ -151,6 +185,8 @@ impl HealthRoutes {
 fn respond(status: StatusCode, text: Bytes, media_type: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(text));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
 }

@@ -71,11 +71,16 @@ impl HttpServer {
     ) -> io::Result<Self> {
         let (purpose, flags) = (routes.purpose(), routes.flags());
         let first = listen(address);
-        let bound = first.as_ref().ok().and_then(|listener| listener.local_addr().ok());
+        let bound = first
+            .as_ref()
+            .ok()
+            .and_then(|listener| listener.local_addr().ok());
         let address = bound.unwrap_or(address);
         let state = ListenerState::new(purpose, flags, address);
         listeners.add(state.clone());
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let (stop, stopped) = oneshot::channel();
         let listening = state.clone();
         let answering = move || {
@@ -89,15 +94,23 @@ impl HttpServer {
             };
             runtime.block_on(async {
                 tokio::select! {
-                    result = serving => tracing::error!(?result, "{purpose} are not answered any more"),
+                    result = serving => tracing::error!(?result, "{purpose} are not answered any \
+                        more"),
                     _ = stopped => {}
                 }
             });
             // A scrape that is being answered does not delay the shutdown.
             runtime.shutdown_background();
         };
-        let thread = std::thread::Builder::new().name(flags.to_owned()).spawn(answering)?;
-        Ok(Self { address, state, stop: Some(stop), thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name(flags.to_owned())
+            .spawn(answering)?;
+        Ok(Self {
+            address,
+            state,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
     }
 
     /// Returns the address it listens on; its port is the one the kernel chose if 0 was asked for.
@@ -115,7 +128,8 @@ async fn retry(address: SocketAddr, first: io::Error, state: &ListenerState) -> 
             if complaint.is_due(&reason, Instant::now()) {
                 let ListenerStatus { purpose, flags, .. } = state.status();
                 tracing::warn!(
-                    "cannot listen on {address} for {purpose}: {reason}; tried again every second; end the other \
+                    "cannot listen on {address} for {purpose}: {reason}; tried again every second; \
+                     end the other \
                      process, or choose another --{flags}-ip or --{flags}-port"
                 );
             }
@@ -135,8 +149,13 @@ async fn retry(address: SocketAddr, first: io::Error, state: &ListenerState) -> 
 
 fn reason(address: SocketAddr, error: &io::Error) -> String {
     let holder = || port_holder(PortKind::TcpListener, address.port());
-    let holder = (error.kind() == io::ErrorKind::AddrInUse).then(holder).flatten();
-    holder.map_or_else(|| error.to_string(), |holder| format!("{holder} has the port"))
+    let holder = (error.kind() == io::ErrorKind::AddrInUse)
+        .then(holder)
+        .flatten();
+    holder.map_or_else(
+        || error.to_string(),
+        |holder| format!("{holder} has the port"),
+    )
 }
 
 impl Drop for HttpServer {
@@ -145,19 +164,28 @@ impl Drop for HttpServer {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that answers {} panicked", self.state.status().purpose);
+            tracing::error!(
+                "the thread that answers {} panicked",
+                self.state.status().purpose
+            );
         }
     }
 }
 
-async fn serve(listener: StdListener, routes: HealthRoutes, displaced: Count) -> io::Result<Infallible> {
+async fn serve(
+    listener: StdListener,
+    routes: HealthRoutes,
+    displaced: Count,
+) -> io::Result<Infallible> {
     let listener = TcpListener::from_std(listener)?;
     let mut connections = Connections::new(displaced.clone());
     loop {
         match Newcomers::take(&listener, &displaced).await {
             Ok(newcomers) => {
                 for (source, stream) in newcomers.into_each() {
-                    connections.admit(source, |request| answer(stream, request, routes.clone())).await;
+                    connections
+                        .admit(source, |request| answer(stream, request, routes.clone()))
+                        .await;
                 }
             }
             Err(error) => {

@@ -18,10 +18,27 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let metadata = event.metadata();
-        let place = Place { file: metadata.file(), line: metadata.line() };
-        write!(writer, "{} ", Header { level: *metadata.level(), at: &Zoned::now(), process: process::id(), place })?;
+        let place = Place {
+            file: metadata.file(),
+            line: metadata.line(),
+        };
+        write!(
+            writer,
+            "{} ",
+            Header {
+                level: *metadata.level(),
+                at: &Zoned::now(),
+                process: process::id(),
+                place
+            }
+        )?;
         context.format_fields(writer.by_ref(), event)?;
         writeln!(writer)
     }
@@ -51,8 +68,17 @@ impl fmt::Display for Header<'_> {
             _ => 'I',
         };
         let time = self.at.strftime("%m%d %H:%M:%S%.6f");
-        let file = self.place.file.and_then(|file| file.rsplit('/').next()).unwrap_or("???");
-        write!(f, "{severity}{time} {:7} {file}:{}]", self.process, self.place.line.unwrap_or(1))
+        let file = self
+            .place
+            .file
+            .and_then(|file| file.rsplit('/').next())
+            .unwrap_or("???");
+        write!(
+            f,
+            "{severity}{time} {:7} {file}:{}]",
+            self.process,
+            self.place.line.unwrap_or(1)
+        )
     }
 }
 
@@ -62,11 +88,30 @@ mod tests {
 
     #[test]
     fn the_header_is_that_of_klog() {
-        let at: Zoned = "2026-06-29T14:34:46.447404+02:00[+02:00]".parse().expect("a time");
-        let header =
-            |level, file, line| Header { level, at: &at, process: 12, place: Place { file, line } }.to_string();
+        let at: Zoned = "2026-06-29T14:34:46.447404+02:00[+02:00]"
+            .parse()
+            .expect("a time");
+        let header = |level, file, line| {
+            Header {
+                level,
+                at: &at,
+                process: 12,
+                place: Place { file, line },
+            }
+            .to_string()
+        };
         let expected = "W0629 14:34:46.447404      12 main_loop.rs:204]";
-        assert_eq!(header(Level::WARN, Some("flannel-agent/src/agent/main_loop.rs"), Some(204)), expected);
-        assert_eq!(header(Level::DEBUG, None, None), "I0629 14:34:46.447404      12 ???:1]");
+        assert_eq!(
+            header(
+                Level::WARN,
+                Some("flannel-agent/src/agent/main_loop.rs"),
+                Some(204)
+            ),
+            expected
+        );
+        assert_eq!(
+            header(Level::DEBUG, None, None),
+            "I0629 14:34:46.447404      12 ???:1]"
+        );
     }
 }

@@ -14,11 +14,19 @@ pub struct SharedListeners(Arc<Mutex<Vec<ListenerState>>>);
 impl SharedListeners {
     /// The listeners for the status.
     pub fn status(&self) -> Vec<ListenerStatus> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(ListenerState::status).collect()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .map(ListenerState::status)
+            .collect()
     }
 
     pub(super) fn add(&self, state: ListenerState) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(state);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(state);
     }
 }
 
@@ -41,6 +49,9 @@ impl ListenerState {
     }
 
     pub(super) fn status(&self) -> ListenerStatus {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }

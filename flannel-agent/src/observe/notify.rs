@@ -63,7 +63,9 @@ pub struct ServiceManager {
 impl ServiceManager {
     /// The one that started us.
     pub fn of_environment() -> Self {
-        Self { socket: std::env::var_os(VARIABLE).filter(|socket| !socket.is_empty()) }
+        Self {
+            socket: std::env::var_os(VARIABLE).filter(|socket| !socket.is_empty()),
+        }
     }
 
     /// Reports for which reason the node is not ready, until it is, and then that. Ends at once if
@@ -88,7 +90,8 @@ impl ServiceManager {
         match send(socket, &state.lines()) {
             Ok(()) => tracing::debug!(?state, "notified the service manager"),
             Err(error) => {
-                tracing::warn!(%error, ?state, "cannot notify the service manager at {VARIABLE}={}", socket.display());
+                tracing::warn!(%error, ?state, "cannot notify the service manager at \
+                    {VARIABLE}={}", socket.display());
             }
         }
     }
@@ -99,7 +102,12 @@ fn send(socket: &OsStr, line: &str) -> io::Result<()> {
     let address = match socket.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         [b'/', ..] => SocketAddr::from_pathname(socket)?,
-        _ => return Err(io::Error::new(io::ErrorKind::Unsupported, "neither an absolute path nor an @name")),
+        _ => {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "neither an absolute path nor an @name",
+            ));
+        }
     };
     let datagram = UnixDatagram::unbound()?;
     // A manager that does not read must not hold us up.
@@ -112,7 +120,10 @@ mod tests {
     use super::*;
 
     fn heard(listener: &UnixDatagram, socket: impl Into<OsString>) -> String {
-        ServiceManager { socket: Some(socket.into()) }.notify(&ServiceState::Ready);
+        ServiceManager {
+            socket: Some(socket.into()),
+        }
+        .notify(&ServiceState::Ready);
         datagram(listener)
     }
 
@@ -140,20 +151,31 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("notify");
         let listener = UnixDatagram::bind(&path).expect("a socket");
-        listener.set_read_timeout(Some(std::time::Duration::from_secs(30))).expect("a time limit");
+        listener
+            .set_read_timeout(Some(std::time::Duration::from_secs(30)))
+            .expect("a time limit");
         let mode = flannel_status::ModeStatus::default();
         let (sender, receiver) = watch::channel(Status::without_agent("starting", mode));
-        let manager = ServiceManager { socket: Some(path.into()) };
+        let manager = ServiceManager {
+            socket: Some(path.into()),
+        };
         let reporting = tokio::spawn(manager.await_ready(receiver));
         let waits = |stage: &str, error: &str| {
-            sender.send_modify(|status| (status.stage, status.error) = (stage.to_owned(), Some(error.into())));
+            sender.send_modify(|status| {
+                (status.stage, status.error) = (stage.to_owned(), Some(error.into()))
+            });
         };
         let next = async || {
             let listener = listener.try_clone().expect("the socket");
-            tokio::task::spawn_blocking(move || datagram(&listener)).await.expect("a datagram")
+            tokio::task::spawn_blocking(move || datagram(&listener))
+                .await
+                .expect("a datagram")
         };
         waits("the network configuration", "etcd does not answer\nat all");
-        assert_eq!(next().await, "STATUS=the network configuration: etcd does not answer at all");
+        assert_eq!(
+            next().await,
+            "STATUS=the network configuration: etcd does not answer at all"
+        );
         sender.send_modify(|status| status.pid = Some(1));
         waits("the lease", "all subnets are leased");
         assert_eq!(next().await, "STATUS=the lease: all subnets are leased");
@@ -167,7 +189,10 @@ mod tests {
         ServiceManager { socket: None }.notify(&ServiceState::Stopping);
         for nowhere in ["/nonexistent/notify", "@flannel-nobody", "vsock:2:1"] {
             assert!(send(nowhere.as_ref(), "READY=1").is_err(), "{nowhere}");
-            ServiceManager { socket: Some(nowhere.into()) }.notify(&ServiceState::Stopping);
+            ServiceManager {
+                socket: Some(nowhere.into()),
+            }
+            .notify(&ServiceState::Stopping);
         }
     }
 }

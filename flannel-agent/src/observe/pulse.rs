@@ -26,7 +26,10 @@ impl Pulse {
 
     /// Creates a pulse whose last heartbeat was at `then`.
     pub(super) fn last_seen(then: Instant) -> Self {
-        Self { since: then, last_ms: Arc::default() }
+        Self {
+            since: then,
+            last_ms: Arc::default(),
+        }
     }
 
     /// Records a heartbeat.
@@ -37,6 +40,8 @@ impl Pulse {
 
     /// Returns the time since the last heartbeat.
     pub fn age(&self) -> Duration {
-        self.since.elapsed().saturating_sub(Duration::from_millis(self.last_ms.load(Ordering::Relaxed)))
+        self.since
+            .elapsed()
+            .saturating_sub(Duration::from_millis(self.last_ms.load(Ordering::Relaxed)))
     }
 }

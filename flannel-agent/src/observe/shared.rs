@@ -1,6 +1,8 @@
 //! The state that tasks of the agent keep up to date, for the status and the metrics.
 
-use flannel_backends::{ipsec::SharedIpsecStatus, udp::SharedUdpStatus, wireguard::SharedWireguardPeers};
+use flannel_backends::{
+    ipsec::SharedIpsecStatus, udp::SharedUdpStatus, wireguard::SharedWireguardPeers,
+};
 use flannel_cloud::SharedCloudStatus;
 use flannel_echo::SharedEchoes;
 use flannel_extension::SharedExtensionStatus;
@@ -56,8 +58,16 @@ impl SharedState {
     pub fn peer_problems(&self) -> [(ProblemCode, usize); 3] {
         let echoes = self.echoes.counts();
         let states = echoes.iter().flat_map(|counts| &counts.states);
-        let silent = states.filter(|(state, _)| state.is_problem()).map(|(_, peers)| peers).sum();
-        let unanswered = self.wireguard.states().get(&PeerState::Unanswered).copied().unwrap_or_default();
+        let silent = states
+            .filter(|(state, _)| state.is_problem())
+            .map(|(_, peers)| peers)
+            .sum();
+        let unanswered = self
+            .wireguard
+            .states()
+            .get(&PeerState::Unanswered)
+            .copied()
+            .unwrap_or_default();
         [
             (ProblemCode::SilentPeer, silent),
             (ProblemCode::NoHandshake, unanswered),

@@ -139,7 +139,9 @@ async fn answer(
 ) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
-    BufReader::new(reader.take(REQUEST)).read_line(&mut line).await?;
+    BufReader::new(reader.take(REQUEST))
+        .read_line(&mut line)
+        .await?;
     state.mark_complete();
     let reply = match serde_json::from_str(&line) {
         Ok(Request::Status) => document::line(&(answers.status)()),
@@ -149,7 +151,9 @@ async fn answer(
         },
         Ok(Request::Log) => text(&recent::lines()),
         Ok(Request::History) => match &answers.history {
-            Some(history) => serde_json::to_string(&HistoryAnswer { history: history.document() })?,
+            Some(history) => serde_json::to_string(&HistoryAnswer {
+                history: history.document(),
+            })?,
             None => refusal("no history here"),
         },
         Ok(Request::Names { addresses }) => match &answers.names {
@@ -177,7 +181,9 @@ fn refusal(error: &str) -> String {
 async fn connect(path: &Path) -> io::Result<UnixStream> {
     loop {
         match UnixStream::connect(path).await {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(Duration::from_millis(10)).await,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                sleep(Duration::from_millis(10)).await
+            }
             result => return result,
         }
     }
@@ -193,7 +199,13 @@ pub async fn ask_status(state_dir: &Path) -> io::Result<Status> {
 pub async fn ask_names(state_dir: &Path, addresses: &[IpAddr]) -> io::Result<ResolvedNames> {
     let mut names = ResolvedNames::new();
     for addresses in addresses.chunks(NAMES) {
-        let answer: NamesAnswer = ask(state_dir, &Request::Names { addresses: addresses.to_vec() }).await?;
+        let answer: NamesAnswer = ask(
+            state_dir,
+            &Request::Names {
+                addresses: addresses.to_vec(),
+            },
+        )
+        .await?;
         names.extend(answer.names);
     }
     Ok(names)
@@ -209,7 +221,9 @@ pub async fn ask_history(state_dir: &Path) -> io::Result<TrafficHistory> {
 /// an earlier version does not know the request.
 pub async fn ask_text(state_dir: &Path, request: Request) -> io::Result<String> {
     let Text { text, error } = ask(state_dir, &request).await?;
-    text.ok_or_else(|| io::Error::other(error.unwrap_or_else(|| "no text in the answer".to_owned())))
+    text.ok_or_else(|| {
+        io::Error::other(error.unwrap_or_else(|| "no text in the answer".to_owned()))
+    })
 }
 
 async fn ask<T: DeserializeOwned>(state_dir: &Path, request: &Request) -> io::Result<T> {
@@ -229,7 +243,9 @@ async fn ask<T: DeserializeOwned>(state_dir: &Path, request: &Request) -> io::Re
 pub async fn agent_process(state_dir: &Path) -> io::Result<i32> {
     let stream = connect(&path(state_dir)).await?;
     let process = stream.peer_cred()?.pid().filter(|pid| *pid > 0);
-    process.ok_or_else(|| io::Error::other("its process cannot be seen from here, such as one of another container"))
+    process.ok_or_else(|| {
+        io::Error::other("its process cannot be seen from here, such as one of another container")
+    })
 }
 
 /// Sends one request on its own connection.

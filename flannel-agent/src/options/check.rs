@@ -9,10 +9,20 @@ use flannel_store::kube::BadPrefix;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OptionMistake {
     #[error("--{flag} is {value:?}, expected {expected}")]
-    BadValue { flag: &'static str, value: String, expected: &'static str },
+    BadValue {
+        flag: &'static str,
+        value: String,
+        expected: &'static str,
+    },
     /// The value is a secret and is not quoted.
-    #[error("--{flag} has a user name or password in a URL, which is not used and would be shown; {remedy}")]
-    UserInfo { flag: &'static str, remedy: &'static str },
+    #[error(
+        "--{flag} has a user name or password in a URL, which is not used and would be shown; \
+         {remedy}"
+    )]
+    UserInfo {
+        flag: &'static str,
+        remedy: &'static str,
+    },
     #[error(transparent)]
     Regex(BadPattern),
     #[error("--kube-annotation-prefix: {0}")]
@@ -27,8 +37,17 @@ pub(super) struct Checks {
 
 impl Checks {
     /// Records a value that cannot be used.
-    pub(super) fn refuse(&mut self, flag: &'static str, value: impl fmt::Display, expected: &'static str) {
-        self.mistakes.push(OptionMistake::BadValue { flag, value: value.to_string(), expected });
+    pub(super) fn refuse(
+        &mut self,
+        flag: &'static str,
+        value: impl fmt::Display,
+        expected: &'static str,
+    ) {
+        self.mistakes.push(OptionMistake::BadValue {
+            flag,
+            value: value.to_string(),
+            expected,
+        });
     }
 
     /// Parses a value. An empty one counts as not given.

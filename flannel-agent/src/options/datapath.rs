@@ -91,13 +91,22 @@ impl DatapathFlags {
     }
 
     fn attach(&self, checks: &mut Checks) -> AttachMode {
-        let modes = [("auto", AttachMode::Auto), ("tcx", AttachMode::Tcx), ("clsact", AttachMode::Clsact)];
+        let modes = [
+            ("auto", AttachMode::Auto),
+            ("tcx", AttachMode::Tcx),
+            ("clsact", AttachMode::Clsact),
+        ];
         checks.choice("attach", &self.attach, &modes, "auto, tcx or clsact")
     }
 
     fn tx_checksum_offload(&self, checks: &mut Checks) -> Option<TxChecksumOffload> {
         let settings = TxChecksumOffload::ALL.map(|setting| (setting.name(), setting));
-        let setting = checks.choice("tx-checksum-offload", &self.tx_checksum_offload, &settings, "auto, on or off");
+        let setting = checks.choice(
+            "tx-checksum-offload",
+            &self.tx_checksum_offload,
+            &settings,
+            "auto, on or off",
+        );
         Some(setting).filter(|setting| *setting != TxChecksumOffload::Auto)
     }
 
@@ -105,13 +114,21 @@ impl DatapathFlags {
         let expected = "off, audit or enforce";
         let guard::Checks { outer, inner } = DEFAULT;
         guard::Checks {
-            outer: checks.optional("guard-outer", &self.guard_outer, expected).unwrap_or(outer),
-            inner: checks.optional("guard-inner", &self.guard_inner, expected).unwrap_or(inner),
+            outer: checks
+                .optional("guard-outer", &self.guard_outer, expected)
+                .unwrap_or(outer),
+            inner: checks
+                .optional("guard-inner", &self.guard_inner, expected)
+                .unwrap_or(inner),
         }
     }
 
     fn xdp_guard(&self, checks: &mut Checks) -> XdpGuardMode {
-        let modes = [("off", XdpGuardMode::Off), ("auto", XdpGuardMode::Auto), ("native", XdpGuardMode::Native)];
+        let modes = [
+            ("off", XdpGuardMode::Off),
+            ("auto", XdpGuardMode::Auto),
+            ("native", XdpGuardMode::Native),
+        ];
         checks.choice("xdp-guard", &self.xdp_guard, &modes, "auto, native or off")
     }
 }

@@ -20,7 +20,11 @@ const DAY_MINUTES: i64 = 1440;
 #[expect(clippy::struct_field_names, reason = "the flags have these names")]
 pub struct EtcdAccess {
     /// Comma-separated list of etcd endpoints; one is used until it fails, then the next
-    #[arg(long, value_name = "URL,...", default_value = "http://127.0.0.1:4001,http://127.0.0.1:2379")]
+    #[arg(
+        long,
+        value_name = "URL,...",
+        default_value = "http://127.0.0.1:4001,http://127.0.0.1:2379"
+    )]
     etcd_endpoints: String,
     /// Our keys in etcd are PATH/config and PATH/subnets/...
     #[arg(long, value_name = "PATH", default_value = "/coreos.com/network")]
@@ -38,11 +42,21 @@ pub struct EtcdAccess {
     etcd_keyfile: String,
     /// User name for etcd; if only one of name and password is set, the agent warns and connects
     /// without credentials
-    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true
+    )]
     etcd_username: String,
     /// Password for etcd; prefer `FLANNELD_ETCD_PASSWORD`, which other users cannot read. Never
     /// logged
-    #[arg(long, value_name = "PASSWORD", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "PASSWORD",
+        default_value = "",
+        hide_default_value = true
+    )]
     etcd_password: Secret,
 }
 
@@ -53,17 +67,32 @@ pub(super) struct EtcdFlags {
     #[command(flatten)]
     access: EtcdAccess,
     /// Minutes before the end of a lease of a day at which it is renewed, 1 to 1439
-    #[arg(long, value_name = "MINUTES", default_value_t = 60, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "MINUTES",
+        default_value_t = 60,
+        allow_negative_numbers = true
+    )]
     subnet_lease_renew_margin: i64,
     /// Lifetime of the subnet lease in seconds; the margin is scaled to it
-    #[arg(long, value_name = "SECONDS", default_value_t = 86_400, hide = true, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 86_400,
+        hide = true,
+        allow_negative_numbers = true
+    )]
     subnet_lease_ttl: i64,
 }
 
 impl EtcdFlags {
     pub(super) fn check(&self, checks: &mut Checks) -> EtcdOptions {
         let (lease_ttl, renew_margin) = self.lease_times(checks);
-        EtcdOptions { lease_ttl, renew_margin, ..self.access.check(checks) }
+        EtcdOptions {
+            lease_ttl,
+            renew_margin,
+            ..self.access.check(checks)
+        }
     }
 
     /// Returns the flags that have no effect, or not with all of these endpoints.
@@ -103,7 +132,11 @@ impl EtcdAccess {
     pub(crate) fn options(&self) -> Result<EtcdOptions, Vec<OptionMistake>> {
         let mut checks = Checks::default();
         let options = self.check(&mut checks);
-        if checks.mistakes.is_empty() { Ok(options) } else { Err(checks.mistakes) }
+        if checks.mistakes.is_empty() {
+            Ok(options)
+        } else {
+            Err(checks.mistakes)
+        }
     }
 
     fn check(&self, checks: &mut Checks) -> EtcdOptions {
@@ -121,19 +154,30 @@ impl EtcdAccess {
     fn warnings(&self, endpoints: &[String]) -> Vec<OptionWarning> {
         let half_user = self.etcd_username.is_empty() != self.etcd_password.reveal().is_empty();
         let half_client = self.etcd_certfile.is_empty() != self.etcd_keyfile.is_empty();
-        let named = [&self.etcd_cafile, &self.etcd_certfile, &self.etcd_keyfile].iter().any(|path| !path.is_empty());
-        let plain = named && endpoints.iter().any(|endpoint| endpoint.starts_with("http://"));
+        let named = [&self.etcd_cafile, &self.etcd_certfile, &self.etcd_keyfile]
+            .iter()
+            .any(|path| !path.is_empty());
+        let plain = named
+            && endpoints
+                .iter()
+                .any(|endpoint| endpoint.starts_with("http://"));
         let warnings = [
             (half_user, OptionWarning::HalfCredentials),
             (half_client, OptionWarning::HalfClientCertificate),
             (plain, OptionWarning::PlainEndpoints),
         ];
-        warnings.into_iter().filter_map(|(applies, warning)| applies.then_some(warning)).collect()
+        warnings
+            .into_iter()
+            .filter_map(|(applies, warning)| applies.then_some(warning))
+            .collect()
     }
 
     fn credentials(&self) -> Option<Credentials> {
         let both = !self.etcd_username.is_empty() && !self.etcd_password.reveal().is_empty();
-        both.then(|| Credentials { username: self.etcd_username.clone(), password: self.etcd_password.clone() })
+        both.then(|| Credentials {
+            username: self.etcd_username.clone(),
+            password: self.etcd_password.clone(),
+        })
     }
 
     /// The files of TLS. One of certificate and key without the other is none, as in flanneld.
@@ -150,20 +194,32 @@ impl EtcdAccess {
     fn endpoints(&self, checks: &mut Checks) -> Vec<String> {
         const REMEDY: &str = "use --etcd-username and FLANNELD_ETCD_PASSWORD, or --etcd-password";
         if self.etcd_endpoints.contains('@') {
-            checks.mistakes.push(OptionMistake::UserInfo { flag: "etcd-endpoints", remedy: REMEDY });
+            checks.mistakes.push(OptionMistake::UserInfo {
+                flag: "etcd-endpoints",
+                remedy: REMEDY,
+            });
             return Vec::new();
         }
-        self.etcd_endpoints.split(',').filter_map(|text| endpoint(text.trim(), checks)).collect()
+        self.etcd_endpoints
+            .split(',')
+            .filter_map(|text| endpoint(text.trim(), checks))
+            .collect()
     }
 }
 
 fn endpoint(text: &str, checks: &mut Checks) -> Option<String> {
     match text.split_once("://").unwrap_or(("http", text)) {
-        (scheme @ ("http" | "https"), host) if !host.is_empty() && !host.contains(char::is_whitespace) => {
+        (scheme @ ("http" | "https"), host)
+            if !host.is_empty() && !host.contains(char::is_whitespace) =>
+        {
             Some(format!("{scheme}://{}", host.trim_end_matches('/')))
         }
         _ => {
-            checks.refuse("etcd-endpoints", text, "http://host:port or https://host:port, comma-separated");
+            checks.refuse(
+                "etcd-endpoints",
+                text,
+                "http://host:port or https://host:port, comma-separated",
+            );
             None
         }
     }

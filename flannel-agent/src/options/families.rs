@@ -10,8 +10,20 @@ pub(super) const EXPECTED: &str = "true, false, ipv4 or ipv6";
 const NAMES: [(&str, MasqueradeFamilies); 4] = [
     ("true", MasqueradeFamilies::BOTH),
     ("false", MasqueradeFamilies::NONE),
-    ("ipv4", MasqueradeFamilies { v4: true, v6: false }),
-    ("ipv6", MasqueradeFamilies { v4: false, v6: true }),
+    (
+        "ipv4",
+        MasqueradeFamilies {
+            v4: true,
+            v6: false,
+        },
+    ),
+    (
+        "ipv6",
+        MasqueradeFamilies {
+            v4: false,
+            v6: true,
+        },
+    ),
 ];
 
 /// Returns the value in the one spelling that [`parser`] takes; `None` when it is malformed.
@@ -27,5 +39,7 @@ pub(crate) fn parser() -> OneOf<MasqueradeFamilies> {
 
 fn parse(text: &str) -> Result<MasqueradeFamilies, String> {
     let found = NAMES.iter().find(|(name, _)| *name == text);
-    found.map(|(_, families)| *families).ok_or_else(|| format!("expected {EXPECTED}"))
+    found
+        .map(|(_, families)| *families)
+        .ok_or_else(|| format!("expected {EXPECTED}"))
 }

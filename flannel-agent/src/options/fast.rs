@@ -41,7 +41,12 @@ pub(super) struct FastFlags {
     /// Flows of each address family mode `fast` knows at most, 1000 to 1048576, at 328 bytes each
     /// (IPv6: 400); 0 takes a thousandth of the machine's memory, 16384 to 131072, or less under a
     /// memory limit
-    #[arg(long, value_name = "FLOWS", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "FLOWS",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
     flow_table_size: i64,
 }
 
@@ -67,7 +72,11 @@ impl FastFlags {
             Ok(0) => None,
             Ok(size) if FLOW_TABLE_SIZES.contains(&size) => Some(size),
             _ => {
-                checks.refuse("flow-table-size", self.flow_table_size, "1000 to 1048576 flows, or 0");
+                checks.refuse(
+                    "flow-table-size",
+                    self.flow_table_size,
+                    "1000 to 1048576 flows, or 0",
+                );
                 None
             }
         }

@@ -51,8 +51,15 @@ static RUN: LazyLock<Command> = LazyLock::new(|| RunFlags::augment_args(Command:
 
 /// Every flag.
 pub(crate) static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
-    let refused = REFUSED.into_iter().map(|(name, only)| Flag { name, kind: Text, only: Some(only) });
-    RUN.get_arguments().filter_map(Flag::built).chain(refused).collect()
+    let refused = REFUSED.into_iter().map(|(name, only)| Flag {
+        name,
+        kind: Text,
+        only: Some(only),
+    });
+    RUN.get_arguments()
+        .filter_map(Flag::built)
+        .chain(refused)
+        .collect()
 });
 
 impl Flag {
@@ -65,7 +72,11 @@ impl Flag {
             _ if value == TypeId::of::<i64>() => Int,
             _ => Text,
         };
-        arg.get_long().map(|name| Self { name, kind, only: None })
+        arg.get_long().map(|name| Self {
+            name,
+            kind,
+            only: None,
+        })
     }
 
     /// The flag of this name.
@@ -75,7 +86,10 @@ impl Flag {
 
     /// The environment variable that stands in for the flag.
     pub(crate) fn variable(&self) -> String {
-        format!("FLANNELD_{}", self.name.to_uppercase().replace(['-', '.'], "_"))
+        format!(
+            "FLANNELD_{}",
+            self.name.to_uppercase().replace(['-', '.'], "_")
+        )
     }
 
     /// The value in the one spelling clap takes; `None` when it is malformed.
@@ -116,7 +130,10 @@ mod tests {
     #[test]
     fn a_misspelt_flag_is_recognised() {
         assert_eq!(similar("ifce").as_deref(), Some("--iface"));
-        assert_eq!(similar("etcd-endpoint").as_deref(), Some("--etcd-endpoints"));
+        assert_eq!(
+            similar("etcd-endpoint").as_deref(),
+            Some("--etcd-endpoints")
+        );
         assert_eq!(similar("nonsense"), None);
     }
 

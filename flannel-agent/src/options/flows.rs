@@ -40,7 +40,10 @@ pub struct ObserverFiles {
 impl FlowOptions {
     /// The files that the agent reads.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        let tls = self.listen.iter().flat_map(|(_, files)| [&files.certificate, &files.key, &files.client_ca]);
+        let tls = self
+            .listen
+            .iter()
+            .flat_map(|(_, files)| [&files.certificate, &files.key, &files.client_ca]);
         self.hosts.iter().chain(tls)
     }
 }
@@ -59,7 +62,12 @@ pub(super) struct FlowFlags {
     hubble_socket: String,
     /// Address and port at which they do so over TLS, with a client certificate: needs the three
     /// flags of files; empty for none
-    #[arg(long, value_name = "IP:PORT", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "IP:PORT",
+        default_value = "",
+        hide_default_value = true
+    )]
     hubble_listen: String,
     /// Certificate for --hubble-listen, PEM; absolute path. It and the next two are read again when
     /// they change
@@ -86,21 +94,45 @@ impl FlowFlags {
             hosts: file(checks, "hosts-file", &self.hosts_file),
             socket: file(checks, "hubble-socket", &self.hubble_socket),
             listen: self.listen(checks),
-            ring: in_range(checks, "hubble-flows", self.hubble_flows, 65_535, "1 to 65535 flows") as usize,
-            rate: in_range(checks, "hubble-rate", self.hubble_rate, 100_000, "1 to 100000 packets a second"),
+            ring: in_range(
+                checks,
+                "hubble-flows",
+                self.hubble_flows,
+                65_535,
+                "1 to 65535 flows",
+            ) as usize,
+            rate: in_range(
+                checks,
+                "hubble-rate",
+                self.hubble_rate,
+                100_000,
+                "1 to 100000 packets a second",
+            ),
         }
     }
 
     fn listen(&self, checks: &mut Checks) -> Option<(SocketAddr, ObserverFiles)> {
         const FLAG: &str = "hubble-listen";
-        const FILES: &str = "no address without all of --hubble-certfile, --hubble-keyfile and --hubble-client-cafile";
-        let address = checks.optional(FLAG, &self.hubble_listen, "an IP address and a port, such as 0.0.0.0:4244");
+        const FILES: &str = "no address without all of --hubble-certfile, --hubble-keyfile and \
+            --hubble-client-cafile";
+        let address = checks.optional(
+            FLAG,
+            &self.hubble_listen,
+            "an IP address and a port, such as 0.0.0.0:4244",
+        );
         let certificate = file(checks, "hubble-certfile", &self.hubble_certfile);
         let key = file(checks, "hubble-keyfile", &self.hubble_keyfile);
         let client_ca = file(checks, "hubble-client-cafile", &self.hubble_client_cafile);
         let address = address?;
         if let (Some(certificate), Some(key), Some(client_ca)) = (certificate, key, client_ca) {
-            return Some((address, ObserverFiles { certificate, key, client_ca }));
+            return Some((
+                address,
+                ObserverFiles {
+                    certificate,
+                    key,
+                    client_ca,
+                },
+            ));
         }
         checks.refuse(FLAG, address, FILES);
         None
@@ -116,7 +148,13 @@ fn file(checks: &mut Checks, flag: &'static str, value: &str) -> Option<PathBuf>
     Some(path)
 }
 
-fn in_range(checks: &mut Checks, flag: &'static str, value: i64, most: u32, expected: &'static str) -> u32 {
+fn in_range(
+    checks: &mut Checks,
+    flag: &'static str,
+    value: i64,
+    most: u32,
+    expected: &'static str,
+) -> u32 {
     match u32::try_from(value) {
         Ok(value) if (1..=most).contains(&value) => value,
         _ => {

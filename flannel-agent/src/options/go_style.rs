@@ -34,28 +34,48 @@ impl fmt::Display for ValueOrigin {
 /// Something on the command line or in the environment that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Mistake {
-    #[error("unexpected argument {0:?}; a boolean is set as --flag or --flag=true, and `run` takes flags only")]
+    #[error(
+        "unexpected argument {0:?}; a boolean is set as --flag or --flag=true, and `run` takes \
+         flags only"
+    )]
     BareWord(String),
     #[error("bad flag syntax {0:?}; write --flag=value")]
     Syntax(String),
     #[error("unknown flag --{name}{}", question(.similar.as_deref()))]
-    Unknown { name: String, similar: Option<String> },
+    Unknown {
+        name: String,
+        similar: Option<String>,
+    },
     #[error("--{0} needs a value; write --{0}=value")]
     NoValue(&'static str),
     #[error("{origin} is {value:?}, expected {expected}")]
-    BadValue { origin: ValueOrigin, value: String, expected: &'static str },
+    BadValue {
+        origin: ValueOrigin,
+        value: String,
+        expected: &'static str,
+    },
     #[error("{origin}={value} is not built yet; leave it out{}", default_hint(.default))]
-    NotBuilt { origin: ValueOrigin, value: String, default: &'static str },
+    NotBuilt {
+        origin: ValueOrigin,
+        value: String,
+        default: &'static str,
+    },
     #[error("{0} is not valid UTF-8")]
     NotUnicode(String),
 }
 
 fn question(similar: Option<&str>) -> String {
-    similar.map(|flag| format!("; did you mean {flag}?")).unwrap_or_default()
+    similar
+        .map(|flag| format!("; did you mean {flag}?"))
+        .unwrap_or_default()
 }
 
 fn default_hint(default: &str) -> String {
-    if default.is_empty() { String::new() } else { format!(" or set it to {default}") }
+    if default.is_empty() {
+        String::new()
+    } else {
+        format!(" or set it to {default}")
+    }
 }
 
 /// The result: the flags that clap can read, and the mistakes. There may be both, so that the
@@ -74,10 +94,17 @@ pub(crate) fn normalise(
     let mut builder = Builder::default();
     builder.read_arguments(args);
     if builder.wants_help {
-        return Normalised { flags: vec!["--help".to_owned()], mistakes: Vec::new() };
+        return Normalised {
+            flags: vec!["--help".to_owned()],
+            mistakes: Vec::new(),
+        };
     }
     // The version is printed before the environment is read, as in flanneld.
-    if !builder.values.iter().any(|(flag, value)| flag.name == "version" && value == "true") {
+    if !builder
+        .values
+        .iter()
+        .any(|(flag, value)| flag.name == "version" && value == "true")
+    {
         builder.read_environment(&env.into_iter().collect());
     }
     builder.finish()
@@ -95,28 +122,44 @@ impl Builder {
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {
             match arg.into_string() {
-                Ok(arg) if arg == "--" => return self.mistakes.extend(args.map(|arg| bare_word(&arg))),
+                Ok(arg) if arg == "--" => {
+                    return self.mistakes.extend(args.map(|arg| bare_word(&arg)));
+                }
                 Ok(arg) => self.read_argument(&arg, &mut args),
-                Err(arg) => self.mistakes.push(Mistake::NotUnicode(arg.display().to_string())),
+                Err(arg) => self
+                    .mistakes
+                    .push(Mistake::NotUnicode(arg.display().to_string())),
             }
         }
     }
 
     fn read_argument(&mut self, arg: &str, rest: &mut impl Iterator<Item = OsString>) {
-        let Some(body) = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-')).filter(|_| arg != "-") else {
+        let Some(body) = arg
+            .strip_prefix("--")
+            .or_else(|| arg.strip_prefix('-'))
+            .filter(|_| arg != "-")
+        else {
             return self.mistakes.push(Mistake::BareWord(arg.to_owned()));
         };
         if body.is_empty() || body.starts_with(['-', '=']) {
             return self.mistakes.push(Mistake::Syntax(arg.to_owned()));
         }
-        let (name, value) = body.split_once('=').map_or((body, None), |(name, value)| (name, Some(value)));
-        let Some(flag) = Flag::named(name) else { return self.read_unknown(name) };
+        let (name, value) = body
+            .split_once('=')
+            .map_or((body, None), |(name, value)| (name, Some(value)));
+        let Some(flag) = Flag::named(name) else {
+            return self.read_unknown(name);
+        };
         let value = match (value, flag.kind) {
             (Some(value), _) => value.to_owned(),
             (None, Kind::Bool | Kind::Families) => "true".to_owned(),
             (None, _) => match rest.next().map(OsString::into_string) {
                 Some(Ok(value)) => value,
-                Some(Err(value)) => return self.mistakes.push(Mistake::NotUnicode(value.display().to_string())),
+                Some(Err(value)) => {
+                    return self
+                        .mistakes
+                        .push(Mistake::NotUnicode(value.display().to_string()));
+                }
                 None => return self.mistakes.push(Mistake::NoValue(flag.name)),
             },
         };
@@ -127,7 +170,10 @@ impl Builder {
         if ["h", "help"].contains(&name) {
             self.wants_help = true;
         } else {
-            self.mistakes.push(Mistake::Unknown { name: name.to_owned(), similar: flags::similar(name) });
+            self.mistakes.push(Mistake::Unknown {
+                name: name.to_owned(),
+                similar: flags::similar(name),
+            });
         }
     }
 
@@ -136,7 +182,9 @@ impl Builder {
         for flag in FLAGS.iter().filter(|flag| flag.name != "version") {
             let variable = flag.variable();
             let on_command_line = self.values.iter().any(|(given, _)| given.name == flag.name);
-            let value = env.get(&OsString::from(&variable)).filter(|value| !value.is_empty() && !on_command_line);
+            let value = env
+                .get(&OsString::from(&variable))
+                .filter(|value| !value.is_empty() && !on_command_line);
             match value.map(|value| value.to_str()) {
                 None => {}
                 Some(Some(value)) => self.add(flag, ValueOrigin::Variable(variable), value),
@@ -148,23 +196,44 @@ impl Builder {
     fn add(&mut self, flag: &'static Flag, origin: ValueOrigin, value: &str) {
         let Some(canonical) = flag.canonical(value) else {
             let (value, expected) = (value.to_owned(), flag.expected());
-            return self.mistakes.push(Mistake::BadValue { origin, value, expected });
+            return self.mistakes.push(Mistake::BadValue {
+                origin,
+                value,
+                expected,
+            });
         };
         match flag.only {
             None => self.values.push((flag, canonical)),
             // Kept out of clap, but it still hides its variable.
             Some(default) if canonical == default => self.values.push((flag, canonical)),
-            Some(default) => self.mistakes.push(Mistake::NotBuilt { origin, value: canonical, default }),
+            Some(default) => self.mistakes.push(Mistake::NotBuilt {
+                origin,
+                value: canonical,
+                default,
+            }),
         }
     }
 
     fn finish(self) -> Normalised {
         let is_last = |(at, (flag, _)): &(usize, &(&Flag, String))| {
-            flag.kind == Kind::List || !self.values[at + 1..].iter().any(|(later, _)| later.name == flag.name)
+            flag.kind == Kind::List
+                || !self.values[at + 1..]
+                    .iter()
+                    .any(|(later, _)| later.name == flag.name)
         };
-        let kept = self.values.iter().enumerate().filter(is_last).filter(|(_, (flag, _))| flag.only.is_none());
-        let flags = kept.map(|(_, (flag, value))| format!("--{}={value}", flag.name)).collect();
-        Normalised { flags, mistakes: self.mistakes }
+        let kept = self
+            .values
+            .iter()
+            .enumerate()
+            .filter(is_last)
+            .filter(|(_, (flag, _))| flag.only.is_none());
+        let flags = kept
+            .map(|(_, (flag, value))| format!("--{}={value}", flag.name))
+            .collect();
+        Normalised {
+            flags,
+            mistakes: self.mistakes,
+        }
     }
 }
 

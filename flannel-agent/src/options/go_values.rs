@@ -41,7 +41,11 @@ fn split_base(text: &str) -> (&str, u32) {
 /// Removes the underscores if each stands alone between digits (or after a base prefix).
 fn without_underscores(digits: &str, after_prefix: bool) -> Option<String> {
     let leading = digits.starts_with('_') && !after_prefix;
-    if leading || digits.ends_with('_') || digits.contains("__") { None } else { Some(digits.replace('_', "")) }
+    if leading || digits.ends_with('_') || digits.contains("__") {
+        None
+    } else {
+        Some(digits.replace('_', ""))
+    }
 }
 
 #[cfg(test)]
@@ -69,7 +73,21 @@ mod tests {
         ] {
             assert_eq!(parse_int(text), Some(value), "{text}");
         }
-        for text in ["", "-", "0x", "08", "1__0", "_1", "1_", "1.0", "6 0", "--1", "+-1", "9223372036854775808", "a"] {
+        for text in [
+            "",
+            "-",
+            "0x",
+            "08",
+            "1__0",
+            "_1",
+            "1_",
+            "1.0",
+            "6 0",
+            "--1",
+            "+-1",
+            "9223372036854775808",
+            "a",
+        ] {
             assert_eq!(parse_int(text), None, "{text}");
         }
     }

@@ -37,7 +37,12 @@ impl IfaceFlags {
             can_reach: checks.optional("iface-can-reach", &self.iface_can_reach, "an IP address"),
             public_ip: checks.optional("public-ip", &self.public_ip, "an IPv4 address"),
             public_ipv6: checks.optional("public-ipv6", &self.public_ipv6, "an IPv6 address"),
-            iface: self.iface.iter().filter(|iface| !iface.is_empty()).cloned().collect(),
+            iface: self
+                .iface
+                .iter()
+                .filter(|iface| !iface.is_empty())
+                .cloned()
+                .collect(),
         }
     }
 

@@ -16,10 +16,19 @@ pub(super) struct KubeFlags {
     kube_subnet_mgr: bool,
     /// URL of the Kubernetes API server, also in place of a kubeconfig's [default: the pod's own
     /// cluster's, else the kubeconfig's]
-    #[arg(long, value_name = "URL", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "",
+        hide_default_value = true
+    )]
     kube_api_url: String,
     /// Prefix of our annotations on Nodes, flannel's
-    #[arg(long, value_name = "PREFIX", default_value = "flannel.alpha.coreos.com")]
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        default_value = "flannel.alpha.coreos.com"
+    )]
     kube_annotation_prefix: String,
     /// Kubeconfig file [default: the pod's service account, else the usual places]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "", hide_default_value = true)]
@@ -56,7 +65,9 @@ impl KubeFlags {
             set_network_unavailable: self.set_node_network_unavailable,
             pod_opt_out: self.pod_opt_out,
         };
-        checks.mistakes.extend(prefix.err().map(OptionMistake::AnnotationPrefix));
+        checks
+            .mistakes
+            .extend(prefix.err().map(OptionMistake::AnnotationPrefix));
         Some(options)
     }
 
@@ -64,9 +75,10 @@ impl KubeFlags {
         const FLAG: &str = "kube-api-url";
         let url = self.kube_api_url.as_str();
         if has_user_info(url) {
-            checks
-                .mistakes
-                .push(OptionMistake::UserInfo { flag: FLAG, remedy: "use --kubeconfig-file for credentials" });
+            checks.mistakes.push(OptionMistake::UserInfo {
+                flag: FLAG,
+                remedy: "use --kubeconfig-file for credentials",
+            });
             return;
         }
         let parsed: Option<http::Uri> = checks.optional(FLAG, url, "a URL");
@@ -80,7 +92,9 @@ impl KubeFlags {
 /// unescaped password.
 fn has_user_info(text: &str) -> bool {
     match text.parse::<http::Uri>() {
-        Ok(url) => url.authority().is_some_and(|authority| authority.as_str().contains('@')),
+        Ok(url) => url
+            .authority()
+            .is_some_and(|authority| authority.as_str().contains('@')),
         Err(_) => text.contains('@'),
     }
 }

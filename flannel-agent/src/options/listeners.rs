@@ -28,18 +28,33 @@ pub(super) struct ListenerFlags {
     healthz_ip: String,
     /// Port to answer health checks at, /healthz and /readyz, and /metrics without --metrics-port;
     /// 0 for none. A port that another process has is tried again every second
-    #[arg(long, value_name = "PORT", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
     healthz_port: i64,
     /// Address to answer `/metrics` at, with --metrics-port; 0.0.0.0 for all
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     metrics_ip: String,
     /// Separate port for /metrics, for Prometheus; --healthz-port then does not serve /metrics. 0
     /// for none. A port that another process has is tried again every second
-    #[arg(long, value_name = "PORT", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
     metrics_port: i64,
     /// Peers whose traffic has separate series in `/metrics`, at most, 0 to 8191: four series for
     /// each subnet of a peer
-    #[arg(long, value_name = "PEERS", default_value_t = 128, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "PEERS",
+        default_value_t = 128,
+        allow_negative_numbers = true
+    )]
     metrics_peers: i64,
     /// Give the traffic of each pod separate series in `/metrics`: four for each pod that mode
     /// `fast` knows
@@ -50,9 +65,22 @@ pub(super) struct ListenerFlags {
 impl ListenerFlags {
     pub(super) fn check(&self, checks: &mut Checks) -> Listeners {
         Listeners {
-            healthz: listener(checks, ["healthz-ip", "healthz-port"], &self.healthz_ip, self.healthz_port),
-            metrics: listener(checks, ["metrics-ip", "metrics-port"], &self.metrics_ip, self.metrics_port),
-            series: TrafficSeries { peers: self.peers(checks), pods: self.metrics_pods },
+            healthz: listener(
+                checks,
+                ["healthz-ip", "healthz-port"],
+                &self.healthz_ip,
+                self.healthz_port,
+            ),
+            metrics: listener(
+                checks,
+                ["metrics-ip", "metrics-port"],
+                &self.metrics_ip,
+                self.metrics_port,
+            ),
+            series: TrafficSeries {
+                peers: self.peers(checks),
+                pods: self.metrics_pods,
+            },
         }
     }
 
@@ -73,9 +101,16 @@ const PEERS_MAX: u32 = PEER_TRAFFIC_MAX - 1;
 
 /// Returns the address to listen on, by the two flags of a listener; `None` if the port is 0 or a
 /// mistake. An empty address means any, as in Go.
-fn listener(checks: &mut Checks, [ip_flag, port_flag]: [&'static str; 2], ip: &str, port: i64) -> Option<SocketAddr> {
+fn listener(
+    checks: &mut Checks,
+    [ip_flag, port_flag]: [&'static str; 2],
+    ip: &str,
+    port: i64,
+) -> Option<SocketAddr> {
     let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let ip = checks.optional(ip_flag, ip, "an IP address").unwrap_or(unspecified);
+    let ip = checks
+        .optional(ip_flag, ip, "an IP address")
+        .unwrap_or(unspecified);
     match u16::try_from(port) {
         Ok(0) => None,
         Ok(port) => Some(SocketAddr::new(ip, port)),

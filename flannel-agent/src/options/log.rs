@@ -24,15 +24,32 @@ pub(super) struct LogFlags {
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = OneOf::flag(["text", "json", "klog"]), hide_possible_values = true)]
     log_format: String,
     /// Log verbosity: 0 = info, 1-5 = debug, 6+ = trace
-    #[arg(long = "v", value_name = "LEVEL", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(
+        long = "v",
+        value_name = "LEVEL",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
     v: i64,
 }
 
 impl LogFlags {
     pub(super) fn check(&self, checks: &mut Checks) -> LogOptions {
-        let formats = [("text", LogFormat::Text), ("json", LogFormat::Json), ("klog", LogFormat::Klog)];
-        let format = checks.choice("log-format", &self.log_format, &formats, "text, json or klog");
-        LogOptions { level: log_level(self.v), format }
+        let formats = [
+            ("text", LogFormat::Text),
+            ("json", LogFormat::Json),
+            ("klog", LogFormat::Klog),
+        ];
+        let format = checks.choice(
+            "log-format",
+            &self.log_format,
+            &formats,
+            "text, json or klog",
+        );
+        LogOptions {
+            level: log_level(self.v),
+            format,
+        }
     }
 }
 

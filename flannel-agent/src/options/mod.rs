@@ -121,7 +121,12 @@ impl RunOptions {
         let mut checks = Checks::default();
         let etcd = flags.etcd.check(&mut checks);
         let options = Self {
-            warnings: flags.etcd.warnings(&etcd.endpoints).into_iter().chain(flags.traffic.warning()).collect(),
+            warnings: flags
+                .etcd
+                .warnings(&etcd.endpoints)
+                .into_iter()
+                .chain(flags.traffic.warning())
+                .collect(),
             etcd,
             kube: flags.kube.check(&mut checks),
             iface: flags.iface.check(&mut checks),
@@ -139,7 +144,11 @@ impl RunOptions {
             paths: flags.paths.check(&mut checks),
             keep_capabilities: flags.paths.keep_capabilities,
         };
-        if checks.mistakes.is_empty() { Ok(options) } else { Err(checks.mistakes) }
+        if checks.mistakes.is_empty() {
+            Ok(options)
+        } else {
+            Err(checks.mistakes)
+        }
     }
 }
 
@@ -160,13 +169,16 @@ impl fmt::Display for OptionWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::HalfCredentials => {
-                "only one of --etcd-username and --etcd-password is set; connecting to etcd without authentication"
+                "only one of --etcd-username and --etcd-password is set; connecting to etcd \
+                 without authentication"
             }
             Self::HalfClientCertificate => {
-                "only one of --etcd-certfile and --etcd-keyfile is set; connecting to etcd without a client certificate"
+                "only one of --etcd-certfile and --etcd-keyfile is set; connecting to etcd without \
+                 a client certificate"
             }
             Self::PlainEndpoints => {
-                "--etcd-cafile, --etcd-certfile and --etcd-keyfile do nothing for the http:// endpoints; write https:// \
+                "--etcd-cafile, --etcd-certfile and --etcd-keyfile do nothing for the http:// \
+                 endpoints; write https:// \
                  to use TLS"
             }
             Self::NothingToExempt => "--ip-masq-exclude does nothing without --ip-masq",

@@ -17,8 +17,14 @@ pub(crate) struct OneOf<T> {
 
 impl<T> OneOf<T> {
     /// Offers these values.
-    pub(crate) fn new(values: impl IntoIterator<Item = &'static str>, parse: fn(&str) -> Result<T, String>) -> Self {
-        Self { values: values.into_iter().collect(), parse }
+    pub(crate) fn new(
+        values: impl IntoIterator<Item = &'static str>,
+        parse: fn(&str) -> Result<T, String>,
+    ) -> Self {
+        Self {
+            values: values.into_iter().collect(),
+            parse,
+        }
     }
 }
 

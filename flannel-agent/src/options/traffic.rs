@@ -33,7 +33,12 @@ pub(super) struct TrafficFlags {
     iptables_forward_rules: bool,
     /// Seconds between two checks of iptables rules and the blackhole route, 1 at least: foreign
     /// changes are repaired by then
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 5,
+        allow_negative_numbers = true
+    )]
     iptables_resync: i64,
     /// Keep a blackhole route for our own subnet, for what no pod has taken
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
@@ -51,16 +56,28 @@ pub(super) struct TrafficFlags {
     pub(super) set_forwarding: bool,
     /// IPv4 peers from which on routes are made by nexthop objects; below half of it they are plain
     /// again
-    #[arg(long, value_name = "PEERS", default_value_t = 2000, hide = true, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "PEERS",
+        default_value_t = 2000,
+        hide = true,
+        allow_negative_numbers = true
+    )]
     nexthops_from: i64,
 }
 
 impl TrafficFlags {
     /// A period of no time would keep a processor busy.
     pub(super) fn check(&self, checks: &mut Checks) -> TrafficOptions {
-        let seconds = u32::try_from(self.iptables_resync).ok().filter(|seconds| *seconds > 0);
+        let seconds = u32::try_from(self.iptables_resync)
+            .ok()
+            .filter(|seconds| *seconds > 0);
         if seconds.is_none() {
-            checks.refuse("iptables-resync", self.iptables_resync, "1 to 4294967295 seconds");
+            checks.refuse(
+                "iptables-resync",
+                self.iptables_resync,
+                "1 to 4294967295 seconds",
+            );
         }
         TrafficOptions {
             masquerade: self.ip_masq,
@@ -78,14 +95,19 @@ impl TrafficFlags {
         const FLAG: &str = "ip-masq-exclude";
         let exempt = prefixes::read(checks, FLAG, &self.ip_masq_exclude, EXEMPT);
         for all in exempt.iter().filter(|prefix| prefix.prefix_len() == 0) {
-            checks.refuse(FLAG, all, "a longer prefix; --ip-masq=ipv4 and --ip-masq=ipv6 leave out a whole family");
+            checks.refuse(
+                FLAG,
+                all,
+                "a longer prefix; --ip-masq=ipv4 and --ip-masq=ipv6 leave out a whole family",
+            );
         }
         exempt
     }
 
     /// An exemption without the rule that it is from.
     pub(super) fn warning(&self) -> Option<OptionWarning> {
-        let idle = !self.ip_masq.any() && self.ip_masq_exclude.iter().any(|value| !value.is_empty());
+        let idle =
+            !self.ip_masq.any() && self.ip_masq_exclude.iter().any(|value| !value.is_empty());
         idle.then_some(OptionWarning::NothingToExempt)
     }
 

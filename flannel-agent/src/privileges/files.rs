@@ -17,12 +17,17 @@ use crate::options::RunOptions;
 /// Returns the capabilities needed to use the files and directories of the options.
 pub(super) fn needs(options: &RunOptions) -> Vec<CapabilityNeed> {
     let mut needs = Vec::new();
-    if let Some(path) = reads(options).into_iter().find(|path| is_denied(path, AccessFlags::R_OK)) {
-        tracing::info!(path = %path.display(), "a file of another user, which only CAP_DAC_READ_SEARCH lets the agent read");
+    if let Some(path) = reads(options)
+        .into_iter()
+        .find(|path| is_denied(path, AccessFlags::R_OK))
+    {
+        tracing::info!(path = %path.display(), "a file of another user, which only \
+            CAP_DAC_READ_SEARCH lets the agent read");
         needs.push(READ);
     }
     if let Some(path) = writes(options).into_iter().find(|path| cannot_write(path)) {
-        tracing::info!(path = %path.display(), "a directory of another user, which only CAP_DAC_OVERRIDE lets the agent use");
+        tracing::info!(path = %path.display(), "a directory of another user, which only \
+            CAP_DAC_OVERRIDE lets the agent use");
         needs.push(WRITE);
     }
     needs
@@ -30,20 +35,37 @@ pub(super) fn needs(options: &RunOptions) -> Vec<CapabilityNeed> {
 
 fn reads(options: &RunOptions) -> Vec<&Path> {
     let tls = &options.etcd.tls;
-    let client = tls.client.iter().flat_map(|client| [&client.certificate, &client.key]);
-    let kube = options.kube.iter().flat_map(|kube| kube.kubeconfig.iter().chain([&kube.net_config]));
-    tls.ca.iter().chain(client).chain(kube).chain(options.flows.files()).map(AsRef::as_ref).collect()
+    let client = tls
+        .client
+        .iter()
+        .flat_map(|client| [&client.certificate, &client.key]);
+    let kube = options
+        .kube
+        .iter()
+        .flat_map(|kube| kube.kubeconfig.iter().chain([&kube.net_config]));
+    tls.ca
+        .iter()
+        .chain(client)
+        .chain(kube)
+        .chain(options.flows.files())
+        .map(AsRef::as_ref)
+        .collect()
 }
 
 fn writes(options: &RunOptions) -> Vec<&Path> {
     let subnet_dir = options.paths.subnet_file.parent();
-    subnet_dir.into_iter().chain([&*options.paths.state_dir, &*options.paths.bpf_pin_root]).collect()
+    subnet_dir
+        .into_iter()
+        .chain([&*options.paths.state_dir, &*options.paths.bpf_pin_root])
+        .collect()
 }
 
 /// The nearest directory that exists is the one to write to.
 fn cannot_write(path: &Path) -> bool {
     let flags = AccessFlags::W_OK | AccessFlags::X_OK;
-    let mut answers = path.ancestors().map(|dir| faccessat(AT_FDCWD, dir, flags, AtFlags::AT_EACCESS));
+    let mut answers = path
+        .ancestors()
+        .map(|dir| faccessat(AT_FDCWD, dir, flags, AtFlags::AT_EACCESS));
     answers.find(|answer| *answer != Err(Errno::ENOENT)) == Some(Err(Errno::EACCES))
 }
 

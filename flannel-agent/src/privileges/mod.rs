@@ -20,7 +20,9 @@ use nix::{
     libc::{ENOSYS, EPERM},
     unistd::geteuid,
 };
-use rustix::thread::{CapabilitySet, SecureComputingMode, capabilities, no_new_privs, secure_computing_mode};
+use rustix::thread::{
+    CapabilitySet, SecureComputingMode, capabilities, no_new_privs, secure_computing_mode,
+};
 
 use self::need::CapabilityNeed;
 use crate::options::RunOptions;
@@ -51,7 +53,11 @@ impl Privileges {
     /// For the status document.
     pub fn status(&self) -> PrivilegesStatus {
         let capabilities = names(self.effective);
-        PrivilegesStatus { capabilities, no_new_privileges: self.no_new, seccomp: self.filtered }
+        PrivilegesStatus {
+            capabilities,
+            no_new_privileges: self.no_new,
+            seccomp: self.filtered,
+        }
     }
 
     /// Returns the capabilities that the datapath lacks, each as text with its purpose.
@@ -67,7 +73,9 @@ impl Privileges {
     fn explain(&self) -> Option<String> {
         match (self.missing(), self.filtered) {
             (missing, _) if !missing.is_empty() => Some(missing.join("; ")),
-            (_, true) => Some("a seccomp profile is in force, which has to let bpf() through".to_owned()),
+            (_, true) => {
+                Some("a seccomp profile is in force, which has to let bpf() through".to_owned())
+            }
             _ => None,
         }
     }
@@ -75,10 +83,13 @@ impl Privileges {
 
 /// Fails unless this process may change the network.
 pub fn check() -> anyhow::Result<()> {
-    let effective = capabilities(None).context("cannot read the process's own capabilities")?.effective;
+    let effective = capabilities(None)
+        .context("cannot read the process's own capabilities")?
+        .effective;
     if !effective.contains(CapabilitySet::NET_ADMIN) {
         bail!(
-            "missing privilege CAP_NET_ADMIN (effective capabilities {:#x}): run as root, or grant CAP_NET_ADMIN, \
+            "missing privilege CAP_NET_ADMIN (effective capabilities {:#x}): run as root, or grant \
+             CAP_NET_ADMIN, \
              and CAP_BPF and CAP_PERFMON for the eBPF datapath",
             effective.bits()
         );
@@ -89,7 +100,9 @@ pub fn check() -> anyhow::Result<()> {
 /// Returns what a refusal has to do with privileges, as an addition to the error's message; empty
 /// for every other error of the datapath.
 pub fn hint(error: &(dyn Error + 'static)) -> String {
-    let why = is_refusal(error).then(|| Privileges::current().ok()?.explain()).flatten();
+    let why = is_refusal(error)
+        .then(|| Privileges::current().ok()?.explain())
+        .flatten();
     why.map(|why| format!(" ({why})")).unwrap_or_default()
 }
 
@@ -108,9 +121,14 @@ fn advise_user(error: anyhow::Error, is_root: bool) -> anyhow::Error {
     let is_refused = error.chain().any(|cause| {
         let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
         let errno = cause.downcast_ref::<Errno>();
-        io == Some(io::ErrorKind::PermissionDenied) || matches!(errno, Some(Errno::EPERM | Errno::EACCES))
+        io == Some(io::ErrorKind::PermissionDenied)
+            || matches!(errno, Some(Errno::EPERM | Errno::EACCES))
     });
-    if is_refused && !is_root { error.context("this command has to be run as root") } else { error }
+    if is_refused && !is_root {
+        error.context("this command has to be run as root")
+    } else {
+        error
+    }
 }
 
 /// Gives up the capabilities that the options do not need, after the one thing only `CAP_SYS_ADMIN`
@@ -123,7 +141,8 @@ pub fn reduce(options: &RunOptions) {
     }
     datapath::mount_for(&options.paths.bpf_pin_root);
     if let Err(error) = sets::keep(options) {
-        tracing::warn!(%error, "capabilities that are not needed are kept, because they cannot be given up");
+        tracing::warn!(%error, "capabilities that are not needed are kept, because they cannot be \
+            given up");
     }
 }
 
@@ -134,8 +153,13 @@ fn names(set: CapabilitySet) -> Vec<String> {
 }
 
 fn name(bit: u32) -> String {
-    let named = CapabilitySet::from_bits_retain(1 << bit).iter_names().next();
-    named.map_or_else(|| format!("capability {bit}"), |(name, _)| format!("CAP_{name}"))
+    let named = CapabilitySet::from_bits_retain(1 << bit)
+        .iter_names()
+        .next();
+    named.map_or_else(
+        || format!("capability {bit}"),
+        |(name, _)| format!("CAP_{name}"),
+    )
 }
 
 #[cfg(test)]
@@ -144,25 +168,37 @@ mod tests {
 
     #[test]
     fn capabilities_have_the_names_of_the_manual() {
-        let set = CapabilitySet::NET_ADMIN | CapabilitySet::BPF | CapabilitySet::from_bits_retain(1 << 63);
+        let set = CapabilitySet::NET_ADMIN
+            | CapabilitySet::BPF
+            | CapabilitySet::from_bits_retain(1 << 63);
         assert_eq!(names(set), ["CAP_NET_ADMIN", "CAP_BPF", "capability 63"]);
     }
 
     #[test]
     fn a_refusal_is_explained_by_what_is_missing_first() {
-        let held = |effective, filtered| Privileges { effective, no_new: true, filtered };
+        let held = |effective, filtered| Privileges {
+            effective,
+            no_new: true,
+            filtered,
+        };
         let all = CapabilitySet::NET_ADMIN | CapabilitySet::BPF | CapabilitySet::PERFMON;
         assert_eq!(held(all, false).explain(), None);
         let filtered = held(all, true).explain().expect("a reason");
         assert!(filtered.contains("seccomp"), "{filtered}");
-        let missing = held(all - CapabilitySet::BPF, true).explain().expect("a reason");
-        assert_eq!(missing, "CAP_BPF is missing, without which programs and maps cannot be loaded");
+        let missing = held(all - CapabilitySet::BPF, true)
+            .explain()
+            .expect("a reason");
+        assert_eq!(
+            missing,
+            "CAP_BPF is missing, without which programs and maps cannot be loaded"
+        );
     }
 
     #[test]
     fn a_refused_user_is_advised_to_become_root() {
         let advised = |errno, is_root| {
-            let error = anyhow::Error::from(io::Error::from_raw_os_error(errno)).context("cannot open the pin");
+            let error = anyhow::Error::from(io::Error::from_raw_os_error(errno))
+                .context("cannot open the pin");
             advise_user(error, is_root).to_string()
         };
         assert_eq!(advised(EPERM, false), "this command has to be run as root");

@@ -20,7 +20,11 @@ pub(super) fn all() -> Vec<Interface> {
         let path = file.expect("a file").path();
         let text = fs::read_to_string(&path).expect("a schema");
         let schema: Value = serde_json::from_str(&text).expect("JSON");
-        let name = path.file_name().expect("a name").to_string_lossy().replace(".schema.json", "");
+        let name = path
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .replace(".schema.json", "");
         let version = schema["properties"]["schema_version"]["const"].to_string();
         all.push(Interface::new(DOCUMENT, "-", &name, &version));
         add(&mut all, &name, &schema);
@@ -37,12 +41,21 @@ fn add(all: &mut Vec<Interface>, place: &str, schema: &Value) {
         all.push(Interface::new(FIELD, place, field, &form(schema)));
         add(all, &format!("{place}.{field}"), schema);
     }
-    for name in schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+    for name in schema["enum"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
         all.push(Interface::new(VALUE, place, name, ""));
     }
     for key in ["oneOf", "anyOf", "allOf"] {
         for part in schema[key].as_array().into_iter().flatten() {
-            all.extend(part["const"].as_str().map(|name| Interface::new(VALUE, place, name, "")));
+            all.extend(
+                part["const"]
+                    .as_str()
+                    .map(|name| Interface::new(VALUE, place, name, "")),
+            );
             add(all, place, part);
         }
     }
@@ -59,10 +72,16 @@ fn form(schema: &Value) -> String {
     if schema["items"].is_object() {
         return format!("array of {}", form(&schema["items"]));
     }
-    let alternatives = ["oneOf", "anyOf"].iter().find_map(|key| schema[key].as_array());
+    let alternatives = ["oneOf", "anyOf"]
+        .iter()
+        .find_map(|key| schema[key].as_array());
     match (&schema["type"], alternatives) {
         (Value::String(name), _) => name.clone(),
-        (Value::Array(names), _) => names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or "),
+        (Value::Array(names), _) => names
+            .iter()
+            .filter_map(Value::as_str)
+            .collect::<Vec<_>>()
+            .join(" or "),
         (_, Some(parts)) => parts.iter().map(form).collect::<Vec<_>>().join(" or "),
         _ => "any".to_owned(),
     }
@@ -77,15 +96,27 @@ pub(super) fn expect_version(released: &BTreeSet<Interface>, present: &BTreeSet<
     for line in difference(released, present).filter(|line| released.contains(line)) {
         let document = line.place.split('.').next().unwrap_or_default();
         let is_broken = [FIELD, VALUE].contains(&line.kind.as_str()) && is_same(document);
-        assert!(!is_broken, "the document {document} needs a greater schema_version: it had {line}");
+        assert!(
+            !is_broken,
+            "the document {document} needs a greater schema_version: it had {line}"
+        );
     }
 }
 
 #[test]
 fn a_field_that_goes_needs_a_version() {
-    let set = |lines: &[&str]| lines.iter().map(|line| Interface::read(line)).collect::<BTreeSet<_>>();
+    let set = |lines: &[&str]| {
+        lines
+            .iter()
+            .map(|line| Interface::read(line))
+            .collect::<BTreeSet<_>>()
+    };
     let before = set(&["document\t-\tstatus\t1", "field\tstatus.Peer\tmac\tstring"]);
-    let more = set(&["document\t-\tstatus\t1", "field\tstatus.Peer\tmac\tstring", "field\tstatus.Peer\tkey\tstring"]);
+    let more = set(&[
+        "document\t-\tstatus\t1",
+        "field\tstatus.Peer\tmac\tstring",
+        "field\tstatus.Peer\tkey\tstring",
+    ]);
     let less = set(&["document\t-\tstatus\t1"]);
     let raised = set(&["document\t-\tstatus\t2"]);
     expect_version(&before, &more);

@@ -70,16 +70,29 @@ pub(super) fn all() -> Vec<Interface> {
         MISSED: u32 => Missed;
         MONITOR_DEADLINE: u32 => u64;
     };
-    let known: BTreeSet<_> = sizes.iter().map(|(name, ..)| *name).chain([maps::CONNECTIONS, maps::EVENTS]).collect();
-    assert_eq!(known, maps::ALL.into_iter().collect(), "the maps that are pinned");
+    let known: BTreeSet<_> = sizes
+        .iter()
+        .map(|(name, ..)| *name)
+        .chain([maps::CONNECTIONS, maps::EVENTS])
+        .collect();
+    assert_eq!(
+        known,
+        maps::ALL.into_iter().collect(),
+        "the maps that are pinned"
+    );
     let schema = Interface::new(SCHEMA_LINE, "-", "SCHEMA", &SCHEMA.to_string());
-    let map = |(name, key, value)| Interface::new(MAP, "-", name, &format!("{key} to {value} bytes"));
+    let map =
+        |(name, key, value)| Interface::new(MAP, "-", name, &format!("{key} to {value} bytes"));
     sizes.into_iter().map(map).chain([schema]).collect()
 }
 
 /// Requires another schema if a map has changed.
 pub(super) fn expect_schema(released: &BTreeSet<Interface>, present: &BTreeSet<Interface>) {
-    let changed = difference(released, present).find(|line| line.kind == MAP && released.contains(line));
+    let changed =
+        difference(released, present).find(|line| line.kind == MAP && released.contains(line));
     let is_raised = difference(released, present).any(|line| line.kind == SCHEMA_LINE);
-    assert!(changed.is_none() || is_raised, "another layout needs another SCHEMA: {changed:?}");
+    assert!(
+        changed.is_none() || is_raised,
+        "another layout needs another SCHEMA: {changed:?}"
+    );
 }

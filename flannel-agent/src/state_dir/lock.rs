@@ -106,7 +106,8 @@ fn replace(dir: &Path, exposed: File) -> Result<Option<Flock<File>>, LockError> 
         return Ok(None);
     }
     if let Some(holder) = stranger {
-        tracing::warn!(path = %path.display(), "replaced the lock file, which was locked by {holder}: no agent answers");
+        tracing::warn!(path = %path.display(), "replaced the lock file, which was locked by \
+            {holder}: no agent answers");
     }
     Ok(Some(lock))
 }
@@ -115,8 +116,15 @@ fn replace(dir: &Path, exposed: File) -> Result<Option<Flock<File>>, LockError> 
 /// replaced.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600);
+    options
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)
 }
 
 /// Returns true for a file that other users cannot open.
@@ -147,11 +155,20 @@ fn try_lock(file: File) -> io::Result<Result<Flock<File>, File>> {
 fn listener(dir: &Path) -> io::Result<Option<LockHolder>> {
     let stream = match UnixStream::connect(socket::path(dir)) {
         Ok(stream) => stream,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            ) =>
+        {
             return Ok(None);
         }
         Err(error) => return Err(error),
     };
     let pid = getsockopt(&stream, PeerCredentials)?.pid();
-    Ok(Some(if pid > 0 { LockHolder::process(pid) } else { LockHolder::Unseen }))
+    Ok(Some(if pid > 0 {
+        LockHolder::process(pid)
+    } else {
+        LockHolder::Unseen
+    }))
 }

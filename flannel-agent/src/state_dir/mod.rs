@@ -38,7 +38,8 @@ pub struct StateDir {
 #[derive(Debug, Error)]
 pub enum StateDirError {
     /// Another agent has it, or another command of this program.
-    #[error("the state directory {} is in use by {holder}; stop it first, or choose another --state-dir", path.display())]
+    #[error("the state directory {} is in use by {holder}; stop it first, or choose another \
+        --state-dir", path.display())]
     Taken {
         /// The directory.
         path: PathBuf,
@@ -47,7 +48,8 @@ pub enum StateDirError {
     },
     /// All users may create files in it.
     #[error(
-        "all users may create files in the state directory {} (mode {mode:04o}); choose another --state-dir, or chmod go-w,-t it",
+        "all users may create files in the state directory {} (mode {mode:04o}); choose another \
+         --state-dir, or chmod go-w,-t it",
         path.display()
     )]
     Shared {
@@ -71,15 +73,25 @@ impl StateDir {
     ///
     /// A new directory has mode 0700 if `subnet_file` is known and lies elsewhere, else 0755.
     pub fn claim(path: &Path, subnet_file: Option<&Path>) -> Result<Self, StateDirError> {
-        let failed = |source| StateDirError::Io { path: path.to_owned(), source };
+        let failed = |source| StateDirError::Io {
+            path: path.to_owned(),
+            source,
+        };
         let is_private = subnet_file.is_some_and(|file| !file.starts_with(path));
         create(path, if is_private { 0o700 } else { 0o755 }).map_err(failed)?;
         keep_others_from(path)?;
         let lock = lock::acquire(path).map_err(|error| match error {
-            LockError::Held(holder) => StateDirError::Taken { path: path.to_owned(), holder },
+            LockError::Held(holder) => StateDirError::Taken {
+                path: path.to_owned(),
+                holder,
+            },
             LockError::Io(source) => failed(source),
         })?;
-        for file in [Ledger::new(path).path(), &sysctl_record::path(path), &lease_record(path)] {
+        for file in [
+            Ledger::new(path).path(),
+            &sysctl_record::path(path),
+            &lease_record(path),
+        ] {
             make_private(file).map_err(failed)?;
         }
         Ok(Self { _lock: lock })
@@ -96,7 +108,9 @@ fn create(path: &Path, mode: u32) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    path.parent().map_or(Ok(()), |parent| DirBuilder::new().recursive(true).mode(0o755).create(parent))?;
+    path.parent().map_or(Ok(()), |parent| {
+        DirBuilder::new().recursive(true).mode(0o755).create(parent)
+    })?;
     DirBuilder::new().recursive(true).mode(mode).create(path)?;
     // Whatever the umask.
     fs::set_permissions(path, Permissions::from_mode(mode))
@@ -105,21 +119,28 @@ fn create(path: &Path, mode: u32) -> io::Result<()> {
 /// Takes the right to write from other users: with it they could replace each file of the
 /// directory.
 fn keep_others_from(path: &Path) -> Result<(), StateDirError> {
-    let failed = |source| StateDirError::Io { path: path.to_owned(), source };
+    let failed = |source| StateDirError::Io {
+        path: path.to_owned(),
+        source,
+    };
     let dir = File::open(path).map_err(failed)?;
     let mode = dir.metadata().map_err(failed)?.permissions().mode() & 0o7777;
     if mode & WRITABLE_BY_OTHERS == 0 {
         return Ok(());
     }
     if mode & STICKY != 0 {
-        return Err(StateDirError::Shared { path: path.to_owned(), mode });
+        return Err(StateDirError::Shared {
+            path: path.to_owned(),
+            mode,
+        });
     }
     let corrected = mode & !WRITABLE_BY_OTHERS;
     tracing::warn!(
         path = %path.display(),
         "other users could write into the state directory: mode {mode:04o} is now {corrected:04o}"
     );
-    dir.set_permissions(Permissions::from_mode(corrected)).map_err(failed)
+    dir.set_permissions(Permissions::from_mode(corrected))
+        .map_err(failed)
 }
 
 /// Corrects a file of an earlier version.

@@ -196,12 +196,16 @@ impl Board {
         let flows = flow_rates(before, now, span);
         let peers = peer_rates(before, now, &flows, span);
         let reasons = reason_rates(before, now, span);
-        let (drops, left) = reasons.into_iter().partition(|row| row.reason.verdict() == Verdict::Drop);
+        let (drops, left) = reasons
+            .into_iter()
+            .partition(|row| row.reason.verdict() == Verdict::Drop);
         let mut board = Self {
             mode: now.mode,
             heartbeat_age: now.heartbeat_age_ns.map(seconds),
             is_current: now.is_current,
-            hooks: TAKING.map(|program| hook_rate(program, before, now, span)).to_vec(),
+            hooks: TAKING
+                .map(|program| hook_rate(program, before, now, span))
+                .to_vec(),
             peers,
             pods: pod_rates(before, now, span),
             flows,
@@ -224,8 +228,10 @@ impl Board {
     pub fn retain(&mut self, text: &str) {
         if !text.is_empty() {
             self.pods.retain(|row| row.pod.veth.contains(text));
-            self.peers.retain(|row| row.texts().iter().any(|cell| cell.contains(text)));
-            self.flows.retain(|row| row.texts().iter().any(|cell| cell.contains(text)));
+            self.peers
+                .retain(|row| row.texts().iter().any(|cell| cell.contains(text)));
+            self.flows
+                .retain(|row| row.texts().iter().any(|cell| cell.contains(text)));
         }
     }
 
@@ -236,14 +242,20 @@ impl Board {
         // Bits of floats that are not negative are in the order of the floats.
         match sort {
             SortKey::Rate => {
-                self.peers.sort_by_key(|row| (busy(row.busy()), row.peer.subnet));
-                self.pods.sort_by_key(|row| (busy(row.busy()), row.pod.veth.clone()));
-                self.flows.sort_by_key(|row| (busy(row.packets), Reverse(row.total), row.key()));
+                self.peers
+                    .sort_by_key(|row| (busy(row.busy()), row.peer.subnet));
+                self.pods
+                    .sort_by_key(|row| (busy(row.busy()), row.pod.veth.clone()));
+                self.flows
+                    .sort_by_key(|row| (busy(row.packets), Reverse(row.total), row.key()));
             }
             SortKey::Packets => {
-                self.peers.sort_by_key(|row| (Reverse(row.so_far()), row.peer.subnet));
-                self.pods.sort_by_key(|row| (Reverse(row.so_far()), row.pod.veth.clone()));
-                self.flows.sort_by_key(|row| (Reverse(row.total), row.key()));
+                self.peers
+                    .sort_by_key(|row| (Reverse(row.so_far()), row.peer.subnet));
+                self.pods
+                    .sort_by_key(|row| (Reverse(row.so_far()), row.pod.veth.clone()));
+                self.flows
+                    .sort_by_key(|row| (Reverse(row.total), row.key()));
             }
             SortKey::Address => {
                 self.peers.sort_by_key(|row| row.peer.subnet);
@@ -256,17 +268,27 @@ impl Board {
 
 impl PeerRate {
     fn texts(&self) -> [String; 3] {
-        [self.peer.subnet.to_string(), self.peer.vtep.to_string(), self.peer.way.to_owned()]
+        [
+            self.peer.subnet.to_string(),
+            self.peer.vtep.to_string(),
+            self.peer.way.to_owned(),
+        ]
     }
 
     /// Packets a second in both directions; the replayed ones where others are not counted.
     fn busy(&self) -> Rate {
-        sum(self.to.packets, self.from.packets).or_else(|| sum(self.replayed_to, self.replayed_from))
+        sum(self.to.packets, self.from.packets)
+            .or_else(|| sum(self.replayed_to, self.replayed_from))
     }
 
     /// Packets so far, likewise.
     fn so_far(&self) -> u64 {
-        self.peer.traffic.map_or(self.total, |traffic| traffic.sent.packets.saturating_add(traffic.received.packets))
+        self.peer.traffic.map_or(self.total, |traffic| {
+            traffic
+                .sent
+                .packets
+                .saturating_add(traffic.received.packets)
+        })
     }
 }
 
@@ -278,7 +300,11 @@ impl PodRate {
 
     /// Packets so far.
     const fn so_far(&self) -> u64 {
-        self.pod.traffic.to.packets.saturating_add(self.pod.traffic.from.packets)
+        self.pod
+            .traffic
+            .to
+            .packets
+            .saturating_add(self.pod.traffic.from.packets)
     }
 }
 
@@ -288,9 +314,20 @@ fn sum(one: Rate, other: Rate) -> Rate {
 
 impl FlowRate {
     fn texts(&self) -> [String; 6] {
-        let translated = self.translated.map(|end| end.to_string()).unwrap_or_default();
-        let [protocol, way, state] = [self.protocol, self.way.name(), self.state].map(str::to_owned);
-        [self.source.to_string(), self.destination.to_string(), translated, protocol, way, state]
+        let translated = self
+            .translated
+            .map(|end| end.to_string())
+            .unwrap_or_default();
+        let [protocol, way, state] =
+            [self.protocol, self.way.name(), self.state].map(str::to_owned);
+        [
+            self.source.to_string(),
+            self.destination.to_string(),
+            translated,
+            protocol,
+            way,
+            state,
+        ]
     }
 
     const fn key(&self) -> (SocketAddr, SocketAddr, &'static str) {
@@ -304,7 +341,9 @@ struct Span(Option<f64>);
 
 impl Span {
     fn between(before: Option<&TopSample>, now: &TopSample) -> Self {
-        let nanoseconds = before.map(|before| now.now_ns.saturating_sub(before.now_ns)).filter(|span| *span > 0);
+        let nanoseconds = before
+            .map(|before| now.now_ns.saturating_sub(before.now_ns))
+            .filter(|span| *span > 0);
         Self(nanoseconds.map(seconds))
     }
 
@@ -318,9 +357,14 @@ impl Span {
 
     /// The rates of a counter; none for one that was not there before.
     fn traffic(self, before: Option<Counter>, now: Counter) -> TrafficRate {
-        let Some(before) = before else { return TrafficRate::default() };
+        let Some(before) = before else {
+            return TrafficRate::default();
+        };
         let Counter { packets, bytes } = difference(Some(before), now);
-        TrafficRate { packets: self.rate(packets), bits: self.bits(bytes) }
+        TrafficRate {
+            packets: self.rate(packets),
+            bits: self.bits(bytes),
+        }
     }
 }
 
@@ -337,7 +381,9 @@ pub(super) const fn float(number: u64) -> f64 {
 
 /// The increase of a counter; its whole value if it is smaller than before, as with new maps.
 fn increase(before: Option<u64>, now: u64) -> u64 {
-    before.and_then(|before| now.checked_sub(before)).unwrap_or(now)
+    before
+        .and_then(|before| now.checked_sub(before))
+        .unwrap_or(now)
 }
 
 fn since(key: (Program, Reason), before: Option<&TopSample>, now: &TopSample) -> Counter {
@@ -357,41 +403,73 @@ fn is_ours(reason: Reason) -> bool {
     reason != Reason::NotTunnel
 }
 
-fn hook_rate(program: Program, before: Option<&TopSample>, now: &TopSample, span: Span) -> HookRate {
+fn hook_rate(
+    program: Program,
+    before: Option<&TopSample>,
+    now: &TopSample,
+    span: Span,
+) -> HookRate {
     let (mut all, mut taken) = (Counter::default(), 0);
     for reason in Reason::ALL.into_iter().filter(|reason| is_ours(*reason)) {
         let counted = since((program, reason), before, now);
         all.packets += counted.packets;
         all.bytes += counted.bytes;
-        taken += if reason.verdict() == Verdict::Redirect { counted.packets } else { 0 };
+        taken += if reason.verdict() == Verdict::Redirect {
+            counted.packets
+        } else {
+            0
+        };
     }
     let share = (span.0.is_some() && all.packets > 0).then(|| float(taken) / float(all.packets));
-    HookRate { program, packets: span.rate(all.packets), bytes: span.rate(all.bytes), taken: share }
+    HookRate {
+        program,
+        packets: span.rate(all.packets),
+        bytes: span.rate(all.bytes),
+        taken: share,
+    }
 }
 
 /// Reasons for which packets were dropped so far, or are left to the kernel now; the busiest first.
 fn reason_rates(before: Option<&TopSample>, now: &TopSample, span: Span) -> Vec<ReasonRate> {
     let row = |(&(program, reason), counter): (&(Program, Reason), &Counter)| {
         let packets = span.rate(since((program, reason), before, now).packets);
-        ReasonRate { program, reason, packets, total: counter.packets }
+        ReasonRate {
+            program,
+            reason,
+            packets,
+            total: counter.packets,
+        }
     };
     let is_shown = |row: &ReasonRate| match row.reason.verdict() {
         Verdict::Drop => true,
         Verdict::Redirect => false,
         Verdict::Pass => {
-            TAKING.contains(&row.program) && is_ours(row.reason) && row.packets.is_some_and(|rate| rate > 0.0)
+            TAKING.contains(&row.program)
+                && is_ours(row.reason)
+                && row.packets.is_some_and(|rate| rate > 0.0)
         }
     };
     let mut rows: Vec<_> = now.counters.iter().map(row).filter(is_shown).collect();
-    rows.sort_by_key(|row| (Reverse(row.packets.unwrap_or_default().to_bits()), Reverse(row.total)));
+    rows.sort_by_key(|row| {
+        (
+            Reverse(row.packets.unwrap_or_default().to_bits()),
+            Reverse(row.total),
+        )
+    });
     rows
 }
 
 fn flow_rates(before: Option<&TopSample>, now: &TopSample, span: Span) -> Vec<FlowRate> {
     let key = |row: &CountedFlow| (row.protocol, row.source, row.destination, row.device);
-    let counter = |row: &CountedFlow| Counter { packets: row.packets, bytes: row.bytes };
-    let earlier: HashMap<_, Counter> =
-        before.iter().flat_map(|sample| &sample.flows).map(|row| (key(row), counter(row))).collect();
+    let counter = |row: &CountedFlow| Counter {
+        packets: row.packets,
+        bytes: row.bytes,
+    };
+    let earlier: HashMap<_, Counter> = before
+        .iter()
+        .flat_map(|sample| &sample.flows)
+        .map(|row| (key(row), counter(row)))
+        .collect();
     let since = |row: &CountedFlow| difference(earlier.get(&key(row)).copied(), counter(row));
     let rate = |row: &CountedFlow| FlowRate {
         protocol: row.protocol,
@@ -409,8 +487,11 @@ fn flow_rates(before: Option<&TopSample>, now: &TopSample, span: Span) -> Vec<Fl
 }
 
 fn pod_rates(before: Option<&TopSample>, now: &TopSample, span: Span) -> Vec<PodRate> {
-    let earlier: HashMap<_, _> =
-        before.iter().flat_map(|sample| &sample.pods).map(|pod| (&pod.veth, pod.traffic)).collect();
+    let earlier: HashMap<_, _> = before
+        .iter()
+        .flat_map(|sample| &sample.pods)
+        .map(|pod| (&pod.veth, pod.traffic))
+        .collect();
     let rate = |pod: &CountedPod| {
         let before = earlier.get(&pod.veth);
         PodRate {
@@ -424,14 +505,24 @@ fn pod_rates(before: Option<&TopSample>, now: &TopSample, span: Span) -> Vec<Pod
 
 /// The rates of each peer, and the sums of its flows. In other modes than `fast` no flow is known,
 /// and no rate of replayed packets.
-fn peer_rates(before: Option<&TopSample>, now: &TopSample, flows: &[FlowRate], span: Span) -> Vec<PeerRate> {
-    let earlier: HashMap<_, _> =
-        before.iter().flat_map(|sample| &sample.peers).filter_map(|peer| Some((peer.subnet, peer.traffic?))).collect();
+fn peer_rates(
+    before: Option<&TopSample>,
+    now: &TopSample,
+    flows: &[FlowRate],
+    span: Span,
+) -> Vec<PeerRate> {
+    let earlier: HashMap<_, _> = before
+        .iter()
+        .flat_map(|sample| &sample.peers)
+        .filter_map(|peer| Some((peer.subnet, peer.traffic?)))
+        .collect();
     let zero = span.rate(0).filter(|_| now.mode == Mode::Fast);
     let idle = |peer: &PeerPlace| {
         let rate = |of: fn(PeerTraffic) -> Counter| {
             let before = earlier.get(&peer.subnet).copied().map(of);
-            peer.traffic.map_or_else(TrafficRate::default, |traffic| span.traffic(before, of(traffic)))
+            peer.traffic.map_or_else(TrafficRate::default, |traffic| {
+                span.traffic(before, of(traffic))
+            })
         };
         PeerRate {
             peer: peer.clone(),
@@ -444,7 +535,8 @@ fn peer_rates(before: Option<&TopSample>, now: &TopSample, flows: &[FlowRate], s
         }
     };
     let mut rates: Vec<PeerRate> = now.peers.iter().map(idle).collect();
-    let places: BTreeMap<IpNet, usize> = now.peers.iter().map(|peer| peer.subnet).zip(0..).collect();
+    let places: BTreeMap<IpNet, usize> =
+        now.peers.iter().map(|peer| peer.subnet).zip(0..).collect();
     let peer_of = |address: IpAddr| {
         // Subnets do not overlap, so the last that begins before the address has it, or none.
         let (subnet, place) = places.range(..=IpNet::from(address)).next_back()?;
@@ -452,9 +544,19 @@ fn peer_rates(before: Option<&TopSample>, now: &TopSample, flows: &[FlowRate], s
     };
     for flow in flows {
         let out = flow.way != FlowWay::Pod;
-        let end = if out { flow.translated.unwrap_or(flow.destination) } else { flow.source };
-        let Some(rate) = peer_of(end.ip()).and_then(|place| rates.get_mut(place)) else { continue };
-        let direction = if out { &mut rate.replayed_to } else { &mut rate.replayed_from };
+        let end = if out {
+            flow.translated.unwrap_or(flow.destination)
+        } else {
+            flow.source
+        };
+        let Some(rate) = peer_of(end.ip()).and_then(|place| rates.get_mut(place)) else {
+            continue;
+        };
+        let direction = if out {
+            &mut rate.replayed_to
+        } else {
+            &mut rate.replayed_from
+        };
         *direction = direction.zip(flow.packets).map(|(sum, more)| sum + more);
         rate.flows += 1;
         rate.total += flow.total;

@@ -195,7 +195,11 @@ impl TopDocument {
             agent: board.agent.clone(),
             ready: board.is_ready,
             problems: board.problems.clone(),
-            codes: board.codes.iter().map(|code| code.name().to_owned()).collect(),
+            codes: board
+                .codes
+                .iter()
+                .map(|code| code.name().to_owned())
+                .collect(),
             programs: board.hooks.iter().map(ProgramRates::from).collect(),
             peers: board.peers.iter().take(rows).map(PeerRates::from).collect(),
             pods: board.pods.iter().take(rows).map(PodRates::from).collect(),

@@ -78,8 +78,29 @@ pub struct CountedFlow {
 
 impl From<FlowRow> for CountedFlow {
     fn from(row: FlowRow) -> Self {
-        let FlowRow { protocol, source, destination, device, out_destination, way, packets, bytes, state, .. } = row;
-        Self { protocol, source, destination, device, out_destination, way, packets, bytes, state }
+        let FlowRow {
+            protocol,
+            source,
+            destination,
+            device,
+            out_destination,
+            way,
+            packets,
+            bytes,
+            state,
+            ..
+        } = row;
+        Self {
+            protocol,
+            source,
+            destination,
+            device,
+            out_destination,
+            way,
+            packets,
+            bytes,
+            state,
+        }
     }
 }
 
@@ -108,8 +129,14 @@ pub struct CountedPod {
 impl TopSample {
     /// Reads the maps. `links` are the counters of all links, if these are known.
     pub fn read(pins: &PinRoot, links: Option<&AllLinkCounters>) -> Result<Self, DatapathError> {
-        let flows = flows::read(pins)?.into_iter().map(CountedFlow::from).collect();
-        Ok(Self { flows, ..Self::read_counters(pins, links, true)? })
+        let flows = flows::read(pins)?
+            .into_iter()
+            .map(CountedFlow::from)
+            .collect();
+        Ok(Self {
+            flows,
+            ..Self::read_counters(pins, links, true)?
+        })
     }
 
     /// The same without flows, of which there may be a hundred thousand, and where `has_peers` is
@@ -124,10 +151,16 @@ impl TopSample {
         Ok(Self {
             now_ns,
             mode,
-            heartbeat_age_ns: now_ns.checked_sub(config.heartbeat_ns).filter(|_| config.heartbeat_ns != 0),
+            heartbeat_age_ns: now_ns
+                .checked_sub(config.heartbeat_ns)
+                .filter(|_| config.heartbeat_ns != 0),
             is_current: is_current(&config, now_ns),
             counters: counters(&StatsMap::open(pins)?)?,
-            peers: if has_peers { peers(pins, &config, mode, now_ns)? } else { Vec::new() },
+            peers: if has_peers {
+                peers(pins, &config, mode, now_ns)?
+            } else {
+                Vec::new()
+            },
             pods: pods(pins, links)?,
             flows: Vec::new(),
         })
@@ -151,12 +184,26 @@ fn counters(map: &StatsMap) -> Result<BTreeMap<(Program, Reason), Counter>, Data
     Ok(counters)
 }
 
-fn peers(pins: &PinRoot, config: &NodeConfig, mode: Mode, now_ns: u64) -> Result<Vec<PeerPlace>, DatapathError> {
+fn peers(
+    pins: &PinRoot,
+    config: &NodeConfig,
+    mode: Mode,
+    now_ns: u64,
+) -> Result<Vec<PeerPlace>, DatapathError> {
     let counters = PeerCounters::open(pins)?;
     let has_counters = is_current(config, now_ns);
     let place = |peer: &PinnedPeer| {
-        let traffic = if has_counters && peer.is_counted(mode) { counters.of(peer)? } else { None };
-        Ok(PeerPlace { subnet: peer.subnet, vtep: peer.entry.vtep.into(), way: peer.way(), traffic })
+        let traffic = if has_counters && peer.is_counted(mode) {
+            counters.of(peer)?
+        } else {
+            None
+        };
+        Ok(PeerPlace {
+            subnet: peer.subnet,
+            vtep: peer.entry.vtep.into(),
+            way: peer.way(),
+            traffic,
+        })
     };
     pinned_peers(pins, config)?.iter().map(place).collect()
 }
@@ -168,7 +215,10 @@ fn pods(pins: &PinRoot, links: Option<&AllLinkCounters>) -> Result<Vec<CountedPo
     for entry in PodMap::open(pins)?.entries() {
         let (ifindex, pod) = entry?;
         if let (Some(traffic), Some(veth)) = (counters.of(ifindex, &pod)?, devices.get(ifindex)) {
-            pods.push(CountedPod { veth: veth.to_owned(), traffic });
+            pods.push(CountedPod {
+                veth: veth.to_owned(),
+                traffic,
+            });
         }
     }
     pods.sort_by(|a, b| a.veth.cmp(&b.veth));

@@ -58,7 +58,11 @@ struct Recorder {
 
 impl Default for Recorder {
     fn default() -> Self {
-        Self { node: Series::default(), peers: SeriesSet::new(PEERS), pods: SeriesSet::new(PODS) }
+        Self {
+            node: Series::default(),
+            peers: SeriesSet::new(PEERS),
+            pods: SeriesSet::new(PODS),
+        }
     }
 }
 
@@ -70,7 +74,11 @@ impl Recorder {
     }
 
     fn document(&self) -> TrafficHistory {
-        TrafficHistory { node: self.node.document(), peers: self.peers.documents(), pods: self.pods.documents() }
+        TrafficHistory {
+            node: self.node.document(),
+            peers: self.peers.documents(),
+            pods: self.pods.documents(),
+        }
     }
 }
 
@@ -93,7 +101,10 @@ impl Series {
         }
         self.0.reserve_exact(POINTS - self.0.len());
         let value = |rate: Option<f64>| rate.map_or(f32::NAN, |rate| rate as f32);
-        self.0.push_back(Point { packets: value(rate.packets), bits: value(rate.bits) });
+        self.0.push_back(Point {
+            packets: value(rate.packets),
+            bits: value(rate.bits),
+        });
     }
 
     /// Returns true if no packet is known of.
@@ -103,12 +114,19 @@ impl Series {
 
     fn document(&self) -> RateHistory {
         let values = |of: fn(&Point) -> f32| self.0.iter().map(|point| whole(of(point))).collect();
-        RateHistory { packets_per_second: values(|point| point.packets), bits_per_second: values(|point| point.bits) }
+        RateHistory {
+            packets_per_second: values(|point| point.packets),
+            bits_per_second: values(|point| point.bits),
+        }
     }
 }
 
 /// The whole number that is not less; `None` for what is not a number.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is not negative")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate is not negative"
+)]
 fn whole(value: f32) -> Option<u64> {
     (!value.is_nan()).then(|| value.ceil() as u64)
 }
@@ -122,7 +140,10 @@ struct SeriesSet {
 
 impl SeriesSet {
     const fn new(most: usize) -> Self {
-        Self { most, series: BTreeMap::new() }
+        Self {
+            most,
+            series: BTreeMap::new(),
+        }
     }
 
     /// Adds a point to each series. New series are the busiest of those without one, while there is
@@ -148,7 +169,10 @@ impl SeriesSet {
     }
 
     fn documents(&self) -> BTreeMap<String, RateHistory> {
-        self.series.iter().map(|(name, series)| (name.clone(), series.document())).collect()
+        self.series
+            .iter()
+            .map(|(name, series)| (name.clone(), series.document()))
+            .collect()
     }
 }
 
@@ -157,12 +181,22 @@ mod tests {
     use super::*;
 
     fn rate(packets: f64) -> TickRate {
-        TickRate { packets: Some(packets), bits: Some(packets * 8000.0) }
+        TickRate {
+            packets: Some(packets),
+            bits: Some(packets * 8000.0),
+        }
     }
 
     fn peers(rates: &[(&str, f64)]) -> Tick {
-        let peers = rates.iter().map(|(name, packets)| ((*name).to_owned(), rate(*packets))).collect();
-        Tick { node: rate(rates.iter().map(|(_, packets)| packets).sum()), peers, ..Tick::default() }
+        let peers = rates
+            .iter()
+            .map(|(name, packets)| ((*name).to_owned(), rate(*packets)))
+            .collect();
+        Tick {
+            node: rate(rates.iter().map(|(_, packets)| packets).sum()),
+            peers,
+            ..Tick::default()
+        }
     }
 
     fn packets(history: &RateHistory) -> &[Option<u64>] {
@@ -190,7 +224,11 @@ mod tests {
         recorder.record(peers(&[("a", 7.0)]));
         let document = recorder.document();
         assert_eq!(packets(&document.peers["a"]), [Some(5), None, Some(7)]);
-        assert_eq!(document.peers.len(), 1, "a peer that never had a packet takes no room");
+        assert_eq!(
+            document.peers.len(),
+            1,
+            "a peer that never had a packet takes no room"
+        );
         for _ in 0..POINTS {
             recorder.record(peers(&[("a", 0.0)]));
         }
@@ -202,19 +240,32 @@ mod tests {
         let mut recorder = Recorder::default();
         let names: Vec<String> = (0..1000).map(|number| format!("peer-{number}")).collect();
         let rates = |from: u32| -> Tick {
-            let rates: Vec<_> = names.iter().map(String::as_str).zip((from..).map(f64::from)).collect();
+            let rates: Vec<_> = names
+                .iter()
+                .map(String::as_str)
+                .zip((from..).map(f64::from))
+                .collect();
             peers(&rates)
         };
         recorder.record(rates(0));
         let document = recorder.document();
         assert_eq!(document.peers.len(), PEERS);
-        assert!(document.peers.contains_key("peer-999") && !document.peers.contains_key("peer-743"), "the busiest");
+        assert!(
+            document.peers.contains_key("peer-999") && !document.peers.contains_key("peer-743"),
+            "the busiest"
+        );
         for _ in 0..100 {
             recorder.record(rates(1));
         }
         let document = recorder.document();
-        assert!(document.peers.len() == PEERS && document.peers.contains_key("peer-999"), "those stay");
+        assert!(
+            document.peers.len() == PEERS && document.peers.contains_key("peer-999"),
+            "those stay"
+        );
         assert_eq!(packets(&document.peers["peer-999"]).len(), POINTS);
-        assert!(recorder.node.0.capacity() <= POINTS + 4 && size_of::<Point>() == 8, "a bounded number of bytes");
+        assert!(
+            recorder.node.0.capacity() <= POINTS + 4 && size_of::<Point>() == 8,
+            "a bounded number of bytes"
+        );
     }
 }

@@ -64,13 +64,20 @@ pub(crate) fn on_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
 /// namespaces, which end with the thread.
 pub(crate) fn on_empty_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
     if let Some(why) = cannot_run() {
-        writeln!(std::io::stderr(), "NOT RUN: BPF program fixtures: {why}").expect("stderr is open");
+        writeln!(std::io::stderr(), "NOT RUN: BPF program fixtures: {why}")
+            .expect("stderr is open");
         return;
     }
     let result = thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("root may unshare");
-        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
-            .expect("mounts of this namespace stay in it");
+        mount(
+            None::<&str>,
+            "/",
+            None::<&str>,
+            MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+            None::<&str>,
+        )
+        .expect("mounts of this namespace stay in it");
         let dir = tempfile::tempdir().expect("a directory");
         let result = catch_unwind(AssertUnwindSafe(|| test(&mut Bench::new(dir.path()))));
         // A process that another test is just starting may hold a copy of an open directory for a
@@ -92,8 +99,11 @@ fn cannot_run() -> Option<&'static str> {
     if !Uid::effective().is_root() {
         return Some("needs root");
     }
-    matches!(load(&pins, &Program::ALL, Subnets::default(), None), Err(DatapathError::Stub))
-        .then_some("built with the stub object; use `cargo xtask test`")
+    matches!(
+        load(&pins, &Program::ALL, Subnets::default(), None),
+        Err(DatapathError::Stub)
+    )
+    .then_some("built with the stub object; use `cargo xtask test`")
 }
 
 impl Bench {
@@ -116,10 +126,21 @@ impl Bench {
 
     fn configure(&mut self, nets: &[Net]) {
         self.maps.mode.set(Mode::Encap, None).expect("MODE");
-        let family = |is_v4| nets.iter().find(|net| net.our_vtep.is_ipv4() == is_v4).map(|net| net.family());
+        let family = |is_v4| {
+            nets.iter()
+                .find(|net| net.our_vtep.is_ipv4() == is_v4)
+                .map(|net| net.family())
+        };
         let [v4, v6] = [true, false].map(|is_v4| family(is_v4).unwrap_or_default());
-        let config = NodeConfig { v4, v6, ..NodeConfig::default() };
-        self.maps.config.write(config, clock::now_ns()).expect("CONFIG");
+        let config = NodeConfig {
+            v4,
+            v6,
+            ..NodeConfig::default()
+        };
+        self.maps
+            .config
+            .write(config, clock::now_ns())
+            .expect("CONFIG");
         for &net in nets {
             self.peer(net, net.peer(), EntryState::PLAIN);
         }
@@ -127,23 +148,39 @@ impl Bench {
 
     /// The peers of a family.
     pub(crate) const fn peers(&mut self, net: Net) -> &mut PeerMap {
-        if net.our_vtep.is_ipv4() { &mut self.maps.peers } else { &mut self.maps.peers6 }
+        if net.our_vtep.is_ipv4() {
+            &mut self.maps.peers
+        } else {
+            &mut self.maps.peers6
+        }
     }
 
     /// Writes the one peer of the fixtures, as the agent does.
     pub(crate) fn peer(&mut self, net: Net, entry: PeerEntry, flags: u32) {
-        self.peers(net).write(packets::PEER_INDEX, entry, flags).expect("a peer map");
-        let vtep = VtepEntry { index: packets::PEER_INDEX, reserved: 0 };
+        self.peers(net)
+            .write(packets::PEER_INDEX, entry, flags)
+            .expect("a peer map");
+        let vtep = VtepEntry {
+            index: packets::PEER_INDEX,
+            reserved: 0,
+        };
         self.maps.vteps.write(entry.vtep, vtep).expect("VTEPS");
     }
 
     /// Leaves the one peer as an agent does that is killed over writing it.
     pub(crate) fn half_written(&mut self, net: Net, entry: PeerEntry) {
-        let pin = self.pins.map(if net.our_vtep.is_ipv4() { PEERS } else { PEERS6 });
-        let map = MapData::from_pin(pin).and_then(Map::from_map_data).expect("a peer map");
+        let pin = self.pins.map(if net.our_vtep.is_ipv4() {
+            PEERS
+        } else {
+            PEERS6
+        });
+        let map = MapData::from_pin(pin)
+            .and_then(Map::from_map_data)
+            .expect("a peer map");
         let mut map: Array<_, PeerEntry> = map.try_into().expect("an array of peers");
         let word = EntryState::new(0, 9);
-        map.set(packets::PEER_INDEX, PeerEntry { word, ..entry }, 0).expect("a peer map");
+        map.set(packets::PEER_INDEX, PeerEntry { word, ..entry }, 0)
+            .expect("a peer map");
     }
 
     /// Writes the ports whose flows are not learned.
@@ -153,12 +190,17 @@ impl Bench {
 
     /// The peer's entry as it is now.
     pub(crate) fn entry(&mut self, net: Net) -> PeerEntry {
-        self.peers(net).get(packets::PEER_INDEX).expect("a peer map")
+        self.peers(net)
+            .get(packets::PEER_INDEX)
+            .expect("a peer map")
     }
 
     /// Lets `to_underlay` see a packet of the kernel's own of this outer length.
     pub(crate) fn validate_path(&mut self, net: Net, inner_payload: usize) {
-        let seen = self.run(Program::ToUnderlay, &net.tunnel_to_peer(&net.inner_to_peer(inner_payload)));
+        let seen = self.run(
+            Program::ToUnderlay,
+            &net.tunnel_to_peer(&net.inner_to_peer(inner_payload)),
+        );
         assert_eq!(seen.reasons, [Reason::PathSeen]);
     }
 
@@ -182,12 +224,19 @@ impl Bench {
     /// Runs a program on a packet that came into the host by a device and is on its way out.
     pub(crate) fn run_forwarded(&mut self, program: Program, packet: &[u8]) -> Outcome {
         let mut skb = context(0);
-        skb[SKB_INGRESS_IFINDEX..SKB_INGRESS_IFINDEX + 4].copy_from_slice(&packets::LO.to_ne_bytes());
+        skb[SKB_INGRESS_IFINDEX..SKB_INGRESS_IFINDEX + 4]
+            .copy_from_slice(&packets::LO.to_ne_bytes());
         self.run_in(program, packet, &skb)
     }
 
     /// Runs a program on a packet with a mark and a priority.
-    pub(crate) fn run_as(&mut self, program: Program, packet: &[u8], mark: u32, priority: u32) -> Outcome {
+    pub(crate) fn run_as(
+        &mut self,
+        program: Program,
+        packet: &[u8],
+        mark: u32,
+        priority: u32,
+    ) -> Outcome {
         let mut skb = context(0);
         for (at, value) in [(SKB_MARK, mark), (SKB_PRIORITY, priority)] {
             skb[at..at + 4].copy_from_slice(&value.to_ne_bytes());
@@ -202,12 +251,21 @@ impl Bench {
         options.data_in = Some(packet);
         options.data_out = Some(&mut out);
         options.ctx_in = Some(skb);
-        let pinned = SchedClassifier::from_pin(self.pins.program(program)).expect("the program is pinned");
-        let result = pinned.test_run(options).expect("the kernel runs the program");
+        let pinned =
+            SchedClassifier::from_pin(self.pins.program(program)).expect("the program is pinned");
+        let result = pinned
+            .test_run(options)
+            .expect("the kernel runs the program");
         out.truncate(result.data_size_out as usize);
         let after = self.counts(program);
-        let reasons = Reason::ALL.into_iter().filter(|&reason| after[reason as usize] > before[reason as usize]);
-        Outcome { action: result.return_value.cast_signed(), packet: out, reasons: reasons.collect() }
+        let reasons = Reason::ALL
+            .into_iter()
+            .filter(|&reason| after[reason as usize] > before[reason as usize]);
+        Outcome {
+            action: result.return_value.cast_signed(),
+            packet: out,
+            reasons: reasons.collect(),
+        }
     }
 
     /// Mark and priority of a packet behind a program that it came to with 0x77 and 7.
@@ -221,9 +279,13 @@ impl Bench {
         options.data_in = Some(packet);
         options.ctx_in = Some(&skb);
         options.ctx_out = Some(&mut behind);
-        let pinned = SchedClassifier::from_pin(self.pins.program(program)).expect("the program is pinned");
-        pinned.test_run(options).expect("the kernel runs the program");
-        [SKB_MARK, SKB_PRIORITY].map(|at| u32::from_ne_bytes(behind[at..at + 4].try_into().expect("four bytes")))
+        let pinned =
+            SchedClassifier::from_pin(self.pins.program(program)).expect("the program is pinned");
+        pinned
+            .test_run(options)
+            .expect("the kernel runs the program");
+        [SKB_MARK, SKB_PRIORITY]
+            .map(|at| u32::from_ne_bytes(behind[at..at + 4].try_into().expect("four bytes")))
     }
 
     /// Runs a program on a packet `times` times in a row. Returns every reason it gave.
@@ -232,20 +294,32 @@ impl Bench {
         let mut options = TestRunOptions::new();
         options.data_in = Some(packet);
         options.repeat = times;
-        let pinned = SchedClassifier::from_pin(self.pins.program(program)).expect("the program is pinned");
-        pinned.test_run(options).expect("the kernel runs the program");
+        let pinned =
+            SchedClassifier::from_pin(self.pins.program(program)).expect("the program is pinned");
+        pinned
+            .test_run(options)
+            .expect("the kernel runs the program");
         let after = self.counts(program);
-        Reason::ALL.into_iter().filter(|&reason| after[reason as usize] > before[reason as usize]).collect()
+        Reason::ALL
+            .into_iter()
+            .filter(|&reason| after[reason as usize] > before[reason as usize])
+            .collect()
     }
 
     fn counts(&self, program: Program) -> Vec<u64> {
-        Reason::ALL.map(|reason| self.maps.stats.get(program, reason).expect("STATS").packets).to_vec()
+        Reason::ALL
+            .map(|reason| self.maps.stats.get(program, reason).expect("STATS").packets)
+            .to_vec()
     }
 }
 
 /// Loads all programs for networks of these families.
 fn load_for(pins: &PinRoot, nets: &[Net]) -> Maps {
-    let subnets = |is_v4| nets.iter().any(|net| net.our_vtep.is_ipv4() == is_v4).then_some(u64::from(packets::SUBNETS));
+    let subnets = |is_v4| {
+        nets.iter()
+            .any(|net| net.our_vtep.is_ipv4() == is_v4)
+            .then_some(u64::from(packets::SUBNETS))
+    };
     let [v4, v6] = [true, false].map(|is_v4| subnets(is_v4).unwrap_or(0));
     load(pins, &Program::ALL, Subnets { v4, v6 }, None).expect("the kernel takes the object");
     Maps::open(pins).expect("the maps open")

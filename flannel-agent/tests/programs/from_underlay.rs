@@ -32,7 +32,11 @@ fn a_peers_packet_is_good() {
     on_bench(|bench| {
         for net in BOTH {
             says(bench, &from_pod(net), Reason::TunnelGood);
-            says(bench, &net.tunnel_from_peer(net.peer_host), Reason::TunnelGood);
+            says(
+                bench,
+                &net.tunnel_from_peer(net.peer_host),
+                Reason::TunnelGood,
+            );
             let mut without_checksum = from_pod(net);
             let udp = net.at().udp;
             without_checksum[udp + 6..udp + 8].fill(0);
@@ -46,16 +50,32 @@ fn what_is_wrong_with_a_tunnel_packet_is_named() {
     on_bench(|bench| {
         for net in BOTH {
             let at = net.at();
-            says(bench, &with(net, at.addresses + net.address_len() - 1, 77), Reason::UnknownVtep);
+            says(
+                bench,
+                &with(net, at.addresses + net.address_len() - 1, 77),
+                Reason::UnknownVtep,
+            );
             says(bench, &with(net, at.udp - 1, 77), Reason::NotForUs);
-            says(bench, &first_fragment(net, &from_pod(net)), Reason::OuterFragment);
+            says(
+                bench,
+                &first_fragment(net, &from_pod(net)),
+                Reason::OuterFragment,
+            );
             says(bench, &with(net, at.vxlan + 6, 2), Reason::OtherVni);
             says(bench, &with(net, at.vxlan, 0x88), Reason::BadVxlanHeader);
             says(bench, &with(net, at.vxlan + 7, 1), Reason::BadVxlanHeader);
             says(bench, &with(net, at.inner + 5, 9), Reason::InnerOtherMac);
-            says(bench, &with(net, at.inner + 13, 0x06), Reason::OtherProtocol);
+            says(
+                bench,
+                &with(net, at.inner + 13, 0x06),
+                Reason::OtherProtocol,
+            );
             for source in [net.unleased, net.outside[0], net.outside[1]] {
-                says(bench, &net.tunnel_from_peer(source), Reason::InnerOtherSource);
+                says(
+                    bench,
+                    &net.tunnel_from_peer(source),
+                    Reason::InnerOtherSource,
+                );
             }
             let cut = from_pod(net)[..at.inner_ip + 6].to_vec();
             says(bench, &cut, Reason::Malformed);
@@ -69,7 +89,11 @@ fn one_family_inside_the_other_is_another_protocol() {
     on_bench(|bench| {
         for net in BOTH {
             let at = net.at();
-            let other = if net.our_vtep.is_ipv4() { [0x86, 0xdd] } else { [0x08, 0x00] };
+            let other = if net.our_vtep.is_ipv4() {
+                [0x86, 0xdd]
+            } else {
+                [0x08, 0x00]
+            };
             let mut packet = from_pod(net);
             packet[at.inner + 12..at.inner_ip].copy_from_slice(&other);
             says(bench, &packet, Reason::OtherProtocol);
@@ -97,8 +121,16 @@ fn other_traffic_is_not_the_tunnels() {
 fn fragments_that_do_not_show_our_port_are_not_the_tunnels() {
     on_bench(|bench| {
         says(bench, &later_fragment(V6, &from_pod(V6)), Reason::NotTunnel);
-        says(bench, &first_fragment(V6, &with(V6, V6.at().udp + 3, 53)), Reason::NotTunnel);
-        says(bench, &first_fragment(V6, &with(V6, V6.at().udp - 1, 77)), Reason::NotForUs);
+        says(
+            bench,
+            &first_fragment(V6, &with(V6, V6.at().udp + 3, 53)),
+            Reason::NotTunnel,
+        );
+        says(
+            bench,
+            &first_fragment(V6, &with(V6, V6.at().udp - 1, 77)),
+            Reason::NotForUs,
+        );
         let cut = first_fragment(V6, &from_pod(V6))[..V6.at().inner_ip].to_vec();
         says(bench, &cut, Reason::OuterFragment);
     });
@@ -111,7 +143,11 @@ pub(crate) fn too_big(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     change(&mut quoted);
     let icmp = [&[2, 0, 0, 0, 0, 0, 5, 120][..], &quoted[..1232]].concat();
     let packet = packets::ip(0, 58, V6.outside[0], V6.our_vtep, &icmp);
-    [packets::ethernet(packets::OUR_MAC, packets::PEER_MAC, V6.ethertype), packet].concat()
+    [
+        packets::ethernet(packets::OUR_MAC, packets::PEER_MAC, V6.ethertype),
+        packet,
+    ]
+    .concat()
 }
 
 /// The kernel answers pods with the route's new MTU, once it has their packets.
@@ -122,9 +158,13 @@ fn a_report_of_a_packet_too_big_lets_the_path_rest() {
         bench.validate_path(V6, 1200);
         assert_eq!(bench.run(ToTunnel, &frame).reasons, [Reason::Encapsulated]);
         says(bench, &too_big(|_| ()), Reason::TooBig);
-        bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
+        bench
+            .run(ToTunnel, &frame)
+            .passed(Reason::PathUnseen, &frame);
         let kernels = V6.tunnel_to_peer(&frame);
-        bench.run(ToUnderlay, &kernels).passed(Reason::PathHeld, &kernels);
+        bench
+            .run(ToUnderlay, &kernels)
+            .passed(Reason::PathHeld, &kernels);
     });
 }
 
@@ -141,7 +181,11 @@ fn reports_of_other_packets_do_not() {
             |quoted, vxlan| quoted[vxlan + 6] = 2,
         ];
         for (change, at) in others.into_iter().zip([ip, ip, ip, udp, vxlan]) {
-            says(bench, &too_big(|quoted| change(quoted, at)), Reason::NotTunnel);
+            says(
+                bench,
+                &too_big(|quoted| change(quoted, at)),
+                Reason::NotTunnel,
+            );
         }
         let with = |at: usize, value| {
             let mut report = too_big(|_| ());
@@ -158,8 +202,15 @@ fn reports_of_other_packets_do_not() {
 #[test]
 fn a_family_that_is_off_has_no_tunnel() {
     on_bench(|bench| {
-        let config = NodeConfig { v4: V4.family(), ..NodeConfig::default() };
-        bench.maps.config.write(config, clock::now_ns()).expect("CONFIG");
+        let config = NodeConfig {
+            v4: V4.family(),
+            ..NodeConfig::default()
+        };
+        bench
+            .maps
+            .config
+            .write(config, clock::now_ns())
+            .expect("CONFIG");
         says(bench, &from_pod(V6), Reason::NotTunnel);
         says(bench, &from_pod(V4), Reason::TunnelGood);
     });
@@ -168,7 +219,11 @@ fn a_family_that_is_off_has_no_tunnel() {
 #[test]
 fn a_minute_without_the_agent_nothing_is_said() {
     on_bench(|bench| {
-        bench.maps.config.write_heartbeat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
+        bench
+            .maps
+            .config
+            .write_heartbeat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000)
+            .expect("CONFIG");
         for net in BOTH {
             says(bench, &from_pod(net), Reason::AgentGone);
         }

@@ -19,12 +19,18 @@ use flannel_datapath::clock;
 
 use crate::{
     bench::{Bench, TC_ACT_SHOT, on_bench},
-    packets::{BOTH, Net, PEER_INDEX, PEER_MAC, V4, V6, first_fragment, later_fragment, with_options},
+    packets::{
+        BOTH, Net, PEER_INDEX, PEER_MAC, V4, V6, first_fragment, later_fragment, with_options,
+    },
 };
 
 /// Puts both checks into these modes.
 fn guard(bench: &mut Bench, outer: GuardMode, inner: GuardMode) {
-    bench.maps.guard.set(Checks { outer, inner }, Checks::default()).expect("GUARD");
+    bench
+        .maps
+        .guard
+        .set(Checks { outer, inner }, Checks::default())
+        .expect("GUARD");
 }
 
 fn enforced(bench: &mut Bench) {
@@ -39,7 +45,10 @@ fn passes(bench: &mut Bench, packet: &[u8], reason: Reason) {
 #[track_caller]
 fn drops(bench: &mut Bench, packet: &[u8], reason: Reason) {
     let outcome = bench.run(FromUnderlay, packet);
-    assert_eq!((outcome.action, outcome.reasons), (TC_ACT_SHOT, vec![reason]));
+    assert_eq!(
+        (outcome.action, outcome.reasons),
+        (TC_ACT_SHOT, vec![reason])
+    );
 }
 
 fn good(net: Net) -> Vec<u8> {
@@ -60,7 +69,12 @@ fn stranger(net: Net) -> Addr {
 }
 
 fn suspects(bench: &Bench) -> Vec<(Addr, Violation)> {
-    bench.maps.suspects.entries().collect::<Result<_, _>>().expect("VIOLATIONS")
+    bench
+        .maps
+        .suspects
+        .entries()
+        .collect::<Result<_, _>>()
+        .expect("VIOLATIONS")
 }
 
 #[test]
@@ -108,7 +122,11 @@ fn peers_pass_whatever_is_enforced_with_and_without_checksum_and_in_every_mode()
             for net in BOTH {
                 let mut without_checksum = good(net);
                 without_checksum[net.at().udp + 6..net.at().udp + 8].fill(0);
-                for packet in [good(net), without_checksum, net.tunnel_from_peer(net.peer_host)] {
+                for packet in [
+                    good(net),
+                    without_checksum,
+                    net.tunnel_from_peer(net.peer_host),
+                ] {
                     passes(bench, &packet, Reason::TunnelGood);
                 }
                 drops(bench, &strange(net, &good(net)), Reason::RefusedVtep);
@@ -119,7 +137,11 @@ fn peers_pass_whatever_is_enforced_with_and_without_checksum_and_in_every_mode()
         for net in BOTH {
             passes(bench, &good(net), Reason::NotPlain);
             drops(bench, &strange(net, &good(net)), Reason::RefusedVtep);
-            drops(bench, &net.tunnel_from_peer(net.unleased), Reason::RefusedSource);
+            drops(
+                bench,
+                &net.tunnel_from_peer(net.unleased),
+                Reason::RefusedSource,
+            );
         }
     });
 }
@@ -152,13 +174,28 @@ fn what_is_not_of_our_tunnel_is_not_examined() {
             passes(bench, &with(at.udp + 3, 53), Reason::NotTunnel);
             passes(bench, &with(at.vxlan + 6, 2), Reason::OtherVni);
             passes(bench, &with(at.vxlan, 0x88), Reason::BadVxlanHeader);
-            for hidden in [with_options(net, &with(at.vxlan + 6, 2)), first_fragment(net, &with(at.vxlan + 6, 2))] {
+            for hidden in [
+                with_options(net, &with(at.vxlan + 6, 2)),
+                first_fragment(net, &with(at.vxlan + 6, 2)),
+            ] {
                 passes(bench, &hidden, Reason::OtherVni);
             }
-            passes(bench, &with_options(net, &with(at.udp + 3, 53)), Reason::NotTunnel);
+            passes(
+                bench,
+                &with_options(net, &with(at.udp + 3, 53)),
+                Reason::NotTunnel,
+            );
         }
-        passes(bench, &later_fragment(V6, &strange(V6, &good(V6))), Reason::NotTunnel);
-        passes(bench, &later_fragment(V4, &strange(V4, &good(V4))), Reason::OuterFragment);
+        passes(
+            bench,
+            &later_fragment(V6, &strange(V6, &good(V6))),
+            Reason::NotTunnel,
+        );
+        passes(
+            bench,
+            &later_fragment(V4, &strange(V4, &good(V4))),
+            Reason::OuterFragment,
+        );
     });
 }
 
@@ -174,7 +211,10 @@ fn route(net: Net, own: IpAddr) {
         format!("{family} address add {own} dev lo"),
         format!("{family} route add {}/{length} dev lo", net.base()),
     ] {
-        let done = std::process::Command::new("ip").args(line.split(' ')).status().expect("ip runs");
+        let done = std::process::Command::new("ip")
+            .args(line.split(' '))
+            .status()
+            .expect("ip runs");
         assert!(done.success(), "ip {line}");
     }
     // The kernel makes the route of an IPv6 address from a work queue.
@@ -187,7 +227,10 @@ fn route(net: Net, own: IpAddr) {
 
 fn is_local(own: IpAddr) -> bool {
     let own = own.to_string();
-    let asked = std::process::Command::new("ip").args(["route", "get", &own]).output().expect("ip runs");
+    let asked = std::process::Command::new("ip")
+        .args(["route", "get", &own])
+        .output()
+        .expect("ip runs");
     asked.stdout.starts_with(b"local ")
 }
 
@@ -238,7 +281,10 @@ fn a_stranger_cannot_hide() {
                 (fragment.clone(), Reason::OuterFragment),
                 (fragment[..udp_alone].to_vec(), Reason::OuterFragment),
                 (with_options(net, &good(net)), Reason::OuterUnusual),
-                (with_options(net, &with_options(net, &good(net))), Reason::OuterUnusual),
+                (
+                    with_options(net, &with_options(net, &good(net))),
+                    Reason::OuterUnusual,
+                ),
             ];
             for (packet, of_a_peer) in hidden {
                 passes(bench, &packet, of_a_peer);
@@ -256,9 +302,17 @@ fn what_is_too_short_for_a_tunnel_packet_is_nobodys_business() {
         for net in BOTH {
             let whole = good(net);
             for len in 0..8 {
-                passes(bench, &strange(net, &whole[..net.at().udp + 8 + len]), Reason::NotTunnel);
+                passes(
+                    bench,
+                    &strange(net, &whole[..net.at().udp + 8 + len]),
+                    Reason::NotTunnel,
+                );
             }
-            drops(bench, &strange(net, &whole[..net.at().udp + 8 + 8]), Reason::RefusedVtep);
+            drops(
+                bench,
+                &strange(net, &whole[..net.at().udp + 8 + 8]),
+                Reason::RefusedVtep,
+            );
         }
     });
 }
@@ -270,9 +324,23 @@ fn a_peer_behind_a_nat_is_known_by_its_device() {
         enforced(bench);
         for net in BOTH {
             let family = net.ethertype.to_be_bytes();
-            let key = DeviceKey { mac: PEER_MAC, family };
-            bench.maps.elsewhere.add(DeviceKey { family: [0, 0], ..key }).expect("NAT_VTEPS");
-            let packets = [good(net), net.tunnel_from_peer(net.outside[0]), first_fragment(net, &good(net))];
+            let key = DeviceKey {
+                mac: PEER_MAC,
+                family,
+            };
+            bench
+                .maps
+                .elsewhere
+                .add(DeviceKey {
+                    family: [0, 0],
+                    ..key
+                })
+                .expect("NAT_VTEPS");
+            let packets = [
+                good(net),
+                net.tunnel_from_peer(net.outside[0]),
+                first_fragment(net, &good(net)),
+            ];
             for packet in &packets {
                 drops(bench, &strange(net, packet), Reason::RefusedVtep);
             }
@@ -292,7 +360,10 @@ fn a_subnet_of_another_size_is_not_judged_by_the_peer_map() {
     on_bench(|bench| {
         enforced(bench);
         for net in BOTH {
-            let vtep = VtepEntry { index: VtepEntry::UNNUMBERED, reserved: 0 };
+            let vtep = VtepEntry {
+                index: VtepEntry::UNNUMBERED,
+                reserved: 0,
+            };
             bench.maps.vteps.write(stranger(net), vtep).expect("VTEPS");
             let from_odd = |source: IpAddr| strange(net, &net.tunnel_from_peer(source));
             passes(bench, &from_odd(net.unleased), Reason::SenderUnnumbered);
@@ -309,7 +380,11 @@ fn a_peer_whose_entry_is_being_rewritten_passes() {
         for net in BOTH {
             bench.half_written(net, net.peer());
             passes(bench, &good(net), Reason::PeerChanging);
-            drops(bench, &net.tunnel_from_peer(net.unleased), Reason::RefusedSource);
+            drops(
+                bench,
+                &net.tunnel_from_peer(net.unleased),
+                Reason::RefusedSource,
+            );
             bench.peers(net).remove(PEER_INDEX).expect("a peer map");
             drops(bench, &good(net), Reason::RefusedSource);
         }
@@ -320,7 +395,11 @@ fn a_peer_whose_entry_is_being_rewritten_passes() {
 fn without_an_agent_nothing_is_refused() {
     on_bench(|bench| {
         enforced(bench);
-        bench.maps.config.write_heartbeat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
+        bench
+            .maps
+            .config
+            .write_heartbeat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000)
+            .expect("CONFIG");
         for net in BOTH {
             passes(bench, &strange(net, &good(net)), Reason::AgentGone);
         }
@@ -337,7 +416,11 @@ fn sources_are_remembered_unless_the_guard_is_off() {
         for net in BOTH {
             guard(bench, GuardMode::Off, GuardMode::Off);
             passes(bench, &strange(net, &good(net)), Reason::UnknownVtep);
-            passes(bench, &net.tunnel_from_peer(net.unleased), Reason::InnerOtherSource);
+            passes(
+                bench,
+                &net.tunnel_from_peer(net.unleased),
+                Reason::InnerOtherSource,
+            );
         }
         assert_eq!(suspects(bench), []);
         guard(bench, GuardMode::Audit, GuardMode::Audit);
@@ -346,10 +429,20 @@ fn sources_are_remembered_unless_the_guard_is_off() {
         drops(bench, &strange(V4, &good(V4)), Reason::RefusedVtep);
         drops(bench, &strange(V4, &good(V4)), Reason::RefusedVtep);
         let [(source, suspect)] = suspects(bench).try_into().expect("one source");
-        assert_eq!((source, suspect.packets, suspect.dropped), (stranger(V4), 3, 2));
-        assert_eq!(Reason::from_number(suspect.reason), Some(Reason::RefusedVtep));
+        assert_eq!(
+            (source, suspect.packets, suspect.dropped),
+            (stranger(V4), 3, 2)
+        );
+        assert_eq!(
+            Reason::from_number(suspect.reason),
+            Some(Reason::RefusedVtep)
+        );
         assert!(suspect.last_ns.abs_diff(clock::now_ns()) < 10_000_000_000);
-        drops(bench, &V6.tunnel_from_peer(V6.unleased), Reason::RefusedSource);
+        drops(
+            bench,
+            &V6.tunnel_from_peer(V6.unleased),
+            Reason::RefusedSource,
+        );
         assert_eq!(suspects(bench).len(), 2);
     });
 }

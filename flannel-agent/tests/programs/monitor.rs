@@ -8,7 +8,10 @@ use flannel_agent::monitor::{Seen, packet::PacketAddresses};
 use flannel_common::{
     maps::MONITOR_DEADLINE,
     mode::Mode,
-    monitor::{EVENTS_BYTES, Event, Filter, HEADERS_LEN, Missed, Network, OUTER_MAX, ReasonSet, SNAPLEN_MAX},
+    monitor::{
+        EVENTS_BYTES, Event, Filter, HEADERS_LEN, Missed, Network, OUTER_MAX, ReasonSet,
+        SNAPLEN_MAX,
+    },
     program::Program::{self, FromPod, FromTunnel, FromUnderlay, ToPod, ToTunnel, ToUnderlay},
     reason::Reason,
 };
@@ -28,8 +31,14 @@ pub(crate) const ALL: MonitorSettings = MonitorSettings {
         reasons: ReasonSet::ALL,
         programs: u32::MAX,
         sample: 1,
-        source: Network { addr: flannel_common::addr::Addr::NONE, mask: flannel_common::addr::Addr::NONE },
-        destination: Network { addr: flannel_common::addr::Addr::NONE, mask: flannel_common::addr::Addr::NONE },
+        source: Network {
+            addr: flannel_common::addr::Addr::NONE,
+            mask: flannel_common::addr::Addr::NONE,
+        },
+        destination: Network {
+            addr: flannel_common::addr::Addr::NONE,
+            mask: flannel_common::addr::Addr::NONE,
+        },
     },
     rate: 100_000,
     snaplen: SNAPLEN_MAX,
@@ -69,7 +78,12 @@ pub(crate) fn reported(monitor: &mut MonitorMaps, snaplen: u32) -> Vec<ReportedE
             frame: seen.frame().to_vec(),
             len: seen.frame_len(),
             gso_size: seen.gso_size(),
-            outer: seen.outer().map(|PacketAddresses { source, destination }| [source, destination]),
+            outer: seen.outer().map(
+                |PacketAddresses {
+                     source,
+                     destination,
+                 }| [source, destination],
+            ),
         });
     }
     monitor.renew().expect("the lease can be written");
@@ -77,9 +91,21 @@ pub(crate) fn reported(monitor: &mut MonitorMaps, snaplen: u32) -> Vec<ReportedE
 }
 
 /// A whole frame that was not cut.
-pub(crate) fn whole(program: Program, reason: Reason, frame: &[u8], outer: Option<[IpAddr; 2]>) -> ReportedEvent {
+pub(crate) fn whole(
+    program: Program,
+    reason: Reason,
+    frame: &[u8],
+    outer: Option<[IpAddr; 2]>,
+) -> ReportedEvent {
     let len = u32::try_from(frame.len()).expect("small");
-    ReportedEvent { program, reason, frame: frame.to_vec(), len, gso_size: None, outer }
+    ReportedEvent {
+        program,
+        reason,
+        frame: frame.to_vec(),
+        len,
+        gso_size: None,
+        outer,
+    }
 }
 
 fn vtep(net: Net) -> (IpAddr, IpAddr) {
@@ -87,7 +113,9 @@ fn vtep(net: Net) -> (IpAddr, IpAddr) {
 }
 
 fn lease(pins: &PinRoot) -> Array<MapData, u64> {
-    let map = MapData::from_pin(pins.map(MONITOR_DEADLINE)).and_then(Map::from_map_data).expect("it is pinned");
+    let map = MapData::from_pin(pins.map(MONITOR_DEADLINE))
+        .and_then(Map::from_map_data)
+        .expect("it is pinned");
     Array::try_from(map).expect("an array of one word")
 }
 
@@ -120,12 +148,22 @@ fn every_program_reports_the_packet_it_saw() {
                 (ToUnderlay, Reason::NotTunnel),
             ] {
                 bench.run(program, &frame).passed(reason, &frame);
-                assert_eq!(reported(&mut monitor, SNAPLEN_MAX), [whole(program, reason, &frame, None)]);
+                assert_eq!(
+                    reported(&mut monitor, SNAPLEN_MAX),
+                    [whole(program, reason, &frame, None)]
+                );
             }
         }
-        let arp = [packets::ethernet(packets::OUR_MAC, packets::PEER_MAC, 0x0806), vec![7; 28]].concat();
+        let arp = [
+            packets::ethernet(packets::OUR_MAC, packets::PEER_MAC, 0x0806),
+            vec![7; 28],
+        ]
+        .concat();
         bench.run(FromUnderlay, &arp);
-        assert_eq!(reported(&mut monitor, SNAPLEN_MAX), [whole(FromUnderlay, Reason::NotTunnel, &arp, None)]);
+        assert_eq!(
+            reported(&mut monitor, SNAPLEN_MAX),
+            [whole(FromUnderlay, Reason::NotTunnel, &arp, None)]
+        );
     });
 }
 
@@ -161,7 +199,10 @@ fn only_on_the_underlay_is_a_tunnel_packet_ours() {
         for net in BOTH {
             let nested = net.tunnel_from_peer(net.peer_pod);
             bench.run(FromPod, &nested);
-            assert_eq!(reported(&mut monitor, SNAPLEN_MAX), [whole(FromPod, Reason::ModeKernel, &nested, None)]);
+            assert_eq!(
+                reported(&mut monitor, SNAPLEN_MAX),
+                [whole(FromPod, Reason::ModeKernel, &nested, None)]
+            );
         }
     });
 }
@@ -171,7 +212,13 @@ fn packets_that_are_yet_to_be_cut_say_so() {
     on_bench(|bench| {
         let mut monitor = start(bench, &ALL);
         bench.run_with(ToTunnel, &V4.inner_tcp_to_peer(3000), 1000);
-        assert_eq!(reported(&mut monitor, SNAPLEN_MAX).pop().expect("an event").gso_size, Some(1000));
+        assert_eq!(
+            reported(&mut monitor, SNAPLEN_MAX)
+                .pop()
+                .expect("an event")
+                .gso_size,
+            Some(1000)
+        );
     });
 }
 
@@ -184,17 +231,38 @@ fn of_a_long_packet_the_first_bytes_are_reported() {
             for snaplen in [0, 1, 74, 128, SNAPLEN_MAX] {
                 let mut monitor = start(bench, &MonitorSettings { snaplen, ..ALL });
                 bench.run(ToTunnel, &frame);
-                let [ReportedEvent { frame: kept, len, outer, .. }] = &reported(&mut monitor, snaplen)[..] else {
+                let [
+                    ReportedEvent {
+                        frame: kept,
+                        len,
+                        outer,
+                        ..
+                    },
+                ] = &reported(&mut monitor, snaplen)[..]
+                else {
                     panic!("one event")
                 };
                 assert_eq!(kept, &frame[..frame.len().min(snaplen as usize)]);
-                assert_eq!((*len as usize, *outer), (frame.len(), Some([net.our_vtep, net.peer_vtep])));
+                assert_eq!(
+                    (*len as usize, *outer),
+                    (frame.len(), Some([net.our_vtep, net.peer_vtep]))
+                );
                 bench.run(ToTunnel, &frame);
                 let item = monitor.next_event().expect("an event");
                 let most = Event::LEN + (OUTER_MAX + snaplen.max(HEADERS_LEN)) as usize;
-                assert!(item.len() <= most, "{} bytes for a snaplen of {snaplen}", item.len());
-                let named = Seen::read(&item, snaplen as usize).expect("an event").packet().to_string();
-                let expected = format!("{}.4000 > {}.53: UDP, length 1300", net.our_pod, net.peer_pod);
+                assert!(
+                    item.len() <= most,
+                    "{} bytes for a snaplen of {snaplen}",
+                    item.len()
+                );
+                let named = Seen::read(&item, snaplen as usize)
+                    .expect("an event")
+                    .packet()
+                    .to_string();
+                let expected = format!(
+                    "{}.4000 > {}.53: UDP, length 1300",
+                    net.our_pod, net.peer_pod
+                );
                 assert!(named.contains(&expected), "{named}");
             }
         }
@@ -206,19 +274,58 @@ fn the_filter_looks_at_program_reason_and_inner_addresses() {
     on_bench(|bench| {
         let network = |addr: IpAddr, len| Network::new(addr, len);
         let (inside4, inside6) = (network(V4.peer_pod, 24), network(V6.peer_pod, 64));
-        let by_reason = Filter { reasons: ReasonSet::default().with(Reason::PathUnseen), ..ALL.filter };
-        let by_program = Filter { programs: 1 << ToTunnel as u32, ..ALL.filter };
+        let by_reason = Filter {
+            reasons: ReasonSet::default().with(Reason::PathUnseen),
+            ..ALL.filter
+        };
+        let by_program = Filter {
+            programs: 1 << ToTunnel as u32,
+            ..ALL.filter
+        };
         let cases = [
             (by_reason, vec![(ToTunnel, V4), (ToTunnel, V6)]),
             (by_program, vec![(ToTunnel, V4), (ToTunnel, V6)]),
-            (Filter { destination: inside4, ..ALL.filter }, vec![(ToTunnel, V4)]),
-            (Filter { destination: inside6, ..ALL.filter }, vec![(ToTunnel, V6)]),
-            (Filter { source: inside4, ..ALL.filter }, vec![(FromUnderlay, V4)]),
-            (Filter { source: inside6, ..ALL.filter }, vec![(FromUnderlay, V6)]),
-            // The outer source does not count, nor does what has no address.
-            (Filter { source: network(V4.peer_vtep, 32), ..ALL.filter }, vec![]),
             (
-                Filter { source: network("0.0.0.0".parse().expect("an address"), 0), ..ALL.filter },
+                Filter {
+                    destination: inside4,
+                    ..ALL.filter
+                },
+                vec![(ToTunnel, V4)],
+            ),
+            (
+                Filter {
+                    destination: inside6,
+                    ..ALL.filter
+                },
+                vec![(ToTunnel, V6)],
+            ),
+            (
+                Filter {
+                    source: inside4,
+                    ..ALL.filter
+                },
+                vec![(FromUnderlay, V4)],
+            ),
+            (
+                Filter {
+                    source: inside6,
+                    ..ALL.filter
+                },
+                vec![(FromUnderlay, V6)],
+            ),
+            // The outer source does not count, nor does what has no address.
+            (
+                Filter {
+                    source: network(V4.peer_vtep, 32),
+                    ..ALL.filter
+                },
+                vec![],
+            ),
+            (
+                Filter {
+                    source: network("0.0.0.0".parse().expect("an address"), 0),
+                    ..ALL.filter
+                },
                 vec![(ToTunnel, V4), (FromUnderlay, V4)],
             ),
         ];
@@ -226,20 +333,36 @@ fn the_filter_looks_at_program_reason_and_inner_addresses() {
             let mut monitor = start(bench, &only(filter));
             let mut seen = Vec::new();
             for net in BOTH {
-                for (program, packet) in
-                    [(ToTunnel, net.inner_to_peer(10)), (FromUnderlay, net.tunnel_from_peer(net.peer_pod))]
-                {
+                for (program, packet) in [
+                    (ToTunnel, net.inner_to_peer(10)),
+                    (FromUnderlay, net.tunnel_from_peer(net.peer_pod)),
+                ] {
                     bench.run(program, &packet);
-                    seen.extend(reported(&mut monitor, 0).iter().map(|event| (event.program, net.ethertype)));
+                    seen.extend(
+                        reported(&mut monitor, 0)
+                            .iter()
+                            .map(|event| (event.program, net.ethertype)),
+                    );
                 }
             }
             bench.run(
                 FromUnderlay,
-                &[packets::ethernet(packets::OUR_MAC, packets::PEER_MAC, 0x0806), vec![7; 28]].concat(),
+                &[
+                    packets::ethernet(packets::OUR_MAC, packets::PEER_MAC, 0x0806),
+                    vec![7; 28],
+                ]
+                .concat(),
             );
-            seen.extend(reported(&mut monitor, 0).iter().map(|event| (event.program, 0x0806)));
+            seen.extend(
+                reported(&mut monitor, 0)
+                    .iter()
+                    .map(|event| (event.program, 0x0806)),
+            );
             seen.sort_unstable();
-            let mut expected: Vec<_> = expected.into_iter().map(|(program, net)| (program, net.ethertype)).collect();
+            let mut expected: Vec<_> = expected
+                .into_iter()
+                .map(|(program, net)| (program, net.ethertype))
+                .collect();
             if filter == ALL.filter {
                 expected.push((FromUnderlay, 0x0806));
             }
@@ -252,7 +375,13 @@ fn the_filter_looks_at_program_reason_and_inner_addresses() {
 #[test]
 fn one_in_so_many_is_reported() {
     on_bench(|bench| {
-        let mut monitor = start(bench, &only(Filter { sample: 8, ..ALL.filter }));
+        let mut monitor = start(
+            bench,
+            &only(Filter {
+                sample: 8,
+                ..ALL.filter
+            }),
+        );
         let packet = V4.tunnel_from_peer(V4.peer_pod);
         let mut count = 0;
         for _ in 0..40 {
@@ -275,9 +404,19 @@ fn no_more_a_second_than_asked_for() {
         bench.repeat(FromUnderlay, &packet, 20_000);
         let count = reported(&mut monitor, 0).len() as u64;
         // The limit allows a burst of a tenth of a second's packets, and the rate during the run.
-        let allowed = u128::from(rate) / 10 + 1 + began.elapsed().as_millis() * u128::from(rate) / 1000;
-        assert!(count >= u64::from(rate) / 10 && u128::from(count) <= allowed, "{count} of {allowed}");
-        assert_eq!(monitor.missed().expect("counters"), Missed { limited: 20_000 - count, lost: 0 });
+        let allowed =
+            u128::from(rate) / 10 + 1 + began.elapsed().as_millis() * u128::from(rate) / 1000;
+        assert!(
+            count >= u64::from(rate) / 10 && u128::from(count) <= allowed,
+            "{count} of {allowed}"
+        );
+        assert_eq!(
+            monitor.missed().expect("counters"),
+            Missed {
+                limited: 20_000 - count,
+                lost: 0
+            }
+        );
     });
 }
 
@@ -308,7 +447,11 @@ fn a_monitor_that_says_nothing_more_gets_nothing_more() {
             lease.set(0, until, 0).expect("it can be written");
             bench.run(ToTunnel, &V4.inner_to_peer(10));
             assert!(monitor.next_event().is_none(), "told after {until}");
-            assert_eq!(lease.get(&0, 0).expect("it can be read"), 0, "the next packet pays nothing");
+            assert_eq!(
+                lease.get(&0, 0).expect("it can be read"),
+                0,
+                "the next packet pays nothing"
+            );
         }
         monitor.renew().expect("the lease can be written");
         bench.run(ToTunnel, &V4.inner_to_peer(10));
@@ -320,13 +463,21 @@ fn a_monitor_that_says_nothing_more_gets_nothing_more() {
 fn one_monitor_at_a_time() {
     on_bench(|bench| {
         let first = start(bench, &ALL);
-        let Err(error @ DatapathError::MonitorTaken { .. }) = MonitorMaps::claim(bench.pins()) else {
+        let Err(error @ DatapathError::MonitorTaken { .. }) = MonitorMaps::claim(bench.pins())
+        else {
             panic!("two monitors");
         };
-        assert!(error.to_string().starts_with("a monitor already runs"), "{error}");
+        assert!(
+            error.to_string().starts_with("a monitor already runs"),
+            "{error}"
+        );
         bench.run(ToTunnel, &V4.inner_to_peer(10));
         let mut first = first;
-        assert_eq!(reported(&mut first, 0).len(), 1, "the second took nothing from the first");
+        assert_eq!(
+            reported(&mut first, 0).len(),
+            1,
+            "the second took nothing from the first"
+        );
     });
 }
 
@@ -347,8 +498,16 @@ fn another_load_keeps_the_monitor() {
     on_bench(|bench| {
         let mut monitor = start(bench, &ALL);
         let subnets = u64::from(packets::SUBNETS);
-        load(bench.pins(), &Program::ALL, Subnets { v4: subnets, v6: subnets }, None)
-            .expect("the kernel takes the object");
+        load(
+            bench.pins(),
+            &Program::ALL,
+            Subnets {
+                v4: subnets,
+                v6: subnets,
+            },
+            None,
+        )
+        .expect("the kernel takes the object");
         bench.maps.mode.set(Mode::Encap, None).expect("MODE");
         assert!(!monitor.are_replaced(bench.pins()));
         monitor.renew().expect("the lease can be written");

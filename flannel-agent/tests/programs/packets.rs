@@ -50,7 +50,10 @@ pub(crate) const V4: Net = Net {
     peer_pod: IpAddr::V4(Ipv4Addr::new(10, 244, 7, 9)),
     peer_host: IpAddr::V4(Ipv4Addr::new(10, 244, 7, 0)),
     unleased: IpAddr::V4(Ipv4Addr::new(10, 244, 8, 9)),
-    outside: [IpAddr::V4(Ipv4Addr::new(10, 245, 7, 9)), IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8))],
+    outside: [
+        IpAddr::V4(Ipv4Addr::new(10, 245, 7, 9)),
+        IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8)),
+    ],
 };
 
 pub(crate) const V6: Net = Net {
@@ -91,7 +94,13 @@ impl Net {
 
     /// The same node with a backend that has no tunnel.
     pub(crate) fn without_tunnel(self) -> FamilyConfig {
-        FamilyConfig { vtep_mac: Mac::default(), port: [0; 2], vni: 0, tunnel_ifindex: 0, ..self.family() }
+        FamilyConfig {
+            vtep_mac: Mac::default(),
+            port: [0; 2],
+            vni: 0,
+            tunnel_ifindex: 0,
+            ..self.family()
+        }
     }
 
     pub(crate) fn peer(self) -> PeerEntry {
@@ -109,7 +118,14 @@ impl Net {
     pub(crate) const fn at(self) -> At {
         let ip = 14;
         let udp = ip + self.header_len();
-        At { ip, udp, vxlan: udp + 8, inner: udp + 16, inner_ip: udp + 30, addresses: udp - self.address_len() * 2 }
+        At {
+            ip,
+            udp,
+            vxlan: udp + 8,
+            inner: udp + 16,
+            inner_ip: udp + 30,
+            addresses: udp - self.address_len() * 2,
+        }
     }
 
     /// The segment of both VTEPs.
@@ -157,7 +173,13 @@ impl Net {
 
     /// A tunnel packet from the peer, with a UDP packet from `source` inside.
     pub(crate) fn tunnel_from_peer(self, source: IpAddr) -> Vec<u8> {
-        let inner = ip(0, PROTO_UDP, source, self.our_pod, &udp(53, 4000, b"answer"));
+        let inner = ip(
+            0,
+            PROTO_UDP,
+            source,
+            self.our_pod,
+            &udp(53, 4000, b"answer"),
+        );
         let frame = [ethernet(OUR_MAC, PEER_MAC, self.ethertype), inner].concat();
         self.tunnel_of(self.peer_vtep, self.our_vtep, 0, &frame)
     }
@@ -174,7 +196,11 @@ impl Net {
         let mut datagram = udp(OUTER_PORT, 8472, &vxlan);
         datagram[6..8].copy_from_slice(&[0x12, 0x34]);
         let packet = ip(tos, PROTO_UDP, from, to, &datagram);
-        [ethernet(Mac([2, 9, 9, 9, 9, 9]), ROUTER_MAC, self.ethertype), packet].concat()
+        [
+            ethernet(Mac([2, 9, 9, 9, 9, 9]), ROUTER_MAC, self.ethertype),
+            packet,
+        ]
+        .concat()
     }
 }
 
@@ -225,7 +251,13 @@ pub(crate) fn ip(tos: u8, protocol: u8, from: IpAddr, to: IpAddr, payload: &[u8]
 }
 
 /// The same with another TTL.
-pub(crate) fn routed_ip(ttl: u8, tos: u8, protocol: u8, ends: [IpAddr; 2], payload: &[u8]) -> Vec<u8> {
+pub(crate) fn routed_ip(
+    ttl: u8,
+    tos: u8,
+    protocol: u8,
+    ends: [IpAddr; 2],
+    payload: &[u8],
+) -> Vec<u8> {
     let len = u16::try_from(payload.len()).expect("a packet");
     match ends {
         [IpAddr::V4(from), IpAddr::V4(to)] => {
@@ -290,6 +322,9 @@ pub(crate) fn udp(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
 
 /// TCP header of twenty bytes with its payload.
 pub(crate) fn tcp(payload: &[u8]) -> Vec<u8> {
-    let header = TcpHeader { ack: true, ..TcpHeader::new(40_000, 80, 0, 0) };
+    let header = TcpHeader {
+        ack: true,
+        ..TcpHeader::new(40_000, 80, 0, 0)
+    };
     [&header.to_bytes()[..], payload].concat()
 }

@@ -33,7 +33,13 @@ fn takes(bench: &mut Bench, packet: &[u8]) -> Vec<u8> {
 /// The outer IP header for an inner ECN of 1, of a whole packet of `total` bytes.
 fn outer_ip(net: Net, total: usize, id: [u8; 2]) -> Vec<u8> {
     let header = net.at().udp - net.at().ip;
-    let mut packet = packets::ip(1, PROTO_UDP, net.our_vtep, net.peer_vtep, &vec![0; total - header]);
+    let mut packet = packets::ip(
+        1,
+        PROTO_UDP,
+        net.our_vtep,
+        net.peer_vtep,
+        &vec![0; total - header],
+    );
     packet.truncate(header);
     if let Ok((mut ipv4, _)) = Ipv4Header::from_slice(&packet) {
         ipv4.identification = u16::from_be_bytes(id);
@@ -54,7 +60,9 @@ fn encapsulates_once_the_path_was_seen() {
             let packet = takes(bench, &frame);
             let (at, total) = (net.at(), net.udp_overhead() + 100);
             let port = [packet[at.udp], packet[at.udp + 1]];
-            let udp_len = u16::try_from(total - (at.udp - at.ip)).expect("small").to_be_bytes();
+            let udp_len = u16::try_from(total - (at.udp - at.ip))
+                .expect("small")
+                .to_be_bytes();
             let expected = [
                 [0; 12].as_slice(),
                 &net.ethertype.to_be_bytes(),
@@ -81,10 +89,19 @@ fn one_flow_keeps_its_source_port_and_no_ipv4_packet_its_identification() {
         for net in BOTH {
             bench.validate_path(net, 100);
             let udp = net.at().udp;
-            let runs: Vec<_> = (0..32).map(|_| takes(bench, &net.inner_to_peer(100))).collect();
-            assert!(runs.iter().all(|packet| packet[udp..udp + 2] == runs[0][udp..udp + 2]));
-            let ids: std::collections::BTreeSet<_> = runs.iter().map(|packet| packet[18..20].to_vec()).collect();
-            assert!(net.our_vtep.is_ipv6() || ids.len() > 16, "identifications repeat: {ids:?}");
+            let runs: Vec<_> = (0..32)
+                .map(|_| takes(bench, &net.inner_to_peer(100)))
+                .collect();
+            assert!(
+                runs.iter()
+                    .all(|packet| packet[udp..udp + 2] == runs[0][udp..udp + 2])
+            );
+            let ids: std::collections::BTreeSet<_> =
+                runs.iter().map(|packet| packet[18..20].to_vec()).collect();
+            assert!(
+                net.our_vtep.is_ipv6() || ids.len() > 16,
+                "identifications repeat: {ids:?}"
+            );
         }
     });
 }
@@ -104,10 +121,15 @@ fn every_segment_has_an_identification_of_its_own() {
             let first = id(&takes(bench, &V4.inner_to_peer(100)));
             // A test run makes no room for segments of no kind; their numbers are given all the
             // same.
-            bench.run_with(ToTunnel, &large, SEGMENT).passed(Reason::RoomRefused, &large);
+            bench
+                .run_with(ToTunnel, &large, SEGMENT)
+                .passed(Reason::RoomRefused, &large);
             let segments = u16::try_from(900 / SEGMENT).expect("small");
             let after = id(&takes(bench, &next)).wrapping_sub(first);
-            assert!(after > segments && after < 2 * segments, "{after} numbers for a packet and {segments} segments");
+            assert!(
+                after > segments && after < 2 * segments,
+                "{after} numbers for a packet and {segments} segments"
+            );
         }
     });
 }
@@ -121,7 +143,9 @@ fn the_path_is_validated_for_each_mark_and_priority() {
             bench.validate_path(net, 100);
             let frame = net.inner_to_peer(100);
             for (mark, priority) in [(7, 0), (0, 6), (7, 6)] {
-                bench.run_as(ToTunnel, &frame, mark, priority).passed(Reason::PathUnseen, &frame);
+                bench
+                    .run_as(ToTunnel, &frame, mark, priority)
+                    .passed(Reason::PathUnseen, &frame);
             }
             takes(bench, &frame);
         }
@@ -162,9 +186,17 @@ fn a_minute_without_the_agent_leaves_everything() {
         bench.validate_path(V4, 100);
         bench.validate_path(V6, 100);
         for net in BOTH {
-            bench.maps.config.write_heartbeat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
+            bench
+                .maps
+                .config
+                .write_heartbeat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000)
+                .expect("CONFIG");
             passes(bench, &net.inner_to_peer(100), Reason::AgentGone);
-            bench.maps.config.write_heartbeat(clock::now_ns()).expect("CONFIG");
+            bench
+                .maps
+                .config
+                .write_heartbeat(clock::now_ns())
+                .expect("CONFIG");
             takes(bench, &net.inner_to_peer(100));
         }
     });
@@ -184,7 +216,11 @@ fn a_node_that_is_not_configured_leaves_everything() {
 #[test]
 fn a_family_that_is_off_has_no_peers() {
     on_bench(|bench| {
-        bench.maps.config.write(NodeConfig::default(), clock::now_ns()).expect("CONFIG");
+        bench
+            .maps
+            .config
+            .write(NodeConfig::default(), clock::now_ns())
+            .expect("CONFIG");
         for net in BOTH {
             passes(bench, &net.inner_to_peer(100), Reason::NoPeer);
         }
@@ -203,7 +239,8 @@ fn other_protocols_and_cut_headers_are_the_kernels() {
             bench.validate_path(net, 100);
             // The kernel's test run refuses frames without a whole header; the shortest it takes
             // has no transport header.
-            let bare = net.framed_to_peer(&packets::ip(0, PROTO_UDP, net.our_pod, net.peer_pod, &[]));
+            let bare =
+                net.framed_to_peer(&packets::ip(0, PROTO_UDP, net.our_pod, net.peer_pod, &[]));
             takes(bench, &bare);
         }
     });
@@ -215,9 +252,10 @@ fn inner_fragments_and_extension_headers_are_encapsulated_as_they_are() {
     on_bench(|bench| {
         bench.validate_path(V6, 200);
         // Hop-by-hop options, and a later fragment.
-        for (next, header) in
-            [(0, [PROTO_UDP, 0, 1, 4, 0, 0, 0, 0]), (PROTO_FRAGMENT, [PROTO_UDP, 0, 1, 1, 0, 0, 0, 7])]
-        {
+        for (next, header) in [
+            (0, [PROTO_UDP, 0, 1, 4, 0, 0, 0, 0]),
+            (PROTO_FRAGMENT, [PROTO_UDP, 0, 1, 1, 0, 0, 0, 7]),
+        ] {
             let payload = [&header[..], &packets::udp(4000, 53, &[0xaa; 100])].concat();
             let frame = V6.framed_to_peer(&packets::ip(0, next, V6.our_pod, V6.peer_pod, &payload));
             let packet = takes(bench, &frame);
@@ -231,10 +269,19 @@ fn destinations_without_a_peer_are_the_kernels() {
     on_bench(|bench| {
         for net in BOTH {
             for destination in [net.unleased, net.outside[0], net.outside[1]] {
-                let frame = net.framed_to_peer(&packets::ip(0, PROTO_UDP, net.our_pod, destination, &[0; 8]));
+                let frame = net.framed_to_peer(&packets::ip(
+                    0,
+                    PROTO_UDP,
+                    net.our_pod,
+                    destination,
+                    &[0; 8],
+                ));
                 passes(bench, &frame, Reason::NoPeer);
             }
-            bench.peers(net).remove(packets::PEER_INDEX).expect("a peer map");
+            bench
+                .peers(net)
+                .remove(packets::PEER_INDEX)
+                .expect("a peer map");
             passes(bench, &net.inner_to_peer(100), Reason::NoPeer);
         }
     });
@@ -272,7 +319,10 @@ fn what_was_seen_expires_and_dies_with_the_entry() {
         for net in BOTH {
             bench.validate_path(net, 100);
             let seen = bench.entry(net).seen;
-            assert!(seen.until_ns.abs_diff(clock::now_ns() + PATH_PROBE_NS) < PATH_PROBE_NS / 2, "{seen:?}");
+            assert!(
+                seen.until_ns.abs_diff(clock::now_ns() + PATH_PROBE_NS) < PATH_PROBE_NS / 2,
+                "{seen:?}"
+            );
             bench.peer(net, net.peer(), EntryState::PLAIN);
             passes(bench, &net.inner_to_peer(100), Reason::PathUnseen);
         }
@@ -306,17 +356,30 @@ fn segments_count_by_their_own_size() {
             // not.
             bench.validate_path(net, 112);
             let frame = net.inner_tcp_to_peer(1000);
-            bench.run_with(ToTunnel, &frame, 101).passed(Reason::TooBig, &frame);
-            bench.run_with(ToTunnel, &frame, 100).passed(Reason::RoomRefused, &frame);
+            bench
+                .run_with(ToTunnel, &frame, 101)
+                .passed(Reason::TooBig, &frame);
+            bench
+                .run_with(ToTunnel, &frame, 100)
+                .passed(Reason::RoomRefused, &frame);
             let frame = net.inner_to_peer(1000);
-            bench.run_with(ToTunnel, &frame, 113).passed(Reason::TooBig, &frame);
-            bench.run_with(ToTunnel, &frame, 112).passed(Reason::RoomRefused, &frame);
-            let other = net.framed_to_peer(&packets::ip(0, 1, net.our_pod, net.peer_pod, &[0; 500]));
-            bench.run_with(ToTunnel, &other, 100).passed(Reason::GsoOther, &other);
+            bench
+                .run_with(ToTunnel, &frame, 113)
+                .passed(Reason::TooBig, &frame);
+            bench
+                .run_with(ToTunnel, &frame, 112)
+                .passed(Reason::RoomRefused, &frame);
+            let other =
+                net.framed_to_peer(&packets::ip(0, 1, net.our_pod, net.peer_pod, &[0; 500]));
+            bench
+                .run_with(ToTunnel, &other, 100)
+                .passed(Reason::GsoOther, &other);
         }
         // TCP behind an extension header.
         let payload = [&[6, 0, 1, 4, 0, 0, 0, 0][..], &packets::tcp(&[0xaa; 500])].concat();
         let frame = V6.framed_to_peer(&packets::ip(0, 0, V6.our_pod, V6.peer_pod, &payload));
-        bench.run_with(ToTunnel, &frame, 50).passed(Reason::GsoOther, &frame);
+        bench
+            .run_with(ToTunnel, &frame, 50)
+            .passed(Reason::GsoOther, &frame);
     });
 }

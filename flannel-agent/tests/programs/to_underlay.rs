@@ -32,14 +32,36 @@ fn with(net: Net, at: usize, value: u8) -> Vec<u8> {
 fn a_plain_packet_validates_the_path_for_its_size() {
     on_bench(|bench| {
         for net in BOTH {
-            says(bench, &net.tunnel_to_peer(&net.inner_to_peer(100)), Reason::PathSeen);
+            says(
+                bench,
+                &net.tunnel_to_peer(&net.inner_to_peer(100)),
+                Reason::PathSeen,
+            );
             let len = |payload: usize| u32::try_from(net.udp_overhead() + payload).expect("small");
             let first = bench.entry(net);
-            assert_eq!((first.seen.word, first.seen.max_len), (first.word, len(100)));
-            says(bench, &net.tunnel_to_peer(&net.inner_to_peer(300)), Reason::PathSeen);
-            says(bench, &net.tunnel_to_peer(&net.inner_to_peer(50)), Reason::PathSeen);
+            assert_eq!(
+                (first.seen.word, first.seen.max_len),
+                (first.word, len(100))
+            );
+            says(
+                bench,
+                &net.tunnel_to_peer(&net.inner_to_peer(300)),
+                Reason::PathSeen,
+            );
+            says(
+                bench,
+                &net.tunnel_to_peer(&net.inner_to_peer(50)),
+                Reason::PathSeen,
+            );
             let later = bench.entry(net).seen;
-            assert_eq!(later, PathProbe { max_len: len(300), ..first.seen }, "size grows, the window does not");
+            assert_eq!(
+                later,
+                PathProbe {
+                    max_len: len(300),
+                    ..first.seen
+                },
+                "size grows, the window does not"
+            );
         }
     });
 }
@@ -64,7 +86,14 @@ fn wrong_bytes(net: Net) -> Vec<(usize, u8)> {
         vec![(ip + 1, 0x21), (ip + 6, 0x40), (ip + 8, 63)]
     } else {
         // Traffic class in both its bytes, flow label in all of its, hop limit.
-        vec![(ip, 0x62), (ip + 1, 0x50), (ip + 1, 0x11), (ip + 2, 1), (ip + 3, 1), (ip + 7, 63)]
+        vec![
+            (ip, 0x62),
+            (ip + 1, 0x50),
+            (ip + 1, 0x11),
+            (ip + 2, 1),
+            (ip + 3, 1),
+            (ip + 7, 63),
+        ]
     }
 }
 
@@ -74,16 +103,28 @@ fn a_packet_that_differs_withdraws_trust_for_a_while() {
         for net in BOTH {
             let at = net.at();
             // Source (SNAT), destination, inner Ethernet addresses.
-            let addresses = [(at.addresses + net.address_len() - 1, 7), (at.addresses, 7), (at.udp - 1, 9)];
+            let addresses = [
+                (at.addresses + net.address_len() - 1, 7),
+                (at.addresses, 7),
+                (at.udp - 1, 9),
+            ];
             let frame = [(at.inner + 5, 9), (at.inner + 11, 9)];
             for (byte, value) in [wrong_bytes(net).as_slice(), &addresses, &frame].concat() {
                 bench.peer(net, net.peer(), EntryState::PLAIN);
                 bench.validate_path(net, 100);
                 says(bench, &with(net, byte, value), Reason::PathDiffers);
                 let frame = net.inner_to_peer(100);
-                bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
-                says(bench, &net.tunnel_to_peer(&net.inner_to_peer(100)), Reason::PathHeld);
-                bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
+                bench
+                    .run(ToTunnel, &frame)
+                    .passed(Reason::PathUnseen, &frame);
+                says(
+                    bench,
+                    &net.tunnel_to_peer(&net.inner_to_peer(100)),
+                    Reason::PathHeld,
+                );
+                bench
+                    .run(ToTunnel, &frame)
+                    .passed(Reason::PathUnseen, &frame);
             }
         }
     });
@@ -97,7 +138,9 @@ fn a_packet_that_changed_its_mark_on_the_way_says_nothing() {
         for net in BOTH {
             let packet = net.tunnel_to_peer(&net.inner_to_peer(100));
             for (mark, priority) in [(7, 0), (0, 6)] {
-                bench.run_as(ToUnderlay, &packet, mark, priority).passed(Reason::ClassChanged, &packet);
+                bench
+                    .run_as(ToUnderlay, &packet, mark, priority)
+                    .passed(Reason::ClassChanged, &packet);
                 assert_eq!(bench.entry(net).seen, PathProbe::default());
             }
         }
@@ -110,7 +153,11 @@ fn mode_kernel_says_nothing_of_the_path() {
     on_bench(|bench| {
         bench.maps.mode.set(Mode::Kernel, None).expect("MODE");
         for net in BOTH {
-            says(bench, &net.tunnel_to_peer(&net.inner_to_peer(100)), Reason::ModeKernel);
+            says(
+                bench,
+                &net.tunnel_to_peer(&net.inner_to_peer(100)),
+                Reason::ModeKernel,
+            );
             assert_eq!(bench.entry(net).seen, PathProbe::default());
         }
     });
@@ -128,9 +175,23 @@ fn a_pod_does_not_speak_vxlan_for_its_node() {
                 packet[at] = value;
                 packet
             };
-            let forms = [forged.clone(), with_options(net, &forged), first_fragment(net, &forged)];
+            let forms = [
+                forged.clone(),
+                with_options(net, &forged),
+                first_fragment(net, &forged),
+            ];
             for mode in GuardMode::ALL {
-                bench.maps.guard.set(Checks { outer: mode, inner: mode }, Checks::default()).expect("GUARD");
+                bench
+                    .maps
+                    .guard
+                    .set(
+                        Checks {
+                            outer: mode,
+                            inner: mode,
+                        },
+                        Checks::default(),
+                    )
+                    .expect("GUARD");
                 for packet in &forms {
                     let outcome = bench.run_forwarded(ToUnderlay, packet);
                     match mode {
@@ -148,8 +209,15 @@ fn a_pod_does_not_speak_vxlan_for_its_node() {
                 // from the host itself.
                 let elsewhere = with(at.addresses + 2 * net.address_len() - 1, 99);
                 let short = forged[..at.vxlan + 4].to_vec();
-                for packet in [elsewhere, with(at.udp + 3, 53), with(at.vxlan + 6, 2), short] {
-                    bench.run_forwarded(ToUnderlay, &packet).passed(Reason::NotTunnel, &packet);
+                for packet in [
+                    elsewhere,
+                    with(at.udp + 3, 53),
+                    with(at.vxlan + 6, 2),
+                    short,
+                ] {
+                    bench
+                        .run_forwarded(ToUnderlay, &packet)
+                        .passed(Reason::NotTunnel, &packet);
                 }
                 says(bench, &forged, Reason::PathSeen);
             }
@@ -162,10 +230,20 @@ fn a_pod_does_not_speak_vxlan_for_its_node() {
 #[test]
 fn a_pods_packet_is_not_taken_for_a_redirected_one_that_never_came() {
     on_bench(|bench| {
-        let enforced = Checks { outer: GuardMode::Enforce, inner: GuardMode::Off };
-        bench.maps.guard.set(enforced, Checks::default()).expect("GUARD");
+        let enforced = Checks {
+            outer: GuardMode::Enforce,
+            inner: GuardMode::Off,
+        };
+        bench
+            .maps
+            .guard
+            .set(enforced, Checks::default())
+            .expect("GUARD");
         for net in BOTH {
-            let (inner, forged) = (net.inner_to_peer(100), net.tunnel_to_peer(&net.inner_to_peer(100)));
+            let (inner, forged) = (
+                net.inner_to_peer(100),
+                net.tunnel_to_peer(&net.inner_to_peer(100)),
+            );
             for _ in 0..20 {
                 bench.validate_path(net, 100);
                 assert_eq!(bench.run(ToTunnel, &inner).reasons, [Reason::Encapsulated]);
@@ -197,8 +275,19 @@ fn the_udp_checksum_may_differ() {
 fn another_device_is_another_path() {
     on_bench(|bench| {
         for net in BOTH {
-            bench.peer(net, PeerEntry { oif: packets::LO + 1, ..net.peer() }, EntryState::PLAIN);
-            says(bench, &net.tunnel_to_peer(&net.inner_to_peer(100)), Reason::PathDiffers);
+            bench.peer(
+                net,
+                PeerEntry {
+                    oif: packets::LO + 1,
+                    ..net.peer()
+                },
+                EntryState::PLAIN,
+            );
+            says(
+                bench,
+                &net.tunnel_to_peer(&net.inner_to_peer(100)),
+                Reason::PathDiffers,
+            );
         }
     });
 }
@@ -211,7 +300,9 @@ fn a_fragmented_packet_withdraws_trust() {
             let packet = net.tunnel_to_peer(&net.inner_to_peer(100));
             says(bench, &first_fragment(net, &packet), Reason::PathFragmented);
             let frame = net.inner_to_peer(100);
-            bench.run(ToTunnel, &frame).passed(Reason::PathUnseen, &frame);
+            bench
+                .run(ToTunnel, &frame)
+                .passed(Reason::PathUnseen, &frame);
             says(bench, &packet, Reason::PathHeld);
         }
     });
@@ -225,7 +316,11 @@ fn later_fragments_say_nothing() {
         for (net, reason) in [(V4, Reason::OuterFragment), (V6, Reason::NotTunnel)] {
             bench.validate_path(net, 100);
             let seen = bench.entry(net).seen;
-            says(bench, &later_fragment(net, &net.tunnel_to_peer(&net.inner_to_peer(100))), reason);
+            says(
+                bench,
+                &later_fragment(net, &net.tunnel_to_peer(&net.inner_to_peer(100))),
+                reason,
+            );
             assert_eq!(bench.entry(net).seen, seen);
         }
     });
@@ -239,18 +334,44 @@ fn other_packets_teach_nothing() {
             says(bench, &with(net, at.udp + 3, 53), Reason::NotTunnel);
             says(bench, &with(net, at.vxlan + 6, 2), Reason::OtherVni);
             says(bench, &with(net, at.vxlan, 0x88), Reason::BadVxlanHeader);
-            says(bench, &with(net, at.inner + 13, 0x06), Reason::OtherProtocol);
+            says(
+                bench,
+                &with(net, at.inner + 13, 0x06),
+                Reason::OtherProtocol,
+            );
             let fragment = |packet: Vec<u8>| first_fragment(net, &packet);
-            says(bench, &fragment(with(net, at.udp + 3, 53)), Reason::NotTunnel);
-            says(bench, &fragment(with(net, at.vxlan + 6, 2)), Reason::OtherVni);
+            says(
+                bench,
+                &fragment(with(net, at.udp + 3, 53)),
+                Reason::NotTunnel,
+            );
+            says(
+                bench,
+                &fragment(with(net, at.vxlan + 6, 2)),
+                Reason::OtherVni,
+            );
             let unleased = packets::ip(0, 17, net.our_pod, net.unleased, &[0; 8]);
-            says(bench, &net.tunnel_to_peer(&net.framed_to_peer(&unleased)), Reason::NoPeer);
-            let cut = with(net, at.ip, if net.our_vtep.is_ipv4() { 0x45 } else { 0x60 })[..at.inner_ip + 6].to_vec();
+            says(
+                bench,
+                &net.tunnel_to_peer(&net.framed_to_peer(&unleased)),
+                Reason::NoPeer,
+            );
+            let cut = with(net, at.ip, if net.our_vtep.is_ipv4() { 0x45 } else { 0x60 })
+                [..at.inner_ip + 6]
+                .to_vec();
             says(bench, &cut, Reason::Malformed);
         }
-        bench.maps.config.write_heartbeat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000).expect("CONFIG");
+        bench
+            .maps
+            .config
+            .write_heartbeat(clock::now_ns() - HEARTBEAT_LIMIT_NS - 1_000_000_000)
+            .expect("CONFIG");
         for net in BOTH {
-            says(bench, &net.tunnel_to_peer(&net.inner_to_peer(100)), Reason::AgentGone);
+            says(
+                bench,
+                &net.tunnel_to_peer(&net.inner_to_peer(100)),
+                Reason::AgentGone,
+            );
             assert_eq!(bench.entry(net).seen, PathProbe::default());
         }
     });

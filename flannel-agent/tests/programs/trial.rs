@@ -13,10 +13,17 @@ use crate::{
 fn traces(bench: &mut Bench) -> Vec<String> {
     let stats = &bench.maps.stats;
     let counted = Program::ALL.into_iter().flat_map(|program| {
-        Reason::ALL.map(|reason| stats.get(program, reason).expect("STATS")).map(|counter| format!("{counter:?}"))
+        Reason::ALL
+            .map(|reason| stats.get(program, reason).expect("STATS"))
+            .map(|counter| format!("{counter:?}"))
     });
     let mut all: Vec<String> = counted.collect();
-    all.extend(BOTH.map(|net| format!("{:?}", bench.peers(net).get(PEER_INDEX).expect("a peer map"))));
+    all.extend(BOTH.map(|net| {
+        format!(
+            "{:?}",
+            bench.peers(net).get(PEER_INDEX).expect("a peer map")
+        )
+    }));
     all
 }
 
@@ -24,19 +31,31 @@ fn traces(bench: &mut Bench) -> Vec<String> {
 fn a_trial_says_what_the_programs_in_force_would_and_leaves_no_trace() {
     on_bench(|bench| {
         for net in BOTH {
-            let mut trial = Trial::new(bench.pins(), Family::of(net.our_vtep), || vec![Program::ToTunnel])
-                .expect("the kernel takes the object");
+            let mut trial = Trial::new(bench.pins(), Family::of(net.our_vtep), || {
+                vec![Program::ToTunnel]
+            })
+            .expect("the kernel takes the object");
             assert!(trial.is_as_pinned(Program::ToTunnel, bench.pins()));
             let frame = net.inner_to_peer(100);
             let before = traces(bench);
-            assert_eq!(trial.run(Program::ToTunnel, &frame, LO).expect("a run"), [Reason::PathUnseen]);
+            assert_eq!(
+                trial.run(Program::ToTunnel, &frame, LO).expect("a run"),
+                [Reason::PathUnseen]
+            );
             assert_eq!(traces(bench), before);
             bench.validate_path(net, 100);
             let before = traces(bench);
-            assert_eq!(trial.run(Program::ToTunnel, &frame, LO).expect("a run"), [Reason::Encapsulated]);
+            assert_eq!(
+                trial.run(Program::ToTunnel, &frame, LO).expect("a run"),
+                [Reason::Encapsulated]
+            );
             assert_eq!(traces(bench), before);
             bench.maps.mode.set(Mode::Kernel, None).expect("MODE");
-            assert_eq!(trial.run(Program::ToTunnel, &frame, LO).expect("a run"), [Reason::ModeKernel], "at once");
+            assert_eq!(
+                trial.run(Program::ToTunnel, &frame, LO).expect("a run"),
+                [Reason::ModeKernel],
+                "at once"
+            );
             bench.maps.mode.set(Mode::Encap, None).expect("MODE");
         }
     });
@@ -49,7 +68,10 @@ fn a_pin_that_lacks_is_an_error_and_not_made() {
         let path = bench.pins().map(PODS);
         std::fs::remove_file(&path).expect("the pin goes");
         let error = Trial::new(bench.pins(), Family::V4, Vec::new).err();
-        assert!(matches!(error, Some(DatapathError::NotPinned { .. })), "{error:?}");
+        assert!(
+            matches!(error, Some(DatapathError::NotPinned { .. })),
+            "{error:?}"
+        );
         assert!(!path.exists());
     });
 }

@@ -76,7 +76,11 @@ fn a_mode_that_the_operator_sets_is_not_lost_among_new_generations() {
                 map.set(Mode::Kernel, Some(Mode::Kernel)).expect("MODE");
                 let_others_write(pins);
                 let word = map.get().expect("MODE");
-                assert_eq!((word.mode(), word.choice()), (Mode::Kernel, Some(Mode::Kernel)), "switch {number}");
+                assert_eq!(
+                    (word.mode(), word.choice()),
+                    (Mode::Kernel, Some(Mode::Kernel)),
+                    "switch {number}"
+                );
             }
         });
     });
@@ -90,24 +94,35 @@ fn a_mode_decided_by_an_older_choice_is_not_put_in_force() {
         let (mut agent, mut operator) = (mode(pins), mode(pins));
         agent.set(Mode::Fast, None).expect("MODE");
         let seen = agent.get().expect("MODE").choice();
-        operator.set(Mode::Kernel, Some(Mode::Kernel)).expect("MODE");
+        operator
+            .set(Mode::Kernel, Some(Mode::Kernel))
+            .expect("MODE");
         let word = operator.get().expect("MODE");
         assert_eq!(agent.follow(Mode::Fast, seen).expect("MODE"), None);
         assert_eq!(operator.get().expect("MODE"), word, "nothing was written");
-        assert_eq!(agent.follow(Mode::Kernel, word.choice()).expect("MODE"), Some(false));
+        assert_eq!(
+            agent.follow(Mode::Kernel, word.choice()).expect("MODE"),
+            Some(false)
+        );
     });
 }
 
 #[test]
 fn a_mode_of_the_guard_that_the_operator_sets_is_not_lost_while_the_agent_follows() {
-    const OFF: Checks<GuardMode> = Checks { outer: GuardMode::Off, inner: GuardMode::Off };
+    const OFF: Checks<GuardMode> = Checks {
+        outer: GuardMode::Off,
+        inner: GuardMode::Off,
+    };
     on_bench(|bench| {
         let pins = bench.pins();
         // As the agent does, with a pause between what it reads and what it writes.
         let follow = |pins: &PinRoot| {
             let mut map = guard(pins);
             let choice = map.get().expect("GUARD").choice();
-            let wanted = Checks { outer: choice.outer.unwrap_or(GuardMode::Enforce), ..OFF };
+            let wanted = Checks {
+                outer: choice.outer.unwrap_or(GuardMode::Enforce),
+                ..OFF
+            };
             map.follow(wanted, choice).expect("GUARD");
             mode(pins).bump().expect("a new generation");
         };
@@ -120,7 +135,11 @@ fn a_mode_of_the_guard_that_the_operator_sets_is_not_lost_while_the_agent_follow
                     let unlocked = map.change_anyway(change).expect("GUARD");
                     assert!(unlocked.is_none(), "{unlocked:?}");
                     let_others_write(pins);
-                    assert_eq!(map.get().expect("GUARD").choice(), choice, "switch {number}");
+                    assert_eq!(
+                        map.get().expect("GUARD").choice(),
+                        choice,
+                        "switch {number}"
+                    );
                 }
             }
         });
@@ -134,19 +153,35 @@ fn an_operator_waits_for_no_process_that_was_stopped_while_it_wrote() {
         let pins = bench.pins();
         let (mut agent, mut operator) = (mode(pins), mode(pins));
         agent.set(Mode::Fast, None).expect("MODE");
-        let stopped = Flock::lock(File::open(pins.dir()).expect("the directory"), FlockArg::LockExclusive);
+        let stopped = Flock::lock(
+            File::open(pins.dir()).expect("the directory"),
+            FlockArg::LockExclusive,
+        );
         let stopped = stopped.map_err(|(_, errno)| errno).expect("the lock");
         let before = agent.get().expect("MODE");
         let refused = agent.bump().expect_err("the lock is held");
         assert!(matches!(refused, DatapathError::Locked { .. }), "{refused}");
         assert_eq!(agent.get().expect("MODE"), before, "nothing was written");
         let start = Instant::now();
-        let unlocked = operator.set_anyway(Mode::Kernel, Some(Mode::Kernel)).expect("MODE").expect("a reason");
-        assert!(start.elapsed() < PATIENCE + Duration::from_secs(2), "{:?}", start.elapsed());
+        let unlocked = operator
+            .set_anyway(Mode::Kernel, Some(Mode::Kernel))
+            .expect("MODE")
+            .expect("a reason");
+        assert!(
+            start.elapsed() < PATIENCE + Duration::from_secs(2),
+            "{:?}",
+            start.elapsed()
+        );
         assert!(unlocked.to_string().contains("lslocks"), "{unlocked}");
         assert_eq!(agent.get().expect("MODE").mode(), Mode::Kernel);
         drop(stopped);
-        assert!(operator.set_anyway(Mode::Fast, None).expect("MODE").is_none(), "the lock is free");
+        assert!(
+            operator
+                .set_anyway(Mode::Fast, None)
+                .expect("MODE")
+                .is_none(),
+            "the lock is free"
+        );
         agent.bump().expect("the lock is free");
     });
 }

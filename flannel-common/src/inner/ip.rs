@@ -70,7 +70,12 @@ pub trait InnerHeader: IpHeader {
 /// Four bytes of a header as a word.
 macro_rules! word {
     ($bytes:expr, $at:expr) => {
-        u32::from_ne_bytes([$bytes[$at], $bytes[$at + 1], $bytes[$at + 2], $bytes[$at + 3]])
+        u32::from_ne_bytes([
+            $bytes[$at],
+            $bytes[$at + 1],
+            $bytes[$at + 2],
+            $bytes[$at + 3],
+        ])
     };
 }
 
@@ -83,8 +88,14 @@ impl InnerHeader for Ipv4Header {
     #[inline(always)]
     fn plain_len(&self) -> Option<u16> {
         let b = &self.0;
-        let is_plain = b[0] == 0x45 && b[6] & FRAGMENT == 0 && b[7] == 0 && b[8] > 1 && self.has_right_checksum();
-        is_plain.then_some(u16::from_be_bytes([b[2], b[3]])).filter(|len| usize::from(*len) >= size_of::<Self>())
+        let is_plain = b[0] == 0x45
+            && b[6] & FRAGMENT == 0
+            && b[7] == 0
+            && b[8] > 1
+            && self.has_right_checksum();
+        is_plain
+            .then_some(u16::from_be_bytes([b[2], b[3]]))
+            .filter(|len| usize::from(*len) >= size_of::<Self>())
     }
 
     #[inline(always)]
@@ -135,10 +146,16 @@ impl InnerHeader for Ipv4Header {
     ) {
         let b = &self.0;
         let ttl = b[8] - step;
-        let ttl_words = [u16::from_ne_bytes([b[8], b[9]]), u16::from_ne_bytes([ttl, b[9]])];
+        let ttl_words = [
+            u16::from_ne_bytes([b[8], b[9]]),
+            u16::from_ne_bytes([ttl, b[9]]),
+        ];
         let mut checksum = ipv4_updated(u16::from_ne_bytes([b[10], b[11]]), from, to, ttl_words);
         if tos != b[1] {
-            let (before, after) = (u16::from_ne_bytes([b[0], b[1]]), u16::from_ne_bytes([b[0], tos]));
+            let (before, after) = (
+                u16::from_ne_bytes([b[0], b[1]]),
+                u16::from_ne_bytes([b[0], tos]),
+            );
             checksum = updated(checksum, u64::from(!before), u64::from(after));
         }
         let [high, low] = checksum.to_ne_bytes();
@@ -157,7 +174,9 @@ impl InnerHeader for Ipv6Header {
     fn plain_len(&self) -> Option<u16> {
         let b = &self.0;
         let is_plain = b[0] >> 4 == 6 && b[7] > 1;
-        is_plain.then(|| u16::from_be_bytes([b[4], b[5]]).checked_add(IPV6_LEN as u16)).flatten()
+        is_plain
+            .then(|| u16::from_be_bytes([b[4], b[5]]).checked_add(IPV6_LEN as u16))
+            .flatten()
     }
 
     #[inline(always)]
@@ -177,18 +196,32 @@ impl InnerHeader for Ipv6Header {
 
     #[inline(always)]
     fn source_address(&self) -> [u32; 4] {
-        [word!(self.0, 8), word!(self.0, 12), word!(self.0, 16), word!(self.0, 20)]
+        [
+            word!(self.0, 8),
+            word!(self.0, 12),
+            word!(self.0, 16),
+            word!(self.0, 20),
+        ]
     }
 
     #[inline(always)]
     fn destination_address(&self) -> [u32; 4] {
-        [word!(self.0, 24), word!(self.0, 28), word!(self.0, 32), word!(self.0, 36)]
+        [
+            word!(self.0, 24),
+            word!(self.0, 28),
+            word!(self.0, 32),
+            word!(self.0, 36),
+        ]
     }
 
     #[inline(always)]
     fn sum_behind(&self, whole: u32) -> u64 {
         let (addresses, b) = ([self.source_address(), self.destination_address()], &self.0);
-        let words = addresses.as_flattened().iter().copied().chain([word!(b, 0), word!(b, 4)]);
+        let words = addresses
+            .as_flattened()
+            .iter()
+            .copied()
+            .chain([word!(b, 0), word!(b, 4)]);
         words.fold(u64::from(whole), |sum, word| sum + u64::from(!word))
     }
 
@@ -208,7 +241,11 @@ impl InnerHeader for Ipv6Header {
         Self(rewritten): &mut Self,
     ) {
         let b = &self.0;
-        put(rewritten, 0, [b[0] & 0xf0 | tos >> 4, b[1] & 0x0f | tos << 4, b[2], b[3]]);
+        put(
+            rewritten,
+            0,
+            [b[0] & 0xf0 | tos >> 4, b[1] & 0x0f | tos << 4, b[2], b[3]],
+        );
         put(rewritten, 4, [b[4], b[5], b[6], b[7] - step]);
         for (at, word) in [8, 12, 16, 20].into_iter().zip(to.source) {
             put(rewritten, at, word.to_ne_bytes());

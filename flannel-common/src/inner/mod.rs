@@ -5,7 +5,10 @@
 //! them go on. Everything else is the kernel's. What the program looks at is copied once, into a
 //! buffer laid out so that every word is aligned.
 
-#![expect(clippy::cast_possible_truncation, reason = "header lengths are constants below 64")]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "header lengths are constants below 64"
+)]
 
 mod ip;
 mod transport;
@@ -62,7 +65,12 @@ impl FrameAddresses {
     #[inline(always)]
     pub(crate) const fn difference(&self, other: &Self) -> u16 {
         let (a, b) = (self.0, other.0);
-        (a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]) | (a[5] ^ b[5])
+        (a[0] ^ b[0])
+            | (a[1] ^ b[1])
+            | (a[2] ^ b[2])
+            | (a[3] ^ b[3])
+            | (a[4] ^ b[4])
+            | (a[5] ^ b[5])
     }
 
     /// Writes an Ethernet header with these addresses.
@@ -86,7 +94,11 @@ impl FrameAddresses {
 
 #[inline(always)]
 const fn words(Mac(mac): Mac) -> [u16; 3] {
-    [u16::from_ne_bytes([mac[0], mac[1]]), u16::from_ne_bytes([mac[2], mac[3]]), u16::from_ne_bytes([mac[4], mac[5]])]
+    [
+        u16::from_ne_bytes([mac[0], mac[1]]),
+        u16::from_ne_bytes([mac[2], mac[3]]),
+        u16::from_ne_bytes([mac[4], mac[5]]),
+    ]
 }
 
 const FRAME_PAD: usize = 2;
@@ -130,16 +142,26 @@ impl<H: InnerHeader> Frame<H> {
     /// Reads a frame of `len` bytes that entered (or is leaving) by `device` into `packet`, if it
     /// is plain. In place, because a BPF program has no room for a copy.
     #[inline(always)]
-    pub fn read(&self, len: u32, device: u32, packet: &mut ParsedPacket<H::Address>) -> Result<(), Reason> {
+    pub fn read(
+        &self,
+        len: u32,
+        device: u32,
+        packet: &mut ParsedPacket<H::Address>,
+    ) -> Result<(), Reason> {
         let ip = &self.ip;
         if self.ethertype != u16::from_ne_bytes(H::ETHERTYPE) {
             return Err(Reason::OtherProtocol);
         }
-        let Some(length) = ip.plain_len() else { return Err(ip.not_plain()) };
+        let Some(length) = ip.plain_len() else {
+            return Err(ip.not_plain());
+        };
         if u32::from(length) + ETH_LEN as u32 != len {
             return Err(Reason::NotPlain);
         }
-        let Some(transport) = self.transport.read(ip.protocol(), length - size_of::<H>() as u16) else {
+        let Some(transport) = self
+            .transport
+            .read(ip.protocol(), length - size_of::<H>() as u16)
+        else {
             return Err(ip.not_plain());
         };
         packet.key.source = ip.source_address();
@@ -189,7 +211,11 @@ impl<A: Address> ParsedPacket<A> {
     /// The largest IP packet it becomes, `gso_size` being the payload of one segment or 0.
     #[inline(always)]
     pub const fn segment_len(&self, gso_size: u32) -> u32 {
-        if gso_size == 0 { self.fingerprint.length as u32 } else { self.headers + gso_size }
+        if gso_size == 0 {
+            self.fingerprint.length as u32
+        } else {
+            self.headers + gso_size
+        }
     }
 
     /// Returns true for the SYN-ACK that answers a SYN.

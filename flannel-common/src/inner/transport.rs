@@ -66,17 +66,19 @@ impl TransportWords {
     fn tcp(&self, length: u16) -> Option<Transport> {
         let header_len = u32::from(self.state[0] >> 4) * 4;
         let is_of_a_connection = self.state[1] & HANDSHAKE != 0;
-        (is_of_a_connection && header_len >= TCP_LEN && header_len <= u32::from(length)).then_some(Transport {
-            ports: self.ports,
-            header_len,
-            is_control: self.state[1] & CONTROL != 0,
-            is_opening: self.state[1] & SYN != 0,
-            sequence: self.second,
-            acknowledged: self.acknowledged,
-            state: self.state,
-            window: self.window,
-            checksum: self.checksum,
-        })
+        (is_of_a_connection && header_len >= TCP_LEN && header_len <= u32::from(length)).then_some(
+            Transport {
+                ports: self.ports,
+                header_len,
+                is_control: self.state[1] & CONTROL != 0,
+                is_opening: self.state[1] & SYN != 0,
+                sequence: self.second,
+                acknowledged: self.acknowledged,
+                state: self.state,
+                window: self.window,
+                checksum: self.checksum,
+            },
+        )
     }
 
     #[inline(always)]

@@ -1,12 +1,17 @@
 //! The IPv4 header.
 
-#![expect(clippy::cast_possible_truncation, reason = "header lengths are small, and callers keep a frame below 64 KiB")]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "header lengths are small, and callers keep a frame below 64 KiB"
+)]
 
 use crate::{
     addr::Addr,
     ip::{IpHeader, TTL, Varying},
     node::FamilyConfig,
-    packet::{ETH_LEN, ETHERTYPE_IPV4, IPV4_LEN, OVERHEAD_V4, PROTO_UDP, ipv4_checksum, outer_tos, put},
+    packet::{
+        ETH_LEN, ETHERTYPE_IPV4, IPV4_LEN, OVERHEAD_V4, PROTO_UDP, ipv4_checksum, outer_tos, put,
+    },
     peer::{PeerEntry, subnet_index_v4},
 };
 
@@ -173,7 +178,10 @@ mod tests {
         let first = with(6, 0x20);
         assert!(first.is_fragment() && !first.is_later_fragment());
         for later in [with(7, 0x10), with(6, 0x01), with(6, 0x21)] {
-            assert!(later.is_fragment() && later.is_later_fragment(), "{later:?}");
+            assert!(
+                later.is_fragment() && later.is_later_fragment(),
+                "{later:?}"
+            );
         }
     }
 

@@ -1,14 +1,17 @@
 //! The IPv6 header, and the fragment header that may follow it.
 
-#![expect(clippy::cast_possible_truncation, reason = "header lengths are small, and callers keep a frame below 64 KiB")]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "header lengths are small, and callers keep a frame below 64 KiB"
+)]
 
 use crate::{
     addr::Addr,
     ip::{IpHeader, TTL, Varying},
     node::FamilyConfig,
     packet::{
-        ETH_LEN, ETHERTYPE_IPV6, IPV6_LEN, OVERHEAD_V6, PROTO_DESTINATION_OPTIONS, PROTO_FRAGMENT, PROTO_HOP_BY_HOP,
-        PROTO_ROUTING, PROTO_UDP, outer_tos, put,
+        ETH_LEN, ETHERTYPE_IPV6, IPV6_LEN, OVERHEAD_V6, PROTO_DESTINATION_OPTIONS, PROTO_FRAGMENT,
+        PROTO_HOP_BY_HOP, PROTO_ROUTING, PROTO_UDP, outer_tos, put,
     },
     peer::{PeerEntry, subnet_index_v6},
 };
@@ -42,7 +45,8 @@ impl IpHeader for Ipv6Header {
 
     #[inline(always)]
     fn write_outer(&mut self, family: &FamilyConfig, peer: &PeerEntry, varying: &Varying) {
-        let [high, low] = (varying.frame_len as u16 + (OVERHEAD_V6 - ETH_LEN - IPV6_LEN) as u16).to_be_bytes();
+        let [high, low] =
+            (varying.frame_len as u16 + (OVERHEAD_V6 - ETH_LEN - IPV6_LEN) as u16).to_be_bytes();
         let ip = &mut self.0;
         put(ip, 0, Self::first_word(varying.inner_tos));
         put(ip, 4, [high, low, PROTO_UDP, TTL]);
@@ -54,7 +58,9 @@ impl IpHeader for Ipv6Header {
     #[inline(always)]
     fn equals_recipe(&self, inner_tos: u8) -> bool {
         let b = &self.0;
-        u32::from_ne_bytes([b[0], b[1], b[2], b[3]]) == u32::from_ne_bytes(Self::first_word(inner_tos)) && b[7] == TTL
+        u32::from_ne_bytes([b[0], b[1], b[2], b[3]])
+            == u32::from_ne_bytes(Self::first_word(inner_tos))
+            && b[7] == TTL
     }
 
     #[inline(always)]
@@ -164,7 +170,10 @@ impl ExtensionHeader {
     /// Returns true for the number of an extension header.
     #[inline(always)]
     pub const fn is_one(protocol: u8) -> bool {
-        matches!(protocol, PROTO_HOP_BY_HOP | PROTO_ROUTING | PROTO_FRAGMENT | PROTO_DESTINATION_OPTIONS)
+        matches!(
+            protocol,
+            PROTO_HOP_BY_HOP | PROTO_ROUTING | PROTO_FRAGMENT | PROTO_DESTINATION_OPTIONS
+        )
     }
 
     /// The number of what follows it.
@@ -176,7 +185,11 @@ impl ExtensionHeader {
     /// Its length in bytes, given its own number.
     #[inline(always)]
     pub const fn len(&self, protocol: u8) -> usize {
-        if protocol == PROTO_FRAGMENT { 8 } else { (self.0[1] as usize + 1) * 8 }
+        if protocol == PROTO_FRAGMENT {
+            8
+        } else {
+            (self.0[1] as usize + 1) * 8
+        }
     }
 
     /// Returns true if it is the fragment header of another fragment than the first.
@@ -224,7 +237,10 @@ mod tests {
     #[test]
     fn extension_headers_say_what_follows_and_where() {
         let options = ExtensionHeader([17, 2, 0, 0, 0, 0, 0, 0]);
-        assert_eq!((options.next(), options.len(60), options.len(44)), (17, 24, 8));
+        assert_eq!(
+            (options.next(), options.len(60), options.len(44)),
+            (17, 24, 8)
+        );
         assert!(ExtensionHeader([17, 0, 0, 8, 0, 0, 0, 1]).is_later_fragment());
         assert!(!ExtensionHeader([17, 0, 0, 7, 0, 0, 0, 1]).is_later_fragment());
     }
@@ -234,7 +250,11 @@ mod tests {
         let header = |next, high, low| FragmentHeader([next, 0, high, low, 0, 0, 0, 1]);
         assert!(header(17, 0, 1).starts_udp(), "more follow");
         assert!(header(17, 0, 6).starts_udp(), "reserved bits");
-        assert!(!header(17, 0, 8).starts_udp() && !header(17, 1, 1).starts_udp() && !header(6, 0, 1).starts_udp());
+        assert!(
+            !header(17, 0, 8).starts_udp()
+                && !header(17, 1, 1).starts_udp()
+                && !header(6, 0, 1).starts_udp()
+        );
     }
 
     #[test]
@@ -247,7 +267,14 @@ mod tests {
     #[test]
     fn the_recipe_is_traffic_class_flow_label_and_hop_limit() {
         assert!(header().equals_recipe(0xb9));
-        for other in [with(0, 0x6b), with(1, 0x20), with(1, 0x11), with(2, 1), with(3, 1), with(7, 63)] {
+        for other in [
+            with(0, 0x6b),
+            with(1, 0x20),
+            with(1, 0x11),
+            with(2, 1),
+            with(3, 1),
+            with(7, 63),
+        ] {
             assert!(!other.equals_recipe(0xb9), "{other:?}");
         }
     }

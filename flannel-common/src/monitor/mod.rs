@@ -11,7 +11,10 @@
 //!
 //! There is one monitor at a time, by a lock on the directory of the pins.
 
-#![expect(clippy::cast_possible_truncation, reason = "header lengths are constants below 128")]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "header lengths are constants below 128"
+)]
 
 use core::{
     mem::{offset_of, size_of},
@@ -88,7 +91,11 @@ impl ReasonSet {
     /// True for a reason in the set.
     #[inline(always)]
     pub const fn has(&self, reason: Reason) -> bool {
-        let word = if (reason as u32) < 64 { self.0[0] } else { self.0[1] };
+        let word = if (reason as u32) < 64 {
+            self.0[0]
+        } else {
+            self.0[1]
+        };
         word >> (reason as u32 % 64) & 1 != 0
     }
 }
@@ -126,8 +133,15 @@ impl Network {
             IpAddr::V6(v6) => (Addr(v6.octets()), 0),
         };
         let bits = skipped + prefix_len as u32;
-        let mask = if bits == 0 { 0 } else { u128::MAX << (128 - bits) };
-        Self { addr: bytes, mask: Addr(mask.to_be_bytes()) }
+        let mask = if bits == 0 {
+            0
+        } else {
+            u128::MAX << (128 - bits)
+        };
+        Self {
+            addr: bytes,
+            mask: Addr(mask.to_be_bytes()),
+        }
     }
 
     /// Returns true if every address lies in it.
@@ -140,7 +154,8 @@ impl Network {
     /// Returns true if an address lies in it.
     #[inline(always)]
     pub fn contains(&self, addr: Addr) -> bool {
-        let ([net_high, net_low], [mask_high, mask_low]) = (halves(self.addr.0), halves(self.mask.0));
+        let ([net_high, net_low], [mask_high, mask_low]) =
+            (halves(self.addr.0), halves(self.mask.0));
         let [high, low] = halves(addr.0);
         (high ^ net_high) & mask_high | (low ^ net_low) & mask_low == 0
     }
@@ -163,7 +178,10 @@ const BURST_NS: u64 = 100_000_000;
 impl Pace {
     /// Returns the pace of `rate` events per second, with bursts of a tenth of that.
     pub const fn per_second(rate: u32) -> Self {
-        Self { interval_ns: 1_000_000_000 / rate as u64, due_ns: 0 }
+        Self {
+            interval_ns: 1_000_000_000 / rate as u64,
+            due_ns: 0,
+        }
     }
 
     /// Returns the time when the next event is due after one at `now`; `None` if `now` is too
@@ -171,7 +189,11 @@ impl Pace {
     #[inline(always)]
     pub const fn next_due(&self, now: u64) -> Option<u64> {
         let due = if self.due_ns > now { self.due_ns } else { now };
-        if due - now <= BURST_NS { Some(due + self.interval_ns) } else { None }
+        if due - now <= BURST_NS {
+            Some(due + self.interval_ns)
+        } else {
+            None
+        }
     }
 }
 
@@ -238,7 +260,9 @@ impl Event {
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (fields, _) = bytes.split_first_chunk::<{ Self::LEN }>()?;
         let half = |at: usize| u16::from_ne_bytes([fields[at], fields[at + 1]]);
-        let word = |at: usize| u32::from_ne_bytes([fields[at], fields[at + 1], fields[at + 2], fields[at + 3]]);
+        let word = |at: usize| {
+            u32::from_ne_bytes([fields[at], fields[at + 1], fields[at + 2], fields[at + 3]])
+        };
         Some(Self {
             time_ns: u64::from_ne_bytes(*fields.first_chunk()?),
             ifindex: word(offset_of!(Self, ifindex)),
@@ -256,7 +280,9 @@ impl Event {
 
 const _: () = {
     assert!(size_of::<Event>() == 32 && size_of::<Network>() == 32 && size_of::<Filter>() == 88);
-    assert!(size_of::<Monitor>() == 112 && offset_of!(Monitor, pace) == 88 && size_of::<Missed>() == 16);
+    assert!(
+        size_of::<Monitor>() == 112 && offset_of!(Monitor, pace) == 88 && size_of::<Missed>() == 16
+    );
     assert!(CAPTURE_MAX.is_power_of_two() && (SNAPLEN_MAX + OUTER_MAX) as usize <= CAPTURE_MAX);
 };
 

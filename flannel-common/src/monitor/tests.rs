@@ -26,28 +26,53 @@ fn a_lease_holds_until_it_ends() {
 fn networks_hold_their_addresses_and_no_others() {
     let pods = network("10.244.1.0", 24);
     assert!(pods.contains(addr("10.244.1.7")) && !pods.contains(addr("10.244.2.7")));
-    assert!(!pods.contains(addr("::10.244.1.7")), "IPv6 with the same last bytes");
-    assert!(network("fd00::", 8).contains(addr("fd12::1")) && !network("fd00::", 8).contains(addr("fe80::1")));
+    assert!(
+        !pods.contains(addr("::10.244.1.7")),
+        "IPv6 with the same last bytes"
+    );
+    assert!(
+        network("fd00::", 8).contains(addr("fd12::1"))
+            && !network("fd00::", 8).contains(addr("fe80::1"))
+    );
     let (all4, all6) = (network("0.0.0.0", 0), network("::", 0));
-    assert!(all4.contains(addr("8.8.8.8")) && !all4.contains(addr("fd00::1")) && !all4.is_everything());
+    assert!(
+        all4.contains(addr("8.8.8.8")) && !all4.contains(addr("fd00::1")) && !all4.is_everything()
+    );
     assert!(all6.is_everything() && all6.contains(addr("8.8.8.8")));
-    assert!(network("10.0.0.1", 32).contains(addr("10.0.0.1")) && !network("10.0.0.1", 32).contains(addr("10.0.0.0")));
+    assert!(
+        network("10.0.0.1", 32).contains(addr("10.0.0.1"))
+            && !network("10.0.0.1", 32).contains(addr("10.0.0.0"))
+    );
 }
 
 #[test]
 fn outcomes_are_wanted_by_program_and_reason() {
     let everything = Network::default();
     let filter = Filter {
-        reasons: ReasonSet::default().with(Reason::Replayed).with(Reason::RewriteFailed),
+        reasons: ReasonSet::default()
+            .with(Reason::Replayed)
+            .with(Reason::RewriteFailed),
         programs: 1 << Program::FromPod as u32,
         sample: 1,
         source: everything,
         destination: everything,
     };
-    assert!(filter.wants(Program::FromPod, Reason::Replayed) && filter.wants(Program::FromPod, Reason::RewriteFailed));
-    assert!(!filter.wants(Program::FromUnderlay, Reason::Replayed) && !filter.wants(Program::FromPod, Reason::Sampled));
+    assert!(
+        filter.wants(Program::FromPod, Reason::Replayed)
+            && filter.wants(Program::FromPod, Reason::RewriteFailed)
+    );
+    assert!(
+        !filter.wants(Program::FromUnderlay, Reason::Replayed)
+            && !filter.wants(Program::FromPod, Reason::Sampled)
+    );
     assert!(!filter.asks_for_addresses());
-    assert!(Filter { destination: network("10.0.0.0", 8), ..filter }.asks_for_addresses());
+    assert!(
+        Filter {
+            destination: network("10.0.0.0", 8),
+            ..filter
+        }
+        .asks_for_addresses()
+    );
 }
 
 proptest! {

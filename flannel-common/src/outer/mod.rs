@@ -79,7 +79,13 @@ impl<I: IpHeader> OuterHeaders<I> {
     /// The packet's arrival by this device.
     #[inline(always)]
     pub fn arrival(&self, device: u32) -> Arrival {
-        Arrival::new(self.ethernet.source(), self.ip.hops(), self.ip.tos(), device, self.tunnel.source_port())
+        Arrival::new(
+            self.ethernet.source(),
+            self.ip.hops(),
+            self.ip.tos(),
+            device,
+            self.tunnel.source_port(),
+        )
     }
 
     /// Outer source address.
@@ -102,8 +108,14 @@ impl<I: IpHeader> OuterHeaders<I> {
 }
 
 const _: () = {
-    assert!(OuterHeaders::<Ipv4Header>::LEN == 64 && OuterHeaders::<Ipv4Header>::OVERHEAD == OVERHEAD_V4);
-    assert!(OuterHeaders::<Ipv6Header>::LEN == 84 && OuterHeaders::<Ipv6Header>::OVERHEAD == OVERHEAD_V6);
+    assert!(
+        OuterHeaders::<Ipv4Header>::LEN == 64
+            && OuterHeaders::<Ipv4Header>::OVERHEAD == OVERHEAD_V4
+    );
+    assert!(
+        OuterHeaders::<Ipv6Header>::LEN == 84
+            && OuterHeaders::<Ipv6Header>::OVERHEAD == OVERHEAD_V6
+    );
 };
 
 #[cfg(test)]

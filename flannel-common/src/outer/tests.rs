@@ -9,14 +9,29 @@ const OUR_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const PEER_MAC: Mac = Mac([2, 0, 0, 0, 0, 9]);
 const OUR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1);
 const PEER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 9);
-const VARYING: Varying = Varying { frame_len: 14 + 84, inner_tos: 0xb9, id: 0x1234, source_port: 0xabcd };
+const VARYING: Varying = Varying {
+    frame_len: 14 + 84,
+    inner_tos: 0xb9,
+    id: 0x1234,
+    source_port: 0xabcd,
+};
 
 fn family(vtep: Addr) -> FamilyConfig {
-    FamilyConfig { vtep, vtep_mac: OUR_MAC, port: 8472_u16.to_be_bytes(), vni: 0x01_0203, ..FamilyConfig::default() }
+    FamilyConfig {
+        vtep,
+        vtep_mac: OUR_MAC,
+        port: 8472_u16.to_be_bytes(),
+        vni: 0x01_0203,
+        ..FamilyConfig::default()
+    }
 }
 
 fn peer(vtep: Addr) -> PeerEntry {
-    PeerEntry { vtep, mac: PEER_MAC, ..PeerEntry::default() }
+    PeerEntry {
+        vtep,
+        mac: PEER_MAC,
+        ..PeerEntry::default()
+    }
 }
 
 /// Our recipe over one family: the headers, and what they were made from.
@@ -32,7 +47,11 @@ impl<I: IpHeader> Recipe<I> {
         // SAFETY: the headers are bytes, and fewer than these.
         let mut headers: OuterHeaders<I> = unsafe { core::mem::transmute_copy(&[0xff_u8; 128]) };
         headers.write(&family, &peer, &VARYING);
-        Self { family, peer, headers }
+        Self {
+            family,
+            peer,
+            headers,
+        }
     }
 
     fn equals(&self, headers: &OuterHeaders<I>) -> bool {
@@ -43,10 +62,21 @@ impl<I: IpHeader> Recipe<I> {
         let headers = &self.headers;
         assert!(headers.is_tunnel(&self.family));
         let len = VARYING.frame_len + u32::try_from(OuterHeaders::<I>::OVERHEAD).expect("small");
-        assert!(headers.has_length(len) && !headers.has_length(len - 1) && !headers.has_length(len + 1));
+        assert!(
+            headers.has_length(len) && !headers.has_length(len - 1) && !headers.has_length(len + 1)
+        );
         assert!(!headers.tunnel().has_checksum());
-        assert_eq!((headers.source(), headers.ip().destination()), (self.family.vtep, self.peer.vtep));
-        assert_eq!((headers.tunnel().inner().destination(), headers.tunnel().inner().source()), (PEER_MAC, OUR_MAC));
+        assert_eq!(
+            (headers.source(), headers.ip().destination()),
+            (self.family.vtep, self.peer.vtep)
+        );
+        assert_eq!(
+            (
+                headers.tunnel().inner().destination(),
+                headers.tunnel().inner().source()
+            ),
+            (PEER_MAC, OUR_MAC)
+        );
         assert!(headers.tunnel().inner().carries(I::ETHERTYPE) && !headers.ip().is_fragment());
         assert_eq!(headers.tunnel().vxlan(&self.family), Ok(()));
         assert!(self.equals(headers));
@@ -56,8 +86,16 @@ impl<I: IpHeader> Recipe<I> {
         for at in 0..8 {
             let mut other = self.headers;
             other.tunnel.vxlan[at] ^= 0x01;
-            let expected = if (4..7).contains(&at) { Reason::OtherVni } else { Reason::BadVxlanHeader };
-            assert_eq!(other.tunnel().vxlan(&self.family), Err(expected), "VXLAN byte {at}");
+            let expected = if (4..7).contains(&at) {
+                Reason::OtherVni
+            } else {
+                Reason::BadVxlanHeader
+            };
+            assert_eq!(
+                other.tunnel().vxlan(&self.family),
+                Err(expected),
+                "VXLAN byte {at}"
+            );
         }
         for at in [2, 3] {
             let mut other = self.headers;
@@ -100,8 +138,13 @@ fn bytes_of_tunnel(tunnel: &TunnelHeaders) -> Vec<u8> {
 #[test]
 fn the_headers_over_ipv4_are_the_documented_bytes() {
     let headers = v4().headers;
-    assert_eq!(headers.ethernet.0, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x08, 0x00]);
-    let mut ip = [0x45, 0x01, 0x00, 134, 0x12, 0x34, 0, 0, 64, 17, 0, 0, 192, 168, 1, 1, 192, 168, 2, 9];
+    assert_eq!(
+        headers.ethernet.0,
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x08, 0x00]
+    );
+    let mut ip = [
+        0x45, 0x01, 0x00, 134, 0x12, 0x34, 0, 0, 64, 17, 0, 0, 192, 168, 1, 1, 192, 168, 2, 9,
+    ];
     let checksum = ipv4_checksum(&ip);
     ip[10..12].copy_from_slice(&checksum);
     assert_eq!(headers.ip.0, ip);
@@ -111,8 +154,16 @@ fn the_headers_over_ipv4_are_the_documented_bytes() {
 #[test]
 fn the_headers_over_ipv6_are_the_documented_bytes() {
     let headers = v6().headers;
-    assert_eq!(headers.ethernet.0, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x86, 0xdd]);
-    let ip = [&[0x60, 0x10, 0, 0, 0, 114, 17, 64][..], &OUR_V6.octets(), &PEER_V6.octets()].concat();
+    assert_eq!(
+        headers.ethernet.0,
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x86, 0xdd]
+    );
+    let ip = [
+        &[0x60, 0x10, 0, 0, 0, 114, 17, 64][..],
+        &OUR_V6.octets(),
+        &PEER_V6.octets(),
+    ]
+    .concat();
     assert_eq!(headers.ip.0[..], ip);
     assert_eq!(bytes_of_tunnel(&headers.tunnel), tunnel_bytes([0x86, 0xdd]));
 }
@@ -157,5 +208,8 @@ fn a_packet_for_another_vtep_is_not_for_us() {
     let recipe = v6();
     assert!(!recipe.headers.is_for_us(&recipe.family));
     assert!(recipe.headers.is_for_us(&family(PEER_V6.into())));
-    assert!(v4().headers.is_for_us(&family(Ipv4Addr::new(192, 168, 2, 9).into())));
+    assert!(
+        v4().headers
+            .is_for_us(&family(Ipv4Addr::new(192, 168, 2, 9).into()))
+    );
 }

@@ -1,7 +1,10 @@
 //! The headers behind the outer IP header, the same over either family: UDP, VXLAN and the inner
 //! Ethernet header.
 
-#![expect(clippy::cast_possible_truncation, reason = "header lengths are small, and callers keep a frame below 64 KiB")]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "header lengths are small, and callers keep a frame below 64 KiB"
+)]
 
 use crate::{
     ethernet::EthernetHeader,
@@ -31,10 +34,21 @@ impl TunnelHeaders {
     /// 6936](https://www.rfc-editor.org/rfc/rfc6936)): the agent gives a peer a plain path only if
     /// its device takes such packets.
     #[inline(always)]
-    pub(super) fn write(&mut self, family: &FamilyConfig, peer: &PeerEntry, varying: &Varying, ethertype: [u8; 2]) {
+    pub(super) fn write(
+        &mut self,
+        family: &FamilyConfig,
+        peer: &PeerEntry,
+        varying: &Varying,
+        ethertype: [u8; 2],
+    ) {
         let [high, low] = (varying.frame_len as u16 + (UDP_LEN + VXLAN_LEN) as u16).to_be_bytes();
-        let ([source_high, source_low], [port_high, port_low]) = (varying.source_port.to_be_bytes(), family.port);
-        put(&mut self.udp, 0, [source_high, source_low, port_high, port_low]);
+        let ([source_high, source_low], [port_high, port_low]) =
+            (varying.source_port.to_be_bytes(), family.port);
+        put(
+            &mut self.udp,
+            0,
+            [source_high, source_low, port_high, port_low],
+        );
         put(&mut self.udp, 4, [high, low, 0, 0]);
         put(&mut self.vxlan, 0, [VXLAN_FLAGS, 0, 0, 0]);
         put(&mut self.vxlan, 4, (family.vni << 8).to_be_bytes());
@@ -54,7 +68,11 @@ impl TunnelHeaders {
         if b[0] != VXLAN_FLAGS || b[1] | b[2] | b[3] | b[7] != 0 {
             return Err(Reason::BadVxlanHeader);
         }
-        if u32::from_be_bytes([0, b[4], b[5], b[6]]) == family.vni { Ok(()) } else { Err(Reason::OtherVni) }
+        if u32::from_be_bytes([0, b[4], b[5], b[6]]) == family.vni {
+            Ok(())
+        } else {
+            Err(Reason::OtherVni)
+        }
     }
 
     /// Source port, as it lies in the packet.

@@ -17,12 +17,18 @@ pub(crate) fn note<F: Family>(skb: &Skb, arrival: &Arrival, index: u32, generati
     let Some(state) = cpu_state() else { return };
     let note = note_of(cpu(), state.arrivals);
     state.arrivals = state.arrivals.wrapping_add(1);
-    let Some(at) = ARRIVALS.get_ptr_mut(note) else { return };
+    let Some(at) = ARRIVALS.get_ptr_mut(note) else {
+        return;
+    };
     // SAFETY: the look-up gave an element of the array, which lives as long as the map. A CPU that
     // shares the note makes it that of another skb.
     let noted = unsafe { &mut *at };
     noted.skb = skb.raw() as u64;
-    (noted.arrival.fields, noted.arrival.device, noted.arrival.port) = (arrival.fields, arrival.device, arrival.port);
+    (
+        noted.arrival.fields,
+        noted.arrival.device,
+        noted.arrival.port,
+    ) = (arrival.fields, arrival.device, arrival.port);
     (noted.mark, noted.index, noted.generation) = (skb.mark(), index, generation);
     (noted.family, noted.is_probe) = (F::ETHERTYPE, 0);
     skb.set_tc_index(tc_index_of(note));
@@ -56,7 +62,11 @@ fn noted(skb: &Skb) -> Option<&'static mut ArrivalNote> {
     let at = note_named_by(skb.tc_index()).and_then(|note| ARRIVALS.get_ptr_mut(note))?;
     // SAFETY: as in `note`.
     let noted = unsafe { &mut *at };
-    if noted.skb == skb.raw() as u64 { Some(noted) } else { None }
+    if noted.skb == skb.raw() as u64 {
+        Some(noted)
+    } else {
+        None
+    }
 }
 
 /// Returns true if the packet in hand is known to have arrived otherwise than the one from which

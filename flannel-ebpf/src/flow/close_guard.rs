@@ -2,7 +2,9 @@
 //! `flannel_common::window`). Conntrack takes any of them for genuine, because it no longer checks
 //! the windows of these connections.
 
-use flannel_common::{expiry::Expiry, flow_key::FlowKey, inner::ParsedPacket, reason::Reason, tick::Tick};
+use flannel_common::{
+    expiry::Expiry, flow_key::FlowKey, inner::ParsedPacket, reason::Reason, tick::Tick,
+};
 
 use super::{
     scratch::{self, FlowMaps, Scratch},
@@ -15,7 +17,9 @@ use crate::node::{Node, mode_word};
 /// program itself: the stack of several calls (512 bytes) is too small.
 #[inline(never)]
 pub(crate) fn judge<F: FlowMaps>(node: &Node) -> Reason {
-    let Ok(scratch) = scratch::get::<F>() else { return Reason::TcpControl };
+    let Ok(scratch) = scratch::get::<F>() else {
+        return Reason::TcpControl;
+    };
     let Scratch { packet, keys, .. } = scratch;
     if !packet.is_opening && is_forged::<F>(packet, keys, node.tick()) {
         Reason::ForgedClose
@@ -26,7 +30,11 @@ pub(crate) fn judge<F: FlowMaps>(node: &Node) -> Reason {
 
 /// The reverse flow says what the sender of a packet may send.
 #[inline(always)]
-fn is_forged<F: FlowMaps>(packet: &ParsedPacket<F::Address>, keys: &mut [FlowKey<F::Address>; 2], now: Tick) -> bool {
+fn is_forged<F: FlowMaps>(
+    packet: &ParsedPacket<F::Address>,
+    keys: &mut [FlowKey<F::Address>; 2],
+    now: Tick,
+) -> bool {
     let [entrance, reverse_key] = keys;
     if !find_reverse_key::<F>(&packet.key, entrance, reverse_key, now) {
         return false;
@@ -41,7 +49,10 @@ fn is_forged<F: FlowMaps>(packet: &ParsedPacket<F::Address>, keys: &mut [FlowKey
 
 /// Finds the key of the reverse flow of the flow with this key. Another sender than that of the
 /// flow has its addresses and ports as well, and another device.
-#[expect(clippy::needless_borrows_for_generic_args, reason = "a key passed by value is copied to the stack")]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "a key passed by value is copied to the stack"
+)]
 #[inline(always)]
 fn find_reverse_key<F: FlowMaps>(
     key: &FlowKey<F::Address>,
@@ -56,17 +67,27 @@ fn find_reverse_key<F: FlowMaps>(
     *entrance = FlowKey { device: 0, ..*key };
     // SAFETY: the value is copied at once; an element freed since is not reused before the
     // program ends (RCU), or is given to another key, whose flow is then not found.
-    let Some(device) = (unsafe { F::entrances().get(&*entrance) }).copied() else { return false };
+    let Some(device) = (unsafe { F::entrances().get(&*entrance) }).copied() else {
+        return false;
+    };
     entrance.device = device;
-    let Some(flow) = FlowRef::find::<F>(entrance, now) else { return false };
+    let Some(flow) = FlowRef::find::<F>(entrance, now) else {
+        return false;
+    };
     *reverse_key = flow.value.action.mirror_key();
     true
 }
 
 /// Notes by which device the packets of a TCP flow enter.
-#[expect(clippy::needless_borrows_for_generic_args, reason = "a key passed by value is copied to the stack")]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "a key passed by value is copied to the stack"
+)]
 #[inline(always)]
-pub(super) fn note_entrance<F: FlowMaps>(key: &FlowKey<F::Address>, scratch: &mut FlowKey<F::Address>) {
+pub(super) fn note_entrance<F: FlowMaps>(
+    key: &FlowKey<F::Address>,
+    scratch: &mut FlowKey<F::Address>,
+) {
     *scratch = FlowKey { device: 0, ..*key };
     // Without it a packet that enters elsewhere is left to conntrack.
     let _ = F::entrances().insert(&*scratch, &key.device, 0);

@@ -57,7 +57,9 @@ pub(crate) fn is_tracked<F: FlowMaps>(
     pending: &PendingPacket<F::Address>,
     packet: &ParsedPacket<F::Address>,
 ) -> Result<bool, Reason> {
-    let Some(nfct) = nfct(skb) else { return Ok(false) };
+    let Some(nfct) = nfct(skb) else {
+        return Ok(false);
+    };
     let is_tcp = packet.key.protocol == u32::from(PROTO_TCP);
     let agrees = match nfct {
         0 => pending.key.same_tuple(&packet.key) && !has_conntrack::<F>(skb).unwrap_or(true),
@@ -65,7 +67,11 @@ pub(crate) fn is_tracked<F: FlowMaps>(
         tracked if has_extension(tracked & !CTINFO) => return Err(Reason::ConntrackExtension),
         tracked => !is_tcp || matches!(tracked & CTINFO, ESTABLISHED | ESTABLISHED_REPLY),
     };
-    if agrees { Ok(true) } else { Err(Reason::Untracked) }
+    if agrees {
+        Ok(true)
+    } else {
+        Err(Reason::Untracked)
+    }
 }
 
 /// Returns true if conntrack has the packet as a reply: it has seen both directions of the
@@ -117,7 +123,9 @@ const BEHIND: u32 = 1 << 29;
 #[inline(always)]
 pub(super) fn window_check(skb: &Skb, sequence: u32) -> WindowCheck {
     let layout = layout();
-    let Some(nfct) = nfct(skb) else { return WindowCheck::Unknown };
+    let Some(nfct) = nfct(skb) else {
+        return WindowCheck::Unknown;
+    };
     if nfct & !CTINFO == 0 {
         return WindowCheck::Absent;
     }
@@ -125,9 +133,15 @@ pub(super) fn window_check(skb: &Skb, sequence: u32) -> WindowCheck {
         return WindowCheck::Unknown;
     }
     let at = (nfct & !CTINFO) + u64::from(layout.tcp_states);
-    let (own_at, other_at) = if nfct & CTINFO == ESTABLISHED { (at, at + STATE_LEN) } else { (at + STATE_LEN, at) };
+    let (own_at, other_at) = if nfct & CTINFO == ESTABLISHED {
+        (at, at + STATE_LEN)
+    } else {
+        (at + STATE_LEN, at)
+    };
     let states = read::<DirectionState>(own_at).zip(read::<DirectionState>(other_at));
-    let Some((own, other)) = states else { return WindowCheck::Unknown };
+    let Some((own, other)) = states else {
+        return WindowCheck::Unknown;
+    };
     WindowCheck::Known(TcpState {
         scale: own.scale,
         is_liberal: own.flags & other.flags & LIBERAL != 0,
@@ -139,7 +153,11 @@ pub(super) fn window_check(skb: &Skb, sequence: u32) -> WindowCheck {
 #[inline(always)]
 fn nfct(skb: &Skb) -> Option<u64> {
     let layout = layout();
-    if layout.nfct == 0 { None } else { read(skb.raw() as u64 + u64::from(layout.nfct)) }
+    if layout.nfct == 0 {
+        None
+    } else {
+        read(skb.raw() as u64 + u64::from(layout.nfct))
+    }
 }
 
 /// True if a conntrack entry has a helper, which reads and rewrites payload, or a timeout policy of
@@ -155,7 +173,8 @@ fn has_extension(entry: u64) -> bool {
         None | Some(0) => false,
         Some(extensions) => {
             has(extensions, &layout, HELPER_EXTENSION)
-                || layout.timeout_extension != 0 && has(extensions, &layout, layout.timeout_extension)
+                || layout.timeout_extension != 0
+                    && has(extensions, &layout, layout.timeout_extension)
         }
     }
 }
@@ -165,7 +184,10 @@ fn has_extension(entry: u64) -> bool {
 fn has(extensions: u64, layout: &KernelLayout, number: u32) -> bool {
     let offset: Option<u8> = read(extensions + u64::from(layout.extension_offsets + number));
     let pointer = |offset: u8| read::<u64>(extensions + u64::from(offset));
-    offset.filter(|offset| *offset != 0).and_then(pointer).is_some_and(|pointer| pointer != 0)
+    offset
+        .filter(|offset| *offset != 0)
+        .and_then(pointer)
+        .is_some_and(|pointer| pointer != 0)
 }
 
 /// Returns true if conntrack is at the first hook of the family in the packet's network namespace.

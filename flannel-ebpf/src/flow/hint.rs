@@ -8,7 +8,10 @@ use super::scratch::FlowMaps;
 /// the table.
 #[inline(always)]
 pub(super) fn read<F: FlowMaps>(hash: u32, now: Tick) -> FlowHint {
-    let unknown = FlowHint { on_probation: hash, in_table_until: FlowHint::until(now) };
+    let unknown = FlowHint {
+        on_probation: hash,
+        in_table_until: FlowHint::until(now),
+    };
     F::hints().get(slot_of(hash)).map_or(unknown, |hint| *hint)
 }
 

@@ -48,7 +48,11 @@ pub(crate) fn close_if_control<F: FlowMaps>(
     is_recorded: bool,
     node: &Node,
 ) -> Result<(), Reason> {
-    let Scratch { packet, keys: [key, reverse_key], .. } = scratch;
+    let Scratch {
+        packet,
+        keys: [key, reverse_key],
+        ..
+    } = scratch;
     if packet.is_control {
         *key = packet.key.reversed();
         table::end::<F>(key, packet.is_opening, node, reverse_key);
@@ -128,14 +132,21 @@ fn write<F: FlowMaps>(
     node: &Node,
     is_confirmed: bool,
 ) -> Result<Reason, Reason> {
-    let Scratch { packet, flow, keys: [reverse_key, spare], .. } = scratch;
+    let Scratch {
+        packet,
+        flow,
+        keys: [reverse_key, spare],
+        ..
+    } = scratch;
     let now = node.tick();
     *reverse_key = flow.action.mirror_key();
     let Ok(reverse) = find_reverse::<F>(key, reverse_key, flow, now) else {
         return Err(forget_both::<F>(key, reverse_key, now));
     };
     // SAFETY: the helper takes nothing and returns a number.
-    let until = jittered(now, node::fast()?.interval, unsafe { bpf_get_prandom_u32() });
+    let until = jittered(now, node::fast()?.interval, unsafe {
+        bpf_get_prandom_u32()
+    });
     let reverse_until = (reverse.0 != Expiry::NONE.0).then_some(reverse.moment());
     flow.begin_counts(now);
     let place = extend::<F>(key, flow, now, packet, until, reverse_until)?;
@@ -185,7 +196,11 @@ fn find_reverse<F: FlowMaps>(
 
 /// Ends two flows that are not of one connection: neither is trusted.
 #[inline(always)]
-fn forget_both<F: FlowMaps>(key: &FlowKey<F::Address>, reverse_key: &FlowKey<F::Address>, now: Tick) -> Reason {
+fn forget_both<F: FlowMaps>(
+    key: &FlowKey<F::Address>,
+    reverse_key: &FlowKey<F::Address>,
+    now: Tick,
+) -> Reason {
     if let Some(found) = FlowRef::find::<F>(key, now) {
         if found.is_closed(now) {
             return Reason::FlowClosed;
@@ -233,7 +248,11 @@ fn extend<F: FlowMaps>(
         hint::note_in_table::<F>(key.hash(), now);
         return Ok(Place::Extended);
     }
-    Ok(if found.value.is_on_probation() { Place::Probation } else { Place::Table })
+    Ok(if found.value.is_on_probation() {
+        Place::Probation
+    } else {
+        Place::Table
+    })
 }
 
 /// Puts a flow into its place. A datagram flow without a free slot goes to the table, for which its
@@ -293,7 +312,12 @@ pub(crate) fn expect_after_reply<F: FlowMaps>(skb: &Skb, node: &Node, scratch: &
         return;
     }
     let now = node.tick();
-    let Scratch { packet, flow, keys: [key, reverse_key], .. } = scratch;
+    let Scratch {
+        packet,
+        flow,
+        keys: [key, reverse_key],
+        ..
+    } = scratch;
     *key = packet.key.reversed();
     let expected: &FlowKey<_> = match FlowRef::find::<F>(key, now) {
         None => key,

@@ -36,7 +36,9 @@ impl Hooks {
         }
         let device: u64 = read(skb.raw() as u64 + u64::from(layout.device))?;
         let net: u64 = read(device + u64::from(layout.net))?;
-        Some(Self { at: net + u64::from(F::hooks(&layout)) })
+        Some(Self {
+            at: net + u64::from(F::hooks(&layout)),
+        })
     }
 
     /// The functions at a hook.
@@ -44,10 +46,16 @@ impl Hooks {
     pub(super) fn functions(&self, hook: u32) -> Option<Functions> {
         let entries: u64 = read(self.at + u64::from(hook) * POINTER_LEN)?;
         if entries == 0 {
-            return Some(Functions { count: 0, registered: 0 });
+            return Some(Functions {
+                count: 0,
+                registered: 0,
+            });
         }
         let count = u64::from(read::<u16>(entries)?);
-        Some(Functions { count, registered: entries + u64::from(layout().entries) + count * ENTRY_LEN })
+        Some(Functions {
+            count,
+            registered: entries + u64::from(layout().entries) + count * ENTRY_LEN,
+        })
     }
 
     /// Returns true if a BPF program is at a hook; `None` if there are more functions than are
@@ -67,7 +75,11 @@ impl Hooks {
                 return Some(true);
             }
         }
-        if functions.count > SEARCHED { None } else { Some(false) }
+        if functions.count > SEARCHED {
+            None
+        } else {
+            Some(false)
+        }
     }
 }
 

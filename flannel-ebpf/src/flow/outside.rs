@@ -9,7 +9,8 @@ use core::{mem::offset_of, ptr::read_volatile};
 
 use aya_ebpf::bindings::{BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_SUCCESS, bpf_fib_lookup};
 use flannel_common::{
-    addr::Mac, flow_key::Address as _, inner::FrameAddresses, packet::ETHERTYPE_IPV6, reason::Reason,
+    addr::Mac, flow_key::Address as _, inner::FrameAddresses, packet::ETHERTYPE_IPV6,
+    reason::Reason,
 };
 
 use super::{replay::Replay, scratch::FlowMaps};
@@ -39,18 +40,26 @@ pub(super) fn is_on_its_way<F: FlowMaps>(replay: &Replay<'_, F>) -> Result<(), R
     }
     let Route(route) = route;
     let to_neighbour = FrameAddresses::new(read(&route.dmac), read(&route.smac));
-    if route.ifindex == action.out.device && to_neighbour.same(&action.exit) { Ok(()) } else { Err(Reason::OtherRoute) }
+    if route.ifindex == action.out.device && to_neighbour.same(&action.exit) {
+        Ok(())
+    } else {
+        Err(Reason::OtherRoute)
+    }
 }
 
 /// Reads an address of the FIB's answer by words of two bytes. Volatile, or the compiler reads two
 /// of them as one where they are not aligned for that, which the verifier takes nowhere on the
 /// stack.
-#[expect(clippy::cast_ptr_alignment, reason = "both addresses lie at even offsets of a struct of words")]
+#[expect(
+    clippy::cast_ptr_alignment,
+    reason = "both addresses lie at even offsets of a struct of words"
+)]
 #[inline(always)]
 fn read(mac: &[u8; 6]) -> Mac {
     const {
         assert!(
-            offset_of!(bpf_fib_lookup, smac).is_multiple_of(2) && offset_of!(bpf_fib_lookup, dmac).is_multiple_of(2)
+            offset_of!(bpf_fib_lookup, smac).is_multiple_of(2)
+                && offset_of!(bpf_fib_lookup, dmac).is_multiple_of(2)
         );
     }
     let at = mac.as_ptr().cast::<u16>();

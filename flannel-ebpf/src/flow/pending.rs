@@ -46,7 +46,11 @@ pub(crate) const fn sample(random: &mut u32) -> Result<(), Reason> {
     number ^= number >> 17;
     number ^= number << 5;
     *random = number;
-    if number.is_multiple_of(ONE_IN) { Ok(()) } else { Err(Reason::FlowUnknown) }
+    if number.is_multiple_of(ONE_IN) {
+        Ok(())
+    } else {
+        Err(Reason::FlowUnknown)
+    }
 }
 
 /// Records a sampled packet of an unknown flow, unless its sender creates flows too fast.
@@ -57,10 +61,14 @@ pub(crate) fn record_new<F: FlowMaps>(
     packet: &ParsedPacket<F::Address>,
     bucket: u32,
 ) -> Result<Reason, Reason> {
-    let bucket = LEARN_BUCKETS.get_ptr_mut(bucket).ok_or(Reason::TooManyFlows)?;
+    let bucket = LEARN_BUCKETS
+        .get_ptr_mut(bucket)
+        .ok_or(Reason::TooManyFlows)?;
     // SAFETY: the look-up gave an element of the array, which lives as long as the map. CPUs may
     // race for a token.
-    let left = unsafe { *bucket }.take(node.tick()).ok_or(Reason::TooManyFlows)?;
+    let left = unsafe { *bucket }
+        .take(node.tick())
+        .ok_or(Reason::TooManyFlows)?;
     record::<F>(skb, node, packet)?;
     // SAFETY: as above.
     unsafe { *bucket = left };
@@ -93,7 +101,10 @@ pub(crate) fn record_again<F: FlowMaps>(
 /// Counts a packet of an expected flow. Returns true for the first ones of a connection whose
 /// windows conntrack checks: they would be recorded in vain.
 #[inline(always)]
-fn is_too_early<F: FlowMaps>(packet: &ParsedPacket<F::Address>, node: &Node) -> Result<bool, Reason> {
+fn is_too_early<F: FlowMaps>(
+    packet: &ParsedPacket<F::Address>,
+    node: &Node,
+) -> Result<bool, Reason> {
     if packet.is_udp() || node::fast()?.has(FastConfig::TCP_LIBERAL) {
         return Ok(false);
     }
@@ -123,7 +134,11 @@ pub(crate) fn record_otherwise<F: FlowMaps>(
 }
 
 #[inline(always)]
-fn record<F: FlowMaps>(skb: &Skb, node: &Node, packet: &ParsedPacket<F::Address>) -> Result<(), Reason> {
+fn record<F: FlowMaps>(
+    skb: &Skb,
+    node: &Node,
+    packet: &ParsedPacket<F::Address>,
+) -> Result<(), Reason> {
     if !node::fast()?.learns(packet.key.protocol) || has_helper(packet) {
         return Err(Reason::NotLearned);
     }
@@ -133,7 +148,9 @@ fn record<F: FlowMaps>(skb: &Skb, node: &Node, packet: &ParsedPacket<F::Address>
     let state = cpu_state().ok_or(Reason::CpuLimit)?;
     let slot = Slot::of(cpu(), state.sequence).ok_or(Reason::CpuLimit)?;
     state.sequence = state.sequence.wrapping_add(1);
-    let at = F::pending().get_ptr_mut(slot.index()).ok_or(Reason::CpuLimit)?;
+    let at = F::pending()
+        .get_ptr_mut(slot.index())
+        .ok_or(Reason::CpuLimit)?;
     let mut pending = PendingPacket::new(skb.raw() as u64, node.tick(), run(state), packet);
     pending.arrival = state.arrival;
     // SAFETY: the look-up gave an element of the array; only this CPU writes the slots of its ring.
@@ -157,14 +174,19 @@ fn is_helper_port(port: u16) -> bool {
 
 /// Takes the record that a packet refers to, if it is of this packet.
 #[inline(always)]
-pub(crate) fn take<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<&'static PendingPacket<F::Address>, Reason> {
+pub(crate) fn take<F: FlowMaps>(
+    skb: &Skb,
+    node: &Node,
+) -> Result<&'static PendingPacket<F::Address>, Reason> {
     let tc_index = skb.tc_index();
     if !Slot::is_named_by(tc_index) {
         return Err(Reason::NotFollowed);
     }
     skb.set_tc_index(0);
     let slot = Slot::named_by(tc_index, cpu()).ok_or(Reason::RecordStale)?;
-    let at = F::pending().get_ptr_mut(slot.index()).ok_or(Reason::RecordStale)?;
+    let at = F::pending()
+        .get_ptr_mut(slot.index())
+        .ok_or(Reason::RecordStale)?;
     // SAFETY: as in `record`.
     let pending = unsafe { &mut *at };
     if pending.skb != skb.raw() as u64 {
@@ -172,7 +194,11 @@ pub(crate) fn take<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<&'static Pendi
     }
     pending.skb = 0;
     let run = run(cpu_state().ok_or(Reason::RecordStale)?);
-    if pending.is_of_run(run, node.tick()) { Ok(pending) } else { Err(Reason::RecordStale) }
+    if pending.is_of_run(run, node.tick()) {
+        Ok(pending)
+    } else {
+        Err(Reason::RecordStale)
+    }
 }
 
 /// Counts a NAPI poll or softirq that ended on this CPU.
@@ -195,7 +221,10 @@ pub(super) fn cpu_state() -> Option<&'static mut CpuState> {
 fn run(state: &CpuState) -> CpuRun {
     // SAFETY: the helper takes nothing and returns an address, which is compared and never read.
     let task = unsafe { bpf_get_current_task() };
-    CpuRun { polls: state.polls, task: task_word(task) }
+    CpuRun {
+        polls: state.polls,
+        task: task_word(task),
+    }
 }
 
 #[inline(always)]

@@ -11,7 +11,10 @@ use super::{hint, scratch::FlowMaps, table};
 
 /// Returns the place of the flow with this key, whose hash is `hash`.
 #[inline(always)]
-pub(super) fn find<F: FlowMaps>(key: &FlowKey<F::Address>, hash: u32) -> Option<*mut Flow<F::Address>> {
+pub(super) fn find<F: FlowMaps>(
+    key: &FlowKey<F::Address>,
+    hash: u32,
+) -> Option<*mut Flow<F::Address>> {
     let at = slot::<F>(hash)?;
     // SAFETY: the look-up gave an element of the array, which lives as long as the map. Other CPUs
     // may write at the same time: the check word of a torn value belongs to no key.
@@ -21,9 +24,15 @@ pub(super) fn find<F: FlowMaps>(key: &FlowKey<F::Address>, hash: u32) -> Option<
 
 /// Writes a flow to the slot of its key, unless that is in use. Returns true if it was written.
 #[inline(always)]
-pub(super) fn write<F: FlowMaps>(key: &FlowKey<F::Address>, flow: &Flow<F::Address>, now: Tick) -> bool {
+pub(super) fn write<F: FlowMaps>(
+    key: &FlowKey<F::Address>,
+    flow: &Flow<F::Address>,
+    now: Tick,
+) -> bool {
     let hash = key.hash();
-    let Some(at) = slot::<F>(hash) else { return false };
+    let Some(at) = slot::<F>(hash) else {
+        return false;
+    };
     // SAFETY: as in `find`.
     let slot = unsafe { &mut *at };
     if !slot.is_free_for(key, now) {

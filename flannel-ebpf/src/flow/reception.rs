@@ -25,7 +25,8 @@ use crate::{
 
 /// Private to the programs: not pinned.
 #[map]
-static RECEPTIONS: LruHashMap<ReceptionKey, Reception> = LruHashMap::with_max_entries(RECEPTIONS_MAX, 0);
+static RECEPTIONS: LruHashMap<ReceptionKey, Reception> =
+    LruHashMap::with_max_entries(RECEPTIONS_MAX, 0);
 
 /// Takes the outer headers off a packet that is not replayed for this reason, if packets like it
 /// come through the kernel; or makes it the next probe. Its inner headers are in the scratch
@@ -41,7 +42,11 @@ fn try_decapsulate<F: FlowMaps>(skb: &Skb, node: &Node, found: Reason) -> Result
     // TCP of which no handshake was seen may be a long stream: the tunnel device merges its
     // segments.
     let is_stream = matches!(found, Reason::FlowUnknown) && !scratch.packet.is_udp();
-    if is_stream || skb.gso_size() != 0 || skb.priority() != 0 || !node::fast()?.has(FastConfig::DECAPSULATE) {
+    if is_stream
+        || skb.gso_size() != 0
+        || skb.priority() != 0
+        || !node::fast()?.has(FastConfig::DECAPSULATE)
+    {
         return Err(found);
     }
     let family = node.family::<F>();
@@ -57,7 +62,10 @@ fn try_decapsulate<F: FlowMaps>(skb: &Skb, node: &Node, found: Reason) -> Result
         arrival::make_probe(skb);
         return Err(found);
     }
-    scratch.packet.addresses.write(&mut scratch.plain.ethernet, F::ETHERTYPE);
+    scratch
+        .packet
+        .addresses
+        .write(&mut scratch.plain.ethernet, F::ETHERTYPE);
     if !node.unchanged() || !peer.unchanged() {
         return Err(Reason::PeerChanging);
     }
@@ -73,7 +81,9 @@ fn try_decapsulate<F: FlowMaps>(skb: &Skb, node: &Node, found: Reason) -> Result
 /// Returns the way of a packet with this key.
 #[inline(always)]
 fn way(key: &ReceptionKey, generation: u32, now: u64) -> Way {
-    let Some(at) = RECEPTIONS.get_ptr_mut(key) else { return Way::Probe };
+    let Some(at) = RECEPTIONS.get_ptr_mut(key) else {
+        return Way::Probe;
+    };
     // SAFETY: the look-up gave an element, whose memory stays mapped while the program runs.
     let reception = unsafe { &mut *at };
     let way = reception.way(generation, now);
@@ -91,7 +101,10 @@ fn way(key: &ReceptionKey, generation: u32, now: u64) -> Way {
 
 /// A probe has come out of the tunnel device: packets like it come through, unless something has
 /// set a mark or a priority on the way.
-#[expect(clippy::needless_borrows_for_generic_args, reason = "a key passed by value is copied to the stack")]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "a key passed by value is copied to the stack"
+)]
 #[inline(always)]
 pub(crate) fn validate(skb: &Skb, noted: &ArrivalNote, now: u64) {
     if skb.mark() == noted.mark && skb.priority() == 0 {

@@ -84,7 +84,8 @@ impl<F: FlowMaps> Replay<'_, F> {
         plain: &mut PlainHeaders<F>,
     ) -> Result<Reason, Reason> {
         self.can_deliver()?;
-        let tos = decapsulated_tos(outer_tos, self.packet.fingerprint.tos).ok_or(Reason::Congested)?;
+        let tos =
+            decapsulated_tos(outer_tos, self.packet.fingerprint.tos).ok_or(Reason::Congested)?;
         if !self.node.unchanged() || !peer.unchanged() {
             return Err(Reason::PeerChanging);
         }
@@ -163,19 +164,45 @@ impl<F: FlowMaps> Replay<'_, F> {
 
     #[inline(always)]
     fn encapsulate(&self, refs: ScratchRefs<'_, F>) -> Result<(), Reason> {
-        let (skb, node, frame, packet, action) = (self.skb, self.node, self.frame, self.packet, self.action());
-        let ScratchRefs { sent, identification, ecmp, path, redirected, .. } = refs;
+        let (skb, node, frame, packet, action) =
+            (self.skb, self.node, self.frame, self.packet, self.action());
+        let ScratchRefs {
+            sent,
+            identification,
+            ecmp,
+            path,
+            redirected,
+            ..
+        } = refs;
         let family = node.family::<F>();
-        frame.ip().write_rewritten(&packet.key, &action.out, action.ttl_step, packet.fingerprint.tos, &mut sent.ip);
+        frame.ip().write_rewritten(
+            &packet.key,
+            &action.out,
+            action.ttl_step,
+            packet.fingerprint.tos,
+            &mut sent.ip,
+        );
         let peer = Peer::find::<F>(sent.ip.destination_subnet(family))?;
         if !peer.word().has(EntryState::PLAIN) {
             return Err(Reason::PeerNotPlain);
         }
-        let (entry, class) = (peer.entry(), Class { mark: action.mark, priority: action.priority });
+        let (entry, class) = (
+            peer.entry(),
+            Class {
+                mark: action.mark,
+                priority: action.priority,
+            },
+        );
         let largest = if peer.has_ecmp_paths() {
             u32::MAX
         } else {
-            Path { peer: &peer, class, key: path }.validated_len::<F>(node.now).min(entry.mtu)
+            Path {
+                peer: &peer,
+                class,
+                key: path,
+            }
+            .validated_len::<F>(node.now)
+            .min(entry.mtu)
         };
         if largest == 0 {
             return Err(Reason::PathUnseen);
@@ -194,7 +221,12 @@ impl<F: FlowMaps> Replay<'_, F> {
         };
         let source_port = source_port(hash, family.source_port_min, family.source_port_max);
         let id = F::identification(identification, skb.segments());
-        let varying = Varying { frame_len: skb.len(), inner_tos: packet.fingerprint.tos, id, source_port };
+        let varying = Varying {
+            frame_len: skb.len(),
+            inner_tos: packet.fingerprint.tos,
+            id,
+            source_port,
+        };
         sent.outer.write(family, entry, &varying);
         let (oif, next_hop) = (entry.oif, entry.next_hop);
         if !node.unchanged() || !peer.unchanged() {
@@ -276,7 +308,13 @@ impl<F: FlowMaps> PlainHeaders<F> {
         let action = replay.action();
         action.exit.write(&mut self.ethernet, F::ETHERTYPE);
         let from = replay.frame.ip();
-        from.write_rewritten(&replay.packet.key, &action.out, action.ttl_step, tos, &mut self.ip);
+        from.write_rewritten(
+            &replay.packet.key,
+            &action.out,
+            action.ttl_step,
+            tos,
+            &mut self.ip,
+        );
     }
 
     /// Writes them to the packet, with the ports and the checksum that belong to them.
@@ -292,7 +330,11 @@ impl<F: FlowMaps> PlainHeaders<F> {
         if F::ETHERTYPE[0] == ETHERTYPE_IPV6[0] {
             skb.update_whole_sum(replay.frame.ip().difference(&self.ip));
         }
-        if skb.store(0, self) { Ok(()) } else { Err(Reason::RewriteFailed) }
+        if skb.store(0, self) {
+            Ok(())
+        } else {
+            Err(Reason::RewriteFailed)
+        }
     }
 }
 
@@ -314,7 +356,10 @@ fn send_by_ecmp<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     if !skb.store(0, &scratch.sent) {
         return Err(Reason::StoreFailed);
     }
-    traffic::count_sent::<F>(scratch.ecmp.traffic.into(), skb.len() - OuterHeaders::<F>::OVERHEAD as u32);
+    traffic::count_sent::<F>(
+        scratch.ecmp.traffic.into(),
+        skb.len() - OuterHeaders::<F>::OVERHEAD as u32,
+    );
     skb.set_class(action.mark, action.priority);
     scratch.redirected.mark(skb, node.now);
     Ok(Reason::Replayed)
@@ -330,7 +375,13 @@ pub(crate) fn from_pod_to_outside<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason
 #[inline(always)]
 fn send_outside<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let scratch = scratch::get::<F>()?;
-    let replay = Replay { skb, node, frame: &scratch.frame, packet: &scratch.packet, flow: &scratch.flow };
+    let replay = Replay {
+        skb,
+        node,
+        frame: &scratch.frame,
+        packet: &scratch.packet,
+        flow: &scratch.flow,
+    };
     outside::is_on_its_way(&replay)?;
     if !node.unchanged() {
         return Err(Reason::NotConfigured);
@@ -347,7 +398,11 @@ fn undo<F: FlowMaps>(
     packet: &ParsedPacket<F::Address>,
     action: &FlowAction<F::Address>,
 ) -> Result<(), Reason> {
-    if packet.key.same_tuple(&action.out) { Ok(()) } else { rewrite_transport::<F>(skb, &action.out, &packet.key) }
+    if packet.key.same_tuple(&action.out) {
+        Ok(())
+    } else {
+        rewrite_transport::<F>(skb, &action.out, &packet.key)
+    }
 }
 
 /// Replaces the ports of a packet by those of `to`, and updates the transport checksum for
@@ -363,5 +418,9 @@ fn rewrite_transport<F: FlowMaps>(
     let difference = address_difference(from, to);
     let done = skb.update_checksum(checksum_at, difference, [from.ports, to.ports], is_udp)
         && skb.store(Frame::<F>::TRANSPORT_AT, &to.ports);
-    if done { Ok(()) } else { Err(Reason::RewriteFailed) }
+    if done {
+        Ok(())
+    } else {
+        Err(Reason::RewriteFailed)
+    }
 }

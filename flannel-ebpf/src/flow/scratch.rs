@@ -25,7 +25,10 @@ use flannel_common::{
 };
 
 use crate::{
-    maps::{ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, PENDING, PENDING6, PROBATION, PROBATION6},
+    maps::{
+        ENTRANCES, ENTRANCES6, FLOW_HINTS, FLOW_HINTS6, FLOWS, FLOWS6, PENDING, PENDING6,
+        PROBATION, PROBATION6,
+    },
     packet::{family::Family, skb::Skb},
     tunnel::{ecmp::PendingEcmp, redirected::Redirected},
 };
@@ -84,8 +87,18 @@ macro_rules! flow_maps {
     };
 }
 
-flow_maps!(Ipv4Header, FLOWS, PROBATION, FLOW_HINTS, PENDING, ENTRANCES, SCRATCH);
-flow_maps!(Ipv6Header, FLOWS6, PROBATION6, FLOW_HINTS6, PENDING6, ENTRANCES6, SCRATCH6);
+flow_maps!(
+    Ipv4Header, FLOWS, PROBATION, FLOW_HINTS, PENDING, ENTRANCES, SCRATCH
+);
+flow_maps!(
+    Ipv6Header,
+    FLOWS6,
+    PROBATION6,
+    FLOW_HINTS6,
+    PENDING6,
+    ENTRANCES6,
+    SCRATCH6
+);
 
 /// Working memory of a program, off its stack of 512 bytes: one for each CPU, for as long as a
 /// program runs.
@@ -135,7 +148,9 @@ pub(crate) struct PlainHeaders<F> {
 /// other, and none calls another.
 #[inline(always)]
 pub(crate) fn get<F: FlowMaps>() -> Result<&'static mut Scratch<F>, Reason> {
-    let scratch = F::scratch().get_ptr_mut(ONLY).ok_or(Reason::NotConfigured)?;
+    let scratch = F::scratch()
+        .get_ptr_mut(ONLY)
+        .ok_or(Reason::NotConfigured)?;
     // SAFETY: the look-up gave this CPU's own element.
     Ok(unsafe { &mut *scratch })
 }
@@ -171,6 +186,10 @@ impl<F: FlowMaps> Scratch<F> {
         } else {
             skb.load_packet(&mut self.frame)?;
         }
-        self.frame.read(skb.len() + (ETH_LEN - LINK) as u32, skb.ifindex(), &mut self.packet)
+        self.frame.read(
+            skb.len() + (ETH_LEN - LINK) as u32,
+            skb.ifindex(),
+            &mut self.packet,
+        )
     }
 }

@@ -41,14 +41,24 @@ fn find<F: FlowMaps>(key: &FlowKey<F::Address>, now: Tick) -> Option<*mut Flow<F
             return found;
         }
     }
-    if hint.speaks_of_table(now) { F::flows().get_ptr_mut(key) } else { None }
+    if hint.speaks_of_table(now) {
+        F::flows().get_ptr_mut(key)
+    } else {
+        None
+    }
 }
 
 /// Writes a flow into the table. Fails if the kernel refuses that.
 #[inline(always)]
-pub(super) fn insert<F: FlowMaps>(key: &FlowKey<F::Address>, flow: &Flow<F::Address>, now: Tick) -> Result<(), Reason> {
+pub(super) fn insert<F: FlowMaps>(
+    key: &FlowKey<F::Address>,
+    flow: &Flow<F::Address>,
+    now: Tick,
+) -> Result<(), Reason> {
     hint::note_in_table::<F>(key.hash(), now);
-    F::flows().insert(key, flow, u64::from(BPF_ANY)).or(Err(Reason::TableRefused))
+    F::flows()
+        .insert(key, flow, u64::from(BPF_ANY))
+        .or(Err(Reason::TableRefused))
 }
 
 /// Notes what the packet says about its reverse flow, and copies its flow to `to`. Returns the
@@ -95,7 +105,9 @@ pub(crate) fn load<F: FlowMaps>(
 /// Counts a packet of an expected flow, and returns the count.
 #[inline(always)]
 pub(super) fn count_expected<F: FlowMaps>(packet: &ParsedPacket<F::Address>, now: Tick) -> u64 {
-    let Some(at) = find::<F>(&packet.key, now) else { return 0 };
+    let Some(at) = find::<F>(&packet.key, now) else {
+        return 0;
+    };
     // SAFETY: the look-up gave an element, whose memory stays mapped while the program runs. A lost
     // count does no harm.
     let flow = unsafe { &mut *at };
@@ -104,8 +116,18 @@ pub(super) fn count_expected<F: FlowMaps>(packet: &ParsedPacket<F::Address>, now
 }
 
 #[inline(always)]
-fn is_usable<A: Address>(packet: &ParsedPacket<A>, generation: u32, node: &Node, flow: &Flow<A>) -> Result<(), Reason> {
-    flow.usable(flow.action.check(&packet.key), generation, node.tick(), node.confirmed())?;
+fn is_usable<A: Address>(
+    packet: &ParsedPacket<A>,
+    generation: u32,
+    node: &Node,
+    flow: &Flow<A>,
+) -> Result<(), Reason> {
+    flow.usable(
+        flow.action.check(&packet.key),
+        generation,
+        node.tick(),
+        node.confirmed(),
+    )?;
     if !packet.is_udp() && flow.window.is_due(packet.fingerprint.sequence) {
         return Err(Reason::Refreshing);
     }
@@ -115,7 +137,10 @@ fn is_usable<A: Address>(packet: &ParsedPacket<A>, generation: u32, node: &Node,
 /// Checks that the agent was there recently enough for flows to be replayed. Without it what the
 /// packet says about its reverse flow is noted all the same.
 #[inline(always)]
-pub(crate) fn allows_replay<F: FlowMaps>(packet: &ParsedPacket<F::Address>, node: &Node) -> Result<(), Reason> {
+pub(crate) fn allows_replay<F: FlowMaps>(
+    packet: &ParsedPacket<F::Address>,
+    node: &Node,
+) -> Result<(), Reason> {
     // Without closures: one may become a separate function, and the stack is too small for that.
     let allowed = node.allows_replay();
     if allowed.is_err()
@@ -132,7 +157,11 @@ fn note_window<A: Address>(at: *mut Flow<A>, packet: &ParsedPacket<A>) {
     if !packet.is_udp() {
         // SAFETY: the look-up gave an element, whose memory stays mapped while the program runs.
         let window = unsafe { &mut (*at).window };
-        let Window { acknowledged, offered, .. } = window.after(packet);
+        let Window {
+            acknowledged,
+            offered,
+            ..
+        } = window.after(packet);
         (window.acknowledged, window.offered) = (acknowledged, offered);
     }
 }
@@ -185,11 +214,17 @@ impl<A: Address> FlowRef<A> {
         // SAFETY: as in `write_reverse`.
         let flow = unsafe { &mut *self.at };
         let offered = flow.window.offered.max(learned.window.offered);
-        flow.window = Window { offered, ..learned.window };
+        flow.window = Window {
+            offered,
+            ..learned.window
+        };
         if learned.arrival.is_known() {
             flow.arrival = learned.arrival;
         }
-        write_reverse(self.at, reverse.map_or(Expiry::NONE, |until| Expiry::until(self.check, until)));
+        write_reverse(
+            self.at,
+            reverse.map_or(Expiry::NONE, |until| Expiry::until(self.check, until)),
+        );
         write_seen(self.at, Expiry::until(self.check, until));
     }
 
@@ -280,7 +315,10 @@ pub(super) fn end<F: FlowMaps>(
 ) {
     let interval = node::fast().map_or(0, |fast| fast.interval);
     let now = node.tick();
-    let end = End { closed_until: jittered(now, interval, LONGEST), is_opening };
+    let end = End {
+        closed_until: jittered(now, interval, LONGEST),
+        is_opening,
+    };
     if let Some(flow) = FlowRef::find::<F>(key, now) {
         // The hook before this one has just ended both.
         if !is_opening && flow.is_closed(now.wrapping_add(interval)) {
@@ -297,8 +335,15 @@ pub(super) fn end<F: FlowMaps>(
 /// Ends the flow of a TCP packet with SYN, FIN or RST, which is the kernel's. A forged one ends it
 /// too, which costs the connection speed and no more: see [`super::close_guard::judge`].
 #[inline(always)]
-pub(crate) fn end_if_control<F: FlowMaps>(scratch: &mut Scratch<F>, node: &Node) -> Result<(), Reason> {
-    let Scratch { packet, keys: [key, _], .. } = scratch;
+pub(crate) fn end_if_control<F: FlowMaps>(
+    scratch: &mut Scratch<F>,
+    node: &Node,
+) -> Result<(), Reason> {
+    let Scratch {
+        packet,
+        keys: [key, _],
+        ..
+    } = scratch;
     if packet.is_control {
         end::<F>(&packet.key, packet.is_opening, node, key);
         return Err(Reason::TcpControl);

@@ -19,7 +19,9 @@ use aya_ebpf::{
     macros::map,
     maps::PerCpuArray,
 };
-use flannel_common::{checksum::is_right, inner::ParsedPacket, maps::ONLY, packet::ETH_LEN, reason::Reason};
+use flannel_common::{
+    checksum::is_right, inner::ParsedPacket, maps::ONLY, packet::ETH_LEN, reason::Reason,
+};
 
 use super::scratch::{self, FlowMaps};
 use crate::packet::skb::Skb;
@@ -47,8 +49,12 @@ static SUMMED: PerCpuArray<Summed> = PerCpuArray::with_max_entries(1, 0);
 
 /// Fails for a packet whose checksum conntrack may find wrong.
 #[inline(always)]
-pub(crate) fn check<F: FlowMaps>(skb: &Skb, packet: &ParsedPacket<F::Address>) -> Result<(), Reason> {
-    let is_left_to_the_device = skb.gso_size() != 0 || packet.awaits_checksum(size_of::<F>() as u16);
+pub(crate) fn check<F: FlowMaps>(
+    skb: &Skb,
+    packet: &ParsedPacket<F::Address>,
+) -> Result<(), Reason> {
+    let is_left_to_the_device =
+        skb.gso_size() != 0 || packet.awaits_checksum(size_of::<F>() as u16);
     if is_left_to_the_device || packet.has_no_checksum() || is_verified::<F>(skb) {
         Ok(())
     } else {
@@ -64,7 +70,10 @@ fn is_verified<F: FlowMaps>(skb: &Skb) -> bool {
     }
     if let Some(whole) = skb.whole_sum() {
         return scratch::get::<F>().is_ok_and(|scratch| {
-            is_right(scratch.frame.ip().sum_behind(whole), scratch.packet.pseudo_header(size_of::<F>() as u16))
+            is_right(
+                scratch.frame.ip().sum_behind(whole),
+                scratch.packet.pseudo_header(size_of::<F>() as u16),
+            )
         });
     }
     is_right_by_itself::<F>(skb).unwrap_or(false)
@@ -77,7 +86,12 @@ fn is_verified<F: FlowMaps>(skb: &Skb) -> bool {
 fn is_right_by_itself<F: FlowMaps>(skb: &Skb) -> Option<bool> {
     // SAFETY: the look-up gave this CPU's own element.
     let summed = unsafe { &mut *SUMMED.get_ptr_mut(ONLY)? };
-    let len = usize::from(scratch::get::<F>().ok()?.packet.transport_len(size_of::<F>() as u16));
+    let len = usize::from(
+        scratch::get::<F>()
+            .ok()?
+            .packet
+            .transport_len(size_of::<F>() as u16),
+    );
     if len > SUMMED_MAX {
         return None;
     }
@@ -92,7 +106,10 @@ fn is_right_by_itself<F: FlowMaps>(skb: &Skb) -> Option<bool> {
     add(skb, start + whole, (last & (CHUNK - 1)) as u32 + 1, summed)?;
     // Looked up again: the stack is too small for the reference.
     let packet = &scratch::get::<F>().ok()?.packet;
-    Some(is_right(summed.sum.into(), packet.pseudo_header(size_of::<F>() as u16)))
+    Some(is_right(
+        summed.sum.into(),
+        packet.pseudo_header(size_of::<F>() as u16),
+    ))
 }
 
 /// Adds `len` bytes of the packet, up to a chunk, to the sum.

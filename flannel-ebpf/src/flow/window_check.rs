@@ -55,7 +55,11 @@ fn window_of<F: FlowMaps>(
         WindowCheck::Absent => SCALE_MAX,
         WindowCheck::Unknown if is_liberal_host => SCALE_MAX,
         WindowCheck::Unknown => return Err(Reason::WindowChecked),
-        WindowCheck::Known(TcpState { scale, is_liberal, is_behind }) => {
+        WindowCheck::Known(TcpState {
+            scale,
+            is_liberal,
+            is_behind,
+        }) => {
             if !is_liberal && !is_liberal_host && !packet.is_answer() {
                 announce_in_time::<F>(&pending.key, packet, now);
                 return Err(Reason::WindowChecked);
@@ -72,7 +76,11 @@ fn window_of<F: FlowMaps>(
 /// Announces a connection with the first packet that is recorded of its expected flow, and with few
 /// of the next; one whose handshake was not seen with each that is sampled.
 #[inline(always)]
-fn announce_in_time<F: FlowMaps>(key: &FlowKey<F::Address>, packet: &ParsedPacket<F::Address>, now: Tick) {
+fn announce_in_time<F: FlowMaps>(
+    key: &FlowKey<F::Address>,
+    packet: &ParsedPacket<F::Address>,
+    now: Tick,
+) {
     let is_due = match FlowRef::find::<F>(key, now) {
         Some(flow) if flow.value.is_expected() => is_announced(flow.value.used(), weight(packet)),
         _ => true,
@@ -87,7 +95,9 @@ fn announce_in_time<F: FlowMaps>(key: &FlowKey<F::Address>, packet: &ParsedPacke
 #[inline(always)]
 fn announce<F: FlowMaps>(key: &FlowKey<F::Address>) {
     let key = scratch::read_again(key);
-    let Some(mut reserved) = CONNECTIONS.reserve::<Connection>(0) else { return };
+    let Some(mut reserved) = CONNECTIONS.reserve::<Connection>(0) else {
+        return;
+    };
     // SAFETY: the memory is the buffer's, and any bytes are valid for the type.
     let connection = unsafe { reserved.assume_init_mut() };
     connection.source = key.source.addr();

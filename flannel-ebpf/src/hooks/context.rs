@@ -31,7 +31,10 @@ impl Context {
         if skb.vlan_present() != 0 {
             return Err(Reason::VlanTagged);
         }
-        Ok(Self { node: Node::read()?, generation: mode.generation() })
+        Ok(Self {
+            node: Node::read()?,
+            generation: mode.generation(),
+        })
     }
 }
 
@@ -39,7 +42,10 @@ impl Context {
 /// control packet of TCP, which ends its flow, unless that is a SYN-ACK; and without a recent
 /// heartbeat of the agent.
 #[inline(always)]
-pub(super) fn enter<F: FlowMaps, const LINK: usize>(skb: &Skb, node: &Node) -> Result<&'static mut Scratch<F>, Reason> {
+pub(super) fn enter<F: FlowMaps, const LINK: usize>(
+    skb: &Skb,
+    node: &Node,
+) -> Result<&'static mut Scratch<F>, Reason> {
     let scratch = scratch::get::<F>()?;
     scratch.parse::<LINK>(skb)?;
     let ended = table::end_if_control::<F>(scratch, node);

@@ -36,7 +36,9 @@ use crate::{
 pub(super) fn from_peer<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
     match from_direct_peer::<F>(skb, node) {
         Reason::NotTunnel => match from_outside::<F>(skb, node) {
-            Reason::TcpControl if !matches!(close_guard::judge::<F>(node), Reason::ForgedClose) => Reason::NotTunnel,
+            Reason::TcpControl if !matches!(close_guard::judge::<F>(node), Reason::ForgedClose) => {
+                Reason::NotTunnel
+            }
             Reason::TcpControl => Reason::ForgedClose,
             done => done,
         },
@@ -48,7 +50,9 @@ pub(super) fn from_peer<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
 /// Not inlined: the stack of one program (512 bytes) is too small.
 #[inline(never)]
 fn from_direct_peer<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
-    Reason::of(fast_mode().and_then(|mode| replay_or_record::<F, ETH_LEN>(skb, node, mode.generation())))
+    Reason::of(
+        fast_mode().and_then(|mode| replay_or_record::<F, ETH_LEN>(skb, node, mode.generation())),
+    )
 }
 
 /// The same on a device with a link header of `LINK` bytes: Ethernet or none.
@@ -70,7 +74,11 @@ pub(super) fn replay_or_record<F: FlowMaps, const LINK: usize>(
     let packet = &scratch.packet;
     let learns = node::fast()?.has(FastConfig::FROM_UNDERLAY);
     if packet.is_answer() {
-        return if learns { pending::record_answer::<F>(skb, node, packet) } else { Err(Reason::TcpControl) };
+        return if learns {
+            pending::record_answer::<F>(skb, node, packet)
+        } else {
+            Err(Reason::TcpControl)
+        };
     }
     if !learns {
         return Err(Reason::NotLearned);
@@ -83,9 +91,14 @@ pub(super) fn replay_or_record<F: FlowMaps, const LINK: usize>(
     };
     let flow = &scratch.flow;
     match usable {
-        Ok(()) => {
-            Replay { skb, node, frame: &scratch.frame, packet, flow }.deliver::<LINK>(Some(&peer), &mut scratch.plain)
+        Ok(()) => Replay {
+            skb,
+            node,
+            frame: &scratch.frame,
+            packet,
+            flow,
         }
+        .deliver::<LINK>(Some(&peer), &mut scratch.plain),
         Err(reason) => pending::record_again::<F>(skb, node, packet, flow, reason, bucket),
     }
 }
@@ -94,11 +107,17 @@ pub(super) fn replay_or_record<F: FlowMaps, const LINK: usize>(
 /// program (512 bytes) is too small.
 #[inline(never)]
 fn from_outside<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
-    Reason::of(fast_mode().and_then(|mode| replay_or_record_outside::<F>(skb, node, mode.generation())))
+    Reason::of(
+        fast_mode().and_then(|mode| replay_or_record_outside::<F>(skb, node, mode.generation())),
+    )
 }
 
 #[inline(always)]
-fn replay_or_record_outside<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32) -> Result<Reason, Reason> {
+fn replay_or_record_outside<F: FlowMaps>(
+    skb: &Skb,
+    node: &Node,
+    generation: u32,
+) -> Result<Reason, Reason> {
     let learns = node::fast()?.has(FastConfig::OUTSIDE | FastConfig::FROM_UNDERLAY);
     if !learns || skb.pkt_type() != PACKET_HOST {
         return Err(Reason::NotTunnel);
@@ -121,9 +140,18 @@ fn replay_or_record_outside<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32
     match usable.ok_or(Reason::NotTunnel)? {
         Ok(()) => {
             transport_checksum::check::<F>(skb, packet)?;
-            Replay { skb, node, frame: &scratch.frame, packet, flow }.deliver::<ETH_LEN>(None, &mut scratch.plain)
+            Replay {
+                skb,
+                node,
+                frame: &scratch.frame,
+                packet,
+                flow,
+            }
+            .deliver::<ETH_LEN>(None, &mut scratch.plain)
         }
-        Err(reason) => pending::record_again::<F>(skb, node, packet, flow, reason, Bucket::OF_OUTSIDE),
+        Err(reason) => {
+            pending::record_again::<F>(skb, node, packet, flow, reason, Bucket::OF_OUTSIDE)
+        }
     }
 }
 
@@ -135,7 +163,11 @@ pub(super) fn to_peer<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
 
 /// The same on a device with a link header of `LINK` bytes.
 #[inline(always)]
-pub(super) fn learn<F: FlowMaps, const LINK: usize>(skb: &Skb, node: &Node, generation: u32) -> Result<Reason, Reason> {
+pub(super) fn learn<F: FlowMaps, const LINK: usize>(
+    skb: &Skb,
+    node: &Node,
+    generation: u32,
+) -> Result<Reason, Reason> {
     let pending = pending::take::<F>(skb, node);
     let ip: &F = skb.view(LINK).ok_or(const { of_others(LINK) })?;
     let subnet = ip.destination_subnet(node.family::<F>());
@@ -156,7 +188,11 @@ pub(super) fn learn<F: FlowMaps, const LINK: usize>(skb: &Skb, node: &Node, gene
     }
     let state = EgressState {
         generation,
-        egress: if is_outside { Egress::OUTSIDE } else { Egress::DIRECT },
+        egress: if is_outside {
+            Egress::OUTSIDE
+        } else {
+            Egress::DIRECT
+        },
         mtu: skb.device_mtu(),
         mark: skb.mark(),
         priority: skb.priority(),
@@ -182,12 +218,20 @@ fn is_forwarded_outside(skb: &Skb) -> bool {
 
 /// Returns the reason of a packet whose far end is not a direct peer.
 const fn of_others(link: usize) -> Reason {
-    if link == ETH_LEN { Reason::NotTunnel } else { Reason::NoPeer }
+    if link == ETH_LEN {
+        Reason::NotTunnel
+    } else {
+        Reason::NoPeer
+    }
 }
 
 /// Returns the mode, if it is `fast`.
 #[inline(always)]
 fn fast_mode() -> Result<ModeWord, Reason> {
     let mode = mode_word();
-    if mode.mode() == Mode::Fast { Ok(mode) } else { Err(Reason::NotTunnel) }
+    if mode.mode() == Mode::Fast {
+        Ok(mode)
+    } else {
+        Err(Reason::NotTunnel)
+    }
 }

@@ -59,7 +59,11 @@ fn check_source<F: Family>(ctx: &XdpContext) -> Option<()> {
     let outer: &OuterHeaders<F> = load(ctx, LoadBuf::Outer)?;
     let node = Node::read().ok()?;
     let family = node.family::<F>();
-    if !family.has_tunnel() || !outer.is_tunnel(family) || !outer.is_for_us(family) || outer.ip().is_fragment() {
+    if !family.has_tunnel()
+        || !outer.is_tunnel(family)
+        || !outer.is_for_us(family)
+        || outer.ip().is_fragment()
+    {
         return None;
     }
     outer.tunnel().vxlan(family).ok()?;
@@ -68,7 +72,9 @@ fn check_source<F: Family>(ctx: &XdpContext) -> Option<()> {
         return None;
     }
     let mode = source_filter::in_force().outer;
-    if !matches!(mode, GuardMode::Enforce) || source_filter::is_nat_vtep::<F>(outer.tunnel().inner().source()) {
+    if !matches!(mode, GuardMode::Enforce)
+        || source_filter::is_nat_vtep::<F>(outer.tunnel().inner().source())
+    {
         return None;
     }
     source_filter::record_violation(mode, outer.source(), Reason::RefusedEarly, true, &node);
@@ -82,7 +88,12 @@ fn check_source<F: Family>(ctx: &XdpContext) -> Option<()> {
 fn load<T: Copy>(ctx: &XdpContext, room: LoadBuf) -> Option<&'static T> {
     let room = room.take::<T>()?;
     // SAFETY: there is room for a `T`; the helper fills all of it or fails.
-    let failed = unsafe { bpf_xdp_load_bytes(ctx.ctx, 0, room.as_mut_ptr().cast(), size_of::<T>() as u32) };
+    let failed =
+        unsafe { bpf_xdp_load_bytes(ctx.ctx, 0, room.as_mut_ptr().cast(), size_of::<T>() as u32) };
     // SAFETY: filled, and any bytes are a value.
-    if failed == 0 { Some(unsafe { room.assume_init_ref() }) } else { None }
+    if failed == 0 {
+        Some(unsafe { room.assume_init_ref() })
+    } else {
+        None
+    }
 }

@@ -18,7 +18,9 @@ pub(crate) fn run(skb: &Skb) -> u32 {
 
 #[inline(always)]
 fn find<F: FlowMaps>(skb: &Skb) -> u32 {
-    let Some(hooks) = Hooks::of::<F>(skb) else { return 0 };
+    let Some(hooks) = Hooks::of::<F>(skb) else {
+        return 0;
+    };
     let mut found = 0;
     for hook in 0..HOOKS {
         match hooks.has_program(hook) {

@@ -27,7 +27,11 @@ pub(crate) fn run(skb: &Skb) -> Reason {
         Ok(context) => by_family!(skb, process(skb, &context), else Reason::OtherProtocol),
         Err(reason) => reason,
     };
-    if matches!(reason.verdict(), Verdict::Pass) { guard(skb, reason) } else { reason }
+    if matches!(reason.verdict(), Verdict::Pass) {
+        guard(skb, reason)
+    } else {
+        reason
+    }
 }
 
 /// Checks a packet that is left to the kernel, in any mode: it may be for the node's own tunnel
@@ -40,7 +44,11 @@ fn guard(skb: &Skb, found: Reason) -> Reason {
     }
     let double_tagged = [Reason::PodTunnel, Reason::RefusedPodTunnel];
     let checked = by_family!(skb, check_pod_to_node(skb, &node), else check_double_tagged(skb, double_tagged));
-    if matches!(checked, Reason::PodTunnel | Reason::RefusedPodTunnel) { checked } else { found }
+    if matches!(checked, Reason::PodTunnel | Reason::RefusedPodTunnel) {
+        checked
+    } else {
+        found
+    }
 }
 
 #[inline(always)]
@@ -70,7 +78,9 @@ fn replay_or_record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason,
     }
     let bucket = Bucket::of_pod(skb.ifindex());
     let flow = &mut scratch.flow;
-    let Some(usable) = table::load_and_count::<F>(packet, skb.len(), context.generation, node, flow) else {
+    let Some(usable) =
+        table::load_and_count::<F>(packet, skb.len(), context.generation, node, flow)
+    else {
         pending::sample(&mut scratch.random)?;
         can_learn(skb.ifindex())?;
         return pending::record_new::<F>(skb, node, packet, bucket);
@@ -78,9 +88,31 @@ fn replay_or_record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason,
     match usable {
         Ok(()) => {
             transport_checksum::check::<F>(skb, packet)?;
-            let Scratch { sent, plain, identification, ecmp, path, redirected, .. } = scratch;
-            let refs = ScratchRefs { sent, plain, identification, ecmp, path, redirected };
-            Replay { skb, node, frame: &scratch.frame, packet, flow: &scratch.flow }.send(refs)
+            let Scratch {
+                sent,
+                plain,
+                identification,
+                ecmp,
+                path,
+                redirected,
+                ..
+            } = scratch;
+            let refs = ScratchRefs {
+                sent,
+                plain,
+                identification,
+                ecmp,
+                path,
+                redirected,
+            };
+            Replay {
+                skb,
+                node,
+                frame: &scratch.frame,
+                packet,
+                flow: &scratch.flow,
+            }
+            .send(refs)
         }
         Err(reason @ (Reason::Refreshing | Reason::Handshake)) => {
             can_learn(skb.ifindex())?;

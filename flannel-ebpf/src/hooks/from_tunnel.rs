@@ -55,19 +55,35 @@ fn record<F: FlowMaps>(skb: &Skb, context: &Context) -> Result<Reason, Reason> {
     let packet = &scratch.packet;
     let learns = node::fast()?.has(FastConfig::FROM_UNDERLAY);
     if packet.is_answer() {
-        return if learns { pending::record_answer::<F>(skb, node, packet) } else { Err(Reason::TcpControl) };
+        return if learns {
+            pending::record_answer::<F>(skb, node, packet)
+        } else {
+            Err(Reason::TcpControl)
+        };
     }
     if !learns {
         return Err(Reason::NotLearned);
     }
-    let bucket = || Bucket::of_peer(scratch.frame.ip().source_subnet(node.family::<F>()).unwrap_or(0));
+    let bucket = || {
+        Bucket::of_peer(
+            scratch
+                .frame
+                .ip()
+                .source_subnet(node.family::<F>())
+                .unwrap_or(0),
+        )
+    };
     let Some(usable) = table::load::<F>(packet, context.generation, node, &mut scratch.flow) else {
         pending::sample(&mut scratch.random)?;
         return pending::record_new::<F>(skb, node, packet, bucket());
     };
     match usable {
-        Ok(()) if arrival::differs(&scratch.flow.arrival) => pending::record_otherwise::<F>(skb, node, packet),
+        Ok(()) if arrival::differs(&scratch.flow.arrival) => {
+            pending::record_otherwise::<F>(skb, node, packet)
+        }
         Ok(()) => Err(Reason::NotFollowed),
-        Err(reason) => pending::record_again::<F>(skb, node, packet, &scratch.flow, reason, bucket()),
+        Err(reason) => {
+            pending::record_again::<F>(skb, node, packet, &scratch.flow, reason, bucket())
+        }
     }
 }

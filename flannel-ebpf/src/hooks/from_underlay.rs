@@ -5,8 +5,8 @@
 //! 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv6/udp.c)).
 
 use flannel_common::{
-    arrival::Arrival, ethernet::same_mac, ip::Ipv6Header, mode::Mode, node::FamilyConfig, outer::OuterHeaders,
-    packet::PROTO_ICMPV6, reason::Reason,
+    arrival::Arrival, ethernet::same_mac, ip::Ipv6Header, mode::Mode, node::FamilyConfig,
+    outer::OuterHeaders, packet::PROTO_ICMPV6, reason::Reason,
 };
 
 use super::direct_route;
@@ -45,13 +45,20 @@ pub(crate) fn run(skb: &Skb) -> Reason {
 /// A packet with a tag is left to the kernel, but for what the guard refuses.
 #[inline(never)]
 fn tagged(skb: &Skb) -> Reason {
-    let Ok(node) = Node::read() else { return Reason::VlanTagged };
+    let Ok(node) = Node::read() else {
+        return Reason::VlanTagged;
+    };
     if skb.is_of_vlan() {
         return Reason::VlanTagged;
     }
     let double_tagged = [Reason::UnknownVtep, Reason::RefusedVtep];
-    let checked = by_family!(skb, check_tagged(skb, &node), else check_double_tagged(skb, double_tagged));
-    if matches!(checked, Reason::UnknownVtep | Reason::RefusedVtep) { checked } else { Reason::VlanTagged }
+    let checked =
+        by_family!(skb, check_tagged(skb, &node), else check_double_tagged(skb, double_tagged));
+    if matches!(checked, Reason::UnknownVtep | Reason::RefusedVtep) {
+        checked
+    } else {
+        Reason::VlanTagged
+    }
 }
 
 /// Dispatches tunnel packets, those that the source filter has to check, and packets of direct
@@ -62,16 +69,28 @@ fn process<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
         return direct_route::from_peer::<F>(skb, node);
     }
     let is_long = skb.len() as usize >= OuterHeaders::<F>::LEN;
-    let received = match if is_long { receive::<F>(skb, node) } else { Reason::OuterUnusual } {
+    let received = match if is_long {
+        receive::<F>(skb, node)
+    } else {
+        Reason::OuterUnusual
+    } {
         Reason::TcpControl => close_guard::judge::<F>(node),
         received => received,
     };
-    let received = if received.is_decapsulated() { reception::decapsulate::<F>(skb, node, received) } else { received };
+    let received = if received.is_decapsulated() {
+        reception::decapsulate::<F>(skb, node, received)
+    } else {
+        received
+    };
     let checked = match received {
         found if found.is_for_guard() => source_filter::check::<F>(skb, node, found),
         found => found,
     };
-    if matches!(checked, Reason::NotTunnel) { direct_route::from_peer::<F>(skb, node) } else { checked }
+    if matches!(checked, Reason::NotTunnel) {
+        direct_route::from_peer::<F>(skb, node)
+    } else {
+        checked
+    }
 }
 
 /// A call for each family, not inlined: the stack of one program (512 bytes) is too small for both.
@@ -100,7 +119,9 @@ fn examine<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     }
     let mode = mode_word();
     if mode.mode() != Mode::Fast {
-        let inner = skb.load(OuterHeaders::<F>::LEN, LoadBuf::Inner).ok_or(Reason::Malformed)?;
+        let inner = skb
+            .load(OuterHeaders::<F>::LEN, LoadBuf::Inner)
+            .ok_or(Reason::Malformed)?;
         let peer = Peer::of_sender(inner, outer, family)?;
         count::<F>(skb, &peer);
         return Ok(Reason::TunnelGood);
@@ -110,7 +131,10 @@ fn examine<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
     let peer = Peer::of_sender(scratch.frame.ip(), outer, family)?;
     count::<F>(skb, &peer);
     arrived_whole(skb, outer)?;
-    let outer = Outer { arrival: outer.arrival(skb.ifindex()), tos: outer.ip().tos() };
+    let outer = Outer {
+        arrival: outer.arrival(skb.ifindex()),
+        tos: outer.ip().tos(),
+    };
     deliver(skb, node, &peer, &outer, mode.generation(), scratch)
         .inspect_err(|_| arrival::note::<F>(skb, &outer.arrival, peer.index(), mode.generation()))
 }
@@ -118,7 +142,10 @@ fn examine<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
 /// Counts a tunnel packet of this peer, whatever becomes of it.
 #[inline(always)]
 fn count<F: Family>(skb: &Skb, peer: &Peer) {
-    traffic::count_received::<F>(peer.traffic(), skb.len() - OuterHeaders::<F>::OVERHEAD as u32);
+    traffic::count_received::<F>(
+        peer.traffic(),
+        skb.len() - OuterHeaders::<F>::OVERHEAD as u32,
+    );
 }
 
 /// Facts about the outer packet, whose headers are removed.
@@ -129,22 +156,37 @@ struct Outer {
 
 /// A packet with an IPv6 fragment header.
 #[inline(always)]
-fn receive_fragment<F: Family>(skb: &Skb, outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<Reason, Reason> {
+fn receive_fragment<F: Family>(
+    skb: &Skb,
+    outer: &OuterHeaders<F>,
+    family: &FamilyConfig,
+) -> Result<Reason, Reason> {
     // Our port may be behind further headers.
-    skb.behind_fragment_header::<F>(family).or(Err(Reason::OuterUnusual))?;
-    Err(if outer.is_for_us(family) { Reason::OuterFragment } else { Reason::NotForUs })
+    skb.behind_fragment_header::<F>(family)
+        .or(Err(Reason::OuterUnusual))?;
+    Err(if outer.is_for_us(family) {
+        Reason::OuterFragment
+    } else {
+        Reason::NotForUs
+    })
 }
 
 /// Returns true for ICMPv6 to this node, which may report one of our tunnel packets.
 #[inline(always)]
 fn is_icmpv6<F: Family>(outer: &OuterHeaders<F>, family: &FamilyConfig) -> bool {
-    F::PROTOCOL == Ipv6Header::PROTOCOL && outer.ip().protocol() == PROTO_ICMPV6 && outer.is_for_us(family)
+    F::PROTOCOL == Ipv6Header::PROTOCOL
+        && outer.ip().protocol() == PROTO_ICMPV6
+        && outer.is_for_us(family)
 }
 
 #[inline(always)]
 fn outer_is_ours<F: Family>(outer: &OuterHeaders<F>, family: &FamilyConfig) -> Result<(), Reason> {
     if !outer.is_tunnel(family) {
-        return Err(if outer.ip().may_hide_udp() { Reason::OuterUnusual } else { Reason::NotTunnel });
+        return Err(if outer.ip().may_hide_udp() {
+            Reason::OuterUnusual
+        } else {
+            Reason::NotTunnel
+        });
     }
     if !outer.is_for_us(family) {
         return Err(Reason::NotForUs);
@@ -183,7 +225,9 @@ fn deliver<F: FlowMaps>(
     scratch: &mut Scratch<F>,
 ) -> Result<Reason, Reason> {
     let len = skb.len() - OuterHeaders::<F>::OVERHEAD as u32;
-    scratch.frame.read(len, node.family::<F>().tunnel_ifindex, &mut scratch.packet)?;
+    scratch
+        .frame
+        .read(len, node.family::<F>().tunnel_ifindex, &mut scratch.packet)?;
     table::end_if_control::<F>(scratch, node)?;
     table::allows_replay::<F>(&scratch.packet, node)?;
     let packet = &scratch.packet;
@@ -192,6 +236,12 @@ fn deliver<F: FlowMaps>(
     if !scratch.flow.arrival.same(&outer.arrival) {
         return Err(Reason::OuterDiffers);
     }
-    let replay = Replay { skb, node, frame: &scratch.frame, packet, flow: &scratch.flow };
+    let replay = Replay {
+        skb,
+        node,
+        frame: &scratch.frame,
+        packet,
+        flow: &scratch.flow,
+    };
     replay.deliver_inner(peer, outer.tos, &mut scratch.plain)
 }

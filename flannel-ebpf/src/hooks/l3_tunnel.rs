@@ -77,11 +77,19 @@ fn version(skb: &Skb) -> Option<u8> {
 /// A call for each family, not inlined: the stack of one program (512 bytes) is too small for both.
 #[inline(never)]
 fn replay_or_record<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
-    Reason::of(direct_route::replay_or_record::<F, NONE>(skb, &context.node, context.generation))
+    Reason::of(direct_route::replay_or_record::<F, NONE>(
+        skb,
+        &context.node,
+        context.generation,
+    ))
 }
 
 /// A call for each family, for the same reason.
 #[inline(never)]
 fn learn<F: FlowMaps>(skb: &Skb, context: &Context) -> Reason {
-    Reason::of(direct_route::learn::<F, NONE>(skb, &context.node, context.generation))
+    Reason::of(direct_route::learn::<F, NONE>(
+        skb,
+        &context.node,
+        context.generation,
+    ))
 }

@@ -22,11 +22,15 @@ pub(crate) fn run(skb: &Skb) -> u32 {
 
 #[inline(always)]
 fn probe<F: FlowMaps>(skb: &Skb) -> u32 {
-    let is_on_task_stack =
-        scratch::get::<F>().is_ok_and(|scratch| softirq::is_on_task_stack(&mut scratch.flow.packets));
+    let is_on_task_stack = scratch::get::<F>()
+        .is_ok_and(|scratch| softirq::is_on_task_stack(&mut scratch.flow.packets));
     let stack = if is_on_task_stack { ON_TASK_STACK } else { 0 };
     if make_room::<F>(skb).is_err() {
         return stack;
     }
-    if remove_outer::<F>(skb).is_ok() { stack | ROOM_MADE | ROOM_TAKEN } else { stack | ROOM_MADE }
+    if remove_outer::<F>(skb).is_ok() {
+        stack | ROOM_MADE | ROOM_TAKEN
+    } else {
+        stack | ROOM_MADE
+    }
 }

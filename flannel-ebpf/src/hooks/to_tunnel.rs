@@ -140,7 +140,10 @@ fn try_learn<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32) -> Result<Rea
     // A packet to another VTEP than the subnet's is not for the peer map to send.
     let family = node.family::<F>();
     let peer = Peer::find::<F>(scratch.frame.ip().destination_subnet(family))?;
-    if !packet.addresses.same(&FrameAddresses::new(peer.entry().mac, family.vtep_mac)) {
+    if !packet
+        .addresses
+        .same(&FrameAddresses::new(peer.entry().mac, family.vtep_mac))
+    {
         return Err(Reason::UnexpectedMac);
     }
     let hash = skb.flow_hash();
@@ -164,7 +167,11 @@ fn try_learn<F: FlowMaps>(skb: &Skb, node: &Node, generation: u32) -> Result<Rea
 /// Checks that the kernel's neighbour entry framed the packet for this VTEP: the vxlan device would
 /// send it there too.
 #[inline(always)]
-const fn check_frame(frame: &EthernetHeader, family: &FamilyConfig, peer_mac: Mac) -> Result<(), Reason> {
+const fn check_frame(
+    frame: &EthernetHeader,
+    family: &FamilyConfig,
+    peer_mac: Mac,
+) -> Result<(), Reason> {
     if same_mac(frame.destination(), peer_mac) && same_mac(frame.source(), family.vtep_mac) {
         Ok(())
     } else {
@@ -180,18 +187,34 @@ fn check_path<F: FlowMaps>(skb: &Skb, ip: &F, node: &Node, peer: &Peer) -> Resul
         u32::MAX
     } else {
         let key = &mut scratch::get::<F>()?.path;
-        Path { peer, class: skb.class(), key }.validated_len::<F>(node.now).min(peer.entry().mtu)
+        Path {
+            peer,
+            class: skb.class(),
+            key,
+        }
+        .validated_len::<F>(node.now)
+        .min(peer.entry().mtu)
     };
     if largest == 0 {
         return Err(Reason::PathUnseen);
     }
     let whole = skb.len() + (OuterHeaders::<F>::OVERHEAD - ETH_LEN) as u32;
     let segment = segment_len(skb, skb.len(), ETH_LEN, ip)?;
-    if u16::try_from(whole).is_ok() && segment <= largest { Ok(segment) } else { Err(Reason::TooBig) }
+    if u16::try_from(whole).is_ok() && segment <= largest {
+        Ok(segment)
+    } else {
+        Err(Reason::TooBig)
+    }
 }
 
 #[inline(always)]
-fn encapsulate<F: FlowMaps>(skb: &Skb, ip: &F, node: &Node, peer: &Peer, segment: u32) -> Result<Reason, Reason> {
+fn encapsulate<F: FlowMaps>(
+    skb: &Skb,
+    ip: &F,
+    node: &Node,
+    peer: &Peer,
+    segment: u32,
+) -> Result<Reason, Reason> {
     let (family, entry) = (node.family::<F>(), peer.entry());
     let hash = skb.flow_hash();
     if hash == 0 {
@@ -207,7 +230,13 @@ fn encapsulate<F: FlowMaps>(skb: &Skb, ip: &F, node: &Node, peer: &Peer, segment
     let outer = &mut scratch.sent.outer;
     outer.write(family, entry, &varying);
     if peer.has_ecmp_paths() {
-        return Err(ecmp::defer(peer, varying.source_port, segment, skb.class(), &mut scratch.ecmp));
+        return Err(ecmp::defer(
+            peer,
+            varying.source_port,
+            segment,
+            skb.class(),
+            &mut scratch.ecmp,
+        ));
     }
     let (oif, next_hop) = (entry.oif, entry.next_hop);
     if !node.unchanged() || !peer.unchanged() {

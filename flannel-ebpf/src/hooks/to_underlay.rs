@@ -77,7 +77,11 @@ fn process<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
 fn observe<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
     // The tunnel device's own packets count as made on this host: it clears the ingress device of
     // the inner packet.
-    if skb.ingress_ifindex() != 0 { forwarded::<F>(skb, node) } else { Reason::of(probe_path::<F>(skb, node)) }
+    if skb.ingress_ifindex() != 0 {
+        forwarded::<F>(skb, node)
+    } else {
+        Reason::of(probe_path::<F>(skb, node))
+    }
 }
 
 /// Validates the path to a peer by a packet of the kernel's own.
@@ -117,8 +121,13 @@ fn probe_path<F: FlowMaps>(skb: &Skb, node: &Node) -> Result<Reason, Reason> {
 /// program has changed, or a packet for the guard.
 #[inline(always)]
 fn forwarded<F: FlowMaps>(skb: &Skb, node: &Node) -> Reason {
-    let is_own = scratch::get::<F>().is_ok_and(|scratch| scratch.redirected.recognise(skb, node.now));
-    if is_own { Reason::SelfSent } else { source_filter::check_pod_to_peer::<F>(skb, node) }
+    let is_own =
+        scratch::get::<F>().is_ok_and(|scratch| scratch.redirected.recognise(skb, node.now));
+    if is_own {
+        Reason::SelfSent
+    } else {
+        source_filter::check_pod_to_peer::<F>(skb, node)
+    }
 }
 
 /// A packet with an IPv6 fragment header: the path of its peer is not plain.
@@ -144,7 +153,9 @@ fn inner_and_peer<F: Family>(
     if !tunnel.inner().carries(F::ETHERTYPE) {
         return Err(Reason::OtherProtocol);
     }
-    let inner: &F = skb.load(inner_at, LoadBuf::Inner).ok_or(Reason::Malformed)?;
+    let inner: &F = skb
+        .load(inner_at, LoadBuf::Inner)
+        .ok_or(Reason::Malformed)?;
     let peer = Peer::find::<F>(inner.destination_subnet(family))?;
     Ok((inner, peer))
 }
@@ -159,5 +170,9 @@ fn path<'a, F: FlowMaps>(skb: &Skb, peer: &'a Peer) -> Result<Path<'a>, Reason> 
     if skb.tc_index() != class.tag() {
         return Err(Reason::ClassChanged);
     }
-    Ok(Path { peer, class, key: &mut scratch::get::<F>()?.path })
+    Ok(Path {
+        peer,
+        class,
+        key: &mut scratch::get::<F>()?.path,
+    })
 }

@@ -133,14 +133,21 @@ impl NextHop {
     /// A next hop from the numbers of the kernel's structs (`bpf_fib_lookup`, `bpf_redir_neigh`).
     #[inline(always)]
     pub(crate) const fn new(family: u32, [a, b, c, d]: [u32; 4]) -> Self {
-        Self { family, address: [pair(a, b), pair(c, d)] }
+        Self {
+            family,
+            address: [pair(a, b), pair(c, d)],
+        }
     }
 }
 
 /// Eight bytes of memory, of four and the four behind them.
 #[inline(always)]
 const fn pair(first: u32, second: u32) -> u64 {
-    let (low, high) = if cfg!(target_endian = "little") { (first, second) } else { (second, first) };
+    let (low, high) = if cfg!(target_endian = "little") {
+        (first, second)
+    } else {
+        (second, first)
+    };
     low as u64 | ((high as u64) << u32::BITS)
 }
 

@@ -83,7 +83,11 @@ impl Skb {
         // SAFETY: there is room for a `T`; the helper fills all of it or fails.
         let failed = unsafe { bpf_skb_load_bytes(self.raw().cast(), offset as u32, to, len) };
         // SAFETY: filled, and any bytes are a value.
-        if failed == 0 { Some(unsafe { buf.assume_init_ref() }) } else { None }
+        if failed == 0 {
+            Some(unsafe { buf.assume_init_ref() })
+        } else {
+            None
+        }
     }
 
     /// The same in place. Bytes that are not linear are made so first, as the kernel's receivers
@@ -114,7 +118,11 @@ impl Skb {
     #[inline(always)]
     fn piece(&self, offset: usize, len: usize) -> Option<*const u8> {
         let at = self.data() as usize + offset;
-        if at + len <= self.data_end() as usize { Some(at as *const u8) } else { None }
+        if at + len <= self.data_end() as usize {
+            Some(at as *const u8)
+        } else {
+            None
+        }
     }
 
     /// Loads a frame that starts at `offset` up to the end of a TCP header, or of a UDP header if
@@ -141,7 +149,12 @@ impl Skb {
     }
 
     #[inline(always)]
-    fn load_start_of<H>(&self, offset: usize, frame: &mut Frame<H>, len: usize) -> Result<(), Reason> {
+    fn load_start_of<H>(
+        &self,
+        offset: usize,
+        frame: &mut Frame<H>,
+        len: usize,
+    ) -> Result<(), Reason> {
         if let Some(at) = self.piece(offset, len) {
             copy(at, frame, len);
             return Ok(());
@@ -160,11 +173,22 @@ impl Skb {
 
     /// Loads bytes of the packet to offset `at` in `frame`, which has room for them.
     #[inline(always)]
-    fn load_by_helper<H>(&self, offset: usize, frame: &mut Frame<H>, at: usize, len: usize) -> Result<(), Reason> {
+    fn load_by_helper<H>(
+        &self,
+        offset: usize,
+        frame: &mut Frame<H>,
+        at: usize,
+        len: usize,
+    ) -> Result<(), Reason> {
         let to = (&raw mut *frame).cast::<u8>().wrapping_add(at).cast();
         // SAFETY: the caller has shown that there is room.
-        let failed = unsafe { bpf_skb_load_bytes(self.raw().cast(), offset as u32, to, len as u32) };
-        if failed == 0 { Ok(()) } else { Err(Reason::Malformed) }
+        let failed =
+            unsafe { bpf_skb_load_bytes(self.raw().cast(), offset as u32, to, len as u32) };
+        if failed == 0 {
+            Ok(())
+        } else {
+            Err(Reason::Malformed)
+        }
     }
 
     /// Overwrites bytes of the packet; returns false if the kernel refused. `T` consists of an even
@@ -176,7 +200,9 @@ impl Skb {
         let Some(to) = self.piece(offset, size_of::<T>()) else {
             let len = size_of::<T>() as u32;
             // SAFETY: the helper takes the context, and `len` live bytes.
-            return unsafe { bpf_skb_store_bytes(self.raw(), offset as u32, from.cast(), len, 0) == 0 };
+            return unsafe {
+                bpf_skb_store_bytes(self.raw(), offset as u32, from.cast(), len, 0) == 0
+            };
         };
         for at in (0..size_of::<T>() - 3).step_by(4) {
             move_word::<u32>(from.wrapping_add(at), to.wrapping_add(at));
@@ -195,8 +221,13 @@ impl Skb {
         family: &FamilyConfig,
     ) -> Result<&'static TunnelHeaders, Reason> {
         let at = ETH_LEN + size_of::<F>();
-        let Fragment { header, tunnel } = self.load(at, LoadBuf::Extension).ok_or(Reason::NotTunnel)?;
-        if header.starts_udp() && tunnel.goes_to_port(family) { Ok(tunnel) } else { Err(Reason::NotTunnel) }
+        let Fragment { header, tunnel } =
+            self.load(at, LoadBuf::Extension).ok_or(Reason::NotTunnel)?;
+        if header.starts_udp() && tunnel.goes_to_port(family) {
+            Ok(tunnel)
+        } else {
+            Err(Reason::NotTunnel)
+        }
     }
 }
 
@@ -230,10 +261,21 @@ macro_rules! copy_word {
 #[inline(always)]
 fn copy<H>(from: *const u8, frame: &mut Frame<H>, len: usize) {
     const FIRST: usize = size_of::<u16>();
-    const { assert!(Frame::<H>::PAD == FIRST && Frame::<H>::LEN % WORD == FIRST && Frame::<H>::MIN_LEN % WORD == FIRST) };
+    const {
+        assert!(
+            Frame::<H>::PAD == FIRST
+                && Frame::<H>::LEN % WORD == FIRST
+                && Frame::<H>::MIN_LEN % WORD == FIRST
+        )
+    };
     let to = (&raw mut *frame).cast::<u16>();
     copy_word!(u16, "{0} = *(u16 *)({1} + 0)", from, to.wrapping_add(1));
-    copy_words(from.wrapping_add(FIRST), frame, Frame::<H>::PAD + FIRST, len - FIRST);
+    copy_words(
+        from.wrapping_add(FIRST),
+        frame,
+        Frame::<H>::PAD + FIRST,
+        len - FIRST,
+    );
 }
 
 /// Copies `len` bytes to offset `at` in `frame`, both a multiple of a word.
@@ -241,6 +283,11 @@ fn copy<H>(from: *const u8, frame: &mut Frame<H>, len: usize) {
 fn copy_words<H>(from: *const u8, frame: &mut Frame<H>, at: usize, len: usize) {
     let to = (&raw mut *frame).cast::<u32>().wrapping_add(at / WORD);
     for word in 0..len / WORD {
-        copy_word!(u32, "{0} = *(u32 *)({1} + 0)", from.wrapping_add(word * WORD), to.wrapping_add(word));
+        copy_word!(
+            u32,
+            "{0} = *(u32 *)({1} + 0)",
+            from.wrapping_add(word * WORD),
+            to.wrapping_add(word)
+        );
     }
 }

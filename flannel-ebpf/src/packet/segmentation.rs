@@ -15,7 +15,12 @@ use super::{family::Family, load_buf::LoadBuf, skb::Skb};
 /// of the packet as it is now. In a packet that will be segmented, TCP or UDP must follow that
 /// header directly.
 #[inline(always)]
-pub(crate) fn segment_len<F: Family>(skb: &Skb, frame_len: u32, ip_at: usize, ip: &F) -> Result<u32, Reason> {
+pub(crate) fn segment_len<F: Family>(
+    skb: &Skb,
+    frame_len: u32,
+    ip_at: usize,
+    ip: &F,
+) -> Result<u32, Reason> {
     let overhead = OuterHeaders::<F>::OVERHEAD as u32;
     let payload = skb.gso_size();
     if payload == 0 {
@@ -30,5 +35,10 @@ pub(crate) fn segment_len<F: Family>(skb: &Skb, frame_len: u32, ip_at: usize, ip
         PROTO_UDP => UDP_LEN as u32,
         _ => return Err(Reason::GsoOther),
     };
-    Ok(outer_segment_len(overhead, frame_len, ip.header_len() + transport, payload))
+    Ok(outer_segment_len(
+        overhead,
+        frame_len,
+        ip.header_len() + transport,
+        payload,
+    ))
 }

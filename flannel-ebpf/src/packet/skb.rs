@@ -9,13 +9,15 @@ use core::{
 
 use aya_ebpf::{
     bindings::{
-        __sk_buff, BPF_CSUM_LEVEL_DEC, BPF_CSUM_LEVEL_QUERY, BPF_F_ADJ_ROOM_FIXED_GSO, BPF_F_ADJ_ROOM_NO_CSUM_RESET,
-        BPF_F_INGRESS, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR, BPF_FIB_LKUP_RET_FWD_DISABLED,
-        BPF_FIB_LKUP_RET_NOT_FWDED, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC, bpf_redir_neigh, bpf_tunnel_key,
+        __sk_buff, BPF_CSUM_LEVEL_DEC, BPF_CSUM_LEVEL_QUERY, BPF_F_ADJ_ROOM_FIXED_GSO,
+        BPF_F_ADJ_ROOM_NO_CSUM_RESET, BPF_F_INGRESS, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR,
+        BPF_FIB_LKUP_RET_FWD_DISABLED, BPF_FIB_LKUP_RET_NOT_FWDED,
+        bpf_adj_room_mode::BPF_ADJ_ROOM_MAC, bpf_redir_neigh, bpf_tunnel_key,
     },
     helpers::generated::{
-        bpf_check_mtu, bpf_csum_level, bpf_csum_update, bpf_fib_lookup, bpf_get_hash_recalc, bpf_redirect,
-        bpf_redirect_neigh, bpf_redirect_peer, bpf_skb_change_head, bpf_skb_set_tunnel_key,
+        bpf_check_mtu, bpf_csum_level, bpf_csum_update, bpf_fib_lookup, bpf_get_hash_recalc,
+        bpf_redirect, bpf_redirect_neigh, bpf_redirect_peer, bpf_skb_change_head,
+        bpf_skb_set_tunnel_key,
     },
     programs::TcContext,
 };
@@ -102,7 +104,10 @@ impl Skb {
     /// Mark and priority.
     #[inline(always)]
     pub(crate) fn class(&self) -> Class {
-        Class { mark: self.mark(), priority: self.priority() }
+        Class {
+            mark: self.mark(),
+            priority: self.priority(),
+        }
     }
 
     /// Packets it becomes on the wire, at least one.
@@ -180,7 +185,8 @@ impl Skb {
     #[inline(always)]
     pub(crate) fn flow_hash(&self) -> u32 {
         // SAFETY: the helper takes the context, which is valid for the whole run of the program.
-        self.carried_hash().unwrap_or_else(|| unsafe { bpf_get_hash_recalc(self.raw()) })
+        self.carried_hash()
+            .unwrap_or_else(|| unsafe { bpf_get_hash_recalc(self.raw()) })
     }
 
     /// MTU of the device the hook belongs to. Kernel 5.12.
@@ -196,12 +202,27 @@ impl Skb {
     /// Makes the checksum at `at` follow a change of addresses (a sum) and of ports. UDP without a
     /// checksum stays so.
     #[inline(always)]
-    pub(crate) fn update_checksum(&self, at: usize, addresses: u32, ports: [u32; 2], is_udp: bool) -> bool {
-        let flags = if is_udp { u64::from(BPF_F_MARK_MANGLED_0) } else { 0 };
+    pub(crate) fn update_checksum(
+        &self,
+        at: usize,
+        addresses: u32,
+        ports: [u32; 2],
+        is_udp: bool,
+    ) -> bool {
+        let flags = if is_udp {
+            u64::from(BPF_F_MARK_MANGLED_0)
+        } else {
+            0
+        };
         let pseudo = flags | u64::from(BPF_F_PSEUDO_HDR);
-        self.ctx.l4_csum_replace(at, 0, addresses.into(), pseudo).is_ok()
+        self.ctx
+            .l4_csum_replace(at, 0, addresses.into(), pseudo)
+            .is_ok()
             && (ports[0] == ports[1]
-                || self.ctx.l4_csum_replace(at, ports[0].into(), ports[1].into(), flags | PORTS_LEN).is_ok())
+                || self
+                    .ctx
+                    .l4_csum_replace(at, ports[0].into(), ports[1].into(), flags | PORTS_LEN)
+                    .is_ok())
     }
 
     /// Returns true if the kernel would not forward a packet that enters here with these addresses:
@@ -210,7 +231,10 @@ impl Skb {
     pub(crate) fn ends_here<F: Family>(&self, source: Addr, destination: Addr) -> bool {
         let mut route = F::route(source, destination);
         route.0.ifindex = self.ifindex();
-        matches!(self.look_up(&mut route), BPF_FIB_LKUP_RET_NOT_FWDED | BPF_FIB_LKUP_RET_FWD_DISABLED)
+        matches!(
+            self.look_up(&mut route),
+            BPF_FIB_LKUP_RET_NOT_FWDED | BPF_FIB_LKUP_RET_FWD_DISABLED
+        )
     }
 
     /// Asks the kernel's FIB (`bpf_fib_lookup()` in [net/core/filter.c, Linux
@@ -234,7 +258,12 @@ impl Skb {
         let key: bpf_tunnel_key = unsafe { core::mem::zeroed() };
         // SAFETY: the helper takes the context and a live value of the size given.
         unsafe {
-            bpf_skb_set_tunnel_key(self.raw(), (&raw const key).cast_mut(), size_of::<bpf_tunnel_key>() as u32, 0)
+            bpf_skb_set_tunnel_key(
+                self.raw(),
+                (&raw const key).cast_mut(),
+                size_of::<bpf_tunnel_key>() as u32,
+                0,
+            )
         };
     }
 
@@ -247,7 +276,9 @@ impl Skb {
         let key: [u32; 2] = [0, u32::from_be_bytes(remote.v4_bytes())];
         let at: *const bpf_tunnel_key = (&raw const key).cast();
         // SAFETY: the helper takes the context, and reads a live value of the size given.
-        unsafe { bpf_skb_set_tunnel_key(self.raw(), at.cast_mut(), size_of_val(&key) as u32, 0) == 0 }
+        unsafe {
+            bpf_skb_set_tunnel_key(self.raw(), at.cast_mut(), size_of_val(&key) as u32, 0) == 0
+        }
     }
 
     /// Returns the sum over the packet from the IP header on, if the device computed it
@@ -303,7 +334,11 @@ impl Skb {
     pub(crate) fn reserve(&self, len: i32) -> Result<(), Reason> {
         let flags = u64::from(BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET);
         let has_room = self.grow(len, BPF_ADJ_ROOM_MAC, flags);
-        if has_room && !self.shrink(len, BPF_ADJ_ROOM_MAC, flags) { Err(Reason::RewriteFailed) } else { Ok(()) }
+        if has_room && !self.shrink(len, BPF_ADJ_ROOM_MAC, flags) {
+            Err(Reason::RewriteFailed)
+        } else {
+            Ok(())
+        }
     }
 
     /// Makes room between the Ethernet header and the next; on failure the packet is as it was.
@@ -340,13 +375,19 @@ struct NeighbourParams {
 /// Writes every byte of the argument of `bpf_redirect_neigh`. Volatile, or the compiler writes two
 /// words of it as one where they are not aligned for that, which the verifier takes nowhere on the
 /// stack.
-#[expect(clippy::cast_ptr_alignment, reason = "the room is aligned to eight bytes, and the address in it as asserted")]
+#[expect(
+    clippy::cast_ptr_alignment,
+    reason = "the room is aligned to eight bytes, and the address in it as asserted"
+)]
 #[inline(always)]
 fn lay_out(room: &mut MaybeUninit<NeighbourParams>, next_hop: NextHop) -> *mut bpf_redir_neigh {
     const ADDRESS: usize = offset_of!(bpf_redir_neigh, __bindgen_anon_1);
     const { assert!((offset_of!(NeighbourParams, params) + ADDRESS).is_multiple_of(align_of::<u64>())) };
     const { assert!(size_of::<bpf_redir_neigh>() == ADDRESS + size_of::<[u64; 2]>()) };
-    let params = room.as_mut_ptr().cast::<u8>().wrapping_add(offset_of!(NeighbourParams, params));
+    let params = room
+        .as_mut_ptr()
+        .cast::<u8>()
+        .wrapping_add(offset_of!(NeighbourParams, params));
     let address = params.wrapping_add(ADDRESS).cast::<u64>();
     // SAFETY: the family is the first word of the struct, in the room.
     unsafe { write_volatile(params.cast::<u32>(), next_hop.family) };

@@ -15,7 +15,9 @@
 //! stores it, returning [`Reason::NoEcmpPath`], and the hook calls [`take_path`] from a function of
 //! its own.
 
-use aya_ebpf::bindings::{BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_NO_NEIGH, BPF_FIB_LKUP_RET_SUCCESS};
+use aya_ebpf::bindings::{
+    BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_NO_NEIGH, BPF_FIB_LKUP_RET_SUCCESS,
+};
 use flannel_common::{
     class::{Class, PathKey},
     entry_state::EntryState,
@@ -57,9 +59,22 @@ pub(crate) struct PendingEcmp {
 
 /// Stores the open question of a packet that only lacks its path.
 #[inline(always)]
-pub(crate) fn defer(peer: &Peer, source_port: u16, segment: u32, class: Class, pending: &mut PendingEcmp) -> Reason {
+pub(crate) fn defer(
+    peer: &Peer,
+    source_port: u16,
+    segment: u32,
+    class: Class,
+    pending: &mut PendingEcmp,
+) -> Reason {
     let traffic = peer.entry().traffic;
-    *pending = PendingEcmp { word: peer.word(), index: peer.index(), segment, source_port, traffic, class };
+    *pending = PendingEcmp {
+        word: peer.word(),
+        index: peer.index(),
+        segment,
+        source_port,
+        traffic,
+        class,
+    };
     Reason::NoEcmpPath
 }
 
@@ -114,7 +129,11 @@ fn choose<F: Family>(
     if len > path.mtu {
         return Err(Reason::TooBig);
     }
-    let mut probes = Path { peer, class: pending.class, key };
+    let mut probes = Path {
+        peer,
+        class: pending.class,
+        key,
+    };
     if len > probes.validated_len_by::<F>(path, route.ifindex, node.now) {
         return Err(Reason::PathUnseen);
     }

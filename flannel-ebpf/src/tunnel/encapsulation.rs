@@ -1,8 +1,8 @@
 //! Room for the outer headers of a tunnel packet.
 
 use aya_ebpf::bindings::{
-    BPF_F_ADJ_ROOM_ENCAP_L2_ETH, BPF_F_ADJ_ROOM_ENCAP_L4_UDP, BPF_F_ADJ_ROOM_FIXED_GSO, BPF_F_ADJ_ROOM_NO_CSUM_RESET,
-    bpf_adj_room_mode::BPF_ADJ_ROOM_MAC,
+    BPF_F_ADJ_ROOM_ENCAP_L2_ETH, BPF_F_ADJ_ROOM_ENCAP_L4_UDP, BPF_F_ADJ_ROOM_FIXED_GSO,
+    BPF_F_ADJ_ROOM_NO_CSUM_RESET, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC,
 };
 use flannel_common::{outer::OuterHeaders, packet::ETH_LEN, reason::Reason};
 
@@ -23,12 +23,20 @@ const DECAP_FLAGS: u64 = BPF_F_ADJ_ROOM_FIXED_GSO as u64 | BPF_F_ADJ_ROOM_NO_CSU
 #[inline(always)]
 pub(crate) fn make_room<F: Family>(skb: &Skb) -> Result<(), Reason> {
     let len = OuterHeaders::<F>::OVERHEAD as i32;
-    if skb.grow(len, BPF_ADJ_ROOM_MAC, ENCAP_FLAGS | F::ENCAP_L3) { Ok(()) } else { Err(Reason::RoomRefused) }
+    if skb.grow(len, BPF_ADJ_ROOM_MAC, ENCAP_FLAGS | F::ENCAP_L3) {
+        Ok(())
+    } else {
+        Err(Reason::RoomRefused)
+    }
 }
 
 /// Removes the outer headers. On failure the packet is unchanged.
 #[inline(always)]
 pub(crate) fn remove_outer<F: Family>(skb: &Skb) -> Result<(), Reason> {
     let len = OuterHeaders::<F>::OVERHEAD as i32;
-    if skb.shrink(len, BPF_ADJ_ROOM_MAC, DECAP_FLAGS) { Ok(()) } else { Err(Reason::RoomRefused) }
+    if skb.shrink(len, BPF_ADJ_ROOM_MAC, DECAP_FLAGS) {
+        Ok(())
+    } else {
+        Err(Reason::RoomRefused)
+    }
 }

@@ -40,8 +40,12 @@ const PACKET_TOO_BIG: u8 = 2;
 #[inline(always)]
 pub(crate) fn on_packet_too_big(skb: &Skb, node: &Node) -> Reason {
     let report: Option<&Report> = skb.load(ETH_LEN + IPV6_LEN, LoadBuf::Outer);
-    let peer = report.filter(|report| report.is_about_us(node.family::<Ipv6Header>())).and_then(Report::peer);
-    let Some(peer) = peer else { return Reason::NotTunnel };
+    let peer = report
+        .filter(|report| report.is_about_us(node.family::<Ipv6Header>()))
+        .and_then(Report::peer);
+    let Some(peer) = peer else {
+        return Reason::NotTunnel;
+    };
     hold_down_peer(&peer, node.now);
     Reason::TooBig
 }

@@ -37,7 +37,10 @@ pub(crate) struct Path<'a> {
     pub(crate) key: &'a mut PathKey,
 }
 
-#[expect(clippy::needless_borrows_for_generic_args, reason = "a key passed by value is copied to the stack")]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "a key passed by value is copied to the stack"
+)]
 impl Path<'_> {
     /// Returns the largest outer packet that may be sent, in bytes, where the peer has one next
     /// hop; 0 for none.
@@ -47,12 +50,21 @@ impl Path<'_> {
         if self.class.is_zero() {
             return seen.validated_len(word, now);
         }
-        if seen.is_held_down(word, now) { 0 } else { self.validated_len_of_class::<F>(0, now) }
+        if seen.is_held_down(word, now) {
+            0
+        } else {
+            self.validated_len_of_class::<F>(0, now)
+        }
     }
 
     /// The same for this ECMP path, by `device`.
     #[inline(always)]
-    pub(crate) fn validated_len_by<F: Family>(&mut self, path: &EcmpPath, device: u32, now: u64) -> u32 {
+    pub(crate) fn validated_len_by<F: Family>(
+        &mut self,
+        path: &EcmpPath,
+        device: u32,
+        now: u64,
+    ) -> u32 {
         let word = self.peer.word();
         if self.peer.entry().seen.is_held_down(word, now) {
             return 0;
@@ -67,7 +79,9 @@ impl Path<'_> {
     #[inline(always)]
     fn validated_len_of_class<F: Family>(&mut self, device: u32, now: u64) -> u32 {
         self.write_key::<F>(device);
-        let Some(at) = PATHS.get_ptr(&*self.key) else { return 0 };
+        let Some(at) = PATHS.get_ptr(&*self.key) else {
+            return 0;
+        };
         // SAFETY: the look-up gave an element, whose memory stays mapped while the program runs.
         let seen = unsafe { &*at };
         let len = seen.validated_len(self.peer.word(), now);
@@ -79,8 +93,13 @@ impl Path<'_> {
 
     #[inline(always)]
     fn write_key<F: Family>(&mut self, device: u32) {
-        *self.key =
-            PathKey { class: self.class, index: self.peer.index(), device, family: F::ETHERTYPE, reserved: [0; 2] };
+        *self.key = PathKey {
+            class: self.class,
+            index: self.peer.index(),
+            device,
+            family: F::ETHERTYPE,
+            reserved: [0; 2],
+        };
     }
 
     /// Returns where to write the result of packets that leave by this device; none if no path of
@@ -88,7 +107,11 @@ impl Path<'_> {
     #[inline(always)]
     pub(crate) fn by<F: Family>(&mut self, device: u32) -> Option<PathProbeSlot> {
         if !self.peer.has_ecmp_paths() {
-            return if self.peer.entry().oif == device { self.at_all::<F>() } else { None };
+            return if self.peer.entry().oif == device {
+                self.at_all::<F>()
+            } else {
+                None
+            };
         }
         let path = ecmp_path::<F>(self.peer, device)?;
         if !self.class.is_zero() {
@@ -96,14 +119,20 @@ impl Path<'_> {
         }
         // SAFETY: the look-up gave an element of the map; even a replaced element is not reused
         // before the program ends (RCU), and what is written to it is lost.
-        Some(PathProbeSlot { at: unsafe { &raw mut (*path).seen }, word: self.peer.word() })
+        Some(PathProbeSlot {
+            at: unsafe { &raw mut (*path).seen },
+            word: self.peer.word(),
+        })
     }
 
     /// The same for packets that leave by any device; none if the table is full.
     #[inline(always)]
     pub(crate) fn at_all<F: Family>(&mut self) -> Option<PathProbeSlot> {
         if self.class.is_zero() {
-            return Some(PathProbeSlot { at: self.peer.seen(), word: self.peer.word() });
+            return Some(PathProbeSlot {
+                at: self.peer.seen(),
+                word: self.peer.word(),
+            });
         }
         self.place::<F>(0)
     }
@@ -115,9 +144,14 @@ impl Path<'_> {
         if let Some(at) = PATHS.get_ptr_mut(&*self.key) {
             return Some(PathProbeSlot { at, word });
         }
-        let nothing = PathProbe { check: self.key.check(), ..PathProbe::NOTHING };
+        let nothing = PathProbe {
+            check: self.key.check(),
+            ..PathProbe::NOTHING
+        };
         PATHS.insert(&*self.key, &nothing, 0).ok()?;
-        PATHS.get_ptr_mut(&*self.key).map(|at| PathProbeSlot { at, word })
+        PATHS
+            .get_ptr_mut(&*self.key)
+            .map(|at| PathProbeSlot { at, word })
     }
 
     /// Holds the path down for one interval: the kernel's packets differ from ours.
@@ -132,13 +166,22 @@ impl Path<'_> {
 /// Holds the path to a peer down for one interval, for every class of packets.
 #[inline(always)]
 pub(crate) fn hold_down_peer(peer: &Peer, now: u64) {
-    PathProbeSlot { at: peer.seen(), word: peer.word() }.hold_down(now);
+    PathProbeSlot {
+        at: peer.seen(),
+        word: peer.word(),
+    }
+    .hold_down(now);
 }
 
 impl PathProbeSlot {
     #[inline(always)]
     fn hold_down(&self, now: u64) {
-        self.write(PathProbe { word: self.word, until_ns: 0, hold_ns: now + PATH_PROBE_NS, ..self.read() });
+        self.write(PathProbe {
+            word: self.word,
+            until_ns: 0,
+            hold_ns: now + PATH_PROBE_NS,
+            ..self.read()
+        });
     }
 
     /// Validates the path for one interval, for packets up to the largest seen in it.
@@ -149,9 +192,18 @@ impl PathProbeSlot {
             return Err(Reason::PathHeld);
         }
         if !seen.is_validated(self.word, now) {
-            self.write(PathProbe { word: self.word, until_ns: now + PATH_PROBE_NS, hold_ns: 0, max_len: len, ..seen });
+            self.write(PathProbe {
+                word: self.word,
+                until_ns: now + PATH_PROBE_NS,
+                hold_ns: 0,
+                max_len: len,
+                ..seen
+            });
         } else if len > seen.max_len {
-            self.write(PathProbe { max_len: len, ..seen });
+            self.write(PathProbe {
+                max_len: len,
+                ..seen
+            });
         }
         Ok(Reason::PathSeen)
     }
@@ -166,7 +218,13 @@ impl PathProbeSlot {
     fn write(&self, seen: PathProbe) {
         // SAFETY: as for the read.
         let at = unsafe { &mut *self.at };
-        let PathProbe { word, until_ns, hold_ns, max_len, check: _ } = seen;
+        let PathProbe {
+            word,
+            until_ns,
+            hold_ns,
+            max_len,
+            check: _,
+        } = seen;
         write(&mut at.word, word);
         write(&mut at.hold_ns, hold_ns);
         write(&mut at.max_len, max_len);

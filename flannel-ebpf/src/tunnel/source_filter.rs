@@ -61,12 +61,16 @@ struct PlainUdp<F> {
 #[inline(never)]
 pub(crate) fn check<F: Family>(skb: &Skb, node: &Node, found: Reason) -> Reason {
     let family = node.family::<F>();
-    let Some(Start { ip, .. }) = skb.load::<Start<F>>(0, LoadBuf::Outer) else { return Reason::NotTunnel };
+    let Some(Start { ip, .. }) = skb.load::<Start<F>>(0, LoadBuf::Outer) else {
+        return Reason::NotTunnel;
+    };
     let (found, udp) = match found {
-        Reason::OuterUnusual | Reason::OuterFragment | Reason::NotForUs => match find_udp(skb, family, ip, found) {
-            Ok(found) => found,
-            Err(reason) => return reason,
-        },
+        Reason::OuterUnusual | Reason::OuterFragment | Reason::NotForUs => {
+            match find_udp(skb, family, ip, found) {
+                Ok(found) => found,
+                Err(reason) => return reason,
+            }
+        }
         // These were found behind outer headers that were as they should be.
         other => (other, ETH_LEN + size_of::<F>()),
     };
@@ -74,8 +78,12 @@ pub(crate) fn check<F: Family>(skb: &Skb, node: &Node, found: Reason) -> Reason 
     // SAFETY: the entry is copied. An element that is replaced during the copy has another source's
     // entry, which is valid too.
     match unsafe { VTEPS.get(source) }.map(|vtep| vtep.index) {
-        None if is_for_this_host(skb, family, ip) => stranger::<F>(skb, node, source, udp + UDP_LEN + VXLAN_LEN),
-        Some(index) if matches!(found, Reason::InnerOtherSource) => other_source::<F>(skb, node, source, index),
+        None if is_for_this_host(skb, family, ip) => {
+            stranger::<F>(skb, node, source, udp + UDP_LEN + VXLAN_LEN)
+        }
+        Some(index) if matches!(found, Reason::InnerOtherSource) => {
+            other_source::<F>(skb, node, source, index)
+        }
         _ => found,
     }
 }
@@ -85,7 +93,11 @@ pub(crate) fn check<F: Family>(skb: &Skb, node: &Node, found: Reason) -> Reason 
 /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/core/dev.c)).
 #[inline(always)]
 pub(crate) fn check_tagged<F: Family>(skb: &Skb, node: &Node) -> Reason {
-    if node.family::<F>().has_tunnel() { check::<F>(skb, node, Reason::OuterUnusual) } else { Reason::NotTunnel }
+    if node.family::<F>().has_tunnel() {
+        check::<F>(skb, node, Reason::OuterUnusual)
+    } else {
+        Reason::NotTunnel
+    }
 }
 
 /// The same for a packet with two tags without a VLAN. The kernel removes any number of them. No
@@ -96,7 +108,9 @@ pub(crate) fn check_double_tagged(skb: &Skb, [audited, refused]: [Reason; 2]) ->
     if skb.vlan_present() == 0 || !matches!(skb.protocol(), VLAN | SERVICE_VLAN) {
         return Reason::NotTunnel;
     }
-    let Some(tag) = skb.load::<[u8; 2]>(ETH_LEN, LoadBuf::Extension) else { return Reason::NotTunnel };
+    let Some(tag) = skb.load::<[u8; 2]>(ETH_LEN, LoadBuf::Extension) else {
+        return Reason::NotTunnel;
+    };
     match in_force().outer {
         _ if u32::from(u16::from_be_bytes(*tag)) & VLAN_ID != 0 => Reason::NotTunnel,
         GuardMode::Off => Reason::NotTunnel,
@@ -109,9 +123,13 @@ pub(crate) fn check_double_tagged(skb: &Skb, [audited, refused]: [Reason; 2]) ->
 /// our VNI, it would count as one of this node's: masquerade gives it the node's address.
 #[inline(always)]
 pub(crate) fn check_pod_to_peer<F: Family>(skb: &Skb, node: &Node) -> Reason {
-    let Some(Start { ip, .. }) = skb.view::<Start<F>>(0) else { return Reason::NotTunnel };
+    let Some(Start { ip, .. }) = skb.view::<Start<F>>(0) else {
+        return Reason::NotTunnel;
+    };
     // SAFETY: the value is not read.
-    check_pod(skb, node, ip, || unsafe { VTEPS.get(ip.destination()) }.is_some())
+    check_pod(skb, node, ip, || {
+        unsafe { VTEPS.get(ip.destination()) }.is_some()
+    })
 }
 
 /// Checks a packet that a pod sends. If it goes to the tunnel port of the pod's node, at any
@@ -123,8 +141,12 @@ pub(crate) fn check_pod_to_node<F: Family>(skb: &Skb, node: &Node) -> Reason {
         return Reason::NotTunnel;
     }
     // By helper: the sender decides which part of a packet is linear.
-    let Some(Start { ip, .. }) = skb.load::<Start<F>>(0, LoadBuf::Outer) else { return Reason::NotTunnel };
-    check_pod(skb, node, ip, || skb.ends_here::<F>(ip.source(), ip.destination()))
+    let Some(Start { ip, .. }) = skb.load::<Start<F>>(0, LoadBuf::Outer) else {
+        return Reason::NotTunnel;
+    };
+    check_pod(skb, node, ip, || {
+        skb.ends_here::<F>(ip.source(), ip.destination())
+    })
 }
 
 /// Returns true if the packet plainly is not for the tunnel's port. Most packets are not, and a
@@ -132,7 +154,13 @@ pub(crate) fn check_pod_to_node<F: Family>(skb: &Skb, node: &Node) -> Reason {
 /// linear, or other headers may be in between: then [`find_udp`] has to say.
 #[inline(always)]
 fn is_to_other_port<F: Family>(skb: &Skb, family: &FamilyConfig) -> bool {
-    let Some(PlainUdp { start: Start { ip, .. }, udp }) = skb.view_linear::<PlainUdp<F>>(0) else { return false };
+    let Some(PlainUdp {
+        start: Start { ip, .. },
+        udp,
+    }) = skb.view_linear::<PlainUdp<F>>(0)
+    else {
+        return false;
+    };
     if ip.header_len() as usize != size_of::<F>() || F::is_extension(ip.protocol()) {
         return false;
     }
@@ -147,11 +175,18 @@ fn check_pod<F: Family>(skb: &Skb, node: &Node, ip: &F, arrives: impl FnOnce() -
     }
     let family = node.family::<F>();
     let mode = in_force().outer;
-    if matches!(mode, GuardMode::Off) || find_udp(skb, family, ip, Reason::NotTunnel).is_err() || !arrives() {
+    if matches!(mode, GuardMode::Off)
+        || find_udp(skb, family, ip, Reason::NotTunnel).is_err()
+        || !arrives()
+    {
         return Reason::NotTunnel;
     }
     let enforced = matches!(mode, GuardMode::Enforce);
-    let reason = if enforced { Reason::RefusedPodTunnel } else { Reason::PodTunnel };
+    let reason = if enforced {
+        Reason::RefusedPodTunnel
+    } else {
+        Reason::PodTunnel
+    };
     record_violation(mode, ip.source(), reason, enforced, node);
     reason
 }
@@ -168,9 +203,18 @@ fn is_for_this_host<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F) -> bool
 /// Returns the offset of the UDP header of our tunnel in a packet with options, extension headers,
 /// in a fragment, cut short, or for another address; and its reason if a peer sent it.
 #[inline(always)]
-fn find_udp<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F, found: Reason) -> Result<(Reason, usize), Reason> {
+fn find_udp<F: Family>(
+    skb: &Skb,
+    family: &FamilyConfig,
+    ip: &F,
+    found: Reason,
+) -> Result<(Reason, usize), Reason> {
     if ip.is_later_fragment() {
-        return Err(if matches!(found, Reason::OuterUnusual) { Reason::NotTunnel } else { found });
+        return Err(if matches!(found, Reason::OuterUnusual) {
+            Reason::NotTunnel
+        } else {
+            found
+        });
     }
     let (mut at, mut protocol) = (ETH_LEN + ip.header_len() as usize, ip.protocol());
     let mut is_fragment = ip.is_fragment();
@@ -201,7 +245,9 @@ fn find_udp<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F, found: Reason) 
     // was masqueraded to our port. Of a fragment the rest is still to come.
     match skb.load::<[u8; VXLAN_LEN]>(at + UDP_LEN, LoadBuf::Vxlan) {
         None if !is_fragment => Err(Reason::NotTunnel),
-        Some(vxlan) if u32::from_be_bytes([0, vxlan[4], vxlan[5], vxlan[6]]) != family.vni => Err(Reason::OtherVni),
+        Some(vxlan) if u32::from_be_bytes([0, vxlan[4], vxlan[5], vxlan[6]]) != family.vni => {
+            Err(Reason::OtherVni)
+        }
         _ if !same_addr(ip.destination(), family.vtep) => Ok((Reason::NotForUs, at)),
         _ if is_fragment => Ok((Reason::OuterFragment, at)),
         _ => Ok((found, at)),
@@ -214,7 +260,11 @@ fn find_udp<F: Family>(skb: &Skb, family: &FamilyConfig, ip: &F, found: Reason) 
 fn stranger<F: Family>(skb: &Skb, node: &Node, source: Addr, frame: usize) -> Reason {
     let mode = in_force().outer;
     let enforced = matches!(mode, GuardMode::Enforce) && !is_from_nat_vtep::<F>(skb, frame);
-    let reason = if enforced { Reason::RefusedVtep } else { Reason::UnknownVtep };
+    let reason = if enforced {
+        Reason::RefusedVtep
+    } else {
+        Reason::UnknownVtep
+    };
     record_violation(mode, source, reason, enforced, node);
     reason
 }
@@ -223,14 +273,19 @@ fn stranger<F: Family>(skb: &Skb, node: &Node, source: Addr, frame: usize) -> Re
 /// address.
 #[inline(always)]
 fn is_from_nat_vtep<F: Family>(skb: &Skb, frame: usize) -> bool {
-    let Some(ethernet) = skb.load::<EthernetHeader>(frame, LoadBuf::Inner) else { return false };
+    let Some(ethernet) = skb.load::<EthernetHeader>(frame, LoadBuf::Inner) else {
+        return false;
+    };
     is_nat_vtep::<F>(ethernet.source())
 }
 
 /// Returns true if the tunnel device with this MAC belongs to a peer behind NAT.
 #[inline(always)]
 pub(crate) fn is_nat_vtep<F: Family>(mac: Mac) -> bool {
-    let key = DeviceKey { mac, family: F::ETHERTYPE };
+    let key = DeviceKey {
+        mac,
+        family: F::ETHERTYPE,
+    };
     // SAFETY: the value is not read.
     unsafe { NAT_VTEPS.get(key) }.is_some()
 }
@@ -239,8 +294,12 @@ pub(crate) fn is_nat_vtep<F: Family>(mac: Mac) -> bool {
 #[inline(always)]
 fn other_source<F: Family>(skb: &Skb, node: &Node, source: Addr, index: u32) -> Reason {
     let family = node.family::<F>();
-    let Some(inner) = skb.load::<F>(OuterHeaders::<F>::LEN, LoadBuf::Inner) else { return Reason::Malformed };
-    let entry = inner.source_subnet(family).and_then(|subnet| F::peers().get(subnet));
+    let Some(inner) = skb.load::<F>(OuterHeaders::<F>::LEN, LoadBuf::Inner) else {
+        return Reason::Malformed;
+    };
+    let entry = inner
+        .source_subnet(family)
+        .and_then(|subnet| F::peers().get(subnet));
     let owner = entry.map_or(Addr::NONE, |entry| entry.vtep);
     // The entry of a peer is invalid while it is rewritten, and stays so if the agent is killed
     // during that.
@@ -252,19 +311,32 @@ fn other_source<F: Family>(skb: &Skb, node: &Node, source: Addr, index: u32) -> 
     }
     let mode = in_force().inner;
     let enforced = matches!(mode, GuardMode::Enforce);
-    let reason = if enforced { Reason::RefusedSource } else { Reason::InnerOtherSource };
+    let reason = if enforced {
+        Reason::RefusedSource
+    } else {
+        Reason::InnerOtherSource
+    };
     record_violation(mode, source, reason, enforced, node);
     reason
 }
 
 #[inline(always)]
 pub(crate) fn in_force() -> Checks<GuardMode> {
-    GUARD.get(ONLY).map_or_else(GuardWord::default, |word| *word).in_force()
+    GUARD
+        .get(ONLY)
+        .map_or_else(GuardWord::default, |word| *word)
+        .in_force()
 }
 
 /// Records the source of the packet.
 #[inline(always)]
-pub(crate) fn record_violation(mode: GuardMode, source: Addr, reason: Reason, dropped: bool, node: &Node) {
+pub(crate) fn record_violation(
+    mode: GuardMode,
+    source: Addr,
+    reason: Reason,
+    dropped: bool,
+    node: &Node,
+) {
     if matches!(mode, GuardMode::Off) {
         return;
     }
@@ -276,6 +348,10 @@ pub(crate) fn record_violation(mode: GuardMode, source: Addr, reason: Reason, dr
             *known = known.with(reason, dropped, node.now);
         }
         // A full table loses only this count.
-        None => drop(VIOLATIONS.insert(source, Violation::default().with(reason, dropped, node.now), 0)),
+        None => drop(VIOLATIONS.insert(
+            source,
+            Violation::default().with(reason, dropped, node.now),
+            0,
+        )),
     }
 }

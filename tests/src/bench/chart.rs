@@ -31,38 +31,54 @@ const FULL: f64 = 268.0;
 const STYLE: &str = "\
 <style>
 svg { font-family: system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif; font-size: 12px; }
-.back { fill: #ffffff; } text { fill: #1f2328; } .quiet { fill: #59636e; } .small { font-size: 10px; }
+.back { fill: #ffffff; } text { fill: #1f2328; } .quiet { fill: #59636e; } .small \
+{ font-size: 10px; }
 .halo { font-size: 10px; fill: #ffffff; stroke: #ffffff; stroke-width: 3px; stroke-linejoin: round; }
 .title { font-size: 15px; font-weight: 600; } .strong { font-weight: 600; }
 .grid { stroke: #d1d9e0; stroke-width: 1; } .host { stroke: #1f2328; stroke-width: 1.5; }
 .spread { stroke: #1f2328; stroke-width: 1; opacity: 0.55; }
-.stock { fill: #b7a57a; } .kernel { fill: #8c959f; } .encap { fill: #54a0d6; } .fast { fill: #d9652b; }
+.stock { fill: #b7a57a; } .kernel { fill: #8c959f; } .encap { fill: #54a0d6; } .fast \
+{ fill: #d9652b; }
 @media (prefers-color-scheme: dark) {
-.back { fill: #0d1117; } .halo { fill: #0d1117; stroke: #0d1117; } text { fill: #e6edf3; } .quiet { fill: #9198a1; }
+.back { fill: #0d1117; } .halo { fill: #0d1117; stroke: #0d1117; } text { fill: #e6edf3; } .quiet \
+{ fill: #9198a1; }
 .grid { stroke: #30363d; } .host { stroke: #e6edf3; } .spread { stroke: #e6edf3; }
-.stock { fill: #a08f62; } .kernel { fill: #6e7681; } .encap { fill: #4493d0; } .fast { fill: #e8773d; }
+.stock { fill: #a08f62; } .kernel { fill: #6e7681; } .encap { fill: #4493d0; } .fast \
+{ fill: #e8773d; }
 }
 </style>
 ";
 
 /// The chart of a run; modes, workloads and profiles that were not measured are left out.
 pub(super) fn svg(rows: &Rows) -> String {
-    let modes: Vec<Mode> = rows.modes().into_iter().filter(|mode| *mode != Mode::Host).collect();
+    let modes: Vec<Mode> = rows
+        .modes()
+        .into_iter()
+        .filter(|mode| *mode != Mode::Host)
+        .collect();
     let lines = lines(rows, modes.len());
     let bottom = lines.last().map_or(TOP, |line| line.top) + height(modes.len());
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {h}\" width=\"{WIDTH}\" height=\"{h}\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {h}\" width=\"{WIDTH}\" \
+         height=\"{h}\" \
          role=\"img\" aria-label=\"Rates of each mode in parts of the host network's\">\n{STYLE}\
          <rect class=\"back\" width=\"{WIDTH}\" height=\"{h}\" rx=\"6\"/>\n",
         h = bottom + 52.0
     );
-    text(&mut svg, (24.0, 30.0), "title", "Pod to pod across two nodes, in parts of the host network's rate");
+    text(
+        &mut svg,
+        (24.0, 30.0),
+        "title",
+        "Pod to pod across two nodes, in parts of the host network's rate",
+    );
     legend(&mut svg, &modes);
     for line in &lines {
         name(&mut svg, line, modes.len());
     }
-    let profiles: Vec<Profile> =
-        Profile::ALL.into_iter().filter(|profile| rows.has(|row| row.profile == *profile)).collect();
+    let profiles: Vec<Profile> = Profile::ALL
+        .into_iter()
+        .filter(|profile| rows.has(|row| row.profile == *profile))
+        .collect();
     for (profile, left) in profiles.into_iter().zip([LEFT, LEFT + PANEL + 12.0]) {
         panel(&mut svg, rows, profile, left, bottom);
         for line in &lines {
@@ -88,8 +104,14 @@ fn lines(rows: &Rows, modes: usize) -> Vec<Line> {
     for workload in Workload::ALL {
         let mut is_first = true;
         for via in Via::ALL {
-            if rows.has(|row| (row.workload, row.via) == (workload, via) && row.mode != Mode::Host) {
-                lines.push(Line { workload, via, top, is_first });
+            if rows.has(|row| (row.workload, row.via) == (workload, via) && row.mode != Mode::Host)
+            {
+                lines.push(Line {
+                    workload,
+                    via,
+                    top,
+                    is_first,
+                });
                 top += height(modes) + GAP;
                 is_first = false;
             }
@@ -107,15 +129,27 @@ fn height(modes: usize) -> f64 {
 fn legend(svg: &mut String, modes: &[Mode]) {
     let mut left = 24.0;
     for mode in modes {
-        writeln!(svg, "<rect class=\"{mode}\" x=\"{left}\" y=\"45\" width=\"12\" height=\"12\" rx=\"2\"/>")
-            .expect("text grows");
+        writeln!(
+            svg,
+            "<rect class=\"{mode}\" x=\"{left}\" y=\"45\" width=\"12\" height=\"12\" rx=\"2\"/>"
+        )
+        .expect("text grows");
         text(svg, (left + 18.0, 55.0), "", mode.title());
         left += 120.0;
     }
-    writeln!(svg, "<line class=\"host\" x1=\"{left}\" y1=\"51\" x2=\"{}\" y2=\"51\"/>", left + 14.0)
-        .expect("text grows");
+    writeln!(
+        svg,
+        "<line class=\"host\" x1=\"{left}\" y1=\"51\" x2=\"{}\" y2=\"51\"/>",
+        left + 14.0
+    )
+    .expect("text grows");
     text(svg, (left + 20.0, 55.0), "", "host network");
-    text(svg, (left + 120.0, 55.0), "quiet small", "thin line: lowest to highest of all rounds");
+    text(
+        svg,
+        (left + 120.0, 55.0),
+        "quiet small",
+        "thin line: lowest to highest of all rounds",
+    );
 }
 
 fn name(svg: &mut String, line: &Line, modes: usize) {
@@ -127,7 +161,12 @@ fn name(svg: &mut String, line: &Line, modes: usize) {
         Via::Pod => "",
         Via::Service => "through a Service",
     };
-    text(svg, (if line.is_first { LEFT } else { 24.0 }, middle), "quiet", via);
+    text(
+        svg,
+        (if line.is_first { LEFT } else { 24.0 }, middle),
+        "quiet",
+        via,
+    );
 }
 
 /// Title, grid, axis and the head of the column.
@@ -137,19 +176,45 @@ fn panel(svg: &mut String, rows: &Rows, profile: Profile, left: f64, bottom: f64
         Profile::Wire => "wire: packets of 1500 bytes",
     };
     text(svg, (left, TOP - 14.0), "strong", title);
-    for (part, class) in [(0.0, "grid"), (0.25, "grid"), (0.5, "grid"), (0.75, "grid"), (1.0, "host")] {
+    for (part, class) in [
+        (0.0, "grid"),
+        (0.25, "grid"),
+        (0.5, "grid"),
+        (0.75, "grid"),
+        (1.0, "host"),
+    ] {
         let x = left + part * FULL;
         let (from, to) = (TOP - 6.0, bottom + 6.0);
-        writeln!(svg, "<line class=\"{class}\" x1=\"{x}\" y1=\"{from}\" x2=\"{x}\" y2=\"{to}\"/>").expect("text grows");
+        writeln!(
+            svg,
+            "<line class=\"{class}\" x1=\"{x}\" y1=\"{from}\" x2=\"{x}\" y2=\"{to}\"/>"
+        )
+        .expect("text grows");
         middle(svg, (x, bottom + 22.0), "quiet small", &format!("{part}"));
     }
-    middle(svg, (left + FULL / 2.0, bottom + 38.0), "quiet small", "rate, host network = 1");
+    middle(
+        svg,
+        (left + FULL / 2.0, bottom + 38.0),
+        "quiet small",
+        "rate, host network = 1",
+    );
     if rows.has(|row| row.mode == Mode::Kernel) && rows.has(|row| row.mode == Mode::Fast) {
-        middle(svg, (left + PANEL - COLUMN / 2.0, TOP - 14.0), "quiet small", "fast / kernel");
+        middle(
+            svg,
+            (left + PANEL - COLUMN / 2.0, TOP - 14.0),
+            "quiet small",
+            "fast / kernel",
+        );
     }
 }
 
-fn bars(svg: &mut String, rows: &Rows, (profile, modes): (Profile, &[Mode]), line: &Line, left: f64) {
+fn bars(
+    svg: &mut String,
+    rows: &Rows,
+    (profile, modes): (Profile, &[Mode]),
+    line: &Line,
+    left: f64,
+) {
     let mut y = line.top;
     for mode in modes {
         let row = rows.find(profile, line.workload, line.via, *mode);
@@ -160,7 +225,10 @@ fn bars(svg: &mut String, rows: &Rows, (profile, modes): (Profile, &[Mode]), lin
     }
     let fast = rows.find(profile, line.workload, line.via, Mode::Fast);
     if let Some(ratio) = fast.and_then(|fast| rows.ratio(fast, Mode::Kernel)) {
-        let at = (left + PANEL - COLUMN / 2.0, f64::midpoint(line.top, y) + 4.0);
+        let at = (
+            left + PANEL - COLUMN / 2.0,
+            f64::midpoint(line.top, y) + 4.0,
+        );
         middle(svg, at, "strong", &format!("{ratio:.2} \u{d7}"));
     }
 }
@@ -168,12 +236,15 @@ fn bars(svg: &mut String, rows: &Rows, (profile, modes): (Profile, &[Mode]), lin
 /// A bar as long as the median of these, sorted; the spread across its end, and its figure behind
 /// that.
 fn bar(svg: &mut String, mode: Mode, ratios: &[f64], (left, y): (f64, f64)) {
-    let (Some(lowest), Some(highest)) = (ratios.first(), ratios.last()) else { return };
+    let (Some(lowest), Some(highest)) = (ratios.first(), ratios.last()) else {
+        return;
+    };
     let width = |ratio: f64| (ratio * FULL).min(PANEL - COLUMN - 26.0);
     let (ratio, thick, centre) = (median(ratios), BAR - 2.0, y + (BAR - 2.0) / 2.0);
     writeln!(
         svg,
-        "<rect class=\"{mode}\" x=\"{left}\" y=\"{y}\" width=\"{:.1}\" height=\"{thick}\" rx=\"1\"/>\
+        "<rect class=\"{mode}\" x=\"{left}\" y=\"{y}\" width=\"{:.1}\" height=\"{thick}\" \
+         rx=\"1\"/>\
          <line class=\"spread\" x1=\"{:.1}\" y1=\"{centre}\" x2=\"{:.1}\" y2=\"{centre}\"/>",
         width(ratio),
         left + width(*lowest),
@@ -182,17 +253,29 @@ fn bar(svg: &mut String, mode: Mode, ratios: &[f64], (left, y): (f64, f64)) {
     .expect("text grows");
     // Twice, so that it is legible on a line.
     for class in ["halo", "small"] {
-        text(svg, (left + width(*highest) + 4.0, centre + 3.5), class, &format!("{ratio:.2}"));
+        text(
+            svg,
+            (left + width(*highest) + 4.0, centre + 3.5),
+            class,
+            &format!("{ratio:.2}"),
+        );
     }
 }
 
 fn text(svg: &mut String, (x, y): (f64, f64), class: &str, words: &str) {
-    writeln!(svg, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{words}</text>").expect("text grows");
+    writeln!(
+        svg,
+        "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{words}</text>"
+    )
+    .expect("text grows");
 }
 
 fn middle(svg: &mut String, (x, y): (f64, f64), class: &str, words: &str) {
-    writeln!(svg, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{words}</text>")
-        .expect("text grows");
+    writeln!(
+        svg,
+        "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{words}</text>"
+    )
+    .expect("text grows");
 }
 
 #[cfg(test)]
@@ -209,10 +292,15 @@ mod tests {
         let svg = svg(&rows);
         let bar = |mode: &str, part: f64| {
             let expected = format!("width=\"{:.1}\"", part * FULL);
-            svg.lines().any(|line| line.contains(&format!("rect class=\"{mode}\"")) && line.contains(&expected))
+            svg.lines().any(|line| {
+                line.contains(&format!("rect class=\"{mode}\"")) && line.contains(&expected)
+            })
         };
         assert!(bar("kernel", 0.5) && bar("fast", 0.9), "{svg}");
-        assert!(svg.contains(">1.80 \u{d7}<") && svg.contains("UDP request/response"), "{svg}");
+        assert!(
+            svg.contains(">1.80 \u{d7}<") && svg.contains("UDP request/response"),
+            "{svg}"
+        );
         for absent in ["class=\"stock\"", "TCP", "through a Service", "offload"] {
             assert!(!svg.contains(absent), "{absent} was not measured: {svg}");
         }

@@ -54,9 +54,16 @@ impl Options {
                 times.push(time(&pair, line)?);
             }
         }
-        let rows: Vec<Row> = lines.into_iter().zip(times).map(|(command, times)| row(command, times)).collect();
+        let rows: Vec<Row> = lines
+            .into_iter()
+            .zip(times)
+            .map(|(command, times)| row(command, times))
+            .collect();
         print!("{}", table(&rows));
-        println!("\nCPU pressure of the last 10 s: {:.0} %", pressure::recent() * 100.0);
+        println!(
+            "\nCPU pressure of the last 10 s: {:.0} %",
+            pressure::recent() * 100.0
+        );
         if let Some(file) = &self.json {
             let text = serde_json::to_string_pretty(&rows)? + "\n";
             fs::write(file, text).with_context(|| file.display().to_string())?;
@@ -76,12 +83,20 @@ fn time(pair: &Pair, line: &str) -> Result<f64> {
 
 fn row(command: String, mut times: Vec<f64>) -> Row {
     times.sort_unstable_by(f64::total_cmp);
-    Row { command, median_ms: median(&times), largest_ms: times.last().copied().unwrap_or(f64::NAN) }
+    Row {
+        command,
+        median_ms: median(&times),
+        largest_ms: times.last().copied().unwrap_or(f64::NAN),
+    }
 }
 
 fn table(rows: &[Row]) -> String {
     let line = |row: &Row| {
-        let Row { command, median_ms, largest_ms } = row;
+        let Row {
+            command,
+            median_ms,
+            largest_ms,
+        } = row;
         format!("| `{command}` | {median_ms:.0} | {largest_ms:.0} |\n")
     };
     let lines: String = rows.iter().map(line).collect();

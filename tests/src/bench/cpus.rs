@@ -41,16 +41,29 @@ impl Cpus {
 
     fn of(placement: Placement, first: Option<usize>, count: usize) -> Result<Self> {
         let client = first.unwrap_or(count - 1);
-        ensure!(client < count, "--cpu={client}: the CPUs of this machine are 0 to {}", count - 1);
+        ensure!(
+            client < count,
+            "--cpu={client}: the CPUs of this machine are 0 to {}",
+            count - 1
+        );
         Ok(match placement {
-            Placement::One => Self { client: vec![client], server: vec![client] },
+            Placement::One => Self {
+                client: vec![client],
+                server: vec![client],
+            },
             Placement::Two => {
                 ensure!(count > 1, "--cpus=2: this machine has one CPU");
-                Self { client: vec![client], server: vec![(client + count - 1) % count] }
+                Self {
+                    client: vec![client],
+                    server: vec![(client + count - 1) % count],
+                }
             }
             Placement::Any => {
                 ensure!(first.is_none(), "--cpu has no meaning with --cpus=any");
-                Self { client: (0..count).collect(), server: (0..count).collect() }
+                Self {
+                    client: (0..count).collect(),
+                    server: (0..count).collect(),
+                }
             }
         })
     }
@@ -65,14 +78,21 @@ impl Cpus {
 }
 
 fn list(cpus: &[usize]) -> String {
-    cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+    cpus.iter()
+        .map(usize::to_string)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// The command line of a worker on these CPUs.
 pub(super) fn pinned(cpus: &[usize], program: &Path, args: &[&str]) -> Vec<String> {
     let (cpus, program) = (list(cpus), program.display().to_string());
     let before = ["nice", "-n", NICE, "taskset", "-c", &cpus, &program];
-    before.iter().chain(args).map(|part| (*part).to_owned()).collect()
+    before
+        .iter()
+        .chain(args)
+        .map(|part| (*part).to_owned())
+        .collect()
 }
 
 #[cfg(test)]
@@ -80,7 +100,10 @@ mod tests {
     use super::*;
 
     fn cpus(client: &[usize], server: &[usize]) -> Cpus {
-        Cpus { client: client.to_vec(), server: server.to_vec() }
+        Cpus {
+            client: client.to_vec(),
+            server: server.to_vec(),
+        }
     }
 
     #[test]
@@ -89,9 +112,15 @@ mod tests {
         assert_eq!(Cpus::of(Placement::Two, None, 4)?, cpus(&[3], &[2]));
         assert_eq!(Cpus::of(Placement::Two, Some(0), 2)?, cpus(&[0], &[1]));
         let any = Cpus::of(Placement::Any, None, 2)?;
-        assert_eq!((any.list(), cpus(&[1], &[0]).list()), ("0,1".to_owned(), "0,1".to_owned()));
+        assert_eq!(
+            (any.list(), cpus(&[1], &[0]).list()),
+            ("0,1".to_owned(), "0,1".to_owned())
+        );
         for (placement, first, count) in [(Placement::Two, None, 1), (Placement::One, Some(2), 2)] {
-            assert!(Cpus::of(placement, first, count).is_err(), "{placement:?} {first:?} {count}");
+            assert!(
+                Cpus::of(placement, first, count).is_err(),
+                "{placement:?} {first:?} {count}"
+            );
         }
         Ok(())
     }

@@ -65,14 +65,20 @@ impl Output {
         if let Some(file) = &self.json {
             write(file, &(serde_json::to_string_pretty(rows)? + "\n"))?;
         }
-        self.svg.as_deref().map_or(Ok(()), |file| write(file, &chart::svg(rows)))
+        self.svg
+            .as_deref()
+            .map_or(Ok(()), |file| write(file, &chart::svg(rows)))
     }
 }
 
 fn show(file: &Path, svg: Option<&Path>) -> Result<()> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    let rows: Rows = serde_json::from_str(&text).with_context(|| format!("{}: no rows of a bench", file.display()))?;
-    for profile in Profile::ALL.into_iter().filter(|profile| rows.has(|row| row.profile == *profile)) {
+    let rows: Rows = serde_json::from_str(&text)
+        .with_context(|| format!("{}: no rows of a bench", file.display()))?;
+    for profile in Profile::ALL
+        .into_iter()
+        .filter(|profile| rows.has(|row| row.profile == *profile))
+    {
         println!("{}", table::markdown(&rows, profile));
     }
     svg.map_or(Ok(()), |svg| write(svg, &chart::svg(&rows)))
@@ -98,7 +104,10 @@ mod tests {
         assert!(chart::svg(&rows) == svg?, "the chart is of other rows");
         let page = page?;
         for profile in Profile::ALL {
-            assert!(page.contains(&table::markdown(&rows, profile)), "the table of {profile} is of other rows");
+            assert!(
+                page.contains(&table::markdown(&rows, profile)),
+                "the table of {profile} is of other rows"
+            );
         }
         Ok(())
     }

@@ -103,19 +103,38 @@ pub(super) enum Other {
 impl Options {
     /// Returns the plan of the measurements. All options are checked here, before a lab is made.
     pub(super) fn plan(&self) -> Result<Plan> {
-        let (rounds, seconds) = if self.quick { (1, 0.25) } else { (self.rounds, self.seconds) };
+        let (rounds, seconds) = if self.quick {
+            (1, 0.25)
+        } else {
+            (self.rounds, self.seconds)
+        };
         ensure!(rounds > 0, "--rounds must be at least 1");
-        ensure!((0.1..=60.0).contains(&seconds), "--seconds={seconds}: from 0.1 to 60");
+        ensure!(
+            (0.1..=60.0).contains(&seconds),
+            "--seconds={seconds}: from 0.1 to 60"
+        );
         let mut modes = self.mode.clone();
         if modes.is_empty() {
             modes.extend(Mode::ALL.into_iter().filter(|mode| self.is_default(*mode)));
         }
-        for (mode, flag) in [(Mode::Stock, "--peer-flanneld"), (Mode::Other, "--other-agent")] {
+        for (mode, flag) in [
+            (Mode::Stock, "--peer-flanneld"),
+            (Mode::Other, "--other-agent"),
+        ] {
             let is_complete = !modes.contains(&mode) || self.is_default(mode);
-            ensure!(is_complete, "--mode={mode} needs a binary: give its path with {flag}");
+            ensure!(
+                is_complete,
+                "--mode={mode} needs a binary: give its path with {flag}"
+            );
         }
-        for (flag, binary) in [("--peer-flanneld", &self.peer_flanneld), ("--other-agent", &self.other_agent)] {
-            binary.as_deref().map(|binary| check_binary(flag, binary)).transpose()?;
+        for (flag, binary) in [
+            ("--peer-flanneld", &self.peer_flanneld),
+            ("--other-agent", &self.other_agent),
+        ] {
+            binary
+                .as_deref()
+                .map(|binary| check_binary(flag, binary))
+                .transpose()?;
         }
         self.output.check()?;
         Ok(Plan {
@@ -127,7 +146,10 @@ impl Options {
             workloads: self.workload.clone(),
             vias: self.via.clone(),
             modes,
-            binaries: Binaries { flanneld: self.peer_flanneld.clone(), agent: self.other_agent.clone() },
+            binaries: Binaries {
+                flanneld: self.peer_flanneld.clone(),
+                agent: self.other_agent.clone(),
+            },
         })
     }
 
@@ -152,8 +174,14 @@ impl Options {
 /// That it can be run.
 fn check_binary(flag: &str, path: &Path) -> Result<()> {
     let tried = Command::new(path).arg("--version").output();
-    let tried = tried.with_context(|| format!("{flag}={}: not a binary that can be run", path.display()))?;
-    ensure!(tried.status.success(), "{flag}={}: `--version` ended with {}", path.display(), tried.status);
+    let tried = tried
+        .with_context(|| format!("{flag}={}: not a binary that can be run", path.display()))?;
+    ensure!(
+        tried.status.success(),
+        "{flag}={}: `--version` ended with {}",
+        path.display(),
+        tried.status
+    );
     Ok(())
 }
 
@@ -161,9 +189,15 @@ impl Output {
     /// A run takes long: what cannot be written in the end is said in the beginning.
     fn check(&self) -> Result<()> {
         for file in [&self.json, &self.svg].into_iter().flatten() {
-            let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let directory = file
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
             let there = directory.is_none_or(Path::is_dir) && !file.is_dir();
-            ensure!(there, "{}: cannot be written, its directory is not there or it is one", file.display());
+            ensure!(
+                there,
+                "{}: cannot be written, its directory is not there or it is one",
+                file.display()
+            );
         }
         Ok(())
     }
@@ -187,13 +221,36 @@ mod tests {
     #[test]
     fn a_plan_is_everything_unless_something_is_chosen() -> Result<()> {
         let all = plan("bench")?;
-        assert_eq!(all.modes, [Mode::Host, Mode::Kernel, Mode::Encap, Mode::Fast]);
-        assert_eq!((all.workloads.len(), all.vias.len(), all.profiles.len()), (8, 2, 2));
-        let some = plan("bench --mode=fast,host --workload=udp_pps --via=pod --profile=wire --rounds=3 --seconds=0.5")?;
-        assert_eq!((some.modes, some.workloads), (vec![Mode::Fast, Mode::Host], vec![Workload::UdpPps]));
-        assert_eq!((some.vias, some.profiles, some.rounds), (vec![Via::Pod], vec![Profile::Wire], 3));
-        assert!(plan("bench --peer-flanneld=/bin/true")?.modes.contains(&Mode::Stock));
-        assert!(plan("bench --other-agent=/bin/true")?.modes.contains(&Mode::Other));
+        assert_eq!(
+            all.modes,
+            [Mode::Host, Mode::Kernel, Mode::Encap, Mode::Fast]
+        );
+        assert_eq!(
+            (all.workloads.len(), all.vias.len(), all.profiles.len()),
+            (8, 2, 2)
+        );
+        let some = plan(
+            "bench --mode=fast,host --workload=udp_pps --via=pod --profile=wire --rounds=3 \
+             --seconds=0.5",
+        )?;
+        assert_eq!(
+            (some.modes, some.workloads),
+            (vec![Mode::Fast, Mode::Host], vec![Workload::UdpPps])
+        );
+        assert_eq!(
+            (some.vias, some.profiles, some.rounds),
+            (vec![Via::Pod], vec![Profile::Wire], 3)
+        );
+        assert!(
+            plan("bench --peer-flanneld=/bin/true")?
+                .modes
+                .contains(&Mode::Stock)
+        );
+        assert!(
+            plan("bench --other-agent=/bin/true")?
+                .modes
+                .contains(&Mode::Other)
+        );
         Ok(())
     }
 
@@ -202,7 +259,10 @@ mod tests {
         for (line, hint) in [
             ("bench --mode=stock", "--peer-flanneld"),
             ("bench --mode=other", "--other-agent"),
-            ("bench --peer-flanneld=/nowhere/flanneld", "not a binary that can be run"),
+            (
+                "bench --peer-flanneld=/nowhere/flanneld",
+                "not a binary that can be run",
+            ),
             ("bench --peer-flanneld=/bin/false", "`--version` ended"),
             ("bench --rounds=0", "--rounds"),
             ("bench --cpu=1000", "--cpu=1000"),
@@ -211,7 +271,10 @@ mod tests {
             ("bench --seconds=NaN", "--seconds"),
             ("bench --json=/nowhere/rows.json", "/nowhere/rows.json"),
         ] {
-            let error = plan(line).err().map(|error| format!("{error:#}")).unwrap_or_default();
+            let error = plan(line)
+                .err()
+                .map(|error| format!("{error:#}"))
+                .unwrap_or_default();
             assert!(error.contains(hint), "{line}: {error:?}");
         }
     }

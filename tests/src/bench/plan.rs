@@ -141,14 +141,23 @@ impl Workload {
 
     /// Connections at a time.
     pub(super) const fn flows(self) -> u64 {
-        if matches!(self, Self::TcpStream8) { 8 } else { 1 }
+        if matches!(self, Self::TcpStream8) {
+            8
+        } else {
+            1
+        }
     }
 
     /// Returns the divisor from bytes, transactions, connections or packets to [`Workload::unit`].
     pub(super) const fn per_unit(self) -> f64 {
         match self {
             Self::TcpStream1 | Self::TcpStream8 => 1e9 / 8.0,
-            Self::TcpRr | Self::UdpRr | Self::TcpCrr | Self::TcpCrr10 | Self::UdpQuery | Self::UdpPps => 1.0,
+            Self::TcpRr
+            | Self::UdpRr
+            | Self::TcpCrr
+            | Self::TcpCrr10
+            | Self::UdpQuery
+            | Self::UdpPps => 1.0,
         }
     }
 
@@ -156,7 +165,12 @@ impl Workload {
     pub(super) const fn cpu_scale(self) -> f64 {
         match self {
             Self::TcpStream1 | Self::TcpStream8 => 1e3,
-            Self::TcpRr | Self::UdpRr | Self::TcpCrr | Self::TcpCrr10 | Self::UdpQuery | Self::UdpPps => 1e6,
+            Self::TcpRr
+            | Self::UdpRr
+            | Self::TcpCrr
+            | Self::TcpCrr10
+            | Self::UdpQuery
+            | Self::UdpPps => 1e6,
         }
     }
 
@@ -224,12 +238,19 @@ impl Mode {
 
     /// Returns true if the agents have the backend wireguard.
     pub(super) const fn is_encrypted(self) -> bool {
-        matches!(self, Self::WireguardHost | Self::Wireguard | Self::WireguardFast)
+        matches!(
+            self,
+            Self::WireguardHost | Self::Wireguard | Self::WireguardFast
+        )
     }
 
     /// The mode without pods that this one is compared with: packets travel by the same means.
     pub(super) const fn base(self) -> Self {
-        if self.is_encrypted() { Self::WireguardHost } else { Self::Host }
+        if self.is_encrypted() {
+            Self::WireguardHost
+        } else {
+            Self::Host
+        }
     }
 
     /// The mode with the same ends in which the kernel does everything.
@@ -245,11 +266,17 @@ impl Mode {
     pub(super) const fn datapath(self) -> Option<&'static str> {
         match self {
             Self::Host | Self::Stock => None,
-            Self::Kernel | Self::OutwardKernel | Self::InwardKernel | Self::WireguardHost | Self::Wireguard => {
-                Some("kernel")
-            }
+            Self::Kernel
+            | Self::OutwardKernel
+            | Self::InwardKernel
+            | Self::WireguardHost
+            | Self::Wireguard => Some("kernel"),
             Self::Encap => Some("encap"),
-            Self::Fast | Self::OutwardFast | Self::InwardFast | Self::Other | Self::WireguardFast => Some("fast"),
+            Self::Fast
+            | Self::OutwardFast
+            | Self::InwardFast
+            | Self::Other
+            | Self::WireguardFast => Some("fast"),
         }
     }
 
@@ -294,7 +321,10 @@ mod tests {
     fn the_command_line_and_json_have_the_same_names() {
         fn check<T: ValueEnum + Serialize + fmt::Display>() {
             for value in T::value_variants() {
-                assert_eq!(serde_json::to_value(value).expect("plain data"), value.to_string().as_str());
+                assert_eq!(
+                    serde_json::to_value(value).expect("plain data"),
+                    value.to_string().as_str()
+                );
             }
         }
         check::<Profile>();
@@ -306,6 +336,10 @@ mod tests {
     #[test]
     fn every_workload_and_mode_is_listed() {
         assert_eq!(Workload::ALL.as_slice(), Workload::value_variants());
-        assert!(Mode::value_variants().iter().all(|mode| Mode::ALL.contains(mode)));
+        assert!(
+            Mode::value_variants()
+                .iter()
+                .all(|mode| Mode::ALL.contains(mode))
+        );
     }
 }

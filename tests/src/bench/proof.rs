@@ -44,8 +44,17 @@ impl Counts {
     /// The counter of a WireGuard device too.
     pub(super) fn of_wireguard(agent: &Agent) -> Result<Self> {
         let path = format!("/sys/class/net/{}/statistics/tx_packets", DEVICES[0]);
-        let encrypted = agent.node().run(["cat", &path])?.stdout.trim().parse().context(path)?;
-        Ok(Self { encrypted, ..Self::read(agent)? })
+        let encrypted = agent
+            .node()
+            .run(["cat", &path])?
+            .stdout
+            .trim()
+            .parse()
+            .context(path)?;
+        Ok(Self {
+            encrypted,
+            ..Self::read(agent)?
+        })
     }
 
     fn of(dump: &Value) -> Result<Self> {
@@ -54,8 +63,12 @@ impl Counts {
             let packets = row["packets"].as_u64().with_context(|| row.to_string())?;
             match (row["program"].as_str(), row["reason"].as_str()) {
                 (Some("from_pod"), Some("replayed")) => counts.sent_on += packets,
-                (Some("from_underlay" | "from_l3_tunnel"), Some("replayed")) => counts.delivered += packets,
-                (Some("to_underlay"), Some("learned" | "not_followed" | "tcp_control")) => counts.outward += packets,
+                (Some("from_underlay" | "from_l3_tunnel"), Some("replayed")) => {
+                    counts.delivered += packets
+                }
+                (Some("to_underlay"), Some("learned" | "not_followed" | "tcp_control")) => {
+                    counts.outward += packets
+                }
                 (Some("to_l3_tunnel"), Some("self_sent")) => {}
                 (Some("to_tunnel"), Some("encapsulated")) => {
                     counts.encapsulated += packets;
@@ -92,7 +105,9 @@ pub(super) fn objection(
     seconds: f64,
 ) -> Option<String> {
     let [client, server] = [after[0].since(before[0]), after[1].since(before[1])];
-    let nothing_replayed = [client, server].iter().all(|node| node.sent_on == 0 && node.delivered == 0);
+    let nothing_replayed = [client, server]
+        .iter()
+        .all(|node| node.sent_on == 0 && node.delivered == 0);
     let is_encrypted = client.encrypted > 0 && server.encrypted > 0;
     let as_expected = match mode {
         // The counters of another build may have other names.
@@ -122,7 +137,11 @@ pub(super) fn objection(
         Mode::Fast | Mode::WireguardFast => {
             let known = |replayed: u64, others: u64| {
                 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a count")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a part of a count"
+                )]
                 let unconfirmed = ((replayed + others) as f64 * UNTIL_CONFIRMED / seconds) as u64;
                 let late = others.saturating_sub(workload.flows() * UNTIL_KNOWN + unconfirmed);
                 replayed > others && replayed > MOST * late
@@ -132,9 +151,14 @@ pub(super) fn objection(
     };
     (!as_expected).then(|| {
         format!(
-            "the client's node encapsulated {} packets and replayed {} beside {} at the tunnel device; the server's \
+            "the client's node encapsulated {} packets and replayed {} beside {} at the tunnel \
+             device; the server's \
              replayed {} beside {}",
-            client.encapsulated, client.sent_on, client.to_tunnel, server.delivered, server.from_tunnel
+            client.encapsulated,
+            client.sent_on,
+            client.to_tunnel,
+            server.delivered,
+            server.from_tunnel
         )
     })
 }
@@ -152,8 +176,20 @@ mod tests {
     use super::*;
 
     fn counts(encapsulated: u64, sent_on: u64, delivered: u64, from_tunnel: u64) -> [Counts; 2] {
-        let client = Counts { encapsulated, sent_on, to_tunnel: encapsulated, ..Counts::default() };
-        [client, Counts { delivered, from_tunnel, ..Counts::default() }]
+        let client = Counts {
+            encapsulated,
+            sent_on,
+            to_tunnel: encapsulated,
+            ..Counts::default()
+        };
+        [
+            client,
+            Counts {
+                delivered,
+                from_tunnel,
+                ..Counts::default()
+            },
+        ]
     }
 
     fn objects(mode: Mode, workload: Workload, after: [Counts; 2]) -> bool {
@@ -164,19 +200,45 @@ mod tests {
     fn a_fast_row_needs_replayed_packets_on_both_nodes() {
         let rr = |after| objects(Mode::Fast, Workload::TcpRr, after);
         assert!(!rr(counts(5, 1000, 1000, 5)) && !rr(counts(100, 1000, 1000, 100)));
-        assert!(rr(counts(10, 9, 1000, 5)), "fewer than went through the device");
-        assert!(rr(counts(160, 1000, 1000, 5)), "too many went through the device");
-        let short = |after| objection(Mode::Fast, Workload::TcpRr, [[Counts::default(); 2], after], 0.5).is_some();
-        assert!(!short(counts(400, 1000, 1000, 400)) && short(counts(700, 1000, 1000, 5)), "until it was confirmed");
-        assert!(rr(counts(5, 1000, 0, 1000)), "nothing was replayed on the server's node");
+        assert!(
+            rr(counts(10, 9, 1000, 5)),
+            "fewer than went through the device"
+        );
+        assert!(
+            rr(counts(160, 1000, 1000, 5)),
+            "too many went through the device"
+        );
+        let short = |after| {
+            objection(
+                Mode::Fast,
+                Workload::TcpRr,
+                [[Counts::default(); 2], after],
+                0.5,
+            )
+            .is_some()
+        };
+        assert!(
+            !short(counts(400, 1000, 1000, 400)) && short(counts(700, 1000, 1000, 5)),
+            "until it was confirmed"
+        );
+        assert!(
+            rr(counts(5, 1000, 0, 1000)),
+            "nothing was replayed on the server's node"
+        );
     }
 
     #[test]
     fn a_row_of_short_connections_needs_requests_that_were_replayed() {
         let objects = |workload, after| objects(Mode::Fast, workload, after);
         assert!(!objects(Workload::TcpCrr10, counts(1300, 400, 400, 1300)));
-        assert!(objects(Workload::TcpCrr10, counts(1300, 400, 10, 1300)), "the server's node replays too few");
-        assert!(objects(Workload::TcpCrr10, counts(1300, 100, 100, 1300)), "one of ten requests");
+        assert!(
+            objects(Workload::TcpCrr10, counts(1300, 400, 10, 1300)),
+            "the server's node replays too few"
+        );
+        assert!(
+            objects(Workload::TcpCrr10, counts(1300, 100, 100, 1300)),
+            "one of ten requests"
+        );
     }
 
     #[test]
@@ -197,26 +259,56 @@ mod tests {
 
     #[test]
     fn an_encrypted_row_needs_packets_through_both_devices() {
-        let encrypted = |count| Counts { encrypted: count, ..Counts::default() };
+        let encrypted = |count| Counts {
+            encrypted: count,
+            ..Counts::default()
+        };
         let objects = |after| objects(Mode::Wireguard, Workload::TcpRr, after);
         assert!(!objects([encrypted(9), encrypted(8)]));
         assert!(objects([encrypted(9), encrypted(0)]) && objects([encrypted(0), encrypted(9)]));
-        assert!(objects([Counts { sent_on: 1, ..encrypted(9) }, encrypted(8)]), "replayed in mode kernel");
+        assert!(
+            objects([
+                Counts {
+                    sent_on: 1,
+                    ..encrypted(9)
+                },
+                encrypted(8)
+            ]),
+            "replayed in mode kernel"
+        );
         let fast = |after| self::objects(Mode::WireguardFast, Workload::TcpRr, after);
-        let replaying = |encrypted| counts(0, 1000, 1000, 5).map(|node| Counts { encrypted, ..node });
+        let replaying =
+            |encrypted| counts(0, 1000, 1000, 5).map(|node| Counts { encrypted, ..node });
         assert!(!fast(replaying(9)) && fast(replaying(0)) && fast([encrypted(9), encrypted(8)]));
     }
 
     #[test]
     fn a_row_of_the_outside_needs_both_directions_replayed_on_the_node_of_the_pod() {
-        let node = |sent_on, delivered, outward| Counts { sent_on, delivered, outward, ..Counts::default() };
+        let node = |sent_on, delivered, outward| Counts {
+            sent_on,
+            delivered,
+            outward,
+            ..Counts::default()
+        };
         let rr = |mode, after| objects(mode, Workload::TcpRr, after);
         let (replaying, idle) = (node(1000, 1000, 50), node(0, 0, 0));
-        assert!(!rr(Mode::OutwardFast, [replaying, idle]) && !rr(Mode::InwardFast, [idle, replaying]));
-        assert!(rr(Mode::OutwardFast, [idle, replaying]) && rr(Mode::InwardFast, [replaying, idle]));
-        assert!(rr(Mode::OutwardFast, [node(1000, 0, 50), idle]), "one direction");
-        assert!(rr(Mode::OutwardFast, [node(1000, 1000, 10_000), idle]), "most took the kernel's path");
-        assert!(rr(Mode::OutwardKernel, [replaying, idle]) && !rr(Mode::InwardKernel, [idle, idle]));
+        assert!(
+            !rr(Mode::OutwardFast, [replaying, idle]) && !rr(Mode::InwardFast, [idle, replaying])
+        );
+        assert!(
+            rr(Mode::OutwardFast, [idle, replaying]) && rr(Mode::InwardFast, [replaying, idle])
+        );
+        assert!(
+            rr(Mode::OutwardFast, [node(1000, 0, 50), idle]),
+            "one direction"
+        );
+        assert!(
+            rr(Mode::OutwardFast, [node(1000, 1000, 10_000), idle]),
+            "most took the kernel's path"
+        );
+        assert!(
+            rr(Mode::OutwardKernel, [replaying, idle]) && !rr(Mode::InwardKernel, [idle, idle])
+        );
     }
 
     #[test]

@@ -47,8 +47,21 @@ pub(super) struct Row {
 pub(super) struct Rows(pub(super) Vec<Row>);
 
 impl Series {
-    pub(super) const fn new(profile: Profile, workload: Workload, via: Via, mode: Mode, cpus: Placement) -> Self {
-        Self { profile, workload, via, mode, cpus, samples: Vec::new() }
+    pub(super) const fn new(
+        profile: Profile,
+        workload: Workload,
+        via: Via,
+        mode: Mode,
+        cpus: Placement,
+    ) -> Self {
+        Self {
+            profile,
+            workload,
+            via,
+            mode,
+            cpus,
+            samples: Vec::new(),
+        }
     }
 
     /// `None` without a sample.
@@ -74,8 +87,16 @@ impl Series {
 }
 
 impl Rows {
-    pub(super) fn find(&self, profile: Profile, workload: Workload, via: Via, mode: Mode) -> Option<&Row> {
-        self.0.iter().find(|row| (row.profile, row.workload, row.via, row.mode) == (profile, workload, via, mode))
+    pub(super) fn find(
+        &self,
+        profile: Profile,
+        workload: Workload,
+        via: Via,
+        mode: Mode,
+    ) -> Option<&Row> {
+        self.0.iter().find(|row| {
+            (row.profile, row.workload, row.via, row.mode) == (profile, workload, via, mode)
+        })
     }
 
     /// Returns the ratio of the rate to that of another mode in each round, sorted. Both reach the
@@ -83,9 +104,18 @@ impl Rows {
     /// The modes of a round follow one another, so a machine that is slower in some rounds is so
     /// for both.
     pub(super) fn ratios(&self, row: &Row, to: Mode) -> Option<Vec<f64>> {
-        let via = if to.is_between_nodes() { Via::Pod } else { row.via };
+        let via = if to.is_between_nodes() {
+            Via::Pod
+        } else {
+            row.via
+        };
         let base = self.find(row.profile, row.workload, via, to)?;
-        Some(sorted(row.rates.iter().zip(&base.rates).map(|(rate, base)| rate / base)))
+        Some(sorted(
+            row.rates
+                .iter()
+                .zip(&base.rates)
+                .map(|(rate, base)| rate / base),
+        ))
     }
 
     /// The median of these.
@@ -99,7 +129,10 @@ impl Rows {
 
     /// The modes there are rows of, in their order.
     pub(super) fn modes(&self) -> Vec<Mode> {
-        Mode::ALL.into_iter().filter(|mode| self.has(|row| row.mode == *mode)).collect()
+        Mode::ALL
+            .into_iter()
+            .filter(|mode| self.has(|row| row.mode == *mode))
+            .collect()
     }
 }
 
@@ -125,9 +158,18 @@ pub(super) mod tests {
 
     /// A row of the profile "wire" with this median.
     pub(in super::super) fn row(workload: Workload, via: Via, mode: Mode, median: f64) -> Row {
-        let sample = |factor| Sample { value: factor * median, cpu: 1.0, sent_again: 2.0 };
+        let sample = |factor| Sample {
+            value: factor * median,
+            cpu: 1.0,
+            sent_again: 2.0,
+        };
         let samples = [0.9, 1.0, 1.1].map(sample).to_vec();
-        Series { samples, ..Series::new(Profile::Wire, workload, via, mode, Placement::One) }.row().expect("samples")
+        Series {
+            samples,
+            ..Series::new(Profile::Wire, workload, via, mode, Placement::One)
+        }
+        .row()
+        .expect("samples")
     }
 
     #[test]
@@ -135,7 +177,11 @@ pub(super) mod tests {
         let (workload, via, mode) = (Workload::TcpStream1, Via::Pod, Mode::Encap);
         let mut series = Series::new(Profile::Wire, workload, via, mode, Placement::Two);
         assert!(series.row().is_none(), "nothing was measured");
-        let sample = |value| Sample { value, cpu: 10.0 * value, sent_again: 100.0 * value };
+        let sample = |value| Sample {
+            value,
+            cpu: 10.0 * value,
+            sent_again: 100.0 * value,
+        };
         series.samples = [4.0, 1.0, 3.0, 2.0].map(sample).to_vec();
         let expected = r#"{"profile":"wire","workload":"tcp_stream_1","via":"pod","mode":"encap","cpus":"2","unit":"Gbit/s","median":2.5,"min":1.0,"max":4.0,"rates":[4.0,1.0,3.0,2.0],"cpu_per_unit":25.0,"cpu_unit":"ms/Gbit","sent_again":250.0}"#;
         let text = serde_json::to_string(&series.row()).expect("plain data");
@@ -153,7 +199,10 @@ pub(super) mod tests {
             row(Workload::TcpRr, Via::Service, Mode::Fast, 90.0),
         ]);
         let fast = &rows.0[3];
-        assert_eq!((rows.ratio(fast, Mode::Host), rows.ratio(fast, Mode::Kernel)), (Some(0.9), Some(1.8)));
+        assert_eq!(
+            (rows.ratio(fast, Mode::Host), rows.ratio(fast, Mode::Kernel)),
+            (Some(0.9), Some(1.8))
+        );
         assert_eq!(rows.ratio(fast, Mode::Stock), None);
         assert_eq!(rows.modes(), [Mode::Host, Mode::Kernel, Mode::Fast]);
     }
@@ -166,7 +215,10 @@ pub(super) mod tests {
         ]);
         rows.0[0].rates = vec![40.0, 20.0, 20.0];
         rows.0[1].rates = vec![80.0, 40.0, 60.0];
-        assert_eq!(rows.ratios(&rows.0[1], Mode::Kernel), Some(vec![2.0, 2.0, 3.0]));
+        assert_eq!(
+            rows.ratios(&rows.0[1], Mode::Kernel),
+            Some(vec![2.0, 2.0, 3.0])
+        );
         assert_eq!(rows.ratio(&rows.0[1], Mode::Kernel), Some(2.0));
     }
 }

@@ -28,14 +28,22 @@ pub(super) struct Plan {
 
 /// The rows, and why some are not among them.
 pub(super) fn run(plan: &Plan) -> Result<(Rows, Vec<String>)> {
-    let load = Load { cpus: plan.cpus.clone(), seconds: plan.seconds };
+    let load = Load {
+        cpus: plan.cpus.clone(),
+        seconds: plan.seconds,
+    };
     let lab = Lab::new("bench")?;
     lab.end_on_interrupt()?;
-    let sites = plan.modes.iter().map(|mode| Site::new(&lab, *mode, &plan.binaries, &load.cpus));
+    let sites = plan
+        .modes
+        .iter()
+        .map(|mode| Site::new(&lab, *mode, &plan.binaries, &load.cpus));
     let sites: Vec<Site> = sites.collect::<Result<_>>()?;
     let (mut rows, mut refused) = (Vec::new(), Vec::new());
     for &profile in &plan.profiles {
-        sites.iter().try_for_each(|site| site.set_profile(profile))?;
+        sites
+            .iter()
+            .try_for_each(|site| site.set_profile(profile))?;
         for series in measure(plan, profile, &sites, &load)? {
             match series {
                 Ok(series) => rows.extend(series.row()),
@@ -47,12 +55,28 @@ pub(super) fn run(plan: &Plan) -> Result<(Rows, Vec<String>)> {
 }
 
 /// All rounds of one profile. A series with one sample that is none of its mode is none.
-fn measure(plan: &Plan, profile: Profile, sites: &[Site], load: &Load) -> Result<Vec<Result<Series, String>>> {
-    let asked: Vec<(Workload, Via)> =
-        plan.workloads.iter().flat_map(|&workload| plan.vias.iter().map(move |&via| (workload, via))).collect();
+fn measure(
+    plan: &Plan,
+    profile: Profile,
+    sites: &[Site],
+    load: &Load,
+) -> Result<Vec<Result<Series, String>>> {
+    let asked: Vec<(Workload, Via)> = plan
+        .workloads
+        .iter()
+        .flat_map(|&workload| plan.vias.iter().map(move |&via| (workload, via)))
+        .collect();
     let mut all: Vec<Result<Series, String>> = Vec::new();
     for &(workload, via) in &asked {
-        all.extend(sites.iter().map(|site| Ok(Series::new(profile, workload, via, site.mode, plan.placement))));
+        all.extend(sites.iter().map(|site| {
+            Ok(Series::new(
+                profile,
+                workload,
+                via,
+                site.mode,
+                plan.placement,
+            ))
+        }));
     }
     for round in 0..plan.rounds {
         let start = Instant::now();
@@ -61,10 +85,18 @@ fn measure(plan: &Plan, profile: Profile, sites: &[Site], load: &Load) -> Result
             // other.
             for turn in 0..sites.len() {
                 let place = (turn + round as usize) % sites.len();
-                add(&mut series[place], sites[place].sample(workload, via, load)?);
+                add(
+                    &mut series[place],
+                    sites[place].sample(workload, via, load)?,
+                );
             }
         }
-        eprintln!("{profile}: round {} of {} took {:.0} s", round + 1, plan.rounds, start.elapsed().as_secs_f64());
+        eprintln!(
+            "{profile}: round {} of {} took {:.0} s",
+            round + 1,
+            plan.rounds,
+            start.elapsed().as_secs_f64()
+        );
     }
     Ok(all)
 }

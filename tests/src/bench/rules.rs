@@ -29,7 +29,11 @@ pub(super) fn install(node: &Node, server: IpAddr, mode: Mode) -> Result<()> {
 
 /// Ports of the node, equal to those of the server.
 fn node_ports(server: IpAddr) -> impl Iterator<Item = Service> {
-    let numbered = (2..).zip(Via::ALL.into_iter().flat_map(|via| [Protocol::Tcp, Protocol::Udp].map(|of| (via, of))));
+    let numbered = (2..).zip(
+        Via::ALL
+            .into_iter()
+            .flat_map(|via| [Protocol::Tcp, Protocol::Udp].map(|of| (via, of))),
+    );
     numbered.map(move |(number, (via, protocol))| {
         let at = SocketAddr::from(([10, 96, 1, number], 80));
         Service::new(at, protocol, [SocketAddr::new(server, via.port())]).at_node_port(via.port())
@@ -40,11 +44,19 @@ fn node_ports(server: IpAddr) -> impl Iterator<Item = Service> {
 fn services(server: IpAddr) -> Vec<Service> {
     let others = (1..=OTHERS).map(|number| {
         let backends = [200, 201].map(|subnet| SocketAddr::from(([10, 244, subnet, number], 8080)));
-        Service::new(SocketAddr::from(([10, 96, 0, number], 80)), Protocol::Tcp, backends)
+        Service::new(
+            SocketAddr::from(([10, 96, 0, number], 80)),
+            Protocol::Tcp,
+            backends,
+        )
     });
     let measured = [Protocol::Tcp, Protocol::Udp].map(|protocol| {
         let port = Via::Service.port();
-        Service::new(SocketAddr::new(SERVICE, port), protocol, [SocketAddr::new(server, port)])
+        Service::new(
+            SocketAddr::new(SERVICE, port),
+            protocol,
+            [SocketAddr::new(server, port)],
+        )
     });
     others.chain(measured).collect()
 }

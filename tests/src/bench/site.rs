@@ -87,16 +87,32 @@ impl Site {
         let net = Two::named(lab, [&a, &b], Stack::V4)?;
         // A Service's address must lead somewhere before it is translated.
         net.a.sh(&format!("ip route add default via {SECOND}"))?;
-        let etcd = (mode != Mode::Host).then(|| store(lab, &net.b, mode)).transpose()?;
+        let etcd = (mode != Mode::Host)
+            .then(|| store(lab, &net.b, mode))
+            .transpose()?;
         let other = binaries.agent.as_deref().filter(|_| mode == Mode::Other);
-        let agents = mode.datapath().map(|_| start_agents(&net, mode, other, cpus)).transpose()?;
+        let agents = mode
+            .datapath()
+            .map(|_| start_agents(&net, mode, other, cpus))
+            .transpose()?;
         let stock = binaries.flanneld.as_deref().filter(|_| mode == Mode::Stock);
-        let flanneld = stock.map(|binary| start_flanneld(&net, binary)).transpose()?;
+        let flanneld = stock
+            .map(|binary| start_flanneld(&net, binary))
+            .transpose()?;
         let pods = (!mode.is_between_nodes()).then(|| pods(&net)).transpose()?;
-        let site = Self { mode, net, pods, agents, _flanneld: flanneld, _etcd: etcd };
+        let site = Self {
+            mode,
+            net,
+            pods,
+            agents,
+            _flanneld: flanneld,
+            _etcd: etcd,
+        };
         site.wait_fast()?;
         let server = site.server_ip()?;
-        site.nodes().into_iter().try_for_each(|node| rules::install(node, server, mode))?;
+        site.nodes()
+            .into_iter()
+            .try_for_each(|node| rules::install(node, server, mode))?;
         let (client, server) = site.ends();
         for end in [client, server] {
             set_tcp_up(end)?;
@@ -106,9 +122,14 @@ impl Site {
 
     fn wait_fast(&self) -> Result<()> {
         match (self.mode, &self.agents, &self.pods) {
-            (Mode::Fast | Mode::OutwardFast | Mode::InwardFast | Mode::WireguardFast, Some(agents), Some(pods)) => {
-                agents.iter().zip(pods).try_for_each(|(agent, pod)| agent.wait_pod(pod, true, true))
-            }
+            (
+                Mode::Fast | Mode::OutwardFast | Mode::InwardFast | Mode::WireguardFast,
+                Some(agents),
+                Some(pods),
+            ) => agents
+                .iter()
+                .zip(pods)
+                .try_for_each(|(agent, pod)| agent.wait_pod(pod, true, true)),
             _ => Ok(()),
         }
     }
@@ -128,25 +149,35 @@ impl Site {
             Profile::Offload => OFFLOAD,
             Profile::Wire => WIRE,
         };
-        self.nodes().into_iter().try_for_each(|node| node.sh(&format!("ethtool -K eth0 {features}")).map(drop))
+        self.nodes()
+            .into_iter()
+            .try_for_each(|node| node.sh(&format!("ethtool -K eth0 {features}")).map(drop))
     }
 
     /// Measures, and looks whether the packets went the way they should.
     pub(super) fn sample(&self, workload: Workload, via: Via, load: &Load) -> Result<Outcome> {
         let before = self.counts()?;
-        let sample =
-            self.measure(workload, via, load).with_context(|| format!("{workload} in {}", self.mode.title()))?;
+        let sample = self
+            .measure(workload, via, load)
+            .with_context(|| format!("{workload} in {}", self.mode.title()))?;
         let after = self.counts()?;
         let seconds = load.seconds + WARM_UP.as_secs_f64();
-        Ok(match objection(self.mode, workload, [before, after], seconds) {
-            None => Ok(sample),
-            Some(objection) => Err(format!("{workload} via {via} in {}: {objection}", self.mode.title())),
-        })
+        Ok(
+            match objection(self.mode, workload, [before, after], seconds) {
+                None => Ok(sample),
+                Some(objection) => Err(format!(
+                    "{workload} via {via} in {}: {objection}",
+                    self.mode.title()
+                )),
+            },
+        )
     }
 
     fn counts(&self) -> Result<[Counts; 2]> {
         Ok(match &self.agents {
-            Some([a, b]) if self.mode.is_encrypted() => [Counts::of_wireguard(a)?, Counts::of_wireguard(b)?],
+            Some([a, b]) if self.mode.is_encrypted() => {
+                [Counts::of_wireguard(a)?, Counts::of_wireguard(b)?]
+            }
             Some([a, b]) if self.mode != Mode::Other => [Counts::read(a)?, Counts::read(b)?],
             _ => [Counts::default(); 2],
         })
@@ -160,10 +191,20 @@ impl Site {
             Via::Service => rules::SERVICE,
         };
         let received = || server.counter("Udp", "InDatagrams");
-        let retransmitted =
-            || -> Result<u64> { [client, server].into_iter().map(|end| end.counter("Tcp", "RetransSegs")).sum() };
+        let retransmitted = || -> Result<u64> {
+            [client, server]
+                .into_iter()
+                .map(|end| end.counter("Tcp", "RetransSegs"))
+                .sum()
+        };
         let before = (received()?, retransmitted()?);
-        let mut done = run(workload, (client, at), (server, self.server_ip()?), via.port(), load)?;
+        let mut done = run(
+            workload,
+            (client, at),
+            (server, self.server_ip()?),
+            via.port(),
+            load,
+        )?;
         if workload == Workload::UdpPps {
             #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
             let datagrams = (received()? - before.0) as f64;
@@ -173,8 +214,13 @@ impl Site {
         let units = done.count / workload.per_unit();
         ensure!(units > 0.0, "nothing arrived");
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let sent_again = (retransmitted()? - before.1) as f64 / (done.seconds + WARM_UP.as_secs_f64());
-        Ok(Sample { value: units / done.seconds, cpu: done.busy * workload.cpu_scale() / units, sent_again })
+        let sent_again =
+            (retransmitted()? - before.1) as f64 / (done.seconds + WARM_UP.as_secs_f64());
+        Ok(Sample {
+            value: units / done.seconds,
+            cpu: done.busy * workload.cpu_scale() / units,
+            sent_again,
+        })
     }
 
     /// Client and server.
@@ -202,7 +248,10 @@ impl Site {
 fn tunnel_address(agent: &Agent) -> Result<IpAddr> {
     let status = agent.status()?;
     let subnet = status["lease"]["subnet"].as_str().context("a subnet")?;
-    Ok(subnet.parse::<IpNet>().context(subnet.to_owned())?.network())
+    Ok(subnet
+        .parse::<IpNet>()
+        .context(subnet.to_owned())?
+        .network())
 }
 
 /// Sets the same TCP settings in every mode. If BBR is the default, it paces by its model of the
@@ -224,7 +273,11 @@ fn set_tcp_up(end: &Host) -> Result<()> {
 
 fn store(lab: &Lab, node: &Node, mode: Mode) -> Result<Etcd> {
     let etcd = lab.etcd(node)?;
-    let backend = if mode.is_encrypted() { r#"{"Type":"wireguard"}"# } else { r#"{"Type":"vxlan"}"# };
+    let backend = if mode.is_encrypted() {
+        r#"{"Type":"wireguard"}"#
+    } else {
+        r#"{"Type":"vxlan"}"#
+    };
     etcd.put(CONFIG_KEY, &cluster::config(Stack::V4, backend), None)?;
     Ok(etcd)
 }
@@ -233,7 +286,9 @@ fn store(lab: &Lab, node: &Node, mode: Mode) -> Result<Etcd> {
 /// on the load's CPUs, as the kernel's own would.
 fn start_agents(net: &Two, mode: Mode, other: Option<&Path>, cpus: &Cpus) -> Result<[Agent; 2]> {
     let datapath = mode.datapath().unwrap_or_default();
-    let mut options = AgentOptions::etcd(STORE)?.flag(&format!("--datapath={datapath}")).flag("--ip-masq=true");
+    let mut options = AgentOptions::etcd(STORE)?
+        .flag(&format!("--datapath={datapath}"))
+        .flag("--ip-masq=true");
     if mode.is_encrypted() {
         options = options.wrapped_by(&format!("taskset -c {}", cpus.list()));
     }
@@ -246,10 +301,20 @@ fn start_agents(net: &Two, mode: Mode, other: Option<&Path>, cpus: &Cpus) -> Res
 fn start_flanneld(net: &Two, binary: &Path) -> Result<[ChildGuard; 2]> {
     let binary = binary.display().to_string();
     let start = |node: &Node| -> Result<ChildGuard> {
-        let child =
-            node.spawn("flanneld", [binary.as_str(), "--etcd-endpoints", STORE, "--iface=eth0", "--ip-masq"])?;
-        eventually("subnet.env of flanneld", Duration::from_secs(20), || node.subnet_env())
-            .with_context(|| format!("end of its log:\n{}", child.log_tail(20)))?;
+        let child = node.spawn(
+            "flanneld",
+            [
+                binary.as_str(),
+                "--etcd-endpoints",
+                STORE,
+                "--iface=eth0",
+                "--ip-masq",
+            ],
+        )?;
+        eventually("subnet.env of flanneld", Duration::from_secs(20), || {
+            node.subnet_env()
+        })
+        .with_context(|| format!("end of its log:\n{}", child.log_tail(20)))?;
         Ok(child)
     };
     Ok([start(&net.a)?, start(&net.b)?])
@@ -274,12 +339,26 @@ pub(super) fn run(
     let program = env::current_exe()?;
     let bind = SocketAddr::new(server.1, port);
     let args = ["server", &workload.to_string(), &bind.to_string()];
-    let child = server.0.spawn("server", pinned(&load.cpus.server, &program, &args))?;
-    eventually("a server that is ready", Duration::from_secs(5), || child.log().contains(READY).then_some(()))?;
+    let child = server
+        .0
+        .spawn("server", pinned(&load.cpus.server, &program, &args))?;
+    eventually("a server that is ready", Duration::from_secs(5), || {
+        child.log().contains(READY).then_some(())
+    })?;
     let at = SocketAddr::new(client.1, port).to_string();
-    let args = ["client", &workload.to_string(), &at, &load.seconds.to_string(), &load.cpus.list()];
+    let args = [
+        "client",
+        &workload.to_string(),
+        &at,
+        &load.seconds.to_string(),
+        &load.cpus.list(),
+    ];
     let limit = Duration::try_from_secs_f64(load.seconds + 20.0)?;
-    let output = client.0.command(pinned(&load.cpus.client, &program, &args)).limit(limit).run()?;
+    let output = client
+        .0
+        .command(pinned(&load.cpus.client, &program, &args))
+        .limit(limit)
+        .run()?;
     child.wait_success(Duration::from_secs(5))?;
     serde_json::from_str(&output.stdout).context(output.stdout)
 }

@@ -51,32 +51,58 @@ const RATIOS: [(&str, Mode, Mode); 8] = [
 pub(super) fn markdown(rows: &Rows, profile: Profile) -> String {
     let modes = rows.modes();
     let titles: Vec<&str> = modes.iter().map(|mode| mode.title()).collect();
-    let ratios: Vec<(&str, Mode, Mode)> = RATIOS.into_iter().filter(|(_, mode, _)| modes.contains(mode)).collect();
-    let heads: Vec<&str> = titles.into_iter().chain(ratios.iter().map(|(head, ..)| *head)).collect();
+    let ratios: Vec<(&str, Mode, Mode)> = RATIOS
+        .into_iter()
+        .filter(|(_, mode, _)| modes.contains(mode))
+        .collect();
+    let heads: Vec<&str> = titles
+        .into_iter()
+        .chain(ratios.iter().map(|(head, ..)| *head))
+        .collect();
     let mut text = format!("| {profile} | to | {} |\n", heads.join(" | "));
     writeln!(text, "|---|---|{}", "---|".repeat(heads.len())).expect("text grows");
     for workload in Workload::ALL {
         for via in Via::ALL {
             let cell = |mode| rows.find(profile, workload, via, mode);
-            let Some(unit) = modes.iter().find_map(|mode| cell(*mode)).map(|row| row.unit.as_ref()) else { continue };
-            let medians: Vec<String> =
-                modes.iter().map(|mode| cell(*mode).map_or("-".to_owned(), |row| figure(row.median))).collect();
-            let of =
-                |(_, mode, to): &(&str, Mode, Mode)| cell(*mode).map_or("-".to_owned(), |row| ratio(rows, row, *to));
+            let Some(unit) = modes
+                .iter()
+                .find_map(|mode| cell(*mode))
+                .map(|row| row.unit.as_ref())
+            else {
+                continue;
+            };
+            let medians: Vec<String> = modes
+                .iter()
+                .map(|mode| cell(*mode).map_or("-".to_owned(), |row| figure(row.median)))
+                .collect();
+            let of = |(_, mode, to): &(&str, Mode, Mode)| {
+                cell(*mode).map_or("-".to_owned(), |row| ratio(rows, row, *to))
+            };
             let cells: Vec<String> = medians.into_iter().chain(ratios.iter().map(of)).collect();
-            writeln!(text, "| {}, {unit} | {via} | {} |", workload.title(), cells.join(" | ")).expect("text grows");
+            writeln!(
+                text,
+                "| {}, {unit} | {via} | {} |",
+                workload.title(),
+                cells.join(" | ")
+            )
+            .expect("text grows");
         }
     }
     text
 }
 
 fn ratio(rows: &Rows, row: &Row, to: Mode) -> String {
-    rows.ratio(row, to).map_or("-".to_owned(), |ratio| format!("{ratio:.2}"))
+    rows.ratio(row, to)
+        .map_or("-".to_owned(), |ratio| format!("{ratio:.2}"))
 }
 
 /// Large numbers without digits that mean nothing.
 fn figure(value: f64) -> String {
-    if value < 1000.0 { format!("{value:.2}") } else { format!("{value:.0}") }
+    if value < 1000.0 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.0}")
+    }
 }
 
 #[cfg(test)]
@@ -96,19 +122,30 @@ mod tests {
         let text = terminal(&rows(), Profile::Wire);
         let line = text.lines().last().expect("a line");
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let expected = "tcp_rr pod fast 133000 119700 .. 146300 transactions/s 0.95 1.90 2 1.00 us/transaction";
+        let expected = "tcp_rr pod fast 133000 119700 .. 146300 transactions/s 0.95 1.90 2 1.00 \
+            us/transaction";
         assert_eq!(words, expected.split(' ').collect::<Vec<_>>());
-        assert_eq!(terminal(&rows(), Profile::Offload).lines().count(), 2, "nothing but the head");
+        assert_eq!(
+            terminal(&rows(), Profile::Offload).lines().count(),
+            2,
+            "nothing but the head"
+        );
     }
 
     #[test]
     fn markdown_leaves_out_what_was_not_measured() {
         let text = markdown(&rows(), Profile::Wire);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "| wire | to | host network | mode kernel | mode fast | fast / kernel | fast / host |");
+        assert_eq!(
+            lines[0],
+            "| wire | to | host network | mode kernel | mode fast | fast / kernel | fast / host |"
+        );
         assert_eq!(
             lines[2..],
-            ["| TCP request/response, transactions/s | pod | 140000 | 70000 | 133000 | 1.90 | 0.95 |"]
+            [
+                "| TCP request/response, transactions/s | pod | 140000 | 70000 | 133000 | 1.90 | \
+                 0.95 |"
+            ]
         );
     }
 }

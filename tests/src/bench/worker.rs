@@ -63,7 +63,9 @@ impl Server {
             Workload::TcpStream8 => stream::serve(8, self.bind, ready),
             Workload::TcpRr => rr::serve(Protocol::Tcp, self.bind, ready),
             Workload::UdpRr | Workload::UdpQuery => rr::serve(Protocol::Udp, self.bind, ready),
-            Workload::TcpCrr | Workload::TcpCrr10 => crr::serve(self.workload.requests(), self.bind, ready),
+            Workload::TcpCrr | Workload::TcpCrr10 => {
+                crr::serve(self.workload.requests(), self.bind, ready)
+            }
             Workload::UdpPps => flood::serve(self.bind, ready),
         }
     }
@@ -72,11 +74,19 @@ impl Server {
 impl Client {
     pub(super) fn run(&self) -> Result<()> {
         let mut before = busy_seconds(&self.cpus);
-        let span = Span { warm_up: WARM_UP, measured: Duration::try_from_secs_f64(self.seconds)? };
+        let span = Span {
+            warm_up: WARM_UP,
+            measured: Duration::try_from_secs_f64(self.seconds)?,
+        };
         let (count, sent, seconds) = self.work(span, &mut || before = busy_seconds(&self.cpus))?;
         let busy = busy_seconds(&self.cpus)? - before?;
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let done = Done { count: count as f64, sent: sent as f64, seconds, busy };
+        let done = Done {
+            count: count as f64,
+            sent: sent as f64,
+            seconds,
+            busy,
+        };
         println!("{}", serde_json::to_string(&done)?);
         Ok(())
     }
@@ -99,13 +109,24 @@ impl Client {
         Ok((count, count, time.as_secs_f64()))
     }
 
-    fn rr(&self, protocol: Protocol, span: Span, begin: &mut dyn FnMut()) -> Result<(u64, Duration)> {
+    fn rr(
+        &self,
+        protocol: Protocol,
+        span: Span,
+        begin: &mut dyn FnMut(),
+    ) -> Result<(u64, Duration)> {
         answered(rr::measure(protocol, self.server, span, begin)?)
     }
 }
 
 /// The requests that were answered, and the time they took.
 fn answered(report: RrReport) -> Result<(u64, Duration)> {
-    ensure!(report.lost * 1000 <= report.transactions, "too many requests without an answer: {report:?}");
-    Ok((report.transactions, Duration::try_from_secs_f64(report.seconds)?))
+    ensure!(
+        report.lost * 1000 <= report.transactions,
+        "too many requests without an answer: {report:?}"
+    );
+    Ok((
+        report.transactions,
+        Duration::try_from_secs_f64(report.seconds)?,
+    ))
 }

@@ -26,12 +26,14 @@ struct Options {
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    let text = fs::read_to_string(&options.profile).with_context(|| options.profile.display().to_string())?;
+    let text = fs::read_to_string(&options.profile)
+        .with_context(|| options.profile.display().to_string())?;
     let profile = Profile::parse(&text).with_context(|| options.profile.display().to_string())?;
     if options.read_only {
         unshare(CloneFlags::CLONE_NEWNS).context("a mount namespace")?;
         let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
-        mount(None::<&str>, "/", None::<&str>, flags, None::<&str>).context("a root that cannot be written")?;
+        mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)
+            .context("a root that cannot be written")?;
     }
     profile.install()?;
     let (program, arguments) = options.command.split_first().context("a command")?;

@@ -30,8 +30,7 @@ const LEASES: &str = "/var/lib/cni/networks/cbr0";
 pub const DUAL: &str = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_IPV6_NETWORK=fd00:10:244::/56\n\
                         FLANNEL_IPV6_SUBNET=fd00:10:244:7::1/64\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n";
 /// The `subnet.env` that the agent of a node with IPv4 writes.
-pub const V4: &str =
-    "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n";
+pub const V4: &str = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n";
 
 /// A plugin of an earlier version.
 const OLDER: &str = r#"#!/bin/sh
@@ -61,7 +60,8 @@ pub struct Sandbox {
 
 /// The path of the plugin, `FLANNEL_CNI`.
 pub fn plugin() -> Result<PathBuf> {
-    let plugin = env::var_os("FLANNEL_CNI").context("FLANNEL_CNI must be the path of the CNI plugin")?;
+    let plugin =
+        env::var_os("FLANNEL_CNI").context("FLANNEL_CNI must be the path of the CNI plugin")?;
     PathBuf::from(plugin).canonicalize().context("FLANNEL_CNI")
 }
 
@@ -69,7 +69,9 @@ impl Runtime {
     /// A new node, with the given subnet.env if there is one. The plugin is `FLANNEL_CNI`.
     pub fn new(lab: &Lab, name: &str, subnet_env: Option<&str>) -> Result<Self> {
         let runtime = Self::on(&lab.node(name)?)?;
-        subnet_env.map_or(Ok(()), |text| runtime.write("/run/flannel/subnet.env", text))?;
+        subnet_env.map_or(Ok(()), |text| {
+            runtime.write("/run/flannel/subnet.env", text)
+        })?;
         Ok(runtime)
     }
 
@@ -77,7 +79,10 @@ impl Runtime {
     pub fn on(node: &Node) -> Result<Self> {
         let plugin = plugin()?;
         node.sh("mount -t tmpfs -o mode=0755 tmpfs /var/lib")?;
-        Ok(Self { node: node.clone(), plugin })
+        Ok(Self {
+            node: node.clone(),
+            plugin,
+        })
     }
 
     /// The node.
@@ -88,18 +93,26 @@ impl Runtime {
     /// A sandbox with a new network namespace and an interface `eth0` to be.
     pub fn sandbox(&self, id: &str) -> Result<Sandbox> {
         self.node.sh(&format!("ip netns add {id}"))?;
-        Ok(Sandbox { id: id.to_owned(), ifname: "eth0".to_owned() })
+        Ok(Sandbox {
+            id: id.to_owned(),
+            ifname: "eth0".to_owned(),
+        })
     }
 
     /// A sandbox that is the network namespace of a host.
     fn sandbox_of(&self, host: &Host, id: &str) -> Result<Sandbox> {
-        self.node.sh(&format!("ip netns attach {id} {}", host.pid()))?;
-        Ok(Sandbox { id: id.to_owned(), ifname: "eth0".to_owned() })
+        self.node
+            .sh(&format!("ip netns attach {id} {}", host.pid()))?;
+        Ok(Sandbox {
+            id: id.to_owned(),
+            ifname: "eth0".to_owned(),
+        })
     }
 
     /// Runs a command, without blanks in its arguments, in a sandbox.
     pub fn inside(&self, sandbox: &Sandbox, line: &str) -> Result<Output> {
-        self.node.sh(&format!("ip netns exec {} {line}", sandbox.id))
+        self.node
+            .sh(&format!("ip netns exec {} {line}", sandbox.id))
     }
 
     /// Writes a file of the node, with the directories to it.
@@ -116,21 +129,31 @@ impl Runtime {
 
     /// The names of the files in a directory of the node, sorted; of one that is not there, none.
     pub fn files(&self, dir: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.node.outside_path(dir)).into_iter().flatten().filter_map(Result::ok);
-        let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        let entries = fs::read_dir(self.node.outside_path(dir))
+            .into_iter()
+            .flatten()
+            .filter_map(Result::ok);
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
 
     /// The plugin's state files, without its lock.
     pub fn state(&self) -> Vec<String> {
-        self.files(STATE).into_iter().filter(|name| name != ".lock").collect()
+        self.files(STATE)
+            .into_iter()
+            .filter(|name| name != ".lock")
+            .collect()
     }
 
     /// The addresses that host-local has given to pods of the manifest's list, sorted.
     pub fn leases(&self) -> Vec<String> {
         let files = self.files(LEASES).into_iter();
-        files.filter(|name| !name.starts_with("last_reserved_ip") && name != "lock").collect()
+        files
+            .filter(|name| !name.starts_with("last_reserved_ip") && name != "lock")
+            .collect()
     }
 
     /// The ports of the pod bridge, if there is one.
@@ -141,7 +164,10 @@ impl Runtime {
     /// Fails if anything of any pod is left: state, an address, a port, or a port mapping.
     pub fn expect_clean(&self) -> Result<()> {
         let (state, leases, ports) = (self.state(), self.leases(), self.ports());
-        ensure!(state.is_empty() && leases.is_empty() && ports.is_empty(), "{state:?} {leases:?} {ports:?}");
+        ensure!(
+            state.is_empty() && leases.is_empty() && ports.is_empty(),
+            "{state:?} {leases:?} {ports:?}"
+        );
         for tool in ["iptables", "ip6tables"] {
             let nat = self.node.sh(&format!("{tool} -t nat -S"))?.stdout;
             ensure!(!nat.contains("-j DNAT"), "{nat}");
@@ -153,10 +179,24 @@ impl Runtime {
     /// `newest`, and is that one otherwise; `None` takes it away.
     pub fn limit_version(&self, plugin: &str, newest: Option<&str>) -> Result<()> {
         let path = format!("{}/{plugin}", recorder::DIR);
-        let Some(newest) = newest else { return Ok(fs::remove_file(self.node.outside_path(path))?) };
-        let versions = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
-        let refused: Vec<_> = versions.iter().skip_while(|version| **version != newest).skip(1).copied().collect();
-        self.write(&path, &OLDER.replace("REFUSED", &refused.join("|")).replace("PLUGIN", plugin))?;
+        let Some(newest) = newest else {
+            return Ok(fs::remove_file(self.node.outside_path(path))?);
+        };
+        let versions = [
+            "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0",
+        ];
+        let refused: Vec<_> = versions
+            .iter()
+            .skip_while(|version| **version != newest)
+            .skip(1)
+            .copied()
+            .collect();
+        self.write(
+            &path,
+            &OLDER
+                .replace("REFUSED", &refused.join("|"))
+                .replace("PLUGIN", plugin),
+        )?;
         self.node.sh(&format!("chmod 0755 {path}")).map(drop)
     }
 
@@ -166,26 +206,56 @@ impl Runtime {
     }
 
     /// Calls the plugin, with its delegate, in an address space of at most `bytes` bytes.
-    pub fn limited_to(&self, bytes: u64, verb: &str, sandbox: &Sandbox, conf: &Value) -> Result<Output> {
-        let program = ["prlimit".to_owned(), format!("--as={bytes}"), self.plugin.display().to_string()];
-        self.prepared(self.node.command(program), verb, Some(sandbox), conf).run()
+    pub fn limited_to(
+        &self,
+        bytes: u64,
+        verb: &str,
+        sandbox: &Sandbox,
+        conf: &Value,
+    ) -> Result<Output> {
+        let program = [
+            "prlimit".to_owned(),
+            format!("--as={bytes}"),
+            self.plugin.display().to_string(),
+        ];
+        self.prepared(self.node.command(program), verb, Some(sandbox), conf)
+            .run()
     }
 
     /// One call that must fail: its error object.
     pub fn error(&self, verb: &str, sandbox: Option<&Sandbox>, conf: &Value) -> Result<Value> {
         let output = self.call(verb, sandbox, conf)?;
-        ensure!(output.code == 1, "exit status {} of {verb}: {output:?}", output.code);
+        ensure!(
+            output.code == 1,
+            "exit status {} of {verb}: {output:?}",
+            output.code
+        );
         serde_json::from_str(&output.stdout).with_context(|| format!("{output:?}"))
     }
 
     /// One call of a plugin, not yet started. Every exit status is right.
-    pub fn command(&self, plugin: &str, verb: &str, sandbox: Option<&Sandbox>, conf: &Value) -> HostCommand {
-        let program =
-            if plugin == "flannel" { self.plugin.display().to_string() } else { format!("{PLUGINS}/{plugin}") };
+    pub fn command(
+        &self,
+        plugin: &str,
+        verb: &str,
+        sandbox: Option<&Sandbox>,
+        conf: &Value,
+    ) -> HostCommand {
+        let program = if plugin == "flannel" {
+            self.plugin.display().to_string()
+        } else {
+            format!("{PLUGINS}/{plugin}")
+        };
         self.prepared(self.node.command([program]), verb, sandbox, conf)
     }
 
-    fn prepared(&self, command: HostCommand, verb: &str, sandbox: Option<&Sandbox>, conf: &Value) -> HostCommand {
+    fn prepared(
+        &self,
+        command: HostCommand,
+        verb: &str,
+        sandbox: Option<&Sandbox>,
+        conf: &Value,
+    ) -> HostCommand {
         let mut command = command.any_code().input(&conf.to_string());
         for (name, value) in self.variables(verb, sandbox) {
             command = command.env(name, &value);
@@ -194,18 +264,35 @@ impl Runtime {
     }
 
     /// Starts a call of the plugin and leaves it running.
-    pub fn start(&self, what: &str, verb: &str, sandbox: &Sandbox, conf: &Value) -> Result<ChildGuard> {
+    pub fn start(
+        &self,
+        what: &str,
+        verb: &str,
+        sandbox: &Sandbox,
+        conf: &Value,
+    ) -> Result<ChildGuard> {
         let file = format!("/run/{what}.json");
         self.write(&file, &conf.to_string())?;
         let mut argv = vec!["env".to_owned()];
-        argv.extend(self.variables(verb, Some(sandbox)).map(|(name, value)| format!("{name}={value}")));
+        argv.extend(
+            self.variables(verb, Some(sandbox))
+                .map(|(name, value)| format!("{name}={value}")),
+        );
         argv.extend(["sh", "-c", "exec \"$0\" <\"$1\""].map(str::to_owned));
         argv.extend([self.plugin.display().to_string(), file]);
         self.node.spawn(what, argv)
     }
 
-    fn variables(&self, verb: &str, sandbox: Option<&Sandbox>) -> impl Iterator<Item = (&'static str, String)> + use<> {
-        let dir = self.plugin.parent().map(|dir| dir.display().to_string()).unwrap_or_default();
+    fn variables(
+        &self,
+        verb: &str,
+        sandbox: Option<&Sandbox>,
+    ) -> impl Iterator<Item = (&'static str, String)> + use<> {
+        let dir = self
+            .plugin
+            .parent()
+            .map(|dir| dir.display().to_string())
+            .unwrap_or_default();
         let mut variables = vec![
             ("CNI_COMMAND", verb.to_owned()),
             ("CNI_PATH", format!("{}:{dir}:{PLUGINS}", recorder::DIR)),
@@ -221,9 +308,18 @@ impl Runtime {
 }
 
 /// Work on many sandboxes at the same time; the first error is the result.
-pub fn at_once<S: Sync, T: Send>(sandboxes: &[S], work: impl Fn(&S) -> Result<T> + Sync) -> Result<Vec<T>> {
+pub fn at_once<S: Sync, T: Send>(
+    sandboxes: &[S],
+    work: impl Fn(&S) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     thread::scope(|scope| {
-        let threads: Vec<_> = sandboxes.iter().map(|sandbox| scope.spawn(|| work(sandbox))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        let threads: Vec<_> = sandboxes
+            .iter()
+            .map(|sandbox| scope.spawn(|| work(sandbox)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .collect()
     })
 }

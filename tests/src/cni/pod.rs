@@ -26,7 +26,13 @@ impl List {
         let sandbox = self.runtime().sandbox_of(&host, name)?;
         let result = self.add(&sandbox, &mappings)?;
         let pod = Pod::made_by_plugins(node, host, name, host_side(&result)?, addresses(&result)?);
-        Ok(KubePod { pod, list: self.clone(), sandbox, mappings, result })
+        Ok(KubePod {
+            pod,
+            list: self.clone(),
+            sandbox,
+            mappings,
+            result,
+        })
     }
 }
 
@@ -34,7 +40,10 @@ impl KubePod {
     /// DEL, and the end of the sandbox.
     pub fn delete(self) -> Result<()> {
         self.list.del(&self.sandbox, &self.mappings, &self.result)?;
-        self.list.runtime().node().sh(&format!("ip netns delete {}", self.sandbox.id))?;
+        self.list
+            .runtime()
+            .node()
+            .sh(&format!("ip netns delete {}", self.sandbox.id))?;
         self.pod.end()
     }
 }
@@ -50,7 +59,14 @@ impl Deref for KubePod {
 /// The name of the veth's end on the node.
 fn host_side(result: &Value) -> Result<String> {
     let interfaces = result["interfaces"].as_array().into_iter().flatten();
-    let mut outside = interfaces.filter(|interface| interface["sandbox"].as_str().is_none_or(str::is_empty));
-    let veth = outside.find_map(|interface| interface["name"].as_str().filter(|name| name.starts_with("veth")));
-    Ok(veth.with_context(|| format!("a veth in {result}"))?.to_owned())
+    let mut outside =
+        interfaces.filter(|interface| interface["sandbox"].as_str().is_none_or(str::is_empty));
+    let veth = outside.find_map(|interface| {
+        interface["name"]
+            .as_str()
+            .filter(|name| name.starts_with("veth"))
+    });
+    Ok(veth
+        .with_context(|| format!("a veth in {result}"))?
+        .to_owned())
 }

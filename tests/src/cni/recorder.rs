@@ -59,28 +59,39 @@ impl Recorder {
         runtime.write(&format!("{DIR}/told/README"), "")?;
         runtime.write(&format!("{DIR}/record"), SCRIPT)?;
         runtime.node().sh(&format!("chmod 0755 {DIR}/record"))?;
-        Ok(Self { runtime: runtime.clone() })
+        Ok(Self {
+            runtime: runtime.clone(),
+        })
     }
 
     /// From now on it prints this on standard output and ends with this status.
     pub fn set_output(&self, verb: &str, stdout: &str, code: u8) -> Result<()> {
-        self.runtime.write(&format!("{DIR}/told/{verb}.stdout"), stdout)?;
-        self.runtime.write(&format!("{DIR}/told/{verb}.code"), &code.to_string())
+        self.runtime
+            .write(&format!("{DIR}/told/{verb}.stdout"), stdout)?;
+        self.runtime
+            .write(&format!("{DIR}/told/{verb}.code"), &code.to_string())
     }
 
     /// From now on it prints this on standard error.
     pub fn set_stderr(&self, verb: &str, stderr: &str) -> Result<()> {
-        self.runtime.write(&format!("{DIR}/told/{verb}.stderr"), stderr)
+        self.runtime
+            .write(&format!("{DIR}/told/{verb}.stderr"), stderr)
     }
 
     /// From now on it waits until [`Recorder::release`].
     pub fn block(&self, verb: &str) -> Result<()> {
-        self.runtime.node().sh(&format!("mkfifo {DIR}/told/{verb}.wait")).map(drop)
+        self.runtime
+            .node()
+            .sh(&format!("mkfifo {DIR}/told/{verb}.wait"))
+            .map(drop)
     }
 
     /// Lets one that waits go on, and the next ones pass.
     pub fn release(&self, verb: &str) -> Result<()> {
-        let pipe = self.runtime.node().outside_path(format!("{DIR}/told/{verb}.wait"));
+        let pipe = self
+            .runtime
+            .node()
+            .outside_path(format!("{DIR}/told/{verb}.wait"));
         // Opening it waits for the reader, and closing it ends its wait.
         drop(fs::OpenOptions::new().write(true).open(&pipe)?);
         fs::remove_file(pipe).context("the pipe")
@@ -88,8 +99,12 @@ impl Recorder {
 
     /// All calls so far, in order.
     pub fn calls(&self) -> Result<Vec<Call>> {
-        let Ok(text) = self.runtime.read(&format!("{DIR}/calls")) else { return Ok(Vec::new()) };
-        text.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
+        let Ok(text) = self.runtime.read(&format!("{DIR}/calls")) else {
+            return Ok(Vec::new());
+        };
+        text.lines()
+            .map(|line| serde_json::from_str(line).with_context(|| line.to_owned()))
+            .collect()
     }
 
     /// The verbs of all calls so far.

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::libc::EPERM;
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
 };
 use serde::Deserialize;
 use syscalls::Sysno;
@@ -71,7 +72,10 @@ impl Profile {
     /// Reads the file's text.
     pub fn parse(text: &str) -> Result<Self> {
         let profile: Self = serde_json::from_str(text)?;
-        ensure!(profile.default_action == Action::Errno, "the default action lets everything through");
+        ensure!(
+            profile.default_action == Action::Errno,
+            "the default action lets everything through"
+        );
         Ok(profile)
     }
 
@@ -89,10 +93,17 @@ impl Profile {
         let mut listed = Rules::new();
         let mut programs = Vec::new();
         for rule in &self.syscalls {
-            let numbers =
-                rule.names.iter().filter_map(|name| name.parse::<Sysno>().ok()).map(|call| i64::from(call.id()));
+            let numbers = rule
+                .names
+                .iter()
+                .filter_map(|name| name.parse::<Sysno>().ok())
+                .map(|call| i64::from(call.id()));
             if rule.action == Action::Errno {
-                ensure!(rule.args.is_empty(), "{:?} is refused whatever its arguments are", rule.names);
+                ensure!(
+                    rule.args.is_empty(),
+                    "{:?} is refused whatever its arguments are",
+                    rule.names
+                );
                 let rules = numbers.clone().map(|number| (number, Vec::new())).collect();
                 let refused = SeccompAction::Errno(rule.errno_ret.unwrap_or(EPERM.cast_unsigned()));
                 programs.push(program(rules, SeccompAction::Allow, refused)?);
@@ -100,7 +111,11 @@ impl Profile {
             for number in numbers {
                 let rules = listed.entry(number).or_default();
                 if !rule.args.is_empty() {
-                    let conditions = rule.args.iter().map(Condition::compile).collect::<Result<_, _>>()?;
+                    let conditions = rule
+                        .args
+                        .iter()
+                        .map(Condition::compile)
+                        .collect::<Result<_, _>>()?;
                     rules.push(SeccompRule::new(conditions)?);
                 }
             }
@@ -122,6 +137,11 @@ fn program(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Re
 impl Condition {
     fn compile(&self) -> Result<SeccompCondition, seccompiler::BackendError> {
         let Operator::MaskedEqual = self.op;
-        SeccompCondition::new(self.index, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(self.value), self.value_two)
+        SeccompCondition::new(
+            self.index,
+            SeccompCmpArgLen::Qword,
+            SeccompCmpOp::MaskedEq(self.value),
+            self.value_two,
+        )
     }
 }

@@ -28,7 +28,9 @@ pub(super) fn all(page: &mut Page, cluster: Cluster) -> Result<()> {
         Ok(())
     });
     match left {
-        Ok(()) => page.line("links, addresses, routes, neighbours, firewall, programs and pins of c are as before"),
+        Ok(()) => page.line(
+            "links, addresses, routes, neighbours, firewall, programs and pins of c are as before",
+        ),
         Err(left) => page.expect(false, &format!("{left:#}")),
     }
     Ok(())

@@ -71,24 +71,55 @@ pub fn run(options: &Options) -> ExitCode {
         page.failed(error);
     }
     let findings = page.summary();
-    if outcome.is_err() || options.check && findings > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    if outcome.is_err() || options.check && findings > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 fn all(options: &Options, page: &mut Page) -> Result<()> {
-    let lab = if options.keep { Lab::new_lasting("demo") } else { Lab::new("demo") }?;
+    let lab = if options.keep {
+        Lab::new_lasting("demo")
+    } else {
+        Lab::new("demo")
+    }?;
     lab.end_on_interrupt()?;
     let cluster = build(&lab, page)?;
     page.step("Leases in etcd", |page| paths::leases(page, &cluster))?;
-    page.step("Peers, as node a has them in its BPF map", |page| paths::peers(page, &cluster))?;
-    page.step("Ping, every pod to every pod: best of three, in ms", |page| pings::matrix(page, &cluster))?;
-    page.step("Speed from a-p1 to c-p1, through the router", |page| speed::compare(page, &cluster))?;
-    page.step("A Service, on the fast path", |page| service::fast(page, &cluster))?;
-    page.step("Mode switched on all nodes, there and back, under UDP load", |page| under_load::live(page, &cluster))?;
-    page.step("An agent killed and started again, under UDP load", |page| under_load::without_agent(page, &cluster))?;
-    page.step("A route and the tunnel device removed", |page| faults::repaired(page, &cluster))?;
-    page.step("Tunnel packets of a stranger", |page| faults::refused(page, &cluster))?;
-    page.step("A firewall rule that drops", |page| faults::explained(page, &cluster))?;
-    page.step("Rates, under UDP load", |page| under_load::rates(page, &cluster))?;
+    page.step("Peers, as node a has them in its BPF map", |page| {
+        paths::peers(page, &cluster)
+    })?;
+    page.step(
+        "Ping, every pod to every pod: best of three, in ms",
+        |page| pings::matrix(page, &cluster),
+    )?;
+    page.step("Speed from a-p1 to c-p1, through the router", |page| {
+        speed::compare(page, &cluster)
+    })?;
+    page.step("A Service, on the fast path", |page| {
+        service::fast(page, &cluster)
+    })?;
+    page.step(
+        "Mode switched on all nodes, there and back, under UDP load",
+        |page| under_load::live(page, &cluster),
+    )?;
+    page.step(
+        "An agent killed and started again, under UDP load",
+        |page| under_load::without_agent(page, &cluster),
+    )?;
+    page.step("A route and the tunnel device removed", |page| {
+        faults::repaired(page, &cluster)
+    })?;
+    page.step("Tunnel packets of a stranger", |page| {
+        faults::refused(page, &cluster)
+    })?;
+    page.step("A firewall rule that drops", |page| {
+        faults::explained(page, &cluster)
+    })?;
+    page.step("Rates, under UDP load", |page| {
+        under_load::rates(page, &cluster)
+    })?;
     if options.keep {
         page.step("The cluster stays", |page| {
             paths::how_to_enter(page, &lab, &cluster);
@@ -125,11 +156,20 @@ fn build(lab: &Lab, page: &mut Page) -> Result<Cluster> {
         let mut pods = Vec::new();
         for node in net.nodes() {
             let pair = [node.add_pod("p1")?, node.add_pod("p2")?];
-            let names: Vec<String> = pair.iter().map(|pod| format!("{} {:<12}", pod.name(), pod.ip())).collect();
+            let names: Vec<String> = pair
+                .iter()
+                .map(|pod| format!("{} {:<12}", pod.name(), pod.ip()))
+                .collect();
             page.line(names.join("   ").trim_end());
             pods.extend(pair);
         }
         Ok(pods)
     })?;
-    Ok(Cluster { net, etcd, agents, pods, before })
+    Ok(Cluster {
+        net,
+        etcd,
+        agents,
+        pods,
+        before,
+    })
 }

@@ -23,11 +23,20 @@ impl Page {
     /// An empty page with its head.
     pub(super) fn new() -> Self {
         println!("\nflannel with an eBPF datapath: a cluster of three nodes on one kernel");
-        Self { start: Instant::now(), steps: 0, findings: 0, lines: Vec::new() }
+        Self {
+            start: Instant::now(),
+            steps: 0,
+            findings: 0,
+            lines: Vec::new(),
+        }
     }
 
     /// Runs one step; its heading is shown at once, its lines and its time when it is done.
-    pub(super) fn step<T>(&mut self, title: &str, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub(super) fn step<T>(
+        &mut self,
+        title: &str,
+        work: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
         self.steps += 1;
         let start = Instant::now();
         let heading = format!("{:>2}  {title} ", self.steps);
@@ -72,7 +81,10 @@ impl Page {
         self.findings += 1;
         println!("\n    FAILED");
         for cause in error.chain() {
-            println!("    {}", cause.to_string().trim_end().replace('\n', "\n    "));
+            println!(
+                "    {}",
+                cause.to_string().trim_end().replace('\n', "\n    ")
+            );
         }
     }
 
@@ -83,7 +95,11 @@ impl Page {
             1 => "one finding, marked above".to_owned(),
             more => format!("{more} findings, marked above"),
         };
-        println!("\n{} steps in {}: {verdict}\n", self.steps, seconds(self.start.elapsed()).trim_start());
+        println!(
+            "\n{} steps in {}: {verdict}\n",
+            self.steps,
+            seconds(self.start.elapsed()).trim_start()
+        );
         self.findings
     }
 }

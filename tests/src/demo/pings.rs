@@ -7,11 +7,20 @@ use crate::Pod;
 
 /// Every pod pings every other.
 pub(super) fn matrix(page: &mut Page, cluster: &Cluster) -> Result<()> {
-    let mut rows = vec![[String::new()].into_iter().chain(cluster.pods.iter().map(name)).collect::<Vec<_>>()];
+    let mut rows = vec![
+        [String::new()]
+            .into_iter()
+            .chain(cluster.pods.iter().map(name))
+            .collect::<Vec<_>>(),
+    ];
     for from in &cluster.pods {
         let mut cells = vec![name(from)];
         for to in &cluster.pods {
-            cells.push(if from.ip() == to.ip() { ".".to_owned() } else { cell(page, from, to)? });
+            cells.push(if from.ip() == to.ip() {
+                ".".to_owned()
+            } else {
+                cell(page, from, to)?
+            });
         }
         rows.push(cells);
     }
@@ -22,7 +31,9 @@ pub(super) fn matrix(page: &mut Page, cluster: &Cluster) -> Result<()> {
 
 fn cell(page: &mut Page, from: &Pod, to: &Pod) -> Result<String> {
     match from.ping(to.ip()) {
-        Ok(output) => shortest(&output.stdout).with_context(|| format!("ping printed:\n{}", output.stdout)),
+        Ok(output) => {
+            shortest(&output.stdout).with_context(|| format!("ping printed:\n{}", output.stdout))
+        }
         Err(error) => {
             page.expect(false, &format!("{error:#}"));
             Ok("lost".to_owned())

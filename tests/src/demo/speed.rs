@@ -56,40 +56,78 @@ struct Round {
 /// The host network and each mode, in turns; ends in the default one.
 pub(super) fn compare(page: &mut Page, cluster: &Cluster) -> Result<()> {
     let host: IpAddr = "192.168.2.13".parse().context("address of c")?;
-    let nodes = Ends { from: &cluster.net.a, to: &cluster.net.c, at: host };
-    let pods = Ends { from: cluster.near(), to: cluster.far(), at: cluster.far().ip() };
+    let nodes = Ends {
+        from: &cluster.net.a,
+        to: &cluster.net.c,
+        at: host,
+    };
+    let pods = Ends {
+        from: cluster.near(),
+        to: cluster.far(),
+        at: cluster.far().ip(),
+    };
     let mut rounds = LINES.map(|_| Vec::new());
     for _ in 0..ROUNDS {
         for ((_, mode), rounds) in LINES.iter().zip(&mut rounds) {
             if let Some(mode) = mode {
                 set_mode(cluster, mode)?;
             }
-            rounds.push(measure(cluster, if mode.is_some() { &pods } else { &nodes })?);
+            rounds.push(measure(
+                cluster,
+                if mode.is_some() { &pods } else { &nodes },
+            )?);
         }
     }
-    let titles = ["", "TCP stream", "CPU", "TCP RR", "CPU", "UDP RR", "CPU", "eBPF: a", "c"];
+    let titles = [
+        "",
+        "TCP stream",
+        "CPU",
+        "TCP RR",
+        "CPU",
+        "UDP RR",
+        "CPU",
+        "eBPF: a",
+        "c",
+    ];
     let mut rows = vec![row(titles)];
     for ((title, mode), rounds) in LINES.iter().zip(&rounds) {
         rows.push(cells(title, rounds));
         for (node, at) in [("a", 0), ("c", 1)] {
             let packets: u64 = rounds.iter().map(|round| round.taken[at]).sum();
             let is_taken = mode.is_some_and(|mode| mode != "kernel");
-            page.expect((packets > 0) == is_taken, &format!("{packets} packets on {node}, {title}"));
+            page.expect(
+                (packets > 0) == is_taken,
+                &format!("{packets} packets on {node}, {title}"),
+            );
         }
     }
     page.line(&table(&rows));
     page.gap();
     page.line(&format!(
-        "Medians of {ROUNDS} rounds in turns. RR: request and response. CPU: what all CPUs worked for a"
+        "Medians of {ROUNDS} rounds in turns. RR: request and response. CPU: what all CPUs worked \
+         for a"
     ));
-    page.line("Gbit, or for a request with its response; on idle CPUs the gain is less work rather than higher");
-    page.line("rates. eBPF: packets that the programs carried on a and c; a segmented one counts once.");
-    let spread = rounds.iter().map(|rounds| spread(rounds)).fold(1.0, f64::max);
+    page.line(
+        "Gbit, or for a request with its response; on idle CPUs the gain is less work rather \
+        than higher",
+    );
+    page.line(
+        "rates. eBPF: packets that the programs carried on a and c; a segmented one counts once.",
+    );
+    let spread = rounds
+        .iter()
+        .map(|rounds| spread(rounds))
+        .fold(1.0, f64::max);
     if spread > WIDE {
-        page.line(&format!("No statement on speed: the machine is busy, rounds differ by a factor of {spread:.1}."));
+        page.line(&format!(
+            "No statement on speed: the machine is busy, rounds differ by a factor of {spread:.1}."
+        ));
     } else {
-        let ratio = median(&rounds[1], |round| round.requests[0].0) / median(&rounds[3], |round| round.requests[0].0);
-        page.proved(&format!("requests take {ratio:.2} times as long in mode kernel as in mode fast"));
+        let ratio = median(&rounds[1], |round| round.requests[0].0)
+            / median(&rounds[3], |round| round.requests[0].0);
+        page.proved(&format!(
+            "requests take {ratio:.2} times as long in mode kernel as in mode fast"
+        ));
     }
     Ok(())
 }
@@ -111,10 +149,18 @@ fn measure(cluster: &Cluster, ends: &Ends<'_>) -> Result<Round> {
 
 fn cells(title: &str, rounds: &[Round]) -> Vec<String> {
     let [tcp, udp] = [0, 1].map(|protocol| {
-        let of = |value: fn(&(f64, f64)) -> f64| median(rounds, |round| value(&round.requests[protocol]));
+        let of = |value: fn(&(f64, f64)) -> f64| {
+            median(rounds, |round| value(&round.requests[protocol]))
+        };
         [of(|request| request.0), of(|request| request.1)].map(|time| format!("{time:.1} us"))
     });
-    let taken = [0, 1].map(|node| rounds.iter().map(|round| round.taken[node]).sum::<u64>().to_string());
+    let taken = [0, 1].map(|node| {
+        rounds
+            .iter()
+            .map(|round| round.taken[node])
+            .sum::<u64>()
+            .to_string()
+    });
     row([
         title,
         &format!("{:.1} Gbit/s", median(rounds, |round| round.stream)),
@@ -156,11 +202,16 @@ fn cpu_of_each(busy: f64, report: &RrReport) -> f64 {
 
 /// Packets encapsulated from the peer map and packets replayed so far, on a and on c.
 pub(super) fn taken(cluster: &Cluster) -> Result<[u64; 2]> {
-    let of = |agent: &Agent| Ok::<_, anyhow::Error>(agent.counted("to_tunnel", "encapsulated")? + agent.replayed()?);
+    let of = |agent: &Agent| {
+        Ok::<_, anyhow::Error>(agent.counted("to_tunnel", "encapsulated")? + agent.replayed()?)
+    };
     Ok([of(&cluster.agents[0])?, of(&cluster.agents[2])?])
 }
 
 /// Switches all nodes.
 pub(super) fn set_mode(cluster: &Cluster, mode: &str) -> Result<()> {
-    cluster.agents.iter().try_for_each(|agent| agent.set_mode(mode))
+    cluster
+        .agents
+        .iter()
+        .try_for_each(|agent| agent.set_mode(mode))
 }

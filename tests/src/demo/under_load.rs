@@ -26,7 +26,10 @@ pub(super) fn live(page: &mut Page, cluster: &Cluster) -> Result<()> {
     speed::set_mode(cluster, "fast")?;
     more(cluster, "datagrams in mode fast again", taken)?;
     show(page, &run.stop()?, "fast -> kernel -> fast");
-    page.expect(while_kernel == 0, &format!("{while_kernel} packets taken by eBPF in mode kernel"));
+    page.expect(
+        while_kernel == 0,
+        &format!("{while_kernel} packets taken by eBPF in mode kernel"),
+    );
     page.proved("a mode switch is one write to a map, and no packet waits for it");
     Ok(())
 }
@@ -59,13 +62,22 @@ pub(super) fn rates(page: &mut Page, cluster: &Cluster) -> Result<()> {
     for line in screen.lines().take(LINES) {
         page.line(line.trim_end());
     }
-    page.expect(document["peers"].as_array().is_some_and(|peers| peers.len() == 2), &document.to_string());
+    page.expect(
+        document["peers"]
+            .as_array()
+            .is_some_and(|peers| peers.len() == 2),
+        &document.to_string(),
+    );
     page.proved("peers, flows and the share of the fast path are read from BPF maps, at any time");
     Ok(())
 }
 
 fn stream(cluster: &Cluster) -> Result<UdpRun> {
-    let load = UdpLoad { pps: PPS, duration: Duration::from_secs(30), payload: 64 };
+    let load = UdpLoad {
+        pps: PPS,
+        duration: Duration::from_secs(30),
+        payload: 64,
+    };
     UdpRun::start(cluster.near(), cluster.far(), cluster.far().ip(), load)
 }
 
@@ -77,11 +89,20 @@ fn show(page: &mut Page, report: &UdpReport, what: &str) {
         report.duplicated,
         report.reordered
     ));
-    page.line(&format!("the longest time without a datagram was {:.1} ms", report.longest_gap.as_secs_f64() * 1e3));
+    page.line(&format!(
+        "the longest time without a datagram was {:.1} ms",
+        report.longest_gap.as_secs_f64() * 1e3
+    ));
     if report.receiver_drops > 0 {
-        page.line(&format!("{} were dropped at the receiving socket, not on the way", report.receiver_drops));
+        page.line(&format!(
+            "{} were dropped at the receiving socket, not on the way",
+            report.receiver_drops
+        ));
     }
-    page.expect(report.lost_count() <= report.receiver_drops, &format!("lost: {:?}", report.lost));
+    page.expect(
+        report.lost_count() <= report.receiver_drops,
+        &format!("lost: {:?}", report.lost),
+    );
     page.expect(report.duplicated == 0, "datagrams arrived twice");
 }
 
@@ -100,6 +121,9 @@ fn taken(cluster: &Cluster) -> Result<u64> {
 
 /// Frames that came out of the tunnel on c.
 fn received(cluster: &Cluster) -> Result<u64> {
-    let path = cluster.net.c.outside_path("/sys/class/net/flannel.1/statistics/rx_packets");
+    let path = cluster
+        .net
+        .c
+        .outside_path("/sys/class/net/flannel.1/statistics/rx_packets");
     Ok(std::fs::read_to_string(path)?.trim().parse()?)
 }

@@ -22,28 +22,32 @@ pub const REFRESH: Allowed = Allowed {
 /// Counters of rules.
 pub const COUNTERS: Allowed = Allowed {
     name: "counters",
-    bound: "at most what mode `kernel` counts; equal for rules that drop, and for new connections that are answered",
+    bound: "at most what mode `kernel` counts; equal for rules that drop, and for new connections \
+        that are answered",
     reason: "replayed packets pass no rule",
 };
 
 /// Copied and logged packets.
 pub const COPIES: Allowed = Allowed {
     name: "copies",
-    bound: "TEE, `dup`, NFLOG, LOG: at least one packet of a flow every 2.5 s, at most what mode `kernel` copies",
+    bound: "TEE, `dup`, NFLOG, LOG: at least one packet of a flow every 2.5 s, at most what mode \
+        `kernel` copies",
     reason: "the rule meets the packets that the kernel sees",
 };
 
 /// Packets a rule about single packets would have dropped.
 pub const VERDICTS: Allowed = Allowed {
     name: "per-packet verdicts",
-    bound: "flows of rules with a per-packet match: more packets may pass than in mode `kernel`, never fewer",
+    bound: "flows of rules with a per-packet match: more packets may pass than in mode `kernel`, \
+        never fewer",
     reason: "the packet that was seen last decides for those of the next two seconds",
 };
 
 /// Packets that a rule about single packets would have changed.
 pub const CHANGES: Allowed = Allowed {
     name: "per-packet changes",
-    bound: "flows of rules with a per-packet match: a packet leaves as another one of its flow in mode `kernel`",
+    bound: "flows of rules with a per-packet match: a packet leaves as another one of its flow in \
+        mode `kernel`",
     reason: "the packet that was seen last decides for those of the next two seconds",
 };
 
@@ -57,19 +61,31 @@ pub const RESET: Allowed = Allowed {
 /// Outer identifications.
 pub const IDENTIFICATION: Allowed = Allowed {
     name: "outer identification",
-    bound: "packets of two CPUs may use the same one at a time; those of one CPU do not repeat within 65,536 packets",
-    reason: "each CPU counts its own packets, the kernel counts those to a peer and skips ahead at random",
+    bound: "packets of two CPUs may use the same one at a time; those of one CPU do not repeat \
+        within 65,536 packets",
+    reason: "each CPU counts its own packets, the kernel counts those to a peer and skips ahead at \
+        random",
 };
 
 /// Order of arrival.
 pub const ORDER: Allowed = Allowed {
     name: "order",
     bound: "one packet in four at most arrives behind a later one of its flow",
-    reason: "a replayed packet overtakes one before it that takes the kernel's path and waits in its queues",
+    reason: "a replayed packet overtakes one before it that takes the kernel's path and waits in \
+        its queues",
 };
 
 /// All of them, in the order of the page.
-pub const ALL: [Allowed; 8] = [REFRESH, COUNTERS, COPIES, VERDICTS, CHANGES, RESET, IDENTIFICATION, ORDER];
+pub const ALL: [Allowed; 8] = [
+    REFRESH,
+    COUNTERS,
+    COPIES,
+    VERDICTS,
+    CHANGES,
+    RESET,
+    IDENTIFICATION,
+    ORDER,
+];
 
 #[cfg(test)]
 mod tests {
@@ -85,7 +101,10 @@ mod tests {
             .take_while(|line| line.starts_with("| "))
             .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
             .collect();
-        let expected: Vec<Vec<&str>> = ALL.iter().map(|row| vec![row.name, row.bound, row.reason]).collect();
+        let expected: Vec<Vec<&str>> = ALL
+            .iter()
+            .map(|row| vec![row.name, row.bound, row.reason])
+            .collect();
         assert_eq!(rows, expected);
     }
 }

@@ -113,9 +113,14 @@ pub fn read(frame: &[u8]) -> Option<Seen> {
     } else {
         return plain(frame);
     };
-    let (tos, Varying { ttl, df, id, .. }) = (frame::class(&frame::ip(frame)?), Varying::of(&frame::ip(frame)?));
+    let (tos, Varying { ttl, df, id, .. }) = (
+        frame::class(&frame::ip(frame)?),
+        Varying::of(&frame::ip(frame)?),
+    );
     match plain(&frame[inner - 14..])? {
-        Seen::Packet(key, header, _) => Some(Seen::Packet(key, header, Some(Outer { tos, ttl, df, id }))),
+        Seen::Packet(key, header, _) => {
+            Some(Seen::Packet(key, header, Some(Outer { tos, ttl, df, id })))
+        }
         error @ Seen::Error(_) => Some(error),
     }
 }
@@ -128,11 +133,25 @@ fn plain(frame: &[u8]) -> Option<Seen> {
         ip_number::ICMP => return error(transport, |kind| matches!(kind, 3 | 11)),
         // Only errors count: requests, answers and neighbour discovery have types from 128 on.
         ip_number::IPV6_ICMP => return error(transport, |kind| kind < 128),
-        ip_number::UDP => (ports(transport)?, UdpHeader::LEN, UdpHeaderSlice::from_slice(transport).ok()?.checksum()),
-        ip_number::TCP => (ports(transport)?, TcpHeaderSlice::from_slice(transport).ok()?.slice().len(), 0),
+        ip_number::UDP => (
+            ports(transport)?,
+            UdpHeader::LEN,
+            UdpHeaderSlice::from_slice(transport).ok()?.checksum(),
+        ),
+        ip_number::TCP => (
+            ports(transport)?,
+            TcpHeaderSlice::from_slice(transport).ok()?.slice().len(),
+            0,
+        ),
         _ => return None,
     };
-    let Varying { ttl, df, id, label, length } = Varying::of(&ip);
+    let Varying {
+        ttl,
+        df,
+        id,
+        label,
+        length,
+    } = Varying::of(&ip);
     let header = Header {
         ethernet: *frame.first_chunk()?,
         source: SocketAddr::new(ip.source_addr(), ports[0]),
@@ -146,15 +165,25 @@ fn plain(frame: &[u8]) -> Option<Seen> {
         checksum,
         is_tcp: payload.ip_number == ip_number::TCP,
     };
-    Some(Seen::Packet(Key::read(transport.get(start..)?)?, header, None))
+    Some(Seen::Packet(
+        Key::read(transport.get(start..)?)?,
+        header,
+        None,
+    ))
 }
 
 /// The flow of the packet an error is about follows from its ports, whichever way it went.
 fn error(icmp: &[u8], is_error: impl Fn(u8) -> bool) -> Option<Seen> {
     let (kind, code) = (*icmp.first()?, *icmp.get(1)?);
     let (about, _) = LaxIpSlice::from_slice(icmp.get(8..)?).ok()?;
-    let client_port = ports(about.payload().payload)?.into_iter().find(|port| CLIENT_PORTS.contains(port))?;
-    is_error(kind).then_some(Seen::Error(IcmpError { client_port, kind, code }))
+    let client_port = ports(about.payload().payload)?
+        .into_iter()
+        .find(|port| CLIENT_PORTS.contains(port))?;
+    is_error(kind).then_some(Seen::Error(IcmpError {
+        client_port,
+        kind,
+        code,
+    }))
 }
 
 /// The ports of UDP and TCP lie in the same place.
@@ -178,12 +207,24 @@ impl Varying {
             LaxIpSlice::Ipv4(ip) => {
                 let ip = ip.header();
                 let (df, id) = (ip.dont_fragment(), ip.identification());
-                Self { ttl: ip.ttl(), df, id, label: 0, length: ip.total_len().into() }
+                Self {
+                    ttl: ip.ttl(),
+                    df,
+                    id,
+                    label: 0,
+                    length: ip.total_len().into(),
+                }
             }
             LaxIpSlice::Ipv6(ip) => {
                 let ip = ip.header();
                 let length = Ipv6Header::LEN + usize::from(ip.payload_length());
-                Self { ttl: ip.hop_limit(), df: false, id: 0, label: ip.flow_label().value(), length }
+                Self {
+                    ttl: ip.hop_limit(),
+                    df: false,
+                    id: 0,
+                    label: ip.flow_label().value(),
+                    length,
+                }
             }
         }
     }
@@ -200,7 +241,15 @@ mod tests {
         packet::Packet,
     };
 
-    const FIELDS: Fields = Fields { dscp: 46, ecn: 1, ttl: 40, length: 100, df: true, label: 0xabc, fragmented: false };
+    const FIELDS: Fields = Fields {
+        dscp: 46,
+        ecn: 1,
+        ttl: 40,
+        length: 100,
+        df: true,
+        label: 0xabc,
+        fragmented: false,
+    };
 
     fn framed(packet: &Packet) -> Vec<u8> {
         packet.framed([2; 6], [2; 6])
@@ -208,25 +257,58 @@ mod tests {
 
     #[test]
     fn what_was_sent_is_read() {
-        let key = Key { flow: 3, direction: Direction::Forward, number: 9 };
+        let key = Key {
+            flow: 3,
+            direction: Direction::Forward,
+            number: 9,
+        };
         for (from, to) in [("10.0.0.1:1", "10.0.0.2:2"), ("[fd00::1]:1", "[fd00::2]:2")] {
-            let (from, to) = (from.parse().expect("an address"), to.parse().expect("an address"));
+            let (from, to) = (
+                from.parse().expect("an address"),
+                to.parse().expect("an address"),
+            );
             let frame = framed(&datagrams(key, &FIELDS, from, to)[0]);
-            let Some(Seen::Packet(read, header, None)) = read(&frame) else { panic!("not read") };
+            let Some(Seen::Packet(read, header, None)) = read(&frame) else {
+                panic!("not read")
+            };
             assert_eq!((read, header.source, header.destination), (key, from, to));
             assert_eq!((header.tos, header.ttl), (46 << 2 | 1, 40));
-            assert_eq!((header.df, header.label), if from.is_ipv4() { (true, 0) } else { (false, 0xabc) });
+            assert_eq!(
+                (header.df, header.label),
+                if from.is_ipv4() {
+                    (true, 0)
+                } else {
+                    (false, 0xabc)
+                }
+            );
         }
     }
 
     #[test]
     fn an_error_names_its_flow() {
-        let key = Key { flow: 3, direction: Direction::Forward, number: 9 };
-        let (from, to) = ("10.0.0.1:20003".parse().expect("an address"), "10.0.0.2:1".parse().expect("an address"));
+        let key = Key {
+            flow: 3,
+            direction: Direction::Forward,
+            number: 9,
+        };
+        let (from, to) = (
+            "10.0.0.1:20003".parse().expect("an address"),
+            "10.0.0.2:1".parse().expect("an address"),
+        );
         let about = &datagrams(key, &FIELDS, from, to)[0];
         let icmp = [&[3, 3, 0, 0, 0, 0, 0, 0][..], &about.bytes()].concat();
-        let packet = Packet::new([10, 0, 0, 2].into(), [10, 0, 0, 1].into(), 1, ip_number::ICMP, icmp);
-        let expected = IcmpError { client_port: 20_003, kind: 3, code: 3 };
+        let packet = Packet::new(
+            [10, 0, 0, 2].into(),
+            [10, 0, 0, 1].into(),
+            1,
+            ip_number::ICMP,
+            icmp,
+        );
+        let expected = IcmpError {
+            client_port: 20_003,
+            kind: 3,
+            code: 3,
+        };
         assert_eq!(read(&framed(&packet)), Some(Seen::Error(expected)));
         assert_eq!(read(&[0; 60]), None);
     }

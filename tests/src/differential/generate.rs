@@ -5,8 +5,8 @@
 use super::{
     random::Random,
     scenario::{
-        Action, Compare, Direction, Ending, Flow, Hook, Kind, Match, Phases, Place, Rule, Scenario, Scope, Side, State,
-        Surroundings, Table, Tool, Varying, Via,
+        Action, Compare, Direction, Ending, Flow, Hook, Kind, Match, Phases, Place, Rule, Scenario,
+        Scope, Side, State, Surroundings, Table, Tool, Varying, Via,
     },
 };
 use crate::{fast::Family, load::rr::Protocol};
@@ -36,9 +36,22 @@ pub fn scenario(seed: u64) -> Scenario {
         rule.id = id;
     }
     let after_silence = random.one_in(3).then_some(40);
-    let surroundings = Surroundings { filters: random.one_in(8), wire: random.one_in(3) };
-    let phases = Phases { warm_up: 70, varying: 60, after_silence };
-    Scenario { seed, rules: made, flows, phases, surroundings }
+    let surroundings = Surroundings {
+        filters: random.one_in(8),
+        wire: random.one_in(3),
+    };
+    let phases = Phases {
+        warm_up: 70,
+        varying: 60,
+        after_silence,
+    };
+    Scenario {
+        seed,
+        rules: made,
+        flows,
+        phases,
+        surroundings,
+    }
 }
 
 fn flow(random: &mut Random, id: u16) -> Flow {
@@ -50,7 +63,11 @@ fn flow(random: &mut Random, id: u16) -> Flow {
         14 => Kind::Bulk,
         _ => Kind::Ftp,
     };
-    let family = if random.one_in(2) { Family::V4 } else { Family::V6 };
+    let family = if random.one_in(2) {
+        Family::V4
+    } else {
+        Family::V6
+    };
     let to = random.pick(&[Place::Far, Place::Far, Place::Other, Place::Beside]);
     let is_service = kind == Kind::Ftp || kind != Kind::Refused && random.one_in(3);
     let mut half = || random.one_in(2);
@@ -62,12 +79,39 @@ fn flow(random: &mut Random, id: u16) -> Flow {
         label: kind == Kind::Datagrams && half(),
         fragments: kind == Kind::Datagrams && half() && half(),
     };
-    let ending = random.pick(&[Ending::Open, Ending::Open, Ending::Close, Ending::Reset, Ending::Reuse]);
+    let ending = random.pick(&[
+        Ending::Open,
+        Ending::Open,
+        Ending::Close,
+        Ending::Reset,
+        Ending::Reuse,
+    ]);
     // Both ends of a helper's connection name ports; one of them is enough.
-    let family = if kind == Kind::Ftp { Family::V4 } else { family };
-    let to = if kind == Kind::Ftp && id.is_multiple_of(2) { Place::Far } else { to };
-    let via = if is_service { Via::Service } else { Via::Direct };
-    Flow { id, family, kind, to, via, varying, ending, seed: random.next() }
+    let family = if kind == Kind::Ftp {
+        Family::V4
+    } else {
+        family
+    };
+    let to = if kind == Kind::Ftp && id.is_multiple_of(2) {
+        Place::Far
+    } else {
+        to
+    };
+    let via = if is_service {
+        Via::Service
+    } else {
+        Via::Direct
+    };
+    Flow {
+        id,
+        family,
+        kind,
+        to,
+        via,
+        varying,
+        ending,
+        seed: random.next(),
+    }
 }
 
 /// A rule without a place yet.
@@ -87,7 +131,11 @@ fn rule(random: &mut Random, family: Family, place: (Table, Hook), scope: Scope)
 }
 
 fn family(random: &mut Random) -> Family {
-    if random.one_in(2) { Family::V4 } else { Family::V6 }
+    if random.one_in(2) {
+        Family::V4
+    } else {
+        Family::V6
+    }
 }
 
 fn direction(random: &mut Random) -> Direction {
@@ -96,9 +144,19 @@ fn direction(random: &mut Random) -> Direction {
 
 /// Some flows of one family and protocol.
 fn some_flows(random: &mut Random, flows: &[Flow]) -> (Family, Scope) {
-    let (family, protocol) = (family(random), if random.one_in(3) { Protocol::Tcp } else { Protocol::Udp });
-    let all: Vec<u16> =
-        flows.iter().filter(|flow| flow.family == family && flow.protocol() == protocol).map(|flow| flow.id).collect();
+    let (family, protocol) = (
+        family(random),
+        if random.one_in(3) {
+            Protocol::Tcp
+        } else {
+            Protocol::Udp
+        },
+    );
+    let all: Vec<u16> = flows
+        .iter()
+        .filter(|flow| flow.family == family && flow.protocol() == protocol)
+        .map(|flow| flow.id)
+        .collect();
     let mut ids: Vec<u16> = all.iter().copied().filter(|_| random.one_in(2)).collect();
     if ids.is_empty() {
         ids = all.into_iter().take(1).collect();
@@ -110,8 +168,11 @@ fn some_flows(random: &mut Random, flows: &[Flow]) -> (Family, Scope) {
 }
 
 /// Chains in which pods' packets are changed.
-const CHANGES: [(Table, Hook); 3] =
-    [(Table::Mangle, Hook::Prerouting), (Table::Mangle, Hook::Forward), (Table::Mangle, Hook::Postrouting)];
+const CHANGES: [(Table, Hook); 3] = [
+    (Table::Mangle, Hook::Prerouting),
+    (Table::Mangle, Hook::Forward),
+    (Table::Mangle, Hook::Postrouting),
+];
 /// Chains in which pods' packets are judged.
 const JUDGES: [(Table, Hook); 4] = [
     (Table::Filter, Hook::Forward),
@@ -139,8 +200,12 @@ fn rules(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
 /// DSCP or TTL.
 fn field(random: &mut Random) -> Match {
     if random.one_in(3) {
-        let (compare, value) =
-            random.pick(&[(Compare::Below, 30), (Compare::Above, 100), (Compare::Equal, 63), (Compare::Equal, 39)]);
+        let (compare, value) = random.pick(&[
+            (Compare::Below, 30),
+            (Compare::Above, 100),
+            (Compare::Equal, 63),
+            (Compare::Equal, 39),
+        ]);
         Match::Ttl(compare, value)
     } else {
         Match::Dscp(random.pick(&DSCPS), random.one_in(3))
@@ -160,7 +225,11 @@ fn verdict_or_change(random: &mut Random, table: Table) -> Action {
 
 fn judged_by_field(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
     let (family, scope) = some_flows(random, flows);
-    let place = if random.one_in(2) { random.pick(&JUDGES) } else { random.pick(&CHANGES) };
+    let place = if random.one_in(2) {
+        random.pick(&JUDGES)
+    } else {
+        random.pick(&CHANGES)
+    };
     let mut rule = rule(random, family, place, scope);
     rule.matches.push(field(random));
     rule.action = verdict_or_change(random, rule.table);
@@ -189,9 +258,16 @@ fn marked_then_met(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
         marks.matches.push(field(random));
     }
     marks.action = Action::SetMark(mark);
-    let outer = [(Table::Filter, Hook::Output), (Table::Mangle, Hook::Output), (Table::Mangle, Hook::Postrouting)];
+    let outer = [
+        (Table::Filter, Hook::Output),
+        (Table::Mangle, Hook::Output),
+        (Table::Mangle, Hook::Postrouting),
+    ];
     let mut meets = if random.one_in(3) {
-        let place = random.pick(&[(Table::Filter, Hook::Forward), (Table::Mangle, Hook::Postrouting)]);
+        let place = random.pick(&[
+            (Table::Filter, Hook::Forward),
+            (Table::Mangle, Hook::Postrouting),
+        ]);
         rule(random, family, place, scope)
     } else {
         let place = random.pick(&outer);
@@ -240,7 +316,11 @@ fn copied(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
             (Side::B, Place::Far) => Place::Other,
             (Side::B, _) => Place::Far,
         };
-        if monitor == flow.to { Action::Log } else { Action::Copy(monitor) }
+        if monitor == flow.to {
+            Action::Log
+        } else {
+            Action::Copy(monitor)
+        }
     };
     vec![rule]
 }
@@ -249,19 +329,37 @@ fn copied(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
 fn conn_marked(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
     let (family, scope) = some_flows(random, flows);
     let mark = random.pick(&MARKS);
-    let mut sets = rule(random, family, (Table::Mangle, Hook::Prerouting), scope.clone());
+    let mut sets = rule(
+        random,
+        family,
+        (Table::Mangle, Hook::Prerouting),
+        scope.clone(),
+    );
     sets.action = Action::SetConnMark(mark);
     let mut made = vec![sets.clone()];
     if random.one_in(3) {
         made[0].action = Action::SetMark(mark);
-        made.push(Rule { action: Action::SaveMark, tool: made[0].tool, ..sets.clone() });
+        made.push(Rule {
+            action: Action::SaveMark,
+            tool: made[0].tool,
+            ..sets.clone()
+        });
     }
-    let mut restores = rule(random, family, (Table::Mangle, Hook::Forward), scope.clone());
+    let mut restores = rule(
+        random,
+        family,
+        (Table::Mangle, Hook::Forward),
+        scope.clone(),
+    );
     restores.side = sets.side;
     restores.action = Action::RestoreMark;
     let mut meets = rule(random, family, (Table::Mangle, Hook::Postrouting), scope);
     meets.side = sets.side;
-    meets.matches.push(if random.one_in(2) { Match::ConnMark(mark) } else { Match::Mark(mark) });
+    meets.matches.push(if random.one_in(2) {
+        Match::ConnMark(mark)
+    } else {
+        Match::Mark(mark)
+    });
     meets.action = Action::SetDscp(random.pick(&DSCPS));
     made.extend([restores, meets]);
     made
@@ -269,7 +367,10 @@ fn conn_marked(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
 
 fn by_state(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
     let (family, scope) = some_flows(random, flows);
-    let place = random.pick(&[(Table::Filter, Hook::Forward), (Table::Mangle, Hook::Postrouting)]);
+    let place = random.pick(&[
+        (Table::Filter, Hook::Forward),
+        (Table::Mangle, Hook::Postrouting),
+    ]);
     let mut rule = rule(random, family, place, scope);
     let (state, action) = random.pick(&[
         (State::New, Action::Count),
@@ -289,11 +390,19 @@ fn translated(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
     }
     let scope = Scope::Flows(vec![flow.id], Direction::Forward);
     let is_source = flow.via == Via::Service || random.one_in(2);
-    let hook = if is_source { Hook::Postrouting } else { Hook::Prerouting };
+    let hook = if is_source {
+        Hook::Postrouting
+    } else {
+        Hook::Prerouting
+    };
     let mut rule = rule(random, flow.family, (Table::Nat, hook), scope);
     // Only the first node: it must see the replies to the packets that it translates.
     rule.side = Side::A;
-    rule.action = if is_source { Action::Masquerade } else { Action::Redirect(flow.id) };
+    rule.action = if is_source {
+        Action::Masquerade
+    } else {
+        Action::Redirect(flow.id)
+    };
     vec![rule]
 }
 
@@ -301,8 +410,15 @@ fn by_pods(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
     let (family, scope) = some_flows(random, flows);
     let place = random.pick(&CHANGES);
     let mut rule = rule(random, family, place, scope);
-    let pods = vec![random.pick(&Place::ALL), random.pick(&[Place::Far, Place::Beside])];
-    rule.matches.push(if random.one_in(2) { Match::Sources(pods) } else { Match::Destinations(pods) });
+    let pods = vec![
+        random.pick(&Place::ALL),
+        random.pick(&[Place::Far, Place::Beside]),
+    ];
+    rule.matches.push(if random.one_in(2) {
+        Match::Sources(pods)
+    } else {
+        Match::Destinations(pods)
+    });
     rule.action = verdict_or_change(random, rule.table);
     if rule.action.ends_packet() {
         rule.matches.push(field(random));
@@ -323,14 +439,24 @@ fn queued(random: &mut Random, flows: &[Flow]) -> Vec<Rule> {
 /// On the client's node, which translates.
 fn helper(random: &mut Random, flow: &Flow) -> Vec<Rule> {
     let scope = Scope::Flows(vec![flow.id], Direction::Forward);
-    let mut assigns = rule(random, flow.family, (Table::Raw, Hook::Prerouting), scope.clone());
+    let mut assigns = rule(
+        random,
+        flow.family,
+        (Table::Raw, Hook::Prerouting),
+        scope.clone(),
+    );
     assigns.side = Side::A;
     if assigns.tool == Tool::Nft {
         // nft assigns helpers behind conntrack.
         assigns.table = Table::Mangle;
     }
     assigns.action = Action::AssignHelper;
-    let mut meets = rule(random, flow.family, (Table::Mangle, Hook::Postrouting), scope);
+    let mut meets = rule(
+        random,
+        flow.family,
+        (Table::Mangle, Hook::Postrouting),
+        scope,
+    );
     meets.side = Side::A;
     meets.matches.push(Match::Helper);
     meets.action = Action::SetDscp(8);
@@ -351,14 +477,29 @@ mod tests {
         let scenarios = FIRST.map(scenario);
         let has = |what: fn(&Scenario) -> bool| scenarios.iter().any(what);
         assert!(has(|one| one.surroundings.filters) && has(|one| one.surroundings.wire));
-        assert!(has(|one| !one.queues().is_empty()) && has(|one| one.phases.after_silence.is_some()));
-        assert!(has(|one| one.rules.iter().any(|rule| matches!(rule.action, Action::Copy(_)))));
-        assert!(has(|one| one.rules.iter().any(|rule| rule.action == Action::Masquerade)));
-        assert!(has(|one| one.rules.iter().any(|rule| matches!(rule.action, Action::Redirect(_)))));
+        assert!(
+            has(|one| !one.queues().is_empty()) && has(|one| one.phases.after_silence.is_some())
+        );
+        assert!(has(|one| one
+            .rules
+            .iter()
+            .any(|rule| matches!(rule.action, Action::Copy(_)))));
+        assert!(has(|one| one
+            .rules
+            .iter()
+            .any(|rule| rule.action == Action::Masquerade)));
+        assert!(has(|one| one
+            .rules
+            .iter()
+            .any(|rule| matches!(rule.action, Action::Redirect(_)))));
         let drops = |rule: &Rule| rule.scope == Scope::Outer && rule.action == Action::Drop;
         assert!(scenarios.iter().any(|one| one.rules.iter().any(drops)));
         for kind in [Kind::Ftp, Kind::Segmented, Kind::Bulk] {
-            assert!(scenarios.iter().any(|one| one.flows.iter().any(|flow| flow.kind == kind)));
+            assert!(
+                scenarios
+                    .iter()
+                    .any(|one| one.flows.iter().any(|flow| flow.kind == kind))
+            );
         }
     }
 
@@ -373,12 +514,24 @@ mod tests {
         for scenario in many() {
             for (id, rule) in (0..).zip(&scenario.rules) {
                 assert_eq!(rule.id, id);
-                assert!(rule.table.hooks().contains(&rule.hook), "seed {}: {rule:?}", scenario.seed);
+                assert!(
+                    rule.table.hooks().contains(&rule.hook),
+                    "seed {}: {rule:?}",
+                    scenario.seed
+                );
                 if let Scope::Flows(ids, _) = &rule.scope {
                     let flows: Vec<_> = ids.iter().filter_map(|id| scenario.flow(*id)).collect();
                     assert!(!flows.is_empty() && flows.len() == ids.len());
-                    assert!(flows.iter().all(|flow| flow.family == rule.family), "seed {}: {rule:?}", scenario.seed);
-                    assert!(flows.iter().all(|flow| flow.protocol() == flows[0].protocol()));
+                    assert!(
+                        flows.iter().all(|flow| flow.family == rule.family),
+                        "seed {}: {rule:?}",
+                        scenario.seed
+                    );
+                    assert!(
+                        flows
+                            .iter()
+                            .all(|flow| flow.protocol() == flows[0].protocol())
+                    );
                 }
             }
         }
@@ -387,8 +540,14 @@ mod tests {
     #[test]
     fn what_ends_packets_has_a_condition() {
         for rule in many().flat_map(|scenario| scenario.rules) {
-            assert!(!rule.action.ends_packet() || !rule.matches.is_empty(), "{rule:?}");
-            assert!(rule.action != Action::Reject || rule.table == Table::Filter, "{rule:?}");
+            assert!(
+                !rule.action.ends_packet() || !rule.matches.is_empty(),
+                "{rule:?}"
+            );
+            assert!(
+                rule.action != Action::Reject || rule.table == Table::Filter,
+                "{rule:?}"
+            );
         }
     }
 
@@ -398,7 +557,12 @@ mod tests {
         let rules = || scenarios.iter().flat_map(|scenario| &scenario.rules);
         let flows = || scenarios.iter().flat_map(|scenario| &scenario.flows);
         for table in Table::ALL {
-            for hook in [Hook::Prerouting, Hook::Forward, Hook::Output, Hook::Postrouting] {
+            for hook in [
+                Hook::Prerouting,
+                Hook::Forward,
+                Hook::Output,
+                Hook::Postrouting,
+            ] {
                 let is_expected = !matches!(
                     (table, hook),
                     (Table::Raw | Table::Nat, Hook::Output | Hook::Forward)
@@ -413,13 +577,32 @@ mod tests {
             }
         }
         for tool in Tool::ALL {
-            assert!(rules().any(|rule| rule.tool == tool && rule.nested), "{tool:?}");
+            assert!(
+                rules().any(|rule| rule.tool == tool && rule.nested),
+                "{tool:?}"
+            );
         }
-        assert!(rules().any(Rule::is_per_packet) && rules().any(|rule| rule.action.is_per_packet()));
-        for kind in [Kind::Datagrams, Kind::Refused, Kind::Segmented, Kind::Messages, Kind::Bulk, Kind::Ftp] {
+        assert!(
+            rules().any(Rule::is_per_packet) && rules().any(|rule| rule.action.is_per_packet())
+        );
+        for kind in [
+            Kind::Datagrams,
+            Kind::Refused,
+            Kind::Segmented,
+            Kind::Messages,
+            Kind::Bulk,
+            Kind::Ftp,
+        ] {
             for via in [Via::Direct, Via::Service] {
-                let is_possible = !matches!((kind, via), (Kind::Refused, Via::Service) | (Kind::Ftp, Via::Direct));
-                assert_eq!(flows().any(|flow| flow.kind == kind && flow.via == via), is_possible, "{kind:?} {via:?}");
+                let is_possible = !matches!(
+                    (kind, via),
+                    (Kind::Refused, Via::Service) | (Kind::Ftp, Via::Direct)
+                );
+                assert_eq!(
+                    flows().any(|flow| flow.kind == kind && flow.via == via),
+                    is_possible,
+                    "{kind:?} {via:?}"
+                );
             }
         }
     }

@@ -42,9 +42,17 @@ impl Key {
         if label[..4] != MAGIC {
             return None;
         }
-        let direction = if label[6] == 0 { Direction::Forward } else { Direction::Reply };
+        let direction = if label[6] == 0 {
+            Direction::Forward
+        } else {
+            Direction::Reply
+        };
         let number = u32::from_be_bytes(*label[7..].first_chunk()?);
-        Some(Self { flow: u16::from_be_bytes([label[4], label[5]]), direction, number })
+        Some(Self {
+            flow: u16::from_be_bytes([label[4], label[5]]),
+            direction,
+            number,
+        })
     }
 
     /// Returns a payload of `length` bytes, at least the label's.
@@ -90,22 +98,37 @@ pub fn fields(flow: &Flow, direction: Direction, number: u32, phases: Phases) ->
         ttl: base.pick(&[64, 64, 128]),
         length: 20 + usize::try_from(base.below(150)).expect("small"),
         df: base.one_in(2),
-        label: if base.one_in(2) { u32::try_from(base.below(1 << 20)).expect("20 bits") } else { 0 },
+        label: if base.one_in(2) {
+            u32::try_from(base.below(1 << 20)).expect("20 bits")
+        } else {
+            0
+        },
         fragmented: false,
     };
     if number < phases.warm_up {
         return fields;
     }
     let number = u64::from(number) << 1 | u64::from(direction == Direction::Reply);
-    varied(flow, fields, &mut Random::new(flow.seed ^ (number + 1).wrapping_mul(0xd134_2543_de82_ef95)))
+    varied(
+        flow,
+        fields,
+        &mut Random::new(flow.seed ^ (number + 1).wrapping_mul(0xd134_2543_de82_ef95)),
+    )
 }
 
 /// Each field that varies has another value every second time.
 fn varied(flow: &Flow, mut fields: Fields, random: &mut Random) -> Fields {
     let varying = &flow.varying;
     let mut changes = |varies: bool| random.one_in(2) && varies;
-    let [dscp, ecn, ttl, length, label, fragments] =
-        [varying.dscp, varying.ecn, varying.ttl, varying.length, varying.label, varying.fragments].map(&mut changes);
+    let [dscp, ecn, ttl, length, label, fragments] = [
+        varying.dscp,
+        varying.ecn,
+        varying.ttl,
+        varying.length,
+        varying.label,
+        varying.fragments,
+    ]
+    .map(&mut changes);
     if dscp {
         fields.dscp = random.pick(&DSCPS);
     }
@@ -135,12 +158,27 @@ fn varied(flow: &Flow, mut fields: Fields, random: &mut Random) -> Fields {
 /// # Panics
 ///
 /// If the addresses are of two families.
-pub fn datagrams(key: Key, fields: &Fields, source: SocketAddr, destination: SocketAddr) -> Vec<Packet> {
+pub fn datagrams(
+    key: Key,
+    fields: &Fields,
+    source: SocketAddr,
+    destination: SocketAddr,
+) -> Vec<Packet> {
     let id = u16::try_from(key.number % 65_000).expect("16 bits") + 1;
     let &Fields { ttl, df, label, .. } = fields;
     let whole = Packet::datagram(source, destination, id, &key.payload(fields.length));
-    let whole = Packet { class: fields.tos(), ttl, df, label, ..whole };
-    if fields.fragmented { whole.fragments(CUT).into() } else { vec![whole] }
+    let whole = Packet {
+        class: fields.tos(),
+        ttl,
+        df,
+        label,
+        ..whole
+    };
+    if fields.fragmented {
+        whole.fragments(CUT).into()
+    } else {
+        vec![whole]
+    }
 }
 
 /// Bytes of the first fragment's payload.
@@ -153,7 +191,11 @@ mod tests {
 
     #[test]
     fn a_label_is_read_as_it_was_written() {
-        let key = Key { flow: 0x1234, direction: Direction::Reply, number: 77 };
+        let key = Key {
+            flow: 0x1234,
+            direction: Direction::Reply,
+            number: 77,
+        };
         assert_eq!(Key::read(&key.payload(100)), Some(key));
         assert_eq!(Key::read(&[0; 40]), None);
         assert_eq!(Key::read(&key.label()[..5]), None);
@@ -168,24 +210,62 @@ mod tests {
                 let (first, end) = (of(0), scenario.phases.warm_up);
                 assert!((0..end).all(|number| of(number) == first));
                 let later: Vec<_> = (end..end + 100).map(of).collect();
-                let differs = |field: fn(&Fields) -> usize| later.iter().any(|other| field(other) != field(&first));
-                assert_eq!(differs(|fields| usize::from(fields.dscp)), flow.varying.dscp, "{flow}");
-                assert_eq!(differs(|fields| usize::from(fields.ttl)), flow.varying.ttl, "{flow}");
-                assert_eq!(differs(|fields| usize::from(fields.ecn)), flow.varying.ecn, "{flow}");
+                let differs = |field: fn(&Fields) -> usize| {
+                    later.iter().any(|other| field(other) != field(&first))
+                };
+                assert_eq!(
+                    differs(|fields| usize::from(fields.dscp)),
+                    flow.varying.dscp,
+                    "{flow}"
+                );
+                assert_eq!(
+                    differs(|fields| usize::from(fields.ttl)),
+                    flow.varying.ttl,
+                    "{flow}"
+                );
+                assert_eq!(
+                    differs(|fields| usize::from(fields.ecn)),
+                    flow.varying.ecn,
+                    "{flow}"
+                );
             }
         }
     }
 
     #[test]
     fn fragments_make_the_datagram() {
-        let fields = Fields { dscp: 46, ecn: 1, ttl: 40, length: 900, df: false, label: 0, fragmented: true };
-        let key = Key { flow: 1, direction: Direction::Forward, number: 5 };
+        let fields = Fields {
+            dscp: 46,
+            ecn: 1,
+            ttl: 40,
+            length: 900,
+            df: false,
+            label: 0,
+            fragmented: true,
+        };
+        let key = Key {
+            flow: 1,
+            direction: Direction::Forward,
+            number: 5,
+        };
         for (from, to) in [("10.0.0.1:1", "10.0.0.2:2"), ("[fd00::1]:1", "[fd00::2]:2")] {
-            let (from, to) = (from.parse().expect("an address"), to.parse().expect("an address"));
+            let (from, to) = (
+                from.parse().expect("an address"),
+                to.parse().expect("an address"),
+            );
             let halves = datagrams(key, &fields, from, to);
             let parts: Vec<u8> = halves.into_iter().flat_map(|half| half.payload).collect();
             assert_eq!(Key::read(&parts[8..]), Some(key));
-            let whole = datagrams(key, &Fields { fragmented: false, ..fields }, from, to).remove(0);
+            let whole = datagrams(
+                key,
+                &Fields {
+                    fragmented: false,
+                    ..fields
+                },
+                from,
+                to,
+            )
+            .remove(0);
             assert_eq!(parts, whole.payload);
         }
     }

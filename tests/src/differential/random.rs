@@ -52,7 +52,14 @@ mod tests {
             [random.next(), random.next(), random.next()]
         };
         // The reference implementation's first numbers for the seed 0.
-        assert_eq!(numbers(0), [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f]);
+        assert_eq!(
+            numbers(0),
+            [
+                0xe220_a839_7b1d_cdaf,
+                0x6e78_9e6a_a1b9_65f4,
+                0x06c4_5d18_8009_454f
+            ]
+        );
         assert_ne!(numbers(1), numbers(2));
     }
 

@@ -58,8 +58,14 @@ impl Record {
             match seen {
                 Seen::Packet(key, header, _) => {
                     let way = (key.flow, key.direction);
-                    let Some(flow) = scenario.flow(key.flow) else { continue };
-                    let receiver = if key.direction == Direction::Forward { flow.to } else { Place::Near };
+                    let Some(flow) = scenario.flow(key.flow) else {
+                        continue;
+                    };
+                    let receiver = if key.direction == Direction::Forward {
+                        flow.to
+                    } else {
+                        Place::Near
+                    };
                     if pod != receiver {
                         *self.copies.entry(way).or_default() += 1;
                         continue;
@@ -82,8 +88,14 @@ impl Record {
         for seen in frames.iter().filter_map(|frame| read(frame)) {
             if let Seen::Packet(key, _, Some(outer)) = seen {
                 let way = (key.flow, key.direction);
-                if let Some((_, other)) = ids.iter().find(|(id, _)| outer.id != 0 && *id == outer.id) {
-                    let ids = if *other == way { &mut self.repeated_ids } else { &mut self.shared_ids };
+                if let Some((_, other)) =
+                    ids.iter().find(|(id, _)| outer.id != 0 && *id == outer.id)
+                {
+                    let ids = if *other == way {
+                        &mut self.repeated_ids
+                    } else {
+                        &mut self.shared_ids
+                    };
                     *ids.entry(way).or_default() += 1;
                 }
                 ids.push_front((outer.id, way));

@@ -18,7 +18,11 @@ pub fn shrink<E>(
 ) -> Result<Scenario, E> {
     let mut best = scenario.clone();
     let mut left = budget;
-    for candidate in of.map(|flow| [alone(scenario, flow), seen(scenario, flow)]).into_iter().flatten() {
+    for candidate in of
+        .map(|flow| [alone(scenario, flow), seen(scenario, flow)])
+        .into_iter()
+        .flatten()
+    {
         left = left.saturating_sub(1);
         if candidate != best && still_differs(&candidate)? {
             best = candidate;
@@ -54,7 +58,11 @@ fn alone(scenario: &Scenario, flow: u16) -> Scenario {
 fn seen(scenario: &Scenario, flow: u16) -> Scenario {
     let mut seen = scenario.clone();
     if let Some(flow) = scenario.flow(flow) {
-        seen.rules.retain(|rule| Direction::ALL.iter().any(|direction| rule.may_see(flow, *direction)));
+        seen.rules.retain(|rule| {
+            Direction::ALL
+                .iter()
+                .any(|direction| rule.may_see(flow, *direction))
+        });
     }
     seen
 }
@@ -68,7 +76,11 @@ fn steps(scenario: &Scenario) -> Vec<Scenario> {
             ..scenario.clone()
         }));
         steps.extend(without(scenario.flows.len(), parts, |keep| {
-            Scenario { flows: kept(&scenario.flows, &keep), ..scenario.clone() }.pruned()
+            Scenario {
+                flows: kept(&scenario.flows, &keep),
+                ..scenario.clone()
+            }
+            .pruned()
         }));
     }
     if scenario.phases.after_silence.is_some() {
@@ -87,12 +99,20 @@ fn without(length: usize, parts: usize, make: impl Fn(Vec<bool>) -> Scenario) ->
         return Vec::new();
     }
     let size = length.div_ceil(parts.min(length));
-    let ranges = (0..length).step_by(size).map(|start| start..(start + size).min(length));
-    ranges.map(|range| make((0..length).map(|place| !range.contains(&place)).collect())).collect()
+    let ranges = (0..length)
+        .step_by(size)
+        .map(|start| start..(start + size).min(length));
+    ranges
+        .map(|range| make((0..length).map(|place| !range.contains(&place)).collect()))
+        .collect()
 }
 
 fn kept<T: Clone>(all: &[T], keep: &[bool]) -> Vec<T> {
-    all.iter().zip(keep).filter(|(_, keep)| **keep).map(|(one, _)| one.clone()).collect()
+    all.iter()
+        .zip(keep)
+        .filter(|(_, keep)| **keep)
+        .map(|(one, _)| one.clone())
+        .collect()
 }
 
 #[cfg(test)]
@@ -112,10 +132,15 @@ mod tests {
                 _ => scenario.flows[3].id,
             };
             let differs = |smaller: &Scenario| -> Result<bool, Infallible> {
-                Ok(smaller.rules.iter().any(|one| Some(one.id) == rule) && smaller.flow(flow).is_some())
+                Ok(smaller.rules.iter().any(|one| Some(one.id) == rule)
+                    && smaller.flow(flow).is_some())
             };
             let Ok(smallest) = shrink(&scenario, None, 200, differs);
-            assert_eq!((smallest.rules.len(), smallest.flows.len()), (1, 1), "seed {seed}");
+            assert_eq!(
+                (smallest.rules.len(), smallest.flows.len()),
+                (1, 1),
+                "seed {seed}"
+            );
             assert_eq!(smallest.phases.after_silence, None);
         }
     }
@@ -124,20 +149,30 @@ mod tests {
     fn a_flow_is_tried_alone_first() {
         let scenario = generate::scenario(3);
         let mut tried = 0;
-        let Ok(smallest) = shrink(&scenario, Some(4), 1, |smaller| -> Result<bool, Infallible> {
-            tried += 1;
-            Ok(smaller.flow(4).is_some())
-        });
+        let Ok(smallest) = shrink(
+            &scenario,
+            Some(4),
+            1,
+            |smaller| -> Result<bool, Infallible> {
+                tried += 1;
+                Ok(smaller.flow(4).is_some())
+            },
+        );
         assert_eq!((smallest.flows.len(), tried), (1, 1));
     }
 
     #[test]
     fn no_more_is_tried_than_asked() {
         let mut tried = 0;
-        let Ok(_) = shrink(&generate::scenario(1), None, 7, |_| -> Result<bool, Infallible> {
-            tried += 1;
-            Ok(true)
-        });
+        let Ok(_) = shrink(
+            &generate::scenario(1),
+            None,
+            7,
+            |_| -> Result<bool, Infallible> {
+                tried += 1;
+                Ok(true)
+            },
+        );
         assert!((1..=7).contains(&tried), "{tried}");
     }
 }

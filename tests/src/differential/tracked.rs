@@ -41,8 +41,15 @@ impl Entry {
             ("conntrack mark", self.mark.to_string()),
         ];
         if let Some(state) = &self.state {
-            let class = if self.timeout > SHORT { "over 300 s" } else { "300 s at most" };
-            fields.extend([("conntrack state", state.clone()), ("conntrack timeout", class.to_owned())]);
+            let class = if self.timeout > SHORT {
+                "over 300 s"
+            } else {
+                "300 s at most"
+            };
+            fields.extend([
+                ("conntrack state", state.clone()),
+                ("conntrack timeout", class.to_owned()),
+            ]);
         }
         fields
     }
@@ -52,26 +59,46 @@ impl Entry {
 pub fn parse(side: Side, line: &str) -> Option<(Tuple, Entry)> {
     let words: Vec<_> = line.split_ascii_whitespace().collect();
     let protocol = *words.get(2)?;
-    let values = |name: &str| words.iter().filter_map(|word| word.strip_prefix(name)).collect::<Vec<_>>();
+    let values = |name: &str| {
+        words
+            .iter()
+            .filter_map(|word| word.strip_prefix(name))
+            .collect::<Vec<_>>()
+    };
     let [sources, destinations, from, to] = ["src=", "dst=", "sport=", "dport="].map(values);
     let tuple = |place: usize| -> Option<String> {
         let [from, to] = [from.get(place)?, to.get(place)?];
-        Some(format!("{protocol} {}:{from} -> {}:{to}", sources.get(place)?, destinations.get(place)?))
+        Some(format!(
+            "{protocol} {}:{from} -> {}:{to}",
+            sources.get(place)?,
+            destinations.get(place)?
+        ))
     };
     let client_port: u16 = from.first()?.parse().ok()?;
     if !CLIENT_PORTS.contains(&client_port) {
         return None;
     }
-    let state = words.get(5).filter(|word| !word.contains('=') && protocol == "tcp");
+    let state = words
+        .get(5)
+        .filter(|word| !word.contains('=') && protocol == "tcp");
     let entry = Entry {
         reply: tuple(1)?,
         state: state.map(|word| (*word).to_owned()),
         is_unreplied: words.contains(&"[UNREPLIED]"),
-        mark: values("mark=").first().and_then(|mark| mark.parse().ok()).unwrap_or(0),
+        mark: values("mark=")
+            .first()
+            .and_then(|mark| mark.parse().ok())
+            .unwrap_or(0),
         timeout: words.get(4)?.parse().ok()?,
         client_port,
     };
-    Some((Tuple { side, original: tuple(0)? }, entry))
+    Some((
+        Tuple {
+            side,
+            original: tuple(0)?,
+        },
+        entry,
+    ))
 }
 
 #[cfg(test)]
@@ -80,14 +107,23 @@ mod tests {
 
     #[test]
     fn entries_of_our_flows_are_read() {
-        let line = "ipv4     2 tcp      6 431999 ESTABLISHED src=10.244.1.2 dst=10.96.0.1 sport=20003 dport=80 \
+        let line = "ipv4     2 tcp      6 431999 ESTABLISHED src=10.244.1.2 dst=10.96.0.1 \
+            sport=20003 dport=80 \
                     src=10.244.2.2 dst=10.244.1.2 sport=8080 dport=20003 [ASSURED] mark=2 use=2";
         let (tuple, entry) = parse(Side::A, line).expect("an entry");
         assert_eq!(tuple.original, "tcp 10.244.1.2:20003 -> 10.96.0.1:80");
-        assert_eq!((entry.mark, entry.client_port, entry.is_unreplied), (2, 20_003, false));
-        assert!(entry.fields().contains(&("conntrack timeout", "over 300 s".to_owned())));
+        assert_eq!(
+            (entry.mark, entry.client_port, entry.is_unreplied),
+            (2, 20_003, false)
+        );
+        assert!(
+            entry
+                .fields()
+                .contains(&("conntrack timeout", "over 300 s".to_owned()))
+        );
         assert_eq!(parse(Side::A, &line.replace("20003", "40000")), None);
-        let unreplied = "ipv4     2 udp      17 29 src=10.0.0.1 dst=10.0.0.2 sport=20001 dport=2 [UNREPLIED] \
+        let unreplied = "ipv4     2 udp      17 29 src=10.0.0.1 dst=10.0.0.2 sport=20001 dport=2 \
+            [UNREPLIED] \
                          src=10.0.0.2 dst=10.0.0.1 sport=2 dport=20001 mark=0 use=2";
         let (_, entry) = parse(Side::B, unreplied).expect("an entry");
         assert!(entry.is_unreplied && entry.state.is_none());

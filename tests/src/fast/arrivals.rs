@@ -27,10 +27,17 @@ pub struct Arrivals {
 impl Arrivals {
     /// Starts the captures of one family.
     pub fn capture(lab: &FastLab, family: Family) -> Result<Self> {
-        let wanted: Wanted = if family == Family::V4 { is_transport_v4 } else { is_transport_v6 };
+        let wanted: Wanted = if family == Family::V4 {
+            is_transport_v4
+        } else {
+            is_transport_v6
+        };
         let start = |pod| Capture::start(pod, "eth0", wanted);
         let addresses = [family.of(&lab.near)?, family.of(&lab.far)?];
-        Ok(Self { captures: [start(&lab.near)?, start(&lab.far)?], addresses })
+        Ok(Self {
+            captures: [start(&lab.near)?, start(&lab.far)?],
+            addresses,
+        })
     }
 
     /// Returns the arrivals so far, each once, and forgets them. The pods are clients and servers
@@ -40,7 +47,12 @@ impl Arrivals {
         for (capture, own) in self.captures.iter().zip(self.addresses) {
             let frames = capture.frames();
             capture.clear();
-            arrivals.extend(frames.iter().filter_map(|frame| arrival(frame)).filter(|(_, to, _)| to.ip() == own));
+            arrivals.extend(
+                frames
+                    .iter()
+                    .filter_map(|frame| arrival(frame))
+                    .filter(|(_, to, _)| to.ip() == own),
+            );
         }
         arrivals
     }
@@ -62,11 +74,19 @@ fn arrival(frame: &[u8]) -> Option<Arrival> {
     let (from, to, ttl): (IpAddr, IpAddr, u8) = match &ip {
         LaxIpSlice::Ipv4(ip) => {
             let header = ip.header();
-            (header.source_addr().into(), header.destination_addr().into(), header.ttl())
+            (
+                header.source_addr().into(),
+                header.destination_addr().into(),
+                header.ttl(),
+            )
         }
         LaxIpSlice::Ipv6(ip) => {
             let header = ip.header();
-            (header.source_addr().into(), header.destination_addr().into(), header.hop_limit())
+            (
+                header.source_addr().into(),
+                header.destination_addr().into(),
+                header.hop_limit(),
+            )
         }
     };
     let port = |at: usize| -> Option<u16> {
@@ -74,7 +94,11 @@ fn arrival(frame: &[u8]) -> Option<Arrival> {
         let port = u16::from_be_bytes([bytes[0], bytes[1]]);
         Some(if port < 32768 { port } else { 0 })
     };
-    Some((SocketAddr::new(from, port(0)?), SocketAddr::new(to, port(2)?), ttl))
+    Some((
+        SocketAddr::new(from, port(0)?),
+        SocketAddr::new(to, port(2)?),
+        ttl,
+    ))
 }
 
 #[cfg(test)]
@@ -86,8 +110,15 @@ mod tests {
     fn an_arrival_has_the_port_of_the_server_alone() {
         let [near, far]: [SocketAddr; 2] =
             ["10.244.1.2:40000", "10.244.2.2:8080"].map(|end| end.parse().expect("an end"));
-        let frame = Packet { ttl: 62, ..Packet::tcp([near, far], 7, b"x", |_| ()) }.framed([2; 6], [3; 6]);
-        assert_eq!(arrival(&frame), Some((SocketAddr::new(near.ip(), 0), far, 62)));
+        let frame = Packet {
+            ttl: 62,
+            ..Packet::tcp([near, far], 7, b"x", |_| ())
+        }
+        .framed([2; 6], [3; 6]);
+        assert_eq!(
+            arrival(&frame),
+            Some((SocketAddr::new(near.ip(), 0), far, 62))
+        );
         let echo = Packet::echo_request(near.ip(), far.ip(), 1, 8).framed([2; 6], [3; 6]);
         assert_eq!(arrival(&echo), None);
     }

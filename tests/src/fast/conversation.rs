@@ -31,7 +31,9 @@ impl Family {
     pub fn of(self, pod: &Pod) -> Result<IpAddr> {
         match self {
             Self::V4 => Ok(pod.ip4()?.into()),
-            Self::V6 => pod.ip6().with_context(|| format!("{} has no IPv6 address", pod.name())),
+            Self::V6 => pod
+                .ip6()
+                .with_context(|| format!("{} has no IPv6 address", pod.name())),
         }
     }
 
@@ -53,7 +55,10 @@ impl Family {
     pub const fn pods(self) -> IpNet {
         match self {
             Self::V4 => IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16)),
-            Self::V6 => IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x10, 0x244, 0, 0, 0, 0, 0), 48)),
+            Self::V6 => IpNet::V6(Ipv6Net::new_assert(
+                Ipv6Addr::new(0xfd00, 0x10, 0x244, 0, 0, 0, 0, 0),
+                48,
+            )),
         }
     }
 
@@ -95,7 +100,13 @@ pub enum Conversation {
 impl Conversation {
     /// From a host to `at`, an end of another one; `to` is where it is sent instead, such as a
     /// Service.
-    pub fn open(protocol: Protocol, from: &Host, host: &Host, at: SocketAddr, to: Option<SocketAddr>) -> Result<Self> {
+    pub fn open(
+        protocol: Protocol,
+        from: &Host,
+        host: &Host,
+        at: SocketAddr,
+        to: Option<SocketAddr>,
+    ) -> Result<Self> {
         match protocol {
             Protocol::Tcp => Ok(Self::Tcp(Talk::open(from, host, at, to)?)),
             Protocol::Udp => Ok(Self::Udp(Datagrams::open(from, host, at, to)?)),

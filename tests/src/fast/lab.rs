@@ -7,7 +7,9 @@ use flannel_common::reason::Reason;
 use flannel_datapath::{Maps, PinRoot};
 
 use super::{FLAGS, Family, REPLAYING, until_replayed};
-use crate::{Agent, Node, Pod, TwoNodes, cluster::config, nodes::ready_agents, pins::ROOT, topology::Stack};
+use crate::{
+    Agent, Node, Pod, TwoNodes, cluster::config, nodes::ready_agents, pins::ROOT, topology::Stack,
+};
 
 /// The number of packets of a conversation that the programs must replay.
 const REPLAYED: u64 = 200;
@@ -42,24 +44,42 @@ impl FastLab {
 
     /// With the backend given as JSON.
     pub fn of(name: &str, backend: &str, flags: &[&str]) -> Result<Self> {
-        Self::on(TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, backend))?, flags)
+        Self::on(
+            TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, backend))?,
+            flags,
+        )
     }
 
     /// On these nodes, of both families.
     pub fn on(nodes: TwoNodes, flags: &[&str]) -> Result<Self> {
-        let agents = ready_agents([&nodes.a, &nodes.b], &nodes.options()?.flags(&FLAGS).with(flags))?;
+        let agents = ready_agents(
+            [&nodes.a, &nodes.b],
+            &nodes.options()?.flags(&FLAGS).with(flags),
+        )?;
         Self::of_agents(nodes, agents)
     }
 
     /// With the backend alloc: the test makes the routes between the nodes, as a cloud or a router
     /// would.
     pub fn allocated(name: &str) -> Result<Self> {
-        let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, r#"{"Type":"alloc"}"#))?;
+        let nodes = TwoNodes::with(
+            name,
+            Stack::Dual,
+            &config(Stack::Dual, r#"{"Type":"alloc"}"#),
+        )?;
         let agents = ready_agents([&nodes.a, &nodes.b], &nodes.options()?.flags(&FLAGS))?;
         for (node, peer, number) in [(&nodes.a, &nodes.b, 12), (&nodes.b, &nodes.a, 11)] {
             for subnet in peer.subnet_env()?.subnets {
-                let family = if subnet.addr().is_ipv4() { Family::V4 } else { Family::V6 };
-                node.sh(&format!("ip route add {} via {}", subnet.trunc(), family.host(number)))?;
+                let family = if subnet.addr().is_ipv4() {
+                    Family::V4
+                } else {
+                    Family::V6
+                };
+                node.sh(&format!(
+                    "ip route add {} via {}",
+                    subnet.trunc(),
+                    family.host(number)
+                ))?;
             }
         }
         Self::of_agents(nodes, agents)
@@ -71,28 +91,53 @@ impl FastLab {
     pub fn apart(name: &str) -> Result<Self> {
         const BACKEND: &str = r#"{"Type":"vxlan"}"#;
         let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, BACKEND))?;
-        let other = config(Stack::Dual, BACKEND).replace("10.244.", "10.245.").replace(":10:244", ":10:245");
-        nodes.etcd.put(&format!("{OTHER_PREFIX}/config"), &other, None)?;
+        let other = config(Stack::Dual, BACKEND)
+            .replace("10.244.", "10.245.")
+            .replace(":10:244", ":10:245");
+        nodes
+            .etcd
+            .put(&format!("{OTHER_PREFIX}/config"), &other, None)?;
         let options = nodes.options()?.flag("--datapath=fast");
         let prefix = format!("--etcd-prefix={OTHER_PREFIX}");
-        let agents = [nodes.a.agent(options.clone())?, nodes.b.agent(options.flag(&prefix))?];
+        let agents = [
+            nodes.a.agent(options.clone())?,
+            nodes.b.agent(options.flag(&prefix))?,
+        ];
         agents.iter().try_for_each(Agent::wait_ready)?;
         for (node, other, number) in [(&nodes.a, 245, 12), (&nodes.b, 244, 11)] {
-            node.sh(&format!("ip route add 10.{other}.0.0/16 via 192.168.1.{number}"))?;
-            node.sh(&format!("ip -6 route add fd00:10:{other}::/48 via 2001:db8:1::{number}"))?;
+            node.sh(&format!(
+                "ip route add 10.{other}.0.0/16 via 192.168.1.{number}"
+            ))?;
+            node.sh(&format!(
+                "ip -6 route add fd00:10:{other}::/48 via 2001:db8:1::{number}"
+            ))?;
         }
         nodes.a.sh("nft add table ip natted")?;
-        nodes.a.sh("nft add chain ip natted outside { type nat hook postrouting priority 100; }")?;
-        nodes.a.sh("nft add rule ip natted outside ip saddr 10.244.0.0/16 oifname eth0 masquerade")?;
+        nodes
+            .a
+            .sh("nft add chain ip natted outside { type nat hook postrouting priority 100; }")?;
+        nodes
+            .a
+            .sh("nft add rule ip natted outside ip saddr 10.244.0.0/16 oifname eth0 masquerade")?;
         Self::of_agents(nodes, agents)
     }
 
     fn of_agents(nodes: TwoNodes, agents: [Agent; 2]) -> Result<Self> {
         let (near, beside) = (nodes.a.add_pod("p1")?, nodes.a.add_pod("p2")?);
         let (far, other) = (nodes.b.add_pod("p1")?, nodes.b.add_pod("p2")?);
-        let maps = |node: &Node| -> Result<Maps> { Ok(node.enter(|| Maps::open(&PinRoot::new(Path::new(ROOT))))??) };
+        let maps = |node: &Node| -> Result<Maps> {
+            Ok(node.enter(|| Maps::open(&PinRoot::new(Path::new(ROOT))))??)
+        };
         let maps = [maps(&nodes.a)?, maps(&nodes.b)?];
-        let lab = Self { agents, near, beside, far, other, maps, nodes };
+        let lab = Self {
+            agents,
+            near,
+            beside,
+            far,
+            other,
+            maps,
+            nodes,
+        };
         lab.wait_ready()?;
         Ok(lab)
     }
@@ -112,21 +157,31 @@ impl FastLab {
             }
         }
         let [a, b] = &self.agents;
-        [(a, &self.near), (a, &self.beside), (b, &self.far), (b, &self.other)]
-            .into_iter()
-            .try_for_each(|(agent, pod)| agent.wait_pod(pod, true, true))
+        [
+            (a, &self.near),
+            (a, &self.beside),
+            (b, &self.far),
+            (b, &self.other),
+        ]
+        .into_iter()
+        .try_for_each(|(agent, pod)| agent.wait_pod(pod, true, true))
     }
 
     /// Puts both nodes in a mode.
     pub fn set_mode(&self, mode: &str) -> Result<()> {
-        self.agents.iter().try_for_each(|agent| agent.set_mode(mode))
+        self.agents
+            .iter()
+            .try_for_each(|agent| agent.set_mode(mode))
     }
 
     /// Packets of known flows taken so far, on `a` and on `b`.
     pub fn replayed(&self) -> Result<[u64; 2]> {
         let on = |node: usize| -> Result<u64> {
             let stats = &self.maps[node].stats;
-            REPLAYING.iter().map(|from| Ok(stats.get(*from, Reason::Replayed)?.packets)).sum()
+            REPLAYING
+                .iter()
+                .map(|from| Ok(stats.get(*from, Reason::Replayed)?.packets))
+                .sum()
         };
         Ok([on(0)?, on(1)?])
     }
@@ -137,7 +192,17 @@ impl FastLab {
     }
 
     /// Talks until packets were replayed on these nodes (`a`, `b`).
-    pub fn until_replayed_on(&self, on: [bool; 2], mut exchange: impl FnMut(u32) -> Result<()>) -> Result<()> {
-        until_replayed(&self.agents, on, REPLAYED, || self.replayed(), || exchange(100))
+    pub fn until_replayed_on(
+        &self,
+        on: [bool; 2],
+        mut exchange: impl FnMut(u32) -> Result<()>,
+    ) -> Result<()> {
+        until_replayed(
+            &self.agents,
+            on,
+            REPLAYED,
+            || self.replayed(),
+            || exchange(100),
+        )
     }
 }

@@ -31,36 +31,55 @@ pub const FLAGS: [&str; 2] = ["--datapath=fast", "--ip-masq=true"];
 impl Agent {
     /// Packets of known flows taken so far: from pods, and out of the tunnel.
     pub fn replayed(&self) -> Result<u64> {
-        REPLAYING.iter().map(|program| self.counted(program.name(), Reason::Replayed.name())).sum()
+        REPLAYING
+            .iter()
+            .map(|program| self.counted(program.name(), Reason::Replayed.name()))
+            .sum()
     }
 
     /// Returns the entry of `status` for a pod of this node in mode `fast`.
     pub fn pod_status(&self, pod: &Pod) -> Result<Value> {
         let status = self.status()?;
-        let pods = status["fast"]["pods"].as_array().with_context(|| format!("not in mode fast: {status}"))?;
+        let pods = status["fast"]["pods"]
+            .as_array()
+            .with_context(|| format!("not in mode fast: {status}"))?;
         let row = pods.iter().find(|row| row["veth"] == pod.veth());
-        row.cloned().with_context(|| format!("no pod {} in {pods:?}", pod.veth()))
+        row.cloned()
+            .with_context(|| format!("no pod {} in {pods:?}", pod.veth()))
     }
 
     /// Waits until packets from and to this pod may be replayed, or may not, as `status` says.
     pub fn wait_pod(&self, pod: &Pod, sends: bool, receives: bool) -> Result<()> {
-        eventually(&format!("{}: sends {sends}, receives {receives}", pod.veth()), Duration::from_secs(10), || {
-            let row = self.pod_status(pod)?;
-            ensure!(row["sends"] == sends && row["receives"] == receives, "{row}");
-            Ok(())
-        })
+        eventually(
+            &format!("{}: sends {sends}, receives {receives}", pod.veth()),
+            Duration::from_secs(10),
+            || {
+                let row = self.pod_status(pod)?;
+                ensure!(
+                    row["sends"] == sends && row["receives"] == receives,
+                    "{row}"
+                );
+                Ok(())
+            },
+        )
     }
 
     /// Waits until polls are counted, which they are from the first listener to a queue on.
     pub fn wait_polls_counted(&self) -> Result<()> {
-        let link = self.node().outside_path("/sys/fs/bpf/flannel/v2/links/count_polls");
-        eventually("a count of polls", Duration::from_secs(5), || link.exists().then_some(()))
+        let link = self
+            .node()
+            .outside_path("/sys/fs/bpf/flannel/v2/links/count_polls");
+        eventually("a count of polls", Duration::from_secs(5), || {
+            link.exists().then_some(())
+        })
     }
 
     /// The generation of what was learned, from `datapath show`.
     pub fn generation(&self) -> Result<u64> {
         let shown = self.cli_json(&["datapath", "show", "-o", "json"])?;
-        shown["generation"].as_u64().with_context(|| shown.to_string())
+        shown["generation"]
+            .as_u64()
+            .with_context(|| shown.to_string())
     }
 }
 
@@ -82,12 +101,19 @@ impl Counters {
 
     /// Packets replayed so far, from pods and out of the tunnel.
     pub fn replayed(&self) -> Result<u64> {
-        REPLAYING.iter().map(|program| self.packets(*program, Reason::Replayed)).sum()
+        REPLAYING
+            .iter()
+            .map(|program| self.packets(*program, Reason::Replayed))
+            .sum()
     }
 }
 
 /// The programs that replay packets.
-const REPLAYING: [Program; 3] = [Program::FromPod, Program::FromUnderlay, Program::FromL3Tunnel];
+const REPLAYING: [Program; 3] = [
+    Program::FromPod,
+    Program::FromUnderlay,
+    Program::FromL3Tunnel,
+];
 
 /// Exchanges messages until `packets` more packets are replayed on each of these nodes.
 pub fn until_replayed(
@@ -107,7 +133,11 @@ pub fn until_replayed(
         for node in 0..2 {
             let more = after[node] - before[node];
             let stats = || agents[node].cli(&["maps", "dump", "stats"]);
-            ensure!(!on[node] || more >= packets, "{more} on node {node}: {}", stats()?.stdout);
+            ensure!(
+                !on[node] || more >= packets,
+                "{more} on node {node}: {}",
+                stats()?.stdout
+            );
         }
         Ok(Ok(()))
     })?
@@ -159,14 +189,25 @@ impl<N> Pair<N> {
     /// Waits until `packets` more packets are replayed on each node.
     pub fn wait_replayed(&self, packets: u64) -> Result<()> {
         let start = self.replayed()?;
-        eventually("replayed packets", Duration::from_secs(15), || self.have_replayed(start, packets))
+        eventually("replayed packets", Duration::from_secs(15), || {
+            self.have_replayed(start, packets)
+        })
     }
 
     /// Checks that at least `packets` packets were replayed on each node since `start`.
     pub fn have_replayed(&self, start: [u64; 2], packets: u64) -> Result<()> {
-        for ((agent, start), now) in [&self.sender, &self.receiver].into_iter().zip(start).zip(self.replayed()?) {
+        for ((agent, start), now) in [&self.sender, &self.receiver]
+            .into_iter()
+            .zip(start)
+            .zip(self.replayed()?)
+        {
             let stats = || agent.cli(&["maps", "dump", "stats"]);
-            ensure!(now - start >= packets, "{} of {packets}: {}", now - start, stats()?.stdout);
+            ensure!(
+                now - start >= packets,
+                "{} of {packets}: {}",
+                now - start,
+                stats()?.stdout
+            );
         }
         Ok(())
     }

@@ -29,9 +29,18 @@ pub fn are_right(node: &Host, maps: &Maps) -> Result<usize> {
         pairs.push((tuple(&key)?, tuple(&flow.action.out)?));
     }
     let known = conntrack::translations(&conntrack::table(node)?);
-    let wrong: Vec<_> = pairs.iter().filter_map(|(key, out)| differs(&known, key, out)).collect();
+    let wrong: Vec<_> = pairs
+        .iter()
+        .filter_map(|(key, out)| differs(&known, key, out))
+        .collect();
     let some = &wrong[..wrong.len().min(5)];
-    ensure!(wrong.is_empty(), "{}: {} of {} flows, such as {some:#?}", node.name(), wrong.len(), pairs.len());
+    ensure!(
+        wrong.is_empty(),
+        "{}: {} of {} flows, such as {some:#?}",
+        node.name(),
+        wrong.len(),
+        pairs.len()
+    );
     Ok(pairs.len())
 }
 
@@ -50,13 +59,23 @@ fn tuple<A: Address>(end: &FlowKey<A>) -> Result<Tuple> {
     };
     let [from, to] = end.port_numbers();
     let source = SocketAddr::new(address(&end.source)?, from);
-    Ok(Tuple { protocol, source, destination: SocketAddr::new(address(&end.destination)?, to) })
+    Ok(Tuple {
+        protocol,
+        source,
+        destination: SocketAddr::new(address(&end.destination)?, to),
+    })
 }
 
 fn address<A: Address>(address: &A) -> Result<IpAddr> {
-    let bytes: Vec<u8> = address.words().iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let bytes: Vec<u8> = address
+        .words()
+        .iter()
+        .flat_map(|word| word.to_ne_bytes())
+        .collect();
     if let Ok(v4) = <[u8; 4]>::try_from(bytes.as_slice()) {
         return Ok(v4.into());
     }
-    Ok(<[u8; 16]>::try_from(bytes.as_slice()).context("an address of neither family")?.into())
+    Ok(<[u8; 16]>::try_from(bytes.as_slice())
+        .context("an address of neither family")?
+        .into())
 }

@@ -39,7 +39,11 @@ impl Cgroups {
         let controllers = fs::read_to_string("/proc/cgroups").context("controllers")?;
         let hierarchies = hierarchies(&mounts, &controllers);
         let name = format!("{}-{name}", record.name());
-        if hierarchies.is_empty() { Self::second(record, &name) } else { Self::first(record, &name, &hierarchies) }
+        if hierarchies.is_empty() {
+            Self::second(record, &name)
+        } else {
+            Self::first(record, &name, &hierarchies)
+        }
     }
 
     /// Of version 1.
@@ -64,16 +68,27 @@ impl Cgroups {
     /// Of version 2.
     fn second(record: &LabRecord, name: &str) -> Result<Self> {
         let point = Path::new("/sys/fs/cgroup");
-        ensure!(point.join("cgroup.controllers").exists(), "no cgroup hierarchy is mounted at {}", point.display());
+        ensure!(
+            point.join("cgroup.controllers").exists(),
+            "no cgroup hierarchy is mounted at {}",
+            point.display()
+        );
         for controller in CONTROLLERS {
             // One that the kernel lacks is not needed either.
-            drop(fs::write(point.join("cgroup.subtree_control"), format!("+{controller}")));
+            drop(fs::write(
+                point.join("cgroup.subtree_control"),
+                format!("+{controller}"),
+            ));
         }
         let root = point.join(name);
         let leaf = root.join("init");
         create(record, &root)?;
         fs::create_dir(&leaf).with_context(|| leaf.display().to_string())?;
-        Ok(Self { roots: vec![root], leaves: vec![leaf], mounts: Vec::new() })
+        Ok(Self {
+            roots: vec![root],
+            leaves: vec![leaf],
+            mounts: Vec::new(),
+        })
     }
 
     /// The lines `<mount point> <options>` of version 1.
@@ -98,25 +113,38 @@ fn create(record: &LabRecord, dir: &Path) -> Result<()> {
 }
 
 fn enter(dirs: &[PathBuf]) -> Vec<String> {
-    const SCRIPT: &str = "for dir in $0; do echo $$ > $dir/cgroup.procs || exit 126; done; exec \"$@\"";
+    const SCRIPT: &str =
+        "for dir in $0; do echo $$ > $dir/cgroup.procs || exit 126; done; exec \"$@\"";
     let dirs: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
-    ["sh", "-c", SCRIPT, &dirs.join(" ")].map(str::to_owned).to_vec()
+    ["sh", "-c", SCRIPT, &dirs.join(" ")]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 /// The mounts of version 1, from `/proc/mounts` and the names of all controllers.
 fn hierarchies(mounts: &str, controllers: &str) -> Vec<Hierarchy> {
-    let controllers: Vec<&str> = controllers.lines().filter_map(|line| line.split('\t').next()).collect();
-    let is_own = |option: &&str| controllers.contains(option) || option.starts_with("name=") || *option == "none";
+    let controllers: Vec<&str> = controllers
+        .lines()
+        .filter_map(|line| line.split('\t').next())
+        .collect();
+    let is_own = |option: &&str| {
+        controllers.contains(option) || option.starts_with("name=") || *option == "none"
+    };
     mounts
         .lines()
         .filter_map(|line| {
             let fields: Vec<&str> = line.split(' ').collect();
-            let [_, point, "cgroup", options, ..] = fields[..] else { return None };
+            let [_, point, "cgroup", options, ..] = fields[..] else {
+                return None;
+            };
             let mut own: Vec<&str> = options.split(',').filter(is_own).collect();
             if own.iter().all(|option| option.starts_with("name=")) {
                 own.insert(0, "none");
             }
-            Some(Hierarchy { point: point.into(), options: own.join(",") })
+            Some(Hierarchy {
+                point: point.into(),
+                options: own.join(","),
+            })
         })
         .collect()
 }
@@ -131,7 +159,10 @@ mod tests {
                       cgroup /sys/fs/cgroup/systemd cgroup rw,xattr,name=systemd 0 0\n\
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         let found = hierarchies(mounts, "#subsys_name\thierarchy\ncpu\t1\ncpuacct\t1\n");
-        let options: Vec<&str> = found.iter().map(|hierarchy| hierarchy.options.as_str()).collect();
+        let options: Vec<&str> = found
+            .iter()
+            .map(|hierarchy| hierarchy.options.as_str())
+            .collect();
         assert_eq!(options, ["cpu,cpuacct", "none,name=systemd"]);
         assert!(hierarchies("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", "").is_empty());
     }

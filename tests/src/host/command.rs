@@ -40,7 +40,14 @@ pub struct Output {
 
 impl HostCommand {
     pub(super) fn new(host: Host, argv: Vec<String>) -> Self {
-        Self { host, argv, limit: DEFAULT_LIMIT, expected: Some(0), environment: Vec::new(), input: None }
+        Self {
+            host,
+            argv,
+            limit: DEFAULT_LIMIT,
+            expected: Some(0),
+            environment: Vec::new(),
+            input: None,
+        }
     }
 
     /// Another time limit; the patience of the run multiplies it.
@@ -50,12 +57,18 @@ impl HostCommand {
 
     /// Another exit status than 0 is the right one.
     pub fn expect_code(self, code: i32) -> Self {
-        Self { expected: Some(code), ..self }
+        Self {
+            expected: Some(code),
+            ..self
+        }
     }
 
     /// Every exit status is right; the caller looks at [`Output::code`].
     pub fn any_code(self) -> Self {
-        Self { expected: None, ..self }
+        Self {
+            expected: None,
+            ..self
+        }
     }
 
     /// Sets an environment variable.
@@ -66,7 +79,10 @@ impl HostCommand {
 
     /// Text for standard input, which is empty otherwise.
     pub fn input(self, text: &str) -> Self {
-        Self { input: Some(text.to_owned()), ..self }
+        Self {
+            input: Some(text.to_owned()),
+            ..self
+        }
     }
 
     /// Runs it to its end. The error shows the command line, how it ended and what it wrote to
@@ -76,7 +92,11 @@ impl HostCommand {
         let limit = patient(self.limit);
         let output = self.capture(limit).with_context(|| self.describe())?;
         if start.elapsed() >= limit && matches!(output.code, 124 | 137) {
-            bail!("{}: ended after its limit of {limit:?}\n{}", self.describe(), output.stderr);
+            bail!(
+                "{}: ended after its limit of {limit:?}\n{}",
+                self.describe(),
+                output.stderr
+            );
         }
         match self.expected {
             Some(expected) if expected != output.code => Err(anyhow!(
@@ -100,9 +120,17 @@ impl HostCommand {
         }
         command.args(&self.argv);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.stdin(if self.input.is_some() { Stdio::piped() } else { Stdio::null() });
+        command.stdin(if self.input.is_some() {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = if by_thread { self.host.enter(|| command.spawn())?? } else { command.spawn()? };
+        let mut child = if by_thread {
+            self.host.enter(|| command.spawn())??
+        } else {
+            command.spawn()?
+        };
         let stdin = child.stdin.take();
         let output = thread::scope(|scope| {
             if let (Some(mut stdin), Some(input)) = (stdin, &self.input) {
@@ -111,7 +139,10 @@ impl HostCommand {
             }
             child.wait_with_output()
         })?;
-        let code = output.status.code().or_else(|| output.status.signal().map(|signal| 128 + signal));
+        let code = output
+            .status
+            .code()
+            .or_else(|| output.status.signal().map(|signal| 128 + signal));
         Ok(Output {
             code: code.context("neither an exit status nor a signal")?,
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

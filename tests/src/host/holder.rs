@@ -19,9 +19,11 @@ use crate::{lab::Shared, lab::child::Process};
 /// [net/ipv6/addrconf.c, Linux
 /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv6/addrconf.c)).
 const SETTINGS: &str = "for scope in all default lo; do cd /proc/sys/net/ipv4/conf/$scope && \
-    for name in rp_filter log_martians arp_filter arp_ignore arp_announce; do echo 0 >$name; done && \
+    for name in rp_filter log_martians arp_filter arp_ignore arp_announce; do echo 0 >$name; done \
+    && \
     for name in accept_redirects send_redirects accept_source_route; do echo 1 >$name; done && \
-    cd /proc/sys/net/ipv6/conf/$scope && echo 0 >disable_ipv6 && echo 1 >accept_ra || exit; done; cd /";
+    cd /proc/sys/net/ipv6/conf/$scope && echo 0 >disable_ipv6 && echo 1 >accept_ra || exit; done; \
+    cd /";
 
 /// The mounts of the machine below `/sys` go first, such as the bpf filesystem and the cgroups of
 /// systemd: a node would list them as its mounts, below the new ones. The mount point of bpffs lies
@@ -38,7 +40,11 @@ pub(super) fn start(lab: &Shared, name: &str) -> Result<Arc<Process>> {
 /// Starts a command that says that it is ready.
 pub(super) fn run(lab: &Shared, name: &str, command: Command) -> Result<Arc<Process>> {
     let process = Process::start(lab, &format!("holder-{name}"), command)?;
-    let stdout = process.child().stdout.take().context("the holder's output is a pipe")?;
+    let stdout = process
+        .child()
+        .stdout
+        .take()
+        .context("the holder's output is a pipe")?;
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line)?;
     if line != "ready\n" {
@@ -49,13 +55,25 @@ pub(super) fn run(lab: &Shared, name: &str, command: Command) -> Result<Arc<Proc
 }
 
 fn command(lasting: bool) -> Command {
-    let unshare = ["unshare", "--net", "--mount", "--propagation", "private", "sh", "-c"];
+    let unshare = [
+        "unshare",
+        "--net",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+    ];
     let mut command = Command::new(if lasting { "setsid" } else { "env" });
     command.args(unshare).stdout(Stdio::piped());
     if lasting {
-        command.arg(format!("{SETTINGS}; {MOUNTS} sleep infinity")).stdin(Stdio::null());
+        command
+            .arg(format!("{SETTINGS}; {MOUNTS} sleep infinity"))
+            .stdin(Stdio::null());
     } else {
-        command.arg(format!("{SETTINGS}; {MOUNTS} cat")).stdin(Stdio::piped());
+        command
+            .arg(format!("{SETTINGS}; {MOUNTS} cat"))
+            .stdin(Stdio::piped());
     }
     command
 }

@@ -30,10 +30,17 @@ impl Machine {
         let cgroups = Cgroups::make(lab.record(), name)?;
         let state = lab.record().large_files(name)?;
         let mut command = command(&cgroups, lab.is_lasting());
-        command.env("HOST", name).env("STATE", state).env("CGROUPS", cgroups.mounts());
+        command
+            .env("HOST", name)
+            .env("STATE", state)
+            .env("CGROUPS", cgroups.mounts());
         let holder = holder::run(lab, name, command)?;
         let pid = only_child(holder.pid())?;
-        Ok(Self { holder, pid, cgroups })
+        Ok(Self {
+            holder,
+            pid,
+            cgroups,
+        })
     }
 
     pub(super) fn holder(&self) -> &Process {
@@ -50,7 +57,12 @@ impl Machine {
     pub(super) fn enter_argv(&self) -> Vec<String> {
         let mut line = self.cgroups.join();
         let pid = self.pid.to_string();
-        line.extend(["nsenter", "-t", &pid, "-n", "-m", "-p", "-u", "-i", "-C", "--"].map(str::to_owned));
+        line.extend(
+            [
+                "nsenter", "-t", &pid, "-n", "-m", "-p", "-u", "-i", "-C", "--",
+            ]
+            .map(str::to_owned),
+        );
         line.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(str::to_owned));
         line
     }
@@ -58,10 +70,26 @@ impl Machine {
 
 fn command(cgroups: &Cgroups, lasting: bool) -> Command {
     let mut command = Command::new(if lasting { "setsid" } else { "env" });
-    command.args(cgroups.enter_roots()).args(["unshare", "--cgroup", "--"]).args(cgroups.join());
-    command.args(["unshare", "--net", "--mount", "--propagation", "private", "--pid", "--uts", "--ipc"]);
+    command
+        .args(cgroups.enter_roots())
+        .args(["unshare", "--cgroup", "--"])
+        .args(cgroups.join());
+    command.args([
+        "unshare",
+        "--net",
+        "--mount",
+        "--propagation",
+        "private",
+        "--pid",
+        "--uts",
+        "--ipc",
+    ]);
     command.args(["--fork", "--kill-child", "sh", "-c", SCRIPT]);
-    command.stdout(Stdio::piped()).stdin(if lasting { Stdio::null() } else { Stdio::piped() });
+    command.stdout(Stdio::piped()).stdin(if lasting {
+        Stdio::null()
+    } else {
+        Stdio::piped()
+    });
     command.env("KEEPER", if lasting { "sleep infinity" } else { "cat" });
     command
 }
@@ -69,5 +97,7 @@ fn command(cgroups: &Cgroups, lasting: bool) -> Command {
 fn only_child(pid: u32) -> Result<u32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let text = fs::read_to_string(&path).with_context(|| path.clone())?;
-    text.trim().parse().with_context(|| format!("{path}: {text:?}"))
+    text.trim()
+        .parse()
+        .with_context(|| format!("{path}: {text:?}"))
 }

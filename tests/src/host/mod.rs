@@ -81,12 +81,21 @@ impl Host {
     /// The network namespace of containers of this machine, below `/run/netns`, with the machine's
     /// files.
     pub(crate) fn container(&self, name: &str, network: &str) -> Self {
-        let kind = Kind::Container { machine: self.clone(), network: network.to_owned() };
+        let kind = Kind::Container {
+            machine: self.clone(),
+            network: network.to_owned(),
+        };
         Self::of_kind(self.lab(), name, kind)
     }
 
     fn of_kind(lab: &Arc<Shared>, name: &str, kind: Kind) -> Self {
-        Self { inner: Arc::new(Inner { name: name.to_owned(), kind, lab: Arc::clone(lab) }) }
+        Self {
+            inner: Arc::new(Inner {
+                name: name.to_owned(),
+                kind,
+                lab: Arc::clone(lab),
+            }),
+        }
     }
 
     /// The name it was given.
@@ -110,7 +119,10 @@ impl Host {
             Kind::Machine(machine) => machine.holder(),
             Kind::Container { .. } => bail!("{} ends with its container", self.name()),
         };
-        holder.end().map(drop).with_context(|| format!("end of {}", self.name()))
+        holder
+            .end()
+            .map(drop)
+            .with_context(|| format!("end of {}", self.name()))
     }
 
     pub(crate) fn lab(&self) -> &Arc<Shared> {
@@ -121,19 +133,28 @@ impl Host {
     /// is absolute.
     pub fn outside_path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
-        Path::new("/proc").join(self.pid().to_string()).join("root").join(path.strip_prefix("/").unwrap_or(path))
+        Path::new("/proc")
+            .join(self.pid().to_string())
+            .join("root")
+            .join(path.strip_prefix("/").unwrap_or(path))
     }
 
     /// The command line that enters this host.
     pub fn enter_argv(&self) -> Vec<String> {
         match &self.inner.kind {
             Kind::Namespaces(holder) => {
-                ["nsenter", "-t", &holder.pid().to_string(), "-n", "-m", "--"].map(str::to_owned).to_vec()
+                ["nsenter", "-t", &holder.pid().to_string(), "-n", "-m", "--"]
+                    .map(str::to_owned)
+                    .to_vec()
             }
             Kind::Machine(machine) => machine.enter_argv(),
             Kind::Container { machine, network } => {
                 let mut line = machine.enter_argv();
-                line.extend(["nsenter".to_owned(), format!("--net=/run/netns/{network}"), "--".to_owned()]);
+                line.extend([
+                    "nsenter".to_owned(),
+                    format!("--net=/run/netns/{network}"),
+                    "--".to_owned(),
+                ]);
                 line
             }
         }
@@ -146,7 +167,9 @@ impl Host {
         match &self.inner.kind {
             Kind::Namespaces(_) => (own("net"), Some(own("mnt"))),
             Kind::Machine(_) => (own("net"), None),
-            Kind::Container { network, .. } => (self.outside_path(format!("/run/netns/{network}")), None),
+            Kind::Container { network, .. } => {
+                (self.outside_path(format!("/run/netns/{network}")), None)
+            }
         }
     }
 
@@ -175,34 +198,63 @@ impl Host {
     /// Echo requests, one by one, with these options of `ping`. Fails if one is not answered.
     pub fn pings(&self, count: u64, options: &str, to: IpAddr) -> Result<Output> {
         let line = ["sh", "-c", PINGS, &count.to_string(), &to.to_string()].map(str::to_owned);
-        self.run(line.into_iter().chain(options.split_ascii_whitespace().map(str::to_owned)))
+        self.run(
+            line.into_iter()
+                .chain(options.split_ascii_whitespace().map(str::to_owned)),
+        )
     }
 
     /// Runs commands of `ip`, a line each and without this word, by one process.
     pub fn ip(&self, lines: &str) -> Result<()> {
-        self.command(["ip", "-batch", "-"]).input(lines).run().map(drop)
+        self.command(["ip", "-batch", "-"])
+            .input(lines)
+            .run()
+            .map(drop)
     }
 
     /// Runs an nft script.
     pub fn nft(&self, script: &str) -> Result<()> {
-        self.command(["nft", "-f", "-"]).input(script).run().map(drop)
+        self.command(["nft", "-f", "-"])
+            .input(script)
+            .run()
+            .map(drop)
     }
 
     /// Runs a command and reads its output as JSON; no output at all reads as `[]`.
     pub fn json<T: DeserializeOwned>(&self, argv: &[&str]) -> Result<T> {
         let output = self.run(argv.iter().copied())?;
-        let text = if output.stdout.trim().is_empty() { "[]" } else { &output.stdout };
-        serde_json::from_str(text).with_context(|| format!("{}: {argv:?} printed:\n{text}", self.name()))
+        let text = if output.stdout.trim().is_empty() {
+            "[]"
+        } else {
+            &output.stdout
+        };
+        serde_json::from_str(text)
+            .with_context(|| format!("{}: {argv:?} printed:\n{text}", self.name()))
     }
 
     /// Starts a long-running command; its log is `<what>-<host>.log`.
-    pub fn spawn<A: Into<String>>(&self, what: &str, argv: impl IntoIterator<Item = A>) -> Result<ChildGuard> {
+    pub fn spawn<A: Into<String>>(
+        &self,
+        what: &str,
+        argv: impl IntoIterator<Item = A>,
+    ) -> Result<ChildGuard> {
         let shared = self.lab();
         let mut line: Vec<String> = if shared.is_lasting() {
             vec!["setsid".to_owned()]
         } else {
             let own_pid = std::process::id().to_string();
-            ["setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", IF_PARENT_LIVES, &own_pid].map(str::to_owned).to_vec()
+            [
+                "setpriv",
+                "--pdeathsig",
+                "KILL",
+                "--",
+                "sh",
+                "-c",
+                IF_PARENT_LIVES,
+                &own_pid,
+            ]
+            .map(str::to_owned)
+            .to_vec()
         };
         line.extend(self.enter_argv());
         line.extend(argv.into_iter().map(Into::into));

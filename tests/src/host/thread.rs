@@ -31,22 +31,28 @@ impl Host {
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<JoinHandle<Result<T>>> {
         let host = self.clone();
-        let handle = thread::Builder::new().name(self.thread_name()).spawn(move || {
-            host.switch()?;
-            work()
-        })?;
+        let handle = thread::Builder::new()
+            .name(self.thread_name())
+            .spawn(move || {
+                host.switch()?;
+                work()
+            })?;
         Ok(handle)
     }
 
     /// Only for a thread that ends inside this host.
     fn switch(&self) -> Result<()> {
-        let open = |path: &Path| File::open(path).with_context(|| format!("{}: {}", self.name(), path.display()));
+        let open = |path: &Path| {
+            File::open(path).with_context(|| format!("{}: {}", self.name(), path.display()))
+        };
         let (net, mnt) = self.namespaces();
         let (net, mnt) = (open(&net)?, mnt.map(|path| open(&path)).transpose()?);
         // A mount namespace can be entered only by a thread that shares its root with no other.
         unshare(CloneFlags::CLONE_FS).context("unshare(CLONE_FS)")?;
         setns(net, CloneFlags::CLONE_NEWNET).context("setns to a network namespace")?;
-        mnt.map_or(Ok(()), |mnt| setns(mnt, CloneFlags::CLONE_NEWNS).context("setns to a mount namespace"))
+        mnt.map_or(Ok(()), |mnt| {
+            setns(mnt, CloneFlags::CLONE_NEWNS).context("setns to a mount namespace")
+        })
     }
 
     /// The kernel cuts thread names at 15 bytes.
@@ -57,5 +63,7 @@ impl Host {
 
 /// The result of a thread of a host. A panic goes on in the caller.
 pub fn joined<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
-    thread.join().unwrap_or_else(|payload| panic::resume_unwind(payload))
+    thread
+        .join()
+        .unwrap_or_else(|payload| panic::resume_unwind(payload))
 }

@@ -73,14 +73,19 @@ impl ControlPlane {
         let command = [&self.program].into_iter().chain(&self.arguments).cloned();
         let server = self.node.spawn("kube-apiserver", command)?;
         *self.server() = Some(server.clone());
-        eventually("an answer of the API server", START_LIMIT, || self.kubectl.run(["get", "--raw", "/readyz"]))
-            .with_context(|| format!("end of its log:\n{}", server.log_tail(15)))?;
+        eventually("an answer of the API server", START_LIMIT, || {
+            self.kubectl.run(["get", "--raw", "/readyz"])
+        })
+        .with_context(|| format!("end of its log:\n{}", server.log_tail(15)))?;
         Ok(())
     }
 
     /// Ends the API server at once; connections break.
     pub fn kill_api_server(&self) -> Result<()> {
-        self.server().take().context("the API server does not run")?.kill9()
+        self.server()
+            .take()
+            .context("the API server does not run")?
+            .kill9()
     }
 
     fn server(&self) -> std::sync::MutexGuard<'_, Option<ChildGuard>> {
@@ -97,7 +102,10 @@ fn api_server(address: Ipv4Addr, credentials: &Credentials) -> Vec<String> {
         format!("--tls-cert-file={}", file("apiserver.crt")),
         format!("--tls-private-key-file={}", file("apiserver.key")),
         format!("--client-ca-file={}", file("ca.crt")),
-        format!("--kubelet-client-certificate={}", file("kubelet-client.crt")),
+        format!(
+            "--kubelet-client-certificate={}",
+            file("kubelet-client.crt")
+        ),
         format!("--kubelet-client-key={}", file("kubelet-client.key")),
         format!("--kubelet-certificate-authority={}", file("ca.crt")),
         "--kubelet-preferred-address-types=InternalIP".to_owned(),
@@ -131,7 +139,10 @@ fn controller_manager(parts: &Parts, credentials: &Credentials) -> Vec<String> {
         format!("--service-cluster-ip-range={SERVICES},{SERVICES_V6}"),
         format!("--feature-gates={DUAL_STACK}=true"),
         format!("--root-ca-file={}", credentials.file("ca.crt")),
-        format!("--service-account-private-key-file={}", credentials.file("tokens.key")),
+        format!(
+            "--service-account-private-key-file={}",
+            credentials.file("tokens.key")
+        ),
         format!("--cluster-signing-cert-file={}", credentials.file("ca.crt")),
         format!("--cluster-signing-key-file={}", credentials.file("ca.key")),
         "--use-service-account-credentials=true".to_owned(),

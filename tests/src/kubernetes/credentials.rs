@@ -9,8 +9,8 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
 };
 use serde_json::json;
 
@@ -28,18 +28,39 @@ impl Credentials {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "lab");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
         fs::write(dir.join("ca.crt"), issuer.pem())?;
         fs::write(dir.join("ca.key"), issuer.key().serialize_pem())?;
         let tokens = KeyPair::generate()?;
         fs::write(dir.join("tokens.key"), tokens.serialize_pem())?;
         fs::write(dir.join("tokens.pub"), tokens.public_key_pem())?;
-        let credentials = Self { dir, api: format!("https://{api}:6443"), issuer };
-        let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", service, "127.0.0.1"];
-        let names = names.map(str::to_owned).into_iter().chain([api.to_string()]);
+        let credentials = Self {
+            dir,
+            api: format!("https://{api}:6443"),
+            issuer,
+        };
+        let names = [
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            service,
+            "127.0.0.1",
+        ];
+        let names = names
+            .map(str::to_owned)
+            .into_iter()
+            .chain([api.to_string()]);
         credentials.sign("apiserver", "kube-apiserver", None, names.collect())?;
-        credentials.sign("kubelet-client", "kube-apiserver-kubelet-client", Some("system:masters"), Vec::new())?;
+        credentials.sign(
+            "kubelet-client",
+            "kube-apiserver-kubelet-client",
+            Some("system:masters"),
+            Vec::new(),
+        )?;
         credentials.sign("proxy-client", "front-proxy-client", None, Vec::new())?;
         credentials.client("admin", "admin", Some("system:masters"), Vec::new())?;
         for part in ["kube-controller-manager", "kube-scheduler", "kube-proxy"] {
@@ -51,7 +72,12 @@ impl Credentials {
     /// Those of a node: its certificate as a server and as a client, and its kubeconfig.
     pub(super) fn node(&self, name: &str, address: Ipv4Addr) -> Result<()> {
         let names = vec![name.to_owned(), address.to_string()];
-        self.client(name, &format!("system:node:{name}"), Some("system:nodes"), names)
+        self.client(
+            name,
+            &format!("system:node:{name}"),
+            Some("system:nodes"),
+            names,
+        )
     }
 
     /// A file of the authority or of what it signed.
@@ -64,7 +90,13 @@ impl Credentials {
         self.file(&format!("{client}.kubeconfig"))
     }
 
-    fn client(&self, name: &str, user: &str, group: Option<&str>, names: Vec<String>) -> Result<()> {
+    fn client(
+        &self,
+        name: &str,
+        user: &str,
+        group: Option<&str>,
+        names: Vec<String>,
+    ) -> Result<()> {
         self.sign(name, user, group, names)?;
         let cluster = json!({ "server": self.api, "certificate-authority": self.file("ca.crt") });
         let user = json!({
@@ -84,13 +116,24 @@ impl Credentials {
     }
 
     /// Signs a certificate for servers of these names and for clients; writes it with its key.
-    fn sign(&self, file: &str, name: &str, organization: Option<&str>, names: Vec<String>) -> Result<()> {
+    fn sign(
+        &self,
+        file: &str,
+        name: &str,
+        organization: Option<&str>,
+        names: Vec<String>,
+    ) -> Result<()> {
         let mut params = CertificateParams::new(names)?;
         params.distinguished_name.push(DnType::CommonName, name);
         if let Some(organization) = organization {
-            params.distinguished_name.push(DnType::OrganizationName, organization);
+            params
+                .distinguished_name
+                .push(DnType::OrganizationName, organization);
         }
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         let write = |end: &str, text: String| {

@@ -36,7 +36,9 @@ pub(super) fn compare(cluster: &Kubernetes, parts: &Parts, progress: &Progress) 
     let mut results = BTreeMap::<String, [Option<Outcome>; 2]>::new();
     for (column, mode) in MODES.iter().enumerate() {
         cluster.set_mode(mode)?;
-        progress.say(&format!("the network tests of Kubernetes run in mode {mode}; some ten minutes"));
+        progress.say(&format!(
+            "the network tests of Kubernetes run in mode {mode}; some ten minutes"
+        ));
         for (name, outcome) in run(cluster, parts, mode)? {
             results.entry(name).or_default()[column] = Some(outcome);
         }
@@ -45,10 +47,20 @@ pub(super) fn compare(cluster: &Kubernetes, parts: &Parts, progress: &Progress) 
     for line in table(&results) {
         println!("{line}");
     }
-    let differ = results.values().filter(|[kernel, fast]| kernel != fast).count();
-    let failed = results.values().flatten().filter(|outcome| **outcome != Some(Outcome::Passed)).count();
+    let differ = results
+        .values()
+        .filter(|[kernel, fast]| kernel != fast)
+        .count();
+    let failed = results
+        .values()
+        .flatten()
+        .filter(|outcome| **outcome != Some(Outcome::Passed))
+        .count();
     ensure!(!results.is_empty(), "no test was run");
-    ensure!(differ == 0 && failed == 0, "{differ} tests differ between the modes, {failed} failed");
+    ensure!(
+        differ == 0 && failed == 0,
+        "{differ} tests differ between the modes, {failed} failed"
+    );
     Ok(())
 }
 
@@ -56,11 +68,17 @@ pub(super) fn compare(cluster: &Kubernetes, parts: &Parts, progress: &Progress) 
 fn prepare(cluster: &Kubernetes, parts: &Parts) -> Result<Vec<ChildGuard>> {
     let servers = [80, 8090].map(|port| {
         let ports = [format!("--http-port={port}"), format!("--udp-port={port}")];
-        let line = [parts.program("agnhost"), "netexec".to_owned()].into_iter().chain(ports);
+        let line = [parts.program("agnhost"), "netexec".to_owned()]
+            .into_iter()
+            .chain(ports);
         cluster.outside.spawn("outside", line)
     });
     for node in &cluster.nodes {
-        node.run(["sh", "-c", &format!("echo '{} {ELSEWHERE}' >> /etc/hosts", super::OUTSIDE)])?;
+        node.run([
+            "sh",
+            "-c",
+            &format!("echo '{} {ELSEWHERE}' >> /etc/hosts", super::OUTSIDE),
+        ])?;
     }
     cluster.kubectl().apply(DNS)?;
     cluster.wait_ready("kube-system", "k8s-app=kube-dns")?;
@@ -91,9 +109,15 @@ fn run(cluster: &Kubernetes, parts: &Parts, mode: &str) -> Result<Vec<(String, O
         "--allowed-not-ready-nodes=0".to_owned(),
         format!("--repo-root={reports_dir}"),
     ];
-    let path = format!("PATH={}:/usr/sbin:/usr/bin:/sbin:/bin", parts.bin().display());
+    let path = format!(
+        "PATH={}:/usr/sbin:/usr/bin:/sbin:/bin",
+        parts.bin().display()
+    );
     let in_reports = format!("--chdir={reports_dir}");
-    let program = node.spawn("e2e", ["env".to_owned(), in_reports, path].into_iter().chain(line))?;
+    let program = node.spawn(
+        "e2e",
+        ["env".to_owned(), in_reports, path].into_iter().chain(line),
+    )?;
     // Its status says whether a test failed, which the reports do too.
     program.wait(LIMIT)?;
     let mut results = Vec::new();
@@ -103,7 +127,11 @@ fn run(cluster: &Kubernetes, parts: &Parts, mode: &str) -> Result<Vec<(String, O
             results.extend(report(&file)?);
         }
     }
-    ensure!(!results.is_empty(), "no results; end of the log:\n{}", program.log_tail(30));
+    ensure!(
+        !results.is_empty(),
+        "no results; end of the log:\n{}",
+        program.log_tail(30)
+    );
     Ok(results)
 }
 
@@ -111,13 +139,24 @@ fn run(cluster: &Kubernetes, parts: &Parts, mode: &str) -> Result<Vec<(String, O
 fn report(file: &Path) -> Result<Vec<(String, Outcome)>> {
     let text = fs::read_to_string(file)?;
     let document = roxmltree::Document::parse(&text).with_context(|| file.display().to_string())?;
-    let tests = document.descendants().filter(|node| node.has_tag_name("testcase"));
-    let has = |test: &roxmltree::Node<'_, '_>, name: &str| test.children().any(|child| child.has_tag_name(name));
+    let tests = document
+        .descendants()
+        .filter(|node| node.has_tag_name("testcase"));
+    let has = |test: &roxmltree::Node<'_, '_>, name: &str| {
+        test.children().any(|child| child.has_tag_name(name))
+    };
     let run = tests.filter(|test| !has(test, "skipped"));
     Ok(run
         .map(|test| {
-            let outcome = if has(&test, "failure") { Outcome::Failed } else { Outcome::Passed };
-            (test.attribute("name").unwrap_or_default().to_owned(), outcome)
+            let outcome = if has(&test, "failure") {
+                Outcome::Failed
+            } else {
+                Outcome::Passed
+            };
+            (
+                test.attribute("name").unwrap_or_default().to_owned(),
+                outcome,
+            )
         })
         .collect())
 }
@@ -130,9 +169,23 @@ fn table(results: &BTreeMap<String, [Option<Outcome>; 2]>) -> Vec<String> {
     };
     let row = |name: &str, cells: [&str; 2]| format!("{:<8} {:<8} {name}", cells[0], cells[1]);
     let mut lines = vec![row("test", MODES)];
-    lines.extend(results.iter().map(|(name, cells)| row(name, [word(&cells[0]), word(&cells[1])])));
-    let passed = |column: usize| results.values().filter(|cells| cells[column] == Some(Outcome::Passed)).count();
-    lines.push(format!("{:<8} {:<8} passed, of {}", passed(0), passed(1), results.len()));
+    lines.extend(
+        results
+            .iter()
+            .map(|(name, cells)| row(name, [word(&cells[0]), word(&cells[1])])),
+    );
+    let passed = |column: usize| {
+        results
+            .values()
+            .filter(|cells| cells[column] == Some(Outcome::Passed))
+            .count()
+    };
+    lines.push(format!(
+        "{:<8} {:<8} passed, of {}",
+        passed(0),
+        passed(1),
+        results.len()
+    ));
     lines
 }
 
@@ -148,6 +201,12 @@ mod tests {
             <testcase name="d"><skipped></skipped></testcase></testsuite>"#;
         fs::write(&file, text).expect("written");
         let found = report(file.path()).expect("a report");
-        assert_eq!(found, [("a & b".to_owned(), Outcome::Passed), ("c".to_owned(), Outcome::Failed)]);
+        assert_eq!(
+            found,
+            [
+                ("a & b".to_owned(), Outcome::Passed),
+                ("c".to_owned(), Outcome::Failed)
+            ]
+        );
     }
 }

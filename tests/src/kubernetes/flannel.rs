@@ -35,7 +35,10 @@ impl Kubernetes {
         kubectl.apply(manifest)?;
         // A change of the ConfigMap or the role alone does not restart the pods.
         kubectl.run(["rollout", "restart", &namespace, SET])?;
-        kubectl.command(["rollout", "status", &namespace, SET]).limit(ROLLOUT).run()?;
+        kubectl
+            .command(["rollout", "status", &namespace, SET])
+            .limit(ROLLOUT)
+            .run()?;
         self.wait_ready(NAMESPACE, LABEL)
     }
 
@@ -50,10 +53,26 @@ impl Kubernetes {
     /// Runs a command of the agent in its pod on a node.
     pub fn agent(&self, node: &str, command: &[&str]) -> Result<String> {
         let field = format!("--field-selector=spec.nodeName={node}");
-        let pods = self.kubectl().get(["pods", "--namespace", NAMESPACE, "--selector", LABEL, &field])?;
+        let pods = self.kubectl().get([
+            "pods",
+            "--namespace",
+            NAMESPACE,
+            "--selector",
+            LABEL,
+            &field,
+        ])?;
         let pod = items(&pods).find_map(|pod| pod["metadata"]["name"].as_str());
         let pod = pod.with_context(|| format!("{node}: no pod with {LABEL}"))?;
-        let exec = ["exec", "--namespace", NAMESPACE, pod, "--container=kube-flannel", "--", "flannel-agent"];
-        self.kubectl().run(exec.into_iter().chain(command.iter().copied()))
+        let exec = [
+            "exec",
+            "--namespace",
+            NAMESPACE,
+            pod,
+            "--container=kube-flannel",
+            "--",
+            "flannel-agent",
+        ];
+        self.kubectl()
+            .run(exec.into_iter().chain(command.iter().copied()))
     }
 }

@@ -27,7 +27,10 @@ pub struct Kubectl {
 impl Kubectl {
     pub(super) fn new(node: &Node, parts: &Parts, credentials: &Credentials) -> Self {
         let kubeconfig = format!("--kubeconfig={}", credentials.kubeconfig("admin"));
-        Self { node: node.clone(), start: [parts.program("kubectl"), kubeconfig] }
+        Self {
+            node: node.clone(),
+            start: [parts.program("kubectl"), kubeconfig],
+        }
     }
 
     /// The administrator's kubeconfig.
@@ -63,7 +66,11 @@ impl Kubectl {
 
     fn line<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         let arguments = arguments.into_iter().map(str::to_owned);
-        ["env".to_owned(), HOME.to_owned()].into_iter().chain(self.start.clone()).chain(arguments).collect()
+        ["env".to_owned(), HOME.to_owned()]
+            .into_iter()
+            .chain(self.start.clone())
+            .chain(arguments)
+            .collect()
     }
 
     /// Runs `kubectl get` and reads the objects.
@@ -74,20 +81,34 @@ impl Kubectl {
 
     /// Applies manifests.
     pub fn apply(&self, manifests: &str) -> Result<()> {
-        self.command(["apply", "--filename=-"]).input(manifests).run()?;
+        self.command(["apply", "--filename=-"])
+            .input(manifests)
+            .run()?;
         Ok(())
     }
 
     /// Deletes objects, and waits until they are gone: the next test would take them for objects
     /// that stay.
     pub fn delete<'a>(&self, objects: impl IntoIterator<Item = &'a str>) -> Result<()> {
-        self.command(["delete"].into_iter().chain(objects)).limit(DELETED).run().map(drop)
+        self.command(["delete"].into_iter().chain(objects))
+            .limit(DELETED)
+            .run()
+            .map(drop)
     }
 
     /// Deletes objects that manifests describe, and waits until they are gone with the pods that
     /// they own.
     pub fn delete_manifests(&self, manifests: &str) -> Result<()> {
-        let command = ["delete", "--ignore-not-found", "--cascade=foreground", "--filename=-"];
-        self.command(command).limit(DELETED).input(manifests).run().map(drop)
+        let command = [
+            "delete",
+            "--ignore-not-found",
+            "--cascade=foreground",
+            "--filename=-",
+        ];
+        self.command(command)
+            .limit(DELETED)
+            .input(manifests)
+            .run()
+            .map(drop)
     }
 }

@@ -59,8 +59,17 @@ impl Member {
         node.address("eth0", &format!("{address}/24"), Some(&gateway.to_string()))?;
         node.address("eth0", &format!("{v6}/64"), Some(&gateway_v6.to_string()))?;
         node.filter_bridged()?;
-        node.run(["sh", "-c", &format!("printf '127.0.0.1 localhost\\n{address} {name}\\n' > /etc/hosts")])?;
-        Ok(Self { node, address, v6, programs: Mutex::default() })
+        node.run([
+            "sh",
+            "-c",
+            &format!("printf '127.0.0.1 localhost\\n{address} {name}\\n' > /etc/hosts"),
+        ])?;
+        Ok(Self {
+            node,
+            address,
+            v6,
+            programs: Mutex::default(),
+        })
     }
 
     /// Its address.
@@ -71,24 +80,48 @@ impl Member {
     /// Starts containerd, and imports the images.
     pub(super) fn start_runtime(&self, parts: &Parts) -> Result<()> {
         self.write("/etc/containerd.toml", CONTAINERD)?;
-        self.run(["sh", "-c", &format!("mkdir -p /etc/cni/net.d /opt/cni/bin && cp -n {PLUGINS}/* /opt/cni/bin/")])?;
-        self.start("containerd", parts, ["containerd", "--config=/etc/containerd.toml"].map(str::to_owned).to_vec())?;
+        self.run([
+            "sh",
+            "-c",
+            &format!("mkdir -p /etc/cni/net.d /opt/cni/bin && cp -n {PLUGINS}/* /opt/cni/bin/"),
+        ])?;
+        self.start(
+            "containerd",
+            parts,
+            ["containerd", "--config=/etc/containerd.toml"]
+                .map(str::to_owned)
+                .to_vec(),
+        )?;
         let ctr = parts.program("ctr");
-        eventually("an answer of containerd", RUNTIME_LIMIT, || self.run([ctr.as_str(), "version"]))?;
-        parts.images()?.iter().try_for_each(|archive| self.import(parts, archive))
+        eventually("an answer of containerd", RUNTIME_LIMIT, || {
+            self.run([ctr.as_str(), "version"])
+        })?;
+        parts
+            .images()?
+            .iter()
+            .try_for_each(|archive| self.import(parts, archive))
     }
 
     /// Imports the images of an archive into its container runtime.
     pub fn import(&self, parts: &Parts, archive: &Path) -> Result<()> {
         let (ctr, archive) = (parts.program("ctr"), archive.display().to_string());
-        let import = [ctr.as_str(), "--namespace=k8s.io", "images", "import", &archive];
+        let import = [
+            ctr.as_str(),
+            "--namespace=k8s.io",
+            "images",
+            "import",
+            &archive,
+        ];
         self.command(import).limit(IMPORT_LIMIT).run().map(drop)
     }
 
     /// Starts what makes the machine a node.
     pub(super) fn join(&self, parts: &Parts, credentials: &Credentials) -> Result<()> {
         credentials.node(self.name(), self.address)?;
-        self.write("/etc/kubelet.json", &kubelet_config(self.name(), credentials))?;
+        self.write(
+            "/etc/kubelet.json",
+            &kubelet_config(self.name(), credentials),
+        )?;
         self.start("kubelet", parts, self.kubelet(credentials))?;
         self.start("kube-proxy", parts, self.kube_proxy(credentials))
     }
@@ -96,8 +129,10 @@ impl Member {
     /// Ends kubelet and starts it again, which registers the node.
     pub fn restart_kubelet(&self) -> Result<()> {
         let mut programs = self.programs();
-        let (what, line, child) =
-            programs.iter_mut().find(|(what, ..)| what == "kubelet").context("kubelet was not started")?;
+        let (what, line, child) = programs
+            .iter_mut()
+            .find(|(what, ..)| what == "kubelet")
+            .context("kubelet was not started")?;
         child.kill9()?;
         *child = self.spawn(what, line.clone())?;
         Ok(())
@@ -105,8 +140,11 @@ impl Member {
 
     /// The network namespace of the pod with this address, as a host.
     pub(super) fn pod(&self, name: &str, address: Ipv4Addr) -> Result<Host> {
-        let files = fs::read_dir(self.outside_path("/run/netns")).context("network namespaces of pods")?;
-        let names = files.filter_map(Result::ok).map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let files =
+            fs::read_dir(self.outside_path("/run/netns")).context("network namespaces of pods")?;
+        let names = files
+            .filter_map(Result::ok)
+            .map(|entry| entry.file_name().to_string_lossy().into_owned());
         names
             .map(|network| self.container(name, &network))
             .find(|host| {
@@ -146,8 +184,14 @@ impl Member {
 
     /// Starts a program that runs for as long as the node is up.
     fn start(&self, what: &str, parts: &Parts, command: Vec<String>) -> Result<()> {
-        let path = format!("PATH={}:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", parts.bin().display());
-        let line: Vec<String> = ["env".to_owned(), path].into_iter().chain(command).collect();
+        let path = format!(
+            "PATH={}:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin",
+            parts.bin().display()
+        );
+        let line: Vec<String> = ["env".to_owned(), path]
+            .into_iter()
+            .chain(command)
+            .collect();
         let child = self.spawn(what, line.clone())?;
         self.programs().push((what.to_owned(), line, child));
         Ok(())

@@ -72,26 +72,48 @@ impl Kubernetes {
         outside.sh("ip link set br0 up")?;
         outside.address("br0", &format!("{OUTSIDE}/24"), None)?;
         outside.address("br0", &format!("{OUTSIDE_V6}/64"), None)?;
-        let credentials = Credentials::new(lab.large_files("credentials")?, address(0), control_plane::API_SERVICE)?;
+        let credentials = Credentials::new(
+            lab.large_files("credentials")?,
+            address(0),
+            control_plane::API_SERVICE,
+        )?;
         let gateways = (OUTSIDE, OUTSIDE_V6);
-        let nodes = NAMES
-            .iter()
-            .enumerate()
-            .map(|(number, name)| Member::new(&lab, &outside, name, (address(number), address_v6(number)), gateways));
+        let nodes = NAMES.iter().enumerate().map(|(number, name)| {
+            Member::new(
+                &lab,
+                &outside,
+                name,
+                (address(number), address_v6(number)),
+                gateways,
+            )
+        });
         let nodes = nodes.collect::<Result<Vec<_>>>()?;
         let control = thread::scope(|scope| -> Result<ControlPlane> {
-            let runtimes: Vec<_> = nodes.iter().map(|node| scope.spawn(|| node.start_runtime(parts))).collect();
+            let runtimes: Vec<_> = nodes
+                .iter()
+                .map(|node| scope.spawn(|| node.start_runtime(parts)))
+                .collect();
             let control = ControlPlane::start(&lab, &nodes[0], address(0), parts, &credentials)?;
             progress.say("the API server is ready");
             for runtime in runtimes {
-                runtime.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+                runtime
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             }
             progress.say("containerd runs, with its images, on each node");
             Ok(control)
         })?;
-        nodes.iter().try_for_each(|node| node.join(parts, &credentials))?;
+        nodes
+            .iter()
+            .try_for_each(|node| node.join(parts, &credentials))?;
         let kubectl = Kubectl::new(&nodes[0], parts, &credentials);
-        let cluster = Self { control, nodes, outside, kubectl, lab };
+        let cluster = Self {
+            control,
+            nodes,
+            outside,
+            kubectl,
+            lab,
+        };
         eventually("registration of the nodes", READY, || {
             let found = cluster.kubectl.get(["nodes"])?;
             let count = items(&found).count();
@@ -109,7 +131,10 @@ impl Kubernetes {
 
     /// A node, by its name.
     pub fn node(&self, name: &str) -> Result<&Member> {
-        self.nodes.iter().find(|node| node.name() == name).with_context(|| format!("a node {name}"))
+        self.nodes
+            .iter()
+            .find(|node| node.name() == name)
+            .with_context(|| format!("a node {name}"))
     }
 
     /// Waits until every node is ready and every pod of `namespace` with this label is too, and
@@ -118,7 +143,9 @@ impl Kubernetes {
         eventually("nodes and pods that are ready", READY, || {
             let nodes = self.kubectl.get(["nodes"])?;
             items(&nodes).try_for_each(|node| condition_is_true(node, "Ready"))?;
-            let pods = self.kubectl.get(["pods", "--namespace", namespace, "--selector", label])?;
+            let pods = self
+                .kubectl
+                .get(["pods", "--namespace", namespace, "--selector", label])?;
             require_settled(&pods)?;
             ensure!(items(&pods).count() > 0, "no pods with {label}");
             items(&pods).try_for_each(|pod| condition_is_true(pod, "Ready"))

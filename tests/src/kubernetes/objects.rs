@@ -9,7 +9,9 @@ use serde_json::Value;
 
 /// The objects of a list, without those that are being deleted.
 pub fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    all_items(list).iter().filter(|object| !is_being_deleted(object))
+    all_items(list)
+        .iter()
+        .filter(|object| !is_being_deleted(object))
 }
 
 /// The objects of a list, with those that are being deleted.
@@ -23,7 +25,9 @@ fn is_being_deleted(object: &Value) -> bool {
 
 /// Requires that no object of a list is being deleted.
 pub fn require_settled(list: &Value) -> Result<()> {
-    let names = all_items(list).iter().filter(|object| is_being_deleted(object));
+    let names = all_items(list)
+        .iter()
+        .filter(|object| is_being_deleted(object));
     let names: Vec<&Value> = names.map(|object| &object["metadata"]["name"]).collect();
     ensure!(names.is_empty(), "still being deleted: {names:?}");
     Ok(())
@@ -31,9 +35,18 @@ pub fn require_settled(list: &Value) -> Result<()> {
 
 /// Requires a condition of a node or of a pod.
 pub fn condition_is_true(object: &Value, name: &str) -> Result<()> {
-    let conditions = object["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
-    let holds = conditions.iter().any(|condition| condition["type"] == name && condition["status"] == "True");
-    ensure!(holds, "{} is not {name}: {}", object["metadata"]["name"], object["status"]);
+    let conditions = object["status"]["conditions"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let holds = conditions
+        .iter()
+        .any(|condition| condition["type"] == name && condition["status"] == "True");
+    ensure!(
+        holds,
+        "{} is not {name}: {}",
+        object["metadata"]["name"],
+        object["status"]
+    );
     Ok(())
 }
 
@@ -45,13 +58,17 @@ mod tests {
     const PODS: &str = include_str!("pods.json");
 
     fn names<'a>(pods: impl Iterator<Item = &'a Value>) -> Vec<&'a str> {
-        pods.filter_map(|pod| pod["metadata"]["name"].as_str()).collect()
+        pods.filter_map(|pod| pod["metadata"]["name"].as_str())
+            .collect()
     }
 
     #[test]
     fn a_pod_that_is_being_deleted_is_not_in_the_list() {
         let pods: Value = serde_json::from_str(PODS).expect("the fixture");
-        assert_eq!(names(all_items(&pods).iter()), ["web-4k8fz", "web-9xw2c", "web-tq6vj"]);
+        assert_eq!(
+            names(all_items(&pods).iter()),
+            ["web-4k8fz", "web-9xw2c", "web-tq6vj"]
+        );
         for pod in all_items(&pods) {
             assert_eq!(pod["status"]["phase"], "Running");
         }
@@ -61,8 +78,13 @@ mod tests {
     #[test]
     fn a_list_is_settled_once_such_a_pod_is_gone() {
         let mut pods: Value = serde_json::from_str(PODS).expect("the fixture");
-        let error = require_settled(&pods).expect_err("a pod is being deleted").to_string();
-        assert!(error.contains("web-tq6vj") && !error.contains("web-9xw2c"), "{error}");
+        let error = require_settled(&pods)
+            .expect_err("a pod is being deleted")
+            .to_string();
+        assert!(
+            error.contains("web-tq6vj") && !error.contains("web-9xw2c"),
+            "{error}"
+        );
         pods["items"].as_array_mut().expect("a list").pop();
         require_settled(&pods).expect("a settled list");
     }

@@ -21,7 +21,9 @@ impl Parts {
     /// The reason, which completes a sentence after `NOT RUN:`, if a variable is not set.
     pub fn find() -> Result<Self, String> {
         let named = |name: &str, what: &str| {
-            env::var_os(name).map(PathBuf::from).ok_or_else(|| format!("{name} does not name {what}"))
+            env::var_os(name)
+                .map(PathBuf::from)
+                .ok_or_else(|| format!("{name} does not name {what}"))
         };
         Ok(Self {
             made: named("FLANNEL_KUBERNETES", "what `cargo xtask cluster` makes")?,

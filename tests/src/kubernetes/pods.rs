@@ -45,15 +45,27 @@ impl Kubernetes {
     /// The pods of the namespace `default` with this label that run and are not being deleted, by
     /// their nodes.
     pub fn pods(&self, label: &str) -> Result<Vec<PodOnNode>> {
-        let found = self.kubectl().get(["pods", "--selector", label, "--field-selector=status.phase=Running"])?;
+        let found = self.kubectl().get([
+            "pods",
+            "--selector",
+            label,
+            "--field-selector=status.phase=Running",
+        ])?;
         let mut pods = items(&found)
             .map(|pod| {
-                let text =
-                    |pointer: &str| pod.pointer(pointer).and_then(|value| value.as_str()).context(pointer.to_owned());
+                let text = |pointer: &str| {
+                    pod.pointer(pointer)
+                        .and_then(|value| value.as_str())
+                        .context(pointer.to_owned())
+                };
                 let (name, node) = (text("/metadata/name")?, text("/spec/nodeName")?);
                 let address = text("/status/podIP")?.parse()?;
                 let host = self.node(node)?.pod(name, address)?;
-                Ok(PodOnNode { host, node: node.to_owned(), address })
+                Ok(PodOnNode {
+                    host,
+                    node: node.to_owned(),
+                    address,
+                })
             })
             .collect::<Result<Vec<_>>>()?;
         pods.sort_by(|a, b| a.node.cmp(&b.node));

@@ -35,7 +35,11 @@ pub fn run(options: &Options) -> ExitCode {
 fn all(options: &Options) -> Result<()> {
     let parts = Parts::find().map_err(anyhow::Error::msg)?;
     let progress = Progress::new();
-    let lab = if options.keep { Lab::new_lasting("kubernetes") } else { Lab::new("kubernetes") }?;
+    let lab = if options.keep {
+        Lab::new_lasting("kubernetes")
+    } else {
+        Lab::new("kubernetes")
+    }?;
     lab.end_on_interrupt()?;
     let cluster = Kubernetes::start(lab, &parts, &progress)?;
     cluster.install(&flannel::manifest()?)?;
@@ -57,9 +61,17 @@ fn how_to_use(cluster: &Kubernetes) -> Vec<String> {
         "Enter a node:".to_owned(),
     ];
     for node in &cluster.nodes {
-        lines.push(format!("  {}: nsenter -t {} -n -m -p -u -i -C", node.name(), node.pid()));
+        lines.push(format!(
+            "  {}: nsenter -t {} -n -m -p -u -i -C",
+            node.name(),
+            node.pid()
+        ));
     }
     lines.push("kubectl, on n1:".to_owned());
-    lines.push(format!("  nsenter -t {} -n {}", cluster.nodes[0].pid(), cluster.kubectl().command_line()));
+    lines.push(format!(
+        "  nsenter -t {} -n {}",
+        cluster.nodes[0].pid(),
+        cluster.kubectl().command_line()
+    ));
     lines
 }

@@ -11,12 +11,17 @@ pub struct Progress {
 impl Progress {
     /// From now on.
     pub fn new() -> Self {
-        Self { start: Instant::now() }
+        Self {
+            start: Instant::now(),
+        }
     }
 
     /// Prints that something is so now.
     pub fn say(&self, what: &str) {
-        println!("cluster: {what} ({:.0} s)", self.start.elapsed().as_secs_f32());
+        println!(
+            "cluster: {what} ({:.0} s)",
+            self.start.elapsed().as_secs_f32()
+        );
     }
 }
 

@@ -45,7 +45,10 @@ impl ChildGuard {
     /// not.
     pub(crate) fn start(lab: &Shared, what: &str, mut command: Command) -> Result<Self> {
         let (log, file) = lab.record().log_file(what)?;
-        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file);
         let process = Process::start(lab, what, command)?;
         lab.own_child(&process);
         Ok(Self { process, log })
@@ -82,7 +85,10 @@ impl ChildGuard {
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let mut child = self.process.child();
         if let Some(status) = child.try_wait()? {
-            bail!("{}: {signal} not sent, it has ended: {status}", self.process.what);
+            bail!(
+                "{}: {signal} not sent, it has ended: {status}",
+                self.process.what
+            );
         }
         // Not reaped and the lock is held: the pid is still this child's.
         nix::sys::signal::kill(Pid::from_raw(child.id().cast_signed()), signal)
@@ -91,15 +97,21 @@ impl ChildGuard {
 
     /// Waits for the end, at most `limit`.
     pub fn wait(&self, limit: Duration) -> Result<ExitStatus> {
-        eventually(&format!("end of {}", self.process.what), limit, || self.process.child().try_wait().ok().flatten())
-            .with_context(|| format!("end of its log:\n{}", self.log_tail(15)))
+        eventually(&format!("end of {}", self.process.what), limit, || {
+            self.process.child().try_wait().ok().flatten()
+        })
+        .with_context(|| format!("end of its log:\n{}", self.log_tail(15)))
     }
 
     /// Waits for the end and requires exit status 0.
     pub fn wait_success(&self, limit: Duration) -> Result<()> {
         let status = self.wait(limit)?;
         if !status.success() {
-            bail!("{}: {status}; end of its log:\n{}", self.process.what, self.log_tail(15));
+            bail!(
+                "{}: {status}; end of its log:\n{}",
+                self.process.what,
+                self.log_tail(15)
+            );
         }
         Ok(())
     }
@@ -108,7 +120,11 @@ impl ChildGuard {
     pub fn kill9(&self) -> Result<()> {
         let status = self.process.end()?;
         if status.signal() != Some(Signal::SIGKILL as i32) {
-            bail!("{} ended before it was killed: {status}\n{}", self.process.what, self.log_tail(15));
+            bail!(
+                "{} ended before it was killed: {status}\n{}",
+                self.process.what,
+                self.log_tail(15)
+            );
         }
         Ok(())
     }
@@ -119,7 +135,12 @@ impl Process {
     pub(crate) fn start(lab: &Shared, what: &str, command: Command) -> Result<Arc<Self>> {
         let child = spawn(command).with_context(|| format!("starting {what}"))?;
         let pid = child.id();
-        let process = Self { what: what.to_owned(), pid, child: Mutex::new(child), kept: lab.kept() };
+        let process = Self {
+            what: what.to_owned(),
+            pid,
+            child: Mutex::new(child),
+            kept: lab.kept(),
+        };
         // Owned before anything can fail, so that an error ends the child.
         lab.record().add(pid, what)?;
         Ok(Arc::new(process))
@@ -172,6 +193,10 @@ static SPAWNER: LazyLock<Mutex<mpsc::Sender<Order>>> = LazyLock::new(|| {
 /// Starts a command on a thread that lives as long as this process.
 fn spawn(command: Command) -> std::io::Result<Child> {
     let (reply, child) = mpsc::channel();
-    SPAWNER.lock().unwrap_or_else(PoisonError::into_inner).send((command, reply)).map_err(std::io::Error::other)?;
+    SPAWNER
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .send((command, reply))
+        .map_err(std::io::Error::other)?;
     child.recv().map_err(std::io::Error::other)?
 }

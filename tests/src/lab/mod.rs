@@ -58,7 +58,15 @@ impl Lab {
     fn build(name: &str, lasting: bool) -> Result<Self> {
         let record = LabRecord::create(name)?;
         let (kept, children, holders) = (Arc::default(), Mutex::default(), Mutex::default());
-        Ok(Self { shared: Arc::new(Shared { record, lasting, kept, children, holders }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                record,
+                lasting,
+                kept,
+                children,
+                holders,
+            }),
+        })
     }
 
     /// The lab's full name, unique on this machine.
@@ -92,39 +100,54 @@ impl Lab {
     /// Records the processes that agents left running by themselves, so that `cargo xtask
     /// clean-lab` knows them if this process dies. The lab ends them in any case.
     pub fn record_strays(&self) -> Result<()> {
-        let holders = self.shared.holders.lock().unwrap_or_else(PoisonError::into_inner);
-        strays::of(&holders).into_iter().try_for_each(|pid| self.shared.record.add(pid, "left by an agent"))
+        let holders = self
+            .shared
+            .holders
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        strays::of(&holders)
+            .into_iter()
+            .try_for_each(|pid| self.shared.record.add(pid, "left by an agent"))
     }
 
     /// From now on SIGINT and SIGTERM end the lab, then this process with status 128 + n. For
     /// programs, not tests.
     pub fn end_on_interrupt(&self) -> Result<()> {
         // Not a blocked signal mask: children would inherit it.
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let shared = Arc::downgrade(&self.shared);
         let (mut interrupt, mut terminate) = {
             let _inside = runtime.enter();
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+            (
+                signal(SignalKind::interrupt())?,
+                signal(SignalKind::terminate())?,
+            )
         };
-        thread::Builder::new().name("lab-interrupt".to_owned()).spawn(move || {
-            let number = runtime.block_on(async {
-                tokio::select! {
-                    _ = interrupt.recv() => SignalKind::interrupt(),
-                    _ = terminate.recv() => SignalKind::terminate(),
+        thread::Builder::new()
+            .name("lab-interrupt".to_owned())
+            .spawn(move || {
+                let number = runtime.block_on(async {
+                    tokio::select! {
+                        _ = interrupt.recv() => SignalKind::interrupt(),
+                        _ = terminate.recv() => SignalKind::terminate(),
+                    }
+                });
+                if let Some(shared) = shared.upgrade() {
+                    shared.end();
                 }
-            });
-            if let Some(shared) = shared.upgrade() {
-                shared.end();
-            }
-            process::exit(128 + number.as_raw_value());
-        })?;
+                process::exit(128 + number.as_raw_value());
+            })?;
         Ok(())
     }
 
     /// Lets go of a lab made with [`Lab::new_lasting`]: it stays until `cargo xtask clean-lab`.
     pub fn keep(self) -> Result<()> {
         self.shared.record.keep()?;
-        self.shared.kept.store(self.shared.lasting, Ordering::Relaxed);
+        self.shared
+            .kept
+            .store(self.shared.lasting, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -151,7 +174,10 @@ impl Shared {
     }
 
     pub(crate) fn own_holder(&self, process: &Arc<Process>) {
-        self.holders.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(process));
+        self.holders
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::clone(process));
     }
 }
 
@@ -161,13 +187,26 @@ impl Shared {
         if self.kept.load(Ordering::Relaxed) {
             return;
         }
-        let children = std::mem::take(&mut *self.children.lock().unwrap_or_else(PoisonError::into_inner));
-        let holders = std::mem::take(&mut *self.holders.lock().unwrap_or_else(PoisonError::into_inner));
-        report::keep(self.record.name(), &self.record.dir().join("logs"), holders.iter().map(|holder| holder.pid()));
+        let children =
+            std::mem::take(&mut *self.children.lock().unwrap_or_else(PoisonError::into_inner));
+        let holders =
+            std::mem::take(&mut *self.holders.lock().unwrap_or_else(PoisonError::into_inner));
+        report::keep(
+            self.record.name(),
+            &self.record.dir().join("logs"),
+            holders.iter().map(|holder| holder.pid()),
+        );
         // One that has ended already is as good.
-        children.iter().rev().filter_map(Weak::upgrade).for_each(|process| drop(process.end()));
+        children
+            .iter()
+            .rev()
+            .filter_map(Weak::upgrade)
+            .for_each(|process| drop(process.end()));
         strays::end(&holders);
-        holders.into_iter().rev().for_each(|process| drop(process.end()));
+        holders
+            .into_iter()
+            .rev()
+            .for_each(|process| drop(process.end()));
         if let Err(error) = self.record.remove() {
             eprintln!("lab {}: its directory stays: {error:#}", self.record.name());
         }

@@ -24,7 +24,9 @@ const ANSWER: Duration = Duration::from_millis(500);
 /// Keeps it for a lab with these logs, whose hosts are held by these processes. What cannot be read
 /// is left out: the test may be about just that.
 pub(super) fn keep(lab: &str, logs: &Path, holders: impl Iterator<Item = u32>) {
-    let Some(dir) = env::var_os("FLANNEL_TEST_REPORT").map(PathBuf::from) else { return };
+    let Some(dir) = env::var_os("FLANNEL_TEST_REPORT").map(PathBuf::from) else {
+        return;
+    };
     drop(keep_in(&dir, lab, logs, holders));
 }
 
@@ -33,14 +35,20 @@ fn keep_in(dir: &Path, lab: &str, logs: &Path, holders: impl Iterator<Item = u32
     for holder in holders {
         // Of a lab without agents, and of a node whose agent has ended, there is none.
         if let Ok(status) = status(holder) {
-            fs::write(dir.join(format!("{lab}-status-of-the-agent-in-{holder}")), status)?;
+            fs::write(
+                dir.join(format!("{lab}-status-of-the-agent-in-{holder}")),
+                status,
+            )?;
         }
     }
     for entry in logs.read_dir()?.filter_map(Result::ok) {
         // A holder's log is that of a shell without output.
         let text = end_of(&entry.path())?;
         if !text.is_empty() {
-            fs::write(dir.join(format!("{lab}-{}", entry.file_name().to_string_lossy())), text)?;
+            fs::write(
+                dir.join(format!("{lab}-{}", entry.file_name().to_string_lossy())),
+                text,
+            )?;
         }
     }
     Ok(())
@@ -72,11 +80,23 @@ mod tests {
     #[test]
     fn the_ends_of_logs_are_kept() -> Result<()> {
         let (logs, dir) = (tempfile::tempdir()?, tempfile::tempdir()?);
-        fs::write(logs.path().join("agent-a.log"), format!("{}the end", "x".repeat(20 << 10)))?;
+        fs::write(
+            logs.path().join("agent-a.log"),
+            format!("{}the end", "x".repeat(20 << 10)),
+        )?;
         fs::write(logs.path().join("holder.log"), "")?;
-        keep_in(dir.path(), "lab-1", logs.path(), [std::process::id()].into_iter())?;
+        keep_in(
+            dir.path(),
+            "lab-1",
+            logs.path(),
+            [std::process::id()].into_iter(),
+        )?;
         let text = fs::read_to_string(dir.path().join("lab-1-agent-a.log"))?;
-        assert!(text.len() == 8 << 10 && text.ends_with("the end"), "{} bytes", text.len());
+        assert!(
+            text.len() == 8 << 10 && text.ends_with("the end"),
+            "{} bytes",
+            text.len()
+        );
         assert_eq!(dir.path().read_dir()?.count(), 1);
         Ok(())
     }

@@ -14,10 +14,15 @@ use super::child::Process;
 pub(super) fn of(holders: &[Arc<Process>]) -> Vec<u32> {
     let known: Vec<u32> = holders.iter().map(|holder| holder.pid()).collect();
     let own = namespace(std::process::id());
-    let theirs: Vec<_> = known.iter().filter_map(|pid| namespace(*pid)).filter(|it| Some(it) != own.as_ref()).collect();
+    let theirs: Vec<_> = known
+        .iter()
+        .filter_map(|pid| namespace(*pid))
+        .filter(|it| Some(it) != own.as_ref())
+        .collect();
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let is_stray = |pid: &u32| !known.contains(pid) && namespace(*pid).is_some_and(|it| theirs.contains(&it));
+    let is_stray =
+        |pid: &u32| !known.contains(pid) && namespace(*pid).is_some_and(|it| theirs.contains(&it));
     pids.filter(is_stray).collect()
 }
 

@@ -42,7 +42,10 @@ impl BulkLoad {
 
     /// Returns a load of `rate` blocks a second, until it is stopped.
     pub const fn steady(rate: u32) -> Self {
-        Self { blocks: u64::MAX, rate: Some(rate) }
+        Self {
+            blocks: u64::MAX,
+            rate: Some(rate),
+        }
     }
 }
 
@@ -72,16 +75,28 @@ pub fn transfer(from: &Host, to: &Host, at: SocketAddr, blocks: u64) -> Result<[
 impl Bulk {
     /// Connects `from` to a listener at `at` of `to`; `service` is where the client sends instead,
     /// if given.
-    pub fn start(from: &Host, to: &Host, at: SocketAddr, service: Option<SocketAddr>, load: BulkLoad) -> Result<Self> {
+    pub fn start(
+        from: &Host,
+        to: &Host,
+        at: SocketAddr,
+        service: Option<SocketAddr>,
+        load: BulkLoad,
+    ) -> Result<Self> {
         let listener = to.bound(at, TcpListener::bind)?;
         let target = service.map_or_else(|| listener.local_addr(), Ok)?;
-        let client = from.enter(|| TcpStream::connect_timeout(&target, patient(Duration::from_secs(5))))?;
+        let client =
+            from.enter(|| TcpStream::connect_timeout(&target, patient(Duration::from_secs(5))))?;
         let client = client.with_context(|| format!("{} to {target}", from.name()))?;
         let (server, _) = listener.accept()?;
-        let (stop, arrived) = (Arc::<AtomicBool>::default(), <[Arc<AtomicU64>; 2]>::default());
+        let (stop, arrived) = (
+            Arc::<AtomicBool>::default(),
+            <[Arc<AtomicU64>; 2]>::default(),
+        );
         let (mut senders, mut receivers) = (Vec::new(), Vec::new());
-        for (way, sender, receiver, arrived) in [(0, &client, &server, &arrived[0]), (1, &server, &client, &arrived[1])]
-        {
+        for (way, sender, receiver, arrived) in [
+            (0, &client, &server, &arrived[0]),
+            (1, &server, &client, &arrived[1]),
+        ] {
             for end in [sender, receiver] {
                 end.set_read_timeout(Some(patient(SILENCE)))?;
                 end.set_write_timeout(Some(patient(SILENCE)))?;
@@ -91,12 +106,19 @@ impl Bulk {
             senders.push(thread::spawn(move || send(&sender, way, load, &stop)));
             receivers.push(thread::spawn(move || receive(&receiver, way, &arrived)));
         }
-        Ok(Self { stop, arrived, senders, receivers })
+        Ok(Self {
+            stop,
+            arrived,
+            senders,
+            receivers,
+        })
     }
 
     /// Blocks that have arrived so far: there, back.
     pub fn arrived(&self) -> [u64; 2] {
-        self.arrived.each_ref().map(|way| way.load(Ordering::Relaxed))
+        self.arrived
+            .each_ref()
+            .map(|way| way.load(Ordering::Relaxed))
     }
 
     /// Lets both ends close and waits until all that was sent has arrived. What arrived: there,
@@ -112,7 +134,9 @@ impl Bulk {
         for sender in self.senders {
             joined(sender).context("sending")?;
         }
-        let mut arrived = receivers.into_iter().map(|receiver| receiver.context("receiving"));
+        let mut arrived = receivers
+            .into_iter()
+            .map(|receiver| receiver.context("receiving"));
         let mut next = || arrived.next().context("two directions")?;
         Ok([next()?, next()?])
     }
@@ -122,7 +146,11 @@ impl Bulk {
 fn block(way: u32, number: u64) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK];
     for (word, at) in bytes.chunks_exact_mut(8).zip(number * BLOCK as u64 + 1..) {
-        word.copy_from_slice(&at.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(way * 7).to_be_bytes());
+        word.copy_from_slice(
+            &at.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .rotate_left(way * 7)
+                .to_be_bytes(),
+        );
     }
     bytes
 }
@@ -132,26 +160,37 @@ fn send(mut to: &TcpStream, way: u32, load: BulkLoad, stop: &AtomicBool) -> Resu
     let mut number = 0;
     while number < load.blocks && !stop.load(Ordering::Relaxed) {
         ensure!(start.elapsed() < MOST_TIME, "nobody ended the load");
-        to.write_all(&block(way, number)).with_context(|| format!("block {number}"))?;
+        to.write_all(&block(way, number))
+            .with_context(|| format!("block {number}"))?;
         number += 1;
         if let Some(rate) = load.rate {
             let due = Duration::from_secs(number) / rate;
             thread::sleep(due.saturating_sub(start.elapsed()));
         }
     }
-    to.write_all(&vec![GOODBYE; BLOCK]).context("the last block")
+    to.write_all(&vec![GOODBYE; BLOCK])
+        .context("the last block")
 }
 
 fn receive(mut from: &TcpStream, way: u32, arrived: &AtomicU64) -> Result<Arrived> {
-    let mut report = Arrived { blocks: 0, longest_gap: Duration::ZERO };
+    let mut report = Arrived {
+        blocks: 0,
+        longest_gap: Duration::ZERO,
+    };
     let (mut bytes, mut last) = (vec![0; BLOCK], Instant::now());
     loop {
-        from.read_exact(&mut bytes).with_context(|| format!("block {}", report.blocks))?;
+        from.read_exact(&mut bytes)
+            .with_context(|| format!("block {}", report.blocks))?;
         if bytes.iter().all(|byte| *byte == GOODBYE) {
             return Ok(report);
         }
         let sent = block(way, report.blocks);
-        ensure!(bytes == sent, "block {}: {}", report.blocks, difference(&bytes, &sent));
+        ensure!(
+            bytes == sent,
+            "block {}: {}",
+            report.blocks,
+            difference(&bytes, &sent)
+        );
         report.blocks += 1;
         report.longest_gap = report.longest_gap.max(last.elapsed());
         last = Instant::now();
@@ -161,7 +200,11 @@ fn receive(mut from: &TcpStream, way: u32, arrived: &AtomicU64) -> Result<Arrive
 
 fn difference(came: &[u8], sent: &[u8]) -> String {
     let different: Vec<usize> = (0..BLOCK).filter(|at| came[*at] != sent[*at]).collect();
-    format!("{} bytes are not as they were sent, from byte {:?} on", different.len(), different.first())
+    format!(
+        "{} bytes are not as they were sent, from byte {:?} on",
+        different.len(),
+        different.first()
+    )
 }
 
 #[cfg(test)]
@@ -173,7 +216,10 @@ mod tests {
         let (first, second, back) = (block(0, 0), block(0, 1), block(1, 0));
         for at in (0..BLOCK).step_by(8) {
             let word = |block: &[u8]| block[at..at + 8].to_vec();
-            assert!(word(&first) != word(&second) && word(&first) != word(&back), "at {at}");
+            assert!(
+                word(&first) != word(&second) && word(&first) != word(&back),
+                "at {at}"
+            );
         }
     }
 }

@@ -15,7 +15,11 @@ use anyhow::{Context as _, Result, ensure};
 const GOODBYE: [u8; 8] = [0xff; 8];
 
 /// Answers connection after connection, this many requests of each, until a client says goodbye.
-pub fn serve(requests: u32, bind: SocketAddr, ready: impl FnOnce(SocketAddr) -> Result<()>) -> Result<()> {
+pub fn serve(
+    requests: u32,
+    bind: SocketAddr,
+    ready: impl FnOnce(SocketAddr) -> Result<()>,
+) -> Result<()> {
     let listener = TcpListener::bind(bind).with_context(|| bind.to_string())?;
     ready(listener.local_addr()?)?;
     let mut message = [0; 8];
@@ -73,8 +77,12 @@ mod tests {
             let (bound, address) = mpsc::channel();
             let ready = move |address| bound.send(address).context("the test has ended");
             let server = thread::spawn(move || serve(requests, "127.0.0.1:0".parse()?, ready));
-            let (connections, time) = measure(requests, address.recv()?, Duration::from_millis(20))?;
-            assert!(connections > 0 && time >= Duration::from_millis(20), "{connections} in {time:?}");
+            let (connections, time) =
+                measure(requests, address.recv()?, Duration::from_millis(20))?;
+            assert!(
+                connections > 0 && time >= Duration::from_millis(20),
+                "{connections} in {time:?}"
+            );
             joined(server)?;
         }
         Ok(())

@@ -26,14 +26,22 @@ impl Datagrams {
     pub fn open(from: &Host, host: &Host, at: SocketAddr, to: Option<SocketAddr>) -> Result<Self> {
         let server = server(host, at)?;
         let to = to.map_or_else(|| server.local_addr(), Ok)?;
-        let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+        let any: IpAddr = if to.is_ipv4() {
+            [0; 4].into()
+        } else {
+            [0; 16].into()
+        };
         let client = from.enter(|| -> Result<UdpSocket> {
             let client = UdpSocket::bind((any, 0))?;
             client.connect(to).with_context(|| to.to_string())?;
             Ok(client)
         })??;
         client.set_read_timeout(Some(patient(Duration::from_millis(500))))?;
-        Ok(Self { client, server, message: 0 })
+        Ok(Self {
+            client,
+            server,
+            message: 0,
+        })
     }
 
     /// Messages there and back, one after the other. What a failed exchange left on its way is

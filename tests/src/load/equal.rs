@@ -28,8 +28,10 @@ pub fn flood(senders: &[&Host], targets: &[SocketAddr], length: Duration) -> Res
         let targets = targets.to_vec();
         sender.thread(move || send(cpu, &targets, length))
     };
-    let threads: Vec<_> =
-        senders.iter().flat_map(|sender| (0..cpus).map(move |cpu| start(sender, cpu))).collect::<Result<_>>()?;
+    let threads: Vec<_> = senders
+        .iter()
+        .flat_map(|sender| (0..cpus).map(move |cpu| start(sender, cpu)))
+        .collect::<Result<_>>()?;
     threads.into_iter().try_for_each(joined)
 }
 
@@ -38,10 +40,15 @@ fn send(cpu: usize, targets: &[SocketAddr], length: Duration) -> Result<()> {
     cpus.set(cpu)?;
     sched_setaffinity(Pid::from_raw(0), &cpus).context("pinning a sender")?;
     let is_v4 = targets.first().is_some_and(SocketAddr::is_ipv4);
-    let sockets = (0..SOCKETS).map(|_| socket(is_v4)).collect::<Result<Vec<_>>>()?;
+    let sockets = (0..SOCKETS)
+        .map(|_| socket(is_v4))
+        .collect::<Result<Vec<_>>>()?;
     let start = Instant::now();
     while start.elapsed() < length {
-        for (socket, target) in sockets.iter().flat_map(|socket| targets.iter().map(move |target| (socket, target))) {
+        for (socket, target) in sockets
+            .iter()
+            .flat_map(|socket| targets.iter().map(move |target| (socket, target)))
+        {
             // What the far end says of a closed port is none of a flood's business.
             drop(socket.send_to(&[0x5a; 64], target));
         }
@@ -58,7 +65,13 @@ fn socket(is_v4: bool) -> Result<UdpSocket> {
         let size = libc::socklen_t::try_from(size_of_val(&on))?;
         // SAFETY: a live integer of the size given.
         let done = unsafe {
-            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, (&raw const on).cast(), size)
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_NO_CHECK,
+                (&raw const on).cast(),
+                size,
+            )
         };
         Errno::result(done).context("SO_NO_CHECK")?;
     }

@@ -30,11 +30,20 @@ pub fn serve(bind: SocketAddr, ready: impl FnOnce(SocketAddr) -> Result<()>) -> 
     socket.set_read_timeout(Some(patient(IDLE)))?;
     ready(socket.local_addr()?)?;
     let mut datagram = [0; SIZE];
-    let mut length = socket.recv(&mut datagram).context("waiting for the first datagram")?;
+    let mut length = socket
+        .recv(&mut datagram)
+        .context("waiting for the first datagram")?;
     socket.set_read_timeout(Some(patient(QUIET)))?;
     while datagram[..length] != GOODBYE {
         match socket.recv(&mut datagram) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => break,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                break;
+            }
             received => length = received?,
         }
     }
@@ -43,14 +52,25 @@ pub fn serve(bind: SocketAddr, ready: impl FnOnce(SocketAddr) -> Result<()>) -> 
 
 /// Sends for this long. How many datagrams were sent in the measurement, which `begin` announces,
 /// and before it; and the time of the measurement.
-pub fn measure(server: SocketAddr, span: Span, begin: &mut dyn FnMut()) -> Result<(u64, u64, Duration)> {
-    let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+pub fn measure(
+    server: SocketAddr,
+    span: Span,
+    begin: &mut dyn FnMut(),
+) -> Result<(u64, u64, Duration)> {
+    let any = if server.is_ipv4() {
+        "0.0.0.0:0"
+    } else {
+        "[::]:0"
+    };
     let socket = UdpSocket::bind(any)?;
     socket.connect(server)?;
     let mut all = 0;
     let (sent, time) = span.repeat(begin, |number| {
         all = number;
-        socket.send(&[0; SIZE]).map(drop).with_context(|| format!("datagram {number} to {server}"))
+        socket
+            .send(&[0; SIZE])
+            .map(drop)
+            .with_context(|| format!("datagram {number} to {server}"))
     })?;
     for _ in 0..3 {
         // The server is gone after the first.
@@ -69,10 +89,20 @@ mod tests {
     #[test]
     fn a_goodbye_ends_the_flood() -> Result<()> {
         let (bound, address) = mpsc::channel();
-        let server =
-            thread::spawn(move || serve("127.0.0.1:0".parse()?, |address| bound.send(address).context("nobody waits")));
-        let (sent, _, time) = measure(address.recv()?, Span::cold(Duration::from_millis(20)), &mut || {})?;
-        assert!(sent > 0 && time >= Duration::from_millis(20), "{sent} in {time:?}");
+        let server = thread::spawn(move || {
+            serve("127.0.0.1:0".parse()?, |address| {
+                bound.send(address).context("nobody waits")
+            })
+        });
+        let (sent, _, time) = measure(
+            address.recv()?,
+            Span::cold(Duration::from_millis(20)),
+            &mut || {},
+        )?;
+        assert!(
+            sent > 0 && time >= Duration::from_millis(20),
+            "{sent} in {time:?}"
+        );
         joined(server)
     }
 }

@@ -37,9 +37,15 @@ pub struct ManyFlows {
 impl ManyFlows {
     /// Sends them and says how many did not arrive.
     pub fn lost(self, from: &Host, to: &Host, at: IpAddr) -> Result<usize> {
-        let receivers = to.enter(|| (0..self.to).map(|_| receiver(at)).collect::<Result<Vec<_>>>())??;
-        let targets: Vec<SocketAddr> =
-            receivers.iter().map(|receiver| Ok(receiver.local_addr()?)).collect::<Result<_>>()?;
+        let receivers = to.enter(|| {
+            (0..self.to)
+                .map(|_| receiver(at))
+                .collect::<Result<Vec<_>>>()
+        })??;
+        let targets: Vec<SocketAddr> = receivers
+            .iter()
+            .map(|receiver| Ok(receiver.local_addr()?))
+            .collect::<Result<_>>()?;
         let done = Arc::<AtomicBool>::default();
         let receiver = thread::spawn({
             let done = Arc::clone(&done);
@@ -48,20 +54,28 @@ impl ManyFlows {
         let sent = from.enter(|| self.send(at, &targets));
         done.store(true, Ordering::Relaxed);
         let arrived = joined(receiver)?;
-        Ok((0..sent??).filter(|number| !arrived.contains(number)).count())
+        Ok((0..sent??)
+            .filter(|number| !arrived.contains(number))
+            .count())
     }
 
     fn send(self, at: IpAddr, targets: &[SocketAddr]) -> Result<u32> {
         let any = if at.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        let senders = (0..self.from).map(|_| UdpSocket::bind(any)).collect::<Result<Vec<_>, _>>()?;
+        let senders = (0..self.from)
+            .map(|_| UdpSocket::bind(any))
+            .collect::<Result<Vec<_>, _>>()?;
         let (start, mut number) = (Instant::now(), 0_u32);
         for _ in 0..self.rounds {
             for sender in &senders {
                 for target in targets {
-                    sender.send_to(&number.to_be_bytes(), target).with_context(|| format!("to {target}"))?;
+                    sender
+                        .send_to(&number.to_be_bytes(), target)
+                        .with_context(|| format!("to {target}"))?;
                     number += 1;
                     if number.is_multiple_of(self.pps / 1000) {
-                        thread::sleep((TICK * number / (self.pps / 1000)).saturating_sub(start.elapsed()));
+                        thread::sleep(
+                            (TICK * number / (self.pps / 1000)).saturating_sub(start.elapsed()),
+                        );
                     }
                 }
             }

@@ -42,7 +42,9 @@ pub struct IdleConnections {
 impl IdleConnections {
     /// From `host` to each of these addresses in turn, `sockets` in all.
     pub fn tcp(host: &Host, to: Vec<SocketAddr>, sockets: usize) -> Result<Self> {
-        Self::start(host, sockets, move |number| TcpStream::connect(to[number % to.len()]))
+        Self::start(host, sockets, move |number| {
+            TcpStream::connect(to[number % to.len()])
+        })
     }
 
     /// To a socket of `host`.
@@ -61,24 +63,40 @@ impl IdleConnections {
         let (stop, mut stopped) = watch::channel(());
         let (tries, makes) = (Arc::clone(&tried), Arc::clone(&made));
         let thread = host.thread(move || {
-            let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+            let runtime = runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
             let connect = Arc::new(connect);
             runtime.block_on(async {
                 for number in 0..sockets {
-                    tokio::spawn(keep(number, Arc::clone(&connect), Arc::clone(&tries), Arc::clone(&makes)));
+                    tokio::spawn(keep(
+                        number,
+                        Arc::clone(&connect),
+                        Arc::clone(&tries),
+                        Arc::clone(&makes),
+                    ));
                 }
                 drop(stopped.changed().await);
             });
             Ok(())
         })?;
-        Ok(Self { sockets, tried, made, stop, thread: Some(thread) })
+        Ok(Self {
+            sockets,
+            tried,
+            made,
+            stop,
+            thread: Some(thread),
+        })
     }
 
     /// Waits until every socket has tried, and at least `connections` connections are established.
     pub fn wait_made(&self, connections: usize) -> Result<()> {
         eventually("idle connections", Duration::from_secs(20), || {
             let (tried, made) = (self.tried.load(Ordering::Relaxed), self.made());
-            ensure!(tried >= self.sockets && made >= connections, "{tried} tried, {made} of {connections} made");
+            ensure!(
+                tried >= self.sockets && made >= connections,
+                "{tried} tried, {made} of {connections} made"
+            );
             Ok(())
         })
     }
@@ -103,8 +121,12 @@ impl Drop for IdleConnections {
 }
 
 /// One socket: connects, waits for the end, and begins again.
-async fn keep<F, S>(number: usize, connect: Arc<impl Fn(usize) -> F>, tried: Arc<AtomicUsize>, made: Arc<AtomicUsize>)
-where
+async fn keep<F, S>(
+    number: usize,
+    connect: Arc<impl Fn(usize) -> F>,
+    tried: Arc<AtomicUsize>,
+    made: Arc<AtomicUsize>,
+) where
     F: Future<Output = io::Result<S>>,
     S: AsyncRead + Unpin,
 {
@@ -129,7 +151,8 @@ where
 fn raise_limit(descriptors: u64) -> Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft < descriptors {
-        setrlimit(Resource::RLIMIT_NOFILE, descriptors, hard.max(descriptors)).context("RLIMIT_NOFILE")?;
+        setrlimit(Resource::RLIMIT_NOFILE, descriptors, hard.max(descriptors))
+            .context("RLIMIT_NOFILE")?;
     }
     Ok(())
 }

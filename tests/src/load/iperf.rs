@@ -18,13 +18,24 @@ pub struct Stream {
 
 /// One TCP stream from `from` to the address `at` of `to`. With `cpu` both ends run on that CPU
 /// alone.
-pub fn tcp_stream(from: &Host, to: &Host, at: IpAddr, seconds: u32, cpu: Option<usize>) -> Result<Stream> {
+pub fn tcp_stream(
+    from: &Host,
+    to: &Host,
+    at: IpAddr,
+    seconds: u32,
+    cpu: Option<usize>,
+) -> Result<Stream> {
     let pinned = |line: &str| match cpu {
         Some(cpu) => format!("taskset -c {cpu} {line}"),
         None => line.to_owned(),
     };
-    let server = to.spawn("iperf3", pinned(&format!("iperf3 -s -1 -B {at}")).split(' '))?;
-    eventually("iperf3 server", Duration::from_secs(5), || listens(to, 5201))?;
+    let server = to.spawn(
+        "iperf3",
+        pinned(&format!("iperf3 -s -1 -B {at}")).split(' '),
+    )?;
+    eventually("iperf3 server", Duration::from_secs(5), || {
+        listens(to, 5201)
+    })?;
     let client = pinned(&format!("iperf3 -J -t {seconds} -c {at}"));
     let limit = Duration::from_secs(u64::from(seconds) + 10);
     let output = from.command(client.split(' ')).limit(limit).run()?;
@@ -35,8 +46,12 @@ pub fn tcp_stream(from: &Host, to: &Host, at: IpAddr, seconds: u32, cpu: Option<
 fn read(text: &str) -> Result<Stream> {
     let end = &serde_json::from_str::<Value>(text)?["end"];
     Ok(Stream {
-        bits_per_second: end["sum_received"]["bits_per_second"].as_f64().context("no rate")?,
-        retransmits: end["sum_sent"]["retransmits"].as_u64().context("no retransmits")?,
+        bits_per_second: end["sum_received"]["bits_per_second"]
+            .as_f64()
+            .context("no rate")?,
+        retransmits: end["sum_sent"]["retransmits"]
+            .as_u64()
+            .context("no retransmits")?,
     })
 }
 
@@ -46,7 +61,9 @@ fn listens(host: &Host, port: u16) -> Result<()> {
     for file in ["tcp", "tcp6"] {
         let text = fs::read_to_string(format!("/proc/{}/net/{file}", host.pid()))?;
         // Local address, remote address, state; 0A is LISTEN.
-        if text.lines().any(|line| line.contains(&listener) && line.split_ascii_whitespace().nth(3) == Some("0A")) {
+        if text.lines().any(|line| {
+            line.contains(&listener) && line.split_ascii_whitespace().nth(3) == Some("0A")
+        }) {
             return Ok(());
         }
     }

@@ -67,7 +67,11 @@ impl Answers {
                 answer(&queue, batch, &answered, &stop)
             }
         })?;
-        Ok(Self { answered, stop, thread: Some(thread) })
+        Ok(Self {
+            answered,
+            stop,
+            thread: Some(thread),
+        })
     }
 
     /// Returns the number of packets answered so far.
@@ -88,7 +92,11 @@ impl Drop for Answers {
 fn open() -> Result<OwnedFd> {
     let queue = nfnetlink::open()?;
     setsockopt(&queue, sockopt::ReceiveTimeout, &TimeVal::milliseconds(20))?;
-    send(&queue, MSG_CONFIG, &attribute(CFG_CMD, &[CMD_BIND, 0, 0, 2]))?;
+    send(
+        &queue,
+        MSG_CONFIG,
+        &attribute(CFG_CMD, &[CMD_BIND, 0, 0, 2]),
+    )?;
     let mut params = 0_u32.to_be_bytes().to_vec();
     params.push(COPY_META);
     send(&queue, MSG_CONFIG, &attribute(CFG_PARAMS, &params))?;
@@ -105,7 +113,11 @@ fn answer(queue: &OwnedFd, batch: usize, answered: &AtomicU64, stop: &AtomicBool
             for id in held.drain(..).rev() {
                 // First: who waits for the packet may look at the count next.
                 answered.fetch_add(1, Ordering::Relaxed);
-                send(queue, MSG_VERDICT, &attribute(ATTR_VERDICT_HDR, &[ACCEPT.to_be_bytes(), id].concat()))?;
+                send(
+                    queue,
+                    MSG_VERDICT,
+                    &attribute(ATTR_VERDICT_HDR, &[ACCEPT.to_be_bytes(), id].concat()),
+                )?;
             }
         }
     }
@@ -124,7 +136,9 @@ fn next(queue: &OwnedFd) -> Result<Option<[u8; 4]>> {
     if message.get(4..6) != Some(&(SUBSYS_QUEUE | MSG_PACKET).to_ne_bytes()) {
         return Ok(None);
     }
-    packet_id(message).context("a packet without a number").map(Some)
+    packet_id(message)
+        .context("a packet without a number")
+        .map(Some)
 }
 
 /// The number of the packet a message is about, as it stands there.

@@ -61,10 +61,18 @@ pub struct RrReport {
 
 /// Measures from `from` to the address `at` of `to`, with threads of this process as client and
 /// server.
-pub fn rr(from: &Host, to: &Host, at: IpAddr, protocol: Protocol, duration: Duration) -> Result<RrReport> {
+pub fn rr(
+    from: &Host,
+    to: &Host,
+    at: IpAddr,
+    protocol: Protocol,
+    duration: Duration,
+) -> Result<RrReport> {
     let (bound, address) = mpsc::channel();
     let server = to.thread(move || {
-        serve(protocol, SocketAddr::new(at, 0), |address| bound.send(address).context("nobody waits for the server"))
+        serve(protocol, SocketAddr::new(at, 0), |address| {
+            bound.send(address).context("nobody waits for the server")
+        })
     })?;
     let Ok(address) = address.recv_timeout(patient(Duration::from_secs(5))) else {
         return joined(server).and_then(|()| bail!("the server did not start"));
@@ -76,7 +84,11 @@ pub fn rr(from: &Host, to: &Host, at: IpAddr, protocol: Protocol, duration: Dura
 }
 
 /// Answers one client at `bind` until it has gone. `ready` gets the bound address.
-pub fn serve(protocol: Protocol, bind: SocketAddr, ready: impl FnOnce(SocketAddr) -> Result<()>) -> Result<()> {
+pub fn serve(
+    protocol: Protocol,
+    bind: SocketAddr,
+    ready: impl FnOnce(SocketAddr) -> Result<()>,
+) -> Result<()> {
     match protocol {
         Protocol::Tcp => {
             let listener = TcpListener::bind(bind).with_context(|| bind.to_string())?;
@@ -107,7 +119,9 @@ fn serve_udp(socket: &UdpSocket) -> Result<()> {
     socket.set_read_timeout(Some(patient(IDLE_LIMIT)))?;
     let mut message = [0; 8];
     loop {
-        let (length, client) = socket.recv_from(&mut message).context("waiting for a request")?;
+        let (length, client) = socket
+            .recv_from(&mut message)
+            .context("waiting for a request")?;
         if message == GOODBYE {
             return Ok(());
         }
@@ -117,7 +131,12 @@ fn serve_udp(socket: &UdpSocket) -> Result<()> {
 
 /// Sends requests to a server for this long, and reports on the measurement, which `begin`
 /// announces.
-pub fn measure(protocol: Protocol, server: SocketAddr, span: Span, begin: &mut dyn FnMut()) -> Result<RrReport> {
+pub fn measure(
+    protocol: Protocol,
+    server: SocketAddr,
+    span: Span,
+    begin: &mut dyn FnMut(),
+) -> Result<RrReport> {
     match protocol {
         Protocol::Tcp => {
             let mut stream = TcpStream::connect_timeout(&server, patient(Duration::from_secs(5)))?;
@@ -140,7 +159,11 @@ pub fn measure(protocol: Protocol, server: SocketAddr, span: Span, begin: &mut d
 }
 
 /// Measures requests and answers over UDP, each request from a new port, like DNS queries.
-pub fn measure_queries(server: SocketAddr, span: Span, begin: &mut dyn FnMut()) -> Result<RrReport> {
+pub fn measure_queries(
+    server: SocketAddr,
+    span: Span,
+    begin: &mut dyn FnMut(),
+) -> Result<RrReport> {
     let report = repeat(span, begin, |number| ask(&connect(server)?, number));
     connect(server)?.send(&GOODBYE)?;
     report
@@ -148,7 +171,11 @@ pub fn measure_queries(server: SocketAddr, span: Span, begin: &mut dyn FnMut()) 
 
 /// Returns a socket at a free port, connected to the server.
 fn connect(server: SocketAddr) -> io::Result<UdpSocket> {
-    let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let any = if server.is_ipv4() {
+        "0.0.0.0:0"
+    } else {
+        "[::]:0"
+    };
     let socket = UdpSocket::bind(any)?;
     socket.connect(server)?;
     socket.set_read_timeout(Some(ANSWER_LIMIT))?;
@@ -194,5 +221,12 @@ fn repeat(
     ensure!(!times.is_empty(), "not one of {lost} requests was answered");
     times.sort_unstable();
     let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_secs_f64() * 1e6;
-    Ok(RrReport { transactions: times.len() as u64, seconds, lost, min: at(0), median: at(50), p99: at(99) })
+    Ok(RrReport {
+        transactions: times.len() as u64,
+        seconds,
+        lost,
+        min: at(0),
+        median: at(50),
+        p99: at(99),
+    })
 }

@@ -30,8 +30,17 @@ pub fn send(from: &Host, to: &Host, at: IpAddr, load: Segmented) -> Result<Vec<u
 }
 
 /// The same with this time between two sends.
-pub fn send_every(pause: Duration, from: &Host, to: &Host, at: IpAddr, load: Segmented) -> Result<Vec<u32>> {
-    ensure!(u32::from(load.size) * load.segments < 65_000 && load.segments <= 64, "{load:?} does not fit a send");
+pub fn send_every(
+    pause: Duration,
+    from: &Host,
+    to: &Host,
+    at: IpAddr,
+    load: Segmented,
+) -> Result<Vec<u32>> {
+    ensure!(
+        u32::from(load.size) * load.segments < 65_000 && load.segments <= 64,
+        "{load:?} does not fit a send"
+    );
     let receiver = to.enter(|| -> Result<UdpSocket> {
         let socket = UdpSocket::bind((at, 0)).with_context(|| format!("a socket at {at}"))?;
         setsockopt(&socket, sockopt::RcvBufForce, &(32 << 20)).context("SO_RCVBUFFORCE")?;
@@ -40,12 +49,19 @@ pub fn send_every(pause: Duration, from: &Host, to: &Host, at: IpAddr, load: Seg
     })??;
     let target = receiver.local_addr()?;
     from.enter(|| -> Result<()> {
-        let any: IpAddr = if at.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let any: IpAddr = if at.is_ipv4() {
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            Ipv6Addr::UNSPECIFIED.into()
+        };
         let socket = UdpSocket::bind((any, 0))?;
         socket.connect(target)?;
-        setsockopt(&socket, sockopt::UdpGsoSegment, &i32::from(load.size)).context("UDP_SEGMENT")?;
+        setsockopt(&socket, sockopt::UdpGsoSegment, &i32::from(load.size))
+            .context("UDP_SEGMENT")?;
         for turn in 0..load.sends {
-            socket.send(&buffer(turn * load.segments, load)).context("sending a buffer")?;
+            socket
+                .send(&buffer(turn * load.segments, load))
+                .context("sending a buffer")?;
             thread::sleep(pause);
         }
         Ok(())
@@ -56,12 +72,26 @@ pub fn send_every(pause: Duration, from: &Host, to: &Host, at: IpAddr, load: Seg
     while numbers.len() < all {
         match receiver.recv(&mut datagram) {
             Ok(length) => {
-                ensure!(length == usize::from(load.size), "a datagram of {length} bytes, {} were sent", load.size);
+                ensure!(
+                    length == usize::from(load.size),
+                    "a datagram of {length} bytes, {} were sent",
+                    load.size
+                );
                 let number = u32::from_be_bytes(*datagram.first_chunk().context("a number")?);
-                ensure!(datagram[..length] == one(number, load), "datagram {number} is not as it was sent");
+                ensure!(
+                    datagram[..length] == one(number, load),
+                    "datagram {number} is not as it was sent"
+                );
                 numbers.push(number);
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => break,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                break;
+            }
             Err(error) => return Err(error).context("receiving"),
         }
     }
@@ -70,7 +100,9 @@ pub fn send_every(pause: Duration, from: &Host, to: &Host, at: IpAddr, load: Seg
 
 /// The datagrams from number `first` on, one after the other.
 fn buffer(first: u32, load: Segmented) -> Vec<u8> {
-    (first..first + load.segments).flat_map(|number| one(number, load)).collect()
+    (first..first + load.segments)
+        .flat_map(|number| one(number, load))
+        .collect()
 }
 
 /// The datagram with this number.

@@ -35,14 +35,16 @@ pub struct Round {
 /// Runs a round from one pod to another.
 pub fn round(from: &Pod, to: &Pod, round: Round) -> Result<()> {
     let (udp, udp_at) = serve(to, SocketAddr::new(to.ip(), 0), serve_udp)?;
-    let (tcp, tcp_at) =
-        serve(to, SocketAddr::new(to.ip(), 0), move |at, ready| serve_tcp(at, round.connections, ready))?;
+    let (tcp, tcp_at) = serve(to, SocketAddr::new(to.ip(), 0), move |at, ready| {
+        serve_tcp(at, round.connections, ready)
+    })?;
     let local = from.ip();
     from.enter(|| -> Result<()> {
         let mut left = round.connections;
         for first in (0..round.datagrams).step_by(WIDTH.into()) {
             datagrams(local, udp_at, first, WIDTH.min(round.datagrams - first))?;
-            let share = u32::from(round.connections) * u32::from(first + 1) / u32::from(round.datagrams.max(1));
+            let share = u32::from(round.connections) * u32::from(first + 1)
+                / u32::from(round.datagrams.max(1));
             while u32::from(round.connections - left) < share {
                 connection(tcp_at)?;
                 left -= 1;
@@ -51,7 +53,9 @@ pub fn round(from: &Pod, to: &Pod, round: Round) -> Result<()> {
         for _ in 0..left {
             connection(tcp_at)?;
         }
-        Ok(UdpSocket::bind((local, 0))?.send_to(&GOODBYE, udp_at).map(drop)?)
+        Ok(UdpSocket::bind((local, 0))?
+            .send_to(&GOODBYE, udp_at)
+            .map(drop)?)
     })??;
     joined(udp)?;
     joined(tcp)
@@ -77,10 +81,14 @@ fn serve(
 fn serve_udp(at: SocketAddr, ready: &Ready) -> Result<()> {
     let socket = UdpSocket::bind(at)?;
     socket.set_read_timeout(Some(patient(ANSWER_LIMIT)))?;
-    ready.send(socket.local_addr()?).context("nobody waits for the server")?;
+    ready
+        .send(socket.local_addr()?)
+        .context("nobody waits for the server")?;
     let mut message = [0; 8];
     loop {
-        let (length, client) = socket.recv_from(&mut message).context("waiting for a datagram")?;
+        let (length, client) = socket
+            .recv_from(&mut message)
+            .context("waiting for a datagram")?;
         if message[..length] == GOODBYE {
             return Ok(());
         }
@@ -90,7 +98,9 @@ fn serve_udp(at: SocketAddr, ready: &Ready) -> Result<()> {
 
 fn serve_tcp(at: SocketAddr, connections: u16, ready: &Ready) -> Result<()> {
     let listener = TcpListener::bind(at)?;
-    ready.send(listener.local_addr()?).context("nobody waits for the server")?;
+    ready
+        .send(listener.local_addr()?)
+        .context("nobody waits for the server")?;
     for _ in 0..connections {
         let (mut stream, _) = listener.accept()?;
         stream.set_nodelay(true)?;
@@ -106,14 +116,16 @@ fn serve_tcp(at: SocketAddr, connections: u16, ready: &Ready) -> Result<()> {
 /// Runs several flows in parallel, each from its own port.
 fn datagrams(local: IpAddr, server: SocketAddr, first: u16, count: u16) -> Result<()> {
     let open = |port: u16| -> Result<UdpSocket> {
-        let socket =
-            UdpSocket::bind((local, FIRST_PORT + port)).with_context(|| format!("port {}", FIRST_PORT + port))?;
+        let socket = UdpSocket::bind((local, FIRST_PORT + port))
+            .with_context(|| format!("port {}", FIRST_PORT + port))?;
         socket.connect(server)?;
         socket.set_read_timeout(Some(patient(ANSWER_LIMIT)))?;
         Ok(socket)
     };
-    let sockets: Vec<_> =
-        (first..first + count).filter(|port| FIRST_PORT + port != server.port()).map(open).collect::<Result<_>>()?;
+    let sockets: Vec<_> = (first..first + count)
+        .filter(|port| FIRST_PORT + port != server.port())
+        .map(open)
+        .collect::<Result<_>>()?;
     for message in 0..MESSAGES {
         for socket in &sockets {
             socket.send(&[message])?;
@@ -121,10 +133,13 @@ fn datagrams(local: IpAddr, server: SocketAddr, first: u16, count: u16) -> Resul
         for socket in &sockets {
             let mut answer = [0; 8];
             let received = match socket.recv(&mut answer) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => Err(error).context("no answer"),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    Err(error).context("no answer")
+                }
                 received => received.context("an answer"),
             };
-            let length = received.with_context(|| format!("message {message} from {:?}", socket.local_addr()))?;
+            let length = received
+                .with_context(|| format!("message {message} from {:?}", socket.local_addr()))?;
             ensure!(answer[..length] == [message], "another message came back");
         }
     }
@@ -138,7 +153,9 @@ fn connection(server: SocketAddr) -> Result<()> {
     for message in 0..MESSAGES {
         let mut answer = [0];
         stream.write_all(&[message])?;
-        stream.read_exact(&mut answer).with_context(|| format!("message {message} of a connection"))?;
+        stream
+            .read_exact(&mut answer)
+            .with_context(|| format!("message {message} of a connection"))?;
         ensure!(answer == [message], "another message came back");
     }
     Ok(())

@@ -14,7 +14,10 @@ pub struct Span {
 impl Span {
     /// Without a part that is not measured.
     pub const fn cold(measured: Duration) -> Self {
-        Self { warm_up: Duration::ZERO, measured }
+        Self {
+            warm_up: Duration::ZERO,
+            measured,
+        }
     }
 
     /// Repeats some work to the end; `begin` is called when the measurement begins. How often the
@@ -46,7 +49,10 @@ mod tests {
 
     #[test]
     fn what_is_done_before_the_measurement_does_not_count() {
-        let span = Span { warm_up: Duration::from_millis(20), measured: Duration::from_millis(20) };
+        let span = Span {
+            warm_up: Duration::from_millis(20),
+            measured: Duration::from_millis(20),
+        };
         let (mut begun_at, mut last) = (0, 0);
         let counter = std::cell::Cell::new(0_u64);
         let (count, time) = span

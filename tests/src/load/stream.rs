@@ -22,7 +22,11 @@ const READ: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reads from `streams` connections and reports to each client the number of bytes.
-pub fn serve(streams: u32, bind: SocketAddr, ready: impl FnOnce(SocketAddr) -> Result<()>) -> Result<()> {
+pub fn serve(
+    streams: u32,
+    bind: SocketAddr,
+    ready: impl FnOnce(SocketAddr) -> Result<()>,
+) -> Result<()> {
     let listener = TcpListener::bind(bind).with_context(|| bind.to_string())?;
     ready(listener.local_addr()?)?;
     let mut threads = Vec::new();
@@ -47,7 +51,12 @@ fn take(mut stream: TcpStream) -> Result<()> {
 
 /// Sends over `streams` connections for this long. Bytes of the measurement, which `begin`
 /// announces, that the server took, and the time until it said so.
-pub fn measure(streams: u32, server: SocketAddr, span: Span, begin: &mut dyn FnMut()) -> Result<(u64, Duration)> {
+pub fn measure(
+    streams: u32,
+    server: SocketAddr,
+    span: Span,
+    begin: &mut dyn FnMut(),
+) -> Result<(u64, Duration)> {
     let end = Instant::now() + span.warm_up + span.measured;
     let written = Arc::new(AtomicU64::new(0));
     let sender = || {
@@ -73,7 +82,9 @@ fn send(server: SocketAddr, end: Instant, written: &AtomicU64) -> Result<u64> {
     }
     stream.shutdown(Shutdown::Write)?;
     let mut taken = [0; 8];
-    stream.read_exact(&mut taken).context("the server did not say how much it took")?;
+    stream
+        .read_exact(&mut taken)
+        .context("the server did not say how much it took")?;
     Ok(u64::from_be_bytes(taken))
 }
 
@@ -87,10 +98,20 @@ mod tests {
     fn what_was_sent_is_what_was_taken() -> Result<()> {
         let (bound, address) = mpsc::channel();
         let server = thread::spawn(move || {
-            serve(2, "127.0.0.1:0".parse()?, |address| bound.send(address).context("nobody waits"))
+            serve(2, "127.0.0.1:0".parse()?, |address| {
+                bound.send(address).context("nobody waits")
+            })
         });
-        let (bytes, time) = measure(2, address.recv()?, Span::cold(Duration::from_millis(20)), &mut || {})?;
-        assert!(bytes >= 2 * WRITE as u64 && bytes.is_multiple_of(WRITE as u64), "{bytes} bytes");
+        let (bytes, time) = measure(
+            2,
+            address.recv()?,
+            Span::cold(Duration::from_millis(20)),
+            &mut || {},
+        )?;
+        assert!(
+            bytes >= 2 * WRITE as u64 && bytes.is_multiple_of(WRITE as u64),
+            "{bytes} bytes"
+        );
         assert!(time >= Duration::from_millis(20));
         joined(server)
     }

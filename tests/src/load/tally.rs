@@ -38,13 +38,30 @@ impl Tally {
     }
 
     pub(super) fn report(&self) -> UdpReport {
-        let Self { sent, received, duplicated, reordered, longest_gap, .. } = *self;
-        UdpReport { sent, received, duplicated, reordered, longest_gap, lost: self.lost(), ..UdpReport::default() }
+        let Self {
+            sent,
+            received,
+            duplicated,
+            reordered,
+            longest_gap,
+            ..
+        } = *self;
+        UdpReport {
+            sent,
+            received,
+            duplicated,
+            reordered,
+            longest_gap,
+            lost: self.lost(),
+            ..UdpReport::default()
+        }
     }
 
     fn lost(&self) -> Vec<RangeInclusive<u64>> {
         let mut ranges: Vec<RangeInclusive<u64>> = Vec::new();
-        let came = |number: u64| usize::try_from(number).is_ok_and(|at| self.arrived.get(at) == Some(&true));
+        let came = |number: u64| {
+            usize::try_from(number).is_ok_and(|at| self.arrived.get(at) == Some(&true))
+        };
         for number in (0..self.sent).filter(|number| !came(*number)) {
             match ranges.last_mut() {
                 Some(range) if *range.end() + 1 == number => *range = *range.start()..=number,
@@ -67,7 +84,15 @@ mod tests {
         }
         tally.sent = 10;
         let report = tally.report();
-        assert_eq!((report.sent, report.received, report.duplicated, report.reordered), (10, 5, 1, 1));
+        assert_eq!(
+            (
+                report.sent,
+                report.received,
+                report.duplicated,
+                report.reordered
+            ),
+            (10, 5, 1, 1)
+        );
         assert_eq!(report.lost, [2..=2, 5..=6, 8..=9]);
         assert_eq!(report.lost_count(), 5);
         assert!(!tally.is_complete());

@@ -75,8 +75,14 @@ impl UdpReport {
 
     /// Fails unless every datagram arrived, each once, and the receiver's buffer never overflowed.
     pub fn expect_complete(&self) -> Result<()> {
-        ensure!(self.rcvbuf_errors == 0 && self.receiver_drops == 0, "the receiver fell behind: {self:?}");
-        ensure!(self.lost.is_empty() && self.duplicated == 0 && self.sent > 0, "lost or doubled: {self:?}");
+        ensure!(
+            self.rcvbuf_errors == 0 && self.receiver_drops == 0,
+            "the receiver fell behind: {self:?}"
+        );
+        ensure!(
+            self.lost.is_empty() && self.duplicated == 0 && self.sent > 0,
+            "lost or doubled: {self:?}"
+        );
         Ok(())
     }
 }
@@ -100,15 +106,32 @@ pub struct UdpRun {
 
 /// Sends `pps` datagrams a second for `duration` and reports.
 pub fn udp_stream(from: &Pod, to: &Pod, pps: u32, duration: Duration) -> Result<UdpReport> {
-    UdpRun::start(from, to, to.ip(), UdpLoad { pps, duration, payload: 64 })?.wait()
+    UdpRun::start(
+        from,
+        to,
+        to.ip(),
+        UdpLoad {
+            pps,
+            duration,
+            payload: 64,
+        },
+    )?
+    .wait()
 }
 
 impl UdpRun {
     /// Starts a stream from `from` to the address `at` of `to`, which is up when this returns.
     pub fn start(from: &Host, to: &Host, at: IpAddr, load: UdpLoad) -> Result<Self> {
         let packets = packets_in(load.duration, load.pps);
-        ensure!(load.payload >= 8, "a datagram of {} bytes has no room for its number", load.payload);
-        ensure!(packets <= MOST_PACKETS && load.duration <= MOST_TIME, "{load:?} is more than a test may send");
+        ensure!(
+            load.payload >= 8,
+            "a datagram of {} bytes has no room for its number",
+            load.payload
+        );
+        ensure!(
+            packets <= MOST_PACKETS && load.duration <= MOST_TIME,
+            "{load:?} is more than a test may send"
+        );
         let progress = Arc::new(Progress::default());
         let (bound, address) = mpsc::channel();
         let (done, sent) = mpsc::channel();
@@ -120,7 +143,10 @@ impl UdpRun {
             return Err(joined(receiver).expect_err("a receiver without a socket failed"));
         };
         let sender = Arc::clone(&progress);
-        from.thread(move || done.send(send(target, load, packets, &sender)).context("the receiver is gone"))?;
+        from.thread(move || {
+            done.send(send(target, load, packets, &sender))
+                .context("the receiver is gone")
+        })?;
         Ok(Self { progress, receiver })
     }
 
@@ -147,14 +173,21 @@ impl UdpRun {
 }
 
 fn packets_in(time: Duration, pps: u32) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX).saturating_mul(u64::from(pps)) / 1_000_000
+    u64::try_from(time.as_micros())
+        .unwrap_or(u64::MAX)
+        .saturating_mul(u64::from(pps))
+        / 1_000_000
 }
 
 /// Small bursts, one each tick. A sender that was kept from its CPU catches up in several: at once,
 /// the datagrams of 100 ms would overflow the kernel's queue of packets to receive (1000,
 /// `net.core.netdev_max_backlog`), a loss of the load and not of what is tested.
 fn send(target: SocketAddr, load: UdpLoad, packets: u64, progress: &Progress) -> Result<u64> {
-    let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let any = if target.is_ipv4() {
+        "0.0.0.0:0"
+    } else {
+        "[::]:0"
+    };
     let socket = UdpSocket::bind(any)?;
     socket.connect(target)?;
     let mut datagram = vec![0; load.payload];
@@ -165,7 +198,9 @@ fn send(target: SocketAddr, load: UdpLoad, packets: u64, progress: &Progress) ->
         let due = (packets_in(start.elapsed(), load.pps) + 1).min(number + most);
         while number < due.min(packets) {
             datagram[..8].copy_from_slice(&number.to_be_bytes());
-            socket.send(&datagram).with_context(|| format!("datagram {number} to {target}"))?;
+            socket
+                .send(&datagram)
+                .with_context(|| format!("datagram {number} to {target}"))?;
             number += 1;
         }
         progress.sent.store(number, Ordering::Relaxed);
@@ -186,7 +221,9 @@ fn receive(
     socket.set_read_timeout(Some(Duration::from_millis(20)))?;
     let (errors_before, backlog_before) = (rcvbuf_errors(at)?, backlog_drops()?);
     let address = socket.local_addr()?;
-    bound.send(address).context("nobody waits for the receiver")?;
+    bound
+        .send(address)
+        .context("nobody waits for the receiver")?;
     let tally = tally(&socket, sent, limit, arrived)?;
     let mut report = tally.report();
     report.rcvbuf_errors = rcvbuf_errors(at)? - errors_before;
@@ -210,13 +247,19 @@ fn tally(
     loop {
         match socket.recv(&mut buffer) {
             Ok(length) => {
-                let number = buffer[..length].first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+                let number = buffer[..length]
+                    .first_chunk()
+                    .map(|bytes| u64::from_be_bytes(*bytes));
                 let number = number.context("a datagram without a number")?;
                 tally.arrived(number, last.elapsed());
                 arrived.fetch_max(number + 1, Ordering::Relaxed);
                 last = Instant::now();
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) => {}
             Err(error) => return Err(error).context("receiving"),
         }
         if end.is_none() {
@@ -235,7 +278,10 @@ fn tally(
                 return Ok(tally);
             }
         }
-        ensure!(start.elapsed() < limit, "the stream did not end within {limit:?}");
+        ensure!(
+            start.elapsed() < limit,
+            "the stream did not end within {limit:?}"
+        );
     }
 }
 
@@ -243,21 +289,35 @@ fn tally(
 fn rcvbuf_errors(at: IpAddr) -> Result<u64> {
     if at.is_ipv6() {
         let text = fs::read_to_string("/proc/thread-self/net/snmp6")?;
-        let value = text.lines().find_map(|line| line.strip_prefix("Udp6RcvbufErrors"));
-        return value.context("no Udp6RcvbufErrors")?.trim().parse().context("Udp6RcvbufErrors");
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Udp6RcvbufErrors"));
+        return value
+            .context("no Udp6RcvbufErrors")?
+            .trim()
+            .parse()
+            .context("Udp6RcvbufErrors");
     }
     let text = fs::read_to_string("/proc/thread-self/net/snmp")?;
     let mut lines = text.lines().filter(|line| line.starts_with("Udp: "));
-    let (names, values) = (lines.next().context("no Udp names")?, lines.next().context("no Udp values")?);
+    let (names, values) = (
+        lines.next().context("no Udp names")?,
+        lines.next().context("no Udp values")?,
+    );
     let mut pairs = names.split(' ').zip(values.split(' '));
-    let (_, value) = pairs.find(|(name, _)| *name == "RcvbufErrors").context("no RcvbufErrors")?;
+    let (_, value) = pairs
+        .find(|(name, _)| *name == "RcvbufErrors")
+        .context("no RcvbufErrors")?;
     value.parse().context("RcvbufErrors")
 }
 
 fn backlog_drops() -> Result<u64> {
     let text = fs::read_to_string("/proc/net/softnet_stat")?;
     let dropped = text.lines().map(|line| {
-        let column = line.split_ascii_whitespace().nth(1).context("no second column in softnet_stat")?;
+        let column = line
+            .split_ascii_whitespace()
+            .nth(1)
+            .context("no second column in softnet_stat")?;
         u64::from_str_radix(column, 16).context("softnet_stat")
     });
     dropped.sum()
@@ -267,7 +327,13 @@ fn socket_drops(address: SocketAddr) -> Result<u64> {
     let file = if address.is_ipv4() { "udp" } else { "udp6" };
     let text = fs::read_to_string(format!("/proc/thread-self/net/{file}"))?;
     let port = format!(":{:04X}", address.port());
-    let line = text.lines().find(|line| line.split_ascii_whitespace().nth(1).is_some_and(|end| end.ends_with(&port)));
-    let drops = line.and_then(|line| line.split_ascii_whitespace().last()).context("the socket is not listed")?;
+    let line = text.lines().find(|line| {
+        line.split_ascii_whitespace()
+            .nth(1)
+            .is_some_and(|end| end.ends_with(&port))
+    });
+    let drops = line
+        .and_then(|line| line.split_ascii_whitespace().last())
+        .context("the socket is not listed")?;
     drops.parse().context("drops")
 }

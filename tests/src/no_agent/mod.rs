@@ -63,7 +63,13 @@ impl BarePair {
             node.usual_rules(Backend::Nftables)?;
             node.set_mode(Mode::Fast)?;
         }
-        Ok(Self { a, b, near, far, lab })
+        Ok(Self {
+            a,
+            b,
+            near,
+            far,
+            lab,
+        })
     }
 
     /// A connection from `near` to `far`.
@@ -84,7 +90,11 @@ impl BarePair {
             talk.exchange(100)?;
             for (node, start) in self.nodes().into_iter().zip(start) {
                 let replayed = node.replayed()? - start;
-                ensure!(replayed >= packets, "{replayed} of {packets}: {:#?}", node.counts()?);
+                ensure!(
+                    replayed >= packets,
+                    "{replayed} of {packets}: {:#?}",
+                    node.counts()?
+                );
             }
             Ok(())
         })

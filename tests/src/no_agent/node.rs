@@ -29,7 +29,8 @@ use flannel_common::{
     tick,
 };
 use flannel_datapath::{
-    AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, Subnets, attach::polls, clock, load, maps::ConfigMap,
+    AttachKind, Attachments, DatapathError, Hook, Maps, PinRoot, Subnets, attach::polls, clock,
+    load, maps::ConfigMap,
 };
 
 use crate::{Node, Pod, hooks::ifindex, pins::ROOT};
@@ -58,20 +59,35 @@ pub type Counts = BTreeMap<(&'static str, &'static str), u64>;
 impl BareNode {
     pub(super) fn new(node: &Node, number: u8) -> Result<Self> {
         node.sh(&format!(
-            "ip link add flannel.1 type vxlan id 1 dev eth0 local 192.168.1.1{number} dstport 8472 nolearning"
+            "ip link add flannel.1 type vxlan id 1 dev eth0 local 192.168.1.1{number} dstport 8472 \
+             nolearning"
         ))?;
-        node.sh(&format!("ip address add 10.244.{number}.0/32 dev flannel.1"))?;
+        node.sh(&format!(
+            "ip address add 10.244.{number}.0/32 dev flannel.1"
+        ))?;
         node.sh("ip link set flannel.1 up")?;
         write_subnet_env(node, number)?;
         let pins = PinRoot::new(Path::new(ROOT));
         let maps = node.enter(|| -> Result<Maps> {
             fs::create_dir_all(STATE)?;
-            load(&pins, ProgramSet::Tunnel(1).programs(), Subnets { v4: 256, v6: 0 }, None)?;
+            load(
+                &pins,
+                ProgramSet::Tunnel(1).programs(),
+                Subnets { v4: 256, v6: 0 },
+                None,
+            )?;
             Ok(Maps::open(&pins)?)
         })??;
         let attachments = Attachments::new(pins, AttachKind::detect(), 1, Path::new(STATE));
         let stop = Arc::default();
-        let mut bare = Self { node: node.clone(), maps, number, hooks: BTreeSet::new(), attachments, stop };
+        let mut bare = Self {
+            node: node.clone(),
+            maps,
+            number,
+            hooks: BTreeSet::new(),
+            attachments,
+            stop,
+        };
         bare.configure()?;
         bare.start_heartbeats()?;
         for (program, device) in [
@@ -97,7 +113,10 @@ impl BareNode {
             tunnel_mtu6: 0,
         };
         self.maps.fast.set(fast)?;
-        let config = NodeConfig { v4: self.family()?, ..NodeConfig::default() };
+        let config = NodeConfig {
+            v4: self.family()?,
+            ..NodeConfig::default()
+        };
         self.maps.config.write(config, clock::now_ns())?;
         Ok(())
     }
@@ -129,7 +148,9 @@ impl BareNode {
     /// Writes the heartbeat and confirms learned flows as an agent does, until this value is
     /// dropped.
     fn start_heartbeats(&self) -> Result<()> {
-        let mut config = self.node.enter(|| ConfigMap::open(&PinRoot::new(Path::new(ROOT))))??;
+        let mut config = self
+            .node
+            .enter(|| ConfigMap::open(&PinRoot::new(Path::new(ROOT))))??;
         let stop = Arc::clone(&self.stop);
         thread::spawn(move || {
             let mut write_heartbeat = || -> Result<(), DatapathError> {
@@ -150,7 +171,10 @@ impl BareNode {
     }
 
     fn mac(&self, device: &str) -> Result<Mac> {
-        let text = fs::read_to_string(self.node.outside_path(format!("/sys/class/net/{device}/address")))?;
+        let text = fs::read_to_string(
+            self.node
+                .outside_path(format!("/sys/class/net/{device}/address")),
+        )?;
         text.trim().parse().context(text)
     }
 
@@ -158,13 +182,34 @@ impl BareNode {
     pub fn know(&mut self, peer: &Self) -> Result<()> {
         let (mac, vtep) = (peer.mac("flannel.1")?, peer.vtep());
         let net = format!("10.244.{}", peer.number);
-        self.node.sh(&format!("ip neighbour replace {net}.0 lladdr {mac} dev flannel.1 nud permanent"))?;
-        self.node.sh(&format!("bridge fdb replace {mac} dev flannel.1 dst {vtep} self permanent"))?;
-        self.node.sh(&format!("ip route replace {net}.0/24 via {net}.0 dev flannel.1 onlink"))?;
+        self.node.sh(&format!(
+            "ip neighbour replace {net}.0 lladdr {mac} dev flannel.1 nud permanent"
+        ))?;
+        self.node.sh(&format!(
+            "bridge fdb replace {mac} dev flannel.1 dst {vtep} self permanent"
+        ))?;
+        self.node.sh(&format!(
+            "ip route replace {net}.0/24 via {net}.0 dev flannel.1 onlink"
+        ))?;
         let oif = ifindex(&self.node, "eth0")?;
-        let entry = PeerEntry { vtep: vtep.into(), next_hop: vtep.into(), mac, oif, mtu: 1500, ..PeerEntry::default() };
-        self.maps.peers.write(peer.number.into(), entry, EntryState::PLAIN)?;
-        self.maps.vteps.write(vtep.into(), VtepEntry { index: peer.number.into(), reserved: 0 })?;
+        let entry = PeerEntry {
+            vtep: vtep.into(),
+            next_hop: vtep.into(),
+            mac,
+            oif,
+            mtu: 1500,
+            ..PeerEntry::default()
+        };
+        self.maps
+            .peers
+            .write(peer.number.into(), entry, EntryState::PLAIN)?;
+        self.maps.vteps.write(
+            vtep.into(),
+            VtepEntry {
+                index: peer.number.into(),
+                reserved: 0,
+            },
+        )?;
         Ok(())
     }
 
@@ -173,7 +218,10 @@ impl BareNode {
         let pod = self.node.add_pod(name)?;
         self.hook(Program::FromPod, pod.veth())?;
         self.hook(Program::ToPod, pod.veth())?;
-        self.write_pod(&pod, PodEntry::SENDS | PodEntry::RECEIVES | PodEntry::MERGED)?;
+        self.write_pod(
+            &pod,
+            PodEntry::SENDS | PodEntry::RECEIVES | PodEntry::MERGED,
+        )?;
         Ok(pod)
     }
 
@@ -181,15 +229,26 @@ impl BareNode {
     pub fn write_pod(&mut self, pod: &Pod, flags: u16) -> Result<()> {
         let text = fs::read_to_string(pod.outside_path("/sys/class/net/eth0/address"))?;
         let mac = text.trim().parse().context(text)?;
-        let entry = PodEntry { mac, flags, mtu: MTU, ..PodEntry::default() };
-        self.maps.pods.write(ifindex(&self.node, pod.veth())?, entry)?;
+        let entry = PodEntry {
+            mac,
+            flags,
+            mtu: MTU,
+            ..PodEntry::default()
+        };
+        self.maps
+            .pods
+            .write(ifindex(&self.node, pod.veth())?, entry)?;
         Ok(())
     }
 
     /// Attaches a program to a device.
     pub fn hook(&mut self, program: Program, device: &str) -> Result<()> {
         let ifindex = ifindex(&self.node, device)?;
-        self.hooks.insert(Hook { program, ifindex, ifname: device.to_owned() });
+        self.hooks.insert(Hook {
+            program,
+            ifindex,
+            ifname: device.to_owned(),
+        });
         let failed = self.node.enter(|| self.attachments.apply(&self.hooks))?;
         ensure!(failed.is_empty(), "{failed:?}");
         Ok(())
@@ -198,7 +257,9 @@ impl BareNode {
     /// Counts NAPI polls and softirqs from now on, as the agent does from the first listener to a
     /// queue on.
     pub fn count_polls(&self) -> Result<()> {
-        Ok(self.node.enter(|| polls::attach(&PinRoot::new(Path::new(ROOT))))??)
+        Ok(self
+            .node
+            .enter(|| polls::attach(&PinRoot::new(Path::new(ROOT))))??)
     }
 
     /// Switches the mode.
@@ -228,7 +289,8 @@ impl BareNode {
 
     /// Packets of known flows that were taken so far, from pods and out of the tunnel.
     pub fn replayed(&self) -> Result<u64> {
-        Ok(self.counted(Program::FromPod, Reason::Replayed)? + self.counted(Program::FromUnderlay, Reason::Replayed)?)
+        Ok(self.counted(Program::FromPod, Reason::Replayed)?
+            + self.counted(Program::FromUnderlay, Reason::Replayed)?)
     }
 
     /// Packets of known flows that waited for a confirmation: the thread of the test that confirms
@@ -241,7 +303,9 @@ impl BareNode {
     /// The flows packets are treated by now.
     pub fn usable_flows(&self) -> Result<Vec<(Key, Flow<[u32; 1]>)>> {
         let confirmed = self.maps.config.get()?.confirmed;
-        self.flows_that(|flow, check, generation, now| flow.usable(check, generation, now, confirmed).is_ok())
+        self.flows_that(|flow, check, generation, now| {
+            flow.usable(check, generation, now, confirmed).is_ok()
+        })
     }
 
     /// Returns the flows seen recently, including those whose reverse flow is still missing.
@@ -253,7 +317,10 @@ impl BareNode {
         &self,
         holds: impl Fn(&Flow<[u32; 1]>, u32, u32, tick::Tick) -> bool,
     ) -> Result<Vec<(Key, Flow<[u32; 1]>)>> {
-        let (generation, now) = (self.maps.mode.get()?.generation(), tick::tick(clock::now_ns()));
+        let (generation, now) = (
+            self.maps.mode.get()?.generation(),
+            tick::tick(clock::now_ns()),
+        );
         let mut flows = self.flows()?;
         flows.retain(|(key, flow)| holds(flow, flow.action.check(key), generation, now));
         Ok(flows)
@@ -281,5 +348,8 @@ fn write_subnet_env(node: &Node, number: u8) -> Result<()> {
         "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.{number}.1/24\nFLANNEL_MTU={MTU}\nFLANNEL_IPMASQ=false\n"
     );
     fs::create_dir_all(node.outside_path(STATE))?;
-    Ok(fs::write(node.outside_path("/run/flannel/subnet.env"), text)?)
+    Ok(fs::write(
+        node.outside_path("/run/flannel/subnet.env"),
+        text,
+    )?)
 }

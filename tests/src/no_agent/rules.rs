@@ -9,7 +9,10 @@ impl BareNode {
     /// Sets the conntrack sysctls that mode `fast` needs: windows are not tracked, and no reset is
     /// invalid.
     pub fn liberal_conntrack(&self) -> Result<()> {
-        for key in ["nf_conntrack_tcp_be_liberal", "nf_conntrack_tcp_ignore_invalid_rst"] {
+        for key in [
+            "nf_conntrack_tcp_be_liberal",
+            "nf_conntrack_tcp_ignore_invalid_rst",
+        ] {
             self.node.sh(&format!("sysctl -qw net.netfilter.{key}=1"))?;
         }
         Ok(())
@@ -30,7 +33,9 @@ impl BareNode {
             ),
             Backend::Iptables => {
                 self.iptables("-A FORWARD -m conntrack --ctstate INVALID -j DROP")?;
-                self.iptables("-t nat -A POSTROUTING -s 10.244.0.0/16 ! -d 10.244.0.0/16 -j MASQUERADE")
+                self.iptables(
+                    "-t nat -A POSTROUTING -s 10.244.0.0/16 ! -d 10.244.0.0/16 -j MASQUERADE",
+                )
             }
         }
     }
@@ -39,10 +44,12 @@ impl BareNode {
     pub fn service(&self, backend: Backend, protocol: &str, to: &str) -> Result<()> {
         match backend {
             Backend::Nftables => self.nft(&format!(
-                "add rule ip cluster prerouting ip daddr {SERVICE} {protocol} dport {SERVICE_PORT} dnat to {to}"
+                "add rule ip cluster prerouting ip daddr {SERVICE} {protocol} dport {SERVICE_PORT} \
+                 dnat to {to}"
             )),
             Backend::Iptables => self.iptables(&format!(
-                "-t nat -A PREROUTING -d {SERVICE} -p {protocol} --dport {SERVICE_PORT} -j DNAT --to-destination {to}"
+                "-t nat -A PREROUTING -d {SERVICE} -p {protocol} --dport {SERVICE_PORT} -j DNAT \
+                 --to-destination {to}"
             )),
         }
     }
@@ -54,7 +61,9 @@ impl BareNode {
 
     /// Runs an iptables command, written as one line.
     pub fn iptables(&self, line: &str) -> Result<()> {
-        self.node.sh(&format!("iptables-legacy -w {line}")).map(drop)
+        self.node
+            .sh(&format!("iptables-legacy -w {line}"))
+            .map(drop)
     }
 
     /// Conntrack's table.

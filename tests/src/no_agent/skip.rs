@@ -10,7 +10,10 @@ use anyhow::{Context as _, Result};
 use nix::{
     errno::Errno,
     libc,
-    sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt},
+    sys::socket::{
+        AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket,
+        sockopt,
+    },
 };
 
 use super::Talk;
@@ -59,21 +62,33 @@ fn numbers(end: &TcpStream) -> Result<Numbers> {
         set(end, libc::TCP_REPAIR_QUEUE, queue)?;
         get(end, libc::TCP_QUEUE_SEQ)
     };
-    Ok(Numbers { receive: number(RECEIVE_QUEUE)?, send: number(SEND_QUEUE)? })
+    Ok(Numbers {
+        receive: number(RECEIVE_QUEUE)?,
+        send: number(SEND_QUEUE)?,
+    })
 }
 
 /// Takes the connection from an end in repair mode, which sends nothing to the other end.
 fn forget(end: &TcpStream) -> Result<()> {
-    let unspecified = libc::sockaddr { sa_family: libc::sa_family_t::try_from(libc::AF_UNSPEC)?, sa_data: [0; 14] };
+    let unspecified = libc::sockaddr {
+        sa_family: libc::sa_family_t::try_from(libc::AF_UNSPEC)?,
+        sa_data: [0; 14],
+    };
     let size = libc::socklen_t::try_from(size_of_val(&unspecified))?;
     // SAFETY: a live address of the size given.
     let done = unsafe { libc::connect(end.as_raw_fd(), &raw const unspecified, size) };
-    Errno::result(done).context("taking a connection from its end").map(drop)
+    Errno::result(done)
+        .context("taking a connection from its end")
+        .map(drop)
 }
 
 /// Returns an end in the connected state, which sends nothing yet.
 fn open(own: SocketAddr, other: SocketAddr, numbers: Numbers) -> Result<TcpStream> {
-    let family = if own.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let family = if own.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
     let end = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     setsockopt(&end, sockopt::ReuseAddr, &true)?;
     set(&end, libc::TCP_REPAIR, REPAIR_ON)?;
@@ -89,16 +104,33 @@ fn open(own: SocketAddr, other: SocketAddr, numbers: Numbers) -> Result<TcpStrea
 fn set(end: &impl AsRawFd, option: libc::c_int, value: u32) -> Result<()> {
     let size = libc::socklen_t::try_from(size_of_val(&value))?;
     // SAFETY: a live integer of the size given.
-    let done = unsafe { libc::setsockopt(end.as_raw_fd(), libc::IPPROTO_TCP, option, (&raw const value).cast(), size) };
-    Errno::result(done).with_context(|| format!("TCP option {option}")).map(drop)
+    let done = unsafe {
+        libc::setsockopt(
+            end.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            option,
+            (&raw const value).cast(),
+            size,
+        )
+    };
+    Errno::result(done)
+        .with_context(|| format!("TCP option {option}"))
+        .map(drop)
 }
 
 fn get(end: &impl AsRawFd, option: libc::c_int) -> Result<u32> {
     let mut value = 0_u32;
     let mut size = libc::socklen_t::try_from(size_of_val(&value))?;
     // SAFETY: live integers; the kernel writes no more than `size` bytes.
-    let done =
-        unsafe { libc::getsockopt(end.as_raw_fd(), libc::IPPROTO_TCP, option, (&raw mut value).cast(), &raw mut size) };
+    let done = unsafe {
+        libc::getsockopt(
+            end.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            option,
+            (&raw mut value).cast(),
+            &raw mut size,
+        )
+    };
     Errno::result(done).with_context(|| format!("TCP option {option}"))?;
     Ok(value)
 }

@@ -31,7 +31,8 @@ impl Talk {
     pub fn open(from: &Host, host: &Host, at: SocketAddr, to: Option<SocketAddr>) -> Result<Self> {
         let listener = host.bound(at, TcpListener::bind)?;
         let to = to.map_or_else(|| listener.local_addr(), Ok)?;
-        let client = from.enter(|| TcpStream::connect_timeout(&to, patient(Duration::from_secs(5))))?;
+        let client =
+            from.enter(|| TcpStream::connect_timeout(&to, patient(Duration::from_secs(5))))?;
         Self::accepted(client.with_context(|| to.to_string())?, &listener)
     }
 
@@ -40,7 +41,8 @@ impl Talk {
         for listener in listeners {
             listener.set_nonblocking(true)?;
         }
-        let client = from.enter(|| TcpStream::connect_timeout(&to, patient(Duration::from_secs(5))))?;
+        let client =
+            from.enter(|| TcpStream::connect_timeout(&to, patient(Duration::from_secs(5))))?;
         let accept = || listeners.iter().find_map(|listener| listener.accept().ok());
         let (server, _) = eventually("an accepted connection", Duration::from_secs(5), accept)?;
         server.set_nonblocking(false)?;
@@ -59,11 +61,17 @@ impl Talk {
         let listener = host.bound(at, TcpListener::bind)?;
         let to = to.unwrap_or(at);
         let client = from.enter(|| -> Result<TcpStream> {
-            let family = if at.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+            let family = if at.is_ipv4() {
+                AddressFamily::Inet
+            } else {
+                AddressFamily::Inet6
+            };
             let client = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
             setsockopt(&client, sockopt::ReuseAddr, &true)?;
-            bind(client.as_raw_fd(), &SockaddrStorage::from(source)).with_context(|| source.to_string())?;
-            connect(client.as_raw_fd(), &SockaddrStorage::from(to)).with_context(|| to.to_string())?;
+            bind(client.as_raw_fd(), &SockaddrStorage::from(source))
+                .with_context(|| source.to_string())?;
+            connect(client.as_raw_fd(), &SockaddrStorage::from(to))
+                .with_context(|| to.to_string())?;
             Ok(client.into())
         })??;
         Self::accepted(client, &listener)
@@ -78,7 +86,11 @@ impl Talk {
             end.set_nodelay(true)?;
             end.set_read_timeout(Some(patient(Duration::from_millis(500))))?;
         }
-        Ok(Self { client, server, message })
+        Ok(Self {
+            client,
+            server,
+            message,
+        })
     }
 
     /// Messages there and back, one after the other. What a failed exchange left on its way is

@@ -5,9 +5,10 @@ pub mod frame;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use etherparse::{
-    IcmpEchoHeader, Icmpv4Header, Icmpv4Type, Icmpv6Header, Icmpv6Type, IpFragOffset, IpHeaders, IpNumber,
-    Ipv4Extensions, Ipv4Header, Ipv4Options, Ipv6Extensions, Ipv6FragmentHeader, Ipv6Header, Ipv6RawExtHeader,
-    PacketBuilder, PacketBuilderStep, TcpHeader, TransportHeader, UdpHeader, ip_number,
+    IcmpEchoHeader, Icmpv4Header, Icmpv4Type, Icmpv6Header, Icmpv6Type, IpFragOffset, IpHeaders,
+    IpNumber, Ipv4Extensions, Ipv4Header, Ipv4Options, Ipv6Extensions, Ipv6FragmentHeader,
+    Ipv6Header, Ipv6RawExtHeader, PacketBuilder, PacketBuilderStep, TcpHeader, TransportHeader,
+    UdpHeader, ip_number,
 };
 
 /// The ports of [`Packet::udp`].
@@ -50,7 +51,13 @@ pub struct Packet {
 
 impl Packet {
     /// Whole, without options, TTL 64, everything else 0.
-    pub const fn new(source: IpAddr, destination: IpAddr, id: u16, protocol: IpNumber, payload: Vec<u8>) -> Self {
+    pub const fn new(
+        source: IpAddr,
+        destination: IpAddr,
+        id: u16,
+        protocol: IpNumber,
+        payload: Vec<u8>,
+    ) -> Self {
         Self {
             source,
             destination,
@@ -71,14 +78,29 @@ impl Packet {
     pub fn udp(source: IpAddr, destination: IpAddr, id: u16, length: usize) -> Self {
         let mut data = [&id.to_be_bytes()[..], &pattern(length)].concat();
         data.truncate(length);
-        Self::datagram((source, PORTS[0]).into(), (destination, PORTS[1]).into(), id, &data)
+        Self::datagram(
+            (source, PORTS[0]).into(),
+            (destination, PORTS[1]).into(),
+            id,
+            &data,
+        )
     }
 
     /// A datagram.
     pub fn datagram(source: SocketAddr, destination: SocketAddr, id: u16, data: &[u8]) -> Self {
-        let header = UdpHeader::without_ipv4_checksum(source.port(), destination.port(), data.len());
-        Self::new(source.ip(), destination.ip(), id, ip_number::UDP, Vec::new())
-            .carrying(TransportHeader::Udp(header.expect("a datagram below 64 KiB")), data)
+        let header =
+            UdpHeader::without_ipv4_checksum(source.port(), destination.port(), data.len());
+        Self::new(
+            source.ip(),
+            destination.ip(),
+            id,
+            ip_number::UDP,
+            Vec::new(),
+        )
+        .carrying(
+            TransportHeader::Udp(header.expect("a datagram below 64 KiB")),
+            data,
+        )
     }
 
     /// The same datagram with the checksum 0, which means none.
@@ -98,17 +120,29 @@ impl Packet {
         let mut header = TcpHeader::new(source.port(), destination.port(), 1, 256);
         (header.ack, header.acknowledgment_number) = (true, 1);
         change(&mut header);
-        Self::new(source.ip(), destination.ip(), id, ip_number::TCP, Vec::new())
-            .carrying(TransportHeader::Tcp(header), data)
+        Self::new(
+            source.ip(),
+            destination.ip(),
+            id,
+            ip_number::TCP,
+            Vec::new(),
+        )
+        .carrying(TransportHeader::Tcp(header), data)
     }
 
     /// Returns an echo request with `length` bytes of data.
     pub fn echo_request(source: IpAddr, destination: IpAddr, id: u16, length: usize) -> Self {
         let echo = IcmpEchoHeader { id, seq: 1 };
         let (protocol, header) = if source.is_ipv4() {
-            (ip_number::ICMP, TransportHeader::Icmpv4(Icmpv4Header::new(Icmpv4Type::EchoRequest(echo))))
+            (
+                ip_number::ICMP,
+                TransportHeader::Icmpv4(Icmpv4Header::new(Icmpv4Type::EchoRequest(echo))),
+            )
         } else {
-            (ip_number::IPV6_ICMP, TransportHeader::Icmpv6(Icmpv6Header::new(Icmpv6Type::EchoRequest(echo))))
+            (
+                ip_number::IPV6_ICMP,
+                TransportHeader::Icmpv6(Icmpv6Header::new(Icmpv6Type::EchoRequest(echo))),
+            )
         };
         Self::new(source, destination, id, protocol, Vec::new()).carrying(header, &pattern(length))
     }
@@ -116,8 +150,12 @@ impl Packet {
     /// The same packet with this header, whose checksum it computes, and data.
     fn carrying(mut self, mut header: TransportHeader, data: &[u8]) -> Self {
         match self.headers() {
-            IpHeaders::Ipv4(ip, _) => header.update_checksum_ipv4(&ip, data).expect("a packet below 64 KiB"),
-            IpHeaders::Ipv6(ip, _) => header.update_checksum_ipv6(&ip, data).expect("a packet below 64 KiB"),
+            IpHeaders::Ipv4(ip, _) => header
+                .update_checksum_ipv4(&ip, data)
+                .expect("a packet below 64 KiB"),
+            IpHeaders::Ipv6(ip, _) => header
+                .update_checksum_ipv6(&ip, data)
+                .expect("a packet below 64 KiB"),
         }
         header.write(&mut self.payload).expect("a vector grows");
         self.payload.extend(data);
@@ -129,9 +167,18 @@ impl Packet {
     pub fn fragments(&self, cut: usize) -> [Self; 2] {
         let (first, second) = self.payload.split_at(cut);
         let part = |payload: &[u8], at: usize, more| {
-            let offset = u16::try_from(at / 8).ok().and_then(|units| units.try_into().ok());
-            let fragment = Some(Fragment { offset: offset.expect("an offset in a packet"), more });
-            Self { payload: payload.to_vec(), fragment, ..self.clone() }
+            let offset = u16::try_from(at / 8)
+                .ok()
+                .and_then(|units| units.try_into().ok());
+            let fragment = Some(Fragment {
+                offset: offset.expect("an offset in a packet"),
+                more,
+            });
+            Self {
+                payload: payload.to_vec(),
+                fragment,
+                ..self.clone()
+            }
         };
         [part(first, 0, true), part(second, cut, false)]
     }
@@ -148,7 +195,9 @@ impl Packet {
 
     fn written(&self, builder: PacketBuilderStep<IpHeaders>) -> Vec<u8> {
         let mut bytes = Vec::new();
-        builder.write(&mut bytes, self.protocol, &self.payload).expect("a packet below 64 KiB");
+        builder
+            .write(&mut bytes, self.protocol, &self.payload)
+            .expect("a packet below 64 KiB");
         bytes
     }
 
@@ -171,9 +220,15 @@ impl Packet {
             identification: self.id,
             dont_fragment: self.df,
             more_fragments: self.fragment.is_some_and(|fragment| fragment.more),
-            fragment_offset: self.fragment.map_or(IpFragOffset::ZERO, |fragment| fragment.offset),
+            fragment_offset: self
+                .fragment
+                .map_or(IpFragOffset::ZERO, |fragment| fragment.offset),
             time_to_live: self.ttl,
-            options: if self.has_options { [1, 1, 1, 0].into() } else { Ipv4Options::new() },
+            options: if self.has_options {
+                [1, 1, 1, 0].into()
+            } else {
+                Ipv4Options::new()
+            },
             source: source.octets(),
             destination: destination.octets(),
             ..Ipv4Header::default()
@@ -193,8 +248,11 @@ impl Packet {
 
     fn extensions(&self) -> Ipv6Extensions {
         // One option: four bytes of padding (PadN).
-        let padding = || Ipv6RawExtHeader::new_raw(self.protocol, &[1, 4, 0, 0, 0, 0]).expect("eight bytes");
-        let header = |Fragment { offset, more }| Ipv6FragmentHeader::new(self.protocol, offset, more, self.id.into());
+        let padding =
+            || Ipv6RawExtHeader::new_raw(self.protocol, &[1, 4, 0, 0, 0, 0]).expect("eight bytes");
+        let header = |Fragment { offset, more }| {
+            Ipv6FragmentHeader::new(self.protocol, offset, more, self.id.into())
+        };
         Ipv6Extensions {
             hop_by_hop_options: self.has_options.then(padding),
             fragment: self.fragment.map(header),
@@ -244,10 +302,21 @@ mod tests {
             for packet in [packet, segment, Packet::echo_request(from, to, 9, 5)] {
                 let bytes = packet.bytes();
                 let addresses = &bytes[if from.is_ipv4() { 12..20 } else { 8..40 }];
-                let length = u16::try_from(packet.payload.len()).expect("small").to_be_bytes();
+                let length = u16::try_from(packet.payload.len())
+                    .expect("small")
+                    .to_be_bytes();
                 let pseudo = [addresses, &length, &[0, packet.protocol.0]].concat();
-                let pseudo = if packet.protocol == ip_number::ICMP { Vec::new() } else { pseudo };
-                assert_eq!(checksum(&[pseudo, packet.payload].concat()), 0, "{from} {:?}", packet.protocol);
+                let pseudo = if packet.protocol == ip_number::ICMP {
+                    Vec::new()
+                } else {
+                    pseudo
+                };
+                assert_eq!(
+                    checksum(&[pseudo, packet.payload].concat()),
+                    0,
+                    "{from} {:?}",
+                    packet.protocol
+                );
             }
         }
     }
@@ -255,11 +324,21 @@ mod tests {
     #[test]
     fn fragments_make_the_packet() {
         for [from, to] in ENDS.map(ends) {
-            let whole = Packet { class: 0xb9, label: 7, has_options: true, ..Packet::udp(from, to, 7, 100) };
+            let whole = Packet {
+                class: 0xb9,
+                label: 7,
+                has_options: true,
+                ..Packet::udp(from, to, 7, 100)
+            };
             let halves = whole.fragments(64).map(|half| half.bytes());
-            let [first, second] = halves.each_ref().map(|half| IpSlice::from_slice(half).expect("a packet"));
+            let [first, second] = halves
+                .each_ref()
+                .map(|half| IpSlice::from_slice(half).expect("a packet"));
             assert!(first.is_fragmenting_payload() && second.is_fragmenting_payload());
-            assert_eq!([first.payload().payload, second.payload().payload].concat(), whole.payload);
+            assert_eq!(
+                [first.payload().payload, second.payload().payload].concat(),
+                whole.payload
+            );
         }
     }
 }

@@ -52,12 +52,19 @@ pub(super) fn services(pods: IpNet, services: &[Service]) -> String {
         }
     }
     let node_ports = "-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS";
-    format!("*filter\n:KUBE-SERVICES - [0:0]\n{filter}COMMIT\n*nat\n{chains}{nat}{node_ports}\nCOMMIT\n")
+    format!(
+        "*filter\n:KUBE-SERVICES - [0:0]\n{filter}COMMIT\n*nat\n{chains}{nat}{node_ports}\nCOMMIT\n"
+    )
 }
 
 /// A match of the Service's own address.
 fn at(service: &Service) -> String {
-    format!("-d {} -p {} --dport {}", service.at.ip(), service.protocol.name(), service.at.port())
+    format!(
+        "-d {} -p {} --dport {}",
+        service.at.ip(),
+        service.protocol.name(),
+        service.at.port()
+    )
 }
 
 fn write_service(
@@ -72,21 +79,33 @@ fn write_service(
     writeln!(nat, "-A KUBE-SERVICES {at} -j KUBE-SVC-{number}")?;
     if let Some(port) = service.node_port {
         writeln!(chains, ":KUBE-EXT-{number} - [0:0]")?;
-        writeln!(nat, "-A KUBE-NODEPORTS -p {protocol} --dport {port} -j KUBE-EXT-{number}")?;
+        writeln!(
+            nat,
+            "-A KUBE-NODEPORTS -p {protocol} --dport {port} -j KUBE-EXT-{number}"
+        )?;
         writeln!(nat, "-A KUBE-EXT-{number} -j KUBE-MARK-MASQ")?;
         writeln!(nat, "-A KUBE-EXT-{number} -j KUBE-SVC-{number}")?;
     }
-    writeln!(nat, "-A KUBE-SVC-{number} ! -s {pods} {at} -j KUBE-MARK-MASQ")?;
+    writeln!(
+        nat,
+        "-A KUBE-SVC-{number} ! -s {pods} {at} -j KUBE-MARK-MASQ"
+    )?;
     for (place, backend) in service.backends.iter().enumerate() {
         let chance = match service.backends.len() - place {
             1 => String::new(),
-            left => format!("-m statistic --mode random --probability {:.10} ", share(left)),
+            left => format!(
+                "-m statistic --mode random --probability {:.10} ",
+                share(left)
+            ),
         };
         let chain = format!("KUBE-SEP-{number}-{place}");
         writeln!(chains, ":{chain} - [0:0]")?;
         writeln!(nat, "-A KUBE-SVC-{number} {chance}-j {chain}")?;
         writeln!(nat, "-A {chain} -s {} -j KUBE-MARK-MASQ", backend.ip())?;
-        writeln!(nat, "-A {chain} -p {protocol} -j DNAT --to-destination {backend}")?;
+        writeln!(
+            nat,
+            "-A {chain} -p {protocol} -j DNAT --to-destination {backend}"
+        )?;
     }
     Ok(())
 }

@@ -42,14 +42,26 @@ pub struct Service {
 
 impl Service {
     /// Returns a Service with an address only, without a port of the nodes.
-    pub fn new(at: SocketAddr, protocol: Protocol, backends: impl IntoIterator<Item = SocketAddr>) -> Self {
-        Self { at, node_port: None, protocol, backends: backends.into_iter().collect() }
+    pub fn new(
+        at: SocketAddr,
+        protocol: Protocol,
+        backends: impl IntoIterator<Item = SocketAddr>,
+    ) -> Self {
+        Self {
+            at,
+            node_port: None,
+            protocol,
+            backends: backends.into_iter().collect(),
+        }
     }
 
     /// Also at a port of every node.
     #[must_use]
     pub fn at_node_port(self, port: u16) -> Self {
-        Self { node_port: Some(port), ..self }
+        Self {
+            node_port: Some(port),
+            ..self
+        }
     }
 }
 
@@ -65,7 +77,11 @@ impl ServiceRules {
     /// Rules without Services. `pods` is the network of the cluster's pods; its family is the
     /// rules'.
     pub fn install(node: &Node, backend: Backend, pods: IpNet) -> Result<Self> {
-        let rules = Self { node: node.clone(), backend, pods };
+        let rules = Self {
+            node: node.clone(),
+            backend,
+            pods,
+        };
         if backend == Backend::Iptables {
             rules.restore(&iptables::base())?;
         }
@@ -77,8 +93,16 @@ impl ServiceRules {
     pub fn set(&self, services: &[Service]) -> Result<()> {
         let is_ours = |address: IpAddr| address.is_ipv4() == self.pods.addr().is_ipv4();
         for service in services {
-            let mut addresses = service.backends.iter().chain([&service.at]).map(SocketAddr::ip);
-            ensure!(addresses.all(is_ours), "{service:?} has addresses of another family than {}", self.pods);
+            let mut addresses = service
+                .backends
+                .iter()
+                .chain([&service.at])
+                .map(SocketAddr::ip);
+            ensure!(
+                addresses.all(is_ours),
+                "{service:?} has addresses of another family than {}",
+                self.pods
+            );
         }
         match self.backend {
             Backend::Nftables => self.node.nft(&nftables::table(self.pods, services)),
@@ -87,7 +111,15 @@ impl ServiceRules {
     }
 
     fn restore(&self, text: &str) -> Result<()> {
-        let tool = if self.pods.addr().is_ipv4() { "iptables-legacy-restore" } else { "ip6tables-legacy-restore" };
-        self.node.command([tool, "-w", "5", "--noflush"]).input(text).run().map(drop)
+        let tool = if self.pods.addr().is_ipv4() {
+            "iptables-legacy-restore"
+        } else {
+            "ip6tables-legacy-restore"
+        };
+        self.node
+            .command([tool, "-w", "5", "--noflush"])
+            .input(text)
+            .run()
+            .map(drop)
     }
 }

@@ -26,19 +26,25 @@ const BASE: &str = "
         meta mark set meta mark xor 0x4000
         masquerade fully-random
     }
-    chain service-endpoints-check { FAMILY daddr . meta l4proto . th dport vmap @no-endpoint-services; }
+    chain service-endpoints-check \
+    { FAMILY daddr . meta l4proto . th dport vmap @no-endpoint-services; }
     chain filter-forward {
         type filter hook forward priority -110;
         ct state invalid drop
         ct state new jump service-endpoints-check
     }
-    chain filter-output { type filter hook output priority -110; ct state new jump service-endpoints-check; }
+    chain filter-output \
+    { type filter hook output priority -110; ct state new jump service-endpoints-check; }
 ";
 
 /// A script that makes the table as it should be, whatever it was.
 pub(super) fn table(pods: IpNet, services: &[Service]) -> String {
     let family = if pods.addr().is_ipv4() { "ip" } else { "ip6" };
-    let addr = if pods.addr().is_ipv4() { "ipv4_addr" } else { "ipv6_addr" };
+    let addr = if pods.addr().is_ipv4() {
+        "ipv4_addr"
+    } else {
+        "ipv6_addr"
+    };
     let base = BASE.replace("FAMILY_addr", addr).replace("FAMILY", family);
     let (mut chains, mut elements) = (String::new(), String::new());
     let name = format!("{family} kube-proxy");
@@ -59,23 +65,45 @@ fn write_service(
     let at = format!("{address} . {protocol} . {port}");
     let element = format!("add element {family} kube-proxy");
     if service.backends.is_empty() {
-        return writeln!(elements, "{element} no-endpoint-services {{ {at} : goto reject-chain }}");
+        return writeln!(
+            elements,
+            "{element} no-endpoint-services {{ {at} : goto reject-chain }}"
+        );
     }
-    writeln!(elements, "{element} service-ips {{ {at} : goto service-{number} }}")?;
+    writeln!(
+        elements,
+        "{element} service-ips {{ {at} : goto service-{number} }}"
+    )?;
     for (place, backend) in service.backends.iter().enumerate() {
         let hairpin = format!("{family} saddr {} jump mark-for-masquerade", backend.ip());
         let dnat = format!("meta l4proto {protocol} dnat {family} to {backend}");
-        writeln!(chains, "chain endpoint-{number}-{place} {{\n{hairpin}\n{dnat}\n}}")?;
+        writeln!(
+            chains,
+            "chain endpoint-{number}-{place} {{\n{hairpin}\n{dnat}\n}}"
+        )?;
     }
-    let outside =
-        format!("{family} daddr {address} {protocol} dport {port} {family} saddr != {pods} jump mark-for-masquerade");
-    let choices: Vec<_> =
-        (0..service.backends.len()).map(|place| format!("{place} : goto endpoint-{number}-{place}")).collect();
-    let choice = format!("numgen random mod {} vmap {{ {} }}", choices.len(), choices.join(", "));
+    let outside = format!(
+        "{family} daddr {address} {protocol} dport {port} {family} saddr != {pods} jump \
+         mark-for-masquerade"
+    );
+    let choices: Vec<_> = (0..service.backends.len())
+        .map(|place| format!("{place} : goto endpoint-{number}-{place}"))
+        .collect();
+    let choice = format!(
+        "numgen random mod {} vmap {{ {} }}",
+        choices.len(),
+        choices.join(", ")
+    );
     writeln!(chains, "chain service-{number} {{\n{outside}\n{choice}\n}}")?;
     if let Some(port) = service.node_port {
-        writeln!(chains, "chain external-{number} {{\njump mark-for-masquerade\ngoto service-{number}\n}}")?;
-        writeln!(elements, "{element} service-nodeports {{ {protocol} . {port} : goto external-{number} }}")?;
+        writeln!(
+            chains,
+            "chain external-{number} {{\njump mark-for-masquerade\ngoto service-{number}\n}}"
+        )?;
+        writeln!(
+            elements,
+            "{element} service-nodeports {{ {protocol} . {port} : goto external-{number} }}"
+        )?;
     }
     Ok(())
 }

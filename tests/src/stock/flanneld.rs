@@ -32,7 +32,11 @@ impl Flanneld {
         own.put(etcd)?;
         rules::install(&self.node, &format!("10.244.{}.0/24", self.number))?;
         subnet_env(&self.node, self.number, true)?;
-        for (key, value) in etcd.list(LEASES)?.iter().filter(|(key, _)| *key != own.key()) {
+        for (key, value) in etcd
+            .list(LEASES)?
+            .iter()
+            .filter(|(key, _)| *key != own.key())
+        {
             self.learn(&StockNode::read(key, value)?)?;
         }
         Ok(own)
@@ -47,11 +51,22 @@ impl Flanneld {
     /// Stock looks at no more.
     fn device_to_keep(&self) -> Result<Option<String>> {
         let links: Vec<Value> = self.node.json(&["ip", "-j", "-details", "link"])?;
-        let Some(link) = links.iter().find(|link| link["ifname"] == "flannel.1") else { return Ok(None) };
-        let (kind, data) = (&link["linkinfo"]["info_kind"], &link["linkinfo"]["info_data"]);
-        let is_right = kind == "vxlan" && data["id"] == 1 && data["link"] == "eth0" && data["port"] == 8472;
+        let Some(link) = links.iter().find(|link| link["ifname"] == "flannel.1") else {
+            return Ok(None);
+        };
+        let (kind, data) = (
+            &link["linkinfo"]["info_kind"],
+            &link["linkinfo"]["info_data"],
+        );
+        let is_right =
+            kind == "vxlan" && data["id"] == 1 && data["link"] == "eth0" && data["port"] == 8472;
         if is_right && data["local"] == self.public_ip.as_str() {
-            return Ok(Some(link["address"].as_str().context("a MAC address")?.to_owned()));
+            return Ok(Some(
+                link["address"]
+                    .as_str()
+                    .context("a MAC address")?
+                    .to_owned(),
+            ));
         }
         self.node.sh("ip link delete flannel.1")?;
         Ok(None)

@@ -26,9 +26,12 @@ pub fn device(host: &Host, number: u8, local: &str, mac: &str) -> Result<()> {
 /// Makes only the device. The checksums of outer packets are on, as stock leaves them.
 fn tunnel(host: &Host, number: u8, local: &str, mac: &str) -> Result<()> {
     host.sh(&format!(
-        "ip link add flannel.1 address {mac} mtu 1450 type vxlan id 1 local {local} dev eth0 dstport 8472 nolearning udpcsum"
+        "ip link add flannel.1 address {mac} mtu 1450 type vxlan id 1 local {local} dev eth0 \
+         dstport 8472 nolearning udpcsum"
     ))?;
-    host.sh(&format!("ip address add 10.244.{number}.0/32 dev flannel.1"))?;
+    host.sh(&format!(
+        "ip address add 10.244.{number}.0/32 dev flannel.1"
+    ))?;
     host.sh("ip link set flannel.1 up").map(drop)
 }
 
@@ -42,12 +45,25 @@ fn subnet_env(host: &Host, number: u8, masquerade: bool) -> Result<()> {
 /// A peer behind the tunnel, in stock's order: neighbour, FDB entry, route. In each family it has.
 pub fn tunnel_peer(host: &Host, peer: &StockNode) -> Result<()> {
     for (end, device) in [(&peer.v4, "flannel.1"), (&peer.v6, "flannel-v6.1")] {
-        let Some(StockEnd { subnet, public_ip, mac }) = end else { continue };
+        let Some(StockEnd {
+            subnet,
+            public_ip,
+            mac,
+        }) = end
+        else {
+            continue;
+        };
         let mac = mac.as_ref().context("a VTEP")?;
         let gateway = subnet.split('/').next().context("an address")?;
-        host.sh(&format!("ip neigh replace {gateway} lladdr {mac} nud permanent dev {device}"))?;
-        host.sh(&format!("bridge fdb replace {mac} dst {public_ip} self permanent dev {device}"))?;
-        host.sh(&format!("ip route replace {subnet} via {gateway} dev {device} onlink"))?;
+        host.sh(&format!(
+            "ip neigh replace {gateway} lladdr {mac} nud permanent dev {device}"
+        ))?;
+        host.sh(&format!(
+            "bridge fdb replace {mac} dst {public_ip} self permanent dev {device}"
+        ))?;
+        host.sh(&format!(
+            "ip route replace {subnet} via {gateway} dev {device} onlink"
+        ))?;
     }
     Ok(())
 }
@@ -58,7 +74,8 @@ pub fn tunnel_peer(host: &Host, peer: &StockNode) -> Result<()> {
 fn device_ipv6(host: &Host, number: u8, local: &str, mac: &str) -> Result<()> {
     let base = format!("fd00:10:244:{number:x}::");
     host.sh(&format!(
-        "ip link add flannel-v6.1 address {mac} mtu 1450 type vxlan id 1 local {local} dev eth0 dstport 8472 nolearning \
+        "ip link add flannel-v6.1 address {mac} mtu 1450 type vxlan id 1 local {local} dev eth0 \
+         dstport 8472 nolearning \
          noudp6zerocsumtx noudp6zerocsumrx"
     ))?;
     host.sh("sysctl -qw net.ipv6.conf.flannel-v6/1.accept_ra=0")?;
@@ -78,6 +95,9 @@ fn write_env(host: &Host, text: &str) -> Result<()> {
 
 /// A peer on our own segment, with `DirectRouting`.
 pub fn direct_peer(host: &Host, peer: &StockNode) -> Result<()> {
-    let StockEnd { subnet, public_ip, .. } = peer.v4.as_ref().context("an IPv4 end")?;
-    host.sh(&format!("ip route replace {subnet} via {public_ip}")).map(drop)
+    let StockEnd {
+        subnet, public_ip, ..
+    } = peer.v4.as_ref().context("an IPv4 end")?;
+    host.sh(&format!("ip route replace {subnet} via {public_ip}"))
+        .map(drop)
 }

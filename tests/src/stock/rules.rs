@@ -9,7 +9,10 @@ use crate::Host;
 /// with stock.
 pub(super) fn install(host: &Host, subnet: &str) -> Result<()> {
     for (table, chain) in [("nat", "FLANNEL-POSTRTG"), ("filter", "FLANNEL-FWD")] {
-        let made = host.command(["iptables", "-w", "-t", table, "-N", chain]).any_code().run()?;
+        let made = host
+            .command(["iptables", "-w", "-t", table, "-N", chain])
+            .any_code()
+            .run()?;
         if made.code != 0 {
             host.sh(&format!("iptables -w -t {table} -F {chain}"))?;
         }
@@ -35,14 +38,23 @@ COMMIT
 "#,
         masquerade?, forward?
     );
-    host.command(["iptables-restore", "-w", "--noflush"]).input(&text).run().map(drop)
+    host.command(["iptables-restore", "-w", "--noflush"])
+        .input(&text)
+        .run()
+        .map(drop)
 }
 
 /// The lines that put the jump to a chain at the end of the kernel's.
 fn jump(host: &Host, table: &str, hook: &str, chain: &str, comment: &str) -> Result<String> {
     let rule = ["-m", "comment", "--comment", comment, "-j", chain];
-    let check = ["iptables", "-w", "-t", table, "-C", hook].into_iter().chain(rule);
+    let check = ["iptables", "-w", "-t", table, "-C", hook]
+        .into_iter()
+        .chain(rule);
     let is_there = host.command(check).any_code().run()?.code == 0;
     let line = format!("{hook} -m comment --comment \"{comment}\" -j {chain}\n");
-    Ok(if is_there { format!("-D {line}-A {line}") } else { format!("-A {line}") })
+    Ok(if is_there {
+        format!("-D {line}-A {line}")
+    } else {
+        format!("-A {line}")
+    })
 }

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 pub(crate) type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
 pub(super) fn whole(text: String) -> Body {
-    Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync()
+    Full::new(Bytes::from(text))
+        .map_err(|never| match never {})
+        .boxed_unsync()
 }
 
 pub(super) fn ok(object: &Value) -> Response<Body> {

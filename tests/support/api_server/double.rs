@@ -57,11 +57,21 @@ impl Double {
     pub(crate) async fn start_at(address: &str, acceptor: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind(address).await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let state = State { version: 1, ..State::default() };
-        let shared =
-            Arc::new(Shared { state: Mutex::new(state), changed: watch::Sender::new(0), up: watch::Sender::new(true) });
+        let state = State {
+            version: 1,
+            ..State::default()
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: watch::Sender::new(0),
+            up: watch::Sender::new(true),
+        });
         let accepting = tokio::spawn(accept(listener, acceptor, Arc::clone(&shared)));
-        Self { port, shared, accepting }
+        Self {
+            port,
+            shared,
+            accepting,
+        }
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -92,7 +102,10 @@ impl Double {
     pub(crate) async fn asked(&self, text: &str, count: usize) {
         let mut changed = self.shared.changed.subscribe();
         let done = changed.wait_for(|_| self.count(text) >= count);
-        tokio::time::timeout(super::PATIENCE, done).await.expect("asked in time").expect("a running server");
+        tokio::time::timeout(super::PATIENCE, done)
+            .await
+            .expect("asked in time")
+            .expect("a running server");
     }
 
     /// Waits until these values of the `NetworkUnavailable` condition were written, and no others.
@@ -109,13 +122,21 @@ impl Double {
     pub(crate) async fn wrote_events(&self, wanted: usize) -> Vec<Value> {
         let mut changed = self.shared.changed.subscribe();
         let done = changed.wait_for(|_| self.shared.lock().events.len() >= wanted);
-        tokio::time::timeout(super::PATIENCE, done).await.expect("written in time").expect("a running server");
+        tokio::time::timeout(super::PATIENCE, done)
+            .await
+            .expect("written in time")
+            .expect("a running server");
         self.shared.lock().events.values().cloned().collect()
     }
 
     /// Returns the number of requests that contain `text`.
     pub(crate) fn count(&self, text: &str) -> usize {
-        self.shared.lock().requests.iter().filter(|(_, request)| request.contains(text)).count()
+        self.shared
+            .lock()
+            .requests
+            .iter()
+            .filter(|(_, request)| request.contains(text))
+            .count()
     }
 }
 
@@ -162,22 +183,42 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>)
     }
 }
 
-async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+async fn answer(
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
     let (parts, body) = request.into_parts();
-    let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let body = body
+        .collect()
+        .await
+        .map(http_body_util::Collected::to_bytes)
+        .unwrap_or_default();
     let mut asked = format!("{} {}", parts.method, parts.uri);
-    let is_watch = parts.uri.query().is_some_and(|query| query.contains("watch=true"));
+    let is_watch = parts
+        .uri
+        .query()
+        .is_some_and(|query| query.contains("watch=true"));
     if parts.uri.path() == "/api/v1/nodes" && !is_watch {
         asked.push_str(super::LIST);
     }
-    let agent = parts.headers.get("user-agent").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let agent = parts
+        .headers
+        .get("user-agent")
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     let (unanswered, authorised) = {
         let mut state = shared.lock();
         state.requests.push((Instant::now(), asked));
         state.user_agents.insert(agent.to_owned());
-        let sent = parts.headers.get("authorization").and_then(|value| value.to_str().ok());
+        let sent = parts
+            .headers
+            .get("authorization")
+            .and_then(|value| value.to_str().ok());
         let wanted = state.token.as_ref().map(|token| format!("Bearer {token}"));
-        (state.unanswered, wanted.is_none() || wanted.as_deref() == sent)
+        (
+            state.unanswered,
+            wanted.is_none() || wanted.as_deref() == sent,
+        )
     };
     shared.changed.send_modify(|count| *count += 1);
     if unanswered == Unanswered::All {
@@ -186,45 +227,82 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     if !authorised {
         return Ok(failure(401, "Unauthorized", "Unauthorized"));
     }
-    if shared.lock().endless.is_some_and(|text| parts.uri.to_string().contains(text)) {
+    if shared
+        .lock()
+        .endless
+        .is_some_and(|text| parts.uri.to_string().contains(text))
+    {
         return Ok(stream::endless(&shared));
     }
-    let path: Vec<_> = parts.uri.path().trim_start_matches("/api/v1/").split('/').collect();
+    let path: Vec<_> = parts
+        .uri
+        .path()
+        .trim_start_matches("/api/v1/")
+        .split('/')
+        .collect();
     let query = Query(parts.uri.query().unwrap_or_default());
     Ok(match (parts.method.as_str(), path.as_slice()) {
         ("GET", ["nodes"]) if shared.lock().refused == Some("nodes") => {
             failure(503, "ServiceUnavailable", "no node can be read now")
         }
         ("GET", ["namespaces", namespace, "pods", name]) => {
-            let pod = shared.lock().pods.get(&format!("{namespace}/{name}")).cloned();
-            pod.map_or_else(|| failure(404, "NotFound", &format!("pods {name:?} not found")), |pod| ok(&pod))
+            let pod = shared
+                .lock()
+                .pods
+                .get(&format!("{namespace}/{name}"))
+                .cloned();
+            pod.map_or_else(
+                || failure(404, "NotFound", &format!("pods {name:?} not found")),
+                |pod| ok(&pod),
+            )
         }
         ("GET", ["nodes", name]) => {
             let node = shared.lock().nodes.get(*name).cloned();
-            node.map_or_else(|| failure(404, "NotFound", &format!("nodes {name:?} not found")), |node| ok(&node))
+            node.map_or_else(
+                || failure(404, "NotFound", &format!("nodes {name:?} not found")),
+                |node| ok(&node),
+            )
         }
         ("GET", ["nodes"]) if query.get("watch") == Some("true") => {
             stream::open(&shared, &query, Asked::Nodes(query.single_node()))
         }
-        ("GET", ["pods"]) if shared.lock().refused == Some("pods") => failure(403, "Forbidden", "pods is forbidden"),
+        ("GET", ["pods"]) if shared.lock().refused == Some("pods") => {
+            failure(403, "Forbidden", "pods is forbidden")
+        }
         ("GET", ["pods"]) if query.get("watch") == Some("true") => {
             stream::open(&shared, &query, Asked::Pods(query.node()))
         }
         ("GET", ["pods"]) => list_pods(&shared, &query),
         ("GET", ["nodes"]) => list(&shared, &query),
-        ("POST", ["namespaces", "default", "events"]) if shared.lock().refused != Some("events") => {
-            create_event(&shared, &serde_json::from_slice(&body).expect("an event is JSON"))
+        ("POST", ["namespaces", "default", "events"])
+            if shared.lock().refused != Some("events") =>
+        {
+            create_event(
+                &shared,
+                &serde_json::from_slice(&body).expect("an event is JSON"),
+            )
         }
         ("PATCH", ["nodes", name, "status"]) => {
-            let kind = parts.headers.get("content-type").and_then(|value| value.to_str().ok());
+            let kind = parts
+                .headers
+                .get("content-type")
+                .and_then(|value| value.to_str().ok());
             assert_eq!(kind, Some("application/strategic-merge-patch+json"));
-            let answer = patch(&shared, name, &serde_json::from_slice(&body).expect("a patch is JSON"));
+            let answer = patch(
+                &shared,
+                name,
+                &serde_json::from_slice(&body).expect("a patch is JSON"),
+            );
             if unanswered == Unanswered::Patches {
                 std::future::pending::<()>().await;
             }
             answer
         }
-        (method, _) => failure(403, "Forbidden", &format!("flannel may not {method} {}", parts.uri.path())),
+        (method, _) => failure(
+            403,
+            "Forbidden",
+            &format!("flannel may not {method} {}", parts.uri.path()),
+        ),
     })
 }
 
@@ -233,19 +311,33 @@ pub(super) struct Query<'a>(&'a str);
 
 impl Query<'_> {
     pub(super) fn get(&self, key: &str) -> Option<&str> {
-        self.0.split('&').filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == key).map(|(_, value)| value)
+        self.0
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| value)
     }
 
     /// The Node whose Pods are asked for.
     fn node(&self) -> String {
-        let selector = self.get("fieldSelector").expect("never the Pods of all nodes");
-        selector.strip_prefix("spec.nodeName%3D").expect("a node is selected").to_owned()
+        let selector = self
+            .get("fieldSelector")
+            .expect("never the Pods of all nodes");
+        selector
+            .strip_prefix("spec.nodeName%3D")
+            .expect("a node is selected")
+            .to_owned()
     }
 
     /// The one Node asked for.
     pub(super) fn single_node(&self) -> Option<String> {
         let selector = self.get("fieldSelector")?;
-        Some(selector.strip_prefix("metadata.name%3D").expect("a name is selected").to_owned())
+        Some(
+            selector
+                .strip_prefix("metadata.name%3D")
+                .expect("a name is selected")
+                .to_owned(),
+        )
     }
 }
 
@@ -255,23 +347,37 @@ impl Query<'_> {
 /// show, which real servers keep out, and which a watch from that version repeats.
 fn list(shared: &Shared, query: &Query<'_>) -> Response<Body> {
     let mut state = shared.lock();
-    let wanted = query.get("resourceVersion").and_then(|version| version.parse::<u64>().ok());
+    let wanted = query
+        .get("resourceVersion")
+        .and_then(|version| version.parse::<u64>().ok());
     let from_cache = match (wanted, query.get("resourceVersionMatch")) {
         (Some(wanted), Some("NotOlderThan")) if wanted > state.version => {
             return failure(
                 504,
                 "Timeout",
-                &format!("Too large resource version: {wanted}, current: {}", state.version),
+                &format!(
+                    "Too large resource version: {wanted}, current: {}",
+                    state.version
+                ),
             );
         }
         (Some(0), None) | (Some(_), Some("NotOlderThan")) => true,
         (None, None) => false,
         other => panic!("a list of {other:?}"),
     };
-    let limit = query.get("limit").and_then(|limit| limit.parse().ok()).filter(|_| !from_cache);
+    let limit = query
+        .get("limit")
+        .and_then(|limit| limit.parse().ok())
+        .filter(|_| !from_cache);
     let limit: usize = limit.unwrap_or(usize::MAX);
-    assert!(from_cache || limit <= 500, "lists from the store come in pages");
-    let (version, after) = match query.get("continue").and_then(|token| token.split_once('.')) {
+    assert!(
+        from_cache || limit <= 500,
+        "lists from the store come in pages"
+    );
+    let (version, after) = match query
+        .get("continue")
+        .and_then(|token| token.split_once('.'))
+    {
         Some((version, after)) => (version.parse().expect("our token"), after.to_owned()),
         None => (state.version, String::new()),
     };
@@ -279,27 +385,45 @@ fn list(shared: &Shared, query: &Query<'_>) -> Response<Body> {
         return failure(410, "Expired", "The provided continue parameter is too old");
     }
     let single_node = query.single_node();
-    let is_asked_for =
-        |name: &String| *name > after && single_node.as_ref().is_none_or(|single_node| single_node == name);
-    let mut rest = state.nodes.keys().filter(|name| is_asked_for(name)).cloned();
+    let is_asked_for = |name: &String| {
+        *name > after
+            && single_node
+                .as_ref()
+                .is_none_or(|single_node| single_node == name)
+    };
+    let mut rest = state
+        .nodes
+        .keys()
+        .filter(|name| is_asked_for(name))
+        .cloned();
     let names: Vec<_> = rest.by_ref().take(limit).collect();
     let last = names.last().filter(|_| rest.next().is_some());
-    let next = last.map(|name| format!("{version}.{name}")).unwrap_or_default();
+    let next = last
+        .map(|name| format!("{version}.{name}"))
+        .unwrap_or_default();
     if !from_cache {
         state.read_from_store += names.len();
     }
     let meta = json!({ "resourceVersion": version.to_string(), "continue": next });
     let items = state.texts_of(&names);
-    let text = format!(r#"{{"kind":"NodeList","apiVersion":"v1","metadata":{meta},"items":[{items}]}}"#);
+    let text =
+        format!(r#"{{"kind":"NodeList","apiVersion":"v1","metadata":{meta},"items":[{items}]}}"#);
     Response::new(whole(text))
 }
 
 /// From memory, whole: by the version 0, for which a real server does not search what it has
 /// stored.
 fn list_pods(shared: &Shared, query: &Query<'_>) -> Response<Body> {
-    assert_eq!((query.get("resourceVersion"), query.get("limit")), (Some("0"), None));
+    assert_eq!(
+        (query.get("resourceVersion"), query.get("limit")),
+        (Some("0"), None)
+    );
     let (state, node) = (shared.lock(), query.node());
-    let items: Vec<_> = state.pods.values().filter(|pod| pod["spec"]["nodeName"] == *node).collect();
+    let items: Vec<_> = state
+        .pods
+        .values()
+        .filter(|pod| pod["spec"]["nodeName"] == *node)
+        .collect();
     let meta = json!({ "resourceVersion": state.version.to_string() });
     ok(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items }))
 }
@@ -308,9 +432,16 @@ fn create_event(shared: &Shared, event: &Value) -> Response<Body> {
     // What the server asks of Events about objects without a namespace.
     assert_eq!(event["metadata"]["namespace"], "default");
     assert_eq!(event["involvedObject"]["namespace"], Value::Null);
-    let name = event["metadata"]["name"].as_str().expect("a name").to_owned();
+    let name = event["metadata"]["name"]
+        .as_str()
+        .expect("a name")
+        .to_owned();
     if shared.lock().events.contains_key(&name) {
-        return failure(409, "AlreadyExists", &format!("events {name:?} already exists"));
+        return failure(
+            409,
+            "AlreadyExists",
+            &format!("events {name:?} already exists"),
+        );
     }
     shared.lock().events.insert(name, event.clone());
     shared.changed.send_modify(|count| *count += 1);

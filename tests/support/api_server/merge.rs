@@ -5,12 +5,20 @@ use serde_json::{Map, Value, json};
 
 pub(super) fn annotations(node: &mut Value, patch: &Value) {
     let keys: Vec<_> = patch.as_object().expect("an object").keys().collect();
-    assert!(keys.iter().all(|key| ["metadata", "status"].contains(&key.as_str())), "{keys:?}");
-    let Some(changes) = patch["metadata"]["annotations"].as_object() else { return };
+    assert!(
+        keys.iter()
+            .all(|key| ["metadata", "status"].contains(&key.as_str())),
+        "{keys:?}"
+    );
+    let Some(changes) = patch["metadata"]["annotations"].as_object() else {
+        return;
+    };
     if node["metadata"]["annotations"].is_null() {
         node["metadata"]["annotations"] = Map::new().into();
     }
-    let annotations = node["metadata"]["annotations"].as_object_mut().expect("an object");
+    let annotations = node["metadata"]["annotations"]
+        .as_object_mut()
+        .expect("an object");
     for (name, value) in changes {
         if value.is_null() {
             annotations.remove(name);
@@ -23,11 +31,15 @@ pub(super) fn annotations(node: &mut Value, patch: &Value) {
 
 /// Conditions are merged by their type.
 pub(super) fn conditions(node: &mut Value, patch: &Value) {
-    let Some(changes) = patch["status"]["conditions"].as_array() else { return };
+    let Some(changes) = patch["status"]["conditions"].as_array() else {
+        return;
+    };
     if !node["status"]["conditions"].is_array() {
         node["status"]["conditions"] = json!([]);
     }
-    let conditions = node["status"]["conditions"].as_array_mut().expect("an array");
+    let conditions = node["status"]["conditions"]
+        .as_array_mut()
+        .expect("an array");
     for change in changes {
         conditions.retain(|condition| condition["type"] != change["type"]);
         conditions.push(change.clone());
@@ -36,7 +48,9 @@ pub(super) fn conditions(node: &mut Value, patch: &Value) {
 
 /// [RFC 7396, section 2](https://www.rfc-editor.org/rfc/rfc7396#section-2).
 pub(super) fn merge_patch(target: &mut Value, patch: &Value) {
-    let Some(changes) = patch.as_object() else { return *target = patch.clone() };
+    let Some(changes) = patch.as_object() else {
+        return *target = patch.clone();
+    };
     if !target.is_object() {
         *target = json!({});
     }

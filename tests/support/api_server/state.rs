@@ -74,20 +74,27 @@ impl State {
     pub(crate) fn put(&mut self, mut node: Value) {
         self.version += 1;
         node["metadata"]["resourceVersion"] = self.version.to_string().into();
-        let name = node["metadata"]["name"].as_str().expect("a name").to_owned();
+        let name = node["metadata"]["name"]
+            .as_str()
+            .expect("a name")
+            .to_owned();
         self.texts.remove(&name);
         let known = self.nodes.insert(name, node.clone()).is_some();
         let kind = if known { "MODIFIED" } else { "ADDED" };
-        self.history.push((self.version, json!({ "type": kind, "object": node })));
+        self.history
+            .push((self.version, json!({ "type": kind, "object": node })));
     }
 
     /// Removes a node, as a change.
     pub(crate) fn remove(&mut self, name: &str) {
         self.texts.remove(name);
-        let Some(mut node) = self.nodes.remove(name) else { return };
+        let Some(mut node) = self.nodes.remove(name) else {
+            return;
+        };
         self.version += 1;
         node["metadata"]["resourceVersion"] = self.version.to_string().into();
-        self.history.push((self.version, json!({ "type": "DELETED", "object": node })));
+        self.history
+            .push((self.version, json!({ "type": "DELETED", "object": node })));
     }
 
     /// Merges a JSON merge patch, in which null removes.
@@ -104,7 +111,9 @@ impl State {
     /// The Nodes of these names as a list has them.
     pub(super) fn texts_of(&mut self, names: &[String]) -> String {
         for name in names {
-            self.texts.entry(name.clone()).or_insert_with(|| self.nodes[name].to_string());
+            self.texts
+                .entry(name.clone())
+                .or_insert_with(|| self.nodes[name].to_string());
         }
         let texts: Vec<&str> = names.iter().map(|name| self.texts[name].as_str()).collect();
         texts.join(",")
@@ -112,9 +121,13 @@ impl State {
 
     /// Sends a bookmark with the current version on all watches.
     pub(crate) fn bookmark(&mut self) {
-        let meta = json!({ "resourceVersion": self.version.to_string(), "creationTimestamp": null });
+        let meta =
+            json!({ "resourceVersion": self.version.to_string(), "creationTimestamp": null });
         let object = json!({ "kind": "Node", "apiVersion": "v1", "metadata": meta });
-        self.history.push((self.version, json!({ "type": "BOOKMARK", "object": object })));
+        self.history.push((
+            self.version,
+            json!({ "type": "BOOKMARK", "object": object }),
+        ));
     }
 
     /// Forgets all history.
@@ -165,7 +178,11 @@ impl State {
     }
 
     pub(crate) fn hang(&mut self, hangs: bool) {
-        self.unanswered = if hangs { Unanswered::All } else { Unanswered::None };
+        self.unanswered = if hangs {
+            Unanswered::All
+        } else {
+            Unanswered::None
+        };
     }
 
     pub(crate) fn say_gone_late(&mut self) {
@@ -185,14 +202,25 @@ impl State {
 
     /// Applies patches and leaves them without an answer.
     pub(crate) fn swallow_answers(&mut self, swallows: bool) {
-        self.unanswered = if swallows { Unanswered::Patches } else { Unanswered::None };
+        self.unanswered = if swallows {
+            Unanswered::Patches
+        } else {
+            Unanswered::None
+        };
     }
 
     /// The values of the `NetworkUnavailable` condition that were written, in order.
     pub(crate) fn written_conditions(&self) -> Vec<String> {
-        let conditions = self.patches.iter().filter_map(|patch| patch["status"]["conditions"].as_array());
-        let ours = conditions.flatten().filter(|condition| condition["type"] == "NetworkUnavailable");
-        ours.filter_map(|condition| condition["status"].as_str()).map(str::to_owned).collect()
+        let conditions = self
+            .patches
+            .iter()
+            .filter_map(|patch| patch["status"]["conditions"].as_array());
+        let ours = conditions
+            .flatten()
+            .filter(|condition| condition["type"] == "NetworkUnavailable");
+        ours.filter_map(|condition| condition["status"].as_str())
+            .map(str::to_owned)
+            .collect()
     }
 
     pub(crate) fn refuse_events(&mut self, refuse: bool) {
@@ -204,26 +232,45 @@ impl State {
     }
 
     /// Writes a Pod of the namespace `default`, as a change.
-    pub(crate) fn put_local_pod(&mut self, name: &str, node: &str, annotations: &Value, addresses: &[&str]) {
+    pub(crate) fn put_local_pod(
+        &mut self,
+        name: &str,
+        node: &str,
+        annotations: &Value,
+        addresses: &[&str],
+    ) {
         self.version += 1;
-        let addresses: Vec<_> = addresses.iter().map(|address| json!({ "ip": address })).collect();
+        let addresses: Vec<_> = addresses
+            .iter()
+            .map(|address| json!({ "ip": address }))
+            .collect();
         let meta = json!({ "namespace": "default", "name": name, "resourceVersion": self.version.to_string(), "annotations": annotations });
         let status = json!({ "phase": "Running", "podIPs": addresses });
         let pod = json!({ "kind": "Pod", "apiVersion": "v1", "metadata": meta, "spec": { "nodeName": node }, "status": status });
-        let known = self.pods.insert(format!("default/{name}"), pod.clone()).is_some();
+        let known = self
+            .pods
+            .insert(format!("default/{name}"), pod.clone())
+            .is_some();
         let kind = if known { "MODIFIED" } else { "ADDED" };
-        self.history.push((self.version, json!({ "type": kind, "object": pod })));
+        self.history
+            .push((self.version, json!({ "type": kind, "object": pod })));
     }
 
     /// Removes one, as a change.
     pub(crate) fn remove_local_pod(&mut self, name: &str) {
-        let Some(mut pod) = self.pods.remove(&format!("default/{name}")) else { return };
+        let Some(mut pod) = self.pods.remove(&format!("default/{name}")) else {
+            return;
+        };
         self.version += 1;
         pod["metadata"]["resourceVersion"] = self.version.to_string().into();
-        self.history.push((self.version, json!({ "type": "DELETED", "object": pod })));
+        self.history
+            .push((self.version, json!({ "type": "DELETED", "object": pod })));
     }
 
     pub(crate) fn put_pod(&mut self, path: &str, node: &str) {
-        self.pods.insert(path.to_owned(), json!({ "kind": "Pod", "metadata": {}, "spec": { "nodeName": node } }));
+        self.pods.insert(
+            path.to_owned(),
+            json!({ "kind": "Pod", "metadata": {}, "spec": { "nodeName": node } }),
+        );
     }
 }

@@ -34,7 +34,10 @@ impl Asked {
         line["type"] == "BOOKMARK"
             || match self {
                 Self::Nodes(only) => {
-                    object["kind"] == "Node" && only.as_ref().is_none_or(|only| object["metadata"]["name"] == **only)
+                    object["kind"] == "Node"
+                        && only
+                            .as_ref()
+                            .is_none_or(|only| object["metadata"]["name"] == **only)
                 }
                 Self::Pods(node) => object["kind"] == "Pod" && object["spec"]["nodeName"] == **node,
             }
@@ -61,7 +64,10 @@ struct Watch {
 /// Answers a request to watch.
 pub(super) fn open(shared: &Arc<Shared>, query: &Query<'_>, asked: Asked) -> Response<Body> {
     assert_eq!(query.get("allowWatchBookmarks"), Some("true"));
-    let version: u64 = query.get("resourceVersion").and_then(|version| version.parse().ok()).expect("a version");
+    let version: u64 = query
+        .get("resourceVersion")
+        .and_then(|version| version.parse().ok())
+        .expect("a version");
     let state = shared.lock();
     let gone = "too old resource version";
     if version < state.compacted && state.late_gone {
@@ -70,7 +76,10 @@ pub(super) fn open(shared: &Arc<Shared>, query: &Query<'_>, asked: Asked) -> Res
     if version < state.compacted {
         return failure(410, "Expired", gone);
     }
-    let unseen = state.history.iter().filter(|(changed, line)| *changed > version && asked.concerns(line));
+    let unseen = state
+        .history
+        .iter()
+        .filter(|(changed, line)| *changed > version && asked.concerns(line));
     let watch = Watch {
         changed: shared.changed.subscribe(),
         shared: Arc::clone(shared),
@@ -150,7 +159,11 @@ impl Watch {
         if state.unanswered != Unanswered::All {
             let new_lines = state.history[self.at..].iter().map(|(_, line)| line);
             self.lines.extend(state.noise[self.noise..].iter().cloned());
-            self.lines.extend(new_lines.filter(|line| self.asked.concerns(line)).map(framed));
+            self.lines.extend(
+                new_lines
+                    .filter(|line| self.asked.concerns(line))
+                    .map(framed),
+            );
             (self.at, self.noise) = (state.history.len(), state.noise.len());
         }
         self.over = state.ends != self.ends;

@@ -47,13 +47,30 @@ const AS_NOBODY: [&str; 30] = [
 ];
 
 /// Commands that a process of this program runs, and that other tests end.
-const HELPERS: [&str; 4] = ["connectivity serve", "connectivity probe", "connectivity namespace", "udp-tunnel"];
+const HELPERS: [&str; 4] = [
+    "connectivity serve",
+    "connectivity probe",
+    "connectivity namespace",
+    "udp-tunnel",
+];
 
 /// Commands that find a problem in [`a_command_that_finds_a_problem_ends_with_1`].
-const FOUND: [&str; 6] = ["run", "status", "check", "explain", "maps dump", "lease list"];
+const FOUND: [&str; 6] = [
+    "run",
+    "status",
+    "check",
+    "explain",
+    "maps dump",
+    "lease list",
+];
 
 /// Commands that find a problem in other tests: of the subject `kubernetes`, and `cli::hosts`.
-const FOUND_ELSEWHERE: [&str; 4] = ["cluster status", "cluster explain", "connectivity test", "connectivity hosts"];
+const FOUND_ELSEWHERE: [&str; 4] = [
+    "cluster status",
+    "cluster explain",
+    "connectivity test",
+    "connectivity hosts",
+];
 
 /// Lines that no command takes.
 const WRONG: [&str; 9] = [
@@ -83,18 +100,31 @@ fn a_command_without_the_right_to_look_does_not_report_a_fault() -> Result<()> {
     };
     for line in AS_NOBODY {
         let said = as_nobody(line, 2)?;
-        ensure!(!said.stderr.is_empty() || !said.stdout.is_empty(), "{line} says nothing");
+        ensure!(
+            !said.stderr.is_empty() || !said.stdout.is_empty(),
+            "{line} says nothing"
+        );
     }
     for line in WRONG {
         let said = as_nobody(line, 64)?.stderr;
         ensure!(said.starts_with("error: "), "{line}: {said}");
     }
     let which = as_nobody("maps dump", 64)?.stderr;
-    ensure!(which.contains("peers") && which.contains("flows"), "{which}");
-    ensure!(as_nobody("datapath set fats", 64)?.stderr.contains("auto"), "what else there is");
+    ensure!(
+        which.contains("peers") && which.contains("flows"),
+        "{which}"
+    );
+    ensure!(
+        as_nobody("datapath set fats", 64)?.stderr.contains("auto"),
+        "what else there is"
+    );
     // None of these commands changed anything.
     agent.wait_ready()?;
-    ensure!(agent.status()?["mode"]["source"] == "default", "{}", agent.status()?["mode"]);
+    ensure!(
+        agent.status()?["mode"]["source"] == "default",
+        "{}",
+        agent.status()?["mode"]
+    );
     Ok(())
 }
 
@@ -105,26 +135,51 @@ fn every_command_names_its_statuses_and_ends_with_64_after_wrong_usage() -> Resu
     let binary = agent_binary()?;
     for CommandExit { command, .. } in &EXIT_STATUSES {
         let line = |flag: &str| format!("{} {command} {flag}", binary.display());
-        let help = nodes.a.command(line("--help").split(' ')).expect_code(0).run()?.stdout;
+        let help = nodes
+            .a
+            .command(line("--help").split(' '))
+            .expect_code(0)
+            .run()?
+            .stdout;
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         let row = CommandExit::of(command).context("a row")?;
         for (code, meaning) in row.terms() {
-            ensure!(help.contains(&format!("{code} {meaning}")), "{command}: {code} {meaning} in {help}");
+            ensure!(
+                help.contains(&format!("{code} {meaning}")),
+                "{command}: {code} {meaning} in {help}"
+            );
         }
-        nodes.a.command(line("--no-such-flag").split(' ')).expect_code(64).run()?;
+        nodes
+            .a
+            .command(line("--no-such-flag").split(' '))
+            .expect_code(64)
+            .run()?;
     }
     Ok(())
 }
 
 /// Returns the words of the commands for which the list has a meaning.
 fn listed(has: impl Fn(&CommandExit) -> bool) -> BTreeSet<&'static str> {
-    EXIT_STATUSES.iter().filter(|row| has(row)).map(|row| row.command).collect()
+    EXIT_STATUSES
+        .iter()
+        .filter(|row| has(row))
+        .map(|row| row.command)
+        .collect()
 }
 
 #[test]
 fn every_status_of_the_list_is_tested() {
-    let row = |line: &str| EXIT_STATUSES.iter().map(|row| row.command).find(|known| line.starts_with(known));
-    let unknown: BTreeSet<_> = AS_NOBODY.iter().filter_map(|line| row(line)).chain(HELPERS).collect();
+    let row = |line: &str| {
+        EXIT_STATUSES
+            .iter()
+            .map(|row| row.command)
+            .find(|known| line.starts_with(known))
+    };
+    let unknown: BTreeSet<_> = AS_NOBODY
+        .iter()
+        .filter_map(|line| row(line))
+        .chain(HELPERS)
+        .collect();
     assert_eq!(unknown, listed(|row| row.no_result.is_some()));
     let found: BTreeSet<_> = FOUND.into_iter().chain(FOUND_ELSEWHERE).collect();
     assert_eq!(found, listed(|row| row.found.is_some()));
@@ -134,26 +189,47 @@ fn every_status_of_the_list_is_tested() {
 fn a_command_that_finds_a_problem_ends_with_1() -> Result<()> {
     let nodes = TwoNodes::new("exit-found", VXLAN)?;
     let agent = nodes.a.ready_agent(nodes.options()?)?;
-    let waiting = nodes.b.agent(nodes.options()?.flag("--etcd-prefix=/absent"))?;
+    let waiting = nodes
+        .b
+        .agent(nodes.options()?.flag("--etcd-prefix=/absent"))?;
     let ends_with = |agent: &Agent, words: &str, code: i32| {
         let said = agent.cli_any(&words.split(' ').collect::<Vec<_>>())?;
-        ensure!(said.code == code, "{words} ended with {}: {said:?}", said.code);
+        ensure!(
+            said.code == code,
+            "{words} ended with {}: {said:?}",
+            said.code
+        );
         anyhow::Ok(())
     };
     let endpoint = format!("--etcd-endpoints={}", nodes.endpoint());
     ends_with(&agent, "status", 0)?;
-    let peer =
-        r#"{"PublicIP":"192.168.1.12","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:09"}}"#;
-    nodes.etcd.put(&format!("{LEASES}10.244.9.0-24"), peer, None)?;
+    let peer = r#"{"PublicIP":"192.168.1.12","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:09"}}"#;
+    nodes
+        .etcd
+        .put(&format!("{LEASES}10.244.9.0-24"), peer, None)?;
     eventually("a peer", Duration::from_secs(30), || {
-        ensure!(agent.cli(&["maps", "dump", "--diff"])?.stdout.contains("about 1 peer"));
+        ensure!(
+            agent
+                .cli(&["maps", "dump", "--diff"])?
+                .stdout
+                .contains("about 1 peer")
+        );
         Ok(())
     })?;
     ends_with(&agent, &format!("lease list {endpoint}"), 0)?;
-    eventually("a status of an agent that waits", Duration::from_secs(30), || ends_with(&waiting, "status", 1))?;
-    nodes.etcd.put(&format!("{LEASES}nonsense"), "nonsense", None)?;
+    eventually(
+        "a status of an agent that waits",
+        Duration::from_secs(30),
+        || ends_with(&waiting, "status", 1),
+    )?;
+    nodes
+        .etcd
+        .put(&format!("{LEASES}nonsense"), "nonsense", None)?;
     ends_with(&agent, &format!("lease list {endpoint}"), 1)?;
-    let subnet = agent.status()?["lease"]["subnet"].as_str().context("a subnet")?.to_owned();
+    let subnet = agent.status()?["lease"]["subnet"]
+        .as_str()
+        .context("a subnet")?
+        .to_owned();
     let own = subnet.replace(".0/24", ".7");
     ends_with(&agent, &format!("explain {own} 10.244.255.2"), 1)?;
     // The state directory has an agent.

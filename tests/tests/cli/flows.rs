@@ -20,12 +20,23 @@ fn lists_names(pair: &Pair) -> Result<()> {
     let agent = &pair.sender;
     let (near, far) = (pair.near.ip().to_string(), pair.far.ip().to_string());
     let flows = listed(agent, &[&format!("--src={near}"), &format!("--dst={far}")])?;
-    let [flow] = flows.as_slice() else { anyhow::bail!("{flows:#?}") };
-    ensure!(flow["from"]["kind"] == "pod" && flow["from"]["address"] == near.as_str(), "{flow:#}");
+    let [flow] = flows.as_slice() else {
+        anyhow::bail!("{flows:#?}")
+    };
+    ensure!(
+        flow["from"]["kind"] == "pod" && flow["from"]["address"] == near.as_str(),
+        "{flow:#}"
+    );
     let name = agent.node().sh("cat /proc/sys/kernel/hostname")?.stdout;
-    ensure!(flow["from"]["node"] == name.trim() && flow["to"]["node"] == Value::Null, "no names in etcd: {flow:#}");
+    ensure!(
+        flow["from"]["node"] == name.trim() && flow["to"]["node"] == Value::Null,
+        "no names in etcd: {flow:#}"
+    );
     let port = flow["from"]["port"].as_u64().context("a port")?;
-    ensure!(flow["out_to"]["port"] == flow["to"]["port"] && flow["way"] == "tunnel", "{flow:#}");
+    ensure!(
+        flow["out_to"]["port"] == flow["to"]["port"] && flow["way"] == "tunnel",
+        "{flow:#}"
+    );
     for (filter, count) in [
         (format!("--port={port}"), 2),
         (format!("--node={}", name.trim()), 2),
@@ -37,7 +48,10 @@ fn lists_names(pair: &Pair) -> Result<()> {
         ensure!(found.len() == count, "{filter}: {found:#?}");
     }
     let bare = listed(agent, &["--no-names"])?;
-    ensure!(bare.iter().all(|flow| flow["from"]["node"] == Value::Null), "{bare:#?}");
+    ensure!(
+        bare.iter().all(|flow| flow["from"]["node"] == Value::Null),
+        "{bare:#?}"
+    );
     Ok(())
 }
 
@@ -45,9 +59,19 @@ fn lists_names(pair: &Pair) -> Result<()> {
 fn fits_a_terminal(agent: &Agent) -> Result<()> {
     let argv = agent.argv(&["flows", "list"]).join(" ");
     let script = format!("stty cols 80 rows 24 && {argv}");
-    let shown = agent.node().command(["script", "-qec", &script, "/dev/null"]).run()?.stdout;
-    let lines: Vec<_> = shown.lines().map(|line| line.trim_end_matches('\r')).collect();
-    ensure!(lines.iter().all(|line| line.chars().count() <= 80), "{shown}");
+    let shown = agent
+        .node()
+        .command(["script", "-qec", &script, "/dev/null"])
+        .run()?
+        .stdout;
+    let lines: Vec<_> = shown
+        .lines()
+        .map(|line| line.trim_end_matches('\r'))
+        .collect();
+    ensure!(
+        lines.iter().all(|line| line.chars().count() <= 80),
+        "{shown}"
+    );
     ensure!(lines.iter().any(|line| line.contains(" -> ")), "{shown}");
     Ok(())
 }
@@ -59,7 +83,11 @@ impl Follower {
         let args = [&["flows", "list", "--follow"], flags].concat();
         let follower = Self(agent.node().spawn("follow", agent.argv(&args))?);
         eventually("following", Duration::from_secs(10), || {
-            ensure!(follower.0.log().contains("following flows;"), "{}", follower.0.log());
+            ensure!(
+                follower.0.log().contains("following flows;"),
+                "{}",
+                follower.0.log()
+            );
             Ok(())
         })?;
         Ok(follower)
@@ -94,39 +122,80 @@ fn follows_events(pair: &Pair) -> Result<()> {
     let (near, far) = (pair.near.ip().to_string(), pair.far.ip().to_string());
     // The packets before the first replayed one come as fast as the pods can send them.
     let follower = Follower::start(agent, &["-o", "json", "--rate=100000"])?;
-    eventually("the programs asked for drops", Duration::from_secs(10), || {
-        ensure!(monitor_lease(agent.node())? != 0, "they are not");
-        Ok(())
-    })?;
-    let is_from_near =
-        |event: &Value| event["from"]["address"] == near.as_str() && event["to"]["address"] == far.as_str();
+    eventually(
+        "the programs asked for drops",
+        Duration::from_secs(10),
+        || {
+            ensure!(monitor_lease(agent.node())? != 0, "they are not");
+            Ok(())
+        },
+    )?;
+    let is_from_near = |event: &Value| {
+        event["from"]["address"] == near.as_str() && event["to"]["address"] == far.as_str()
+    };
     let mut talk = pair.talk()?;
     let syn = follower.event(|event| is_from_near(event) && event["reason"] == "tcp_control")?;
-    ensure!(syn["event"] == "new" && syn["program"] == "from_pod" && syn["is_reply"] == false, "{syn:#}");
+    ensure!(
+        syn["event"] == "new" && syn["program"] == "from_pod" && syn["is_reply"] == false,
+        "{syn:#}"
+    );
     pair.talk_until_replayed(&mut talk, 100)?;
     let replayed = follower.event(|event| is_from_near(event) && event["way"] == "tunnel")?;
-    ensure!(replayed["reason"] == Value::Null && replayed["direction"] == "egress", "{replayed:#}");
+    ensure!(
+        replayed["reason"] == Value::Null && replayed["direction"] == "egress",
+        "{replayed:#}"
+    );
     pair.near.run(["bash", "-c", FORGED])?;
     let dropped = follower.event(|event| event["event"] == "dropped")?;
-    ensure!(dropped["reason"] == "refused_pod_tunnel" && dropped["to"]["host"] == "near.example.org", "{dropped:#}");
+    ensure!(
+        dropped["reason"] == "refused_pod_tunnel" && dropped["to"]["host"] == "near.example.org",
+        "{dropped:#}"
+    );
     // One reader of the ring buffer at a time.
-    let second = agent.node().command(agent.argv(&["monitor"])).expect_code(2).run()?;
-    ensure!(second.stderr.starts_with("error: a monitor already runs"), "{}", second.stderr);
+    let second = agent
+        .node()
+        .command(agent.argv(&["monitor"]))
+        .expect_code(2)
+        .run()?;
+    ensure!(
+        second.stderr.starts_with("error: a monitor already runs"),
+        "{}",
+        second.stderr
+    );
     let said = follower.interrupt()?;
-    ensure!(said.contains(" events shown; 0 packets came faster than --rate"), "{said}");
-    ensure!(monitor_lease(agent.node())? == 0, "the programs go on reporting");
+    ensure!(
+        said.contains(" events shown; 0 packets came faster than --rate"),
+        "{said}"
+    );
+    ensure!(
+        monitor_lease(agent.node())? == 0,
+        "the programs go on reporting"
+    );
     let text = Follower::start(agent, &["--verdict=dropped", "--count=1"])?;
     pair.near.run(["bash", "-c", FORGED])?;
     text.0.wait_success(Duration::from_secs(10))?;
-    ensure!(text.0.log().contains("  dropped  udp    "), "{}", text.0.log());
-    ensure!(text.0.log().contains(":8472, refused_pod_tunnel at from_pod"), "{}", text.0.log());
+    ensure!(
+        text.0.log().contains("  dropped  udp    "),
+        "{}",
+        text.0.log()
+    );
+    ensure!(
+        text.0
+            .log()
+            .contains(":8472, refused_pod_tunnel at from_pod"),
+        "{}",
+        text.0.log()
+    );
     Ok(())
 }
 
 #[test]
 fn flows_have_names_and_can_be_followed() -> Result<()> {
     let pair = fast_pair("flows", &["--hosts-file=/run/flannel/hosts"])?;
-    fs::write(pair.sender.node().outside_path("/run/flannel/hosts"), "192.168.1.11 near.example.org\n")?;
+    fs::write(
+        pair.sender.node().outside_path("/run/flannel/hosts"),
+        "192.168.1.11 near.example.org\n",
+    )?;
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 100)?;
     lists_names(&pair).context("names")?;

@@ -18,7 +18,8 @@ use super::schemas::validate;
 /// The document that a command prints, with its status.
 fn document(agent: &Agent, schema: &str, words: &[&str]) -> Result<(i32, Value)> {
     let output = agent.cli_any(&[words, &["-o", "json"]].concat())?;
-    let document = serde_json::from_str(&output.stdout).with_context(|| format!("{words:?}: {output:?}"))?;
+    let document =
+        serde_json::from_str(&output.stdout).with_context(|| format!("{words:?}: {output:?}"))?;
     validate(schema, &document).with_context(|| format!("{words:?}"))?;
     Ok((output.code, document))
 }
@@ -39,9 +40,20 @@ fn of_node(agent: &Agent, has_maps: bool) -> Result<()> {
     }
     for map in ["peers", "stats", "config", "pods", "flows", "all"] {
         let (_, dump) = document(agent, "maps-dump", &["maps", "dump", map])?;
-        let keys: Vec<_> = dump.as_object().into_iter().flat_map(|members| members.keys().skip(1)).collect();
+        let keys: Vec<_> = dump
+            .as_object()
+            .into_iter()
+            .flat_map(|members| members.keys().skip(1))
+            .collect();
         let all = ["config", "peers", "stats", "pods"];
-        ensure!(if map == "all" { keys == all } else { keys == [map] }, "{map}: {keys:?}");
+        ensure!(
+            if map == "all" {
+                keys == all
+            } else {
+                keys == [map]
+            },
+            "{map}: {keys:?}"
+        );
     }
     Ok(())
 }
@@ -50,7 +62,11 @@ fn of_node(agent: &Agent, has_maps: bool) -> Result<()> {
 fn explained(agent: &Agent, from: &str, to: &[&str]) -> Result<()> {
     for to in to {
         for protocol in ["tcp", "udp", "icmp"] {
-            document(agent, "explain", &["explain", from, to, "--proto", protocol])?;
+            document(
+                agent,
+                "explain",
+                &["explain", from, to, "--proto", protocol],
+            )?;
         }
     }
     Ok(())
@@ -64,15 +80,27 @@ fn monitored(pair: &Pair) -> Result<()> {
     monitor.wait()?;
     let packets = monitor.packets()?;
     ensure!(packets.len() == 8, "{packets:#?}");
-    packets.iter().try_for_each(|packet| validate("monitor", packet))
+    packets
+        .iter()
+        .try_for_each(|packet| validate("monitor", packet))
 }
 
 /// A packet from a machine that is not a peer.
 fn strange_packet(pair: &Pair) -> Result<()> {
     // VXLAN flags, VNI 1, and a frame that is too short: what counts is the sender.
     let bytes = r"\x08\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00";
-    let to = pair.sender.status()?["lease"]["public_ip"].as_str().context("an address")?.to_owned();
-    pair.net.b.run(["bash", "-c", &format!("printf '{bytes}' > /dev/udp/{to}/8472")]).map(drop)
+    let to = pair.sender.status()?["lease"]["public_ip"]
+        .as_str()
+        .context("an address")?
+        .to_owned();
+    pair.net
+        .b
+        .run([
+            "bash",
+            "-c",
+            &format!("printf '{bytes}' > /dev/udp/{to}/8472"),
+        ])
+        .map(drop)
 }
 
 #[test]
@@ -84,19 +112,29 @@ fn documents_are_as_their_schemas_say() -> Result<()> {
     strange_packet(&pair)?;
     of_node(agent, true)?;
     let [near, far] = [&pair.near, &pair.far].map(|pod| pod.ip().to_string());
-    explained(agent, &near, &[&far, "10.244.200.9", "192.0.2.1", "127.0.0.1"])?;
+    explained(
+        agent,
+        &near,
+        &[&far, "10.244.200.9", "192.0.2.1", "127.0.0.1"],
+    )?;
     explained(agent, &far, &[&near])?;
     monitored(&pair)?;
     let (_, top) = document(agent, "top", &["top", "--once", "--interval=1s"])?;
     ensure!(top["ready"] == true && top["codes"] == json!([]), "{top:#}");
 
-    let subnet = agent.status()?["peers"][0]["subnet"].as_str().context("a peer")?.to_owned();
+    let subnet = agent.status()?["peers"][0]["subnet"]
+        .as_str()
+        .context("a peer")?
+        .to_owned();
     agent.cli(&["datapath", "set", "encap"])?;
     agent.kill9()?;
     agent.node().sh(&format!("ip route del {subnet}"))?;
     of_node(agent, true)?;
     let (code, diff) = document(agent, "maps-dump-diff", &["maps", "dump", "--diff"])?;
-    ensure!(code == 1 && diff["differences"][0]["place"] == "route", "{diff:#}");
+    ensure!(
+        code == 1 && diff["differences"][0]["place"] == "route",
+        "{diff:#}"
+    );
     let (_, top) = document(agent, "top", &["top", "--once", "--interval=1s"])?;
     ensure!(top["ready"].is_null(), "{top:#}");
     explained(agent, &near, &[&far])
@@ -107,9 +145,16 @@ fn leases_are_as_their_schemas_say() -> Result<()> {
     let pair = Pair::new("json-leases")?;
     let endpoint = format!("--etcd-endpoints={}", pair.endpoint());
     let (code, list) = document(&pair.sender, "lease-list", &["lease", "list", &endpoint])?;
-    ensure!(code == 0 && list["leases"].as_array().map(Vec::len) == Some(2), "{list:#}");
+    ensure!(
+        code == 0 && list["leases"].as_array().map(Vec::len) == Some(2),
+        "{list:#}"
+    );
     let name = list["leases"][0]["name"].as_str().context("a lease")?;
-    document(&pair.sender, "lease-show", &["lease", "show", name, &endpoint])?;
+    document(
+        &pair.sender,
+        "lease-show",
+        &["lease", "show", name, &endpoint],
+    )?;
     // Another node with the address of the first, and an entry that is not a lease.
     pair.etcd.put(
         &format!("{LEASES}10.244.200.0-24"),
@@ -118,8 +163,15 @@ fn leases_are_as_their_schemas_say() -> Result<()> {
     )?;
     pair.etcd.put(&format!("{LEASES}nonsense"), "{}", None)?;
     let (code, list) = document(&pair.sender, "lease-list", &["lease", "list", &endpoint])?;
-    ensure!(code == 1 && list["problems"][0]["code"] == "same_address", "{list:#}");
-    document(&pair.sender, "lease-show", &["lease", "show", "nonsense", &endpoint])?;
+    ensure!(
+        code == 1 && list["problems"][0]["code"] == "same_address",
+        "{list:#}"
+    );
+    document(
+        &pair.sender,
+        "lease-show",
+        &["lease", "show", "nonsense", &endpoint],
+    )?;
     of_node(&pair.receiver, true)
 }
 
@@ -130,7 +182,11 @@ fn documents_of_each_backend_are_as_their_schemas_say() -> Result<()> {
         ("json-gw", HOST_GW, "mode"),
         ("json-wg", r#"{"Type":"wireguard"}"#, "device"),
         ("json-udp", r#"{"Type":"udp"}"#, "udp"),
-        ("json-ext", r#"{"Type":"extension","SubnetAddCommand":["sh","-c","exit 3"]}"#, "extension"),
+        (
+            "json-ext",
+            r#"{"Type":"extension","SubnetAddCommand":["sh","-c","exit 3"]}"#,
+            "extension",
+        ),
     ] {
         let nodes = TwoNodes::new(name, &cluster::config(Stack::V4, backend))?;
         let [agent, _other] = nodes.agents()?;
@@ -147,7 +203,9 @@ fn documents_of_each_backend_are_as_their_schemas_say() -> Result<()> {
 #[test]
 fn documents_without_ebpf_are_as_their_schemas_say() -> Result<()> {
     let nodes = TwoNodes::new("json-bare", VXLAN)?;
-    let unable = Confinement::of_the_manifest()?.without("bpf").without("perfmon");
+    let unable = Confinement::of_the_manifest()?
+        .without("bpf")
+        .without("perfmon");
     let agent = nodes.a.ready_agent(nodes.options()?.confined_by(unable))?;
     let _other = nodes.b.ready_agent(nodes.options()?)?;
     agent.wait_peers(1)?;
@@ -159,12 +217,19 @@ fn documents_without_ebpf_are_as_their_schemas_say() -> Result<()> {
 fn documents_of_a_node_that_never_had_an_agent_are_as_their_schemas_say() -> Result<()> {
     let lab = Lab::new("json-never")?;
     let (node, binary) = (lab.node("n")?, agent_binary()?.display().to_string());
-    for (schema, words) in
-        [("status", &["status"][..]), ("check", &["check"]), ("explain", &["explain", "10.244.1.2", "10.244.2.2"])]
-    {
+    for (schema, words) in [
+        ("status", &["status"][..]),
+        ("check", &["check"]),
+        ("explain", &["explain", "10.244.1.2", "10.244.2.2"]),
+    ] {
         let argv = [&[binary.as_str()], words, &["-o", "json"]].concat();
-        let output = node.command(argv).any_code().limit(Duration::from_mins(1)).run()?;
-        let document = serde_json::from_str(&output.stdout).with_context(|| format!("{words:?}: {output:?}"))?;
+        let output = node
+            .command(argv)
+            .any_code()
+            .limit(Duration::from_mins(1))
+            .run()?;
+        let document = serde_json::from_str(&output.stdout)
+            .with_context(|| format!("{words:?}: {output:?}"))?;
         validate(schema, &document).with_context(|| format!("{words:?}"))?;
     }
     Ok(())

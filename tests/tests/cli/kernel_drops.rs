@@ -44,7 +44,10 @@ fn install(node: &Node, family: Family, pod: IpAddr) -> Result<()> {
         drop("pods", BY_NFT),
         drop("host", OF_THE_HOST)
     ))?;
-    node.sh(&format!("{} -I FORWARD -d {pod} -p udp --dport {BY_LEGACY} -j DROP", family.iptables()))?;
+    node.sh(&format!(
+        "{} -I FORWARD -d {pod} -p udp --dport {BY_LEGACY} -j DROP",
+        family.iptables()
+    ))?;
     Ok(())
 }
 
@@ -66,16 +69,28 @@ fn drops_of_rules_are_seen(lab: &FastLab, follower: &Follower, family: Family) -
     let of_pod = |port| -> Result<()> {
         send(&lab.near, SocketAddr::new(pod, port))?;
         let event = drop_at(follower, SocketAddr::new(pod, port))?;
-        ensure!(event["kernel_drop"] == "netfilter_drop" && event["program"] == Value::Null, "{event:#}");
-        ensure!(event["from"]["address"] == near.as_str() && event["direction"] == "egress", "{event:#}");
-        ensure!(event["protocol"] == "udp" && event["interface"] == "cni0", "{event:#}");
+        ensure!(
+            event["kernel_drop"] == "netfilter_drop" && event["program"] == Value::Null,
+            "{event:#}"
+        );
+        ensure!(
+            event["from"]["address"] == near.as_str() && event["direction"] == "egress",
+            "{event:#}"
+        );
+        ensure!(
+            event["protocol"] == "udp" && event["interface"] == "cni0",
+            "{event:#}"
+        );
         Ok(())
     };
     of_pod(BY_NFT)?;
     of_pod(BY_LEGACY)?;
     send(&lab.nodes.a, SocketAddr::new(pod, OF_THE_HOST))?;
     let event = drop_at(follower, SocketAddr::new(pod, OF_THE_HOST))?;
-    ensure!(event["kernel_drop"] == "netfilter_drop" && event["from"]["kind"] == "host", "{event:#}");
+    ensure!(
+        event["kernel_drop"] == "netfilter_drop" && event["from"]["kind"] == "host",
+        "{event:#}"
+    );
     Ok(())
 }
 
@@ -83,10 +98,15 @@ fn drops_of_rules_are_seen(lab: &FastLab, follower: &Follower, family: Family) -
 fn drops_without_a_route_are_seen(lab: &FastLab, follower: &Follower) -> Result<()> {
     let to = SocketAddr::new(UNREACHABLE.parse()?, BY_NFT);
     // No other table has a route, so that there is none (ENETUNREACH).
-    lab.nodes.a.sh(&format!("ip route add throw {UNREACHABLE}"))?;
+    lab.nodes
+        .a
+        .sh(&format!("ip route add throw {UNREACHABLE}"))?;
     send(&lab.near, to)?;
     let event = drop_at(follower, to)?;
-    ensure!(event["kernel_drop"] == "ip_innoroutes" && event["to"]["kind"] == "outside", "{event:#}");
+    ensure!(
+        event["kernel_drop"] == "ip_innoroutes" && event["to"]["kind"] == "outside",
+        "{event:#}"
+    );
     Ok(())
 }
 
@@ -94,18 +114,25 @@ fn drops_without_a_route_are_seen(lab: &FastLab, follower: &Follower) -> Result<
 fn others_are_not_seen(lab: &FastLab, follower: &Follower) -> Result<()> {
     let host = Family::V4.host(12);
     lab.nodes.a.nft(&format!(
-        "table ip outside {{ chain o {{ type filter hook output priority 0; udp dport {ELSEWHERE} drop; }}; }}"
+        "table ip outside {{ chain o {{ type filter hook output priority 0; udp dport {ELSEWHERE} \
+         drop; }}; }}"
     ))?;
     send(&lab.nodes.a, SocketAddr::new(host, ELSEWHERE))?;
     // Behind it, one that is.
     let pod = Family::V4.of(&lab.other)?;
     send(&lab.nodes.a, SocketAddr::new(pod, ELSEWHERE))?;
     drop_at(follower, SocketAddr::new(pod, ELSEWHERE))?;
-    let near = [Family::V4.of(&lab.near)?, Family::V6.of(&lab.near)?].map(|address| address.to_string());
+    let near =
+        [Family::V4.of(&lab.near)?, Family::V6.of(&lab.near)?].map(|address| address.to_string());
     let log = follower.interrupt()?;
-    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let events = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     for event in events.filter(|event| event["event"] == "dropped") {
-        let to = event["to"]["address"].as_str().unwrap_or_default().to_owned();
+        let to = event["to"]["address"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         ensure!(to != host.to_string() && !near.contains(&to), "{event:#}");
     }
     Ok(())
@@ -113,13 +140,28 @@ fn others_are_not_seen(lab: &FastLab, follower: &Follower) -> Result<()> {
 
 fn hubble_names_the_policy(lab: &FastLab) -> Result<()> {
     let pod = Family::V4.of(&lab.far)?;
-    let dropped = FlowFilter { verdict: vec![Verdict::Dropped.into()], ..FlowFilter::default() };
-    let request = GetFlowsRequest { follow: true, whitelist: vec![dropped], ..GetFlowsRequest::default() };
-    let is_wanted = |flow: &Flow| flow.ip.as_ref().is_some_and(|ip| ip.destination == pod.to_string());
+    let dropped = FlowFilter {
+        verdict: vec![Verdict::Dropped.into()],
+        ..FlowFilter::default()
+    };
+    let request = GetFlowsRequest {
+        follow: true,
+        whitelist: vec![dropped],
+        ..GetFlowsRequest::default()
+    };
+    let is_wanted = |flow: &Flow| {
+        flow.ip
+            .as_ref()
+            .is_some_and(|ip| ip.destination == pod.to_string())
+    };
     let script = format!("while :; do printf x > /dev/udp/{pod}/{BY_NFT}; sleep 0.1; done");
     let _sender = lab.near.spawn("denied", ["bash", "-c", &script])?;
     let flow = first_flow(&lab.nodes.a.outside_path(SOCKET), &request, is_wanted)?;
-    ensure!(flow.drop_reason_desc() == DropReason::PolicyDenied && flow.summary == "UDP; netfilter_drop", "{flow:?}");
+    ensure!(
+        flow.drop_reason_desc() == DropReason::PolicyDenied
+            && flow.summary == "UDP; netfilter_drop",
+        "{flow:?}"
+    );
     Ok(())
 }
 

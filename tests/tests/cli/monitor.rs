@@ -4,7 +4,9 @@
 use std::{net::IpAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Pair, eventually, fast::fast_pair, monitor::Monitor, not_run, pins::monitor_lease};
+use flannel_tests::{
+    Pair, eventually, fast::fast_pair, monitor::Monitor, not_run, pins::monitor_lease,
+};
 use serde_json::Value;
 
 const PINGS: u64 = 20;
@@ -12,7 +14,12 @@ const PINGS: u64 = 20;
 /// Echo requests from the near pod to the far one, with this payload: all of their packets are 42
 /// bytes longer.
 fn pings(pair: &Pair, payload: u64) -> Result<()> {
-    pair.near.sh(&format!("ping -n -c {PINGS} -i 0.02 -W 2 -s {payload} {}", pair.far.ip())).map(drop)
+    pair.near
+        .sh(&format!(
+            "ping -n -c {PINGS} -i 0.02 -W 2 -s {payload} {}",
+            pair.far.ip()
+        ))
+        .map(drop)
 }
 
 fn is_between(packet: &Value, source: IpAddr, destination: IpAddr) -> bool {
@@ -20,17 +27,32 @@ fn is_between(packet: &Value, source: IpAddr, destination: IpAddr) -> bool {
 }
 
 /// Waits until a monitor has shown `count` packets of this length.
-fn shown(monitor: &Monitor, program: &str, reasons: &[&str], length: u64, count: u64) -> Result<Vec<Value>> {
-    eventually(&format!("{count} packets of {length} bytes at {program}"), Duration::from_secs(5), || {
-        let mut packets = monitor.packets()?;
-        packets.retain(|packet| {
-            packet["program"] == program
-                && reasons.iter().any(|reason| packet["reason"] == *reason)
-                && packet["length"] == length
-        });
-        ensure!(packets.len() as u64 == count, "{}: {:#?}", packets.len(), monitor.packets()?);
-        Ok(packets)
-    })
+fn shown(
+    monitor: &Monitor,
+    program: &str,
+    reasons: &[&str],
+    length: u64,
+    count: u64,
+) -> Result<Vec<Value>> {
+    eventually(
+        &format!("{count} packets of {length} bytes at {program}"),
+        Duration::from_secs(5),
+        || {
+            let mut packets = monitor.packets()?;
+            packets.retain(|packet| {
+                packet["program"] == program
+                    && reasons.iter().any(|reason| packet["reason"] == *reason)
+                    && packet["length"] == length
+            });
+            ensure!(
+                packets.len() as u64 == count,
+                "{}: {:#?}",
+                packets.len(),
+                monitor.packets()?
+            );
+            Ok(packets)
+        },
+    )
 }
 
 /// Every echo request and every reply, each where it was seen, with the counters' own names.
@@ -40,39 +62,83 @@ fn shows_pings(pair: &Pair) -> Result<()> {
     let monitor = pair.sender.monitor(&["-o", "json"])?;
     pings(pair, 500)?;
     let (near, far) = (pair.near.ip(), pair.far.ip());
-    let requests = shown(&monitor, "to_tunnel", &["encapsulated", "path_unseen", "too_big"], 542, PINGS)?;
+    let requests = shown(
+        &monitor,
+        "to_tunnel",
+        &["encapsulated", "path_unseen", "too_big"],
+        542,
+        PINGS,
+    )?;
     ensure!(
-        requests.iter().all(|packet| is_between(packet, near, far) && packet["protocol"] == "icmp"),
+        requests
+            .iter()
+            .all(|packet| is_between(packet, near, far) && packet["protocol"] == "icmp"),
         "{requests:#?}"
     );
     let encapsulated = monitor.of("to_tunnel", "encapsulated")?;
-    ensure!(encapsulated.len() as u64 == pair.encapsulated()? - before, "{encapsulated:#?}");
+    ensure!(
+        encapsulated.len() as u64 == pair.encapsulated()? - before,
+        "{encapsulated:#?}"
+    );
     let first = encapsulated.first().context("none was encapsulated")?;
     ensure!(
-        first["verdict"] == "redirect" && first["interface"] == "flannel.1" && first["direction"] == "out",
+        first["verdict"] == "redirect"
+            && first["interface"] == "flannel.1"
+            && first["direction"] == "out",
         "{first}"
     );
-    ensure!(first["outer_source"] == "192.168.1.11" && first["outer_destination"] == "192.168.2.13", "{first}");
+    ensure!(
+        first["outer_source"] == "192.168.1.11" && first["outer_destination"] == "192.168.2.13",
+        "{first}"
+    );
     let replies = shown(&monitor, "from_underlay", &["tunnel_good"], 542, PINGS)?;
-    ensure!(replies.iter().all(|packet| is_between(packet, far, near)), "{replies:#?}");
-    ensure!(replies[0]["interface"] == "eth0" && replies[0]["outer_source"] == "192.168.2.13", "{}", replies[0]);
+    ensure!(
+        replies.iter().all(|packet| is_between(packet, far, near)),
+        "{replies:#?}"
+    );
+    ensure!(
+        replies[0]["interface"] == "eth0" && replies[0]["outer_source"] == "192.168.2.13",
+        "{}",
+        replies[0]
+    );
     let said = monitor.interrupt()?;
-    ensure!(said.contains("packets shown; 0 more came faster than 1000 a second (--rate), 0 found"), "{said}");
-    ensure!(monitor_lease(pair.sender.node())? == 0, "the programs go on telling");
+    ensure!(
+        said.contains("packets shown; 0 more came faster than 1000 a second (--rate), 0 found"),
+        "{said}"
+    );
+    ensure!(
+        monitor_lease(pair.sender.node())? == 0,
+        "the programs go on telling"
+    );
     Ok(())
 }
 
 /// Checks that tcpdump reads in a capture of packets into the tunnel what the pod sent, in order
 /// and complete.
 fn captures_for_tcpdump(pair: &Pair) -> Result<()> {
-    if pair.near.command(["tcpdump", "--version"]).any_code().run()?.code != 0 {
+    if pair
+        .near
+        .command(["tcpdump", "--version"])
+        .any_code()
+        .run()?
+        .code
+        != 0
+    {
         not_run("captures read by tcpdump", "there is no tcpdump");
         return Ok(());
     }
     let node = pair.sender.node();
     let (near, far) = (pair.near.ip(), pair.far.ip());
-    let filter = ["--program=to_tunnel", "--snaplen=1500", "--count=20", &format!("--dst={far}"), "-w"];
-    let monitor = pair.sender.monitor(&[&filter[..], &["/run/monitor.pcapng"]].concat())?;
+    let filter = [
+        "--program=to_tunnel",
+        "--snaplen=1500",
+        "--count=20",
+        &format!("--dst={far}"),
+        "-w",
+    ];
+    let monitor = pair
+        .sender
+        .monitor(&[&filter[..], &["/run/monitor.pcapng"]].concat())?;
     pings(pair, 300)?;
     monitor.wait()?;
     // Its second word is the identifier; checksums are looked at because of -vv.
@@ -80,41 +146,85 @@ fn captures_for_tcpdump(pair: &Pair) -> Result<()> {
     for number in 1..=PINGS {
         let line = format!("{near} > {far}: ICMP echo request, id ");
         let end = format!(", seq {number}, length 308");
-        ensure!(read.lines().any(|text| text.contains(&line) && text.ends_with(&end)), "no {number}:\n{read}");
+        ensure!(
+            read.lines()
+                .any(|text| text.contains(&line) && text.ends_with(&end)),
+            "no {number}:\n{read}"
+        );
     }
-    ensure!(read.matches("echo request").count() as u64 == PINGS, "{read}");
-    ensure!(!read.contains("bad cksum") && !read.contains("truncated") && !read.contains("[|"), "{read}");
+    ensure!(
+        read.matches("echo request").count() as u64 == PINGS,
+        "{read}"
+    );
+    ensure!(
+        !read.contains("bad cksum") && !read.contains("truncated") && !read.contains("[|"),
+        "{read}"
+    );
 
     // The same into a pipe, which is read while it grows.
-    let agent = pair.sender.argv(&[&["monitor"], &filter[..], &["-"]].concat()).join(" ");
-    let piped = node.spawn("piped", ["sh", "-c", &format!("{agent} | tcpdump -n -t -l -r -")])?;
+    let agent = pair
+        .sender
+        .argv(&[&["monitor"], &filter[..], &["-"]].concat())
+        .join(" ");
+    let piped = node.spawn(
+        "piped",
+        ["sh", "-c", &format!("{agent} | tcpdump -n -t -l -r -")],
+    )?;
     eventually("monitoring", Duration::from_secs(10), || {
         ensure!(piped.log().contains("monitoring;"), "{}", piped.log());
         Ok(())
     })?;
     pings(pair, 200)?;
     piped.wait_success(Duration::from_secs(10))?;
-    ensure!(piped.log().matches("length 208").count() as u64 == PINGS, "{}", piped.log());
+    ensure!(
+        piped.log().matches("length 208").count() as u64 == PINGS,
+        "{}",
+        piped.log()
+    );
     Ok(())
 }
 
 /// Text for people, one line a packet; and what bounds it.
 fn ends_as_requested(pair: &Pair) -> Result<()> {
     let (near, far) = (pair.near.ip(), pair.far.ip());
-    let monitor = pair.sender.monitor(&["--program=from_underlay", &format!("--src={far}"), "--count=3"])?;
+    let monitor = pair.sender.monitor(&[
+        "--program=from_underlay",
+        &format!("--src={far}"),
+        "--count=3",
+    ])?;
     pings(pair, 64)?;
     let said = monitor.wait()?;
-    let line = format!("from_underlay tunnel_good    eth0      In  IP {far} > {near}: ICMP echo reply, id ");
-    ensure!(said.matches(&line).count() == 3 && said.contains(", tunnel 192.168.2.13 > 192.168.1.11\n"), "{said}");
+    let line = format!(
+        "from_underlay tunnel_good    eth0      In  IP {far} > {near}: ICMP echo reply, id "
+    );
+    ensure!(
+        said.matches(&line).count() == 3 && said.contains(", tunnel 192.168.2.13 > 192.168.1.11\n"),
+        "{said}"
+    );
 
-    let monitor = pair.sender.monitor(&["--duration=1", "--drops", "-o", "json"])?;
+    let monitor = pair
+        .sender
+        .monitor(&["--duration=1", "--drops", "-o", "json"])?;
     pings(pair, 64)?;
     monitor.wait()?;
-    ensure!(monitor.packets()?.is_empty(), "nothing is dropped: {:#?}", monitor.packets()?);
+    ensure!(
+        monitor.packets()?.is_empty(),
+        "nothing is dropped: {:#?}",
+        monitor.packets()?
+    );
 
     let first = pair.sender.monitor(&["-o", "json"])?;
-    let refused = pair.sender.node().command(pair.sender.argv(&["monitor"])).expect_code(2).run()?;
-    ensure!(refused.stderr.starts_with("error: a monitor already runs"), "{}", refused.stderr);
+    let refused = pair
+        .sender
+        .node()
+        .command(pair.sender.argv(&["monitor"]))
+        .expect_code(2)
+        .run()?;
+    ensure!(
+        refused.stderr.starts_with("error: a monitor already runs"),
+        "{}",
+        refused.stderr
+    );
     first.interrupt().map(drop)
 }
 
@@ -134,7 +244,11 @@ fn leaves_nothing_behind(pair: &Pair) -> Result<()> {
     let without_agent = pair.sender.monitor(&["--count=1", "-o", "json"])?;
     pings(pair, 64)?;
     without_agent.wait()?;
-    ensure!(without_agent.packets()?.len() == 1, "{:#?}", without_agent.packets()?);
+    ensure!(
+        without_agent.packets()?.len() == 1,
+        "{:#?}",
+        without_agent.packets()?
+    );
     pair.sender.restart()?;
     pair.sender.wait_ready()
 }
@@ -156,20 +270,33 @@ fn in_mode_fast() -> Result<()> {
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 100)?;
     let (near, far) = (pair.near.ip(), pair.far.ip());
-    for (program, from, to, outer) in
-        [("from_pod", near, far, Value::from("192.168.1.11")), ("from_underlay", far, near, Value::Null)]
-    {
+    for (program, from, to, outer) in [
+        ("from_pod", near, far, Value::from("192.168.1.11")),
+        ("from_underlay", far, near, Value::Null),
+    ] {
         let flags = ["--reason=replayed", "--count=50", "-o", "json"];
-        let monitor = pair.sender.monitor(&[&flags[..], &[&format!("--program={program}")]].concat())?;
+        let monitor = pair
+            .sender
+            .monitor(&[&flags[..], &[&format!("--program={program}")]].concat())?;
         pair.talk_until_replayed(&mut talk, 100)?;
         monitor.wait()?;
         let packets = monitor.of(program, "replayed")?;
         ensure!(packets.len() == 50, "{packets:#?}");
         for packet in &packets {
-            ensure!(is_between(packet, from, to) && packet["protocol"] == "tcp", "{packet}");
-            ensure!(packet["verdict"] == "redirect" && packet["outer_source"] == outer, "{packet}");
+            ensure!(
+                is_between(packet, from, to) && packet["protocol"] == "tcp",
+                "{packet}"
+            );
+            ensure!(
+                packet["verdict"] == "redirect" && packet["outer_source"] == outer,
+                "{packet}"
+            );
         }
-        let device = if program == "from_pod" { pair.near.veth() } else { "eth0" };
+        let device = if program == "from_pod" {
+            pair.near.veth()
+        } else {
+            "eth0"
+        };
         ensure!(packets[0]["interface"] == device, "{}", packets[0]);
     }
     Ok(())

@@ -18,38 +18,69 @@ use flannel_tests::{
 /// The words in front of two blanks, as in `ready      yes`, and the heads of tables.
 fn labels(text: &str) -> BTreeSet<String> {
     let label = |line: &str| match line.split_once("  ") {
-        Some((label, _)) if label.starts_with(|first: char| first.is_ascii_lowercase()) => Some(label.to_owned()),
-        _ => line.contains("SUBNET").then(|| line.split_whitespace().collect::<Vec<_>>().join(" ")),
+        Some((label, _)) if label.starts_with(|first: char| first.is_ascii_lowercase()) => {
+            Some(label.to_owned())
+        }
+        _ => line
+            .contains("SUBNET")
+            .then(|| line.split_whitespace().collect::<Vec<_>>().join(" ")),
     };
     text.lines().filter_map(label).collect()
 }
 
 /// The topics of `check`, behind the level.
 fn topics(text: &str) -> BTreeSet<String> {
-    let findings = text.lines().filter(|line| ["ok ", "warn ", "FAIL "].iter().any(|level| line.starts_with(level)));
-    findings.filter_map(|line| line.get(6..22)).map(|topic| topic.trim().to_owned()).collect()
+    let findings = text.lines().filter(|line| {
+        ["ok ", "warn ", "FAIL "]
+            .iter()
+            .any(|level| line.starts_with(level))
+    });
+    findings
+        .filter_map(|line| line.get(6..22))
+        .map(|topic| topic.trim().to_owned())
+        .collect()
 }
 
 /// The titles of panels without their numbers, and the heads of their columns.
 fn panels(text: &str) -> BTreeSet<String> {
     let words = |line: &str| {
-        let words = line.split(|letter: char| !letter.is_alphabetic() && letter != '/' && letter != '-');
-        words.filter(|word| word.len() > 1 && *word != "more").map(str::to_owned).collect::<Vec<_>>()
+        let words =
+            line.split(|letter: char| !letter.is_alphabetic() && letter != '/' && letter != '-');
+        words
+            .filter(|word| word.len() > 1 && *word != "more")
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
-    let lines = text.lines().filter(|line| line.starts_with('┌') || line.contains("PKT/S"));
-    lines.flat_map(|line| words(&line.replace(" peer ", " peers ").replace(" flow ", " flows "))).collect()
+    let lines = text
+        .lines()
+        .filter(|line| line.starts_with('┌') || line.contains("PKT/S"));
+    lines
+        .flat_map(|line| {
+            words(
+                &line
+                    .replace(" peer ", " peers ")
+                    .replace(" flow ", " flows "),
+            )
+        })
+        .collect()
 }
 
 /// Major and minor number of the kernel that a text of `check` names.
 fn kernel(text: &str) -> Option<&str> {
     let release = text.split_once("Linux ")?.1;
-    release.match_indices('.').nth(1).map(|(end, _)| &release[..end])
+    release
+        .match_indices('.')
+        .nth(1)
+        .map(|(end, _)| &release[..end])
 }
 
 /// The output without what a kernel's builder added to its version.
 fn without_local_version(output: &str) -> String {
     let shorten = |line: &str| match line.split_once("Linux ") {
-        Some((before, release)) => format!("{before}Linux {}", release.split('-').next().unwrap_or_default()),
+        Some((before, release)) => format!(
+            "{before}Linux {}",
+            release.split('-').next().unwrap_or_default()
+        ),
         None => line.to_owned(),
     };
     output.lines().map(|line| shorten(line) + "\n").collect()
@@ -59,7 +90,10 @@ fn check_picture(agent: &Agent) -> Result<()> {
     let output = without_local_version(&agent.cli_any(&["check", "--color=always"])?.stdout);
     let picture = Picture("check");
     if kernel(&picture.kept_text()) != kernel(&output) && !Picture::are_written() {
-        not_run("the picture of check", "it was made on another kernel, which has other findings");
+        not_run(
+            "the picture of check",
+            "it was made on another kernel, which has other findings",
+        );
         return Ok(());
     }
     picture.keep(&output, topics)
@@ -105,7 +139,10 @@ fn pictures_of_commands_are_as_the_commands_are() -> Result<()> {
 #[test]
 fn the_form_of_a_picture_is_its_words() {
     let status = "ready      yes\nNODE  SUBNET  WAY\n";
-    assert_eq!(labels(status), BTreeSet::from(["ready".to_owned(), "NODE SUBNET WAY".to_owned()]));
+    assert_eq!(
+        labels(status),
+        BTreeSet::from(["ready".to_owned(), "NODE SUBNET WAY".to_owned()])
+    );
     assert_eq!(
         topics("ok    kernel          Linux 6.1\nthis node can do mode fast\n"),
         BTreeSet::from(["kernel".to_owned()])
@@ -114,5 +151,8 @@ fn the_form_of_a_picture_is_its_words() {
         panels("┌ 3 flows by rate ──┐\n│FROM  PKT/S│\n│10.1.0.2│"),
         panels("┌ 1 flow by rate ──┐\n│FROM  PKT/S│")
     );
-    assert_eq!(kernel(&without_local_version("ok  Linux 6.18.44-x-1\n")), Some("6.18"));
+    assert_eq!(
+        kernel(&without_local_version("ok  Linux 6.18.44-x-1\n")),
+        Some("6.18")
+    );
 }

@@ -32,8 +32,12 @@ pub(crate) const OWN: &str = "i-own";
 pub(crate) const OTHER: &str = "i-other";
 /// The keys of a user.
 pub(crate) const USER: [&str; 2] = ["LTAI-user", "secret-of-the-user"];
-pub(crate) const ACTIONS: [&str; 4] =
-    ["DescribeVSwitchAttributes", "DescribeRouteEntryList", "CreateRouteEntry", "DeleteRouteEntry"];
+pub(crate) const ACTIONS: [&str; 4] = [
+    "DescribeVSwitchAttributes",
+    "DescribeRouteEntryList",
+    "CreateRouteEntry",
+    "DeleteRouteEntry",
+];
 /// Routes of a page. Alibaba's have more.
 const PAGE: usize = 3;
 /// The parameters of every request.
@@ -79,7 +83,12 @@ struct State {
 impl AliVpc {
     /// Starts it. The role and the user may do everything.
     pub(crate) fn start(node: &Node) -> Result<Self> {
-        let local = Entry { kind: "System", hop_type: "local", hop: String::new(), status: "Available" };
+        let local = Entry {
+            kind: "System",
+            hop_type: "local",
+            hop: String::new(),
+            status: "Available",
+        };
         let state = State {
             entries: [(CIDR.to_owned(), local)].into(),
             permissions: ACTIONS.map(str::to_owned).into(),
@@ -89,14 +98,22 @@ impl AliVpc {
         let state = Arc::new(Mutex::new(state));
         let (of_api, of_metadata) = (Arc::clone(&state), Arc::clone(&state));
         let api = Double::start(node, PORT, move |request| lock(&of_api).answer(request))?;
-        let metadata = Double::start(node, METADATA_PORT, move |request| lock(&of_metadata).metadata(request))?;
-        Ok(Self { state, _servers: [api, metadata] })
+        let metadata = Double::start(node, METADATA_PORT, move |request| {
+            lock(&of_metadata).metadata(request)
+        })?;
+        Ok(Self {
+            state,
+            _servers: [api, metadata],
+        })
     }
 
     /// The variables by which an agent finds it.
     pub(crate) fn environment() -> [(String, String); 2] {
         let local = |port| format!("http://127.0.0.1:{port}");
-        [("FLANNEL_ALI_API_URL".to_owned(), local(PORT)), ("FLANNEL_ALI_METADATA_URL".to_owned(), local(METADATA_PORT))]
+        [
+            ("FLANNEL_ALI_API_URL".to_owned(), local(PORT)),
+            ("FLANNEL_ALI_METADATA_URL".to_owned(), local(METADATA_PORT)),
+        ]
     }
 
     /// The options of an agent on this instance, which looks at the table each second.
@@ -108,16 +125,32 @@ impl AliVpc {
     /// The routes that were made by request: destination, next hop and status.
     pub(crate) fn routes(&self) -> Vec<[String; 3]> {
         let state = lock(&self.state);
-        let by_request = state.entries.iter().filter(|(_, entry)| entry.kind == "Custom");
+        let by_request = state
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.kind == "Custom");
         by_request
-            .map(|(destination, entry)| [destination.clone(), entry.hop.clone(), entry.status.to_owned()])
+            .map(|(destination, entry)| {
+                [
+                    destination.clone(),
+                    entry.hop.clone(),
+                    entry.status.to_owned(),
+                ]
+            })
             .collect()
     }
 
     /// Makes a route, or changes it.
     pub(crate) fn put(&self, destination: &str, instance: &str) {
-        let entry = Entry { kind: "Custom", hop_type: "Instance", hop: instance.to_owned(), status: "Available" };
-        lock(&self.state).entries.insert(destination.to_owned(), entry);
+        let entry = Entry {
+            kind: "Custom",
+            hop_type: "Instance",
+            hop: instance.to_owned(),
+            status: "Available",
+        };
+        lock(&self.state)
+            .entries
+            .insert(destination.to_owned(), entry);
     }
 
     pub(crate) fn remove(&self, destination: &str) {
@@ -161,7 +194,8 @@ impl Form {
 
     /// Refuses parameters that the request does not have.
     fn known(&self, names: &[&str]) -> Result<(), Refusal> {
-        let is_known = |key: &&String| COMMON.contains(&key.as_str()) || names.contains(&key.as_str());
+        let is_known =
+            |key: &&String| COMMON.contains(&key.as_str()) || names.contains(&key.as_str());
         match self.0.keys().find(|key| !is_known(key)) {
             Some(unknown) => refuse(400, "InvalidParameter", unknown),
             None => Ok(()),
@@ -172,11 +206,15 @@ impl Form {
 impl State {
     /// Identifier, secret and token of the role.
     fn role(&self) -> [String; 3] {
-        ["STS.role", "secret-of-the-role", "token-of-the-role"].map(|name| format!("{name}-{}", self.role))
+        ["STS.role", "secret-of-the-role", "token-of-the-role"]
+            .map(|name| format!("{name}-{}", self.role))
     }
 
     fn metadata(&mut self, request: &Received) -> Answered {
-        let is_lifetime = |text: &str| text.parse().is_ok_and(|seconds: u32| (1..=21_600).contains(&seconds));
+        let is_lifetime = |text: &str| {
+            text.parse()
+                .is_ok_and(|seconds: u32| (1..=21_600).contains(&seconds))
+        };
         if request.path == "/latest/api/token" && request.method == "PUT" {
             return if is_lifetime(request.header("x-aliyun-ecs-metadata-token-ttl-seconds")) {
                 (200, METADATA_TOKEN.to_owned())
@@ -184,12 +222,18 @@ impl State {
                 (400, String::new())
             };
         }
-        if request.method != "GET" || request.header("x-aliyun-ecs-metadata-token") != METADATA_TOKEN {
-            self.refusals.push(format!("metadata {} {}", request.method, request.path));
+        if request.method != "GET"
+            || request.header("x-aliyun-ecs-metadata-token") != METADATA_TOKEN
+        {
+            self.refusals
+                .push(format!("metadata {} {}", request.method, request.path));
             return (403, "a token is required".to_owned());
         }
         let mac = "network/interfaces/macs/00:16:3e:0f:01:02";
-        let path = request.path.strip_prefix("/latest/meta-data/").unwrap_or_default();
+        let path = request
+            .path
+            .strip_prefix("/latest/meta-data/")
+            .unwrap_or_default();
         let text = match path.strip_prefix(mac).unwrap_or(path) {
             "region-id" => REGION.to_owned(),
             "instance-id" => OWN.to_owned(),
@@ -199,8 +243,10 @@ impl State {
             "ram/security-credentials/" => "node".to_owned(),
             "ram/security-credentials/node" => {
                 let [id, secret, token] = self.role();
-                let end = Timestamp::from_second(Timestamp::now().as_second() + 3600).expect("a time");
-                let keys = json!({ "AccessKeyId": id, "AccessKeySecret": secret, "SecurityToken": token });
+                let end =
+                    Timestamp::from_second(Timestamp::now().as_second() + 3600).expect("a time");
+                let keys =
+                    json!({ "AccessKeyId": id, "AccessKeySecret": secret, "SecurityToken": token });
                 let mut keys = keys;
                 keys["Expiration"] = json!(end.to_string());
                 keys.to_string()
@@ -215,20 +261,27 @@ impl State {
             Ok(answer) => (200, answer.to_string()),
             Err(Refusal(status, code, message)) => {
                 self.refusals.push(format!("{code}: {message}"));
-                (status, json!({ "Code": code, "Message": message, "RequestId": "1" }).to_string())
+                (
+                    status,
+                    json!({ "Code": code, "Message": message, "RequestId": "1" }).to_string(),
+                )
             }
         }
     }
 
     fn serve(&mut self, request: &Received) -> Result<Value, Refusal> {
         let is_form = request.header("content-type") == "application/x-www-form-urlencoded";
-        if (request.method.as_str(), request.path.as_str(), is_form) != ("POST", "/", true) || !request.query.is_empty()
+        if (request.method.as_str(), request.path.as_str(), is_form) != ("POST", "/", true)
+            || !request.query.is_empty()
         {
             return refuse(400, "UnsupportedHTTPMethod", "a form in POST / alone");
         }
         let form = Form(request.body.split('&').filter_map(pair).collect());
         self.verify(&form)?;
-        if form.get("Version") != "2016-04-28" || form.get("Format") != "JSON" || form.get("RegionId") != REGION {
+        if form.get("Version") != "2016-04-28"
+            || form.get("Format") != "JSON"
+            || form.get("RegionId") != REGION
+        {
             return refuse(400, "InvalidVersion", "version, format or region");
         }
         let action = form.get("Action").to_owned();
@@ -236,7 +289,11 @@ impl State {
             return refuse(404, "InvalidAction.NotFound", action);
         }
         if !self.permissions.contains(&action) {
-            return refuse(403, "Forbidden.RAM", format!("not authorized to operate on vpc:{action}"));
+            return refuse(
+                403,
+                "Forbidden.RAM",
+                format!("not authorized to operate on vpc:{action}"),
+            );
         }
         match action.as_str() {
             "DescribeVSwitchAttributes" => {
@@ -244,7 +301,9 @@ impl State {
                 if form.get("VSwitchId") != VSWITCH {
                     return refuse(404, "InvalidVSwitchId.NotFound", form.get("VSwitchId"));
                 }
-                Ok(json!({ "VSwitchId": VSWITCH, "RouteTable": { "RouteTableId": TABLE, "RouteTableType": "System" } }))
+                Ok(
+                    json!({ "VSwitchId": VSWITCH, "RouteTable": { "RouteTableId": TABLE, "RouteTableType": "System" } }),
+                )
             }
             "DescribeRouteEntryList" => self.list(&form),
             "CreateRouteEntry" => self.create(&form),
@@ -267,50 +326,88 @@ impl State {
         let secret = match form.get("AccessKeyId") {
             id if id == USER[0] => USER[1].to_owned(),
             id if id == role && form.get("SecurityToken") == token => role_secret,
-            id if id == role => return refuse(400, "InvalidSecurityToken.Malformed", "another token"),
+            id if id == role => {
+                return refuse(400, "InvalidSecurityToken.Malformed", "another token");
+            }
             _ => return refuse(404, "InvalidAccessKeyId.NotFound", "no such key"),
         };
         let parameters = form.0.iter().filter(|(name, _)| *name != "Signature");
-        let mut pairs: Vec<String> =
-            parameters.map(|(name, value)| format!("{}={}", escape(name), escape(value))).collect();
+        let mut pairs: Vec<String> = parameters
+            .map(|(name, value)| format!("{}={}", escape(name), escape(value)))
+            .collect();
         pairs.sort();
         let text = format!("POST&%2F&{}", escape(&pairs.join("&")));
-        let mut mac = Hmac::<Sha1>::new_from_slice(format!("{secret}&").as_bytes()).expect("a key of any length");
+        let mut mac = Hmac::<Sha1>::new_from_slice(format!("{secret}&").as_bytes())
+            .expect("a key of any length");
         mac.update(text.as_bytes());
         if STANDARD.encode(mac.finalize().into_bytes()) != form.get("Signature") {
             return refuse(400, "SignatureDoesNotMatch", "another signature");
         }
-        if form.get("SignatureNonce").len() < 16 || !self.nonces.insert(form.get("SignatureNonce").to_owned()) {
+        if form.get("SignatureNonce").len() < 16
+            || !self.nonces.insert(form.get("SignatureNonce").to_owned())
+        {
             return refuse(400, "SignatureNonceUsed", "used before");
         }
         Ok(())
     }
 
     fn table(form: &Form) -> Result<(), Refusal> {
-        if form.get("RouteTableId") == TABLE { Ok(()) } else { refuse(404, "InvalidRouteTableId.NotFound", "no table") }
+        if form.get("RouteTableId") == TABLE {
+            Ok(())
+        } else {
+            refuse(404, "InvalidRouteTableId.NotFound", "no table")
+        }
     }
 
     fn list(&mut self, form: &Form) -> Result<Value, Refusal> {
-        form.known(&["RouteTableId", "MaxResult", "NextToken", "DestinationCidrBlock"])?;
+        form.known(&[
+            "RouteTableId",
+            "MaxResult",
+            "NextToken",
+            "DestinationCidrBlock",
+        ])?;
         Self::table(form)?;
-        if !form.get("MaxResult").parse().is_ok_and(|count: u32| (1..=100).contains(&count)) {
+        if !form
+            .get("MaxResult")
+            .parse()
+            .is_ok_and(|count: u32| (1..=100).contains(&count))
+        {
             return refuse(400, "InvalidMaxResult", form.get("MaxResult"));
         }
-        let start: usize = form.get("NextToken").strip_prefix("from ").map_or(0, |text| text.parse().unwrap_or(0));
+        let start: usize = form
+            .get("NextToken")
+            .strip_prefix("from ")
+            .map_or(0, |text| text.parse().unwrap_or(0));
         let wanted = form.get("DestinationCidrBlock");
-        let found = self.entries.iter().filter(|(destination, _)| wanted.is_empty() || *destination == wanted);
-        let all: Vec<Value> = found.map(|(destination, entry)| shown(destination, entry)).collect();
+        let found = self
+            .entries
+            .iter()
+            .filter(|(destination, _)| wanted.is_empty() || *destination == wanted);
+        let all: Vec<Value> = found
+            .map(|(destination, entry)| shown(destination, entry))
+            .collect();
         let page: Vec<&Value> = all.iter().skip(start).take(PAGE).collect();
-        let next = if start + PAGE < all.len() { format!("from {}", start + PAGE) } else { String::new() };
+        let next = if start + PAGE < all.len() {
+            format!("from {}", start + PAGE)
+        } else {
+            String::new()
+        };
         let answer = json!({ "RouteEntrys": { "RouteEntry": page }, "NextToken": next });
         // The next look finds what is pending done.
         self.entries.retain(|_, entry| entry.status != "Deleting");
-        self.entries.values_mut().for_each(|entry| entry.status = "Available");
+        self.entries
+            .values_mut()
+            .for_each(|entry| entry.status = "Available");
         Ok(answer)
     }
 
     fn create(&mut self, form: &Form) -> Result<Value, Refusal> {
-        form.known(&["RouteTableId", "DestinationCidrBlock", "NextHopType", "NextHopId"])?;
+        form.known(&[
+            "RouteTableId",
+            "DestinationCidrBlock",
+            "NextHopType",
+            "NextHopId",
+        ])?;
         Self::table(form)?;
         let destination = form.get("DestinationCidrBlock");
         match destination.parse::<Ipv4Net>() {
@@ -324,7 +421,12 @@ impl State {
             return refuse(400, "RouterEntryConflict.Duplicated", destination);
         }
         let hop = form.get("NextHopId").to_owned();
-        let entry = Entry { kind: "Custom", hop_type: "Instance", hop, status: "Pending" };
+        let entry = Entry {
+            kind: "Custom",
+            hop_type: "Instance",
+            hop,
+            status: "Pending",
+        };
         self.entries.insert(destination.to_owned(), entry);
         Ok(json!({ "RequestId": "1", "RouteEntryId": "rte-1" }))
     }
@@ -337,7 +439,11 @@ impl State {
                 entry.status = "Deleting";
                 Ok(json!({ "RequestId": "1" }))
             }
-            _ => refuse(404, "InvalidRouteEntry.NotFound", form.get("DestinationCidrBlock")),
+            _ => refuse(
+                404,
+                "InvalidRouteEntry.NotFound",
+                form.get("DestinationCidrBlock"),
+            ),
         }
     }
 }

@@ -57,8 +57,13 @@ impl Double {
                 drop(exchange(stream, &*answer));
             }
         };
-        let thread = std::thread::Builder::new().name(format!("double-{port}")).spawn(serve)?;
-        Ok(Self { listener, thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name(format!("double-{port}"))
+            .spawn(serve)?;
+        Ok(Self {
+            listener,
+            thread: Some(thread),
+        })
     }
 }
 
@@ -75,7 +80,10 @@ fn exchange(mut stream: TcpStream, answer: &dyn Fn(&Received) -> Answered) -> Re
     let request = receive(&mut stream)?;
     let (status, body) = answer(&request);
     let length = body.len();
-    write!(stream, "HTTP/1.1 {status} Double\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")?;
+    write!(
+        stream,
+        "HTTP/1.1 {status} Double\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )?;
     Ok(())
 }
 
@@ -87,11 +95,19 @@ fn receive(stream: &mut TcpStream) -> Result<Received> {
         ensure!(length > 0, "half a request");
         text.extend_from_slice(&part[..length]);
         let so_far = str::from_utf8(&text)?;
-        let Some((head, body)) = so_far.split_once("\r\n\r\n") else { continue };
+        let Some((head, body)) = so_far.split_once("\r\n\r\n") else {
+            continue;
+        };
         let request = parse(head)?;
-        let size = request.headers.get("content-length").map_or(Ok(0), |size| size.parse())?;
+        let size = request
+            .headers
+            .get("content-length")
+            .map_or(Ok(0), |size| size.parse())?;
         if body.len() >= size {
-            return Ok(Received { body: body.to_owned(), ..request });
+            return Ok(Received {
+                body: body.to_owned(),
+                ..request
+            });
         }
     }
 }
@@ -99,9 +115,15 @@ fn receive(stream: &mut TcpStream) -> Result<Received> {
 fn parse(head: &str) -> Result<Received> {
     let mut lines = head.lines();
     let mut first = lines.next().context("a request line")?.split(' ');
-    let (method, target) = first.next().zip(first.next()).context("a method and a path")?;
+    let (method, target) = first
+        .next()
+        .zip(first.next())
+        .context("a method and a path")?;
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let header = |line: &str| line.split_once(':').map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()));
+    let header = |line: &str| {
+        line.split_once(':')
+            .map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()))
+    };
     Ok(Received {
         method: method.to_owned(),
         path: path.to_owned(),

@@ -13,7 +13,11 @@ use super::{
 const GONE: &str = "projects/pods-17/zones/europe-west4-a/instances/gone";
 
 fn instance(name: &str) -> Result<(TwoNodes, Compute)> {
-    let pair = TwoNodes::with(name, Stack::V4, &cluster::config(Stack::V4, r#"{"Type":"gce"}"#))?;
+    let pair = TwoNodes::with(
+        name,
+        Stack::V4,
+        &cluster::config(Stack::V4, r#"{"Type":"gce"}"#),
+    )?;
     let compute = Compute::start(&pair.a)?;
     Ok((pair, compute))
 }
@@ -32,7 +36,11 @@ fn wait_routes(compute: &Compute, expected: &[[String; 3]]) -> Result<()> {
 fn a_node_keeps_the_route_with_its_name_and_clears_away_what_leads_nowhere() -> Result<()> {
     let (pair, compute) = instance("gce-route")?;
     // A lease as stock flannel 0.19 writes it for this backend.
-    pair.etcd.put(&format!("{LEASES}10.244.13.0-24"), r#"{"PublicIP":"192.168.1.13"}"#, Some(86_400))?;
+    pair.etcd.put(
+        &format!("{LEASES}10.244.13.0-24"),
+        r#"{"PublicIP":"192.168.1.13"}"#,
+        Some(86_400),
+    )?;
     // Of another node without a lease, of one with a lease, by hand, and outside the pod network.
     let left = [
         row("flannel-10-244-11-0-24", "10.244.11.0/24", OTHER),
@@ -53,15 +61,31 @@ fn a_node_keeps_the_route_with_its_name_and_clears_away_what_leads_nowhere() -> 
     let complete = [&left[..], &[row(&name, &subnet, OWN)]].concat();
     wait_routes(&compute, &complete)?;
     let changes = json!({ "created": 1, "replaced": 0, "deleted": 2 });
-    let status = wait_cloud(&agent, "a status", |cloud| cloud["changes"] == changes && cloud["error"].is_null())?;
+    let status = wait_cloud(&agent, "a status", |cloud| {
+        cloud["changes"] == changes && cloud["error"].is_null()
+    })?;
     let cloud = &status["cloud"];
-    assert_eq!((&cloud["cloud"], &cloud["tables"], &cloud["target"]), (&json!("gce"), &json!([NETWORK]), &json!(OWN)));
-    assert_eq!((&cloud["source_check"], &status["mode"]["effective"]), (&json!(null), &json!("fast")), "{status}");
+    assert_eq!(
+        (&cloud["cloud"], &cloud["tables"], &cloud["target"]),
+        (&json!("gce"), &json!([NETWORK]), &json!(OWN))
+    );
+    assert_eq!(
+        (&cloud["source_check"], &status["mode"]["effective"]),
+        (&json!(null), &json!("fast")),
+        "{status}"
+    );
     assert_eq!(agent.peer_status("192.168.1.13")?["way"], "cloud");
     let key = format!("{LEASES}{}", subnet.replace('/', "-"));
     let published = pair.etcd.get(&key)?.context("a lease")?;
-    ensure!(!published.contains("BackendType") && !published.contains("BackendData"), "{published}");
-    assert_eq!(compute.take_refusals(), Vec::<String>::new(), "Google would refuse");
+    ensure!(
+        !published.contains("BackendType") && !published.contains("BackendData"),
+        "{published}"
+    );
+    assert_eq!(
+        compute.take_refusals(),
+        Vec::<String>::new(),
+        "Google would refuse"
+    );
 
     // Removed, led elsewhere, and back each time; with a token that ended early in between.
     compute.remove(&name);
@@ -70,58 +94,108 @@ fn a_node_keeps_the_route_with_its_name_and_clears_away_what_leads_nowhere() -> 
     compute.put(&name, &subnet, OTHER);
     wait_routes(&compute, &complete)?;
     let changes = json!({ "created": 2, "replaced": 1, "deleted": 2 });
-    wait_cloud(&agent, "repairs", |cloud| cloud["changes"] == changes && cloud["present"] == true)?;
+    wait_cloud(&agent, "repairs", |cloud| {
+        cloud["changes"] == changes && cloud["present"] == true
+    })?;
     let refusals = compute.take_refusals();
-    ensure!(refusals.iter().all(|refusal| refusal.contains("authError")) && refusals.len() == 1, "{refusals:?}");
+    ensure!(
+        refusals.iter().all(|refusal| refusal.contains("authError")) && refusals.len() == 1,
+        "{refusals:?}"
+    );
 
     // The next agent finds it, and changes nothing.
     agent.kill9()?;
     agent.restart()?;
     agent.wait_ready()?;
-    let status = wait_cloud(&agent, "a look", |cloud| cloud["requests"]["done"].as_u64() > Some(3))?;
-    assert_eq!(status["cloud"]["changes"], json!({ "created": 0, "replaced": 0, "deleted": 0 }));
+    let status = wait_cloud(&agent, "a look", |cloud| {
+        cloud["requests"]["done"].as_u64() > Some(3)
+    })?;
+    assert_eq!(
+        status["cloud"]["changes"],
+        json!({ "created": 0, "replaced": 0, "deleted": 0 })
+    );
     wait_routes(&compute, &complete)?;
 
     agent.sigterm_and_wait()?;
     let done = cleanup(&agent, &Compute::environment())?;
     ensure!(
-        done.contains(&format!("remove the route {subnet} to {OWN} from the network {NETWORK} of the project")),
+        done.contains(&format!(
+            "remove the route {subnet} to {OWN} from the network {NETWORK} of the project"
+        )),
         "{done}"
     );
     wait_routes(&compute, &left)?;
-    ensure!(!pair.a.outside_path("/run/flannel/cloud-routes.json").exists(), "the record is left");
-    assert_eq!(compute.take_refusals(), Vec::<String>::new(), "Google would refuse");
+    ensure!(
+        !pair
+            .a
+            .outside_path("/run/flannel/cloud-routes.json")
+            .exists(),
+        "the record is left"
+    );
+    assert_eq!(
+        compute.take_refusals(),
+        Vec::<String>::new(),
+        "Google would refuse"
+    );
     Ok(())
 }
 
 #[test]
 fn a_missing_permission_and_an_instance_that_does_not_forward_are_named() -> Result<()> {
     let (pair, compute) = instance("gce-refused")?;
-    let without: Vec<&str> = PERMISSIONS.into_iter().filter(|name| *name != "compute.routes.create").collect();
+    let without: Vec<&str> = PERMISSIONS
+        .into_iter()
+        .filter(|name| *name != "compute.routes.create")
+        .collect();
     compute.permit(&without);
     compute.forward(false);
-    let agent = pair.a.agent(Compute::agent(pair.options()?).flag("--v=10"))?;
-    let status = wait_cloud(&agent, "refusals", |cloud| cloud["attempts"].as_u64() >= Some(2))?;
+    let agent = pair
+        .a
+        .agent(Compute::agent(pair.options()?).flag("--v=10"))?;
+    let status = wait_cloud(&agent, "refusals", |cloud| {
+        cloud["attempts"].as_u64() >= Some(2)
+    })?;
     let cloud = &status["cloud"];
     let error = cloud["error"].as_str().context("an error")?;
-    let expected = "routes.insert is not allowed: the service account of this instance needs compute.routes.create";
+    let expected = "routes.insert is not allowed: the service account of this instance needs \
+        compute.routes.create";
     ensure!(error.starts_with(expected), "{error}");
     let check = cloud["source_check"].as_str().context("a note")?;
     ensure!(
-        check.starts_with(&format!("the instance {OWN} may not forward packets (canIpForward is false)")),
+        check.starts_with(&format!(
+            "the instance {OWN} may not forward packets (canIpForward is false)"
+        )),
         "{check}"
     );
-    ensure!(status["ready"] == false && cloud["present"] == false, "{status}");
-    ensure!(pair.a.subnet_env().is_err(), "pods would start without a route");
+    ensure!(
+        status["ready"] == false && cloud["present"] == false,
+        "{status}"
+    );
+    ensure!(
+        pair.a.subnet_env().is_err(),
+        "pods would start without a route"
+    );
     let text = agent.cli_any(&["status"])?.stdout;
-    ensure!(text.contains(&format!("tries): {expected}")) && text.contains(", missing"), "{text}");
-    ensure!(text.contains("the check of source and destination may drop packets of pods: the instance"), "{text}");
+    ensure!(
+        text.contains(&format!("tries): {expected}")) && text.contains(", missing"),
+        "{text}"
+    );
+    ensure!(
+        text.contains("the check of source and destination may drop packets of pods: the instance"),
+        "{text}"
+    );
 
     compute.permit(&PERMISSIONS);
     agent.wait_ready()?;
-    let cloud = wait_cloud(&agent, "no error", |cloud| cloud["error"].is_null() && cloud["present"] == true)?;
+    let cloud = wait_cloud(&agent, "no error", |cloud| {
+        cloud["error"].is_null() && cloud["present"] == true
+    })?;
     assert_eq!(cloud["cloud"]["changes"]["created"], 1);
     let log = agent.child().log();
-    ensure!(log.contains("canIpForward") && !log.contains("ya29."), "the log, of {} bytes", log.len());
+    ensure!(
+        log.contains("canIpForward") && !log.contains("ya29."),
+        "the log, of {} bytes",
+        log.len()
+    );
     Ok(())
 }

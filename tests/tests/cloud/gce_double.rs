@@ -27,8 +27,16 @@ const ADDRESS: &str = "192.168.1.11";
 /// Routes of a page. Google's have more.
 const PAGE: usize = 3;
 /// The fields of a route in a request.
-const FIELDS: [&str; 8] =
-    ["name", "description", "destRange", "network", "priority", "tags", "nextHopInstance", "nextHopIp"];
+const FIELDS: [&str; 8] = [
+    "name",
+    "description",
+    "destRange",
+    "network",
+    "priority",
+    "tags",
+    "nextHopInstance",
+    "nextHopIp",
+];
 /// The permissions that an agent needs.
 pub(crate) const PERMISSIONS: [&str; 6] = [
     "compute.routes.list",
@@ -79,15 +87,26 @@ impl Compute {
         let state = Arc::new(Mutex::new(state));
         let (of_api, of_metadata) = (Arc::clone(&state), Arc::clone(&state));
         let api = Double::start(node, PORT, move |request| lock(&of_api).answer(request))?;
-        let metadata = Double::start(node, METADATA_PORT, move |request| lock(&of_metadata).metadata(request))?;
-        Ok(Self { state, _servers: [api, metadata] })
+        let metadata = Double::start(node, METADATA_PORT, move |request| {
+            lock(&of_metadata).metadata(request)
+        })?;
+        Ok(Self {
+            state,
+            _servers: [api, metadata],
+        })
     }
 
     /// The variables by which programs find it.
     pub(crate) fn environment() -> [(String, String); 2] {
         [
-            ("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE".to_owned(), format!("http://127.0.0.1:{PORT}/compute/v1/")),
-            ("GCE_METADATA_HOST".to_owned(), format!("127.0.0.1:{METADATA_PORT}")),
+            (
+                "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE".to_owned(),
+                format!("http://127.0.0.1:{PORT}/compute/v1/"),
+            ),
+            (
+                "GCE_METADATA_HOST".to_owned(),
+                format!("127.0.0.1:{METADATA_PORT}"),
+            ),
         ]
     }
 
@@ -142,7 +161,11 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 fn row(route: &Value) -> [String; 3] {
     let text = |name: &str| route[name].as_str().unwrap_or_default().to_owned();
     let hop = text("nextHopInstance");
-    [text("name"), text("destRange"), hop.replacen(RESOURCES, "projects/pods-17", 1)]
+    [
+        text("name"),
+        text("destRange"),
+        hop.replacen(RESOURCES, "projects/pods-17", 1),
+    ]
 }
 
 /// The reason of a refusal: the status, Google's word for it, and a message.
@@ -158,7 +181,9 @@ impl State {
     }
 
     fn metadata(&mut self, request: &Received) -> Answered {
-        if request.header("metadata-flavor") != "Google" || request.headers.contains_key("x-forwarded-for") {
+        if request.header("metadata-flavor") != "Google"
+            || request.headers.contains_key("x-forwarded-for")
+        {
             self.refusals.push(format!("metadata {}", request.path));
             return (403, "Missing Metadata-Flavor:Google header.".to_owned());
         }
@@ -182,19 +207,33 @@ impl State {
         match self.serve(request) {
             Ok(value) => (200, value.to_string()),
             Err(Refusal(status, reason, message)) => {
-                self.refusals.push(format!("{} {}: {reason}: {message}", request.method, request.path));
+                self.refusals.push(format!(
+                    "{} {}: {reason}: {message}",
+                    request.method, request.path
+                ));
                 let error = json!({ "message": message, "domain": "global", "reason": reason });
-                (status, json!({ "error": { "code": status, "message": message, "errors": [error] } }).to_string())
+                (
+                    status,
+                    json!({ "error": { "code": status, "message": message, "errors": [error] } })
+                        .to_string(),
+                )
             }
         }
     }
 
     fn serve(&mut self, request: &Received) -> Result<Value, Refusal> {
         if request.header("authorization") != format!("Bearer {}", self.token()) {
-            return Err(Refusal(401, "authError", "Request had invalid authentication credentials.".to_owned()));
+            return Err(Refusal(
+                401,
+                "authError",
+                "Request had invalid authentication credentials.".to_owned(),
+            ));
         }
         let unknown = || Refusal(404, "notFound", format!("no {}", request.path));
-        let path = request.path.strip_prefix("/compute/v1/projects/pods-17/").ok_or_else(unknown)?;
+        let path = request
+            .path
+            .strip_prefix("/compute/v1/projects/pods-17/")
+            .ok_or_else(unknown)?;
         let parts: Vec<&str> = path.split('/').collect();
         match (request.method.as_str(), &parts[..]) {
             ("GET", ["global", "routes"]) => self.list(&request.query),
@@ -205,7 +244,11 @@ impl State {
             ("GET", ["zones", "europe-west4-a", "instances", "node-a"]) => {
                 self.may("compute.instances.get")?;
                 // A value that is false is left out, as Google's are.
-                Ok(if self.can_ip_forward { json!({ "canIpForward": true }) } else { json!({ "name": "node-a" }) })
+                Ok(if self.can_ip_forward {
+                    json!({ "canIpForward": true })
+                } else {
+                    json!({ "name": "node-a" })
+                })
             }
             _ => Err(unknown()),
         }
@@ -213,7 +256,10 @@ impl State {
 
     fn may(&self, permission: &str) -> Result<(), Refusal> {
         let message = || format!("Required '{permission}' permission for 'projects/{PROJECT}'");
-        self.permissions.contains(permission).then_some(()).ok_or_else(|| Refusal(403, "forbidden", message()))
+        self.permissions
+            .contains(permission)
+            .then_some(())
+            .ok_or_else(|| Refusal(403, "forbidden", message()))
     }
 
     fn list(&self, query: &str) -> Result<Value, Refusal> {
@@ -221,15 +267,26 @@ impl State {
         let mut start = 0;
         for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
             match name {
-                "maxResults" if value.parse().is_ok_and(|count: u32| (1..=500).contains(&count)) => {}
+                "maxResults"
+                    if value
+                        .parse()
+                        .is_ok_and(|count: u32| (1..=500).contains(&count)) => {}
                 "pageToken" => {
-                    let number = value.strip_prefix("page%2F").and_then(|number| number.parse().ok());
+                    let number = value
+                        .strip_prefix("page%2F")
+                        .and_then(|number| number.parse().ok());
                     start = number.ok_or_else(|| invalid("Invalid value for field 'pageToken'"))?;
                 }
                 _ => return Err(invalid(format!("Invalid value for field '{name}'"))),
             }
         }
-        let page: Vec<Value> = self.routes.values().skip(start).take(PAGE).map(|route| self.shown(route)).collect();
+        let page: Vec<Value> = self
+            .routes
+            .values()
+            .skip(start)
+            .take(PAGE)
+            .map(|route| self.shown(route))
+            .collect();
         let mut answer = json!({ "kind": "compute#routeList", "items": page });
         if start + PAGE < self.routes.len() {
             answer["nextPageToken"] = json!(format!("page/{}", start + PAGE));
@@ -250,7 +307,13 @@ impl State {
     fn get(&self, name: &str) -> Result<Value, Refusal> {
         self.may("compute.routes.get")?;
         let route = self.routes.get(name).map(|route| self.shown(route));
-        route.ok_or_else(|| Refusal(404, "notFound", format!("The resource 'routes/{name}' was not found")))
+        route.ok_or_else(|| {
+            Refusal(
+                404,
+                "notFound",
+                format!("The resource 'routes/{name}' was not found"),
+            )
+        })
     }
 
     fn insert(&mut self, request: &Received) -> Result<Value, Refusal> {
@@ -266,7 +329,11 @@ impl State {
         let name = self.check(&route)?;
         let is_known = |change: &Change| matches!(change, Change::Insert(route) if route["name"] == name.as_str());
         if self.routes.contains_key(&name) || self.running.values().any(is_known) {
-            return Err(Refusal(409, "alreadyExists", format!("The resource 'routes/{name}' already exists")));
+            return Err(Refusal(
+                409,
+                "alreadyExists",
+                format!("The resource 'routes/{name}' already exists"),
+            ));
         }
         Ok(self.start_operation(Change::Insert(route.into())))
     }
@@ -278,25 +345,37 @@ impl State {
             value.ok_or_else(|| invalid(format!("Invalid value for field 'resource.{field}'")))
         };
         let name = text("name")?;
-        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        if name.len() > 63 || !name.starts_with(|first: char| first.is_ascii_lowercase()) || !name.bytes().all(is_plain)
+        let is_plain =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if name.len() > 63
+            || !name.starts_with(|first: char| first.is_ascii_lowercase())
+            || !name.bytes().all(is_plain)
         {
             return Err(invalid("Invalid value for field 'resource.name'"));
         }
-        let destination: Ipv4Net = text("destRange")?.parse().map_err(|_no_prefix| invalid("destRange"))?;
+        let destination: Ipv4Net = text("destRange")?
+            .parse()
+            .map_err(|_no_prefix| invalid("destRange"))?;
         if destination.trunc() != destination {
             return Err(invalid("Invalid IPCidrRange: it has host bits"));
         }
         if text("network")? != format!("{RESOURCES}/global/networks/{NETWORK}") {
             return Err(invalid("Invalid value for field 'resource.network'"));
         }
-        if route.get("priority").and_then(Value::as_u64).is_none_or(|priority| priority > 65_535) {
+        if route
+            .get("priority")
+            .and_then(Value::as_u64)
+            .is_none_or(|priority| priority > 65_535)
+        {
             return Err(invalid("Invalid value for field 'resource.priority'"));
         }
-        let instance =
-            text("nextHopInstance")?.strip_prefix("https://www.googleapis.com/compute/v1/").unwrap_or_default();
+        let instance = text("nextHopInstance")?
+            .strip_prefix("https://www.googleapis.com/compute/v1/")
+            .unwrap_or_default();
         if !self.instances.contains(instance) || route.contains_key("nextHopIp") {
-            return Err(invalid("Invalid value for field 'resource.nextHopInstance'"));
+            return Err(invalid(
+                "Invalid value for field 'resource.nextHopInstance'",
+            ));
         }
         Ok(name.to_owned())
     }
@@ -304,7 +383,11 @@ impl State {
     fn delete(&mut self, name: &str) -> Result<Value, Refusal> {
         self.may("compute.routes.delete")?;
         if !self.routes.contains_key(name) {
-            return Err(Refusal(404, "notFound", format!("The resource 'routes/{name}' was not found")));
+            return Err(Refusal(
+                404,
+                "notFound",
+                format!("The resource 'routes/{name}' was not found"),
+            ));
         }
         Ok(self.start_operation(Change::Delete(name.to_owned())))
     }
@@ -318,7 +401,10 @@ impl State {
 
     fn operation(&mut self, name: &str) -> Result<Value, Refusal> {
         self.may("compute.globalOperations.get")?;
-        let change = self.running.get_mut(name).ok_or_else(|| Refusal(404, "notFound", name.to_owned()))?;
+        let change = self
+            .running
+            .get_mut(name)
+            .ok_or_else(|| Refusal(404, "notFound", name.to_owned()))?;
         match std::mem::replace(change, Change::Done) {
             Change::Insert(route) => {
                 let [name, ..] = row(&route);

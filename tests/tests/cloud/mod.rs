@@ -24,7 +24,11 @@ use serde_json::Value;
 
 /// Two nodes with etcd, of which `a` is an instance; `None` without EC2, and says so.
 fn instance(name: &str) -> Result<Option<(TwoNodes, Ec2)>> {
-    let pair = TwoNodes::with(name, Stack::V4, &cluster::config(Stack::V4, r#"{"Type":"aws-vpc"}"#))?;
+    let pair = TwoNodes::with(
+        name,
+        Stack::V4,
+        &cluster::config(Stack::V4, r#"{"Type":"aws-vpc"}"#),
+    )?;
     let Some(ec2) = Ec2::start(&pair.a)? else {
         not_run("routes of a cloud", MISSING);
         return Ok(None);
@@ -34,7 +38,10 @@ fn instance(name: &str) -> Result<Option<(TwoNodes, Ec2)>> {
 
 /// The subnet of an agent.
 fn subnet(agent: &Agent) -> Result<String> {
-    Ok(agent.status()?["lease"]["subnet"].as_str().context("a subnet")?.to_owned())
+    Ok(agent.status()?["lease"]["subnet"]
+        .as_str()
+        .context("a subnet")?
+        .to_owned())
 }
 
 /// Waits until the routes in the cloud are so, by the agent's status.

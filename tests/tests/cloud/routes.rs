@@ -17,17 +17,25 @@ fn wait_routes(ec2: &Ec2, table: &str, expected: &[[String; 3]]) -> Result<()> {
 
 #[test]
 fn a_node_keeps_its_route_and_clears_away_what_leads_nowhere() -> Result<()> {
-    let Some((pair, ec2)) = instance("cloud-route")? else { return Ok(()) };
+    let Some((pair, ec2)) = instance("cloud-route")? else {
+        return Ok(());
+    };
     let (table, own, other) = (ec2.fact("table"), ec2.fact("own"), ec2.fact("other"));
     // A lease as stock flannel 0.19 writes it for this backend.
     let lease = r#"{"PublicIP":"192.168.1.13"}"#;
-    pair.etcd.put(&format!("{LEASES}10.244.13.0-24"), lease, Some(86_400))?;
+    pair.etcd
+        .put(&format!("{LEASES}10.244.13.0-24"), lease, Some(86_400))?;
     ec2.blackhole(table, &["10.244.9.0/24", "10.244.13.0/24", "10.99.9.0/24"])?;
     ec2.route("create_route", table, "10.244.10.0/24", own)?;
     ec2.route("create_route", table, "10.244.11.0/24", other)?;
     ec2.route("create_route", table, "10.99.10.0/24", own)?;
     ensure!(ec2.checks_source()?, "a fresh interface checks");
-    let gone = ec2.routes(table)?.into_iter().find(|row| row[0] == "10.244.13.0/24").expect("a blackhole")[1].clone();
+    let gone = ec2
+        .routes(table)?
+        .into_iter()
+        .find(|row| row[0] == "10.244.13.0/24")
+        .expect("a blackhole")[1]
+        .clone();
     // Of another node without a lease, of one with a lease, and outside the pod network.
     let left = [
         row("10.244.11.0/24", other, "active"),
@@ -43,54 +51,103 @@ fn a_node_keeps_its_route_and_clears_away_what_leads_nowhere() -> Result<()> {
     ensure!(!ec2.checks_source()?, "the VPC drops packets of pods");
     let status = wait_cloud(&agent, "a status", |cloud| cloud["changes"]["deleted"] == 2)?;
     let changes = json!({ "created": 1, "replaced": 0, "deleted": 2 });
-    assert_eq!((&status["cloud"]["changes"], &status["cloud"]["error"]), (&changes, &json!(null)), "{status}");
-    assert_eq!((&status["mode"]["effective"], &status["devices"]), (&json!("fast"), &json!([])), "{status}");
+    assert_eq!(
+        (&status["cloud"]["changes"], &status["cloud"]["error"]),
+        (&changes, &json!(null)),
+        "{status}"
+    );
+    assert_eq!(
+        (&status["mode"]["effective"], &status["devices"]),
+        (&json!("fast"), &json!([])),
+        "{status}"
+    );
     assert_eq!(agent.peer_status("192.168.1.13")?["way"], "cloud");
     assert_eq!(pair.a.subnet_env()?.mtu, 1500, "as stock flannel's");
     let key = format!("{LEASES}{}", subnet.replace('/', "-"));
     let published = pair.etcd.get(&key)?.unwrap_or_default();
-    ensure!(!published.contains("BackendType") && !published.contains("BackendData"), "{published}");
+    ensure!(
+        !published.contains("BackendType") && !published.contains("BackendData"),
+        "{published}"
+    );
 
     // Removed, led elsewhere, and back each time.
-    ec2.call("ec2", "delete_route", &json!({ "RouteTableId": table, "DestinationCidrBlock": subnet }))?;
+    ec2.call(
+        "ec2",
+        "delete_route",
+        &json!({ "RouteTableId": table, "DestinationCidrBlock": subnet }),
+    )?;
     wait_routes(&ec2, table, &complete)?;
     ec2.route("replace_route", table, &subnet, other)?;
     wait_routes(&ec2, table, &complete)?;
     let changes = json!({ "created": 2, "replaced": 1, "deleted": 2 });
-    wait_cloud(&agent, "repairs", |cloud| cloud["changes"] == changes && cloud["present"] == true)?;
+    wait_cloud(&agent, "repairs", |cloud| {
+        cloud["changes"] == changes && cloud["present"] == true
+    })?;
 
     // The next agent finds it, and changes nothing.
     agent.kill9()?;
     agent.restart()?;
     agent.wait_ready()?;
-    let status = wait_cloud(&agent, "a look", |cloud| cloud["requests"]["done"].as_u64() > Some(2))?;
-    assert_eq!(status["cloud"]["changes"], json!({ "created": 0, "replaced": 0, "deleted": 0 }));
+    let status = wait_cloud(&agent, "a look", |cloud| {
+        cloud["requests"]["done"].as_u64() > Some(2)
+    })?;
+    assert_eq!(
+        status["cloud"]["changes"],
+        json!({ "created": 0, "replaced": 0, "deleted": 0 })
+    );
     wait_routes(&ec2, table, &complete)?;
 
     agent.sigterm_and_wait()?;
     let done = cleanup(&agent, &Ec2::environment())?;
-    ensure!(done.contains(&format!("remove the route {subnet} to {own} from the route table {table} in ")), "{done}");
+    ensure!(
+        done.contains(&format!(
+            "remove the route {subnet} to {own} from the route table {table} in "
+        )),
+        "{done}"
+    );
     wait_routes(&ec2, table, &left)?;
-    ensure!(!pair.a.outside_path("/run/flannel/cloud-routes.json").exists(), "the record is left");
+    ensure!(
+        !pair
+            .a
+            .outside_path("/run/flannel/cloud-routes.json")
+            .exists(),
+        "the record is left"
+    );
     Ok(())
 }
 
 #[test]
 fn named_tables_get_the_route_and_one_that_is_no_longer_named_loses_it() -> Result<()> {
-    let Some((pair, ec2)) = instance("cloud-named")? else { return Ok(()) };
-    let made = ec2.call("ec2", "create_route_table", &json!({ "VpcId": ec2.fact("vpc") }))?;
-    let (second, main) = (made["RouteTable"]["RouteTableId"].as_str().unwrap_or_default(), ec2.fact("table"));
+    let Some((pair, ec2)) = instance("cloud-named")? else {
+        return Ok(());
+    };
+    let made = ec2.call(
+        "ec2",
+        "create_route_table",
+        &json!({ "VpcId": ec2.fact("vpc") }),
+    )?;
+    let (second, main) = (
+        made["RouteTable"]["RouteTableId"]
+            .as_str()
+            .unwrap_or_default(),
+        ec2.fact("table"),
+    );
     let configure = |tables: Value| {
         let backend = json!({ "Type": "aws-vpc", "RouteTableID": tables }).to_string();
-        pair.etcd.put(CONFIG_KEY, &config(Stack::V4, &backend), None)
+        pair.etcd
+            .put(CONFIG_KEY, &config(Stack::V4, &backend), None)
     };
     configure(json!([second]))?;
     // The role may do nothing, so these keys count; and the API has TLS, as Amazon's.
     ec2.permit(&["DescribeInstances"])?;
     let [id, secret] = ec2.administrator();
     let mut options = Ec2::agent(pair.options()?);
-    options.environment.push(("AWS_ACCESS_KEY_ID".to_owned(), id.to_owned()));
-    options.environment.push(("AWS_SECRET_ACCESS_KEY".to_owned(), secret.to_owned()));
+    options
+        .environment
+        .push(("AWS_ACCESS_KEY_ID".to_owned(), id.to_owned()));
+    options
+        .environment
+        .push(("AWS_SECRET_ACCESS_KEY".to_owned(), secret.to_owned()));
     options.environment.extend(Ec2::tls());
     let agent = pair.a.ready_agent(options)?;
     let own = [row(&subnet(&agent)?, ec2.fact("own"), "active")];

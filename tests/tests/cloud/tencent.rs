@@ -26,7 +26,11 @@ fn wait_routes(vpc: &Vpc, table: &str, expected: &[[String; 3]]) -> Result<()> {
 fn a_node_keeps_its_route_in_the_table_of_its_subnet() -> Result<()> {
     let (pair, vpc) = instance("tencent-route", "")?;
     // A lease as stock flannel writes it for this backend.
-    pair.etcd.put(&format!("{LEASES}10.244.13.0-24"), r#"{"PublicIP":"192.168.1.13"}"#, Some(86_400))?;
+    pair.etcd.put(
+        &format!("{LEASES}10.244.13.0-24"),
+        r#"{"PublicIP":"192.168.1.13"}"#,
+        Some(86_400),
+    )?;
     // Of another node without a lease, on or off; inside a lease; and outside the pod network.
     let left = [
         row("10.244.11.0/24", OTHER, "enabled"),
@@ -47,7 +51,9 @@ fn a_node_keeps_its_route_in_the_table_of_its_subnet() -> Result<()> {
     let complete = [&left[..], &[row(&subnet, OWN, "enabled")]].concat();
     wait_routes(&vpc, TABLE, &complete)?;
     let changes = json!({ "created": 1, "replaced": 0, "deleted": 2 });
-    let status = wait_cloud(&agent, "a status", |cloud| cloud["changes"] == changes && cloud["error"].is_null())?;
+    let status = wait_cloud(&agent, "a status", |cloud| {
+        cloud["changes"] == changes && cloud["error"].is_null()
+    })?;
     let cloud = &status["cloud"];
     assert_eq!(
         (&cloud["cloud"], &cloud["tables"], &cloud["target"]),
@@ -57,8 +63,15 @@ fn a_node_keeps_its_route_in_the_table_of_its_subnet() -> Result<()> {
     assert_eq!(agent.peer_status("192.168.1.13")?["way"], "cloud");
     let key = format!("{LEASES}{}", subnet.replace('/', "-"));
     let published = pair.etcd.get(&key)?.context("a lease")?;
-    ensure!(!published.contains("BackendType") && !published.contains("BackendData"), "{published}");
-    assert_eq!(vpc.take_refusals(), Vec::<String>::new(), "Tencent would refuse");
+    ensure!(
+        !published.contains("BackendType") && !published.contains("BackendData"),
+        "{published}"
+    );
+    assert_eq!(
+        vpc.take_refusals(),
+        Vec::<String>::new(),
+        "Tencent would refuse"
+    );
 
     // Removed, led elsewhere, switched off, and back each time; with keys that ended early in
     // between.
@@ -70,50 +83,98 @@ fn a_node_keeps_its_route_in_the_table_of_its_subnet() -> Result<()> {
     vpc.put(TABLE, &subnet, OWN, false);
     wait_routes(&vpc, TABLE, &complete)?;
     let changes = json!({ "created": 2, "replaced": 2, "deleted": 2 });
-    wait_cloud(&agent, "repairs", |cloud| cloud["changes"] == changes && cloud["present"] == true)?;
+    wait_cloud(&agent, "repairs", |cloud| {
+        cloud["changes"] == changes && cloud["present"] == true
+    })?;
     let refusals = vpc.take_refusals();
-    ensure!(refusals.iter().all(|refusal| refusal.contains("SecretIdNotFound")) && refusals.len() == 1, "{refusals:?}");
+    ensure!(
+        refusals
+            .iter()
+            .all(|refusal| refusal.contains("SecretIdNotFound"))
+            && refusals.len() == 1,
+        "{refusals:?}"
+    );
 
     // The next agent finds it, and changes nothing.
     agent.kill9()?;
     agent.restart()?;
     agent.wait_ready()?;
-    let status = wait_cloud(&agent, "a look", |cloud| cloud["requests"]["done"].as_u64() > Some(1))?;
-    assert_eq!(status["cloud"]["changes"], json!({ "created": 0, "replaced": 0, "deleted": 0 }));
+    let status = wait_cloud(&agent, "a look", |cloud| {
+        cloud["requests"]["done"].as_u64() > Some(1)
+    })?;
+    assert_eq!(
+        status["cloud"]["changes"],
+        json!({ "created": 0, "replaced": 0, "deleted": 0 })
+    );
     wait_routes(&vpc, TABLE, &complete)?;
 
     agent.sigterm_and_wait()?;
     let done = cleanup(&agent, &Vpc::environment())?;
     ensure!(
-        done.contains(&format!("remove the route {subnet} to {OWN} from the route table {TABLE} in {REGION}")),
+        done.contains(&format!(
+            "remove the route {subnet} to {OWN} from the route table {TABLE} in {REGION}"
+        )),
         "{done}"
     );
     wait_routes(&vpc, TABLE, &left)?;
     wait_routes(&vpc, MAIN, &of_main)?;
-    ensure!(!pair.a.outside_path("/run/flannel/cloud-routes.json").exists(), "the record is left");
-    assert_eq!(vpc.take_refusals(), Vec::<String>::new(), "Tencent would refuse");
+    ensure!(
+        !pair
+            .a
+            .outside_path("/run/flannel/cloud-routes.json")
+            .exists(),
+        "the record is left"
+    );
+    assert_eq!(
+        vpc.take_refusals(),
+        Vec::<String>::new(),
+        "Tencent would refuse"
+    );
     Ok(())
 }
 
 #[test]
 fn a_missing_permission_is_named_and_the_keys_of_the_configuration_are_not_logged() -> Result<()> {
     let [id, secret] = USER;
-    let (pair, vpc) = instance("tencent-cam", &format!(r#","AccessKeyID":"{id}","AccessKeySecret":"{secret}""#))?;
+    let (pair, vpc) = instance(
+        "tencent-cam",
+        &format!(r#","AccessKeyID":"{id}","AccessKeySecret":"{secret}""#),
+    )?;
     vpc.permit(&ACTIONS[..1]);
     let agent = pair.a.agent(Vpc::agent(pair.options()?).flag("--v=10"))?;
-    let status = wait_cloud(&agent, "refusals", |cloud| cloud["attempts"].as_u64() >= Some(2))?;
+    let status = wait_cloud(&agent, "refusals", |cloud| {
+        cloud["attempts"].as_u64() >= Some(2)
+    })?;
     let error = status["cloud"]["error"].as_str().context("an error")?;
-    let expected = "CreateRoutes is not allowed: the CAM policy of this node's role or user needs vpc:CreateRoutes";
+    let expected = "CreateRoutes is not allowed: the CAM policy of this node's role or user needs \
+        vpc:CreateRoutes";
     ensure!(error.starts_with(expected), "{error}");
-    ensure!(status["ready"] == false && status["cloud"]["present"] == false, "{status}");
-    ensure!(pair.a.subnet_env().is_err(), "pods would start without a route");
+    ensure!(
+        status["ready"] == false && status["cloud"]["present"] == false,
+        "{status}"
+    );
+    ensure!(
+        pair.a.subnet_env().is_err(),
+        "pods would start without a route"
+    );
     vpc.permit(&ACTIONS);
     agent.wait_ready()?;
-    wait_cloud(&agent, "no error", |cloud| cloud["error"].is_null() && cloud["present"] == true)?;
+    wait_cloud(&agent, "no error", |cloud| {
+        cloud["error"].is_null() && cloud["present"] == true
+    })?;
     let refusals = vpc.take_refusals();
-    ensure!(refusals.iter().all(|refusal| refusal.contains("UnauthorizedOperation")), "{refusals:?}");
+    ensure!(
+        refusals
+            .iter()
+            .all(|refusal| refusal.contains("UnauthorizedOperation")),
+        "{refusals:?}"
+    );
     let log = agent.child().log();
-    ensure!(log.contains(expected) && !log.contains(secret), "the log, of {} bytes", log.len());
+    ensure!(
+        log.contains(expected) && !log.contains(secret),
+        "the log, of {} bytes",
+        log.len()
+    );
     Ok(())
 }
 
@@ -122,15 +183,31 @@ fn wrong_keys_of_the_environment_are_named_and_not_logged() -> Result<()> {
     let (pair, vpc) = instance("tencent-keys", "")?;
     let wrong = "wrong-secret-of-the-user";
     let mut options = Vpc::agent(pair.options()?).flag("--v=10");
-    options.environment.push(("ACCESS_KEY_ID".to_owned(), USER[0].to_owned()));
-    options.environment.push(("ACCESS_KEY_SECRET".to_owned(), wrong.to_owned()));
+    options
+        .environment
+        .push(("ACCESS_KEY_ID".to_owned(), USER[0].to_owned()));
+    options
+        .environment
+        .push(("ACCESS_KEY_SECRET".to_owned(), wrong.to_owned()));
     let agent = pair.a.agent(options)?;
     let status = wait_cloud(&agent, "a refusal", |cloud| !cloud["error"].is_null())?;
     let error = status["cloud"]["error"].as_str().unwrap_or_default();
-    ensure!(error.contains("the credentials were refused (AuthFailure.SignatureFailure)"), "{error}");
+    ensure!(
+        error.contains("the credentials were refused (AuthFailure.SignatureFailure)"),
+        "{error}"
+    );
     let refusals = vpc.take_refusals();
-    ensure!(refusals.iter().all(|refusal| refusal.contains("SignatureFailure")), "{refusals:?}");
+    ensure!(
+        refusals
+            .iter()
+            .all(|refusal| refusal.contains("SignatureFailure")),
+        "{refusals:?}"
+    );
     let log = agent.child().log();
-    ensure!(log.contains("cannot keep the routes") && !log.contains(wrong), "the log, of {} bytes", log.len());
+    ensure!(
+        log.contains("cannot keep the routes") && !log.contains(wrong),
+        "the log, of {} bytes",
+        log.len()
+    );
     Ok(())
 }

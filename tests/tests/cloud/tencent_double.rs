@@ -32,7 +32,15 @@ pub(crate) const OTHER: &str = "192.168.1.12";
 /// The keys of a user.
 pub(crate) const USER: [&str; 2] = ["AKIDuser", "secret-of-the-user"];
 pub(crate) const ACTIONS: [&str; 3] = ["DescribeRouteTables", "CreateRoutes", "DeleteRoutes"];
-const GATEWAYS: [&str; 7] = ["CVM", "VPN", "DIRECTCONNECT", "PEERCONNECTION", "NAT", "NORMAL_CVM", "CCN"];
+const GATEWAYS: [&str; 7] = [
+    "CVM",
+    "VPN",
+    "DIRECTCONNECT",
+    "PEERCONNECTION",
+    "NAT",
+    "NORMAL_CVM",
+    "CCN",
+];
 const JSON: &str = "application/json; charset=utf-8";
 
 /// The region, with one VPC.
@@ -64,15 +72,30 @@ struct State {
 impl Vpc {
     /// Starts it. The role and the user may do everything.
     pub(crate) fn start(node: &Node) -> Result<Self> {
-        let mut state = State { permissions: ACTIONS.map(str::to_owned).into(), role: 1, ..State::default() };
+        let mut state = State {
+            permissions: ACTIONS.map(str::to_owned).into(),
+            role: 1,
+            ..State::default()
+        };
         for table in [TABLE, MAIN] {
-            state.add(table, Route { kind: "NETD", ..route(CIDR, "Local", "LOCAL", true) });
+            state.add(
+                table,
+                Route {
+                    kind: "NETD",
+                    ..route(CIDR, "Local", "LOCAL", true)
+                },
+            );
         }
         let state = Arc::new(Mutex::new(state));
         let (of_api, of_metadata) = (Arc::clone(&state), Arc::clone(&state));
         let api = Double::start(node, PORT, move |request| lock(&of_api).answer(request))?;
-        let metadata = Double::start(node, METADATA_PORT, move |request| lock(&of_metadata).metadata(request))?;
-        Ok(Self { state, _servers: [api, metadata] })
+        let metadata = Double::start(node, METADATA_PORT, move |request| {
+            lock(&of_metadata).metadata(request)
+        })?;
+        Ok(Self {
+            state,
+            _servers: [api, metadata],
+        })
     }
 
     /// The variables by which an agent finds it.
@@ -80,7 +103,10 @@ impl Vpc {
         let local = |port| format!("http://127.0.0.1:{port}");
         [
             ("FLANNEL_TENCENT_API_URL".to_owned(), local(PORT)),
-            ("FLANNEL_TENCENT_METADATA_URL".to_owned(), local(METADATA_PORT)),
+            (
+                "FLANNEL_TENCENT_METADATA_URL".to_owned(),
+                local(METADATA_PORT),
+            ),
         ]
     }
 
@@ -93,10 +119,24 @@ impl Vpc {
     /// The routes of a table that were made by request: destination, gateway and state.
     pub(crate) fn routes(&self, table: &str) -> Vec<[String; 3]> {
         let state = lock(&self.state);
-        let by_request = state.tables[table].values().filter(|route| route.kind == "USER");
-        let enabled = |route: &Route| if route.is_enabled { "enabled" } else { "disabled" };
+        let by_request = state.tables[table]
+            .values()
+            .filter(|route| route.kind == "USER");
+        let enabled = |route: &Route| {
+            if route.is_enabled {
+                "enabled"
+            } else {
+                "disabled"
+            }
+        };
         let mut rows: Vec<_> = by_request
-            .map(|route| [route.destination.clone(), route.gateway.clone(), enabled(route).to_owned()])
+            .map(|route| {
+                [
+                    route.destination.clone(),
+                    route.gateway.clone(),
+                    enabled(route).to_owned(),
+                ]
+            })
             .collect();
         rows.sort();
         rows
@@ -110,7 +150,11 @@ impl Vpc {
 
     pub(crate) fn remove(&self, table: &str, destination: &str) {
         let mut state = lock(&self.state);
-        state.tables.get_mut(table).expect("a table").retain(|_, route| route.destination != destination);
+        state
+            .tables
+            .get_mut(table)
+            .expect("a table")
+            .retain(|_, route| route.destination != destination);
     }
 
     /// Allows these requests and no others.
@@ -134,8 +178,15 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 fn route(destination: &str, gateway: &str, gateway_type: &str, is_enabled: bool) -> Route {
-    let [destination, gateway, gateway_type] = [destination, gateway, gateway_type].map(str::to_owned);
-    Route { destination, gateway_type, gateway, is_enabled, kind: "USER" }
+    let [destination, gateway, gateway_type] =
+        [destination, gateway, gateway_type].map(str::to_owned);
+    Route {
+        destination,
+        gateway_type,
+        gateway,
+        is_enabled,
+        kind: "USER",
+    }
 }
 
 /// The code and the message of a refusal.
@@ -148,20 +199,28 @@ fn refuse<T>(code: &'static str, message: impl Into<String>) -> Result<T, Refusa
 impl State {
     fn add(&mut self, table: &str, route: Route) -> u64 {
         self.last_id += 1;
-        self.tables.entry(table.to_owned()).or_default().insert(self.last_id, route);
+        self.tables
+            .entry(table.to_owned())
+            .or_default()
+            .insert(self.last_id, route);
         self.last_id
     }
 
     /// Identifier, secret and token of the role.
     fn role(&self) -> [String; 3] {
-        ["AKIDrole", "secret-of-the-role", "token-of-the-role"].map(|name| format!("{name}-{}", self.role))
+        ["AKIDrole", "secret-of-the-role", "token-of-the-role"]
+            .map(|name| format!("{name}-{}", self.role))
     }
 
     fn metadata(&mut self, request: &Received) -> Answered {
         let mac = "network/interfaces/macs/52:54:00:BF:B3:51";
-        let path = request.path.strip_prefix("/latest/meta-data/").unwrap_or_default();
+        let path = request
+            .path
+            .strip_prefix("/latest/meta-data/")
+            .unwrap_or_default();
         if request.method != "GET" || !request.body.is_empty() {
-            self.refusals.push(format!("metadata {} {}", request.method, request.path));
+            self.refusals
+                .push(format!("metadata {} {}", request.method, request.path));
             return (405, String::new());
         }
         let text = match path.strip_prefix(mac).unwrap_or(path) {
@@ -189,7 +248,10 @@ impl State {
                 response
             }
             Err(Refusal(code, message)) => {
-                self.refusals.push(format!("{}: {code}: {message}", request.header("x-tc-action")));
+                self.refusals.push(format!(
+                    "{}: {code}: {message}",
+                    request.header("x-tc-action")
+                ));
                 json!({ "Error": { "Code": code, "Message": message }, "RequestId": "1" })
             }
         };
@@ -197,7 +259,12 @@ impl State {
     }
 
     fn serve(&mut self, request: &Received) -> Result<Value, Refusal> {
-        if (request.method.as_str(), request.path.as_str(), request.query.as_str()) != ("POST", "/", "") {
+        if (
+            request.method.as_str(),
+            request.path.as_str(),
+            request.query.as_str(),
+        ) != ("POST", "/", "")
+        {
             return refuse("InvalidRequest", "POST / alone");
         }
         self.verify(request)?;
@@ -212,7 +279,10 @@ impl State {
             return refuse("InvalidAction", action);
         }
         if !self.permissions.contains(action) {
-            return refuse("UnauthorizedOperation", format!("no permission for vpc:{action}"));
+            return refuse(
+                "UnauthorizedOperation",
+                format!("no permission for vpc:{action}"),
+            );
         }
         let Ok(parameters) = serde_json::from_str::<Map<String, Value>>(&request.body) else {
             return refuse("InvalidParameter", "no JSON object");
@@ -226,7 +296,11 @@ impl State {
 
     /// Checks the time, the keys and the signature of a request.
     fn verify(&self, request: &Received) -> Result<(), Refusal> {
-        let Some(at) = request.header("x-tc-timestamp").parse().ok().and_then(|at| Timestamp::from_second(at).ok())
+        let Some(at) = request
+            .header("x-tc-timestamp")
+            .parse()
+            .ok()
+            .and_then(|at| Timestamp::from_second(at).ok())
         else {
             return refuse("MissingParameter", "X-TC-Timestamp");
         };
@@ -234,10 +308,17 @@ impl State {
             return refuse("AuthFailure.SignatureExpire", "more than five minutes");
         }
         let part = |name: &str| {
-            let rest = request.header("authorization").split_once(&format!("{name}="))?.1;
+            let rest = request
+                .header("authorization")
+                .split_once(&format!("{name}="))?
+                .1;
             Some(rest.split(',').next()?.to_owned())
         };
-        let parts = (part("TC3-HMAC-SHA256 Credential"), part("SignedHeaders"), part("Signature"));
+        let parts = (
+            part("TC3-HMAC-SHA256 Credential"),
+            part("SignedHeaders"),
+            part("Signature"),
+        );
         let (Some(credential), Some(signed), Some(signature)) = parts else {
             return refuse("AuthFailure.InvalidAuthorization", "no TC3-HMAC-SHA256");
         };
@@ -246,7 +327,10 @@ impl State {
             return refuse("AuthFailure.InvalidAuthorization", scope);
         }
         let names: Vec<&str> = signed.split(';').collect();
-        if !names.contains(&"content-type") || !names.contains(&"host") || request.header("content-type") != JSON {
+        if !names.contains(&"content-type")
+            || !names.contains(&"host")
+            || request.header("content-type") != JSON
+        {
             return refuse("AuthFailure.InvalidAuthorization", signed);
         }
         let [role, role_secret, token] = self.role();
@@ -256,9 +340,15 @@ impl State {
             id if id == role => return refuse("AuthFailure.TokenFailure", "another token"),
             _ => return refuse("AuthFailure.SecretIdNotFound", "no such key"),
         };
-        let headers: Vec<String> = names.iter().map(|name| format!("{name}:{}", request.header(name))).collect();
+        let headers: Vec<String> = names
+            .iter()
+            .map(|name| format!("{name}:{}", request.header(name)))
+            .collect();
         let body = hex::encode(Sha256::digest(&request.body));
-        let canonical = hex::encode(Sha256::digest(format!("POST\n/\n\n{}\n\n{signed}\n{body}", headers.join("\n"))));
+        let canonical = hex::encode(Sha256::digest(format!(
+            "POST\n/\n\n{}\n\n{signed}\n{body}",
+            headers.join("\n")
+        )));
         let text = format!("TC3-HMAC-SHA256\n{}\n{scope}\n{canonical}", at.as_second());
         let mut key = format!("TC3{secret}").into_bytes();
         for part in scope.split('/') {
@@ -274,7 +364,9 @@ impl State {
         known(parameters, &["Filters", "RouteTableIds", "Offset", "Limit"])?;
         let number = |name: &str, default: usize| match parameters.get(name) {
             None => Ok(default),
-            Some(Value::String(text)) => text.parse().or_else(|_| refuse("InvalidParameterValue", name)),
+            Some(Value::String(text)) => text
+                .parse()
+                .or_else(|_| refuse("InvalidParameterValue", name)),
             Some(_) => refuse("InvalidParameter", format!("{name} is no text")),
         };
         let (offset, limit) = (number("Offset", 0)?, number("Limit", 20)?);
@@ -282,14 +374,21 @@ impl State {
             return refuse("InvalidParameterValue.Range", "Limit");
         }
         let ids: Vec<&str> = match (parameters.get("Filters"), parameters.get("RouteTableIds")) {
-            (Some(filters), None) if *filters == json!([{ "Name": "vpc-id", "Values": [VPC] }]) => vec![MAIN, TABLE],
+            (Some(filters), None) if *filters == json!([{ "Name": "vpc-id", "Values": [VPC] }]) => {
+                vec![MAIN, TABLE]
+            }
             (None, Some(Value::Array(ids))) => ids.iter().filter_map(Value::as_str).collect(),
             _ => return refuse("InvalidParameter.Coexist", "Filters or RouteTableIds"),
         };
         if let Some(unknown) = ids.iter().find(|id| !self.tables.contains_key(**id)) {
             return refuse("ResourceNotFound", *unknown);
         }
-        let page: Vec<Value> = ids.iter().skip(offset).take(limit).map(|id| self.shown(id)).collect();
+        let page: Vec<Value> = ids
+            .iter()
+            .skip(offset)
+            .take(limit)
+            .map(|id| self.shown(id))
+            .collect();
         Ok(json!({ "TotalCount": ids.len(), "RouteTableSet": page }))
     }
 
@@ -302,8 +401,11 @@ impl State {
             })
         };
         let routes: Vec<Value> = self.tables[table].iter().map(route).collect();
-        let associations =
-            if table == TABLE { json!([{ "SubnetId": SUBNET, "RouteTableId": TABLE }]) } else { json!([]) };
+        let associations = if table == TABLE {
+            json!([{ "SubnetId": SUBNET, "RouteTableId": TABLE }])
+        } else {
+            json!([])
+        };
         json!({
             "VpcId": VPC, "RouteTableId": table, "RouteTableName": table, "Main": table == MAIN,
             "AssociationSet": associations, "RouteSet": routes,
@@ -311,44 +413,85 @@ impl State {
     }
 
     /// The table and the routes of a request to change it.
-    fn change(&self, parameters: &Map<String, Value>) -> Result<(String, Vec<Map<String, Value>>), Refusal> {
+    fn change(
+        &self,
+        parameters: &Map<String, Value>,
+    ) -> Result<(String, Vec<Map<String, Value>>), Refusal> {
         known(parameters, &["RouteTableId", "Routes"])?;
-        let table = parameters.get("RouteTableId").and_then(Value::as_str).unwrap_or_default();
+        let table = parameters
+            .get("RouteTableId")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         if !self.tables.contains_key(table) {
             return refuse("ResourceNotFound", table);
         }
-        let routes = parameters.get("Routes").and_then(Value::as_array).filter(|routes| !routes.is_empty());
-        let Some(routes) = routes else { return refuse("MissingParameter", "Routes") };
-        let objects = routes.iter().map(|route| route.as_object().cloned()).collect::<Option<Vec<_>>>();
-        objects.map_or_else(|| refuse("InvalidParameter", "Routes"), |objects| Ok((table.to_owned(), objects)))
+        let routes = parameters
+            .get("Routes")
+            .and_then(Value::as_array)
+            .filter(|routes| !routes.is_empty());
+        let Some(routes) = routes else {
+            return refuse("MissingParameter", "Routes");
+        };
+        let objects = routes
+            .iter()
+            .map(|route| route.as_object().cloned())
+            .collect::<Option<Vec<_>>>();
+        objects.map_or_else(
+            || refuse("InvalidParameter", "Routes"),
+            |objects| Ok((table.to_owned(), objects)),
+        )
     }
 
     fn create(&mut self, parameters: &Map<String, Value>) -> Result<Value, Refusal> {
         let (table, routes) = self.change(parameters)?;
         for fields in routes {
-            known(&fields, &["DestinationCidrBlock", "GatewayType", "GatewayId", "RouteDescription", "Enabled"])?;
+            known(
+                &fields,
+                &[
+                    "DestinationCidrBlock",
+                    "GatewayType",
+                    "GatewayId",
+                    "RouteDescription",
+                    "Enabled",
+                ],
+            )?;
             let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
-            let (destination, kind, gateway) = (text("DestinationCidrBlock"), text("GatewayType"), text("GatewayId"));
+            let (destination, kind, gateway) = (
+                text("DestinationCidrBlock"),
+                text("GatewayType"),
+                text("GatewayId"),
+            );
             let Ok(prefix) = destination.parse::<Ipv4Net>() else {
                 return refuse("InvalidParameterValue.Malformed", destination);
             };
             if prefix.trunc() != prefix {
                 return refuse("InvalidParameterValue.Malformed", destination);
             }
-            if CIDR.parse::<Ipv4Net>().is_ok_and(|vpc| vpc.contains(&prefix)) {
+            if CIDR
+                .parse::<Ipv4Net>()
+                .is_ok_and(|vpc| vpc.contains(&prefix))
+            {
                 return refuse("InvalidParameterValue.VpcCidrConflict", destination);
             }
-            if !GATEWAYS.contains(&kind) || (kind == "NORMAL_CVM" && ![OWN, OTHER].contains(&gateway)) {
+            if !GATEWAYS.contains(&kind)
+                || (kind == "NORMAL_CVM" && ![OWN, OTHER].contains(&gateway))
+            {
                 return refuse("InvalidParameterValue", format!("{kind} {gateway}"));
             }
-            match self.tables[&table].values().find(|route| route.destination == destination) {
+            match self.tables[&table]
+                .values()
+                .find(|route| route.destination == destination)
+            {
                 Some(found) if found.gateway == gateway => {
                     return refuse("InvalidParameterValue.Duplicate", destination);
                 }
                 Some(_) => return refuse("UnsupportedOperation.Ecmp", destination),
                 None => {}
             }
-            let is_enabled = fields.get("Enabled").and_then(Value::as_bool).unwrap_or(true);
+            let is_enabled = fields
+                .get("Enabled")
+                .and_then(Value::as_bool)
+                .unwrap_or(true);
             self.add(&table, route(destination, gateway, kind, is_enabled));
         }
         Ok(json!({ "TotalCount": 1, "RouteTableSet": [self.shown(&table)] }))
@@ -358,7 +501,10 @@ impl State {
         let (table, routes) = self.change(parameters)?;
         for fields in routes {
             known(&fields, &["RouteId"])?;
-            let id = fields.get("RouteId").and_then(Value::as_u64).unwrap_or_default();
+            let id = fields
+                .get("RouteId")
+                .and_then(Value::as_u64)
+                .unwrap_or_default();
             let of_table = self.tables.get_mut(&table).expect("a table");
             match of_table.get(&id) {
                 None => return refuse("ResourceNotFound", id.to_string()),

@@ -13,7 +13,11 @@ fn the_plugin_runs_in_an_empty_root() -> Result<()> {
     let copy = root.path().join("flannel");
     // With its permissions.
     fs::copy(plugin()?, &copy).context("cannot copy the plugin")?;
-    let output = Command::new("chroot").arg(root.path()).arg("/flannel").env("CNI_COMMAND", "VERSION").output()?;
+    let output = Command::new("chroot")
+        .arg(root.path())
+        .arg("/flannel")
+        .env("CNI_COMMAND", "VERSION")
+        .output()?;
     let answer = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(
         output.status.success() && answer.contains("\"supportedVersions\""),

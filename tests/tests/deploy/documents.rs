@@ -12,17 +12,27 @@ pub(crate) struct Documents(pub(crate) BTreeMap<String, Value>);
 
 impl Documents {
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&helm::without_tests(text)).context("YAML")?;
+        let documents: Vec<Value> =
+            serde_saphyr::from_multiple(&helm::without_tests(text)).context("YAML")?;
         let count = documents.len();
-        let by_kind: BTreeMap<_, _> = documents.into_iter().map(|document| (key_of(&document), document)).collect();
-        anyhow::ensure!(by_kind.len() == count, "{count} documents, {:?}", by_kind.keys());
+        let by_kind: BTreeMap<_, _> = documents
+            .into_iter()
+            .map(|document| (key_of(&document), document))
+            .collect();
+        anyhow::ensure!(
+            by_kind.len() == count,
+            "{count} documents, {:?}",
+            by_kind.keys()
+        );
         Ok(Self(by_kind))
     }
 
     /// Returns the value at a JSON pointer in the document of a kind.
     pub(crate) fn at(&self, kind: &str, pointer: &str) -> Result<&Value> {
         let document = self.0.get(kind).with_context(|| format!("no {kind}"))?;
-        document.pointer(pointer).with_context(|| format!("no {pointer} in {document:#}"))
+        document
+            .pointer(pointer)
+            .with_context(|| format!("no {pointer} in {document:#}"))
     }
 
     /// A part of the pods' specification.
@@ -32,23 +42,35 @@ impl Documents {
 
     /// The network configuration, as text.
     pub(crate) fn net_conf(&self) -> Result<&str> {
-        self.at("ConfigMap", "/data/net-conf.json")?.as_str().context("a text")
+        self.at("ConfigMap", "/data/net-conf.json")?
+            .as_str()
+            .context("a text")
     }
 
     /// The flags of the agent.
     pub(crate) fn flags(&self) -> Result<Vec<String>> {
-        Ok(serde_json::from_value(self.pod("/containers/0/args")?.clone())?)
+        Ok(serde_json::from_value(
+            self.pod("/containers/0/args")?.clone(),
+        )?)
     }
 
     /// The same with the variables that Kubernetes puts in.
     pub(crate) fn flags_of_a_pod(&self) -> Result<Vec<String>> {
-        Ok(self.flags()?.iter().map(|flag| flag.replace("$(POD_IP)", "192.0.2.1")).collect())
+        Ok(self
+            .flags()?
+            .iter()
+            .map(|flag| flag.replace("$(POD_IP)", "192.0.2.1"))
+            .collect())
     }
 
     /// The names of all containers, those that go before first.
     pub(crate) fn containers(&self) -> Result<Vec<&str>> {
         let all = [self.pod("/initContainers")?, self.pod("/containers")?];
-        let names = all.into_iter().filter_map(Value::as_array).flatten().map(|container| container["name"].as_str());
+        let names = all
+            .into_iter()
+            .filter_map(Value::as_array)
+            .flatten()
+            .map(|container| container["name"].as_str());
         names.collect::<Option<_>>().context("names")
     }
 }

@@ -43,21 +43,33 @@ pub(crate) fn lint() -> Result<Option<Output>> {
 pub(crate) fn sets() -> Result<Option<&'static [Rendered]>> {
     static SETS: OnceLock<Result<Option<Vec<Rendered>>, String>> = OnceLock::new();
     let sets = SETS.get_or_init(|| render_all().map_err(|error| format!("{error:#}")));
-    sets.as_ref().map(|sets| report_missing(sets.as_deref())).map_err(|text| anyhow::anyhow!("{text}"))
+    sets.as_ref()
+        .map(|sets| report_missing(sets.as_deref()))
+        .map_err(|text| anyhow::anyhow!("{text}"))
 }
 
 /// One of them.
 pub(crate) fn set(name: &str) -> Result<Option<Documents>> {
     let Some(sets) = sets()? else { return Ok(None) };
-    let found = sets.iter().find(|set| set.name == name).with_context(|| format!("no value set {name}"))?;
+    let found = sets
+        .iter()
+        .find(|set| set.name == name)
+        .with_context(|| format!("no value set {name}"))?;
     found.documents().map(Some)
 }
 
 fn render_all() -> Result<Option<Vec<Rendered>>> {
     let (tested, presets) = (files("ci", "-values.yaml")?, files("presets", ".yaml")?);
-    let presets = presets.into_iter().map(|(name, file)| (format!("preset-{name}"), file));
-    let sets = tested.into_iter().chain(presets).map(|(name, file)| render(&name, Some(file.into())));
-    std::iter::once(render("default", None)).chain(sets).collect()
+    let presets = presets
+        .into_iter()
+        .map(|(name, file)| (format!("preset-{name}"), file));
+    let sets = tested
+        .into_iter()
+        .chain(presets)
+        .map(|(name, file)| render(&name, Some(file.into())));
+    std::iter::once(render("default", None))
+        .chain(sets)
+        .collect()
 }
 
 /// The names and paths of the files in a folder of the chart.
@@ -65,7 +77,11 @@ fn files(folder: &str, suffix: &str) -> Result<Vec<(String, PathBuf)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(helm::chart().join(folder))? {
         let entry = entry?;
-        let name = entry.file_name().to_string_lossy().strip_suffix(suffix).map(str::to_owned);
+        let name = entry
+            .file_name()
+            .to_string_lossy()
+            .strip_suffix(suffix)
+            .map(str::to_owned);
         files.extend(name.map(|name| (name, entry.path())));
     }
     files.sort();
@@ -73,7 +89,12 @@ fn files(folder: &str, suffix: &str) -> Result<Vec<(String, PathBuf)>> {
 }
 
 fn render(name: &str, values: Option<OsString>) -> Result<Option<Rendered>> {
-    let Some(output) = helm::template(helm::chart(), values)? else { return Ok(None) };
+    let Some(output) = helm::template(helm::chart(), values)? else {
+        return Ok(None);
+    };
     ensure!(output.status.success(), "{name}: {}", text_of(&output));
-    Ok(Some(Rendered { name: name.to_owned(), text: String::from_utf8(output.stdout)? }))
+    Ok(Some(Rendered {
+        name: name.to_owned(),
+        text: String::from_utf8(output.stdout)?,
+    }))
 }

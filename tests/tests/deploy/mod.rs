@@ -28,7 +28,9 @@ use flannel_tests::agent_binary;
 use self::documents::Documents;
 
 fn deploy(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../deploy")
+        .join(name)
 }
 
 fn manifest() -> Result<Documents> {
@@ -36,12 +38,18 @@ fn manifest() -> Result<Documents> {
 }
 
 fn text_of(output: &Output) -> String {
-    [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat()
+    [&output.stdout, &output.stderr]
+        .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        .concat()
 }
 
 /// With `--version` the agent ends at once, but not before it has judged every other flag.
 fn agent_takes(flags: &[String]) -> Result<()> {
-    let output = Command::new(agent_binary()?).arg("run").args(flags).arg("--version").output()?;
+    let output = Command::new(agent_binary()?)
+        .arg("run")
+        .args(flags)
+        .arg("--version")
+        .output()?;
     ensure!(output.status.success(), "{flags:?}: {}", text_of(&output));
     Ok(())
 }

@@ -54,16 +54,29 @@ impl Request {
     fn edit(edit: impl FnOnce(&mut Value)) -> Self {
         let mut new = node();
         edit(&mut new);
-        Self { user: "system:serviceaccount:kube-flannel:flannel", node: Some("n1"), old: node(), new }
+        Self {
+            user: "system:serviceaccount:kube-flannel:flannel",
+            node: Some("n1"),
+            old: node(),
+            new,
+        }
     }
 
     /// The messages of what refuses it; `None` where the policy has no say.
     fn refused_by(&self, policy: &Documents) -> Result<Option<Vec<String>>> {
-        let extra = self.node.map_or(json!({}), |node| json!({ NODE_NAME: [node] }));
+        let extra = self
+            .node
+            .map_or(json!({}), |node| json!({ NODE_NAME: [node] }));
         let asked = json!({ "userInfo": { "username": self.user, "extra": extra } });
         let mut context = Context::default();
-        for (name, value) in [("object", &self.new), ("oldObject", &self.old), ("request", &asked)] {
-            context.add_variable(name, value).map_err(|error| anyhow!("{name}: {error:?}"))?;
+        for (name, value) in [
+            ("object", &self.new),
+            ("oldObject", &self.old),
+            ("request", &asked),
+        ] {
+            context
+                .add_variable(name, value)
+                .map_err(|error| anyhow!("{name}: {error:?}"))?;
         }
         for condition in list(policy, "/spec/matchConditions")? {
             if evaluate(&context, condition)? == CelValue::Bool(false) {
@@ -72,10 +85,14 @@ impl Request {
         }
         let mut variables = json!({});
         for variable in list(policy, "/spec/variables")? {
-            let value = evaluate(&context, variable)?.json().map_err(|error| anyhow!("{variable}: {error:?}"))?;
+            let value = evaluate(&context, variable)?
+                .json()
+                .map_err(|error| anyhow!("{variable}: {error:?}"))?;
             variables[variable["name"].as_str().context("a name")?] = value;
         }
-        context.add_variable("variables", &variables).map_err(|error| anyhow!("{error:?}"))?;
+        context
+            .add_variable("variables", &variables)
+            .map_err(|error| anyhow!("{error:?}"))?;
         let mut refused = Vec::new();
         for validation in list(policy, "/spec/validations")? {
             match evaluate(&context, validation)? {
@@ -95,7 +112,9 @@ fn list<'a>(policy: &'a Documents, pointer: &str) -> Result<&'a Vec<Value>> {
 fn evaluate(context: &Context<'_, '_>, of: &Value) -> Result<CelValue> {
     let text = of["expression"].as_str().context("an expression")?;
     let program = Program::compile(text).map_err(|error| anyhow!("{text}: {error:?}"))?;
-    program.execute(context).map_err(|error| anyhow!("{text}: {error:?}"))
+    program
+        .execute(context)
+        .map_err(|error| anyhow!("{text}: {error:?}"))
 }
 
 #[test]
@@ -104,9 +123,12 @@ fn the_agent_may_change_its_own_annotations_and_condition() -> Result<()> {
     let allowed = [
         Request::edit(|_| ()),
         Request::edit(|node| {
-            node["metadata"]["annotations"]["flannel.alpha.coreos.com/public-ip"] = json!("192.0.2.9");
+            node["metadata"]["annotations"]["flannel.alpha.coreos.com/public-ip"] =
+                json!("192.0.2.9");
         }),
-        Request::edit(|node| node["metadata"]["annotations"]["flannel.alpha.coreos.com/backend-data"] = json!("null")),
+        Request::edit(|node| {
+            node["metadata"]["annotations"]["flannel.alpha.coreos.com/backend-data"] = json!("null")
+        }),
         Request::edit(|node| {
             node["metadata"]["annotations"] = json!({ "node.alpha.kubernetes.io/ttl": "0" });
         }),
@@ -124,7 +146,9 @@ fn the_agent_may_change_its_own_annotations_and_condition() -> Result<()> {
         },
     ];
     for request in allowed {
-        let refused = request.refused_by(&policy)?.context("the policy has a say")?;
+        let refused = request
+            .refused_by(&policy)?
+            .context("the policy has a say")?;
         ensure!(refused.is_empty(), "{refused:?} for {:#}", request.new);
     }
     Ok(())
@@ -145,7 +169,9 @@ fn everything_else_is_refused_to_it() -> Result<()> {
             own,
             Request {
                 node: Some("m"),
-                ..Request::edit(|node| node["metadata"]["annotations"][overwrite] = json!("192.0.2.66"))
+                ..Request::edit(|node| {
+                    node["metadata"]["annotations"][overwrite] = json!("192.0.2.66")
+                })
             },
         ),
         (
@@ -156,44 +182,124 @@ fn everything_else_is_refused_to_it() -> Result<()> {
             },
         ),
         // A token without a node: from a Kubernetes before 1.30, or requested by hand.
-        (own, Request { node: None, ..Request::edit(|_| ()) }),
         (
-            annotations,
-            Request::edit(|node| node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] = json!("9")),
+            own,
+            Request {
+                node: None,
+                ..Request::edit(|_| ())
+            },
         ),
-        (annotations, Request::edit(|node| node["metadata"]["annotations"]["example.com/a"] = json!("b"))),
         (
             annotations,
             Request::edit(|node| {
-                node["metadata"]["annotations"] = json!({ "flannel.alpha.coreos.com/public-ip": "192.0.2.1" });
+                node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] = json!("9")
             }),
         ),
-        (fixed, Request::edit(|node| node["metadata"]["labels"]["node-role.kubernetes.io/control-plane"] = json!(""))),
-        (fixed, Request::edit(|node| node["metadata"]["finalizers"] = json!(["example.com/a"]))),
-        (fixed, Request::edit(|node| node["spec"]["unschedulable"] = json!(true))),
-        (conditions, Request::edit(|node| node["status"]["conditions"][1]["status"] = json!("False"))),
+        (
+            annotations,
+            Request::edit(|node| node["metadata"]["annotations"]["example.com/a"] = json!("b")),
+        ),
+        (
+            annotations,
+            Request::edit(|node| {
+                node["metadata"]["annotations"] =
+                    json!({ "flannel.alpha.coreos.com/public-ip": "192.0.2.1" });
+            }),
+        ),
+        (
+            fixed,
+            Request::edit(|node| {
+                node["metadata"]["labels"]["node-role.kubernetes.io/control-plane"] = json!("")
+            }),
+        ),
+        (
+            fixed,
+            Request::edit(|node| node["metadata"]["finalizers"] = json!(["example.com/a"])),
+        ),
+        (
+            fixed,
+            Request::edit(|node| node["spec"]["unschedulable"] = json!(true)),
+        ),
+        (
+            conditions,
+            Request::edit(|node| node["status"]["conditions"][1]["status"] = json!("False")),
+        ),
         (
             conditions,
             Request::edit(|node| {
-                node["status"]["conditions"] = json!([{ "type": "NetworkUnavailable", "status": "False" }]);
+                node["status"]["conditions"] =
+                    json!([{ "type": "NetworkUnavailable", "status": "False" }]);
             }),
         ),
-        (status, Request::edit(|node| node["status"]["addresses"][0]["address"] = json!("192.0.2.66"))),
-        (status, Request::edit(|node| node["status"]["allocatable"] = json!({ "cpu": "64" }))),
-        (status, Request::edit(|node| node["status"]["nodeInfo"]["kubeletVersion"] = json!("v1.0.0"))),
-        (status, Request::edit(|node| drop(node["status"].as_object_mut().map(|status| status.remove("capacity"))))),
+        (
+            status,
+            Request::edit(|node| node["status"]["addresses"][0]["address"] = json!("192.0.2.66")),
+        ),
+        (
+            status,
+            Request::edit(|node| node["status"]["allocatable"] = json!({ "cpu": "64" })),
+        ),
+        (
+            status,
+            Request::edit(|node| node["status"]["nodeInfo"]["kubeletVersion"] = json!("v1.0.0")),
+        ),
+        (
+            status,
+            Request::edit(|node| {
+                drop(
+                    node["status"]
+                        .as_object_mut()
+                        .map(|status| status.remove("capacity")),
+                )
+            }),
+        ),
         // Fields of Kubernetes 1.30, 1.31 and 1.35, and one that no version has yet.
-        (status, Request::edit(|node| node["status"]["features"] = json!({ "supplementalGroupsPolicy": true }))),
-        (status, Request::edit(|node| node["status"]["runtimeHandlers"] = json!([{ "name": "other" }]))),
-        (status, Request::edit(|node| node["status"]["declaredFeatures"] = json!(["x"]))),
-        (status, Request::edit(|node| node["status"]["ofALaterVersion"] = json!(1))),
-        (fixed, Request::edit(|node| node["metadata"]["ownerReferences"] = json!([{ "name": "x" }]))),
-        (fixed, Request::edit(|node| drop(node["metadata"].as_object_mut().map(|metadata| metadata.remove("labels"))))),
-        (fixed, Request::edit(|node| node["metadata"]["ofALaterVersion"] = json!(1))),
+        (
+            status,
+            Request::edit(|node| {
+                node["status"]["features"] = json!({ "supplementalGroupsPolicy": true })
+            }),
+        ),
+        (
+            status,
+            Request::edit(|node| node["status"]["runtimeHandlers"] = json!([{ "name": "other" }])),
+        ),
+        (
+            status,
+            Request::edit(|node| node["status"]["declaredFeatures"] = json!(["x"])),
+        ),
+        (
+            status,
+            Request::edit(|node| node["status"]["ofALaterVersion"] = json!(1)),
+        ),
+        (
+            fixed,
+            Request::edit(|node| node["metadata"]["ownerReferences"] = json!([{ "name": "x" }])),
+        ),
+        (
+            fixed,
+            Request::edit(|node| {
+                drop(
+                    node["metadata"]
+                        .as_object_mut()
+                        .map(|metadata| metadata.remove("labels")),
+                )
+            }),
+        ),
+        (
+            fixed,
+            Request::edit(|node| node["metadata"]["ofALaterVersion"] = json!(1)),
+        ),
     ];
     for (message, request) in cases {
-        let refused = request.refused_by(&policy)?.context("the policy has a say")?;
-        ensure!(refused == [format!("{message:?}")], "{refused:?}, not {message:?}, for {:#}", request.new);
+        let refused = request
+            .refused_by(&policy)?
+            .context("the policy has a say")?;
+        ensure!(
+            refused == [format!("{message:?}")],
+            "{refused:?}, not {message:?}, for {:#}",
+            request.new
+        );
     }
     Ok(())
 }
@@ -218,7 +324,10 @@ fn no_expression_names_a_field_that_the_type_check_does_not_know() -> Result<()>
             let text = expression["expression"].as_str().context("an expression")?;
             Program::compile(text).map_err(|error| anyhow!("{text}: {error:?}"))?;
             for path in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '.')) {
-                let Some(path) = path.strip_prefix("object.").or_else(|| path.strip_prefix("oldObject.")) else {
+                let Some(path) = path
+                    .strip_prefix("object.")
+                    .or_else(|| path.strip_prefix("oldObject."))
+                else {
                     continue;
                 };
                 ensure!(KNOWN.contains(&path), "{path} in {text}");
@@ -227,31 +336,57 @@ fn no_expression_names_a_field_that_the_type_check_does_not_know() -> Result<()>
         }
     }
     ensure!(paths > 10, "{paths} paths were looked at");
-    not_run("the server's own type check of the policy", "no kube-apiserver of Kubernetes 1.30 or newer here");
+    not_run(
+        "the server's own type check of the policy",
+        "no kube-apiserver of Kubernetes 1.30 or newer here",
+    );
     Ok(())
 }
 
 #[test]
 fn others_are_not_its_business() -> Result<()> {
-    for user in ["system:node:n1", "kubernetes-admin", "system:serviceaccount:default:flannel"] {
-        let request = Request { user, node: None, ..Request::edit(|node| node["metadata"]["labels"] = json!({})) };
+    for user in [
+        "system:node:n1",
+        "kubernetes-admin",
+        "system:serviceaccount:default:flannel",
+    ] {
+        let request = Request {
+            user,
+            node: None,
+            ..Request::edit(|node| node["metadata"]["labels"] = json!({}))
+        };
         ensure!(request.refused_by(&policy()?)?.is_none(), "{user}");
     }
-    not_run("the admission policy in a server", "no kube-apiserver of Kubernetes 1.30 or newer here");
+    not_run(
+        "the admission policy in a server",
+        "no kube-apiserver of Kubernetes 1.30 or newer here",
+    );
     Ok(())
 }
 
 #[test]
 fn the_chart_has_the_same_policy() -> Result<()> {
     let by_hand = policy()?;
-    let Some(chart) = helm::set("strict")? else { return Ok(()) };
+    let Some(chart) = helm::set("strict")? else {
+        return Ok(());
+    };
     for kind in [POLICY, "ValidatingAdmissionPolicyBinding"] {
         let (ours, theirs) = (chart.at(kind, "/spec")?, by_hand.at(kind, "/spec")?);
-        ensure!(ours == theirs, "the chart has {ours:#}\nwhere deploy/admission-policy.yml has {theirs:#}");
+        ensure!(
+            ours == theirs,
+            "the chart has {ours:#}\nwhere deploy/admission-policy.yml has {theirs:#}"
+        );
     }
-    let Some(default) = helm::set("default")? else { return Ok(()) };
+    let Some(default) = helm::set("default")? else {
+        return Ok(());
+    };
     ensure!(!default.0.contains_key(POLICY), "it is for who asks for it");
-    let Some(upstream) = helm::set("upstream")? else { return Ok(()) };
-    ensure!(!upstream.0.contains_key(POLICY), "nor for who knows only flannel's values");
+    let Some(upstream) = helm::set("upstream")? else {
+        return Ok(());
+    };
+    ensure!(
+        !upstream.0.contains_key(POLICY),
+        "nor for who knows only flannel's values"
+    );
     Ok(())
 }

@@ -28,18 +28,36 @@ const HOST: &str = r#"
 /// The arguments and the environment of the init container. The host's /proc is elsewhere here.
 fn init_container(documents: &Documents) -> Result<(Vec<String>, String)> {
     let container = documents.pod("/initContainers/2")?;
-    ensure!(container["name"] == "prepare-node" && container["securityContext"]["privileged"] == true, "{container}");
+    ensure!(
+        container["name"] == "prepare-node" && container["securityContext"]["privileged"] == true,
+        "{container}"
+    );
     let mut args: Vec<String> = serde_json::from_value(container["args"].clone())?;
     args.retain(|arg| arg != "--mount-namespace=/host/proc/1/ns/mnt");
-    let pin_root = container.pointer("/env/0/value").and_then(|value| value.as_str()).context("a variable")?;
+    let pin_root = container
+        .pointer("/env/0/value")
+        .and_then(|value| value.as_str())
+        .context("a variable")?;
     Ok((args, pin_root.to_owned()))
 }
 
 fn prepare(more: &[&str]) -> Result<String> {
     let (args, pin_root) = init_container(&manifest()?)?;
-    assert_eq!((args.as_slice(), pin_root.as_str()), (["prepare".to_owned()].as_slice(), PIN_ROOT));
+    assert_eq!(
+        (args.as_slice(), pin_root.as_str()),
+        (["prepare".to_owned()].as_slice(), PIN_ROOT)
+    );
     let output = Command::new("unshare")
-        .args(["--mount", "--net", "--propagation", "private", "sh", "-c", HOST, "host"])
+        .args([
+            "--mount",
+            "--net",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            HOST,
+            "host",
+        ])
         .arg(agent_binary()?)
         .args(args)
         .args(more)
@@ -59,12 +77,20 @@ fn a_node_is_prepared_and_its_values_before_are_recorded() -> Result<()> {
     let all = format!("{mounted}432000\n432000\n{forwards}{recorded}");
     assert_eq!(prepare(&[])?, all, "mounted once, and all three set");
     let untouched = format!("{mounted}300\n300\n");
-    assert_eq!(prepare(&["--conntrack-liberal=false"])?, format!("{untouched}{forwards}"), "only forwarding");
+    assert_eq!(
+        prepare(&["--conntrack-liberal=false"])?,
+        format!("{untouched}{forwards}"),
+        "only forwarding"
+    );
     let none = ["--conntrack-liberal=false", "--set-forwarding=false"];
     assert_eq!(prepare(&none)?, untouched, "only mounted");
     let both = ["--conntrack-liberal=false", "--set-forwarding=true"];
     let v6 = "sysctl net.ipv6.conf.all.forwarding 0 1\n";
-    assert_eq!(prepare(&both)?, format!("{untouched}{forwards}{v6}"), "both families");
+    assert_eq!(
+        prepare(&both)?,
+        format!("{untouched}{forwards}{v6}"),
+        "both families"
+    );
     Ok(())
 }
 
@@ -74,12 +100,18 @@ fn what_cannot_be_prepared_is_a_warning() -> Result<()> {
     let output = Command::new("unshare")
         .args(["--mount", "--net", "--propagation", "private"])
         .arg(agent_binary()?)
-        .args(["prepare", "--mount-namespace=/absent/ns/mnt", "--state-dir=/proc/absent", "--bpf-pin-root=/absent"])
+        .args([
+            "prepare",
+            "--mount-namespace=/absent/ns/mnt",
+            "--state-dir=/proc/absent",
+            "--bpf-pin-root=/absent",
+        ])
         .output()?;
     let text = text_of(&output);
     ensure!(output.status.success(), "{text}");
     for warning in [
-        "warning: the kernel path serves this node: cannot enter the mount namespace /absent/ns/mnt: ",
+        "warning: the kernel path serves this node: cannot enter the mount namespace \
+         /absent/ns/mnt: ",
         "warning: no sysctl is set: cannot use the state directory /proc/absent: ",
     ] {
         ensure!(text.contains(warning), "{warning} in {text}");
@@ -103,9 +135,15 @@ fn bpf_filesystems(node: &Node) -> Result<Vec<String>> {
 #[test]
 fn an_agent_of_a_pod_has_a_bpf_filesystem_of_its_own() -> Result<()> {
     let nodes = TwoNodes::new("ownbpf", VXLAN)?;
-    let options = AgentOptions { pin_root: PIN_ROOT.to_owned(), ..nodes.options()? };
+    let options = AgentOptions {
+        pin_root: PIN_ROOT.to_owned(),
+        ..nodes.options()?
+    };
     let agent = agent_binary()?.display().to_string();
-    shell(&nodes.a, &format!("umount -l /sys/fs/bpf && {agent} prepare --bpf-pin-root={PIN_ROOT}"))?;
+    shell(
+        &nodes.a,
+        &format!("umount -l /sys/fs/bpf && {agent} prepare --bpf-pin-root={PIN_ROOT}"),
+    )?;
     assert_eq!(bpf_filesystems(&nodes.a)?, [PIN_ROOT]);
     let a = nodes.a.ready_agent(options)?;
     let b = nodes.b.ready_agent(nodes.options()?)?;
@@ -113,18 +151,31 @@ fn an_agent_of_a_pod_has_a_bpf_filesystem_of_its_own() -> Result<()> {
     b.wait_peers(1)?;
     nodes.a.add_pod("p1")?.ping(nodes.b.add_pod("p1")?.ip())?;
     let mode = a.status()?["mode"].clone();
-    ensure!(mode["effective"] == "fast" && mode["reason"].is_null(), "{mode}");
+    ensure!(
+        mode["effective"] == "fast" && mode["reason"].is_null(),
+        "{mode}"
+    );
     a.sigterm_and_wait()?;
     let cleanup = |more: &str| {
         let mounts = "mount --rbind /run/flannel /mnt && umount -l /run/flannel/bpf";
-        let command = format!("{mounts} && {agent} cleanup --state-dir=/mnt --bpf-pin-root=/mnt/bpf {more}");
-        shell(&nodes.a, &format!("unshare --mount --propagation private sh -c '{command}'"))
+        let command =
+            format!("{mounts} && {agent} cleanup --state-dir=/mnt --bpf-pin-root=/mnt/bpf {more}");
+        shell(
+            &nodes.a,
+            &format!("unshare --mount --propagation private sh -c '{command}'"),
+        )
     };
     let plan = cleanup("--dry-run")?;
-    ensure!(plan.contains("would unmount the bpf filesystem on /mnt/bpf\n"), "{plan}");
+    ensure!(
+        plan.contains("would unmount the bpf filesystem on /mnt/bpf\n"),
+        "{plan}"
+    );
     assert_eq!(bpf_filesystems(&nodes.a)?, [PIN_ROOT]);
     let done = cleanup("")?;
-    ensure!(done.contains("remove /mnt/bpf if it is empty: done\n"), "{done}");
+    ensure!(
+        done.contains("remove /mnt/bpf if it is empty: done\n"),
+        "{done}"
+    );
     assert_eq!(bpf_filesystems(&nodes.a)?, Vec::<String>::new());
     Ok(())
 }

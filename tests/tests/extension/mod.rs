@@ -28,7 +28,8 @@ pub(crate) fn vxlan() -> Value {
     json!({
         "Type": "extension",
         "PreStartupCommand": script(&format!(
-            "ip link show {DEVICE} >/dev/null 2>&1 || ip link add {DEVICE} mtu 1450 type vxlan id 9 dev eth0 dstport 8473 nolearning
+            "ip link show {DEVICE} >/dev/null 2>&1 || ip link add {DEVICE} mtu 1450 type vxlan id \
+             9 dev eth0 dstport 8473 nolearning
              cat /sys/class/net/{DEVICE}/address"
         )),
         "PostStartupCommand": script(&format!(
@@ -50,7 +51,12 @@ pub(crate) fn vxlan() -> Value {
 
 /// The runs of commands on a node so far.
 fn runs(node: &Node) -> Result<Vec<String>> {
-    Ok(node.sh(&format!("cat {RUNS}"))?.stdout.lines().map(str::to_owned).collect())
+    Ok(node
+        .sh(&format!("cat {RUNS}"))?
+        .stdout
+        .lines()
+        .map(str::to_owned)
+        .collect())
 }
 
 /// The routes into the device of the commands.
@@ -75,5 +81,8 @@ fn added(agent: &Agent, peers: u64) -> Result<Value> {
 
 /// The subnet of an agent.
 fn subnet(agent: &Agent) -> Result<String> {
-    Ok(agent.status()?["lease"]["subnet"].as_str().context("a subnet")?.to_owned())
+    Ok(agent.status()?["lease"]["subnet"]
+        .as_str()
+        .context("a subnet")?
+        .to_owned())
 }

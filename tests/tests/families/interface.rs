@@ -20,12 +20,17 @@ fn another_ipv6_address_moves_ipv6_alone() -> Result<()> {
     let cluster = Cluster::new("readdress6", Stack::Dual, VXLAN)?;
     cluster.wait_connected()?;
     let (a, agent) = (&cluster.net.a, &cluster.agents[0]);
-    let index = |device: &str| a.sh(&format!("cat /sys/class/net/{device}/ifindex")).map(|output| output.stdout);
+    let index = |device: &str| {
+        a.sh(&format!("cat /sys/class/net/{device}/ifindex"))
+            .map(|output| output.stdout)
+    };
     let ipv4 = index("flannel.1")?;
     let own = || -> Result<(String, Value)> {
         let leases = cluster.etcd.list(LEASES)?;
-        let (key, value) =
-            leases.into_iter().find(|(_, value)| value.contains(r#""192.168.1.11""#)).context("the lease of a")?;
+        let (key, value) = leases
+            .into_iter()
+            .find(|(_, value)| value.contains(r#""192.168.1.11""#))
+            .context("the lease of a")?;
         Ok((key, serde_json::from_str(&value)?))
     };
     let key = own()?.0;
@@ -34,7 +39,12 @@ fn another_ipv6_address_moves_ipv6_alone() -> Result<()> {
     // one cannot replace it.
     a.sh("ip address del 2001:db8:1::11/64 dev eth0")?;
     let status = agent.wait_ready_is(false)?;
-    ensure!(status["error"].as_str().is_some_and(|error| error.contains("no usable IPv6 address")), "{status}");
+    ensure!(
+        status["error"]
+            .as_str()
+            .is_some_and(|error| error.contains("no usable IPv6 address")),
+        "{status}"
+    );
     assert_eq!(own()?.1["PublicIPv6"], "2001:db8:1::11");
     cluster.pods[0].ping(cluster.pods[2].ip())?;
 
@@ -42,7 +52,10 @@ fn another_ipv6_address_moves_ipv6_alone() -> Result<()> {
     agent.wait_ready_is(true)?;
     eventually("the lease", LIMIT, || {
         let (now, lease) = own()?;
-        ensure!(now == key && lease["PublicIPv6"] == "2001:db8:1::17", "{now}: {lease}");
+        ensure!(
+            now == key && lease["PublicIPv6"] == "2001:db8:1::17",
+            "{now}: {lease}"
+        );
         Ok(())
     })?;
     for node in [&cluster.net.b, &cluster.net.c] {

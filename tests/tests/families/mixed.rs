@@ -17,16 +17,29 @@ use super::VXLAN;
 /// every mode.
 #[test]
 fn a_stock_node_gets_its_packets_from_the_kernel() -> Result<()> {
-    let Mixed { agent, ours, stocks, nodes: _nodes } = Mixed::new("mixed6", Stack::V6, &[])?;
+    let Mixed {
+        agent,
+        ours,
+        stocks,
+        nodes: _nodes,
+    } = Mixed::new("mixed6", Stack::V6, &[])?;
     for mode in ["kernel", "encap"] {
         agent.set_mode(mode)?;
         ours.wait_ping(stocks.ip())?;
         stocks.wait_ping(ours.ip())?;
         for (from, to) in [(&ours, &stocks), (&stocks, &ours)] {
             let report = udp_stream(from, to, 1000, Duration::from_secs(1))?;
-            assert_eq!((report.lost_count(), report.duplicated), (0, 0), "{mode}: {report:?}");
+            assert_eq!(
+                (report.lost_count(), report.duplicated),
+                (0, 0),
+                "{mode}: {report:?}"
+            );
         }
-        assert_eq!(agent.counted("to_tunnel", "encapsulated")?, 0, "mode {mode}");
+        assert_eq!(
+            agent.counted("to_tunnel", "encapsulated")?,
+            0,
+            "mode {mode}"
+        );
     }
     let peer = agent.peer_status(STOCK_IPV6)?;
     assert_eq!(peer["way"], "kernel", "{peer}");
@@ -47,10 +60,18 @@ fn a_node_with_both_families_uses_what_each_peer_has() -> Result<()> {
     let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_peers(2)?;
     let routes = |family| -> Result<Vec<String>> {
-        let network = if family == "-4" { "10.244.0.0/16" } else { "fd00:10:244::/48" };
-        let routes: Vec<serde_json::Value> = pair.a.json(&["ip", "-j", family, "route", "show", "root", network])?;
+        let network = if family == "-4" {
+            "10.244.0.0/16"
+        } else {
+            "fd00:10:244::/48"
+        };
+        let routes: Vec<serde_json::Value> = pair
+            .a
+            .json(&["ip", "-j", family, "route", "show", "root", network])?;
         let tunnelled = routes.iter().filter(|route| route["gateway"].is_string());
-        Ok(tunnelled.map(|route| route["dst"].as_str().unwrap_or_default().to_owned()).collect())
+        Ok(tunnelled
+            .map(|route| route["dst"].as_str().unwrap_or_default().to_owned())
+            .collect())
     };
     assert_eq!(routes("-4")?, ["10.244.21.0/24"]);
     assert_eq!(routes("-6")?, ["fd00:10:244:16::/64"]);
@@ -75,10 +96,17 @@ fn a_network_too_large_for_the_programs_is_the_kernels_and_the_other_family_is_n
         near.wait_ping(*address)?;
         near.ping(*address)?;
         assert_eq!(encapsulated()? > before, way == "tunnel", "{address}");
-        let peer = agent.peer_status(if address.is_ipv4() { "192.168.1.12" } else { "2001:db8:1::12" })?;
+        let peer = agent.peer_status(if address.is_ipv4() {
+            "192.168.1.12"
+        } else {
+            "2001:db8:1::12"
+        })?;
         assert_eq!(peer["way"], way, "{peer}");
     }
     let reason = agent.peer_status("2001:db8:1::12")?["reason"].clone();
-    assert_eq!(reason, "its network has 4294967296 subnets; the peer map holds 131072 at most");
+    assert_eq!(
+        reason,
+        "its network has 4294967296 subnets; the peer map holds 131072 at most"
+    );
     Ok(())
 }

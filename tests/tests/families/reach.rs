@@ -17,10 +17,19 @@ fn stream(cluster: &Cluster, mode: &str, address: IpAddr) -> Result<()> {
     let encapsulated = || sender.counted("to_tunnel", "encapsulated");
     let (before, again) = (encapsulated()?, near.counter("Tcp", "RetransSegs")?);
     let stream = tcp_stream(near, far, address, 1, None)?;
-    let (taken, again) = (encapsulated()? - before, near.counter("Tcp", "RetransSegs")? - again);
-    println!("{mode} {address}: {:.2} Gbit/s, {again} segments again", stream.bits_per_second / 1e9);
+    let (taken, again) = (
+        encapsulated()? - before,
+        near.counter("Tcp", "RetransSegs")? - again,
+    );
+    println!(
+        "{mode} {address}: {:.2} Gbit/s, {again} segments again",
+        stream.bits_per_second / 1e9
+    );
     ensure!(stream.bits_per_second > 0.0, "{stream:?}");
-    ensure!((taken > 0) == (mode == "encap"), "mode {mode}, {address}: {taken} packets encapsulated by the programs");
+    ensure!(
+        (taken > 0) == (mode == "encap"),
+        "mode {mode}, {address}: {taken} packets encapsulated by the programs"
+    );
     Ok(())
 }
 

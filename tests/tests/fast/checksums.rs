@@ -27,22 +27,41 @@ fn packets_summed_as_a_whole_arrive_in_every_mode() -> Result<()> {
     for mode in ["kernel", "fast"] {
         lab.set_mode(mode)?;
         for family in Family::ALL {
-            arrives(&lab.agents[1], [&lab.near, &lab.far], family.of(&lab.far)?, mode)
-                .with_context(|| format!("mode {mode}, {family:?}"))?;
+            arrives(
+                &lab.agents[1],
+                [&lab.near, &lab.far],
+                family.of(&lab.far)?,
+                mode,
+            )
+            .with_context(|| format!("mode {mode}, {family:?}"))?;
         }
     }
     Ok(())
 }
 
 fn arrives(receiver: &Agent, [near, far]: [&Pod; 2], to: IpAddr, mode: &str) -> Result<()> {
-    let (errors, before) = (far.checksum_errors()?, receiver.counted("from_underlay", "replayed")?);
-    let load = UdpLoad { pps: 500, duration: Duration::from_secs(3), payload: PAYLOAD };
+    let (errors, before) = (
+        far.checksum_errors()?,
+        receiver.counted("from_underlay", "replayed")?,
+    );
+    let load = UdpLoad {
+        pps: 500,
+        duration: Duration::from_secs(3),
+        payload: PAYLOAD,
+    };
     let report = UdpRun::start(near, far, to, load)?.wait()?;
     let errors = far.checksum_errors()? - errors;
     let replayed = receiver.counted("from_underlay", "replayed")? - before;
-    println!("{mode}: {} of {} datagrams, {replayed} replayed, {errors} checksum errors", report.received, report.sent);
+    println!(
+        "{mode}: {} of {} datagrams, {replayed} replayed, {errors} checksum errors",
+        report.received, report.sent
+    );
     ensure!(errors == 0, "{errors} checksum errors: {report:?}");
-    ensure!(mode != "fast" || replayed > report.sent / 2, "{replayed} of {} were replayed", report.sent);
+    ensure!(
+        mode != "fast" || replayed > report.sent / 2,
+        "{replayed} of {} were replayed",
+        report.sent
+    );
     report.expect_complete()
 }
 
@@ -63,15 +82,22 @@ fn is_wrong(frame: &[u8]) -> bool {
 fn datagrams_of_known_flows_with_a_wrong_checksum_are_invalid() -> Result<()> {
     let pair = fast_pair_of("fc-invalid", Stack::Dual, &[])?;
     pair.sender.node().nft("add table inet invalid")?;
-    pair.sender.node().nft("add chain inet invalid forward { type filter hook forward priority -10 ; }")?;
-    pair.sender.node().nft("add rule inet invalid forward ct state invalid counter drop")?;
+    pair.sender
+        .node()
+        .nft("add chain inet invalid forward { type filter hook forward priority -10 ; }")?;
+    pair.sender
+        .node()
+        .nft("add rule inet invalid forward ct state invalid counter drop")?;
     for (from, to) in pair.near.addresses().iter().zip(pair.far.addresses()) {
-        let (right, wrong) =
-            (Capture::start(&pair.far, "eth0", is_right)?, Capture::start(&pair.far, "eth0", is_wrong)?);
+        let (right, wrong) = (
+            Capture::start(&pair.far, "eth0", is_right)?,
+            Capture::start(&pair.far, "eth0", is_wrong)?,
+        );
         let send = |data: &[u8], is_forged: bool| -> Result<u64> {
             let before = pair.sender.counted("from_pod", "replayed")?;
             for id in 1..=100 {
-                let mut packet = Packet::datagram((*from, 4242).into(), (*to, 4243).into(), id, data);
+                let mut packet =
+                    Packet::datagram((*from, 4242).into(), (*to, 4243).into(), id, data);
                 // The first bytes of the checksum.
                 packet.payload[6] ^= if is_forged { 0x5a } else { 0 };
                 inject(&pair.near, &packet)?;
@@ -80,20 +106,33 @@ fn datagrams_of_known_flows_with_a_wrong_checksum_are_invalid() -> Result<()> {
         };
         let mut forged_ones_replayed = 0;
         // A flow that is due for a refresh leaves the forged ones to the kernel as such.
-        eventually("a known flow at a forged datagram", Duration::from_secs(20), || {
-            let replayed = send(RIGHT, false)?;
-            ensure!(replayed > 50, "{replayed} replayed");
-            let before = pair.sender.counted("from_pod", "checksum_unverified")?;
-            forged_ones_replayed += send(WRONG, true)?;
-            let unverified = pair.sender.counted("from_pod", "checksum_unverified")? - before;
-            ensure!(unverified > 50, "{unverified} unverified");
-            Ok(())
-        })?;
-        ensure!(forged_ones_replayed < 10, "{forged_ones_replayed} with a wrong checksum are replayed");
+        eventually(
+            "a known flow at a forged datagram",
+            Duration::from_secs(20),
+            || {
+                let replayed = send(RIGHT, false)?;
+                ensure!(replayed > 50, "{replayed} replayed");
+                let before = pair.sender.counted("from_pod", "checksum_unverified")?;
+                forged_ones_replayed += send(WRONG, true)?;
+                let unverified = pair.sender.counted("from_pod", "checksum_unverified")? - before;
+                ensure!(unverified > 50, "{unverified} unverified");
+                Ok(())
+            },
+        )?;
+        ensure!(
+            forged_ones_replayed < 10,
+            "{forged_ones_replayed} with a wrong checksum are replayed"
+        );
         right.clear();
         send(RIGHT, false)?;
-        eventually("the right ones", Duration::from_secs(5), || (right.len() >= 100).then_some(()).context("some"))?;
-        ensure!(wrong.is_empty(), "{} datagrams with a wrong checksum arrived", wrong.len());
+        eventually("the right ones", Duration::from_secs(5), || {
+            (right.len() >= 100).then_some(()).context("some")
+        })?;
+        ensure!(
+            wrong.is_empty(),
+            "{} datagrams with a wrong checksum arrived",
+            wrong.len()
+        );
     }
     Ok(())
 }

@@ -40,11 +40,17 @@ fn expect_limited(connection: &Bulk, way: usize) -> Result<()> {
         ensure!(blocks >= 3_000_000 / BLOCK as u64, "{blocks} blocks");
         Ok(())
     })?;
-    let (bytes, time) = (u128::from(connection.arrived()[way] - before) * BLOCK as u128, start.elapsed());
+    let (bytes, time) = (
+        u128::from(connection.arrived()[way] - before) * BLOCK as u128,
+        start.elapsed(),
+    );
     println!("{bytes} bytes in {time:?}");
     // A block of which the first bytes were there before counts whole.
     let allowed = RATE * time.as_micros() / 1_000_000 + BURST + BLOCK as u128;
-    ensure!(bytes <= allowed, "{bytes} bytes in {time:?}, {allowed} are allowed");
+    ensure!(
+        bytes <= allowed,
+        "{bytes} bytes in {time:?}, {allowed} are allowed"
+    );
     Ok(())
 }
 
@@ -61,7 +67,13 @@ impl Limit {
     /// again without it.
     fn holds(&self, pair: &Pair, at: IpAddr) -> Result<()> {
         let (node, way) = (pair.sender.node(), self.way);
-        let connection = Bulk::start(&pair.near, &pair.far, (at, 0).into(), None, BulkLoad::steady(64))?;
+        let connection = Bulk::start(
+            &pair.near,
+            &pair.far,
+            (at, 0).into(),
+            None,
+            BulkLoad::steady(64),
+        )?;
         pair.wait_replayed(200)?;
         for command in &self.set {
             node.run(command.split(' ').map(|word| word.replace('~', " ")))?;
@@ -81,12 +93,16 @@ impl Limit {
 fn a_limited_pod_stays_limited() -> Result<()> {
     let pair = fast_pair_of("fd-limit", Stack::Dual, &[])?;
     let (node, veth) = (pair.sender.node(), pair.near.veth());
-    for command in ["ip link add ifb0 type ifb", "ip link set ifb0 up", &format!("tc qdisc add dev ifb0 root {SHAPER}")]
-    {
+    for command in [
+        "ip link add ifb0 type ifb",
+        "ip link set ifb0 up",
+        &format!("tc qdisc add dev ifb0 root {SHAPER}"),
+    ] {
         node.sh(command)?;
     }
     let redirect = format!(
-        "tc filter add dev {veth} parent ffff: bpf bytecode 1,6~0~0~4294967295, action mirred egress redirect dev ifb0"
+        "tc filter add dev {veth} parent ffff: bpf bytecode 1,6~0~0~4294967295, action mirred \
+         egress redirect dev ifb0"
     );
     let receives = |device: &str| Limit {
         set: vec![format!("tc qdisc add dev {device} root {SHAPER}")],
@@ -100,7 +116,9 @@ fn a_limited_pod_stays_limited() -> Result<()> {
     };
     for limit in [receives(veth), receives("cni0"), sends] {
         for at in pair.far.addresses() {
-            limit.holds(&pair, *at).with_context(|| format!("{at}: {}", limit.set.join("; ")))?;
+            limit
+                .holds(&pair, *at)
+                .with_context(|| format!("{at}: {}", limit.set.join("; ")))?;
         }
     }
     Ok(())
@@ -111,9 +129,9 @@ fn a_limited_pod_stays_limited() -> Result<()> {
 #[test]
 fn xdp_in_a_pod_sees_every_packet() -> Result<()> {
     let pair = fast_pair_of("fd-xdp", Stack::Dual, &[])?;
-    Family::ALL
-        .into_iter()
-        .try_for_each(|family| drops_every_packet(&pair, family).with_context(|| format!("{family:?}")))
+    Family::ALL.into_iter().try_for_each(|family| {
+        drops_every_packet(&pair, family).with_context(|| format!("{family:?}"))
+    })
 }
 
 fn drops_every_packet(pair: &Pair, family: Family) -> Result<()> {
@@ -134,8 +152,14 @@ fn drops_every_packet(pair: &Pair, family: Family) -> Result<()> {
         ensure!(talk.exchange(1).is_err(), "a message comes through");
         Ok(())
     })?;
-    ensure!(Talk::open(&pair.far, &pair.near, (near, 0).into(), None).is_err(), "a connection came about");
-    ensure!(replayed()? == before, "something is replayed past the program");
+    ensure!(
+        Talk::open(&pair.far, &pair.near, (near, 0).into(), None).is_err(),
+        "a connection came about"
+    );
+    ensure!(
+        replayed()? == before,
+        "something is replayed past the program"
+    );
     xdp::detach(&pair.near, "eth0")?;
     pair.sender.wait_pod(&pair.near, true, true)?;
     replayed_talk(pair, far).map(drop)
@@ -143,13 +167,22 @@ fn drops_every_packet(pair: &Pair, family: Family) -> Result<()> {
 
 /// Returns the interface indices by which the receiving node's flows deliver packets to a pod.
 fn exits(pair: &Pair, to: &Pod) -> Result<BTreeSet<u64>> {
-    let dump = pair.receiver.cli_json(&["maps", "dump", "flows", "-o", "json"])?;
+    let dump = pair
+        .receiver
+        .cli_json(&["maps", "dump", "flows", "-o", "json"])?;
     let is_to = |row: &&serde_json::Value| {
-        let destination = row["destination"].as_str().and_then(|text| text.parse::<SocketAddr>().ok());
+        let destination = row["destination"]
+            .as_str()
+            .and_then(|text| text.parse::<SocketAddr>().ok());
         row["way"] == "pod" && destination.is_some_and(|at| to.addresses().contains(&at.ip()))
     };
-    let rows = dump["flows"].as_array().context("no flows")?.iter().filter(is_to);
-    rows.map(|row| row["out"].as_u64().with_context(|| row.to_string())).collect()
+    let rows = dump["flows"]
+        .as_array()
+        .context("no flows")?
+        .iter()
+        .filter(is_to);
+    rows.map(|row| row["out"].as_u64().with_context(|| row.to_string()))
+        .collect()
 }
 
 /// A bridge that has forgotten where a pod is sends to every port; one that steers packets hands
@@ -172,20 +205,34 @@ fn flooded_and_steered_packets_lead_to_the_pod_they_are_for() -> Result<()> {
         }
         Ok(())
     };
-    node.sh(&format!("bridge link set dev {} learning off flood on", meant.veth()))?;
+    node.sh(&format!(
+        "bridge link set dev {} learning off flood on",
+        meant.veth()
+    ))?;
     node.sh("ip link set cni0 type bridge fdb_flush")?;
     requests()?;
     let flooded = pair.receiver.counted("to_pod", "other_receiver")?;
     ensure!(flooded > 0, "nothing was flooded");
     let veth = BTreeSet::from([u64::from(ifindex(node, meant.veth())?)]);
-    ensure!(exits(&pair, &meant)?.is_subset(&veth), "{:?}", exits(&pair, &meant)?);
-    fs::write(node.outside_path("/sys/class/net/cni0/queues/rx-0/rps_cpus"), "3")?;
+    ensure!(
+        exits(&pair, &meant)?.is_subset(&veth),
+        "{:?}",
+        exits(&pair, &meant)?
+    );
+    fs::write(
+        node.outside_path("/sys/class/net/cni0/queues/rx-0/rps_cpus"),
+        "3",
+    )?;
     pair.receiver.cli(&["flows", "flush"])?;
     let stale = || pair.receiver.counted("to_pod", "record_stale");
     let before = stale()?;
     requests()?;
     ensure!(stale()? > before, "no packet changed the CPU");
-    ensure!(exits(&pair, &meant)?.is_subset(&veth), "{:?}", exits(&pair, &meant)?);
+    ensure!(
+        exits(&pair, &meant)?.is_subset(&veth),
+        "{:?}",
+        exits(&pair, &meant)?
+    );
     Ok(())
 }
 
@@ -198,7 +245,11 @@ fn segment(talk: &Talk) -> Result<Packet> {
 /// programs do not look at the frame, because the flow needs a refresh.
 fn segments_near(talk: &Talk) -> Result<Vec<Packet>> {
     let ends = talk.ends()?;
-    let at = |quarter: u32| Packet::tcp(ends, 7, b"forged", |tcp| tcp.sequence_number = quarter << 30);
+    let at = |quarter: u32| {
+        Packet::tcp(ends, 7, b"forged", |tcp| {
+            tcp.sequence_number = quarter << 30
+        })
+    };
     Ok((0..4).map(at).collect())
 }
 
@@ -221,30 +272,47 @@ fn a_rule_on_a_pod_s_port_holds_for_its_forged_packets() -> Result<()> {
     let thief = pair.net.a.add_pod("thief")?;
     pair.sender.wait_pod(&thief, true, true)?;
     let node = pair.sender.node();
-    node.sh("sysctl -qw net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1")?;
+    node.sh(
+        "sysctl -qw net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1",
+    )?;
     let capture = Capture::start(&pair.far, "eth0", is_forged)?;
     for (at, own) in pair.far.addresses().iter().zip(thief.addresses()) {
         let mut talk = replayed_talk(&pair, *at)?;
         let forged = segment(&talk)?;
         let send = || inject(&thief, &forged);
         capture.clear();
-        eventually("a forged packet that nobody forbids", Duration::from_secs(5), || {
-            send()?;
-            ensure!(!capture.is_empty(), "none");
-            Ok(())
-        })?;
-        let tool = if at.is_ipv4() { "iptables-legacy" } else { "ip6tables-legacy" };
-        node.sh(&format!("{tool} -I FORWARD -m physdev --physdev-in {} ! -s {own} -j DROP", thief.veth()))?;
+        eventually(
+            "a forged packet that nobody forbids",
+            Duration::from_secs(5),
+            || {
+                send()?;
+                ensure!(!capture.is_empty(), "none");
+                Ok(())
+            },
+        )?;
+        let tool = if at.is_ipv4() {
+            "iptables-legacy"
+        } else {
+            "ip6tables-legacy"
+        };
+        node.sh(&format!(
+            "{tool} -I FORWARD -m physdev --physdev-in {} ! -s {own} -j DROP",
+            thief.veth()
+        ))?;
         pair.sender.cli(&["flows", "flush"])?;
         capture.clear();
         for _ in 0..100 {
             send()?;
             talk.exchange(1)?;
         }
-        throughout("no forged packet arrives", Duration::from_millis(200), || {
-            ensure!(capture.is_empty(), "{} to {at} did", capture.len());
-            Ok(())
-        })?;
+        throughout(
+            "no forged packet arrives",
+            Duration::from_millis(200),
+            || {
+                ensure!(capture.is_empty(), "{} to {at} did", capture.len());
+                Ok(())
+            },
+        )?;
         pair.talk_until_replayed(&mut talk, 100)?;
     }
     Ok(())
@@ -255,7 +323,11 @@ fn a_rule_on_a_pod_s_port_holds_for_its_forged_packets() -> Result<()> {
 #[test]
 fn frames_from_a_forged_address_are_the_bridges() -> Result<()> {
     let pair = fast_pair_of("fd-mac", Stack::Dual, &[])?;
-    let text = fs::read_to_string(pair.sender.node().outside_path("/sys/class/net/cni0/address"))?;
+    let text = fs::read_to_string(
+        pair.sender
+            .node()
+            .outside_path("/sys/class/net/cni0/address"),
+    )?;
     let bridge: Mac = text.trim().parse().context(text)?;
     let counters = Counters::of(&pair.sender)?;
     let differs = || counters.packets(Program::FromPod, Reason::FrameDiffers);
@@ -268,11 +340,15 @@ fn frames_from_a_forged_address_are_the_bridges() -> Result<()> {
         eventually("frames that differ", Duration::from_secs(5), || {
             talk.exchange(20)?;
             let before = differs()?;
-            frames.iter().try_for_each(|frame| inject_frame(&pair.near, "eth0", frame))?;
+            frames
+                .iter()
+                .try_for_each(|frame| inject_frame(&pair.near, "eth0", frame))?;
             ensure!(differs()? > before, "they were the flow's");
             Ok(())
         })?;
-        eventually("the frame's packet", Duration::from_secs(5), || (!capture.is_empty()).then_some(()))?;
+        eventually("the frame's packet", Duration::from_secs(5), || {
+            (!capture.is_empty()).then_some(())
+        })?;
         pair.talk_until_replayed(&mut talk, 100)?;
     }
     Ok(())

@@ -20,21 +20,32 @@ const CACHE: [&str; 2] = ["169.254.20.10:53", "[fd00:53::10]:53"];
 #[test]
 fn addresses_on_dummy_devices_are_served_as_in_mode_kernel() -> Result<()> {
     if !Path::new("/sys/module/dummy").exists() {
-        not_run("addresses on dummy devices", "the module dummy is not loaded");
+        not_run(
+            "addresses on dummy devices",
+            "the module dummy is not loaded",
+        );
         return Ok(());
     }
-    let nodes = TwoNodes::with("fast-dummy", Stack::Dual, &config(Stack::Dual, r#"{"Type":"vxlan"}"#))?;
+    let nodes = TwoNodes::with(
+        "fast-dummy",
+        Stack::Dual,
+        &config(Stack::Dual, r#"{"Type":"vxlan"}"#),
+    )?;
     announce(&nodes.a, [11, 12])?;
     announce(&nodes.b, [12, 11])?;
     let lab = FastLab::on(nodes, &["--iface=dummy0"])?;
     for (agent, number) in lab.agents.iter().zip([11, 12]) {
         let interface = &agent.status()?["interface"];
-        ensure!(interface["public_ip"] == format!("10.255.0.{number}"), "{interface}");
+        ensure!(
+            interface["public_ip"] == format!("10.255.0.{number}"),
+            "{interface}"
+        );
     }
     serve(&lab.nodes.a)?;
     for family in Family::ALL {
         for protocol in [Protocol::Tcp, Protocol::Udp] {
-            modes_agree(&lab, family, protocol).with_context(|| format!("{family:?}, {protocol:?}"))?;
+            modes_agree(&lab, family, protocol)
+                .with_context(|| format!("{family:?}, {protocol:?}"))?;
         }
     }
     Ok(())
@@ -46,8 +57,13 @@ fn announce(node: &Node, [own, other]: [u8; 2]) -> Result<()> {
     node.sh("ip link set dummy0 up")?;
     node.address("dummy0", &format!("10.255.0.{own}/32"), None)?;
     node.address("dummy0", &format!("2001:db8:ff::{own}/128"), None)?;
-    node.sh(&format!("ip route add 10.255.0.{other} via 192.168.1.{other}"))?;
-    node.sh(&format!("ip -6 route add 2001:db8:ff::{other} via 2001:db8:1::{other}")).map(drop)
+    node.sh(&format!(
+        "ip route add 10.255.0.{other} via 192.168.1.{other}"
+    ))?;
+    node.sh(&format!(
+        "ip -6 route add 2001:db8:ff::{other} via 2001:db8:1::{other}"
+    ))
+    .map(drop)
 }
 
 fn serve(node: &Node) -> Result<()> {
@@ -66,16 +82,22 @@ fn modes_agree(lab: &FastLab, family: Family, protocol: Protocol) -> Result<()> 
     for mode in ["kernel", "encap", "fast"] {
         lab.set_mode(mode)?;
         arrivals.take();
-        let mut far = Conversation::open(protocol, &lab.near, &lab.far, family.end(&lab.far)?, None)?;
+        let mut far =
+            Conversation::open(protocol, &lab.near, &lab.far, family.end(&lab.far)?, None)?;
         let mut own = Conversation::open(protocol, &lab.near, &lab.nodes.a, cache, None)?;
         if mode == "fast" {
-            lab.until_replayed(|messages| far.exchange(messages)).context(mode)?;
+            lab.until_replayed(|messages| far.exchange(messages))
+                .context(mode)?;
         } else {
             far.exchange(200).context(mode)?;
         }
-        own.exchange(200).with_context(|| format!("{cache}, mode {mode}"))?;
+        own.exchange(200)
+            .with_context(|| format!("{cache}, mode {mode}"))?;
         seen.push(arrivals.take());
     }
-    ensure!(!seen[0].is_empty() && seen.iter().all(|arrived| *arrived == seen[0]), "kernel, encap, fast: {seen:#?}");
+    ensure!(
+        !seen[0].is_empty() && seen.iter().all(|arrived| *arrived == seen[0]),
+        "kernel, encap, fast: {seen:#?}"
+    );
     Ok(())
 }

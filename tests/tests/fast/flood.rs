@@ -25,7 +25,9 @@ use flannel_tests::{
     packet::Packet,
     service_rules::{Backend, Service, ServiceRules},
 };
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, sendto, socket};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, sendto, socket,
+};
 
 const TALKS: u16 = 100;
 /// Places in the table of a node that the connections have: one for each direction.
@@ -49,7 +51,8 @@ const PORTS: std::ops::Range<u16> = 20_000..40_000;
 const NODE_PORT: u16 = 30_080;
 /// Rules of a sender that ignores what is answered to its SYN.
 const SILENT: &str = "table ip flood {
-    chain input { type filter hook prerouting priority raw; tcp flags & (syn | ack) == syn | ack drop; }
+    chain input \
+    { type filter hook prerouting priority raw; tcp flags & (syn | ack) == syn | ack drop; }
 }";
 /// Memory an agent may hold more behind the flood than before.
 const GROWTH: u64 = 4 << 20;
@@ -67,21 +70,32 @@ impl Flood<'_> {
     /// Sends SYN until it is stopped, as one of several senders.
     fn send(&self, sender: usize, sent: &AtomicU64, stop: &AtomicBool) -> Result<()> {
         let syn = |port| {
-            Packet::tcp([SocketAddr::new(self.from.ip(), port), self.to], 0, &[], |header| {
-                (header.syn, header.ack, header.acknowledgment_number) = (true, false, 0);
-            })
+            Packet::tcp(
+                [SocketAddr::new(self.from.ip(), port), self.to],
+                0,
+                &[],
+                |header| {
+                    (header.syn, header.ack, header.acknowledgment_number) = (true, false, 0);
+                },
+            )
             .bytes()
         };
         let packets: Vec<Vec<u8>> = PORTS.skip(sender).step_by(SENDERS).map(syn).collect();
         let address = SockaddrStorage::from(SocketAddr::new(self.to.ip(), 0));
         self.host.enter(|| -> Result<()> {
-            let socket = socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)?;
+            let socket = socket(
+                AddressFamily::Inet,
+                SockType::Raw,
+                SockFlag::SOCK_CLOEXEC,
+                SockProtocol::Raw,
+            )?;
             let start = Instant::now();
             for (number, packet) in (1_u64..).zip(packets.iter().cycle()) {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                sendto(socket.as_raw_fd(), packet, &address, MsgFlags::empty()).context("sending a SYN")?;
+                sendto(socket.as_raw_fd(), packet, &address, MsgFlags::empty())
+                    .context("sending a SYN")?;
                 sent.fetch_add(1, Ordering::Relaxed);
                 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
                 let due = Duration::from_secs_f64(number as f64 / RATE);
@@ -96,21 +110,33 @@ impl Flood<'_> {
 
     /// Answers that were recorded so far.
     fn answers(&self, lab: &FastLab) -> Result<u64> {
-        Ok(lab.maps[self.answering].stats.get(FromPod, Reason::Handshake)?.packets)
+        Ok(lab.maps[self.answering]
+            .stats
+            .get(FromPod, Reason::Handshake)?
+            .packets)
     }
 
     /// Sends SYN, and at the same time messages on all connections. Returns the number of each.
-    fn beside(&self, lab: &FastLab, talks: &mut [Conversation], length: Duration) -> Result<(u64, u64)> {
+    fn beside(
+        &self,
+        lab: &FastLab,
+        talks: &mut [Conversation],
+        length: Duration,
+    ) -> Result<(u64, u64)> {
         let answers = self.answers(lab)? + ANSWERS;
         let (sent, stop) = (AtomicU64::new(0), AtomicBool::new(false));
         let exchanged = thread::scope(|scope| {
             let (sent, stop) = (&sent, &stop);
-            let floods: [_; SENDERS] = array::from_fn(|sender| scope.spawn(move || self.send(sender, sent, stop)));
+            let floods: [_; SENDERS] =
+                array::from_fn(|sender| scope.spawn(move || self.send(sender, sent, stop)));
             let (start, mut exchanged) = (Instant::now(), 0);
             let outcome = loop {
                 let (took, round) = (start.elapsed(), Instant::now());
                 let is_flood = self.answers(lab).is_ok_and(|now| now >= answers);
-                if is_flood && took >= length || took >= LIMIT || floods.iter().any(ScopedJoinHandle::is_finished) {
+                if is_flood && took >= length
+                    || took >= LIMIT
+                    || floods.iter().any(ScopedJoinHandle::is_finished)
+                {
                     break Ok(exchanged);
                 }
                 if let Err(error) = talks.iter_mut().try_for_each(|talk| talk.exchange(1)) {
@@ -140,13 +166,24 @@ struct Held {
 
 impl Held {
     fn of(lab: &FastLab, node: usize) -> Result<Self> {
-        let counted = |program, reason| Ok::<_, anyhow::Error>(lab.maps[node].stats.get(program, reason)?.packets);
+        let counted = |program, reason| {
+            Ok::<_, anyhow::Error>(lab.maps[node].stats.get(program, reason)?.packets)
+        };
         let programs = [FromPod, FromTunnel, FromUnderlay];
         let reasons = [Reason::FlowUnknown, Reason::Sampled];
-        let pairs = programs.into_iter().flat_map(|program| reasons.map(|reason| (program, reason)));
-        let unknown = pairs.map(|(program, reason)| counted(program, reason)).sum::<Result<_>>()?;
+        let pairs = programs
+            .into_iter()
+            .flat_map(|program| reasons.map(|reason| (program, reason)));
+        let unknown = pairs
+            .map(|(program, reason)| counted(program, reason))
+            .sum::<Result<_>>()?;
         let places = lab.maps[node].flows.table().count();
-        Ok(Self { places, unknown, replayed: lab.replayed()?[node], memory: lab.agents[node].memory("VmRSS")? })
+        Ok(Self {
+            places,
+            unknown,
+            replayed: lab.replayed()?[node],
+            memory: lab.agents[node].memory("VmRSS")?,
+        })
     }
 }
 
@@ -157,20 +194,26 @@ fn settled_talks(lab: &FastLab) -> Result<Vec<Conversation>> {
         Conversation::open(Protocol::Tcp, &lab.near, &lab.far, at, None)
     };
     let mut talks: Vec<_> = (0..TALKS).map(open).collect::<Result<_>>()?;
-    eventually("connections that have places in the table", Duration::from_secs(20), || {
-        talks.iter_mut().try_for_each(|talk| talk.exchange(5))?;
-        for maps in &lab.maps {
-            let places = maps.flows.table().count();
-            ensure!(places == PLACES, "{places} of {PLACES}");
-        }
-        Ok(())
-    })?;
+    eventually(
+        "connections that have places in the table",
+        Duration::from_secs(20),
+        || {
+            talks.iter_mut().try_for_each(|talk| talk.exchange(5))?;
+            for maps in &lab.maps {
+                let places = maps.flows.table().count();
+                ensure!(places == PLACES, "{places} of {PLACES}");
+            }
+            Ok(())
+        },
+    )?;
     Ok(talks)
 }
 
 fn length() -> Result<Duration> {
     let name = "FLANNEL_FLOOD_SECONDS";
-    let seconds = env::var(name).map_or(Ok(DEFAULT_SECONDS), |text| text.parse().with_context(|| name.to_owned()));
+    let seconds = env::var(name).map_or(Ok(DEFAULT_SECONDS), |text| {
+        text.parse().with_context(|| name.to_owned())
+    });
     Ok(Duration::from_secs(seconds?))
 }
 
@@ -181,18 +224,31 @@ fn changes_nothing(lab: &FastLab, flood: &Flood<'_>) -> Result<()> {
     let start = Instant::now();
     let (sent, exchanged) = flood.beside(lab, &mut talks, length()?)?;
     let (took, answered) = (start.elapsed(), flood.answers(lab)? - answered);
-    println!("{sent} SYN in {took:?}, {answered} answers recorded, {exchanged} messages there and back meanwhile");
-    ensure!(answered >= ANSWERS, "{answered} answers of {sent} SYN: no flood");
+    println!(
+        "{sent} SYN in {took:?}, {answered} answers recorded, {exchanged} messages there and back \
+         meanwhile"
+    );
+    ensure!(
+        answered >= ANSWERS,
+        "{answered} answers of {sent} SYN: no flood"
+    );
     for (node, before) in before.into_iter().enumerate() {
         let now = Held::of(lab, node)?;
         println!("{before:?}\n{now:?}");
-        ensure!(now.places == PLACES && now.unknown == before.unknown, "{before:?}, {now:?}");
+        ensure!(
+            now.places == PLACES && now.unknown == before.unknown,
+            "{before:?}, {now:?}"
+        );
         ensure!(now.memory < before.memory + GROWTH, "{before:?}, {now:?}");
         // All but a packet for each refresh, of which a flow has one in two seconds, and at the
         // most two that the flow's other direction brings forward.
         let refreshes = (took.as_secs() / 2 + 4) * PLACES as u64;
         let replayed = now.replayed - before.replayed;
-        ensure!(replayed + refreshes >= 2 * exchanged, "{replayed} of {} packets, {refreshes}", 2 * exchanged);
+        ensure!(
+            replayed + refreshes >= 2 * exchanged,
+            "{replayed} of {} packets, {refreshes}",
+            2 * exchanged
+        );
     }
     Ok(())
 }
@@ -203,9 +259,19 @@ fn changes_nothing(lab: &FastLab, flood: &Flood<'_>) -> Result<()> {
 fn a_flood_of_syns_from_a_pod_takes_nothing_of_others() -> Result<()> {
     let lab = FastLab::new("flood-pod", &[])?;
     lab.beside.nft(SILENT)?;
-    let listener = lab.far.bound(Family::V4.end(&lab.far)?, TcpListener::bind)?;
+    let listener = lab
+        .far
+        .bound(Family::V4.end(&lab.far)?, TcpListener::bind)?;
     let from = Family::V4.end(&lab.beside)?;
-    changes_nothing(&lab, &Flood { host: &lab.beside, from, to: listener.local_addr()?, answering: 1 })
+    changes_nothing(
+        &lab,
+        &Flood {
+            host: &lab.beside,
+            from,
+            to: listener.local_addr()?,
+            answering: 1,
+        },
+    )
 }
 
 #[test]
@@ -215,6 +281,15 @@ fn a_flood_of_syns_at_a_node_port_takes_nothing_of_others() -> Result<()> {
     let _listener = lab.near.bound(at, TcpListener::bind)?;
     let service = Service::new(Family::V4.service(1), Protocol::Tcp, [at]).at_node_port(NODE_PORT);
     ServiceRules::install(&lab.nodes.a, Backend::Nftables, Family::V4.pods())?.set(&[service])?;
-    let [to, from] = [(11, NODE_PORT), (12, PORT)].map(|(host, port)| SocketAddr::new(Family::V4.host(host), port));
-    changes_nothing(&lab, &Flood { host: &lab.nodes.b, from, to, answering: 0 })
+    let [to, from] = [(11, NODE_PORT), (12, PORT)]
+        .map(|(host, port)| SocketAddr::new(Family::V4.host(host), port));
+    changes_nothing(
+        &lab,
+        &Flood {
+            host: &lab.nodes.b,
+            from,
+            to,
+            answering: 0,
+        },
+    )
 }

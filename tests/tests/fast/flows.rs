@@ -37,7 +37,11 @@ fn most_of_it_replayed(node: &BareNode, before: Handled, report: &RrReport) -> R
     let [replayed, unconfirmed] = [now[0] - before[0], now[1] - before[1]];
     let packets = report.transactions * 2;
     let most = (replayed + unconfirmed) * 100 >= packets * 98 && replayed > unconfirmed;
-    ensure!(most, "{replayed} of {packets} packets, {unconfirmed} unconfirmed: {:#?}", node.counts()?);
+    ensure!(
+        most,
+        "{replayed} of {packets} packets, {unconfirmed} unconfirmed: {:#?}",
+        node.counts()?
+    );
     Ok(())
 }
 
@@ -47,7 +51,11 @@ fn mostly_replayed(pair: &BarePair, before: [Handled; 2], report: &RrReport) -> 
         most_of_it_replayed(node, before, report)?;
     }
     for pod in [&pair.near, &pair.far] {
-        ensure!(pod.checksum_errors()? == 0, "wrong checksums at {}", pod.name());
+        ensure!(
+            pod.checksum_errors()? == 0,
+            "wrong checksums at {}",
+            pod.name()
+        );
     }
     Ok(())
 }
@@ -56,9 +64,15 @@ fn mostly_replayed(pair: &BarePair, before: [Handled; 2], report: &RrReport) -> 
 fn rr_through_service(from: &Pod, far: &Pod, protocol: Protocol) -> Result<RrReport> {
     let (ready, started) = mpsc::channel();
     let at = SocketAddr::new(far.ip(), 8080);
-    let server = far.thread(move || serve(protocol, at, |_| ready.send(()).context("nobody waits")))?;
-    started.recv_timeout(Duration::from_secs(5)).context("the server did not start")?;
-    let service = SocketAddr::new(flannel_tests::no_agent::SERVICE.parse()?, flannel_tests::no_agent::SERVICE_PORT);
+    let server =
+        far.thread(move || serve(protocol, at, |_| ready.send(()).context("nobody waits")))?;
+    started
+        .recv_timeout(Duration::from_secs(5))
+        .context("the server did not start")?;
+    let service = SocketAddr::new(
+        flannel_tests::no_agent::SERVICE.parse()?,
+        flannel_tests::no_agent::SERVICE_PORT,
+    );
     let report = from.enter(|| measure(protocol, service, Span::cold(LENGTH), &mut || {}))??;
     joined(server)?;
     Ok(report)
@@ -87,10 +101,16 @@ fn service(name: &str, backend: Backend) -> Result<()> {
         let before = handled_by_both(&pair)?;
         let report = rr_through_service(&pair.near, &pair.far, protocol)?;
         mostly_replayed(&pair, before, &report).with_context(|| name.to_owned())?;
-        let translated = format!("src={} dst={}", pair.near.ip(), flannel_tests::no_agent::SERVICE);
+        let translated = format!(
+            "src={} dst={}",
+            pair.near.ip(),
+            flannel_tests::no_agent::SERVICE
+        );
         let back = format!("src={} dst={}", pair.far.ip(), pair.near.ip());
         let table = pair.a.conntrack()?;
-        let known = table.iter().any(|line| line.contains(name) && line.contains(&translated) && line.contains(&back));
+        let known = table
+            .iter()
+            .any(|line| line.contains(name) && line.contains(&translated) && line.contains(&back));
         ensure!(known, "{table:#?}");
     }
     Ok(())
@@ -111,8 +131,11 @@ fn from_pod_to_pod_of_one_node_through_a_service() -> Result<()> {
     let mut pair = BarePair::new("fastone")?;
     let other = pair.a.add_pod("p2")?;
     // Without this the way back would be bridged, past the translation.
-    pair.a.node.sh("sysctl -qw net.bridge.bridge-nf-call-iptables=1")?;
-    pair.a.service(Backend::Nftables, "tcp", &format!("{}:8080", other.ip()))?;
+    pair.a
+        .node
+        .sh("sysctl -qw net.bridge.bridge-nf-call-iptables=1")?;
+    pair.a
+        .service(Backend::Nftables, "tcp", &format!("{}:8080", other.ip()))?;
     let before = handled(&pair.a)?;
     let report = rr_through_service(&pair.near, &other, Protocol::Tcp)?;
     most_of_it_replayed(&pair.a, before, &report)
@@ -130,7 +153,11 @@ fn streams_both_ways_stay_whole() -> Result<()> {
         }
     }
     for pod in [&pair.near, &pair.far] {
-        ensure!(pod.checksum_errors()? == 0, "wrong checksums at {}", pod.name());
+        ensure!(
+            pod.checksum_errors()? == 0,
+            "wrong checksums at {}",
+            pod.name()
+        );
     }
     Ok(())
 }
@@ -138,10 +165,23 @@ fn streams_both_ways_stay_whole() -> Result<()> {
 #[test]
 fn segmented_datagrams_arrive() -> Result<()> {
     let pair = BarePair::new("fastsegments")?;
-    let load = Segmented { sends: 500, segments: 20, size: 1000 };
+    let load = Segmented {
+        sends: 500,
+        segments: 20,
+        size: 1000,
+    };
     let numbers = segmented::send(&pair.near, &pair.far, pair.far.ip(), load)?;
-    ensure!(numbers.len() == 10_000, "{} of 10000: {:#?}", numbers.len(), pair.b.counts()?);
-    ensure!(pair.a.counted(Program::FromPod, Reason::Replayed)? > 100, "{:#?}", pair.a.counts()?);
+    ensure!(
+        numbers.len() == 10_000,
+        "{} of 10000: {:#?}",
+        numbers.len(),
+        pair.b.counts()?
+    );
+    ensure!(
+        pair.a.counted(Program::FromPod, Reason::Replayed)? > 100,
+        "{:#?}",
+        pair.a.counts()?
+    );
     Ok(())
 }
 
@@ -162,22 +202,43 @@ fn a_new_generation_shows_every_flow_again() -> Result<()> {
 fn pods_that_take_no_fast_packets_get_none() -> Result<()> {
     let mut pair = BarePair::new("fastgate")?;
     let far = pair.far.clone();
-    pair.b.write_pod(&far, flannel_common::fast::PodEntry::SENDS)?;
+    pair.b
+        .write_pod(&far, flannel_common::fast::PodEntry::SENDS)?;
     let mut talk = pair.talk()?;
     talk.exchange(1000)?;
-    ensure!(pair.b.counted(Program::FromUnderlay, Reason::Replayed)? == 0, "{:#?}", pair.b.counts()?);
-    ensure!(pair.b.counted(Program::ToPod, Reason::OtherReceiver)? > 0, "{:#?}", pair.b.counts()?);
+    ensure!(
+        pair.b.counted(Program::FromUnderlay, Reason::Replayed)? == 0,
+        "{:#?}",
+        pair.b.counts()?
+    );
+    ensure!(
+        pair.b.counted(Program::ToPod, Reason::OtherReceiver)? > 0,
+        "{:#?}",
+        pair.b.counts()?
+    );
     Ok(())
 }
 
 #[test]
 fn a_connection_to_itself_through_a_service() -> Result<()> {
     let pair = BarePair::new("fasthairpin")?;
-    pair.a.service(Backend::Nftables, "tcp", &format!("{}:8080", pair.near.ip()))?;
-    pair.a.nft("add rule ip cluster postrouting ip saddr 10.244.1.2 ip daddr 10.244.1.2 masquerade")?;
-    pair.a.node.sh(&format!("bridge link set dev {} hairpin on", pair.near.veth()))?;
+    pair.a.service(
+        Backend::Nftables,
+        "tcp",
+        &format!("{}:8080", pair.near.ip()),
+    )?;
+    pair.a.nft(
+        "add rule ip cluster postrouting ip saddr 10.244.1.2 ip daddr 10.244.1.2 masquerade",
+    )?;
+    pair.a.node.sh(&format!(
+        "bridge link set dev {} hairpin on",
+        pair.near.veth()
+    ))?;
     let at = SocketAddr::new(pair.near.ip(), 8080);
-    let service = SocketAddr::new(flannel_tests::no_agent::SERVICE.parse()?, flannel_tests::no_agent::SERVICE_PORT);
+    let service = SocketAddr::new(
+        flannel_tests::no_agent::SERVICE.parse()?,
+        flannel_tests::no_agent::SERVICE_PORT,
+    );
     let mut talk = Talk::open(&pair.near, &pair.near, at, Some(service))?;
     talk.exchange(2000)
 }

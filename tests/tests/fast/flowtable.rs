@@ -30,7 +30,8 @@ use super::talks::talks;
 
 const RULES: &str = "\
 table inet skip {
-  flowtable ft { hook ingress priority 0; devices = { eth0, flannel.1, flannel-v6.1, vethp1, vethp2 }; }
+  flowtable ft \
+  { hook ingress priority 0; devices = { eth0, flannel.1, flannel-v6.1, vethp1, vethp2 }; }
   chain forward { type filter hook forward priority 0; meta l4proto { tcp, udp } flow add @ft; }
 }";
 
@@ -44,13 +45,19 @@ const INTERVAL: Duration = Duration::from_secs(5);
 #[test]
 fn flows_go_on_with_a_flowtable() -> Result<()> {
     if !Path::new("/proc/sys/net/netfilter/nf_flowtable_tcp_timeout").exists() {
-        not_run("mode fast with a flowtable", "this kernel has no flowtables");
+        not_run(
+            "mode fast with a flowtable",
+            "this kernel has no flowtables",
+        );
         return Ok(());
     }
     let lab = FastLab::new("fast-ft", &[])?;
     let mut talks = talks(&lab)?;
     let tables = during(&mut talks, || {
-        let tables = [Flowtable::install(&lab.nodes.a)?, Flowtable::install(&lab.nodes.b)?];
+        let tables = [
+            Flowtable::install(&lab.nodes.a)?,
+            Flowtable::install(&lab.nodes.b)?,
+        ];
         tables.iter().try_for_each(|table| table.wait_flows(8))?;
         Ok(tables)
     })
@@ -72,7 +79,9 @@ struct Flowtable<'a>(&'a Node);
 impl<'a> Flowtable<'a> {
     fn install(node: &'a Node) -> Result<Self> {
         for protocol in ["tcp", "udp"] {
-            node.sh(&format!("sysctl -qw net.netfilter.nf_flowtable_{protocol}_timeout={TIMEOUT}"))?;
+            node.sh(&format!(
+                "sysctl -qw net.netfilter.nf_flowtable_{protocol}_timeout={TIMEOUT}"
+            ))?;
         }
         node.nft(RULES)?;
         Ok(Self(node))
@@ -99,11 +108,15 @@ impl<'a> Flowtable<'a> {
 
     /// Waits until it has none.
     fn wait_empty(&self) -> Result<()> {
-        eventually("a flowtable without flows", Duration::from_secs(2 * TIMEOUT), || {
-            let flows = self.flows()?;
-            ensure!(flows.is_empty(), "{flows:#?}");
-            Ok(())
-        })
+        eventually(
+            "a flowtable without flows",
+            Duration::from_secs(2 * TIMEOUT),
+            || {
+                let flows = self.flows()?;
+                ensure!(flows.is_empty(), "{flows:#?}");
+                Ok(())
+            },
+        )
     }
 }
 
@@ -113,11 +126,15 @@ fn during<T>(talks: &mut [(Family, Conversation)], act: impl FnOnce() -> Result<
     thread::scope(|scope| {
         let exchange = |(family, talk): &mut (Family, Conversation)| -> Result<()> {
             while !is_over.load(Ordering::Relaxed) {
-                talk.exchange(10).with_context(|| format!("{family:?}, {talk:?}"))?;
+                talk.exchange(10)
+                    .with_context(|| format!("{family:?}, {talk:?}"))?;
             }
             Ok(())
         };
-        let threads: Vec<_> = talks.iter_mut().map(|talk| scope.spawn(move || exchange(talk))).collect();
+        let threads: Vec<_> = talks
+            .iter_mut()
+            .map(|talk| scope.spawn(move || exchange(talk)))
+            .collect();
         let done = act();
         is_over.store(true, Ordering::Relaxed);
         for thread in threads {
@@ -128,18 +145,32 @@ fn during<T>(talks: &mut [(Family, Conversation)], act: impl FnOnce() -> Result<
 }
 
 fn exchange(talks: &mut [(Family, Conversation)]) -> Result<()> {
-    talks.iter_mut().try_for_each(|(family, talk)| talk.exchange(10).with_context(|| format!("{family:?}, {talk:?}")))
+    talks.iter_mut().try_for_each(|(family, talk)| {
+        talk.exchange(10)
+            .with_context(|| format!("{family:?}, {talk:?}"))
+    })
 }
 
 /// Conversations that the flowtable has go on for longer than its timeout. No packet of them is
 /// learned, because conntrack has not seen it.
 fn is_left_to_the_flowtable(lab: &FastLab, talks: &mut [(Family, Conversation)]) -> Result<()> {
-    let untracked = || lab.maps[0].stats.get(Program::ToTunnel, Reason::Untracked).map(|counter| counter.packets);
+    let untracked = || {
+        lab.maps[0]
+            .stats
+            .get(Program::ToTunnel, Reason::Untracked)
+            .map(|counter| counter.packets)
+    };
     let (before, replayed) = (untracked()?, lab.replayed()?);
     throughout("messages there and back", LONG, || exchange(talks))?;
     let (after, replayed_after) = (untracked()?, lab.replayed()?);
-    let [left, replayed] = [after - before, (replayed_after[0] - replayed[0]) + (replayed_after[1] - replayed[1])];
-    ensure!(left > 100 && left > 10 * replayed, "{left} packets by the flowtable, {replayed} by the programs");
+    let [left, replayed] = [
+        after - before,
+        (replayed_after[0] - replayed[0]) + (replayed_after[1] - replayed[1]),
+    ];
+    ensure!(
+        left > 100 && left > 10 * replayed,
+        "{left} packets by the flowtable, {replayed} by the programs"
+    );
     Ok(())
 }
 
@@ -152,22 +183,41 @@ fn modes_agree(lab: &FastLab, tables: &[Flowtable<'_>; 2], family: Family) -> Re
         lab.set_mode(mode)?;
         tables.iter().try_for_each(Flowtable::wait_empty)?;
         arrivals.take();
-        let open = |protocol| Conversation::open(protocol, &lab.near, &lab.far, family.end(&lab.far)?, None);
-        let mut talks = [(family, open(Protocol::Tcp)?), (family, open(Protocol::Udp)?)];
-        during(&mut talks, || tables.iter().try_for_each(|table| table.wait_flows(2))).context(mode)?;
+        let open = |protocol| {
+            Conversation::open(protocol, &lab.near, &lab.far, family.end(&lab.far)?, None)
+        };
+        let mut talks = [
+            (family, open(Protocol::Tcp)?),
+            (family, open(Protocol::Udp)?),
+        ];
+        during(&mut talks, || {
+            tables.iter().try_for_each(|table| table.wait_flows(2))
+        })
+        .context(mode)?;
         throughout("messages there and back", INTERVAL, || exchange(&mut talks)).context(mode)?;
         seen.push(arrivals.take());
     }
-    ensure!(!seen[0].is_empty() && seen[1] == seen[0], "kernel, fast: {seen:#?}");
+    ensure!(
+        !seen[0].is_empty() && seen[1] == seen[0],
+        "kernel, fast: {seen:#?}"
+    );
     Ok(())
 }
 
 /// Both nodes see the end of a connection, and the same ports are another connection at once.
 fn is_closed(lab: &FastLab, tables: &[Flowtable<'_>; 2], family: Family) -> Result<()> {
-    let (from, to) = (SocketAddr::new(family.of(&lab.near)?, 45_678), family.end(&lab.far)?);
+    let (from, to) = (
+        SocketAddr::new(family.of(&lab.near)?, 45_678),
+        family.end(&lab.far)?,
+    );
     for _ in 0..2 {
-        let mut talk = [(family, Conversation::Tcp(Talk::open_from(&lab.near, from, &lab.far, to, None)?))];
-        during(&mut talk, || tables.iter().try_for_each(|table| table.wait_flows(1)))?;
+        let mut talk = [(
+            family,
+            Conversation::Tcp(Talk::open_from(&lab.near, from, &lab.far, to, None)?),
+        )];
+        during(&mut talk, || {
+            tables.iter().try_for_each(|table| table.wait_flows(1))
+        })?;
         if let [(_, Conversation::Tcp(Talk { client, server, .. }))] = talk {
             // Closed by the server first, so that the client's port is free at once.
             drop(server);
@@ -176,9 +226,14 @@ fn is_closed(lab: &FastLab, tables: &[Flowtable<'_>; 2], family: Family) -> Resu
         for table in tables {
             eventually("a closed connection", Duration::from_secs(5), || {
                 let connections = conntrack::table(table.0)?;
-                let mut ours = connections.iter().filter(|connection| connection.is_between(from, to));
+                let mut ours = connections
+                    .iter()
+                    .filter(|connection| connection.is_between(from, to));
                 let states = ["TIME_WAIT", "CLOSE"].map(Some);
-                ensure!(ours.all(|connection| states.contains(&connection.state.as_deref())), "{connections:#?}");
+                ensure!(
+                    ours.all(|connection| states.contains(&connection.state.as_deref())),
+                    "{connections:#?}"
+                );
                 Ok(())
             })?;
         }
@@ -188,14 +243,26 @@ fn is_closed(lab: &FastLab, tables: &[Flowtable<'_>; 2], family: Family) -> Resu
 
 /// A conversation that the flowtable had is replayed once the flowtable is gone.
 fn is_replayed_without(lab: &FastLab, tables: &[Flowtable<'_>; 2]) -> Result<()> {
-    let open = |family: Family| Conversation::open(Protocol::Udp, &lab.near, &lab.far, family.end(&lab.far)?, None);
-    let mut talks = [(Family::V4, open(Family::V4)?), (Family::V6, open(Family::V6)?)];
+    let open = |family: Family| {
+        Conversation::open(
+            Protocol::Udp,
+            &lab.near,
+            &lab.far,
+            family.end(&lab.far)?,
+            None,
+        )
+    };
+    let mut talks = [
+        (Family::V4, open(Family::V4)?),
+        (Family::V6, open(Family::V6)?),
+    ];
     during(&mut talks, || {
         tables.iter().try_for_each(|table| table.wait_flows(2))?;
         tables.iter().try_for_each(Flowtable::remove)
     })
     .context("a flowtable that goes")?;
     talks.iter_mut().try_for_each(|(family, talk)| {
-        lab.until_replayed(|messages| talk.exchange(messages)).with_context(|| format!("{family:?}"))
+        lab.until_replayed(|messages| talk.exchange(messages))
+            .with_context(|| format!("{family:?}"))
     })
 }

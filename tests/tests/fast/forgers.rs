@@ -34,19 +34,29 @@ const ENTRANCES: [Program; 3] = [Program::FromPod, Program::FromTunnel, Program:
 fn entry(host: &Host, client: SocketAddr) -> Result<conntrack::Connection> {
     let known = conntrack::table(host)?;
     let is_it = |known: &conntrack::Connection| known.original.source == client;
-    known.iter().find(|known| is_it(known)).cloned().with_context(|| format!("{client} is not in {known:#?}"))
+    known
+        .iter()
+        .find(|known| is_it(known))
+        .cloned()
+        .with_context(|| format!("{client} is not in {known:#?}"))
 }
 
 fn ensure_remembered(host: &Host, client: SocketAddr) -> Result<()> {
     let found = entry(host, client)?;
-    ensure!(found.state.as_deref() == Some("ESTABLISHED") && found.timeout > REMEMBERED, "{found:?}");
+    ensure!(
+        found.state.as_deref() == Some("ESTABLISHED") && found.timeout > REMEMBERED,
+        "{found:?}"
+    );
     Ok(())
 }
 
 /// Sends FIN and RST in the name of each end, as they enter this host, with numbers from anywhere.
 fn forge(from: &Host, known: &conntrack::Connection) -> Result<()> {
-    let closes: [fn(&mut TcpHeader); 3] =
-        [|tcp| tcp.fin = true, |tcp| (tcp.ack, tcp.rst) = (false, true), |tcp| tcp.rst = true];
+    let closes: [fn(&mut TcpHeader); 3] = [
+        |tcp| tcp.fin = true,
+        |tcp| (tcp.ack, tcp.rst) = (false, true),
+        |tcp| tcp.rst = true,
+    ];
     for (id, number) in (1..).zip((0..NUMBERS).map(|place| place * (u32::MAX / NUMBERS))) {
         for tuple in [known.original, known.reply] {
             for close in closes {
@@ -65,7 +75,15 @@ fn forge(from: &Host, known: &conntrack::Connection) -> Result<()> {
 }
 
 fn refused(lab: &FastLab, node: usize) -> Result<u64> {
-    ENTRANCES.iter().map(|from| Ok(lab.maps[node].stats.get(*from, Reason::ForgedClose)?.packets)).sum()
+    ENTRANCES
+        .iter()
+        .map(|from| {
+            Ok(lab.maps[node]
+                .stats
+                .get(*from, Reason::ForgedClose)?
+                .packets)
+        })
+        .sum()
 }
 
 /// The numbers of both ends are random, so some forged packets may lie within a window: the chance
@@ -84,11 +102,15 @@ fn outlives_forgers(
         // A busy machine handles them later.
         eventually("refused packets", Duration::from_secs(10), || {
             let more = refused(lab, *node)? - before;
-            ensure!(more > u64::from(NUMBERS), "{more} were refused on node {node}");
+            ensure!(
+                more > u64::from(NUMBERS),
+                "{more} were refused on node {node}"
+            );
             Ok(())
         })?;
         for node in nodes {
-            ensure_remembered(hosts[*node], client).with_context(|| format!("node {node}, by {}", forger.name()))?;
+            ensure_remembered(hosts[*node], client)
+                .with_context(|| format!("node {node}, by {}", forger.name()))?;
         }
         talk.exchange(10)?;
     }
@@ -101,7 +123,9 @@ fn ends(lab: &FastLab, talk: Talk, client: SocketAddr, nodes: &[usize]) -> Resul
     let hosts: [&Host; 2] = [&lab.nodes.a, &lab.nodes.b];
     eventually("a closed connection", Duration::from_secs(10), || {
         for node in nodes {
-            let found = entry(hosts[*node], client).ok().filter(|found| found.state.as_deref() == Some("ESTABLISHED"));
+            let found = entry(hosts[*node], client)
+                .ok()
+                .filter(|found| found.state.as_deref() == Some("ESTABLISHED"));
             ensure!(found.is_none(), "node {node}: {found:?}");
         }
         Ok(())
@@ -124,8 +148,14 @@ fn pods_do_not_close_connections_of_others() -> Result<()> {
             let mut talk = Talk::open(&lab.near, &lab.far, at, to)?;
             lab.until_replayed(|messages| talk.exchange(messages))?;
             let client = client_of(&talk)?;
-            outlives_forgers(&lab, &mut talk, client, &[0, 1], &[(0, &lab.beside), (1, &lab.other), (0, &lab.near)])
-                .with_context(|| format!("{family:?} to {to:?}"))?;
+            outlives_forgers(
+                &lab,
+                &mut talk,
+                client,
+                &[0, 1],
+                &[(0, &lab.beside), (1, &lab.other), (0, &lab.near)],
+            )
+            .with_context(|| format!("{family:?} to {to:?}"))?;
             lab.until_replayed(|messages| talk.exchange(messages))?;
             ends(&lab, talk, client, &[0, 1])?;
         }
@@ -142,8 +172,14 @@ fn hosts_outside_do_not_close_masqueraded_connections() -> Result<()> {
         let mut talk = Talk::open(&lab.near, host, at, None)?;
         lab.until_replayed_on([true, false], |messages| talk.exchange(messages))?;
         let client = client_of(&talk)?;
-        outlives_forgers(&lab, &mut talk, client, &[0], &[(0, host), (0, &lab.beside)])
-            .with_context(|| format!("{family:?}"))?;
+        outlives_forgers(
+            &lab,
+            &mut talk,
+            client,
+            &[0],
+            &[(0, host), (0, &lab.beside)],
+        )
+        .with_context(|| format!("{family:?}"))?;
         ends(&lab, talk, client, &[0])?;
     }
     Ok(())

@@ -22,18 +22,29 @@ use flannel_tests::{
 const CONNECTIONS: u64 = 20;
 
 fn counted(node: &BareNode, programs: &[Program], reasons: &[Reason]) -> Result<u64> {
-    let pairs = programs.iter().flat_map(|program| reasons.iter().map(move |reason| (*program, *reason)));
-    pairs.map(|(program, reason)| node.counted(program, reason)).sum()
+    let pairs = programs
+        .iter()
+        .flat_map(|program| reasons.iter().map(move |reason| (*program, *reason)));
+    pairs
+        .map(|(program, reason)| node.counted(program, reason))
+        .sum()
 }
 
 /// Packets that a program takes from known flows, and those of known flows that it has to leave.
 fn known(node: &BareNode, program: Program) -> Result<[u64; 2]> {
     let left = [Reason::Unconfirmed, Reason::PathUnseen];
-    Ok([node.counted(program, Reason::Replayed)?, counted(node, &[program], &left)?])
+    Ok([
+        node.counted(program, Reason::Replayed)?,
+        counted(node, &[program], &left)?,
+    ])
 }
 
 fn unknown(node: &BareNode) -> Result<u64> {
-    counted(node, &[FromPod, FromTunnel], &[Reason::FlowUnknown, Reason::Sampled])
+    counted(
+        node,
+        &[FromPod, FromTunnel],
+        &[Reason::FlowUnknown, Reason::Sampled],
+    )
 }
 
 /// Opens connections of one request each. Each request and each response has to be of a known flow
@@ -44,7 +55,9 @@ fn first_requests_are_known(
     programs: &[(&BareNode, Program)],
     open: impl Fn() -> Result<Talk>,
 ) -> Result<()> {
-    judged("the first requests of connections", || requests_are_known(nodes, programs, &open))
+    judged("the first requests of connections", || {
+        requests_are_known(nodes, programs, &open)
+    })
 }
 
 fn requests_are_known(
@@ -52,7 +65,12 @@ fn requests_are_known(
     programs: &[(&BareNode, Program)],
     open: impl Fn() -> Result<Talk>,
 ) -> Result<()> {
-    let all = || programs.iter().map(|(node, program)| known(node, *program)).collect::<Result<Vec<_>>>();
+    let all = || {
+        programs
+            .iter()
+            .map(|(node, program)| known(node, *program))
+            .collect::<Result<Vec<_>>>()
+    };
     let strangers = || nodes.iter().map(|node| unknown(node)).sum::<Result<u64>>();
     let (before, unknown_before) = (all()?, strangers()?);
     for _ in 0..CONNECTIONS {
@@ -80,7 +98,12 @@ fn warm(pair: &BarePair) -> Result<()> {
 }
 
 fn of_both(pair: &BarePair) -> [(&BareNode, Program); 4] {
-    [(&pair.a, FromPod), (&pair.b, FromUnderlay), (&pair.b, FromPod), (&pair.a, FromUnderlay)]
+    [
+        (&pair.a, FromPod),
+        (&pair.b, FromUnderlay),
+        (&pair.b, FromPod),
+        (&pair.a, FromUnderlay),
+    ]
 }
 
 #[test]
@@ -105,7 +128,9 @@ fn through_a_service_as_well() -> Result<()> {
 fn between_pods_of_one_node_as_well() -> Result<()> {
     let mut pair = BarePair::new("fasthandone")?;
     let other = pair.a.add_pod("p2")?;
-    pair.a.node.sh("sysctl -qw net.bridge.bridge-nf-call-iptables=1")?;
+    pair.a
+        .node
+        .sh("sysctl -qw net.bridge.bridge-nf-call-iptables=1")?;
     let open = || Talk::open(&pair.near, &other, SocketAddr::new(other.ip(), 0), None);
     // Requests and responses pass one program.
     first_requests_are_known(&[&pair.a], &[(&pair.a, FromPod)], open)
@@ -115,15 +140,27 @@ fn between_pods_of_one_node_as_well() -> Result<()> {
 fn a_connection_that_is_refused_or_not_answered_teaches_nothing() -> Result<()> {
     let pair = BarePair::new("fastnohand")?;
     warm(&pair)?;
-    let learned = |node: &BareNode| counted(node, &[Program::ToTunnel, Program::ToPod], &[Reason::Learned]);
+    let learned = |node: &BareNode| {
+        counted(
+            node,
+            &[Program::ToTunnel, Program::ToPod],
+            &[Reason::Learned],
+        )
+    };
     let before = [learned(&pair.a)?, learned(&pair.b)?];
     let control = pair.a.counted(FromPod, Reason::TcpControl)?;
     for to in ["10.244.2.2:9", "10.244.2.99:9"] {
         let to: SocketAddr = to.parse()?;
-        let opened = pair.near.enter(|| TcpStream::connect_timeout(&to, Duration::from_millis(300)))?;
+        let opened = pair
+            .near
+            .enter(|| TcpStream::connect_timeout(&to, Duration::from_millis(300)))?;
         ensure!(opened.is_err(), "{to} accepts connections");
     }
-    ensure!(pair.a.counted(FromPod, Reason::TcpControl)? >= control + 2, "{:#?}", pair.a.counts()?);
+    ensure!(
+        pair.a.counted(FromPod, Reason::TcpControl)? >= control + 2,
+        "{:#?}",
+        pair.a.counts()?
+    );
     let now = [learned(&pair.a)?, learned(&pair.b)?];
     ensure!(now == before, "learned {before:?}, then {now:?}");
     Ok(())
@@ -135,15 +172,28 @@ fn a_connection_that_lasts_gets_a_place_in_the_table() -> Result<()> {
     let mut pair = BarePair::new("fastpromote")?;
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 100)?;
-    let places = |node: &BareNode| [node.maps.flows.table().count(), node.maps.flows.on_probation().count()];
+    let places = |node: &BareNode| {
+        [
+            node.maps.flows.table().count(),
+            node.maps.flows.on_probation().count(),
+        ]
+    };
     for node in [&pair.a, &pair.b] {
-        ensure!(places(node) == [0, 2], "{:?}: in the table, on probation", places(node));
+        ensure!(
+            places(node) == [0, 2],
+            "{:?}: in the table, on probation",
+            places(node)
+        );
     }
     pair.a.maps.mode.bump()?;
     pair.b.maps.mode.bump()?;
     pair.talk_until_replayed(&mut talk, 100)?;
     for node in [&pair.a, &pair.b] {
-        ensure!(places(node) == [2, 0], "{:?}: in the table, on probation", places(node));
+        ensure!(
+            places(node) == [2, 0],
+            "{:?}: in the table, on probation",
+            places(node)
+        );
     }
     pair.talk_until_replayed(&mut talk, 100)
 }
@@ -156,13 +206,22 @@ fn datagrams_are_replayed_from_the_third_of_each_direction() -> Result<()> {
     let counted = |programs: &[Program], reasons: &[Reason]| -> Result<u64> {
         let stats = lab.maps.iter().map(|maps| &maps.stats);
         let slots = stats.flat_map(|stats| {
-            programs.iter().flat_map(move |program| reasons.iter().map(move |reason| stats.get(*program, *reason)))
+            programs.iter().flat_map(move |program| {
+                reasons
+                    .iter()
+                    .map(move |reason| stats.get(*program, *reason))
+            })
         });
         slots.map(|counter| Ok(counter?.packets)).sum()
     };
     let entries = [FromPod, FromTunnel];
     let unknown = || counted(&entries, &[Reason::FlowUnknown, Reason::Sampled]);
-    let known = || counted(&[FromPod], &[Reason::Replayed, Reason::Unconfirmed, Reason::PathUnseen]);
+    let known = || {
+        counted(
+            &[FromPod],
+            &[Reason::Replayed, Reason::Unconfirmed, Reason::PathUnseen],
+        )
+    };
     for family in Family::ALL {
         let end = family.end(&lab.far)?;
         // So that the path between the nodes is validated.
@@ -179,7 +238,10 @@ fn datagrams_are_replayed_from_the_third_of_each_direction() -> Result<()> {
         }
         // Two flows may have one slot for flows on probation (of 40 on a node, in one run of
         // eleven); the second of them waits for a sample.
-        ensure!(exact * 10 >= CONNECTIONS * 9, "{family:?}: {exact} of {CONNECTIONS} conversations");
+        ensure!(
+            exact * 10 >= CONNECTIONS * 9,
+            "{family:?}: {exact} of {CONNECTIONS} conversations"
+        );
     }
     Ok(())
 }

@@ -49,12 +49,23 @@ fn a_pod_does_not_speak_for_the_path() -> Result<()> {
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 500)?;
     let differs = || pair.a.counted(Program::ToUnderlay, Reason::PathDiffers);
-    let (before, not_ours) = (differs()?, pair.a.counted(Program::ToUnderlay, Reason::NotTunnel)?);
+    let (before, not_ours) = (
+        differs()?,
+        pair.a.counted(Program::ToUnderlay, Reason::NotTunnel)?,
+    );
     send(&pair.near, pair.b.vtep().into(), 20)?;
     talk.exchange(100)?;
     let left = pair.a.counted(Program::ToUnderlay, Reason::NotTunnel)? - not_ours;
-    ensure!(left >= 20, "{left} of 20 packets left: {:#?}", pair.a.counts()?);
-    ensure!(differs()? == before, "the path is said to differ: {:#?}", pair.a.counts()?);
+    ensure!(
+        left >= 20,
+        "{left} of 20 packets left: {:#?}",
+        pair.a.counts()?
+    );
+    ensure!(
+        differs()? == before,
+        "the path is said to differ: {:#?}",
+        pair.a.counts()?
+    );
     let seen = pair.a.maps.peers.get(PEER)?.seen;
     ensure!(seen.hold_ns == 0, "{seen:?}");
     pair.talk_until_replayed(&mut talk, 500)
@@ -64,21 +75,39 @@ fn a_pod_does_not_speak_for_the_path() -> Result<()> {
 #[test]
 fn a_pod_does_not_speak_vxlan_for_its_node() -> Result<()> {
     let mut pair = BarePair::new("hostilevxlan")?;
-    let capture = Capture::start(&pair.b.node, "eth0", |frame| frame.windows(12).any(|window| window == [2; 12]))?;
+    let capture = Capture::start(&pair.b.node, "eth0", |frame| {
+        frame.windows(12).any(|window| window == [2; 12])
+    })?;
     let to = pair.b.vtep().into();
     send(&pair.near, to, 20)?;
-    eventually("tunnel packets of a pod, which no guard refuses", Duration::from_secs(5), || {
-        ensure!(capture.len() == 20, "{} of 20", capture.len());
-        Ok(())
-    })?;
-    pair.a.maps.guard.set(Checks { outer: GuardMode::Enforce, inner: GuardMode::Audit }, Checks::default())?;
+    eventually(
+        "tunnel packets of a pod, which no guard refuses",
+        Duration::from_secs(5),
+        || {
+            ensure!(capture.len() == 20, "{} of 20", capture.len());
+            Ok(())
+        },
+    )?;
+    pair.a.maps.guard.set(
+        Checks {
+            outer: GuardMode::Enforce,
+            inner: GuardMode::Audit,
+        },
+        Checks::default(),
+    )?;
     capture.clear();
     send(&pair.near, to, 20)?;
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 100)?;
     ensure!(capture.is_empty(), "{} of 20 left the node", capture.len());
-    let refused = pair.a.counted(Program::ToUnderlay, Reason::RefusedPodTunnel)?;
-    ensure!(refused == 20, "{refused} of 20 are counted: {:#?}", pair.a.counts()?);
+    let refused = pair
+        .a
+        .counted(Program::ToUnderlay, Reason::RefusedPodTunnel)?;
+    ensure!(
+        refused == 20,
+        "{refused} of 20 are counted: {:#?}",
+        pair.a.counts()?
+    );
     Ok(())
 }
 
@@ -90,7 +119,10 @@ fn forged_closes_do_not_close_anothers_connection() -> Result<()> {
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 500)?;
     for id in 1..200 {
-        let close: [fn(&mut TcpHeader); 2] = [|tcp| tcp.fin = true, |tcp| (tcp.ack, tcp.rst) = (false, true)];
+        let close: [fn(&mut TcpHeader); 2] = [
+            |tcp| tcp.fin = true,
+            |tcp| (tcp.ack, tcp.rst) = (false, true),
+        ];
         for close in close {
             inject(&thief, &Packet::tcp(talk.ends()?, id, &[], close))?;
             talk.exchange(1)?;
@@ -131,7 +163,9 @@ fn a_pod_that_makes_flows_too_fast_harms_no_other() -> Result<()> {
     let flows = pair.a.flows()?;
     let veth = pair.a.veth_index(&loud)?;
     let learned = flows.iter().filter(|(key, _)| key.device == veth).count();
-    println!("{sent} datagrams to as many ports, {learned} flows learned, {refused} packets refused");
+    println!(
+        "{sent} datagrams to as many ports, {learned} flows learned, {refused} packets refused"
+    );
     // A burst of 2,048 and two for each tick of about a millisecond.
     let most = 2048 + 2 * usize::try_from(time.as_millis()).context("seconds")?;
     ensure!(learned <= most, "{learned} flows of one pod in {time:?}");
@@ -139,7 +173,10 @@ fn a_pod_that_makes_flows_too_fast_harms_no_other() -> Result<()> {
     if sent > most as u64 * 9 {
         ensure!(refused > 0, "{sent} datagrams: {:#?}", pair.a.counts()?);
     } else {
-        not_run("who makes flows too fast is refused", &format!("{sent} datagrams in {time:?} are not too fast"));
+        not_run(
+            "who makes flows too fast is refused",
+            &format!("{sent} datagrams in {time:?} are not too fast"),
+        );
     }
     Ok(())
 }

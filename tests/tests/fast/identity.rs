@@ -32,7 +32,9 @@ use flannel_tests::{
 fn flood(from: &Pod, to: &Pod, ports: u16, length: Duration) -> Result<()> {
     let target = SocketAddr::new(to.ip(), 7777);
     from.enter(|| -> Result<()> {
-        let sockets = (0..ports).map(|_| UdpSocket::bind("0.0.0.0:0")).collect::<Result<Vec<_>, _>>()?;
+        let sockets = (0..ports)
+            .map(|_| UdpSocket::bind("0.0.0.0:0"))
+            .collect::<Result<Vec<_>, _>>()?;
         let start = Instant::now();
         while start.elapsed() < length {
             for socket in &sockets {
@@ -51,18 +53,27 @@ fn pairs_are_right(node: &BareNode, own: &Pod) -> Result<usize> {
     for (key, flow) in &flows {
         let out = flow.action.out;
         ensure!(key.same_tuple(&out), "{key:?} came out as {out:?}");
-        let [pod_side, other] =
-            if flow.action.egress == Egress::POD { [out.device, key.device] } else { [key.device, out.device] };
-        ensure!(pod_side == veth && other != veth, "{key:?} came out as {out:?}");
+        let [pod_side, other] = if flow.action.egress == Egress::POD {
+            [out.device, key.device]
+        } else {
+            [key.device, out.device]
+        };
+        ensure!(
+            pod_side == veth && other != veth,
+            "{key:?} came out as {out:?}"
+        );
     }
     Ok(flows.len())
 }
 
 fn flooded(pair: &BarePair) -> Result<()> {
     thread::scope(|scope| {
-        let floods: Vec<_> =
-            (0..3).map(|_| scope.spawn(|| flood(&pair.near, &pair.far, 32, Duration::from_secs(2)))).collect();
-        floods.into_iter().try_for_each(|flood| flood.join().expect("no panic"))
+        let floods: Vec<_> = (0..3)
+            .map(|_| scope.spawn(|| flood(&pair.near, &pair.far, 32, Duration::from_secs(2))))
+            .collect();
+        floods
+            .into_iter()
+            .try_for_each(|flood| flood.join().expect("no panic"))
     })
 }
 
@@ -70,8 +81,16 @@ fn flooded(pair: &BarePair) -> Result<()> {
 fn equal_packets_of_many_flows_are_distinguished() -> Result<()> {
     let pair = BarePair::new("fastequal")?;
     flooded(&pair)?;
-    ensure!(pairs_are_right(&pair.a, &pair.near)? > 32, "{:#?}", pair.a.counts()?);
-    ensure!(pairs_are_right(&pair.b, &pair.far)? > 32, "{:#?}", pair.b.counts()?);
+    ensure!(
+        pairs_are_right(&pair.a, &pair.near)? > 32,
+        "{:#?}",
+        pair.a.counts()?
+    );
+    ensure!(
+        pairs_are_right(&pair.b, &pair.far)? > 32,
+        "{:#?}",
+        pair.b.counts()?
+    );
     Ok(())
 }
 
@@ -80,13 +99,21 @@ fn packets_that_changed_the_cpu_teach_nothing() -> Result<()> {
     let pair = BarePair::new("fastrps")?;
     for node in pair.nodes() {
         // Only here: elsewhere the CPU is the same one before and behind the record.
-        fs::write(node.node.outside_path("/sys/class/net/cni0/queues/rx-0/rps_cpus"), "3")?;
+        fs::write(
+            node.node
+                .outside_path("/sys/class/net/cni0/queues/rx-0/rps_cpus"),
+            "3",
+        )?;
     }
     flooded(&pair)?;
     pairs_are_right(&pair.a, &pair.near)?;
     pairs_are_right(&pair.b, &pair.far)?;
     let stale = pair.a.counted(Program::ToTunnel, Reason::RecordStale)?;
-    ensure!(stale > 0, "no packet changed the CPU: {:#?}", pair.a.counts()?);
+    ensure!(
+        stale > 0,
+        "no packet changed the CPU: {:#?}",
+        pair.a.counts()?
+    );
     Ok(())
 }
 
@@ -101,10 +128,24 @@ fn copies_do_not_take_the_record() -> Result<()> {
         monitor.ip()
     ))?;
     for protocol in [Protocol::Tcp, Protocol::Udp] {
-        rr(&pair.near, &pair.far, pair.far.ip(), protocol, Duration::from_secs(1))?;
+        rr(
+            &pair.near,
+            &pair.far,
+            pair.far.ip(),
+            protocol,
+            Duration::from_secs(1),
+        )?;
     }
-    ensure!(pairs_are_right(&pair.b, &pair.far)? > 0, "{:#?}", pair.b.counts()?);
-    ensure!(pair.b.counted(Program::ToPod, Reason::RecordStale)? > 0, "nothing was copied: {:#?}", pair.b.counts()?);
+    ensure!(
+        pairs_are_right(&pair.b, &pair.far)? > 0,
+        "{:#?}",
+        pair.b.counts()?
+    );
+    ensure!(
+        pair.b.counted(Program::ToPod, Reason::RecordStale)? > 0,
+        "nothing was copied: {:#?}",
+        pair.b.counts()?
+    );
     Ok(())
 }
 
@@ -114,27 +155,55 @@ fn flooded_frames_lead_to_no_other_pod() -> Result<()> {
     // The oldest port gets the packet itself, the others copies: so the pod meant is not the
     // oldest.
     let meant = pair.b.add_pod("p2")?;
-    pair.b.node.sh(&format!("bridge link set dev {} learning off flood on", meant.veth()))?;
+    pair.b.node.sh(&format!(
+        "bridge link set dev {} learning off flood on",
+        meant.veth()
+    ))?;
     pair.b.node.sh("ip link set cni0 type bridge fdb_flush")?;
     for protocol in [Protocol::Tcp, Protocol::Udp] {
-        rr(&pair.near, &meant, meant.ip(), protocol, Duration::from_secs(1))?;
+        rr(
+            &pair.near,
+            &meant,
+            meant.ip(),
+            protocol,
+            Duration::from_secs(1),
+        )?;
     }
     pairs_are_right(&pair.b, &meant)?;
     let elsewhere = pair.b.counted(Program::ToPod, Reason::OtherReceiver)?;
-    ensure!(elsewhere > 0, "nothing was flooded: {:#?}", pair.b.counts()?);
+    ensure!(
+        elsewhere > 0,
+        "nothing was flooded: {:#?}",
+        pair.b.counts()?
+    );
     Ok(())
 }
 
 /// UDP between pods while a process judges every packet on the CPU that received it: no flow is
 /// learned.
 fn judged_by_a_process(pair: &BarePair) -> Result<()> {
-    pair.a.iptables("-A FORWARD -p udp -j NFQUEUE --queue-num 0")?;
+    pair.a
+        .iptables("-A FORWARD -p udp -j NFQUEUE --queue-num 0")?;
     let answers = Answers::start(&pair.a.node, 0)?;
     for _ in 0..3 {
-        rr(&pair.near, &pair.far, pair.far.ip(), Protocol::Udp, Duration::from_secs(1))?;
+        rr(
+            &pair.near,
+            &pair.far,
+            pair.far.ip(),
+            Protocol::Udp,
+            Duration::from_secs(1),
+        )?;
     }
-    ensure!(answers.count() > 100, "{} packets were judged", answers.count());
-    ensure!(pair.a.counted(Program::ToTunnel, Reason::RecordStale)? > 0, "{:#?}", pair.a.counts()?);
+    ensure!(
+        answers.count() > 100,
+        "{} packets were judged",
+        answers.count()
+    );
+    ensure!(
+        pair.a.counted(Program::ToTunnel, Reason::RecordStale)? > 0,
+        "{:#?}",
+        pair.a.counts()?
+    );
     ensure!(pair.a.flows()?.is_empty(), "{:#?}", pair.a.flows()?);
     Ok(())
 }
@@ -164,7 +233,12 @@ fn a_pod_that_uses_anothers_address_gets_nothing_of_its_flow() -> Result<()> {
         inject(&thief, &Packet::tcp(talk.ends()?, id, &[], |_| ()))?;
         talk.exchange(1)?;
     }
-    let known: Vec<_> = pair.a.usable_flows()?.into_iter().filter(|(key, _)| key.device == veth).collect();
+    let known: Vec<_> = pair
+        .a
+        .usable_flows()?
+        .into_iter()
+        .filter(|(key, _)| key.device == veth)
+        .collect();
     ensure!(known.is_empty(), "{known:#?}");
     pair.talk_until_replayed(&mut talk, 500)
 }
@@ -174,10 +248,18 @@ fn a_pod_that_uses_anothers_address_gets_nothing_of_its_flow() -> Result<()> {
 #[test]
 fn flows_that_do_not_mirror_each_other_are_both_forgotten() -> Result<()> {
     let mut pair = BarePair::new("fastmirror")?;
-    let (IpAddr::V4(near), IpAddr::V4(far)) = (pair.near.ip(), pair.far.ip()) else { anyhow::bail!("IPv4 pods") };
+    let (IpAddr::V4(near), IpAddr::V4(far)) = (pair.near.ip(), pair.far.ip()) else {
+        anyhow::bail!("IPv4 pods")
+    };
     let words = |addr: Ipv4Addr| [u32::from_ne_bytes(addr.octets())];
-    let ports =
-        |[a, b]: [u16; 2]| u32::from_ne_bytes([a.to_be_bytes(), b.to_be_bytes()].concat().try_into().expect("four"));
+    let ports = |[a, b]: [u16; 2]| {
+        u32::from_ne_bytes(
+            [a.to_be_bytes(), b.to_be_bytes()]
+                .concat()
+                .try_into()
+                .expect("four"),
+        )
+    };
     let tunnel = ifindex(&pair.a.node, "flannel.1")?;
     let back = Key {
         source: words(far),
@@ -187,10 +269,24 @@ fn flows_that_do_not_mirror_each_other_are_both_forgotten() -> Result<()> {
         device: tunnel,
     };
     // As if it had come from a Service.
-    let out = Key { source: words(Ipv4Addr::new(10, 96, 0, 1)), device: pair.a.veth_index(&pair.near)?, ..back };
+    let out = Key {
+        source: words(Ipv4Addr::new(10, 96, 0, 1)),
+        device: pair.a.veth_index(&pair.near)?,
+        ..back
+    };
     let generation = pair.a.maps.mode.get()?.generation();
-    let action = FlowAction { out, generation, mtu: 1450, egress: Egress::POD, ttl_step: 1, ..FlowAction::default() };
-    let mut flow = Flow { action, ..Flow::default() };
+    let action = FlowAction {
+        out,
+        generation,
+        mtu: 1450,
+        egress: Egress::POD,
+        ttl_step: 1,
+        ..FlowAction::default()
+    };
+    let mut flow = Flow {
+        action,
+        ..Flow::default()
+    };
     let now = tick::tick(clock::now_ns());
     flow.stamp(action.check(&back), now, now + 60_000, None);
     pair.a.maps.flows.write(back, flow)?;
@@ -202,11 +298,20 @@ fn flows_that_do_not_mirror_each_other_are_both_forgotten() -> Result<()> {
         }
         Ok(())
     })??;
-    ensure!(pair.a.counted(Program::ToTunnel, Reason::MirrorDiffers)? == 1, "{:#?}", pair.a.counts()?);
-    let current = pair.a.current_flows()?;
-    ensure!(!current.iter().any(|(key, _)| key.same(&back)), "{current:#?}");
     ensure!(
-        current.iter().any(|(key, _)| key.same_tuple(&back.reversed())),
+        pair.a.counted(Program::ToTunnel, Reason::MirrorDiffers)? == 1,
+        "{:#?}",
+        pair.a.counts()?
+    );
+    let current = pair.a.current_flows()?;
+    ensure!(
+        !current.iter().any(|(key, _)| key.same(&back)),
+        "{current:#?}"
+    );
+    ensure!(
+        current
+            .iter()
+            .any(|(key, _)| key.same_tuple(&back.reversed())),
         "what is seen once more is learned: {current:#?}"
     );
     Ok(())
@@ -219,23 +324,41 @@ fn tagged_packets_are_the_kernels() -> Result<()> {
     pair.talk_until_replayed(&mut talk, 500)?;
     let count = || pair.a.counted(Program::FromPod, Reason::VlanTagged);
     let before = count()?;
-    let frame = Packet::udp(pair.near.ip(), pair.far.ip(), 1, 64).framed([0xff; 6], [2, 0, 0, 0, 0, 9]);
+    let frame =
+        Packet::udp(pair.near.ip(), pair.far.ip(), 1, 64).framed([0xff; 6], [2, 0, 0, 0, 0, 9]);
     let frame = [&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat();
     for _ in 0..64 {
         inject_frame(&pair.near, "eth0", &frame)?;
     }
-    ensure!(count()? - before == 64, "{} of 64: {:#?}", count()? - before, pair.a.counts()?);
-    ensure!(pair.a.flows()?.iter().all(|(key, _)| key.protocol == 6), "{:#?}", pair.a.flows()?);
+    ensure!(
+        count()? - before == 64,
+        "{} of 64: {:#?}",
+        count()? - before,
+        pair.a.counts()?
+    );
+    ensure!(
+        pair.a.flows()?.iter().all(|(key, _)| key.protocol == 6),
+        "{:#?}",
+        pair.a.flows()?
+    );
     Ok(())
 }
 
 #[test]
 fn what_leaves_by_another_vtep_is_not_learned() -> Result<()> {
     let pair = BarePair::new("fastvtep")?;
-    pair.a.node.sh("ip neighbour replace 10.244.2.0 lladdr 02:00:00:00:00:77 dev flannel.1 nud permanent")?;
-    pair.a.node.sh("bridge fdb append 02:00:00:00:00:77 dev flannel.1 dst 192.168.1.12 self permanent")?;
+    pair.a.node.sh(
+        "ip neighbour replace 10.244.2.0 lladdr 02:00:00:00:00:77 dev flannel.1 nud permanent",
+    )?;
+    pair.a
+        .node
+        .sh("bridge fdb append 02:00:00:00:00:77 dev flannel.1 dst 192.168.1.12 self permanent")?;
     flood(&pair.near, &pair.far, 8, Duration::from_secs(1))?;
-    ensure!(pair.a.counted(Program::ToTunnel, Reason::UnexpectedMac)? > 100, "{:#?}", pair.a.counts()?);
+    ensure!(
+        pair.a.counted(Program::ToTunnel, Reason::UnexpectedMac)? > 100,
+        "{:#?}",
+        pair.a.counts()?
+    );
     ensure!(pair.a.flows()?.is_empty(), "{:#?}", pair.a.flows()?);
     Ok(())
 }

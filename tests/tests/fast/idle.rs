@@ -43,13 +43,22 @@ struct IdleLab {
 
 impl IdleLab {
     fn new(pair: Pair) -> Result<Self> {
-        let listen = || pair.far.bound(SocketAddr::new(pair.far.ip(), 0), TcpListener::bind);
+        let listen = || {
+            pair.far
+                .bound(SocketAddr::new(pair.far.ip(), 0), TcpListener::bind)
+        };
         let listeners = [listen()?, listen()?];
-        let backends: Vec<SocketAddr> =
-            listeners.iter().map(TcpListener::local_addr).collect::<std::io::Result<_>>()?;
+        let backends: Vec<SocketAddr> = listeners
+            .iter()
+            .map(TcpListener::local_addr)
+            .collect::<std::io::Result<_>>()?;
         for agent in [&pair.sender, &pair.receiver] {
             let rules = ServiceRules::install(agent.node(), Backend::Nftables, Family::V4.pods())?;
-            rules.set(&[Service::new(SERVICE.parse()?, Protocol::Tcp, backends.clone())])?;
+            rules.set(&[Service::new(
+                SERVICE.parse()?,
+                Protocol::Tcp,
+                backends.clone(),
+            )])?;
         }
         Ok(Self { listeners, pair })
     }
@@ -75,7 +84,9 @@ impl IdleLab {
         let timeout = |talk: &Talk| -> Result<u64> {
             let [client, server] = [talk.client.local_addr()?, talk.server.local_addr()?];
             let entry = table.iter().find(|entry| entry.is_between(client, server));
-            Ok(entry.with_context(|| format!("{client} is not in {table:#?}"))?.timeout)
+            Ok(entry
+                .with_context(|| format!("{client} is not in {table:#?}"))?
+                .timeout)
         };
         let mut timeouts: Vec<u64> = talks.iter().map(timeout).collect::<Result<_>>()?;
         timeouts.sort_unstable();
@@ -88,18 +99,34 @@ impl IdleLab {
 fn expect_established(agent: &Agent, talks: &[Talk]) -> Result<()> {
     let established = sysctl(agent, ESTABLISHED)?;
     let name = agent.node().name();
-    let timeouts = eventually(&format!("timeouts on {name}"), Duration::from_secs(2), || {
-        let timeouts = IdleLab::timeouts(agent, talks)?;
-        let short = timeouts.iter().filter(|timeout| **timeout + AGED < established).count();
-        ensure!(short == 0, "{short} of {} are kept for less than {established} s: {timeouts:?}", timeouts.len());
-        Ok(timeouts)
-    })?;
+    let timeouts = eventually(
+        &format!("timeouts on {name}"),
+        Duration::from_secs(2),
+        || {
+            let timeouts = IdleLab::timeouts(agent, talks)?;
+            let short = timeouts
+                .iter()
+                .filter(|timeout| **timeout + AGED < established)
+                .count();
+            ensure!(
+                short == 0,
+                "{short} of {} are kept for less than {established} s: {timeouts:?}",
+                timeouts.len()
+            );
+            Ok(timeouts)
+        },
+    )?;
     println!("on {name}, of {established} s are left: {timeouts:?}");
     Ok(())
 }
 
 fn sysctl(agent: &Agent, name: &str) -> Result<u64> {
-    Ok(agent.node().sh(&format!("sysctl -n net.netfilter.{name}"))?.stdout.trim().parse()?)
+    Ok(agent
+        .node()
+        .sh(&format!("sysctl -n net.netfilter.{name}"))?
+        .stdout
+        .trim()
+        .parse()?)
 }
 
 #[test]
@@ -121,7 +148,10 @@ fn conntrack_keeps_replayed_connections_as_long_as_others() -> Result<()> {
 
 fn asked_silence() -> Result<Option<u64>> {
     let name = "FLANNEL_IDLE_SECONDS";
-    env::var(name).ok().map(|text| text.parse().context(name)).transpose()
+    env::var(name)
+        .ok()
+        .map(|text| text.parse().context(name))
+        .transpose()
 }
 
 /// Connections, silence, and a word on each: how it went, and how often so.
@@ -130,7 +160,10 @@ fn one_word_after_silence(lab: &IdleLab, mode: &str) -> Result<()> {
     let seconds = asked.unwrap_or(SHORT.1);
     if asked.is_none() {
         for agent in lab.agents() {
-            agent.node().sh(&format!("sysctl -qw net.netfilter.{UNACKNOWLEDGED}={}", SHORT.0))?;
+            agent.node().sh(&format!(
+                "sysctl -qw net.netfilter.{UNACKNOWLEDGED}={}",
+                SHORT.0
+            ))?;
         }
     }
     let mut talks = lab.connections(30)?;
@@ -148,14 +181,24 @@ fn one_word_after_silence(lab: &IdleLab, mode: &str) -> Result<()> {
             Err(error) => other.push(format!("{error:#}")),
         }
     }
-    println!("mode {mode}, {seconds} s of silence: {alive} of {} alive, {reset} reset, {other:?}", talks.len());
-    ensure!(alive == talks.len(), "mode {mode}: {reset} of {} were reset, {other:?}", talks.len());
+    println!(
+        "mode {mode}, {seconds} s of silence: {alive} of {} alive, {reset} reset, {other:?}",
+        talks.len()
+    );
+    ensure!(
+        alive == talks.len(),
+        "mode {mode}: {reset} of {} were reset, {other:?}",
+        talks.len()
+    );
     Ok(())
 }
 
 #[test]
 fn silent_connections_live_on_in_mode_kernel() -> Result<()> {
-    let lab = IdleLab::new(Pair::with_flags("idle-kern", &["--datapath=kernel", FLAGS[1]])?)?;
+    let lab = IdleLab::new(Pair::with_flags(
+        "idle-kern",
+        &["--datapath=kernel", FLAGS[1]],
+    )?)?;
     one_word_after_silence(&lab, "kernel")
 }
 
@@ -174,7 +217,14 @@ fn replayed_flows_of_udp_keep_the_hosts_timeout() -> Result<()> {
     const TIMEOUT: u64 = 120;
     const FLOWS: usize = 10;
     let pair = fast_pair("idle-udp", &[])?;
-    let open = |_| Datagrams::open(&pair.near, &pair.far, SocketAddr::new(pair.far.ip(), 0), None);
+    let open = |_| {
+        Datagrams::open(
+            &pair.near,
+            &pair.far,
+            SocketAddr::new(pair.far.ip(), 0),
+            None,
+        )
+    };
     let mut talks: Vec<Datagrams> = (0..FLOWS).map(open).collect::<Result<_>>()?;
     let (before, begun) = (pair.replayed()?, Instant::now());
     let mut last = begun;
@@ -186,12 +236,19 @@ fn replayed_flows_of_udp_keep_the_hosts_timeout() -> Result<()> {
     for agent in [&pair.sender, &pair.receiver] {
         let table = conntrack::table(agent.node())?;
         let passed = last.elapsed().as_secs() + 1;
-        let of_pod = table.iter().filter(|entry| entry.original.source.ip() == pair.near.ip());
-        let left: Vec<u64> =
-            of_pod.filter(|entry| entry.original.protocol == Protocol::Udp).map(|entry| entry.timeout).collect();
+        let of_pod = table
+            .iter()
+            .filter(|entry| entry.original.source.ip() == pair.near.ip());
+        let left: Vec<u64> = of_pod
+            .filter(|entry| entry.original.protocol == Protocol::Udp)
+            .map(|entry| entry.timeout)
+            .collect();
         let name = agent.node().name();
         ensure!(left.len() == FLOWS, "{name}: {table:#?}");
-        ensure!(left.iter().all(|left| left + passed >= TIMEOUT), "{name}, {passed} s later: {left:?}");
+        ensure!(
+            left.iter().all(|left| left + passed >= TIMEOUT),
+            "{name}, {passed} s later: {left:?}"
+        );
     }
     Ok(())
 }

@@ -12,7 +12,10 @@ const LENGTH: Duration = Duration::from_secs(10);
 /// Packets of known flows that were left to the kernel, so that it shows again what it does.
 fn refreshes(pair: &Pair) -> Result<u64> {
     let [sender, receiver] = [&pair.sender, &pair.receiver];
-    Ok(sender.counted("from_pod", "refreshing")? + receiver.counted("from_tunnel", "refreshing")?)
+    Ok(
+        sender.counted("from_pod", "refreshing")?
+            + receiver.counted("from_tunnel", "refreshing")?,
+    )
 }
 
 #[test]
@@ -27,12 +30,26 @@ fn packets_overtake_none_but_those_of_a_refresh() -> Result<()> {
         let before = (refreshes(&pair)?, pair.replayed()?);
         let report = pair.stream(PPS, LENGTH)?.wait()?;
         let after = (refreshes(&pair)?, pair.replayed()?);
-        let (refreshes, replayed) = (after.0 - before.0, [after.1[0] - before.1[0], after.1[1] - before.1[1]]);
+        let (refreshes, replayed) = (
+            after.0 - before.0,
+            [after.1[0] - before.1[0], after.1[1] - before.1[1]],
+        );
         println!("mode {mode}: {refreshes} refreshes, {replayed:?} replayed, {report:?}");
         report.expect_complete()?;
-        ensure!(report.reordered <= refreshes, "{refreshes} refreshes, {report:?}");
-        let least = if mode == "fast" { report.sent * 9 / 10 } else { 0 };
-        ensure!(replayed.iter().all(|replayed| *replayed >= least), "{replayed:?} of {}", report.sent);
+        ensure!(
+            report.reordered <= refreshes,
+            "{refreshes} refreshes, {report:?}"
+        );
+        let least = if mode == "fast" {
+            report.sent * 9 / 10
+        } else {
+            0
+        };
+        ensure!(
+            replayed.iter().all(|replayed| *replayed >= least),
+            "{replayed:?} of {}",
+            report.sent
+        );
     }
     Ok(())
 }

@@ -21,7 +21,9 @@ const BEHIND: &str = "198.51.100.9";
 
 /// Packets replayed on a node so far: from pods, and from the external interface.
 fn replayed_on(lab: &FastLab, node: usize) -> Result<[u64; 2]> {
-    let by = |program| Ok::<_, anyhow::Error>(lab.maps[node].stats.get(program, Reason::Replayed)?.packets);
+    let by = |program| {
+        Ok::<_, anyhow::Error>(lab.maps[node].stats.get(program, Reason::Replayed)?.packets)
+    };
     Ok([by(Program::FromPod)?, by(Program::FromUnderlay)?])
 }
 
@@ -34,15 +36,22 @@ fn replayed(lab: &FastLab) -> Result<[u64; 2]> {
 /// after the other, so neither count says anything about the other.
 fn until_both_replayed_on(lab: &FastLab, node: usize, talk: &mut Conversation) -> Result<()> {
     let before = replayed_on(lab, node)?;
-    eventually("packets of both directions replayed", Duration::from_secs(15), || {
-        // A lost message is a failure at once: waiting does not bring it back.
-        if let Err(lost) = talk.exchange(100) {
-            return Ok(Err(lost));
-        }
-        let after = replayed_on(lab, node)?;
-        ensure!((0..2).all(|side| after[side] - before[side] > 50), "{before:?}, {after:?}");
-        Ok(Ok(()))
-    })?
+    eventually(
+        "packets of both directions replayed",
+        Duration::from_secs(15),
+        || {
+            // A lost message is a failure at once: waiting does not bring it back.
+            if let Err(lost) = talk.exchange(100) {
+                return Ok(Err(lost));
+            }
+            let after = replayed_on(lab, node)?;
+            ensure!(
+                (0..2).all(|side| after[side] - before[side] > 50),
+                "{before:?}, {after:?}"
+            );
+            Ok(Ok(()))
+        },
+    )?
 }
 
 /// The same on the first node.
@@ -100,11 +109,24 @@ fn a_route_that_changes_holds_for_the_next_packet() -> Result<()> {
     let mut talk = Conversation::open(Protocol::Udp, &lab.near, host, at, None)?;
     until_both_replayed(&lab, &mut talk)?;
     node.sh(&format!("ip route replace unreachable {BEHIND}"))?;
-    let other = || Ok::<_, anyhow::Error>(lab.maps[0].stats.get(Program::FromPod, Reason::OtherRoute)?.packets);
+    let other = || {
+        Ok::<_, anyhow::Error>(
+            lab.maps[0]
+                .stats
+                .get(Program::FromPod, Reason::OtherRoute)?
+                .packets,
+        )
+    };
     let before = (replayed(&lab)?, other()?);
-    ensure!(talk.exchange(1).is_err(), "the message went where no route leads");
+    ensure!(
+        talk.exchange(1).is_err(),
+        "the message went where no route leads"
+    );
     let after = (replayed(&lab)?, other()?);
-    ensure!(after.0 == before.0 && after.1 > before.1, "{before:?}, {after:?}");
+    ensure!(
+        after.0 == before.0 && after.1 > before.1,
+        "{before:?}, {after:?}"
+    );
     node.sh(&format!("ip route replace {BEHIND} via 192.168.1.12"))?;
     until_both_replayed(&lab, &mut talk)
 }
@@ -138,16 +160,36 @@ fn with_an_ipsec_policy_flows_between_pods_alone_are_replayed() -> Result<()> {
     let mut outward = Conversation::open(Protocol::Udp, &lab.near, &lab.nodes.b, at, None)?;
     until_both_replayed(&lab, &mut outward)?;
     let elsewhere = "src 192.168.1.11/32 dst 198.51.100.9/32 dir out index 25";
-    lab.nodes.a.sh(&format!("ip xfrm policy add {elsewhere} tmpl proto esp mode transport level use"))?;
-    eventually("the outside left to the kernel", Duration::from_secs(10), || {
-        let text = lab.agents[0].cli(&["status"])?.stdout;
-        let reason = "flows with the outside take the kernel's path: IPsec policy 25 may cover packets of pods";
-        ensure!(text.contains(reason) && !text.contains("with the outside as well"), "{text}");
-        Ok(())
-    })?;
+    lab.nodes.a.sh(&format!(
+        "ip xfrm policy add {elsewhere} tmpl proto esp mode transport level use"
+    ))?;
+    eventually(
+        "the outside left to the kernel",
+        Duration::from_secs(10),
+        || {
+            let text = lab.agents[0].cli(&["status"])?.stdout;
+            let reason = "flows with the outside take the kernel's path: IPsec policy 25 may cover \
+                packets of pods";
+            ensure!(
+                text.contains(reason) && !text.contains("with the outside as well"),
+                "{text}"
+            );
+            Ok(())
+        },
+    )?;
     let before = replayed(&lab)?;
     outward.exchange(100)?;
-    ensure!(replayed(&lab)? == before, "{before:?}, {:?}", replayed(&lab)?);
-    let mut inward = Conversation::open(Protocol::Udp, &lab.near, &lab.far, Family::V4.end(&lab.far)?, None)?;
+    ensure!(
+        replayed(&lab)? == before,
+        "{before:?}, {:?}",
+        replayed(&lab)?
+    );
+    let mut inward = Conversation::open(
+        Protocol::Udp,
+        &lab.near,
+        &lab.far,
+        Family::V4.end(&lab.far)?,
+        None,
+    )?;
     until_both_replayed(&lab, &mut inward)
 }

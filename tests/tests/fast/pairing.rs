@@ -36,8 +36,15 @@ fn length() -> Result<Duration> {
 /// Installs Services that lead to the pods, and returns their addresses.
 fn services(node: &Node, family: Family, pods: &[&Pod]) -> Result<Vec<SocketAddr>> {
     let service = |number: u16| {
-        let backend = SocketAddr::new(family.of(pods[usize::from(number) % pods.len()])?, 9000 + number);
-        Ok(Service::new(family.service(number), Protocol::Udp, [backend]))
+        let backend = SocketAddr::new(
+            family.of(pods[usize::from(number) % pods.len()])?,
+            9000 + number,
+        );
+        Ok(Service::new(
+            family.service(number),
+            Protocol::Udp,
+            [backend],
+        ))
     };
     let services = (1..=SERVICES).map(service).collect::<Result<Vec<_>>>()?;
     ServiceRules::install(node, Backend::Nftables, family.pods())?.set(&services)?;
@@ -46,7 +53,8 @@ fn services(node: &Node, family: Family, pods: &[&Pod]) -> Result<Vec<SocketAddr
 
 /// Packets of these programs that named a note on another packet, so far.
 fn stale(maps: &Maps) -> Result<u64> {
-    let [to_tunnel, to_pod] = [Program::ToTunnel, Program::ToPod].map(|by| maps.stats.get(by, Reason::RecordStale));
+    let [to_tunnel, to_pod] =
+        [Program::ToTunnel, Program::ToPod].map(|by| maps.stats.get(by, Reason::RecordStale));
     Ok(to_tunnel?.packets + to_pod?.packets)
 }
 
@@ -68,19 +76,30 @@ impl Arena {
     fn hold(&self) -> Result<()> {
         let senders: [&Host; 2] = [&self.lab.near, &self.lab.beside];
         for targets in &self.targets {
-            self.lab.agents.iter().try_for_each(|agent| agent.cli(&["flows", "flush"]).map(drop))?;
+            self.lab
+                .agents
+                .iter()
+                .try_for_each(|agent| agent.cli(&["flows", "flush"]).map(drop))?;
             flood(&senders, targets, length()?)?;
         }
-        for (node, maps) in [&self.lab.nodes.a, &self.lab.nodes.b].into_iter().zip(&self.lab.maps) {
+        for (node, maps) in [&self.lab.nodes.a, &self.lab.nodes.b]
+            .into_iter()
+            .zip(&self.lab.maps)
+        {
             let learned = pairs::are_right(node, maps)?;
-            ensure!(learned >= LEARNED, "{}: only {learned} flows were learned", node.name());
+            ensure!(
+                learned >= LEARNED,
+                "{}: only {learned} flows were learned",
+                node.name()
+            );
         }
         Ok(())
     }
 
     /// The same, while many packets on these nodes are not where their notes are.
     fn hold_while_notes_go_astray(&self, on: [bool; 2]) -> Result<()> {
-        let astray = || Ok::<_, anyhow::Error>([stale(&self.lab.maps[0])?, stale(&self.lab.maps[1])?]);
+        let astray =
+            || Ok::<_, anyhow::Error>([stale(&self.lab.maps[0])?, stale(&self.lab.maps[1])?]);
         let before = astray()?;
         self.hold()?;
         let after = astray()?;
@@ -104,25 +123,42 @@ impl Arena {
     /// Every second packet waits for a program, which answers in another order, on a CPU of its
     /// own.
     fn queued(&self) -> Result<()> {
-        let rule = "FORWARD -p udp -m statistic --mode nth --every 2 --packet 0 -j NFQUEUE --queue-num 0";
+        let rule =
+            "FORWARD -p udp -m statistic --mode nth --every 2 --packet 0 -j NFQUEUE --queue-num 0";
         // More at a time on the other node than a CPU has slots for notes.
-        let answers =
-            [Answers::start_reversing(&self.lab.nodes.a, 0, 16)?, Answers::start_reversing(&self.lab.nodes.b, 1, 128)?];
-        self.lab.agents.iter().try_for_each(Agent::wait_polls_counted)?;
+        let answers = [
+            Answers::start_reversing(&self.lab.nodes.a, 0, 16)?,
+            Answers::start_reversing(&self.lab.nodes.b, 1, 128)?,
+        ];
+        self.lab
+            .agents
+            .iter()
+            .try_for_each(Agent::wait_polls_counted)?;
         self.iptables(|_, _| Ok(format!("-I {rule}")))?;
         self.hold_while_notes_go_astray([true; 2])?;
         self.iptables(|_, _| Ok(format!("-D {rule}")))?;
-        ensure!(answers.iter().all(|answers| answers.count() > 1000), "too few packets were judged");
+        ensure!(
+            answers.iter().all(|answers| answers.count() > 1000),
+            "too few packets were judged"
+        );
         Ok(())
     }
 
     /// Every packet is also copied to one pod of the node: `near` on the first node, `other` on the
     /// second.
     fn copied(&self) -> Result<()> {
-        let monitor =
-            |node: &Node| if node.name() == self.lab.nodes.a.name() { &self.lab.near } else { &self.lab.other };
+        let monitor = |node: &Node| {
+            if node.name() == self.lab.nodes.a.name() {
+                &self.lab.near
+            } else {
+                &self.lab.other
+            }
+        };
         let rule = |node: &Node, family: Family| {
-            Ok(format!("-t mangle -A PREROUTING -p udp ! --dport 8472 -j TEE --gateway {}", family.of(monitor(node))?))
+            Ok(format!(
+                "-t mangle -A PREROUTING -p udp ! --dport 8472 -j TEE --gateway {}",
+                family.of(monitor(node))?
+            ))
         };
         self.iptables(rule)?;
         self.hold_while_notes_go_astray([true; 2])?;
@@ -134,7 +170,10 @@ impl Arena {
         let steer = |cpus: &str| {
             for node in [&self.lab.nodes.a, &self.lab.nodes.b] {
                 for device in ["cni0", "flannel.1", "flannel-v6.1"] {
-                    fs::write(node.outside_path(format!("/sys/class/net/{device}/queues/rx-0/rps_cpus")), cpus)?;
+                    fs::write(
+                        node.outside_path(format!("/sys/class/net/{device}/queues/rx-0/rps_cpus")),
+                        cpus,
+                    )?;
                 }
             }
             Ok::<_, anyhow::Error>(())
@@ -167,14 +206,20 @@ fn packets_taken_in_once_more_are_paired_right() -> Result<()> {
     node.sh("tc qdisc add dev cni0 clsact")?;
     for action in ["mirror", "redirect"] {
         let argv = format!(
-            "tc filter add dev cni0 ingress protocol ip u32 match u32 0 0 action mirred ingress {action} dev again"
+            "tc filter add dev cni0 ingress protocol ip u32 match u32 0 0 action mirred ingress \
+             {action} dev again"
         );
         node.sh(&argv)?;
         flood(&[&pair.near], &targets, length()?)?;
         pairs::are_right(node, &pair.a.maps).with_context(|| action.to_owned())?;
         let shown = node.sh("tc -s filter show dev cni0 ingress")?.stdout;
-        let sent = shown.split_once("Sent ").and_then(|(_, rest)| rest.split_ascii_whitespace().nth(2)?.parse().ok());
-        ensure!(sent.is_some_and(|packets: u64| packets > 100), "too few packets were taken in once more:\n{shown}");
+        let sent = shown
+            .split_once("Sent ")
+            .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(2)?.parse().ok());
+        ensure!(
+            sent.is_some_and(|packets: u64| packets > 100),
+            "too few packets were taken in once more:\n{shown}"
+        );
         node.sh("tc filter delete dev cni0 ingress")?;
     }
     flood(&[&pair.near], &targets, length()?)?;

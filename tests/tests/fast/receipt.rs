@@ -44,7 +44,9 @@ pub(super) const KINDS: [(&str, Change); 4] = [
     ("TTL", |frame| frame[IP + 8] = 63),
     ("DSCP", |frame| frame[IP + 1] = 46 << 2),
     ("source MAC", |frame| frame[6..12].copy_from_slice(&FOREIGN)),
-    ("source port", |frame| frame[IP + 20..IP + 22].copy_from_slice(&1234_u16.to_be_bytes())),
+    ("source port", |frame| {
+        frame[IP + 20..IP + 22].copy_from_slice(&1234_u16.to_be_bytes())
+    }),
 ];
 
 /// A tunnel frame with a message.
@@ -66,7 +68,10 @@ pub(super) fn forged(genuine: &[u8], change: Change) -> Vec<u8> {
     frame[IP + 26..IP + 28].fill(0);
     change(&mut frame);
     frame[IP + 10..IP + 12].fill(0);
-    let sum: u32 = frame[IP..IP + 20].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    let sum: u32 = frame[IP..IP + 20]
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
+        .sum();
     let sum = (sum & 0xffff) + (sum >> 16);
     let checksum = !(sum + (sum >> 16)) & 0xffff;
     frame[IP + 10..IP + 12].copy_from_slice(&checksum.to_be_bytes()[2..]);
@@ -89,14 +94,20 @@ impl Receiver<'_> {
         let before = self.counted(Reason::Replayed)?;
         inject_frame(&self.lab.nodes.a, "eth0", &self.usual)?;
         eventually("the frame behind", Duration::from_secs(5), || {
-            ensure!(self.counted(Reason::Replayed)? > before || !self.arrived.is_empty(), "nothing came");
+            ensure!(
+                self.counted(Reason::Replayed)? > before || !self.arrived.is_empty(),
+                "nothing came"
+            );
             Ok(())
         })?;
         Ok(self.arrived.len().saturating_sub(1))
     }
 
     fn counted(&self, reason: Reason) -> Result<u64> {
-        Ok(self.lab.maps[1].stats.get(Program::FromUnderlay, reason)?.packets)
+        Ok(self.lab.maps[1]
+            .stats
+            .get(Program::FromUnderlay, reason)?
+            .packets)
     }
 }
 
@@ -110,17 +121,27 @@ fn rules_about_tunnel_packets_hold_for_known_flows() -> Result<()> {
     lab.until_replayed(|messages| talk.exchange(messages))?;
     let genuine = genuine.frames().pop().context("a tunnel frame")?;
     let arrived = Capture::start(&lab.far, "eth0", is_marked)?;
-    let receiver = Receiver { lab: &lab, arrived, usual: forged(&genuine, |_| ()) };
+    let receiver = Receiver {
+        lab: &lab,
+        arrived,
+        usual: forged(&genuine, |_| ()),
+    };
 
     let differs = receiver.counted(Reason::OuterDiffers)?;
     for (name, change) in KINDS {
         talk.exchange(20)?;
         let came = receiver.arrived(&forged(&genuine, change))?;
-        ensure!(came == FORGED, "{name}: {came} of {FORGED} came without a rule");
+        ensure!(
+            came == FORGED,
+            "{name}: {came} of {FORGED} came without a rule"
+        );
     }
     let differ = receiver.counted(Reason::OuterDiffers)? - differs;
     // The first of a kind passes the kernel, and teaches how the rest of them arrive.
-    ensure!(differ >= KINDS.len() as u64, "{differ} were left to the kernel");
+    ensure!(
+        differ >= KINDS.len() as u64,
+        "{differ} were left to the kernel"
+    );
 
     lab.nodes.b.nft(RULES)?;
     for (name, change) in KINDS {
@@ -139,7 +160,11 @@ fn a_wrong_checksum_of_the_outer_ip_header_is_the_kernels() -> Result<()> {
     lab.until_replayed(|messages| talk.exchange(messages))?;
     let genuine = genuine.frames().pop().context("a tunnel frame")?;
     let arrived = Capture::start(&lab.far, "eth0", is_marked)?;
-    let receiver = Receiver { lab: &lab, arrived, usual: forged(&genuine, |_| ()) };
+    let receiver = Receiver {
+        lab: &lab,
+        arrived,
+        usual: forged(&genuine, |_| ()),
+    };
     let mut damaged = receiver.usual.clone();
     damaged[IP + 10] ^= 1;
     let came = receiver.arrived(&damaged)?;

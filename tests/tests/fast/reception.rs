@@ -53,7 +53,12 @@ impl Receiver {
         Datagrams::open(&pair.near, &pair.far, at, None)?.exchange(1)?;
         let genuine = seen.frames().pop().context("a tunnel frame")?;
         let arrived = Capture::start(&pair.far, "eth0", is_marked)?;
-        Ok(Self { genuine, arrived, port: Cell::new(20_000), pair })
+        Ok(Self {
+            genuine,
+            arrived,
+            port: Cell::new(20_000),
+            pair,
+        })
     }
 
     /// Sends a packet of each of [`FORGED`] unknown flows.
@@ -66,14 +71,21 @@ impl Receiver {
             frame[INNER_UDP..INNER_UDP + 2].copy_from_slice(&self.port.get().to_be_bytes());
             inject_frame(&self.pair.a.node, "eth0", &frame)?;
         }
-        eventually("the frames at the other node", Duration::from_secs(10), || {
-            let seen = self.seen()? - seen;
-            ensure!(seen >= FORGED as u64, "{seen} of {FORGED}");
-            Ok(())
-        })?;
+        eventually(
+            "the frames at the other node",
+            Duration::from_secs(10),
+            || {
+                let seen = self.seen()? - seen;
+                ensure!(seen >= FORGED as u64, "{seen} of {FORGED}");
+                Ok(())
+            },
+        )?;
         // What the device has queued goes before.
         self.pair.a.node.sh("ping -c 3 -i 0.01 -W 5 192.168.1.12")?;
-        Ok(Outcome { came: self.arrived.len(), decapsulated: self.decapsulated()? - decapsulated })
+        Ok(Outcome {
+            came: self.arrived.len(),
+            decapsulated: self.decapsulated()? - decapsulated,
+        })
     }
 
     fn send_usual(&self) -> Result<Outcome> {
@@ -90,13 +102,20 @@ impl Receiver {
     /// Tunnel packets that came to the node.
     fn seen(&self) -> Result<u64> {
         let counts = self.pair.b.counts()?;
-        let of_program =
-            |program: &str, reason: &str| program == Program::FromUnderlay.name() && reason != "not_tunnel";
-        Ok(counts.iter().filter(|((program, reason), _)| of_program(program, reason)).map(|(_, count)| count).sum())
+        let of_program = |program: &str, reason: &str| {
+            program == Program::FromUnderlay.name() && reason != "not_tunnel"
+        };
+        Ok(counts
+            .iter()
+            .filter(|((program, reason), _)| of_program(program, reason))
+            .map(|(_, count)| count)
+            .sum())
     }
 
     fn decapsulated(&self) -> Result<u64> {
-        self.pair.b.counted(Program::FromUnderlay, Reason::Decapsulated)
+        self.pair
+            .b
+            .counted(Program::FromUnderlay, Reason::Decapsulated)
     }
 
     /// Changes rules, and says so as an agent does.
@@ -112,14 +131,23 @@ fn outer_headers_of_unknown_flows_come_off_and_the_pod_gets_the_kernels_packet()
     let mut receiver = Receiver::new("reception")?;
     receiver.pair.b.maps.mode.bump()?;
     let sent = receiver.send_usual()?;
-    ensure!(sent.came == FORGED && sent.decapsulated + 5 >= FORGED as u64, "{sent:?}");
-    ensure!(sent.decapsulated < FORGED as u64, "no packet was a probe: {sent:?}");
+    ensure!(
+        sent.came == FORGED && sent.decapsulated + 5 >= FORGED as u64,
+        "{sent:?}"
+    );
+    ensure!(
+        sent.decapsulated < FORGED as u64,
+        "no packet was a probe: {sent:?}"
+    );
     let mut frames = receiver.arrived.frames();
     for frame in &mut frames {
         frame[SOURCE_PORT].fill(0);
     }
     frames.dedup();
-    ensure!(frames.len() == 1, "the kernel's frame is another: {frames:02x?}");
+    ensure!(
+        frames.len() == 1,
+        "the kernel's frame is another: {frames:02x?}"
+    );
     Ok(())
 }
 
@@ -128,13 +156,21 @@ fn rules_about_tunnel_packets_hold_for_unknown_flows() -> Result<()> {
     let mut receiver = Receiver::new("reception-rules")?;
     for (name, change) in FIELDS {
         let sent = receiver.send(*change)?;
-        ensure!(sent.came == FORGED && sent.decapsulated > 0, "{name}, without a rule: {sent:?}");
+        ensure!(
+            sent.came == FORGED && sent.decapsulated > 0,
+            "{name}, without a rule: {sent:?}"
+        );
     }
     receiver.nft(RULES)?;
     for (name, change) in FIELDS {
-        receiver.expect_decapsulated().with_context(|| format!("before {name}"))?;
+        receiver
+            .expect_decapsulated()
+            .with_context(|| format!("before {name}"))?;
         let sent = receiver.send(*change)?;
-        ensure!(sent.came == 0, "{name}: packets came past the rule: {sent:?}");
+        ensure!(
+            sent.came == 0,
+            "{name}: packets came past the rule: {sent:?}"
+        );
     }
     Ok(())
 }
@@ -176,7 +212,9 @@ fn a_rule_about_source_ports_keeps_outer_headers_and_is_named() -> Result<()> {
     let lab = FastLab::new("reception-port", &[])?;
     let reason = || -> Result<Option<String>> {
         let status = lab.agents[1].status()?;
-        Ok(status["fast"]["decapsulation_reason"].as_str().map(str::to_owned))
+        Ok(status["fast"]["decapsulation_reason"]
+            .as_str()
+            .map(str::to_owned))
     };
     let wait = |wanted: Option<&str>| {
         eventually("the reason", Duration::from_secs(40), || {
@@ -187,11 +225,20 @@ fn a_rule_about_source_ports_keeps_outer_headers_and_is_named() -> Result<()> {
     };
     wait(None)?;
     lab.nodes.b.nft(
-        "table ip receipt { chain input { type filter hook input priority 0; udp sport 40000-50000 counter; }; }",
+        "table ip receipt \
+         { chain input { type filter hook input priority 0; udp sport 40000-50000 counter; }; }",
     )?;
-    wait(Some("rules judge them one by one in ip receipt input (source port)"))?;
-    let counted =
-        || Ok::<_, anyhow::Error>(lab.maps[1].stats.get(Program::FromUnderlay, Reason::Decapsulated)?.packets);
+    wait(Some(
+        "rules judge them one by one in ip receipt input (source port)",
+    ))?;
+    let counted = || {
+        Ok::<_, anyhow::Error>(
+            lab.maps[1]
+                .stats
+                .get(Program::FromUnderlay, Reason::Decapsulated)?
+                .packets,
+        )
+    };
     let before = counted()?;
     for port in [4000, 4001, 4002] {
         let at = SocketAddr::new(Family::V4.end(&lab.far)?.ip(), port);

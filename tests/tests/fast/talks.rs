@@ -19,7 +19,10 @@ pub(crate) fn talks(lab: &FastLab) -> Result<Vec<(Family, Conversation)>> {
             let end = family.end(&lab.far)?;
             let service = Service::new(family.service(number), protocol, [end]);
             rules.set(std::slice::from_ref(&service))?;
-            for (at, through) in [(SocketAddr::new(end.ip(), 0), None), (end, Some(service.at))] {
+            for (at, through) in [
+                (SocketAddr::new(end.ip(), 0), None),
+                (end, Some(service.at)),
+            ] {
                 let mut talk = Conversation::open(protocol, &lab.near, &lab.far, at, through)?;
                 lab.until_replayed(|messages| talk.exchange(messages))
                     .with_context(|| format!("{protocol:?} to {at}, through {through:?}"))?;

@@ -32,18 +32,27 @@ struct Sum {
 
 impl Sum {
     const fn plus(self, other: Self) -> Self {
-        Self { packets: self.packets + other.packets, bytes: self.bytes + other.bytes }
+        Self {
+            packets: self.packets + other.packets,
+            bytes: self.bytes + other.bytes,
+        }
     }
 
     const fn since(self, before: Self) -> Self {
-        Self { packets: self.packets - before.packets, bytes: self.bytes - before.bytes }
+        Self {
+            packets: self.packets - before.packets,
+            bytes: self.bytes - before.bytes,
+        }
     }
 
     /// Fails unless both are equal within one percent.
     fn expect(self, other: Self, what: &str) -> Result<()> {
         let near = |a: u64, b: u64| a.abs_diff(b) * 100 <= a.max(b);
         let is_equal = near(self.packets, other.packets) && near(self.bytes, other.bytes);
-        ensure!(is_equal && self.packets > 0, "{what}: counted {self:?}, and the interfaces have {other:?}");
+        ensure!(
+            is_equal && self.packets > 0,
+            "{what}: counted {self:?}, and the interfaces have {other:?}"
+        );
         Ok(())
     }
 }
@@ -52,31 +61,55 @@ impl Sum {
 fn device(host: &Host, name: &str, direction: &str) -> Result<Sum> {
     let links: Value = host.json(&["ip", "-s", "-j", "link", "show", "dev", name])?;
     let counters = &links[0]["stats64"][direction];
-    let number = |key: &str| counters[key].as_u64().with_context(|| format!("{name}: {links}"));
-    Ok(Sum { packets: number("packets")?, bytes: number("bytes")? })
+    let number = |key: &str| {
+        counters[key]
+            .as_u64()
+            .with_context(|| format!("{name}: {links}"))
+    };
+    Ok(Sum {
+        packets: number("packets")?,
+        bytes: number("bytes")?,
+    })
 }
 
 /// The counters of a row of `maps dump`.
 fn counted(row: &Value, direction: &str) -> Result<Sum> {
-    let number = |what: &str| row[format!("{direction}_{what}")].as_u64().with_context(|| row.to_string());
-    Ok(Sum { packets: number("packets")?, bytes: number("bytes")? })
+    let number = |what: &str| {
+        row[format!("{direction}_{what}")]
+            .as_u64()
+            .with_context(|| row.to_string())
+    };
+    Ok(Sum {
+        packets: number("packets")?,
+        bytes: number("bytes")?,
+    })
 }
 
 /// All rows of a map.
 fn rows(agent: &Agent, map: &str) -> Result<Vec<Value>> {
     let dump = agent.cli_json(&["maps", "dump", map, "-o", "json"])?;
-    dump[map].as_array().cloned().with_context(|| dump.to_string())
+    dump[map]
+        .as_array()
+        .cloned()
+        .with_context(|| dump.to_string())
 }
 
 /// Packets to or from all peers.
 fn peers(agent: &Agent, direction: &str) -> Result<Sum> {
-    rows(agent, "peers")?.iter().try_fold(Sum::default(), |sum, row| Ok(sum.plus(counted(row, direction)?)))
+    rows(agent, "peers")?
+        .iter()
+        .try_fold(Sum::default(), |sum, row| {
+            Ok(sum.plus(counted(row, direction)?))
+        })
 }
 
 /// Packets to or from a pod, as its node counts them.
 fn pod(agent: &Agent, pod: &Pod, direction: &str) -> Result<Sum> {
     let rows = rows(agent, "pods")?;
-    let row = rows.iter().find(|row| row["veth"] == pod.veth()).with_context(|| format!("{rows:?}"))?;
+    let row = rows
+        .iter()
+        .find(|row| row["veth"] == pod.veth())
+        .with_context(|| format!("{rows:?}"))?;
     counted(row, direction)
 }
 
@@ -86,13 +119,19 @@ fn received(agent: &Agent, far: &Pod) -> Result<Sum> {
     let mut sum = Sum::default();
     for tunnel in ["flannel.1", "flannel-v6.1"] {
         let out = device(agent.node(), tunnel, "rx")?;
-        sum = sum.plus(Sum { bytes: out.bytes + ETHERNET * out.packets, ..out });
+        sum = sum.plus(Sum {
+            bytes: out.bytes + ETHERNET * out.packets,
+            ..out
+        });
     }
     let stats = rows(agent, "stats")?;
     let decapsulated = stats.iter().filter(|row| row["reason"] == "decapsulated");
     for row in decapsulated {
         let number = |key: &str| row[key].as_u64().with_context(|| row.to_string());
-        sum = sum.plus(Sum { packets: number("packets")?, bytes: number("bytes")? });
+        sum = sum.plus(Sum {
+            packets: number("packets")?,
+            bytes: number("bytes")?,
+        });
     }
     if rows(agent, "pods")?.is_empty() {
         return Ok(sum);
@@ -122,11 +161,18 @@ impl Sums {
 
 /// Sends datagrams from one pod to the other, and a stream each way. Returns the datagrams.
 fn load(pair: &Pair, at: IpAddr) -> Result<u64> {
-    let load = UdpLoad { pps: PPS, duration: Duration::from_secs(SECONDS), payload: PAYLOAD };
+    let load = UdpLoad {
+        pps: PPS,
+        duration: Duration::from_secs(SECONDS),
+        payload: PAYLOAD,
+    };
     let report = UdpRun::start(&pair.near, &pair.far, at, load)?.wait()?;
     ensure!(report.sent > u64::from(PPS), "{report:?}");
     let [there, back] = transfer(&pair.near, &pair.far, (at, 0).into(), BLOCKS)?;
-    ensure!((there.blocks, back.blocks) == (BLOCKS, BLOCKS), "{there:?} {back:?}");
+    ensure!(
+        (there.blocks, back.blocks) == (BLOCKS, BLOCKS),
+        "{there:?} {back:?}"
+    );
     Ok(report.sent)
 }
 
@@ -135,8 +181,12 @@ fn load_with_sums(pair: &Pair, at: IpAddr) -> Result<u64> {
     let before = Sums::of(pair)?;
     let datagrams = load(pair, at)?;
     let now = Sums::of(pair)?;
-    now.to_peer.since(before.to_peer).expect(now.sent_by_pod.since(before.sent_by_pod), "to the peer")?;
-    now.from_peer.since(before.from_peer).expect(now.received.since(before.received), "from the peer")?;
+    now.to_peer
+        .since(before.to_peer)
+        .expect(now.sent_by_pod.since(before.sent_by_pod), "to the peer")?;
+    now.from_peer
+        .since(before.from_peer)
+        .expect(now.received.since(before.received), "from the peer")?;
     Ok(datagrams)
 }
 
@@ -156,14 +206,29 @@ fn peers_have_the_sums_of_interfaces_in_modes_kernel_and_encap() -> Result<()> {
 fn peers_pods_and_flows_have_the_sums_of_interfaces_in_mode_fast() -> Result<()> {
     let pair = fast_pair_of("ft-sums-fast", Stack::Dual, &[])?;
     let sums = || -> Result<[[Sum; 2]; 2]> {
-        let to = [pod(&pair.receiver, &pair.far, "to")?, device(&pair.far, "eth0", "rx")?];
-        Ok([to, [pod(&pair.sender, &pair.near, "from")?, device(&pair.near, "eth0", "tx")?]])
+        let to = [
+            pod(&pair.receiver, &pair.far, "to")?,
+            device(&pair.far, "eth0", "rx")?,
+        ];
+        Ok([
+            to,
+            [
+                pod(&pair.sender, &pair.near, "from")?,
+                device(&pair.near, "eth0", "tx")?,
+            ],
+        ])
     };
     for at in pair.far.addresses() {
         let before = sums()?;
         let datagrams = load_with_sums(&pair, *at).with_context(|| at.to_string())?;
-        for ((what, now), before) in ["to the pod", "from the pod"].into_iter().zip(sums()?).zip(before) {
-            now[0].since(before[0]).expect(now[1].since(before[1]), what)?;
+        for ((what, now), before) in ["to the pod", "from the pod"]
+            .into_iter()
+            .zip(sums()?)
+            .zip(before)
+        {
+            now[0]
+                .since(before[0])
+                .expect(now[1].since(before[1]), what)?;
         }
         flow_has_the_sum(&pair, *at, datagrams)?;
     }
@@ -175,36 +240,73 @@ fn flow_has_the_sum(pair: &Pair, at: IpAddr, datagrams: u64) -> Result<()> {
     let frame = ETHERNET + if at.is_ipv4() { 20 } else { 40 } + 8 + PAYLOAD as u64;
     let flows = rows(&pair.sender, "flows")?;
     let is_ours = |row: &&Value| {
-        let ends = [&row["source"], &row["destination"]].map(|end| end.as_str().unwrap_or_default());
+        let ends =
+            [&row["source"], &row["destination"]].map(|end| end.as_str().unwrap_or_default());
         let ips = ends.map(|end| end.parse::<SocketAddr>().ok().map(|end| end.ip()));
         row["protocol"] == "udp" && row["way"] == "tunnel" && ips[1] == Some(at)
     };
-    let flow = flows.iter().find(is_ours).with_context(|| format!("{flows:#?}"))?;
-    let number = |key: &str| flow[key].as_i64().map(i64::unsigned_abs).with_context(|| flow.to_string());
+    let flow = flows
+        .iter()
+        .find(is_ours)
+        .with_context(|| format!("{flows:#?}"))?;
+    let number = |key: &str| {
+        flow[key]
+            .as_i64()
+            .map(i64::unsigned_abs)
+            .with_context(|| flow.to_string())
+    };
     let (packets, bytes) = (number("packets")?, number("bytes")?);
-    ensure!(bytes == packets * frame, "{packets} datagrams of {frame}: {flow}");
-    ensure!(packets <= datagrams && packets * 10 >= datagrams * 9, "{datagrams} datagrams: {flow}");
+    ensure!(
+        bytes == packets * frame,
+        "{packets} datagrams of {frame}: {flow}"
+    );
+    ensure!(
+        packets <= datagrams && packets * 10 >= datagrams * 9,
+        "{datagrams} datagrams: {flow}"
+    );
     let [first, last] = [number("first_seen_ms")?, number("last_seen_ms")?];
-    ensure!(first >= last + SECONDS * 900, "a stream of {SECONDS} s: {flow}");
+    ensure!(
+        first >= last + SECONDS * 900,
+        "a stream of {SECONDS} s: {flow}"
+    );
     Ok(())
 }
 
 /// A scrape has what the maps have.
 #[test]
 fn the_metrics_have_the_traffic_of_peers_and_pods() -> Result<()> {
-    let pair = fast_pair("ft-metrics", &["--healthz-port=9099", "--metrics-pods=true"])?;
+    let pair = fast_pair(
+        "ft-metrics",
+        &["--healthz-port=9099", "--metrics-pods=true"],
+    )?;
     pair.near.ping(pair.far.ip())?;
     eventually("the metrics of one time", Duration::from_secs(10), || {
-        let [to, veth] = [peers(&pair.sender, "to")?, pod(&pair.sender, &pair.near, "from")?];
-        let page = pair.sender.node().sh("curl -s http://127.0.0.1:9099/metrics")?.stdout;
+        let [to, veth] = [
+            peers(&pair.sender, "to")?,
+            pod(&pair.sender, &pair.near, "from")?,
+        ];
+        let page = pair
+            .sender
+            .node()
+            .sh("curl -s http://127.0.0.1:9099/metrics")?
+            .stdout;
         let value = |start: &str, end: &str| {
-            let line = page.lines().find(|line| line.starts_with(start) && line.contains(end));
-            line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).with_context(|| format!("no {start}"))
+            let line = page
+                .lines()
+                .find(|line| line.starts_with(start) && line.contains(end));
+            line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+                .with_context(|| format!("no {start}"))
         };
         let bytes = value("flannel_peer_bytes_total{", "direction=\"to\"")?;
         let packets = value("flannel_peer_packets_total{", "direction=\"to\"")?;
-        let of_pod = value(&format!("flannel_pod_bytes_total{{veth=\"{}\"", pair.near.veth()), "\"from\"")?;
-        ensure!((packets, bytes) == (to.packets, to.bytes), "{packets} and {bytes}, not {to:?}");
+        let of_pod = value(
+            &format!("flannel_pod_bytes_total{{veth=\"{}\"", pair.near.veth()),
+            "\"from\"",
+        )?;
+        ensure!(
+            (packets, bytes) == (to.packets, to.bytes),
+            "{packets} and {bytes}, not {to:?}"
+        );
         ensure!(of_pod == veth.bytes, "{of_pod}, not {veth:?}");
         Ok(())
     })

@@ -11,13 +11,19 @@ use super::support::{Cluster, Talk, of, of_a, of_b, of_c, outside, seen};
 
 /// The router and `b` as single addresses and as a prefix. `c`, on the other segment, is not
 /// exempt.
-const EXEMPT: [&str; 2] =
-    ["--ip-masq-exclude=192.168.1.1,192.168.1.12", "--ip-masq-exclude=2001:db8:1::1,2001:db8:1::12/128"];
+const EXEMPT: [&str; 2] = [
+    "--ip-masq-exclude=192.168.1.1,192.168.1.12",
+    "--ip-masq-exclude=2001:db8:1::1,2001:db8:1::12/128",
+];
 /// Mode `fast` takes a flow from its second packet on, and has the kernel see one every 2 s.
 const LONGER_THAN_A_REFRESH: Duration = Duration::from_secs(3);
 
 fn exempt_destinations_see_the_pod(name: &str, engine: Engine) -> Result<()> {
-    let flags = [&["--ip-masq", "--iptables-resync=1", "--datapath=fast"][..], &EXEMPT].concat();
+    let flags = [
+        &["--ip-masq", "--iptables-resync=1", "--datapath=fast"][..],
+        &EXEMPT,
+    ]
+    .concat();
     let mut cluster = Cluster::new(name, engine, &flags)?;
     for mode in ["kernel", "fast"] {
         cluster.a.set_mode(mode)?;
@@ -25,10 +31,19 @@ fn exempt_destinations_see_the_pod(name: &str, engine: Engine) -> Result<()> {
             sources_hold(&cluster, family, mode)?;
         }
     }
-    ensure!(cluster.a.status()?["traffic"]["repairs"] == 0, "what was written is what is found");
+    ensure!(
+        cluster.a.status()?["traffic"]["repairs"] == 0,
+        "what was written is what is found"
+    );
     let flush = match engine {
-        Iptables => ["iptables -t nat -F FLANNEL-POSTRTG", "ip6tables -t nat -F FLANNEL-POSTRTG"],
-        Nftables => ["nft flush chain ip flannel-ipv4 postrtg", "nft flush chain ip6 flannel-ipv6 postrtg"],
+        Iptables => [
+            "iptables -t nat -F FLANNEL-POSTRTG",
+            "ip6tables -t nat -F FLANNEL-POSTRTG",
+        ],
+        Nftables => [
+            "nft flush chain ip flannel-ipv4 postrtg",
+            "nft flush chain ip6 flannel-ipv6 postrtg",
+        ],
     };
     for line in flush {
         cluster.net.a.sh(line)?;
@@ -39,7 +54,10 @@ fn exempt_destinations_see_the_pod(name: &str, engine: Engine) -> Result<()> {
             ensure!(from == of_a(family), "seen as {from}");
             Ok(())
         })?;
-        assert_eq!(seen(&cluster.near, None, &cluster.net.r, outside(family))?, of(&cluster.near, family)?);
+        assert_eq!(
+            seen(&cluster.near, None, &cluster.net.r, outside(family))?,
+            of(&cluster.near, family)?
+        );
     }
     cluster.replace(&["--ip-masq"])?;
     cluster.masquerades()
@@ -48,15 +66,21 @@ fn exempt_destinations_see_the_pod(name: &str, engine: Engine) -> Result<()> {
 fn sources_hold(cluster: &Cluster, family: Family, mode: &str) -> Result<()> {
     let Cluster { net, near, .. } = cluster;
     let pod = of(near, family)?;
-    for (host, at, expected) in
-        [(&*net.r, outside(family), pod), (&net.b, of_b(family), pod), (&net.c, of_c(family), of_a(family))]
-    {
+    for (host, at, expected) in [
+        (&*net.r, outside(family), pod),
+        (&net.b, of_b(family), pod),
+        (&net.c, of_c(family), of_a(family)),
+    ] {
         let talk = Talk::open(near, None, host, at)?;
-        throughout(&format!("{mode}: the source at {at}"), LONGER_THAN_A_REFRESH, || {
-            let from = talk.exchange()?;
-            ensure!(from == expected, "seen as {from}, not {expected}");
-            Ok(())
-        })?;
+        throughout(
+            &format!("{mode}: the source at {at}"),
+            LONGER_THAN_A_REFRESH,
+            || {
+                let from = talk.exchange()?;
+                ensure!(from == expected, "seen as {from}, not {expected}");
+                Ok(())
+            },
+        )?;
     }
     Ok(())
 }
@@ -80,10 +104,21 @@ fn one_family_is_masqueraded_alone() -> Result<()> {
                 cluster.replace(&[flag])?;
             }
             for family in Family::BOTH {
-                let expected = if family == masqueraded { of_a(family) } else { of(&cluster.near, family)? };
-                assert_eq!(seen(&cluster.near, None, &cluster.net.r, outside(family))?, expected, "{name} {flag:?}");
+                let expected = if family == masqueraded {
+                    of_a(family)
+                } else {
+                    of(&cluster.near, family)?
+                };
+                assert_eq!(
+                    seen(&cluster.near, None, &cluster.net.r, outside(family))?,
+                    expected,
+                    "{name} {flag:?}"
+                );
             }
-            ensure!(cluster.net.a.subnet_env()?.ipmasq, "the CNI plugin leaves masquerade to the agent");
+            ensure!(
+                cluster.net.a.subnet_env()?.ipmasq,
+                "the CNI plugin leaves masquerade to the agent"
+            );
             let shown = cluster.a.status()?["traffic"]["masquerade_families"].clone();
             assert_eq!(shown, serde_json::json!([masqueraded.to_string()]));
         }

@@ -24,13 +24,20 @@ use super::support::{Cluster, of_a, outside, seen};
 fn under_load(name: &str, engine: Engine) -> Result<()> {
     let cluster = Cluster::new(name, engine, &["--ip-masq", "--iptables-resync=1"])?;
     let done = Arc::new(AtomicBool::new(false));
-    let (pod, router, over) = (cluster.near.clone(), cluster.net.r.clone(), Arc::clone(&done));
+    let (pod, router, over) = (
+        cluster.near.clone(),
+        cluster.net.r.clone(),
+        Arc::clone(&done),
+    );
     let new_flows = thread::spawn(move || -> Result<u32> {
         let mut flows = 0;
         while !over.load(Ordering::Relaxed) {
             for family in Family::BOTH {
                 let from = seen(&pod, None, &router, outside(family))?;
-                ensure!(from == of_a(family), "after {flows} flows one came as {from}");
+                ensure!(
+                    from == of_a(family),
+                    "after {flows} flows one came as {from}"
+                );
                 flows += 1;
             }
         }
@@ -38,7 +45,15 @@ fn under_load(name: &str, engine: Engine) -> Result<()> {
     });
     let old_flows = Family::BOTH.map(|family| {
         let (pod, router) = (cluster.near.clone(), cluster.net.r.clone());
-        thread::spawn(move || rr(&pod, &router, outside(family), Protocol::Tcp, Duration::from_secs(10)))
+        thread::spawn(move || {
+            rr(
+                &pod,
+                &router,
+                outside(family),
+                Protocol::Tcp,
+                Duration::from_secs(10),
+            )
+        })
     });
     for round in 0..3 {
         if round == 1 {
@@ -51,7 +66,10 @@ fn under_load(name: &str, engine: Engine) -> Result<()> {
     }
     for (family, old_flow) in Family::BOTH.into_iter().zip(old_flows) {
         let report = joined(old_flow).with_context(|| format!("the {family} connection"))?;
-        println!("{} transactions of the old {family} connection", report.transactions);
+        println!(
+            "{} transactions of the old {family} connection",
+            report.transactions
+        );
     }
     done.store(true, Ordering::Relaxed);
     let flows = joined(new_flows).context("a new flow")?;

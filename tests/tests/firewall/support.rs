@@ -8,7 +8,9 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_host::family::Family;
-use flannel_tests::{Agent, Host, Node, Pod, ThreeNodes, cluster, nodes::ready_agents, topology::Stack};
+use flannel_tests::{
+    Agent, Host, Node, Pod, ThreeNodes, cluster, nodes::ready_agents, topology::Stack,
+};
 use flannel_traffic::Engine;
 
 /// The network configuration that chooses an engine.
@@ -47,15 +49,22 @@ pub(crate) fn outside(family: Family) -> IpAddr {
 
 /// The address of a pod.
 pub(crate) fn of(pod: &Pod, family: Family) -> Result<IpAddr> {
-    let address = pod.addresses().iter().find(|address| Family::of(**address) == family);
-    address.copied().with_context(|| format!("{} has no {family} address", pod.name()))
+    let address = pod
+        .addresses()
+        .iter()
+        .find(|address| Family::of(**address) == family);
+    address
+        .copied()
+        .with_context(|| format!("{} has no {family} address", pod.name()))
 }
 
 /// The first address of a node's subnet, which its tunnel device has, and the second, which its pod
 /// bridge has.
 pub(crate) fn of_node(node: &Node, family: Family) -> Result<(IpAddr, IpAddr)> {
     let subnets = node.subnet_env()?.subnets;
-    let gateway = subnets.into_iter().find(|subnet| Family::of(subnet.addr()) == family);
+    let gateway = subnets
+        .into_iter()
+        .find(|subnet| Family::of(subnet.addr()) == family);
     let gateway = gateway.with_context(|| format!("{} has no {family} subnet", node.name()))?;
     Ok((gateway.network(), gateway.addr()))
 }
@@ -81,9 +90,19 @@ impl Cluster {
         for family in Family::BOTH {
             near.wait_ping(of(&far, family)?)?;
             // The way back, for packets that keep their source.
-            net.r.sh(&format!("ip route add {} via {}", of(&near, family)?, of_a(family)))?;
+            net.r.sh(&format!(
+                "ip route add {} via {}",
+                of(&near, family)?,
+                of_a(family)
+            ))?;
         }
-        Ok(Self { a, near, far, _b: b, net })
+        Ok(Self {
+            a,
+            near,
+            far,
+            _b: b,
+            net,
+        })
     }
 
     /// Ends the agent of `a` and starts one with other flags.
@@ -105,7 +124,12 @@ impl Cluster {
 
 /// Sends a datagram and waits for its answer, which has to come from where it was sent to; the
 /// sender as the other end saw it. With `from` the datagram leaves with this source address.
-pub(crate) fn seen(sender: &Host, from: Option<IpAddr>, receiver: &Host, at: IpAddr) -> Result<IpAddr> {
+pub(crate) fn seen(
+    sender: &Host,
+    from: Option<IpAddr>,
+    receiver: &Host,
+    at: IpAddr,
+) -> Result<IpAddr> {
     Talk::open(sender, from, receiver, at)?.exchange()
 }
 
@@ -118,26 +142,48 @@ pub(crate) struct Talk {
 
 impl Talk {
     /// From a host, with `from` by this address, to another at an address of it.
-    pub(crate) fn open(sender: &Host, from: Option<IpAddr>, receiver: &Host, at: IpAddr) -> Result<Self> {
+    pub(crate) fn open(
+        sender: &Host,
+        from: Option<IpAddr>,
+        receiver: &Host,
+        at: IpAddr,
+    ) -> Result<Self> {
         let bind = |host: &Host, address: IpAddr| -> Result<UdpSocket> {
             let socket = host.enter(|| UdpSocket::bind(SocketAddr::new(address, 0)))?;
             let socket = socket.with_context(|| format!("{}: {address}", host.name()))?;
             socket.set_read_timeout(Some(Duration::from_secs(3)))?;
             Ok(socket)
         };
-        let client = bind(sender, from.unwrap_or(by_family(Family::of(at), "0.0.0.0", "::")))?;
+        let client = bind(
+            sender,
+            from.unwrap_or(by_family(Family::of(at), "0.0.0.0", "::")),
+        )?;
         let server = bind(receiver, at)?;
-        Ok(Self { client, server, name: format!("{} -> {} {at}", sender.name(), receiver.name()) })
+        Ok(Self {
+            client,
+            server,
+            name: format!("{} -> {} {at}", sender.name(), receiver.name()),
+        })
     }
 
     /// Sends a datagram and its answer; the address of the sender as the other end saw it.
     pub(crate) fn exchange(&self) -> Result<IpAddr> {
-        let Self { client, server, name } = self;
-        client.send_to(b"who am I", server.local_addr()?).with_context(|| name.clone())?;
+        let Self {
+            client,
+            server,
+            name,
+        } = self;
+        client
+            .send_to(b"who am I", server.local_addr()?)
+            .with_context(|| name.clone())?;
         let mut buffer = [0; 16];
-        let (_, seen) = server.recv_from(&mut buffer).with_context(|| name.clone())?;
+        let (_, seen) = server
+            .recv_from(&mut buffer)
+            .with_context(|| name.clone())?;
         server.send_to(b"you", seen)?;
-        let (_, by) = client.recv_from(&mut buffer).with_context(|| format!("the answer: {name}"))?;
+        let (_, by) = client
+            .recv_from(&mut buffer)
+            .with_context(|| format!("the answer: {name}"))?;
         ensure!(by == server.local_addr()?, "the answer comes from {by}");
         Ok(seen.ip())
     }

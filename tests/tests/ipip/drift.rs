@@ -14,21 +14,47 @@ fn a_changed_and_a_deleted_device_and_its_routes_come_back() -> Result<()> {
     let nodes = TwoNodes::with("ipip-drift", Stack::V4, &cluster::config(Stack::V4, IPIP))?;
     let [agent, _] = nodes.agents_with_peers(1)?;
     let status = agent.status()?;
-    let subnet = status["peers"][0]["subnet"].as_str().context("a subnet")?.to_owned();
-    let own =
-        status["lease"]["subnet"].as_str().context("our subnet")?.split('/').next().context("an address")?.to_owned();
+    let subnet = status["peers"][0]["subnet"]
+        .as_str()
+        .context("a subnet")?
+        .to_owned();
+    let own = status["lease"]["subnet"]
+        .as_str()
+        .context("our subnet")?
+        .split('/')
+        .next()
+        .context("an address")?
+        .to_owned();
     let read = || -> Result<Vec<Value>> {
         let link = device(&nodes.a)?;
-        let addresses: Vec<Value> = nodes.a.json(&["ip", "-json", "-4", "address", "show", DEVICE])?;
+        let addresses: Vec<Value> = nodes
+            .a
+            .json(&["ip", "-json", "-4", "address", "show", DEVICE])?;
         let address = &addresses[0]["addr_info"];
-        ensure!(address.as_array().is_some_and(|list| list.len() == 1), "{address}");
-        let routes = routes(&nodes.a)?.into_iter().map(|route| json!([route["dst"], route["gateway"], route["dev"]]));
-        let data = &link["linkinfo"]["info_data"];
-        ensure!(link["flags"].as_array().is_some_and(|flags| flags.contains(&json!("UP"))), "{link}");
-        Ok([json!([link["mtu"], data["local"], data["remote"], address[0]["local"], address[0]["prefixlen"]])]
+        ensure!(
+            address.as_array().is_some_and(|list| list.len() == 1),
+            "{address}"
+        );
+        let routes = routes(&nodes.a)?
             .into_iter()
-            .chain(routes)
-            .collect())
+            .map(|route| json!([route["dst"], route["gateway"], route["dev"]]));
+        let data = &link["linkinfo"]["info_data"];
+        ensure!(
+            link["flags"]
+                .as_array()
+                .is_some_and(|flags| flags.contains(&json!("UP"))),
+            "{link}"
+        );
+        Ok([json!([
+            link["mtu"],
+            data["local"],
+            data["remote"],
+            address[0]["local"],
+            address[0]["prefixlen"]
+        ])]
+        .into_iter()
+        .chain(routes)
+        .collect())
     };
     let changes = [
         format!("ip link set {DEVICE} mtu 1400"),

@@ -29,11 +29,26 @@ fn lacks_ipip(what: &str) -> bool {
 
 /// The kernel's routes of the pod network, of our protocol.
 fn routes(node: &Node) -> Result<Vec<Value>> {
-    node.json(&["ip", "-json", "-details", "route", "show", "root", "10.244.0.0/16", "proto", "191", "type", "unicast"])
+    node.json(&[
+        "ip",
+        "-json",
+        "-details",
+        "route",
+        "show",
+        "root",
+        "10.244.0.0/16",
+        "proto",
+        "191",
+        "type",
+        "unicast",
+    ])
 }
 
 /// The device as the kernel has it.
 fn device(node: &Node) -> Result<Value> {
-    let mut devices: Vec<Value> = node.json(&["ip", "-json", "-details", "link", "show", DEVICE])?;
-    devices.pop().ok_or_else(|| anyhow::anyhow!("no device {DEVICE}"))
+    let mut devices: Vec<Value> =
+        node.json(&["ip", "-json", "-details", "link", "show", DEVICE])?;
+    devices
+        .pop()
+        .ok_or_else(|| anyhow::anyhow!("no device {DEVICE}"))
 }

@@ -16,7 +16,11 @@ fn a_killed_and_a_restarted_agent_lose_no_datagram() -> Result<()> {
     cluster.wait_connected()?;
     cluster.lab.record_strays()?;
     let before = device(&cluster.a)?["ifindex"].clone();
-    let load = UdpLoad { pps: 500, duration: Duration::from_mins(5), payload: 64 };
+    let load = UdpLoad {
+        pps: 500,
+        duration: Duration::from_mins(5),
+        payload: 64,
+    };
     cluster.expect_no_loss_by_restarts(load)?;
     assert_eq!(device(&cluster.a)?["ifindex"], before, "another device");
     Ok(())
@@ -32,9 +36,15 @@ fn cleanup_leaves_nothing() -> Result<()> {
     agent.wait_peers(2)?;
     agent.sigterm_and_wait()?;
     let output = agent.cli(&["cleanup"])?.stdout;
-    ensure!(output.contains(&format!("remove the device {DEVICE} and all on it: done")), "{output}");
+    ensure!(
+        output.contains(&format!("remove the device {DEVICE} and all on it: done")),
+        "{output}"
+    );
     eventually("no device", Duration::from_secs(10), || {
-        ensure!(cluster.a.sh(&format!("ip link show {DEVICE}")).is_err(), "it is there");
+        ensure!(
+            cluster.a.sh(&format!("ip link show {DEVICE}")).is_err(),
+            "it is there"
+        );
         Ok(())
     })?;
     let left = routes(&cluster.a)?;

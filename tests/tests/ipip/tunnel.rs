@@ -27,37 +27,73 @@ fn packets_travel_in_ipip_and_device_lease_and_mtu_are_as_stock_flannel_s() -> R
     let status = agent.status()?;
     let mode = &status["mode"];
     ensure!(status["ready"] == true, "{status}");
-    ensure!(mode["effective"] == "fast" || mode["reason"].is_string(), "{status}");
+    ensure!(
+        mode["effective"] == "fast" || mode["reason"].is_string(),
+        "{status}"
+    );
     let shown = &status["devices"][0];
-    assert_eq!((&shown["name"], &shown["mtu"]), (&json!(DEVICE), &json!(1480)), "{shown}");
+    assert_eq!(
+        (&shown["name"], &shown["mtu"]),
+        (&json!(DEVICE), &json!(1480)),
+        "{shown}"
+    );
     for peer in status["peers"].as_array().context("peers")? {
         ensure!(peer["way"] == "ipip" && peer["reason"].is_null(), "{peer}");
     }
 
     let link = device(&cluster.a)?;
     let info = &link["linkinfo"];
-    assert_eq!((&info["info_kind"], &link["mtu"]), (&json!("ipip"), &json!(1480)), "{link}");
+    assert_eq!(
+        (&info["info_kind"], &link["mtu"]),
+        (&json!("ipip"), &json!(1480)),
+        "{link}"
+    );
     let (ends, expected) = (&info["info_data"], ("192.168.1.11", "any"));
-    assert_eq!((&ends["local"], &ends["remote"]), (&json!(expected.0), &json!(expected.1)), "{link}");
+    assert_eq!(
+        (&ends["local"], &ends["remote"]),
+        (&json!(expected.0), &json!(expected.1)),
+        "{link}"
+    );
     assert_eq!(cluster.a.subnet_env()?.mtu, 1480);
 
     let leases = cluster.etcd.list(LEASES)?;
-    let values = leases.iter().map(|(_, value)| Ok(serde_json::from_str::<Value>(value)?));
+    let values = leases
+        .iter()
+        .map(|(_, value)| Ok(serde_json::from_str::<Value>(value)?));
     for lease in values.collect::<Result<Vec<_>>>()? {
-        assert_eq!((&lease["BackendType"], lease.get("BackendData")), (&json!("ipip"), None), "{lease}");
+        assert_eq!(
+            (&lease["BackendType"], lease.get("BackendData")),
+            (&json!("ipip"), None),
+            "{lease}"
+        );
     }
     for route in routes(&cluster.a)? {
         let gateway = route["gateway"].as_str().context("a gateway")?;
-        ensure!(route["dev"] == DEVICE && gateway.starts_with("192.168."), "{route}");
-        ensure!(route["flags"].as_array().is_some_and(|flags| flags.contains(&json!("onlink"))), "{route}");
+        ensure!(
+            route["dev"] == DEVICE && gateway.starts_with("192.168."),
+            "{route}"
+        );
+        ensure!(
+            route["flags"]
+                .as_array()
+                .is_some_and(|flags| flags.contains(&json!("onlink"))),
+            "{route}"
+        );
     }
 
     let capture = Capture::start(&cluster.c, "eth0", is_ipip)?;
     let [near, _, far] = &cluster.pods;
     near.ping(far.ip())?;
-    ensure!(capture.len() >= 3, "{} frames of ipip for three pings", capture.len());
+    ensure!(
+        capture.len() >= 3,
+        "{} frames of ipip for three pings",
+        capture.len()
+    );
     // The largest packet that pods may send, whole.
-    near.sh(&format!("ping -n -c 3 -i 0.1 -W 5 -M do -s 1452 {}", far.ip()))?;
+    near.sh(&format!(
+        "ping -n -c 3 -i 0.1 -W 5 -M do -s 1452 {}",
+        far.ip()
+    ))?;
     Ok(())
 }
 
@@ -75,9 +111,14 @@ fn with_direct_routing_neighbours_are_reached_without_a_tunnel() -> Result<()> {
         assert_eq!(peer["way"], way, "{peer}");
     }
     let of = |gateway: &str| -> Result<Value> {
-        let route = routes(&cluster.a)?.into_iter().find(|route| route["gateway"] == gateway);
+        let route = routes(&cluster.a)?
+            .into_iter()
+            .find(|route| route["gateway"] == gateway);
         Ok(route.with_context(|| format!("no route by {gateway}"))?["dev"].clone())
     };
-    assert_eq!((of("192.168.1.12")?, of("192.168.2.13")?), (json!("eth0"), json!(DEVICE)));
+    assert_eq!(
+        (of("192.168.1.12")?, of("192.168.2.13")?),
+        (json!("eth0"), json!(DEVICE))
+    );
     Ok(())
 }

@@ -18,11 +18,18 @@ fn another_backend_ends_charon_and_removes_the_policies() -> Result<()> {
         agent.restart()?;
     }
     agents.iter().try_for_each(Agent::wait_ready)?;
-    eventually("neither process nor policies", Duration::from_secs(20), || {
-        ensure!(nodes.a.sh(&format!("kill -0 {process}")).is_err(), "the process runs");
-        ensure!(policies(&nodes.a)?.is_empty(), "{:?}", policies(&nodes.a)?);
-        Ok(())
-    })?;
+    eventually(
+        "neither process nor policies",
+        Duration::from_secs(20),
+        || {
+            ensure!(
+                nodes.a.sh(&format!("kill -0 {process}")).is_err(),
+                "the process runs"
+            );
+            ensure!(policies(&nodes.a)?.is_empty(), "{:?}", policies(&nodes.a)?);
+            Ok(())
+        },
+    )?;
     let status = agents[0].status()?;
     ensure!(status["ipsec"].is_null(), "{}", status["ipsec"]);
     Ok(())

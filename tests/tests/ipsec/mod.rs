@@ -18,7 +18,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, AgentOptions, Confinement, Node, TwoNodes, cluster, eventually, topology::Stack};
+use flannel_tests::{
+    Agent, AgentOptions, Confinement, Node, TwoNodes, cluster, eventually, topology::Stack,
+};
 use serde_json::Value;
 
 /// A secret of the least length.
@@ -46,7 +48,9 @@ fn two_nodes_with(name: &str, config: &str) -> Result<TwoNodes> {
 
 /// The usual agent with the capability that charon needs in addition.
 fn options(nodes: &TwoNodes) -> Result<AgentOptions> {
-    Ok(nodes.options()?.confined_by(Confinement::of_the_manifest()?.with("net_bind_service")))
+    Ok(nodes
+        .options()?
+        .confined_by(Confinement::of_the_manifest()?.with("net_bind_service")))
 }
 
 /// Agents on both nodes, ready and with a peer each.
@@ -65,27 +69,43 @@ fn bring_charon(node: &Node) -> Result<()> {
     if Path::new(PROGRAMS).join("charon").exists() {
         return Ok(());
     }
-    let library = unpacked_library().context("no charon: `cargo xtask setup` unpacks strongSwan")?;
+    let library =
+        unpacked_library().context("no charon: `cargo xtask setup` unpacks strongSwan")?;
     let layers = format!("{}:/usr/lib", library.display());
-    node.sh(&format!("mount -t overlay charon -o lowerdir={layers} /usr/lib")).map(drop)
+    node.sh(&format!(
+        "mount -t overlay charon -o lowerdir={layers} /usr/lib"
+    ))
+    .map(drop)
 }
 
 /// `usr/lib` next to the `usr/bin` that the search path has for unpacked tools.
 fn unpacked_library() -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     let libraries = env::split_paths(&path).filter_map(|dir| Some(dir.parent()?.join("lib")));
-    libraries.into_iter().find(|library| library.join("ipsec/charon").exists())
+    libraries
+        .into_iter()
+        .find(|library| library.join("ipsec/charon").exists())
 }
 
 /// Returns true if the kernel has ESP. Without it the algorithms are found and ESP is not.
 fn has_esp(node: &Node) -> Result<bool> {
     let association = "src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x99";
-    let keys = format!("enc cbc(aes) 0x{} auth hmac(sha256) 0x{}", "00".repeat(16), "00".repeat(32));
-    match node.sh(&format!("ip xfrm state add {association} mode tunnel reqid 99 {keys}")) {
-        Ok(_) => node.sh(&format!("ip xfrm state delete {association}")).map(|_| true),
+    let keys = format!(
+        "enc cbc(aes) 0x{} auth hmac(sha256) 0x{}",
+        "00".repeat(16),
+        "00".repeat(32)
+    );
+    match node.sh(&format!(
+        "ip xfrm state add {association} mode tunnel reqid 99 {keys}"
+    )) {
+        Ok(_) => node
+            .sh(&format!("ip xfrm state delete {association}"))
+            .map(|_| true),
         // EPROTONOSUPPORT, in the kernel's words or in those of ip.
         Err(error)
-            if ["type not found", "Protocol not supported"].iter().any(|said| format!("{error:#}").contains(said)) =>
+            if ["type not found", "Protocol not supported"]
+                .iter()
+                .any(|said| format!("{error:#}").contains(said)) =>
         {
             Ok(false)
         }
@@ -95,7 +115,11 @@ fn has_esp(node: &Node) -> Result<bool> {
 
 /// The state that the tunnel to a peer ends in, by what the kernel has.
 fn final_state(node: &Node) -> Result<&'static str> {
-    Ok(if has_esp(node)? { "installed" } else { "established" })
+    Ok(if has_esp(node)? {
+        "installed"
+    } else {
+        "established"
+    })
 }
 
 /// The tunnel of an agent to its peer.
@@ -107,17 +131,23 @@ fn tunnel(agent: &Agent, address: &str) -> Result<Value> {
 
 /// Waits until the nodes know each other.
 fn wait_tunnel(agent: &Agent, address: &str, state: &str) -> Result<Value> {
-    eventually(&format!("a tunnel to {address}: {state}"), Duration::from_secs(40), || {
-        let tunnel = tunnel(agent, address)?;
-        ensure!(tunnel["state"] == state, "{tunnel}");
-        Ok(tunnel)
-    })
+    eventually(
+        &format!("a tunnel to {address}: {state}"),
+        Duration::from_secs(40),
+        || {
+            let tunnel = tunnel(agent, address)?;
+            ensure!(tunnel["state"] == state, "{tunnel}");
+            Ok(tunnel)
+        },
+    )
 }
 
 /// The process id of charon.
 fn pid(agent: &Agent) -> Result<u64> {
     let status = agent.status()?;
-    status["ipsec"]["pid"].as_u64().with_context(|| format!("charon: {}", status["ipsec"]))
+    status["ipsec"]["pid"]
+        .as_u64()
+        .with_context(|| format!("charon: {}", status["ipsec"]))
 }
 
 /// The policies of a node, one per line.

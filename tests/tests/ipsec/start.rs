@@ -19,7 +19,10 @@ fn without_charon_the_agent_ends_and_says_what_to_install() -> Result<()> {
         Ok(())
     })?;
     let log = agent.child().log_tail(20);
-    ensure!(log.contains("strongswan-charon") && log.contains("/usr/libexec/strongswan"), "{log}");
+    ensure!(
+        log.contains("strongswan-charon") && log.contains("/usr/libexec/strongswan"),
+        "{log}"
+    );
     Ok(())
 }
 
@@ -30,7 +33,10 @@ fn a_port_that_another_process_has_is_named_and_waited_for() -> Result<()> {
     let [agent, _] = agents(&nodes)?;
     eventually("the port, by its number", Duration::from_secs(20), || {
         let shown = agent.cli_any(&["status"])?.stdout;
-        ensure!(shown.contains("no keys are agreed on") && shown.contains("UDP port 4500"), "{shown}");
+        ensure!(
+            shown.contains("no keys are agreed on") && shown.contains("UDP port 4500"),
+            "{shown}"
+        );
         Ok(())
     })?;
     drop(taken);
@@ -38,7 +44,10 @@ fn a_port_that_another_process_has_is_named_and_waited_for() -> Result<()> {
     let status = agent.status()?;
     ensure!(status["ipsec"]["error"].is_null(), "{}", status["ipsec"]);
     // A charon of the host keeps its socket and its configuration.
-    ensure!(!nodes.a.outside_path("/run/charon.vici").exists(), "the socket of the host");
+    ensure!(
+        !nodes.a.outside_path("/run/charon.vici").exists(),
+        "the socket of the host"
+    );
     let text = fs::read_to_string(nodes.a.outside_path("/run/flannel/charon/strongswan.conf"))?;
     ensure!(text.contains("unix:///run/flannel/charon/"), "{text}");
     Ok(())

@@ -28,9 +28,15 @@ pub(crate) fn an_update_of_the_agents_loses_no_packet(cluster: &Kubernetes) -> R
     let traffic = Traffic::start(cluster)?;
     let set = "daemonset/kube-flannel-ds";
     let namespace = format!("--namespace={}", flannel::NAMESPACE);
-    cluster.kubectl().run(["rollout", "restart", &namespace, set])?;
+    cluster
+        .kubectl()
+        .run(["rollout", "restart", &namespace, set])?;
     let follow = ["rollout", "status", &namespace, set];
-    cluster.kubectl().command(follow).limit(flannel::ROLLOUT).run()?;
+    cluster
+        .kubectl()
+        .command(follow)
+        .limit(flannel::ROLLOUT)
+        .run()?;
     traffic.expect_complete()?;
     cluster.wait_ready(flannel::NAMESPACE, flannel::LABEL)
 }
@@ -40,9 +46,14 @@ fn network_transitions(cluster: &Kubernetes) -> Result<Vec<Value>> {
     let nodes = cluster.kubectl().get(["nodes"])?;
     items(&nodes)
         .map(|node| {
-            let conditions = node["status"]["conditions"].as_array().context("conditions")?;
-            let network = conditions.iter().find(|condition| condition["type"] == "NetworkUnavailable");
-            let network = network.with_context(|| format!("NetworkUnavailable of {}", node["metadata"]["name"]))?;
+            let conditions = node["status"]["conditions"]
+                .as_array()
+                .context("conditions")?;
+            let network = conditions
+                .iter()
+                .find(|condition| condition["type"] == "NetworkUnavailable");
+            let network = network
+                .with_context(|| format!("NetworkUnavailable of {}", node["metadata"]["name"]))?;
             ensure!(network["status"] == "False", "{network}");
             Ok(network["lastTransitionTime"].clone())
         })
@@ -58,25 +69,41 @@ pub(crate) fn an_api_server_that_is_away_costs_nothing(cluster: &Kubernetes) -> 
     cluster.control.start_api_server()?;
     cluster.wait_ready(flannel::NAMESPACE, flannel::LABEL)?;
     traffic.expect_complete()?;
-    ensure!(network_transitions(cluster)? == before, "conditions changed: {before:?}");
+    ensure!(
+        network_transitions(cluster)? == before,
+        "conditions changed: {before:?}"
+    );
     Ok(())
 }
 
 fn pod_network(cluster: &Kubernetes, node: &str) -> Result<String> {
     let found = cluster.kubectl().get(["node", node])?;
-    Ok(found["spec"]["podCIDR"].as_str().with_context(|| format!("podCIDR of {node}"))?.to_owned())
+    Ok(found["spec"]["podCIDR"]
+        .as_str()
+        .with_context(|| format!("podCIDR of {node}"))?
+        .to_owned())
 }
 
 /// The others forget its subnet; it comes back with another one, and new pods on it are reached.
-pub(crate) fn a_node_that_comes_back_with_another_subnet_is_followed(cluster: &Kubernetes) -> Result<()> {
+pub(crate) fn a_node_that_comes_back_with_another_subnet_is_followed(
+    cluster: &Kubernetes,
+) -> Result<()> {
     let node = cluster.node("n3")?;
     let before = pod_network(cluster, "n3")?;
     let kubectl = cluster.kubectl();
-    kubectl.command(["drain", "n3", "--ignore-daemonsets", "--force"]).limit(FOLLOWED).run()?;
+    kubectl
+        .command(["drain", "n3", "--ignore-daemonsets", "--force"])
+        .limit(FOLLOWED)
+        .run()?;
     kubectl.delete(["node", "n3"])?;
     let knows = |subnet: &str| -> Result<bool> {
-        let peers: Value = serde_json::from_str(&cluster.agent("n1", &["status", "--output=json"])?)?;
-        Ok(peers["peers"].as_array().context("peers")?.iter().any(|peer| peer["subnet"] == subnet))
+        let peers: Value =
+            serde_json::from_str(&cluster.agent("n1", &["status", "--output=json"])?)?;
+        Ok(peers["peers"]
+            .as_array()
+            .context("peers")?
+            .iter()
+            .any(|peer| peer["subnet"] == subnet))
     };
     eventually("the peer to be forgotten", FOLLOWED, || {
         ensure!(!knows(&before)?, "n1 still knows {before}");
@@ -91,13 +118,25 @@ pub(crate) fn a_node_that_comes_back_with_another_subnet_is_followed(cluster: &K
     })?;
     ensure!(after != before, "the controller gave out {before} again");
     // Its old pods keep their addresses, which lead nowhere any more.
-    kubectl.delete(["pods", "--selector", LABEL, "--field-selector=spec.nodeName=n3"])?;
+    kubectl.delete([
+        "pods",
+        "--selector",
+        LABEL,
+        "--field-selector=spec.nodeName=n3",
+    ])?;
     let network: Ipv4Net = after.parse()?;
-    let pods = eventually("a server with an address of the new subnet", FOLLOWED, || {
-        let pods = wait_for_all(cluster)?;
-        ensure!(pods.iter().any(|pod| network.contains(&pod.address())), "{pods:?}");
-        Ok(pods)
-    })?;
+    let pods = eventually(
+        "a server with an address of the new subnet",
+        FOLLOWED,
+        || {
+            let pods = wait_for_all(cluster)?;
+            ensure!(
+                pods.iter().any(|pod| network.contains(&pod.address())),
+                "{pods:?}"
+            );
+            Ok(pods)
+        },
+    )?;
     for (from, to) in [(&pods[0], &pods[2]), (&pods[2], &pods[1])] {
         ensure!(paths::ask(from, &format!("http://{}:8080/hostname", to.address()))? == to.name());
     }
@@ -123,14 +162,15 @@ pub(crate) fn a_udp_flow_moves_on_when_its_endpoint_goes(cluster: &Kubernetes) -
     let own = client.name().to_owned();
     let flow = client.thread(move || {
         // The client's own pod is not to go: its network would go with it.
-        let (socket, first) = eventually("an answer of another pod by the Service", FOLLOWED, || {
-            let socket = UdpSocket::bind("0.0.0.0:0")?;
-            socket.set_read_timeout(Some(Duration::from_secs(1)))?;
-            socket.connect(format!("{service}:81"))?;
-            let name = name_by(&socket)?;
-            ensure!(name != own, "{name} answers itself");
-            Ok((socket, name))
-        })?;
+        let (socket, first) =
+            eventually("an answer of another pod by the Service", FOLLOWED, || {
+                let socket = UdpSocket::bind("0.0.0.0:0")?;
+                socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+                socket.connect(format!("{service}:81"))?;
+                let name = name_by(&socket)?;
+                ensure!(name != own, "{name} answers itself");
+                Ok((socket, name))
+            })?;
         // Enough for the flow to be known.
         for _ in 0..50 {
             ensure!(name_by(&socket)? == first, "the flow changed its server");

@@ -34,10 +34,15 @@ pub(crate) fn upstream() -> Result<PathBuf, String> {
 /// The reason why there are none.
 pub(crate) fn stock_images() -> Result<Vec<PathBuf>, String> {
     let named = env::var_os("FLANNEL_STOCK_IMAGES").map(PathBuf::from);
-    let directory =
-        named.ok_or_else(|| "FLANNEL_STOCK_IMAGES names no directory of stock flannel's images".to_owned())?;
-    let entries = fs::read_dir(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-    Ok(entries.filter_map(Result::ok).map(|entry| entry.path()).collect())
+    let directory = named.ok_or_else(|| {
+        "FLANNEL_STOCK_IMAGES names no directory of stock flannel's images".to_owned()
+    })?;
+    let entries =
+        fs::read_dir(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    Ok(entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .collect())
 }
 
 /// Returns an error with the reason where no chart can be rendered.
@@ -59,7 +64,11 @@ fn with_our_image(manifest: &Path) -> Result<String> {
             None => line.to_owned(),
         })
         .collect();
-    ensure!(lines.iter().any(|line| line.ends_with(OUR_IMAGE)), "no image in {}", manifest.display());
+    ensure!(
+        lines.iter().any(|line| line.ends_with(OUR_IMAGE)),
+        "no image in {}",
+        manifest.display()
+    );
     Ok(lines.join("\n"))
 }
 
@@ -72,7 +81,11 @@ fn template(chart: PathBuf, values: &str) -> Result<String> {
     let file = tempfile::NamedTempFile::new()?;
     fs::write(&file, values)?;
     let output = helm::template(chart, Some(file.path().into()))?.context(helm::MISSING)?;
-    ensure!(output.status.success(), "helm: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "helm: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(String::from_utf8(output.stdout)?)
 }
 
@@ -81,13 +94,24 @@ fn template(chart: PathBuf, values: &str) -> Result<String> {
 fn replace(cluster: &Kubernetes, manifest: &str) -> Result<()> {
     let kubectl = cluster.kubectl();
     let namespace = format!("--namespace={}", flannel::NAMESPACE);
-    let label = ["label", "pods", &namespace, "--selector", flannel::LABEL, "k8s-app=flannel", "--overwrite"];
+    let label = [
+        "label",
+        "pods",
+        &namespace,
+        "--selector",
+        flannel::LABEL,
+        "k8s-app=flannel",
+        "--overwrite",
+    ];
     kubectl.run(label)?;
     kubectl.delete([&namespace, flannel::SET, "--cascade=orphan"])?;
     kubectl.apply(manifest)?;
     // Both have generation 1: without this the pods count as up to date.
     kubectl.run(["rollout", "restart", &namespace, flannel::SET])?;
-    kubectl.command(["rollout", "status", &namespace, flannel::SET]).limit(flannel::ROLLOUT).run()?;
+    kubectl
+        .command(["rollout", "status", &namespace, flannel::SET])
+        .limit(flannel::ROLLOUT)
+        .run()?;
     cluster.wait_ready(flannel::NAMESPACE, flannel::LABEL)?;
     expect_pods_of_the_template(cluster)
 }
@@ -99,14 +123,22 @@ fn expect_pods_of_the_template(cluster: &Kubernetes) -> Result<()> {
     let set = kubectl.get([&namespace, flannel::SET])?;
     let parts = |spec: &Value| {
         let container = &spec["containers"][0];
-        [container["image"].clone(), container["command"].clone(), container["args"].clone()]
+        [
+            container["image"].clone(),
+            container["command"].clone(),
+            container["args"].clone(),
+        ]
     };
     let wanted = parts(&set["spec"]["template"]["spec"]);
     let pods = kubectl.get(["pods", &namespace, "--selector", flannel::LABEL])?;
     ensure!(items(&pods).count() == cluster.nodes.len(), "{pods:#}");
     for pod in items(&pods) {
         let found = parts(&pod["spec"]);
-        ensure!(found == wanted, "{} has {found:?}, not {wanted:?}", pod["metadata"]["name"]);
+        ensure!(
+            found == wanted,
+            "{} has {found:?}, not {wanted:?}",
+            pod["metadata"]["name"]
+        );
     }
     Ok(())
 }
@@ -127,12 +159,18 @@ pub(crate) fn the_test_of_the_chart_passes(cluster: &Kubernetes) -> Result<()> {
     let namespace = format!("--namespace={}", flannel::NAMESPACE);
     let ended = eventually("the end of the test's pod", Duration::from_mins(5), || {
         let pod = kubectl.get(["pod", &namespace, "flannel-connectivity-test"])?;
-        let phase = pod["status"]["phase"].as_str().unwrap_or_default().to_owned();
+        let phase = pod["status"]["phase"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         ensure!(["Succeeded", "Failed"].contains(&phase.as_str()), "{phase}");
         Ok(phase)
     })?;
     let said = kubectl.run(["logs", &namespace, "flannel-connectivity-test"])?;
-    ensure!(ended == "Succeeded" && said.contains(" passed\n"), "{ended}: {said}");
+    ensure!(
+        ended == "Succeeded" && said.contains(" passed\n"),
+        "{ended}: {said}"
+    );
     kubectl.delete_manifests(&objects)
 }
 
@@ -142,39 +180,63 @@ pub(crate) fn pods_talk_by_our_chart(cluster: &Kubernetes) -> Result<()> {
 
 /// With the device that its process needs, and no more privileges than any backend has.
 pub(crate) fn pods_talk_by_our_chart_with_the_backend_udp(cluster: &Kubernetes) -> Result<()> {
-    serves(cluster, &rendered(helm::chart(), "flannel: {backend: udp}")?)
+    serves(
+        cluster,
+        &rendered(helm::chart(), "flannel: {backend: udp}")?,
+    )
 }
 
-pub(crate) fn pods_talk_by_flannels_own_manifest_with_our_image(cluster: &Kubernetes) -> Result<()> {
+pub(crate) fn pods_talk_by_flannels_own_manifest_with_our_image(
+    cluster: &Kubernetes,
+) -> Result<()> {
     let upstream = upstream().map_err(anyhow::Error::msg)?;
-    serves(cluster, &with_our_image(&upstream.join("Documentation/kube-flannel.yml"))?)
+    serves(
+        cluster,
+        &with_our_image(&upstream.join("Documentation/kube-flannel.yml"))?,
+    )
 }
 
 pub(crate) fn pods_talk_by_flannels_own_chart_with_our_image(cluster: &Kubernetes) -> Result<()> {
     let upstream = upstream().map_err(anyhow::Error::msg)?;
     let image = "{repository: flannel-agent, tag: 0.1.0}";
     let values = format!("flannel: {{image: {image}, flannel_cni: {{image: {image}}}}}");
-    serves(cluster, &rendered(upstream.join("chart/kube-flannel"), &values)?)
+    serves(
+        cluster,
+        &rendered(upstream.join("chart/kube-flannel"), &values)?,
+    )
 }
 
 /// The steps of the migration guide, both ways: stock flannel takes the places of the agents, node
 /// by node, and they take them back.
 pub(crate) fn stock_flannel_comes_and_goes_under_traffic(cluster: &Kubernetes) -> Result<()> {
-    let (upstream, archives) = (upstream().map_err(anyhow::Error::msg)?, stock_images().map_err(anyhow::Error::msg)?);
+    let (upstream, archives) = (
+        upstream().map_err(anyhow::Error::msg)?,
+        stock_images().map_err(anyhow::Error::msg)?,
+    );
     let parts = Parts::find().map_err(anyhow::Error::msg)?;
     for node in &cluster.nodes {
-        archives.iter().try_for_each(|archive| node.import(&parts, archive))?;
+        archives
+            .iter()
+            .try_for_each(|archive| node.import(&parts, archive))?;
     }
     let path = upstream.join("Documentation/kube-flannel.yml");
     let stock = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let traffic = Traffic::start(cluster)?;
     cluster.set_mode("kernel")?;
-    cluster.nodes.iter().try_for_each(|node| cluster.agent(node.name(), &["guard", "set", "off"]).map(drop))?;
+    cluster.nodes.iter().try_for_each(|node| {
+        cluster
+            .agent(node.name(), &["guard", "set", "off"])
+            .map(drop)
+    })?;
     replace(cluster, &stock)?;
     paths::every_pod_and_node_reaches_every_pod_and_service(cluster)?;
     replace(cluster, &flannel::manifest()?)?;
     traffic.expect_complete()?;
     cluster.set_mode("auto")?;
-    cluster.nodes.iter().try_for_each(|node| cluster.agent(node.name(), &["guard", "set", "auto"]).map(drop))?;
+    cluster.nodes.iter().try_for_each(|node| {
+        cluster
+            .agent(node.name(), &["guard", "set", "auto"])
+            .map(drop)
+    })?;
     paths::the_agents_are_in_mode_fast(cluster)
 }

@@ -24,17 +24,33 @@ pub(crate) fn servers(cluster: &Kubernetes) -> Result<()> {
 
 /// The answer of an HTTP server to a request from `from`.
 pub(crate) fn ask(from: &Host, url: &str) -> Result<String> {
-    Ok(from.run(["curl", "--silent", "--show-error", "--fail", "--globoff", "--max-time", "5", url])?.stdout)
+    Ok(from
+        .run([
+            "curl",
+            "--silent",
+            "--show-error",
+            "--fail",
+            "--globoff",
+            "--max-time",
+            "5",
+            url,
+        ])?
+        .stdout)
 }
 
 /// The address of a Service in the cluster.
 pub(crate) fn service(cluster: &Kubernetes, name: &str) -> Result<String> {
     let found = cluster.kubectl().get(["service", name])?;
-    Ok(found["spec"]["clusterIP"].as_str().context("an address of the Service")?.to_owned())
+    Ok(found["spec"]["clusterIP"]
+        .as_str()
+        .context("an address of the Service")?
+        .to_owned())
 }
 
 fn status(cluster: &Kubernetes, node: &str) -> Result<Value> {
-    Ok(serde_json::from_str(&cluster.agent(node, &["status", "--output=json"])?)?)
+    Ok(serde_json::from_str(
+        &cluster.agent(node, &["status", "--output=json"])?,
+    )?)
 }
 
 /// In the image, with the capabilities and the profile of the manifest.
@@ -44,8 +60,11 @@ pub(crate) fn the_agents_name_their_peers_which_answer(cluster: &Kubernetes) -> 
         eventually("answers of all peers", RULES, || {
             let status = status(cluster, name)?;
             let peers = status["peers"].as_array().context("peers")?;
-            let answering = peers.iter().filter(|peer| peer["echo"]["state"] == "answering");
-            let mut found: BTreeSet<&str> = answering.filter_map(|peer| peer["node"].as_str()).collect();
+            let answering = peers
+                .iter()
+                .filter(|peer| peer["echo"]["state"] == "answering");
+            let mut found: BTreeSet<&str> =
+                answering.filter_map(|peer| peer["node"].as_str()).collect();
             found.insert(name);
             ensure!(found == names, "{name}: {peers:?}");
             Ok(())
@@ -57,7 +76,11 @@ pub(crate) fn the_agents_name_their_peers_which_answer(cluster: &Kubernetes) -> 
 pub(crate) fn the_agents_are_in_mode_fast(cluster: &Kubernetes) -> Result<()> {
     for node in &cluster.nodes {
         let status = status(cluster, node.name())?;
-        ensure!(status["mode"]["effective"] == "fast", "{}: {status}", node.name());
+        ensure!(
+            status["mode"]["effective"] == "fast",
+            "{}: {status}",
+            node.name()
+        );
     }
     Ok(())
 }
@@ -67,12 +90,22 @@ pub(crate) fn every_pod_and_node_reaches_every_pod_and_service(cluster: &Kuberne
     ensure!(pods.len() == cluster.nodes.len(), "{pods:?}");
     let [web, local] = [service(cluster, "web")?, service(cluster, "local")?];
     eventually("rules of kube-proxy", RULES, || {
-        cluster.nodes.iter().try_for_each(|node| ask(node, &format!("http://{web}/hostname")).map(drop))
+        cluster
+            .nodes
+            .iter()
+            .try_for_each(|node| ask(node, &format!("http://{web}/hostname")).map(drop))
     })?;
     for from in &pods {
         for to in &pods {
             ensure!(ask(from, &format!("http://{}:8080/hostname", to.address()))? == to.name());
-            from.run(["ping", "-q", "-c2", "-i0.2", "-W2", &to.address().to_string()])?;
+            from.run([
+                "ping",
+                "-q",
+                "-c2",
+                "-i0.2",
+                "-W2",
+                &to.address().to_string(),
+            ])?;
         }
         for node in &cluster.nodes {
             for port in [30080, 18080] {
@@ -101,10 +134,20 @@ fn every_server_answers(from: &Host, service: &str) -> Result<()> {
 fn from_outside(cluster: &Kubernetes) -> Result<()> {
     for node in &cluster.nodes {
         for port in [30080, 18080] {
-            ask(&cluster.outside, &format!("http://{}:{port}/hostname", node.address()))?;
+            ask(
+                &cluster.outside,
+                &format!("http://{}:{port}/hostname", node.address()),
+            )?;
         }
-        let client = ask(&cluster.outside, &format!("http://{}:30082/clientip", node.address()))?;
-        ensure!(client.starts_with(&format!("{OUTSIDE}:")), "{}: the server saw {client}", node.name());
+        let client = ask(
+            &cluster.outside,
+            &format!("http://{}:30082/clientip", node.address()),
+        )?;
+        ensure!(
+            client.starts_with(&format!("{OUTSIDE}:")),
+            "{}: the server saw {client}",
+            node.name()
+        );
     }
     Ok(())
 }

@@ -21,7 +21,11 @@ fn url(pod: &PodOnNode) -> String {
 
 /// Sends datagrams for a moment; the number that was lost of those sent.
 fn lost(from: &PodOnNode, to: &PodOnNode) -> Result<(u64, u64)> {
-    let load = UdpLoad { pps: 200, duration: Duration::from_secs(1), payload: 64 };
+    let load = UdpLoad {
+        pps: 200,
+        duration: Duration::from_secs(1),
+        payload: 64,
+    };
     let report = UdpRun::start(from, to, IpAddr::V4(to.address()), load)?.wait()?;
     Ok((report.lost_count(), report.sent))
 }
@@ -29,7 +33,11 @@ fn lost(from: &PodOnNode, to: &PodOnNode) -> Result<(u64, u64)> {
 /// A rule of the pod's node that drops packets to it is obeyed, by connections that are open too.
 pub(crate) fn a_rule_that_drops_is_obeyed_on_every_node(cluster: &Kubernetes) -> Result<()> {
     let pods = cluster.pods(LABEL)?;
-    for (from, to) in [(&pods[0], &pods[1]), (&pods[1], &pods[2]), (&pods[2], &pods[0])] {
+    for (from, to) in [
+        (&pods[0], &pods[1]),
+        (&pods[1], &pods[2]),
+        (&pods[2], &pods[0]),
+    ] {
         let node = cluster.node(to.node())?;
         let rule = format!("FORWARD -s {} -d {} -j DROP", from.address(), to.address());
         paths::ask(from, &url(to))?;
@@ -39,7 +47,11 @@ pub(crate) fn a_rule_that_drops_is_obeyed_on_every_node(cluster: &Kubernetes) ->
             ensure!(lost == sent, "{lost} of {sent}");
             Ok(())
         })?;
-        ensure!(paths::ask(from, &url(to)).is_err(), "{} was reached", to.name());
+        ensure!(
+            paths::ask(from, &url(to)).is_err(),
+            "{} was reached",
+            to.name()
+        );
         node.sh(&format!("iptables -w -D {rule}"))?;
         eventually("packets to pass", SOON, || {
             let (lost, sent) = lost(from, to)?;
@@ -52,7 +64,9 @@ pub(crate) fn a_rule_that_drops_is_obeyed_on_every_node(cluster: &Kubernetes) ->
 
 /// As kube-network-policies does it: new connections are queued to a program of the node, and those
 /// it accepted go on without it.
-pub(crate) fn a_program_that_is_asked_about_connections_sees_each(cluster: &Kubernetes) -> Result<()> {
+pub(crate) fn a_program_that_is_asked_about_connections_sees_each(
+    cluster: &Kubernetes,
+) -> Result<()> {
     let pods = cluster.pods(LABEL)?;
     let (from, to) = (&pods[0], &pods[1]);
     let node = cluster.node(from.node())?;
@@ -64,7 +78,11 @@ pub(crate) fn a_program_that_is_asked_about_connections_sees_each(cluster: &Kube
     let program = Answers::start(node, 0)?;
     for asked in 1..=20 {
         paths::ask(from, &url(to))?;
-        ensure!(program.count() >= asked, "{} of {asked} connections were asked about", program.count());
+        ensure!(
+            program.count() >= asked,
+            "{} of {asked} connections were asked about",
+            program.count()
+        );
     }
     drop(program);
     // Without a program `bypass` lets them pass.

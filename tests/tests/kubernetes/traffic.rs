@@ -39,9 +39,15 @@ pub(crate) struct Traffic {
 impl Traffic {
     pub(crate) fn start(cluster: &Kubernetes) -> Result<Self> {
         let pods = cluster.pods(LABEL)?;
-        let [first, second, third] = &pods[..] else { anyhow::bail!("servers: {pods:?}") };
+        let [first, second, third] = &pods[..] else {
+            anyhow::bail!("servers: {pods:?}")
+        };
         let stream = |from: &PodOnNode, to: &PodOnNode| {
-            let load = UdpLoad { pps: PACKETS_A_SECOND, duration: LONGEST, payload: 64 };
+            let load = UdpLoad {
+                pps: PACKETS_A_SECOND,
+                duration: LONGEST,
+                payload: 64,
+            };
             UdpRun::start(from, to, IpAddr::V4(to.address()), load)
         };
         let service = paths::service(cluster, "web")?;
@@ -55,13 +61,19 @@ impl Traffic {
     /// Ends it. Every datagram arrived and every request was answered, up to now.
     pub(crate) fn expect_complete(self) -> Result<()> {
         let lasted = self.start.elapsed();
-        ensure!(lasted < LONGEST, "the traffic ended before what it was to see: {lasted:?}");
+        ensure!(
+            lasted < LONGEST,
+            "the traffic ended before what it was to see: {lasted:?}"
+        );
         let answered = self.requests.stop()?;
         ensure!(answered > 0, "no request was answered");
         for stream in self.streams {
             let report = stream.stop()?;
             report.expect_complete()?;
-            println!("{} datagrams arrived, {answered} requests were answered in {lasted:?}", report.received);
+            println!(
+                "{} datagrams arrived, {answered} requests were answered in {lasted:?}",
+                report.received
+            );
         }
         Ok(())
     }
@@ -81,8 +93,9 @@ impl Requests {
             let start = Instant::now();
             let mut answered = 0;
             while !stopped.load(Ordering::Relaxed) && start.elapsed() < LONGEST {
-                request(server)
-                    .with_context(|| format!("request {answered}, {:?} after the first", start.elapsed()))?;
+                request(server).with_context(|| {
+                    format!("request {answered}, {:?} after the first", start.elapsed())
+                })?;
                 answered += 1;
                 thread::sleep(BETWEEN_REQUESTS);
             }

@@ -40,15 +40,26 @@ fn pods_of_two_nodes_talk_through_a_tunnel_made_by_hand() -> Result<()> {
     one.ping(two.ip())?;
 
     let report = udp_stream(&one, &two, 2000, Duration::from_secs(1))?;
-    assert_eq!((report.sent, report.lost.as_slice(), report.duplicated), (2000, [].as_slice(), 0), "{report:?}");
+    assert_eq!(
+        (report.sent, report.lost.as_slice(), report.duplicated),
+        (2000, [].as_slice(), 0),
+        "{report:?}"
+    );
 
     // A loss is seen as one: the route is away for a part of the stream.
-    let load = UdpLoad { pps: 2000, duration: Duration::from_secs(20), payload: 64 };
+    let load = UdpLoad {
+        pps: 2000,
+        duration: Duration::from_secs(20),
+        payload: 64,
+    };
     let run = UdpRun::start(&one, &two, two.ip(), load)?;
     let counted = |name: &str| -> Result<u64> {
-        Ok(fs::read_to_string(net.c.outside_path(format!("/sys/class/net/flannel.1/statistics/{name}")))?
-            .trim()
-            .parse()?)
+        Ok(fs::read_to_string(
+            net.c
+                .outside_path(format!("/sys/class/net/flannel.1/statistics/{name}")),
+        )?
+        .trim()
+        .parse()?)
     };
     net.c.sh("ip link set flannel.1 down")?;
     let stopped_at = counted("rx_packets")?;
@@ -69,7 +80,10 @@ fn latency_and_streams_are_measured() -> Result<()> {
     let at = "192.168.1.12".parse()?;
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let report = rr(&net.a, &net.b, at, protocol, Duration::from_millis(200))?;
-        assert!(report.transactions > 0 && report.lost == 0 && report.min <= report.p99, "{report:?}");
+        assert!(
+            report.transactions > 0 && report.lost == 0 && report.min <= report.p99,
+            "{report:?}"
+        );
     }
     assert!(tcp_stream(&net.a, &net.b, at, 1, None)?.bits_per_second > 0.0);
     Ok(())
@@ -107,7 +121,10 @@ fn etcd_keeps_its_data_over_a_stop_and_can_be_paused() -> Result<()> {
     etcd.stop()?;
     assert!(etcd.get("/t/a").is_err());
     etcd.start()?;
-    assert_eq!(etcd.list("/t/")?, [("/t/a", "1"), ("/t/b", "2")].map(|(k, v)| (k.to_owned(), v.to_owned())));
+    assert_eq!(
+        etcd.list("/t/")?,
+        [("/t/a", "1"), ("/t/b", "2")].map(|(k, v)| (k.to_owned(), v.to_owned()))
+    );
     assert!(etcd.delete("/t/a")?);
     assert_eq!(etcd.get("/t/a")?, None);
     Ok(())
@@ -117,9 +134,17 @@ fn etcd_keeps_its_data_over_a_stop_and_can_be_paused() -> Result<()> {
 fn a_command_that_fails_or_hangs_says_which() -> Result<()> {
     let lab = Lab::new("cmd")?;
     let node = lab.node("n")?;
-    let error = node.sh("ip link show nosuch0").expect_err("no such device").to_string();
-    assert!(error.contains("n: ip link show nosuch0") && error.contains("does not exist"), "{error}");
-    let hang = node.command(["sleep", "60"]).limit(Duration::from_millis(100));
+    let error = node
+        .sh("ip link show nosuch0")
+        .expect_err("no such device")
+        .to_string();
+    assert!(
+        error.contains("n: ip link show nosuch0") && error.contains("does not exist"),
+        "{error}"
+    );
+    let hang = node
+        .command(["sleep", "60"])
+        .limit(Duration::from_millis(100));
     let error = hang.run().expect_err("a limit").to_string();
     assert!(error.contains("limit"), "{error}");
     assert_eq!(node.command(["cat"]).input("text").run()?.stdout, "text");
@@ -159,12 +184,22 @@ fn victim() -> Result<()> {
 #[test]
 fn a_lab_whose_process_is_killed_ends() -> Result<()> {
     let mut command = Command::new(env::current_exe()?);
-    command.args(["--exact", "lab::victim", "--ignored", "--nocapture"]).env(VICTIM, "1");
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    command
+        .args(["--exact", "lab::victim", "--ignored", "--nocapture"])
+        .env(VICTIM, "1");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
     let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
-    let dir = stdout.lines().map_while(Result::ok).find_map(|line| Some(line.split_once("lab ")?.1.to_owned()));
+    let dir = stdout
+        .lines()
+        .map_while(Result::ok)
+        .find_map(|line| Some(line.split_once("lab ")?.1.to_owned()));
     let dir = dir.expect("the victim's lab");
-    let pids = Recorded { pids: fs::read_to_string(format!("{dir}/pids"))? };
+    let pids = Recorded {
+        pids: fs::read_to_string(format!("{dir}/pids"))?,
+    };
     assert_eq!(pids.alive().len(), 2, "a holder and a child");
     child.kill()?;
     child.wait()?;
@@ -184,12 +219,18 @@ struct Recorded {
 
 impl Recorded {
     fn read(lab: &Lab) -> io::Result<Self> {
-        Ok(Self { pids: fs::read_to_string(lab.dir().join("pids"))? })
+        Ok(Self {
+            pids: fs::read_to_string(lab.dir().join("pids"))?,
+        })
     }
 
     /// Returns the lines, except the owner's, of recorded processes that are still alive.
     fn alive(&self) -> Vec<&str> {
-        self.pids.lines().skip(1).filter(|line| Self::is_alive(line).expect("a line of the record")).collect()
+        self.pids
+            .lines()
+            .skip(1)
+            .filter(|line| Self::is_alive(line).expect("a line of the record"))
+            .collect()
     }
 
     fn is_alive(line: &str) -> Option<bool> {

@@ -58,7 +58,14 @@ fn a_machine_that_slept_longer_than_its_lease_holds_none_until_the_store_answers
     pair.etcd.resume()?;
     agent.wait_ready_is(true)?;
     // The key was there all along: it was written again, and not recreated.
-    assert_eq!((own_key(&agent)?, pair.etcd.version(&key)?, agent.log_count(LOST)), (key, 3, 0));
+    assert_eq!(
+        (
+            own_key(&agent)?,
+            pair.etcd.version(&key)?,
+            agent.log_count(LOST)
+        ),
+        (key, 3, 0)
+    );
     Ok(())
 }
 
@@ -66,7 +73,11 @@ fn a_machine_that_slept_longer_than_its_lease_holds_none_until_the_store_answers
 fn a_wall_clock_set_by_a_day_changes_nothing_but_reported_times() -> Result<()> {
     let pair = TwoNodes::new("set", VXLAN)?;
     let (clocks, agent, key) = agent(&pair)?;
-    let expiry = |agent: &Agent| agent.status()?["lease"]["expires_at"].as_u64().context("an expiry");
+    let expiry = |agent: &Agent| {
+        agent.status()?["lease"]["expires_at"]
+            .as_u64()
+            .context("an expiry")
+    };
     let (before, version) = (expiry(&agent)?, pair.etcd.version(&key)?);
     clocks.set_forward(24 * HOUR)?;
     // A change to report, so that the status is written again.

@@ -3,7 +3,9 @@
 use std::{thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, StockNode, TunnelState, TwoNodes, cluster::VXLAN, eventually, hooks, snapshot::Snapshot};
+use flannel_tests::{
+    Agent, StockNode, TunnelState, TwoNodes, cluster::VXLAN, eventually, hooks, snapshot::Snapshot,
+};
 
 /// The limit for repairs. Events announce foreign changes; the full resync runs only every 30 s.
 const SECONDS: Duration = Duration::from_secs(10);
@@ -20,7 +22,8 @@ fn node_with_a_peer(name: &str) -> Result<(TwoNodes, Agent)> {
 
 fn come_back(changes: &[&str]) -> Result<()> {
     let (pair, agent) = node_with_a_peer("drift")?;
-    pair.a.expect_repairs(changes, || TunnelState::of(&pair.a))?;
+    pair.a
+        .expect_repairs(changes, || TunnelState::of(&pair.a))?;
     agent.wait_ready_is(true)?;
     Ok(())
 }
@@ -69,7 +72,10 @@ fn a_deleted_device_comes_back_with_everything_on_it() -> Result<()> {
         Ok(())
     })?;
     let again = agent.wait_ready_is(true)?["device"].clone();
-    assert_eq!((&again["mac"], &again["mtu"]), (&device["mac"], &device["mtu"]));
+    assert_eq!(
+        (&again["mac"], &again["mtu"]),
+        (&device["mac"], &device["mtu"])
+    );
     assert_ne!(again["index"], device["index"], "another device");
     Ok(())
 }
@@ -78,10 +84,18 @@ fn a_deleted_device_comes_back_with_everything_on_it() -> Result<()> {
 fn a_changed_mtu_or_mac_of_the_device_is_repaired() -> Result<()> {
     let (pair, _agent) = node_with_a_peer("mtu")?;
     let shape = || -> Result<(String, String)> {
-        let read = |name| std::fs::read_to_string(pair.a.outside_path(format!("/sys/class/net/flannel.1/{name}")));
+        let read = |name| {
+            std::fs::read_to_string(
+                pair.a
+                    .outside_path(format!("/sys/class/net/flannel.1/{name}")),
+            )
+        };
         Ok((read("mtu")?, read("address")?))
     };
-    let changes = ["ip link set flannel.1 mtu 1300", "ip link set flannel.1 address 02:00:00:00:00:77"];
+    let changes = [
+        "ip link set flannel.1 mtu 1300",
+        "ip link set flannel.1 address 02:00:00:00:00:77",
+    ];
     pair.a.expect_repairs(&changes, shape)
 }
 
@@ -93,12 +107,20 @@ fn detached_programs_come_back() -> Result<()> {
     }
     let (pair, agent) = node_with_a_peer("programs")?;
     let attached = |pair: &TwoNodes| -> Result<Vec<String>> {
-        Ok(Snapshot::of(&pair.a)?.section("tcx").map(str::to_owned).collect())
+        Ok(Snapshot::of(&pair.a)?
+            .section("tcx")
+            .map(str::to_owned)
+            .collect())
     };
     let wanted = attached(&pair)?;
     assert_eq!(wanted.len(), 4, "{wanted:?}");
-    let index = agent.status()?["device"]["index"].as_u64().context("an index")?;
-    std::fs::remove_file(pair.a.outside_path(format!("/sys/fs/bpf/flannel/v2/links/to_tunnel-{index}")))?;
+    let index = agent.status()?["device"]["index"]
+        .as_u64()
+        .context("an index")?;
+    std::fs::remove_file(
+        pair.a
+            .outside_path(format!("/sys/fs/bpf/flannel/v2/links/to_tunnel-{index}")),
+    )?;
     // Nothing announces this, so it is found by the look at everything.
     eventually("the program", Duration::from_secs(40), || {
         let now = attached(&pair)?;
@@ -127,8 +149,15 @@ fn objects_of_others_stay_untouched() -> Result<()> {
     }
     let before = Snapshot::of(&pair.a)?;
     let dynamic = |pair: &TwoNodes| -> Result<String> {
-        let neighbour = pair.a.sh("ip neigh show 192.168.77.9 dev flannel.1")?.stdout;
-        Ok(neighbour + &pair.a.sh("bridge fdb get 02:00:00:00:00:78 dev flannel.1 self")?.stdout)
+        let neighbour = pair
+            .a
+            .sh("ip neigh show 192.168.77.9 dev flannel.1")?
+            .stdout;
+        Ok(neighbour
+            + &pair
+                .a
+                .sh("bridge fdb get 02:00:00:00:00:78 dev flannel.1 self")?
+                .stdout)
     };
     assert!(dynamic(&pair)?.contains("192.168.1.78"));
     // A restart reads everything back and sweeps; a change makes the running agent sweep again.
@@ -142,6 +171,10 @@ fn objects_of_others_stay_untouched() -> Result<()> {
     agent.wait_peers(1)?;
     thread::sleep(Duration::from_secs(2));
     assert_eq!(before.changes(&Snapshot::of(&pair.a)?), "");
-    assert!(dynamic(&pair)?.contains("02:00:00:00:00:79"), "{}", dynamic(&pair)?);
+    assert!(
+        dynamic(&pair)?.contains("02:00:00:00:00:79"),
+        "{}",
+        dynamic(&pair)?
+    );
     Ok(())
 }

@@ -36,7 +36,11 @@ fn keeps_its_subnet_with_another_address(name: &str, config: &str, flags: &[&str
     let (near, far) = (pair.a.add_pod("p1")?, pair.b.add_pod("p1")?);
     far.wait_ping(near.ip())?;
     let before = own_key(&a)?;
-    let load = UdpLoad { pps: PPS, duration: Duration::from_mins(2), payload: 64 };
+    let load = UdpLoad {
+        pps: PPS,
+        duration: Duration::from_mins(2),
+        payload: 64,
+    };
     let run = UdpRun::start(&far, &near, near.ip(), load)?;
     a.sigterm_and_wait()?;
     readdress(&pair.a, "192.168.1.11", "192.168.1.61")?;
@@ -45,7 +49,10 @@ fn keeps_its_subnet_with_another_address(name: &str, config: &str, flags: &[&str
     far.wait_ping(near.ip())?;
     let report = run.stop()?;
     let seconds = f64::from(u32::try_from(report.lost_count())?) / f64::from(PPS);
-    println!("{name}: {seconds:.1} s without traffic; subnet before {before}, after {}", own_key(&a)?);
+    println!(
+        "{name}: {seconds:.1} s without traffic; subnet before {before}, after {}",
+        own_key(&a)?
+    );
     assert_eq!(own_key(&a)?, before);
     assert_eq!(a.status()?["lease"]["public_ip"], "192.168.1.61");
     assert_eq!(pair.etcd.list(LEASES)?.len(), 2, "a lease for each node");
@@ -66,7 +73,11 @@ fn a_node_with_another_address_keeps_its_subnet_and_its_pods_in_mode_fast() -> R
 /// Their leases name no device: the record of the node proves that the lease is its own.
 #[test]
 fn a_node_without_a_tunnel_device_keeps_its_subnet_by_its_record() -> Result<()> {
-    keeps_its_subnet_with_another_address("record", &cluster::config(Stack::V4, cluster::HOST_GW), &[])
+    keeps_its_subnet_with_another_address(
+        "record",
+        &cluster::config(Stack::V4, cluster::HOST_GW),
+        &[],
+    )
 }
 
 /// DHCP gave each the address of the other. The addresses at which etcd is reached stay.
@@ -76,7 +87,10 @@ fn nodes_that_swap_their_addresses_keep_their_subnets() -> Result<()> {
     let [first, second] = ["192.168.1.21", "192.168.1.22"];
     let start_at = |node: &Node, address: &str| -> Result<Agent> {
         node.sh(&format!("ip address add {address}/24 dev eth0"))?;
-        start(node, &pair.options()?.flag(&format!("--public-ip={address}")))
+        start(
+            node,
+            &pair.options()?.flag(&format!("--public-ip={address}")),
+        )
     };
     let [a, b] = [start_at(&pair.a, first)?, start_at(&pair.b, second)?];
     let (near, far) = (pair.a.add_pod("p1")?, pair.b.add_pod("p1")?);
@@ -104,18 +118,37 @@ fn a_second_machine_with_our_public_address_waits_and_both_say_so() -> Result<()
     let b = pair.b.agent(options)?;
     let waits = b.wait_status("the reason", |status| {
         let problem = status["lease_problem"].as_str().context("no problem")?;
-        anyhow::ensure!(problem.contains("another machine has our public address 192.168.1.200"), "{problem}");
+        anyhow::ensure!(
+            problem.contains("another machine has our public address 192.168.1.200"),
+            "{problem}"
+        );
         Ok(())
     })?;
-    assert_eq!((&waits["ready"], &waits["conflicts"]["address"]), (&false.into(), &1.into()), "{waits}");
-    let named =
-        a.wait_status("the other machine", |status| status["lease_problem"].as_str().context("no problem").map(drop))?;
-    assert_eq!((&named["ready"], &named["conflicts"]["address"]), (&true.into(), &1.into()), "{named}");
+    assert_eq!(
+        (&waits["ready"], &waits["conflicts"]["address"]),
+        (&false.into(), &1.into()),
+        "{waits}"
+    );
+    let named = a.wait_status("the other machine", |status| {
+        status["lease_problem"]
+            .as_str()
+            .context("no problem")
+            .map(drop)
+    })?;
+    assert_eq!(
+        (&named["ready"], &named["conflicts"]["address"]),
+        (&true.into(), &1.into()),
+        "{named}"
+    );
     eventually("the lease as it was", Duration::from_secs(10), || {
         anyhow::ensure!(pair.etcd.get(&key)? == value);
         Ok(())
     })?;
-    assert_eq!(pair.etcd.list(LEASES)?.len(), 1, "none for the second machine");
+    assert_eq!(
+        pair.etcd.list(LEASES)?.len(),
+        1,
+        "none for the second machine"
+    );
     // The first machine is gone for good.
     a.sigterm_and_wait()?;
     pair.etcd.delete(&key)?;

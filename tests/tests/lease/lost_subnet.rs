@@ -11,15 +11,26 @@ use super::own::own_key;
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn routes(node: &Node, subnet: &str) -> Result<Vec<String>> {
-    Ok(node.sh(&format!("ip route show {subnet}"))?.stdout.lines().map(str::to_owned).collect())
+    Ok(node
+        .sh(&format!("ip route show {subnet}"))?
+        .stdout
+        .lines()
+        .map(str::to_owned)
+        .collect())
 }
 
 /// Waits until the routes to a subnet lead by these devices, the first one first.
 fn wait_routes(node: &Node, subnet: &str, devices: &[&str]) -> Result<()> {
     eventually("the routes", LIMIT, || {
         let found = routes(node, subnet)?;
-        let right = found.iter().zip(devices).all(|(route, device)| route.contains(&format!("dev {device}")));
-        ensure!(right && found.len() == devices.len(), "{found:?}, not by {devices:?}");
+        let right = found
+            .iter()
+            .zip(devices)
+            .all(|(route, device)| route.contains(&format!("dev {device}")));
+        ensure!(
+            right && found.len() == devices.len(),
+            "{found:?}, not by {devices:?}"
+        );
         Ok(())
     })
 }
@@ -57,11 +68,17 @@ fn the_route_of_the_bridge_outlives_the_loss_of_its_subnet() -> Result<()> {
     pair.a.sh(&host_reaches)?;
 
     // A new pod: its gateway is on the bridge.
-    let gateway = a.status()?["lease"]["subnet"].as_str().context("a subnet")?.replace(".0/24", ".1/24");
+    let gateway = a.status()?["lease"]["subnet"]
+        .as_str()
+        .context("a subnet")?
+        .replace(".0/24", ".1/24");
     pair.a.sh(&format!("ip address add {gateway} dev cni0"))?;
     wait_routes(&pair.a, &subnet, &["flannel.1", "cni0"])?;
     let status = wait_named(&a, "dirty", "[]")?;
-    assert!(status["lost_subnets"].to_string().contains("cni0"), "{status}");
+    assert!(
+        status["lost_subnets"].to_string().contains("cni0"),
+        "{status}"
+    );
 
     pair.etcd.delete(&heir.key())?;
     wait_routes(&pair.a, &subnet, &["cni0"])?;

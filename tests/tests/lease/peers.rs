@@ -18,7 +18,11 @@ fn ten() -> StockNode {
 fn in_map(agent: &Agent, subnet: &str) -> Result<Vec<Value>> {
     let dump = agent.cli_json(&["maps", "dump", "peers", "-o", "json"])?;
     let rows = dump["peers"].as_array().context("peers")?;
-    Ok(rows.iter().filter(|row| row["subnet"] == subnet).cloned().collect())
+    Ok(rows
+        .iter()
+        .filter(|row| row["subnet"] == subnet)
+        .cloned()
+        .collect())
 }
 
 #[test]
@@ -28,14 +32,19 @@ fn a_peer_that_left_while_we_were_down_is_swept_and_foreign_routes_stay() -> Res
     let without = TunnelState::of(&pair.a)?;
     nine().put(&pair.etcd)?;
     agent.wait_peers(1)?;
-    assert_eq!(TunnelState::of(&pair.a)?.matching(&["10.244.9.0"]).len(), 2, "a route and a neighbour");
+    assert_eq!(
+        TunnelState::of(&pair.a)?.matching(&["10.244.9.0"]).len(),
+        2,
+        "a route and a neighbour"
+    );
     agent.kill9()?;
 
     pair.etcd.delete(&nine().key())?;
     pair.a.sh("ip route add 10.99.0.0/16 via 192.168.1.12")?;
     pair.a.sh("ip route add 10.98.0.0/16 dev flannel.1")?;
     // As routes to peers of a former network are.
-    pair.a.sh("ip route add 10.97.0.0/16 via 10.97.0.0 dev flannel.1 onlink")?;
+    pair.a
+        .sh("ip route add 10.97.0.0/16 via 10.97.0.0 dev flannel.1 onlink")?;
     agent.restart()?;
     agent.wait_ready()?;
     eventually("the sweep", Duration::from_secs(10), || {
@@ -44,7 +53,11 @@ fn a_peer_that_left_while_we_were_down_is_swept_and_foreign_routes_stay() -> Res
         Ok(())
     })?;
     assert_eq!(in_map(&agent, "10.244.9.0/24")?, [Value::Null; 0]);
-    for (route, count) in [("10.99.0.0/16", 1), ("10.98.0.0/16", 1), ("10.97.0.0/16", 0)] {
+    for (route, count) in [
+        ("10.99.0.0/16", 1),
+        ("10.98.0.0/16", 1),
+        ("10.97.0.0/16", 0),
+    ] {
         let routes: Vec<Value> = pair.a.json(&["ip", "-j", "route", "show", route])?;
         assert_eq!(routes.len(), count, "{route}");
     }
@@ -78,12 +91,21 @@ fn a_peer_that_changes_its_mac_is_followed_without_leftovers() -> Result<()> {
     StockNode::vxlan(9, "192.168.1.99", "02:00:00:00:00:ee").put(&pair.etcd)?;
     eventually("the new address", Duration::from_secs(10), || {
         let state = TunnelState::of(&pair.a)?;
-        ensure!(state.matching(&["02:00:00:00:00:09"]).is_empty(), "{state:?}");
-        let seen = [state.matching(&["neighbour", "02:00:00:00:00:ee"]), state.matching(&["fdb", "02:00:00:00:00:ee"])];
+        ensure!(
+            state.matching(&["02:00:00:00:00:09"]).is_empty(),
+            "{state:?}"
+        );
+        let seen = [
+            state.matching(&["neighbour", "02:00:00:00:00:ee"]),
+            state.matching(&["fdb", "02:00:00:00:00:ee"]),
+        ];
         ensure!(seen.iter().all(|lines| lines.len() == 1), "{state:?}");
         Ok(())
     })?;
-    assert_eq!(in_map(&agent, "10.244.9.0/24")?[0]["vtep_mac"], "02:00:00:00:00:ee");
+    assert_eq!(
+        in_map(&agent, "10.244.9.0/24")?[0]["vtep_mac"],
+        "02:00:00:00:00:ee"
+    );
     Ok(())
 }
 
@@ -96,7 +118,10 @@ fn a_peer_that_changes_its_address_is_followed() -> Result<()> {
     StockNode::vxlan(9, "192.168.1.77", "02:00:00:00:00:09").put(&pair.etcd)?;
     eventually("the new address", Duration::from_secs(10), || {
         let state = TunnelState::of(&pair.a)?;
-        ensure!(state.matching(&["fdb", "192.168.1.77"]).len() == 1, "{state:?}");
+        ensure!(
+            state.matching(&["fdb", "192.168.1.77"]).len() == 1,
+            "{state:?}"
+        );
         ensure!(state.matching(&["192.168.1.99"]).is_empty(), "{state:?}");
         Ok(())
     })?;

@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, Host, Node, StockNode, TunnelState, TwoNodes, cluster, eventually, stock, topology::Stack};
+use flannel_tests::{
+    Agent, Host, Node, StockNode, TunnelState, TwoNodes, cluster, eventually, stock,
+    topology::Stack,
+};
 use serde_json::Value;
 
 const VXLAN: &str = r#"{"Type":"vxlan"}"#;
@@ -28,7 +31,10 @@ const IPV4: Family = Family {
     mac: "02:00:00:00:00:05",
     subnet: "10.244.85.0/24",
     device: "flannel.1",
-    peers: [(9, "192.168.1.99", "02:00:00:00:00:09"), (10, "172.16.0.10", "02:00:00:00:00:10")],
+    peers: [
+        (9, "192.168.1.99", "02:00:00:00:00:09"),
+        (10, "172.16.0.10", "02:00:00:00:00:10"),
+    ],
     read: TunnelState::of,
 };
 
@@ -38,7 +44,10 @@ const IPV6: Family = Family {
     mac: "02:00:00:00:06:05",
     subnet: "fd00:10:244:55::/64",
     device: "flannel-v6.1",
-    peers: [(9, "2001:db8:1::99", "02:00:00:00:06:09"), (10, "2001:db8:9::10", "02:00:00:00:06:10")],
+    peers: [
+        (9, "2001:db8:1::99", "02:00:00:00:06:09"),
+        (10, "2001:db8:9::10", "02:00:00:00:06:10"),
+    ],
     read: TunnelState::of_ipv6,
 };
 
@@ -48,13 +57,15 @@ impl Family {
     }
 
     fn peers(&self) -> [StockNode; 2] {
-        self.peers.map(|(number, public_ip, mac)| StockNode::vxlan(number, public_ip, mac))
+        self.peers
+            .map(|(number, public_ip, mac)| StockNode::vxlan(number, public_ip, mac))
     }
 
     /// The node before its agent, with its lease in etcd.
     fn node(&self, name: &str, backend: &str) -> Result<TwoNodes> {
         let pair = TwoNodes::with(name, self.stack, &cluster::config(self.stack, backend))?;
-        pair.a.sh(&format!("ip route add default via {}", self.own[2]))?;
+        pair.a
+            .sh(&format!("ip route add default via {}", self.own[2]))?;
         self.own().put(&pair.etcd)?;
         Ok(pair)
     }
@@ -76,7 +87,8 @@ impl Family {
 
     /// The vxlan device as the kernel describes it, without what no two devices share.
     fn device(&self, node: &Node) -> Result<Value> {
-        let links: Vec<Value> = node.json(&["ip", "-j", "-details", "link", "show", self.device])?;
+        let links: Vec<Value> =
+            node.json(&["ip", "-j", "-details", "link", "show", self.device])?;
         let mut link = links.into_iter().next().context(self.device)?;
         for name in ["ifindex", "link_index", "link_netnsid"] {
             link.as_object_mut().context("a link")?.remove(name);
@@ -105,13 +117,21 @@ impl Family {
         pair.etcd.put_leases(std::slice::from_ref(&kept))?;
         stock::device(&pair.a, 85, self.own[0], self.mac)?;
         stock::tunnel_peer(&pair.a, &kept)?;
-        let index = || pair.a.sh(&format!("cat /sys/class/net/{}/ifindex", self.device)).map(|output| output.stdout);
-        let (wanted, device, index_before) = ((self.read)(&pair.a)?, self.device(&pair.a)?, index()?);
+        let index = || {
+            pair.a
+                .sh(&format!("cat /sys/class/net/{}/ifindex", self.device))
+                .map(|output| output.stdout)
+        };
+        let (wanted, device, index_before) =
+            ((self.read)(&pair.a)?, self.device(&pair.a)?, index()?);
         stock::tunnel_peer(&pair.a, &left)?;
         let agent = ready_with_peers(pair, 1)?;
         let status = agent.status()?;
         let expected = (&self.subnet.into(), &self.mac.into());
-        assert_eq!((&status["lease"]["subnet"], &status["device"]["mac"]), expected);
+        assert_eq!(
+            (&status["lease"]["subnet"], &status["device"]["mac"]),
+            expected
+        );
         assert_eq!(wanted.changes(&(self.read)(&pair.a)?), "");
         assert_eq!(self.device(&pair.a)?, device);
         assert_eq!(index()?, index_before, "the same device");
@@ -138,8 +158,13 @@ fn tunnel_objects_equal_stocks() -> Result<()> {
 fn ipv6_tunnel_objects_equal_stocks() -> Result<()> {
     let (pair, twin) = IPV6.node_and_twin("shape6", VXLAN)?;
     let [mut stocks, ours] = IPV6.equal_objects(&pair, &twin)?;
-    let takes_no_checksum = |device: &Value| device["linkinfo"]["info_data"]["udp_zero_csum6_rx"].clone();
-    assert_eq!((takes_no_checksum(&stocks), takes_no_checksum(&ours)), (false.into(), true.into()), "{ours}");
+    let takes_no_checksum =
+        |device: &Value| device["linkinfo"]["info_data"]["udp_zero_csum6_rx"].clone();
+    assert_eq!(
+        (takes_no_checksum(&stocks), takes_no_checksum(&ours)),
+        (false.into(), true.into()),
+        "{ours}"
+    );
     stocks["linkinfo"]["info_data"]["udp_zero_csum6_rx"] = true.into();
     assert_eq!(stocks, ours);
     let accept_ra = "sysctl -n net.ipv6.conf.flannel-v6/1.accept_ra";
@@ -161,10 +186,20 @@ fn direct_routes_equal_stocks_except_for_their_protocol() -> Result<()> {
         assert_eq!(routes.len(), 1, "{state:?}");
         Ok(routes[0].to_owned())
     };
-    assert_eq!(single_route(&stocks)?.replace(r#""protocol":"boot""#, r#""protocol":"191""#), single_route(&ours)?);
+    assert_eq!(
+        single_route(&stocks)?.replace(r#""protocol":"boot""#, r#""protocol":"191""#),
+        single_route(&ours)?
+    );
     let changes = stocks.changes(&ours);
-    assert_eq!(changes.lines().count(), 2, "the direct route and nothing else:\n{changes}");
-    assert!(ours.matching(&["02:00:00:00:00:09"]).is_empty(), "no tunnel entry for a direct peer");
+    assert_eq!(
+        changes.lines().count(),
+        2,
+        "the direct route and nothing else:\n{changes}"
+    );
+    assert!(
+        ours.matching(&["02:00:00:00:00:09"]).is_empty(),
+        "no tunnel entry for a direct peer"
+    );
     Ok(())
 }
 
@@ -180,13 +215,25 @@ fn an_ipv6_device_that_stock_left_is_adopted() -> Result<()> {
     let pair = IPV6.node("adopt6", VXLAN)?;
     let (_agent, wanted) = IPV6.adopt(&pair)?;
     let own = IPV6.own();
-    assert_eq!(pair.etcd.get(&own.key())?, Some(own.value()), "it announces nothing that the device does not take");
+    assert_eq!(
+        pair.etcd.get(&own.key())?,
+        Some(own.value()),
+        "it announces nothing that the device does not take"
+    );
     pair.a.sh("ip link delete flannel-v6.1")?;
-    eventually("the announcement of the recreated device", Duration::from_secs(10), || {
-        let value = pair.etcd.get(&own.key())?.context("our lease")?;
-        ensure!(value.contains(r#""ZeroChecksumV6":true"#), "{value}");
-        Ok(())
-    })?;
-    assert_eq!(wanted.changes(&TunnelState::of_ipv6(&pair.a)?), "", "with everything on it");
+    eventually(
+        "the announcement of the recreated device",
+        Duration::from_secs(10),
+        || {
+            let value = pair.etcd.get(&own.key())?.context("our lease")?;
+            ensure!(value.contains(r#""ZeroChecksumV6":true"#), "{value}");
+            Ok(())
+        },
+    )?;
+    assert_eq!(
+        wanted.changes(&TunnelState::of_ipv6(&pair.a)?),
+        "",
+        "with everything on it"
+    );
     Ok(())
 }

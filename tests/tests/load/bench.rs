@@ -14,13 +14,28 @@ use anyhow::{Context as _, Result, bail, ensure};
 use flannel_tests::{agent_binary, not_run};
 use serde_json::Value;
 
-const WORKLOADS: [&str; 8] =
-    ["tcp_stream_1", "tcp_stream_8", "tcp_rr", "udp_rr", "tcp_crr", "tcp_crr_10", "udp_query", "udp_pps"];
+const WORKLOADS: [&str; 8] = [
+    "tcp_stream_1",
+    "tcp_stream_8",
+    "tcp_rr",
+    "udp_rr",
+    "tcp_crr",
+    "tcp_crr_10",
+    "udp_query",
+    "udp_pps",
+];
 
 fn bench(args: &[&str]) -> Result<Output> {
-    let output = Command::new(env!("CARGO_BIN_EXE_bench")).args(args).output()?;
-    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-    ensure!(output.status.success(), "{args:?}: {}\n{stdout}\n{stderr}", output.status);
+    let output = Command::new(env!("CARGO_BIN_EXE_bench"))
+        .args(args)
+        .output()?;
+    let [stdout, stderr] =
+        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    ensure!(
+        output.status.success(),
+        "{args:?}: {}\n{stdout}\n{stderr}",
+        output.status
+    );
     Ok(output)
 }
 
@@ -46,21 +61,32 @@ fn every_workload_is_measured_in_every_mode() -> Result<()> {
     for workload in WORKLOADS {
         for via in ["pod", "service"] {
             missing.extend(
-                ["host", "kernel", "encap", "fast", "stock"].map(|mode| [workload, via, mode].map(str::to_owned)),
+                ["host", "kernel", "encap", "fast", "stock"]
+                    .map(|mode| [workload, via, mode].map(str::to_owned)),
             );
         }
     }
     for row in read(&rows)? {
-        let names = ["workload", "via", "mode"].map(|key| row[key].as_str().unwrap_or_default().to_owned());
+        let names =
+            ["workload", "via", "mode"].map(|key| row[key].as_str().unwrap_or_default().to_owned());
         ensure!(missing.remove(&names), "twice, or not asked for: {row}");
         let number = |key: &str| row[key].as_f64().unwrap_or_default();
-        ensure!(row["profile"] == "wire" && number("min") > 0.0 && number("median") <= number("max"), "{row}");
+        ensure!(
+            row["profile"] == "wire" && number("min") > 0.0 && number("median") <= number("max"),
+            "{row}"
+        );
     }
     ensure!(missing.is_empty(), "no rows for {missing:?}");
     let chart = fs::read_to_string(chart)?;
-    ensure!(chart.matches("class=\"fast\"").count() == 17, "a bar for each row and one of the legend:\n{chart}");
+    ensure!(
+        chart.matches("class=\"fast\"").count() == 17,
+        "a bar for each row and one of the legend:\n{chart}"
+    );
     let shown = bench(&["show", &rows.display().to_string()])?;
-    ensure!(String::from_utf8_lossy(&shown.stdout).contains("| TCP request/response, transactions/s | service |"));
+    ensure!(
+        String::from_utf8_lossy(&shown.stdout)
+            .contains("| TCP request/response, transactions/s | service |")
+    );
     Ok(())
 }
 
@@ -72,11 +98,23 @@ fn client_and_server_may_have_a_cpu_each() -> Result<()> {
     }
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("rows.json");
-    let load = ["--quick", "--cpus=2", "--profile=wire", "--workload=tcp_stream_1", "--via=pod", "--mode=host"];
+    let load = [
+        "--quick",
+        "--cpus=2",
+        "--profile=wire",
+        "--workload=tcp_stream_1",
+        "--via=pod",
+        "--mode=host",
+    ];
     bench(&[&load[..], &[&format!("--json={}", file.display())]].concat())?;
     let rows = read(&file)?;
-    let [row] = rows.as_slice() else { bail!("one row: {rows:?}") };
-    ensure!(row["cpus"] == "2" && row["sent_again"].is_f64() && row["median"].as_f64() > Some(0.0), "{row}");
+    let [row] = rows.as_slice() else {
+        bail!("one row: {rows:?}")
+    };
+    ensure!(
+        row["cpus"] == "2" && row["sent_again"].is_f64() && row["median"].as_f64() > Some(0.0),
+        "{row}"
+    );
     Ok(())
 }
 
@@ -84,7 +122,11 @@ fn client_and_server_may_have_a_cpu_each() -> Result<()> {
 fn hits_and_misses_of_the_programs_stand_apart() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("costs.json");
-    bench(&["programs", "--seconds=0.3", &format!("--json={}", file.display())])?;
+    bench(&[
+        "programs",
+        "--seconds=0.3",
+        &format!("--json={}", file.display()),
+    ])?;
     let costs = read(&file)?;
     for (mode, program, reasons) in [
         ("fast", "from_pod", ["replayed"].as_slice()),
@@ -98,13 +140,21 @@ fn hits_and_misses_of_the_programs_stand_apart() -> Result<()> {
         ("kernel", "to_underlay", &["mode_kernel"]),
     ] {
         let is_alike = |cost: &&Value| {
-            let counted: f64 = reasons.iter().filter_map(|reason| cost["reasons"][reason].as_f64()).sum();
+            let counted: f64 = reasons
+                .iter()
+                .filter_map(|reason| cost["reasons"][reason].as_f64())
+                .sum();
             let packets = cost["packets"].as_f64().unwrap_or(f64::INFINITY);
             cost["mode"] == mode && cost["program"] == program && counted > 0.95 * packets
         };
         let cost = costs.iter().find(is_alike);
-        let cost = cost.with_context(|| format!("no load of {program} {reasons:?} in mode {mode}: {costs:#?}"))?;
-        ensure!(cost["nanoseconds"].as_f64().is_some_and(|time| time > 0.0), "{cost}");
+        let cost = cost.with_context(|| {
+            format!("no load of {program} {reasons:?} in mode {mode}: {costs:#?}")
+        })?;
+        ensure!(
+            cost["nanoseconds"].as_f64().is_some_and(|time| time > 0.0),
+            "{cost}"
+        );
     }
     Ok(())
 }

@@ -40,11 +40,19 @@ fn request(host: &Host, to: SocketAddr, path: &str) -> Result<Duration> {
     host.enter(|| {
         let begun = Instant::now();
         let mut stream = TcpStream::connect_timeout(&to, LIMIT)?;
-        stream.set_read_timeout(Some(LIMIT.saturating_sub(begun.elapsed()).max(Duration::from_millis(1))))?;
+        stream.set_read_timeout(Some(
+            LIMIT
+                .saturating_sub(begun.elapsed())
+                .max(Duration::from_millis(1)),
+        ))?;
         stream.write_all(request.as_bytes())?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer)?;
-        ensure!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
+        ensure!(
+            answer.starts_with(b"HTTP/1.1 200 "),
+            "{}",
+            String::from_utf8_lossy(&answer)
+        );
         ensure!(begun.elapsed() <= LIMIT, "{:?}", begun.elapsed());
         Ok(begun.elapsed())
     })?
@@ -56,7 +64,8 @@ fn probe(what: &str, host: &Host, to: SocketAddr, path: &str) -> Result<()> {
 }
 
 fn probe_once(what: &str, host: &Host, to: SocketAddr, path: &str) -> Result<()> {
-    let (mut answered, mut slowest, mut failures) = (0, Duration::ZERO, BTreeMap::<String, usize>::new());
+    let (mut answered, mut slowest, mut failures) =
+        (0, Duration::ZERO, BTreeMap::<String, usize>::new());
     for _ in 0..PROBES {
         match request(host, to, path) {
             Ok(time) => (answered, slowest) = (answered + 1, slowest.max(time)),
@@ -65,7 +74,10 @@ fn probe_once(what: &str, host: &Host, to: SocketAddr, path: &str) -> Result<()>
         thread::sleep(PACE);
     }
     println!("{what}: {to}{path}: {answered} of {PROBES} answered, the slowest after {slowest:?}");
-    ensure!(answered == PROBES, "{what}: {to}{path}: {answered} of {PROBES}: {failures:?}");
+    ensure!(
+        answered == PROBES,
+        "{what}: {to}{path}: {answered} of {PROBES}: {failures:?}"
+    );
     Ok(())
 }
 
@@ -79,8 +91,13 @@ fn remains(host: &Host, port: u16) -> Result<usize> {
     let sockets = host.sh("ss -Htan")?.stdout;
     let is_over = |line: &&str| {
         let mut fields = line.split_ascii_whitespace();
-        let state = fields.next().is_some_and(|state| state.starts_with("FIN-") || state == "TIME-WAIT");
-        state && fields.nth(2).is_some_and(|own| own.ends_with(&format!(":{port}")))
+        let state = fields
+            .next()
+            .is_some_and(|state| state.starts_with("FIN-") || state == "TIME-WAIT");
+        state
+            && fields
+                .nth(2)
+                .is_some_and(|own| own.ends_with(&format!(":{port}")))
     };
     Ok(sockets.lines().filter(is_over).count())
 }
@@ -88,7 +105,10 @@ fn remains(host: &Host, port: u16) -> Result<usize> {
 fn displaced(agent: &Agent, port: u16, listener: &str) -> Result<u64> {
     let (_, text) = agent.node().http_get(port, "/metrics")?;
     let sample = format!("flannel_connections_displaced_total{{listener=\"{listener}\"}} ");
-    let value = text.lines().find_map(|line| line.strip_prefix(&sample)).context(sample.clone())?;
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(&sample))
+        .context(sample.clone())?;
     Ok(value.parse()?)
 }
 
@@ -96,7 +116,9 @@ fn displaced(agent: &Agent, port: u16, listener: &str) -> Result<u64> {
 #[test]
 fn a_pod_that_holds_connections_to_a_port_for_all_keeps_no_probe_out() -> Result<()> {
     let pair = TwoNodes::new("idle", VXLAN)?;
-    let agent = pair.a.agent(pair.options()?.flag(&format!("--healthz-port={HEALTH}")))?;
+    let agent = pair
+        .a
+        .agent(pair.options()?.flag(&format!("--healthz-port={HEALTH}")))?;
     agent.wait_ready()?;
     let pod = pair.a.add_pod("p1")?;
     let before = descriptors(&agent)?;
@@ -104,7 +126,12 @@ fn a_pod_that_holds_connections_to_a_port_for_all_keeps_no_probe_out() -> Result
     flood.wait_made(MADE)?;
     let during = descriptors(&agent)?;
     let probes = [
-        ("from the node, loopback", &pair.a, Ipv4Addr::LOCALHOST, "/healthz"),
+        (
+            "from the node, loopback",
+            &pair.a,
+            Ipv4Addr::LOCALHOST,
+            "/healthz",
+        ),
         ("from the node, its address", &pair.a, NODE, "/healthz"),
         ("from the node, its address", &pair.a, NODE, "/readyz"),
         ("from another node", &pair.b, NODE, "/healthz"),
@@ -117,12 +144,19 @@ fn a_pod_that_holds_connections_to_a_port_for_all_keeps_no_probe_out() -> Result
     let (made, displaced) = (flood.end()?, displaced(&agent, HEALTH, "health")?);
     let left = remains(&pair.a, HEALTH)?;
     println!(
-        "{SOCKETS} sockets of one pod: {displaced} connections displaced, {made} made; descriptors of the agent: {before}, then {during}; {left} connections linger"
+        "{SOCKETS} sockets of one pod: {displaced} connections displaced, {made} made; descriptors \
+         of the agent: {before}, then {during}; {left} connections linger"
     );
-    ensure!(during <= before + HELD, "descriptors: {before}, then {during}");
+    ensure!(
+        during <= before + HELD,
+        "descriptors: {before}, then {during}"
+    );
     ensure!(displaced > 0, "the flood was not one");
     // Those that were answered, once each, and none of the flood's.
-    ensure!(left <= probes.len() * PROBES + 1, "{left} connections linger, of {made}");
+    ensure!(
+        left <= probes.len() * PROBES + 1,
+        "{left} connections linger, of {made}"
+    );
     Ok(())
 }
 
@@ -141,10 +175,20 @@ fn a_pod_reaches_no_health_check_on_loopback_and_floods_it_in_vain_where_it_does
     let _agent = pair.a.ready_agent(pair.options()?.flags(&flags))?;
     let pod = pair.a.add_pod("p1")?;
     let refused = request(&pod, at(NODE, HEALTH), "/healthz").map_err(|error| format!("{error:#}"));
-    ensure!(refused.as_ref().is_err_and(|error| error.contains("refused")), "a pod at the health port: {refused:?}");
+    ensure!(
+        refused
+            .as_ref()
+            .is_err_and(|error| error.contains("refused")),
+        "a pod at the health port: {refused:?}"
+    );
     let flood = IdleConnections::tcp(&pod, vec![at(NODE, HEALTH), at(NODE, METRICS)], SOCKETS)?;
     flood.wait_made(MADE)?;
-    probe("health port not reachable", &pair.a, at(Ipv4Addr::LOCALHOST, HEALTH), "/healthz")?;
+    probe(
+        "health port not reachable",
+        &pair.a,
+        at(Ipv4Addr::LOCALHOST, HEALTH),
+        "/healthz",
+    )?;
     probe("from another node", &pair.b, at(NODE, METRICS), "/metrics")?;
     let made = flood.end()?;
     println!("{SOCKETS} sockets of one pod made {made} connections to the metrics port");
@@ -155,12 +199,23 @@ fn a_pod_reaches_no_health_check_on_loopback_and_floods_it_in_vain_where_it_does
     pod.sh("ip address flush dev lo")?;
     let route = pod.sh("ip route show default")?.stdout;
     let gateway = route.split(' ').nth(2).with_context(|| route.clone())?;
-    pod.sh(&format!("ip route add 127.0.0.0/8 via {gateway} dev eth0 src {}", pod.ip()))?;
+    pod.sh(&format!(
+        "ip route add 127.0.0.0/8 via {gateway} dev eth0 src {}",
+        pod.ip()
+    ))?;
     let flood = IdleConnections::tcp(&pod, vec![at(Ipv4Addr::LOCALHOST, HEALTH)], SOCKETS)?;
     flood.wait_made(MADE)?;
-    probe("flooded by route_localnet", &pair.a, at(Ipv4Addr::LOCALHOST, HEALTH), "/healthz")?;
+    probe(
+        "flooded by route_localnet",
+        &pair.a,
+        at(Ipv4Addr::LOCALHOST, HEALTH),
+        "/healthz",
+    )?;
     let made = flood.end()?;
-    println!("{SOCKETS} sockets of one pod made {made} connections to the node's loopback by route_localnet");
+    println!(
+        "{SOCKETS} sockets of one pod made {made} connections to the node's loopback by \
+         route_localnet"
+    );
     Ok(())
 }
 
@@ -179,9 +234,13 @@ fn silent_clients_of_the_status_socket_cost_few_descriptors() -> Result<()> {
     let answered = begun.elapsed();
     let made = flood.end()?;
     println!(
-        "{CLIENTS} silent clients, {made} connections: descriptors of the agent: {before}, then {during}; status after {answered:?}"
+        "{CLIENTS} silent clients, {made} connections: descriptors of the agent: {before}, then \
+         {during}; status after {answered:?}"
     );
     // 32 connections, and the one just accepted.
-    ensure!(during <= before + 33, "descriptors: {before}, then {during}");
+    ensure!(
+        during <= before + 33,
+        "descriptors: {before}, then {during}"
+    );
     Ok(())
 }

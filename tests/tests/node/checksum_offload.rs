@@ -23,22 +23,34 @@ const VXLAN: &str = r#"{"Type":"vxlan"}"#;
 /// Returns the state of a tunnel device in the status.
 fn offload(agent: &Agent, device: &str) -> Result<Value> {
     let all = agent.status()?["checksum_offload"].clone();
-    let of_device = all.as_array().into_iter().flatten().find(|offload| offload["device"] == device);
-    of_device.cloned().with_context(|| format!("no {device} in {all}"))
+    let of_device = all
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|offload| offload["device"] == device);
+    of_device
+        .cloned()
+        .with_context(|| format!("no {device} in {all}"))
 }
 
 /// Waits until checksum offload of a device is on or off, for this reason.
 fn wait_offload(agent: &Agent, device: &str, on: bool, reason: Option<&str>) -> Result<()> {
-    eventually(&format!("checksum offload of {device} {on} because of {reason:?}"), FOUND, || {
-        let offload = offload(agent, device)?;
-        let found = offload["reason"].as_str();
-        let is_right = reason.map_or(found.is_none(), |reason| found.is_some_and(|found| found.contains(reason)));
-        ensure!(offload["on"] == on && is_right, "{offload}");
-        let state = agent.node().sh(&format!("ethtool -k {device}"))?.stdout;
-        let line = format!("tx-checksum-ip-generic: {}", if on { "on" } else { "off" });
-        ensure!(state.contains(&line), "{state}");
-        Ok(())
-    })
+    eventually(
+        &format!("checksum offload of {device} {on} because of {reason:?}"),
+        FOUND,
+        || {
+            let offload = offload(agent, device)?;
+            let found = offload["reason"].as_str();
+            let is_right = reason.map_or(found.is_none(), |reason| {
+                found.is_some_and(|found| found.contains(reason))
+            });
+            ensure!(offload["on"] == on && is_right, "{offload}");
+            let state = agent.node().sh(&format!("ethtool -k {device}"))?.stdout;
+            let line = format!("tx-checksum-ip-generic: {}", if on { "on" } else { "off" });
+            ensure!(state.contains(&line), "{state}");
+            Ok(())
+        },
+    )
 }
 
 fn alias(node: &Node) -> Result<Value> {
@@ -53,7 +65,9 @@ fn exchange(near: &Pod, far: &Pod, family: Family) -> Result<()> {
 
 /// Asks in both families.
 fn talks(near: &Pod, far: &Pod) -> Result<()> {
-    [Family::V4, Family::V6].into_iter().try_for_each(|family| exchange(near, far, family))
+    [Family::V4, Family::V6]
+        .into_iter()
+        .try_for_each(|family| exchange(near, far, family))
 }
 
 /// The agents of `a`, whose card is faulty, and `b`, each with a pod.
@@ -64,7 +78,10 @@ struct Site {
 
 impl Site {
     fn start(nodes: &ThreeNodes, options: [&AgentOptions; 2]) -> Result<Self> {
-        let agents = [nodes.a.agent(options[0].clone())?, nodes.b.agent(options[1].clone())?];
+        let agents = [
+            nodes.a.agent(options[0].clone())?,
+            nodes.b.agent(options[1].clone())?,
+        ];
         for agent in &agents {
             agent.wait_ready()?;
             agent.wait_peers(2)?;
@@ -81,27 +98,56 @@ impl Site {
 #[test]
 fn a_card_that_breaks_inner_checksums_is_found_and_not_used() -> Result<()> {
     for mode in ["kernel", "fast"] {
-        let nodes = ThreeNodes::with(&format!("sums-{mode}"), Stack::Dual, &config(Stack::Dual, VXLAN))?;
+        let nodes = ThreeNodes::with(
+            &format!("sums-{mode}"),
+            Stack::Dual,
+            &config(Stack::Dual, VXLAN),
+        )?;
         let card = FaultyCard::plug_in(&nodes.a, &nodes.r, "eth-a", "br1")?;
-        let options = nodes.options()?.flag("--peer-echo-interval=1").flag(&format!("--datapath={mode}"));
-        let Site { agents: [a, b], pods: [near, far] } = Site::start(&nodes, [&options, &options])?;
+        let options = nodes
+            .options()?
+            .flag("--peer-echo-interval=1")
+            .flag(&format!("--datapath={mode}"));
+        let Site {
+            agents: [a, b],
+            pods: [near, far],
+        } = Site::start(&nodes, [&options, &options])?;
         for device in ["flannel.1", "flannel-v6.1"] {
-            wait_offload(&a, device, false, Some("offloaded inner checksums are lost on the way to"))?;
+            wait_offload(
+                &a,
+                device,
+                false,
+                Some("offloaded inner checksums are lost on the way to"),
+            )?;
             wait_offload(&b, device, true, None)?;
         }
         ensure!(card.broken() > 0, "the card broke nothing");
         let before = card.broken();
         talks(&near, &far).with_context(|| format!("mode {mode}"))?;
-        ensure!(card.broken() == before, "{mode}: checksums were left to the card");
+        ensure!(
+            card.broken() == before,
+            "{mode}: checksums were left to the card"
+        );
         let text = a.cli_any(&["status"])?.stdout;
-        ensure!(text.contains("checksum offload of flannel.1 is off: packets with"), "{text}");
+        ensure!(
+            text.contains("checksum offload of flannel.1 is off: packets with"),
+            "{text}"
+        );
         a.wait_log(&["inner checksums are computed in front of the tunnel device"])?;
         // An agent that starts again knows it, without any trial.
         a.sigterm_and_wait()?;
         a.restart()?;
         a.wait_ready()?;
-        wait_offload(&a, "flannel.1", false, Some("are lost on the way to 192.168.1.12"))?;
-        ensure!(card.broken() == before, "{mode}: checksums were left to the card at a restart");
+        wait_offload(
+            &a,
+            "flannel.1",
+            false,
+            Some("are lost on the way to 192.168.1.12"),
+        )?;
+        ensure!(
+            card.broken() == before,
+            "{mode}: checksums were left to the card at a restart"
+        );
         for agent in [&a, &b] {
             agent.sigterm_and_wait()?;
         }
@@ -116,10 +162,16 @@ fn the_operator_may_leave_checksums_to_any_card() -> Result<()> {
     let card = FaultyCard::plug_in(&nodes.a, &nodes.r, "eth-a", "br1")?;
     let options = nodes.options()?.flag("--peer-echo-interval=1");
     let on = options.clone().flag("--tx-checksum-offload=on");
-    let Site { agents: [a, _b], pods: [near, far] } = Site::start(&nodes, [&on, &options])?;
+    let Site {
+        agents: [a, _b],
+        pods: [near, far],
+    } = Site::start(&nodes, [&on, &options])?;
     wait_offload(&a, "flannel.1", true, None)?;
     for family in [Family::V4, Family::V6] {
-        ensure!(exchange(&near, &far, family).is_err(), "{family:?}: the card does not break checksums");
+        ensure!(
+            exchange(&near, &far, family).is_err(),
+            "{family:?}: the card does not break checksums"
+        );
     }
     ensure!(card.broken() > 0, "the card broke nothing");
     card.repair();
@@ -150,15 +202,29 @@ fn a_setting_switches_offload_off_and_without_it_offload_is_back() -> Result<()>
     let agent = start(&options)?;
     wait_offload(&agent, "flannel.1", false, Some("TxChecksumOffload is off"))?;
     agent.sigterm_and_wait()?;
-    nodes.etcd.put(CONFIG_KEY, &config(Stack::V4, VXLAN), None)?;
+    nodes
+        .etcd
+        .put(CONFIG_KEY, &config(Stack::V4, VXLAN), None)?;
     let agent = start(&options)?;
     wait_offload(&agent, "flannel.1", true, None)?;
 
     // A feature that another program switches off stays off.
-    nodes.a.sh("ethtool -K flannel.1 tx-checksum-ip-generic off")?;
-    wait_offload(&agent, "flannel.1", false, Some("switched off by another program"))?;
+    nodes
+        .a
+        .sh("ethtool -K flannel.1 tx-checksum-ip-generic off")?;
+    wait_offload(
+        &agent,
+        "flannel.1",
+        false,
+        Some("switched off by another program"),
+    )?;
     agent.sigterm_and_wait()?;
     agent.restart()?;
     agent.wait_ready()?;
-    wait_offload(&agent, "flannel.1", false, Some("switched off by another program"))
+    wait_offload(
+        &agent,
+        "flannel.1",
+        false,
+        Some("switched off by another program"),
+    )
 }

@@ -28,8 +28,14 @@ fn wait_state(agent: &Agent, peer: usize, state: &str) -> Result<Value> {
 
 fn pair(name: &str, config: &str) -> Result<(TwoNodes, Agent, Agent)> {
     let nodes = TwoNodes::new(name, config)?;
-    let options = nodes.options()?.flag(EACH_SECOND).flag("--metrics-port=8082");
-    let (a, b) = (nodes.a.ready_agent(options.clone())?, nodes.b.ready_agent(options)?);
+    let options = nodes
+        .options()?
+        .flag(EACH_SECOND)
+        .flag("--metrics-port=8082");
+    let (a, b) = (
+        nodes.a.ready_agent(options.clone())?,
+        nodes.b.ready_agent(options)?,
+    );
     a.wait_peers(1)?;
     b.wait_peers(1)?;
     Ok((nodes, a, b))
@@ -37,9 +43,16 @@ fn pair(name: &str, config: &str) -> Result<(TwoNodes, Agent, Agent)> {
 
 #[test]
 fn peers_answer_through_the_tunnel_in_every_mode_and_family() -> Result<()> {
-    let nodes = TwoNodes::with("echo-modes", Stack::Dual, &config(Stack::Dual, r#"{"Type":"vxlan"}"#))?;
+    let nodes = TwoNodes::with(
+        "echo-modes",
+        Stack::Dual,
+        &config(Stack::Dual, r#"{"Type":"vxlan"}"#),
+    )?;
     let options = nodes.options()?.flag(EACH_SECOND);
-    let (a, b) = (nodes.a.ready_agent(options.clone())?, nodes.b.ready_agent(options)?);
+    let (a, b) = (
+        nodes.a.ready_agent(options.clone())?,
+        nodes.b.ready_agent(options)?,
+    );
     for mode in ["kernel", "encap", "fast"] {
         a.set_mode(mode)?;
         b.set_mode(mode)?;
@@ -48,13 +61,22 @@ fn peers_answer_through_the_tunnel_in_every_mode_and_family() -> Result<()> {
             // One entry for each family.
             for peer in [0, 1] {
                 let echo = wait_state(agent, peer, "answering")?;
-                ensure!(echo["round_trip_us"].as_u64().is_some_and(|time| time > 0), "{mode}: {echo}");
-                ensure!(echo["last_reply"].is_u64() && echo["error"].is_null(), "{mode}: {echo}");
+                ensure!(
+                    echo["round_trip_us"].as_u64().is_some_and(|time| time > 0),
+                    "{mode}: {echo}"
+                );
+                ensure!(
+                    echo["last_reply"].is_u64() && echo["error"].is_null(),
+                    "{mode}: {echo}"
+                );
             }
         }
         eventually("requests and replies on the wire", LIMIT, || {
             let now = crossed(&nodes.a)?;
-            ensure!(now >= before + 8, "{now} tunnel packets in mode {mode}, {before} before");
+            ensure!(
+                now >= before + 8,
+                "{now} tunnel packets in mode {mode}, {before} before"
+            );
             Ok(())
         })?;
     }
@@ -63,7 +85,10 @@ fn peers_answer_through_the_tunnel_in_every_mode_and_family() -> Result<()> {
 
 /// Packets that the tunnel devices of a node received.
 fn crossed(node: &Node) -> Result<u64> {
-    ["flannel.1", "flannel-v6.1"].into_iter().map(|device| node.device_counter(device, "rx_packets")).sum()
+    ["flannel.1", "flannel-v6.1"]
+        .into_iter()
+        .map(|device| node.device_counter(device, "rx_packets"))
+        .sum()
 }
 
 #[test]
@@ -87,18 +112,35 @@ fn a_peer_that_dies_is_silent_until_it_is_back() -> Result<()> {
     let (nodes, a, _b) = pair("echo-dies", VXLAN)?;
     wait_state(&a, 0, "answering")?;
     // The cable is a pair of devices: with one end down the other has no carrier.
-    nodes.b.nft("table inet dead {\nchain in {\ntype filter hook prerouting priority -400;\ndrop\n}\n}\n")?;
+    nodes.b.nft(
+        "table inet dead {\nchain in {\ntype filter hook prerouting priority -400;\ndrop\n}\n}\n",
+    )?;
     let echo = wait_state(&a, 0, "silent")?;
-    ensure!(echo["lost"].as_u64().is_some_and(|lost| lost >= 3), "{echo}");
+    ensure!(
+        echo["lost"].as_u64().is_some_and(|lost| lost >= 3),
+        "{echo}"
+    );
     let text = a.cli_any(&["status"])?.stdout;
-    ensure!(text.contains("at 192.168.1.12 has not answered for "), "{text}");
+    ensure!(
+        text.contains("at 192.168.1.12 has not answered for "),
+        "{text}"
+    );
     ensure!(text.contains("1 peer without an answer"), "{text}");
-    a.wait_log(&["peers that answered echo requests do not any more", " at 192.168.1.12"])?;
+    a.wait_log(&[
+        "peers that answered echo requests do not any more",
+        " at 192.168.1.12",
+    ])?;
     let (_, metrics) = nodes.a.http_get(8082, "/metrics")?;
-    ensure!(metrics.contains("\nflannel_echo_peers{state=\"silent\"} 1\n"), "{metrics}");
+    ensure!(
+        metrics.contains("\nflannel_echo_peers{state=\"silent\"} 1\n"),
+        "{metrics}"
+    );
     // The store is on the dead node, and its silence is noticed at about the same time.
     let status = a.status()?;
-    ensure!(status["ready"] == status["store"]["in_sync"], "a dead peer does not make this node unready: {status}");
+    ensure!(
+        status["ready"] == status["store"]["in_sync"],
+        "a dead peer does not make this node unready: {status}"
+    );
     nodes.b.nft("delete table inet dead\n")?;
     wait_state(&a, 0, "answering")?;
     a.wait_log(&["peers answer echo requests again, or have left"])?;
@@ -108,8 +150,12 @@ fn a_peer_that_dies_is_silent_until_it_is_back() -> Result<()> {
 /// A rule that drops echo requests at this hook.
 fn drop_requests(node: &Node, hook: &str) -> Result<()> {
     node.sh("nft add table ip f")?;
-    node.sh(&format!("nft add chain ip f {hook} {{ type filter hook {hook} priority 0 ; }}"))?;
-    node.sh(&format!("nft add rule ip f {hook} icmp type echo-request drop"))?;
+    node.sh(&format!(
+        "nft add chain ip f {hook} {{ type filter hook {hook} priority 0 ; }}"
+    ))?;
+    node.sh(&format!(
+        "nft add rule ip f {hook} icmp type echo-request drop"
+    ))?;
     Ok(())
 }
 
@@ -118,7 +164,10 @@ fn a_peer_whose_firewall_drops_icmp_never_answers() -> Result<()> {
     let nodes = TwoNodes::new("echo-filtered", VXLAN)?;
     drop_requests(&nodes.b, "input")?;
     let options = nodes.options()?.flag(EACH_SECOND);
-    let (a, b) = (nodes.a.ready_agent(options.clone())?, nodes.b.ready_agent(options)?);
+    let (a, b) = (
+        nodes.a.ready_agent(options.clone())?,
+        nodes.b.ready_agent(options)?,
+    );
     let echo = wait_state(&a, 0, "never")?;
     ensure!(echo["last_reply"].is_null(), "{echo}");
     wait_state(&b, 0, "answering")?;
@@ -131,7 +180,12 @@ fn what_cannot_be_sent_says_why() -> Result<()> {
     wait_state(&a, 0, "answering")?;
     drop_requests(&nodes.a, "output")?;
     let echo = wait_state(&a, 0, "silent")?;
-    ensure!(echo["error"].as_str().is_some_and(|error| error.contains("not permitted")), "{echo}");
+    ensure!(
+        echo["error"]
+            .as_str()
+            .is_some_and(|error| error.contains("not permitted")),
+        "{echo}"
+    );
     Ok(())
 }
 
@@ -139,12 +193,19 @@ fn what_cannot_be_sent_says_why() -> Result<()> {
 fn without_the_right_to_raw_sockets_a_node_says_so_and_serves() -> Result<()> {
     let nodes = TwoNodes::new("echo-unprivileged", VXLAN)?;
     let options = nodes.options()?.flag(EACH_SECOND);
-    let a = nodes.a.ready_agent(options.confined_by(None).wrapped_by("setpriv --bounding-set=-net_raw"))?;
+    let a = nodes.a.ready_agent(
+        options
+            .confined_by(None)
+            .wrapped_by("setpriv --bounding-set=-net_raw"),
+    )?;
     let _b = nodes.b.ready_agent(nodes.options()?)?;
     a.wait_peers(1)?;
     let status = a.status()?;
     let reason = status["echo"]["reason"].as_str().context("a reason")?;
-    ensure!(reason.contains("no raw socket for ICMP over IPv4") && reason.contains("not permitted"), "{reason}");
+    ensure!(
+        reason.contains("no raw socket for ICMP over IPv4") && reason.contains("not permitted"),
+        "{reason}"
+    );
     ensure!(status["peers"][0]["echo"].is_null(), "{}", status["peers"]);
     Ok(())
 }
@@ -155,7 +216,10 @@ fn no_request_is_sent_where_none_is_wanted() -> Result<()> {
     let [a, _b] = nodes.agents()?;
     a.wait_peers(1)?;
     let status = a.status()?;
-    assert_eq!((&status["echo"]["interval"], &status["peers"][0]["echo"]), (&Value::from(0), &Value::Null));
+    assert_eq!(
+        (&status["echo"]["interval"], &status["peers"][0]["echo"]),
+        (&Value::from(0), &Value::Null)
+    );
     assert_eq!(echo_thread(&a)?, None);
     Ok(())
 }
@@ -167,7 +231,9 @@ fn a_flood_of_pings_does_not_wake_the_agent() -> Result<()> {
     wait_state(&a, 0, "answering")?;
     let switches = || -> Result<u64> { echo_thread(&a)?.context("the thread") };
     let before = switches()?;
-    let flood = "ping -q -f -c 20000 192.168.1.11".split(' ').map(str::to_owned);
+    let flood = "ping -q -f -c 20000 192.168.1.11"
+        .split(' ')
+        .map(str::to_owned);
     nodes.b.command(flood).limit(Duration::from_mins(2)).run()?;
     let woken = switches()? - before;
     ensure!(woken < 2_000, "woken {woken} times by 20,000 pings");
@@ -183,7 +249,10 @@ fn echo_thread(agent: &Agent) -> Result<Option<u64>> {
             continue;
         }
         let status = fs::read_to_string(task.join("status"))?;
-        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).context("a count")?;
+        let count = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
+            .context("a count")?;
         return Ok(Some(count.trim().parse()?));
     }
     Ok(None)

@@ -27,15 +27,27 @@ const FIREWALL: &str = "table bridge firewall {
 /// The peer whose way has this family.
 fn peer(agent: &Agent, family: Family) -> Result<Value> {
     let status = agent.status()?;
-    let is_of_family =
-        |peer: &&Value| peer["subnet"].as_str().is_some_and(|subnet| subnet.contains(':') == (family == Family::V6));
-    let peer = status["peers"].as_array().into_iter().flatten().find(is_of_family).cloned();
+    let is_of_family = |peer: &&Value| {
+        peer["subnet"]
+            .as_str()
+            .is_some_and(|subnet| subnet.contains(':') == (family == Family::V6))
+    };
+    let peer = status["peers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(is_of_family)
+        .cloned();
     Ok(peer.unwrap_or_default())
 }
 
 #[test]
 fn a_path_that_drops_packets_without_a_checksum_is_the_kernels() -> Result<()> {
-    let nodes = ThreeNodes::with("echo-unsummed", Stack::Dual, &config(Stack::Dual, r#"{"Type":"vxlan"}"#))?;
+    let nodes = ThreeNodes::with(
+        "echo-unsummed",
+        Stack::Dual,
+        &config(Stack::Dual, r#"{"Type":"vxlan"}"#),
+    )?;
     let options = nodes.options()?.flag("--peer-echo-interval=1");
     let agents = ready_agents([&nodes.a, &nodes.b], &options)?;
     let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
@@ -45,17 +57,28 @@ fn a_path_that_drops_packets_without_a_checksum_is_the_kernels() -> Result<()> {
     near.wait_ping(Family::V6.of(&far)?)?;
     // A path without a firewall passes its trials.
     for agent in &agents {
-        ensure!(peer(agent, Family::V6)?["way"] == "tunnel", "{}", agent.status()?["peers"]);
+        ensure!(
+            peer(agent, Family::V6)?["way"] == "tunnel",
+            "{}",
+            agent.status()?["peers"]
+        );
     }
     nodes.r.nft(FIREWALL)?;
     for agent in &agents {
         eventually("the kernel's way", Duration::from_mins(1), || {
             let peer = peer(agent, Family::V6)?;
             let reason = peer["reason"].as_str().unwrap_or_default();
-            ensure!(peer["way"] == "kernel" && reason.contains("without an outer UDP checksum"), "{peer}");
+            ensure!(
+                peer["way"] == "kernel" && reason.contains("without an outer UDP checksum"),
+                "{peer}"
+            );
             Ok(())
         })?;
-        ensure!(peer(agent, Family::V4)?["way"] == "tunnel", "{}", agent.status()?["peers"]);
+        ensure!(
+            peer(agent, Family::V4)?["way"] == "tunnel",
+            "{}",
+            agent.status()?["peers"]
+        );
     }
     let at = (Family::V6.of(&far)?, PORT).into();
     Datagrams::open(&near, &far, at, None)?.exchange(500)?;

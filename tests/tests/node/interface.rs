@@ -36,7 +36,10 @@ impl World {
         ready_at(&self.agents[0], address)?;
         let public = |value: &str| -> Result<String> {
             let value: Value = serde_json::from_str(value)?;
-            Ok(value["PublicIP"].as_str().context("a public address")?.to_owned())
+            Ok(value["PublicIP"]
+                .as_str()
+                .context("a public address")?
+                .to_owned())
         };
         eventually("the lease", LIMIT, || {
             let found = self.etcd.get(key)?.context("the lease of node a")?;
@@ -52,7 +55,9 @@ impl World {
         }
         let [a, others @ ..] = &self.pods;
         for other in others {
-            eventually("pings", LIMIT, || a.ping(other.ip()).and_then(|_| other.ping(a.ip())))?;
+            eventually("pings", LIMIT, || {
+                a.ping(other.ip()).and_then(|_| other.ping(a.ip()))
+            })?;
         }
         Ok(())
     }
@@ -60,7 +65,9 @@ impl World {
     /// The key of node `a`'s lease.
     fn key(&self) -> Result<String> {
         let leases = self.etcd.list(LEASES)?;
-        let own = leases.into_iter().find(|(_, value)| value.contains("\"192.168.1.11\""));
+        let own = leases
+            .into_iter()
+            .find(|(_, value)| value.contains("\"192.168.1.11\""));
         Ok(own.context("a lease of 192.168.1.11")?.0)
     }
 
@@ -68,7 +75,9 @@ impl World {
     fn plug(&self, address: &str) -> Result<()> {
         self.lab.link(&self.net.a, "eth0", &self.net.r, "eth-a")?;
         self.net.r.sh("ip link set eth-a master br1")?;
-        self.net.a.address("eth0", &format!("{address}/24"), Some(ROUTER))
+        self.net
+            .a
+            .address("eth0", &format!("{address}/24"), Some(ROUTER))
     }
 }
 
@@ -76,8 +85,14 @@ impl World {
 fn ready_at(agent: &Agent, address: &str) -> Result<()> {
     eventually(&format!("readiness at {address}"), LIMIT, || {
         let status = agent.status()?;
-        ensure!(status["ready"] == true && status["interface"]["public_ip"] == address, "{status}");
-        ensure!(status["lease"]["public_ip"] == address && status["dirty"] == Value::Array(vec![]), "{status}");
+        ensure!(
+            status["ready"] == true && status["interface"]["public_ip"] == address,
+            "{status}"
+        );
+        ensure!(
+            status["lease"]["public_ip"] == address && status["dirty"] == Value::Array(vec![]),
+            "{status}"
+        );
         Ok(())
     })
 }
@@ -86,7 +101,9 @@ fn ready_at(agent: &Agent, address: &str) -> Result<()> {
 fn not_ready(agent: &Agent, why: &str) -> Result<()> {
     eventually(&format!("an error: {why}"), LIMIT, || {
         let status = agent.status()?;
-        let said = status["error"].as_str().is_some_and(|error| error.contains(why));
+        let said = status["error"]
+            .as_str()
+            .is_some_and(|error| error.contains(why));
         ensure!(status["ready"] == false && said, "{status}");
         Ok(())
     })
@@ -95,7 +112,10 @@ fn not_ready(agent: &Agent, why: &str) -> Result<()> {
 fn local_address(node: &Node) -> Result<IpAddr> {
     let links: Value = node.json(&["ip", "-d", "-j", "link", "show", "dev", "flannel.1"])?;
     let local = &links[0]["linkinfo"]["info_data"]["local"];
-    Ok(local.as_str().with_context(|| format!("no local address: {links}"))?.parse()?)
+    Ok(local
+        .as_str()
+        .with_context(|| format!("no local address: {links}"))?
+        .parse()?)
 }
 
 #[test]
@@ -129,7 +149,8 @@ fn a_flap_is_survived() -> Result<()> {
 fn a_recreated_interface_is_taken_by_its_name() -> Result<()> {
     let world = World::new("anew")?;
     let (a, key) = (&world.net.a, world.key()?);
-    let device = |field: &str| -> Result<Value> { Ok(world.agents[0].status()?["device"][field].clone()) };
+    let device =
+        |field: &str| -> Result<Value> { Ok(world.agents[0].status()?["device"][field].clone()) };
     let (index, mac) = (device("index")?, device("mac")?);
     a.sh("ip link del eth0")?;
     not_ready(&world.agents[0], "external interface eth0 is gone")?;

@@ -29,7 +29,12 @@ fn named(node: &Node, start: &str) -> Result<String> {
     ];
     let mut found = String::new();
     for command in commands {
-        for line in node.sh(command)?.stdout.lines().filter(|line| line.contains(start)) {
+        for line in node
+            .sh(command)?
+            .stdout
+            .lines()
+            .filter(|line| line.contains(start))
+        {
             found = found + line.trim() + "\n";
         }
     }
@@ -82,33 +87,56 @@ fn a_former_network_goes_without_subnet_env() -> Result<()> {
 /// The unreachable route names the network whose rules are left.
 #[test]
 fn a_former_network_goes_without_any_file() -> Result<()> {
-    former_network_goes("nofiles", "rm /run/flannel/subnet.env /run/flannel/networks")
+    former_network_goes(
+        "nofiles",
+        "rm /run/flannel/subnet.env /run/flannel/networks",
+    )
 }
 
 /// Objects of an agent with another VNI stay, while it runs and after it ended.
 #[test]
 fn objects_of_another_agent_stay() -> Result<()> {
     let nodes = TwoNodes::new("twonets", VXLAN)?;
-    nodes.etcd.put("/blue/config", r#"{"Network":"10.55.0.0/16","Backend":{"Type":"vxlan","VNI":2}}"#, None)?;
+    nodes.etcd.put(
+        "/blue/config",
+        r#"{"Network":"10.55.0.0/16","Backend":{"Type":"vxlan","VNI":2}}"#,
+        None,
+    )?;
     let blue = |node: &Node| -> Result<Agent> {
-        let options =
-            nodes.options()?.flags(&["--etcd-prefix=/blue", "--ip-masq", "--subnet-file=/run/blue/subnet.env"]);
+        let options = nodes.options()?.flags(&[
+            "--etcd-prefix=/blue",
+            "--ip-masq",
+            "--subnet-file=/run/blue/subnet.env",
+        ]);
         let pin_root = "/sys/fs/bpf/blue".to_owned();
-        node.ready_agent(AgentOptions { state_dir: "/run/blue".to_owned(), pin_root, ..options })
+        node.ready_agent(AgentOptions {
+            state_dir: "/run/blue".to_owned(),
+            pin_root,
+            ..options
+        })
     };
     let [red, _] = ready_agents([&nodes.a, &nodes.b], &nodes.options()?.flag("--ip-masq"))?;
     let blues = [blue(&nodes.a)?, blue(&nodes.b)?];
     blues[0].wait_peers(1)?;
     let of_blue = || -> Result<String> {
         let of_blue = |line: &&str| line.contains("10.55.");
-        let rules = nodes.a.sh("nft -s list ruleset")?.stdout.lines().filter(of_blue).count();
+        let rules = nodes
+            .a
+            .sh("nft -s list ruleset")?
+            .stdout
+            .lines()
+            .filter(of_blue)
+            .count();
         let routes = nodes.a.sh("ip route show")?.stdout;
         let mut routes: Vec<&str> = routes.lines().filter(of_blue).collect();
         routes.sort_unstable();
         Ok(format!("{}\n{rules} rules", routes.join("\n")))
     };
     let before = of_blue()?;
-    ensure!(before.contains("unreachable 10.55.0.0/16") && !before.ends_with(" 0 rules"), "{before}");
+    ensure!(
+        before.contains("unreachable 10.55.0.0/16") && !before.ends_with(" 0 rules"),
+        "{before}"
+    );
     blues[0].kill9()?;
     // A whole look at the start, and one thirty seconds later.
     red.sigterm_and_wait()?;
@@ -119,6 +147,9 @@ fn objects_of_another_agent_stay() -> Result<()> {
         ensure!(now == before, "{now}\nbefore:\n{before}");
         Ok(())
     })?;
-    nodes.a.sh(&format!("test -d /sys/fs/bpf/blue/v{SCHEMA}")).context("the pins of the other agent")?;
+    nodes
+        .a
+        .sh(&format!("test -d /sys/fs/bpf/blue/v{SCHEMA}"))
+        .context("the pins of the other agent")?;
     Ok(())
 }

@@ -20,13 +20,21 @@ fn start(name: &str, config: &str) -> Result<(TwoNodes, Agent)> {
     let pair = TwoNodes::new(name, config)?;
     let own = StockNode::vxlan(85, "192.168.1.11", "02:00:00:00:00:05");
     pair.etcd.put(&own.key(), &own.value(), None)?;
-    let agent = pair.a.ready_agent(pair.options()?.flag(&format!("--nexthops-from={FROM}")))?;
+    let agent = pair
+        .a
+        .ready_agent(pair.options()?.flag(&format!("--nexthops-from={FROM}")))?;
     Ok((pair, agent))
 }
 
 /// The first `count` peers, from `10.244.10.0/24` on.
 fn peers(count: u8) -> Vec<StockNode> {
-    let peer = |n: u8| StockNode::vxlan(n, &format!("192.168.1.{}", 100 + n), &format!("02:00:00:00:00:{n:02x}"));
+    let peer = |n: u8| {
+        StockNode::vxlan(
+            n,
+            &format!("192.168.1.{}", 100 + n),
+            &format!("02:00:00:00:00:{n:02x}"),
+        )
+    };
     (10..10 + count).map(peer).collect()
 }
 
@@ -37,13 +45,28 @@ fn number(third: u8) -> u32 {
 /// The numbers of all objects.
 fn objects(node: &Node) -> Result<BTreeSet<u64>> {
     let objects: Vec<Value> = node.json(&["ip", "-j", "nexthop", "show"])?;
-    Ok(objects.iter().filter_map(|object| object["id"].as_u64()).collect())
+    Ok(objects
+        .iter()
+        .filter_map(|object| object["id"].as_u64())
+        .collect())
 }
 
 /// The numbers by which the routes to the peers are made, in order; zero for a plain one.
 fn routes(node: &Node) -> Result<Vec<u64>> {
-    let routes: Vec<Value> = node.json(&["ip", "-j", "route", "show", "root", "10.244.0.0/16", "type", "unicast"])?;
-    Ok(routes.iter().map(|route| route["nhid"].as_u64().unwrap_or(0)).collect())
+    let routes: Vec<Value> = node.json(&[
+        "ip",
+        "-j",
+        "route",
+        "show",
+        "root",
+        "10.244.0.0/16",
+        "type",
+        "unicast",
+    ])?;
+    Ok(routes
+        .iter()
+        .map(|route| route["nhid"].as_u64().unwrap_or(0))
+        .collect())
 }
 
 fn expected(count: u8) -> Vec<u64> {
@@ -53,18 +76,34 @@ fn expected(count: u8) -> Vec<u64> {
 /// Waits until the node has `count` routes, all by nexthop objects or all plain, and no other
 /// object.
 fn settles(node: &Node, count: u8, by_objects: bool) -> Result<()> {
-    let expected = if by_objects { expected(count) } else { vec![0; count.into()] };
-    eventually(&format!("{count} routes, by objects: {by_objects}"), SECONDS, || {
-        let (routes, objects) = (routes(node)?, objects(node)?);
-        ensure!(routes == expected, "{routes:?}");
-        ensure!(objects == routes.iter().copied().filter(|id| *id != 0).collect(), "{objects:?} {routes:?}");
-        Ok(())
-    })
+    let expected = if by_objects {
+        expected(count)
+    } else {
+        vec![0; count.into()]
+    };
+    eventually(
+        &format!("{count} routes, by objects: {by_objects}"),
+        SECONDS,
+        || {
+            let (routes, objects) = (routes(node)?, objects(node)?);
+            ensure!(routes == expected, "{routes:?}");
+            ensure!(
+                objects == routes.iter().copied().filter(|id| *id != 0).collect(),
+                "{objects:?} {routes:?}"
+            );
+            Ok(())
+        },
+    )
 }
 
 /// Records what the kernel announces from now on, as `ip monitor` prints it.
 fn monitor(node: &Node) -> Result<ChildGuard> {
-    let child = node.spawn("monitor", ["stdbuf", "-oL", "ip", "monitor", "nexthop", "route", "neigh"])?;
+    let child = node.spawn(
+        "monitor",
+        [
+            "stdbuf", "-oL", "ip", "monitor", "nexthop", "route", "neigh",
+        ],
+    )?;
     // The monitor listens once it reports a change.
     eventually("a monitor that listens", SECONDS, || {
         node.sh("ip route add 192.0.2.0/24 dev lo")?;
@@ -90,7 +129,10 @@ fn objects_are_used_from_a_number_of_peers_on_and_below_half_of_it_no_more() -> 
     settles(&pair.a, 1, false)?;
     // The peer that stayed had a route at every moment.
     let log = monitor.log();
-    let of_it: Vec<&str> = log.lines().filter(|line| line.contains("10.244.10.0/24")).collect();
+    let of_it: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("10.244.10.0/24"))
+        .collect();
     assert_eq!(of_it.len(), 2, "made by an object, and plain again: {log}");
     assert!(of_it.iter().all(|line| !line.contains("Deleted")), "{log}");
     Ok(())
@@ -109,10 +151,23 @@ fn one_peer_more_is_one_peers_objects() -> Result<()> {
     let log = monitor.log();
     // Those of the monitor, of another device, and of the device's own IPv6 address, which the
     // kernel takes into use a second or two after the device came.
-    let of_others = |line: &&str| ["192.0.2.0/24", "eth0", "fe80::"].iter().any(|part| line.contains(part));
+    let of_others = |line: &&str| {
+        ["192.0.2.0/24", "eth0", "fe80::"]
+            .iter()
+            .any(|part| line.contains(part))
+    };
     let changes: Vec<&str> = log.lines().filter(|line| !of_others(line)).collect();
-    assert_eq!(changes.len(), 4, "a neighbour, an FDB entry, an object, a route: {log}");
-    assert!(changes.iter().all(|line| line.contains("10.244.16.0") || line.contains("192.168.1.116")), "{log}");
+    assert_eq!(
+        changes.len(),
+        4,
+        "a neighbour, an FDB entry, an object, a route: {log}"
+    );
+    assert!(
+        changes
+            .iter()
+            .all(|line| line.contains("10.244.16.0") || line.contains("192.168.1.116")),
+        "{log}"
+    );
     Ok(())
 }
 
@@ -132,7 +187,10 @@ fn changed_nexthop_objects_are_repaired_within_seconds() -> Result<()> {
         "ip link set flannel.1 down".to_owned(),
     ];
     pair.a.expect_repairs(&changes, || {
-        Ok([pair.a.sh("ip -j nexthop show")?.stdout, pair.a.sh("ip -j route show")?.stdout])
+        Ok([
+            pair.a.sh("ip -j nexthop show")?.stdout,
+            pair.a.sh("ip -j route show")?.stdout,
+        ])
     })?;
     agent.wait_ready_is(true)?;
     Ok(())
@@ -165,15 +223,25 @@ fn objects_of_others_stay_and_a_number_that_is_taken_costs_the_object_alone() ->
         Ok(())
     })?;
     let status = agent.wait_ready_is(true)?;
-    assert!(status["dirty"].to_string().contains(&format!("nexthop {taken}")), "{}", status["dirty"]);
+    assert!(
+        status["dirty"]
+            .to_string()
+            .contains(&format!("nexthop {taken}")),
+        "{}",
+        status["dirty"]
+    );
     assert_eq!(of_others(&pair.a)?, before);
     pair.a.sh(&format!("ip nexthop del id {taken}"))?;
     expected[1] = taken.into();
-    eventually("the object when its number is free", Duration::from_secs(40), || {
-        let routes = routes(&pair.a)?;
-        ensure!(routes == expected, "{routes:?}");
-        Ok(())
-    })
+    eventually(
+        "the object when its number is free",
+        Duration::from_secs(40),
+        || {
+            let routes = routes(&pair.a)?;
+            ensure!(routes == expected, "{routes:?}");
+            Ok(())
+        },
+    )
 }
 
 /// Also where the kernel does not say where an object leads.
@@ -187,7 +255,9 @@ fn a_fresh_process_takes_them_over() -> Result<()> {
     pair.etcd.delete_leases(&peers[3..])?;
     settles(&pair.a, 3, true)?;
     for compatible in [1, 0] {
-        pair.a.sh(&format!("sysctl -qw net.ipv4.nexthop_compat_mode={compatible}"))?;
+        pair.a.sh(&format!(
+            "sysctl -qw net.ipv4.nexthop_compat_mode={compatible}"
+        ))?;
         agent.kill9()?;
         let monitor = monitor(&pair.a)?;
         agent.restart()?;
@@ -195,7 +265,10 @@ fn a_fresh_process_takes_them_over() -> Result<()> {
         agent.wait_peers(3)?;
         settles(&pair.a, 3, true)?;
         let log = monitor.log();
-        assert!(!log.lines().any(|line| line.contains("10.244.1")), "nothing was made anew: {log}");
+        assert!(
+            !log.lines().any(|line| line.contains("10.244.1")),
+            "nothing was made anew: {log}"
+        );
     }
     Ok(())
 }
@@ -220,7 +293,10 @@ fn cleanup_leaves_none() -> Result<()> {
     pair.a.sh("ip route del 192.168.7.0/24")?;
     agent.sigterm_and_wait()?;
     let said = agent.cli(&["cleanup"])?.stdout;
-    assert!(said.contains(&format!("remove nexthop {}: done", number(10))), "{said}");
+    assert!(
+        said.contains(&format!("remove nexthop {}: done", number(10))),
+        "{said}"
+    );
     assert_eq!(objects(&pair.a)?, BTreeSet::from([1]));
     assert_eq!(routes(&pair.a)?, [0; 0]);
     Ok(())

@@ -21,7 +21,11 @@ const V4: &str = "net.ipv4.ip_forward";
 const V6: &str = "net.ipv6.conf.all.forwarding";
 
 fn nodes(name: &str) -> Result<TwoNodes> {
-    TwoNodes::with(name, Stack::Dual, &cluster::config(Stack::Dual, r#"{"Type":"vxlan"}"#))
+    TwoNodes::with(
+        name,
+        Stack::Dual,
+        &cluster::config(Stack::Dual, r#"{"Type":"vxlan"}"#),
+    )
 }
 
 fn set(node: &Node, name: &str, value: u32) -> Result<()> {
@@ -38,11 +42,15 @@ fn wait_value(node: &Node, name: &str, value: u32) -> Result<()> {
 }
 
 fn recorded(agent: &Agent) -> Result<String> {
-    Ok(fs::read_to_string(agent.node().outside_path("/run/flannel/sysctls"))?)
+    Ok(fs::read_to_string(
+        agent.node().outside_path("/run/flannel/sysctls"),
+    )?)
 }
 
 fn is_problem(status: &Value, name: &str) -> bool {
-    status["sysctl_problems"].as_array().is_some_and(|all| all.iter().any(|problem| problem["sysctl"] == name))
+    status["sysctl_problems"]
+        .as_array()
+        .is_some_and(|all| all.iter().any(|problem| problem["sysctl"] == name))
 }
 
 #[test]
@@ -69,7 +77,12 @@ fn forwarding_is_switched_on_recorded_kept_on_and_set_back() -> Result<()> {
     })?;
     a.sigterm_and_wait()?;
     let kept = a.cli(&["cleanup", "--keep-network"])?.stdout;
-    ensure!(kept.contains(&format!("leave {V4} at 1 (0 before), because the network stays")), "{kept}");
+    ensure!(
+        kept.contains(&format!(
+            "leave {V4} at 1 (0 before), because the network stays"
+        )),
+        "{kept}"
+    );
     a.cli(&["cleanup"])?;
     for name in [V4, V6] {
         wait_value(&nodes.a, name, 0)?;
@@ -80,13 +93,21 @@ fn forwarding_is_switched_on_recorded_kept_on_and_set_back() -> Result<()> {
 #[test]
 fn with_the_flag_forwarding_is_only_reported() -> Result<()> {
     let nodes = nodes("noforward")?;
-    let options = nodes.options()?.flags(&["--set-forwarding=false", &format!("--healthz-port={PORT}")]);
+    let options = nodes
+        .options()?
+        .flags(&["--set-forwarding=false", &format!("--healthz-port={PORT}")]);
     let agent = nodes.a.ready_agent(options)?;
     set(&nodes.a, V4, 0)?;
     let status = agent.wait_ready_is(false)?;
-    ensure!(is_problem(&status, V4) && !is_problem(&status, V6), "{status}");
+    ensure!(
+        is_problem(&status, V4) && !is_problem(&status, V6),
+        "{status}"
+    );
     let said = agent.cli_any(&["status"])?.stdout;
-    ensure!(said.contains("net.ipv4.ip_forward is 0: this node forwards no IPv4 packets"), "{said}");
+    ensure!(
+        said.contains("net.ipv4.ip_forward is 0: this node forwards no IPv4 packets"),
+        "{said}"
+    );
     let (code, text) = nodes.a.http_get(PORT, "/readyz")?;
     ensure!(code == 503 && text.contains(V4), "{code} {text}");
     set(&nodes.a, V4, 1)?;
@@ -110,9 +131,12 @@ fn what_may_not_be_set_keeps_the_node_from_being_ready() -> Result<()> {
         Ok(status)
     })?;
     ensure!(status["ready"] == false, "{status}");
-    let text = status["sysctl_problems"][0]["text"].as_str().context("a text")?;
+    let text = status["sysctl_problems"][0]["text"]
+        .as_str()
+        .context("a text")?;
     ensure!(
-        text.contains("Read-only file system") && text.contains("sysctl -w net.ipv6.conf.all.forwarding=1"),
+        text.contains("Read-only file system")
+            && text.contains("sysctl -w net.ipv6.conf.all.forwarding=1"),
         "{text}"
     );
     a.sigterm_and_wait()?;
@@ -125,11 +149,20 @@ fn wait_problem(agent: &Agent, name: &str, value: u32) -> Result<()> {
     let begun = Instant::now();
     agent.wait_status(name, |status| {
         let problems = status["sysctl_problems"].as_array().context("problems")?;
-        let found = problems.iter().find(|problem| problem["sysctl"] == name).context("no such problem")?;
-        ensure!(status["ready"] == false && found["value"] == value, "{found}");
+        let found = problems
+            .iter()
+            .find(|problem| problem["sysctl"] == name)
+            .context("no such problem")?;
+        ensure!(
+            status["ready"] == false && found["value"] == value,
+            "{found}"
+        );
         Ok(())
     })?;
-    println!("{name}={value} is reported after {:.1} s", begun.elapsed().as_secs_f32());
+    println!(
+        "{name}={value} is reported after {:.1} s",
+        begun.elapsed().as_secs_f32()
+    );
     Ok(())
 }
 
@@ -138,18 +171,30 @@ fn wait_problem(agent: &Agent, name: &str, value: u32) -> Result<()> {
 fn forwarding_of_devices_that_are_not_ours_is_reported_and_left() -> Result<()> {
     let nodes = nodes("notours")?;
     let options = nodes.options()?.flag("--ip-masq");
-    let [a, b] = [nodes.a.ready_agent(options.clone())?, nodes.b.ready_agent(options)?];
+    let [a, b] = [
+        nodes.a.ready_agent(options.clone())?,
+        nodes.b.ready_agent(options)?,
+    ];
     let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
     near.wait_ping(far.ip())?;
     let outside = "192.168.1.12".parse()?;
-    for (name, cut_off) in [("net.ipv4.conf.cni0.forwarding", far.ip()), ("net.ipv4.conf.eth0.forwarding", outside)] {
+    for (name, cut_off) in [
+        ("net.ipv4.conf.cni0.forwarding", far.ip()),
+        ("net.ipv4.conf.eth0.forwarding", outside),
+    ] {
         near.wait_ping(cut_off)?;
         set(&nodes.a, name, 0)?;
         wait_problem(&a, name, 0)?;
-        ensure!(near.ping(cut_off).is_err(), "{name} is 0, and {cut_off} answers");
+        ensure!(
+            near.ping(cut_off).is_err(),
+            "{name} is 0, and {cut_off} answers"
+        );
         wait_value(&nodes.a, name, 0)?;
         let said = a.cli_any(&["status"])?.stdout;
-        ensure!(said.contains(&format!("{name} is 0: IPv4 packets of pods")), "{said}");
+        ensure!(
+            said.contains(&format!("{name} is 0: IPv4 packets of pods")),
+            "{said}"
+        );
         set(&nodes.a, name, 1)?;
         a.wait_ready_is(true)?;
         near.wait_ping(cut_off)?;
@@ -168,14 +213,22 @@ fn a_bridge_of_pods_without_ipv6_is_reported_and_left() -> Result<()> {
     let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
     let far = far.ip6().context("IPv6")?;
     near.wait_ping(far)?;
-    let shown = nodes.a.sh("ip -6 -o address show dev cni0 scope global")?.stdout;
+    let shown = nodes
+        .a
+        .sh("ip -6 -o address show dev cni0 scope global")?
+        .stdout;
     let gateway = shown.split_whitespace().nth(3).context("a gateway")?;
     set(&nodes.a, BRIDGE, 1)?;
     wait_problem(&a, BRIDGE, 1)?;
     ensure!(near.ping(far).is_err(), "{BRIDGE} is 1, and {far} answers");
     wait_value(&nodes.a, BRIDGE, 1)?;
     let said = a.cli_any(&["status"])?.stdout;
-    ensure!(said.contains(&format!("{BRIDGE} is 1: cni0 carries no IPv6 packets of pods")), "{said}");
+    ensure!(
+        said.contains(&format!(
+            "{BRIDGE} is 1: cni0 carries no IPv6 packets of pods"
+        )),
+        "{said}"
+    );
     set(&nodes.a, BRIDGE, 0)?;
     nodes.a.address("cni0", gateway, None)?;
     a.wait_ready_is(true)?;
@@ -192,7 +245,12 @@ fn a_strict_rp_filter_of_our_device_is_loosened_and_recorded() -> Result<()> {
     let pod = nodes.a.add_pod("p1")?;
     // With an address of its node, which `a` reaches by eth0.
     let reach = || {
-        eventually("the pod", SOON, || nodes.b.sh(&format!("ping -n -c 1 -W 1 -I 192.168.1.12 {}", pod.ip())).map(drop))
+        eventually("the pod", SOON, || {
+            nodes
+                .b
+                .sh(&format!("ping -n -c 1 -W 1 -I 192.168.1.12 {}", pod.ip()))
+                .map(drop)
+        })
     };
     reach()?;
     for (name, own) in [(OWN, 1), (ALL, 0)] {
@@ -200,7 +258,11 @@ fn a_strict_rp_filter_of_our_device_is_loosened_and_recorded() -> Result<()> {
         set(&nodes.a, name, 1)?;
         wait_value(&nodes.a, OWN, 2)?;
         reach()?;
-        ensure!(recorded(&a)?.contains(&format!("sysctl {OWN} {own} 2\n")), "{}", recorded(&a)?);
+        ensure!(
+            recorded(&a)?.contains(&format!("sysctl {OWN} {own} 2\n")),
+            "{}",
+            recorded(&a)?
+        );
         set(&nodes.a, ALL, 0)?;
     }
     a.wait_ready_is(true)?;
@@ -222,9 +284,14 @@ fn a_strict_rp_filter_of_the_external_interface_counts_if_packets_leave_by_anoth
     nodes.lab.link(&nodes.a, "eth1", &nodes.b, "eth1")?;
     nodes.a.address("eth1", "192.0.2.11/24", None)?;
     nodes.b.address("eth1", "192.0.2.12/24", None)?;
-    nodes.a.sh("ip route add 192.168.1.12/32 via 192.0.2.12 dev eth1 src 192.168.1.11")?;
+    nodes
+        .a
+        .sh("ip route add 192.168.1.12/32 via 192.0.2.12 dev eth1 src 192.168.1.11")?;
     wait_problem(&a, EXTERNAL, 1)?;
-    ensure!(near.ping(far.ip()).is_err(), "a strict eth0 takes packets that it should not");
+    ensure!(
+        near.ping(far.ip()).is_err(),
+        "a strict eth0 takes packets that it should not"
+    );
     let said = a.cli_any(&["status"])?.stdout;
     ensure!(said.contains("packets to a peer leave by eth1"), "{said}");
 
@@ -244,7 +311,9 @@ fn a_strict_rp_filter_of_lo_does_not_count() -> Result<()> {
     let nodes = TwoNodes::new("onlo", VXLAN)?;
     nodes.a.sh("ip address add 10.255.0.11/32 dev lo")?;
     nodes.b.sh("ip route add 10.255.0.11/32 via 192.168.1.11")?;
-    let a = nodes.a.ready_agent(nodes.options()?.with(&["--iface=lo"]))?;
+    let a = nodes
+        .a
+        .ready_agent(nodes.options()?.with(&["--iface=lo"]))?;
     let _b = nodes.b.ready_agent(nodes.options()?)?;
     let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
     near.wait_ping(far.ip())?;
@@ -253,7 +322,11 @@ fn a_strict_rp_filter_of_lo_does_not_count() -> Result<()> {
         ensure!(status["repairs"]["sysctls"].as_u64() >= Some(1));
         Ok(())
     })?;
-    ensure!(status["interface"]["name"] == "lo" && status["sysctl_problems"] == Value::Array(Vec::new()), "{status}");
+    ensure!(
+        status["interface"]["name"] == "lo"
+            && status["sysctl_problems"] == Value::Array(Vec::new()),
+        "{status}"
+    );
     near.wait_ping(far.ip())
 }
 
@@ -281,12 +354,25 @@ fn ipv6_is_switched_on_for_our_own_device() -> Result<()> {
     let [a, _b] = nodes.agents_with_peers(2)?;
     let own = "net.ipv6.conf.flannel-v6/1.disable_ipv6";
     wait_value(&nodes.a, own, 0)?;
-    ensure!(recorded(&a)?.contains(&format!("sysctl {own} 1 0\n")), "{}", recorded(&a)?);
+    ensure!(
+        recorded(&a)?.contains(&format!("sysctl {own} 1 0\n")),
+        "{}",
+        recorded(&a)?
+    );
     let reaches = || {
         eventually("IPv6 between the nodes", SOON, || {
-            let address = nodes.b.sh("ip -6 -o address show dev flannel-v6.1 scope global")?.stdout;
-            let address = address.split_whitespace().nth(3).and_then(|prefix| prefix.split('/').next());
-            nodes.a.sh(&format!("ping -6 -n -c 1 -W 1 {}", address.context("an address")?))?;
+            let address = nodes
+                .b
+                .sh("ip -6 -o address show dev flannel-v6.1 scope global")?
+                .stdout;
+            let address = address
+                .split_whitespace()
+                .nth(3)
+                .and_then(|prefix| prefix.split('/').next());
+            nodes.a.sh(&format!(
+                "ping -6 -n -c 1 -W 1 {}",
+                address.context("an address")?
+            ))?;
             Ok(())
         })
     };

@@ -35,8 +35,10 @@ fn kubeconfig(pod: &Pod, user: &str) {
     let authority = authority.display();
     let text = format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-         clusters: [{{name: c, cluster: {{server: \"https://127.0.0.1:{port}\", certificate-authority: \"{authority}\"}}}}]\n\
-         contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {user}}}]\n"
+         clusters: [{{name: c, cluster: {{server: \"https://127.0.0.1:{port}\", \
+         certificate-authority: \"{authority}\"}}}}]\n\
+         contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: \
+         {user}}}]\n"
     );
     fs::write(KUBECONFIG, text).expect("written");
 }
@@ -48,15 +50,22 @@ fn hang(path: &Path) {
 }
 
 fn has_route() -> bool {
-    let output = Command::new("ip").args(["route", "show", ROUTE]).output().expect("ip");
+    let output = Command::new("ip")
+        .args(["route", "show", ROUTE])
+        .output()
+        .expect("ip");
     !output.stdout.is_empty()
 }
 
 /// The status of a health check.
 fn health() -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", HEALTH_PORT)).expect("the health port");
-    stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
-    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("a request");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .expect("a timeout");
+    stream
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .expect("a request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     answer.lines().next().unwrap_or_default().to_owned()
@@ -86,10 +95,15 @@ fn while_hanging(
         });
         // The reason names what hangs, and the log has it.
         let status = pod
-            .until("the reason", |status| status["store"]["reason"].as_str().is_some_and(|text| text.contains(named)))
+            .until("the reason", |status| {
+                status["store"]["reason"]
+                    .as_str()
+                    .is_some_and(|text| text.contains(named))
+            })
             .await;
         assert_eq!(status["store"]["in_sync"], false, "{status}");
-        pod.until("a log line", |_| Pod::log().contains(named)).await;
+        pod.until("a log line", |_| Pod::log().contains(named))
+            .await;
         assert!(has_route());
         run(&format!("ip route del {ROUTE}"));
         pod.until("the route", |_| has_route()).await;
@@ -104,36 +118,67 @@ fn a_credential_plugin_that_hangs_when_the_token_expires_costs_only_the_store() 
         // A token that has expired is asked for again with each connection.
         let script = format!(
             "#!/bin/sh\n[ -e {HANGS} ] && exec sleep 1000\n\
-             echo '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\
+             echo \
+             '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\
              \"status\":{{\"token\":\"first\",\"expirationTimestamp\":\"2026-01-02T03:04:05Z\"}}}}'\n"
         );
         fs::write(PLUGIN, script).expect("written");
         fs::set_permissions(PLUGIN, fs::Permissions::from_mode(0o755)).expect("a mode");
         let version = "client.authentication.k8s.io/v1";
-        kubeconfig(pod, &format!("{{exec: {{apiVersion: {version}, command: {PLUGIN}, interactiveMode: Never}}}}"));
+        kubeconfig(
+            pod,
+            &format!(
+                "{{exec: {{apiVersion: {version}, command: {PLUGIN}, interactiveMode: Never}}}}"
+            ),
+        );
     };
     let hang = |_: &Pod| fs::write(HANGS, "").expect("written");
-    while_hanging(&["--kubeconfig-file=/run/kubeconfig"], prepare, hang, PLUGIN);
+    while_hanging(
+        &["--kubeconfig-file=/run/kubeconfig"],
+        prepare,
+        hang,
+        PLUGIN,
+    );
 }
 
 #[test]
 fn a_kubeconfig_that_hangs_costs_only_the_store() {
     let prepare = |pod: &Pod| kubeconfig(pod, "{token: first}");
-    while_hanging(&["--kubeconfig-file=/run/kubeconfig"], prepare, |_| hang(Path::new(KUBECONFIG)), KUBECONFIG);
+    while_hanging(
+        &["--kubeconfig-file=/run/kubeconfig"],
+        prepare,
+        |_| hang(Path::new(KUBECONFIG)),
+        KUBECONFIG,
+    );
 }
 
 #[test]
 fn a_certificate_of_a_kubeconfig_that_hangs_costs_only_the_store() {
     let prepare = |pod: &Pod| kubeconfig(pod, "{token: first}");
-    while_hanging(&["--kubeconfig-file=/run/kubeconfig"], prepare, |pod| hang(&pod.authority.file()), KUBECONFIG);
+    while_hanging(
+        &["--kubeconfig-file=/run/kubeconfig"],
+        prepare,
+        |pod| hang(&pod.authority.file()),
+        KUBECONFIG,
+    );
 }
 
 #[test]
 fn a_certificate_of_the_service_account_that_hangs_costs_only_the_store() {
-    while_hanging(&[], |_| (), |_| hang(&Path::new(ACCOUNT).join("ca.crt")), "secrets/kubernetes.io/serviceaccount");
+    while_hanging(
+        &[],
+        |_| (),
+        |_| hang(&Path::new(ACCOUNT).join("ca.crt")),
+        "secrets/kubernetes.io/serviceaccount",
+    );
 }
 
 #[test]
 fn a_token_of_the_service_account_that_hangs_costs_only_the_store() {
-    while_hanging(&[], |_| (), |_| hang(&Path::new(ACCOUNT).join("token")), "secrets/kubernetes.io/serviceaccount");
+    while_hanging(
+        &[],
+        |_| (),
+        |_| hang(&Path::new(ACCOUNT).join("token")),
+        "secrets/kubernetes.io/serviceaccount",
+    );
 }

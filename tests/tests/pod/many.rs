@@ -36,9 +36,16 @@ fn large_node(n: u32, heartbeat: u32) -> Value {
 #[test]
 fn five_thousand_nodes_fit_and_their_heartbeats_cost_nothing() {
     in_pod(async |mut pod| {
-        assert!(large_node(4999, 0).to_string().len() >= 16 << 10, "{}", large_node(4999, 0).to_string().len());
-        std::fs::write("/run/net-conf.json", r#"{"Network":"10.64.0.0/10","Backend":{"Type":"vxlan"}}"#)
-            .expect("written");
+        assert!(
+            large_node(4999, 0).to_string().len() >= 16 << 10,
+            "{}",
+            large_node(4999, 0).to_string().len()
+        );
+        std::fs::write(
+            "/run/net-conf.json",
+            r#"{"Network":"10.64.0.0/10","Backend":{"Type":"vxlan"}}"#,
+        )
+        .expect("written");
         pod.double.change(|state| {
             for n in 0..NODES {
                 state.put(large_node(n, 0));
@@ -47,8 +54,12 @@ fn five_thousand_nodes_fit_and_their_heartbeats_cost_nothing() {
             state.forget();
         });
         pod.start();
-        let all =
-            |status: &Value| status["ready"] == true && status["peers"].as_array().is_some_and(|all| all.len() == 5000);
+        let all = |status: &Value| {
+            status["ready"] == true
+                && status["peers"]
+                    .as_array()
+                    .is_some_and(|all| all.len() == 5000)
+        };
         let status = pod.until("five thousand peers", all).await;
         assert_eq!(status["store"]["last_change"], Value::Null);
         let started = pod.memory("VmRSS");
@@ -60,14 +71,24 @@ fn five_thousand_nodes_fit_and_their_heartbeats_cost_nothing() {
         let version = pod.double.change(|state| state.version);
         pod.double.change(State::end_watches);
         // The watch goes on from there: everything before was read.
-        pod.double.asked(&format!("resourceVersion={version}"), 1).await;
-        let status = pod.until("the watch", |status| status["store"]["in_sync"] == true).await;
-        assert_eq!(status["store"]["last_change"], Value::Null, "no heartbeat went further than the store's task");
+        pod.double
+            .asked(&format!("resourceVersion={version}"), 1)
+            .await;
+        let status = pod
+            .until("the watch", |status| status["store"]["in_sync"] == true)
+            .await;
+        assert_eq!(
+            status["store"]["last_change"],
+            Value::Null,
+            "no heartbeat went further than the store's task"
+        );
         assert_eq!(pod.double.count(LIST), 1, "listed once");
 
-        let [now, peak, heap, file] = ["VmRSS", "VmHWM", "RssAnon", "RssFile"].map(|name| pod.memory(name));
+        let [now, peak, heap, file] =
+            ["VmRSS", "VmHWM", "RssAnon", "RssFile"].map(|name| pod.memory(name));
         let report = format!(
-            "5,001 nodes of 16 KiB: VmRSS {started} KiB after start, {now} KiB after a heartbeat of each \
+            "5,001 nodes of 16 KiB: VmRSS {started} KiB after start, {now} KiB after a heartbeat \
+             of each \
              (RssAnon {heap} KiB, RssFile {file} KiB); VmHWM {peak} KiB"
         );
         println!("{report}");
@@ -76,7 +97,10 @@ fn five_thousand_nodes_fit_and_their_heartbeats_cost_nothing() {
         if is_as_shipped() {
             assert!(now <= LIMIT, "{report}");
         } else {
-            not_run("the memory of 5,000 nodes with the executable", NOT_AS_SHIPPED);
+            not_run(
+                "the memory of 5,000 nodes with the executable",
+                NOT_AS_SHIPPED,
+            );
         }
     });
 }

@@ -10,9 +10,12 @@ use super::{
 const PREFIX: &str = "flannel.alpha.coreos.com/";
 
 fn annotate(pod: &Pod, annotations: &[(&str, Option<&str>)]) {
-    let all: serde_json::Map<_, _> =
-        annotations.iter().map(|(name, value)| (format!("{PREFIX}{name}"), json!(value))).collect();
-    pod.double.change(|state| state.edit("own", &json!({ "metadata": { "annotations": all } })));
+    let all: serde_json::Map<_, _> = annotations
+        .iter()
+        .map(|(name, value)| (format!("{PREFIX}{name}"), json!(value)))
+        .collect();
+    pod.double
+        .change(|state| state.edit("own", &json!({ "metadata": { "annotations": all } })));
 }
 
 /// A Node with these annotations, and a second interface, `eth1`: 192.0.3.1/24.
@@ -31,7 +34,9 @@ fn with_annotations(pod: &Pod, annotations: &[(&str, Option<&str>)]) {
 
 fn setting<'a>(status: &'a Value, name: &str) -> &'a Value {
     let all = status["node_settings"].as_array().into_iter().flatten();
-    all.into_iter().find(|setting| setting["annotation"] == format!("{PREFIX}{name}")).unwrap_or(&Value::Null)
+    all.into_iter()
+        .find(|setting| setting["annotation"] == format!("{PREFIX}{name}"))
+        .unwrap_or(&Value::Null)
 }
 
 fn reason<'a>(status: &'a Value, name: &str) -> &'a str {
@@ -61,7 +66,11 @@ fn annotations_of_the_node_come_before_the_flags() {
         );
         assert_eq!(status["guard"]["outer"]["wanted"], "audit", "{status}");
         assert_eq!(status["node_settings"].as_array().map(Vec::len), Some(4));
-        assert!(all.iter().all(|(name, _)| setting(&status, name)["in_force"] == true), "{status}");
+        assert!(
+            all.iter()
+                .all(|(name, _)| setting(&status, name)["in_force"] == true),
+            "{status}"
+        );
 
         // Mode and guard are followed; the others wait.
         let changes = [
@@ -71,9 +80,16 @@ fn annotations_of_the_node_come_before_the_flags() {
             ("node-guard-outer", Some("auto")),
         ];
         annotate(&pod, &changes);
-        let status = pod.until("the flag's mode", |status| status["mode"]["source"] == "flag").await;
+        let status = pod
+            .until("the flag's mode", |status| {
+                status["mode"]["source"] == "flag"
+            })
+            .await;
         assert_eq!(
-            (&status["mode"]["wanted"], &status["guard"]["outer"]["wanted"]),
+            (
+                &status["mode"]["wanted"],
+                &status["guard"]["outer"]["wanted"]
+            ),
             (&json!("encap"), &json!("enforce"))
         );
         assert_eq!(
@@ -82,11 +98,22 @@ fn annotations_of_the_node_come_before_the_flags() {
             "{status}"
         );
         assert_eq!(setting(&status, "node-mtu")["in_force"], false);
-        assert_eq!(reason(&status, "node-mtu"), "takes effect at the next start of the agent");
-        assert_eq!(reason(&status, "node-iface"), "removed, and in force until the next start of the agent");
-        assert!(reason(&status, "node-guard-outer").contains("refused: expected enforce, audit or off"));
+        assert_eq!(
+            reason(&status, "node-mtu"),
+            "takes effect at the next start of the agent"
+        );
+        assert_eq!(
+            reason(&status, "node-iface"),
+            "removed, and in force until the next start of the agent"
+        );
+        assert!(
+            reason(&status, "node-guard-outer").contains("refused: expected enforce, audit or off")
+        );
         let log = Pod::log();
-        assert!(log.contains("takes effect at the next start of the agent"), "{log}");
+        assert!(
+            log.contains("takes effect at the next start of the agent"),
+            "{log}"
+        );
 
         pod.stop();
         pod.start();
@@ -103,10 +130,26 @@ fn annotations_of_the_node_come_before_the_flags() {
 fn annotations_that_cannot_be_followed_are_named_and_the_node_serves() {
     in_pod(async |mut pod| {
         let all = [
-            ("node-iface", Some("eth9"), "--iface and the flags next to it apply"),
-            ("node-mtu", Some("9000"), "refused: the external interface has 1500 bytes; Backend.MTU applies"),
-            ("node-datapath", Some("turbo"), "refused: expected kernel, encap, fast or auto; --datapath applies"),
-            ("node-guard-inner", Some("maybe"), "refused: expected enforce, audit or off; --guard-inner applies"),
+            (
+                "node-iface",
+                Some("eth9"),
+                "--iface and the flags next to it apply",
+            ),
+            (
+                "node-mtu",
+                Some("9000"),
+                "refused: the external interface has 1500 bytes; Backend.MTU applies",
+            ),
+            (
+                "node-datapath",
+                Some("turbo"),
+                "refused: expected kernel, encap, fast or auto; --datapath applies",
+            ),
+            (
+                "node-guard-inner",
+                Some("maybe"),
+                "refused: expected enforce, audit or off; --guard-inner applies",
+            ),
         ];
         with_annotations(&pod, &all.map(|(name, value, _)| (name, value)));
         pod.start_with(&["--datapath=kernel"]);
@@ -116,12 +159,24 @@ fn annotations_that_cannot_be_followed_are_named_and_the_node_serves() {
             (&json!("eth0"), &json!(1450)),
             "{status}"
         );
-        assert_eq!((&status["mode"]["source"], &status["guard"]["inner"]["wanted"]), (&json!("flag"), &json!("audit")));
+        assert_eq!(
+            (
+                &status["mode"]["source"],
+                &status["guard"]["inner"]["wanted"]
+            ),
+            (&json!("flag"), &json!("audit"))
+        );
         let log = Pod::log();
         for (name, value, expected) in all {
-            let (value, text) = (format!("{:?}", value.unwrap_or_default()), reason(&status, name));
+            let (value, text) = (
+                format!("{:?}", value.unwrap_or_default()),
+                reason(&status, name),
+            );
             assert_eq!(
-                (&setting(&status, name)["in_force"], &setting(&status, name)["value"]),
+                (
+                    &setting(&status, name)["in_force"],
+                    &setting(&status, name)["value"]
+                ),
                 (&json!(false), &json!(value))
             );
             assert!(text.contains(expected), "{text}");
@@ -130,8 +185,17 @@ fn annotations_that_cannot_be_followed_are_named_and_the_node_serves() {
         }
         let written = pod.double.wrote_events(1).await;
         assert_eq!(written[0]["reason"], "NodeAnnotationRefused", "{written:?}");
-        assert!(written[0]["message"].as_str().is_some_and(|text| text.contains("/node-")), "{written:?}");
+        assert!(
+            written[0]["message"]
+                .as_str()
+                .is_some_and(|text| text.contains("/node-")),
+            "{written:?}"
+        );
         let shown = Pod::print(&["status"]);
-        assert!(shown.contains("annotation flannel.alpha.coreos.com/node-datapath=\"turbo\": refused: "), "{shown}");
+        assert!(
+            shown
+                .contains("annotation flannel.alpha.coreos.com/node-datapath=\"turbo\": refused: "),
+            "{shown}"
+        );
     });
 }

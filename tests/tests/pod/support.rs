@@ -63,7 +63,10 @@ pub(crate) fn in_pod(test: impl AsyncFnOnce(Pod) + Send + 'static) {
         ] {
             run(line);
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         runtime.block_on(async { test(Pod::new().await).await });
     };
     if let Err(panic) = std::thread::spawn(in_its_own_namespaces).join() {
@@ -74,8 +77,15 @@ pub(crate) fn in_pod(test: impl AsyncFnOnce(Pod) + Send + 'static) {
 /// Runs a command, words between spaces.
 pub(crate) fn run(line: &str) {
     let mut words = line.split(' ');
-    let output = Command::new(words.next().unwrap_or_default()).args(words).output().expect(line);
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(words.next().unwrap_or_default())
+        .args(words)
+        .output()
+        .expect(line);
+    assert!(
+        output.status.success(),
+        "{line}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 impl Pod {
@@ -85,7 +95,12 @@ impl Pod {
         let double = Double::start_tls(acceptor(&authority)).await;
         fs::create_dir_all(ACCOUNT).expect("a directory");
         fs::write("/run/net-conf.json", CONFIG).expect("written");
-        let pod = Self { double, authority, agent: None, _scratch: scratch };
+        let pod = Self {
+            double,
+            authority,
+            agent: None,
+            _scratch: scratch,
+        };
         Self::mount("namespace", "kube-flannel");
         let trusted = fs::read_to_string(pod.authority.file()).expect("a certificate");
         Self::mount("ca.crt", &trusted);
@@ -95,7 +110,10 @@ impl Pod {
 
     /// Puts a file of the service account in place, whole, as the kubelet does.
     pub(crate) fn mount(name: &str, text: &str) {
-        let (new, path) = (Path::new(ACCOUNT).join("..new"), Path::new(ACCOUNT).join(name));
+        let (new, path) = (
+            Path::new(ACCOUNT).join("..new"),
+            Path::new(ACCOUNT).join(name),
+        );
         fs::write(&new, text).expect("written");
         fs::rename(new, path).expect("renamed");
     }
@@ -109,7 +127,13 @@ impl Pod {
     pub(crate) fn start_with(&mut self, flags: &[&str]) {
         let log = File::create(LOG).expect("a file");
         let child = Self::command(&[])
-            .args(["run", "--kube-subnet-mgr", "--iface=eth0", "--net-config-path=/run/net-conf.json", "-v=1"])
+            .args([
+                "run",
+                "--kube-subnet-mgr",
+                "--iface=eth0",
+                "--net-config-path=/run/net-conf.json",
+                "-v=1",
+            ])
             .args(flags)
             .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
             .env("KUBERNETES_SERVICE_PORT", self.double.port().to_string())
@@ -129,7 +153,8 @@ impl Pod {
 
     /// Waits until the agent is ready.
     pub(crate) async fn until_ready(&mut self) -> Value {
-        self.until("readiness", |status| status["ready"] == true).await
+        self.until("readiness", |status| status["ready"] == true)
+            .await
     }
 
     /// Waits until the agent's status is as wanted.
@@ -151,8 +176,17 @@ impl Pod {
     }
 
     fn status(&mut self) -> Value {
-        let ended = self.agent.as_mut().expect("a started agent").try_wait().expect("a child");
-        assert!(ended.is_none(), "the agent ended: {ended:?}\n{}", Self::log());
+        let ended = self
+            .agent
+            .as_mut()
+            .expect("a started agent")
+            .try_wait()
+            .expect("a child");
+        assert!(
+            ended.is_none(),
+            "the agent ended: {ended:?}\n{}",
+            Self::log()
+        );
         // A command would keep the API server, which shares this thread, from answering.
         ask_status(Path::new("/run/flannel/agent.sock")).unwrap_or_default()
     }
@@ -179,7 +213,9 @@ impl Pod {
     /// The generation of what mode `fast` has learned.
     pub(crate) fn generation() -> u64 {
         let shown = Self::ask(&["datapath", "show", "-o", "json"]);
-        shown["generation"].as_u64().unwrap_or_else(|| panic!("{shown}"))
+        shown["generation"]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{shown}"))
     }
 
     /// Ends the agent by SIGTERM, and fails if it takes longer than `limit`.
@@ -193,7 +229,9 @@ impl Pod {
                 ticks.tick().await;
             }
         };
-        timeout(patient(limit), ending).await.unwrap_or_else(|_| panic!("no end in {limit:?}\n{}", Self::log()));
+        timeout(patient(limit), ending)
+            .await
+            .unwrap_or_else(|_| panic!("no end in {limit:?}\n{}", Self::log()));
         self.agent = None;
     }
 
@@ -209,7 +247,10 @@ impl Pod {
     pub(crate) fn memory(&self, name: &str) -> u64 {
         let pid = self.agent.as_ref().expect("a started agent").id();
         let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
-        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .expect(name);
         let number = line.trim_start_matches(':').trim().trim_end_matches(" kB");
         number.parse().unwrap_or_else(|_| panic!("{name}{line}"))
     }
@@ -226,7 +267,12 @@ fn acceptor(authority: &Authority) -> TlsAcceptor {
     let certificate = CertificateDer::from_pem_file(pair.certificate).expect("a certificate");
     let key = PrivateKeyDer::from_pem_file(pair.key).expect("a key");
     let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("versions");
-    let config = config.with_no_client_auth().with_single_cert(vec![certificate], key).expect("a pair");
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions");
+    let config = config
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .expect("a pair");
     TlsAcceptor::from(Arc::new(config))
 }

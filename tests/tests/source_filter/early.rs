@@ -18,17 +18,28 @@ fn xdp(agent: &Agent) -> Result<Value> {
 }
 
 fn on_eth0(pair: &TwoNodes) -> Result<bool> {
-    Ok(pair.a.sh("ip -d link show dev eth0")?.stdout.contains("prog/xdp"))
+    Ok(pair
+        .a
+        .sh("ip -d link show dev eth0")?
+        .stdout
+        .contains("prog/xdp"))
 }
 
 #[test]
 fn strangers_are_dropped_at_the_driver_and_peers_are_not() -> Result<()> {
     let lab = Guarded::new("early", &["--xdp-guard=native"])?;
     lab.wait_modes("enforce", "audit")?;
-    ensure!(xdp(&lab.agent)?["attached"] == true && on_eth0(&lab.pair)?, "{}", xdp(&lab.agent)?);
+    ensure!(
+        xdp(&lab.agent)?["attached"] == true && on_eth0(&lab.pair)?,
+        "{}",
+        xdp(&lab.agent)?
+    );
     lab.expect(false, "enforced")?;
     let counted = |reason| lab.agent.counted("from_underlay", reason);
-    ensure!(counted("refused_early")? >= 6 && counted("refused_vtep")? == 0, "not at the driver");
+    ensure!(
+        counted("refused_early")? >= 6 && counted("refused_vtep")? == 0,
+        "not at the driver"
+    );
     lab.set("audit")?;
     lab.expect(true, "audit")?;
     ensure!(counted("unknown_vtep")? >= 6, "left to TC");
@@ -39,7 +50,11 @@ fn strangers_are_dropped_at_the_driver_and_peers_are_not() -> Result<()> {
     lab.agent.kill9()?;
     lab.agent.restart()?;
     lab.agent.wait_ready()?;
-    ensure!(xdp(&lab.agent)?["attached"] == true, "an agent that follows another: {}", xdp(&lab.agent)?);
+    ensure!(
+        xdp(&lab.agent)?["attached"] == true,
+        "an agent that follows another: {}",
+        xdp(&lab.agent)?
+    );
     lab.agent.sigterm_and_wait()?;
     ensure!(on_eth0(&lab.pair)?, "it needs no agent");
     lab.agent.cli(&["cleanup"])?;
@@ -56,7 +71,11 @@ fn nothing_is_done_over_others_or_without_the_driver() -> Result<()> {
     ensure!(on_eth0(&pair)?, "{}", xdp(&agent)?);
     agent.sigterm_and_wait()?;
     let agent = start(&[])?;
-    ensure!(!on_eth0(&pair)? && xdp(&agent)? == Value::Null, "{}", xdp(&agent)?);
+    ensure!(
+        !on_eth0(&pair)? && xdp(&agent)? == Value::Null,
+        "{}",
+        xdp(&agent)?
+    );
     agent.sigterm_and_wait()?;
 
     // Another owner's, which happens to be of our making.
@@ -69,7 +88,10 @@ fn nothing_is_done_over_others_or_without_the_driver() -> Result<()> {
     })??;
     ensure!(foreign.is_attached(), "{:?}", foreign.refused());
     let agent = start(&["--xdp-guard=auto"])?;
-    let reason = xdp(&agent)?["reason"].as_str().unwrap_or_default().to_owned();
+    let reason = xdp(&agent)?["reason"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     ensure!(reason.contains("busy"), "{reason}");
     agent.sigterm_and_wait()?;
     ensure!(on_eth0(&pair)?, "the other's is still there");
@@ -85,9 +107,15 @@ fn nothing_is_done_over_others_or_without_the_driver() -> Result<()> {
         *flag = flag.replace("--iface=eth0", "--iface=br0");
     }
     let agent = pair.a.ready_agent(options)?;
-    let reason = xdp(&agent)?["reason"].as_str().unwrap_or_default().to_owned();
+    let reason = xdp(&agent)?["reason"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     ensure!(reason.contains("not supported"), "{reason}");
     agent.wait_log(&["--xdp-guard=native cannot be done"])?;
-    ensure!(!pair.a.sh("ip -d link show dev br0")?.stdout.contains("xdp"), "no generic mode");
+    ensure!(
+        !pair.a.sh("ip -d link show dev br0")?.stdout.contains("xdp"),
+        "no generic mode"
+    );
     Ok(())
 }

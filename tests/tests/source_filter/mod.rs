@@ -34,8 +34,16 @@ fn other() -> StockNode {
 
 fn node(number: u8, host: u8) -> StockNode {
     StockNode {
-        v4: Some(StockEnd::vxlan(number, &format!("192.168.1.{host}"), &format!("02:00:00:00:04:{number:02}"))),
-        v6: Some(StockEnd::vxlan(number, &format!("2001:db8:1::{host}"), &format!("02:00:00:00:06:{number:02}"))),
+        v4: Some(StockEnd::vxlan(
+            number,
+            &format!("192.168.1.{host}"),
+            &format!("02:00:00:00:04:{number:02}"),
+        )),
+        v6: Some(StockEnd::vxlan(
+            number,
+            &format!("2001:db8:1::{host}"),
+            &format!("02:00:00:00:06:{number:02}"),
+        )),
     }
 }
 
@@ -51,14 +59,23 @@ struct Guarded {
 impl Guarded {
     /// Both families, the agent with these flags more.
     fn new(name: &str, flags: &[&str]) -> Result<Self> {
-        let pair = TwoNodes::with(name, Stack::Dual, &cluster::config(Stack::Dual, r#"{"Type":"vxlan"}"#))?;
+        let pair = TwoNodes::with(
+            name,
+            Stack::Dual,
+            &cluster::config(Stack::Dual, r#"{"Type":"vxlan"}"#),
+        )?;
         ours().put(&pair.etcd)?;
         let agent = pair.a.ready_agent(pair.options()?.flags(flags))?;
         speak_tunnel(&pair, &as_published(&agent)?)?;
         let pod = pair.a.add_pod("p1")?;
         // Addresses are resolved, so that no ping is lost to that.
-        for (host, to) in [(&pair.a, pod.addresses()), (&pair.b, &["192.168.1.11".parse()?, "2001:db8:1::11".parse()?])]
-        {
+        for (host, to) in [
+            (&pair.a, pod.addresses()),
+            (
+                &pair.b,
+                &["192.168.1.11".parse()?, "2001:db8:1::11".parse()?],
+            ),
+        ] {
             for to in to {
                 eventually(&format!("an answer of {to}"), SOON, || {
                     host.run(["ping", "-n", "-c", "1", "-W", "1", &to.to_string()])
@@ -66,7 +83,12 @@ impl Guarded {
             }
         }
         let arriving = Capture::start(&pod, "eth0", is_echo_request)?;
-        Ok(Self { agent, pod, arriving, pair })
+        Ok(Self {
+            agent,
+            pod,
+            arriving,
+            pair,
+        })
     }
 
     /// Sets the guard's mode, and waits until it is active.
@@ -76,11 +98,17 @@ impl Guarded {
     }
 
     fn wait_modes(&self, outer: &str, inner: &str) -> Result<()> {
-        self.agent.wait_status(&format!("guard {outer}, {inner}"), |status| {
-            let [is_outer, is_inner] = ["outer", "inner"].map(|check| &status["guard"][check]["effective"]);
-            ensure!(*is_outer == outer && *is_inner == inner, "{}", status["guard"]);
-            Ok(())
-        })?;
+        self.agent
+            .wait_status(&format!("guard {outer}, {inner}"), |status| {
+                let [is_outer, is_inner] =
+                    ["outer", "inner"].map(|check| &status["guard"][check]["effective"]);
+                ensure!(
+                    *is_outer == outer && *is_inner == inner,
+                    "{}",
+                    status["guard"]
+                );
+                Ok(())
+            })?;
         Ok(())
     }
 
@@ -88,7 +116,11 @@ impl Guarded {
     fn arrive(&self, to: IpAddr, more: &str) -> Result<usize> {
         self.arriving.clear();
         let line = format!("ping -n -c 3 -i 0.01 -W 0.1 {more} {to}");
-        self.pair.b.command(line.split_ascii_whitespace()).any_code().run()?;
+        self.pair
+            .b
+            .command(line.split_ascii_whitespace())
+            .any_code()
+            .run()?;
         Ok(self.arriving.len())
     }
 
@@ -107,7 +139,10 @@ impl Guarded {
     fn expect(&self, reached: bool, when: &str) -> Result<()> {
         for address in self.pod.addresses() {
             let count = self.arrive(*address, "").context(when.to_owned())?;
-            ensure!(count == if reached { 3 } else { 0 }, "{when}: {count} of 3 pings arrived at {address}");
+            ensure!(
+                count == if reached { 3 } else { 0 },
+                "{when}: {count} of 3 pings arrived at {address}"
+            );
         }
         Ok(())
     }
@@ -122,11 +157,19 @@ impl Guarded {
 fn as_published(agent: &Agent) -> Result<StockNode> {
     let status = agent.status()?;
     let with_mac = |end: Option<StockEnd>, device: usize| -> Result<Option<StockEnd>> {
-        let mac = status["devices"][device]["mac"].as_str().with_context(|| format!("two devices in {status}"))?;
-        Ok(end.map(|end| StockEnd { mac: Some(mac.to_owned()), ..end }))
+        let mac = status["devices"][device]["mac"]
+            .as_str()
+            .with_context(|| format!("two devices in {status}"))?;
+        Ok(end.map(|end| StockEnd {
+            mac: Some(mac.to_owned()),
+            ..end
+        }))
     };
     let StockNode { v4, v6 } = ours();
-    Ok(StockNode { v4: with_mac(v4, 0)?, v6: with_mac(v6, 1)? })
+    Ok(StockNode {
+        v4: with_mac(v4, 0)?,
+        v6: with_mac(v6, 1)?,
+    })
 }
 
 /// Gives `b` stock's tunnel devices, and the ways to the pods of `ours`.
@@ -141,7 +184,9 @@ fn speak_tunnel(pair: &TwoNodes, ours: &StockNode) -> Result<()> {
 
 /// Of either family, from the Ethernet header on; of a fragmented one the first part.
 fn is_echo_request(frame: &[u8]) -> bool {
-    let Some(ip) = frame::ip(frame).filter(|ip| !frame::is_later_fragment(ip)) else { return false };
+    let Some(ip) = frame::ip(frame).filter(|ip| !frame::is_later_fragment(ip)) else {
+        return false;
+    };
     let payload = ip.payload();
     match payload.ip_number {
         ip_number::ICMP => payload.payload.first() == Some(&icmpv4::TYPE_ECHO_REQUEST),

@@ -27,19 +27,28 @@ fn nothing_is_refused_while_the_store_is_away_and_a_node_that_joins_is_let_in() 
     lab.wait_modes("audit", "audit")?;
     let status = lab.agent.status()?;
     let reason = &status["guard"]["outer"]["reason"];
-    ensure!(reason == "the store is not in sync, so peers may be unknown", "{}", status["guard"]);
+    ensure!(
+        reason == "the store is not in sync, so peers may be unknown",
+        "{}",
+        status["guard"]
+    );
     lab.expect(true, "without a store")?;
     lab.pair.etcd.start()?;
     lab.wait_modes("enforce", "audit")?;
     lab.expect(false, "a stranger, once the store is back")?;
     other().put(&lab.pair.etcd)?;
-    eventually("the packets of a node that joined", SOON, || lab.expect(true, "with a lease"))?;
+    eventually("the packets of a node that joined", SOON, || {
+        lab.expect(true, "with a lease")
+    })?;
     for base in ["10.244.8.0", "fd00:10:244:8::"] {
         lab.pod.wait_ping(base.parse()?)?;
     }
     lab.pair.etcd.delete(&other().key())?;
     lab.agent.wait_peers(0)?;
-    lab.expect(true, "a moment after its lease went, which it may be about to acquire again")
+    lab.expect(
+        true,
+        "a moment after its lease went, which it may be about to acquire again",
+    )
 }
 
 #[test]
@@ -51,14 +60,22 @@ fn an_agent_that_is_gone_refuses_for_a_minute_and_can_be_switched_off() -> Resul
     age_heartbeat(&lab, HEARTBEAT_LIMIT_NS + 1_000_000_000)?;
     lab.expect(true, "a minute later")?;
     let text = lab.agent.cli(&["guard", "show"])?.stdout;
-    ensure!(text.contains("no agent for a minute: nothing is refused"), "{text}");
+    ensure!(
+        text.contains("no agent for a minute: nothing is refused"),
+        "{text}"
+    );
     age_heartbeat(&lab, 0)?;
     lab.expect(false, "maps that are vouched for")?;
     let set = lab.agent.cli(&["guard", "set", "off"])?.stdout;
     ensure!(set.starts_with("outer   off (chosen at run time)"), "{set}");
     lab.expect(true, "switched off without an agent")?;
     let set = lab.agent.cli(&["guard", "set", "enforce"])?.stdout;
-    ensure!(set.contains("outer   off, and enforce (chosen at run time) as soon as an agent sees to it"), "{set}");
+    ensure!(
+        set.contains(
+            "outer   off, and enforce (chosen at run time) as soon as an agent sees to it"
+        ),
+        "{set}"
+    );
     lab.expect(true, "more is for an agent to put in force")?;
     lab.agent.restart()?;
     lab.wait_modes("enforce", "enforce")?;

@@ -30,18 +30,40 @@ fn strangers_reach_pods_unless_the_guard_is_enforced_in_every_mode() -> Result<(
 
 /// In the log, in `status` and by `guard show`.
 fn refusals_are_reported(lab: &Guarded) -> Result<()> {
-    lab.agent.wait_log(&["the guard drops tunnel packets", "192.168.1.12 (", "refused_vtep"])?;
-    ensure!(lab.agent.log_count("the guard drops tunnel packets") <= 2, "a line for each packet, or nearly");
+    lab.agent.wait_log(&[
+        "the guard drops tunnel packets",
+        "192.168.1.12 (",
+        "refused_vtep",
+    ])?;
+    ensure!(
+        lab.agent.log_count("the guard drops tunnel packets") <= 2,
+        "a line for each packet, or nearly"
+    );
     let refused = lab.refused()?;
     lab.agent.wait_status("what was refused", |status| {
-        ensure!(status["guard"]["outer"]["refused"] == refused, "{}", status["guard"]);
+        ensure!(
+            status["guard"]["outer"]["refused"] == refused,
+            "{}",
+            status["guard"]
+        );
         Ok(())
     })?;
     let shown = lab.agent.cli_json(&["guard", "show", "-o", "json"])?;
-    let sources: Vec<_> = shown["sources"].as_array().into_iter().flatten().map(|row| row["source"].clone()).collect();
-    ensure!(sources.contains(&"192.168.1.12".into()) && sources.contains(&"2001:db8:1::12".into()), "{shown}");
+    let sources: Vec<_> = shown["sources"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|row| row["source"].clone())
+        .collect();
+    ensure!(
+        sources.contains(&"192.168.1.12".into()) && sources.contains(&"2001:db8:1::12".into()),
+        "{shown}"
+    );
     let text = lab.agent.cli(&["guard", "show"])?.stdout;
-    ensure!(text.contains("outer   enforce (chosen at run time)") && text.contains("\n192.168.1.12 "), "{text}");
+    ensure!(
+        text.contains("outer   enforce (chosen at run time)") && text.contains("\n192.168.1.12 "),
+        "{text}"
+    );
     Ok(())
 }
 
@@ -49,8 +71,13 @@ fn refusals_are_reported(lab: &Guarded) -> Result<()> {
 fn at_another_address(lab: &Guarded) -> Result<()> {
     let fdb = |to: &str| {
         let status = lab.agent.status()?;
-        let mac = status["device"]["mac"].as_str().unwrap_or_default().to_owned();
-        lab.pair.b.sh(&format!("bridge fdb replace {mac} dst {to} self permanent dev flannel.1"))
+        let mac = status["device"]["mac"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        lab.pair.b.sh(&format!(
+            "bridge fdb replace {mac} dst {to} self permanent dev flannel.1"
+        ))
     };
     let to = lab.pod.ip4()?.into();
     lab.pair.a.sh("ip address add 192.168.1.99/24 dev eth0")?;
@@ -63,7 +90,10 @@ fn at_another_address(lab: &Guarded) -> Result<()> {
     })?;
     lab.set("enforce")?;
     let count = lab.arrive(to, "")?;
-    ensure!(count == 0, "{count} of 3 got in by another address of the host");
+    ensure!(
+        count == 0,
+        "{count} of 3 got in by another address of the host"
+    );
     fdb("192.168.1.11")?;
     Ok(())
 }
@@ -94,13 +124,18 @@ fn behind_priority_tags(lab: &Guarded) -> Result<()> {
         underlay.clear();
         lab.arrive(*to, "")?;
         let frames = underlay.frames();
-        let plain = frames.first().with_context(|| format!("a tunnel packet to {to}"))?;
+        let plain = frames
+            .first()
+            .with_context(|| format!("a tunnel packet to {to}"))?;
         for tags in 0..4 {
             let frame = with_priority_tags(plain, tags);
             for (mode, expected) in [("audit", 3), ("enforce", 0)] {
                 lab.set(mode)?;
                 let count = lab.arrive_as(&frame)?;
-                ensure!(count == expected, "{to} behind {tags} tags, guard {mode}: {count} of 3 arrived");
+                ensure!(
+                    count == expected,
+                    "{to} behind {tags} tags, guard {mode}: {count} of 3 arrived"
+                );
             }
         }
     }

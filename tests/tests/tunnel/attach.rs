@@ -22,9 +22,19 @@ fn attached_by(agent: &Agent) -> Result<Value> {
 /// Fails unless every program runs exactly once, in this way and not in the other.
 fn expect_only(pair: &Pair, kind: &str) -> Result<()> {
     for (program, device, side) in HOOKS {
-        let (tcx, filters) = (hooks::tcx(&pair.net.a, device, side)?, hooks::filters(&pair.net.a, device, side)?);
-        let (there, elsewhere) = if kind == "tcx" { (tcx, filters) } else { (filters, tcx) };
-        ensure!(there == [program] && elsewhere.is_empty(), "{device} {side}: {kind} {there:?}, else {elsewhere:?}");
+        let (tcx, filters) = (
+            hooks::tcx(&pair.net.a, device, side)?,
+            hooks::filters(&pair.net.a, device, side)?,
+        );
+        let (there, elsewhere) = if kind == "tcx" {
+            (tcx, filters)
+        } else {
+            (filters, tcx)
+        };
+        ensure!(
+            there == [program] && elsewhere.is_empty(),
+            "{device} {side}: {kind} {there:?}, else {elsewhere:?}"
+        );
     }
     Ok(())
 }
@@ -56,7 +66,9 @@ fn a_change_of_way_under_load_loses_nothing_and_leaves_one_of_each() -> Result<(
     }
     let pair = Pair::with_flags("handover", &["--attach=tcx"])?;
     for device in ["eth0", "flannel.1"] {
-        pair.net.a.sh(&format!("tc qdisc add dev {device} clsact"))?;
+        pair.net
+            .a
+            .sh(&format!("tc qdisc add dev {device} clsact"))?;
     }
     let run = pair.stream(20_000, Duration::from_mins(1))?;
     pair.wait_encapsulated(2_000)?;
@@ -69,7 +81,9 @@ fn a_change_of_way_under_load_loses_nothing_and_leaves_one_of_each() -> Result<(
         agent.wait_ready()?;
         assert_eq!(attached_by(&agent)?, kind);
         // The links of the former agent go once the new ones are there.
-        eventually("one program at each hook", Duration::from_secs(5), || expect_only(&pair, kind))?;
+        eventually("one program at each hook", Duration::from_secs(5), || {
+            expect_only(&pair, kind)
+        })?;
         pair.wait_encapsulated(2_000)?;
     }
     run.stop()?.expect_complete()
@@ -79,11 +93,14 @@ fn a_change_of_way_under_load_loses_nothing_and_leaves_one_of_each() -> Result<(
 /// device and let it go on.
 fn add_mirrors(pair: &Pair) -> Result<()> {
     for (side, device) in [(Side::Ingress, "copy-in"), (Side::Egress, "copy-out")] {
-        pair.net.a.sh(&format!("ip link add {device} type veth peer name {device}-end"))?;
+        pair.net.a.sh(&format!(
+            "ip link add {device} type veth peer name {device}-end"
+        ))?;
         pair.net.a.sh(&format!("ip link set {device} up"))?;
         pair.net.a.sh(&format!("ip link set {device}-end up"))?;
         pair.net.a.sh(&format!(
-            "tc filter add dev eth0 {side} prio 5 protocol ip u32 match u32 0 0 action mirred egress mirror dev {device} continue"
+            "tc filter add dev eth0 {side} prio 5 protocol ip u32 match u32 0 0 action mirred \
+             egress mirror dev {device} continue"
         ))?;
     }
     Ok(())
@@ -111,7 +128,10 @@ fn filters_of_others_run_too(name: &str, kind: &str) -> Result<()> {
     let before = copied(&pair)?;
     pair.net.a.sh("ping -n -c 3 -i 0.01 -W 2 192.168.2.13")?;
     let now = copied(&pair)?;
-    assert!(now[0] >= before[0] + 3 && now[1] >= before[1] + 3, "{before:?}, {now:?}");
+    assert!(
+        now[0] >= before[0] + 3 && now[1] >= before[1] + 3,
+        "{before:?}, {now:?}"
+    );
     Ok(())
 }
 
@@ -126,8 +146,17 @@ fn mirrors_and_ours_see(pair: &Pair) -> Result<()> {
     report.expect_complete()?;
     pair.far.ping(pair.near.ip())?;
     let now = copied(pair)?;
-    ensure!(now[1] - before[1] >= report.sent, "{} of {} packets copied", now[1] - before[1], report.sent);
-    ensure!(now[0] > before[0] && good()? >= tunnel + 3, "in: {before:?}, {now:?}, good {tunnel} and {}", good()?);
+    ensure!(
+        now[1] - before[1] >= report.sent,
+        "{} of {} packets copied",
+        now[1] - before[1],
+        report.sent
+    );
+    ensure!(
+        now[0] > before[0] && good()? >= tunnel + 3,
+        "in: {before:?}, {now:?}, good {tunnel} and {}",
+        good()?
+    );
     Ok(())
 }
 
@@ -153,7 +182,8 @@ fn a_tcx_program_of_others_stays_and_runs() -> Result<()> {
     }
     let pair = Pair::with_flags("tcx-beside", &["--attach=tcx"])?;
     let link = pair.net.a.enter(|| -> Result<FdLink> {
-        let mut program = SchedClassifier::from_pin("/sys/fs/bpf/flannel/v2/programs/from_underlay")?;
+        let mut program =
+            SchedClassifier::from_pin("/sys/fs/bpf/flannel/v2/programs/from_underlay")?;
         let first = TcAttachOptions::TcxOrder(LinkOrder::first());
         let id = program.attach_with_options("eth0", Side::Egress.attach_type(), first)?;
         Ok(program.take_link(id)?.try_into()?)
@@ -167,7 +197,12 @@ fn a_tcx_program_of_others_stays_and_runs() -> Result<()> {
     pair.wait_encapsulated(2_000)?;
     let report = run.stop()?;
     report.expect_complete()?;
-    assert!(seen()? - before >= report.sent, "{} of {} packets seen", seen()? - before, report.sent);
+    assert!(
+        seen()? - before >= report.sent,
+        "{} of {} packets seen",
+        seen()? - before,
+        report.sent
+    );
     pair.sender.kill9()?;
     pair.sender.restart()?;
     pair.sender.wait_ready()?;
@@ -195,10 +230,18 @@ fn tunnel_device(pair: &Pair) -> Result<(Value, [String; 4])> {
     // The first line of the addresses holds the device's index, which is another.
     let texts = lines.map(|line| {
         let text = a.sh(line).map(|output| output.stdout);
-        text.map(|text| text.lines().filter(|line| !line.contains("flannel.1:")).collect::<Vec<_>>().join("\n"))
+        text.map(|text| {
+            text.lines()
+                .filter(|line| !line.contains("flannel.1:"))
+                .collect::<Vec<_>>()
+                .join("\n")
+        })
     });
     let [address, route, neighbour, fdb] = texts;
-    Ok((link[0]["address"].clone(), [address?, route?, neighbour?, fdb?]))
+    Ok((
+        link[0]["address"].clone(),
+        [address?, route?, neighbour?, fdb?],
+    ))
 }
 
 fn a_deleted_device_comes_back(kind: &str) -> Result<()> {
@@ -208,7 +251,10 @@ fn a_deleted_device_comes_back(kind: &str) -> Result<()> {
     let index = hooks::ifindex(&pair.net.a, "flannel.1")?;
     pair.net.a.sh("ip link delete flannel.1")?;
     eventually("the same device", Duration::from_secs(10), || {
-        ensure!(hooks::ifindex(&pair.net.a, "flannel.1")? != index, "still there");
+        ensure!(
+            hooks::ifindex(&pair.net.a, "flannel.1")? != index,
+            "still there"
+        );
         let now = tunnel_device(&pair)?;
         ensure!(now == before, "{now:?}\ninstead of\n{before:?}");
         expect_only(&pair, kind)
@@ -235,9 +281,14 @@ fn a_deleted_tunnel_device_comes_back_with_all_on_it_and_its_mac_clsact() -> Res
 
 /// The kernel sends no event; the agent finds out at its next resync.
 fn comes_back_with_the_resync(pair: &Pair, kind: &str) -> Result<()> {
-    assert!(!hooks::misplaced(&pair.net.a)?.is_empty(), "nothing was taken away");
+    assert!(
+        !hooks::misplaced(&pair.net.a)?.is_empty(),
+        "nothing was taken away"
+    );
     pair.near.ping(pair.far.ip())?;
-    eventually("programs in their places", RESYNC, || expect_only(pair, kind))?;
+    eventually("programs in their places", RESYNC, || {
+        expect_only(pair, kind)
+    })?;
     pair.wait_encapsulated_while_pinging()
 }
 
@@ -267,13 +318,26 @@ fn a_tcx_link_detached_by_force_comes_back_with_the_resync() -> Result<()> {
         return Ok(());
     }
     let pair = Pair::with_flags("forced", &["--attach=tcx"])?;
-    if pair.net.a.command(["bpftool", "version"]).any_code().run()?.code != 0 {
+    if pair
+        .net
+        .a
+        .command(["bpftool", "version"])
+        .any_code()
+        .run()?
+        .code
+        != 0
+    {
         use std::io::Write as _;
-        writeln!(std::io::stderr(), "NOT RUN: detaching a link by force: there is no bpftool")?;
+        writeln!(
+            std::io::stderr(),
+            "NOT RUN: detaching a link by force: there is no bpftool"
+        )?;
         return Ok(());
     }
     let index = hooks::ifindex(&pair.net.a, "flannel.1")?;
-    pair.net.a.sh(&format!("bpftool link detach pinned /sys/fs/bpf/flannel/v2/links/to_tunnel-{index}"))?;
+    pair.net.a.sh(&format!(
+        "bpftool link detach pinned /sys/fs/bpf/flannel/v2/links/to_tunnel-{index}"
+    ))?;
     comes_back_with_the_resync(&pair, "tcx")
 }
 
@@ -281,7 +345,9 @@ fn a_tcx_link_detached_by_force_comes_back_with_the_resync() -> Result<()> {
 fn a_clsact_qdisc_taken_away_comes_back_with_the_resync() -> Result<()> {
     let pair = Pair::with_flags("noqdisc", &["--attach=clsact"])?;
     for device in ["eth0", "flannel.1"] {
-        pair.net.a.sh(&format!("tc qdisc delete dev {device} clsact"))?;
+        pair.net
+            .a
+            .sh(&format!("tc qdisc delete dev {device} clsact"))?;
     }
     comes_back_with_the_resync(&pair, "clsact")
 }

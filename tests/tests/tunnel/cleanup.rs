@@ -32,14 +32,28 @@ impl Cleaned {
             node.agent(options.clone())?.wait_ready()?;
         }
         agent.wait_ready()?;
-        eventually("two peers and their programs", Duration::from_secs(10), || {
-            let status = agent.status()?;
-            ensure!(status["peers"].as_array().is_some_and(|peers| peers.len() == 2), "{status}");
-            let wrong = hooks::misplaced(&net.a)?;
-            ensure!(wrong.is_empty(), "{wrong:?}");
-            Ok(())
-        })?;
-        Ok(Self { before, files, agent, net })
+        eventually(
+            "two peers and their programs",
+            Duration::from_secs(10),
+            || {
+                let status = agent.status()?;
+                ensure!(
+                    status["peers"]
+                        .as_array()
+                        .is_some_and(|peers| peers.len() == 2),
+                    "{status}"
+                );
+                let wrong = hooks::misplaced(&net.a)?;
+                ensure!(wrong.is_empty(), "{wrong:?}");
+                Ok(())
+            },
+        )?;
+        Ok(Self {
+            before,
+            files,
+            agent,
+            net,
+        })
     }
 
     fn changes(&self) -> Result<String> {
@@ -48,7 +62,10 @@ impl Cleaned {
 
     /// Returns the files in `/run` that were added or removed since the lab was set up.
     fn new_files(&self) -> Result<Vec<String>> {
-        Ok(files(&self.net.a)?.symmetric_difference(&self.files).cloned().collect())
+        Ok(files(&self.net.a)?
+            .symmetric_difference(&self.files)
+            .cloned()
+            .collect())
     }
 
     /// Cleans up, and requires everything to be as before; programs detach a moment after their
@@ -118,13 +135,28 @@ fn a_dry_run_changes_nothing_and_lists_what_it_would_do() -> Result<()> {
         assert!(planned.contains(part), "{part} in:\n{planned}");
     }
     let did = node.clean(&[], &["/run/flannel", SUBNET_ENV])?;
-    let steps: Vec<_> = did.lines().filter_map(|line| line.rsplit_once(": ")).collect();
+    let steps: Vec<_> = did
+        .lines()
+        .filter_map(|line| line.rsplit_once(": "))
+        .collect();
     let done: Vec<_> = steps.iter().map(|(step, _)| (*step).to_owned()).collect();
-    let would: Vec<_> = planned.lines().map(|line| line.trim_start_matches("would ").to_owned()).collect();
+    let would: Vec<_> = planned
+        .lines()
+        .map(|line| line.trim_start_matches("would ").to_owned())
+        .collect();
     assert_eq!(done, would);
     // It holds subnet.env.
-    let kept: Vec<_> = steps.iter().filter(|(_, outcome)| *outcome != "done").collect();
-    assert_eq!(kept, [&("remove /run/flannel if it is empty", "kept, it is not empty or a mount point")]);
+    let kept: Vec<_> = steps
+        .iter()
+        .filter(|(_, outcome)| *outcome != "done")
+        .collect();
+    assert_eq!(
+        kept,
+        [&(
+            "remove /run/flannel if it is empty",
+            "kept, it is not empty or a mount point"
+        )]
+    );
     Ok(())
 }
 
@@ -132,8 +164,15 @@ fn a_dry_run_changes_nothing_and_lists_what_it_would_do() -> Result<()> {
 fn cleanup_refuses_while_an_agent_lives() -> Result<()> {
     let node = Cleaned::new("alive", "--attach=auto", |_| Ok(()))?;
     let state = Snapshot::of(&node.net.a)?;
-    let refusal = node.agent.cli(&["cleanup"]).expect_err("an agent lives").to_string();
-    assert!(refusal.contains("exit status 2") && refusal.contains("/run/flannel is in use by process "), "{refusal}");
+    let refusal = node
+        .agent
+        .cli(&["cleanup"])
+        .expect_err("an agent lives")
+        .to_string();
+    assert!(
+        refusal.contains("exit status 2") && refusal.contains("/run/flannel is in use by process "),
+        "{refusal}"
+    );
     assert!(refusal.contains("/run/flannel"), "{refusal}");
     assert_eq!(state.changes(&Snapshot::of(&node.net.a)?), "");
     assert_eq!(node.agent.status()?["ready"], true);
@@ -145,15 +184,33 @@ fn cleanup_refuses_while_an_agent_lives() -> Result<()> {
 fn cleanup_with_another_state_directory_refuses_while_an_agent_lives() -> Result<()> {
     let node = Cleaned::new("another", "--attach=auto", |_| Ok(()))?;
     let state = Snapshot::of(&node.net.a)?;
-    let elsewhere = ["--state-dir=/run/another", "--bpf-pin-root=/sys/fs/bpf/another"];
-    let cleanup = |more: &[&str]| node.agent.cli(&[&["cleanup"], &elsewhere[..], more].concat());
+    let elsewhere = [
+        "--state-dir=/run/another",
+        "--bpf-pin-root=/sys/fs/bpf/another",
+    ];
+    let cleanup = |more: &[&str]| {
+        node.agent
+            .cli(&[&["cleanup"], &elsewhere[..], more].concat())
+    };
     let refusal = cleanup(&[]).expect_err("an agent lives").to_string();
-    let agent = format!("an agent (process {}) with the subnet 10.244.", node.agent.child().pid());
-    for part in ["exit status 2", &agent, "stop it first", "pass --state-dir=/run/flannel,"] {
+    let agent = format!(
+        "an agent (process {}) with the subnet 10.244.",
+        node.agent.child().pid()
+    );
+    for part in [
+        "exit status 2",
+        &agent,
+        "stop it first",
+        "pass --state-dir=/run/flannel,",
+    ] {
         assert!(refusal.contains(part), "{part} in: {refusal}");
     }
     assert_eq!(state.changes(&Snapshot::of(&node.net.a)?), "");
-    assert!(cleanup(&["--dry-run"])?.stdout.contains("would remove the device flannel.1"));
+    assert!(
+        cleanup(&["--dry-run"])?
+            .stdout
+            .contains("would remove the device flannel.1")
+    );
     node.agent.sigterm_and_wait()?;
     cleanup(&[])?;
     Ok(())
@@ -166,10 +223,16 @@ fn cleanup_leaves_only_what_was_there_before_tcx() -> Result<()> {
     }
     let node = Cleaned::new("tcx", "--attach=auto", things_of_others)?;
     node.agent.sigterm_and_wait()?;
-    assert!(!node.changes()?.is_empty(), "the agent leaves its datapath behind");
+    assert!(
+        !node.changes()?.is_empty(),
+        "the agent leaves its datapath behind"
+    );
     node.clean(&[], &["/run/flannel", SUBNET_ENV])?;
     let again = node.agent.cli(&["cleanup", "--dry-run"])?.stdout;
-    assert!(!again.contains("route") && !again.contains("device") && !again.contains("pins"), "{again}");
+    assert!(
+        !again.contains("route") && !again.contains("device") && !again.contains("pins"),
+        "{again}"
+    );
     Ok(())
 }
 
@@ -187,7 +250,9 @@ fn a_clsact_qdisc_and_filters_of_others_stay() -> Result<()> {
         things_of_others(node)?;
         node.sh("tc qdisc add dev eth0 clsact")?;
         for side in ["ingress", "egress"] {
-            node.sh(&format!("tc filter add dev eth0 {side} prio 5 protocol ip u32 match u32 0 0 classid 1:1"))?;
+            node.sh(&format!(
+                "tc filter add dev eth0 {side} prio 5 protocol ip u32 match u32 0 0 classid 1:1"
+            ))?;
         }
         Ok(())
     };
@@ -202,12 +267,17 @@ fn a_clsact_qdisc_and_filters_of_others_stay() -> Result<()> {
 #[test]
 fn a_clsact_qdisc_of_ours_stays_for_a_filter_of_others() -> Result<()> {
     let node = Cleaned::new("later", "--attach=clsact", |_| Ok(()))?;
-    node.net.a.sh("tc filter add dev eth0 egress prio 5 protocol ip u32 match u32 0 0 classid 1:1")?;
+    node.net
+        .a
+        .sh("tc filter add dev eth0 egress prio 5 protocol ip u32 match u32 0 0 classid 1:1")?;
     node.agent.sigterm_and_wait()?;
     node.agent.cli(&["cleanup"])?;
     let changes = node.changes()?;
     let foreign = |line: &str| line.contains("\"pref\":5,") || line.contains("clsact");
-    assert!(changes.lines().count() > 0 && changes.lines().all(foreign), "{changes}");
+    assert!(
+        changes.lines().count() > 0 && changes.lines().all(foreign),
+        "{changes}"
+    );
     assert_eq!(hooks::filters(&node.net.a, "eth0", Side::Egress)?, [""; 0]);
     Ok(())
 }
@@ -217,19 +287,33 @@ fn a_clsact_qdisc_of_ours_stays_for_a_filter_of_others() -> Result<()> {
 fn keep_network_leaves_what_packets_go_by_without_programs() -> Result<()> {
     let node = Cleaned::new("keepnet", "--attach=auto", |_| Ok(()))?;
     node.agent.sigterm_and_wait()?;
-    let (tunnel, rules) = (TunnelState::of(&node.net.a)?, node.net.a.sh("nft -s list ruleset")?.stdout);
+    let (tunnel, rules) = (
+        TunnelState::of(&node.net.a)?,
+        node.net.a.sh("nft -s list ruleset")?.stdout,
+    );
     ensure!(
         tunnel.matching(&["route", "192.168.1.12"]).len() == 1 && rules.contains("FLANNEL-FWD"),
         "{tunnel:?} {rules}"
     );
     let did = node.agent.cli(&["cleanup", "--keep-network"])?.stdout;
-    let kept: String =
-        did.lines().filter(|line| !line.contains("remove the unreachable route 10.244.0.0/16")).collect();
-    ensure!(kept.len() < did.len(), "stock flannel does not know the unreachable route: {did}");
-    ensure!(kept.contains("remove the pins") && !kept.contains("route") && !kept.contains("device"), "{did}");
+    let kept: String = did
+        .lines()
+        .filter(|line| !line.contains("remove the unreachable route 10.244.0.0/16"))
+        .collect();
+    ensure!(
+        kept.len() < did.len(),
+        "stock flannel does not know the unreachable route: {did}"
+    );
+    ensure!(
+        kept.contains("remove the pins") && !kept.contains("route") && !kept.contains("device"),
+        "{did}"
+    );
     eventually("a node without programs", Duration::from_secs(3), || {
         let now = Snapshot::of(&node.net.a)?;
-        let left: Vec<_> = ["tcx", "bpffs"].into_iter().flat_map(|section| now.section(section)).collect();
+        let left: Vec<_> = ["tcx", "bpffs"]
+            .into_iter()
+            .flat_map(|section| now.section(section))
+            .collect();
         ensure!(left.is_empty(), "{left:?}");
         Ok(())
     })?;

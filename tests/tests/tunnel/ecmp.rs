@@ -71,7 +71,10 @@ impl Cables {
             Family::V4 => ("", Stack::V4),
             Family::V6 => ("6", Stack::V6),
         };
-        Ok(Self { pair: Pair::with_two_cables(&format!("{name}{digit}"), stack)?, shape })
+        Ok(Self {
+            pair: Pair::with_two_cables(&format!("{name}{digit}"), stack)?,
+            shape,
+        })
     }
 
     /// The public address of the receiving node.
@@ -82,9 +85,9 @@ impl Cables {
 
 /// Over IPv4, and over IPv6.
 fn over_each_family(name: &str, test: impl Fn(&Cables) -> Result<()>) -> Result<()> {
-    [&V4, &V6]
-        .into_iter()
-        .try_for_each(|shape| test(&Cables::new(name, shape)?).with_context(|| format!("{:?}", shape.family)))
+    [&V4, &V6].into_iter().try_for_each(|shape| {
+        test(&Cables::new(name, shape)?).with_context(|| format!("{:?}", shape.family))
+    })
 }
 
 /// Tunnel frames as they come to both routers from the sending node.
@@ -105,7 +108,10 @@ struct Seen {
 impl Seen {
     /// The one ECMP path it takes.
     fn ecmp_path(&self) -> Result<usize> {
-        ensure!(self.ecmp_paths.len() == 1 && self.source_ports.len() == 1, "{self:?}");
+        ensure!(
+            self.ecmp_paths.len() == 1 && self.source_ports.len() == 1,
+            "{self:?}"
+        );
         self.ecmp_paths.first().copied().context("no path")
     }
 }
@@ -114,7 +120,10 @@ impl EcmpPaths {
     fn of(cables: &Cables) -> Result<Self> {
         let shape = cables.shape;
         let capture = |router| Capture::start(router, "eth-a", shape.is_tunnel);
-        Ok(Self { captures: [capture(&cables.net.r1)?, capture(&cables.net.r2)?], shape })
+        Ok(Self {
+            captures: [capture(&cables.net.r1)?, capture(&cables.net.r2)?],
+            shape,
+        })
     }
 
     fn clear(&self) {
@@ -126,10 +135,13 @@ impl EcmpPaths {
         let mut flows = BTreeMap::<u16, Seen>::new();
         for (ecmp_path, capture) in self.captures.iter().enumerate() {
             for frame in capture.frames() {
-                let Some(inner) = frame::udp(&frame[self.shape.tunnel.inner - 14..]) else { continue };
+                let Some(inner) = frame::udp(&frame[self.shape.tunnel.inner - 14..]) else {
+                    continue;
+                };
                 let flow = flows.entry(inner.source_port()).or_default();
                 flow.ecmp_paths.insert(ecmp_path);
-                flow.source_ports.extend(frame::udp(&frame).map(|outer| outer.source_port()));
+                flow.source_ports
+                    .extend(frame::udp(&frame).map(|outer| outer.source_port()));
                 flow.by_us += usize::from(is_encapsulated_by_us(&frame));
             }
         }
@@ -144,11 +156,15 @@ impl EcmpPaths {
 /// Opens `count` flows from pod to pod.
 fn flows(cables: &Cables, count: usize) -> Result<Vec<Datagrams>> {
     let at = SocketAddr::new(cables.far.ip(), 0);
-    (0..count).map(|_| Datagrams::open(&cables.near, &cables.far, at, None)).collect()
+    (0..count)
+        .map(|_| Datagrams::open(&cables.near, &cables.far, at, None))
+        .collect()
 }
 
 fn exchange(flows: &mut [Datagrams], messages: u32) -> Result<()> {
-    flows.iter_mut().try_for_each(|flow| flow.exchange(messages))
+    flows
+        .iter_mut()
+        .try_for_each(|flow| flow.exchange(messages))
 }
 
 fn port(flow: &Datagrams) -> Result<u16> {
@@ -159,14 +175,24 @@ fn port(flow: &Datagrams) -> Result<u16> {
 fn ecmp_paths_of(ecmp_paths: &EcmpPaths, flows: &mut [Datagrams]) -> Result<BTreeMap<u16, usize>> {
     ecmp_paths.clear();
     let wanted: BTreeSet<u16> = flows.iter().map(port).collect::<Result<_>>()?;
-    let seen = eventually("packets of every flow by the programs", Duration::from_secs(10), || {
-        exchange(flows, 4)?;
-        let seen = ecmp_paths.flows();
-        let ready = seen.iter().filter(|(_, seen)| seen.by_us > 0).map(|(port, _)| *port).collect::<BTreeSet<_>>();
-        ensure!(ready == wanted, "{seen:?}");
-        Ok(seen)
-    })?;
-    seen.iter().map(|(port, seen)| Ok((*port, seen.ecmp_path()?))).collect()
+    let seen = eventually(
+        "packets of every flow by the programs",
+        Duration::from_secs(10),
+        || {
+            exchange(flows, 4)?;
+            let seen = ecmp_paths.flows();
+            let ready = seen
+                .iter()
+                .filter(|(_, seen)| seen.by_us > 0)
+                .map(|(port, _)| *port)
+                .collect::<BTreeSet<_>>();
+            ensure!(ready == wanted, "{seen:?}");
+            Ok(seen)
+        },
+    )?;
+    seen.iter()
+        .map(|(port, seen)| Ok((*port, seen.ecmp_path()?)))
+        .collect()
 }
 
 /// The ECMP path by which the kernel's own packets of a tunnel flow leave.
@@ -174,16 +200,23 @@ fn kernels_choice(cables: &Cables, source_port: u16) -> Result<usize> {
     let [from, to] = cables.shape.ends;
     let line = format!("ip route get {to} from {from} ipproto udp sport {source_port} dport 8472");
     let text = cables.net.a.sh(&line)?.stdout;
-    ["dev eth0 ", "dev eth1 "].iter().position(|device| text.contains(device)).with_context(|| text.clone())
+    ["dev eth0 ", "dev eth1 "]
+        .iter()
+        .position(|device| text.contains(device))
+        .with_context(|| text.clone())
 }
 
 fn wait_ecmp_paths(cables: &Cables, count: usize) -> Result<Value> {
-    eventually(&format!("{count} ecmp_paths"), Duration::from_secs(10), || {
-        let entry = cables.sender.peer_entry(cables.peer())?;
-        let ecmp_paths = entry["ecmp_paths"].as_array().map_or(0, Vec::len);
-        ensure!(ecmp_paths == count, "{entry}");
-        Ok(entry)
-    })
+    eventually(
+        &format!("{count} ecmp_paths"),
+        Duration::from_secs(10),
+        || {
+            let entry = cables.sender.peer_entry(cables.peer())?;
+            let ecmp_paths = entry["ecmp_paths"].as_array().map_or(0, Vec::len);
+            ensure!(ecmp_paths == count, "{entry}");
+            Ok(entry)
+        },
+    )
 }
 
 #[test]
@@ -193,22 +226,38 @@ fn each_flow_takes_the_path_the_kernel_would_give_it() -> Result<()> {
 
 fn chosen_as_by_the_kernel(cables: &Cables) -> Result<()> {
     let entry = wait_ecmp_paths(cables, 2)?;
-    assert_eq!((&entry["oif"], &entry["next_hop"]), (&Value::from(0), &Value::from("-")));
+    assert_eq!(
+        (&entry["oif"], &entry["next_hop"]),
+        (&Value::from(0), &Value::from("-"))
+    );
     let peer = cables.sender.peer_status(cables.peer())?;
     let why = peer["reason"].as_str().unwrap_or_default();
-    assert!(peer["way"] == "tunnel" && why.contains("eth0, eth1"), "{peer}");
+    assert!(
+        peer["way"] == "tunnel" && why.contains("eth0, eth1"),
+        "{peer}"
+    );
     let ecmp_paths = EcmpPaths::of(cables)?;
     let mut flows = flows(cables, 16)?;
     let of_programs = ecmp_paths_of(&ecmp_paths, &mut flows)?;
-    assert_eq!(of_programs.values().copied().collect::<BTreeSet<_>>(), [0, 1].into(), "spread over both");
+    assert_eq!(
+        of_programs.values().copied().collect::<BTreeSet<_>>(),
+        [0, 1].into(),
+        "spread over both"
+    );
     for (flow, seen) in ecmp_paths.flows() {
         let source_port = seen.source_ports.first().copied().context("a port")?;
-        assert_eq!(seen.ecmp_path()?, kernels_choice(cables, source_port)?, "flow {flow}: {seen:?}");
+        assert_eq!(
+            seen.ecmp_path()?,
+            kernels_choice(cables, source_port)?,
+            "flow {flow}: {seen:?}"
+        );
     }
     // The tunnel device takes the route it remembers, but for packets with a mark.
     cables.set_mode("kernel")?;
     let iptables = cables.shape.family.iptables();
-    cables.net.a.sh(&format!("{iptables} -t mangle -A PREROUTING -i cni0 -j MARK --set-mark 0x1"))?;
+    cables.net.a.sh(&format!(
+        "{iptables} -t mangle -A PREROUTING -i cni0 -j MARK --set-mark 0x1"
+    ))?;
     ecmp_paths.clear();
     exchange(&mut flows, 2)?;
     // The capture reads what has passed a moment later.
@@ -217,8 +266,10 @@ fn chosen_as_by_the_kernel(cables: &Cables) -> Result<()> {
         ensure!(seen.keys().eq(of_programs.keys()), "{seen:?}");
         Ok(seen)
     })?;
-    let of_kernel: BTreeMap<u16, usize> =
-        seen.iter().map(|(port, seen)| Ok((*port, seen.ecmp_path()?))).collect::<Result<_>>()?;
+    let of_kernel: BTreeMap<u16, usize> = seen
+        .iter()
+        .map(|(port, seen)| Ok((*port, seen.ecmp_path()?)))
+        .collect::<Result<_>>()?;
     assert!(seen.values().all(|seen| seen.by_us == 0), "{seen:?}");
     assert_eq!(of_kernel, of_programs);
     Ok(())
@@ -243,8 +294,10 @@ fn known_flows_keep_to_their_ecmp_paths(cables: &Cables) -> Result<()> {
         Ok(())
     })?;
     let seen = ecmp_paths.flows();
-    let in_fast: BTreeMap<u16, usize> =
-        seen.iter().map(|(port, seen)| Ok((*port, seen.ecmp_path()?))).collect::<Result<_>>()?;
+    let in_fast: BTreeMap<u16, usize> = seen
+        .iter()
+        .map(|(port, seen)| Ok((*port, seen.ecmp_path()?)))
+        .collect::<Result<_>>()?;
     assert_eq!(in_fast, in_encap);
     Ok(())
 }
@@ -258,7 +311,10 @@ fn one_for_each(ecmp_paths: &EcmpPaths, flows: Vec<Datagrams>) -> Result<[Datagr
         by_path[of[&port(&flow)?]].push(flow);
     }
     let [first, second] = by_path.map(|mut flows| flows.pop());
-    Ok([first.context("a flow by eth0")?, second.context("a flow by eth1")?])
+    Ok([
+        first.context("a flow by eth0")?,
+        second.context("a flow by eth1")?,
+    ])
 }
 
 #[test]
@@ -269,7 +325,10 @@ fn a_rule_for_one_path_concerns_that_path_alone() -> Result<()> {
 fn a_rule_for_one_ecmp_path(cables: &Cables) -> Result<()> {
     let ecmp_paths = EcmpPaths::of(cables)?;
     let [mut free, mut stopped] = one_for_each(&ecmp_paths, flows(cables, 12)?)?;
-    let (iptables, rule) = (cables.shape.family.iptables(), "OUTPUT -o eth1 -p udp --dport 8472 -j DROP");
+    let (iptables, rule) = (
+        cables.shape.family.iptables(),
+        "OUTPUT -o eth1 -p udp --dport 8472 -j DROP",
+    );
     cables.net.a.sh(&format!("{iptables} -A {rule}"))?;
     eventually("silence by eth1", Duration::from_secs(5), || {
         free.exchange(1)?;
@@ -277,14 +336,21 @@ fn a_rule_for_one_ecmp_path(cables: &Cables) -> Result<()> {
         Ok(())
     })?;
     ecmp_paths.clear();
-    throughout("silence by eth1, and none by eth0", Duration::from_secs(3), || {
-        free.exchange(20)?;
-        ensure!(stopped.exchange(1).is_err(), "a packet passed");
-        Ok(())
-    })?;
+    throughout(
+        "silence by eth1, and none by eth0",
+        Duration::from_secs(3),
+        || {
+            free.exchange(20)?;
+            ensure!(stopped.exchange(1).is_err(), "a packet passed");
+            Ok(())
+        },
+    )?;
     let seen = ecmp_paths.flows();
     assert!(!seen.contains_key(&port(&stopped)?), "{seen:?}");
-    assert!(ecmp_paths.by_us(&free)? > 0, "the other ecmp_path goes on: {seen:?}");
+    assert!(
+        ecmp_paths.by_us(&free)? > 0,
+        "the other ecmp_path goes on: {seen:?}"
+    );
     cables.net.a.sh(&format!("{iptables} -D {rule}"))?;
     wait_by_us(&ecmp_paths, &mut stopped)
 }
@@ -311,7 +377,10 @@ fn a_policy_for_one_ecmp_path(cables: &Cables) -> Result<()> {
     let [mut free, mut covered] = one_for_each(&ecmp_paths, flows(cables, 12)?)?;
     let [from, to] = cables.shape.ends;
     let policy = format!("src {from} dst {to} proto udp dport 8472 dev eth1 dir out");
-    cables.net.a.sh(&format!("ip xfrm policy add {policy} action block"))?;
+    cables
+        .net
+        .a
+        .sh(&format!("ip xfrm policy add {policy} action block"))?;
     wait_ecmp_paths(cables, 1)?;
     assert_eq!(cables.sender.peer_status(cables.peer())?["way"], "tunnel");
     wait_by_us(&ecmp_paths, &mut free)?;
@@ -323,8 +392,15 @@ fn a_policy_for_one_ecmp_path(cables: &Cables) -> Result<()> {
         ensure!(ecmp_paths.by_us(&covered)? == 0, "{:?}", ecmp_paths.flows());
         Ok(())
     })?;
-    assert!(ecmp_paths.by_us(&free)? > 0, "the other ecmp_path goes on: {:?}", ecmp_paths.flows());
-    cables.net.a.sh(&format!("ip xfrm policy delete {policy}"))?;
+    assert!(
+        ecmp_paths.by_us(&free)? > 0,
+        "the other ecmp_path goes on: {:?}",
+        ecmp_paths.flows()
+    );
+    cables
+        .net
+        .a
+        .sh(&format!("ip xfrm policy delete {policy}"))?;
     wait_ecmp_paths(cables, 2)?;
     wait_by_us(&ecmp_paths, &mut covered)
 }
@@ -332,17 +408,24 @@ fn a_policy_for_one_ecmp_path(cables: &Cables) -> Result<()> {
 /// Returns the number of packets that each of the two routers has forwarded so far.
 fn forwarded(cables: &Cables) -> Result<[u64; 2]> {
     let [group, name] = cables.shape.forwarded;
-    Ok([cables.net.r1.counter(group, name)?, cables.net.r2.counter(group, name)?])
+    Ok([
+        cables.net.r1.counter(group, name)?,
+        cables.net.r2.counter(group, name)?,
+    ])
 }
 
 /// Waits until a router has forwarded `packets` more packets.
 fn wait_forwarded(cables: &Cables, ecmp_path: usize, packets: u64) -> Result<()> {
     let before = forwarded(cables)?[ecmp_path];
-    eventually(&format!("packets by ecmp_path {ecmp_path}"), Duration::from_secs(10), || {
-        let now = forwarded(cables)?[ecmp_path] - before;
-        ensure!(now >= packets, "{now}");
-        Ok(())
-    })
+    eventually(
+        &format!("packets by ecmp_path {ecmp_path}"),
+        Duration::from_secs(10),
+        || {
+            let now = forwarded(cables)?[ecmp_path] - before;
+            ensure!(now >= packets, "{now}");
+            Ok(())
+        },
+    )
 }
 
 /// The ECMP path of a stream is withdrawn, comes back, and goes down. Returns the report, and the
@@ -393,9 +476,19 @@ fn a_path_that_goes_away_under_load_hands_its_flows_over_as_in_mode_kernel() -> 
         for mode in ["kernel", "encap"] {
             let (report, dropped) = lost_ecmp_path(mode, shape)?;
             let lost = report.lost_count();
-            println!("{:?} {mode}: lost {lost}, {dropped} of them by the device that went down", shape.family);
-            assert!(lost <= dropped, "{mode}: {dropped} dropped by the device, {report:?}");
-            assert_eq!((report.duplicated, report.receiver_drops), (0, 0), "{mode}: {report:?}");
+            println!(
+                "{:?} {mode}: lost {lost}, {dropped} of them by the device that went down",
+                shape.family
+            );
+            assert!(
+                lost <= dropped,
+                "{mode}: {dropped} dropped by the device, {report:?}"
+            );
+            assert_eq!(
+                (report.duplicated, report.receiver_drops),
+                (0, 0),
+                "{mode}: {report:?}"
+            );
         }
     }
     Ok(())
@@ -411,8 +504,12 @@ fn ecmp_paths_of_different_mtu(cables: &Cables) -> Result<()> {
     cables.net.a.sh("ip link set eth1 mtu 1400")?;
     eventually("the MTU of each ecmp_path", Duration::from_secs(10), || {
         let entry = cables.sender.peer_entry(cables.peer())?;
-        let mtus: Vec<_> =
-            entry["ecmp_paths"].as_array().into_iter().flatten().map(|ecmp_path| ecmp_path["mtu"].clone()).collect();
+        let mtus: Vec<_> = entry["ecmp_paths"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|ecmp_path| ecmp_path["mtu"].clone())
+            .collect();
         ensure!(mtus == [1500, 1400] && entry["mtu"] == 1400, "{entry}");
         Ok(())
     })?;
@@ -436,12 +533,20 @@ fn ecmp_paths_of_different_mtu(cables: &Cables) -> Result<()> {
     // First the flow that fits: over IPv6 the kernel reports the smaller MTU to the pod, and from
     // then on the pod fragments the packets of both flows.
     let whole_size = 1350 + ecmp_paths.shape.headers.iter().sum::<usize>();
-    eventually("large packets by the programs, where they fit", Duration::from_secs(10), || {
-        arrives(&whole)?;
-        ensure!(largest_of_ours(0) == whole_size, "{}", largest_of_ours(0));
-        Ok(())
-    })?;
-    eventually("large packets where they do not fit", Duration::from_secs(10), || arrives(&cut))?;
+    eventually(
+        "large packets by the programs, where they fit",
+        Duration::from_secs(10),
+        || {
+            arrives(&whole)?;
+            ensure!(largest_of_ours(0) == whole_size, "{}", largest_of_ours(0));
+            Ok(())
+        },
+    )?;
+    eventually(
+        "large packets where they do not fit",
+        Duration::from_secs(10),
+        || arrives(&cut),
+    )?;
     for _ in 0..20 {
         arrives(&cut)?;
     }

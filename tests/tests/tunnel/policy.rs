@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use flannel_tests::{
-    Node, Pair, eventually, load::UdpRun, packet::frame::is_encapsulated_by_us, throughout, wire::Capture,
+    Node, Pair, eventually, load::UdpRun, packet::frame::is_encapsulated_by_us, throughout,
+    wire::Capture,
 };
 
 /// The public address of the receiving node.
@@ -62,16 +63,30 @@ fn is_cut_and_freed(
 /// The selector of an IPsec policy for tunnel packets.
 const SELECTOR: &str = "src 0.0.0.0/0 dst 0.0.0.0/0 proto udp dport 8472 dir out";
 
-fn cut_by_ipsec(streaming: (Pair, UdpRun), meanwhile: impl FnOnce(&Pair) -> Result<()>) -> Result<()> {
-    let block = |node: &Node| node.sh(&format!("ip xfrm policy add {SELECTOR} action block")).map(drop);
-    is_cut_and_freed(streaming, block, meanwhile, &format!("ip xfrm policy delete {SELECTOR}"))
+fn cut_by_ipsec(
+    streaming: (Pair, UdpRun),
+    meanwhile: impl FnOnce(&Pair) -> Result<()>,
+) -> Result<()> {
+    let block = |node: &Node| {
+        node.sh(&format!("ip xfrm policy add {SELECTOR} action block"))
+            .map(drop)
+    };
+    is_cut_and_freed(
+        streaming,
+        block,
+        meanwhile,
+        &format!("ip xfrm policy delete {SELECTOR}"),
+    )
 }
 
 #[test]
 fn an_ipsec_policy_that_blocks_the_tunnel_blocks_the_programs() -> Result<()> {
     cut_by_ipsec(streaming("ipsec")?, |pair| {
         let peer = pair.sender.peer_status(C)?;
-        assert!(peer["way"] == "kernel" && peer["reason"].to_string().contains("IPsec"), "{peer}");
+        assert!(
+            peer["way"] == "kernel" && peer["reason"].to_string().contains("IPsec"),
+            "{peer}"
+        );
         let capture = Capture::tunnel(&pair.net.r, "eth-a")?;
         throughout("nothing on the underlay", Duration::from_secs(3), || {
             ensure!(capture.is_empty(), "{} tunnel packets", capture.len());
@@ -90,17 +105,25 @@ fn an_ipsec_policy_blocks_the_programs_of_a_dead_agent_too() -> Result<()> {
 }
 
 #[test]
-fn a_firewall_rule_against_the_tunnel_cuts_within_the_interval_and_frees_when_removed() -> Result<()> {
-    let rules = "table ip cut { chain o { type filter hook output priority 0; policy accept; udp dport 8472 drop; }; }";
+fn a_firewall_rule_against_the_tunnel_cuts_within_the_interval_and_frees_when_removed() -> Result<()>
+{
+    let rules = "table ip cut \
+        { chain o { type filter hook output priority 0; policy accept; udp dport 8472 drop; }; }";
     let block = |node: &Node| node.nft(rules);
-    is_cut_and_freed(streaming("output")?, block, |_| Ok(()), "nft delete table ip cut")
+    is_cut_and_freed(
+        streaming("output")?,
+        block,
+        |_| Ok(()),
+        "nft delete table ip cut",
+    )
 }
 
 /// The programs' packets would not carry the mark, so the kernel must send all packets.
 #[test]
 fn what_the_firewall_changes_of_outer_packets_it_changes_of_all() -> Result<()> {
     let (pair, run) = streaming("dscp")?;
-    let rules = "table ip class { chain o { type filter hook postrouting priority 0; policy accept; udp dport 8472 ip dscp set ef; }; }";
+    let rules = "table ip class \
+        { chain o { type filter hook postrouting priority 0; policy accept; udp dport 8472 ip dscp set ef; }; }";
     pair.net.a.nft(rules)?;
     let capture = Capture::tunnel(&pair.net.r, "eth-a")?;
     eventually("no packet of the programs", INTERVAL + READING, || {
@@ -113,7 +136,11 @@ fn what_the_firewall_changes_of_outer_packets_it_changes_of_all() -> Result<()> 
     pair.wait_received(4_000)?;
     let frames = capture.frames();
     let unclassed = frames.iter().filter(|frame| frame[15] >> 2 != 46).count();
-    assert!(frames.len() >= 4_000 && unclassed == 0, "{unclassed} of {} without the class", frames.len());
+    assert!(
+        frames.len() >= 4_000 && unclassed == 0,
+        "{unclassed} of {} without the class",
+        frames.len()
+    );
     assert!(!frames.iter().any(|frame| is_encapsulated_by_us(frame)));
     pair.net.a.sh("nft delete table ip class")?;
     pair.wait_encapsulated(500)?;
@@ -130,7 +157,9 @@ fn a_routing_rule_on_marks_leaves_the_peer_to_the_kernel_until_it_goes() -> Resu
             Ok(peer["reason"].clone())
         })
     };
-    pair.net.a.sh("ip rule add fwmark 0x1 table 100 priority 100")?;
+    pair.net
+        .a
+        .sh("ip rule add fwmark 0x1 table 100 priority 100")?;
     let reason = by("kernel")?;
     assert_eq!(reason, "routing rule 100 looks at the firewall mark");
     let before = pair.encapsulated()?;

@@ -19,8 +19,13 @@ fn reason(what: &str) -> Option<String> {
 
 #[test]
 fn a_kernel_without_the_helpers_carries_all_packets_and_the_node_says_why() -> Result<()> {
-    let Some(reason) = reason("the reasons of a kernel without BPF helpers") else { return Ok(()) };
-    ensure!(reason.contains("lacks the BPF helper") && reason.contains("needs Linux 5.13"), "{reason}");
+    let Some(reason) = reason("the reasons of a kernel without BPF helpers") else {
+        return Ok(());
+    };
+    ensure!(
+        reason.contains("lacks the BPF helper") && reason.contains("needs Linux 5.13"),
+        "{reason}"
+    );
     let nodes = TwoNodes::new("nohelpers", VXLAN)?;
     let agents = nodes.agents()?;
     let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
@@ -30,9 +35,16 @@ fn a_kernel_without_the_helpers_carries_all_packets_and_the_node_says_why() -> R
     of_check(agent, &reason).context("check")?;
     of_status(agent, &reason).context("status")?;
     let says = format!("the agent on this node runs without eBPF, so nothing is pinned: {reason}");
-    for command in [&["maps", "dump", "all"][..], &["datapath", "set", "fast"], &["guard", "set", "off"]] {
+    for command in [
+        &["maps", "dump", "all"][..],
+        &["datapath", "set", "fast"],
+        &["guard", "set", "off"],
+    ] {
         let output = agent.cli_any(command)?;
-        ensure!(output.code != 0 && output.stderr.contains(&says), "{command:?}: {output:?}");
+        ensure!(
+            output.code != 0 && output.stderr.contains(&says),
+            "{command:?}: {output:?}"
+        );
     }
     Ok(())
 }
@@ -40,23 +52,42 @@ fn a_kernel_without_the_helpers_carries_all_packets_and_the_node_says_why() -> R
 /// The reason is a line, not the verifier's log.
 fn of_check(agent: &Agent, reason: &str) -> Result<()> {
     let text = agent.cli_any(&["check"])?.stdout;
-    ensure!(text.contains(reason) && text.contains("this node can do mode kernel"), "{text}");
-    ensure!(!text.contains("invalid func") && !text.contains("processed "), "{text}");
-    ensure!(text.contains("outer off (enforce is the default: no eBPF)"), "{text}");
+    ensure!(
+        text.contains(reason) && text.contains("this node can do mode kernel"),
+        "{text}"
+    );
+    ensure!(
+        !text.contains("invalid func") && !text.contains("processed "),
+        "{text}"
+    );
+    ensure!(
+        text.contains("outer off (enforce is the default: no eBPF)"),
+        "{text}"
+    );
     let output = agent.cli_any(&["check", "-o", "json"])?.stdout;
     let document: serde_json::Value = serde_json::from_str(&output).context("JSON")?;
-    ensure!(document["best"]["mode"] == "kernel" && document["best"]["reason"] == reason, "{document}");
+    ensure!(
+        document["best"]["mode"] == "kernel" && document["best"]["reason"] == reason,
+        "{document}"
+    );
     Ok(())
 }
 
 fn of_status(agent: &Agent, reason: &str) -> Result<()> {
     let mode = agent.status()?["mode"].clone();
-    ensure!(mode["effective"] == "kernel" && mode["wanted"] == "fast" && mode["reason"] == reason, "{mode}");
+    ensure!(
+        mode["effective"] == "kernel" && mode["wanted"] == "fast" && mode["reason"] == reason,
+        "{mode}"
+    );
     let status = agent.cli_any(&["status"])?.stdout;
-    let line = "guard      outer off (enforce was asked for: no eBPF); inner off (audit was asked for: no eBPF)";
+    let line = "guard      outer off (enforce was asked for: no eBPF); inner off (audit was asked \
+        for: no eBPF)";
     ensure!(status.lines().any(|found| found == line), "{status}");
     let shown = agent.cli(&["datapath", "show"])?.stdout;
-    ensure!(shown.starts_with(&format!("kernel (no eBPF: {reason}")), "{shown}");
+    ensure!(
+        shown.starts_with(&format!("kernel (no eBPF: {reason}")),
+        "{shown}"
+    );
     Ok(())
 }
 
@@ -68,7 +99,10 @@ fn cleanup_on_a_kernel_without_the_helpers_leaves_nothing() -> Result<()> {
     let nodes = TwoNodes::new("nohelpersclean", VXLAN)?;
     let before = Snapshot::of(&nodes.a)?;
     let [agent, _] = nodes.agents()?;
-    ensure!(!before.changes(&Snapshot::of(&nodes.a)?).is_empty(), "the agent left no trace");
+    ensure!(
+        !before.changes(&Snapshot::of(&nodes.a)?).is_empty(),
+        "the agent left no trace"
+    );
     agent.sigterm_and_wait()?;
     agent.cli(&["cleanup"])?;
     eventually("a clean node", Duration::from_secs(3), || {

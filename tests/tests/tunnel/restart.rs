@@ -23,14 +23,22 @@ fn ten_seconds_without_an_agent_lose_nothing_and_its_successor_adopts_the_pins()
     pair.sender.kill9()?;
     judged("packets encapsulated without an agent", || {
         let (mut last, mut at) = (0, Instant::now());
-        throughout("packets encapsulated without an agent", Duration::from_secs(10), || {
-            let now = pair.encapsulated()?;
-            if now > last {
-                (last, at) = (now, Instant::now());
-            }
-            ensure!(at.elapsed() < Duration::from_secs(1), "still {now} packets for {:?}", at.elapsed());
-            Ok(())
-        })
+        throughout(
+            "packets encapsulated without an agent",
+            Duration::from_secs(10),
+            || {
+                let now = pair.encapsulated()?;
+                if now > last {
+                    (last, at) = (now, Instant::now());
+                }
+                ensure!(
+                    at.elapsed() < Duration::from_secs(1),
+                    "still {now} packets for {:?}",
+                    at.elapsed()
+                );
+                Ok(())
+            },
+        )
     })?;
     pair.sender.restart()?;
     pair.sender.wait_ready()?;
@@ -38,7 +46,10 @@ fn ten_seconds_without_an_agent_lose_nothing_and_its_successor_adopts_the_pins()
     assert_eq!(pins::map_ids(&pair.net.a)?, before, "maps made anew");
     assert_eq!(hooks::misplaced(&pair.net.a)?, [""; 0]);
     let report = run.stop()?;
-    println!("{} datagrams, longest gap {:?}", report.sent, report.longest_gap);
+    println!(
+        "{} datagrams, longest gap {:?}",
+        report.sent, report.longest_gap
+    );
     report.expect_complete()
 }
 
@@ -63,11 +74,18 @@ fn a_minute_without_an_agent_hands_all_packets_to_the_kernel_until_one_is_back()
     })?;
     let encapsulated = pair.encapsulated()?;
     pair.wait_received(2_000)?;
-    assert_eq!(pair.encapsulated()?, encapsulated, "encapsulated without an agent");
+    assert_eq!(
+        pair.encapsulated()?,
+        encapsulated,
+        "encapsulated without an agent"
+    );
     pair.sender.restart()?;
     pair.wait_encapsulated(500)?;
     let report = run.stop()?;
-    println!("{} datagrams, longest gap {:?}", report.sent, report.longest_gap);
+    println!(
+        "{} datagrams, longest gap {:?}",
+        report.sent, report.longest_gap
+    );
     report.expect_complete()
 }
 
@@ -82,12 +100,24 @@ fn replaced(name: &str, pin: impl FnOnce(&Node) -> Result<pins::PinnedMap>) -> R
     pair.sender.restart()?;
     pair.sender.wait_ready()?;
     let now = pins::map(&pair.net.a, "PEERS")?;
-    assert_eq!((now.value_size, now.max_entries), (ours.value_size, ours.max_entries));
-    assert!(now.id != foreign.id && now.id != ours.id, "{now:?} after {foreign:?} and {ours:?}");
+    assert_eq!(
+        (now.value_size, now.max_entries),
+        (ours.value_size, ours.max_entries)
+    );
+    assert!(
+        now.id != foreign.id && now.id != ours.id,
+        "{now:?} after {foreign:?} and {ours:?}"
+    );
     let log = pair.sender.child().log();
-    let line = log.lines().find(|line| line.contains("another shape")).with_context(|| log.clone())?;
+    let line = log
+        .lines()
+        .find(|line| line.contains("another shape"))
+        .with_context(|| log.clone())?;
     assert!(line.contains("PEERS"), "{line}");
-    assert_eq!(pair.sender.peer_entry("192.168.2.13")?["flags"], serde_json::json!(["plain"]));
+    assert_eq!(
+        pair.sender.peer_entry("192.168.2.13")?["flags"],
+        serde_json::json!(["plain"])
+    );
     pair.wait_encapsulated(1_000)?;
     assert_eq!(hooks::misplaced(&pair.net.a)?, [""; 0]);
     run.stop()?.expect_complete()
@@ -95,12 +125,16 @@ fn replaced(name: &str, pin: impl FnOnce(&Node) -> Result<pins::PinnedMap>) -> R
 
 #[test]
 fn a_pinned_map_of_another_capacity_is_replaced_and_not_adopted() -> Result<()> {
-    replaced("capacity", |node| pins::replace_by_array::<PeerEntry>(node, "PEERS", 7))
+    replaced("capacity", |node| {
+        pins::replace_by_array::<PeerEntry>(node, "PEERS", 7)
+    })
 }
 
 #[test]
 fn a_pinned_map_of_another_value_size_is_replaced_and_not_adopted() -> Result<()> {
-    replaced("size", |node| pins::replace_by_array::<u32>(node, "PEERS", 256))
+    replaced("size", |node| {
+        pins::replace_by_array::<u32>(node, "PEERS", 256)
+    })
 }
 
 /// The peer map is indexed by subnet number: with other subnets the old one would send packets to
@@ -120,7 +154,14 @@ fn another_subnet_length_replaces_the_peer_map_at_the_next_start() -> Result<()>
     }
     for node in [&pair.net.a, &pair.net.c] {
         assert_eq!(pins::map(node, "PEERS")?.max_entries, 1024);
-        assert_eq!(node.subnet_env()?.subnets.iter().map(IpNet::prefix_len).collect::<Vec<_>>(), [26]);
+        assert_eq!(
+            node.subnet_env()?
+                .subnets
+                .iter()
+                .map(IpNet::prefix_len)
+                .collect::<Vec<_>>(),
+            [26]
+        );
         // Pods keep addresses of the old subnet until they are recreated, and so does the bridge.
         node.sh("ip link delete cni0")?;
     }
@@ -129,6 +170,9 @@ fn another_subnet_length_replaces_the_peer_map_at_the_next_start() -> Result<()>
     (pair.near, pair.far) = (pair.net.a.add_pod("p2")?, pair.net.c.add_pod("p2")?);
     let before = pair.encapsulated()?;
     pair.near.ping(pair.far.ip())?;
-    assert!(pair.encapsulated()? > before, "a ping of three packets shows the path and uses it");
+    assert!(
+        pair.encapsulated()? > before,
+        "a ping of three packets shows the path and uses it"
+    );
     Ok(())
 }

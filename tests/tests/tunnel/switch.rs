@@ -27,19 +27,32 @@ fn ten_switches_under_load_lose_no_datagram_and_both_paths_carry() -> Result<()>
         }
     }
     let report = run.stop()?;
-    println!("{} datagrams, {} switches, longest gap {:?}", report.sent, SWITCHES, report.longest_gap);
-    assert!(report.sent >= PER_MODE * (SWITCHES as u64 + 1), "{report:?}");
+    println!(
+        "{} datagrams, {} switches, longest gap {:?}",
+        report.sent, SWITCHES, report.longest_gap
+    );
+    assert!(
+        report.sent >= PER_MODE * (SWITCHES as u64 + 1),
+        "{report:?}"
+    );
     report.expect_complete()
 }
 
 /// Mode and who asked for it, once the agent says so.
 fn eventually_in_mode(agent: &Agent, mode: &str, source: &str) -> Result<()> {
-    eventually(&format!("mode {mode} ({source})"), Duration::from_secs(10), || {
-        let status = agent.status()?;
-        let seen = &status["mode"];
-        ensure!(seen["effective"] == mode && seen["source"] == source && status["ready"] == true, "{seen}");
-        Ok(())
-    })
+    eventually(
+        &format!("mode {mode} ({source})"),
+        Duration::from_secs(10),
+        || {
+            let status = agent.status()?;
+            let seen = &status["mode"];
+            ensure!(
+                seen["effective"] == mode && seen["source"] == source && status["ready"] == true,
+                "{seen}"
+            );
+            Ok(())
+        },
+    )
 }
 
 #[test]

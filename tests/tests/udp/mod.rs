@@ -39,7 +39,9 @@ fn pid(agent: &Agent) -> Result<u64> {
 
 /// A count of the process of an agent.
 fn counted(agent: &Agent, what: &str) -> Result<u64> {
-    tunnel(agent)?["counts"][what].as_u64().with_context(|| format!("the count {what}"))
+    tunnel(agent)?["counts"][what]
+        .as_u64()
+        .with_context(|| format!("the count {what}"))
 }
 
 /// Waits until another process than `former` carries the packets, and returns its process id.

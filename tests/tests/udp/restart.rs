@@ -11,7 +11,11 @@ use flannel_tests::{
 
 use super::{cluster, counted, pid, wait_other};
 
-const LOAD: UdpLoad = UdpLoad { pps: 1_000, duration: Duration::from_mins(2), payload: 64 };
+const LOAD: UdpLoad = UdpLoad {
+    pps: 1_000,
+    duration: Duration::from_mins(2),
+    payload: 64,
+};
 
 #[test]
 fn a_killed_and_a_restarted_agent_lose_no_datagram() -> Result<()> {
@@ -35,18 +39,34 @@ fn an_upgraded_agent_replaces_the_process_and_loses_no_datagram() -> Result<()> 
     let there = UdpRun::start(near, far, far.ip(), LOAD)?;
     let back = UdpRun::start(far, near, near.ip(), LOAD)?;
     agent.sigterm_and_wait()?;
-    let upgraded = cluster.a.ready_agent(flannel_tests::AgentOptions { binary, ..cluster.options()? })?;
+    let upgraded = cluster.a.ready_agent(flannel_tests::AgentOptions {
+        binary,
+        ..cluster.options()?
+    })?;
     let successor = wait_other(&upgraded, process)?;
     near.ping(far.ip())?;
     for run in [there, back] {
         let report = run.stop()?;
-        println!("{} datagrams, longest gap {:?}", report.sent, report.longest_gap);
+        println!(
+            "{} datagrams, longest gap {:?}",
+            report.sent, report.longest_gap
+        );
         report.expect_complete()?;
     }
-    eventually("the end of the former process", Duration::from_secs(10), || {
-        ensure!(cluster.a.sh(&format!("kill -0 {process}")).is_err(), "it runs");
-        Ok(())
-    })?;
-    ensure!(successor != process && counted(&upgraded, "sent_packets")? > sent, "the counts begin again");
+    eventually(
+        "the end of the former process",
+        Duration::from_secs(10),
+        || {
+            ensure!(
+                cluster.a.sh(&format!("kill -0 {process}")).is_err(),
+                "it runs"
+            );
+            Ok(())
+        },
+    )?;
+    ensure!(
+        successor != process && counted(&upgraded, "sent_packets")? > sent,
+        "the counts begin again"
+    );
     Ok(())
 }

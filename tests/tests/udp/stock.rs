@@ -40,7 +40,9 @@ fn a_peer_of_stock_flannel_and_a_pod_reach_each_other() -> Result<()> {
         Ok(())
     })?;
 
-    let socket = nodes.c.enter(|| UdpSocket::bind(("192.168.2.13", PORT)))??;
+    let socket = nodes
+        .c
+        .enter(|| UdpSocket::bind(("192.168.2.13", PORT)))??;
     socket.set_read_timeout(Some(Duration::from_secs(20)))?;
     let answering = nodes.c.thread(move || {
         let mut buffer = [0; 2000];
@@ -53,34 +55,62 @@ fn a_peer_of_stock_flannel_and_a_pod_reach_each_other() -> Result<()> {
     let (request, from, socket) = flannel_tests::host::joined(answering)?;
     assert_eq!(from.to_string(), format!("192.168.1.11:{PORT}"));
     // 64 of the pod, less one each by the node and by the process; the reply the same way.
-    assert_eq!((request[0], request[8], request.len()), (0x45, 62, 84), "a packet without a header of its own");
+    assert_eq!(
+        (request[0], request[8], request.len()),
+        (0x45, 62, 84),
+        "a packet without a header of its own"
+    );
     assert_eq!(request[16..20], [10, 244, 9, 7]);
     ensure!(pinged.contains("ttl=60"), "{pinged}");
 
     // A datagram from a sender without a lease, and one that is not an IP packet.
-    let (unknown, malformed) = (counted(&agent, "unknown_sender")?, counted(&agent, "malformed")?);
+    let (unknown, malformed) = (
+        counted(&agent, "unknown_sender")?,
+        counted(&agent, "malformed")?,
+    );
     let stranger = nodes.b.enter(|| UdpSocket::bind(("192.168.1.12", 0)))??;
     stranger.send_to(&reply(&request), ("192.168.1.11", PORT))?;
     socket.send_to(b"no packet", ("192.168.1.11", PORT))?;
     eventually("two drops", Duration::from_secs(20), || {
-        ensure!(counted(&agent, "unknown_sender")? == unknown + 1, "none of an unknown sender");
-        ensure!(counted(&agent, "malformed")? == malformed + 1, "none of a malformed packet");
+        ensure!(
+            counted(&agent, "unknown_sender")? == unknown + 1,
+            "none of an unknown sender"
+        );
+        ensure!(
+            counted(&agent, "malformed")? == malformed + 1,
+            "none of a malformed packet"
+        );
         Ok(())
     })?;
 
     // Its lease gone, it is a stranger, and its subnet unreachable.
     nodes.etcd.delete(LEASE)?;
     eventually("an unreachable subnet", Duration::from_secs(20), || {
-        let pinged = pod.command(["ping", "-c", "1", "-W", "1", "10.244.9.7"]).any_code().run()?;
-        ensure!(pinged.stdout.contains("Destination Net Unreachable"), "{}", pinged.stdout);
+        let pinged = pod
+            .command(["ping", "-c", "1", "-W", "1", "10.244.9.7"])
+            .any_code()
+            .run()?;
+        ensure!(
+            pinged.stdout.contains("Destination Net Unreachable"),
+            "{}",
+            pinged.stdout
+        );
         Ok(())
     })?;
     ensure!(base(&agent)?.starts_with("10.244."), "a subnet");
-    socket.send_to(&reply(&request), from).context("a datagram")?;
+    socket
+        .send_to(&reply(&request), from)
+        .context("a datagram")?;
     eventually("a drop", Duration::from_secs(20), || {
-        ensure!(counted(&agent, "unknown_sender")? == unknown + 2, "the peer is still known");
+        ensure!(
+            counted(&agent, "unknown_sender")? == unknown + 2,
+            "the peer is still known"
+        );
         Ok(())
     })?;
-    flannel_tests::not_run("stock flannel's own process", "there is no binary of it here");
+    flannel_tests::not_run(
+        "stock flannel's own process",
+        "there is no binary of it here",
+    );
     Ok(())
 }

@@ -24,7 +24,10 @@ const SECONDS: u32 = 2;
 
 /// Opens a TUN device without any offload; the device keeps those of the process before.
 fn open(name: &str) -> Result<File> {
-    let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun")?;
     // SAFETY: the structure is plain data, and zeroes are valid in all its fields.
     let mut request: ifreq = unsafe { std::mem::zeroed() };
     for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
@@ -37,14 +40,19 @@ fn open(name: &str) -> Result<File> {
     ensure!(done == 0, "TUNSETIFF: {}", std::io::Error::last_os_error());
     // SAFETY: the descriptor is open, and this request takes a number and no pointer.
     let done = unsafe { libc::ioctl(file.as_raw_fd(), TUNSETOFFLOAD, 0_u64) };
-    ensure!(done == 0, "TUNSETOFFLOAD: {}", std::io::Error::last_os_error());
+    ensure!(
+        done == 0,
+        "TUNSETOFFLOAD: {}",
+        std::io::Error::last_os_error()
+    );
     Ok(file)
 }
 
 /// Carries packets between a node and one peer until the device is gone. The time to live and
 /// checksums are left as they are, which only makes it faster.
 fn carry(node: &Node, source: Ipv4Addr, peer: Ipv4Addr) -> Result<()> {
-    let (device, socket) = node.enter(|| anyhow::Ok((open(DEVICE)?, UdpSocket::bind((source, PORT))?)))??;
+    let (device, socket) =
+        node.enter(|| anyhow::Ok((open(DEVICE)?, UdpSocket::bind((source, PORT))?)))??;
     let (device, socket) = (Arc::new(device), Arc::new(socket));
     let (reader, sender) = (Arc::clone(&device), Arc::clone(&socket));
     // Each ends with the first error: that of the device when the lab ends it.
@@ -73,11 +81,17 @@ fn the_process_against_one_system_call_for_each_packet() -> Result<()> {
 
     // The devices stay, with addresses and routes.
     let processes = cluster.agents.iter().map(pid).collect::<Result<Vec<_>>>()?;
-    cluster.agents.iter().try_for_each(Agent::sigterm_and_wait)?;
+    cluster
+        .agents
+        .iter()
+        .try_for_each(Agent::sigterm_and_wait)?;
     for (node, process) in cluster.net.nodes().iter().zip(processes) {
         node.sh(&format!("kill -9 {process}"))?;
     }
-    let [a, b] = [Ipv4Addr::new(192, 168, 1, 11), Ipv4Addr::new(192, 168, 1, 12)];
+    let [a, b] = [
+        Ipv4Addr::new(192, 168, 1, 11),
+        Ipv4Addr::new(192, 168, 1, 12),
+    ];
     eventually("free devices", Duration::from_secs(10), || {
         let free = |node: &Node| node.enter(|| open(DEVICE).map(drop))?;
         free(&cluster.a).and_then(|()| free(&cluster.b))
@@ -90,9 +104,13 @@ fn the_process_against_one_system_call_for_each_packet() -> Result<()> {
     let (best_ours, best_plain) = (best(&ours), best(&plain));
     println!("Mbit/s: {ours:.0?}; one system call for each packet: {plain:.0?}");
     println!("ratio of the best: {:.2}", best_ours / best_plain);
-    not_run("the rate of stock flannel's own process", "there is no binary of it here");
+    not_run(
+        "the rate of stock flannel's own process",
+        "there is no binary of it here",
+    );
     for node in [&cluster.a, &cluster.b] {
-        node.sh(&format!("ip link delete {DEVICE}")).context("the end of the plain processes")?;
+        node.sh(&format!("ip link delete {DEVICE}"))
+            .context("the end of the plain processes")?;
     }
     Ok(())
 }

@@ -13,7 +13,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, Pair, agent_binary, eventually, fast::fast_pair, not_run, snapshot::Snapshot};
+use flannel_tests::{
+    Agent, Pair, agent_binary, eventually, fast::fast_pair, not_run, snapshot::Snapshot,
+};
 use serde_json::Value;
 
 const PPS: u32 = 20_000;
@@ -22,14 +24,18 @@ const LIMIT: Duration = Duration::from_mins(3);
 /// The other version, where one is named.
 fn named_former() -> Result<Option<PathBuf>> {
     let path = env::var_os("FLANNEL_FORMER_AGENT").map(PathBuf::from);
-    path.map(|path| path.canonicalize().context("FLANNEL_FORMER_AGENT")).transpose()
+    path.map(|path| path.canonicalize().context("FLANNEL_FORMER_AGENT"))
+        .transpose()
 }
 
 /// The other version; `None`, said aloud, without one.
 fn former(what: &str) -> Result<Option<PathBuf>> {
     let former = named_former()?;
     if former.is_none() {
-        not_run(what, "`cargo xtask upgrade --from REVISION` builds the other version");
+        not_run(
+            what,
+            "`cargo xtask upgrade --from REVISION` builds the other version",
+        );
     }
     Ok(former)
 }
@@ -41,7 +47,11 @@ fn replace(agent: &mut Agent, binary: &Path) -> Result<()> {
     agent.sigterm_and_wait()?;
     *agent = agent.succeeded_by(binary)?;
     wait_joined(agent)?;
-    println!("{} ready again after {:.1} s", agent.node().name(), begun.elapsed().as_secs_f32());
+    println!(
+        "{} ready again after {:.1} s",
+        agent.node().name(),
+        begun.elapsed().as_secs_f32()
+    );
     let now = self::subnet(agent)?;
     ensure!(now == subnet, "the lease was {subnet} and is {now}");
     Ok(())
@@ -58,10 +68,20 @@ fn subnet(agent: &Agent) -> Result<Value> {
 
 /// Requires that commands of a version understand an agent of any version.
 fn expect_answers(agent: &Agent, binary: &Path) -> Result<()> {
-    for line in ["status", "status -o json", "maps dump all", "datapath show", "guard show", "maps dump --diff"] {
+    for line in [
+        "status",
+        "status -o json",
+        "maps dump all",
+        "datapath show",
+        "guard show",
+        "maps dump --diff",
+    ] {
         let args: Vec<&str> = line.split(' ').collect();
         let argv = agent.argv_of(binary, &args);
-        agent.node().run(argv).with_context(|| format!("`{line}` of {}", binary.display()))?;
+        agent
+            .node()
+            .run(argv)
+            .with_context(|| format!("`{line}` of {}", binary.display()))?;
     }
     Ok(())
 }
@@ -83,8 +103,14 @@ fn clean_to(before: &Snapshot, agent: &Agent) -> Result<()> {
 }
 
 /// Begins with the other version on both nodes, and goes to the present one, back, and there again.
-fn rehearse(what: &str, pair: impl FnOnce() -> Result<Pair>, proof: impl Fn(&Pair) -> Result<()>) -> Result<()> {
-    let Some(former) = former(what)? else { return Ok(()) };
+fn rehearse(
+    what: &str,
+    pair: impl FnOnce() -> Result<Pair>,
+    proof: impl Fn(&Pair) -> Result<()>,
+) -> Result<()> {
+    let Some(former) = former(what)? else {
+        return Ok(());
+    };
     let present = agent_binary()?;
     let mut pair = pair()?;
     let mut before = Vec::new();
@@ -107,7 +133,12 @@ fn rehearse(what: &str, pair: impl FnOnce() -> Result<Pair>, proof: impl Fn(&Pai
         proof(&pair)?;
     }
     let report = run.stop()?;
-    println!("{} datagrams, {} lost, longest gap {:?}", report.sent, report.lost_count(), report.longest_gap);
+    println!(
+        "{} datagrams, {} lost, longest gap {:?}",
+        report.sent,
+        report.lost_count(),
+        report.longest_gap
+    );
     report.expect_complete()?;
     for (agent, before) in [&pair.sender, &pair.receiver].into_iter().zip(&before) {
         clean_to(before, agent)?;

@@ -18,11 +18,20 @@ const PACKETS_A_SECOND: u32 = 200;
 /// only by its device. The traffic stops for no longer than that, and goes on by itself.
 fn change(cluster: &Cluster, backend: &str, device: &str) -> Result<()> {
     let [from, _, to] = &cluster.pods;
-    let load = UdpLoad { pps: PACKETS_A_SECOND, duration: Duration::from_mins(4), payload: 64 };
+    let load = UdpLoad {
+        pps: PACKETS_A_SECOND,
+        duration: Duration::from_mins(4),
+        payload: 64,
+    };
     let run = UdpRun::start(from, to, to.ip(), load)?;
-    cluster.etcd.put(CONFIG_KEY, &cluster::config(Stack::V4, backend), None)?;
+    cluster
+        .etcd
+        .put(CONFIG_KEY, &cluster::config(Stack::V4, backend), None)?;
     let start = Instant::now();
-    cluster.agents.iter().try_for_each(Agent::sigterm_and_wait)?;
+    cluster
+        .agents
+        .iter()
+        .try_for_each(Agent::sigterm_and_wait)?;
     for agent in &cluster.agents {
         agent.restart()?;
     }
@@ -31,18 +40,24 @@ fn change(cluster: &Cluster, backend: &str, device: &str) -> Result<()> {
     let lasted = start.elapsed();
     let report = run.stop()?;
     println!(
-        "to {device}: {} of {} datagrams lost, longest gap {:?}, until all pods are connected {lasted:?}",
+        "to {device}: {} of {} datagrams lost, longest gap {:?}, until all pods are connected \
+         {lasted:?}",
         report.lost_count(),
         report.sent,
         report.longest_gap
     );
-    ensure!(report.received > 0 && report.longest_gap < lasted, "{report:?}");
+    ensure!(
+        report.received > 0 && report.longest_gap < lasted,
+        "{report:?}"
+    );
     cluster.lab.record_strays()?;
     for node in cluster.net.nodes() {
         eventually("routes by one device", Duration::from_mins(1), || {
             let routes = node.sh("ip route show root 10.244.0.0/16")?.stdout;
-            let elsewhere: Vec<_> =
-                routes.lines().filter(|line| line.contains(" dev flannel") && !line.contains(device)).collect();
+            let elsewhere: Vec<_> = routes
+                .lines()
+                .filter(|line| line.contains(" dev flannel") && !line.contains(device))
+                .collect();
             ensure!(elsewhere.is_empty(), "{}: {elsewhere:?}", node.name());
             Ok(())
         })?;

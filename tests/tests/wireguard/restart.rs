@@ -13,9 +13,17 @@ fn a_killed_and_a_restarted_agent_lose_no_datagram() -> Result<()> {
     let [agent, ..] = &cluster.agents;
     let index = |name: &str| cluster.a.sh(&format!("cat /sys/class/net/{name}/ifindex"));
     let (before, public) = (index(DEVICES[0])?.stdout, key(agent)?);
-    let load = UdpLoad { pps: 1_000, duration: Duration::from_mins(2), payload: 64 };
+    let load = UdpLoad {
+        pps: 1_000,
+        duration: Duration::from_mins(2),
+        payload: 64,
+    };
     cluster.expect_no_loss_by_restarts(load)?;
-    assert_eq!((index(DEVICES[0])?.stdout, key(agent)?), (before, public), "another device or key");
+    assert_eq!(
+        (index(DEVICES[0])?.stdout, key(agent)?),
+        (before, public),
+        "another device or key"
+    );
     Ok(())
 }
 
@@ -26,13 +34,26 @@ fn cleanup_leaves_nothing() -> Result<()> {
     agent.sigterm_and_wait()?;
     let printed = agent.cli(&["cleanup"])?.stdout;
     for device in DEVICES {
-        ensure!(printed.contains(&format!("remove the device {device} and all on it: done")), "{printed}");
-        eventually(&format!("no device {device}"), Duration::from_secs(10), || {
-            ensure!(cluster.a.sh(&format!("ip link show {device}")).is_err(), "it is there");
-            Ok(())
-        })?;
+        ensure!(
+            printed.contains(&format!("remove the device {device} and all on it: done")),
+            "{printed}"
+        );
+        eventually(
+            &format!("no device {device}"),
+            Duration::from_secs(10),
+            || {
+                ensure!(
+                    cluster.a.sh(&format!("ip link show {device}")).is_err(),
+                    "it is there"
+                );
+                Ok(())
+            },
+        )?;
     }
-    ensure!(printed.contains("remove /run/flannel/wgkey: done"), "{printed}");
+    ensure!(
+        printed.contains("remove /run/flannel/wgkey: done"),
+        "{printed}"
+    );
     let left = cluster.a.sh("ip route show 10.244.0.0/16")?.stdout;
     ensure!(left.trim().is_empty(), "{left}");
     Ok(())

@@ -32,7 +32,12 @@ const TOOLS: [&str; 3] = [
 /// The same for images of a shell.
 const SHELLS: [&str; 2] = ["busybox:1.29", "busybox:latest"];
 /// The same for web servers: what is asked of them is an answer on port 80.
-const WEB_SERVERS: [&str; 4] = ["httpd:2.4.38-alpine", "httpd:2.4.39-alpine", "nginx:1.14-alpine", "nginx:1.15-alpine"];
+const WEB_SERVERS: [&str; 4] = [
+    "httpd:2.4.38-alpine",
+    "httpd:2.4.39-alpine",
+    "nginx:1.14-alpine",
+    "nginx:1.15-alpine",
+];
 /// The image of the cluster's DNS server.
 const DNS: &str = "clusterdns:1";
 /// Debian's packages with the tools that the end-to-end tests call in their pods.
@@ -61,7 +66,9 @@ const TOOL_PACKAGES: [&str; 21] = [
 ];
 
 fn names(e2e: bool) -> impl Iterator<Item = &'static str> {
-    let of_e2e = ["tools", "shell", "web", "dns"].into_iter().filter(move |_| e2e);
+    let of_e2e = ["tools", "shell", "web", "dns"]
+        .into_iter()
+        .filter(move |_| e2e);
     ["pause", "server"].into_iter().chain(of_e2e)
 }
 
@@ -84,7 +91,9 @@ impl<'a> Images<'a> {
 
     /// The number of kept images and of all, as a line of progress shows it.
     pub(super) fn progress(&self, e2e: bool) -> String {
-        let kept = names(e2e).filter(|name| self.places.image(name).is_file()).count();
+        let kept = names(e2e)
+            .filter(|name| self.places.image(name).is_file())
+            .count();
         format!("{kept} of {} images", names(e2e).count())
     }
 
@@ -93,7 +102,8 @@ impl<'a> Images<'a> {
         for name in names(e2e).filter(|name| !self.places.image(name).is_file()) {
             let tree = self.places.work("images").join(name);
             if tree.exists() {
-                fs::remove_dir_all(&tree).with_context(|| format!("cannot clear {}", tree.display()))?;
+                fs::remove_dir_all(&tree)
+                    .with_context(|| format!("cannot clear {}", tree.display()))?;
             }
             let (names, container) = self.fill(name, &tree)?;
             self.pack(name, names, container, &tree)?;
@@ -111,16 +121,24 @@ impl<'a> Images<'a> {
             "server" => {
                 self.shell(tree)?;
                 self.server(tree)?;
-                (&[SERVER], json!({ "Env": [SEARCH_PATH], "Entrypoint": ["/agnhost"], "Cmd": ["pause"] }))
+                (
+                    &[SERVER],
+                    json!({ "Env": [SEARCH_PATH], "Entrypoint": ["/agnhost"], "Cmd": ["pause"] }),
+                )
             }
             "tools" => {
-                let packages = self.setup.closure(&TOOL_PACKAGES, &self.places.work("debs"))?;
+                let packages = self
+                    .setup
+                    .closure(&TOOL_PACKAGES, &self.places.work("debs"))?;
                 root::make(self.setup.workspace(), &packages, tree)?;
                 // As update-alternatives names them.
                 link("nc.openbsd", &tree.join("usr/bin/nc"))?;
                 link("mawk", &tree.join("usr/bin/awk"))?;
                 self.server(tree)?;
-                (&TOOLS, json!({ "Env": [SEARCH_PATH], "Entrypoint": ["/agnhost"], "Cmd": ["pause"] }))
+                (
+                    &TOOLS,
+                    json!({ "Env": [SEARCH_PATH], "Entrypoint": ["/agnhost"], "Cmd": ["pause"] }),
+                )
             }
             "shell" => {
                 self.shell(tree)?;
@@ -128,21 +146,43 @@ impl<'a> Images<'a> {
             }
             "web" => {
                 self.shell(tree)?;
-                files::write(&tree.join("www/index.html"), "<html><body><h1>It works!</h1></body></html>\n")?;
-                (&WEB_SERVERS, json!({ "Env": [SEARCH_PATH], "Cmd": ["httpd", "-f", "-p", "80", "-h", "/www"] }))
+                files::write(
+                    &tree.join("www/index.html"),
+                    "<html><body><h1>It works!</h1></body></html>\n",
+                )?;
+                (
+                    &WEB_SERVERS,
+                    json!({ "Env": [SEARCH_PATH], "Cmd": ["httpd", "-f", "-p", "80", "-h", "/www"] }),
+                )
             }
             _ => {
-                files::install(&self.places.program("clusterdns"), &tree.join("clusterdns"), 0o755)?;
+                files::install(
+                    &self.places.program("clusterdns"),
+                    &tree.join("clusterdns"),
+                    0o755,
+                )?;
                 (&[DNS], json!({ "Entrypoint": ["/clusterdns"] }))
             }
         })
     }
 
-    fn pack(&self, name: &str, names: &[&str], container: Value, tree: &Path) -> anyhow::Result<()> {
+    fn pack(
+        &self,
+        name: &str,
+        names: &[&str],
+        container: Value,
+        tree: &Path,
+    ) -> anyhow::Result<()> {
         let workspace = self.setup.workspace();
         let architecture = workspace.architecture()?;
         let layers = [Layer::of(workspace, tree, "cargo xtask cluster", 0)?];
-        let layout = Layout { names, architecture: &architecture, layers: &layers, container, epoch: 0 };
+        let layout = Layout {
+            names,
+            architecture: &architecture,
+            layers: &layers,
+            container,
+            epoch: 0,
+        };
         let work = self.places.work("images");
         let partial = work.join(format!("{name}.partial"));
         let dir = work.join(format!("{name}.layout"));
@@ -156,15 +196,33 @@ impl<'a> Images<'a> {
         files::make_parent(program)?;
         let version = PAUSE.rsplit(':').next().unwrap_or_default();
         let mut cc = self.setup.workspace().command("cc");
-        cc.args(["-Os", "-static", "-s", &format!("-DVERSION={version}"), "-o"]).arg(program);
-        workspace::run(cc.arg(self.places.source().join("build/pause/linux/pause.c")), "the compiler of pause")
+        cc.args([
+            "-Os",
+            "-static",
+            "-s",
+            &format!("-DVERSION={version}"),
+            "-o",
+        ])
+        .arg(program);
+        workspace::run(
+            cc.arg(self.places.source().join("build/pause/linux/pause.c")),
+            "the compiler of pause",
+        )
     }
 
     fn server(&self, tree: &Path) -> anyhow::Result<()> {
-        files::install(&self.places.program("agnhost"), &tree.join("agnhost"), 0o755)?;
+        files::install(
+            &self.places.program("agnhost"),
+            &tree.join("agnhost"),
+            0o755,
+        )?;
         link("agnhost", &tree.join("agnhost-2"))?;
         for name in ["localhost.crt", "localhost.key"] {
-            let file = self.places.source().join("test/images/agnhost/porter").join(name);
+            let file = self
+                .places
+                .source()
+                .join("test/images/agnhost/porter")
+                .join(name);
             files::install(&file, &tree.join(name), 0o644)?;
         }
         places::make(&tree.join("uploads"))
@@ -176,14 +234,17 @@ impl<'a> Images<'a> {
         self.setup.unpack(&["busybox-static"], &unpacked)?;
         let busybox = tree.join("bin/busybox");
         files::install(&unpacked.join("bin/busybox"), &busybox, 0o755)?;
-        fs::remove_dir_all(&unpacked).with_context(|| format!("cannot remove {}", unpacked.display()))?;
+        fs::remove_dir_all(&unpacked)
+            .with_context(|| format!("cannot remove {}", unpacked.display()))?;
         let names = workspace::output(self.setup.workspace().command(&busybox).arg("--list"))?;
         for name in names.lines().filter(|name| *name != "busybox") {
             link("busybox", &tree.join("bin").join(name))?;
         }
         files::write(&tree.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n")?;
         files::write(&tree.join("etc/group"), "root:x:0:\n")?;
-        ["root", "home"].iter().try_for_each(|name| places::make(&tree.join(name)))?;
+        ["root", "home"]
+            .iter()
+            .try_for_each(|name| places::make(&tree.join(name)))?;
         files::make_open(&tree.join("tmp"))
     }
 }

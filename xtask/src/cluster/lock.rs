@@ -23,11 +23,19 @@ impl Lock {
     pub(super) fn take(path: &Path) -> anyhow::Result<Self> {
         files::make_parent(path)?;
         let failed = || format!("cannot lock {}", path.display());
-        let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(path).with_context(failed)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .with_context(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                println!("cluster: another checkout builds it (pid {}); waiting", holder(path));
+                println!(
+                    "cluster: another checkout builds it (pid {}); waiting",
+                    holder(path)
+                );
                 file.lock().with_context(failed)?;
             }
             Err(TryLockError::Error(error)) => return Err(error).with_context(failed),

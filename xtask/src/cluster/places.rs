@@ -43,8 +43,13 @@ impl Places {
 
     /// The directories below a cache, of the checkout with this target directory.
     pub(super) fn in_cache(cache: PathBuf, target: &Path) -> Self {
-        let named =
-            |recipe: &Recipe, kind: &str| cache.join(format!("kubernetes-{}-{kind}{}", source::VERSION, recipe.key()));
+        let named = |recipe: &Recipe, kind: &str| {
+            cache.join(format!(
+                "kubernetes-{}-{kind}{}",
+                source::VERSION,
+                recipe.key()
+            ))
+        };
         Self {
             programs: named(&Recipe::programs(), "programs-"),
             kept: named(&Recipe::images(), ""),
@@ -102,7 +107,9 @@ impl Places {
             return Ok(());
         }
         let link = self.kept.join("bin");
-        let programs = Path::new("..").join(self.programs.file_name().unwrap_or_default()).join("bin");
+        let programs = Path::new("..")
+            .join(self.programs.file_name().unwrap_or_default())
+            .join("bin");
         symlink(programs, &link).with_context(|| format!("cannot link {}", link.display()))
     }
 
@@ -112,15 +119,22 @@ impl Places {
         if fs::read_to_string(&file).is_ok_and(|found| found == key) {
             return Ok(());
         }
-        OF_THE_SOURCE.iter().try_for_each(|name| source::remove(&self.work(name)))?;
+        OF_THE_SOURCE
+            .iter()
+            .try_for_each(|name| source::remove(&self.work(name)))?;
         make(&self.work)?;
         fs::write(&file, key).with_context(|| format!("cannot write {}", file.display()))
     }
 
     /// Lines about the directories of other recipes, with their sizes and how to remove them.
     pub(super) fn other_directories(&self) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(&self.cache) else { return Vec::new() };
-        let mut found: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
+        let Ok(entries) = fs::read_dir(&self.cache) else {
+            return Vec::new();
+        };
+        let mut found: Vec<PathBuf> = entries
+            .filter_map(Result::ok)
+            .map(|entry| entry.path())
+            .collect();
         found.retain(|path| self.is_of_another_recipe(path));
         found.extend(self.own_work.is_dir().then(|| self.own_work.clone()));
         found.sort();
@@ -137,12 +151,18 @@ impl Places {
 fn other_directory(dir: &Path) -> String {
     let megabytes = progress::size(dir) / progress::MEGABYTE;
     let dir = dir.display();
-    format!("cluster: this checkout does not use {dir}, {megabytes} MB; if no other does: rm -r {dir}")
+    format!(
+        "cluster: this checkout does not use {dir}, {megabytes} MB; if no other does: rm -r {dir}"
+    )
 }
 
 /// The user's directory of caches.
 fn cache() -> anyhow::Result<PathBuf> {
-    let named = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let named = |name: &str| {
+        env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     named("FLANNEL_CLUSTER_CACHE")
         .or_else(|| Some(named("XDG_CACHE_HOME")?.join("flannel-agent")))
         .or_else(|| Some(named("HOME")?.join(".cache/flannel-agent")))
@@ -191,7 +211,10 @@ mod tests {
             make(&places.own_work).expect("a directory");
             let lines = places.other_directories();
             assert_eq!(lines.len(), 2, "{lines:?}");
-            assert!(lines[0].contains(&format!("{}, 3 MB; ", old.display())), "{lines:?}");
+            assert!(
+                lines[0].contains(&format!("{}, 3 MB; ", old.display())),
+                "{lines:?}"
+            );
             assert!(lines[1].ends_with("target/kubernetes"), "{lines:?}");
         });
     }

@@ -25,19 +25,31 @@ impl fmt::Display for Download {
         if self.unpacked.exists() {
             f.write_str("unpacking")
         } else {
-            write!(f, "{} of about {} MB", size(&self.files) / MEGABYTE, self.megabytes)
+            write!(
+                f,
+                "{} of about {} MB",
+                size(&self.files) / MEGABYTE,
+                self.megabytes
+            )
         }
     }
 }
 
 /// The bytes of the files in a directory and below it; what cannot be read counts as nothing.
 pub(super) fn size(path: &Path) -> u64 {
-    let Ok(metadata) = path.symlink_metadata() else { return 0 };
+    let Ok(metadata) = path.symlink_metadata() else {
+        return 0;
+    };
     if !metadata.is_dir() {
         return metadata.len();
     }
-    let Ok(entries) = fs::read_dir(path) else { return 0 };
-    entries.filter_map(Result::ok).map(|entry| size(&entry.path())).sum()
+    let Ok(entries) = fs::read_dir(path) else {
+        return 0;
+    };
+    entries
+        .filter_map(Result::ok)
+        .map(|entry| size(&entry.path()))
+        .sum()
 }
 
 /// The packages that Go compiles for one target. Another thread shows the count.
@@ -63,7 +75,10 @@ impl Packages {
 
 impl fmt::Display for Packages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (compiled, total) = (self.compiled.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
+        let (compiled, total) = (
+            self.compiled.load(Ordering::Relaxed),
+            self.total.load(Ordering::Relaxed),
+        );
         match total {
             0 => f.write_str("generating code and counting packages"),
             _ if compiled < total => write!(f, "{compiled} of {total} packages"),
@@ -86,7 +101,10 @@ mod tests {
     #[test]
     fn packages_are_counted_up_to_linking() {
         let packages = Packages::default();
-        assert_eq!(packages.to_string(), "generating code and counting packages");
+        assert_eq!(
+            packages.to_string(),
+            "generating code and counting packages"
+        );
         packages.set_total(2);
         let lines = [
             "net",
@@ -111,7 +129,11 @@ mod tests {
         fs::create_dir_all(files.join("partial")).expect("a directory");
         fs::write(files.join("a.deb"), vec![0; 1_500_000]).expect("a file");
         fs::write(files.join("partial/b.deb"), vec![0; 500_000]).expect("a file");
-        let download = Download { files, unpacked: dir.join("unpacked"), megabytes: 30 };
+        let download = Download {
+            files,
+            unpacked: dir.join("unpacked"),
+            megabytes: 30,
+        };
         assert_eq!(download.to_string(), "2 of about 30 MB");
         fs::create_dir(&download.unpacked).expect("a directory");
         assert_eq!(download.to_string(), "unpacking");

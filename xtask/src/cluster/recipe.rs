@@ -40,10 +40,25 @@ impl Recipe {
         let Self(mut inputs) = Self::source();
         inputs.extend([
             ("architecture", ARCH.to_owned()),
-            ("environment", compile::ENVIRONMENT.map(|(name, value)| format!("{name}={value}")).join(" ")),
+            (
+                "environment",
+                compile::ENVIRONMENT
+                    .map(|(name, value)| format!("{name}={value}"))
+                    .join(" "),
+            ),
             ("linker flags", compile::linker_flags()),
-            ("targets", compile::targets(true).iter().fold(String::new(), |text, target| text + &target.input())),
-            ("runtime", RUNTIME.map(|(package, programs)| format!("{package}: {}", programs.join(" "))).join(", ")),
+            (
+                "targets",
+                compile::targets(true)
+                    .iter()
+                    .fold(String::new(), |text, target| text + &target.input()),
+            ),
+            (
+                "runtime",
+                RUNTIME
+                    .map(|(package, programs)| format!("{package}: {}", programs.join(" ")))
+                    .join(", "),
+            ),
         ]);
         Self(inputs)
     }
@@ -51,7 +66,12 @@ impl Recipe {
     /// All images, which contain programs.
     pub(super) fn images() -> Self {
         let sources = IMAGE_SOURCES.map(|(name, text)| (name, digest(text)));
-        Self([("programs", Self::programs().key())].into_iter().chain(sources).collect())
+        Self(
+            [("programs", Self::programs().key())]
+                .into_iter()
+                .chain(sources)
+                .collect(),
+        )
     }
 
     /// The digest of all names and values.
@@ -61,20 +81,26 @@ impl Recipe {
 
     /// Writes the inputs into a directory named by their key.
     pub(super) fn write(&self, dir: &Path) -> anyhow::Result<()> {
-        files::write(&dir.join("recipe.json"), &format!("{:#}\n", self.document()))
+        files::write(
+            &dir.join("recipe.json"),
+            &format!("{:#}\n", self.document()),
+        )
     }
 
     fn document(&self) -> Value {
-        let inputs = self.0.iter().map(|(name, value)| ((*name).to_owned(), Value::from(value.as_str())));
+        let inputs = self
+            .0
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), Value::from(value.as_str())));
         Value::Object(inputs.collect::<Map<_, _>>())
     }
 }
 
 /// FNV-1a with 64 bits, as 16 hexadecimal digits. Its inputs are not hostile.
 fn digest(text: &str) -> String {
-    let hash = text
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
     format!("{hash:016x}")
 }
 
@@ -89,7 +115,13 @@ mod tests {
     }
 
     fn value(recipe: &Recipe, name: &str) -> String {
-        recipe.0.iter().find(|(found, _)| *found == name).expect(name).1.clone()
+        recipe
+            .0
+            .iter()
+            .find(|(found, _)| *found == name)
+            .expect(name)
+            .1
+            .clone()
     }
 
     #[test]
@@ -113,7 +145,9 @@ mod tests {
 
     #[test]
     fn text_that_moves_from_one_input_to_the_next_changes_the_key() {
-        let recipe = |first: &str, second: &str| Recipe(vec![("a", first.to_owned()), ("b", second.to_owned())]);
+        let recipe = |first: &str, second: &str| {
+            Recipe(vec![("a", first.to_owned()), ("b", second.to_owned())])
+        };
         assert_ne!(recipe("xy", "z").key(), recipe("x", "yz").key());
     }
 
@@ -147,6 +181,10 @@ mod tests {
     fn a_changed_image_keeps_the_programs_and_changed_programs_change_the_images() {
         let images = Recipe::images();
         assert_eq!(value(&images, "programs"), Recipe::programs().key());
-        assert!(!names(&Recipe::programs()).iter().any(|name| names(&images).contains(name)));
+        assert!(
+            !names(&Recipe::programs())
+                .iter()
+                .any(|name| names(&images).contains(name))
+        );
     }
 }

@@ -44,7 +44,10 @@ pub(super) fn ensure(setup: &Setup<'_>, places: &Places) -> anyhow::Result<()> {
     let partial = places.work("source.partial");
     remove(&partial)?;
     let mut unpack = setup.workspace().command("dpkg-source");
-    unpack.args(["--no-check", "--no-copy", "--extract"]).arg(&description).arg(&partial);
+    unpack
+        .args(["--no-check", "--no-copy", "--extract"])
+        .arg(&description)
+        .arg(&partial);
     workspace::output(&mut unpack)?;
     places::make(tree.parent().context("the tree lies in a directory")?)?;
     fs::rename(&partial, &tree).with_context(|| format!("cannot rename {}", partial.display()))?;
@@ -53,7 +56,11 @@ pub(super) fn ensure(setup: &Setup<'_>, places: &Places) -> anyhow::Result<()> {
 
 /// The download of [`ensure()`].
 pub(super) fn download(places: &Places) -> Download {
-    Download { files: places.work("package"), unpacked: places.work("source.partial"), megabytes: 34 }
+    Download {
+        files: places.work("package"),
+        unpacked: places.work("source.partial"),
+        megabytes: 34,
+    }
 }
 
 /// The packages whose types are described in the API's schema, as arguments of Go's generator.
@@ -62,7 +69,11 @@ pub(super) fn described(setup: &Setup<'_>, tree: &Path) -> anyhow::Result<String
     grep.args(DESCRIBED).current_dir(tree);
     let found = workspace::output(&mut grep)?;
     let packages: BTreeSet<String> = found.lines().filter_map(package).collect();
-    ensure!(packages.len() > 50, "only {} packages have a described type", packages.len());
+    ensure!(
+        packages.len() > 50,
+        "only {} packages have a described type",
+        packages.len()
+    );
     Ok(packages.into_iter().collect::<Vec<_>>().join(","))
 }
 
@@ -73,7 +84,9 @@ fn package(file: &str) -> Option<String> {
         return None;
     }
     let (dir, _) = file.rsplit_once('/')?;
-    let dir = dir.strip_prefix("staging/src/").map_or_else(|| dir.to_owned(), |rest| format!("vendor/{rest}"));
+    let dir = dir
+        .strip_prefix("staging/src/")
+        .map_or_else(|| dir.to_owned(), |rest| format!("vendor/{rest}"));
     Some(format!("k8s.io/kubernetes/{dir}"))
 }
 
@@ -92,8 +105,14 @@ mod tests {
     #[test]
     fn staged_packages_are_named_as_vendored_ones() {
         let staged = "./staging/src/k8s.io/api/core/v1/doc.go";
-        assert_eq!(package(staged).as_deref(), Some("k8s.io/kubernetes/vendor/k8s.io/api/core/v1"));
-        assert_eq!(package("./pkg/a/b.go").as_deref(), Some("k8s.io/kubernetes/pkg/a"));
+        assert_eq!(
+            package(staged).as_deref(),
+            Some("k8s.io/kubernetes/vendor/k8s.io/api/core/v1")
+        );
+        assert_eq!(
+            package("./pkg/a/b.go").as_deref(),
+            Some("k8s.io/kubernetes/pkg/a")
+        );
         assert_eq!(package("./test/e2e/a.go"), None);
     }
 }

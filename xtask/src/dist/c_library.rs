@@ -12,8 +12,10 @@ const NAME: &[u8] = b"GLIBC_2.";
 
 /// Checks that a program asks for no newer one.
 pub(super) fn check(program: &Path) -> anyhow::Result<()> {
-    let bytes = std::fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
-    let newest = newest(&bytes).with_context(|| format!("{} asks for no glibc", program.display()))?;
+    let bytes =
+        std::fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
+    let newest =
+        newest(&bytes).with_context(|| format!("{} asks for no glibc", program.display()))?;
     ensure!(
         format!("2.{newest}") == OLDEST || newest < minor(OLDEST),
         "{} asks for glibc 2.{newest}, newer than the {OLDEST} that documents promise",
@@ -24,7 +26,10 @@ pub(super) fn check(program: &Path) -> anyhow::Result<()> {
 
 /// The second number of the newest version that is named.
 fn newest(bytes: &[u8]) -> Option<u32> {
-    let starts = bytes.windows(NAME.len()).enumerate().filter(|(_, window)| *window == NAME);
+    let starts = bytes
+        .windows(NAME.len())
+        .enumerate()
+        .filter(|(_, window)| *window == NAME);
     let numbers = starts.filter_map(|(at, _)| {
         let rest = &bytes[at + NAME.len()..];
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -34,7 +39,11 @@ fn newest(bytes: &[u8]) -> Option<u32> {
 }
 
 fn minor(version: &str) -> u32 {
-    version.rsplit('.').next().and_then(|number| number.parse().ok()).unwrap_or_default()
+    version
+        .rsplit('.')
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

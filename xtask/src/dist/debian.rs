@@ -23,19 +23,34 @@ use crate::{
 /// Name of the section with a program's crates, as the table of section names has it.
 const CRATES: &[u8] = b".dep-v0\0";
 /// The settings of the unit, as in the project and as installed. There may be a password in them.
-const SETTINGS: (&str, &str) = ("deploy/systemd/flannel-agent.default", "etc/default/flannel-agent");
+const SETTINGS: (&str, &str) = (
+    "deploy/systemd/flannel-agent.default",
+    "etc/default/flannel-agent",
+);
 /// Other files, as in the project and as installed.
 const FILES: [(&str, &str); 4] = [
-    ("deploy/systemd/flannel-agent.service", "lib/systemd/system/flannel-agent.service"),
-    ("deploy/seccomp/flannel-agent.json", "usr/share/flannel-agent/seccomp.json"),
+    (
+        "deploy/systemd/flannel-agent.service",
+        "lib/systemd/system/flannel-agent.service",
+    ),
+    (
+        "deploy/seccomp/flannel-agent.json",
+        "usr/share/flannel-agent/seccomp.json",
+    ),
     ("README.md", "usr/share/doc/flannel-agent/README.md"),
     ("CHANGELOG.md", "usr/share/doc/flannel-agent/CHANGELOG.md"),
 ];
 /// Shells, and where each looks for the completions of `flannel-agent`.
 const COMPLETIONS: [(&str, &str); 3] = [
-    ("bash", "usr/share/bash-completion/completions/flannel-agent"),
+    (
+        "bash",
+        "usr/share/bash-completion/completions/flannel-agent",
+    ),
     ("zsh", "usr/share/zsh/vendor-completions/_flannel-agent"),
-    ("fish", "usr/share/fish/vendor_completions.d/flannel-agent.fish"),
+    (
+        "fish",
+        "usr/share/fish/vendor_completions.d/flannel-agent.fish",
+    ),
 ];
 
 /// A package.
@@ -69,7 +84,8 @@ const SINGLE: [Package; 2] = [
                  Breaks: containernetworking-plugins (<< 1.0)\n\
                  Replaces: containernetworking-plugins (<< 1.0)\n\
                  Description: CNI plugin flannel\n \
-                 It completes the configuration of the plugins bridge and host-local with the subnet\n \
+                 It completes the configuration of the plugins bridge and host-local with the \
+                 subnet\n \
                  and the MTU that a flannel agent wrote.\n",
     },
     Package {
@@ -77,7 +93,8 @@ const SINGLE: [Package; 2] = [
         program: ("flannel-agent", "usr/bin/kubectl-flannel"),
         fields: "Enhances: kubernetes-client\n\
                  Description: kubectl plugin for clusters that run flannel-agent\n \
-                 It shows the state, rates and flows of all nodes, explains the way of a packet, and\n \
+                 It shows the state, rates and flows of all nodes, explains the way of a packet, \
+                 and\n \
                  tests that pods reach each other.\n",
     },
 ];
@@ -87,29 +104,47 @@ impl Package {
     fn tree(&self, workspace: &Workspace, built: &Built) -> anyhow::Result<PathBuf> {
         let tree = workspace.target().join("dist-parts").join(self.name);
         if tree.exists() {
-            fs::remove_dir_all(&tree).with_context(|| format!("cannot clear {}", tree.display()))?;
+            fs::remove_dir_all(&tree)
+                .with_context(|| format!("cannot clear {}", tree.display()))?;
         }
         let (name, installed) = self.program;
         let program = tree.join(installed);
         install_program(workspace, built, name, &program)?;
-        let bytes = fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;
+        let bytes =
+            fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;
         let has_crates = bytes.windows(CRATES.len()).any(|window| window == CRATES);
-        ensure!(has_crates, "{} does not list its crates (section .dep-v0 of cargo-auditable)", program.display());
+        ensure!(
+            has_crates,
+            "{} does not list its crates (section .dep-v0 of cargo-auditable)",
+            program.display()
+        );
         let copyright = tree.join("usr/share/doc").join(self.name).join("copyright");
         install(&workspace.root().join("LICENSE"), &copyright, 0o644)?;
         Ok(tree)
     }
 
     /// Packs the directory; where the package is.
-    fn pack(&self, workspace: &Workspace, built: &Built, tree: &Path, dist: &Path) -> anyhow::Result<PathBuf> {
+    fn pack(
+        &self,
+        workspace: &Workspace,
+        built: &Built,
+        tree: &Path,
+        dist: &Path,
+    ) -> anyhow::Result<PathBuf> {
         let architecture = built.architecture();
         write(&tree.join("DEBIAN/control"), &self.control(architecture))?;
         open_directories(tree)?;
-        let package = dist.join(format!("{}_{}_{architecture}.deb", self.name, env!("CARGO_PKG_VERSION")));
+        let package = dist.join(format!(
+            "{}_{}_{architecture}.deb",
+            self.name,
+            env!("CARGO_PKG_VERSION")
+        ));
         let mut pack = workspace.command("dpkg-deb");
         // Times of files become that of the epoch, so that the same files make the same package.
         pack.env("SOURCE_DATE_EPOCH", image::epoch()?.to_string());
-        pack.args(["--build", "--root-owner-group"]).arg(tree).arg(&package);
+        pack.args(["--build", "--root-owner-group"])
+            .arg(tree)
+            .arg(&package);
         workspace::run(&mut pack, "dpkg-deb")?;
         Ok(package)
     }
@@ -117,7 +152,10 @@ impl Package {
     /// Returns the control file.
     fn control(&self, architecture: &str) -> String {
         // The CNI plugin is static.
-        let libraries = format!("Depends: libc6 (>= {}), libgcc-s1\n", super::c_library::OLDEST);
+        let libraries = format!(
+            "Depends: libc6 (>= {}), libgcc-s1\n",
+            super::c_library::OLDEST
+        );
         format!(
             "Package: {}\n\
              Version: {}\n\
@@ -128,7 +166,11 @@ impl Package {
              {}{}",
             self.name,
             env!("CARGO_PKG_VERSION"),
-            if self.program.0 == AGENT.program.0 { &libraries } else { "" },
+            if self.program.0 == AGENT.program.0 {
+                &libraries
+            } else {
+                ""
+            },
             self.fields
         )
     }
@@ -148,13 +190,27 @@ pub(super) fn packages(
     for (name, installed) in FILES {
         install(&workspace.root().join(name), &tree.join(installed), 0o644)?;
     }
-    install(&workspace.root().join(SETTINGS.0), &tree.join(SETTINGS.1), 0o600)?;
-    write(&tree.join("DEBIAN/conffiles"), &format!("/{}\n", SETTINGS.1))?;
+    install(
+        &workspace.root().join(SETTINGS.0),
+        &tree.join(SETTINGS.1),
+        0o600,
+    )?;
+    write(
+        &tree.join("DEBIAN/conffiles"),
+        &format!("/{}\n", SETTINGS.1),
+    )?;
     // README leads to them.
-    install_all(&workspace.root().join("docs"), &tree.join("usr/share/doc/flannel-agent/docs"))?;
+    install_all(
+        &workspace.root().join("docs"),
+        &tree.join("usr/share/doc/flannel-agent/docs"),
+    )?;
     for bill in bills {
         let name = bill.file_name().context("a bill is a file")?;
-        install(bill, &tree.join("usr/share/doc/flannel-agent").join(name), 0o644)?;
+        install(
+            bill,
+            &tree.join("usr/share/doc/flannel-agent").join(name),
+            0o644,
+        )?;
     }
     generate(workspace, agent, &tree)?;
     let mut packages = vec![AGENT.pack(workspace, built, &tree, dist)?];
@@ -168,9 +224,15 @@ pub(super) fn packages(
 /// Manual pages and completions, by the agent itself.
 fn generate(workspace: &Workspace, agent: &Path, tree: &Path) -> anyhow::Result<()> {
     let manual = tree.join("usr/share/man/man8");
-    workspace::run(workspace.command(agent).arg("manual").arg(&manual), "flannel-agent manual")?;
+    workspace::run(
+        workspace.command(agent).arg("manual").arg(&manual),
+        "flannel-agent manual",
+    )?;
     for (shell, installed) in COMPLETIONS {
-        write(&tree.join(installed), &output(workspace.command(agent).args(["completions", shell]))?)?;
+        write(
+            &tree.join(installed),
+            &output(workspace.command(agent).args(["completions", shell]))?,
+        )?;
     }
     Ok(())
 }
@@ -205,12 +267,28 @@ mod tests {
     fn each_control_file_has_a_folded_description_and_its_own_name() {
         for package in [AGENT].iter().chain(&SINGLE) {
             let text = package.control("amd64");
-            assert!(text.starts_with(&format!("Package: {}\n", package.name)), "{text}");
-            assert!(text.contains("\nArchitecture: amd64\n") && text.ends_with(".\n"), "{text}");
+            assert!(
+                text.starts_with(&format!("Package: {}\n", package.name)),
+                "{text}"
+            );
+            assert!(
+                text.contains("\nArchitecture: amd64\n") && text.ends_with(".\n"),
+                "{text}"
+            );
             let (fields, description) = text.split_once("Description: ").expect("a description");
             assert!(fields.lines().all(|line| line.contains(": ")), "{text}");
-            assert!(description.lines().skip(1).all(|line| line.starts_with(' ')), "{text}");
-            assert_eq!(text.contains("libc6"), package.name != "flannel-cni", "{text}");
+            assert!(
+                description
+                    .lines()
+                    .skip(1)
+                    .all(|line| line.starts_with(' ')),
+                "{text}"
+            );
+            assert_eq!(
+                text.contains("libc6"),
+                package.name != "flannel-cni",
+                "{text}"
+            );
         }
     }
 }

@@ -27,8 +27,15 @@ impl KrewArchive {
         let parts = tarball::empty(workspace)?;
         let tree = parts.join("krew");
         files::install_program(workspace, built, "flannel-agent", &tree.join(PROGRAM))?;
-        files::install(&workspace.root().join("LICENSE"), &tree.join("LICENSE"), 0o644)?;
-        let name = format!("{PROGRAM}-{}-linux-{architecture}.tar.gz", env!("CARGO_PKG_VERSION"));
+        files::install(
+            &workspace.root().join("LICENSE"),
+            &tree.join("LICENSE"),
+            0o644,
+        )?;
+        let name = format!(
+            "{PROGRAM}-{}-linux-{architecture}.tar.gz",
+            env!("CARGO_PKG_VERSION")
+        );
         let file = tarball::pack(workspace, &tree, ".", dist.join(name))?;
         Ok(Self { file, architecture })
     }
@@ -43,9 +50,20 @@ pub(super) fn manifest(
     dist: &Path,
 ) -> anyhow::Result<()> {
     let platforms = archives.iter().map(|archive| {
-        let name = archive.file.file_name().context("an archive is a file")?.to_string_lossy();
-        let place = url.map_or_else(|| name.to_string(), |url| format!("{}/{name}", url.trim_end_matches('/')));
-        Ok(platform(&archive.architecture, &place, &digest(workspace, &archive.file)?))
+        let name = archive
+            .file
+            .file_name()
+            .context("an archive is a file")?
+            .to_string_lossy();
+        let place = url.map_or_else(
+            || name.to_string(),
+            |url| format!("{}/{name}", url.trim_end_matches('/')),
+        );
+        Ok(platform(
+            &archive.architecture,
+            &place,
+            &digest(workspace, &archive.file)?,
+        ))
     });
     let manifest = of_platforms(&platforms.collect::<anyhow::Result<Vec<_>>>()?);
     // YAML is a superset of JSON.
@@ -69,9 +87,12 @@ fn of_platforms(platforms: &[Value]) -> Value {
         "spec": {
             "version": concat!("v", env!("CARGO_PKG_VERSION")),
             "shortDescription": "State, rates and flows of nodes of flannel-agent",
-            "description": "Shows the state, rates and flows of all nodes that run flannel-agent, explains the way \
-                            of a packet on both nodes, and tests that pods reach each other in each mode.",
-            "caveats": "It runs commands in the agents' pods, for which it needs the right to create pods/exec.",
+            "description": "Shows the state, rates and flows of all nodes that run flannel-agent, \
+                explains the way \
+                            of a packet on both nodes, and tests that pods reach each other in \
+                            each mode.",
+            "caveats": "It runs commands in the agents' pods, for which it needs the right to \
+                create pods/exec.",
             "platforms": platforms,
         },
     })
@@ -88,7 +109,12 @@ mod tests {
         let manifest = of_platforms(&[platform("amd64", "https://example.org/a.tar.gz", "00")]);
         let spec = &manifest["spec"];
         assert_eq!(manifest["metadata"]["name"], "flannel");
-        assert!(spec["version"].as_str().is_some_and(|version| version.starts_with('v')), "{spec}");
+        assert!(
+            spec["version"]
+                .as_str()
+                .is_some_and(|version| version.starts_with('v')),
+            "{spec}"
+        );
         let short = spec["shortDescription"].as_str().expect("a text");
         assert!(short.len() <= 50 && !short.ends_with('.'), "{short}");
         let platform = &spec["platforms"][0];

@@ -35,23 +35,44 @@ pub(crate) fn release(setup: &Setup<'_>, options: &DistOptions) -> anyhow::Resul
     let cyclonedx = setup.subcommand(subcommands::CYCLONEDX)?;
     let auditable = setup.subcommand(subcommands::AUDITABLE)?;
     let dist = empty(workspace)?;
-    let build =
-        |machine: Machine<'_>| build::build_auditable(workspace, build::Bpf::release(&toolchain), &auditable, machine);
+    let build = |machine: Machine<'_>| {
+        build::build_auditable(
+            workspace,
+            build::Bpf::release(&toolchain),
+            &auditable,
+            machine,
+        )
+    };
     let bills = sbom::make(workspace, &cyclonedx, &dist)?;
     let here = build(Machine::Here)?;
     let agent = here.program("flannel-agent");
     let mut archives = vec![parts(setup, &here, &bills, &agent, &dist)?];
     if !options.native && here.architecture() != Cross::ARCHITECTURE {
-        let cross = Cross::ensure(setup)
-            .context("the programs for arm64 cannot be made here (--native makes those of this machine alone)")?;
-        archives.push(parts(setup, &build(Machine::Other(&cross))?, &bills, &agent, &dist)?);
+        let cross = Cross::ensure(setup).context(
+            "the programs for arm64 cannot be made here (--native makes those of this \
+                machine alone)",
+        )?;
+        archives.push(parts(
+            setup,
+            &build(Machine::Other(&cross))?,
+            &bills,
+            &agent,
+            &dist,
+        )?);
     }
     krew::manifest(workspace, &archives, options.url.as_deref(), &dist)?;
     tarball::chart(workspace, &dist)?;
-    files::install(&workspace.root().join(MANIFEST), &dist.join("kube-flannel.yml"), 0o644)?;
+    files::install(
+        &workspace.root().join(MANIFEST),
+        &dist.join("kube-flannel.yml"),
+        0o644,
+    )?;
     let digests = digests(workspace, &dist)?;
     if let Some(key) = &options.sign {
-        println!("dist: {}", signature::sign(workspace, key, &digests)?.display());
+        println!(
+            "dist: {}",
+            signature::sign(workspace, key, &digests)?.display()
+        );
     }
     Ok(dist)
 }
@@ -68,9 +89,15 @@ fn parts(
     c_library::check(&built.program("flannel-agent"))?;
     let krew = KrewArchive::make(workspace, built, dist)?;
     let mut files = debian::packages(workspace, built, bills, agent, dist)?;
-    files.extend([tarball::programs(workspace, built, dist)?, image::make(setup, built)?, krew.file.clone()]);
+    files.extend([
+        tarball::programs(workspace, built, dist)?,
+        image::make(setup, built)?,
+        krew.file.clone(),
+    ]);
     for file in files {
-        let bytes = fs::metadata(&file).with_context(|| format!("cannot read {}", file.display()))?.len();
+        let bytes = fs::metadata(&file)
+            .with_context(|| format!("cannot read {}", file.display()))?
+            .len();
         println!("dist: {} ({:.1} MB)", file.display(), megabytes(bytes));
     }
     Ok(krew)
@@ -93,7 +120,9 @@ fn megabytes(bytes: u64) -> f64 {
 /// Writes what `sha256sum --check` reads; where it is.
 fn digests(workspace: &Workspace, dist: &Path) -> anyhow::Result<PathBuf> {
     let entries = fs::read_dir(dist).with_context(|| format!("cannot read {}", dist.display()))?;
-    let mut names: Vec<_> = entries.map(|entry| Ok(entry?.file_name())).collect::<anyhow::Result<_>>()?;
+    let mut names: Vec<_> = entries
+        .map(|entry| Ok(entry?.file_name()))
+        .collect::<anyhow::Result<_>>()?;
     names.sort();
     let mut sum = workspace.command("sha256sum");
     let text = workspace::output(sum.arg("--").args(&names).current_dir(dist))?;

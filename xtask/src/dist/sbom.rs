@@ -17,16 +17,31 @@ use crate::{
 };
 
 /// The shipped programs: the package, and the name of its bill.
-const SHIPPED: [(&str, &str); 3] =
-    [("flannel-agent", "flannel-agent"), ("flannel-cni", "flannel"), ("flannel-ebpf", "flannel-ebpf")];
+const SHIPPED: [(&str, &str); 3] = [
+    ("flannel-agent", "flannel-agent"),
+    ("flannel-cni", "flannel"),
+    ("flannel-ebpf", "flannel-ebpf"),
+];
 /// Before its suffix; no file of the project is called so.
 const NAME: &str = "xtask-sbom";
 
 /// Writes the bills into a directory, by the cargo-cyclonedx in `tool`; their paths.
-pub(super) fn make(workspace: &Workspace, tool: &Path, into: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub(super) fn make(
+    workspace: &Workspace,
+    tool: &Path,
+    into: &Path,
+) -> anyhow::Result<Vec<PathBuf>> {
     let mut cargo = workspace.cargo_with(tool);
-    cargo.args(["cyclonedx", "--format=json", "--spec-version=1.5", "--no-build-deps", "--override-filename", NAME]);
-    let made = workspace::run(&mut cargo, "cargo cyclonedx").and_then(|()| collect(workspace.root(), into));
+    cargo.args([
+        "cyclonedx",
+        "--format=json",
+        "--spec-version=1.5",
+        "--no-build-deps",
+        "--override-filename",
+        NAME,
+    ]);
+    let made = workspace::run(&mut cargo, "cargo cyclonedx")
+        .and_then(|()| collect(workspace.root(), into));
     remove_rest(workspace.root())?;
     made
 }
@@ -35,7 +50,8 @@ fn collect(root: &Path, into: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut bills = Vec::new();
     for (package, name) in SHIPPED {
         let made = workspace::package_dir(root, package).join(format!("{NAME}.json"));
-        let text = fs::read_to_string(&made).with_context(|| format!("cannot read {}", made.display()))?;
+        let text =
+            fs::read_to_string(&made).with_context(|| format!("cannot read {}", made.display()))?;
         let bill = into.join(format!("{name}.cdx.json"));
         write(&bill, &without_root(&text, root))?;
         bills.push(bill);
@@ -67,7 +83,12 @@ mod tests {
     fn what_is_shipped_is_a_package_of_the_workspace() {
         let workspace = Workspace::new().expect("the project");
         for (package, _) in SHIPPED {
-            assert!(workspace::package_dir(workspace.root(), package).join("Cargo.toml").is_file(), "{package}");
+            assert!(
+                workspace::package_dir(workspace.root(), package)
+                    .join("Cargo.toml")
+                    .is_file(),
+                "{package}"
+            );
         }
     }
 
@@ -82,8 +103,14 @@ mod tests {
     #[test]
     fn nothing_is_left_in_the_project() {
         let root = std::env::temp_dir().join(format!("xtask-sbom-{}", std::process::id()));
-        let folders =
-            ["flannel-agent", "flannel-ebpf", "tests", "crates/cni", "crates/host"].map(|name| root.join(name));
+        let folders = [
+            "flannel-agent",
+            "flannel-ebpf",
+            "tests",
+            "crates/cni",
+            "crates/host",
+        ]
+        .map(|name| root.join(name));
         for folder in &folders {
             write(&folder.join("Cargo.toml"), "").expect("a file");
             write(&folder.join(format!("{NAME}.json")), "{}").expect("a file");

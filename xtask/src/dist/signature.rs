@@ -27,7 +27,11 @@ pub(super) fn sign(workspace: &Workspace, key: &Path, file: &Path) -> anyhow::Re
     files::write(&file.with_file_name("release.pub"), &public)?;
     let binary = file.with_extension("sig.bin");
     let mut sign = openssl();
-    sign.args(["dgst", "-sha256", "-sign"]).arg(key).arg("-out").arg(&binary).arg(file);
+    sign.args(["dgst", "-sha256", "-sign"])
+        .arg(key)
+        .arg("-out")
+        .arg(&binary)
+        .arg(file);
     workspace::run(&mut sign, "openssl")?;
     let text = workspace::output(openssl().args(["base64", "-A", "-in"]).arg(&binary))?;
     fs::remove_file(&binary).with_context(|| format!("cannot remove {}", binary.display()))?;
@@ -51,19 +55,46 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("xtask-signature-{}", std::process::id()));
         let (key, file) = (dir.join("release.key"), dir.join("SHA256SUMS"));
         files::write(&file, "0  a file\n").expect("a file");
-        let openssl = |arguments: &[&str]| workspace.command("openssl").args(arguments).current_dir(&dir).output();
-        let made = openssl(&["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", "release.key"]);
+        let openssl = |arguments: &[&str]| {
+            workspace
+                .command("openssl")
+                .args(arguments)
+                .current_dir(&dir)
+                .output()
+        };
+        let made = openssl(&[
+            "ecparam",
+            "-name",
+            "prime256v1",
+            "-genkey",
+            "-noout",
+            "-out",
+            "release.key",
+        ]);
         assert!(made.expect("openssl").status.success());
         let signature = sign(&workspace, &key, &file).expect("signed");
         assert_eq!(signature, dir.join("SHA256SUMS.sig"));
         let decode = ["base64", "-d", "-A", "-in", "SHA256SUMS.sig", "-out", "raw"];
         assert!(openssl(&decode).expect("openssl").status.success());
-        let verify = ["dgst", "-sha256", "-verify", "release.pub", "-signature", "raw", "SHA256SUMS"];
+        let verify = [
+            "dgst",
+            "-sha256",
+            "-verify",
+            "release.pub",
+            "-signature",
+            "raw",
+            "SHA256SUMS",
+        ];
         assert!(openssl(&verify).expect("openssl").status.success());
         files::write(&file, "1  a file\n").expect("a file");
         assert!(!openssl(&verify).expect("openssl").status.success());
-        let refused = sign(&workspace, &file, &file).expect_err("not a key").to_string();
-        assert!(refused.contains("not a private key in PEM form"), "{refused}");
+        let refused = sign(&workspace, &file, &file)
+            .expect_err("not a key")
+            .to_string();
+        assert!(
+            refused.contains("not a private key in PEM form"),
+            "{refused}"
+        );
         fs::remove_dir_all(&dir).expect("removed");
     }
 }

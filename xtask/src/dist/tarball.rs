@@ -19,37 +19,83 @@ const FILES: [(&str, &str); 6] = [
     ("LICENSE", "LICENSE"),
     ("README.md", "README.md"),
     ("CHANGELOG.md", "CHANGELOG.md"),
-    ("deploy/systemd/flannel-agent.service", "systemd/flannel-agent.service"),
-    ("deploy/systemd/flannel-agent.default", "systemd/flannel-agent.default"),
+    (
+        "deploy/systemd/flannel-agent.service",
+        "systemd/flannel-agent.service",
+    ),
+    (
+        "deploy/systemd/flannel-agent.default",
+        "systemd/flannel-agent.default",
+    ),
     ("scripts/mk-docker-opts.sh", "mk-docker-opts.sh"),
 ];
 
 /// Archives the programs, and the files that they need on hosts without a package manager.
-pub(super) fn programs(workspace: &Workspace, built: &Built, dist: &Path) -> anyhow::Result<PathBuf> {
-    let name = format!("flannel-agent-{}-linux-{}", env!("CARGO_PKG_VERSION"), built.architecture());
+pub(super) fn programs(
+    workspace: &Workspace,
+    built: &Built,
+    dist: &Path,
+) -> anyhow::Result<PathBuf> {
+    let name = format!(
+        "flannel-agent-{}-linux-{}",
+        env!("CARGO_PKG_VERSION"),
+        built.architecture()
+    );
     let parts = empty(workspace)?;
     let tree = parts.join(&name);
     for program in PROGRAMS {
         files::install_program(workspace, built, program, &tree.join(program))?;
     }
     for (file, installed) in FILES {
-        let mode = if installed.ends_with("opts.sh") { 0o755 } else { 0o644 };
+        let mode = if installed.ends_with("opts.sh") {
+            0o755
+        } else {
+            0o644
+        };
         files::install(&workspace.root().join(file), &tree.join(installed), mode)?;
     }
-    pack(workspace, &parts, &name, dist.join(format!("{name}.tar.gz")))
+    pack(
+        workspace,
+        &parts,
+        &name,
+        dist.join(format!("{name}.tar.gz")),
+    )
 }
 
 /// The chart, as `helm package` makes it. Its links lead out of it, so their files are packed.
 pub(super) fn chart(workspace: &Workspace, dist: &Path) -> anyhow::Result<PathBuf> {
     let dir = workspace.root().join("deploy/chart");
-    pack(workspace, &dir, "kube-flannel", dist.join(format!("flannel-{}.tgz", env!("CARGO_PKG_VERSION"))))
+    pack(
+        workspace,
+        &dir,
+        "kube-flannel",
+        dist.join(format!("flannel-{}.tgz", env!("CARGO_PKG_VERSION"))),
+    )
 }
 
 /// Packs a directory below another so that the same files make the same archive.
-pub(super) fn pack(workspace: &Workspace, below: &Path, name: &str, archive: PathBuf) -> anyhow::Result<PathBuf> {
+pub(super) fn pack(
+    workspace: &Workspace,
+    below: &Path,
+    name: &str,
+    archive: PathBuf,
+) -> anyhow::Result<PathBuf> {
     let mut tar = workspace.command("tar");
-    tar.args(["--create", "--use-compress-program=gzip -9n", "--format=gnu", "--sort=name", "--dereference"]);
-    tar.args(["--owner=0", "--group=0", "--numeric-owner", "--mtime=@0", "--mode=a+rX,u+w,go-w", "--file"]);
+    tar.args([
+        "--create",
+        "--use-compress-program=gzip -9n",
+        "--format=gnu",
+        "--sort=name",
+        "--dereference",
+    ]);
+    tar.args([
+        "--owner=0",
+        "--group=0",
+        "--numeric-owner",
+        "--mtime=@0",
+        "--mode=a+rX,u+w,go-w",
+        "--file",
+    ]);
     tar.arg(&archive).arg("--directory").arg(below);
     // Helm wants the directory to have the chart's name.
     tar.args(["--transform=s,^kube-flannel,flannel,", name]);

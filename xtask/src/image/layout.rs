@@ -32,8 +32,14 @@ struct Blob {
 impl Blob {
     fn of(workspace: &Workspace, file: PathBuf) -> anyhow::Result<Self> {
         let digest = digest(workspace, &file)?;
-        let bytes = fs::metadata(&file).with_context(|| format!("cannot read {}", file.display()))?.len();
-        Ok(Self { file, digest, bytes })
+        let bytes = fs::metadata(&file)
+            .with_context(|| format!("cannot read {}", file.display()))?
+            .len();
+        Ok(Self {
+            file,
+            digest,
+            bytes,
+        })
     }
 
     fn descriptor(&self, media_type: &str) -> Value {
@@ -56,13 +62,28 @@ pub(crate) struct Layer {
 
 impl Layer {
     /// Packs a directory.
-    pub(crate) fn of(workspace: &Workspace, tree: &Path, created_by: &'static str, epoch: u64) -> anyhow::Result<Self> {
+    pub(crate) fn of(
+        workspace: &Workspace,
+        tree: &Path,
+        created_by: &'static str,
+        epoch: u64,
+    ) -> anyhow::Result<Self> {
         let archive = tree.with_extension("tar");
         workspace::run(tar(workspace, tree, &archive, epoch).arg("."), "tar")?;
         let contents = digest(workspace, &archive)?;
-        workspace::run(workspace.command("gzip").args(["--no-name", "-6", "--force"]).arg(&archive), "gzip")?;
+        workspace::run(
+            workspace
+                .command("gzip")
+                .args(["--no-name", "-6", "--force"])
+                .arg(&archive),
+            "gzip",
+        )?;
         let compressed = Blob::of(workspace, tree.with_extension("tar.gz"))?;
-        Ok(Self { compressed, contents, created_by })
+        Ok(Self {
+            compressed,
+            contents,
+            created_by,
+        })
     }
 }
 
@@ -70,8 +91,17 @@ impl Layer {
 /// that do not depend on this machine.
 fn tar(workspace: &Workspace, dir: &Path, archive: &Path, epoch: u64) -> Command {
     let mut tar = workspace.command("tar");
-    tar.args(["--create", "--format=gnu", "--sort=name", "--numeric-owner", &format!("--mtime=@{epoch}")]);
-    tar.args(["--owner=0", "--group=0", "--file"]).arg(archive).arg("--directory").arg(dir);
+    tar.args([
+        "--create",
+        "--format=gnu",
+        "--sort=name",
+        "--numeric-owner",
+        &format!("--mtime=@{epoch}"),
+    ]);
+    tar.args(["--owner=0", "--group=0", "--file"])
+        .arg(archive)
+        .arg("--directory")
+        .arg(dir);
     tar
 }
 
@@ -91,24 +121,46 @@ pub(crate) struct Layout<'a> {
 
 impl Layout<'_> {
     /// Writes the archive, by way of a directory.
-    pub(crate) fn write(&self, workspace: &Workspace, dir: &Path, archive: &Path) -> anyhow::Result<()> {
+    pub(crate) fn write(
+        &self,
+        workspace: &Workspace,
+        dir: &Path,
+        archive: &Path,
+    ) -> anyhow::Result<()> {
         let config = Self::blob(workspace, dir, "config", &self.config())?;
         let manifest = Self::blob(workspace, dir, "manifest", &self.manifest(&config))?;
         files::write(&dir.join("index.json"), &self.index(&manifest).to_string())?;
-        files::write(&dir.join("oci-layout"), &json!({ "imageLayoutVersion": "1.0.0" }).to_string())?;
-        files::write(&dir.join("manifest.json"), &self.docker_manifest(&config).to_string())?;
+        files::write(
+            &dir.join("oci-layout"),
+            &json!({ "imageLayoutVersion": "1.0.0" }).to_string(),
+        )?;
+        files::write(
+            &dir.join("manifest.json"),
+            &self.docker_manifest(&config).to_string(),
+        )?;
         for layer in self.layers {
             let blob = &layer.compressed;
             files::install(&blob.file, &dir.join(blob.path()), 0o644)?;
         }
         files::make_parent(archive)?;
         let mut tar = tar(workspace, dir, archive, self.epoch);
-        tar.args(["--mode=a+rX,u+w,go-w", "blobs", "index.json", "manifest.json", "oci-layout"]);
+        tar.args([
+            "--mode=a+rX,u+w,go-w",
+            "blobs",
+            "index.json",
+            "manifest.json",
+            "oci-layout",
+        ]);
         workspace::run(&mut tar, "tar")
     }
 
     /// Writes a document to the store.
-    fn blob(workspace: &Workspace, dir: &Path, name: &str, document: &Value) -> anyhow::Result<Blob> {
+    fn blob(
+        workspace: &Workspace,
+        dir: &Path,
+        name: &str,
+        document: &Value,
+    ) -> anyhow::Result<Blob> {
         let named = dir.with_extension(name);
         files::write(&named, &document.to_string())?;
         let blob = Blob::of(workspace, named)?;
@@ -117,8 +169,16 @@ impl Layout<'_> {
     }
 
     fn config(&self) -> Value {
-        let diff_ids: Vec<String> = self.layers.iter().map(|layer| format!("sha256:{}", layer.contents)).collect();
-        let history: Vec<Value> = self.layers.iter().map(|layer| json!({ "created_by": layer.created_by })).collect();
+        let diff_ids: Vec<String> = self
+            .layers
+            .iter()
+            .map(|layer| format!("sha256:{}", layer.contents))
+            .collect();
+        let history: Vec<Value> = self
+            .layers
+            .iter()
+            .map(|layer| json!({ "created_by": layer.created_by }))
+            .collect();
         json!({
             "architecture": self.architecture,
             "os": "linux",
@@ -129,7 +189,11 @@ impl Layout<'_> {
     }
 
     fn manifest(&self, config: &Blob) -> Value {
-        let layers: Vec<Value> = self.layers.iter().map(|layer| layer.compressed.descriptor(LAYER)).collect();
+        let layers: Vec<Value> = self
+            .layers
+            .iter()
+            .map(|layer| layer.compressed.descriptor(LAYER))
+            .collect();
         json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": config.descriptor(CONFIG), "layers": layers })
     }
 
@@ -148,7 +212,11 @@ impl Layout<'_> {
     }
 
     fn docker_manifest(&self, config: &Blob) -> Value {
-        let layers: Vec<String> = self.layers.iter().map(|layer| layer.compressed.path()).collect();
+        let layers: Vec<String> = self
+            .layers
+            .iter()
+            .map(|layer| layer.compressed.path())
+            .collect();
         json!([{ "Config": config.path(), "RepoTags": self.names, "Layers": layers }])
     }
 }
@@ -168,7 +236,10 @@ mod tests {
 
     #[test]
     fn a_name_without_a_registry_is_one_of_dockers() {
-        assert_eq!(whole("flannel-agent:0.1.0"), "docker.io/library/flannel-agent:0.1.0");
+        assert_eq!(
+            whole("flannel-agent:0.1.0"),
+            "docker.io/library/flannel-agent:0.1.0"
+        );
         assert_eq!(whole("a/b:1"), "docker.io/a/b:1");
         assert_eq!(whole("k8s.gcr.io/pause:3.2"), "k8s.gcr.io/pause:3.2");
     }

@@ -28,7 +28,8 @@ use crate::{
 /// The name of the image, without a registry.
 const NAME: &str = "flannel-agent";
 /// The search path of an image's containers.
-pub(crate) const SEARCH_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const SEARCH_PATH: &str =
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Debian's packages in the image; what they depend on comes too. Without them the agent could not
 /// write traffic rules (iptables, nftables), `bugtool` and `check` not look at the kernel
@@ -72,11 +73,22 @@ const STRONGSWAN: &[&str] = &[
 const CNI_PLUGINS: [&str; 5] = ["bandwidth", "bridge", "host-local", "loopback", "portmap"];
 
 /// Our programs, as built and in the image.
-const PROGRAMS: [(&str, &str); 2] = [("flannel-agent", "opt/bin/flannel-agent"), ("flannel", "opt/cni/flannel")];
+const PROGRAMS: [(&str, &str); 2] = [
+    ("flannel-agent", "opt/bin/flannel-agent"),
+    ("flannel", "opt/cni/flannel"),
+];
 /// Other files, as in the project and in the image, with their modes.
 const FILES: [(&str, &str, u32); 3] = [
-    ("scripts/mk-docker-opts.sh", "opt/bin/mk-docker-opts.sh", 0o755),
-    ("deploy/seccomp/flannel-agent.json", "opt/share/flannel-agent.json", 0o644),
+    (
+        "scripts/mk-docker-opts.sh",
+        "opt/bin/mk-docker-opts.sh",
+        0o755,
+    ),
+    (
+        "deploy/seccomp/flannel-agent.json",
+        "opt/share/flannel-agent.json",
+        0o644,
+    ),
     ("LICENSE", "usr/share/doc/flannel-agent/copyright", 0o644),
 ];
 /// Links, with what they lead to. Manifests and charts of flannel call the first three: two in the
@@ -102,7 +114,11 @@ pub(crate) fn make(setup: &Setup<'_>, built: &Built) -> anyhow::Result<PathBuf> 
     let debs = dir.join("debs");
     let more = dir.join("strongswan");
     let packages = if architecture == workspace.architecture()? {
-        [setup.closure(PACKAGES, &debs)?, setup.fetch(STRONGSWAN, &more)?].concat()
+        [
+            setup.closure(PACKAGES, &debs)?,
+            setup.fetch(STRONGSWAN, &more)?,
+        ]
+        .concat()
     } else {
         let closure = setup.foreign_closure(architecture, PACKAGES, &debs)?;
         [closure, setup.foreign(architecture, STRONGSWAN, &more)?].concat()
@@ -116,10 +132,19 @@ pub(crate) fn make(setup: &Setup<'_>, built: &Built) -> anyhow::Result<PathBuf> 
         Layer::of(workspace, &base, "Debian's packages", epoch)?,
         Layer::of(workspace, &ours, "flannel-agent", epoch)?,
     ];
-    let name = format!("flannel-agent_{}_{architecture}.oci.tar", env!("CARGO_PKG_VERSION"));
+    let name = format!(
+        "flannel-agent_{}_{architecture}.oci.tar",
+        env!("CARGO_PKG_VERSION")
+    );
     let archive = workspace.target().join("dist").join(name);
     let tag = format!("{NAME}:{}", env!("CARGO_PKG_VERSION"));
-    let layout = Layout { names: &[&tag], architecture, layers: &layers, container: container(), epoch };
+    let layout = Layout {
+        names: &[&tag],
+        architecture,
+        layers: &layers,
+        container: container(),
+        epoch,
+    };
     layout.write(workspace, &dir.join("layout"), &archive)?;
     Ok(archive)
 }
@@ -141,14 +166,19 @@ fn container() -> Value {
 /// reproducible.
 pub(crate) fn epoch() -> anyhow::Result<u64> {
     match env::var("SOURCE_DATE_EPOCH") {
-        Ok(text) => text.parse().with_context(|| format!("SOURCE_DATE_EPOCH={text}: not seconds since 1970")),
+        Ok(text) => text
+            .parse()
+            .with_context(|| format!("SOURCE_DATE_EPOCH={text}: not seconds since 1970")),
         Err(_) => Ok(0),
     }
 }
 
 fn keep_plugins(dir: &Path) -> anyhow::Result<()> {
     for name in CNI_PLUGINS {
-        ensure!(dir.join(name).is_file(), "the package containernetworking-plugins has no {name}");
+        ensure!(
+            dir.join(name).is_file(),
+            "the package containernetworking-plugins has no {name}"
+        );
     }
     for plugin in fs::read_dir(dir)? {
         let plugin = plugin?;

@@ -19,8 +19,14 @@ use crate::{
 const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 /// Names that update-alternatives gives; rules go to nf_tables unless a host has those of the
 /// legacy variant, which the agent looks up itself.
-const IPTABLES: [&str; 6] =
-    ["iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"];
+const IPTABLES: [&str; 6] = [
+    "iptables",
+    "iptables-save",
+    "iptables-restore",
+    "ip6tables",
+    "ip6tables-save",
+    "ip6tables-restore",
+];
 /// Of no use in a container. Licences stay (`usr/share/doc/*/copyright`).
 const UNUSED: [&str; 12] = [
     "usr/share/bash-completion",
@@ -41,7 +47,8 @@ const UNUSED: [&str; 12] = [
 pub(crate) fn make(workspace: &Workspace, packages: &[PathBuf], root: &Path) -> anyhow::Result<()> {
     for name in MERGED {
         fs::create_dir_all(root.join("usr").join(name))?;
-        symlink(format!("usr/{name}"), root.join(name)).with_context(|| format!("cannot link {name}"))?;
+        symlink(format!("usr/{name}"), root.join(name))
+            .with_context(|| format!("cannot link {name}"))?;
     }
     for package in packages {
         unpack(workspace, package, root)?;
@@ -56,7 +63,8 @@ pub(crate) fn make(workspace: &Workspace, packages: &[PathBuf], root: &Path) -> 
     }
     for name in IPTABLES {
         let to = name.replace("tables", "tables-nft");
-        symlink(to, root.join("usr/sbin").join(name)).with_context(|| format!("cannot link {name}"))?;
+        symlink(to, root.join("usr/sbin").join(name))
+            .with_context(|| format!("cannot link {name}"))?;
     }
     accounts(root)?;
     certificates(root)
@@ -64,20 +72,38 @@ pub(crate) fn make(workspace: &Workspace, packages: &[PathBuf], root: &Path) -> 
 
 /// By tar and not by `dpkg-deb --extract`, which puts directories in place of links to them.
 fn unpack(workspace: &Workspace, package: &Path, root: &Path) -> anyhow::Result<()> {
-    let mut contents =
-        workspace.command("dpkg-deb").arg("--fsys-tarfile").arg(package).stdout(Stdio::piped()).spawn()?;
+    let mut contents = workspace
+        .command("dpkg-deb")
+        .arg("--fsys-tarfile")
+        .arg(package)
+        .stdout(Stdio::piped())
+        .spawn()?;
     let output = contents.stdout.take().context("a pipe")?;
     let mut tar = workspace.command("tar");
-    tar.args(["--extract", "--keep-directory-symlink", "--same-owner", "--directory"]).arg(root).stdin(output);
+    tar.args([
+        "--extract",
+        "--keep-directory-symlink",
+        "--same-owner",
+        "--directory",
+    ])
+    .arg(root)
+    .stdin(output);
     workspace::run(&mut tar, "tar")?;
-    ensure!(contents.wait()?.success(), "dpkg-deb cannot read {}", package.display());
+    ensure!(
+        contents.wait()?.success(),
+        "dpkg-deb cannot read {}",
+        package.display()
+    );
     Ok(())
 }
 
 /// The package's own description, where scanners of images look for it.
 fn record(workspace: &Workspace, package: &Path, root: &Path) -> anyhow::Result<()> {
     let fields = workspace::output(workspace.command("dpkg-deb").arg("--field").arg(package))?;
-    let name = fields.lines().find_map(|line| line.strip_prefix("Package: ")).context("a package without a name")?;
+    let name = fields
+        .lines()
+        .find_map(|line| line.strip_prefix("Package: "))
+        .context("a package without a name")?;
     files::write(&root.join("var/lib/dpkg/status.d").join(name), &fields)
 }
 
@@ -93,7 +119,11 @@ fn remove_directories(below: &Path, name: &str) -> anyhow::Result<()> {
     for entry in fs::read_dir(below)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            if entry.file_name() == name { remove(&entry.path())? } else { remove_directories(&entry.path(), name)? }
+            if entry.file_name() == name {
+                remove(&entry.path())?
+            } else {
+                remove_directories(&entry.path(), name)?
+            }
         }
     }
     Ok(())
@@ -110,7 +140,11 @@ fn keep_licences(docs: &Path) -> anyhow::Result<()> {
             if path.file_name().is_some_and(|name| name == "copyright") {
                 continue;
             }
-            if path.is_dir() && !path.is_symlink() { remove(&path)? } else { fs::remove_file(&path)? }
+            if path.is_dir() && !path.is_symlink() {
+                remove(&path)?
+            } else {
+                fs::remove_file(&path)?
+            }
         }
     }
     Ok(())
@@ -127,10 +161,22 @@ fn accounts(root: &Path) -> anyhow::Result<()> {
 /// One file of all authorities, as update-ca-certificates makes it.
 fn certificates(root: &Path) -> anyhow::Result<()> {
     let dir = root.join("usr/share/ca-certificates/mozilla");
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(&dir)?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?;
+    let mut files: Vec<PathBuf> = fs::read_dir(&dir)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_, std::io::Error>>()?;
     files.sort();
-    let texts: Vec<String> = files.iter().map(fs::read_to_string).collect::<Result<_, _>>()?;
-    ensure!(texts.len() > 50, "{} has {} authorities", dir.display(), texts.len());
-    files::write(&root.join("etc/ssl/certs/ca-certificates.crt"), &texts.concat())
+    let texts: Vec<String> = files
+        .iter()
+        .map(fs::read_to_string)
+        .collect::<Result<_, _>>()?;
+    ensure!(
+        texts.len() > 50,
+        "{} has {} authorities",
+        dir.display(),
+        texts.len()
+    );
+    files::write(
+        &root.join("etc/ssl/certs/ca-certificates.crt"),
+        &texts.concat(),
+    )
 }

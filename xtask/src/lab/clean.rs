@@ -15,7 +15,10 @@ use crate::{cli::CleanLabOptions, workspace};
 /// # Errors
 /// A lab could not be removed. The others are removed all the same.
 pub(crate) fn run(options: &CleanLabOptions) -> anyhow::Result<()> {
-    ensure!(options.dry_run || workspace::is_root(), "labs belong to root: run clean-lab as root, or with --dry-run");
+    ensure!(
+        options.dry_run || workspace::is_root(),
+        "labs belong to root: run clean-lab as root, or with --dry-run"
+    );
     let labs = super::all();
     if labs.is_empty() {
         println!("clean-lab: no labs");
@@ -23,7 +26,10 @@ pub(crate) fn run(options: &CleanLabOptions) -> anyhow::Result<()> {
     let mut failed = 0_usize;
     for lab in &labs {
         if lab.condition() == Condition::InUse && !options.all {
-            println!("clean-lab: {} is in use (--all takes it down too)", lab.dir.display());
+            println!(
+                "clean-lab: {} is in use (--all takes it down too)",
+                lab.dir.display()
+            );
         } else if options.dry_run {
             announce(lab)?;
         } else if let Err(error) = remove(lab) {
@@ -31,13 +37,26 @@ pub(crate) fn run(options: &CleanLabOptions) -> anyhow::Result<()> {
             failed += 1;
         }
     }
-    ensure!(failed == 0, "{failed} of {} labs could not be removed", labs.len());
+    ensure!(
+        failed == 0,
+        "{failed} of {} labs could not be removed",
+        labs.len()
+    );
     Ok(())
 }
 
 fn announce(lab: &Lab) -> anyhow::Result<()> {
-    println!("clean-lab: would remove {} ({:?})", lab.dir.display(), lab.condition());
-    for (process, what) in lab.record.members.iter().filter(|(process, _)| process.is_alive()) {
+    println!(
+        "clean-lab: would remove {} ({:?})",
+        lab.dir.display(),
+        lab.condition()
+    );
+    for (process, what) in lab
+        .record
+        .members
+        .iter()
+        .filter(|(process, _)| process.is_alive())
+    {
         println!("clean-lab: would end {process} ({what})");
     }
     for point in mounts::below(&lab.dir)? {
@@ -53,17 +72,27 @@ fn announce(lab: &Lab) -> anyhow::Result<()> {
 /// The directory is removed last, and only after all mounts in it are gone: a mount may lead to
 /// files that are not the lab's.
 fn remove(lab: &Lab) -> anyhow::Result<()> {
-    println!("clean-lab: removing {} ({:?})", lab.dir.display(), lab.condition());
+    println!(
+        "clean-lab: removing {} ({:?})",
+        lab.dir.display(),
+        lab.condition()
+    );
     if let Some(owner) = lab.record.owner {
         owner.end()?;
     }
     for (process, what) in &lab.record.members {
-        process.end().with_context(|| format!("cannot end {what}"))?;
+        process
+            .end()
+            .with_context(|| format!("cannot end {what}"))?;
     }
     for point in mounts::below(&lab.dir)? {
         mounts::detach(&point)?;
     }
-    ensure!(mounts::below(&lab.dir)?.is_empty(), "something is still mounted below {}", lab.dir.display());
+    ensure!(
+        mounts::below(&lab.dir)?.is_empty(),
+        "something is still mounted below {}",
+        lab.dir.display()
+    );
     for dir in &lab.directories {
         directories::remove(dir)?;
     }

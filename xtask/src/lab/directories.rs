@@ -16,11 +16,18 @@ const LAST_PROCESSES: Duration = Duration::from_secs(10);
 
 /// Removes one, with all below it.
 pub(super) fn remove(dir: &Path) -> anyhow::Result<()> {
-    ensure!(is_a_labs(dir), "{} is in a lab's record and no lab has directories there", dir.display());
+    ensure!(
+        is_a_labs(dir),
+        "{} is in a lab's record and no lab has directories there",
+        dir.display()
+    );
     let start = Instant::now();
     loop {
         match remove_now(dir) {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && start.elapsed() < LAST_PROCESSES => {
+            Err(error)
+                if error.kind() == io::ErrorKind::ResourceBusy
+                    && start.elapsed() < LAST_PROCESSES =>
+            {
                 thread::sleep(Duration::from_millis(100));
             }
             result => return result.with_context(|| format!("cannot remove {}", dir.display())),
@@ -30,7 +37,10 @@ pub(super) fn remove(dir: &Path) -> anyhow::Result<()> {
 
 fn is_a_labs(dir: &Path) -> bool {
     let text = dir.to_string_lossy();
-    PLACES.iter().any(|place| text.strip_prefix(place).is_some_and(|rest| rest.split('/').all(is_a_name)))
+    PLACES.iter().any(|place| {
+        text.strip_prefix(place)
+            .is_some_and(|rest| rest.split('/').all(is_a_name))
+    })
 }
 
 fn is_a_name(part: &str) -> bool {

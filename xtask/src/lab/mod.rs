@@ -72,7 +72,12 @@ impl Lab {
         let text = fs::read_to_string(dir.join("pids")).unwrap_or_default();
         let directories = fs::read_to_string(dir.join("directories")).unwrap_or_default();
         let directories = directories.lines().map(PathBuf::from).collect();
-        Self { kept: dir.join("kept").exists(), record: Record::parse(&text), directories, dir }
+        Self {
+            kept: dir.join("kept").exists(),
+            record: Record::parse(&text),
+            directories,
+            dir,
+        }
     }
 }
 
@@ -80,7 +85,10 @@ impl Record {
     /// Takes the lines that are whole: the writer may have died in the middle of one.
     fn parse(text: &str) -> Self {
         let mut record = Self::default();
-        for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
+        for line in text
+            .split_inclusive('\n')
+            .filter_map(|line| line.strip_suffix('\n'))
+        {
             if let Some(owner) = line.strip_prefix("owner ") {
                 record.owner = Process::parse(owner).map(|(owner, _)| owner);
             } else if let Some((member, what)) = Process::parse(line) {
@@ -93,8 +101,15 @@ impl Record {
 
 /// Every lab on this machine.
 pub(crate) fn all() -> Vec<Lab> {
-    let entries = fs::read_dir(LABS).into_iter().flatten().filter_map(Result::ok);
-    let mut labs: Vec<Lab> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).map(Lab::read).collect();
+    let entries = fs::read_dir(LABS)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
+    let mut labs: Vec<Lab> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .map(Lab::read)
+        .collect();
     labs.sort_by(|a, b| a.dir.cmp(&b.dir));
     labs
 }
@@ -104,14 +119,24 @@ mod tests {
     use super::*;
 
     fn lab() -> Lab {
-        Lab { dir: "/run/flannel-lab/x".into(), kept: false, record: Record::default(), directories: Vec::new() }
+        Lab {
+            dir: "/run/flannel-lab/x".into(),
+            kept: false,
+            record: Record::default(),
+            directories: Vec::new(),
+        }
     }
 
     #[test]
     fn a_record_is_read_up_to_where_its_writer_died() {
-        let record = Record::parse("owner 10 100\n11 101 node a\n12 102 etcd --name x\nnonsense\n13 10");
+        let record =
+            Record::parse("owner 10 100\n11 101 node a\n12 102 etcd --name x\nnonsense\n13 10");
         assert_eq!(record.owner, Some(Process::new(10, 100)));
-        let whats: Vec<&str> = record.members.iter().map(|(_, what)| what.as_str()).collect();
+        let whats: Vec<&str> = record
+            .members
+            .iter()
+            .map(|(_, what)| what.as_str())
+            .collect();
         assert_eq!(whats, ["node a", "etcd --name x"]);
         assert_eq!(record.members[0].0, Process::new(11, 101));
     }

@@ -34,14 +34,23 @@ impl Process {
     #[cfg(test)]
     pub(super) fn of_this_program() -> Self {
         let pid = std::process::id();
-        Self { pid, start: start_time(pid).expect("we are alive") }
+        Self {
+            pid,
+            start: start_time(pid).expect("we are alive"),
+        }
     }
 
     /// Reads `<pid> <start time>` and returns the rest of the line with it.
     pub(super) fn parse(text: &str) -> Option<(Self, &str)> {
         let (pid, rest) = text.split_once(' ')?;
         let (start, what) = rest.split_once(' ').unwrap_or((rest, ""));
-        Some((Self { pid: pid.parse().ok()?, start: start.parse().ok()? }, what))
+        Some((
+            Self {
+                pid: pid.parse().ok()?,
+                start: start.parse().ok()?,
+            },
+            what,
+        ))
     }
 
     /// Returns true if this very process still exists.
@@ -52,7 +61,9 @@ impl Process {
     /// Ends it: first politely, then not. Returns when it is gone; one that was gone already is no
     /// error.
     pub(super) fn end(self) -> anyhow::Result<()> {
-        let Some(handle) = self.open() else { return Ok(()) };
+        let Some(handle) = self.open() else {
+            return Ok(());
+        };
         for signal in [Signal::TERM, Signal::KILL] {
             if pidfd_send_signal(&handle, signal).is_err() || has_ended(&handle)? {
                 break;
@@ -110,9 +121,20 @@ mod tests {
 
     #[test]
     fn a_process_is_ended_and_one_with_its_pid_alone_is_not() {
-        let mut child = Command::new("sleep").arg("600").spawn().expect("sleep starts");
-        let process = Process { pid: child.id(), start: start_time(child.id()).expect("it runs") };
-        Process { start: process.start + 1, ..process }.end().expect("nothing to end");
+        let mut child = Command::new("sleep")
+            .arg("600")
+            .spawn()
+            .expect("sleep starts");
+        let process = Process {
+            pid: child.id(),
+            start: start_time(child.id()).expect("it runs"),
+        };
+        Process {
+            start: process.start + 1,
+            ..process
+        }
+        .end()
+        .expect("nothing to end");
         assert!(process.is_alive());
         process.end().expect("it ends");
         assert!(!process.is_alive());

@@ -15,7 +15,12 @@ pub(crate) fn of_ended(child: &Child) -> Duration {
 /// Fields 14 to 17: time in user and in kernel mode, and that of children that were waited for.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(") ")?;
-    after_name.split(' ').skip(11).take(4).map(|field| field.parse::<u64>().ok()).sum()
+    after_name
+        .split(' ')
+        .skip(11)
+        .take(4)
+        .map(|field| field.parse::<u64>().ok())
+        .sum()
 }
 
 #[cfg(test)]

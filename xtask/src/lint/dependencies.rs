@@ -22,9 +22,17 @@ pub(super) fn findings(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     for folder in package_dirs(root)? {
         let manifest = read(&folder.join("Cargo.toml"))?;
-        let package = package_name(&manifest).with_context(|| format!("{} has no name", folder.display()))?;
-        let searched = if package == TESTS { folder.clone() } else { folder.join("src") };
-        let mut sources: Vec<String> = rust_files(&searched)?.into_iter().map(|(_, text)| text).collect();
+        let package =
+            package_name(&manifest).with_context(|| format!("{} has no name", folder.display()))?;
+        let searched = if package == TESTS {
+            folder.clone()
+        } else {
+            folder.join("src")
+        };
+        let mut sources: Vec<String> = rust_files(&searched)?
+            .into_iter()
+            .map(|(_, text)| text)
+            .collect();
         let script = folder.join("build.rs");
         if script.is_file() {
             sources.push(read(&script)?);
@@ -36,7 +44,10 @@ pub(super) fn findings(root: &Path) -> anyhow::Result<Vec<String>> {
 
 /// The names in the section of dependencies, but for those that only a feature brings.
 fn dependencies(manifest: &str) -> Vec<&str> {
-    let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    let lines = manifest
+        .lines()
+        .skip_while(|line| *line != "[dependencies]")
+        .skip(1);
     let section = lines.take_while(|line| !line.starts_with('['));
     section
         .filter(|line| !line.contains("optional = true"))
@@ -47,11 +58,22 @@ fn dependencies(manifest: &str) -> Vec<&str> {
 }
 
 fn judge(package: &str, dependencies: &[&str], sources: &[String]) -> Vec<String> {
-    let most = MORE.iter().find(|(name, _)| *name == package).map_or(MOST, |(_, most)| *most);
+    let most = MORE
+        .iter()
+        .find(|(name, _)| *name == package)
+        .map_or(MOST, |(_, most)| *most);
     let count = dependencies.len();
-    let many = (count > most).then(|| format!("{package} has {count} direct dependencies, {most} at most"));
-    let is_unused = |name: &&&str| !sources.iter().any(|source| is_used(source, &name.replace('-', "_")));
-    let unused = dependencies.iter().filter(is_unused).map(|name| format!("{package} does not use {name}"));
+    let many = (count > most)
+        .then(|| format!("{package} has {count} direct dependencies, {most} at most"));
+    let is_unused = |name: &&&str| {
+        !sources
+            .iter()
+            .any(|source| is_used(source, &name.replace('-', "_")))
+    };
+    let unused = dependencies
+        .iter()
+        .filter(is_unused)
+        .map(|name| format!("{package} does not use {name}"));
     many.into_iter().chain(unused).collect()
 }
 
@@ -61,7 +83,9 @@ fn is_used(source: &str, name: &str) -> bool {
     source.match_indices(name).any(|(at, _)| {
         let (before, after) = (&source[..at], &source[at + name.len()..]);
         let begins = !before.ends_with(is_of_name) && !before.ends_with("::");
-        begins && (after.starts_with("::") || (before.ends_with("use ") && !after.starts_with(is_of_name)))
+        begins
+            && (after.starts_with("::")
+                || (before.ends_with("use ") && !after.starts_with(is_of_name)))
     })
 }
 
@@ -71,22 +95,40 @@ mod tests {
 
     #[test]
     fn a_dependency_is_used_by_a_path_or_an_import() {
-        for source in ["use base64::Engine;", "let x = base64::decode();", "use base64;", "#[base64::main]"] {
+        for source in [
+            "use base64::Engine;",
+            "let x = base64::decode();",
+            "use base64;",
+            "#[base64::main]",
+        ] {
             assert!(is_used(source, "base64"), "{source}");
         }
-        for source in ["// base64 of a text", "use my_base64::x;", "use x::base64::y;", "base64_url::x()"] {
+        for source in [
+            "// base64 of a text",
+            "use my_base64::x;",
+            "use x::base64::y;",
+            "base64_url::x()",
+        ] {
             assert!(!is_used(source, "base64"), "{source}");
         }
     }
 
     #[test]
     fn only_dependencies_of_the_product_count() {
-        let manifest = "[package]\nname = \"a\"\n\n[dependencies]\n# For tests.\nhttp-body = { workspace = true }\n\
-                        serde.workspace = true\nproptest = { workspace = true, optional = true }\n\n\
+        let manifest = "[package]\nname = \"a\"\n\n[dependencies]\n# For tests.\nhttp-body = \
+            { workspace = true }\n\
+                        serde.workspace = true\nproptest = \
+                        { workspace = true, optional = true }\n\n\
                         [dev-dependencies]\nrcgen = \"1\"\n";
-        assert_eq!((package_name(manifest), dependencies(manifest)), (Some("a"), vec!["http-body", "serde"]));
+        assert_eq!(
+            (package_name(manifest), dependencies(manifest)),
+            (Some("a"), vec!["http-body", "serde"])
+        );
         let sources = ["use http_body::Frame;".to_owned()];
-        assert_eq!(judge("a", &dependencies(manifest), &sources), ["a does not use serde"]);
+        assert_eq!(
+            judge("a", &dependencies(manifest), &sources),
+            ["a does not use serde"]
+        );
     }
 
     #[test]
@@ -94,7 +136,10 @@ mod tests {
         let names: Vec<String> = (0..=MOST).map(|number| format!("d{number}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let used: Vec<String> = names.iter().map(|name| format!("use {name}::x;")).collect();
-        assert_eq!(judge("a", &names, &used), ["a has 26 direct dependencies, 25 at most"]);
+        assert_eq!(
+            judge("a", &names, &used),
+            ["a has 26 direct dependencies, 25 at most"]
+        );
         assert_eq!(judge("a", &names[1..], &used), [""; 0]);
     }
 }

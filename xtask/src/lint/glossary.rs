@@ -18,7 +18,9 @@ pub(super) fn findings(page: &Path, sources: &[PathBuf]) -> anyhow::Result<Vec<S
     }
     let missing = |identifier: &String| !words.contains(identifier);
     let named = named(&text).into_iter().filter(missing);
-    Ok(named.map(|identifier| format!("{}: no source has `{identifier}`", page.display())).collect())
+    Ok(named
+        .map(|identifier| format!("{}: no source has `{identifier}`", page.display()))
+        .collect())
 }
 
 fn identifiers(text: &str) -> impl Iterator<Item = &str> {
@@ -28,9 +30,13 @@ fn identifiers(text: &str) -> impl Iterator<Item = &str> {
 /// Returns the identifiers in the last column of all tables: of a path its last segment. Flags and
 /// addresses are none.
 fn named(page: &str) -> BTreeSet<String> {
-    let cells = page.lines().filter_map(|line| line.trim_end_matches([' ', '|']).rsplit_once('|'));
+    let cells = page
+        .lines()
+        .filter_map(|line| line.trim_end_matches([' ', '|']).rsplit_once('|'));
     let quoted = cells.flat_map(|(_, cell)| cell.split('`').skip(1).step_by(2));
-    let last = quoted.filter(|name| !name.starts_with(['-', '/'])).filter_map(|name| name.rsplit("::").next());
+    let last = quoted
+        .filter(|name| !name.starts_with(['-', '/']))
+        .filter_map(|name| name.rsplit("::").next());
     last.map(str::to_owned).collect()
 }
 
@@ -40,8 +46,8 @@ mod tests {
 
     #[test]
     fn identifiers_are_those_of_the_last_column() {
-        let page =
-            "| term | meaning | in the code |\n| a | see `other` | `b::C`, `D` |\n| e | f | `--flag` |\n| g | h | |";
+        let page = "| term | meaning | in the code |\n| a | see `other` | `b::C`, `D` |\n| e | f | \
+            `--flag` |\n| g | h | |";
         assert_eq!(named(page).into_iter().collect::<Vec<_>>(), ["C", "D"]);
     }
 }

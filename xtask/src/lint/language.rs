@@ -61,8 +61,12 @@ pub(super) fn string_findings(folder: &Path) -> anyhow::Result<Vec<String>> {
         }
         for (number, line) in product_lines(&text) {
             let strings = split_comment(line).0.split('"').skip(1).step_by(2);
-            for (string, word) in strings.filter_map(|string| Some((string, retired_word(string)?))) {
-                findings.push(format!("{}:{number}: the retired word \"{word}\": {string}", file.display()));
+            for (string, word) in strings.filter_map(|string| Some((string, retired_word(string)?)))
+            {
+                findings.push(format!(
+                    "{}:{number}: the retired word \"{word}\": {string}",
+                    file.display()
+                ));
             }
         }
     }
@@ -124,7 +128,10 @@ fn problems(text: &str) -> Vec<(usize, String)> {
         let words = comment.trim_start_matches(['/', '!']).trim();
         let is_doc = comment.starts_with("///") || comment.starts_with("//!");
         if is_doc && !is_inside && opens_with_clause(words) {
-            problems.push((number, format!("a doc comment that opens with a sub-clause: {words}")));
+            problems.push((
+                number,
+                format!("a doc comment that opens with a sub-clause: {words}"),
+            ));
         }
         if let Some(word) = retired_word(words) {
             problems.push((number, format!("the retired word \"{word}\": {words}")));
@@ -138,7 +145,9 @@ fn problems(text: &str) -> Vec<(usize, String)> {
 }
 
 fn opens_with_clause(words: &str) -> bool {
-    let first = words.split(|character: char| !character.is_alphanumeric()).next();
+    let first = words
+        .split(|character: char| !character.is_alphanumeric())
+        .next();
     first.is_some_and(|first| OPENINGS.contains(&first))
 }
 
@@ -146,7 +155,8 @@ fn has_word(text: &str, word: &str) -> bool {
     let lower = text.to_lowercase();
     let is_letter = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
     lower.match_indices(word).any(|(at, found)| {
-        !is_letter(lower[..at].chars().next_back()) && !is_letter(lower[at + found.len()..].chars().next())
+        !is_letter(lower[..at].chars().next_back())
+            && !is_letter(lower[at + found.len()..].chars().next())
     })
 }
 
@@ -156,7 +166,8 @@ mod tests {
 
     #[test]
     fn retired_words_and_openings_are_found_in_comments_alone() {
-        let text = "/// What it is.\n/// And whether it holds.\nfn tell() {} // Nobody, anew.\nlet told = \"told\";\n//\n\
+        let text = "/// What it is.\n/// And whether it holds.\nfn tell() {} // Nobody, anew.\nlet \
+            told = \"told\";\n//\n\
                     /// Returns it.\n///\n/// Why not.\n// Storyteller.";
         let lines: Vec<_> = problems(text).into_iter().map(|(line, _)| line).collect();
         assert_eq!(lines, [1, 3, 8]);
@@ -165,14 +176,20 @@ mod tests {
     #[test]
     fn code_of_a_page_is_no_prose() {
         let page = "Say `tell` to\n    somebody\n```\nanew\n```\nnobody";
-        let found: Vec<_> =
-            prose(page).into_iter().filter(|(_, line)| retired_word(&without_code(line)).is_some()).collect();
+        let found: Vec<_> = prose(page)
+            .into_iter()
+            .filter(|(_, line)| retired_word(&without_code(line)).is_some())
+            .collect();
         assert_eq!(found, [(6, "nobody")]);
     }
 
     #[test]
     fn long_comments_are_found() {
-        let text = format!("/// {}\nlet code = {}; // fine", "x".repeat(97), "1 + ".repeat(40));
+        let text = format!(
+            "/// {}\nlet code = {}; // fine",
+            "x".repeat(97),
+            "1 + ".repeat(40)
+        );
         assert_eq!(problems(&text).len(), 1);
     }
 }

@@ -21,11 +21,16 @@ pub(super) fn circles(src: &Path) -> anyhow::Result<Vec<Vec<String>>> {
     for (file, text) in rust_files(src)? {
         let below = file.strip_prefix(src).context("a file of the crate")?;
         let names: Vec<_> = below.iter().map(|name| name.to_string_lossy()).collect();
-        if names.iter().any(|name| *name == "tests" || *name == "tests.rs") {
+        if names
+            .iter()
+            .any(|name| *name == "tests" || *name == "tests.rs")
+        {
             continue;
         }
         let module = names[0].trim_end_matches(".rs").to_owned();
-        let imported = imported_modules(&text).into_iter().filter(|name| *name != module);
+        let imported = imported_modules(&text)
+            .into_iter()
+            .filter(|name| *name != module);
         imports.entry(module.clone()).or_default().extend(imported);
     }
     Ok(circles_of(&imports))
@@ -33,11 +38,15 @@ pub(super) fn circles(src: &Path) -> anyhow::Result<Vec<Vec<String>>> {
 
 /// Returns the first segments of all paths that start with `crate::`.
 fn imported_modules(text: &str) -> BTreeSet<String> {
-    let code: Vec<_> = product_lines(text).into_iter().map(|(_, line)| split_comment(line).0).collect();
+    let code: Vec<_> = product_lines(text)
+        .into_iter()
+        .map(|(_, line)| split_comment(line).0)
+        .collect();
     let code = code.join("\n");
     let mut modules = BTreeSet::new();
     for (at, start) in code.match_indices("crate::") {
-        let is_word_before = code[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
+        let is_word_before =
+            code[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
         let path = &code[at + start.len()..];
         if is_word_before {
             continue;
@@ -73,20 +82,31 @@ fn branches(tree: &str) -> Vec<&str> {
 
 fn first_segment(path: &str) -> Option<String> {
     let path = path.trim_start();
-    let end = path.find(|character: char| !character.is_alphanumeric() && character != '_').unwrap_or(path.len());
+    let end = path
+        .find(|character: char| !character.is_alphanumeric() && character != '_')
+        .unwrap_or(path.len());
     let segment = &path[..end];
     // Types and functions of the crate root are in no module.
-    segment.starts_with(|first: char| first.is_ascii_lowercase()).then(|| segment.to_owned())
+    segment
+        .starts_with(|first: char| first.is_ascii_lowercase())
+        .then(|| segment.to_owned())
 }
 
 /// Returns the sets of modules that reach each other.
 fn circles_of(imports: &Imports) -> Vec<Vec<String>> {
-    let reached: BTreeMap<_, _> = imports.keys().map(|module| (module, reach(imports, module))).collect();
+    let reached: BTreeMap<_, _> = imports
+        .keys()
+        .map(|module| (module, reach(imports, module)))
+        .collect();
     let mut circles = BTreeSet::new();
     for (module, others) in &reached {
         let mut circle: Vec<_> = others
             .iter()
-            .filter(|other| reached.get(other).is_some_and(|back| back.contains(*module)))
+            .filter(|other| {
+                reached
+                    .get(other)
+                    .is_some_and(|back| back.contains(*module))
+            })
             .cloned()
             .collect();
         if !circle.is_empty() && others.contains(*module) {
@@ -116,9 +136,13 @@ mod tests {
 
     #[test]
     fn imports_are_found_in_trees_and_paths() {
-        let text = "use crate::{a, b::{c, d}, e::F, Root};\nlet x = crate::g::h(); // crate::i\nuse my_crate::j;\n\
+        let text = "use crate::{a, b::{c, d}, e::F, Root};\nlet x = crate::g::h(); // \
+            crate::i\nuse my_crate::j;\n\
                     #[cfg(test)]\nmod tests { use crate::k; }";
-        assert_eq!(imported_modules(text).into_iter().collect::<Vec<_>>(), ["a", "b", "e", "g"]);
+        assert_eq!(
+            imported_modules(text).into_iter().collect::<Vec<_>>(),
+            ["a", "b", "e", "g"]
+        );
     }
 
     #[test]
@@ -126,12 +150,18 @@ mod tests {
         let imports = |pairs: &[(&str, &str)]| {
             let mut imports = Imports::new();
             for (from, to) in pairs {
-                imports.entry((*from).to_owned()).or_default().insert((*to).to_owned());
+                imports
+                    .entry((*from).to_owned())
+                    .or_default()
+                    .insert((*to).to_owned());
                 imports.entry((*to).to_owned()).or_default();
             }
             imports
         };
         assert!(circles_of(&imports(&[("a", "b"), ("b", "c"), ("a", "c")])).is_empty());
-        assert_eq!(circles_of(&imports(&[("a", "b"), ("b", "c"), ("c", "b"), ("d", "a")])), [["b", "c"]]);
+        assert_eq!(
+            circles_of(&imports(&[("a", "b"), ("b", "c"), ("c", "b"), ("d", "a")])),
+            [["b", "c"]]
+        );
     }
 }

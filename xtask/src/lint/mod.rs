@@ -38,7 +38,10 @@ pub(crate) fn run(setup: &Setup<'_>, no_bpf: bool, no_clippy: bool) -> anyhow::R
     setup.machine(Needs::COMPILE)?;
     setup.lint_components()?;
     // The checks of a second come before those that compile.
-    let mut results: Vec<_> = SOURCE_CHECKS.iter().map(|check| check_sources(setup.workspace(), *check)).collect();
+    let mut results: Vec<_> = SOURCE_CHECKS
+        .iter()
+        .map(|check| check_sources(setup.workspace(), *check))
+        .collect();
     let mut checks = host_checks(setup.workspace());
     if no_clippy {
         checks.retain(|check| !check.name.starts_with("clippy"));
@@ -52,10 +55,17 @@ pub(crate) fn run(setup: &Setup<'_>, no_bpf: bool, no_clippy: bool) -> anyhow::R
     }
     println!();
     for (name, result) in &results {
-        println!("lint: {name}: {}", if result.is_ok() { "ok" } else { "FAILED" });
+        println!(
+            "lint: {name}: {}",
+            if result.is_ok() { "ok" } else { "FAILED" }
+        );
     }
     let clean = results.iter().all(|(_, result)| result.is_ok());
-    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if clean {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn check_sources(
@@ -73,7 +83,9 @@ fn check_sources(
 fn host_checks(workspace: &Workspace) -> Vec<Check> {
     let clippy = |targets: &str| {
         let mut clippy = workspace.cargo();
-        clippy.args(["clippy", "--workspace", "--exclude=flannel-ebpf", targets]).args(workspace::locked());
+        clippy
+            .args(["clippy", "--workspace", "--exclude=flannel-ebpf", targets])
+            .args(workspace::locked());
         clippy
     };
     let mut doc = workspace.cargo();
@@ -84,8 +96,16 @@ fn host_checks(workspace: &Workspace) -> Vec<Check> {
         Check::new("format", workspace.cargo(), &["fmt", "--all", "--check"]),
         Check::new("clippy", clippy("--all-targets"), &["--", "-Dwarnings"]),
         // The manifests keep these out of a bare `cargo test`, and so out of all targets.
-        Check::new("clippy for tests as root", clippy("--test=*"), &["--", "-Dwarnings"]),
-        Check::new("documentation", doc, &["--no-deps", "--document-private-items"]),
+        Check::new(
+            "clippy for tests as root",
+            clippy("--test=*"),
+            &["--", "-Dwarnings"],
+        ),
+        Check::new(
+            "documentation",
+            doc,
+            &["--no-deps", "--document-private-items"],
+        ),
     ]
 }
 
@@ -94,13 +114,25 @@ fn host_checks(workspace: &Workspace) -> Vec<Check> {
 fn bpf_checks(workspace: &Workspace, toolchain: &Toolchain) -> Vec<Check> {
     let cargo = |verb: &str| {
         let mut cargo = toolchain.cargo(workspace, verb);
-        cargo.args(["--profile=bpf", "--package=flannel-ebpf", "--target", BPF_TARGET, "--no-deps"]);
-        cargo.args(workspace::locked()).env("RUSTDOCFLAGS", "-Dwarnings");
+        cargo.args([
+            "--profile=bpf",
+            "--package=flannel-ebpf",
+            "--target",
+            BPF_TARGET,
+            "--no-deps",
+        ]);
+        cargo
+            .args(workspace::locked())
+            .env("RUSTDOCFLAGS", "-Dwarnings");
         cargo
     };
     vec![
         Check::new("clippy for BPF", cargo("clippy"), &["--", "-Dwarnings"]),
-        Check::new("documentation for BPF", cargo("doc"), &["--document-private-items"]),
+        Check::new(
+            "documentation for BPF",
+            cargo("doc"),
+            &["--document-private-items"],
+        ),
     ]
 }
 
@@ -121,7 +153,9 @@ const TOOLS: [&str; 4] = ["xtask", "tests", "crates/fuzz", "crates/json-schema"]
 /// The folders of all crates, below the workspace's root.
 fn crates(root: &Path) -> anyhow::Result<Vec<String>> {
     let folders = package_dirs(root)?.into_iter();
-    folders.map(|folder| Ok(folder.strip_prefix(root)?.to_string_lossy().into_owned())).collect()
+    folders
+        .map(|folder| Ok(folder.strip_prefix(root)?.to_string_lossy().into_owned()))
+        .collect()
 }
 
 /// Returns the documents: those at the root, and all below docs/.
@@ -129,7 +163,10 @@ fn pages(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let docs = root.join("docs");
     let (mut pages, mut folders) = (Vec::new(), vec![root.to_owned(), docs.clone()]);
     while let Some(folder) = folders.pop() {
-        for entry in folder.read_dir().with_context(|| format!("reading the folder {}", folder.display()))? {
+        for entry in folder
+            .read_dir()
+            .with_context(|| format!("reading the folder {}", folder.display()))?
+        {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "md") {
                 pages.push(path);
@@ -146,7 +183,10 @@ fn layers(root: &Path) -> anyhow::Result<()> {
     let mut found = Vec::new();
     for name in crates(root)? {
         for circle in layers::circles(&root.join(&name).join("src"))? {
-            found.push(format!("{name}: these modules import each other: {}", circle.join(", ")));
+            found.push(format!(
+                "{name}: these modules import each other: {}",
+                circle.join(", ")
+            ));
         }
     }
     refuse(&found)
@@ -180,8 +220,14 @@ fn language(root: &Path) -> anyhow::Result<()> {
 }
 
 fn glossary(root: &Path) -> anyhow::Result<()> {
-    let sources: Vec<_> = crates(root)?.into_iter().map(|name| root.join(name).join("src")).collect();
-    refuse(&glossary::findings(&root.join("docs/reference/glossary.md"), &sources)?)
+    let sources: Vec<_> = crates(root)?
+        .into_iter()
+        .map(|name| root.join(name).join("src"))
+        .collect();
+    refuse(&glossary::findings(
+        &root.join("docs/reference/glossary.md"),
+        &sources,
+    )?)
 }
 
 /// Fails with all findings, a line each.

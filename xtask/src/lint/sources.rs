@@ -12,7 +12,10 @@ pub(crate) fn rust_files(folder: &Path) -> anyhow::Result<Vec<(PathBuf, String)>
     let mut files = Vec::new();
     collect(folder, &mut files)?;
     files.sort();
-    files.into_iter().map(|file| read(&file).map(|text| (file, text))).collect()
+    files
+        .into_iter()
+        .map(|file| read(&file).map(|text| (file, text)))
+        .collect()
 }
 
 /// Reads a file.
@@ -37,7 +40,8 @@ pub(super) fn product_lines(text: &str) -> Vec<(usize, &str)> {
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
-    let entries = fs::read_dir(folder).with_context(|| format!("reading the folder {}", folder.display()))?;
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("reading the folder {}", folder.display()))?;
     for entry in entries {
         let path = entry?.path();
         if path.is_dir() {
@@ -59,7 +63,13 @@ pub(super) fn split_comment(line: &str) -> (&str, &str) {
             b'\\' if in_string => at += 1,
             b'"' => in_string = !in_string,
             // A character literal with a quotation mark.
-            b'\'' if !in_string && bytes.get(at + 1) == Some(&b'"') && bytes.get(at + 2) == Some(&b'\'') => at += 2,
+            b'\''
+                if !in_string
+                    && bytes.get(at + 1) == Some(&b'"')
+                    && bytes.get(at + 2) == Some(&b'\'') =>
+            {
+                at += 2
+            }
             b'/' if !in_string && bytes.get(at + 1) == Some(&b'/') => return line.split_at(at),
             _ => {}
         }
@@ -74,17 +84,33 @@ mod tests {
 
     #[test]
     fn items_of_tests_alone_are_left_out() {
-        let text = "use a;\n#[cfg(test)]\nmod tests;\nfn b() {\n    #[cfg(test)]\n    c();\n    d();\n}\n\
+        let text = "use a;\n#[cfg(test)]\nmod tests;\nfn b() \
+            {\n    #[cfg(test)]\n    c();\n    d();\n}\n\
                     #[cfg(test)]\n#[expect(e)]\nmod f {\n    fn g() {}\n}\nfn h() {}";
-        let numbers: Vec<_> = product_lines(text).into_iter().map(|(number, _)| number).collect();
+        let numbers: Vec<_> = product_lines(text)
+            .into_iter()
+            .map(|(number, _)| number)
+            .collect();
         assert_eq!(numbers, [1, 4, 7, 8, 14]);
     }
 
     #[test]
     fn comments_are_separated_from_strings() {
-        assert_eq!(split_comment("let a = 1; // one"), ("let a = 1; ", "// one"));
-        assert_eq!(split_comment(r#"let url = "http://here"; // it"#), (r#"let url = "http://here"; "#, "// it"));
-        assert_eq!(split_comment(r#"let quote = '"'; // it"#), (r#"let quote = '"'; "#, "// it"));
-        assert_eq!(split_comment(r#"let text = "\"// none";"#), (r#"let text = "\"// none";"#, ""));
+        assert_eq!(
+            split_comment("let a = 1; // one"),
+            ("let a = 1; ", "// one")
+        );
+        assert_eq!(
+            split_comment(r#"let url = "http://here"; // it"#),
+            (r#"let url = "http://here"; "#, "// it")
+        );
+        assert_eq!(
+            split_comment(r#"let quote = '"'; // it"#),
+            (r#"let quote = '"'; "#, "// it")
+        );
+        assert_eq!(
+            split_comment(r#"let text = "\"// none";"#),
+            (r#"let text = "\"// none";"#, "")
+        );
     }
 }

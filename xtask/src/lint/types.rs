@@ -30,28 +30,50 @@ pub(super) fn findings(krate: &str, src: &Path) -> anyhow::Result<Vec<String>> {
 fn judge(krate: &str, files: &[(PathBuf, String)]) -> Vec<String> {
     let mut defined = BTreeMap::<String, Vec<String>>::new();
     for (file, text) in files {
-        if file.iter().any(|part| part == "tests" || part == "tests.rs") {
+        if file
+            .iter()
+            .any(|part| part == "tests" || part == "tests.rs")
+        {
             continue;
         }
-        for name in product_lines(text).into_iter().filter_map(|(_, line)| visible_type(line)) {
-            defined.entry(name.to_owned()).or_default().push(file.display().to_string());
+        for name in product_lines(text)
+            .into_iter()
+            .filter_map(|(_, line)| visible_type(line))
+        {
+            defined
+                .entry(name.to_owned())
+                .or_default()
+                .push(file.display().to_string());
         }
     }
     defined.retain(|_, files| files.len() > 1);
-    let is_allowed = |name: &str| ALLOWED.iter().any(|(of, allowed, _)| *of == krate && *allowed == name);
+    let is_allowed = |name: &str| {
+        ALLOWED
+            .iter()
+            .any(|(of, allowed, _)| *of == krate && *allowed == name)
+    };
     let twice = defined.iter().filter(|(name, _)| !is_allowed(name));
-    let twice = twice.map(|(name, files)| format!("{krate}: {name} is defined in {}", files.join(" and ")));
-    let stale = ALLOWED.iter().filter(|(of, name, _)| *of == krate && !defined.contains_key(*name));
-    let stale = stale.map(|(_, name, reason)| format!("{krate}: {name} is defined once, and allowed twice: {reason}"));
+    let twice =
+        twice.map(|(name, files)| format!("{krate}: {name} is defined in {}", files.join(" and ")));
+    let stale = ALLOWED
+        .iter()
+        .filter(|(of, name, _)| *of == krate && !defined.contains_key(*name));
+    let stale = stale.map(|(_, name, reason)| {
+        format!("{krate}: {name} is defined once, and allowed twice: {reason}")
+    });
     twice.chain(stale).collect()
 }
 
 /// Returns the name of the type that a line defines, if other modules can see it.
 fn visible_type(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("pub")?;
-    let rest = rest.strip_prefix('(').map_or(Some(rest), |rest| Some(rest.split_once(')')?.1))?;
+    let rest = rest
+        .strip_prefix('(')
+        .map_or(Some(rest), |rest| Some(rest.split_once(')')?.1))?;
     let (kind, rest) = rest.trim_start().split_once(' ')?;
-    let end = rest.find(|character: char| !character.is_alphanumeric() && character != '_').unwrap_or(rest.len());
+    let end = rest
+        .find(|character: char| !character.is_alphanumeric() && character != '_')
+        .unwrap_or(rest.len());
     KINDS.contains(&kind).then_some(&rest[..end])
 }
 
@@ -64,7 +86,12 @@ mod tests {
         assert_eq!(visible_type("pub struct Peer<A> {"), Some("Peer"));
         assert_eq!(visible_type("pub(super) enum Way {"), Some("Way"));
         assert_eq!(visible_type("pub(in crate::a) type Map = u8;"), Some("Map"));
-        for other in ["struct Own;", "pub fn struct_of() {", "    pub struct Inner;", "pub use a::B;"] {
+        for other in [
+            "struct Own;",
+            "pub fn struct_of() {",
+            "    pub struct Inner;",
+            "pub use a::B;",
+        ] {
             assert_eq!(visible_type(other), None, "{other}");
         }
     }
@@ -73,8 +100,14 @@ mod tests {
     fn a_name_in_two_files_is_reported_once() {
         let text = "pub struct Peer;\nstruct Own;\n";
         let files = ["a.rs", "b.rs", "tests.rs"].map(|name| (PathBuf::from(name), text.to_owned()));
-        assert_eq!(judge("flannel-x", &files), ["flannel-x: Peer is defined in a.rs and b.rs"]);
+        assert_eq!(
+            judge("flannel-x", &files),
+            ["flannel-x: Peer is defined in a.rs and b.rs"]
+        );
         let stale = judge("flannel-agent", &files[..1]);
-        assert!(stale[0].starts_with("flannel-agent: SetOptions is defined once"), "{stale:?}");
+        assert!(
+            stale[0].starts_with("flannel-agent: SetOptions is defined once"),
+            "{stale:?}"
+        );
     }
 }

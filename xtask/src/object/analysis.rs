@@ -21,21 +21,48 @@ const DEPTH: usize = 8;
 /// Follows every program; each instruction is found once.
 pub(super) fn analyse(object: &Object) -> Vec<Finding> {
     let used = vec![0; object.functions.len()];
-    let mut analysis = Analysis { object, findings: BTreeMap::new(), used };
-    let programs = object.functions.iter().enumerate().filter(|(_, function)| function.is_program());
+    let mut analysis = Analysis {
+        object,
+        findings: BTreeMap::new(),
+        used,
+    };
+    let programs = object
+        .functions
+        .iter()
+        .enumerate()
+        .filter(|(_, function)| function.is_program());
     for (program, _) in programs {
         analysis.run(program, State::start(), Report::Findings);
         for chain in stack_depth::too_deep(object, &analysis.used, program) {
-            analysis.findings.entry(chain.call).or_insert(Problem::TooMuchStack(chain));
+            analysis
+                .findings
+                .entry(chain.call)
+                .or_insert(Problem::TooMuchStack(chain));
         }
     }
-    analysis.findings.into_iter().map(|((function, at), problem)| finding(object, function, at, problem)).collect()
+    analysis
+        .findings
+        .into_iter()
+        .map(|((function, at), problem)| finding(object, function, at, problem))
+        .collect()
 }
 
 fn finding(object: &Object, function: usize, at: usize, problem: Problem) -> Finding {
-    let Function { name, section, start, code, .. } = &object.functions[function];
+    let Function {
+        name,
+        section,
+        start,
+        code,
+        ..
+    } = &object.functions[function];
     let instruction = code.get(at).map(ToString::to_string).unwrap_or_default();
-    Finding { function: name.clone(), section: section.clone(), index: start + at, instruction, problem }
+    Finding {
+        function: name.clone(),
+        section: section.clone(),
+        index: start + at,
+        instruction,
+        problem,
+    }
 }
 
 struct Analysis<'a> {
@@ -85,7 +112,9 @@ impl Analysis<'_> {
         let mut states = BTreeMap::from([(0, entry)]);
         let mut waiting = BTreeSet::from([0]);
         while let Some(at) = waiting.pop_first() {
-            let Some(operation) = self.operation(function, at) else { continue };
+            let Some(operation) = self.operation(function, at) else {
+                continue;
+            };
             let mut state = states[&at].clone();
             // Problems are noted when the states are final.
             drop(self.execute(function, at, &mut state, Report::Nothing));
@@ -103,27 +132,48 @@ impl Analysis<'_> {
     }
 
     fn operation(&self, function: usize, at: usize) -> Option<Operation> {
-        self.object.functions[function].code.get(at).map(Instruction::operation)
+        self.object.functions[function]
+            .code
+            .get(at)
+            .map(Instruction::operation)
     }
 
     /// Executes one instruction.
-    fn execute(&mut self, function: usize, at: usize, state: &mut State, report: Report) -> Result<(), Problem> {
+    fn execute(
+        &mut self,
+        function: usize,
+        at: usize,
+        state: &mut State,
+        report: Report,
+    ) -> Result<(), Problem> {
         let code = &self.object.functions[function];
         let instruction = &code.code[at];
         let (to, from) = (instruction.destination, instruction.source);
         match instruction.operation() {
             Operation::Move { is_wide, operand } => state.set(to, moved(state, is_wide, operand)),
-            Operation::Add(operand) => state.set(to, state.register(to).plus(value(state, operand), 1)),
-            Operation::Subtract(operand) => state.set(to, state.register(to).plus(value(state, operand), -1)),
+            Operation::Add(operand) => {
+                state.set(to, state.register(to).plus(value(state, operand), 1))
+            }
+            Operation::Subtract(operand) => {
+                state.set(to, state.register(to).plus(value(state, operand), -1))
+            }
             Operation::Compute => state.set(to, Value::Other),
-            Operation::LoadWide => state.set(to, code.maps.get(&at).map_or(Value::Other, |map| Value::Map(*map))),
+            Operation::LoadWide => state.set(
+                to,
+                code.maps
+                    .get(&at)
+                    .map_or(Value::Other, |map| Value::Map(*map)),
+            ),
             Operation::Load { size } => {
                 let loaded = load(state, at_offset(state.register(from), instruction), size);
                 state.set(to, loaded.unwrap_or(Value::Other));
                 loaded.map_err(Problem::Access)?;
             }
             Operation::Store { size, operand } => {
-                let (address, stored) = (at_offset(state.register(to), instruction), value(state, operand));
+                let (address, stored) = (
+                    at_offset(state.register(to), instruction),
+                    value(state, operand),
+                );
                 store(state, address, size, stored).map_err(Problem::Access)?;
             }
             Operation::Atomic { size, fetches } => {
@@ -133,7 +183,9 @@ impl Analysis<'_> {
                     state.set(from, Value::Other);
                     state.set(0, Value::Other);
                 }
-                store(state, address, size, Value::Other).and(loaded).map_err(Problem::Access)?;
+                store(state, address, size, Value::Other)
+                    .and(loaded)
+                    .map_err(Problem::Access)?;
             }
             Operation::Helper(number) => {
                 let result = self.call_helper(number, state);
@@ -149,7 +201,10 @@ impl Analysis<'_> {
 
     /// Checks the memory a helper reads, and writes what it writes.
     fn call_helper(&self, number: i32, state: &mut State) -> Result<(), Problem> {
-        self.touch(helpers::find(number).ok_or(Problem::UnknownHelper(number))?, state)
+        self.touch(
+            helpers::find(number).ok_or(Problem::UnknownHelper(number))?,
+            state,
+        )
     }
 
     fn touch(&self, helper: &Helper, state: &mut State) -> Result<(), Problem> {
@@ -171,7 +226,9 @@ impl Analysis<'_> {
     fn length(&self, helper: &Helper, memory: &Memory, state: &State) -> Result<u32, Problem> {
         let map = || match state.register(1) {
             Value::Map(map) => Ok(self.object.maps[map]),
-            _ => Err(Problem::UnknownMap { helper: helper.name }),
+            _ => Err(Problem::UnknownMap {
+                helper: helper.name,
+            }),
         };
         match memory.length {
             Length::Fixed(len) => Ok(len),
@@ -181,7 +238,10 @@ impl Analysis<'_> {
                 Value::Number(len) => u32::try_from(len).ok(),
                 _ => None,
             }
-            .ok_or(Problem::Length { helper: helper.name, register }),
+            .ok_or(Problem::Length {
+                helper: helper.name,
+                register,
+            }),
         }
     }
 
@@ -208,12 +268,32 @@ impl Analysis<'_> {
 
 /// Arguments of the compiler's functions on memory; their length is in r3.
 fn builtin(name: &str) -> Option<Helper> {
-    const FROM: Memory = Memory { register: 2, length: Length::Register(3), access: Access::Reads };
-    const TO: Memory = Memory { register: 1, length: Length::Register(3), access: Access::Writes };
+    const FROM: Memory = Memory {
+        register: 2,
+        length: Length::Register(3),
+        access: Access::Reads,
+    };
+    const TO: Memory = Memory {
+        register: 1,
+        length: Length::Register(3),
+        access: Access::Writes,
+    };
     match name {
-        "memset" => Some(Helper { number: 0, name: "memset", memory: &[TO] }),
-        "memcpy" => Some(Helper { number: 0, name: "memcpy", memory: &[FROM, TO] }),
-        "memmove" => Some(Helper { number: 0, name: "memmove", memory: &[FROM, TO] }),
+        "memset" => Some(Helper {
+            number: 0,
+            name: "memset",
+            memory: &[TO],
+        }),
+        "memcpy" => Some(Helper {
+            number: 0,
+            name: "memcpy",
+            memory: &[FROM, TO],
+        }),
+        "memmove" => Some(Helper {
+            number: 0,
+            name: "memmove",
+            memory: &[FROM, TO],
+        }),
         _ => None,
     }
 }

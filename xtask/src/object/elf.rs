@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use anyhow::{Context as _, bail, ensure};
 use object::{
-    File, Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SectionIndex, Symbol, SymbolKind,
+    File, Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SectionIndex,
+    Symbol, SymbolKind,
 };
 
 use super::insn::{self, Callee, Instruction, Operation};
@@ -64,12 +65,21 @@ impl Object {
         let file = File::parse(bytes).context("the BPF object is no ELF file")?;
         let (maps, map_at) = maps(&file)?;
         let (mut functions, function_at) = functions(&file)?;
-        ensure!(functions.iter().any(|(function, _)| function.is_program()), "the BPF object has no program");
+        ensure!(
+            functions.iter().any(|(function, _)| function.is_program()),
+            "the BPF object has no program"
+        );
         for (function, section) in &mut functions {
             let references = references(&file, *section)?;
             function.resolve(*section, &references, &function_at, &map_at)?;
         }
-        Ok(Self { functions: functions.into_iter().map(|(function, _)| function).collect(), maps })
+        Ok(Self {
+            functions: functions
+                .into_iter()
+                .map(|(function, _)| function)
+                .collect(),
+            maps,
+        })
     }
 }
 
@@ -90,10 +100,15 @@ impl Function {
                     self.maps.extend(map.map(|map| (at, *map)));
                 }
                 Operation::Call(Callee::Local) => {
-                    let (section, base) = references.get(&offset).copied().unwrap_or((section, offset));
+                    let (section, base) = references
+                        .get(&offset)
+                        .copied()
+                        .unwrap_or((section, offset));
                     let target = i64::from(instruction.immediate) + 1;
                     let callee = functions.get(&(section, base.wrapping_add_signed(target * SIZE)));
-                    let callee = callee.with_context(|| format!("{} calls no function at {offset:#x}", self.name))?;
+                    let callee = callee.with_context(|| {
+                        format!("{} calls no function at {offset:#x}", self.name)
+                    })?;
                     self.calls.insert(at, *callee);
                 }
                 _ => {}
@@ -105,18 +120,29 @@ impl Function {
 
 fn functions(file: &File<'_>) -> anyhow::Result<(Functions, HashMap<Place, usize>)> {
     let (mut functions, mut places) = (Vec::new(), HashMap::new());
-    for symbol in file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() != 0) {
+    for symbol in file
+        .symbols()
+        .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() != 0)
+    {
         let name = symbol.name()?;
-        let index = symbol.section_index().with_context(|| format!("{name} is in no section"))?;
+        let index = symbol
+            .section_index()
+            .with_context(|| format!("{name} is in no section"))?;
         let section = file.section_by_index(index)?;
         let bytes = section.data_range(symbol.address(), symbol.size())?;
-        let code = bytes.with_context(|| format!("{name} is not all in its section"))?.as_chunks().0;
+        let code = bytes
+            .with_context(|| format!("{name} is not all in its section"))?
+            .as_chunks()
+            .0;
         places.insert((index, symbol.address()), functions.len());
         let function = Function {
             name: name.to_owned(),
             section: section.name()?.to_owned(),
             start: usize::try_from(symbol.address())? / insn::SIZE,
-            code: code.iter().map(|bytes| Instruction::decode(*bytes)).collect(),
+            code: code
+                .iter()
+                .map(|bytes| Instruction::decode(*bytes))
+                .collect(),
             ..Function::default()
         };
         functions.push((function, index));
@@ -126,13 +152,19 @@ fn functions(file: &File<'_>) -> anyhow::Result<(Functions, HashMap<Place, usize
 
 fn maps(file: &File<'_>) -> anyhow::Result<(Vec<Map>, HashMap<Place, usize>)> {
     let (mut maps, mut places) = (Vec::new(), HashMap::new());
-    let Some(section) = file.section_by_name(MAPS) else { return Ok((maps, places)) };
-    for symbol in file.symbols().filter(|symbol| symbol.section_index() == Some(section.index())) {
+    let Some(section) = file.section_by_name(MAPS) else {
+        return Ok((maps, places));
+    };
+    for symbol in file
+        .symbols()
+        .filter(|symbol| symbol.section_index() == Some(section.index()))
+    {
         if symbol.kind() != SymbolKind::Data {
             continue;
         }
         let definition = section.data_range(symbol.address(), symbol.size())?;
-        let Some([_, key, value]) = definition.and_then(|bytes| words(bytes.get(..MAP_SIZES)?)) else {
+        let Some([_, key, value]) = definition.and_then(|bytes| words(bytes.get(..MAP_SIZES)?))
+        else {
             bail!("the map {} has no definition", symbol.name()?);
         };
         places.insert((section.index(), symbol.address()), maps.len());
@@ -142,17 +174,29 @@ fn maps(file: &File<'_>) -> anyhow::Result<(Vec<Map>, HashMap<Place, usize>)> {
 }
 
 fn words(bytes: &[u8]) -> Option<[u32; 3]> {
-    let (words, []) = bytes.as_chunks() else { return None };
-    Some(<[[u8; 4]; 3]>::try_from(words).ok()?.map(u32::from_ne_bytes))
+    let (words, []) = bytes.as_chunks() else {
+        return None;
+    };
+    Some(
+        <[[u8; 4]; 3]>::try_from(words)
+            .ok()?
+            .map(u32::from_ne_bytes),
+    )
 }
 
 /// The symbol each relocated instruction of a section refers to, by the instruction's address.
 fn references(file: &File<'_>, section: SectionIndex) -> anyhow::Result<HashMap<u64, Place>> {
     let mut references = HashMap::new();
     for (offset, relocation) in file.section_by_index(section)?.relocations() {
-        let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
+        let RelocationTarget::Symbol(symbol) = relocation.target() else {
+            continue;
+        };
         let symbol: Symbol<'_, '_> = file.symbol_by_index(symbol)?;
-        references.extend(symbol.section_index().map(|section| (offset, (section, symbol.address()))));
+        references.extend(
+            symbol
+                .section_index()
+                .map(|section| (offset, (section, symbol.address()))),
+        );
     }
     Ok(references)
 }

@@ -49,34 +49,62 @@ pub(super) fn find(number: i32) -> Option<&'static Helper> {
 }
 
 const fn plain(number: i32, name: &'static str) -> Helper {
-    Helper { number, name, memory: &[] }
+    Helper {
+        number,
+        name,
+        memory: &[],
+    }
 }
 
 const fn helper(number: i32, name: &'static str, memory: &'static [Memory]) -> Helper {
-    Helper { number, name, memory }
+    Helper {
+        number,
+        name,
+        memory,
+    }
 }
 
 const fn reads(register: u8, length: Length) -> Memory {
-    Memory { register, length, access: Access::Reads }
+    Memory {
+        register,
+        length,
+        access: Access::Reads,
+    }
 }
 
 const fn writes(register: u8, length: Length) -> Memory {
-    Memory { register, length, access: Access::Writes }
+    Memory {
+        register,
+        length,
+        access: Access::Writes,
+    }
 }
 
 const HELPERS: [Helper; 32] = [
     helper(1, "bpf_map_lookup_elem", &[reads(2, Length::Key)]),
-    helper(2, "bpf_map_update_elem", &[reads(2, Length::Key), reads(3, Length::Value)]),
+    helper(
+        2,
+        "bpf_map_update_elem",
+        &[reads(2, Length::Key), reads(3, Length::Value)],
+    ),
     helper(3, "bpf_map_delete_elem", &[reads(2, Length::Key)]),
     plain(5, "bpf_ktime_get_ns"),
     plain(7, "bpf_get_prandom_u32"),
     plain(8, "bpf_get_smp_processor_id"),
     helper(9, "bpf_skb_store_bytes", &[reads(3, Length::Register(4))]),
     plain(11, "bpf_l4_csum_replace"),
-    helper(21, "bpf_skb_set_tunnel_key", &[reads(2, Length::Register(3))]),
+    helper(
+        21,
+        "bpf_skb_set_tunnel_key",
+        &[reads(2, Length::Register(3))],
+    ),
     plain(23, "bpf_redirect"),
     helper(26, "bpf_skb_load_bytes", &[writes(3, Length::Register(4))]),
-    helper(28, "bpf_csum_diff", &[reads(1, Length::Register(2)), reads(3, Length::Register(4))]),
+    helper(
+        28,
+        "bpf_csum_diff",
+        &[reads(1, Length::Register(2)), reads(3, Length::Register(4))],
+    ),
     plain(32, "bpf_skb_change_type"),
     plain(35, "bpf_get_current_task"),
     plain(34, "bpf_get_hash_recalc"),
@@ -85,7 +113,11 @@ const HELPERS: [Helper; 32] = [
     plain(43, "bpf_skb_change_head"),
     plain(50, "bpf_skb_adjust_room"),
     helper(69, "bpf_fib_lookup", &[reads(2, Length::Register(3))]),
-    helper(113, "bpf_probe_read_kernel", &[writes(1, Length::Register(2))]),
+    helper(
+        113,
+        "bpf_probe_read_kernel",
+        &[writes(1, Length::Register(2))],
+    ),
     helper(130, "bpf_ringbuf_output", &[reads(2, Length::Register(3))]),
     plain(131, "bpf_ringbuf_reserve"),
     plain(132, "bpf_ringbuf_submit"),

@@ -72,7 +72,11 @@ impl Instruction {
     pub(super) const fn decode(bytes: [u8; SIZE]) -> Self {
         let [code, registers, o0, o1, i0, i1, i2, i3] = bytes;
         let (low, high) = (registers & 0xf, registers >> 4);
-        let (destination, source) = if cfg!(target_endian = "little") { (low, high) } else { (high, low) };
+        let (destination, source) = if cfg!(target_endian = "little") {
+            (low, high)
+        } else {
+            (high, low)
+        };
         Self {
             code,
             destination,
@@ -90,7 +94,8 @@ impl Instruction {
         } else {
             (self.source, self.destination)
         };
-        let ([o0, o1], [i0, i1, i2, i3]) = (self.offset.to_ne_bytes(), self.immediate.to_ne_bytes());
+        let ([o0, o1], [i0, i1, i2, i3]) =
+            (self.offset.to_ne_bytes(), self.immediate.to_ne_bytes());
         [self.code, low | high << 4, o0, o1, i0, i1, i2, i3]
     }
 
@@ -115,11 +120,20 @@ impl Instruction {
 
     const fn store(&self) -> Operation {
         const FETCH: i32 = 1;
-        let operand =
-            if self.code & 0x07 == 0x02 { Operand::Immediate(self.immediate) } else { Operand::Register(self.source) };
+        let operand = if self.code & 0x07 == 0x02 {
+            Operand::Immediate(self.immediate)
+        } else {
+            Operand::Register(self.source)
+        };
         match self.code & 0xe0 {
-            0x60 => Operation::Store { size: self.size(), operand },
-            0xc0 => Operation::Atomic { size: self.size(), fetches: self.immediate & FETCH != 0 },
+            0x60 => Operation::Store {
+                size: self.size(),
+                operand,
+            },
+            0xc0 => Operation::Atomic {
+                size: self.size(),
+                fetches: self.immediate & FETCH != 0,
+            },
             _ => Operation::Unknown,
         }
     }
@@ -128,7 +142,10 @@ impl Instruction {
         let is_wide = self.code & 0x07 == 0x07;
         match self.code & 0xf0 {
             // With an offset it is a move with sign extension.
-            0xb0 if self.offset == 0 => Operation::Move { is_wide, operand: self.operand() },
+            0xb0 if self.offset == 0 => Operation::Move {
+                is_wide,
+                operand: self.operand(),
+            },
             0x00 if is_wide => Operation::Add(self.operand()),
             0x10 if is_wide => Operation::Subtract(self.operand()),
             0xe0 | 0xf0 => Operation::Unknown,
@@ -138,7 +155,9 @@ impl Instruction {
 
     const fn jump(&self) -> Operation {
         match (self.code, self.source) {
-            (0x05, _) => Operation::Jump { by: self.offset as i32 },
+            (0x05, _) => Operation::Jump {
+                by: self.offset as i32,
+            },
             (0x06, _) => Operation::Jump { by: self.immediate },
             (0x85, 0) => Operation::Helper(self.immediate),
             (0x85, 1) => Operation::Call(Callee::Local),
@@ -150,7 +169,11 @@ impl Instruction {
     }
 
     const fn operand(&self) -> Operand {
-        if self.code & 0x08 == 0 { Operand::Immediate(self.immediate) } else { Operand::Register(self.source) }
+        if self.code & 0x08 == 0 {
+            Operand::Immediate(self.immediate)
+        } else {
+            Operand::Register(self.source)
+        }
     }
 
     const fn size(&self) -> u8 {
@@ -165,15 +188,30 @@ impl Instruction {
 
 impl fmt::Display for Instruction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { destination, source, offset, .. } = self;
+        let Self {
+            destination,
+            source,
+            offset,
+            ..
+        } = self;
         match self.operation() {
             Operation::Load { size } => {
-                write!(f, "r{destination} = *(u{} *)(r{source} {offset:+})", size * 8)
+                write!(
+                    f,
+                    "r{destination} = *(u{} *)(r{source} {offset:+})",
+                    size * 8
+                )
             }
             Operation::Store { size, operand } => {
-                write!(f, "*(u{} *)(r{destination} {offset:+}) = {operand}", size * 8)
+                write!(
+                    f,
+                    "*(u{} *)(r{destination} {offset:+}) = {operand}",
+                    size * 8
+                )
             }
-            Operation::Atomic { size, .. } => write!(f, "atomic *(u{} *)(r{destination} {offset:+})", size * 8),
+            Operation::Atomic { size, .. } => {
+                write!(f, "atomic *(u{} *)(r{destination} {offset:+})", size * 8)
+            }
             Operation::Helper(number) => write!(f, "call {number}"),
             Operation::Call(_) => f.write_str("call of a function"),
             _ => write!(f, "{:02x}", self.code),

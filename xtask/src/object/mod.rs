@@ -52,7 +52,11 @@ enum Problem {
     /// An access to the stack by an instruction.
     Access(Misuse),
     /// Memory on the stack that a helper gets in `register`.
-    Argument { helper: &'static str, register: u8, misuse: Misuse },
+    Argument {
+        helper: &'static str,
+        register: u8,
+        misuse: Misuse,
+    },
     /// A length that is not a constant.
     Length { helper: &'static str, register: u8 },
     /// A map that is not known where its sizes are needed.
@@ -69,8 +73,17 @@ enum Problem {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { function, section, index, instruction, problem } = self;
-        write!(f, "{function}, instruction {index} of {section}, `{instruction}`: {problem}")
+        let Self {
+            function,
+            section,
+            index,
+            instruction,
+            problem,
+        } = self;
+        write!(
+            f,
+            "{function}, instruction {index} of {section}, `{instruction}`: {problem}"
+        )
     }
 }
 
@@ -78,17 +91,33 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Access(misuse) => misuse.fmt(f),
-            Self::Argument { helper, register, misuse } => write!(f, "{helper} gets r{register}: {misuse}"),
+            Self::Argument {
+                helper,
+                register,
+                misuse,
+            } => write!(f, "{helper} gets r{register}: {misuse}"),
             Self::Length { helper, register } => {
-                write!(f, "{helper} gets a length in r{register} that is no constant, of memory on the stack")
+                write!(
+                    f,
+                    "{helper} gets a length in r{register} that is no constant, of memory on the \
+                     stack"
+                )
             }
-            Self::UnknownMap { helper } => write!(f, "{helper} gets memory on the stack for a map that is not known"),
+            Self::UnknownMap { helper } => write!(
+                f,
+                "{helper} gets memory on the stack for a map that is not known"
+            ),
             Self::UnknownHelper(number) => {
-                write!(f, "helper {number} is not in xtask/src/object/helpers.rs: add its arguments there")
+                write!(
+                    f,
+                    "helper {number} is not in xtask/src/object/helpers.rs: add its arguments there"
+                )
             }
             Self::TooDeep => f.write_str("calls nest deeper than eight functions"),
             Self::TooMuchStack(chain) => chain.fmt(f),
-            Self::Undecoded => f.write_str("the instruction is not known to xtask/src/object/insn.rs"),
+            Self::Undecoded => {
+                f.write_str("the instruction is not known to xtask/src/object/insn.rs")
+            }
         }
     }
 }
@@ -97,15 +126,27 @@ impl fmt::Display for Misuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Misaligned { offset, size } => {
-                write!(f, "{size} bytes of the stack at {offset}, which is no multiple of {size}")
+                write!(
+                    f,
+                    "{size} bytes of the stack at {offset}, which is no multiple of {size}"
+                )
             }
-            Self::Unwritten { offset, size, missing } => write!(
+            Self::Unwritten {
+                offset,
+                size,
+                missing,
+            } => write!(
                 f,
-                "{size} bytes of the stack at {offset}, of which {missing} is not written on every path; Linux before \
+                "{size} bytes of the stack at {offset}, of which {missing} is not written on every \
+                 path; Linux before \
                  6.3 refuses that"
             ),
-            Self::OutOfStack { offset, size } => write!(f, "{size} bytes at {offset}, outside of the stack"),
-            Self::NotConstant => f.write_str("an address on the stack that differs from path to path"),
+            Self::OutOfStack { offset, size } => {
+                write!(f, "{size} bytes at {offset}, outside of the stack")
+            }
+            Self::NotConstant => {
+                f.write_str("an address on the stack that differs from path to path")
+            }
         }
     }
 }
@@ -113,7 +154,11 @@ impl fmt::Display for Misuse {
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { first, last } = self;
-        if first == last { write!(f, "byte {first}") } else { write!(f, "a byte of {first} to {last}") }
+        if first == last {
+            write!(f, "byte {first}")
+        } else {
+            write!(f, "a byte of {first} to {last}")
+        }
     }
 }
 
@@ -124,6 +169,13 @@ pub(crate) fn check(bytes: &[u8]) -> anyhow::Result<()> {
     if findings.is_empty() {
         return Ok(());
     }
-    let lines: Vec<_> = findings.iter().map(|finding| format!("  {finding}")).collect();
-    bail!("the verifiers of supported kernels refuse {} instructions:\n{}", lines.len(), lines.join("\n"))
+    let lines: Vec<_> = findings
+        .iter()
+        .map(|finding| format!("  {finding}"))
+        .collect();
+    bail!(
+        "the verifiers of supported kernels refuse {} instructions:\n{}",
+        lines.len(),
+        lines.join("\n")
+    )
 }

@@ -25,16 +25,29 @@ pub(super) struct Chain {
 
 impl fmt::Display for Chain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let links: Vec<_> = self.links.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect();
+        let links: Vec<_> = self
+            .links
+            .iter()
+            .map(|(name, bytes)| format!("{name} {bytes}"))
+            .collect();
         let all: usize = self.links.iter().map(|(_, bytes)| bytes).sum();
-        write!(f, "{all} bytes of stack, {LIMIT} are allowed: {}", links.join(", "))
+        write!(
+            f,
+            "{all} bytes of stack, {LIMIT} are allowed: {}",
+            links.join(", ")
+        )
     }
 }
 
 /// The chains of calls of a program that are the first to take too much. `used` has the bytes that
 /// each function of the object uses.
 pub(super) fn too_deep(object: &Object, used: &[usize], program: usize) -> Vec<Chain> {
-    let mut walk = Walk { object, used, functions: vec![program], found: Vec::new() };
+    let mut walk = Walk {
+        object,
+        used,
+        functions: vec![program],
+        found: Vec::new(),
+    };
     walk.calls();
     walk.found
 }
@@ -54,13 +67,24 @@ impl Walk<'_> {
 
     /// Follows the calls of the last function. It ends, since every function takes a unit at least.
     fn calls(&mut self) {
-        let Some(&caller) = self.functions.last() else { return };
+        let Some(&caller) = self.functions.last() else {
+            return;
+        };
         let mut calls: Vec<_> = self.object.functions[caller].calls.iter().collect();
         calls.sort_unstable();
         for (at, callee) in calls {
             self.functions.push(*callee);
-            if self.functions.iter().map(|function| self.bytes(*function)).sum::<usize>() > LIMIT {
-                self.found.push(Chain { call: (caller, *at), links: self.links() });
+            if self
+                .functions
+                .iter()
+                .map(|function| self.bytes(*function))
+                .sum::<usize>()
+                > LIMIT
+            {
+                self.found.push(Chain {
+                    call: (caller, *at),
+                    links: self.links(),
+                });
             } else {
                 self.calls();
             }
@@ -69,7 +93,12 @@ impl Walk<'_> {
     }
 
     fn links(&self) -> Vec<(String, usize)> {
-        let link = |function: &usize| (self.object.functions[*function].name.clone(), self.bytes(*function));
+        let link = |function: &usize| {
+            (
+                self.object.functions[*function].name.clone(),
+                self.bytes(*function),
+            )
+        };
         self.functions.iter().map(link).collect()
     }
 }

@@ -32,13 +32,17 @@ impl Value {
     /// This value after something was added to it or, if `sign` is -1, taken from it.
     pub(super) fn plus(self, other: Self, sign: i64) -> Self {
         match (self, other) {
-            (Self::Number(a), Self::Number(b)) => Self::Number(a.wrapping_add(b.wrapping_mul(sign))),
-            (Self::Stack { depth, offset }, Self::Number(number)) => {
-                Self::Stack { depth, offset: offset.wrapping_add(number.wrapping_mul(sign)) }
+            (Self::Number(a), Self::Number(b)) => {
+                Self::Number(a.wrapping_add(b.wrapping_mul(sign)))
             }
-            (Self::Number(number), Self::Stack { depth, offset }) if sign == 1 => {
-                Self::Stack { depth, offset: offset.wrapping_add(number) }
-            }
+            (Self::Stack { depth, offset }, Self::Number(number)) => Self::Stack {
+                depth,
+                offset: offset.wrapping_add(number.wrapping_mul(sign)),
+            },
+            (Self::Number(number), Self::Stack { depth, offset }) if sign == 1 => Self::Stack {
+                depth,
+                offset: offset.wrapping_add(number),
+            },
             (a, b) if a.may_be_stack() && b.may_be_stack() => Self::Other,
             (a, b) if a.may_be_stack() || b.may_be_stack() => Self::SomeStack,
             _ => Self::Other,
@@ -52,7 +56,11 @@ impl Value {
 
     fn join(&mut self, other: Self) {
         if *self != other {
-            *self = if self.may_be_stack() || other.may_be_stack() { Self::SomeStack } else { Self::Other };
+            *self = if self.may_be_stack() || other.may_be_stack() {
+                Self::SomeStack
+            } else {
+                Self::Other
+            };
         }
     }
 }
@@ -63,7 +71,11 @@ pub(super) enum Misuse {
     /// An access at no multiple of its size.
     Misaligned { offset: i64, size: u8 },
     /// A read of bytes that were not written.
-    Unwritten { offset: i64, size: u32, missing: Bytes },
+    Unwritten {
+        offset: i64,
+        size: u32,
+        missing: Bytes,
+    },
     /// An access outside of the stack.
     OutOfStack { offset: i64, size: u32 },
     /// An address that is not known.
@@ -100,7 +112,10 @@ pub(super) enum Reader {
 
 impl Reader {
     const fn accepts(self, origin: Origin) -> bool {
-        matches!((self, origin), (_, Origin::Written) | (Self::Instruction, Origin::SomePaths))
+        matches!(
+            (self, origin),
+            (_, Origin::Written) | (Self::Instruction, Origin::SomePaths)
+        )
     }
 }
 
@@ -112,7 +127,10 @@ struct Frame {
 }
 
 impl Frame {
-    const EMPTY: Self = Self { bytes: [Origin::Unwritten; BYTES], words: [Value::Other; WORDS] };
+    const EMPTY: Self = Self {
+        bytes: [Origin::Unwritten; BYTES],
+        words: [Value::Other; WORDS],
+    };
 
     fn read(&self, offset: i64, size: u32, reader: Reader) -> Result<Value, Misuse> {
         let mut range = places(offset, size)?;
@@ -120,8 +138,15 @@ impl Frame {
         let word = word(&range);
         if let Some(first) = range.find(is_missing) {
             let last = range.rfind(is_missing).unwrap_or(first);
-            let missing = Bytes { first: from_frame_pointer(first), last: from_frame_pointer(last) };
-            return Err(Misuse::Unwritten { offset, size, missing });
+            let missing = Bytes {
+                first: from_frame_pointer(first),
+                last: from_frame_pointer(last),
+            };
+            return Err(Misuse::Unwritten {
+                offset,
+                size,
+                missing,
+            });
         }
         Ok(word.map_or(Value::Other, |word| self.words[word]))
     }
@@ -139,7 +164,10 @@ impl Frame {
 
     /// The bytes from the frame pointer down to the lowest one that some path writes.
     fn used(&self) -> usize {
-        let lowest = self.bytes.iter().position(|origin| *origin != Origin::Unwritten);
+        let lowest = self
+            .bytes
+            .iter()
+            .position(|origin| *origin != Origin::Unwritten);
         lowest.map_or(0, |lowest| BYTES - lowest)
     }
 
@@ -157,8 +185,14 @@ impl Frame {
 
 /// The places of these bytes, from the lowest byte of the stack on.
 fn places(offset: i64, size: u32) -> Result<Range<u16>, Misuse> {
-    let place = |offset: i64| u16::try_from(offset.saturating_add(STACK.into())).ok().filter(|at| *at <= STACK);
-    let range = offset.checked_add(size.into()).and_then(|end| Some(place(offset)?..place(end)?));
+    let place = |offset: i64| {
+        u16::try_from(offset.saturating_add(STACK.into()))
+            .ok()
+            .filter(|at| *at <= STACK)
+    };
+    let range = offset
+        .checked_add(size.into())
+        .and_then(|end| Some(place(offset)?..place(end)?));
     range.ok_or(Misuse::OutOfStack { offset, size })
 }
 
@@ -182,7 +216,10 @@ pub(super) struct State {
 impl State {
     /// The state in which the kernel starts a program.
     pub(super) fn start() -> Self {
-        let mut state = Self { registers: [Value::Other; 11], frames: Vec::new() };
+        let mut state = Self {
+            registers: [Value::Other; 11],
+            frames: Vec::new(),
+        };
         state.enter();
         state
     }
@@ -190,7 +227,10 @@ impl State {
     /// Gives the called function a new stack frame; arguments stay in their registers.
     pub(super) fn enter(&mut self) {
         self.registers[6..].fill(Value::Other);
-        self.registers[10] = Value::Stack { depth: self.frames.len(), offset: 0 };
+        self.registers[10] = Value::Stack {
+            depth: self.frames.len(),
+            offset: 0,
+        };
         self.frames.push(Frame::EMPTY);
     }
 
@@ -232,9 +272,11 @@ impl State {
     /// Reads `size` bytes at an address, which need not be on the stack.
     pub(super) fn read(&self, address: Value, size: u32, reader: Reader) -> Result<Value, Misuse> {
         match address {
-            Value::Stack { depth, offset } => {
-                self.frames.get(depth).ok_or(Misuse::NotConstant)?.read(offset, size, reader)
-            }
+            Value::Stack { depth, offset } => self
+                .frames
+                .get(depth)
+                .ok_or(Misuse::NotConstant)?
+                .read(offset, size, reader),
             Value::SomeStack => Err(Misuse::NotConstant),
             Value::Other | Value::Number(_) | Value::Map(_) => Ok(Value::Other),
         }
@@ -243,9 +285,11 @@ impl State {
     /// Writes `size` bytes at an address, which need not be on the stack.
     pub(super) fn write(&mut self, address: Value, size: u32, value: Value) -> Result<(), Misuse> {
         match address {
-            Value::Stack { depth, offset } => {
-                self.frames.get_mut(depth).ok_or(Misuse::NotConstant)?.write(offset, size, value)
-            }
+            Value::Stack { depth, offset } => self
+                .frames
+                .get_mut(depth)
+                .ok_or(Misuse::NotConstant)?
+                .write(offset, size, value),
             Value::SomeStack => Err(Misuse::NotConstant),
             Value::Other | Value::Number(_) | Value::Map(_) => Ok(()),
         }
@@ -267,7 +311,9 @@ impl State {
 /// The check of an access by an instruction, which must be at a multiple of its size.
 pub(super) fn check_alignment(address: Value, size: u8) -> Result<(), Misuse> {
     match address {
-        Value::Stack { offset, .. } if offset % i64::from(size) != 0 => Err(Misuse::Misaligned { offset, size }),
+        Value::Stack { offset, .. } if offset % i64::from(size) != 0 => {
+            Err(Misuse::Misaligned { offset, size })
+        }
         _ => Ok(()),
     }
 }

@@ -26,14 +26,21 @@ struct OtherLists {
 impl OtherLists {
     /// Restricts apt-get to these lists.
     fn apply(&self, mut command: Command) -> Command {
-        command.arg(format!("--option=Dir::Etc::sourcelist={}", self.sources.display()));
+        command.arg(format!(
+            "--option=Dir::Etc::sourcelist={}",
+            self.sources.display()
+        ));
         command.arg("--option=Dir::Etc::sourceparts=/dev/null");
-        command.arg(format!("--option=Dir::State::lists={}", self.lists.display()));
+        command.arg(format!(
+            "--option=Dir::State::lists={}",
+            self.lists.display()
+        ));
         command
     }
 
     fn remove(self) -> anyhow::Result<()> {
-        fs::remove_file(&self.sources).with_context(|| format!("cannot remove {}", self.sources.display()))?;
+        fs::remove_file(&self.sources)
+            .with_context(|| format!("cannot remove {}", self.sources.display()))?;
         remove_dir(&self.lists)
     }
 }
@@ -72,10 +79,19 @@ fn plan(mut apt_get: Command, names: &[&str], into: &Path) -> anyhow::Result<Vec
     let nothing = into.with_extension("status");
     fs::write(&nothing, "").with_context(|| format!("cannot write {}", nothing.display()))?;
     apt_get.arg(format!("--option=Dir::State::status={}", nothing.display()));
-    apt_get.args(["--simulate", "--no-install-recommends", "install"]).args(names);
+    apt_get
+        .args(["--simulate", "--no-install-recommends", "install"])
+        .args(names);
     let plan = workspace::output(&mut apt_get)?;
-    let all: Vec<String> = plan.lines().filter_map(planned).map(str::to_owned).collect();
-    ensure!(all.len() >= names.len(), "apt-get plans no installation:\n{plan}");
+    let all: Vec<String> = plan
+        .lines()
+        .filter_map(planned)
+        .map(str::to_owned)
+        .collect();
+    ensure!(
+        all.len() >= names.len(),
+        "apt-get plans no installation:\n{plan}"
+    );
     Ok(all)
 }
 
@@ -85,7 +101,10 @@ fn download(
     names: &[String],
     into: &Path,
 ) -> anyhow::Result<Vec<PathBuf>> {
-    run_logged(workspace, apt_get.arg("download").args(names).current_dir(into))?;
+    run_logged(
+        workspace,
+        apt_get.arg("download").args(names).current_dir(into),
+    )?;
     names.iter().map(|name| package_file(into, name)).collect()
 }
 
@@ -99,13 +118,18 @@ pub(super) struct Apt<'a> {
 impl<'a> Apt<'a> {
     /// Runs nothing yet.
     pub(super) fn new(workspace: &'a Workspace) -> Self {
-        Self { workspace, updated: AtomicBool::new(false) }
+        Self {
+            workspace,
+            updated: AtomicBool::new(false),
+        }
     }
 
     /// Returns the reason why packages cannot be installed here, if any. It completes a sentence
     /// after "because".
     pub(super) fn obstacle_to_install(&self) -> Option<&'static str> {
-        let there = ["apt-get", "dpkg-deb"].iter().all(|name| self.workspace.find_command(name).is_some());
+        let there = ["apt-get", "dpkg-deb"]
+            .iter()
+            .all(|name| self.workspace.find_command(name).is_some());
         if !there {
             Some("there is no apt on this system")
         } else if !workspace::is_root() {
@@ -119,7 +143,9 @@ impl<'a> Apt<'a> {
     pub(super) fn install(&self, names: &[&str]) -> anyhow::Result<()> {
         self.update();
         let mut command = self.apt_get();
-        command.args(["install", "--yes", "--no-install-recommends"]).args(names);
+        command
+            .args(["install", "--yes", "--no-install-recommends"])
+            .args(names);
         run_logged(self.workspace, &mut command)
     }
 
@@ -158,16 +184,29 @@ impl<'a> Apt<'a> {
         into: &Path,
     ) -> anyhow::Result<Vec<PathBuf>> {
         let lists = self.other_lists(&foreign_line(architecture), into)?;
-        let files = fetch_closure(self.workspace, || self.foreign_apt_get(&lists, architecture), names, into)?;
+        let files = fetch_closure(
+            self.workspace,
+            || self.foreign_apt_get(&lists, architecture),
+            names,
+            into,
+        )?;
         lists.remove()?;
         Ok(files)
     }
 
     /// Fetches packages of another architecture, without what they depend on; their files.
-    pub(super) fn foreign(&self, architecture: &str, names: &[&str], into: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    pub(super) fn foreign(
+        &self,
+        architecture: &str,
+        names: &[&str],
+        into: &Path,
+    ) -> anyhow::Result<Vec<PathBuf>> {
         let lists = self.other_lists(&foreign_line(architecture), into)?;
         let mut fetch = self.foreign_apt_get(&lists, architecture);
-        run_logged(self.workspace, fetch.arg("download").args(names).current_dir(into))?;
+        run_logged(
+            self.workspace,
+            fetch.arg("download").args(names).current_dir(into),
+        )?;
         lists.remove()?;
         names.iter().map(|name| package_file(into, name)).collect()
     }
@@ -182,9 +221,16 @@ impl<'a> Apt<'a> {
     pub(super) fn source(&self, name: &str, into: &Path) -> anyhow::Result<PathBuf> {
         let lists = self.other_lists(&line("deb-src", ""), into)?;
         let mut fetch = lists.apply(self.apt_get());
-        run_logged(self.workspace, fetch.args(["source", "--download-only", name]).current_dir(into))?;
+        run_logged(
+            self.workspace,
+            fetch
+                .args(["source", "--download-only", name])
+                .current_dir(into),
+        )?;
         lists.remove()?;
-        let mut files = fs::read_dir(into)?.filter_map(Result::ok).map(|entry| entry.path());
+        let mut files = fs::read_dir(into)?
+            .filter_map(Result::ok)
+            .map(|entry| entry.path());
         files
             .find(|file| file.extension().is_some_and(|extension| extension == "dsc"))
             .with_context(|| format!("apt-get source left no .dsc in {}", into.display()))
@@ -199,7 +245,10 @@ impl<'a> Apt<'a> {
         wanted: impl Fn(&str) -> bool,
         into: &Path,
     ) -> anyhow::Result<Vec<PathBuf>> {
-        let lists = self.lists_of(&release.lines(&self.targets("$(REPO_URI) $(CODENAME) $(COMPONENT)")?), into)?;
+        let lists = self.lists_of(
+            &release.lines(&self.targets("$(REPO_URI) $(CODENAME) $(COMPONENT)")?),
+            into,
+        )?;
         let apt_get = || {
             let mut command = lists.apply(self.apt_get());
             command.args(release.options());
@@ -222,19 +271,34 @@ impl<'a> Apt<'a> {
     fn targets(&self, line: &str) -> anyhow::Result<BTreeSet<String>> {
         self.update();
         let mut targets = self.workspace.command("apt-get");
-        targets.args(["indextargets", "--format", line, "Created-By: Packages", "Origin: Debian"]);
+        targets.args([
+            "indextargets",
+            "--format",
+            line,
+            "Created-By: Packages",
+            "Origin: Debian",
+        ]);
         let text = workspace::output(&mut targets)?;
-        ensure!(!text.trim().is_empty(), "this machine has no packages of Debian, of which more are needed");
+        ensure!(
+            !text.trim().is_empty(),
+            "this machine has no packages of Debian, of which more are needed"
+        );
         Ok(text.lines().map(str::to_owned).collect())
     }
 
     fn lists_of(&self, lines: &BTreeSet<String>, into: &Path) -> anyhow::Result<OtherLists> {
-        let lists = OtherLists { lists: into.with_extension("lists"), sources: into.with_extension("list") };
+        let lists = OtherLists {
+            lists: into.with_extension("lists"),
+            sources: into.with_extension("list"),
+        };
         for dir in [into, &lists.lists.join("partial")] {
             fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         }
-        let text = lines.iter().fold(String::new(), |text, line| text + line + "\n");
-        fs::write(&lists.sources, text).with_context(|| format!("cannot write {}", lists.sources.display()))?;
+        let text = lines
+            .iter()
+            .fold(String::new(), |text, line| text + line + "\n");
+        fs::write(&lists.sources, text)
+            .with_context(|| format!("cannot write {}", lists.sources.display()))?;
         run_logged(self.workspace, lists.apply(self.apt_get()).arg("update"))?;
         Ok(lists)
     }
@@ -242,15 +306,26 @@ impl<'a> Apt<'a> {
     /// Unpacks one package file into a directory, which is made.
     pub(super) fn extract(&self, package: &Path, into: &Path) -> anyhow::Result<()> {
         fs::create_dir_all(into).with_context(|| format!("cannot create {}", into.display()))?;
-        run_logged(self.workspace, self.workspace.command("dpkg-deb").arg("--extract").arg(package).arg(into))
+        run_logged(
+            self.workspace,
+            self.workspace
+                .command("dpkg-deb")
+                .arg("--extract")
+                .arg(package)
+                .arg(into),
+        )
     }
 
     /// The dependency of a package file whose name starts with `prefix`.
     pub(super) fn dependency(&self, package: &Path, prefix: &str) -> anyhow::Result<String> {
         let mut fields = self.workspace.command("dpkg-deb");
         let depends = workspace::output(fields.arg("--field").arg(package).arg("Depends"))?;
-        find_dependency(&depends, prefix)
-            .with_context(|| format!("{} depends on no package named {prefix}*", package.display()))
+        find_dependency(&depends, prefix).with_context(|| {
+            format!(
+                "{} depends on no package named {prefix}*",
+                package.display()
+            )
+        })
     }
 
     /// Updates the lists, once, and ignores a failure: a broken third-party source fails the
@@ -264,8 +339,14 @@ impl<'a> Apt<'a> {
 
     fn apt_get(&self) -> Command {
         let mut command = self.workspace.command("apt-get");
-        command.env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C");
-        command.args(["--quiet", "--option=DPkg::Lock::Timeout=300", "--option=Dpkg::Use-Pty=0"]);
+        command
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .env("LC_ALL", "C");
+        command.args([
+            "--quiet",
+            "--option=DPkg::Lock::Timeout=300",
+            "--option=Dpkg::Use-Pty=0",
+        ]);
         command
     }
 }
@@ -292,8 +373,12 @@ fn planned(line: &str) -> Option<&str> {
 }
 
 fn find_dependency(depends: &str, prefix: &str) -> Option<String> {
-    let mut names = depends.split(',').filter_map(|item| item.split_whitespace().next());
-    names.find(|name| name.starts_with(prefix)).map(str::to_owned)
+    let mut names = depends
+        .split(',')
+        .filter_map(|item| item.split_whitespace().next());
+    names
+        .find(|name| name.starts_with(prefix))
+        .map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -302,15 +387,25 @@ mod tests {
 
     #[test]
     fn the_plan_of_an_installation_names_its_packages() {
-        assert_eq!(planned("Inst tar (1.34+dfsg-1.2+deb12u1 Debian:12.12/oldstable [amd64])"), Some("tar"));
+        assert_eq!(
+            planned("Inst tar (1.34+dfsg-1.2+deb12u1 Debian:12.12/oldstable [amd64])"),
+            Some("tar")
+        );
         assert_eq!(planned("Conf tar (1.34)"), None);
     }
 
     #[test]
     fn dependencies_are_found_with_and_without_versions() {
-        let depends = "libc6 (>= 2.34), libgcc-s1 (>= 4.2), libllvm22, libstd-rust-web-1.96 (= 1.96.0+dfsg1-1)\n";
-        assert_eq!(find_dependency(depends, "libllvm").as_deref(), Some("libllvm22"));
-        assert_eq!(find_dependency(depends, "libstd-rust-web-").as_deref(), Some("libstd-rust-web-1.96"));
+        let depends = "libc6 (>= 2.34), libgcc-s1 (>= 4.2), libllvm22, libstd-rust-web-1.96 (= \
+            1.96.0+dfsg1-1)\n";
+        assert_eq!(
+            find_dependency(depends, "libllvm").as_deref(),
+            Some("libllvm22")
+        );
+        assert_eq!(
+            find_dependency(depends, "libstd-rust-web-").as_deref(),
+            Some("libstd-rust-web-1.96")
+        );
         assert_eq!(find_dependency(depends, "libpolly"), None);
     }
 }

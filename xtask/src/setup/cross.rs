@@ -32,7 +32,10 @@ impl Cross {
     /// Finds it, or makes it.
     pub(crate) fn ensure(setup: &Setup<'_>) -> anyhow::Result<Self> {
         let Toolchain::Unpacked(compiler) = setup.bpf()? else {
-            bail!("to compile for {} takes the BPF toolchain of Debian's packages, not a nightly", Self::ARCHITECTURE);
+            bail!(
+                "to compile for {} takes the BPF toolchain of Debian's packages, not a nightly",
+                Self::ARCHITECTURE
+            );
         };
         setup.machine(Needs::CROSS)?;
         let workspace = setup.workspace();
@@ -40,17 +43,24 @@ impl Cross {
         if !library.is_dir() {
             standard_library(setup, &compiler, &library)?;
         }
-        let emulator = workspace
-            .find_command("qemu-aarch64-static")
-            .context("qemu-aarch64-static is not in PATH: install qemu-user-static, or run without --skip-setup")?;
-        Ok(Self { compiler, emulator, target: workspace.target().join(Self::ARCHITECTURE) })
+        let emulator = workspace.find_command("qemu-aarch64-static").context(
+            "qemu-aarch64-static is not in PATH: install qemu-user-static, or run without \
+                --skip-setup",
+        )?;
+        Ok(Self {
+            compiler,
+            emulator,
+            target: workspace.target().join(Self::ARCHITECTURE),
+        })
     }
 
     /// Lets cargo compile for this architecture, in a separate target directory.
     pub(crate) fn apply(&self, cargo: &mut Command) {
         let compiler = format!("{}gcc", Self::PREFIX);
         self.compiler.apply_compiler(cargo);
-        cargo.args(["--target", Self::TRIPLE]).env("CARGO_TARGET_DIR", &self.target);
+        cargo
+            .args(["--target", Self::TRIPLE])
+            .env("CARGO_TARGET_DIR", &self.target);
         cargo.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", &compiler);
         cargo.env("CC_aarch64_unknown_linux_gnu", &compiler);
     }
@@ -68,32 +78,61 @@ impl Cross {
     /// Starts a program of this architecture, which is to say its version.
     pub(crate) fn try_out(&self, workspace: &Workspace, program: &Path) -> anyhow::Result<()> {
         let mut emulator = workspace.command(&self.emulator);
-        emulator.args(["-L", "/usr/aarch64-linux-gnu"]).arg(program).arg("--version");
+        emulator
+            .args(["-L", "/usr/aarch64-linux-gnu"])
+            .arg(program)
+            .arg("--version");
         // A CNI plugin says it on standard error.
         let output = emulator.output().context("cannot start the emulator")?;
-        let version = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned();
+        let version =
+            String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned();
         let is_right = output.status.success() && version.contains(env!("CARGO_PKG_VERSION"));
         let status = output.status;
-        ensure!(is_right, "{} does not start under qemu-aarch64-static ({status}): {version}", program.display());
-        println!("build: {} starts under emulation: {}", program.display(), version.lines().next().unwrap_or_default());
+        ensure!(
+            is_right,
+            "{} does not start under qemu-aarch64-static ({status}): {version}",
+            program.display()
+        );
+        println!(
+            "build: {} starts under emulation: {}",
+            program.display(),
+            version.lines().next().unwrap_or_default()
+        );
         Ok(())
     }
 }
 
 /// Of the same version as the compiler: both are of one source package.
 fn standard_library(setup: &Setup<'_>, compiler: &Unpacked, library: &Path) -> anyhow::Result<()> {
-    let fetched = setup.workspace().target().join("bpf-toolchain").join(Cross::ARCHITECTURE);
-    println!("set-up: the standard library for {}, about 35 MB", Cross::ARCHITECTURE);
-    let packages = setup.foreign(Cross::ARCHITECTURE, &["libstd-rust-web-dev"], &fetched.join("debs"))?;
+    let fetched = setup
+        .workspace()
+        .target()
+        .join("bpf-toolchain")
+        .join(Cross::ARCHITECTURE);
+    println!(
+        "set-up: the standard library for {}, about 35 MB",
+        Cross::ARCHITECTURE
+    );
+    let packages = setup.foreign(
+        Cross::ARCHITECTURE,
+        &["libstd-rust-web-dev"],
+        &fetched.join("debs"),
+    )?;
     for package in packages {
         setup.extract(&package, &fetched)?;
     }
     let unpacked = fetched.join("usr/lib/rustlib").join(Cross::TRIPLE);
-    fs::rename(&unpacked, library).with_context(|| format!("cannot rename {}", unpacked.display()))?;
+    fs::rename(&unpacked, library)
+        .with_context(|| format!("cannot rename {}", unpacked.display()))?;
     apt::remove_dir(&fetched)?;
     let mut rustc = setup.workspace().command(compiler.program("rustc"));
     compiler.apply_compiler(&mut rustc);
-    let sysroot = workspace::output(rustc.args(["--print=target-libdir", "--target", Cross::TRIPLE]))?;
-    ensure!(Path::new(sysroot.trim()).is_dir(), "rustc looks for the standard library in {}", sysroot.trim());
+    let sysroot =
+        workspace::output(rustc.args(["--print=target-libdir", "--target", Cross::TRIPLE]))?;
+    ensure!(
+        Path::new(sysroot.trim()).is_dir(),
+        "rustc looks for the standard library in {}",
+        sysroot.trim()
+    );
     Ok(())
 }

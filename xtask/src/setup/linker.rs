@@ -41,7 +41,15 @@ pub(super) fn build(workspace: &Workspace, compiler: &Compiler) -> anyhow::Resul
     let objects = root.join("build");
     let mut cargo = workspace.cargo();
     cargo
-        .args(["install", "bpf-linker", "--locked", "--force", "--no-default-features", "--version", VERSION])
+        .args([
+            "install",
+            "bpf-linker",
+            "--locked",
+            "--force",
+            "--no-default-features",
+            "--version",
+            VERSION,
+        ])
         .args(["--features", &format!("llvm-{major}")])
         .arg("--root")
         .arg(&root)
@@ -54,7 +62,8 @@ pub(super) fn build(workspace: &Workspace, compiler: &Compiler) -> anyhow::Resul
         .env("LLVM_PREFIX", root.join("llvm"));
     workspace::run(&mut cargo, "bpf-linker's build")?;
     remove_dir(&objects)?;
-    find(workspace, major).with_context(|| format!("bpf-linker in {} does not start", root.display()))
+    find(workspace, major)
+        .with_context(|| format!("bpf-linker in {} does not start", root.display()))
 }
 
 /// The major is part of the path: after an update of rustc a linker for another LLVM does not

@@ -26,8 +26,12 @@ pub(super) fn path(workspace: &Workspace) -> anyhow::Result<PathBuf> {
 pub(super) fn run_logged(workspace: &Workspace, command: &mut Command) -> anyhow::Result<()> {
     let path = path(workspace)?;
     let log = open(&path)?;
-    command.stdout(log.try_clone().context("cannot share the log")?).stderr(log);
-    let status = command.status().with_context(|| format!("cannot start `{}`", shown(command)))?;
+    command
+        .stdout(log.try_clone().context("cannot share the log")?)
+        .stderr(log);
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start `{}`", shown(command)))?;
     require_success(command, status, &path)
 }
 
@@ -40,36 +44,58 @@ pub(super) fn run_observed(
 ) -> anyhow::Result<()> {
     let path = path(workspace)?;
     let mut log = open(&path)?;
-    command.stdout(log.try_clone().context("cannot share the log")?).stderr(Stdio::piped());
-    let mut child = command.spawn().with_context(|| format!("cannot start `{}`", shown(command)))?;
+    command
+        .stdout(log.try_clone().context("cannot share the log")?)
+        .stderr(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot start `{}`", shown(command)))?;
     let messages = child.stderr.take().context("standard error is a pipe")?;
     for line in BufReader::new(messages).split(b'\n') {
-        let line = line.with_context(|| format!("cannot read the messages of `{}`", shown(command)))?;
+        let line =
+            line.with_context(|| format!("cannot read the messages of `{}`", shown(command)))?;
         let line = String::from_utf8_lossy(&line);
         writeln!(log, "{line}").with_context(|| format!("cannot write {}", path.display()))?;
         observe(&line);
     }
-    let status = child.wait().with_context(|| format!("cannot wait for `{}`", shown(command)))?;
+    let status = child
+        .wait()
+        .with_context(|| format!("cannot wait for `{}`", shown(command)))?;
     require_success(command, status, &path)
 }
 
 fn require_success(command: &Command, status: ExitStatus, log: &Path) -> anyhow::Result<()> {
-    ensure!(status.success(), "`{}` failed ({status}); the end of {}:\n{}", shown(command), log.display(), tail(log));
+    ensure!(
+        status.success(),
+        "`{}` failed ({status}); the end of {}:\n{}",
+        shown(command),
+        log.display(),
+        tail(log)
+    );
     Ok(())
 }
 
 fn open(path: &PathBuf) -> anyhow::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path).with_context(|| format!("cannot open {}", path.display()))
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .with_context(|| format!("cannot open {}", path.display()))
 }
 
 /// The command as one would type it; `Command`'s own form includes the environment.
 fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    words
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn tail(path: &Path) -> String {
-    let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let text = fs::read(path)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
 }

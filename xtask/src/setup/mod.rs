@@ -48,7 +48,11 @@ pub(crate) struct Setup<'a> {
 impl<'a> Setup<'a> {
     /// Returns a set-up that has not looked at the machine yet. With `skip` it never installs.
     pub(crate) fn new(workspace: &'a Workspace, skip: bool) -> Self {
-        Self { workspace, apt: Apt::new(workspace), skip }
+        Self {
+            workspace,
+            apt: Apt::new(workspace),
+            skip,
+        }
     }
 
     /// The same for another view of the workspace.
@@ -63,28 +67,40 @@ impl<'a> Setup<'a> {
 
     /// Sees to the packages of the given groups.
     pub(crate) fn machine(&self, needs: Needs) -> anyhow::Result<()> {
-        let missing: Vec<&Package> = if self.skip { Vec::new() } else { packages::missing(self.workspace, needs) };
+        let missing: Vec<&Package> = if self.skip {
+            Vec::new()
+        } else {
+            packages::missing(self.workspace, needs)
+        };
         if missing.is_empty() {
             return Ok(());
         }
         if let Some(obstacle) = self.apt.obstacle_to_install() {
             bail!("{}", packages::explain(&missing, obstacle));
         }
-        let (install, unpack): (Vec<&Package>, Vec<&Package>) =
-            missing.into_iter().partition(|package| package.source == Source::Install);
+        let (install, unpack): (Vec<&Package>, Vec<&Package>) = missing
+            .into_iter()
+            .partition(|package| package.source == Source::Install);
         let mut steps = Steps::new("set-up", usize::from(!install.is_empty()) + unpack.len());
         if !install.is_empty() {
             let names: Vec<&str> = install.iter().map(|package| package.name).collect();
             for package in &install {
                 println!("set-up: {package}");
             }
-            steps.run(&format!("apt-get install {}", names.join(" ")), || self.apt.install(&names))?;
+            steps.run(&format!("apt-get install {}", names.join(" ")), || {
+                self.apt.install(&names)
+            })?;
         }
         for package in unpack {
             println!("set-up: {package}");
-            steps.run(&format!("unpack {} into {}", package.name, self.workspace.tools().display()), || {
-                self.apt.unpack(&[package.name], &self.workspace.tools())
-            })?;
+            steps.run(
+                &format!(
+                    "unpack {} into {}",
+                    package.name,
+                    self.workspace.tools().display()
+                ),
+                || self.apt.unpack(&[package.name], &self.workspace.tools()),
+            )?;
         }
         packages::verify(self.workspace, needs)
     }
@@ -98,12 +114,22 @@ impl<'a> Setup<'a> {
         if toolchain::nightly_is_usable(self.workspace) {
             return Ok(Toolchain::Nightly);
         }
-        let obstacle = if self.skip { Some("--skip-setup was given") } else { self.apt.obstacle_to_install() };
+        let obstacle = if self.skip {
+            Some("--skip-setup was given")
+        } else {
+            self.apt.obstacle_to_install()
+        };
         if let Some(obstacle) = obstacle {
             bail!("{}", toolchain::explain(&unpacked, obstacle));
         }
-        println!("set-up: a BPF toolchain below {} ({unpacked})", unpacked::dir(self.workspace).display());
-        Ok(Toolchain::Unpacked(unpacked::make(self.workspace, &self.apt)?))
+        println!(
+            "set-up: a BPF toolchain below {} ({unpacked})",
+            unpacked::dir(self.workspace).display()
+        );
+        Ok(Toolchain::Unpacked(unpacked::make(
+            self.workspace,
+            &self.apt,
+        )?))
     }
 
     /// Sees to what checks `deploy/` and the metrics, if it can be had; their tests say so if not.
@@ -141,7 +167,10 @@ impl<'a> Setup<'a> {
     /// Fetches packages, without what they depend on, into a directory; their files.
     pub(crate) fn fetch(&self, names: &[&str], into: &Path) -> anyhow::Result<Vec<PathBuf>> {
         self.apt.fetch(names, into)?;
-        names.iter().map(|name| apt::package_file(into, name)).collect()
+        names
+            .iter()
+            .map(|name| apt::package_file(into, name))
+            .collect()
     }
 
     /// Fetches packages, without what they depend on, and unpacks them into a directory.
@@ -150,7 +179,12 @@ impl<'a> Setup<'a> {
     }
 
     /// Fetches packages of another architecture into a directory; their files.
-    pub(crate) fn foreign(&self, architecture: &str, names: &[&str], into: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    pub(crate) fn foreign(
+        &self,
+        architecture: &str,
+        names: &[&str],
+        into: &Path,
+    ) -> anyhow::Result<Vec<PathBuf>> {
         self.apt.foreign(architecture, names, into)
     }
 
@@ -197,12 +231,20 @@ impl<'a> Setup<'a> {
     }
 
     /// The same, and passes each line of its standard error to `observe` as it comes.
-    pub(crate) fn run_observed(&self, command: &mut Command, observe: impl FnMut(&str)) -> anyhow::Result<()> {
+    pub(crate) fn run_observed(
+        &self,
+        command: &mut Command,
+        observe: impl FnMut(&str),
+    ) -> anyhow::Result<()> {
         log::run_observed(self.workspace, command, observe)
     }
 
     /// Sees to the components of the user's own toolchain that `lint` calls.
     pub(crate) fn lint_components(&self) -> anyhow::Result<()> {
-        if self.skip { Ok(()) } else { components::ensure(self.workspace) }
+        if self.skip {
+            Ok(())
+        } else {
+            components::ensure(self.workspace)
+        }
     }
 }

@@ -14,7 +14,13 @@ pub(super) fn ensure(workspace: &Workspace, apt: &Apt<'_>) -> anyhow::Result<()>
     if workspace.find_command("promtool").is_some() {
         return Ok(());
     }
-    ensure!(workspace.find_command("apt-get").is_some(), "there is no apt on this system");
-    let what = format!("unpack promtool (prometheus) into {}", workspace.tools().display());
+    ensure!(
+        workspace.find_command("apt-get").is_some(),
+        "there is no apt on this system"
+    );
+    let what = format!(
+        "unpack promtool (prometheus) into {}",
+        workspace.tools().display()
+    );
     Steps::new("set-up", 1).run(&what, || apt.unpack(&["prometheus"], &workspace.tools()))
 }

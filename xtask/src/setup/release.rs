@@ -22,11 +22,16 @@ impl Release<'_> {
         let mut lines = BTreeSet::new();
         for target in targets {
             let mut words = target.split(' ');
-            let (Some(uri), Some(codename), Some("main")) = (words.next(), words.next(), words.next()) else {
+            let (Some(uri), Some(codename), Some("main")) =
+                (words.next(), words.next(), words.next())
+            else {
                 continue;
             };
             let mut add = |suffix| {
-                lines.insert(format!("deb [arch={} {KEY}] {uri} {}{suffix} main", self.architecture, self.name))
+                lines.insert(format!(
+                    "deb [arch={} {KEY}] {uri} {}{suffix} main",
+                    self.architecture, self.name
+                ))
             };
             match codename.split_once('-') {
                 Some((_, "security")) => add("-security"),
@@ -44,7 +49,10 @@ impl Release<'_> {
     /// versions.
     pub(super) fn options(&self) -> Vec<String> {
         let mut options = apt::architecture_options(self.architecture).to_vec();
-        options.extend(self.backports.then(|| format!("--target-release={}-backports", self.name)));
+        options.extend(
+            self.backports
+                .then(|| format!("--target-release={}-backports", self.name)),
+        );
         options
     }
 }
@@ -55,20 +63,44 @@ mod tests {
 
     #[test]
     fn another_release_is_where_the_machines_own_is() {
-        let targets =
-            ["x:/debian bookworm main", "x:/debian bookworm-updates main", "x:/security bookworm-security main"];
+        let targets = [
+            "x:/debian bookworm main",
+            "x:/debian bookworm-updates main",
+            "x:/security bookworm-security main",
+        ];
         let targets = targets.map(str::to_owned).into();
         let lines = |backports| {
-            let release = Release { name: "trixie", backports, architecture: "arm64" };
-            release.lines(&targets).iter().filter_map(|line| Some(line.split_once("] ")?.1.to_owned())).collect()
+            let release = Release {
+                name: "trixie",
+                backports,
+                architecture: "arm64",
+            };
+            release
+                .lines(&targets)
+                .iter()
+                .filter_map(|line| Some(line.split_once("] ")?.1.to_owned()))
+                .collect()
         };
         let plain: Vec<String> = lines(false);
-        assert_eq!(plain, ["x:/debian trixie main", "x:/security trixie-security main"]);
+        assert_eq!(
+            plain,
+            ["x:/debian trixie main", "x:/security trixie-security main"]
+        );
         assert_eq!(lines(true)[1], "x:/debian trixie-backports main");
-        let own = Release { name: "trixie", backports: false, architecture: "amd64" };
-        let options = ["--option=APT::Architecture=amd64", "--option=APT::Architectures=amd64"];
+        let own = Release {
+            name: "trixie",
+            backports: false,
+            architecture: "amd64",
+        };
+        let options = [
+            "--option=APT::Architecture=amd64",
+            "--option=APT::Architectures=amd64",
+        ];
         assert_eq!(own.options(), options);
-        let newer = Release { backports: true, ..own };
+        let newer = Release {
+            backports: true,
+            ..own
+        };
         assert_eq!(newer.options()[2], "--target-release=trixie-backports");
     }
 }

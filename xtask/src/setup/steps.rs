@@ -23,16 +23,29 @@ pub(crate) struct Steps {
 impl Steps {
     /// A phase of `total` steps, timed from now.
     pub(crate) fn new(phase: &'static str, total: usize) -> Self {
-        Self { phase, done: 0, total, started: Instant::now(), log: None }
+        Self {
+            phase,
+            done: 0,
+            total,
+            started: Instant::now(),
+            log: None,
+        }
     }
 
     /// Names the log of the steps at the start of each.
     pub(crate) fn with_log(self, log: PathBuf) -> Self {
-        Self { log: Some(log), ..self }
+        Self {
+            log: Some(log),
+            ..self
+        }
     }
 
     /// Announces a step, runs it, and says how long the phase has taken so far.
-    pub(crate) fn run<T>(&mut self, what: &str, step: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    pub(crate) fn run<T>(
+        &mut self,
+        what: &str,
+        step: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         self.done += 1;
         println!("{}{} ...", self.start_of_line(what), self.log_note());
         let result = step()?;
@@ -50,7 +63,9 @@ impl Steps {
     ) -> anyhow::Result<T> {
         let line = format!("{} [{}/{}]: {what}", self.phase, self.done + 1, self.total);
         self.run(what, || {
-            let report = |elapsed: Duration| println!("{line}: {}, {:.0} s", progress(), elapsed.as_secs_f32());
+            let report = |elapsed: Duration| {
+                println!("{line}: {}, {:.0} s", progress(), elapsed.as_secs_f32())
+            };
             while_reporting(INTERVAL, report, step)
         })
     }
@@ -60,12 +75,18 @@ impl Steps {
     }
 
     fn log_note(&self) -> String {
-        self.log.as_ref().map_or_else(String::new, |log| format!(" (log: {})", log.display()))
+        self.log
+            .as_ref()
+            .map_or_else(String::new, |log| format!(" (log: {})", log.display()))
     }
 }
 
 /// Runs `work`, and calls `report` with the time since the start after each interval.
-fn while_reporting<T>(interval: Duration, report: impl Fn(Duration) + Sync, work: impl FnOnce() -> T) -> T {
+fn while_reporting<T>(
+    interval: Duration,
+    report: impl Fn(Duration) + Sync,
+    work: impl FnOnce() -> T,
+) -> T {
     thread::scope(|scope| {
         let (running, has_ended) = mpsc::channel::<()>();
         let report = &report;
@@ -91,7 +112,10 @@ mod tests {
     fn the_log_is_named_at_the_start_of_a_step() {
         let steps = Steps::new("cluster", 9);
         assert_eq!(steps.log_note(), "");
-        assert_eq!(steps.with_log("a/setup.log".into()).log_note(), " (log: a/setup.log)");
+        assert_eq!(
+            steps.with_log("a/setup.log".into()).log_note(),
+            " (log: a/setup.log)"
+        );
     }
 
     #[test]
@@ -101,7 +125,12 @@ mod tests {
         let report = |elapsed| {
             let _ = sender.lock().expect("no panic").send(elapsed);
         };
-        let wait = || [reports.recv().expect("a report"), reports.recv().expect("a report")];
+        let wait = || {
+            [
+                reports.recv().expect("a report"),
+                reports.recv().expect("a report"),
+            ]
+        };
         let [first, second] = while_reporting(Duration::from_millis(1), report, wait);
         assert!(first < second);
     }

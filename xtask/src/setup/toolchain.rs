@@ -54,7 +54,9 @@ impl fmt::Display for Toolchain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unpacked(unpacked) => unpacked.fmt(f),
-            Self::Nightly => f.write_str("the rustup nightly, -Z build-std, and the bpf-linker in PATH"),
+            Self::Nightly => {
+                f.write_str("the rustup nightly, -Z build-std, and the bpf-linker in PATH")
+            }
         }
     }
 }
@@ -76,7 +78,10 @@ fn unpacked_cargo(workspace: &Workspace, unpacked: &Unpacked, verb: &str) -> Com
 fn nightly_cargo(workspace: &Workspace, verb: &str) -> Command {
     let mut command = workspace.command("rustup");
     command.args(["run", "nightly", "cargo", verb, "-Zbuild-std=core"]);
-    command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
+    command
+        .env_remove("CARGO")
+        .env_remove("RUSTC")
+        .env_remove("RUSTUP_TOOLCHAIN");
     command
 }
 
@@ -84,9 +89,15 @@ fn nightly_cargo(workspace: &Workspace, verb: &str) -> Command {
 pub(super) fn nightly_is_usable(workspace: &Workspace) -> bool {
     let asked = || {
         let mut command = workspace.command("rustup");
-        let output = command.args(["run", "nightly", "rustc", "--print=sysroot"]).output().ok()?;
+        let output = command
+            .args(["run", "nightly", "rustc", "--print=sysroot"])
+            .output()
+            .ok()?;
         let sysroot = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        output.status.success().then(|| Path::new(&sysroot).join("lib/rustlib/src/rust/library/core"))
+        output
+            .status
+            .success()
+            .then(|| Path::new(&sysroot).join("lib/rustlib/src/rust/library/core"))
     };
     workspace.find_command("bpf-linker").is_some() && asked().is_some_and(|core| core.is_dir())
 }
@@ -95,9 +106,11 @@ pub(super) fn nightly_is_usable(workspace: &Workspace) -> bool {
 /// remedy.
 pub(super) fn explain(missing: &Missing, obstacle: &str) -> String {
     format!(
-        "there is no toolchain for the BPF programs ({missing}), and none is made here because {obstacle}.\n\
+        "there is no toolchain for the BPF programs ({missing}), and none is made here because \
+         {obstacle}.\n\
          On Debian or Ubuntu run, as root: cargo xtask setup\n\
-         Elsewhere: rustup toolchain install nightly --component rust-src, and cargo install bpf-linker with the \
+         Elsewhere: rustup toolchain install nightly --component rust-src, and cargo install \
+         bpf-linker with the \
          feature of that nightly's LLVM (rustc +nightly -vV).\n\
          To build the agent without its BPF programs: cargo xtask build --no-bpf"
     )

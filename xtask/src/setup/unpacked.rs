@@ -29,7 +29,12 @@ use crate::workspace::{BPF_TARGET, Workspace};
 
 /// Packages with fixed names; two more have their version in the name and are found as
 /// dependencies.
-const PACKAGES: [&str; 4] = ["rustc-web", "libstd-rust-web-dev", "libstd-rust-web-dev-bpf", "rust-web-clippy"];
+const PACKAGES: [&str; 4] = [
+    "rustc-web",
+    "libstd-rust-web-dev",
+    "libstd-rust-web-dev-bpf",
+    "rust-web-clippy",
+];
 
 /// A toolchain whose compiler and linker were run and answered.
 #[derive(Clone, Debug)]
@@ -68,8 +73,12 @@ impl Unpacked {
     /// Runs the compiler and the linker where they should be.
     pub(super) fn find(workspace: &Workspace) -> Result<Self, Missing> {
         let compiler = Compiler::find(workspace)?;
-        let linker = linker::find(workspace, compiler.llvm_major)
-            .ok_or_else(|| Missing(format!("no bpf-linker for LLVM {} yet", compiler.llvm_major)))?;
+        let linker = linker::find(workspace, compiler.llvm_major).ok_or_else(|| {
+            Missing(format!(
+                "no bpf-linker for LLVM {} yet",
+                compiler.llvm_major
+            ))
+        })?;
         Ok(Self { compiler, linker })
     }
 
@@ -85,7 +94,11 @@ impl Unpacked {
 
     /// The directory of the standard library for a target.
     pub(super) fn library(&self, triple: &str) -> PathBuf {
-        self.compiler.bin.with_file_name("lib").join("rustlib").join(triple)
+        self.compiler
+            .bin
+            .with_file_name("lib")
+            .join("rustlib")
+            .join(triple)
     }
 
     /// Lets a command, and what it starts in turn, use this compiler.
@@ -106,8 +119,16 @@ impl Unpacked {
 
 impl fmt::Display for Unpacked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Compiler { release, llvm_major, .. } = &self.compiler;
-        write!(f, "Debian's rustc {release} (LLVM {llvm_major}) and bpf-linker {}", linker::VERSION)
+        let Compiler {
+            release,
+            llvm_major,
+            ..
+        } = &self.compiler;
+        write!(
+            f,
+            "Debian's rustc {release} (LLVM {llvm_major}) and bpf-linker {}",
+            linker::VERSION
+        )
     }
 }
 
@@ -115,17 +136,32 @@ impl Compiler {
     fn find(workspace: &Workspace) -> Result<Self, Missing> {
         let sysroot = dir(workspace).join("sysroot/usr");
         let bin = sysroot.join("bin");
-        let libraries = library_dir(&sysroot.join("lib")).ok_or_else(|| Missing("no rustc for BPF yet".to_owned()))?;
-        for needed in [bin.join("clippy-driver"), bin.join("rustdoc"), sysroot.join("lib/rustlib").join(BPF_TARGET)] {
+        let libraries = library_dir(&sysroot.join("lib"))
+            .ok_or_else(|| Missing("no rustc for BPF yet".to_owned()))?;
+        for needed in [
+            bin.join("clippy-driver"),
+            bin.join("rustdoc"),
+            sysroot.join("lib/rustlib").join(BPF_TARGET),
+        ] {
             if !needed.exists() {
                 return Err(Missing(format!("{} is missing", needed.display())));
             }
         }
-        let output = Command::new(bin.join("rustc")).arg("-vV").env("LD_LIBRARY_PATH", &libraries).output();
-        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-        let (release, llvm_major) =
-            parse_version(&text).ok_or_else(|| Missing("the unpacked rustc does not start".to_owned()))?;
-        Ok(Self { bin, libraries, release, llvm_major })
+        let output = Command::new(bin.join("rustc"))
+            .arg("-vV")
+            .env("LD_LIBRARY_PATH", &libraries)
+            .output();
+        let text = output
+            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+            .unwrap_or_default();
+        let (release, llvm_major) = parse_version(&text)
+            .ok_or_else(|| Missing("the unpacked rustc does not start".to_owned()))?;
+        Ok(Self {
+            bin,
+            libraries,
+            release,
+            llvm_major,
+        })
     }
 
     /// The system's copy of the LLVM library this rustc uses. The directories of the machine's
@@ -143,11 +179,21 @@ pub(super) fn make(workspace: &Workspace, apt: &Apt<'_>) -> anyhow::Result<Unpac
     let mut steps = Steps::new("BPF toolchain", if have_compiler { 1 } else { 3 });
     if !have_compiler {
         let debs = dir(workspace).join("debs");
-        steps.run("fetch rustc and core for BPF, about 90 MB", || fetch(apt, &debs))?;
-        steps.run("unpack them, and install the LLVM library rustc loads", || unpack(workspace, apt, &debs))?;
+        steps.run("fetch rustc and core for BPF, about 90 MB", || {
+            fetch(apt, &debs)
+        })?;
+        steps.run(
+            "unpack them, and install the LLVM library rustc loads",
+            || unpack(workspace, apt, &debs),
+        )?;
     }
-    let compiler = Compiler::find(workspace).map_err(|Missing(what)| anyhow::anyhow!("{what} after unpacking"))?;
-    let what = format!("build bpf-linker {} for LLVM {}, about a minute", linker::VERSION, compiler.llvm_major);
+    let compiler = Compiler::find(workspace)
+        .map_err(|Missing(what)| anyhow::anyhow!("{what} after unpacking"))?;
+    let what = format!(
+        "build bpf-linker {} for LLVM {}, about a minute",
+        linker::VERSION,
+        compiler.llvm_major
+    );
     let linker = steps.run(&what, || linker::build(workspace, &compiler))?;
     Ok(Unpacked { compiler, linker })
 }
@@ -157,7 +203,10 @@ fn fetch(apt: &Apt<'_>, debs: &Path) -> anyhow::Result<()> {
         remove_dir(debs)?;
     }
     apt.fetch(&PACKAGES, debs)?;
-    let library = apt.dependency(&package_file(debs, "libstd-rust-web-dev")?, "libstd-rust-web-")?;
+    let library = apt.dependency(
+        &package_file(debs, "libstd-rust-web-dev")?,
+        "libstd-rust-web-",
+    )?;
     apt.fetch(&[&library], debs)
 }
 
@@ -171,30 +220,43 @@ fn unpack(workspace: &Workspace, apt: &Apt<'_>, debs: &Path) -> anyhow::Result<(
             remove_dir(stale)?;
         }
     }
-    let library = apt.dependency(&package_file(debs, "libstd-rust-web-dev")?, "libstd-rust-web-")?;
+    let library = apt.dependency(
+        &package_file(debs, "libstd-rust-web-dev")?,
+        "libstd-rust-web-",
+    )?;
     let library = package_file(debs, &library)?;
     apt.install(&[&apt.dependency(&library, "libllvm")?])?;
     for entry in fs::read_dir(debs).with_context(|| format!("cannot read {}", debs.display()))? {
         apt.extract(&entry.context("cannot list the packages")?.path(), &partial)?;
     }
-    fs::rename(&partial, &sysroot).with_context(|| format!("cannot rename {}", partial.display()))?;
+    fs::rename(&partial, &sysroot)
+        .with_context(|| format!("cannot rename {}", partial.display()))?;
     remove_dir(debs)
 }
 
 /// The directory below `lib` that has rustc's shared library: named after the architecture.
 fn library_dir(lib: &Path) -> Option<PathBuf> {
-    let mut dirs = fs::read_dir(lib).ok()?.filter_map(Result::ok).map(|entry| entry.path());
+    let mut dirs = fs::read_dir(lib)
+        .ok()?
+        .filter_map(Result::ok)
+        .map(|entry| entry.path());
     dirs.find(|dir| find_entry(dir, "librustc_driver-").is_some())
 }
 
 fn find_entry(dir: &Path, start: &str) -> Option<PathBuf> {
     let mut entries = fs::read_dir(dir).ok()?.filter_map(Result::ok);
-    entries.find(|entry| entry.file_name().to_string_lossy().starts_with(start)).map(|entry| entry.path())
+    entries
+        .find(|entry| entry.file_name().to_string_lossy().starts_with(start))
+        .map(|entry| entry.path())
 }
 
 /// Release and LLVM major from `rustc -vV`.
 fn parse_version(text: &str) -> Option<(String, u32)> {
-    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let field = |name: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(name))
+            .map(str::trim)
+    };
     let llvm = field("LLVM version:")?.split('.').next()?.parse().ok()?;
     Some((field("release:")?.to_owned(), llvm))
 }
@@ -205,7 +267,8 @@ mod tests {
 
     #[test]
     fn the_llvm_major_comes_from_rustc() {
-        let text = "rustc 1.96.0 (ac68faa20 2026-05-25)\nbinary: rustc\nrelease: 1.96.0\nLLVM version: 22.1.8\n";
+        let text = "rustc 1.96.0 (ac68faa20 2026-05-25)\nbinary: rustc\nrelease: 1.96.0\nLLVM \
+            version: 22.1.8\n";
         assert_eq!(parse_version(text), Some(("1.96.0".to_owned(), 22)));
         assert_eq!(parse_version(""), None);
     }

@@ -34,7 +34,8 @@ const AROUND: &str = "trap '' INT TERM; record=/run/flannel-lab/host-$$; mkdir -
 /// The start of the host: `/run` is a new file system, except for the records of labs, which
 /// `clean-lab` reads. `$1` is a directory for the move, `$2` the profile.
 const START: &str = "mkdir -p /run/flannel-lab \"$1\" && mount --bind /run/flannel-lab \"$1\" && \
-    mount -t tmpfs -o mode=0755 tmpfs /run && mkdir /run/flannel-lab && mount --move \"$1\" /run/flannel-lab && \
+    mount -t tmpfs -o mode=0755 tmpfs /run && mkdir /run/flannel-lab && mount --move \"$1\" \
+    /run/flannel-lab && \
     ip link set lo up && . \"$PROFILES/$2.sh\" && echo ready $$ && exec cat";
 
 /// A host of a profile, for as long as this value lives.
@@ -52,24 +53,46 @@ impl Host {
     /// The profile is unknown, or its script failed: its messages have been shown.
     pub(super) fn new(workspace: &Workspace, profile: &str) -> anyhow::Result<Self> {
         let known = profiles(workspace.root())?;
-        ensure!(known.iter().any(|name| name == profile), "no host profile {profile}; there are: {}", known.join(", "));
+        ensure!(
+            known.iter().any(|name| name == profile),
+            "no host profile {profile}; there are: {}",
+            known.join(", ")
+        );
         let mut command = workspace.command("sh");
-        command.args(["-c", AROUND, "sh", START, "sh"]).arg(workspace.logs()?.join("host")).arg(profile);
-        command.env("PROFILES", workspace.root().join(PROFILES)).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args(["-c", AROUND, "sh", START, "sh"])
+            .arg(workspace.logs()?.join("host"))
+            .arg(profile);
+        command
+            .env("PROFILES", workspace.root().join(PROFILES))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut around = command.spawn().context("cannot start a shell")?;
         let output = around.stdout.take().context("standard output is a pipe")?;
         let mut line = String::new();
-        BufReader::new(output).read_line(&mut line).context("cannot read the script's output")?;
-        let holder = line.strip_prefix("ready ").map(|pid| pid.trim_end().to_owned());
+        BufReader::new(output)
+            .read_line(&mut line)
+            .context("cannot read the script's output")?;
+        let holder = line
+            .strip_prefix("ready ")
+            .map(|pid| pid.trim_end().to_owned());
         // The value ends it from now on.
-        let host = Self { around, holder: holder.clone().unwrap_or_default() };
-        ensure!(holder.is_some(), "the script of the host profile {profile} failed; its messages are above");
+        let host = Self {
+            around,
+            holder: holder.clone().unwrap_or_default(),
+        };
+        ensure!(
+            holder.is_some(),
+            "the script of the host profile {profile} failed; its messages are above"
+        );
         Ok(host)
     }
 
     /// The command that enters the host.
     pub(super) fn wrapper(&self) -> Vec<OsString> {
-        ["nsenter", "-t", &self.holder, "--net", "--mount", "--"].map(OsString::from).to_vec()
+        ["nsenter", "-t", &self.holder, "--net", "--mount", "--"]
+            .map(OsString::from)
+            .to_vec()
     }
 }
 
@@ -86,10 +109,14 @@ impl Drop for Host {
 /// The names of the profiles.
 fn profiles(root: &Path) -> anyhow::Result<Vec<String>> {
     let dir = root.join(PROFILES);
-    let entries = dir.read_dir().with_context(|| format!("cannot read {}", dir.display()))?;
+    let entries = dir
+        .read_dir()
+        .with_context(|| format!("cannot read {}", dir.display()))?;
     let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
     let scripts = paths.filter(|path| path.extension().is_some_and(|extension| extension == "sh"));
-    let mut names: Vec<_> = scripts.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect();
+    let mut names: Vec<_> = scripts
+        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+        .collect();
     names.sort();
     Ok(names)
 }
@@ -103,13 +130,18 @@ mod tests {
     #[test]
     fn every_profile_is_described_and_a_script() {
         let workspace = Workspace::new().expect("the project");
-        let page = fs::read_to_string(workspace.root().join(PROFILES).join("README.md")).expect("the page");
+        let page = fs::read_to_string(workspace.root().join(PROFILES).join("README.md"))
+            .expect("the page");
         let names = profiles(workspace.root()).expect("scripts");
         assert!(names.len() >= 8, "{names:?}");
         for name in &names {
             assert!(page.contains(&format!("| `{name}` |")), "{name}");
             let script = workspace.root().join(PROFILES).join(format!("{name}.sh"));
-            let status = std::process::Command::new("sh").arg("-n").arg(&script).status().expect("sh starts");
+            let status = std::process::Command::new("sh")
+                .arg("-n")
+                .arg(&script)
+                .status()
+                .expect("sh starts");
             assert!(status.success(), "{name}");
         }
     }
@@ -128,7 +160,11 @@ mod tests {
         assert!(holder.exists());
         // A lab that ends removes the directory of the records if it is empty.
         let record = PathBuf::from(format!("/run/flannel-lab/host-{}", host.around.id()));
-        assert!(fs::read_to_string(record.join("pids")).expect("a record").starts_with("owner "));
+        assert!(
+            fs::read_to_string(record.join("pids"))
+                .expect("a record")
+                .starts_with("owner ")
+        );
         assert!(fs::remove_dir("/run/flannel-lab").is_err());
         drop(host);
         assert!(!record.exists());
@@ -139,7 +175,12 @@ mod tests {
     #[test]
     fn an_unknown_profile_is_refused_with_the_known_ones() {
         let workspace = Workspace::new().expect("the project");
-        let error = Host::new(&workspace, "windows").expect_err("unknown").to_string();
-        assert!(error.contains("windows") && error.contains("docker, "), "{error}");
+        let error = Host::new(&workspace, "windows")
+            .expect_err("unknown")
+            .to_string();
+        assert!(
+            error.contains("windows") && error.contains("docker, "),
+            "{error}"
+        );
     }
 }

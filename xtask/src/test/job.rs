@@ -38,7 +38,10 @@ pub(super) type Task<'a> = Box<dyn FnOnce() -> anyhow::Result<Tally> + Send + 'a
 /// The work of a job.
 pub(super) enum JobWork<'a> {
     /// Some tests of a program, and the arguments that choose them.
-    Tests { program: TestProgram, arguments: Vec<String> },
+    Tests {
+        program: TestProgram,
+        arguments: Vec<String>,
+    },
     /// Anything else.
     Task(Task<'a>),
 }
@@ -86,12 +89,18 @@ impl<'a> Job<'a> {
             let (title, starts) = weights::SHARED;
             let is_shared = |name: &String| starts.iter().any(|start| name.starts_with(start));
             let (shared, own): (Vec<_>, Vec<_>) = names.into_iter().partition(is_shared);
-            let own = own.into_iter().flat_map(|name| Self::of_test(program, name, filter.host));
+            let own = own
+                .into_iter()
+                .flat_map(|name| Self::of_test(program, name, filter.host));
             let shared = (!shared.is_empty()).then(|| Self::of_tests(program, title, shared));
             return Ok(shared.into_iter().chain(own).collect());
         }
         let name = program.title();
-        let (load, seconds) = if program.kind == Kind::Unit { (Load::Computes, 10) } else { weights::of(&name) };
+        let (load, seconds) = if program.kind == Kind::Unit {
+            (Load::Computes, 10)
+        } else {
+            weights::of(&name)
+        };
         let is_cluster = program.name == CLUSTER;
         let mut arguments = vec!["--show-output".to_owned()];
         arguments.extend(filter.arguments.iter().cloned());
@@ -106,14 +115,21 @@ impl<'a> Job<'a> {
             is_shown: is_cluster,
             is_on_host: false,
             name,
-            work: JobWork::Tests { program: program.clone(), arguments },
+            work: JobWork::Tests {
+                program: program.clone(),
+                arguments,
+            },
         }])
     }
 
     /// The job of end-to-end tests that share a process.
     fn of_tests(program: &TestProgram, title: &str, names: Vec<String>) -> Self {
         let (load, seconds) = weights::of(title);
-        let arguments = ["--show-output", "--exact"].map(str::to_owned).into_iter().chain(names).collect();
+        let arguments = ["--show-output", "--exact"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(names)
+            .collect();
         Self {
             name: title.to_owned(),
             load,
@@ -121,14 +137,21 @@ impl<'a> Job<'a> {
             seconds,
             is_shown: false,
             is_on_host: false,
-            work: JobWork::Tests { program: program.clone(), arguments },
+            work: JobWork::Tests {
+                program: program.clone(),
+                arguments,
+            },
         }
     }
 
     /// The job of an end-to-end test; two where a few tests run on the host of a profile as well.
     fn of_test(program: &TestProgram, name: String, host: HostUse) -> Vec<Self> {
         let (load, seconds) = weights::of(&name);
-        let need = if name.starts_with("deploy::image::") { Need::Image } else { Need::Agent };
+        let need = if name.starts_with("deploy::image::") {
+            Need::Image
+        } else {
+            Need::Agent
+        };
         // Captured output would be lost with a test that is ended at its deadline.
         let arguments = vec!["--exact".to_owned(), name.clone(), "--nocapture".to_owned()];
         let job = |name: String, is_on_host| Self {
@@ -138,11 +161,17 @@ impl<'a> Job<'a> {
             seconds,
             is_shown: false,
             is_on_host,
-            work: JobWork::Tests { program: program.clone(), arguments: arguments.clone() },
+            work: JobWork::Tests {
+                program: program.clone(),
+                arguments: arguments.clone(),
+            },
         };
         let second = host == HostUse::Some && weights::runs_on_crowded_host(&name);
         let second = second.then(|| job(format!("{name} (on a crowded host)"), true));
-        [job(name, host == HostUse::All)].into_iter().chain(second).collect()
+        [job(name, host == HostUse::All)]
+            .into_iter()
+            .chain(second)
+            .collect()
     }
 }
 
@@ -182,24 +211,46 @@ impl Filter {
 /// The names of a program's tests.
 fn list(program: &TestProgram, filter: &Filter) -> anyhow::Result<Vec<String>> {
     let mut command = Command::new(&program.path);
-    command.args(["--list", "--format=terse"]).args(&filter.arguments).current_dir(&program.dir);
-    let output = command.output().with_context(|| format!("cannot start {}", program.path.display()))?;
-    anyhow::ensure!(output.status.success(), "{} --list ended with {}", program.path.display(), output.status);
+    command
+        .args(["--list", "--format=terse"])
+        .args(&filter.arguments)
+        .current_dir(&program.dir);
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start {}", program.path.display()))?;
+    anyhow::ensure!(
+        output.status.success(),
+        "{} --list ended with {}",
+        program.path.display(),
+        output.status
+    );
     let names = read_list(&String::from_utf8_lossy(&output.stdout));
     let is_end_to_end = program.name == END_TO_END;
-    Ok(names.into_iter().filter(|name| !is_end_to_end || filter.takes(name)).collect())
+    Ok(names
+        .into_iter()
+        .filter(|name| !is_end_to_end || filter.takes(name))
+        .collect())
 }
 
 fn read_list(text: &str) -> Vec<String> {
-    text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
+    text.lines()
+        .filter_map(|line| line.strip_suffix(": test"))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The folders of the end-to-end suite, which are its subjects.
 pub(super) fn subjects(root: &Path) -> anyhow::Result<Vec<String>> {
     let folder = root.join("tests/tests");
-    let entries = folder.read_dir().with_context(|| format!("cannot read {}", folder.display()))?;
-    let folders = entries.filter_map(Result::ok).filter(|entry| entry.path().is_dir());
-    let mut names: Vec<_> = folders.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let entries = folder
+        .read_dir()
+        .with_context(|| format!("cannot read {}", folder.display()))?;
+    let folders = entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.path().is_dir());
+    let mut names: Vec<_> = folders
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
     names.sort();
     Ok(names)
 }
@@ -216,10 +267,18 @@ mod tests {
 
     #[test]
     fn a_subject_is_the_first_part_of_a_name() {
-        let filter = Filter { subjects: vec!["lab".to_owned()], ..Filter::default() };
-        assert!(filter.takes("lab::a") && !filter.takes("labour::a") && !filter.takes("tunnel::lab"));
+        let filter = Filter {
+            subjects: vec!["lab".to_owned()],
+            ..Filter::default()
+        };
+        assert!(
+            filter.takes("lab::a") && !filter.takes("labour::a") && !filter.takes("tunnel::lab")
+        );
         assert!(Filter::default().takes("tunnel::lab"));
-        let part = Filter { parts: vec!["restart".to_owned()], ..Filter::default() };
+        let part = Filter {
+            parts: vec!["restart".to_owned()],
+            ..Filter::default()
+        };
         assert!(part.takes("tunnel::restart::a") && !part.takes("tunnel::a"));
     }
 }

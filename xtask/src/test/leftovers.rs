@@ -12,10 +12,16 @@ pub(super) struct Leftovers(BTreeSet<String>);
 impl Leftovers {
     /// Looks at the machine as it is now. Labs in use and labs kept on purpose do not count.
     pub(super) fn find() -> Self {
-        let labs = lab::all().into_iter().filter(|lab| lab.condition() == Condition::Dead);
-        let mut found: BTreeSet<String> = labs.map(|lab| format!("lab {}", lab.dir().display())).collect();
+        let labs = lab::all()
+            .into_iter()
+            .filter(|lab| lab.condition() == Condition::Dead);
+        let mut found: BTreeSet<String> = labs
+            .map(|lab| format!("lab {}", lab.dir().display()))
+            .collect();
         found.extend(names("/run/netns").map(|name| format!("network namespace {name}")));
-        found.extend(names("/sys/fs/bpf/flannel").map(|name| format!("pin /sys/fs/bpf/flannel/{name}")));
+        found.extend(
+            names("/sys/fs/bpf/flannel").map(|name| format!("pin /sys/fs/bpf/flannel/{name}")),
+        );
         let links = names("/sys/class/net").filter(|name| name.starts_with("flannel"));
         found.extend(links.map(|name| format!("device {name}")));
         Self(found)
@@ -50,6 +56,9 @@ impl fmt::Display for Leftovers {
 }
 
 fn names(dir: impl AsRef<Path>) -> impl Iterator<Item = String> {
-    let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+    let entries = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
 }

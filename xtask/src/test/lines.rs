@@ -31,7 +31,10 @@ pub(super) fn follow(
     limit: Option<Duration>,
     take: impl FnMut(&str) -> Option<Duration>,
 ) -> anyhow::Result<Ending> {
-    let output = child.stdout.take().context("the child's output is not a pipe")?;
+    let output = child
+        .stdout
+        .take()
+        .context("the child's output is not a pipe")?;
     follow_output(child, output, limit, take)
 }
 
@@ -45,7 +48,8 @@ pub(super) fn follow_output(
     mut limit: Option<Duration>,
     mut take: impl FnMut(&str) -> Option<Duration>,
 ) -> anyhow::Result<Ending> {
-    let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).context("cannot watch the child")?;
+    let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty())
+        .context("cannot watch the child")?;
     let mut pending = Vec::new();
     let mut buffer = [0; 16 * 1024];
     let ending = loop {
@@ -54,16 +58,25 @@ pub(super) fn follow_output(
             Wait::Ended => break Ending::Ended,
             Wait::Silent(limit) => break Ending::Silent(limit),
         }
-        let length = output.read(&mut buffer).context("cannot read the child's output")?;
+        let length = output
+            .read(&mut buffer)
+            .context("cannot read the child's output")?;
         if length == 0 {
             break Ending::Ended;
         }
         pending.extend_from_slice(&buffer[..length]);
-        let whole = pending.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
-        String::from_utf8_lossy(&pending[..whole]).lines().for_each(|line| limit = take(line));
+        let whole = pending
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |newline| newline + 1);
+        String::from_utf8_lossy(&pending[..whole])
+            .lines()
+            .for_each(|line| limit = take(line));
         pending.drain(..whole);
     };
-    String::from_utf8_lossy(&pending).lines().for_each(|line| limit = take(line));
+    String::from_utf8_lossy(&pending)
+        .lines()
+        .for_each(|line| limit = take(line));
     Ok(ending)
 }
 
@@ -75,8 +88,14 @@ enum Wait {
 
 /// Waits for output or the child's end. What was written before the end comes first.
 fn wait(output: &impl AsFd, ended: &OwnedFd, limit: Option<Duration>) -> anyhow::Result<Wait> {
-    let timeout = limit.map(Timespec::try_from).transpose().context("too long a limit")?;
-    let mut handles = [PollFd::new(output, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
+    let timeout = limit
+        .map(Timespec::try_from)
+        .transpose()
+        .context("too long a limit")?;
+    let mut handles = [
+        PollFd::new(output, PollFlags::IN),
+        PollFd::new(ended, PollFlags::IN),
+    ];
     loop {
         match poll(&mut handles, timeout.as_ref()) {
             Ok(0) if let Some(limit) = limit => return Ok(Wait::Silent(limit)),
@@ -129,6 +148,9 @@ mod tests {
         });
         child.kill().expect("it still runs");
         child.wait().expect("a status");
-        assert_eq!((ending.expect("its output"), lines), (Ending::Silent(soon), vec!["one".to_owned()]));
+        assert_eq!(
+            (ending.expect("its output"), lines),
+            (Ending::Silent(soon), vec!["one".to_owned()])
+        );
     }
 }

@@ -67,11 +67,19 @@ pub(super) struct Candidate {
 /// Light tests always find room, so a heavy one never would: while none runs, light tests wait for
 /// the next heavy one. A test with [`Load::Alone`] waits until no other candidate is left, because
 /// it would hold up more tests than would hold it up.
-pub(super) fn next(candidates: &[Candidate], running: &[Load], capacity: Capacity) -> Option<usize> {
+pub(super) fn next(
+    candidates: &[Candidate],
+    running: &[Load],
+    capacity: Capacity,
+) -> Option<usize> {
     let weight = running.iter().map(|load| capacity.weight(*load)).sum();
-    let only_alone = candidates.iter().all(|candidate| candidate.load == Load::Alone);
+    let only_alone = candidates
+        .iter()
+        .all(|candidate| candidate.load == Load::Alone);
     let awaits_heavy = !running.contains(&Load::Heavy)
-        && candidates.iter().any(|candidate| candidate.is_ready && candidate.load == Load::Heavy);
+        && candidates
+            .iter()
+            .any(|candidate| candidate.is_ready && candidate.load == Load::Heavy);
     candidates.iter().position(|candidate| {
         candidate.is_ready
             && capacity.has_room(weight, candidate.load)
@@ -85,7 +93,10 @@ mod tests {
     use super::*;
 
     const fn ready(load: Load) -> Candidate {
-        Candidate { load, is_ready: true }
+        Candidate {
+            load,
+            is_ready: true,
+        }
     }
 
     #[test]
@@ -106,8 +117,14 @@ mod tests {
     #[test]
     fn what_fits_starts() {
         let candidates = [ready(Load::Computes), ready(Load::Waits)];
-        assert_eq!(next(&candidates, &[Load::Waits; 7], Capacity::of(2)), Some(1));
-        assert_eq!(next(&candidates, &[Load::Waits; 6], Capacity::of(2)), Some(0));
+        assert_eq!(
+            next(&candidates, &[Load::Waits; 7], Capacity::of(2)),
+            Some(1)
+        );
+        assert_eq!(
+            next(&candidates, &[Load::Waits; 6], Capacity::of(2)),
+            Some(0)
+        );
         assert_eq!(next(&candidates, &[Load::Waits; 8], Capacity::of(2)), None);
     }
 
@@ -115,23 +132,45 @@ mod tests {
     fn one_heavy_test_runs_while_there_are_any() {
         let candidates = [ready(Load::Heavy), ready(Load::Waits)];
         assert_eq!(next(&candidates, &[Load::Waits; 5], Capacity::of(2)), None);
-        assert_eq!(next(&candidates, &[Load::Waits; 4], Capacity::of(2)), Some(0));
-        assert_eq!(next(&candidates, &[Load::Heavy, Load::Waits, Load::Waits, Load::Waits], Capacity::of(2)), Some(1));
+        assert_eq!(
+            next(&candidates, &[Load::Waits; 4], Capacity::of(2)),
+            Some(0)
+        );
+        assert_eq!(
+            next(
+                &candidates,
+                &[Load::Heavy, Load::Waits, Load::Waits, Load::Waits],
+                Capacity::of(2)
+            ),
+            Some(1)
+        );
     }
 
     #[test]
     fn a_test_that_is_not_built_is_passed_over() {
-        let waiting = Candidate { is_ready: false, ..ready(Load::Heavy) };
-        assert_eq!(next(&[waiting, ready(Load::Waits)], &[], Capacity::of(2)), Some(1));
+        let waiting = Candidate {
+            is_ready: false,
+            ..ready(Load::Heavy)
+        };
+        assert_eq!(
+            next(&[waiting, ready(Load::Waits)], &[], Capacity::of(2)),
+            Some(1)
+        );
         assert_eq!(next(&[waiting], &[], Capacity::of(2)), None);
     }
 
     #[test]
     fn what_runs_alone_comes_last() {
         let capacity = Capacity::of(2);
-        let waiting = Candidate { is_ready: false, ..ready(Load::Waits) };
+        let waiting = Candidate {
+            is_ready: false,
+            ..ready(Load::Waits)
+        };
         assert_eq!(next(&[ready(Load::Alone), waiting], &[], capacity), None);
-        assert_eq!(next(&[ready(Load::Alone), ready(Load::Alone)], &[], capacity), Some(0));
+        assert_eq!(
+            next(&[ready(Load::Alone), ready(Load::Alone)], &[], capacity),
+            Some(0)
+        );
         assert_eq!(next(&[ready(Load::Alone)], &[Load::Waits], capacity), None);
     }
 }

@@ -53,7 +53,11 @@ pub(crate) fn run(setup: &Setup<'_>, options: &TestOptions) -> ExitCode {
     }
     println!("test: took {}", minutes(start.elapsed()));
     println!("{tally}");
-    if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if tally.is_success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Runs the tests on this machine.
@@ -67,11 +71,22 @@ fn run_here(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> anyh
 
 /// Runs the tests, under load several times, and keeps what each took.
 fn run_turns(setup: &Setup<'_>, options: &TestOptions, tally: &mut Tally) -> anyhow::Result<()> {
-    let turns = if options.stress { &UNDER_STRESS[..] } else { &[Turn::All] };
-    let stress = options.stress.then(|| Stress::start(setup.workspace())).transpose()?;
+    let turns = if options.stress {
+        &UNDER_STRESS[..]
+    } else {
+        &[Turn::All]
+    };
+    let stress = options
+        .stress
+        .then(|| Stress::start(setup.workspace()))
+        .transpose()?;
     for (number, turn) in turns.iter().enumerate() {
         if stress.is_some() {
-            println!("test: turn {} of {} under load: {turn:?}", number + 1, turns.len());
+            println!(
+                "test: turn {} of {} under load: {turn:?}",
+                number + 1,
+                turns.len()
+            );
         }
         let mut timings = plan::run(setup, options, *turn, tally)?;
         let table = timings.keep(setup.workspace())?;

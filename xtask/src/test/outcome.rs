@@ -29,7 +29,9 @@ impl OneTest {
             self.has_passed = counts.contains(" 1 passed;");
             self.is_ignored = counts.contains(" 1 ignored;");
         }
-        if (line.starts_with(NOT_RUN) || line.starts_with(NOT_JUDGED)) && !self.not_run.iter().any(|old| old == line) {
+        if (line.starts_with(NOT_RUN) || line.starts_with(NOT_JUDGED))
+            && !self.not_run.iter().any(|old| old == line)
+        {
             self.not_run.push(line.to_owned());
         }
         if self.lines.len() == SHOWN {
@@ -58,17 +60,25 @@ impl OneTest {
         } else {
             tally.fail(self.report(name, ended));
         }
-        self.not_run.iter().for_each(|line| tally.note_not_run(line.clone()));
+        self.not_run
+            .iter()
+            .for_each(|line| tally.note_not_run(line.clone()));
         tally
     }
 
     /// The name, how the process ended, and the lines that say why: from the panic or the returned
     /// error on, or the last ones.
     fn report(&self, name: &str, ended: Option<&str>) -> String {
-        let is_reason = |line: &String| line.contains(" panicked at ") || line.starts_with("Error: ");
+        let is_reason =
+            |line: &String| line.contains(" panicked at ") || line.starts_with("Error: ");
         let first = self.lines.iter().position(is_reason);
         let first = first.unwrap_or_else(|| self.lines.len().saturating_sub(REPEATED));
-        let lines = self.lines.iter().skip(first).filter(|line| !line.is_empty()).take(REPEATED);
+        let lines = self
+            .lines
+            .iter()
+            .skip(first)
+            .filter(|line| !line.is_empty())
+            .take(REPEATED);
         let head = ended.map_or_else(|| name.to_owned(), |ended| format!("{name}: {ended}"));
         lines.fold(head, |report, line| report + "\n    " + line)
     }
@@ -84,20 +94,32 @@ mod tests {
         test
     }
 
-    const PASSED: &str = "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out";
+    const PASSED: &str =
+        "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out";
 
     #[test]
     fn a_test_passes_by_its_result() {
-        assert_eq!(read(PASSED).tally("a", None).to_string(), "1 passed, 0 failed");
+        assert_eq!(
+            read(PASSED).tally("a", None).to_string(),
+            "1 passed, 0 failed"
+        );
         assert_eq!(read("").tally("a", None).to_string(), "0 passed, 1 failed");
-        assert_eq!(read(PASSED).tally("a", Some("signal 9")).to_string(), "0 passed, 1 failed");
+        assert_eq!(
+            read(PASSED).tally("a", Some("signal 9")).to_string(),
+            "0 passed, 1 failed"
+        );
     }
 
     #[test]
     fn a_test_that_says_that_it_did_not_run_is_skipped_once() {
-        let test = read(&format!("NOT RUN: a: no XDP here\nNOT RUN: a: no XDP here\n{PASSED}"));
+        let test = read(&format!(
+            "NOT RUN: a: no XDP here\nNOT RUN: a: no XDP here\n{PASSED}"
+        ));
         let tally = test.tally("a", None);
-        assert_eq!((tally.to_string().as_str(), tally.not_run().len()), ("0 passed, 0 failed, 1 skipped", 1));
+        assert_eq!(
+            (tally.to_string().as_str(), tally.not_run().len()),
+            ("0 passed, 0 failed, 1 skipped", 1)
+        );
         assert!(!test.is_not_judged());
     }
 
@@ -109,10 +131,13 @@ mod tests {
 
     #[test]
     fn the_report_begins_with_the_reason() {
-        let test = read("chatter\nError: no route\n\nCaused by:\n    here\ntest result: FAILED. 0 passed; 1 failed;");
+        let test = read(
+            "chatter\nError: no route\n\nCaused by:\n    here\ntest result: FAILED. 0 passed; 1 \
+             failed;",
+        );
         let tally = test.tally("a", None);
-        let report =
-            "a\n    Error: no route\n    Caused by:\n        here\n    test result: FAILED. 0 passed; 1 failed;";
+        let report = "a\n    Error: no route\n    Caused by:\n        here\n    test result: \
+            FAILED. 0 passed; 1 failed;";
         assert_eq!(tally.failures(), [report]);
     }
 }

@@ -71,13 +71,21 @@ fn soak(time: Duration) -> [(&'static str, String); 6] {
         ("FLANNEL_CHURN_SECONDS", seconds.to_string()),
         ("FLANNEL_IDLE_SECONDS", seconds.to_string()),
         ("FLANNEL_FLOOD_SECONDS", seconds.to_string()),
-        ("FLANNEL_FAULTS", seconds.div_ceil(FAULT.as_secs()).to_string()),
+        (
+            "FLANNEL_FAULTS",
+            seconds.div_ceil(FAULT.as_secs()).to_string(),
+        ),
     ]
 }
 
 /// Sets up, builds and runs what the options choose, and adds its results to `tally`. Returns the
 /// times of the tests.
-pub(super) fn run(setup: &Setup<'_>, options: &TestOptions, turn: Turn, tally: &mut Tally) -> anyhow::Result<Timings> {
+pub(super) fn run(
+    setup: &Setup<'_>,
+    options: &TestOptions,
+    turn: Turn,
+    tally: &mut Tally,
+) -> anyhow::Result<Timings> {
     let root = setup.workspace().root();
     let mut selection = Selection::new(options, &job::subjects(root)?, &crates(root)?)?;
     if turn == Turn::Measurements {
@@ -88,7 +96,12 @@ pub(super) fn run(setup: &Setup<'_>, options: &TestOptions, turn: Turn, tally: &
     before.report("there before the tests");
     let reports = setup.workspace().logs()?.join("reports");
     let deadline = DEADLINE + options.soak.unwrap_or_default();
-    let surroundings = Surroundings { variables: Vec::new(), wrapper: Vec::new(), reports, deadline };
+    let surroundings = Surroundings {
+        variables: Vec::new(),
+        wrapper: Vec::new(),
+        reports,
+        deadline,
+    };
     let (sender, events) = mpsc::channel();
     let plan = Plan {
         setup,
@@ -123,7 +136,11 @@ fn crates(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
     for folder in package_dirs(root)? {
         let manifest = fs::read_to_string(folder.join("Cargo.toml"))?;
-        names.extend(package_name(&manifest).filter(|name| !OTHERS.contains(name)).map(str::to_owned));
+        names.extend(
+            package_name(&manifest)
+                .filter(|name| !OTHERS.contains(name))
+                .map(str::to_owned),
+        );
     }
     Ok(names)
 }
@@ -167,7 +184,11 @@ impl<'a> Plan<'a> {
         let built = self.as_shipped(built)?;
         let stub = self.stub()?;
         let kubernetes = self.kubernetes();
-        self.send(RunEvent::SetUp(self.variables(&built, stub, kubernetes.as_deref())));
+        self.send(RunEvent::SetUp(self.variables(
+            &built,
+            stub,
+            kubernetes.as_deref(),
+        )));
         self.host()?;
         self.compile(&built, kubernetes.is_some())?;
         self.tasks(&Arc::new(built));
@@ -180,7 +201,11 @@ impl<'a> Plan<'a> {
             return Ok(built);
         }
         let bpf = self.setup.bpf()?;
-        build::build(self.setup.workspace(), Some(Bpf::release(&bpf)), build::Parts::Agent)
+        build::build(
+            self.setup.workspace(),
+            Some(Bpf::release(&bpf)),
+            build::Parts::Agent,
+        )
     }
 
     /// The packages of the lab, the BPF toolchain, and the BPF object.
@@ -208,7 +233,9 @@ impl<'a> Plan<'a> {
         let workspace = self.setup.workspace();
         if self.selection.takes_verbs() {
             let mut verbs = workspace.cargo_for_tests();
-            verbs.args(["build", "--package=xtask", "--tests"]).args(workspace::locked());
+            verbs
+                .args(["build", "--package=xtask", "--tests"])
+                .args(workspace::locked());
             self.cargo(&mut verbs, "the tests of the verbs")?;
         }
         if self.selection.needs_agent() {
@@ -218,7 +245,10 @@ impl<'a> Plan<'a> {
         if !self.selection.is_whole {
             return Ok(());
         }
-        self.cargo(&mut build::early_build(workspace), "what needs no BPF programs")
+        self.cargo(
+            &mut build::early_build(workspace),
+            "what needs no BPF programs",
+        )
     }
 
     fn compile(&self, built: &Built, has_cluster: bool) -> anyhow::Result<()> {
@@ -242,10 +272,13 @@ impl<'a> Plan<'a> {
     fn lint_the_rest(&self, built: &Built) -> anyhow::Result<()> {
         let mut cargo = build::dev_build(self.setup.workspace(), built, &["build"]);
         cargo.arg(format!("--test={CLUSTER}"));
-        let found = self.warnings.load(Ordering::Relaxed) + cargo::compile_and_count(&mut cargo, "the rest", |_| ())?;
+        let found = self.warnings.load(Ordering::Relaxed)
+            + cargo::compile_and_count(&mut cargo, "the rest", |_| ())?;
         let mut tally = Tally::default();
         if found > 0 {
-            tally.fail(format_args!("clippy: {found} lines with a warning, which stand above"));
+            tally.fail(format_args!(
+                "clippy: {found} lines with a warning, which stand above"
+            ));
         }
         self.add(tally);
         Ok(())
@@ -256,7 +289,9 @@ impl<'a> Plan<'a> {
         cargo.arg("--message-format=json-render-diagnostics");
         let mut result = Ok(());
         let warnings = cargo::compile_and_count(cargo, what, |message| {
-            let Some(program) = TestProgram::read(message) else { return };
+            let Some(program) = TestProgram::read(message) else {
+                return;
+            };
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             if !self.selection.takes_program(&program) || !seen.insert(program.path.clone()) {
                 return;
@@ -272,7 +307,9 @@ impl<'a> Plan<'a> {
 
     /// Makes the host of the profile. Where only a few tests run on it, the others go on without.
     fn host(&self) -> anyhow::Result<()> {
-        let Some(profile) = &self.selection.host else { return Ok(()) };
+        let Some(profile) = &self.selection.host else {
+            return Ok(());
+        };
         match Host::new(self.setup.workspace(), profile) {
             Ok(host) => {
                 self.send(RunEvent::Host(host.wrapper()));
@@ -298,7 +335,12 @@ impl<'a> Plan<'a> {
                 drop(events.send(RunEvent::ImageIsSettled(image)));
                 Ok(tally)
             });
-            self.send(RunEvent::Jobs(vec![Job::task("the container image", Load::Computes, Need::Agent, task)]));
+            self.send(RunEvent::Jobs(vec![Job::task(
+                "the container image",
+                Load::Computes,
+                Need::Agent,
+                task,
+            )]));
         } else {
             // Its tests say that there is none.
             self.send(RunEvent::ImageIsSettled(None));
@@ -306,14 +348,21 @@ impl<'a> Plan<'a> {
         if self.selection.is_whole {
             let (setup, own, all) = (self.setup, Arc::clone(built), self.selection.is_all);
             let task: Task<'a> = Box::new(move || kernels::run_beside(setup, &own, all));
-            self.send(RunEvent::Jobs(vec![Job::task("other kernels", Load::Computes, Need::Agent, task)]));
+            self.send(RunEvent::Jobs(vec![Job::task(
+                "other kernels",
+                Load::Computes,
+                Need::Agent,
+                task,
+            )]));
         }
     }
 
     /// An agent without its BPF object, which costs two builds.
     fn stub(&self) -> anyhow::Result<Option<PathBuf>> {
         let is_wanted = self.selection.is_all && self.selection.end_to_end;
-        is_wanted.then(|| build::build_stub(self.setup.workspace())).transpose()
+        is_wanted
+            .then(|| build::build_stub(self.setup.workspace()))
+            .transpose()
     }
 
     /// The programs and images of a Kubernetes: those that are kept, or with `--all` and where the
@@ -326,7 +375,8 @@ impl<'a> Plan<'a> {
         let is_kept = cluster::find(setup.workspace(), false).is_some();
         if self.selection.is_whole && !self.selection.is_all && !is_kept {
             self.not_run(
-                "NOT RUN: the Kubernetes cluster: its programs are not kept on this machine; `cargo xtask cluster` \
+                "NOT RUN: the Kubernetes cluster: its programs are not kept on this machine; \
+                 `cargo xtask cluster` \
                  or `cargo xtask test --all` makes them"
                     .to_owned(),
             );
@@ -348,7 +398,12 @@ impl<'a> Plan<'a> {
     }
 
     /// The variables of all tests.
-    fn variables(&self, built: &Built, stub: Option<PathBuf>, kubernetes: Option<&Path>) -> Vec<(String, OsString)> {
+    fn variables(
+        &self,
+        built: &Built,
+        stub: Option<PathBuf>,
+        kubernetes: Option<&Path>,
+    ) -> Vec<(String, OsString)> {
         let mut command = Command::new("env");
         built.announce(&mut command);
         if let Some(stub) = stub {
@@ -359,8 +414,15 @@ impl<'a> Plan<'a> {
             // The store's tests use the API server as well, with another etcd, unless one is
             // named.
             let is_named = env::var_os("KUBE_APISERVER").is_some();
-            if let Some(etcd) = self.setup.workspace().find_command("etcd").filter(|_| !is_named) {
-                command.env("KUBE_APISERVER", kubernetes.join("bin/kube-apiserver")).env("ETCD", etcd);
+            if let Some(etcd) = self
+                .setup
+                .workspace()
+                .find_command("etcd")
+                .filter(|_| !is_named)
+            {
+                command
+                    .env("KUBE_APISERVER", kubernetes.join("bin/kube-apiserver"))
+                    .env("ETCD", etcd);
             }
         }
         if let Some(former) = self.former {
@@ -370,10 +432,14 @@ impl<'a> Plan<'a> {
             command.envs(soak(time));
         }
         if self.selection.is_all {
-            command.envs(LONG.into_iter().filter(|(name, _)| env::var_os(name).is_none()));
+            command.envs(
+                LONG.into_iter()
+                    .filter(|(name, _)| env::var_os(name).is_none()),
+            );
         }
-        let pair =
-            |(name, value): (&OsStr, Option<&OsStr>)| Some((name.to_string_lossy().into_owned(), value?.to_owned()));
+        let pair = |(name, value): (&OsStr, Option<&OsStr>)| {
+            Some((name.to_string_lossy().into_owned(), value?.to_owned()))
+        };
         command.get_envs().filter_map(pair).collect()
     }
 }

@@ -8,14 +8,24 @@ use std::fs;
 pub(super) fn describe() -> String {
     let of = |what: &str| {
         let text = fs::read_to_string(format!("/proc/pressure/{what}")).unwrap_or_default();
-        share(&text).map_or_else(|| format!("{what} unknown"), |share| format!("{what} {share} %"))
+        share(&text).map_or_else(
+            || format!("{what} unknown"),
+            |share| format!("{what} {share} %"),
+        )
     };
-    format!("pressure in the last 10 s: {}, {}, {}", of("cpu"), of("io"), of("memory"))
+    format!(
+        "pressure in the last 10 s: {}, {}, {}",
+        of("cpu"),
+        of("io"),
+        of("memory")
+    )
 }
 
 /// Reads `some avg10=1.23 ...`.
 fn share(text: &str) -> Option<&str> {
-    text.lines().find_map(|line| line.strip_prefix("some avg10=")).and_then(|rest| rest.split(' ').next())
+    text.lines()
+        .find_map(|line| line.strip_prefix("some avg10="))
+        .and_then(|rest| rest.split(' ').next())
 }
 
 #[cfg(test)]
@@ -24,7 +34,8 @@ mod tests {
 
     #[test]
     fn the_share_of_ten_seconds_is_read() {
-        let text = "some avg10=9.71 avg60=3.92 avg300=1.60 total=7483250\nfull avg10=0.00 avg60=0.00 total=0\n";
+        let text = "some avg10=9.71 avg60=3.92 avg300=1.60 total=7483250\nfull avg10=0.00 \
+            avg60=0.00 total=0\n";
         assert_eq!(share(text), Some("9.71"));
         assert_eq!(share(""), None);
     }

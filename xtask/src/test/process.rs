@@ -51,12 +51,20 @@ pub(super) struct Ran {
 
 impl Surroundings {
     /// Runs one test.
-    pub(super) fn one(&self, workspace: &Workspace, name: &str, command: Tests<'_>) -> anyhow::Result<Ran> {
+    pub(super) fn one(
+        &self,
+        workspace: &Workspace,
+        name: &str,
+        command: Tests<'_>,
+    ) -> anyhow::Result<Ran> {
         let report = self.reports.join(name.replace("::", "-"));
         clear(&report)?;
         let mut test = OneTest::default();
         let started = Instant::now();
-        let variable = ("FLANNEL_TEST_REPORT".to_owned(), report.clone().into_os_string());
+        let variable = (
+            "FLANNEL_TEST_REPORT".to_owned(),
+            report.clone().into_os_string(),
+        );
         let (ended, cpu) = self.follow(workspace, command, &[variable], |line| test.read(line))?;
         let (wall, tally) = (started.elapsed(), test.tally(name, ended.as_deref()));
         let mut shown = Vec::new();
@@ -65,7 +73,13 @@ impl Surroundings {
             shown.extend(left(&report));
         }
         clear(&report)?;
-        Ok(Ran { is_not_judged: test.is_not_judged(), tally, wall, cpu, shown })
+        Ok(Ran {
+            is_not_judged: test.is_not_judged(),
+            tally,
+            wall,
+            cpu,
+            shown,
+        })
     }
 
     /// Runs the tests of a program; `show` gets each line that is worth showing.
@@ -87,7 +101,13 @@ impl Surroundings {
             Some(ended) => reader.finish_early(name, &ended),
             None => reader.finish(),
         };
-        Ok(Ran { tally, is_not_judged: false, wall: started.elapsed(), cpu, shown: Vec::new() })
+        Ok(Ran {
+            tally,
+            is_not_judged: false,
+            wall: started.elapsed(),
+            cpu,
+            shown: Vec::new(),
+        })
     }
 
     /// Starts the process and takes its lines. Returns how it ended, if not with status 0 or with
@@ -127,13 +147,28 @@ impl Surroundings {
         more: &[(String, OsString)],
         output: io::PipeWriter,
     ) -> anyhow::Result<Child> {
-        let words = WITH_US.map(OsStr::new).into_iter().chain(self.wrapper.iter().map(OsString::as_os_str));
+        let words = WITH_US
+            .map(OsStr::new)
+            .into_iter()
+            .chain(self.wrapper.iter().map(OsString::as_os_str));
         let words: Vec<_> = words.chain([tests.program.path.as_os_str()]).collect();
         let mut command: Command = workspace.command(words[0]);
-        command.args(&words[1..]).args(tests.arguments).current_dir(&tests.program.dir);
-        command.envs(self.variables.iter().chain(more).map(|(name, value)| (name, value)));
+        command
+            .args(&words[1..])
+            .args(tests.arguments)
+            .current_dir(&tests.program.dir);
+        command.envs(
+            self.variables
+                .iter()
+                .chain(more)
+                .map(|(name, value)| (name, value)),
+        );
         let errors = output.try_clone().context("cannot share a pipe")?;
-        let child = command.stdout(output).stderr(errors).stdin(Stdio::null()).spawn();
+        let child = command
+            .stdout(output)
+            .stderr(errors)
+            .stdin(Stdio::null())
+            .spawn();
         child.with_context(|| format!("cannot start {}", tests.program.path.display()))
     }
 }
@@ -162,15 +197,28 @@ fn clear(dir: &Path) -> anyhow::Result<()> {
 
 /// The ends of the files that a test left: logs and statuses.
 fn left(dir: &Path) -> Vec<String> {
-    let mut files: Vec<_> =
-        dir.read_dir().into_iter().flatten().filter_map(Result::ok).map(|file| file.path()).collect();
+    let mut files: Vec<_> = dir
+        .read_dir()
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
+        .map(|file| file.path())
+        .collect();
     files.sort();
     let tail = |path: PathBuf| {
-        let text = fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+        let text = fs::read(&path)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default();
         let lines: Vec<String> = text.lines().map(|line| format!("    {line}")).collect();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let head = format!("  the end of {name}:");
-        std::iter::once(head).chain(lines[lines.len().saturating_sub(TAIL)..].to_vec()).collect::<Vec<_>>()
+        std::iter::once(head)
+            .chain(lines[lines.len().saturating_sub(TAIL)..].to_vec())
+            .collect::<Vec<_>>()
     };
     files.into_iter().flat_map(tail).collect()
 }
@@ -181,7 +229,12 @@ mod tests {
 
     fn surroundings() -> Surroundings {
         let reports = std::env::temp_dir().join(format!("xtask-reports-{}", std::process::id()));
-        Surroundings { variables: Vec::new(), wrapper: Vec::new(), reports, deadline: DEADLINE }
+        Surroundings {
+            variables: Vec::new(),
+            wrapper: Vec::new(),
+            reports,
+            deadline: DEADLINE,
+        }
     }
 
     fn shell() -> TestProgram {
@@ -197,22 +250,37 @@ mod tests {
     fn run(script: &str) -> Ran {
         let workspace = Workspace::new().expect("the project");
         let (program, arguments) = (shell(), ["-c".to_owned(), script.to_owned()]);
-        let tests = Tests { program: &program, arguments: &arguments };
-        surroundings().one(&workspace, &format!("a::{}", script.len()), tests).expect("a shell")
+        let tests = Tests {
+            program: &program,
+            arguments: &arguments,
+        };
+        surroundings()
+            .one(&workspace, &format!("a::{}", script.len()), tests)
+            .expect("a shell")
     }
 
     #[test]
     fn a_process_that_dies_without_a_result_has_failed() {
         let ran = run("echo begun; kill -9 $$");
         assert_eq!(ran.tally.to_string(), "0 passed, 1 failed");
-        assert!(ran.tally.failures()[0].contains("signal: 9"), "{:?}", ran.tally);
+        assert!(
+            ran.tally.failures()[0].contains("signal: 9"),
+            "{:?}",
+            ran.tally
+        );
     }
 
     #[test]
     fn what_a_failed_test_left_is_shown() {
-        let ran = run("mkdir -p $FLANNEL_TEST_REPORT && echo 'no lease' >$FLANNEL_TEST_REPORT/agent.log; exit 101");
+        let ran = run(
+            "mkdir -p $FLANNEL_TEST_REPORT && echo 'no lease' >$FLANNEL_TEST_REPORT/agent.log; \
+             exit 101",
+        );
         let shown = ran.shown.join("\n");
-        assert!(shown.contains("the end of agent.log") && shown.contains("    no lease"), "{shown}");
+        assert!(
+            shown.contains("the end of agent.log") && shown.contains("    no lease"),
+            "{shown}"
+        );
     }
 
     #[test]

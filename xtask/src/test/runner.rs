@@ -66,7 +66,11 @@ pub(super) struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     /// A run whose threads send their events to `events`.
-    pub(super) fn new(workspace: &'a Workspace, surroundings: Surroundings, events: Sender<RunEvent<'a>>) -> Self {
+    pub(super) fn new(
+        workspace: &'a Workspace,
+        surroundings: Surroundings,
+        events: Sender<RunEvent<'a>>,
+    ) -> Self {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         Self {
             workspace,
@@ -104,7 +108,10 @@ impl<'a> Runner<'a> {
             }
         }
         for job in std::mem::take(&mut self.pending) {
-            self.tally.fail(format_args!("{}: not started, because its parts were not built", job.name));
+            self.tally.fail(format_args!(
+                "{}: not started, because its parts were not built",
+                job.name
+            ));
         }
         (self.tally, self.timings)
     }
@@ -113,7 +120,8 @@ impl<'a> Runner<'a> {
         match event {
             RunEvent::Jobs(jobs) => {
                 self.pending.extend(jobs);
-                self.pending.sort_by_key(|job| (job.load == Load::Alone, u32::MAX - job.seconds));
+                self.pending
+                    .sort_by_key(|job| (job.load == Load::Alone, u32::MAX - job.seconds));
             }
             RunEvent::SetUp(variables) => {
                 self.met.insert(Need::Lab);
@@ -139,7 +147,11 @@ impl<'a> Runner<'a> {
     }
 
     fn capacity(&self) -> Capacity {
-        if self.is_compiled { self.capacity } else { self.capacity.while_compiling() }
+        if self.is_compiled {
+            self.capacity
+        } else {
+            self.capacity.while_compiling()
+        }
     }
 
     fn start_all<'scope>(&mut self, scope: &'scope Scope<'scope, '_>)
@@ -150,16 +162,24 @@ impl<'a> Runner<'a> {
             let candidates: Vec<_> = self
                 .pending
                 .iter()
-                .map(|job| Candidate { load: job.load, is_ready: self.met.contains(&job.need) })
+                .map(|job| Candidate {
+                    load: job.load,
+                    is_ready: self.met.contains(&job.need),
+                })
                 .collect();
             // A test with [`Load::Alone`] waits for the compiler, which would run at the same time.
             let is_alone = |index: &usize| candidates[*index].load == Load::Alone;
             let next = load::next(&candidates, &self.running, self.capacity());
-            let Some(index) = next.filter(|index| self.is_compiled || !is_alone(index)) else { return };
+            let Some(index) = next.filter(|index| self.is_compiled || !is_alone(index)) else {
+                return;
+            };
             let job = self.pending.remove(index);
             self.running.push(job.load);
-            let (mut surroundings, workspace, events) =
-                (self.surroundings.clone(), self.workspace, self.events.clone());
+            let (mut surroundings, workspace, events) = (
+                self.surroundings.clone(),
+                self.workspace,
+                self.events.clone(),
+            );
             if !job.is_on_host {
                 surroundings.wrapper.clear();
             }
@@ -185,23 +205,47 @@ impl<'a> Runner<'a> {
             }
         };
         if ran.is_not_judged && self.retried.insert(job.name.clone()) {
-            println!("again  {}  {}: the machine was busy", seconds(ran.wall), job.name);
+            println!(
+                "again  {}  {}: the machine was busy",
+                seconds(ran.wall),
+                job.name
+            );
             job.load = Load::Alone;
             self.pending.push(job);
             return;
         }
         report(&job.name, &ran);
-        self.timings.add(Timing { name: job.name, wall: ran.wall, cpu: ran.cpu, load: job.load });
+        self.timings.add(Timing {
+            name: job.name,
+            wall: ran.wall,
+            cpu: ran.cpu,
+            load: job.load,
+        });
         self.tally.add(ran.tally);
     }
 }
 
 /// Runs a job; a job of tests can be run again.
-fn run_job<'a>(workspace: &Workspace, surroundings: &Surroundings, job: Job<'a>) -> (Job<'a>, anyhow::Result<Ran>) {
-    let Job { name, load, need, seconds, is_shown, is_on_host, work } = job;
+fn run_job<'a>(
+    workspace: &Workspace,
+    surroundings: &Surroundings,
+    job: Job<'a>,
+) -> (Job<'a>, anyhow::Result<Ran>) {
+    let Job {
+        name,
+        load,
+        need,
+        seconds,
+        is_shown,
+        is_on_host,
+        work,
+    } = job;
     match work {
         JobWork::Tests { program, arguments } => {
-            let tests = Tests { program: &program, arguments: &arguments };
+            let tests = Tests {
+                program: &program,
+                arguments: &arguments,
+            };
             let result = if arguments.iter().any(|argument| argument == "--nocapture") {
                 surroundings.one(workspace, &name, tests)
             } else {
@@ -209,7 +253,15 @@ fn run_job<'a>(workspace: &Workspace, surroundings: &Surroundings, job: Job<'a>)
                 surroundings.many(workspace, &name, tests, show)
             };
             (
-                Job { name, load, need, seconds, is_shown, is_on_host, work: JobWork::Tests { program, arguments } },
+                Job {
+                    name,
+                    load,
+                    need,
+                    seconds,
+                    is_shown,
+                    is_on_host,
+                    work: JobWork::Tests { program, arguments },
+                },
                 result,
             )
         }
@@ -223,14 +275,26 @@ fn run_job<'a>(workspace: &Workspace, surroundings: &Surroundings, job: Job<'a>)
                 shown: Vec::new(),
             });
             let done = JobWork::Task(Box::new(|| Ok(Tally::default())));
-            (Job { name, load, need, seconds, is_shown, is_on_host, work: done }, result)
+            (
+                Job {
+                    name,
+                    load,
+                    need,
+                    seconds,
+                    is_shown,
+                    is_on_host,
+                    work: done,
+                },
+                result,
+            )
         }
     }
 }
 
 /// Shows a line of a program with many tests: all of one that is followed, the failures of others.
 fn show_line(name: Option<&String>, line: &str) {
-    let is_of_a_failure = || !line.is_empty() && !line.starts_with("test ") && !line.starts_with("running ");
+    let is_of_a_failure =
+        || !line.is_empty() && !line.starts_with("test ") && !line.starts_with("running ");
     match name {
         Some(name) => println!("{}: {line}", name.rsplit(": ").next().unwrap_or(name)),
         None if is_of_a_failure() => println!("{line}"),
@@ -240,12 +304,19 @@ fn show_line(name: Option<&String>, line: &str) {
 
 /// Prints a job's result, and of a failure what a person needs to see.
 fn report(name: &str, ran: &Ran) {
-    let word = match (ran.tally.is_success(), ran.tally.has_passed() || ran.tally.run() == 0) {
+    let word = match (
+        ran.tally.is_success(),
+        ran.tally.has_passed() || ran.tally.run() == 0,
+    ) {
         (false, _) => "FAILED",
         (true, true) => "ok    ",
         (true, false) => "NOT RUN",
     };
-    let sum = if ran.tally.run() > 1 { format!(" ({})", ran.tally) } else { String::new() };
+    let sum = if ran.tally.run() > 1 {
+        format!(" ({})", ran.tally)
+    } else {
+        String::new()
+    };
     let cpu = format!("({:.1} s CPU)", ran.cpu.as_secs_f32());
     println!("{word:<7}{} {cpu:>13}  {name}{sum}", seconds(ran.wall));
     if !ran.tally.is_success() {

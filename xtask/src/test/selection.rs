@@ -32,7 +32,10 @@ const INTEGRATION: [(&str, &[&str]); 6] = [
 
 /// The part of the tests that was chosen.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a part of a run, chosen independently of the others")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a part of a run, chosen independently of the others"
+)]
 pub(super) struct Selection {
     /// Unit tests, and the tests of single crates.
     pub(super) unit: bool,
@@ -58,8 +61,15 @@ impl Selection {
     ///
     /// # Errors
     /// A name is none of these.
-    pub(super) fn new(options: &TestOptions, subjects: &[String], crates: &[String]) -> anyhow::Result<Self> {
-        let mut selection = Self { is_all: options.all, ..Self::default() };
+    pub(super) fn new(
+        options: &TestOptions,
+        subjects: &[String],
+        crates: &[String],
+    ) -> anyhow::Result<Self> {
+        let mut selection = Self {
+            is_all: options.all,
+            ..Self::default()
+        };
         selection.filter.arguments = options.filter.iter().map(lossy).collect();
         for name in &options.names {
             selection.add(name, subjects, crates)?;
@@ -88,9 +98,25 @@ impl Selection {
 
     /// The part of it that measures time.
     pub(super) fn of_measurements(self) -> Self {
-        let parts = weights::MEASUREMENTS.iter().map(|&name| name.to_owned()).collect();
-        let filter = Filter { parts, subjects: Vec::new(), host: HostUse::No, ..self.filter };
-        Self { unit: false, cluster: false, is_whole: false, is_all: false, host: None, filter, ..self }
+        let parts = weights::MEASUREMENTS
+            .iter()
+            .map(|&name| name.to_owned())
+            .collect();
+        let filter = Filter {
+            parts,
+            subjects: Vec::new(),
+            host: HostUse::No,
+            ..self.filter
+        };
+        Self {
+            unit: false,
+            cluster: false,
+            is_whole: false,
+            is_all: false,
+            host: None,
+            filter,
+            ..self
+        }
     }
 
     fn add(&mut self, name: &str, subjects: &[String], crates: &[String]) -> anyhow::Result<()> {
@@ -100,13 +126,17 @@ impl Selection {
         } else if subjects.iter().any(|subject| subject == name) {
             self.end_to_end = true;
             self.filter.subjects.push(name.to_owned());
-        } else if let Some(name) = crates.iter().find(|known| *known == name || **known == full) {
+        } else if let Some(name) = crates
+            .iter()
+            .find(|known| *known == name || **known == full)
+        {
             self.unit = true;
             self.crates.push(name.clone());
         } else {
             ensure!(
                 name.contains("::"),
-                "{name} is not a subject ({}), not a crate ({}), and not part of a test's path, such as \
+                "{name} is not a subject ({}), not a crate ({}), and not part of a test's path, \
+                 such as \
                  tunnel::restart. Part of any test's name stands behind `--`",
                 subjects.join(", "),
                 crates.join(", ")
@@ -125,7 +155,8 @@ impl Selection {
     /// Returns true if tests need the container image.
     pub(super) fn needs_image(&self) -> bool {
         let subjects = &self.filter.subjects;
-        let has_deploy = self.end_to_end && (self.is_whole || subjects.iter().any(|subject| subject == "deploy"));
+        let has_deploy = self.end_to_end
+            && (self.is_whole || subjects.iter().any(|subject| subject == "deploy"));
         has_deploy || self.cluster
     }
 
@@ -138,7 +169,10 @@ impl Selection {
     pub(super) fn takes(&self, package: &str) -> bool {
         match package {
             "flannel-tests" => self.unit && self.crates.is_empty(),
-            _ => self.unit && (self.crates.is_empty() || self.crates.iter().any(|name| name == package)),
+            _ => {
+                self.unit
+                    && (self.crates.is_empty() || self.crates.iter().any(|name| name == package))
+            }
         }
     }
 
@@ -160,7 +194,11 @@ impl Selection {
     /// The verb of cargo that compiles them. `test` compiles libraries and programs as their unit
     /// tests, and the programs of a crate with its integration tests.
     pub(super) fn verb(&self) -> &'static [&'static str] {
-        if self.compiles_units() { &["test", "--no-run"] } else { &["build"] }
+        if self.compiles_units() {
+            &["test", "--no-run"]
+        } else {
+            &["build"]
+        }
     }
 
     /// The targets to compile, as arguments of that verb; those of the cluster only where one
@@ -172,9 +210,16 @@ impl Selection {
             // features.
             targets.extend(["--lib", "--bins"].map(str::to_owned));
             // By this verb the agent is compiled as a program only with its integration tests.
-            let is_compiled = |package| self.takes(package) || (self.needs_agent() && package == AGENT);
-            let integration = INTEGRATION.iter().filter(|(package, _)| is_compiled(package));
-            targets.extend(integration.flat_map(|(_, names)| *names).map(|name| format!("--test={name}")));
+            let is_compiled =
+                |package| self.takes(package) || (self.needs_agent() && package == AGENT);
+            let integration = INTEGRATION
+                .iter()
+                .filter(|(package, _)| is_compiled(package));
+            targets.extend(
+                integration
+                    .flat_map(|(_, names)| *names)
+                    .map(|name| format!("--test={name}")),
+            );
         } else if self.needs_agent() {
             targets.extend([AGENT, CONFINE].map(|name| format!("--bin={name}")));
         }
@@ -201,7 +246,11 @@ mod tests {
     }
 
     fn select(options: &TestOptions) -> anyhow::Result<Selection> {
-        Selection::new(options, &names(&["lab", "kubernetes", "tunnel"]), &names(&["flannel-store", "xtask"]))
+        Selection::new(
+            options,
+            &names(&["lab", "kubernetes", "tunnel"]),
+            &names(&["flannel-store", "xtask"]),
+        )
     }
 
     #[test]
@@ -213,22 +262,38 @@ mod tests {
 
     #[test]
     fn a_name_is_a_subject_a_crate_or_part_of_a_path() {
-        let of = |name: &str| select(&TestOptions { names: names(&[name]), ..TestOptions::default() });
+        let of = |name: &str| {
+            select(&TestOptions {
+                names: names(&[name]),
+                ..TestOptions::default()
+            })
+        };
         let subject = of("tunnel").expect("a subject");
         assert!(subject.end_to_end && !subject.unit && !subject.cluster && !subject.needs_image());
         let store = of("store").expect("a crate");
-        assert!(store.takes("flannel-store") && !store.takes("flannel-agent") && !store.takes_verbs());
+        assert!(
+            store.takes("flannel-store") && !store.takes("flannel-agent") && !store.takes_verbs()
+        );
         assert!(!store.needs_agent() && store.targets(false).contains(&"--test=etcd".to_owned()));
-        assert_eq!(of("tunnel::restart").expect("a path").filter.parts, ["tunnel::restart"]);
+        assert_eq!(
+            of("tunnel::restart").expect("a path").filter.parts,
+            ["tunnel::restart"]
+        );
         assert!(of("kubernetes").expect("the cluster").cluster);
         let error = of("tunnels").expect_err("unknown").to_string();
-        assert!(error.contains("lab, kubernetes, tunnel") && error.contains("behind `--`"), "{error}");
+        assert!(
+            error.contains("lab, kubernetes, tunnel") && error.contains("behind `--`"),
+            "{error}"
+        );
     }
 
     #[test]
     fn the_agent_is_compiled_where_a_test_needs_it() {
         let of = |list: &[&str]| {
-            let options = TestOptions { names: names(list), ..TestOptions::default() };
+            let options = TestOptions {
+                names: names(list),
+                ..TestOptions::default()
+            };
             select(&options).expect("names").targets(false)
         };
         assert_eq!(of(&["xtask"]), [""; 0]);
@@ -240,15 +305,26 @@ mod tests {
 
     #[test]
     fn half_a_run_is_not_whole() {
-        let unit = select(&TestOptions { unit: true, ..TestOptions::default() }).expect("no name");
+        let unit = select(&TestOptions {
+            unit: true,
+            ..TestOptions::default()
+        })
+        .expect("no name");
         assert!(unit.unit && !unit.end_to_end && !unit.cluster && !unit.is_whole);
-        let quick = select(&TestOptions { quick: true, ..TestOptions::default() }).expect("no name");
+        let quick = select(&TestOptions {
+            quick: true,
+            ..TestOptions::default()
+        })
+        .expect("no name");
         assert!(quick.unit && quick.end_to_end && !quick.is_whole && !quick.needs_image());
     }
 
     #[test]
     fn what_is_compiled_early_does_not_import_the_agent() {
-        let others = INTEGRATION.iter().filter(|(package, _)| *package != AGENT).flat_map(|(_, names)| *names);
+        let others = INTEGRATION
+            .iter()
+            .filter(|(package, _)| *package != AGENT)
+            .flat_map(|(_, names)| *names);
         assert_eq!(others.copied().collect::<Vec<_>>(), EARLY);
     }
 
@@ -262,7 +338,12 @@ mod tests {
             let found: Vec<_> = manifest
                 .split("[[test]]")
                 .skip(1)
-                .filter_map(|row| row.split_once("name = \"")?.1.split_once('"').map(|(name, _)| name))
+                .filter_map(|row| {
+                    row.split_once("name = \"")?
+                        .1
+                        .split_once('"')
+                        .map(|(name, _)| name)
+                })
                 .collect();
             let listed = match package {
                 "flannel-tests" => vec![END_TO_END, CLUSTER],

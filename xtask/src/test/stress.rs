@@ -15,7 +15,8 @@ const LOOP: &str = "while :; do :; done";
 /// Writers of 64 MiB at a time, each to its file, which are removed as soon as they are open.
 const WRITERS: usize = 3;
 const WRITE: &str = "exec 3>\"$0-$$\" && rm \"$0-$$\" && \
-    while :; do dd if=/dev/zero of=/proc/self/fd/3 bs=1M count=64 conv=fsync,notrunc status=none; done";
+    while :; do dd if=/dev/zero of=/proc/self/fd/3 bs=1M count=64 conv=fsync,notrunc status=none; \
+    done";
 /// Streams.
 const STREAMS: usize = 3;
 const STREAM: &str = "ip link set lo up && { iperf3 -s >/dev/null & } && \
@@ -40,7 +41,10 @@ impl Stress {
         }
         for _ in 0..STREAMS {
             let namespaces = ["unshare", "--net", "--pid", "--fork", "--kill-child"];
-            stress.add(shell(workspace, &[&namespaces[..], &["sh", "-c", STREAM]].concat()))?;
+            stress.add(shell(
+                workspace,
+                &[&namespaces[..], &["sh", "-c", STREAM]].concat(),
+            ))?;
         }
         println!("stress: {LOOPS} busy loops, {WRITERS} writers, {STREAMS} streams");
         Ok(stress)
@@ -48,7 +52,8 @@ impl Stress {
 
     fn add(&mut self, mut command: Command) -> anyhow::Result<()> {
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        self.0.push(child.with_context(|| format!("cannot start {command:?}"))?);
+        self.0
+            .push(child.with_context(|| format!("cannot start {command:?}"))?);
         Ok(())
     }
 }
@@ -77,7 +82,9 @@ mod tests {
     fn no_process_outlives_the_load() {
         let workspace = Workspace::new().expect("the project");
         let mut stress = Stress(Vec::new());
-        stress.add(shell(&workspace, &["sh", "-c", LOOP])).expect("a shell");
+        stress
+            .add(shell(&workspace, &["sh", "-c", LOOP]))
+            .expect("a shell");
         let pid = stress.0[0].id();
         drop(stress);
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());

@@ -70,7 +70,10 @@ impl Tally {
 
     /// Adds the results of another run, whose failures are then `whose`.
     pub(super) fn add_from(&mut self, whose: &str, mut other: Self) {
-        other.failures.iter_mut().for_each(|failure| *failure = format!("{whose}: {failure}"));
+        other
+            .failures
+            .iter_mut()
+            .for_each(|failure| *failure = format!("{whose}: {failure}"));
         self.add(other);
     }
 
@@ -87,7 +90,11 @@ impl Tally {
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} passed, {} failed", self.passed, self.failed)?;
-        if self.skipped > 0 { write!(f, ", {} skipped", self.skipped) } else { Ok(()) }
+        if self.skipped > 0 {
+            write!(f, ", {} skipped", self.skipped)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -132,7 +139,9 @@ struct Unfinished {
 
 impl Unfinished {
     fn read(&mut self, line: &str) {
-        let result = line.strip_prefix("test ").and_then(|test| test.rsplit_once(" ... "));
+        let result = line
+            .strip_prefix("test ")
+            .and_then(|test| test.rsplit_once(" ... "));
         match result {
             Some((_, "ok")) => self.passed += 1,
             Some((test, "FAILED")) => self.failed.push(test.to_owned()),
@@ -159,8 +168,15 @@ impl OutputReader {
         if line == "successes:" {
             self.part = Part::Successes;
         } else if line == "failures:" {
-            self.part = if self.part == Part::Failures { Part::Names } else { Part::Failures };
-        } else if let Some(test) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
+            self.part = if self.part == Part::Failures {
+                Part::Names
+            } else {
+                Part::Failures
+            };
+        } else if let Some(test) = line
+            .strip_prefix("---- ")
+            .and_then(|line| line.strip_suffix(" stdout ----"))
+        {
             self.noted = false;
             test.clone_into(&mut self.test);
         } else if line.starts_with("NOT RUN") {
@@ -185,13 +201,21 @@ impl OutputReader {
     /// far as they came, and the report has its last lines, of which the last names the test that
     /// was under way.
     pub(super) fn finish_early(mut self, program: &str, ended: &str) -> Tally {
-        let Unfinished { passed, failed, last } = self.unfinished;
+        let Unfinished {
+            passed,
+            failed,
+            last,
+        } = self.unfinished;
         self.tally.passed += passed;
         for test in failed {
             self.tally.fail(test);
         }
         if self.tally.is_success() || !last.is_empty() {
-            let report = last.iter().fold(format!("{program}: {ended}"), |report, line| report + "\n    " + line);
+            let report = last
+                .iter()
+                .fold(format!("{program}: {ended}"), |report, line| {
+                    report + "\n    " + line
+                });
             self.tally.fail(report);
         }
         self.tally
@@ -212,7 +236,10 @@ impl OutputReader {
     /// Keeps a failed test's output from its panic on: its reason stands there.
     fn keep_end(&mut self, line: &str) {
         if line.contains(" panicked at ") {
-            self.ends.entry(self.test.clone()).or_default().push(line.to_owned());
+            self.ends
+                .entry(self.test.clone())
+                .or_default()
+                .push(line.to_owned());
         } else if let Some(end) = self.ends.get_mut(&self.test)
             && end.len() < REPEATED
             && !line.is_empty()
@@ -233,8 +260,12 @@ impl OutputReader {
     fn count(&mut self, counts: &str) {
         let counts = counts.split_once(". ").map_or(counts, |(_, counts)| counts);
         for item in counts.split("; ") {
-            let Some((number, what)) = item.split_once(' ') else { continue };
-            let Ok(number) = number.parse::<u64>() else { continue };
+            let Some((number, what)) = item.split_once(' ') else {
+                continue;
+            };
+            let Ok(number) = number.parse::<u64>() else {
+                continue;
+            };
             match what {
                 "passed" => self.count_passed(number),
                 "failed" => self.tally.failed += number,
@@ -264,16 +295,30 @@ mod tests {
     #[test]
     fn a_program_that_is_ended_counts_as_far_as_it_came() {
         let mut reader = OutputReader::default();
-        let lines = ["running 9 tests", "test a::b ... ok", "test a::c ... FAILED", "chatter", "test a::d ... "];
+        let lines = [
+            "running 9 tests",
+            "test a::b ... ok",
+            "test a::c ... FAILED",
+            "chatter",
+            "test a::d ... ",
+        ];
         for line in lines {
             reader.read(line);
         }
         let tally = reader.finish_early("cluster", "ended after its limit of 9 s");
         assert_eq!(tally.to_string(), "1 passed, 2 failed");
-        let [failed, ended] = tally.failures() else { panic!("{tally:?}") };
+        let [failed, ended] = tally.failures() else {
+            panic!("{tally:?}")
+        };
         assert_eq!(failed, "a::c");
-        assert!(ended.starts_with("cluster: ended after its limit of 9 s\n"), "{ended}");
-        assert!(ended.ends_with("\n    chatter\n    test a::d ... "), "{ended}");
+        assert!(
+            ended.starts_with("cluster: ended after its limit of 9 s\n"),
+            "{ended}"
+        );
+        assert!(
+            ended.ends_with("\n    chatter\n    test a::d ... "),
+            "{ended}"
+        );
     }
 
     #[test]
@@ -283,15 +328,20 @@ mod tests {
         for line in ["test a ... ok", "test b ... ok", result] {
             reader.read(line);
         }
-        assert_eq!(reader.finish_early("p", "signal 9").to_string(), "2 passed, 1 failed");
+        assert_eq!(
+            reader.finish_early("p", "signal 9").to_string(),
+            "2 passed, 1 failed"
+        );
     }
 
     #[test]
     fn results_of_several_programs_add_up() {
         let (tally, shown) = read(
             "running 2 tests\n\
-             test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
-             test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.01s",
+             test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished \
+             in 0.00s\n\
+             test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 4 filtered out; \
+             finished in 0.01s",
         );
         assert_eq!(tally.to_string(), "5 passed, 1 failed, 1 skipped");
         assert!(!tally.is_success());
@@ -301,19 +351,26 @@ mod tests {
     #[test]
     fn a_test_that_says_it_did_not_run_is_skipped_once() {
         let (tally, shown) = read(
-            "successes:\n\n---- a stdout ----\nchatter\nNOT RUN: a: no XDP here\nNOT RUN: a: nor there\n\n\
+            "successes:\n\n---- a stdout ----\nchatter\nNOT RUN: a: no XDP here\nNOT RUN: a: nor \
+             there\n\n\
              ---- b stdout ----\nchatter\n\nsuccesses:\n    a\n    b\n\n\
-             test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+             test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished \
+             in 0.00s",
         );
         assert_eq!(tally.to_string(), "1 passed, 0 failed, 1 skipped");
-        assert_eq!(tally.not_run(), ["NOT RUN: a: no XDP here", "NOT RUN: a: nor there"]);
+        assert_eq!(
+            tally.not_run(),
+            ["NOT RUN: a: no XDP here", "NOT RUN: a: nor there"]
+        );
         assert_eq!(shown.len(), 1, "{shown:?}");
     }
 
     #[test]
     fn the_output_of_failed_tests_is_shown_whole() {
-        let output = "successes:\n\nsuccesses:\n    b\n\nfailures:\n\n---- a stdout ----\nchatter\n\nfailures:\n    a\n\n\
-                      test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s";
+        let output = "successes:\n\nsuccesses:\n    b\n\nfailures:\n\n---- a stdout \
+            ----\nchatter\n\nfailures:\n    a\n\n\
+                      test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered \
+                      out; finished in 0.00s";
         let (tally, shown) = read(output);
         assert_eq!(tally.to_string(), "1 passed, 1 failed");
         assert!(shown.contains(&"chatter"), "{shown:?}");
@@ -323,9 +380,11 @@ mod tests {
     #[test]
     fn a_failure_is_reported_with_its_panic() {
         let (tally, _) = read(
-            "failures:\n\n---- a stdout ----\nchatter\n\nthread 'a' (7) panicked at tests/a.rs:3:5:\nno route\n\n\
+            "failures:\n\n---- a stdout ----\nchatter\n\nthread 'a' (7) panicked at \
+             tests/a.rs:3:5:\nno route\n\n\
              failures:\n    a\n    b\n\n\
-             test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+             test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; \
+             finished in 0.00s",
         );
         let a = "a\n    thread 'a' (7) panicked at tests/a.rs:3:5:\n    no route";
         assert_eq!(tally.failures(), [a, "b"]);
@@ -334,9 +393,12 @@ mod tests {
     #[test]
     fn a_report_repeats_a_bounded_part_of_the_output() {
         let chatter = "chatter\n".repeat(2 * REPEATED);
-        let (tally, _) =
-            read(&format!("failures:\n---- a stdout ----\nthread panicked at a.rs\n{chatter}failures:\n    a\n"));
-        let [report] = tally.failures() else { panic!("{tally:?}") };
+        let (tally, _) = read(&format!(
+            "failures:\n---- a stdout ----\nthread panicked at a.rs\n{chatter}failures:\n    a\n"
+        ));
+        let [report] = tally.failures() else {
+            panic!("{tally:?}")
+        };
         assert_eq!(report.lines().count(), 1 + REPEATED);
     }
 }

@@ -26,7 +26,11 @@ pub(super) struct Timing {
 impl Timing {
     /// CPU time by wall time.
     fn share(&self) -> f32 {
-        if self.wall.is_zero() { 0.0 } else { self.cpu.as_secs_f32() / self.wall.as_secs_f32() }
+        if self.wall.is_zero() {
+            0.0
+        } else {
+            self.cpu.as_secs_f32() / self.wall.as_secs_f32()
+        }
     }
 
     /// The fault of the weight of the test; `None` if it fits.
@@ -80,9 +84,14 @@ impl Timings {
         let path = workspace.logs()?.join("timings.tsv");
         let rows = self.0.iter().map(|timing| {
             let (wall, cpu) = (timing.wall.as_secs_f32(), timing.cpu.as_secs_f32());
-            format!("{wall:.2}\t{cpu:.2}\t{}\t{}\n", word(timing.load), timing.name)
+            format!(
+                "{wall:.2}\t{cpu:.2}\t{}\t{}\n",
+                word(timing.load),
+                timing.name
+            )
         });
-        fs::write(&path, rows.collect::<String>()).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::write(&path, rows.collect::<String>())
+            .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(self.table(&path.display().to_string()))
     }
 
@@ -90,14 +99,22 @@ impl Timings {
     fn table(&self, path: &str) -> String {
         let mut text = format!("timings: the longest {NAMED}; all are in {path}\n");
         text.push_str("     time   CPU time  share  weight   misfit       test\n");
-        let misfits = self.0.iter().skip(NAMED).filter(|timing| timing.misfit().is_some());
+        let misfits = self
+            .0
+            .iter()
+            .skip(NAMED)
+            .filter(|timing| timing.misfit().is_some());
         for timing in self.0.iter().take(NAMED).chain(misfits) {
             text += &timing.row();
             text.push('\n');
         }
         text.push_str("timings: by subject\n");
         let row = |(subject, number, wall, cpu): (&str, usize, Duration, Duration)| {
-            format!("{:>7.1} s {:>7.1} s  {number:>4} {subject}\n", wall.as_secs_f32(), cpu.as_secs_f32())
+            format!(
+                "{:>7.1} s {:>7.1} s  {number:>4} {subject}\n",
+                wall.as_secs_f32(),
+                cpu.as_secs_f32()
+            )
         };
         text.extend(self.subjects().into_iter().map(row));
         text
@@ -126,14 +143,25 @@ mod tests {
     use super::*;
 
     fn timing(name: &str, wall: u64, cpu: u64, load: Load) -> Timing {
-        Timing { name: name.to_owned(), wall: Duration::from_secs(wall), cpu: Duration::from_secs(cpu), load }
+        Timing {
+            name: name.to_owned(),
+            wall: Duration::from_secs(wall),
+            cpu: Duration::from_secs(cpu),
+            load,
+        }
     }
 
     #[test]
     fn a_test_with_the_wrong_weight_is_named() {
-        assert_eq!(timing("a", 10, 8, Load::Waits).misfit(), Some("it computes"));
+        assert_eq!(
+            timing("a", 10, 8, Load::Waits).misfit(),
+            Some("it computes")
+        );
         assert_eq!(timing("a", 10, 2, Load::Waits).misfit(), None);
-        assert_eq!(timing("a", 10, 1, Load::Computes).misfit(), Some("it waits"));
+        assert_eq!(
+            timing("a", 10, 1, Load::Computes).misfit(),
+            Some("it waits")
+        );
         assert_eq!(timing("a", 1, 1, Load::Waits).misfit(), None);
     }
 
@@ -143,8 +171,18 @@ mod tests {
         for (name, wall) in [("tunnel::a", 3), ("lab::b", 9), ("tunnel::c", 4)] {
             timings.add(timing(name, wall, 1, Load::Waits));
         }
-        let sums: Vec<_> = timings.subjects().into_iter().map(|(name, number, ..)| (name, number)).collect();
+        let sums: Vec<_> = timings
+            .subjects()
+            .into_iter()
+            .map(|(name, number, ..)| (name, number))
+            .collect();
         assert_eq!(sums, [("lab", 1), ("tunnel", 2)]);
-        assert!(timings.table("t.tsv").contains("    7.0 s     2.0 s     2 tunnel"), "{}", timings.table("t.tsv"));
+        assert!(
+            timings
+                .table("t.tsv")
+                .contains("    7.0 s     2.0 s     2 tunnel"),
+            "{}",
+            timings.table("t.tsv")
+        );
     }
 }

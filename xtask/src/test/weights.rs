@@ -59,7 +59,13 @@ pub(super) const MEASUREMENTS: &[&str] = &[
 /// and the starts of their names.
 pub(super) const SHARED: (&str, &[&str]) = (
     "deploy: the chart",
-    &["deploy::chart::", "deploy::chart_sets::", "deploy::policy::", "deploy::refusals::", "deploy::schemas::"],
+    &[
+        "deploy::chart::",
+        "deploy::chart_sets::",
+        "deploy::policy::",
+        "deploy::refusals::",
+        "deploy::schemas::",
+    ],
 );
 
 /// The tests that a plain run has on a crowded host as well: an agent of each kind, and what looks
@@ -81,7 +87,8 @@ pub(super) fn runs_on_crowded_host(name: &str) -> bool {
 /// Returns what a test of this name does, and its seconds. The longest start of a name decides.
 pub(super) fn of(name: &str) -> (Load, u32) {
     let rows = TABLE.iter().filter(|(start, ..)| name.starts_with(start));
-    rows.max_by_key(|(start, ..)| start.len()).map_or((Waits, USUAL), |&(_, load, seconds)| (load, seconds))
+    rows.max_by_key(|(start, ..)| start.len())
+        .map_or((Waits, USUAL), |&(_, load, seconds)| (load, seconds))
 }
 
 #[cfg(test)]
@@ -97,7 +104,10 @@ mod tests {
     #[test]
     fn each_start_stands_once() {
         for (index, (start, ..)) in TABLE.iter().enumerate() {
-            assert!(TABLE[index + 1..].iter().all(|(other, ..)| other != start), "{start} twice");
+            assert!(
+                TABLE[index + 1..].iter().all(|(other, ..)| other != start),
+                "{start} twice"
+            );
         }
     }
 }

@@ -24,27 +24,45 @@ pub(super) struct Associations<'a> {
 
 impl<'a> Associations<'a> {
     pub(super) fn of(all: &'a [IkeSa]) -> Self {
-        Self { by_connection: by(all, |ike| &ike.connection), by_address: by(all, |ike| &ike.remote_host) }
+        Self {
+            by_connection: by(all, |ike| &ike.connection),
+            by_address: by(all, |ike| &ike.remote_host),
+        }
     }
 
     fn of_peer(&self, connection: &str, address: &str) -> Vec<&'a IkeSa> {
         let by_name = self.by_connection.get(connection).into_iter().flatten();
         let elsewhere = by_name.filter(|ike| ike.remote_host != address);
-        elsewhere.chain(self.by_address.get(address).into_iter().flatten()).copied().collect()
+        elsewhere
+            .chain(self.by_address.get(address).into_iter().flatten())
+            .copied()
+            .collect()
     }
 
     /// The tunnel to a peer.
     pub(super) fn status(&self, own: IpsecEnd, peer: IpsecEnd, now: SystemTime) -> IpsecPeerStatus {
         let child = names::child(own, peer);
         let all = self.of_peer(&names::connection(own, peer), &peer.address.to_string());
-        let children: Vec<&ChildSa> =
-            all.iter().flat_map(|ike| &ike.children).filter(|found| found.name == child).collect();
+        let children: Vec<&ChildSa> = all
+            .iter()
+            .flat_map(|ike| &ike.children)
+            .filter(|found| found.name == child)
+            .collect();
         let is = |state: &str, states: &[&str]| states.contains(&state);
-        let state = if children.iter().any(|child| is(&child.state, &["INSTALLED", "REKEYING", "REKEYED"])) {
+        let state = if children
+            .iter()
+            .any(|child| is(&child.state, &["INSTALLED", "REKEYING", "REKEYED"]))
+        {
             IpsecPeerState::Installed
-        } else if all.iter().any(|ike| is(&ike.state, &["ESTABLISHED", "REKEYING", "REKEYED"])) {
+        } else if all
+            .iter()
+            .any(|ike| is(&ike.state, &["ESTABLISHED", "REKEYING", "REKEYED"]))
+        {
             IpsecPeerState::Established
-        } else if all.iter().any(|ike| is(&ike.state, &["CREATED", "CONNECTING"])) {
+        } else if all
+            .iter()
+            .any(|ike| is(&ike.state, &["CREATED", "CONNECTING"]))
+        {
             IpsecPeerState::Connecting
         } else {
             IpsecPeerState::Missing
@@ -53,7 +71,8 @@ impl<'a> Associations<'a> {
         let since = oldest.and_then(|seconds| now.checked_sub(Duration::from_secs(seconds)));
         IpsecPeerStatus {
             state,
-            since: since.and_then(|at| Some(at.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs())),
+            since: since
+                .and_then(|at| Some(at.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs())),
             received: children.iter().map(|child| child.received).sum(),
             sent: children.iter().map(|child| child.sent).sum(),
             error: None,
@@ -61,7 +80,10 @@ impl<'a> Associations<'a> {
     }
 }
 
-fn by<'a>(all: &'a [IkeSa], name: impl Fn(&'a IkeSa) -> &'a String) -> HashMap<&'a str, Vec<&'a IkeSa>> {
+fn by<'a>(
+    all: &'a [IkeSa],
+    name: impl Fn(&'a IkeSa) -> &'a String,
+) -> HashMap<&'a str, Vec<&'a IkeSa>> {
     let mut found: HashMap<&str, Vec<&IkeSa>> = HashMap::new();
     for ike in all {
         found.entry(name(ike)).or_default().push(ike);
@@ -74,7 +96,10 @@ mod tests {
     use super::*;
 
     fn end(subnet: &str, address: &str) -> IpsecEnd {
-        IpsecEnd { subnet: subnet.parse().expect("a subnet"), address: address.parse().expect("an address") }
+        IpsecEnd {
+            subnet: subnet.parse().expect("a subnet"),
+            address: address.parse().expect("an address"),
+        }
     }
 
     fn ike(state: &str, children: &[(&str, &str)]) -> IkeSa {
@@ -96,27 +121,60 @@ mod tests {
 
     #[test]
     fn a_tunnel_is_there_when_its_own_child_is() {
-        let (own, peer) = (end("10.5.1.0/24", "192.0.2.1"), end("10.5.9.0/24", "192.0.2.9"));
+        let (own, peer) = (
+            end("10.5.1.0/24", "192.0.2.1"),
+            end("10.5.9.0/24", "192.0.2.9"),
+        );
         let (child, other) = ("10.5.1.0/24-10.5.9.0/24", "10.5.1.0/24-10.5.8.0/24");
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
         for (ike_sa, state, since, received) in [
-            (ike("ESTABLISHED", &[(child, "INSTALLED")]), IpsecPeerState::Installed, Some(993), 3),
-            (ike("ESTABLISHED", &[(child, "REKEYED"), (child, "INSTALLED")]), IpsecPeerState::Installed, Some(993), 6),
-            (ike("ESTABLISHED", &[(other, "INSTALLED")]), IpsecPeerState::Established, Some(993), 0),
-            (ike("ESTABLISHED", &[(child, "CREATED")]), IpsecPeerState::Established, Some(993), 3),
+            (
+                ike("ESTABLISHED", &[(child, "INSTALLED")]),
+                IpsecPeerState::Installed,
+                Some(993),
+                3,
+            ),
+            (
+                ike("ESTABLISHED", &[(child, "REKEYED"), (child, "INSTALLED")]),
+                IpsecPeerState::Installed,
+                Some(993),
+                6,
+            ),
+            (
+                ike("ESTABLISHED", &[(other, "INSTALLED")]),
+                IpsecPeerState::Established,
+                Some(993),
+                0,
+            ),
+            (
+                ike("ESTABLISHED", &[(child, "CREATED")]),
+                IpsecPeerState::Established,
+                Some(993),
+                3,
+            ),
             (ike("CONNECTING", &[]), IpsecPeerState::Connecting, None, 0),
             (ike("DELETING", &[]), IpsecPeerState::Missing, None, 0),
         ] {
             let named = ike_sa.state.clone();
             let status = Associations::of(&[ike_sa]).status(own, peer, now);
-            assert_eq!((status.state, status.since, status.received), (state, since, received), "{named}");
+            assert_eq!(
+                (status.state, status.since, status.received),
+                (state, since, received),
+                "{named}"
+            );
         }
-        assert_eq!(Associations::of(&[]).status(own, peer, now).state, IpsecPeerState::Missing);
+        assert_eq!(
+            Associations::of(&[]).status(own, peer, now).state,
+            IpsecPeerState::Missing
+        );
     }
 
     #[test]
     fn associations_are_found_by_name_and_by_address_and_counted_once() {
-        let (own, peer) = (end("10.5.1.0/24", "192.0.2.1"), end("10.5.9.0/24", "192.0.2.9"));
+        let (own, peer) = (
+            end("10.5.1.0/24", "192.0.2.1"),
+            end("10.5.9.0/24", "192.0.2.9"),
+        );
         let name = names::connection(own, peer);
         for (connection, address, received) in [
             (name.as_str(), "192.0.2.9", 3),
@@ -125,7 +183,11 @@ mod tests {
             ("another", "198.51.100.9", 0),
         ] {
             let found = ike("ESTABLISHED", &[("10.5.1.0/24-10.5.9.0/24", "INSTALLED")]);
-            let found = [IkeSa { connection: connection.to_owned(), remote_host: address.to_owned(), ..found }];
+            let found = [IkeSa {
+                connection: connection.to_owned(),
+                remote_host: address.to_owned(),
+                ..found
+            }];
             let status = Associations::of(&found).status(own, peer, SystemTime::UNIX_EPOCH);
             assert_eq!(status.received, received, "{connection}, {address}");
         }

@@ -31,7 +31,12 @@ use super::{
 
 const NAME: &str = "charon";
 /// Directories of the program in distributions, as flannel looks for it.
-const PLACES: [&str; 4] = ["/usr/lib/strongswan", "/usr/lib/ipsec", "/usr/libexec/strongswan", "/usr/libexec/ipsec"];
+const PLACES: [&str; 4] = [
+    "/usr/lib/strongswan",
+    "/usr/lib/ipsec",
+    "/usr/libexec/strongswan",
+    "/usr/libexec/ipsec",
+];
 /// A path that is compiled into the program; it does not start while the process in it runs.
 const PID_FILE: &str = "/run/charon.pid";
 /// The time for a process to begin.
@@ -42,20 +47,38 @@ const PERIOD: Duration = Duration::from_millis(20);
 
 /// Returns the path of the program.
 pub fn program() -> Result<PathBuf, IpsecError> {
-    let in_places = || PLACES.iter().map(|place| Path::new(place).join(NAME)).find(|path| path.is_file());
+    let in_places = || {
+        PLACES
+            .iter()
+            .map(|place| Path::new(place).join(NAME))
+            .find(|path| path.is_file())
+    };
     let found = which::which(NAME).ok().or_else(in_places);
-    found.ok_or_else(|| IpsecError::NoProgram { places: PLACES.join(", ") })
+    found.ok_or_else(|| IpsecError::NoProgram {
+        places: PLACES.join(", "),
+    })
 }
 
 /// Returns the process id of the process that listens at a socket; `None` if none does.
 pub(super) fn pid_at(socket: &Path) -> Result<Option<u32>, IpsecError> {
-    let failed = |error| IpsecError::NoAnswer { socket: socket.to_owned(), error };
+    let failed = |error| IpsecError::NoAnswer {
+        socket: socket.to_owned(),
+        error,
+    };
     match UnixStream::connect(socket) {
         Ok(stream) => {
-            let credentials = getsockopt(&stream, PeerCredentials).map_err(|errno| failed(errno.into()))?;
+            let credentials =
+                getsockopt(&stream, PeerCredentials).map_err(|errno| failed(errno.into()))?;
             Ok(u32::try_from(credentials.pid()).ok())
         }
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => Ok(None),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            ) =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(failed(error)),
     }
 }
@@ -66,12 +89,17 @@ pub(super) async fn start(program: &Path, files: &CharonFiles) -> Result<(Child,
     clear_pid_file(Path::new(PID_FILE))?;
     file::remove(&files.socket)?;
     let failed = |problem: String| IpsecError::NotStarted { problem };
-    let mut child = spawn(program, files).map_err(|error| failed(format!("{}: {error}", program.display())))?;
+    let mut child =
+        spawn(program, files).map_err(|error| failed(format!("{}: {error}", program.display())))?;
     let deadline = Instant::now() + START;
     loop {
-        if let Some(status) = child.try_wait().map_err(|error| failed(error.to_string()))? {
+        if let Some(status) = child
+            .try_wait()
+            .map_err(|error| failed(error.to_string()))?
+        {
             return Err(failed(format!(
-                "it ended with {status}, and its words are in the agent's log; it needs CAP_NET_BIND_SERVICE, and a \
+                "it ended with {status}, and its words are in the agent's log; it needs \
+                 CAP_NET_BIND_SERVICE, and a \
                  writable directory for {PID_FILE}"
             )));
         }
@@ -84,9 +112,13 @@ pub(super) async fn start(program: &Path, files: &CharonFiles) -> Result<(Child,
         sleep(PERIOD).await;
     }
     // It would be in the way of the next one.
-    child.kill().await.map_err(|error| failed(error.to_string()))?;
+    child
+        .kill()
+        .await
+        .map_err(|error| failed(error.to_string()))?;
     Err(failed(format!(
-        "it opens no control socket within {START:?}; its plugin vici may be missing (Debian: strongswan-swanctl)"
+        "it opens no control socket within {START:?}; its plugin vici may be missing (Debian: \
+         strongswan-swanctl)"
     )))
 }
 
@@ -106,9 +138,14 @@ fn spawn(program: &Path, files: &CharonFiles) -> io::Result<Child> {
 /// The program does not start over the file of a process that runs, be it another program's by now:
 /// process ids come again in a container that was started again.
 fn clear_pid_file(path: &Path) -> Result<(), IpsecError> {
-    let pid = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    let pid = fs::read_to_string(path)
+        .ok()
+        .and_then(|text| text.trim().parse::<u32>().ok());
     match pid.map(|pid| (pid, process_name(pid))) {
-        Some((pid, Some(name))) if name == NAME => Err(IpsecError::AnotherCharon { pid, file: path.to_owned() }),
+        Some((pid, Some(name))) if name == NAME => Err(IpsecError::AnotherCharon {
+            pid,
+            file: path.to_owned(),
+        }),
         Some((_, Some(_))) => Ok(file::remove(path)?),
         _ => Ok(()),
     }
@@ -119,7 +156,9 @@ pub fn remove(state_dir: &Path) -> Result<(), IpsecError> {
     stop(state_dir)?;
     let directory = configuration::directory(state_dir);
     match fs::remove_dir_all(&directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file::failed("remove", &directory)(error).into()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(file::failed("remove", &directory)(error).into())
+        }
         _ => Ok(()),
     }
 }
@@ -127,7 +166,9 @@ pub fn remove(state_dir: &Path) -> Result<(), IpsecError> {
 /// Ends the process, with its associations. Returns false if there is none.
 pub fn stop(state_dir: &Path) -> Result<bool, IpsecError> {
     let socket = configuration::socket(&configuration::directory(state_dir));
-    let Some(pid) = pid_at(&socket)? else { return Ok(false) };
+    let Some(pid) = pid_at(&socket)? else {
+        return Ok(false);
+    };
     let is_gone = |signal| raw(pid).is_none_or(|target| kill(target, signal) == Err(Errno::ESRCH));
     let deadline = Instant::now() + END;
     let mut gone = is_gone(Some(Signal::SIGTERM));
@@ -135,11 +176,18 @@ pub fn stop(state_dir: &Path) -> Result<bool, IpsecError> {
         thread::sleep(PERIOD);
         gone = is_gone(None);
     }
-    if gone { Ok(true) } else { Err(IpsecError::NotEnded { pid }) }
+    if gone {
+        Ok(true)
+    } else {
+        Err(IpsecError::NotEnded { pid })
+    }
 }
 
 fn raw(pid: u32) -> Option<Pid> {
-    i32::try_from(pid).ok().filter(|pid| *pid > 1).map(Pid::from_raw)
+    i32::try_from(pid)
+        .ok()
+        .filter(|pid| *pid > 1)
+        .map(Pid::from_raw)
 }
 
 #[cfg(test)]
@@ -156,7 +204,11 @@ mod tests {
         let listener = UnixListener::bind(&socket).expect("a socket");
         assert_eq!(pid_at(&socket).expect("this process"), Some(process::id()));
         drop(listener);
-        assert_eq!(pid_at(&socket).expect("no process"), None, "a socket that was left");
+        assert_eq!(
+            pid_at(&socket).expect("no process"),
+            None,
+            "a socket that was left"
+        );
         assert!(!stop(scratch.path()).expect("none"), "nothing to end");
     }
 

@@ -13,7 +13,8 @@ use ipnet::Ipv4Net;
 /// Plugins of strongSwan: algorithms, the kernel's interface, sockets, and the control interface.
 /// One that a build does not have is left out. None that changes more of the host than
 /// associations: no routes, no resolver, no scripts.
-const PLUGINS: &str = "aes aesni sha1 sha2 md5 hmac kdf random nonce drbg gmp openssl gcm ccm ctr cmac xcbc chapoly \
+const PLUGINS: &str = "aes aesni sha1 sha2 md5 hmac kdf random nonce drbg gmp openssl gcm ccm ctr \
+    cmac xcbc chapoly \
                        curve25519 kernel-netlink socket-default vici";
 /// Mode of the files.
 const MODE: u32 = 0o600;
@@ -35,7 +36,11 @@ pub(super) fn socket(directory: &Path) -> PathBuf {
 
 /// Returns the pod network of the agent that wrote the files, by which its policies are known.
 pub fn recorded_network(state_dir: &Path) -> Option<Ipv4Net> {
-    fs::read_to_string(directory(state_dir).join(NETWORK)).ok()?.trim().parse().ok()
+    fs::read_to_string(directory(state_dir).join(NETWORK))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// The files, which are there.
@@ -56,8 +61,15 @@ impl CharonFiles {
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o700))
             .map_err(file::failed("close", &directory))?;
         file::replace(&configuration, text(&socket).as_bytes(), MODE)?;
-        file::replace(&directory.join(NETWORK), format!("{network}\n").as_bytes(), MODE)?;
-        Ok(Self { configuration, socket })
+        file::replace(
+            &directory.join(NETWORK),
+            format!("{network}\n").as_bytes(),
+            MODE,
+        )?;
+        Ok(Self {
+            configuration,
+            socket,
+        })
     }
 }
 
@@ -98,9 +110,15 @@ mod tests {
         let files = CharonFiles::write(scratch.path(), network).expect("written");
         assert_eq!(recorded_network(scratch.path()), Some(network));
         let mode = |path: &Path| fs::metadata(path).expect("a file").permissions().mode() & 0o777;
-        assert_eq!((mode(&directory(scratch.path())), mode(&files.configuration)), (0o700, 0o600));
+        assert_eq!(
+            (mode(&directory(scratch.path())), mode(&files.configuration)),
+            (0o700, 0o600)
+        );
         let text = fs::read_to_string(&files.configuration).expect("a file");
-        assert!(text.contains(&format!("socket = unix://{}", files.socket.display())), "{text}");
+        assert!(
+            text.contains(&format!("socket = unix://{}", files.socket.display())),
+            "{text}"
+        );
         assert_eq!(text.matches('{').count(), text.matches('}').count());
     }
 }

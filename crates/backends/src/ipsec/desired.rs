@@ -14,7 +14,8 @@ use flannel_store::Peer;
 use ipnet::IpNet;
 
 use crate::{
-    Backend, BackendError, Desired, Node, PeerWay, ProgramSet, Way, error::require_own_address, underlay::Underlay,
+    Backend, BackendError, Desired, Node, PeerWay, ProgramSet, Way, error::require_own_address,
+    underlay::Underlay,
 };
 
 /// The bytes that ESP takes at most with the algorithms flannel names: an IPv4 header, SPI and
@@ -46,8 +47,14 @@ impl Backend for Ipsec {
     }
 
     fn desired(&self, node: &Node, peers: &[PeerWay]) -> Desired {
-        let policies = peers.iter().flat_map(|PeerWay { peer, .. }| policies(node, peer)).collect();
-        Desired { policies, ..Desired::default() }
+        let policies = peers
+            .iter()
+            .flat_map(|PeerWay { peer, .. }| policies(node, peer))
+            .collect();
+        Desired {
+            policies,
+            ..Desired::default()
+        }
     }
 
     /// None of its routes do.
@@ -69,18 +76,37 @@ impl Backend for Ipsec {
 }
 
 fn policies(node: &Node, peer: &Peer) -> [(TunnelPolicyKey, TunnelPolicy); 3] {
-    let policy = |src, dst| TunnelPolicy { src, dst, reqid: REQID, priority: 0 };
+    let policy = |src, dst| TunnelPolicy {
+        src,
+        dst,
+        reqid: REQID,
+        priority: 0,
+    };
     policy_keys(node.subnet, peer.subnet).map(|key| match key.direction {
         PolicyDirection::Out => (key, policy(node.source, peer.public_ip)),
-        PolicyDirection::In | PolicyDirection::Forward => (key, policy(peer.public_ip, node.source)),
+        PolicyDirection::In | PolicyDirection::Forward => {
+            (key, policy(peer.public_ip, node.source))
+        }
     })
 }
 
 /// The policies between the subnet of this node and that of a peer.
 pub fn policy_keys(own: IpNet, peer: IpNet) -> [TunnelPolicyKey; 3] {
-    let from_peer = |direction| TunnelPolicyKey { direction, src: peer, dst: own };
-    let to_peer = TunnelPolicyKey { direction: PolicyDirection::Out, src: own, dst: peer };
-    [to_peer, from_peer(PolicyDirection::In), from_peer(PolicyDirection::Forward)]
+    let from_peer = |direction| TunnelPolicyKey {
+        direction,
+        src: peer,
+        dst: own,
+    };
+    let to_peer = TunnelPolicyKey {
+        direction: PolicyDirection::Out,
+        src: own,
+        dst: peer,
+    };
+    [
+        to_peer,
+        from_peer(PolicyDirection::In),
+        from_peer(PolicyDirection::Forward),
+    ]
 }
 
 /// Returns true for a policy that some node of this network wants: flannel's number, and both
@@ -107,40 +133,100 @@ mod tests {
     #[test]
     fn a_peer_has_flannels_three_policies() {
         let node = Node {
-            network: PodNetwork { prefix: net("10.5.0.0/16"), subnet_len: 24 },
+            network: PodNetwork {
+                prefix: net("10.5.0.0/16"),
+                subnet_len: 24,
+            },
             subnet: net("10.5.1.0/24"),
             source: ip("192.0.2.1"),
             external: 2,
             tunnel: None,
             port_range: (32768, 60999),
         };
-        let peer =
-            Peer { subnet: net("10.5.9.0/24"), public_ip: ip("192.0.2.9"), end: None, key: "10.5.9.0-24".into() };
-        let desired = Ipsec { udp_encap: false }.desired(&node, &[PeerWay { peer, way: Way::Ipsec }]);
+        let peer = Peer {
+            subnet: net("10.5.9.0/24"),
+            public_ip: ip("192.0.2.9"),
+            end: None,
+            key: "10.5.9.0-24".into(),
+        };
+        let desired = Ipsec { udp_encap: false }.desired(
+            &node,
+            &[PeerWay {
+                peer,
+                way: Way::Ipsec,
+            }],
+        );
         let row = |direction, src, dst, from, to| {
-            let key = TunnelPolicyKey { direction, src: net(src), dst: net(dst) };
-            (key, TunnelPolicy { src: ip(from), dst: ip(to), reqid: 11, priority: 0 })
+            let key = TunnelPolicyKey {
+                direction,
+                src: net(src),
+                dst: net(dst),
+            };
+            (
+                key,
+                TunnelPolicy {
+                    src: ip(from),
+                    dst: ip(to),
+                    reqid: 11,
+                    priority: 0,
+                },
+            )
         };
         let (own, peers) = ("10.5.1.0/24", "10.5.9.0/24");
         let policies = [
             row(PolicyDirection::Out, own, peers, "192.0.2.1", "192.0.2.9"),
             row(PolicyDirection::In, peers, own, "192.0.2.9", "192.0.2.1"),
-            row(PolicyDirection::Forward, peers, own, "192.0.2.9", "192.0.2.1"),
+            row(
+                PolicyDirection::Forward,
+                peers,
+                own,
+                "192.0.2.9",
+                "192.0.2.1",
+            ),
         ];
-        assert!(policies.iter().all(|(key, policy)| is_ours(key, policy, net("10.5.0.0/16"))));
-        assert!(!is_ours(&policies[0].0, &policies[0].1, net("10.6.0.0/16")), "of another network");
-        let other = TunnelPolicy { reqid: 12, ..policies[0].1 };
-        assert!(!is_ours(&policies[0].0, &other, net("10.5.0.0/16")), "of another number");
-        assert_eq!(desired, Desired { policies: policies.into(), ..Desired::default() });
+        assert!(
+            policies
+                .iter()
+                .all(|(key, policy)| is_ours(key, policy, net("10.5.0.0/16")))
+        );
+        assert!(
+            !is_ours(&policies[0].0, &policies[0].1, net("10.6.0.0/16")),
+            "of another network"
+        );
+        let other = TunnelPolicy {
+            reqid: 12,
+            ..policies[0].1
+        };
+        assert!(
+            !is_ours(&policies[0].0, &other, net("10.5.0.0/16")),
+            "of another number"
+        );
+        assert_eq!(
+            desired,
+            Desired {
+                policies: policies.into(),
+                ..Desired::default()
+            }
+        );
     }
 
     #[test]
     fn the_mtu_is_flannels_and_a_nat_is_refused() {
         let mtu = |udp_encap| Ipsec { udp_encap }.mtu(Family::V4, 1500);
         assert_eq!((mtu(false), mtu(true)), (1423, 1415));
-        let end = |public: &str| End { addr: ip("192.0.2.1"), public: ip(public), source: ip("192.0.2.1") };
+        let end = |public: &str| End {
+            addr: ip("192.0.2.1"),
+            public: ip(public),
+            source: ip("192.0.2.1"),
+        };
         assert_eq!(Ipsec { udp_encap: true }.accept(&end("192.0.2.1")), Ok(()));
-        let refused = Ipsec { udp_encap: true }.accept(&end("203.0.113.7")).expect_err("a NAT").to_string();
-        assert!(refused.starts_with("ipsec needs a node's own address"), "{refused}");
+        let refused = Ipsec { udp_encap: true }
+            .accept(&end("203.0.113.7"))
+            .expect_err("a NAT")
+            .to_string();
+        assert!(
+            refused.starts_with("ipsec needs a node's own address"),
+            "{refused}"
+        );
     }
 }

@@ -9,7 +9,8 @@ use flannel_host::file::FileError;
 pub enum IpsecError {
     /// charon is not installed.
     #[error(
-        "the backend ipsec needs strongSwan's charon, and it is neither in PATH nor in {places}: install it (Debian: \
+        "the backend ipsec needs strongSwan's charon, and it is neither in PATH nor in {places}: \
+         install it (Debian: \
          strongswan-charon, strongswan-swanctl and libstrongswan-standard-plugins)"
     )]
     NoProgram {
@@ -20,7 +21,9 @@ pub enum IpsecError {
     #[error(transparent)]
     File(#[from] FileError),
     /// Another process has a port of IKE.
-    #[error("charon cannot listen on UDP port {port}: {owner} has it; end that process, or its service")]
+    #[error(
+        "charon cannot listen on UDP port {port}: {owner} has it; end that process, or its service"
+    )]
     PortTaken {
         /// The port.
         port: u16,
@@ -28,7 +31,8 @@ pub enum IpsecError {
         owner: String,
     },
     /// Another charon runs in this view of the file system.
-    #[error("charon runs already, as process {pid}, which is not the agent's ({}): end it, or its service", file.display())]
+    #[error("charon runs already, as process {pid}, which is not the agent's ({}): end it, or its \
+        service", file.display())]
     AnotherCharon {
         /// Its process id.
         pid: u32,

@@ -65,11 +65,18 @@ pub struct IpsecTunnels {
 
 impl IpsecTunnels {
     /// Starts the task.
-    pub fn start(setup: IpsecSetup, netlink: Netlink, state_dir: &Path) -> Result<Self, IpsecError> {
+    pub fn start(
+        setup: IpsecSetup,
+        netlink: Netlink,
+        state_dir: &Path,
+    ) -> Result<Self, IpsecError> {
         let files = CharonFiles::write(state_dir, setup.network)?;
         let (requests, receiver) = mpsc::unbounded_channel();
         tokio::spawn(IpsecWorker::new(setup, netlink, files).run(receiver));
-        Ok(Self { requests, node: None })
+        Ok(Self {
+            requests,
+            node: None,
+        })
     }
 
     /// Stores this node's end, and passes the peers that are new, different or gone to the task.
@@ -80,14 +87,21 @@ impl IpsecTunnels {
             return;
         }
         let peers = changes.peers.iter().filter_map(|(subnet, peer)| {
-            let IpNet::V4(subnet) = *subnet else { return None };
+            let IpNet::V4(subnet) = *subnet else {
+                return None;
+            };
             let address = peer.as_ref().and_then(|peer| match peer.public_ip {
                 IpAddr::V4(address) => Some(address),
                 IpAddr::V6(_) => None,
             });
             Some((subnet, address))
         });
-        let request = IpsecRequest { own, all: changes.all, peers: peers.collect(), in_sync };
+        let request = IpsecRequest {
+            own,
+            all: changes.all,
+            peers: peers.collect(),
+            in_sync,
+        };
         // The task ends after this value only.
         let _ = self.requests.send(request);
     }

@@ -18,7 +18,10 @@ pub struct IpsecEnd {
 
 /// The name of the connection between two ends.
 pub(super) fn connection(own: IpsecEnd, peer: IpsecEnd) -> String {
-    format!("{}-{}-{}-{}", own.address, own.subnet, peer.subnet, peer.address)
+    format!(
+        "{}-{}-{}-{}",
+        own.address, own.subnet, peer.subnet, peer.address
+    )
 }
 
 /// The name of its one child.
@@ -41,8 +44,14 @@ mod tests {
             subnet: subnet.parse().expect("a subnet"),
             address: address.parse().expect("an address"),
         };
-        let (own, peer) = (end("10.5.1.0/24", "192.0.2.1"), end("10.5.9.0/24", "192.0.2.9"));
-        assert_eq!(connection(own, peer), "192.0.2.1-10.5.1.0/24-10.5.9.0/24-192.0.2.9");
+        let (own, peer) = (
+            end("10.5.1.0/24", "192.0.2.1"),
+            end("10.5.9.0/24", "192.0.2.9"),
+        );
+        assert_eq!(
+            connection(own, peer),
+            "192.0.2.1-10.5.1.0/24-10.5.9.0/24-192.0.2.9"
+        );
         assert_eq!(child(own, peer), "10.5.1.0/24-10.5.9.0/24");
     }
 }

@@ -9,6 +9,10 @@ const PORTS: [u16; 2] = [500, 4500];
 
 /// Fails if another process has one of the ports.
 pub(super) fn check() -> Result<(), IpsecError> {
-    let taken = PORTS.into_iter().find_map(|port| Some((port, port_holder(PortKind::Udp, port)?)));
-    taken.map_or(Ok(()), |(port, owner)| Err(IpsecError::PortTaken { port, owner }))
+    let taken = PORTS
+        .into_iter()
+        .find_map(|port| Some((port, port_holder(PortKind::Udp, port)?)));
+    taken.map_or(Ok(()), |(port, owner)| {
+        Err(IpsecError::PortTaken { port, owner })
+    })
 }

@@ -35,7 +35,9 @@ impl SharedIpsecStatus {
 
     /// Returns the known state of the tunnel to a peer.
     pub fn of_peer(&self, peer: &Peer) -> Option<IpsecPeerStatus> {
-        let IpNet::V4(subnet) = peer.subnet else { return None };
+        let IpNet::V4(subnet) = peer.subnet else {
+            return None;
+        };
         self.lock().peers.get(&subnet).cloned()
     }
 
@@ -50,7 +52,9 @@ impl SharedIpsecStatus {
 
     /// The number of peers without associations, where the reason is known.
     pub fn refused(&self) -> usize {
-        let is_refused = |peer: &&IpsecPeerStatus| peer.state != IpsecPeerState::Installed && peer.error.is_some();
+        let is_refused = |peer: &&IpsecPeerStatus| {
+            peer.state != IpsecPeerState::Installed && peer.error.is_some()
+        };
         self.lock().peers.values().filter(is_refused).count()
     }
 

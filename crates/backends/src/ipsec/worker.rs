@@ -86,14 +86,20 @@ struct Attempts {
 
 impl Attempts {
     fn new() -> Self {
-        Self { next: Instant::now() + FIRST, error: None }
+        Self {
+            next: Instant::now() + FIRST,
+            error: None,
+        }
     }
 }
 
 impl IpsecWorker {
     /// Creates the task's state, without knowledge about the process.
     pub(super) fn new(setup: IpsecSetup, netlink: Netlink, files: CharonFiles) -> Self {
-        let status = IpsecStatus { udp_encap: setup.config.udp_encap, ..IpsecStatus::default() };
+        let status = IpsecStatus {
+            udp_encap: setup.config.udp_encap,
+            ..IpsecStatus::default()
+        };
         setup.shared.set_process(status.clone());
         Self {
             setup,
@@ -134,7 +140,15 @@ impl IpsecWorker {
         }
     }
 
-    fn take(&mut self, IpsecRequest { own, all, peers, in_sync }: IpsecRequest) {
+    fn take(
+        &mut self,
+        IpsecRequest {
+            own,
+            all,
+            peers,
+            in_sync,
+        }: IpsecRequest,
+    ) {
         (self.own, self.in_sync) = (own, in_sync);
         if all {
             self.peers.retain(|subnet, _| peers.contains_key(subnet));
@@ -148,11 +162,18 @@ impl IpsecWorker {
                 self.tunnels.remove(&subnet);
             }
         }
-        self.tunnels.retain(|subnet, _| self.peers.contains_key(subnet));
+        self.tunnels
+            .retain(|subnet, _| self.peers.contains_key(subnet));
     }
 
     fn ends(&self) -> Vec<IpsecEnd> {
-        self.peers.iter().map(|(subnet, address)| IpsecEnd { subnet: *subnet, address: *address }).collect()
+        self.peers
+            .iter()
+            .map(|(subnet, address)| IpsecEnd {
+                subnet: *subnet,
+                address: *address,
+            })
+            .collect()
     }
 
     /// Reconciles the process, its keys and its connections with the leases, and reads the
@@ -178,11 +199,16 @@ impl IpsecWorker {
         let result = self.netlink.check_esp().await;
         self.has_esp = result.is_ok();
         let before = self.status.kernel.take();
-        self.status.kernel = result.err().map(|error| format!("{}; it needs the module esp4", chain(&error)));
+        self.status.kernel = result
+            .err()
+            .map(|error| format!("{}; it needs the module esp4", chain(&error)));
         if let Some(reason) = &self.status.kernel
             && before.is_none()
         {
-            tracing::warn!(reason, "the kernel makes no IPsec associations: packets to peers are dropped");
+            tracing::warn!(
+                reason,
+                "the kernel makes no IPsec associations: packets to peers are dropped"
+            );
         }
     }
 
@@ -194,8 +220,14 @@ impl IpsecWorker {
         }
         let now = Instant::now();
         if self.status.pid.take().is_some() {
-            let status = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
-            let problem = status.map_or_else(|| "it ended".to_owned(), |status| format!("it ended with {status}"));
+            let status = self
+                .child
+                .as_mut()
+                .and_then(|child| child.try_wait().ok().flatten());
+            let problem = status.map_or_else(
+                || "it ended".to_owned(),
+                |status| format!("it ended with {status}"),
+            );
             tracing::warn!(problem, "charon is gone; it is started again");
             self.backoff.ended(problem, now);
         }
@@ -229,8 +261,9 @@ impl IpsecWorker {
     /// The secret is loaded for this node and for each peer, as flannel loads it.
     async fn sync_keys(&mut self, vici: &mut Vici, own: IpsecEnd) -> Result<(), IpsecError> {
         let addresses = self.peers.values().copied().chain([own.address]);
-        let wanted: BTreeMap<String, Ipv4Addr> =
-            addresses.map(|address| (names::shared_key(address), address)).collect();
+        let wanted: BTreeMap<String, Ipv4Addr> = addresses
+            .map(|address| (names::shared_key(address), address))
+            .collect();
         let there = vici.keys().await?;
         self.keys.retain(|name| there.contains(name));
         for (name, address) in &wanted {
@@ -250,8 +283,11 @@ impl IpsecWorker {
 
     /// A connection that charon refuses holds up no other.
     async fn sync_connections(&mut self, vici: &mut Vici, own: IpsecEnd) -> Result<(), IpsecError> {
-        let wanted: BTreeMap<String, IpsecEnd> =
-            self.ends().into_iter().map(|peer| (names::connection(own, peer), peer)).collect();
+        let wanted: BTreeMap<String, IpsecEnd> = self
+            .ends()
+            .into_iter()
+            .map(|peer| (names::connection(own, peer), peer))
+            .collect();
         let there = vici.connections().await?;
         self.connections.retain(|name| there.contains(name));
         if self.in_sync {
@@ -265,7 +301,10 @@ impl IpsecWorker {
             if self.connections.contains(&name) {
                 continue;
             }
-            let attempts = self.tunnels.entry(peer.subnet).or_insert_with(Attempts::new);
+            let attempts = self
+                .tunnels
+                .entry(peer.subnet)
+                .or_insert_with(Attempts::new);
             match vici.load_connection(own, peer, &self.setup.config).await {
                 Ok(()) => {
                     *attempts = Attempts::new();
@@ -283,12 +322,19 @@ impl IpsecWorker {
         let (mut peers, mut waiting) = (BTreeMap::new(), Vec::new());
         for peer in self.ends() {
             let mut status = associations.status(own, peer, SystemTime::now());
-            let attempts = self.tunnels.entry(peer.subnet).or_insert_with(Attempts::new);
+            let attempts = self
+                .tunnels
+                .entry(peer.subnet)
+                .or_insert_with(Attempts::new);
             if status.state == IpsecPeerState::Installed {
                 attempts.error = None;
             } else {
-                let is_late = attempts.next <= Instant::now() && status.state == IpsecPeerState::Connecting;
-                status.error = attempts.error.clone().or_else(|| is_late.then(|| no_answer(peer.address)));
+                let is_late =
+                    attempts.next <= Instant::now() && status.state == IpsecPeerState::Connecting;
+                status.error = attempts
+                    .error
+                    .clone()
+                    .or_else(|| is_late.then(|| no_answer(peer.address)));
             }
             waiting.extend(status.state.needs_attempt().then_some(peer));
             peers.insert(peer.subnet, status);
@@ -302,19 +348,26 @@ impl IpsecWorker {
     fn attempt(&mut self, own: IpsecEnd, waiting: Vec<IpsecEnd>) {
         let now = Instant::now();
         for peer in waiting {
-            let Some(attempts) = self.tunnels.get_mut(&peer.subnet) else { continue };
+            let Some(attempts) = self.tunnels.get_mut(&peer.subnet) else {
+                continue;
+            };
             let is_loaded = self.connections.contains(&names::connection(own, peer));
             if !is_loaded || attempts.next > now || self.attempts.len() >= AT_ONCE {
                 continue;
             }
             attempts.next = now + ATTEMPT;
-            self.attempts.spawn(initiate(self.files.socket.clone(), own, peer));
+            self.attempts
+                .spawn(initiate(self.files.socket.clone(), own, peer));
         }
     }
 
     fn ended(&mut self, result: Option<(Ipv4Net, Result<(), String>)>) {
-        let Some((subnet, result)) = result else { return };
-        let Some(attempts) = self.tunnels.get_mut(&subnet) else { return };
+        let Some((subnet, result)) = result else {
+            return;
+        };
+        let Some(attempts) = self.tunnels.get_mut(&subnet) else {
+            return;
+        };
         let error = result.err();
         if error.is_some() && attempts.error != error {
             tracing::warn!(%subnet, error, "no IPsec associations with a peer; tried again");

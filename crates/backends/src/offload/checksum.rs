@@ -21,7 +21,9 @@ use flannel_netlink::Netlink;
 use flannel_status::ChecksumOffloadStatus;
 use flannel_store::config::TxChecksumOffload;
 
-use super::{LostOffloaded, OffloadTrials, Offloads, checksum_alias::SwitchedOff, judge::TX_CHECKSUM};
+use super::{
+    LostOffloaded, OffloadTrials, Offloads, checksum_alias::SwitchedOff, judge::TX_CHECKSUM,
+};
 
 /// One of our vxlan devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +88,10 @@ struct Followed {
 impl ChecksumOffload {
     /// With this setting.
     pub fn new(setting: TxChecksumOffload) -> Self {
-        Self { setting, ..Self::default() }
+        Self {
+            setting,
+            ..Self::default()
+        }
     }
 
     /// Takes in the peers to which packets with offloaded checksums are lost. Returns true if the
@@ -99,13 +104,22 @@ impl ChecksumOffload {
 
     /// Makes the devices follow. They have to be known to `offloads`, which reads a changed one
     /// again.
-    pub async fn follow(&mut self, netlink: &Netlink, offloads: &mut Offloads, devices: &[ChecksumDevice]) {
-        self.devices.retain(|family, _| devices.iter().any(|device| device.family == *family));
+    pub async fn follow(
+        &mut self,
+        netlink: &Netlink,
+        offloads: &mut Offloads,
+        devices: &[ChecksumDevice],
+    ) {
+        self.devices
+            .retain(|family, _| devices.iter().any(|device| device.family == *family));
         for device in devices {
             let feature = offloads.checksum_feature(device.index);
             let change = self.change(*device, &feature);
             let error = match change.target() {
-                Some(target) => offloads.switch_checksum(netlink, device.index, target).await.err(),
+                Some(target) => offloads
+                    .switch_checksum(netlink, device.index, target)
+                    .await
+                    .err(),
                 None => None,
             };
             let error = error.map(|error| chain(&error));
@@ -123,30 +137,51 @@ impl ChecksumOffload {
     /// A peer of the present trials to which offloaded packets are lost.
     fn lost_of(&self, family: Family) -> Option<IpAddr> {
         let round = self.trial(family)?;
-        self.lost.iter().find(|lost| lost.round == round && Family::of(lost.peer) == family).map(|lost| lost.peer)
+        self.lost
+            .iter()
+            .find(|lost| lost.round == round && Family::of(lost.peer) == family)
+            .map(|lost| lost.peer)
     }
 
     fn remember(&mut self, device: ChecksumDevice, feature: Feature, error: Option<String>) {
         let known = self.devices.get(&device.family);
-        let is_same = known.is_some_and(|known| known.device == device && known.feature.is_on == feature.is_on);
+        let is_same = known
+            .is_some_and(|known| known.device == device && known.feature.is_on == feature.is_on);
         let round = known.map_or(0, |known| known.round) + u32::from(!is_same);
-        self.devices.insert(device.family, Followed { device, feature, round, error });
+        self.devices.insert(
+            device.family,
+            Followed {
+                device,
+                feature,
+                round,
+                error,
+            },
+        );
     }
 
     fn log(&self, device: ChecksumDevice, change: Change, feature: &Feature, error: Option<&str>) {
-        let known = self.devices.get(&device.family).and_then(|known| known.error.as_deref());
+        let known = self
+            .devices
+            .get(&device.family)
+            .and_then(|known| known.error.as_deref());
         if let Some(error) = error.filter(|error| known != Some(*error)) {
-            tracing::warn!(family = %device.family, error, "cannot switch the checksum offload of the tunnel device; tried again");
+            tracing::warn!(family = %device.family, error, "cannot switch the checksum offload of \
+                the tunnel device; tried again");
         }
         match (change, error) {
-            (Change::Off(by @ SwitchedOff::ByTrial { .. }), None) if feature.is_on == Some(false) => {
-                tracing::warn!(family = %device.family, reason = %by, "inner checksums are computed in front of the tunnel device");
+            (Change::Off(by @ SwitchedOff::ByTrial { .. }), None)
+                if feature.is_on == Some(false) =>
+            {
+                tracing::warn!(family = %device.family, reason = %by, "inner checksums are \
+                    computed in front of the tunnel device");
             }
             (Change::Off(by), None) if feature.is_on == Some(false) => {
-                tracing::info!(family = %device.family, reason = %by, "inner checksums are computed in front of the tunnel device");
+                tracing::info!(family = %device.family, reason = %by, "inner checksums are \
+                    computed in front of the tunnel device");
             }
             (Change::On, None) => {
-                tracing::info!(family = %device.family, "inner checksums are left to the network card");
+                tracing::info!(family = %device.family, "inner checksums are left to the network \
+                    card");
             }
             _ => {}
         }
@@ -155,13 +190,17 @@ impl ChecksumOffload {
     /// The round of trials of a family: one is due while the feature may be switched off by it.
     fn trial(&self, family: Family) -> Option<u32> {
         let followed = self.devices.get(&family)?;
-        let is_due = self.setting == TxChecksumOffload::Auto && followed.feature.is_on == Some(true);
+        let is_due =
+            self.setting == TxChecksumOffload::Auto && followed.feature.is_on == Some(true);
         is_due.then_some(followed.round)
     }
 
     /// The trials that are due.
     pub fn trials(&self) -> OffloadTrials {
-        OffloadTrials { v4: self.trial(Family::V4), v6: self.trial(Family::V6) }
+        OffloadTrials {
+            v4: self.trial(Family::V4),
+            v6: self.trial(Family::V6),
+        }
     }
 
     /// For the status document.
@@ -170,7 +209,10 @@ impl ChecksumOffload {
             device: name(followed.device.index),
             setting: self.setting.to_string(),
             on: followed.feature.is_on,
-            reason: followed.error.clone().or_else(|| followed.feature.reason(self.setting)),
+            reason: followed
+                .error
+                .clone()
+                .or_else(|| followed.feature.reason(self.setting)),
         };
         self.devices.values().map(status).collect()
     }
@@ -181,17 +223,25 @@ impl Feature {
         match self.is_on {
             Some(true) => None,
             None if setting == TxChecksumOffload::Auto => None,
-            Some(false) => Some(
-                self.switched_off
-                    .map_or_else(|| format!("{TX_CHECKSUM} was switched off by another program"), |by| by.to_string()),
+            Some(false) => Some(self.switched_off.map_or_else(
+                || format!("{TX_CHECKSUM} was switched off by another program"),
+                |by| by.to_string(),
+            )),
+            None => Some(
+                "the kernel does not show the features of the device, or cannot switch this one"
+                    .to_owned(),
             ),
-            None => Some("the kernel does not show the features of the device, or cannot switch this one".to_owned()),
         }
     }
 }
 
 /// Decides what has to be done. `lost` is a peer to which offloaded packets are lost.
-fn change(setting: TxChecksumOffload, feature: &Feature, uplink: u32, lost: Option<IpAddr>) -> Change {
+fn change(
+    setting: TxChecksumOffload,
+    feature: &Feature,
+    uplink: u32,
+    lost: Option<IpAddr>,
+) -> Change {
     let by = feature.switched_off;
     match (feature.is_on, setting) {
         (Some(true), TxChecksumOffload::Off) => Change::Off(SwitchedOff::BySetting),
@@ -219,10 +269,16 @@ mod tests {
 
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 2, 13));
     const UPLINK: u32 = 2;
-    const TRIAL: SwitchedOff = SwitchedOff::ByTrial { peer: PEER, uplink: UPLINK };
+    const TRIAL: SwitchedOff = SwitchedOff::ByTrial {
+        peer: PEER,
+        uplink: UPLINK,
+    };
 
     fn feature(is_on: bool, switched_off: Option<SwitchedOff>) -> Feature {
-        Feature { is_on: Some(is_on), switched_off }
+        Feature {
+            is_on: Some(is_on),
+            switched_off,
+        }
     }
 
     #[test]
@@ -236,7 +292,16 @@ mod tests {
             (Auto, false, None, None, Change::Nothing),
             (Auto, false, Some(BySetting), None, Change::On),
             (Auto, false, Some(TRIAL), None, Change::Nothing),
-            (Auto, false, Some(SwitchedOff::ByTrial { peer: PEER, uplink: 7 }), None, Change::On),
+            (
+                Auto,
+                false,
+                Some(SwitchedOff::ByTrial {
+                    peer: PEER,
+                    uplink: 7,
+                }),
+                None,
+                Change::On,
+            ),
             (On, true, None, Some(PEER), Change::Nothing),
             (On, false, None, None, Change::On),
             (On, false, Some(TRIAL), None, Change::On),
@@ -248,13 +313,23 @@ mod tests {
             assert_eq!(found, expected, "{setting} {is_on} {by:?} {lost:?}");
         }
         for setting in TxChecksumOffload::ALL {
-            let unknown = Feature { is_on: None, switched_off: None };
-            assert_eq!(change(setting, &unknown, UPLINK, Some(PEER)), Change::Nothing);
+            let unknown = Feature {
+                is_on: None,
+                switched_off: None,
+            };
+            assert_eq!(
+                change(setting, &unknown, UPLINK, Some(PEER)),
+                Change::Nothing
+            );
         }
     }
 
     fn device(uplink: u32) -> ChecksumDevice {
-        ChecksumDevice { family: Family::V4, index: 3, uplink }
+        ChecksumDevice {
+            family: Family::V4,
+            index: 3,
+            uplink,
+        }
     }
 
     #[test]

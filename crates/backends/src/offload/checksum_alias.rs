@@ -39,7 +39,10 @@ impl SwitchedOff {
             return Some(Self::BySetting);
         }
         let (peer, uplink) = reason.strip_prefix(BY_TRIAL)?.split_once(UPLINK)?;
-        Some(Self::ByTrial { peer: peer.parse().ok()?, uplink: uplink.parse().ok()? })
+        Some(Self::ByTrial {
+            peer: peer.parse().ok()?,
+            uplink: uplink.parse().ok()?,
+        })
     }
 }
 
@@ -49,7 +52,8 @@ impl fmt::Display for SwitchedOff {
             Self::BySetting => f.write_str("TxChecksumOffload is off"),
             Self::ByTrial { peer, .. } => write!(
                 f,
-                "packets with offloaded inner checksums are lost on the way to {peer}, and others arrive: the network card may break them"
+                "packets with offloaded inner checksums are lost on the way to {peer}, and others \
+                 arrive: the network card may break them"
             ),
         }
     }
@@ -62,10 +66,20 @@ mod tests {
     #[test]
     fn an_alias_is_read_back() {
         let v6 = "2001:db8::7".parse().expect("IPv6");
-        for by in [SwitchedOff::BySetting, SwitchedOff::ByTrial { peer: v6, uplink: 12 }] {
+        for by in [
+            SwitchedOff::BySetting,
+            SwitchedOff::ByTrial {
+                peer: v6,
+                uplink: 12,
+            },
+        ] {
             assert_eq!(SwitchedOff::of_alias(&by.to_alias()), Some(by));
         }
-        for other in ["", "uplink to rack 7", "flannel-agent: checksum offload is off, lost to peer x by interface 1"] {
+        for other in [
+            "",
+            "uplink to rack 7",
+            "flannel-agent: checksum offload is off, lost to peer x by interface 1",
+        ] {
             assert_eq!(SwitchedOff::of_alias(other), None);
         }
     }

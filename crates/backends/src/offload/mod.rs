@@ -99,17 +99,26 @@ impl Offloads {
         if std::mem::take(&mut self.are_limits_stale) {
             self.refresh_limits(netlink).await;
         }
-        let unknown: Vec<u32> = devices.into_iter().filter(|index| !self.known.contains_key(index)).collect();
+        let unknown: Vec<u32> = devices
+            .into_iter()
+            .filter(|index| !self.known.contains_key(index))
+            .collect();
         if unknown.is_empty() {
             return;
         }
         self.ethtool.open().await;
         let ethtool = &self.ethtool;
-        let read = join_all(unknown.into_iter().map(async |index| (index, ethtool.read(netlink, index).await)));
+        let read = join_all(
+            unknown
+                .into_iter()
+                .map(async |index| (index, ethtool.read(netlink, index).await)),
+        );
         for (index, device) in read.await {
             match device {
                 Ok(device) => self.known.extend(device.map(|device| (index, device))),
-                Err(error) => tracing::debug!(error = chain(&error), "offload settings are not known"),
+                Err(error) => {
+                    tracing::debug!(error = chain(&error), "offload settings are not known")
+                }
             }
         }
     }
@@ -117,7 +126,10 @@ impl Offloads {
     async fn refresh_limits(&mut self, netlink: &Netlink) {
         match netlink.links().await {
             Ok(links) => links.into_iter().for_each(|link| self.take_limits(&link)),
-            Err(error) => tracing::debug!(error = chain(&error), "offload limits are not known; tried again"),
+            Err(error) => tracing::debug!(
+                error = chain(&error),
+                "offload limits are not known; tried again"
+            ),
         }
     }
 
@@ -130,12 +142,16 @@ impl Offloads {
     /// The setting by which packets that skip the device on their way out have to be left to the
     /// kernel, if there is one.
     pub fn on_transmit(&self, device: u32) -> Option<OffloadSetting> {
-        self.known.get(&device).and_then(|known| on_transmit(&known.link, &known.features))
+        self.known
+            .get(&device)
+            .and_then(|known| on_transmit(&known.link, &known.features))
     }
 
     /// The same for packets that skip its receipt.
     pub fn on_receipt(&self, device: u32) -> Option<OffloadSetting> {
-        self.known.get(&device).and_then(|known| on_receipt(&known.link, &known.features))
+        self.known
+            .get(&device)
+            .and_then(|known| on_receipt(&known.link, &known.features))
     }
 
     /// The state of checksum offload of a known device.
@@ -143,7 +159,8 @@ impl Offloads {
         let known = self.known.get(&device);
         Feature {
             is_on: known.and_then(|known| known.features.is_wanted(TX_CHECKSUM)),
-            switched_off: known.and_then(|known| SwitchedOff::of_alias(known.link.alias.as_deref()?)),
+            switched_off: known
+                .and_then(|known| SwitchedOff::of_alias(known.link.alias.as_deref()?)),
         }
     }
 
@@ -155,7 +172,12 @@ impl Offloads {
         device: u32,
         (alias, is_on): (Option<SwitchedOff>, Option<bool>),
     ) -> Result<(), NetlinkError> {
-        netlink.set_alias(device, &alias.map(SwitchedOff::to_alias).unwrap_or_default()).await?;
+        netlink
+            .set_alias(
+                device,
+                &alias.map(SwitchedOff::to_alias).unwrap_or_default(),
+            )
+            .await?;
         if let (Some(is_on), Ethtool::Open(ethtool)) = (is_on, &self.ethtool) {
             ethtool.set_feature(device, TX_CHECKSUM, is_on).await?;
         }
@@ -182,8 +204,14 @@ impl Ethtool {
     }
 
     /// `None` for a device that is gone.
-    async fn read(&self, netlink: &Netlink, device: u32) -> Result<Option<OffloadDevice>, NetlinkError> {
-        let Some(link) = netlink.link_by_index(device).await? else { return Ok(None) };
+    async fn read(
+        &self,
+        netlink: &Netlink,
+        device: u32,
+    ) -> Result<Option<OffloadDevice>, NetlinkError> {
+        let Some(link) = netlink.link_by_index(device).await? else {
+            return Ok(None);
+        };
         let features = match self {
             Self::Open(ethtool) => match ethtool.features(device).await {
                 Err(error) if error.is_gone() => return Ok(None),
@@ -202,9 +230,14 @@ mod tests {
     use super::*;
 
     fn known() -> Offloads {
-        let device =
-            |index| OffloadDevice { link: Link::ethernet(index, "veth1", 1450), features: DeviceFeatures::default() };
-        Offloads { known: [(2, device(2)), (3, device(3))].into(), ..Offloads::default() }
+        let device = |index| OffloadDevice {
+            link: Link::ethernet(index, "veth1", 1450),
+            features: DeviceFeatures::default(),
+        };
+        Offloads {
+            known: [(2, device(2)), (3, device(3))].into(),
+            ..Offloads::default()
+        }
     }
 
     #[test]
@@ -215,19 +248,32 @@ mod tests {
         assert!(offloads.observe(&event(2)));
         assert!(!offloads.observe(&event(2)), "it will be read anyway");
         assert_eq!(offloads.known.keys().collect::<Vec<_>>(), [&3]);
-        assert!(offloads.observe(&KernelEvent::LinkGone { index: 3, name: "veth1".to_owned() }));
+        assert!(offloads.observe(&KernelEvent::LinkGone {
+            index: 3,
+            name: "veth1".to_owned()
+        }));
     }
 
     #[test]
     fn limits_are_read_again_of_known_devices_and_replace_those_before() {
         let mut offloads = known();
         assert!(offloads.invalidate_limits() && !Offloads::default().invalidate_limits());
-        let limits = OffloadLimits { gro_max_size: Some(9_000), ..OffloadLimits::default() };
+        let limits = OffloadLimits {
+            gro_max_size: Some(9_000),
+            ..OffloadLimits::default()
+        };
         for index in [2, 7] {
-            offloads.take_limits(&Link { limits, ..Link::ethernet(index, "veth1", 1450) });
+            offloads.take_limits(&Link {
+                limits,
+                ..Link::ethernet(index, "veth1", 1450)
+            });
         }
         assert!(offloads.on_receipt(2).is_some() && offloads.on_receipt(3).is_none());
-        assert_eq!(offloads.known.len(), 2, "a device that does not matter stays unknown");
+        assert_eq!(
+            offloads.known.len(),
+            2,
+            "a device that does not matter stays unknown"
+        );
     }
 
     #[test]

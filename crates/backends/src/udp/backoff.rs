@@ -21,8 +21,12 @@ impl Backoff {
     /// be started now.
     pub fn waiting(&self, now: Instant) -> Option<(Duration, String)> {
         let since = self.since.filter(|_| self.failures > 0)?;
-        let wait = FIRST.saturating_mul(1 << (self.failures - 1).min(10)).min(LONGEST);
-        let left = (since + wait).checked_duration_since(now).filter(|left| !left.is_zero())?;
+        let wait = FIRST
+            .saturating_mul(1 << (self.failures - 1).min(10))
+            .min(LONGEST);
+        let left = (since + wait)
+            .checked_duration_since(now)
+            .filter(|left| !left.is_zero())?;
         Some((left, self.problem.clone()))
     }
 
@@ -39,7 +43,10 @@ impl Backoff {
 
     /// It ran and is gone.
     pub fn ended(&mut self, problem: String, now: Instant) {
-        if self.since.is_some_and(|since| now.duration_since(since) < SHORT_LIFE) {
+        if self
+            .since
+            .is_some_and(|since| now.duration_since(since) < SHORT_LIFE)
+        {
             self.failed(problem, now);
         } else {
             self.failures = 0;
@@ -57,16 +64,26 @@ mod tests {
         let mut backoff = Backoff::default();
         let wait = |backoff: &Backoff, now| backoff.waiting(now).map(|(wait, _)| wait);
         backoff.ended("killed".to_owned(), start);
-        assert_eq!(wait(&backoff, start), None, "one that was found, not started");
+        assert_eq!(
+            wait(&backoff, start),
+            None,
+            "one that was found, not started"
+        );
         for expected in [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000] {
             backoff.failed("no".to_owned(), start);
-            assert_eq!(backoff.waiting(start), Some((Duration::from_millis(expected), "no".to_owned())));
+            assert_eq!(
+                backoff.waiting(start),
+                Some((Duration::from_millis(expected), "no".to_owned()))
+            );
         }
         let later = start + LONGEST;
         assert_eq!(wait(&backoff, later), None);
         backoff.started(later);
         backoff.ended("killed".to_owned(), later + Duration::from_secs(1));
-        assert_eq!(wait(&backoff, later + Duration::from_secs(1)), Some(LONGEST));
+        assert_eq!(
+            wait(&backoff, later + Duration::from_secs(1)),
+            Some(LONGEST)
+        );
         backoff.started(later);
         backoff.ended("killed".to_owned(), later + SHORT_LIFE);
         assert_eq!(wait(&backoff, later + SHORT_LIFE), None);

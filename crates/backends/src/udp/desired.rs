@@ -26,14 +26,24 @@ pub struct Udp(pub UdpConfig);
 
 impl Backend for Udp {
     fn mtu(&self, _family: Family, external_mtu: u32) -> u32 {
-        self.0.mtu.map_or(external_mtu, u32::from).saturating_sub(OVERHEAD)
+        self.0
+            .mtu
+            .map_or(external_mtu, u32::from)
+            .saturating_sub(OVERHEAD)
     }
 
     fn device(&self, lower: &TunnelUnderlay) -> Option<TunnelSpec> {
         // The configuration is refused with IPv6.
-        let IpAddr::V4(source) = lower.source else { return None };
+        let IpAddr::V4(source) = lower.source else {
+            return None;
+        };
         let mtu = self.mtu(Family::V4, lower.mtu);
-        Some(TunnelSpec::Udp(UdpSpec { name: DEVICE.to_owned(), source, port: self.0.port, mtu }))
+        Some(TunnelSpec::Udp(UdpSpec {
+            name: DEVICE.to_owned(),
+            source,
+            port: self.0.port,
+            mtu,
+        }))
     }
 
     fn way(&self, _node: &Node, _underlay: &Underlay, _peer: &Peer) -> Way {
@@ -42,11 +52,19 @@ impl Backend for Udp {
 
     fn desired(&self, node: &Node, peers: &[PeerWay]) -> Desired {
         let mut desired = Desired::default();
-        let Some((tunnel, _)) = node.tunnel else { return desired };
+        let Some((tunnel, _)) = node.tunnel else {
+            return desired;
+        };
         let (addr, prefix_len) = (node.subnet.network(), node.network.family().bits());
-        desired.addresses.insert(AddressKey { ifindex: tunnel, addr, prefix_len });
+        desired.addresses.insert(AddressKey {
+            ifindex: tunnel,
+            addr,
+            prefix_len,
+        });
         let route = Route::on_device(node.network.family(), tunnel, protocol::BOOT);
-        desired.routes.insert(RouteKey::main(node.network.prefix), route);
+        desired
+            .routes
+            .insert(RouteKey::main(node.network.prefix), route);
         for PeerWay { peer, .. } in peers {
             if let (IpNet::V4(subnet), IpAddr::V4(public)) = (peer.subnet, peer.public_ip) {
                 desired.udp.insert(subnet, public);
@@ -93,17 +111,38 @@ mod tests {
         let spec = |mtu| Udp(UdpConfig { port: 8285, mtu }).device(&lower("192.0.2.1"));
         let expected = |mtu| {
             let source = Ipv4Addr::new(192, 0, 2, 1);
-            Some(TunnelSpec::Udp(UdpSpec { name: "flannel0".to_owned(), source, port: 8285, mtu }))
+            Some(TunnelSpec::Udp(UdpSpec {
+                name: "flannel0".to_owned(),
+                source,
+                port: 8285,
+                mtu,
+            }))
         };
-        assert_eq!((spec(None), spec(Some(1400))), (expected(1472), expected(1372)));
-        assert_eq!(Udp(UdpConfig { port: 8285, mtu: None }).device(&lower("2001:db8::1")), None);
+        assert_eq!(
+            (spec(None), spec(Some(1400))),
+            (expected(1472), expected(1372))
+        );
+        assert_eq!(
+            Udp(UdpConfig {
+                port: 8285,
+                mtu: None
+            })
+            .device(&lower("2001:db8::1")),
+            None
+        );
     }
 
     #[test]
     fn peers_are_rows_of_the_process_behind_one_route() {
-        let backend = Udp(UdpConfig { port: 8285, mtu: None });
+        let backend = Udp(UdpConfig {
+            port: 8285,
+            mtu: None,
+        });
         let node = Node {
-            network: PodNetwork { prefix: net("10.244.0.0/16"), subnet_len: 24 },
+            network: PodNetwork {
+                prefix: net("10.244.0.0/16"),
+                subnet_len: 24,
+            },
             subnet: net("10.244.1.0/24"),
             source: "192.0.2.1".parse().expect("an address"),
             external: 2,
@@ -117,18 +156,42 @@ mod tests {
             key: "10.244.9.0-24".into(),
         };
         let way = backend.way(&node, &Underlay::new(None), &peer);
-        let address = AddressKey { ifindex: 7, addr: node.subnet.network(), prefix_len: 32 };
-        let route = (RouteKey::main(net("10.244.0.0/16")), Route::on_device(Family::V4, 7, protocol::BOOT));
-        let value =
-            PeerValue { flags: EntryState::DIRECT, vtep: peer.public_ip.into(), oif: 7, ..PeerValue::default() };
+        let address = AddressKey {
+            ifindex: 7,
+            addr: node.subnet.network(),
+            prefix_len: 32,
+        };
+        let route = (
+            RouteKey::main(net("10.244.0.0/16")),
+            Route::on_device(Family::V4, 7, protocol::BOOT),
+        );
+        let value = PeerValue {
+            flags: EntryState::DIRECT,
+            vtep: peer.public_ip.into(),
+            oif: 7,
+            ..PeerValue::default()
+        };
         let expected = Desired {
             addresses: [address].into(),
             routes: [route].into(),
             peers: [(9, value)].into(),
-            udp: [("10.244.9.0/24".parse().expect("a subnet"), Ipv4Addr::new(192, 0, 2, 9))].into(),
+            udp: [(
+                "10.244.9.0/24".parse().expect("a subnet"),
+                Ipv4Addr::new(192, 0, 2, 9),
+            )]
+            .into(),
             ..Desired::default()
         };
         assert_eq!(backend.desired(&node, &[PeerWay { peer, way }]), expected);
-        assert_eq!(backend.desired(&Node { tunnel: None, ..node }, &[]), Desired::default());
+        assert_eq!(
+            backend.desired(
+                &Node {
+                    tunnel: None,
+                    ..node
+                },
+                &[]
+            ),
+            Desired::default()
+        );
     }
 }

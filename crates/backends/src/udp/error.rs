@@ -17,7 +17,8 @@ pub enum UdpError {
         problem: String,
     },
     /// It was tried a short time ago.
-    #[error("the tunnel process is started again in {}: {problem}", flannel_host::duration::format(wait.as_secs() + 1))]
+    #[error("the tunnel process is started again in {}: \
+        {problem}", flannel_host::duration::format(wait.as_secs() + 1))]
     Waiting {
         /// The time until then.
         wait: Duration,
@@ -35,6 +36,9 @@ pub enum UdpError {
 impl UdpError {
     /// Returns true if the same request may succeed later.
     pub const fn is_temporary(&self) -> bool {
-        matches!(self, Self::Tunnel(TunnelError::InUse { .. }) | Self::Waiting { .. })
+        matches!(
+            self,
+            Self::Tunnel(TunnelError::InUse { .. }) | Self::Waiting { .. }
+        )
     }
 }

@@ -41,9 +41,10 @@ pub fn control_socket(state_dir: &Path) -> PathBuf {
 pub fn remove(control: &Path) -> Result<(), TunnelError> {
     stop(control)?;
     match fs::remove_file(control) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(TunnelError::Control { path: control.to_owned(), error })
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(TunnelError::Control {
+            path: control.to_owned(),
+            error,
+        }),
         _ => Ok(()),
     }
 }
@@ -53,7 +54,10 @@ pub fn stop(control: &Path) -> Result<bool, TunnelError> {
     match ask(control, &Request::Stop, PATIENCE) {
         Ok(_) => Ok(true),
         Err(TunnelError::NoAnswer { error, .. })
-            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            ) =>
         {
             Ok(false)
         }

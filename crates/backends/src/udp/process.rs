@@ -45,7 +45,9 @@ impl Process {
     pub async fn ask(&self, request: Request) -> Result<Reply, UdpError> {
         let control = self.control.clone();
         let asked = spawn_blocking(move || ask(&control, &request, PATIENCE)).await;
-        match asked.map_err(|error| UdpError::Unexpected { reply: error.to_string() })?? {
+        match asked.map_err(|error| UdpError::Unexpected {
+            reply: error.to_string(),
+        })?? {
             Reply::Refused { reason } => Err(UdpError::Unexpected { reply: reason }),
             reply => Ok(reply),
         }
@@ -55,7 +57,9 @@ impl Process {
     pub async fn state(&self) -> Result<State, UdpError> {
         match self.ask(Request::State).await? {
             Reply::State(state) => Ok(state),
-            other => Err(UdpError::Unexpected { reply: format!("{other:?}") }),
+            other => Err(UdpError::Unexpected {
+                reply: format!("{other:?}"),
+            }),
         }
     }
 
@@ -65,7 +69,11 @@ impl Process {
         let mut child = spawn(options).map_err(|error| failed(error.to_string()))?;
         let deadline = Instant::now() + START;
         loop {
-            if child.try_wait().map_err(|error| failed(error.to_string()))?.is_some() {
+            if child
+                .try_wait()
+                .map_err(|error| failed(error.to_string()))?
+                .is_some()
+            {
                 return Err(failed(message(&mut child).await));
             }
             match self.state().await {
@@ -75,14 +83,23 @@ impl Process {
             }
         }
         // It would be in the way of the next one.
-        child.kill().await.map_err(|error| failed(error.to_string()))?;
+        child
+            .kill()
+            .await
+            .map_err(|error| failed(error.to_string()))?;
         Err(failed(format!("it does not answer within {START:?}")))
     }
 }
 
 /// Returns true if a process does what these options ask for, with our own program.
 pub fn fits(state: &State, options: &TunnelOptions, index: u32) -> bool {
-    let TunnelOptions { device, network, source, port, .. } = options;
+    let TunnelOptions {
+        device,
+        network,
+        source,
+        port,
+        ..
+    } = options;
     state.device == *device
         && state.index == index
         && state.network == *network
@@ -94,7 +111,13 @@ pub fn fits(state: &State, options: &TunnelOptions, index: u32) -> bool {
 /// Starts the process. It inherits only standard error, which it needs until it carries packets. (A
 /// service manager or a container runtime that ends all processes of a service ends it too.)
 fn spawn(options: &TunnelOptions) -> std::io::Result<Child> {
-    let TunnelOptions { control, device, network, source, port } = options;
+    let TunnelOptions {
+        control,
+        device,
+        network,
+        source,
+        port,
+    } = options;
     Command::new(OURSELVES)
         .arg0("flannel-agent")
         .arg("udp-tunnel")
@@ -123,5 +146,9 @@ async fn message(child: &mut Child) -> String {
     }
     let text = String::from_utf8_lossy(&text);
     let text = text.trim().trim_start_matches("error: ");
-    if text.is_empty() { "it ended at once".to_owned() } else { text.to_owned() }
+    if text.is_empty() {
+        "it ended at once".to_owned()
+    } else {
+        text.to_owned()
+    }
 }

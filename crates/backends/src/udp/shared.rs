@@ -38,14 +38,21 @@ impl SharedUdpStatus {
 
     fn change(&self, control: &Path, change: impl FnOnce(&mut UdpStatus)) {
         let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = shared.get_or_insert_with(|| Entry { control: control.to_owned(), last: UdpStatus::default() });
+        let entry = shared.get_or_insert_with(|| Entry {
+            control: control.to_owned(),
+            last: UdpStatus::default(),
+        });
         change(&mut entry.last);
     }
 
     /// Asks the process for its state now; `None` where the backend is another. A process that does
     /// not answer has none.
     pub fn status(&self) -> Option<UdpStatus> {
-        let Entry { control, mut last } = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let Entry { control, mut last } = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()?;
         match ask(&control, &Request::State, PATIENCE) {
             Ok(Reply::State(state)) => apply(&mut last, &state),
             Ok(_) => {}

@@ -55,7 +55,11 @@ pub struct Path {
 impl Path {
     /// Largest outer IP packet in bytes that may leave by any of its devices.
     pub fn mtu(&self) -> u32 {
-        self.uplinks.iter().map(|uplink| uplink.mtu).min().unwrap_or_default()
+        self.uplinks
+            .iter()
+            .map(|uplink| uplink.mtu)
+            .min()
+            .unwrap_or_default()
     }
 }
 
@@ -101,7 +105,10 @@ pub enum NotPlain {
     #[error("the route has an encapsulation of its own")]
     LightweightTunnel,
     /// The kernel does not show the next hops.
-    #[error("the kernel names nexthop object {0} and not where it leads (net.ipv4.nexthop_compat_mode is 0)")]
+    #[error(
+        "the kernel names nexthop object {0} and not where it leads (net.ipv4.nexthop_compat_mode \
+         is 0)"
+    )]
     HiddenNexthop(u32),
     /// A routing rule looks at more.
     #[error("{0}")]
@@ -123,8 +130,10 @@ pub enum NotPlain {
     WantsChecksum,
     /// A device on the way drops UDP over IPv6 without a checksum.
     #[error(
-        "packets without an outer UDP checksum, as the BPF programs send them over IPv6, are lost on the way to it, and \
-         others arrive: a firewall between the nodes may drop them. Let it accept them, and restart the agent"
+        "packets without an outer UDP checksum, as the BPF programs send them over IPv6, are lost \
+         on the way to it, and \
+         others arrive: a firewall between the nodes may drop them. Let it accept them, and \
+         restart the agent"
     )]
     LosesUnsummed,
     /// The tunnel device has to change packets that the programs would send past it.
@@ -165,17 +174,27 @@ pub fn judge(
         }
     }
     if uplinks.is_empty() {
-        let hidden = answer.nexthop.map_or(NotPlain::Unknown, NotPlain::HiddenNexthop);
+        let hidden = answer
+            .nexthop
+            .map_or(NotPlain::Unknown, NotPlain::HiddenNexthop);
         return Err(unfit.unwrap_or(hidden));
     }
-    let next_hop =
-        (!answer.is_multipath() && !answer.gateway_of_other_family(peer)).then(|| answer.gateway.unwrap_or(peer));
-    Ok(Path { uplinks: uplinks.into(), next_hop })
+    let next_hop = (!answer.is_multipath() && !answer.gateway_of_other_family(peer))
+        .then(|| answer.gateway.unwrap_or(peer));
+    Ok(Path {
+        uplinks: uplinks.into(),
+        next_hop,
+    })
 }
 
 /// The devices by which a route leads, each once.
 pub fn by_devices(answer: &RouteAnswer) -> BTreeSet<u32> {
-    answer.hops.iter().map(|hop| hop.oif).chain(answer.oif).collect()
+    answer
+        .hops
+        .iter()
+        .map(|hop| hop.oif)
+        .chain(answer.oif)
+        .collect()
 }
 
 fn uplink(
@@ -184,25 +203,54 @@ fn uplink(
     index: u32,
     route_mtu: Option<u32>,
 ) -> Result<Uplink, NotPlain> {
-    let device = devices.get(&index).ok_or(NotPlain::Unknown)?.as_ref().map_err(Clone::clone)?;
+    let device = devices
+        .get(&index)
+        .ok_or(NotPlain::Unknown)?
+        .as_ref()
+        .map_err(Clone::clone)?;
     if device.arphrd != Link::ETHER {
-        return Err(NotPlain::NotEthernet { name: device.name.clone(), arphrd: device.arphrd });
+        return Err(NotPlain::NotEthernet {
+            name: device.name.clone(),
+            arphrd: device.arphrd,
+        });
     }
     if !device.up {
         return Err(NotPlain::DeviceDown(device.name.clone()));
     }
-    if device.vxlan.as_ref().is_some_and(|tunnel| tunnel.port == facts.port) {
+    if device
+        .vxlan
+        .as_ref()
+        .is_some_and(|tunnel| tunnel.port == facts.port)
+    {
         return Err(NotPlain::ThroughTunnel(device.name.clone()));
     }
     let mtu = route_mtu.map_or(device.mtu, |mtu| mtu.min(device.mtu));
-    Ok(Uplink { index, name: device.name.clone(), mtu })
+    Ok(Uplink {
+        index,
+        name: device.name.clone(),
+        mtu,
+    })
 }
 
 /// Of policies for the devices asked about; 0 is any device.
-fn covered_by_ipsec(facts: &UnderlayFacts, peer: IpAddr, is_for: impl Fn(u32) -> bool) -> Result<(), NotPlain> {
-    let flow = TunnelFlow { src: facts.source, dst: peer, dport: facts.port };
-    match facts.policies.iter().find(|policy| is_for(policy.selector.ifindex) && policy.covers(&flow)) {
-        Some(policy) => Err(NotPlain::Ipsec { index: policy.index }),
+fn covered_by_ipsec(
+    facts: &UnderlayFacts,
+    peer: IpAddr,
+    is_for: impl Fn(u32) -> bool,
+) -> Result<(), NotPlain> {
+    let flow = TunnelFlow {
+        src: facts.source,
+        dst: peer,
+        dport: facts.port,
+    };
+    match facts
+        .policies
+        .iter()
+        .find(|policy| is_for(policy.selector.ifindex) && policy.covers(&flow))
+    {
+        Some(policy) => Err(NotPlain::Ipsec {
+            index: policy.index,
+        }),
         None if facts.policy_default_blocks => Err(NotPlain::IpsecDefault),
         None => Ok(()),
     }
@@ -211,8 +259,10 @@ fn covered_by_ipsec(facts: &UnderlayFacts, peer: IpAddr, is_for: impl Fn(u32) ->
 /// The device of a peer on our own segment: one route, without a gateway, as stock flannel decides
 /// it.
 pub(super) fn neighbour_device(answer: &RouteAnswer) -> Option<u32> {
-    let direct =
-        answer.kind == RouteType::Unicast && answer.gateway.is_none() && !answer.is_multipath() && !answer.lwtunnel;
+    let direct = answer.kind == RouteType::Unicast
+        && answer.gateway.is_none()
+        && !answer.is_multipath()
+        && !answer.lwtunnel;
     answer.oif.filter(|_| direct)
 }
 
@@ -236,7 +286,10 @@ mod tests {
     }
 
     fn having(links: impl IntoIterator<Item = Link>) -> RouteDevices {
-        links.into_iter().map(|link| (link.index, Ok(link))).collect()
+        links
+            .into_iter()
+            .map(|link| (link.index, Ok(link)))
+            .collect()
     }
 
     fn facts() -> UnderlayFacts {
@@ -264,8 +317,16 @@ mod tests {
 
     /// A route by these devices.
     fn several(by: &[u32]) -> RouteAnswer {
-        let hop = |oif: &u32| RouteHop { oif: *oif, gateway: Some(ip("192.168.1.254")) };
-        RouteAnswer { oif: None, gateway: None, hops: by.iter().map(hop).collect(), ..via_gateway() }
+        let hop = |oif: &u32| RouteHop {
+            oif: *oif,
+            gateway: Some(ip("192.168.1.254")),
+        };
+        RouteAnswer {
+            oif: None,
+            gateway: None,
+            hops: by.iter().map(hop).collect(),
+            ..via_gateway()
+        }
     }
 
     fn verdict(facts: &UnderlayFacts, answer: &RouteAnswer) -> Result<Path, NotPlain> {
@@ -273,47 +334,108 @@ mod tests {
     }
 
     fn uplink(index: u32, name: &str, mtu: u32) -> Uplink {
-        Uplink { index, name: name.to_owned(), mtu }
+        Uplink {
+            index,
+            name: name.to_owned(),
+            mtu,
+        }
     }
 
     #[test]
     fn the_next_hop_is_the_gateway_or_the_peer() {
-        let path = |next_hop| Ok(Path { uplinks: [uplink(2, "eth0", 1500)].into(), next_hop });
-        assert_eq!(verdict(&facts(), &via_gateway()), path(Some(ip("192.168.1.254"))));
-        let attached = RouteAnswer { gateway: None, ..via_gateway() };
+        let path = |next_hop| {
+            Ok(Path {
+                uplinks: [uplink(2, "eth0", 1500)].into(),
+                next_hop,
+            })
+        };
+        assert_eq!(
+            verdict(&facts(), &via_gateway()),
+            path(Some(ip("192.168.1.254")))
+        );
+        let attached = RouteAnswer {
+            gateway: None,
+            ..via_gateway()
+        };
         assert_eq!(verdict(&facts(), &attached), path(Some(ip(PEER))));
-        let of_other_family = RouteAnswer { gateway: Some(ip("fe80::1")), ..via_gateway() };
-        assert_eq!(verdict(&facts(), &of_other_family), path(None), "the kernel is asked");
+        let of_other_family = RouteAnswer {
+            gateway: Some(ip("fe80::1")),
+            ..via_gateway()
+        };
+        assert_eq!(
+            verdict(&facts(), &of_other_family),
+            path(None),
+            "the kernel is asked"
+        );
     }
 
     #[test]
     fn of_several_next_hops_the_kernel_chooses() {
-        let path = |uplinks: &[Uplink]| Ok(Path { uplinks: uplinks.into(), next_hop: None });
+        let path = |uplinks: &[Uplink]| {
+            Ok(Path {
+                uplinks: uplinks.into(),
+                next_hop: None,
+            })
+        };
         let (eth0, eth1) = (uplink(2, "eth0", 1500), uplink(3, "eth1", 9000));
-        assert_eq!(verdict(&facts(), &several(&[2, 3])), path(&[eth0.clone(), eth1]));
+        assert_eq!(
+            verdict(&facts(), &several(&[2, 3])),
+            path(&[eth0.clone(), eth1])
+        );
         assert_eq!(
             verdict(&facts(), &several(&[2, 2])),
             path(std::slice::from_ref(&eth0)),
             "two gateways on one segment"
         );
-        assert_eq!(verdict(&facts(), &several(&[2, 3])).map(|path| path.mtu()), Ok(1500));
-        let bounded = RouteAnswer { mtu: Some(1400), ..several(&[2, 3]) };
+        assert_eq!(
+            verdict(&facts(), &several(&[2, 3])).map(|path| path.mtu()),
+            Ok(1500)
+        );
+        let bounded = RouteAnswer {
+            mtu: Some(1400),
+            ..several(&[2, 3])
+        };
         let path = path(&[uplink(2, "eth0", 1400), uplink(3, "eth1", 1400)]);
         assert_eq!(verdict(&facts(), &bounded), path);
     }
 
     #[test]
     fn next_hops_that_are_not_fit_are_left_out() {
-        let down = having([eth0(), Link { up: false, ..Link::ethernet(3, "eth1", 1500) }]);
+        let down = having([
+            eth0(),
+            Link {
+                up: false,
+                ..Link::ethernet(3, "eth1", 1500)
+            },
+        ]);
         let judged = judge(&facts(), &down, ip(PEER), &several(&[2, 3]));
-        assert_eq!(judged, Ok(Path { uplinks: [uplink(2, "eth0", 1500)].into(), next_hop: None }));
+        assert_eq!(
+            judged,
+            Ok(Path {
+                uplinks: [uplink(2, "eth0", 1500)].into(),
+                next_hop: None
+            })
+        );
         let judged = judge(&facts(), &down, ip(PEER), &several(&[3, 9]));
-        assert_eq!(judged, Err(NotPlain::DeviceDown("eth1".to_owned())), "none is left");
+        assert_eq!(
+            judged,
+            Err(NotPlain::DeviceDown("eth1".to_owned())),
+            "none is left"
+        );
     }
 
     #[test]
     fn the_smaller_mtu_counts() {
-        let mtu = |mtu| verdict(&facts(), &RouteAnswer { mtu, ..via_gateway() }).map(|path| path.mtu());
+        let mtu = |mtu| {
+            verdict(
+                &facts(),
+                &RouteAnswer {
+                    mtu,
+                    ..via_gateway()
+                },
+            )
+            .map(|path| path.mtu())
+        };
         assert_eq!(mtu(Some(1300)), Ok(1300));
         assert_eq!(mtu(Some(9000)), Ok(1500));
         assert_eq!(mtu(None), Ok(1500));
@@ -322,28 +444,72 @@ mod tests {
     #[test]
     fn routes_that_lead_elsewhere_are_not_plain() {
         let refused = |answer: RouteAnswer| verdict(&facts(), &answer).expect_err("not plain");
-        assert_eq!(refused(RouteAnswer { lwtunnel: true, ..via_gateway() }), NotPlain::LightweightTunnel);
-        for kind in [RouteType::Local, RouteType::Unreachable, RouteType::BlackHole] {
-            assert_eq!(refused(RouteAnswer { kind, ..via_gateway() }), NotPlain::NotUnicast(kind));
+        assert_eq!(
+            refused(RouteAnswer {
+                lwtunnel: true,
+                ..via_gateway()
+            }),
+            NotPlain::LightweightTunnel
+        );
+        for kind in [
+            RouteType::Local,
+            RouteType::Unreachable,
+            RouteType::BlackHole,
+        ] {
+            assert_eq!(
+                refused(RouteAnswer {
+                    kind,
+                    ..via_gateway()
+                }),
+                NotPlain::NotUnicast(kind)
+            );
         }
     }
 
     #[test]
     fn the_device_has_to_be_there_up_ethernet_and_no_tunnel_of_ours() {
-        let with = |devices| judge(&facts(), &devices, ip(PEER), &via_gateway()).expect_err("not plain");
-        assert_eq!(with(RouteDevices::from([(2, Err(NotPlain::NoDevice(2)))])), NotPlain::NoDevice(2));
-        assert_eq!(with(having([Link { up: false, ..eth0() }])), NotPlain::DeviceDown("eth0".to_owned()));
-        let wireguard = Link { arphrd: 65534, ..eth0() };
-        assert_eq!(with(having([wireguard])), NotPlain::NotEthernet { name: "eth0".to_owned(), arphrd: 65534 });
-        let vxlan = Some(VxlanInfo { port: 8472, ..VxlanInfo::default() });
+        let with =
+            |devices| judge(&facts(), &devices, ip(PEER), &via_gateway()).expect_err("not plain");
+        assert_eq!(
+            with(RouteDevices::from([(2, Err(NotPlain::NoDevice(2)))])),
+            NotPlain::NoDevice(2)
+        );
+        assert_eq!(
+            with(having([Link {
+                up: false,
+                ..eth0()
+            }])),
+            NotPlain::DeviceDown("eth0".to_owned())
+        );
+        let wireguard = Link {
+            arphrd: 65534,
+            ..eth0()
+        };
+        assert_eq!(
+            with(having([wireguard])),
+            NotPlain::NotEthernet {
+                name: "eth0".to_owned(),
+                arphrd: 65534
+            }
+        );
+        let vxlan = Some(VxlanInfo {
+            port: 8472,
+            ..VxlanInfo::default()
+        });
         let tunnel = NotPlain::ThroughTunnel("eth0".to_owned());
         assert_eq!(with(having([Link { vxlan, ..eth0() }])), tunnel);
     }
 
     #[test]
     fn rules_on_more_than_a_lookup_takes_are_not_plain() {
-        let rule = Dependence { priority: 100, on: RuleSelector::FwMark };
-        let facts = UnderlayFacts { rule: Some(rule), ..facts() };
+        let rule = Dependence {
+            priority: 100,
+            on: RuleSelector::FwMark,
+        };
+        let facts = UnderlayFacts {
+            rule: Some(rule),
+            ..facts()
+        };
         assert_eq!(verdict(&facts, &via_gateway()), Err(NotPlain::Rule(rule)));
     }
 
@@ -351,7 +517,10 @@ mod tests {
     fn policy(dst: &str, ifindex: u32) -> XfrmPolicy {
         XfrmPolicy {
             selector: XfrmSelector {
-                prefixes: Some(("0.0.0.0/0".parse().expect("a prefix"), dst.parse().expect("a prefix"))),
+                prefixes: Some((
+                    "0.0.0.0/0".parse().expect("a prefix"),
+                    dst.parse().expect("a prefix"),
+                )),
                 proto: 0,
                 sport: PortMask::default(),
                 dport: PortMask::default(),
@@ -367,32 +536,71 @@ mod tests {
 
     #[test]
     fn ipsec_policies_count_where_they_cover_the_tunnel() {
-        let with = |policy| verdict(&UnderlayFacts { policies: vec![policy], ..facts() }, &via_gateway());
-        assert_eq!(with(policy("192.168.2.0/24", 0)), Err(NotPlain::Ipsec { index: 7 }));
+        let with = |policy| {
+            verdict(
+                &UnderlayFacts {
+                    policies: vec![policy],
+                    ..facts()
+                },
+                &via_gateway(),
+            )
+        };
+        assert_eq!(
+            with(policy("192.168.2.0/24", 0)),
+            Err(NotPlain::Ipsec { index: 7 })
+        );
         assert!(with(policy("192.168.3.0/24", 0)).is_ok());
-        let blocked = UnderlayFacts { policy_default_blocks: true, ..facts() };
-        assert_eq!(verdict(&blocked, &via_gateway()), Err(NotPlain::IpsecDefault));
+        let blocked = UnderlayFacts {
+            policy_default_blocks: true,
+            ..facts()
+        };
+        assert_eq!(
+            verdict(&blocked, &via_gateway()),
+            Err(NotPlain::IpsecDefault)
+        );
     }
 
     #[test]
     fn an_ipsec_policy_for_one_device_covers_that_uplink_alone() {
         let with = |ifindex, answer| {
-            verdict(&UnderlayFacts { policies: vec![policy("192.168.2.0/24", ifindex)], ..facts() }, &answer)
+            verdict(
+                &UnderlayFacts {
+                    policies: vec![policy("192.168.2.0/24", ifindex)],
+                    ..facts()
+                },
+                &answer,
+            )
         };
-        let rest = Ok(Path { uplinks: [uplink(2, "eth0", 1500)].into(), next_hop: None });
+        let rest = Ok(Path {
+            uplinks: [uplink(2, "eth0", 1500)].into(),
+            next_hop: None,
+        });
         assert_eq!(with(3, several(&[2, 3])), rest);
         let covered = Err(NotPlain::Ipsec { index: 7 });
         assert_eq!(with(2, via_gateway()), covered, "the only uplink");
         // Such as a VRF, by which the route does not say to lead.
-        assert_eq!(with(9, several(&[2, 3])), covered, "a device of another kind");
+        assert_eq!(
+            with(9, several(&[2, 3])),
+            covered,
+            "a device of another kind"
+        );
     }
 
     #[test]
     fn a_neighbour_is_reached_by_one_route_without_a_gateway() {
-        let attached = RouteAnswer { gateway: None, ..via_gateway() };
+        let attached = RouteAnswer {
+            gateway: None,
+            ..via_gateway()
+        };
         assert_eq!(neighbour_device(&attached), Some(2));
         assert_eq!(neighbour_device(&via_gateway()), None);
         assert_eq!(neighbour_device(&several(&[2, 3])), None);
-        assert_eq!(neighbour_device(&RouteAnswer { kind: RouteType::Local, ..attached }), None);
+        assert_eq!(
+            neighbour_device(&RouteAnswer {
+                kind: RouteType::Local,
+                ..attached
+            }),
+            None
+        );
     }
 }

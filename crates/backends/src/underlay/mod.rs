@@ -82,7 +82,9 @@ impl Underlay {
 
     /// Returns true if a device by which a route leads differs from its last known state.
     pub fn differs(&self, link: &Link) -> bool {
-        self.devices.get(&link.index).is_some_and(|known| known.as_ref() != Ok(link))
+        self.devices
+            .get(&link.index)
+            .is_some_and(|known| known.as_ref() != Ok(link))
     }
 
     /// Returns true if a route leads by this device.
@@ -101,8 +103,18 @@ impl Underlay {
         }
         let port = self.port;
         let asked = stream::iter(peers).map(async |peer| {
-            let query = RouteQuery { dst: peer, src: Some(source), dport: port };
-            (peer, netlink.route_get(query).await.map_err(|error| error.to_string()))
+            let query = RouteQuery {
+                dst: peer,
+                src: Some(source),
+                dport: port,
+            };
+            (
+                peer,
+                netlink
+                    .route_get(query)
+                    .await
+                    .map_err(|error| error.to_string()),
+            )
         });
         self.answers = asked.buffer_unordered(IN_FLIGHT).collect().await;
         if self.port.is_some() {
@@ -112,12 +124,16 @@ impl Underlay {
 
     async fn look_at_devices(&mut self, netlink: &Netlink) {
         let answers = self.answers.values().flatten();
-        let unknown: BTreeSet<u32> =
-            answers.flat_map(by_devices).filter(|index| !self.devices.contains_key(index)).collect();
+        let unknown: BTreeSet<u32> = answers
+            .flat_map(by_devices)
+            .filter(|index| !self.devices.contains_key(index))
+            .collect();
         for index in unknown {
             let device = match netlink.link_by_index(index).await {
                 Ok(link) => link.ok_or(NotPlain::NoDevice(index)),
-                Err(error) => Err(NotPlain::Unreadable { error: error.to_string() }),
+                Err(error) => Err(NotPlain::Unreadable {
+                    error: error.to_string(),
+                }),
             };
             self.devices.insert(index, device);
         }
@@ -125,14 +141,22 @@ impl Underlay {
 
     /// The path to a peer that was asked about last.
     pub fn path(&self, peer: IpAddr) -> Result<Path, NotPlain> {
-        let (Some(facts), Some(answer)) = (&self.facts, self.answers.get(&peer)) else { return Err(NotPlain::Unknown) };
-        let facts = facts.as_ref().map_err(|error| NotPlain::Unreadable { error: error.clone() })?;
-        let answer = answer.as_ref().map_err(|error| NotPlain::NoRoute { error: error.clone() })?;
+        let (Some(facts), Some(answer)) = (&self.facts, self.answers.get(&peer)) else {
+            return Err(NotPlain::Unknown);
+        };
+        let facts = facts.as_ref().map_err(|error| NotPlain::Unreadable {
+            error: error.clone(),
+        })?;
+        let answer = answer.as_ref().map_err(|error| NotPlain::NoRoute {
+            error: error.clone(),
+        })?;
         let path = judge(facts, &self.devices, peer, answer)?;
         if self.unsummed_lost.contains(&peer) {
             return Err(NotPlain::LosesUnsummed);
         }
-        self.tunnel.clone().map_or(Ok(path), |setting| Err(NotPlain::Offload(setting)))
+        self.tunnel
+            .clone()
+            .map_or(Ok(path), |setting| Err(NotPlain::Offload(setting)))
     }
 
     /// The device by which a peer on our own segment is reached, if it is one: exactly one route,
@@ -145,7 +169,11 @@ impl Underlay {
     }
 }
 
-async fn read_facts(netlink: &Netlink, source: IpAddr, port: u16) -> Result<UnderlayFacts, NetlinkError> {
+async fn read_facts(
+    netlink: &Netlink,
+    source: IpAddr,
+    port: u16,
+) -> Result<UnderlayFacts, NetlinkError> {
     Ok(UnderlayFacts {
         source,
         port,

@@ -25,7 +25,8 @@ use flannel_netlink::{AddressKey, FdbKey, NeighbourKey, Route, RouteKey, VxlanSp
 use flannel_store::{Peer, RawJson, Vtep, VxlanData, config::VxlanConfig};
 
 use crate::{
-    Backend, Desired, Node, OwnEnd, PeerValue, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way,
+    Backend, Desired, Node, OwnEnd, PeerValue, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay,
+    Way,
     desired::{direct_entry, direct_route, network_config},
     device_key,
     underlay::{NotPlain, Path, Underlay},
@@ -54,7 +55,10 @@ impl Backend for Vxlan {
             Family::V4 => OVERHEAD.0,
             Family::V6 => OVERHEAD.1,
         };
-        self.0.mtu.map_or(external_mtu, u32::from).saturating_sub(overhead)
+        self.0
+            .mtu
+            .map_or(external_mtu, u32::from)
+            .saturating_sub(overhead)
     }
 
     fn port(&self) -> Option<u16> {
@@ -78,27 +82,59 @@ impl Backend for Vxlan {
     }
 
     fn published(&self, _family: Family, end: Option<OwnEnd>) -> Option<RawJson> {
-        let Some(OwnEnd::Vxlan(Vtep { mac, zero_checksum_v6, other_source })) = end else { return None };
-        Some(VxlanData { vni: Some(self.0.vni), vtep_mac: mac, zero_checksum_v6, other_source }.to_json())
+        let Some(OwnEnd::Vxlan(Vtep {
+            mac,
+            zero_checksum_v6,
+            other_source,
+        })) = end
+        else {
+            return None;
+        };
+        Some(
+            VxlanData {
+                vni: Some(self.0.vni),
+                vtep_mac: mac,
+                zero_checksum_v6,
+                other_source,
+            }
+            .to_json(),
+        )
     }
 
     fn way(&self, node: &Node, underlay: &Underlay, peer: &Peer) -> Way {
-        if let Some(device) = underlay.neighbour_device(peer.public_ip).filter(|_| self.0.direct_routing) {
+        if let Some(device) = underlay
+            .neighbour_device(peer.public_ip)
+            .filter(|_| self.0.direct_routing)
+        {
             return Way::Direct(device);
         }
-        Way::Tunnel(underlay.path(peer.public_ip).and_then(|path| match peer.vtep() {
-            _ if !node.network.has_peer_map() => Err(NotPlain::NoPeerMap { subnets: node.network.subnet_count() }),
-            // The programs cannot compute the checksum of what the kernel will cut into segments.
-            Some(vtep) if peer.public_ip.is_ipv6() && !vtep.zero_checksum_v6 => Err(NotPlain::WantsChecksum),
-            _ => Ok(path),
-        }))
+        Way::Tunnel(
+            underlay
+                .path(peer.public_ip)
+                .and_then(|path| match peer.vtep() {
+                    _ if !node.network.has_peer_map() => Err(NotPlain::NoPeerMap {
+                        subnets: node.network.subnet_count(),
+                    }),
+                    // The programs cannot compute the checksum of what the kernel will cut into segments.
+                    Some(vtep) if peer.public_ip.is_ipv6() && !vtep.zero_checksum_v6 => {
+                        Err(NotPlain::WantsChecksum)
+                    }
+                    _ => Ok(path),
+                }),
+        )
     }
 
     fn desired(&self, node: &Node, peers: &[PeerWay]) -> Desired {
         let mut desired = Desired::default();
-        let Some((tunnel, _)) = node.tunnel else { return desired };
+        let Some((tunnel, _)) = node.tunnel else {
+            return desired;
+        };
         let (addr, prefix_len) = (node.subnet.network(), node.network.family().bits());
-        desired.addresses.insert(AddressKey { ifindex: tunnel, addr, prefix_len });
+        desired.addresses.insert(AddressKey {
+            ifindex: tunnel,
+            addr,
+            prefix_len,
+        });
         for PeerWay { peer, way } in peers {
             add_kernel_path(&mut desired, tunnel, peer, way);
             add_map_entries(&mut desired, node, peer, way);
@@ -133,25 +169,53 @@ fn add_kernel_path(desired: &mut Desired, tunnel: u32, peer: &Peer, way: &Way) {
         desired.routes.extend([direct_route(peer, *device)]);
         return;
     }
-    let Some(Vtep { mac, .. }) = peer.vtep() else { return };
+    let Some(Vtep { mac, .. }) = peer.vtep() else {
+        return;
+    };
     let gateway = peer.subnet.network();
-    desired.neighbours.insert(NeighbourKey { ifindex: tunnel, addr: gateway }, mac);
-    desired.fdb.insert(FdbKey { ifindex: tunnel, mac }, peer.public_ip);
-    desired.routes.insert(RouteKey::main(peer.subnet), Route::onlink(gateway, tunnel, protocol::BOOT));
+    desired.neighbours.insert(
+        NeighbourKey {
+            ifindex: tunnel,
+            addr: gateway,
+        },
+        mac,
+    );
+    desired.fdb.insert(
+        FdbKey {
+            ifindex: tunnel,
+            mac,
+        },
+        peer.public_ip,
+    );
+    desired.routes.insert(
+        RouteKey::main(peer.subnet),
+        Route::onlink(gateway, tunnel, protocol::BOOT),
+    );
 }
 
 /// Adds the map entries of a peer. A lease of another size than the network's subnets has no
 /// number; only the kernel path serves it.
 fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
-    let Some(Vtep { mac, other_source, .. }) = peer.vtep().filter(|_| node.network.has_peer_map()) else { return };
+    let Some(Vtep {
+        mac, other_source, ..
+    }) = peer.vtep().filter(|_| node.network.has_peer_map())
+    else {
+        return;
+    };
     let vtep = Addr::from(peer.public_ip);
     let index = node.network.index_of(peer.subnet);
     add_sender(desired, vtep, index);
     if other_source {
-        desired.elsewhere.insert(device_key(mac, node.network.family()));
+        desired
+            .elsewhere
+            .insert(device_key(mac, node.network.family()));
     }
     let Some(index) = index else { return };
-    let unled = PeerValue { vtep, mac, ..PeerValue::default() };
+    let unled = PeerValue {
+        vtep,
+        mac,
+        ..PeerValue::default()
+    };
     let value = match way {
         Way::Direct(device) => direct_entry(vtep, mac, *device),
         Way::Tunnel(Ok(path)) => by_path(path, unled),
@@ -168,17 +232,32 @@ fn add_map_entries(desired: &mut Desired, node: &Node, peer: &Peer, way: &Way) {
         && let Way::Tunnel(Ok(path)) = way
     {
         let key = |device| EcmpPathKey::new(ethertype(node.network.family()), index, device);
-        desired.ecmp_paths.extend(path.uplinks.iter().map(|ecmp_path| (key(ecmp_path.index), ecmp_path.mtu)));
+        desired.ecmp_paths.extend(
+            path.uplinks
+                .iter()
+                .map(|ecmp_path| (key(ecmp_path.index), ecmp_path.mtu)),
+        );
     }
     desired.peers.insert(index, value);
 }
 
 /// By one device to one next hop, or as the kernel's FIB says for each packet.
 fn by_path(path: &Path, unled: PeerValue) -> PeerValue {
-    let value = PeerValue { flags: EntryState::PLAIN, mtu: path.mtu(), ..unled };
+    let value = PeerValue {
+        flags: EntryState::PLAIN,
+        mtu: path.mtu(),
+        ..unled
+    };
     match (path.next_hop, &*path.uplinks) {
-        (Some(next_hop), [ecmp_path]) => PeerValue { next_hop: next_hop.into(), oif: ecmp_path.index, ..value },
-        _ => PeerValue { flags: EntryState::PLAIN | EntryState::ECMP, ..value },
+        (Some(next_hop), [ecmp_path]) => PeerValue {
+            next_hop: next_hop.into(),
+            oif: ecmp_path.index,
+            ..value
+        },
+        _ => PeerValue {
+            flags: EntryState::PLAIN | EntryState::ECMP,
+            ..value
+        },
     }
 }
 

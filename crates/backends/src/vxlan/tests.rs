@@ -69,7 +69,10 @@ fn desired_for(names: &Names, subnet: &str, way: &Way) -> Desired {
 /// One node's leases, and whether a NAT stands before it.
 fn desired_for_all(names: &Names, subnets: &[(&str, bool)], way: &Way) -> Desired {
     let node = Node {
-        network: PodNetwork { prefix: names.network.parse().expect("a network"), subnet_len: names.subnet_len },
+        network: PodNetwork {
+            prefix: names.network.parse().expect("a network"),
+            subnet_len: names.subnet_len,
+        },
         subnet: names.own.parse().expect("a subnet"),
         source: ip(names.source),
         external: EXTERNAL,
@@ -86,23 +89,43 @@ fn desired_for_all(names: &Names, subnets: &[(&str, bool)], way: &Way) -> Desire
         })),
         key: subnet.replace('/', "-").into(),
     };
-    let ways: Vec<_> = subnets.iter().map(|lease| PeerWay { peer: peer(lease), way: way.clone() }).collect();
+    let ways: Vec<_> = subnets
+        .iter()
+        .map(|lease| PeerWay {
+            peer: peer(lease),
+            way: way.clone(),
+        })
+        .collect();
     backend().desired(&node, &ways)
 }
 
 fn plain(names: &Names) -> Way {
-    Way::Tunnel(Ok(Path { uplinks: [uplink(EXTERNAL, 1500)].into(), next_hop: Some(ip(names.next_hop)) }))
+    Way::Tunnel(Ok(Path {
+        uplinks: [uplink(EXTERNAL, 1500)].into(),
+        next_hop: Some(ip(names.next_hop)),
+    }))
 }
 
 fn uplink(index: u32, mtu: u32) -> Uplink {
-    Uplink { index, name: format!("eth{index}"), mtu }
+    Uplink {
+        index,
+        name: format!("eth{index}"),
+        mtu,
+    }
 }
 
 #[test]
 fn the_node_has_its_subnets_base_address() {
     for (names, base, prefix_len) in [(&V4, "10.244.1.0", 32), (&V6, "fd00:10:244:1::", 128)] {
-        let key = AddressKey { ifindex: TUNNEL, addr: ip(base), prefix_len };
-        assert_eq!(desired_for(names, names.peer, &plain(names)).addresses, BTreeSet::from([key]));
+        let key = AddressKey {
+            ifindex: TUNNEL,
+            addr: ip(base),
+            prefix_len,
+        };
+        assert_eq!(
+            desired_for(names, names.peer, &plain(names)).addresses,
+            BTreeSet::from([key])
+        );
     }
 }
 
@@ -111,15 +134,45 @@ fn a_tunnel_peer_has_all_four_entries_in_stocks_shape() {
     for names in [&V4, &V6] {
         let desired = desired_for(names, names.peer, &plain(names));
         let (base, public) = (ip(names.base), ip(names.public));
-        assert_eq!(desired.neighbours.get(&NeighbourKey { ifindex: TUNNEL, addr: base }), Some(&MAC));
-        assert_eq!(desired.fdb.get(&FdbKey { ifindex: TUNNEL, mac: MAC }), Some(&public));
-        let route = desired.routes.get(&RouteKey::main(names.peer.parse().expect("a subnet"))).expect("a route");
-        assert_eq!((route.gateway, route.oif, route.onlink), (Some(base), Some(TUNNEL), true));
-        assert_eq!((route.protocol, route.scope), (protocol::BOOT, RouteScope::Universe));
+        assert_eq!(
+            desired.neighbours.get(&NeighbourKey {
+                ifindex: TUNNEL,
+                addr: base
+            }),
+            Some(&MAC)
+        );
+        assert_eq!(
+            desired.fdb.get(&FdbKey {
+                ifindex: TUNNEL,
+                mac: MAC
+            }),
+            Some(&public)
+        );
+        let route = desired
+            .routes
+            .get(&RouteKey::main(names.peer.parse().expect("a subnet")))
+            .expect("a route");
+        assert_eq!(
+            (route.gateway, route.oif, route.onlink),
+            (Some(base), Some(TUNNEL), true)
+        );
+        assert_eq!(
+            (route.protocol, route.scope),
+            (protocol::BOOT, RouteScope::Universe)
+        );
         let value = desired.peers.get(&9).expect("an entry");
-        assert_eq!((value.flags, value.oif, value.mtu), (EntryState::PLAIN, EXTERNAL, 1500));
+        assert_eq!(
+            (value.flags, value.oif, value.mtu),
+            (EntryState::PLAIN, EXTERNAL, 1500)
+        );
         assert_eq!(value.next_hop, Addr::from(ip(names.next_hop)));
-        assert_eq!(desired.vteps.get(&Addr::from(public)).map(|vtep| vtep.index), Some(9));
+        assert_eq!(
+            desired
+                .vteps
+                .get(&Addr::from(public))
+                .map(|vtep| vtep.index),
+            Some(9)
+        );
     }
 }
 
@@ -129,16 +182,29 @@ fn a_direct_peer_has_a_route_alone_and_is_never_encapsulated() {
         let desired = desired_for(names, names.peer, &Way::Direct(EXTERNAL));
         assert!(desired.neighbours.is_empty() && desired.fdb.is_empty());
         let route = desired.routes.values().next().expect("a route");
-        assert_eq!((route.gateway, route.oif), (Some(ip(names.public)), Some(EXTERNAL)));
+        assert_eq!(
+            (route.gateway, route.oif),
+            (Some(ip(names.public)), Some(EXTERNAL))
+        );
         assert_eq!((route.protocol, route.onlink), (protocol::FLANNEL, false));
-        assert_eq!(desired.peers.get(&9).map(|value| value.flags), Some(EntryState::DIRECT));
+        assert_eq!(
+            desired.peers.get(&9).map(|value| value.flags),
+            Some(EntryState::DIRECT)
+        );
     }
 }
 
 #[test]
 fn a_path_that_is_not_plain_leaves_the_kernel_path() {
     let desired = desired_for(&V4, V4.peer, &Way::Tunnel(Err(NotPlain::WantsChecksum)));
-    assert_eq!((desired.neighbours.len(), desired.fdb.len(), desired.routes.len()), (1, 1, 1));
+    assert_eq!(
+        (
+            desired.neighbours.len(),
+            desired.fdb.len(),
+            desired.routes.len()
+        ),
+        (1, 1, 1)
+    );
     assert_eq!(desired.peers.get(&9).map(|value| value.flags), Some(0));
 }
 
@@ -155,13 +221,29 @@ fn a_lease_of_another_size_is_the_kernels_alone() {
 fn every_peers_packets_are_accepted_whatever_leads_to_it() {
     let from = Addr::from(ip(V4.public));
     let index = |desired: &Desired| desired.vteps.get(&from).map(|vtep| vtep.index);
-    for way in [plain(&V4), Way::Direct(EXTERNAL), Way::Tunnel(Err(NotPlain::WantsChecksum)), Way::NotOnLink] {
+    for way in [
+        plain(&V4),
+        Way::Direct(EXTERNAL),
+        Way::Tunnel(Err(NotPlain::WantsChecksum)),
+        Way::NotOnLink,
+    ] {
         assert_eq!(index(&desired_for(&V4, V4.peer, &way)), Some(9), "{way:?}");
-        assert_eq!(index(&desired_for(&V4, "10.244.10.0/23", &way)), Some(VtepEntry::UNNUMBERED), "{way:?}");
+        assert_eq!(
+            index(&desired_for(&V4, "10.244.10.0/23", &way)),
+            Some(VtepEntry::UNNUMBERED),
+            "{way:?}"
+        );
     }
-    for leases in [[(V4.peer, false), ("10.244.10.0/23", false)], [("10.244.10.0/23", false), (V4.peer, false)]] {
+    for leases in [
+        [(V4.peer, false), ("10.244.10.0/23", false)],
+        [("10.244.10.0/23", false), (V4.peer, false)],
+    ] {
         let desired = desired_for_all(&V4, &leases, &plain(&V4));
-        assert_eq!((index(&desired), desired.peers.len()), (Some(VtepEntry::UNNUMBERED), 1), "{leases:?}");
+        assert_eq!(
+            (index(&desired), desired.peers.len()),
+            (Some(VtepEntry::UNNUMBERED), 1),
+            "{leases:?}"
+        );
     }
 }
 
@@ -181,17 +263,30 @@ fn a_peer_behind_a_nat_is_known_by_its_device() {
 
 #[test]
 fn the_mtu_is_the_smaller_budget_less_the_tunnels_headers() {
-    let narrow = Vxlan(VxlanConfig { mtu: Some(1400), ..backend().0 });
+    let narrow = Vxlan(VxlanConfig {
+        mtu: Some(1400),
+        ..backend().0
+    });
     for (family, wide_mtu, narrow_mtu) in [(Family::V4, 1450, 1350), (Family::V6, 1430, 1330)] {
-        assert_eq!((backend().mtu(family, 1500), narrow.mtu(family, 1500)), (wide_mtu, narrow_mtu));
+        assert_eq!(
+            (backend().mtu(family, 1500), narrow.mtu(family, 1500)),
+            (wide_mtu, narrow_mtu)
+        );
     }
 }
 
 #[test]
 fn only_the_ipv6_device_takes_packets_without_a_checksum() {
     for (names, name, takes) in [(&V4, "flannel.1", false), (&V6, "flannel-v6.1", true)] {
-        let lower = TunnelUnderlay { external: EXTERNAL, mtu: 1500, source: ip(names.source), mac: MAC };
-        let Some(TunnelSpec::Vxlan(spec)) = backend().device(&lower) else { panic!("a vxlan device") };
+        let lower = TunnelUnderlay {
+            external: EXTERNAL,
+            mtu: 1500,
+            source: ip(names.source),
+            mac: MAC,
+        };
+        let Some(TunnelSpec::Vxlan(spec)) = backend().device(&lower) else {
+            panic!("a vxlan device")
+        };
         assert_eq!((spec.name.as_str(), spec.udp_zero_csum6_rx), (name, takes));
     }
 }
@@ -199,13 +294,26 @@ fn only_the_ipv6_device_takes_packets_without_a_checksum() {
 #[test]
 fn a_peer_behind_several_next_hops_has_ecmp_paths_instead_of_one() {
     for names in [&V4, &V6] {
-        let path = Path { uplinks: [uplink(EXTERNAL, 1500), uplink(9, 1400)].into(), next_hop: None };
+        let path = Path {
+            uplinks: [uplink(EXTERNAL, 1500), uplink(9, 1400)].into(),
+            next_hop: None,
+        };
         let desired = desired_for(names, names.peer, &Way::Tunnel(Ok(path)));
         let (index, value) = desired.peers.iter().next().expect("a peer");
         assert_eq!(value.flags, EntryState::PLAIN | EntryState::ECMP);
-        assert_eq!((value.oif, value.next_hop, value.mtu), (0, Addr::NONE, 1400));
+        assert_eq!(
+            (value.oif, value.next_hop, value.mtu),
+            (0, Addr::NONE, 1400)
+        );
         let key = |device| EcmpPathKey::new(ethertype(Family::of(ip(names.base))), *index, device);
-        assert_eq!(desired.ecmp_paths, [(key(EXTERNAL), 1500), (key(9), 1400)].into());
-        assert!(desired_for(names, names.peer, &plain(names)).ecmp_paths.is_empty());
+        assert_eq!(
+            desired.ecmp_paths,
+            [(key(EXTERNAL), 1500), (key(9), 1400)].into()
+        );
+        assert!(
+            desired_for(names, names.peer, &plain(names))
+                .ecmp_paths
+                .is_empty()
+        );
     }
 }

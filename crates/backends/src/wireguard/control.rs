@@ -31,7 +31,10 @@ impl Control {
     /// Opens the handle on the device that is this link.
     pub async fn open(link: &Link) -> Result<Self, WireguardError> {
         if link.kind.as_deref() == Some(Self::KIND) {
-            return Ok(Self::Kernel { netlink: WireguardNetlink::connect().await?, ifindex: link.index });
+            return Ok(Self::Kernel {
+                netlink: WireguardNetlink::connect().await?,
+                ifindex: link.index,
+            });
         }
         let socket = uapi::socket(&link.name);
         uapi::ask(&socket, uapi::READ).await?;
@@ -52,7 +55,10 @@ impl Control {
             Self::Kernel { netlink, ifindex } => Ok(netlink.device(*ifindex).await?),
             Self::Process { socket } => {
                 let lines = uapi::ask(socket, uapi::READ).await?;
-                uapi::device(&lines).map_err(|line| WireguardError::NotUnderstood { socket: socket.clone(), line })
+                uapi::device(&lines).map_err(|line| WireguardError::NotUnderstood {
+                    socket: socket.clone(),
+                    line,
+                })
             }
         }
     }
@@ -60,15 +66,25 @@ impl Control {
     /// Sets key and port. Peers stay.
     pub async fn set_identity(&self, key: &SecretKey, port: u16) -> Result<(), WireguardError> {
         match self {
-            Self::Kernel { netlink, ifindex } => Ok(netlink.set_identity(*ifindex, *key, port).await?),
-            Self::Process { socket } => uapi::ask(socket, &uapi::identity(key, port)).await.map(drop),
+            Self::Kernel { netlink, ifindex } => {
+                Ok(netlink.set_identity(*ifindex, *key, port).await?)
+            }
+            Self::Process { socket } => uapi::ask(socket, &uapi::identity(key, port))
+                .await
+                .map(drop),
         }
     }
 
     /// Creates a peer, or replaces the settings of an existing one.
-    pub async fn replace_peer(&self, key: &PublicKey, peer: &WireguardPeer) -> Result<(), WireguardError> {
+    pub async fn replace_peer(
+        &self,
+        key: &PublicKey,
+        peer: &WireguardPeer,
+    ) -> Result<(), WireguardError> {
         match self {
-            Self::Kernel { netlink, ifindex } => Ok(netlink.replace_peer(*ifindex, *key, peer).await?),
+            Self::Kernel { netlink, ifindex } => {
+                Ok(netlink.replace_peer(*ifindex, *key, peer).await?)
+            }
             Self::Process { socket } => uapi::ask(socket, &uapi::peer(key, peer)).await.map(drop),
         }
     }

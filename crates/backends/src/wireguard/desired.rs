@@ -16,7 +16,8 @@ use flannel_store::{
 };
 
 use crate::{
-    Backend, Desired, Node, OwnEnd, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way, WireguardSpec,
+    Backend, Desired, Node, OwnEnd, PeerWay, ProgramSet, TunnelSpec, TunnelUnderlay, Way,
+    WireguardSpec,
     desired::{network_config, routed_entry},
     underlay::Underlay,
 };
@@ -43,7 +44,10 @@ impl Wireguard {
 
 impl Backend for Wireguard {
     fn mtu(&self, _family: Family, external_mtu: u32) -> u32 {
-        self.0.mtu.map_or(external_mtu, u32::from).saturating_sub(OVERHEAD)
+        self.0
+            .mtu
+            .map_or(external_mtu, u32::from)
+            .saturating_sub(OVERHEAD)
     }
 
     fn device(&self, lower: &TunnelUnderlay) -> Option<TunnelSpec> {
@@ -59,9 +63,17 @@ impl Backend for Wireguard {
     }
 
     fn published(&self, family: Family, end: Option<OwnEnd>) -> Option<RawJson> {
-        let Some(OwnEnd::Wireguard(public_key)) = end else { return None };
+        let Some(OwnEnd::Wireguard(public_key)) = end else {
+            return None;
+        };
         let (_, port) = self.end(family);
-        Some(WireguardData { public_key, port: Some(port) }.to_json())
+        Some(
+            WireguardData {
+                public_key,
+                port: Some(port),
+            }
+            .to_json(),
+        )
     }
 
     fn way(&self, _node: &Node, _underlay: &Underlay, _peer: &Peer) -> Way {
@@ -70,11 +82,19 @@ impl Backend for Wireguard {
 
     fn desired(&self, node: &Node, peers: &[PeerWay]) -> Desired {
         let mut desired = Desired::default();
-        let Some((tunnel, _)) = node.tunnel else { return desired };
+        let Some((tunnel, _)) = node.tunnel else {
+            return desired;
+        };
         let (addr, prefix_len) = (node.subnet.network(), node.network.family().bits());
-        desired.addresses.insert(AddressKey { ifindex: tunnel, addr, prefix_len });
+        desired.addresses.insert(AddressKey {
+            ifindex: tunnel,
+            addr,
+            prefix_len,
+        });
         let route = Route::on_device(node.network.family(), tunnel, protocol::BOOT);
-        desired.routes.insert(RouteKey::main(node.network.prefix), route);
+        desired
+            .routes
+            .insert(RouteKey::main(node.network.prefix), route);
         for PeerWay { peer, .. } in peers {
             if let Some(TunnelEnd::Wireguard(end)) = &peer.end {
                 desired.wireguard.insert(peer.subnet, **end);
@@ -110,9 +130,12 @@ mod tests {
     use crate::{PeerValue, PodNetwork};
 
     fn backend(settings: &str) -> Wireguard {
-        let text = format!(r#"{{"Network":"10.244.0.0/16","Backend":{{"Type":"wireguard"{settings}}}}}"#);
+        let text =
+            format!(r#"{{"Network":"10.244.0.0/16","Backend":{{"Type":"wireguard"{settings}}}}}"#);
         let config = NetworkConfig::parse(&text).expect("a configuration");
-        let BackendConfig::Wireguard(config) = config.backend else { panic!("another backend") };
+        let BackendConfig::Wireguard(config) = config.backend else {
+            panic!("another backend")
+        };
         Wireguard(config)
     }
 
@@ -125,8 +148,15 @@ mod tests {
     }
 
     fn device(backend: &Wireguard, source: &str) -> (String, u16, u32) {
-        let lower = TunnelUnderlay { external: 2, mtu: 1500, source: ip(source), mac: Mac::default() };
-        let Some(TunnelSpec::Wireguard(spec)) = backend.device(&lower) else { panic!("a wireguard device") };
+        let lower = TunnelUnderlay {
+            external: 2,
+            mtu: 1500,
+            source: ip(source),
+            mac: Mac::default(),
+        };
+        let Some(TunnelSpec::Wireguard(spec)) = backend.device(&lower) else {
+            panic!("a wireguard device")
+        };
         (spec.name, spec.port, spec.mtu)
     }
 
@@ -134,31 +164,56 @@ mod tests {
     fn the_mode_says_which_device_carries_a_family_and_which_port_is_published() {
         let key = PublicKey([1; 32]);
         let separate = backend("");
-        assert_eq!(device(&separate, "192.0.2.1"), ("flannel-wg".to_owned(), 51820, 1420));
-        assert_eq!(device(&separate, "2001:db8::1"), ("flannel-wg-v6".to_owned(), 51821, 1420));
+        assert_eq!(
+            device(&separate, "192.0.2.1"),
+            ("flannel-wg".to_owned(), 51820, 1420)
+        );
+        assert_eq!(
+            device(&separate, "2001:db8::1"),
+            ("flannel-wg-v6".to_owned(), 51821, 1420)
+        );
         let auto = backend(r#","Mode":"auto","MTU":1400"#);
         for source in ["192.0.2.1", "2001:db8::1"] {
-            assert_eq!(device(&auto, source), ("flannel-wg".to_owned(), 51820, 1320));
+            assert_eq!(
+                device(&auto, source),
+                ("flannel-wg".to_owned(), 51820, 1320)
+            );
         }
         let published = |backend: &Wireguard, family| {
-            backend.published(family, Some(OwnEnd::Wireguard(key))).expect("data").text().to_owned()
+            backend
+                .published(family, Some(OwnEnd::Wireguard(key)))
+                .expect("data")
+                .text()
+                .to_owned()
         };
         let data = |port: u16| format!(r#"{{"PublicKey":"{key}","Port":{port}}}"#);
-        assert_eq!(Family::BOTH.map(|family| published(&separate, family)), [data(51820), data(51821)]);
-        assert_eq!(Family::BOTH.map(|family| published(&auto, family)), [data(51820), data(51820)]);
+        assert_eq!(
+            Family::BOTH.map(|family| published(&separate, family)),
+            [data(51820), data(51821)]
+        );
+        assert_eq!(
+            Family::BOTH.map(|family| published(&auto, family)),
+            [data(51820), data(51820)]
+        );
     }
 
     #[test]
     fn peers_are_entries_of_the_device_behind_one_route() {
         let node = Node {
-            network: PodNetwork { prefix: net("10.244.0.0/16"), subnet_len: 24 },
+            network: PodNetwork {
+                prefix: net("10.244.0.0/16"),
+                subnet_len: 24,
+            },
             subnet: net("10.244.1.0/24"),
             source: ip("192.0.2.1"),
             external: 2,
             tunnel: Some((7, Mac::default())),
             port_range: (32768, 60999),
         };
-        let end = WireguardEnd { key: PublicKey([9; 32]), endpoint: "192.0.2.9:51820".parse().expect("an endpoint") };
+        let end = WireguardEnd {
+            key: PublicKey([9; 32]),
+            endpoint: "192.0.2.9:51820".parse().expect("an endpoint"),
+        };
         let peer = Peer {
             subnet: net("10.244.9.0/24"),
             public_ip: ip("192.0.2.9"),
@@ -167,10 +222,21 @@ mod tests {
         };
         let way = backend("").way(&node, &Underlay::new(None), &peer);
         let desired = backend("").desired(&node, &[PeerWay { peer, way }]);
-        let address = AddressKey { ifindex: 7, addr: ip("10.244.1.0"), prefix_len: 32 };
-        let route = (RouteKey::main(net("10.244.0.0/16")), Route::on_device(Family::V4, 7, protocol::BOOT));
-        let value =
-            PeerValue { flags: EntryState::DIRECT, vtep: ip("192.0.2.9").into(), oif: 7, ..PeerValue::default() };
+        let address = AddressKey {
+            ifindex: 7,
+            addr: ip("10.244.1.0"),
+            prefix_len: 32,
+        };
+        let route = (
+            RouteKey::main(net("10.244.0.0/16")),
+            Route::on_device(Family::V4, 7, protocol::BOOT),
+        );
+        let value = PeerValue {
+            flags: EntryState::DIRECT,
+            vtep: ip("192.0.2.9").into(),
+            oif: 7,
+            ..PeerValue::default()
+        };
         let expected = Desired {
             addresses: [address].into(),
             routes: [route].into(),
@@ -180,6 +246,13 @@ mod tests {
         };
         assert_eq!(desired, expected);
         let config = backend("").node_config(&node).expect("a peer map");
-        assert_eq!((config.tunnel_ifindex, config.underlay_ifindex, config.has_tunnel()), (7, 2, false));
+        assert_eq!(
+            (
+                config.tunnel_ifindex,
+                config.underlay_ifindex,
+                config.has_tunnel()
+            ),
+            (7, 2, false)
+        );
     }
 }

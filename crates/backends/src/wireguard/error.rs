@@ -12,7 +12,8 @@ pub enum WireguardError {
     Netlink(#[from] NetlinkError),
     /// Neither the kernel nor a program has WireGuard.
     #[error(
-        "this kernel has no WireGuard (module wireguard, Linux 5.6), and neither wireguard-go nor boringtun-cli is in \
+        "this kernel has no WireGuard (module wireguard, Linux 5.6), and neither wireguard-go nor \
+         boringtun-cli is in \
          PATH: load the module, or install one of them"
     )]
     NoImplementation,

@@ -31,7 +31,8 @@ pub enum BadKeyFile {
     File(#[from] FileError),
     /// Its content is not a key.
     #[error(
-        "the key file {} has no private key in it; delete it for a new one (peers follow the new public key by our lease)",
+        "the key file {} has no private key in it; delete it for a new one (peers follow the new \
+         public key by our lease)",
         path.display()
     )]
     NoKey {
@@ -48,7 +49,10 @@ impl WireguardKeys {
     pub fn of_file(path: &Path) -> Result<Self, BadKeyFile> {
         match fs::read_to_string(path) {
             Ok(text) => {
-                let key = text.parse().map_err(|error| BadKeyFile::NoKey { path: path.to_owned(), error })?;
+                let key = text.parse().map_err(|error| BadKeyFile::NoKey {
+                    path: path.to_owned(),
+                    error,
+                })?;
                 Ok(Self::of(key))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -64,7 +68,10 @@ impl WireguardKeys {
     fn of(private: SecretKey) -> Self {
         let private = SecretKey(clamped(private.0));
         let public = x25519_dalek::PublicKey::from(&StaticSecret::from(private.0));
-        Self { private, public: PublicKey(public.to_bytes()) }
+        Self {
+            private,
+            public: PublicKey(public.to_bytes()),
+        }
     }
 }
 
@@ -91,18 +98,31 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a directory");
         let path = scratch.path().join("flannel").join("wgkey");
         let made = WireguardKeys::of_file(&path).expect("a key");
-        assert_eq!(fs::metadata(&path).expect("a file").permissions().mode() & 0o777, MODE);
+        assert_eq!(
+            fs::metadata(&path).expect("a file").permissions().mode() & 0o777,
+            MODE
+        );
         assert_eq!(WireguardKeys::of_file(&path).expect("the key"), made);
         assert_eq!(made.private.0, clamped(made.private.0));
         fs::remove_file(&path).expect("removed");
-        assert_ne!(WireguardKeys::of_file(&path).expect("another key").public, made.public);
+        assert_ne!(
+            WireguardKeys::of_file(&path).expect("another key").public,
+            made.public
+        );
     }
 
     /// [RFC 7748, section 6.1](https://www.rfc-editor.org/rfc/rfc7748#section-6.1): Alice's keys.
     #[test]
     fn the_public_key_belongs_to_the_private_key() {
-        let keys = WireguardKeys::of("dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=".parse().expect("a key"));
-        assert_eq!(keys.public.to_string(), "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=");
+        let keys = WireguardKeys::of(
+            "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo="
+                .parse()
+                .expect("a key"),
+        );
+        assert_eq!(
+            keys.public.to_string(),
+            "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="
+        );
     }
 
     #[test]
@@ -110,8 +130,13 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a directory");
         let path = scratch.path().join("wgkey");
         fs::write(&path, "hunter2").expect("written");
-        let error = WireguardKeys::of_file(&path).expect_err("no key").to_string();
-        assert!(error.contains("wgkey has no private key") && !error.contains("hunter2"), "{error}");
+        let error = WireguardKeys::of_file(&path)
+            .expect_err("no key")
+            .to_string();
+        assert!(
+            error.contains("wgkey has no private key") && !error.contains("hunter2"),
+            "{error}"
+        );
         assert_eq!(fs::read_to_string(&path).expect("still there"), "hunter2");
     }
 }

@@ -31,24 +31,38 @@ impl SharedWireguardPeers {
 
     /// A peer is gone.
     pub fn forget(&self, key: &PublicKey) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
     }
 
     /// Returns the known state of the device of a peer.
     pub fn of_peer(&self, peer: &Peer) -> Option<WireguardPeerStatus> {
-        let Some(TunnelEnd::Wireguard(end)) = &peer.end else { return None };
+        let Some(TunnelEnd::Wireguard(end)) = &peer.end else {
+            return None;
+        };
         self.of(&end.key)
     }
 
     /// Returns the known state of a peer.
     pub fn of(&self, key: &PublicKey) -> Option<WireguardPeerStatus> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(key)
+            .cloned()
     }
 
     /// The number of peers of each state.
     pub fn states(&self) -> BTreeMap<PeerState, usize> {
         let mut states = BTreeMap::new();
-        for peer in self.0.lock().unwrap_or_else(PoisonError::into_inner).values() {
+        for peer in self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+        {
             *states.entry(peer.state).or_default() += 1;
         }
         states
@@ -84,7 +98,9 @@ fn status(
 
 /// Returns true if packets go both ways by a handshake that is still good.
 pub fn has_session(state: &WireguardPeerState, now: SystemTime) -> bool {
-    state.last_handshake.is_some_and(|at| now.duration_since(at).unwrap_or_default() < SESSION)
+    state
+        .last_handshake
+        .is_some_and(|at| now.duration_since(at).unwrap_or_default() < SESSION)
 }
 
 #[cfg(test)]
@@ -101,9 +117,24 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
     }
 
-    fn state(shared: &SharedWireguardPeers, now: u64, handshake: Option<u64>, sent: u64) -> PeerState {
-        let peer = WireguardPeer { endpoint: None, allowed: BTreeSet::new(), preshared_key: None, keepalive: None };
-        let state = WireguardPeerState { peer, last_handshake: handshake.map(at), received: 0, sent };
+    fn state(
+        shared: &SharedWireguardPeers,
+        now: u64,
+        handshake: Option<u64>,
+        sent: u64,
+    ) -> PeerState {
+        let peer = WireguardPeer {
+            endpoint: None,
+            allowed: BTreeSet::new(),
+            preshared_key: None,
+            keepalive: None,
+        };
+        let state = WireguardPeerState {
+            peer,
+            last_handshake: handshake.map(at),
+            received: 0,
+            sent,
+        };
         shared.read(&BTreeMap::from([(KEY, state)]), at(now));
         shared.of(&KEY).expect("a peer").state
     }
@@ -111,13 +142,24 @@ mod tests {
     #[test]
     fn a_peer_that_is_sent_packets_and_makes_no_handshake_does_not_answer() {
         let shared = SharedWireguardPeers::default();
-        assert_eq!(state(&shared, 0, None, 148), PeerState::Idle, "one look is not enough");
+        assert_eq!(
+            state(&shared, 0, None, 148),
+            PeerState::Idle,
+            "one look is not enough"
+        );
         assert_eq!(state(&shared, 30, None, 296), PeerState::Unanswered);
-        assert_eq!(state(&shared, 60, None, 296), PeerState::Unanswered, "nothing more was sent");
+        assert_eq!(
+            state(&shared, 60, None, 296),
+            PeerState::Unanswered,
+            "nothing more was sent"
+        );
         assert_eq!(state(&shared, 90, Some(80), 500), PeerState::Session);
         assert_eq!(state(&shared, 300, Some(80), 500), PeerState::Idle);
         assert_eq!(state(&shared, 330, Some(80), 648), PeerState::Unanswered);
-        assert_eq!(shared.states(), BTreeMap::from([(PeerState::Unanswered, 1)]));
+        assert_eq!(
+            shared.states(),
+            BTreeMap::from([(PeerState::Unanswered, 1)])
+        );
         shared.forget(&KEY);
         assert_eq!(shared.of(&KEY), None);
     }

@@ -38,13 +38,22 @@ pub async fn has_process(device: &str) -> bool {
 
 /// Sends a request and returns the lines of the answer, without the `errno` that ends it.
 pub(super) async fn ask(socket: &Path, request: &str) -> Result<String, WireguardError> {
-    let silent = |error: io::Error| WireguardError::NoAnswer { socket: socket.to_owned(), error };
+    let silent = |error: io::Error| WireguardError::NoAnswer {
+        socket: socket.to_owned(),
+        error,
+    };
     let answer = timeout(PATIENCE, exchange(socket, request)).await;
-    let answer = answer.map_err(|_late| silent(io::ErrorKind::TimedOut.into()))?.map_err(silent)?;
-    let (lines, errno) = split(&answer).ok_or_else(|| silent(io::ErrorKind::UnexpectedEof.into()))?;
+    let answer = answer
+        .map_err(|_late| silent(io::ErrorKind::TimedOut.into()))?
+        .map_err(silent)?;
+    let (lines, errno) =
+        split(&answer).ok_or_else(|| silent(io::ErrorKind::UnexpectedEof.into()))?;
     match errno {
         0 => Ok(lines.to_owned()),
-        errno => Err(WireguardError::Refused { socket: socket.to_owned(), errno: errno.saturating_abs() }),
+        errno => Err(WireguardError::Refused {
+            socket: socket.to_owned(),
+            errno: errno.saturating_abs(),
+        }),
     }
 }
 
@@ -60,7 +69,11 @@ async fn exchange(socket: &Path, request: &str) -> io::Result<String> {
 /// The lines before `errno=`, and its number.
 fn split(answer: &str) -> Option<(&str, i32)> {
     let end = answer.rfind("errno=")?;
-    let errno = answer[end..].trim_end().strip_prefix("errno=")?.parse().ok()?;
+    let errno = answer[end..]
+        .trim_end()
+        .strip_prefix("errno=")?
+        .parse()
+        .ok()?;
     Some((&answer[..end], errno))
 }
 
@@ -75,12 +88,20 @@ pub(super) fn identity(key: &SecretKey, port: u16) -> String {
 /// The request that makes a peer, or makes it this way.
 pub(super) fn peer(key: &PublicKey, peer: &WireguardPeer) -> String {
     let preshared = peer.preshared_key.map_or([0; KEY_LEN], |key| key.0);
-    let mut text = format!("set=1\npublic_key={}\npreshared_key={}\n", hex(&key.0), hex(&preshared));
+    let mut text = format!(
+        "set=1\npublic_key={}\npreshared_key={}\n",
+        hex(&key.0),
+        hex(&preshared)
+    );
     // Writing to a string cannot fail.
     if let Some(endpoint) = peer.endpoint {
         let _ = writeln!(text, "endpoint={endpoint}");
     }
-    let _ = writeln!(text, "persistent_keepalive_interval={}", peer.keepalive.unwrap_or(0));
+    let _ = writeln!(
+        text,
+        "persistent_keepalive_interval={}",
+        peer.keepalive.unwrap_or(0)
+    );
     text.push_str("replace_allowed_ips=true\n");
     for prefix in &peer.allowed {
         let _ = writeln!(text, "allowed_ip={prefix}");
@@ -98,7 +119,9 @@ pub(super) fn device(lines: &str) -> Result<WireguardDevice, String> {
     let mut device = WireguardDevice::default();
     let mut current: Option<PublicKey> = None;
     for line in lines.lines().filter(|line| !line.is_empty()) {
-        let (name, value) = line.split_once('=').ok_or_else(|| "a line without =".to_owned())?;
+        let (name, value) = line
+            .split_once('=')
+            .ok_or_else(|| "a line without =".to_owned())?;
         let bad = || format!("{name}=");
         match name {
             "private_key" => device.private_key = Some(SecretKey(unhex(value).ok_or_else(bad)?)),
@@ -110,7 +133,9 @@ pub(super) fn device(lines: &str) -> Result<WireguardDevice, String> {
             }
             _ => {
                 let state = current.and_then(|key| device.peers.get_mut(&key));
-                state.map_or(Some(()), |state| take(state, name, value)).ok_or_else(bad)?;
+                state
+                    .map_or(Some(()), |state| take(state, name, value))
+                    .ok_or_else(bad)?;
             }
         }
     }
@@ -119,7 +144,12 @@ pub(super) fn device(lines: &str) -> Result<WireguardDevice, String> {
 
 const fn new_peer() -> WireguardPeerState {
     WireguardPeerState {
-        peer: WireguardPeer { endpoint: None, allowed: BTreeSet::new(), preshared_key: None, keepalive: None },
+        peer: WireguardPeer {
+            endpoint: None,
+            allowed: BTreeSet::new(),
+            preshared_key: None,
+            keepalive: None,
+        },
         last_handshake: None,
         received: 0,
         sent: 0,
@@ -131,7 +161,8 @@ const fn new_peer() -> WireguardPeerState {
 fn take(state: &mut WireguardPeerState, name: &str, value: &str) -> Option<()> {
     match name {
         "preshared_key" => {
-            state.peer.preshared_key = Some(SecretKey(unhex(value)?)).filter(|key| key.0 != [0; KEY_LEN]);
+            state.peer.preshared_key =
+                Some(SecretKey(unhex(value)?)).filter(|key| key.0 != [0; KEY_LEN]);
         }
         "endpoint" => state.peer.endpoint = Some(value.parse().ok()?),
         "persistent_keepalive_interval" => {
@@ -142,7 +173,8 @@ fn take(state: &mut WireguardPeerState, name: &str, value: &str) -> Option<()> {
         }
         "last_handshake_time_sec" => {
             let seconds: u64 = value.parse().ok()?;
-            state.last_handshake = (seconds > 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+            state.last_handshake =
+                (seconds > 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
         }
         "rx_bytes" => state.received = value.parse().ok()?,
         "tx_bytes" => state.sent = value.parse().ok()?,
@@ -152,10 +184,11 @@ fn take(state: &mut WireguardPeerState, name: &str, value: &str) -> Option<()> {
 }
 
 fn hex(key: &[u8; KEY_LEN]) -> String {
-    key.iter().fold(String::with_capacity(2 * KEY_LEN), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    key.iter()
+        .fold(String::with_capacity(2 * KEY_LEN), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 fn unhex(text: &str) -> Option<[u8; KEY_LEN]> {
@@ -178,7 +211,9 @@ mod tests {
     fn wanted() -> WireguardPeer {
         WireguardPeer {
             endpoint: Some("[2001:db8::9]:51821".parse().expect("an endpoint")),
-            allowed: ["10.244.9.0/24", "fd00:10:244:9::/64"].map(|prefix| prefix.parse().expect("a prefix")).into(),
+            allowed: ["10.244.9.0/24", "fd00:10:244:9::/64"]
+                .map(|prefix| prefix.parse().expect("a prefix"))
+                .into(),
             preshared_key: Some(SecretKey([3; KEY_LEN])),
             keepalive: Some(25),
         }
@@ -187,21 +222,41 @@ mod tests {
     #[test]
     fn what_is_written_is_what_is_read() {
         let key = PublicKey([0xab; KEY_LEN]);
-        let lines = |request: String| request.replace("set=1\n", "").replace("replace_allowed_ips=true\n", "");
+        let lines = |request: String| {
+            request
+                .replace("set=1\n", "")
+                .replace("replace_allowed_ips=true\n", "")
+        };
         let text = lines(identity(&SecretKey([9; KEY_LEN]), 51820))
             + &lines(peer(&key, &wanted()))
             + "last_handshake_time_sec=1700000000\nlast_handshake_time_nsec=5\nrx_bytes=7\ntx_bytes=8\nprotocol_version=1\n";
         let device = device(&text).expect("a device");
-        assert_eq!((device.private_key, device.port), (Some(SecretKey([9; KEY_LEN])), 51820));
+        assert_eq!(
+            (device.private_key, device.port),
+            (Some(SecretKey([9; KEY_LEN])), 51820)
+        );
         let state = &device.peers[&key];
         assert_eq!((&state.peer, state.received, state.sent), (&wanted(), 7, 8));
-        assert_eq!(state.last_handshake, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)));
-        assert_eq!(removal(&key), format!("set=1\npublic_key={}\nremove=true\n\n", "ab".repeat(KEY_LEN)));
+        assert_eq!(
+            state.last_handshake,
+            Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000))
+        );
+        assert_eq!(
+            removal(&key),
+            format!(
+                "set=1\npublic_key={}\nremove=true\n\n",
+                "ab".repeat(KEY_LEN)
+            )
+        );
     }
 
     #[test]
     fn zero_is_no_value() {
-        let text = format!("public_key={}\npreshared_key={}\n", "01".repeat(32), "00".repeat(32));
+        let text = format!(
+            "public_key={}\npreshared_key={}\n",
+            "01".repeat(32),
+            "00".repeat(32)
+        );
         let text = text + "last_handshake_time_sec=0\npersistent_keepalive_interval=0\n";
         let device = device(&text).expect("a device");
         assert_eq!(device.peers[&PublicKey([1; KEY_LEN])], new_peer());
@@ -209,18 +264,26 @@ mod tests {
 
     #[test]
     fn an_answer_ends_with_its_errno() {
-        assert_eq!(split("listen_port=1\nerrno=0\n\n"), Some(("listen_port=1\n", 0)));
+        assert_eq!(
+            split("listen_port=1\nerrno=0\n\n"),
+            Some(("listen_port=1\n", 0))
+        );
         assert_eq!(split("errno=-22\n\n"), Some(("", -22)));
         assert_eq!(split("listen_port=1\n"), None);
     }
 
     #[test]
     fn a_line_that_is_not_understood_is_named_without_its_value() {
-        for (text, expected) in
-            [("private_key=xyz", "private_key="), ("listen_port=a", "listen_port="), ("a", "a line")]
-        {
+        for (text, expected) in [
+            ("private_key=xyz", "private_key="),
+            ("listen_port=a", "listen_port="),
+            ("a", "a line"),
+        ] {
             let error = device(text).expect_err(text);
-            assert!(error.starts_with(expected) && !error.contains("xyz"), "{error}");
+            assert!(
+                error.starts_with(expected) && !error.contains("xyz"),
+                "{error}"
+            );
         }
     }
 

@@ -33,7 +33,9 @@ pub async fn start(device: &str) -> Result<(), WireguardError> {
     let socket = uapi::socket(device);
     // A process that was killed leaves its socket behind, and some programs do not start over it.
     match fs::remove_file(&socket) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error.to_string())),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(failed(error.to_string()));
+        }
         _ => {}
     }
     let child = Command::new(&program)
@@ -49,7 +51,9 @@ pub async fn start(device: &str) -> Result<(), WireguardError> {
     let status = ended.map_err(|_late| failed(format!("it did not start within {PATIENCE:?}")))?;
     let status = status.map_err(|error| failed(error.to_string()))?;
     if !status.success() {
-        return Err(failed(format!("{status}; run it with --foreground to see why")));
+        return Err(failed(format!(
+            "{status}; run it with --foreground to see why"
+        )));
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -59,7 +63,8 @@ pub async fn start(device: &str) -> Result<(), WireguardError> {
             Err(_) => sleep(PERIOD).await,
         }
     }
-    tracing::info!(device, program = %program.display(), "the kernel has no WireGuard: a process is the device");
+    tracing::info!(device, program = %program.display(), "the kernel has no WireGuard: a process \
+        is the device");
     Ok(())
 }
 

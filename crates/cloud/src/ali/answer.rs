@@ -88,7 +88,11 @@ impl AliEntry {
     pub(super) fn row(&self, own: &str) -> Option<TableRoute> {
         Some(TableRoute {
             destination: self.destination()?,
-            target: if self.leads_to(own) { RouteTarget::Own } else { RouteTarget::Other(self.hop().to_owned()) },
+            target: if self.leads_to(own) {
+                RouteTarget::Own
+            } else {
+                RouteTarget::Other(self.hop().to_owned())
+            },
             is_blackhole: false,
             is_static: self.kind == BY_REQUEST,
         })
@@ -114,7 +118,10 @@ impl AliEntry {
 
     /// The identifier of the next hop, by which a route is deleted.
     pub(super) fn hop(&self) -> &str {
-        self.next_hops.next_hop.first().map_or("nothing", |hop| &hop.next_hop_id)
+        self.next_hops
+            .next_hop
+            .first()
+            .map_or("nothing", |hop| &hop.next_hop_id)
     }
 
     /// True once it carries packets.
@@ -124,24 +131,36 @@ impl AliEntry {
 }
 
 /// Reads an answer.
-pub(super) fn read<T: DeserializeOwned>(action: AliAction, answer: &HttpAnswer) -> Result<T, CloudError> {
+pub(super) fn read<T: DeserializeOwned>(
+    action: AliAction,
+    answer: &HttpAnswer,
+) -> Result<T, CloudError> {
     if !answer.status.is_success() {
         return Err(refusal(action, answer));
     }
-    let bad = |error: serde_json::Error| CloudError::BadAnswer { action: action.name(), problem: error.to_string() };
+    let bad = |error: serde_json::Error| CloudError::BadAnswer {
+        action: action.name(),
+        problem: error.to_string(),
+    };
     serde_json::from_str(&answer.body).map_err(bad)
 }
 
 fn refusal(action: AliAction, answer: &HttpAnswer) -> CloudError {
     let permission = format!("vpc:{}", action.name());
     let action = action.name();
-    let AliError { code, message } = serde_json::from_str(&answer.body).unwrap_or_else(|_no_error| AliError {
-        code: format!("HTTP status {}", answer.status.as_u16()),
-        message: answer.body.clone(),
-    });
+    let AliError { code, message } =
+        serde_json::from_str(&answer.body).unwrap_or_else(|_no_error| AliError {
+            code: format!("HTTP status {}", answer.status.as_u16()),
+            message: answer.body.clone(),
+        });
     let kind = code.split_once('.').map_or(code.as_str(), |(kind, _)| kind);
     match kind {
-        "Forbidden" | "NoPermission" => CloudError::NotAllowed { words: &WORDS, action, permission, code },
+        "Forbidden" | "NoPermission" => CloudError::NotAllowed {
+            words: &WORDS,
+            action,
+            permission,
+            code,
+        },
         "InvalidAccessKeyId"
         | "SignatureDoesNotMatch"
         | "IncompleteSignature"
@@ -149,9 +168,17 @@ fn refusal(action: AliAction, answer: &HttpAnswer) -> CloudError {
         | "InvalidTimeStamp"
         | "SignatureNonceUsed" => CloudError::BadCredentials { action, code },
         // The VPC changes one route at a time.
-        "Throttling" | "TaskConflict" | "ServiceUnavailable" => CloudError::Throttled { action, code },
-        _ if answer.status == StatusCode::TOO_MANY_REQUESTS => CloudError::Throttled { action, code },
-        _ => CloudError::Refused { action, code, message: message_excerpt(&message) },
+        "Throttling" | "TaskConflict" | "ServiceUnavailable" => {
+            CloudError::Throttled { action, code }
+        }
+        _ if answer.status == StatusCode::TOO_MANY_REQUESTS => {
+            CloudError::Throttled { action, code }
+        }
+        _ => CloudError::Refused {
+            action,
+            code,
+            message: message_excerpt(&message),
+        },
     }
 }
 
@@ -170,18 +197,29 @@ mod tests {
         {"Type":"Custom","Status":"Available","DestinationCidrBlock":"::/0","NextHops":{"NextHop":[]}}]}}"#;
 
     fn refused(status: u16, code: &str) -> CloudError {
-        let body = format!(r#"{{"Code":"{code}","Message":"the reason","RequestId":"1","HostId":"vpc.aliyuncs.com"}}"#);
-        let answer = HttpAnswer { status: StatusCode::from_u16(status).expect("a status"), body };
+        let body = format!(
+            r#"{{"Code":"{code}","Message":"the reason","RequestId":"1","HostId":"vpc.aliyuncs.com"}}"#
+        );
+        let answer = HttpAnswer {
+            status: StatusCode::from_u16(status).expect("a status"),
+            body,
+        };
         read::<EntryPage>(AliAction::CreateRouteEntry, &answer).expect_err("an error")
     }
 
     #[test]
     fn routes_are_read_with_their_only_next_hop() {
-        let answer = HttpAnswer { status: StatusCode::OK, body: ENTRIES.to_owned() };
+        let answer = HttpAnswer {
+            status: StatusCode::OK,
+            body: ENTRIES.to_owned(),
+        };
         let page: EntryPage = read(AliAction::DescribeRouteEntryList, &answer).expect("readable");
         assert_eq!(page.next_token.as_deref(), Some("more"));
         let entries = page.route_entrys.route_entry;
-        let rows: Vec<_> = entries.iter().filter_map(|entry| entry.row("i-1")).collect();
+        let rows: Vec<_> = entries
+            .iter()
+            .filter_map(|entry| entry.row("i-1"))
+            .collect();
         let row = |destination: &str, target: RouteTarget, is_static| TableRoute {
             destination: destination.parse().expect("a prefix"),
             target,
@@ -196,11 +234,25 @@ mod tests {
         ];
         assert_eq!(rows, expected);
         let subnet = "10.5.7.0/24".parse().expect("a prefix");
-        assert_eq!([&entries[1], &entries[2]].map(|entry| entry.is_ours(subnet, "i-1")), [true, false]);
-        assert_eq!((entries[1].is_available(), entries[2].is_available()), (false, true));
-        let bad = HttpAnswer { status: StatusCode::OK, body: "{}".to_owned() };
-        let error = read::<EntryPage>(AliAction::DescribeRouteEntryList, &bad).expect_err("no list").to_string();
-        assert!(error.starts_with("the answer to DescribeRouteEntryList is not understood: "), "{error}");
+        assert_eq!(
+            [&entries[1], &entries[2]].map(|entry| entry.is_ours(subnet, "i-1")),
+            [true, false]
+        );
+        assert_eq!(
+            (entries[1].is_available(), entries[2].is_available()),
+            (false, true)
+        );
+        let bad = HttpAnswer {
+            status: StatusCode::OK,
+            body: "{}".to_owned(),
+        };
+        let error = read::<EntryPage>(AliAction::DescribeRouteEntryList, &bad)
+            .expect_err("no list")
+            .to_string();
+        assert!(
+            error.starts_with("the answer to DescribeRouteEntryList is not understood: "),
+            "{error}"
+        );
     }
 
     #[test]
@@ -212,35 +264,76 @@ mod tests {
             );
             assert_eq!(refused(403, code).to_string(), expected);
         }
-        for code in ["SignatureDoesNotMatch", "InvalidAccessKeyId.NotFound", "InvalidSecurityToken.Expired"] {
+        for code in [
+            "SignatureDoesNotMatch",
+            "InvalidAccessKeyId.NotFound",
+            "InvalidSecurityToken.Expired",
+        ] {
             let text = refused(400, code).to_string();
-            assert!(text.contains(&format!("the credentials were refused ({code})")), "{text}");
+            assert!(
+                text.contains(&format!("the credentials were refused ({code})")),
+                "{text}"
+            );
         }
-        for (status, code) in [(400, "Throttling.User"), (400, "TaskConflict"), (503, "ServiceUnavailable"), (429, "x")]
-        {
+        for (status, code) in [
+            (400, "Throttling.User"),
+            (400, "TaskConflict"),
+            (503, "ServiceUnavailable"),
+            (429, "x"),
+        ] {
             assert!(refused(status, code).is_throttled(), "{code}");
         }
         let text = refused(400, "RouterEntryConflict.Duplicated").to_string();
-        assert_eq!(text, "CreateRouteEntry was refused: RouterEntryConflict.Duplicated: the reason");
-        let html = HttpAnswer { status: StatusCode::BAD_GATEWAY, body: "<html>".to_owned() };
-        let text = read::<EntryPage>(AliAction::CreateRouteEntry, &html).expect_err("an error").to_string();
-        assert_eq!(text, "CreateRouteEntry was refused: HTTP status 502: <html>");
+        assert_eq!(
+            text,
+            "CreateRouteEntry was refused: RouterEntryConflict.Duplicated: the reason"
+        );
+        let html = HttpAnswer {
+            status: StatusCode::BAD_GATEWAY,
+            body: "<html>".to_owned(),
+        };
+        let text = read::<EntryPage>(AliAction::CreateRouteEntry, &html)
+            .expect_err("an error")
+            .to_string();
+        assert_eq!(
+            text,
+            "CreateRouteEntry was refused: HTTP status 502: <html>"
+        );
     }
 
     /// The first byte chooses the status.
     #[test]
     fn fuzz_ali_answers() {
-        let seeds = [format!("\0{ENTRIES}"), "\u{2}{\"Code\":\"NoPermission\",\"Message\":\"m\"}".to_owned()];
-        flannel_fuzz::run("ali_answers", &seeds.each_ref().map(String::as_bytes), |input| {
-            let Some((first, body)) = input.split_first() else { return };
-            let status = StatusCode::from_u16([200, 400, 403, 503][usize::from(*first) % 4]).expect("a status");
-            let body = String::from_utf8_lossy(body).into_owned();
-            let page = read::<EntryPage>(AliAction::DescribeRouteEntryList, &HttpAnswer { status, body });
-            for entry in page.map(|page| page.route_entrys.route_entry).unwrap_or_default() {
-                let row = entry.row("i-1");
-                let is_ours = |row: &TableRoute| entry.is_ours(row.destination, "i-1");
-                assert!(!row.as_ref().is_some_and(is_ours) || row.is_some_and(|row| row.target == RouteTarget::Own));
-            }
-        });
+        let seeds = [
+            format!("\0{ENTRIES}"),
+            "\u{2}{\"Code\":\"NoPermission\",\"Message\":\"m\"}".to_owned(),
+        ];
+        flannel_fuzz::run(
+            "ali_answers",
+            &seeds.each_ref().map(String::as_bytes),
+            |input| {
+                let Some((first, body)) = input.split_first() else {
+                    return;
+                };
+                let status = StatusCode::from_u16([200, 400, 403, 503][usize::from(*first) % 4])
+                    .expect("a status");
+                let body = String::from_utf8_lossy(body).into_owned();
+                let page = read::<EntryPage>(
+                    AliAction::DescribeRouteEntryList,
+                    &HttpAnswer { status, body },
+                );
+                for entry in page
+                    .map(|page| page.route_entrys.route_entry)
+                    .unwrap_or_default()
+                {
+                    let row = entry.row("i-1");
+                    let is_ours = |row: &TableRoute| entry.is_ours(row.destination, "i-1");
+                    assert!(
+                        !row.as_ref().is_some_and(is_ours)
+                            || row.is_some_and(|row| row.target == RouteTarget::Own)
+                    );
+                }
+            },
+        );
     }
 }

@@ -21,11 +21,17 @@ use crate::{
 /// The service of every instance.
 const METADATA: &str = "http://100.100.100.200";
 const METADATA_VARIABLE: &str = "FLANNEL_ALI_METADATA_URL";
-const TOKEN: TokenHeaders =
-    TokenHeaders { lifetime: "x-aliyun-ecs-metadata-token-ttl-seconds", token: "x-aliyun-ecs-metadata-token" };
+const TOKEN: TokenHeaders = TokenHeaders {
+    lifetime: "x-aliyun-ecs-metadata-token-ttl-seconds",
+    token: "x-aliyun-ecs-metadata-token",
+};
 
 /// The RAM role.
-pub(super) const ROLE: RoleItem = RoleItem { roles: "ram/security-credentials/", read: read_keys, words: &WORDS };
+pub(super) const ROLE: RoleItem = RoleItem {
+    roles: "ram/security-credentials/",
+    read: read_keys,
+    words: &WORDS,
+};
 
 /// This node's place in a VPC.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,26 +55,54 @@ struct RamKeys {
 /// The service that the environment names, or that of every instance.
 pub(super) fn service(http: Http) -> InstanceMetadata {
     let base = variable(METADATA_VARIABLE);
-    InstanceMetadata::new(http, base.as_deref().unwrap_or(METADATA), &WORDS, Some(&TOKEN))
+    InstanceMetadata::new(
+        http,
+        base.as_deref().unwrap_or(METADATA),
+        &WORDS,
+        Some(&TOKEN),
+    )
 }
 
 /// The place of the instance, if one of its interfaces has an address.
-pub(super) async fn place_of(metadata: &InstanceMetadata, address: IpAddr) -> Result<AliPlace, CloudError> {
+pub(super) async fn place_of(
+    metadata: &InstanceMetadata,
+    address: IpAddr,
+) -> Result<AliPlace, CloudError> {
     for interface in metadata.interfaces().await? {
         // An array of JSON.
-        let addresses = metadata.item(&format!("{interface}/private-ipv4s")).await?.unwrap_or_default();
+        let addresses = metadata
+            .item(&format!("{interface}/private-ipv4s"))
+            .await?
+            .unwrap_or_default();
         let addresses: Vec<IpAddr> = serde_json::from_str(&addresses).unwrap_or_default();
         if addresses.contains(&address) {
-            let vswitch = metadata.required(&format!("{interface}/vswitch-id")).await?;
-            return Ok(AliPlace { instance: metadata.required("instance-id").await?, vswitch });
+            let vswitch = metadata
+                .required(&format!("{interface}/vswitch-id"))
+                .await?;
+            return Ok(AliPlace {
+                instance: metadata.required("instance-id").await?,
+                vswitch,
+            });
         }
     }
     Err(CloudError::NoInterface(address))
 }
 
 fn read_keys(text: &str) -> Result<(ApiKeys, Timestamp), String> {
-    let RamKeys { access_key_id: id, access_key_secret: secret, security_token, expiration } = secret_json::read(text)?;
-    Ok((ApiKeys { id, secret, token: Some(security_token) }, expiration))
+    let RamKeys {
+        access_key_id: id,
+        access_key_secret: secret,
+        security_token,
+        expiration,
+    } = secret_json::read(text)?;
+    Ok((
+        ApiKeys {
+            id,
+            secret,
+            token: Some(security_token),
+        },
+        expiration,
+    ))
 }
 
 #[cfg(test)]
@@ -80,10 +114,17 @@ mod tests {
         let text = r#"{"AccessKeyId":"STS.1","AccessKeySecret":"very-secret","Expiration":"2021-03-12T23:00:47Z",
             "SecurityToken":"of-a-role","LastUpdated":"2021-03-12T17:00:47Z","Code":"Success"}"#;
         let (keys, end) = read_keys(text).expect("readable");
-        let expected =
-            ApiKeys { id: "STS.1".to_owned(), secret: "very-secret".into(), token: Some("of-a-role".into()) };
-        assert_eq!((keys, end.to_string().as_str()), (expected, "2021-03-12T23:00:47Z"));
-        let problem = read_keys(&text.replace("\"very-secret\"", "[\"very-secret\"]")).expect_err("no text");
+        let expected = ApiKeys {
+            id: "STS.1".to_owned(),
+            secret: "very-secret".into(),
+            token: Some("of-a-role".into()),
+        };
+        assert_eq!(
+            (keys, end.to_string().as_str()),
+            (expected, "2021-03-12T23:00:47Z")
+        );
+        let problem =
+            read_keys(&text.replace("\"very-secret\"", "[\"very-secret\"]")).expect_err("no text");
         assert!(problem.starts_with("line 1, column "), "{problem}");
     }
 }

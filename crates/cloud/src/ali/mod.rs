@@ -47,7 +47,8 @@ const PAGES: usize = 20;
 /// Alibaba's words.
 const WORDS: CloudWords = CloudWords {
     instance: "an instance (ECS) of Alibaba Cloud",
-    keys: "give the instance a RAM role, or set AccessKeyID and AccessKeySecret in Backend, or ACCESS_KEY_ID and \
+    keys: "give the instance a RAM role, or set AccessKeyID and AccessKeySecret in Backend, or \
+        ACCESS_KEY_ID and \
            ACCESS_KEY_SECRET in the environment",
     policy: "the RAM policy of this node's role or user",
     room: "raise the quota of custom routes in a route table",
@@ -71,28 +72,50 @@ pub(super) struct AliNode {
 
 impl Ali {
     /// A client for a region, or that of this instance.
-    async fn connect(region: Option<&str>, configured: Option<&AccessKeys>) -> Result<Self, CloudError> {
+    async fn connect(
+        region: Option<&str>,
+        configured: Option<&AccessKeys>,
+    ) -> Result<Self, CloudError> {
         let http = Http::new()?;
         let metadata = service(http.clone());
         let region = match region {
             Some(region) => region.to_owned(),
             None => metadata.required("region-id").await?,
         };
-        let endpoint = variable(API_VARIABLE).unwrap_or_else(|| format!("https://vpc.{region}.aliyuncs.com"));
-        let api = AliApi { endpoint: endpoint.trim_end_matches('/').to_owned(), region };
+        let endpoint =
+            variable(API_VARIABLE).unwrap_or_else(|| format!("https://vpc.{region}.aliyuncs.com"));
+        let api = AliApi {
+            endpoint: endpoint.trim_end_matches('/').to_owned(),
+            region,
+        };
         let keys = KeySource::new(configured, metadata, &ROLE);
-        Ok(Self { http, api, keys, requests: RequestCounts::default() })
+        Ok(Self {
+            http,
+            api,
+            keys,
+            requests: RequestCounts::default(),
+        })
     }
 
     /// Reads the routes of a table: all, or those to one destination.
-    async fn entries(&mut self, table: &str, destination: Option<Ipv4Net>) -> Result<Vec<AliEntry>, CloudError> {
+    async fn entries(
+        &mut self,
+        table: &str,
+        destination: Option<Ipv4Net>,
+    ) -> Result<Vec<AliEntry>, CloudError> {
         let destination = destination.map(|destination| destination.to_string());
         let (mut entries, mut next) = (Vec::new(), None::<String>);
         for _ in 0..PAGES {
             let mut parameters = vec![("RouteTableId", table), ("MaxResult", PAGE)];
-            parameters.extend(destination.as_ref().map(|destination| ("DestinationCidrBlock", destination.as_str())));
+            parameters.extend(
+                destination
+                    .as_ref()
+                    .map(|destination| ("DestinationCidrBlock", destination.as_str())),
+            );
             parameters.extend(next.as_ref().map(|token| ("NextToken", token.as_str())));
-            let page: EntryPage = self.call(AliAction::DescribeRouteEntryList, &parameters).await?;
+            let page: EntryPage = self
+                .call(AliAction::DescribeRouteEntryList, &parameters)
+                .await?;
             entries.extend(page.route_entrys.route_entry);
             match page.next_token.filter(|token| !token.is_empty()) {
                 None => return Ok(entries),
@@ -100,11 +123,19 @@ impl Ali {
             }
         }
         let action = AliAction::DescribeRouteEntryList.name();
-        Err(CloudError::BadAnswer { action, problem: "it has no end".to_owned() })
+        Err(CloudError::BadAnswer {
+            action,
+            problem: "it has no end".to_owned(),
+        })
     }
 
     /// Makes the route to an instance, and waits until it carries packets.
-    async fn create(&mut self, table: &str, destination: Ipv4Net, instance: &str) -> Result<(), CloudError> {
+    async fn create(
+        &mut self,
+        table: &str,
+        destination: Ipv4Net,
+        instance: &str,
+    ) -> Result<(), CloudError> {
         let prefix = destination.to_string();
         let parameters = [
             ("RouteTableId", table),
@@ -112,25 +143,40 @@ impl Ali {
             ("NextHopType", INSTANCE),
             ("NextHopId", instance),
         ];
-        self.call::<Value>(AliAction::CreateRouteEntry, &parameters).await?;
+        self.call::<Value>(AliAction::CreateRouteEntry, &parameters)
+            .await?;
         // The next round handles a route that another party has changed since.
         let is_made = |entries: &[AliEntry]| {
             let mut of_subnet = entries.iter().filter(|entry| entry.is_to(destination));
             of_subnet.any(|entry| entry.is_available() || !entry.is_ours(destination, instance))
         };
-        self.finish(AliAction::CreateRouteEntry, table, destination, is_made).await
+        self.finish(AliAction::CreateRouteEntry, table, destination, is_made)
+            .await
     }
 
     /// Deletes a route, and waits until it is gone. One that is gone needs no deletion.
-    async fn delete(&mut self, table: &str, destination: Ipv4Net, hop: &str) -> Result<(), CloudError> {
+    async fn delete(
+        &mut self,
+        table: &str,
+        destination: Ipv4Net,
+        hop: &str,
+    ) -> Result<(), CloudError> {
         let prefix = destination.to_string();
-        let parameters = [("RouteTableId", table), ("DestinationCidrBlock", &prefix), ("NextHopId", hop)];
-        match self.call::<Value>(AliAction::DeleteRouteEntry, &parameters).await {
+        let parameters = [
+            ("RouteTableId", table),
+            ("DestinationCidrBlock", &prefix),
+            ("NextHopId", hop),
+        ];
+        match self
+            .call::<Value>(AliAction::DeleteRouteEntry, &parameters)
+            .await
+        {
             Err(error) if error.code() == Some("InvalidRouteEntry.NotFound") => return Ok(()),
             answer => answer?,
         };
         let is_gone = |entries: &[AliEntry]| !entries.iter().any(|entry| entry.is_to(destination));
-        self.finish(AliAction::DeleteRouteEntry, table, destination, is_gone).await
+        self.finish(AliAction::DeleteRouteEntry, table, destination, is_gone)
+            .await
     }
 
     async fn finish(
@@ -146,17 +192,28 @@ impl Ali {
             }
             sleep(BETWEEN_POLLS).await;
         }
-        Err(CloudError::Unfinished { action: action.name(), seconds: POLLS })
+        Err(CloudError::Unfinished {
+            action: action.name(),
+            seconds: POLLS,
+        })
     }
 
     /// Removes a route that an agent recorded, unless it leads elsewhere now.
     async fn undo(&mut self, recorded: &RecordedRoute) -> Result<(), CloudError> {
-        let RecordedRoute { table, destination, target, .. } = recorded;
+        let RecordedRoute {
+            table,
+            destination,
+            target,
+            ..
+        } = recorded;
         let entries = match self.entries(table, Some(*destination)).await {
             Err(error) if error.code() == Some("InvalidRouteTableId.NotFound") => return Ok(()),
             entries => entries?,
         };
-        if entries.iter().any(|entry| entry.is_ours(*destination, target)) {
+        if entries
+            .iter()
+            .any(|entry| entry.is_ours(*destination, target))
+        {
             self.delete(table, *destination, target).await
         } else {
             Ok(())
@@ -183,16 +240,28 @@ impl Ali {
     ) -> Result<T, CloudError> {
         let keys = self.keys.current().await?;
         let nonce = format!("{:032x}", rand::random::<u128>());
-        let request = signed(&self.api, &keys, (Timestamp::now(), &nonce), action, parameters)?;
+        let request = signed(
+            &self.api,
+            &keys,
+            (Timestamp::now(), &nonce),
+            action,
+            parameters,
+        )?;
         let answer = self.http.send(request, PATIENCE).await;
-        let answer = answer.map_err(|error| CloudError::Http { action: action.name(), error })?;
+        let answer = answer.map_err(|error| CloudError::Http {
+            action: action.name(),
+            error,
+        })?;
         answer::read(action, &answer)
     }
 }
 
 impl AliNode {
     /// Finds this node by the address of its external interface.
-    pub(super) async fn connect(address: IpAddr, configured: Option<&AccessKeys>) -> Result<Self, CloudError> {
+    pub(super) async fn connect(
+        address: IpAddr,
+        configured: Option<&AccessKeys>,
+    ) -> Result<Self, CloudError> {
         let ali = Ali::connect(None, configured).await?;
         let place = place_of(&service(ali.http.clone()), address).await?;
         Ok(Self { ali, place })
@@ -201,24 +270,41 @@ impl AliNode {
     /// Reads the table of this node's subnet.
     async fn read_table(&mut self) -> Result<Vec<Table>, CloudError> {
         let parameters = [("VSwitchId", self.place.vswitch.as_str())];
-        let vswitch: VSwitch = self.ali.call(AliAction::DescribeVSwitchAttributes, &parameters).await?;
+        let vswitch: VSwitch = self
+            .ali
+            .call(AliAction::DescribeVSwitchAttributes, &parameters)
+            .await?;
         let id = vswitch.route_table.route_table_id;
         let entries = self.ali.entries(&id, None).await?;
-        let routes = entries.iter().filter_map(|entry| entry.row(&self.place.instance)).collect();
+        let routes = entries
+            .iter()
+            .filter_map(|entry| entry.row(&self.place.instance))
+            .collect();
         Ok(vec![Table { id, routes }])
     }
 
     async fn make(&mut self, step: &RouteStep) -> Result<(), CloudError> {
         let Self { ali, place } = self;
-        let RouteStep { table, destination, change } = step;
+        let RouteStep {
+            table,
+            destination,
+            change,
+        } = step;
         match change {
-            RouteChange::Create { routes } => match ali.create(table, *destination, &place.instance).await {
-                Err(error) if error.code().is_some_and(|code| code.contains("Quota")) => {
-                    let code = error.code().unwrap_or_default().to_owned();
-                    Err(CloudError::TableFull { words: &WORDS, table: table.clone(), routes: *routes, code })
+            RouteChange::Create { routes } => {
+                match ali.create(table, *destination, &place.instance).await {
+                    Err(error) if error.code().is_some_and(|code| code.contains("Quota")) => {
+                        let code = error.code().unwrap_or_default().to_owned();
+                        Err(CloudError::TableFull {
+                            words: &WORDS,
+                            table: table.clone(),
+                            routes: *routes,
+                            code,
+                        })
+                    }
+                    made => made,
                 }
-                made => made,
-            },
+            }
             RouteChange::Replace { .. } => {
                 for entry in ali.entries(table, Some(*destination)).await? {
                     if entry.is_to(*destination) {
@@ -275,5 +361,8 @@ impl CloudClient for AliNode {
 
 /// Removes a route that an agent recorded, unless it leads elsewhere now.
 pub(super) async fn undo(route: &RecordedRoute) -> Result<(), CloudError> {
-    Ali::connect(Some(&route.region), None).await?.undo(route).await
+    Ali::connect(Some(&route.region), None)
+        .await?
+        .undo(route)
+        .await
 }

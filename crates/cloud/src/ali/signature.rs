@@ -15,7 +15,11 @@ const API_VERSION: &str = "2016-04-28";
 const FORM: &str = "application/x-www-form-urlencoded";
 /// The characters that are written otherwise, by [RFC 3986, section
 /// 2.3](https://www.rfc-editor.org/rfc/rfc3986#section-2.3).
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
 
 /// The requests that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,25 +70,37 @@ pub(super) fn signed(
         ("Timestamp", &time),
         ("Version", API_VERSION),
     ];
-    all.extend(keys.token.as_ref().map(|token| ("SecurityToken", token.reveal())));
+    all.extend(
+        keys.token
+            .as_ref()
+            .map(|token| ("SecurityToken", token.reveal())),
+    );
     all.extend(parameters);
     let query = canonical(&all);
     let signature = signature("POST", &query, keys.secret.reveal());
     let body = format!("{query}&Signature={}", escape(&signature));
-    let request = Request::post(format!("{}/", api.endpoint)).header(CONTENT_TYPE, FORM).body(body);
-    request.map_err(|error| CloudError::Unsigned { action: action.name(), problem: error.to_string() })
+    let request = Request::post(format!("{}/", api.endpoint))
+        .header(CONTENT_TYPE, FORM)
+        .body(body);
+    request.map_err(|error| CloudError::Unsigned {
+        action: action.name(),
+        problem: error.to_string(),
+    })
 }
 
 /// The parameters in their order.
 fn canonical(parameters: &[(&str, &str)]) -> String {
-    let mut sorted: Vec<String> =
-        parameters.iter().map(|(name, value)| format!("{}={}", escape(name), escape(value))).collect();
+    let mut sorted: Vec<String> = parameters
+        .iter()
+        .map(|(name, value)| format!("{}={}", escape(name), escape(value)))
+        .collect();
     sorted.sort();
     sorted.join("&")
 }
 
 fn signature(method: &str, query: &str, secret: &str) -> String {
-    let mut mac = Hmac::<Sha1>::new_from_slice(format!("{secret}&").as_bytes()).expect("a key of any length");
+    let mut mac =
+        Hmac::<Sha1>::new_from_slice(format!("{secret}&").as_bytes()).expect("a key of any length");
     mac.update(format!("{method}&%2F&{}", escape(query)).as_bytes());
     STANDARD.encode(mac.finalize().into_bytes())
 }
@@ -110,24 +126,49 @@ mod tests {
             ("Version", "2014-05-26"),
             ("SignatureVersion", "1.0"),
         ]);
-        assert_eq!(signature("GET", &query, "testsecret"), "OLeaidS1JvxuMvnyHOwuJ+uX5qY=");
+        assert_eq!(
+            signature("GET", &query, "testsecret"),
+            "OLeaidS1JvxuMvnyHOwuJ+uX5qY="
+        );
         assert_eq!(escape("a b*~-_./"), "a%20b%2A~-_.%2F");
     }
 
     #[test]
     fn a_request_is_a_signed_form() {
-        let api =
-            AliApi { endpoint: "https://vpc.cn-beijing.aliyuncs.com".to_owned(), region: "cn-beijing".to_owned() };
-        let keys = ApiKeys { id: "testid".to_owned(), secret: "testsecret".into(), token: Some("of-a-role".into()) };
+        let api = AliApi {
+            endpoint: "https://vpc.cn-beijing.aliyuncs.com".to_owned(),
+            region: "cn-beijing".to_owned(),
+        };
+        let keys = ApiKeys {
+            id: "testid".to_owned(),
+            secret: "testsecret".into(),
+            token: Some("of-a-role".into()),
+        };
         let at = Timestamp::from_second(1_456_231_584).expect("a time");
         let parameters = [("DestinationCidrBlock", "10.5.7.0/24")];
-        let request = signed(&api, &keys, (at, "once"), AliAction::CreateRouteEntry, &parameters).expect("signed");
-        let (query, signature) = request.body().split_once("&Signature=").expect("a signature");
+        let request = signed(
+            &api,
+            &keys,
+            (at, "once"),
+            AliAction::CreateRouteEntry,
+            &parameters,
+        )
+        .expect("signed");
+        let (query, signature) = request
+            .body()
+            .split_once("&Signature=")
+            .expect("a signature");
         let expected = "AccessKeyId=testid&Action=CreateRouteEntry&DestinationCidrBlock=10.5.7.0%2F24&Format=JSON&\
                         RegionId=cn-beijing&SecurityToken=of-a-role&SignatureMethod=HMAC-SHA1&SignatureNonce=once&\
                         SignatureVersion=1.0&Timestamp=2016-02-23T12%3A46%3A24Z&Version=2016-04-28";
         assert_eq!(query, expected);
-        assert!(signature.ends_with("%3D") && !request.body().contains("testsecret"), "{signature}");
-        assert_eq!((request.method().as_str(), request.uri().path()), ("POST", "/"));
+        assert!(
+            signature.ends_with("%3D") && !request.body().contains("testsecret"),
+            "{signature}"
+        );
+        assert_eq!(
+            (request.method().as_str(), request.uri().path()),
+            ("POST", "/")
+        );
     }
 }

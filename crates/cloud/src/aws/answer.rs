@@ -36,9 +36,16 @@ pub(super) fn accepted(action: Action, answer: HttpAnswer) -> Result<String, Clo
         let code = format!("HTTP status {}", answer.status.as_u16());
         return Err(match answer.status {
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
-                CloudError::Throttled { action: action.name(), code }
+                CloudError::Throttled {
+                    action: action.name(),
+                    code,
+                }
             }
-            _ => CloudError::Refused { action: action.name(), code, message: message_excerpt(&answer.body) },
+            _ => CloudError::Refused {
+                action: action.name(),
+                code,
+                message: message_excerpt(&answer.body),
+            },
         });
     };
     Err(refusal(action, code, &message))
@@ -51,7 +58,12 @@ fn refusal(action: Action, code: String, message: &str) -> CloudError {
     match code.as_str() {
         // Their messages have a text of hundreds of bytes that only its owner can decode.
         "UnauthorizedOperation" | "AccessDenied" | "AccessDeniedException" => {
-            CloudError::NotAllowed { words: &WORDS, action, permission, code }
+            CloudError::NotAllowed {
+                words: &WORDS,
+                action,
+                permission,
+                code,
+            }
         }
         "AuthFailure"
         | "InvalidClientTokenId"
@@ -60,28 +72,47 @@ fn refusal(action: Action, code: String, message: &str) -> CloudError {
         | "RequestExpired"
         | "MissingAuthenticationToken"
         | "UnrecognizedClientException" => CloudError::BadCredentials { action, code },
-        "RequestLimitExceeded" | "Throttling" | "ThrottlingException" | "ServiceUnavailable" | "Unavailable" => {
-            CloudError::Throttled { action, code }
-        }
-        _ => CloudError::Refused { action, code, message: message_excerpt(&message) },
+        "RequestLimitExceeded"
+        | "Throttling"
+        | "ThrottlingException"
+        | "ServiceUnavailable"
+        | "Unavailable" => CloudError::Throttled { action, code },
+        _ => CloudError::Refused {
+            action,
+            code,
+            message: message_excerpt(&message),
+        },
     }
 }
 
 fn error_of(body: &str) -> Option<(String, String)> {
     let document = Document::parse(body).ok()?;
-    let error = document.descendants().find(|node| node.tag_name().name() == "Error")?;
-    Some((text(error, "Code")?.to_owned(), text(error, "Message").unwrap_or_default().to_owned()))
+    let error = document
+        .descendants()
+        .find(|node| node.tag_name().name() == "Error")?;
+    Some((
+        text(error, "Code")?.to_owned(),
+        text(error, "Message").unwrap_or_default().to_owned(),
+    ))
 }
 
 /// Reads route tables. `own` is the identifier of this node's interface.
 pub(super) fn tables(body: &str, own: &str) -> Result<Vec<Table>, CloudError> {
-    let bad = |problem: String| CloudError::BadAnswer { action: Action::DescribeRouteTables.name(), problem };
+    let bad = |problem: String| CloudError::BadAnswer {
+        action: Action::DescribeRouteTables.name(),
+        problem,
+    };
     let document = Document::parse(body).map_err(|error| bad(error.to_string()))?;
-    let set = child(document.root_element(), "routeTableSet").ok_or_else(|| bad("no routeTableSet".to_owned()))?;
+    let set = child(document.root_element(), "routeTableSet")
+        .ok_or_else(|| bad("no routeTableSet".to_owned()))?;
     let table = |item: Node<'_, '_>| {
-        let id = text(item, "routeTableId").ok_or_else(|| bad("a table without routeTableId".to_owned()))?;
+        let id = text(item, "routeTableId")
+            .ok_or_else(|| bad("a table without routeTableId".to_owned()))?;
         let routes = child(item, "routeSet").into_iter().flat_map(items);
-        Ok(Table { id: id.to_owned(), routes: routes.filter_map(|route| route_of(route, own)).collect() })
+        Ok(Table {
+            id: id.to_owned(),
+            routes: routes.filter_map(|route| route_of(route, own)).collect(),
+        })
     };
     items(set).map(table).collect()
 }
@@ -89,26 +120,38 @@ pub(super) fn tables(body: &str, own: &str) -> Result<Vec<Table>, CloudError> {
 /// Reads a route; `None` unless its destination is an IPv4 prefix.
 fn route_of(item: Node<'_, '_>, own: &str) -> Option<TableRoute> {
     let destination: Ipv4Net = text(item, "destinationCidrBlock")?.parse().ok()?;
-    let target = TARGETS.iter().find_map(|name| text(item, name)).unwrap_or("nothing");
+    let target = TARGETS
+        .iter()
+        .find_map(|name| text(item, name))
+        .unwrap_or("nothing");
     Some(TableRoute {
         destination,
-        target: if target == own { RouteTarget::Own } else { RouteTarget::Other(target.to_owned()) },
+        target: if target == own {
+            RouteTarget::Own
+        } else {
+            RouteTarget::Other(target.to_owned())
+        },
         is_blackhole: text(item, "state") == Some("blackhole"),
         is_static: text(item, "origin") == Some("CreateRoute"),
     })
 }
 
 fn items<'a, 'input>(set: Node<'a, 'input>) -> impl Iterator<Item = Node<'a, 'input>> {
-    set.children().filter(|node| node.tag_name().name() == "item")
+    set.children()
+        .filter(|node| node.tag_name().name() == "item")
 }
 
 /// By its local name: the namespace has the version of the API.
 fn child<'a, 'input>(node: Node<'a, 'input>, name: &str) -> Option<Node<'a, 'input>> {
-    node.children().find(|child| child.tag_name().name() == name)
+    node.children()
+        .find(|child| child.tag_name().name() == name)
 }
 
 fn text<'a>(node: Node<'a, '_>, name: &str) -> Option<&'a str> {
-    child(node, name)?.text().map(str::trim).filter(|text| !text.is_empty())
+    child(node, name)?
+        .text()
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]
@@ -147,7 +190,10 @@ mod tests {
 </DescribeRouteTablesResponse>"#;
 
     fn refused(status: u16, body: &str) -> CloudError {
-        let answer = HttpAnswer { status: StatusCode::from_u16(status).expect("a status"), body: body.to_owned() };
+        let answer = HttpAnswer {
+            status: StatusCode::from_u16(status).expect("a status"),
+            body: body.to_owned(),
+        };
         accepted(Action::CreateRoute, answer).expect_err("an error")
     }
 
@@ -173,46 +219,100 @@ mod tests {
             route("10.244.8.0/24", other("eni-gone"), true, true),
             route("10.9.0.0/16", other("vgw-1"), false, false),
         ];
-        let expected = [Table { id: "rtb-13ad487a".to_owned(), routes }];
+        let expected = [Table {
+            id: "rtb-13ad487a".to_owned(),
+            routes,
+        }];
         assert_eq!(tables(TABLES, "eni-own").expect("readable"), expected);
         let empty = "<DescribeRouteTablesResponse><routeTableSet/></DescribeRouteTablesResponse>";
         assert_eq!(tables(empty, "eni-own").expect("readable"), []);
-        for bad in ["", "<a>", "<a/>", "<a><routeTableSet><item/></routeTableSet></a>"] {
+        for bad in [
+            "",
+            "<a>",
+            "<a/>",
+            "<a><routeTableSet><item/></routeTableSet></a>",
+        ] {
             let error = tables(bad, "eni-own").expect_err(bad).to_string();
-            assert!(error.starts_with("the answer to DescribeRouteTables is not understood: "), "{error}");
+            assert!(
+                error.starts_with("the answer to DescribeRouteTables is not understood: "),
+                "{error}"
+            );
         }
     }
 
     #[test]
     fn errors_say_what_to_do() {
         let encoded = "You are not authorized. Encoded authorization failure message: AAAA";
-        let expected = "CreateRoute is not allowed: the IAM policy of this node's role or user needs ec2:CreateRoute \
+        let expected = "CreateRoute is not allowed: the IAM policy of this node's role or user \
+            needs ec2:CreateRoute \
                         (UnauthorizedOperation)";
-        assert_eq!(refused(403, &error("UnauthorizedOperation", encoded)).to_string(), expected);
-        let text = refused(401, &error("AuthFailure", "AWS was not able to validate the credentials")).to_string();
-        assert!(text.contains("refused (AuthFailure): they are wrong or expired, or the clock"), "{text}");
-        for (status, body) in [(503, error("RequestLimitExceeded", "Request limit exceeded.")), (503, String::new())] {
+        assert_eq!(
+            refused(403, &error("UnauthorizedOperation", encoded)).to_string(),
+            expected
+        );
+        let text = refused(
+            401,
+            &error(
+                "AuthFailure",
+                "AWS was not able to validate the credentials",
+            ),
+        )
+        .to_string();
+        assert!(
+            text.contains("refused (AuthFailure): they are wrong or expired, or the clock"),
+            "{text}"
+        );
+        for (status, body) in [
+            (
+                503,
+                error("RequestLimitExceeded", "Request limit exceeded."),
+            ),
+            (503, String::new()),
+        ] {
             assert!(refused(status, &body).is_throttled(), "{status} {body}");
         }
-        let other = refused(400, &error("InvalidRouteTableID.NotFound", "The routeTable ID 'rtb-1' does not exist"));
-        let expected =
-            "CreateRoute was refused: InvalidRouteTableID.NotFound: The routeTable ID 'rtb-1' does not exist";
-        assert_eq!((other.to_string().as_str(), other.code()), (expected, Some("InvalidRouteTableID.NotFound")));
+        let other = refused(
+            400,
+            &error(
+                "InvalidRouteTableID.NotFound",
+                "The routeTable ID 'rtb-1' does not exist",
+            ),
+        );
+        let expected = "CreateRoute was refused: InvalidRouteTableID.NotFound: The routeTable ID \
+            'rtb-1' does not exist";
+        assert_eq!(
+            (other.to_string().as_str(), other.code()),
+            (expected, Some("InvalidRouteTableID.NotFound"))
+        );
         let html = refused(502, "<html>Bad gateway").to_string();
-        assert_eq!(html, "CreateRoute was refused: HTTP status 502: <html>Bad gateway");
+        assert_eq!(
+            html,
+            "CreateRoute was refused: HTTP status 502: <html>Bad gateway"
+        );
     }
 
     /// The first byte chooses the status.
     #[test]
     fn fuzz_ec2_answers() {
-        let seeds = [format!("\0{TABLES}"), format!("\u{1}{}", error("AuthFailure", "no"))];
-        flannel_fuzz::run("ec2_answers", &seeds.each_ref().map(String::as_bytes), |input| {
-            let Some((first, body)) = input.split_first() else { return };
-            let status = StatusCode::from_u16([200, 400, 403, 503][usize::from(*first) % 4]).expect("a status");
-            let body = String::from_utf8_lossy(body).into_owned();
-            if let Ok(body) = accepted(Action::DescribeRouteTables, HttpAnswer { status, body }) {
-                drop(tables(&body, "eni-own"));
-            }
-        });
+        let seeds = [
+            format!("\0{TABLES}"),
+            format!("\u{1}{}", error("AuthFailure", "no")),
+        ];
+        flannel_fuzz::run(
+            "ec2_answers",
+            &seeds.each_ref().map(String::as_bytes),
+            |input| {
+                let Some((first, body)) = input.split_first() else {
+                    return;
+                };
+                let status = StatusCode::from_u16([200, 400, 403, 503][usize::from(*first) % 4])
+                    .expect("a status");
+                let body = String::from_utf8_lossy(body).into_owned();
+                if let Ok(body) = accepted(Action::DescribeRouteTables, HttpAnswer { status, body })
+                {
+                    drop(tables(&body, "eni-own"));
+                }
+            },
+        );
     }
 }

@@ -35,7 +35,8 @@ impl Environment {
             endpoint: address("AWS_ENDPOINT_URL_EC2").or_else(|| address("AWS_ENDPOINT_URL")),
             region: variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION")),
             metadata: address("AWS_EC2_METADATA_SERVICE_ENDPOINT"),
-            credentials: keys.map(|(id, secret)| Credentials::new(id, secret, token, None, "environment")),
+            credentials: keys
+                .map(|(id, secret)| Credentials::new(id, secret, token, None, "environment")),
         }
     }
 
@@ -50,13 +51,25 @@ mod tests {
     use super::*;
 
     fn of(variables: &[(&str, &str)]) -> Environment {
-        Environment::of(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        Environment::of(|name| {
+            variables
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
     }
 
     #[test]
     fn variables_are_those_of_all_programs() {
         let none = of(&[("AWS_REGION", ""), ("AWS_ACCESS_KEY_ID", "AKID")]);
-        assert_eq!((none.endpoint.as_deref(), none.region.as_deref(), none.metadata()), (None, None, METADATA));
+        assert_eq!(
+            (
+                none.endpoint.as_deref(),
+                none.region.as_deref(),
+                none.metadata()
+            ),
+            (None, None, METADATA)
+        );
         assert!(none.credentials.is_none(), "one key of two");
         let all = of(&[
             ("AWS_ENDPOINT_URL", "http://127.0.0.1:1"),
@@ -74,9 +87,16 @@ mod tests {
         );
         assert_eq!(all.metadata(), "http://127.0.0.1:3");
         let keys = all.credentials.as_ref().expect("credentials");
-        let parts = (keys.access_key_id(), keys.secret_access_key(), keys.session_token());
+        let parts = (
+            keys.access_key_id(),
+            keys.secret_access_key(),
+            keys.session_token(),
+        );
         assert_eq!(parts, ("AKID", "very-secret", Some("of-a-session")));
         let text = format!("{all:?}");
-        assert!(!text.contains("very-secret") && !text.contains("of-a-session"), "{text}");
+        assert!(
+            !text.contains("very-secret") && !text.contains("of-a-session"),
+            "{text}"
+        );
     }
 }

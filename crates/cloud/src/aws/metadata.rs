@@ -42,9 +42,17 @@ impl Metadata {
     /// Asks for a token.
     pub(super) async fn visit(&self) -> Result<Visit<'_>, CloudError> {
         let path = "latest/api/token";
-        let request = Request::put(self.0.url(path)).header("x-aws-ec2-metadata-token-ttl-seconds", TOKEN_SECONDS);
-        let token = self.0.answer(path, request).await?.ok_or_else(|| self.0.missing(path))?;
-        Ok(Visit { service: &self.0, token })
+        let request = Request::put(self.0.url(path))
+            .header("x-aws-ec2-metadata-token-ttl-seconds", TOKEN_SECONDS);
+        let token = self
+            .0
+            .answer(path, request)
+            .await?
+            .ok_or_else(|| self.0.missing(path))?;
+        Ok(Visit {
+            service: &self.0,
+            token,
+        })
     }
 }
 
@@ -53,7 +61,12 @@ impl Visit<'_> {
     pub(super) async fn item(&self, path: &str) -> Result<Option<String>, CloudError> {
         let path = format!("latest/meta-data/{path}");
         let request = Request::get(self.service.url(&path));
-        self.service.answer(&path, request.header("x-aws-ec2-metadata-token", &self.token)).await
+        self.service
+            .answer(
+                &path,
+                request.header("x-aws-ec2-metadata-token", &self.token),
+            )
+            .await
     }
 
     /// An item that every instance has.
@@ -63,7 +76,10 @@ impl Visit<'_> {
     }
 
     /// The interface that has an address.
-    pub(super) async fn interface_of(&self, address: IpAddr) -> Result<NetworkInterface, CloudError> {
+    pub(super) async fn interface_of(
+        &self,
+        address: IpAddr,
+    ) -> Result<NetworkInterface, CloudError> {
         let all = "network/interfaces/macs/";
         for mac in self.required(all).await?.lines() {
             let path = |item: &str| format!("{all}{}/{item}", mac.trim_end_matches('/'));

@@ -42,7 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Amazon's words.
 const WORDS: CloudWords = CloudWords {
     instance: "an instance of EC2 with metadata of version 2",
-    keys: "give the instance a role (an instance profile), or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    keys: "give the instance a role (an instance profile), or set AWS_ACCESS_KEY_ID and \
+        AWS_SECRET_ACCESS_KEY",
     policy: "the IAM policy of this node's role or user",
     room: "raise the quota \"Routes per route table\" of the VPC, which is 1000 at most",
 };
@@ -72,16 +73,31 @@ impl Aws {
         let api = api(&environment, region, &metadata).await?;
         let credentials = match environment.credentials {
             Some(credentials) => CredentialSource::Fixed(credentials),
-            None => CredentialSource::Role { metadata: Box::new(metadata), last: None },
+            None => CredentialSource::Role {
+                metadata: Box::new(metadata),
+                last: None,
+            },
         };
-        Ok(Self { http, api, credentials, requests: RequestCounts::default() })
+        Ok(Self {
+            http,
+            api,
+            credentials,
+            requests: RequestCounts::default(),
+        })
     }
 
     /// Finds this node by the address of its external interface.
-    pub(super) async fn find(&self, address: IpAddr, config: &AwsVpcConfig) -> Result<VpcPlace, CloudError> {
+    pub(super) async fn find(
+        &self,
+        address: IpAddr,
+        config: &AwsVpcConfig,
+    ) -> Result<VpcPlace, CloudError> {
         let metadata = Metadata::new(self.http.clone(), Environment::read().metadata());
         let interface = metadata.visit().await?.interface_of(address).await?;
-        Ok(VpcPlace { interface, named: config.route_tables.clone() })
+        Ok(VpcPlace {
+            interface,
+            named: config.route_tables.clone(),
+        })
     }
 
     /// The requests since the last call.
@@ -91,8 +107,13 @@ impl Aws {
 
     /// Switches off the check of source and destination, by which the VPC drops packets of pods.
     pub(super) async fn allow_pods(&mut self, place: &VpcPlace) -> Result<(), CloudError> {
-        let parameters = [("NetworkInterfaceId", place.target()), ("SourceDestCheck.Value", "false")];
-        self.call(Action::ModifyNetworkInterfaceAttribute, &parameters).await.map(drop)
+        let parameters = [
+            ("NetworkInterfaceId", place.target()),
+            ("SourceDestCheck.Value", "false"),
+        ];
+        self.call(Action::ModifyNetworkInterfaceAttribute, &parameters)
+            .await
+            .map(drop)
     }
 
     /// Reads the tables that lead to this node: those that are named, else that of its subnet, else
@@ -102,46 +123,84 @@ impl Aws {
         if !place.named.is_empty() {
             return self.tables_by_id(&place.named, id).await;
         }
-        let of_subnet = self.tables_by(&[("association.subnet-id", subnet)], id).await?;
+        let of_subnet = self
+            .tables_by(&[("association.subnet-id", subnet)], id)
+            .await?;
         if !of_subnet.is_empty() {
             return Ok(of_subnet);
         }
-        let main = self.tables_by(&[("vpc-id", vpc), ("association.main", "true")], id).await?;
+        let main = self
+            .tables_by(&[("vpc-id", vpc), ("association.main", "true")], id)
+            .await?;
         if main.is_empty() {
-            return Err(CloudError::NoTable { subnet: subnet.clone(), vpc: vpc.clone() });
+            return Err(CloudError::NoTable {
+                subnet: subnet.clone(),
+                vpc: vpc.clone(),
+            });
         }
         Ok(main)
     }
 
     async fn tables_by_id(&mut self, ids: &[String], own: &str) -> Result<Vec<Table>, CloudError> {
-        let names: Vec<String> = (1..=ids.len()).map(|number| format!("RouteTableId.{number}")).collect();
-        let parameters: Vec<_> = names.iter().map(String::as_str).zip(ids.iter().map(String::as_str)).collect();
-        answer::tables(&self.call(Action::DescribeRouteTables, &parameters).await?, own)
+        let names: Vec<String> = (1..=ids.len())
+            .map(|number| format!("RouteTableId.{number}"))
+            .collect();
+        let parameters: Vec<_> = names
+            .iter()
+            .map(String::as_str)
+            .zip(ids.iter().map(String::as_str))
+            .collect();
+        answer::tables(
+            &self.call(Action::DescribeRouteTables, &parameters).await?,
+            own,
+        )
     }
 
-    async fn tables_by(&mut self, filters: &[(&str, &str)], own: &str) -> Result<Vec<Table>, CloudError> {
+    async fn tables_by(
+        &mut self,
+        filters: &[(&str, &str)],
+        own: &str,
+    ) -> Result<Vec<Table>, CloudError> {
         let named = |(number, (name, value)): (usize, &(&str, &str))| {
             let filter = format!("Filter.{}", number + 1);
-            [(format!("{filter}.Name"), (*name).to_owned()), (format!("{filter}.Value.1"), (*value).to_owned())]
+            [
+                (format!("{filter}.Name"), (*name).to_owned()),
+                (format!("{filter}.Value.1"), (*value).to_owned()),
+            ]
         };
         let filters: Vec<(String, String)> = filters.iter().enumerate().flat_map(named).collect();
-        let parameters: Vec<_> = filters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        answer::tables(&self.call(Action::DescribeRouteTables, &parameters).await?, own)
+        let parameters: Vec<_> = filters
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        answer::tables(
+            &self.call(Action::DescribeRouteTables, &parameters).await?,
+            own,
+        )
     }
 
     /// Makes a change.
-    pub(super) async fn apply(&mut self, place: &VpcPlace, step: &RouteStep) -> Result<(), CloudError> {
+    pub(super) async fn apply(
+        &mut self,
+        place: &VpcPlace,
+        step: &RouteStep,
+    ) -> Result<(), CloudError> {
         let destination = step.destination.to_string();
-        let route = [("RouteTableId", step.table.as_str()), ("DestinationCidrBlock", &destination)];
+        let route = [
+            ("RouteTableId", step.table.as_str()),
+            ("DestinationCidrBlock", &destination),
+        ];
         let to_us = [&route[..], &[("NetworkInterfaceId", place.target())]].concat();
         match &step.change {
             RouteChange::Create { routes } => match self.call(Action::CreateRoute, &to_us).await {
-                Err(error) if error.code() == Some("RouteLimitExceeded") => Err(CloudError::TableFull {
-                    words: &WORDS,
-                    table: step.table.clone(),
-                    routes: *routes,
-                    code: "RouteLimitExceeded".to_owned(),
-                }),
+                Err(error) if error.code() == Some("RouteLimitExceeded") => {
+                    Err(CloudError::TableFull {
+                        words: &WORDS,
+                        table: step.table.clone(),
+                        routes: *routes,
+                        code: "RouteLimitExceeded".to_owned(),
+                    })
+                }
                 other => other.map(drop),
             },
             RouteChange::Replace { .. } => self.call(Action::ReplaceRoute, &to_us).await.map(drop),
@@ -155,7 +214,10 @@ impl Aws {
 
     /// Removes a route that an agent recorded, unless it leads elsewhere now.
     pub(super) async fn undo(&mut self, route: &RecordedRoute) -> Result<(), CloudError> {
-        let tables = match self.tables_by_id(std::slice::from_ref(&route.table), &route.target).await {
+        let tables = match self
+            .tables_by_id(std::slice::from_ref(&route.table), &route.target)
+            .await
+        {
             Err(error) if error.code() == Some("InvalidRouteTableID.NotFound") => return Ok(()),
             tables => tables?,
         };
@@ -164,7 +226,10 @@ impl Aws {
             return Ok(());
         }
         let destination = route.destination.to_string();
-        let parameters = [("RouteTableId", route.table.as_str()), ("DestinationCidrBlock", &destination)];
+        let parameters = [
+            ("RouteTableId", route.table.as_str()),
+            ("DestinationCidrBlock", &destination),
+        ];
         self.call(Action::DeleteRoute, &parameters).await.map(drop)
     }
 
@@ -174,7 +239,12 @@ impl Aws {
     }
 
     /// The record of a route to this node.
-    pub(super) fn record(&self, place: &VpcPlace, table: &str, destination: Ipv4Net) -> RecordedRoute {
+    pub(super) fn record(
+        &self,
+        place: &VpcPlace,
+        table: &str,
+        destination: Ipv4Net,
+    ) -> RecordedRoute {
         RecordedRoute {
             cloud: CloudKind::Aws,
             region: self.api.region.clone(),
@@ -184,7 +254,11 @@ impl Aws {
         }
     }
 
-    async fn call(&mut self, action: Action, parameters: &[(&str, &str)]) -> Result<String, CloudError> {
+    async fn call(
+        &mut self,
+        action: Action,
+        parameters: &[(&str, &str)],
+    ) -> Result<String, CloudError> {
         let answer = self.send(action, parameters).await;
         count(&mut self.requests, &answer);
         if let Err(CloudError::BadCredentials { .. }) = answer {
@@ -193,11 +267,24 @@ impl Aws {
         answer
     }
 
-    async fn send(&mut self, action: Action, parameters: &[(&str, &str)]) -> Result<String, CloudError> {
+    async fn send(
+        &mut self,
+        action: Action,
+        parameters: &[(&str, &str)],
+    ) -> Result<String, CloudError> {
         let credentials = self.credentials.current().await?;
-        let request = signed(&self.api, &credentials, SystemTime::now(), action, parameters)?;
+        let request = signed(
+            &self.api,
+            &credentials,
+            SystemTime::now(),
+            action,
+            parameters,
+        )?;
         let answer = self.http.send(request, PATIENCE).await;
-        let answer = answer.map_err(|error| CloudError::Http { action: action.name(), error })?;
+        let answer = answer.map_err(|error| CloudError::Http {
+            action: action.name(),
+            error,
+        })?;
         answer::accepted(action, answer)
     }
 }
@@ -218,7 +305,10 @@ pub(super) struct AwsNode {
 
 impl AwsNode {
     /// Finds this node by the address of its external interface.
-    pub(super) async fn connect(address: IpAddr, config: &AwsVpcConfig) -> Result<Self, CloudError> {
+    pub(super) async fn connect(
+        address: IpAddr,
+        config: &AwsVpcConfig,
+    ) -> Result<Self, CloudError> {
         let aws = Aws::connect(None).await?;
         let place = aws.find(address, config).await?;
         Ok(Self { aws, place })
@@ -265,10 +355,19 @@ pub(super) async fn undo(route: &RecordedRoute) -> Result<(), CloudError> {
 }
 
 /// The address of the API and its region.
-async fn api(environment: &Environment, region: Option<&str>, metadata: &Metadata) -> Result<Api, CloudError> {
-    let known = region.map(str::to_owned).or_else(|| environment.region.clone());
+async fn api(
+    environment: &Environment,
+    region: Option<&str>,
+    metadata: &Metadata,
+) -> Result<Api, CloudError> {
+    let known = region
+        .map(str::to_owned)
+        .or_else(|| environment.region.clone());
     if let (Some(region), Some(endpoint)) = (&known, &environment.endpoint) {
-        return Ok(Api { endpoint: endpoint.clone(), region: region.clone() });
+        return Ok(Api {
+            endpoint: endpoint.clone(),
+            region: region.clone(),
+        });
     }
     let visit = metadata.visit().await?;
     let region = match known {
@@ -277,7 +376,10 @@ async fn api(environment: &Environment, region: Option<&str>, metadata: &Metadat
     };
     let endpoint = match &environment.endpoint {
         Some(endpoint) => endpoint.clone(),
-        None => format!("https://ec2.{region}.{}", visit.required("services/domain").await?),
+        None => format!(
+            "https://ec2.{region}.{}",
+            visit.required("services/domain").await?
+        ),
     };
     Ok(Api { endpoint, region })
 }

@@ -55,9 +55,15 @@ pub(super) fn signed(
     action: Action,
     parameters: &[(&str, &str)],
 ) -> Result<Request<String>, CloudError> {
-    let unsigned = |problem: String| CloudError::Unsigned { action: action.name(), problem };
+    let unsigned = |problem: String| CloudError::Unsigned {
+        action: action.name(),
+        problem,
+    };
     let common = [("Action", action.name()), ("Version", API_VERSION)];
-    let body = Serializer::new(String::new()).extend_pairs(common).extend_pairs(parameters).finish();
+    let body = Serializer::new(String::new())
+        .extend_pairs(common)
+        .extend_pairs(parameters)
+        .finish();
     let url = format!("{}/", api.endpoint);
     let headers = [("content-type", FORM)];
     let identity = credentials.clone().into();
@@ -69,10 +75,16 @@ pub(super) fn signed(
         .settings(SigningSettings::default())
         .build()
         .map_err(|error| unsigned(error.to_string()))?;
-    let signable = SignableRequest::new("POST", &url, headers.into_iter(), SignableBody::Bytes(body.as_bytes()))
-        .map_err(|error| unsigned(error.to_string()))?;
-    let (instructions, _signature) =
-        sign(signable, &settings.into()).map_err(|error| unsigned(error.to_string()))?.into_parts();
+    let signable = SignableRequest::new(
+        "POST",
+        &url,
+        headers.into_iter(),
+        SignableBody::Bytes(body.as_bytes()),
+    )
+    .map_err(|error| unsigned(error.to_string()))?;
+    let (instructions, _signature) = sign(signable, &settings.into())
+        .map_err(|error| unsigned(error.to_string()))?
+        .into_parts();
     let request = Request::post(&url).header("content-type", FORM).body(body);
     let mut request = request.map_err(|error| unsigned(error.to_string()))?;
     instructions.apply_to_request_http1x(&mut request);
@@ -87,22 +99,41 @@ mod tests {
 
     #[test]
     fn a_request_is_a_signed_form() {
-        let api = Api { endpoint: "https://ec2.us-east-1.amazonaws.com".to_owned(), region: "us-east-1".to_owned() };
-        let keys = Credentials::new("AKIDEXAMPLE", "secret", Some("session".to_owned()), None, "test");
+        let api = Api {
+            endpoint: "https://ec2.us-east-1.amazonaws.com".to_owned(),
+            region: "us-east-1".to_owned(),
+        };
+        let keys = Credentials::new(
+            "AKIDEXAMPLE",
+            "secret",
+            Some("session".to_owned()),
+            None,
+            "test",
+        );
         let at = SystemTime::UNIX_EPOCH + Duration::from_mins(24_015_636);
-        let parameters = [("RouteTableId", "rtb-1"), ("DestinationCidrBlock", "10.5.7.0/24")];
+        let parameters = [
+            ("RouteTableId", "rtb-1"),
+            ("DestinationCidrBlock", "10.5.7.0/24"),
+        ];
         let request = signed(&api, &keys, at, Action::CreateRoute, &parameters).expect("signed");
         let form = "Action=CreateRoute&Version=2016-11-15&RouteTableId=rtb-1&DestinationCidrBlock=10.5.7.0%2F24";
         assert_eq!(request.body(), form);
-        assert_eq!((request.method().as_str(), request.uri().path()), ("POST", "/"));
+        assert_eq!(
+            (request.method().as_str(), request.uri().path()),
+            ("POST", "/")
+        );
         let header = |name: &str| request.headers()[name].to_str().expect("a text").to_owned();
         assert_eq!(
             (header("x-amz-date"), header("x-amz-security-token")),
             ("20150830T123600Z".into(), "session".into())
         );
         let authorization = header("authorization");
-        let start = "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/ec2/aws4_request, SignedHeaders=";
+        let start = "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/ec2/aws4_request, \
+            SignedHeaders=";
         assert!(authorization.starts_with(start), "{authorization}");
-        assert!(!format!("{request:?}").contains("session"), "secrets are marked");
+        assert!(
+            !format!("{request:?}").contains("session"),
+            "secrets are marked"
+        );
     }
 }

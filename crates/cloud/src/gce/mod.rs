@@ -97,7 +97,9 @@ impl GceAction {
 
     const fn method(self) -> Method {
         match self {
-            Self::ListRoutes | Self::GetRoute | Self::GetOperation | Self::GetInstance => Method::GET,
+            Self::ListRoutes | Self::GetRoute | Self::GetOperation | Self::GetInstance => {
+                Method::GET
+            }
             Self::InsertRoute => Method::POST,
             Self::DeleteRoute => Method::DELETE,
         }
@@ -123,14 +125,25 @@ pub(super) struct GceNode {
 
 /// The name of the route to a subnet, which is stock flannel's.
 pub(super) fn route_name(destination: Ipv4Net) -> String {
-    format!("flannel-{}", destination.to_string().replace(['.', '/'], "-"))
+    format!(
+        "flannel-{}",
+        destination.to_string().replace(['.', '/'], "-")
+    )
 }
 
 impl Gce {
     fn new(http: Http) -> Self {
-        let api = variable(API_VARIABLE).map_or_else(|| API.to_owned(), |url| url.trim_end_matches('/').to_owned());
+        let api = variable(API_VARIABLE).map_or_else(
+            || API.to_owned(),
+            |url| url.trim_end_matches('/').to_owned(),
+        );
         let token = TokenSource::new(GceMetadata::new(http.clone()));
-        Self { http, api, token, requests: RequestCounts::default() }
+        Self {
+            http,
+            api,
+            token,
+            requests: RequestCounts::default(),
+        }
     }
 
     /// Reads all routes of the project.
@@ -139,24 +152,42 @@ impl Gce {
         let (mut routes, mut path) = (Vec::new(), first.clone());
         for _ in 0..PAGES {
             let body = self.call(GceAction::ListRoutes, &path, None).await?;
-            let RoutePage { items, next_page_token } = answer::read(GceAction::ListRoutes, &body)?;
+            let RoutePage {
+                items,
+                next_page_token,
+            } = answer::read(GceAction::ListRoutes, &body)?;
             routes.extend(items);
-            let Some(token) = next_page_token else { return Ok(routes) };
+            let Some(token) = next_page_token else {
+                return Ok(routes);
+            };
             let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
             path = format!("{first}&pageToken={token}");
         }
-        Err(CloudError::BadAnswer { action: GceAction::ListRoutes.name(), problem: "it has no end".to_owned() })
+        Err(CloudError::BadAnswer {
+            action: GceAction::ListRoutes.name(),
+            problem: "it has no end".to_owned(),
+        })
     }
 
     async fn insert(&mut self, place: &GcePlace, destination: Ipv4Net) -> Result<(), CloudError> {
         let path = format!("projects/{}/global/routes", place.project);
-        let body = self.call(GceAction::InsertRoute, &path, Some(&route(place, destination))).await?;
-        self.finish(&place.project, GceAction::InsertRoute, &body).await
+        let body = self
+            .call(
+                GceAction::InsertRoute,
+                &path,
+                Some(&route(place, destination)),
+            )
+            .await?;
+        self.finish(&place.project, GceAction::InsertRoute, &body)
+            .await
     }
 
     /// Deletes the route to a subnet. One that is gone needs no deletion.
     async fn delete(&mut self, project: &str, destination: Ipv4Net) -> Result<(), CloudError> {
-        let path = format!("projects/{project}/global/routes/{}", route_name(destination));
+        let path = format!(
+            "projects/{project}/global/routes/{}",
+            route_name(destination)
+        );
         match self.call(GceAction::DeleteRoute, &path, None).await {
             Err(error) if error.code() == Some("notFound") => Ok(()),
             body => self.finish(project, GceAction::DeleteRoute, &body?).await,
@@ -164,7 +195,12 @@ impl Gce {
     }
 
     /// Waits until an operation is done.
-    async fn finish(&mut self, project: &str, action: GceAction, body: &str) -> Result<(), CloudError> {
+    async fn finish(
+        &mut self,
+        project: &str,
+        action: GceAction,
+        body: &str,
+    ) -> Result<(), CloudError> {
         let mut operation: GceOperation = answer::read(action, body)?;
         for _ in 0..POLLS {
             if answer::is_done(action, &operation)? {
@@ -175,13 +211,25 @@ impl Gce {
             let body = self.call(GceAction::GetOperation, &path, None).await?;
             operation = answer::read(GceAction::GetOperation, &body)?;
         }
-        Err(CloudError::Unfinished { action: action.name(), seconds: POLLS })
+        Err(CloudError::Unfinished {
+            action: action.name(),
+            seconds: POLLS,
+        })
     }
 
     /// Removes a route that an agent recorded, unless it leads elsewhere now.
     async fn undo(&mut self, recorded: &RecordedRoute) -> Result<(), CloudError> {
-        let RecordedRoute { region: project, table, destination, target, .. } = recorded;
-        let path = format!("projects/{project}/global/routes/{}", route_name(*destination));
+        let RecordedRoute {
+            region: project,
+            table,
+            destination,
+            target,
+            ..
+        } = recorded;
+        let path = format!(
+            "projects/{project}/global/routes/{}",
+            route_name(*destination)
+        );
         let found: GceRoute = match self.call(GceAction::GetRoute, &path, None).await {
             Err(error) if error.code() == Some("notFound") => return Ok(()),
             body => answer::read(GceAction::GetRoute, &body?)?,
@@ -193,7 +241,12 @@ impl Gce {
         self.delete(project, *destination).await
     }
 
-    async fn call(&mut self, action: GceAction, path: &str, body: Option<&Value>) -> Result<String, CloudError> {
+    async fn call(
+        &mut self,
+        action: GceAction,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<String, CloudError> {
         let answer = self.send(action, path, body).await;
         count(&mut self.requests, &answer);
         if let Err(CloudError::BadCredentials { .. }) = answer {
@@ -202,21 +255,36 @@ impl Gce {
         answer
     }
 
-    async fn send(&mut self, action: GceAction, path: &str, body: Option<&Value>) -> Result<String, CloudError> {
+    async fn send(
+        &mut self,
+        action: GceAction,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<String, CloudError> {
         let token = self.token.current().await?;
-        let unsigned = |problem: String| CloudError::Unsigned { action: action.name(), problem };
+        let unsigned = |problem: String| CloudError::Unsigned {
+            action: action.name(),
+            problem,
+        };
         let mut bearer = HeaderValue::try_from(format!("Bearer {}", token.reveal()))
             .map_err(|_has_it| unsigned("the token is no text of a header".to_owned()))?;
         bearer.set_sensitive(true);
-        let request = Request::builder().method(action.method()).uri(format!("{}/{path}", self.api));
+        let request = Request::builder()
+            .method(action.method())
+            .uri(format!("{}/{path}", self.api));
         let request = request.header(AUTHORIZATION, bearer);
         let request = match body {
-            Some(body) => request.header(CONTENT_TYPE, "application/json").body(body.to_string()),
+            Some(body) => request
+                .header(CONTENT_TYPE, "application/json")
+                .body(body.to_string()),
             None => request.body(String::new()),
         };
         let request = request.map_err(|error| unsigned(error.to_string()))?;
         let answer = self.http.send(request, PATIENCE).await;
-        let answer = answer.map_err(|error| CloudError::Http { action: action.name(), error })?;
+        let answer = answer.map_err(|error| CloudError::Http {
+            action: action.name(),
+            error,
+        })?;
         answer::accepted(action, answer)
     }
 }
@@ -243,14 +311,25 @@ impl GceNode {
         let http = Http::new()?;
         let metadata = GceMetadata::new(http.clone());
         let place = GcePlace::find(&metadata, address, variable(place::NETWORK_PROJECT)).await?;
-        Ok(Self { gce: Gce::new(http), target: place.target(), place })
+        Ok(Self {
+            gce: Gce::new(http),
+            target: place.target(),
+            place,
+        })
     }
 
     /// Looks at the instance: it cannot be changed while it runs.
     async fn look_at_forwarding(&mut self) -> Result<(), CloudError> {
-        let body = self.gce.call(GceAction::GetInstance, &self.place.instance, None).await?;
+        let body = self
+            .gce
+            .call(GceAction::GetInstance, &self.place.instance, None)
+            .await?;
         let GceInstance { can_ip_forward } = answer::read(GceAction::GetInstance, &body)?;
-        if can_ip_forward { Ok(()) } else { Err(CloudError::NoForwarding(self.place.instance.clone())) }
+        if can_ip_forward {
+            Ok(())
+        } else {
+            Err(CloudError::NoForwarding(self.place.instance.clone()))
+        }
     }
 
     async fn read_table(&mut self) -> Result<Vec<Table>, CloudError> {
@@ -260,12 +339,21 @@ impl GceNode {
 
     async fn make(&mut self, step: &RouteStep) -> Result<(), CloudError> {
         let Self { gce, place, .. } = self;
-        let RouteStep { table, destination, change } = step;
+        let RouteStep {
+            table,
+            destination,
+            change,
+        } = step;
         match change {
             RouteChange::Create { routes } => match gce.insert(place, *destination).await {
                 Err(error) if matches!(error.code(), Some("quotaExceeded" | "QUOTA_EXCEEDED")) => {
                     let code = error.code().unwrap_or_default().to_owned();
-                    Err(CloudError::TableFull { words: &WORDS, table: table.clone(), routes: *routes, code })
+                    Err(CloudError::TableFull {
+                        words: &WORDS,
+                        table: table.clone(),
+                        routes: *routes,
+                        code,
+                    })
                 }
                 made => made,
             },
@@ -332,7 +420,13 @@ mod tests {
         let [project, network] = ["p1", "default"].map(str::to_owned);
         let instance = "projects/p1/zones/z/instances/n1".to_owned();
         let address = "10.128.0.2".parse().expect("an address");
-        let mut place = GcePlace { project, network, instance, address, is_shared: false };
+        let mut place = GcePlace {
+            project,
+            network,
+            instance,
+            address,
+            is_shared: false,
+        };
         let destination = "10.5.7.0/24".parse().expect("a prefix");
         let expected = json!({
             "name": "flannel-10-5-7-0-24",
@@ -344,6 +438,9 @@ mod tests {
         assert_eq!(route(&place, destination), expected);
         place.is_shared = true;
         let shared = route(&place, destination);
-        assert_eq!((&shared["nextHopIp"], &shared["nextHopInstance"]), (&json!("10.128.0.2"), &Value::Null));
+        assert_eq!(
+            (&shared["nextHopIp"], &shared["nextHopInstance"]),
+            (&json!("10.128.0.2"), &Value::Null)
+        );
     }
 }

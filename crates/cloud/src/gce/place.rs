@@ -49,7 +49,11 @@ struct GceInterface {
 impl GcePlace {
     /// The receiver of the routes to this node.
     pub(super) fn target(&self) -> String {
-        if self.is_shared { self.address.to_string() } else { self.instance.clone() }
+        if self.is_shared {
+            self.address.to_string()
+        } else {
+            self.instance.clone()
+        }
     }
 
     /// The path of the network in the API.
@@ -63,21 +67,31 @@ impl GcePlace {
         address: IpAddr,
         network_project: Option<String>,
     ) -> Result<Self, CloudError> {
-        let interfaces = metadata.required("instance/network-interfaces/?recursive=true").await?;
+        let interfaces = metadata
+            .required("instance/network-interfaces/?recursive=true")
+            .await?;
         let network = network_of(&interfaces, address)?;
         let own = metadata.required("project/project-id").await?;
         let zone = metadata.required("instance/zone").await?;
         let name = metadata.required("instance/name").await?;
         let instance = format!("projects/{own}/zones/{}/instances/{name}", last_part(&zone));
         let project = network_project.unwrap_or_else(|| own.clone());
-        Ok(Self { is_shared: project != own, project, network, instance, address })
+        Ok(Self {
+            is_shared: project != own,
+            project,
+            network,
+            instance,
+            address,
+        })
     }
 }
 
 /// The name of the network of the interface with an address.
 fn network_of(interfaces: &str, address: IpAddr) -> Result<String, CloudError> {
-    let bad =
-        |error: serde_json::Error| CloudError::BadAnswer { action: "network-interfaces", problem: error.to_string() };
+    let bad = |error: serde_json::Error| CloudError::BadAnswer {
+        action: "network-interfaces",
+        problem: error.to_string(),
+    };
     let interfaces: Vec<GceInterface> = serde_json::from_str(interfaces).map_err(bad)?;
     let interface = interfaces.iter().find(|interface| interface.ip == address);
     Ok(last_part(&interface.ok_or(CloudError::NoInterface(address))?.network).to_owned())
@@ -123,7 +137,10 @@ mod tests {
         assert_eq!(network("10.1.0.2").expect("a network"), "pods");
         assert_eq!(network("10.128.0.2").expect("a network"), "default");
         let error = network("10.2.0.2").expect_err("another").to_string();
-        assert!(error.starts_with("no interface of this instance has the address 10.2.0.2"), "{error}");
+        assert!(
+            error.starts_with("no interface of this instance has the address 10.2.0.2"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -131,7 +148,13 @@ mod tests {
         let [project, network] = ["host", "pods"].map(str::to_owned);
         let instance = "projects/own/zones/europe-west4-a/instances/n1".to_owned();
         let address = "10.1.0.2".parse().expect("an address");
-        let mut place = GcePlace { project, network, instance, address, is_shared: true };
+        let mut place = GcePlace {
+            project,
+            network,
+            instance,
+            address,
+            is_shared: true,
+        };
         assert_eq!(
             (place.target().as_str(), place.network_path().as_str()),
             ("10.1.0.2", "projects/host/global/networks/pods")

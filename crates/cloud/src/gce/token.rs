@@ -30,7 +30,10 @@ struct TokenAnswer {
 
 impl TokenSource {
     pub(super) const fn new(metadata: GceMetadata) -> Self {
-        Self { metadata, last: None }
+        Self {
+            metadata,
+            last: None,
+        }
     }
 
     /// Returns a usable token.
@@ -40,11 +43,23 @@ impl TokenSource {
         {
             return Ok(token.clone());
         }
-        let text = self.metadata.item(ITEM).await?.ok_or(CloudError::NoCredentials(&WORDS))?;
-        let answer = secret_json::read(&text)
-            .map_err(|problem| CloudError::RoleCredentials { owner: "the service account".to_owned(), problem })?;
-        let TokenAnswer { access_token, expires_in } = answer;
-        self.last = Some((access_token.clone(), Instant::now() + Duration::from_secs(expires_in)));
+        let text = self
+            .metadata
+            .item(ITEM)
+            .await?
+            .ok_or(CloudError::NoCredentials(&WORDS))?;
+        let answer = secret_json::read(&text).map_err(|problem| CloudError::RoleCredentials {
+            owner: "the service account".to_owned(),
+            problem,
+        })?;
+        let TokenAnswer {
+            access_token,
+            expires_in,
+        } = answer;
+        self.last = Some((
+            access_token.clone(),
+            Instant::now() + Duration::from_secs(expires_in),
+        ));
         Ok(access_token)
     }
 
@@ -62,10 +77,13 @@ mod tests {
     fn a_token_is_read_and_never_shown() {
         let text = r#"{"access_token":"ya29.very-secret","expires_in":3599,"token_type":"Bearer"}"#;
         let read: TokenAnswer = secret_json::read(text).expect("readable");
-        assert_eq!((read.access_token.reveal(), read.expires_in), ("ya29.very-secret", 3599));
+        assert_eq!(
+            (read.access_token.reveal(), read.expires_in),
+            ("ya29.very-secret", 3599)
+        );
         assert!(!format!("{read:?}").contains("very-secret"));
-        let problem =
-            secret_json::read::<TokenAnswer>(r#"{"access_token":["ya29.very-secret"]}"#).expect_err("no text");
+        let problem = secret_json::read::<TokenAnswer>(r#"{"access_token":["ya29.very-secret"]}"#)
+            .expect_err("no text");
         assert!(problem.starts_with("line 1, column "), "{problem}");
     }
 }

@@ -79,7 +79,9 @@ struct TencentError {
 impl TencentTable {
     /// True if it serves a subnet of the VPC.
     pub(super) fn serves(&self, subnet: &str) -> bool {
-        self.association_set.iter().any(|association| association.subnet_id == subnet)
+        self.association_set
+            .iter()
+            .any(|association| association.subnet_id == subnet)
     }
 
     /// The table as the plan sees it. A disabled route to this node counts as a blackhole: it
@@ -87,22 +89,38 @@ impl TencentTable {
     pub(super) fn table(&self, own: &str) -> Table {
         Table {
             id: self.route_table_id.clone(),
-            routes: self.route_set.iter().filter_map(|route| route.row(own)).collect(),
+            routes: self
+                .route_set
+                .iter()
+                .filter_map(|route| route.row(own))
+                .collect(),
         }
     }
 
     /// The identifiers of the routes to a destination that were made by request.
     pub(super) fn ids(&self, destination: Ipv4Net) -> Vec<u64> {
-        let is_to = |route: &&TencentRoute| route.is_by_request() && route.destination() == Some(destination);
-        self.route_set.iter().filter(is_to).map(|route| route.route_id).collect()
+        let is_to = |route: &&TencentRoute| {
+            route.is_by_request() && route.destination() == Some(destination)
+        };
+        self.route_set
+            .iter()
+            .filter(is_to)
+            .map(|route| route.route_id)
+            .collect()
     }
 
     /// Those of them that lead to an instance with this address.
     pub(super) fn ids_to(&self, destination: Ipv4Net, address: &str) -> Vec<u64> {
         let is_to = |route: &&TencentRoute| {
-            route.is_by_request() && route.destination() == Some(destination) && route.leads_to(address)
+            route.is_by_request()
+                && route.destination() == Some(destination)
+                && route.leads_to(address)
         };
-        self.route_set.iter().filter(is_to).map(|route| route.route_id).collect()
+        self.route_set
+            .iter()
+            .filter(is_to)
+            .map(|route| route.route_id)
+            .collect()
     }
 }
 
@@ -123,7 +141,11 @@ impl TencentRoute {
         let is_own = self.leads_to(own);
         Some(TableRoute {
             destination: self.destination()?,
-            target: if is_own { RouteTarget::Own } else { RouteTarget::Other(self.gateway_id.clone()) },
+            target: if is_own {
+                RouteTarget::Own
+            } else {
+                RouteTarget::Other(self.gateway_id.clone())
+            },
             is_blackhole: is_own && self.enabled == Some(false),
             is_static: self.is_by_request(),
         })
@@ -131,8 +153,14 @@ impl TencentRoute {
 }
 
 /// Reads an answer.
-pub(super) fn read<T: DeserializeOwned>(action: TencentAction, answer: &HttpAnswer) -> Result<T, CloudError> {
-    let bad = |problem: String| CloudError::BadAnswer { action: action.name(), problem };
+pub(super) fn read<T: DeserializeOwned>(
+    action: TencentAction,
+    answer: &HttpAnswer,
+) -> Result<T, CloudError> {
+    let bad = |problem: String| CloudError::BadAnswer {
+        action: action.name(),
+        problem,
+    };
     if !answer.status.is_success() {
         return Err(CloudError::Refused {
             action: action.name(),
@@ -140,7 +168,8 @@ pub(super) fn read<T: DeserializeOwned>(action: TencentAction, answer: &HttpAnsw
             message: message_excerpt(&answer.body),
         });
     }
-    let TencentAnswer { mut response } = serde_json::from_str(&answer.body).map_err(|error| bad(error.to_string()))?;
+    let TencentAnswer { mut response } =
+        serde_json::from_str(&answer.body).map_err(|error| bad(error.to_string()))?;
     match response.get_mut("Error").map(Value::take) {
         Some(error) => Err(match serde_json::from_value(error) {
             Ok(error) => refusal(action, error),
@@ -156,11 +185,20 @@ fn refusal(action: TencentAction, TencentError { code, message }: TencentError) 
     let (kind, detail) = code.split_once('.').unwrap_or((&code, ""));
     match (kind, detail) {
         ("UnauthorizedOperation", _) | ("AuthFailure", "UnauthorizedOperation") => {
-            CloudError::NotAllowed { words: &WORDS, action, permission, code }
+            CloudError::NotAllowed {
+                words: &WORDS,
+                action,
+                permission,
+                code,
+            }
         }
         ("AuthFailure", _) => CloudError::BadCredentials { action, code },
         ("RequestLimitExceeded", _) => CloudError::Throttled { action, code },
-        _ => CloudError::Refused { action, code, message: message_excerpt(&message) },
+        _ => CloudError::Refused {
+            action,
+            code,
+            message: message_excerpt(&message),
+        },
     }
 }
 
@@ -181,20 +219,33 @@ mod tests {
         {"DestinationCidrBlock":"","DestinationIpv6CidrBlock":"::/0","GatewayType":"EIP","GatewayId":"0","RouteId":5,"RouteType":"USER","Enabled":true}]}]}}"#;
 
     fn answer(body: &str) -> HttpAnswer {
-        HttpAnswer { status: StatusCode::OK, body: body.to_owned() }
+        HttpAnswer {
+            status: StatusCode::OK,
+            body: body.to_owned(),
+        }
     }
 
     fn refused(code: &str) -> CloudError {
-        let body = format!(r#"{{"Response":{{"Error":{{"Code":"{code}","Message":"the reason"}},"RequestId":"1"}}}}"#);
+        let body = format!(
+            r#"{{"Response":{{"Error":{{"Code":"{code}","Message":"the reason"}},"RequestId":"1"}}}}"#
+        );
         read::<Value>(TencentAction::CreateRoutes, &answer(&body)).expect_err("an error")
     }
 
     #[test]
     fn tables_are_read_with_their_ipv4_routes() {
-        let page: TablePage = read(TencentAction::DescribeRouteTables, &answer(TABLES)).expect("readable");
-        let [table] = &page.route_table_set[..] else { panic!("{page:?}") };
+        let page: TablePage =
+            read(TencentAction::DescribeRouteTables, &answer(TABLES)).expect("readable");
+        let [table] = &page.route_table_set[..] else {
+            panic!("{page:?}")
+        };
         assert_eq!(
-            (page.total_count, table.main, table.serves("subnet-1"), table.serves("subnet-2")),
+            (
+                page.total_count,
+                table.main,
+                table.serves("subnet-1"),
+                table.serves("subnet-2")
+            ),
             (1, true, true, false)
         );
         let route = |destination: &str, target: RouteTarget, is_blackhole, is_static| TableRoute {
@@ -210,12 +261,31 @@ mod tests {
             route("10.5.7.0/24", other("10.1.0.3"), false, true),
             route("10.5.8.0/24", other("10.1.0.2"), false, true),
         ];
-        assert_eq!(table.table("10.1.0.2"), Table { id: "rtb-1".to_owned(), routes });
+        assert_eq!(
+            table.table("10.1.0.2"),
+            Table {
+                id: "rtb-1".to_owned(),
+                routes
+            }
+        );
         let subnet = "10.5.7.0/24".parse().expect("a prefix");
-        assert_eq!((table.ids(subnet), table.ids_to(subnet, "10.1.0.2")), (vec![2, 3], vec![2]));
-        for bad in ["", "{}", r#"{"Response":{}}"#, r#"{"Response":{"Error":7}}"#] {
-            let error = read::<TablePage>(TencentAction::DescribeRouteTables, &answer(bad)).expect_err(bad).to_string();
-            assert!(error.starts_with("the answer to DescribeRouteTables is not understood: "), "{error}");
+        assert_eq!(
+            (table.ids(subnet), table.ids_to(subnet, "10.1.0.2")),
+            (vec![2, 3], vec![2])
+        );
+        for bad in [
+            "",
+            "{}",
+            r#"{"Response":{}}"#,
+            r#"{"Response":{"Error":7}}"#,
+        ] {
+            let error = read::<TablePage>(TencentAction::DescribeRouteTables, &answer(bad))
+                .expect_err(bad)
+                .to_string();
+            assert!(
+                error.starts_with("the answer to DescribeRouteTables is not understood: "),
+                "{error}"
+            );
         }
     }
 
@@ -223,13 +293,16 @@ mod tests {
     fn errors_say_what_to_do() {
         for code in ["UnauthorizedOperation", "AuthFailure.UnauthorizedOperation"] {
             let expected = format!(
-                "CreateRoutes is not allowed: the CAM policy of this node's role or user needs vpc:CreateRoutes ({code})"
+                "CreateRoutes is not allowed: the CAM policy of this node's role or user needs \
+                 vpc:CreateRoutes ({code})"
             );
             assert_eq!(refused(code).to_string(), expected);
         }
         let text = refused("AuthFailure.SignatureFailure").to_string();
         assert!(
-            text.contains("refused (AuthFailure.SignatureFailure): they are wrong or expired, or the clock"),
+            text.contains(
+                "refused (AuthFailure.SignatureFailure): they are wrong or expired, or the clock"
+            ),
             "{text}"
         );
         assert!(
@@ -237,28 +310,55 @@ mod tests {
                 && refused("RequestLimitExceeded.IPLimitExceeded").is_throttled()
         );
         let text = refused("InvalidParameterValue.Malformed").to_string();
-        assert_eq!(text, "CreateRoutes was refused: InvalidParameterValue.Malformed: the reason");
+        assert_eq!(
+            text,
+            "CreateRoutes was refused: InvalidParameterValue.Malformed: the reason"
+        );
         assert_eq!(refused("LimitExceeded").code(), Some("LimitExceeded"));
-        let html = HttpAnswer { status: StatusCode::BAD_GATEWAY, body: "<html>".to_owned() };
-        let text = read::<Value>(TencentAction::CreateRoutes, &html).expect_err("an error").to_string();
+        let html = HttpAnswer {
+            status: StatusCode::BAD_GATEWAY,
+            body: "<html>".to_owned(),
+        };
+        let text = read::<Value>(TencentAction::CreateRoutes, &html)
+            .expect_err("an error")
+            .to_string();
         assert_eq!(text, "CreateRoutes was refused: HTTP status 502: <html>");
     }
 
     /// The first byte chooses the status.
     #[test]
     fn fuzz_tencent_answers() {
-        let seeds = [format!("\0{TABLES}"), "\0{\"Response\":{\"Error\":{\"Code\":\"LimitExceeded\"}}}".to_owned()];
-        flannel_fuzz::run("tencent_answers", &seeds.each_ref().map(String::as_bytes), |input| {
-            let Some((first, body)) = input.split_first() else { return };
-            let status = StatusCode::from_u16([200, 400, 403, 503][usize::from(*first) % 4]).expect("a status");
-            let body = String::from_utf8_lossy(body).into_owned();
-            let page = read::<TablePage>(TencentAction::DescribeRouteTables, &HttpAnswer { status, body });
-            for found in page.map(|page| page.route_table_set).unwrap_or_default() {
-                for route in found.table("10.1.0.2").routes {
-                    let (ids, ours) = (found.ids(route.destination), found.ids_to(route.destination, "10.1.0.2"));
-                    assert!(ours.iter().all(|id| ids.contains(id)), "{ours:?} of {ids:?}");
+        let seeds = [
+            format!("\0{TABLES}"),
+            "\0{\"Response\":{\"Error\":{\"Code\":\"LimitExceeded\"}}}".to_owned(),
+        ];
+        flannel_fuzz::run(
+            "tencent_answers",
+            &seeds.each_ref().map(String::as_bytes),
+            |input| {
+                let Some((first, body)) = input.split_first() else {
+                    return;
+                };
+                let status = StatusCode::from_u16([200, 400, 403, 503][usize::from(*first) % 4])
+                    .expect("a status");
+                let body = String::from_utf8_lossy(body).into_owned();
+                let page = read::<TablePage>(
+                    TencentAction::DescribeRouteTables,
+                    &HttpAnswer { status, body },
+                );
+                for found in page.map(|page| page.route_table_set).unwrap_or_default() {
+                    for route in found.table("10.1.0.2").routes {
+                        let (ids, ours) = (
+                            found.ids(route.destination),
+                            found.ids_to(route.destination, "10.1.0.2"),
+                        );
+                        assert!(
+                            ours.iter().all(|id| ids.contains(id)),
+                            "{ours:?} of {ids:?}"
+                        );
+                    }
                 }
-            }
-        });
+            },
+        );
     }
 }

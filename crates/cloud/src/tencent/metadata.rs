@@ -21,7 +21,11 @@ const METADATA: &str = "http://metadata.tencentyun.com";
 const METADATA_VARIABLE: &str = "FLANNEL_TENCENT_METADATA_URL";
 
 /// The CAM role.
-pub(super) const ROLE: RoleItem = RoleItem { roles: "cam/security-credentials/", read: read_keys, words: &WORDS };
+pub(super) const ROLE: RoleItem = RoleItem {
+    roles: "cam/security-credentials/",
+    read: read_keys,
+    words: &WORDS,
+};
 
 /// This node's place in a VPC.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,24 +56,49 @@ pub(super) fn service(http: Http) -> InstanceMetadata {
 }
 
 /// The place of the interface that has an address.
-pub(super) async fn place_of(metadata: &InstanceMetadata, address: IpAddr) -> Result<TencentPlace, CloudError> {
+pub(super) async fn place_of(
+    metadata: &InstanceMetadata,
+    address: IpAddr,
+) -> Result<TencentPlace, CloudError> {
     for interface in metadata.interfaces().await? {
         let path = |item: &str| format!("{interface}/{item}");
         // A directory, with a line for each address.
-        let addresses = metadata.item(&path("local-ipv4s/")).await?.unwrap_or_default();
-        if addresses.lines().any(|line| line.trim_end_matches('/').parse() == Ok(address)) {
+        let addresses = metadata
+            .item(&path("local-ipv4s/"))
+            .await?
+            .unwrap_or_default();
+        if addresses
+            .lines()
+            .any(|line| line.trim_end_matches('/').parse() == Ok(address))
+        {
             let vpc = metadata.required(&path("vpc-id")).await?;
             let subnet = metadata.required(&path("subnet-id")).await?;
-            return Ok(TencentPlace { vpc, subnet, address: address.to_string() });
+            return Ok(TencentPlace {
+                vpc,
+                subnet,
+                address: address.to_string(),
+            });
         }
     }
     Err(CloudError::NoInterface(address))
 }
 
 fn read_keys(text: &str) -> Result<(ApiKeys, Timestamp), String> {
-    let CamKeys { tmp_secret_id: id, tmp_secret_key: secret, token, expired_time } = secret_json::read(text)?;
+    let CamKeys {
+        tmp_secret_id: id,
+        tmp_secret_key: secret,
+        token,
+        expired_time,
+    } = secret_json::read(text)?;
     let end = Timestamp::from_second(expired_time).map_err(|error| error.to_string())?;
-    Ok((ApiKeys { id, secret, token: Some(token) }, end))
+    Ok((
+        ApiKeys {
+            id,
+            secret,
+            token: Some(token),
+        },
+        end,
+    ))
 }
 
 #[cfg(test)]
@@ -81,10 +110,17 @@ mod tests {
         let text = r#"{"TmpSecretId":"AKID1","TmpSecretKey":"very-secret","ExpiredTime":1615590047,
             "Expiration":"2021-03-12T23:00:47Z","Token":"of-a-role","Code":"Success"}"#;
         let (keys, end) = read_keys(text).expect("readable");
-        let expected =
-            ApiKeys { id: "AKID1".to_owned(), secret: "very-secret".into(), token: Some("of-a-role".into()) };
-        assert_eq!((keys, end.to_string().as_str()), (expected, "2021-03-12T23:00:47Z"));
-        let problem = read_keys(&text.replace("\"very-secret\"", "[\"very-secret\"]")).expect_err("no text");
+        let expected = ApiKeys {
+            id: "AKID1".to_owned(),
+            secret: "very-secret".into(),
+            token: Some("of-a-role".into()),
+        };
+        assert_eq!(
+            (keys, end.to_string().as_str()),
+            (expected, "2021-03-12T23:00:47Z")
+        );
+        let problem =
+            read_keys(&text.replace("\"very-secret\"", "[\"very-secret\"]")).expect_err("no text");
         assert!(problem.starts_with("line 1, column "), "{problem}");
     }
 }

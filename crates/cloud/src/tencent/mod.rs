@@ -44,7 +44,8 @@ const PAGES: usize = 10;
 /// Tencent's words.
 const WORDS: CloudWords = CloudWords {
     instance: "an instance (CVM) of Tencent Cloud",
-    keys: "give the instance a CAM role, or set AccessKeyID and AccessKeySecret in Backend, or ACCESS_KEY_ID and \
+    keys: "give the instance a CAM role, or set AccessKeyID and AccessKeySecret in Backend, or \
+        ACCESS_KEY_ID and \
            ACCESS_KEY_SECRET in the environment",
     policy: "the CAM policy of this node's role or user",
     room: "raise the quota of routes in a route table",
@@ -70,16 +71,27 @@ pub(super) struct TencentNode {
 
 impl Tencent {
     /// A client for a region, or that of this instance.
-    async fn connect(region: Option<&str>, configured: Option<&AccessKeys>) -> Result<Self, CloudError> {
+    async fn connect(
+        region: Option<&str>,
+        configured: Option<&AccessKeys>,
+    ) -> Result<Self, CloudError> {
         let http = Http::new()?;
         let metadata = service(http.clone());
         let region = match region {
             Some(region) => region.to_owned(),
             None => metadata.required("placement/region").await?,
         };
-        let endpoint = variable(API_VARIABLE).unwrap_or_else(|| API.to_owned()).trim_end_matches('/').to_owned();
+        let endpoint = variable(API_VARIABLE)
+            .unwrap_or_else(|| API.to_owned())
+            .trim_end_matches('/')
+            .to_owned();
         let keys = KeySource::new(configured, metadata, &ROLE);
-        Ok(Self { http, api: TencentApi { endpoint, region }, keys, requests: RequestCounts::default() })
+        Ok(Self {
+            http,
+            api: TencentApi { endpoint, region },
+            keys,
+            requests: RequestCounts::default(),
+        })
     }
 
     /// Reads the tables of a VPC.
@@ -90,7 +102,9 @@ impl Tencent {
             let (offset, limit) = ((page * PAGE).to_string(), PAGE.to_string());
             let filter = json!({ "Name": "vpc-id", "Values": [vpc] });
             let parameters = json!({ "Filters": [filter], "Offset": offset, "Limit": limit });
-            let read: TablePage = self.call(TencentAction::DescribeRouteTables, &parameters).await?;
+            let read: TablePage = self
+                .call(TencentAction::DescribeRouteTables, &parameters)
+                .await?;
             let is_last = read.route_table_set.len() < PAGE;
             tables.extend(read.route_table_set);
             if is_last || tables.len() >= read.total_count {
@@ -100,7 +114,12 @@ impl Tencent {
         Ok(tables)
     }
 
-    async fn create(&mut self, table: &str, destination: Ipv4Net, address: &str) -> Result<(), CloudError> {
+    async fn create(
+        &mut self,
+        table: &str,
+        destination: Ipv4Net,
+        address: &str,
+    ) -> Result<(), CloudError> {
         let route = json!({
             "DestinationCidrBlock": destination.to_string(),
             "GatewayType": INSTANCE,
@@ -108,7 +127,9 @@ impl Tencent {
             "Enabled": true,
         });
         let parameters = json!({ "RouteTableId": table, "Routes": [route] });
-        self.call::<Value>(TencentAction::CreateRoutes, &parameters).await.map(drop)
+        self.call::<Value>(TencentAction::CreateRoutes, &parameters)
+            .await
+            .map(drop)
     }
 
     /// Deletes routes by their numbers. Those that are gone need no deletion.
@@ -118,7 +139,10 @@ impl Tencent {
         }
         let routes: Vec<Value> = ids.iter().map(|id| json!({ "RouteId": id })).collect();
         let parameters = json!({ "RouteTableId": table, "Routes": routes });
-        match self.call::<Value>(TencentAction::DeleteRoutes, &parameters).await {
+        match self
+            .call::<Value>(TencentAction::DeleteRoutes, &parameters)
+            .await
+        {
             Err(error) if error.code() == Some("ResourceNotFound") => Ok(()),
             done => done.map(drop),
         }
@@ -126,17 +150,33 @@ impl Tencent {
 
     /// Removes a route that an agent recorded, unless it leads elsewhere now.
     async fn undo(&mut self, recorded: &RecordedRoute) -> Result<(), CloudError> {
-        let RecordedRoute { table: id, destination, target, .. } = recorded;
+        let RecordedRoute {
+            table: id,
+            destination,
+            target,
+            ..
+        } = recorded;
         let parameters = json!({ "RouteTableIds": [id] });
-        let page: TablePage = match self.call(TencentAction::DescribeRouteTables, &parameters).await {
+        let page: TablePage = match self
+            .call(TencentAction::DescribeRouteTables, &parameters)
+            .await
+        {
             Err(error) if error.code() == Some("ResourceNotFound") => return Ok(()),
             page => page?,
         };
-        let ids: Vec<u64> = page.route_table_set.iter().flat_map(|table| table.ids_to(*destination, target)).collect();
+        let ids: Vec<u64> = page
+            .route_table_set
+            .iter()
+            .flat_map(|table| table.ids_to(*destination, target))
+            .collect();
         self.delete(id, &ids).await
     }
 
-    async fn call<T: DeserializeOwned>(&mut self, action: TencentAction, parameters: &Value) -> Result<T, CloudError> {
+    async fn call<T: DeserializeOwned>(
+        &mut self,
+        action: TencentAction,
+        parameters: &Value,
+    ) -> Result<T, CloudError> {
         let answer = self.send(action, parameters).await;
         count(&mut self.requests, &answer);
         if let Err(CloudError::BadCredentials { .. }) = answer {
@@ -145,40 +185,75 @@ impl Tencent {
         answer
     }
 
-    async fn send<T: DeserializeOwned>(&mut self, action: TencentAction, parameters: &Value) -> Result<T, CloudError> {
+    async fn send<T: DeserializeOwned>(
+        &mut self,
+        action: TencentAction,
+        parameters: &Value,
+    ) -> Result<T, CloudError> {
         let keys = self.keys.current().await?;
         let request = signed(&self.api, &keys, Timestamp::now(), action, parameters)?;
         let answer = self.http.send(request, PATIENCE).await;
-        let answer = answer.map_err(|error| CloudError::Http { action: action.name(), error })?;
+        let answer = answer.map_err(|error| CloudError::Http {
+            action: action.name(),
+            error,
+        })?;
         answer::read(action, &answer)
     }
 }
 
 impl TencentNode {
     /// Finds this node by the address of its external interface.
-    pub(super) async fn connect(address: IpAddr, configured: Option<&AccessKeys>) -> Result<Self, CloudError> {
+    pub(super) async fn connect(
+        address: IpAddr,
+        configured: Option<&AccessKeys>,
+    ) -> Result<Self, CloudError> {
         let tencent = Tencent::connect(None, configured).await?;
         let place = place_of(&service(tencent.http.clone()), address).await?;
-        Ok(Self { tencent, place, table: None })
+        Ok(Self {
+            tencent,
+            place,
+            table: None,
+        })
     }
 
     /// Reads the table of this node's subnet; the main one of the VPC where none names the subnet.
     async fn read_table(&mut self) -> Result<Vec<Table>, CloudError> {
-        let TencentPlace { vpc, subnet, address } = &self.place;
+        let TencentPlace {
+            vpc,
+            subnet,
+            address,
+        } = &self.place;
         let mut tables = self.tencent.tables_of(vpc).await?;
         let of_subnet = tables.iter().position(|table| table.serves(subnet));
         let chosen = of_subnet.or_else(|| tables.iter().position(|table| table.main));
-        let chosen = chosen.ok_or_else(|| CloudError::NoTableOf { subnet: subnet.clone(), vpc: vpc.clone() })?;
+        let chosen = chosen.ok_or_else(|| CloudError::NoTableOf {
+            subnet: subnet.clone(),
+            vpc: vpc.clone(),
+        })?;
         let table = self.table.insert(tables.swap_remove(chosen));
         Ok(vec![table.table(address)])
     }
 
     async fn make(&mut self, step: &RouteStep) -> Result<(), CloudError> {
-        let Self { tencent, place, table: known } = self;
-        let RouteStep { table, destination, change } = step;
-        let ids = known.as_ref().map(|known| known.ids(*destination)).unwrap_or_default();
+        let Self {
+            tencent,
+            place,
+            table: known,
+        } = self;
+        let RouteStep {
+            table,
+            destination,
+            change,
+        } = step;
+        let ids = known
+            .as_ref()
+            .map(|known| known.ids(*destination))
+            .unwrap_or_default();
         match change {
-            RouteChange::Create { routes } => match tencent.create(table, *destination, &place.address).await {
+            RouteChange::Create { routes } => match tencent
+                .create(table, *destination, &place.address)
+                .await
+            {
                 Err(error) if error.code() == Some("LimitExceeded") => Err(CloudError::TableFull {
                     words: &WORDS,
                     table: table.clone(),
@@ -192,7 +267,9 @@ impl TencentNode {
                 tencent.create(table, *destination, &place.address).await
             }
             RouteChange::Delete { .. } => {
-                let own = known.as_ref().map(|known| known.ids_to(*destination, &place.address));
+                let own = known
+                    .as_ref()
+                    .map(|known| known.ids_to(*destination, &place.address));
                 tencent.delete(table, &own.unwrap_or_default()).await
             }
         }
@@ -242,5 +319,8 @@ impl CloudClient for TencentNode {
 
 /// Removes a route that an agent recorded, unless it leads elsewhere now.
 pub(super) async fn undo(route: &RecordedRoute) -> Result<(), CloudError> {
-    Tencent::connect(Some(&route.region), None).await?.undo(route).await
+    Tencent::connect(Some(&route.region), None)
+        .await?
+        .undo(route)
+        .await
 }

@@ -47,7 +47,9 @@ pub(super) struct TencentApi {
 
 impl TencentApi {
     fn host(&self) -> &str {
-        self.endpoint.split_once("://").map_or(self.endpoint.as_str(), |(_, host)| host)
+        self.endpoint
+            .split_once("://")
+            .map_or(self.endpoint.as_str(), |(_, host)| host)
     }
 }
 
@@ -71,7 +73,9 @@ pub(super) fn signed(
     if let Some(token) = &keys.token {
         request = request.header("x-tc-token", hidden(token.reveal(), action)?);
     }
-    request.body(body).map_err(|error| unsigned(action, error.to_string()))
+    request
+        .body(body)
+        .map_err(|error| unsigned(action, error.to_string()))
 }
 
 /// A header that is never printed.
@@ -83,18 +87,33 @@ fn hidden(text: &str, action: TencentAction) -> Result<HeaderValue, CloudError> 
 }
 
 fn unsigned(action: TencentAction, problem: String) -> CloudError {
-    CloudError::Unsigned { action: action.name(), problem }
+    CloudError::Unsigned {
+        action: action.name(),
+        problem,
+    }
 }
 
 fn authorization(keys: &ApiKeys, service: &str, host: &str, body: &str, at: Timestamp) -> String {
     let date = at.strftime("%Y-%m-%d").to_string();
     let scope = format!("{date}/{service}/tc3_request");
-    let request = format!("POST\n/\n\ncontent-type:{JSON}\nhost:{host}\n\n{SIGNED}\n{}", digest(body));
-    let text = format!("TC3-HMAC-SHA256\n{}\n{scope}\n{}", at.as_second(), digest(&request));
+    let request = format!(
+        "POST\n/\n\ncontent-type:{JSON}\nhost:{host}\n\n{SIGNED}\n{}",
+        digest(body)
+    );
+    let text = format!(
+        "TC3-HMAC-SHA256\n{}\n{scope}\n{}",
+        at.as_second(),
+        digest(&request)
+    );
     let secret = format!("TC3{}", keys.secret.reveal());
-    let key = [&date, service, "tc3_request"].iter().fold(secret.into_bytes(), |key, part| sign(&key, part));
+    let key = [&date, service, "tc3_request"]
+        .iter()
+        .fold(secret.into_bytes(), |key, part| sign(&key, part));
     let signature = hex::encode(sign(&key, &text));
-    format!("TC3-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={SIGNED}, Signature={signature}", keys.id)
+    format!(
+        "TC3-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={SIGNED}, Signature={signature}",
+        keys.id
+    )
 }
 
 fn digest(text: &str) -> String {
@@ -115,7 +134,11 @@ mod tests {
 
     fn keys(token: Option<&str>) -> ApiKeys {
         let id = "AKIDz8krbsJ5yKBZQpn74WFkmLPx3*******".to_owned();
-        ApiKeys { id, secret: "Gu5t9xGARNpq86cd98joQYCN3*******".into(), token: token.map(Into::into) }
+        ApiKeys {
+            id,
+            secret: "Gu5t9xGARNpq86cd98joQYCN3*******".into(),
+            token: token.map(Into::into),
+        }
     }
 
     fn time() -> Timestamp {
@@ -126,25 +149,58 @@ mod tests {
     #[test]
     fn the_published_example_has_the_published_signature() {
         let body = r#"{"Limit": 1, "Filters": [{"Values": ["\u672a\u547d\u540d"], "Name": "instance-name"}]}"#;
-        let expected = "TC3-HMAC-SHA256 Credential=AKIDz8krbsJ5yKBZQpn74WFkmLPx3*******/2019-02-25/cvm/tc3_request, \
+        let expected = "TC3-HMAC-SHA256 \
+            Credential=AKIDz8krbsJ5yKBZQpn74WFkmLPx3*******/2019-02-25/cvm/tc3_request, \
                         SignedHeaders=content-type;host, \
                         Signature=2230eefd229f582d8b1b891af7107b91597240707d778ab3738f756258d7652c";
-        assert_eq!(authorization(&keys(None), "cvm", "cvm.tencentcloudapi.com", body, time()), expected);
+        assert_eq!(
+            authorization(&keys(None), "cvm", "cvm.tencentcloudapi.com", body, time()),
+            expected
+        );
     }
 
     #[test]
     fn a_request_has_the_headers_of_the_api_and_shows_no_secret() {
-        let api = TencentApi { endpoint: "https://vpc.tencentcloudapi.com".to_owned(), region: "ap-paris".to_owned() };
+        let api = TencentApi {
+            endpoint: "https://vpc.tencentcloudapi.com".to_owned(),
+            region: "ap-paris".to_owned(),
+        };
         let parameters = json!({ "RouteTableId": "rtb-1" });
-        let request = signed(&api, &keys(Some("of-a-role")), time(), TencentAction::DeleteRoutes, &parameters);
+        let request = signed(
+            &api,
+            &keys(Some("of-a-role")),
+            time(),
+            TencentAction::DeleteRoutes,
+            &parameters,
+        );
         let request = request.expect("signed");
         let header = |name: &str| request.headers()[name].to_str().expect("a text").to_owned();
-        let expected = ["DeleteRoutes", "2017-03-12", "ap-paris", "1551113065", "of-a-role", JSON];
-        let names = ["x-tc-action", "x-tc-version", "x-tc-region", "x-tc-timestamp", "x-tc-token", "content-type"];
+        let expected = [
+            "DeleteRoutes",
+            "2017-03-12",
+            "ap-paris",
+            "1551113065",
+            "of-a-role",
+            JSON,
+        ];
+        let names = [
+            "x-tc-action",
+            "x-tc-version",
+            "x-tc-region",
+            "x-tc-timestamp",
+            "x-tc-token",
+            "content-type",
+        ];
         assert_eq!(names.map(header), expected);
-        assert_eq!((request.method().as_str(), request.uri().host()), ("POST", Some("vpc.tencentcloudapi.com")));
+        assert_eq!(
+            (request.method().as_str(), request.uri().host()),
+            ("POST", Some("vpc.tencentcloudapi.com"))
+        );
         assert_eq!(request.body(), r#"{"RouteTableId":"rtb-1"}"#);
         let text = format!("{request:?} {:?}", keys(Some("of-a-role")));
-        assert!(!text.contains("of-a-role") && !text.contains("Gu5t9x") && !text.contains("Signature="), "{text}");
+        assert!(
+            !text.contains("of-a-role") && !text.contains("Gu5t9x") && !text.contains("Signature="),
+            "{text}"
+        );
     }
 }

@@ -21,11 +21,15 @@ pub(super) fn add(environment: &Environment, conf: NetConf) -> Result<Vec<u8>, E
     let netconf = fill::delegate(&conf, &file)?;
     // A plugin before this one may have made the interface.
     let is_chained = conf.prev_result.is_some();
-    let delegate = Delegate::find(&environment.path, netconf.clone())?.with_prev_result(conf.prev_result);
+    let delegate =
+        Delegate::find(&environment.path, netconf.clone())?.with_prev_result(conf.prev_result);
     let state = StateDir::create(&conf.data_dir)?;
     let key = Key::new(environment);
     let _lock = Lock::acquire(&state, &key, lock::PATIENCE)?;
-    let is_there = matches!(netns::look(environment.netns.as_deref(), &environment.ifname), Interface::Present { .. });
+    let is_there = matches!(
+        netns::look(environment.netns.as_deref(), &environment.ifname),
+        Interface::Present { .. }
+    );
     match owner(&state, &key, &conf.name, is_there)? {
         Owner::Unknown => first(environment, &delegate, &netconf, &state, &key, is_there),
         owner => {
@@ -55,7 +59,11 @@ enum Owner {
 fn owner(state: &StateDir, key: &Key, network: &str, is_there: bool) -> Result<Owner, Error> {
     let is_ours = |saved: &Object| saved.get("name").is_none_or(|name| name == network);
     match state.read(key) {
-        Ok(Some(saved)) => Ok(if is_ours(&saved) { Owner::ThisNetwork } else { Owner::OtherNetwork }),
+        Ok(Some(saved)) => Ok(if is_ours(&saved) {
+            Owner::ThisNetwork
+        } else {
+            Owner::OtherNetwork
+        }),
         // A file of stock flannel's does not say for which interface it is.
         Ok(None) if is_there && state.has(&key.stock()) => Ok(Owner::ThisNetwork),
         Ok(None) | Err(Error::State { .. }) => Ok(Owner::Unknown),
@@ -64,7 +72,10 @@ fn owner(state: &StateDir, key: &Key, network: &str, is_there: bool) -> Result<O
 }
 
 fn exists(environment: &Environment) -> Error {
-    Error::Exists { container_id: environment.container_id.clone(), ifname: environment.ifname.clone() }
+    Error::Exists {
+        container_id: environment.container_id.clone(),
+        ifname: environment.ifname.clone(),
+    }
 }
 
 fn first(
@@ -90,7 +101,9 @@ fn first(
         };
         let undone = match undone {
             Err(error) if failure.is_missing_plugin() => {
-                note(&format!("ADD of {key} made nothing that its DEL could find: {error}"));
+                note(&format!(
+                    "ADD of {key} made nothing that its DEL could find: {error}"
+                ));
                 Ok(())
             }
             other => other,

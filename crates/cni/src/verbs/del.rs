@@ -14,9 +14,15 @@ use crate::{
 };
 
 pub(super) fn del(environment: &Environment, conf: &NetConf) -> Result<Vec<u8>, Error> {
-    let Some(state) = StateDir::find(&conf.data_dir) else { return without_state(environment, conf) };
+    let Some(state) = StateDir::find(&conf.data_dir) else {
+        return without_state(environment, conf);
+    };
     let own = Key::new(environment).of_network(&conf.name);
-    let find = || Some(own.clone()).filter(|key| state.has(key)).or_else(|| present(&state, environment));
+    let find = || {
+        Some(own.clone())
+            .filter(|key| state.has(key))
+            .or_else(|| present(&state, environment))
+    };
     let _lock = match Lock::acquire(&state, &Key::new(environment), lock::PATIENCE) {
         Ok(lock) => Some(lock),
         // The pod has to go, and the call that holds the lock may never end.
@@ -31,7 +37,9 @@ pub(super) fn del(environment: &Environment, conf: &NetConf) -> Result<Vec<u8>, 
         }
         Err(error) => return Err(error),
     };
-    let Some(key) = find() else { return without_state(environment, conf) };
+    let Some(key) = find() else {
+        return without_state(environment, conf);
+    };
     let output = match state.read(&key) {
         Ok(Some(saved)) => by_state(environment, conf, &key, saved)?,
         Ok(None) => without_state(environment, conf)?,
@@ -55,14 +63,26 @@ fn forget(state: &StateDir, environment: &Environment, key: &Key) -> Result<(), 
     let (container_id, ifname) = (&environment.container_id, Some(&environment.ifname));
     let of_others = |key: &&Key| key.container_id == *container_id && key.ifname.as_ref() == ifname;
     let keys = state.keys()?;
-    keys.iter().filter(of_others).filter(|key| key.network.is_some()).try_for_each(|key| state.remove(key))
+    keys.iter()
+        .filter(of_others)
+        .filter(|key| key.network.is_some())
+        .try_for_each(|key| state.remove(key))
 }
 
 /// `prevResult` is in the version the configuration has now; the delegate reads it in the saved
 /// one.
-fn by_state(environment: &Environment, conf: &NetConf, key: &Key, saved: Object) -> Result<Vec<u8>, Error> {
-    let same = saved.get("cniVersion").and_then(|version| version.as_str()) == Some(&conf.cni_version);
-    let prev_result = conf.prev_result.clone().filter(|_| same && conf.passes_prev_result());
+fn by_state(
+    environment: &Environment,
+    conf: &NetConf,
+    key: &Key,
+    saved: Object,
+) -> Result<Vec<u8>, Error> {
+    let same =
+        saved.get("cniVersion").and_then(|version| version.as_str()) == Some(&conf.cni_version);
+    let prev_result = conf
+        .prev_result
+        .clone()
+        .filter(|_| same && conf.passes_prev_result());
     let delegate = Delegate::find(&environment.path, saved)?.with_prev_result(prev_result);
     let delegate = match key.network {
         // The interface is another network's.

@@ -17,11 +17,20 @@ use crate::{
 /// If it refuses the version of its configuration, which an older plugin may, it gets each of
 /// `versions` and then every other one, the newest first. If CNI_NETNS is not a network namespace,
 /// it gets none, which lets it free the address.
-pub(super) fn delete(environment: &Environment, delegate: &Delegate, versions: &[&str]) -> Result<Vec<u8>, Error> {
+pub(super) fn delete(
+    environment: &Environment,
+    delegate: &Delegate,
+    versions: &[&str],
+) -> Result<Vec<u8>, Error> {
     let result = in_any_version(delegate, versions);
     if result.is_err() && look(environment) == Interface::NotANamespace {
-        note(&format!("DEL without CNI_NETNS, which is not a network namespace: {}", environment.container_id));
-        let absent = delegate.clone().for_absent(&environment.container_id, &environment.ifname);
+        note(&format!(
+            "DEL without CNI_NETNS, which is not a network namespace: {}",
+            environment.container_id
+        ));
+        let absent = delegate
+            .clone()
+            .for_absent(&environment.container_id, &environment.ifname);
         return in_any_version(&absent, versions);
     }
     result
@@ -42,7 +51,9 @@ fn in_any_version(delegate: &Delegate, versions: &[&str]) -> Result<Vec<u8>, Err
         match delegate.clone().in_version(version).call(Verb::Del) {
             Err(error) if error.refuses_version() => {}
             result => {
-                note(&format!("DEL in version {version}: the delegate does not accept {tried:?}"));
+                note(&format!(
+                    "DEL in version {version}: the delegate does not accept {tried:?}"
+                ));
                 return result;
             }
         }
@@ -60,7 +71,10 @@ pub(super) fn without_state(environment: &Environment, conf: &NetConf) -> Result
     let config = match Config::new(conf) {
         Ok(config) => config,
         Err(error) => {
-            note(&format!("DEL of {} without the delegate's: {error}", environment.container_id));
+            note(&format!(
+                "DEL of {} without the delegate's: {error}",
+                environment.container_id
+            ));
             return Ok(Vec::new());
         }
     };
@@ -69,7 +83,11 @@ pub(super) fn without_state(environment: &Environment, conf: &NetConf) -> Result
         return Ok(Vec::new());
     }
     let result = Delegate::find(&environment.path, config.netconf).and_then(|delegate| {
-        let delegate = delegate.with_prev_result(conf.prev_result.clone().filter(|_| conf.passes_prev_result()));
+        let delegate = delegate.with_prev_result(
+            conf.prev_result
+                .clone()
+                .filter(|_| conf.passes_prev_result()),
+        );
         let delegate = if left.is_foreign || environment.netns.is_none() {
             delegate.for_absent(&environment.container_id, &environment.ifname)
         } else {
@@ -79,7 +97,10 @@ pub(super) fn without_state(environment: &Environment, conf: &NetConf) -> Result
     });
     match result {
         Err(error) if left.address.is_none() && error.did_not_run() => {
-            note(&format!("DEL of {}, of which there is no state: {error}", environment.container_id));
+            note(&format!(
+                "DEL of {}, of which there is no state: {error}",
+                environment.container_id
+            ));
             Ok(Vec::new())
         }
         result => result,
@@ -105,31 +126,58 @@ struct Left {
 impl Config {
     fn new(conf: &NetConf) -> Result<Self, Error> {
         match subnet_file::read(&conf.subnet_file) {
-            Ok(file) => Ok(Self { netconf: fill::delegate(conf, &file)?, file: Some(file) }),
+            Ok(file) => Ok(Self {
+                netconf: fill::delegate(conf, &file)?,
+                file: Some(file),
+            }),
             Err(error) => {
                 let netconf = fill::delegate(conf, &fill::stand_in())?;
-                if host_local::is_used_by(&netconf) { Ok(Self { netconf, file: None }) } else { Err(error) }
+                if host_local::is_used_by(&netconf) {
+                    Ok(Self {
+                        netconf,
+                        file: None,
+                    })
+                } else {
+                    Err(error)
+                }
             }
         }
     }
 
     fn left(&self, environment: &Environment) -> Left {
-        let Environment { container_id, ifname, .. } = environment;
-        let allocated =
-            host_local::is_used_by(&self.netconf).then(|| host_local::has_address(&self.netconf, container_id, ifname));
+        let Environment {
+            container_id,
+            ifname,
+            ..
+        } = environment;
+        let allocated = host_local::is_used_by(&self.netconf)
+            .then(|| host_local::has_address(&self.netconf, container_id, ifname));
         let Interface::Present(addresses) = look(environment) else {
-            return Left { address: allocated, is_foreign: false };
+            return Left {
+                address: allocated,
+                is_foreign: false,
+            };
         };
-        let in_network = addresses.is_empty() || addresses.iter().any(|address| self.has_network_of(*address));
+        let in_network = addresses.is_empty()
+            || addresses
+                .iter()
+                .any(|address| self.has_network_of(*address));
         let is_ours = allocated.unwrap_or(!addresses.is_empty()) && in_network;
-        Left { address: allocated.or(is_ours.then_some(true)), is_foreign: !is_ours }
+        Left {
+            address: allocated.or(is_ours.then_some(true)),
+            is_foreign: !is_ours,
+        }
     }
 
     fn has_network_of(&self, address: std::net::IpAddr) -> bool {
         let Some(file) = &self.file else { return true };
         match address {
-            std::net::IpAddr::V4(v4) => file.v4.networks.iter().any(|network| network.contains(&v4)),
-            std::net::IpAddr::V6(v6) => file.v6.networks.iter().any(|network| network.contains(&v6)),
+            std::net::IpAddr::V4(v4) => {
+                file.v4.networks.iter().any(|network| network.contains(&v4))
+            }
+            std::net::IpAddr::V6(v6) => {
+                file.v6.networks.iter().any(|network| network.contains(&v6))
+            }
         }
     }
 }

@@ -38,21 +38,34 @@ pub(super) fn gc(environment: &Environment, conf: &NetConf) -> Result<Vec<u8>, E
 fn is_valid(key: &Key, valid: &[Attachment]) -> bool {
     valid.iter().any(|attachment| {
         key.container_id == attachment.container_id
-            && key.ifname.as_ref().is_none_or(|ifname| *ifname == attachment.ifname)
+            && key
+                .ifname
+                .as_ref()
+                .is_none_or(|ifname| *ifname == attachment.ifname)
     })
 }
 
 /// Files of other networks may be in the same directory.
-fn collect(environment: &Environment, conf: &NetConf, state: &StateDir, key: &Key) -> Result<(), Error> {
+fn collect(
+    environment: &Environment,
+    conf: &NetConf,
+    state: &StateDir,
+    key: &Key,
+) -> Result<(), Error> {
     let target = Environment {
         container_id: key.container_id.clone(),
-        ifname: key.ifname.clone().unwrap_or_else(|| USUAL_IFNAME.to_owned()),
+        ifname: key
+            .ifname
+            .clone()
+            .unwrap_or_else(|| USUAL_IFNAME.to_owned()),
         netns: None,
         ..environment.clone()
     };
     let _lock = Lock::acquire(state, &Key::new(&target), lock::PATIENCE)?;
     match state.read(key) {
-        Ok(Some(saved)) if saved.get("name").and_then(|name| name.as_str()) != Some(&conf.name) => return Ok(()),
+        Ok(Some(saved)) if saved.get("name").and_then(|name| name.as_str()) != Some(&conf.name) => {
+            return Ok(());
+        }
         Ok(Some(saved)) => {
             let delegate = Delegate::find(&environment.path, saved)?;
             let delegate = delegate.for_absent(&target.container_id, &target.ifname);
@@ -68,8 +81,14 @@ fn collect(environment: &Environment, conf: &NetConf, state: &StateDir, key: &Ke
     state.remove(key)
 }
 
-fn delegate_gc(environment: &Environment, conf: &NetConf, valid: &[Attachment]) -> Result<Vec<u8>, Error> {
+fn delegate_gc(
+    environment: &Environment,
+    conf: &NetConf,
+    valid: &[Attachment],
+) -> Result<Vec<u8>, Error> {
     let file = subnet_file::read(&conf.subnet_file)?;
     let valid = serde_json::to_value(valid).map_err(Error::Decode)?;
-    Delegate::find(&environment.path, fill::delegate(conf, &file)?)?.with(VALID_ATTACHMENTS, valid).call(Verb::Gc)
+    Delegate::find(&environment.path, fill::delegate(conf, &file)?)?
+        .with(VALID_ATTACHMENTS, valid)
+        .call(Verb::Gc)
 }

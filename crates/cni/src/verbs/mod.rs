@@ -22,7 +22,9 @@ pub(crate) fn run(environment: &Environment, input: &[u8]) -> Result<Vec<u8>, Er
     let conf = || NetConf::parse(input);
     let conf_since = |version| {
         let conf = conf()?;
-        conf.version.require(version, environment.verb.name()).map(|()| conf)
+        conf.version
+            .require(version, environment.verb.name())
+            .map(|()| conf)
     };
     match environment.verb {
         Verb::Add => add::add(environment, conf()?),

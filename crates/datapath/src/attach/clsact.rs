@@ -55,7 +55,12 @@ pub(super) fn attach(
     match qdisc_add_clsact(&hook.ifname) {
         Ok(()) => ledger.add(hook.ifindex)?,
         Err(error) if is_there(&error) => {}
-        Err(source) => return Err(DatapathError::Clsact { ifname: hook.ifname.clone(), source }),
+        Err(source) => {
+            return Err(DatapathError::Clsact {
+                ifname: hook.ifname.clone(),
+                source,
+            });
+        }
     }
     let handle = TcHandle::from(handle);
     let result = if is_attached(hook, handle.into()) {
@@ -63,12 +68,24 @@ pub(super) fn attach(
             .map_err(|error| ProgramError::from(TcError::from(error)))
             .and_then(|link| program.attach_to_link(link))
     } else {
-        let options = NlOptions { priority: PRIORITY, handle, classid: None };
-        program.attach_with_options(&hook.ifname, hook.direction(), TcAttachOptions::Netlink(options))
+        let options = NlOptions {
+            priority: PRIORITY,
+            handle,
+            classid: None,
+        };
+        program.attach_with_options(
+            &hook.ifname,
+            hook.direction(),
+            TcAttachOptions::Netlink(options),
+        )
     };
     let id = result.map_err(|source| failed(hook, source))?;
     // aya takes a filter off when its link is dropped; this one stays with the device.
-    std::mem::forget(program.take_link(id).map_err(|source| failed(hook, source))?);
+    std::mem::forget(
+        program
+            .take_link(id)
+            .map_err(|source| failed(hook, source))?,
+    );
     Ok(())
 }
 
@@ -84,23 +101,39 @@ fn is_there(error: &TcError) -> bool {
 
 /// Returns true if our filter is on the device; false also if its filters cannot be listed.
 pub(super) fn is_attached(hook: &Hook, handle: u32) -> bool {
-    filters::list(hook.ifindex, hook.direction())
-        .is_ok_and(|found| found.contains(&FilterId { priority: PRIORITY, handle }))
+    filters::list(hook.ifindex, hook.direction()).is_ok_and(|found| {
+        found.contains(&FilterId {
+            priority: PRIORITY,
+            handle,
+        })
+    })
 }
 
 /// Removes our filter from the device. A missing filter is not an error.
 pub(super) fn detach(hook: &Hook, handle: u32) -> Result<(), DatapathError> {
-    remove(hook.ifindex, hook.direction(), handle).map_err(|error| failed(hook, TcError::from(error).into()))
+    remove(hook.ifindex, hook.direction(), handle)
+        .map_err(|error| failed(hook, TcError::from(error).into()))
 }
 
 /// Takes our filter off one side of a device, if it is there.
 pub(super) fn remove(ifindex: u32, side: TcAttachType, handle: u32) -> io::Result<()> {
-    let ours = FilterId { priority: PRIORITY, handle };
-    if filters::list(ifindex, side)?.contains(&ours) { filters::delete(ifindex, side, ours) } else { Ok(()) }
+    let ours = FilterId {
+        priority: PRIORITY,
+        handle,
+    };
+    if filters::list(ifindex, side)?.contains(&ours) {
+        filters::delete(ifindex, side, ours)
+    } else {
+        Ok(())
+    }
 }
 
 fn failed(hook: &Hook, source: ProgramError) -> DatapathError {
-    DatapathError::Attach { program: hook.program.name(), ifname: hook.ifname.clone(), source: Box::new(source) }
+    DatapathError::Attach {
+        program: hook.program.name(),
+        ifname: hook.ifname.clone(),
+        source: Box::new(source),
+    }
 }
 
 /// The devices to which we added a clsact qdisc: one interface index a line in
@@ -113,7 +146,9 @@ pub struct Ledger {
 impl Ledger {
     /// The list in this state directory.
     pub fn new(state_dir: &Path) -> Self {
-        Self { path: state_dir.join("clsact") }
+        Self {
+            path: state_dir.join("clsact"),
+        }
     }
 
     /// The devices listed.
@@ -134,10 +169,12 @@ impl Ledger {
         devices.retain(|device| device_name(*device).is_some());
         devices.insert(ifindex);
         let lines: Vec<_> = devices.iter().map(u32::to_string).collect();
-        file::replace(&self.path, lines.join("\n").as_bytes(), 0o600).map_err(|error| DatapathError::ChangePin {
-            action: "write the new list",
-            path: error.path,
-            source: error.source,
+        file::replace(&self.path, lines.join("\n").as_bytes(), 0o600).map_err(|error| {
+            DatapathError::ChangePin {
+                action: "write the new list",
+                path: error.path,
+                source: error.source,
+            }
         })
     }
 }

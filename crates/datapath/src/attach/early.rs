@@ -50,7 +50,12 @@ pub struct EarlyGuard {
 impl EarlyGuard {
     /// As asked for. An earlier agent may have left it on a device.
     pub const fn new(pins: PinRoot, requested: XdpGuardMode) -> Self {
-        Self { pins, requested, is_loaded: false, last: None }
+        Self {
+            pins,
+            requested,
+            is_loaded: false,
+            last: None,
+        }
     }
 
     /// Returns the setting.
@@ -85,14 +90,19 @@ impl EarlyGuard {
         if self.last.as_ref().is_some_and(|(last, _)| *last == wanted) {
             return;
         }
-        let applied = self.sweep(wanted).and_then(|()| wanted.map_or(Ok(()), |index| self.attach(index)));
+        let applied = self
+            .sweep(wanted)
+            .and_then(|()| wanted.map_or(Ok(()), |index| self.attach(index)));
         let reason = applied.err().map(|error| chain(&error));
         match (&reason, self.requested) {
-            (None, _) if wanted.is_some() => tracing::info!(ifindex = wanted, "the guard is at the driver, by XDP"),
+            (None, _) if wanted.is_some() => {
+                tracing::info!(ifindex = wanted, "the guard is at the driver, by XDP")
+            }
             (Some(reason), XdpGuardMode::Native) => {
                 tracing::error!(
                     reason,
-                    "--xdp-guard=native cannot be done; tried again, and the guard is at TC meanwhile"
+                    "--xdp-guard=native cannot be done; tried again, and the guard is at TC \
+                     meanwhile"
                 );
             }
             (Some(reason), _) => tracing::info!(reason, "the guard is not at the driver"),
@@ -107,39 +117,62 @@ impl EarlyGuard {
             self.is_loaded = true;
         }
         let failed = DatapathError::program(EARLY_GUARD);
-        let mut program = Xdp::from_pin(program_pin(&self.pins), XdpAttachType::Interface).map_err(failed)?;
+        let mut program =
+            Xdp::from_pin(program_pin(&self.pins), XdpAttachType::Interface).map_err(failed)?;
         let pin = link_pin(&self.pins, ifindex);
         if update(&mut program, &pin)? {
             return Ok(());
         }
         pins::remove(&pin)?;
-        let link = program.attach_to_if_index(ifindex, XdpMode::Driver).and_then(|id| program.take_link(id));
+        let link = program
+            .attach_to_if_index(ifindex, XdpMode::Driver)
+            .and_then(|id| program.take_link(id));
         let link = link.map_err(DatapathError::program(EARLY_GUARD))?;
-        let link = FdLink::try_from(link).map_err(|source| DatapathError::Link { path: pin.clone(), source })?;
-        link.pin(&pin).map_err(|source| DatapathError::Pin { path: pin, source })?;
+        let link = FdLink::try_from(link).map_err(|source| DatapathError::Link {
+            path: pin.clone(),
+            source,
+        })?;
+        link.pin(&pin)
+            .map_err(|source| DatapathError::Pin { path: pin, source })?;
         Ok(())
     }
 
     /// Takes it off devices it is not wanted on; where it is wanted nowhere the program goes too.
     fn sweep(&self, wanted: Option<u32>) -> Result<(), DatapathError> {
         let dir = self.pins.links();
-        let failed = |source| DatapathError::ChangePin { action: "list", path: dir.clone(), source };
+        let failed = |source| DatapathError::ChangePin {
+            action: "list",
+            path: dir.clone(),
+            source,
+        };
         let keep = wanted.map(|index| link_pin(&self.pins, index));
         for entry in fs::read_dir(&dir).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
             if is_link_name(name) && keep.as_ref() != Some(&path) {
                 pins::remove(&path)?;
             }
         }
-        if wanted.is_none() { pins::remove(&program_pin(&self.pins)) } else { Ok(()) }
+        if wanted.is_none() {
+            pins::remove(&program_pin(&self.pins))
+        } else {
+            Ok(())
+        }
     }
 }
 
 /// Swaps the program of the pinned link. False if there is none, or its device is gone.
 fn update(program: &mut Xdp, pin: &Path) -> Result<bool, DatapathError> {
-    let Ok(old) = PinnedLink::from_pin(pin) else { return Ok(false) };
-    let failed = |source| DatapathError::Link { path: pin.to_owned(), source };
+    let Ok(old) = PinnedLink::from_pin(pin) else {
+        return Ok(false);
+    };
+    let failed = |source| DatapathError::Link {
+        path: pin.to_owned(),
+        source,
+    };
     let swapped = program.attach_to_link(FdLink::from(old).try_into().map_err(failed)?);
     let kept = swapped.and_then(|id| program.take_link(id));
     match kept {
@@ -162,7 +195,10 @@ fn load(pins: &PinRoot) -> Result<(), DatapathError> {
     let mut ebpf = loader.load(&object::bytes()?)?;
     let program: &mut Xdp = ebpf
         .program_mut(EARLY_GUARD)
-        .ok_or(DatapathError::Missing { kind: "program", name: EARLY_GUARD })?
+        .ok_or(DatapathError::Missing {
+            kind: "program",
+            name: EARLY_GUARD,
+        })?
         .try_into()
         .map_err(DatapathError::program(EARLY_GUARD))?;
     interrupted::retry(|| program.load()).map_err(DatapathError::program(EARLY_GUARD))?;
@@ -174,7 +210,8 @@ fn program_pin(pins: &PinRoot) -> PathBuf {
 }
 
 pub(super) fn is_link_name(name: &str) -> bool {
-    name.rsplit_once('-').is_some_and(|(program, _)| program == EARLY_GUARD)
+    name.rsplit_once('-')
+        .is_some_and(|(program, _)| program == EARLY_GUARD)
 }
 
 fn link_pin(pins: &PinRoot, ifindex: u32) -> PathBuf {

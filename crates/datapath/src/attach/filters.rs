@@ -27,8 +27,12 @@ pub struct FilterId {
 /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/sched/sch_api.c)).
 pub fn has_clsact(ifindex: u32) -> io::Result<bool> {
     let wanted = message(ifindex)?.header.index;
-    let is_clsact = |attribute: &TcAttribute| matches!(attribute, TcAttribute::Kind(kind) if kind == "clsact");
-    let answers = request(RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()), NLM_F_DUMP)?;
+    let is_clsact =
+        |attribute: &TcAttribute| matches!(attribute, TcAttribute::Kind(kind) if kind == "clsact");
+    let answers = request(
+        RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()),
+        NLM_F_DUMP,
+    )?;
     Ok(answers.iter().any(|answer| match answer {
         RouteNetlinkMessage::NewQueueDiscipline(found) => {
             found.header.index == wanted && found.attributes.iter().any(is_clsact)
@@ -43,7 +47,12 @@ pub fn list(ifindex: u32, side: TcAttachType) -> io::Result<Vec<FilterId>> {
     message.header.parent = parent(side);
     let answers = match request(RouteNetlinkMessage::GetTrafficFilter(message), NLM_F_DUMP) {
         // No qdisc with such a parent: EINVAL, or ENOENT on newer kernels.
-        Err(error) if matches!(error.raw_os_error(), Some(nix::libc::EINVAL | nix::libc::ENOENT)) => {
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                Some(nix::libc::EINVAL | nix::libc::ENOENT)
+            ) =>
+        {
             return Ok(Vec::new());
         }
         other => other?,
@@ -52,7 +61,10 @@ pub fn list(ifindex: u32, side: TcAttachType) -> io::Result<Vec<FilterId>> {
     let ids = answers.into_iter().filter_map(|answer| match answer {
         RouteNetlinkMessage::NewTrafficFilter(found) if handle_of(&found) != 0 => {
             let priority = u16::try_from(found.header.info >> 16).ok()?;
-            Some(FilterId { priority, handle: handle_of(&found) })
+            Some(FilterId {
+                priority,
+                handle: handle_of(&found),
+            })
         }
         _ => None,
     });
@@ -73,11 +85,19 @@ pub fn delete(ifindex: u32, side: TcAttachType, filter: FilterId) -> io::Result<
 pub fn delete_clsact(ifindex: u32) -> io::Result<()> {
     let mut message = message(ifindex)?;
     message.header.parent = TcHandle::CLSACT;
-    message.header.handle = TcHandle { major: TcHandle::CLSACT.major, minor: 0 };
-    message.attributes.push(TcAttribute::Kind("clsact".to_owned()));
+    message.header.handle = TcHandle {
+        major: TcHandle::CLSACT.major,
+        minor: 0,
+    };
+    message
+        .attributes
+        .push(TcAttribute::Kind("clsact".to_owned()));
     match request(RouteNetlinkMessage::DelQueueDiscipline(message), NLM_F_ACK) {
         Err(error)
-            if matches!(error.raw_os_error(), Some(nix::libc::EINVAL | nix::libc::ENOENT | nix::libc::ENODEV)) =>
+            if matches!(
+                error.raw_os_error(),
+                Some(nix::libc::EINVAL | nix::libc::ENOENT | nix::libc::ENODEV)
+            ) =>
         {
             Ok(())
         }
@@ -88,7 +108,9 @@ pub fn delete_clsact(ifindex: u32) -> io::Result<()> {
 const ETH_P_ALL: u16 = 0x0003;
 
 fn message(ifindex: u32) -> io::Result<TcMessage> {
-    i32::try_from(ifindex).map(TcMessage::with_index).map_err(io::Error::other)
+    i32::try_from(ifindex)
+        .map(TcMessage::with_index)
+        .map_err(io::Error::other)
 }
 
 const fn parent(side: TcAttachType) -> TcHandle {
@@ -97,12 +119,21 @@ const fn parent(side: TcAttachType) -> TcHandle {
         TcAttachType::Egress => TcHandle::MIN_EGRESS,
         TcAttachType::Custom(parent) => return handle(parent),
     };
-    TcHandle { major: TcHandle::CLSACT.major, minor }
+    TcHandle {
+        major: TcHandle::CLSACT.major,
+        minor,
+    }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the two halves of the number")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the two halves of the number"
+)]
 const fn handle(number: u32) -> TcHandle {
-    TcHandle { major: (number >> 16) as u16, minor: number as u16 }
+    TcHandle {
+        major: (number >> 16) as u16,
+        minor: number as u16,
+    }
 }
 
 fn handle_of(message: &TcMessage) -> u32 {
@@ -125,8 +156,11 @@ fn request(message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetl
         let (datagram, _) = socket.recv_from_full()?;
         let mut rest = datagram.as_slice();
         while !rest.is_empty() {
-            let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(io::Error::other)?;
-            let taken = (answer.header.length as usize).next_multiple_of(4).min(rest.len());
+            let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+                .map_err(io::Error::other)?;
+            let taken = (answer.header.length as usize)
+                .next_multiple_of(4)
+                .min(rest.len());
             rest = &rest[taken..];
             match answer.payload {
                 NetlinkPayload::InnerMessage(inner) => answers.push(inner),

@@ -77,8 +77,12 @@ impl Hook {
 /// The side of a device a program belongs on.
 pub const fn direction(program: Program) -> TcAttachType {
     match program {
-        Program::FromPod | Program::FromUnderlay | Program::FromTunnel | Program::FromL3Tunnel => TcAttachType::Ingress,
-        Program::ToTunnel | Program::ToPod | Program::ToUnderlay | Program::ToL3Tunnel => TcAttachType::Egress,
+        Program::FromPod | Program::FromUnderlay | Program::FromTunnel | Program::FromL3Tunnel => {
+            TcAttachType::Ingress
+        }
+        Program::ToTunnel | Program::ToPod | Program::ToUnderlay | Program::ToL3Tunnel => {
+            TcAttachType::Egress
+        }
     }
 }
 
@@ -87,11 +91,14 @@ pub const fn direction(program: Program) -> TcAttachType {
 /// side of a device.
 pub fn is_on(pins: &PinRoot, program: Program, ifindex: u32) -> bool {
     let side = direction(program);
-    let by_link = query::held_by(&pins.link(program, ifindex))
-        .is_some_and(|ours| query::programs(ifindex, side).is_ok_and(|programs| programs.contains(&ours)));
+    let by_link = query::held_by(&pins.link(program, ifindex)).is_some_and(|ours| {
+        query::programs(ifindex, side).is_ok_and(|programs| programs.contains(&ours))
+    });
     by_link
         || filters::list(ifindex, side).is_ok_and(|filters| {
-            filters.iter().any(|filter| filter.priority == PRIORITY && is_our_handle(filter.handle))
+            filters
+                .iter()
+                .any(|filter| filter.priority == PRIORITY && is_our_handle(filter.handle))
         })
 }
 
@@ -125,7 +132,16 @@ impl Attachments {
     /// another agent's; `state_dir` holds the list of clsact qdiscs that are ours to remove.
     pub fn new(pins: PinRoot, kind: AttachKind, tag: u32, state_dir: &Path) -> Self {
         let ledger = Ledger::new(state_dir);
-        Self { pins, kind, tag, ledger, done: BTreeSet::new(), inherits: true, stale: true, behind: false }
+        Self {
+            pins,
+            kind,
+            tag,
+            ledger,
+            done: BTreeSet::new(),
+            inherits: true,
+            stale: true,
+            behind: false,
+        }
     }
 
     /// The way in use.
@@ -191,7 +207,10 @@ impl Attachments {
         for device in &if_nameindex()? {
             let ifindex = device.index();
             for side in [TcAttachType::Ingress, TcAttachType::Egress] {
-                if !wanted.iter().any(|hook| hook.ifindex == ifindex && hook.direction() == side) {
+                if !wanted
+                    .iter()
+                    .any(|hook| hook.ifindex == ifindex && hook.direction() == side)
+                {
                     clsact::remove(ifindex, side, handle(self.tag))?;
                 }
             }
@@ -201,7 +220,10 @@ impl Attachments {
 
     /// Takes off the filters that are not wanted any more. Links go by [`Self::sweep`].
     fn take_off(&mut self, wanted: &BTreeSet<Hook>) {
-        let unwanted: Vec<Hook> = self.done.extract_if(.., |hook| !wanted.contains(hook)).collect();
+        let unwanted: Vec<Hook> = self
+            .done
+            .extract_if(.., |hook| !wanted.contains(hook))
+            .collect();
         for hook in unwanted.iter().filter(|_| self.kind == AttachKind::Clsact) {
             if let Err(error) = clsact::detach(hook, handle(self.tag)) {
                 tracing::warn!(%error, "a filter that is not wanted any more stays");
@@ -211,10 +233,17 @@ impl Attachments {
 
     fn attach(&mut self, hook: &Hook) -> Result<(), DatapathError> {
         let path = self.pins.program(hook.program);
-        let mut program = SchedClassifier::from_pin(path).map_err(DatapathError::program(hook.program.name()))?;
+        let mut program =
+            SchedClassifier::from_pin(path).map_err(DatapathError::program(hook.program.name()))?;
         match self.kind {
-            AttachKind::Tcx => tcx::attach(&mut program, hook, &self.pins.link(hook.program, hook.ifindex))?,
-            AttachKind::Clsact => clsact::attach(&mut program, hook, handle(self.tag), &mut self.ledger)?,
+            AttachKind::Tcx => tcx::attach(
+                &mut program,
+                hook,
+                &self.pins.link(hook.program, hook.ifindex),
+            )?,
+            AttachKind::Clsact => {
+                clsact::attach(&mut program, hook, handle(self.tag), &mut self.ledger)?
+            }
         }
         match self.kind {
             AttachKind::Tcx => clsact::detach(hook, handle(self.tag)),
@@ -225,7 +254,8 @@ impl Attachments {
     /// Returns true if the pinned program is on the device now. Another process may have removed
     /// it.
     fn is_attached(&self, hook: &Hook) -> bool {
-        let id = SchedClassifier::from_pin(self.pins.program(hook.program)).and_then(|program| program.info());
+        let id = SchedClassifier::from_pin(self.pins.program(hook.program))
+            .and_then(|program| program.info());
         match (id, self.kind) {
             (Ok(ours), AttachKind::Tcx) => tcx::is_attached(hook, ours.id()),
             (Ok(_), AttachKind::Clsact) => clsact::is_attached(hook, handle(self.tag)),
@@ -235,7 +265,10 @@ impl Attachments {
 
     /// Drops links to devices that are not wanted any more; filters went with their device.
     fn sweep(&self, wanted: &BTreeSet<Hook>) -> Result<(), DatapathError> {
-        let wanted: BTreeSet<_> = wanted.iter().map(|hook| (hook.program, hook.ifindex)).collect();
+        let wanted: BTreeSet<_> = wanted
+            .iter()
+            .map(|hook| (hook.program, hook.ifindex))
+            .collect();
         for (program, ifindex, path) in tcx::pinned(&self.pins)? {
             if !wanted.contains(&(program, ifindex)) {
                 pins::remove(&path)?;

@@ -20,7 +20,10 @@ use crate::{DatapathError, PinRoot, pins};
 
 /// The raw tracepoints that run after every NAPI poll and after every softirq, each with the name
 /// of its link.
-pub const TRACEPOINTS: [(&str, &str); 2] = [("napi_poll", COUNT_POLLS), ("softirq_exit", "count_softirqs")];
+pub const TRACEPOINTS: [(&str, &str); 2] = [
+    ("napi_poll", COUNT_POLLS),
+    ("softirq_exit", "count_softirqs"),
+];
 
 /// The listeners of this network namespace; not there where the kernel queues no packets.
 const LISTENERS: &str = "/proc/net/netfilter/nfnetlink_queue";
@@ -36,23 +39,36 @@ pub fn are_needed() -> bool {
 
 /// Returns true if an agent has attached the program: this process or a previous one.
 pub fn are_counted(pins: &PinRoot) -> bool {
-    TRACEPOINTS.iter().all(|(_, link)| pins.links().join(link).exists())
+    TRACEPOINTS
+        .iter()
+        .all(|(_, link)| pins.links().join(link).exists())
 }
 
 /// Attaches the pinned program, in place of the one an earlier agent may have left, without a
 /// moment in which there is none.
 pub fn attach(pins: &PinRoot) -> Result<(), DatapathError> {
-    let mut program = RawTracePoint::from_pin(pins.poll_counter()).map_err(DatapathError::program(COUNT_POLLS))?;
-    TRACEPOINTS.iter().try_for_each(|(tracepoint, link)| attach_to(&mut program, tracepoint, &pins.links().join(link)))
+    let mut program = RawTracePoint::from_pin(pins.poll_counter())
+        .map_err(DatapathError::program(COUNT_POLLS))?;
+    TRACEPOINTS.iter().try_for_each(|(tracepoint, link)| {
+        attach_to(&mut program, tracepoint, &pins.links().join(link))
+    })
 }
 
-fn attach_to(program: &mut RawTracePoint, tracepoint: &str, path: &Path) -> Result<(), DatapathError> {
-    let link = program.attach(tracepoint).and_then(|id| program.take_link(id));
+fn attach_to(
+    program: &mut RawTracePoint,
+    tracepoint: &str,
+    path: &Path,
+) -> Result<(), DatapathError> {
+    let link = program
+        .attach(tracepoint)
+        .and_then(|id| program.take_link(id));
     let link = link.map_err(DatapathError::program(COUNT_POLLS))?;
     pins::replace(path, |path| FdLink::from(link).pin(path).map(drop))
 }
 
 /// Detaches it, if it is attached.
 pub fn detach(pins: &PinRoot) -> Result<(), DatapathError> {
-    TRACEPOINTS.iter().try_for_each(|(_, link)| pins::remove(&pins.links().join(link)))
+    TRACEPOINTS
+        .iter()
+        .try_for_each(|(_, link)| pins::remove(&pins.links().join(link)))
 }

@@ -38,14 +38,31 @@ struct Query {
 /// The programs on a side of a device, in their order. A kernel without TCX has none, and says so
 /// with an error.
 pub fn programs(ifindex: u32, side: TcAttachType) -> io::Result<Vec<u32>> {
-    let attach_type = if side == TcAttachType::Ingress { TCX_INGRESS } else { TCX_EGRESS };
+    let attach_type = if side == TcAttachType::Ingress {
+        TCX_INGRESS
+    } else {
+        TCX_EGRESS
+    };
     let mut numbers = [0_u32; MOST as usize];
     let programs = numbers.as_mut_ptr() as u64;
-    let mut query = Query { ifindex, attach_type, programs, count: MOST, ..Query::default() };
+    let mut query = Query {
+        ifindex,
+        attach_type,
+        programs,
+        count: MOST,
+        ..Query::default()
+    };
     // SAFETY: the kernel reads and writes `query`, whose size it is given, and writes at most
     // `count` numbers to where `programs` points, which has room for as many. Both outlive the
     // call.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, PROG_QUERY, &raw mut query, size_of::<Query>()) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            PROG_QUERY,
+            &raw mut query,
+            size_of::<Query>(),
+        )
+    };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -20,7 +20,11 @@ use crate::{DatapathError, Hook, PinRoot, pins};
 
 /// Attaches the program to the device. A pinned link that is still attached gets the program, so
 /// that the hook never lacks one; otherwise a new link puts it last in the chain.
-pub(super) fn attach(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> Result<(), DatapathError> {
+pub(super) fn attach(
+    program: &mut SchedClassifier,
+    hook: &Hook,
+    pin: &Path,
+) -> Result<(), DatapathError> {
     match update(program, hook, pin) {
         Ok(true) => Ok(()),
         Ok(false) => create(program, hook, pin),
@@ -34,11 +38,23 @@ fn update(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> Result<bool
     let old = match PinnedLink::from_pin(pin) {
         Ok(old) => old,
         Err(source) => {
-            let error = DatapathError::Link { path: pin.to_owned(), source };
-            return if error.is_absent() { Ok(false) } else { Err(error) };
+            let error = DatapathError::Link {
+                path: pin.to_owned(),
+                source,
+            };
+            return if error.is_absent() {
+                Ok(false)
+            } else {
+                Err(error)
+            };
         }
     };
-    let link = FdLink::from(old).try_into().map_err(|source| DatapathError::Link { path: pin.to_owned(), source })?;
+    let link = FdLink::from(old)
+        .try_into()
+        .map_err(|source| DatapathError::Link {
+            path: pin.to_owned(),
+            source,
+        })?;
     match program.attach_to_link(link) {
         Ok(id) => {
             // The link belongs to its pin; taken out, so that dropping the program does not touch
@@ -58,26 +74,42 @@ fn update(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> Result<bool
 
 fn create(program: &mut SchedClassifier, hook: &Hook, pin: &Path) -> Result<(), DatapathError> {
     let order = TcAttachOptions::TcxOrder(LinkOrder::last());
-    let id = program.attach_with_options(&hook.ifname, hook.direction(), order).map_err(failed(hook))?;
+    let id = program
+        .attach_with_options(&hook.ifname, hook.direction(), order)
+        .map_err(failed(hook))?;
     let link = program.take_link(id).map_err(failed(hook))?;
-    let link = FdLink::try_from(link).map_err(|source| DatapathError::Link { path: pin.to_owned(), source })?;
-    link.pin(pin).map_err(|source| DatapathError::Pin { path: pin.to_owned(), source })?;
+    let link = FdLink::try_from(link).map_err(|source| DatapathError::Link {
+        path: pin.to_owned(),
+        source,
+    })?;
+    link.pin(pin).map_err(|source| DatapathError::Pin {
+        path: pin.to_owned(),
+        source,
+    })?;
     Ok(())
 }
 
 /// Returns true if the program with this id is on the device, on the side of the hook.
 pub(super) fn is_attached(hook: &Hook, program_id: u32) -> bool {
-    query::programs(hook.ifindex, hook.direction()).is_ok_and(|programs| programs.contains(&program_id))
+    query::programs(hook.ifindex, hook.direction())
+        .is_ok_and(|programs| programs.contains(&program_id))
 }
 
 /// The pinned links: program, interface index, pin.
 pub(super) fn pinned(pins: &PinRoot) -> Result<Vec<(Program, u32, PathBuf)>, DatapathError> {
     let dir = pins.links();
-    let failed = |source| DatapathError::ChangePin { action: "list", path: dir.clone(), source };
+    let failed = |source| DatapathError::ChangePin {
+        action: "list",
+        path: dir.clone(),
+        source,
+    };
     let mut found = Vec::new();
     for entry in fs::read_dir(&dir).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).and_then(parse);
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(parse);
         found.extend(name.map(|(program, ifindex)| (program, ifindex, path)));
     }
     Ok(found)
@@ -85,7 +117,9 @@ pub(super) fn pinned(pins: &PinRoot) -> Result<Vec<(Program, u32, PathBuf)>, Dat
 
 pub(super) fn parse(name: &str) -> Option<(Program, u32)> {
     let (program, ifindex) = name.rsplit_once('-')?;
-    let program = Program::ALL.into_iter().find(|known| known.name() == program)?;
+    let program = Program::ALL
+        .into_iter()
+        .find(|known| known.name() == program)?;
     Some((program, ifindex.parse().ok()?))
 }
 

@@ -18,9 +18,18 @@ pub(super) struct Namespace {
 
 impl Namespace {
     /// As it was just read.
-    pub(super) fn read(links: Vec<Link>, routes: impl IntoIterator<Item = (RouteKey, Route)>) -> Self {
+    pub(super) fn read(
+        links: Vec<Link>,
+        routes: impl IntoIterator<Item = (RouteKey, Route)>,
+    ) -> Self {
         let links = links.into_iter().map(|link| (link.index, link)).collect();
-        Self { links, routes: routes.into_iter().filter_map(|(key, route)| direct(key, &route)).collect() }
+        Self {
+            links,
+            routes: routes
+                .into_iter()
+                .filter_map(|(key, route)| direct(key, &route))
+                .collect(),
+        }
     }
 
     /// A route is there, or gone. Whether that is news.
@@ -42,18 +51,34 @@ impl Namespace {
 
     /// The veths of pods with addresses in these subnets, each with the bridge it is on.
     pub(super) fn pods(&self, own: LeaseKey) -> BTreeMap<u32, Option<u32>> {
-        let subnets: Vec<IpNet> = [own.v4.map(IpNet::from), own.v6.map(IpNet::from)].into_iter().flatten().collect();
-        let is_ours = |(key, _): &&(RouteKey, u32)| subnets.iter().any(|subnet| subnet.contains(&key.dst));
-        let ways: BTreeSet<u32> = self.routes.iter().filter(is_ours).map(|(_, oif)| *oif).collect();
-        let veths = self.links.values().filter(|link| link.kind.as_deref() == Some("veth"));
+        let subnets: Vec<IpNet> = [own.v4.map(IpNet::from), own.v6.map(IpNet::from)]
+            .into_iter()
+            .flatten()
+            .collect();
+        let is_ours =
+            |(key, _): &&(RouteKey, u32)| subnets.iter().any(|subnet| subnet.contains(&key.dst));
+        let ways: BTreeSet<u32> = self
+            .routes
+            .iter()
+            .filter(is_ours)
+            .map(|(_, oif)| *oif)
+            .collect();
+        let veths = self
+            .links
+            .values()
+            .filter(|link| link.kind.as_deref() == Some("veth"));
         let is_pod = |veth: &&Link| ways.contains(&veth.controller.unwrap_or(veth.index));
-        veths.filter(is_pod).map(|veth| (veth.index, veth.controller)).collect()
+        veths
+            .filter(is_pod)
+            .map(|veth| (veth.index, veth.controller))
+            .collect()
     }
 }
 
 /// A route of the main table to what is attached to a link.
 fn direct(key: RouteKey, route: &Route) -> Option<(RouteKey, u32)> {
-    let attached = key.table == MAIN_TABLE && route.kind == RouteType::Unicast && route.gateway.is_none();
+    let attached =
+        key.table == MAIN_TABLE && route.kind == RouteType::Unicast && route.gateway.is_none();
     Some((key, route.oif.filter(|_| attached)?))
 }
 
@@ -66,36 +91,71 @@ mod tests {
 
     fn link(index: u32, kind: &str, controller: Option<u32>) -> Link {
         let name = format!("{kind}{index}");
-        Link { kind: Some(kind.to_owned()), controller, netns: Some(0), ..Link::ethernet(index, &name, 1450) }
+        Link {
+            kind: Some(kind.to_owned()),
+            controller,
+            netns: Some(0),
+            ..Link::ethernet(index, &name, 1450)
+        }
     }
 
     fn to(dst: &str, oif: u32) -> (RouteKey, Route) {
         let route = Route::via(std::net::IpAddr::from([0; 4]), Some(oif), protocol::BOOT);
-        (RouteKey::main(dst.parse().expect("a prefix")), Route { gateway: None, ..route })
+        (
+            RouteKey::main(dst.parse().expect("a prefix")),
+            Route {
+                gateway: None,
+                ..route
+            },
+        )
     }
 
     fn own() -> LeaseKey {
-        LeaseKey { v4: Some("10.244.1.0/24".parse().expect("a subnet")), v6: None }
+        LeaseKey {
+            v4: Some("10.244.1.0/24".parse().expect("a subnet")),
+            v6: None,
+        }
     }
 
     fn namespace(routes: impl IntoIterator<Item = (RouteKey, Route)>) -> Namespace {
-        let other = [link(8, "veth", Some(9)), link(9, "bridge", None), link(10, "veth", None)];
-        let pods = [link(CNI0, "bridge", None), link(5, "veth", Some(CNI0)), link(6, "veth", None)];
+        let other = [
+            link(8, "veth", Some(9)),
+            link(9, "bridge", None),
+            link(10, "veth", None),
+        ];
+        let pods = [
+            link(CNI0, "bridge", None),
+            link(5, "veth", Some(CNI0)),
+            link(6, "veth", None),
+        ];
         Namespace::read(other.into_iter().chain(pods).collect(), routes)
     }
 
     #[test]
     fn veths_to_which_our_routes_lead_are_pods() {
-        let namespace = namespace([to("10.244.1.0/24", CNI0), to("10.244.1.7/32", 6), to("10.244.2.1/32", 10)]);
-        assert_eq!(namespace.pods(own()), BTreeMap::from([(5, Some(CNI0)), (6, None)]));
+        let namespace = namespace([
+            to("10.244.1.0/24", CNI0),
+            to("10.244.1.7/32", 6),
+            to("10.244.2.1/32", 10),
+        ]);
+        assert_eq!(
+            namespace.pods(own()),
+            BTreeMap::from([(5, Some(CNI0)), (6, None)])
+        );
     }
 
     #[test]
     fn routes_by_a_gateway_or_of_other_tables_lead_to_no_pod() {
         let (key, route) = to("10.244.1.0/24", CNI0);
-        let by_gateway = Route { gateway: Some([10, 0, 0, 1].into()), ..route.clone() };
+        let by_gateway = Route {
+            gateway: Some([10, 0, 0, 1].into()),
+            ..route.clone()
+        };
         assert_eq!(namespace([(key, by_gateway)]).pods(own()), BTreeMap::new());
-        assert_eq!(namespace([(RouteKey { table: 7, ..key }, route)]).pods(own()), BTreeMap::new());
+        assert_eq!(
+            namespace([(RouteKey { table: 7, ..key }, route)]).pods(own()),
+            BTreeMap::new()
+        );
     }
 
     #[test]
@@ -108,9 +168,16 @@ mod tests {
         assert!(namespace.observe_route(key, None) && namespace.pods(own()).is_empty());
         namespace.observe_route(key, Some(&route));
         namespace.observe_link_gone(CNI0);
-        assert_eq!(namespace.pods(own()), BTreeMap::new(), "the routes of a link go with it");
+        assert_eq!(
+            namespace.pods(own()),
+            BTreeMap::new(),
+            "the routes of a link go with it"
+        );
         let (key, elsewhere) = to("10.244.7.0/24", 3);
-        assert!(!namespace.observe_route(key, Some(&Route::onlink([10, 244, 7, 0].into(), 3, protocol::BOOT))));
+        assert!(!namespace.observe_route(
+            key,
+            Some(&Route::onlink([10, 244, 7, 0].into(), 3, protocol::BOOT))
+        ));
         assert!(namespace.observe_route(key, Some(&elsewhere)));
     }
 }

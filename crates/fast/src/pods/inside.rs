@@ -23,7 +23,9 @@ impl Inside {
     /// Of a veth into a namespace with these links.
     fn of(veth: &Link, links: &[Link]) -> Self {
         let is_end = |link: &Link| Some(link.index) == veth.lower;
-        let others = links.iter().filter(|link| link.up && !link.loopback && !is_end(link));
+        let others = links
+            .iter()
+            .filter(|link| link.up && !link.loopback && !is_end(link));
         Self {
             end: links.iter().find(|link| is_end(link)).cloned(),
             devices: Some(others.map(|link| link.name.clone()).collect()),
@@ -35,19 +37,32 @@ impl Inside {
 /// does not affect the others.
 pub(super) async fn read(netlink: &Netlink, veths: &[&Link]) -> BTreeMap<u32, Inside> {
     let namespaces: BTreeSet<i32> = veths.iter().filter_map(|veth| veth.netns).collect();
-    let lists = join_all(namespaces.iter().map(|netns| async { (*netns, netlink.links_of(*netns).await) })).await;
-    let lists: BTreeMap<i32, Vec<Link>> =
-        lists.into_iter().filter_map(|(netns, links)| Some((netns, readable(links)?))).collect();
+    let lists = join_all(
+        namespaces
+            .iter()
+            .map(|netns| async { (*netns, netlink.links_of(*netns).await) }),
+    )
+    .await;
+    let lists: BTreeMap<i32, Vec<Link>> = lists
+        .into_iter()
+        .filter_map(|(netns, links)| Some((netns, readable(links)?)))
+        .collect();
     let list_of = |veth: &Link| lists.get(&veth.netns?);
-    let known = veths.iter().filter_map(|veth| Some((veth.index, Inside::of(veth, list_of(veth)?))));
+    let known = veths
+        .iter()
+        .filter_map(|veth| Some((veth.index, Inside::of(veth, list_of(veth)?))));
     let unlisted = veths.iter().filter(|veth| list_of(veth).is_none());
-    let alone = join_all(unlisted.map(|veth| async { (veth.index, end(netlink, veth).await) })).await;
+    let alone =
+        join_all(unlisted.map(|veth| async { (veth.index, end(netlink, veth).await) })).await;
     known.chain(alone).collect()
 }
 
 /// Reads only the other end, for a namespace without a number here or without a list of its links.
 async fn end(netlink: &Netlink, veth: &Link) -> Inside {
-    Inside { end: readable(netlink.link_peer(veth).await), devices: None }
+    Inside {
+        end: readable(netlink.link_peer(veth).await),
+        devices: None,
+    }
 }
 
 fn readable<T>(answer: Result<Option<T>, NetlinkError>) -> Option<T> {
@@ -66,23 +81,50 @@ mod tests {
     }
 
     fn veth(lower: u32) -> Link {
-        Link { lower: Some(lower), netns: Some(0), ..link(7, "veth1") }
+        Link {
+            lower: Some(lower),
+            netns: Some(0),
+            ..link(7, "veth1")
+        }
     }
 
     #[test]
     fn loopback_and_the_pod_s_own_end_are_no_devices_behind_it() {
-        let loopback = Link { loopback: true, ..link(1, "lo") };
+        let loopback = Link {
+            loopback: true,
+            ..link(1, "lo")
+        };
         let inside = Inside::of(&veth(2), &[loopback, link(2, "eth0")]);
-        assert_eq!(inside, Inside { end: Some(link(2, "eth0")), devices: Some(Vec::new()) });
+        assert_eq!(
+            inside,
+            Inside {
+                end: Some(link(2, "eth0")),
+                devices: Some(Vec::new())
+            }
+        );
     }
 
     /// The kernel makes `tunl0` and its like in every namespace, down (`ipip_init_net()` in
     /// [net/ipv4/ipip.c, Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/ipip.c)).
     #[test]
     fn devices_that_are_up_are_behind_the_pod_s_own_end() {
-        let tunnel = Link { up: false, ..link(3, "tunl0") };
-        let inside = Inside::of(&veth(2), &[link(2, "eth0"), tunnel, link(4, "tap0"), link(5, "k6t-eth0")]);
-        assert_eq!(inside.devices, Some(vec!["tap0".to_owned(), "k6t-eth0".to_owned()]));
+        let tunnel = Link {
+            up: false,
+            ..link(3, "tunl0")
+        };
+        let inside = Inside::of(
+            &veth(2),
+            &[
+                link(2, "eth0"),
+                tunnel,
+                link(4, "tap0"),
+                link(5, "k6t-eth0"),
+            ],
+        );
+        assert_eq!(
+            inside.devices,
+            Some(vec!["tap0".to_owned(), "k6t-eth0".to_owned()])
+        );
     }
 
     #[test]

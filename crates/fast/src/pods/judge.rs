@@ -95,21 +95,29 @@ impl fmt::Display for PodReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Down(device) => write!(f, "{device} is down"),
-            Self::NoNamespace => f.write_str("both ends of the veth are in the node's own network namespace"),
+            Self::NoNamespace => {
+                f.write_str("both ends of the veth are in the node's own network namespace")
+            }
             Self::NoPeer => f.write_str("the pod's end of the veth cannot be read"),
             Self::Xdp => f.write_str("an XDP program is in the pod"),
             Self::DeviceXdp(device) => write!(f, "an XDP program is on {device}"),
             Self::Qdisc(device, kind) => write!(f, "a {kind} qdisc is on {device}"),
             Self::Filters(device, side) => write!(f, "tc filters are on the {side} of {device}"),
-            Self::Programs(device, side) => write!(f, "TCX programs of others are on the {side} of {device}"),
+            Self::Programs(device, side) => {
+                write!(f, "TCX programs of others are on the {side} of {device}")
+            }
             Self::Offload(setting) => setting.fmt(f),
             Self::Excluded(prefix) => write!(f, "--fast-exclude={prefix} says so"),
             Self::Annotated(pod) => write!(f, "the annotation of pod {pod} says so"),
             Self::NodeDevices(names) => write!(f, "{} in its network namespace", are_up(names)),
-            Self::DevicesUnknown => f.write_str("the devices of its network namespace cannot be read"),
+            Self::DevicesUnknown => {
+                f.write_str("the devices of its network namespace cannot be read")
+            }
             Self::Ipsec(index) => write!(f, "IPsec policy {index} may cover packets of pods"),
             Self::PoliciesUnknown(error) => write!(f, "the IPsec policies cannot be read: {error}"),
-            Self::NoAddress => f.write_str("its addresses are not known, and some pod is to stay out"),
+            Self::NoAddress => {
+                f.write_str("its addresses are not known, and some pod is to stay out")
+            }
         }
     }
 }
@@ -172,15 +180,32 @@ pub(super) fn judge<'a>(
     if peer.xdp || host.max_mtu != Some(UNLIMITED) {
         verdict.receives.push(PodReason::Xdp);
     }
-    verdict.sends.extend(veth.ingress.reasons(name, DeviceSide::Ingress));
-    verdict.receives.extend(queue(host).into_iter().chain(veth.egress.reasons(name, DeviceSide::Egress)));
-    verdict.receives.extend(veth.offload.clone().map(PodReason::Offload));
+    verdict
+        .sends
+        .extend(veth.ingress.reasons(name, DeviceSide::Ingress));
+    verdict.receives.extend(
+        queue(host)
+            .into_iter()
+            .chain(veth.egress.reasons(name, DeviceSide::Egress)),
+    );
+    verdict
+        .receives
+        .extend(veth.offload.clone().map(PodReason::Offload));
     for way in ways {
         verdict.pass(way, host.controller == Some(way.link.index));
     }
     verdict.merged = inside.forwards().filter(|_| verdict.receives.is_empty());
-    let flags = if verdict.sends.is_empty() { PodEntry::SENDS } else { 0 } | verdict.receiving();
-    verdict.entry = (flags != 0).then(|| PodEntry { mac, flags, mtu: host.mtu.min(peer.mtu), ..PodEntry::default() });
+    let flags = if verdict.sends.is_empty() {
+        PodEntry::SENDS
+    } else {
+        0
+    } | verdict.receiving();
+    verdict.entry = (flags != 0).then(|| PodEntry {
+        mac,
+        flags,
+        mtu: host.mtu.min(peer.mtu),
+        ..PodEntry::default()
+    });
     verdict
 }
 
@@ -215,24 +240,41 @@ impl PodVerdict {
     /// pod, by its ingress to one; its offload settings make the paths to peers not plain, which
     /// does not concern packets between pods of this node.
     fn pass(&mut self, way: &Passed, is_bridge: bool) {
-        let Passed { link, ingress, egress, offload } = way;
+        let Passed {
+            link,
+            ingress,
+            egress,
+            offload,
+        } = way;
         if !link.up {
             self.neither(PodReason::Down(link.name.clone()));
         }
-        let (in_by, out_by) =
-            if is_bridge { (&mut self.sends, &mut self.receives) } else { (&mut self.receives, &mut self.sends) };
+        let (in_by, out_by) = if is_bridge {
+            (&mut self.sends, &mut self.receives)
+        } else {
+            (&mut self.receives, &mut self.sends)
+        };
         in_by.extend(link.xdp.then(|| PodReason::DeviceXdp(link.name.clone())));
         in_by.extend(ingress.reasons(&link.name, DeviceSide::Ingress));
         out_by.extend(queue(link));
         out_by.extend(egress.reasons(&link.name, DeviceSide::Egress));
-        out_by.extend(offload.clone().filter(|_| is_bridge).map(PodReason::Offload));
+        out_by.extend(
+            offload
+                .clone()
+                .filter(|_| is_bridge)
+                .map(PodReason::Offload),
+        );
     }
 }
 
 impl Others {
     pub(crate) fn reasons(self, device: &str, side: DeviceSide) -> impl Iterator<Item = PodReason> {
-        let filters = self.filters.then(|| PodReason::Filters(device.to_owned(), side));
-        let programs = self.programs.then(|| PodReason::Programs(device.to_owned(), side));
+        let filters = self
+            .filters
+            .then(|| PodReason::Filters(device.to_owned(), side));
+        let programs = self
+            .programs
+            .then(|| PodReason::Programs(device.to_owned(), side));
         filters.into_iter().chain(programs)
     }
 }
@@ -262,16 +304,31 @@ mod tests {
     }
 
     fn passed(link: Link) -> Passed {
-        Passed { link, ingress: Others::default(), egress: Others::default(), offload: None }
+        Passed {
+            link,
+            ingress: Others::default(),
+            egress: Others::default(),
+            offload: None,
+        }
     }
 
     fn veth() -> Passed {
-        passed(Link { controller: Some(CNI0), netns: Some(0), ..link(7, "veth1") })
+        passed(Link {
+            controller: Some(CNI0),
+            netns: Some(0),
+            ..link(7, "veth1")
+        })
     }
 
     /// The verdict after a change of the veth, the pod's end, the bridge and the tunnel device.
     fn after(change: impl FnOnce(&mut Passed, &mut Link, &mut Passed, &mut Passed)) -> PodVerdict {
-        let (mut veth, mut peer) = (veth(), Link { mtu: 1400, ..link(2, "eth0") });
+        let (mut veth, mut peer) = (
+            veth(),
+            Link {
+                mtu: 1400,
+                ..link(2, "eth0")
+            },
+        );
         let (mut bridge, mut tunnel) = (passed(link(CNI0, "cni0")), passed(link(3, "flannel.1")));
         change(&mut veth, &mut peer, &mut bridge, &mut tunnel);
         judge(&veth, &alone(peer), [bridge, tunnel].iter(), None)
@@ -279,78 +336,197 @@ mod tests {
 
     /// A pod with its own end of the veth and nothing else.
     fn alone(end: Link) -> Inside {
-        Inside { end: Some(end), devices: Some(Vec::new()) }
+        Inside {
+            end: Some(end),
+            devices: Some(Vec::new()),
+        }
     }
 
     /// Returns true for packets from the pod, and for packets to it, if they take the fast path.
     fn ways(verdict: &PodVerdict) -> (bool, bool) {
-        verdict.entry.map_or((false, false), |entry| (entry.has(PodEntry::SENDS), entry.has(PodEntry::RECEIVES)))
+        verdict.entry.map_or((false, false), |entry| {
+            (entry.has(PodEntry::SENDS), entry.has(PodEntry::RECEIVES))
+        })
     }
 
-    const ALL: Others = Others { filters: true, programs: true };
+    const ALL: Others = Others {
+        filters: true,
+        programs: true,
+    };
 
     #[test]
     fn a_plain_pod_takes_the_fast_path_with_the_address_and_the_size_of_its_own_end() {
         let verdict = after(|_, _, _, _| {});
         let flags = PodEntry::SENDS | PodEntry::RECEIVES | PodEntry::MERGED;
-        let entry = PodEntry { mac: MAC, flags, mtu: 1400, ..PodEntry::default() };
-        assert_eq!(verdict, PodVerdict { entry: Some(entry), ..PodVerdict::default() });
+        let entry = PodEntry {
+            mac: MAC,
+            flags,
+            mtu: 1400,
+            ..PodEntry::default()
+        };
+        assert_eq!(
+            verdict,
+            PodVerdict {
+                entry: Some(entry),
+                ..PodVerdict::default()
+            }
+        );
     }
 
     #[test]
     fn a_pod_that_cannot_be_known_is_left_alone() {
-        assert_eq!(ways(&after(|veth, _, _, _| veth.link.netns = None)), (false, false));
-        assert_eq!(ways(&after(|veth, _, _, _| veth.link.up = false)), (false, false));
-        assert_eq!(ways(&after(|_, peer, _, _| peer.mac = None)), (false, false));
-        assert_eq!(ways(&judge(&veth(), &Inside::default(), [].iter(), None)), (false, false));
+        assert_eq!(
+            ways(&after(|veth, _, _, _| veth.link.netns = None)),
+            (false, false)
+        );
+        assert_eq!(
+            ways(&after(|veth, _, _, _| veth.link.up = false)),
+            (false, false)
+        );
+        assert_eq!(
+            ways(&after(|_, peer, _, _| peer.mac = None)),
+            (false, false)
+        );
+        assert_eq!(
+            ways(&judge(&veth(), &Inside::default(), [].iter(), None)),
+            (false, false)
+        );
     }
 
     #[test]
     fn a_pod_that_is_to_stay_out_is_left_alone_and_says_who_wants_it() {
         let inside = alone(link(2, "eth0"));
-        let verdict = judge(&veth(), &inside, [].iter(), Some(PodReason::Annotated("default/db".to_owned())));
+        let verdict = judge(
+            &veth(),
+            &inside,
+            [].iter(),
+            Some(PodReason::Annotated("default/db".to_owned())),
+        );
         assert_eq!(verdict.entry, None);
-        let texts: Vec<_> = verdict.sends.iter().chain(&verdict.receives).map(ToString::to_string).collect();
+        let texts: Vec<_> = verdict
+            .sends
+            .iter()
+            .chain(&verdict.receives)
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(texts, ["the annotation of pod default/db says so"; 2]);
     }
 
     #[test]
     fn what_only_one_way_would_skip_forbids_that_way() {
-        assert_eq!(ways(&after(|veth, _, _, _| veth.ingress = ALL)), (false, true));
-        assert_eq!(ways(&after(|veth, _, _, _| veth.egress = ALL)), (true, false));
-        assert_eq!(ways(&after(|veth, _, _, _| veth.link.qdisc = Some("tbf".to_owned()))), (true, false));
-        assert_eq!(ways(&after(|veth, _, _, _| veth.link.max_mtu = Some(3000))), (true, false));
+        assert_eq!(
+            ways(&after(|veth, _, _, _| veth.ingress = ALL)),
+            (false, true)
+        );
+        assert_eq!(
+            ways(&after(|veth, _, _, _| veth.egress = ALL)),
+            (true, false)
+        );
+        assert_eq!(
+            ways(&after(
+                |veth, _, _, _| veth.link.qdisc = Some("tbf".to_owned())
+            )),
+            (true, false)
+        );
+        assert_eq!(
+            ways(&after(|veth, _, _, _| veth.link.max_mtu = Some(3000))),
+            (true, false)
+        );
         assert_eq!(ways(&after(|_, peer, _, _| peer.xdp = true)), (true, false));
-        assert_eq!(ways(&after(|_, _, bridge, _| bridge.ingress = ALL)), (false, true));
-        assert_eq!(ways(&after(|_, _, bridge, _| bridge.egress = ALL)), (true, false));
-        assert_eq!(ways(&after(|_, _, bridge, _| bridge.link.qdisc = Some("tbf".to_owned()))), (true, false));
-        assert_eq!(ways(&after(|_, _, bridge, _| bridge.link.xdp = true)), (false, true));
-        assert_eq!(ways(&after(|_, _, bridge, _| bridge.link.up = false)), (false, false));
-        assert_eq!(ways(&after(|_, _, _, tunnel| tunnel.ingress = ALL)), (true, false));
-        assert_eq!(ways(&after(|_, _, _, tunnel| tunnel.egress = ALL)), (false, true));
-        assert_eq!(ways(&after(|veth, _, _, _| veth.offload = Some(OffloadSetting::off("veth1")))), (true, false));
-        assert_eq!(ways(&after(|_, _, bridge, _| bridge.offload = Some(OffloadSetting::off("cni0")))), (true, false));
-        let tunnel = after(|_, _, _, tunnel| tunnel.offload = Some(OffloadSetting::off("flannel.1")));
-        assert_eq!(ways(&tunnel), (true, true), "the paths to peers are not plain, others are");
-        assert_eq!(ways(&after(|_, _, _, tunnel| tunnel.link.qdisc = Some("htb".to_owned()))), (false, true));
+        assert_eq!(
+            ways(&after(|_, _, bridge, _| bridge.ingress = ALL)),
+            (false, true)
+        );
+        assert_eq!(
+            ways(&after(|_, _, bridge, _| bridge.egress = ALL)),
+            (true, false)
+        );
+        assert_eq!(
+            ways(&after(
+                |_, _, bridge, _| bridge.link.qdisc = Some("tbf".to_owned())
+            )),
+            (true, false)
+        );
+        assert_eq!(
+            ways(&after(|_, _, bridge, _| bridge.link.xdp = true)),
+            (false, true)
+        );
+        assert_eq!(
+            ways(&after(|_, _, bridge, _| bridge.link.up = false)),
+            (false, false)
+        );
+        assert_eq!(
+            ways(&after(|_, _, _, tunnel| tunnel.ingress = ALL)),
+            (true, false)
+        );
+        assert_eq!(
+            ways(&after(|_, _, _, tunnel| tunnel.egress = ALL)),
+            (false, true)
+        );
+        assert_eq!(
+            ways(&after(
+                |veth, _, _, _| veth.offload = Some(OffloadSetting::off("veth1"))
+            )),
+            (true, false)
+        );
+        assert_eq!(
+            ways(&after(
+                |_, _, bridge, _| bridge.offload = Some(OffloadSetting::off("cni0"))
+            )),
+            (true, false)
+        );
+        let tunnel =
+            after(|_, _, _, tunnel| tunnel.offload = Some(OffloadSetting::off("flannel.1")));
+        assert_eq!(
+            ways(&tunnel),
+            (true, true),
+            "the paths to peers are not plain, others are"
+        );
+        assert_eq!(
+            ways(&after(
+                |_, _, _, tunnel| tunnel.link.qdisc = Some("htb".to_owned())
+            )),
+            (false, true)
+        );
     }
 
     #[test]
     fn a_pod_that_may_forward_gets_no_merged_packets_and_says_why() {
         let judged = |devices: Option<&[&str]>| {
-            let devices = devices.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
-            let verdict = judge(&veth(), &Inside { devices, ..alone(link(2, "eth0")) }, [].iter(), None);
+            let devices =
+                devices.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+            let verdict = judge(
+                &veth(),
+                &Inside {
+                    devices,
+                    ..alone(link(2, "eth0"))
+                },
+                [].iter(),
+                None,
+            );
             let entry = verdict.entry.expect("other packets are taken");
             assert!(entry.has(PodEntry::SENDS | PodEntry::RECEIVES) && verdict.receives.is_empty());
-            (entry.has(PodEntry::MERGED), verdict.merged.map(|reason| reason.to_string()))
+            (
+                entry.has(PodEntry::MERGED),
+                verdict.merged.map(|reason| reason.to_string()),
+            )
         };
         let left = |text: &str| (false, Some(text.to_owned()));
         assert_eq!(judged(Some(&[])), (true, None));
-        assert_eq!(judged(Some(&["tap0"])), left("tap0 is up in its network namespace"));
-        assert_eq!(judged(Some(&["br0", "tap0"])), left("br0, tap0 are up in its network namespace"));
+        assert_eq!(
+            judged(Some(&["tap0"])),
+            left("tap0 is up in its network namespace")
+        );
+        assert_eq!(
+            judged(Some(&["br0", "tap0"])),
+            left("br0, tap0 are up in its network namespace")
+        );
         let many = left("a, b, c and 2 more are up in its network namespace");
         assert_eq!(judged(Some(&["a", "b", "c", "d", "e"])), many);
-        assert_eq!(judged(None), left("the devices of its network namespace cannot be read"));
+        assert_eq!(
+            judged(None),
+            left("the devices of its network namespace cannot be read")
+        );
     }
 
     #[test]
@@ -365,8 +541,12 @@ mod tests {
             veth.ingress.filters = true;
             bridge.link.qdisc = Some("tbf".to_owned());
         });
-        let texts = |reasons: &[PodReason]| reasons.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(texts(&verdict.sends), ["tc filters are on the ingress of veth1"]);
+        let texts =
+            |reasons: &[PodReason]| reasons.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(
+            texts(&verdict.sends),
+            ["tc filters are on the ingress of veth1"]
+        );
         assert_eq!(texts(&verdict.receives), ["a tbf qdisc is on cni0"]);
     }
 }

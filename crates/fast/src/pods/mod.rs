@@ -106,7 +106,11 @@ impl Pods {
     fn observe_traffic_control(&mut self, device: Option<u32>) -> bool {
         let before = self.others.len();
         let concerns = |known: &u32| device.is_none_or(|device| device == *known);
-        self.stale.extend(self.others.extract_if(.., |known, _| concerns(known)).map(|(known, _)| known));
+        self.stale.extend(
+            self.others
+                .extract_if(.., |known, _| concerns(known))
+                .map(|(known, _)| known),
+        );
         self.others.len() < before
     }
 
@@ -150,16 +154,28 @@ impl Pods {
             self.ask_addresses(netlink, &veths).await;
         }
         let bridges: BTreeSet<u32> = veths.values().filter_map(|bridge| *bridge).collect();
-        self.on_the_way = veths.keys().chain(&bridges).chain(tunnels).copied().collect();
+        self.on_the_way = veths
+            .keys()
+            .chain(&bridges)
+            .chain(tunnels)
+            .copied()
+            .collect();
         for device in &self.on_the_way {
             if self.namespace.links.contains_key(device) {
-                self.others.entry(*device).or_insert_with(|| others::on(pins, *device));
+                self.others
+                    .entry(*device)
+                    .or_insert_with(|| others::on(pins, *device));
             }
         }
-        offloads.refresh(netlink, veths.keys().chain(&bridges).copied()).await;
+        offloads
+            .refresh(netlink, veths.keys().chain(&bridges).copied())
+            .await;
         let pod = |(index, bridge): (&u32, &Option<u32>)| {
             let exclusion = exclusions.reason(self.addresses.get(index).map_or(&[], Vec::as_slice));
-            Some((*index, self.decide(*index, *bridge, tunnels, offloads, exclusion)?))
+            Some((
+                *index,
+                self.decide(*index, *bridge, tunnels, offloads, exclusion)?,
+            ))
         };
         self.found = veths.iter().filter_map(pod).collect();
         Ok(())
@@ -186,8 +202,12 @@ impl Pods {
 
     /// Reads what veths lead to, where that is not known yet.
     async fn read_insides(&mut self, netlink: &Netlink, veths: &BTreeMap<u32, Option<u32>>) {
-        let unknown = veths.keys().filter(|index| !self.insides.contains_key(index));
-        let links: Vec<&Link> = unknown.filter_map(|index| self.namespace.links.get(index)).collect();
+        let unknown = veths
+            .keys()
+            .filter(|index| !self.insides.contains_key(index));
+        let links: Vec<&Link> = unknown
+            .filter_map(|index| self.namespace.links.get(index))
+            .collect();
         let insides = inside::read(netlink, &links).await;
         self.insides.extend(insides);
     }
@@ -195,9 +215,15 @@ impl Pods {
     /// Reads the addresses that are not known yet, all at once. A pod that is being made has
     /// link-local ones at most; it is asked again at the next look.
     async fn ask_addresses(&mut self, netlink: &Netlink, veths: &BTreeMap<u32, Option<u32>>) {
-        let unknown = veths.keys().filter(|index| !self.addresses.contains_key(index));
-        let links: Vec<&Link> = unknown.filter_map(|index| self.namespace.links.get(index)).collect();
-        let asked = links.iter().map(|link| async { (link.index, netlink.addresses_of_peer(link).await) });
+        let unknown = veths
+            .keys()
+            .filter(|index| !self.addresses.contains_key(index));
+        let links: Vec<&Link> = unknown
+            .filter_map(|index| self.namespace.links.get(index))
+            .collect();
+        let asked = links
+            .iter()
+            .map(|link| async { (link.index, netlink.addresses_of_peer(link).await) });
         for (index, addresses) in join_all(asked).await {
             match addresses {
                 Ok(addresses) if addresses.iter().all(is_link_local) => {}
@@ -217,15 +243,27 @@ impl Pods {
     ) -> Option<Pod> {
         let passed = |device| self.passed(device, offloads);
         let veth = passed(index)?;
-        let ways: Vec<Passed> = bridge.iter().chain(tunnels).filter_map(|device| passed(*device)).collect();
+        let ways: Vec<Passed> = bridge
+            .iter()
+            .chain(tunnels)
+            .filter_map(|device| passed(*device))
+            .collect();
         let verdict = judge(&veth, self.insides.get(&index)?, ways.iter(), exclusion);
-        Some(Pod { veth: veth.link.name, verdict })
+        Some(Pod {
+            veth: veth.link.name,
+            verdict,
+        })
     }
 
     fn passed(&self, index: u32, offloads: &Offloads) -> Option<Passed> {
         let (ingress, egress) = *self.others.get(&index)?;
         let link = self.namespace.links.get(&index)?.clone();
-        Some(Passed { link, ingress, egress, offload: offloads.on_transmit(index) })
+        Some(Passed {
+            link,
+            ingress,
+            egress,
+            offload: offloads.on_transmit(index),
+        })
     }
 
     /// Returns true if a device on the way changed since the last call.
@@ -252,7 +290,10 @@ mod tests {
 
     fn known() -> Pods {
         let others = BTreeMap::from([(2, Default::default()), (3, Default::default())]);
-        Pods { others, ..Pods::default() }
+        Pods {
+            others,
+            ..Pods::default()
+        }
     }
 
     /// A full reading that comes before the event about a change is what the event is compared
@@ -260,8 +301,12 @@ mod tests {
     #[test]
     fn a_change_that_a_full_reading_finds_disturbs_the_way() {
         let namespace = |mtu| Namespace::read(vec![Link::ethernet(2, "cni0", mtu)], Vec::new());
-        let mut pods =
-            Pods { namespace: namespace(1500), on_the_way: BTreeSet::from([2]), is_read: true, ..Pods::default() };
+        let mut pods = Pods {
+            namespace: namespace(1500),
+            on_the_way: BTreeSet::from([2]),
+            is_read: true,
+            ..Pods::default()
+        };
         pods.invalidate_all();
         pods.replace_namespace(namespace(1500));
         assert!(!pods.take_disturbed(), "nothing changed");
@@ -275,16 +320,28 @@ mod tests {
     #[test]
     fn a_filter_has_its_device_read_again() {
         let mut pods = known();
-        assert!(!pods.observe(&KernelEvent::TrafficControl { device: Some(7) }), "another device");
+        assert!(
+            !pods.observe(&KernelEvent::TrafficControl { device: Some(7) }),
+            "another device"
+        );
         assert!(pods.observe(&KernelEvent::TrafficControl { device: Some(2) }));
-        assert_eq!((pods.stale, pods.others.into_keys().collect::<Vec<_>>()), (BTreeSet::from([2]), vec![3]));
+        assert_eq!(
+            (pods.stale, pods.others.into_keys().collect::<Vec<_>>()),
+            (BTreeSet::from([2]), vec![3])
+        );
     }
 
     #[test]
     fn a_filter_of_a_shared_block_has_every_device_read_again() {
         let mut pods = known();
         assert!(pods.observe(&KernelEvent::TrafficControl { device: None }));
-        assert!(!pods.observe(&KernelEvent::TrafficControl { device: None }), "they will be read anyway");
-        assert_eq!((pods.stale, pods.others), (BTreeSet::from([2, 3]), BTreeMap::new()));
+        assert!(
+            !pods.observe(&KernelEvent::TrafficControl { device: None }),
+            "they will be read anyway"
+        );
+        assert_eq!(
+            (pods.stale, pods.others),
+            (BTreeSet::from([2, 3]), BTreeMap::new())
+        );
     }
 }

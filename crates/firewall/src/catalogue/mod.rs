@@ -70,7 +70,11 @@ impl ElementKind {
 
     /// Puts what is done in front, where only the name would read as a match.
     fn label(self, name: &str) -> String {
-        if self == Self::Rewrite { format!("set {name}") } else { name.to_owned() }
+        if self == Self::Rewrite {
+            format!("set {name}")
+        } else {
+            name.to_owned()
+        }
     }
 }
 
@@ -80,7 +84,10 @@ struct Entry {
     /// The name in a rule; `*` at its end stands for the rest.
     name: &'static str,
     rating: Rating,
-    #[cfg_attr(not(test), expect(dead_code, reason = "the page of the catalogue is made from it"))]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the page of the catalogue is made from it")
+    )]
     why: &'static str,
 }
 
@@ -176,7 +183,9 @@ impl<'a> Element<'a> {
             Rating::Exact => return Judgement::Exact,
             Rating::PerPacket => return Judgement::PerPacket(label()),
             Rating::PerTunnelPacket => return Judgement::PerTunnelPacket(label()),
-            Rating::Depends(_) if self.facts == ElementFacts::Hidden => return Judgement::Hidden(label()),
+            Rating::Depends(_) if self.facts == ElementFacts::Hidden => {
+                return Judgement::Hidden(label());
+            }
             Rating::Depends(condition) => condition(&self.facts),
         };
         match finding {
@@ -200,7 +209,9 @@ pub(super) fn entries() -> Vec<(String, bool)> {
         ElementKind::Field => "field",
         ElementKind::Rewrite => "rewrite",
     };
-    let tables = ElementKind::ALL.into_iter().flat_map(|(kind, tables)| tables.iter().map(move |table| (kind, *table)));
+    let tables = ElementKind::ALL
+        .into_iter()
+        .flat_map(|(kind, tables)| tables.iter().map(move |table| (kind, *table)));
     let entries = tables.flat_map(|(kind, table)| table.iter().map(move |entry| (kind, entry)));
     // Those of connections without a reply limit a rule, and are never named.
     let states = ["state", "ct state"];
@@ -212,31 +223,59 @@ pub(super) fn entries() -> Vec<(String, bool)> {
         .collect()
 }
 
-static INDEX: LazyLock<HashMap<(ElementKind, &'static str), &'static Entry>> = LazyLock::new(|| {
-    let tables = ElementKind::ALL.into_iter().flat_map(|(kind, tables)| tables.iter().map(move |table| (kind, *table)));
-    tables.flat_map(|(kind, table)| table.iter().map(move |entry| ((kind, entry.name), entry))).collect()
-});
+static INDEX: LazyLock<HashMap<(ElementKind, &'static str), &'static Entry>> =
+    LazyLock::new(|| {
+        let tables = ElementKind::ALL
+            .into_iter()
+            .flat_map(|(kind, tables)| tables.iter().map(move |table| (kind, *table)));
+        tables
+            .flat_map(|(kind, table)| table.iter().map(move |entry| ((kind, entry.name), entry)))
+            .collect()
+    });
 
 /// By the whole name, else by that of its group.
 fn find(kind: ElementKind, name: &str) -> Option<&'static Entry> {
     let group = || name.rsplit_once(' ').map(|(group, _)| format!("{group} *"));
-    INDEX.get(&(kind, name)).copied().or_else(|| INDEX.get(&(kind, group()?.as_str())).copied())
+    INDEX
+        .get(&(kind, name))
+        .copied()
+        .or_else(|| INDEX.get(&(kind, group()?.as_str())).copied())
 }
 
 const fn exact(name: &'static str, why: &'static str) -> Entry {
-    Entry { name, rating: Rating::Exact, why }
+    Entry {
+        name,
+        rating: Rating::Exact,
+        why,
+    }
 }
 
 const fn per_packet(name: &'static str, why: &'static str) -> Entry {
-    Entry { name, rating: Rating::PerPacket, why }
+    Entry {
+        name,
+        rating: Rating::PerPacket,
+        why,
+    }
 }
 
 const fn per_tunnel_packet(name: &'static str, why: &'static str) -> Entry {
-    Entry { name, rating: Rating::PerTunnelPacket, why }
+    Entry {
+        name,
+        rating: Rating::PerTunnelPacket,
+        why,
+    }
 }
 
-const fn depends(name: &'static str, on: fn(&ElementFacts<'_>) -> Finding, why: &'static str) -> Entry {
-    Entry { name, rating: Rating::Depends(on), why }
+const fn depends(
+    name: &'static str,
+    on: fn(&ElementFacts<'_>) -> Finding,
+    why: &'static str,
+) -> Entry {
+    Entry {
+        name,
+        rating: Rating::Depends(on),
+        why,
+    }
 }
 
 #[cfg(test)]
@@ -251,7 +290,10 @@ mod tests {
             let entries: Vec<&Entry> = tables.iter().copied().flatten().collect();
             let names: BTreeSet<&str> = entries.iter().map(|entry| entry.name).collect();
             assert_eq!(names.len(), entries.len(), "{kind:?}");
-            assert!(entries.iter().all(|entry| !entry.why.is_empty()), "{kind:?}");
+            assert!(
+                entries.iter().all(|entry| !entry.why.is_empty()),
+                "{kind:?}"
+            );
         }
     }
 
@@ -261,9 +303,21 @@ mod tests {
             (ElementKind::Match, "geoip", "unknown match geoip"),
             (ElementKind::Target, "DELUDE", "unknown target DELUDE"),
             (ElementKind::Bridge, "foo", "unknown bridge extension foo"),
-            (ElementKind::Statement, "teleport", "unknown statement teleport"),
-            (ElementKind::Field, "meta phase", "unknown expression meta phase"),
-            (ElementKind::Rewrite, "meta phase", "unknown rewrite meta phase"),
+            (
+                ElementKind::Statement,
+                "teleport",
+                "unknown statement teleport",
+            ),
+            (
+                ElementKind::Field,
+                "meta phase",
+                "unknown expression meta phase",
+            ),
+            (
+                ElementKind::Rewrite,
+                "meta phase",
+                "unknown rewrite meta phase",
+            ),
         ] {
             let verdict = Element::new(kind, name, ElementFacts::Hidden).verdict();
             assert_eq!(verdict, Judgement::PerPacket(label.to_owned()));
@@ -275,6 +329,9 @@ mod tests {
         let verdict = |name| Element::new(ElementKind::Field, name, ElementFacts::None).verdict();
         assert_eq!(verdict("icmp type"), Judgement::Exact);
         assert_eq!(verdict("tcp option maxseg"), Judgement::Exact);
-        assert_eq!(verdict("tcp option sack"), Judgement::PerPacket("tcp option sack".to_owned()));
+        assert_eq!(
+            verdict("tcp option sack"),
+            Judgement::PerPacket("tcp option sack".to_owned())
+        );
     }
 }

@@ -34,14 +34,18 @@ fn row(entry: &Entry) -> String {
 fn render() -> String {
     let table = |(kind, tables): (ElementKind, &'static [&'static [Entry]])| {
         let rows: String = tables.iter().copied().flatten().map(row).collect();
-        format!("\n### {}\n\n| element | verdict | reason |\n|---|---|---|\n{rows}", title(kind))
+        format!(
+            "\n### {}\n\n| element | verdict | reason |\n|---|---|---|\n{rows}",
+            title(kind)
+        )
     };
     ElementKind::ALL.into_iter().map(table).collect::<String>() + "\n"
 }
 
 #[test]
 fn the_page_has_the_catalogue_as_it_is() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/firewall-rules.md");
+    let path =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/firewall-rules.md");
     let written = fs::read_to_string(&path).expect("the page");
     let (before, rest) = written.split_once(BEGIN).expect("the first marker");
     let (_, after) = rest.split_once(END).expect("the second marker");
@@ -50,7 +54,12 @@ fn the_page_has_the_catalogue_as_it_is() {
         fs::write(&path, right).expect("to write the page");
         return;
     }
-    let wrong = right.lines().find(|line| !written.lines().any(|other| other == *line));
+    let wrong = right
+        .lines()
+        .find(|line| !written.lines().any(|other| other == *line));
     let shown = wrong.unwrap_or("a row too many");
-    assert!(written == right, "docs/reference/firewall-rules.md is not what FLANNEL_WRITE_DOCS=1 makes of it: {shown}");
+    assert!(
+        written == right,
+        "docs/reference/firewall-rules.md is not what FLANNEL_WRITE_DOCS=1 makes of it: {shown}"
+    );
 }

@@ -9,7 +9,11 @@
 use super::keys;
 
 /// Protocols of the network layer, by `EtherType`.
-const ETHERTYPES: [(u64, Network); 3] = [(0x0800, Network::V4), (0x86dd, Network::V6), (0x0806, Network::Arp)];
+const ETHERTYPES: [(u64, Network); 3] = [
+    (0x0800, Network::V4),
+    (0x86dd, Network::V6),
+    (0x0806, Network::Arp),
+];
 const VLAN: u64 = 0x8100;
 /// The name of a load that is of no known field.
 const RAW: &str = "raw payload";
@@ -20,9 +24,17 @@ const UDP: u8 = 17;
 /// A field: its name, first bit and number of bits.
 type Field = (&'static str, u32, u32);
 
-const ETHER: [Field; 3] = [("ether daddr", 0, 48), ("ether saddr", 48, 48), ("ether type", 96, 16)];
-const VLAN_FIELDS: [Field; 4] =
-    [("vlan pcp", 112, 3), ("vlan dei", 115, 1), ("vlan id", 116, 12), ("vlan type", 128, 16)];
+const ETHER: [Field; 3] = [
+    ("ether daddr", 0, 48),
+    ("ether saddr", 48, 48),
+    ("ether type", 96, 16),
+];
+const VLAN_FIELDS: [Field; 4] = [
+    ("vlan pcp", 112, 3),
+    ("vlan dei", 115, 1),
+    ("vlan id", 116, 12),
+    ("vlan type", 128, 16),
+];
 const IP: [Field; 12] = [
     ("ip version", 0, 4),
     ("ip hdrlength", 4, 4),
@@ -60,8 +72,12 @@ const TCP_FIELDS: [Field; 10] = [
     ("tcp checksum", 128, 16),
     ("tcp urgptr", 144, 16),
 ];
-const UDP_FIELDS: [Field; 4] =
-    [("udp sport", 0, 16), ("udp dport", 16, 16), ("udp length", 32, 16), ("udp checksum", 48, 16)];
+const UDP_FIELDS: [Field; 4] = [
+    ("udp sport", 0, 16),
+    ("udp dport", 16, 16),
+    ("udp length", 32, 16),
+    ("udp checksum", 48, 16),
+];
 const PORTS: [Field; 2] = [("th sport", 0, 16), ("th dport", 16, 16)];
 
 /// The headers of the packets that a rule is limited to so far.
@@ -109,21 +125,29 @@ impl Headers {
             keys::ARP => Some(Network::Arp),
             _ => None,
         };
-        Self { network, ..Self::default() }
+        Self {
+            network,
+            ..Self::default()
+        }
     }
 
     /// Notes that a field has a value in all packets that the next expressions see.
     pub(super) fn limit(&mut self, name: &str, value: u64) {
         match name {
             "meta nfproto" => {
-                *self = Self { network: Self::of_family(u8::try_from(value).unwrap_or(0)).network, ..*self }
+                *self = Self {
+                    network: Self::of_family(u8::try_from(value).unwrap_or(0)).network,
+                    ..*self
+                }
             }
             "meta protocol" | "ether type" | "vlan type" => {
                 self.vlan |= value == VLAN;
                 let known = ETHERTYPES.iter().find(|(number, _)| *number == value);
                 self.network = known.map(|(_, network)| *network).or(self.network);
             }
-            "meta l4proto" | "ip protocol" | "ip6 nexthdr" => self.transport = u8::try_from(value).ok(),
+            "meta l4proto" | "ip protocol" | "ip6 nexthdr" => {
+                self.transport = u8::try_from(value).ok()
+            }
             _ => {}
         }
     }
@@ -132,7 +156,13 @@ impl Headers {
     /// the load.
     pub(super) fn fields(self, span: Span, looks_at: impl Fn(u32) -> bool) -> Vec<Covered> {
         let (first, bits) = (span.offset.saturating_mul(8), span.length.saturating_mul(8));
-        let whole = |name: String| vec![Covered { name, first: 0, bits }];
+        let whole = |name: String| {
+            vec![Covered {
+                name,
+                first: 0,
+                bits,
+            }]
+        };
         let link;
         let table: &[Field] = match (span.base, self.network, self.transport) {
             (0, ..) => {
@@ -165,7 +195,12 @@ impl Headers {
 }
 
 /// `None` if what is looked at is not whole fields. Only addresses may be cut off, by a prefix.
-fn covered(table: &[Field], first: u32, bits: u32, looks_at: impl Fn(u32) -> bool) -> Option<Vec<Covered>> {
+fn covered(
+    table: &[Field],
+    first: u32,
+    bits: u32,
+    looks_at: impl Fn(u32) -> bool,
+) -> Option<Vec<Covered>> {
     let end = first.saturating_add(bits);
     let mut known = 0;
     let mut found = Vec::new();
@@ -175,7 +210,11 @@ fn covered(table: &[Field], first: u32, bits: u32, looks_at: impl Fn(u32) -> boo
             continue;
         }
         known += to - from;
-        let covered = Covered { name: name.to_owned(), first: from - first, bits: to - from };
+        let covered = Covered {
+            name: name.to_owned(),
+            first: from - first,
+            bits: to - from,
+        };
         if !(covered.first..covered.first + covered.bits).any(&looks_at) {
             continue;
         }
@@ -211,7 +250,18 @@ mod tests {
     use super::*;
 
     fn names(headers: Headers, base: u64, offset: u32, length: u32) -> Vec<String> {
-        headers.fields(Span { base, offset, length }, |_| true).into_iter().map(|covered| covered.name).collect()
+        headers
+            .fields(
+                Span {
+                    base,
+                    offset,
+                    length,
+                },
+                |_| true,
+            )
+            .into_iter()
+            .map(|covered| covered.name)
+            .collect()
     }
 
     #[test]
@@ -241,18 +291,33 @@ mod tests {
             (ip, 0, 0, 1, vec!["raw payload"]),
             (ip, 0, 14, 2, vec!["raw payload"]),
         ] {
-            assert_eq!(names(headers, base, offset, length), expected, "{headers:?} {base} {offset} {length}");
+            assert_eq!(
+                names(headers, base, offset, length),
+                expected,
+                "{headers:?} {base} {offset} {length}"
+            );
         }
     }
 
     #[test]
     fn a_mask_selects_fields_of_a_byte() {
-        let span = Span { base: 1, offset: 1, length: 1 };
-        let of = |mask: u8| {
-            let found = Headers::of_family(keys::IPV4).fields(span, |bit| mask & (0x80 >> bit) != 0);
-            found.into_iter().map(|covered| covered.name).collect::<Vec<_>>()
+        let span = Span {
+            base: 1,
+            offset: 1,
+            length: 1,
         };
-        assert_eq!((of(0xfc), of(0x03)), (vec!["ip dscp".to_owned()], vec!["ip ecn".to_owned()]));
+        let of = |mask: u8| {
+            let found =
+                Headers::of_family(keys::IPV4).fields(span, |bit| mask & (0x80 >> bit) != 0);
+            found
+                .into_iter()
+                .map(|covered| covered.name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (of(0xfc), of(0x03)),
+            (vec!["ip dscp".to_owned()], vec!["ip ecn".to_owned()])
+        );
         assert_eq!(of(0xff), ["ip dscp", "ip ecn"]);
     }
 
@@ -264,6 +329,9 @@ mod tests {
         headers.limit("meta protocol", 0x0806);
         assert_eq!(names(headers, 1, 6, 2), ["arp field"]);
         headers.limit("ether type", 0x8100);
-        assert_eq!(names(headers, 0, 14, 2), ["vlan pcp", "vlan dei", "vlan id"]);
+        assert_eq!(
+            names(headers, 0, 14, 2),
+            ["vlan pcp", "vlan dei", "vlan id"]
+        );
     }
 }

@@ -20,9 +20,16 @@ struct AnySets;
 impl Sets for AnySets {
     fn facts(&mut self, name: &str) -> SetFacts {
         let length = u32::try_from(name.len()).unwrap_or_default();
-        let values = name.starts_with('_').then(|| vec![(vec![0, 80], vec![0x21, 0x18]), (vec![6], vec![17])]);
+        let values = name
+            .starts_with('_')
+            .then(|| vec![(vec![0, 80], vec![0x21, 0x18]), (vec![6], vec![17])]);
         let timeout = name.ends_with('t').then_some(Duration::from_secs(1));
-        SetFacts { key_length: length, values, timeout, ..SetFacts::default() }
+        SetFacts {
+            key_length: length,
+            values,
+            timeout,
+            ..SetFacts::default()
+        }
     }
 }
 
@@ -46,11 +53,22 @@ fn data(kind: u16, value: &[u8]) -> Vec<u8> {
 }
 
 fn expression(name: &str, attributes: &[Vec<u8>]) -> Vec<u8> {
-    attribute(1, &[text(1, name), attribute(2, &attributes.concat())].concat())
+    attribute(
+        1,
+        &[text(1, name), attribute(2, &attributes.concat())].concat(),
+    )
 }
 
 fn payload(base: u32, offset: u32, length: u32) -> Vec<u8> {
-    expression("payload", &[number(1, 1), number(2, base), number(3, offset), number(4, length)])
+    expression(
+        "payload",
+        &[
+            number(1, 1),
+            number(2, base),
+            number(3, offset),
+            number(4, length),
+        ],
+    )
 }
 
 fn compare(op: u32, value: &[u8]) -> Vec<u8> {
@@ -59,36 +77,125 @@ fn compare(op: u32, value: &[u8]) -> Vec<u8> {
 
 /// Rules with expressions of each kind, each behind the number of a family.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    let protocol = || [expression("meta", &[number(1, 1), number(2, 16)]), compare(0, &[6])].concat();
-    let verdict = attribute(2, &attribute(2, &[number(1, u32::MAX - 2), text(2, "KUBE")].concat()));
-    let masked =
-        expression("bitwise", &[number(1, 1), number(2, 1), number(3, 2), data(4, &[0xff, 0]), data(5, &[0, 0])]);
+    let protocol = || {
+        [
+            expression("meta", &[number(1, 1), number(2, 16)]),
+            compare(0, &[6]),
+        ]
+        .concat()
+    };
+    let verdict = attribute(
+        2,
+        &attribute(2, &[number(1, u32::MAX - 2), text(2, "KUBE")].concat()),
+    );
+    let masked = expression(
+        "bitwise",
+        &[
+            number(1, 1),
+            number(2, 1),
+            number(3, 2),
+            data(4, &[0xff, 0]),
+            data(5, &[0, 0]),
+        ],
+    );
     let rules = [
-        vec![protocol(), payload(2, 2, 2), compare(0, &[0, 80]), expression("immediate", &[number(1, 0), verdict])],
+        vec![
+            protocol(),
+            payload(2, 2, 2),
+            compare(0, &[0, 80]),
+            expression("immediate", &[number(1, 0), verdict]),
+        ],
         vec![payload(1, 6, 2), masked.clone(), compare(1, &[0, 0])],
-        vec![protocol(), payload(2, 2, 2), compare(5, &[0, 80]), compare(3, &[0x21, 0x18])],
+        vec![
+            protocol(),
+            payload(2, 2, 2),
+            compare(5, &[0, 80]),
+            compare(3, &[0x21, 0x18]),
+        ],
         vec![
             payload(1, 16, 4),
-            expression("range", &[number(1, 1), number(2, 0), data(3, &[10; 4]), data(4, &[11; 4])]),
+            expression(
+                "range",
+                &[
+                    number(1, 1),
+                    number(2, 0),
+                    data(3, &[10; 4]),
+                    data(4, &[11; 4]),
+                ],
+            ),
         ],
-        vec![payload(2, 0, 4), expression("lookup", &[text(1, "__set0"), number(2, 1), number(5, 1)])],
-        vec![expression("ct", &[number(1, 1), number(2, 0)]), masked, compare(1, &[0, 0, 0, 0])],
-        vec![expression("limit", &[number(1, 5)]), expression("reject", &[])],
-        vec![expression("dynset", &[text(1, "set"), number(2, 1), number(3, 1), attribute(6, &[0; 8])])],
-        vec![expression("objref", &[number(1, 4), text(2, "object")]), expression("numgen", &[number(1, 1)])],
-        vec![expression("hash", &[number(1, 1), number(2, 1), number(3, 8), number(7, 0)]), payload(0, 12, 2)],
-        vec![expression("match", &[text(1, "tcp"), number(2, 0), attribute(3, &[0; 16])])],
-        vec![expression("match", &[text(1, "multiport"), number(2, 1), attribute(3, &[1; 48])])],
-        vec![expression("match", &[text(1, "conntrack"), number(2, 3), attribute(3, &[1; 168])])],
-        vec![expression("target", &[text(1, "DNAT"), number(2, 2), attribute(3, &[1; 44])])],
-        vec![expression("target", &[text(1, "IDLETIMER"), number(2, 1), attribute(3, &[1; 48])])],
-        vec![expression("exthdr", &[number(1, 1), number(2, 2), number(6, 1)]), expression("fib", &[number(1, 1)])],
-        vec![expression("nat", &[number(1, 1), number(2, 2), number(3, 1), number(5, 2)])],
+        vec![
+            payload(2, 0, 4),
+            expression("lookup", &[text(1, "__set0"), number(2, 1), number(5, 1)]),
+        ],
+        vec![
+            expression("ct", &[number(1, 1), number(2, 0)]),
+            masked,
+            compare(1, &[0, 0, 0, 0]),
+        ],
+        vec![
+            expression("limit", &[number(1, 5)]),
+            expression("reject", &[]),
+        ],
+        vec![expression(
+            "dynset",
+            &[
+                text(1, "set"),
+                number(2, 1),
+                number(3, 1),
+                attribute(6, &[0; 8]),
+            ],
+        )],
+        vec![
+            expression("objref", &[number(1, 4), text(2, "object")]),
+            expression("numgen", &[number(1, 1)]),
+        ],
+        vec![
+            expression(
+                "hash",
+                &[number(1, 1), number(2, 1), number(3, 8), number(7, 0)],
+            ),
+            payload(0, 12, 2),
+        ],
+        vec![expression(
+            "match",
+            &[text(1, "tcp"), number(2, 0), attribute(3, &[0; 16])],
+        )],
+        vec![expression(
+            "match",
+            &[text(1, "multiport"), number(2, 1), attribute(3, &[1; 48])],
+        )],
+        vec![expression(
+            "match",
+            &[text(1, "conntrack"), number(2, 3), attribute(3, &[1; 168])],
+        )],
+        vec![expression(
+            "target",
+            &[text(1, "DNAT"), number(2, 2), attribute(3, &[1; 44])],
+        )],
+        vec![expression(
+            "target",
+            &[text(1, "IDLETIMER"), number(2, 1), attribute(3, &[1; 48])],
+        )],
+        vec![
+            expression("exthdr", &[number(1, 1), number(2, 2), number(6, 1)]),
+            expression("fib", &[number(1, 1)]),
+        ],
+        vec![expression(
+            "nat",
+            &[number(1, 1), number(2, 2), number(3, 1), number(5, 2)],
+        )],
     ];
     rules
         .iter()
         .enumerate()
-        .map(|(n, rule)| [vec![u8::try_from(n).unwrap_or(0)], attribute(4, &rule.concat())].concat())
+        .map(|(n, rule)| {
+            [
+                vec![u8::try_from(n).unwrap_or(0)],
+                attribute(4, &rule.concat()),
+            ]
+            .concat()
+        })
         .collect()
 }
 
@@ -98,14 +205,23 @@ fn fuzz_nftables_rules() {
     let seeds = seeds();
     let seeds: Vec<&[u8]> = seeds.iter().map(Vec::as_slice).collect();
     flannel_fuzz::run("nftables_rules", &seeds, |input| {
-        let Some((first, rule)) = input.split_first() else { return };
+        let Some((first, rule)) = input.split_first() else {
+            return;
+        };
         let family = FAMILIES[usize::from(*first) % FAMILIES.len()];
-        let expressions: Vec<Expression<'_>> = Attributes::new(rule).list(4).map(Expression::new).collect();
+        let expressions: Vec<Expression<'_>> =
+            Attributes::new(rule).list(4).map(Expression::new).collect();
         let table = format!("{} filter", keys::family(family).expect("a family"));
         let mut rules = Ruleset::new(Some(PORT));
-        let hook = ChainHook { at: "forward".to_owned(), ..ChainHook::default() };
+        let hook = ChainHook {
+            at: "forward".to_owned(),
+            ..ChainHook::default()
+        };
         rules.add_chain(&table, "FORWARD", Some(hook));
-        rules.add(RuleReader::new(&mut AnySets, family, HostRule::new(&table, "FORWARD")).read(&expressions));
+        rules.add(
+            RuleReader::new(&mut AnySets, family, HostRule::new(&table, "FORWARD"))
+                .read(&expressions),
+        );
         rules.per_packet();
         rules.at_port();
         rules.dropping_policies("forward");

@@ -87,7 +87,14 @@ const OBJECTS: [&str; 11] = [
     "synproxy",
 ];
 /// `NF_INET_*`.
-const INET_HOOKS: [&str; 6] = ["prerouting", "input", "forward", "output", "postrouting", "ingress"];
+const INET_HOOKS: [&str; 6] = [
+    "prerouting",
+    "input",
+    "forward",
+    "output",
+    "postrouting",
+    "ingress",
+];
 /// `NF_ARP_*`.
 const ARP_HOOKS: [&str; 3] = ["input", "output", "forward"];
 /// `NF_NETDEV_*`.
@@ -121,7 +128,11 @@ pub(super) fn hook(family: u8, number: u32) -> &'static str {
         NETDEV => &NETDEV_HOOKS,
         _ => &INET_HOOKS,
     };
-    usize::try_from(number).ok().and_then(|number| names.get(number)).copied().unwrap_or("?")
+    usize::try_from(number)
+        .ok()
+        .and_then(|number| names.get(number))
+        .copied()
+        .unwrap_or("?")
 }
 
 /// The field of a `meta` expression.
@@ -136,7 +147,9 @@ pub(super) fn ct(key: u64) -> String {
 
 /// The statement of a reference to an object.
 pub(super) fn object(kind: u64) -> String {
-    let name = usize::try_from(kind).ok().and_then(|kind| OBJECTS.get(kind));
+    let name = usize::try_from(kind)
+        .ok()
+        .and_then(|kind| OBJECTS.get(kind));
     name.map_or_else(|| format!("object {kind}"), |name| (*name).to_owned())
 }
 
@@ -178,8 +191,18 @@ const fn tcp_option(kind: u64) -> &'static str {
 
 /// The names of the states in a bit mask of `ct state` (`NF_CT_STATE_BIT`).
 pub(super) fn states(bits: u64) -> Vec<&'static str> {
-    let names = [(1, "invalid"), (2, "established"), (4, "related"), (8, "new"), (64, "untracked")];
-    names.into_iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| name).collect()
+    let names = [
+        (1, "invalid"),
+        (2, "established"),
+        (4, "related"),
+        (8, "new"),
+        (64, "untracked"),
+    ];
+    names
+        .into_iter()
+        .filter(|(bit, _)| bits & bit != 0)
+        .map(|(_, name)| name)
+        .collect()
 }
 
 #[cfg(test)]
@@ -188,12 +211,24 @@ mod tests {
 
     #[test]
     fn numbers_have_the_names_of_nft() {
-        assert_eq!((meta(0).as_str(), meta(16).as_str()), ("meta length", "meta l4proto"));
-        assert_eq!((meta(37).as_str(), meta(99).as_str()), ("meta ibrhwaddr", "meta 99"));
+        assert_eq!(
+            (meta(0).as_str(), meta(16).as_str()),
+            ("meta length", "meta l4proto")
+        );
+        assert_eq!(
+            (meta(37).as_str(), meta(99).as_str()),
+            ("meta ibrhwaddr", "meta 99")
+        );
         assert_eq!((ct(0).as_str(), ct(23).as_str()), ("ct state", "ct id"));
-        assert_eq!((object(4).as_str(), object(10).as_str(), object(11).as_str()), ("limit", "synproxy", "object 11"));
+        assert_eq!(
+            (object(4).as_str(), object(10).as_str(), object(11).as_str()),
+            ("limit", "synproxy", "object 11")
+        );
         assert_eq!(option(1, 5), "tcp option sack");
-        assert_eq!((hook(INET, 2), hook(ARP, 0), hook(NETDEV, 0), hook(IPV4, 9)), ("forward", "input", "ingress", "?"));
+        assert_eq!(
+            (hook(INET, 2), hook(ARP, 0), hook(NETDEV, 0), hook(IPV4, 9)),
+            ("forward", "input", "ingress", "?")
+        );
         assert_eq!(states(9), ["invalid", "new"]);
     }
 }

@@ -42,7 +42,12 @@ enum Place {
 
 impl Load {
     pub(super) const fn new(register: u32, source: Source) -> Self {
-        Self { register, source, mask: None, toggled: Vec::new() }
+        Self {
+            register,
+            source,
+            mask: None,
+            toggled: Vec::new(),
+        }
     }
 
     /// Returns the fields of the load that are looked at.
@@ -51,13 +56,27 @@ impl Load {
         match &self.source {
             Source::Named(name) => {
                 // The field's own number of bits is not known, so that of its mask counts.
-                let mask = mask.and_then(native).filter(|bits| *bits != u64::from(u32::MAX));
-                let place = if name == "meta protocol" { Place::Bits(0, 16) } else { Place::Native };
-                vec![Piece { name: name.clone(), mask, place }]
+                let mask = mask
+                    .and_then(native)
+                    .filter(|bits| *bits != u64::from(u32::MAX));
+                let place = if name == "meta protocol" {
+                    Place::Bits(0, 16)
+                } else {
+                    Place::Native
+                };
+                vec![Piece {
+                    name: name.clone(),
+                    mask,
+                    place,
+                }]
             }
             Source::Packet(span, headers) => {
-                let covered = headers.fields(*span, |place| mask.is_none_or(|mask| is_set(mask, place)));
-                covered.into_iter().map(|covered| Piece::of_packet(covered, mask)).collect()
+                let covered =
+                    headers.fields(*span, |place| mask.is_none_or(|mask| is_set(mask, place)));
+                covered
+                    .into_iter()
+                    .map(|covered| Piece::of_packet(covered, mask))
+                    .collect()
             }
         }
     }
@@ -65,9 +84,10 @@ impl Load {
     /// Returns the fields that a write of this load to `span` changes.
     pub(super) fn written(&self, span: Span) -> Vec<Covered> {
         match (&self.source, &self.mask) {
-            (Source::Packet(own, headers), Some(mask)) if *own == span => {
-                headers.fields(span, |place| !is_set(mask, place) || is_set(&self.toggled, place))
-            }
+            (Source::Packet(own, headers), Some(mask)) if *own == span => headers
+                .fields(span, |place| {
+                    !is_set(mask, place) || is_set(&self.toggled, place)
+                }),
             _ => Vec::new(),
         }
     }
@@ -77,8 +97,14 @@ impl Piece {
     fn of_packet(covered: Covered, mask: Option<&[u8]>) -> Self {
         let Covered { name, first, bits } = covered;
         let all = if bits < 64 { (1 << bits) - 1 } else { u64::MAX };
-        let mask = mask.and_then(|mask| number(mask, first, bits)).filter(|bits| *bits != all);
-        Self { name, mask, place: Place::Bits(first, bits) }
+        let mask = mask
+            .and_then(|mask| number(mask, first, bits))
+            .filter(|bits| *bits != all);
+        Self {
+            name,
+            mask,
+            place: Place::Bits(first, bits),
+        }
     }
 
     /// Returns the value that data of a comparison has for this field.
@@ -101,7 +127,9 @@ fn number(bytes: &[u8], first: u32, bits: u32) -> Option<u64> {
     if bits > 64 || end > bytes.len() {
         return None;
     }
-    Some((first..first + bits).fold(0, |number, place| number << 1 | u64::from(is_set(bytes, place))))
+    Some((first..first + bits).fold(0, |number, place| {
+        number << 1 | u64::from(is_set(bytes, place))
+    }))
 }
 
 /// A number in the byte order of the machine.
@@ -118,33 +146,65 @@ fn native(data: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const PORTS: Span = Span { base: 2, offset: 0, length: 4 };
+    const PORTS: Span = Span {
+        base: 2,
+        offset: 0,
+        length: 4,
+    };
 
     #[test]
     fn values_are_those_of_each_field() {
         let load = Load::new(0, Source::Packet(PORTS, Headers::default()));
         let pieces = load.pieces();
         let data = [0x9c, 0x40, 0x21, 0x18];
-        let values: Vec<_> = pieces.iter().map(|piece| (piece.name.as_str(), piece.value(&data))).collect();
-        assert_eq!(values, [("th sport", Some(40000)), ("th dport", Some(8472))]);
+        let values: Vec<_> = pieces
+            .iter()
+            .map(|piece| (piece.name.as_str(), piece.value(&data)))
+            .collect();
+        assert_eq!(
+            values,
+            [("th sport", Some(40000)), ("th dport", Some(8472))]
+        );
     }
 
     #[test]
     fn a_mask_of_all_bits_is_none() {
-        let span = Span { base: 2, offset: 2, length: 2 };
+        let span = Span {
+            base: 2,
+            offset: 2,
+            length: 2,
+        };
         let masked = |mask: [u8; 2]| {
-            let load = Load { mask: Some(mask.to_vec()), ..Load::new(0, Source::Packet(span, Headers::default())) };
+            let load = Load {
+                mask: Some(mask.to_vec()),
+                ..Load::new(0, Source::Packet(span, Headers::default()))
+            };
             load.pieces().first().and_then(|piece| piece.mask)
         };
-        assert_eq!((masked([0xff, 0xff]), masked([0xff, 0])), (None, Some(0xff00)));
+        assert_eq!(
+            (masked([0xff, 0xff]), masked([0xff, 0])),
+            (None, Some(0xff00))
+        );
     }
 
     #[test]
     fn a_write_changes_the_bits_that_were_not_kept() {
-        let span = Span { base: 1, offset: 0, length: 2 };
+        let span = Span {
+            base: 1,
+            offset: 0,
+            length: 2,
+        };
         let source = Source::Packet(span, Headers::of_family(2));
-        let load = Load { mask: Some(vec![0xff, 0x03]), toggled: vec![0, 0x20], ..Load::new(0, source) };
-        let names: Vec<String> = load.written(span).into_iter().map(|covered| covered.name).collect();
+        let load = Load {
+            mask: Some(vec![0xff, 0x03]),
+            toggled: vec![0, 0x20],
+            ..Load::new(0, source)
+        };
+        let names: Vec<String> = load
+            .written(span)
+            .into_iter()
+            .map(|covered| covered.name)
+            .collect();
         assert_eq!(names, ["ip dscp"]);
     }
 }

@@ -54,7 +54,9 @@ impl NftSockets {
     pub(super) fn read(&mut self, found: &mut Ruleset, hooks: Hooks) -> Result<(), NetlinkError> {
         let mut waiting: Vec<Waiting> = Vec::new();
         self.rules.base_chains(|chain| {
-            let Some(family) = keys::family(chain.table.family) else { return };
+            let Some(family) = keys::family(chain.table.family) else {
+                return;
+            };
             if is_trace_table(&chain.table.name) {
                 return;
             }
@@ -67,7 +69,11 @@ impl NftSockets {
             if hooks.have(&hook) {
                 waiting.push((chain.table.clone(), chain.name.clone()));
             }
-            found.add_chain(&format!("{family} {}", chain.table.name), &chain.name, Some(hook));
+            found.add_chain(
+                &format!("{family} {}", chain.table.name),
+                &chain.name,
+                Some(hook),
+            );
         })?;
         let mut reached: BTreeSet<Waiting> = waiting.iter().cloned().collect();
         let mut known = HashMap::new();
@@ -88,12 +94,17 @@ impl NftSockets {
         hooks: Hooks,
         known: &mut HashMap<(NftablesTable, String), SetFacts>,
     ) -> Result<BTreeSet<String>, NetlinkError> {
-        let name = format!("{} {}", keys::family(table.family).unwrap_or("?"), table.name);
+        let name = format!(
+            "{} {}",
+            keys::family(table.family).unwrap_or("?"),
+            table.name
+        );
         let mut sets = KernelSets::new(&mut self.sets, table.clone(), known);
         let mut targets = BTreeSet::new();
         found.add_chain(&name, chain, None);
         self.rules.rules(table, chain, |_, expressions| {
-            let rule = RuleReader::new(&mut sets, table.family, HostRule::new(&name, chain)).read(expressions);
+            let rule = RuleReader::new(&mut sets, table.family, HostRule::new(&name, chain))
+                .read(expressions);
             targets.extend(hooks.follow(&rule).cloned());
             found.add(rule);
         })?;

@@ -56,7 +56,12 @@ pub(super) type Values = Option<Vec<(u64, u64)>>;
 impl<'a> RuleReader<'a> {
     /// A reader of one rule in a chain, in a table of this family.
     pub(super) fn new(sets: &'a mut dyn Sets, family: u8, rule: HostRule) -> Self {
-        Self { sets, rule, headers: Headers::of_family(family), loads: Vec::new() }
+        Self {
+            sets,
+            rule,
+            headers: Headers::of_family(family),
+            loads: Vec::new(),
+        }
     }
 
     /// Reads all expressions.
@@ -152,7 +157,11 @@ impl<'a> RuleReader<'a> {
 
     fn payload(&mut self, data: Attributes<'_>) {
         let number = |kind| data.number32(kind).unwrap_or_default();
-        let span = Span { base: data.number(2).unwrap_or_default(), offset: number(3), length: number(4) };
+        let span = Span {
+            base: data.number(2).unwrap_or_default(),
+            offset: number(3),
+            length: number(4),
+        };
         if data.get(1).is_some() {
             return self.fill(register(data, 1), Source::Packet(span, self.headers));
         }
@@ -170,7 +179,11 @@ impl<'a> RuleReader<'a> {
 
     fn hash(&mut self, data: Attributes<'_>) {
         // NFT_HASH_SYM
-        let name = if data.number(7) == Some(1) { "symhash" } else { "jhash" };
+        let name = if data.number(7) == Some(1) {
+            "symhash"
+        } else {
+            "jhash"
+        };
         let length = data.number32(3).unwrap_or_default();
         if data.get(1).is_some() {
             for load in self.take(register(data, 1), length) {
@@ -201,14 +214,19 @@ impl<'a> RuleReader<'a> {
 
     /// Takes the load out of a register.
     fn take_one(&mut self, register: u32) -> Option<Load> {
-        let place = self.loads.iter().position(|load| load.register == register)?;
+        let place = self
+            .loads
+            .iter()
+            .position(|load| load.register == register)?;
         Some(self.loads.remove(place))
     }
 
     /// Takes the loads out of the registers of this number of bytes.
     fn take(&mut self, first: u32, bytes: u32) -> Vec<Load> {
         let registers = first..first.saturating_add(bytes.div_ceil(4).max(1));
-        self.loads.extract_if(.., |load| registers.contains(&load.register)).collect()
+        self.loads
+            .extract_if(.., |load| registers.contains(&load.register))
+            .collect()
     }
 
     /// Names the fields of all loads that no expression has used.
@@ -238,13 +256,19 @@ impl<'a> RuleReader<'a> {
     }
 
     fn range(&mut self, data: Attributes<'_>) {
-        let relation = if data.number(2) == Some(EQUAL) { Relation::Among } else { Relation::NotAmong };
+        let relation = if data.number(2) == Some(EQUAL) {
+            Relation::Among
+        } else {
+            Relation::NotAmong
+        };
         self.match_load(data, relation, bytes(data, 3), bytes(data, 4));
     }
 
     /// Compares each field of the load in the source register with first and last values.
     fn match_load(&mut self, data: Attributes<'_>, relation: Relation, first: &[u8], last: &[u8]) {
-        let Some(load) = self.take_one(register(data, 1)) else { return };
+        let Some(load) = self.take_one(register(data, 1)) else {
+            return;
+        };
         for piece in load.pieces() {
             let range = piece.value(first).zip(piece.value(last));
             if let (Relation::Among, None, Some((first, last))) = (relation, piece.mask, range)
@@ -252,21 +276,38 @@ impl<'a> RuleReader<'a> {
             {
                 self.headers.limit(&piece.name, first);
             }
-            self.match_field(&piece.name, relation, piece.mask, &range.map(|range| vec![range]));
+            self.match_field(
+                &piece.name,
+                relation,
+                piece.mask,
+                &range.map(|range| vec![range]),
+            );
         }
     }
 
     fn look_up(&mut self, data: Attributes<'_>) {
-        let facts = data.text(1).map(|name| self.sets.facts(&name)).unwrap_or_default();
+        let facts = data
+            .text(1)
+            .map(|name| self.sets.facts(&name))
+            .unwrap_or_default();
         let loads = self.take(register(data, 2), facts.key_length);
         let is_map = data.get(3).is_some();
         let pieces: Vec<_> = loads.iter().flat_map(Load::pieces).collect();
         // NFT_LOOKUP_F_INV
-        let relation = if data.number(5) == Some(1) { Relation::NotAmong } else { Relation::Among };
+        let relation = if data.number(5) == Some(1) {
+            Relation::NotAmong
+        } else {
+            Relation::Among
+        };
         match (&pieces[..], is_map) {
             ([piece], false) => {
-                let value = |(first, last): &(Vec<u8>, Vec<u8>)| Some((piece.value(first)?, piece.value(last)?));
-                let values = facts.values.as_ref().and_then(|values| values.iter().map(value).collect());
+                let value = |(first, last): &(Vec<u8>, Vec<u8>)| {
+                    Some((piece.value(first)?, piece.value(last)?))
+                };
+                let values = facts
+                    .values
+                    .as_ref()
+                    .and_then(|values| values.iter().map(value).collect());
                 self.match_field(&piece.name, relation, piece.mask, &values);
             }
             _ => loads.iter().for_each(|load| self.name_fields(load)),
@@ -290,8 +331,14 @@ impl<'a> RuleReader<'a> {
     }
 
     fn set_statement(&mut self, data: Attributes<'_>) {
-        let facts = data.text(1).map(|name| self.sets.facts(&name)).unwrap_or_default();
-        let own = data.number(6).filter(|timeout| *timeout > 0).map(|milliseconds| milliseconds / 1000);
+        let facts = data
+            .text(1)
+            .map(|name| self.sets.facts(&name))
+            .unwrap_or_default();
+        let own = data
+            .number(6)
+            .filter(|timeout| *timeout > 0)
+            .map(|milliseconds| milliseconds / 1000);
         let timeout = own.or_else(|| facts.timeout.map(|timeout| timeout.as_secs()));
         let name = match data.number(3) {
             Some(0) | None => "set add",
@@ -309,21 +356,35 @@ impl<'a> RuleReader<'a> {
     fn object(&mut self, data: Attributes<'_>) {
         let set = data.text(4).map(|name| self.sets.facts(&name));
         // A map has the type of its objects.
-        let kind = data.number(1).or_else(|| set.as_ref().map(|facts| facts.object_kind.into()));
-        self.name(ElementKind::Statement, &keys::object(kind.unwrap_or_default()), ElementFacts::None);
+        let kind = data
+            .number(1)
+            .or_else(|| set.as_ref().map(|facts| facts.object_kind.into()));
+        self.name(
+            ElementKind::Statement,
+            &keys::object(kind.unwrap_or_default()),
+            ElementFacts::None,
+        );
         self.use_all();
         self.refer(&set.unwrap_or_default());
     }
 
     /// An extension of iptables or ebtables.
     fn extension(&mut self, data: Attributes<'_>, is_target: bool) {
-        let (Some(name), info) = (data.text(1), data.get(3).unwrap_or_default()) else { return };
+        let (Some(name), info) = (data.text(1), data.get(3).unwrap_or_default()) else {
+            return;
+        };
         let revision = data.number(2).unwrap_or_default();
         if self.rule.table.starts_with(saved::BRIDGE) {
             let options = xtables::bridge_options(&name, info);
-            return self.with_words(options, |rule, facts| rule.add(&Element::new(ElementKind::Bridge, &name, facts)));
+            return self.with_words(options, |rule, facts| {
+                rule.add(&Element::new(ElementKind::Bridge, &name, facts))
+            });
         }
-        let (flag, kind) = if is_target { ("-j", ElementKind::Target) } else { ("-m", ElementKind::Match) };
+        let (flag, kind) = if is_target {
+            ("-j", ElementKind::Target)
+        } else {
+            ("-m", ElementKind::Match)
+        };
         let options = if is_target {
             xtables::target_options(&name, revision, info)
         } else {
@@ -338,7 +399,11 @@ impl<'a> RuleReader<'a> {
         });
     }
 
-    fn with_words(&mut self, options: Option<Vec<String>>, add: impl FnOnce(&mut HostRule, ElementFacts<'_>)) {
+    fn with_words(
+        &mut self,
+        options: Option<Vec<String>>,
+        add: impl FnOnce(&mut HostRule, ElementFacts<'_>),
+    ) {
         match options {
             Some(options) => {
                 let words: Vec<&str> = options.iter().map(String::as_str).collect();
@@ -353,16 +418,25 @@ impl<'a> RuleReader<'a> {
     }
 
     pub(super) fn limit_to_ports(&mut self, name: &str, relation: Relation, values: &Values) {
-        let port = |value: &(u64, u64)| Some((u16::try_from(value.0).ok()?, u16::try_from(value.1).ok()?));
+        let port =
+            |value: &(u64, u64)| Some((u16::try_from(value.0).ok()?, u16::try_from(value.1).ok()?));
         let ranges: Option<Vec<_>> = match relation {
             Relation::Ordered => None,
-            _ => values.as_ref().and_then(|values| values.iter().map(port).collect()),
+            _ => values
+                .as_ref()
+                .and_then(|values| values.iter().map(port).collect()),
         };
-        let ports = ranges.map(|ranges| Ports { ranges, negated: relation == Relation::NotAmong });
+        let ports = ranges.map(|ranges| Ports {
+            ranges,
+            negated: relation == Relation::NotAmong,
+        });
         match (name.rsplit(' ').next(), ports) {
             (Some("dport"), Some(ports)) => self.limit_to(Packets::Ports(ports)),
             (Some("sport"), Some(ports)) => self.limit_to(Packets::SourcePorts(ports)),
-            (Some("sport"), None) => self.rule.parts.push(Part::PerTunnelPacket("source port".to_owned())),
+            (Some("sport"), None) => self
+                .rule
+                .parts
+                .push(Part::PerTunnelPacket("source port".to_owned())),
             _ => {}
         }
     }
@@ -372,14 +446,19 @@ impl<'a> RuleReader<'a> {
 fn is_for_all(expression: &Expression<'_>) -> bool {
     match expression.name.as_str() {
         "counter" | "log" | "immediate" | "reject" | "target" => true,
-        "match" => expression.data.text(1).is_some_and(|name| name == "comment"),
+        "match" => expression
+            .data
+            .text(1)
+            .is_some_and(|name| name == "comment"),
         _ => false,
     }
 }
 
 /// Returns true if two expressions compare one register with the ends of a range.
 fn is_range(lower: &Expression<'_>, upper: &Expression<'_>) -> bool {
-    let is = |expression: &Expression<'_>, op| expression.name == "cmp" && expression.data.number(2) == Some(op);
+    let is = |expression: &Expression<'_>, op| {
+        expression.name == "cmp" && expression.data.number(2) == Some(op)
+    };
     is(lower, AT_LEAST) && is(upper, AT_MOST) && lower.data.get(1) == upper.data.get(1)
 }
 
@@ -392,12 +471,19 @@ pub(super) fn apply_verdict(rule: &mut HostRule, verdict: Attributes<'_>) {
 
 /// Returns the chain that a verdict leads to.
 pub(crate) fn verdict_chain(verdict: Attributes<'_>) -> Option<String> {
-    if code(verdict).is_some_and(|code| CHAINS.contains(&code)) { verdict.text(2) } else { None }
+    if code(verdict).is_some_and(|code| CHAINS.contains(&code)) {
+        verdict.text(2)
+    } else {
+        None
+    }
 }
 
 /// `NF_*` or `NFT_*`.
 fn code(verdict: Attributes<'_>) -> Option<i32> {
-    verdict.get(1).and_then(|code| code.first_chunk()).map(|code| i32::from_be_bytes(*code))
+    verdict
+        .get(1)
+        .and_then(|code| code.first_chunk())
+        .map(|code| i32::from_be_bytes(*code))
 }
 
 /// The label of a look into a tunnel packet, by `NFTA_INNER_TYPE`.
@@ -420,5 +506,7 @@ pub(crate) fn register(data: Attributes<'_>, kind: u16) -> u32 {
 
 /// The bytes of `NFTA_DATA_VALUE`.
 pub(crate) fn bytes(data: Attributes<'_>, kind: u16) -> &[u8] {
-    data.nested(kind).and_then(|data| data.get(1)).unwrap_or_default()
+    data.nested(kind)
+        .and_then(|data| data.get(1))
+        .unwrap_or_default()
 }

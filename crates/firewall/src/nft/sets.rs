@@ -53,7 +53,12 @@ impl<'a> KernelSets<'a> {
         table: NftablesTable,
         known: &'a mut HashMap<(NftablesTable, String), SetFacts>,
     ) -> Self {
-        Self { reader, table, known, error: None }
+        Self {
+            reader,
+            table,
+            known,
+            error: None,
+        }
     }
 
     /// Returns the first error.
@@ -62,7 +67,9 @@ impl<'a> KernelSets<'a> {
     }
 
     fn read(&mut self, name: &str) -> Result<SetFacts, NetlinkError> {
-        let Some(set) = self.reader.set(&self.table, name)? else { return Ok(SetFacts::default()) };
+        let Some(set) = self.reader.set(&self.table, name)? else {
+            return Ok(SetFacts::default());
+        };
         let attributes = Attributes::new(&set.attributes);
         let number = |kind| attributes.number32(kind).unwrap_or_default();
         let mut sum = statements(&self.table, attributes);
@@ -80,7 +87,13 @@ impl<'a> KernelSets<'a> {
             })?;
         }
         let values = (is_anonymous && values.len() <= MOST_VALUES).then(|| ranges(values));
-        Ok(SetFacts { key_length: number(5), values, sum, timeout: set.timeout, object_kind: number(15) })
+        Ok(SetFacts {
+            key_length: number(5),
+            values,
+            sum,
+            timeout: set.timeout,
+            object_kind: number(15),
+        })
     }
 }
 
@@ -118,9 +131,18 @@ struct Value {
 
 impl Value {
     fn new(element: Attributes<'_>) -> Option<Self> {
-        let value = |kind| element.nested(kind).and_then(|key| key.get(1)).map(<[u8]>::to_vec);
+        let value = |kind| {
+            element
+                .nested(kind)
+                .and_then(|key| key.get(1))
+                .map(<[u8]>::to_vec)
+        };
         let is_end = element.number(3).is_some_and(|flags| flags & END != 0);
-        Some(Self { key: value(1)?, last: value(10), is_end })
+        Some(Self {
+            key: value(1)?,
+            last: value(10),
+            is_end,
+        })
     }
 }
 
@@ -163,7 +185,9 @@ fn statements(table: &NftablesTable, attributes: Attributes<'_>) -> HostRule {
 /// The limits and quotas of an element.
 fn limits(table: &NftablesTable, element: Attributes<'_>, sum: &mut HostRule) {
     let all = element.expressions(7, 11);
-    let found: Vec<_> = all.filter(|expression| ["limit", "quota"].contains(&expression.name.as_str())).collect();
+    let found: Vec<_> = all
+        .filter(|expression| ["limit", "quota"].contains(&expression.name.as_str()))
+        .collect();
     if !found.is_empty() {
         let rule = RuleReader::new(&mut NoSets, table.family, HostRule::default()).read(&found);
         for part in rule.parts {
@@ -188,7 +212,11 @@ mod tests {
     use super::*;
 
     fn value(key: u8, is_end: bool) -> Value {
-        Value { key: vec![0, key], last: None, is_end }
+        Value {
+            key: vec![0, key],
+            last: None,
+            is_end,
+        }
     }
 
     #[test]
@@ -197,9 +225,20 @@ mod tests {
             ranges(vec![value(7, false), value(3, false)]),
             [(vec![0, 3], vec![0, 3]), (vec![0, 7], vec![0, 7])]
         );
-        let joined = ranges(vec![value(9, true), value(0, true), value(5, false), value(20, false)]);
-        assert_eq!(joined, [(vec![0, 5], vec![0, 8]), (vec![0, 20], vec![0xff, 0xff])]);
-        let whole = Value { last: Some(vec![0, 9]), ..value(4, false) };
+        let joined = ranges(vec![
+            value(9, true),
+            value(0, true),
+            value(5, false),
+            value(20, false),
+        ]);
+        assert_eq!(
+            joined,
+            [(vec![0, 5], vec![0, 8]), (vec![0, 20], vec![0xff, 0xff])]
+        );
+        let whole = Value {
+            last: Some(vec![0, 9]),
+            ..value(4, false)
+        };
         assert_eq!(ranges(vec![whole]), [(vec![0, 4], vec![0, 9])]);
         assert_eq!(before(&[1, 0]), [0, 0xff]);
     }

@@ -9,8 +9,16 @@ use super::{
 };
 
 /// Options whose argument is free text, which may read like an option.
-const TEXTS: [&str; 8] =
-    ["--comment", "--hex-string", "--log-prefix", "--name", "--nflog-prefix", "--prefix", "--string", "--ulog-prefix"];
+const TEXTS: [&str; 8] = [
+    "--comment",
+    "--hex-string",
+    "--log-prefix",
+    "--name",
+    "--nflog-prefix",
+    "--prefix",
+    "--string",
+    "--ulog-prefix",
+];
 
 /// `FORWARD DROP [0:0]`; a chain that others call has no policy.
 pub(super) fn hook(table: &str, name: &str, rest: &str) -> Option<ChainHook> {
@@ -41,14 +49,20 @@ fn sections<'w, 'a>(words: &'w [&'a str]) -> Vec<&'w [&'a str]> {
         }
     }
     let ends = starts.iter().skip(1).copied().chain([words.len()]);
-    starts.iter().zip(ends).map(|(start, end)| &words[*start..end]).collect()
+    starts
+        .iter()
+        .zip(ends)
+        .map(|(start, end)| &words[*start..end])
+        .collect()
 }
 
 impl HostRule {
     /// `-p udp`, `-f` and the like.
     fn add_base(&mut self, words: &[&str]) {
         for (place, word) in words.iter().enumerate() {
-            let negated = place.checked_sub(1).is_some_and(|before| words[before] == "!");
+            let negated = place
+                .checked_sub(1)
+                .is_some_and(|before| words[before] == "!");
             match (*word, words.get(place + 1)) {
                 ("-p", Some(protocol)) => self.limit_to(protocols(protocol, negated)),
                 ("-f", _) if !negated => self.limit_to(Packets::KernelPath),
@@ -59,9 +73,16 @@ impl HostRule {
 
     fn add_ports(&mut self, options: &[&str]) {
         for (place, option) in options.iter().enumerate() {
-            let negated = place.checked_sub(1).is_some_and(|before| options[before] == "!");
-            let Some(list) = options.get(place + 1) else { continue };
-            let ports = || Ports { ranges: list.split(',').filter_map(range).collect(), negated };
+            let negated = place
+                .checked_sub(1)
+                .is_some_and(|before| options[before] == "!");
+            let Some(list) = options.get(place + 1) else {
+                continue;
+            };
+            let ports = || Ports {
+                ranges: list.split(',').filter_map(range).collect(),
+                negated,
+            };
             match *option {
                 "--dport" | "--dports" => self.limit_to(Packets::Ports(ports())),
                 "--sport" | "--sports" => self.limit_to(Packets::SourcePorts(ports())),
@@ -76,16 +97,28 @@ pub(crate) fn add_section(rule: &mut HostRule, words: &[&str]) {
     match words {
         ["-m", name, options @ ..] => {
             rule.add_ports(options);
-            rule.add(&Element::new(ElementKind::Match, name, ElementFacts::Words(options)));
+            rule.add(&Element::new(
+                ElementKind::Match,
+                name,
+                ElementFacts::Words(options),
+            ));
         }
         ["-j", name, options @ ..] if is_target(name) => {
             rule.drops |= ["DROP", "REJECT"].contains(name);
             rule.accepts |= *name == "ACCEPT";
-            rule.add(&Element::new(ElementKind::Target, name, ElementFacts::Words(options)));
+            rule.add(&Element::new(
+                ElementKind::Target,
+                name,
+                ElementFacts::Words(options),
+            ));
         }
         // Targets that others wrote have options; calls of chains have none.
         ["-j", name, options @ ..] if !options.is_empty() => {
-            rule.add(&Element::new(ElementKind::Target, name, ElementFacts::Words(options)));
+            rule.add(&Element::new(
+                ElementKind::Target,
+                name,
+                ElementFacts::Words(options),
+            ));
         }
         ["-j" | "-g", chain, ..] => {
             rule.targets.insert((*chain).to_owned());
@@ -102,9 +135,15 @@ fn is_target(name: &str) -> bool {
 fn protocols(name: &str, negated: bool) -> Packets {
     let is = |names: [&str; 2]| names.contains(&name) != negated;
     if ["all", "0"].contains(&name) {
-        return Packets::Protocols { tcp: true, udp: true };
+        return Packets::Protocols {
+            tcp: true,
+            udp: true,
+        };
     }
-    Packets::Protocols { tcp: is(["tcp", "6"]), udp: is(["udp", "17"]) }
+    Packets::Protocols {
+        tcp: is(["tcp", "6"]),
+        udp: is(["udp", "17"]),
+    }
 }
 
 /// `53` or `1024:65535`.

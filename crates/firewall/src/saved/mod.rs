@@ -32,7 +32,12 @@ pub(super) struct SavedReader<'a> {
 impl<'a> SavedReader<'a> {
     /// A reader of the dump of a family (`ip`, `ip6`, `bridge`) that adds to `found`.
     pub(super) fn new(family: &'a str, found: &'a mut Ruleset) -> Self {
-        Self { family, table: String::new(), chains: BTreeSet::new(), found }
+        Self {
+            family,
+            table: String::new(),
+            chains: BTreeSet::new(),
+            found,
+        }
     }
 
     /// Reads a line.
@@ -43,8 +48,11 @@ impl<'a> SavedReader<'a> {
                 self.chains.clear();
             }
             Some(SavedLine::Chain { name, rest }) => {
-                let hook =
-                    if self.is_bridge() { ebtables::hook(name, rest) } else { iptables::hook(&self.table, name, rest) };
+                let hook = if self.is_bridge() {
+                    ebtables::hook(name, rest)
+                } else {
+                    iptables::hook(&self.table, name, rest)
+                };
                 self.found.add_chain(&self.table, name, hook);
                 self.chains.insert(name.to_owned());
             }
@@ -61,13 +69,23 @@ impl<'a> SavedReader<'a> {
         let words = words::split(options);
         let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
         let (mut rule, kind) = if self.is_bridge() {
-            (ebtables::rule(&self.table, chain, &words), ElementKind::Bridge)
+            (
+                ebtables::rule(&self.table, chain, &words),
+                ElementKind::Bridge,
+            )
         } else {
-            (iptables::rule(&self.table, chain, &words), ElementKind::Target)
+            (
+                iptables::rule(&self.table, chain, &words),
+                ElementKind::Target,
+            )
         };
         // A target that is not a chain of the table is an extension.
-        let extensions: Vec<String> =
-            rule.targets.iter().filter(|name| !self.chains.contains(*name)).cloned().collect();
+        let extensions: Vec<String> = rule
+            .targets
+            .iter()
+            .filter(|name| !self.chains.contains(*name))
+            .cloned()
+            .collect();
         for name in extensions {
             rule.targets.remove(&name);
             rule.add(&Element::new(kind, &name, ElementFacts::Hidden));
@@ -78,7 +96,12 @@ impl<'a> SavedReader<'a> {
 
 /// A hook by the name of a built-in chain.
 fn built_in(name: &str, nat: bool, drops: bool) -> ChainHook {
-    ChainHook { at: name.to_ascii_lowercase(), nat, drops, devices: Vec::new() }
+    ChainHook {
+        at: name.to_ascii_lowercase(),
+        nat,
+        drops,
+        devices: Vec::new(),
+    }
 }
 
 /// Reads a whole dump.
@@ -113,20 +136,28 @@ mod tests {
     #[test]
     fn fuzz_saved_rules() {
         const SEEDS: [&str; 5] = [
-            "0*filter\n:FORWARD ACCEPT [0:0]\n:X - [0:0]\n-A FORWARD -p tcp -m tcp --dport 1:80 ! --sport 5 -j X\nCOMMIT\n",
-            "0*filter\n:INPUT DROP [0:0]\n-A INPUT -p udp -m multiport --dports 8472,1:2 -m limit --limit 5/sec -j DROP\n",
-            "1*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -m conntrack --ctstate NEW,RELATED -m comment --comment \"a \\\"b\" -j TOS --set-tos 0x01/0xff\n",
-            "2*nat\n:OUTPUT ACCEPT\n-A OUTPUT -p IPv4 --ip-proto udp --ip-dport 8472 --limit 1/sec -j DROP\n",
-            "0*nat\n:KUBE-SEP - [0:0]\n-A KUBE-SEP -d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.2:8080\n",
+            "0*filter\n:FORWARD ACCEPT [0:0]\n:X - [0:0]\n-A FORWARD -p tcp -m tcp --dport 1:80 ! \
+             --sport 5 -j X\nCOMMIT\n",
+            "0*filter\n:INPUT DROP [0:0]\n-A INPUT -p udp -m multiport --dports 8472,1:2 -m limit \
+             --limit 5/sec -j DROP\n",
+            "1*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -m conntrack --ctstate NEW,RELATED \
+             -m comment --comment \"a \\\"b\" -j TOS --set-tos 0x01/0xff\n",
+            "2*nat\n:OUTPUT ACCEPT\n-A OUTPUT -p IPv4 --ip-proto udp --ip-dport 8472 --limit 1/sec \
+             -j DROP\n",
+            "0*nat\n:KUBE-SEP - [0:0]\n-A KUBE-SEP -d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j \
+             DNAT --to-destination 10.244.1.2:8080\n",
         ];
         flannel_fuzz::run("saved_rules", &SEEDS.map(str::as_bytes), |input| {
-            let Some((first, text)) = input.split_first() else { return };
+            let Some((first, text)) = input.split_first() else {
+                return;
+            };
             let family = ["ip", "ip6", BRIDGE][usize::from(*first) % 3];
             let text = String::from_utf8_lossy(text);
             let rules = parse(family, &text, Some(8472));
             rules.per_packet();
             rules.at_port();
-            text.lines().for_each(|line| drop(ServiceRule::of_options(line)));
+            text.lines()
+                .for_each(|line| drop(ServiceRule::of_options(line)));
         });
     }
 }

@@ -10,7 +10,8 @@ fn fuzz_service_rules() {
     let seeds = seeds();
     let seeds: Vec<&[u8]> = seeds.iter().map(|seed| &seed[1..]).collect();
     flannel_fuzz::run("service_rules", &seeds, |rule| {
-        let expressions: Vec<Expression<'_>> = Attributes::new(rule).list(4).map(Expression::new).collect();
+        let expressions: Vec<Expression<'_>> =
+            Attributes::new(rule).list(4).map(Expression::new).collect();
         ServiceRule::of_expressions(&expressions);
     });
 }

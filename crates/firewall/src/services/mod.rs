@@ -87,13 +87,25 @@ pub async fn service_names(family: Family) -> Result<Vec<(IpAddr, String)>, Stri
     for tables in variants(family) {
         for chains in [&tables.nat, &tables.filter] {
             let has_name = |rule: &ServiceRule| rule.address.is_some() && rule.name().is_some();
-            let rules = chains.rules(BTreeSet::from([SERVICES.to_owned()]), has_name).await?;
-            names.extend(rules.into_iter().flatten().filter_map(|(_, rule)| Some((rule.address?, rule.name()?))));
+            let rules = chains
+                .rules(BTreeSet::from([SERVICES.to_owned()]), has_name)
+                .await?;
+            names.extend(
+                rules
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|(_, rule)| Some((rule.address?, rule.name()?))),
+            );
         }
     }
     for map in [WITH, WITHOUT] {
         let named = |entry: MapEntry| Some((entry.address, name(&entry)?));
-        names.extend(map_entries(kube_proxy(family), map, named).await?.into_iter().flatten());
+        names.extend(
+            map_entries(kube_proxy(family), map, named)
+                .await?
+                .into_iter()
+                .flatten(),
+        );
     }
     Ok(names)
 }
@@ -112,55 +124,123 @@ fn kube_proxy(family: Family) -> NftablesTable {
 
 /// The tables of both variants of iptables. Legacy ones that do not exist have no rules.
 fn variants(family: Family) -> Vec<Iptables> {
-    let (base, nft) = (legacy::base(family), |table| Chains::Nft(NftablesTable::new(family, table)));
-    let mut variants = vec![Iptables { tool: format!("{base}-nft-save"), nat: nft("nat"), filter: nft("filter") }];
+    let (base, nft) = (legacy::base(family), |table| {
+        Chains::Nft(NftablesTable::new(family, table))
+    });
+    let mut variants = vec![Iptables {
+        tool: format!("{base}-nft-save"),
+        nat: nft("nat"),
+        filter: nft("filter"),
+    }];
     if legacy::tables(family).iter().any(|table| table == "nat")
         && let Some(tool) = legacy::saver(base)
     {
-        let name = tool.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = tool
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let of = |table| Chains::Legacy(tool.clone(), table);
-        variants.push(Iptables { tool: name, nat: of("nat"), filter: of("filter") });
+        variants.push(Iptables {
+            tool: name,
+            nat: of("nat"),
+            filter: of("filter"),
+        });
     }
     variants
 }
 
 async fn of_kube_proxy(address: IpAddr, protocol: u8) -> Result<Option<Vec<Service>>, String> {
     let table = kube_proxy(Family::of(address));
-    let is_asked = move |entry: MapEntry| (entry.address == address && entry.protocol == protocol).then_some(entry);
-    let Some(with) = map_entries(table.clone(), WITH, is_asked).await? else { return Ok(None) };
-    let Some(without) = map_entries(table.clone(), WITHOUT, is_asked).await? else { return Ok(None) };
-    let rules = follow(&Chains::Nft(table), with.iter().map(|entry| entry.chain.clone()).collect()).await?;
+    let is_asked = move |entry: MapEntry| {
+        (entry.address == address && entry.protocol == protocol).then_some(entry)
+    };
+    let Some(with) = map_entries(table.clone(), WITH, is_asked).await? else {
+        return Ok(None);
+    };
+    let Some(without) = map_entries(table.clone(), WITHOUT, is_asked).await? else {
+        return Ok(None);
+    };
+    let rules = follow(
+        &Chains::Nft(table),
+        with.iter().map(|entry| entry.chain.clone()).collect(),
+    )
+    .await?;
     let service = |map: &str, entry: &MapEntry, endpoints| Service {
-        rule: format!("nftables, table kube-proxy, map {map} to chain {}", entry.chain),
+        rule: format!(
+            "nftables, table kube-proxy, map {map} to chain {}",
+            entry.chain
+        ),
         name: name(entry),
         port: entry.port,
         endpoints,
     };
-    let with = with.iter().map(|entry| service(WITH, entry, endpoints(&rules, &entry.chain)));
-    Ok(Some(with.chain(without.iter().map(|entry| service(WITHOUT, entry, Vec::new()))).collect()))
+    let with = with
+        .iter()
+        .map(|entry| service(WITH, entry, endpoints(&rules, &entry.chain)));
+    Ok(Some(
+        with.chain(
+            without
+                .iter()
+                .map(|entry| service(WITHOUT, entry, Vec::new())),
+        )
+        .collect(),
+    ))
 }
 
 /// `default/web/tcp/http`, from kube-proxy's comment or the chain's name.
 fn name(entry: &MapEntry) -> Option<String> {
-    let in_chain = || entry.chain.splitn(3, '-').nth(2).filter(|name| name.contains('/')).map(str::to_owned);
+    let in_chain = || {
+        entry
+            .chain
+            .splitn(3, '-')
+            .nth(2)
+            .filter(|name| name.contains('/'))
+            .map(str::to_owned)
+    };
     entry.comment.clone().or_else(in_chain)
 }
 
-async fn of_iptables(tables: &Iptables, address: IpAddr, protocol: u8) -> Result<Option<Vec<Service>>, String> {
+async fn of_iptables(
+    tables: &Iptables,
+    address: IpAddr,
+    protocol: u8,
+) -> Result<Option<Vec<Service>>, String> {
     let is_asked = move |rule: &ServiceRule| rule.is_for(address, protocol) && rule.port.is_some();
     let first = || BTreeSet::from([SERVICES.to_owned()]);
-    let Some(leading) = tables.nat.rules(first(), is_asked).await? else { return Ok(None) };
-    let rejecting = tables.filter.rules(first(), move |rule| is_asked(rule) && rule.rejects).await?;
-    let rules = follow(&tables.nat, leading.iter().flat_map(|(_, rule)| chains(rule)).collect()).await?;
+    let Some(leading) = tables.nat.rules(first(), is_asked).await? else {
+        return Ok(None);
+    };
+    let rejecting = tables
+        .filter
+        .rules(first(), move |rule| is_asked(rule) && rule.rejects)
+        .await?;
+    let rules = follow(
+        &tables.nat,
+        leading.iter().flat_map(|(_, rule)| chains(rule)).collect(),
+    )
+    .await?;
     let mut found = Vec::new();
     for (_, rule) in &leading {
-        let (Some(port), Some(chain)) = (rule.port, chains(rule).next()) else { continue };
+        let (Some(port), Some(chain)) = (rule.port, chains(rule).next()) else {
+            continue;
+        };
         let named = format!("{}, table nat, chain {chain}", tables.tool);
-        found.push(Service { rule: named, name: rule.name(), port, endpoints: endpoints(&rules, &chain) });
+        found.push(Service {
+            rule: named,
+            name: rule.name(),
+            port,
+            endpoints: endpoints(&rules, &chain),
+        });
     }
     for (_, rule) in rejecting.into_iter().flatten() {
         let named = format!("{}, table filter, chain {SERVICES}", tables.tool);
-        found.extend(rule.port.map(|port| Service { rule: named, name: rule.name(), port, endpoints: Vec::new() }));
+        found.extend(rule.port.map(|port| Service {
+            rule: named,
+            name: rule.name(),
+            port,
+            endpoints: Vec::new(),
+        }));
     }
     Ok(Some(found))
 }
@@ -173,8 +253,12 @@ fn chains(rule: &ServiceRule) -> impl Iterator<Item = String> {
 }
 
 /// Reads chains, those they lead to, and so on.
-async fn follow(source: &Chains, first: BTreeSet<String>) -> Result<BTreeMap<String, Vec<ServiceRule>>, String> {
-    let mut known: BTreeMap<String, Vec<ServiceRule>> = BTreeMap::from([(MARKS.to_owned(), Vec::new())]);
+async fn follow(
+    source: &Chains,
+    first: BTreeSet<String>,
+) -> Result<BTreeMap<String, Vec<ServiceRule>>, String> {
+    let mut known: BTreeMap<String, Vec<ServiceRule>> =
+        BTreeMap::from([(MARKS.to_owned(), Vec::new())]);
     let mut waiting = first;
     for _ in 0..DEPTH {
         waiting.retain(|chain| !known.contains_key(chain));
@@ -182,7 +266,11 @@ async fn follow(source: &Chains, first: BTreeSet<String>) -> Result<BTreeMap<Str
             break;
         }
         let found = source.rules(waiting.clone(), |_| true).await?;
-        known.extend(std::mem::take(&mut waiting).into_iter().map(|chain| (chain, Vec::new())));
+        known.extend(
+            std::mem::take(&mut waiting)
+                .into_iter()
+                .map(|chain| (chain, Vec::new())),
+        );
         for (chain, rule) in found.into_iter().flatten() {
             waiting.extend(chains(&rule));
             known.entry(chain).or_default().push(rule);

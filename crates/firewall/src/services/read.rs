@@ -50,7 +50,9 @@ impl Chains {
         match self {
             Self::Nft(table) => {
                 let table = table.clone();
-                blocking(move |reader| nft_rules(reader, &table, &chains, is_wanted)).await.map(Option::flatten)
+                blocking(move |reader| nft_rules(reader, &table, &chains, is_wanted))
+                    .await
+                    .map(Option::flatten)
             }
             Self::Legacy(tool, table) => {
                 let (mut found, mut exists) = (Vec::new(), false);
@@ -58,7 +60,12 @@ impl Chains {
                 let read = tool::each_line(tool, &args, |line| match saved::line(line) {
                     Some(SavedLine::Chain { name, .. }) => exists |= chains.contains(name),
                     Some(SavedLine::Rule { chain, options }) if chains.contains(chain) => {
-                        add(&mut found, chain, ServiceRule::of_options(options), &is_wanted);
+                        add(
+                            &mut found,
+                            chain,
+                            ServiceRule::of_options(options),
+                            &is_wanted,
+                        );
                     }
                     _ => {}
                 });
@@ -80,7 +87,9 @@ pub(super) async fn map_entries<T: Send + 'static>(
             return Ok(Ok(None));
         }
         let mut found = Vec::new();
-        reader.elements(&table, map, |element| found.extend(map_entry(element).and_then(&select)))?;
+        reader.elements(&table, map, |element| {
+            found.extend(map_entry(element).and_then(&select))
+        })?;
         Ok(Ok(Some(found)))
     });
     read.await.map(Option::flatten)
@@ -95,7 +104,9 @@ async fn blocking<T: Send + 'static>(
         Some(mut reader) => read(&mut reader).map(|answer| answer.map(Some)),
         None => Ok(Ok(None)),
     };
-    let read = spawn_blocking(read).await.map_err(|_panic| "the reader of nf_tables panicked".to_owned())?;
+    let read = spawn_blocking(read)
+        .await
+        .map_err(|_panic| "the reader of nf_tables panicked".to_owned())?;
     read.map_err(|error: NetlinkError| error.to_string())?
 }
 
@@ -110,7 +121,12 @@ fn nft_rules(
         // The chains of an answer all exist; the first one says if there are any.
         exists = exists || reader.has_chain(table, chain)?;
         reader.rules(table, chain, |_, expressions| {
-            add(&mut found, chain, ServiceRule::of_expressions(expressions), &is_wanted);
+            add(
+                &mut found,
+                chain,
+                ServiceRule::of_expressions(expressions),
+                &is_wanted,
+            );
         })?;
     }
     for (_, rule) in &mut found {
@@ -119,7 +135,12 @@ fn nft_rules(
     Ok(bounded(exists.then_some(found)))
 }
 
-fn add(found: &mut Vec<Placed>, chain: &str, rule: ServiceRule, is_wanted: impl Fn(&ServiceRule) -> bool) {
+fn add(
+    found: &mut Vec<Placed>,
+    chain: &str,
+    rule: ServiceRule,
+    is_wanted: impl Fn(&ServiceRule) -> bool,
+) {
     if found.len() <= RULES_MAX && is_wanted(&rule) {
         found.push((chain.to_owned(), rule));
     }
@@ -127,13 +148,19 @@ fn add(found: &mut Vec<Placed>, chain: &str, rule: ServiceRule, is_wanted: impl 
 
 fn bounded(found: Option<Vec<Placed>>) -> Result<Option<Vec<Placed>>, String> {
     if found.as_ref().is_some_and(|found| found.len() > RULES_MAX) {
-        return Err(format!("more than {RULES_MAX} rules have to do with the destination"));
+        return Err(format!(
+            "more than {RULES_MAX} rules have to do with the destination"
+        ));
     }
     Ok(found)
 }
 
 /// Replaces maps by the chains in them, in the order of their keys.
-fn resolve(reader: &mut NftablesReader, table: &NftablesTable, rule: &mut ServiceRule) -> Result<(), NetlinkError> {
+fn resolve(
+    reader: &mut NftablesReader,
+    table: &NftablesTable,
+    rule: &mut ServiceRule,
+) -> Result<(), NetlinkError> {
     let mut targets = Vec::new();
     for target in std::mem::take(&mut rule.targets) {
         let Target::Map(map) = target else {
@@ -141,7 +168,9 @@ fn resolve(reader: &mut NftablesReader, table: &NftablesTable, rule: &mut Servic
             continue;
         };
         let mut elements: Vec<(Vec<u8>, String)> = Vec::new();
-        reader.elements(table, &map, |element| elements.extend(key(element).map(ordered).zip(leads_to(element))))?;
+        reader.elements(table, &map, |element| {
+            elements.extend(key(element).map(ordered).zip(leads_to(element)))
+        })?;
         elements.sort();
         targets.extend(elements.into_iter().map(|(_, chain)| Target::Chain(chain)));
     }
@@ -151,7 +180,10 @@ fn resolve(reader: &mut NftablesReader, table: &NftablesTable, rule: &mut Servic
 
 /// Numbers have the byte order of the machine.
 fn ordered(key: &[u8]) -> Vec<u8> {
-    key.first_chunk().map_or_else(|| key.to_vec(), |number| u32::from_ne_bytes(*number).to_be_bytes().to_vec())
+    key.first_chunk().map_or_else(
+        || key.to_vec(),
+        |number| u32::from_ne_bytes(*number).to_be_bytes().to_vec(),
+    )
 }
 
 fn key(element: Attributes<'_>) -> Option<&[u8]> {
@@ -159,7 +191,10 @@ fn key(element: Attributes<'_>) -> Option<&[u8]> {
 }
 
 fn leads_to(element: Attributes<'_>) -> Option<String> {
-    element.nested(2).and_then(|data| data.nested(2)).and_then(verdict_chain)
+    element
+        .nested(2)
+        .and_then(|data| data.nested(2))
+        .and_then(verdict_chain)
 }
 
 /// An element with the key `ipv4_addr . inet_proto . inet_service`, or the same of IPv6. Each part
@@ -196,7 +231,10 @@ mod tests {
 
     #[test]
     fn a_comment_is_found_among_the_user_data() {
-        assert_eq!(comment(&[1, 1, 9, 0, 4, b'a', b'/', b'b', 0]).as_deref(), Some("a/b"));
+        assert_eq!(
+            comment(&[1, 1, 9, 0, 4, b'a', b'/', b'b', 0]).as_deref(),
+            Some("a/b")
+        );
         for damaged in [&[][..], &[0], &[0, 9, 1], &[1, 1, 5]] {
             assert_eq!(comment(damaged), None);
         }

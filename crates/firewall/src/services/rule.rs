@@ -81,7 +81,11 @@ impl ServiceRule {
                 "-p" => rule.protocol = words.next().and_then(|text| protocol(&text)),
                 "--dport" => rule.port = words.next().and_then(|text| text.parse().ok()),
                 "--comment" => rule.comment = words.next().map(Cow::into_owned),
-                "--to-destination" => rule.ends.extend(words.next().and_then(|text| text.parse::<SocketAddr>().ok())),
+                "--to-destination" => rule.ends.extend(
+                    words
+                        .next()
+                        .and_then(|text| text.parse::<SocketAddr>().ok()),
+                ),
                 "-j" => match words.next().as_deref() {
                     Some("REJECT") => rule.rejects = true,
                     Some("DNAT") | None => {}
@@ -102,7 +106,11 @@ impl ServiceRule {
             match expression.name.as_str() {
                 "payload" => drop(fields.insert(register(data, 1), field(data))),
                 "meta" => {
-                    let field = if data.number(2) == Some(L4PROTO) { Field::Protocol } else { Field::Other };
+                    let field = if data.number(2) == Some(L4PROTO) {
+                        Field::Protocol
+                    } else {
+                        Field::Other
+                    };
                     fields.insert(register(data, 1), field);
                 }
                 "bitwise" => drop(fields.insert(register(data, 2), Field::Other)),
@@ -112,7 +120,9 @@ impl ServiceRule {
                     rule.targets.extend(map.map(Target::Map));
                 }
                 "immediate" => match data.nested(2).and_then(|value| value.nested(2)) {
-                    Some(verdict) => rule.targets.extend(verdict_chain(verdict).map(Target::Chain)),
+                    Some(verdict) => rule
+                        .targets
+                        .extend(verdict_chain(verdict).map(Target::Chain)),
                     None => drop(values.insert(register(data, 1), bytes(data, 2).to_vec())),
                 },
                 "nat" => rule.ends.extend(translation(data, &values)),
@@ -142,12 +152,15 @@ impl ServiceRule {
 
     /// Adds a match of iptables.
     fn add_match(&mut self, data: Attributes<'_>) {
-        let (Some(name), info) = (data.text(1), data.get(3).unwrap_or_default()) else { return };
+        let (Some(name), info) = (data.text(1), data.get(3).unwrap_or_default()) else {
+            return;
+        };
         match name.as_str() {
             // struct xt_comment_info is the text.
             "comment" => self.comment = data.text(3),
             "tcp" | "udp" => {
-                let words = xtables::match_options(&name, data.number(2).unwrap_or_default(), info).unwrap_or_default();
+                let words = xtables::match_options(&name, data.number(2).unwrap_or_default(), info)
+                    .unwrap_or_default();
                 self.is_negated |= words.iter().any(|word| word == "!");
                 let port = words.iter().skip_while(|word| *word != "--dport").nth(1);
                 self.port = port.and_then(|port| port.parse().ok()).or(self.port);
@@ -158,7 +171,10 @@ impl ServiceRule {
 
     /// Adds a target of iptables that is not a chain.
     fn add_target(&mut self, data: Attributes<'_>) {
-        let (revision, info) = (data.number(2).unwrap_or_default(), data.get(3).unwrap_or_default());
+        let (revision, info) = (
+            data.number(2).unwrap_or_default(),
+            data.get(3).unwrap_or_default(),
+        );
         match data.text(1).as_deref() {
             Some("DNAT") => self.ends.extend(xtables::translation(revision, info)),
             Some("REJECT") => self.rejects = true,
@@ -202,12 +218,18 @@ pub(super) fn port(bytes: &[u8]) -> Option<u16> {
 }
 
 fn whole_address(text: &str) -> Option<IpAddr> {
-    let network = text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))?;
+    let network = text
+        .parse()
+        .ok()
+        .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))?;
     (network.prefix_len() == network.max_prefix_len()).then(|| network.addr())
 }
 
 fn protocol(name: &str) -> Option<u8> {
-    PROTOCOLS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
+    PROTOCOLS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, number)| *number)
 }
 
 #[cfg(test)]
@@ -220,9 +242,13 @@ mod tests {
         let rule = ServiceRule::of_options(options);
         let address = IpAddr::from([10, 96, 0, 1]);
         assert!(rule.is_for(address, 6) && !rule.is_for(address, 17));
-        assert_eq!((rule.port, rule.name().as_deref()), (Some(80), Some("default/web:http")));
+        assert_eq!(
+            (rule.port, rule.name().as_deref()),
+            (Some(80), Some("default/web:http"))
+        );
         assert_eq!(rule.targets, [Target::Chain("KUBE-SVC-WEB".to_owned())]);
-        let negated = ServiceRule::of_options("! -s 10.244.0.0/16 -d 10.96.0.1/32 -p tcp --dport 80 -j MARK");
+        let negated =
+            ServiceRule::of_options("! -s 10.244.0.0/16 -d 10.96.0.1/32 -p tcp --dport 80 -j MARK");
         assert!(!negated.is_for(address, 6));
         let network = ServiceRule::of_options("-d 10.96.0.0/16 -p tcp -j DROP");
         assert_eq!(network.address, None);

@@ -31,7 +31,10 @@ impl ListedTable {
                 Some((_, chain)) if line.starts_with("type ") => line.clone_into(&mut chain.hook),
                 Some(_) if line.is_empty() || line.starts_with("comment ") => {}
                 Some((_, chain)) => chain.rules.push(line.to_owned()),
-                None => match line.strip_prefix("chain ").and_then(|rest| rest.strip_suffix(" {")) {
+                None => match line
+                    .strip_prefix("chain ")
+                    .and_then(|rest| rest.strip_suffix(" {"))
+                {
                     Some(name) => chain = Some((name.to_owned(), ListedChain::default())),
                     None => found.more |= line.ends_with('{'),
                 },

@@ -22,7 +22,16 @@ pub async fn of_chain(
 ) -> Result<BTreeMap<u64, String>, ToolError> {
     let mut found = BTreeMap::new();
     // Names of others could look like options.
-    let list = ["--handle", "--stateless", "--", "list", "chain", family, table, chain];
+    let list = [
+        "--handle",
+        "--stateless",
+        "--",
+        "list",
+        "chain",
+        family,
+        table,
+        chain,
+    ];
     tool::each_line(nft, &list, |line| {
         found.extend(rule(line).filter(|(handle, _)| handles.contains(handle)));
     })
@@ -58,7 +67,11 @@ mod tests {
 
     #[test]
     fn texts_of_others_cannot_write_to_a_terminal() {
-        let (_, text) = rule(&format!("drop comment \"\u{1b}[2J{}\" # handle 1", "x".repeat(1000))).expect("a rule");
+        let (_, text) = rule(&format!(
+            "drop comment \"\u{1b}[2J{}\" # handle 1",
+            "x".repeat(1000)
+        ))
+        .expect("a rule");
         assert_eq!(text.len(), LENGTH);
         assert!(text.starts_with("drop comment \"[2Jxx"), "{text}");
     }

@@ -55,7 +55,9 @@ const SYSTEM_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let dirs = env::split_paths(&path).chain(SYSTEM_DIRS.iter().map(PathBuf::from));
-    which::which_in_global(name, env::join_paths(dirs).ok()).ok()?.next()
+    which::which_in_global(name, env::join_paths(dirs).ok())
+        .ok()?
+        .next()
 }
 
 /// Returns true if there may be an iptables of the legacy variant. An `iptables` that is not a link
@@ -66,7 +68,10 @@ pub fn may_be_legacy() -> bool {
 
 /// By the name of what it is a link to.
 pub fn is_of_nftables(path: &Path) -> bool {
-    path.canonicalize().is_ok_and(|real| real.file_name().is_some_and(|name| name.to_string_lossy().contains("nft")))
+    path.canonicalize().is_ok_and(|real| {
+        real.file_name()
+            .is_some_and(|name| name.to_string_lossy().contains("nft"))
+    })
 }
 
 /// Runs a tool to its end with `input` on its standard input; what it printed, if it ended well.
@@ -79,8 +84,15 @@ pub async fn run(tool: &Path, args: &[&str], input: &str) -> Result<String, Tool
 }
 
 /// Runs a tool to its end and passes each line that it prints, without keeping the whole output.
-pub async fn each_line(tool: &Path, args: &[&str], mut take: impl FnMut(&str)) -> Result<(), ToolError> {
-    let failed = |source| ToolError::Run { tool: name(tool), source };
+pub async fn each_line(
+    tool: &Path,
+    args: &[&str],
+    mut take: impl FnMut(&str),
+) -> Result<(), ToolError> {
+    let failed = |source| ToolError::Run {
+        tool: name(tool),
+        source,
+    };
     let mut command = command(tool, args);
     let mut child = command.stdin(Stdio::null()).spawn().map_err(failed)?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -104,16 +116,25 @@ pub async fn each_line(tool: &Path, args: &[&str], mut take: impl FnMut(&str)) -
         Ok::<_, io::Error>((read, message, status?))
     };
     match timeout(LIMIT, work).await {
-        Ok(Ok((read, message, status))) if status.success() => read.map_err(failed).map(|()| drop(message)),
+        Ok(Ok((read, message, status))) if status.success() => {
+            read.map_err(failed).map(|()| drop(message))
+        }
         Ok(Ok((_, message, status))) => Err(refused(tool, status, &message)),
         Ok(Err(error)) => Err(failed(error)),
-        Err(_elapsed) => Err(ToolError::TimedOut { tool: name(tool), seconds: LIMIT.as_secs() }),
+        Err(_elapsed) => Err(ToolError::TimedOut {
+            tool: name(tool),
+            seconds: LIMIT.as_secs(),
+        }),
     }
 }
 
 fn refused(tool: &Path, status: ExitStatus, message: &[u8]) -> ToolError {
     let message = String::from_utf8_lossy(message).trim().replace('\n', "; ");
-    ToolError::Refused { tool: name(tool), status, message }
+    ToolError::Refused {
+        tool: name(tool),
+        status,
+        message,
+    }
 }
 
 /// Messages are compared and shown in one language; a tool that hangs does not outlive the wait for
@@ -121,12 +142,18 @@ fn refused(tool: &Path, status: ExitStatus, message: &[u8]) -> ToolError {
 fn command(tool: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(tool);
     command.args(args).env("LC_ALL", "C").kill_on_drop(true);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
 async fn capture(tool: &Path, args: &[&str], input: &str) -> Result<Output, ToolError> {
-    let failed = |source| ToolError::Run { tool: name(tool), source };
+    let failed = |source| ToolError::Run {
+        tool: name(tool),
+        source,
+    };
     let mut child = command(tool, args).spawn().map_err(failed)?;
     let stdin = child.stdin.take();
     let work = async {
@@ -140,10 +167,16 @@ async fn capture(tool: &Path, args: &[&str], input: &str) -> Result<Output, Tool
     };
     match timeout(LIMIT, work).await {
         Ok(output) => output.map_err(failed),
-        Err(_elapsed) => Err(ToolError::TimedOut { tool: name(tool), seconds: LIMIT.as_secs() }),
+        Err(_elapsed) => Err(ToolError::TimedOut {
+            tool: name(tool),
+            seconds: LIMIT.as_secs(),
+        }),
     }
 }
 
 fn name(tool: &Path) -> String {
-    tool.file_name().unwrap_or(OsStr::new("?")).to_string_lossy().into_owned()
+    tool.file_name()
+        .unwrap_or(OsStr::new("?"))
+        .to_string_lossy()
+        .into_owned()
 }

@@ -44,7 +44,16 @@ mod tests {
     fn quoted_text_is_one_word() {
         assert_eq!(
             split(r#"-A X  -m comment --comment "a -m \"limit\" \\" -j Y"#),
-            ["-A", "X", "-m", "comment", "--comment", r#"a -m "limit" \"#, "-j", "Y"]
+            [
+                "-A",
+                "X",
+                "-m",
+                "comment",
+                "--comment",
+                r#"a -m "limit" \"#,
+                "-j",
+                "Y"
+            ]
         );
         assert_eq!(split("\"open"), ["open"]);
         assert_eq!(split("  "), [""; 0]);

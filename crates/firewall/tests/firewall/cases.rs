@@ -18,11 +18,20 @@ pub(crate) struct Case<'a> {
 
 /// The cases of a file.
 pub(crate) fn read(text: &str) -> Vec<Case<'_>> {
-    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines = text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
     let case = |line| {
         let parts: Vec<&str> = str::splitn(line, 4, " ::").map(str::trim).collect();
-        let [entry, named, place, rule] = parts[..] else { panic!("{line}") };
-        Case { entry, named, place: place.split(' ').collect(), rule }
+        let [entry, named, place, rule] = parts[..] else {
+            panic!("{line}")
+        };
+        Case {
+            entry,
+            named,
+            place: place.split(' ').collect(),
+            rule,
+        }
     };
     lines.map(case).collect()
 }

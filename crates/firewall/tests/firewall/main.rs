@@ -50,8 +50,14 @@ fn in_namespace(tools: &[&str], test: impl FnOnce() + Send + 'static) {
     if !geteuid().is_root() {
         return not_run("a test in a network namespace", "it needs root");
     }
-    if let Some(missing) = tools.iter().find(|tool| !Path::new("/usr/sbin").join(tool).exists()) {
-        return not_run("rules of the catalogue", &format!("{missing} is not installed"));
+    if let Some(missing) = tools
+        .iter()
+        .find(|tool| !Path::new("/usr/sbin").join(tool).exists())
+    {
+        return not_run(
+            "rules of the catalogue",
+            &format!("{missing} is not installed"),
+        );
     }
     let in_its_own_namespace = move || {
         unshare(CloneFlags::CLONE_NEWNET).expect("root may unshare");
@@ -66,16 +72,36 @@ fn in_namespace(tools: &[&str], test: impl FnOnce() + Send + 'static) {
 /// Runs a line of shell with `input`; the first line of what it says if it fails.
 fn feed(line: &str, input: &str) -> Result<(), String> {
     let mut command = Command::new("sh");
-    command.args(["-c", line]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+        .args(["-c", line])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().expect("a shell");
-    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
+    child
+        .stdin
+        .take()
+        .expect("a pipe")
+        .write_all(input.as_bytes())
+        .expect("it reads");
     let output = child.wait_with_output().expect("its end");
-    let message = String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().to_owned();
-    if output.status.success() { Ok(()) } else { Err(message) }
+    let message = String::from_utf8_lossy(&output.stderr)
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(message)
+    }
 }
 
 fn read() -> Ruleset {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let (rules, errors) = runtime.block_on(Ruleset::read(Some(PORT)));
     assert_eq!(errors, Vec::<String>::new());
     rules
@@ -98,7 +124,10 @@ fn compare(
             Err(why) => not_run(&format!("{tool}: {}: {}", case.entry, case.rule), &why),
         }
     }
-    assert!(!installed.is_empty(), "{tool}: no rule at all can be installed");
+    assert!(
+        !installed.is_empty(),
+        "{tool}: no rule at all can be installed"
+    );
     let rules = read();
     let found = rules.per_packet();
     let wrong: Vec<String> = installed
@@ -106,8 +135,12 @@ fn compare(
         .filter_map(|(chain, case)| {
             assert!(rules.has_chain(chain), "{tool}: {} was not read", case.rule);
             let seen = seen(&found, &format!("{} {chain}", table(case)), case);
-            (!is_as_said(case.named, &seen))
-                .then(|| format!("{}: {}: {:?}, not {seen:?}", case.entry, case.rule, case.named))
+            (!is_as_said(case.named, &seen)).then(|| {
+                format!(
+                    "{}: {}: {:?}, not {seen:?}",
+                    case.entry, case.rule, case.named
+                )
+            })
         })
         .collect();
     assert!(wrong.is_empty(), "{tool}: {}", wrong.join("\n"));
@@ -116,7 +149,11 @@ fn compare(
 
 /// A chain that is called by the case is named instead of the caller.
 fn seen(found: &[PerPacket], chain: &str, case: &Case<'_>) -> String {
-    if case.rule == "jump limited" { named(found, "inet t limited") } else { named(found, chain) }
+    if case.rule == "jump limited" {
+        named(found, "inet t limited")
+    } else {
+        named(found, chain)
+    }
 }
 
 fn is_as_said(said: &str, seen: &str) -> bool {
@@ -124,16 +161,33 @@ fn is_as_said(said: &str, seen: &str) -> bool {
 }
 
 fn iptables(variant: &'static str) {
-    let tools =
-        if variant == "nft" { ["iptables-nft", "ip6tables-nft"] } else { ["iptables-legacy", "ip6tables-legacy"] };
+    let tools = if variant == "nft" {
+        ["iptables-nft", "ip6tables-nft"]
+    } else {
+        ["iptables-legacy", "ip6tables-legacy"]
+    };
     in_namespace(&tools, move || {
         let table = |case: &Case<'_>| format!("{} {}", case.place[0], case.place[1]);
-        compare(&format!("iptables-{variant}"), &cases::read(IPTABLES), table, |case, chain| {
-            let [family, table, hook] = case.place[..] else { panic!("{}", case.entry) };
-            let base = if family == "ip" { "iptables" } else { "ip6tables" };
-            let input = format!("*{table}\n:{chain} - [0:0]\n-A {chain} {}\n-A {hook} -j {chain}\nCOMMIT\n", case.rule);
-            feed(&format!("{base}-{variant}-restore -w 10 --noflush"), &input)
-        });
+        compare(
+            &format!("iptables-{variant}"),
+            &cases::read(IPTABLES),
+            table,
+            |case, chain| {
+                let [family, table, hook] = case.place[..] else {
+                    panic!("{}", case.entry)
+                };
+                let base = if family == "ip" {
+                    "iptables"
+                } else {
+                    "ip6tables"
+                };
+                let input = format!(
+                    "*{table}\n:{chain} - [0:0]\n-A {chain} {}\n-A {hook} -j {chain}\nCOMMIT\n",
+                    case.rule
+                );
+                feed(&format!("{base}-{variant}-restore -w 10 --noflush"), &input)
+            },
+        );
     });
 }
 
@@ -153,9 +207,17 @@ fn rules_of_ebtables_are_read_as_they_are() {
         in_namespace(&[tool], move || {
             let table = |case: &Case<'_>| format!("bridge {}", case.place[0]);
             compare(tool, &cases::read(EBTABLES), table, |case, chain| {
-                let [table, hook] = case.place[..] else { panic!("{}", case.entry) };
+                let [table, hook] = case.place[..] else {
+                    panic!("{}", case.entry)
+                };
                 let ebtables = format!("{tool} -t {table}");
-                let made = feed(&format!("{ebtables} -N {chain} && {ebtables} -A {chain} {}", case.rule), "");
+                let made = feed(
+                    &format!(
+                        "{ebtables} -N {chain} && {ebtables} -A {chain} {}",
+                        case.rule
+                    ),
+                    "",
+                );
                 made.and_then(|()| feed(&format!("{ebtables} -A {hook} -j {chain}"), ""))
             });
         });
@@ -172,14 +234,22 @@ fn rules_of_nft_are_read_as_they_are() {
         }
         let table = |case: &Case<'_>| format!("{} t", case.place[0]);
         compare("nft", &cases::read(NFT), table, |case, chain| {
-            let [family, hook] = case.place[..] else { panic!("{}", case.entry) };
+            let [family, hook] = case.place[..] else {
+                panic!("{}", case.entry)
+            };
             let hooked = match hook {
                 "nat-prerouting" => "type nat hook prerouting priority -100".to_owned(),
                 "nat-postrouting" => "type nat hook postrouting priority 100".to_owned(),
                 "ingress" => "type filter hook ingress device \"lo\" priority 0".to_owned(),
                 hook => format!("type filter hook {hook} priority 0"),
             };
-            feed("nft -f -", &format!("table {family} t {{\nchain {chain} {{\n{hooked};\n{}\n}}\n}}\n", case.rule))
+            feed(
+                "nft -f -",
+                &format!(
+                    "table {family} t {{\nchain {chain} {{\n{hooked};\n{}\n}}\n}}\n",
+                    case.rule
+                ),
+            )
         });
     });
 }
@@ -221,7 +291,8 @@ fn chains_of_devices_and_the_tunnels_port_are_named() {
             chain c { type filter hook ingress devices = { lo } priority 0; limit rate 5/second; }
         }
         table inet t {
-            chain i { type filter hook input priority 0; policy drop; udp dport 8472 accept; jump c; }
+            chain i \
+            { type filter hook input priority 0; policy drop; udp dport 8472 accept; jump c; }
             chain c { udp dport 8000-9000 drop; }
             chain o { type nat hook output priority 0; udp dport { 53, 8472 } accept; }
             chain never { udp dport 8472 drop; }
@@ -229,7 +300,10 @@ fn chains_of_devices_and_the_tunnels_port_are_named() {
         let (found, at_port) = judged(script);
         assert_eq!(found, ["netdev t c on lo (limit)"]);
         let named = [("inet t c", true), ("inet t i", false), ("inet t o", false)];
-        assert_eq!(at_port, named.map(|(chain, drops)| (chain.to_owned(), drops)));
+        assert_eq!(
+            at_port,
+            named.map(|(chain, drops)| (chain.to_owned(), drops))
+        );
         assert_eq!(read().dropping_policies("input"), ["inet t i"]);
     });
 }
@@ -239,11 +313,18 @@ fn chains_that_drop_forwarded_packets_are_named_unless_a_rule_in_front_may_accep
     in_namespace(&["nft"], || {
         let closed = |rules: &str| {
             let hook = "type filter hook forward priority 0";
-            judged(&format!("table inet t {{\nchain c {{ drop; }}\nchain f {{ {hook}; {rules} }}\n}}"));
+            judged(&format!(
+                "table inet t {{\nchain c {{ drop; }}\nchain f {{ {hook}; {rules} }}\n}}"
+            ));
             read().closed_forward()
         };
         let none: [&str; 0] = [];
-        for drops in ["drop;", "counter drop;", "reject with icmpx admin-prohibited;", "policy drop;"] {
+        for drops in [
+            "drop;",
+            "counter drop;",
+            "reject with icmpx admin-prohibited;",
+            "policy drop;",
+        ] {
             assert_eq!(closed(drops), ["inet t f"], "{drops}");
         }
         assert_eq!(closed("jump c;"), ["inet t c"]);

@@ -80,13 +80,24 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn service(rule: &str, name: &str, port: u16, endpoints: &[&str]) -> Service {
-    let endpoints = endpoints.iter().map(|end| end.parse().expect("an end")).collect();
-    Service { rule: rule.to_owned(), name: Some(name.to_owned()), port, endpoints }
+    let endpoints = endpoints
+        .iter()
+        .map(|end| end.parse().expect("an end"))
+        .collect();
+    Service {
+        rule: rule.to_owned(),
+        name: Some(name.to_owned()),
+        port,
+        endpoints,
+    }
 }
 
 fn iptables(variant: &'static str) {
-    let tools =
-        if variant == "nft" { ["iptables-nft", "ip6tables-nft"] } else { ["iptables-legacy", "ip6tables-legacy"] };
+    let tools = if variant == "nft" {
+        ["iptables-nft", "ip6tables-nft"]
+    } else {
+        ["iptables-legacy", "ip6tables-legacy"]
+    };
     in_namespace(&tools, move || {
         assert_eq!(found("10.96.0.1", TCP), None, "no rules");
         for (base, rules) in [("iptables", IPTABLES), ("ip6tables", IP6TABLES)] {
@@ -94,22 +105,48 @@ fn iptables(variant: &'static str) {
         }
         let tool = format!("iptables-{variant}-save");
         let both = ["10.244.1.5:8080", "10.244.2.6:8080"];
-        let web = |chain: &str| service(&format!("{tool}, table nat, chain {chain}"), "default/web:http", 80, &both);
+        let web = |chain: &str| {
+            service(
+                &format!("{tool}, table nat, chain {chain}"),
+                "default/web:http",
+                80,
+                &both,
+            )
+        };
         assert_eq!(found("10.96.0.1", TCP), Some(vec![web("KUBE-SVC-WEB")]));
         assert_eq!(found("203.0.113.7", TCP), Some(vec![web("KUBE-EXT-WEB")]));
-        let empty = service(&format!("{tool}, table filter, chain KUBE-SERVICES"), "default/none", 80, &[]);
+        let empty = service(
+            &format!("{tool}, table filter, chain KUBE-SERVICES"),
+            "default/none",
+            80,
+            &[],
+        );
         assert_eq!(found("10.96.0.2", TCP), Some(vec![empty]));
-        for (address, protocol) in [("10.96.0.1", UDP), ("198.51.100.1", TCP), ("10.96.0.4", TCP)] {
-            assert_eq!(found(address, protocol), Some(Vec::new()), "{address} {protocol}");
+        for (address, protocol) in [
+            ("10.96.0.1", UDP),
+            ("198.51.100.1", TCP),
+            ("10.96.0.4", TCP),
+        ] {
+            assert_eq!(
+                found(address, protocol),
+                Some(Vec::new()),
+                "{address} {protocol}"
+            );
         }
         let dns = format!("ip6tables-{variant}-save, table nat, chain KUBE-SVC-DNS");
         let dns = service(&dns, "kube-system/kube-dns:dns", 53, &["[fd00:244::3]:53"]);
         assert_eq!(found("fd00:96::a", UDP), Some(vec![dns]));
         let mut names = run(services::service_names(Family::V4)).expect("the names");
         names.sort();
-        let expected =
-            [("10.96.0.1", "default/web:http"), ("10.96.0.2", "default/none"), ("203.0.113.7", "default/web:http")];
-        assert_eq!(names, expected.map(|(address, name)| (ip(address), name.to_owned())));
+        let expected = [
+            ("10.96.0.1", "default/web:http"),
+            ("10.96.0.2", "default/none"),
+            ("203.0.113.7", "default/web:http"),
+        ];
+        assert_eq!(
+            names,
+            expected.map(|(address, name)| (ip(address), name.to_owned()))
+        );
     });
 }
 
@@ -128,18 +165,44 @@ fn services_of_nftables_are_followed_to_their_endpoints() {
     in_namespace(&["nft"], || {
         assert_eq!(found("10.96.0.10", UDP), None, "no rules");
         feed("nft -f -", NFTABLES).expect("rules");
-        let rule = |map: &str, chain: &str| format!("nftables, table kube-proxy, map {map} to chain {chain}");
-        let dns = rule("service-ips", "service-FY5MPXPG-kube-system/kube-dns/udp/dns");
-        let dns = service(&dns, "kube-system/kube-dns:dns", 53, &["10.244.0.3:53", "10.244.1.3:53"]);
+        let rule = |map: &str, chain: &str| {
+            format!("nftables, table kube-proxy, map {map} to chain {chain}")
+        };
+        let dns = rule(
+            "service-ips",
+            "service-FY5MPXPG-kube-system/kube-dns/udp/dns",
+        );
+        let dns = service(
+            &dns,
+            "kube-system/kube-dns:dns",
+            53,
+            &["10.244.0.3:53", "10.244.1.3:53"],
+        );
         assert_eq!(found("10.96.0.10", UDP), Some(vec![dns]));
-        let metrics = rule("service-ips", "service-AS2KJYAD-kube-system/kube-dns/tcp/metrics");
-        let metrics = service(&metrics, "kube-system/kube-dns/tcp/metrics", 9153, &["10.244.1.3:9153"]);
+        let metrics = rule(
+            "service-ips",
+            "service-AS2KJYAD-kube-system/kube-dns/tcp/metrics",
+        );
+        let metrics = service(
+            &metrics,
+            "kube-system/kube-dns/tcp/metrics",
+            9153,
+            &["10.244.1.3:9153"],
+        );
         assert_eq!(found("10.96.0.10", TCP), Some(vec![metrics]));
-        let empty = service(&rule("no-endpoint-services", "reject-chain"), "default/empty:http", 80, &[]);
+        let empty = service(
+            &rule("no-endpoint-services", "reject-chain"),
+            "default/empty:http",
+            80,
+            &[],
+        );
         assert_eq!(found("10.96.0.20", TCP), Some(vec![empty]));
         assert_eq!(found("10.96.0.11", TCP), Some(Vec::new()));
         let names = run(services::service_names(Family::V4)).expect("the names");
-        assert!(names.contains(&(ip("10.96.0.20"), "default/empty:http".to_owned())), "{names:?}");
+        assert!(
+            names.contains(&(ip("10.96.0.20"), "default/empty:http".to_owned())),
+            "{names:?}"
+        );
         assert_eq!(names.len(), 3);
     });
 }

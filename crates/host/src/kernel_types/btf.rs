@@ -65,8 +65,16 @@ impl<R: Read + Seek> Btf<R> {
             return None;
         }
         let start = u64::from(word(&header, 4));
-        let section = |at, len| Section { at: start + u64::from(word(&header, at)), len: word(&header, len) };
-        Some(Self { types: section(8, 12), strings: section(16, 20), places: Vec::new(), file })
+        let section = |at, len| Section {
+            at: start + u64::from(word(&header, at)),
+            len: word(&header, len),
+        };
+        Some(Self {
+            types: section(8, 12),
+            strings: section(16, 20),
+            places: Vec::new(),
+            file,
+        })
     }
 
     /// The offsets in bytes of these members of these structs, and the values of the members of
@@ -76,15 +84,25 @@ impl<R: Read + Seek> Btf<R> {
         wanted: &[(&str, &str)],
         enumerators: &[&str],
     ) -> Option<(Vec<Found>, Vec<Found>)> {
-        let both = wanted.iter().flat_map(|(structure, member)| [*structure, *member]);
-        let names = self.find_names(&both.chain(enumerators.iter().copied()).collect::<Vec<_>>())?;
+        let both = wanted
+            .iter()
+            .flat_map(|(structure, member)| [*structure, *member]);
+        let names =
+            self.find_names(&both.chain(enumerators.iter().copied()).collect::<Vec<_>>())?;
         let (of_members, of_enumerators) = names.split_at(2 * wanted.len());
         let (structures, values) = self.walk(
-            |name| of_members.iter().step_by(2).any(|places| places.contains(&name)),
+            |name| {
+                of_members
+                    .iter()
+                    .step_by(2)
+                    .any(|places| places.contains(&name))
+            },
             &of_enumerators.iter().map(Vec::as_slice).collect::<Vec<_>>(),
         )?;
         let offsets = of_members.chunks_exact(2).map(|names| {
-            let structure = structures.iter().find(|found| names[0].contains(&found.name));
+            let structure = structures
+                .iter()
+                .find(|found| names[0].contains(&found.name));
             let bits = structure.and_then(|structure| self.offset(structure, &names[1]));
             bits.filter(|bits| bits % 8 == 0).map(|bits| bits / 8)
         });
@@ -94,13 +112,21 @@ impl<R: Read + Seek> Btf<R> {
     /// The offset in bits of the member with one of these names, also within members that have none
     /// themselves.
     fn offset(&mut self, structure: &Structure, names: &[u32]) -> Option<u32> {
-        if let Some(member) = structure.members.iter().find(|member| names.contains(&member.name)) {
+        if let Some(member) = structure
+            .members
+            .iter()
+            .find(|member| names.contains(&member.name))
+        {
             return Some(member.bits);
         }
-        structure.members.iter().filter(|member| member.name == ANONYMOUS).find_map(|member| {
-            let inner = self.structure(member.of)?;
-            Some(member.bits + self.offset(&inner, names)?)
-        })
+        structure
+            .members
+            .iter()
+            .filter(|member| member.name == ANONYMOUS)
+            .find_map(|member| {
+                let inner = self.structure(member.of)?;
+                Some(member.bits + self.offset(&inner, names)?)
+            })
     }
 
     /// Returns the offsets of each name in the string section, by itself and as the end of another
@@ -135,14 +161,19 @@ impl<R: Read + Seek> Btf<R> {
         enumerators: &[&[u32]],
     ) -> Option<(Vec<Structure>, Vec<Found>)> {
         self.file.seek(SeekFrom::Start(self.types.at)).ok()?;
-        let (mut left, mut structures, mut values) = (self.types.len, Vec::new(), vec![None; enumerators.len()]);
+        let (mut left, mut structures, mut values) =
+            (self.types.len, Vec::new(), vec![None; enumerators.len()]);
         while left > 0 {
-            self.places.push(self.types.at + u64::from(self.types.len - left));
+            self.places
+                .push(self.types.at + u64::from(self.types.len - left));
             let Header { name, kind, count } = self.header()?;
             let trailer = trailer_len(kind, count)?;
             match kind {
                 KIND_STRUCT | KIND_UNION if is_structure(name) => {
-                    structures.push(Structure { name, members: self.members(count)? });
+                    structures.push(Structure {
+                        name,
+                        members: self.members(count)?,
+                    });
                 }
                 KIND_ENUM => self.note_values(count, enumerators, &mut values)?,
                 _ => self.file.seek_relative(trailer.into()).ok()?,
@@ -166,24 +197,37 @@ impl<R: Read + Seek> Btf<R> {
 
     /// The struct or union with this number.
     fn structure(&mut self, number: u32) -> Option<Structure> {
-        let place = *self.places.get(usize::try_from(number).ok()?.checked_sub(1)?)?;
+        let place = *self
+            .places
+            .get(usize::try_from(number).ok()?.checked_sub(1)?)?;
         self.file.seek(SeekFrom::Start(place)).ok()?;
         let Header { name, kind, count } = self.header()?;
         matches!(kind, KIND_STRUCT | KIND_UNION).then_some(())?;
-        Some(Structure { name, members: self.members(count)? })
+        Some(Structure {
+            name,
+            members: self.members(count)?,
+        })
     }
 
     fn header(&mut self) -> Option<Header> {
         let entry: [u8; ENTRY_LEN as usize] = read(&mut self.file)?;
         let info = word(&entry, 4);
-        Some(Header { name: word(&entry, 0), kind: info >> 24 & 0x1f, count: info & 0xffff })
+        Some(Header {
+            name: word(&entry, 0),
+            kind: info >> 24 & 0x1f,
+            count: info & 0xffff,
+        })
     }
 
     fn members(&mut self, count: u32) -> Option<Vec<Member>> {
         let member = |_| {
             let member: [u8; ENTRY_LEN as usize] = read(&mut self.file)?;
             // With bit-fields in the struct the high byte is a field's width.
-            Some(Member { name: word(&member, 0), of: word(&member, 4), bits: word(&member, 8) & 0x00ff_ffff })
+            Some(Member {
+                name: word(&member, 0),
+                of: word(&member, 4),
+                bits: word(&member, 8) & 0x00ff_ffff,
+            })
         };
         (0..count).map(member).collect()
     }
@@ -224,7 +268,9 @@ pub(super) mod tests {
     use super::*;
 
     fn offset(btf: &[u8], structure: &str, member: &str) -> Option<u32> {
-        Btf::open(Cursor::new(btf))?.look_up(&[(structure, member)], &[])?.0[0]
+        Btf::open(Cursor::new(btf))?
+            .look_up(&[(structure, member)], &[])?
+            .0[0]
     }
 
     /// An integer, a struct `other` of one member, and `sk_buff` of three, of which the second is a
@@ -233,14 +279,30 @@ pub(super) mod tests {
         let strings = b"\0int\0other\0sk_buff\0next\0_nfct\0dev\0";
         let at = |name: &str| {
             let wanted = [&[0], name.as_bytes(), &[0]].concat();
-            let found = strings.windows(wanted.len()).position(|window| window == wanted).expect("a name");
+            let found = strings
+                .windows(wanted.len())
+                .position(|window| window == wanted)
+                .expect("a name");
             u32::try_from(found + 1).expect("small")
         };
         let info = |kind: u32, count: u32| kind << 24 | count;
         let types = [
             vec![at("int"), info(1, 0), 4, 32],
             vec![at("other"), info(4, 1), 8, at("_nfct"), 1, 0],
-            vec![at("sk_buff"), info(4, 3) | 1 << 31, 16, at("next"), 1, 0, 0, 4, 32, at("_nfct"), 1, 64],
+            vec![
+                at("sk_buff"),
+                info(4, 3) | 1 << 31,
+                16,
+                at("next"),
+                1,
+                0,
+                0,
+                4,
+                32,
+                at("_nfct"),
+                1,
+                64,
+            ],
             vec![0, info(5, 2), 4, at("int"), 1, 0, at("dev"), 1, 8],
         ]
         .concat();
@@ -270,13 +332,20 @@ pub(super) mod tests {
     #[test]
     fn a_member_of_an_enum_is_found_by_its_name() {
         let mut btf = small();
-        let names = |btf: &[u8]| Btf::open(Cursor::new(btf.to_vec()))?.look_up(&[], &["dev"])?.1[0];
+        let names = |btf: &[u8]| {
+            Btf::open(Cursor::new(btf.to_vec()))?
+                .look_up(&[], &["dev"])?
+                .1[0]
+        };
         assert_eq!(names(&btf), None);
         // The union becomes an enum: its two members of three words each are the three members of
         // two words.
         let union = btf.len() - b"\0int\0other\0sk_buff\0next\0_nfct\0dev\0".len() - 36;
         btf[union + 4..union + 8].copy_from_slice(&(KIND_ENUM << 24 | 3).to_ne_bytes());
-        let dev = word::<4>(btf[union + 24..union + 28].try_into().expect("four bytes"), 0);
+        let dev = word::<4>(
+            btf[union + 24..union + 28].try_into().expect("four bytes"),
+            0,
+        );
         btf[union + 20..union + 24].copy_from_slice(&dev.to_ne_bytes());
         btf[union + 24..union + 28].copy_from_slice(&7_u32.to_ne_bytes());
         assert_eq!(names(&btf), Some(7));

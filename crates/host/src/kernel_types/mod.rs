@@ -44,21 +44,34 @@ pub fn is_readable() -> bool {
 static IS_REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// The kernel stays the same, so its types are read once.
-static LAYOUTS: LazyLock<Layouts> =
-    LazyLock::new(|| File::open(VMLINUX).ok().and_then(layouts_of).unwrap_or(Layouts::UNKNOWN));
+static LAYOUTS: LazyLock<Layouts> = LazyLock::new(|| {
+    File::open(VMLINUX)
+        .ok()
+        .and_then(layouts_of)
+        .unwrap_or(Layouts::UNKNOWN)
+});
 
 /// Returns the offsets that the programs use; those that are not found are zero.
 pub fn layout() -> KernelLayout {
-    if IS_REFUSED.load(Ordering::Relaxed) { KernelLayout::UNKNOWN } else { LAYOUTS.kernel }
+    if IS_REFUSED.load(Ordering::Relaxed) {
+        KernelLayout::UNKNOWN
+    } else {
+        LAYOUTS.kernel
+    }
 }
 
 /// Returns what the program needs that reports packets which the kernel drops, in this network
 /// namespace. Unknown where the kernel does not say why it drops a packet (before Linux 5.18 it
 /// does not name netfilter).
 pub fn drop_layout() -> DropLayout {
-    let netns = fs::metadata(NETNS).ok().and_then(|file| u32::try_from(file.ino()).ok());
+    let netns = fs::metadata(NETNS)
+        .ok()
+        .and_then(|file| u32::try_from(file.ino()).ok());
     match netns {
-        Some(netns) if LAYOUTS.drops.is_known() => DropLayout { netns, ..LAYOUTS.drops },
+        Some(netns) if LAYOUTS.drops.is_known() => DropLayout {
+            netns,
+            ..LAYOUTS.drops
+        },
         _ => DropLayout::UNKNOWN,
     }
 }
@@ -77,7 +90,10 @@ struct Layouts {
 }
 
 impl Layouts {
-    const UNKNOWN: Self = Self { kernel: KernelLayout::UNKNOWN, drops: DropLayout::UNKNOWN };
+    const UNKNOWN: Self = Self {
+        kernel: KernelLayout::UNKNOWN,
+        drops: DropLayout::UNKNOWN,
+    };
 }
 
 /// Members of structs, each with the name of its struct.
@@ -91,7 +107,10 @@ fn layouts_of(btf: impl Read + Seek) -> Option<Layouts> {
     let (offsets, values) = Btf::open(btf)?.look_up(&members, &enumerators)?;
     let (of_kernel, of_drops) = offsets.split_first_chunk::<{ KERNEL_MEMBERS.len() }>()?;
     let (timeout_extension, reasons) = values.split_last()?;
-    let drops = of_drops.try_into().ok().and_then(|offsets| drops_of(offsets, reasons));
+    let drops = of_drops
+        .try_into()
+        .ok()
+        .and_then(|offsets| drops_of(offsets, reasons));
     Some(Layouts {
         kernel: layout_of(*of_kernel, *timeout_extension).unwrap_or_default(),
         drops: drops.unwrap_or(DropLayout::UNKNOWN),
@@ -114,15 +133,33 @@ const DROP_MEMBERS: [Wanted; 12] = [
 ];
 
 /// None if something is missing, also for a kernel that does not name netfilter's drops.
-fn drops_of(offsets: [Option<u32>; DROP_MEMBERS.len()], reasons: &[Option<u32>]) -> Option<DropLayout> {
-    let [head, network_header, protocol, len, device, socket, ifindex, device_net, common, net, ns, inode] = offsets;
+fn drops_of(
+    offsets: [Option<u32>; DROP_MEMBERS.len()],
+    reasons: &[Option<u32>],
+) -> Option<DropLayout> {
+    let [
+        head,
+        network_header,
+        protocol,
+        len,
+        device,
+        socket,
+        ifindex,
+        device_net,
+        common,
+        net,
+        ns,
+        inode,
+    ] = offsets;
     let mut codes = DropLayout::UNKNOWN.codes;
     for (reason, number) in KernelDrop::ALL.into_iter().zip(reasons) {
         if let Some(code) = number.and_then(|number| codes.get_mut(usize::try_from(number).ok()?)) {
             *code = reason as u8;
         }
     }
-    codes.contains(&(KernelDrop::NetfilterDrop as u8)).then_some(())?;
+    codes
+        .contains(&(KernelDrop::NetfilterDrop as u8))
+        .then_some(())?;
     Some(DropLayout {
         head: head?,
         network_header: network_header?,
@@ -161,7 +198,10 @@ const KERNEL_MEMBERS: [Wanted; 17] = [
 ];
 
 /// None for a kernel without conntrack.
-fn layout_of(offsets: [Option<u32>; KERNEL_MEMBERS.len()], timeout_extension: Option<u32>) -> Option<KernelLayout> {
+fn layout_of(
+    offsets: [Option<u32>; KERNEL_MEMBERS.len()],
+    timeout_extension: Option<u32>,
+) -> Option<KernelLayout> {
     let [
         nfct,
         device,
@@ -184,16 +224,41 @@ fn layout_of(offsets: [Option<u32>; KERNEL_MEMBERS.len()], timeout_extension: Op
         let (nf, device, net, entries, priority) = (nf?, device?, net?, entries?, priority?);
         let (hooks_v4, hooks_v6) = (nf + hooks_v4?, nf + hooks_v6?);
         let hook_kind = hook_kind.unwrap_or_default();
-        let hooks =
-            KernelLayout { device, net, hooks_v4, hooks_v6, entries, priority, hook_kind, ..KernelLayout::UNKNOWN };
+        let hooks = KernelLayout {
+            device,
+            net,
+            hooks_v4,
+            hooks_v6,
+            entries,
+            priority,
+            hook_kind,
+            ..KernelLayout::UNKNOWN
+        };
         Some(KernelLayout { nfct, ..hooks })
     };
-    let layout = hooks().unwrap_or(KernelLayout { nfct, ..KernelLayout::UNKNOWN });
-    let tcp_states = proto.zip(seen).filter(|_| state == TCP_STATE).map_or(0, |(proto, seen)| proto + seen);
-    let layout = KernelLayout { stack: stack.unwrap_or_default(), tcp_states, ..layout };
-    let Some((extensions, extension_offsets)) = ext.zip(ext_offset) else { return Some(layout) };
+    let layout = hooks().unwrap_or(KernelLayout {
+        nfct,
+        ..KernelLayout::UNKNOWN
+    });
+    let tcp_states = proto
+        .zip(seen)
+        .filter(|_| state == TCP_STATE)
+        .map_or(0, |(proto, seen)| proto + seen);
+    let layout = KernelLayout {
+        stack: stack.unwrap_or_default(),
+        tcp_states,
+        ..layout
+    };
+    let Some((extensions, extension_offsets)) = ext.zip(ext_offset) else {
+        return Some(layout);
+    };
     let timeout_extension = timeout_extension.unwrap_or_default();
-    Some(KernelLayout { extensions, extension_offsets, timeout_extension, ..layout })
+    Some(KernelLayout {
+        extensions,
+        extension_offsets,
+        timeout_extension,
+        ..layout
+    })
 }
 
 #[cfg(test)]
@@ -204,7 +269,16 @@ mod tests {
 
     #[test]
     fn without_the_hooks_conntracks_own_word_is_read() {
-        let kernel = KernelLayout { nfct: 8, ..KernelLayout::UNKNOWN };
-        assert_eq!(layouts_of(Cursor::new(small())), Some(Layouts { kernel, ..Layouts::UNKNOWN }));
+        let kernel = KernelLayout {
+            nfct: 8,
+            ..KernelLayout::UNKNOWN
+        };
+        assert_eq!(
+            layouts_of(Cursor::new(small())),
+            Some(Layouts {
+                kernel,
+                ..Layouts::UNKNOWN
+            })
+        );
     }
 }

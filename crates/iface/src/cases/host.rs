@@ -26,8 +26,13 @@ const FLAGS: [(&str, AddressFlags); 6] = [
 ];
 
 pub(super) fn host(text: &str) -> Host {
-    let pods = PODS.map(|network| network.parse().expect("a network")).to_vec();
-    let mut host = Host { pods, ..Host::default() };
+    let pods = PODS
+        .map(|network| network.parse().expect("a network"))
+        .to_vec();
+    let mut host = Host {
+        pods,
+        ..Host::default()
+    };
     for (index, device) in (2..).zip(text.split("; ")) {
         read_device(&mut host, index, device);
     }
@@ -39,7 +44,11 @@ fn read_device(host: &mut Host, index: u32, text: &str) {
     let (head, addresses) = text.split_once(": ").unwrap_or((text, ""));
     let mut words = head.split(' ');
     let name = words.next().expect("a name");
-    let mut link = Link { kind: kind_of(name), loopback: name == "lo", ..Link::ethernet(index, name, 1500) };
+    let mut link = Link {
+        kind: kind_of(name),
+        loopback: name == "lo",
+        ..Link::ethernet(index, name, 1500)
+    };
     let (mut has_default, mut is_choice, mut metric, mut from) = (false, false, 0, None);
     for word in words {
         match word.split_once('=') {
@@ -60,10 +69,21 @@ fn read_device(host: &mut Host, index: u32, text: &str) {
         host.addresses.push(address);
     }
     if has_default {
-        let known = source.or(from).or(host.addresses.last().map(|last| last.key.addr));
+        let known = source
+            .or(from)
+            .or(host.addresses.last().map(|last| last.key.addr));
         let family = known.map_or(Family::V4, Family::of);
         let place = if is_choice { 0 } else { host.defaults.len() };
-        host.defaults.insert(place, DefaultRoute { family, ifindex: index, metric, src: from, source });
+        host.defaults.insert(
+            place,
+            DefaultRoute {
+                family,
+                ifindex: index,
+                metric,
+                src: from,
+                source,
+            },
+        );
     }
 }
 
@@ -78,11 +98,31 @@ fn read_address(ifindex: u32, text: &str) -> (Address, bool) {
             _ => flags |= FLAGS.iter().find(|(name, _)| *name == word).expect(text).1,
         }
     }
-    let key = AddressKey { ifindex, addr: net.addr(), prefix_len: net.prefix_len() };
-    (Address { key, scope: AddressScope::Universe, flags }, is_source)
+    let key = AddressKey {
+        ifindex,
+        addr: net.addr(),
+        prefix_len: net.prefix_len(),
+    };
+    (
+        Address {
+            key,
+            scope: AddressScope::Universe,
+            flags,
+        },
+        is_source,
+    )
 }
 
 fn kind_of(name: &str) -> Option<String> {
-    let kinds = [("flannel.", "vxlan"), ("vxlan", "vxlan"), ("cni", "bridge"), ("br", "bridge"), ("veth", "veth")];
-    kinds.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, kind)| (*kind).to_owned())
+    let kinds = [
+        ("flannel.", "vxlan"),
+        ("vxlan", "vxlan"),
+        ("cni", "bridge"),
+        ("br", "bridge"),
+        ("veth", "veth"),
+    ];
+    kinds
+        .iter()
+        .find(|(prefix, _)| name.starts_with(prefix))
+        .map(|(_, kind)| (*kind).to_owned())
 }

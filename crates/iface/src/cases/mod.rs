@@ -28,41 +28,75 @@ fn options(text: &str) -> IfaceOptions {
     let none = IfaceOptions::default();
     match text.split_once('=') {
         None => none,
-        Some(("--iface", value)) => IfaceOptions { iface: vec![value.to_owned()], ..none },
-        Some(("--iface-regex", value)) => {
-            IfaceOptions { patterns: vec![NamePattern::new(value).expect("a pattern")], ..none }
-        }
+        Some(("--iface", value)) => IfaceOptions {
+            iface: vec![value.to_owned()],
+            ..none
+        },
+        Some(("--iface-regex", value)) => IfaceOptions {
+            patterns: vec![NamePattern::new(value).expect("a pattern")],
+            ..none
+        },
         Some(_) => panic!("{text}"),
     }
 }
 
 /// The family of a case: that of what it expects.
 fn family(text: &str) -> Family {
-    if text.contains("IPv6") { Family::V6 } else { Family::V4 }
+    if text.contains("IPv6") {
+        Family::V6
+    } else {
+        Family::V4
+    }
 }
 
 fn describe(chosen: &ExternalInterface) -> String {
-    let ends: Vec<_> = chosen.ends.values().map(|end| end.addr.to_string()).collect();
+    let ends: Vec<_> = chosen
+        .ends
+        .values()
+        .map(|end| end.addr.to_string())
+        .collect();
     format!("{} {}", chosen.name, ends.join(" "))
 }
 
 #[test]
 fn each_host_leads_to_its_choice() {
-    for ChoiceCase { situation, options: given, host: text, chosen } in CHOICES {
+    for ChoiceCase {
+        situation,
+        options: given,
+        host: text,
+        chosen,
+    } in CHOICES
+    {
         let found = match select(&options(given), &[family(situation)], &host(text)) {
             Ok(found) => describe(&found),
-            Err(error) => format!("{}: {error}", if error.can_pass() { "waits" } else { "error" }),
+            Err(error) => format!(
+                "{}: {error}",
+                if error.can_pass() { "waits" } else { "error" }
+            ),
         };
-        let is_right = if chosen.contains(": ") { found.starts_with(chosen) } else { found == chosen };
+        let is_right = if chosen.contains(": ") {
+            found.starts_with(chosen)
+        } else {
+            found == chosen
+        };
         assert!(is_right, "{situation}: {text}\n{found}\nright: {chosen}");
     }
 }
 
 #[test]
 fn each_change_leads_to_its_choice_in_time() {
-    for Following { situation, before, steps, chosen, within } in FOLLOWINGS {
+    for Following {
+        situation,
+        before,
+        steps,
+        chosen,
+        within,
+    } in FOLLOWINGS
+    {
         let first = host(before);
-        let mut follower = Follower::choose(IfaceOptions::default(), vec![family(situation)], &first).expect(situation);
+        let mut follower =
+            Follower::choose(IfaceOptions::default(), vec![family(situation)], &first)
+                .expect(situation);
         let mut now = Instant::now();
         let mut run = |host: &Host, time: Duration| {
             let (start, mut changed) = (now, None);
@@ -86,7 +120,10 @@ fn each_change_leads_to_its_choice_in_time() {
         history.push((last.clone(), changed));
         assert_eq!(last, chosen, "{situation}: {history:?}");
         let took = changed.unwrap_or_default();
-        assert!(took <= Duration::from_secs(within.unwrap_or_default()), "{situation}: {history:?}");
+        assert!(
+            took <= Duration::from_secs(within.unwrap_or_default()),
+            "{situation}: {history:?}"
+        );
         let is_kept = history.iter().all(|(_, changed)| changed.is_none());
         assert!(within.is_some() || is_kept, "{situation}: {history:?}");
     }
@@ -96,8 +133,19 @@ fn code(text: &str) -> String {
     format!("`{}`", text.replace('|', "\\|").replace('\n', " "))
 }
 
-fn choice_row(ChoiceCase { situation, options, host, chosen }: &ChoiceCase) -> String {
-    let options = if options.is_empty() { String::new() } else { format!("{}, on ", code(options)) };
+fn choice_row(
+    ChoiceCase {
+        situation,
+        options,
+        host,
+        chosen,
+    }: &ChoiceCase,
+) -> String {
+    let options = if options.is_empty() {
+        String::new()
+    } else {
+        format!("{}, on ", code(options))
+    };
     let chosen = match chosen.split_once(": ") {
         Some(("error", error)) => format!("refused: {}", code(error)),
         Some((_, error)) => format!("none yet: {}", code(error)),
@@ -106,43 +154,73 @@ fn choice_row(ChoiceCase { situation, options, host, chosen }: &ChoiceCase) -> S
     format!("| {situation} | {options}{} | {chosen} |\n", code(host))
 }
 
-fn following_row(Following { situation, before, steps, chosen, within }: &Following) -> String {
-    let steps: Vec<_> = steps.iter().map(|(after, host)| format!("after {after} s {}", code(host))).collect();
+fn following_row(
+    Following {
+        situation,
+        before,
+        steps,
+        chosen,
+        within,
+    }: &Following,
+) -> String {
+    let steps: Vec<_> = steps
+        .iter()
+        .map(|(after, host)| format!("after {after} s {}", code(host)))
+        .collect();
     let within = match within {
         None => "never another".to_owned(),
         Some(0) => "at once".to_owned(),
         Some(seconds) => format!("{seconds} s"),
     };
-    format!("| {situation} | {} | {} | {} | {within} |\n", code(before), steps.join(", "), code(chosen))
+    format!(
+        "| {situation} | {} | {} | {} | {within} |\n",
+        code(before),
+        steps.join(", "),
+        code(chosen)
+    )
 }
 
 fn tables() -> [(&'static str, String); 2] {
     let choices = CHOICES.iter().map(choice_row).collect::<String>();
     let followings = FOLLOWINGS.iter().map(following_row).collect::<String>();
     [
-        ("choices", format!("| situation | the host | chosen |\n|---|---|---|\n{choices}")),
+        (
+            "choices",
+            format!("| situation | the host | chosen |\n|---|---|---|\n{choices}"),
+        ),
         (
             "changes",
-            format!("| what happens | before | then | in the end | at most |\n|---|---|---|---|---|\n{followings}"),
+            format!(
+                "| what happens | before | then | in the end | at most \
+                 |\n|---|---|---|---|---|\n{followings}"
+            ),
         ),
     ]
 }
 
 #[test]
 fn the_page_has_the_cases_as_they_are() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/external-interface.md");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs/reference/external-interface.md");
     let written = fs::read_to_string(&path).expect("the page");
-    let right = tables().iter().fold(written.clone(), |page, (name, table)| {
-        let (begin, end) = (format!("<!-- {name}: made from the code -->\n"), format!("<!-- end of {name} -->\n"));
-        let (before, rest) = page.split_once(&begin).expect("the first marker");
-        let (_, after) = rest.split_once(&end).expect("the second marker");
-        [before, &begin, table, &end, after].concat()
-    });
+    let right = tables()
+        .iter()
+        .fold(written.clone(), |page, (name, table)| {
+            let (begin, end) = (
+                format!("<!-- {name}: made from the code -->\n"),
+                format!("<!-- end of {name} -->\n"),
+            );
+            let (before, rest) = page.split_once(&begin).expect("the first marker");
+            let (_, after) = rest.split_once(&end).expect("the second marker");
+            [before, &begin, table, &end, after].concat()
+        });
     if env::var_os("FLANNEL_WRITE_DOCS").is_some() {
         fs::write(&path, right).expect("to write the page");
         return;
     }
-    let wrong = right.lines().find(|line| !written.lines().any(|other| other == *line));
+    let wrong = right
+        .lines()
+        .find(|line| !written.lines().any(|other| other == *line));
     let shown = wrong.unwrap_or("a row too many");
     assert!(
         written == right,

@@ -22,8 +22,17 @@ pub(super) struct Following {
     pub(super) within: Option<u64>,
 }
 
-const fn by_default(situation: &'static str, host: &'static str, chosen: &'static str) -> ChoiceCase {
-    ChoiceCase { situation, options: "", host, chosen }
+const fn by_default(
+    situation: &'static str,
+    host: &'static str,
+    chosen: &'static str,
+) -> ChoiceCase {
+    ChoiceCase {
+        situation,
+        options: "",
+        host,
+        chosen,
+    }
 }
 
 pub(super) const CHOICES: [ChoiceCase; 37] = [
@@ -62,7 +71,11 @@ pub(super) const CHOICES: [ChoiceCase; 37] = [
         "eth0 default: 203.0.113.7/32 source, 10.1.0.5/24",
         "eth0 203.0.113.7",
     ),
-    by_default("a single address and no other", "eth0 default: 10.0.0.2/32 source", "eth0 10.0.0.2"),
+    by_default(
+        "a single address and no other",
+        "eth0 default: 10.0.0.2/32 source",
+        "eth0 10.0.0.2",
+    ),
     by_default(
         "the default route names the virtual address (keepalived's virtual_routes)",
         "eth0 default from=192.168.1.100: 192.168.1.11/24 source, 192.168.1.100/32",
@@ -88,7 +101,11 @@ pub(super) const CHOICES: [ChoiceCase; 37] = [
         "eth0 default: 169.254.7.7/16, 192.168.1.11/24 leased",
         "eth0 192.168.1.11",
     ),
-    by_default("only an address that a host gave itself", "eth0 default: 169.254.7.7/16 source", "eth0 169.254.7.7"),
+    by_default(
+        "only an address that a host gave itself",
+        "eth0 default: 169.254.7.7/16 source",
+        "eth0 169.254.7.7",
+    ),
     by_default(
         "an address of the pod network on the external interface",
         "eth0 default: 10.244.7.1/24 source, 192.168.1.11/24",
@@ -121,7 +138,8 @@ pub(super) const CHOICES: [ChoiceCase; 37] = [
     ),
     by_default(
         "IPv6: a privacy address, which the kernel prefers on some hosts",
-        "eth0 default: 2001:db8::abcd/64 leased temporary source, fd00::11/64 leased, 2001:db8::11/64 leased",
+        "eth0 default: 2001:db8::abcd/64 leased temporary source, fd00::11/64 leased, \
+         2001:db8::11/64 leased",
         "eth0 2001:db8::11",
     ),
     by_default(
@@ -141,12 +159,14 @@ pub(super) const CHOICES: [ChoiceCase; 37] = [
     ),
     by_default(
         "two default routes",
-        "eth0 default metric=100: 192.168.1.11/24 source; eth1 default metric=200: 10.0.0.5/24 source",
+        "eth0 default metric=100: 192.168.1.11/24 source; eth1 default metric=200: 10.0.0.5/24 \
+         source",
         "eth0 192.168.1.11",
     ),
     by_default(
         "the first of two default routes is dead",
-        "eth0 no-carrier default metric=100: 192.168.1.11/24; eth1 default metric=200: 10.0.0.5/24 source",
+        "eth0 no-carrier default metric=100: 192.168.1.11/24; eth1 default metric=200: 10.0.0.5/24 \
+         source",
         "eth1 10.0.0.5",
     ),
     by_default(
@@ -177,18 +197,21 @@ pub(super) const CHOICES: [ChoiceCase; 37] = [
     by_default(
         "the only default route is that of the tunnel device",
         "eth0: 192.168.1.11/24; flannel.1 default: 192.168.1.11/24 source",
-        "waits: the IPv4 default route leaves by flannel.1, which is a tunnel of flannel and not an external interface",
+        "waits: the IPv4 default route leaves by flannel.1, which is a tunnel of flannel and not \
+         an external interface",
     ),
     by_default(
         "the only default route is that of a bridge of pods with another name",
         "eth0: 192.168.1.11/24; brpods default: 10.244.7.1/24 source",
-        "waits: the IPv4 default route leaves by brpods, which is a bridge of pods, with an address of the pod network",
+        "waits: the IPv4 default route leaves by brpods, which is a bridge of pods, with an \
+         address of the pod network",
     ),
     ChoiceCase {
         situation: "a tunnel device by its name",
         options: "--iface=cilium_vxlan",
         host: "eth0: 192.168.1.11/24; cilium_vxlan: 10.0.0.5/24",
-        chosen: "error: no interface fits what was asked for:\n  cilium_vxlan: cilium_vxlan is a device of Cilium",
+        chosen: "error: no interface fits what was asked for:\n  cilium_vxlan: cilium_vxlan is a \
+            device of Cilium",
     },
     ChoiceCase {
         situation: "an address that a DHCP client put on the tunnel device as well",
@@ -199,14 +222,16 @@ pub(super) const CHOICES: [ChoiceCase; 37] = [
     ChoiceCase {
         situation: "a pattern that also matches pods' devices and addresses",
         options: r"--iface-regex=^(10\.|cni|veth|flannel|eth)",
-        host: "cni0: 10.244.7.1/24; veth0a1b2c3d: 10.9.9.9/16; flannel.1: 10.244.7.0/32; eth0: 192.168.1.11/24",
+        host: "cni0: 10.244.7.1/24; veth0a1b2c3d: 10.9.9.9/16; flannel.1: 10.244.7.0/32; eth0: \
+            192.168.1.11/24",
         chosen: "eth0 192.168.1.11",
     },
     ChoiceCase {
         situation: "a pattern that only matches an address of pods",
         options: r"--iface-regex=^10\.",
         host: "cni0: 10.244.7.1/24; eth0: 192.168.1.11/24",
-        chosen: "waits: no interface fits what was asked for:\n  --iface-regex=^10\\.: it matches no usable address",
+        chosen: "waits: no interface fits what was asked for:\n  --iface-regex=^10\\.: it matches \
+            no usable address",
     },
 ];
 
@@ -215,9 +240,10 @@ const DHCP_AND_VIRTUAL: &str = "eth0 default: 192.168.1.11/24 leased source, 192
 const ONLY_VIRTUAL: &str = "eth0 default: 192.168.1.100/32";
 const TWO: &str = "eth0 default: 192.168.1.11/24 source, 10.1.0.5/24";
 const SECOND: &str = "eth0 default: 10.1.0.5/24 source";
-const UPLINKS: &str = "eth0 default metric=100: 192.168.1.11/24 source; eth1 default metric=200: 10.0.0.5/24 source";
-const DEAD_UPLINK: &str =
-    "eth0 no-carrier default metric=100: 192.168.1.11/24 source; eth1 default metric=200: 10.0.0.5/24 source";
+const UPLINKS: &str =
+    "eth0 default metric=100: 192.168.1.11/24 source; eth1 default metric=200: 10.0.0.5/24 source";
+const DEAD_UPLINK: &str = "eth0 no-carrier default metric=100: 192.168.1.11/24 source; eth1 \
+    default metric=200: 10.0.0.5/24 source";
 const PREFIX: &str = "eth0 default: 2001:db8:1::11/64 leased source";
 
 pub(super) const FOLLOWINGS: [Following; 22] = [
@@ -266,7 +292,10 @@ pub(super) const FOLLOWINGS: [Following; 22] = [
     Following {
         situation: "that address returns later",
         before: TWO,
-        steps: &[(9, SECOND), (60, "eth0 default: 10.1.0.5/24 source, 192.168.1.11/24")],
+        steps: &[
+            (9, SECOND),
+            (60, "eth0 default: 10.1.0.5/24 source, 192.168.1.11/24"),
+        ],
         chosen: "eth0 192.168.1.11",
         within: Some(0),
     },
@@ -280,14 +309,26 @@ pub(super) const FOLLOWINGS: [Following; 22] = [
     Following {
         situation: "another address comes while only a virtual one is left",
         before: DHCP_AND_VIRTUAL,
-        steps: &[(9, ONLY_VIRTUAL), (60, "eth0 default: 192.168.1.100/32, 192.168.1.21/24 leased source")],
+        steps: &[
+            (9, ONLY_VIRTUAL),
+            (
+                60,
+                "eth0 default: 192.168.1.100/32, 192.168.1.21/24 leased source",
+            ),
+        ],
         chosen: "eth0 192.168.1.21",
         within: Some(0),
     },
     Following {
         situation: "DHCP gives another address, the former one is taken away first",
         before: DHCP_AND_VIRTUAL,
-        steps: &[(9, ONLY_VIRTUAL), (1, "eth0 default: 192.168.1.100/32, 192.168.1.21/24 leased source")],
+        steps: &[
+            (9, ONLY_VIRTUAL),
+            (
+                1,
+                "eth0 default: 192.168.1.100/32, 192.168.1.21/24 leased source",
+            ),
+        ],
         chosen: "eth0 192.168.1.21",
         within: Some(0),
     },
@@ -295,7 +336,10 @@ pub(super) const FOLLOWINGS: [Following; 22] = [
         situation: "DHCP gives another address, the new one is set first",
         before: DHCP,
         steps: &[
-            (60, "eth0 default: 192.168.1.11/24 leased source, 192.168.1.21/24 leased secondary"),
+            (
+                60,
+                "eth0 default: 192.168.1.11/24 leased source, 192.168.1.21/24 leased secondary",
+            ),
             (2, "eth0 default: 192.168.1.21/24 leased source"),
         ],
         chosen: "eth0 192.168.1.21",
@@ -304,21 +348,30 @@ pub(super) const FOLLOWINGS: [Following; 22] = [
     Following {
         situation: "another address becomes the kernel's source, and the former one stays",
         before: TWO,
-        steps: &[(9, "eth0 default from=10.1.0.5: 192.168.1.11/24, 10.1.0.5/24 source")],
+        steps: &[(
+            9,
+            "eth0 default from=10.1.0.5: 192.168.1.11/24, 10.1.0.5/24 source",
+        )],
         chosen: "eth0 192.168.1.11",
         within: None,
     },
     Following {
         situation: "IPv6: the provider changes the prefix, the former one is deprecated",
         before: PREFIX,
-        steps: &[(60, "eth0 default: 2001:db8:1::11/64 leased deprecated, 2001:db8:2::11/64 leased source")],
+        steps: &[(
+            60,
+            "eth0 default: 2001:db8:1::11/64 leased deprecated, 2001:db8:2::11/64 leased source",
+        )],
         chosen: "eth0 2001:db8:2::11",
         within: Some(0),
     },
     Following {
         situation: "IPv6: the only address is deprecated",
         before: PREFIX,
-        steps: &[(60, "eth0 default: 2001:db8:1::11/64 leased deprecated source")],
+        steps: &[(
+            60,
+            "eth0 default: 2001:db8:1::11/64 leased deprecated source",
+        )],
         chosen: "eth0 2001:db8:1::11",
         within: None,
     },
@@ -326,7 +379,10 @@ pub(super) const FOLLOWINGS: [Following; 22] = [
         situation: "IPv6: duplicate detection runs again for 2 s after a flap",
         before: "eth0 default: 2001:db8::11/64 source, fd00::11/64",
         steps: &[
-            (9, "eth0 default: 2001:db8::11/64 tentative, fd00::11/64 source"),
+            (
+                9,
+                "eth0 default: 2001:db8::11/64 tentative, fd00::11/64 source",
+            ),
             (2, "eth0 default: 2001:db8::11/64 source, fd00::11/64"),
         ],
         chosen: "eth0 2001:db8::11",
@@ -354,7 +410,8 @@ pub(super) const FOLLOWINGS: [Following; 22] = [
         within: Some(10),
     },
     Following {
-        situation: "the default route moves to another interface, and the former one keeps its address",
+        situation: "the default route moves to another interface, and the former one keeps its \
+            address",
         before: "eth0 default: 192.168.1.11/24 source; eth1",
         steps: &[(9, "eth0: 192.168.1.11/24; eth1 default: 10.0.0.5/24 source")],
         chosen: "eth1 10.0.0.5",
@@ -365,7 +422,10 @@ pub(super) const FOLLOWINGS: [Following; 22] = [
         before: "eth0 default: 10.0.0.2/32 source, 10.1.0.5/24; eth1: 10.2.0.5/24",
         steps: &[
             (9, "eth0: 10.0.0.2/32, 10.1.0.5/24; eth1: 10.2.0.5/24"),
-            (9, "eth0 default: 10.0.0.2/32 source, 10.1.0.5/24; eth1: 10.2.0.5/24"),
+            (
+                9,
+                "eth0 default: 10.0.0.2/32 source, 10.1.0.5/24; eth1: 10.2.0.5/24",
+            ),
         ],
         chosen: "eth0 10.0.0.2",
         within: None,
@@ -373,14 +433,20 @@ pub(super) const FOLLOWINGS: [Following; 22] = [
     Following {
         situation: "a VPN sets a better default route",
         before: "eth0 default metric=100: 192.168.1.11/24 source",
-        steps: &[(9, "eth0 default metric=100: 192.168.1.11/24 source; tun0 default: 10.8.0.2/24 source")],
+        steps: &[(
+            9,
+            "eth0 default metric=100: 192.168.1.11/24 source; tun0 default: 10.8.0.2/24 source",
+        )],
         chosen: "eth0 192.168.1.11",
         within: None,
     },
     Following {
         situation: "a DHCP client puts addresses and the only default route on the tunnel device",
         before: "eth0 default: 192.168.1.11/24 source; flannel.1",
-        steps: &[(9, "eth0: 192.168.1.11/24; flannel.1 default: 192.168.1.11/24, 169.254.7.7/16 source")],
+        steps: &[(
+            9,
+            "eth0: 192.168.1.11/24; flannel.1 default: 192.168.1.11/24, 169.254.7.7/16 source",
+        )],
         chosen: "eth0 192.168.1.11",
         within: None,
     },

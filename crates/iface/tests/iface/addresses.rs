@@ -15,7 +15,9 @@ use crate::{
 
 async fn chosen(ns: &Namespace, family: Family) -> Result<ExternalInterface, IfaceError> {
     let pods: Vec<IpNet> = vec!["10.244.0.0/16".parse().expect("a network")];
-    let host = Host::read(&ns.netlink, &[family], &IfaceOptions::default(), &pods).await.expect("the host");
+    let host = Host::read(&ns.netlink, &[family], &IfaceOptions::default(), &pods)
+        .await
+        .expect("the host");
     select(&IfaceOptions::default(), &[family], &host)
 }
 
@@ -27,7 +29,9 @@ async fn until(arguments: &str, word: &str) {
             ticks.tick().await;
         }
     };
-    timeout(Duration::from_secs(20), shown).await.unwrap_or_else(|_| panic!("{word}: {}", ip(arguments)));
+    timeout(Duration::from_secs(20), shown)
+        .await
+        .unwrap_or_else(|_| panic!("{word}: {}", ip(arguments)));
 }
 
 /// Runs commands on a host whose interface has no address yet, and compares the choice.
@@ -38,7 +42,9 @@ fn check(situation: &'static str, family: Family, commands: &[&'static str], rig
         for command in commands {
             drop(ip(command));
         }
-        let found = chosen(&ns, family).await.unwrap_or_else(|error| panic!("{situation}: {error}"));
+        let found = chosen(&ns, family)
+            .await
+            .unwrap_or_else(|error| panic!("{situation}: {error}"));
         let found = format!("{} {}", found.name, found.ends[&family].addr);
         let get = match family {
             Family::V4 => ip("route get 10.9.0.254"),
@@ -54,17 +60,46 @@ const DEFAULT: &str = "route add default via 10.9.0.254";
 
 #[test]
 fn a_virtual_address_is_not_the_node_s_in_any_order() {
-    check("after", Family::V4, &[LEASED, DEFAULT, VIRTUAL], "eth0 10.9.0.1");
-    check("before", Family::V4, &[VIRTUAL, LEASED, DEFAULT], "eth0 10.9.0.1");
-    check("secondary", Family::V4, &[LEASED, DEFAULT, "addr add 10.9.0.100/24 dev eth0"], "eth0 10.9.0.1");
+    check(
+        "after",
+        Family::V4,
+        &[LEASED, DEFAULT, VIRTUAL],
+        "eth0 10.9.0.1",
+    );
+    check(
+        "before",
+        Family::V4,
+        &[VIRTUAL, LEASED, DEFAULT],
+        "eth0 10.9.0.1",
+    );
+    check(
+        "secondary",
+        Family::V4,
+        &[LEASED, DEFAULT, "addr add 10.9.0.100/24 dev eth0"],
+        "eth0 10.9.0.1",
+    );
     let named = "route add default via 10.9.0.254 src 10.9.0.100";
-    check("named by the route", Family::V4, &[LEASED, VIRTUAL, named], "eth0 10.9.0.1");
-    check("on lo", Family::V4, &["addr add 10.9.0.100/32 dev lo", LEASED, DEFAULT], "eth0 10.9.0.1");
+    check(
+        "named by the route",
+        Family::V4,
+        &[LEASED, VIRTUAL, named],
+        "eth0 10.9.0.1",
+    );
+    check(
+        "on lo",
+        Family::V4,
+        &["addr add 10.9.0.100/32 dev lo", LEASED, DEFAULT],
+        "eth0 10.9.0.1",
+    );
     let no_preference = "addr add 10.9.0.100/24 dev eth0 preferred_lft 0";
     check(
         "deprecated",
         Family::V4,
-        &[no_preference, LEASED, "route add default via 10.9.0.254 src 10.9.0.1"],
+        &[
+            no_preference,
+            LEASED,
+            "route add default via 10.9.0.254 src 10.9.0.1",
+        ],
         "eth0 10.9.0.1",
     );
 }
@@ -72,40 +107,111 @@ fn a_virtual_address_is_not_the_node_s_in_any_order() {
 #[test]
 fn the_default_route_tells_which_of_several_subnets_is_the_node_s() {
     let two = "addr add 10.8.0.1/24 dev eth0";
-    check("by its gateway", Family::V4, &[two, LEASED, DEFAULT], "eth0 10.9.0.1");
+    check(
+        "by its gateway",
+        Family::V4,
+        &[two, LEASED, DEFAULT],
+        "eth0 10.9.0.1",
+    );
     let named = "route add default via 10.9.0.254 src 10.8.0.1";
-    check("by its source", Family::V4, &[LEASED, two, named], "eth0 10.8.0.1");
-    check("without a gateway", Family::V4, &[two, LEASED, "route add default dev eth0 scope link"], "eth0 10.8.0.1");
+    check(
+        "by its source",
+        Family::V4,
+        &[LEASED, two, named],
+        "eth0 10.8.0.1",
+    );
+    check(
+        "without a gateway",
+        Family::V4,
+        &[two, LEASED, "route add default dev eth0 scope link"],
+        "eth0 10.8.0.1",
+    );
     let on_link = "route add default via 10.7.0.1 dev eth0 onlink";
-    check("a single address", Family::V4, &["addr add 10.9.0.7/32 dev eth0", on_link], "eth0 10.9.0.7");
+    check(
+        "a single address",
+        Family::V4,
+        &["addr add 10.9.0.7/32 dev eth0", on_link],
+        "eth0 10.9.0.7",
+    );
     check(
         "two single ones",
         Family::V4,
-        &["addr add 10.9.0.7/32 dev eth0", "addr add 10.9.0.100/32 dev eth0", on_link],
+        &[
+            "addr add 10.9.0.7/32 dev eth0",
+            "addr add 10.9.0.100/32 dev eth0",
+            on_link,
+        ],
         "eth0 10.9.0.7",
     );
     let unnumbered = "route add default src 10.255.0.7 via inet6 fe80::1 dev eth0";
-    check("only on lo", Family::V4, &["addr add 10.255.0.7/32 dev lo", unnumbered], "eth0 10.255.0.7");
-    check("in the pod network", Family::V4, &["addr add 10.244.7.1/24 dev eth0", LEASED, DEFAULT], "eth0 10.9.0.1");
+    check(
+        "only on lo",
+        Family::V4,
+        &["addr add 10.255.0.7/32 dev lo", unnumbered],
+        "eth0 10.255.0.7",
+    );
+    check(
+        "in the pod network",
+        Family::V4,
+        &["addr add 10.244.7.1/24 dev eth0", LEASED, DEFAULT],
+        "eth0 10.9.0.1",
+    );
 }
 
-const PREFIX_1: &str = "-6 addr add 2001:db8:1::1/64 dev eth0 nodad valid_lft 7200 preferred_lft 7200";
-const PREFIX_2: &str = "-6 addr add 2001:db8:2::1/64 dev eth0 nodad valid_lft 7200 preferred_lft 7200";
+const PREFIX_1: &str =
+    "-6 addr add 2001:db8:1::1/64 dev eth0 nodad valid_lft 7200 preferred_lft 7200";
+const PREFIX_2: &str =
+    "-6 addr add 2001:db8:2::1/64 dev eth0 nodad valid_lft 7200 preferred_lft 7200";
 const DEFAULT_V6: &str = "-6 route add default via fe80::1 dev eth0";
 
 #[test]
 fn ipv6_addresses_follow_the_kernel_except_where_it_takes_a_virtual_one() {
     let virtual_v6 = "-6 addr add 2001:db8:1::100/128 dev eth0 nodad";
-    check("longer match", Family::V6, &[PREFIX_1, DEFAULT_V6, virtual_v6], "eth0 2001:db8:1::1");
+    check(
+        "longer match",
+        Family::V6,
+        &[PREFIX_1, DEFAULT_V6, virtual_v6],
+        "eth0 2001:db8:1::1",
+    );
     let same_prefix = "-6 addr add 2001:db8:1::100/64 dev eth0 nodad";
-    check("the newest", Family::V6, &[PREFIX_1, DEFAULT_V6, same_prefix], "eth0 2001:db8:1::1");
+    check(
+        "the newest",
+        Family::V6,
+        &[PREFIX_1, DEFAULT_V6, same_prefix],
+        "eth0 2001:db8:1::1",
+    );
     let deprecate = "-6 addr change 2001:db8:1::1/64 dev eth0 valid_lft 7200 preferred_lft 0";
-    check("deprecated", Family::V6, &[PREFIX_1, PREFIX_2, deprecate, DEFAULT_V6], "eth0 2001:db8:2::1");
-    check("only a deprecated one", Family::V6, &[PREFIX_1, deprecate, DEFAULT_V6], "eth0 2001:db8:1::1");
+    check(
+        "deprecated",
+        Family::V6,
+        &[PREFIX_1, PREFIX_2, deprecate, DEFAULT_V6],
+        "eth0 2001:db8:2::1",
+    );
+    check(
+        "only a deprecated one",
+        Family::V6,
+        &[PREFIX_1, deprecate, DEFAULT_V6],
+        "eth0 2001:db8:1::1",
+    );
     let unique_local = "-6 addr add fd00:7::1/64 dev eth0 nodad";
-    check("before", Family::V6, &[unique_local, PREFIX_1, DEFAULT_V6], "eth0 2001:db8:1::1");
-    check("after", Family::V6, &[PREFIX_1, unique_local, DEFAULT_V6], "eth0 2001:db8:1::1");
-    check("only local", Family::V6, &[unique_local, DEFAULT_V6], "eth0 fd00:7::1");
+    check(
+        "before",
+        Family::V6,
+        &[unique_local, PREFIX_1, DEFAULT_V6],
+        "eth0 2001:db8:1::1",
+    );
+    check(
+        "after",
+        Family::V6,
+        &[PREFIX_1, unique_local, DEFAULT_V6],
+        "eth0 2001:db8:1::1",
+    );
+    check(
+        "only local",
+        Family::V6,
+        &[unique_local, DEFAULT_V6],
+        "eth0 fd00:7::1",
+    );
 }
 
 /// The other end of the cable has the address already.
@@ -118,7 +224,11 @@ fn an_address_in_use_elsewhere_is_never_chosen() {
         ip(DEFAULT_V6);
         until("-6 addr show dev eth0", "dadfailed").await;
         let found = chosen(&ns, Family::V6).await;
-        assert!(matches!(found, Err(IfaceError::Unusable { .. })), "{found:?}: {}", ip("-6 addr show"));
+        assert!(
+            matches!(found, Err(IfaceError::Unusable { .. })),
+            "{found:?}: {}",
+            ip("-6 addr show")
+        );
         ip(PREFIX_2);
         let found = chosen(&ns, Family::V6).await.expect("the other address");
         assert_eq!(found.ends[&Family::V6].addr, addr("2001:db8:2::1"));
@@ -130,8 +240,16 @@ fn an_address_in_use_elsewhere_is_never_chosen() {
 #[test]
 fn of_several_next_hops_the_kernel_s_choice_is_taken_and_a_dead_one_is_not() {
     for (family, routes, outside) in [
-        (Family::V4, "route add default nexthop via 10.9.0.254 nexthop via 10.7.0.254 weight 200", "240.0.0.1"),
-        (Family::V6, "-6 route add default nexthop via fd00:9::fe nexthop via fd00:7::fe weight 200", "2000::1"),
+        (
+            Family::V4,
+            "route add default nexthop via 10.9.0.254 nexthop via 10.7.0.254 weight 200",
+            "240.0.0.1",
+        ),
+        (
+            Family::V6,
+            "-6 route add default nexthop via fd00:9::fe nexthop via fd00:7::fe weight 200",
+            "2000::1",
+        ),
     ] {
         in_namespace(async move |ns| {
             ip("link add eth1 type veth peer name peer1");
@@ -142,15 +260,29 @@ fn of_several_next_hops_the_kernel_s_choice_is_taken_and_a_dead_one_is_not() {
             ip(routes);
             let by_kernel = || {
                 let answer = ip(&format!("route get {outside}"));
-                answer.split(" dev ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a device").to_owned()
+                answer
+                    .split(" dev ")
+                    .nth(1)
+                    .and_then(|rest| rest.split(' ').next())
+                    .expect("a device")
+                    .to_owned()
             };
             let name = async || chosen(&ns, family).await.expect("an interface").name;
             let first = by_kernel();
             assert_eq!(name().await, first, "{family}");
-            let (second, peer) = if first == "eth0" { ("eth1", "peer0") } else { ("eth0", "peer1") };
+            let (second, peer) = if first == "eth0" {
+                ("eth1", "peer0")
+            } else {
+                ("eth0", "peer1")
+            };
             ip(&format!("link set {peer} down"));
             until(&format!("link show {first}"), "LOWERLAYERDOWN").await;
-            assert_eq!(name().await, second, "{family}: {first} has no carrier, and the kernel says {}", by_kernel());
+            assert_eq!(
+                name().await,
+                second,
+                "{family}: {first} has no carrier, and the kernel says {}",
+                by_kernel()
+            );
         });
     }
 }

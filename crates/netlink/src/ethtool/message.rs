@@ -8,7 +8,9 @@
 
 use std::collections::BTreeSet;
 
-use netlink_packet_core::{DecodeError, Emitable, NLA_F_NESTED, NlaBuffer, NlasIterator, ParseableParametrized};
+use netlink_packet_core::{
+    DecodeError, Emitable, NLA_F_NESTED, NlaBuffer, NlasIterator, ParseableParametrized,
+};
 use netlink_packet_generic::{GenlFamily, GenlHeader};
 
 use super::DeviceFeatures;
@@ -54,18 +56,30 @@ impl FeaturesMessage {
     /// The question about the device of this interface index.
     pub(super) fn question(ifindex: u32) -> Self {
         let device = attribute(DEVICE_INDEX, &ifindex.to_ne_bytes());
-        Self { command: FEATURES_GET, attributes: nested(HEADER, &[device]) }
+        Self {
+            command: FEATURES_GET,
+            attributes: nested(HEADER, &[device]),
+        }
     }
 
     /// Switches one feature of a device, by its name. The set has a mask: other features stay as
     /// they are.
     pub(super) fn change(ifindex: u32, feature: &str, is_on: bool) -> Self {
         let device = attribute(DEVICE_INDEX, &ifindex.to_ne_bytes());
-        let header = nested(HEADER, &[device, attribute(FLAGS, &OMIT_REPLY.to_ne_bytes())]);
+        let header = nested(
+            HEADER,
+            &[device, attribute(FLAGS, &OMIT_REPLY.to_ne_bytes())],
+        );
         let name = attribute(NAME, &[feature.as_bytes(), b"\0"].concat());
-        let bit: Vec<_> = [name].into_iter().chain(is_on.then(|| attribute(VALUE, &[]))).collect();
+        let bit: Vec<_> = [name]
+            .into_iter()
+            .chain(is_on.then(|| attribute(VALUE, &[])))
+            .collect();
         let wanted = nested(WANTED, &[nested(BITS, &[nested(BIT, &bit)])]);
-        Self { command: FEATURES_SET, attributes: [header, wanted].concat() }
+        Self {
+            command: FEATURES_SET,
+            attributes: [header, wanted].concat(),
+        }
     }
 
     /// The features in an answer.
@@ -90,9 +104,14 @@ fn nested(kind: u16, attributes: &[Vec<u8>]) -> Vec<u8> {
 /// The names of the bits of a set that are on.
 fn bits_on(set: &[u8]) -> Result<BTreeSet<String>, DecodeError> {
     let attributes = NlasIterator::new(set).collect::<Result<Vec<_>, _>>()?;
-    let lists_only_on = attributes.iter().any(|attribute| attribute.kind() == NO_MASK);
+    let lists_only_on = attributes
+        .iter()
+        .any(|attribute| attribute.kind() == NO_MASK);
     let mut names = BTreeSet::new();
-    for bits in attributes.iter().filter(|attribute| attribute.kind() == BITS) {
+    for bits in attributes
+        .iter()
+        .filter(|attribute| attribute.kind() == BITS)
+    {
         for bit in NlasIterator::new(bits.value()) {
             let (name, is_on) = name_and_value(&bit?)?;
             names.extend(name.filter(|_| is_on || lists_only_on));
@@ -106,7 +125,13 @@ fn name_and_value(bit: &NlaBuffer<&[u8]>) -> Result<(Option<String>, bool), Deco
     for attribute in NlasIterator::new(bit.value()) {
         let attribute = attribute?;
         match attribute.kind() {
-            NAME => name = Some(String::from_utf8_lossy(attribute.value()).trim_end_matches('\0').to_owned()),
+            NAME => {
+                name = Some(
+                    String::from_utf8_lossy(attribute.value())
+                        .trim_end_matches('\0')
+                        .to_owned(),
+                )
+            }
             VALUE => is_on = true,
             _ => {}
         }
@@ -140,7 +165,10 @@ impl Emitable for FeaturesMessage {
 
 impl ParseableParametrized<[u8], GenlHeader> for FeaturesMessage {
     fn parse_with_param(attributes: &[u8], header: GenlHeader) -> Result<Self, DecodeError> {
-        Ok(Self { command: header.cmd, attributes: attributes.to_vec() })
+        Ok(Self {
+            command: header.cmd,
+            attributes: attributes.to_vec(),
+        })
     }
 }
 
@@ -149,7 +177,10 @@ mod tests {
     use super::*;
 
     fn answer(attributes: Vec<u8>) -> FeaturesMessage {
-        FeaturesMessage { command: FEATURES_GET, attributes }
+        FeaturesMessage {
+            command: FEATURES_GET,
+            attributes,
+        }
     }
 
     fn bit(name: &str, is_on: bool) -> Vec<u8> {
@@ -160,12 +191,23 @@ mod tests {
 
     #[test]
     fn of_a_set_with_a_mask_the_bits_with_a_value_are_on() {
-        let changeable = nested(CHANGEABLE, &[nested(BITS, &[bit("rx-gro", true), bit("highdma", false)])]);
+        let changeable = nested(
+            CHANGEABLE,
+            &[nested(BITS, &[bit("rx-gro", true), bit("highdma", false)])],
+        );
         let no_mask = attribute(NO_MASK, &[]);
-        let wanted = nested(WANTED, &[no_mask, nested(BITS, &[bit("tx-scatter-gather", false)])]);
-        let features = answer([changeable, wanted].concat()).features().expect("a whole answer");
+        let wanted = nested(
+            WANTED,
+            &[no_mask, nested(BITS, &[bit("tx-scatter-gather", false)])],
+        );
+        let features = answer([changeable, wanted].concat())
+            .features()
+            .expect("a whole answer");
         assert_eq!(features.changeable, BTreeSet::from(["rx-gro".to_owned()]));
-        assert_eq!(features.wanted, BTreeSet::from(["tx-scatter-gather".to_owned()]));
+        assert_eq!(
+            features.wanted,
+            BTreeSet::from(["tx-scatter-gather".to_owned()])
+        );
     }
 
     #[test]
@@ -173,7 +215,10 @@ mod tests {
         let mut bytes = nested(CHANGEABLE, &[nested(BITS, &[bit("rx-gro", true)])]);
         bytes.truncate(bytes.len() - 4);
         assert!(answer(bytes).features().is_err());
-        assert_eq!(answer(Vec::new()).features().expect("no attributes"), DeviceFeatures::default());
+        assert_eq!(
+            answer(Vec::new()).features().expect("no attributes"),
+            DeviceFeatures::default()
+        );
     }
 
     #[test]

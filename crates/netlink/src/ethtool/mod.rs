@@ -35,7 +35,9 @@ pub struct DeviceFeatures {
 impl DeviceFeatures {
     /// Returns `None` for a feature that the device does not have, or cannot switch.
     pub fn is_wanted(&self, feature: &str) -> Option<bool> {
-        self.changeable.contains(feature).then(|| self.wanted.contains(feature))
+        self.changeable
+            .contains(feature)
+            .then(|| self.wanted.contains(feature))
     }
 }
 
@@ -53,26 +55,52 @@ impl EthtoolNetlink {
     /// `CONFIG_ETHTOOL_NETLINK`.
     pub async fn connect() -> Result<Self, NetlinkError> {
         let protocol = generic::protocol_number(FeaturesMessage::family_name()).await?;
-        let socket = open("a NETLINK_GENERIC socket", || socket::for_requests(NETLINK_GENERIC))?;
-        Ok(Self { transport: Transport::spawn(socket), protocol })
+        let socket = open("a NETLINK_GENERIC socket", || {
+            socket::for_requests(NETLINK_GENERIC)
+        })?;
+        Ok(Self {
+            transport: Transport::spawn(socket),
+            protocol,
+        })
     }
 
     /// The features of the device of this interface index.
     pub async fn features(&self, ifindex: u32) -> Result<DeviceFeatures, NetlinkError> {
         let mut question = GenlMessage::from_payload(FeaturesMessage::question(ifindex));
         question.set_resolved_family_id(self.protocol);
-        let failed = |fault: Fault| fault.on(Verb::Read, format_args!("the features of {}", DeviceName(ifindex)));
+        let failed = |fault: Fault| {
+            fault.on(
+                Verb::Read,
+                format_args!("the features of {}", DeviceName(ifindex)),
+            )
+        };
         let answer = self.transport.fetch(question).await.map_err(failed)?;
-        let undecodable = |_| failed(Fault::Undecodable { message_type: self.protocol, count: 1 });
+        let undecodable = |_| {
+            failed(Fault::Undecodable {
+                message_type: self.protocol,
+                count: 1,
+            })
+        };
         answer.payload.features().map_err(undecodable)
     }
 
     /// Switches a feature of the device of this interface index. A device that cannot switch it
     /// keeps it, without an error.
-    pub async fn set_feature(&self, ifindex: u32, feature: &str, is_on: bool) -> Result<(), NetlinkError> {
-        let mut change = GenlMessage::from_payload(FeaturesMessage::change(ifindex, feature, is_on));
+    pub async fn set_feature(
+        &self,
+        ifindex: u32,
+        feature: &str,
+        is_on: bool,
+    ) -> Result<(), NetlinkError> {
+        let mut change =
+            GenlMessage::from_payload(FeaturesMessage::change(ifindex, feature, is_on));
         change.set_resolved_family_id(self.protocol);
         let changed = self.transport.command(change, 0).await;
-        changed.map_err(|fault| fault.on(Verb::Change, format_args!("{feature} of {}", DeviceName(ifindex))))
+        changed.map_err(|fault| {
+            fault.on(
+                Verb::Change,
+                format_args!("{feature} of {}", DeviceName(ifindex)),
+            )
+        })
     }
 }

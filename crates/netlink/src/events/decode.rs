@@ -6,14 +6,16 @@
 //! always right.
 
 use netlink_packet_core::{NetlinkBuffer, NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage, link::LinkMessage, neighbour::NeighbourMessage};
+use netlink_packet_route::{
+    AddressFamily, RouteNetlinkMessage, link::LinkMessage, neighbour::NeighbourMessage,
+};
 use netlink_packet_xfrm::XFRM_MSG_EXPIRE;
 use tracing::warn;
 
 use super::KernelEvent;
 use crate::{
-    Address, FdbKey, Link, NeighbourKey, datagram::messages, neighbour::is_permanent, nexthop::NexthopMessage,
-    reply::Reply, route,
+    Address, FdbKey, Link, NeighbourKey, datagram::messages, neighbour::is_permanent,
+    nexthop::NexthopMessage, reply::Reply, route,
 };
 
 const RTM_NEWLINK: u16 = 16;
@@ -41,15 +43,22 @@ const NDM_STATE: usize = 8;
 
 /// The events in one datagram of `NETLINK_ROUTE`.
 pub(super) fn route(datagram: &[u8]) -> Vec<KernelEvent> {
-    messages(datagram).filter_map(|message| message.map_or(Some(KernelEvent::Overflow), one_of_route)).collect()
+    messages(datagram)
+        .filter_map(|message| message.map_or(Some(KernelEvent::Overflow), one_of_route))
+        .collect()
 }
 
 /// The events in one datagram of `NETLINK_XFRM`: one, whatever happened, unless only states
 /// expired.
 pub(super) fn xfrm(datagram: &[u8]) -> Vec<KernelEvent> {
-    let of_policies =
-        |message: Option<&[u8]>| message.is_none_or(|m| NetlinkBuffer::new(m).message_type() != XFRM_MSG_EXPIRE);
-    messages(datagram).any(of_policies).then_some(KernelEvent::XfrmPolicy).into_iter().collect()
+    let of_policies = |message: Option<&[u8]>| {
+        message.is_none_or(|m| NetlinkBuffer::new(m).message_type() != XFRM_MSG_EXPIRE)
+    };
+    messages(datagram)
+        .any(of_policies)
+        .then_some(KernelEvent::XfrmPolicy)
+        .into_iter()
+        .collect()
 }
 
 fn one_of_route(message: &[u8]) -> Option<KernelEvent> {
@@ -64,7 +73,9 @@ fn one_of_route(message: &[u8]) -> Option<KernelEvent> {
     }
     match NetlinkMessage::deserialize(message).ok()?.payload {
         NetlinkPayload::InnerMessage(Reply::Decoded(message)) => event(&message),
-        NetlinkPayload::InnerMessage(Reply::Undecodable { message_type }) => undecodable(message_type),
+        NetlinkPayload::InnerMessage(Reply::Undecodable { message_type }) => {
+            undecodable(message_type)
+        }
         _ => None,
     }
 }
@@ -73,7 +84,10 @@ fn one_of_route(message: &[u8]) -> Option<KernelEvent> {
 fn nexthop(message: &[u8]) -> Option<KernelEvent> {
     let header = NetlinkBuffer::new(message);
     let gone = header.message_type() == RTM_DELNEXTHOP;
-    match NetlinkMessage::<Reply<NexthopMessage>>::deserialize(message).ok()?.payload {
+    match NetlinkMessage::<Reply<NexthopMessage>>::deserialize(message)
+        .ok()?
+        .payload
+    {
         NetlinkPayload::InnerMessage(Reply::Decoded(message)) => match message.nexthop() {
             Some((id, nexthop)) if gone => Some(KernelEvent::NexthopGone { id, nexthop }),
             Some((id, nexthop)) => Some(KernelEvent::Nexthop { id, nexthop }),
@@ -85,48 +99,75 @@ fn nexthop(message: &[u8]) -> Option<KernelEvent> {
 
 /// Reads only the interface index, from the fixed header. The consumer reads back what changed.
 fn traffic_control(payload: &[u8]) -> KernelEvent {
-    let ifindex = payload.get(TCM_IFINDEX..).and_then(|rest| rest.first_chunk().copied()).map(u32::from_ne_bytes);
+    let ifindex = payload
+        .get(TCM_IFINDEX..)
+        .and_then(|rest| rest.first_chunk().copied())
+        .map(u32::from_ne_bytes);
     ifindex.map_or_else(
         || lost(TRAFFIC_CONTROL[0]),
-        |ifindex| KernelEvent::TrafficControl { device: (ifindex != SHARED_BLOCK).then_some(ifindex) },
+        |ifindex| KernelEvent::TrafficControl {
+            device: (ifindex != SHARED_BLOCK).then_some(ifindex),
+        },
     )
 }
 
 /// Of the kinds this module turns into events (link, address, route, neighbour, rule) none may be
 /// missed; what else a group carries on a newer kernel may.
 fn undecodable(message_type: u16) -> Option<KernelEvent> {
-    (RTM_NEWLINK..=RTM_DELRULE).contains(&message_type).then(|| lost(message_type))
+    (RTM_NEWLINK..=RTM_DELRULE)
+        .contains(&message_type)
+        .then(|| lost(message_type))
 }
 
 fn lost(message_type: u16) -> KernelEvent {
-    warn!(message_type, "a netlink event could not be decoded; everything has to be read back");
+    warn!(
+        message_type,
+        "a netlink event could not be decoded; everything has to be read back"
+    );
     KernelEvent::Overflow
 }
 
 /// Returns true if a neighbour message is about an entry that was and is dynamic.
 fn is_noise(message_type: u16, payload: &[u8]) -> bool {
-    let Some(&[low, high]) = payload.get(NDM_STATE..NDM_STATE + 2) else { return false };
+    let Some(&[low, high]) = payload.get(NDM_STATE..NDM_STATE + 2) else {
+        return false;
+    };
     let state = u16::from_ne_bytes([low, high]);
     // A permanent entry is turned to "failed" before it is deleted: of that state only the deletion
     // counts.
-    if message_type == RTM_NEWNEIGH { state & NUD_PERMANENT == 0 } else { state & NUD_DYNAMIC != 0 }
+    if message_type == RTM_NEWNEIGH {
+        state & NUD_PERMANENT == 0
+    } else {
+        state & NUD_DYNAMIC != 0
+    }
 }
 
 fn event(message: &RouteNetlinkMessage) -> Option<KernelEvent> {
     match message {
-        RouteNetlinkMessage::NewLink(link) => is_link(link).then(|| KernelEvent::Link(Link::from_message(link))),
+        RouteNetlinkMessage::NewLink(link) => {
+            is_link(link).then(|| KernelEvent::Link(Link::from_message(link)))
+        }
         RouteNetlinkMessage::DelLink(link) => is_link(link).then(|| link_gone(link)),
-        RouteNetlinkMessage::NewAddress(address) => Address::from_message(address).map(KernelEvent::Address),
-        RouteNetlinkMessage::DelAddress(address) => Address::from_message(address).map(KernelEvent::AddressGone),
+        RouteNetlinkMessage::NewAddress(address) => {
+            Address::from_message(address).map(KernelEvent::Address)
+        }
+        RouteNetlinkMessage::DelAddress(address) => {
+            Address::from_message(address).map(KernelEvent::AddressGone)
+        }
         RouteNetlinkMessage::NewRoute(message) => {
-            route::from_message(message).map(|(key, route)| KernelEvent::Route { key, route: Some(route) })
+            route::from_message(message).map(|(key, route)| KernelEvent::Route {
+                key,
+                route: Some(route),
+            })
         }
         RouteNetlinkMessage::DelRoute(message) => {
             route::from_message(message).map(|(key, _)| KernelEvent::Route { key, route: None })
         }
         RouteNetlinkMessage::NewNeighbour(entry) => neighbour(entry, true),
         RouteNetlinkMessage::DelNeighbour(entry) => neighbour(entry, false),
-        RouteNetlinkMessage::NewRule(_) | RouteNetlinkMessage::DelRule(_) => Some(KernelEvent::Rules),
+        RouteNetlinkMessage::NewRule(_) | RouteNetlinkMessage::DelRule(_) => {
+            Some(KernelEvent::Rules)
+        }
         _ => None,
     }
 }
@@ -144,10 +185,17 @@ fn link_gone(message: &LinkMessage) -> KernelEvent {
 fn neighbour(message: &NeighbourMessage, present: bool) -> Option<KernelEvent> {
     if message.header.family == AddressFamily::Bridge {
         let (key, dst) = FdbKey::from_message(message)?;
-        return Some(KernelEvent::Fdb { key, dst: present.then_some(dst) });
+        return Some(KernelEvent::Fdb {
+            key,
+            dst: present.then_some(dst),
+        });
     }
     let (key, mac) = NeighbourKey::from_message(message)?;
-    let mac = if present && is_permanent(message) { mac } else { None };
+    let mac = if present && is_permanent(message) {
+        mac
+    } else {
+        None
+    };
     Some(KernelEvent::Neighbour { key, mac })
 }
 
@@ -158,14 +206,17 @@ mod tests {
         neighbour::{NeighbourAttribute, NeighbourState},
         rule::RuleMessage,
     };
-    use netlink_packet_xfrm::{XFRM_MSG_DELPOLICY, XFRM_MSG_FLUSHPOLICY, XFRM_MSG_NEWPOLICY, XFRM_MSG_POLEXPIRE};
+    use netlink_packet_xfrm::{
+        XFRM_MSG_DELPOLICY, XFRM_MSG_FLUSHPOLICY, XFRM_MSG_NEWPOLICY, XFRM_MSG_POLEXPIRE,
+    };
 
     use super::*;
 
     fn datagram(messages: impl IntoIterator<Item = RouteNetlinkMessage>) -> Vec<u8> {
         let mut bytes = Vec::new();
         for message in messages {
-            let mut message = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::from(message));
+            let mut message =
+                NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::from(message));
             message.finalize();
             let start = bytes.len();
             bytes.resize(start + message.buffer_len().next_multiple_of(4), 0);
@@ -187,15 +238,22 @@ mod tests {
         message.header.family = AddressFamily::Inet;
         message.header.ifindex = 7;
         message.header.state = state;
-        message.attributes.push(NeighbourAttribute::Destination(std::net::Ipv4Addr::new(10, 5, 2, 0).into()));
-        message.attributes.push(NeighbourAttribute::LinkLayerAddress(vec![2, 0, 0, 0, 0, 2]));
+        message.attributes.push(NeighbourAttribute::Destination(
+            std::net::Ipv4Addr::new(10, 5, 2, 0).into(),
+        ));
+        message
+            .attributes
+            .push(NeighbourAttribute::LinkLayerAddress(vec![2, 0, 0, 0, 0, 2]));
         message
     }
 
     #[test]
     fn a_datagram_may_hold_several_messages() {
         let rule = || RouteNetlinkMessage::NewRule(RuleMessage::default());
-        assert_eq!(route(&datagram([rule(), rule()])), [KernelEvent::Rules, KernelEvent::Rules]);
+        assert_eq!(
+            route(&datagram([rule(), rule()])),
+            [KernelEvent::Rules, KernelEvent::Rules]
+        );
         assert_eq!(route(&[]), []);
     }
 
@@ -219,11 +277,22 @@ mod tests {
     fn neighbours_pass_when_they_are_or_may_have_been_permanent() {
         use NeighbourState::{Failed, Permanent, Reachable, Stale};
         let passes = |message| !route(&datagram([message])).is_empty();
-        for (state, new, gone) in
-            [(Permanent, true, true), (Failed, false, true), (Reachable, false, false), (Stale, false, false)]
-        {
-            assert_eq!(passes(RouteNetlinkMessage::NewNeighbour(neighbour(state))), new, "new, {state}");
-            assert_eq!(passes(RouteNetlinkMessage::DelNeighbour(neighbour(state))), gone, "gone, {state}");
+        for (state, new, gone) in [
+            (Permanent, true, true),
+            (Failed, false, true),
+            (Reachable, false, false),
+            (Stale, false, false),
+        ] {
+            assert_eq!(
+                passes(RouteNetlinkMessage::NewNeighbour(neighbour(state))),
+                new,
+                "new, {state}"
+            );
+            assert_eq!(
+                passes(RouteNetlinkMessage::DelNeighbour(neighbour(state))),
+                gone,
+                "gone, {state}"
+            );
         }
     }
 
@@ -231,20 +300,41 @@ mod tests {
     fn traffic_control_names_its_device() {
         for message_type in TRAFFIC_CONTROL {
             let mut bytes = bare(message_type);
-            assert_eq!(route(&bytes), [KernelEvent::Overflow], "{message_type} without a header");
+            assert_eq!(
+                route(&bytes),
+                [KernelEvent::Overflow],
+                "{message_type} without a header"
+            );
             bytes.resize(16 + 20, 0);
             (bytes[0], bytes[16 + TCM_IFINDEX]) = (36, 7);
-            assert_eq!(route(&bytes), [KernelEvent::TrafficControl { device: Some(7) }], "{message_type}");
+            assert_eq!(
+                route(&bytes),
+                [KernelEvent::TrafficControl { device: Some(7) }],
+                "{message_type}"
+            );
             bytes[16 + TCM_IFINDEX..][..4].fill(0xff);
-            assert_eq!(route(&bytes), [KernelEvent::TrafficControl { device: None }], "{message_type} of a block");
+            assert_eq!(
+                route(&bytes),
+                [KernelEvent::TrafficControl { device: None }],
+                "{message_type} of a block"
+            );
         }
     }
 
     #[test]
     fn states_that_expire_are_no_policy_change() {
         assert_eq!(xfrm(&bare(XFRM_MSG_EXPIRE)), []);
-        for message_type in [XFRM_MSG_NEWPOLICY, XFRM_MSG_DELPOLICY, XFRM_MSG_POLEXPIRE, XFRM_MSG_FLUSHPOLICY] {
-            assert_eq!(xfrm(&bare(message_type)), [KernelEvent::XfrmPolicy], "{message_type}");
+        for message_type in [
+            XFRM_MSG_NEWPOLICY,
+            XFRM_MSG_DELPOLICY,
+            XFRM_MSG_POLEXPIRE,
+            XFRM_MSG_FLUSHPOLICY,
+        ] {
+            assert_eq!(
+                xfrm(&bare(message_type)),
+                [KernelEvent::XfrmPolicy],
+                "{message_type}"
+            );
         }
     }
 }

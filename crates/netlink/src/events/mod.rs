@@ -33,8 +33,8 @@ use tracing::{error, warn};
 
 pub use self::nftables::NftablesChanges;
 use super::{
-    Address, FdbKey, Link, NeighbourKey, NetlinkError, Nexthop, NexthopId, Route, RouteKey, open, socket,
-    unless_unsupported,
+    Address, FdbKey, Link, NeighbourKey, NetlinkError, Nexthop, NexthopId, Route, RouteKey, open,
+    socket, unless_unsupported,
 };
 
 /// Events between the task and the consumer.

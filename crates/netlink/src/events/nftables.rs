@@ -42,7 +42,9 @@ pub(super) enum Changes {
 
 impl fmt::Debug for NftablesChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NftablesChanges").field("of", &self.of).finish_non_exhaustive()
+        f.debug_struct("NftablesChanges")
+            .field("of", &self.of)
+            .finish_non_exhaustive()
     }
 }
 
@@ -59,15 +61,23 @@ impl NftablesChanges {
     }
 
     fn open(of: Changes) -> Result<Self, NetlinkError> {
-        let socket = open("the NETLINK_NETFILTER event socket", || socket::for_events(NETLINK_NETFILTER, &[GROUP]))?;
-        Ok(Self { socket: Some(socket), of, buffer: Vec::with_capacity(DATAGRAM) })
+        let socket = open("the NETLINK_NETFILTER event socket", || {
+            socket::for_events(NETLINK_NETFILTER, &[GROUP])
+        })?;
+        Ok(Self {
+            socket: Some(socket),
+            of,
+            buffer: Vec::with_capacity(DATAGRAM),
+        })
     }
 
     /// Waits for a change, or for one that may have been. Never returns once the socket failed for
     /// good. Cancel-safe.
     pub async fn next(&mut self) {
         loop {
-            let Some(socket) = &self.socket else { return std::future::pending().await };
+            let Some(socket) = &self.socket else {
+                return std::future::pending().await;
+            };
             match receive(socket, &mut self.buffer).await {
                 Ok(Read::Datagram) if !self.of.concern(&self.buffer) => {}
                 Ok(Read::Datagram | Read::Lost) => return,
@@ -84,7 +94,9 @@ impl Changes {
     /// Returns true if a message in the datagram is about one of them, or cannot be read.
     pub(super) fn concern(&self, datagram: &[u8]) -> bool {
         messages(datagram).any(|message| {
-            let Some(message) = message.map(NetlinkBuffer::new) else { return true };
+            let Some(message) = message.map(NetlinkBuffer::new) else {
+                return true;
+            };
             match self {
                 Self::All => message.message_type() == NEW_GENERATION,
                 Self::Tables(tables) => {
@@ -97,11 +109,15 @@ impl Changes {
 }
 
 fn names(payload: &[u8], table: &str) -> bool {
-    let Some(Ok(attribute)) = payload.get(HEADER..).and_then(|attributes| NlasIterator::new(attributes).next()) else {
+    let Some(Ok(attribute)) = payload
+        .get(HEADER..)
+        .and_then(|attributes| NlasIterator::new(attributes).next())
+    else {
         return false;
     };
     let name = attribute.value();
-    attribute.kind() & NLA_TYPE_MASK == TABLE && name.strip_suffix(&[0]).unwrap_or(name) == table.as_bytes()
+    attribute.kind() & NLA_TYPE_MASK == TABLE
+        && name.strip_suffix(&[0]).unwrap_or(name) == table.as_bytes()
 }
 
 #[cfg(test)]
@@ -129,8 +145,15 @@ mod tests {
         assert!(!ours(&message(NEW_RULE, TABLE, b"kube-proxy\0")));
         assert!(!ours(&message(NEW_RULE, TABLE, b"flannel-ipv4x\0")));
         assert!(!ours(&message(NEW_GENERATION, TABLE, &[0, 0, 0, 9])));
-        assert!(!ours(&message(1 << 8, TABLE, b"flannel-ipv4\0")), "another subsystem");
-        let both = [message(NEW_RULE, TABLE, b"kube-proxy\0"), message(NEW_RULE, TABLE, b"flannel-ipv4\0")].concat();
+        assert!(
+            !ours(&message(1 << 8, TABLE, b"flannel-ipv4\0")),
+            "another subsystem"
+        );
+        let both = [
+            message(NEW_RULE, TABLE, b"kube-proxy\0"),
+            message(NEW_RULE, TABLE, b"flannel-ipv4\0"),
+        ]
+        .concat();
         assert!(ours(&both));
         assert!(ours(&both[..both.len() - 1]), "cut off");
     }
@@ -139,6 +162,9 @@ mod tests {
     fn a_transaction_is_recognised_by_its_end() {
         assert!(Changes::All.concern(&message(NEW_GENERATION, TABLE, &[0, 0, 0, 9])));
         assert!(!Changes::All.concern(&message(SUBSYSTEM << 8 | 6, TABLE, b"kube-proxy\0")));
-        assert!(Changes::All.concern(&message(NEW_GENERATION, TABLE, &[0, 0, 0, 9])[1..]), "cut off");
+        assert!(
+            Changes::All.concern(&message(NEW_GENERATION, TABLE, &[0, 0, 0, 9])[1..]),
+            "cut off"
+        );
     }
 }

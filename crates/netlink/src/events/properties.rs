@@ -19,7 +19,18 @@ fn any_type() -> impl Strategy<Value = u16> {
 /// An attribute with a length that is right, of bytes or of attributes. Names of link kinds lead
 /// deepest.
 fn any_attribute() -> impl Strategy<Value = Vec<u8>> {
-    let names = ["vxlan", "bridge", "veth", "vlan", "bond", "gre", "macvlan", "tun", "xfrm", "flannel.1\0"];
+    let names = [
+        "vxlan",
+        "bridge",
+        "veth",
+        "vlan",
+        "bond",
+        "gre",
+        "macvlan",
+        "tun",
+        "xfrm",
+        "flannel.1\0",
+    ];
     let value = prop_oneof![
         4 => vec(any::<u8>(), 0..40),
         1 => prop::sample::select(names.map(|name| name.as_bytes().to_vec()).to_vec()),
@@ -45,21 +56,39 @@ fn any_message() -> impl Strategy<Value = Vec<u8>> {
     let family = prop::sample::select(vec![0_u8, 1, 2, 7, 10, 17, 28, 129, 255]);
     let fixed = prop::sample::select(vec![8_usize, 12, 12, 12, 16, 16, 20, 64, 168, 1]);
     let attributes = vec(any_attribute(), 0..8);
-    (any_type(), any::<[u8; 10]>(), family, fixed, vec(any::<u8>(), 168), attributes).prop_map(
-        |(message_type, rest, family, fixed, mut payload, attributes)| {
-            payload.truncate(fixed);
-            payload[0] = family;
-            payload.extend(attributes.concat());
-            let len = u32::try_from(HEADER + payload.len()).expect("short");
-            [&len.to_ne_bytes()[..], &message_type.to_ne_bytes(), &rest, &payload].concat()
-        },
+    (
+        any_type(),
+        any::<[u8; 10]>(),
+        family,
+        fixed,
+        vec(any::<u8>(), 168),
+        attributes,
     )
+        .prop_map(
+            |(message_type, rest, family, fixed, mut payload, attributes)| {
+                payload.truncate(fixed);
+                payload[0] = family;
+                payload.extend(attributes.concat());
+                let len = u32::try_from(HEADER + payload.len()).expect("short");
+                [
+                    &len.to_ne_bytes()[..],
+                    &message_type.to_ne_bytes(),
+                    &rest,
+                    &payload,
+                ]
+                .concat()
+            },
+        )
 }
 
 /// Messages, of which some bytes were lost, changed or cut.
 fn any_datagram() -> impl Strategy<Value = Vec<u8>> {
     let damage = vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
-    let whole = (vec(any_message(), 1..4), damage, prop::option::of(any::<prop::sample::Index>()));
+    let whole = (
+        vec(any_message(), 1..4),
+        damage,
+        prop::option::of(any::<prop::sample::Index>()),
+    );
     let damaged = whole.prop_map(|(messages, damage, cut)| {
         let mut bytes = messages.concat();
         for (at, value) in damage {
@@ -98,7 +127,9 @@ fn decode_events(datagram: &[u8]) {
 }
 
 fn decode_answers(answer: &[u8]) {
-    drop(NetlinkMessage::<Reply<RouteNetlinkMessage>>::deserialize(answer));
+    drop(NetlinkMessage::<Reply<RouteNetlinkMessage>>::deserialize(
+        answer,
+    ));
     drop(NetlinkMessage::<Reply<NexthopMessage>>::deserialize(answer));
     drop(NetlinkMessage::<Reply<XfrmMessage>>::deserialize(answer));
 }
@@ -106,21 +137,34 @@ fn decode_answers(answer: &[u8]) {
 /// The mutations reach further than the generator above: it knows the messages that exist.
 #[test]
 fn fuzz_netlink_events() {
-    let link = [&attribute(3, b"flannel.1\0")[..], &attribute(0x8012, &attribute(1, b"vxlan\0"))].concat();
-    let seeds: Vec<Vec<u8>> =
-        [(16_u16, 16_usize, link), (24, 12, attribute(1, &[10, 244, 1, 0])), (28, 12, Vec::new())]
-            .into_iter()
-            .chain([
-                (104, 8, attribute(1, &[7, 0, 0, 0])),
-                (0x13, 168, Vec::new()),
-                (0x0a06, 4, attribute(1, b"filter\0")),
-            ])
-            .map(|(kind, fixed, attributes)| {
-                let payload = [vec![2; fixed], attributes].concat();
-                let len = u32::try_from(HEADER + payload.len()).expect("short");
-                [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), &[0; 10], &payload].concat()
-            })
-            .collect();
+    let link = [
+        &attribute(3, b"flannel.1\0")[..],
+        &attribute(0x8012, &attribute(1, b"vxlan\0")),
+    ]
+    .concat();
+    let seeds: Vec<Vec<u8>> = [
+        (16_u16, 16_usize, link),
+        (24, 12, attribute(1, &[10, 244, 1, 0])),
+        (28, 12, Vec::new()),
+    ]
+    .into_iter()
+    .chain([
+        (104, 8, attribute(1, &[7, 0, 0, 0])),
+        (0x13, 168, Vec::new()),
+        (0x0a06, 4, attribute(1, b"filter\0")),
+    ])
+    .map(|(kind, fixed, attributes)| {
+        let payload = [vec![2; fixed], attributes].concat();
+        let len = u32::try_from(HEADER + payload.len()).expect("short");
+        [
+            &len.to_ne_bytes()[..],
+            &kind.to_ne_bytes(),
+            &[0; 10],
+            &payload,
+        ]
+        .concat()
+    })
+    .collect();
     let seeds: Vec<&[u8]> = seeds.iter().map(Vec::as_slice).collect();
     flannel_fuzz::run("netlink_events", &seeds, |datagram| {
         decode_events(datagram);

@@ -3,8 +3,8 @@
 
 use flannel_host::family::Family;
 use netlink_packet_core::{
-    DecodeError, DefaultNla, Emitable as _, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable, Nla as _,
-    NlasIterator, Parseable as _,
+    DecodeError, DefaultNla, Emitable as _, NetlinkDeserializable, NetlinkHeader,
+    NetlinkSerializable, Nla as _, NlasIterator, Parseable as _,
 };
 
 use super::{Nexthop, NexthopId};
@@ -42,26 +42,37 @@ impl Prune for NexthopMessage {}
 impl NexthopMessage {
     /// The request to make an object.
     pub(super) fn new(id: NexthopId, nexthop: &Nexthop) -> Self {
-        let gateway = nexthop.gateway.map(|gateway| DefaultNla::new(NHA_GATEWAY, octets(gateway)));
+        let gateway = nexthop
+            .gateway
+            .map(|gateway| DefaultNla::new(NHA_GATEWAY, octets(gateway)));
         let oif = nexthop.oif.map(|index| number(NHA_OIF, index));
         let family = to_kernel(nexthop.gateway.map_or(Family::V4, Family::of));
         Self {
             family: family.into(),
             protocol: nexthop.protocol,
             flags: if nexthop.onlink { ONLINK } else { 0 },
-            attributes: [Some(number(NHA_ID, id.0)), gateway, oif].into_iter().flatten().collect(),
+            attributes: [Some(number(NHA_ID, id.0)), gateway, oif]
+                .into_iter()
+                .flatten()
+                .collect(),
             ..Self::bare(RTM_NEWNEXTHOP)
         }
     }
 
     /// The request to delete an object.
     pub(super) fn delete(id: NexthopId) -> Self {
-        Self { attributes: vec![number(NHA_ID, id.0)], ..Self::bare(RTM_DELNEXTHOP) }
+        Self {
+            attributes: vec![number(NHA_ID, id.0)],
+            ..Self::bare(RTM_DELNEXTHOP)
+        }
     }
 
     /// The request for one object.
     pub(super) fn get(id: NexthopId) -> Self {
-        Self { attributes: vec![number(NHA_ID, id.0)], ..Self::bare(RTM_GETNEXTHOP) }
+        Self {
+            attributes: vec![number(NHA_ID, id.0)],
+            ..Self::bare(RTM_GETNEXTHOP)
+        }
     }
 
     /// The request for all objects.
@@ -70,7 +81,13 @@ impl NexthopMessage {
     }
 
     const fn bare(message_type: u16) -> Self {
-        Self { message_type, family: 0, protocol: 0, flags: 0, attributes: Vec::new() }
+        Self {
+            message_type,
+            family: 0,
+            protocol: 0,
+            flags: 0,
+            attributes: Vec::new(),
+        }
     }
 
     /// The object the message is about; `None` without a number.
@@ -117,7 +134,8 @@ impl NetlinkDeserializable for NexthopMessage {
         let (&[family, _scope, protocol, _reserved, ref flags @ ..], attributes) = payload
             .split_first_chunk::<HEADER_LEN>()
             .ok_or_else(|| DecodeError::from("a nexthop message without its header"))?;
-        let attributes = NlasIterator::new(attributes).map(|attribute| DefaultNla::parse(&attribute?));
+        let attributes =
+            NlasIterator::new(attributes).map(|attribute| DefaultNla::parse(&attribute?));
         Ok(Self {
             message_type: header.message_type,
             family,
@@ -161,7 +179,13 @@ mod tests {
     fn a_message_reads_back_as_what_it_was_made_from() {
         for gateway in ["10.5.2.0", "fd00:5:2::"] {
             let gateway = gateway.parse().ok();
-            let nexthop = Nexthop { gateway, oif: Some(7), onlink: true, protocol: 191, special: false };
+            let nexthop = Nexthop {
+                gateway,
+                oif: Some(7),
+                onlink: true,
+                protocol: 191,
+                special: false,
+            };
             let message = NexthopMessage::new(NexthopId(0x0a05_0200), &nexthop);
             assert_eq!(read(&message), message);
             assert_eq!(message.nexthop(), Some((NexthopId(0x0a05_0200), nexthop)));
@@ -172,8 +196,14 @@ mod tests {
     fn what_is_more_than_a_gateway_is_special() {
         const NHA_GROUP: u16 = 2;
         let mut message = NexthopMessage::delete(NexthopId(9));
-        message.attributes.push(DefaultNla::new(NHA_GROUP, vec![0; 8]));
-        assert!(read(&message).nexthop().is_some_and(|(_, nexthop)| nexthop.special));
+        message
+            .attributes
+            .push(DefaultNla::new(NHA_GROUP, vec![0; 8]));
+        assert!(
+            read(&message)
+                .nexthop()
+                .is_some_and(|(_, nexthop)| nexthop.special)
+        );
     }
 
     #[test]

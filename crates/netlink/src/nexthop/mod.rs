@@ -50,12 +50,20 @@ impl Netlink {
     pub async fn nexthops(&self) -> Result<Option<Vec<(NexthopId, Nexthop)>>, NetlinkError> {
         match self.nexthop.dump(NexthopMessage::dump()).await {
             Ok(dump) => {
-                let entries = dump.complete().map_err(|fault| fault.on(Verb::Read, "the nexthop objects"))?;
-                Ok(Some(entries.iter().filter_map(NexthopMessage::nexthop).collect()))
+                let entries = dump
+                    .complete()
+                    .map_err(|fault| fault.on(Verb::Read, "the nexthop objects"))?;
+                Ok(Some(
+                    entries.iter().filter_map(NexthopMessage::nexthop).collect(),
+                ))
             }
             Err(fault) => {
                 let error = fault.on(Verb::Read, "the nexthop objects");
-                if error.is_unsupported() { Ok(None) } else { Err(error) }
+                if error.is_unsupported() {
+                    Ok(None)
+                } else {
+                    Err(error)
+                }
             }
         }
     }
@@ -64,25 +72,43 @@ impl Netlink {
     pub async fn nexthop(&self, id: NexthopId) -> Result<Nexthop, NetlinkError> {
         let fetched = self.nexthop.fetch(NexthopMessage::get(id)).await;
         let found = fetched.and_then(|message| message.nexthop().ok_or(Fault::NoAnswer));
-        found.map(|(_, nexthop)| nexthop).map_err(|fault| fault.on(Verb::LookUp, id))
+        found
+            .map(|(_, nexthop)| nexthop)
+            .map_err(|fault| fault.on(Verb::LookUp, id))
     }
 
     /// Makes an object; an error that [exists](NetlinkError::is_exists) when the number is taken,
     /// by whomever.
     pub async fn add_nexthop(&self, id: NexthopId, nexthop: &Nexthop) -> Result<(), NetlinkError> {
-        let done = self.nexthop.command(NexthopMessage::new(id, nexthop), NLM_F_CREATE | NLM_F_EXCL).await;
+        let done = self
+            .nexthop
+            .command(NexthopMessage::new(id, nexthop), NLM_F_CREATE | NLM_F_EXCL)
+            .await;
         done.map_err(|fault| fault.on(Verb::Create, id))
     }
 
     /// Makes an object, or the one with this number lead there. Routes by it follow at once.
-    pub async fn replace_nexthop(&self, id: NexthopId, nexthop: &Nexthop) -> Result<(), NetlinkError> {
-        let done = self.nexthop.command(NexthopMessage::new(id, nexthop), NLM_F_CREATE | NLM_F_REPLACE).await;
+    pub async fn replace_nexthop(
+        &self,
+        id: NexthopId,
+        nexthop: &Nexthop,
+    ) -> Result<(), NetlinkError> {
+        let done = self
+            .nexthop
+            .command(
+                NexthopMessage::new(id, nexthop),
+                NLM_F_CREATE | NLM_F_REPLACE,
+            )
+            .await;
         done.map_err(|fault| fault.on(Verb::Replace, id))
     }
 
     /// Deletes an object, whosever it is, and with it the routes by it; [`NetlinkError::is_gone`]
     /// when there was none.
     pub async fn del_nexthop(&self, id: NexthopId) -> Result<(), NetlinkError> {
-        self.nexthop.command(NexthopMessage::delete(id), 0).await.map_err(|fault| fault.on(Verb::Delete, id))
+        self.nexthop
+            .command(NexthopMessage::delete(id), 0)
+            .await
+            .map_err(|fault| fault.on(Verb::Delete, id))
     }
 }

@@ -21,24 +21,33 @@ impl<'a> Attributes<'a> {
         let attributes = NlasIterator::new(self.0).map_while(Result::ok);
         attributes.map(|attribute| {
             let length = usize::from(attribute.length());
-            (attribute.kind(), attribute.into_inner().get(4..length).unwrap_or_default())
+            (
+                attribute.kind(),
+                attribute.into_inner().get(4..length).unwrap_or_default(),
+            )
         })
     }
 
     /// Returns the value of the first attribute with this number.
     pub fn get(self, kind: u16) -> Option<&'a [u8]> {
-        self.all().find_map(|(found, value)| (found == kind).then_some(value))
+        self.all()
+            .find_map(|(found, value)| (found == kind).then_some(value))
     }
 
     /// Returns a number of 8, 32 or 64 bits.
     pub fn number(self, kind: u16) -> Option<u64> {
         let value = self.get(kind)?;
-        (value.len() <= 8).then(|| value.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+        (value.len() <= 8).then(|| {
+            value
+                .iter()
+                .fold(0, |number, byte| number << 8 | u64::from(*byte))
+        })
     }
 
     /// Returns a number of up to 32 bits; `None` if it is larger.
     pub fn number32(self, kind: u16) -> Option<u32> {
-        self.number(kind).and_then(|number| u32::try_from(number).ok())
+        self.number(kind)
+            .and_then(|number| u32::try_from(number).ok())
     }
 
     /// Returns a text; bytes that are not UTF-8 are replaced.
@@ -54,26 +63,38 @@ impl<'a> Attributes<'a> {
     /// Returns the elements of a list that an attribute nests.
     pub fn list(self, kind: u16) -> impl Iterator<Item = Self> {
         let elements = self.nested(kind).unwrap_or_default();
-        elements.all().filter(|(kind, _)| *kind == LIST_ELEMENT).map(|(_, value)| Self(value))
+        elements
+            .all()
+            .filter(|(kind, _)| *kind == LIST_ELEMENT)
+            .map(|(_, value)| Self(value))
     }
 }
 
 impl<'a> Attributes<'a> {
     /// Returns the expressions of an attribute for one, followed by those of an attribute for many.
     pub fn expressions(self, one: u16, many: u16) -> impl Iterator<Item = Expression<'a>> {
-        self.nested(one).into_iter().chain(self.list(many)).map(Expression::new)
+        self.nested(one)
+            .into_iter()
+            .chain(self.list(many))
+            .map(Expression::new)
     }
 
     /// Returns the texts of a list that an attribute nests, such as names of devices.
     pub fn names(self, kind: u16) -> impl Iterator<Item = String> + use<'a> {
         let elements = self.nested(kind).unwrap_or_default();
-        elements.all().filter(|(kind, _)| *kind == LIST_ELEMENT).map(|(_, value)| text(value))
+        elements
+            .all()
+            .filter(|(kind, _)| *kind == LIST_ELEMENT)
+            .map(|(_, value)| text(value))
     }
 }
 
 /// A text without its terminating NUL.
 fn text(value: &[u8]) -> String {
-    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    let end = value
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()
 }
 
@@ -83,13 +104,19 @@ mod tests {
 
     #[test]
     fn numbers_texts_and_lists_are_read() {
-        let bytes =
-            [&[8, 0, 1, 0, 0, 0, 1, 2][..], &[7, 0, 2, 0, b'a', b'b', 0, 0], &[12, 0, 3, 0x80, 8, 0, 1, 0, 0, 0, 0, 9]]
-                .concat();
+        let bytes = [
+            &[8, 0, 1, 0, 0, 0, 1, 2][..],
+            &[7, 0, 2, 0, b'a', b'b', 0, 0],
+            &[12, 0, 3, 0x80, 8, 0, 1, 0, 0, 0, 0, 9],
+        ]
+        .concat();
         let attributes = Attributes::new(&bytes);
         assert_eq!(attributes.number(1), Some(0x102));
         assert_eq!(attributes.text(2).as_deref(), Some("ab"));
-        let list: Vec<_> = attributes.list(3).map(|element| element.0.to_vec()).collect();
+        let list: Vec<_> = attributes
+            .list(3)
+            .map(|element| element.0.to_vec())
+            .collect();
         assert_eq!(list, [[0, 0, 0, 9]]);
         assert_eq!(attributes.get(4), None);
     }

@@ -74,7 +74,10 @@ impl NftablesTable {
             Family::V4 => 2,
             Family::V6 => 10,
         };
-        Self { family, name: name.to_owned() }
+        Self {
+            family,
+            name: name.to_owned(),
+        }
     }
 }
 
@@ -132,13 +135,22 @@ impl NftablesReader {
         };
         match open() {
             Ok(socket) => {
-                let mut reader = Self { socket, sequence: 0, buffer: Vec::with_capacity(DATAGRAM) };
+                let mut reader = Self {
+                    socket,
+                    sequence: 0,
+                    buffer: Vec::with_capacity(DATAGRAM),
+                };
                 let answer = reader.generation();
                 // nfnetlink_rcv_msg() answers EINVAL for a subsystem that is not loaded
                 // (net/netfilter/nfnetlink.c, Linux 6.1:
                 // <https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/nfnetlink.c>).
-                let is_missing = matches!(&answer, Err(error) if error.errno() == Some(Errno::EINVAL));
-                if is_missing { Ok(None) } else { answer.map(|_| Some(reader)) }
+                let is_missing =
+                    matches!(&answer, Err(error) if error.errno() == Some(Errno::EINVAL));
+                if is_missing {
+                    Ok(None)
+                } else {
+                    answer.map(|_| Some(reader))
+                }
             }
             Err(error) if error.raw_os_error() == Some(Errno::EPROTONOSUPPORT as i32) => Ok(None),
             Err(error) => Err(Fault::Socket(error).on(Verb::Open, "a NETLINK_NETFILTER socket")),
@@ -180,7 +192,8 @@ impl NftablesReader {
         let mut found = false;
         let of_chain = [(1, table.name.as_str()), (3, chain)];
         let read = self.ask(GET_CHAIN, 0, table.family, &of_chain, |_, _| found = true);
-        unless_gone(read).map_err(|fault| fault.on(Verb::Read, format!("chain {} {chain}", table.name)))?;
+        unless_gone(read)
+            .map_err(|fault| fault.on(Verb::Read, format!("chain {} {chain}", table.name)))?;
         Ok(found)
     }
 
@@ -198,27 +211,48 @@ impl NftablesReader {
         mut take: impl FnMut(u64, &[Expression<'_>]),
     ) -> Result<(), NetlinkError> {
         let of_chain = [(1, table.name.as_str()), (2, chain)];
-        let read = self.ask(GET_RULE, NLM_F_DUMP, table.family, &of_chain, |_, attributes| {
-            // Kernels without the filter send all rules.
-            if attributes.text(2).as_deref() == Some(chain) && attributes.text(1).as_ref() == Some(&table.name) {
-                let handle = attributes.number(3).unwrap_or_default();
-                take(handle, &attributes.list(4).map(Expression::new).collect::<Vec<_>>());
-            }
-        });
-        unless_gone(read).map_err(|fault| fault.on(Verb::Read, format!("the rules of chain {} {chain}", table.name)))
+        let read = self.ask(
+            GET_RULE,
+            NLM_F_DUMP,
+            table.family,
+            &of_chain,
+            |_, attributes| {
+                // Kernels without the filter send all rules.
+                if attributes.text(2).as_deref() == Some(chain)
+                    && attributes.text(1).as_ref() == Some(&table.name)
+                {
+                    let handle = attributes.number(3).unwrap_or_default();
+                    take(
+                        handle,
+                        &attributes.list(4).map(Expression::new).collect::<Vec<_>>(),
+                    );
+                }
+            },
+        );
+        unless_gone(read).map_err(|fault| {
+            fault.on(
+                Verb::Read,
+                format!("the rules of chain {} {chain}", table.name),
+            )
+        })
     }
 
     /// Returns a set; `None` if it does not exist.
     ///
     /// # Errors
     /// As [`NftablesReader::generation`].
-    pub fn set(&mut self, table: &NftablesTable, name: &str) -> Result<Option<NftablesSet>, NetlinkError> {
+    pub fn set(
+        &mut self,
+        table: &NftablesTable,
+        name: &str,
+    ) -> Result<Option<NftablesSet>, NetlinkError> {
         let mut found = None;
         let of_set = [(1, table.name.as_str()), (2, name)];
         let read = self.ask_bytes(GET_SET, 0, table.family, &of_set, |_, bytes| {
             found = Some(set(bytes));
         });
-        unless_gone(read).map_err(|fault| fault.on(Verb::Read, format!("set {} {name}", table.name)))?;
+        unless_gone(read)
+            .map_err(|fault| fault.on(Verb::Read, format!("set {} {name}", table.name)))?;
         Ok(found)
     }
 
@@ -233,10 +267,17 @@ impl NftablesReader {
         mut take: impl FnMut(Attributes<'_>),
     ) -> Result<(), NetlinkError> {
         let of_set = [(1, table.name.as_str()), (2, set)];
-        let read = self.ask(GET_ELEMENTS, NLM_F_DUMP, table.family, &of_set, |_, attributes| {
-            attributes.list(3).for_each(&mut take);
-        });
-        unless_gone(read).map_err(|fault| fault.on(Verb::Read, format!("the elements of {} {set}", table.name)))
+        let read = self.ask(
+            GET_ELEMENTS,
+            NLM_F_DUMP,
+            table.family,
+            &of_set,
+            |_, attributes| {
+                attributes.list(3).for_each(&mut take);
+            },
+        );
+        unless_gone(read)
+            .map_err(|fault| fault.on(Verb::Read, format!("the elements of {} {set}", table.name)))
     }
 
     fn ask(
@@ -247,7 +288,9 @@ impl NftablesReader {
         names: &[(u16, &str)],
         mut take: impl FnMut(u8, Attributes<'_>),
     ) -> Result<(), Fault> {
-        self.ask_bytes(kind, flags, family, names, |family, bytes| take(family, Attributes::new(bytes)))
+        self.ask_bytes(kind, flags, family, names, |family, bytes| {
+            take(family, Attributes::new(bytes))
+        })
     }
 
     /// Sends a request and passes family and attributes of each message of its answer.
@@ -261,11 +304,24 @@ impl NftablesReader {
     ) -> Result<(), Fault> {
         self.sequence = self.sequence.wrapping_add(1);
         // A dump ends with NLMSG_DONE, and another request with its acknowledgement.
-        let acknowledged = if flags & NLM_F_DUMP == NLM_F_DUMP { 0 } else { NLM_F_ACK };
-        let named = |(kind, name): &(u16, &str)| attribute(*kind, &[name.as_bytes(), &[0]].concat());
+        let acknowledged = if flags & NLM_F_DUMP == NLM_F_DUMP {
+            0
+        } else {
+            NLM_F_ACK
+        };
+        let named =
+            |(kind, name): &(u16, &str)| attribute(*kind, &[name.as_bytes(), &[0]].concat());
         let names: Vec<u8> = names.iter().flat_map(named).collect();
-        let request = request(kind, NLM_F_REQUEST | acknowledged | flags, self.sequence, family, &names);
-        self.socket.send_to(&request, &SocketAddr::new(0, 0), 0).map_err(Fault::Socket)?;
+        let request = request(
+            kind,
+            NLM_F_REQUEST | acknowledged | flags,
+            self.sequence,
+            family,
+            &names,
+        );
+        self.socket
+            .send_to(&request, &SocketAddr::new(0, 0), 0)
+            .map_err(Fault::Socket)?;
         loop {
             self.buffer.clear();
             match self.socket.recv_from(&mut self.buffer, 0) {
@@ -273,7 +329,9 @@ impl NftablesReader {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(Fault::TimedOut { seconds: SILENCE.as_secs() });
+                    return Err(Fault::TimedOut {
+                        seconds: SILENCE.as_secs(),
+                    });
                 }
                 Err(error) => return Err(Fault::Socket(error)),
             }
@@ -296,7 +354,10 @@ pub struct Expression<'a> {
 impl<'a> Expression<'a> {
     /// Reads an expression from its attributes.
     pub fn new(attributes: Attributes<'a>) -> Self {
-        Self { name: attributes.text(1).unwrap_or_default(), data: attributes.nested(2).unwrap_or_default() }
+        Self {
+            name: attributes.text(1).unwrap_or_default(),
+            data: attributes.nested(2).unwrap_or_default(),
+        }
     }
 }
 
@@ -309,7 +370,11 @@ fn unless_gone(read: Result<(), Fault>) -> Result<(), Fault> {
 }
 
 /// Passes the messages of a datagram; true with the last one.
-fn take_datagram(mut bytes: &[u8], sequence: u32, take: &mut impl FnMut(u8, &[u8])) -> Result<bool, Fault> {
+fn take_datagram(
+    mut bytes: &[u8],
+    sequence: u32,
+    take: &mut impl FnMut(u8, &[u8]),
+) -> Result<bool, Fault> {
     while bytes.len() >= MESSAGE_HEADER {
         let message = NetlinkBuffer::new(bytes);
         let length = usize::try_from(message.length()).unwrap_or(usize::MAX);
@@ -331,10 +396,15 @@ fn take_datagram(mut bytes: &[u8], sequence: u32, take: &mut impl FnMut(u8, &[u8
 }
 
 fn ended(payload: &[u8]) -> Result<bool, Fault> {
-    let code = payload.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
+    let code = payload
+        .first_chunk()
+        .map_or(0, |code| i32::from_ne_bytes(*code));
     match code {
         0.. => Ok(true),
-        code => Err(Fault::Refused { errno: io::Error::from_raw_os_error(code.saturating_neg()), remark: None }),
+        code => Err(Fault::Refused {
+            errno: io::Error::from_raw_os_error(code.saturating_neg()),
+            remark: None,
+        }),
     }
 }
 
@@ -342,12 +412,19 @@ fn base_chain(family: u8, attributes: Attributes<'_>) -> Option<BaseChain> {
     let hook = attributes.nested(4)?;
     let devices: Vec<String> = hook.names(4).collect();
     Some(BaseChain {
-        table: NftablesTable { family, name: attributes.text(1)? },
+        table: NftablesTable {
+            family,
+            name: attributes.text(1)?,
+        },
         name: attributes.text(3)?,
         hook: hook.number32(1)?,
         kind: attributes.text(7).unwrap_or_default(),
         drops: attributes.number(5) == Some(0),
-        devices: if devices.is_empty() { hook.text(3).into_iter().collect() } else { devices },
+        devices: if devices.is_empty() {
+            hook.text(3).into_iter().collect()
+        } else {
+            devices
+        },
     })
 }
 
@@ -356,7 +433,10 @@ fn set(bytes: &[u8]) -> NftablesSet {
     NftablesSet {
         flags: attributes.number32(3).unwrap_or_default(),
         data_type: attributes.number32(6).unwrap_or_default(),
-        timeout: attributes.number(11).filter(|timeout| *timeout > 0).map(Duration::from_millis),
+        timeout: attributes
+            .number(11)
+            .filter(|timeout| *timeout > 0)
+            .map(Duration::from_millis),
         attributes: bytes.to_vec(),
     }
 }
@@ -367,34 +447,82 @@ mod tests {
 
     fn message(kind: u16, attributes: &[Vec<u8>]) -> Vec<u8> {
         let attributes = attributes.concat();
-        let length = u32::try_from(MESSAGE_HEADER + FAMILY_HEADER + attributes.len()).expect("short");
+        let length =
+            u32::try_from(MESSAGE_HEADER + FAMILY_HEADER + attributes.len()).expect("short");
         let (flags, sequence) = ([2, 0], 1_u32.to_ne_bytes());
-        [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &flags, &sequence, &[0; 4], &[2, 0, 0, 0], &attributes]
-            .concat()
+        [
+            &length.to_ne_bytes()[..],
+            &kind.to_ne_bytes(),
+            &flags,
+            &sequence,
+            &[0; 4],
+            &[2, 0, 0, 0],
+            &attributes,
+        ]
+        .concat()
     }
 
     #[test]
     fn fuzz_nftables_messages() {
         let text = |kind, text: &str| attribute(kind, format!("{text}\0").as_bytes());
         let hook = attribute(4, &[attribute(1, &[0, 0, 0, 2]), text(3, "eth0")].concat());
-        let chain = message(GET_CHAIN, &[text(1, "filter"), text(3, "forward"), hook, text(7, "filter")]);
-        let verdict = attribute(2, &attribute(2, &[attribute(1, &[0xff, 0xff, 0xff, 0xfd]), text(2, "KUBE")].concat()));
+        let chain = message(
+            GET_CHAIN,
+            &[
+                text(1, "filter"),
+                text(3, "forward"),
+                hook,
+                text(7, "filter"),
+            ],
+        );
+        let verdict = attribute(
+            2,
+            &attribute(
+                2,
+                &[attribute(1, &[0xff, 0xff, 0xff, 0xfd]), text(2, "KUBE")].concat(),
+            ),
+        );
         let expression = attribute(1, &[text(1, "immediate"), attribute(2, &verdict)].concat());
-        let rule = message(GET_RULE, &[text(1, "filter"), text(2, "forward"), attribute(4, &expression)]);
-        let empty_set = message(GET_SET, &[text(1, "filter"), attribute(3, &[0, 0, 0, 1]), attribute(11, &[0; 8])]);
+        let rule = message(
+            GET_RULE,
+            &[
+                text(1, "filter"),
+                text(2, "forward"),
+                attribute(4, &expression),
+            ],
+        );
+        let empty_set = message(
+            GET_SET,
+            &[
+                text(1, "filter"),
+                attribute(3, &[0, 0, 0, 1]),
+                attribute(11, &[0; 8]),
+            ],
+        );
         let end = message(DONE, &[]);
-        let seeds = [[chain, end.clone()].concat(), [rule, end.clone()].concat(), [empty_set, end].concat()];
-        flannel_fuzz::run("nftables_messages", &seeds.each_ref().map(Vec::as_slice), |datagram| {
-            let each = &mut |family: u8, bytes: &[u8]| {
-                let attributes = Attributes::new(bytes);
-                base_chain(family, attributes);
-                set(bytes);
-                let expressions = attributes.list(4).map(Expression::new).chain(attributes.expressions(17, 18));
-                expressions.for_each(|expression| {
-                    let _names = expression.data.names(4).count();
-                });
-            };
-            drop(take_datagram(datagram, 1, each));
-        });
+        let seeds = [
+            [chain, end.clone()].concat(),
+            [rule, end.clone()].concat(),
+            [empty_set, end].concat(),
+        ];
+        flannel_fuzz::run(
+            "nftables_messages",
+            &seeds.each_ref().map(Vec::as_slice),
+            |datagram| {
+                let each = &mut |family: u8, bytes: &[u8]| {
+                    let attributes = Attributes::new(bytes);
+                    base_chain(family, attributes);
+                    set(bytes);
+                    let expressions = attributes
+                        .list(4)
+                        .map(Expression::new)
+                        .chain(attributes.expressions(17, 18));
+                    expressions.for_each(|expression| {
+                        let _names = expression.data.names(4).count();
+                    });
+                };
+                drop(take_datagram(datagram, 1, each));
+            },
+        );
     }
 }

@@ -25,14 +25,23 @@ pub(crate) struct Transaction {
 impl Transaction {
     /// An empty transaction.
     pub(crate) fn new() -> Self {
-        Self { bytes: boundary(BEGIN), sequence: 0 }
+        Self {
+            bytes: boundary(BEGIN),
+            sequence: 0,
+        }
     }
 
     /// Adds a message (`NFT_MSG_*`) about an object in a table of this family.
     pub(crate) fn add(&mut self, message: u16, flags: u16, family: u8, attributes: &[u8]) {
         self.sequence += 1;
         let flags = NLM_F_REQUEST | NLM_F_ACK | flags;
-        self.bytes.extend(request(SUBSYSTEM + message, flags, self.sequence, family, attributes));
+        self.bytes.extend(request(
+            SUBSYSTEM + message,
+            flags,
+            self.sequence,
+            family,
+            attributes,
+        ));
     }
 
     /// Has the kernel apply it. Blocks. The kernel answers each message in their order, and a
@@ -40,7 +49,9 @@ impl Transaction {
     /// Linux 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/nfnetlink.c)).
     pub(crate) fn commit(mut self, socket: &Socket) -> Result<(), Fault> {
         self.bytes.extend(boundary(END));
-        socket.send_to(&self.bytes, &SocketAddr::new(0, 0), 0).map_err(Fault::Socket)?;
+        socket
+            .send_to(&self.bytes, &SocketAddr::new(0, 0), 0)
+            .map_err(Fault::Socket)?;
         let mut datagram = Vec::with_capacity(DATAGRAM);
         while !is_last_answer(&datagram, self.sequence)? {
             datagram.clear();
@@ -49,7 +60,9 @@ impl Transaction {
                 Ok(_) => datagram.clear(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(Fault::TimedOut { seconds: SILENCE.as_secs() });
+                    return Err(Fault::TimedOut {
+                        seconds: SILENCE.as_secs(),
+                    });
                 }
                 Err(error) => return Err(Fault::Socket(error)),
             }
@@ -82,7 +95,13 @@ mod tests {
     use super::*;
 
     fn answer(sequence: u32, code: i32) -> Vec<u8> {
-        let header = [&36_u32.to_ne_bytes()[..], &ERROR.to_ne_bytes(), &[0; 2], &sequence.to_ne_bytes(), &[0; 4]];
+        let header = [
+            &36_u32.to_ne_bytes()[..],
+            &ERROR.to_ne_bytes(),
+            &[0; 2],
+            &sequence.to_ne_bytes(),
+            &[0; 4],
+        ];
         [&header.concat()[..], &code.to_ne_bytes(), &[0; 16]].concat()
     }
 

@@ -19,10 +19,17 @@ use crate::{
 pub(crate) fn from_message(message: &RouteMessage) -> Option<(RouteKey, Route)> {
     let header = &message.header;
     let family = from_kernel(header.address_family)?;
-    if header.tos != 0 || header.source_prefix_length != 0 || header.flags.contains(RouteFlags::Cloned) {
+    if header.tos != 0
+        || header.source_prefix_length != 0
+        || header.flags.contains(RouteFlags::Cloned)
+    {
         return None;
     }
-    let mut key = RouteKey { dst: family.everything(), table: header.table.into(), metric: 0 };
+    let mut key = RouteKey {
+        dst: family.everything(),
+        table: header.table.into(),
+        metric: 0,
+    };
     let mut route = of_header(header);
     for attribute in &message.attributes {
         match attribute {
@@ -44,7 +51,10 @@ pub(crate) fn from_message(message: &RouteMessage) -> Option<(RouteKey, Route)> 
 
 /// True if packets end at a route of this kind.
 const fn is_reject(kind: RouteType) -> bool {
-    matches!(kind, RouteType::BlackHole | RouteType::Unreachable | RouteType::Prohibit | RouteType::Throw)
+    matches!(
+        kind,
+        RouteType::BlackHole | RouteType::Unreachable | RouteType::Prohibit | RouteType::Throw
+    )
 }
 
 fn of_header(header: &RouteHeader) -> Route {
@@ -67,7 +77,9 @@ fn take(route: &mut Route, attribute: &RouteAttribute) {
         RouteAttribute::Via(addr) => route.gateway = via(addr),
         RouteAttribute::Oif(index) => route.oif = Some(*index),
         RouteAttribute::PrefSource(addr) => route.src = ip(addr),
-        RouteAttribute::MultiPath(hops) => route.hops = hops.iter().map(RouteHop::from_message).collect(),
+        RouteAttribute::MultiPath(hops) => {
+            route.hops = hops.iter().map(RouteHop::from_message).collect()
+        }
         RouteAttribute::NhId(id) => route.nexthop = Some(*id),
         _ => {}
     }
@@ -123,7 +135,9 @@ fn next_hop(key: &RouteKey, route: &Route) -> impl Iterator<Item = RouteAttribut
         IpAddr::V6(v6) if key.family() == Family::V4 => RouteAttribute::Via(RouteVia::Inet6(v6)),
         same => RouteAttribute::Gateway(same.into()),
     });
-    gateway.into_iter().chain(route.oif.map(RouteAttribute::Oif))
+    gateway
+        .into_iter()
+        .chain(route.oif.map(RouteAttribute::Oif))
 }
 
 #[cfg(test)]
@@ -143,12 +157,28 @@ mod tests {
     fn a_message_reads_back_as_what_it_was_made_from() {
         let src = Some(addr("10.0.0.1"));
         for (key, route) in [
-            (RouteKey::main(net("10.5.2.0/24")), Route::onlink(addr("10.5.2.0"), 7, protocol::BOOT)),
-            (RouteKey::main(net("10.5.3.0/24")), Route::via(addr("10.9.0.3"), None, protocol::FLANNEL)),
-            (RouteKey::main(net("fd00:2::/64")), Route::onlink(addr("fd00:2::"), 7, protocol::BOOT)),
             (
-                RouteKey { dst: net("10.5.4.0/24"), table: 4000, metric: 9 },
-                Route { src, ..Route::via(addr("fe80::1"), Some(3), 4) },
+                RouteKey::main(net("10.5.2.0/24")),
+                Route::onlink(addr("10.5.2.0"), 7, protocol::BOOT),
+            ),
+            (
+                RouteKey::main(net("10.5.3.0/24")),
+                Route::via(addr("10.9.0.3"), None, protocol::FLANNEL),
+            ),
+            (
+                RouteKey::main(net("fd00:2::/64")),
+                Route::onlink(addr("fd00:2::"), 7, protocol::BOOT),
+            ),
+            (
+                RouteKey {
+                    dst: net("10.5.4.0/24"),
+                    table: 4000,
+                    metric: 9,
+                },
+                Route {
+                    src,
+                    ..Route::via(addr("fe80::1"), Some(3), 4)
+                },
             ),
         ] {
             assert_eq!(from_message(&to_message(&key, &route)), Some((key, route)));
@@ -165,9 +195,19 @@ mod tests {
 
     #[test]
     fn a_route_that_leads_nowhere_has_no_device() {
-        for (dst, kind) in [("10.5.0.0/16", RouteType::BlackHole), ("fd00:5::/48", RouteType::Unreachable)] {
-            let route = Route { gateway: None, kind, ..Route::via(addr("10.0.0.1"), None, protocol::FLANNEL) };
-            let key = RouteKey { metric: u32::MAX, ..RouteKey::main(net(dst)) };
+        for (dst, kind) in [
+            ("10.5.0.0/16", RouteType::BlackHole),
+            ("fd00:5::/48", RouteType::Unreachable),
+        ] {
+            let route = Route {
+                gateway: None,
+                kind,
+                ..Route::via(addr("10.0.0.1"), None, protocol::FLANNEL)
+            };
+            let key = RouteKey {
+                metric: u32::MAX,
+                ..RouteKey::main(net(dst))
+            };
             let mut message = to_message(&key, &route);
             message.attributes.push(RouteAttribute::Oif(1));
             assert_eq!(from_message(&message), Some((key, route)));
@@ -176,7 +216,10 @@ mod tests {
 
     #[test]
     fn routes_the_key_cannot_distinguish_are_left_out() {
-        let plain = to_message(&RouteKey::main(net("10.5.2.0/24")), &Route::via(addr("10.0.0.1"), None, 3));
+        let plain = to_message(
+            &RouteKey::main(net("10.5.2.0/24")),
+            &Route::via(addr("10.0.0.1"), None, 3),
+        );
         assert!(from_message(&plain).is_some());
         let mut by_tos = plain.clone();
         by_tos.header.tos = 0x10;

@@ -60,7 +60,11 @@ impl RouteKey {
             IpNet::V4(_) => 0,
             IpNet::V6(_) => 1024,
         };
-        Self { dst, table: MAIN_TABLE, metric }
+        Self {
+            dst,
+            table: MAIN_TABLE,
+            metric,
+        }
     }
 
     /// The family of the table it is in.
@@ -74,7 +78,11 @@ impl RouteKey {
 
 impl fmt::Display for RouteKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "route {} table {} metric {}", self.dst, self.table, self.metric)
+        write!(
+            f,
+            "route {} table {} metric {}",
+            self.dst, self.table, self.metric
+        )
     }
 }
 
@@ -121,7 +129,10 @@ impl Route {
 
     /// `via <gateway> dev <oif> onlink`: how a peer's subnet is routed into the tunnel device.
     pub fn onlink(gateway: IpAddr, oif: u32, protocol: u8) -> Self {
-        Self { onlink: true, ..Self::via(gateway, Some(oif), protocol) }
+        Self {
+            onlink: true,
+            ..Self::via(gateway, Some(oif), protocol)
+        }
     }
 
     /// Returns true for a route with several next hops.
@@ -164,13 +175,23 @@ impl Netlink {
         let mut message = RouteMessage::default();
         message.header.address_family = to_kernel(family);
         message.attributes.push(RouteAttribute::Table(MAIN_TABLE));
-        let dump = match self.route.dump(RouteNetlinkMessage::GetRoute(message)).await {
+        let dump = match self
+            .route
+            .dump(RouteNetlinkMessage::GetRoute(message))
+            .await
+        {
             // A table without a route yet does not exist.
             Err(fault) if fault.errno() == Some(Errno::ENOENT) => return Ok(Vec::new()),
-            other => other.map_err(|fault| fault.on(Verb::Read, format_args!("the {family} routes")))?,
+            other => {
+                other.map_err(|fault| fault.on(Verb::Read, format_args!("the {family} routes")))?
+            }
         };
         let entries = dump.readable();
-        Ok(entries.iter().filter_map(route_of).filter(|(key, _)| key.table == MAIN_TABLE).collect())
+        Ok(entries
+            .iter()
+            .filter_map(route_of)
+            .filter(|(key, _)| key.table == MAIN_TABLE)
+            .collect())
     }
 
     /// Adds a route or changes the one with the same key.
@@ -184,7 +205,14 @@ impl Netlink {
             (Err(error), Some(gateway))
                 if error.errno() == Some(Errno::EINVAL) && route.onlink && gateway.is_ipv6() =>
             {
-                let link = (RouteKey::main(gateway.into()), Route { gateway: None, onlink: false, ..route.clone() });
+                let link = (
+                    RouteKey::main(gateway.into()),
+                    Route {
+                        gateway: None,
+                        onlink: false,
+                        ..route.clone()
+                    },
+                );
                 self.write_route(&link.0, &link.1).await?;
                 let replaced = self.write_route(key, route).await;
                 self.del_route(&link.0, &link.1).await?;
@@ -196,7 +224,10 @@ impl Netlink {
 
     async fn write_route(&self, key: &RouteKey, route: &Route) -> Result<(), NetlinkError> {
         let message = RouteNetlinkMessage::NewRoute(to_message(key, route));
-        let done = self.route.command(message, NLM_F_CREATE | NLM_F_REPLACE).await;
+        let done = self
+            .route
+            .command(message, NLM_F_CREATE | NLM_F_REPLACE)
+            .await;
         done.map_err(|fault| fault.on(Verb::Replace, key))
     }
 
@@ -207,7 +238,12 @@ impl Netlink {
     /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/fib_trie.c)).
     pub async fn prepend_route(&self, key: &RouteKey, route: &Route) -> Result<(), NetlinkError> {
         let message = RouteNetlinkMessage::NewRoute(to_message(key, route));
-        match self.route.command(message, NLM_F_CREATE).await.map_err(|fault| fault.on(Verb::Create, key)) {
+        match self
+            .route
+            .command(message, NLM_F_CREATE)
+            .await
+            .map_err(|fault| fault.on(Verb::Create, key))
+        {
             Err(there) if there.is_exists() => Ok(()),
             other => other,
         }
@@ -217,7 +253,10 @@ impl Netlink {
     /// program made, stays. [`NetlinkError::is_gone`] when there is none such.
     pub async fn del_route(&self, key: &RouteKey, route: &Route) -> Result<(), NetlinkError> {
         let message = RouteNetlinkMessage::DelRoute(to_message(key, route));
-        self.route.command(message, 0).await.map_err(|fault| fault.on(Verb::Delete, key))
+        self.route
+            .command(message, 0)
+            .await
+            .map_err(|fault| fault.on(Verb::Delete, key))
     }
 }
 

@@ -101,8 +101,12 @@ impl Rule {
         let (mut mark, mut mask) = (None, None);
         for attribute in &message.attributes {
             match attribute {
-                RuleAttribute::Source(addr) => rule.take_prefix(*addr, header.src_len, |rule| &mut rule.from),
-                RuleAttribute::Destination(addr) => rule.take_prefix(*addr, header.dst_len, |rule| &mut rule.to),
+                RuleAttribute::Source(addr) => {
+                    rule.take_prefix(*addr, header.src_len, |rule| &mut rule.from)
+                }
+                RuleAttribute::Destination(addr) => {
+                    rule.take_prefix(*addr, header.dst_len, |rule| &mut rule.to)
+                }
                 RuleAttribute::FwMark(value) => mark = Some(*value),
                 RuleAttribute::FwMask(value) => mask = Some(*value),
                 other => rule.take(other),
@@ -114,7 +118,12 @@ impl Rule {
         rule
     }
 
-    fn take_prefix(&mut self, addr: IpAddr, len: u8, field: impl Fn(&mut Self) -> &mut Option<IpNet>) {
+    fn take_prefix(
+        &mut self,
+        addr: IpAddr,
+        len: u8,
+        field: impl Fn(&mut Self) -> &mut Option<IpNet>,
+    ) {
         match IpNet::new(addr, len) {
             Ok(net) => *field(self) = Some(net),
             Err(_) => self.unknown = true,
@@ -130,7 +139,9 @@ impl Rule {
             RuleAttribute::UidRange(range) => self.uid_range = Some(range.start..=range.end),
             RuleAttribute::IpProtocol(proto) => self.ip_proto = Some((*proto).into()),
             RuleAttribute::SourcePortRange(range) => self.sport = Some(range.start..=range.end),
-            RuleAttribute::DestinationPortRange(range) => self.dport = Some(range.start..=range.end),
+            RuleAttribute::DestinationPortRange(range) => {
+                self.dport = Some(range.start..=range.end)
+            }
             RuleAttribute::L3MDev(on) => self.l3mdev = *on,
             RuleAttribute::TunId(id) => self.tunnel_id = Some(*id),
             // What is looked up and who made the rule, not which packets it selects.
@@ -140,7 +151,8 @@ impl Rule {
             | RuleAttribute::SuppressPrefixLen(_)
             | RuleAttribute::Protocol(_) => {}
             // The mask of the port; the port itself is a separate attribute.
-            RuleAttribute::Other(other) if matches!(other.kind(), FRA_SPORT_MASK | FRA_DPORT_MASK) => {}
+            RuleAttribute::Other(other)
+                if matches!(other.kind(), FRA_SPORT_MASK | FRA_DPORT_MASK) => {}
             _ => self.unknown = true,
         }
     }
@@ -160,7 +172,8 @@ impl Netlink {
         message.header.family = to_kernel(family);
         let dump = self.route.dump(RouteNetlinkMessage::GetRule(message)).await;
         let entries = dump.and_then(super::transport::Dump::complete);
-        let entries = entries.map_err(|fault| fault.on(Verb::Read, format_args!("the {family} rules")))?;
+        let entries =
+            entries.map_err(|fault| fault.on(Verb::Read, format_args!("the {family} rules")))?;
         Ok(entries.iter().filter_map(rule_of).collect())
     }
 }
@@ -184,10 +197,17 @@ mod tests {
         message.attributes.push(RuleAttribute::Priority(5));
         assert!(!Rule::from_message(&message).unknown);
         // The mask that comes with every port selector of kernel 6.15 is not unknown.
-        message.attributes.push(RuleAttribute::Other(DefaultNla::new(FRA_DPORT_MASK, vec![0xff, 0xff])));
+        message
+            .attributes
+            .push(RuleAttribute::Other(DefaultNla::new(
+                FRA_DPORT_MASK,
+                vec![0xff, 0xff],
+            )));
         assert!(!Rule::from_message(&message).unknown);
         // FRA_DSCP, kernel 6.12.
-        message.attributes.push(RuleAttribute::Other(DefaultNla::new(25, vec![46])));
+        message
+            .attributes
+            .push(RuleAttribute::Other(DefaultNla::new(25, vec![46])));
         assert!(Rule::from_message(&message).unknown);
     }
 

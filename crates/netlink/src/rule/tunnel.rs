@@ -65,7 +65,12 @@ impl fmt::Display for Dependence {
 /// The first rule that could route our outer packets by more than destination, source, UDP and
 /// destination port; `None` when a route lookup speaks for all of them. Pure.
 pub fn tunnel_depends_on(rules: &[Rule]) -> Option<Dependence> {
-    rules.iter().find_map(|rule| depends(rule).map(|on| Dependence { priority: rule.priority, on }))
+    rules.iter().find_map(|rule| {
+        depends(rule).map(|on| Dependence {
+            priority: rule.priority,
+            on,
+        })
+    })
 }
 
 fn depends(rule: &Rule) -> Option<RuleSelector> {
@@ -86,23 +91,36 @@ fn depends(rule: &Rule) -> Option<RuleSelector> {
 /// One selector that excludes our packets is enough to make the rule irrelevant.
 fn cannot_match(rule: &Rule) -> bool {
     let forwarded_only = rule.iif.as_deref().is_some_and(|name| name != "lo");
-    let other_protocol = rule.ip_proto.is_some_and(|proto| proto != 0 && proto != u8::from(IpProtocol::Udp));
-    let other_user = rule.uid_range.as_ref().is_some_and(|range| !range.contains(&KERNEL_UID));
+    let other_protocol = rule
+        .ip_proto
+        .is_some_and(|proto| proto != 0 && proto != u8::from(IpProtocol::Udp));
+    let other_user = rule
+        .uid_range
+        .as_ref()
+        .is_some_and(|range| !range.contains(&KERNEL_UID));
     forwarded_only || other_protocol || other_user
 }
 
 fn beyond_a_lookup(rule: &Rule) -> Option<RuleSelector> {
     let looks_at = [
         (rule.unknown, RuleSelector::Unknown),
-        (rule.fwmark.is_some_and(|(_, mask)| mask != 0), RuleSelector::FwMark),
+        (
+            rule.fwmark.is_some_and(|(_, mask)| mask != 0),
+            RuleSelector::FwMark,
+        ),
         (rule.uid_range.is_some(), RuleSelector::Uid),
         (rule.sport.is_some(), RuleSelector::SourcePort),
         (rule.tos != 0, RuleSelector::Tos),
         (rule.oif.is_some(), RuleSelector::OutputInterface),
         (rule.l3mdev, RuleSelector::Vrf),
-        (rule.tunnel_id.is_some_and(|id| id != 0), RuleSelector::TunnelId),
+        (
+            rule.tunnel_id.is_some_and(|id| id != 0),
+            RuleSelector::TunnelId,
+        ),
     ];
-    looks_at.into_iter().find_map(|(looks, selector)| looks.then_some(selector))
+    looks_at
+        .into_iter()
+        .find_map(|(looks, selector)| looks.then_some(selector))
 }
 
 #[cfg(test)]
@@ -116,7 +134,11 @@ mod tests {
     }
 
     fn defaults() -> Vec<Rule> {
-        vec![Rule::to_table(0, 255), Rule::to_table(32766, 254), Rule::to_table(32767, 253)]
+        vec![
+            Rule::to_table(0, 255),
+            Rule::to_table(32766, 254),
+            Rule::to_table(32767, 253),
+        ]
     }
 
     #[test]
@@ -129,12 +151,44 @@ mod tests {
     fn what_a_lookup_asks_for_is_plain() {
         let net = "10.9.0.0/24".parse().ok();
         for (name, plain) in [
-            ("from", Rule { from: net, ..rule() }),
+            (
+                "from",
+                Rule {
+                    from: net,
+                    ..rule()
+                },
+            ),
             ("to", Rule { to: net, ..rule() }),
-            ("ipproto udp dport", Rule { ip_proto: Some(UDP), dport: Some(8472..=8472), ..rule() }),
-            ("iif lo", Rule { iif: Some("lo".into()), ..rule() }),
-            ("unreachable", Rule { action: RuleAction::Unreachable, from: net, ..rule() }),
-            ("mask 0 selects nothing", Rule { fwmark: Some((0, 0)), ..rule() }),
+            (
+                "ipproto udp dport",
+                Rule {
+                    ip_proto: Some(UDP),
+                    dport: Some(8472..=8472),
+                    ..rule()
+                },
+            ),
+            (
+                "iif lo",
+                Rule {
+                    iif: Some("lo".into()),
+                    ..rule()
+                },
+            ),
+            (
+                "unreachable",
+                Rule {
+                    action: RuleAction::Unreachable,
+                    from: net,
+                    ..rule()
+                },
+            ),
+            (
+                "mask 0 selects nothing",
+                Rule {
+                    fwmark: Some((0, 0)),
+                    ..rule()
+                },
+            ),
         ] {
             assert_eq!(tunnel_depends_on(&[plain]), None, "{name}");
         }
@@ -142,12 +196,40 @@ mod tests {
 
     #[test]
     fn rules_that_cannot_match_our_packets_are_plain() {
-        let marked = || Rule { fwmark: Some((1, 1)), ..rule() };
+        let marked = || Rule {
+            fwmark: Some((1, 1)),
+            ..rule()
+        };
         for (name, plain) in [
-            ("iif eth1", Rule { iif: Some("eth1".into()), ..marked() }),
-            ("ipproto tcp", Rule { ip_proto: Some(6), sport: Some(80..=80), ..rule() }),
-            ("uidrange 1000-2000", Rule { uid_range: Some(1000..=2000), ..marked() }),
-            ("nop", Rule { action: RuleAction::Nop, ..marked() }),
+            (
+                "iif eth1",
+                Rule {
+                    iif: Some("eth1".into()),
+                    ..marked()
+                },
+            ),
+            (
+                "ipproto tcp",
+                Rule {
+                    ip_proto: Some(6),
+                    sport: Some(80..=80),
+                    ..rule()
+                },
+            ),
+            (
+                "uidrange 1000-2000",
+                Rule {
+                    uid_range: Some(1000..=2000),
+                    ..marked()
+                },
+            ),
+            (
+                "nop",
+                Rule {
+                    action: RuleAction::Nop,
+                    ..marked()
+                },
+            ),
         ] {
             assert_eq!(tunnel_depends_on(&[plain]), None, "{name}");
         }
@@ -156,29 +238,112 @@ mod tests {
     #[test]
     fn anything_else_is_named() {
         for (found, on) in [
-            (Rule { fwmark: Some((0x4000, 0x4000)), ..rule() }, RuleSelector::FwMark),
-            (Rule { fwmark: Some((0, 1)), ..rule() }, RuleSelector::FwMark),
-            (Rule { uid_range: Some(0..=0), ..rule() }, RuleSelector::Uid),
-            (Rule { sport: Some(1..=1023), ..rule() }, RuleSelector::SourcePort),
-            (Rule { ip_proto: Some(UDP), sport: Some(1..=1023), ..rule() }, RuleSelector::SourcePort),
-            (Rule { tos: 0x10, ..rule() }, RuleSelector::Tos),
-            (Rule { oif: Some("eth1".into()), ..rule() }, RuleSelector::OutputInterface),
-            (Rule { l3mdev: true, ..rule() }, RuleSelector::Vrf),
-            (Rule { tunnel_id: Some(7), ..rule() }, RuleSelector::TunnelId),
-            (Rule { invert: true, ..rule() }, RuleSelector::Inverted),
-            (Rule { invert: true, iif: Some("eth1".into()), ..rule() }, RuleSelector::Inverted),
-            (Rule { unknown: true, ..rule() }, RuleSelector::Unknown),
+            (
+                Rule {
+                    fwmark: Some((0x4000, 0x4000)),
+                    ..rule()
+                },
+                RuleSelector::FwMark,
+            ),
+            (
+                Rule {
+                    fwmark: Some((0, 1)),
+                    ..rule()
+                },
+                RuleSelector::FwMark,
+            ),
+            (
+                Rule {
+                    uid_range: Some(0..=0),
+                    ..rule()
+                },
+                RuleSelector::Uid,
+            ),
+            (
+                Rule {
+                    sport: Some(1..=1023),
+                    ..rule()
+                },
+                RuleSelector::SourcePort,
+            ),
+            (
+                Rule {
+                    ip_proto: Some(UDP),
+                    sport: Some(1..=1023),
+                    ..rule()
+                },
+                RuleSelector::SourcePort,
+            ),
+            (
+                Rule {
+                    tos: 0x10,
+                    ..rule()
+                },
+                RuleSelector::Tos,
+            ),
+            (
+                Rule {
+                    oif: Some("eth1".into()),
+                    ..rule()
+                },
+                RuleSelector::OutputInterface,
+            ),
+            (
+                Rule {
+                    l3mdev: true,
+                    ..rule()
+                },
+                RuleSelector::Vrf,
+            ),
+            (
+                Rule {
+                    tunnel_id: Some(7),
+                    ..rule()
+                },
+                RuleSelector::TunnelId,
+            ),
+            (
+                Rule {
+                    invert: true,
+                    ..rule()
+                },
+                RuleSelector::Inverted,
+            ),
+            (
+                Rule {
+                    invert: true,
+                    iif: Some("eth1".into()),
+                    ..rule()
+                },
+                RuleSelector::Inverted,
+            ),
+            (
+                Rule {
+                    unknown: true,
+                    ..rule()
+                },
+                RuleSelector::Unknown,
+            ),
         ] {
             let mut rules = defaults();
             rules.insert(1, found);
-            assert_eq!(tunnel_depends_on(&rules), Some(Dependence { priority: 100, on }));
+            assert_eq!(
+                tunnel_depends_on(&rules),
+                Some(Dependence { priority: 100, on })
+            );
         }
     }
 
     #[test]
     fn the_reason_names_the_rule() {
-        let rules = [Rule { fwmark: Some((1, 1)), ..rule() }];
+        let rules = [Rule {
+            fwmark: Some((1, 1)),
+            ..rule()
+        }];
         let reason = tunnel_depends_on(&rules).expect("a dependence");
-        assert_eq!(reason.to_string(), "routing rule 100 looks at the firewall mark");
+        assert_eq!(
+            reason.to_string(),
+            "routing rule 100 looks at the firewall mark"
+        );
     }
 }

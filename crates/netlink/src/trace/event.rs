@@ -102,21 +102,41 @@ pub enum TraceVerdict {
 
 /// The events of a datagram of the group. `own` is the table that begins traces.
 pub(super) fn decode(datagram: &[u8], own: &NftablesTable) -> Vec<TraceEvent> {
-    let traces = messages(datagram).flatten().map(NetlinkBuffer::new).filter(|message| message.message_type() == TRACE);
-    traces.filter_map(|message| event(message.payload(), own)).collect()
+    let traces = messages(datagram)
+        .flatten()
+        .map(NetlinkBuffer::new)
+        .filter(|message| message.message_type() == TRACE);
+    traces
+        .filter_map(|message| event(message.payload(), own))
+        .collect()
 }
 
 fn event(payload: &[u8], own: &NftablesTable) -> Option<TraceEvent> {
-    let (family, attributes) = (*payload.first()?, Attributes::new(payload.get(FAMILY_HEADER..)?));
+    let (family, attributes) = (
+        *payload.first()?,
+        Attributes::new(payload.get(FAMILY_HEADER..)?),
+    );
     let packet = attributes.number32(ID)?;
-    let table = NftablesTable { family, name: attributes.text(TABLE)? };
+    let table = NftablesTable {
+        family,
+        name: attributes.text(TABLE)?,
+    };
     let (chain, kind) = (attributes.text(CHAIN)?, attributes.number32(TYPE)?);
     // At the end of a chain some kernels send a message of the type of rules, without a rule.
     let rule = attributes.number(RULE_HANDLE).filter(|_| kind == TYPE_RULE);
-    let fingerprint = attributes
-        .get(NETWORK_HEADER)
-        .and_then(|network| HeaderFingerprint::of(network, attributes.get(TRANSPORT_HEADER).unwrap_or_default()));
-    let step = |step| Some(TraceEvent::Step { packet, fingerprint, step });
+    let fingerprint = attributes.get(NETWORK_HEADER).and_then(|network| {
+        HeaderFingerprint::of(
+            network,
+            attributes.get(TRANSPORT_HEADER).unwrap_or_default(),
+        )
+    });
+    let step = |step| {
+        Some(TraceEvent::Step {
+            packet,
+            fingerprint,
+            step,
+        })
+    };
     if table == *own {
         return match OwnChain::of_name(&chain)? {
             OwnChain::Begins(direction) => rule.and_then(|_| step(TraceStep::Begun(direction))),
@@ -129,12 +149,20 @@ fn event(payload: &[u8], own: &NftablesTable) -> Option<TraceEvent> {
         TYPE_RETURN => TraceVerdict::Return,
         _ => return None,
     };
-    step(TraceStep::Judged(TraceJudgement { table, chain, rule, verdict }))
+    step(TraceStep::Judged(TraceJudgement {
+        table,
+        chain,
+        rule,
+        verdict,
+    }))
 }
 
 /// `NFTA_VERDICT_CODE` and `NFTA_VERDICT_CHAIN`.
 fn verdict(attributes: Attributes<'_>) -> Option<TraceVerdict> {
-    Some(named(attributes.number32(1)?.cast_signed(), attributes.text(2)))
+    Some(named(
+        attributes.number32(1)?.cast_signed(),
+        attributes.text(2),
+    ))
 }
 
 /// `NF_DROP` to `NF_QUEUE`, and `NFT_CONTINUE` to `NFT_RETURN`.

@@ -31,14 +31,21 @@ const BURST: u32 = 20;
 
 /// The expressions that match a packet of the protocol with these ends.
 pub(super) fn matching(protocol: u8, tuple: &TracedTuple) -> Vec<u8> {
-    let (family, places) = if tuple.source.is_ipv4() { (IPV4, V4_ENDS) } else { (IPV6, V6_ENDS) };
+    let (family, places) = if tuple.source.is_ipv4() {
+        (IPV4, V4_ENDS)
+    } else {
+        (IPV6, V6_ENDS)
+    };
     let mut all = [load_meta(NFPROTO), compare(&[family])].concat();
     for (place, end) in places.into_iter().zip([tuple.source, tuple.destination]) {
         all.extend(is_at(NETWORK, place, &octets(end)));
     }
     all.extend([load_meta(L4PROTO), compare(&[protocol])].concat());
     for (place, port) in [(0, tuple.source_port), (2, tuple.destination_port)] {
-        all.extend(port.map(|port| is_at(TRANSPORT, place, &port.to_be_bytes())).unwrap_or_default());
+        all.extend(
+            port.map(|port| is_at(TRANSPORT, place, &port.to_be_bytes()))
+                .unwrap_or_default(),
+        );
     }
     all
 }
@@ -50,13 +57,26 @@ pub(super) fn counting_and_tracing() -> Vec<u8> {
 
 fn is_at(base: u32, place: u32, value: &[u8]) -> Vec<u8> {
     let length = u32::try_from(value.len()).unwrap_or(u32::MAX);
-    let attributes = [number(1, REGISTER), number(2, base), number(3, place), number(4, length)];
+    let attributes = [
+        number(1, REGISTER),
+        number(2, base),
+        number(3, place),
+        number(4, length),
+    ];
     [expression("payload", &attributes.concat()), compare(value)].concat()
 }
 
 fn compare(value: &[u8]) -> Vec<u8> {
     // NFT_CMP_EQ
-    expression("cmp", &[number(1, REGISTER), number(2, 0), nested(3, &attribute(1, value))].concat())
+    expression(
+        "cmp",
+        &[
+            number(1, REGISTER),
+            number(2, 0),
+            nested(3, &attribute(1, value)),
+        ]
+        .concat(),
+    )
 }
 
 fn load_meta(key: u32) -> Vec<u8> {
@@ -68,7 +88,10 @@ fn set_meta(key: u32) -> Vec<u8> {
 }
 
 fn load_true() -> Vec<u8> {
-    expression("immediate", &[number(1, REGISTER), nested(2, &attribute(1, &[1]))].concat())
+    expression(
+        "immediate",
+        &[number(1, REGISTER), nested(2, &attribute(1, &[1]))].concat(),
+    )
 }
 
 fn counter() -> Vec<u8> {
@@ -76,9 +99,16 @@ fn counter() -> Vec<u8> {
 }
 
 fn limit() -> Vec<u8> {
-    let per_second = [attribute(1, &RATE.to_be_bytes()), attribute(2, &1_u64.to_be_bytes())].concat();
+    let per_second = [
+        attribute(1, &RATE.to_be_bytes()),
+        attribute(2, &1_u64.to_be_bytes()),
+    ]
+    .concat();
     // NFT_LIMIT_PKTS
-    expression("limit", &[per_second, number(3, BURST), number(4, 0)].concat())
+    expression(
+        "limit",
+        &[per_second, number(3, BURST), number(4, 0)].concat(),
+    )
 }
 
 fn expression(name: &str, data: &[u8]) -> Vec<u8> {

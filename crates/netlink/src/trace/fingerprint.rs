@@ -18,9 +18,15 @@ impl HeaderFingerprint {
     pub fn of(network: &[u8], transport: &[u8]) -> Option<Self> {
         let (network, protocol) = match network.first()? >> 4 {
             // Length, identification and protocol.
-            4 => ([network.get(2..6)?, network.get(9..10)?, &[4]].concat(), network.get(9)?),
+            4 => (
+                [network.get(2..6)?, network.get(9..10)?, &[4]].concat(),
+                network.get(9)?,
+            ),
             // Flow label, length and next header. The traffic class in front may change.
-            6 => ([&[network.get(1)? & 0x0f], network.get(2..7)?].concat(), network.get(6)?),
+            6 => (
+                [&[network.get(1)? & 0x0f], network.get(2..7)?].concat(),
+                network.get(6)?,
+            ),
             _ => return None,
         };
         let mut kept = [0; 8];
@@ -33,7 +39,10 @@ impl HeaderFingerprint {
         };
         let fields = fields.unwrap_or_default();
         kept[..fields.len()].copy_from_slice(fields);
-        Some(Self { network: network.try_into().ok()?, transport: kept })
+        Some(Self {
+            network: network.try_into().ok()?,
+            transport: kept,
+        })
     }
 }
 
@@ -44,7 +53,9 @@ mod tests {
     #[test]
     fn a_forwarded_and_translated_packet_keeps_its_fingerprint() {
         let packet = |ttl, address, port, sequence| {
-            let network = [0x45, 0, 0, 60, 7, 8, 0x40, 0, ttl, TCP, 1, 2, 10, 0, 0, address, 10, 0, 0, 2];
+            let network = [
+                0x45, 0, 0, 60, 7, 8, 0x40, 0, ttl, TCP, 1, 2, 10, 0, 0, address, 10, 0, 0, 2,
+            ];
             let transport = [0, port, 0, 80, 0, 0, 0, sequence, 0, 0, 0, 0, 0xa0, 2];
             HeaderFingerprint::of(&network, &transport).expect("headers")
         };
@@ -56,7 +67,16 @@ mod tests {
     fn ipv6_is_read_without_the_traffic_class() {
         let packet = |class: u8, length| {
             let mut network = [0; 40];
-            network[..8].copy_from_slice(&[0x60 | class >> 4, class << 4 | 1, 2, 3, 0, length, UDP, 64]);
+            network[..8].copy_from_slice(&[
+                0x60 | class >> 4,
+                class << 4 | 1,
+                2,
+                3,
+                0,
+                length,
+                UDP,
+                64,
+            ]);
             HeaderFingerprint::of(&network, &[1, 2, 3, 4, 0, length, 7, 8]).expect("headers")
         };
         assert_eq!(packet(0, 20), packet(0xb8, 20));

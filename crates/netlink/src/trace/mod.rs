@@ -57,7 +57,9 @@ pub struct MatchedPackets {
 
 impl fmt::Debug for PacketTrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PacketTrace").field("table", &self.table.table).finish_non_exhaustive()
+        f.debug_struct("PacketTrace")
+            .field("table", &self.table.table)
+            .finish_non_exhaustive()
     }
 }
 
@@ -69,12 +71,22 @@ impl PacketTrace {
     /// The kernel refuses: this process has no `CAP_NET_ADMIN`, or the kernel has no owned tables
     /// (then [`NetlinkError::has_no_owned_tables`]).
     pub fn start(flow: &TracedFlow) -> Result<Option<Self>, NetlinkError> {
-        let Some(reader) = NftablesReader::open()? else { return Ok(None) };
+        let Some(reader) = NftablesReader::open()? else {
+            return Ok(None);
+        };
         // In front of the table, so that no event is missed.
-        let events = open("the NFNLGRP_NFTRACE socket", || socket::for_events(NETLINK_NETFILTER, &[GROUP]))?;
+        let events = open("the NFNLGRP_NFTRACE socket", || {
+            socket::for_events(NETLINK_NETFILTER, &[GROUP])
+        })?;
         let table = TraceTable::create(flow)?;
         let buffer = Vec::with_capacity(DATAGRAM);
-        Ok(Some(Self { events, table, reader, buffer, waiting: VecDeque::new() }))
+        Ok(Some(Self {
+            events,
+            table,
+            reader,
+            buffer,
+            waiting: VecDeque::new(),
+        }))
     }
 
     /// Waits for the next event. Cancel-safe.
@@ -89,7 +101,9 @@ impl PacketTrace {
             match receive(&self.events, &mut self.buffer).await {
                 Ok(Read::Datagram) => self.waiting.extend(decode(&self.buffer, &self.table.table)),
                 Ok(Read::Lost) => self.waiting.push_back(TraceEvent::Lost),
-                Err(error) => return Err(Fault::Socket(error).on(Verb::Read, "the events of a trace")),
+                Err(error) => {
+                    return Err(Fault::Socket(error).on(Verb::Read, "the events of a trace"));
+                }
             }
         }
     }
@@ -100,13 +114,22 @@ impl PacketTrace {
     /// # Errors
     /// The kernel does not say how many packets there were.
     pub fn finish(mut self) -> Result<(MatchedPackets, Vec<TraceEvent>), NetlinkError> {
-        let original = self.table.matched(&mut self.reader, TraceDirection::Original)?;
-        let reply = self.table.matched(&mut self.reader, TraceDirection::Reply)?;
+        let original = self
+            .table
+            .matched(&mut self.reader, TraceDirection::Original)?;
+        let reply = self
+            .table
+            .matched(&mut self.reader, TraceDirection::Reply)?;
         let mut events = Vec::from(self.waiting);
         loop {
             self.buffer.clear();
             // The socket does not block, and an error ends what can be read.
-            if self.events.socket_ref().recv_from(&mut self.buffer, 0).is_err() {
+            if self
+                .events
+                .socket_ref()
+                .recv_from(&mut self.buffer, 0)
+                .is_err()
+            {
                 break;
             }
             events.extend(decode(&self.buffer, &self.table.table));

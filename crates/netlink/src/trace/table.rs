@@ -72,8 +72,14 @@ impl OwnChain {
     /// The place of the chain of this name.
     pub(super) fn of_name(name: &str) -> Option<Self> {
         let begins = BEGINNINGS.iter().find(|(chain, ..)| *chain == name);
-        let ends = || ENDS.iter().any(|(chain, _)| *chain == name).then_some(Self::Ends);
-        begins.map(|(_, direction, _)| Self::Begins(*direction)).or_else(ends)
+        let ends = || {
+            ENDS.iter()
+                .any(|(chain, _)| *chain == name)
+                .then_some(Self::Ends)
+        };
+        begins
+            .map(|(_, direction, _)| Self::Begins(*direction))
+            .or_else(ends)
     }
 }
 
@@ -87,21 +93,35 @@ pub(super) struct TraceTable {
 impl TraceTable {
     /// Makes the table for a flow. Blocks.
     pub(super) fn create(flow: &TracedFlow) -> Result<Self, NetlinkError> {
-        let (socket, port) =
-            open().map_err(|error| Fault::Socket(error).on(Verb::Open, "a NETLINK_NETFILTER socket"))?;
+        let (socket, port) = open()
+            .map_err(|error| Fault::Socket(error).on(Verb::Open, "a NETLINK_NETFILTER socket"))?;
         let name = format!("{PREFIX}{port}");
         let created = transaction(&name, flow).commit(&socket);
         created.map_err(|fault| fault.on(Verb::Create, format!("table inet {name}")))?;
-        Ok(Self { _socket: socket, table: NftablesTable { family: INET, name } })
+        Ok(Self {
+            _socket: socket,
+            table: NftablesTable { family: INET, name },
+        })
     }
 
     /// The packets that the rules of a direction matched. Blocks.
-    pub(super) fn matched(&self, reader: &mut NftablesReader, wanted: TraceDirection) -> Result<u64, NetlinkError> {
+    pub(super) fn matched(
+        &self,
+        reader: &mut NftablesReader,
+        wanted: TraceDirection,
+    ) -> Result<u64, NetlinkError> {
         let mut packets = 0;
-        for (chain, ..) in BEGINNINGS.iter().filter(|(_, direction, _)| *direction == wanted) {
+        for (chain, ..) in BEGINNINGS
+            .iter()
+            .filter(|(_, direction, _)| *direction == wanted)
+        {
             reader.rules(&self.table, chain, |_, expressions| {
-                let counter = expressions.iter().find(|expression| expression.name == "counter");
-                packets += counter.and_then(|counter| counter.data.number(2)).unwrap_or_default();
+                let counter = expressions
+                    .iter()
+                    .find(|expression| expression.name == "counter");
+                packets += counter
+                    .and_then(|counter| counter.data.number(2))
+                    .unwrap_or_default();
             })?;
         }
         Ok(packets)
@@ -119,9 +139,19 @@ fn open() -> io::Result<(Socket, u32)> {
 fn transaction(table: &str, flow: &TracedFlow) -> Transaction {
     let mut transaction = Transaction::new();
     let table = text(1, table);
-    transaction.add(NEW_TABLE, NLM_F_CREATE | NLM_F_EXCL, INET, &[table.clone(), number(2, OWNED)].concat());
+    transaction.add(
+        NEW_TABLE,
+        NLM_F_CREATE | NLM_F_EXCL,
+        INET,
+        &[table.clone(), number(2, OWNED)].concat(),
+    );
     for (name, direction, hook) in BEGINNINGS {
-        transaction.add(NEW_CHAIN, NLM_F_CREATE, INET, &chain(&table, name, hook, FIRST));
+        transaction.add(
+            NEW_CHAIN,
+            NLM_F_CREATE,
+            INET,
+            &chain(&table, name, hook, FIRST),
+        );
         let tuples = match direction {
             TraceDirection::Original => std::slice::from_ref(&flow.original),
             TraceDirection::Reply => &flow.replies,
@@ -132,7 +162,12 @@ fn transaction(table: &str, flow: &TracedFlow) -> Transaction {
         }
     }
     for (name, hook) in ENDS {
-        transaction.add(NEW_CHAIN, NLM_F_CREATE, INET, &chain(&table, name, hook, LAST));
+        transaction.add(
+            NEW_CHAIN,
+            NLM_F_CREATE,
+            INET,
+            &chain(&table, name, hook, LAST),
+        );
     }
     transaction
 }

@@ -10,8 +10,9 @@ use std::{
 use flannel_host::wireguard_key::{KEY_LEN, PublicKey, SecretKey};
 use ipnet::IpNet;
 use netlink_packet_wireguard::{
-    WireguardAddressFamily, WireguardAllowedIp, WireguardAllowedIpAttr, WireguardAttribute, WireguardCmd,
-    WireguardMessage, WireguardPeer as PeerMessage, WireguardPeerAttribute, WireguardPeerFlags, WireguardTimeSpec,
+    WireguardAddressFamily, WireguardAllowedIp, WireguardAllowedIpAttr, WireguardAttribute,
+    WireguardCmd, WireguardMessage, WireguardPeer as PeerMessage, WireguardPeerAttribute,
+    WireguardPeerFlags, WireguardTimeSpec,
 };
 
 use super::{WireguardDevice, WireguardPeer, WireguardPeerState};
@@ -20,11 +21,20 @@ use super::{WireguardDevice, WireguardPeer, WireguardPeerState};
 const NO_KEY: [u8; KEY_LEN] = [0; KEY_LEN];
 
 pub(super) fn question(ifindex: u32) -> WireguardMessage {
-    WireguardMessage { cmd: WireguardCmd::GetDevice, attributes: vec![WireguardAttribute::IfIndex(ifindex)] }
+    WireguardMessage {
+        cmd: WireguardCmd::GetDevice,
+        attributes: vec![WireguardAttribute::IfIndex(ifindex)],
+    }
 }
 
 pub(super) fn identity(ifindex: u32, key: SecretKey, port: u16) -> WireguardMessage {
-    change(ifindex, vec![WireguardAttribute::PrivateKey(key.0), WireguardAttribute::ListenPort(port)])
+    change(
+        ifindex,
+        vec![
+            WireguardAttribute::PrivateKey(key.0),
+            WireguardAttribute::ListenPort(port),
+        ],
+    )
 }
 
 pub(super) fn peer(ifindex: u32, key: PublicKey, peer: &WireguardPeer) -> WireguardMessage {
@@ -35,8 +45,13 @@ pub(super) fn peer(ifindex: u32, key: PublicKey, peer: &WireguardPeer) -> Wiregu
         WireguardPeerAttribute::PersistentKeepalive(peer.keepalive.unwrap_or(0)),
     ];
     attributes.extend(peer.endpoint.map(WireguardPeerAttribute::Endpoint));
-    attributes.push(WireguardPeerAttribute::AllowedIps(peer.allowed.iter().map(allowed).collect()));
-    change(ifindex, vec![WireguardAttribute::Peers(vec![PeerMessage(attributes)])])
+    attributes.push(WireguardPeerAttribute::AllowedIps(
+        peer.allowed.iter().map(allowed).collect(),
+    ));
+    change(
+        ifindex,
+        vec![WireguardAttribute::Peers(vec![PeerMessage(attributes)])],
+    )
 }
 
 pub(super) fn removal(ifindex: u32, key: PublicKey) -> WireguardMessage {
@@ -50,7 +65,10 @@ pub(super) fn removal(ifindex: u32, key: PublicKey) -> WireguardMessage {
 fn change(ifindex: u32, more: Vec<WireguardAttribute>) -> WireguardMessage {
     let mut attributes = vec![WireguardAttribute::IfIndex(ifindex)];
     attributes.extend(more);
-    WireguardMessage { cmd: WireguardCmd::SetDevice, attributes }
+    WireguardMessage {
+        cmd: WireguardCmd::SetDevice,
+        attributes,
+    }
 }
 
 fn allowed(prefix: &IpNet) -> WireguardAllowedIp {
@@ -72,7 +90,9 @@ pub(super) fn device<'a>(parts: impl Iterator<Item = &'a WireguardMessage>) -> W
         match attribute {
             WireguardAttribute::PrivateKey(key) => device.private_key = Some(SecretKey(*key)),
             WireguardAttribute::ListenPort(port) => device.port = *port,
-            WireguardAttribute::Peers(peers) => peers.iter().for_each(|peer| take_peer(&mut device, &peer.0)),
+            WireguardAttribute::Peers(peers) => peers
+                .iter()
+                .for_each(|peer| take_peer(&mut device, &peer.0)),
             _ => {}
         }
     }
@@ -86,7 +106,12 @@ fn take_peer(device: &mut WireguardDevice, attributes: &[WireguardPeerAttribute]
     });
     let Some(key) = key else { return };
     let empty = || WireguardPeerState {
-        peer: WireguardPeer { endpoint: None, allowed: BTreeSet::new(), preshared_key: None, keepalive: None },
+        peer: WireguardPeer {
+            endpoint: None,
+            allowed: BTreeSet::new(),
+            preshared_key: None,
+            keepalive: None,
+        },
         last_handshake: None,
         received: 0,
         sent: 0,
@@ -105,7 +130,10 @@ fn take_peer(device: &mut WireguardDevice, attributes: &[WireguardPeerAttribute]
             WireguardPeerAttribute::RxBytes(bytes) => state.received = *bytes,
             WireguardPeerAttribute::TxBytes(bytes) => state.sent = *bytes,
             WireguardPeerAttribute::AllowedIps(prefixes) => {
-                state.peer.allowed.extend(prefixes.iter().filter_map(|prefix| prefix_of(&prefix.0)));
+                state
+                    .peer
+                    .allowed
+                    .extend(prefixes.iter().filter_map(|prefix| prefix_of(&prefix.0)));
             }
             _ => {}
         }
@@ -114,7 +142,10 @@ fn take_peer(device: &mut WireguardDevice, attributes: &[WireguardPeerAttribute]
 
 /// Zero is the kernel's "never".
 fn wall(time: &WireguardTimeSpec) -> Option<SystemTime> {
-    let (seconds, nanos) = (u64::try_from(time.seconds).ok()?, u64::try_from(time.nano_seconds).ok()?);
+    let (seconds, nanos) = (
+        u64::try_from(time.seconds).ok()?,
+        u64::try_from(time.nano_seconds).ok()?,
+    );
     let since = Duration::from_secs(seconds) + Duration::from_nanos(nanos);
     (!since.is_zero()).then(|| SystemTime::UNIX_EPOCH + since)
 }
@@ -138,7 +169,10 @@ mod tests {
     fn wanted(allowed: &[&str]) -> WireguardPeer {
         WireguardPeer {
             endpoint: Some("192.0.2.9:51820".parse().expect("an endpoint")),
-            allowed: allowed.iter().map(|prefix| prefix.parse().expect("a prefix")).collect(),
+            allowed: allowed
+                .iter()
+                .map(|prefix| prefix.parse().expect("a prefix"))
+                .collect(),
             preshared_key: Some(SecretKey([3; KEY_LEN])),
             keepalive: Some(25),
         }
@@ -147,7 +181,11 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back_also_in_parts() {
         let (one, other) = (PublicKey([1; KEY_LEN]), PublicKey([2; KEY_LEN]));
-        let plain = WireguardPeer { preshared_key: None, keepalive: None, ..wanted(&[]) };
+        let plain = WireguardPeer {
+            preshared_key: None,
+            keepalive: None,
+            ..wanted(&[])
+        };
         let parts = [
             identity(7, SecretKey([9; KEY_LEN]), 51820),
             peer(7, one, &wanted(&["10.244.9.0/24"])),
@@ -155,15 +193,40 @@ mod tests {
             peer(7, one, &wanted(&["fd00:10:244:9::/64"])),
         ];
         let device = device(parts.iter());
-        assert_eq!((device.private_key, device.port), (Some(SecretKey([9; KEY_LEN])), 51820));
-        let peers: Vec<_> = device.peers.iter().map(|(key, state)| (*key, &state.peer)).collect();
-        assert_eq!(peers, [(one, &wanted(&["10.244.9.0/24", "fd00:10:244:9::/64"])), (other, &plain)]);
+        assert_eq!(
+            (device.private_key, device.port),
+            (Some(SecretKey([9; KEY_LEN])), 51820)
+        );
+        let peers: Vec<_> = device
+            .peers
+            .iter()
+            .map(|(key, state)| (*key, &state.peer))
+            .collect();
+        assert_eq!(
+            peers,
+            [
+                (one, &wanted(&["10.244.9.0/24", "fd00:10:244:9::/64"])),
+                (other, &plain)
+            ]
+        );
     }
 
     #[test]
     fn a_handshake_that_never_was_has_no_time() {
-        assert_eq!(wall(&WireguardTimeSpec { seconds: 0, nano_seconds: 0 }), None);
+        assert_eq!(
+            wall(&WireguardTimeSpec {
+                seconds: 0,
+                nano_seconds: 0
+            }),
+            None
+        );
         let later = SystemTime::UNIX_EPOCH + Duration::from_millis(1_500);
-        assert_eq!(wall(&WireguardTimeSpec { seconds: 1, nano_seconds: 500_000_000 }), Some(later));
+        assert_eq!(
+            wall(&WireguardTimeSpec {
+                seconds: 1,
+                nano_seconds: 500_000_000
+            }),
+            Some(later)
+        );
     }
 }

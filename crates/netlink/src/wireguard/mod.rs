@@ -83,37 +83,75 @@ impl WireguardNetlink {
     /// once there is a device.
     pub async fn connect() -> Result<Self, NetlinkError> {
         let protocol = generic::protocol_number(WireguardMessage::family_name()).await?;
-        let socket = open("a NETLINK_GENERIC socket", || socket::for_requests(NETLINK_GENERIC))?;
-        Ok(Self { transport: Transport::spawn(socket), protocol })
+        let socket = open("a NETLINK_GENERIC socket", || {
+            socket::for_requests(NETLINK_GENERIC)
+        })?;
+        Ok(Self {
+            transport: Transport::spawn(socket),
+            protocol,
+        })
     }
 
     /// The device of this interface index.
     pub async fn device(&self, ifindex: u32) -> Result<WireguardDevice, NetlinkError> {
-        let dump = self.transport.dump(self.message(message::question(ifindex))).await.and_then(Dump::complete);
-        let parts =
-            dump.map_err(|fault| fault.on(Verb::Read, format_args!("wireguard device {}", DeviceName(ifindex))))?;
+        let dump = self
+            .transport
+            .dump(self.message(message::question(ifindex)))
+            .await
+            .and_then(Dump::complete);
+        let parts = dump.map_err(|fault| {
+            fault.on(
+                Verb::Read,
+                format_args!("wireguard device {}", DeviceName(ifindex)),
+            )
+        })?;
         Ok(message::device(parts.iter().map(|part| &part.payload)))
     }
 
     /// Sets key and port of a device. Its peers stay.
-    pub async fn set_identity(&self, ifindex: u32, key: SecretKey, port: u16) -> Result<(), NetlinkError> {
+    pub async fn set_identity(
+        &self,
+        ifindex: u32,
+        key: SecretKey,
+        port: u16,
+    ) -> Result<(), NetlinkError> {
         let message = message::identity(ifindex, key, port);
-        self.change(message, format_args!("key and port of wireguard device {}", DeviceName(ifindex))).await
+        self.change(
+            message,
+            format_args!("key and port of wireguard device {}", DeviceName(ifindex)),
+        )
+        .await
     }
 
     /// Creates a peer, or changes an existing one. A prefix that another peer has moves to this
     /// one.
-    pub async fn replace_peer(&self, ifindex: u32, key: PublicKey, peer: &WireguardPeer) -> Result<(), NetlinkError> {
-        self.change(message::peer(ifindex, key, peer), format_args!("wireguard peer {key}")).await
+    pub async fn replace_peer(
+        &self,
+        ifindex: u32,
+        key: PublicKey,
+        peer: &WireguardPeer,
+    ) -> Result<(), NetlinkError> {
+        self.change(
+            message::peer(ifindex, key, peer),
+            format_args!("wireguard peer {key}"),
+        )
+        .await
     }
 
     /// Removes a peer. Succeeds if the peer does not exist.
     pub async fn remove_peer(&self, ifindex: u32, key: PublicKey) -> Result<(), NetlinkError> {
-        let removed = self.transport.command(self.message(message::removal(ifindex, key)), 0).await;
+        let removed = self
+            .transport
+            .command(self.message(message::removal(ifindex, key)), 0)
+            .await;
         removed.map_err(|fault| fault.on(Verb::Delete, format_args!("wireguard peer {key}")))
     }
 
-    async fn change(&self, message: WireguardMessage, object: std::fmt::Arguments<'_>) -> Result<(), NetlinkError> {
+    async fn change(
+        &self,
+        message: WireguardMessage,
+        object: std::fmt::Arguments<'_>,
+    ) -> Result<(), NetlinkError> {
         let changed = self.transport.command(self.message(message), 0).await;
         changed.map_err(|fault| fault.on(Verb::Change, object))
     }

@@ -7,7 +7,9 @@ use std::{
 };
 
 use flannel_common::addr::Mac;
-use flannel_netlink::{FdbKey, KernelEvent, NeighbourKey, Netlink, Nexthop, NexthopId, Route, RouteKey, protocol};
+use flannel_netlink::{
+    FdbKey, KernelEvent, NeighbourKey, Netlink, Nexthop, NexthopId, Route, RouteKey, protocol,
+};
 use ipnet::IpNet;
 use tokio::time::timeout;
 
@@ -16,11 +18,16 @@ use crate::namespace::{Namespace, addr, in_namespace, ip};
 const PEER: Mac = Mac([0x02, 0, 0, 0, 0, 2]);
 
 /// The events up to and including the first that `is_last` accepts.
-pub(crate) async fn until(ns: &mut Namespace, is_last: impl Fn(&KernelEvent) -> bool) -> Vec<KernelEvent> {
+pub(crate) async fn until(
+    ns: &mut Namespace,
+    is_last: impl Fn(&KernelEvent) -> bool,
+) -> Vec<KernelEvent> {
     let mut seen = Vec::new();
     loop {
         let next = timeout(Duration::from_secs(10), ns.events.next()).await;
-        let event = next.unwrap_or_else(|_| panic!("only these events came: {seen:#?}")).expect("the stream is open");
+        let event = next
+            .unwrap_or_else(|_| panic!("only these events came: {seen:#?}"))
+            .expect("the stream is open");
         let last = is_last(&event);
         seen.push(event);
         if last {
@@ -33,14 +40,29 @@ pub(crate) async fn until(ns: &mut Namespace, is_last: impl Fn(&KernelEvent) -> 
 fn links_and_addresses_are_announced() {
     in_namespace(async |mut ns| {
         let index = ns.flannel_1().await;
-        until(&mut ns, |event| matches!(event, KernelEvent::Link(link) if link.index == index && link.up)).await;
+        until(
+            &mut ns,
+            |event| matches!(event, KernelEvent::Link(link) if link.index == index && link.up),
+        )
+        .await;
         ip("addr add 10.5.1.0/32 dev flannel.1");
         let own = addr("10.5.1.0");
-        until(&mut ns, |event| matches!(event, KernelEvent::Address(a) if a.key.addr == own)).await;
+        until(
+            &mut ns,
+            |event| matches!(event, KernelEvent::Address(a) if a.key.addr == own),
+        )
+        .await;
         ip("addr del 10.5.1.0/32 dev flannel.1");
-        until(&mut ns, |event| matches!(event, KernelEvent::AddressGone(a) if a.key.addr == own)).await;
+        until(
+            &mut ns,
+            |event| matches!(event, KernelEvent::AddressGone(a) if a.key.addr == own),
+        )
+        .await;
         ip("link del flannel.1");
-        let gone = KernelEvent::LinkGone { index, name: "flannel.1".into() };
+        let gone = KernelEvent::LinkGone {
+            index,
+            name: "flannel.1".into(),
+        };
         until(&mut ns, |event| *event == gone).await;
     });
 }
@@ -52,8 +74,17 @@ fn a_port_that_leaves_its_bridge_is_not_a_link_that_is_gone() {
         ip("link set eth0 master br0");
         ip("link set eth0 nomaster");
         ip("link add last0 type bridge");
-        let seen = until(&mut ns, |event| matches!(event, KernelEvent::Link(link) if link.name == "last0")).await;
-        assert!(!seen.iter().any(|event| matches!(event, KernelEvent::LinkGone { .. })), "{seen:#?}");
+        let seen = until(
+            &mut ns,
+            |event| matches!(event, KernelEvent::Link(link) if link.name == "last0"),
+        )
+        .await;
+        assert!(
+            !seen
+                .iter()
+                .any(|event| matches!(event, KernelEvent::LinkGone { .. })),
+            "{seen:#?}"
+        );
     });
 }
 
@@ -66,7 +97,10 @@ fn routes_are_announced_with_what_they_are_now() {
             let key = RouteKey::main(dst.parse().expect("a prefix"));
             let route = Route::onlink(addr(gateway), dev, protocol::BOOT);
             other.replace_route(&key, &route).await.expect("made");
-            let there = KernelEvent::Route { key, route: Some(route.clone()) };
+            let there = KernelEvent::Route {
+                key,
+                route: Some(route.clone()),
+            };
             until(&mut ns, |event| *event == there).await;
             other.del_route(&key, &route).await.expect("deleted");
             let gone = KernelEvent::Route { key, route: None };
@@ -83,14 +117,22 @@ fn permanent_entries_are_announced_and_dynamic_ones_are_not() {
         ip("neigh change 10.9.0.7 lladdr 02:00:00:00:00:08 nud stale dev eth0");
         let other = somebody_else();
         for text in ["10.5.2.0", "fd00:5:2::"] {
-            let key = NeighbourKey { ifindex, addr: addr(text) };
+            let key = NeighbourKey {
+                ifindex,
+                addr: addr(text),
+            };
             other.replace_neighbour(key, PEER).await.expect("added");
             other.del_neighbour(key).await.expect("deleted");
-            let seen = until(&mut ns, |event| *event == KernelEvent::Neighbour { key, mac: None }).await;
-            let there = KernelEvent::Neighbour { key, mac: Some(PEER) };
+            let seen = until(&mut ns, |event| {
+                *event == KernelEvent::Neighbour { key, mac: None }
+            })
+            .await;
+            let there = KernelEvent::Neighbour {
+                key,
+                mac: Some(PEER),
+            };
             assert!(seen.contains(&there), "{seen:#?}");
-            let of_eth0 =
-                |event: &KernelEvent| matches!(event, KernelEvent::Neighbour { key, .. } if key.ifindex != ifindex);
+            let of_eth0 = |event: &KernelEvent| matches!(event, KernelEvent::Neighbour { key, .. } if key.ifindex != ifindex);
             assert!(!seen.iter().any(of_eth0), "{seen:#?}");
         }
     });
@@ -103,14 +145,33 @@ fn what_we_do_to_routes_and_neighbours_ourselves_is_not_announced() {
         let other = somebody_else();
         let route = |subnet: &str| {
             let dst: IpNet = subnet.parse().expect("a prefix");
-            (RouteKey::main(dst), Route::onlink(dst.addr(), dev, protocol::BOOT))
+            (
+                RouteKey::main(dst),
+                Route::onlink(dst.addr(), dev, protocol::BOOT),
+            )
         };
-        let ((ours, our_route), (theirs, their_route)) = (route("10.5.2.0/24"), route("10.5.3.0/24"));
-        let neighbour = NeighbourKey { ifindex: dev, addr: ours.dst.addr() };
-        ns.netlink.replace_neighbour(neighbour, PEER).await.expect("added");
-        ns.netlink.replace_route(&ours, &our_route).await.expect("made");
-        other.replace_route(&theirs, &their_route).await.expect("made");
-        let there = KernelEvent::Route { key: theirs, route: Some(their_route) };
+        let ((ours, our_route), (theirs, their_route)) =
+            (route("10.5.2.0/24"), route("10.5.3.0/24"));
+        let neighbour = NeighbourKey {
+            ifindex: dev,
+            addr: ours.dst.addr(),
+        };
+        ns.netlink
+            .replace_neighbour(neighbour, PEER)
+            .await
+            .expect("added");
+        ns.netlink
+            .replace_route(&ours, &our_route)
+            .await
+            .expect("made");
+        other
+            .replace_route(&theirs, &their_route)
+            .await
+            .expect("made");
+        let there = KernelEvent::Route {
+            key: theirs,
+            route: Some(their_route),
+        };
         let seen = until(&mut ns, |event| *event == there).await;
         let is_ours = |event: &KernelEvent| match event {
             KernelEvent::Route { key, .. } => *key == ours,
@@ -132,12 +193,21 @@ fn fdb_entries_are_announced() {
         let ifindex = ns.flannel_1().await;
         let key = FdbKey { ifindex, mac: PEER };
         for dst in ["10.9.0.2", "10.9.0.3"] {
-            ns.netlink.replace_fdb(key, addr(dst)).await.expect("replaced");
-            let there = KernelEvent::Fdb { key, dst: Some(addr(dst)) };
+            ns.netlink
+                .replace_fdb(key, addr(dst))
+                .await
+                .expect("replaced");
+            let there = KernelEvent::Fdb {
+                key,
+                dst: Some(addr(dst)),
+            };
             until(&mut ns, |event| *event == there).await;
         }
         ns.netlink.del_fdb(key).await.expect("deleted");
-        until(&mut ns, |event| *event == KernelEvent::Fdb { key, dst: None }).await;
+        until(&mut ns, |event| {
+            *event == KernelEvent::Fdb { key, dst: None }
+        })
+        .await;
     });
 }
 
@@ -151,7 +221,11 @@ fn rules_and_policies_are_announced() {
             until(&mut ns, |event| *event == KernelEvent::Rules).await;
         }
         let policy = "src 10.9.0.1/32 dst 10.9.0.2/32 dir out";
-        for command in [format!("add {policy}"), format!("del {policy}"), "setdefault out block".into()] {
+        for command in [
+            format!("add {policy}"),
+            format!("del {policy}"),
+            "setdefault out block".into(),
+        ] {
             ip(&format!("xfrm policy {command}"));
             until(&mut ns, |event| *event == KernelEvent::XfrmPolicy).await;
         }
@@ -164,9 +238,18 @@ fn nexthop_objects_are_announced_with_what_they_are() {
         let oif = Some(ns.link("eth0").await.index);
         let id = NexthopId(7);
         let gateway = Some(addr("10.9.0.2"));
-        let nexthop = Nexthop { gateway, oif, onlink: false, protocol: protocol::FLANNEL, special: false };
+        let nexthop = Nexthop {
+            gateway,
+            oif,
+            onlink: false,
+            protocol: protocol::FLANNEL,
+            special: false,
+        };
         ip("nexthop add id 7 via 10.9.0.2 dev eth0 proto 191");
-        until(&mut ns, |event| *event == KernelEvent::Nexthop { id, nexthop }).await;
+        until(&mut ns, |event| {
+            *event == KernelEvent::Nexthop { id, nexthop }
+        })
+        .await;
         ip("nexthop add id 8 group 7");
         let is_group = |event: &KernelEvent| match event {
             KernelEvent::Nexthop { id, nexthop } => *id == NexthopId(8) && nexthop.special,
@@ -174,7 +257,10 @@ fn nexthop_objects_are_announced_with_what_they_are() {
         };
         until(&mut ns, is_group).await;
         ip("nexthop del id 7");
-        until(&mut ns, |event| *event == KernelEvent::NexthopGone { id, nexthop }).await;
+        until(&mut ns, |event| {
+            *event == KernelEvent::NexthopGone { id, nexthop }
+        })
+        .await;
     });
 }
 
@@ -202,6 +288,12 @@ fn the_stream_ends_with_its_consumer() {
     in_namespace(async |ns| {
         drop(ns.events);
         ip("link add br0 type bridge");
-        assert!(ns.netlink.link_by_name("br0").await.expect("the verbs go on").is_some());
+        assert!(
+            ns.netlink
+                .link_by_name("br0")
+                .await
+                .expect("the verbs go on")
+                .is_some()
+        );
     });
 }

@@ -51,7 +51,14 @@ impl HostSysctls {
     /// Those of this network namespace, before the first look. `may_forward`: forwarding is
     /// switched on where it is off.
     pub fn new(record: Result<SharedRecord, String>, may_forward: bool) -> Self {
-        Self { record, may_forward, met: BTreeSet::new(), refused: BTreeMap::new(), problems: Vec::new(), repairs: 0 }
+        Self {
+            record,
+            may_forward,
+            met: BTreeSet::new(),
+            refused: BTreeMap::new(),
+            problems: Vec::new(),
+            repairs: 0,
+        }
     }
 
     /// Reads them, and sets those that are not as needed.
@@ -65,11 +72,17 @@ impl HostSysctls {
             }
         }
         let changed = problems != self.problems;
-        for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
+        for problem in problems
+            .iter()
+            .filter(|problem| !self.problems.contains(problem))
+        {
             tracing::warn!("{}", problem.text);
         }
         self.problems = problems;
-        Looked { changed: changed || repaired, repaired }
+        Looked {
+            changed: changed || repaired,
+            repaired,
+        }
     }
 
     /// Tries again what was refused.
@@ -101,8 +114,13 @@ impl HostSysctls {
     /// Looks at one, and sets it. Returns true if it was set.
     fn look_at(&mut self, need: &Need, problems: &mut Vec<SysctlProblem>) -> bool {
         // A device that is gone has none, and a kernel without IPv6 has none.
-        let Ok(Some(own)) = sysctl_record::read(&need.name) else { return false };
-        let for_all = need.rule.for_all().and_then(|name| Some((name, sysctl_record::read(name).ok()??)));
+        let Ok(Some(own)) = sysctl_record::read(&need.name) else {
+            return false;
+        };
+        let for_all = need
+            .rule
+            .for_all()
+            .and_then(|name| Some((name, sysctl_record::read(name).ok()??)));
         let stricter = for_all.filter(|(_, value)| *value > own);
         let now = stricter.map_or(own, |(_, value)| value);
         if need.accepts(now) {
@@ -110,7 +128,12 @@ impl HostSysctls {
             self.refused.remove(&need.name);
             return false;
         }
-        let Need { name, value, effect, .. } = need;
+        let Need {
+            name,
+            value,
+            effect,
+            ..
+        } = need;
         match self.set(need, own) {
             Ok(()) => {
                 let was_met = self.met.contains(name);
@@ -119,8 +142,12 @@ impl HostSysctls {
                 true
             }
             Err(reason) => {
-                let shown = stricter.map(|(all, value)| format!(", and {all} is {value}")).unwrap_or_default();
-                let text = || format!("{name} is {own}{shown}: {effect}. {reason}; sysctl -w {name}={value}");
+                let shown = stricter
+                    .map(|(all, value)| format!(", and {all} is {value}"))
+                    .unwrap_or_default();
+                let text = || {
+                    format!("{name} is {own}{shown}: {effect}. {reason}; sysctl -w {name}={value}")
+                };
                 problems.extend(need.is_vital.then(|| SysctlProblem {
                     sysctl: name.clone(),
                     value: now,
@@ -135,24 +162,35 @@ impl HostSysctls {
     /// Sets one, or says why not.
     fn set(&mut self, need: &Need, now: u32) -> Result<(), String> {
         match need.scope {
-            Scope::OtherDevice => return Err("The agent changes no setting of that device".to_owned()),
+            Scope::OtherDevice => {
+                return Err("The agent changes no setting of that device".to_owned());
+            }
             Scope::Host(_) if !self.may_forward => {
-                return Err("The agent does not set it because of --set-forwarding=false".to_owned());
+                return Err(
+                    "The agent does not set it because of --set-forwarding=false".to_owned(),
+                );
             }
             Scope::Host(_) | Scope::OwnDevice => {}
         }
-        if let Some((_, reason)) = self.refused.get(&need.name).filter(|(value, _)| *value == now) {
+        if let Some((_, reason)) = self
+            .refused
+            .get(&need.name)
+            .filter(|(value, _)| *value == now)
+        {
             return Err(reason.clone());
         }
-        let record = self.record.as_ref().map_err(|error| format!("The agent sets none: {error}"))?;
+        let record = self
+            .record
+            .as_ref()
+            .map_err(|error| format!("The agent sets none: {error}"))?;
         let set = match need.scope {
-            Scope::Host(Family::V6) => {
-                keep_default_routes(record).and_then(|()| write(record, &need.name, now, need.value))
-            }
+            Scope::Host(Family::V6) => keep_default_routes(record)
+                .and_then(|()| write(record, &need.name, now, need.value)),
             _ => write(record, &need.name, now, need.value),
         };
         set.inspect_err(|reason| {
-            self.refused.insert(need.name.clone(), (now, reason.clone()));
+            self.refused
+                .insert(need.name.clone(), (now, reason.clone()));
         })
     }
 }
@@ -168,7 +206,12 @@ fn keep_default_routes(record: &SharedRecord) -> Result<(), String> {
     for need in router::needs() {
         if let Ok(Some(now @ 1)) = sysctl_record::read(&need.name) {
             write(record, &need.name, now, need.value)?;
-            tracing::warn!("set {} from {now} to {}: otherwise {}", need.name, need.value, need.effect);
+            tracing::warn!(
+                "set {} from {now} to {}: otherwise {}",
+                need.name,
+                need.value,
+                need.effect
+            );
         }
     }
     Ok(())
@@ -179,7 +222,8 @@ fn write(record: &SharedRecord, name: &str, now: u32, value: u32) -> Result<(), 
     set.map_err(|error| {
         let hint = match error.io_kind() {
             Some(io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied) => {
-                " (/proc/sys is read-only in a container; `flannel-agent prepare` in a privileged one sets forwarding)"
+                " (/proc/sys is read-only in a container; `flannel-agent prepare` in a privileged \
+                 one sets forwarding)"
             }
             _ => "",
         };

@@ -107,14 +107,25 @@ pub(super) fn forwarding(family: Family) -> Need {
 pub(super) fn of_tunnel(family: Family, device: &str) -> Need {
     match family {
         Family::V4 => forwards(device, Scope::OwnDevice),
-        Family::V6 => has_ipv6(device, format!("{device} carries no IPv6 packets of pods"), Scope::OwnDevice),
+        Family::V6 => has_ipv6(
+            device,
+            format!("{device} carries no IPv6 packets of pods"),
+            Scope::OwnDevice,
+        ),
     }
 }
 
 /// The sysctl without which a device has neither IPv6 addresses nor IPv6 packets.
 fn has_ipv6(device: &str, effect: String, scope: Scope) -> Need {
     let name = of_device(Family::V6, device, "disable_ipv6");
-    Need { name, value: 0, rule: Rule::Exact, effect, is_vital: true, scope }
+    Need {
+        name,
+        value: 0,
+        rule: Rule::Exact,
+        effect,
+        is_vital: true,
+        scope,
+    }
 }
 
 /// The sysctl by which the kernel forwards IPv4 packets that arrive by a device.
@@ -133,7 +144,14 @@ fn forwards(device: &str, scope: Scope) -> Need {
 /// reaches by another one.
 fn takes_other_ways(device: &str, effect: String, is_vital: bool, scope: Scope) -> Need {
     let name = of_device(Family::V4, device, "rp_filter");
-    Need { name, value: LOOSE, rule: Rule::NotStrict, effect, is_vital, scope }
+    Need {
+        name,
+        value: LOOSE,
+        rule: Rule::NotStrict,
+        effect,
+        is_vital,
+        scope,
+    }
 }
 
 /// The sysctl by which packets leave by a device past all IPsec policies.
@@ -142,7 +160,9 @@ fn encrypts(device: &str) -> Need {
         name: of_device(Family::V4, device, "disable_xfrm"),
         value: 0,
         rule: Rule::Exact,
-        effect: format!("IPv4 packets of pods leave {device} unencrypted, and other nodes drop them"),
+        effect: format!(
+            "IPv4 packets of pods leave {device} unencrypted, and other nodes drop them"
+        ),
         is_vital: true,
         scope: Scope::OtherDevice,
     }
@@ -155,18 +175,32 @@ fn encrypts(device: &str) -> Need {
 /// `__mkroute_input()` in [net/ipv4/route.c, Linux
 /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv4/route.c)).
 pub(super) fn of(devices: &Devices) -> Vec<Need> {
-    let Devices { family, tunnel, external, other_way, is_encrypted, bridges } = devices;
+    let Devices {
+        family,
+        tunnel,
+        external,
+        other_way,
+        is_encrypted,
+        bridges,
+    } = devices;
     let mut needs = vec![forwarding(*family)];
     needs.extend(tunnel.iter().map(|device| of_tunnel(*family, device)));
     if *family == Family::V4 {
-        needs.extend(bridges.iter().chain([external]).map(|device| forwards(device, Scope::OtherDevice)));
+        needs.extend(
+            bridges
+                .iter()
+                .chain([external])
+                .map(|device| forwards(device, Scope::OtherDevice)),
+        );
         needs.extend(tunnel.iter().map(|device| {
-            let effect = format!("packets that arrive by {device} from addresses of nodes are dropped");
+            let effect =
+                format!("packets that arrive by {device} from addresses of nodes are dropped");
             takes_other_ways(device, effect, false, Scope::OwnDevice)
         }));
         needs.extend(other_way.iter().map(|device| {
             let effect = format!(
-                "packets to a peer leave by {device}, so those that come from it by {external}, with all \
+                "packets to a peer leave by {device}, so those that come from it by {external}, \
+                 with all \
                  packets of pods in them, are dropped"
             );
             takes_other_ways(external, effect, true, Scope::OtherDevice)
@@ -175,18 +209,23 @@ pub(super) fn of(devices: &Devices) -> Vec<Need> {
     } else {
         needs.extend(bridges.iter().map(|device| {
             let effect = format!(
-                "{device} carries no IPv6 packets of pods, and has lost its IPv6 addresses, which have to be added again"
+                "{device} carries no IPv6 packets of pods, and has lost its IPv6 addresses, which \
+                 have to be added again"
             );
             has_ipv6(device, effect, Scope::OtherDevice)
         }));
     }
-    needs.extend(tunnel.iter().map(|device| Need {
-        name: of_device(Family::V6, device, "accept_ra"),
-        value: 0,
-        rule: Rule::Exact,
-        effect: "it takes router advertisements, which are forged: no router is behind a tunnel".to_owned(),
-        is_vital: false,
-        scope: Scope::OwnDevice,
+    needs.extend(tunnel.iter().map(|device| {
+        Need {
+            name: of_device(Family::V6, device, "accept_ra"),
+            value: 0,
+            rule: Rule::Exact,
+            effect:
+                "it takes router advertisements, which are forged: no router is behind a tunnel"
+                    .to_owned(),
+            is_vital: false,
+            scope: Scope::OwnDevice,
+        }
     }));
     needs
 }
@@ -197,11 +236,21 @@ mod tests {
 
     fn devices(family: Family) -> Devices {
         let external = "eth0".to_owned();
-        Devices { family, tunnel: None, external, other_way: None, is_encrypted: false, bridges: Vec::new() }
+        Devices {
+            family,
+            tunnel: None,
+            external,
+            other_way: None,
+            is_encrypted: false,
+            bridges: Vec::new(),
+        }
     }
 
     fn names(devices: &Devices) -> Vec<String> {
-        of(devices).into_iter().map(|need| format!("{}={}", need.name, need.value)).collect()
+        of(devices)
+            .into_iter()
+            .map(|need| format!("{}={}", need.name, need.value))
+            .collect()
     }
 
     #[test]
@@ -209,7 +258,11 @@ mod tests {
         let bridges = vec!["cni0".to_owned()];
         let tunnel = Some("flannel.1".to_owned());
         assert_eq!(
-            names(&Devices { tunnel, bridges: bridges.clone(), ..devices(Family::V4) }),
+            names(&Devices {
+                tunnel,
+                bridges: bridges.clone(),
+                ..devices(Family::V4)
+            }),
             [
                 "net.ipv4.ip_forward=1",
                 "net.ipv4.conf.flannel/1.forwarding=1",
@@ -220,7 +273,11 @@ mod tests {
             ]
         );
         assert_eq!(
-            names(&Devices { tunnel: Some("flannel-wg".to_owned()), bridges, ..devices(Family::V6) }),
+            names(&Devices {
+                tunnel: Some("flannel-wg".to_owned()),
+                bridges,
+                ..devices(Family::V6)
+            }),
             [
                 "net.ipv6.conf.all.forwarding=1",
                 "net.ipv6.conf.flannel-wg.disable_ipv6=0",
@@ -229,20 +286,38 @@ mod tests {
             ]
         );
         assert_eq!(
-            names(&Devices { is_encrypted: true, ..devices(Family::V4) }),
-            ["net.ipv4.ip_forward=1", "net.ipv4.conf.eth0.forwarding=1", "net.ipv4.conf.eth0.disable_xfrm=0"]
+            names(&Devices {
+                is_encrypted: true,
+                ..devices(Family::V4)
+            }),
+            [
+                "net.ipv4.ip_forward=1",
+                "net.ipv4.conf.eth0.forwarding=1",
+                "net.ipv4.conf.eth0.disable_xfrm=0"
+            ]
         );
     }
 
     #[test]
     fn a_strict_external_interface_matters_only_if_packets_leave_by_another() {
         let is_judged = |other_way: Option<&str>| {
-            let devices = Devices { other_way: other_way.map(str::to_owned), ..devices(Family::V4) };
-            of(&devices).into_iter().find(|need| need.rule == Rule::NotStrict)
+            let devices = Devices {
+                other_way: other_way.map(str::to_owned),
+                ..devices(Family::V4)
+            };
+            of(&devices)
+                .into_iter()
+                .find(|need| need.rule == Rule::NotStrict)
         };
         assert_eq!(is_judged(None), None);
         let need = is_judged(Some("eth1")).expect("a need");
-        assert_eq!((&*need.name, need.scope), ("net.ipv4.conf.eth0.rp_filter", Scope::OtherDevice));
-        assert_eq!([0, 1, 2].map(|value| need.accepts(value)), [true, false, true]);
+        assert_eq!(
+            (&*need.name, need.scope),
+            ("net.ipv4.conf.eth0.rp_filter", Scope::OtherDevice)
+        );
+        assert_eq!(
+            [0, 1, 2].map(|value| need.accepts(value)),
+            [true, false, true]
+        );
     }
 }

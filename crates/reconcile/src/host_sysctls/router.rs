@@ -54,9 +54,13 @@ mod tests {
         const NONE: &str = "00000000000000000000000000000000";
         const GATEWAY: &str = "fe800000000000000000000000000001";
         let line = |length: &str, flags: &str, device: &str| {
-            format!("{NONE} {length} {NONE} 00 {GATEWAY} 00000400 00000001 00000000 {flags} {device}\n")
+            format!(
+                "{NONE} {length} {NONE} 00 {GATEWAY} 00000400 00000001 00000000 {flags} {device}\n"
+            )
         };
-        let routes = line("00", "00450003", "eth0") + &line("00", "00000003", "eth1") + &line("40", "00450003", "eth2");
+        let routes = line("00", "00450003", "eth0")
+            + &line("00", "00000003", "eth1")
+            + &line("40", "00450003", "eth2");
         assert_eq!(devices(&routes), BTreeSet::from(["eth0"]));
     }
 }

@@ -32,7 +32,11 @@ pub struct SharedPeers(Arc<Mutex<KnownPeers>>);
 impl SharedPeers {
     /// Something about every peer, by subnet.
     pub fn list<T>(&self, mut say: impl FnMut(&PeerWay) -> T) -> Vec<T> {
-        self.lock().peers.iter().map(|BySubnet(way)| say(way)).collect()
+        self.lock()
+            .peers
+            .iter()
+            .map(|BySubnet(way)| say(way))
+            .collect()
     }
 
     /// Returns the number of peers by family and name of their way. No caller waits for a count
@@ -124,9 +128,17 @@ impl Peers {
 
     /// Peers that are not among these are gone.
     pub(super) fn retain(&mut self, named: &BTreeMap<IpNet, Option<Peer>>) {
-        let known: Vec<IpNet> =
-            self.addresses.iter().map(|(_, subnet)| subnet).chain(self.changes.keys()).copied().collect();
-        known.into_iter().filter(|subnet| !named.contains_key(subnet)).for_each(|subnet| self.update(subnet, None));
+        let known: Vec<IpNet> = self
+            .addresses
+            .iter()
+            .map(|(_, subnet)| subnet)
+            .chain(self.changes.keys())
+            .copied()
+            .collect();
+        known
+            .into_iter()
+            .filter(|subnet| !named.contains_key(subnet))
+            .for_each(|subnet| self.update(subnet, None));
     }
 
     /// A peer is this way, or gone.
@@ -146,12 +158,17 @@ impl Peers {
 
     /// The way to every peer may have changed.
     pub(super) fn mark_all_stale(&mut self) {
-        self.again.extend(self.addresses.iter().map(|(_, subnet)| *subnet));
+        self.again
+            .extend(self.addresses.iter().map(|(_, subnet)| *subnet));
     }
 
     /// The way to peers with these addresses may have changed. Whether there are any.
     pub(super) fn mark_stale_under(&mut self, destination: IpNet) -> bool {
-        let stale: Vec<_> = self.addresses.iter().filter(|(address, _)| destination.contains(address)).collect();
+        let stale: Vec<_> = self
+            .addresses
+            .iter()
+            .filter(|(address, _)| destination.contains(address))
+            .collect();
         self.again.extend(stale.iter().map(|(_, subnet)| *subnet));
         !stale.is_empty()
     }
@@ -175,13 +192,20 @@ impl Peers {
     /// Returns about `about` peers to process next, new and changed peers first. [`SharedPeers`]
     /// shows their previous state until [`Self::finish`].
     pub(super) fn turn(&mut self, about: usize) -> Turn {
-        let first: Vec<IpNet> = self.changes.keys().chain(&self.again).take(about).copied().collect();
+        let first: Vec<IpNet> = self
+            .changes
+            .keys()
+            .chain(&self.again)
+            .take(about)
+            .copied()
+            .collect();
         let subnets = self.closure(first);
         let mut turn = Turn::default();
         for subnet in &subnets {
             let before = self.shared.lock().get(subnet).cloned();
             let unchanged = || before.as_ref().map(|way| way.peer.clone());
-            turn.after.extend(self.changes.remove(subnet).unwrap_or_else(unchanged));
+            turn.after
+                .extend(self.changes.remove(subnet).unwrap_or_else(unchanged));
             turn.before.extend(before);
             self.again.remove(subnet);
         }
@@ -199,7 +223,9 @@ impl Peers {
             }
         }
         for way in ways {
-            let Peer { subnet, public_ip, .. } = way.peer;
+            let Peer {
+                subnet, public_ip, ..
+            } = way.peer;
             let vtep = way.peer.vtep();
             self.addresses.insert((public_ip, subnet));
             self.macs.extend(vtep.map(|vtep| (vtep.mac, subnet)));
@@ -230,7 +256,10 @@ impl Peers {
             Family::V6 => IpNet::V6(ipnet::Ipv6Net::default()),
         };
         let address = peer.public_ip;
-        let by_address = self.addresses.range((address, lowest)..).take_while(move |(other, _)| *other == address);
+        let by_address = self
+            .addresses
+            .range((address, lowest)..)
+            .take_while(move |(other, _)| *other == address);
         let by_mac = peer.vtep().into_iter().flat_map(move |vtep| {
             self.macs
                 .range((vtep.mac, lowest)..)

@@ -8,12 +8,16 @@ use super::*;
 use crate::entries::Entries;
 
 fn config() -> NetworkConfig {
-    NetworkConfig::parse(r#"{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}"#).expect("a configuration")
+    NetworkConfig::parse(r#"{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}"#)
+        .expect("a configuration")
 }
 
 fn node() -> Node {
     Node {
-        network: PodNetwork { prefix: "10.5.0.0/16".parse().expect("a network"), subnet_len: 24 },
+        network: PodNetwork {
+            prefix: "10.5.0.0/16".parse().expect("a network"),
+            subnet_len: 24,
+        },
         subnet: "10.5.200.0/24".parse().expect("a subnet"),
         source: "192.0.2.200".parse().expect("an address"),
         external: 2,
@@ -73,8 +77,16 @@ impl World {
                 let value = format!(
                     r#"{{"PublicIP":"192.0.2.{ip}","BackendType":"vxlan","BackendData":{{"VNI":1,"VtepMAC":"02:00:00:00:00:0{mac}"}}}}"#
                 );
-                let created = self.stored.get(&subnet).map_or(self.now, |entry| entry.created);
-                let entry = Entry::parse(&format!("10.5.{subnet}.0-24"), value.as_bytes(), created, self.now);
+                let created = self
+                    .stored
+                    .get(&subnet)
+                    .map_or(self.now, |entry| entry.created);
+                let entry = Entry::parse(
+                    &format!("10.5.{subnet}.0-24"),
+                    value.as_bytes(),
+                    created,
+                    self.now,
+                );
                 self.stored.insert(subnet, entry.clone());
                 self.leases.put(entry);
             }
@@ -100,19 +112,25 @@ impl World {
         let ways = self.ways(after);
         let [wanted, wants] = [&before, &ways].map(|ways| self.backend.desired(&node(), ways));
         self.entries.change(&wanted, &wants);
-        self.vteps.retain(|vtep, _| !wanted.vteps.contains_key(vtep));
-        self.vteps.extend(wants.vteps.iter().map(|(vtep, entry)| (*vtep, entry.index)));
+        self.vteps
+            .retain(|vtep, _| !wanted.vteps.contains_key(vtep));
+        self.vteps
+            .extend(wants.vteps.iter().map(|(vtep, entry)| (*vtep, entry.index)));
         self.peers.finish(&before, ways);
     }
 
     fn ways(&self, peers: Vec<Peer>) -> Vec<PeerWay> {
-        let way = |peer: Peer| PeerWay { way: self.backend.way(&node(), &Underlay::new(Some(8472)), &peer), peer };
+        let way = |peer: Peer| PeerWay {
+            way: self.backend.way(&node(), &Underlay::new(Some(8472)), &peer),
+            peer,
+        };
         peers.into_iter().map(way).collect()
     }
 
     /// Returns the state that a new process would want.
     fn fresh(&self) -> Desired {
-        self.backend.desired(&node(), &self.ways(self.leases.resolve().peers))
+        self.backend
+            .desired(&node(), &self.ways(self.leases.resolve().peers))
     }
 }
 

@@ -51,7 +51,11 @@ pub struct Failure {
 impl Failure {
     /// The failure of an object, in words, for the status document.
     pub fn to_dirty(&self, object: String) -> Dirty {
-        Dirty { object, error: self.error.clone(), attempts: self.attempts }
+        Dirty {
+            object,
+            error: self.error.clone(),
+            attempts: self.attempts,
+        }
     }
 }
 
@@ -84,7 +88,8 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
             let actual = self.differing.remove(&key).unwrap_or(Some(value));
             self.set_actual(key, actual);
         }
-        self.failures.retain(|key, _| self.differing.contains_key(key));
+        self.failures
+            .retain(|key, _| self.differing.contains_key(key));
         self.drifted.clear();
     }
 
@@ -128,7 +133,8 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
             }
         }
         self.drifted.retain(|key| self.differing.contains_key(key));
-        self.differing.extend(actual.into_iter().map(|(key, value)| (key, Some(value))));
+        self.differing
+            .extend(actual.into_iter().map(|(key, value)| (key, Some(value))));
     }
 
     /// One object was seen to be this way, or gone. Whether that is not as it should be.
@@ -146,9 +152,16 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
 
     /// Returns the changes that are due at `now`; deletions only with `sweep`.
     pub fn pending(&self, now: Instant, sweep: bool) -> Pending<K, V> {
-        let mut pending = Pending { upserts: Vec::new(), deletes: Vec::new() };
+        let mut pending = Pending {
+            upserts: Vec::new(),
+            deletes: Vec::new(),
+        };
         for (key, actual) in &self.differing {
-            if self.failures.get(key).is_some_and(|failure| failure.retry_at > now) {
+            if self
+                .failures
+                .get(key)
+                .is_some_and(|failure| failure.retry_at > now)
+            {
                 continue;
             }
             match (self.desired.get(key), actual) {
@@ -162,8 +175,14 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
 
     /// Returns an object that should be and is not there at all, if it is due at `now`.
     pub fn missing(&self, key: &K, now: Instant) -> Option<V> {
-        let is_due = self.failures.get(key).is_none_or(|failure| failure.retry_at <= now);
-        self.desired.get(key).filter(|_| is_due && self.actual(key).is_none()).cloned()
+        let is_due = self
+            .failures
+            .get(key)
+            .is_none_or(|failure| failure.retry_at <= now);
+        self.desired
+            .get(key)
+            .filter(|_| is_due && self.actual(key).is_none())
+            .cloned()
     }
 
     /// The next try of this object does not wait.
@@ -173,12 +192,17 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
 
     /// Returns true if everything that should be is there, as it should be.
     pub fn has_wanted(&self) -> bool {
-        !self.differing.keys().any(|key| self.desired.contains_key(key))
+        !self
+            .differing
+            .keys()
+            .any(|key| self.desired.contains_key(key))
     }
 
     /// Returns the actual state of an object, or `None` if no object is known.
     pub fn actual(&self, key: &K) -> Option<&V> {
-        self.differing.get(key).map_or_else(|| self.desired.get(key), Option::as_ref)
+        self.differing
+            .get(key)
+            .map_or_else(|| self.desired.get(key), Option::as_ref)
     }
 
     /// The keys in a range that are wanted or there.
@@ -227,9 +251,21 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Tracker<K, V> {
     /// An upsert or deletion failed at `now`. Whether it is the first time: only that is worth a
     /// log line.
     pub fn failed(&mut self, key: &K, error: String, now: Instant) -> bool {
-        let attempts = self.failures.get(key).map_or(1, |failure| failure.attempts.saturating_add(1));
-        let wait = FIRST_WAIT.saturating_mul(1 << (attempts - 1).min(10)).min(LAST_WAIT);
-        self.failures.insert(key.clone(), Failure { error, attempts, retry_at: now + wait });
+        let attempts = self
+            .failures
+            .get(key)
+            .map_or(1, |failure| failure.attempts.saturating_add(1));
+        let wait = FIRST_WAIT
+            .saturating_mul(1 << (attempts - 1).min(10))
+            .min(LAST_WAIT);
+        self.failures.insert(
+            key.clone(),
+            Failure {
+                error,
+                attempts,
+                retry_at: now + wait,
+            },
+        );
         attempts == 1
     }
 

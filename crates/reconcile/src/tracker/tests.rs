@@ -27,7 +27,10 @@ fn a_refused_entry_waits_longer_each_time_and_holds_up_no_other() {
     assert!(tracker.failed(&1, "no".to_owned(), start));
     assert_eq!(tracker.pending(start, true).upserts, [(2, 2)]);
     assert_eq!(tracker.next_retry(), Some(start + FIRST_WAIT));
-    assert_eq!(tracker.pending(start + FIRST_WAIT, true).upserts, [(1, 1), (2, 2)]);
+    assert_eq!(
+        tracker.pending(start + FIRST_WAIT, true).upserts,
+        [(1, 1), (2, 2)]
+    );
     assert!(!tracker.failed(&1, "no".to_owned(), start));
     assert_eq!(tracker.next_retry(), Some(start + 2 * FIRST_WAIT));
     for _ in 0..40 {
@@ -40,7 +43,10 @@ fn a_refused_entry_waits_longer_each_time_and_holds_up_no_other() {
 
 #[test]
 fn what_is_wanted_is_there_once_it_was_made_whatever_else_is_there() {
-    let mut tracker = tracker(&Numbers::from([(1, 1), (2, 2)]), Numbers::from([(2, 2), (3, 3)]));
+    let mut tracker = tracker(
+        &Numbers::from([(1, 1), (2, 2)]),
+        Numbers::from([(2, 2), (3, 3)]),
+    );
     assert!(!tracker.has_wanted(), "one is missing");
     tracker.made(&1, 1);
     assert!(tracker.has_wanted());
@@ -58,11 +64,17 @@ fn a_refused_entry_that_nobody_wants_any_more_is_forgotten() {
 
 #[test]
 fn what_another_program_removed_or_changed_is_pending_again() {
-    let mut tracker = tracker(&Numbers::from([(1, 1), (2, 2)]), Numbers::from([(1, 1), (2, 2)]));
+    let mut tracker = tracker(
+        &Numbers::from([(1, 1), (2, 2)]),
+        Numbers::from([(1, 1), (2, 2)]),
+    );
     assert!(tracker.observe(1, None));
     assert!(tracker.observe(2, Some(9)));
     assert!(!tracker.observe(3, None), "not ours and gone");
-    assert_eq!(tracker.pending(Instant::now(), true).upserts, [(1, 1), (2, 2)]);
+    assert_eq!(
+        tracker.pending(Instant::now(), true).upserts,
+        [(1, 1), (2, 2)]
+    );
 }
 
 #[test]
@@ -72,7 +84,10 @@ fn a_repair_is_what_was_right_and_is_made_again() {
     let make = |tracker: &mut Tracker<u8, u8>, key| tracker.made(&key, key);
     for key in 1..=3 {
         make(&mut tracker, key);
-        assert!(!tracker.observe(key, Some(key)), "what the kernel says of our own doing");
+        assert!(
+            !tracker.observe(key, Some(key)),
+            "what the kernel says of our own doing"
+        );
     }
     assert_eq!(tracker.repairs(), 0, "made for the first time");
     tracker.observe(1, None);
@@ -81,19 +96,29 @@ fn a_repair_is_what_was_right_and_is_made_again() {
     assert_eq!(tracker.repairs(), 0, "not mended yet");
     make(&mut tracker, 1);
     make(&mut tracker, 3);
-    assert_eq!(tracker.repairs(), 2, "one that was announced, one that was read back");
+    assert_eq!(
+        tracker.repairs(),
+        2,
+        "one that was announced, one that was read back"
+    );
     tracker.observe(2, None);
     tracker.observe(2, Some(2));
     tracker.set_desired(&2, Some(7));
     tracker.made(&2, 7);
     tracker.observe(7, Some(7));
     tracker.removed(&7);
-    assert_eq!(tracker.repairs(), 2, "mended by somebody else; wanted otherwise; never ours");
+    assert_eq!(
+        tracker.repairs(),
+        2,
+        "mended by somebody else; wanted otherwise; never ours"
+    );
 }
 
 /// Returns the desired and the actual state, written out in full.
 fn sides(tracker: &Tracker<u8, u8>) -> [Numbers; 2] {
-    let actual = (0..=u8::MAX).filter_map(|key| Some((key, *tracker.actual(&key)?))).collect();
+    let actual = (0..=u8::MAX)
+        .filter_map(|key| Some((key, *tracker.actual(&key)?)))
+        .collect();
     [tracker.wanted().clone(), actual]
 }
 

@@ -222,7 +222,11 @@ impl ProblemCode {
     /// the operator knows.
     pub const fn event(self) -> Option<&'static str> {
         Some(match self {
-            Self::StartWaits | Self::Unknown | Self::Store | Self::RefusedLease | Self::SettingWaits => return None,
+            Self::StartWaits
+            | Self::Unknown
+            | Self::Store
+            | Self::RefusedLease
+            | Self::SettingWaits => return None,
             Self::Lease => "LeaseContested",
             Self::Reconcile => "ReconcileFailed",
             Self::HostSysctl => "SysctlKeepsPacketsFromPods",
@@ -265,25 +269,50 @@ impl ProblemCode {
             Self::SourceCheck => return "the cloud may drop packets of pods".to_owned(),
             Self::Unknown => ("problem of another kind", "problems of other kinds"),
             Self::LoweredMode => return "a lower mode than asked for".to_owned(),
-            Self::HostSysctl => ("sysctl that keeps packets from pods", "sysctls that keep packets from pods"),
-            Self::Listener => ("address that another process has", "addresses that other processes have"),
-            Self::ForwardDropped => ("chain that drops forwarded packets", "chains that drop forwarded packets"),
+            Self::HostSysctl => (
+                "sysctl that keeps packets from pods",
+                "sysctls that keep packets from pods",
+            ),
+            Self::Listener => (
+                "address that another process has",
+                "addresses that other processes have",
+            ),
+            Self::ForwardDropped => (
+                "chain that drops forwarded packets",
+                "chains that drop forwarded packets",
+            ),
             Self::AddressInPods => ("address in the pod network", "addresses in the pod network"),
-            Self::LostSubnet => ("bridge outside of our subnet", "bridges outside of our subnet"),
+            Self::LostSubnet => (
+                "bridge outside of our subnet",
+                "bridges outside of our subnet",
+            ),
             Self::Setting => ("annotation not in force", "annotations not in force"),
-            Self::SettingWaits => {
-                ("annotation that waits for the next start", "annotations that wait for the next start")
-            }
+            Self::SettingWaits => (
+                "annotation that waits for the next start",
+                "annotations that wait for the next start",
+            ),
             Self::DuplicateMac => ("lease with our VTEP MAC", "leases with our VTEP MAC"),
             Self::DuplicateKey => ("lease with our public key", "leases with our public key"),
             Self::DuplicateSubnet => ("lease with our subnet", "leases with our subnet"),
             Self::RefusedLease => ("refused lease", "refused leases"),
-            Self::RefusedEntry => ("entry refused by the kernel", "entries refused by the kernel"),
-            Self::UnroutedPeer => ("peer without a route of commands", "peers without a route of commands"),
-            Self::Command => ("peer with a command that failed", "peers with a command that failed"),
+            Self::RefusedEntry => (
+                "entry refused by the kernel",
+                "entries refused by the kernel",
+            ),
+            Self::UnroutedPeer => (
+                "peer without a route of commands",
+                "peers without a route of commands",
+            ),
+            Self::Command => (
+                "peer with a command that failed",
+                "peers with a command that failed",
+            ),
             Self::SilentPeer => ("peer without an answer", "peers without an answer"),
             Self::NoHandshake => ("peer without a handshake", "peers without a handshake"),
-            Self::NoAssociations => ("peer without IPsec associations", "peers without IPsec associations"),
+            Self::NoAssociations => (
+                "peer without IPsec associations",
+                "peers without IPsec associations",
+            ),
         };
         count(number, one, many)
     }

@@ -37,15 +37,30 @@ impl Problem {
     fn new(code: ProblemCode, text: impl Into<String>) -> Self {
         let (subject, remedy, since) = (None, None, None);
         let (severity, certainty) = (code.severity(), code.certainty());
-        Self { code, severity, certainty, subject, text: text.into(), remedy, since, count: 1 }
+        Self {
+            code,
+            severity,
+            certainty,
+            subject,
+            text: text.into(),
+            remedy,
+            since,
+            count: 1,
+        }
     }
 
     fn likely(self) -> Self {
-        Self { certainty: Certainty::Likely, ..self }
+        Self {
+            certainty: Certainty::Likely,
+            ..self
+        }
     }
 
     fn about(self, subject: impl Into<String>) -> Self {
-        Self { subject: Some(subject.into()), ..self }
+        Self {
+            subject: Some(subject.into()),
+            ..self
+        }
     }
 
     fn since(self, since: Option<u64>) -> Self {
@@ -53,13 +68,19 @@ impl Problem {
     }
 
     fn with_remedy(self, remedy: impl Into<String>) -> Self {
-        Self { remedy: Some(remedy.into()), ..self }
+        Self {
+            remedy: Some(remedy.into()),
+            ..self
+        }
     }
 
     /// Those of a kind that are not listed; `None` if all are.
     fn more(code: ProblemCode, total: u64, listed: usize, what: &str) -> Option<Self> {
         let more = total.saturating_sub(u64::try_from(listed).unwrap_or(u64::MAX));
-        (more > 0).then(|| Self { count: more, ..Self::new(code, format!("{more} more {what}, {total} in all")) })
+        (more > 0).then(|| Self {
+            count: more,
+            ..Self::new(code, format!("{more} more {what}, {total} in all"))
+        })
     }
 
     /// The text and the remedy, in one line.
@@ -75,10 +96,17 @@ impl Status {
     /// Finds the problems in the rest of the document, those of the node first. `now` is in seconds
     /// since 1970 UTC. Problems that are in the list already keep their beginning.
     pub fn find_problems(&mut self, now: u64) {
-        let mut found: Vec<_> = node::problems(self).chain(peers::problems(&self.peers, now)).collect();
+        let mut found: Vec<_> = node::problems(self)
+            .chain(peers::problems(&self.peers, now))
+            .collect();
         for problem in found.iter_mut().filter(|problem| problem.since.is_none()) {
-            let known = |known: &&Problem| known.code == problem.code && known.subject == problem.subject;
-            problem.since = self.problems.iter().find(known).and_then(|known| known.since);
+            let known =
+                |known: &&Problem| known.code == problem.code && known.subject == problem.subject;
+            problem.since = self
+                .problems
+                .iter()
+                .find(known)
+                .and_then(|known| known.since);
         }
         self.problems = found;
     }
@@ -95,7 +123,10 @@ impl Status {
     pub fn problem_kinds(&self) -> Vec<(&Problem, u64)> {
         let mut kinds: Vec<(&Problem, u64)> = Vec::new();
         for problem in &self.problems {
-            match kinds.iter_mut().find(|(first, _)| first.code == problem.code) {
+            match kinds
+                .iter_mut()
+                .find(|(first, _)| first.code == problem.code)
+            {
                 Some((_, number)) => *number += problem.count,
                 None => kinds.push((problem, problem.count)),
             }
@@ -106,8 +137,13 @@ impl Status {
     /// The problems in words: how many there are of each kind; `None` without any. Notices are left
     /// out.
     pub fn problem_counts(&self) -> Option<String> {
-        let kinds = self.problem_kinds().into_iter().filter(|(first, _)| first.severity > Severity::Notice);
-        let words: Vec<_> = kinds.map(|(first, number)| first.code.counted(number)).collect();
+        let kinds = self
+            .problem_kinds()
+            .into_iter()
+            .filter(|(first, _)| first.severity > Severity::Notice);
+        let words: Vec<_> = kinds
+            .map(|(first, number)| first.code.counted(number))
+            .collect();
         (!words.is_empty()).then(|| words.join(", "))
     }
 }

@@ -42,9 +42,18 @@ pub struct LeaseAttrs {
     pub backend_v6_data: Option<RawJson>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, clippy::ref_option, reason = "the signature serde asks for")]
-fn or_unspecified<S: Serializer>(address: &Option<Ipv4Addr>, serializer: S) -> Result<S::Ok, S::Error> {
-    address.unwrap_or(Ipv4Addr::UNSPECIFIED).serialize(serializer)
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    clippy::ref_option,
+    reason = "the signature serde asks for"
+)]
+fn or_unspecified<S: Serializer>(
+    address: &Option<Ipv4Addr>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    address
+        .unwrap_or(Ipv4Addr::UNSPECIFIED)
+        .serialize(serializer)
 }
 
 /// A JSON value as its text.
@@ -74,8 +83,13 @@ impl RawJson {
 
     /// Reads a text that is one JSON value; `what` names it in the error.
     pub fn parse(what: &'static str, text: &str) -> Result<Self, BadAttrs> {
-        let broken = |error: serde_json::Error| BadAttrs::NotJson { what, problem: message_excerpt(&error) };
-        serde_json::from_str::<&RawValue>(text).map(|raw| Self(raw.to_owned())).map_err(broken)
+        let broken = |error: serde_json::Error| BadAttrs::NotJson {
+            what,
+            problem: message_excerpt(&error),
+        };
+        serde_json::from_str::<&RawValue>(text)
+            .map(|raw| Self(raw.to_owned()))
+            .map_err(broken)
     }
 }
 
@@ -121,7 +135,9 @@ pub enum BadAttrs {
 /// The name of a backend. Leases by the thousands have the same: those of known backends take no
 /// memory.
 pub(crate) fn backend_type(name: String) -> Cow<'static, str> {
-    BackendKind::of_lease(&name).map_or(Cow::Owned(name), |kind| Cow::Borrowed(kind.properties().lease_name))
+    BackendKind::of_lease(&name).map_or(Cow::Owned(name), |kind| {
+        Cow::Borrowed(kind.properties().lease_name)
+    })
 }
 
 fn parse_object(what: &'static str, text: &[u8]) -> Result<Fields, BadAttrs> {
@@ -135,25 +151,38 @@ fn field<T: DeserializeOwned>(
     key: &'static str,
     expected: &'static str,
 ) -> Result<Option<T>, BadAttrs> {
-    fields.value(key).map_err(|_mismatch| bad_field(fields, key, expected))
+    fields
+        .value(key)
+        .map_err(|_mismatch| bad_field(fields, key, expected))
 }
 
 fn bad_field(fields: &Fields, key: &'static str, expected: &'static str) -> BadAttrs {
     let value = fields.raw(key).map_or("absent", RawValue::get);
-    BadAttrs::Field { key, value: excerpt(value).to_string(), expected }
+    BadAttrs::Field {
+        key,
+        value: excerpt(value).to_string(),
+        expected,
+    }
 }
 
 impl LeaseAttrs {
     /// Reads the value of a lease.
     pub fn parse(value: &[u8]) -> Result<Self, BadAttrs> {
         let fields = parse_object("the value", value)?;
-        let data = |key| fields.raw(key).filter(|raw| raw.get() != "null").map(|raw| RawJson(raw.to_owned()));
+        let data = |key| {
+            fields
+                .raw(key)
+                .filter(|raw| raw.get() != "null")
+                .map(|raw| RawJson(raw.to_owned()))
+        };
         let public_ip = field::<Ipv4Addr>(&fields, "PublicIP", "an IPv4 address")?;
         let public_ipv6 = field::<Ipv6Addr>(&fields, "PublicIPv6", "an IPv6 address or null")?;
         Ok(Self {
             public_ip: public_ip.filter(|address| !address.is_unspecified()),
             public_ipv6: public_ipv6.filter(|address| !address.is_unspecified()),
-            backend_type: backend_type(field(&fields, "BackendType", "the name of a backend")?.unwrap_or_default()),
+            backend_type: backend_type(
+                field(&fields, "BackendType", "the name of a backend")?.unwrap_or_default(),
+            ),
             backend_data: data("BackendData"),
             backend_v6_data: data("BackendV6Data"),
         })
@@ -166,12 +195,17 @@ impl LeaseAttrs {
 
     /// The address the node is known by: IPv4 where it has one.
     pub fn node_address(&self) -> Option<IpAddr> {
-        self.public_ip.map(IpAddr::from).or(self.public_ipv6.map(IpAddr::from))
+        self.public_ip
+            .map(IpAddr::from)
+            .or(self.public_ipv6.map(IpAddr::from))
     }
 
     /// The addresses the node is reached at.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.public_ip.map(IpAddr::from).into_iter().chain(self.public_ipv6.map(IpAddr::from))
+        self.public_ip
+            .map(IpAddr::from)
+            .into_iter()
+            .chain(self.public_ipv6.map(IpAddr::from))
     }
 
     /// Returns true if both are of one node. IPv4 decides where both have it, as in flannel.
@@ -186,9 +220,18 @@ impl LeaseAttrs {
 
     /// Compares the ends of the tunnels, which identify a device where an address does not.
     pub fn compare_ends(&self, other: &Self) -> EndMatch {
-        let pairs = [(&self.backend_data, &other.backend_data), (&self.backend_v6_data, &other.backend_v6_data)];
-        let known = pairs.map(|(ours, theirs)| end_text(ours.as_ref()).zip(end_text(theirs.as_ref())));
-        match known.into_iter().flatten().map(|(ours, theirs)| ours == theirs).max() {
+        let pairs = [
+            (&self.backend_data, &other.backend_data),
+            (&self.backend_v6_data, &other.backend_v6_data),
+        ];
+        let known =
+            pairs.map(|(ours, theirs)| end_text(ours.as_ref()).zip(end_text(theirs.as_ref())));
+        match known
+            .into_iter()
+            .flatten()
+            .map(|(ours, theirs)| ours == theirs)
+            .max()
+        {
             None => EndMatch::Unknown,
             Some(true) => EndMatch::Same,
             Some(false) => EndMatch::Other,
@@ -256,7 +299,8 @@ impl VxlanData {
         Ok(Self {
             vni: field(&fields, "VNI", "a VXLAN network identifier")?,
             vtep_mac: mac.ok_or_else(|| bad_field(&fields, "VtepMAC", expected))?,
-            zero_checksum_v6: field(&fields, "ZeroChecksumV6", "true or false")?.unwrap_or_default(),
+            zero_checksum_v6: field(&fields, "ZeroChecksumV6", "true or false")?
+                .unwrap_or_default(),
             other_source: field(&fields, "OtherSource", "true or false")?.unwrap_or_default(),
         })
     }
@@ -283,7 +327,8 @@ impl WireguardData {
     pub fn parse(data: &RawJson) -> Result<Self, BadAttrs> {
         let fields = parse_object("the backend data", data.text().as_bytes())?;
         let expected = "a public key: 32 bytes in base64";
-        let key = field::<String>(&fields, "PublicKey", expected)?.and_then(|text| text.parse().ok());
+        let key =
+            field::<String>(&fields, "PublicKey", expected)?.and_then(|text| text.parse().ok());
         let port = field::<u16>(&fields, "Port", "a UDP port")?;
         Ok(Self {
             public_key: key.ok_or_else(|| bad_field(&fields, "PublicKey", expected))?,

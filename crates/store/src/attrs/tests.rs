@@ -24,13 +24,34 @@ fn values_are_written_as_flannel_writes_them() {
             attrs(v4, v6, "vxlan"),
             r#"{"PublicIP":"192.168.64.3","PublicIPv6":"fd00::3","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:44"},"BackendV6Data":{"VNI":1,"VtepMAC":"c6:d2:32:6f:8f:46"}}"#,
         ),
-        (attrs(v4, None, "host-gw"), r#"{"PublicIP":"192.168.64.3","PublicIPv6":null,"BackendType":"host-gw"}"#),
-        (attrs(None, v6, "host-gw"), r#"{"PublicIP":"0.0.0.0","PublicIPv6":"fd00::3","BackendType":"host-gw"}"#),
-        (attrs(v4, v6, "host-gw"), r#"{"PublicIP":"192.168.64.3","PublicIPv6":"fd00::3","BackendType":"host-gw"}"#),
-        (attrs(v4, None, ""), r#"{"PublicIP":"192.168.64.3","PublicIPv6":null}"#),
-        (attrs(None, v6, ""), r#"{"PublicIP":"0.0.0.0","PublicIPv6":"fd00::3"}"#),
-        (attrs(v4, v6, ""), r#"{"PublicIP":"192.168.64.3","PublicIPv6":"fd00::3"}"#),
-        (LeaseAttrs::default(), r#"{"PublicIP":"0.0.0.0","PublicIPv6":null}"#),
+        (
+            attrs(v4, None, "host-gw"),
+            r#"{"PublicIP":"192.168.64.3","PublicIPv6":null,"BackendType":"host-gw"}"#,
+        ),
+        (
+            attrs(None, v6, "host-gw"),
+            r#"{"PublicIP":"0.0.0.0","PublicIPv6":"fd00::3","BackendType":"host-gw"}"#,
+        ),
+        (
+            attrs(v4, v6, "host-gw"),
+            r#"{"PublicIP":"192.168.64.3","PublicIPv6":"fd00::3","BackendType":"host-gw"}"#,
+        ),
+        (
+            attrs(v4, None, ""),
+            r#"{"PublicIP":"192.168.64.3","PublicIPv6":null}"#,
+        ),
+        (
+            attrs(None, v6, ""),
+            r#"{"PublicIP":"0.0.0.0","PublicIPv6":"fd00::3"}"#,
+        ),
+        (
+            attrs(v4, v6, ""),
+            r#"{"PublicIP":"192.168.64.3","PublicIPv6":"fd00::3"}"#,
+        ),
+        (
+            LeaseAttrs::default(),
+            r#"{"PublicIP":"0.0.0.0","PublicIPv6":null}"#,
+        ),
     ] {
         assert_eq!(attrs.to_json(), expected);
         assert_eq!(LeaseAttrs::parse(expected.as_bytes()), Ok(attrs));
@@ -39,15 +60,26 @@ fn values_are_written_as_flannel_writes_them() {
 
 fn data(backend: &str, family: u8) -> Option<RawJson> {
     let vtep_mac = Mac([0xc6, 0xd2, 0x32, 0x6f, 0x8f, 0x40 + family]);
-    (backend == "vxlan")
-        .then(|| VxlanData { vni: Some(1), vtep_mac, zero_checksum_v6: false, other_source: false }.to_json())
+    (backend == "vxlan").then(|| {
+        VxlanData {
+            vni: Some(1),
+            vtep_mac,
+            zero_checksum_v6: false,
+            other_source: false,
+        }
+        .to_json()
+    })
 }
 
 #[test]
 fn a_node_is_known_by_ipv4_and_else_by_ipv6() {
     let attrs = |ips: &str| {
         let (v4, v6) = ips.split_once(' ').expect("two addresses");
-        LeaseAttrs { public_ip: v4.parse().ok(), public_ipv6: v6.parse().ok(), ..LeaseAttrs::default() }
+        LeaseAttrs {
+            public_ip: v4.parse().ok(),
+            public_ipv6: v6.parse().ok(),
+            ..LeaseAttrs::default()
+        }
     };
     for (ours, theirs, same) in [
         ("192.0.2.1 -", "192.0.2.1 -", true),
@@ -68,7 +100,10 @@ fn a_node_is_known_by_ipv4_and_else_by_ipv6() {
         assert_eq!(ours.is_same_node(&theirs), same, "{ours:?} {theirs:?}");
         assert_eq!(theirs.is_same_node(&ours), same, "{theirs:?} {ours:?}");
     }
-    assert_eq!(attrs("192.0.2.1 fd00::1").node_address(), "192.0.2.1".parse().ok());
+    assert_eq!(
+        attrs("192.0.2.1 fd00::1").node_address(),
+        "192.0.2.1".parse().ok()
+    );
     assert_eq!(attrs("- fd00::1").node_address(), "fd00::1".parse().ok());
 }
 
@@ -79,28 +114,52 @@ fn the_reader_ignores_case_and_unknown_keys() {
     let attrs = LeaseAttrs::parse(text).expect("a value");
     assert_eq!(attrs.public_ip, Some([192, 168, 64, 3].into()));
     let data = VxlanData::parse(&attrs.backend_data.expect("data")).expect("vxlan data");
-    assert_eq!((data.vni, data.vtep_mac.to_string().as_str()), (None, "c6:d2:32:6f:8f:44"));
+    assert_eq!(
+        (data.vni, data.vtep_mac.to_string().as_str()),
+        (None, "c6:d2:32:6f:8f:44")
+    );
 }
 
 #[test]
 fn malformed_values_say_what_is_wrong() {
     for (text, expected) in [
-        (&b"\xff"[..], "the value is not a JSON object: invalid utf-8"),
+        (
+            &b"\xff"[..],
+            "the value is not a JSON object: invalid utf-8",
+        ),
         (b"hi", "the value is not a JSON object"),
-        (br#"{"PublicIP":"fd00::1"}"#, r#"PublicIP is "fd00::1", expected an IPv4 address"#),
-        (br#"{"PublicIPv6":1}"#, "PublicIPv6 is 1, expected an IPv6 address or null"),
+        (
+            br#"{"PublicIP":"fd00::1"}"#,
+            r#"PublicIP is "fd00::1", expected an IPv4 address"#,
+        ),
+        (
+            br#"{"PublicIPv6":1}"#,
+            "PublicIPv6 is 1, expected an IPv6 address or null",
+        ),
         (br#"{"BackendType":1}"#, "BackendType is 1"),
     ] {
         let error = LeaseAttrs::parse(text).expect_err("malformed");
         assert!(error.to_string().contains(expected), "{error}");
     }
     for (data, expected) in [
-        (r#"{"BackendData":"x"}"#, "the backend data is not a JSON object"),
-        (r#"{"BackendData":{}}"#, "VtepMAC is absent, expected a MAC address"),
+        (
+            r#"{"BackendData":"x"}"#,
+            "the backend data is not a JSON object",
+        ),
+        (
+            r#"{"BackendData":{}}"#,
+            "VtepMAC is absent, expected a MAC address",
+        ),
         (r#"{"BackendData":{"VtepMAC":"c6"}}"#, r#"VtepMAC is "c6""#),
-        (r#"{"BackendData":{"VtepMAC":"c6:d2:32:6f:8f:44","VNI":"1"}}"#, r#"VNI is "1""#),
+        (
+            r#"{"BackendData":{"VtepMAC":"c6:d2:32:6f:8f:44","VNI":"1"}}"#,
+            r#"VNI is "1""#,
+        ),
     ] {
-        let data = LeaseAttrs::parse(data.as_bytes()).expect("a value").backend_data.expect("data");
+        let data = LeaseAttrs::parse(data.as_bytes())
+            .expect("a value")
+            .backend_data
+            .expect("data");
         let error = VxlanData::parse(&data).expect_err("malformed");
         assert!(error.to_string().contains(expected), "{error}");
     }

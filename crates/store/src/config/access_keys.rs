@@ -22,11 +22,20 @@ pub struct AccessKeys {
 /// may be the secret, in the wrong place.
 pub(super) fn parse(fields: &Fields) -> Result<Option<AccessKeys>> {
     let text = |key: &'static str| {
-        let bad = |_shows_it| ConfigMistake::BadSecret { key, expected: "a text" };
-        Ok(fields.expect::<String>(key, "a text").map_err(bad)?.filter(|text| !text.is_empty()))
+        let bad = |_shows_it| ConfigMistake::BadSecret {
+            key,
+            expected: "a text",
+        };
+        Ok(fields
+            .expect::<String>(key, "a text")
+            .map_err(bad)?
+            .filter(|text| !text.is_empty()))
     };
     let (id, secret) = (text("AccessKeyID")?, text("AccessKeySecret")?);
-    Ok(id.zip(secret).map(|(id, secret)| AccessKeys { id, secret: secret.as_str().into() }))
+    Ok(id.zip(secret).map(|(id, secret)| AccessKeys {
+        id,
+        secret: secret.as_str().into(),
+    }))
 }
 
 #[cfg(test)]
@@ -35,18 +44,26 @@ mod tests {
     use super::{ACCESS_KEYS, AccessKeys};
 
     fn read(more: &str, family: &str) -> Result<NetworkConfig, String> {
-        let text = format!(r#"{{"Network":"10.5.0.0/16",{family}"Backend":{{"Type":"Tencent-VPC"{more}}}}}"#);
+        let text = format!(
+            r#"{{"Network":"10.5.0.0/16",{family}"Backend":{{"Type":"Tencent-VPC"{more}}}}}"#
+        );
         NetworkConfig::parse(&text).map_err(|error| error.to_string())
     }
 
     #[test]
     fn both_keys_are_read_and_the_secret_is_not_shown() {
-        let keys = AccessKeys { id: "AKID1".to_owned(), secret: "hunter2".into() };
+        let keys = AccessKeys {
+            id: "AKID1".to_owned(),
+            secret: "hunter2".into(),
+        };
         for (more, expected) in [
             ("", None),
             (r#","AccessKeyID":"AKID1""#, None),
             (r#","AccessKeyID":"","AccessKeySecret":"hunter2""#, None),
-            (r#","accesskeyid":"AKID1","AccessKeySecret":"hunter2""#, Some(keys)),
+            (
+                r#","accesskeyid":"AKID1","AccessKeySecret":"hunter2""#,
+                Some(keys),
+            ),
         ] {
             let config = read(more, "").expect(more);
             assert_eq!(
@@ -63,12 +80,17 @@ mod tests {
         for key in ACCESS_KEYS {
             let error = read(&format!(r#","{key}":["hunter2"]"#), "").expect_err("no text");
             assert!(
-                error.contains(&format!("{key} in the network configuration cannot be read, expected a text")),
+                error.contains(&format!(
+                    "{key} in the network configuration cannot be read, expected a text"
+                )),
                 "{error}"
             );
             assert!(!error.contains("hunter2"), "{error}");
         }
         let error = read("", r#""EnableIPv6":true,"IPv6Network":"fd00::/48","#).expect_err("IPv6");
-        assert!(error.contains("Backend.Type tencent-vpc carries IPv4 alone; set EnableIPv6 to false"), "{error}");
+        assert!(
+            error.contains("Backend.Type tencent-vpc carries IPv4 alone; set EnableIPv6 to false"),
+            "{error}"
+        );
     }
 }

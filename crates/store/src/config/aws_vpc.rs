@@ -27,7 +27,9 @@ enum Written {
 /// Reads the keys. `None` only after a mistake.
 pub(super) fn parse(fields: &Fields, findings: &mut Findings) -> Option<AwsVpcConfig> {
     let route_tables = findings.keep(parse_tables(fields));
-    Some(AwsVpcConfig { route_tables: route_tables? })
+    Some(AwsVpcConfig {
+        route_tables: route_tables?,
+    })
 }
 
 fn parse_tables(fields: &Fields) -> Result<Vec<String>> {
@@ -57,10 +59,13 @@ mod tests {
     use super::super::{BackendConfig, NetworkConfig};
 
     fn parse(more: &str, family: &str) -> Result<Vec<String>, String> {
-        let text = format!(r#"{{"Network":"10.5.0.0/16",{family}"Backend":{{"Type":"AWS-VPC"{more}}}}}"#);
+        let text =
+            format!(r#"{{"Network":"10.5.0.0/16",{family}"Backend":{{"Type":"AWS-VPC"{more}}}}}"#);
         let config = NetworkConfig::parse(&text).map_err(|error| error.to_string())?;
         assert_eq!(config.warnings, []);
-        let BackendConfig::AwsVpc(config) = config.backend else { panic!("another backend") };
+        let BackendConfig::AwsVpc(config) = config.backend else {
+            panic!("another backend")
+        };
         Ok(config.route_tables)
     }
 
@@ -71,7 +76,10 @@ mod tests {
             (r#","RouteTableID":"""#, &[]),
             (r#","RouteTableID":[]"#, &[]),
             (r#","routetableid":"rtb-0a1""#, &["rtb-0a1"]),
-            (r#","RouteTableID":["rtb-2","rtb-1","rtb-2"]"#, &["rtb-1", "rtb-2"]),
+            (
+                r#","RouteTableID":["rtb-2","rtb-1","rtb-2"]"#,
+                &["rtb-1", "rtb-2"],
+            ),
         ] {
             assert_eq!(parse(more, "").expect(more), tables, "{more}");
         }
@@ -82,15 +90,23 @@ mod tests {
         for (more, value) in [
             (r#","RouteTableID":7"#, "7"),
             (r#","RouteTableID":"vpc-1""#, "\"vpc-1\""),
-            (r#","RouteTableID":["rtb-1","rtb-1&Action=x"]"#, "[\"rtb-1\",\"rtb-1&Action=x\"]"),
+            (
+                r#","RouteTableID":["rtb-1","rtb-1&Action=x"]"#,
+                "[\"rtb-1\",\"rtb-1&Action=x\"]",
+            ),
         ] {
             let error = parse(more, "").expect_err(more);
             assert!(
-                error.contains(&format!("RouteTableID in the network configuration is {value}, expected the")),
+                error.contains(&format!(
+                    "RouteTableID in the network configuration is {value}, expected the"
+                )),
                 "{error}"
             );
         }
         let error = parse("", r#""EnableIPv6":true,"IPv6Network":"fd00::/48","#).expect_err("IPv6");
-        assert!(error.contains("Backend.Type aws-vpc carries IPv4 alone; set EnableIPv6 to false"), "{error}");
+        assert!(
+            error.contains("Backend.Type aws-vpc carries IPv4 alone; set EnableIPv6 to false"),
+            "{error}"
+        );
     }
 }

@@ -34,16 +34,26 @@ pub(super) const MIN_MTU: u16 = 118;
 /// is 70.
 pub(super) const MIN_MTU_V6: u16 = 1350;
 /// The types we have, for people.
-const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"ipsec\", \"ipip\", \"udp\", \"extension\", \
+const BUILT: &str = "\"vxlan\", \"host-gw\", \"wireguard\", \"ipsec\", \"ipip\", \"udp\", \
+    \"extension\", \
                      \"aws-vpc\", \"gce\", \"tencent-vpc\", \"ali-vpc\" or \"alloc\"";
 pub(super) const WINDOWS_KEYS: &[&str] = &["Name", "MacPrefix"];
 /// Keys that mean the same whatever the backend.
 pub(super) const COMMON_KEYS: &[&str] = &["Type", "Datapath", "Name", "MacPrefix"];
-pub(super) const VXLAN_KEYS: &[&str] = &["VNI", "Port", "MTU", "GBP", "Learning", "DirectRouting", "TxChecksumOffload"];
+pub(super) const VXLAN_KEYS: &[&str] = &[
+    "VNI",
+    "Port",
+    "MTU",
+    "GBP",
+    "Learning",
+    "DirectRouting",
+    "TxChecksumOffload",
+];
 
 /// The remedies for backends by other names: each type, and what to write instead.
 const OTHER_BACKENDS: &[(&str, &str)] = &[("wireguard-native", WIREGUARD_OF_K3S)];
-const WIREGUARD_OF_K3S: &str = "it is k3s's name of flannel's wireguard: write \"Type\": \"wireguard\"";
+const WIREGUARD_OF_K3S: &str =
+    "it is k3s's name of flannel's wireguard: write \"Type\": \"wireguard\"";
 
 /// The way packets travel between the nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,32 +130,72 @@ pub struct VxlanConfig {
 
 /// Reads `Backend` from the top-level object; the second value is `Backend.Datapath`. `None` only
 /// after a mistake.
-pub(super) fn parse(config: &Fields, ipv6: bool, findings: &mut Findings) -> Option<(BackendConfig, Option<Mode>)> {
+pub(super) fn parse(
+    config: &Fields,
+    ipv6: bool,
+    findings: &mut Findings,
+) -> Option<(BackendConfig, Option<Mode>)> {
     let fields = findings.keep(parse_object(config))?;
     let kind = findings.keep(parse_type(&fields))?;
     let (backend, keys) = match kind {
-        BackendKind::Vxlan => (parse_vxlan(&fields, ipv6, findings).map(BackendConfig::Vxlan), VXLAN_KEYS),
+        BackendKind::Vxlan => (
+            parse_vxlan(&fields, ipv6, findings).map(BackendConfig::Vxlan),
+            VXLAN_KEYS,
+        ),
         BackendKind::HostGw => (Some(BackendConfig::HostGw), &[][..]),
-        BackendKind::Wireguard => {
-            (wireguard::parse(&fields, ipv6, findings).map(BackendConfig::Wireguard), WIREGUARD_KEYS)
-        }
-        BackendKind::Ipsec => (ipsec::parse(&fields, findings).map(BackendConfig::Ipsec), IPSEC_KEYS),
-        BackendKind::Udp => (udp::parse(&fields, findings).map(BackendConfig::Udp), UDP_KEYS),
-        BackendKind::Ipip => (ipip::parse(&fields, findings).map(BackendConfig::Ipip), IPIP_KEYS),
-        BackendKind::Extension => (extension::parse(&fields, findings).map(BackendConfig::Extension), EXTENSION_KEYS),
-        BackendKind::AwsVpc => (aws_vpc::parse(&fields, findings).map(BackendConfig::AwsVpc), AWS_VPC_KEYS),
+        BackendKind::Wireguard => (
+            wireguard::parse(&fields, ipv6, findings).map(BackendConfig::Wireguard),
+            WIREGUARD_KEYS,
+        ),
+        BackendKind::Ipsec => (
+            ipsec::parse(&fields, findings).map(BackendConfig::Ipsec),
+            IPSEC_KEYS,
+        ),
+        BackendKind::Udp => (
+            udp::parse(&fields, findings).map(BackendConfig::Udp),
+            UDP_KEYS,
+        ),
+        BackendKind::Ipip => (
+            ipip::parse(&fields, findings).map(BackendConfig::Ipip),
+            IPIP_KEYS,
+        ),
+        BackendKind::Extension => (
+            extension::parse(&fields, findings).map(BackendConfig::Extension),
+            EXTENSION_KEYS,
+        ),
+        BackendKind::AwsVpc => (
+            aws_vpc::parse(&fields, findings).map(BackendConfig::AwsVpc),
+            AWS_VPC_KEYS,
+        ),
         BackendKind::Gce => (Some(BackendConfig::Gce), &[][..]),
-        BackendKind::TencentVpc => {
-            (findings.keep(access_keys::parse(&fields)).map(BackendConfig::TencentVpc), ACCESS_KEYS)
-        }
-        BackendKind::AliVpc => (findings.keep(access_keys::parse(&fields)).map(BackendConfig::AliVpc), ACCESS_KEYS),
+        BackendKind::TencentVpc => (
+            findings
+                .keep(access_keys::parse(&fields))
+                .map(BackendConfig::TencentVpc),
+            ACCESS_KEYS,
+        ),
+        BackendKind::AliVpc => (
+            findings
+                .keep(access_keys::parse(&fields))
+                .map(BackendConfig::AliVpc),
+            ACCESS_KEYS,
+        ),
         BackendKind::Alloc => (Some(BackendConfig::Alloc), &[][..]),
     };
-    let BackendProperties { type_name, has_peers, ipv4_only, .. } = kind.properties();
+    let BackendProperties {
+        type_name,
+        has_peers,
+        ipv4_only,
+        ..
+    } = kind.properties();
     if ipv6 && ipv4_only {
         findings.mistake(ConfigMistake::Ipv4Only { backend: type_name });
     }
-    findings.warn(unknown_keys("Backend", &fields, &[COMMON_KEYS, keys].concat()));
+    findings.warn(unknown_keys(
+        "Backend",
+        &fields,
+        &[COMMON_KEYS, keys].concat(),
+    ));
     let windows = WINDOWS_KEYS.iter().filter(|key| fields.raw(key).is_some());
     findings.warn(windows.map(|key| ConfigWarning::WindowsOnly { key }));
     let datapath = if has_peers {
@@ -169,7 +219,9 @@ fn parse_object(config: &Fields) -> Result<Fields> {
 }
 
 fn parse_type(fields: &Fields) -> Result<BackendKind> {
-    let name = fields.expect::<String>("Type", "the name of a backend")?.unwrap_or_default();
+    let name = fields
+        .expect::<String>("Type", "the name of a backend")?
+        .unwrap_or_default();
     if name.is_empty() {
         return Err(ConfigMistake::NoBackendType);
     }
@@ -178,7 +230,11 @@ fn parse_type(fields: &Fields) -> Result<BackendKind> {
     }
     let lower = name.to_lowercase();
     match OTHER_BACKENDS.iter().find(|(other, _)| *other == lower) {
-        Some((_, instead)) => Err(ConfigMistake::OtherName { key: "Backend.Type", value: lower, instead }),
+        Some((_, instead)) => Err(ConfigMistake::OtherName {
+            key: "Backend.Type",
+            value: lower,
+            instead,
+        }),
         None => Err(ConfigMistake::UnknownBackend { name, built: BUILT }),
     }
 }
@@ -203,28 +259,51 @@ fn parse_vxlan(fields: &Fields, ipv6: bool, findings: &mut Findings) -> Option<V
 
 fn parse_vni(fields: &Fields) -> Result<u32> {
     let expected = "a VNI of 24 bits, 0..=16777215";
-    let vni = fields.expect::<u32>("VNI", expected)?.unwrap_or(DEFAULT_VNI);
-    if vni > MAX_VNI { Err(fields.bad_value("VNI", expected)) } else { Ok(vni) }
+    let vni = fields
+        .expect::<u32>("VNI", expected)?
+        .unwrap_or(DEFAULT_VNI);
+    if vni > MAX_VNI {
+        Err(fields.bad_value("VNI", expected))
+    } else {
+        Ok(vni)
+    }
 }
 
 fn parse_mtu(fields: &Fields, ipv6: bool) -> Result<Option<u16>> {
     if ipv6 {
-        mtu_of(fields, MIN_MTU_V6, "a number of bytes, 1350..=65535 with IPv6, or 0 for the external interface's MTU")
+        mtu_of(
+            fields,
+            MIN_MTU_V6,
+            "a number of bytes, 1350..=65535 with IPv6, or 0 for the external interface's MTU",
+        )
     } else {
-        mtu_of(fields, MIN_MTU, "a number of bytes, 118..=65535, or 0 for the external interface's MTU")
+        mtu_of(
+            fields,
+            MIN_MTU,
+            "a number of bytes, 118..=65535, or 0 for the external interface's MTU",
+        )
     }
 }
 
 /// `Backend.MTU`, with the least that the backend can serve; zero is as if it were absent.
 pub(super) fn mtu_of(fields: &Fields, least: u16, expected: &'static str) -> Result<Option<u16>> {
-    let mtu = fields.expect::<u16>("MTU", expected)?.filter(|mtu| *mtu != 0);
-    if mtu.is_some_and(|mtu| mtu < least) { Err(fields.bad_value("MTU", expected)) } else { Ok(mtu) }
+    let mtu = fields
+        .expect::<u16>("MTU", expected)?
+        .filter(|mtu| *mtu != 0);
+    if mtu.is_some_and(|mtu| mtu < least) {
+        Err(fields.bad_value("MTU", expected))
+    } else {
+        Ok(mtu)
+    }
 }
 
 fn parse_datapath(fields: &Fields) -> Result<Option<Mode>> {
     let expected = "kernel, encap, fast or auto";
     match fields.expect::<String>("Datapath", expected)?.as_deref() {
         None | Some("" | "auto") => Ok(None),
-        Some(name) => name.parse().map(Some).map_err(|_unknown| fields.bad_value("Datapath", expected)),
+        Some(name) => name
+            .parse()
+            .map(Some)
+            .map_err(|_unknown| fields.bad_value("Datapath", expected)),
     }
 }

@@ -177,13 +177,17 @@ impl BackendKind {
 
     /// Returns the backend of a network configuration that names it so, in any case.
     pub fn of_type(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.properties().type_name.eq_ignore_ascii_case(name))
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.properties().type_name.eq_ignore_ascii_case(name))
     }
 
     /// Returns the backend of a lease or Node that names it so. Those without a name there publish
     /// the same, and the first of them stands for all.
     pub fn of_lease(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.properties().lease_name == name)
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.properties().lease_name == name)
     }
 }
 
@@ -194,12 +198,24 @@ mod tests {
     #[test]
     fn every_backend_is_found_by_its_names() {
         for kind in BackendKind::ALL {
-            let BackendProperties { type_name, lease_name, end, annotated, .. } = kind.properties();
+            let BackendProperties {
+                type_name,
+                lease_name,
+                end,
+                annotated,
+                ..
+            } = kind.properties();
             assert_eq!(BackendKind::of_type(&type_name.to_uppercase()), Some(kind));
             let found = BackendKind::of_lease(lease_name).expect("a backend");
             assert!(found == kind || lease_name.is_empty(), "{found:?}");
-            assert_eq!((found.properties().end, found.properties().annotated), (end, annotated));
+            assert_eq!(
+                (found.properties().end, found.properties().annotated),
+                (end, annotated)
+            );
         }
-        assert_eq!((BackendKind::of_type(""), BackendKind::of_lease("udp")), (None, None));
+        assert_eq!(
+            (BackendKind::of_type(""), BackendKind::of_lease("udp")),
+            (None, None)
+        );
     }
 }

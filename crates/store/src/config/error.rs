@@ -34,7 +34,8 @@ pub enum ConfigMistake {
     },
     /// A secret that is absent or too short. Its value is not shown.
     #[error(
-        "the network configuration needs a {key} of at least {least} characters for the backend {backend}, and has {length}: \
+        "the network configuration needs a {key} of at least {least} characters for the backend \
+         {backend}, and has {length}: \
          `openssl rand -hex {}` prints one of {least}",
         least / 2
     )]
@@ -50,7 +51,8 @@ pub enum ConfigMistake {
     },
     /// The pod network is absent or empty.
     #[error(
-        "the network configuration has no {key}; set it to the pod network, for example {example:?}, or {switch} to false"
+        "the network configuration has no {key}; set it to the pod network, for example \
+         {example:?}, or {switch} to false"
     )]
     NoNetwork {
         /// The key.
@@ -61,10 +63,15 @@ pub enum ConfigMistake {
         switch: &'static str,
     },
     /// Both families are off.
-    #[error("the network configuration enables neither IPv4 nor IPv6; set EnableIPv4 or EnableIPv6 to true")]
+    #[error(
+        "the network configuration enables neither IPv4 nor IPv6; set EnableIPv4 or EnableIPv6 to \
+         true"
+    )]
     NoFamily,
     /// The pod network cannot be cut into subnets.
-    #[error("{key} {network} is too small to be cut into node subnets; it can be at most a /{longest}")]
+    #[error(
+        "{key} {network} is too small to be cut into node subnets; it can be at most a /{longest}"
+    )]
     NetworkTooSmall {
         /// The key.
         key: &'static str,
@@ -75,7 +82,8 @@ pub enum ConfigMistake {
     },
     /// The subnet length does not suit the network.
     #[error(
-        "{key} {len} does not suit the network {network}: it must lie in {shortest}..={longest}, so that at \
+        "{key} {len} does not suit the network {network}: it must lie in {shortest}..={longest}, \
+         so that at \
          least four subnets fit"
     )]
     SubnetLen {
@@ -134,7 +142,8 @@ pub enum ConfigMistake {
     },
     /// The backend has no IPv6.
     #[error(
-        "Backend.Type {backend} carries IPv4 alone; set EnableIPv6 to false and EnableIPv4 to true, or write \"Type\": \
+        "Backend.Type {backend} carries IPv4 alone; set EnableIPv6 to false and EnableIPv4 to \
+         true, or write \"Type\": \
          \"vxlan\""
     )]
     Ipv4Only {
@@ -143,7 +152,8 @@ pub enum ConfigMistake {
     },
     /// No `Backend` object.
     #[error(
-        "the network configuration has no Backend, which flannel reads as udp; write \"Backend\": {{\"Type\": \
+        "the network configuration has no Backend, which flannel reads as udp; write \"Backend\": \
+         {{\"Type\": \
          \"vxlan\"}}, or \"udp\" for what flannel does"
     )]
     NoBackend,
@@ -151,7 +161,10 @@ pub enum ConfigMistake {
     #[error("Backend in the network configuration has no Type; write \"Type\": \"vxlan\"")]
     NoBackendType,
     /// A backend type that neither flannel nor this agent has.
-    #[error("Backend.Type {:?} in the network configuration is unknown; write {built}", excerpt(name))]
+    #[error(
+        "Backend.Type {:?} in the network configuration is unknown; write {built}",
+        excerpt(name)
+    )]
     UnknownBackend {
         /// The type as written.
         name: String,
@@ -203,7 +216,9 @@ impl fmt::Display for ConfigError {
             return mistake.fmt(f);
         }
         write!(f, "{} mistakes:", self.0.len())?;
-        self.0.iter().try_for_each(|mistake| write!(f, "\n  {mistake}"))
+        self.0
+            .iter()
+            .try_for_each(|mistake| write!(f, "\n  {mistake}"))
     }
 }
 

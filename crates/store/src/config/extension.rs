@@ -6,8 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{error::Result, findings::Findings, gojson::Fields};
 
-pub(super) const EXTENSION_KEYS: &[&str] =
-    &["PreStartupCommand", "PostStartupCommand", "SubnetAddCommand", "SubnetRemoveCommand", "SubnetAddInterval"];
+pub(super) const EXTENSION_KEYS: &[&str] = &[
+    "PreStartupCommand",
+    "PostStartupCommand",
+    "SubnetAddCommand",
+    "SubnetRemoveCommand",
+    "SubnetAddInterval",
+];
 
 /// The settings of the extension backend. A command that is `None` is not run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +56,11 @@ impl CommandLine {
     /// Splits words into a program and its arguments. Returns `None` without words.
     fn of_words(form: CommandForm, words: impl IntoIterator<Item = String>) -> Option<Self> {
         let mut words = words.into_iter();
-        Some(Self { program: words.next()?, args: words.collect(), form })
+        Some(Self {
+            program: words.next()?,
+            args: words.collect(),
+            form,
+        })
     }
 }
 
@@ -90,17 +99,27 @@ fn parse_command(fields: &Fields, key: &'static str) -> Result<Option<CommandLin
     let expected = "a command as one text, or as an array of texts: the program and its arguments";
     let command = match fields.expect::<Written>(key, expected)? {
         None => None,
-        Some(Written::Text(text)) => {
-            CommandLine::of_words(CommandForm::Text, text.split_whitespace().map(str::to_owned))
-        }
+        Some(Written::Text(text)) => CommandLine::of_words(
+            CommandForm::Text,
+            text.split_whitespace().map(str::to_owned),
+        ),
         Some(Written::Words(words)) => CommandLine::of_words(CommandForm::Array, words),
     };
-    if command.as_ref().is_some_and(is_unusable) { Err(fields.bad_value(key, expected)) } else { Ok(command) }
+    if command.as_ref().is_some_and(is_unusable) {
+        Err(fields.bad_value(key, expected))
+    } else {
+        Ok(command)
+    }
 }
 
 /// No program has an empty name, and no argument a zero byte.
 fn is_unusable(command: &CommandLine) -> bool {
-    command.program.is_empty() || command.args.iter().chain([&command.program]).any(|word| word.contains('\0'))
+    command.program.is_empty()
+        || command
+            .args
+            .iter()
+            .chain([&command.program])
+            .any(|word| word.contains('\0'))
 }
 
 #[cfg(test)]
@@ -112,7 +131,9 @@ mod tests {
         let text = format!(r#"{{"Network":"10.5.0.0/16","Backend":{{"Type":"extension"{more}}}}}"#);
         let config = NetworkConfig::parse(&text).map_err(|error| error.to_string())?;
         assert_eq!(config.warnings, []);
-        let BackendConfig::Extension(config) = config.backend else { panic!("another backend") };
+        let BackendConfig::Extension(config) = config.backend else {
+            panic!("another backend")
+        };
         Ok(config)
     }
 
@@ -131,7 +152,10 @@ mod tests {
         let expected = ExtensionConfig {
             pre_startup: command(CommandForm::Text, &["cat", "/run/key"]),
             post_startup: command(CommandForm::Array, &["sh", "-c", "ip link; true"]),
-            subnet_add: command(CommandForm::Text, &["ip", "route", "replace", "$SUBNET", "via", "\"$PUBLIC_IP\""]),
+            subnet_add: command(
+                CommandForm::Text,
+                &["ip", "route", "replace", "$SUBNET", "via", "\"$PUBLIC_IP\""],
+            ),
             subnet_remove: command(CommandForm::Array, &["true"]),
             subnet_add_interval: NonZeroU32::new(60),
         };
@@ -141,14 +165,26 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for (more, expected) in [
-            (r#","SubnetAddCommand":7"#, "SubnetAddCommand in the network configuration is 7, expected a command as"),
+            (
+                r#","SubnetAddCommand":7"#,
+                "SubnetAddCommand in the network configuration is 7, expected a command as",
+            ),
             (
                 r#","PreStartupCommand":["a",1]"#,
                 "PreStartupCommand in the network configuration is [\"a\",1], expected",
             ),
-            (r#","PostStartupCommand":[""]"#, "PostStartupCommand in the network configuration is [\"\"], expected"),
-            (r#","SubnetRemoveCommand":"a\u0000b""#, "SubnetRemoveCommand in the network configuration is"),
-            (r#","SubnetAddInterval":-1"#, "SubnetAddInterval in the network configuration is -1, expected a number"),
+            (
+                r#","PostStartupCommand":[""]"#,
+                "PostStartupCommand in the network configuration is [\"\"], expected",
+            ),
+            (
+                r#","SubnetRemoveCommand":"a\u0000b""#,
+                "SubnetRemoveCommand in the network configuration is",
+            ),
+            (
+                r#","SubnetAddInterval":-1"#,
+                "SubnetAddInterval in the network configuration is -1, expected a number",
+            ),
         ] {
             let error = parse(more).expect_err(more);
             assert!(error.contains(expected), "{error}");

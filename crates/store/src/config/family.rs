@@ -46,7 +46,12 @@ pub(super) trait Limits: Prefix {
 
     /// Every key of the family but its switch.
     fn keys() -> [&'static str; 4] {
-        [Self::NETWORK, Self::SUBNET_LEN, Self::SUBNET_MIN, Self::SUBNET_MAX]
+        [
+            Self::NETWORK,
+            Self::SUBNET_LEN,
+            Self::SUBNET_MIN,
+            Self::SUBNET_MAX,
+        ]
     }
 }
 
@@ -79,14 +84,17 @@ impl<P: Prefix> FamilyConfig<P> {
     /// host bits clear, within `subnet_min..=subnet_max`.
     pub fn allows(&self, subnet: P) -> bool {
         let range = P::to_bits(self.subnet_min)..=P::to_bits(self.subnet_max);
-        subnet.length() == self.subnet_len && subnet == subnet.masked() && range.contains(&subnet.first())
+        subnet.length() == self.subnet_len
+            && subnet == subnet.masked()
+            && range.contains(&subnet.first())
     }
 
     /// Every subnet that may be leased, in order.
     pub fn subnets(&self) -> impl Iterator<Item = P> + use<P> {
         let (last, len) = (P::to_bits(self.subnet_max), self.subnet_len);
         let after = move |at: &u128| at.checked_add(P::size(len)).filter(|next| *next <= last);
-        std::iter::successors(Some(P::to_bits(self.subnet_min)), after).map(move |at| P::from_bits(at, len))
+        std::iter::successors(Some(P::to_bits(self.subnet_min)), after)
+            .map(move |at| P::from_bits(at, len))
     }
 }
 
@@ -97,11 +105,19 @@ impl<P: Prefix> FamilyConfig<P> {
     pub fn assigned(network: P, subnet_len: u8) -> Self {
         let subnet_len = subnet_len.max(network.length());
         let last = P::from_bits(network.last(), subnet_len).address();
-        Self { network, subnet_len, subnet_min: P::to_address(network.first()), subnet_max: last }
+        Self {
+            network,
+            subnet_len,
+            subnet_min: P::to_address(network.first()),
+            subnet_max: last,
+        }
     }
 }
 
-#[expect(private_bounds, reason = "only the two families of this module can be parsed")]
+#[expect(
+    private_bounds,
+    reason = "only the two families of this module can be parsed"
+)]
 impl<P: Limits> FamilyConfig<P> {
     /// Reads the keys of the family and applies flannel's defaults and checks. `None` only after a
     /// mistake.
@@ -122,38 +138,70 @@ impl<P: Limits> FamilyConfig<P> {
         let network = network?;
         let subnet_len = len.and_then(|len| findings.keep(check_subnet_len(len, network)));
         let mut check = |key, bound: Option<P::Address>| {
-            bound.is_none_or(|bound| findings.keep(check_bound(key, bound, network, subnet_len)).is_some())
+            bound.is_none_or(|bound| {
+                findings
+                    .keep(check_bound(key, bound, network, subnet_len))
+                    .is_some()
+            })
         };
         let both = [check(P::SUBNET_MIN, min?), check(P::SUBNET_MAX, max?)];
-        let (subnet_len, [true, true]) = (subnet_len?, both) else { return None };
+        let (subnet_len, [true, true]) = (subnet_len?, both) else {
+            return None;
+        };
         let step = P::size(subnet_len);
         let subnet_min = min?.unwrap_or_else(|| P::to_address(network.first() + step));
         let subnet_max = max?.unwrap_or_else(|| P::to_address(network.last() - (step - 1)));
         if P::to_bits(subnet_min) > P::to_bits(subnet_max) {
             let (min_key, max_key) = (P::SUBNET_MIN, P::SUBNET_MAX);
             let (min, max) = (subnet_min.into(), subnet_max.into());
-            findings.mistake(ConfigMistake::MinAboveMax { min_key, min, max_key, max });
+            findings.mistake(ConfigMistake::MinAboveMax {
+                min_key,
+                min,
+                max_key,
+                max,
+            });
             return None;
         }
-        Some(Self { network, subnet_len, subnet_min, subnet_max })
+        Some(Self {
+            network,
+            subnet_len,
+            subnet_min,
+            subnet_max,
+        })
     }
 }
 
 fn parse_network<P: Limits>(fields: &Fields) -> Result<P> {
-    let missing = || ConfigMistake::NoNetwork { key: P::NETWORK, example: P::EXAMPLE, switch: P::SWITCH };
-    let Some(raw) = fields.raw(P::NETWORK) else { return Err(missing()) };
+    let missing = || ConfigMistake::NoNetwork {
+        key: P::NETWORK,
+        example: P::EXAMPLE,
+        switch: P::SWITCH,
+    };
+    let Some(raw) = fields.raw(P::NETWORK) else {
+        return Err(missing());
+    };
     let bad = || fields.bad_value(P::NETWORK, P::EXPECTED);
     let text: String = serde_json::from_str(raw.get()).map_err(|_not_a_string| bad())?;
     let network = parse_cidr::<P>(&text).ok_or_else(bad)?;
-    if network.length() == 0 && network.first() == 0 { Err(missing()) } else { Ok(network) }
+    if network.length() == 0 && network.first() == 0 {
+        Err(missing())
+    } else {
+        Ok(network)
+    }
 }
 
 /// The address's own parser, because that of networks takes leading zeros.
 fn parse_cidr<P: Prefix>(text: &str) -> Option<P> {
     let (address, length) = text.split_once('/')?;
     let is_decimal = length.bytes().all(|byte| byte.is_ascii_digit());
-    let length = length.parse().ok().filter(|length| *length <= P::BITS && is_decimal)?;
-    address.parse().ok().map(|address| P::new(address, length).masked())
+    let length = length
+        .parse()
+        .ok()
+        .filter(|length| *length <= P::BITS && is_decimal)?;
+    address
+        .parse()
+        .ok()
+        .map(|address| P::new(address, length).masked())
 }
 
 /// `SubnetLen`, or its default where it is unset.
@@ -162,17 +210,26 @@ fn check_subnet_len<P: Limits>(len: Option<u64>, network: P) -> Result<u8> {
     let shortest = network.length() + 2;
     let longest = P::BITS - 2;
     match len {
-        None | Some(0) if network.length() > P::LONGEST_NETWORK => Err(ConfigMistake::NetworkTooSmall {
-            key: P::NETWORK,
-            network: network.into(),
-            longest: P::LONGEST_NETWORK,
-        }),
+        None | Some(0) if network.length() > P::LONGEST_NETWORK => {
+            Err(ConfigMistake::NetworkTooSmall {
+                key: P::NETWORK,
+                network: network.into(),
+                longest: P::LONGEST_NETWORK,
+            })
+        }
         None | Some(0) => Ok(shortest.max(P::USUAL_SUBNET_LEN)),
-        Some(len) => match u8::try_from(len).ok().filter(|len| (shortest..=longest).contains(len)) {
+        Some(len) => match u8::try_from(len)
+            .ok()
+            .filter(|len| (shortest..=longest).contains(len))
+        {
             Some(len) => Ok(len),
-            None => {
-                Err(ConfigMistake::SubnetLen { key: P::SUBNET_LEN, len, network: network.into(), shortest, longest })
-            }
+            None => Err(ConfigMistake::SubnetLen {
+                key: P::SUBNET_LEN,
+                len,
+                network: network.into(),
+                shortest,
+                longest,
+            }),
         },
     }
 }
@@ -180,21 +237,38 @@ fn check_subnet_len<P: Limits>(len: Option<u64>, network: P) -> Result<u8> {
 /// `SubnetMin` or `SubnetMax`; `None` when unset, which the unspecified address means as well.
 fn parse_bound<P: Limits>(fields: &Fields, key: &'static str) -> Result<Option<P::Address>> {
     let expected = "an IP address of the network's family";
-    let Some(text) = fields.expect::<String>(key, expected)? else { return Ok(None) };
-    let address = text.parse::<P::Address>().map_err(|_not_an_address| fields.bad_value(key, expected))?;
+    let Some(text) = fields.expect::<String>(key, expected)? else {
+        return Ok(None);
+    };
+    let address = text
+        .parse::<P::Address>()
+        .map_err(|_not_an_address| fields.bad_value(key, expected))?;
     Ok(Some(address).filter(|address| P::to_bits(*address) != 0))
 }
 
 /// Checks that a bound is in the network and, if the subnet length is known, the first address of a
 /// subnet.
-fn check_bound<P: Limits>(key: &'static str, bound: P::Address, network: P, subnet_len: Option<u8>) -> Result<()> {
+fn check_bound<P: Limits>(
+    key: &'static str,
+    bound: P::Address,
+    network: P,
+    subnet_len: Option<u8>,
+) -> Result<()> {
     let bits = P::to_bits(bound);
     if !(network.first()..=network.last()).contains(&bits) {
-        return Err(ConfigMistake::OutsideNetwork { key, address: bound.into(), network: network.into() });
+        return Err(ConfigMistake::OutsideNetwork {
+            key,
+            address: bound.into(),
+            network: network.into(),
+        });
     }
     match subnet_len {
         Some(subnet_len) if bits != P::from_bits(bits, subnet_len).first() => {
-            Err(ConfigMistake::Misaligned { key, address: bound.into(), subnet_len })
+            Err(ConfigMistake::Misaligned {
+                key,
+                address: bound.into(),
+                subnet_len,
+            })
         }
         _ => Ok(()),
     }

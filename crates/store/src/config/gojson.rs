@@ -27,12 +27,20 @@ impl Fields {
 
     /// The raw value that counts for `key`, `null` included.
     pub(crate) fn raw(&self, key: &str) -> Option<&RawValue> {
-        self.0.iter().rev().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| &**value)
+        self.0
+            .iter()
+            .rev()
+            .find(|(name, _)| name.eq_ignore_ascii_case(key))
+            .map(|(_, value)| &**value)
     }
 
     /// The value of `key` as a `T`; `None` when absent or `null`.
-    pub(crate) fn value<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, serde_json::Error> {
-        self.raw(key).map_or(Ok(None), |raw| serde_json::from_str(raw.get()))
+    pub(crate) fn value<T: DeserializeOwned>(
+        &self,
+        key: &str,
+    ) -> Result<Option<T>, serde_json::Error> {
+        self.raw(key)
+            .map_or(Ok(None), |raw| serde_json::from_str(raw.get()))
     }
 
     /// The value of `key` as a `T`, or the error that quotes it and says what was `expected`.
@@ -41,7 +49,8 @@ impl Fields {
         key: &'static str,
         expected: &'static str,
     ) -> Result<Option<T>, ConfigMistake> {
-        self.value(key).map_err(|_mismatch| self.bad_value(key, expected))
+        self.value(key)
+            .map_err(|_mismatch| self.bad_value(key, expected))
     }
 
     /// A boolean with its default.
@@ -52,13 +61,20 @@ impl Fields {
     /// The error for a value that cannot be used.
     pub(crate) fn bad_value(&self, key: &'static str, expected: &'static str) -> ConfigMistake {
         let value = self.raw(key).map_or("nothing", RawValue::get);
-        ConfigMistake::BadValue { key, value: excerpt(value).to_string(), expected }
+        ConfigMistake::BadValue {
+            key,
+            value: excerpt(value).to_string(),
+            expected,
+        }
     }
 
     /// The keys that are none of `known`.
     pub(crate) fn unknown<'a>(&'a self, known: &'a [&str]) -> impl Iterator<Item = &'a str> {
         let is_known = |name: &str| known.iter().any(|key| name.eq_ignore_ascii_case(key));
-        self.0.iter().map(|(name, _)| name.as_str()).filter(move |name| !is_known(name))
+        self.0
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .filter(move |name| !is_known(name))
     }
 }
 
@@ -92,7 +108,8 @@ mod tests {
 
     #[test]
     fn keys_ignore_case_and_the_last_duplicate_wins() {
-        let fields = Fields::parse(r#"{"a":1,"A":2,"b":null,"a":3,"B":4,"b":null}"#).expect("an object");
+        let fields =
+            Fields::parse(r#"{"a":1,"A":2,"b":null,"a":3,"B":4,"b":null}"#).expect("an object");
         assert_eq!(fields.value::<u8>("A").expect("a number"), Some(3));
         assert_eq!(fields.value::<u8>("b").expect("null"), None);
         assert_eq!(fields.unknown(&["A"]).collect::<Vec<_>>(), ["b", "B", "b"]);

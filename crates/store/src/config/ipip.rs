@@ -14,5 +14,7 @@ pub struct IpipConfig {
 /// `None` only after a mistake.
 pub(super) fn parse(fields: &Fields, findings: &mut Findings) -> Option<IpipConfig> {
     let direct_routing = findings.keep(fields.flag("DirectRouting", false));
-    Some(IpipConfig { direct_routing: direct_routing? })
+    Some(IpipConfig {
+        direct_routing: direct_routing?,
+    })
 }

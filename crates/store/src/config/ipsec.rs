@@ -30,13 +30,21 @@ pub(super) fn parse(fields: &Fields, findings: &mut Findings) -> Option<IpsecCon
     let udp_encap = findings.keep(fields.flag("UDPEncap", false));
     let esp_proposal = findings.keep(parse_proposal(fields));
     let psk = findings.keep(parse_psk(fields));
-    Some(IpsecConfig { udp_encap: udp_encap?, esp_proposal: esp_proposal?, psk: psk? })
+    Some(IpsecConfig {
+        udp_encap: udp_encap?,
+        esp_proposal: esp_proposal?,
+        psk: psk?,
+    })
 }
 
 fn parse_proposal(fields: &Fields) -> Result<String> {
     let expected = "algorithms in the form aes128gcm16-sha256-prfsha256-ecp256";
-    let proposal = fields.expect::<String>("ESPProposal", expected)?.filter(|text| !text.is_empty());
-    let is_part = |character: char| character.is_ascii_lowercase() || character.is_ascii_digit() || character == '-';
+    let proposal = fields
+        .expect::<String>("ESPProposal", expected)?
+        .filter(|text| !text.is_empty());
+    let is_part = |character: char| {
+        character.is_ascii_lowercase() || character.is_ascii_digit() || character == '-'
+    };
     match proposal {
         None => Ok(DEFAULT_PROPOSAL.to_owned()),
         Some(text) if text.chars().all(is_part) => Ok(text),
@@ -46,11 +54,22 @@ fn parse_proposal(fields: &Fields) -> Result<String> {
 
 /// A mistake shows no value.
 fn parse_psk(fields: &Fields) -> Result<Secret> {
-    let bad = |_shows_it| ConfigMistake::BadSecret { key: "PSK", expected: "a text of at least 96 characters" };
-    let text = fields.expect::<String>("PSK", "a text").map_err(bad)?.unwrap_or_default();
+    let bad = |_shows_it| ConfigMistake::BadSecret {
+        key: "PSK",
+        expected: "a text of at least 96 characters",
+    };
+    let text = fields
+        .expect::<String>("PSK", "a text")
+        .map_err(bad)?
+        .unwrap_or_default();
     let length = text.len();
     if length < LEAST_PSK {
-        return Err(ConfigMistake::ShortSecret { backend: "ipsec", key: "PSK", least: LEAST_PSK, length });
+        return Err(ConfigMistake::ShortSecret {
+            backend: "ipsec",
+            key: "PSK",
+            least: LEAST_PSK,
+            length,
+        });
     }
     Ok(text.as_str().into())
 }
@@ -61,11 +80,17 @@ mod tests {
     use super::*;
 
     fn parse(top: &str, more: &str) -> std::result::Result<IpsecConfig, String> {
-        let text = format!(r#"{{"Network":"10.5.0.0/16"{top},"Backend":{{"Type":"IPsec"{more}}}}}"#);
+        let text =
+            format!(r#"{{"Network":"10.5.0.0/16"{top},"Backend":{{"Type":"IPsec"{more}}}}}"#);
         let config = NetworkConfig::parse(&text).map_err(|error| error.to_string())?;
         assert_eq!(config.warnings, []);
-        assert!(!format!("{config:?}").contains("hunter2"), "the secret is shown");
-        let BackendConfig::Ipsec(config) = config.backend else { panic!("another backend") };
+        assert!(
+            !format!("{config:?}").contains("hunter2"),
+            "the secret is shown"
+        );
+        let BackendConfig::Ipsec(config) = config.backend else {
+            panic!("another backend")
+        };
         Ok(config)
     }
 
@@ -76,11 +101,20 @@ mod tests {
     #[test]
     fn keys_are_read_and_have_flannels_defaults() {
         let config = parse("", &psk(96)).expect("a configuration");
-        assert_eq!((config.udp_encap, config.esp_proposal.as_str()), (false, DEFAULT_PROPOSAL));
+        assert_eq!(
+            (config.udp_encap, config.esp_proposal.as_str()),
+            (false, DEFAULT_PROPOSAL)
+        );
         assert_eq!(config.psk.reveal().len(), 96);
-        let more = format!(r#"{},"udpencap":true,"ESPProposal":"aes256-sha512""#, psk(200));
+        let more = format!(
+            r#"{},"udpencap":true,"ESPProposal":"aes256-sha512""#,
+            psk(200)
+        );
         let config = parse("", &more).expect("a configuration");
-        assert_eq!((config.udp_encap, config.esp_proposal.as_str()), (true, "aes256-sha512"));
+        assert_eq!(
+            (config.udp_encap, config.esp_proposal.as_str()),
+            (true, "aes256-sha512")
+        );
     }
 
     #[test]
@@ -91,14 +125,37 @@ mod tests {
         for (top, more, expected) in [
             ("", String::new(), format!("{needs} 0")),
             ("", r#","PSK":null"#.to_owned(), format!("{needs} 0")),
-            ("", psk(95), format!("{needs} 95: `openssl rand -hex 48` prints one of 96")),
-            ("", r#","PSK":["hunter2"]"#.to_owned(), "PSK in the network configuration cannot be read".to_owned()),
-            ("", proposal("aes128 }"), "ESPProposal in the network configuration is".to_owned()),
-            ("", format!(r#"{},"UDPEncap":"yes""#, psk(96)), "UDPEncap in the network configuration is".to_owned()),
-            (ipv6, psk(96), "Backend.Type ipsec carries IPv4 alone; set EnableIPv6 to false".to_owned()),
+            (
+                "",
+                psk(95),
+                format!("{needs} 95: `openssl rand -hex 48` prints one of 96"),
+            ),
+            (
+                "",
+                r#","PSK":["hunter2"]"#.to_owned(),
+                "PSK in the network configuration cannot be read".to_owned(),
+            ),
+            (
+                "",
+                proposal("aes128 }"),
+                "ESPProposal in the network configuration is".to_owned(),
+            ),
+            (
+                "",
+                format!(r#"{},"UDPEncap":"yes""#, psk(96)),
+                "UDPEncap in the network configuration is".to_owned(),
+            ),
+            (
+                ipv6,
+                psk(96),
+                "Backend.Type ipsec carries IPv4 alone; set EnableIPv6 to false".to_owned(),
+            ),
         ] {
             let error = parse(top, &more).expect_err(&expected);
-            assert!(error.contains(&expected) && !error.contains("hunter2"), "{error}");
+            assert!(
+                error.contains(&expected) && !error.contains("hunter2"),
+                "{error}"
+            );
         }
     }
 }

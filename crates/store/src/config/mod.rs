@@ -107,7 +107,8 @@ impl NetworkConfig {
     /// The pod networks of the enabled families.
     pub fn networks(&self) -> impl Iterator<Item = IpNet> {
         let v4 = self.ipv4.map(|family| family.network.into());
-        v4.into_iter().chain(self.ipv6.map(|family| family.network.into()))
+        v4.into_iter()
+            .chain(self.ipv6.map(|family| family.network.into()))
     }
 
     /// The enabled families.
@@ -117,7 +118,8 @@ impl NetworkConfig {
     }
 
     fn read(text: &str, cutting: Cutting) -> Result<Self, ConfigError> {
-        let fields = Fields::parse(text).map_err(|error| ConfigError::new(vec![ConfigMistake::Json(error)]))?;
+        let fields = Fields::parse(text)
+            .map_err(|error| ConfigError::new(vec![ConfigMistake::Json(error)]))?;
         let mut findings = Findings::default();
         findings.warn(unknown_keys("", &fields, KEYS));
         let v4 = findings.keep(fields.flag(Ipv4Net::SWITCH, true));
@@ -128,13 +130,20 @@ impl NetworkConfig {
         let ipv4 = family(v4, &fields, cutting, &mut findings);
         let ipv6 = family(v6, &fields, cutting, &mut findings);
         let is_set = fields.raw("EnableNFTables").is_some();
-        let nftables = findings.keep(fields.flag("EnableNFTables", false)).filter(|_| is_set);
+        let nftables = findings
+            .keep(fields.flag("EnableNFTables", false))
+            .filter(|_| is_set);
         let backend = backend::parse(&fields, v6 == Some(true), &mut findings);
         let Findings { mistakes, warnings } = findings;
         match backend {
-            Some((backend, datapath)) if mistakes.is_empty() => {
-                Ok(Self { ipv4, ipv6, nftables, backend, datapath, warnings })
-            }
+            Some((backend, datapath)) if mistakes.is_empty() => Ok(Self {
+                ipv4,
+                ipv6,
+                nftables,
+                backend,
+                datapath,
+                warnings,
+            }),
             _ => Err(ConfigError::new(mistakes)),
         }
     }
@@ -150,7 +159,12 @@ fn family<P: Limits>(
     if on? {
         return FamilyConfig::read(fields, cutting, findings);
     }
-    let idle = P::keys().into_iter().filter(|key| fields.raw(key).is_some());
-    findings.warn(idle.map(|key| ConfigWarning::FamilyOff { key, switch: P::SWITCH }));
+    let idle = P::keys()
+        .into_iter()
+        .filter(|key| fields.raw(key).is_some());
+    findings.warn(idle.map(|key| ConfigWarning::FamilyOff {
+        key,
+        switch: P::SWITCH,
+    }));
     None
 }

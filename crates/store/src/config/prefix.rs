@@ -12,7 +12,9 @@ use std::{
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// An IP network of one family.
-pub trait Prefix: Copy + Debug + Display + Eq + Ord + FromStr + Into<IpNet> + Send + Sync + 'static {
+pub trait Prefix:
+    Copy + Debug + Display + Eq + Ord + FromStr + Into<IpNet> + Send + Sync + 'static
+{
     /// The family's address.
     type Address: Copy + Debug + Display + Eq + FromStr + Into<IpAddr> + Send + Sync + 'static;
 
@@ -65,7 +67,9 @@ pub trait Prefix: Copy + Debug + Display + Eq + Ord + FromStr + Into<IpNet> + Se
     /// The bits of an address that do not belong to the network.
     fn host_mask(self) -> u128 {
         let host_bits = u32::from(Self::BITS - self.length());
-        1_u128.checked_shl(host_bits).map_or(u128::MAX, |size| size - 1)
+        1_u128
+            .checked_shl(host_bits)
+            .map_or(u128::MAX, |size| size - 1)
     }
 }
 
@@ -90,7 +94,10 @@ impl Prefix for Ipv4Net {
         address.to_bits().into()
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "an IPv4 number has 32 bits")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "an IPv4 number has 32 bits"
+    )]
     fn to_address(bits: u128) -> Ipv4Addr {
         Ipv4Addr::from_bits(bits as u32)
     }

@@ -51,12 +51,15 @@ impl fmt::Display for TxChecksumOffload {
 /// Flannel's other switches of this object are booleans, so these are read too.
 pub(super) fn parse(fields: &Fields) -> Result<TxChecksumOffload> {
     if let Ok(Some(is_on)) = fields.value::<bool>(KEY) {
-        return Ok(if is_on { TxChecksumOffload::On } else { TxChecksumOffload::Off });
+        return Ok(if is_on {
+            TxChecksumOffload::On
+        } else {
+            TxChecksumOffload::Off
+        });
     }
     match fields.expect::<String>(KEY, EXPECTED)?.as_deref() {
         None | Some("") => Ok(TxChecksumOffload::Auto),
-        Some(name) => {
-            TxChecksumOffload::of_name(name).ok_or_else(|| -> ConfigMistake { fields.bad_value(KEY, EXPECTED) })
-        }
+        Some(name) => TxChecksumOffload::of_name(name)
+            .ok_or_else(|| -> ConfigMistake { fields.bad_value(KEY, EXPECTED) }),
     }
 }

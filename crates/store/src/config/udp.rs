@@ -22,7 +22,10 @@ pub(super) fn parse(fields: &Fields, findings: &mut Findings) -> Option<UdpConfi
     let port = findings.keep(fields.expect::<u16>("Port", "a UDP port, 0..=65535"));
     let expected = "a number of bytes, 96..=65535, or 0 for the external interface's MTU";
     let mtu = findings.keep(mtu_of(fields, MIN_MTU, expected));
-    Some(UdpConfig { port: port?.filter(|port| *port != 0).unwrap_or(DEFAULT_PORT), mtu: mtu? })
+    Some(UdpConfig {
+        port: port?.filter(|port| *port != 0).unwrap_or(DEFAULT_PORT),
+        mtu: mtu?,
+    })
 }
 
 #[cfg(test)]
@@ -34,24 +37,56 @@ mod tests {
         let text = format!(r#"{{"Network":"10.5.0.0/16"{top},"Backend":{{"Type":"UDP"{more}}}}}"#);
         let config = NetworkConfig::parse(&text).map_err(|error| error.to_string())?;
         assert_eq!(config.warnings, []);
-        let BackendConfig::Udp(config) = config.backend else { panic!("another backend") };
+        let BackendConfig::Udp(config) = config.backend else {
+            panic!("another backend")
+        };
         Ok(config)
     }
 
     #[test]
     fn port_and_mtu_are_read() {
-        assert_eq!(parse("", ""), Ok(UdpConfig { port: 8285, mtu: None }));
-        assert_eq!(parse("", r#","Port":0,"MTU":0"#), Ok(UdpConfig { port: 8285, mtu: None }));
-        assert_eq!(parse("", r#","port":7000,"MTU":1400"#), Ok(UdpConfig { port: 7000, mtu: Some(1400) }));
+        assert_eq!(
+            parse("", ""),
+            Ok(UdpConfig {
+                port: 8285,
+                mtu: None
+            })
+        );
+        assert_eq!(
+            parse("", r#","Port":0,"MTU":0"#),
+            Ok(UdpConfig {
+                port: 8285,
+                mtu: None
+            })
+        );
+        assert_eq!(
+            parse("", r#","port":7000,"MTU":1400"#),
+            Ok(UdpConfig {
+                port: 7000,
+                mtu: Some(1400)
+            })
+        );
     }
 
     #[test]
     fn mistakes_are_named() {
         let ipv6 = r#","EnableIPv6":true,"IPv6Network":"fd00::/48""#;
         for (top, more, expected) in [
-            (ipv6, "", "Backend.Type udp carries IPv4 alone; set EnableIPv6 to false"),
-            ("", r#","Port":70000"#, "Port in the network configuration is 70000, expected a UDP port"),
-            ("", r#","MTU":95"#, "MTU in the network configuration is 95, expected a number of bytes, 96"),
+            (
+                ipv6,
+                "",
+                "Backend.Type udp carries IPv4 alone; set EnableIPv6 to false",
+            ),
+            (
+                "",
+                r#","Port":70000"#,
+                "Port in the network configuration is 70000, expected a UDP port",
+            ),
+            (
+                "",
+                r#","MTU":95"#,
+                "MTU in the network configuration is 95, expected a number of bytes, 96",
+            ),
         ] {
             let error = parse(top, more).expect_err(expected);
             assert!(error.contains(expected), "{error}");

@@ -36,17 +36,33 @@ impl fmt::Display for ConfigWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownKey { parent: "", key } => {
-                write!(f, "the network configuration has the unknown key {:?}; it is ignored", excerpt(key))
+                write!(
+                    f,
+                    "the network configuration has the unknown key {:?}; it is ignored",
+                    excerpt(key)
+                )
             }
             Self::UnknownKey { parent, key } => {
                 let key = excerpt(key);
-                write!(f, "{parent} in the network configuration has the unknown key {key:?}; it is ignored")
+                write!(
+                    f,
+                    "{parent} in the network configuration has the unknown key {key:?}; it is \
+                     ignored"
+                )
             }
-            Self::WindowsOnly { key } => write!(f, "Backend.{key} applies to Windows nodes only; it is ignored"),
+            Self::WindowsOnly { key } => write!(
+                f,
+                "Backend.{key} applies to Windows nodes only; it is ignored"
+            ),
             Self::FamilyOff { key, switch } => {
-                write!(f, "{key} in the network configuration has no effect while {switch} is false")
+                write!(
+                    f,
+                    "{key} in the network configuration has no effect while {switch} is false"
+                )
             }
-            Self::NoDatapath => f.write_str("Backend.Datapath has no effect: the backend alloc carries no packets"),
+            Self::NoDatapath => {
+                f.write_str("Backend.Datapath has no effect: the backend alloc carries no packets")
+            }
         }
     }
 }
@@ -57,5 +73,10 @@ pub(super) fn unknown_keys<'a>(
     fields: &'a Fields,
     known: &'a [&str],
 ) -> impl Iterator<Item = ConfigWarning> {
-    fields.unknown(known).map(move |key| ConfigWarning::UnknownKey { parent, key: key.to_owned() })
+    fields
+        .unknown(known)
+        .map(move |key| ConfigWarning::UnknownKey {
+            parent,
+            key: key.to_owned(),
+        })
 }

@@ -19,8 +19,14 @@ pub(super) const MIN_MTU: u16 = 148;
 /// [net/ipv6/addrconf.c, Linux
 /// 6.1](https://elixir.bootlin.com/linux/v6.1/source/net/ipv6/addrconf.c)).
 pub(super) const MIN_MTU_V6: u16 = 1360;
-pub(super) const WIREGUARD_KEYS: &[&str] =
-    &["ListenPort", "ListenPortV6", "MTU", "PSK", "PersistentKeepaliveInterval", "Mode"];
+pub(super) const WIREGUARD_KEYS: &[&str] = &[
+    "ListenPort",
+    "ListenPortV6",
+    "MTU",
+    "PSK",
+    "PersistentKeepaliveInterval",
+    "Mode",
+];
 
 /// The settings of the wireguard backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +78,16 @@ impl fmt::Display for WireguardMode {
     }
 }
 
-pub(super) fn parse(fields: &Fields, ipv6: bool, findings: &mut Findings) -> Option<WireguardConfig> {
-    let port = |key, default| fields.expect::<u16>(key, "a UDP port, 1..=65535").map(|port| port_or(port, default));
+pub(super) fn parse(
+    fields: &Fields,
+    ipv6: bool,
+    findings: &mut Findings,
+) -> Option<WireguardConfig> {
+    let port = |key, default| {
+        fields
+            .expect::<u16>(key, "a UDP port, 1..=65535")
+            .map(|port| port_or(port, default))
+    };
     let own_port = findings.keep(port("ListenPort", DEFAULT_PORTS.0));
     let port_v6 = findings.keep(port("ListenPortV6", DEFAULT_PORTS.1));
     let mtu = findings.keep(parse_mtu(fields, ipv6));
@@ -99,9 +113,17 @@ fn port_or(port: Option<u16>, default: u16) -> u16 {
 
 fn parse_mtu(fields: &Fields, ipv6: bool) -> Result<Option<u16>> {
     if ipv6 {
-        mtu_of(fields, MIN_MTU_V6, "a number of bytes, 1360..=65535 with IPv6, or 0 for the external interface's MTU")
+        mtu_of(
+            fields,
+            MIN_MTU_V6,
+            "a number of bytes, 1360..=65535 with IPv6, or 0 for the external interface's MTU",
+        )
     } else {
-        mtu_of(fields, MIN_MTU, "a number of bytes, 148..=65535, or 0 for the external interface's MTU")
+        mtu_of(
+            fields,
+            MIN_MTU,
+            "a number of bytes, 148..=65535, or 0 for the external interface's MTU",
+        )
     }
 }
 
@@ -110,7 +132,10 @@ fn parse_preshared_key(fields: &Fields) -> Result<Option<SecretKey>> {
         key: "PSK",
         expected: "32 bytes in base64, as `wg genpsk` prints them, or an empty text for none",
     };
-    let text = fields.expect::<String>("PSK", "a text").map_err(|_shows_it| bad())?.unwrap_or_default();
+    let text = fields
+        .expect::<String>("PSK", "a text")
+        .map_err(|_shows_it| bad())?
+        .unwrap_or_default();
     if text.is_empty() {
         return Ok(None);
     }
@@ -122,7 +147,9 @@ fn parse_mode(fields: &Fields) -> Result<WireguardMode> {
     match fields.expect::<String>("Mode", expected)?.as_deref() {
         None | Some("") => Ok(WireguardMode::default()),
         Some(name) => {
-            let mode = WireguardMode::ALL.into_iter().find(|mode| mode.name() == name);
+            let mode = WireguardMode::ALL
+                .into_iter()
+                .find(|mode| mode.name() == name);
             mode.ok_or_else(|| fields.bad_value("Mode", expected))
         }
     }
@@ -139,7 +166,9 @@ mod tests {
         let text = format!(r#"{{"Network":"10.5.0.0/16","Backend":{{"Type":"wireguard"{more}}}}}"#);
         let config = NetworkConfig::parse(&text).map_err(|error| error.to_string())?;
         assert_eq!(config.warnings, []);
-        let BackendConfig::Wireguard(config) = config.backend else { panic!("another backend") };
+        let BackendConfig::Wireguard(config) = config.backend else {
+            panic!("another backend")
+        };
         Ok(config)
     }
 
@@ -174,16 +203,35 @@ mod tests {
         for (more, expected) in [
             (
                 r#","Mode":"both""#,
-                "Mode in the network configuration is \"both\", expected separate, auto, ipv4 or ipv6",
+                "Mode in the network configuration is \"both\", expected separate, auto, ipv4 or \
+                 ipv6",
             ),
-            (r#","MTU":100"#, "MTU in the network configuration is 100, expected a number of bytes, 148..=65535"),
-            (r#","ListenPort":70000"#, "ListenPort in the network configuration is 70000, expected a UDP port"),
-            (r#","PersistentKeepaliveInterval":-1"#, "PersistentKeepaliveInterval in the network configuration is -1"),
-            (r#","PSK":"hunter2""#, "PSK in the network configuration cannot be read, expected 32 bytes in base64"),
-            (r#","PSK":["hunter2"]"#, "PSK in the network configuration cannot be read"),
+            (
+                r#","MTU":100"#,
+                "MTU in the network configuration is 100, expected a number of bytes, 148..=65535",
+            ),
+            (
+                r#","ListenPort":70000"#,
+                "ListenPort in the network configuration is 70000, expected a UDP port",
+            ),
+            (
+                r#","PersistentKeepaliveInterval":-1"#,
+                "PersistentKeepaliveInterval in the network configuration is -1",
+            ),
+            (
+                r#","PSK":"hunter2""#,
+                "PSK in the network configuration cannot be read, expected 32 bytes in base64",
+            ),
+            (
+                r#","PSK":["hunter2"]"#,
+                "PSK in the network configuration cannot be read",
+            ),
         ] {
             let error = parse(more).expect_err(more);
-            assert!(error.contains(expected) && !error.contains("hunter2"), "{error}");
+            assert!(
+                error.contains(expected) && !error.contains("hunter2"),
+                "{error}"
+            );
         }
     }
 }

@@ -54,16 +54,28 @@ pub(super) enum Answer {
 
 impl EtcdManager {
     /// Asks the holder of a lease.
-    pub(super) async fn ask_holder(&mut self, stored: &Stored, own: &LeaseAttrs) -> Result<Answer, EtcdError> {
-        let Some(claim) = self.ask(stored, own).await? else { return Ok(Answer::Changed) };
+    pub(super) async fn ask_holder(
+        &mut self,
+        stored: &Stored,
+        own: &LeaseAttrs,
+    ) -> Result<Answer, EtcdError> {
+        let Some(claim) = self.ask(stored, own).await? else {
+            return Ok(Answer::Changed);
+        };
         let path = self.keys.entry(&claim.name);
-        let patience = if self.answered.is_some() { SILENCE } else { PATIENCE };
+        let patience = if self.answered.is_some() {
+            SILENCE
+        } else {
+            PATIENCE
+        };
         for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
             sleep(LOOK).await;
             let key = path.as_str();
             let look = self
                 .client
-                .call("waiting for the holder of a lease", |mut etcd| async move { etcd.get(key, None).await });
+                .call("waiting for the holder of a lease", |mut etcd| async move {
+                    etcd.get(key, None).await
+                });
             match look.await?.kvs().first() {
                 Some(kv) if kv.mod_revision() == claim.modified => {}
                 found => {
@@ -90,20 +102,31 @@ impl EtcdManager {
 
     /// Writes the question, unless it is there from before. `None` if the lease changed under it.
     async fn ask(&mut self, stored: &Stored, own: &LeaseAttrs) -> Result<Option<Claim>, EtcdError> {
-        let is_there = |claim: &&Claim| *claim.name == *stored.entry.name && claim.modified == stored.entry.modified;
+        let is_there = |claim: &&Claim| {
+            *claim.name == *stored.entry.name && claim.modified == stored.entry.modified
+        };
         if let Some(claim) = self.claim.as_ref().filter(is_there) {
             return Ok(Some(claim.clone()));
         }
-        let Some(lease) = stored.lease() else { return Ok(None) };
+        let Some(lease) = stored.lease() else {
+            return Ok(None);
+        };
         let publication = Publication {
             key: self.keys.entry(&stored.entry.name),
             value: with_claim(&lease.attrs, &name_of(own)),
             guard: Guard::Unchanged(stored.entry.modified),
             ttl: Some(self.term.ttl).filter(|_| stored.etcd_lease != 0),
         };
-        let Outcome::Done(published) = publication.publish(&mut self.client).await? else { return Ok(None) };
+        let Outcome::Done(published) = publication.publish(&mut self.client).await? else {
+            return Ok(None);
+        };
         let (name, modified) = (stored.entry.name.to_string(), published.modified);
-        let claim = Claim { name, modified, etcd_lease: published.etcd_lease, since: BootTime::now() };
+        let claim = Claim {
+            name,
+            modified,
+            etcd_lease: published.etcd_lease,
+            since: BootTime::now(),
+        };
         Ok(Some(self.claim.insert(claim).clone()))
     }
 }
@@ -120,7 +143,9 @@ fn with_claim(attrs: &LeaseAttrs, name: &str) -> String {
 
 /// The machine that asks, in a lease's value.
 pub(super) fn claimed_by(value: &[u8]) -> Option<Box<str>> {
-    let text = str::from_utf8(value).ok().filter(|text| text.contains(CLAIMED_BY))?;
+    let text = str::from_utf8(value)
+        .ok()
+        .filter(|text| text.contains(CLAIMED_BY))?;
     let name: String = Fields::parse(text).ok()?.value(CLAIMED_BY).ok()??;
     Some(excerpt(&name).to_string().into())
 }
@@ -128,8 +153,13 @@ pub(super) fn claimed_by(value: &[u8]) -> Option<Box<str>> {
 /// By what this machine is known to others: its name and its end of the tunnel.
 fn name_of(own: &LeaseAttrs) -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = Some(host.trim()).filter(|host| !host.is_empty()).map(|host| format!("host {host}"));
-    host.into_iter().chain(own.end()).collect::<Vec<_>>().join(", ")
+    let host = Some(host.trim())
+        .filter(|host| !host.is_empty())
+        .map(|host| format!("host {host}"));
+    host.into_iter()
+        .chain(own.end())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]
@@ -141,7 +171,10 @@ mod tests {
         let text = r#"{"PublicIP":"192.0.2.1","PublicIPv6":null,"BackendType":"host-gw"}"#;
         let attrs = LeaseAttrs::parse(text.as_bytes()).expect("attributes");
         let asked = with_claim(&attrs, "host \"b\"");
-        assert_eq!(LeaseAttrs::parse(asked.as_bytes()).expect("attributes"), attrs);
+        assert_eq!(
+            LeaseAttrs::parse(asked.as_bytes()).expect("attributes"),
+            attrs
+        );
         assert_eq!(claimed_by(asked.as_bytes()).as_deref(), Some("host \"b\""));
         for other in [text, "ClaimedBy", r#"{"ClaimedBy":7}"#] {
             assert_eq!(claimed_by(other.as_bytes()), None, "{other}");

@@ -35,7 +35,12 @@ impl Default for Liveness {
     fn default() -> Self {
         // A request may wait for its deadline first. A silent member must be noticed within 15 s.
         let [deadline, ping, pong] = [5, 6, 4].map(Duration::from_secs);
-        Self { deadline, ping, pong, verify: Duration::from_mins(5) }
+        Self {
+            deadline,
+            ping,
+            pong,
+            verify: Duration::from_mins(5),
+        }
     }
 }
 
@@ -53,8 +58,21 @@ pub(super) struct EtcdClient {
 
 impl EtcdClient {
     pub(super) fn new(options: &EtcdOptions, liveness: Liveness) -> Self {
-        let EtcdOptions { endpoints, tls, credentials, .. } = options.clone();
-        Self { endpoints, tls, files: OffThread::default(), credentials, liveness, current: 0, connection: None }
+        let EtcdOptions {
+            endpoints,
+            tls,
+            credentials,
+            ..
+        } = options.clone();
+        Self {
+            endpoints,
+            tls,
+            files: OffThread::default(),
+            credentials,
+            liveness,
+            current: 0,
+            connection: None,
+        }
     }
 
     pub(super) fn liveness(&self) -> Liveness {
@@ -99,11 +117,19 @@ impl EtcdClient {
     pub(super) fn failed(&mut self, what: &'static str, problem: Problem) -> EtcdError {
         if problem.is_unreachable() {
             self.give_up_endpoint();
-            return EtcdError::Unreachable { endpoints: self.endpoints.clone(), what, problem };
+            return EtcdError::Unreachable {
+                endpoints: self.endpoints.clone(),
+                what,
+                problem,
+            };
         }
         // A refusal may be caused by an outdated token: authenticate again next time.
         self.connection = None;
-        EtcdError::Refused { endpoint: self.endpoint().to_owned(), what, problem }
+        EtcdError::Refused {
+            endpoint: self.endpoint().to_owned(),
+            what,
+            problem,
+        }
     }
 
     async fn attempt<T, F>(&mut self, request: impl Fn(Client) -> F) -> Result<T, Problem>
@@ -118,7 +144,9 @@ impl EtcdClient {
         // On the heap: the client's futures are many kilobytes, and every caller would carry one
         // per request.
         let whole = Box::pin(async { Ok(request(self.connect(files).await?).await?) });
-        timeout_at(end, whole).await.unwrap_or(Err(Problem::Deadline(deadline)))
+        timeout_at(end, whole)
+            .await
+            .unwrap_or(Err(Problem::Deadline(deadline)))
     }
 
     /// Reads the files of TLS for a new connection; `None` if none is made, or without TLS.
@@ -127,7 +155,11 @@ impl EtcdClient {
             return Ok(None);
         }
         let tls = self.tls.clone();
-        let read = self.files.run(end, move || tls.load()).await.map_err(TlsError::from);
+        let read = self
+            .files
+            .run(end, move || tls.load())
+            .await
+            .map_err(TlsError::from);
         Ok(Some(read??))
     }
 
@@ -139,11 +171,15 @@ impl EtcdClient {
         if let Some(files) = files {
             options = options.with_tls(files);
         }
-        let client = Client::connect([self.endpoint()], Some(options)).await.map_err(|error| match error {
-            // No request was sent yet, so the error concerns the TLS files of the connection.
-            Error::TransportError(_) if is_tls(self.endpoint()) => Problem::from(self.tls.unfit(&error)),
-            error => error.into(),
-        })?;
+        let client = Client::connect([self.endpoint()], Some(options))
+            .await
+            .map_err(|error| match error {
+                // No request was sent yet, so the error concerns the TLS files of the connection.
+                Error::TransportError(_) if is_tls(self.endpoint()) => {
+                    Problem::from(self.tls.unfit(&error))
+                }
+                error => error.into(),
+            })?;
         Ok(self.connection.insert(client).clone())
     }
 
@@ -152,7 +188,12 @@ impl EtcdClient {
     }
 
     fn connect_options(&self) -> ConnectOptions {
-        let Liveness { deadline, ping, pong, .. } = self.liveness;
+        let Liveness {
+            deadline,
+            ping,
+            pong,
+            ..
+        } = self.liveness;
         let options = ConnectOptions::new()
             .with_connect_timeout(deadline)
             .with_keep_alive(ping, pong)
@@ -161,9 +202,9 @@ impl EtcdClient {
             // A member cut off from the others would let us wait for changes that never come.
             .with_require_leader(true);
         match &self.credentials {
-            Some(Credentials { username, password }) => {
-                options.with_user(username, password.reveal()).with_auto_token_refresh(true)
-            }
+            Some(Credentials { username, password }) => options
+                .with_user(username, password.reveal())
+                .with_auto_token_refresh(true),
             None => options,
         }
     }

@@ -40,7 +40,10 @@ pub struct LeaseDirectory {
 impl LeaseDirectory {
     /// Returns the directory. It connects on its first request.
     pub fn new(options: &EtcdOptions) -> Self {
-        Self { client: EtcdClient::new(options, Liveness::default()), keys: Keys::new(&options.prefix) }
+        Self {
+            client: EtcdClient::new(options, Liveness::default()),
+            keys: Keys::new(&options.prefix),
+        }
     }
 
     /// Lists all leases, in the order of their keys.

@@ -12,7 +12,8 @@ use super::{options::is_tls, tls::TlsError};
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
     /// No endpoint answered, or none could. They are tried again.
-    #[error("etcd is not reachable ({}): {what}: {problem}; check {}", endpoints.join(", "), to_check(endpoints))]
+    #[error("etcd is not reachable ({}): {what}: {problem}; check \
+        {}", endpoints.join(", "), to_check(endpoints))]
     Unreachable {
         /// All endpoints.
         endpoints: Vec<String>,
@@ -166,11 +167,14 @@ fn remedy(problem: &Problem) -> &'static str {
     let message = problem.message();
     match problem.code() {
         Some(Code::ResourceExhausted) if message.contains("space exceeded") => {
-            "; etcd is out of space: compact its history, defragment it and disarm the alarm (etcdctl compact, defrag, \
+            "; etcd is out of space: compact its history, defragment it and disarm the alarm \
+             (etcdctl compact, defrag, \
              alarm disarm), or raise its --quota-backend-bytes"
         }
         Some(Code::ResourceExhausted) => "; etcd is overloaded, and asked again",
-        Some(Code::PermissionDenied) => "; grant the user of --etcd-username read and write below --etcd-prefix",
+        Some(Code::PermissionDenied) => {
+            "; grant the user of --etcd-username read and write below --etcd-prefix"
+        }
         Some(Code::Unauthenticated) => "; check --etcd-username and its password",
         Some(Code::InvalidArgument) if message.contains("authentication failed") => {
             "; check --etcd-username and its password"
@@ -192,7 +196,9 @@ fn to_check(endpoints: &[String]) -> &'static str {
 /// The innermost cause: the layers above it repeat each other.
 pub(super) fn brief(error: &Error) -> String {
     let mut cause: &dyn std::error::Error = match error {
-        Error::GRpcStatus(status) if status.source().is_none() => return message_excerpt(&status.message()),
+        Error::GRpcStatus(status) if status.source().is_none() => {
+            return message_excerpt(&status.message());
+        }
         Error::GRpcStatus(status) => status,
         Error::TransportError(transport) => transport,
         _ => error,
@@ -213,35 +219,79 @@ mod tests {
 
     #[test]
     fn compacted_and_too_large_are_distinguished_by_their_meaning() {
-        let compacted = problem(Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted");
-        let large = "Error, decoded message length too large: found 5600412 bytes, the limit is: 4194304 bytes";
+        let compacted = problem(
+            Code::OutOfRange,
+            "etcdserver: mvcc: required revision has been compacted",
+        );
+        let large = "Error, decoded message length too large: found 5600412 bytes, the limit is: \
+            4194304 bytes";
         let large = problem(Code::OutOfRange, large);
-        let future = problem(Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision");
-        assert_eq!([&compacted, &large, &future].map(Problem::is_compacted), [true, false, false]);
-        assert_eq!([&compacted, &large, &future].map(Problem::is_too_large), [false, true, false]);
-        assert!([compacted, large, future].iter().all(|problem| !problem.is_unreachable()));
+        let future = problem(
+            Code::OutOfRange,
+            "etcdserver: mvcc: required revision is a future revision",
+        );
+        assert_eq!(
+            [&compacted, &large, &future].map(Problem::is_compacted),
+            [true, false, false]
+        );
+        assert_eq!(
+            [&compacted, &large, &future].map(Problem::is_too_large),
+            [false, true, false]
+        );
+        assert!(
+            [compacted, large, future]
+                .iter()
+                .all(|problem| !problem.is_unreachable())
+        );
     }
 
     #[test]
     fn a_server_that_answered_is_not_called_unreachable() {
         for (code, message, remedy) in [
-            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", "; etcd is out of space: compact"),
-            (Code::ResourceExhausted, "etcdserver: too many requests", "; etcd is overloaded"),
-            (Code::PermissionDenied, "etcdserver: permission denied", "; grant the user of --etcd-username"),
-            (Code::Unauthenticated, "etcdserver: invalid auth token", "; check --etcd-username"),
-            (Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password", "; check --etcd"),
+            (
+                Code::ResourceExhausted,
+                "etcdserver: mvcc: database space exceeded",
+                "; etcd is out of space: compact",
+            ),
+            (
+                Code::ResourceExhausted,
+                "etcdserver: too many requests",
+                "; etcd is overloaded",
+            ),
+            (
+                Code::PermissionDenied,
+                "etcdserver: permission denied",
+                "; grant the user of --etcd-username",
+            ),
+            (
+                Code::Unauthenticated,
+                "etcdserver: invalid auth token",
+                "; check --etcd-username",
+            ),
+            (
+                Code::InvalidArgument,
+                "etcdserver: authentication failed, invalid user ID or password",
+                "; check --etcd",
+            ),
         ] {
             let problem = problem(code, message);
             assert!(!problem.is_unreachable(), "{problem}");
-            let error = EtcdError::Refused { endpoint: "http://e".to_owned(), what: "asking", problem };
+            let error = EtcdError::Refused {
+                endpoint: "http://e".to_owned(),
+                what: "asking",
+                problem,
+            };
             assert!(
-                error.to_string().starts_with(&format!("etcd at http://e refuses: asking: {message}{remedy}")),
+                error.to_string().starts_with(&format!(
+                    "etcd at http://e refuses: asking: {message}{remedy}"
+                )),
                 "{error}"
             );
         }
-        for (code, message) in
-            [(Code::Unavailable, "etcdserver: no leader"), (Code::ResourceExhausted, "h2 protocol error: http2 error")]
-        {
+        for (code, message) in [
+            (Code::Unavailable, "etcdserver: no leader"),
+            (Code::ResourceExhausted, "h2 protocol error: http2 error"),
+        ] {
             assert!(problem(code, message).is_unreachable(), "{message}");
         }
     }

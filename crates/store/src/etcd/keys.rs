@@ -15,7 +15,10 @@ impl Keys {
     /// The keys below `prefix`, which is cleaned as flannel cleans it: a trailing slash, doubled
     /// slashes and dots make no difference.
     pub(super) fn new(prefix: &str) -> Self {
-        Self { config: clean(&format!("{prefix}/config")), subnets: clean(&format!("{prefix}/subnets")) }
+        Self {
+            config: clean(&format!("{prefix}/config")),
+            subnets: clean(&format!("{prefix}/subnets")),
+        }
     }
 
     /// The key of the network configuration.
@@ -42,7 +45,9 @@ impl Keys {
 
     /// The name of the entry under a key. `None` for a neighbour such as `subnets-foo/...`.
     pub(super) fn name_of<'a>(&self, key: &'a [u8]) -> Option<Cow<'a, str>> {
-        key.strip_prefix(self.subnets.as_bytes())?.strip_prefix(b"/").map(String::from_utf8_lossy)
+        key.strip_prefix(self.subnets.as_bytes())?
+            .strip_prefix(b"/")
+            .map(String::from_utf8_lossy)
     }
 }
 
@@ -53,7 +58,10 @@ pub(super) fn meeting(prefix: &str) -> String {
 
 fn clean(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
+    for part in path
+        .split('/')
+        .filter(|part| !part.is_empty() && *part != ".")
+    {
         if part == ".." {
             parts.pop();
         } else {
@@ -84,7 +92,10 @@ mod tests {
     fn names_are_distinguished_from_neighbours() {
         let keys = Keys::new("/n");
         assert_eq!(keys.prefix(), "/n/subnets");
-        assert_eq!(keys.name_of(b"/n/subnets/10.5.0.0-24").as_deref(), Some("10.5.0.0-24"));
+        assert_eq!(
+            keys.name_of(b"/n/subnets/10.5.0.0-24").as_deref(),
+            Some("10.5.0.0-24")
+        );
         assert_eq!(keys.name_of(b"/n/subnets-foo/10.5.0.0-24"), None);
         assert_eq!(keys.name_of(b"/n/subnets"), None);
         assert_eq!(keys.name_of(b"/n/subnets/a/b").as_deref(), Some("a/b"));

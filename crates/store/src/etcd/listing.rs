@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use etcd_client::{GetOptions, GetResponse, KeyValue};
 
-use super::{claim::claimed_by, client::EtcdClient, error::EtcdError, keys::Keys, position::Position};
+use super::{
+    claim::claimed_by, client::EtcdClient, error::EtcdError, keys::Keys, position::Position,
+};
 use crate::{Entry, Lease};
 
 /// The most entries of an answer.
@@ -32,14 +34,22 @@ impl Stored {
     pub(super) fn read(keys: &Keys, kv: &KeyValue) -> Option<Self> {
         let name = keys.name_of(kv.key())?;
         let entry = Entry::parse(&name, kv.value(), kv.create_revision(), kv.mod_revision());
-        Some(Self { entry: entry.into(), etcd_lease: kv.lease(), claimed_by: claimed_by(kv.value()) })
+        Some(Self {
+            entry: entry.into(),
+            etcd_lease: kv.lease(),
+            claimed_by: claimed_by(kv.value()),
+        })
     }
 
     /// Reads a key whose value is too large to be asked for.
     fn unread(keys: &Keys, kv: &KeyValue) -> Option<Self> {
         let name = keys.name_of(kv.key())?;
         let entry = Entry::too_large(&name, LARGEST, kv.create_revision(), kv.mod_revision());
-        Some(Self { entry: entry.into(), etcd_lease: kv.lease(), claimed_by: None })
+        Some(Self {
+            entry: entry.into(),
+            etcd_lease: kv.lease(),
+            claimed_by: None,
+        })
     }
 
     /// The lease, if the entry is one.
@@ -63,7 +73,9 @@ pub(super) async fn list(client: &mut EtcdClient, keys: &Keys) -> Result<LeaseLi
     for _ in 1..TRIES {
         match Lister::new(client, keys).list().await {
             Err(error) if error.is_compacted() => {
-                tracing::debug!("the store compacted the revision that was being listed; listing again");
+                tracing::debug!(
+                    "the store compacted the revision that was being listed; listing again"
+                );
             }
             result => return result,
         }
@@ -84,7 +96,13 @@ struct Lister<'a> {
 
 impl<'a> Lister<'a> {
     const fn new(client: &'a mut EtcdClient, keys: &'a Keys) -> Self {
-        Self { client, keys, page: PAGE, revision: 0, cluster: 0 }
+        Self {
+            client,
+            keys,
+            page: PAGE,
+            revision: 0,
+            cluster: 0,
+        }
     }
 
     async fn list(mut self) -> Result<LeaseList, EtcdError> {
@@ -92,15 +110,29 @@ impl<'a> Lister<'a> {
         while let Some(from) = next {
             next = self.read_page(from, &mut leases).await?;
         }
-        Ok(LeaseList { leases, position: Position { next: self.revision + 1, cluster: self.cluster } })
+        Ok(LeaseList {
+            leases,
+            position: Position {
+                next: self.revision + 1,
+                cluster: self.cluster,
+            },
+        })
     }
 
     /// Reads a page, or plans a smaller one where that is too large. Returns the key to go on with.
-    async fn read_page(&mut self, from: Vec<u8>, leases: &mut Vec<Stored>) -> Result<Option<Vec<u8>>, EtcdError> {
+    async fn read_page(
+        &mut self,
+        from: Vec<u8>,
+        leases: &mut Vec<Stored>,
+    ) -> Result<Option<Vec<u8>>, EtcdError> {
         let options = GetOptions::new().with_limit(self.page);
         match self.get(from.clone(), options).await {
             Ok(page) => {
-                leases.extend(page.kvs().iter().filter_map(|kv| Stored::read(self.keys, kv)));
+                leases.extend(
+                    page.kvs()
+                        .iter()
+                        .filter_map(|kv| Stored::read(self.keys, kv)),
+                );
                 // Large values are few: after them pages grow again.
                 self.page = (self.page * 2).min(PAGE);
                 Ok(after(&page))
@@ -114,8 +146,14 @@ impl<'a> Lister<'a> {
                 Ok(Some(from))
             }
             Err(error) if error.is_too_large() => {
-                let page = self.get(from, GetOptions::new().with_limit(1).with_keys_only()).await?;
-                leases.extend(page.kvs().iter().filter_map(|kv| Stored::unread(self.keys, kv)));
+                let page = self
+                    .get(from, GetOptions::new().with_limit(1).with_keys_only())
+                    .await?;
+                leases.extend(
+                    page.kvs()
+                        .iter()
+                        .filter_map(|kv| Stored::unread(self.keys, kv)),
+                );
                 Ok(after(&page))
             }
             Err(error) => Err(error),
@@ -123,7 +161,9 @@ impl<'a> Lister<'a> {
     }
 
     async fn get(&mut self, from: Vec<u8>, options: GetOptions) -> Result<GetResponse, EtcdError> {
-        let options = options.with_range(prefix_end(self.keys.prefix())).with_revision(self.revision);
+        let options = options
+            .with_range(prefix_end(self.keys.prefix()))
+            .with_revision(self.revision);
         let get = self.client.call("listing the leases", |etcd| {
             let (from, options) = (from.clone(), options.clone());
             let mut kv = etcd.kv_client().max_decoding_message_size(LARGEST);
@@ -139,7 +179,10 @@ impl<'a> Lister<'a> {
 
 /// The first key after a page; `None` if no page follows.
 fn after(page: &GetResponse) -> Option<Vec<u8>> {
-    page.kvs().last().filter(|_| page.more()).map(|last| [last.key(), b"\0"].concat())
+    page.kvs()
+        .last()
+        .filter(|_| page.more())
+        .map(|last| [last.key(), b"\0"].concat())
 }
 
 /// The first key after all that start with `prefix`, which ends in ASCII.

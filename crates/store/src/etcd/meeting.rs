@@ -40,9 +40,18 @@ impl MeetingPlace {
         let mut client = EtcdClient::new(options, Liveness::default());
         let (etcd_lease, _) = grant(&mut client, TTL).await?;
         // The renewal has a separate connection, because a request has exclusive use of its client.
-        let renewal = tokio::spawn(renew(EtcdClient::new(options, Liveness::default()), etcd_lease));
+        let renewal = tokio::spawn(renew(
+            EtcdClient::new(options, Liveness::default()),
+            etcd_lease,
+        ));
         let leases = format!("{}/", Keys::new(&options.prefix).prefix());
-        Ok(Self { client, root: meeting(&options.prefix), leases, etcd_lease, renewal })
+        Ok(Self {
+            client,
+            root: meeting(&options.prefix),
+            leases,
+            etcd_lease,
+            renewal,
+        })
     }
 
     /// The number of leases in the cluster, which is that of hosts with an agent of any kind.
@@ -61,7 +70,10 @@ impl MeetingPlace {
 
     /// Writes a value over any other.
     pub async fn put(&mut self, name: &str, value: &str) -> Result<(), EtcdError> {
-        let (key, options) = (self.key(name), PutOptions::new().with_lease(self.etcd_lease));
+        let (key, options) = (
+            self.key(name),
+            PutOptions::new().with_lease(self.etcd_lease),
+        );
         let put = self.client.call("writing for the other hosts", |mut etcd| {
             let (key, options) = (key.clone(), options.clone());
             async move { etcd.put(key, value, Some(options)).await }
@@ -71,17 +83,35 @@ impl MeetingPlace {
 
     /// Reads a value.
     pub async fn read(&mut self, name: &str) -> Result<Option<String>, EtcdError> {
-        let answer = self.get("reading what another host wrote", &self.key(name), &GetOptions::new()).await?;
-        Ok(answer.kvs().first().map(|kv| String::from_utf8_lossy(kv.value()).into_owned()))
+        let answer = self
+            .get(
+                "reading what another host wrote",
+                &self.key(name),
+                &GetOptions::new(),
+            )
+            .await?;
+        Ok(answer
+            .kvs()
+            .first()
+            .map(|kv| String::from_utf8_lossy(kv.value()).into_owned()))
     }
 
     /// Reads the values whose names begin with `prefix`, by the rest of the name.
     pub async fn list(&mut self, prefix: &str) -> Result<BTreeMap<String, String>, EtcdError> {
         let root = self.key(prefix);
-        let answer = self.get("listing the other hosts", &root, &GetOptions::new().with_prefix()).await?;
+        let answer = self
+            .get(
+                "listing the other hosts",
+                &root,
+                &GetOptions::new().with_prefix(),
+            )
+            .await?;
         let named = answer.kvs().iter().filter_map(|kv| {
             let name = kv.key().strip_prefix(root.as_bytes())?;
-            Some((String::from_utf8_lossy(name).into_owned(), String::from_utf8_lossy(kv.value()).into_owned()))
+            Some((
+                String::from_utf8_lossy(name).into_owned(),
+                String::from_utf8_lossy(kv.value()).into_owned(),
+            ))
         });
         Ok(named.collect())
     }
@@ -89,10 +119,12 @@ impl MeetingPlace {
     /// Deletes a value; one that is gone already is success.
     pub async fn remove(&mut self, name: &str) -> Result<(), EtcdError> {
         let key = self.key(name);
-        let deleted = self.client.call("taking this host's name away", |mut etcd| {
-            let key = key.clone();
-            async move { etcd.delete(key, None).await }
-        });
+        let deleted = self
+            .client
+            .call("taking this host's name away", |mut etcd| {
+                let key = key.clone();
+                async move { etcd.delete(key, None).await }
+            });
         deleted.await.map(drop)
     }
 

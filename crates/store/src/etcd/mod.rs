@@ -49,8 +49,8 @@ pub use self::{
     tls::{ClientFiles, TlsError, TlsFiles},
 };
 use super::{
-    AcquireError, AddressTaken, LeaseAttrs, LeaseKey, LeaseRequest, NodeMemory, OwnLease, Precedence, StoreCounts,
-    StoreEvent, SubnetManager, memory::Recorded, watcher::Watcher,
+    AcquireError, AddressTaken, LeaseAttrs, LeaseKey, LeaseRequest, NodeMemory, OwnLease,
+    Precedence, StoreCounts, StoreEvent, SubnetManager, memory::Recorded, watcher::Watcher,
 };
 
 /// Attempts to acquire before the store counts as too busy.
@@ -114,17 +114,35 @@ struct Held {
 
 impl Held {
     fn new(key: LeaseKey, path: String, published: Published) -> Self {
-        let Published { modified, etcd_lease, expiry } = published;
-        Self { key, path, modified, etcd_lease, expiry, rewrite_at: None, taken_over: None }
+        let Published {
+            modified,
+            etcd_lease,
+            expiry,
+        } = published;
+        Self {
+            key,
+            path,
+            modified,
+            etcd_lease,
+            expiry,
+            rewrite_at: None,
+            taken_over: None,
+        }
     }
 
     /// It was written with new content.
     fn with_new_content(self) -> Self {
-        Self { rewrite_at: Some(BootTime::now() + SECOND_WRITE), ..self }
+        Self {
+            rewrite_at: Some(BootTime::now() + SECOND_WRITE),
+            ..self
+        }
     }
 
     fn own_lease(&self) -> OwnLease {
-        OwnLease { key: self.key, expires_at: self.expiry }
+        OwnLease {
+            key: self.key,
+            expires_at: self.expiry,
+        }
     }
 
     /// When to renew; `None` for a reservation.
@@ -145,7 +163,10 @@ impl EtcdManager {
         Self {
             client: EtcdClient::new(options, liveness),
             keys: Keys::new(&options.prefix),
-            term: Term { ttl: options.lease_ttl, margin: options.renew_margin },
+            term: Term {
+                ttl: options.lease_ttl,
+                margin: options.renew_margin,
+            },
             held: None,
             memory: None,
             recorded: Recorded::default(),
@@ -157,22 +178,34 @@ impl EtcdManager {
     }
 
     fn identity<'a>(&'a self, request: &'a LeaseRequest) -> Identity<'a> {
-        Identity { request, recorded: &self.recorded, held_by_others: &self.held_by_others }
+        Identity {
+            request,
+            recorded: &self.recorded,
+            held_by_others: &self.held_by_others,
+        }
     }
 
     /// One attempt. `None` when the store changed under it.
-    async fn try_acquire(&mut self, request: &LeaseRequest) -> Result<Option<Held>, AcquireError<EtcdError>> {
+    async fn try_acquire(
+        &mut self,
+        request: &LeaseRequest,
+    ) -> Result<Option<Held>, AcquireError<EtcdError>> {
         let leases = self.list().await?;
         let choice = choose(&self.identity(request), &leases, &mut rand::rng())?;
         let held = match choice {
             Choice::Discard(stored, why) => {
-                self.discard(stored, why).await.map_err(AcquireError::Store)?;
+                self.discard(stored, why)
+                    .await
+                    .map_err(AcquireError::Store)?;
                 None
             }
             Choice::Reuse(stored, key, Proof::Record) => {
-                self.reuse(stored, key, stored.entry.modified, request).await?
+                self.reuse(stored, key, stored.entry.modified, request)
+                    .await?
             }
-            Choice::Reuse(stored, key, Proof::Likeness) => self.take_over(stored, key, request).await?,
+            Choice::Reuse(stored, key, Proof::Likeness) => {
+                self.take_over(stored, key, request).await?
+            }
             Choice::Create(key) => self.create(key, request).await?,
         };
         if let Some(held) = &held {
@@ -182,10 +215,23 @@ impl EtcdManager {
     }
 
     /// Writes a lease that does not exist.
-    async fn create(&mut self, key: LeaseKey, request: &LeaseRequest) -> Result<Option<Held>, AcquireError<EtcdError>> {
+    async fn create(
+        &mut self,
+        key: LeaseKey,
+        request: &LeaseRequest,
+    ) -> Result<Option<Held>, AcquireError<EtcdError>> {
         let (path, ttl) = (self.keys.lease(key), Some(self.term.ttl));
-        let publication = Publication { key: path, value: request.attrs.to_json(), guard: Guard::Absent, ttl };
-        let published = match publication.publish(&mut self.client).await.map_err(AcquireError::Store)? {
+        let publication = Publication {
+            key: path,
+            value: request.attrs.to_json(),
+            guard: Guard::Absent,
+            ttl,
+        };
+        let published = match publication
+            .publish(&mut self.client)
+            .await
+            .map_err(AcquireError::Store)?
+        {
             Outcome::Done(published) => published,
             Outcome::Conflict(_) => return Ok(None),
         };
@@ -194,7 +240,9 @@ impl EtcdManager {
         if needs_confirmation && !self.confirm(request, published).await? {
             return Ok(None);
         }
-        Ok(Some(Held::new(key, publication.key, published).with_new_content()))
+        Ok(Some(
+            Held::new(key, publication.key, published).with_new_content(),
+        ))
     }
 
     /// Takes over a lease that looks like ours, unless its holder answers.
@@ -213,19 +261,34 @@ impl EtcdManager {
             Err(error) => return Err(AcquireError::Store(error)),
         };
         let held = self.reuse(stored, key, modified, request).await?;
-        Ok(held.map(|held| Held { taken_over: Some(BootTime::now()), ..held }))
+        Ok(held.map(|held| Held {
+            taken_over: Some(BootTime::now()),
+            ..held
+        }))
     }
 
     /// The lease is that of another machine, which lives. With our address we cannot have another:
     /// packets for it would reach the wrong one of the two.
-    fn refuse(&mut self, stored: &Stored, request: &LeaseRequest) -> Result<Option<Held>, AcquireError<EtcdError>> {
+    fn refuse(
+        &mut self,
+        stored: &Stored,
+        request: &LeaseRequest,
+    ) -> Result<Option<Held>, AcquireError<EtcdError>> {
         let lease = stored.entry.name.to_string();
         let attrs = stored.lease().map(|lease| &lease.attrs);
         if let Some(attrs) = attrs.filter(|attrs| attrs.is_same_node(&request.attrs)) {
             let address = attrs.node_address().unwrap_or(Ipv4Addr::UNSPECIFIED.into());
-            return Err(AddressTaken { address, lease, by: known_by(attrs) }.into());
+            return Err(AddressTaken {
+                address,
+                lease,
+                by: known_by(attrs),
+            }
+            .into());
         }
-        warn!("lease {lease} has our VTEP MAC or public key, and another machine holds it: this one is a copy of it");
+        warn!(
+            "lease {lease} has our VTEP MAC or public key, and another machine holds it: this one \
+             is a copy of it"
+        );
         self.held_by_others.insert(lease);
         Ok(None)
     }
@@ -248,12 +311,22 @@ impl EtcdManager {
         match publication.publish(&mut self.client).await {
             Ok(Outcome::Done(published)) => {
                 let held = Held::new(key, publication.key, published);
-                let is_same = stored.lease().is_some_and(|lease| lease.attrs == request.attrs);
-                Ok(Some(if is_same { held } else { held.with_new_content() }))
+                let is_same = stored
+                    .lease()
+                    .is_some_and(|lease| lease.attrs == request.attrs);
+                Ok(Some(if is_same {
+                    held
+                } else {
+                    held.with_new_content()
+                }))
             }
             Ok(Outcome::Conflict(_)) => Ok(None),
             Err(error) => {
-                let held = if error.is_refusal() { self.keep(stored, key, request, &error).await } else { None };
+                let held = if error.is_refusal() {
+                    self.keep(stored, key, request, &error).await
+                } else {
+                    None
+                };
                 held.map(Some).ok_or(AcquireError::Store(error))
             }
         }
@@ -261,7 +334,13 @@ impl EtcdManager {
 
     /// Deletes what this node left behind. A failure costs a lease that ends by itself.
     async fn drop_surplus(&mut self, request: &LeaseRequest, leases: &[Stored], path: &str) {
-        let Some(held) = self.keys.name_of(path.as_bytes()).map(std::borrow::Cow::into_owned) else { return };
+        let Some(held) = self
+            .keys
+            .name_of(path.as_bytes())
+            .map(std::borrow::Cow::into_owned)
+        else {
+            return;
+        };
         let surplus: Vec<_> = self.identity(request).surplus(leases, &held).collect();
         for stored in surplus {
             if let Err(error) = self.discard(stored, Useless::Surplus).await {
@@ -272,9 +351,15 @@ impl EtcdManager {
 
     /// Records the lease we hold, with the value that it was written with.
     async fn record(&mut self, attrs: &LeaseAttrs) {
-        let Some((memory, held)) = self.memory.as_ref().zip(self.held.as_ref()) else { return };
-        let Some(name) = self.keys.name_of(held.path.as_bytes()) else { return };
-        let Some(record) = memory.record(&name, held.etcd_lease, attrs.to_json()) else { return };
+        let Some((memory, held)) = self.memory.as_ref().zip(self.held.as_ref()) else {
+            return;
+        };
+        let Some(name) = self.keys.name_of(held.path.as_bytes()) else {
+            return;
+        };
+        let Some(record) = memory.record(&name, held.etcd_lease, attrs.to_json()) else {
+            return;
+        };
         if self.recorded == Recorded::Lease(record.clone()) {
             return;
         }
@@ -295,7 +380,10 @@ impl EtcdManager {
         request: &LeaseRequest,
         refusal: &EtcdError,
     ) -> Option<Held> {
-        if stored.lease().is_none_or(|lease| lease.attrs != request.attrs) {
+        if stored
+            .lease()
+            .is_none_or(|lease| lease.attrs != request.attrs)
+        {
             return None;
         }
         let expiry = match stored.etcd_lease {
@@ -304,22 +392,39 @@ impl EtcdManager {
         };
         let (path, modified) = (self.keys.entry(&stored.entry.name), stored.entry.modified);
         warn!("{refusal}; our lease {key} is good as it is, and kept alive");
-        Some(Held::new(key, path, Published { modified, etcd_lease: stored.etcd_lease, expiry }))
+        Some(Held::new(
+            key,
+            path,
+            Published {
+                modified,
+                etcd_lease: stored.etcd_lease,
+                expiry,
+            },
+        ))
     }
 
     async fn list(&mut self) -> Result<Vec<Stored>, AcquireError<EtcdError>> {
-        Ok(list(&mut self.client, &self.keys).await.map_err(AcquireError::Store)?.leases)
+        Ok(list(&mut self.client, &self.keys)
+            .await
+            .map_err(AcquireError::Store)?
+            .leases)
     }
 
     /// Returns true if the lease just created is still the choice, now that every older one is
     /// visible. Discards our own lease if it cannot be used.
-    async fn confirm(&mut self, request: &LeaseRequest, published: Published) -> Result<bool, AcquireError<EtcdError>> {
+    async fn confirm(
+        &mut self,
+        request: &LeaseRequest,
+        published: Published,
+    ) -> Result<bool, AcquireError<EtcdError>> {
         let leases = self.list().await?;
         let choice = choose(&self.identity(request), &leases, &mut rand::rng())?;
         match choice {
             Choice::Reuse(stored, _, _) => Ok(stored.entry.modified == published.modified),
             Choice::Discard(stored, why) => {
-                self.discard(stored, why).await.map_err(AcquireError::Store)?;
+                self.discard(stored, why)
+                    .await
+                    .map_err(AcquireError::Store)?;
                 Ok(false)
             }
             Choice::Create(_) => Ok(false),
@@ -329,7 +434,12 @@ impl EtcdManager {
     async fn discard(&mut self, stored: &Stored, why: Useless) -> Result<(), EtcdError> {
         let name = &stored.entry.name;
         info!("our lease {name} {why}; deleting it");
-        let deleted = delete_unchanged(&mut self.client, &self.keys.entry(name), stored.entry.modified).await?;
+        let deleted = delete_unchanged(
+            &mut self.client,
+            &self.keys.entry(name),
+            stored.entry.modified,
+        )
+        .await?;
         if !deleted {
             debug!("lease {name} changed before it was deleted");
         }
@@ -347,9 +457,13 @@ impl SubnetManager for EtcdManager {
         let asked = key.as_str();
         let answer = self
             .client
-            .call("reading the network configuration", |mut etcd| async move { etcd.get(asked, None).await })
+            .call("reading the network configuration", |mut etcd| async move {
+                etcd.get(asked, None).await
+            })
             .await?;
-        let Some(kv) = answer.kvs().first() else { return Err(EtcdError::NoConfig { key }) };
+        let Some(kv) = answer.kvs().first() else {
+            return Err(EtcdError::NoConfig { key });
+        };
         String::from_utf8(kv.value().to_vec()).map_err(|_binary| EtcdError::BinaryConfig { key })
     }
 
@@ -368,7 +482,10 @@ impl SubnetManager for EtcdManager {
         self.memory = Some(memory);
     }
 
-    async fn acquire(&mut self, request: &LeaseRequest) -> Result<OwnLease, AcquireError<EtcdError>> {
+    async fn acquire(
+        &mut self,
+        request: &LeaseRequest,
+    ) -> Result<OwnLease, AcquireError<EtcdError>> {
         for _ in 0..TRIES {
             if let Some(held) = self.try_acquire(request).await? {
                 let own = held.own_lease();
@@ -382,13 +499,22 @@ impl SubnetManager for EtcdManager {
         Err(AcquireError::Conflict { tries: TRIES })
     }
 
-    async fn run(self, request: LeaseRequest, attrs: watch::Receiver<LeaseAttrs>, events: mpsc::Sender<StoreEvent>) {
+    async fn run(
+        self,
+        request: LeaseRequest,
+        attrs: watch::Receiver<LeaseAttrs>,
+        events: mpsc::Sender<StoreEvent>,
+    ) {
         let counts = self.counts.clone();
-        Watcher::new(EtcdSource::new(self, request), counts, attrs, events).run().await;
+        Watcher::new(EtcdSource::new(self, request), counts, attrs, events)
+            .run()
+            .await;
     }
 }
 
 /// By what a machine with these attributes is known, for a message.
 fn known_by(attrs: &LeaseAttrs) -> String {
-    attrs.end().unwrap_or_else(|| "which publishes no VTEP MAC or public key".to_owned())
+    attrs
+        .end()
+        .unwrap_or_else(|| "which publishes no VTEP MAC or public key".to_owned())
 }

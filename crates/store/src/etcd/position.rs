@@ -16,8 +16,16 @@ impl Position {
     /// events up to it may still be on their way, unless the response has none and is not the
     /// watch's first.
     pub(super) fn advance(&mut self, response: &WatchResponse) {
-        let last_event = response.events().iter().filter_map(Event::kv).map(KeyValue::mod_revision).max();
-        let progress = response.header().filter(|_| !response.created()).map(ResponseHeader::revision);
+        let last_event = response
+            .events()
+            .iter()
+            .filter_map(Event::kv)
+            .map(KeyValue::mod_revision)
+            .max();
+        let progress = response
+            .header()
+            .filter(|_| !response.created())
+            .map(ResponseHeader::revision);
         if let Some(seen) = last_event.or(progress) {
             self.next = self.next.max(seen + 1);
         }

@@ -17,7 +17,14 @@ use crate::{
 
 /// A few dozen subnets of each family that is on, from bounds within the network.
 fn any_config() -> impl Strategy<Value = NetworkConfig> {
-    let cut = || (18..=22_u8, 2..=5_u8, any::<prop::sample::Index>(), any::<prop::sample::Index>());
+    let cut = || {
+        (
+            18..=22_u8,
+            2..=5_u8,
+            any::<prop::sample::Index>(),
+            any::<prop::sample::Index>(),
+        )
+    };
     (cut(), cut(), 0..3_u8).prop_map(|(v4, v6, families)| {
         let bounds = |cut: u8, a: prop::sample::Index, b: prop::sample::Index| {
             let (a, b) = (a.index(1 << cut), b.index(1 << cut));
@@ -49,29 +56,52 @@ fn any_config() -> impl Strategy<Value = NetworkConfig> {
 /// Names of leases of any length, in and around such networks; some are none.
 fn any_taken() -> impl Strategy<Value = Vec<String>> {
     let v4 = (0..=0x3fff_u32, 16..=31_u8).prop_map(|(bits, length)| {
-        let net = Ipv4Net::new(((10 << 24) + bits).into(), length).expect("a length").trunc();
+        let net = Ipv4Net::new(((10 << 24) + bits).into(), length)
+            .expect("a length")
+            .trunc();
         format!("{}-{length}", net.addr())
     });
     let v6 = (any::<u16>(), 40..=64_u8).prop_map(|(bits, length)| {
         let address = std::net::Ipv6Addr::from((0xfd00 << 112) + (u128::from(bits) << 70));
-        format!("{}-{length}", Ipv6Net::new(address, length).expect("a length").trunc().addr())
+        format!(
+            "{}-{length}",
+            Ipv6Net::new(address, length)
+                .expect("a length")
+                .trunc()
+                .addr()
+        )
     });
-    vec(prop_oneof![4 => v4.clone(), 2 => (v4, v6).prop_map(|(v4, v6)| format!("{v4}&{v6}")), 1 => ".{0,8}"], 0..12)
+    vec(
+        prop_oneof![4 => v4.clone(), 2 => (v4, v6).prop_map(|(v4, v6)| format!("{v4}&{v6}")), 1 => ".{0,8}"],
+        0..12,
+    )
 }
 
 fn stored(name: &str, node: u16) -> Stored {
     let [upper, lower] = node.to_be_bytes();
     let value = format!(r#"{{"PublicIP":"172.16.{upper}.{lower}"}}"#);
-    Stored { entry: Entry::parse(name, value.as_bytes(), 1, 1).into(), etcd_lease: 7, claimed_by: None }
+    Stored {
+        entry: Entry::parse(name, value.as_bytes(), 1, 1).into(),
+        etcd_lease: 7,
+        claimed_by: None,
+    }
 }
 
 fn free<P: Prefix>(family: Option<&FamilyConfig<P>>, taken: &[P]) -> Option<usize> {
     let overlap = |a: &P, b: &P| a.first() <= b.last() && b.first() <= a.last();
-    family.map(|family| family.subnets().filter(|subnet| !taken.iter().any(|other| overlap(subnet, other))).count())
+    family.map(|family| {
+        family
+            .subnets()
+            .filter(|subnet| !taken.iter().any(|other| overlap(subnet, other)))
+            .count()
+    })
 }
 
 fn subnets_of<P: Copy>(leases: &[Stored], part: impl Fn(LeaseKey) -> Option<P>) -> Vec<P> {
-    leases.iter().filter_map(|lease| lease.entry.name.parse().ok().and_then(&part)).collect()
+    leases
+        .iter()
+        .filter_map(|lease| lease.entry.name.parse().ok().and_then(&part))
+        .collect()
 }
 
 fn disjoint_and_allowed<P: Prefix + Debug>(
@@ -82,7 +112,9 @@ fn disjoint_and_allowed<P: Prefix + Debug>(
     prop_assert_eq!(family.is_some(), subnet.is_some());
     if let (Some(family), Some(subnet)) = (family, subnet) {
         prop_assert!(family.allows(subnet), "{subnet} of {family:?}");
-        let clash = taken.iter().find(|other| subnet.first() <= other.last() && other.first() <= subnet.last());
+        let clash = taken
+            .iter()
+            .find(|other| subnet.first() <= other.last() && other.first() <= subnet.last());
         prop_assert_eq!(clash, None, "{}", subnet);
     }
     Ok(())
@@ -116,7 +148,8 @@ proptest! {
             let identity = Identity { request: &request, recorded: &Recorded::Nothing, held_by_others: &BTreeSet::new() };
             let key = match choose(&identity, &leases, &mut rand::rng()) {
                 Ok(Choice::Create(key)) => key,
-                Ok(other) => return Err(TestCaseError::fail(format!("{other:?}, and nothing is ours"))),
+                Ok(other) => return Err(TestCaseError::fail(format!("{other:?}, and nothing is \
+                    ours"))),
                 Err(_out_of_subnets) => {
                     prop_assert_eq!(left(&leases), 0, "told to be out of subnets");
                     prop_assert_eq!(usize::from(node) - 1, expected);

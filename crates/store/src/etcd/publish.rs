@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use etcd_client::{
-    Compare, CompareOp, Error, KeyValue, PutOptions, ResponseHeader, Txn, TxnOp, TxnOpResponse, TxnResponse,
+    Compare, CompareOp, Error, KeyValue, PutOptions, ResponseHeader, Txn, TxnOp, TxnOpResponse,
+    TxnResponse,
 };
 use flannel_host::clock::BootTime;
 use tracing::debug;
@@ -63,7 +64,9 @@ impl Publication {
     /// with it.
     pub(super) async fn publish(&self, client: &mut EtcdClient) -> Result<Outcome, EtcdError> {
         let (etcd_lease, expiry) = match self.ttl {
-            Some(ttl) => grant(client, ttl).await.map(|(lease, expiry)| (lease, Some(expiry)))?,
+            Some(ttl) => grant(client, ttl)
+                .await
+                .map(|(lease, expiry)| (lease, Some(expiry)))?,
             None => (0, None),
         };
         let answer = match self.write(client, etcd_lease).await {
@@ -76,12 +79,23 @@ impl Publication {
         };
         let modified = answer.header().map_or(0, ResponseHeader::revision);
         if answer.succeeded() {
-            return Ok(Outcome::Done(Published { modified, etcd_lease, expiry }));
+            return Ok(Outcome::Done(Published {
+                modified,
+                etcd_lease,
+                expiry,
+            }));
         }
         let found = found(&answer);
-        if let Some(ours) = found.as_ref().filter(|kv| etcd_lease != 0 && kv.lease() == etcd_lease) {
+        if let Some(ours) = found
+            .as_ref()
+            .filter(|kv| etcd_lease != 0 && kv.lease() == etcd_lease)
+        {
             // The write happened and its answer was lost; this is what the second attempt ran into.
-            return Ok(Outcome::Done(Published { modified: ours.mod_revision(), etcd_lease, expiry }));
+            return Ok(Outcome::Done(Published {
+                modified: ours.mod_revision(),
+                etcd_lease,
+                expiry,
+            }));
         }
         if etcd_lease != 0 {
             revoke(client, etcd_lease).await;
@@ -89,8 +103,16 @@ impl Publication {
         Ok(Outcome::Conflict(found))
     }
 
-    async fn write(&self, client: &mut EtcdClient, etcd_lease: i64) -> Result<TxnResponse, EtcdError> {
-        let put = TxnOp::put(self.key.as_str(), self.value.as_str(), Some(PutOptions::new().with_lease(etcd_lease)));
+    async fn write(
+        &self,
+        client: &mut EtcdClient,
+        etcd_lease: i64,
+    ) -> Result<TxnResponse, EtcdError> {
+        let put = TxnOp::put(
+            self.key.as_str(),
+            self.value.as_str(),
+            Some(PutOptions::new().with_lease(etcd_lease)),
+        );
         let txn = Txn::new()
             .when([self.guard.compare(&self.key)])
             .and_then([put])
@@ -112,7 +134,12 @@ pub(super) async fn create(
     value: &str,
     etcd_lease: i64,
 ) -> Result<bool, EtcdError> {
-    let publication = Publication { key: key.to_owned(), value: value.to_owned(), guard: Guard::Absent, ttl: None };
+    let publication = Publication {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        guard: Guard::Absent,
+        ttl: None,
+    };
     let answer = publication.write(client, etcd_lease).await?;
     Ok(answer.succeeded() || found(&answer).is_some_and(|kv| kv.lease() == etcd_lease))
 }
@@ -133,14 +160,27 @@ pub(super) async fn rewrite(
     modified: i64,
     etcd_lease: i64,
 ) -> Result<Option<i64>, EtcdError> {
-    let publication = Publication { key: key.to_owned(), value, guard: Guard::Unchanged(modified), ttl: None };
+    let publication = Publication {
+        key: key.to_owned(),
+        value,
+        guard: Guard::Unchanged(modified),
+        ttl: None,
+    };
     let answer = publication.write(client, etcd_lease).await?;
-    Ok(answer.succeeded().then(|| answer.header().map_or(0, ResponseHeader::revision)))
+    Ok(answer
+        .succeeded()
+        .then(|| answer.header().map_or(0, ResponseHeader::revision)))
 }
 
 /// Deletes a key that was last changed by `modified`. Whether it did.
-pub(super) async fn delete_unchanged(client: &mut EtcdClient, key: &str, modified: i64) -> Result<bool, EtcdError> {
-    let txn = Txn::new().when([Guard::Unchanged(modified).compare(key)]).and_then([TxnOp::delete(key, None)]);
+pub(super) async fn delete_unchanged(
+    client: &mut EtcdClient,
+    key: &str,
+    modified: i64,
+) -> Result<bool, EtcdError> {
+    let txn = Txn::new()
+        .when([Guard::Unchanged(modified).compare(key)])
+        .and_then([TxnOp::delete(key, None)]);
     let answer = client
         .call("deleting our former lease", |mut etcd| {
             let txn = txn.clone();
@@ -151,19 +191,28 @@ pub(super) async fn delete_unchanged(client: &mut EtcdClient, key: &str, modifie
 }
 
 /// When an etcd lease ends; `None` when it is gone.
-pub(super) async fn remaining(client: &mut EtcdClient, etcd_lease: i64) -> Result<Option<BootTime>, EtcdError> {
+pub(super) async fn remaining(
+    client: &mut EtcdClient,
+    etcd_lease: i64,
+) -> Result<Option<BootTime>, EtcdError> {
     let asked = BootTime::now();
     let answer = client
-        .call("asking for the lifetime of our lease", |mut etcd| async move {
-            etcd.lease_time_to_live(etcd_lease, None).await
-        })
+        .call(
+            "asking for the lifetime of our lease",
+            |mut etcd| async move { etcd.lease_time_to_live(etcd_lease, None).await },
+        )
         .await?;
-    Ok(u64::try_from(answer.ttl()).ok().map(|ttl| asked + Duration::from_secs(ttl)))
+    Ok(u64::try_from(answer.ttl())
+        .ok()
+        .map(|ttl| asked + Duration::from_secs(ttl)))
 }
 
 /// Restarts the lifetime of an etcd lease. This writes nothing, so a store accepts it even while it
 /// is out of space. Returns the new expiry; `None` when the lease is gone.
-pub(super) async fn keep_alive(client: &mut EtcdClient, etcd_lease: i64) -> Result<Option<BootTime>, EtcdError> {
+pub(super) async fn keep_alive(
+    client: &mut EtcdClient,
+    etcd_lease: i64,
+) -> Result<Option<BootTime>, EtcdError> {
     let kept = client.call("keeping our lease alive", |mut etcd| async move {
         match etcd.lease_keep_alive(etcd_lease).await {
             Ok(_one_answer_is_enough) => Ok(true),
@@ -171,24 +220,37 @@ pub(super) async fn keep_alive(client: &mut EtcdClient, etcd_lease: i64) -> Resu
             Err(error) => Err(error),
         }
     });
-    if kept.await? { remaining(client, etcd_lease).await } else { Ok(None) }
+    if kept.await? {
+        remaining(client, etcd_lease).await
+    } else {
+        Ok(None)
+    }
 }
 
 /// Asks for an etcd lease; its number, and when it ends.
-pub(super) async fn grant(client: &mut EtcdClient, ttl: Duration) -> Result<(i64, BootTime), EtcdError> {
+pub(super) async fn grant(
+    client: &mut EtcdClient,
+    ttl: Duration,
+) -> Result<(i64, BootTime), EtcdError> {
     // Never 0: etcd would raise it to its minimum of about two seconds.
     let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
     let asked = BootTime::now();
-    let answer =
-        client.call("asking for a lease", |mut etcd| async move { etcd.lease_grant(seconds, None).await }).await?;
+    let answer = client
+        .call("asking for a lease", |mut etcd| async move {
+            etcd.lease_grant(seconds, None).await
+        })
+        .await?;
     let granted = Duration::from_secs(u64::try_from(answer.ttl()).unwrap_or(0));
     Ok((answer.id(), asked + granted))
 }
 
 /// Gives back an etcd lease nothing hangs on. It would end by itself.
 pub(super) async fn revoke(client: &mut EtcdClient, etcd_lease: i64) {
-    let answer =
-        client.call("giving back a lease", |mut etcd| async move { etcd.lease_revoke(etcd_lease).await }).await;
+    let answer = client
+        .call("giving back a lease", |mut etcd| async move {
+            etcd.lease_revoke(etcd_lease).await
+        })
+        .await;
     if let Err(error) = answer {
         debug!("an unused etcd lease is left to expire: {error}");
     }

@@ -10,8 +10,8 @@ use tracing::{info, warn};
 
 use super::{EtcdManager, Guard, Held, Outcome, Publication, Stored, known_by, publish};
 use crate::{
-    AcquireError, Backoff, Delays, EndMatch, LeaseAttrs, LeaseRequest, LogThrottle, LostCause, StoreEvent,
-    SubnetManager as _,
+    AcquireError, Backoff, Delays, EndMatch, LeaseAttrs, LeaseRequest, LogThrottle, LostCause,
+    StoreEvent, SubnetManager as _,
 };
 
 /// Between attempts to acquire again, and before our attributes are written over someone else's.
@@ -63,7 +63,10 @@ impl Holder {
     pub(super) fn new(manager: &EtcdManager, request: LeaseRequest) -> Self {
         let retry = manager.term.retry();
         let renewals = Backoff::new(retry, retry, 20).unwrap_or(AGAIN).delays();
-        let due = manager.held.as_ref().map_or(Some(BootTime::now()), |held| held.renew_at(manager.term));
+        let due = manager
+            .held
+            .as_ref()
+            .map_or(Some(BootTime::now()), |held| held.renew_at(manager.term));
         Self {
             request,
             outdated: None,
@@ -82,7 +85,11 @@ impl Holder {
         if former == self.request.attrs {
             return;
         }
-        let LeaseAttrs { public_ip, public_ipv6, .. } = &self.request.attrs;
+        let LeaseAttrs {
+            public_ip,
+            public_ipv6,
+            ..
+        } = &self.request.attrs;
         info!(?public_ip, ?public_ipv6, "what we publish changed");
         self.outdated.get_or_insert(former);
         self.due = Some(BootTime::now());
@@ -96,7 +103,10 @@ impl Holder {
 
     /// Plans an immediate attempt, after an outage of the store, if a renewal or write is overdue.
     pub(super) fn retry_now(&mut self, manager: &EtcdManager) {
-        let overdue = manager.held.as_ref().is_none_or(|held| held.is_due(manager.term, BootTime::now()));
+        let overdue = manager
+            .held
+            .as_ref()
+            .is_none_or(|held| held.is_due(manager.term, BootTime::now()));
         if overdue || self.outdated.is_some() {
             self.due = Some(BootTime::now());
         }
@@ -120,9 +130,19 @@ impl Holder {
     /// Writes the lease as it is, on the same etcd lease. Without effect if another client changed
     /// the key: the watch reports that.
     async fn rewrite(&mut self, manager: &mut EtcdManager) {
-        let Some(held) = &mut manager.held else { return };
+        let Some(held) = &mut manager.held else {
+            return;
+        };
         let value = self.request.attrs.to_json();
-        match publish::rewrite(&mut manager.client, &held.path, value, held.modified, held.etcd_lease).await {
+        match publish::rewrite(
+            &mut manager.client,
+            &held.path,
+            value,
+            held.modified,
+            held.etcd_lease,
+        )
+        .await
+        {
             Ok(Some(modified)) => held.modified = modified,
             Ok(None) => {}
             Err(error) => {
@@ -148,8 +168,15 @@ impl Holder {
                     self.again.reset();
                 }
                 let taken_over = held.taken_over;
-                let renewed = Held { taken_over, ..Held::new(held.key, held.path, published) };
-                let held = if self.outdated.is_some() { renewed.with_new_content() } else { renewed };
+                let renewed = Held {
+                    taken_over,
+                    ..Held::new(held.key, held.path, published)
+                };
+                let held = if self.outdated.is_some() {
+                    renewed.with_new_content()
+                } else {
+                    renewed
+                };
                 let held = manager.held.insert(held);
                 self.settled(held.renew_at(manager.term));
                 let own = held.own_lease();
@@ -168,7 +195,11 @@ impl Holder {
                 let own = held.own_lease();
                 manager.held = Some(held);
                 self.due = Some(BootTime::now() + self.renewals.next_delay());
-                if kept { vec![StoreEvent::OwnLease(own)] } else { Vec::new() }
+                if kept {
+                    vec![StoreEvent::OwnLease(own)]
+                } else {
+                    Vec::new()
+                }
             }
         }
     }
@@ -178,30 +209,48 @@ impl Holder {
             Ok(own) => {
                 info!("acquired lease {}", own.key);
                 self.again.reset();
-                self.settled(manager.held.as_ref().and_then(|held| held.renew_at(manager.term)));
+                self.settled(
+                    manager
+                        .held
+                        .as_ref()
+                        .and_then(|held| held.renew_at(manager.term)),
+                );
                 vec![StoreEvent::OwnLease(own)]
             }
             Err(error) => {
                 self.complain(&format!("cannot acquire a lease: {error}"));
                 self.due = Some(BootTime::now() + self.again.next_delay());
                 let address_taken = matches!(error, AcquireError::AddressTaken(_));
-                vec![StoreEvent::NotAcquired { reason: error.to_string(), address_taken }]
+                vec![StoreEvent::NotAcquired {
+                    reason: error.to_string(),
+                    address_taken,
+                }]
             }
         }
     }
 
     /// Our key as the store has it now; `None` when it is gone. It may be older than what we wrote,
     /// in a store that was restored from a backup.
-    pub(super) async fn see(&mut self, manager: &mut EtcdManager, found: Option<&Stored>) -> Vec<StoreEvent> {
-        let Some(held) = &manager.held else { return Vec::new() };
-        let Some(stored) = found else { return self.lost(manager, LostCause::Deleted) };
+    pub(super) async fn see(
+        &mut self,
+        manager: &mut EtcdManager,
+        found: Option<&Stored>,
+    ) -> Vec<StoreEvent> {
+        let Some(held) = &manager.held else {
+            return Vec::new();
+        };
+        let Some(stored) = found else {
+            return self.lost(manager, LostCause::Deleted);
+        };
         // Another store may have our key at the same revision, but not on the same etcd lease.
         if (stored.entry.modified, stored.etcd_lease) == (held.modified, held.etcd_lease) {
             return Vec::new();
         }
         match self.author(held, stored) {
             Author::Us => {
-                let ours = stored.lease().is_some_and(|lease| lease.attrs == self.request.attrs);
+                let ours = stored
+                    .lease()
+                    .is_some_and(|lease| lease.attrs == self.request.attrs);
                 self.adopt(manager, stored, ours).await
             }
             Author::Claimant(by) => self.answer(manager, stored, by),
@@ -214,8 +263,12 @@ impl Holder {
     }
 
     fn author(&self, held: &Held, stored: &Stored) -> Author {
-        let Some(lease) = stored.lease() else { return Author::Other };
-        let (attrs, ours) = (&lease.attrs, || self.outdated.iter().chain([&self.request.attrs]));
+        let Some(lease) = stored.lease() else {
+            return Author::Other;
+        };
+        let (attrs, ours) = (&lease.attrs, || {
+            self.outdated.iter().chain([&self.request.attrs])
+        });
         if !ours().any(|ours| attrs.is_same_node(ours)) {
             return Author::Other;
         }
@@ -232,14 +285,24 @@ impl Holder {
 
     /// Shows a machine that asks for our lease that we live: writes our value back, on our etcd
     /// lease.
-    fn answer(&mut self, manager: &mut EtcdManager, stored: &Stored, by: String) -> Vec<StoreEvent> {
-        let Some(held) = &mut manager.held else { return Vec::new() };
+    fn answer(
+        &mut self,
+        manager: &mut EtcdManager,
+        stored: &Stored,
+        by: String,
+    ) -> Vec<StoreEvent> {
+        let Some(held) = &mut manager.held else {
+            return Vec::new();
+        };
         let now = BootTime::now();
-        let earliest = self.answered.map_or(now, |answered| (answered + ANSWER_GAP).max(now));
+        let earliest = self
+            .answered
+            .map_or(now, |answered| (answered + ANSWER_GAP).max(now));
         self.answered = Some(earliest);
         (held.modified, held.rewrite_at) = (stored.entry.modified, Some(earliest));
         self.complain(&format!(
-            "another machine ({by}) has our public address and asks for our lease {}; give one of the two another address",
+            "another machine ({by}) has our public address and asks for our lease {}; give one of \
+             the two another address",
             held_key(manager)
         ));
         vec![StoreEvent::Contested { by }]
@@ -247,20 +310,35 @@ impl Holder {
 
     /// Another machine with our address wrote our key. We write our value over it, unless we took
     /// the lease over from a machine that proves to live so, or that machine persists.
-    fn contest(&mut self, manager: &mut EtcdManager, stored: &Stored, by: String) -> Vec<StoreEvent> {
-        let Some(held) = &mut manager.held else { return Vec::new() };
+    fn contest(
+        &mut self,
+        manager: &mut EtcdManager,
+        stored: &Stored,
+        by: String,
+    ) -> Vec<StoreEvent> {
+        let Some(held) = &mut manager.held else {
+            return Vec::new();
+        };
         let now = BootTime::now();
         let (count, last) = self.contests;
-        let count = if last.is_some_and(|last| now.since(last) < QUIET) { count } else { 0 };
+        let count = if last.is_some_and(|last| now.since(last) < QUIET) {
+            count
+        } else {
+            0
+        };
         self.contests = (count + 1, Some(now));
-        let is_new = held.taken_over.is_some_and(|taken| now.since(taken) < PROBATION);
+        let is_new = held
+            .taken_over
+            .is_some_and(|taken| now.since(taken) < PROBATION);
         if is_new || count >= DEFENCES {
             manager.answered = Some(now);
             return self.lost(manager, LostCause::SameAddress { by });
         }
-        (held.modified, held.rewrite_at) = (stored.entry.modified, Some(now + self.again.next_delay()));
+        (held.modified, held.rewrite_at) =
+            (stored.entry.modified, Some(now + self.again.next_delay()));
         self.complain(&format!(
-            "another machine ({by}) has our public address and wrote our lease {}; give one of the two another address. \
+            "another machine ({by}) has our public address and wrote our lease {}; give one of the \
+             two another address. \
              Writing our attributes again",
             held_key(manager)
         ));
@@ -269,30 +347,47 @@ impl Holder {
 
     /// Adopts our key after another process wrote it with our address: for an operator who made it
     /// a reservation, or as flanneld on this node.
-    async fn adopt(&mut self, manager: &mut EtcdManager, stored: &Stored, as_we_write: bool) -> Vec<StoreEvent> {
+    async fn adopt(
+        &mut self,
+        manager: &mut EtcdManager,
+        stored: &Stored,
+        as_we_write: bool,
+    ) -> Vec<StoreEvent> {
         let expiry = match stored.etcd_lease {
             0 => None,
             // Unknown is as good as over: renew at once.
             etcd_lease => {
-                let left = publish::remaining(&mut manager.client, etcd_lease).await.ok().flatten();
+                let left = publish::remaining(&mut manager.client, etcd_lease)
+                    .await
+                    .ok()
+                    .flatten();
                 Some(left.unwrap_or_else(BootTime::now))
             }
         };
-        let Some(held) = &mut manager.held else { return Vec::new() };
-        (held.modified, held.etcd_lease, held.expiry) = (stored.entry.modified, stored.etcd_lease, expiry);
+        let Some(held) = &mut manager.held else {
+            return Vec::new();
+        };
+        (held.modified, held.etcd_lease, held.expiry) =
+            (stored.entry.modified, stored.etcd_lease, expiry);
         let own = held.own_lease();
         self.due = held.renew_at(manager.term);
         if as_we_write {
             manager.record(&self.request.attrs).await;
         } else {
-            warn!("lease {} was written by another client with our address; writing our attributes again", own.key);
+            warn!(
+                "lease {} was written by another client with our address; writing our attributes \
+                 again",
+                own.key
+            );
             self.due = Some(BootTime::now() + self.again.next_delay());
         }
         vec![StoreEvent::OwnLease(own)]
     }
 
     fn lost(&mut self, manager: &mut EtcdManager, cause: LostCause) -> Vec<StoreEvent> {
-        let Some(Held { key, .. }) = manager.held.take() else { return Vec::new() };
+        let Some(Held { key, .. }) = manager.held.take() else {
+            return Vec::new();
+        };
         manager.counts.losses.add();
         self.request.previous = Some(key);
         let pause = match cause {
@@ -319,7 +414,10 @@ impl Holder {
 
 /// The lease we hold, for a message.
 fn held_key(manager: &EtcdManager) -> String {
-    manager.held.as_ref().map_or_else(String::new, |held| held.key.to_string())
+    manager
+        .held
+        .as_ref()
+        .map_or_else(String::new, |held| held.key.to_string())
 }
 
 /// Keeps a lease alive that the store refuses to write again. Whether that moved its end.
@@ -327,7 +425,10 @@ async fn keep_alive(manager: &mut EtcdManager, held: &mut Held) -> bool {
     if held.etcd_lease == 0 {
         return false;
     }
-    let expiry = publish::keep_alive(&mut manager.client, held.etcd_lease).await.ok().flatten();
+    let expiry = publish::keep_alive(&mut manager.client, held.etcd_lease)
+        .await
+        .ok()
+        .flatten();
     held.expiry = expiry.or(held.expiry);
     expiry.is_some()
 }

@@ -41,13 +41,20 @@ pub(super) struct EtcdSource {
 impl EtcdSource {
     pub(super) fn new(manager: EtcdManager, request: LeaseRequest) -> Self {
         let verify_at = BootTime::now() + manager.client.liveness().verify;
-        Self { holder: Holder::new(&manager, request), manager, verify_at }
+        Self {
+            holder: Holder::new(&manager, request),
+            manager,
+            verify_at,
+        }
     }
 
     /// The name of the entry we hold.
     fn own_name(&self) -> Option<Arc<str>> {
         let held = self.manager.held.as_ref()?;
-        self.manager.keys.name_of(held.path.as_bytes()).map(Into::into)
+        self.manager
+            .keys
+            .name_of(held.path.as_bytes())
+            .map(Into::into)
     }
 
     fn plan_verification(&mut self) {
@@ -60,17 +67,29 @@ impl EtcdSource {
 
     async fn apply_event(&mut self, event: &Event, events: &EventSender) -> Result<(), Gone> {
         let Some(kv) = event.kv() else { return Ok(()) };
-        let Some(stored) = Stored::read(&self.manager.keys, kv) else { return Ok(()) };
+        let Some(stored) = Stored::read(&self.manager.keys, kv) else {
+            return Ok(());
+        };
         let is_own = self.own_name().as_ref() == Some(&stored.entry.name);
         // Our own writes come back as events, and what preceded them may come after them.
-        let is_news = self.manager.held.as_ref().is_some_and(|held| stored.entry.modified > held.modified);
+        let is_news = self
+            .manager
+            .held
+            .as_ref()
+            .is_some_and(|held| stored.entry.modified > held.modified);
         let found = match event.event_type() {
             EventType::Put => {
-                events.send(StoreEvent::Put(Arc::clone(&stored.entry))).await?;
+                events
+                    .send(StoreEvent::Put(Arc::clone(&stored.entry)))
+                    .await?;
                 Some(stored)
             }
             EventType::Delete => {
-                events.send(StoreEvent::Delete { name: Arc::clone(&stored.entry.name) }).await?;
+                events
+                    .send(StoreEvent::Delete {
+                        name: Arc::clone(&stored.entry.name),
+                    })
+                    .await?;
                 None
             }
         };
@@ -98,15 +117,29 @@ impl Source for EtcdSource {
     async fn list(&mut self) -> Result<Listing<Self>, EtcdError> {
         let listed = list(&mut self.manager.client, &self.manager.keys).await?;
         let own_name = self.own_name();
-        let own = listed.leases.iter().find(|stored| Some(&stored.entry.name) == own_name.as_ref()).cloned();
-        let entries = listed.leases.into_iter().map(|stored| stored.entry).collect();
-        Ok(Listing { entries, own, position: listed.position })
+        let own = listed
+            .leases
+            .iter()
+            .find(|stored| Some(&stored.entry.name) == own_name.as_ref())
+            .cloned();
+        let entries = listed
+            .leases
+            .into_iter()
+            .map(|stored| stored.entry)
+            .collect();
+        Ok(Listing {
+            entries,
+            own,
+            position: listed.position,
+        })
     }
 
     async fn open(&mut self, position: &Position) -> Result<WatchStream, EtcdError> {
         self.plan_verification();
         let prefix = self.manager.keys.prefix().to_owned();
-        let options = WatchOptions::new().with_prefix().with_start_revision(position.next);
+        let options = WatchOptions::new()
+            .with_prefix()
+            .with_start_revision(position.next);
         self.manager
             .client
             .call(WATCHING, |etcd| {
@@ -117,7 +150,11 @@ impl Source for EtcdSource {
             .await
     }
 
-    fn inspect(&mut self, message: Result<WatchResponse, Problem>, position: &Position) -> Verdict<Self> {
+    fn inspect(
+        &mut self,
+        message: Result<WatchResponse, Problem>,
+        position: &Position,
+    ) -> Verdict<Self> {
         let response = match message {
             Ok(response) => response,
             Err(problem) => return self.failure(problem),
@@ -130,7 +167,10 @@ impl Source for EtcdSource {
             return self.failure(Problem::Cancelled(response.cancel_reason().to_owned()));
         }
         if response.created() {
-            if !response.header().is_none_or(|header| position.is_continued_by(header)) {
+            if !response
+                .header()
+                .is_none_or(|header| position.is_continued_by(header))
+            {
                 warn!("the store is another one, or older than it was; listing all leases again");
                 return Verdict::End(Recovery::List);
             }
@@ -139,7 +179,11 @@ impl Source for EtcdSource {
         Verdict::Changes(response)
     }
 
-    fn advance(&mut self, position: &mut Position, response: &WatchResponse) -> Result<(), EtcdError> {
+    fn advance(
+        &mut self,
+        position: &mut Position,
+        response: &WatchResponse,
+    ) -> Result<(), EtcdError> {
         position.advance(response);
         Ok(())
     }
@@ -152,7 +196,11 @@ impl Source for EtcdSource {
     }
 
     fn recovery(error: &EtcdError) -> Recovery {
-        if error.is_compacted() || error.is_too_large() { Recovery::List } else { Recovery::Resume }
+        if error.is_compacted() || error.is_too_large() {
+            Recovery::List
+        } else {
+            Recovery::Resume
+        }
     }
 
     fn verify_at(&self) -> Option<BootTime> {
@@ -161,11 +209,14 @@ impl Source for EtcdSource {
 
     async fn is_known(&mut self, position: &Position) -> Result<bool, EtcdError> {
         self.plan_verification();
-        let EtcdManager { client, keys, held, .. } = &mut self.manager;
+        let EtcdManager {
+            client, keys, held, ..
+        } = &mut self.manager;
         let is_known = verify::is_known(client, keys, held.as_ref(), *position).await?;
         if !is_known {
             warn!(
-                "our lease is not as we left it: the store is another one, or another client changed it; listing all leases again"
+                "our lease is not as we left it: the store is another one, or another client \
+                 changed it; listing all leases again"
             );
         }
         Ok(is_known)

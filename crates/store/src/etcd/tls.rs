@@ -63,7 +63,8 @@ pub enum TlsError {
     },
     /// Each file can be read, and TLS does not take them together.
     #[error(
-        "--etcd-certfile={} and --etcd-keyfile={} cannot be used: {problem}; the key has to be the certificate's",
+        "--etcd-certfile={} and --etcd-keyfile={} cannot be used: {problem}; the key has to be the \
+         certificate's",
         files.certificate.display(), files.key.display()
     )]
     Pair {
@@ -95,17 +96,26 @@ impl TlsFiles {
         let read = OffThread::default().run(end, move || files.load()).await;
         let options = ConnectOptions::new().with_tls(read.map_err(TlsError::from)??);
         // No connection is made before the first request.
-        Client::connect(["https://localhost"], Some(options)).await.map(drop).map_err(|error| self.unfit(&error))
+        Client::connect(["https://localhost"], Some(options))
+            .await
+            .map(drop)
+            .map_err(|error| self.unfit(&error))
     }
 
     /// Reads the files.
     pub(super) fn load(&self) -> Result<TlsOptions, TlsError> {
         let tls = match &self.ca {
-            Some(path) => TlsOptions::new().ca_certificate(Certificate::from_pem(certificates("--etcd-cafile", path)?)),
+            Some(path) => TlsOptions::new()
+                .ca_certificate(Certificate::from_pem(certificates("--etcd-cafile", path)?)),
             None => TlsOptions::new().with_native_roots(),
         };
-        let Some(ClientFiles { certificate, key }) = &self.client else { return Ok(tls) };
-        Ok(tls.identity(Identity::from_pem(certificates("--etcd-certfile", certificate)?, private_key(key)?)))
+        let Some(ClientFiles { certificate, key }) = &self.client else {
+            return Ok(tls);
+        };
+        Ok(tls.identity(Identity::from_pem(
+            certificates("--etcd-certfile", certificate)?,
+            private_key(key)?,
+        )))
     }
 
     /// Returns the error to report when the client refuses files that could be read.
@@ -121,17 +131,33 @@ impl TlsFiles {
 fn certificates(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     let text = read(flag, path)?;
     let found = CertificateDer::pem_slice_iter(&text).any(|section| section.is_ok());
-    if found { Ok(text) } else { Err(TlsError::Empty { flag, path: path.to_owned(), what: "certificate" }) }
+    if found {
+        Ok(text)
+    } else {
+        Err(TlsError::Empty {
+            flag,
+            path: path.to_owned(),
+            what: "certificate",
+        })
+    }
 }
 
 fn private_key(path: &Path) -> Result<Vec<u8>, TlsError> {
     let (flag, text) = ("--etcd-keyfile", read("--etcd-keyfile", path)?);
     match PrivateKeyDer::from_pem_slice(&text) {
         Ok(_) => Ok(text),
-        Err(_) => Err(TlsError::Empty { flag, path: path.to_owned(), what: "unencrypted private key" }),
+        Err(_) => Err(TlsError::Empty {
+            flag,
+            path: path.to_owned(),
+            what: "unencrypted private key",
+        }),
     }
 }
 
 fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
-    fs::read(path).map_err(|source| TlsError::Unreadable { flag, path: path.to_owned(), source })
+    fs::read(path).map_err(|source| TlsError::Unreadable {
+        flag,
+        path: path.to_owned(),
+        source,
+    })
 }

@@ -21,16 +21,22 @@ pub(super) async fn is_known(
     position: Position,
 ) -> Result<bool, EtcdError> {
     let path = held.map_or(keys.config(), |held| held.path.as_str());
-    let answer = client.call("looking at our own lease", |mut etcd| async move { etcd.get(path, None).await }).await?;
+    let answer = client
+        .call("looking at our own lease", |mut etcd| async move {
+            etcd.get(path, None).await
+        })
+        .await?;
     Ok(agrees(&answer, held, position))
 }
 
 fn agrees(answer: &GetResponse, held: Option<&Held>, position: Position) -> bool {
     let is_ours = |held: &Held| {
-        answer
-            .kvs()
-            .first()
-            .is_some_and(|kv: &KeyValue| (kv.mod_revision(), kv.lease()) == (held.modified, held.etcd_lease))
+        answer.kvs().first().is_some_and(|kv: &KeyValue| {
+            (kv.mod_revision(), kv.lease()) == (held.modified, held.etcd_lease)
+        })
     };
-    answer.header().is_none_or(|header| position.is_continued_by(header)) && held.is_none_or(is_ours)
+    answer
+        .header()
+        .is_none_or(|header| position.is_continued_by(header))
+        && held.is_none_or(is_ours)
 }

@@ -20,8 +20,8 @@ use tracing::warn;
 use super::{
     entry::Annotations,
     record::{
-        BACKEND_DATA, BACKEND_TYPE, BACKEND_V6_DATA, MANAGED, NODE_PUBLIC_IP, NODE_PUBLIC_IPV6, OVERWRITE_IP,
-        OVERWRITE_IPV6, PUBLIC_IP, PUBLIC_IPV6,
+        BACKEND_DATA, BACKEND_TYPE, BACKEND_V6_DATA, MANAGED, NODE_PUBLIC_IP, NODE_PUBLIC_IPV6,
+        OVERWRITE_IP, OVERWRITE_IPV6, PUBLIC_IP, PUBLIC_IPV6,
     },
     settings::settings,
 };
@@ -32,16 +32,23 @@ use crate::{
 
 /// The strategic-merge patch that makes the Node say what we are; `None` when it does already.
 pub(super) fn patch_for(own: &Annotations<'_>, attrs: &LeaseAttrs) -> Option<Value> {
-    let v4 = attrs.public_ip.map(|detected| overwritten(own, OVERWRITE_IP, detected));
-    let v6 = attrs.public_ipv6.map(|detected| overwritten(own, OVERWRITE_IPV6, detected));
+    let v4 = attrs
+        .public_ip
+        .map(|detected| overwritten(own, OVERWRITE_IP, detected));
+    let v6 = attrs
+        .public_ipv6
+        .map(|detected| overwritten(own, OVERWRITE_IPV6, detected));
     let off = || Some(Ipv4Addr::UNSPECIFIED.to_string());
-    let (v4, v6) = match BackendKind::of_lease(&attrs.backend_type).map(|kind| kind.properties().annotated) {
-        Some(AnnotatedAddresses::OfFamilies) | None => (v4, v6),
-        Some(AnnotatedAddresses::Ipv4Always) => (v4.or_else(off), v6),
-        Some(AnnotatedAddresses::Ipv4Only) => (v4.or_else(off), None),
-    };
+    let (v4, v6) =
+        match BackendKind::of_lease(&attrs.backend_type).map(|kind| kind.properties().annotated) {
+            Some(AnnotatedAddresses::OfFamilies) | None => (v4, v6),
+            Some(AnnotatedAddresses::Ipv4Always) => (v4.or_else(off), v6),
+            Some(AnnotatedAddresses::Ipv4Only) => (v4.or_else(off), None),
+        };
     let data = |family: &Option<String>, data: &Option<RawJson>| {
-        family.as_ref().map(|_| data.as_ref().map_or("null", RawJson::text).to_owned())
+        family
+            .as_ref()
+            .map(|_| data.as_ref().map_or("null", RawJson::text).to_owned())
     };
     let wanted = [
         (MANAGED, Some("true".to_owned())),
@@ -51,10 +58,14 @@ pub(super) fn patch_for(own: &Annotations<'_>, attrs: &LeaseAttrs) -> Option<Val
         (PUBLIC_IP, v4),
         (PUBLIC_IPV6, v6),
     ];
-    let differs =
-        |(suffix, value): &(&str, Option<String>)| own.node.annotation(own.prefix, suffix) != value.as_deref();
-    let changes: Map<_, _> =
-        wanted.into_iter().filter(differs).map(|(suffix, value)| (own.prefix.name(suffix), value.into())).collect();
+    let differs = |(suffix, value): &(&str, Option<String>)| {
+        own.node.annotation(own.prefix, suffix) != value.as_deref()
+    };
+    let changes: Map<_, _> = wanted
+        .into_iter()
+        .filter(differs)
+        .map(|(suffix, value)| (own.prefix.name(suffix), value.into()))
+        .collect();
     (!changes.is_empty()).then(|| json!({ "metadata": { "annotations": changes } }))
 }
 
@@ -67,10 +78,15 @@ fn overwritten<A: FromStr + Copy + Into<IpAddr> + Display>(
     readable(own, suffix).unwrap_or(detected).to_string()
 }
 
-fn readable<A: FromStr + Copy + Into<IpAddr>>(own: &Annotations<'_>, suffix: &'static str) -> Option<A> {
+fn readable<A: FromStr + Copy + Into<IpAddr>>(
+    own: &Annotations<'_>,
+    suffix: &'static str,
+) -> Option<A> {
     own.address(suffix).unwrap_or_else(|bad| {
         let (node, prefix) = (&own.node.name, own.prefix);
-        warn!("the annotation {prefix}{suffix} of node {node} is ignored: {bad}; correct or remove it");
+        warn!(
+            "the annotation {prefix}{suffix} of node {node} is ignored: {bad}; correct or remove it"
+        );
         None
     })
 }
@@ -87,9 +103,14 @@ pub(super) fn hints(own: &Annotations<'_>) -> Hints {
 }
 
 fn stored_mac(own: &Annotations<'_>, suffix: &'static str) -> Option<flannel_common::addr::Mac> {
-    own.get(BACKEND_TYPE).and_then(BackendKind::of_lease).filter(|kind| kind.properties().end == EndKind::Vtep)?;
+    own.get(BACKEND_TYPE)
+        .and_then(BackendKind::of_lease)
+        .filter(|kind| kind.properties().end == EndKind::Vtep)?;
     let data = own.data(suffix).ok().flatten()?;
-    VxlanData::parse(&data).ok().map(|data| data.vtep_mac).filter(|mac| mac.is_unicast())
+    VxlanData::parse(&data)
+        .ok()
+        .map(|data| data.vtep_mac)
+        .filter(|mac| mac.is_unicast())
 }
 
 #[cfg(test)]
@@ -107,7 +128,13 @@ mod tests {
             public_ip: Some([192, 0, 2, 1].into()),
             backend_type: "vxlan".into(),
             backend_data: Some(
-                VxlanData { vni: Some(1), vtep_mac: MAC, zero_checksum_v6: false, other_source: false }.to_json(),
+                VxlanData {
+                    vni: Some(1),
+                    vtep_mac: MAC,
+                    zero_checksum_v6: false,
+                    other_source: false,
+                }
+                .to_json(),
             ),
             ..LeaseAttrs::default()
         }
@@ -115,13 +142,19 @@ mod tests {
 
     fn with<T>(annotations: &str, test: impl Fn(&Annotations<'_>) -> T) -> T {
         let text = format!(r#"{{"metadata":{{"name":"a","annotations":{{{annotations}}}}}}}"#);
-        let node: NodeRecord = serde_json::from_str(&text.replace("p/", "org.com/x-")).expect("a node");
+        let node: NodeRecord =
+            serde_json::from_str(&text.replace("p/", "org.com/x-")).expect("a node");
         let prefix: AnnotationPrefix = "org.com/x".parse().expect("a prefix");
-        test(&Annotations { node: &node, prefix: &prefix })
+        test(&Annotations {
+            node: &node,
+            prefix: &prefix,
+        })
     }
 
     fn changes(annotations: &str, attrs: &LeaseAttrs) -> String {
-        with(annotations, |own| patch_for(own, attrs).map_or("none".to_owned(), |patch| patch.to_string()))
+        with(annotations, |own| {
+            patch_for(own, attrs).map_or("none".to_owned(), |patch| patch.to_string())
+        })
     }
 
     fn complete() -> String {
@@ -138,21 +171,35 @@ mod tests {
         assert_eq!(changes("", &attrs()), all);
         assert_eq!(changes(&complete(), &attrs()), "none");
         let moved = complete().replace("192.0.2.1", "192.0.2.9");
-        assert_eq!(changes(&moved, &attrs()), r#"{"metadata":{"annotations":{"org.com/x-public-ip":"192.0.2.1"}}}"#);
+        assert_eq!(
+            changes(&moved, &attrs()),
+            r#"{"metadata":{"annotations":{"org.com/x-public-ip":"192.0.2.1"}}}"#
+        );
     }
 
     #[test]
     fn a_family_that_is_off_is_taken_off() {
-        let stale = format!(r#"{},"p/public-ipv6":"fd00::1","p/backend-v6-data":"null""#, complete());
+        let stale = format!(
+            r#"{},"p/public-ipv6":"fd00::1","p/backend-v6-data":"null""#,
+            complete()
+        );
         let removed = r#"{"metadata":{"annotations":{"org.com/x-backend-v6-data":null,"org.com/x-public-ipv6":null}}}"#;
         assert_eq!(changes(&stale, &attrs()), removed);
-        let dual = LeaseAttrs { public_ipv6: "fd00::1".parse().ok(), ..attrs() };
+        let dual = LeaseAttrs {
+            public_ipv6: "fd00::1".parse().ok(),
+            ..attrs()
+        };
         assert_eq!(changes(&stale, &dual), "none", "no data is written as null");
     }
 
     /// Returns the annotations that a Node without any gets, without the prefix.
     fn annotated(backend: &str, v4: bool, v6: bool) -> String {
-        let data = VxlanData { vni: Some(1), vtep_mac: MAC, zero_checksum_v6: false, other_source: false };
+        let data = VxlanData {
+            vni: Some(1),
+            vtep_mac: MAC,
+            zero_checksum_v6: false,
+            other_source: false,
+        };
         let data = |on: bool| (on && backend == "vxlan").then(|| data.to_json());
         let attrs = LeaseAttrs {
             public_ip: v4.then_some([192, 0, 2, 1].into()),
@@ -162,9 +209,16 @@ mod tests {
             backend_v6_data: data(v6),
         };
         let patch: Value = serde_json::from_str(&changes("", &attrs)).expect("JSON");
-        let lines = patch["metadata"]["annotations"].as_object().expect("annotations").iter();
+        let lines = patch["metadata"]["annotations"]
+            .as_object()
+            .expect("annotations")
+            .iter();
         let line = |(name, value): (&String, &Value)| {
-            format!("{}={}\n", &name["org.com/x-".len()..], value.as_str().expect("text"))
+            format!(
+                "{}={}\n",
+                &name["org.com/x-".len()..],
+                value.as_str().expect("text")
+            )
         };
         lines.map(line).collect::<Vec<_>>().concat()
     }
@@ -175,15 +229,26 @@ mod tests {
         let data = "{\"VNI\":1,\"VtepMAC\":\"02:00:00:00:00:01\"}";
         let head = |backend: &str| format!("kube-subnet-manager=true\nbackend-type={backend}\n");
         let (vxlan, host_gw, alloc) = (head("vxlan"), head("host-gw"), head(""));
-        let (d4, d6) = (format!("backend-data={data}\n"), format!("backend-v6-data={data}\n"));
+        let (d4, d6) = (
+            format!("backend-data={data}\n"),
+            format!("backend-v6-data={data}\n"),
+        );
         let (n4, n6) = ("backend-data=null\n", "backend-v6-data=null\n");
         for (backend, on, expected) in [
             ("vxlan", (true, false), format!("{vxlan}{d4}{v4}")),
             ("vxlan", (false, true), format!("{vxlan}{d6}{v6}")),
             ("vxlan", (true, true), format!("{vxlan}{d4}{d6}{v4}{v6}")),
             ("host-gw", (true, false), format!("{host_gw}{n4}{v4}")),
-            ("host-gw", (false, true), format!("{host_gw}{n4}{n6}public-ip=0.0.0.0\n{v6}")),
-            ("host-gw", (true, true), format!("{host_gw}{n4}{n6}{v4}{v6}")),
+            (
+                "host-gw",
+                (false, true),
+                format!("{host_gw}{n4}{n6}public-ip=0.0.0.0\n{v6}"),
+            ),
+            (
+                "host-gw",
+                (true, true),
+                format!("{host_gw}{n4}{n6}{v4}{v6}"),
+            ),
             ("", (true, false), format!("{alloc}{n4}{v4}")),
             ("", (false, true), format!("{alloc}{n4}public-ip=0.0.0.0\n")),
             ("", (true, true), format!("{alloc}{n4}{v4}")),
@@ -194,7 +259,8 @@ mod tests {
 
     #[test]
     fn the_operators_ipv6_address_is_published_and_none_of_a_family_that_is_off() {
-        let overwrites = r#""p/public-ip-overwrite":"203.0.113.1","p/public-ipv6-overwrite":"2001:db8:9::1""#;
+        let overwrites =
+            r#""p/public-ip-overwrite":"203.0.113.1","p/public-ipv6-overwrite":"2001:db8:9::1""#;
         let host_gw = LeaseAttrs {
             public_ipv6: "2001:db8::1".parse().ok(),
             backend_type: "host-gw".into(),
@@ -202,7 +268,8 @@ mod tests {
         };
         let patch = changes(overwrites, &host_gw);
         assert!(
-            patch.contains(r#"public-ipv6":"2001:db8:9::1""#) && patch.contains(r#"public-ip":"0.0.0.0""#),
+            patch.contains(r#"public-ipv6":"2001:db8:9::1""#)
+                && patch.contains(r#"public-ip":"0.0.0.0""#),
             "{patch}"
         );
     }
@@ -213,14 +280,21 @@ mod tests {
         let patch = r#"{"metadata":{"annotations":{"org.com/x-public-ip":"203.0.113.1"}}}"#;
         assert_eq!(changes(&overwritten, &attrs()), patch);
         for nonsense in ["", "here", "fd00::1", "0.0.0.0"] {
-            assert_eq!(changes(&overwritten.replace("203.0.113.1", nonsense), &attrs()), "none", "{nonsense}");
+            assert_eq!(
+                changes(&overwritten.replace("203.0.113.1", nonsense), &attrs()),
+                "none",
+                "{nonsense}"
+            );
         }
     }
 
     #[test]
     fn what_the_node_remembers_is_read_back() {
         let v6 = r#""p/backend-v6-data":"{\"VtepMAC\":\"02:00:00:00:00:06\",\"VNI\":1}""#;
-        let more = format!(r#"{},{v6},"p/node-public-ip":"203.0.113.7","p/node-public-ipv6":"x""#, complete());
+        let more = format!(
+            r#"{},{v6},"p/node-public-ip":"203.0.113.7","p/node-public-ipv6":"x""#,
+            complete()
+        );
         let expected = Hints {
             public_ip: Some([203, 0, 113, 7].into()),
             vtep_mac: Some(MAC),
@@ -228,7 +302,11 @@ mod tests {
             ..Hints::default()
         };
         assert_eq!(with(&more, hints), expected);
-        for other in ["", &complete().replace("vxlan", "host-gw"), &complete().replace("02:00", "03:00")] {
+        for other in [
+            "",
+            &complete().replace("vxlan", "host-gw"),
+            &complete().replace("02:00", "03:00"),
+        ] {
             assert_eq!(with(other, hints), Hints::default(), "{other}");
         }
     }

@@ -62,7 +62,13 @@ pub(super) struct KubeClient {
 
 impl KubeClient {
     pub(super) fn new(options: KubeOptions, liveness: Liveness) -> Self {
-        Self { options, liveness, connector: Connector::default(), server: PacedServer::default(), connection: None }
+        Self {
+            options,
+            liveness,
+            connector: Connector::default(),
+            server: PacedServer::default(),
+            connection: None,
+        }
     }
 
     pub(super) fn options(&self) -> &KubeOptions {
@@ -102,14 +108,18 @@ impl KubeClient {
         let mut body = answer.map_err(|problem| self.failed(what, problem))?;
         let mut list = ListText::default();
         loop {
-            let push = |piece: &[u8]| list.push(piece, |item| serde_json::from_slice(item).map(&mut take));
+            let push =
+                |piece: &[u8]| list.push(piece, |item| serde_json::from_slice(item).map(&mut take));
             let taken = self.in_time(take_piece(&mut body, push)).await;
             match taken.map_err(|problem| self.failed(what, problem))? {
-                Some(pushed) => pushed.map_err(|error| self.failed(what, Problem::Answer(error)))?,
+                Some(pushed) => {
+                    pushed.map_err(|error| self.failed(what, Problem::Answer(error)))?
+                }
                 None => break,
             }
         }
-        serde_json::from_slice(list.frame()).map_err(|error| self.failed(what, Problem::Answer(error)))
+        serde_json::from_slice(list.frame())
+            .map_err(|error| self.failed(what, Problem::Answer(error)))
     }
 
     /// Opens a watch.
@@ -141,14 +151,20 @@ impl KubeClient {
             }
             return KubeError::Refused { api, what, problem };
         }
-        if matches!(problem, Problem::Deadline(_) | Problem::Silent(_) | Problem::Client(_)) {
+        if matches!(
+            problem,
+            Problem::Deadline(_) | Problem::Silent(_) | Problem::Client(_)
+        ) {
             // A connection without an answering server would be taken from the pool repeatedly.
             self.connection = None;
         }
         KubeError::Unreachable { api, what, problem }
     }
 
-    async fn in_time<T>(&self, request: impl Future<Output = kube::Result<T>> + Send) -> Result<T, Problem> {
+    async fn in_time<T>(
+        &self,
+        request: impl Future<Output = kube::Result<T>> + Send,
+    ) -> Result<T, Problem> {
         let deadline = self.liveness.deadline;
         // On the heap: the client's futures are large, and every caller would carry one per
         // request.
@@ -160,11 +176,21 @@ impl KubeClient {
 
     async fn connect(&mut self) -> Result<Client, KubeError> {
         sleep(self.server.pause()).await;
-        if let Some(connection) = self.connection.as_ref().filter(|connection| !connection.is_expired()) {
+        if let Some(connection) = self
+            .connection
+            .as_ref()
+            .filter(|connection| !connection.is_expired())
+        {
             return Ok(connection.client.clone());
         }
-        let made = self.connector.connect(&self.options, self.server.clone(), self.liveness.deadline).await;
-        let connection = made.map_err(|problem| KubeError::Setup { api: self.options.api(), problem })?;
+        let made = self
+            .connector
+            .connect(&self.options, self.server.clone(), self.liveness.deadline)
+            .await;
+        let connection = made.map_err(|problem| KubeError::Setup {
+            api: self.options.api(),
+            problem,
+        })?;
         Ok(self.connection.insert(connection).client.clone())
     }
 }
@@ -174,7 +200,10 @@ impl KubeClient {
 async fn read(client: &Client, request: Request<Vec<u8>>) -> kube::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut body = client.request_stream(request).await?;
-    while take_piece(&mut body, |piece| text.extend_from_slice(piece)).await?.is_some() {}
+    while take_piece(&mut body, |piece| text.extend_from_slice(piece))
+        .await?
+        .is_some()
+    {}
     Ok(text)
 }
 

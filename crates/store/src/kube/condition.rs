@@ -67,7 +67,12 @@ impl Review {
 
 impl Condition {
     pub(super) fn new(available: Option<watch::Receiver<bool>>, liveness: Liveness) -> Self {
-        let review = Review { due: None, last: None, pause: liveness.review, complaint: LogThrottle::default() };
+        let review = Review {
+            due: None,
+            last: None,
+            pause: liveness.review,
+            complaint: LogThrottle::default(),
+        };
         let mut condition = Self {
             available,
             written: Written::Never,
@@ -139,7 +144,12 @@ impl Condition {
     async fn look(&mut self, manager: &mut KubeManager) {
         (self.review.due, self.review.last) = (None, Some(Instant::now()));
         // A write is planned, or the state is one that is not written.
-        let Some(available) = self.is_available().filter(|now| self.written == Written::Known(*now)) else { return };
+        let Some(available) = self
+            .is_available()
+            .filter(|now| self.written == Written::Known(*now))
+        else {
+            return;
+        };
         let found = match manager.own_condition().await {
             Ok(found) => found,
             Err(error) => {
@@ -153,7 +163,8 @@ impl Condition {
             return;
         }
         let problem = format!(
-            "another client set the node's NetworkUnavailable condition to {:?} (reason {:?}); setting it to {}",
+            "another client set the node's NetworkUnavailable condition to {:?} (reason {:?}); \
+             setting it to {}",
             found.status,
             found.reason,
             unavailable(available)
@@ -171,7 +182,10 @@ impl Condition {
             return false;
         };
         let patch = patch(available, Timestamp::now());
-        match manager.patch_node("setting the NetworkUnavailable condition", &patch).await {
+        match manager
+            .patch_node("setting the NetworkUnavailable condition", &patch)
+            .await
+        {
             Ok(_node) => {
                 self.written = Written::Known(available);
                 self.retry.reset();
@@ -180,7 +194,8 @@ impl Condition {
                 true
             }
             Err(error) => {
-                let problem = format!("cannot set the node's NetworkUnavailable condition: {error}");
+                let problem =
+                    format!("cannot set the node's NetworkUnavailable condition: {error}");
                 if self.complaint.is_due(&problem, Instant::now()) {
                     warn!("{problem}");
                 }
@@ -201,7 +216,10 @@ fn patch(available: bool, now: Timestamp) -> Value {
     let (reason, message) = if available {
         ("FlannelIsUp", "Flannel is running on this node")
     } else {
-        ("FlannelIsDown", "The pod network does not work on this node; see flannel-agent status")
+        (
+            "FlannelIsDown",
+            "The pod network does not work on this node; see flannel-agent status",
+        )
     };
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     json!({ "status": { "conditions": [{
@@ -222,7 +240,11 @@ mod tests {
     const GRACE: Duration = Duration::from_mins(1);
 
     fn liveness() -> Liveness {
-        Liveness { grace: GRACE, review: GRACE, ..Liveness::default() }
+        Liveness {
+            grace: GRACE,
+            review: GRACE,
+            ..Liveness::default()
+        }
     }
 
     #[test]
@@ -236,7 +258,11 @@ mod tests {
     fn good_news_is_written_at_once_and_bad_news_after_a_grace() {
         let (availability, available) = NetworkAvailability::new();
         let mut condition = Condition::new(Some(available), liveness());
-        assert_eq!(condition.due(), None, "never available, nothing to take back");
+        assert_eq!(
+            condition.due(),
+            None,
+            "never available, nothing to take back"
+        );
         availability.set(true);
         condition.plan();
         assert!(condition.due().expect("due") <= Instant::now());

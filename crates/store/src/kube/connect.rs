@@ -51,7 +51,8 @@ pub(super) struct Connection {
 impl Connection {
     /// Returns true if new credentials are due.
     pub(super) fn is_expired(&self) -> bool {
-        self.valid_until.is_some_and(|end| Timestamp::now().as_second() + RENEWAL >= end.as_second())
+        self.valid_until
+            .is_some_and(|end| Timestamp::now().as_second() + RENEWAL >= end.as_second())
     }
 }
 
@@ -73,7 +74,9 @@ impl Connector {
         let asked = options.clone();
         let mut config = self
             .off_thread(end, &files, move || {
-                Handle::current().block_on(configuration(&asked)).and_then(without_user_info)
+                Handle::current()
+                    .block_on(configuration(&asked))
+                    .and_then(without_user_info)
             })
             .await?;
         let mut valid_until = None;
@@ -83,8 +86,13 @@ impl Connector {
             credentials.apply(&mut config.auth_info)?;
             valid_until = credentials.expires();
         }
-        let client = self.off_thread(end, &files, move || client(config, pace)).await?;
-        Ok(Connection { client, valid_until })
+        let client = self
+            .off_thread(end, &files, move || client(config, pace))
+            .await?;
+        Ok(Connection {
+            client,
+            valid_until,
+        })
     }
 
     async fn off_thread<T: Send + 'static>(
@@ -111,12 +119,19 @@ fn files(options: &KubeOptions) -> String {
 /// server that is gone.
 fn client(mut config: Config, pace: PacedServer) -> Result<Client, String> {
     if let Some(proxy) = &config.proxy_url {
-        return Err(format!("a proxy to the API server ({:?}) is not supported", proxy.scheme_str().unwrap_or("")));
+        return Err(format!(
+            "a proxy to the API server ({:?}) is not supported",
+            proxy.scheme_str().unwrap_or("")
+        ));
     }
-    config.headers.push((USER_AGENT, HeaderValue::from_static(NAME)));
+    config
+        .headers
+        .push((USER_AGENT, HeaderValue::from_static(NAME)));
     let token = TokenFile::take(&mut config.auth_info)?;
     let text = |error: kube::Error| error.to_string();
-    let connector = config.rustls_https_connector_with_connector(socket()).map_err(text)?;
+    let connector = config
+        .rustls_https_connector_with_connector(socket())
+        .map_err(text)?;
     let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
@@ -125,7 +140,10 @@ fn client(mut config: Config, pace: PacedServer) -> Result<Client, String> {
         .map_err(BoxError::from)
         .service(http);
     let builder = ClientBuilder::new(service, config.default_namespace);
-    Ok(builder.with_layer(&AddToken(token)).with_layer(&Answers(pace)).build())
+    Ok(builder
+        .with_layer(&AddToken(token))
+        .with_layer(&Answers(pace))
+        .build())
 }
 
 /// The kernel ends a connection whose other end does not answer, `KEEPALIVE` and two intervals
@@ -144,9 +162,15 @@ fn socket() -> HttpConnector {
 /// The URL may be shown, and the client uses no credentials in it. A kubeconfig has other places
 /// for them.
 fn without_user_info(config: Config) -> Result<Config, String> {
-    if config.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+    if config
+        .cluster_url
+        .authority()
+        .is_some_and(|authority| authority.as_str().contains('@'))
+    {
         return Err(
-            "the URL of its server has a user name or password, which is not used; put them under users".to_owned()
+            "the URL of its server has a user name or password, which is not used; put them under \
+             users"
+                .to_owned(),
         );
     }
     Ok(config)
@@ -158,14 +182,21 @@ async fn configuration(options: &KubeOptions) -> Result<Config, String> {
     let url = options.api_url.as_deref();
     if let Some(path) = &options.kubeconfig {
         let mut file = Kubeconfig::read_from(path).map_err(|error| error.to_string())?;
-        for cluster in file.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+        for cluster in file
+            .clusters
+            .iter_mut()
+            .filter_map(|named| named.cluster.as_mut())
+        {
             cluster.server = url.map(str::to_owned).or(cluster.server.take());
         }
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
         return config.map_err(|error| format!("{}: {error}", path.display()));
     }
     if let Some(url) = url {
-        return url.parse().map(Config::new).map_err(|error| format!("{url:?} is no URL: {error}"));
+        return url
+            .parse()
+            .map(Config::new)
+            .map_err(|error| format!("{url:?} is no URL: {error}"));
     }
     match Config::incluster() {
         Ok(config) => Ok(config),
@@ -181,9 +212,13 @@ mod tests {
 
     #[test]
     fn a_server_with_a_password_in_its_url_is_refused_and_not_quoted() {
-        let checked = |url: &str| without_user_info(Config::new(url.parse().expect("a URL"))).map(drop);
+        let checked =
+            |url: &str| without_user_info(Config::new(url.parse().expect("a URL"))).map(drop);
         assert_eq!(checked("https://192.0.2.1:6443/a@b"), Ok(()));
         let refusal = checked("https://flannel:S3cr3t@192.0.2.1:6443").expect_err("a password");
-        assert!(refusal.contains("put them under users") && !refusal.contains("S3cr3t"), "{refusal}");
+        assert!(
+            refusal.contains("put them under users") && !refusal.contains("S3cr3t"),
+            "{refusal}"
+        );
     }
 }

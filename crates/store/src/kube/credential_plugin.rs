@@ -52,17 +52,33 @@ struct Request<'a> {
 impl PluginCredentials {
     /// Runs the plugin. Kills it and all it started if it takes longer than `limit`.
     pub(super) async fn ask(plugin: &ExecConfig, limit: Duration) -> Result<Self, String> {
-        let name = plugin.command.as_deref().ok_or("the credential plugin of the kubeconfig has no command")?;
+        let name = plugin
+            .command
+            .as_deref()
+            .ok_or("the credential plugin of the kubeconfig has no command")?;
         if plugin.interactive_mode == Some(ExecInteractiveMode::Always) {
-            return Err(format!("the credential plugin {name} asks for a person (interactiveMode: Always)"));
+            return Err(format!(
+                "the credential plugin {name} asks for a person (interactiveMode: Always)"
+            ));
         }
         let mut command = command(name, plugin)?;
-        let child = command.spawn().map_err(|error| format!("cannot run the credential plugin {name}: {error}"))?;
-        let group = Group(child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw));
+        let child = command
+            .spawn()
+            .map_err(|error| format!("cannot run the credential plugin {name}: {error}"))?;
+        let group = Group(
+            child
+                .id()
+                .and_then(|pid| i32::try_from(pid).ok())
+                .map(Pid::from_raw),
+        );
         let output = match timeout(limit, child.wait_with_output()).await {
-            Ok(output) => output.map_err(|error| format!("the credential plugin {name}: {error}"))?,
+            Ok(output) => {
+                output.map_err(|error| format!("the credential plugin {name}: {error}"))?
+            }
             Err(_elapsed) => {
-                return Err(format!("the credential plugin {name} did not end within {limit:?} and was killed"));
+                return Err(format!(
+                    "the credential plugin {name} did not end within {limit:?} and was killed"
+                ));
             }
         };
         group.leave();
@@ -97,7 +113,9 @@ impl PluginCredentials {
 
     /// Returns the time at which the credentials end; `None` if they last.
     pub(super) fn expires(&self) -> Option<k8s_openapi::jiff::Timestamp> {
-        self.expiration_timestamp.as_ref().and_then(|time| time.parse().ok())
+        self.expiration_timestamp
+            .as_ref()
+            .and_then(|time| time.parse().ok())
     }
 }
 
@@ -109,15 +127,27 @@ fn command(name: &str, plugin: &ExecConfig) -> Result<Command, String> {
             command.env(name, value);
         }
     }
-    let cluster = plugin.cluster.as_ref().filter(|_| plugin.provide_cluster_info);
+    let cluster = plugin
+        .cluster
+        .as_ref()
+        .filter(|_| plugin.provide_cluster_info);
     let info = Exchange {
         api_version: plugin.api_version.clone(),
         kind: Some("ExecCredential".to_owned()),
-        spec: Some(Request { interactive: false, cluster }),
+        spec: Some(Request {
+            interactive: false,
+            cluster,
+        }),
         status: None,
     };
-    command.env("KUBERNETES_EXEC_INFO", serde_json::to_string(&info).map_err(|error| error.to_string())?);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env(
+        "KUBERNETES_EXEC_INFO",
+        serde_json::to_string(&info).map_err(|error| error.to_string())?,
+    );
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command.process_group(0).kill_on_drop(true);
     Ok(command)
 }
@@ -126,7 +156,9 @@ fn command(name: &str, plugin: &ExecConfig) -> Result<Command, String> {
 fn read(text: &[u8]) -> Result<PluginCredentials, String> {
     let answer: Exchange<'_> = serde_saphyr::from_slice(text)
         .map_err(|error| format!("printed no ExecCredential: {}", message_excerpt(&error)))?;
-    answer.status.ok_or_else(|| "printed an ExecCredential without a status".to_owned())
+    answer
+        .status
+        .ok_or_else(|| "printed an ExecCredential without a status".to_owned())
 }
 
 /// The process group of a plugin, which ends with this value.
@@ -172,20 +204,36 @@ mod tests {
     async fn a_token_is_read_with_its_end() {
         let script = r#"echo '{"apiVersion":"x","kind":"ExecCredential","status":{"token":"'"$GIVEN"'","expirationTimestamp":"2026-01-02T03:04:05Z"}}'"#;
         let found = ask(script).await.expect("credentials");
-        let mut auth = AuthInfo { exec: Some(shell("")), ..AuthInfo::default() };
+        let mut auth = AuthInfo {
+            exec: Some(shell("")),
+            ..AuthInfo::default()
+        };
         found.apply(&mut auth).expect("applied");
         assert!(auth.exec.is_none() && auth.token.is_some());
         assert_eq!(found.token.as_deref(), Some("of the kubeconfig"));
-        assert_eq!(found.expires().map(|time| time.to_string()).as_deref(), Some("2026-01-02T03:04:05Z"));
-        let asked =
-            ask(r#"case "$KUBERNETES_EXEC_INFO" in *'"interactive":false'*) echo "status: {token: yaml}";; esac"#);
-        assert_eq!(asked.await.expect("credentials").token.as_deref(), Some("yaml"));
+        assert_eq!(
+            found.expires().map(|time| time.to_string()).as_deref(),
+            Some("2026-01-02T03:04:05Z")
+        );
+        let asked = ask(
+            r#"case "$KUBERNETES_EXEC_INFO" in *'"interactive":false'*) echo "status: {token: yaml}";; esac"#,
+        );
+        assert_eq!(
+            asked.await.expect("credentials").token.as_deref(),
+            Some("yaml")
+        );
     }
 
     #[tokio::test]
     async fn a_plugin_that_fails_is_named_with_what_it_said() {
-        let failed = ask("echo 'no such profile' >&2; exit 3").await.err().expect("a failure");
-        assert!(failed.contains("/bin/sh") && failed.contains("no such profile"), "{failed}");
+        let failed = ask("echo 'no such profile' >&2; exit 3")
+            .await
+            .err()
+            .expect("a failure");
+        assert!(
+            failed.contains("/bin/sh") && failed.contains("no such profile"),
+            "{failed}"
+        );
         let mute = ask("echo hello").await.err().expect("a failure");
         assert!(mute.contains("printed no ExecCredential"), "{mute}");
     }
@@ -196,10 +244,20 @@ mod tests {
         let file = scratch.path().join("child");
         let script = format!("sleep 600 & echo $! >{}; wait", file.display());
         let begun = Instant::now();
-        let hung = PluginCredentials::ask(&shell(&script), Duration::from_secs(2)).await.err().expect("a failure");
-        assert!(hung.contains("/bin/sh did not end within 2s and was killed"), "{hung}");
+        let hung = PluginCredentials::ask(&shell(&script), Duration::from_secs(2))
+            .await
+            .err()
+            .expect("a failure");
+        assert!(
+            hung.contains("/bin/sh did not end within 2s and was killed"),
+            "{hung}"
+        );
         assert!(begun.elapsed() < Duration::from_mins(1));
-        let child: i32 = std::fs::read_to_string(file).expect("its child").trim().parse().expect("a number");
+        let child: i32 = std::fs::read_to_string(file)
+            .expect("its child")
+            .trim()
+            .parse()
+            .expect("a number");
         let is_gone = || {
             let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
             stat.is_empty() || stat.contains(") Z ")

@@ -13,8 +13,8 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use super::{
     prefix::AnnotationPrefix,
     record::{
-        BACKEND_DATA, BACKEND_TYPE, BACKEND_V6_DATA, MANAGED, NodeRecord, OVERWRITE_IP, OVERWRITE_IPV6, PUBLIC_IP,
-        PUBLIC_IPV6,
+        BACKEND_DATA, BACKEND_TYPE, BACKEND_V6_DATA, MANAGED, NodeRecord, OVERWRITE_IP,
+        OVERWRITE_IPV6, PUBLIC_IP, PUBLIC_IPV6,
     },
 };
 use crate::{
@@ -32,17 +32,29 @@ pub(super) struct Families {
 
 impl Families {
     pub(super) fn of(config: &NetworkConfig) -> Self {
-        Self { v4: config.ipv4.is_some(), v6: config.ipv6.is_some() }
+        Self {
+            v4: config.ipv4.is_some(),
+            v6: config.ipv6.is_some(),
+        }
     }
 }
 
 /// The lease a Node publishes; `None` for nodes that take no part.
-pub(super) fn entry_of(node: &NodeRecord, prefix: &AnnotationPrefix, families: Families) -> Option<Entry> {
+pub(super) fn entry_of(
+    node: &NodeRecord,
+    prefix: &AnnotationPrefix,
+    families: Families,
+) -> Option<Entry> {
     if node.annotation(prefix, MANAGED) != Some("true") {
         return None;
     }
     let lease = lease_of(&Annotations { node, prefix }, families);
-    Some(Entry { name: node.name.as_str().into(), created: node.created, modified: node.created, lease })
+    Some(Entry {
+        name: node.name.as_str().into(),
+        created: node.created,
+        modified: node.created,
+        lease,
+    })
 }
 
 fn lease_of(annotations: &Annotations<'_>, families: Families) -> Result<Lease, BadLease> {
@@ -51,13 +63,25 @@ fn lease_of(annotations: &Annotations<'_>, families: Families) -> Result<Lease, 
         return Err(BadLease::PodCidr(BadPodCidr::Missing));
     }
     let mut lease = annotations.lease(key, families);
-    let LeaseAttrs { public_ip, backend_data, public_ipv6, backend_v6_data, .. } = &lease.attrs;
-    let v4 = public_ip.is_some() || backend_data.is_some() || lease.malformed_in(Family::V4).is_some();
-    let v6 = public_ipv6.is_some() || backend_v6_data.is_some() || lease.malformed_in(Family::V6).is_some();
+    let LeaseAttrs {
+        public_ip,
+        backend_data,
+        public_ipv6,
+        backend_v6_data,
+        ..
+    } = &lease.attrs;
+    let v4 =
+        public_ip.is_some() || backend_data.is_some() || lease.malformed_in(Family::V4).is_some();
+    let v6 = public_ipv6.is_some()
+        || backend_v6_data.is_some()
+        || lease.malformed_in(Family::V6).is_some();
     // A family the node does not publish is off there. With neither, the lease set has something to
     // say.
     if v4 != v6 {
-        lease.key = LeaseKey { v4: lease.key.v4.filter(|_| v4), v6: lease.key.v6.filter(|_| v6) };
+        lease.key = LeaseKey {
+            v4: lease.key.v4.filter(|_| v4),
+            v6: lease.key.v6.filter(|_| v6),
+        };
     }
     Ok(lease)
 }
@@ -91,29 +115,47 @@ pub(super) struct Annotations<'a> {
 impl Annotations<'_> {
     /// The value; `None` when absent or empty.
     pub(super) fn get(&self, suffix: &str) -> Option<&str> {
-        self.node.annotation(self.prefix, suffix).filter(|value| !value.is_empty())
+        self.node
+            .annotation(self.prefix, suffix)
+            .filter(|value| !value.is_empty())
     }
 
     /// An address; the unspecified one is none.
-    pub(super) fn address<A: FromStr + Copy + Into<IpAddr>>(&self, key: &'static str) -> Result<Option<A>, BadAttrs> {
-        let Some(text) = self.get(key) else { return Ok(None) };
-        let bad =
-            || BadAttrs::Field { key, value: format!("{:?}", excerpt(text)), expected: "an IP address of its family" };
+    pub(super) fn address<A: FromStr + Copy + Into<IpAddr>>(
+        &self,
+        key: &'static str,
+    ) -> Result<Option<A>, BadAttrs> {
+        let Some(text) = self.get(key) else {
+            return Ok(None);
+        };
+        let bad = || BadAttrs::Field {
+            key,
+            value: format!("{:?}", excerpt(text)),
+            expected: "an IP address of its family",
+        };
         let address: A = text.parse().ok().ok_or_else(bad)?;
         Ok(Some(address).filter(|address| !Into::<IpAddr>::into(*address).is_unspecified()))
     }
 
     /// Backend data; backends without any publish `null`.
     pub(super) fn data(&self, key: &'static str) -> Result<Option<RawJson>, BadAttrs> {
-        let Some(text) = self.get(key) else { return Ok(None) };
+        let Some(text) = self.get(key) else {
+            return Ok(None);
+        };
         let data = RawJson::parse(key, text)?;
         Ok(Some(data).filter(|data| data.text() != "null"))
     }
 
     fn lease(&self, key: LeaseKey, families: Families) -> Lease {
         let backend_type = backend_type(self.get(BACKEND_TYPE).unwrap_or_default().to_owned());
-        let mut attrs = LeaseAttrs { backend_type, ..LeaseAttrs::default() };
-        let mut remarks = Remarks { malformed: Vec::new(), overwritten: self.overwritten() };
+        let mut attrs = LeaseAttrs {
+            backend_type,
+            ..LeaseAttrs::default()
+        };
+        let mut remarks = Remarks {
+            malformed: Vec::new(),
+            overwritten: self.overwritten(),
+        };
         if families.v4 {
             match self.group(PUBLIC_IP, BACKEND_DATA) {
                 Ok(group) => (attrs.public_ip, attrs.backend_data) = group,
@@ -126,14 +168,22 @@ impl Annotations<'_> {
                 Err(bad) => remarks.malformed.push((Family::V6, bad)),
             }
         }
-        Lease { key, attrs, remarks: remarks.kept() }
+        Lease {
+            key,
+            attrs,
+            remarks: remarks.kept(),
+        }
     }
 
     /// The families whose public address an operator wrote.
     fn overwritten(&self) -> Vec<Family> {
         let written = |suffix| self.get(suffix).is_some();
         let families = [(Family::V4, OVERWRITE_IP), (Family::V6, OVERWRITE_IPV6)];
-        families.into_iter().filter(|(_, suffix)| written(suffix)).map(|(family, _)| family).collect()
+        families
+            .into_iter()
+            .filter(|(_, suffix)| written(suffix))
+            .map(|(family, _)| family)
+            .collect()
     }
 
     /// Returns the address and the backend data that a node publishes for one family.
@@ -151,7 +201,10 @@ mod tests {
     use super::*;
 
     const BOTH: Families = Families { v4: true, v6: true };
-    const V4: Families = Families { v4: true, v6: false };
+    const V4: Families = Families {
+        v4: true,
+        v6: false,
+    };
 
     fn node(annotations: &str, cidrs: &str) -> NodeRecord {
         let text = format!(
@@ -161,14 +214,23 @@ mod tests {
     }
 
     fn read(annotations: &str, cidrs: &str, families: Families) -> String {
-        match entry_of(&node(annotations, cidrs), &AnnotationPrefix::default(), families) {
+        match entry_of(
+            &node(annotations, cidrs),
+            &AnnotationPrefix::default(),
+            families,
+        ) {
             None => "nothing".to_owned(),
             Some(entry) => match entry.lease {
-                Ok(Lease { key, attrs, remarks }) => {
+                Ok(Lease {
+                    key,
+                    attrs,
+                    remarks,
+                }) => {
                     let malformed = remarks.unwrap_or_default().malformed;
-                    malformed.iter().fold(format!("{key} {}", attrs.to_json()), |text, (family, bad)| {
-                        format!("{text} {family}: {bad}")
-                    })
+                    malformed.iter().fold(
+                        format!("{key} {}", attrs.to_json()),
+                        |text, (family, bad)| format!("{text} {family}: {bad}"),
+                    )
                 }
                 Err(bad) => bad.to_string(),
             },
@@ -182,21 +244,53 @@ mod tests {
 
     #[test]
     fn each_family_stands_for_itself() {
-        assert_eq!(read(V4_GROUP, CIDRS, V4), format!("10.5.1.0-24 {{{V4_JSON}"));
-        assert_eq!(read(V4_GROUP, CIDRS, BOTH), format!("10.5.1.0-24 {{{V4_JSON}"), "an IPv4-only peer");
+        assert_eq!(
+            read(V4_GROUP, CIDRS, V4),
+            format!("10.5.1.0-24 {{{V4_JSON}")
+        );
+        assert_eq!(
+            read(V4_GROUP, CIDRS, BOTH),
+            format!("10.5.1.0-24 {{{V4_JSON}"),
+            "an IPv4-only peer"
+        );
         let both = format!("{V4_GROUP},{V6_GROUP}");
-        assert!(read(&both, CIDRS, BOTH).starts_with("10.5.1.0-24&fd00:5:1::-64 {"), "{}", read(&both, CIDRS, BOTH));
-        assert_eq!(read(&both, CIDRS, V4), format!("10.5.1.0-24 {{{V4_JSON}"), "IPv6 is off here");
-        let broken_v6 = both.replace("2001:db8::1", "nonsense");
-        assert_eq!(read(&broken_v6, CIDRS, V4), format!("10.5.1.0-24 {{{V4_JSON}"));
-        let broken = read(&broken_v6, CIDRS, BOTH);
-        assert!(broken.starts_with(&format!("10.5.1.0-24&fd00:5:1::-64 {{{V4_JSON} IPv6: public-ipv6 is")), "{broken}");
-        let broken = read(&both.replace("192.0.2.1", "nonsense"), CIDRS, BOTH);
         assert!(
-            broken.contains("\"PublicIPv6\":\"2001:db8::1\"") && broken.contains(" IPv4: public-ip is"),
+            read(&both, CIDRS, BOTH).starts_with("10.5.1.0-24&fd00:5:1::-64 {"),
+            "{}",
+            read(&both, CIDRS, BOTH)
+        );
+        assert_eq!(
+            read(&both, CIDRS, V4),
+            format!("10.5.1.0-24 {{{V4_JSON}"),
+            "IPv6 is off here"
+        );
+        let broken_v6 = both.replace("2001:db8::1", "nonsense");
+        assert_eq!(
+            read(&broken_v6, CIDRS, V4),
+            format!("10.5.1.0-24 {{{V4_JSON}")
+        );
+        let broken = read(&broken_v6, CIDRS, BOTH);
+        assert!(
+            broken.starts_with(&format!(
+                "10.5.1.0-24&fd00:5:1::-64 {{{V4_JSON} IPv6: public-ipv6 is"
+            )),
             "{broken}"
         );
-        assert_eq!(read(&format!("{V4_GROUP},\"p/public-ipv6\":\"x\""), r#""10.5.1.0/24""#, BOTH).find("-64"), None);
+        let broken = read(&both.replace("192.0.2.1", "nonsense"), CIDRS, BOTH);
+        assert!(
+            broken.contains("\"PublicIPv6\":\"2001:db8::1\"")
+                && broken.contains(" IPv4: public-ip is"),
+            "{broken}"
+        );
+        assert_eq!(
+            read(
+                &format!("{V4_GROUP},\"p/public-ipv6\":\"x\""),
+                r#""10.5.1.0/24""#,
+                BOTH
+            )
+            .find("-64"),
+            None
+        );
     }
 
     #[test]
@@ -204,25 +298,49 @@ mod tests {
         let overwritten = |more: &str| {
             let node = node(&format!("{V4_GROUP},{V6_GROUP}{more}"), CIDRS);
             let entry = entry_of(&node, &AnnotationPrefix::default(), BOTH).expect("an entry");
-            entry.lease.expect("a lease").remarks.unwrap_or_default().overwritten
+            entry
+                .lease
+                .expect("a lease")
+                .remarks
+                .unwrap_or_default()
+                .overwritten
         };
         assert_eq!(overwritten(""), []);
-        assert_eq!(overwritten(r#","p/public-ip-overwrite":"192.0.2.1""#), [Family::V4]);
-        assert_eq!(overwritten(r#","p/public-ip-overwrite":"","p/public-ipv6-overwrite":"2001:db8::1""#), [Family::V6]);
+        assert_eq!(
+            overwritten(r#","p/public-ip-overwrite":"192.0.2.1""#),
+            [Family::V4]
+        );
+        assert_eq!(
+            overwritten(r#","p/public-ip-overwrite":"","p/public-ipv6-overwrite":"2001:db8::1""#),
+            [Family::V6]
+        );
     }
 
     #[test]
     fn a_node_without_ipv4_is_an_ipv6_peer() {
         let v6_only = r#""p/kube-subnet-manager":"true","p/backend-type":"host-gw","p/public-ip":"0.0.0.0","p/backend-data":"null","p/public-ipv6":"2001:db8::1","p/backend-v6-data":"null""#;
-        let expected =
-            r#"0.0.0.0-0&fd00:5:1::-64 {"PublicIP":"0.0.0.0","PublicIPv6":"2001:db8::1","BackendType":"host-gw"}"#;
+        let expected = r#"0.0.0.0-0&fd00:5:1::-64 {"PublicIP":"0.0.0.0","PublicIPv6":"2001:db8::1","BackendType":"host-gw"}"#;
         assert_eq!(read(v6_only, CIDRS, BOTH), expected);
-        assert_eq!(read(v6_only, CIDRS, Families { v4: false, v6: true }), expected);
+        assert_eq!(
+            read(
+                v6_only,
+                CIDRS,
+                Families {
+                    v4: false,
+                    v6: true
+                }
+            ),
+            expected
+        );
     }
 
     #[test]
     fn only_nodes_that_say_so_take_part() {
-        for annotations in ["", r#""p/kube-subnet-manager":"True""#, r#""other.com/kube-subnet-manager":"true""#] {
+        for annotations in [
+            "",
+            r#""p/kube-subnet-manager":"True""#,
+            r#""other.com/kube-subnet-manager":"true""#,
+        ] {
             assert_eq!(read(annotations, CIDRS, BOTH), "nothing");
         }
     }
@@ -231,24 +349,45 @@ mod tests {
     fn what_is_missing_or_malformed_is_reported() {
         for (annotations, cidrs, expected) in [
             (V4_GROUP.to_owned(), "", "no pod CIDR"),
-            (V4_GROUP.to_owned(), r#""10.5.1.0""#, "its pod CIDR \"10.5.1.0\" is no network"),
-            (V4_GROUP.to_owned(), r#""10.5.1.0/24","fd00::/64","fd01::/64""#, "it has 3 pod CIDRs"),
-            (V4_GROUP.replace("192.0.2.1", "fd00::1"), CIDRS, "public-ip is \"fd00::1\""),
-            (V4_GROUP.replace('{', "["), CIDRS, "backend-data is not JSON"),
+            (
+                V4_GROUP.to_owned(),
+                r#""10.5.1.0""#,
+                "its pod CIDR \"10.5.1.0\" is no network",
+            ),
+            (
+                V4_GROUP.to_owned(),
+                r#""10.5.1.0/24","fd00::/64","fd01::/64""#,
+                "it has 3 pod CIDRs",
+            ),
+            (
+                V4_GROUP.replace("192.0.2.1", "fd00::1"),
+                CIDRS,
+                "public-ip is \"fd00::1\"",
+            ),
+            (
+                V4_GROUP.replace('{', "["),
+                CIDRS,
+                "backend-data is not JSON",
+            ),
         ] {
             let read = read(&annotations, cidrs, BOTH);
             assert!(read.contains(expected), "{read}");
         }
         // Left to the lease set, which knows the backend.
         assert_eq!(
-            read(r#""p/kube-subnet-manager":"true","p/backend-data":"null","p/public-ip":"0.0.0.0""#, CIDRS, V4),
+            read(
+                r#""p/kube-subnet-manager":"true","p/backend-data":"null","p/public-ip":"0.0.0.0""#,
+                CIDRS,
+                V4
+            ),
             r#"10.5.1.0-24 {"PublicIP":"0.0.0.0","PublicIPv6":null}"#
         );
     }
 
     #[test]
     fn the_age_is_the_nodes_and_not_that_of_its_last_heartbeat() {
-        let entry = entry_of(&node(V4_GROUP, CIDRS), &AnnotationPrefix::default(), V4).expect("an entry");
+        let entry =
+            entry_of(&node(V4_GROUP, CIDRS), &AnnotationPrefix::default(), V4).expect("an entry");
         assert_eq!((entry.created, entry.modified), (9, 9));
     }
 }

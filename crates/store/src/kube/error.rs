@@ -16,7 +16,8 @@ use crate::BadPodCidr;
 pub enum KubeError {
     /// A client for the server cannot be set up.
     #[error(
-        "cannot connect to {api}: {problem}; check --kubeconfig-file and --kube-api-url, or the pod's service account"
+        "cannot connect to {api}: {problem}; check --kubeconfig-file and --kube-api-url, or the \
+         pod's service account"
     )]
     Setup {
         /// The server, in words.
@@ -54,7 +55,8 @@ pub enum KubeError {
     },
     /// Our Node has no subnet yet.
     #[error(
-        "node {node} has no {family} pod CIDR yet; check that the controller manager runs with --allocate-node-cidrs, \
+        "node {node} has no {family} pod CIDR yet; check that the controller manager runs with \
+         --allocate-node-cidrs, \
          or set spec.podCIDR of the node"
     )]
     NoPodCidr {
@@ -72,7 +74,8 @@ pub enum KubeError {
         problem: BadPodCidr,
     },
     /// The network configuration cannot be read.
-    #[error("cannot read the network configuration {}: {source}; mount it there, or set --net-config-path", path.display())]
+    #[error("cannot read the network configuration {}: {source}; mount it there, or set \
+        --net-config-path", path.display())]
     NetConfig {
         /// The file.
         path: PathBuf,
@@ -109,7 +112,11 @@ pub enum Problem {
     #[error("nothing was heard for {0:?}")]
     Silent(Duration),
     /// The server is at an older point of its history than it was.
-    #[error("its history went back from version {} to {}; it was restored from a backup", excerpt(from), excerpt(to))]
+    #[error(
+        "its history went back from version {} to {}; it was restored from a backup",
+        excerpt(from),
+        excerpt(to)
+    )]
     WentBack {
         /// The version we had seen.
         from: String,
@@ -148,9 +155,12 @@ const TOO_NEW: &str = "ResourceVersionTooLarge";
 impl Problem {
     /// See [`KubeError::is_too_new`].
     fn is_too_new(&self) -> bool {
-        let Self::Status(status) = self else { return false };
+        let Self::Status(status) = self else {
+            return false;
+        };
         let causes = status.details.iter().flat_map(|details| &details.causes);
-        causes.into_iter().any(|cause| cause.reason == TOO_NEW) || status.message.contains("Too large resource version")
+        causes.into_iter().any(|cause| cause.reason == TOO_NEW)
+            || status.message.contains("Too large resource version")
     }
 
     /// The HTTP status, when the server gave one.
@@ -164,14 +174,17 @@ impl Problem {
     /// Returns true if the server considered the request and refused it: a status 4xx other than
     /// 408, 410 and 429.
     pub(super) fn is_refusal(&self) -> bool {
-        self.code().is_some_and(|code| (400..500).contains(&code) && ![408, 410, 429].contains(&code))
+        self.code()
+            .is_some_and(|code| (400..500).contains(&code) && ![408, 410, 429].contains(&code))
     }
 
     /// Returns true if the server no longer has the changes since the requested version, as after
     /// its restart. A new listing is possible at once.
     pub(super) fn is_expired(&self) -> bool {
         match self {
-            Self::Status(status) => status.code == 410 || ["Expired", "Gone"].contains(&status.reason.as_str()),
+            Self::Status(status) => {
+                status.code == 410 || ["Expired", "Gone"].contains(&status.reason.as_str())
+            }
             _ => false,
         }
     }
@@ -182,7 +195,9 @@ impl Problem {
         match self {
             Self::Status(status) => {
                 let causes = status.details.iter().flat_map(|details| &details.causes);
-                let ahead = causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge");
+                let ahead = causes
+                    .into_iter()
+                    .any(|cause| cause.reason == "ResourceVersionTooLarge");
                 self.is_expired() || ahead
             }
             // Asked again from there, the same would come again.
@@ -223,7 +238,8 @@ fn hint(problem: &Problem) -> &'static str {
     match problem.code() {
         Some(401) => "; check the token or certificate",
         Some(403) => {
-            "; grant nodes get, list, watch; nodes/status patch; events create; with --pod-opt-out pods list, watch; for \
+            "; grant nodes get, list, watch; nodes/status patch; events create; with --pod-opt-out \
+             pods list, watch; for \
              names of pods in flows pods list"
         }
         _ => "",

@@ -47,15 +47,28 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    pub(super) fn new(client: KubeClient, node: String, reports: watch::Receiver<BTreeSet<NodeReport>>) -> Self {
+    pub(super) fn new(
+        client: KubeClient,
+        node: String,
+        reports: watch::Receiver<BTreeSet<NodeReport>>,
+    ) -> Self {
         let (history, retry) = (History::default(), RETRY.delays());
-        Self { client, node, reports, history, retry, complaint: LogThrottle::default() }
+        Self {
+            client,
+            node,
+            reports,
+            history,
+            retry,
+            complaint: LogThrottle::default(),
+        }
     }
 
     /// Until the reporting end is gone.
     pub(super) async fn run(mut self) {
         loop {
-            let due = self.history.first_due(&self.reports.borrow_and_update(), Instant::now());
+            let due = self
+                .history
+                .first_due(&self.reports.borrow_and_update(), Instant::now());
             let Some(report) = due else {
                 tokio::select! {
                     changed = self.reports.changed() => if changed.is_err() { return },
@@ -97,8 +110,12 @@ struct History(BTreeMap<(&'static str, String), Instant>);
 
 impl History {
     fn first_due(&mut self, reports: &BTreeSet<NodeReport>, now: Instant) -> Option<NodeReport> {
-        self.0.retain(|_, written| now.duration_since(*written) < REPEAT);
-        reports.iter().find(|report| !self.0.contains_key(&Self::key(report))).cloned()
+        self.0
+            .retain(|_, written| now.duration_since(*written) < REPEAT);
+        reports
+            .iter()
+            .find(|report| !self.0.contains_key(&Self::key(report)))
+            .cloned()
     }
 
     fn add(&mut self, report: &NodeReport, now: Instant) {
@@ -133,7 +150,11 @@ fn name(node: &str, report: &NodeReport) -> String {
     let mut hasher = DefaultHasher::new();
     (report.reason, &report.identity).hash(&mut hasher);
     let node = &node[..node.floor_char_boundary(LONGEST_NAME)];
-    format!("{}.{:016x}", node.trim_end_matches(['-', '.']), hasher.finish())
+    format!(
+        "{}.{:016x}",
+        node.trim_end_matches(['-', '.']),
+        hasher.finish()
+    )
 }
 
 #[cfg(test)]
@@ -141,24 +162,51 @@ mod tests {
     use super::*;
 
     fn report(identity: &str) -> NodeReport {
-        NodeReport { reason: "PeerSilent", identity: identity.to_owned(), message: format!("{identity} is silent") }
+        NodeReport {
+            reason: "PeerSilent",
+            identity: identity.to_owned(),
+            message: format!("{identity} is silent"),
+        }
     }
 
     #[test]
     fn an_event_is_about_our_node_and_named_by_what_it_says() {
         let now = Timestamp::from_second(9).expect("a time");
         let one = event("n1", &report("a"), now);
-        assert_eq!(one["involvedObject"], json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}));
-        assert_eq!((&one["reason"], &one["message"]), (&json!("PeerSilent"), &json!("a is silent")));
+        assert_eq!(
+            one["involvedObject"],
+            json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"})
+        );
+        assert_eq!(
+            (&one["reason"], &one["message"]),
+            (&json!("PeerSilent"), &json!("a is silent"))
+        );
         assert_eq!(one["firstTimestamp"], "1970-01-01T00:00:09Z");
         let name = |report: NodeReport| event("n1", &report, now)["metadata"]["name"].clone();
-        let later = NodeReport { message: "a is silent for 9s".to_owned(), ..report("a") };
+        let later = NodeReport {
+            message: "a is silent for 9s".to_owned(),
+            ..report("a")
+        };
         assert_eq!(name(later), one["metadata"]["name"]);
         assert_ne!(name(report("b")), one["metadata"]["name"]);
-        assert_ne!(name(NodeReport { reason: "LeaseContested", ..report("a") }), one["metadata"]["name"]);
-        let long = event(&format!("{}-{}", "n".repeat(199), "m".repeat(53)), &report(&"ä".repeat(900)), now);
+        assert_ne!(
+            name(NodeReport {
+                reason: "LeaseContested",
+                ..report("a")
+            }),
+            one["metadata"]["name"]
+        );
+        let long = event(
+            &format!("{}-{}", "n".repeat(199), "m".repeat(53)),
+            &report(&"ä".repeat(900)),
+            now,
+        );
         let length = |value: &Value| value.as_str().map(str::len);
-        assert_eq!(length(&long["metadata"]["name"]), Some(199 + 17), "no label ends in a dash");
+        assert_eq!(
+            length(&long["metadata"]["name"]),
+            Some(199 + 17),
+            "no label ends in a dash"
+        );
         assert_eq!(length(&long["message"]), Some(LONGEST));
     }
 

@@ -16,7 +16,11 @@ const ITEM: usize = 3;
 
 impl ListText {
     /// Adds a piece, and passes each item that is complete.
-    pub(super) fn push<E>(&mut self, piece: &[u8], mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    pub(super) fn push<E>(
+        &mut self,
+        piece: &[u8],
+        mut take: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         for &byte in piece {
             let was_in_item = self.depth >= ITEM;
             self.read(byte);

@@ -70,11 +70,18 @@ async fn list_once(
             }
         };
         let request = list_nodes(scope.single_node(), from, &next);
-        let page: NodePage = manager.client.list("listing the nodes", request, take).await?;
+        let page: NodePage = manager
+            .client
+            .list("listing the nodes", request, take)
+            .await?;
         next = page.metadata.next;
         if next.is_empty() {
             let position = Position::new(page.metadata.resource_version);
-            return Ok(Listing { entries, own, position });
+            return Ok(Listing {
+                entries,
+                own,
+                position,
+            });
         }
     }
 }

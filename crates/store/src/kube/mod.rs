@@ -56,17 +56,18 @@ pub use self::{
     prefix::{AnnotationPrefix, BadPrefix},
 };
 use super::{
-    AcquireError, Backoff, BadPodCidr, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest, NetworkAvailability,
-    NodeReports, NodeSettings, OptOuts, OutsideNetwork, OwnLease, Precedence, StoreCounts, StoreEvent, SubnetManager,
-    watcher::Watcher,
+    AcquireError, Backoff, BadPodCidr, Delays, Hints, LeaseAttrs, LeaseKey, LeaseRequest,
+    NetworkAvailability, NodeReports, NodeSettings, OptOuts, OutsideNetwork, OwnLease, Precedence,
+    StoreCounts, StoreEvent, SubnetManager, watcher::Watcher,
 };
 use crate::config::{NetworkConfig, Prefix};
 
 /// Before we look again whether a Node has a subnet; every node of a new cluster does that.
-const ASSIGNMENT: Backoff = match Backoff::new(Duration::from_millis(250), Duration::from_secs(15), 20) {
-    Some(backoff) => backoff,
-    None => panic!("250 ms to 15 s is a valid back-off"),
-};
+const ASSIGNMENT: Backoff =
+    match Backoff::new(Duration::from_millis(250), Duration::from_secs(15), 20) {
+        Some(backoff) => backoff,
+        None => panic!("250 ms to 15 s is a valid back-off"),
+    };
 
 /// Leases in Kubernetes.
 pub struct KubeManager {
@@ -116,7 +117,10 @@ impl KubeManager {
 
     async fn node_of_pod(&mut self, namespace: String, name: String) -> Result<String, KubeError> {
         let request = requests::get_pod(&namespace, &name);
-        let pod: PodRecord = self.client.call("reading our pod to learn its node", request).await?;
+        let pod: PodRecord = self
+            .client
+            .call("reading our pod to learn its node", request)
+            .await?;
         match pod.spec.node_name {
             node if node.is_empty() => Err(KubeError::PodWithoutNode { namespace, name }),
             node => Ok(node),
@@ -125,23 +129,37 @@ impl KubeManager {
 
     async fn own_node(&mut self) -> Result<NodeRecord, KubeError> {
         let name = self.node_name().await?;
-        self.client.call("reading our node", requests::get_node(&name)).await
+        self.client
+            .call("reading our node", requests::get_node(&name))
+            .await
     }
 
     async fn own_condition(&mut self) -> Result<NetworkCondition, KubeError> {
         let name = self.node_name().await?;
-        self.client.call("reading our node's conditions", requests::get_node(&name)).await
+        self.client
+            .call("reading our node's conditions", requests::get_node(&name))
+            .await
     }
 
-    async fn patch_node(&mut self, what: &'static str, patch: &Value) -> Result<NodeRecord, KubeError> {
+    async fn patch_node(
+        &mut self,
+        what: &'static str,
+        patch: &Value,
+    ) -> Result<NodeRecord, KubeError> {
         let name = self.node_name().await?;
-        self.client.call(what, requests::patch_status(&name, patch)).await
+        self.client
+            .call(what, requests::patch_status(&name, patch))
+            .await
     }
 
     /// The subnets of our Node: one in the network of each family that is on.
     fn assigned(node: &NodeRecord, config: &NetworkConfig) -> Acquired<LeaseKey> {
-        let bad = |problem| KubeError::BadPodCidr { node: node.name.clone(), problem };
-        let key = entry::assigned(node, Families::of(config)).map_err(|bad_cidr| AcquireError::Store(bad(bad_cidr)))?;
+        let bad = |problem| KubeError::BadPodCidr {
+            node: node.name.clone(),
+            problem,
+        };
+        let key = entry::assigned(node, Families::of(config))
+            .map_err(|bad_cidr| AcquireError::Store(bad(bad_cidr)))?;
         if let Some(family) = &config.ipv4 {
             contained(node, Family::V4, key.v4, family.network)?;
         }
@@ -154,9 +172,14 @@ impl KubeManager {
     async fn try_acquire(&mut self, request: &LeaseRequest) -> Acquired<LeaseKey> {
         let node = self.own_node().await.map_err(AcquireError::Store)?;
         let key = Self::assigned(&node, &request.config)?;
-        let own = Annotations { node: &node, prefix: &self.client.options().prefix };
+        let own = Annotations {
+            node: &node,
+            prefix: &self.client.options().prefix,
+        };
         if let Some(patch) = patch_for(&own, &request.attrs) {
-            self.patch_node("writing our annotations", &patch).await.map_err(AcquireError::Store)?;
+            self.patch_node("writing our annotations", &patch)
+                .await
+                .map_err(AcquireError::Store)?;
         }
         Ok(key)
     }
@@ -164,17 +187,34 @@ impl KubeManager {
 
 /// Checks that the subnet of this node can be served: it is in the network, and has an address for
 /// the bridge next to the first one.
-fn contained<P: Prefix>(node: &NodeRecord, family: Family, subnet: Option<P>, network: P) -> Acquired<()> {
+fn contained<P: Prefix>(
+    node: &NodeRecord,
+    family: Family,
+    subnet: Option<P>,
+    network: P,
+) -> Acquired<()> {
     let node = node.name.clone();
-    let Some(subnet) = subnet else { return Err(AcquireError::Store(KubeError::NoPodCidr { node, family })) };
+    let Some(subnet) = subnet else {
+        return Err(AcquireError::Store(KubeError::NoPodCidr { node, family }));
+    };
     if subnet.length() > P::BITS - 2 {
-        let problem = BadPodCidr::TooSmall { subnet: subnet.into(), longest: P::BITS - 2 };
+        let problem = BadPodCidr::TooSmall {
+            subnet: subnet.into(),
+            longest: P::BITS - 2,
+        };
         return Err(AcquireError::Store(KubeError::BadPodCidr { node, problem }));
     }
-    if subnet.length() >= network.length() && (network.first()..=network.last()).contains(&subnet.first()) {
+    if subnet.length() >= network.length()
+        && (network.first()..=network.last()).contains(&subnet.first())
+    {
         return Ok(());
     }
-    Err(OutsideNetwork { node, subnet: subnet.into(), network: network.into() }.into())
+    Err(OutsideNetwork {
+        node,
+        subnet: subnet.into(),
+        network: network.into(),
+    }
+    .into())
 }
 
 impl SubnetManager for KubeManager {
@@ -186,12 +226,17 @@ impl SubnetManager for KubeManager {
 
     async fn network_config(&mut self) -> Result<String, KubeError> {
         let path = self.client.options().net_config.clone();
-        tokio::fs::read_to_string(&path).await.map_err(|source| KubeError::NetConfig { path, source })
+        tokio::fs::read_to_string(&path)
+            .await
+            .map_err(|source| KubeError::NetConfig { path, source })
     }
 
     async fn hints(&mut self) -> Result<Hints, KubeError> {
         let node = self.own_node().await?;
-        let hints = annotate::hints(&Annotations { node: &node, prefix: &self.client.options().prefix });
+        let hints = annotate::hints(&Annotations {
+            node: &node,
+            prefix: &self.client.options().prefix,
+        });
         self.settings = hints.settings.clone();
         Ok(hints)
     }
@@ -207,7 +252,9 @@ impl SubnetManager for KubeManager {
 
     fn node_reports(&mut self) -> NodeReports {
         // The name is known once a lease is held.
-        let Some(node) = self.node.clone() else { return NodeReports::unpublished() };
+        let Some(node) = self.node.clone() else {
+            return NodeReports::unpublished();
+        };
         let (reports, reported) = NodeReports::new();
         tokio::spawn(events::Publisher::new(self.client.clone(), node, reported).run());
         reports
@@ -215,7 +262,11 @@ impl SubnetManager for KubeManager {
 
     fn opt_outs(&mut self) -> OptOuts {
         // The name is known once a lease is held.
-        let Some(node) = self.node.clone().filter(|_| self.client.options().pod_opt_out) else {
+        let Some(node) = self
+            .node
+            .clone()
+            .filter(|_| self.client.options().pod_opt_out)
+        else {
             return OptOuts::never();
         };
         let (opt_outs, publisher) = OptOuts::new();
@@ -239,7 +290,10 @@ impl SubnetManager for KubeManager {
             }
             Err(_) => {}
         }
-        result.map(|key| OwnLease { key, expires_at: None })
+        result.map(|key| OwnLease {
+            key,
+            expires_at: None,
+        })
     }
 
     async fn run(
@@ -261,6 +315,8 @@ impl SubnetManager for KubeManager {
             }
         };
         let counts = self.counts.clone();
-        Watcher::new(KubeSource::new(self, own, request), counts, attrs, events).run().await;
+        Watcher::new(KubeSource::new(self, own, request), counts, attrs, events)
+            .run()
+            .await;
     }
 }

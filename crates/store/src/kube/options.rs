@@ -51,7 +51,8 @@ pub enum NodeIdentity {
 pub enum NoIdentity {
     /// It says nothing.
     #[error(
-        "neither NODE_NAME nor both of POD_NAME and POD_NAMESPACE are set; set NODE_NAME to the name of this node, in \
+        "neither NODE_NAME nor both of POD_NAME and POD_NAMESPACE are set; set NODE_NAME to the \
+         name of this node, in \
          a pod by fieldRef spec.nodeName"
     )]
     Unset,
@@ -69,7 +70,10 @@ impl NodeIdentity {
     /// Reads the environment. Empty variables are unset ones.
     pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self, NoIdentity> {
         let set = |name| match variable(name).filter(|value| !value.is_empty()) {
-            Some(value) if !is_name(&value) => Err(NoIdentity::BadName { variable: name, value }),
+            Some(value) if !is_name(&value) => Err(NoIdentity::BadName {
+                variable: name,
+                value,
+            }),
             value => Ok(value),
         };
         match (set("NODE_NAME")?, set("POD_NAMESPACE")?, set("POD_NAME")?) {
@@ -82,7 +86,9 @@ impl NodeIdentity {
 
 /// Names go into paths of requests as they are.
 fn is_name(text: &str) -> bool {
-    text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.')) && !text.starts_with('.')
+    text.bytes()
+        .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'))
+        && !text.starts_with('.')
 }
 
 impl fmt::Display for NodeIdentity {
@@ -101,15 +107,27 @@ mod tests {
     #[test]
     fn the_node_s_name_counts_before_the_pod_s() {
         let identity = |set: &[(&str, &str)]| {
-            let lookup =
-                |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+            let lookup = |name: &str| {
+                set.iter()
+                    .find(|(known, _)| *known == name)
+                    .map(|(_, value)| (*value).to_owned())
+            };
             NodeIdentity::from_env(lookup).map(|identity| identity.to_string())
         };
         let pod = [("POD_NAME", "p"), ("POD_NAMESPACE", "ns")];
-        assert_eq!(identity(&[&[("NODE_NAME", "a")][..], &pod].concat()), Ok("node a".to_owned()));
-        assert_eq!(identity(&[&[("NODE_NAME", "")][..], &pod].concat()), Ok("the node of pod ns/p".to_owned()));
+        assert_eq!(
+            identity(&[&[("NODE_NAME", "a")][..], &pod].concat()),
+            Ok("node a".to_owned())
+        );
+        assert_eq!(
+            identity(&[&[("NODE_NAME", "")][..], &pod].concat()),
+            Ok("the node of pod ns/p".to_owned())
+        );
         assert_eq!(identity(&pod[..1]), Err(NoIdentity::Unset));
-        let bad = NoIdentity::BadName { variable: "NODE_NAME", value: "../pods".to_owned() };
+        let bad = NoIdentity::BadName {
+            variable: "NODE_NAME",
+            value: "../pods".to_owned(),
+        };
         assert_eq!(identity(&[("NODE_NAME", "../pods")]), Err(bad));
     }
 }

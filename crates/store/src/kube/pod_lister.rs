@@ -32,7 +32,9 @@ struct Frame {}
 impl PodLister {
     /// A lister that connects on its first request.
     pub fn new(options: KubeOptions) -> Self {
-        Self { client: KubeClient::new(options, Liveness::default()) }
+        Self {
+            client: KubeClient::new(options, Liveness::default()),
+        }
     }
 
     /// The pods of a node in the pod network, as `namespace/name`, by their addresses.
@@ -48,7 +50,10 @@ impl PodLister {
                 }
             }
         };
-        let _: Frame = self.client.list(LISTING, requests::list_pods(node), take).await?;
+        let _: Frame = self
+            .client
+            .list(LISTING, requests::list_pods(node), take)
+            .await?;
         Ok(names)
     }
 }

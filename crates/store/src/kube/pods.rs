@@ -113,7 +113,13 @@ impl PodWatcher {
             Some(position) => position,
             None => self.list().await?,
         };
-        let stream = self.client.watch(WATCHING, requests::watch_pods(&self.node, position.version())).await?;
+        let stream = self
+            .client
+            .watch(
+                WATCHING,
+                requests::watch_pods(&self.node, position.version()),
+            )
+            .await?;
         self.feed = Feed::open(stream);
         self.refused.reset();
         if self.problem.take().is_some() {
@@ -124,14 +130,21 @@ impl PodWatcher {
     }
 
     async fn list(&mut self) -> Result<Position, KubeError> {
-        let PodList { metadata, items } = self.client.call(LISTING, requests::list_pods(&self.node)).await?;
+        let PodList { metadata, items } = self
+            .client
+            .call(LISTING, requests::list_pods(&self.node))
+            .await?;
         self.pods.clear();
-        self.unclear.retain_only(items.iter().map(|pod| pod.name.as_str()));
+        self.unclear
+            .retain_only(items.iter().map(|pod| pod.name.as_str()));
         for pod in items {
             self.see(pod);
         }
         self.publish();
-        Ok(self.position.insert(Position::new(metadata.resource_version)).clone())
+        Ok(self
+            .position
+            .insert(Position::new(metadata.resource_version))
+            .clone())
     }
 
     fn take_message(&mut self, message: WatchMessage<LocalPod>) -> Result<(), KubeError> {
@@ -139,7 +152,9 @@ impl PodWatcher {
             WatchMessage::Change(change) => self.take_change(change),
             WatchMessage::Ended => {
                 self.retry.note_end(self.feed.age());
-                self.feed = Feed::Closed { reopen_at: self.retry.after_failure() };
+                self.feed = Feed::Closed {
+                    reopen_at: self.retry.after_failure(),
+                };
                 Ok(())
             }
             WatchMessage::Broken(problem) => {
@@ -151,8 +166,10 @@ impl PodWatcher {
 
     fn take_change(&mut self, change: Change<LocalPod>) -> Result<(), KubeError> {
         self.retry.note_change();
-        if let Some(Err(problem)) =
-            self.position.as_mut().map(|position| position.advance(&change, |pod| &pod.resource_version))
+        if let Some(Err(problem)) = self
+            .position
+            .as_mut()
+            .map(|position| position.advance(&change, |pod| &pod.resource_version))
         {
             return Err(self.client.failed(WATCHING, problem));
         }
@@ -170,18 +187,29 @@ impl PodWatcher {
 
     fn see(&mut self, pod: LocalPod) {
         let prefix = &self.client.options().prefix;
-        let choice = if pod.addresses.is_empty() { FastPathChoice::In } else { pod.fast_path_choice(prefix) };
+        let choice = if pod.addresses.is_empty() {
+            FastPathChoice::In
+        } else {
+            pod.fast_path_choice(prefix)
+        };
         let is_out = choice != FastPathChoice::In;
         if let Some(value) = self.unclear.note(&pod.name, choice) {
             let (name, annotation) = (&pod.name, prefix.name(FAST_PATH));
             warn!(
-                "pod {name} has the annotation {annotation}: {value}, expected \"true\" or \"false\"; it stays out of mode fast"
+                "pod {name} has the annotation {annotation}: {value}, expected \"true\" or \
+                 \"false\"; it stays out of mode fast"
             );
         }
         if pod.addresses.is_empty() {
             self.pods.remove(&pod.name);
         } else {
-            self.pods.insert(pod.name, FollowedPod { addresses: pod.addresses, is_out });
+            self.pods.insert(
+                pod.name,
+                FollowedPod {
+                    addresses: pod.addresses,
+                    is_out,
+                },
+            );
         }
     }
 
@@ -189,11 +217,23 @@ impl PodWatcher {
     fn publish(&self) {
         let names = |wanted: fn(&FollowedPod) -> bool| {
             let pods = self.pods.iter().filter(move |(_, pod)| wanted(pod));
-            pods.flat_map(|(name, pod)| pod.addresses.iter().map(move |address| (*address, name.clone()))).collect()
+            pods.flat_map(|(name, pod)| {
+                pod.addresses
+                    .iter()
+                    .map(move |address| (*address, name.clone()))
+            })
+            .collect()
         };
         let (out, names) = (names(|pod| pod.is_out), names(|_| true));
-        let now = PodOptOuts { out, names, problem: self.problem.clone(), is_from_server: true };
-        self.publisher.report.send_if_modified(|last| std::mem::replace(last, now.clone()) != now);
+        let now = PodOptOuts {
+            out,
+            names,
+            problem: self.problem.clone(),
+            is_from_server: true,
+        };
+        self.publisher
+            .report
+            .send_if_modified(|last| std::mem::replace(last, now.clone()) != now);
     }
 
     /// The time of the next attempt after a failure. A dropped history is replaced without delay.
@@ -202,24 +242,39 @@ impl PodWatcher {
             return Instant::now() + self.refused.next_delay();
         }
         let expired = error.is_expired() && self.position.is_some();
-        let at_once = if expired { self.retry.after_expiry() } else { None };
+        let at_once = if expired {
+            self.retry.after_expiry()
+        } else {
+            None
+        };
         at_once.unwrap_or_else(|| self.retry.after_failure())
     }
 
     fn fail(&mut self, error: &KubeError) {
-        self.feed = Feed::Closed { reopen_at: self.next_attempt(error) };
+        self.feed = Feed::Closed {
+            reopen_at: self.next_attempt(error),
+        };
         if error.is_outdated() {
             self.position = None;
         }
         let refused = error.is_refusal();
-        let quiet = matches!(error, KubeError::Unreachable { problem: Problem::Silent(_), .. });
+        let quiet = matches!(
+            error,
+            KubeError::Unreachable {
+                problem: Problem::Silent(_),
+                ..
+            }
+        );
         if quiet || error.is_outdated() {
             debug!("{error}");
             return;
         }
         let problem = error.to_string();
         if self.problem.as_ref() != Some(&problem) {
-            warn!("{problem}; until that works, annotations of pods do not change who takes part in mode fast");
+            warn!(
+                "{problem}; until that works, annotations of pods do not change who takes part in \
+                 mode fast"
+            );
         }
         self.problem = Some(problem);
         // A refusal is an answer and is reported. The problem with a server that cannot be reached

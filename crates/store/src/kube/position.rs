@@ -17,11 +17,19 @@ impl Position {
 
     /// Returns what a list has to have that is not to go back behind this point.
     pub(super) fn list_from(&self) -> ListFrom {
-        if self.0.is_empty() { ListFrom::Cache } else { ListFrom::NotOlderThan(self.0.clone()) }
+        if self.0.is_empty() {
+            ListFrom::Cache
+        } else {
+            ListFrom::NotOlderThan(self.0.clone())
+        }
     }
 
     /// Moves on to the version of a change.
-    pub(super) fn advance<T>(&mut self, change: &Change<T>, version_of: fn(&T) -> &str) -> Result<(), Problem> {
+    pub(super) fn advance<T>(
+        &mut self,
+        change: &Change<T>,
+        version_of: fn(&T) -> &str,
+    ) -> Result<(), Problem> {
         self.advance_to(match change {
             Change::Put(object) | Change::Deleted(object) => version_of(object),
             Change::Bookmark { version } => version,
@@ -31,7 +39,10 @@ impl Position {
     /// A server that is behind us has lost history, and would let us wait for changes that were.
     fn advance_to(&mut self, version: &str) -> Result<(), Problem> {
         if is_older(version, &self.0) {
-            return Err(Problem::WentBack { from: self.0.clone(), to: version.to_owned() });
+            return Err(Problem::WentBack {
+                from: self.0.clone(),
+                to: version.to_owned(),
+            });
         }
         if !version.is_empty() {
             version.clone_into(&mut self.0);

@@ -20,8 +20,7 @@ use crate::{
 };
 
 const BOTH: Families = Families { v4: true, v6: true };
-const DUAL: &str =
-    r#"{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"vxlan"}}"#;
+const DUAL: &str = r#"{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"vxlan"}}"#;
 
 /// Returns the annotations that stock flannel leaves on node `n`.
 fn annotations(n: u8) -> Value {
@@ -71,8 +70,11 @@ fn with_one_good() -> LeaseSet {
         backend_data: data(4),
         backend_v6_data: data(6),
     };
-    let mut set =
-        LeaseSet::new(&NetworkConfig::parse_assigned(DUAL).expect("a configuration"), Precedence::FirstCreated, own);
+    let mut set = LeaseSet::new(
+        &NetworkConfig::parse_assigned(DUAL).expect("a configuration"),
+        Precedence::FirstCreated,
+        own,
+    );
     set.set_own_key("10.5.1.0-24&fd00:5:0:1::-64".parse().expect("our key"));
     let good = read(&node(2, &annotations(2)));
     set.put(entry_of(&good, &AnnotationPrefix::default(), BOTH).expect("a lease"));
@@ -140,10 +142,17 @@ proptest! {
 /// Reads an object as each place of the API server's answers has it.
 fn read_object(line: &[u8]) {
     let wrapped = [b"{\"type\":\"MODIFIED\",\"object\":".as_slice(), line, b"}"].concat();
-    let page = [b"{\"metadata\":{\"resourceVersion\":\"7\"},\"items\":[".as_slice(), line, b"]}"].concat();
+    let page = [
+        b"{\"metadata\":{\"resourceVersion\":\"7\"},\"items\":[".as_slice(),
+        line,
+        b"]}",
+    ]
+    .concat();
     let mut of_page = None;
     let mut list = ListText::default();
-    let listed = list.push(&page, |item| serde_json::from_slice::<NodeRecord>(item).map(|node| of_page = Some(node)));
+    let listed = list.push(&page, |item| {
+        serde_json::from_slice::<NodeRecord>(item).map(|node| of_page = Some(node))
+    });
     let is_whole = listed.is_ok() && serde_json::from_slice::<NodePage>(list.frame()).is_ok();
     let mut pruned = Vec::new();
     Pruner::default().prune(line, &mut pruned);
@@ -157,11 +166,24 @@ fn read_object(line: &[u8]) {
         },
     ];
     for node in read.into_iter().flatten() {
-        for families in [BOTH, Families { v4: true, v6: false }, Families { v4: false, v6: true }] {
+        for families in [
+            BOTH,
+            Families {
+                v4: true,
+                v6: false,
+            },
+            Families {
+                v4: false,
+                v6: true,
+            },
+        ] {
             let entry = entry_of(&node, &AnnotationPrefix::default(), families);
             assert!(entry.is_none_or(|entry| *entry.name == *node.name));
         }
-        hints(&Annotations { node: &node, prefix: &AnnotationPrefix::default() });
+        hints(&Annotations {
+            node: &node,
+            prefix: &AnnotationPrefix::default(),
+        });
     }
 }
 
@@ -170,18 +192,34 @@ fn read_object(line: &[u8]) {
 fn fuzz_kube_nodes() {
     let whole = node(3, &annotations(3)).to_string();
     let error = r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old"}"#;
-    let seeds = [format!("\u{1}{whole}"), format!("@{whole}"), format!("\u{7}{error}")];
-    flannel_fuzz::run("kube_nodes", &seeds.each_ref().map(String::as_bytes), |input| {
-        let Some((size, line)) = input.split_first() else { return };
-        read_object(line);
-        let (mut at_once, mut in_pieces) = (Vec::new(), Vec::new());
-        Pruner::default().prune(line, &mut at_once);
-        let mut pruner = Pruner::default();
-        line.chunks(usize::from(*size).max(1)).for_each(|piece| pruner.prune(piece, &mut in_pieces));
-        assert!(at_once == in_pieces, "the size of pieces decides nothing");
-        for event in ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"] {
-            let wrapped = [format!("{{\"type\":\"{event}\",\"object\":").as_bytes(), line, b"}"].concat();
-            drop(serde_json::from_slice::<WatchEvent<NodeRecord>>(&wrapped));
-        }
-    });
+    let seeds = [
+        format!("\u{1}{whole}"),
+        format!("@{whole}"),
+        format!("\u{7}{error}"),
+    ];
+    flannel_fuzz::run(
+        "kube_nodes",
+        &seeds.each_ref().map(String::as_bytes),
+        |input| {
+            let Some((size, line)) = input.split_first() else {
+                return;
+            };
+            read_object(line);
+            let (mut at_once, mut in_pieces) = (Vec::new(), Vec::new());
+            Pruner::default().prune(line, &mut at_once);
+            let mut pruner = Pruner::default();
+            line.chunks(usize::from(*size).max(1))
+                .for_each(|piece| pruner.prune(piece, &mut in_pieces));
+            assert!(at_once == in_pieces, "the size of pieces decides nothing");
+            for event in ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"] {
+                let wrapped = [
+                    format!("{{\"type\":\"{event}\",\"object\":").as_bytes(),
+                    line,
+                    b"}",
+                ]
+                .concat();
+                drop(serde_json::from_slice::<WatchEvent<NodeRecord>>(&wrapped));
+            }
+        },
+    );
 }

@@ -7,7 +7,13 @@
 
 /// Members whose objects and lists are left out. Where the value is a plain one, as in the `status`
 /// of an error, it stays.
-const UNUSED: [&[u8]; 5] = [b"status", b"managedFields", b"labels", b"taints", b"ownerReferences"];
+const UNUSED: [&[u8]; 5] = [
+    b"status",
+    b"managedFields",
+    b"labels",
+    b"taints",
+    b"ownerReferences",
+];
 /// Bytes of a text that are kept. An annotation of flannel has 16 KiB at most.
 const LONGEST_TEXT: usize = 64 << 10;
 /// Bytes of a member name, or of a Node's name, that are compared or kept.
@@ -71,9 +77,15 @@ impl Text {
             (Escape::Begun, b'u') => self.escape = Escape::Digits(4, 0),
             (Escape::Begun, _) => self.escape = Escape::None,
             (Escape::Digits(left, value), digit) => {
-                let digit = char::from(digit).to_digit(16).and_then(|digit| u16::try_from(digit).ok());
+                let digit = char::from(digit)
+                    .to_digit(16)
+                    .and_then(|digit| u16::try_from(digit).ok());
                 let value = value << 4 | digit.unwrap_or_default();
-                self.escape = if left == 1 { Escape::None } else { Escape::Digits(left - 1, value) };
+                self.escape = if left == 1 {
+                    Escape::None
+                } else {
+                    Escape::Digits(left - 1, value)
+                };
                 self.is_half = left == 1 && (0xd800..0xdc00).contains(&value);
             }
             (Escape::None, b'"') => return true,
@@ -126,7 +138,10 @@ impl Pruner {
             },
         }
         if self.depth == 0 && self.left_out > LARGE {
-            self.large = Some((String::from_utf8_lossy(&self.name).into_owned(), self.left_out));
+            self.large = Some((
+                String::from_utf8_lossy(&self.name).into_owned(),
+                self.left_out,
+            ));
         }
     }
 
@@ -190,7 +205,9 @@ mod tests {
 
     fn pruned(text: &str, piece: usize) -> (String, Pruner) {
         let (mut pruner, mut kept) = (Pruner::default(), Vec::new());
-        text.as_bytes().chunks(piece).for_each(|piece| pruner.prune(piece, &mut kept));
+        text.as_bytes()
+            .chunks(piece)
+            .for_each(|piece| pruner.prune(piece, &mut kept));
         (String::from_utf8(kept).expect("UTF-8"), pruner)
     }
 
@@ -212,10 +229,19 @@ mod tests {
         for piece in [1, 3, 10_000] {
             let (kept, _) = pruned(&text, piece);
             let value: Value = serde_json::from_str(&kept).expect("JSON");
-            assert_eq!(value["metadata"]["annotations"], json!({"status": "as it is", "x": "y"}));
-            assert_eq!((&value["status"], &value["spec"]["taints"]), (&Value::Null, &Value::Null));
             assert_eq!(
-                (&value["metadata"]["labels"], &value["metadata"]["managedFields"]),
+                value["metadata"]["annotations"],
+                json!({"status": "as it is", "x": "y"})
+            );
+            assert_eq!(
+                (&value["status"], &value["spec"]["taints"]),
+                (&Value::Null, &Value::Null)
+            );
+            assert_eq!(
+                (
+                    &value["metadata"]["labels"],
+                    &value["metadata"]["managedFields"]
+                ),
                 (&Value::Null, &Value::Null)
             );
             assert_eq!(value["spec"]["podCIDR"], "10.0.0.0/24");
@@ -230,7 +256,10 @@ mod tests {
 
     #[test]
     fn a_node_of_any_size_is_small_and_named() {
-        let text = node("x").to_string().replace("\"x\"}]}", &format!("\"{}\"}}]}}", "\\u003c".repeat(1_400_000)));
+        let text = node("x").to_string().replace(
+            "\"x\"}]}",
+            &format!("\"{}\"}}]}}", "\\u003c".repeat(1_400_000)),
+        );
         assert!(text.len() > 8_000_000);
         let (kept, mut pruner) = pruned(&text, 16 << 10);
         assert!(kept.len() < 1000, "{}", kept.len());
@@ -244,15 +273,21 @@ mod tests {
         for unit in ["a", "é", "\\n", "\\u003c", "\\ud83d\\ude00", "😀", "\\\\"] {
             let text = format!("{{\"k\":\"{}\",\"l\":1}}", unit.repeat(LONGEST_TEXT));
             let (kept, _) = pruned(&text, 1000);
-            let value: Value = serde_json::from_str(&kept).unwrap_or_else(|error| panic!("{unit}: {error}"));
+            let value: Value =
+                serde_json::from_str(&kept).unwrap_or_else(|error| panic!("{unit}: {error}"));
             assert_eq!(value["l"], 1);
-            assert!(kept.len() < LONGEST_TEXT + 100 && kept.len() > LONGEST_TEXT - 100, "{unit}: {}", kept.len());
+            assert!(
+                kept.len() < LONGEST_TEXT + 100 && kept.len() > LONGEST_TEXT - 100,
+                "{unit}: {}",
+                kept.len()
+            );
         }
     }
 
     proptest! {
         #[test]
-        fn text_of_any_kind_ends_and_keeps_what_is_short(text in "[{}\\[\\]\":,a-z\\\\0-9 ]{0,200}", piece in 1_usize..9) {
+        fn text_of_any_kind_ends_and_keeps_what_is_short(text in "[{}\\[\\]\":,a-z\\\\0-9 \
+            ]{0,200}", piece in 1_usize..9) {
             let whole = pruned(&text, 10_000).0;
             prop_assert_eq!(pruned(&text, piece).0, whole);
         }

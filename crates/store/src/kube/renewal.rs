@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use super::{
-    KubeManager, annotate::patch_for, entry::Annotations, position::is_older, prefix::AnnotationPrefix,
-    record::NodeRecord,
+    KubeManager, annotate::patch_for, entry::Annotations, position::is_older,
+    prefix::AnnotationPrefix, record::NodeRecord,
 };
 use crate::{
-    Backoff, Delays, LeaseAttrs, LeaseKey, LeaseRequest, LogThrottle, LostCause, OwnLease, StoreCounts, StoreEvent,
+    Backoff, Delays, LeaseAttrs, LeaseKey, LeaseRequest, LogThrottle, LostCause, OwnLease,
+    StoreCounts, StoreEvent,
 };
 
 /// Between attempts to write, and before our annotations are written over someone else's.
@@ -64,8 +65,9 @@ impl Holder {
     /// Returns true if `node` is older than the version we know. That happens because our own
     /// writes are answered before the watch reports them.
     pub(super) fn is_newer(&self, node: &NodeRecord) -> bool {
-        let newer =
-            |known: &NodeRecord| known.uid == node.uid && is_older(&node.resource_version, &known.resource_version);
+        let newer = |known: &NodeRecord| {
+            known.uid == node.uid && is_older(&node.resource_version, &known.resource_version)
+        };
         self.node.as_ref().is_some_and(newer)
     }
 
@@ -78,12 +80,25 @@ impl Holder {
     /// The Node as the server has it now; `None` when it is gone.
     pub(super) fn see(&mut self, found: Option<NodeRecord>) -> Vec<StoreEvent> {
         self.node = found;
-        let Some(node) = &self.node else { return self.lose(LostCause::NodeDeleted) };
+        let Some(node) = &self.node else {
+            return self.lose(LostCause::NodeDeleted);
+        };
         let key = match KubeManager::assigned(node, &self.request.config) {
             Ok(key) => key,
-            Err(error) => return self.lose(LostCause::Unassigned { reason: error.to_string() }),
+            Err(error) => {
+                return self.lose(LostCause::Unassigned {
+                    reason: error.to_string(),
+                });
+            }
         };
-        let differs = patch_for(&Annotations { node, prefix: &self.prefix }, &self.request.attrs).is_some();
+        let differs = patch_for(
+            &Annotations {
+                node,
+                prefix: &self.prefix,
+            },
+            &self.request.attrs,
+        )
+        .is_some();
         let mut events = Vec::new();
         if self.held.is_some_and(|held| held != key) {
             events = self.lose(LostCause::Reassigned { to: key });
@@ -95,7 +110,10 @@ impl Holder {
         self.due = None;
         if self.held.replace(key) != Some(key) {
             info!("holding lease {key}");
-            events.push(StoreEvent::OwnLease(OwnLease { key, expires_at: None }));
+            events.push(StoreEvent::OwnLease(OwnLease {
+                key,
+                expires_at: None,
+            }));
         }
         events
     }
@@ -114,7 +132,8 @@ impl Holder {
             return;
         }
         let now = Instant::now();
-        let quarrel = self.held.is_some() && self.written.is_some_and(|written| now - written < QUIET);
+        let quarrel =
+            self.held.is_some() && self.written.is_some_and(|written| now - written < QUIET);
         if quarrel {
             warn!("our annotations were changed by another client; writing them again");
             self.due = Some(now + self.again.next_delay());
@@ -127,8 +146,16 @@ impl Holder {
     /// Writes our annotations.
     pub(super) async fn act(&mut self, manager: &mut KubeManager) -> Vec<StoreEvent> {
         self.due = None;
-        let Some(node) = &self.node else { return Vec::new() };
-        let Some(patch) = patch_for(&Annotations { node, prefix: &self.prefix }, &self.request.attrs) else {
+        let Some(node) = &self.node else {
+            return Vec::new();
+        };
+        let Some(patch) = patch_for(
+            &Annotations {
+                node,
+                prefix: &self.prefix,
+            },
+            &self.request.attrs,
+        ) else {
             return Vec::new();
         };
         match manager.patch_node("writing our annotations", &patch).await {
@@ -152,8 +179,14 @@ impl Holder {
         let Some(key) = self.held.take() else {
             self.complain(&format!("no lease: {cause}"));
             let reason = cause.to_string();
-            let is_known = self.reported.replace(reason.clone()).is_some_and(|reported| reported == reason);
-            let event = (!is_known).then_some(StoreEvent::NotAcquired { reason, address_taken: false });
+            let is_known = self
+                .reported
+                .replace(reason.clone())
+                .is_some_and(|reported| reported == reason);
+            let event = (!is_known).then_some(StoreEvent::NotAcquired {
+                reason,
+                address_taken: false,
+            });
             return event.into_iter().collect();
         };
         self.reported = Some(cause.to_string());
@@ -185,11 +218,25 @@ mod tests {
             set_network_unavailable: false,
             pod_opt_out: false,
         };
-        let manager = KubeManager::new(options, NodeIdentity::Node("a".to_owned()), Liveness::default());
+        let manager = KubeManager::new(
+            options,
+            NodeIdentity::Node("a".to_owned()),
+            Liveness::default(),
+        );
         let text = r#"{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}"#;
         let config = NetworkConfig::parse_assigned(text).expect("a configuration");
-        let attrs = LeaseAttrs { public_ip: Some([192, 0, 2, 1].into()), ..LeaseAttrs::default() };
-        Holder::new(&manager, LeaseRequest { config, attrs, previous: None })
+        let attrs = LeaseAttrs {
+            public_ip: Some([192, 0, 2, 1].into()),
+            ..LeaseAttrs::default()
+        };
+        Holder::new(
+            &manager,
+            LeaseRequest {
+                config,
+                attrs,
+                previous: None,
+            },
+        )
     }
 
     fn node(version: &str, uid: &str, ip: &str) -> NodeRecord {
@@ -202,17 +249,32 @@ mod tests {
     #[test]
     fn a_change_older_than_our_own_write_is_no_news() {
         let mut holder = holder();
-        assert!(!holder.is_newer(&node("9", "u", "192.0.2.1")), "nothing is known yet");
+        assert!(
+            !holder.is_newer(&node("9", "u", "192.0.2.1")),
+            "nothing is known yet"
+        );
         holder.see(Some(node("10", "u", "192.0.2.1")));
-        for (version, uid, known) in [("9", "u", true), ("10", "u", false), ("11", "u", false), ("9", "other", false)] {
-            assert_eq!(holder.is_newer(&node(version, uid, "192.0.2.9")), known, "{version} {uid}");
+        for (version, uid, known) in [
+            ("9", "u", true),
+            ("10", "u", false),
+            ("11", "u", false),
+            ("9", "other", false),
+        ] {
+            assert_eq!(
+                holder.is_newer(&node(version, uid, "192.0.2.9")),
+                known,
+                "{version} {uid}"
+            );
         }
     }
 
     #[test]
     fn who_writes_over_us_is_answered_at_once_and_then_ever_slower() {
         let mut holder = holder();
-        assert!(matches!(holder.see(Some(node("1", "u", "192.0.2.1")))[..], [StoreEvent::OwnLease(_)]));
+        assert!(matches!(
+            holder.see(Some(node("1", "u", "192.0.2.1")))[..],
+            [StoreEvent::OwnLease(_)]
+        ));
         assert_eq!(holder.due(), None);
         assert_eq!(holder.see(Some(node("2", "u", "192.0.2.9"))), []);
         assert!(holder.due().expect("due") <= Instant::now());

@@ -45,7 +45,9 @@ pub(super) enum ListFrom {
 pub(super) fn list_nodes(single_node: Option<&str>, from: &ListFrom, next: &str) -> Built {
     let mut list = match from {
         ListFrom::Cache => ListParams::default().match_any(),
-        ListFrom::NotOlderThan(version) => ListParams::default().at(version).matching(VersionMatch::NotOlderThan),
+        ListFrom::NotOlderThan(version) => ListParams::default()
+            .at(version)
+            .matching(VersionMatch::NotOlderThan),
         ListFrom::Store => ListParams::default().limit(PAGE),
     };
     if let Some(name) = single_node {
@@ -55,7 +57,11 @@ pub(super) fn list_nodes(single_node: Option<&str>, from: &ListFrom, next: &str)
     nodes().list(&if next.is_empty() {
         list
     } else {
-        ListParams { resource_version: None, version_match: None, ..list.continue_token(next) }
+        ListParams {
+            resource_version: None,
+            version_match: None,
+            ..list.continue_token(next)
+        }
     })
 }
 
@@ -77,7 +83,12 @@ fn by_name(name: &str) -> String {
 /// [patch]:
 /// https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/
 pub(super) fn patch_status(name: &str, patch: &Value) -> Built {
-    nodes().patch_subresource("status", name, &PatchParams::default(), &Patch::Strategic(patch))
+    nodes().patch_subresource(
+        "status",
+        name,
+        &PatchParams::default(),
+        &Patch::Strategic(patch),
+    )
 }
 
 /// A new Event. `events: create`.

@@ -30,7 +30,12 @@ const KINDS: [Kind; 5] = [
         expected: "a number of bytes up to 65535",
         instead: "Backend.MTU applies",
     },
-    Kind { suffix: NODE_DATAPATH, parse: mode, expected: "kernel, encap, fast or auto", instead: "--datapath applies" },
+    Kind {
+        suffix: NODE_DATAPATH,
+        parse: mode,
+        expected: "kernel, encap, fast or auto",
+        instead: "--datapath applies",
+    },
     Kind {
         suffix: NODE_GUARD_OUTER,
         parse: |text| guard_mode(text).map(SettingValue::GuardOuter),
@@ -61,12 +66,20 @@ pub(super) fn settings(own: &Annotations<'_>) -> NodeSettings {
 }
 
 fn interfaces(text: &str) -> Option<SettingValue> {
-    let names: Vec<_> = text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+    let names: Vec<_> = text
+        .split(',')
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .collect();
     (!names.is_empty()).then_some(SettingValue::Iface(names))
 }
 
 fn mode(text: &str) -> Option<SettingValue> {
-    let mode = if text == "auto" { ModeSetting::FollowConfig } else { ModeSetting::Mode(text.parse().ok()?) };
+    let mode = if text == "auto" {
+        ModeSetting::FollowConfig
+    } else {
+        ModeSetting::Mode(text.parse().ok()?)
+    };
     Some(SettingValue::Mode(mode))
 }
 
@@ -81,13 +94,20 @@ mod tests {
     use super::*;
     use crate::kube::{prefix::AnnotationPrefix, record::NodeRecord};
 
-    const FLAGS: Checks<GuardMode> = Checks { outer: GuardMode::Enforce, inner: GuardMode::Audit };
+    const FLAGS: Checks<GuardMode> = Checks {
+        outer: GuardMode::Enforce,
+        inner: GuardMode::Audit,
+    };
 
     fn read(annotations: &str) -> NodeSettings {
         let text = format!(r#"{{"metadata":{{"name":"a","annotations":{{{annotations}}}}}}}"#);
-        let node: NodeRecord = serde_json::from_str(&text.replace("p/", "org.com/x-")).expect("a node");
+        let node: NodeRecord =
+            serde_json::from_str(&text.replace("p/", "org.com/x-")).expect("a node");
         let prefix: AnnotationPrefix = "org.com/x".parse().expect("a prefix");
-        settings(&Annotations { node: &node, prefix: &prefix })
+        settings(&Annotations {
+            node: &node,
+            prefix: &prefix,
+        })
     }
 
     #[test]
@@ -96,13 +116,31 @@ mod tests {
             r#""p/node-iface":"eth1, 192.0.2.7","p/node-mtu":"1400","p/node-datapath":"kernel",
                "p/node-guard-outer":"off","p/node-guard-inner":"enforce","q/node-mtu":"9""#,
         );
-        assert_eq!(all.iface(), Some(&["eth1".to_owned(), "192.0.2.7".to_owned()][..]));
-        assert_eq!((all.mtu(), all.mode()), (Some(1400), Some(ModeSetting::Mode(Mode::Kernel))));
-        assert_eq!(all.guard(FLAGS), Checks { outer: GuardMode::Off, inner: GuardMode::Enforce });
+        assert_eq!(
+            all.iface(),
+            Some(&["eth1".to_owned(), "192.0.2.7".to_owned()][..])
+        );
+        assert_eq!(
+            (all.mtu(), all.mode()),
+            (Some(1400), Some(ModeSetting::Mode(Mode::Kernel)))
+        );
+        assert_eq!(
+            all.guard(FLAGS),
+            Checks {
+                outer: GuardMode::Off,
+                inner: GuardMode::Enforce
+            }
+        );
         assert!(all.0.iter().all(|setting| setting.refusal().is_none()));
         let none = read(r#""p/node-mtu":"","x/y":"z""#);
-        assert_eq!((none.0.len(), none.mtu(), none.mode(), none.guard(FLAGS)), (0, None, None, FLAGS));
-        assert_eq!(read(r#""p/node-datapath":"auto""#).mode(), Some(ModeSetting::FollowConfig));
+        assert_eq!(
+            (none.0.len(), none.mtu(), none.mode(), none.guard(FLAGS)),
+            (0, None, None, FLAGS)
+        );
+        assert_eq!(
+            read(r#""p/node-datapath":"auto""#).mode(),
+            Some(ModeSetting::FollowConfig)
+        );
     }
 
     #[test]
@@ -112,13 +150,20 @@ mod tests {
                "p/node-guard-inner":"off""#,
         );
         assert_eq!((some.iface(), some.mtu(), some.mode()), (None, None, None));
-        assert_eq!(some.guard(FLAGS), Checks { outer: GuardMode::Enforce, inner: GuardMode::Off });
+        assert_eq!(
+            some.guard(FLAGS),
+            Checks {
+                outer: GuardMode::Enforce,
+                inner: GuardMode::Off
+            }
+        );
         let refusals: Vec<_> = some.0.iter().filter_map(NodeSetting::refusal).collect();
         assert_eq!(refusals.len(), 4, "{refusals:#?}");
         assert_eq!(some.0[2].to_string(), "org.com/x-node-datapath=\"turbo\"");
         assert_eq!(
             refusals[2],
-            "refused: expected kernel, encap, fast or auto; --datapath applies until it is corrected or removed"
+            "refused: expected kernel, encap, fast or auto; --datapath applies until it is \
+             corrected or removed"
         );
         let long = read(&format!(r#""p/node-mtu":"{}""#, "9".repeat(100_000)));
         assert!(long.0[0].to_string().len() < 300);

@@ -73,7 +73,11 @@ impl KubeSource {
         let LeaseRequest { config, .. } = &request;
         let peers = config.backend.properties().has_peers;
         Self {
-            scope: Scope { own, peers, families: Families::of(config) },
+            scope: Scope {
+                own,
+                peers,
+                families: Families::of(config),
+            },
             holder: Holder::new(&manager, request),
             condition: Condition::new(manager.available.take(), liveness),
             manager,
@@ -84,27 +88,41 @@ impl KubeSource {
 
     /// The settings of our Node, if they are others than those last reported.
     fn see_settings(&mut self, node: &NodeRecord) -> Option<StoreEvent> {
-        let now = settings(&Annotations { node, prefix: &self.manager.client.options().prefix });
+        let now = settings(&Annotations {
+            node,
+            prefix: &self.manager.client.options().prefix,
+        });
         let before = std::mem::replace(&mut self.manager.settings, now.clone());
         (before != now).then_some(StoreEvent::Settings(now))
     }
 
     fn see_peer(&mut self, node: &NodeRecord) -> Vec<StoreEvent> {
-        let Some(entry) = entry_of(node, &self.manager.client.options().prefix, self.scope.families) else {
+        let Some(entry) = entry_of(
+            node,
+            &self.manager.client.options().prefix,
+            self.scope.families,
+        ) else {
             return self.forget_peer(&node.name);
         };
-        if self.reported.get(&entry.name).is_some_and(|reported| **reported == entry) {
+        if self
+            .reported
+            .get(&entry.name)
+            .is_some_and(|reported| **reported == entry)
+        {
             return Vec::new();
         }
         let entry = Arc::new(entry);
-        self.reported.insert(Arc::clone(&entry.name), Arc::clone(&entry));
+        self.reported
+            .insert(Arc::clone(&entry.name), Arc::clone(&entry));
         vec![StoreEvent::Put(entry)]
     }
 
     fn forget_peer(&mut self, name: &str) -> Vec<StoreEvent> {
         self.reported
             .remove(name)
-            .map(|entry| StoreEvent::Delete { name: Arc::clone(&entry.name) })
+            .map(|entry| StoreEvent::Delete {
+                name: Arc::clone(&entry.name),
+            })
             .into_iter()
             .collect()
     }
@@ -132,7 +150,11 @@ impl Source for KubeSource {
             Err(_) => self.from.clone(),
         };
         let listing = result?;
-        self.reported = listing.entries.iter().map(|entry| (Arc::clone(&entry.name), Arc::clone(entry))).collect();
+        self.reported = listing
+            .entries
+            .iter()
+            .map(|entry| (Arc::clone(&entry.name), Arc::clone(entry)))
+            .collect();
         Ok(listing)
     }
 
@@ -141,7 +163,11 @@ impl Source for KubeSource {
         self.manager.client.watch(WATCHING, request).await
     }
 
-    fn inspect(&mut self, message: WatchMessage<NodeRecord>, _position: &Position) -> Verdict<Self> {
+    fn inspect(
+        &mut self,
+        message: WatchMessage<NodeRecord>,
+        _position: &Position,
+    ) -> Verdict<Self> {
         let problem = match message {
             WatchMessage::Change(change) => return Verdict::Changes(change),
             WatchMessage::Ended => return Verdict::End(Recovery::Resume),
@@ -156,18 +182,34 @@ impl Source for KubeSource {
         Verdict::Failure(error)
     }
 
-    fn advance(&mut self, position: &mut Position, change: &Change<NodeRecord>) -> Result<(), KubeError> {
+    fn advance(
+        &mut self,
+        position: &mut Position,
+        change: &Change<NodeRecord>,
+    ) -> Result<(), KubeError> {
         let result = position.advance(change, |node| &node.resource_version);
-        self.from = if result.is_ok() { position.list_from() } else { ListFrom::Store };
+        self.from = if result.is_ok() {
+            position.list_from()
+        } else {
+            ListFrom::Store
+        };
         result.map_err(|problem| self.manager.client.failed(WATCHING, problem))
     }
 
-    async fn apply(&mut self, change: Change<NodeRecord>, events: &EventSender) -> Result<(), Gone> {
+    async fn apply(
+        &mut self,
+        change: Change<NodeRecord>,
+        events: &EventSender,
+    ) -> Result<(), Gone> {
         let is_own = |node: &NodeRecord| node.name == self.scope.own;
         match change {
             Change::Put(node) if is_own(&node) && self.holder.is_newer(&node) => Ok(()),
-            Change::Put(node) if is_own(&node) => events.send_all(self.see_own(Some(node)).await).await,
-            Change::Deleted(node) if is_own(&node) => events.send_all(self.see_own(None).await).await,
+            Change::Put(node) if is_own(&node) => {
+                events.send_all(self.see_own(Some(node)).await).await
+            }
+            Change::Deleted(node) if is_own(&node) => {
+                events.send_all(self.see_own(None).await).await
+            }
             Change::Put(node) => events.send_all(self.see_peer(&node)).await,
             Change::Deleted(node) => events.send_all(self.forget_peer(&node.name)).await,
             Change::Bookmark { .. } => Ok(()),
@@ -185,7 +227,10 @@ impl Source for KubeSource {
     }
 
     async fn see_own(&mut self, own: Option<NodeRecord>) -> Vec<StoreEvent> {
-        if own.as_ref().is_some_and(|node| self.holder.is_replacement(node)) {
+        if own
+            .as_ref()
+            .is_some_and(|node| self.holder.is_replacement(node))
+        {
             self.condition.forget();
         }
         if own.is_some() {

@@ -49,7 +49,11 @@ impl<T> WatchStream<T> {
         inner: impl Stream<Item = kube::Result<WatchEvent<T>>> + Send + 'static,
         silence: Duration,
     ) -> Self {
-        Self { inner: Box::pin(inner), silence, heard: BootTime::now() }
+        Self {
+            inner: Box::pin(inner),
+            silence,
+            heard: BootTime::now(),
+        }
     }
 }
 
@@ -74,7 +78,9 @@ fn message_of<T>(event: WatchEvent<T>) -> WatchMessage<T> {
     WatchMessage::Change(match event {
         WatchEvent::Added(object) | WatchEvent::Modified(object) => Change::Put(object),
         WatchEvent::Deleted(object) => Change::Deleted(object),
-        WatchEvent::Bookmark(bookmark) => Change::Bookmark { version: bookmark.metadata.resource_version },
+        WatchEvent::Bookmark(bookmark) => Change::Bookmark {
+            version: bookmark.metadata.resource_version,
+        },
         WatchEvent::Error(status) => return WatchMessage::Broken(Problem::Status(status)),
     })
 }

@@ -45,18 +45,31 @@ impl TokenFile {
         if credentials.token.is_some() {
             return Ok(None);
         }
-        credentials.token_file.take().map(|path| Self::open(path.into(), Instant::now())).transpose()
+        credentials
+            .token_file
+            .take()
+            .map(|path| Self::open(path.into(), Instant::now()))
+            .transpose()
     }
 
     fn open(path: PathBuf, now: Instant) -> Result<Self, String> {
-        let header = read(&path).map_err(|problem| format!("token file {}: {problem}", path.display()))?;
-        Ok(Self { path, current: Arc::new(Mutex::new(Current { header, read_at: now, is_being_read: false })) })
+        let header =
+            read(&path).map_err(|problem| format!("token file {}: {problem}", path.display()))?;
+        Ok(Self {
+            path,
+            current: Arc::new(Mutex::new(Current {
+                header,
+                read_at: now,
+                is_being_read: false,
+            })),
+        })
     }
 
     /// Returns the token, and true if it is time to read the file again.
     fn header(&self, now: Instant) -> (HeaderValue, bool) {
         let mut current = self.lock();
-        let is_due = !current.is_being_read && now.saturating_duration_since(current.read_at) >= PERIOD;
+        let is_due =
+            !current.is_being_read && now.saturating_duration_since(current.read_at) >= PERIOD;
         if is_due {
             current.read_at = now;
             current.is_being_read = true;
@@ -87,7 +100,8 @@ fn read(path: &Path) -> Result<HeaderValue, String> {
         return Err("it is empty".to_owned());
     }
     let header = HeaderValue::from_str(&format!("Bearer {token}"));
-    let mut header = header.map_err(|_invalid| "the token has characters that no HTTP header may have".to_owned())?;
+    let mut header = header
+        .map_err(|_invalid| "the token has characters that no HTTP header may have".to_owned())?;
     header.set_sensitive(true);
     Ok(header)
 }
@@ -99,7 +113,10 @@ impl<S> Layer<S> for AddToken {
     type Service = TokenService<S>;
 
     fn layer(&self, inner: S) -> TokenService<S> {
-        TokenService { inner, token: self.0.clone() }
+        TokenService {
+            inner,
+            token: self.0.clone(),
+        }
     }
 }
 
@@ -152,11 +169,20 @@ mod tests {
             header
         };
         write("second\n");
-        assert_eq!((at(59), at(60)), (HeaderValue::from_static("Bearer first"), "Bearer second".parse().expect("one")));
+        assert_eq!(
+            (at(59), at(60)),
+            (
+                HeaderValue::from_static("Bearer first"),
+                "Bearer second".parse().expect("one")
+            )
+        );
         for unusable in ["", "\n", "a\nb"] {
             write(unusable);
             assert_eq!(at(200), "Bearer second", "{unusable:?}");
-            assert!(TokenFile::open(path.clone(), start).is_err(), "{unusable:?}");
+            assert!(
+                TokenFile::open(path.clone(), start).is_err(),
+                "{unusable:?}"
+            );
         }
         assert!(at(0).is_sensitive());
     }
@@ -169,7 +195,11 @@ mod tests {
         let start = Instant::now();
         let token = TokenFile::open(path, start).expect("a token");
         let is_due = |seconds| token.header(start + Duration::from_secs(seconds)).1;
-        assert_eq!([60, 120, 600].map(is_due), [true, false, false], "the first read is not back");
+        assert_eq!(
+            [60, 120, 600].map(is_due),
+            [true, false, false],
+            "the first read is not back"
+        );
         token.refresh();
         assert!(is_due(700));
     }

@@ -51,7 +51,9 @@ impl PacedServer {
     /// Returns the time that the server wants to be left alone.
     pub(super) fn pause(&self) -> Duration {
         let next = self.lock().next;
-        next.map_or(Duration::ZERO, |next| next.saturating_duration_since(Instant::now()))
+        next.map_or(Duration::ZERO, |next| {
+            next.saturating_duration_since(Instant::now())
+        })
     }
 
     /// Takes note of an answer. Dates are not read: the server and this node may have other clocks.
@@ -59,16 +61,29 @@ impl PacedServer {
         if ![429, 503].contains(&answer.status().as_u16()) {
             return;
         }
-        let seconds = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let seconds = answer
+            .headers()
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok()?.trim().parse().ok());
         if let Some(seconds) = seconds {
-            self.lock().next = Some(Instant::now() + Duration::from_secs(seconds).min(LONGEST_PAUSE));
+            self.lock().next =
+                Some(Instant::now() + Duration::from_secs(seconds).min(LONGEST_PAUSE));
         }
     }
 
     /// Names a Node that is unusually large.
     fn note_large(&self, node: &str, bytes: usize) {
-        if self.lock().complaint.is_due(&format!("large node {node}"), Instant::now()) {
-            warn!(node, bytes, "the object of a node is unusually large; what flannel does not read of it is skipped");
+        if self
+            .lock()
+            .complaint
+            .is_due(&format!("large node {node}"), Instant::now())
+        {
+            warn!(
+                node,
+                bytes,
+                "the object of a node is unusually large; what flannel does not read of it is \
+                 skipped"
+            );
         }
     }
 
@@ -94,8 +109,12 @@ impl TooLarge {
                 return Some(*found);
             }
             // The source of an I/O error is not the error it was made from, but that one's source.
-            let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-            next = inner.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source());
+            let inner = error
+                .downcast_ref::<io::Error>()
+                .and_then(io::Error::get_ref);
+            next = inner
+                .map(|inner| inner as &(dyn Error + 'static))
+                .or_else(|| error.source());
         }
         None
     }
@@ -109,7 +128,10 @@ impl<S> Layer<S> for Answers {
     type Service = BoundedService<S>;
 
     fn layer(&self, inner: S) -> BoundedService<S> {
-        BoundedService { inner, server: self.0.clone() }
+        BoundedService {
+            inner,
+            server: self.0.clone(),
+        }
     }
 }
 
@@ -133,13 +155,22 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let is_watch = request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair == "watch=true"));
+        let is_watch = request
+            .uri()
+            .query()
+            .is_some_and(|query| query.split('&').any(|pair| pair == "watch=true"));
         let pruner = (request.uri().path() == NODES).then(Pruner::default);
         let (answer, server) = (self.inner.call(request), self.server.clone());
         Box::pin(async move {
             let answer = answer.await?;
             server.note(&answer);
-            Ok(answer.map(|body| BoundedBody { body, is_watch, size: 0, pruner, server }))
+            Ok(answer.map(|body| BoundedBody {
+                body,
+                is_watch,
+                size: 0,
+                pruner,
+                server,
+            }))
         })
     }
 }
@@ -157,10 +188,18 @@ pub(super) struct BoundedBody<B> {
 
 impl<B> BoundedBody<B> {
     fn count(&mut self, data: &[u8]) -> Result<(), TooLarge> {
-        let end_of_line = if self.is_watch { data.iter().rposition(|byte| *byte == b'\n') } else { None };
+        let end_of_line = if self.is_watch {
+            data.iter().rposition(|byte| *byte == b'\n')
+        } else {
+            None
+        };
         self.size = end_of_line.map_or(self.size + data.len(), |end| data.len() - end - 1);
         let limit = if self.is_watch { MAX_LINE } else { MAX_ANSWER };
-        if self.size > limit { Err(TooLarge { limit }) } else { Ok(()) }
+        if self.size > limit {
+            Err(TooLarge { limit })
+        } else {
+            Ok(())
+        }
     }
 
     /// Prunes the data of a frame, and counts what is left.
@@ -190,7 +229,10 @@ where
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
             Some(frame) => frame.map_err(Into::into),
             None => return Poll::Ready(None),
@@ -203,7 +245,11 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.pruner.is_some() { SizeHint::default() } else { self.body.size_hint() }
+        if self.pruner.is_some() {
+            SizeHint::default()
+        } else {
+            self.body.size_hint()
+        }
     }
 }
 
@@ -212,7 +258,13 @@ mod tests {
     use super::*;
 
     fn bounded(is_watch: bool) -> BoundedBody<()> {
-        BoundedBody { body: (), is_watch, size: 0, pruner: None, server: PacedServer::default() }
+        BoundedBody {
+            body: (),
+            is_watch,
+            size: 0,
+            pruner: None,
+            server: PacedServer::default(),
+        }
     }
 
     #[test]
@@ -224,21 +276,39 @@ mod tests {
             assert_eq!(taken, if is_watch { 1000 } else { 63 });
         }
         let (mut body, piece) = (bounded(true), vec![b'a'; 1 << 20]);
-        assert_eq!((0..1000).take_while(|_| body.count(&piece).is_ok()).count(), 16);
+        assert_eq!(
+            (0..1000).take_while(|_| body.count(&piece).is_ok()).count(),
+            16
+        );
     }
 
     #[test]
     fn a_server_that_is_overloaded_is_left_alone_for_a_bounded_time() {
         let asked = |status: u16, value: &str| {
             let server = PacedServer::default();
-            let answer = Response::builder().status(status).header(RETRY_AFTER, value).body(()).expect("an answer");
+            let answer = Response::builder()
+                .status(status)
+                .header(RETRY_AFTER, value)
+                .body(())
+                .expect("an answer");
             server.note(&answer);
             server.pause()
         };
         let [short, long] = [asked(429, "5"), asked(503, "86400")];
-        assert!(short > Duration::from_secs(3) && short <= Duration::from_secs(5), "{short:?}");
-        assert!(long > Duration::from_secs(28) && long <= LONGEST_PAUSE, "{long:?}");
-        for (status, value) in [(200, "5"), (429, "Fri, 31 Dec 2099 23:59:59 GMT"), (429, "-1"), (404, "5")] {
+        assert!(
+            short > Duration::from_secs(3) && short <= Duration::from_secs(5),
+            "{short:?}"
+        );
+        assert!(
+            long > Duration::from_secs(28) && long <= LONGEST_PAUSE,
+            "{long:?}"
+        );
+        for (status, value) in [
+            (200, "5"),
+            (429, "Fri, 31 Dec 2099 23:59:59 GMT"),
+            (429, "-1"),
+            (404, "5"),
+        ] {
             assert_eq!(asked(status, value), Duration::ZERO, "{status} {value}");
         }
     }
@@ -248,8 +318,14 @@ mod tests {
         let large = TooLarge { limit: MAX_LINE };
         let service = kube::Error::Service(large.into());
         let watch = kube::Error::ReadEvents(io::Error::other(large));
-        assert_eq!([TooLarge::cause_of(&service), TooLarge::cause_of(&watch)], [Some(large); 2]);
-        assert_eq!(TooLarge::cause_of(&kube::Error::ReadEvents(io::Error::other("else"))), None);
+        assert_eq!(
+            [TooLarge::cause_of(&service), TooLarge::cause_of(&watch)],
+            [Some(large); 2]
+        );
+        assert_eq!(
+            TooLarge::cause_of(&kube::Error::ReadEvents(io::Error::other("else"))),
+            None
+        );
         assert_eq!(large.to_string(), "it is larger than 16 MiB");
     }
 }

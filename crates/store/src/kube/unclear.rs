@@ -49,11 +49,21 @@ mod tests {
         let mut values = UnclearValues::default();
         let mut logged = |choice| values.note("default/db", choice);
         assert_eq!(logged(FastPathChoice::Out), None);
-        assert_eq!(logged(FastPathChoice::Unclear("of")).as_deref(), Some("\"of\""), "it was out before");
+        assert_eq!(
+            logged(FastPathChoice::Unclear("of")).as_deref(),
+            Some("\"of\""),
+            "it was out before"
+        );
         assert_eq!(logged(FastPathChoice::Unclear("of")), None);
-        assert_eq!(logged(FastPathChoice::Unclear("off")).as_deref(), Some("\"off\""));
+        assert_eq!(
+            logged(FastPathChoice::Unclear("off")).as_deref(),
+            Some("\"off\"")
+        );
         assert_eq!(logged(FastPathChoice::In), None);
-        assert_eq!(logged(FastPathChoice::Unclear("off")).as_deref(), Some("\"off\""));
+        assert_eq!(
+            logged(FastPathChoice::Unclear("off")).as_deref(),
+            Some("\"off\"")
+        );
     }
 
     #[test]

@@ -9,8 +9,7 @@ use crate::{
     {Entry, LeaseAttrs, LeaseKey, LeaseSet, Precedence},
 };
 
-const DUAL: &str =
-    r#"{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"vxlan"}}"#;
+const DUAL: &str = r#"{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"vxlan"}}"#;
 const GOOD: &str = "10.5.2.0-24&fd00:5:0:2::-64";
 
 /// As flannel writes it, of node `n` with both families.
@@ -27,7 +26,11 @@ fn value(n: u8) -> String {
 /// conflict harms it.
 fn with_one_good() -> LeaseSet {
     let own = LeaseAttrs::parse(value(1).as_bytes()).expect("our attributes");
-    let mut set = LeaseSet::new(&NetworkConfig::parse(DUAL).expect("a configuration"), Precedence::FirstRenewed, own);
+    let mut set = LeaseSet::new(
+        &NetworkConfig::parse(DUAL).expect("a configuration"),
+        Precedence::FirstRenewed,
+        own,
+    );
     set.set_own_key("10.5.1.0-24&fd00:5:0:1::-64".parse().expect("our key"));
     set.put(Entry::parse(GOOD, value(2).as_bytes(), 1, 1000));
     assert_eq!(set.resolve().peers.len(), 2);
@@ -91,22 +94,48 @@ proptest! {
 /// The name ends at the first zero.
 #[test]
 fn fuzz_lease_entries() {
-    let seeds = [format!("{GOOD}\0{}", value(2)), format!("10.5.3.0-24\0{}", value(3)), "10.5.3.0-24\0{".to_owned()];
-    flannel_fuzz::run("lease_entries", &seeds.each_ref().map(String::as_bytes), |input| {
-        let end = input.iter().position(|byte| *byte == 0).unwrap_or(input.len());
-        let (name, text) = (String::from_utf8_lossy(&input[..end]), input.get(end + 1..).unwrap_or_default());
-        if let Ok(key) = name.parse::<LeaseKey>() {
-            assert_eq!(key.to_string().parse::<LeaseKey>().ok(), Some(key), "what is written is read");
-        }
-        if let Ok(attrs) = LeaseAttrs::parse(text) {
-            assert_eq!(LeaseAttrs::parse(attrs.to_json().as_bytes()).ok(), Some(attrs), "what is written is read");
-        }
-        let mut set = with_one_good();
-        set.put(Entry::parse(&name, text, 2, 2000));
-        let resolved = set.resolve();
-        let good = resolved.peers.iter().filter(|peer| *peer.key == *GOOD).count();
-        assert!(name == GOOD || good == 2, "{resolved:?}");
-    });
+    let seeds = [
+        format!("{GOOD}\0{}", value(2)),
+        format!("10.5.3.0-24\0{}", value(3)),
+        "10.5.3.0-24\0{".to_owned(),
+    ];
+    flannel_fuzz::run(
+        "lease_entries",
+        &seeds.each_ref().map(String::as_bytes),
+        |input| {
+            let end = input
+                .iter()
+                .position(|byte| *byte == 0)
+                .unwrap_or(input.len());
+            let (name, text) = (
+                String::from_utf8_lossy(&input[..end]),
+                input.get(end + 1..).unwrap_or_default(),
+            );
+            if let Ok(key) = name.parse::<LeaseKey>() {
+                assert_eq!(
+                    key.to_string().parse::<LeaseKey>().ok(),
+                    Some(key),
+                    "what is written is read"
+                );
+            }
+            if let Ok(attrs) = LeaseAttrs::parse(text) {
+                assert_eq!(
+                    LeaseAttrs::parse(attrs.to_json().as_bytes()).ok(),
+                    Some(attrs),
+                    "what is written is read"
+                );
+            }
+            let mut set = with_one_good();
+            set.put(Entry::parse(&name, text, 2, 2000));
+            let resolved = set.resolve();
+            let good = resolved
+                .peers
+                .iter()
+                .filter(|peer| *peer.key == *GOOD)
+                .count();
+            assert!(name == GOOD || good == 2, "{resolved:?}");
+        },
+    );
 }
 
 #[test]
@@ -121,8 +150,17 @@ fn fuzz_net_conf() {
     ];
     flannel_fuzz::run("net_conf", &seeds.map(str::as_bytes), |input| {
         let text = String::from_utf8_lossy(input);
-        for config in [NetworkConfig::parse(&text), NetworkConfig::parse_assigned(&text)].into_iter().flatten() {
-            assert!(config.ipv4.is_some() || config.ipv6.is_some(), "a network: {config:?}");
+        for config in [
+            NetworkConfig::parse(&text),
+            NetworkConfig::parse_assigned(&text),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            assert!(
+                config.ipv4.is_some() || config.ipv6.is_some(),
+                "a network: {config:?}"
+            );
         }
     });
 }

@@ -43,7 +43,8 @@ pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(3, 12, 4, |inner| {
         prop_oneof![
             vec(inner.clone(), 0..4).prop_map(Value::from),
-            vec((".{0,4}", inner), 0..4).prop_map(|pairs| Value::from(pairs.into_iter().collect::<Map<_, _>>())),
+            vec((".{0,4}", inner), 0..4)
+                .prop_map(|pairs| Value::from(pairs.into_iter().collect::<Map<_, _>>())),
         ]
     })
 }
@@ -52,7 +53,14 @@ pub(crate) fn any_json() -> impl Strategy<Value = Value> {
 pub(crate) fn damaged(text: String) -> impl Strategy<Value = Vec<u8>> {
     let value: Value = serde_json::from_str(&text).expect("damage is done to something whole");
     let changes = vec((any::<prop::sample::Index>(), any_json()), 1..4);
-    let edits = vec((any::<prop::sample::Index>(), 0..4_usize, vec(any::<u8>(), 0..4)), 1..6);
+    let edits = vec(
+        (
+            any::<prop::sample::Index>(),
+            0..4_usize,
+            vec(any::<u8>(), 0..4),
+        ),
+        1..6,
+    );
     let bytes = text.into_bytes();
     prop_oneof![
         4 => changes.prop_map(move |changes| {
@@ -101,7 +109,9 @@ fn replace(value: &mut Value, at: &mut usize, with: &Value) -> bool {
                     return true;
                 }
                 *at -= 1;
-                members.get_mut(key).is_some_and(|member| replace(member, at, with))
+                members
+                    .get_mut(key)
+                    .is_some_and(|member| replace(member, at, with))
             })
         }
         _ => false,

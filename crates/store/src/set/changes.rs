@@ -24,12 +24,18 @@ pub(super) enum DirtySet {
     /// Everything.
     All,
     /// The entries of these names, with the subnets they had; some may be gone.
-    Some { names: BTreeSet<Arc<str>>, subnets: BTreeSet<IpNet> },
+    Some {
+        names: BTreeSet<Arc<str>>,
+        subnets: BTreeSet<IpNet>,
+    },
 }
 
 impl DirtySet {
     const fn nothing() -> Self {
-        Self::Some { names: BTreeSet::new(), subnets: BTreeSet::new() }
+        Self::Some {
+            names: BTreeSet::new(),
+            subnets: BTreeSet::new(),
+        }
     }
 }
 
@@ -56,7 +62,9 @@ impl LeaseSet {
             || (Arc::from(name), Vec::new()),
             |entry| (Arc::clone(&entry.name), subnets_of(entry).collect()),
         );
-        let DirtySet::Some { names, subnets } = &mut self.touched else { return };
+        let DirtySet::Some { names, subnets } = &mut self.touched else {
+            return;
+        };
         subnets.extend(former);
         for tie in ties {
             self.ties.remove(&name, tie);
@@ -75,18 +83,35 @@ impl LeaseSet {
 
     fn judge_all(&mut self) -> Changes {
         let mut ties = Vec::new();
-        let Resolved { peers, rejected } =
-            self.judge(self.entries(), |entry, tie| ties.push((Arc::clone(&entry.name), tie)));
+        let Resolved { peers, rejected } = self.judge(self.entries(), |entry, tie| {
+            ties.push((Arc::clone(&entry.name), tie))
+        });
         self.ties = Conflicts::of(&ties);
         let former = std::mem::take(&mut self.rejected);
-        let refused = rejected.iter().filter(|one| former.get(&(one.key.clone(), one.family)) != Some(&one.reason));
+        let refused = rejected
+            .iter()
+            .filter(|one| former.get(&(one.key.clone(), one.family)) != Some(&one.reason));
         let refused = refused.cloned().collect();
-        self.rejected = rejected.into_iter().map(|one| ((one.key, one.family), one.reason)).collect();
-        let peers = peers.into_iter().map(|peer| (peer.subnet, Some(peer))).collect();
-        Changes { all: true, peers, refused }
+        self.rejected = rejected
+            .into_iter()
+            .map(|one| ((one.key, one.family), one.reason))
+            .collect();
+        let peers = peers
+            .into_iter()
+            .map(|peer| (peer.subnet, Some(peer)))
+            .collect();
+        Changes {
+            all: true,
+            peers,
+            refused,
+        }
     }
 
-    fn judge_touched(&mut self, touched: BTreeSet<Arc<str>>, mut subnets: BTreeSet<IpNet>) -> Changes {
+    fn judge_touched(
+        &mut self,
+        touched: BTreeSet<Arc<str>>,
+        mut subnets: BTreeSet<IpNet>,
+    ) -> Changes {
         let names = self.tied_to(touched);
         let entries = || names.iter().filter_map(|name| self.entry(name));
         subnets.extend(entries().flat_map(subnets_of));
@@ -96,12 +121,25 @@ impl LeaseSet {
             peers: subnets.into_iter().map(|subnet| (subnet, None)).collect(),
             refused: Vec::new(),
         };
-        changes.peers.extend(peers.into_iter().map(|peer| (peer.subnet, Some(peer))));
-        let former: BTreeMap<_, _> =
-            self.rejected.extract_if(.., |(name, _), _| names.contains(name.as_str())).collect();
-        for Rejected { key, family, reason } in rejected {
+        changes
+            .peers
+            .extend(peers.into_iter().map(|peer| (peer.subnet, Some(peer))));
+        let former: BTreeMap<_, _> = self
+            .rejected
+            .extract_if(.., |(name, _), _| names.contains(name.as_str()))
+            .collect();
+        for Rejected {
+            key,
+            family,
+            reason,
+        } in rejected
+        {
             if former.get(&(key.clone(), family)) != Some(&reason) {
-                changes.refused.push(Rejected { key: key.clone(), family, reason: reason.clone() });
+                changes.refused.push(Rejected {
+                    key: key.clone(),
+                    family,
+                    reason: reason.clone(),
+                });
             }
             self.rejected.insert((key, family), reason);
         }
@@ -111,15 +149,28 @@ impl LeaseSet {
     /// These names and all that are tied to them, directly or by others.
     fn tied_to(&mut self, touched: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
         for name in &touched {
-            for tie in self.entry(name).map(|entry| self.ties_of(entry)).unwrap_or_default() {
+            for tie in self
+                .entry(name)
+                .map(|entry| self.ties_of(entry))
+                .unwrap_or_default()
+            {
                 self.ties.add(name, tie);
             }
         }
         let mut waiting: Vec<_> = touched.iter().cloned().collect();
         let mut names = touched;
         while let Some(name) = waiting.pop() {
-            for tie in self.entry(&name).map(|entry| self.ties_of(entry)).unwrap_or_default() {
-                waiting.extend(self.ties.with(tie).into_iter().filter(|other| names.insert(Arc::clone(other))));
+            for tie in self
+                .entry(&name)
+                .map(|entry| self.ties_of(entry))
+                .unwrap_or_default()
+            {
+                waiting.extend(
+                    self.ties
+                        .with(tie)
+                        .into_iter()
+                        .filter(|other| names.insert(Arc::clone(other))),
+                );
             }
         }
         names
@@ -135,5 +186,10 @@ impl LeaseSet {
 
 fn subnets_of(entry: &Entry) -> impl Iterator<Item = IpNet> {
     let key = entry.lease.as_ref().ok().map(|Lease { key, .. }| *key);
-    key.into_iter().flat_map(|key| key.v4.map(IpNet::from).into_iter().chain(key.v6.map(IpNet::from)))
+    key.into_iter().flat_map(|key| {
+        key.v4
+            .map(IpNet::from)
+            .into_iter()
+            .chain(key.v6.map(IpNet::from))
+    })
 }

@@ -109,23 +109,37 @@ impl<'h, P: LeaseFamily> Local<'h, P> {
         if let Some(bad) = lease.malformed_in(P::FAMILY) {
             return Err(RejectReason::Malformed(BadLease::Value(bad.clone())));
         }
-        let public_ip = P::public_ip(&lease.attrs).ok_or(RejectReason::NoPublicIp)?.into();
+        let public_ip = P::public_ip(&lease.attrs)
+            .ok_or(RejectReason::NoPublicIp)?
+            .into();
         let end = self.ends.read::<P>(lease, self.attrs)?;
         self.check_subnet(subnet)?;
         self.check_public_ip(public_ip, subnet)?;
-        if let Some(ours) = end.as_ref().and_then(TunnelEnd::id).filter(|id| self.end == Some(*id)) {
+        if let Some(ours) = end
+            .as_ref()
+            .and_then(TunnelEnd::id)
+            .filter(|id| self.end == Some(*id))
+        {
             return Err(RejectReason::OurEnd(ours));
         }
-        Ok(Candidate { entry, subnet, public_ip, end })
+        Ok(Candidate {
+            entry,
+            subnet,
+            public_ip,
+            end,
+        })
     }
 
     fn check_public_ip(&self, address: IpAddr, subnet: P) -> Result<(), RejectReason> {
         if self.public_ip == Some(address) {
             return Err(RejectReason::OurPublicIp(address));
         }
-        let fault =
-            AddressFault::of(address).or_else(|| self.host.fault(address)).or_else(|| self.among_pods(address, subnet));
-        fault.map_or(Ok(()), |fault| Err(RejectReason::BadPublicIp { address, fault }))
+        let fault = AddressFault::of(address)
+            .or_else(|| self.host.fault(address))
+            .or_else(|| self.among_pods(address, subnet));
+        fault.map_or(Ok(()), |fault| {
+            Err(RejectReason::BadPublicIp { address, fault })
+        })
     }
 
     /// Nodes may be in the pod network where no node's subnet is (`SubnetMin`): this one is then,
@@ -143,11 +157,19 @@ impl<'h, P: LeaseFamily> Local<'h, P> {
 
     fn check_subnet(&self, subnet: P) -> Result<(), RejectReason> {
         let network = self.network;
-        if subnet.length() < network.length() || !(network.first()..=network.last()).contains(&subnet.first()) {
-            return Err(RejectReason::OutsideNetwork { subnet: subnet.into(), network: network.into() });
+        if subnet.length() < network.length()
+            || !(network.first()..=network.last()).contains(&subnet.first())
+        {
+            return Err(RejectReason::OutsideNetwork {
+                subnet: subnet.into(),
+                network: network.into(),
+            });
         }
         match self.subnet.filter(|ours| overlap(*ours, subnet)) {
-            Some(ours) => Err(RejectReason::OurSubnet { subnet: subnet.into(), ours: ours.into() }),
+            Some(ours) => Err(RejectReason::OurSubnet {
+                subnet: subnet.into(),
+                ours: ours.into(),
+            }),
             None => Ok(()),
         }
     }

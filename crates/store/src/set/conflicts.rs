@@ -56,14 +56,19 @@ impl Conflicts {
         Self {
             macs: ties.iter().filter_map(mac).collect(),
             keys: ties.iter().filter_map(key).collect(),
-            subnets: ties.iter().map(|(name, tie)| (tie.subnet, Arc::clone(name))).collect(),
+            subnets: ties
+                .iter()
+                .map(|(name, tie)| (tie.subnet, Arc::clone(name)))
+                .collect(),
         }
     }
 
     pub(super) fn add(&mut self, name: &Arc<str>, tie: Tie) {
         self.subnets.insert((tie.subnet, Arc::clone(name)));
-        self.macs.extend(tie.mac().map(|mac| (mac, Arc::clone(name))));
-        self.keys.extend(tie.key().map(|key| (key, Arc::clone(name))));
+        self.macs
+            .extend(tie.mac().map(|mac| (mac, Arc::clone(name))));
+        self.keys
+            .extend(tie.key().map(|key| (key, Arc::clone(name))));
     }
 
     pub(super) fn remove(&mut self, name: &Arc<str>, tie: Tie) {
@@ -79,20 +84,37 @@ impl Conflicts {
     /// The names of the leases with this tie, or one that overlaps.
     pub(super) fn with(&self, tie: Tie) -> Vec<Arc<str>> {
         let subnet = tie.subnet;
-        let same_mac = tie.mac().into_iter().flat_map(|mac| with_same(&self.macs, mac));
-        let same_key = tie.key().into_iter().flat_map(|key| with_same(&self.keys, key));
+        let same_mac = tie
+            .mac()
+            .into_iter()
+            .flat_map(|mac| with_same(&self.macs, mac));
+        let same_key = tie
+            .key()
+            .into_iter()
+            .flat_map(|key| with_same(&self.keys, key));
         // Of two subnets that overlap, one holds the other.
-        let inside = self.subnets.range((Bound::Included((subnet, before_all())), Bound::Unbounded));
-        let inside = inside.take_while(move |(other, _)| subnet.contains(other)).map(|(_, name)| name);
-        let outside = (0..=subnet.prefix_len()).filter_map(move |len| IpNet::new(subnet.addr(), len).ok());
+        let inside = self
+            .subnets
+            .range((Bound::Included((subnet, before_all())), Bound::Unbounded));
+        let inside = inside
+            .take_while(move |(other, _)| subnet.contains(other))
+            .map(|(_, name)| name);
+        let outside =
+            (0..=subnet.prefix_len()).filter_map(move |len| IpNet::new(subnet.addr(), len).ok());
         let outside = outside.flat_map(|larger| with_same(&self.subnets, larger.trunc()));
-        same_mac.chain(same_key).chain(inside).chain(outside).cloned().collect()
+        same_mac
+            .chain(same_key)
+            .chain(inside)
+            .chain(outside)
+            .cloned()
+            .collect()
     }
 }
 
 fn with_same<T: Copy + Ord>(names: &Names<T>, wanted: T) -> impl Iterator<Item = &Arc<str>> {
     let from = names.range((wanted, before_all())..);
-    from.take_while(move |(other, _)| *other == wanted).map(|(_, name)| name)
+    from.take_while(move |(other, _)| *other == wanted)
+        .map(|(_, name)| name)
 }
 
 /// Before every name.
@@ -107,7 +129,10 @@ mod tests {
     use super::*;
 
     fn tie(subnet: &str, mac: u8) -> Tie {
-        Tie { subnet: subnet.parse().expect("a subnet"), end: Some(EndId::Mac(Mac([2, 0, 0, 0, 0, mac]))) }
+        Tie {
+            subnet: subnet.parse().expect("a subnet"),
+            end: Some(EndId::Mac(Mac([2, 0, 0, 0, 0, mac]))),
+        }
     }
 
     #[test]
@@ -123,9 +148,20 @@ mod tests {
         ] {
             ties.add(&Arc::from(name), tie(subnet, mac));
         }
-        let with = |subnet, mac| ties.with(tie(subnet, mac)).iter().map(ToString::to_string).collect::<BTreeSet<_>>();
-        assert_eq!(with("10.5.8.0/23", 9), BTreeSet::from(["large", "middle", "small"].map(str::to_owned)));
-        assert_eq!(with("10.5.12.0/24", 3), BTreeSet::from(["large", "beside", "small", "other"].map(str::to_owned)));
+        let with = |subnet, mac| {
+            ties.with(tie(subnet, mac))
+                .iter()
+                .map(ToString::to_string)
+                .collect::<BTreeSet<_>>()
+        };
+        assert_eq!(
+            with("10.5.8.0/23", 9),
+            BTreeSet::from(["large", "middle", "small"].map(str::to_owned))
+        );
+        assert_eq!(
+            with("10.5.12.0/24", 3),
+            BTreeSet::from(["large", "beside", "small", "other"].map(str::to_owned))
+        );
         assert_eq!(with("10.7.0.0/24", 9), BTreeSet::new());
         assert_eq!(with("fd00::/60", 1), BTreeSet::from(["v6".to_owned()]));
     }

@@ -134,35 +134,49 @@ impl EndReader {
             Self::None => Ok(None),
             Self::Text => Ok(text::<P>(&lease.attrs)?.map(Arc::new).map(TunnelEnd::Text)),
             Self::Vtep => vtep::<P>(lease).map(TunnelEnd::Vxlan).map(Some),
-            Self::Wireguard(config) => {
-                wireguard::<P>(config, &lease.attrs, own).map(|end| Some(TunnelEnd::Wireguard(end.into())))
-            }
+            Self::Wireguard(config) => wireguard::<P>(config, &lease.attrs, own)
+                .map(|end| Some(TunnelEnd::Wireguard(end.into()))),
         }
     }
 }
 
 /// Returns the text that commands printed on the node; `None` without such a command.
 fn text<P: LeaseFamily>(attrs: &LeaseAttrs) -> Result<Option<String>, RejectReason> {
-    P::data(attrs).map(RawJson::to_text).transpose().map_err(RejectReason::BackendData)
+    P::data(attrs)
+        .map(RawJson::to_text)
+        .transpose()
+        .map_err(RejectReason::BackendData)
 }
 
 /// By what the end of this backend data is known; `None` if it cannot be read.
 pub(super) fn id_of(reader: EndReader, data: &RawJson) -> Option<EndId> {
     match reader {
         EndReader::None | EndReader::Text => None,
-        EndReader::Vtep => VxlanData::parse(data).ok().map(|data| EndId::Mac(data.vtep_mac)),
-        EndReader::Wireguard(_) => WireguardData::parse(data).ok().map(|data| EndId::Key(data.public_key)),
+        EndReader::Vtep => VxlanData::parse(data)
+            .ok()
+            .map(|data| EndId::Mac(data.vtep_mac)),
+        EndReader::Wireguard(_) => WireguardData::parse(data)
+            .ok()
+            .map(|data| EndId::Key(data.public_key)),
     }
 }
 
 fn vtep<P: LeaseFamily>(lease: &Lease) -> Result<Vtep, RejectReason> {
     let data = P::data(&lease.attrs).ok_or(RejectReason::NoBackendData)?;
-    let VxlanData { vtep_mac: mac, zero_checksum_v6, other_source, .. } =
-        VxlanData::parse(data).map_err(RejectReason::BackendData)?;
+    let VxlanData {
+        vtep_mac: mac,
+        zero_checksum_v6,
+        other_source,
+        ..
+    } = VxlanData::parse(data).map_err(RejectReason::BackendData)?;
     if !mac.is_unicast() {
         return Err(RejectReason::BadMac(mac));
     }
-    Ok(Vtep { mac, zero_checksum_v6, other_source: other_source || lease.is_overwritten_in(P::FAMILY) })
+    Ok(Vtep {
+        mac,
+        zero_checksum_v6,
+        other_source: other_source || lease.is_overwritten_in(P::FAMILY),
+    })
 }
 
 /// With one device for both families the endpoint is of the family that the mode chooses; the port
@@ -184,12 +198,20 @@ fn wireguard<P: LeaseFamily>(
         WireguardMode::Separate if P::FAMILY == Family::V6 => (data.port, config.port_v6),
         WireguardMode::Separate => (data.port, config.port),
         _ => (
-            theirs.backend_data.as_ref().and_then(|data| WireguardData::parse(data).ok()).unwrap_or(data).port,
+            theirs
+                .backend_data
+                .as_ref()
+                .and_then(|data| WireguardData::parse(data).ok())
+                .unwrap_or(data)
+                .port,
             config.port,
         ),
     };
     let port = published.unwrap_or(ours);
-    Ok(WireguardEnd { key: data.public_key, endpoint: SocketAddr::new(address.ok_or(RejectReason::NoPublicIp)?, port) })
+    Ok(WireguardEnd {
+        key: data.public_key,
+        endpoint: SocketAddr::new(address.ok_or(RejectReason::NoPublicIp)?, port),
+    })
 }
 
 /// The family of the addresses by which a peer is reached.
@@ -212,7 +234,11 @@ fn best_family_to(theirs: &LeaseAttrs, own: &LeaseAttrs) -> Family {
     let by_v4 = both(|attrs| attrs.public_ip.is_some());
     let v4_is_better = theirs.public_ip.is_some_and(is_global_v4);
     let v6_is_global = both(|attrs| attrs.public_ipv6.is_some_and(is_global_v6));
-    if by_v4 && (v4_is_better || !v6_is_global) { Family::V4 } else { Family::V6 }
+    if by_v4 && (v4_is_better || !v6_is_global) {
+        Family::V4
+    } else {
+        Family::V6
+    }
 }
 
 /// Not of the ranges for private use.

@@ -170,7 +170,10 @@ impl LeaseSet {
     /// Everything the store has, instead of what was known.
     pub fn replace(&mut self, snapshot: impl IntoIterator<Item: Into<Arc<Entry>>>) {
         self.touched = DirtySet::All;
-        self.entries = snapshot.into_iter().map(|entry| Named(entry.into())).collect();
+        self.entries = snapshot
+            .into_iter()
+            .map(|entry| Named(entry.into()))
+            .collect();
     }
 
     /// A new or changed entry.
@@ -190,7 +193,8 @@ impl LeaseSet {
     pub fn set_own_attrs(&mut self, attrs: LeaseAttrs) {
         self.touched = DirtySet::All;
         let former = std::mem::replace(&mut self.own_attrs, attrs);
-        self.former_attrs.retain(|known| *known != former && *known != self.own_attrs);
+        self.former_attrs
+            .retain(|known| *known != former && *known != self.own_attrs);
         self.former_attrs.push(former);
         let too_many = self.former_attrs.len().saturating_sub(FORMER_ATTRS);
         self.former_attrs.drain(..too_many);
@@ -202,10 +206,22 @@ impl LeaseSet {
             return;
         }
         let concerned = |entry: &&Entry| {
-            let addresses = entry.lease.as_ref().ok().map(|lease| lease.attrs.addresses()).into_iter().flatten();
-            addresses.into_iter().any(|address| host.differs_on(&self.host, address))
+            let addresses = entry
+                .lease
+                .as_ref()
+                .ok()
+                .map(|lease| lease.attrs.addresses())
+                .into_iter()
+                .flatten();
+            addresses
+                .into_iter()
+                .any(|address| host.differs_on(&self.host, address))
         };
-        let names: Vec<_> = self.entries().filter(concerned).map(|entry| Arc::clone(&entry.name)).collect();
+        let names: Vec<_> = self
+            .entries()
+            .filter(concerned)
+            .map(|entry| Arc::clone(&entry.name))
+            .collect();
         // Before the change: by the former verdict they are tied to others.
         for name in &names {
             self.touch(name);
@@ -223,8 +239,12 @@ impl LeaseSet {
     /// Returns the IPv4 subnets of all entries but ours, accepted or not.
     pub fn others_v4(&self) -> impl Iterator<Item = Ipv4Net> {
         let own = self.own_key.and_then(|key| key.v4);
-        let key_of =
-            |entry: &Entry| entry.lease.as_ref().map_or_else(|_| entry.name.parse().ok(), |lease| Some(lease.key));
+        let key_of = |entry: &Entry| {
+            entry
+                .lease
+                .as_ref()
+                .map_or_else(|_| entry.name.parse().ok(), |lease| Some(lease.key))
+        };
         let subnets = self.entries().filter_map(move |entry| key_of(entry)?.v4);
         subnets.filter(move |subnet| Some(*subnet) != own)
     }
@@ -238,24 +258,36 @@ impl LeaseSet {
     /// Returns the number of refused entries that claim what another node has, as of the last
     /// [`Self::changes`].
     pub fn conflicts(&self, conflict: Conflict) -> usize {
-        self.rejected.values().filter(|reason| reason.conflict() == Some(conflict)).count()
+        self.rejected
+            .values()
+            .filter(|reason| reason.conflict() == Some(conflict))
+            .count()
     }
 
     /// Returns the entries that were refused because they claim what this node has, as of the last
     /// [`Self::changes`].
     pub fn conflicts_with_us(&self) -> impl Iterator<Item = (Rejected, Conflict)> {
-        self.rejected.iter().filter(|(_, reason)| reason.is_with_us()).filter_map(|((key, family), reason)| {
-            let lease = Rejected { key: key.clone(), family: *family, reason: reason.clone() };
-            Some((lease, reason.conflict()?))
-        })
+        self.rejected
+            .iter()
+            .filter(|(_, reason)| reason.is_with_us())
+            .filter_map(|((key, family), reason)| {
+                let lease = Rejected {
+                    key: key.clone(),
+                    family: *family,
+                    reason: reason.clone(),
+                };
+                Some((lease, reason.conflict()?))
+            })
     }
 
     /// Returns the refused entries, as of the last [`Self::changes`].
     pub fn rejected(&self) -> impl ExactSizeIterator<Item = Rejected> {
-        self.rejected.iter().map(|((key, family), reason)| Rejected {
-            key: key.clone(),
-            family: *family,
-            reason: reason.clone(),
-        })
+        self.rejected
+            .iter()
+            .map(|((key, family), reason)| Rejected {
+                key: key.clone(),
+                family: *family,
+                reason: reason.clone(),
+            })
     }
 }

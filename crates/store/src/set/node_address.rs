@@ -55,9 +55,17 @@ impl AddressFault {
             IpAddr::V4(v4) => v4.is_broadcast(),
             IpAddr::V6(v6) => v6.to_ipv4_mapped().is_some(),
         };
-        let reserved = |v4| [THIS_NETWORK, RESERVED].into_iter().find(|prefix| prefix.contains(&v4));
+        let reserved = |v4| {
+            [THIS_NETWORK, RESERVED]
+                .into_iter()
+                .find(|prefix| prefix.contains(&v4))
+        };
         match address {
-            _ if is_odd || address.is_unspecified() || address.is_loopback() || address.is_multicast() => {
+            _ if is_odd
+                || address.is_unspecified()
+                || address.is_loopback()
+                || address.is_multicast() =>
+            {
                 Some(Self::NotUnicast)
             }
             _ if is_link_local => Some(Self::LinkLocal),
@@ -99,7 +107,9 @@ impl HostAddresses {
         if self.own.contains(&address) {
             return Some(AddressFault::Ours);
         }
-        self.edges.get(&address).map(|prefix| AddressFault::Edge(*prefix))
+        self.edges
+            .get(&address)
+            .map(|prefix| AddressFault::Edge(*prefix))
     }
 
     /// True if the two have different verdicts on an address.
@@ -118,7 +128,13 @@ mod tests {
 
     #[test]
     fn what_is_no_host_s_is_refused_in_both_families() {
-        for text in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "239.255.255.255", "255.255.255.255"] {
+        for text in [
+            "0.0.0.0",
+            "127.0.0.1",
+            "224.0.0.1",
+            "239.255.255.255",
+            "255.255.255.255",
+        ] {
             assert_eq!(by_itself(text), Some(AddressFault::NotUnicast), "{text}");
         }
         for text in ["::", "::1", "ff02::1", "ff0e::1", "::ffff:192.0.2.1"] {
@@ -128,11 +144,20 @@ mod tests {
             assert_eq!(by_itself(text), Some(AddressFault::LinkLocal), "{text}");
         }
         for text in ["0.1.2.3", "0.255.255.255", "240.0.0.1", "255.255.255.254"] {
-            assert!(matches!(by_itself(text), Some(AddressFault::Reserved(_))), "{text}");
+            assert!(
+                matches!(by_itself(text), Some(AddressFault::Reserved(_))),
+                "{text}"
+            );
         }
-        for text in
-            ["1.0.0.1", "10.0.0.1", "100.64.0.1", "169.253.0.1", "192.168.0.255", "198.18.0.1", "223.255.255.254"]
-        {
+        for text in [
+            "1.0.0.1",
+            "10.0.0.1",
+            "100.64.0.1",
+            "169.253.0.1",
+            "192.168.0.255",
+            "198.18.0.1",
+            "223.255.255.254",
+        ] {
             assert_eq!(by_itself(text), None, "{text}");
         }
         for text in ["2001:db8::1", "fd00::1", "fec0::1", "64:ff9b::192.0.2.1"] {
@@ -143,11 +168,24 @@ mod tests {
     #[test]
     fn what_this_host_has_and_what_no_host_on_its_links_can_have_is_refused() {
         let net = |text: &str| text.parse::<IpNet>().expect("an address and a length");
-        let links =
-            ["192.168.79.11/24", "10.0.0.1/31", "10.9.9.9/32", "2001:db8:1::11/64", "fd00::5/127", "fd00::9/128"];
+        let links = [
+            "192.168.79.11/24",
+            "10.0.0.1/31",
+            "10.9.9.9/32",
+            "2001:db8:1::11/64",
+            "fd00::5/127",
+            "fd00::9/128",
+        ];
         let host = HostAddresses::new(links.map(net));
         let fault = |text: &str| host.fault(text.parse().expect("an address"));
-        for own in ["192.168.79.11", "10.0.0.1", "10.9.9.9", "2001:db8:1::11", "fd00::5", "fd00::9"] {
+        for own in [
+            "192.168.79.11",
+            "10.0.0.1",
+            "10.9.9.9",
+            "2001:db8:1::11",
+            "fd00::5",
+            "fd00::9",
+        ] {
             assert_eq!(fault(own), Some(AddressFault::Ours), "{own}");
         }
         for (edge, prefix) in [

@@ -23,7 +23,12 @@ pub struct Rejected {
 impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.family {
-            Some(family) => write!(f, "lease {:?} ({family}): {}", excerpt(&self.key), self.reason),
+            Some(family) => write!(
+                f,
+                "lease {:?} ({family}): {}",
+                excerpt(&self.key),
+                self.reason
+            ),
             None => write!(f, "lease {:?}: {}", excerpt(&self.key), self.reason),
         }
     }
@@ -89,7 +94,10 @@ pub enum RejectReason {
         fault: AddressFault,
     },
     /// The public address is ours.
-    #[error("its public address {0} is ours; a former lease of this node, or another node with our address")]
+    #[error(
+        "its public address {0} is ours; a former lease of this node, or another node with our \
+         address"
+    )]
     OurPublicIp(IpAddr),
     /// The lease has a subnet of this family and no backend data.
     #[error("it has no backend data")]
@@ -99,7 +107,8 @@ pub enum RejectReason {
     BadMac(Mac),
     /// The lease describes an end of a tunnel that is ours.
     #[error(
-        "its {0} is ours; a former lease of this node, a copy of this machine, or a node that claims to be this \
+        "its {0} is ours; a former lease of this node, a copy of this machine, or a node that \
+         claims to be this \
          one: delete what is left behind, or give one tunnel device {another}",
         another = .0.another()
     )]

@@ -43,7 +43,9 @@ impl LeaseSet {
             // The backend sends to no peer, so no lease is accepted or refused.
             return resolved;
         }
-        let leases: Vec<_> = entries.filter_map(|entry| self.check_entry(entry, &mut resolved)).collect();
+        let leases: Vec<_> = entries
+            .filter_map(|entry| self.check_entry(entry, &mut resolved))
+            .collect();
         if let Some(network) = self.networks.v4 {
             self.judge_family(network, &leases, &mut resolved, &mut report_tie);
         }
@@ -51,23 +53,34 @@ impl LeaseSet {
             self.judge_family(network, &leases, &mut resolved, &mut report_tie);
         }
         resolved.peers.sort();
-        resolved.rejected.sort_by(|a, b| (&a.key, a.family).cmp(&(&b.key, b.family)));
+        resolved
+            .rejected
+            .sort_by(|a, b| (&a.key, a.family).cmp(&(&b.key, b.family)));
         resolved
     }
 
     /// Makes the checks that do not depend on a family. Returns `None` for refused entries and for
     /// our own.
-    fn check_entry<'a>(&self, entry: &'a Entry, resolved: &mut Resolved) -> Option<(&'a Entry, &'a Lease)> {
+    fn check_entry<'a>(
+        &self,
+        entry: &'a Entry,
+        resolved: &mut Resolved,
+    ) -> Option<(&'a Entry, &'a Lease)> {
         let ours = self.backend.properties().lease_name;
         let reason = match &entry.lease {
             Err(malformed) => RejectReason::Malformed(malformed.clone()),
             Ok(lease) if self.is_own(lease) => return None,
-            Ok(lease) if lease.attrs.backend_type != ours => {
-                RejectReason::BackendType { theirs: format!("{:?}", excerpt(&lease.attrs.backend_type)), ours }
-            }
+            Ok(lease) if lease.attrs.backend_type != ours => RejectReason::BackendType {
+                theirs: format!("{:?}", excerpt(&lease.attrs.backend_type)),
+                ours,
+            },
             Ok(lease) => return Some((entry, lease)),
         };
-        resolved.rejected.push(Rejected { key: entry.name.to_string(), family: None, reason });
+        resolved.rejected.push(Rejected {
+            key: entry.name.to_string(),
+            family: None,
+            reason,
+        });
         None
     }
 
@@ -75,7 +88,9 @@ impl LeaseSet {
     /// the store has what we published before, for a moment or while it is away. The same key in
     /// the name of another node is a foreign claim, also if that node has our former address.
     pub(super) fn is_own(&self, lease: &Lease) -> bool {
-        let is_ours = || lease.attrs.is_same_node(&self.own_attrs) || self.former_attrs.contains(&lease.attrs);
+        let is_ours = || {
+            lease.attrs.is_same_node(&self.own_attrs) || self.former_attrs.contains(&lease.attrs)
+        };
         self.own_key == Some(lease.key) && is_ours()
     }
 
@@ -86,16 +101,34 @@ impl LeaseSet {
         resolved: &mut Resolved,
         report_tie: &mut impl FnMut(&'a Entry, Tie),
     ) {
-        let local = Local::new(network, self.ends, self.own_key, &self.own_attrs, &self.host);
+        let local = Local::new(
+            network,
+            self.ends,
+            self.own_key,
+            &self.own_attrs,
+            &self.host,
+        );
         let mut refuse = |entry: &Entry, reason| {
-            resolved.rejected.push(Rejected { key: entry.name.to_string(), family: Some(P::FAMILY), reason });
+            resolved.rejected.push(Rejected {
+                key: entry.name.to_string(),
+                family: Some(P::FAMILY),
+                reason,
+            });
         };
         let mut candidates = Vec::with_capacity(leases.len());
         for (entry, lease) in leases {
-            let Some(subnet) = P::subnet_of(lease.key) else { continue };
+            let Some(subnet) = P::subnet_of(lease.key) else {
+                continue;
+            };
             match local.check(entry, lease, subnet) {
                 Ok(candidate) => {
-                    report_tie(entry, Tie { subnet: subnet.into(), end: candidate.end_id() });
+                    report_tie(
+                        entry,
+                        Tie {
+                            subnet: subnet.into(),
+                            end: candidate.end_id(),
+                        },
+                    );
                     candidates.push(candidate);
                 }
                 Err(reason) => refuse(entry, reason),
@@ -105,12 +138,14 @@ impl LeaseSet {
         // lease.
         let candidates = drop_overlaps(candidates, &mut refuse);
         let believed = drop_duplicate_ends(candidates, self.precedence, &mut refuse);
-        resolved.peers.extend(believed.into_iter().map(|candidate| Peer {
-            subnet: candidate.subnet.into(),
-            public_ip: candidate.public_ip,
-            end: candidate.end,
-            key: Arc::clone(&candidate.entry.name),
-        }));
+        resolved
+            .peers
+            .extend(believed.into_iter().map(|candidate| Peer {
+                subnet: candidate.subnet.into(),
+                public_ip: candidate.public_ip,
+                end: candidate.end,
+                key: Arc::clone(&candidate.entry.name),
+            }));
     }
 }
 
@@ -121,12 +156,24 @@ fn drop_duplicate_ends<'a, P>(
 ) -> Vec<Candidate<'a, P>> {
     let winners = winners_of_contested(&candidates, precedence);
     let believed = |candidate: &Candidate<'a, P>| {
-        let Some(end) = candidate.end_id() else { return true };
-        let Some((winner, _)) = winners.get(&end).filter(|(_, public_ip)| candidate.public_ip != *public_ip) else {
+        let Some(end) = candidate.end_id() else {
+            return true;
+        };
+        let Some((winner, _)) = winners
+            .get(&end)
+            .filter(|(_, public_ip)| candidate.public_ip != *public_ip)
+        else {
             return true;
         };
         let winner = winner.name.to_string();
-        refuse(candidate.entry, RejectReason::DuplicateEnd { end, winner, precedence });
+        refuse(
+            candidate.entry,
+            RejectReason::DuplicateEnd {
+                end,
+                winner,
+                precedence,
+            },
+        );
         false
     };
     let mut candidates = candidates;
@@ -145,10 +192,14 @@ fn winners_of_contested<'a, P>(
     let winner = |claims: &[(EndId, &Candidate<'a, P>)]| {
         let entries: Vec<_> = claims.iter().map(|(_, claim)| claim.entry).collect();
         let winner = precedence.choose(&entries)?;
-        let (end, claim) = claims.iter().find(|(_, claim)| claim.entry.name == winner.name)?;
+        let (end, claim) = claims
+            .iter()
+            .find(|(_, claim)| claim.entry.name == winner.name)?;
         Some((*end, (winner, claim.public_ip)))
     };
-    let contested = claims.chunk_by(|(one, _), (other, _)| one == other).filter(|claims| claims.len() > 1);
+    let contested = claims
+        .chunk_by(|(one, _), (other, _)| one == other)
+        .filter(|claims| claims.len() > 1);
     contested.filter_map(winner).collect()
 }
 

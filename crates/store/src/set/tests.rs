@@ -10,7 +10,8 @@ use super::*;
 const OWN_IP: u8 = 1;
 
 fn config() -> NetworkConfig {
-    NetworkConfig::parse(r#"{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}"#).expect("a configuration")
+    NetworkConfig::parse(r#"{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}"#)
+        .expect("a configuration")
 }
 
 /// The lease value of node `n`: address 192.0.2.n, MAC 02:..:n.
@@ -46,7 +47,11 @@ fn set_of(entries: &[Entry]) -> LeaseSet {
 }
 
 fn reasons(set: &LeaseSet) -> Vec<String> {
-    set.resolve().rejected.iter().map(ToString::to_string).collect()
+    set.resolve()
+        .rejected
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 fn mac(peer: &Peer) -> Mac {
@@ -54,58 +59,144 @@ fn mac(peer: &Peer) -> Mac {
 }
 
 fn peers(set: &LeaseSet) -> Vec<String> {
-    set.resolve().peers.iter().map(|peer| format!("{} via {} {}", peer.subnet, peer.public_ip, mac(peer))).collect()
+    set.resolve()
+        .peers
+        .iter()
+        .map(|peer| format!("{} via {} {}", peer.subnet, peer.public_ip, mac(peer)))
+        .collect()
 }
 
 #[test]
 fn our_own_lease_is_no_peer() {
-    let set = set_of(&[entry("10.5.1.0-24", &value(1), 1, 1), entry("10.5.2.0-24", &value(2), 2, 2)]);
+    let set = set_of(&[
+        entry("10.5.1.0-24", &value(1), 1, 1),
+        entry("10.5.2.0-24", &value(2), 2, 2),
+    ]);
     assert_eq!(peers(&set), ["10.5.2.0/24 via 192.0.2.2 02:00:00:00:00:02"]);
     assert_eq!(reasons(&set), [""; 0]);
 }
 
 #[test]
 fn our_lease_is_ours_while_the_store_has_our_former_address() {
-    let attrs = |ip| LeaseAttrs::parse(value_with(ip, OWN_IP, "vxlan").as_bytes()).expect("attributes");
+    let attrs =
+        |ip| LeaseAttrs::parse(value_with(ip, OWN_IP, "vxlan").as_bytes()).expect("attributes");
     let mut set = set_of(&[entry("10.5.1.0-24", &value(OWN_IP), 1, 1)]);
     for ip in [7, 8] {
         set.set_own_attrs(attrs(ip));
-        assert_eq!(reasons(&set), [""; 0], "192.0.2.{ip} is not in the store yet");
+        assert_eq!(
+            reasons(&set),
+            [""; 0],
+            "192.0.2.{ip} is not in the store yet"
+        );
     }
     set.put(entry("10.5.1.0-24", &value_with(8, OWN_IP, "vxlan"), 1, 2));
     assert_eq!(reasons(&set), [""; 0]);
     // The host that has our former address now claims our subnet.
     set.put(entry("10.5.1.0-24", &value_with(OWN_IP, 9, "vxlan"), 1, 3));
     let refused = reasons(&set);
-    assert!(refused.len() == 1 && refused[0].contains("overlaps ours"), "{refused:?}");
+    assert!(
+        refused.len() == 1 && refused[0].contains("overlaps ours"),
+        "{refused:?}"
+    );
 }
 
 #[test]
 fn a_bad_entry_is_refused_alone_and_by_name() {
     let good = entry("10.5.2.0-24", &value(2), 2, 2);
     for (name, value, expected) in [
-        ("10.5.3.0", value(3), "malformed key: \"10.5.3.0\" is not of the form"),
-        ("10.5.3.0-24", "{".to_owned(), "malformed value: the value is not a JSON object"),
-        ("10.5.3.0-24", value_with(3, 3, "host-gw"), "its backend is \"host-gw\", ours is \"vxlan\""),
-        ("10.5.3.0-24", value_with(1, 3, "vxlan"), "(IPv4): its public address 192.0.2.1 is ours"),
-        ("10.5.3.0-24", value_with(3, 1, "vxlan"), "its VTEP MAC 02:00:00:00:00:01 is ours"),
-        ("10.5.3.0-24", value(3).replace("02:", "03:"), "its VTEP MAC 03:00:00:00:00:03 is not a unicast"),
-        ("10.5.3.0-24", value(3).replace("192.0.2.3", "0.0.0.0"), "it has no public address"),
-        ("10.5.3.0-24", value(3).replace("192.0.2.3", "224.0.0.1"), "its public address 224.0.0.1 is not a unicast"),
-        ("10.5.3.0-24", value(3).replace("BackendData", "Data"), "it has no backend data"),
-        ("10.5.3.0-24", value(3).replace("VtepMAC", "Mac"), "malformed backend data: VtepMAC is absent"),
-        ("10.5.1.0-24", value(3), "its subnet 10.5.1.0/24 overlaps ours, 10.5.1.0/24"),
-        ("10.5.1.128-25", value(3), "its subnet 10.5.1.128/25 overlaps ours, 10.5.1.0/24"),
-        ("10.6.0.0-24", value(3), "its subnet 10.6.0.0/24 is not in the network 10.5.0.0/16"),
-        ("0.0.0.0-0", value(3), "its subnet 0.0.0.0/0 is not in the network"),
-        ("10.5.2.0-25", value(3), "overlaps that of the older lease \"10.5.2.0-24\""),
-        ("10.5.2.0-23", value(3), "overlaps that of the older lease \"10.5.2.0-24\""),
+        (
+            "10.5.3.0",
+            value(3),
+            "malformed key: \"10.5.3.0\" is not of the form",
+        ),
+        (
+            "10.5.3.0-24",
+            "{".to_owned(),
+            "malformed value: the value is not a JSON object",
+        ),
+        (
+            "10.5.3.0-24",
+            value_with(3, 3, "host-gw"),
+            "its backend is \"host-gw\", ours is \"vxlan\"",
+        ),
+        (
+            "10.5.3.0-24",
+            value_with(1, 3, "vxlan"),
+            "(IPv4): its public address 192.0.2.1 is ours",
+        ),
+        (
+            "10.5.3.0-24",
+            value_with(3, 1, "vxlan"),
+            "its VTEP MAC 02:00:00:00:00:01 is ours",
+        ),
+        (
+            "10.5.3.0-24",
+            value(3).replace("02:", "03:"),
+            "its VTEP MAC 03:00:00:00:00:03 is not a unicast",
+        ),
+        (
+            "10.5.3.0-24",
+            value(3).replace("192.0.2.3", "0.0.0.0"),
+            "it has no public address",
+        ),
+        (
+            "10.5.3.0-24",
+            value(3).replace("192.0.2.3", "224.0.0.1"),
+            "its public address 224.0.0.1 is not a unicast",
+        ),
+        (
+            "10.5.3.0-24",
+            value(3).replace("BackendData", "Data"),
+            "it has no backend data",
+        ),
+        (
+            "10.5.3.0-24",
+            value(3).replace("VtepMAC", "Mac"),
+            "malformed backend data: VtepMAC is absent",
+        ),
+        (
+            "10.5.1.0-24",
+            value(3),
+            "its subnet 10.5.1.0/24 overlaps ours, 10.5.1.0/24",
+        ),
+        (
+            "10.5.1.128-25",
+            value(3),
+            "its subnet 10.5.1.128/25 overlaps ours, 10.5.1.0/24",
+        ),
+        (
+            "10.6.0.0-24",
+            value(3),
+            "its subnet 10.6.0.0/24 is not in the network 10.5.0.0/16",
+        ),
+        (
+            "0.0.0.0-0",
+            value(3),
+            "its subnet 0.0.0.0/0 is not in the network",
+        ),
+        (
+            "10.5.2.0-25",
+            value(3),
+            "overlaps that of the older lease \"10.5.2.0-24\"",
+        ),
+        (
+            "10.5.2.0-23",
+            value(3),
+            "overlaps that of the older lease \"10.5.2.0-24\"",
+        ),
     ] {
         let set = set_of(&[good.clone(), entry(name, &value, 3, 3)]);
-        assert_eq!(peers(&set), ["10.5.2.0/24 via 192.0.2.2 02:00:00:00:00:02"], "{name} {value}");
+        assert_eq!(
+            peers(&set),
+            ["10.5.2.0/24 via 192.0.2.2 02:00:00:00:00:02"],
+            "{name} {value}"
+        );
         let reasons = reasons(&set);
         assert_eq!(reasons.len(), 1, "{name} {value}: {reasons:?}");
-        assert!(reasons[0].contains(expected) && reasons[0].contains(name), "{name} {value}: {reasons:?}");
+        assert!(
+            reasons[0].contains(expected) && reasons[0].contains(name),
+            "{name} {value}: {reasons:?}"
+        );
     }
 }
 
@@ -126,7 +217,10 @@ fn a_node_that_moved_shuts_out_its_former_self() {
     let moved = entry("10.5.3.0-24", &value_with(9, 2, "vxlan"), 3, 3);
     let set = set_of(&[former, moved]);
     assert_eq!(peers(&set), ["10.5.3.0/24 via 192.0.2.9 02:00:00:00:00:02"]);
-    assert!(reasons(&set)[0].contains("\"10.5.2.0-24\" (IPv4): its VTEP MAC 02:00:00:00:00:02 is published by"));
+    assert!(
+        reasons(&set)[0]
+            .contains("\"10.5.2.0-24\" (IPv4): its VTEP MAC 02:00:00:00:00:02 is published by")
+    );
     let second = entry("10.5.4.0-24", &value_with(2, 2, "vxlan"), 4, 4);
     let set = set_of(&[entry("10.5.2.0-24", &value(2), 2, 2), second]);
     assert_eq!(peers(&set).len(), 2);
@@ -142,8 +236,15 @@ fn nodes(entries: &[Entry]) -> LeaseSet {
 /// Returns the reason to refuse a lease of 10.5.3.0/24 with this address, on a host with these
 /// addresses; `None` if it is accepted.
 fn verdict_on(address: &str, host: &[&str]) -> Option<String> {
-    let mut set = set_of(&[entry("10.5.3.0-24", &value(3).replace("192.0.2.3", address), 3, 3)]);
-    set.set_host_addresses(HostAddresses::new(host.iter().map(|text| text.parse().expect("an address"))));
+    let mut set = set_of(&[entry(
+        "10.5.3.0-24",
+        &value(3).replace("192.0.2.3", address),
+        3,
+        3,
+    )]);
+    set.set_host_addresses(HostAddresses::new(
+        host.iter().map(|text| text.parse().expect("an address")),
+    ));
     reasons(&set).pop()
 }
 
@@ -156,18 +257,36 @@ fn an_address_that_cannot_be_another_node_s_is_refused() {
         ("0.1.2.3", "is in 0.0.0.0/8, which is reserved"),
         ("192.0.2.1", "is ours; a former lease of this node"),
         ("198.51.100.7", "is an address of this host"),
-        ("192.0.2.0", "is the network or broadcast address of 192.0.2.0/24"),
-        ("192.0.2.255", "is the network or broadcast address of 192.0.2.0/24"),
-        ("198.51.100.127", "is the network or broadcast address of 198.51.100.0/25"),
+        (
+            "192.0.2.0",
+            "is the network or broadcast address of 192.0.2.0/24",
+        ),
+        (
+            "192.0.2.255",
+            "is the network or broadcast address of 192.0.2.0/24",
+        ),
+        (
+            "198.51.100.127",
+            "is the network or broadcast address of 198.51.100.0/25",
+        ),
         ("10.5.1.9", "is in the pod network (10.5.1.0/24)"),
         ("10.5.3.1", "is in the pod network (10.5.3.0/24)"),
         ("10.5.77.1", "is in the pod network (10.5.0.0/16)"),
     ] {
         let refusal = verdict_on(address, &host).unwrap_or_default();
-        assert!(refusal.contains(&format!("its public address {address} {reason}")), "{address}: {refusal:?}");
+        assert!(
+            refusal.contains(&format!("its public address {address} {reason}")),
+            "{address}: {refusal:?}"
+        );
     }
     // Nodes of the link, its gateway, a node elsewhere, and behind a NAT.
-    for address in ["192.0.2.3", "192.0.2.254", "198.51.100.128", "203.0.113.9", "100.64.0.9"] {
+    for address in [
+        "192.0.2.3",
+        "192.0.2.254",
+        "198.51.100.128",
+        "203.0.113.9",
+        "100.64.0.9",
+    ] {
         assert_eq!(verdict_on(address, &host), None, "{address}");
     }
 }
@@ -179,22 +298,50 @@ fn where_this_node_is_in_the_pod_network_others_may_be_too() {
     let own = LeaseAttrs::parse(ours.as_bytes()).expect("our attributes");
     let mut set = LeaseSet::new(&config(), Precedence::FirstRenewed, own);
     set.set_own_key("10.5.1.0-24".parse().expect("our key"));
-    let near = entry("10.5.3.0-24", &value(3).replace("192.0.2.3", "10.5.200.3"), 3, 3);
-    let among_our_pods = entry("10.5.4.0-24", &value(4).replace("192.0.2.4", "10.5.1.4"), 4, 4);
+    let near = entry(
+        "10.5.3.0-24",
+        &value(3).replace("192.0.2.3", "10.5.200.3"),
+        3,
+        3,
+    );
+    let among_our_pods = entry(
+        "10.5.4.0-24",
+        &value(4).replace("192.0.2.4", "10.5.1.4"),
+        4,
+        4,
+    );
     set.replace(vec![near, among_our_pods]);
-    assert_eq!(peers(&set), ["10.5.3.0/24 via 10.5.200.3 02:00:00:00:00:03"]);
+    assert_eq!(
+        peers(&set),
+        ["10.5.3.0/24 via 10.5.200.3 02:00:00:00:00:03"]
+    );
 }
 
 #[test]
 fn an_address_that_comes_to_this_host_costs_the_lease_that_has_it_and_no_other() {
-    let entries: Vec<_> =
-        (2..200).map(|n| entry(&format!("10.5.{n}.0-24"), &value(n), i64::from(n), i64::from(n))).collect();
+    let entries: Vec<_> = (2..200)
+        .map(|n| {
+            entry(
+                &format!("10.5.{n}.0-24"),
+                &value(n),
+                i64::from(n),
+                i64::from(n),
+            )
+        })
+        .collect();
     let mut set = set_of(&entries);
     set.changes();
     let host = |text: &str| HostAddresses::new([text.parse().expect("an address")]);
     set.set_host_addresses(host("192.0.2.9/32"));
-    let Changes { all, peers, refused } = set.changes();
-    assert!(!all && peers.len() == 1 && refused.len() == 1, "{peers:?} {refused:?}");
+    let Changes {
+        all,
+        peers,
+        refused,
+    } = set.changes();
+    assert!(
+        !all && peers.len() == 1 && refused.len() == 1,
+        "{peers:?} {refused:?}"
+    );
     set.set_host_addresses(host("192.0.2.9/32"));
     assert_eq!(set.changes(), Changes::default());
     set.set_host_addresses(HostAddresses::default());
@@ -209,11 +356,21 @@ fn a_newer_node_takes_neither_mac_nor_subnet_from_an_older_one() {
     let mut set = nodes(&[victim.clone(), copied.clone(), wide]);
     assert_eq!(peers(&set), ["10.5.2.0/24 via 192.0.2.2 02:00:00:00:00:02"]);
     let refusals = reasons(&set);
-    assert!(refusals[0].contains("\"10.5.0.0-17\" (IPv4): its subnet 10.5.0.0/17 overlaps"), "{refusals:?}");
+    assert!(
+        refusals[0].contains("\"10.5.0.0-17\" (IPv4): its subnet 10.5.0.0/17 overlaps"),
+        "{refusals:?}"
+    );
     let remedy = "is that of the older Node \"10.5.2.0-24\", which keeps it until it is deleted";
-    assert!(refusals[1].contains("\"10.5.3.0-24\"") && refusals[1].contains(remedy), "{refusals:?}");
+    assert!(
+        refusals[1].contains("\"10.5.3.0-24\"") && refusals[1].contains(remedy),
+        "{refusals:?}"
+    );
     set.delete("10.5.2.0-24");
-    assert_eq!(peers(&set), ["10.5.3.0/24 via 192.0.2.9 02:00:00:00:00:02"], "the older Node is gone");
+    assert_eq!(
+        peers(&set),
+        ["10.5.3.0/24 via 192.0.2.9 02:00:00:00:00:02"],
+        "the older Node is gone"
+    );
     // Registered again under another name, at the same address: one machine, no conflict.
     let renamed = entry("10.5.3.0-24", &value_with(2, 2, "vxlan"), 3, 3);
     assert_eq!(peers(&nodes(&[victim, renamed])).len(), 2);
@@ -232,8 +389,14 @@ fn a_lease_that_is_refused_for_its_subnet_takes_no_mac_from_another() {
 fn in_etcd_the_older_lease_keeps_its_mac_once_it_is_renewed() {
     let older = |renewed| entry("10.5.2.0-24", &value(2), 2, renewed);
     let newcomer = entry("10.5.3.0-24", &value_with(9, 2, "vxlan"), 3, 7);
-    assert_eq!(peers(&set_of(&[older(2), newcomer.clone()])), ["10.5.3.0/24 via 192.0.2.9 02:00:00:00:00:02"]);
-    assert_eq!(peers(&set_of(&[older(5), newcomer])), ["10.5.2.0/24 via 192.0.2.2 02:00:00:00:00:02"]);
+    assert_eq!(
+        peers(&set_of(&[older(2), newcomer.clone()])),
+        ["10.5.3.0/24 via 192.0.2.9 02:00:00:00:00:02"]
+    );
+    assert_eq!(
+        peers(&set_of(&[older(5), newcomer])),
+        ["10.5.2.0/24 via 192.0.2.2 02:00:00:00:00:02"]
+    );
 }
 
 #[test]
@@ -247,7 +410,10 @@ fn a_changed_lease_is_seen_in_a_snapshot() {
 fn a_stranger_on_our_key_is_refused_until_we_hold_another() {
     let mut set = set_of(&[entry("10.5.1.0-24", &value(3), 3, 3)]);
     assert!(peers(&set).is_empty());
-    let own = super::super::OwnLease { key: "10.5.7.0-24".parse().expect("a key"), expires_at: None };
+    let own = super::super::OwnLease {
+        key: "10.5.7.0-24".parse().expect("a key"),
+        expires_at: None,
+    };
     assert!(set.apply(StoreEvent::OwnLease(own)));
     assert_eq!(peers(&set), ["10.5.1.0/24 via 192.0.2.3 02:00:00:00:00:03"]);
 }
@@ -295,7 +461,10 @@ impl Store {
         self.revision += 1;
         match step {
             Step::Put(name, value) => {
-                let created = self.entries.get(&name).map_or(self.revision, |entry| entry.created);
+                let created = self
+                    .entries
+                    .get(&name)
+                    .map_or(self.revision, |entry| entry.created);
                 let entry = entry(&name, &value, created, self.revision);
                 self.entries.insert(name, entry.clone());
                 StoreEvent::Put(entry.into())
@@ -304,7 +473,9 @@ impl Store {
                 self.entries.remove(&name);
                 StoreEvent::Delete { name: name.into() }
             }
-            Step::Resync => StoreEvent::InSync { snapshot: self.entries.values().cloned().map(Arc::new).collect() },
+            Step::Resync => StoreEvent::InSync {
+                snapshot: self.entries.values().cloned().map(Arc::new).collect(),
+            },
         }
     }
 }
@@ -322,20 +493,48 @@ fn follow(believed: &mut BTreeMap<IpNet, Peer>, refused: &mut Vec<Rejected>, set
 
 #[test]
 fn a_change_is_the_business_of_those_it_is_tied_to_alone() {
-    let entries: Vec<_> =
-        (2..200).map(|n| entry(&format!("10.5.{n}.0-24"), &value(n), i64::from(n), i64::from(n))).collect();
+    let entries: Vec<_> = (2..200)
+        .map(|n| {
+            entry(
+                &format!("10.5.{n}.0-24"),
+                &value(n),
+                i64::from(n),
+                i64::from(n),
+            )
+        })
+        .collect();
     let mut set = set_of(&entries);
     assert_eq!(set.changes().peers.len(), entries.len());
     assert_eq!(set.changes(), Changes::default());
     set.put(entry("10.5.9.0-24", &value_with(9, 33, "vxlan"), 9, 300));
     let changes = set.changes();
-    let named: Vec<_> = changes.peers.iter().map(|(subnet, peer)| (subnet.to_string(), peer.is_some())).collect();
-    assert_eq!(named, [("10.5.9.0/24".to_owned(), true), ("10.5.33.0/24".to_owned(), false)]);
+    let named: Vec<_> = changes
+        .peers
+        .iter()
+        .map(|(subnet, peer)| (subnet.to_string(), peer.is_some()))
+        .collect();
+    assert_eq!(
+        named,
+        [
+            ("10.5.9.0/24".to_owned(), true),
+            ("10.5.33.0/24".to_owned(), false)
+        ]
+    );
     assert_eq!(changes.refused.len(), 1);
     set.delete("10.5.9.0-24");
-    let named: Vec<_> =
-        set.changes().peers.into_iter().map(|(subnet, peer)| (subnet.to_string(), peer.is_some())).collect();
-    assert_eq!(named, [("10.5.9.0/24".to_owned(), false), ("10.5.33.0/24".to_owned(), true)]);
+    let named: Vec<_> = set
+        .changes()
+        .peers
+        .into_iter()
+        .map(|(subnet, peer)| (subnet.to_string(), peer.is_some()))
+        .collect();
+    assert_eq!(
+        named,
+        [
+            ("10.5.9.0/24".to_owned(), false),
+            ("10.5.33.0/24".to_owned(), true)
+        ]
+    );
 }
 
 proptest! {
@@ -430,8 +629,11 @@ fn step([action, subnet, length, value]: [u8; 4]) -> Step {
 /// Longer sequences than those of the properties above, with the same promises after each step.
 #[test]
 fn fuzz_lease_set() {
-    let seeds: [&[u8]; 3] =
-        [&[5, 2, 4, 18, 5, 3, 4, 27, 1, 2, 4, 0], &[5, 2, 0, 18, 6, 2, 4, 27, 3, 9, 4, 2, 0, 0, 0, 0], &[7; 64]];
+    let seeds: [&[u8]; 3] = [
+        &[5, 2, 4, 18, 5, 3, 4, 27, 1, 2, 4, 0],
+        &[5, 2, 0, 18, 6, 2, 4, 27, 3, 9, 4, 2, 0, 0, 0, 0],
+        &[7; 64],
+    ];
     flannel_fuzz::run("lease_set", &seeds, |input| {
         let (mut store, mut set) = (Store::default(), empty());
         let (mut believed, mut refused) = (BTreeMap::new(), Vec::new());
@@ -439,15 +641,24 @@ fn fuzz_lease_set() {
             set.apply(store.take(step(*bytes)));
             follow(&mut believed, &mut refused, &mut set);
             let Resolved { peers, rejected } = set.resolve();
-            assert_eq!(believed.values().cloned().collect::<Vec<_>>(), peers, "what changed, and the whole verdict");
+            assert_eq!(
+                believed.values().cloned().collect::<Vec<_>>(),
+                peers,
+                "what changed, and the whole verdict"
+            );
             assert_eq!(set.rejected().collect::<Vec<_>>(), rejected);
             for (at, peer) in peers.iter().enumerate() {
-                let overlaps =
-                    |other: &Peer| peer.subnet.contains(&other.subnet) || other.subnet.contains(&peer.subnet);
+                let overlaps = |other: &Peer| {
+                    peer.subnet.contains(&other.subnet) || other.subnet.contains(&peer.subnet)
+                };
                 assert!(!peers[at + 1..].iter().any(overlaps), "{peers:?}");
             }
         }
         let snapshot: Vec<_> = store.entries.into_values().collect();
-        assert_eq!(set.resolve(), set_of(&snapshot).resolve(), "events, and a fresh snapshot");
+        assert_eq!(
+            set.resolve(),
+            set_of(&snapshot).resolve(),
+            "events, and a fresh snapshot"
+        );
     });
 }

@@ -39,12 +39,17 @@ pub(crate) enum FeedEvent<M> {
 
 impl<T: MessageStream> Feed<T> {
     pub(crate) fn open(stream: T) -> Self {
-        Self::Open { stream, opened: Instant::now() }
+        Self::Open {
+            stream,
+            opened: Instant::now(),
+        }
     }
 
     /// A closed stream that is opened without delay.
     pub(crate) fn reopen_now() -> Self {
-        Self::Closed { reopen_at: Instant::now() }
+        Self::Closed {
+            reopen_at: Instant::now(),
+        }
     }
 
     pub(super) fn is_open(&self) -> bool {

@@ -85,7 +85,11 @@ impl<S: Source> Watcher<S> {
     }
 
     async fn next_step(&mut self) -> Option<Step<S>> {
-        let verify_at = if self.feed.is_open() { self.source.verify_at() } else { None };
+        let verify_at = if self.feed.is_open() {
+            self.source.verify_at()
+        } else {
+            None
+        };
         tokio::select! {
             () = self.events.closed() => None,
             event = self.feed.next_event() => Some(Step::Feed(event)),
@@ -130,7 +134,11 @@ impl<S: Source> Watcher<S> {
             Ok(stream) => {
                 self.counts.watches.add();
                 self.feed = Feed::open(stream);
-                if S::CONFIRMS_WATCHES { Ok(()) } else { self.resume().await }
+                if S::CONFIRMS_WATCHES {
+                    Ok(())
+                } else {
+                    self.resume().await
+                }
             }
             Err(error) => self.fail(&error).await,
         }
@@ -156,12 +164,18 @@ impl<S: Source> Watcher<S> {
     }
 
     async fn take_listing(&mut self, listing: Listing<S>) -> Result<S::Position, Gone> {
-        let Listing { entries, own, position } = listing;
+        let Listing {
+            entries,
+            own,
+            position,
+        } = listing;
         self.counts.listings.add();
         self.position = Some(position.clone());
         self.in_sync = true;
         self.settle_complaint();
-        self.events.send(StoreEvent::InSync { snapshot: entries }).await?;
+        self.events
+            .send(StoreEvent::InSync { snapshot: entries })
+            .await?;
         let events = self.source.see_own(own).await;
         self.events.send_all(events).await?;
         Ok(position)
@@ -190,7 +204,10 @@ impl<S: Source> Watcher<S> {
     async fn take_changes(&mut self, changes: S::Changes) -> Result<(), Gone> {
         self.retry.note_change();
         self.resume().await?;
-        let advanced = self.position.as_mut().map(|position| self.source.advance(position, &changes));
+        let advanced = self
+            .position
+            .as_mut()
+            .map(|position| self.source.advance(position, &changes));
         match advanced {
             Some(Err(error)) => self.fail(&error).await,
             _ => self.source.apply(changes, &self.events).await,
@@ -200,7 +217,11 @@ impl<S: Source> Watcher<S> {
     /// Reports that changes arrive again, unless they did not cease to.
     async fn resume(&mut self) -> Result<(), Gone> {
         self.settle_complaint();
-        if std::mem::replace(&mut self.in_sync, true) { Ok(()) } else { self.events.send(StoreEvent::Resumed).await }
+        if std::mem::replace(&mut self.in_sync, true) {
+            Ok(())
+        } else {
+            self.events.send(StoreEvent::Resumed).await
+        }
     }
 
     fn settle_complaint(&mut self) {
@@ -213,7 +234,9 @@ impl<S: Source> Watcher<S> {
         if recovery != Recovery::Resume {
             self.position = None;
         }
-        self.feed = Feed::Closed { reopen_at: self.retry.after_failure() };
+        self.feed = Feed::Closed {
+            reopen_at: self.retry.after_failure(),
+        };
     }
 
     /// A watch that lasted has worked. One that was confirmed has started the delays over then.
@@ -246,8 +269,11 @@ impl<S: Source> Watcher<S> {
         if self.position.take().is_none() {
             return false;
         }
-        let Some(reopen_at) = self.retry.after_expiry() else { return false };
-        debug!(reason = %error, "{} dropped the history being watched; listing {} again", S::NAME, S::OBJECTS);
+        let Some(reopen_at) = self.retry.after_expiry() else {
+            return false;
+        };
+        debug!(reason = %error, "{} dropped the history being watched; listing {} \
+            again", S::NAME, S::OBJECTS);
         self.feed = Feed::Closed { reopen_at };
         true
     }

@@ -27,7 +27,10 @@ pub(crate) struct Reconnect {
 
 impl Reconnect {
     pub(crate) fn new() -> Self {
-        Self { delays: RECONNECT.delays(), listed_at_once: false }
+        Self {
+            delays: RECONNECT.delays(),
+            listed_at_once: false,
+        }
     }
 
     /// The time of the next attempt after a failure.
@@ -67,7 +70,10 @@ mod tests {
         reconnect.after_failure();
         // A fifth more or less is chance.
         let is_of = |exact: &u128| (exact * 8..=exact * 12).contains(&(delay * 10));
-        [100, 200, 400, 800, 1600, 3200, 5000].into_iter().find(is_of).unwrap_or(delay)
+        [100, 200, 400, 800, 1600, 3200, 5000]
+            .into_iter()
+            .find(is_of)
+            .unwrap_or(delay)
     }
 
     #[test]
@@ -92,7 +98,11 @@ mod tests {
         let latest = Instant::now() + Duration::from_millis(SPREAD_MS);
         assert!(reconnect.after_expiry().expect("a listing") <= latest);
         assert_eq!(reconnect.after_expiry(), None, "the listing did not help");
-        assert_eq!(next_ms(&mut reconnect), 5000, "a listing alone does not start the delays over");
+        assert_eq!(
+            next_ms(&mut reconnect),
+            5000,
+            "a listing alone does not start the delays over"
+        );
         assert_eq!(reconnect.after_expiry(), None);
         reconnect.note_change();
         assert!(reconnect.after_expiry().is_some());

@@ -37,16 +37,27 @@ pub(crate) trait Source: Send + Sized {
     fn list(&mut self) -> impl Future<Output = Result<Listing<Self>, Self::Error>> + Send;
 
     /// Opens a watch of the changes after `position`.
-    fn open(&mut self, position: &Self::Position) -> impl Future<Output = Result<Self::Stream, Self::Error>> + Send;
+    fn open(
+        &mut self,
+        position: &Self::Position,
+    ) -> impl Future<Output = Result<Self::Stream, Self::Error>> + Send;
 
     /// Judges a message of the watch, which is at `position`.
     fn inspect(&mut self, message: MessageOf<Self>, position: &Self::Position) -> Verdict<Self>;
 
     /// Moves `position` behind the changes. Fails if they precede it.
-    fn advance(&mut self, position: &mut Self::Position, changes: &Self::Changes) -> Result<(), Self::Error>;
+    fn advance(
+        &mut self,
+        position: &mut Self::Position,
+        changes: &Self::Changes,
+    ) -> Result<(), Self::Error>;
 
     /// Reports the changes.
-    fn apply(&mut self, changes: Self::Changes, events: &EventSender) -> impl Future<Output = Result<(), Gone>> + Send;
+    fn apply(
+        &mut self,
+        changes: Self::Changes,
+        events: &EventSender,
+    ) -> impl Future<Output = Result<(), Gone>> + Send;
 
     /// The consequence of an error for the position.
     fn recovery(error: &Self::Error) -> Recovery;
@@ -58,7 +69,10 @@ pub(crate) trait Source: Send + Sized {
     }
 
     /// Checks that the store has the history up to `position`.
-    fn is_known(&mut self, _position: &Self::Position) -> impl Future<Output = Result<bool, Self::Error>> + Send {
+    fn is_known(
+        &mut self,
+        _position: &Self::Position,
+    ) -> impl Future<Output = Result<bool, Self::Error>> + Send {
         std::future::ready(Ok(true))
     }
 

@@ -95,7 +95,11 @@ impl<const CONFIRMS: bool> Source for Script<CONFIRMS> {
     async fn list(&mut self) -> Result<Listing<Self>, Fault> {
         self.note("list".to_owned());
         let position = answer(&mut self.listings).await?;
-        Ok(Listing { entries: Vec::new(), own: (), position })
+        Ok(Listing {
+            entries: Vec::new(),
+            own: (),
+            position,
+        })
     }
 
     async fn open(&mut self, position: &u64) -> Result<Messages, Fault> {
@@ -120,7 +124,11 @@ impl<const CONFIRMS: bool> Source for Script<CONFIRMS> {
     }
 
     async fn apply(&mut self, change: u64, events: &EventSender) -> Result<(), Gone> {
-        events.send(StoreEvent::Delete { name: change.to_string().into() }).await
+        events
+            .send(StoreEvent::Delete {
+                name: change.to_string().into(),
+            })
+            .await
     }
 
     fn recovery(error: &Fault) -> Recovery {
@@ -170,20 +178,34 @@ impl Run {
         let (attrs, new_attrs) = watch::channel(LeaseAttrs::default());
         let (requests, counts) = (Arc::clone(&script.requests), StoreCounts::default());
         tokio::spawn(Watcher::new(script, counts.clone(), new_attrs, sender).run());
-        Self { events, requests, counts, attrs }
+        Self {
+            events,
+            requests,
+            counts,
+            attrs,
+        }
     }
 
     /// A store that does not confirm watches, with listings at 5 and then 50.
     fn unconfirmed(watches: impl IntoIterator<Item = Vec<Message>>) -> Self {
-        let (listings, watches) = ([Ok(5), Ok(50)].into(), watches.into_iter().map(Ok).collect());
-        Self::of(Script::<false> { listings, watches, ..Script::default() })
+        let (listings, watches) = (
+            [Ok(5), Ok(50)].into(),
+            watches.into_iter().map(Ok).collect(),
+        );
+        Self::of(Script::<false> {
+            listings,
+            watches,
+            ..Script::default()
+        })
     }
 
     /// The events up to the one about `last`: changes by their number.
     async fn events_until(&mut self, last: &str) -> String {
         let mut all = Vec::new();
         while all.last().is_none_or(|event| event != last) {
-            let event = timeout(PATIENCE, self.events.recv()).await.unwrap_or_else(|_| panic!("{last} after {all:?}"));
+            let event = timeout(PATIENCE, self.events.recv())
+                .await
+                .unwrap_or_else(|_| panic!("{last} after {all:?}"));
             all.push(match event.expect("a running watcher") {
                 StoreEvent::InSync { .. } => "listed".to_owned(),
                 StoreEvent::Delete { name } => name.to_string(),
@@ -202,16 +224,29 @@ impl Run {
 
 #[tokio::test]
 async fn a_watch_that_ends_is_resumed_where_it_ended_and_nothing_is_reported() {
-    let mut run = Run::unconfirmed([vec![Change(6), Change(7), End(Recovery::Resume)], vec![Change(8)]]);
+    let mut run = Run::unconfirmed([
+        vec![Change(6), Change(7), End(Recovery::Resume)],
+        vec![Change(8)],
+    ]);
     assert_eq!(run.events_until("8").await, "listed, 6, 7, 8");
     assert_eq!(run.requests(), "list, watch 5, watch 7");
-    assert_eq!((run.counts.watches.get(), run.counts.listings.get(), run.counts.failures.get()), (2, 1, 0));
+    assert_eq!(
+        (
+            run.counts.watches.get(),
+            run.counts.listings.get(),
+            run.counts.failures.get()
+        ),
+        (2, 1, 0)
+    );
 }
 
 #[tokio::test]
 async fn a_watch_that_fails_is_resumed_where_it_failed() {
     let mut run = Run::unconfirmed([vec![Change(6), Failure(Fault::Lost)], vec![Change(8)]]);
-    assert_eq!(run.events_until("8").await, "listed, 6, out of sync (Lost), resumed, 8");
+    assert_eq!(
+        run.events_until("8").await,
+        "listed, 6, out of sync (Lost), resumed, 8"
+    );
     assert_eq!(run.requests(), "list, watch 5, watch 6");
     assert_eq!(run.counts.failures.get(), 1);
 }
@@ -224,18 +259,35 @@ async fn a_watch_that_is_to_be_confirmed_is_not_resumed_before() {
         Ok(vec![Failure(Fault::Lost)]),
         Ok(vec![Change(5), Change(6)]),
     ];
-    let script = Script::<true> { listings: [Ok(5)].into(), watches: watches.into(), ..Script::default() };
+    let script = Script::<true> {
+        listings: [Ok(5)].into(),
+        watches: watches.into(),
+        ..Script::default()
+    };
     let mut run = Run::of(script);
-    assert_eq!(run.events_until("6").await, "listed, 5, out of sync (Lost), resumed, 5, 6");
-    assert_eq!((run.counts.watches.get(), run.counts.failures.get()), (3, 3));
+    assert_eq!(
+        run.events_until("6").await,
+        "listed, 5, out of sync (Lost), resumed, 5, 6"
+    );
+    assert_eq!(
+        (run.counts.watches.get(), run.counts.failures.get()),
+        (3, 3)
+    );
 }
 
 #[tokio::test]
 async fn changes_that_are_compacted_away_or_precede_the_position_are_made_up_for_by_a_listing() {
     for last in [Failure(Fault::Compacted), Change(4)] {
         let mut run = Run::unconfirmed([vec![last], vec![Change(51)]]);
-        let reason = if matches!(last, Change(_)) { "WentBack" } else { "Compacted" };
-        assert_eq!(run.events_until("51").await, format!("listed, out of sync ({reason}), listed, 51"));
+        let reason = if matches!(last, Change(_)) {
+            "WentBack"
+        } else {
+            "Compacted"
+        };
+        assert_eq!(
+            run.events_until("51").await,
+            format!("listed, out of sync ({reason}), listed, 51")
+        );
         assert_eq!(run.requests(), "list, watch 5, list, watch 50");
     }
 }
@@ -249,14 +301,25 @@ async fn a_dropped_history_is_listed_again_and_is_an_outage_only_if_that_does_no
 
     let expired = || vec![Failure(Fault::Expired)];
     let mut run = Run::unconfirmed([expired(), expired(), Vec::new()]);
-    assert_eq!(run.events_until("out of sync (Expired)").await, "listed, listed, out of sync (Expired)");
+    assert_eq!(
+        run.events_until("out of sync (Expired)").await,
+        "listed, listed, out of sync (Expired)"
+    );
 }
 
 #[tokio::test]
 async fn a_listing_that_fails_is_tried_again() {
     let listings = [Err(Fault::Expired), Err(Fault::Lost), Ok(5)].into();
-    let mut run = Run::of(Script::<false> { listings, watches: [Ok(vec![Change(6)])].into(), ..Script::default() });
-    assert_eq!(run.events_until("6").await, "listed, 6", "a store that was never in sync is not reported as lost");
+    let mut run = Run::of(Script::<false> {
+        listings,
+        watches: [Ok(vec![Change(6)])].into(),
+        ..Script::default()
+    });
+    assert_eq!(
+        run.events_until("6").await,
+        "listed, 6",
+        "a store that was never in sync is not reported as lost"
+    );
     assert_eq!(run.requests(), "list, list, list, watch 5");
 }
 
@@ -271,11 +334,33 @@ async fn a_watch_that_ends_may_need_a_listing() {
 async fn a_store_found_replaced_is_listed() {
     for verifies in [true, false] {
         // Found while the watch is open, or after it failed.
-        let first = if verifies { Vec::new() } else { vec![Failure(Fault::Lost)] };
-        let (listings, watches) = ([Ok(5), Ok(50)].into(), [Ok(first), Ok(vec![Change(51)])].into());
-        let known = if verifies { vec![true, false] } else { vec![false] }.into();
-        let mut run = Run::of(Script::<false> { listings, watches, known, verifies, ..Script::default() });
-        let expected = if verifies { "listed, listed, 51" } else { "listed, out of sync (Lost), listed, 51" };
+        let first = if verifies {
+            Vec::new()
+        } else {
+            vec![Failure(Fault::Lost)]
+        };
+        let (listings, watches) = (
+            [Ok(5), Ok(50)].into(),
+            [Ok(first), Ok(vec![Change(51)])].into(),
+        );
+        let known = if verifies {
+            vec![true, false]
+        } else {
+            vec![false]
+        }
+        .into();
+        let mut run = Run::of(Script::<false> {
+            listings,
+            watches,
+            known,
+            verifies,
+            ..Script::default()
+        });
+        let expected = if verifies {
+            "listed, listed, 51"
+        } else {
+            "listed, out of sync (Lost), listed, 51"
+        };
         assert_eq!(run.events_until("51").await, expected);
         assert_eq!(run.requests(), "list, watch 5, list, watch 50");
     }

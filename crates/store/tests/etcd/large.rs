@@ -14,10 +14,14 @@ use crate::support::{Cluster, attrs, follow, request, until, until_in_sync};
 fn sent(cluster: &Cluster) -> u64 {
     let address = cluster.etcd.endpoint().replace("http://", "");
     let mut stream = TcpStream::connect(&address).expect("a server");
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("a request");
+    stream
+        .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
+        .expect("a request");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("an answer");
-    let line = text.lines().find_map(|line| line.strip_prefix("etcd_network_client_grpc_sent_bytes_total "));
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("etcd_network_client_grpc_sent_bytes_total "));
     let bytes: f64 = line.expect("the metric").parse().expect("a number");
     format!("{bytes:.0}").parse().expect("a whole number")
 }
@@ -25,7 +29,9 @@ fn sent(cluster: &Cluster) -> u64 {
 /// Each client that may write below the prefix can make such values.
 #[tokio::test]
 async fn large_values_are_refused_for_their_entries_alone() {
-    let Some(cluster) = Cluster::alone("large").await else { return };
+    let Some(cluster) = Cluster::alone("large").await else {
+        return;
+    };
     let value = "x".repeat(1_400_000);
     for n in 201..=206 {
         cluster.put(&format!("10.5.{n}.0-24"), &value).await;
@@ -33,9 +39,15 @@ async fn large_values_are_refused_for_their_entries_alone() {
     cluster.put("10.5.210.0-24", &attrs(2).to_json()).await;
     let before = sent(&cluster);
     let (_, mut events) = follow(cluster.manager(), request(1)).await;
-    assert_eq!(until_in_sync(&mut events).await.len(), 8, "all, and our own");
+    assert_eq!(
+        until_in_sync(&mut events).await.len(),
+        8,
+        "all, and our own"
+    );
     cluster.put("10.5.211.0-24", &attrs(3).to_json()).await;
-    let is_later = |event| matches!(event, StoreEvent::Put(entry) if &*entry.name == "10.5.211.0-24").then_some(());
+    let is_later = |event| {
+        matches!(event, StoreEvent::Put(entry) if &*entry.name == "10.5.211.0-24").then_some(())
+    };
     until(&mut events, is_later).await;
     let sent = sent(&cluster) - before;
     // To choose a subnet, to acquire it, and to follow; an answer that is too large is sent again.
@@ -46,11 +58,17 @@ async fn large_values_are_refused_for_their_entries_alone() {
 /// Nodes with the backend extension may publish 16 KiB each.
 #[tokio::test]
 async fn leases_of_any_lawful_size_are_listed() {
-    let Some(cluster) = Cluster::alone("extension").await else { return };
-    let value =
-        format!(r#"{{"PublicIP":"192.0.2.9","BackendType":"extension","BackendData":"{}"}}"#, "x".repeat(15_000));
+    let Some(cluster) = Cluster::alone("extension").await else {
+        return;
+    };
+    let value = format!(
+        r#"{{"PublicIP":"192.0.2.9","BackendType":"extension","BackendData":"{}"}}"#,
+        "x".repeat(15_000)
+    );
     for n in 0..700 {
-        cluster.put(&format!("10.5.{}.{}-28", n / 16, n % 16 * 16), &value).await;
+        cluster
+            .put(&format!("10.5.{}.{}-28", n / 16, n % 16 * 16), &value)
+            .await;
     }
     let before = sent(&cluster);
     let (own, mut events) = follow(cluster.manager(), request(1)).await;
@@ -64,7 +82,9 @@ async fn leases_of_any_lawful_size_are_listed() {
 
 #[tokio::test]
 async fn a_value_above_the_limit_is_named_and_the_others_are_read() {
-    let Some(cluster) = Cluster::with_requests_of("enormous", 20 << 20).await else { return };
+    let Some(cluster) = Cluster::with_requests_of("enormous", 20 << 20).await else {
+        return;
+    };
     cluster.put("10.5.201.0-24", &"x".repeat(9 << 20)).await;
     cluster.put("10.5.202.0-24", &attrs(2).to_json()).await;
     let (own, mut events) = follow(cluster.manager(), request(1)).await;

@@ -13,12 +13,19 @@ fn set() -> LeaseSet {
 }
 
 async fn take(events: &mut mpsc::Receiver<StoreEvent>, set: &mut LeaseSet) {
-    let event = timeout(PATIENCE, events.recv()).await.expect("an event in time").expect("a running manager");
+    let event = timeout(PATIENCE, events.recv())
+        .await
+        .expect("an event in time")
+        .expect("a running manager");
     assert!(set.apply(event));
 }
 
 fn peers(set: &LeaseSet) -> Vec<String> {
-    set.resolve().peers.iter().map(|peer| format!("{} {}", peer.subnet, peer.public_ip)).collect()
+    set.resolve()
+        .peers
+        .iter()
+        .map(|peer| format!("{} {}", peer.subnet, peer.public_ip))
+        .collect()
 }
 
 /// As root of a node can: by the kubelet's rights it writes any MAC on its own Node.
@@ -28,32 +35,67 @@ async fn a_newer_node_that_copies_a_mac_gets_no_packets_of_the_older_one() {
     cluster.add("own", Some("10.5.1.0/24"), &[]).await;
     for (node, created) in [(2, "2026-03-01T00:00:00Z"), (3, "2026-02-01T00:00:00Z")] {
         cluster.add_peer(node).await;
-        cluster.edit(&format!("peer{node}"), json!({ "metadata": { "creationTimestamp": created } })).await;
+        cluster
+            .edit(
+                &format!("peer{node}"),
+                json!({ "metadata": { "creationTimestamp": created } }),
+            )
+            .await;
     }
     let (mut events, mut set) = (follow(cluster.manager("own")).await, set());
     take(&mut events, &mut set).await;
     let both = ["10.5.2.0/24 192.0.2.2", "10.5.3.0/24 192.0.2.3"];
     assert_eq!(peers(&set), both);
 
-    cluster.annotate("peer2", "backend-data", Some(r#"{"VNI":1,"VtepMAC":"02:00:00:00:00:03"}"#)).await;
+    cluster
+        .annotate(
+            "peer2",
+            "backend-data",
+            Some(r#"{"VNI":1,"VtepMAC":"02:00:00:00:00:03"}"#),
+        )
+        .await;
     take(&mut events, &mut set).await;
-    assert_eq!(peers(&set), ["10.5.3.0/24 192.0.2.3"], "the older one keeps it");
-    let reasons: Vec<_> = set.resolve().rejected.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        peers(&set),
+        ["10.5.3.0/24 192.0.2.3"],
+        "the older one keeps it"
+    );
+    let reasons: Vec<_> = set
+        .resolve()
+        .rejected
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     let older = cluster.node_name("peer3");
-    assert!(reasons.len() == 1 && reasons[0].contains(&format!("is that of the older Node {older:?}")), "{reasons:?}");
+    assert!(
+        reasons.len() == 1 && reasons[0].contains(&format!("is that of the older Node {older:?}")),
+        "{reasons:?}"
+    );
     // Not Ready is not gone: others may write that, and its pods may run.
     let condition = json!([{ "type": "Ready", "status": "False" }]);
-    cluster.edit("peer3", json!({ "status": { "conditions": condition } })).await;
+    cluster
+        .edit("peer3", json!({ "status": { "conditions": condition } }))
+        .await;
     cluster.remove("peer3").await;
     take(&mut events, &mut set).await;
-    assert_eq!(peers(&set), ["10.5.2.0/24 192.0.2.2"], "until it is deleted");
+    assert_eq!(
+        peers(&set),
+        ["10.5.2.0/24 192.0.2.2"],
+        "until it is deleted"
+    );
 }
 
 /// A set in which another Node has our MAC.
 async fn copied(cluster: &Cluster) -> LeaseSet {
     cluster.add("own", Some("10.5.1.0/24"), &[]).await;
     cluster.add_peer(2).await;
-    cluster.annotate("peer2", "backend-data", Some(r#"{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}"#)).await;
+    cluster
+        .annotate(
+            "peer2",
+            "backend-data",
+            Some(r#"{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}"#),
+        )
+        .await;
     let (mut events, mut set) = (follow(cluster.manager("own")).await, set());
     take(&mut events, &mut set).await;
     assert_eq!(set.changes().refused.len(), 1);
@@ -64,7 +106,11 @@ async fn copied(cluster: &Cluster) -> LeaseSet {
 fn conflicts(set: &LeaseSet) -> impl Iterator<Item = NodeReport> {
     set.conflicts_with_us().map(|(lease, _)| {
         let message = lease.to_string();
-        NodeReport { reason: "DuplicateVtepMAC", identity: message.clone(), message }
+        NodeReport {
+            reason: "DuplicateVtepMAC",
+            identity: message.clone(),
+            message,
+        }
     })
 }
 
@@ -81,10 +127,14 @@ async fn a_node_that_claims_our_mac_makes_one_event_on_our_node() {
     let written = cluster.faults().wrote_events(1).await;
     let own = cluster.node_name("own");
     assert_eq!(written[0]["involvedObject"]["name"], json!(own));
-    assert_eq!((&written[0]["reason"], &written[0]["type"]), (&json!("DuplicateVtepMAC"), &json!("Warning")));
+    assert_eq!(
+        (&written[0]["reason"], &written[0]["type"]),
+        (&json!("DuplicateVtepMAC"), &json!("Warning"))
+    );
     let message = written[0]["message"].as_str().unwrap_or_default();
     assert!(
-        message.contains(&cluster.node_name("peer2")) && message.contains("02:00:00:00:00:01 is ours"),
+        message.contains(&cluster.node_name("peer2"))
+            && message.contains("02:00:00:00:00:01 is ours"),
         "{message}"
     );
     drop(reports);
@@ -106,9 +156,16 @@ async fn a_node_with_a_lowered_mode_makes_an_event_too() {
     let reports = manager.node_reports();
     let message = "the datapath mode is kernel, not fast".to_owned();
     let identity = message.clone();
-    reports.set([NodeReport { reason: "DatapathModeLowered", identity, message: message.clone() }]);
+    reports.set([NodeReport {
+        reason: "DatapathModeLowered",
+        identity,
+        message: message.clone(),
+    }]);
     let written = cluster.faults().wrote_events(1).await;
-    assert_eq!((&written[0]["reason"], &written[0]["message"]), (&json!("DatapathModeLowered"), &json!(message)));
+    assert_eq!(
+        (&written[0]["reason"], &written[0]["message"]),
+        (&json!("DatapathModeLowered"), &json!(message))
+    );
 }
 
 /// A role of before, without `events: create`.

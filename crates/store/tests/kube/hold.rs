@@ -14,13 +14,19 @@ async fn annotations_others_changed_are_written_again() {
         let ip = cluster.annotation("public-ip");
         let says = |wanted: &'static str| {
             let ip = ip.clone();
-            move |node: &serde_json::Value| (node["metadata"]["annotations"][&ip] == wanted).then_some(())
+            move |node: &serde_json::Value| {
+                (node["metadata"]["annotations"][&ip] == wanted).then_some(())
+            }
         };
-        cluster.annotate("own", "public-ip", Some("192.0.2.99")).await;
+        cluster
+            .annotate("own", "public-ip", Some("192.0.2.99"))
+            .await;
         cluster.eventually("own", says("192.0.2.1")).await;
         cluster.annotate("own", "public-ip", None).await;
         cluster.eventually("own", says("192.0.2.1")).await;
-        cluster.annotate("own", "public-ip-overwrite", Some("203.0.113.1")).await;
+        cluster
+            .annotate("own", "public-ip-overwrite", Some("203.0.113.1"))
+            .await;
         cluster.eventually("own", says("203.0.113.1")).await;
         // The lease was held all along.
         cluster.add_peer(2).await;
@@ -40,14 +46,21 @@ async fn what_we_publish_once_more_is_written_at_once() {
         for n in [7, 8] {
             sender.send(attrs(n)).expect("a running manager");
             let wanted = format!("192.0.2.{n}");
-            cluster.eventually("own", |node| (node["metadata"]["annotations"][&ip] == wanted).then_some(())).await;
+            cluster
+                .eventually("own", |node| {
+                    (node["metadata"]["annotations"][&ip] == wanted).then_some(())
+                })
+                .await;
         }
         // The lease was held all along.
         cluster.add_peer(2).await;
         assert_eq!(next(&mut events).await, "+peer2");
         // Connections from a former address get no answer: the watch is opened again, from where it
         // was.
-        assert!(counts.watches.get() > 1 && counts.listings.get() == 1, "{counts:?}");
+        assert!(
+            counts.watches.get() > 1 && counts.listings.get() == 1,
+            "{counts:?}"
+        );
     }
 }
 
@@ -60,12 +73,20 @@ async fn a_node_that_is_gone_is_a_lost_lease_until_it_is_back() {
         let mut events = follow(manager).await;
         assert_eq!(next(&mut events).await, "=");
         cluster.remove("own").await;
-        assert_eq!(next(&mut events).await, "lost 10.5.1.0-24: the Node was deleted");
+        assert_eq!(
+            next(&mut events).await,
+            "lost 10.5.1.0-24: the Node was deleted"
+        );
         cluster.add("own", Some("10.5.7.0/24"), &[]).await;
         assert_eq!(next(&mut events).await, "own 10.5.7.0-24");
-        assert_eq!(cluster.annotated("own", "public-ip").await.as_deref(), Some("192.0.2.1"), "published first");
+        assert_eq!(
+            cluster.annotated("own", "public-ip").await.as_deref(),
+            Some("192.0.2.1"),
+            "published first"
+        );
         assert_eq!(counts.losses.get(), 1);
-        let begun = [&counts.renewals, &counts.listings, &counts.watches].map(|count| count.get() > 0);
+        let begun =
+            [&counts.renewals, &counts.listings, &counts.watches].map(|count| count.get() > 0);
         assert_eq!(begun, [true; 3], "{counts:?}");
     }
 }
@@ -79,11 +100,17 @@ async fn a_changed_subnet_is_followed() {
     assert_eq!(next(&mut events).await, "=");
     let cidr = |cidr: &str| json!({ "spec": { "podCIDR": cidr, "podCIDRs": [cidr] } });
     cluster.edit("own", cidr("10.5.2.0/24")).await;
-    assert_eq!(next(&mut events).await, "lost 10.5.1.0-24: the Node's subnet is 10.5.2.0-24 now");
+    assert_eq!(
+        next(&mut events).await,
+        "lost 10.5.1.0-24: the Node's subnet is 10.5.2.0-24 now"
+    );
     assert_eq!(next(&mut events).await, "own 10.5.2.0-24");
     cluster.edit("own", cidr("10.6.0.0/24")).await;
     let lost = next(&mut events).await;
-    assert!(lost.starts_with("lost 10.5.2.0-24: ") && lost.contains("10.6.0.0/24"), "outside of the network: {lost}");
+    assert!(
+        lost.starts_with("lost 10.5.2.0-24: ") && lost.contains("10.6.0.0/24"),
+        "outside of the network: {lost}"
+    );
     cluster.edit("own", cidr("10.5.3.0/24")).await;
     assert_eq!(next(&mut events).await, "own 10.5.3.0-24");
 }

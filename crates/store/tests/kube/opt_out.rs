@@ -33,7 +33,14 @@ async fn until(opt_outs: &mut OptOuts, wanted: impl Fn(&PodOptOuts) -> bool) {
 
 /// Returns the expected opt-outs: `default/<name>` by address.
 fn out(pods: &[(&str, &str)]) -> BTreeMap<IpAddr, String> {
-    pods.iter().map(|(name, address)| (address.parse().expect("an address"), format!("default/{name}"))).collect()
+    pods.iter()
+        .map(|(name, address)| {
+            (
+                address.parse().expect("an address"),
+                format!("default/{name}"),
+            )
+        })
+        .collect()
 }
 
 fn annotation(cluster: &Cluster, value: &str) -> Value {
@@ -58,8 +65,17 @@ async fn pods_of_this_node_opt_out_and_in_again() {
     opt_outs.first().await;
     let listed = out(&[("a", "10.5.1.2"), ("a", "fd00:5:1::2"), ("e", "10.5.1.5")]);
     assert_eq!(opt_outs.latest().out, listed);
-    let names = out(&[("a", "10.5.1.2"), ("a", "fd00:5:1::2"), ("b", "10.5.1.3"), ("e", "10.5.1.5")]);
-    assert_eq!(opt_outs.latest().names, names, "those of this node with addresses, whatever they want");
+    let names = out(&[
+        ("a", "10.5.1.2"),
+        ("a", "fd00:5:1::2"),
+        ("b", "10.5.1.3"),
+        ("e", "10.5.1.5"),
+    ]);
+    assert_eq!(
+        opt_outs.latest().names,
+        names,
+        "those of this node with addresses, whatever they want"
+    );
 
     double.change(|state| {
         state.put_local_pod("a", &own, &json!({}), &["10.5.1.2", "fd00:5:1::2"]);
@@ -69,7 +85,12 @@ async fn pods_of_this_node_opt_out_and_in_again() {
     });
     let changed = out(&[("b", "10.5.1.3"), ("d", "10.5.1.4")]);
     until(&mut opt_outs, |report| report.out == changed).await;
-    let names = out(&[("a", "10.5.1.2"), ("a", "fd00:5:1::2"), ("b", "10.5.1.3"), ("d", "10.5.1.4")]);
+    let names = out(&[
+        ("a", "10.5.1.2"),
+        ("a", "fd00:5:1::2"),
+        ("b", "10.5.1.3"),
+        ("d", "10.5.1.4"),
+    ]);
     assert_eq!(opt_outs.latest().names, names);
 
     // An outage of the server withdraws no opt-out. A new list finds changes compacted during it.
@@ -79,7 +100,10 @@ async fn pods_of_this_node_opt_out_and_in_again() {
         state.compact();
     });
     let left = out(&[("d", "10.5.1.4")]);
-    until(&mut opt_outs, |report| report.out == left && report.problem.is_none()).await;
+    until(&mut opt_outs, |report| {
+        report.out == left && report.problem.is_none()
+    })
+    .await;
 
     opt_outs.want(false);
     until(&mut opt_outs, |report| *report == PodOptOuts::default()).await;
@@ -97,7 +121,11 @@ async fn a_word_that_is_none_of_ours_is_logged_when_it_comes() {
     let (_manager, mut opt_outs) = asked(&cluster).await;
     opt_outs.want(true);
     // Each address is the sign that the word with it was read.
-    for (word, address) in [("flase", "10.5.1.3"), ("flase", "10.5.1.4"), ("off", "10.5.1.5")] {
+    for (word, address) in [
+        ("flase", "10.5.1.3"),
+        ("flase", "10.5.1.4"),
+        ("off", "10.5.1.5"),
+    ] {
         double.change(|state| put(state, word, address));
         until(&mut opt_outs, |report| report.out == out(&[("a", address)])).await;
     }
@@ -106,9 +134,15 @@ async fn a_word_that_is_none_of_ours_is_logged_when_it_comes() {
         put(state, "off", "10.5.1.6");
         state.compact();
     });
-    until(&mut opt_outs, |report| report.out == out(&[("a", "10.5.1.6")])).await;
+    until(&mut opt_outs, |report| {
+        report.out == out(&[("a", "10.5.1.6")])
+    })
+    .await;
     let lines = log.lines();
-    let words: Vec<_> = lines.iter().filter_map(|line| line.split_once("fast-path: ")?.1.split(',').next()).collect();
+    let words: Vec<_> = lines
+        .iter()
+        .filter_map(|line| line.split_once("fast-path: ")?.1.split(',').next())
+        .collect();
     assert_eq!(words, ["\"flase\"", "\"off\""], "{lines:#?}");
 }
 
@@ -116,7 +150,10 @@ async fn a_word_that_is_none_of_ours_is_logged_when_it_comes() {
 async fn pods_are_not_asked_for_unless_the_option_is_given() {
     let cluster = Cluster::double("unasked").await;
     cluster.add("own", Some("10.5.1.0/24"), &[]).await;
-    let options = KubeOptions { pod_opt_out: false, ..cluster.options() };
+    let options = KubeOptions {
+        pod_opt_out: false,
+        ..cluster.options()
+    };
     let identity = NodeIdentity::Node(cluster.node_name("own"));
     let mut manager = KubeManager::new(options, identity, BRISK);
     manager.acquire(&request(1)).await.expect("a lease");
@@ -141,7 +178,14 @@ async fn a_server_that_refuses_is_reported_and_asked_again() {
     opt_outs.first().await;
     let report = opt_outs.latest();
     assert!(report.is_from_server && report.out.is_empty(), "{report:?}");
-    assert!(report.problem.is_some_and(|problem| problem.contains("with --pod-opt-out pods list, watch")));
+    assert!(
+        report
+            .problem
+            .is_some_and(|problem| problem.contains("with --pod-opt-out pods list, watch"))
+    );
     cluster.faults().change(|state| state.refuse_pods(false));
-    until(&mut opt_outs, |report| report.problem.is_none() && report.out == out(&[("a", "10.5.1.2")])).await;
+    until(&mut opt_outs, |report| {
+        report.problem.is_none() && report.out == out(&[("a", "10.5.1.2")])
+    })
+    .await;
 }

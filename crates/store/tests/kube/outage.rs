@@ -31,10 +31,25 @@ async fn nodes_are_listed_from_the_cache_of_the_server() {
     cluster.faults().rise();
     while !next(&mut events).await.starts_with('=') {}
     let asked = cluster.faults().change(|state| state.requests.clone());
-    let lists: Vec<_> = asked.iter().filter(|(_, request)| request.contains(LIST)).collect();
-    let of_version = |place: usize, version| lists[place].1.contains(&format!("resourceVersion={version}&"));
-    assert!(lists.len() == 2 && of_version(0, 0) && !of_version(1, 0), "{lists:?}");
-    assert!(lists.iter().all(|(_, request)| request.contains("resourceVersionMatch=NotOlderThan")), "{lists:?}");
+    let lists: Vec<_> = asked
+        .iter()
+        .filter(|(_, request)| request.contains(LIST))
+        .collect();
+    let of_version = |place: usize, version| {
+        lists[place]
+            .1
+            .contains(&format!("resourceVersion={version}&"))
+    };
+    assert!(
+        lists.len() == 2 && of_version(0, 0) && !of_version(1, 0),
+        "{lists:?}"
+    );
+    assert!(
+        lists
+            .iter()
+            .all(|(_, request)| request.contains("resourceVersionMatch=NotOlderThan")),
+        "{lists:?}"
+    );
     assert_eq!(cluster.faults().change(|state| state.read_from_store), 0);
 }
 
@@ -95,7 +110,10 @@ async fn a_broken_watch_is_taken_up_where_it_was() {
             if event == expected {
                 break;
             }
-            assert!(["out of sync", "resumed"].contains(&event.as_str()), "{event}");
+            assert!(
+                ["out of sync", "resumed"].contains(&event.as_str()),
+                "{event}"
+            );
         }
     }
     assert_eq!(cluster.faults().count(LIST), 1, "listed once");
@@ -146,7 +164,10 @@ async fn a_server_that_restarts_loses_nothing() {
 #[tokio::test]
 async fn a_silent_watch_is_opened_again_unnoticed() {
     let cluster = with_peers("silent", 2..=2).await;
-    let brisk = Liveness { silence: Duration::from_millis(300), ..BRISK };
+    let brisk = Liveness {
+        silence: Duration::from_millis(300),
+        ..BRISK
+    };
     let mut events = follow(cluster.manager_with("own", brisk)).await;
     assert_eq!(next(&mut events).await, "=peer2");
     cluster.faults().asked("watch=true", 3).await;
@@ -157,7 +178,11 @@ async fn a_silent_watch_is_opened_again_unnoticed() {
 #[tokio::test]
 async fn a_server_that_hangs_is_given_up_and_found_again() {
     let cluster = with_peers("hangs", 2..=2).await;
-    let brisk = Liveness { deadline: Duration::from_millis(300), silence: Duration::from_millis(300), ..BRISK };
+    let brisk = Liveness {
+        deadline: Duration::from_millis(300),
+        silence: Duration::from_millis(300),
+        ..BRISK
+    };
     let mut events = follow(cluster.manager_with("own", brisk)).await;
     assert_eq!(next(&mut events).await, "=peer2");
     cluster.faults().change(|state| state.hang(true));
@@ -201,7 +226,10 @@ async fn bookmarks_move_the_watch_on() {
         state.version
     });
     cluster.faults().change(State::compact_and_end);
-    cluster.faults().asked(&format!("resourceVersion={version}"), 1).await;
+    cluster
+        .faults()
+        .asked(&format!("resourceVersion={version}"), 1)
+        .await;
     cluster.add_peer(3).await;
     while next(&mut events).await != "+peer3" {}
     assert_eq!(cluster.faults().count(LIST), 1, "not listed again");
@@ -227,7 +255,9 @@ async fn an_expired_token_is_replaced_while_we_watch() {
 fn prints(cluster: &Cluster, seconds: u32) -> String {
     let file = cluster.scratch("printed").display().to_string();
     let end = format!("$(date -u -d @$(($(date +%s) + {seconds})) +%Y-%m-%dT%H:%M:%SZ)");
-    format!(r#"echo '{{"status":{{"token":"'"$(cat {file})"'","expirationTimestamp":"'"{end}"'"}}}}'"#)
+    format!(
+        r#"echo '{{"status":{{"token":"'"$(cat {file})"'","expirationTimestamp":"'"{end}"'"}}}}'"#
+    )
 }
 
 #[tokio::test]
@@ -255,10 +285,20 @@ async fn a_credential_plugin_is_asked_again_before_its_token_ends() {
 async fn a_credential_plugin_that_hangs_is_named_and_waited_for() {
     let cluster = with_peers("hung-plugin", 2..=2).await;
     cluster.write_plugin("exec sleep 600");
-    let brisk = Liveness { deadline: Duration::from_millis(500), ..BRISK };
+    let brisk = Liveness {
+        deadline: Duration::from_millis(500),
+        ..BRISK
+    };
     let mut manager = cluster.manager_with("own", brisk);
-    let error = manager.acquire(&request(1)).await.expect_err("no credentials").to_string();
-    assert!(error.contains("the credential plugin /bin/sh did not end within"), "{error}");
+    let error = manager
+        .acquire(&request(1))
+        .await
+        .expect_err("no credentials")
+        .to_string();
+    assert!(
+        error.contains("the credential plugin /bin/sh did not end within"),
+        "{error}"
+    );
     cluster.write_kubeconfig("secret");
     let mut events = follow(manager).await;
     assert_eq!(next(&mut events).await, "=peer2");
@@ -298,7 +338,10 @@ async fn history_lost_in_an_outage(name: &str, late: bool) {
     assert_eq!(next(&mut events).await, "+peer5");
 
     let record = cluster.faults().change(|state| state.requests.clone());
-    let listed = record.iter().rposition(|(_, request)| request.contains(LIST)).expect("listed");
+    let listed = record
+        .iter()
+        .rposition(|(_, request)| request.contains(LIST))
+        .expect("listed");
     let (before, at): (&(Instant, String), _) = (&record[listed - 1], record[listed].0);
     assert!(before.1.contains("watch=true"), "{record:?}");
     let delay = at - before.0;
@@ -309,12 +352,25 @@ async fn history_lost_in_an_outage(name: &str, late: bool) {
 #[tokio::test]
 async fn history_lost_in_an_outage_is_listed_soon() {
     let log = Log::of_this_thread();
-    tokio::join!(history_lost_in_an_outage("lost", false), history_lost_in_an_outage("lost-late", true));
+    tokio::join!(
+        history_lost_in_an_outage("lost", false),
+        history_lost_in_an_outage("lost-late", true)
+    );
     let lines = log.lines();
-    let of_it: Vec<_> = lines.iter().filter(|line| line.contains("too old resource version")).collect();
+    let of_it: Vec<_> = lines
+        .iter()
+        .filter(|line| line.contains("too old resource version"))
+        .collect();
     assert_eq!(of_it.len(), 2, "{lines:?}");
-    assert!(of_it.iter().all(|line| line.starts_with("DEBUG ")), "{of_it:?}");
-    assert_eq!(lines.iter().filter(|line| line.contains("is back")).count(), 2, "once in each cluster: {lines:?}");
+    assert!(
+        of_it.iter().all(|line| line.starts_with("DEBUG ")),
+        "{of_it:?}"
+    );
+    assert_eq!(
+        lines.iter().filter(|line| line.contains("is back")).count(),
+        2,
+        "once in each cluster: {lines:?}"
+    );
 }
 
 /// The most bytes that the network buffers, in addition to those that the client takes.
@@ -324,22 +380,42 @@ const BUFFERED: usize = 24 << 20;
 async fn an_answer_without_an_end_is_given_up_and_the_node_goes_on() {
     let log = Log::of_this_thread();
     let cluster = with_peers("endless", 2..=2).await;
-    cluster.faults().change(|state| state.flood(Some("/nodes/")));
-    let error = cluster.manager("own").acquire(&request(1)).await.expect_err("no answer");
-    assert!(error.to_string().contains("its answer is not read: it is larger than 64 MiB"), "{error}");
-    let taken = cluster.faults().change(|state| std::mem::take(&mut state.taken));
+    cluster
+        .faults()
+        .change(|state| state.flood(Some("/nodes/")));
+    let error = cluster
+        .manager("own")
+        .acquire(&request(1))
+        .await
+        .expect_err("no answer");
+    assert!(
+        error
+            .to_string()
+            .contains("its answer is not read: it is larger than 64 MiB"),
+        "{error}"
+    );
+    let taken = cluster
+        .faults()
+        .change(|state| std::mem::take(&mut state.taken));
     println!("an answer of 400 MB: {taken} bytes were taken");
     assert!(taken < (64 << 20) + BUFFERED, "{taken} bytes");
 
-    cluster.faults().change(|state| state.flood(Some("watch=true")));
+    cluster
+        .faults()
+        .change(|state| state.flood(Some("watch=true")));
     let mut events = follow(cluster.manager("own")).await;
     assert_eq!(next(&mut events).await, "=peer2");
     cluster.faults().asked("watch=true", 3).await;
-    let taken = cluster.faults().change(|state| std::mem::take(&mut state.taken));
+    let taken = cluster
+        .faults()
+        .change(|state| std::mem::take(&mut state.taken));
     println!("a line of 400 MB on a watch: {taken} bytes were taken");
     assert!(taken < (16 << 20) + BUFFERED, "{taken} bytes");
     let lines = log.lines().join("\n");
-    assert!(lines.contains("its answer is not read: it is larger than 16 MiB"), "{lines}");
+    assert!(
+        lines.contains("its answer is not read: it is larger than 16 MiB"),
+        "{lines}"
+    );
 
     cluster.faults().change(|state| state.flood(None));
     cluster.add_peer(3).await;

@@ -20,7 +20,9 @@ async fn with_one_peer(name: &str) -> (Cluster, mpsc::Receiver<StoreEvent>) {
 /// Waits for an event, however many others come.
 async fn until(events: &mut mpsc::Receiver<StoreEvent>, wanted: &str) {
     let waiting = async { while next(events).await != wanted {} };
-    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{wanted} in time"));
+    timeout(PATIENCE, waiting)
+        .await
+        .unwrap_or_else(|_| panic!("{wanted} in time"));
 }
 
 #[tokio::test]
@@ -36,7 +38,12 @@ async fn what_arrives_a_few_bytes_at_a_time_is_put_together() {
 #[tokio::test]
 async fn nothing_that_is_said_on_a_watch_is_the_end_of_it() {
     let (cluster, mut events) = with_one_peer("noise").await;
-    let long = [b"{\"type\":\"ADDED\",\"object\":\"".as_slice(), &vec![b'x'; 1 << 20], b"\"}\n"].concat();
+    let long = [
+        b"{\"type\":\"ADDED\",\"object\":\"".as_slice(),
+        &vec![b'x'; 1 << 20],
+        b"\"}\n",
+    ]
+    .concat();
     let noise: [&[u8]; 15] = [
         b"\n\n\r\n",
         b"nonsense\n",
@@ -61,11 +68,18 @@ async fn nothing_that_is_said_on_a_watch_is_the_end_of_it() {
         loop {
             let event = next(&mut events).await;
             // As a change, or in a snapshot if the watch could not be taken up.
-            if event == format!("+{expected}") || event.split(['=', ' ']).any(|name| name == expected) {
+            if event == format!("+{expected}")
+                || event.split(['=', ' ']).any(|name| name == expected)
+            {
                 break;
             }
-            let passing = event.starts_with('=') || ["out of sync", "resumed"].contains(&event.as_str());
-            assert!(passing, "{event} after {:?}", String::from_utf8_lossy(&noise[..noise.len().min(99)]));
+            let passing =
+                event.starts_with('=') || ["out of sync", "resumed"].contains(&event.as_str());
+            assert!(
+                passing,
+                "{event} after {:?}",
+                String::from_utf8_lossy(&noise[..noise.len().min(99)])
+            );
         }
     }
     cluster.remove("peer2").await;
@@ -77,8 +91,12 @@ async fn nothing_that_is_said_on_a_watch_is_the_end_of_it() {
 #[tokio::test]
 async fn a_change_that_cannot_be_read_is_passed_by_listing() {
     let (cluster, mut events) = with_one_peer("unreadable").await;
-    cluster.edit("peer2", json!({ "spec": { "podCIDRs": 5 } })).await;
-    cluster.edit("peer2", json!({ "spec": { "podCIDRs": ["10.5.2.0/24"] } })).await;
+    cluster
+        .edit("peer2", json!({ "spec": { "podCIDRs": 5 } }))
+        .await;
+    cluster
+        .edit("peer2", json!({ "spec": { "podCIDRs": ["10.5.2.0/24"] } }))
+        .await;
     cluster.add_peer(3).await;
     until(&mut events, "=peer2 peer3").await;
     cluster.add_peer(4).await;

@@ -37,14 +37,20 @@ pub(super) fn tables() -> [&'static str; 2] {
 /// Brings the chains into the desired state. Returns true if they differed.
 ///
 /// Rules that name `networks` are ours; if it is `None`, all rules in our chains are.
-pub(super) async fn keep(tool: &Tool, chains: &Chains, networks: Option<&[IpNet]>) -> Result<bool, TrafficError> {
+pub(super) async fn keep(
+    tool: &Tool,
+    chains: &Chains,
+    networks: Option<&[IpNet]>,
+) -> Result<bool, TrafficError> {
     let text = difference(tool, chains, networks).await?;
     if text.is_empty() {
         return Ok(false);
     }
     tool::run(&tool.restore, tool.restore_args(), &text).await?;
     if !difference(tool, chains, networks).await?.is_empty() {
-        return Err(TrafficError::NotKept { what: format!("what {tool} has of our chains") });
+        return Err(TrafficError::NotKept {
+            what: format!("what {tool} has of our chains"),
+        });
     }
     Ok(true)
 }
@@ -64,8 +70,10 @@ pub(super) async fn difference(
             continue;
         }
         let found = tool.read(&place).await?;
-        let ours = networks
-            .map_or(Ours::All, |networks| Ours::Naming { networks: networks.to_vec(), remark: Some(place.comment) });
+        let ours = networks.map_or(Ours::All, |networks| Ours::Naming {
+            networks: networks.to_vec(),
+            remark: Some(place.comment),
+        });
         let lines = match wanted {
             Some(rules) => transaction::install(&place, &found, &rules, &ours),
             None => transaction::remove(&place, &found, &ours),

@@ -18,7 +18,9 @@ impl SavedChain {
     /// Adds a line. Keeps only our chain: a node may have tens of thousands of other rules.
     pub(super) fn add(&mut self, line: &str, place: &Place) -> Result<(), TrafficError> {
         match saved::line(line) {
-            Some(SavedLine::Rule { chain, options }) if chain == place.chain => self.rules.push(options.to_owned()),
+            Some(SavedLine::Rule { chain, options }) if chain == place.chain => {
+                self.rules.push(options.to_owned())
+            }
             Some(SavedLine::Rule { chain, options }) if leads_to(options, place.chain) => {
                 self.jumps.push((chain.to_owned(), options.to_owned()));
             }
@@ -39,6 +41,8 @@ pub(super) fn is_incompatible(message: &str) -> bool {
 
 fn leads_to(rule: &str, chain: &str) -> bool {
     let target = rule.split_once(" -j ").or_else(|| rule.split_once(" -g "));
-    let target = target.map(|(_, target)| target).or_else(|| rule.strip_prefix("-j ").or(rule.strip_prefix("-g ")));
+    let target = target
+        .map(|(_, target)| target)
+        .or_else(|| rule.strip_prefix("-j ").or(rule.strip_prefix("-g ")));
     target.is_some_and(|target| target.split(' ').next() == Some(chain))
 }

@@ -68,7 +68,10 @@ impl Tools {
             found.swap(0, 1);
         }
         let mut found = found.into_iter();
-        Self { chosen: found.next(), others: found.collect() }
+        Self {
+            chosen: found.next(),
+            others: found.collect(),
+        }
     }
 }
 
@@ -83,7 +86,14 @@ impl Tool {
         match tool::run(&main, &["--version"], "").await {
             Ok(text) => {
                 let (version, variant) = parse_version(&text)?;
-                Some(Self { main, save, restore, family, variant, version })
+                Some(Self {
+                    main,
+                    save,
+                    restore,
+                    family,
+                    variant,
+                    version,
+                })
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot use this iptables");
@@ -103,7 +113,11 @@ impl Tool {
     }
 
     pub(super) fn restore_args(&self) -> &'static [&'static str] {
-        if self.version >= RANDOM_FULLY { &["--noflush", "-w", "5"] } else { &["--noflush"] }
+        if self.version >= RANDOM_FULLY {
+            &["--noflush", "-w", "5"]
+        } else {
+            &["--noflush"]
+        }
     }
 
     /// Returns true if the table may exist. Reading a table of the legacy variant would load it
@@ -118,7 +132,10 @@ impl Tool {
         }
         if self.is_in_nftables() {
             for chain in KUBELET_CHAINS {
-                if tool::run(&self.main, &["-t", "mangle", "-S", chain], "").await.is_ok() {
+                if tool::run(&self.main, &["-t", "mangle", "-S", chain], "")
+                    .await
+                    .is_ok()
+                {
                     return true;
                 }
             }
@@ -134,7 +151,11 @@ impl Tool {
 
     /// Reads our chain of a table, and what leads to it.
     pub(super) async fn read(&self, place: &Place) -> Result<SavedChain, TrafficError> {
-        if self.is_in_nftables() { self.read_chains(place).await } else { self.read_table(place).await }
+        if self.is_in_nftables() {
+            self.read_chains(place).await
+        } else {
+            self.read_table(place).await
+        }
     }
 
     async fn read_table(&self, place: &Place) -> Result<SavedChain, TrafficError> {
@@ -159,7 +180,9 @@ impl Tool {
                     text.lines().try_for_each(|line| found.add(line, place))?;
                 }
                 // iptables 1.8.9 says of a chain that does not exist that it is incompatible.
-                Err(ToolError::Refused { message, .. }) if chain == place.parent && is_incompatible(&message) => {
+                Err(ToolError::Refused { message, .. })
+                    if chain == place.parent && is_incompatible(&message) =>
+                {
                     return Err(TrafficError::Incompatible { table: place.table });
                 }
                 Err(ToolError::Refused { .. }) if chain == place.chain => {}
@@ -183,10 +206,16 @@ impl fmt::Display for Tool {
 
 /// Reads `iptables v1.8.9 (nf_tables)`. Before 1.8 there was one variant, and it was not named.
 fn parse_version(text: &str) -> Option<([u32; 3], Variant)> {
-    let number = text.split_whitespace().find_map(|word| word.strip_prefix('v'))?;
+    let number = text
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix('v'))?;
     let mut parts = number.splitn(3, '.').map(|part| part.parse().ok());
     let version = [parts.next()??, parts.next()??, parts.next()??];
-    let variant = if text.contains("(nf_tables)") { Variant::NfTables } else { Variant::Legacy };
+    let variant = if text.contains("(nf_tables)") {
+        Variant::NfTables
+    } else {
+        Variant::Legacy
+    };
     Some((version, variant))
 }
 
@@ -196,9 +225,18 @@ mod tests {
 
     #[test]
     fn versions_are_read_as_iptables_prints_them() {
-        assert_eq!(parse_version("iptables v1.8.9 (nf_tables)\n"), Some(([1, 8, 9], Variant::NfTables)));
-        assert_eq!(parse_version("ip6tables v1.8.11 (legacy)\n"), Some(([1, 8, 11], Variant::Legacy)));
-        assert_eq!(parse_version("iptables v1.4.21\n"), Some(([1, 4, 21], Variant::Legacy)));
+        assert_eq!(
+            parse_version("iptables v1.8.9 (nf_tables)\n"),
+            Some(([1, 8, 9], Variant::NfTables))
+        );
+        assert_eq!(
+            parse_version("ip6tables v1.8.11 (legacy)\n"),
+            Some(([1, 8, 11], Variant::Legacy))
+        );
+        assert_eq!(
+            parse_version("iptables v1.4.21\n"),
+            Some(([1, 4, 21], Variant::Legacy))
+        );
         assert_eq!(parse_version("iptables\n"), None);
     }
 }

@@ -23,12 +23,18 @@ pub(super) struct Place {
 impl Place {
     pub(super) const fn of(purpose: Purpose) -> Self {
         match purpose {
-            Purpose::Masquerade => {
-                Self { table: "nat", chain: "FLANNEL-POSTRTG", parent: "POSTROUTING", comment: "flanneld masq" }
-            }
-            Purpose::Forward => {
-                Self { table: "filter", chain: "FLANNEL-FWD", parent: "FORWARD", comment: "flanneld forward" }
-            }
+            Purpose::Masquerade => Self {
+                table: "nat",
+                chain: "FLANNEL-POSTRTG",
+                parent: "POSTROUTING",
+                comment: "flanneld masq",
+            },
+            Purpose::Forward => Self {
+                table: "filter",
+                chain: "FLANNEL-FWD",
+                parent: "FORWARD",
+                comment: "flanneld forward",
+            },
         }
     }
 
@@ -41,14 +47,19 @@ impl Place {
         let mut words = Vec::new();
         words.extend(address("-s", rule.source));
         words.extend(address("-d", rule.destination));
-        words.extend(rule.marked.then(|| format!("-m mark --mark {KUBE_PROXY_MARK:#x}/{KUBE_PROXY_MARK:#x}")));
+        words.extend(
+            rule.marked
+                .then(|| format!("-m mark --mark {KUBE_PROXY_MARK:#x}/{KUBE_PROXY_MARK:#x}")),
+        );
         words.push(self.remark());
         words.push(
             match rule.verdict {
                 RuleVerdict::Return => "-j RETURN",
                 RuleVerdict::Accept => "-j ACCEPT",
                 RuleVerdict::Masquerade { random_fully: true } => "-j MASQUERADE --random-fully",
-                RuleVerdict::Masquerade { random_fully: false } => "-j MASQUERADE",
+                RuleVerdict::Masquerade {
+                    random_fully: false,
+                } => "-j MASQUERADE",
             }
             .to_owned(),
         );
@@ -66,7 +77,9 @@ impl Place {
 
     fn refill(&self, rules: &[String]) -> Vec<String> {
         let declared = format!(":{} - [0:0]", self.chain);
-        std::iter::once(declared).chain(rules.iter().map(|rule| format!("-A {} {rule}", self.chain))).collect()
+        std::iter::once(declared)
+            .chain(rules.iter().map(|rule| format!("-A {} {rule}", self.chain)))
+            .collect()
     }
 }
 
@@ -79,12 +92,23 @@ fn address(option: &str, side: AddressMatch) -> Option<String> {
 }
 
 /// The lines that put `rules` in place; none when they are. A jump that is right keeps its place.
-pub(super) fn install(place: &Place, found: &SavedChain, rules: &[String], ours: &Ours) -> Vec<String> {
+pub(super) fn install(
+    place: &Place,
+    found: &SavedChain,
+    rules: &[String],
+    ours: &Ours,
+) -> Vec<String> {
     let content = chain::content(&found.rules, rules, ours);
-    let mut lines = content.map(|content| place.refill(&content)).unwrap_or_default();
+    let mut lines = content
+        .map(|content| place.refill(&content))
+        .unwrap_or_default();
     let jump = place.jump();
     let mut missing = true;
-    for (parent, rule) in found.jumps.iter().filter(|(parent, _)| parent == place.parent) {
+    for (parent, rule) in found
+        .jumps
+        .iter()
+        .filter(|(parent, _)| parent == place.parent)
+    {
         // `-D` takes the first that is equal, so of several the last one stays: the one at our end
         // of the chain.
         if *rule != jump || !std::mem::take(&mut missing) {
@@ -105,10 +129,17 @@ pub(super) fn remove(place: &Place, found: &SavedChain, ours: &Ours) -> Vec<Stri
     let content = chain::content(&found.rules, &[], ours);
     let left = content.as_ref().unwrap_or(&found.rules);
     if left.iter().any(|rule| !is_shared(rule)) {
-        return content.map(|content| place.refill(&content)).unwrap_or_default();
+        return content
+            .map(|content| place.refill(&content))
+            .unwrap_or_default();
     }
     let mut lines = place.refill(&[]);
-    lines.extend(found.jumps.iter().map(|(parent, rule)| format!("-D {parent} {rule}")));
+    lines.extend(
+        found
+            .jumps
+            .iter()
+            .map(|(parent, rule)| format!("-D {parent} {rule}")),
+    );
     lines.push(format!("-X {}", place.chain));
     lines
 }

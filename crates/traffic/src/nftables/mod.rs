@@ -37,12 +37,17 @@ pub const fn table(family: Family) -> &'static str {
 impl Nft {
     /// Looks for it.
     pub(super) fn find() -> Option<Self> {
-        tool::find("nft").map(|path| Self { path, random_fully: false })
+        tool::find("nft").map(|path| Self {
+            path,
+            random_fully: false,
+        })
     }
 
     /// Finds out whether tool and kernel can choose ports at random.
     pub(super) async fn probe(&mut self) {
-        self.random_fully = tool::run(&self.path, &["--check", "-f", "-"], PROBE).await.is_ok();
+        self.random_fully = tool::run(&self.path, &["--check", "-f", "-"], PROBE)
+            .await
+            .is_ok();
     }
 
     /// Returns true if [`Self::probe`] found that nft can choose ports at random.
@@ -65,7 +70,9 @@ impl Nft {
         }
         tool::run(&self.path, &["-f", "-"], &text).await?;
         if !self.difference(family, chains, networks).await?.is_empty() {
-            return Err(TrafficError::NotKept { what: format!("the nftables table {}", table(family)) });
+            return Err(TrafficError::NotKept {
+                what: format!("the nftables table {}", table(family)),
+            });
         }
         Ok(true)
     }
@@ -79,14 +86,33 @@ impl Nft {
         networks: Option<&[IpNet]>,
     ) -> Result<String, TrafficError> {
         let found = self.list(family).await?;
-        let ours = networks.map_or(Ours::All, |networks| Ours::Naming { networks: networks.to_vec(), remark: None });
+        let ours = networks.map_or(Ours::All, |networks| Ours::Naming {
+            networks: networks.to_vec(),
+            remark: None,
+        });
         Ok(transaction::text(family, found.as_ref(), chains, &ours))
     }
 
     async fn list(&self, family: Family) -> Result<Option<ListedTable>, TrafficError> {
-        match tool::run(&self.path, &["-s", "list", "table", transaction::protocol(family), table(family)], "").await {
+        match tool::run(
+            &self.path,
+            &[
+                "-s",
+                "list",
+                "table",
+                transaction::protocol(family),
+                table(family),
+            ],
+            "",
+        )
+        .await
+        {
             Ok(text) => Ok(Some(ListedTable::parse(&text))),
-            Err(ToolError::Refused { message, .. }) if message.contains("No such file or directory") => Ok(None),
+            Err(ToolError::Refused { message, .. })
+                if message.contains("No such file or directory") =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error.into()),
         }
     }

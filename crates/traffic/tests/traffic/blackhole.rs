@@ -5,7 +5,11 @@ use flannel_traffic::{Engine, MasqueradeFamilies, TrafficOptions};
 use crate::support::{Namespace, all, in_namespace, run, scope, v4, v6, wait_tried, wanted};
 
 fn alone() -> TrafficOptions {
-    TrafficOptions { masquerade: MasqueradeFamilies::NONE, forward: false, ..all() }
+    TrafficOptions {
+        masquerade: MasqueradeFamilies::NONE,
+        forward: false,
+        ..all()
+    }
 }
 
 fn blackholes(family: &str) -> String {
@@ -18,10 +22,20 @@ fn it_is_made_repaired_moved_and_removed() {
         run("ip route add blackhole 10.42.7.0/24");
         run("ip route add blackhole 10.77.0.0/16 proto 191");
         let theirs = blackholes("-4");
-        let mut traffic = ns.traffic(Some(Engine::Iptables), alone(), wanted(&[v4(), v6()])).await;
+        let mut traffic = ns
+            .traffic(Some(Engine::Iptables), alone(), wanted(&[v4(), v6()]))
+            .await;
         assert_eq!(traffic.status().error, None);
-        assert!(blackholes("-4").contains("10.42.1.0/24 proto 191 metric 4294967295"), "{}", blackholes("-4"));
-        assert!(blackholes("-6").contains("fd00:10:244:1::/64 dev lo proto 191"), "{}", blackholes("-6"));
+        assert!(
+            blackholes("-4").contains("10.42.1.0/24 proto 191 metric 4294967295"),
+            "{}",
+            blackholes("-4")
+        );
+        assert!(
+            blackholes("-6").contains("fd00:10:244:1::/64 dev lo proto 191"),
+            "{}",
+            blackholes("-6")
+        );
 
         run("ip route del blackhole 10.42.1.0/24");
         run("ip -6 route del blackhole fd00:10:244:1::/64");
@@ -32,15 +46,25 @@ fn it_is_made_repaired_moved_and_removed() {
                 () = traffic.changed() => {}
             }
         }
-        assert!(blackholes("-4").contains("10.42.1.0/24") && blackholes("-6").contains("fd00:10:244:1::/64"));
+        assert!(
+            blackholes("-4").contains("10.42.1.0/24")
+                && blackholes("-6").contains("fd00:10:244:1::/64")
+        );
         traffic.want(wanted(&[scope("10.42.0.0/16", "10.42.9.0/24"), v6()]));
         assert_eq!(wait_tried(&mut traffic).await.error, None);
-        assert!(blackholes("-4").contains("10.42.9.0/24") && !blackholes("-4").contains("10.42.1.0/24"));
+        assert!(
+            blackholes("-4").contains("10.42.9.0/24") && !blackholes("-4").contains("10.42.1.0/24")
+        );
         assert!(blackholes("-6").contains("fd00:10:244:1::/64"));
         drop(traffic);
 
-        let off = TrafficOptions { blackhole: false, ..alone() };
-        let _traffic = ns.traffic(Some(Engine::Iptables), off, wanted(&[v4(), v6()])).await;
+        let off = TrafficOptions {
+            blackhole: false,
+            ..alone()
+        };
+        let _traffic = ns
+            .traffic(Some(Engine::Iptables), off, wanted(&[v4(), v6()]))
+            .await;
         assert_eq!(blackholes("-4"), theirs);
         assert_eq!(blackholes("-6"), "");
     });
@@ -52,7 +76,9 @@ fn it_is_made_repaired_moved_and_removed() {
 #[test]
 fn a_pod_bridge_comes_first_and_stays() {
     in_namespace(async |ns: Namespace| {
-        let traffic = ns.traffic(Some(Engine::Iptables), alone(), wanted(&[v4(), v6()])).await;
+        let traffic = ns
+            .traffic(Some(Engine::Iptables), alone(), wanted(&[v4(), v6()]))
+            .await;
         run("ip link add cni0 type bridge");
         run("ip link set cni0 up");
         run("ip addr add 10.42.1.1/24 dev cni0");
@@ -63,8 +89,13 @@ fn a_pod_bridge_comes_first_and_stays() {
         };
         to_pods_by_the_bridge();
         drop(traffic);
-        let off = TrafficOptions { blackhole: false, ..alone() };
-        let _traffic = ns.traffic(Some(Engine::Iptables), off, wanted(&[v4(), v6()])).await;
+        let off = TrafficOptions {
+            blackhole: false,
+            ..alone()
+        };
+        let _traffic = ns
+            .traffic(Some(Engine::Iptables), off, wanted(&[v4(), v6()]))
+            .await;
         assert_eq!(blackholes("-4") + &blackholes("-6"), "");
         to_pods_by_the_bridge();
     });
@@ -79,9 +110,17 @@ fn what_no_pod_has_taken_is_dropped() {
         run("ip addr add 192.168.1.1/24 dev eth0");
         run("ip route add default via 192.168.1.254");
         assert!(run("ip route get 10.42.1.5").contains("dev eth0"));
-        let _traffic = ns.traffic(Some(Engine::Iptables), alone(), wanted(&[v4()])).await;
-        let refused = std::process::Command::new("ip").args(["route", "get", "10.42.1.5"]).output().expect("ip");
+        let _traffic = ns
+            .traffic(Some(Engine::Iptables), alone(), wanted(&[v4()]))
+            .await;
+        let refused = std::process::Command::new("ip")
+            .args(["route", "get", "10.42.1.5"])
+            .output()
+            .expect("ip");
         assert!(!refused.status.success());
-        assert!(run("ip route get 10.42.2.5").contains("dev eth0"), "other subnets are not ours");
+        assert!(
+            run("ip route get 10.42.2.5").contains("dev eth0"),
+            "other subnets are not ours"
+        );
     });
 }

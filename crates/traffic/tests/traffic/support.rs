@@ -10,7 +10,9 @@ use std::{
 };
 
 use flannel_status::TrafficStatus;
-use flannel_traffic::{Engine, FamilyScope, MasqueradeFamilies, Traffic, TrafficOptions, WantedTraffic};
+use flannel_traffic::{
+    Engine, FamilyScope, MasqueradeFamilies, Traffic, TrafficOptions, WantedTraffic,
+};
 use nix::sched::CloneFlags;
 use tokio::time::{sleep, timeout};
 
@@ -53,7 +55,10 @@ pub(crate) fn hide(dir: &str) {
 }
 
 pub(crate) fn scope(network: &str, subnet: &str) -> FamilyScope {
-    FamilyScope { network: network.parse().expect("a network"), subnet: subnet.parse().expect("a subnet") }
+    FamilyScope {
+        network: network.parse().expect("a network"),
+        subnet: subnet.parse().expect("a subnet"),
+    }
 }
 
 pub(crate) fn v4() -> FamilyScope {
@@ -65,7 +70,10 @@ pub(crate) fn v6() -> FamilyScope {
 }
 
 pub(crate) fn wanted(scopes: &[FamilyScope]) -> WantedTraffic {
-    WantedTraffic { scopes: scopes.to_vec(), former: Vec::new() }
+    WantedTraffic {
+        scopes: scopes.to_vec(),
+        former: Vec::new(),
+    }
 }
 
 /// Everything there is, looked at often.
@@ -83,9 +91,20 @@ pub(crate) fn all() -> TrafficOptions {
 
 /// The same with exempt destinations: prefixes that end within a byte, and single addresses.
 pub(crate) fn exempt() -> TrafficOptions {
-    let prefixes =
-        ["10.0.0.0/8", "172.16.0.0/12", "192.0.2.0/25", "192.0.2.129/32", "2001:db8::/29", "2001:db8::9/128"];
-    TrafficOptions { exempt: prefixes.map(|prefix| prefix.parse().expect("a prefix")).into(), ..all() }
+    let prefixes = [
+        "10.0.0.0/8",
+        "172.16.0.0/12",
+        "192.0.2.0/25",
+        "192.0.2.129/32",
+        "2001:db8::/29",
+        "2001:db8::9/128",
+    ];
+    TrafficOptions {
+        exempt: prefixes
+            .map(|prefix| prefix.parse().expect("a prefix"))
+            .into(),
+        ..all()
+    }
 }
 
 impl Namespace {
@@ -96,7 +115,9 @@ impl Namespace {
         options: TrafficOptions,
         wanted: WantedTraffic,
     ) -> Traffic {
-        let mut traffic = Traffic::start(self.netlink.clone(), engine, options, wanted).await.expect("the tools");
+        let mut traffic = Traffic::start(self.netlink.clone(), engine, options, wanted)
+            .await
+            .expect("the tools");
         wait_tried(&mut traffic).await;
         traffic
     }
@@ -105,15 +126,22 @@ impl Namespace {
 /// Waits until what is wanted was tried.
 pub(crate) async fn wait_tried(traffic: &mut Traffic) -> TrafficStatus {
     while !traffic.is_settled() {
-        timeout(Duration::from_secs(20), traffic.changed()).await.expect("a look");
+        timeout(Duration::from_secs(20), traffic.changed())
+            .await
+            .expect("a look");
     }
     traffic.status()
 }
 
 /// Waits until something of the status is so.
-pub(crate) async fn until(traffic: &mut Traffic, so: impl Fn(&TrafficStatus) -> bool) -> TrafficStatus {
+pub(crate) async fn until(
+    traffic: &mut Traffic,
+    so: impl Fn(&TrafficStatus) -> bool,
+) -> TrafficStatus {
     while !so(&traffic.status()) {
-        timeout(Duration::from_secs(20), traffic.changed()).await.expect("a change of the status");
+        timeout(Duration::from_secs(20), traffic.changed())
+            .await
+            .expect("a change of the status");
     }
     traffic.status()
 }
@@ -138,10 +166,25 @@ pub(crate) fn run(line: &str) -> String {
 pub(crate) fn fed(line: &str, input: &str) -> String {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().expect("a command"));
-    command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap_or_else(|error| panic!("{line}: {error}"));
-    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
+    command
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .unwrap_or_else(|error| panic!("{line}: {error}"));
+    child
+        .stdin
+        .take()
+        .expect("a pipe")
+        .write_all(input.as_bytes())
+        .expect("it reads");
     let output = child.wait_with_output().expect("its end");
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    assert!(
+        output.status.success(),
+        "{line}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
     String::from_utf8(output.stdout).expect("UTF-8")
 }

@@ -9,14 +9,22 @@ use flannel_common::checksum::fold;
 /// Returns the sum of the words of `bytes`; an odd last byte is padded with zero.
 pub(crate) fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
-    let words: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    let words: u64 = words
+        .iter()
+        .map(|word| u64::from(u32::from_ne_bytes(*word)))
+        .sum();
     let mut last = [0; 4];
     last[..rest.len()].copy_from_slice(rest);
     words + u64::from(u32::from_ne_bytes(last))
 }
 
 /// Returns the sum of the pseudo-header of TCP or UDP; `length` is that of header and payload.
-pub(crate) fn pseudo_header(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, length: u16) -> u64 {
+pub(crate) fn pseudo_header(
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    protocol: u8,
+    length: u16,
+) -> u64 {
     let [high, low] = length.to_be_bytes();
     sum(&source.octets()) + sum(&destination.octets()) + sum(&[0, protocol, high, low])
 }

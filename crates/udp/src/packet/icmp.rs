@@ -39,7 +39,12 @@ impl Cause {
 
 /// Returns the error to the sender of a checked packet, from `source`; `None` where there has to be
 /// none.
-pub(crate) fn error(cause: Cause, source: Ipv4Addr, packet: &[u8], header: &Header) -> Option<Vec<u8>> {
+pub(crate) fn error(
+    cause: Cause,
+    source: Ipv4Addr,
+    packet: &[u8],
+    header: &Header,
+) -> Option<Vec<u8>> {
     if !may_be_answered(packet, header) {
         return None;
     }
@@ -61,10 +66,20 @@ pub(crate) fn error(cause: Cause, source: Ipv4Addr, packet: &[u8], header: &Head
 
 /// Errors answer first fragments, no errors, and single hosts only.
 fn may_be_answered(packet: &[u8], header: &Header) -> bool {
-    let Header { source, destination, .. } = header;
-    let is_host = !source.is_multicast() && !source.is_broadcast() && !source.is_unspecified() && !source.is_loopback();
+    let Header {
+        source,
+        destination,
+        ..
+    } = header;
+    let is_host = !source.is_multicast()
+        && !source.is_broadcast()
+        && !source.is_unspecified()
+        && !source.is_loopback();
     let is_to_host = !destination.is_multicast() && !destination.is_broadcast();
-    let is_error = header.protocol == ICMP && packet.get(header.length).is_none_or(|kind| ERRORS.contains(kind));
+    let is_error = header.protocol == ICMP
+        && packet
+            .get(header.length)
+            .is_none_or(|kind| ERRORS.contains(kind));
     is_host && is_to_host && !is_error && !header.is_later_fragment()
 }
 
@@ -78,7 +93,10 @@ mod tests {
 
     fn udp(source: [u8; 4], destination: [u8; 4], payload: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        PacketBuilder::ipv4(source, destination, 1).udp(1, 2).write(&mut bytes, payload).expect("a packet");
+        PacketBuilder::ipv4(source, destination, 1)
+            .udp(1, 2)
+            .write(&mut bytes, payload)
+            .expect("a packet");
         bytes
     }
 
@@ -90,13 +108,22 @@ mod tests {
     fn an_error_quotes_the_packet_and_has_both_checksums() {
         let packet = udp([10, 5, 1, 2], [10, 5, 9, 3], &[7; 1400]);
         for (cause, expected) in [
-            (Cause::NetUnreachable, Icmpv4Type::DestinationUnreachable(icmpv4::DestUnreachableHeader::Network)),
-            (Cause::TimeExceeded, Icmpv4Type::TimeExceeded(icmpv4::TimeExceededCode::TtlExceededInTransit)),
+            (
+                Cause::NetUnreachable,
+                Icmpv4Type::DestinationUnreachable(icmpv4::DestUnreachableHeader::Network),
+            ),
+            (
+                Cause::TimeExceeded,
+                Icmpv4Type::TimeExceeded(icmpv4::TimeExceededCode::TtlExceededInTransit),
+            ),
         ] {
             let bytes = answer(&packet, cause).expect("an error");
             assert_eq!(bytes.len(), 576);
             let ip = Ipv4HeaderSlice::from_slice(&bytes).expect("IPv4");
-            assert_eq!((ip.source_addr(), ip.destination_addr()), (FROM, Ipv4Addr::new(10, 5, 1, 2)));
+            assert_eq!(
+                (ip.source_addr(), ip.destination_addr()),
+                (FROM, Ipv4Addr::new(10, 5, 1, 2))
+            );
             assert_eq!(ip.header_checksum(), ip.to_header().calc_header_checksum());
             let message = Icmpv4Slice::from_slice(&bytes[20..]).expect("ICMP");
             assert_eq!(message.icmp_type(), expected);
@@ -116,12 +143,20 @@ mod tests {
             ([10, 5, 1, 2], [224, 0, 0, 1]),
             ([10, 5, 1, 2], [255; 4]),
         ] {
-            assert_eq!(answer(&udp(source, destination, &[]), Cause::NetUnreachable), None, "{source:?}");
+            assert_eq!(
+                answer(&udp(source, destination, &[]), Cause::NetUnreachable),
+                None,
+                "{source:?}"
+            );
         }
         let mut fragment = good.clone();
         fragment[7] = 1;
         ipv4::complete(&mut fragment[..20]);
-        assert_eq!(answer(&fragment, Cause::NetUnreachable), None, "a later fragment");
+        assert_eq!(
+            answer(&fragment, Cause::NetUnreachable),
+            None,
+            "a later fragment"
+        );
         let icmp = |kind| {
             let mut bytes = Vec::new();
             PacketBuilder::ipv4([10, 5, 1, 2], [10, 5, 9, 3], 1)
@@ -130,9 +165,16 @@ mod tests {
                 .expect("a packet");
             bytes
         };
-        assert!(answer(&icmp(8), Cause::NetUnreachable).is_some(), "an echo request");
+        assert!(
+            answer(&icmp(8), Cause::NetUnreachable).is_some(),
+            "an echo request"
+        );
         for kind in ERRORS {
-            assert_eq!(answer(&icmp(kind), Cause::NetUnreachable), None, "an error of type {kind}");
+            assert_eq!(
+                answer(&icmp(kind), Cause::NetUnreachable),
+                None,
+                "an error of type {kind}"
+            );
         }
     }
 }

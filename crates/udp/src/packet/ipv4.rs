@@ -87,7 +87,11 @@ pub(crate) fn decrement_ttl(packet: &mut [u8]) {
     let before = native_word(packet, TTL);
     packet[TTL] -= 1;
     let after = native_word(packet, TTL);
-    let sum = updated(native_word(packet, CHECKSUM), u64::from(!before), u64::from(after));
+    let sum = updated(
+        native_word(packet, CHECKSUM),
+        u64::from(!before),
+        u64::from(after),
+    );
     packet[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum.to_ne_bytes());
 }
 
@@ -134,7 +138,10 @@ mod tests {
     fn a_packet_is_read() {
         let bytes = packet(7);
         let header = Header::of(&bytes).expect("a header");
-        assert_eq!((header.length, header.total, header.ttl, header.protocol), (20, 31, 7, UDP));
+        assert_eq!(
+            (header.length, header.total, header.ttl, header.protocol),
+            (20, 31, 7, UDP)
+        );
         assert_eq!(header.source, Ipv4Addr::new(10, 5, 1, 2));
         assert_eq!(header.destination, Ipv4Addr::new(10, 5, 2, 3));
         assert!(!header.is_fragment() && !header.is_later_fragment());

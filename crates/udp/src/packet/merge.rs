@@ -64,7 +64,10 @@ struct Segment<'a> {
 impl Merger {
     /// Without a packet.
     pub(crate) fn new() -> Self {
-        Self { buffer: Vec::with_capacity(vnet::LENGTH + MAX), run: None }
+        Self {
+            buffer: Vec::with_capacity(vnet::LENGTH + MAX),
+            run: None,
+        }
     }
 
     /// Takes a checked packet, without bytes after it.
@@ -80,7 +83,8 @@ impl Merger {
             return;
         }
         self.flush(sink);
-        self.buffer.extend_from_slice(&VnetHeader::default().to_bytes());
+        self.buffer
+            .extend_from_slice(&VnetHeader::default().to_bytes());
         self.buffer.extend_from_slice(packet);
         match segment.filter(|segment| !segment.is_pushed()) {
             Some(segment) => self.run = Some(Run::of(&segment)),
@@ -103,20 +107,30 @@ impl Merger {
 impl<'a> Segment<'a> {
     /// `None` for what is not merged.
     fn of(packet: &'a [u8], header: &Header) -> Option<Self> {
-        let is_plain = header.length == MIN_HEADER && header.protocol == TCP && header.fragment == DONT_FRAGMENT;
+        let is_plain = header.length == MIN_HEADER
+            && header.protocol == TCP
+            && header.fragment == DONT_FRAGMENT;
         if !is_plain || packet.len() <= MIN_HEADERS {
             return None;
         }
         let headers = MIN_HEADER + usize::from(packet[DATA_OFFSET] >> 4) * 4;
         let is_data = packet[FLAGS] & !PSH == ACK && packet[DATA_OFFSET].trailing_zeros() >= 4;
-        if !is_data || headers < MIN_HEADERS || packet.len() <= headers || packet[URGENT..URGENT + 2] != [0, 0] {
+        if !is_data
+            || headers < MIN_HEADERS
+            || packet.len() <= headers
+            || packet[URGENT..URGENT + 2] != [0, 0]
+        {
             return None;
         }
         let sequence = u32::from_be_bytes(*packet[SEQUENCE..].first_chunk()?);
         let length = u16::try_from(packet.len() - MIN_HEADER).ok()?;
         let pseudo = checksum::pseudo_header(header.source, header.destination, TCP, length);
         let is_undamaged = checksum::is_correct(pseudo + checksum::sum(&packet[MIN_HEADER..]));
-        is_undamaged.then_some(Self { packet, headers, sequence })
+        is_undamaged.then_some(Self {
+            packet,
+            headers,
+            sequence,
+        })
     }
 
     fn payload(&self) -> &[u8] {
@@ -131,7 +145,12 @@ impl<'a> Segment<'a> {
 impl Run {
     fn of(segment: &Segment<'_>) -> Self {
         let payload = segment.payload().len();
-        Self { headers: segment.headers, payload, next: after(segment), segments: 1 }
+        Self {
+            headers: segment.headers,
+            payload,
+            next: after(segment),
+            segments: 1,
+        }
     }
 
     /// Returns true if the segment is the next one of the same flow, and a segmentation would
@@ -170,7 +189,11 @@ impl Run {
         let total = u16::try_from(packet.len()).unwrap_or(u16::MAX);
         set_word(packet, TOTAL_LENGTH, total);
         ipv4::complete(&mut packet[..MIN_HEADER]);
-        let address = |at: usize| <[u8; 4]>::try_from(&packet[at..at + 4]).unwrap_or_default().into();
+        let address = |at: usize| {
+            <[u8; 4]>::try_from(&packet[at..at + 4])
+                .unwrap_or_default()
+                .into()
+        };
         let (source, destination) = (address(ipv4::SOURCE), address(ipv4::SOURCE + 4));
         let length = total - u16::try_from(MIN_HEADER).unwrap_or(0);
         let pseudo = fold(checksum::pseudo_header(source, destination, TCP, length));
@@ -179,7 +202,9 @@ impl Run {
 }
 
 fn after(segment: &Segment<'_>) -> u32 {
-    segment.sequence.wrapping_add(u32::try_from(segment.payload().len()).unwrap_or(0))
+    segment
+        .sequence
+        .wrapping_add(u32::try_from(segment.payload().len()).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -207,16 +232,34 @@ mod tests {
         ack: u32,
     }
 
-    const FIRST: Spec = Spec { port: 9, sequence: 100, length: 50, push: false, ack: 7 };
+    const FIRST: Spec = Spec {
+        port: 9,
+        sequence: 100,
+        length: 50,
+        push: false,
+        ack: 7,
+    };
 
     fn packet(spec: Spec, id: u16) -> Vec<u8> {
-        let mut ip = Ipv4Header::new(0, 64, etherparse::IpNumber::TCP, [10, 5, 1, 2], [10, 5, 2, 3]).expect("a header");
+        let mut ip = Ipv4Header::new(
+            0,
+            64,
+            etherparse::IpNumber::TCP,
+            [10, 5, 1, 2],
+            [10, 5, 2, 3],
+        )
+        .expect("a header");
         ip.identification = id;
         ip.dont_fragment = true;
-        let builder = PacketBuilder::ip(etherparse::IpHeaders::Ipv4(ip, etherparse::Ipv4Extensions::default()));
+        let builder = PacketBuilder::ip(etherparse::IpHeaders::Ipv4(
+            ip,
+            etherparse::Ipv4Extensions::default(),
+        ));
         let tcp = builder.tcp(spec.port, 80, spec.sequence, 512).ack(spec.ack);
         let tcp = if spec.push { tcp.psh() } else { tcp };
-        let payload: Vec<u8> = (0..spec.length).map(|at| u8::try_from(at % 250).expect("a byte")).collect();
+        let payload: Vec<u8> = (0..spec.length)
+            .map(|at| u8::try_from(at % 250).expect("a byte"))
+            .collect();
         let mut bytes = Vec::new();
         tcp.write(&mut bytes, &payload).expect("a packet");
         bytes
@@ -235,31 +278,69 @@ mod tests {
             let mut packet = packet.to_vec();
             let header = Header::of(&packet).expect("a header");
             let mut out = Vec::new();
-            let segments = split(&mut packet, &header, VnetHeader::parse(before).offload(), &mut out).expect("packets");
+            let segments = split(
+                &mut packet,
+                &header,
+                VnetHeader::parse(before).offload(),
+                &mut out,
+            )
+            .expect("packets");
             cut.extend(out.chunks(segments.size).map(<[u8]>::to_vec));
         }
         (taken.0.len(), cut)
     }
 
     fn assert_merged(specs: &[Spec], expected: usize) {
-        let packets: Vec<_> = specs.iter().zip(5..).map(|(spec, id)| packet(*spec, id)).collect();
+        let packets: Vec<_> = specs
+            .iter()
+            .zip(5..)
+            .map(|(spec, id)| packet(*spec, id))
+            .collect();
         let (count, cut) = merged(&packets);
         assert_eq!(count, expected, "packets for the device");
         assert!(cut == packets, "the packets are other ones");
     }
 
     fn at(index: u32) -> Spec {
-        Spec { sequence: 100 + 50 * index, ..FIRST }
+        Spec {
+            sequence: 100 + 50 * index,
+            ..FIRST
+        }
     }
 
     #[test]
     fn consecutive_segments_are_one_packet_and_the_kernel_cuts_it_into_the_same() {
         assert_merged(&[at(0)], 1);
         assert_merged(&[at(0), at(1), at(2)], 1);
-        assert_merged(&[at(0), at(1), Spec { length: 10, ..at(2) }, at(3)], 2);
-        assert_merged(&[at(0), Spec { push: true, ..at(1) }, at(2)], 2);
+        assert_merged(
+            &[
+                at(0),
+                at(1),
+                Spec {
+                    length: 10,
+                    ..at(2)
+                },
+                at(3),
+            ],
+            2,
+        );
+        assert_merged(
+            &[
+                at(0),
+                Spec {
+                    push: true,
+                    ..at(1)
+                },
+                at(2),
+            ],
+            2,
+        );
         let many: Vec<_> = (0..30)
-            .map(|index| Spec { sequence: (u32::MAX - 9_000).wrapping_add(8_000 * index), length: 8_000, ..FIRST })
+            .map(|index| Spec {
+                sequence: (u32::MAX - 9_000).wrapping_add(8_000 * index),
+                length: 8_000,
+                ..FIRST
+            })
             .collect();
         assert_merged(&many, 4);
     }
@@ -270,10 +351,36 @@ mod tests {
         assert_merged(&[at(0), at(0)], 2);
         assert_merged(&[at(0), Spec { port: 8, ..at(1) }], 2);
         assert_merged(&[at(0), Spec { ack: 8, ..at(1) }], 2);
-        assert_merged(&[at(0), Spec { length: 51, ..at(1) }], 2);
-        assert_merged(&[Spec { push: true, ..at(0) }, at(1)], 2);
+        assert_merged(
+            &[
+                at(0),
+                Spec {
+                    length: 51,
+                    ..at(1)
+                },
+            ],
+            2,
+        );
+        assert_merged(
+            &[
+                Spec {
+                    push: true,
+                    ..at(0)
+                },
+                at(1),
+            ],
+            2,
+        );
         assert_merged(&[Spec { length: 0, ..at(0) }, at(0)], 2);
-        assert_merged(&[at(0), Spec { port: 8, ..at(0) }, at(1), Spec { port: 8, ..at(1) }], 4);
+        assert_merged(
+            &[
+                at(0),
+                Spec { port: 8, ..at(0) },
+                at(1),
+                Spec { port: 8, ..at(1) },
+            ],
+            4,
+        );
     }
 
     #[test]

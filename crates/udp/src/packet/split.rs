@@ -27,7 +27,12 @@ pub(crate) struct Segments {
 
 /// Appends the packets that `packet`, with this header and this offloaded work, becomes on the
 /// wire. If header and offload do not match, returns `None` and appends no packet.
-pub(crate) fn split(packet: &mut [u8], header: &Header, offload: Offload, out: &mut Vec<u8>) -> Option<Segments> {
+pub(crate) fn split(
+    packet: &mut [u8],
+    header: &Header,
+    offload: Offload,
+    out: &mut Vec<u8>,
+) -> Option<Segments> {
     let packet = &mut packet[..header.total];
     match offload {
         Offload::None => {}
@@ -36,7 +41,10 @@ pub(crate) fn split(packet: &mut [u8], header: &Header, offload: Offload, out: &
         Offload::Unknown => return None,
     }
     out.extend_from_slice(packet);
-    Some(Segments { size: packet.len(), total: packet.len() })
+    Some(Segments {
+        size: packet.len(),
+        total: packet.len(),
+    })
 }
 
 /// Completes a checksum. The field has the sum of the pseudo-header.
@@ -53,7 +61,12 @@ fn complete(packet: &mut [u8], header: &Header, start: usize, at: usize) -> Opti
     Some(())
 }
 
-fn split_tcp(packet: &[u8], header: &Header, payload: usize, out: &mut Vec<u8>) -> Option<Segments> {
+fn split_tcp(
+    packet: &[u8],
+    header: &Header,
+    payload: usize,
+    out: &mut Vec<u8>,
+) -> Option<Segments> {
     let ip = header.length;
     if header.protocol != TCP || header.is_fragment() || packet.len() < ip + MIN_TCP {
         return None;
@@ -85,7 +98,10 @@ fn split_tcp(packet: &[u8], header: &Header, payload: usize, out: &mut Vec<u8>) 
         id = id.wrapping_add(1);
         at = at.wrapping_add(u32::try_from(part.len()).ok()?);
     }
-    Some(Segments { size: size.min(packet.len()), total: out.len() - start })
+    Some(Segments {
+        size: size.min(packet.len()),
+        total: out.len() - start,
+    })
 }
 
 /// Writes length, identification and both checksums of a segment.
@@ -114,9 +130,17 @@ mod tests {
 
     fn tcp(payload: &[u8], sequence: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let builder = PacketBuilder::ipv4(ADDRESSES.0, ADDRESSES.1, 64).tcp(1, 2, sequence, 512).ack(7).psh().fin();
+        let builder = PacketBuilder::ipv4(ADDRESSES.0, ADDRESSES.1, 64)
+            .tcp(1, 2, sequence, 512)
+            .ack(7)
+            .psh()
+            .fin();
         let options = [etherparse::TcpOptionElement::Timestamp(1, 2)];
-        builder.options(&options).expect("options").write(&mut bytes, payload).expect("a packet");
+        builder
+            .options(&options)
+            .expect("options")
+            .write(&mut bytes, payload)
+            .expect("a packet");
         bytes
     }
 
@@ -180,17 +204,42 @@ mod tests {
         let mut packet = whole.clone();
         let pseudo = checksum::pseudo_header(ADDRESSES.0.into(), ADDRESSES.1.into(), UDP, 11);
         packet[26..28].copy_from_slice(&fold(pseudo).to_ne_bytes());
-        let (segments, out) = cut(&mut packet, Offload::Checksum { start: 20, at: 26 }).expect("a packet");
-        assert_eq!((segments, &out), (Segments { size: 31, total: 31 }, &whole));
-        assert_eq!(cut(&mut packet, Offload::Checksum { start: 20, at: 30 }), None, "behind the packet");
-        assert_eq!(cut(&mut packet, Offload::Checksum { start: 4, at: 10 }), None, "in the header of IPv4");
-        assert_eq!(cut(&mut packet, Offload::Tcp { payload: 100 }), None, "no TCP");
+        let (segments, out) =
+            cut(&mut packet, Offload::Checksum { start: 20, at: 26 }).expect("a packet");
+        assert_eq!(
+            (segments, &out),
+            (
+                Segments {
+                    size: 31,
+                    total: 31
+                },
+                &whole
+            )
+        );
+        assert_eq!(
+            cut(&mut packet, Offload::Checksum { start: 20, at: 30 }),
+            None,
+            "behind the packet"
+        );
+        assert_eq!(
+            cut(&mut packet, Offload::Checksum { start: 4, at: 10 }),
+            None,
+            "in the header of IPv4"
+        );
+        assert_eq!(
+            cut(&mut packet, Offload::Tcp { payload: 100 }),
+            None,
+            "no TCP"
+        );
     }
 
     #[test]
     fn a_udp_checksum_of_zero_is_written_as_ones() {
         let mut packet = Vec::new();
-        PacketBuilder::ipv4([0; 4], [0; 4], 64).udp(0, 0).write(&mut packet, &[0, 0]).expect("a packet");
+        PacketBuilder::ipv4([0; 4], [0; 4], 64)
+            .udp(0, 0)
+            .write(&mut packet, &[0, 0])
+            .expect("a packet");
         // The payload that makes the sum all ones: protocol and twice the length.
         let fill = !(u16::from(UDP) + 10 + 10);
         packet[28..30].copy_from_slice(&fill.to_be_bytes());

@@ -39,21 +39,45 @@ impl VnetHeader {
     /// Reads a header.
     pub(crate) fn parse(bytes: &[u8; LENGTH]) -> Self {
         let word = |at| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
-        Self { flags: bytes[0], kind: bytes[1], header: word(2), segment: word(4), start: word(6), offset: word(8) }
+        Self {
+            flags: bytes[0],
+            kind: bytes[1],
+            header: word(2),
+            segment: word(4),
+            start: word(6),
+            offset: word(8),
+        }
     }
 
     /// A TCP packet of IPv4, with a partial checksum, to be cut into segments of `payload` bytes;
     /// `ip` and `all` are the lengths of the IPv4 header and of both headers.
     pub(crate) fn tcp(ip: usize, all: usize, payload: u16) -> Self {
         let small = |length: usize| u16::try_from(length).unwrap_or(u16::MAX);
-        Self { flags: NEEDS_CHECKSUM, kind: TCPV4, header: small(all), segment: payload, start: small(ip), offset: 16 }
+        Self {
+            flags: NEEDS_CHECKSUM,
+            kind: TCPV4,
+            header: small(all),
+            segment: payload,
+            start: small(ip),
+            offset: 16,
+        }
     }
 
     /// Returns the bytes.
     pub(crate) fn to_bytes(self) -> [u8; LENGTH] {
-        let Self { flags, kind, header, segment, start, offset } = self;
+        let Self {
+            flags,
+            kind,
+            header,
+            segment,
+            start,
+            offset,
+        } = self;
         let mut bytes = [flags, kind, 0, 0, 0, 0, 0, 0, 0, 0];
-        for (place, word) in bytes[2..].chunks_exact_mut(2).zip([header, segment, start, offset]) {
+        for (place, word) in bytes[2..]
+            .chunks_exact_mut(2)
+            .zip([header, segment, start, offset])
+        {
             place.copy_from_slice(&word.to_ne_bytes());
         }
         bytes
@@ -66,9 +90,14 @@ impl VnetHeader {
             (0, false) => Offload::None,
             (0, true) => {
                 let start = usize::from(self.start);
-                Offload::Checksum { start, at: start + usize::from(self.offset) }
+                Offload::Checksum {
+                    start,
+                    at: start + usize::from(self.offset),
+                }
             }
-            (TCPV4, true) if self.segment > 0 => Offload::Tcp { payload: self.segment.into() },
+            (TCPV4, true) if self.segment > 0 => Offload::Tcp {
+                payload: self.segment.into(),
+            },
             _ => Offload::Unknown,
         }
     }
@@ -86,8 +115,19 @@ mod tests {
         let offload = |bytes| VnetHeader::parse(&bytes).offload();
         assert_eq!(offload([0; LENGTH]), Offload::None);
         let [start, _] = 20_u16.to_ne_bytes();
-        assert_eq!(offload([1, 0, 0, 0, 0, 0, start, 0, 6, 0]), Offload::Checksum { start: 20, at: 26 });
-        assert_eq!(offload([1, 4, 0, 0, 9, 9, 0, 0, 0, 0]), Offload::Unknown, "TCP over IPv6");
-        assert_eq!(offload([1, 1, 0, 0, 0, 0, 0, 0, 0, 0]), Offload::Unknown, "segments of no bytes");
+        assert_eq!(
+            offload([1, 0, 0, 0, 0, 0, start, 0, 6, 0]),
+            Offload::Checksum { start: 20, at: 26 }
+        );
+        assert_eq!(
+            offload([1, 4, 0, 0, 9, 9, 0, 0, 0, 0]),
+            Offload::Unknown,
+            "TCP over IPv6"
+        );
+        assert_eq!(
+            offload([1, 1, 0, 0, 0, 0, 0, 0, 0, 0]),
+            Offload::Unknown,
+            "segments of no bytes"
+        );
     }
 }

@@ -38,7 +38,8 @@ pub(super) fn start(
         state_dir: options.paths.state_dir.clone(),
         shared: shared.clone(),
     };
-    let desired = desired_route(external, key, BTreeSet::new(), false).context("a lease without an IPv4 subnet")?;
+    let desired = desired_route(external, key, BTreeSet::new(), false)
+        .context("a lease without an IPv4 subnet")?;
     Ok(Some(CloudRoutes::start(setup, desired)?))
 }
 
@@ -64,5 +65,10 @@ fn desired_route(
     in_sync: bool,
 ) -> Option<DesiredRoute> {
     let address = external.ends.get(&Family::V4)?.addr;
-    Some(DesiredRoute { own: key.v4?, address, others, in_sync })
+    Some(DesiredRoute {
+        own: key.v4?,
+        address,
+        others,
+        in_sync,
+    })
 }

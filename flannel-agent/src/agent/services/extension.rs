@@ -22,9 +22,13 @@ pub(in crate::agent) async fn backend_of(
     external: &ExternalInterface,
     stage: impl Fn(&str),
 ) -> anyhow::Result<Arc<dyn Backend>> {
-    let BackendConfig::Extension(commands) = &config.backend else { return Ok(flannel_backends::of(&config.backend)) };
+    let BackendConfig::Extension(commands) = &config.backend else {
+        return Ok(flannel_backends::of(&config.backend));
+    };
     stage("running PreStartupCommand");
-    let published = flannel_extension::before_lease(commands, config.into(), &node_facts(external, None)).await?;
+    let published =
+        flannel_extension::before_lease(commands, config.into(), &node_facts(external, None))
+            .await?;
     Ok(Arc::new(flannel_backends::Unmanaged::extension(published)))
 }
 
@@ -39,13 +43,31 @@ pub(super) async fn start(
     shared: &SharedState,
     stage: impl Fn(&str),
 ) -> anyhow::Result<Option<ExtensionCommands>> {
-    let BackendConfig::Extension(commands) = &config.backend else { return Ok(None) };
+    let BackendConfig::Extension(commands) = &config.backend else {
+        return Ok(None);
+    };
     stage("running PostStartupCommand");
-    flannel_extension::after_lease(commands, config.into(), &node_facts(external, Some(key))).await?;
+    flannel_extension::after_lease(commands, config.into(), &node_facts(external, Some(key)))
+        .await?;
     let state_dir = &options.paths.state_dir;
-    let SharedState { peers, echoes, extension, .. } = shared.clone();
-    let routes = RouteWatchSetup { netlink: netlink.clone(), peers, echoes };
-    Ok(Some(ExtensionCommands::start(commands.clone(), config.into(), state_dir, extension, routes)?))
+    let SharedState {
+        peers,
+        echoes,
+        extension,
+        ..
+    } = shared.clone();
+    let routes = RouteWatchSetup {
+        netlink: netlink.clone(),
+        peers,
+        echoes,
+    };
+    Ok(Some(ExtensionCommands::start(
+        commands.clone(),
+        config.into(),
+        state_dir,
+        extension,
+        routes,
+    )?))
 }
 
 impl Service for ExtensionCommands {
@@ -60,7 +82,10 @@ fn node_facts(external: &ExternalInterface, key: Option<LeaseKey>) -> NodeFacts 
     for end in external.ends.values() {
         node.set_address(end.public);
     }
-    for subnet in Family::BOTH.into_iter().filter_map(|family| key?.subnet(family)) {
+    for subnet in Family::BOTH
+        .into_iter()
+        .filter_map(|family| key?.subnet(family))
+    {
         node.set_subnet(subnet);
     }
     node

@@ -28,7 +28,10 @@ pub(super) async fn start(
     let BackendConfig::Ipsec(settings) = &config.backend else {
         match spawn_blocking(move || ipsec::stop(&state_dir)).await {
             Ok(Ok(true)) => tracing::info!("ended charon of the former backend ipsec"),
-            Ok(Err(error)) => tracing::warn!(error = chain(&error), "charon of the former backend ipsec is left"),
+            Ok(Err(error)) => tracing::warn!(
+                error = chain(&error),
+                "charon of the former backend ipsec is left"
+            ),
             Ok(Ok(false)) | Err(_) => {}
         }
         return Ok(None);
@@ -39,17 +42,31 @@ pub(super) async fn start(
         program: ipsec::program()?,
         shared: shared.clone(),
     };
-    Ok(Some(IpsecTunnels::start(setup, netlink.clone(), &state_dir)?))
+    Ok(Some(IpsecTunnels::start(
+        setup,
+        netlink.clone(),
+        &state_dir,
+    )?))
 }
 
 impl Service for IpsecTunnels {
     fn learn(&mut self, view: &ServiceView<'_>) {
-        Self::learn(self, own_end(view.interface, view.own), view.changes, view.in_sync);
+        Self::learn(
+            self,
+            own_end(view.interface, view.own),
+            view.changes,
+            view.in_sync,
+        );
     }
 }
 
 /// Our end of the tunnels; `None` without IPv4.
 fn own_end(external: &ExternalInterface, key: LeaseKey) -> Option<IpsecEnd> {
-    let IpAddr::V4(address) = external.ends.get(&Family::V4)?.public else { return None };
-    Some(IpsecEnd { subnet: key.v4?, address })
+    let IpAddr::V4(address) = external.ends.get(&Family::V4)?.public else {
+        return None;
+    };
+    Some(IpsecEnd {
+        subnet: key.v4?,
+        address,
+    })
 }

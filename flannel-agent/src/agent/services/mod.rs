@@ -54,10 +54,16 @@ impl Services {
         stage: impl Fn(&str),
     ) -> anyhow::Result<Self> {
         let (config, interface, own) = (&node.config, node.external.chosen(), node.own.key);
-        let extension = extension::start(options, config, interface, own, netlink, shared, stage).await?;
+        let extension =
+            extension::start(options, config, interface, own, netlink, shared, stage).await?;
         let cloud = cloud::start(options, config, interface, own, &shared.cloud)?;
         let ipsec = ipsec::start(options, config, netlink, &shared.ipsec).await?;
-        Ok(Self(boxed(extension).chain(boxed(cloud)).chain(boxed(ipsec)).collect()))
+        Ok(Self(
+            boxed(extension)
+                .chain(boxed(cloud))
+                .chain(boxed(ipsec))
+                .collect(),
+        ))
     }
 
     /// Shows the view to all of them.
@@ -74,5 +80,7 @@ impl Services {
 }
 
 fn boxed<S: Service + 'static>(service: Option<S>) -> impl Iterator<Item = Box<dyn Service>> {
-    service.into_iter().map(|service| Box::new(service) as Box<dyn Service>)
+    service
+        .into_iter()
+        .map(|service| Box::new(service) as Box<dyn Service>)
 }

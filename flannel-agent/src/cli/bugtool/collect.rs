@@ -51,8 +51,14 @@ const OWN: [(&str, &[&str]); 6] = [
 const TOOLS: [(&str, &[&str]); 11] = [
     ("kernel/link.json", &["ip", "-j", "-d", "-s", "link"]),
     ("kernel/address.json", &["ip", "-j", "address"]),
-    ("kernel/route.json", &["ip", "-j", "-4", "route", "show", "table", "all"]),
-    ("kernel/route6.json", &["ip", "-j", "-6", "route", "show", "table", "all"]),
+    (
+        "kernel/route.json",
+        &["ip", "-j", "-4", "route", "show", "table", "all"],
+    ),
+    (
+        "kernel/route6.json",
+        &["ip", "-j", "-6", "route", "show", "table", "all"],
+    ),
     ("kernel/rule.json", &["ip", "-j", "-4", "rule"]),
     ("kernel/rule6.json", &["ip", "-j", "-6", "rule"]),
     ("kernel/neighbour.json", &["ip", "-j", "neigh"]),
@@ -74,13 +80,20 @@ const FILES: [(&str, &str); 6] = [
 
 /// Directories of switches, and how the names of those that matter begin.
 const SWITCHES: [(&str, &[&str]); 4] = [
-    ("/proc/sys/net/ipv4", &["ip_forward", "ip_local_port_range", "fwmark_reflect"]),
+    (
+        "/proc/sys/net/ipv4",
+        &["ip_forward", "ip_local_port_range", "fwmark_reflect"],
+    ),
     ("/proc/sys/net/netfilter", &["nf_conntrack_"]),
     ("/proc/sys/net/bridge", &["bridge-nf-"]),
-    ("/proc/sys/kernel", &["unprivileged_bpf_disabled", "bpf_stats_enabled"]),
+    (
+        "/proc/sys/kernel",
+        &["unprivileged_bpf_disabled", "bpf_stats_enabled"],
+    ),
 ];
 
-const LOGS: &str = "log.txt has the last lines of the running agent. Earlier ones, and those of an agent that ended, are wherever the\n\
+const LOGS: &str = "log.txt has the last lines of the running agent. Earlier ones, and those of an \
+    agent that ended, are wherever the\n\
     service manager or the runtime keeps them. Please add them:\n\
     journalctl -u flanneld --since -1h          (or the name of your unit)\n\
     kubectl -n kube-flannel logs <pod> -c kube-flannel --since=1h\n";
@@ -113,11 +126,22 @@ enum Source {
 type Job = (&'static str, Source);
 
 fn jobs() -> Vec<Job> {
-    let own = OWN.into_iter().map(|(name, args)| (name, Source::Own(args)));
-    let asked = [("log.txt", Source::Ask(Request::Log)), ("metrics.txt", Source::Ask(Request::Metrics))];
-    let tools = TOOLS.into_iter().map(|(name, words)| (name, Source::Tool(words)));
-    let rules = rules::tools().into_iter().map(|(name, tool, args)| (name, Source::Rules(tool, args)));
-    let files = FILES.into_iter().map(|(name, path)| (name, Source::File(path)));
+    let own = OWN
+        .into_iter()
+        .map(|(name, args)| (name, Source::Own(args)));
+    let asked = [
+        ("log.txt", Source::Ask(Request::Log)),
+        ("metrics.txt", Source::Ask(Request::Metrics)),
+    ];
+    let tools = TOOLS
+        .into_iter()
+        .map(|(name, words)| (name, Source::Tool(words)));
+    let rules = rules::tools()
+        .into_iter()
+        .map(|(name, tool, args)| (name, Source::Rules(tool, args)));
+    let files = FILES
+        .into_iter()
+        .map(|(name, path)| (name, Source::File(path)));
     let rest = [
         ("kernel/netstat.txt", Source::Counters),
         ("kernel/sysctl.txt", Source::Switches),
@@ -130,7 +154,12 @@ fn jobs() -> Vec<Job> {
         ("agent/limits.txt", Source::Agent("limits")),
         ("logs.txt", Source::Note),
     ];
-    own.chain(asked).chain(tools).chain(rules).chain(files).chain(rest).collect()
+    own.chain(asked)
+        .chain(tools)
+        .chain(rules)
+        .chain(files)
+        .chain(rest)
+        .collect()
 }
 
 /// Collects, and passes each piece on as it comes: its text, or why there is none.
@@ -146,16 +175,25 @@ pub(super) async fn collect(options: &BugtoolOptions, writer: &mut Writer) -> io
 
 /// Collects at the lowest priority while [`QUIET`] lasts: packets and all other work come first.
 /// Returns the number of jobs that are done; on a node without idle CPU the others would not end.
-fn collect_quietly(options: &BugtoolOptions, jobs: &Arc<[Job]>, writer: &mut Writer) -> io::Result<usize> {
+fn collect_quietly(
+    options: &BugtoolOptions,
+    jobs: &Arc<[Job]>,
+    writer: &mut Writer,
+) -> io::Result<usize> {
     let (send, receive) = mpsc::sync_channel(1);
     let work = {
         let (options, jobs) = (options.clone(), Arc::clone(jobs));
         move || {
             // Linux: of this thread, and of the tools that it starts (setpriority(2), NOTES).
             let _ = setpriority_process(None, LOWEST_PRIORITY);
-            let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
+            let Ok(runtime) = Builder::new_current_thread().enable_all().build() else {
+                return;
+            };
             for (_, source) in &*jobs {
-                let text = runtime.block_on(in_time(Instant::now() + PIECE, piece(source.clone(), &options)));
+                let text = runtime.block_on(in_time(
+                    Instant::now() + PIECE,
+                    piece(source.clone(), &options),
+                ));
                 if send.send(text).is_err() {
                     return;
                 }
@@ -178,7 +216,9 @@ async fn piece(source: Source, options: &BugtoolOptions) -> anyhow::Result<Strin
     let state_dir = &options.state.state_dir;
     match source {
         Source::Own(args) => own(args, options).await,
-        Source::Ask(request) => ask_text(state_dir, request).await.context("no agent answers"),
+        Source::Ask(request) => ask_text(state_dir, request)
+            .await
+            .context("no agent answers"),
         Source::Tool(words) => run(words).await,
         Source::Rules(tool, args) => rules::list(tool, args).await,
         Source::File(path) => fs::read_to_string(path).with_context(|| path.to_owned()),
@@ -201,7 +241,10 @@ fn counters() -> anyhow::Result<String> {
         let lines: Vec<&str> = content.lines().collect();
         for pair in lines.chunks_exact(2) {
             let protocol = pair[0].split(':').next().unwrap_or_default();
-            let values = pair[0].split_ascii_whitespace().zip(pair[1].split_ascii_whitespace()).skip(1);
+            let values = pair[0]
+                .split_ascii_whitespace()
+                .zip(pair[1].split_ascii_whitespace())
+                .skip(1);
             for (name, value) in values {
                 let _ = writeln!(text, "{protocol}{name} {value}");
             }
@@ -212,7 +255,10 @@ fn counters() -> anyhow::Result<String> {
     Ok(text)
 }
 
-async fn in_time(end: Instant, work: impl Future<Output = anyhow::Result<String>>) -> anyhow::Result<String> {
+async fn in_time(
+    end: Instant,
+    work: impl Future<Output = anyhow::Result<String>>,
+) -> anyhow::Result<String> {
     match timeout_at(end.min(Instant::now() + PIECE), work).await {
         Ok(result) => result,
         Err(_elapsed) => bail!("it took too long"),
@@ -227,7 +273,11 @@ async fn own(args: &[&str], options: &BugtoolOptions) -> anyhow::Result<String> 
         "status" | "maps" | "check" => &[&pins, &state],
         _ => &[],
     };
-    let line = ["flannel-agent"].iter().chain(args).chain(where_it_is).map(|word| (*word).to_owned());
+    let line = ["flannel-agent"]
+        .iter()
+        .chain(args)
+        .chain(where_it_is)
+        .map(|word| (*word).to_owned());
     match parse(line.map(Into::into), []) {
         Ok(Command::Once(command)) => Ok(Box::pin(command.run()).await?.text),
         Ok(Command::Run(_)) => bail!("no command that ends"),
@@ -241,12 +291,18 @@ async fn own(args: &[&str], options: &BugtoolOptions) -> anyhow::Result<String> 
 fn verifier() -> String {
     match probe::programs(None) {
         Ok(_) => "the kernel takes the programs\n".to_owned(),
-        Err(error) => format!("{}\n{}\n", chain(&error), error.verifier_log().unwrap_or_default()),
+        Err(error) => format!(
+            "{}\n{}\n",
+            chain(&error),
+            error.verifier_log().unwrap_or_default()
+        ),
     }
 }
 
 async fn run(words: &[&str]) -> anyhow::Result<String> {
-    let [name, args @ ..] = words else { bail!("no command") };
+    let [name, args @ ..] = words else {
+        bail!("no command")
+    };
     let path = tool::find(name).with_context(|| format!("{name} is not installed"))?;
     Ok(tool::run(&path, args, "").await?)
 }
@@ -255,15 +311,28 @@ fn switches() -> String {
     let mut text = String::new();
     for (dir, beginnings) in SWITCHES {
         for path in entries(Path::new(dir)) {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if beginnings.iter().any(|beginning| name.starts_with(beginning)) {
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            if beginnings
+                .iter()
+                .any(|beginning| name.starts_with(beginning))
+            {
                 show(&mut text, &path);
             }
         }
     }
     for family in ["ipv4", "ipv6"] {
         for device in entries(Path::new(&format!("/proc/sys/net/{family}/conf"))) {
-            for name in ["forwarding", "rp_filter", "accept_local", "accept_ra", "disable_ipv6"] {
+            for name in [
+                "forwarding",
+                "rp_filter",
+                "accept_local",
+                "accept_ra",
+                "disable_ipv6",
+            ] {
                 show(&mut text, &device.join(name));
             }
         }
@@ -289,7 +358,12 @@ fn show(text: &mut String, path: &Path) {
 }
 
 fn entries(dir: &Path) -> Vec<std::path::PathBuf> {
-    let mut found: Vec<_> = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let mut found: Vec<_> = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
     found.sort();
     found
 }
@@ -297,11 +371,17 @@ fn entries(dir: &Path) -> Vec<std::path::PathBuf> {
 /// Returns the flannel programs in the kernel, of all agents. Without `CAP_SYS_ADMIN`, as in the
 /// agent's container, it returns the pinned programs only.
 fn programs(pins: &PinRoot) -> anyhow::Result<String> {
-    let names: Vec<&str> = Program::ALL.iter().map(|program| program.name()).chain([COUNT_POLLS]).collect();
+    let names: Vec<&str> = Program::ALL
+        .iter()
+        .map(|program| program.name())
+        .chain([COUNT_POLLS])
+        .collect();
     let loaded: Result<Vec<ProgramInfo>, ProgramError> = loaded_programs().collect();
     let mut rows = Vec::new();
     for program in loaded.or_else(|_refused| pinned(pins))? {
-        let Some(name) = program.name_as_str().filter(|name| names.contains(name)) else { continue };
+        let Some(name) = program.name_as_str().filter(|name| names.contains(name)) else {
+            continue;
+        };
         rows.push(json!({
             "id": program.id(),
             "name": name,
@@ -316,7 +396,11 @@ fn programs(pins: &PinRoot) -> anyhow::Result<String> {
 
 fn pinned(pins: &PinRoot) -> Result<Vec<ProgramInfo>, ProgramError> {
     let programs = Program::ALL.iter().map(|program| pins.program(*program));
-    programs.chain([pins.poll_counter()]).filter(|path| path.exists()).map(ProgramInfo::from_pin).collect()
+    programs
+        .chain([pins.poll_counter()])
+        .filter(|path| path.exists())
+        .map(ProgramInfo::from_pin)
+        .collect()
 }
 
 fn pins(root: &Path) -> anyhow::Result<String> {
@@ -336,8 +420,12 @@ fn pins(root: &Path) -> anyhow::Result<String> {
 
 /// A file about the agent's process.
 async fn agent(options: &BugtoolOptions, file: &str) -> anyhow::Result<String> {
-    let status = ask_status(&options.state.state_dir).await.context("no agent answers")?;
-    let pid = status.pid.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+    let status = ask_status(&options.state.state_dir)
+        .await
+        .context("no agent answers")?;
+    let pid = status
+        .pid
+        .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
     let path = format!("/proc/{pid}/{file}");
     Ok(fs::read_to_string(&path).context(path)?.replace('\0', "\n"))
 }

@@ -31,12 +31,24 @@ pub struct BugtoolOptions {
 
 /// Runs the command; the text to print.
 pub(super) async fn run(options: &BugtoolOptions) -> anyhow::Result<String> {
-    let host = uname().map_or_else(|_| "node".to_owned(), |name| name.nodename().to_string_lossy().into_owned());
-    let mut destination = Destination::new(&format!("flannel-bugtool-{host}"), options.output.as_deref());
+    let host = uname().map_or_else(
+        |_| "node".to_owned(),
+        |name| name.nodename().to_string_lossy().into_owned(),
+    );
+    let mut destination = Destination::new(
+        &format!("flannel-bugtool-{host}"),
+        options.output.as_deref(),
+    );
     let archive = Archive::create(&mut destination);
     let failed = || format!("cannot write to {destination}; choose another place with -o");
-    let mut writer = Writer { archive: archive.with_context(failed)?, files: 0, errors: Vec::new() };
-    collect::collect(options, &mut writer).await.with_context(failed)?;
+    let mut writer = Writer {
+        archive: archive.with_context(failed)?,
+        files: 0,
+        errors: Vec::new(),
+    };
+    collect::collect(options, &mut writer)
+        .await
+        .with_context(failed)?;
     let (files, errors) = writer.finish().with_context(failed)?;
     if destination.is_stdout() {
         // The reader has the archive, and errors.txt in it.
@@ -65,14 +77,17 @@ impl Writer {
                 self.archive.append(file, redacted(&cut(text)).as_bytes())?;
                 self.files += 1;
             }
-            Err(error) => self.errors.push(format!("{file}: {}\n", chain(error.as_ref()))),
+            Err(error) => self
+                .errors
+                .push(format!("{file}: {}\n", chain(error.as_ref()))),
         }
         Ok(())
     }
 
     /// Writes the end: how many files there are in the archive, and how many could not be had.
     fn finish(mut self) -> io::Result<(usize, usize)> {
-        self.archive.append("errors.txt", redacted(&self.errors.concat()).as_bytes())?;
+        self.archive
+            .append("errors.txt", redacted(&self.errors.concat()).as_bytes())?;
         self.archive.finish()?;
         Ok((self.files + 1, self.errors.len()))
     }

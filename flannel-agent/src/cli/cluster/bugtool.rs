@@ -50,43 +50,72 @@ pub(super) async fn run(options: &ClusterBugtoolOptions) -> anyhow::Result<Strin
     let archive = Archive::create(&mut destination);
     let failed = || format!("cannot write to {destination}; choose another place with -o");
     let mut archive = archive.with_context(failed)?;
-    archive.append("cluster-status.txt", status::text(&report, Paint(false)).as_bytes()).with_context(failed)?;
-    archive.append("cluster-status.json", json(&report).as_bytes()).with_context(failed)?;
-    let mut collected =
-        stream::iter(&members).map(|member| async { (member.name(), of_node(&client, &pods, member).await) });
+    archive
+        .append(
+            "cluster-status.txt",
+            status::text(&report, Paint(false)).as_bytes(),
+        )
+        .with_context(failed)?;
+    archive
+        .append("cluster-status.json", json(&report).as_bytes())
+        .with_context(failed)?;
+    let mut collected = stream::iter(&members)
+        .map(|member| async { (member.name(), of_node(&client, &pods, member).await) });
     let mut collected = std::pin::pin!(collected.by_ref().buffered(AT_ONCE));
     let (mut written, mut missing) = (0, Vec::new());
     while let Some((node, result)) = collected.next().await {
         match result {
             Ok(bytes) => {
-                archive.append(&format!("nodes/{node}.tar.gz"), &bytes).with_context(failed)?;
+                archive
+                    .append(&format!("nodes/{node}.tar.gz"), &bytes)
+                    .with_context(failed)?;
                 written += 1;
             }
             Err(error) => missing.push(format!("{node}: {}", chain(error.as_ref()))),
         }
-        progress.show(&format!("{} of {} nodes collected", written + missing.len(), members.len()));
+        progress.show(&format!(
+            "{} of {} nodes collected",
+            written + missing.len(),
+            members.len()
+        ));
     }
-    let errors: Vec<&str> = missing.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
-    archive.append("errors.txt", errors.concat().as_bytes()).with_context(failed)?;
+    let errors: Vec<&str> = missing
+        .iter()
+        .flat_map(|line| [line.as_str(), "\n"])
+        .collect();
+    archive
+        .append("errors.txt", errors.concat().as_bytes())
+        .with_context(failed)?;
     archive.finish().with_context(failed)?;
     drop(progress);
     if destination.is_stdout() {
         // The reader has the archive, and errors.txt in it.
         return Ok(String::new());
     }
-    let mut text = format!("wrote {destination} with the archives of {}\n", count(written, "node", "nodes"));
+    let mut text = format!(
+        "wrote {destination} with the archives of {}\n",
+        count(written, "node", "nodes")
+    );
     text.extend(missing.iter().map(|line| format!("missing: {line}\n")));
     Ok(text)
 }
 
 /// The archive of one node.
-async fn of_node(client: &ClusterClient, pods: &AgentPods, member: &ClusterNode) -> anyhow::Result<Vec<u8>> {
+async fn of_node(
+    client: &ClusterClient,
+    pods: &AgentPods,
+    member: &ClusterNode,
+) -> anyhow::Result<Vec<u8>> {
     let Some(container) = member.agent(pods) else {
         bail!("no pod of flannel in namespace {}", pods.namespace);
     };
     let executed = client.exec(&container, &BUGTOOL, LIMIT).await?;
     if executed.code != 0 {
-        bail!("bugtool ended with {}: {}", executed.code, executed.stderr.trim());
+        bail!(
+            "bugtool ended with {}: {}",
+            executed.code,
+            executed.stderr.trim()
+        );
     }
     Ok(executed.stdout)
 }

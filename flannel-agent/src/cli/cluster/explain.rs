@@ -57,34 +57,68 @@ pub(super) async fn run(options: &ClusterExplainOptions) -> anyhow::Result<Answe
         trace: options.trace.duration(),
     };
     let mut progress = Progress::new();
-    let report = PacketReport::ask(&client, &pods, [&names[0], &names[1]], packet, &mut progress).await?;
+    let report = PacketReport::ask(
+        &client,
+        &pods,
+        [&names[0], &names[1]],
+        packet,
+        &mut progress,
+    )
+    .await?;
     drop(progress);
     let text = options.print.print(&report, |paint| text(&report, paint));
-    Ok(Answer { text, code: code(report.verdict.reaches) })
+    Ok(Answer {
+        text,
+        code: code(report.verdict.reaches),
+    })
 }
 
 fn text(report: &PacketReport, paint: Paint) -> String {
-    let PacketReport { source, destination, protocol, verdict, .. } = report;
-    let mut out = format!("{protocol} from {source} on {} to {destination} on {}\n", source.node, destination.node);
-    for end in [source, destination].into_iter().filter(|end| end.host_network) {
+    let PacketReport {
+        source,
+        destination,
+        protocol,
+        verdict,
+        ..
+    } = report;
+    let mut out = format!(
+        "{protocol} from {source} on {} to {destination} on {}\n",
+        source.node, destination.node
+    );
+    for end in [source, destination]
+        .into_iter()
+        .filter(|end| end.host_network)
+    {
         out += &host_network(end);
     }
     for answer in &report.nodes {
         out += &of_node(answer, paint);
     }
     // Writing to a string cannot fail.
-    let _ = writeln!(out, "\n{}: {}", outcome(verdict.reaches, paint), verdict.text);
+    let _ = writeln!(
+        out,
+        "\n{}: {}",
+        outcome(verdict.reaches, paint),
+        verdict.text
+    );
     out
 }
 
 /// The remark on an end that is not in the pod network.
 fn host_network(end: &PacketEnd) -> String {
-    let PacketEnd { pod, address, node, .. } = end;
+    let PacketEnd {
+        pod, address, node, ..
+    } = end;
     match pod {
         Some(pod) => {
-            format!("{pod} is in the network of its node {node} (hostNetwork): {address} is the node's address\n")
+            format!(
+                "{pod} is in the network of its node {node} (hostNetwork): {address} is the node's \
+                 address\n"
+            )
         }
-        None => format!("{address} is an address of the node {node}, not of a pod in the pod network\n"),
+        None => {
+            format!("{address} is an address of the node {node}, not of a pod in the pod network\n")
+        }
     }
 }
 
@@ -96,8 +130,16 @@ fn of_node(answer: &NodeAnswer, paint: Paint) -> String {
         _ => "source and destination",
     };
     let heading = format!("\n{}, node of the {ends}\n", paint.head(&answer.node));
-    let steps = answer.explanation.as_ref().map(|explanation| story(explanation, paint));
-    let problem = || format!("    cannot be asked: {}\n", answer.problem.as_deref().unwrap_or("no answer"));
+    let steps = answer
+        .explanation
+        .as_ref()
+        .map(|explanation| story(explanation, paint));
+    let problem = || {
+        format!(
+            "    cannot be asked: {}\n",
+            answer.problem.as_deref().unwrap_or("no answer")
+        )
+    };
     heading + &steps.unwrap_or_else(problem)
 }
 
@@ -111,18 +153,30 @@ mod tests {
 
     fn end(pod: &str, address: &str, node: &str) -> PacketEnd {
         let (pod, address) = (Some(pod.to_owned()), address.parse().expect("an address"));
-        PacketEnd { pod, address, node: node.to_owned(), host_network: false }
+        PacketEnd {
+            pod,
+            address,
+            node: node.to_owned(),
+            host_network: false,
+        }
     }
 
     #[test]
     fn each_node_has_a_heading_and_its_numbered_steps() {
-        let step = |topic: &str, state, text: &str| StepRow { topic: topic.to_owned(), state, text: text.to_owned() };
+        let step = |topic: &str, state, text: &str| StepRow {
+            topic: topic.to_owned(),
+            state,
+            text: text.to_owned(),
+        };
         let document: ExplainDocument = serde_json::from_value(serde_json::json!({
             "source": "10.244.1.5", "destination": "192.0.2.2", "protocol": "udp", "steps": [], "programs": [],
             "verdict": { "reaches": false, "way": "none", "text": "" },
         }))
         .expect("a document");
-        let steps = vec![step("source", StepState::Ok, "a pod"), step("route", StepState::Fail, "no route")];
+        let steps = vec![
+            step("source", StepState::Ok, "a pod"),
+            step("route", StepState::Fail, "no route"),
+        ];
         let asked = NodeAnswer {
             node: "n1".to_owned(),
             ends: vec![EndRole::Source],
@@ -130,15 +184,26 @@ mod tests {
             explanation: Some(ExplainDocument { steps, ..document }),
         };
         let problem = Some("it runs stock flannel".to_owned());
-        let silent = NodeAnswer { node: "n2".to_owned(), ends: vec![EndRole::Destination], problem, explanation: None };
+        let silent = NodeAnswer {
+            node: "n2".to_owned(),
+            ends: vec![EndRole::Destination],
+            problem,
+            explanation: None,
+        };
         let report = PacketReport {
             source: end("default/client", "10.244.1.5", "n1"),
-            destination: PacketEnd { host_network: true, ..end("kube-system/dns", "192.0.2.2", "n2") },
+            destination: PacketEnd {
+                host_network: true,
+                ..end("kube-system/dns", "192.0.2.2", "n2")
+            },
             protocol: "udp",
             sport: None,
             dport: Some(53),
             nodes: vec![asked, silent],
-            verdict: PacketVerdict { reaches: Some(false), text: "n1, step 2 (route): no route".to_owned() },
+            verdict: PacketVerdict {
+                reaches: Some(false),
+                text: "n1, step 2 (route): no route".to_owned(),
+            },
         };
         let expected = "\
 udp from default/client (10.244.1.5) on n1 to kube-system/dns (192.0.2.2) on n2

@@ -46,20 +46,31 @@ pub(super) struct ClusterAccess {
     #[arg(short, long, value_name = "NAME", default_value = "kube-flannel")]
     namespace: String,
     /// Labels of the agents' pods
-    #[arg(short = 'l', long, value_name = "LABELS", default_value = "app=flannel")]
+    #[arg(
+        short = 'l',
+        long,
+        value_name = "LABELS",
+        default_value = "app=flannel"
+    )]
     selector: String,
 }
 
 impl ClusterAccess {
     /// The connection to the cluster.
     pub(super) async fn client(&self) -> anyhow::Result<ClusterClient> {
-        let access = ApiAccess { kubeconfig: self.kubeconfig.clone(), context: self.context.clone() };
+        let access = ApiAccess {
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.context.clone(),
+        };
         ClusterClient::new(&access).await
     }
 
     /// The agents' pods.
     pub(super) fn pods(&self) -> AgentPods {
-        AgentPods { namespace: self.namespace.clone(), selector: self.selector.clone() }
+        AgentPods {
+            namespace: self.namespace.clone(),
+            selector: self.selector.clone(),
+        }
     }
 }
 
@@ -75,11 +86,24 @@ pub(super) fn mistake(command: &ClusterCommand) -> Option<String> {
 /// Runs the command.
 pub(super) async fn run(command: &ClusterCommand) -> anyhow::Result<Answer> {
     let (answer, failed) = match command {
-        ClusterCommand::Status(options) => (status::run(options).await, "the cluster cannot be asked"),
-        ClusterCommand::Bugtool(options) => (bugtool::run(options).await.map(Answer::from), "there is no archive"),
-        ClusterCommand::Explain(options) => (Box::pin(explain::run(options)).await, "the packet cannot be explained"),
-        ClusterCommand::Top(options) => (Box::pin(top::run(options)).await.map(Answer::from), "there are no rates"),
-        ClusterCommand::Flows(options) => (Box::pin(flows::run(options)).await, "there are no flows"),
+        ClusterCommand::Status(options) => {
+            (status::run(options).await, "the cluster cannot be asked")
+        }
+        ClusterCommand::Bugtool(options) => (
+            bugtool::run(options).await.map(Answer::from),
+            "there is no archive",
+        ),
+        ClusterCommand::Explain(options) => (
+            Box::pin(explain::run(options)).await,
+            "the packet cannot be explained",
+        ),
+        ClusterCommand::Top(options) => (
+            Box::pin(top::run(options)).await.map(Answer::from),
+            "there are no rates",
+        ),
+        ClusterCommand::Flows(options) => {
+            (Box::pin(flows::run(options)).await, "there are no flows")
+        }
     };
     answer.map_err(|error| error.context(NoResult(failed)))
 }

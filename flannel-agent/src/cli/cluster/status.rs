@@ -52,11 +52,18 @@ pub(super) async fn run(options: &ClusterStatusOptions) -> anyhow::Result<Answer
         Some(false) => NOT_READY,
         None => NoResult::CODE,
     };
-    Ok(Answer { text: options.print.print(&report, |paint| text(&report, paint)), code })
+    Ok(Answer {
+        text: options.print.print(&report, |paint| text(&report, paint)),
+        code,
+    })
 }
 
 /// Asks until all is well or the time is over.
-async fn wait(client: &ClusterClient, pods: &AgentPods, wait: WaitOptions) -> anyhow::Result<ClusterReport> {
+async fn wait(
+    client: &ClusterClient,
+    pods: &AgentPods,
+    wait: WaitOptions,
+) -> anyhow::Result<ClusterReport> {
     let deadline = wait.asked().map(|limit| Instant::now() + limit);
     let mut progress = Progress::new();
     let mut last = None;
@@ -67,7 +74,9 @@ async fn wait(client: &ClusterClient, pods: &AgentPods, wait: WaitOptions) -> an
             Some(deadline) => timeout_at(deadline + GRACE, asking).await.ok(),
             None => Some(asking.await),
         };
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())).unwrap_or_default();
+        let left = deadline
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()))
+            .unwrap_or_default();
         match asked {
             Some(Ok(report)) if report.ready == Some(true) || left.is_zero() => return Ok(report),
             Some(Ok(report)) => {
@@ -75,9 +84,13 @@ async fn wait(client: &ClusterClient, pods: &AgentPods, wait: WaitOptions) -> an
                 last = Some(report);
             }
             // Rights do not come by waiting.
-            Some(Err(error)) if left.is_zero() || matches!(error.code(), Some(401 | 403)) => return Err(error.into()),
+            Some(Err(error)) if left.is_zero() || matches!(error.code(), Some(401 | 403)) => {
+                return Err(error.into());
+            }
             Some(Err(error)) => progress.show(&chain(&error)),
-            None if last.is_none() => bail!("the API server did not answer within the time of --wait"),
+            None if last.is_none() => {
+                bail!("the API server did not answer within the time of --wait")
+            }
             None => {}
         }
         // One more question would not be answered in time.
@@ -93,7 +106,12 @@ async fn wait(client: &ClusterClient, pods: &AgentPods, wait: WaitOptions) -> an
 
 fn waiting(report: &ClusterReport) -> String {
     let is_waited_for = |node: &&NodeReport| node.ready != Some(true);
-    let missing: Vec<_> = report.nodes.iter().filter(is_waited_for).map(|node| node.name.as_str()).collect();
+    let missing: Vec<_> = report
+        .nodes
+        .iter()
+        .filter(is_waited_for)
+        .map(|node| node.name.as_str())
+        .collect();
     match report.problems.first() {
         Some(problem) if missing.is_empty() => problem.text.clone(),
         _ => format!("waiting for {}", first(&missing, NAMED)),
@@ -102,9 +120,14 @@ fn waiting(report: &ClusterReport) -> String {
 
 /// The report, as the command prints it.
 pub(super) fn text(report: &ClusterReport, paint: Paint) -> String {
-    let ClusterReport { nodes, problems, .. } = report;
+    let ClusterReport {
+        nodes, problems, ..
+    } = report;
     let mut out = summary(nodes);
-    let lines: Vec<String> = between_nodes(problems, paint).into_iter().chain(of_nodes(nodes, paint)).collect();
+    let lines: Vec<String> = between_nodes(problems, paint)
+        .into_iter()
+        .chain(of_nodes(nodes, paint))
+        .collect();
     if !lines.is_empty() {
         out.push('\n');
     }
@@ -113,16 +136,29 @@ pub(super) fn text(report: &ClusterReport, paint: Paint) -> String {
         let _ = writeln!(out, "{line}");
     }
     out.push('\n');
-    let header =
-        ["NODE", "READY", "MODE", "VERSION", "SUBNET", "ADDRESS", "REFUSED", "DROPS"].map(|name| paint.head(name));
-    out + &table::render_rows(&header, &nodes.iter().map(|node| row(node, paint)).collect::<Vec<_>>())
+    let header = [
+        "NODE", "READY", "MODE", "VERSION", "SUBNET", "ADDRESS", "REFUSED", "DROPS",
+    ]
+    .map(|name| paint.head(name));
+    out + &table::render_rows(
+        &header,
+        &nodes
+            .iter()
+            .map(|node| row(node, paint))
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// The problems between nodes.
 fn between_nodes(problems: &[ClusterProblem], paint: Paint) -> Vec<String> {
     let line = |problem: &ClusterProblem| {
         let ClusterProblem { code, severity, .. } = *problem;
-        ProblemLine { code, severity, text: problem.text.clone(), count: 1 }
+        ProblemLine {
+            code,
+            severity,
+            text: problem.text.clone(),
+            count: 1,
+        }
     };
     problem_lines::lines(&problems.iter().map(line).collect::<Vec<_>>(), paint)
 }
@@ -140,7 +176,11 @@ fn of_nodes(nodes: &[NodeReport], paint: Paint) -> Vec<String> {
             }
         }
     }
-    kinds.iter().flat_map(|(_, alike)| of_kind(alike)).map(|line| paint.bad(&line)).collect()
+    kinds
+        .iter()
+        .flat_map(|(_, alike)| of_kind(alike))
+        .map(|line| paint.bad(&line))
+        .collect()
 }
 
 /// The lines of one kind: node and text of each.
@@ -149,10 +189,17 @@ fn of_kind(alike: &[(&str, &str)]) -> Vec<String> {
         [(_, text), _, _, _, ..] => {
             let names: Vec<&str> = alike.iter().map(|(name, _)| *name).collect();
             let is_same = alike.iter().all(|(_, other)| other == text);
-            let each = if is_same { "" } else { "alike, the first of them: " };
+            let each = if is_same {
+                ""
+            } else {
+                "alike, the first of them: "
+            };
             vec![format!("{}: {each}{text}", first(&names, NAMED))]
         }
-        few => few.iter().map(|(name, text)| format!("{name}: {text}")).collect(),
+        few => few
+            .iter()
+            .map(|(name, text)| format!("{name}: {text}"))
+            .collect(),
     }
 }
 
@@ -163,19 +210,41 @@ fn summary(nodes: &[NodeReport]) -> String {
     for mode in nodes.iter().filter_map(|node| node.mode.as_ref()) {
         *modes.entry(&mode.effective).or_default() += 1;
     }
-    let mut counts: Vec<String> = modes.into_iter().map(|(mode, number)| format!("{number} in mode {mode}")).collect();
-    let stock = nodes.iter().filter(|node| node.served_by == ServedBy::StockFlannel).count();
+    let mut counts: Vec<String> = modes
+        .into_iter()
+        .map(|(mode, number)| format!("{number} in mode {mode}"))
+        .collect();
+    let stock = nodes
+        .iter()
+        .filter(|node| node.served_by == ServedBy::StockFlannel)
+        .count();
     counts.extend((unknown > 0).then(|| format!("{unknown} unknown")));
     counts.extend((stock > 0).then(|| format!("{stock} with stock flannel")));
-    let detail = if counts.is_empty() { String::new() } else { format!("; {}", counts.join(", ")) };
-    format!("{}: {ready} ready{detail}\n", count(nodes.len().try_into().unwrap_or(u32::MAX), "node", "nodes"))
+    let detail = if counts.is_empty() {
+        String::new()
+    } else {
+        format!("; {}", counts.join(", "))
+    };
+    format!(
+        "{}: {ready} ready{detail}\n",
+        count(nodes.len().try_into().unwrap_or(u32::MAX), "node", "nodes")
+    )
 }
 
 fn row(node: &NodeReport, paint: Paint) -> [String; 8] {
-    let or_dash = |text: Option<String>| text.filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned());
+    let or_dash = |text: Option<String>| {
+        text.filter(|text| !text.is_empty())
+            .unwrap_or_else(|| "-".to_owned())
+    };
     let mode = node.mode.as_ref().map(|mode| {
-        let ModeStatus { effective, wanted, .. } = mode;
-        if effective == wanted { effective.clone() } else { paint.warn(&format!("{effective}, not {wanted}")) }
+        let ModeStatus {
+            effective, wanted, ..
+        } = mode;
+        if effective == wanted {
+            effective.clone()
+        } else {
+            paint.warn(&format!("{effective}, not {wanted}"))
+        }
     });
     let version = match node.served_by {
         ServedBy::StockFlannel => Some("stock flannel".to_owned()),
@@ -211,7 +280,11 @@ mod tests {
     };
 
     fn node(name: &str, served_by: ServedBy) -> NodeReport {
-        let mode = ModeStatus { effective: "fast".to_owned(), wanted: "fast".to_owned(), ..ModeStatus::default() };
+        let mode = ModeStatus {
+            effective: "fast".to_owned(),
+            wanted: "fast".to_owned(),
+            ..ModeStatus::default()
+        };
         NodeReport {
             name: name.to_owned(),
             served_by,
@@ -255,20 +328,34 @@ a     yes    fast  0.1.0          10.244.0.0/24  192.0.2.1  0        7
 b     yes    -     stock flannel  10.244.0.0/24  192.0.2.1  -        -
 c     ?      -     -              10.244.0.0/24  192.0.2.1  0        7
 ";
-        assert_eq!(text(&ClusterReport::new(nodes, Vec::new()), Paint(false)), expected);
+        assert_eq!(
+            text(&ClusterReport::new(nodes, Vec::new()), Paint(false)),
+            expected
+        );
     }
 
     fn pods() -> AgentPods {
-        AgentPods { namespace: "kube-flannel".to_owned(), selector: "app=flannel".to_owned() }
+        AgentPods {
+            namespace: "kube-flannel".to_owned(),
+            selector: "app=flannel".to_owned(),
+        }
     }
 
     fn waiting(seconds: u64) -> WaitOptions {
-        WaitOptions { wait: Some(Duration::from_secs(seconds)) }
+        WaitOptions {
+            wait: Some(Duration::from_secs(seconds)),
+        }
     }
 
     async fn cluster(number: usize, answer: impl Fn(usize) -> PodAnswer) -> ApiDouble {
-        let nodes = (1..=number).map(|index| (node_json(index), Some(answer(index)))).collect();
-        ApiDouble::start(Objects { nodes, ..Objects::default() }).await
+        let nodes = (1..=number)
+            .map(|index| (node_json(index), Some(answer(index))))
+            .collect();
+        ApiDouble::start(Objects {
+            nodes,
+            ..Objects::default()
+        })
+        .await
     }
 
     fn output(status: &Status) -> PodAnswer {
@@ -278,37 +365,87 @@ c     ?      -     -              10.244.0.0/24  192.0.2.1  0        7
     #[tokio::test]
     async fn a_cluster_of_62_nodes_is_asked_and_compared() {
         let well = cluster(62, |index| output(&answer(index, 62))).await;
-        let report = wait(&well.client, &pods(), waiting(0)).await.expect("a report");
+        let report = wait(&well.client, &pods(), waiting(0))
+            .await
+            .expect("a report");
         assert_eq!((report.ready, &report.problems[..]), (Some(true), &[][..]));
         let names: Vec<_> = report.nodes.iter().map(|node| node.name.clone()).collect();
-        assert_eq!(names, (1..=62).map(|index| format!("n{index}")).collect::<Vec<_>>());
+        assert_eq!(
+            names,
+            (1..=62)
+                .map(|index| format!("n{index}"))
+                .collect::<Vec<_>>()
+        );
         let same = cluster(62, |_| output(&answer(7, 62))).await;
-        let report = wait(&same.client, &pods(), waiting(0)).await.expect("a report");
-        assert_eq!(report.ready, Some(false), "each agent says that it is ready");
+        let report = wait(&same.client, &pods(), waiting(0))
+            .await
+            .expect("a report");
+        assert_eq!(
+            report.ready,
+            Some(false),
+            "each agent says that it is ready"
+        );
         let codes: Vec<_> = report.problems.iter().map(|problem| problem.code).collect();
         assert_eq!(codes, [ClusterProblemCode::SameSubnet]);
-        assert!(text(&report, Paint(false)).contains("in both directions"), "{report:?}");
+        assert!(
+            text(&report, Paint(false)).contains("in both directions"),
+            "{report:?}"
+        );
     }
 
     #[tokio::test]
     async fn a_node_that_may_not_be_asked_is_unknown() {
-        let some = cluster(3, |index| if index == 2 { PodAnswer::Forbidden } else { output(&answer(index, 3)) }).await;
-        let report = wait(&some.client, &pods(), waiting(0)).await.expect("a report");
+        let some = cluster(3, |index| {
+            if index == 2 {
+                PodAnswer::Forbidden
+            } else {
+                output(&answer(index, 3))
+            }
+        })
+        .await;
+        let report = wait(&some.client, &pods(), waiting(0))
+            .await
+            .expect("a report");
         assert_eq!((report.ready, report.nodes[1].ready), (None, None));
         let said = text(&report, Paint(false));
-        assert!(said.starts_with("3 nodes: 2 ready; 2 in mode fast, 1 unknown\n"), "{said}");
-        assert!(said.contains("n2: cannot be asked: ") && said.contains("\nn2    ?  "), "{said}");
+        assert!(
+            said.starts_with("3 nodes: 2 ready; 2 in mode fast, 1 unknown\n"),
+            "{said}"
+        );
+        assert!(
+            said.contains("n2: cannot be asked: ") && said.contains("\nn2    ?  "),
+            "{said}"
+        );
     }
 
     #[tokio::test]
     async fn the_deadline_holds_with_pods_that_hang() {
-        let hung = cluster(40, |index| if index > 2 { PodAnswer::Hangs } else { output(&answer(index, 40)) }).await;
+        let hung = cluster(40, |index| {
+            if index > 2 {
+                PodAnswer::Hangs
+            } else {
+                output(&answer(index, 40))
+            }
+        })
+        .await;
         let start = Instant::now();
-        let report = wait(&hung.client, &pods(), waiting(3)).await.expect("a report");
+        let report = wait(&hung.client, &pods(), waiting(3))
+            .await
+            .expect("a report");
         let elapsed = start.elapsed();
-        assert_eq!(report.nodes.iter().filter(|node| node.ready.is_none()).count(), 38);
+        assert_eq!(
+            report
+                .nodes
+                .iter()
+                .filter(|node| node.ready.is_none())
+                .count(),
+            38
+        );
         // One command has 20 s, and 16 are asked at a time.
-        assert!(elapsed >= Duration::from_secs(2) && elapsed < Duration::from_secs(15), "{elapsed:?}");
+        assert!(
+            elapsed >= Duration::from_secs(2) && elapsed < Duration::from_secs(15),
+            "{elapsed:?}"
+        );
     }
 
     #[test]
@@ -319,8 +456,14 @@ c     ?      -     -              10.244.0.0/24  192.0.2.1  0        7
             ..node(&format!("n{index}"), ServedBy::FlannelAgent)
         };
         let nodes: Vec<NodeReport> = (1..=60).map(waiting).collect();
-        assert_eq!(of_nodes(&nodes, Paint(false)), ["n1, n2, n3 and 57 more: alike, the first of them: waits 1 s"]);
-        assert_eq!(of_nodes(&nodes[..2], Paint(false)), ["n1: waits 1 s", "n2: waits 2 s"]);
+        assert_eq!(
+            of_nodes(&nodes, Paint(false)),
+            ["n1, n2, n3 and 57 more: alike, the first of them: waits 1 s"]
+        );
+        assert_eq!(
+            of_nodes(&nodes[..2], Paint(false)),
+            ["n1: waits 1 s", "n2: waits 2 s"]
+        );
     }
 
     #[test]

@@ -43,7 +43,12 @@ pub struct ClusterTopOptions {
     #[arg(long, value_name = "N", default_value_t = 50)]
     rows: usize,
     /// Show only rows with this text in a name, a mode, an address, a path, a protocol or a problem
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
     filter: String,
     #[command(flatten)]
     output: Output,
@@ -57,13 +62,16 @@ pub struct ClusterTopOptions {
 pub(super) async fn run(options: &ClusterTopOptions) -> anyhow::Result<String> {
     let client = options.access.client().await?;
     let stop = Stop::listen().context("cannot listen for signals")?;
-    let palette = Palette { on: options.color.paint().0 };
+    let palette = Palette {
+        on: options.color.paint().0,
+    };
     let settings = StreamSettings::new(options.interval, options.rows);
     let follower = Follower::start(client, options.access.pods(), settings).await?;
     if options.output.is_json() || options.count.is_some() || !io::stdout().is_terminal() {
         print(follower, options, palette, stop).await?;
     } else {
-        on_terminal(async |terminal| show(terminal, follower, options, palette, stop).await).await?;
+        on_terminal(async |terminal| show(terminal, follower, options, palette, stop).await)
+            .await?;
     }
     Ok(String::new())
 }
@@ -85,7 +93,12 @@ async fn print(
         let text = if options.output.is_json() {
             document::line(&board) + "\n"
         } else {
-            let view = ClusterView { board: &board, palette, keys: "", offset: 0 };
+            let view = ClusterView {
+                board: &board,
+                palette,
+                keys: "",
+                offset: 0,
+            };
             let between = if number > 1 { "\n" } else { "" };
             format!("{between}{}", print::text(view, view.height()))
         };
@@ -130,10 +143,21 @@ fn draw(
     let mut shown = board.clone();
     shown.retain(&screen.filter);
     // Not beyond the last row, from which the way up would seem to do nothing.
-    let rows = shown.nodes.len().max(shown.pairs.len()).max(shown.flows.len());
+    let rows = shown
+        .nodes
+        .len()
+        .max(shown.pairs.len())
+        .max(shown.flows.len());
     screen.offset = screen.offset.min(rows.saturating_sub(1));
     let keys = screen.last_line();
-    let view = ClusterView { board: &shown, palette, keys: &keys, offset: screen.offset };
-    terminal.draw(|frame| frame.render_widget(view, frame.area())).context("cannot draw")?;
+    let view = ClusterView {
+        board: &shown,
+        palette,
+        keys: &keys,
+        offset: screen.offset,
+    };
+    terminal
+        .draw(|frame| frame.render_widget(view, frame.area()))
+        .context("cannot draw")?;
     Ok(())
 }

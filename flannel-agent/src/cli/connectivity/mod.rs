@@ -134,21 +134,26 @@ pub struct ProbeOptions {
 
 /// Checks that there is a port, before pods are made that would find out.
 fn host_and_port(text: &str) -> Result<String, String> {
-    let is_port = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0);
+    let is_port = |(host, port): (&str, &str)| {
+        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    };
     let is_valid = text.rsplit_once(':').is_some_and(is_port);
-    is_valid.then(|| text.to_owned()).ok_or_else(|| "expected HOST:PORT, such as example.com:443".to_owned())
+    is_valid
+        .then(|| text.to_owned())
+        .ok_or_else(|| "expected HOST:PORT, such as example.com:443".to_owned())
 }
 
 fn parse_mode(text: &str) -> Result<Mode, String> {
-    text.parse().map_err(|error: <Mode as std::str::FromStr>::Err| error.to_string())
+    text.parse()
+        .map_err(|error: <Mode as std::str::FromStr>::Err| error.to_string())
 }
 
 /// Runs the command.
 pub(super) async fn run(command: &ConnectivityCommand) -> anyhow::Result<Answer> {
     match command {
-        ConnectivityCommand::Test(options) => {
-            test(options).await.map_err(|error| error.context(NoResult("the connectivity test could not run")))
-        }
+        ConnectivityCommand::Test(options) => test(options)
+            .await
+            .map_err(|error| error.context(NoResult("the connectivity test could not run"))),
         ConnectivityCommand::Hosts(options) => Box::pin(hosts(options))
             .await
             .map_err(|error| error.context(NoResult("the connectivity test could not run"))),
@@ -192,7 +197,10 @@ async fn hosts(options: &HostsOptions) -> anyhow::Result<Answer> {
         port: options.port,
         modes: options.modes.iter().map(ToString::to_string).collect(),
         outside: options.outside.clone(),
-        quorum: Quorum { hosts: options.hosts.map(usize::from), limit: options.start_limit },
+        quorum: Quorum {
+            hosts: options.hosts.map(usize::from),
+            limit: options.start_limit,
+        },
     };
     let mut progress = Progress::new();
     let report = hosts::run(&agent, &settings, &mut progress).await?;
@@ -202,10 +210,14 @@ async fn hosts(options: &HostsOptions) -> anyhow::Result<Answer> {
 
 fn host_name() -> anyhow::Result<String> {
     let path = "/proc/sys/kernel/hostname";
-    let name = fs::read_to_string(path).with_context(|| format!("cannot read {path}: name this host by --name"))?;
+    let name = fs::read_to_string(path)
+        .with_context(|| format!("cannot read {path}: name this host by --name"))?;
     Ok(name.trim().to_owned())
 }
 
 fn answer(report: &TestReport, print: PrintOptions) -> Answer {
-    Answer { text: print.print(report, |paint| text::text(report, paint)), code: u8::from(!report.ok) }
+    Answer {
+        text: print.print(report, |paint| text::text(report, paint)),
+        code: u8::from(!report.ok),
+    }
 }

@@ -40,9 +40,15 @@ pub(super) fn text(report: &TestReport, paint: Paint) -> String {
     let checks = || report.runs.iter().flat_map(|run| &run.checks);
     let (all, failed) = (checks().count(), checks().filter(|check| !check.ok).count());
     let sum = if failed == 0 {
-        paint.good(&format!("all of {} passed", count(number(all), "check", "checks")))
+        paint.good(&format!(
+            "all of {} passed",
+            count(number(all), "check", "checks")
+        ))
     } else {
-        paint.bad(&format!("{failed} of {} failed", count(number(all), "check", "checks")))
+        paint.bad(&format!(
+            "{failed} of {} failed",
+            count(number(all), "check", "checks")
+        ))
     };
     let _ = writeln!(out, "\n{sum}");
     out
@@ -51,24 +57,55 @@ pub(super) fn text(report: &TestReport, paint: Paint) -> String {
 /// The likely causes, and the explanations that find something. Of the others one line is enough.
 fn push_causes(out: &mut String, report: &TestReport, paint: Paint) {
     if !report.causes.is_empty() {
-        let _ = writeln!(out, "\nlikely causes, by `flannel-agent check` at both ends:");
+        let _ = writeln!(
+            out,
+            "\nlikely causes, by `flannel-agent check` at both ends:"
+        );
     }
-    for Cause { nodes, text, remedy, pairs, checks, .. } in &report.causes {
-        let _ = writeln!(out, "  {} {}", paint.bad(&format!("{}:", first(nodes, NAMED))), text);
+    for Cause {
+        nodes,
+        text,
+        remedy,
+        pairs,
+        checks,
+        ..
+    } in &report.causes
+    {
+        let _ = writeln!(
+            out,
+            "  {} {}",
+            paint.bad(&format!("{}:", first(nodes, NAMED))),
+            text
+        );
         if let Some(remedy) = remedy {
             let _ = writeln!(out, "      {} {remedy}", paint.name("->"));
         }
         let checks = count(number(*checks), "failed check", "failed checks");
         let _ = writeln!(out, "      {checks}: {}", first(pairs, NAMED));
     }
-    for Explanation { node, failure, text, .. } in report.explanations.iter().filter(|one| one.found) {
-        let _ = write!(out, "\n{} {failure}\n  as {node} explains it:\n{}", paint.bad("FAIL"), indented(text));
+    for Explanation {
+        node,
+        failure,
+        text,
+        ..
+    } in report.explanations.iter().filter(|one| one.found)
+    {
+        let _ = write!(
+            out,
+            "\n{} {failure}\n  as {node} explains it:\n{}",
+            paint.bad("FAIL"),
+            indented(text)
+        );
     }
     let without = report.explanations.iter().filter(|one| !one.found);
     let nodes: BTreeSet<&str> = without.map(|one| one.node.as_str()).collect();
     if !nodes.is_empty() {
         let nodes: Vec<&str> = nodes.into_iter().collect();
-        let _ = writeln!(out, "\n`flannel-agent explain` finds no broken step on {}", first(&nodes, NAMED));
+        let _ = writeln!(
+            out,
+            "\n`flannel-agent explain` finds no broken step on {}",
+            first(&nodes, NAMED)
+        );
     }
 }
 
@@ -83,16 +120,34 @@ fn push_run(out: &mut String, run: &ModeRun, nodes: &[String], paint: Paint) {
     }
     let mut groups = BTreeMap::<(Check, Option<&str>), Vec<&PairCheck>>::new();
     for check in &run.checks {
-        groups.entry((check.check, check.family.as_deref())).or_default().push(check);
+        groups
+            .entry((check.check, check.family.as_deref()))
+            .or_default()
+            .push(check);
     }
     for ((check, family), pairs) in groups {
-        let family = family.map(|family| format!(", {family}")).unwrap_or_default();
+        let family = family
+            .map(|family| format!(", {family}"))
+            .unwrap_or_default();
         let failed = pairs.iter().filter(|pair| !pair.ok).count();
-        let sum =
-            if failed == 0 { paint.good("ok") } else { paint.bad(&format!("{failed} of {} FAILED", pairs.len())) };
-        let _ = write!(out, "\n{}{family}: {sum}\n{}", check.title(), matrix(&pairs, nodes, paint));
+        let sum = if failed == 0 {
+            paint.good("ok")
+        } else {
+            paint.bad(&format!("{failed} of {} FAILED", pairs.len()))
+        };
+        let _ = write!(
+            out,
+            "\n{}{family}: {sum}\n{}",
+            check.title(),
+            matrix(&pairs, nodes, paint)
+        );
     }
-    let failures: Vec<String> = run.checks.iter().filter(|check| !check.ok).map(failure).collect();
+    let failures: Vec<String> = run
+        .checks
+        .iter()
+        .filter(|check| !check.ok)
+        .map(failure)
+        .collect();
     if !failures.is_empty() {
         let _ = writeln!(out, "\nfailures in mode {}:", run.mode);
     }
@@ -106,7 +161,13 @@ fn matrix(pairs: &[&PairCheck], nodes: &[String], paint: Paint) -> String {
     let is_outward = pairs.iter().all(|pair| pair.pair.1.is_none());
     let columns = if is_outward { 1 } else { nodes.len() };
     let mut header = vec![String::new()];
-    header.extend((0..columns).map(|column| if is_outward { "outside".to_owned() } else { (column + 1).to_string() }));
+    header.extend((0..columns).map(|column| {
+        if is_outward {
+            "outside".to_owned()
+        } else {
+            (column + 1).to_string()
+        }
+    }));
     let mut rows: Vec<Vec<String>> = (1..)
         .zip(nodes)
         .map(|(number, name)| {
@@ -119,7 +180,11 @@ fn matrix(pairs: &[&PairCheck], nodes: &[String], paint: Paint) -> String {
         let (from, to) = (pair.pair.0, pair.pair.1.unwrap_or_default());
         if let Some(place) = rows.get_mut(from).and_then(|row| row.get_mut(to + 1)) {
             let cell = cell(pair);
-            *place = if pair.ok { paint.good(&cell) } else { paint.bad(&cell) };
+            *place = if pair.ok {
+                paint.good(&cell)
+            } else {
+                paint.bad(&cell)
+            };
         }
     }
     table::render_rows(&header, &rows)
@@ -137,7 +202,15 @@ fn cell(pair: &PairCheck) -> String {
 }
 
 fn indented(text: &str) -> String {
-    text.lines().map(|line| if line.is_empty() { "\n".to_owned() } else { format!("    {line}\n") }).collect()
+    text.lines()
+        .map(|line| {
+            if line.is_empty() {
+                "\n".to_owned()
+            } else {
+                format!("    {line}\n")
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -163,7 +236,8 @@ mod tests {
 
     #[test]
     fn each_check_has_a_matrix_and_failures_follow() {
-        let pairs = |check| [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(from, to)| pair(check, from, to));
+        let pairs =
+            |check| [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(from, to)| pair(check, from, to));
         let mut checks = [pairs(Check::PodToPod), pairs(Check::Mtu)].concat();
         checks[1] = PairCheck {
             ok: false,
@@ -171,7 +245,11 @@ mod tests {
             protocol: Some("udp".to_owned()),
             ..checks[1].clone()
         };
-        let run = ModeRun { mode: "fast".to_owned(), notes: vec!["n1 has no pod of flannel".to_owned()], checks };
+        let run = ModeRun {
+            mode: "fast".to_owned(),
+            notes: vec!["n1 has no pod of flannel".to_owned()],
+            checks,
+        };
         let report = TestReport {
             image: Some("i:1".to_owned()),
             nodes: vec!["n0".to_owned(), "n1".to_owned()],
@@ -222,7 +300,11 @@ failures in mode fast:
         };
         let report = TestReport {
             causes: vec![cause],
-            explanations: vec![explanation("n1", true), explanation("n2", false), explanation("n3", false)],
+            explanations: vec![
+                explanation("n1", true),
+                explanation("n2", false),
+                explanation("n3", false),
+            ],
             ..TestReport::default()
         };
         let expected = "

@@ -72,7 +72,13 @@ pub(super) struct PacketOptions {
 impl PacketOptions {
     /// The packet between two addresses.
     pub(super) const fn between(self, source: IpAddr, destination: IpAddr) -> Question {
-        Question { source, destination, transport: self.proto, sport: self.sport, dport: self.dport }
+        Question {
+            source,
+            destination,
+            transport: self.proto,
+            sport: self.sport,
+            dport: self.dport,
+        }
     }
 
     /// Returns the mistake in the options, if there is one: ports of a protocol without any.
@@ -86,9 +92,15 @@ impl PacketOptions {
 /// Returns the mistake in the question, if there is one: addresses of different families, or ports
 /// of a protocol without any.
 pub(super) fn mistake(options: &ExplainOptions) -> Option<String> {
-    let ExplainOptions { source, destination, packet, .. } = options;
+    let ExplainOptions {
+        source,
+        destination,
+        packet,
+        ..
+    } = options;
     let differ = source.is_ipv4() != destination.is_ipv4();
-    let families = || differ.then(|| format!("{source} and {destination} are of different families"));
+    let families =
+        || differ.then(|| format!("{source} and {destination} are of different families"));
     packet.mistake().or_else(families)
 }
 
@@ -98,15 +110,25 @@ pub(super) async fn run(options: &ExplainOptions) -> anyhow::Result<Answer> {
     // Without an agent there is less to say, and still enough.
     let status = ask_status(&options.state.state_dir).await.ok();
     let pins = options.pins.root_of(status.as_ref());
-    let places = AgentPlaces { pins: &pins, state_dir: &options.state.state_dir };
+    let places = AgentPlaces {
+        pins: &pins,
+        state_dir: &options.state.state_dir,
+    };
     let trace = match options.trace.duration() {
         Some(duration) => Some(trace::run(&question, &pins, duration).await?),
         None => None,
     };
-    let report = Box::pin(explain(question, places, status, trace)).await.context("cannot ask the kernel")?;
+    let report = Box::pin(explain(question, places, status, trace))
+        .await
+        .context("cannot ask the kernel")?;
     let document = ExplainDocument::new(&question, report);
-    let text = options.print.print(&document, |paint| text(&document, paint));
-    Ok(Answer { text, code: code(document.verdict.reaches) })
+    let text = options
+        .print
+        .print(&document, |paint| text(&document, paint));
+    Ok(Answer {
+        text,
+        code: code(document.verdict.reaches),
+    })
 }
 
 /// The exit code of a verdict.
@@ -121,12 +143,20 @@ pub(super) const fn code(reaches: Option<bool>) -> u8 {
 fn text(document: &ExplainDocument, paint: Paint) -> String {
     let verdict = &document.verdict;
     let story = story(document, paint);
-    format!("{story}\n{}: {}\n", outcome(verdict.reaches, paint), verdict.text)
+    format!(
+        "{story}\n{}: {}\n",
+        outcome(verdict.reaches, paint),
+        verdict.text
+    )
 }
 
 /// The steps, and the trace if there is one.
 pub(super) fn story(document: &ExplainDocument, paint: Paint) -> String {
-    let trace = document.trace.as_ref().map(|report| format!("\n{}", trace::text(report, paint))).unwrap_or_default();
+    let trace = document
+        .trace
+        .as_ref()
+        .map(|report| format!("\n{}", trace::text(report, paint)))
+        .unwrap_or_default();
     steps(&document.steps, paint) + &trace
 }
 

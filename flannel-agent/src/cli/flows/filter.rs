@@ -102,11 +102,22 @@ impl ListFilter {
 
     /// Returns true if an event between these ends matches.
     pub(super) fn takes_event(&self, event: &FlowEvent, ends: &[&EndRow]) -> bool {
-        let (named, after) = (&self.named, event.translated.map_or(event.addresses, |(addresses, _)| addresses));
+        let (named, after) = (
+            &self.named,
+            event
+                .translated
+                .map_or(event.addresses, |(addresses, _)| addresses),
+        );
         let is_dropped = event.kind == FlowEventKind::Dropped;
-        named.ends.takes_ends(&event.protocol_name(), event.addresses, after)
-            && named.way.is_none_or(|wanted| event.way == Some(wanted.way()))
-            && self.verdict.is_none_or(|wanted| (wanted == VerdictChoice::Dropped) == is_dropped)
+        named
+            .ends
+            .takes_ends(&event.protocol_name(), event.addresses, after)
+            && named
+                .way
+                .is_none_or(|wanted| event.way == Some(wanted.way()))
+            && self
+                .verdict
+                .is_none_or(|wanted| (wanted == VerdictChoice::Dropped) == is_dropped)
             && named.takes_names(ends)
             && self.takes_namespace(ends)
     }
@@ -117,20 +128,36 @@ impl ListFilter {
     }
 
     fn takes_namespace(&self, ends: &[&EndRow]) -> bool {
-        let Some(wanted) = &self.namespace else { return true };
-        let is_in = |name: &String| name.split_once('/').is_some_and(|(namespace, _)| namespace == wanted);
-        ends.iter().any(|end| [&end.pod, &end.service].into_iter().flatten().any(is_in))
+        let Some(wanted) = &self.namespace else {
+            return true;
+        };
+        let is_in = |name: &String| {
+            name.split_once('/')
+                .is_some_and(|(namespace, _)| namespace == wanted)
+        };
+        ends.iter()
+            .any(|end| [&end.pod, &end.service].into_iter().flatten().any(is_in))
     }
 }
 
 impl NamedFilter {
     /// The flags that make the same filter.
     pub(in crate::cli) fn flags(&self) -> impl Iterator<Item = String> {
-        let text = |flag: &str, value: &Option<String>| value.as_ref().map(|value| format!("--{flag}={value}"));
-        let texts = [text("pod", &self.pod), text("node", &self.node), text("service", &self.service)];
+        let text = |flag: &str, value: &Option<String>| {
+            value.as_ref().map(|value| format!("--{flag}={value}"))
+        };
+        let texts = [
+            text("pod", &self.pod),
+            text("node", &self.node),
+            text("service", &self.service),
+        ];
         let way = self.way.map(|way| format!("--way={}", way.way().name()));
         let port = self.port.map(|port| format!("--port={port}"));
-        self.ends.flags().chain(texts.into_iter().flatten()).chain(port).chain(way)
+        self.ends
+            .flags()
+            .chain(texts.into_iter().flatten())
+            .chain(port)
+            .chain(way)
     }
 
     /// Returns true if it needs names.
@@ -143,17 +170,26 @@ impl NamedFilter {
         self.pod.as_ref().is_none_or(|pod| {
             let pod = with_namespace(pod);
             any(&|end| end.pod.as_ref().is_some_and(|name| name.starts_with(&pod)))
-        }) && self.node.as_ref().is_none_or(|node| any(&|end| end.node.as_ref() == Some(node)))
+        }) && self
+            .node
+            .as_ref()
+            .is_none_or(|node| any(&|end| end.node.as_ref() == Some(node)))
             && self.service.as_ref().is_none_or(|service| {
                 let service = with_namespace(service);
                 any(&|end| end.service.as_ref() == Some(&service))
             })
-            && self.port.is_none_or(|port| any(&|end| end.port == Some(port)))
+            && self
+                .port
+                .is_none_or(|port| any(&|end| end.port == Some(port)))
     }
 }
 
 fn with_namespace(name: &str) -> String {
-    if name.contains('/') { name.to_owned() } else { format!("default/{name}") }
+    if name.contains('/') {
+        name.to_owned()
+    } else {
+        format!("default/{name}")
+    }
 }
 
 #[cfg(test)]
@@ -175,23 +211,40 @@ mod tests {
 
     #[test]
     fn names_of_either_end_count() {
-        let (web, db) = (end(Some("shop/web-1"), None, 40_000), end(None, Some("default/db"), 5432));
+        let (web, db) = (
+            end(Some("shop/web-1"), None, 40_000),
+            end(None, Some("default/db"), 5432),
+        );
         let takes = |set: fn(&mut ListFilter)| {
             let mut filter = ListFilter::default();
             set(&mut filter);
             filter.named.takes_names(&[&web, &db]) && filter.takes_namespace(&[&web, &db])
         };
         assert!(takes(|_| {}));
-        assert!(takes(|filter| filter.named.pod = Some("shop/web".to_owned())), "the beginning of its name");
-        assert!(!takes(|filter| filter.named.pod = Some("web".to_owned())), "in another namespace");
+        assert!(
+            takes(|filter| filter.named.pod = Some("shop/web".to_owned())),
+            "the beginning of its name"
+        );
+        assert!(
+            !takes(|filter| filter.named.pod = Some("web".to_owned())),
+            "in another namespace"
+        );
         assert!(takes(|filter| filter.namespace = Some("shop".to_owned())));
-        assert!(takes(|filter| filter.namespace = Some("default".to_owned())), "of the Service");
+        assert!(
+            takes(|filter| filter.namespace = Some("default".to_owned())),
+            "of the Service"
+        );
         assert!(!takes(|filter| filter.namespace = Some("sho".to_owned())));
         assert!(takes(|filter| filter.named.service = Some("db".to_owned())));
-        assert!(!takes(|filter| filter.named.service = Some("shop/db".to_owned())));
+        assert!(!takes(
+            |filter| filter.named.service = Some("shop/db".to_owned())
+        ));
         assert!(takes(|filter| filter.named.node = Some("node-a".to_owned())));
         assert!(!takes(|filter| filter.named.node = Some("node".to_owned())));
-        assert!(takes(|filter| filter.named.port = Some(5432)) && !takes(|filter| filter.named.port = Some(80)));
+        assert!(
+            takes(|filter| filter.named.port = Some(5432))
+                && !takes(|filter| filter.named.port = Some(80))
+        );
         let both = |filter: &mut ListFilter| {
             (filter.named.port, filter.named.node) = (Some(5432), Some("b".to_owned()));
         };
@@ -206,13 +259,18 @@ mod tests {
 
     #[test]
     fn the_flags_of_a_filter_make_the_same_filter() {
-        let words = "x --src=10.244.1.0/24 --dst=fd00::1/128 --proto=udp --pod=shop/web --node=n1 --service=db \
+        let words = "x --src=10.244.1.0/24 --dst=fd00::1/128 --proto=udp --pod=shop/web --node=n1 \
+            --service=db \
                      --port=53 --way=outside";
-        let filter =
-            |words: &str| <Line as clap::Parser>::try_parse_from(words.split_whitespace()).map(|line| line.filter);
+        let filter = |words: &str| {
+            <Line as clap::Parser>::try_parse_from(words.split_whitespace()).map(|line| line.filter)
+        };
         let wanted = filter(words).expect("a filter");
         let flags: Vec<String> = wanted.flags().collect();
-        assert_eq!(filter(&format!("x {}", flags.join(" "))).expect("the same"), wanted);
+        assert_eq!(
+            filter(&format!("x {}", flags.join(" "))).expect("the same"),
+            wanted
+        );
         assert_eq!(flags.len(), 8, "every flag");
     }
 }

@@ -33,8 +33,14 @@ const TABLE_PERIOD: Duration = Duration::from_secs(1);
 /// Runs the command to its end. It prints by itself.
 pub(super) async fn run(options: &FlowListOptions, pins: PinRoot) -> anyhow::Result<String> {
     let mut stop = Stop::listen().context("cannot listen for signals")?;
-    let source =
-        FlowSource::new(pins, SourceOptions { rate: options.follow.rate, table_period: TABLE_PERIOD, with_ends: true });
+    let source = FlowSource::new(
+        pins,
+        SourceOptions {
+            rate: options.follow.rate,
+            table_period: TABLE_PERIOD,
+            with_ends: true,
+        },
+    );
     let names = AskedNames::new(options.state.state_dir.clone());
     let devices = DeviceNames::default();
     let mut follower = Follower {
@@ -97,7 +103,9 @@ impl Follower<'_> {
 
     /// Shows that the command goes on, if that is asked for. Returns false if the reader is gone.
     fn show_heartbeat(&mut self, now: Instant) -> anyhow::Result<bool> {
-        let is_due = self.heartbeat.is_none_or(|last| now.duration_since(last) >= remote::PERIOD);
+        let is_due = self
+            .heartbeat
+            .is_none_or(|last| now.duration_since(last) >= remote::PERIOD);
         if !self.options.remote || !is_due {
             return Ok(true);
         }
@@ -116,9 +124,15 @@ impl Follower<'_> {
         };
         let due: Vec<_> = self.waiting.due(is_complete, now).collect();
         for event in due {
-            let Some(line) = self.line(&event, &names) else { continue };
+            let Some(line) = self.line(&event, &names) else {
+                continue;
+            };
             self.shown += 1;
-            let is_enough = self.options.follow.count.is_some_and(|count| self.shown >= count);
+            let is_enough = self
+                .options
+                .follow
+                .count
+                .is_some_and(|count| self.shown >= count);
             if !is_read(&line)? || is_enough {
                 return Ok(false);
             }
@@ -132,16 +146,30 @@ impl Follower<'_> {
         if !self.options.filter.takes_event(event, &row.ends()) {
             return None;
         }
-        Some(if self.options.output.is_json() { document::line(&row) + "\n" } else { wrap::to_terminal(row.text()) })
+        Some(if self.options.output.is_json() {
+            document::line(&row) + "\n"
+        } else {
+            wrap::to_terminal(row.text())
+        })
     }
 
     /// Says once why dropped packets are not seen.
     fn report_problem(&mut self) {
-        let of_kernel =
-            || self.source.drop_problem().map(|problem| ("packets that the kernel drops are not shown", problem));
+        let of_kernel = || {
+            self.source
+                .drop_problem()
+                .map(|problem| ("packets that the kernel drops are not shown", problem))
+        };
         let of_all = self.source.problem();
-        let of_all = of_all.map(|problem| ("packets that are not replayed, and drops, are not shown", problem));
-        let problem = of_all.or_else(of_kernel).map(|(what, problem)| format!("{what}: {}", chain(problem)));
+        let of_all = of_all.map(|problem| {
+            (
+                "packets that are not replayed, and drops, are not shown",
+                problem,
+            )
+        });
+        let problem = of_all
+            .or_else(of_kernel)
+            .map(|(what, problem)| format!("{what}: {}", chain(problem)));
         if problem != self.problem {
             if let Some(problem) = &problem {
                 say(problem);

@@ -48,7 +48,9 @@ pub struct FlushOptions {
 pub(super) fn add_list(args: &mut Vec<OsString>) {
     let is_flag = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
     let asks_help = |word: &OsString| ["-h", "--help"].iter().any(|help| word == help);
-    let is_bare = args.get(2).is_none_or(|word| is_flag(word) && !asks_help(word));
+    let is_bare = args
+        .get(2)
+        .is_none_or(|word| is_flag(word) && !asks_help(word));
     if args.get(1).is_some_and(|verb| verb == "flows") && is_bare {
         args.insert(2, "list".into());
     }

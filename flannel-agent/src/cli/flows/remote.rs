@@ -44,7 +44,9 @@ pub(in crate::cli) struct Heartbeat {
 impl RemoteLine {
     /// A heartbeat on a line.
     pub(super) fn heartbeat(missed: u64, problem: Option<String>) -> String {
-        let line = Self::Heartbeat { heartbeat: Heartbeat { missed, problem } };
+        let line = Self::Heartbeat {
+            heartbeat: Heartbeat { missed, problem },
+        };
         serde_json::to_string(&line).expect("objects with string keys") + "\n"
     }
 }
@@ -65,7 +67,18 @@ mod tests {
     fn a_heartbeat_is_not_an_event() {
         let line = RemoteLine::heartbeat(3, None);
         let read = serde_json::from_str(&line).expect("a line");
-        assert!(matches!(read, RemoteLine::Heartbeat { heartbeat: Heartbeat { missed: 3, problem: None } }), "{line}");
+        assert!(
+            matches!(
+                read,
+                RemoteLine::Heartbeat {
+                    heartbeat: Heartbeat {
+                        missed: 3,
+                        problem: None
+                    }
+                }
+            ),
+            "{line}"
+        );
         assert!(serde_json::from_str::<RemoteLine>("{}").is_err());
     }
 }

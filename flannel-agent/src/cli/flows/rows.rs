@@ -56,8 +56,22 @@ pub(in crate::cli) struct EndRow {
 impl EndRow {
     pub(super) fn new(address: IpAddr, port: Option<u16>, names: &ResolvedNames) -> Self {
         let names = names.get(&address).cloned().unwrap_or_default();
-        let crate::names::AddressNames { kind, pod, node, service, host } = names;
-        Self { address, port, kind, pod, node, service, host }
+        let crate::names::AddressNames {
+            kind,
+            pod,
+            node,
+            service,
+            host,
+        } = names;
+        Self {
+            address,
+            port,
+            kind,
+            pod,
+            node,
+            service,
+            host,
+        }
     }
 
     /// Adds the names that another node knows of the same address.
@@ -74,8 +88,16 @@ impl EndRow {
 
     /// The name with the port, or the address with it.
     pub(super) fn text(&self) -> String {
-        let node = self.node.as_ref().filter(|_| matches!(self.kind, AddressKind::Host | AddressKind::Node));
-        let name = self.pod.as_ref().or(self.service.as_ref()).or(node).or(self.host.as_ref());
+        let node = self
+            .node
+            .as_ref()
+            .filter(|_| matches!(self.kind, AddressKind::Host | AddressKind::Node));
+        let name = self
+            .pod
+            .as_ref()
+            .or(self.service.as_ref())
+            .or(node)
+            .or(self.host.as_ref());
         match (name, self.port, self.address) {
             (Some(name), Some(port), _) => format!("{name}:{port}"),
             (Some(name), None, _) => name.clone(),
@@ -120,9 +142,20 @@ pub(in crate::cli) struct ListedFlow {
 impl ListedFlow {
     pub(super) fn new(flow: NamedFlow, names: &ResolvedNames) -> Self {
         let row = &flow.flow;
-        let [from, to, out_from, out_to] = [row.source, row.destination, row.out_source, row.out_destination]
-            .map(|end| EndRow::new(end.ip(), Some(end.port()), names));
-        Self { flow, from, to, out_from, out_to }
+        let [from, to, out_from, out_to] = [
+            row.source,
+            row.destination,
+            row.out_source,
+            row.out_destination,
+        ]
+        .map(|end| EndRow::new(end.ip(), Some(end.port()), names));
+        Self {
+            flow,
+            from,
+            to,
+            out_from,
+            out_to,
+        }
     }
 
     pub(in crate::cli) const fn ends(&self) -> [&EndRow; 4] {
@@ -130,7 +163,12 @@ impl ListedFlow {
     }
 
     pub(in crate::cli) const fn ends_mut(&mut self) -> [&mut EndRow; 4] {
-        [&mut self.from, &mut self.to, &mut self.out_from, &mut self.out_to]
+        [
+            &mut self.from,
+            &mut self.to,
+            &mut self.out_from,
+            &mut self.out_to,
+        ]
     }
 
     /// The ends, with the backend of a translated destination.
@@ -145,8 +183,12 @@ impl ListedFlow {
 
     fn facts(&self) -> String {
         let row = &self.flow.flow;
-        let (way, packets, size, state) = (row.way.name(), row.packets, bytes(row.bytes), row.state);
-        format!("{way}, {packets} packets, {size}, last {} ago, {state}", seconds(row.last_seen_ms))
+        let (way, packets, size, state) =
+            (row.way.name(), row.packets, bytes(row.bytes), row.state);
+        format!(
+            "{way}, {packets} packets, {size}, last {} ago, {state}",
+            seconds(row.last_seen_ms)
+        )
     }
 
     fn cells(&self) -> [String; 7] {
@@ -173,14 +215,27 @@ pub(in crate::cli) struct FlowLine<'a> {
 
 impl FlowLine<'_> {
     fn cells(&self) -> Vec<String> {
-        self.nodes.clone().into_iter().chain(self.flow.cells()).collect()
+        self.nodes
+            .clone()
+            .into_iter()
+            .chain(self.flow.cells())
+            .collect()
     }
 
     /// Two lines.
     fn block(&self) -> String {
-        let nodes = self.nodes.as_ref().map(|nodes| format!("{nodes}: ")).unwrap_or_default();
+        let nodes = self
+            .nodes
+            .as_ref()
+            .map(|nodes| format!("{nodes}: "))
+            .unwrap_or_default();
         let Self { flow, .. } = self;
-        format!("{:<5}  {nodes}{}\n       {}\n", flow.flow.flow.protocol, flow.route(), flow.facts())
+        format!(
+            "{:<5}  {nodes}{}\n       {}\n",
+            flow.flow.flow.protocol,
+            flow.route(),
+            flow.facts()
+        )
     }
 }
 
@@ -190,8 +245,15 @@ pub(in crate::cli) fn text(lines: &[FlowLine<'_>], columns: Option<usize>) -> St
     let header = has_nodes.then_some("NODES").into_iter();
     let header = header.chain(["PROTO", "FLOW", "WAY", "PACKETS", "BYTES", "LAST", "STATE"]);
     let header: Vec<_> = header.map(str::to_owned).collect();
-    let table = table::render_rows(&header, &lines.iter().map(FlowLine::cells).collect::<Vec<_>>());
-    let widest = table.lines().map(|line| line.chars().count()).max().unwrap_or_default();
+    let table = table::render_rows(
+        &header,
+        &lines.iter().map(FlowLine::cells).collect::<Vec<_>>(),
+    );
+    let widest = table
+        .lines()
+        .map(|line| line.chars().count())
+        .max()
+        .unwrap_or_default();
     if columns.is_none_or(|columns| widest <= columns) {
         return table;
     }
@@ -200,7 +262,11 @@ pub(in crate::cli) fn text(lines: &[FlowLine<'_>], columns: Option<usize>) -> St
 
 /// The line below a table from which flows were left out.
 pub(in crate::cli) fn remark(left_out: usize) -> String {
-    if left_out == 0 { String::new() } else { format!("{left_out} more, which --rows leaves out\n") }
+    if left_out == 0 {
+        String::new()
+    } else {
+        format!("{left_out} more, which --rows leaves out\n")
+    }
 }
 
 /// Bytes as people read them.
@@ -279,7 +345,11 @@ impl FlowEventRow {
             Some(PacketOutcome::Kernel(reason)) => (None, Some(reason)),
             None => (None, None),
         };
-        let out = |at| event.translated.map(|(addresses, ports)| end(at, addresses, Some(ports)));
+        let out = |at| {
+            event
+                .translated
+                .map(|(addresses, ports)| end(at, addresses, Some(ports)))
+        };
         Self {
             time: rfc3339(event.time),
             event: event.kind.name().into(),
@@ -302,29 +372,53 @@ impl FlowEventRow {
     }
 
     pub(super) fn ends(&self) -> Vec<&EndRow> {
-        [&self.from, &self.to].into_iter().chain(&self.out_from).chain(&self.out_to).collect()
+        [&self.from, &self.to]
+            .into_iter()
+            .chain(&self.out_from)
+            .chain(&self.out_to)
+            .collect()
     }
 
     /// One line, whose last cell goes on in its column on a narrow terminal.
     pub(in crate::cli) fn text(&self) -> String {
-        let backend = self.out_to.as_ref().filter(|out| out.address != self.to.address);
-        let backend = backend.map(|out| format!(" ({})", out.text())).unwrap_or_default();
-        let of_kernel = self.kernel_drop.as_deref().map(|reason| (reason, "the kernel"));
+        let backend = self
+            .out_to
+            .as_ref()
+            .filter(|out| out.address != self.to.address);
+        let backend = backend
+            .map(|out| format!(" ({})", out.text()))
+            .unwrap_or_default();
+        let of_kernel = self
+            .kernel_drop
+            .as_deref()
+            .map(|reason| (reason, "the kernel"));
         let outcome = of_kernel.or(self.reason.as_deref().zip(self.program.as_deref()));
         let fate = match (outcome, self.way) {
             (Some((reason, place)), _) => format!("{reason} at {place}"),
-            (None, Some(way)) => format!("replayed to {}, {} packets, {}", way.name(), self.packets, bytes(self.bytes)),
+            (None, Some(way)) => format!(
+                "replayed to {}, {} packets, {}",
+                way.name(),
+                self.packets,
+                bytes(self.bytes)
+            ),
             (None, None) => String::new(),
         };
         let of_day = self.time.get(11..23).unwrap_or_default();
         let (event, protocol) = (&self.event, &self.protocol);
-        format!("{of_day}  {event:<7}  {protocol:<5}  {} -> {}{backend}, {fate}\n", self.from.text(), self.to.text())
+        format!(
+            "{of_day}  {event:<7}  {protocol:<5}  {} -> {}{backend}, {fate}\n",
+            self.from.text(),
+            self.to.text()
+        )
     }
 }
 
 fn rfc3339(time: Duration) -> String {
     let nanoseconds = i128::try_from(time.as_nanos()).unwrap_or_default();
-    format!("{:.9}", Timestamp::from_nanosecond(nanoseconds).unwrap_or_default())
+    format!(
+        "{:.9}",
+        Timestamp::from_nanosecond(nanoseconds).unwrap_or_default()
+    )
 }
 
 #[cfg(test)]
@@ -333,13 +427,30 @@ mod tests {
 
     #[test]
     fn the_schemas_are_those_of_the_types() {
-        flannel_json_schema::check::<FlowsDocument>(FlowsDocument::NAME, FlowsDocument::SCHEMA_VERSION);
-        flannel_json_schema::check::<FlowEventRow>(FlowEventRow::NAME, FlowEventRow::SCHEMA_VERSION);
+        flannel_json_schema::check::<FlowsDocument>(
+            FlowsDocument::NAME,
+            FlowsDocument::SCHEMA_VERSION,
+        );
+        flannel_json_schema::check::<FlowEventRow>(
+            FlowEventRow::NAME,
+            FlowEventRow::SCHEMA_VERSION,
+        );
     }
 
     #[test]
     fn bytes_have_a_unit_and_one_decimal() {
         let texts = [0, 999, 1000, 999_949, 1_000_000, 1_250_000_000, u64::MAX].map(bytes);
-        assert_eq!(texts, ["0 B", "999 B", "1.0 kB", "999.9 kB", "1.0 MB", "1.2 GB", "18446.7 PB"]);
+        assert_eq!(
+            texts,
+            [
+                "0 B",
+                "999 B",
+                "1.0 kB",
+                "999.9 kB",
+                "1.0 MB",
+                "1.2 GB",
+                "18446.7 PB"
+            ]
+        );
     }
 }

@@ -47,12 +47,20 @@ pub struct InstallOptions {
 
 /// Runs the command. It prints what was decided on the way; nothing for a plain copy.
 pub(super) fn run(options: &InstallOptions) -> Result<String, FileError> {
-    let InstallOptions { cni_plugins, bandwidth_from, source, destination } = options;
+    let InstallOptions {
+        cni_plugins,
+        bandwidth_from,
+        source,
+        destination,
+    } = options;
     let (mut contents, mode) = read(source).map_err(file::failed("read", source))?;
     let mut remarks = Vec::new();
     if let Some(plugins) = bandwidth_from {
         let is_there = |name: &str| is_program(&plugins.join(name));
-        let Adapted { text, remarks: of_list } = adapt(&String::from_utf8_lossy(&contents), is_there);
+        let Adapted {
+            text,
+            remarks: of_list,
+        } = adapt(&String::from_utf8_lossy(&contents), is_there);
         (contents, remarks) = (text.into_bytes(), of_list);
     }
     file::replace(destination, &contents, mode)?;
@@ -81,7 +89,10 @@ fn is_program(path: &Path) -> bool {
 
 /// A file's contents and permissions.
 fn read(path: &Path) -> io::Result<(Vec<u8>, u32)> {
-    Ok((fs::read(path)?, fs::metadata(path)?.permissions().mode() & 0o777))
+    Ok((
+        fs::read(path)?,
+        fs::metadata(path)?.permissions().mode() & 0o777,
+    ))
 }
 
 #[cfg(test)]
@@ -90,7 +101,12 @@ mod tests {
 
     fn plain(source: &Path, destination: &Path) -> InstallOptions {
         let (source, destination) = (source.to_owned(), destination.to_owned());
-        InstallOptions { cni_plugins: None, bandwidth_from: None, source, destination }
+        InstallOptions {
+            cni_plugins: None,
+            bandwidth_from: None,
+            source,
+            destination,
+        }
     }
 
     fn program(path: &Path, contents: &str) {
@@ -108,11 +124,16 @@ mod tests {
         }
         program(&image.join("flannel"), "ours");
         program(&host.join("portmap"), "of the host");
-        let options =
-            InstallOptions { cni_plugins: Some(image.clone()), ..plain(&image.join("flannel"), &host.join("flannel")) };
+        let options = InstallOptions {
+            cni_plugins: Some(image.clone()),
+            ..plain(&image.join("flannel"), &host.join("flannel"))
+        };
         let printed = run(&options).expect("installed");
         assert_eq!(
-            (printed.matches("installed ").count(), printed.matches("portmap is there, and stays").count()),
+            (
+                printed.matches("installed ").count(),
+                printed.matches("portmap is there, and stays").count()
+            ),
             (4, 1)
         );
         let there = |name: &str| fs::read_to_string(host.join(name)).expect("there");
@@ -121,42 +142,70 @@ mod tests {
             ("ours".into(), "of the host".into(), "of the image".into())
         );
         assert!(is_program(&host.join("bandwidth")));
-        assert_eq!(run(&options).expect("again").matches("and stays").count(), 5);
+        assert_eq!(
+            run(&options).expect("again").matches("and stays").count(),
+            5
+        );
     }
 
     #[test]
     fn bandwidth_is_in_the_installed_list_where_the_directory_has_the_program() {
         let scratch = tempfile::tempdir().expect("a directory");
-        let [source, destination] = ["cni-conf.json", "10-flannel.conflist"].map(|name| scratch.path().join(name));
+        let [source, destination] =
+            ["cni-conf.json", "10-flannel.conflist"].map(|name| scratch.path().join(name));
         let bin = scratch.path().join("bin");
         program(&bin.join("flannel"), "");
         fs::write(&source, r#"{"plugins":[{"type":"flannel"}]}"#).expect("written");
-        let options = InstallOptions { bandwidth_from: Some(bin.clone()), ..plain(&source, &destination) };
+        let options = InstallOptions {
+            bandwidth_from: Some(bin.clone()),
+            ..plain(&source, &destination)
+        };
         let installed = || {
             let printed = run(&options).expect("installed");
-            (fs::read_to_string(&destination).expect("there").contains("bandwidth"), printed)
+            (
+                fs::read_to_string(&destination)
+                    .expect("there")
+                    .contains("bandwidth"),
+                printed,
+            )
         };
         assert!(!installed().0);
         fs::write(bin.join("bandwidth"), "no program").expect("written");
         assert!(!installed().0);
         program(&bin.join("bandwidth"), "");
         let (has, printed) = installed();
-        assert!(has && printed == "the plugin bandwidth is installed: added to the list\n", "{printed}");
+        assert!(
+            has && printed == "the plugin bandwidth is installed: added to the list\n",
+            "{printed}"
+        );
     }
 
     #[test]
     fn a_file_is_copied_with_its_permissions_over_what_is_there() {
         let scratch = tempfile::tempdir().expect("a directory");
-        let [source, destination] = ["flannel", "opt/cni/bin/flannel"].map(|name| scratch.path().join(name));
+        let [source, destination] =
+            ["flannel", "opt/cni/bin/flannel"].map(|name| scratch.path().join(name));
         let options = plain(&source, &destination);
         for (contents, mode) in [("first, and longer", 0o700), ("second", 0o755)] {
             fs::write(&source, contents).expect("written");
             fs::set_permissions(&source, fs::Permissions::from_mode(mode)).expect("set");
             assert_eq!(run(&options).expect("installed"), "");
             assert_eq!(fs::read_to_string(&destination).expect("there"), contents);
-            assert_eq!(fs::metadata(&destination).expect("metadata").permissions().mode() & 0o7777, mode);
+            assert_eq!(
+                fs::metadata(&destination)
+                    .expect("metadata")
+                    .permissions()
+                    .mode()
+                    & 0o7777,
+                mode
+            );
         }
         fs::remove_file(&source).expect("removed");
-        assert!(run(&options).expect_err("nothing to copy").to_string().starts_with("cannot read "));
+        assert!(
+            run(&options)
+                .expect_err("nothing to copy")
+                .to_string()
+                .starts_with("cannot read ")
+        );
     }
 }

@@ -46,23 +46,35 @@ fn pages() -> anyhow::Result<Vec<(String, String)>> {
     add(&program, &mut pages)?;
     let run = program.find_subcommand("run").expect("the daemon").clone();
     let usage = format!("{DAEMON} [OPTIONS]");
-    add(&run.name(DAEMON).display_name(DAEMON).bin_name(DAEMON).override_usage(usage), &mut pages)?;
+    add(
+        &run.name(DAEMON)
+            .display_name(DAEMON)
+            .bin_name(DAEMON)
+            .override_usage(usage),
+        &mut pages,
+    )?;
     Ok(pages)
 }
 
 fn add(command: &Command, pages: &mut Vec<(String, String)>) -> anyhow::Result<()> {
-    let man = Man::new(command.clone()).section(SECTION).manual("System Administration");
+    let man = Man::new(command.clone())
+        .section(SECTION)
+        .manual("System Administration");
     pages.push((man.get_filename(), page(command, &man)?));
     subcommands(command).try_for_each(|part| add(part, pages))
 }
 
 fn subcommands(command: &Command) -> impl Iterator<Item = &Command> {
-    command.get_subcommands().filter(|part| part.get_name() != "help" && !part.is_hide_set())
+    command
+        .get_subcommands()
+        .filter(|part| part.get_name() != "help" && !part.is_hide_set())
 }
 
 /// The name of the page of a command: `flannel-agent-maps-dump`.
 fn name(command: &Command) -> &str {
-    command.get_display_name().unwrap_or_else(|| command.get_name())
+    command
+        .get_display_name()
+        .unwrap_or_else(|| command.get_name())
 }
 
 fn page(command: &Command, man: &Man) -> anyhow::Result<String> {
@@ -71,7 +83,10 @@ fn page(command: &Command, man: &Man) -> anyhow::Result<String> {
     man.render_name_section(&mut text)?;
     man.render_synopsis_section(&mut text)?;
     man.render_description_section(&mut text)?;
-    if command.get_arguments().any(|argument| !argument.is_hide_set()) {
+    if command
+        .get_arguments()
+        .any(|argument| !argument.is_hide_set())
+    {
         man.render_options_section(&mut text)?;
     }
     if subcommands(command).next().is_some() {
@@ -113,27 +128,51 @@ fn variables(command: &Command) -> Vec<(String, String)> {
         .get_arguments()
         .filter_map(|argument| {
             let variable = argument.get_env()?.to_string_lossy().into_owned();
-            Some((variable, format!("Value of --{}, unless the flag is given.", argument.get_long()?)))
+            Some((
+                variable,
+                format!(
+                    "Value of --{}, unless the flag is given.",
+                    argument.get_long()?
+                ),
+            ))
         })
         .collect();
     if [DAEMON, "flannel-agent-run"].contains(&name(command)) {
-        let set = flags::FLAGS.iter().filter(|flag| flag.only.is_none() && flag.name != "version");
-        variables
-            .extend(set.map(|flag| (flag.variable(), format!("Value of --{}, unless the flag is given.", flag.name))));
+        let set = flags::FLAGS
+            .iter()
+            .filter(|flag| flag.only.is_none() && flag.name != "version");
+        variables.extend(set.map(|flag| {
+            (
+                flag.variable(),
+                format!("Value of --{}, unless the flag is given.", flag.name),
+            )
+        }));
     }
-    if command.get_arguments().any(|argument| argument.get_id() == "color") {
+    if command
+        .get_arguments()
+        .any(|argument| argument.get_id() == "color")
+    {
         let text = "If it is set and not empty, --color=auto means no colours.";
         variables.push(("NO_COLOR".to_owned(), text.to_owned()));
     }
-    if command.get_arguments().any(|argument| argument.get_id() == "kubeconfig") {
+    if command
+        .get_arguments()
+        .any(|argument| argument.get_id() == "kubeconfig")
+    {
         let text = "Kubeconfig files, unless --kubeconfig is given.";
         variables.push(("KUBECONFIG".to_owned(), text.to_owned()));
     }
     if name(command) == "flannel-agent-top" {
-        variables.push(("COLUMNS".to_owned(), "Columns of the frame that --once prints: 110 without it.".to_owned()));
+        variables.push((
+            "COLUMNS".to_owned(),
+            "Columns of the frame that --once prints: 110 without it.".to_owned(),
+        ));
     }
     if variables.is_empty() {
-        variables.push(("None".to_owned(), "This command reads no variable of its own.".to_owned()));
+        variables.push((
+            "None".to_owned(),
+            "This command reads no variable of its own.".to_owned(),
+        ));
     }
     variables
 }
@@ -141,11 +180,22 @@ fn variables(command: &Command) -> Vec<(String, String)> {
 /// The pages above and below, those of the same subject, and those of the tools.
 fn see_also(roff: &mut Roff, command: &Command, facts: &Facts) {
     let own = name(command);
-    let above = own.rsplit_once('-').map(|(above, _)| above).filter(|above| *above != "flannel");
+    let above = own
+        .rsplit_once('-')
+        .map(|(above, _)| above)
+        .filter(|above| *above != "flannel");
     let below = subcommands(command).map(name);
-    let related = SUBJECTS.iter().filter(|subject| subject.contains(&own)).flat_map(|subject| subject.iter().copied());
+    let related = SUBJECTS
+        .iter()
+        .filter(|subject| subject.contains(&own))
+        .flat_map(|subject| subject.iter().copied());
     let mut pages: Vec<String> = Vec::new();
-    for page in above.into_iter().chain(below).chain(related).filter(|page| *page != own) {
+    for page in above
+        .into_iter()
+        .chain(below)
+        .chain(related)
+        .filter(|page| *page != own)
+    {
         let page = format!("{page}({SECTION})");
         if !pages.contains(&page) {
             pages.push(page);

@@ -72,8 +72,15 @@ struct FamilyRow {
 }
 
 impl ConfigRow {
-    pub(super) fn new(config: &NodeConfig, word: ModeWord, now: u64, devices: &mut DeviceNames) -> Self {
-        let age = now.checked_sub(config.heartbeat_ns).filter(|_| config.heartbeat_ns != 0);
+    pub(super) fn new(
+        config: &NodeConfig,
+        word: ModeWord,
+        now: u64,
+        devices: &mut DeviceNames,
+    ) -> Self {
+        let age = now
+            .checked_sub(config.heartbeat_ns)
+            .filter(|_| config.heartbeat_ns != 0);
         Self {
             mode: word.mode().to_string(),
             choice: word.choice().map(|mode| mode.to_string()),
@@ -109,7 +116,13 @@ impl FamilyRow {
     }
 
     fn lines(&self) -> Vec<(&'static str, String)> {
-        let network = ("network", format!("{} in {} subnets of /{}", self.network, self.subnets, self.subnet_len));
+        let network = (
+            "network",
+            format!(
+                "{} in {} subnets of /{}",
+                self.network, self.subnets, self.subnet_len
+            ),
+        );
         let underlay = device(self.underlay_ifindex, self.underlay_interface.as_ref());
         if self.port == 0 {
             let interface = format!("underlay {underlay}");
@@ -123,10 +136,19 @@ impl FamilyRow {
         vec![
             network,
             ("vtep", format!("{} {}", self.vtep, self.vtep_mac)),
-            ("vni, port", format!("{}, {} (source ports {})", self.vni, self.port, self.source_ports)),
+            (
+                "vni, port",
+                format!(
+                    "{}, {} (source ports {})",
+                    self.vni, self.port, self.source_ports
+                ),
+            ),
             (
                 "interfaces",
-                format!("tunnel {}, underlay {underlay}", device(self.tunnel_ifindex, self.tunnel_interface.as_ref())),
+                format!(
+                    "tunnel {}, underlay {underlay}",
+                    device(self.tunnel_ifindex, self.tunnel_interface.as_ref())
+                ),
             ),
         ]
     }
@@ -136,20 +158,37 @@ pub(super) fn table(row: &ConfigRow) -> String {
     let heartbeat = match (row.heartbeat_age_seconds, row.heartbeat_fresh) {
         (None, _) => "never".to_owned(),
         (Some(age), true) => format!("{age:.1} s ago"),
-        (Some(age), false) => format!("{age:.1} s ago: too old, every packet takes the kernel's path"),
+        (Some(age), false) => {
+            format!("{age:.1} s ago: too old, every packet takes the kernel's path")
+        }
     };
     let node = [
         ("mode", row.mode.clone()),
-        ("chosen at run time", row.choice.clone().unwrap_or_else(|| "no (auto)".to_owned())),
+        (
+            "chosen at run time",
+            row.choice.clone().unwrap_or_else(|| "no (auto)".to_owned()),
+        ),
         ("heartbeat", heartbeat),
-        ("valid", format!("{} (generation {})", if row.valid { "yes" } else { "no" }, row.generation)),
+        (
+            "valid",
+            format!(
+                "{} (generation {})",
+                if row.valid { "yes" } else { "no" },
+                row.generation
+            ),
+        ),
     ];
-    let families = [&row.ipv4, &row.ipv6].into_iter().flatten().flat_map(FamilyRow::lines);
-    node.into_iter().chain(families).fold(String::new(), |mut text, (name, value)| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{name:<20}{value}");
-        text
-    })
+    let families = [&row.ipv4, &row.ipv6]
+        .into_iter()
+        .flatten()
+        .flat_map(FamilyRow::lines);
+    node.into_iter()
+        .chain(families)
+        .fold(String::new(), |mut text, (name, value)| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{name:<20}{value}");
+            text
+        })
 }
 
 #[cfg(test)]
@@ -159,14 +198,27 @@ mod tests {
     use super::*;
 
     fn family(network: Addr, shift: u32) -> FamilyConfig {
-        FamilyConfig { network, subnet_shift: shift, subnet_count: 256, ..FamilyConfig::default() }
+        FamilyConfig {
+            network,
+            subnet_shift: shift,
+            subnet_count: 256,
+            ..FamilyConfig::default()
+        }
     }
 
     fn row(v4: bool, v6: bool) -> ConfigRow {
         let network6 = Addr([0xfd, 0, 0, 0x10, 2, 0x44, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let config = NodeConfig {
-            v4: if v4 { family(Addr::from_v4_bytes([10, 244, 0, 0]), 8) } else { FamilyConfig::default() },
-            v6: if v6 { family(network6, 64) } else { FamilyConfig::default() },
+            v4: if v4 {
+                family(Addr::from_v4_bytes([10, 244, 0, 0]), 8)
+            } else {
+                FamilyConfig::default()
+            },
+            v6: if v6 {
+                family(network6, 64)
+            } else {
+                FamilyConfig::default()
+            },
             ..NodeConfig::default()
         };
         ConfigRow::new(&config, ModeWord::default(), 0, &mut DeviceNames::default())
@@ -175,9 +227,16 @@ mod tests {
     #[test]
     fn each_family_that_is_on_has_its_lines() {
         let networks = |row: &ConfigRow| -> Vec<String> {
-            table(row).lines().filter(|line| line.starts_with("network")).map(|line| line[20..].to_owned()).collect()
+            table(row)
+                .lines()
+                .filter(|line| line.starts_with("network"))
+                .map(|line| line[20..].to_owned())
+                .collect()
         };
-        let (v4, v6) = ("10.244.0.0 in 256 subnets of /24", "fd00:10:244:: in 256 subnets of /64");
+        let (v4, v6) = (
+            "10.244.0.0 in 256 subnets of /24",
+            "fd00:10:244:: in 256 subnets of /64",
+        );
         assert_eq!(networks(&row(true, false)), [v4]);
         assert_eq!(networks(&row(true, true)), [v4, v6]);
         assert_eq!(networks(&row(false, true)), [v6]);
@@ -186,8 +245,17 @@ mod tests {
     #[test]
     fn ipv6_adds_keys_and_moves_none() {
         let json = |row| serde_json::to_value(row).expect("JSON");
-        let (one, both, six) = (json(row(true, false)), json(row(true, true)), json(row(false, true)));
-        for (key, value) in one.as_object().expect("an object").iter().filter(|(key, _)| *key != "ipv6") {
+        let (one, both, six) = (
+            json(row(true, false)),
+            json(row(true, true)),
+            json(row(false, true)),
+        );
+        for (key, value) in one
+            .as_object()
+            .expect("an object")
+            .iter()
+            .filter(|(key, _)| *key != "ipv6")
+        {
             assert_eq!(&both[key], value, "{key}");
         }
         assert_eq!(one.get("ipv6"), Some(&serde_json::Value::Null));

@@ -49,7 +49,9 @@ impl FlowFilter {
         let proto = self.proto.and_then(|proto| proto.to_possible_value());
         let src = self.src.map(|prefix| format!("--src={prefix}"));
         let dst = self.dst.map(|prefix| format!("--dst={prefix}"));
-        src.into_iter().chain(dst).chain(proto.map(|proto| format!("--proto={}", proto.get_name())))
+        src.into_iter()
+            .chain(dst)
+            .chain(proto.map(|proto| format!("--proto={}", proto.get_name())))
     }
 
     /// Returns true if the flow matches the filter.
@@ -63,11 +65,23 @@ impl FlowFilter {
 
     /// Returns true if a flow of this protocol between these addresses, before and after
     /// translation, matches the filter.
-    pub(in crate::cli) fn takes_ends(&self, protocol: &str, before: [IpAddr; 2], after: [IpAddr; 2]) -> bool {
+    pub(in crate::cli) fn takes_ends(
+        &self,
+        protocol: &str,
+        before: [IpAddr; 2],
+        after: [IpAddr; 2],
+    ) -> bool {
         let lies_in = |wanted: Option<IpNet>, before: IpAddr, after: IpAddr| {
             wanted.is_none_or(|wanted| wanted.contains(&before) || wanted.contains(&after))
         };
-        let is_wanted = |wanted| protocol == if wanted == Transport::Tcp { "tcp" } else { "udp" };
+        let is_wanted = |wanted| {
+            protocol
+                == if wanted == Transport::Tcp {
+                    "tcp"
+                } else {
+                    "udp"
+                }
+        };
         self.proto.is_none_or(is_wanted)
             && lies_in(self.src, before[0], after[0])
             && lies_in(self.dst, before[1], after[1])
@@ -90,7 +104,11 @@ impl NamedFlow {
     pub(in crate::cli) fn new(flow: FlowRow, devices: &mut DeviceNames) -> Self {
         let [device_name, out_device_name] =
             [flow.device, flow.out_device].map(|index| devices.get(index).map(str::to_owned));
-        Self { flow, device_name, out_device_name }
+        Self {
+            flow,
+            device_name,
+            out_device_name,
+        }
     }
 }
 
@@ -117,7 +135,13 @@ pub(super) fn table(rows: &[NamedFlow]) -> String {
 
 fn cells(named: &NamedFlow) -> [String; 15] {
     let row = &named.flow;
-    let out = |before: String, after: String| if before == after { "=".to_owned() } else { after };
+    let out = |before: String, after: String| {
+        if before == after {
+            "=".to_owned()
+        } else {
+            after
+        }
+    };
     let time = |milliseconds: Option<i64>| milliseconds.map_or_else(|| "-".to_owned(), seconds);
     [
         row.protocol.to_owned(),
@@ -134,7 +158,10 @@ fn cells(named: &NamedFlow) -> [String; 15] {
         seconds(row.last_seen_ms),
         time(row.age_ms),
         time(row.expires_in_ms.filter(|left| *left > 0)),
-        row.why.as_ref().map_or_else(|| row.state.to_owned(), |why| format!("{}: {why}", row.state)),
+        row.why.as_ref().map_or_else(
+            || row.state.to_owned(),
+            |why| format!("{}: {why}", row.state),
+        ),
     ]
 }
 
@@ -176,11 +203,22 @@ mod tests {
     fn a_flow_is_found_by_either_of_its_ends() {
         let takes = |src: Option<&str>, dst: Option<&str>, proto| {
             let prefix = |text: &str| prefix::parse(text).expect("a prefix");
-            FlowFilter { src: src.map(prefix), dst: dst.map(prefix), proto }.takes(&row())
+            FlowFilter {
+                src: src.map(prefix),
+                dst: dst.map(prefix),
+                proto,
+            }
+            .takes(&row())
         };
         assert!(takes(None, None, None));
-        assert!(takes(Some("10.244.1.5"), Some("10.96.0.1"), Some(Transport::Tcp)), "as it comes in");
-        assert!(takes(Some("10.244.1.0/24"), Some("10.244.2.2"), None), "as it leaves");
+        assert!(
+            takes(Some("10.244.1.5"), Some("10.96.0.1"), Some(Transport::Tcp)),
+            "as it comes in"
+        );
+        assert!(
+            takes(Some("10.244.1.0/24"), Some("10.244.2.2"), None),
+            "as it leaves"
+        );
         assert!(!takes(Some("10.96.0.1"), None, None), "the other way round");
         assert!(!takes(None, None, Some(Transport::Udp)));
         assert!(prefix::parse("10.244.1").is_err());
@@ -188,11 +226,22 @@ mod tests {
 
     #[test]
     fn an_end_that_is_not_translated_is_a_sign() {
-        let named = NamedFlow { flow: row(), device_name: Some("veth1".to_owned()), out_device_name: None };
+        let named = NamedFlow {
+            flow: row(),
+            device_name: Some("veth1".to_owned()),
+            out_device_name: None,
+        };
         let cells = cells(&named);
         assert_eq!((cells[3].as_str(), cells[7].as_str()), ("veth1 (3)", "4"));
         assert_eq!(cells[4..6], ["=".to_owned(), "10.244.2.2:8080".to_owned()]);
         assert_eq!(cells[8..12], ["12", "12000", "4.5 s", "0.1 s"]);
-        assert_eq!(cells[12..], ["0.4 s", "1.6 s", "reverse_missing: its way back was not seen"]);
+        assert_eq!(
+            cells[12..],
+            [
+                "0.4 s",
+                "1.6 s",
+                "reverse_missing: its way back was not seen"
+            ]
+        );
     }
 }

@@ -123,12 +123,19 @@ impl Document for Dump {
 pub(super) fn mistake(command: &MapsCommand) -> Option<String> {
     let MapsCommand::Dump(options) = command;
     if options.map.is_none() && !options.diff {
-        let maps = WhichMap::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let maps = WhichMap::value_variants()
+            .iter()
+            .filter_map(ValueEnum::to_possible_value);
         let maps: Vec<_> = maps.map(|map| map.get_name().to_owned()).collect();
-        return Some(format!("name a map: {}; or ask for --diff", maps.join(", ")));
+        return Some(format!(
+            "name a map: {}; or ask for --diff",
+            maps.join(", ")
+        ));
     }
     let misplaced = options.filter.is_set() && options.map != Some(WhichMap::Flows);
-    misplaced.then(|| "--src, --dst and --proto choose among flows: use them with `maps dump flows`".to_owned())
+    misplaced.then(|| {
+        "--src, --dst and --proto choose among flows: use them with `maps dump flows`".to_owned()
+    })
 }
 
 /// Runs the command.
@@ -142,14 +149,22 @@ pub(super) async fn run(command: &MapsCommand) -> anyhow::Result<Answer> {
 
 async fn print(options: &DumpOptions) -> anyhow::Result<String> {
     let DumpPlace { state, pins, .. } = &options.place;
-    let links = if options.wants(WhichMap::Pods) { link_counters().await } else { None };
+    let links = if options.wants(WhichMap::Pods) {
+        link_counters().await
+    } else {
+        None
+    };
     match dump(options, &pins.found(state).await, links.as_ref()) {
         Ok(text) => Ok(text),
         Err(error) => Err(absent::explain(error, state).await),
     }
 }
 
-fn dump(options: &DumpOptions, pins: &PinRoot, links: Option<&AllLinkCounters>) -> Result<String, DatapathError> {
+fn dump(
+    options: &DumpOptions,
+    pins: &PinRoot,
+    links: Option<&AllLinkCounters>,
+) -> Result<String, DatapathError> {
     let dump = Dump::read(options, pins, links)?;
     if options.place.output.is_json() {
         return Ok(super::json(&dump));
@@ -158,26 +173,44 @@ fn dump(options: &DumpOptions, pins: &PinRoot, links: Option<&AllLinkCounters>) 
         dump.config.as_ref().map(config::table),
         dump.peers.as_deref().map(peers::table),
         dump.stats.as_deref().map(stats::table),
-        dump.pods.as_deref().filter(|pods| options.map == Some(WhichMap::Pods) || !pods.is_empty()).map(pods::table),
+        dump.pods
+            .as_deref()
+            .filter(|pods| options.map == Some(WhichMap::Pods) || !pods.is_empty())
+            .map(pods::table),
         dump.flows.as_deref().map(flows::table),
     ];
     Ok(tables.into_iter().flatten().collect::<Vec<_>>().join("\n"))
 }
 
 impl Dump {
-    fn read(options: &DumpOptions, pins: &PinRoot, links: Option<&AllLinkCounters>) -> Result<Self, DatapathError> {
+    fn read(
+        options: &DumpOptions,
+        pins: &PinRoot,
+        links: Option<&AllLinkCounters>,
+    ) -> Result<Self, DatapathError> {
         let wants = |which| options.wants(which);
         let config = ConfigMap::open(pins)?.get()?;
         let (now, mut devices) = (clock::now_ns(), DeviceNames::default());
         Ok(Self {
             config: wants(WhichMap::Config)
                 .then(|| {
-                    Ok::<_, DatapathError>(ConfigRow::new(&config, ModeMap::open(pins)?.get()?, now, &mut devices))
+                    Ok::<_, DatapathError>(ConfigRow::new(
+                        &config,
+                        ModeMap::open(pins)?.get()?,
+                        now,
+                        &mut devices,
+                    ))
                 })
                 .transpose()?,
-            peers: wants(WhichMap::Peers).then(|| peer_rows(pins, &config, now, &mut devices)).transpose()?,
-            stats: wants(WhichMap::Stats).then(|| stats::rows(&StatsMap::open(pins)?)).transpose()?,
-            pods: wants(WhichMap::Pods).then(|| pods::rows(pins, links, &mut devices)).transpose()?,
+            peers: wants(WhichMap::Peers)
+                .then(|| peer_rows(pins, &config, now, &mut devices))
+                .transpose()?,
+            stats: wants(WhichMap::Stats)
+                .then(|| stats::rows(&StatsMap::open(pins)?))
+                .transpose()?,
+            pods: wants(WhichMap::Pods)
+                .then(|| pods::rows(pins, links, &mut devices))
+                .transpose()?,
             flows: (options.map == Some(WhichMap::Flows))
                 .then(|| flow_rows(pins, &options.filter, &mut devices))
                 .transpose()?,
@@ -193,12 +226,26 @@ fn peer_rows(
 ) -> Result<Vec<PeerRow>, DatapathError> {
     let (peers, ecmp_paths) = (pinned_peers(pins, config)?, PinnedEcmpPaths::read(pins)?);
     let counters = PeerCounters::open(pins)?;
-    let row = |peer| Ok(PeerRow::new(peer, counters.of(&peer)?, &ecmp_paths, now, devices));
+    let row = |peer| {
+        Ok(PeerRow::new(
+            peer,
+            counters.of(&peer)?,
+            &ecmp_paths,
+            now,
+            devices,
+        ))
+    };
     peers.into_iter().map(row).collect()
 }
 
-fn flow_rows(pins: &PinRoot, filter: &FlowFilter, devices: &mut DeviceNames) -> Result<Vec<NamedFlow>, DatapathError> {
-    let rows = known_flows::read(pins)?.into_iter().filter(|row| filter.takes(row));
+fn flow_rows(
+    pins: &PinRoot,
+    filter: &FlowFilter,
+    devices: &mut DeviceNames,
+) -> Result<Vec<NamedFlow>, DatapathError> {
+    let rows = known_flows::read(pins)?
+        .into_iter()
+        .filter(|row| filter.takes(row));
     Ok(rows.map(|row| NamedFlow::new(row, devices)).collect())
 }
 

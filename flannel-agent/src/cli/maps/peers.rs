@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use flannel_common::{ecmp::EcmpPath, entry_state::EntryState, peer::PathProbe, traffic::PeerTraffic};
+use flannel_common::{
+    ecmp::EcmpPath, entry_state::EntryState, peer::PathProbe, traffic::PeerTraffic,
+};
 use flannel_datapath::{
     ecmp_paths::{self, PinnedEcmpPaths},
     peers::PinnedPeer,
@@ -91,7 +93,11 @@ fn flag_names(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 /// Returns the milliseconds for which a path is still validated, and the largest outer packet in
 /// bytes that was seen on it. Both are 0 if it is not validated.
 const fn seen(seen: &PathProbe, word: EntryState, now: u64) -> (u64, u32) {
-    let left = if seen.is_validated(word, now) { (seen.until_ns - now) / 1_000_000 } else { 0 };
+    let left = if seen.is_validated(word, now) {
+        (seen.until_ns - now) / 1_000_000
+    } else {
+        0
+    };
     (left, if left == 0 { 0 } else { seen.max_len })
 }
 
@@ -103,18 +109,35 @@ impl PeerRow {
         now: u64,
         devices: &mut DeviceNames,
     ) -> Self {
-        let PinnedPeer { index, subnet, entry } = peer;
+        let PinnedPeer {
+            index,
+            subnet,
+            entry,
+        } = peer;
         let ecmp_path = |(oif, ecmp_path): (u32, &EcmpPath)| {
-            let (path_seen_ms, path_seen_len) = seen(&ecmp_paths::seen(&entry, ecmp_path, now), entry.word, now);
+            let (path_seen_ms, path_seen_len) =
+                seen(&ecmp_paths::seen(&entry, ecmp_path, now), entry.word, now);
             let oif_name = devices.get(oif).map(str::to_owned);
-            EcmpPathRow { oif, oif_name, mtu: ecmp_path.mtu, path_seen_ms, path_seen_len }
+            EcmpPathRow {
+                oif,
+                oif_name,
+                mtu: ecmp_path.mtu,
+                path_seen_ms,
+                path_seen_len,
+            }
         };
         let family = Family::of(IpAddr::from(entry.vtep));
         let has_ecmp_paths = entry.word.has(EntryState::ECMP);
-        let ecmp_paths: Vec<EcmpPathRow> =
-            ecmp_paths.of(family, index).filter(|_| has_ecmp_paths).map(ecmp_path).collect();
+        let ecmp_paths: Vec<EcmpPathRow> = ecmp_paths
+            .of(family, index)
+            .filter(|_| has_ecmp_paths)
+            .map(ecmp_path)
+            .collect();
         let whole = seen(&entry.seen, entry.word, now);
-        let longest = ecmp_paths.iter().map(|ecmp_path| (ecmp_path.path_seen_ms, ecmp_path.path_seen_len)).max();
+        let longest = ecmp_paths
+            .iter()
+            .map(|ecmp_path| (ecmp_path.path_seen_ms, ecmp_path.path_seen_len))
+            .max();
         let (path_seen_ms, path_seen_len) = longest.unwrap_or(whole);
         Self {
             index,
@@ -125,7 +148,11 @@ impl PeerRow {
             oif: entry.oif,
             oif_name: devices.get(entry.oif).map(str::to_owned),
             mtu: entry.mtu,
-            flags: FLAGS.into_iter().filter(|(flag, _)| entry.word.has(*flag)).map(|(_, name)| name).collect(),
+            flags: FLAGS
+                .into_iter()
+                .filter(|(flag, _)| entry.word.has(*flag))
+                .map(|(_, name)| name)
+                .collect(),
             generation: entry.word.generation(),
             path_seen_ms,
             path_seen_len,
@@ -139,17 +166,37 @@ impl PeerRow {
 
     /// The device, or all that it may be.
     fn oifs(&self) -> String {
-        let oifs: Vec<_> =
-            self.ecmp_paths.iter().map(|ecmp_path| device(ecmp_path.oif, ecmp_path.oif_name.as_ref())).collect();
-        if oifs.is_empty() { device(self.oif, self.oif_name.as_ref()) } else { oifs.join(", ") }
+        let oifs: Vec<_> = self
+            .ecmp_paths
+            .iter()
+            .map(|ecmp_path| device(ecmp_path.oif, ecmp_path.oif_name.as_ref()))
+            .collect();
+        if oifs.is_empty() {
+            device(self.oif, self.oif_name.as_ref())
+        } else {
+            oifs.join(", ")
+        }
     }
 
     /// Up to which size packets were seen, by each of them.
     fn seen(&self) -> String {
-        let up_to = |ms, len| if ms == 0 { "-".to_owned() } else { format!("<={len} B") };
-        let ecmp_paths: Vec<_> =
-            self.ecmp_paths.iter().map(|ecmp_path| up_to(ecmp_path.path_seen_ms, ecmp_path.path_seen_len)).collect();
-        if ecmp_paths.is_empty() { up_to(self.path_seen_ms, self.path_seen_len) } else { ecmp_paths.join(", ") }
+        let up_to = |ms, len| {
+            if ms == 0 {
+                "-".to_owned()
+            } else {
+                format!("<={len} B")
+            }
+        };
+        let ecmp_paths: Vec<_> = self
+            .ecmp_paths
+            .iter()
+            .map(|ecmp_path| up_to(ecmp_path.path_seen_ms, ecmp_path.path_seen_len))
+            .collect();
+        if ecmp_paths.is_empty() {
+            up_to(self.path_seen_ms, self.path_seen_len)
+        } else {
+            ecmp_paths.join(", ")
+        }
     }
 }
 
@@ -159,21 +206,53 @@ pub(super) fn device(index: u32, name: Option<&String>) -> String {
 }
 
 fn table_number(number: u32) -> String {
-    if number == 0 { "-".to_owned() } else { number.to_string() }
+    if number == 0 {
+        "-".to_owned()
+    } else {
+        number.to_string()
+    }
 }
 
-const HEADER: [&str; 10] =
-    ["SUBNET", "VTEP", "VTEP-MAC", "NEXT-HOP", "OIF", "MTU", "PATH", "SEEN", "TO-BYTES", "FROM-BYTES"];
+const HEADER: [&str; 10] = [
+    "SUBNET",
+    "VTEP",
+    "VTEP-MAC",
+    "NEXT-HOP",
+    "OIF",
+    "MTU",
+    "PATH",
+    "SEEN",
+    "TO-BYTES",
+    "FROM-BYTES",
+];
 
 pub(super) fn table(rows: &[PeerRow]) -> String {
     let rows: Vec<_> = rows
         .iter()
         .map(|row| {
-            let flags = if row.flags.is_empty() { "kernel".to_owned() } else { row.flags.join(",") };
-            let (vtep, mac, next_hop) = (row.vtep.clone(), row.vtep_mac.clone(), row.next_hop.clone());
-            let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+            let flags = if row.flags.is_empty() {
+                "kernel".to_owned()
+            } else {
+                row.flags.join(",")
+            };
+            let (vtep, mac, next_hop) =
+                (row.vtep.clone(), row.vtep_mac.clone(), row.next_hop.clone());
+            let bytes = |bytes: Option<u64>| {
+                bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string())
+            };
             let [to, from] = [row.to_bytes, row.from_bytes].map(bytes);
-            [row.subnet.clone(), vtep, mac, next_hop, row.oifs(), table_number(row.mtu), flags, row.seen(), to, from]
+            [
+                row.subnet.clone(),
+                vtep,
+                mac,
+                next_hop,
+                row.oifs(),
+                table_number(row.mtu),
+                flags,
+                row.seen(),
+                to,
+                from,
+            ]
         })
         .collect();
     table::render(HEADER, &rows)

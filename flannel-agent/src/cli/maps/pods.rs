@@ -55,13 +55,21 @@ pub(super) fn rows(
     let mut rows = Vec::new();
     for entry in map.entries() {
         let (ifindex, entry) = entry?;
-        rows.push(row((ifindex, entry), counters.of(ifindex, &entry)?, devices));
+        rows.push(row(
+            (ifindex, entry),
+            counters.of(ifindex, &entry)?,
+            devices,
+        ));
     }
     rows.sort_by_key(|row| row.ifindex);
     Ok(rows)
 }
 
-pub(super) fn row((ifindex, entry): (u32, PodEntry), traffic: Option<PodTraffic>, devices: &mut DeviceNames) -> PodRow {
+pub(super) fn row(
+    (ifindex, entry): (u32, PodEntry),
+    traffic: Option<PodTraffic>,
+    devices: &mut DeviceNames,
+) -> PodRow {
     PodRow {
         ifindex,
         veth: devices.get(ifindex).map(str::to_owned),
@@ -87,11 +95,30 @@ pub(super) fn table(rows: &[PodRow]) -> String {
             (false, false) => "none",
         };
         let merged = if row.merged { "yes" } else { "no" };
-        let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+        let bytes =
+            |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
         let [index, mtu] = [row.ifindex, row.mtu].map(|number| number.to_string());
         let [to, from] = [row.to_bytes, row.from_bytes].map(bytes);
-        [index, veth, row.mac.clone(), mtu, ways.to_owned(), merged.to_owned(), to, from]
+        [
+            index,
+            veth,
+            row.mac.clone(),
+            mtu,
+            ways.to_owned(),
+            merged.to_owned(),
+            to,
+            from,
+        ]
     };
-    let header = ["INDEX", "VETH", "POD-MAC", "MTU", "WAYS", "MERGED", "TO-BYTES", "FROM-BYTES"];
+    let header = [
+        "INDEX",
+        "VETH",
+        "POD-MAC",
+        "MTU",
+        "WAYS",
+        "MERGED",
+        "TO-BYTES",
+        "FROM-BYTES",
+    ];
     table::render(header, &rows.iter().map(cells).collect::<Vec<_>>())
 }

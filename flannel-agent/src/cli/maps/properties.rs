@@ -1,6 +1,8 @@
 //! Whatever is in the maps, a dump shows it.
 
-use flannel_common::{addr::Mac, fast::PodEntry, mode::ModeWord, stats::Counter, traffic::PeerTraffic};
+use flannel_common::{
+    addr::Mac, fast::PodEntry, mode::ModeWord, stats::Counter, traffic::PeerTraffic,
+};
 use flannel_datapath::{
     ecmp_paths::PinnedEcmpPaths,
     peers::{PinnedPeer, subnet},

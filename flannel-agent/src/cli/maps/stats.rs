@@ -31,7 +31,13 @@ pub(super) fn rows(map: &StatsMap) -> Result<Vec<StatsRow>, DatapathError> {
             if counter.packets != 0 {
                 let (name, meaning) = (reason.name(), reason.meaning());
                 let (packets, bytes) = (counter.packets, counter.bytes);
-                rows.push(StatsRow { program: program.name(), reason: name, packets, bytes, meaning });
+                rows.push(StatsRow {
+                    program: program.name(),
+                    reason: name,
+                    packets,
+                    bytes,
+                    meaning,
+                });
             }
         }
     }
@@ -44,7 +50,13 @@ pub(super) fn table(rows: &[StatsRow]) -> String {
         .map(|row| {
             let texts = [row.program, row.reason].map(str::to_owned);
             let [program, reason] = texts;
-            [program, reason, row.packets.to_string(), row.bytes.to_string(), row.meaning.to_owned()]
+            [
+                program,
+                reason,
+                row.packets.to_string(),
+                row.bytes.to_string(),
+                row.meaning.to_owned(),
+            ]
         })
         .collect();
     table::render(["PROGRAM", "REASON", "PACKETS", "BYTES", "MEANING"], &rows)

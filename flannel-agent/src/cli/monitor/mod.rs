@@ -41,7 +41,14 @@ pub(super) async fn run(options: &MonitorOptions) -> anyhow::Result<String> {
     let maps = MonitorMaps::claim(&pins)?;
     let sink = Sink::open(options)?;
     let names = FollowedNames::follow(options.state_dir().to_owned()).await;
-    let mut watch = Watch { options, pins, maps, sink, names, shown: 0 };
+    let mut watch = Watch {
+        options,
+        pins,
+        maps,
+        sink,
+        names,
+        shown: 0,
+    };
     watch.maps.start(&options.wanted())?;
     print("monitoring; Ctrl-C ends it");
     let ended = tokio::select! {
@@ -69,7 +76,10 @@ struct Watch<'a> {
 impl Watch<'_> {
     /// Shows packets until there were enough, or the time is over.
     async fn follow(&mut self) -> anyhow::Result<()> {
-        let end = self.options.duration().map(|duration| Instant::now() + duration);
+        let end = self
+            .options
+            .duration()
+            .map(|duration| Instant::now() + duration);
         let mut ticks = interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut renewed = Instant::now();
@@ -96,16 +106,23 @@ impl Watch<'_> {
             self.sink.name_pods(pods.borrow_and_update().clone());
         }
         if services.has_changed().unwrap_or_default() {
-            self.sink.name_services(services.borrow_and_update().clone());
+            self.sink
+                .name_services(services.borrow_and_update().clone());
         }
         let epoch = clock::monotonic_epoch();
         let snaplen = self.options.snaplen();
         for _ in 0..AT_ONCE {
-            if self.options.count().is_some_and(|count| self.shown >= count) {
+            if self
+                .options
+                .count()
+                .is_some_and(|count| self.shown >= count)
+            {
                 self.sink.flush()?;
                 return Ok(true);
             }
-            let Some(item) = self.maps.next_event() else { break };
+            let Some(item) = self.maps.next_event() else {
+                break;
+            };
             if let Some(seen) = Seen::read(&item, snaplen) {
                 self.sink.write(&seen, epoch)?;
                 self.shown += 1;
@@ -117,7 +134,9 @@ impl Watch<'_> {
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// Prints a line on standard error, because the packets may be going to standard output.
@@ -130,6 +149,7 @@ fn summary(shown: u64, missed: Missed, options: &MonitorOptions) -> String {
     let Missed { limited, lost } = missed;
     let rate = options.wanted().rate;
     format!(
-        "{shown} packets shown; {limited} more came faster than {rate} a second (--rate), {lost} found the buffer full"
+        "{shown} packets shown; {limited} more came faster than {rate} a second (--rate), {lost} \
+         found the buffer full"
     )
 }

@@ -83,12 +83,20 @@ impl MonitorOptions {
                 .into_iter()
                 .filter(|reason| self.wants(*reason))
                 .fold(ReasonSet::default(), ReasonSet::with),
-            programs: if self.program.is_empty() { u32::MAX } else { programs(&self.program) },
+            programs: if self.program.is_empty() {
+                u32::MAX
+            } else {
+                programs(&self.program)
+            },
             sample: self.sample,
             source: network(self.src),
             destination: network(self.dst),
         };
-        MonitorSettings { filter, rate: self.rate, snaplen: self.snaplen }
+        MonitorSettings {
+            filter,
+            rate: self.rate,
+            snaplen: self.snaplen,
+        }
     }
 
     fn wants(&self, reason: Reason) -> bool {
@@ -139,11 +147,15 @@ impl MonitorOptions {
 }
 
 fn programs(programs: &[Program]) -> u32 {
-    programs.iter().fold(0, |mask, program| mask | 1 << *program as u32)
+    programs
+        .iter()
+        .fold(0, |mask, program| mask | 1 << *program as u32)
 }
 
 fn network(net: Option<IpNet>) -> Network {
-    net.map_or_else(Network::default, |net| Network::new(net.network(), net.prefix_len()))
+    net.map_or_else(Network::default, |net| {
+        Network::new(net.network(), net.prefix_len())
+    })
 }
 
 fn parse_program(text: &str) -> Result<Program, String> {
@@ -161,10 +173,13 @@ fn named<T: Copy>(
     kind: &str,
 ) -> Result<T, String> {
     let all: Vec<T> = all.into_iter().collect();
-    all.iter().copied().find(|one| name(*one) == text).ok_or_else(|| {
-        let names: Vec<_> = all.into_iter().map(name).collect();
-        format!("no such {kind}; there are {}", names.join(", "))
-    })
+    all.iter()
+        .copied()
+        .find(|one| name(*one) == text)
+        .ok_or_else(|| {
+            let names: Vec<_> = all.into_iter().map(name).collect();
+            format!("no such {kind}; there are {}", names.join(", "))
+        })
 }
 
 #[cfg(test)]
@@ -175,7 +190,10 @@ mod tests {
     use crate::cli::{Command, Once, parse};
 
     fn wanted(flags: &str) -> Result<Filter, String> {
-        let args = ["flannel-agent", "monitor"].into_iter().chain(flags.split_whitespace()).map(OsString::from);
+        let args = ["flannel-agent", "monitor"]
+            .into_iter()
+            .chain(flags.split_whitespace())
+            .map(OsString::from);
         match parse(args, []) {
             Ok(Command::Once(Once::Monitor(options))) => Ok(options.wanted().filter),
             Ok(other) => panic!("{other:?}"),
@@ -184,7 +202,10 @@ mod tests {
     }
 
     fn reasons(filter: &Filter) -> Vec<Reason> {
-        Reason::ALL.into_iter().filter(|reason| filter.wants(Program::ToTunnel, *reason)).collect()
+        Reason::ALL
+            .into_iter()
+            .filter(|reason| filter.wants(Program::ToTunnel, *reason))
+            .collect()
     }
 
     #[test]
@@ -193,7 +214,10 @@ mod tests {
         assert_eq!(reasons(&all).len(), Reason::ALL.len() - 1);
         assert!(!reasons(&all).contains(&Reason::NotTunnel));
         let drops = reasons(&wanted("--drops").expect("a flag"));
-        assert!(drops.contains(&Reason::StoreFailed) && drops.iter().all(|reason| reason.verdict() == Verdict::Drop));
+        assert!(
+            drops.contains(&Reason::StoreFailed)
+                && drops.iter().all(|reason| reason.verdict() == Verdict::Drop)
+        );
         let named = wanted("--reason not_tunnel --reason replayed").expect("two reasons");
         assert_eq!(reasons(&named), [Reason::NotTunnel, Reason::Replayed]);
         assert!(wanted("--reason replayed --drops").is_err());
@@ -202,20 +226,43 @@ mod tests {
     #[test]
     fn programs_and_addresses_are_those_named() {
         let filter = wanted("--program from_pod --src 10.244.1.7 --dst fd00::5/64").expect("flags");
-        assert!(filter.wants(Program::FromPod, Reason::Sampled) && !filter.wants(Program::ToPod, Reason::Sampled));
+        assert!(
+            filter.wants(Program::FromPod, Reason::Sampled)
+                && !filter.wants(Program::ToPod, Reason::Sampled)
+        );
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         assert_eq!(filter.source, Network::new(address("10.244.1.7"), 32));
-        assert_eq!(filter.destination, Network::new(address("fd00::"), 64), "host bits are cleared");
+        assert_eq!(
+            filter.destination,
+            Network::new(address("fd00::"), 64),
+            "host bits are cleared"
+        );
     }
 
     #[test]
     fn mistakes_say_what_there_is() {
         assert!(
-            wanted("--program from_nowhere").expect_err("no such program").contains("there are from_pod, to_tunnel")
+            wanted("--program from_nowhere")
+                .expect_err("no such program")
+                .contains("there are from_pod, to_tunnel")
         );
-        assert!(wanted("--reason bad").expect_err("no such reason").contains("there are encapsulated, "));
-        assert!(wanted("--src 10.244.1.0/33").expect_err("no network").contains("neither an address nor a prefix"));
-        for flags in ["--rate 0", "--rate 100001", "--sample 0", "--snaplen 4001", "-o json -w file"] {
+        assert!(
+            wanted("--reason bad")
+                .expect_err("no such reason")
+                .contains("there are encapsulated, ")
+        );
+        assert!(
+            wanted("--src 10.244.1.0/33")
+                .expect_err("no network")
+                .contains("neither an address nor a prefix")
+        );
+        for flags in [
+            "--rate 0",
+            "--rate 100001",
+            "--sample 0",
+            "--snaplen 4001",
+            "-o json -w file",
+        ] {
             assert!(wanted(flags).is_err(), "{flags}");
         }
     }

@@ -32,11 +32,16 @@ impl Sink {
     /// Opens what was asked for.
     pub(super) fn open(options: &MonitorOptions) -> anyhow::Result<Self> {
         let to = match (options.file(), options.format()) {
-            (Some(path), _) => To::Capture(capture(path, options).with_context(|| path.display().to_string())?),
+            (Some(path), _) => {
+                To::Capture(capture(path, options).with_context(|| path.display().to_string())?)
+            }
             (None, PacketFormat::Text) => To::Text(standard_output()),
             (None, PacketFormat::Json) => To::Json(standard_output()),
         };
-        Ok(Self { to, names: Names::default() })
+        Ok(Self {
+            to,
+            names: Names::default(),
+        })
     }
 
     /// Sets the names of pods, by address.
@@ -69,8 +74,11 @@ impl Sink {
 }
 
 fn capture(path: &Path, options: &MonitorOptions) -> io::Result<pcapng::Writer<Output>> {
-    let to: Output =
-        if path == Path::new("-") { standard_output() } else { BufWriter::new(Box::new(File::create(path)?)) };
+    let to: Output = if path == Path::new("-") {
+        standard_output()
+    } else {
+        BufWriter::new(Box::new(File::create(path)?))
+    };
     let mut writer = pcapng::Writer::new(to, options.wanted().snaplen)?;
     // Who reads a pipe waits for it.
     writer.flush()?;

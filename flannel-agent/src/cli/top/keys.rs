@@ -35,7 +35,15 @@ pub(in crate::cli) struct Screen {
 
 impl Screen {
     pub(in crate::cli) const fn new(keys: &'static str, sort: SortKey, filter: String) -> Self {
-        Self { keys, sort, is_paused: false, offset: 0, filter, shows_pods: false, is_typing: false }
+        Self {
+            keys,
+            sort,
+            is_paused: false,
+            offset: 0,
+            filter,
+            shows_pods: false,
+            is_typing: false,
+        }
     }
 
     /// Takes a key in. Returns false if it ends the program.
@@ -106,7 +114,12 @@ pub(in crate::cli) fn listen() -> UnboundedReceiver<ScreenKey> {
 fn key(event: &Event) -> Option<ScreenKey> {
     match event {
         Event::Resize(..) => Some(ScreenKey::Redraw),
-        Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) => Some(match code {
+        Event::Key(KeyEvent {
+            code,
+            modifiers,
+            kind: KeyEventKind::Press,
+            ..
+        }) => Some(match code {
             // In raw mode the terminal makes no signal of it.
             KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => ScreenKey::Interrupt,
             code => ScreenKey::Pressed(*code),
@@ -136,7 +149,11 @@ mod tests {
 
     fn pressed(screen: &mut Screen, keys: &str) {
         for letter in keys.chars() {
-            let code = if letter == '\n' { KeyCode::Enter } else { KeyCode::Char(letter) };
+            let code = if letter == '\n' {
+                KeyCode::Enter
+            } else {
+                KeyCode::Char(letter)
+            };
             assert!(screen.press(code), "{letter:?} ends it");
         }
     }
@@ -145,23 +162,39 @@ mod tests {
     fn keys_do_as_the_last_line_says() {
         let mut screen = screen();
         pressed(&mut screen, "s jj");
-        assert_eq!((screen.sort, screen.is_paused, screen.offset), (SortKey::Packets, true, 2));
+        assert_eq!(
+            (screen.sort, screen.is_paused, screen.offset),
+            (SortKey::Packets, true, 2)
+        );
         pressed(&mut screen, "kkk");
         assert_eq!(screen.offset, 0);
         pressed(&mut screen, "jjp");
         assert_eq!((screen.shows_pods, screen.offset), (true, 0));
         assert!(!screen.press(KeyCode::Char('q')) && !screen.press(KeyCode::Esc));
         let press = |code, modifiers| key(&Event::Key(KeyEvent::new(code, modifiers)));
-        assert_eq!(press(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(ScreenKey::Interrupt));
-        assert_eq!(press(KeyCode::Char('c'), KeyModifiers::NONE), Some(ScreenKey::Pressed(KeyCode::Char('c'))));
+        assert_eq!(
+            press(KeyCode::Char('c'), KeyModifiers::CONTROL),
+            Some(ScreenKey::Interrupt)
+        );
+        assert_eq!(
+            press(KeyCode::Char('c'), KeyModifiers::NONE),
+            Some(ScreenKey::Pressed(KeyCode::Char('c')))
+        );
     }
 
     #[test]
     fn a_filter_is_typed_kept_and_ended() {
         let mut screen = screen();
         pressed(&mut screen, "/qs\n");
-        assert_eq!((&*screen.filter, screen.is_typing, screen.sort), ("qs", false, SortKey::Rate));
-        assert!(screen.last_line().starts_with(" only \"qs\""), "{}", screen.last_line());
+        assert_eq!(
+            (&*screen.filter, screen.is_typing, screen.sort),
+            ("qs", false, SortKey::Rate)
+        );
+        assert!(
+            screen.last_line().starts_with(" only \"qs\""),
+            "{}",
+            screen.last_line()
+        );
         pressed(&mut screen, "/1");
         assert_eq!(screen.last_line(), " /1_   enter keeps it, escape ends it");
         assert!(screen.press(KeyCode::Esc), "it ends only the filter");

@@ -54,7 +54,12 @@ pub struct TopOptions {
     rows: Option<usize>,
     /// Show only peers, pods and flows with this text in an address, a name, a path, a protocol or
     /// a state
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
     filter: String,
     #[command(flatten)]
     output: Output,
@@ -72,13 +77,23 @@ pub struct TopOptions {
 /// An interval during which a clock advances.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration::parse(text)?;
-    if interval.is_zero() { Err("rates need an interval of a second at least".to_owned()) } else { Ok(interval) }
+    if interval.is_zero() {
+        Err("rates need an interval of a second at least".to_owned())
+    } else {
+        Ok(interval)
+    }
 }
 
 /// Runs the command. It prints by itself, unless one frame was asked for.
 pub(super) async fn run(options: &TopOptions) -> anyhow::Result<Answer> {
-    let palette = Palette { on: options.color.paint().0 };
-    let mut source = Source { pins: options.pins.found(&options.state).await, before: None, history: None };
+    let palette = Palette {
+        on: options.color.paint().0,
+    };
+    let mut source = Source {
+        pins: options.pins.found(&options.state).await,
+        before: None,
+        history: None,
+    };
     let first = match source.sample().await {
         Ok(first) => first,
         Err(error) => return Err(absent::explain(error, &options.state).await),
@@ -92,11 +107,19 @@ pub(super) async fn run(options: &TopOptions) -> anyhow::Result<Answer> {
         let mut board = source.board(options.sort, &options.state.state_dir).await?;
         board.retain(&options.filter);
         board.shows_pods = options.pods;
-        let view = View { board: &board, palette, keys: "", offset: 0 };
+        let view = View {
+            board: &board,
+            palette,
+            keys: "",
+            offset: 0,
+        };
         return Ok(print::text(view, view.height()).into());
     }
     if !io::stdout().is_terminal() {
-        bail!("standard output is no terminal; `--once` prints one frame, and `-o json` documents for programs");
+        bail!(
+            "standard output is no terminal; `--once` prints one frame, and `-o json` documents \
+             for programs"
+        );
     }
     screen::run(source, options, palette).await?;
     Ok(String::new().into())
@@ -137,11 +160,17 @@ impl Source {
 
     /// The rates of the last ten minutes, asked for again when they have one point more.
     async fn history(&mut self, state_dir: &Path) -> Option<TrafficHistory> {
-        if self.history.as_ref().is_none_or(|(asked, _)| asked.elapsed() >= PERIOD) {
+        if self
+            .history
+            .as_ref()
+            .is_none_or(|(asked, _)| asked.elapsed() >= PERIOD)
+        {
             let answer = tokio::time::timeout(PATIENCE, ask_history(state_dir)).await;
             self.history = Some((Instant::now(), answer.ok().and_then(Result::ok)));
         }
-        self.history.as_ref().and_then(|(_, history)| history.clone())
+        self.history
+            .as_ref()
+            .and_then(|(_, history)| history.clone())
     }
 
     /// Reads the maps, and compares them with the reading before.

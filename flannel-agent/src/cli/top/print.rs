@@ -21,24 +21,40 @@ const FEWEST: u16 = 80;
 
 /// The frame of this height, as wide as the variable COLUMNS says.
 pub(in crate::cli) fn text(view: impl Widget, height: u16) -> String {
-    let columns = env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).unwrap_or(COLUMNS).max(FEWEST);
+    let columns = env::var("COLUMNS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(COLUMNS)
+        .max(FEWEST);
     let area = Rect::new(0, 0, columns, height);
     let mut buffer = Buffer::empty(area);
     view.render(area, &mut buffer);
-    buffer.content.chunks(usize::from(columns)).map(|cells| line(cells) + "\n").collect()
+    buffer
+        .content
+        .chunks(usize::from(columns))
+        .map(|cells| line(cells) + "\n")
+        .collect()
 }
 
 /// Prints a part of the output at once. Returns false if the reader is gone.
 pub(in crate::cli) fn is_read(text: &str) -> anyhow::Result<bool> {
-    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+    match io::stdout()
+        .write_all(text.as_bytes())
+        .and_then(|()| io::stdout().flush())
+    {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        written => written.context("cannot write to standard output").map(|()| true),
+        written => written
+            .context("cannot write to standard output")
+            .map(|()| true),
     }
 }
 
 /// One line, without blanks at its end.
 fn line(cells: &[Cell]) -> String {
-    let end = cells.iter().rposition(|cell| cell.symbol() != " ").map_or(0, |last| last + 1);
+    let end = cells
+        .iter()
+        .rposition(|cell| cell.symbol() != " ")
+        .map_or(0, |last| last + 1);
     let mut text = String::new();
     for run in cells[..end].chunk_by(|one, other| style(one) == style(other)) {
         let style = style(&run[0]);
@@ -57,8 +73,14 @@ fn style(cell: &Cell) -> Style {
         Color::Cyan => Some(AnsiColor::Cyan),
         _ => None,
     };
-    let effects = if cell.modifier.contains(Modifier::BOLD) { Effects::BOLD } else { Effects::new() };
-    Style::new().fg_color(color.map(Into::into)).effects(effects)
+    let effects = if cell.modifier.contains(Modifier::BOLD) {
+        Effects::BOLD
+    } else {
+        Effects::new()
+    };
+    Style::new()
+        .fg_color(color.map(Into::into))
+        .effects(effects)
 }
 
 #[cfg(test)]

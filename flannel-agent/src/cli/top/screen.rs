@@ -13,10 +13,15 @@ use super::{
 };
 use crate::top::{Board, View, view::Palette};
 
-const KEYS: &str = " q quit   s order   p pods   / filter   \u{2191}\u{2193} scroll   space stop and go on";
+const KEYS: &str =
+    " q quit   s order   p pods   / filter   \u{2191}\u{2193} scroll   space stop and go on";
 
 /// Draws until the user quits.
-pub(super) async fn run(source: Source, options: &TopOptions, palette: Palette) -> anyhow::Result<()> {
+pub(super) async fn run(
+    source: Source,
+    options: &TopOptions,
+    palette: Palette,
+) -> anyhow::Result<()> {
     let stop = Stop::listen().context("cannot listen for signals")?;
     on_terminal(async |terminal| follow(terminal, source, options, palette, stop).await).await
 }
@@ -53,7 +58,12 @@ async fn follow(
     }
 }
 
-fn draw(terminal: &mut DefaultTerminal, board: &Board, screen: &mut Screen, palette: Palette) -> anyhow::Result<()> {
+fn draw(
+    terminal: &mut DefaultTerminal,
+    board: &Board,
+    screen: &mut Screen,
+    palette: Palette,
+) -> anyhow::Result<()> {
     let mut shown = Cow::Borrowed(board);
     if !screen.filter.is_empty() {
         shown.to_mut().retain(&screen.filter);
@@ -62,9 +72,23 @@ fn draw(terminal: &mut DefaultTerminal, board: &Board, screen: &mut Screen, pale
         shown.to_mut().shows_pods = true;
     }
     // Not beyond the last row, from which the way up would seem to do nothing.
-    screen.offset = screen.offset.min(shown.flows.len().max(shown.peers.len()).max(shown.pods.len()).saturating_sub(1));
+    screen.offset = screen.offset.min(
+        shown
+            .flows
+            .len()
+            .max(shown.peers.len())
+            .max(shown.pods.len())
+            .saturating_sub(1),
+    );
     let keys = screen.last_line();
-    let view = View { board: &shown, palette, keys: &keys, offset: screen.offset };
-    terminal.draw(|frame| frame.render_widget(view, frame.area())).context("cannot draw")?;
+    let view = View {
+        board: &shown,
+        palette,
+        keys: &keys,
+        offset: screen.offset,
+    };
+    terminal
+        .draw(|frame| frame.render_widget(view, frame.area()))
+        .context("cannot draw")?;
     Ok(())
 }

@@ -43,8 +43,15 @@ pub(crate) enum PodAnswer {
 pub(super) fn words(target: &str) -> (&str, Vec<String>) {
     let node = target.split('/').next().unwrap_or_default();
     let query = target.split_once('?').map_or("", |(_, query)| query);
-    let words = query.split('&').filter_map(|pair| pair.strip_prefix("command="));
-    (node, words.map(|word| word.replace("%3D", "=").replace("%3A", ":")).collect())
+    let words = query
+        .split('&')
+        .filter_map(|pair| pair.strip_prefix("command="));
+    (
+        node,
+        words
+            .map(|word| word.replace("%3D", "=").replace("%3A", ":"))
+            .collect(),
+    )
 }
 
 /// Runs a command.
@@ -56,12 +63,27 @@ pub(super) async fn run(stream: TcpStream, answer: Option<PodAnswer>) {
             *refusal.status_mut() = http::StatusCode::FORBIDDEN;
             return Err(refusal);
         }
-        let protocols = request.headers().get("sec-websocket-protocol").expect("protocols").to_str().expect("text");
-        let first = protocols.split(',').next().unwrap_or_default().trim().parse().expect("a protocol");
-        response.headers_mut().insert("sec-websocket-protocol", first);
+        let protocols = request
+            .headers()
+            .get("sec-websocket-protocol")
+            .expect("protocols")
+            .to_str()
+            .expect("text");
+        let first = protocols
+            .split(',')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .parse()
+            .expect("a protocol");
+        response
+            .headers_mut()
+            .insert("sec-websocket-protocol", first);
         Ok(response)
     };
-    let Ok(mut socket) = accept_hdr_async(stream, upgrade).await else { return };
+    let Ok(mut socket) = accept_hdr_async(stream, upgrade).await else {
+        return;
+    };
     let mut answer = answer;
     while let Some(PodAnswer::Lines(lines, interval, then)) = answer {
         for line in lines {
@@ -84,7 +106,10 @@ pub(super) async fn run(stream: TcpStream, answer: Option<PodAnswer>) {
         Some(PodAnswer::Lines(..) | PodAnswer::Hangs | PodAnswer::Forbidden) | None => {}
     }
     // Until the client has gone.
-    let _ = timeout(PATIENCE, async { while socket.next().await.is_some_and(|message| message.is_ok()) {} }).await;
+    let _ = timeout(PATIENCE, async {
+        while socket.next().await.is_some_and(|message| message.is_ok()) {}
+    })
+    .await;
 }
 
 /// The end of a command.

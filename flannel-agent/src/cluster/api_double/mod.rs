@@ -67,9 +67,17 @@ impl ApiDouble {
             "current-context": "x",
         });
         std::fs::write(&kubeconfig, text.to_string()).expect("written");
-        let access = ApiAccess { kubeconfig: Some(kubeconfig), context: None };
+        let access = ApiAccess {
+            kubeconfig: Some(kubeconfig),
+            context: None,
+        };
         let client = ClusterClient::new(&access).await.expect("a client");
-        Self { client, objects, server, _files: files }
+        Self {
+            client,
+            objects,
+            server,
+            _files: files,
+        }
     }
 
     /// The objects, which may be changed.
@@ -97,7 +105,9 @@ async fn serve(listener: TcpListener, objects: Shared) {
 
 /// One request of one connection.
 async fn connection(mut stream: TcpStream, objects: Shared) {
-    let Some(target) = target(&stream).await else { return };
+    let Some(target) = target(&stream).await else {
+        return;
+    };
     if let Some(command) = target.strip_prefix("/api/v1/namespaces/kube-flannel/pods/pod-") {
         let (node, words) = command::words(command);
         let answer = lock(&objects).run(node, words);
@@ -107,7 +117,10 @@ async fn connection(mut stream: TcpStream, objects: Shared) {
     }
     let (code, body) = lock(&objects).get(&target);
     let body = body.to_string();
-    let head = format!("HTTP/1.1 {code} X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 {code} X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
     let _ = stream.read(&mut vec![0; HEAD]).await;
     let _ = stream.write_all((head + &body).as_bytes()).await;
 }
@@ -132,12 +145,23 @@ impl Objects {
     fn get(&self, target: &str) -> (u16, Value) {
         let path = target.split('?').next().unwrap_or_default();
         if path.starts_with("/api/v1/nodes") {
-            return (200, json!({ "items": self.nodes.iter().map(|(node, _)| node.clone()).collect::<Vec<_>>() }));
+            return (
+                200,
+                json!({ "items": self.nodes.iter().map(|(node, _)| node.clone()).collect::<Vec<_>>() }),
+            );
         }
-        let named = path.strip_prefix(NAMESPACES).and_then(|path| path.split_once("/pods/"));
-        let Some((namespace, name)) = named else { return (200, json!({ "items": self.list_pods() })) };
-        let is_it = |(of, pod): &&(&str, Value)| *of == namespace && pod["metadata"]["name"] == name;
-        self.pods.iter().find(is_it).map_or_else(|| (404, not_found(name)), |(_, pod)| (200, pod.clone()))
+        let named = path
+            .strip_prefix(NAMESPACES)
+            .and_then(|path| path.split_once("/pods/"));
+        let Some((namespace, name)) = named else {
+            return (200, json!({ "items": self.list_pods() }));
+        };
+        let is_it =
+            |(of, pod): &&(&str, Value)| *of == namespace && pod["metadata"]["name"] == name;
+        self.pods
+            .iter()
+            .find(is_it)
+            .map_or_else(|| (404, not_found(name)), |(_, pod)| (200, pod.clone()))
     }
 
     fn list_pods(&self) -> Vec<Value> {
@@ -156,7 +180,11 @@ impl Objects {
     fn run(&mut self, node: &str, words: Vec<String>) -> Option<PodAnswer> {
         self.commands.push((node.to_owned(), words));
         self.open += 1;
-        self.nodes.iter().find(|(object, _)| object["metadata"]["name"] == node)?.1.clone()
+        self.nodes
+            .iter()
+            .find(|(object, _)| object["metadata"]["name"] == node)?
+            .1
+            .clone()
     }
 }
 

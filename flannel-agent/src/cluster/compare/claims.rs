@@ -10,8 +10,10 @@ use ipnet::IpNet;
 use crate::{cluster::records::NodeObject, reported_cluster::subnets};
 
 /// Annotations of each family: its public address, and the data of its tunnel's end.
-const ANNOTATIONS: [(Family, &str, &str); 2] =
-    [(Family::V4, "public-ip", "backend-data"), (Family::V6, "public-ipv6", "backend-v6-data")];
+const ANNOTATIONS: [(Family, &str, &str); 2] = [
+    (Family::V4, "public-ip", "backend-data"),
+    (Family::V6, "public-ipv6", "backend-v6-data"),
+];
 
 /// The facts by which other nodes reach a node in one family, according to its Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,15 +31,34 @@ pub struct PublishedEnd {
 impl PublishedEnd {
     /// Reads a Node. None of a node without flannel.
     pub fn of(node: &NodeObject) -> Vec<Self> {
-        let subnets: Vec<IpNet> = node.subnets().iter().filter_map(|subnet| subnet.parse().ok()).collect();
+        let subnets: Vec<IpNet> = node
+            .subnets()
+            .iter()
+            .filter_map(|subnet| subnet.parse().ok())
+            .collect();
         let read = |(family, address, data): (Family, &str, &str)| {
             // Unspecified for a family that is off.
-            let address: IpAddr = node.annotation(address)?.parse().ok().filter(|ip: &IpAddr| !ip.is_unspecified())?;
-            let subnet = *subnets.iter().find(|subnet| Family::of(subnet.addr()) == family)?;
-            let data = node.annotation(data).and_then(|text| RawJson::parse("the annotation", text).ok());
-            let vni = data.as_ref().and_then(|data| VxlanData::parse(data).ok()?.vni);
+            let address: IpAddr = node
+                .annotation(address)?
+                .parse()
+                .ok()
+                .filter(|ip: &IpAddr| !ip.is_unspecified())?;
+            let subnet = *subnets
+                .iter()
+                .find(|subnet| Family::of(subnet.addr()) == family)?;
+            let data = node
+                .annotation(data)
+                .and_then(|text| RawJson::parse("the annotation", text).ok());
+            let vni = data
+                .as_ref()
+                .and_then(|data| VxlanData::parse(data).ok()?.vni);
             let end = data.as_ref().and_then(tunnel_end).map(|(_, end)| end);
-            Some(Self { subnet, address, end, vni })
+            Some(Self {
+                subnet,
+                address,
+                end,
+                vni,
+            })
         };
         ANNOTATIONS.into_iter().filter_map(read).collect()
     }
@@ -86,7 +107,10 @@ impl NodeClaims {
         Self {
             name,
             subnets: published.iter().map(|published| published.subnet).collect(),
-            addresses: published.iter().map(|published| published.address).collect(),
+            addresses: published
+                .iter()
+                .map(|published| published.address)
+                .collect(),
             published,
             backend: self::backend(backend),
             ..Self::default()
@@ -97,12 +121,18 @@ impl NodeClaims {
     /// since 1970 UTC.
     #[must_use]
     pub fn with_answer(self, status: &Status, asked: [u64; 2]) -> Self {
-        let Some(lease) = &status.lease else { return self };
+        let Some(lease) = &status.lease else {
+            return self;
+        };
         Self {
             subnets: subnets(lease),
             addresses: addresses(lease),
             answered: true,
-            backend: status.network.as_ref().map(|network| network.backend.clone()).or(self.backend),
+            backend: status
+                .network
+                .as_ref()
+                .map(|network| network.backend.clone())
+                .or(self.backend),
             network: status.network.clone(),
             version: Some(status.version.clone()),
             mode: Some(status.mode.wanted.clone()),
@@ -122,5 +152,9 @@ fn addresses(lease: &LeaseStatus) -> Vec<IpAddr> {
 /// Seconds by which a time is outside of the two between which it was read.
 fn ahead(time: u64, [from, to]: [u64; 2]) -> i64 {
     let signed = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
-    if time > to { signed(time - to) } else { -signed(from.saturating_sub(time)) }
+    if time > to {
+        signed(time - to)
+    } else {
+        -signed(from.saturating_sub(time))
+    }
 }

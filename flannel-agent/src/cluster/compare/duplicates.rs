@@ -31,45 +31,74 @@ pub(super) fn same_subnet(nodes: &[NodeClaims]) -> Vec<ClusterProblem> {
             found.entry(members).or_default().push(subnet);
         }
     }
-    found.into_iter().map(|(members, subnets)| group(nodes, &members, &subnets)).collect()
+    found
+        .into_iter()
+        .map(|(members, subnets)| group(nodes, &members, &subnets))
+        .collect()
 }
 
 fn group(nodes: &[NodeClaims], members: &[usize], subnets: &[IpNet]) -> ClusterProblem {
-    let members: Vec<&NodeClaims> = members.iter().filter_map(|index| nodes.get(*index)).collect();
+    let members: Vec<&NodeClaims> = members
+        .iter()
+        .filter_map(|index| nodes.get(*index))
+        .collect();
     let members_names: Vec<String> = members.iter().map(|node| node.name.clone()).collect();
     let mut address = String::new();
     if let Some(first_node) = members.first()
-        && members.iter().all(|node| node.addresses == first_node.addresses)
+        && members
+            .iter()
+            .all(|node| node.addresses == first_node.addresses)
     {
         address = format!(" and the address {}", first(&first_node.addresses, NAMED));
     }
-    let others: Vec<String> = members.iter().filter_map(|node| other_subnet(node)).collect();
+    let others: Vec<String> = members
+        .iter()
+        .filter_map(|node| other_subnet(node))
+        .collect();
     let others = match others.len() {
         0 => String::new(),
-        1 => format!("; one of these Nodes has another pod CIDR ({})", first(&others, NAMED)),
-        number => format!("; {number} of these Nodes have another pod CIDR ({})", first(&others, NAMED)),
+        1 => format!(
+            "; one of these Nodes has another pod CIDR ({})",
+            first(&others, NAMED)
+        ),
+        number => format!(
+            "; {number} of these Nodes have another pod CIDR ({})",
+            first(&others, NAMED)
+        ),
     };
     let lost = match &members_names[..] {
-        [a, b] => format!("packets from pods of {a} to pods of {b} are lost, and those from {b} to {a}"),
+        [a, b] => {
+            format!("packets from pods of {a} to pods of {b} are lost, and those from {b} to {a}")
+        }
         _ => "packets between their pods are lost, in both directions of each pair".to_owned(),
     };
     let who = match members_names.len() {
         2 => members_names.join(" and "),
         number => format!("{number} nodes ({})", names(&members_names)),
     };
-    let text = format!("{who} have the subnet {}{address}: {lost}{others}", first(subnets, NAMED));
+    let text = format!(
+        "{who} have the subnet {}{address}: {lost}{others}",
+        first(subnets, NAMED)
+    );
     ClusterProblem::new(ClusterProblemCode::SameSubnet, members_names, text)
 }
 
 /// The pod CIDR of a Node whose agent uses another subnet.
 fn other_subnet(node: &NodeClaims) -> Option<String> {
-    let other = node.published.iter().find(|published| !node.subnets.contains(&published.subnet))?;
+    let other = node
+        .published
+        .iter()
+        .find(|published| !node.subnets.contains(&published.subnet))?;
     Some(format!("{}: {}", node.name, other.subnet))
 }
 
 /// Nodes with one public address.
 pub(super) fn same_address(nodes: &[&NodeClaims]) -> Vec<ClusterProblem> {
-    let all = nodes.iter().flat_map(|node| node.addresses.iter().map(move |address| (*address, &node.name)));
+    let all = nodes.iter().flat_map(|node| {
+        node.addresses
+            .iter()
+            .map(move |address| (*address, &node.name))
+    });
     let found = groups(all);
     let problem = |(address, nodes): (IpAddr, Vec<String>)| {
         let text = format!(
@@ -85,11 +114,18 @@ pub(super) fn same_address(nodes: &[&NodeClaims]) -> Vec<ClusterProblem> {
 /// Nodes with one VTEP MAC or one public key.
 pub(super) fn same_end(nodes: &[&NodeClaims]) -> Vec<ClusterProblem> {
     let ends = nodes.iter().flat_map(|node| {
-        let ends = node.published.iter().filter_map(|published| published.end.clone());
+        let ends = node
+            .published
+            .iter()
+            .filter_map(|published| published.end.clone());
         ends.map(move |end| (end, &node.name))
     });
     let problem = |(end, nodes): (String, Vec<String>)| {
-        let what = if end.contains(':') { "VTEP MAC" } else { "public key" };
+        let what = if end.contains(':') {
+            "VTEP MAC"
+        } else {
+            "public key"
+        };
         let text = format!(
             "{} nodes have the {what} {end} ({}): their peers refuse all but one of them",
             nodes.len(),

@@ -67,7 +67,9 @@ impl ClusterProblemCode {
             | Self::PeerDiffers
             | Self::NetworkDiffers
             | Self::MtuDiffers => Severity::Warning,
-            Self::ModeDiffers | Self::VersionDiffers | Self::ClockDiffers | Self::StockFlannel => Severity::Notice,
+            Self::ModeDiffers | Self::VersionDiffers | Self::ClockDiffers | Self::StockFlannel => {
+                Severity::Notice
+            }
         }
     }
 }
@@ -89,14 +91,23 @@ pub struct ClusterProblem {
 
 impl ClusterProblem {
     fn new(code: ClusterProblemCode, nodes: Vec<String>, text: String) -> Self {
-        Self { code, severity: code.severity(), nodes, text }
+        Self {
+            code,
+            severity: code.severity(),
+            nodes,
+            text,
+        }
     }
 }
 
 /// Compares the nodes: duplicates first, whose consequences are not listed again.
 pub fn compare(nodes: &[NodeClaims], peers: &PeerFindings) -> Vec<ClusterProblem> {
     let same_subnet = duplicates::same_subnet(nodes);
-    let is_apart = |name: &String| !same_subnet.iter().any(|problem| problem.nodes.contains(name));
+    let is_apart = |name: &String| {
+        !same_subnet
+            .iter()
+            .any(|problem| problem.nodes.contains(name))
+    };
     let rest: Vec<&NodeClaims> = nodes.iter().filter(|node| is_apart(&node.name)).collect();
     let mut problems = same_subnet.clone();
     problems.extend(duplicates::same_address(&rest));
@@ -111,7 +122,8 @@ pub fn compare(nodes: &[NodeClaims], peers: &PeerFindings) -> Vec<ClusterProblem
 /// them as up to date if both it and the one before were applied once, and does not replace them.
 pub fn stock_flannel(nodes: Vec<String>, namespace: &str, daemon_set: &str) -> ClusterProblem {
     let text = format!(
-        "{} of DaemonSet {daemon_set} run stock flannel still ({}). If the DaemonSet is the agent's by now: kubectl -n \
+        "{} of DaemonSet {daemon_set} run stock flannel still ({}). If the DaemonSet is the \
+         agent's by now: kubectl -n \
          {namespace} rollout restart daemonset/{daemon_set}",
         count(nodes.len(), "pod", "pods"),
         names(&nodes)

@@ -42,7 +42,11 @@ fn peer(index: usize) -> PeerStatus {
 /// The answer of a node's agent, in a cluster of `number` nodes.
 pub(crate) fn answer(index: usize, number: usize) -> Status {
     let text = "fast".to_owned();
-    let mode = ModeStatus { effective: text.clone(), wanted: text, ..ModeStatus::default() };
+    let mode = ModeStatus {
+        effective: text.clone(),
+        wanted: text,
+        ..ModeStatus::default()
+    };
     let lease = LeaseStatus {
         subnet: format!("10.244.{index}.0/24"),
         public_ip: format!("192.0.2.{index}"),
@@ -63,7 +67,10 @@ pub(crate) fn answer(index: usize, number: usize) -> Status {
         time: Some(NOW),
         lease: Some(lease),
         network: Some(network),
-        peers: (1..=number).filter(|other| *other != index).map(peer).collect(),
+        peers: (1..=number)
+            .filter(|other| *other != index)
+            .map(peer)
+            .collect(),
         ..Status::without_agent("running", mode)
     }
 }
@@ -90,7 +97,10 @@ fn found_in(nodes: &[NodeObject], answer: impl Fn(usize) -> Option<Status>) -> V
 }
 
 fn lines(problems: &[ClusterProblem]) -> Vec<(ClusterProblemCode, &str)> {
-    problems.iter().map(|problem| (problem.code, problem.text.as_str())).collect()
+    problems
+        .iter()
+        .map(|problem| (problem.code, problem.text.as_str()))
+        .collect()
 }
 
 fn only(problems: &[ClusterProblem]) -> (ClusterProblemCode, &str) {
@@ -108,8 +118,10 @@ fn a_cluster_that_is_well_has_no_problem() {
 fn many_nodes_with_one_subnet_are_one_problem() {
     let first_lease = answer(1, 62).lease;
     let problems = found(62, |_, status| status.lease.clone_from(&first_lease));
-    let expected = "62 nodes (n1, n2, n3 and 59 more) have the subnet 10.244.1.0/24 and the address 192.0.2.1: packets \
-                    between their pods are lost, in both directions of each pair; 61 of these Nodes have another pod \
+    let expected = "62 nodes (n1, n2, n3 and 59 more) have the subnet 10.244.1.0/24 and the \
+        address 192.0.2.1: packets \
+                    between their pods are lost, in both directions of each pair; 61 of these \
+                    Nodes have another pod \
                     CIDR (n2: 10.244.2.0/24, n3: 10.244.3.0/24, n4: 10.244.4.0/24 and 58 more)";
     assert_eq!(only(&problems), (ClusterProblemCode::SameSubnet, expected));
     assert_eq!(problems[0].nodes.len(), 62);
@@ -122,7 +134,8 @@ fn two_nodes_with_overlapping_subnets_have_both_directions_named() {
             status.lease.as_mut().expect("a lease").subnet = "10.244.1.128/25".to_owned();
         }
     });
-    let expected = "n1 and n2 have the subnet 10.244.1.0/24: packets from pods of n1 to pods of n2 are lost, and those \
+    let expected = "n1 and n2 have the subnet 10.244.1.0/24: packets from pods of n1 to pods of n2 \
+        are lost, and those \
                     from n2 to n1; one of these Nodes has another pod CIDR (n2: 10.244.2.0/24)";
     assert_eq!(only(&problems), (ClusterProblemCode::SameSubnet, expected));
 }
@@ -133,12 +146,21 @@ fn one_address_and_one_mac_of_two_nodes_are_found_without_an_answer() {
     let annotation = |name: &str| format!("flannel.alpha.coreos.com/{name}");
     let annotations = nodes[0].metadata.annotations.clone();
     for name in ["public-ip", "backend-data"].map(annotation) {
-        nodes[2].metadata.annotations.insert(name.clone(), annotations[&name].clone());
+        nodes[2]
+            .metadata
+            .annotations
+            .insert(name.clone(), annotations[&name].clone());
     }
     let problems = found_in(&nodes, |_| None);
-    let codes: Vec<_> = problems.iter().map(|problem| (problem.code, problem.nodes.join(" "))).collect();
+    let codes: Vec<_> = problems
+        .iter()
+        .map(|problem| (problem.code, problem.nodes.join(" ")))
+        .collect();
     let (address, end) = (ClusterProblemCode::SameAddress, ClusterProblemCode::SameEnd);
-    assert_eq!(codes, [(address, "n1 n3".to_owned()), (end, "n1 n3".to_owned())]);
+    assert_eq!(
+        codes,
+        [(address, "n1 n3".to_owned()), (end, "n1 n3".to_owned())]
+    );
 }
 
 #[test]
@@ -148,7 +170,8 @@ fn an_agent_that_is_not_as_its_node_says_is_found() {
             status.lease.as_mut().expect("a lease").public_ip = "198.51.100.3".to_owned();
         }
     });
-    let expected = "agents use another subnet or address than their Nodes say (n3: 198.51.100.3 instead of \
+    let expected = "agents use another subnet or address than their Nodes say (n3: 198.51.100.3 \
+        instead of \
                     192.0.2.3): peers send packets elsewhere";
     assert_eq!(only(&problems), (ClusterProblemCode::NodeDiffers, expected));
 }
@@ -157,11 +180,14 @@ fn an_agent_that_is_not_as_its_node_says_is_found() {
 fn a_missing_peer_is_named_from_both_sides() {
     let without = |index: usize, missing: usize, status: &mut Status, own: usize| {
         if own == index {
-            status.peers.retain(|peer| peer.subnet != format!("10.244.{missing}.0/24"));
+            status
+                .peers
+                .retain(|peer| peer.subnet != format!("10.244.{missing}.0/24"));
         }
     };
     let one = found(5, |own, status| without(1, 2, status, own));
-    let expected = "n1 does not have n2 as a peer: packets from its pods to pods of n2 are lost; n2 has n1 as a peer";
+    let expected = "n1 does not have n2 as a peer: packets from its pods to pods of n2 are lost; \
+        n2 has n1 as a peer";
     assert_eq!(only(&one), (ClusterProblemCode::NotAPeer, expected));
     let both = found(5, |own, status| {
         without(1, 2, status, own);
@@ -182,7 +208,10 @@ fn a_missing_peer_is_named_from_both_sides() {
         without(1, 2, &mut status, index);
         (index != 2).then_some(status)
     });
-    assert!(only(&silent).1.ends_with("; n2 cannot be asked"), "{silent:?}");
+    assert!(
+        only(&silent).1.ends_with("; n2 cannot be asked"),
+        "{silent:?}"
+    );
 }
 
 #[test]
@@ -194,11 +223,15 @@ fn a_pair_below_a_line_of_most_nodes_is_not_said_to_be_half_well() {
         _ => {}
     });
     let expected = [
-        "4 of 5 other nodes do not have n1 as a peer (n2, n3, n4 and 1 more): packets from their pods to pods of n1 \
+        "4 of 5 other nodes do not have n1 as a peer (n2, n3, n4 and 1 more): packets from their \
+         pods to pods of n1 \
          are lost",
         "neither n1 nor n2 has the other as a peer: packets between their pods are lost",
     ];
-    assert_eq!(lines(&problems), expected.map(|text| (ClusterProblemCode::NotAPeer, text)));
+    assert_eq!(
+        lines(&problems),
+        expected.map(|text| (ClusterProblemCode::NotAPeer, text))
+    );
 }
 
 #[test]
@@ -208,18 +241,27 @@ fn a_node_without_peers_is_two_problems_and_not_sixty() {
         _ => status.peers.retain(|peer| peer.subnet != "10.244.7.0/24"),
     });
     let expected = [
-        "61 of 61 other nodes do not have n7 as a peer (n1, n2, n3 and 58 more): packets from their pods to pods of \
+        "61 of 61 other nodes do not have n7 as a peer (n1, n2, n3 and 58 more): packets from \
+         their pods to pods of \
          n7 are lost",
-        "n7 does not have 61 of 61 other nodes as peers (n1, n2, n3 and 58 more): packets from its pods to theirs \
+        "n7 does not have 61 of 61 other nodes as peers (n1, n2, n3 and 58 more): packets from its \
+         pods to theirs \
          are lost",
     ];
-    assert_eq!(lines(&problems), expected.map(|text| (ClusterProblemCode::NotAPeer, text)));
+    assert_eq!(
+        lines(&problems),
+        expected.map(|text| (ClusterProblemCode::NotAPeer, text))
+    );
 }
 
 #[test]
 fn a_peer_with_another_address_or_mac_is_one_problem_for_all_that_have_it() {
     let problems = found(6, |own, status| {
-        for peer in status.peers.iter_mut().filter(|peer| own != 4 && peer.node.as_deref() == Some("n4")) {
+        for peer in status
+            .peers
+            .iter_mut()
+            .filter(|peer| own != 4 && peer.node.as_deref() == Some("n4"))
+        {
             "02:00:00:00:ff:ff".clone_into(&mut peer.vtep_mac);
         }
     });
@@ -231,7 +273,11 @@ fn a_peer_with_another_address_or_mac_is_one_problem_for_all_that_have_it() {
             "198.51.100.2".clone_into(&mut status.peers[0].public_ip);
         }
     });
-    assert!(only(&problems).1.starts_with("n1 has the address 198.51.100.2 instead of 192.0.2.2 of n2"));
+    assert!(
+        only(&problems)
+            .1
+            .starts_with("n1 has the address 198.51.100.2 instead of 192.0.2.2 of n2")
+    );
 }
 
 fn network(status: &mut Status) -> &mut NetworkStatus {
@@ -240,7 +286,9 @@ fn network(status: &mut Status) -> &mut NetworkStatus {
 
 #[test]
 fn settings_that_differ_are_named_with_the_nodes_that_are_fewer() {
-    use ClusterProblemCode::{ClockDiffers, ModeDiffers, MtuDiffers, NetworkDiffers, VersionDiffers};
+    use ClusterProblemCode::{
+        ClockDiffers, ModeDiffers, MtuDiffers, NetworkDiffers, VersionDiffers,
+    };
     let changed = |change: fn(&mut Status)| {
         let problems = found(5, |own, status| {
             if own == 4 {
@@ -252,16 +300,38 @@ fn settings_that_differ_are_named_with_the_nodes_that_are_fewer() {
         (code, text.to_owned())
     };
     let (code, text) = changed(|status| network(status).mtu = Some(1400));
-    let expected = "the MTU of pods differs: 1450 on n1, n2, n3 and 1 more; 1400 on n4: large packets to nodes with the \
+    let expected = "the MTU of pods differs: 1450 on n1, n2, n3 and 1 more; 1400 on n4: large \
+        packets to nodes with the \
                     smaller one are lost";
     assert_eq!((code, text.as_str()), (MtuDiffers, expected));
-    assert_eq!(changed(|status| network(status).vni = Some(7)).0, NetworkDiffers);
-    assert_eq!(changed(|status| network(status).port = Some(4789)).0, NetworkDiffers);
-    assert_eq!(changed(|status| "host-gw".clone_into(&mut network(status).backend)).0, NetworkDiffers);
-    assert_eq!(changed(|status| "kernel".clone_into(&mut status.mode.wanted)).0, ModeDiffers);
-    assert_eq!(changed(|status| "0.2.0".clone_into(&mut status.version)).0, VersionDiffers);
+    assert_eq!(
+        changed(|status| network(status).vni = Some(7)).0,
+        NetworkDiffers
+    );
+    assert_eq!(
+        changed(|status| network(status).port = Some(4789)).0,
+        NetworkDiffers
+    );
+    assert_eq!(
+        changed(|status| "host-gw".clone_into(&mut network(status).backend)).0,
+        NetworkDiffers
+    );
+    assert_eq!(
+        changed(|status| "kernel".clone_into(&mut status.mode.wanted)).0,
+        ModeDiffers
+    );
+    assert_eq!(
+        changed(|status| "0.2.0".clone_into(&mut status.version)).0,
+        VersionDiffers
+    );
     let (code, text) = changed(|status| status.time = Some(NOW - 3_600));
-    assert_eq!((code, text.as_str()), (ClockDiffers, "clocks differ from those of most nodes: n4 is 1h behind"));
+    assert_eq!(
+        (code, text.as_str()),
+        (
+            ClockDiffers,
+            "clocks differ from those of most nodes: n4 is 1h behind"
+        )
+    );
 }
 
 #[test]
@@ -279,11 +349,22 @@ fn nodes_of_an_earlier_version_are_compared_as_far_as_they_tell() {
 fn a_stock_node_is_compared_by_its_annotations() {
     let mut nodes: Vec<NodeObject> = (1..=3).map(node).collect();
     let other = format!("{{\"VNI\":7,\"VtepMAC\":\"{}\"}}", mac(3));
-    nodes[2].metadata.annotations.insert("flannel.alpha.coreos.com/backend-data".to_owned(), other);
+    nodes[2]
+        .metadata
+        .annotations
+        .insert("flannel.alpha.coreos.com/backend-data".to_owned(), other);
     let problems = found_in(&nodes, |index| (index != 3).then(|| answer(index, 3)));
     assert_eq!(only(&problems).0, ClusterProblemCode::NetworkDiffers);
-    assert!(problems[0].text.starts_with("the VNI differs: 1 on n1, n2; 7 on n3"), "{problems:?}");
+    assert!(
+        problems[0]
+            .text
+            .starts_with("the VNI differs: 1 on n1, n2; 7 on n3"),
+        "{problems:?}"
+    );
     // A family that is off has no address.
-    nodes[2].metadata.annotations.insert("flannel.alpha.coreos.com/public-ip".to_owned(), "0.0.0.0".to_owned());
+    nodes[2].metadata.annotations.insert(
+        "flannel.alpha.coreos.com/public-ip".to_owned(),
+        "0.0.0.0".to_owned(),
+    );
     assert_eq!(PublishedEnd::of(&nodes[2]), []);
 }

@@ -41,7 +41,10 @@ pub struct PacketReport {
     /// The receiver.
     pub destination: PacketEnd,
     /// `tcp`, `udp` or `icmp`.
-    #[cfg_attr(test, schemars(schema_with = "crate::explain::document::protocol_name"))]
+    #[cfg_attr(
+        test,
+        schemars(schema_with = "crate::explain::document::protocol_name")
+    )]
     pub protocol: &'static str,
     /// The source port, if one was given.
     pub sport: Option<u16>,
@@ -105,23 +108,48 @@ impl PacketReport {
         let destination = FoundEnd::find(client, pods, &members, names[1], progress).await?;
         let (source, destination) = end::of_one_family(&source, &destination)?;
         let question = (packet.question)(source.address, destination.address);
-        let asker = NodeAsker { client, pods, members: &members, question: &question, trace: packet.trace };
+        let asker = NodeAsker {
+            client,
+            pods,
+            members: &members,
+            question: &question,
+            trace: packet.trace,
+        };
         progress.show("asking the nodes of both ends");
         let asked = asked_nodes(&source.node, &destination.node).into_iter();
         let asked = asked.map(|(node, ends)| asker.ask(node, ends));
         let nodes: Vec<NodeAnswer> = stream::iter(asked).buffered(ENDS).collect().await;
         let verdict = PacketVerdict::of(&nodes);
-        let Question { transport, sport, dport, .. } = question;
-        Ok(Self { source, destination, protocol: transport.name(), sport, dport, nodes, verdict })
+        let Question {
+            transport,
+            sport,
+            dport,
+            ..
+        } = question;
+        Ok(Self {
+            source,
+            destination,
+            protocol: transport.name(),
+            sport,
+            dport,
+            nodes,
+            verdict,
+        })
     }
 }
 
 /// The nodes to ask, each with the ends on it. One node is asked once.
 fn asked_nodes(source: &str, destination: &str) -> Vec<(String, Vec<EndRole>)> {
     if source == destination {
-        return vec![(source.to_owned(), vec![EndRole::Source, EndRole::Destination])];
+        return vec![(
+            source.to_owned(),
+            vec![EndRole::Source, EndRole::Destination],
+        )];
     }
-    vec![(source.to_owned(), vec![EndRole::Source]), (destination.to_owned(), vec![EndRole::Destination])]
+    vec![
+        (source.to_owned(), vec![EndRole::Source]),
+        (destination.to_owned(), vec![EndRole::Destination]),
+    ]
 }
 
 /// The packet, and the nodes that may be asked about it.
@@ -139,24 +167,37 @@ impl NodeAsker<'_> {
             Ok(explanation) => (Some(explanation), None),
             Err(problem) => (None, Some(problem)),
         };
-        NodeAnswer { node, ends, problem, explanation }
+        NodeAnswer {
+            node,
+            ends,
+            problem,
+            explanation,
+        }
     }
 
     /// The explanation of a node, or the reason why there is none.
     async fn explanation(&self, node: &str) -> Result<ExplainDocument, String> {
         let member = self.members.iter().find(|member| member.name() == node);
         let member = member.ok_or_else(|| "it is not among the nodes with Linux".to_owned())?;
-        let container = member.running_agent(self.pods).map_err(|absence| absence.to_string())?;
+        let container = member
+            .running_agent(self.pods)
+            .map_err(|absence| absence.to_string())?;
         let mut command = self.question.command();
-        command.extend(self.trace.map(|trace| format!("--trace={}", trace.as_secs())));
+        command.extend(
+            self.trace
+                .map(|trace| format!("--trace={}", trace.as_secs())),
+        );
         command.push("--output=json".to_owned());
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         let limit = answer::LIMIT + self.trace.unwrap_or_default();
-        self.client.ask(&container, &words, limit).await.map_err(|silence| match silence {
-            Silence::Exec(error) if error.lacks_program() => {
-                "it runs stock flannel, which explains no packet".to_owned()
-            }
-            silence => chain(&silence),
-        })
+        self.client
+            .ask(&container, &words, limit)
+            .await
+            .map_err(|silence| match silence {
+                Silence::Exec(error) if error.lacks_program() => {
+                    "it runs stock flannel, which explains no packet".to_owned()
+                }
+                silence => chain(&silence),
+            })
     }
 }

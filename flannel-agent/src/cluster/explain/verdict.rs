@@ -21,42 +21,64 @@ impl PacketVerdict {
     pub(super) fn of(nodes: &[NodeAnswer]) -> Self {
         let lost: Vec<String> = nodes.iter().filter_map(loss).collect();
         if !lost.is_empty() {
-            return Self { reaches: Some(false), text: lost.join("; ") };
+            return Self {
+                reaches: Some(false),
+                text: lost.join("; "),
+            };
         }
         let unknown: Vec<String> = nodes.iter().filter_map(uncertainty).collect();
         if !unknown.is_empty() {
-            return Self { reaches: None, text: unknown.join("; ") };
+            return Self {
+                reaches: None,
+                text: unknown.join("; "),
+            };
         }
         let names: Vec<&str> = nodes.iter().map(|answer| answer.node.as_str()).collect();
         let text = format!(
             "no step is broken on {}; a rule of a host's firewall may still drop the packet",
             names.join(" and ")
         );
-        Self { reaches: Some(true), text }
+        Self {
+            reaches: Some(true),
+            text,
+        }
     }
 }
 
 /// The loss of the packet on a node.
 fn loss(answer: &NodeAnswer) -> Option<String> {
-    let explanation = answer.explanation.as_ref().filter(|explanation| explanation.verdict.reaches == Some(false))?;
-    Some(format!("{}, {}", answer.node, cause(explanation, StepState::Fail)))
+    let explanation = answer
+        .explanation
+        .as_ref()
+        .filter(|explanation| explanation.verdict.reaches == Some(false))?;
+    Some(format!(
+        "{}, {}",
+        answer.node,
+        cause(explanation, StepState::Fail)
+    ))
 }
 
 /// The reason why a node does not say that the packet passes.
 fn uncertainty(answer: &NodeAnswer) -> Option<String> {
     let node = &answer.node;
     match &answer.explanation {
-        None => Some(format!("{node} cannot be asked: {}", answer.problem.as_deref().unwrap_or("no answer"))),
-        Some(explanation) if explanation.verdict.reaches.is_none() => {
-            Some(format!("{node} does not know, {}", cause(explanation, StepState::Unknown)))
-        }
+        None => Some(format!(
+            "{node} cannot be asked: {}",
+            answer.problem.as_deref().unwrap_or("no answer")
+        )),
+        Some(explanation) if explanation.verdict.reaches.is_none() => Some(format!(
+            "{node} does not know, {}",
+            cause(explanation, StepState::Unknown)
+        )),
         Some(_) => None,
     }
 }
 
 /// The first step of this state; without one, the node's verdict.
 fn cause(explanation: &ExplainDocument, state: StepState) -> String {
-    let found = (1..).zip(&explanation.steps).find(|(_, step)| step.state == state);
+    let found = (1..)
+        .zip(&explanation.steps)
+        .find(|(_, step)| step.state == state);
     found.map_or_else(
         || explanation.verdict.text.clone(),
         |(number, step)| format!("step {number} ({}): {}", step.topic, step.text),

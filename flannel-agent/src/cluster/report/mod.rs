@@ -125,7 +125,9 @@ impl ClusterReport {
     ) -> Result<Self, ClusterError> {
         let members = client.nodes(pods).await?;
         let number = members.len();
-        let mut answers = stream::iter(&members).map(|member| ask(client, pods, member, deadline)).buffered(AT_ONCE);
+        let mut answers = stream::iter(&members)
+            .map(|member| ask(client, pods, member, deadline))
+            .buffered(AT_ONCE);
         let mut comparison = Comparison::new(&members);
         let mut nodes = Vec::with_capacity(number);
         while let Some((member, answer, asked)) = answers.next().await {
@@ -143,25 +145,42 @@ impl ClusterReport {
     /// The document.
     pub fn new(nodes: Vec<NodeReport>, problems: Vec<ClusterProblem>) -> Self {
         let is_ready = |wanted| nodes.iter().any(|node| node.ready == wanted);
-        let costs_packets = problems.iter().any(|problem| problem.severity > Severity::Notice);
+        let costs_packets = problems
+            .iter()
+            .any(|problem| problem.severity > Severity::Notice);
         let ready = if nodes.is_empty() || is_ready(Some(false)) || costs_packets {
             Some(false)
         } else {
             (!is_ready(None)).then_some(true)
         };
-        Self { ready, problems, nodes }
+        Self {
+            ready,
+            problems,
+            nodes,
+        }
     }
 }
 
 /// The pods with stock flannel, by their DaemonSets.
-fn stock_pods(members: &[ClusterNode], nodes: &[NodeReport], namespace: &str) -> Vec<ClusterProblem> {
+fn stock_pods(
+    members: &[ClusterNode],
+    nodes: &[NodeReport],
+    namespace: &str,
+) -> Vec<ClusterProblem> {
     let mut of_set = BTreeMap::<&str, Vec<String>>::new();
-    for (member, node) in members.iter().zip(nodes).filter(|(_, node)| node.served_by == ServedBy::StockFlannel) {
+    for (member, node) in members
+        .iter()
+        .zip(nodes)
+        .filter(|(_, node)| node.served_by == ServedBy::StockFlannel)
+    {
         if let Some(name) = member.daemon_set() {
             of_set.entry(name).or_default().push(node.name.clone());
         }
     }
-    of_set.into_iter().map(|(name, nodes)| stock_flannel(nodes, namespace, name)).collect()
+    of_set
+        .into_iter()
+        .map(|(name, nodes)| stock_flannel(nodes, namespace, name))
+        .collect()
 }
 
 impl NodeReport {
@@ -202,13 +221,21 @@ struct Comparison {
 
 impl Comparison {
     fn new(members: &[ClusterNode]) -> Self {
-        let claims: Vec<NodeClaims> = members.iter().map(|member| NodeClaims::of_node(&member.node)).collect();
-        Self { peers: PeerFindings::new(&claims), claims }
+        let claims: Vec<NodeClaims> = members
+            .iter()
+            .map(|member| NodeClaims::of_node(&member.node))
+            .collect();
+        Self {
+            peers: PeerFindings::new(&claims),
+            claims,
+        }
     }
 
     /// Takes in the answer of a node, which was asked between these two times.
     fn add(&mut self, index: usize, status: &Status, asked: [u64; 2]) {
-        let Some(claims) = self.claims.get_mut(index) else { return };
+        let Some(claims) = self.claims.get_mut(index) else {
+            return;
+        };
         self.peers.add(&claims.name, status);
         *claims = std::mem::take(claims).with_answer(status, asked);
     }
@@ -233,6 +260,10 @@ async fn ask<'a>(
 }
 
 /// Asks the agent in a container.
-pub async fn agent_status(client: &ClusterClient, container: &Container, limit: Duration) -> Result<Status, Silence> {
+pub async fn agent_status(
+    client: &ClusterClient,
+    container: &Container,
+    limit: Duration,
+) -> Result<Status, Silence> {
     client.ask(container, &STATUS, limit).await
 }

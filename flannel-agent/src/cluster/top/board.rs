@@ -102,9 +102,13 @@ impl Document for ClusterBoard {
 impl ClusterBoard {
     /// The board of these nodes, with at most `rows` pairs and flows.
     pub fn new(nodes: &[(String, StreamState)], names: &NodeNames, rows: usize) -> Self {
-        let mut rates: Vec<NodeRates> = nodes.iter().map(|(node, state)| NodeRates::of(node, state)).collect();
+        let mut rates: Vec<NodeRates> = nodes
+            .iter()
+            .map(|(node, state)| NodeRates::of(node, state))
+            .collect();
         rates.sort_by(|a, b| {
-            descending(a.packets_per_second, b.packets_per_second).then_with(|| compare_names(&a.node, &b.node))
+            descending(a.packets_per_second, b.packets_per_second)
+                .then_with(|| compare_names(&a.node, &b.node))
         });
         let live = || {
             nodes.iter().filter_map(|(node, state)| match state {
@@ -116,7 +120,14 @@ impl ClusterBoard {
         pairs.truncate(rows);
         let mut flows = flows(live());
         flows.truncate(rows);
-        Self { time: 0, listing_error: None, nodes: rates, pairs, flows, problems: problems(nodes) }
+        Self {
+            time: 0,
+            listing_error: None,
+            nodes: rates,
+            pairs,
+            flows,
+            problems: problems(nodes),
+        }
     }
 
     /// Keeps the rows with this text in a name, a mode, an address, a path, a protocol, a problem
@@ -126,16 +137,42 @@ impl ClusterBoard {
             return;
         }
         let has = |cells: &[&str]| cells.iter().any(|cell| cell.contains(text));
-        self.nodes.retain(|row| has(&[&row.node, row.mode.as_deref().unwrap_or_default()]));
-        self.pairs.retain(|row| has(&[&row.node, &row.peer, row.path.as_deref().unwrap_or_default()]));
-        self.flows.retain(|row| row.nodes.iter().any(|node| node.contains(text)) || has(&texts(&row.flow)));
-        self.problems.retain(|row| has(&[&row.node, &row.text, row.code.as_deref().unwrap_or_default()]));
+        self.nodes
+            .retain(|row| has(&[&row.node, row.mode.as_deref().unwrap_or_default()]));
+        self.pairs.retain(|row| {
+            has(&[
+                &row.node,
+                &row.peer,
+                row.path.as_deref().unwrap_or_default(),
+            ])
+        });
+        self.flows.retain(|row| {
+            row.nodes.iter().any(|node| node.contains(text)) || has(&texts(&row.flow))
+        });
+        self.problems.retain(|row| {
+            has(&[
+                &row.node,
+                &row.text,
+                row.code.as_deref().unwrap_or_default(),
+            ])
+        });
     }
 }
 
 fn texts(flow: &FlowRates) -> [&str; 4] {
-    let FlowRates { protocol, source, destination, translated, .. } = flow;
-    [protocol, source, destination, translated.as_deref().unwrap_or_default()]
+    let FlowRates {
+        protocol,
+        source,
+        destination,
+        translated,
+        ..
+    } = flow;
+    [
+        protocol,
+        source,
+        destination,
+        translated.as_deref().unwrap_or_default(),
+    ]
 }
 
 impl NodeRates {
@@ -146,7 +183,9 @@ impl NodeRates {
             StreamState::Silent(reason) => (DocumentState::NoAnswer, Some(reason.clone()), None),
             StreamState::StockFlannel => (DocumentState::StockFlannel, None, None),
         };
-        let of_programs = |rate: fn(&ProgramRates) -> Option<f64>| sum(reading?.document.programs.iter().map(rate));
+        let of_programs = |rate: fn(&ProgramRates) -> Option<f64>| {
+            sum(reading?.document.programs.iter().map(rate))
+        };
         Self {
             node: node.to_owned(),
             state: documents,
@@ -155,9 +194,16 @@ impl NodeRates {
             packets_per_second: of_programs(|program| program.packets_per_second),
             bytes_per_second: of_programs(|program| program.bytes_per_second),
             fast_share: reading.and_then(|reading| fast_share(&reading.document)),
-            drops_per_second: reading
-                .and_then(|reading| sum(reading.document.drops.iter().map(|reason| reason.packets_per_second))),
-            problems: reading.filter(|reading| reading.has_agent()).map(|reading| reading.problems),
+            drops_per_second: reading.and_then(|reading| {
+                sum(reading
+                    .document
+                    .drops
+                    .iter()
+                    .map(|reason| reason.packets_per_second))
+            }),
+            problems: reading
+                .filter(|reading| reading.has_agent())
+                .map(|reading| reading.problems),
             history: reading.and_then(|reading| reading.document.history.clone()),
         }
     }
@@ -189,7 +235,15 @@ fn problems(nodes: &[(String, StreamState)]) -> Vec<NodeProblem> {
             StreamState::Live(reading) => found_by(reading),
             StreamState::Asked | StreamState::StockFlannel => Vec::new(),
         };
-        found.into_iter().map(|(code, text)| NodeProblem { node: node.clone(), code, text }).enumerate().collect()
+        found
+            .into_iter()
+            .map(|(code, text)| NodeProblem {
+                node: node.clone(),
+                code,
+                text,
+            })
+            .enumerate()
+            .collect()
     };
     let mut problems: Vec<(usize, NodeProblem)> = nodes.iter().flat_map(of_node).collect();
     problems.sort_by_key(|(place, _)| *place);
@@ -200,11 +254,23 @@ fn problems(nodes: &[(String, StreamState)]) -> Vec<NodeProblem> {
 fn found_by(reading: &Reading) -> Vec<(Option<String>, String)> {
     let document = &reading.document;
     let stale = (!document.current).then(|| {
-        let age = document.heartbeat_age.map_or_else(|| "never".to_owned(), |age| format!("{age:.0} s ago"));
+        let age = document
+            .heartbeat_age
+            .map_or_else(|| "never".to_owned(), |age| format!("{age:.0} s ago"));
         format!("last heartbeat of the agent: {age}; every packet takes the kernel's path")
     });
     let absent = (!reading.has_agent()).then(|| NO_AGENT.to_owned());
-    let codes = document.codes.iter().cloned().map(Some).chain(iter::repeat(None));
+    let codes = document
+        .codes
+        .iter()
+        .cloned()
+        .map(Some)
+        .chain(iter::repeat(None));
     let problems = codes.zip(document.problems.iter().cloned());
-    absent.into_iter().chain(stale).map(|text| (None, text)).chain(problems).collect()
+    absent
+        .into_iter()
+        .chain(stale)
+        .map(|text| (None, text))
+        .chain(problems)
+        .collect()
 }

@@ -80,7 +80,9 @@ pub(super) fn pairs<'a>(
         path: pair.path,
         flows: pair.flows,
     };
-    let is_shown = |row: &PairRates| row.path.is_some() || row.packets_per_second.is_some_and(|rate| rate > 0.0);
+    let is_shown = |row: &PairRates| {
+        row.path.is_some() || row.packets_per_second.is_some_and(|rate| rate > 0.0)
+    };
     let mut rows: Vec<PairRates> = pairs.into_iter().map(row).filter(is_shown).collect();
     // Stable, so that pairs of one rate keep the order of their names.
     rows.sort_by(|a, b| descending(a.packets_per_second, b.packets_per_second));
@@ -94,14 +96,19 @@ fn add(sum: &mut Option<f64>, more: Option<f64>) {
 }
 
 /// The flows, the busiest first. Two nodes know a flow between them: it is one row.
-pub(super) fn flows<'a>(documents: impl Iterator<Item = (&'a str, &'a TopDocument)>) -> Vec<ClusterFlow> {
+pub(super) fn flows<'a>(
+    documents: impl Iterator<Item = (&'a str, &'a TopDocument)>,
+) -> Vec<ClusterFlow> {
     let mut rows = BTreeMap::<(&str, &str, &str), ClusterFlow>::new();
     for (node, document) in documents {
         for flow in &document.flows {
             let end = flow.translated.as_ref().unwrap_or(&flow.destination);
             match rows.entry((&flow.protocol, &flow.source, end)) {
                 Entry::Vacant(place) => {
-                    place.insert(ClusterFlow { nodes: vec![node.to_owned()], flow: flow.clone() });
+                    place.insert(ClusterFlow {
+                        nodes: vec![node.to_owned()],
+                        flow: flow.clone(),
+                    });
                 }
                 Entry::Occupied(mut known) => known.get_mut().merge(node, flow),
             }
@@ -118,7 +125,10 @@ pub(super) fn flows<'a>(documents: impl Iterator<Item = (&'a str, &'a TopDocumen
 impl ClusterFlow {
     /// Adds what another node says: the node of the source has the row, with the higher rate.
     fn merge(&mut self, node: &str, flow: &FlowRates) {
-        let rate = [self.flow.packets_per_second, flow.packets_per_second].into_iter().flatten().reduce(f64::max);
+        let rate = [self.flow.packets_per_second, flow.packets_per_second]
+            .into_iter()
+            .flatten()
+            .reduce(f64::max);
         // By the way `pod` a packet arrives; the node of its source sends it by another.
         if self.flow.way == FlowWay::Pod && flow.way != FlowWay::Pod {
             self.nodes.insert(0, node.to_owned());

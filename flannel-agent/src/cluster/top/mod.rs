@@ -51,7 +51,11 @@ pub struct Follower {
 
 impl Follower {
     /// Lists the nodes and begins to follow them.
-    pub async fn start(client: ClusterClient, pods: AgentPods, settings: StreamSettings) -> Result<Self, ClusterError> {
+    pub async fn start(
+        client: ClusterClient,
+        pods: AgentPods,
+        settings: StreamSettings,
+    ) -> Result<Self, ClusterError> {
         let (nodes, members) = FollowedNodes::list(client, pods, settings.listing).await?;
         let start = Instant::now();
         let mut ticks = interval_at(start + settings.interval, settings.interval);
@@ -94,15 +98,24 @@ impl Follower {
 
     /// The board now.
     pub fn board(&self) -> ClusterBoard {
-        let nodes: Vec<_> =
-            self.nodes.states().map(|(name, state)| (name.to_owned(), state.borrow().clone())).collect();
+        let nodes: Vec<_> = self
+            .nodes
+            .states()
+            .map(|(name, state)| (name.to_owned(), state.borrow().clone()))
+            .collect();
         let board = ClusterBoard::new(&nodes, &self.names, self.settings.rows);
-        ClusterBoard { time: unix_now(), listing_error: self.listing_error.clone(), ..board }
+        ClusterBoard {
+            time: unix_now(),
+            listing_error: self.listing_error.clone(),
+            ..board
+        }
     }
 
     /// Returns true if the first document of a node is waited for.
     fn is_waiting(&self) -> bool {
-        self.nodes.states().any(|(_, state)| *state.borrow() == StreamState::Asked)
+        self.nodes
+            .states()
+            .any(|(_, state)| *state.borrow() == StreamState::Asked)
     }
 
     /// Follows the nodes of a listing, and no others.
@@ -113,15 +126,32 @@ impl Follower {
         };
         self.listing_error = None;
         self.names = NodeNames::new(&members);
-        let Self { nodes, settings, changed, .. } = self;
+        let Self {
+            nodes,
+            settings,
+            changed,
+            ..
+        } = self;
         nodes.update(&members, |_, client, agent| {
             let asked = |_| StreamState::Asked;
-            let (state, receiver) =
-                watch::channel(agent.as_ref().map_or_else(|reason| StreamState::Silent(reason.clone()), asked));
+            let (state, receiver) = watch::channel(
+                agent
+                    .as_ref()
+                    .map_or_else(|reason| StreamState::Silent(reason.clone()), asked),
+            );
             let task = agent.as_ref().ok().map(|container| {
                 let (client, container) = (client.clone(), container.clone());
-                let stream = LineStream { client, container, command: settings.command(), limits: settings.limits() };
-                stream.follow(DocumentReader { rows: settings.rows, state, changed: changed.clone() })
+                let stream = LineStream {
+                    client,
+                    container,
+                    command: settings.command(),
+                    limits: settings.limits(),
+                };
+                stream.follow(DocumentReader {
+                    rows: settings.rows,
+                    state,
+                    changed: changed.clone(),
+                })
             });
             changed.notify_one();
             (receiver, task)

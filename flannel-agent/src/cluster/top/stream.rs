@@ -81,19 +81,31 @@ impl StreamSettings {
     /// The usual settings with this interval and number of rows.
     pub const fn new(interval: Duration, rows: usize) -> Self {
         let silence = interval.saturating_mul(2).saturating_add(SLACK);
-        Self { interval, rows, silence, listing: LISTING }
+        Self {
+            interval,
+            rows,
+            silence,
+            listing: LISTING,
+        }
     }
 
     pub(super) fn command(self) -> Vec<String> {
         let seconds = self.interval.as_secs().max(1);
         let count = LIFE.as_secs().div_ceil(seconds);
         let words = ["flannel-agent", "top", "--output=json"].map(str::to_owned);
-        let flags = [format!("--interval={seconds}"), format!("--rows={}", self.rows), format!("--count={count}")];
+        let flags = [
+            format!("--interval={seconds}"),
+            format!("--rows={}", self.rows),
+            format!("--count={count}"),
+        ];
         words.into_iter().chain(flags).collect()
     }
 
     pub(super) const fn limits(self) -> LineLimits {
-        LineLimits { bytes: LONGEST, silence: self.silence }
+        LineLimits {
+            bytes: LONGEST,
+            silence: self.silence,
+        }
     }
 }
 
@@ -117,7 +129,9 @@ impl DocumentReader {
 impl LineReader for DocumentReader {
     fn read(&mut self, line: &[u8]) -> Result<(), String> {
         let document = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-        self.publish(StreamState::Live(Box::new(Reading::new(document, self.rows))));
+        self.publish(StreamState::Live(Box::new(Reading::new(
+            document, self.rows,
+        ))));
         Ok(())
     }
 

@@ -43,7 +43,9 @@ impl ClusterView<'_> {
     pub fn height(&self) -> u16 {
         let [nodes, pairs, flows, problems] = self.wanted();
         let printed = |height: u16| height.min(PRINTED + AROUND);
-        nodes.saturating_add(printed(pairs) + printed(flows) + printed(problems)).saturating_add(1 + self.key_lines())
+        nodes
+            .saturating_add(printed(pairs) + printed(flows) + printed(problems))
+            .saturating_add(1 + self.key_lines())
     }
 
     fn key_lines(&self) -> u16 {
@@ -53,9 +55,22 @@ impl ClusterView<'_> {
     /// The lines of the panels with all of their rows; no panel of problems without any.
     fn wanted(&self) -> [u16; 4] {
         let board = self.board;
-        let lines = |rows: usize| u16::try_from(rows.max(1)).unwrap_or(u16::MAX).saturating_add(AROUND);
-        let problems = if board.problems.is_empty() { 0 } else { lines(board.problems.len()) };
-        [lines(board.nodes.len()), lines(board.pairs.len()), lines(board.flows.len()), problems]
+        let lines = |rows: usize| {
+            u16::try_from(rows.max(1))
+                .unwrap_or(u16::MAX)
+                .saturating_add(AROUND)
+        };
+        let problems = if board.problems.is_empty() {
+            0
+        } else {
+            lines(board.problems.len())
+        };
+        [
+            lines(board.nodes.len()),
+            lines(board.pairs.len()),
+            lines(board.flows.len()),
+            problems,
+        ]
     }
 
     /// The lines of the panels in a frame of this height. Where not everything fits, nodes get a
@@ -70,7 +85,8 @@ impl ClusterView<'_> {
             [pairs, problems] = [pairs, problems].map(|lines| lines.min(PRINTED + AROUND));
         }
         let room = height.saturating_sub(1 + self.key_lines());
-        let ([nodes, problems, pairs], flows) = divided(room, [nodes, problems, pairs].map(PanelLines::first));
+        let ([nodes, problems, pairs], flows) =
+            divided(room, [nodes, problems, pairs].map(PanelLines::first));
         [nodes, pairs, flows, problems]
     }
 }
@@ -81,7 +97,12 @@ impl Widget for ClusterView<'_> {
         let [nodes, pairs, flows, problems] = self.heights(area.height);
         let mut top = area.y;
         let mut next = |height: u16| {
-            let place = Rect { y: top, height, ..area }.intersection(area);
+            let place = Rect {
+                y: top,
+                height,
+                ..area
+            }
+            .intersection(area);
             top = top.saturating_add(height);
             place
         };
@@ -108,10 +129,15 @@ fn header(board: &ClusterBoard, palette: Palette) -> Line<'_> {
     let counted = |number: usize, text: &str| (number > 0).then(|| format!("   {number} {text}"));
     let mut spans = vec![palette.title(format!("{} nodes", board.nodes.len()))];
     spans.push(palette.good(format!("   {} live", number(DocumentState::Live))));
-    spans.extend(counted(number(DocumentState::NoAnswer), "without an answer").map(|text| palette.bad(text)));
-    spans.extend(counted(number(DocumentState::Asked), "not answered yet").map(|text| palette.warn(text)));
+    spans.extend(
+        counted(number(DocumentState::NoAnswer), "without an answer").map(|text| palette.bad(text)),
+    );
+    spans.extend(
+        counted(number(DocumentState::Asked), "not answered yet").map(|text| palette.warn(text)),
+    );
     spans.extend(counted(number(DocumentState::StockFlannel), "with stock flannel").map(Span::raw));
-    let stale = |error: &String| palette.bad(format!("   the list of nodes is not up to date: {error}"));
+    let stale =
+        |error: &String| palette.bad(format!("   the list of nodes is not up to date: {error}"));
     spans.extend(board.listing_error.as_ref().map(stale));
     Line::from(spans)
 }
@@ -128,7 +154,12 @@ fn nodes(board: &ClusterBoard, palette: Palette) -> Panel<'_> {
         PanelColumn::history(WIDE),
     ];
     let rows = board.nodes.iter().map(|row| node(row, palette)).collect();
-    Panel { title: "nodes".to_owned(), columns, rows, offset: 0 }
+    Panel {
+        title: "nodes".to_owned(),
+        columns,
+        rows,
+        offset: 0,
+    }
 }
 
 fn node(row: &NodeRates, palette: Palette) -> Vec<Span<'_>> {
@@ -139,16 +170,31 @@ fn node(row: &NodeRates, palette: Palette) -> Vec<Span<'_>> {
         DocumentState::StockFlannel => Span::raw("stock flannel"),
     };
     let drops = rate(row.drops_per_second);
-    let problems = row.problems.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let problems = row
+        .problems
+        .map_or_else(|| "-".to_owned(), |number| number.to_string());
     vec![
         row.node.as_str().into(),
         mode,
         rate(row.packets_per_second).into(),
         rate(row.bytes_per_second).into(),
         percent(row.fast_share).into(),
-        if row.drops_per_second.is_some_and(|drops| drops > 0.0) { palette.bad(drops) } else { drops.into() },
-        if row.problems.is_some_and(|number| number > 0) { palette.warn(problems) } else { problems.into() },
-        sparkline(row.history.as_ref().map_or(&[], |history| &history.packets_per_second)).into(),
+        if row.drops_per_second.is_some_and(|drops| drops > 0.0) {
+            palette.bad(drops)
+        } else {
+            drops.into()
+        },
+        if row.problems.is_some_and(|number| number > 0) {
+            palette.warn(problems)
+        } else {
+            problems.into()
+        },
+        sparkline(
+            row.history
+                .as_ref()
+                .map_or(&[], |history| &history.packets_per_second),
+        )
+        .into(),
     ]
 }
 
@@ -161,7 +207,12 @@ fn pairs(board: &ClusterBoard, palette: Palette) -> Panel<'_> {
         PanelColumn::number("PKT/S", 7),
     ];
     let rows = board.pairs.iter().map(|row| pair(row, palette)).collect();
-    Panel { title: "pairs of nodes".to_owned(), columns, rows, offset: 0 }
+    Panel {
+        title: "pairs of nodes".to_owned(),
+        columns,
+        rows,
+        offset: 0,
+    }
 }
 
 fn pair(row: &PairRates, palette: Palette) -> Vec<Span<'_>> {
@@ -169,8 +220,14 @@ fn pair(row: &PairRates, palette: Palette) -> Vec<Span<'_>> {
     vec![
         row.node.as_str().into(),
         row.peer.as_str().into(),
-        if path == "kernel" { palette.warn(path) } else { path.into() },
-        row.flows.map_or_else(|| "-".to_owned(), |flows| flows.to_string()).into(),
+        if path == "kernel" {
+            palette.warn(path)
+        } else {
+            path.into()
+        },
+        row.flows
+            .map_or_else(|| "-".to_owned(), |flows| flows.to_string())
+            .into(),
         rate(row.packets_per_second).into(),
     ]
 }
@@ -185,7 +242,12 @@ fn flows(board: &ClusterBoard) -> Panel<'_> {
         PanelColumn::number("PKT/S", 7),
     ];
     let rows = board.flows.iter().map(flow).collect();
-    Panel { title: "flows".to_owned(), columns, rows, offset: 0 }
+    Panel {
+        title: "flows".to_owned(),
+        columns,
+        rows,
+        offset: 0,
+    }
 }
 
 fn flow(row: &ClusterFlow) -> Vec<Span<'_>> {
@@ -201,7 +263,20 @@ fn flow(row: &ClusterFlow) -> Vec<Span<'_>> {
 }
 
 fn problems(board: &ClusterBoard, palette: Palette) -> Panel<'_> {
-    let columns = vec![PanelColumn::new("NODE", Fill(1)), PanelColumn::new("PROBLEM", Fill(4))];
-    let row = |problem: &NodeProblem| vec![problem.node.clone().into(), palette.bad(problem.text.clone())];
-    Panel { title: "problems".to_owned(), columns, rows: board.problems.iter().map(row).collect(), offset: 0 }
+    let columns = vec![
+        PanelColumn::new("NODE", Fill(1)),
+        PanelColumn::new("PROBLEM", Fill(4)),
+    ];
+    let row = |problem: &NodeProblem| {
+        vec![
+            problem.node.clone().into(),
+            palette.bad(problem.text.clone()),
+        ]
+    };
+    Panel {
+        title: "problems".to_owned(),
+        columns,
+        rows: board.problems.iter().map(row).collect(),
+        offset: 0,
+    }
 }

@@ -73,17 +73,22 @@ pub enum NamespaceAnswer {
 /// Makes the namespace, then answers until standard input ends, also in the middle of probes, which
 /// may take two minutes. Called on the only thread of the process, which a namespace belongs to.
 pub async fn run() -> anyhow::Result<()> {
-    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)
-        .context("cannot make a network namespace: run this as root on the host, not in a container")?;
+    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).context(
+        "cannot make a network namespace: run this as root on the host, not in a container",
+    )?;
     mount_sysfs().context("cannot mount /sys in a test namespace")?;
-    let pipe = Receiver::from_owned_fd(stdin().as_fd().try_clone_to_owned()?).context("standard input is no pipe")?;
+    let pipe = Receiver::from_owned_fd(stdin().as_fd().try_clone_to_owned()?)
+        .context("standard input is no pipe")?;
     let mut asked = BufReader::new(pipe).lines();
     answer(&NamespaceAnswer::Done)?;
     while let Some(line) = asked.next_line().await? {
         let answered = match serde_json::from_str(&line) {
-            Ok(Ask::Configure { addresses, gateways }) => {
-                configure(&addresses, &gateways).await.map(|()| NamespaceAnswer::Done)
-            }
+            Ok(Ask::Configure {
+                addresses,
+                gateways,
+            }) => configure(&addresses, &gateways)
+                .await
+                .map(|()| NamespaceAnswer::Done),
             Ok(Ask::Serve { name, port }) => {
                 tokio::spawn(serve_or_say(name, port));
                 Ok(NamespaceAnswer::Done)
@@ -105,7 +110,13 @@ pub async fn run() -> anyhow::Result<()> {
 fn mount_sysfs() -> nix::Result<()> {
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_SLAVE | MsFlags::MS_REC, none)?;
-    mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::MS_RDONLY, none)
+    mount(
+        Some("sysfs"),
+        "/sys",
+        Some("sysfs"),
+        MsFlags::MS_RDONLY,
+        none,
+    )
 }
 
 /// Serves until the process ends. A failure shows in the probes of other hosts; here is its reason.
@@ -129,13 +140,20 @@ fn answer(reply: &NamespaceAnswer) -> anyhow::Result<()> {
 async fn configure(addresses: &[IpNet], gateways: &[IpAddr]) -> anyhow::Result<()> {
     let (netlink, _events) = Netlink::connect()?;
     for name in ["lo", DEVICE] {
-        let link = netlink.link_by_name(name).await?.with_context(|| format!("the namespace has no {name}"))?;
+        let link = netlink
+            .link_by_name(name)
+            .await?
+            .with_context(|| format!("the namespace has no {name}"))?;
         netlink.set_up(link.index).await?;
         if name == "lo" {
             continue;
         }
         for address in addresses {
-            let key = AddressKey { ifindex: link.index, addr: address.addr(), prefix_len: address.prefix_len() };
+            let key = AddressKey {
+                ifindex: link.index,
+                addr: address.addr(),
+                prefix_len: address.prefix_len(),
+            };
             netlink.add_address(key).await?;
         }
     }
@@ -144,7 +162,12 @@ async fn configure(addresses: &[IpNet], gateways: &[IpAddr]) -> anyhow::Result<(
             Family::V4 => IpNet::from(Ipv4Net::default()),
             Family::V6 => IpNet::from(Ipv6Net::default()),
         };
-        netlink.replace_route(&RouteKey::main(everything), &Route::via(*gateway, None, protocol::BOOT)).await?;
+        netlink
+            .replace_route(
+                &RouteKey::main(everything),
+                &Route::via(*gateway, None, protocol::BOOT),
+            )
+            .await?;
     }
     Ok(())
 }

@@ -37,13 +37,21 @@ use super::{
     modes::SETTLED,
     plan::{Batch, Check, PairCheck, plan, record_results},
     probe::probe,
-    run::{EXPLANATION, LATER, MOST_NODES, ModeRun, PROBES, TestReport, and_left_behind, left_out, modes_in_force},
+    run::{
+        EXPLANATION, LATER, MOST_NODES, ModeRun, PROBES, TestReport, and_left_behind, left_out,
+        modes_in_force,
+    },
     serve::serve,
 };
 use crate::cluster::{interrupt::Interrupt, progress::Progress};
 
 /// The checks: a cluster without Kubernetes has no Services.
-const CHECKS: [Check; 4] = [Check::PodToPod, Check::Mtu, Check::PodToNode, Check::NodeToPod];
+const CHECKS: [Check; 4] = [
+    Check::PodToPod,
+    Check::Mtu,
+    Check::PodToNode,
+    Check::NodeToPod,
+];
 /// For the explanations of one host, two of each failing pair, and its check.
 const DIAGNOSIS: Duration = EXPLANATION.saturating_mul(6);
 /// For a host that has less to do to wait for one that has more.
@@ -68,7 +76,11 @@ pub struct HostSettings {
 
 /// Runs this host's part of a test, and puts together what all found. The mode is set back also
 /// after an error and a signal.
-pub async fn run(agent: &LocalAgent, settings: &HostSettings, progress: &mut Progress) -> anyhow::Result<TestReport> {
+pub async fn run(
+    agent: &LocalAgent,
+    settings: &HostSettings,
+    progress: &mut Progress,
+) -> anyhow::Result<TestReport> {
     let mut interrupt = Interrupt::new().context("cannot wait for signals")?;
     let (place, member) = tokio::select! {
         place = Place::make(agent, settings) => place?,
@@ -77,7 +89,11 @@ pub async fn run(agent: &LocalAgent, settings: &HostSettings, progress: &mut Pro
     let meeting = MeetingPlace::enter(&agent.options.etcd).await?;
     let mut round = Rendezvous::join(meeting, &member).await?;
     let mut undo = Undo::default();
-    let mut work = Work { agent, settings, place };
+    let mut work = Work {
+        agent,
+        settings,
+        place,
+    };
     let result = tokio::select! {
         result = work.run(&member, &mut round, &mut undo, progress) => result,
         () = interrupt.wait() => Err(anyhow::anyhow!("interrupted")),
@@ -88,7 +104,11 @@ pub async fn run(agent: &LocalAgent, settings: &HostSettings, progress: &mut Pro
         Err(error) => return Err(and_left_behind(error, &left_behind)),
     };
     let ok = left_behind.is_empty() && report.runs.iter().all(ModeRun::passed);
-    Ok(TestReport { ok, left_behind, ..report })
+    Ok(TestReport {
+        ok,
+        left_behind,
+        ..report
+    })
 }
 
 /// Changes of this host and of etcd that have to be undone.
@@ -103,7 +123,9 @@ impl Undo {
     async fn run(&self, agent: &LocalAgent, round: &mut Rendezvous) -> Vec<String> {
         let mode = self.is_switched.then(|| agent.restore_mode()).flatten();
         let left = round.leave(self.run.as_deref()).await.err();
-        let keys = left.map(|error| format!("keys in etcd, which go by themselves within half a minute: {error:#}"));
+        let keys = left.map(|error| {
+            format!("keys in etcd, which go by themselves within half a minute: {error:#}")
+        });
         mode.into_iter().chain(keys).collect()
     }
 }
@@ -117,13 +139,17 @@ struct Place {
 impl Place {
     async fn make(agent: &LocalAgent, settings: &HostSettings) -> anyhow::Result<(Self, Member)> {
         let path = &agent.options.paths.subnet_file;
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read {}: the agent has no lease yet", path.display()))?;
+        let text = std::fs::read_to_string(path).with_context(|| {
+            format!("cannot read {}: the agent has no lease yet", path.display())
+        })?;
         let subnets = SubnetFile::parse(&text).with_context(|| path.display().to_string())?;
         let (netlink, _events) = Netlink::connect()?;
         let bridge = ContainerBridge::find(&netlink, &subnets, settings.bridge.as_deref()).await?;
         let mut free = bridge.free_addresses(&netlink, 2).await?.into_iter();
-        let (client, server) = (free.next().unwrap_or_default(), free.next().unwrap_or_default());
+        let (client, server) = (
+            free.next().unwrap_or_default(),
+            free.next().unwrap_or_default(),
+        );
         let addresses = |nets: &[IpNet]| nets.iter().map(IpNet::addr).collect();
         let member = Member {
             name: settings.name.clone(),
@@ -131,9 +157,18 @@ impl Place {
             server: addresses(&server),
             host: agent.addresses(),
         };
-        let mut place = Self { client: TestNetns::start().await?, server: TestNetns::start().await? };
-        place.client.connect(&netlink, &bridge, client, subnets.mtu).await?;
-        place.server.connect(&netlink, &bridge, server, subnets.mtu).await?;
+        let mut place = Self {
+            client: TestNetns::start().await?,
+            server: TestNetns::start().await?,
+        };
+        place
+            .client
+            .connect(&netlink, &bridge, client, subnets.mtu)
+            .await?;
+        place
+            .server
+            .connect(&netlink, &bridge, server, subnets.mtu)
+            .await?;
         Ok((place, member))
     }
 }
@@ -153,20 +188,33 @@ impl Work<'_> {
         undo: &mut Undo,
         progress: &mut Progress,
     ) -> anyhow::Result<TestReport> {
-        let (start, leases) = round.begin(self.wanted(), self.settings.quorum, progress).await?;
+        let (start, leases) = round
+            .begin(self.wanted(), self.settings.quorum, progress)
+            .await?;
         undo.run = Some(start.run.clone());
         let port = self.settings.port;
         if start.port != port {
             bail!(
-                "the test has begun with port {}, and this host has {port}: run it again with one --port",
+                "the test has begun with port {}, and this host has {port}: run it again with one \
+                 --port",
                 start.port
             );
         }
         if start.members.len() > MOST_NODES {
-            bail!("{} hosts are too many: at most {MOST_NODES}, because every pair is tested", start.members.len());
+            bail!(
+                "{} hosts are too many: at most {MOST_NODES}, because every pair is tested",
+                start.members.len()
+            );
         }
-        let number = start.members.iter().position(|other| other.name == member.name).unwrap_or_default();
-        self.place.server.serve(Role::Server.pod(number), port).await?;
+        let number = start
+            .members
+            .iter()
+            .position(|other| other.name == member.name)
+            .unwrap_or_default();
+        self.place
+            .server
+            .serve(Role::Server.pod(number), port)
+            .await?;
         let host = Role::Host.pod(number);
         tokio::select! {
             report = self.rounds(&start, (number, leases), round, undo, progress) => report,
@@ -201,27 +249,52 @@ impl Work<'_> {
             left_out: skipped(&nodes, start, leases),
             ..TestReport::default()
         };
-        let modes: Vec<Option<&String>> =
-            if start.modes.is_empty() { vec![None] } else { start.modes.iter().map(Some).collect() };
+        let modes: Vec<Option<&String>> = if start.modes.is_empty() {
+            vec![None]
+        } else {
+            start.modes.iter().map(Some).collect()
+        };
         for (step, mode) in modes.into_iter().enumerate() {
             undo.is_switched |= mode.is_some();
             let ready = self.ready(mode).await;
-            let all = round.exchange(start, &format!("{step}-ready"), &ready, SETTLED + SLACK, progress).await?;
+            let all = round
+                .exchange(
+                    start,
+                    &format!("{step}-ready"),
+                    &ready,
+                    SETTLED + SLACK,
+                    progress,
+                )
+                .await?;
             let (mode, notes) = summary(mode, &all);
             let (mut checks, batches) = plan(&nodes, &CHECKS, start.port, start.outside.as_deref());
             progress.show(&format!("mode {mode}: checking"));
             // All servers listen since the exchange, and no rules of Services are to come.
             let findings = self.findings(number, &batches, LATER).await;
             let limit = LATER + PROBES + SLACK;
-            let found = round.exchange(start, &format!("{step}-found"), &findings, limit, progress).await?;
+            let found = round
+                .exchange(start, &format!("{step}-found"), &findings, limit, progress)
+                .await?;
             put_together(&mut checks, &batches, &nodes, &found);
             if checks.iter().any(|check| !check.ok) {
                 // While the mode of the failures is active.
                 let own = self.diagnosis(&checks).await;
-                let all = round.exchange(start, &format!("{step}-causes"), &own, DIAGNOSIS + SLACK, progress).await?;
+                let all = round
+                    .exchange(
+                        start,
+                        &format!("{step}-causes"),
+                        &own,
+                        DIAGNOSIS + SLACK,
+                        progress,
+                    )
+                    .await?;
                 add_causes(&checks, all, &mut report);
             }
-            report.runs.push(ModeRun { mode, notes, checks });
+            report.runs.push(ModeRun {
+                mode,
+                notes,
+                checks,
+            });
         }
         Ok(report)
     }
@@ -229,9 +302,17 @@ impl Work<'_> {
     /// Switches to the mode, if one is given.
     async fn ready(&self, mode: Option<&String>) -> Ready {
         let before = || self.agent.mode().effective.clone();
-        let Some(mode) = mode else { return Ready { mode: before(), note: None } };
+        let Some(mode) = mode else {
+            return Ready {
+                mode: before(),
+                note: None,
+            };
+        };
         let note = self.agent.set_mode(mode).await;
-        Ready { mode: mode.clone(), note: note.map(|note| format!("{} {note}", self.settings.name)) }
+        Ready {
+            mode: mode.clone(),
+            note: note.map(|note| format!("{} {note}", self.settings.name)),
+        }
     }
 
     /// Runs this host's probes.
@@ -240,7 +321,9 @@ impl Work<'_> {
         for batch in batches.iter().filter(|batch| batch.node == number) {
             let probed = match batch.role {
                 Role::Host => Ok(probe(&batch.targets, patience).await),
-                Role::Client | Role::Server => self.place.client.probe(&batch.targets, patience).await,
+                Role::Client | Role::Server => {
+                    self.place.client.probe(&batch.targets, patience).await
+                }
             };
             match probed {
                 Ok(outcomes) => findings.outcomes.extend(outcomes),
@@ -258,10 +341,14 @@ impl Work<'_> {
                 continue;
             }
             let (text, code) = self.agent.run(command.get(1..).unwrap_or_default()).await;
-            own.explanations.push(diagnosis::explanation(name, check, text, code));
+            own.explanations
+                .push(diagnosis::explanation(name, check, text, code));
         }
         if diagnosis::ends(checks).contains(name.as_str()) {
-            let (text, _) = self.agent.run(&["check", "-o", "json"].map(str::to_owned)).await;
+            let (text, _) = self
+                .agent
+                .run(&["check", "-o", "json"].map(str::to_owned))
+                .await;
             own.findings = diagnosis::read_findings(text.as_bytes());
         }
         own
@@ -269,12 +356,26 @@ impl Work<'_> {
 }
 
 /// Returns the active mode, and the remarks of hosts.
-fn summary(wanted: Option<&String>, all: &BTreeMap<String, Option<Ready>>) -> (String, Vec<String>) {
+fn summary(
+    wanted: Option<&String>,
+    all: &BTreeMap<String, Option<Ready>>,
+) -> (String, Vec<String>) {
     let known: Vec<&Ready> = all.values().flatten().collect();
-    let mode = wanted.cloned().unwrap_or_else(|| modes_in_force(known.iter().map(|ready| ready.mode.as_str())));
-    let gone =
-        all.iter().filter(|(_, ready)| ready.is_none()).map(|(name, _)| format!("{name} does not answer any more"));
-    (mode, known.iter().filter_map(|ready| ready.note.clone()).chain(gone).collect())
+    let mode = wanted
+        .cloned()
+        .unwrap_or_else(|| modes_in_force(known.iter().map(|ready| ready.mode.as_str())));
+    let gone = all
+        .iter()
+        .filter(|(_, ready)| ready.is_none())
+        .map(|(name, _)| format!("{name} does not answer any more"));
+    (
+        mode,
+        known
+            .iter()
+            .filter_map(|ready| ready.note.clone())
+            .chain(gone)
+            .collect(),
+    )
 }
 
 /// Writes what all hosts found into the checks.
@@ -285,17 +386,30 @@ fn put_together(
     found: &BTreeMap<String, Option<Findings>>,
 ) {
     for batch in batches {
-        let findings = nodes.get(batch.node).and_then(|node| found.get(&node.name)?.as_ref());
+        let findings = nodes
+            .get(batch.node)
+            .and_then(|node| found.get(&node.name)?.as_ref());
         let gone = || Err("the host left the test, or took too long".to_owned());
-        record_results(checks, batch, findings.map_or_else(gone, |findings| findings.of(batch)));
+        record_results(
+            checks,
+            batch,
+            findings.map_or_else(gone, |findings| findings.of(batch)),
+        );
     }
 }
 
 /// Adds the views of all hosts on the failures in one mode.
-fn add_causes(checks: &[PairCheck], all: BTreeMap<String, Option<Diagnosis>>, report: &mut TestReport) {
+fn add_causes(
+    checks: &[PairCheck],
+    all: BTreeMap<String, Option<Diagnosis>>,
+    report: &mut TestReport,
+) {
     let mut findings = BTreeMap::new();
     for (name, diagnosis) in all {
-        let Diagnosis { explanations, findings: found } = diagnosis.unwrap_or_default();
+        let Diagnosis {
+            explanations,
+            findings: found,
+        } = diagnosis.unwrap_or_default();
         report.explanations.extend(explanations);
         findings.insert(name, found);
     }
@@ -307,7 +421,9 @@ fn skipped(nodes: &[TestNode], start: &Start, leases: usize) -> Vec<String> {
     let mut skipped = left_out(nodes, start.outside.as_deref());
     skipped.push("pod to Service: there are none without Kubernetes".to_owned());
     if let Some(absent) = leases.checked_sub(nodes.len()).filter(|absent| *absent > 0) {
-        skipped.push(format!("{absent} of {leases} hosts with a lease: this command did not run there"));
+        skipped.push(format!(
+            "{absent} of {leases} hosts with a lease: this command did not run there"
+        ));
     }
     skipped
 }

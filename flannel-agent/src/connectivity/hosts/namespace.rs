@@ -39,11 +39,20 @@ impl TestNetns {
     pub(super) async fn start() -> anyhow::Result<Self> {
         let mut command = Command::new(PROGRAM);
         command.args(["connectivity", "namespace"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().context("cannot start the process of a test namespace")?;
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = command
+            .spawn()
+            .context("cannot start the process of a test namespace")?;
         let piped = child.stdin.take().zip(child.stdout.take());
         let (input, output) = piped.context("the process of a test namespace has no pipes")?;
-        let mut netns = Self { child, input, output: BufReader::new(output).lines() };
+        let mut netns = Self {
+            child,
+            input,
+            output: BufReader::new(output).lines(),
+        };
         netns.done().await?;
         Ok(netns)
     }
@@ -60,12 +69,19 @@ impl TestNetns {
             name: format!("flct{:08x}", rand::random::<u32>()),
             bridge: bridge.index,
             peer: DEVICE.to_owned(),
-            pid: self.child.id().context("the process of a test namespace has ended")?,
+            pid: self
+                .child
+                .id()
+                .context("the process of a test namespace has ended")?,
             mtu,
         };
         netlink.create_veth(&spec).await?;
         let gateways = bridge.gateways.iter().map(IpNet::addr).collect();
-        self.ask(&Ask::Configure { addresses, gateways }).await?;
+        self.ask(&Ask::Configure {
+            addresses,
+            gateways,
+        })
+        .await?;
         self.done().await
     }
 
@@ -76,7 +92,11 @@ impl TestNetns {
     }
 
     /// Probes targets from it.
-    pub(super) async fn probe(&mut self, targets: &[Target], patience: Duration) -> anyhow::Result<Vec<Outcome>> {
+    pub(super) async fn probe(
+        &mut self,
+        targets: &[Target],
+        patience: Duration,
+    ) -> anyhow::Result<Vec<Outcome>> {
         let targets = targets.iter().map(ToString::to_string).collect();
         self.ask(&Ask::Probe { patience, targets }).await?;
         match self.reply(patience + PROBES).await? {
@@ -87,7 +107,10 @@ impl TestNetns {
 
     async fn ask(&mut self, ask: &Ask) -> anyhow::Result<()> {
         let line = serde_json::to_string(ask)? + "\n";
-        self.input.write_all(line.as_bytes()).await.context("the process of a test namespace has ended")
+        self.input
+            .write_all(line.as_bytes())
+            .await
+            .context("the process of a test namespace has ended")
     }
 
     async fn done(&mut self) -> anyhow::Result<()> {
@@ -98,9 +121,14 @@ impl TestNetns {
     }
 
     async fn reply(&mut self, limit: Duration) -> anyhow::Result<NamespaceAnswer> {
-        let line = timeout(limit, self.output.next_line()).await.with_context(|| {
-            format!("the process of a test namespace does not answer within {} s", limit.as_secs())
-        })??;
+        let line = timeout(limit, self.output.next_line())
+            .await
+            .with_context(|| {
+                format!(
+                    "the process of a test namespace does not answer within {} s",
+                    limit.as_secs()
+                )
+            })??;
         // It said why on standard error, which is ours.
         let line = line.context("the process of a test namespace has ended")?;
         match serde_json::from_str(&line)? {

@@ -70,7 +70,8 @@ pub(super) struct Diagnosis {
 impl Findings {
     /// The results of a batch, or the reason why it has none.
     pub(super) fn of(&self, batch: &Batch) -> Result<Vec<Outcome>, String> {
-        let is_of = |outcome: &&Outcome| batch.targets.iter().any(|target| target.key == outcome.key);
+        let is_of =
+            |outcome: &&Outcome| batch.targets.iter().any(|target| target.key == outcome.key);
         let outcomes: Vec<_> = self.outcomes.iter().filter(is_of).cloned().collect();
         match &self.silence {
             Some(silence) if outcomes.is_empty() => Err(silence.clone()),
@@ -82,11 +83,21 @@ impl Findings {
 impl Member {
     /// The node of the plan that the host is.
     pub(super) fn node(&self) -> TestNode {
-        let pod = |addresses: &[IpAddr]| TestPod { addresses: addresses.to_vec(), problem: None };
-        let pods = [(Role::Client, &self.client), (Role::Server, &self.server), (Role::Host, &self.host)];
+        let pod = |addresses: &[IpAddr]| TestPod {
+            addresses: addresses.to_vec(),
+            problem: None,
+        };
+        let pods = [
+            (Role::Client, &self.client),
+            (Role::Server, &self.server),
+            (Role::Host, &self.host),
+        ];
         TestNode {
             name: self.name.clone(),
-            pods: pods.into_iter().map(|(role, addresses)| (role, pod(addresses))).collect(),
+            pods: pods
+                .into_iter()
+                .map(|(role, addresses)| (role, pod(addresses)))
+                .collect(),
             service: Vec::new(),
         }
     }

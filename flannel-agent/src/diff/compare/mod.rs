@@ -116,7 +116,9 @@ fn tables<K: Ord + Copy>(
     name: impl Fn(&K) -> String,
 ) -> Vec<Difference> {
     let keys: BTreeSet<K> = found.keys().chain(wanted.keys()).copied().collect();
-    let differing = keys.into_iter().filter(|key| found.get(key) != wanted.get(key));
+    let differing = keys
+        .into_iter()
+        .filter(|key| found.get(key) != wanted.get(key));
     let difference = |key| Difference {
         place,
         object: name(&key),
@@ -128,7 +130,11 @@ fn tables<K: Ord + Copy>(
 
 /// The maps against the leases. A lease of another size than the network's subnets has no place in
 /// the map.
-pub(super) fn leases_and_maps(leased: &[Expected], pinned: &[PinnedPeer], config: &NodeConfig) -> Vec<Difference> {
+pub(super) fn leases_and_maps(
+    leased: &[Expected],
+    pinned: &[PinnedPeer],
+    config: &NodeConfig,
+) -> Vec<Difference> {
     let has_place = |peer: &&Expected| {
         let family = Family::of(peer.vtep);
         let shift = family_config(config, family).subnet_shift;
@@ -138,26 +144,41 @@ pub(super) fn leases_and_maps(leased: &[Expected], pinned: &[PinnedPeer], config
     let by_subnet = |peer: &Expected| (peer.subnet, peer.text());
     let found = pinned.iter().map(|peer| by_subnet(&of_map(peer))).collect();
     let wanted = leased.iter().filter(has_place).map(by_subnet).collect();
-    tables(ComparedTable::Map, &found, &wanted, |subnet| format!("peer {subnet}"))
+    tables(ComparedTable::Map, &found, &wanted, |subnet| {
+        format!("peer {subnet}")
+    })
 }
 
 /// Compares the map of VTEPs with that of peers. Without a tunnel no peer is a VTEP.
-pub(super) fn vteps(pinned: &[PinnedPeer], vteps: &BTreeMap<IpAddr, u32>, config: &NodeConfig) -> Vec<Difference> {
+pub(super) fn vteps(
+    pinned: &[PinnedPeer],
+    vteps: &BTreeMap<IpAddr, u32>,
+    config: &NodeConfig,
+) -> Vec<Difference> {
     let is_vtep = |peer: &&PinnedPeer| has_tunnel(config, peer.entry.vtep.into());
     let pinned: Vec<&PinnedPeer> = pinned.iter().filter(is_vtep).collect();
     // Several subnets may be behind one VTEP: any of them will do.
     let mut behind: BTreeMap<IpAddr, Vec<u32>> = BTreeMap::new();
     for peer in &pinned {
-        behind.entry(peer.entry.vtep.into()).or_default().push(peer.index);
+        behind
+            .entry(peer.entry.vtep.into())
+            .or_default()
+            .push(peer.index);
     }
-    let stale = vteps.iter().filter(|(vtep, index)| !behind.get(vtep).is_some_and(|known| known.contains(index)));
+    let stale = vteps
+        .iter()
+        .filter(|(vtep, index)| !behind.get(vtep).is_some_and(|known| known.contains(index)));
     let stale = stale.map(|(vtep, index)| Difference {
         place: ComparedTable::Map,
         object: format!("VTEP {vtep}"),
         found: Some(format!("subnet number {index}")),
-        wanted: behind.get(vtep).map(|known| format!("subnet number {}", known[0])),
+        wanted: behind
+            .get(vtep)
+            .map(|known| format!("subnet number {}", known[0])),
     });
-    let lacking = pinned.iter().filter(|peer| !vteps.contains_key(&peer.entry.vtep.into()));
+    let lacking = pinned
+        .iter()
+        .filter(|peer| !vteps.contains_key(&peer.entry.vtep.into()));
     let lacking = lacking.map(|peer| Difference {
         place: ComparedTable::Map,
         object: format!("VTEP {}", peer.entry.vtep),
@@ -172,17 +193,24 @@ pub(super) fn vteps(pinned: &[PinnedPeer], vteps: &BTreeMap<IpAddr, u32>, config
 pub(super) fn ecmp_paths(pinned: &[PinnedPeer], ecmp_paths: &PinnedEcmpPaths) -> Vec<Difference> {
     let family = |peer: &PinnedPeer| Family::of(IpAddr::from(peer.entry.vtep));
     let has_ecmp_paths = |peer: &&PinnedPeer| peer.entry.word.has(EntryState::ECMP);
-    let lacking =
-        pinned.iter().filter(has_ecmp_paths).filter(|peer| ecmp_paths.of(family(peer), peer.index).next().is_none());
+    let lacking = pinned
+        .iter()
+        .filter(has_ecmp_paths)
+        .filter(|peer| ecmp_paths.of(family(peer), peer.index).next().is_none());
     let lacking = lacking.map(|peer| Difference {
         place: ComparedTable::Map,
         object: format!("ECMP paths of peer {}", peer.subnet),
         found: None,
         wanted: Some("a device at least".to_owned()),
     });
-    let having: BTreeSet<_> =
-        pinned.iter().filter(has_ecmp_paths).map(|peer| (ethertype(family(peer)), peer.index)).collect();
-    let stale = ecmp_paths.keys().filter(|key| !having.contains(&(key.family, key.index)));
+    let having: BTreeSet<_> = pinned
+        .iter()
+        .filter(has_ecmp_paths)
+        .map(|peer| (ethertype(family(peer)), peer.index))
+        .collect();
+    let stale = ecmp_paths
+        .keys()
+        .filter(|key| !having.contains(&(key.family, key.index)));
     let stale = stale.map(|key| Difference {
         place: ComparedTable::Map,
         object: format!("ECMP path of subnet number {}", key.index),
@@ -193,25 +221,64 @@ pub(super) fn ecmp_paths(pinned: &[PinnedPeer], ecmp_paths: &PinnedEcmpPaths) ->
 }
 
 /// The kernel against the peers.
-pub(super) fn kernel(expected: &[Expected], kernel: &Kernel, config: &NodeConfig) -> Vec<Difference> {
+pub(super) fn kernel(
+    expected: &[Expected],
+    kernel: &Kernel,
+    config: &NodeConfig,
+) -> Vec<Difference> {
     let tunnel = |address: IpAddr| family_config(config, Family::of(address)).tunnel_ifindex;
-    let expected: Vec<&Expected> = expected.iter().filter(|peer| peer.way != ExpectedWay::Routed).collect();
-    let through = || expected.iter().filter(|peer| peer.way != ExpectedWay::Direct);
+    let expected: Vec<&Expected> = expected
+        .iter()
+        .filter(|peer| peer.way != ExpectedWay::Routed)
+        .collect();
+    let through = || {
+        expected
+            .iter()
+            .filter(|peer| peer.way != ExpectedWay::Direct)
+    };
     let mut differences = routes(&expected, &kernel.routes, config);
 
-    let wanted = through().map(|peer| ((tunnel(peer.vtep), peer.subnet.addr()), peer.mac.to_string())).collect();
-    let found = kernel.neighbours.iter().map(|(key, mac)| ((key.ifindex, key.addr), mac.to_string())).collect();
-    differences.extend(tables(ComparedTable::Neighbour, &found, &wanted, |(_, address)| address.to_string()));
+    let wanted = through()
+        .map(|peer| {
+            (
+                (tunnel(peer.vtep), peer.subnet.addr()),
+                peer.mac.to_string(),
+            )
+        })
+        .collect();
+    let found = kernel
+        .neighbours
+        .iter()
+        .map(|(key, mac)| ((key.ifindex, key.addr), mac.to_string()))
+        .collect();
+    differences.extend(tables(
+        ComparedTable::Neighbour,
+        &found,
+        &wanted,
+        |(_, address)| address.to_string(),
+    ));
 
-    let wanted = through().map(|peer| ((tunnel(peer.vtep), peer.mac.0), peer.vtep.to_string())).collect();
-    let found = kernel.fdb.iter().map(|(key, vtep)| ((key.ifindex, key.mac.0), vtep.to_string())).collect();
-    differences.extend(tables(ComparedTable::Fdb, &found, &wanted, |(_, mac)| Mac(*mac).to_string()));
+    let wanted = through()
+        .map(|peer| ((tunnel(peer.vtep), peer.mac.0), peer.vtep.to_string()))
+        .collect();
+    let found = kernel
+        .fdb
+        .iter()
+        .map(|(key, vtep)| ((key.ifindex, key.mac.0), vtep.to_string()))
+        .collect();
+    differences.extend(tables(ComparedTable::Fdb, &found, &wanted, |(_, mac)| {
+        Mac(*mac).to_string()
+    }));
     differences
 }
 
 /// Compares what is behind a tunnel device with the peers of a family that it reaches: a WireGuard
 /// device has a peer for each, and a TUN device a process for all.
-pub(super) fn behind(expected: &[Expected], family: Family, device: &CarryingDevice) -> Vec<Difference> {
+pub(super) fn behind(
+    expected: &[Expected],
+    family: Family,
+    device: &CarryingDevice,
+) -> Vec<Difference> {
     let name = device.name();
     let difference = |object: String, found: Option<String>, wanted: &str| Difference {
         place: ComparedTable::Device,
@@ -219,17 +286,27 @@ pub(super) fn behind(expected: &[Expected], family: Family, device: &CarryingDev
         found,
         wanted: Some(wanted.to_owned()),
     };
-    let is_carried = |peer: &&Expected| peer.way == ExpectedWay::Routed && Family::of(peer.subnet.addr()) == family;
+    let is_carried = |peer: &&Expected| {
+        peer.way == ExpectedWay::Routed && Family::of(peer.subnet.addr()) == family
+    };
     let routed = expected.iter().filter(is_carried);
     let mut differences: Vec<Difference> = routed
         .filter_map(|peer| match device.to(peer.subnet.addr()) {
-            Carrier::Wireguard { peer: Ok(None), .. } => {
-                Some(difference(format!("{name}: WireGuard peer for {}", peer.subnet), None, "a peer"))
-            }
-            Carrier::Wireguard { peer: Err(error), .. } => Some(difference(name.to_owned(), Some(error), "an answer")),
-            Carrier::Process { is_served: false, .. } => {
-                Some(difference(name.to_owned(), Some("no process has it open".to_owned()), "a process"))
-            }
+            Carrier::Wireguard { peer: Ok(None), .. } => Some(difference(
+                format!("{name}: WireGuard peer for {}", peer.subnet),
+                None,
+                "a peer",
+            )),
+            Carrier::Wireguard {
+                peer: Err(error), ..
+            } => Some(difference(name.to_owned(), Some(error), "an answer")),
+            Carrier::Process {
+                is_served: false, ..
+            } => Some(difference(
+                name.to_owned(),
+                Some("no process has it open".to_owned()),
+                "a process",
+            )),
             _ => None,
         })
         .collect();
@@ -240,7 +317,10 @@ pub(super) fn behind(expected: &[Expected], family: Family, device: &CarryingDev
 
 /// The IPsec policies for peers that are not there, according to the agent's status.
 pub(super) fn policies(status: &Status, present: &BTreeSet<TunnelPolicyKey>) -> Vec<Difference> {
-    let own = status.lease.as_ref().and_then(|lease| lease.subnet.parse::<IpNet>().ok());
+    let own = status
+        .lease
+        .as_ref()
+        .and_then(|lease| lease.subnet.parse::<IpNet>().ok());
     let peers = status.peers.iter().filter(|peer| peer.way == "ipsec");
     let pairs = peers.filter_map(|peer| Some((own?, peer.subnet.parse::<IpNet>().ok()?)));
     let wanted = pairs.flat_map(|(own, peer)| policy_keys(own, peer));
@@ -256,36 +336,49 @@ pub(super) fn policies(status: &Status, present: &BTreeSet<TunnelPolicyKey>) -> 
 
 /// Compares the routes to peers' subnets with the expected ones, and finds routes into the tunnel
 /// that belong to no peer.
-fn routes(expected: &[&Expected], routes: &[(RouteKey, Route)], config: &NodeConfig) -> Vec<Difference> {
+fn routes(
+    expected: &[&Expected],
+    routes: &[(RouteKey, Route)],
+    config: &NodeConfig,
+) -> Vec<Difference> {
     let tunnel = |address: IpAddr| family_config(config, Family::of(address)).tunnel_ifindex;
     let subnets: BTreeSet<IpNet> = expected.iter().map(|peer| peer.subnet).collect();
-    let networks: Vec<_> =
-        networks(config).into_iter().filter(|(network, _)| has_tunnel(config, network.addr())).collect();
+    let networks: Vec<_> = networks(config)
+        .into_iter()
+        .filter(|(network, _)| has_tunnel(config, network.addr()))
+        .collect();
     let into_tunnel = |key: &RouteKey, route: &Route| {
-        networks
-            .iter()
-            .any(|(network, tunnel)| network.contains(&key.dst) && route.oif == Some(*tunnel) && route.onlink)
+        networks.iter().any(|(network, tunnel)| {
+            network.contains(&key.dst) && route.oif == Some(*tunnel) && route.onlink
+        })
     };
     let found = routes
         .iter()
         .filter(|(key, route)| {
-            into_tunnel(key, route) || (subnets.contains(&key.dst) && *key == RouteKey::main(key.dst))
+            into_tunnel(key, route)
+                || (subnets.contains(&key.dst) && *key == RouteKey::main(key.dst))
         })
         .map(|(key, found)| (*key, route(found.oif, found.gateway, found.onlink)))
         .collect();
-    let by_gateway: BTreeMap<(IpNet, IpAddr), Option<u32>> =
-        routes.iter().filter_map(|(key, route)| Some(((key.dst, route.gateway?), route.oif))).collect();
+    let by_gateway: BTreeMap<(IpNet, IpAddr), Option<u32>> = routes
+        .iter()
+        .filter_map(|(key, route)| Some(((key.dst, route.gateway?), route.oif)))
+        .collect();
     let wanted = expected.iter().map(|peer| {
         let way = match peer.way {
             // The device is the underlay's business; the gateway is the peer itself.
-            ExpectedWay::Direct => {
-                route(by_gateway.get(&(peer.subnet, peer.vtep)).copied().flatten(), Some(peer.vtep), false)
-            }
+            ExpectedWay::Direct => route(
+                by_gateway.get(&(peer.subnet, peer.vtep)).copied().flatten(),
+                Some(peer.vtep),
+                false,
+            ),
             _ => route(Some(tunnel(peer.vtep)), Some(peer.subnet.addr()), true),
         };
         (RouteKey::main(peer.subnet), way)
     });
-    tables(ComparedTable::Route, &found, &wanted.collect(), |key| key.dst.to_string())
+    tables(ComparedTable::Route, &found, &wanted.collect(), |key| {
+        key.dst.to_string()
+    })
 }
 
 /// Returns true if the programs serve a tunnel of the family of this address.
@@ -294,7 +387,9 @@ fn has_tunnel(config: &NodeConfig, address: IpAddr) -> bool {
 }
 
 fn route(oif: Option<u32>, gateway: Option<IpAddr>, onlink: bool) -> String {
-    let gateway = gateway.map(|gateway| format!("via {gateway} ")).unwrap_or_default();
+    let gateway = gateway
+        .map(|gateway| format!("via {gateway} "))
+        .unwrap_or_default();
     let device = oif.map_or_else(|| "no device".to_owned(), |oif| format!("device {oif}"));
     format!("{gateway}{device}{}", if onlink { " onlink" } else { "" })
 }

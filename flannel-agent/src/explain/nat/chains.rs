@@ -58,7 +58,10 @@ impl NatChains {
         if let Some(SavedLine::Rule { chain, options }) = saved::line(line)
             && wanted.contains(chain)
         {
-            let rule = words::split(options).into_iter().map(std::borrow::Cow::into_owned).collect();
+            let rule = words::split(options)
+                .into_iter()
+                .map(std::borrow::Cow::into_owned)
+                .collect();
             self.known.entry(chain.to_owned()).or_default().push(rule);
         }
     }
@@ -69,8 +72,12 @@ impl NatChains {
         let mut chains = Self::default();
         for line in dump.lines() {
             match saved::line(line) {
-                Some(SavedLine::Chain { name, .. }) => drop(chains.known.entry(name.to_owned()).or_default()),
-                Some(SavedLine::Rule { chain, .. }) => chains.add(line, &BTreeSet::from([chain.to_owned()])),
+                Some(SavedLine::Chain { name, .. }) => {
+                    drop(chains.known.entry(name.to_owned()).or_default())
+                }
+                Some(SavedLine::Rule { chain, .. }) => {
+                    chains.add(line, &BTreeSet::from([chain.to_owned()]))
+                }
                 _ => {}
             }
         }
@@ -84,12 +91,26 @@ impl Lister {
         let base = legacy::base(family);
         let nft = tool::find(&format!("{base}-nft"))
             .or_else(|| tool::find(base).filter(|path| tool::is_of_nftables(path)))
-            .map(|path| Self { name: format!("{base}-nft-save"), path, family, is_legacy: false });
+            .map(|path| Self {
+                name: format!("{base}-nft-save"),
+                path,
+                family,
+                is_legacy: false,
+            });
         let exists = legacy::tables(family).iter().any(|table| table == NAT);
         let saver = if exists { legacy::saver(base) } else { None };
         let legacy = saver.map(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            Self { name, path, family, is_legacy: true }
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            Self {
+                name,
+                path,
+                family,
+                is_legacy: true,
+            }
         });
         nft.into_iter().chain(legacy).collect()
     }
@@ -108,7 +129,10 @@ impl Lister {
                 chains.known.entry(chain).or_default();
             }
             if chains.known.values().map(Vec::len).sum::<usize>() > RULES_MAX {
-                return Err(format!("{}: more than {RULES_MAX} rules have to do with the packet", self.name));
+                return Err(format!(
+                    "{}: more than {RULES_MAX} rules have to do with the packet",
+                    self.name
+                ));
             }
         }
     }
@@ -130,7 +154,10 @@ impl Lister {
         chains: &mut NatChains,
     ) -> Result<(), ToolError> {
         for chain in existing {
-            tool::each_line(&self.path, &["-t", NAT, "-S", chain], |line| chains.add(line, wanted)).await?;
+            tool::each_line(&self.path, &["-t", NAT, "-S", chain], |line| {
+                chains.add(line, wanted)
+            })
+            .await?;
         }
         Ok(())
     }
@@ -139,7 +166,9 @@ impl Lister {
 /// The chains among these names. To the tool any other name is an error.
 async fn existing(family: Family, names: BTreeSet<String>) -> Result<Vec<String>, String> {
     let look = move || {
-        let Some(mut reader) = NftablesReader::open()? else { return Ok(Vec::new()) };
+        let Some(mut reader) = NftablesReader::open()? else {
+            return Ok(Vec::new());
+        };
         let (table, mut found) = (NftablesTable::new(family, NAT), Vec::new());
         for name in names {
             if reader.has_chain(&table, &name)? {
@@ -148,6 +177,8 @@ async fn existing(family: Family, names: BTreeSet<String>) -> Result<Vec<String>
         }
         Ok(found)
     };
-    let found = spawn_blocking(look).await.map_err(|_panic| "the reader of nf_tables panicked".to_owned())?;
+    let found = spawn_blocking(look)
+        .await
+        .map_err(|_panic| "the reader of nf_tables panicked".to_owned())?;
     found.map_err(|error: NetlinkError| error.to_string())
 }

@@ -57,8 +57,19 @@ pub(super) fn by_iptables(
     destination: IpAddr,
     device: Option<&str>,
 ) -> MasqueradeAnswer {
-    match chain(chains, "POSTROUTING", Leaving { source, destination, device }, DEPTH) {
-        Outcome::Masqueraded(rule) => MasqueradeAnswer::Yes { rule: format!("{tool}, {rule}") },
+    match chain(
+        chains,
+        "POSTROUTING",
+        Leaving {
+            source,
+            destination,
+            device,
+        },
+        DEPTH,
+    ) {
+        Outcome::Masqueraded(rule) => MasqueradeAnswer::Yes {
+            rule: format!("{tool}, {rule}"),
+        },
         Outcome::Unknown(rule) => MasqueradeAnswer::Unknown(format!("{tool}, {rule}")),
         Outcome::Returned | Outcome::Accepted => MasqueradeAnswer::No,
     }
@@ -90,7 +101,10 @@ fn chain(chains: &mut NatChains, name: &str, packet: Leaving<'_>, depth: usize) 
 fn translates(chains: &mut NatChains, rule: &Words, depth: usize) -> bool {
     match target(rule) {
         Some("MASQUERADE" | "SNAT" | "ACCEPT" | "RETURN") => true,
-        Some(next) if depth > 0 => chains.rules(next).iter().any(|rule| translates(chains, rule, depth - 1)),
+        Some(next) if depth > 0 => chains
+            .rules(next)
+            .iter()
+            .any(|rule| translates(chains, rule, depth - 1)),
         _ => false,
     }
 }
@@ -103,7 +117,9 @@ fn target(rule: &Words) -> Option<&str> {
 
 /// An address or a prefix.
 fn net(text: &str) -> Option<IpNet> {
-    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+    text.parse()
+        .ok()
+        .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
 /// True if the packet fits the rule; `None` if the rule has a condition that is not understood.
@@ -144,19 +160,37 @@ fn matches(rule: &Words, packet: Leaving<'_>) -> Option<bool> {
 
 /// `eth+` stands for all names that begin with `eth`.
 fn is_device(pattern: &str, name: &str) -> bool {
-    pattern.strip_suffix('+').map_or(pattern == name, |start| name.starts_with(start))
+    pattern
+        .strip_suffix('+')
+        .map_or(pattern == name, |start| name.starts_with(start))
 }
 
 fn number(text: &str) -> Option<u32> {
-    text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |digits| u32::from_str_radix(digits, 16).ok())
+    text.strip_prefix("0x").map_or_else(
+        || text.parse().ok(),
+        |digits| u32::from_str_radix(digits, 16).ok(),
+    )
 }
 
 /// Follows the chain of masquerade in flannel's table.
-pub(super) fn by_nftables(listing: &str, family: Family, source: IpAddr, destination: IpAddr) -> MasqueradeAnswer {
+pub(super) fn by_nftables(
+    listing: &str,
+    family: Family,
+    source: IpAddr,
+    destination: IpAddr,
+) -> MasqueradeAnswer {
     let table = ListedTable::parse(listing);
     let nat = |chain: &&ListedChain| chain.hook.contains("type nat hook postrouting");
-    for rule in table.chains.values().filter(nat).flat_map(|chain| &chain.rules) {
-        let shown = format!("nftables, table {}: {rule}", flannel_traffic::nft_table(family));
+    for rule in table
+        .chains
+        .values()
+        .filter(nat)
+        .flat_map(|chain| &chain.rules)
+    {
+        let shown = format!(
+            "nftables, table {}: {rule}",
+            flannel_traffic::nft_table(family)
+        );
         match listed_rule(rule, source, destination) {
             None => return MasqueradeAnswer::Unknown(shown),
             Some((true, "masquerade")) => return MasqueradeAnswer::Yes { rule: shown },

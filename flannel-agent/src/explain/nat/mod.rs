@@ -57,11 +57,20 @@ fn answer(found: Option<Vec<Service>>, errors: &[String], question: &Question) -
 /// cannot be read.
 pub(super) async fn service_names(family: Family) -> Option<BTreeMap<IpAddr, String>> {
     let names = services::service_names(family).await.ok()?;
-    Some(names.into_iter().filter_map(|(address, name)| Some((address, without_port(&name)?))).collect())
+    Some(
+        names
+            .into_iter()
+            .filter_map(|(address, name)| Some((address, without_port(&name)?)))
+            .collect(),
+    )
 }
 
 /// Returns what happens to the source of a packet that leaves by `device`.
-pub(super) async fn masquerade(source: IpAddr, destination: IpAddr, device: Option<&str>) -> MasqueradeAnswer {
+pub(super) async fn masquerade(
+    source: IpAddr,
+    destination: IpAddr,
+    device: Option<&str>,
+) -> MasqueradeAnswer {
     let (family, mut answers, mut errors) = (Family::of(source), Vec::new(), Vec::new());
     let (nft, listers) = (tool::find("nft"), Lister::find(family));
     if nft.is_none() && listers.is_empty() {
@@ -75,12 +84,15 @@ pub(super) async fn masquerade(source: IpAddr, destination: IpAddr, device: Opti
         let table = flannel_traffic::nft_table(family);
         match tool::run(&nft, &["-s", "list", "table", protocol, table], "").await {
             Ok(text) => answers.push(masquerade::by_nftables(&text, family, source, destination)),
-            Err(ToolError::Refused { message, .. }) if message.contains("No such file or directory") => {}
+            Err(ToolError::Refused { message, .. })
+                if message.contains("No such file or directory") => {}
             Err(error) => errors.push(error.to_string()),
         }
     }
     for lister in listers {
-        let ask = |chains: &mut _| masquerade::by_iptables(&lister.name, chains, source, destination, device);
+        let ask = |chains: &mut _| {
+            masquerade::by_iptables(&lister.name, chains, source, destination, device)
+        };
         match lister.answer(ask).await {
             Ok(answer) => answers.push(answer),
             Err(error) => errors.push(error),
@@ -91,7 +103,9 @@ pub(super) async fn masquerade(source: IpAddr, destination: IpAddr, device: Opti
 
 /// One rule that translates decides; one that is not understood leaves the answer open.
 fn decide(answers: &[MasqueradeAnswer], errors: &[String]) -> MasqueradeAnswer {
-    let of = |wanted: fn(&MasqueradeAnswer) -> bool| answers.iter().find(|answer| wanted(answer)).cloned();
+    let of = |wanted: fn(&MasqueradeAnswer) -> bool| {
+        answers.iter().find(|answer| wanted(answer)).cloned()
+    };
     of(|answer| matches!(answer, MasqueradeAnswer::Yes { .. }))
         .or_else(|| of(|answer| matches!(answer, MasqueradeAnswer::Unknown(_))))
         .unwrap_or_else(|| match errors {
@@ -104,14 +118,21 @@ fn choose(found: &[Service], port: Option<u16>, transport: Transport) -> Service
     let ports = || {
         let mut ports: Vec<_> = found.iter().map(|service| service.port).collect();
         ports.sort_unstable();
-        ports.iter().map(|port| format!("{} {port}", transport.name())).collect()
+        ports
+            .iter()
+            .map(|port| format!("{} {port}", transport.name()))
+            .collect()
     };
     if found.is_empty() {
         return ServiceAnswer::No;
     }
-    let mut fitting = found.iter().filter(|service| port.is_none_or(|port| port == service.port));
+    let mut fitting = found
+        .iter()
+        .filter(|service| port.is_none_or(|port| port == service.port));
     match (fitting.next(), fitting.next()) {
-        (Some(service), None) if service.endpoints.is_empty() => ServiceAnswer::Empty(service.clone()),
+        (Some(service), None) if service.endpoints.is_empty() => {
+            ServiceAnswer::Empty(service.clone())
+        }
         (Some(service), None) => ServiceAnswer::Translated(service.clone()),
         _ => ServiceAnswer::Ports(ports()),
     }

@@ -19,7 +19,9 @@ pub(super) fn default_route(facts: &Snapshot, by: &str) -> Option<Step> {
     if !is_by_default_route(facts) {
         return None;
     }
-    let Location::Peer(peer) = &facts.destination else { return None };
+    let Location::Peer(peer) = &facts.destination else {
+        return None;
+    };
     let destination = facts.onward.address;
     let subnet = peer.subnet.to_string();
     let mut reported = facts.status.iter().flat_map(|status| &status.peers);
@@ -30,8 +32,10 @@ pub(super) fn default_route(facts: &Snapshot, by: &str) -> Option<Step> {
         ));
     }
     let text = format!(
-        "{destination} is routed {by}, and that is the default route: what SubnetAddCommand made for {subnet} may be \
-         gone. Compare with `ip route get {destination}` on a node that reaches it, and run the command again"
+        "{destination} is routed {by}, and that is the default route: what SubnetAddCommand made \
+         for {subnet} may be \
+         gone. Compare with `ip route get {destination}` on a node that reaches it, and run the \
+         command again"
     );
     Some(Step::unknown("route", text))
 }
@@ -41,9 +45,12 @@ pub(super) fn echo_of_node(peer: &PeerStatus) -> Option<Step> {
     if pods_answer(peer)? {
         return None;
     }
-    let PeerStatus { public_ip, subnet, .. } = peer;
+    let PeerStatus {
+        public_ip, subnet, ..
+    } = peer;
     let text = format!(
-        "the node {public_ip} answers the agent's echo requests, and no address in {subnet} has answered one since the \
+        "the node {public_ip} answers the agent's echo requests, and no address in {subnet} has \
+         answered one since the \
          agent started: it is not known if what the commands made carries packets"
     );
     Some(Step::unknown("echo", text))
@@ -52,7 +59,11 @@ pub(super) fn echo_of_node(peer: &PeerStatus) -> Option<Step> {
 /// Returns true if an address in the peer's subnet answers, and false if only its node does; `None`
 /// for a peer that does not answer, and with another backend.
 fn pods_answer(peer: &PeerStatus) -> Option<bool> {
-    let echo = peer.echo.as_ref().filter(|echo| echo.state == EchoState::Answering)?;
-    let (subnet, address): (IpNet, IpAddr) = (peer.subnet.parse().ok()?, echo.address.parse().ok()?);
+    let echo = peer
+        .echo
+        .as_ref()
+        .filter(|echo| echo.state == EchoState::Answering)?;
+    let (subnet, address): (IpNet, IpAddr) =
+        (peer.subnet.parse().ok()?, echo.address.parse().ok()?);
     (peer.way == Way::Extension.name()).then(|| subnet.contains(&address))
 }

@@ -22,17 +22,26 @@ pub(in crate::explain) struct FirewallAnswer {
 
 /// Returns the step; none for a packet that no rule of this kind concerns.
 pub(super) fn step(facts: &Snapshot) -> Option<Step> {
-    let FirewallAnswer { closed, at_port, errors } = facts.firewall.as_ref()?;
+    let FirewallAnswer {
+        closed,
+        at_port,
+        errors,
+    } = facts.firewall.as_ref()?;
     if !closed.is_empty() && super::trace::has_passed(facts) {
-        let text = format!("forwarded packets are dropped in {}, and those of this flow passed", first(closed, NAMED));
+        let text = format!(
+            "forwarded packets are dropped in {}, and those of this flow passed",
+            first(closed, NAMED)
+        );
         return Some(Step::ok("firewall", text));
     }
     if !closed.is_empty() {
         return Some(Step::unknown(
             "firewall",
             format!(
-                "forwarded packets are dropped in {}: packets pass only if a rule in front accepts them. A running \
-                 agent makes such rules (FLANNEL-FWD) behind those of others, unless --iptables-forward-rules=false",
+                "forwarded packets are dropped in {}: packets pass only if a rule in front accepts \
+                 them. A running \
+                 agent makes such rules (FLANNEL-FWD) behind those of others, unless \
+                 --iptables-forward-rules=false",
                 first(closed, NAMED)
             ),
         ));
@@ -41,13 +50,17 @@ pub(super) fn step(facts: &Snapshot) -> Option<Step> {
         return Some(Step::unknown(
             "firewall",
             format!(
-                "a rule drops packets of the tunnel's UDP port in {}: packets pass only if it spares the peer",
+                "a rule drops packets of the tunnel's UDP port in {}: packets pass only if it \
+                 spares the peer",
                 first(at_port, NAMED)
             ),
         ));
     }
     let error = errors.first()?;
-    Some(Step::warn("firewall", format!("not all rules could be read: {error}")))
+    Some(Step::warn(
+        "firewall",
+        format!("not all rules could be read: {error}"),
+    ))
 }
 
 /// True if the packet travels in a datagram of the tunnel.

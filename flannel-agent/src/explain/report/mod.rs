@@ -69,7 +69,9 @@ impl Tried {
     /// none.
     pub fn verdict(&self) -> Verdict {
         let fates = self.reasons.iter().map(|reason| reason.verdict());
-        fates.fold(Verdict::Pass, |worst, fate| if fate == Verdict::Pass { worst } else { fate })
+        fates.fold(Verdict::Pass, |worst, fate| {
+            if fate == Verdict::Pass { worst } else { fate }
+        })
     }
 }
 
@@ -130,7 +132,11 @@ pub struct Report {
 
 impl Step {
     fn new(topic: &'static str, state: StepState, text: impl Into<String>) -> Self {
-        Self { topic, state, text: text.into() }
+        Self {
+            topic,
+            state,
+            text: text.into(),
+        }
     }
 
     fn ok(topic: &'static str, text: impl Into<String>) -> Self {
@@ -163,7 +169,12 @@ pub(super) fn build(facts: &Snapshot) -> Report {
     steps.extend(trace::step(facts));
     let verdict = verdict(facts, &steps);
     let programs = facts.tried.iter().flatten().cloned().collect();
-    Report { steps, programs, trace: facts.trace.clone(), verdict }
+    Report {
+        steps,
+        programs,
+        trace: facts.trace.clone(),
+        verdict,
+    }
 }
 
 fn verdict(facts: &Snapshot, steps: &[Step]) -> Conclusion {
@@ -175,41 +186,88 @@ fn verdict(facts: &Snapshot, steps: &[Step]) -> Conclusion {
     let first = |state| (1..).zip(steps).find(|(_, step)| step.state == state);
     let Some((number, step)) = first(StepState::Fail) else {
         let Some((number, step)) = first(StepState::Unknown) else {
-            return Conclusion { reaches: Some(true), way, text: arrival(facts, way) };
+            return Conclusion {
+                reaches: Some(true),
+                way,
+                text: arrival(facts, way),
+            };
         };
-        if let Some(step) = steps.iter().find(|step| step.topic == "trace" && step.state == StepState::Unknown) {
-            return Conclusion { reaches: None, way, text: step.text.clone() };
+        if let Some(step) = steps
+            .iter()
+            .find(|step| step.topic == "trace" && step.state == StepState::Unknown)
+        {
+            return Conclusion {
+                reaches: None,
+                way,
+                text: step.text.clone(),
+            };
         }
-        let text = format!("no step is broken, and not all is known: see step {number} ({})", step.topic);
-        return Conclusion { reaches: None, way, text };
+        let text = format!(
+            "no step is broken, and not all is known: see step {number} ({})",
+            step.topic
+        );
+        return Conclusion {
+            reaches: None,
+            way,
+            text,
+        };
     };
     let text = match way {
         _ if way.is_programs() => format!(
-            "a program takes this packet, but the kernel's way is broken at step {number} ({}): the packets that look at the \
+            "a program takes this packet, but the kernel's way is broken at step {number} ({}): \
+             the packets that look at the \
              path are lost, and soon all",
             step.topic
         ),
         _ => format!("it does not arrive: see step {number} ({})", step.topic),
     };
-    Conclusion { reaches: Some(false), way: if way.is_programs() { way } else { PacketWay::None }, text }
+    Conclusion {
+        reaches: Some(false),
+        way: if way.is_programs() {
+            way
+        } else {
+            PacketWay::None
+        },
+        text,
+    }
 }
 
 /// The verdict of a trace whose packets were dropped.
 fn by_trace(step: &Step, way: PacketWay) -> Option<Conclusion> {
     let is_dropped = step.topic == "trace" && step.state == StepState::Fail;
-    let way = if way.is_programs() { way } else { PacketWay::None };
-    is_dropped.then(|| Conclusion { reaches: Some(false), way, text: step.text.clone() })
+    let way = if way.is_programs() {
+        way
+    } else {
+        PacketWay::None
+    };
+    is_dropped.then(|| Conclusion {
+        reaches: Some(false),
+        way,
+        text: step.text.clone(),
+    })
 }
 
 /// Returns the way of the packet.
 fn way(facts: &Snapshot) -> PacketWay {
-    let taken = facts.tried.iter().flatten().find(|tried| tried.attached && tried.verdict() == Verdict::Redirect);
+    let taken = facts
+        .tried
+        .iter()
+        .flatten()
+        .find(|tried| tried.attached && tried.verdict() == Verdict::Redirect);
     if let Some(tried) = taken {
-        return if tried.reasons.contains(&Reason::Replayed) { PacketWay::Fast } else { PacketWay::Encap };
+        return if tried.reasons.contains(&Reason::Replayed) {
+            PacketWay::Fast
+        } else {
+            PacketWay::Encap
+        };
     }
     match (&facts.source, &facts.destination) {
-        (_, Location::Peer(peer)) | (Location::Peer(peer), _) if peer.entry.is_routed() => PacketWay::Routed,
-        (_, Location::Peer(peer)) | (Location::Peer(peer), _) if kernel::is_direct(&peer.entry) => PacketWay::Direct,
+        (_, Location::Peer(peer)) | (Location::Peer(peer), _) if peer.entry.is_routed() => {
+            PacketWay::Routed
+        }
+        (_, Location::Peer(peer)) | (Location::Peer(peer), _) if kernel::is_direct(&peer.entry) => {
+            PacketWay::Direct
+        }
         (Location::Peer(_), _) | (_, Location::Peer(_)) => PacketWay::Kernel,
         (_, Location::Pod(_) | Location::Node(_)) => PacketWay::Local,
         (_, Location::Unknown) => PacketWay::None,

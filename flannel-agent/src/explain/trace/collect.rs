@@ -7,7 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flannel_netlink::{HeaderFingerprint, TraceDirection, TraceEvent, TraceJudgement, TraceStep, TraceVerdict};
+use flannel_netlink::{
+    HeaderFingerprint, TraceDirection, TraceEvent, TraceJudgement, TraceStep, TraceVerdict,
+};
 
 use super::document::TraceOutcome;
 
@@ -51,12 +53,23 @@ pub(super) struct PacketTrack {
 impl Collector {
     /// Takes an event that came at this time.
     pub(super) fn take(&mut self, event: TraceEvent, now: Instant) {
-        let TraceEvent::Step { packet, fingerprint, step } = event else {
+        let TraceEvent::Step {
+            packet,
+            fingerprint,
+            step,
+        } = event
+        else {
             self.lost = true;
             return;
         };
         if let TraceStep::Begun(direction) = step {
-            let moving = MovingPacket { begun: now, fingerprint, direction, judgements: Vec::new(), has_passed: false };
+            let moving = MovingPacket {
+                begun: now,
+                fingerprint,
+                direction,
+                judgements: Vec::new(),
+                has_passed: false,
+            };
             return self.begin(packet, moving);
         }
         self.renumber(packet, fingerprint);
@@ -74,7 +87,8 @@ impl Collector {
     /// Ends the trace. Returns the ways of packets with their numbers.
     pub(super) fn finish(mut self, now: Instant) -> BTreeMap<PacketTrack, u64> {
         for moving in std::mem::take(&mut self.moving).into_values() {
-            let is_moving = moving.outcome() == TraceOutcome::Unknown && now.duration_since(moving.begun) < WAY;
+            let is_moving =
+                moving.outcome() == TraceOutcome::Unknown && now.duration_since(moving.begun) < WAY;
             if !is_moving {
                 self.count(moving);
             }
@@ -99,16 +113,26 @@ impl Collector {
         if fingerprint.is_none() || self.moving.contains_key(&packet) {
             return;
         }
-        let is_same =
-            |moving: &MovingPacket| moving.fingerprint == fingerprint && moving.outcome() == TraceOutcome::Unknown;
-        let known = self.moving.iter().filter(|(_, moving)| is_same(moving)).min_by_key(|(_, moving)| moving.begun);
-        if let Some(moving) = known.map(|(number, _)| *number).and_then(|number| self.moving.remove(&number)) {
+        let is_same = |moving: &MovingPacket| {
+            moving.fingerprint == fingerprint && moving.outcome() == TraceOutcome::Unknown
+        };
+        let known = self
+            .moving
+            .iter()
+            .filter(|(_, moving)| is_same(moving))
+            .min_by_key(|(_, moving)| moving.begun);
+        if let Some(moving) = known
+            .map(|(number, _)| *number)
+            .and_then(|number| self.moving.remove(&number))
+        {
             self.moving.insert(packet, moving);
         }
     }
 
     fn judge(&mut self, packet: u32, judgement: TraceJudgement) {
-        let Some(moving) = self.moving.get_mut(&packet) else { return };
+        let Some(moving) = self.moving.get_mut(&packet) else {
+            return;
+        };
         let is_end_of_chain = judgement.rule.is_none() && judgement.verdict == TraceVerdict::Return;
         if judgement.verdict == TraceVerdict::Continue || is_end_of_chain {
             return;
@@ -126,8 +150,19 @@ impl Collector {
 
     fn count(&mut self, packet: MovingPacket) {
         let outcome = packet.outcome();
-        let MovingPacket { direction, judgements, .. } = packet;
-        *self.ways.entry(PacketTrack { outcome, direction, judgements }).or_default() += 1;
+        let MovingPacket {
+            direction,
+            judgements,
+            ..
+        } = packet;
+        *self
+            .ways
+            .entry(PacketTrack {
+                outcome,
+                direction,
+                judgements,
+            })
+            .or_default() += 1;
     }
 }
 
@@ -150,12 +185,27 @@ mod tests {
     use super::*;
 
     fn judged(packet: u32, chain: &str, rule: Option<u64>, verdict: TraceVerdict) -> TraceEvent {
-        let table = NftablesTable { family: 1, name: "filter".to_owned() };
-        step(packet, TraceStep::Judged(TraceJudgement { table, chain: chain.to_owned(), rule, verdict }))
+        let table = NftablesTable {
+            family: 1,
+            name: "filter".to_owned(),
+        };
+        step(
+            packet,
+            TraceStep::Judged(TraceJudgement {
+                table,
+                chain: chain.to_owned(),
+                rule,
+                verdict,
+            }),
+        )
     }
 
     fn step(packet: u32, step: TraceStep) -> TraceEvent {
-        TraceEvent::Step { packet, fingerprint: None, step }
+        TraceEvent::Step {
+            packet,
+            fingerprint: None,
+            step,
+        }
     }
 
     fn begun(packet: u32) -> TraceEvent {
@@ -173,7 +223,9 @@ mod tests {
             collector.take(event, now);
         }
         let ways = collector.finish(now + WAY);
-        ways.into_iter().map(|(track, packets)| (track.outcome, track.judgements.len(), packets)).collect()
+        ways.into_iter()
+            .map(|(track, packets)| (track.outcome, track.judgements.len(), packets))
+            .collect()
     }
 
     #[test]
@@ -181,14 +233,26 @@ mod tests {
         let dropped = |packet| {
             [
                 begun(packet),
-                judged(packet, "forward", Some(3), TraceVerdict::Jump("pol".to_owned())),
+                judged(
+                    packet,
+                    "forward",
+                    Some(3),
+                    TraceVerdict::Jump("pol".to_owned()),
+                ),
                 judged(packet, "pol", Some(9), TraceVerdict::Continue),
                 judged(packet, "pol", Some(4), TraceVerdict::Drop),
             ]
         };
-        let accepted = [begun(3), judged(3, "forward", None, TraceVerdict::Accept), passed(3)];
+        let accepted = [
+            begun(3),
+            judged(3, "forward", None, TraceVerdict::Accept),
+            passed(3),
+        ];
         let events = dropped(1).into_iter().chain(dropped(2)).chain(accepted);
-        assert_eq!(ways(events), [(TraceOutcome::Dropped, 2, 2), (TraceOutcome::Passed, 1, 1)]);
+        assert_eq!(
+            ways(events),
+            [(TraceOutcome::Dropped, 2, 2), (TraceOutcome::Passed, 1, 1)]
+        );
     }
 
     #[test]
@@ -199,11 +263,15 @@ mod tests {
 
     /// The event with the headers of a UDP packet of this identification.
     fn with_headers(event: TraceEvent, id: u8) -> TraceEvent {
-        let network = [0x45, 0, 0, 60, 0, id, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let network = [
+            0x45, 0, 0, 60, 0, id, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+        ];
         match event {
-            TraceEvent::Step { packet, step, .. } => {
-                TraceEvent::Step { packet, fingerprint: HeaderFingerprint::of(&network, &[0; 8]), step }
-            }
+            TraceEvent::Step { packet, step, .. } => TraceEvent::Step {
+                packet,
+                fingerprint: HeaderFingerprint::of(&network, &[0; 8]),
+                step,
+            },
             lost @ TraceEvent::Lost => lost,
         }
     }
@@ -218,7 +286,10 @@ mod tests {
             with_headers(passed(11), 1),
             with_headers(judged(13, "forward", Some(5), TraceVerdict::Drop), 3),
         ];
-        assert_eq!(ways(events), [(TraceOutcome::Dropped, 1, 1), (TraceOutcome::Passed, 1, 1)]);
+        assert_eq!(
+            ways(events),
+            [(TraceOutcome::Dropped, 1, 1), (TraceOutcome::Passed, 1, 1)]
+        );
     }
 
     #[test]
@@ -236,7 +307,10 @@ mod tests {
     fn a_packet_without_an_end_is_unknown_unless_it_is_moving() {
         let queued = judged(2, "forward", Some(1), TraceVerdict::Queue);
         let events = [begun(1), begun(2), queued];
-        assert_eq!(ways(events), [(TraceOutcome::Unknown, 0, 1), (TraceOutcome::Taken, 1, 1)]);
+        assert_eq!(
+            ways(events),
+            [(TraceOutcome::Unknown, 0, 1), (TraceOutcome::Taken, 1, 1)]
+        );
         let (mut collector, now) = (Collector::default(), Instant::now());
         collector.take(begun(1), now);
         assert!(collector.finish(now).is_empty());
@@ -244,8 +318,14 @@ mod tests {
 
     #[test]
     fn rules_and_packets_are_bounded() {
-        let accepts = (0..1000).map(|handle| judged(1, "forward", Some(handle), TraceVerdict::Accept));
-        let events = [begun(1)].into_iter().chain(accepts).chain([judged(1, "last", Some(1), TraceVerdict::Drop)]);
+        let accepts =
+            (0..1000).map(|handle| judged(1, "forward", Some(handle), TraceVerdict::Accept));
+        let events = [begun(1)].into_iter().chain(accepts).chain([judged(
+            1,
+            "last",
+            Some(1),
+            TraceVerdict::Drop,
+        )]);
         assert_eq!(ways(events), [(TraceOutcome::Dropped, RULES, 1)]);
         let packets = (0..10_000).map(begun);
         assert_eq!(ways(packets), [(TraceOutcome::Unknown, 0, 2000)]);

@@ -30,7 +30,8 @@ pub enum TraceError {
     NoNftables,
     /// The table of the trace would outlive a killed process.
     #[error(
-        "this kernel has no tables of nf_tables with an owner (Linux 5.12), so the rules of a trace would stay if this \
+        "this kernel has no tables of nf_tables with an owner (Linux 5.12), so the rules of a \
+         trace would stay if this \
          command were killed; use `nft monitor trace`"
     )]
     NoOwner(#[source] NetlinkError),
@@ -88,7 +89,12 @@ pub async fn trace(
         milliseconds: u64::try_from(now.duration_since(beginning).as_millis()).unwrap_or(u64::MAX),
         seen: matched.original,
         seen_replies: matched.reply,
-        replayed: replayed(question, &flow, &before, &flows::read(pins).unwrap_or_default()),
+        replayed: replayed(
+            question,
+            &flow,
+            &before,
+            &flows::read(pins).unwrap_or_default(),
+        ),
         untraced: untraced(Family::of(question.destination))?,
         events_lost,
         ..summary::report(&collector.finish(now))
@@ -108,8 +114,11 @@ async fn collect(trace: &mut PacketTrace, collector: &mut Collector) -> Result<(
 /// The packets of both directions by which the counters of mode `fast` grew.
 fn replayed(question: &Question, flow: &TracedFlow, before: &[FlowRow], after: &[FlowRow]) -> u64 {
     let key = |row: &FlowRow| (row.device, row.source, row.destination);
-    let known: HashMap<(u32, SocketAddr, SocketAddr), u64> = before.iter().map(|row| (key(row), row.packets)).collect();
-    let is_asked = |row: &&FlowRow| replies::is_original(row, question) || replies::is_reply(row, question, flow);
+    let known: HashMap<(u32, SocketAddr, SocketAddr), u64> =
+        before.iter().map(|row| (key(row), row.packets)).collect();
+    let is_asked = |row: &&FlowRow| {
+        replies::is_original(row, question) || replies::is_reply(row, question, flow)
+    };
     let grown = |row: &FlowRow| match known.get(&key(row)) {
         // A smaller number is that of a flow that was learned again.
         Some(packets) if *packets <= row.packets => row.packets - packets,
@@ -124,11 +133,16 @@ fn untraced(family: Family) -> Result<Vec<String>, NetlinkError> {
     let mut found = Vec::new();
     let tables = legacy::tables(family);
     if !tables.is_empty() {
-        found.push(format!("legacy {}: {}", legacy::base(family), tables.join(", ")));
+        found.push(format!(
+            "legacy {}: {}",
+            legacy::base(family),
+            tables.join(", ")
+        ));
     }
     if let Some(mut reader) = NftablesReader::open()? {
         reader.base_chains(|chain| {
-            let name = nft_family(chain.table.family).filter(|family| ["bridge", "netdev"].contains(family));
+            let name = nft_family(chain.table.family)
+                .filter(|family| ["bridge", "netdev"].contains(family));
             if let Some(family) = name.filter(|_| found.len() < NAMED) {
                 found.push(format!("{family} {} {}", chain.table.name, chain.name));
             }

@@ -22,7 +22,9 @@ pub(super) async fn add(report: &mut TraceReport) {
     let Some(nft) = tool::find("nft") else { return };
     let mut chains: BTreeMap<[String; 3], BTreeSet<u64>> = BTreeMap::new();
     for rule in rules(report) {
-        let (place, Some(handle)) = (place(rule), rule.handle) else { continue };
+        let (place, Some(handle)) = (place(rule), rule.handle) else {
+            continue;
+        };
         if chains.len() < CHAINS || chains.contains_key(&place) {
             chains.entry(place).or_default().insert(handle);
         }
@@ -32,13 +34,19 @@ pub(super) async fn add(report: &mut TraceReport) {
     for (place, handles) in chains {
         let listed = rule_texts::of_chain(&nft, place.each_ref().map(String::as_str), &handles);
         match timeout_at(deadline, listed).await {
-            Ok(Ok(found)) => texts.extend(found.into_iter().map(|(handle, text)| ((place.clone(), handle), text))),
+            Ok(Ok(found)) => texts.extend(
+                found
+                    .into_iter()
+                    .map(|(handle, text)| ((place.clone(), handle), text)),
+            ),
             Ok(Err(error)) => debug!(%error, "nft does not list a chain"),
             Err(_elapsed) => break,
         }
     }
     for rule in rules(report) {
-        rule.text = rule.handle.and_then(|handle| texts.get(&(place(rule), handle)).cloned());
+        rule.text = rule
+            .handle
+            .and_then(|handle| texts.get(&(place(rule), handle)).cloned());
     }
 }
 

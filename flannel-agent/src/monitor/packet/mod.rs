@@ -6,7 +6,8 @@ use std::{
 };
 
 use flannel_common::packet::{
-    ETH_LEN, ETHERTYPE_IPV4, ETHERTYPE_IPV6, IPV4_LEN, IPV6_LEN, PROTO_ICMP, PROTO_ICMPV6, PROTO_TCP, PROTO_UDP,
+    ETH_LEN, ETHERTYPE_IPV4, ETHERTYPE_IPV6, IPV4_LEN, IPV6_LEN, PROTO_ICMP, PROTO_ICMPV6,
+    PROTO_TCP, PROTO_UDP,
 };
 
 const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
@@ -58,7 +59,9 @@ pub struct Ip<'a> {
 impl<'a> Packet<'a> {
     /// Reads the first bytes of a frame of `len` bytes.
     pub fn read(frame: &'a [u8], len: u32) -> Self {
-        let ethertype = frame.get(12..ETH_LEN).and_then(|bytes| bytes.first_chunk().copied());
+        let ethertype = frame
+            .get(12..ETH_LEN)
+            .and_then(|bytes| bytes.first_chunk().copied());
         let ip = match ethertype {
             Some(ETHERTYPE_IPV4) => Ip::read_v4(&frame[ETH_LEN..]),
             Some(ETHERTYPE_IPV6) => Ip::read_v6(&frame[ETH_LEN..]),
@@ -81,9 +84,14 @@ impl<'a> Ip<'a> {
         let header: &[u8; IPV4_LEN] = packet.first_chunk()?;
         let header_len = usize::from(header[0] & 0x0f) * 4;
         let total = u16::from_be_bytes([header[2], header[3]]);
-        let address = |at: usize| Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]).into();
+        let address = |at: usize| {
+            Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]).into()
+        };
         Some(Self {
-            addresses: PacketAddresses { source: address(12), destination: address(16) },
+            addresses: PacketAddresses {
+                source: address(12),
+                destination: address(16),
+            },
             protocol: header[9],
             is_later_fragment: u16::from_be_bytes([header[6] & 0x1f, header[7]]) != 0,
             len: u32::from(total).saturating_sub(u32::from(header[0] & 0x0f) * 4),
@@ -98,7 +106,10 @@ impl<'a> Ip<'a> {
             Ipv6Addr::from_octets(bytes).into()
         };
         Some(Self {
-            addresses: PacketAddresses { source: address(8), destination: address(24) },
+            addresses: PacketAddresses {
+                source: address(8),
+                destination: address(24),
+            },
             protocol: header[6],
             is_later_fragment: false,
             len: u16::from_be_bytes([header[4], header[5]]).into(),
@@ -134,8 +145,12 @@ impl<'a> Ip<'a> {
     }
 
     fn tcp(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(header) = self.payload.first_chunk::<20>() else { return write!(f, "tcp, length {}", self.len) };
-        let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let Some(header) = self.payload.first_chunk::<20>() else {
+            return write!(f, "tcp, length {}", self.len);
+        };
+        let word = |at: usize| {
+            u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
         let len = self.len.saturating_sub(u32::from(header[12] >> 4) * 4);
         write!(f, "Flags [{}], seq {}", TcpFlags(header[13]), word(4))?;
         if len > 0 {
@@ -144,12 +159,18 @@ impl<'a> Ip<'a> {
         if header[13] & TcpFlags::ACK != 0 {
             write!(f, ", ack {}", word(8))?;
         }
-        write!(f, ", win {}, length {len}", u16::from_be_bytes([header[14], header[15]]))
+        write!(
+            f,
+            ", win {}, length {len}",
+            u16::from_be_bytes([header[14], header[15]])
+        )
     }
 
     fn write_icmp(&self, f: &mut fmt::Formatter<'_>, name: &str, echo: [u8; 2]) -> fmt::Result {
         let len = self.len;
-        let Some(&[kind, code, _, _, id_high, id_low, seq_high, seq_low]) = self.payload.first_chunk::<8>() else {
+        let Some(&[kind, code, _, _, id_high, id_low, seq_high, seq_low]) =
+            self.payload.first_chunk::<8>()
+        else {
             return write!(f, "{name}, length {len}");
         };
         let what = match echo.iter().position(|echo| *echo == kind) {
@@ -157,7 +178,10 @@ impl<'a> Ip<'a> {
             Some(_) => "reply",
             None => return write!(f, "{name} type {kind} code {code}, length {len}"),
         };
-        let (id, seq) = (u16::from_be_bytes([id_high, id_low]), u16::from_be_bytes([seq_high, seq_low]));
+        let (id, seq) = (
+            u16::from_be_bytes([id_high, id_low]),
+            u16::from_be_bytes([seq_high, seq_low]),
+        );
         write!(f, "{name} echo {what}, id {id}, seq {seq}, length {len}")
     }
 }
@@ -166,18 +190,30 @@ impl fmt::Display for Packet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ip(ip) => ip.fmt(f),
-            Self::Other { ethertype: Some(ETHERTYPE_ARP), len } => write!(f, "ARP, length {len}"),
-            Self::Other { ethertype: Some([high, low]), len } => {
+            Self::Other {
+                ethertype: Some(ETHERTYPE_ARP),
+                len,
+            } => write!(f, "ARP, length {len}"),
+            Self::Other {
+                ethertype: Some([high, low]),
+                len,
+            } => {
                 write!(f, "ethertype 0x{high:02x}{low:02x}, length {len}")
             }
-            Self::Other { ethertype: None, len } => write!(f, "length {len}"),
+            Self::Other {
+                ethertype: None,
+                len,
+            } => write!(f, "length {len}"),
         }
     }
 }
 
 impl fmt::Display for Ip<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PacketAddresses { source, destination } = self.addresses;
+        let PacketAddresses {
+            source,
+            destination,
+        } = self.addresses;
         f.write_str(if source.is_ipv4() { "IP " } else { "IP6 " })?;
         match self.ports() {
             Some([from, to]) => write!(f, "{source}.{from} > {destination}.{to}: ")?,
@@ -202,8 +238,16 @@ impl TcpFlags {
     const ACK: u8 = 0x10;
 
     /// In the order in which tcpdump writes them.
-    const LETTERS: [(u8, char); 8] =
-        [(0x01, 'F'), (0x02, 'S'), (0x04, 'R'), (0x08, 'P'), (Self::ACK, '.'), (0x20, 'U'), (0x40, 'E'), (0x80, 'W')];
+    const LETTERS: [(u8, char); 8] = [
+        (0x01, 'F'),
+        (0x02, 'S'),
+        (0x04, 'R'),
+        (0x08, 'P'),
+        (Self::ACK, '.'),
+        (0x20, 'U'),
+        (0x40, 'E'),
+        (0x80, 'W'),
+    ];
 }
 
 impl fmt::Display for TcpFlags {
@@ -211,8 +255,11 @@ impl fmt::Display for TcpFlags {
         if self.0 == 0 {
             return f.write_str("none");
         }
-        let letters: String =
-            Self::LETTERS.iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, letter)| letter).collect();
+        let letters: String = Self::LETTERS
+            .iter()
+            .filter(|(bit, _)| self.0 & bit != 0)
+            .map(|(_, letter)| letter)
+            .collect();
         f.write_str(&letters)
     }
 }

@@ -20,16 +20,44 @@ fn idle(source: Origin, count: usize) -> Vec<(Origin, bool)> {
 
 #[test]
 fn sources_are_hosts() {
-    let of = |peer: &str, own: &str| Origin::of(peer.parse().expect("an address"), own.parse().expect("an address"));
-    for local in [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::ffff:127.0.0.1", "::ffff:127.0.0.1")] {
+    let of = |peer: &str, own: &str| {
+        Origin::of(
+            peer.parse().expect("an address"),
+            own.parse().expect("an address"),
+        )
+    };
+    for local in [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::1", "::1"),
+        ("::ffff:127.0.0.1", "::ffff:127.0.0.1"),
+    ] {
         assert_eq!(of(local.0, local.1), Origin::Local, "{local:?}");
     }
-    assert_eq!(of("192.0.2.1", "192.0.2.1"), Origin::Local, "a kubelet that probes the node's address");
+    assert_eq!(
+        of("192.0.2.1", "192.0.2.1"),
+        Origin::Local,
+        "a kubelet that probes the node's address"
+    );
     assert_eq!(of("::ffff:192.0.2.1", "::ffff:192.0.2.1"), Origin::Local);
-    assert_eq!(of("10.244.1.2", "127.0.0.1"), remote(2), "let in by route_localnet");
-    assert_eq!(of("::ffff:10.244.1.2", "::ffff:192.0.2.1"), remote(2), "one host, however it is written");
-    assert_eq!(of("2001:db8::1", "2001:db8::9"), of("2001:db8::2", "2001:db8::9"), "one host has all of a /64");
-    assert_ne!(of("2001:db8::1", "2001:db8::9"), of("2001:db8:0:1::1", "2001:db8::9"));
+    assert_eq!(
+        of("10.244.1.2", "127.0.0.1"),
+        remote(2),
+        "let in by route_localnet"
+    );
+    assert_eq!(
+        of("::ffff:10.244.1.2", "::ffff:192.0.2.1"),
+        remote(2),
+        "one host, however it is written"
+    );
+    assert_eq!(
+        of("2001:db8::1", "2001:db8::9"),
+        of("2001:db8::2", "2001:db8::9"),
+        "one host has all of a /64"
+    );
+    assert_ne!(
+        of("2001:db8::1", "2001:db8::9"),
+        of("2001:db8:0:1::1", "2001:db8::9")
+    );
 }
 
 #[test]
@@ -58,7 +86,11 @@ fn all_others_together_never_displace_this_node() {
         open.extend(idle(remote(source), PER_SOURCE));
     }
     open.truncate(2 + REMOTE);
-    assert_eq!(displaced(remote(100), &open), Some(2), "the oldest of a remote source");
+    assert_eq!(
+        displaced(remote(100), &open),
+        Some(2),
+        "the oldest of a remote source"
+    );
     assert_eq!(displaced(Origin::Local, &open), None);
 }
 
@@ -70,7 +102,11 @@ fn this_node_displaces_no_other() {
 
 #[test]
 fn those_that_asked_are_displaced_last() {
-    let mut open = [vec![(Origin::Local, true); LOCAL - 1], idle(Origin::Local, 1)].concat();
+    let mut open = [
+        vec![(Origin::Local, true); LOCAL - 1],
+        idle(Origin::Local, 1),
+    ]
+    .concat();
     assert_eq!(displaced(Origin::Local, &open), Some(LOCAL - 1));
     open[LOCAL - 1].1 = true;
     assert_eq!(displaced(Origin::Local, &open), Some(0));
@@ -105,5 +141,8 @@ async fn no_more_are_open_than_the_limit_at_any_time() {
         connections.admit(Origin::Local, silent).await;
         assert!(open.load(Ordering::Relaxed) <= LOCAL);
     }
-    assert_eq!((open.load(Ordering::Relaxed), displaced.get()), (LOCAL, 9 * u64::try_from(LOCAL).expect("few")));
+    assert_eq!(
+        (open.load(Ordering::Relaxed), displaced.get()),
+        (LOCAL, 9 * u64::try_from(LOCAL).expect("few"))
+    );
 }

@@ -189,14 +189,25 @@ where
     };
     let (peers, ecmp_paths) = (PeerMap::open(pins, family)?, PinnedEcmpPaths::read(pins)?);
     let path_of = |index| {
-        let ecmp_paths = ecmp_paths.of(family, index).map(|(_, ecmp_path)| *ecmp_path).collect();
-        Some(PeerPath { entry: peers.get(index).ok()?, ecmp_paths })
+        let ecmp_paths = ecmp_paths
+            .of(family, index)
+            .map(|(_, ecmp_path)| *ecmp_path)
+            .collect();
+        Some(PeerPath {
+            entry: peers.get(index).ok()?,
+            ecmp_paths,
+        })
     };
     let mut paths: BTreeMap<u32, Option<PeerPath>> = BTreeMap::new();
     for entry in map.entries() {
         let (key, flow) = entry?;
         let index = gate.subnet_of(address(flow.action.out.destination));
-        let peer = index.and_then(|index| paths.entry(index).or_insert_with(|| path_of(index)).as_ref());
+        let peer = index.and_then(|index| {
+            paths
+                .entry(index)
+                .or_insert_with(|| path_of(index))
+                .as_ref()
+        });
         visit(FlowRow::new(&key, &flow, peer, gate, address));
     }
     Ok(())
@@ -209,19 +220,33 @@ impl Gate {
             other => other?.get()?,
         };
         let (mode, config) = (ModeMap::open(pins)?.get()?, ConfigMap::open(pins)?.get()?);
-        Ok(Self { mode, config, settings, now_ns: clock::now_ns() })
+        Ok(Self {
+            mode,
+            config,
+            settings,
+            now_ns: clock::now_ns(),
+        })
     }
 
     /// Checks that flows are used at all. The error is the reason why not, with its explanation.
     fn closed(&self) -> Result<(), (Reason, String)> {
         if self.mode.mode() != Mode::Fast {
-            return Err((Reason::ModeKernel, format!("mode {} is in force", self.mode.mode())));
+            return Err((
+                Reason::ModeKernel,
+                format!("mode {} is in force", self.mode.mode()),
+            ));
         }
         if !self.config.word.has(EntryState::VALID) {
-            return Err((Reason::NotConfigured, "the node's own data are not valid".to_owned()));
+            return Err((
+                Reason::NotConfigured,
+                "the node's own data are not valid".to_owned(),
+            ));
         }
         if !heartbeat_is_fresh(self.now_ns, self.config.heartbeat_ns) {
-            return Err((Reason::AgentGone, "no beat of the agent for a minute".to_owned()));
+            return Err((
+                Reason::AgentGone,
+                "no beat of the agent for a minute".to_owned(),
+            ));
         }
         if !heartbeat_allows_replay(self.now_ns, self.config.heartbeat_ns) {
             return Err((Reason::AgentLate, "no agent heartbeat for 5 s".to_owned()));
@@ -247,15 +272,22 @@ impl FlowRow {
         address: impl Fn(A) -> IpAddr,
     ) -> Self {
         let (action, check, now) = (&flow.action, flow.action.check(key), gate.tick());
-        let verdict = gate.closed().and_then(|()| flow_verdict(key, flow, gate)).and_then(|()| match action.egress {
-            Egress::TUNNEL => peer_verdict(peer, gate.now_ns),
-            _ => Ok(()),
-        });
+        let verdict = gate
+            .closed()
+            .and_then(|()| flow_verdict(key, flow, gate))
+            .and_then(|()| match action.egress {
+                Egress::TUNNEL => peer_verdict(peer, gate.now_ns),
+                _ => Ok(()),
+            });
         let expires_in_ms = left(flow.seen, check, now);
         let [source, destination] = ends(key, &address);
         let [out_source, out_destination] = ends(&action.out, &address);
         Self {
-            protocol: if key.protocol == u32::from(PROTO_TCP) { "tcp" } else { "udp" },
+            protocol: if key.protocol == u32::from(PROTO_TCP) {
+                "tcp"
+            } else {
+                "udp"
+            },
             source,
             destination,
             device: key.device,
@@ -267,7 +299,8 @@ impl FlowRow {
             bytes: flow.bytes,
             first_seen_ms: since(flow.first, now),
             last_seen_ms: since(flow.last, now),
-            age_ms: expires_in_ms.map(|left| (milliseconds(gate.settings.interval.cast_signed()) - left).max(0)),
+            age_ms: expires_in_ms
+                .map(|left| (milliseconds(gate.settings.interval.cast_signed()) - left).max(0)),
             expires_in_ms,
             mirror_expires_in_ms: left(flow.mirror, check, now),
             needs_mirror: action.needs_mirror != 0,
@@ -275,7 +308,9 @@ impl FlowRow {
             tos: action.tos,
             ttl: action.ttl,
             flow_label: u32::from_be_bytes(action.flow_label.to_ne_bytes()),
-            state: verdict.as_ref().map_or_else(|(reason, _)| reason.name(), |()| USABLE),
+            state: verdict
+                .as_ref()
+                .map_or_else(|(reason, _)| reason.name(), |()| USABLE),
             why: verdict.err().map(|(_, why)| why),
             generation: action.generation,
         }
@@ -297,35 +332,46 @@ fn state_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static str
 }
 
 /// Checks that the flow itself is usable. The error is the reason why not, with its explanation.
-fn flow_verdict<A: Address>(key: &FlowKey<A>, flow: &Flow<A>, gate: &Gate) -> Result<(), (Reason, String)> {
+fn flow_verdict<A: Address>(
+    key: &FlowKey<A>,
+    flow: &Flow<A>,
+    gate: &Gate,
+) -> Result<(), (Reason, String)> {
     let (check, generation, now) = (flow.action.check(key), gate.mode.generation(), gate.tick());
-    flow.usable(check, generation, now, gate.config.confirmed).map_err(|reason| {
-        let expired = |what: &str, stamp| match left(stamp, check, now) {
-            Some(left) => format!("what was seen of {what} expired {} ago", seconds(-left)),
-            None => format!("what was seen of {what} belongs to an earlier entry with its key"),
-        };
-        let why = match reason {
+    flow.usable(check, generation, now, gate.config.confirmed)
+        .map_err(|reason| {
+            let expired = |what: &str, stamp| match left(stamp, check, now) {
+                Some(left) => format!("what was seen of {what} expired {} ago", seconds(-left)),
+                None => format!("what was seen of {what} belongs to an earlier entry with its key"),
+            };
+            let why = match reason {
             Reason::FlowClosed => {
                 let moment = flow.seen.moment().wrapping_sub(now).cast_signed();
-                format!("its connection was closed; not learned for another {}", seconds(milliseconds(moment)))
+                format!("its connection was closed; not learned for another \
+                    {}", seconds(milliseconds(moment)))
             }
             Reason::Unconfirmed => {
-                "learned a moment ago; used once the agent has made sure that no program queues packets".to_owned()
+                "learned a moment ago; used once the agent has made sure that no program queues \
+                 packets".to_owned()
             }
-            Reason::ReverseMissing if flow.mirror == Expiry::NONE => "its way back was not seen".to_owned(),
+            Reason::ReverseMissing if flow.mirror == Expiry::NONE => "its way back was not \
+                seen".to_owned(),
             Reason::ReverseMissing => expired("its way back", flow.mirror),
-            _ if !gate.settings.learns(key.protocol) => "flows of its protocol are not learned now".to_owned(),
+            _ if !gate.settings.learns(key.protocol) => "flows of its protocol are not learned \
+                now".to_owned(),
             _ if flow.action.generation != generation => {
-                format!("learned under generation {}, and {generation} is in force", flow.action.generation)
+                format!("learned under generation {}, and {generation} is in \
+                    force", flow.action.generation)
             }
-            _ if flow.seen == Expiry::NONE => "forgotten: a new connection began at its ends".to_owned(),
+            _ if flow.seen == Expiry::NONE => "forgotten: a new connection began at its \
+                ends".to_owned(),
             _ if flow.seen == Expiry::closed(check, flow.seen.moment()) => {
                 "its connection was closed, and nothing was seen of it since".to_owned()
             }
             _ => expired("it", flow.seen),
         };
-        (reason, why)
-    })
+            (reason, why)
+        })
 }
 
 /// A peer as its map has it, and its ECMP paths.
@@ -340,8 +386,9 @@ impl PeerPath {
     /// Only the kernel knows which of them a flow takes.
     fn is_validated(&self, now_ns: u64) -> bool {
         let entry = &self.entry;
-        let by_path =
-            |ecmp_path: &EcmpPath| ecmp_paths::seen(entry, ecmp_path, now_ns).is_validated(entry.word, now_ns);
+        let by_path = |ecmp_path: &EcmpPath| {
+            ecmp_paths::seen(entry, ecmp_path, now_ns).is_validated(entry.word, now_ns)
+        };
         if entry.word.has(EntryState::ECMP) {
             self.ecmp_paths.iter().any(by_path)
         } else {
@@ -355,13 +402,17 @@ impl PeerPath {
 fn peer_verdict(peer: Option<&PeerPath>, now_ns: u64) -> Result<(), (Reason, String)> {
     let said = |reason: Reason, why: &str| Err((reason, why.to_owned()));
     match peer.filter(|peer| peer.entry.word.has(EntryState::VALID)) {
-        None => said(Reason::NoPeer, "its destination lies in no peer's subnet any more"),
+        None => said(
+            Reason::NoPeer,
+            "its destination lies in no peer's subnet any more",
+        ),
         Some(peer) if !peer.entry.word.has(EntryState::PLAIN) => {
             said(Reason::PeerNotPlain, "the path to the peer is not plain")
         }
-        Some(peer) if !peer.is_validated(now_ns) => {
-            said(Reason::PathUnseen, "the path to the peer is not validated by a recent packet of the kernel")
-        }
+        Some(peer) if !peer.is_validated(now_ns) => said(
+            Reason::PathUnseen,
+            "the path to the peer is not validated by a recent packet of the kernel",
+        ),
         Some(_) => Ok(()),
     }
 }
@@ -375,7 +426,11 @@ fn left(stamp: Expiry, check: u32, now: Tick) -> Option<i64> {
 /// Milliseconds since a tick. The programs may have read the clock a moment later.
 fn since(tick: Tick, now: Tick) -> i64 {
     let passed = now.wrapping_sub(tick);
-    if tick::is_ahead(tick, now) { 0 } else { (i64::from(passed) << 20) / 1_000_000 }
+    if tick::is_ahead(tick, now) {
+        0
+    } else {
+        (i64::from(passed) << 20) / 1_000_000
+    }
 }
 
 /// A number of ticks in milliseconds.
@@ -391,7 +446,8 @@ pub fn seconds(milliseconds: i64) -> String {
 
 fn ends<A: Address>(end: &FlowKey<A>, address: impl Fn(A) -> IpAddr) -> [SocketAddr; 2] {
     let [source, destination] = end.port_numbers();
-    [(end.source, source), (end.destination, destination)].map(|(ip, port)| SocketAddr::new(address(ip), port))
+    [(end.source, source), (end.destination, destination)]
+        .map(|(ip, port)| SocketAddr::new(address(ip), port))
 }
 
 #[cfg(test)]

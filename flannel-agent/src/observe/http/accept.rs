@@ -26,7 +26,11 @@ const BATCH: usize = 128;
 
 /// Listens on the address, with a non-blocking socket.
 pub(super) fn listen(address: SocketAddr) -> io::Result<StdListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking(),
+        Some(Protocol::TCP),
+    )?;
     // An agent that was restarted does not wait for connections of the one before.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
@@ -62,7 +66,9 @@ impl Newcomers {
                     Err(error) => tracing::debug!(%error, %peer, "a connection without an address"),
                 },
                 // An error is met again by the next call.
-                Poll::Pending | Poll::Ready(Err(_)) if !self.streams.is_empty() => return Poll::Ready(Ok(())),
+                Poll::Pending | Poll::Ready(Err(_)) if !self.streams.is_empty() => {
+                    return Poll::Ready(Ok(()));
+                }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return Poll::Pending,
             }
@@ -74,7 +80,9 @@ impl Newcomers {
     /// displace it.
     fn add(&mut self, source: Origin, stream: TcpStream, displaced: &Count) {
         let has_asked = |index: usize| has_bytes(&self.streams[index]);
-        if let Some(index) = displaced_by(source, &self.sources, has_asked).filter(|index| !has_asked(*index)) {
+        if let Some(index) =
+            displaced_by(source, &self.sources, has_asked).filter(|index| !has_asked(*index))
+        {
             self.sources.remove(index);
             reset_on_close(&self.streams.remove(index));
             displaced.add();
@@ -91,5 +99,10 @@ impl Newcomers {
 
 /// Returns true if at least one byte of a request has arrived.
 fn has_bytes(stream: &TcpStream) -> bool {
-    recv(stream.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT).is_ok_and(|bytes| bytes > 0)
+    recv(
+        stream.as_raw_fd(),
+        &mut [0],
+        MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT,
+    )
+    .is_ok_and(|bytes| bytes > 0)
 }

@@ -31,7 +31,10 @@ pub(super) struct ResetUnlessAnswered {
 
 impl ResetUnlessAnswered {
     pub(super) const fn new(stream: TcpStream) -> Self {
-        Self { stream, answered: false }
+        Self {
+            stream,
+            answered: false,
+        }
     }
 
     fn answering(self: Pin<&mut Self>) -> Pin<&mut TcpStream> {
@@ -50,13 +53,21 @@ impl Drop for ResetUnlessAnswered {
 }
 
 impl AsyncRead for ResetUnlessAnswered {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(context, into)
     }
 }
 
 impl AsyncWrite for ResetUnlessAnswered {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.answering().poll_write(context, bytes)
     }
 

@@ -23,21 +23,38 @@ use crate::observe::{
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 fn status(ready: bool) -> Status {
-    let mode = ModeStatus { effective: "kernel".into(), wanted: "kernel".into(), ..ModeStatus::default() };
-    Status { ready, ..Status::without_agent("test", mode) }
+    let mode = ModeStatus {
+        effective: "kernel".into(),
+        wanted: "kernel".into(),
+        ..ModeStatus::default()
+    };
+    Status {
+        ready,
+        ..Status::without_agent("test", mode)
+    }
 }
 
 fn parts(status: watch::Receiver<Status>) -> (Readiness, Metrics) {
     let readiness = Readiness::new(status, SharedState::default(), Pulse::start());
     let counts = Counts::new().expect("counts");
     let pins = PinRoot::new("/nonexistent".as_ref());
-    let series = TrafficSeries { peers: 0, pods: false };
-    (readiness.clone(), Metrics::new(readiness, SharedState::default(), counts, pins, series))
+    let series = TrafficSeries {
+        peers: 0,
+        pods: false,
+    };
+    (
+        readiness.clone(),
+        Metrics::new(readiness, SharedState::default(), counts, pins, series),
+    )
 }
 
 fn start(address: SocketAddr, status: watch::Receiver<Status>) -> HttpServer {
     let (readiness, metrics) = parts(status);
-    serve(address, HealthRoutes::All(readiness, metrics), &SharedListeners::default())
+    serve(
+        address,
+        HealthRoutes::All(readiness, metrics),
+        &SharedListeners::default(),
+    )
 }
 
 fn serve(address: SocketAddr, routes: HealthRoutes, listeners: &SharedListeners) -> HttpServer {
@@ -69,7 +86,10 @@ fn ask(server: &HttpServer, request: &str) -> String {
 }
 
 fn get(server: &HttpServer, path: &str) -> (String, String) {
-    let answer = ask(server, &format!("GET {path} HTTP/1.1\r\nHost: node\r\n\r\n"));
+    let answer = ask(
+        server,
+        &format!("GET {path} HTTP/1.1\r\nHost: node\r\n\r\n"),
+    );
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     let code = head.split(' ').nth(1).expect("a status").to_owned();
     (code, body.to_owned())
@@ -82,11 +102,17 @@ fn answer_of(code: &str, body: &str) -> (String, String) {
 #[test]
 fn the_texts_are_flanneld_s_and_readiness_drops_again() {
     let (server, publish) = server(false);
-    assert_eq!(get(&server, "/healthz"), answer_of("200", "flanneld is running"));
+    assert_eq!(
+        get(&server, "/healthz"),
+        answer_of("200", "flanneld is running")
+    );
     let not_ready = answer_of("503", "flanneld is not ready yet");
     assert_eq!(get(&server, "/readyz"), not_ready);
     publish.send_replace(status(true));
-    assert_eq!(get(&server, "/readyz?verbose"), answer_of("200", "flanneld is ready"));
+    assert_eq!(
+        get(&server, "/readyz?verbose"),
+        answer_of("200", "flanneld is ready")
+    );
     publish.send_replace(status(false));
     assert_eq!(get(&server, "/readyz"), not_ready);
     for path in ["/", "/healthz/", "/metrics/"] {
@@ -97,20 +123,35 @@ fn the_texts_are_flanneld_s_and_readiness_drops_again() {
 #[test]
 fn every_method_and_both_versions_are_answered() {
     let (server, _publish) = server(true);
-    for request in ["POST /readyz HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi", "GET /readyz HTTP/1.0\r\n\r\n"] {
+    for request in [
+        "POST /readyz HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi",
+        "GET /readyz HTTP/1.0\r\n\r\n",
+    ] {
         let answer = ask(&server, request);
-        assert!(answer.contains(" 200 ") && answer.ends_with("flanneld is ready"), "{answer}");
+        assert!(
+            answer.contains(" 200 ") && answer.ends_with("flanneld is ready"),
+            "{answer}"
+        );
     }
     let head = ask(&server, "HEAD /readyz HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(head.contains(" 200 ") && head.ends_with("\r\n\r\n"), "{head}");
+    assert!(
+        head.contains(" 200 ") && head.ends_with("\r\n\r\n"),
+        "{head}"
+    );
 }
 
 #[test]
 fn a_main_loop_that_hangs_is_not_ready() {
     let (_publish, status) = watch::channel(status(true));
-    let is_ready = |pulse: &Pulse| Readiness::new(status.clone(), SharedState::default(), pulse.clone()).is_ready();
+    let is_ready = |pulse: &Pulse| {
+        Readiness::new(status.clone(), SharedState::default(), pulse.clone()).is_ready()
+    };
     assert!(is_ready(&Pulse::start()));
-    let pulse = Pulse::last_seen(Instant::now().checked_sub(STALE).expect("a machine that is up for a minute"));
+    let pulse = Pulse::last_seen(
+        Instant::now()
+            .checked_sub(STALE)
+            .expect("a machine that is up for a minute"),
+    );
     assert!(!is_ready(&pulse));
     pulse.record_heartbeat();
     assert!(is_ready(&pulse));
@@ -120,9 +161,19 @@ fn a_main_loop_that_hangs_is_not_ready() {
 fn a_main_loop_that_has_not_turned_for_a_minute_is_not_alive() {
     let (_publish, status) = watch::channel(status(true));
     for (seconds, code) in [(0, "200"), (45, "200"), (61, "503")] {
-        let then = Instant::now().checked_sub(Duration::from_secs(seconds)).expect("a machine that is up for minutes");
-        let readiness = Readiness::new(status.clone(), SharedState::default(), Pulse::last_seen(then));
-        let server = serve(ANYWHERE, HealthRoutes::Health(readiness), &SharedListeners::default());
+        let then = Instant::now()
+            .checked_sub(Duration::from_secs(seconds))
+            .expect("a machine that is up for minutes");
+        let readiness = Readiness::new(
+            status.clone(),
+            SharedState::default(),
+            Pulse::last_seen(then),
+        );
+        let server = serve(
+            ANYWHERE,
+            HealthRoutes::Health(readiness),
+            &SharedListeners::default(),
+        );
         assert_eq!(get(&server, "/healthz").0, code, "{seconds}");
     }
 }
@@ -139,9 +190,24 @@ fn each_listener_answers_its_own_paths() {
     let (_publish, status) = watch::channel(status(true));
     let (readiness, metrics) = parts(status);
     for (routes, purpose, flags, codes) in [
-        (HealthRoutes::Health(readiness.clone()), "health checks", "healthz", ["200", "200", "404"]),
-        (HealthRoutes::Metrics(metrics.clone()), "metrics", "metrics", ["404", "404", "200"]),
-        (HealthRoutes::All(readiness, metrics), "health checks and metrics", "healthz", ["200"; 3]),
+        (
+            HealthRoutes::Health(readiness.clone()),
+            "health checks",
+            "healthz",
+            ["200", "200", "404"],
+        ),
+        (
+            HealthRoutes::Metrics(metrics.clone()),
+            "metrics",
+            "metrics",
+            ["404", "404", "200"],
+        ),
+        (
+            HealthRoutes::All(readiness, metrics),
+            "health checks and metrics",
+            "healthz",
+            ["200"; 3],
+        ),
     ] {
         let listeners = SharedListeners::default();
         let server = serve(ANYWHERE, routes, &listeners);
@@ -187,7 +253,11 @@ fn silent_clients_are_displaced_by_those_who_ask() {
         // Those that had to go and those that were silent for too long: both by a reset.
         assert!(stream.read_to_end(&mut Vec::new()).is_err());
     }
-    assert!((REQUEST_LIMIT..LIMIT).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    assert!(
+        (REQUEST_LIMIT..LIMIT).contains(&begun.elapsed()),
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 #[test]
@@ -211,7 +281,9 @@ fn a_burst_of_requests_beyond_the_limit_is_answered_whole() {
     let burst: Vec<_> = (0..4 * LOCAL)
         .map(|_| {
             let mut stream = connect(&server);
-            stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n").expect("sent");
+            stream
+                .write_all(b"GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n")
+                .expect("sent");
             stream
         })
         .collect();
@@ -228,8 +300,12 @@ fn the_limits_leave_room() {
 
 /// The value of a metric without labels.
 fn value<'a>(text: &'a str, metric: &str) -> &'a str {
-    let mut values = text.lines().filter_map(|line| line.strip_prefix(metric)?.strip_prefix(' '));
-    values.next().unwrap_or_else(|| panic!("{metric} in {text}"))
+    let mut values = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(metric)?.strip_prefix(' '));
+    values
+        .next()
+        .unwrap_or_else(|| panic!("{metric} in {text}"))
 }
 
 #[test]
@@ -238,20 +314,35 @@ fn metrics_are_answered_in_every_state_and_at_most_a_second_old() {
     let begun = Instant::now();
     let answer = ask(&server, "GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n");
     assert!(
-        answer.starts_with("HTTP/1.1 200 OK\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n"),
+        answer.starts_with(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n"
+        ),
         "{answer}"
     );
     let (_, first) = get(&server, "/metrics");
-    assert_eq!([value(&first, "flannel_ready"), value(&first, "flannel_datapath_readable")], ["0", "0"]);
+    assert_eq!(
+        [
+            value(&first, "flannel_ready"),
+            value(&first, "flannel_datapath_readable")
+        ],
+        ["0", "0"]
+    );
     publish.send_replace(status(true));
     let second = get(&server, "/metrics?again").1;
-    assert!(second == first || begun.elapsed() >= Duration::from_secs(1), "made anew too soon");
+    assert!(
+        second == first || begun.elapsed() >= Duration::from_secs(1),
+        "made anew too soon"
+    );
     let limit = Instant::now() + LIMIT;
     while value(&get(&server, "/metrics").1, "flannel_ready") != "1" {
         assert!(Instant::now() < limit, "an answer of long ago");
     }
     drop(publish);
-    assert_eq!(get(&server, "/metrics").0, "200", "also after the end of the main loop");
+    assert_eq!(
+        get(&server, "/metrics").0,
+        "200",
+        "also after the end of the main loop"
+    );
 }
 
 #[test]
@@ -260,7 +351,9 @@ fn who_scrapes_and_does_not_read_blocks_no_other_client() {
     let _silent: Vec<_> = (0..LOCAL - 1)
         .map(|_| {
             let mut stream = connect(&server);
-            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n").expect("sent");
+            stream
+                .write_all(b"GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n")
+                .expect("sent");
             stream
         })
         .collect();
@@ -280,7 +373,11 @@ fn a_head_that_is_too_long_is_not_taken() {
         let mut answer = Vec::new();
         // Closed with bytes unread is closed by reset, as the case may be.
         let _ = stream.read_to_end(&mut answer);
-        assert_eq!(String::from_utf8_lossy(&answer).contains(" 200 "), taken, "{length} bytes");
+        assert_eq!(
+            String::from_utf8_lossy(&answer).contains(" 200 "),
+            taken,
+            "{length} bytes"
+        );
     }
     assert_eq!(get(&server, "/healthz").0, "200");
 }
@@ -301,12 +398,23 @@ fn an_address_in_use_is_tried_again_and_its_holder_named() {
     };
     wait(&|| error().is_some());
     let holder = format!("(process {}) has the port", std::process::id());
-    assert!(error().is_some_and(|error| error.ends_with(&holder)), "{:?}", error());
+    assert!(
+        error().is_some_and(|error| error.ends_with(&holder)),
+        "{:?}",
+        error()
+    );
     assert_eq!(get(&first, "/metrics").0, "200", "the first has it");
     drop(first);
     wait(&|| error().is_none());
-    assert_eq!(get(&second, "/metrics").0, "404", "the second serves health checks alone");
+    assert_eq!(
+        get(&second, "/metrics").0,
+        "404",
+        "the second serves health checks alone"
+    );
     let address = second.address();
     drop(second);
-    assert!(Stream::connect(address).is_err(), "the thread still listens");
+    assert!(
+        Stream::connect(address).is_err(),
+        "the thread still listens"
+    );
 }

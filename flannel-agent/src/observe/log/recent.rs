@@ -10,7 +10,10 @@ use std::{
 /// The bytes that are kept.
 const KEPT: usize = 128 << 10;
 
-static LINES: Mutex<Lines> = Mutex::new(Lines { lines: VecDeque::new(), bytes: 0 });
+static LINES: Mutex<Lines> = Mutex::new(Lines {
+    lines: VecDeque::new(),
+    bytes: 0,
+});
 
 /// Lines up to a sum of bytes, the oldest first.
 #[derive(Debug, Default)]
@@ -36,7 +39,10 @@ pub struct RecentLines;
 
 impl Write for RecentLines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        LINES.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        LINES
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(line);
         Ok(line.len())
     }
 
@@ -48,7 +54,10 @@ impl Write for RecentLines {
 /// The lines that are kept.
 pub fn lines() -> Vec<u8> {
     let kept = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-    kept.lines.iter().flat_map(|line| line.iter().copied()).collect()
+    kept.lines
+        .iter()
+        .flat_map(|line| line.iter().copied())
+        .collect()
 }
 
 #[cfg(test)]
@@ -62,8 +71,17 @@ mod tests {
             lines.push(format!("line {number:>40}\n").as_bytes());
             assert!(lines.bytes <= KEPT);
         }
-        assert_eq!(lines.lines.iter().map(|line| line.len()).sum::<usize>(), lines.bytes);
-        assert!(lines.bytes > KEPT - 100 && lines.lines.back().is_some_and(|line| line.ends_with(b" 9999\n")));
+        assert_eq!(
+            lines.lines.iter().map(|line| line.len()).sum::<usize>(),
+            lines.bytes
+        );
+        assert!(
+            lines.bytes > KEPT - 100
+                && lines
+                    .lines
+                    .back()
+                    .is_some_and(|line| line.ends_with(b" 9999\n"))
+        );
         lines.push(&vec![b'x'; 2 * KEPT]);
         assert_eq!((lines.lines.len(), lines.bytes), (1, KEPT));
     }

@@ -11,9 +11,13 @@ use super::{catalogue, page::Metric};
 
 /// Seconds: one look at a node that is as it should be takes milliseconds, thousands of new peers
 /// take seconds.
-const ROUNDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+const ROUNDS: [f64; 14] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+];
 /// Seconds: from one switch to another continent.
-const ROUND_TRIPS: [f64; 11] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5];
+const ROUND_TRIPS: [f64; 11] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5,
+];
 
 /// The counts. Clones are the same counts.
 #[derive(Clone, Debug)]

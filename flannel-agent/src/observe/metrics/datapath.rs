@@ -51,7 +51,9 @@ pub(super) struct Counted {
 
 impl Counted {
     fn read(pins: &PinRoot) -> Result<Self, DatapathError> {
-        let capacities = TABLES.iter().filter_map(|(family, name)| Some((*family, capacity(pins, name)?)));
+        let capacities = TABLES
+            .iter()
+            .filter_map(|(family, name)| Some((*family, capacity(pins, name)?)));
         Ok(Self {
             stats: stats(&StatsMap::open(pins)?)?,
             generation: ModeMap::open(pins)?.get()?.generation(),
@@ -60,22 +62,37 @@ impl Counted {
     }
 
     pub(super) fn write(&self, page: &mut Page) {
-        let labels = |program: Program, reason: Reason| [program.name(), reason.name(), reason.verdict().name()];
+        let labels = |program: Program, reason: Reason| {
+            [program.name(), reason.name(), reason.verdict().name()]
+        };
         let samples = |value: fn(&Counter) -> u64| {
-            self.stats.iter().map(move |(program, reason, counter)| (labels(*program, *reason), number(value(counter))))
+            self.stats.iter().map(move |(program, reason, counter)| {
+                (labels(*program, *reason), number(value(counter)))
+            })
         };
         page.list(metric::PACKETS, samples(|counter| counter.packets));
         page.list(metric::BYTES, samples(|counter| counter.bytes));
-        let drops = Reason::ALL.into_iter().filter(|reason| reason.verdict() == Verdict::Drop);
-        page.list(metric::DROPS, drops.map(|reason| ([reason.name()], self.packets(reason))));
+        let drops = Reason::ALL
+            .into_iter()
+            .filter(|reason| reason.verdict() == Verdict::Drop);
+        page.list(
+            metric::DROPS,
+            drops.map(|reason| ([reason.name()], self.packets(reason))),
+        );
         // The others that look flows up do so for packets these two have seen before.
-        let lookups = [Program::FromPod, Program::FromUnderlay].into_iter().flat_map(|program| {
-            [("hit", Lookup::Hit), ("miss", Lookup::Miss)]
-                .map(|(result, lookup)| ([program.name(), result], self.lookups(program, lookup)))
-        });
+        let lookups = [Program::FromPod, Program::FromUnderlay]
+            .into_iter()
+            .flat_map(|program| {
+                [("hit", Lookup::Hit), ("miss", Lookup::Miss)].map(|(result, lookup)| {
+                    ([program.name(), result], self.lookups(program, lookup))
+                })
+            });
         page.list(metric::FLOW_LOOKUPS, lookups);
         page.value(metric::FLOW_GENERATIONS, f64::from(self.generation));
-        let capacities = self.capacities.iter().map(|(family, flows)| ([node::family(*family)], f64::from(*flows)));
+        let capacities = self
+            .capacities
+            .iter()
+            .map(|(family, flows)| ([node::family(*family)], f64::from(*flows)));
         page.list(metric::FLOW_CAPACITY, capacities);
     }
 
@@ -86,7 +103,10 @@ impl Counted {
     }
 
     fn lookups(&self, program: Program, result: Lookup) -> f64 {
-        let of = self.stats.iter().filter(|(by, reason, _)| *by == program && reason.lookup() == result);
+        let of = self
+            .stats
+            .iter()
+            .filter(|(by, reason, _)| *by == program && reason.lookup() == result);
         number(of.map(|(_, _, counter)| counter.packets).sum())
     }
 }
@@ -106,7 +126,10 @@ fn stats(map: &StatsMap) -> Result<Vec<(Program, Reason, Counter)>, DatapathErro
 
 /// Returns the capacity of a table in flows; `None` if its family is off.
 pub(super) fn capacity(pins: &PinRoot, name: &str) -> Option<u32> {
-    MapInfo::from_pin(pins.map(name)).ok().map(|info| info.max_entries()).filter(|flows| *flows > 1)
+    MapInfo::from_pin(pins.map(name))
+        .ok()
+        .map(|info| info.max_entries())
+        .filter(|flows| *flows > 1)
 }
 
 /// The kernel's run statistics of one program.
@@ -122,16 +145,29 @@ impl Run {
     /// [`kernel.bpf_stats_enabled`](https://docs.kernel.org/admin-guide/sysctl/kernel.html) is 1.
     fn read(pins: &PinRoot) -> Vec<Self> {
         let pinned = Program::ALL.map(|program| (program.name(), pins.program(program)));
-        let pinned = pinned.into_iter().chain([(COUNT_POLLS, pins.poll_counter())]);
+        let pinned = pinned
+            .into_iter()
+            .chain([(COUNT_POLLS, pins.poll_counter())]);
         let run = |(program, path)| {
             let info = ProgramInfo::from_pin(path).ok()?;
-            (info.run_count() > 0).then(|| Self { program, count: info.run_count(), time: info.run_time() })
+            (info.run_count() > 0).then(|| Self {
+                program,
+                count: info.run_count(),
+                time: info.run_time(),
+            })
         };
         pinned.filter_map(run).collect()
     }
 }
 
 pub(super) fn runs(page: &mut Page, runs: &[Run]) {
-    page.list(metric::PROGRAM_RUNS, runs.iter().map(|run| ([run.program], number(run.count))));
-    page.list(metric::PROGRAM_SECONDS, runs.iter().map(|run| ([run.program], run.time.as_secs_f64())));
+    page.list(
+        metric::PROGRAM_RUNS,
+        runs.iter().map(|run| ([run.program], number(run.count))),
+    );
+    page.list(
+        metric::PROGRAM_SECONDS,
+        runs.iter()
+            .map(|run| ([run.program], run.time.as_secs_f64())),
+    );
 }

@@ -12,10 +12,24 @@ use super::{
 
 /// Writes the metrics of echo requests, if these are enabled.
 pub(super) fn write(page: &mut Page, echoes: Option<EchoCounts>, counts: &Counts) {
-    let Some(EchoCounts { states, requests, lost }) = echoes else { return };
+    let Some(EchoCounts {
+        states,
+        requests,
+        lost,
+    }) = echoes
+    else {
+        return;
+    };
     let peers = |state| length(states.get(&state).copied().unwrap_or(0));
-    page.list(metric::ECHO_PEERS, EchoState::ALL.map(|state| ([state.name()], peers(state))));
+    page.list(
+        metric::ECHO_PEERS,
+        EchoState::ALL.map(|state| ([state.name()], peers(state))),
+    );
     page.value(metric::ECHO_REQUESTS, number(requests));
     page.value(metric::ECHO_LOST, number(lost));
-    counts.echo_round_trips.collect().into_iter().for_each(|family| page.add(family));
+    counts
+        .echo_round_trips
+        .collect()
+        .into_iter()
+        .for_each(|family| page.add(family));
 }

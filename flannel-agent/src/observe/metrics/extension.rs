@@ -9,8 +9,17 @@ use super::{
 
 /// Writes for how many peers commands succeeded; nothing with another backend.
 pub(super) fn write(page: &mut Page, status: Option<&ExtensionStatus>) {
-    if let Some(&ExtensionStatus { added, waiting, failing, .. }) = status {
+    if let Some(&ExtensionStatus {
+        added,
+        waiting,
+        failing,
+        ..
+    }) = status
+    {
         let states = [("added", added), ("waiting", waiting), ("failing", failing)];
-        page.list(metric::EXTENSION_PEERS, states.map(|(state, peers)| ([state], number(peers))));
+        page.list(
+            metric::EXTENSION_PEERS,
+            states.map(|(state, peers)| ([state], number(peers))),
+        );
     }
 }

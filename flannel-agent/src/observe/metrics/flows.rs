@@ -59,13 +59,20 @@ impl FlowCount {
     /// Writes the last count, if there is one.
     pub(super) fn write(&self, page: &mut Page) {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Count { at, tables, .. }) = &*last else { return };
+        let Some(Count { at, tables, .. }) = &*last else {
+            return;
+        };
         let states = |(family, tally): &(Family, Tally)| {
             let family = node::family(*family);
-            [([family, "usable"], number(tally.usable)), ([family, "stale"], number(tally.stale))]
+            [
+                ([family, "usable"], number(tally.usable)),
+                ([family, "stale"], number(tally.stale)),
+            ]
         };
         page.list(metric::FLOWS, tables.iter().flat_map(states));
-        let at = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let at = at
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
         page.value(metric::FLOWS_COUNTED, at.as_secs_f64().floor());
     }
 
@@ -73,7 +80,9 @@ impl FlowCount {
     /// done.
     pub(super) fn is_due(&self) -> bool {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = last.as_ref().is_none_or(|count| count.begun.elapsed() >= PERIOD);
+        let due = last
+            .as_ref()
+            .is_none_or(|count| count.begun.elapsed() >= PERIOD);
         due && !self.counting.swap(true, Ordering::Relaxed)
     }
 
@@ -88,7 +97,8 @@ impl FlowCount {
     }
 
     pub(super) fn keep(&self, begun: Instant, at: SystemTime, tables: Vec<(Family, Tally)>) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Count { begun, at, tables });
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Count { begun, at, tables });
         self.counting.store(false, Ordering::Relaxed);
     }
 
@@ -103,7 +113,9 @@ fn tables(pins: &PinRoot) -> Result<Vec<(Family, Tally)>, DatapathError> {
     let confirmed = ConfigMap::open(pins)?.get()?.confirmed;
     let mut tables = Vec::new();
     for (family, name) in datapath::TABLES {
-        let Some(capacity) = datapath::capacity(pins, name) else { continue };
+        let Some(capacity) = datapath::capacity(pins, name) else {
+            continue;
+        };
         let tally = match family {
             Family::V4 => tally::<[u32; 1]>(pins, name, capacity, generation, confirmed)?,
             Family::V6 => tally::<[u32; 4]>(pins, name, capacity, generation, confirmed)?,
@@ -134,8 +146,14 @@ where
     for entry in map.entries().take(capacity as usize) {
         let (key, flow) = entry?;
         let now = tick::tick(clock::now_ns());
-        let usable = flow.usable(flow.action.check(&key), generation, now, confirmed).is_ok();
-        *(if usable { &mut tally.usable } else { &mut tally.stale }) += 1;
+        let usable = flow
+            .usable(flow.action.check(&key), generation, now, confirmed)
+            .is_ok();
+        *(if usable {
+            &mut tally.usable
+        } else {
+            &mut tally.stale
+        }) += 1;
         if begun.elapsed() >= PATIENCE {
             return Ok(None);
         }

@@ -10,10 +10,19 @@ use super::{
 };
 
 /// Writes the process and how many peers are in each state; nothing with another backend.
-pub(super) fn write(page: &mut Page, status: Option<&IpsecStatus>, states: &BTreeMap<IpsecPeerState, usize>) {
-    let Some(IpsecStatus { pid, starts, .. }) = status else { return };
+pub(super) fn write(
+    page: &mut Page,
+    status: Option<&IpsecStatus>,
+    states: &BTreeMap<IpsecPeerState, usize>,
+) {
+    let Some(IpsecStatus { pid, starts, .. }) = status else {
+        return;
+    };
     page.boolean(metric::IPSEC_PROCESS, pid.is_some());
     page.value(metric::IPSEC_STARTS, number(*starts));
     let count = |state| length(states.get(&state).copied().unwrap_or(0));
-    page.list(metric::IPSEC_PEERS, IpsecPeerState::ALL.map(|state| ([state.name()], count(state))));
+    page.list(
+        metric::IPSEC_PEERS,
+        IpsecPeerState::ALL.map(|state| ([state.name()], count(state))),
+    );
 }

@@ -83,8 +83,19 @@ impl Metrics {
         series: TrafficSeries,
     ) -> Self {
         let (flows, process) = (FlowCount::default(), ProcessCollector::for_self());
-        let sources = Sources { readiness, shared, counts, pins, flows, process, series };
-        Self { sources: Arc::new(sources), last: Arc::default() }
+        let sources = Sources {
+            readiness,
+            shared,
+            counts,
+            pins,
+            flows,
+            process,
+            series,
+        };
+        Self {
+            sources: Arc::new(sources),
+            last: Arc::default(),
+        }
     }
 
     /// Returns the answer: a new one, or one that is at most a second old. `None` if it could not
@@ -98,10 +109,16 @@ impl Metrics {
         {
             return Some(text.clone());
         }
-        let links = if self.sources.series.pods { link_counters().await } else { None };
+        let links = if self.sources.series.pods {
+            link_counters().await
+        } else {
+            None
+        };
         let sources = Arc::clone(&self.sources);
         let made = spawn_blocking(move || {
-            *last = sources.text(links.as_ref()).map(|text| (Instant::now(), Bytes::from(text)));
+            *last = sources
+                .text(links.as_ref())
+                .map(|text| (Instant::now(), Bytes::from(text)));
             last.as_ref().map(|(_, text)| text.clone())
         });
         if self.sources.is_in_mode_fast() && self.sources.flows.is_due() {
@@ -116,14 +133,19 @@ impl Sources {
     fn text(&self, links: Option<&AllLinkCounters>) -> Option<Vec<u8>> {
         let mut page = Page::default();
         node::write(&mut page, &self.readiness, &self.shared.peers, &self.counts);
-        let (echoes, wireguard_peers) = (self.shared.echoes.counts(), self.shared.wireguard.states());
+        let (echoes, wireguard_peers) =
+            (self.shared.echoes.counts(), self.shared.wireguard.states());
         let status = self.shared.complete(&self.readiness.status());
         problems::write(&mut page, &status, self.shared.peer_problems());
         echo::write(&mut page, echoes, &self.counts);
         wireguard::write(&mut page, &wireguard_peers);
         extension::write(&mut page, self.shared.extension.status().as_ref());
         cloud::write(&mut page, self.shared.cloud.status().as_ref());
-        ipsec::write(&mut page, self.shared.ipsec.status().as_ref(), &self.shared.ipsec.states());
+        ipsec::write(
+            &mut page,
+            self.shared.ipsec.status().as_ref(),
+            &self.shared.ipsec.states(),
+        );
         udp::write(&mut page, self.shared.udp.status().as_ref());
         datapath::write(&mut page, &self.pins);
         let peers = self.shared.peers.list(|way| way.peer.subnet);
@@ -133,7 +155,9 @@ impl Sources {
         }
         self.flows.write(&mut page);
         process::write(&mut page, &self.process);
-        page.text().inspect_err(|error| tracing::error!(%error, "cannot put the metrics together")).ok()
+        page.text()
+            .inspect_err(|error| tracing::error!(%error, "cannot put the metrics together"))
+            .ok()
     }
 
     fn is_in_mode_fast(&self) -> bool {

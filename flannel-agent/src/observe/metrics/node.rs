@@ -3,7 +3,9 @@
 use flannel_backends::Way;
 use flannel_host::family::Family;
 use flannel_reconcile::SharedPeers;
-use flannel_status::{CheckStatus, FastStatus, GuardStatus, LeaseStatus, PodStatus, Repairs, Status, StoreStatus};
+use flannel_status::{
+    CheckStatus, FastStatus, GuardStatus, LeaseStatus, PodStatus, Repairs, Status, StoreStatus,
+};
 use prometheus::core::Collector as _;
 
 use super::{
@@ -39,31 +41,71 @@ fn status(page: &mut Page, status: &Status) {
     page.list(metric::BUILD_INFO, [([status.version.as_str()], 1.0)]);
     page.choose(metric::MODE, &MODES, &status.mode.effective);
     let (wanted, source) = (&status.mode.wanted, status.mode.source.name());
-    page.list(metric::WANTED_MODE, MODES.map(|mode| ([mode, source], f64::from(u8::from(mode == wanted)))));
+    page.list(
+        metric::WANTED_MODE,
+        MODES.map(|mode| ([mode, source], f64::from(u8::from(mode == wanted)))),
+    );
     page.value(metric::REJECTED_LEASES, number(status.rejected_total));
     let found = status.conflicts;
-    let conflicts = [("mac", found.mac), ("key", found.key), ("subnet", found.subnet), ("address", found.address)];
-    page.list(metric::LEASE_CONFLICTS, conflicts.map(|(kind, count)| ([kind], length(count))));
+    let conflicts = [
+        ("mac", found.mac),
+        ("key", found.key),
+        ("subnet", found.subnet),
+        ("address", found.address),
+    ];
+    page.list(
+        metric::LEASE_CONFLICTS,
+        conflicts.map(|(kind, count)| ([kind], length(count))),
+    );
     page.value(metric::DIRTY_ENTRIES, number(status.dirty_total));
-    page.list(metric::DEVICE_MTU, status.devices.iter().map(|device| ([&device.name], f64::from(device.mtu))));
-    repairs(page, status.repairs, status.traffic.as_ref().map(|traffic| traffic.repairs));
-    if let Some(traffic) = status.traffic.as_ref().filter(|traffic| traffic.is_any_asked_for()) {
+    page.list(
+        metric::DEVICE_MTU,
+        status
+            .devices
+            .iter()
+            .map(|device| ([&device.name], f64::from(device.mtu))),
+    );
+    repairs(
+        page,
+        status.repairs,
+        status.traffic.as_ref().map(|traffic| traffic.repairs),
+    );
+    if let Some(traffic) = status
+        .traffic
+        .as_ref()
+        .filter(|traffic| traffic.is_any_asked_for())
+    {
         page.boolean(metric::TRAFFIC_RULES, traffic.error.is_none());
     }
-    page.boolean(metric::LEASE_HELD, status.lease.as_ref().is_some_and(|lease| lease.held));
+    page.boolean(
+        metric::LEASE_HELD,
+        status.lease.as_ref().is_some_and(|lease| lease.held),
+    );
     if let Some(own) = &status.lease {
         lease(page, own);
     }
-    page.boolean(metric::STORE_IN_SYNC, status.store.as_ref().is_some_and(|store| store.in_sync));
+    page.boolean(
+        metric::STORE_IN_SYNC,
+        status.store.as_ref().is_some_and(|store| store.in_sync),
+    );
     if let Some(known) = &status.store {
         store(page, known);
     }
-    let offloads = status.checksum_offload.iter().filter_map(|offload| Some((offload, offload.on?)));
+    let offloads = status
+        .checksum_offload
+        .iter()
+        .filter_map(|offload| Some((offload, offload.on?)));
     page.list(
         metric::TX_CHECKSUM_OFFLOAD,
         offloads.map(|(offload, is_on)| ([&offload.device], f64::from(u8::from(is_on)))),
     );
-    page.list(metric::SYSCTL_PROBLEMS, status.sysctl_problems.iter().map(|problem| ([&problem.sysctl], 1.0)));
+    page.list(
+        metric::SYSCTL_PROBLEMS,
+        status
+            .sysctl_problems
+            .iter()
+            .map(|problem| ([&problem.sysctl], 1.0)),
+    );
     if let Some(checks) = &status.guard {
         guard(page, checks);
     }
@@ -76,8 +118,19 @@ fn lease(page: &mut Page, lease: &LeaseStatus) {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (v6, public_v6) = (text(&lease.ipv6_subnet), text(&lease.public_ipv6));
     // Without IPv4 the first two fields repeat what IPv6 has.
-    let if_v4 = |text: &str, v6: &str| if text == v6 { String::new() } else { text.to_owned() };
-    let labels = [if_v4(&lease.subnet, &v6), v6, if_v4(&lease.public_ip, &public_v6), public_v6];
+    let if_v4 = |text: &str, v6: &str| {
+        if text == v6 {
+            String::new()
+        } else {
+            text.to_owned()
+        }
+    };
+    let labels = [
+        if_v4(&lease.subnet, &v6),
+        v6,
+        if_v4(&lease.public_ip, &public_v6),
+        public_v6,
+    ];
     page.list(metric::LEASE_INFO, [(labels, 1.0)]);
     if let Some(expires_at) = lease.expires_at {
         page.value(metric::LEASE_EXPIRES, number(expires_at));
@@ -98,10 +151,15 @@ fn guard(page: &mut Page, GuardStatus { outer, inner, .. }: &GuardStatus) {
     let is = |check: &CheckStatus, mode| f64::from(u8::from(check.effective == mode));
     page.list(
         metric::GUARD_MODE,
-        checks.iter().flat_map(|(name, check)| GUARD_MODES.map(|mode| ([*name, mode], is(check, mode)))),
+        checks
+            .iter()
+            .flat_map(|(name, check)| GUARD_MODES.map(|mode| ([*name, mode], is(check, mode)))),
     );
     let outcomes = |(name, check): &(&'static str, &CheckStatus)| {
-        [([*name, "refused"], number(check.refused)), ([*name, "passed"], number(check.passed))]
+        [
+            ([*name, "refused"], number(check.refused)),
+            ([*name, "passed"], number(check.passed)),
+        ]
     };
     page.list(metric::GUARD_PACKETS, checks.iter().flat_map(outcomes));
 }
@@ -113,11 +171,25 @@ fn pods(page: &mut Page, fast: &FastStatus) {
         _ => "one_way",
     };
     let count = |name| length(fast.pods.iter().filter(|pod| part(pod) == name).count());
-    page.list(metric::FAST_PODS, ["full", "one_way", "none"].map(|name| ([name], count(name))));
+    page.list(
+        metric::FAST_PODS,
+        ["full", "one_way", "none"].map(|name| ([name], count(name))),
+    );
 }
 
 fn repairs(page: &mut Page, repairs: Repairs, rules: Option<u64>) {
-    let Repairs { devices, addresses, neighbours, fdb, nexthops, wireguard, policies, routes, maps, sysctls } = repairs;
+    let Repairs {
+        devices,
+        addresses,
+        neighbours,
+        fdb,
+        nexthops,
+        wireguard,
+        policies,
+        routes,
+        maps,
+        sysctls,
+    } = repairs;
     let objects = [
         ("device", devices),
         ("address", addresses),
@@ -131,7 +203,10 @@ fn repairs(page: &mut Page, repairs: Repairs, rules: Option<u64>) {
         ("sysctl", sysctls),
         ("traffic_rules", rules.unwrap_or(0)),
     ];
-    page.list(metric::REPAIRS, objects.map(|(name, count)| ([name], number(count))));
+    page.list(
+        metric::REPAIRS,
+        objects.map(|(name, count)| ([name], number(count))),
+    );
 }
 
 fn peers(page: &mut Page, shared: &SharedPeers) {
@@ -160,8 +235,19 @@ fn counts(page: &mut Page, counts: &Counts) {
     for (metric, count) in named {
         page.value(metric, number(count.get()));
     }
-    let Displaced { health, metrics, status } = &counts.displaced;
+    let Displaced {
+        health,
+        metrics,
+        status,
+    } = &counts.displaced;
     let listeners = [("health", health), ("metrics", metrics), ("status", status)];
-    page.list(metric::DISPLACED, listeners.map(|(name, count)| ([name], number(count.get()))));
-    counts.rounds.collect().into_iter().for_each(|family| page.add(family));
+    page.list(
+        metric::DISPLACED,
+        listeners.map(|(name, count)| ([name], number(count.get()))),
+    );
+    counts
+        .rounds
+        .collect()
+        .into_iter()
+        .for_each(|family| page.add(family));
 }

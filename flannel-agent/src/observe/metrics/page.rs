@@ -25,16 +25,43 @@ pub struct Metric {
 }
 
 impl Metric {
-    pub(super) const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
-        Self { name, kind: "counter", labels, help }
+    pub(super) const fn counter(
+        name: &'static str,
+        labels: &'static [&'static str],
+        help: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            kind: "counter",
+            labels,
+            help,
+        }
     }
 
-    pub(super) const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
-        Self { name, kind: "gauge", labels, help }
+    pub(super) const fn gauge(
+        name: &'static str,
+        labels: &'static [&'static str],
+        help: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            kind: "gauge",
+            labels,
+            help,
+        }
     }
 
-    pub(super) const fn histogram(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
-        Self { name, kind: "histogram", labels, help }
+    pub(super) const fn histogram(
+        name: &'static str,
+        labels: &'static [&'static str],
+        help: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            kind: "histogram",
+            labels,
+            help,
+        }
     }
 }
 
@@ -61,18 +88,30 @@ impl Page {
         samples: impl IntoIterator<Item = ([L; N], f64)>,
     ) {
         debug_assert_eq!(metric.labels.len(), N, "{}", metric.name);
-        let samples = samples.into_iter().map(|(labels, value)| sample(metric, &labels, value)).collect();
+        let samples = samples
+            .into_iter()
+            .map(|(labels, value)| sample(metric, &labels, value))
+            .collect();
         let mut family = MetricFamily::default();
         family.set_name(metric.name.to_owned());
         family.set_help(metric.help.to_owned());
-        family.set_field_type(if metric.kind == "counter" { MetricType::COUNTER } else { MetricType::GAUGE });
+        family.set_field_type(if metric.kind == "counter" {
+            MetricType::COUNTER
+        } else {
+            MetricType::GAUGE
+        });
         family.set_metric(samples);
         self.add(family);
     }
 
     /// One metric that is 1 for one of these names and 0 for the others.
     pub(super) fn choose(&mut self, metric: Metric, names: &[&str], chosen: &str) {
-        self.list(metric, names.iter().map(|name| ([*name], f64::from(u8::from(*name == chosen)))));
+        self.list(
+            metric,
+            names
+                .iter()
+                .map(|name| ([*name], f64::from(u8::from(*name == chosen)))),
+        );
     }
 
     /// Adds a family that the library has put together, unless it has no samples.
@@ -113,7 +152,10 @@ fn sample<L: AsRef<str>>(metric: Metric, labels: &[L], value: f64) -> Sample {
 }
 
 /// A number as Prometheus has it.
-#[expect(clippy::cast_precision_loss, reason = "all of Prometheus is in doubles, which are exact to 9 petabytes")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "all of Prometheus is in doubles, which are exact to 9 petabytes"
+)]
 pub(super) const fn number(value: u64) -> f64 {
     value as f64
 }

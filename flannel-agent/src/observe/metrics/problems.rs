@@ -15,7 +15,11 @@ pub(super) fn write(page: &mut Page, status: &Status, of_peers: [(ProblemCode, u
     for problem in &status.problems {
         *counts.entry(problem.code).or_default() += number(problem.count);
     }
-    let sample =
-        |code: ProblemCode| ([code.name(), code.severity().name()], counts.get(&code).copied().unwrap_or_default());
+    let sample = |code: ProblemCode| {
+        (
+            [code.name(), code.severity().name()],
+            counts.get(&code).copied().unwrap_or_default(),
+        )
+    };
     page.list(metric::PROBLEMS, ProblemCode::ALL.map(sample));
 }

@@ -10,8 +10,8 @@ use flannel_echo::EchoCounts;
 use flannel_host::family::Family;
 use flannel_reconcile::SharedPeers;
 use flannel_status::{
-    ChangeCounts, CloudStatus, EchoState, ExtensionStatus, IpsecPeerState, IpsecStatus, PeerState, RequestCounts,
-    Status, UdpStatus,
+    ChangeCounts, CloudStatus, EchoState, ExtensionStatus, IpsecPeerState, IpsecStatus, PeerState,
+    RequestCounts, Status, UdpStatus,
 };
 use tokio::sync::watch;
 
@@ -68,7 +68,10 @@ fn page(status: Status) -> String {
     let mut status = readiness.status().clone();
     status.find_problems(0);
     problems::write(&mut page, &status, SharedState::default().peer_problems());
-    let counter = |packets| Counter { packets, bytes: packets * 100 };
+    let counter = |packets| Counter {
+        packets,
+        bytes: packets * 100,
+    };
     let counted = Counted {
         stats: vec![
             (Program::FromPod, Reason::Replayed, counter(90)),
@@ -84,23 +87,99 @@ fn page(status: Status) -> String {
     };
     counted.write(&mut page);
     let [to, from] = [counter(20), counter(10)];
-    traffic::write_peers(&mut page, &[Labelled { label: "10.5.2.0/24".to_owned(), to, from }]);
-    traffic::write_pods(&mut page, &[Labelled { label: "veth1".to_owned(), to, from }]);
+    traffic::write_peers(
+        &mut page,
+        &[Labelled {
+            label: "10.5.2.0/24".to_owned(),
+            to,
+            from,
+        }],
+    );
+    traffic::write_pods(
+        &mut page,
+        &[Labelled {
+            label: "veth1".to_owned(),
+            to,
+            from,
+        }],
+    );
     let states = BTreeMap::from([(EchoState::Answering, 2), (EchoState::Silent, 1)]);
-    echo::write(&mut page, Some(EchoCounts { states, requests: 40, lost: 6 }), &counts);
+    echo::write(
+        &mut page,
+        Some(EchoCounts {
+            states,
+            requests: 40,
+            lost: 6,
+        }),
+        &counts,
+    );
     wireguard::write(&mut page, &BTreeMap::from([(PeerState::Unanswered, 2)]));
-    let requests = RequestCounts { done: 9, throttled: 2, ..RequestCounts::default() };
-    let changes = ChangeCounts { created: 1, ..ChangeCounts::default() };
-    cloud::write(&mut page, Some(&CloudStatus { present: true, requests, changes, ..CloudStatus::default() }));
-    extension::write(&mut page, Some(&ExtensionStatus { added: 3, failing: 1, ..ExtensionStatus::default() }));
+    let requests = RequestCounts {
+        done: 9,
+        throttled: 2,
+        ..RequestCounts::default()
+    };
+    let changes = ChangeCounts {
+        created: 1,
+        ..ChangeCounts::default()
+    };
+    cloud::write(
+        &mut page,
+        Some(&CloudStatus {
+            present: true,
+            requests,
+            changes,
+            ..CloudStatus::default()
+        }),
+    );
+    extension::write(
+        &mut page,
+        Some(&ExtensionStatus {
+            added: 3,
+            failing: 1,
+            ..ExtensionStatus::default()
+        }),
+    );
     let states = BTreeMap::from([(IpsecPeerState::Established, 2)]);
-    ipsec::write(&mut page, Some(&IpsecStatus { pid: Some(8), starts: 1, ..IpsecStatus::default() }), &states);
-    udp::write(&mut page, Some(&UdpStatus { pid: Some(7), starts: 1, ..UdpStatus::default() }));
+    ipsec::write(
+        &mut page,
+        Some(&IpsecStatus {
+            pid: Some(8),
+            starts: 1,
+            ..IpsecStatus::default()
+        }),
+        &states,
+    );
+    udp::write(
+        &mut page,
+        Some(&UdpStatus {
+            pid: Some(7),
+            starts: 1,
+            ..UdpStatus::default()
+        }),
+    );
     page.boolean(catalogue::DATAPATH_READABLE, true);
-    runs(&mut page, &[Run { program: "to_pod", count: 2, time: Duration::from_micros(3) }]);
+    runs(
+        &mut page,
+        &[Run {
+            program: "to_pod",
+            count: 2,
+            time: Duration::from_micros(3),
+        }],
+    );
     let flows = FlowCount::default();
     assert!(flows.is_due() && !flows.is_due(), "one counts");
-    flows.keep(Instant::now(), SystemTime::UNIX_EPOCH, vec![(Family::V4, Tally { usable: 1, stale: 2 })]);
+    flows.keep(
+        Instant::now(),
+        SystemTime::UNIX_EPOCH,
+        vec![(
+            Family::V4,
+            Tally {
+                usable: 1,
+                stale: 2,
+            },
+        )],
+    );
     assert!(!flows.is_due(), "not again for a minute");
     flows.write(&mut page);
     String::from_utf8(page.text().expect("a page")).expect("text")
@@ -110,26 +189,56 @@ fn page(status: Status) -> String {
 fn every_metric_is_as_the_catalogue_has_it() {
     let text = page(status());
     for metric in ALL {
-        let head = format!("# HELP {0} {1}\n# TYPE {0} {2}\n{0}", metric.name, metric.help, metric.kind);
+        let head = format!(
+            "# HELP {0} {1}\n# TYPE {0} {2}\n{0}",
+            metric.name, metric.help, metric.kind
+        );
         assert!(text.contains(&head), "{head}\nis not in\n{text}");
-        let samples = text.lines().filter_map(|line| line.strip_prefix(metric.name)?.strip_prefix('{')).peekable();
+        let samples = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(metric.name)?.strip_prefix('{'))
+            .peekable();
         for sample in samples {
             let (labels, _) = sample.rsplit_once('}').expect("labels");
-            let names: Vec<_> = labels.split(',').filter_map(|label| Some(label.split_once('=')?.0)).collect();
+            let names: Vec<_> = labels
+                .split(',')
+                .filter_map(|label| Some(label.split_once('=')?.0))
+                .collect();
             assert_eq!(names, metric.labels, "{sample}");
         }
     }
-    let said: BTreeSet<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
-    assert_eq!(said, ALL.iter().map(|metric| metric.name).collect(), "and no other");
+    let said: BTreeSet<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
+    assert_eq!(
+        said,
+        ALL.iter().map(|metric| metric.name).collect(),
+        "and no other"
+    );
     assert_eq!(said.len(), ALL.len(), "each once");
 }
 
 #[test]
 fn names_follow_the_conventions() {
-    for Metric { name, kind, labels, help } in ALL {
-        assert!(name.starts_with("flannel_") && help.ends_with('.'), "{name}");
+    for Metric {
+        name,
+        kind,
+        labels,
+        help,
+    } in ALL
+    {
+        assert!(
+            name.starts_with("flannel_") && help.ends_with('.'),
+            "{name}"
+        );
         assert_eq!(name.ends_with("_total"), *kind == "counter", "{name}");
-        assert!(!labels.iter().any(|label| ["le", "quantile", "job", "instance"].contains(label)), "{name}");
+        assert!(
+            !labels
+                .iter()
+                .any(|label| ["le", "quantile", "job", "instance"].contains(label)),
+            "{name}"
+        );
     }
 }
 
@@ -190,7 +299,10 @@ fn samples_are_what_they_should_be() {
         "flannel_program_run_seconds_total{program=\"to_pod\"} 0.000003",
     ];
     for line in lines {
-        assert!(text.lines().any(|other| other == line), "{line}\nis not in\n{text}");
+        assert!(
+            text.lines().any(|other| other == line),
+            "{line}\nis not in\n{text}"
+        );
     }
 }
 
@@ -199,10 +311,17 @@ fn what_is_not_known_is_not_said() {
     let whole = status();
     let bare = Status::without_agent("starting", whole.mode);
     let text = page(bare);
-    assert!(text.contains("\nflannel_lease_held 0\n") && text.contains("\nflannel_store_in_sync 0\n"), "{text}");
-    for absent in
-        ["flannel_lease_info", "flannel_lease_expires", "flannel_guard", "flannel_fast_pods", "flannel_traffic"]
-    {
+    assert!(
+        text.contains("\nflannel_lease_held 0\n") && text.contains("\nflannel_store_in_sync 0\n"),
+        "{text}"
+    );
+    for absent in [
+        "flannel_lease_info",
+        "flannel_lease_expires",
+        "flannel_guard",
+        "flannel_fast_pods",
+        "flannel_traffic",
+    ] {
         assert!(!text.contains(absent), "{absent} in {text}");
     }
 }

@@ -13,6 +13,9 @@ use super::{
 pub(super) fn write(page: &mut Page, states: &BTreeMap<PeerState, usize>) {
     if !states.is_empty() {
         let count = |state| length(states.get(&state).copied().unwrap_or(0));
-        page.list(metric::WIREGUARD_PEERS, PeerState::ALL.map(|state| ([state.name()], count(state))));
+        page.list(
+            metric::WIREGUARD_PEERS,
+            PeerState::ALL.map(|state| ([state.name()], count(state))),
+        );
     }
 }

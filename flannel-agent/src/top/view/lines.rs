@@ -16,19 +16,29 @@ pub(crate) struct PanelLines {
 impl PanelLines {
     /// A panel that takes all it wants.
     pub(crate) const fn first(wanted: u16) -> Self {
-        Self { wanted, spared: 0, least: 0 }
+        Self {
+            wanted,
+            spared: 0,
+            least: 0,
+        }
     }
 }
 
 /// Divides `left` lines in the order of the panels; the last number is that of the lines that
 /// remain. A panel without room for a row has none.
 pub(crate) fn divided<const N: usize>(mut left: u16, panels: [PanelLines; N]) -> ([u16; N], u16) {
-    let lines = panels.map(|PanelLines { wanted, spared, least }| {
-        let taken = wanted.min(left.saturating_sub(spared).max(least)).min(left);
-        let taken = if taken < LEAST { 0 } else { taken };
-        left -= taken;
-        taken
-    });
+    let lines = panels.map(
+        |PanelLines {
+             wanted,
+             spared,
+             least,
+         }| {
+            let taken = wanted.min(left.saturating_sub(spared).max(least)).min(left);
+            let taken = if taken < LEAST { 0 } else { taken };
+            left -= taken;
+            taken
+        },
+    );
     (lines, left)
 }
 
@@ -39,8 +49,23 @@ mod tests {
     #[test]
     fn panels_take_lines_in_their_order_and_spare_some() {
         let panels = |left| {
-            let peers = PanelLines { wanted: 10, spared: 5, least: LEAST };
-            divided(left, [PanelLines::first(6), PanelLines { wanted: 8, spared: 9, least: 0 }, peers])
+            let peers = PanelLines {
+                wanted: 10,
+                spared: 5,
+                least: LEAST,
+            };
+            divided(
+                left,
+                [
+                    PanelLines::first(6),
+                    PanelLines {
+                        wanted: 8,
+                        spared: 9,
+                        least: 0,
+                    },
+                    peers,
+                ],
+            )
         };
         assert_eq!(panels(60), ([6, 8, 10], 36));
         assert_eq!(panels(25), ([6, 8, 6], 5));

@@ -54,13 +54,22 @@ impl View<'_> {
     fn wanted(&self) -> [u16; 4] {
         let board = self.board;
         let reasons = board.drops.len().max(board.left.len());
-        let ends = if board.shows_pods { board.pods.len() } else { board.peers.len() };
-        [board.hooks.len(), ends, board.flows.len(), reasons].map(|rows| u16::try_from(rows.max(1)).unwrap_or(u16::MAX))
+        let ends = if board.shows_pods {
+            board.pods.len()
+        } else {
+            board.peers.len()
+        };
+        [board.hooks.len(), ends, board.flows.len(), reasons]
+            .map(|rows| u16::try_from(rows.max(1)).unwrap_or(u16::MAX))
     }
 
     fn problem_lines(&self) -> u16 {
         let lines = u16::try_from(self.board.problems.len()).unwrap_or(u16::MAX);
-        if lines == 0 { 0 } else { lines.min(PROBLEMS) + 2 }
+        if lines == 0 {
+            0
+        } else {
+            lines.min(PROBLEMS) + 2
+        }
     }
 
     fn key_lines(&self) -> u16 {
@@ -73,14 +82,27 @@ impl View<'_> {
     /// panel without a row.
     fn heights(&self, height: u16) -> [u16; 4] {
         let [hooks, peers, _, mut reasons] = self.wanted().map(|rows| rows.saturating_add(AROUND));
-        let most = if height >= self.height() { PRINTED + AROUND } else { (height / 3).max(LEAST) };
+        let most = if height >= self.height() {
+            PRINTED + AROUND
+        } else {
+            (height / 3).max(LEAST)
+        };
         if !self.keys.is_empty() {
             reasons = (height / 4).max(LEAST);
         }
         let room = height.saturating_sub(1 + self.problem_lines() + self.key_lines());
-        let reasons = PanelLines { wanted: reasons.min(most), spared: LEAST + FLOWS, least: 0 };
-        let peers = PanelLines { wanted: peers.min(most), spared: FLOWS, least: LEAST };
-        let ([hooks, reasons, peers], flows) = divided(room, [PanelLines::first(hooks), reasons, peers]);
+        let reasons = PanelLines {
+            wanted: reasons.min(most),
+            spared: LEAST + FLOWS,
+            least: 0,
+        };
+        let peers = PanelLines {
+            wanted: peers.min(most),
+            spared: FLOWS,
+            least: LEAST,
+        };
+        let ([hooks, reasons, peers], flows) =
+            divided(room, [PanelLines::first(hooks), reasons, peers]);
         [hooks, peers, flows, reasons]
     }
 
@@ -91,13 +113,18 @@ impl View<'_> {
     fn problems(&self, area: Rect, buffer: &mut Buffer) {
         let width = usize::from(area.width.saturating_sub(2));
         let problems = &self.board.problems;
-        let lines = problems.iter().take(usize::from(PROBLEMS)).map(|problem| self.palette.bad(cut(problem, width)));
+        let lines = problems
+            .iter()
+            .take(usize::from(PROBLEMS))
+            .map(|problem| self.palette.bad(cut(problem, width)));
         let title = match problems.len().saturating_sub(usize::from(PROBLEMS)) {
             0 => " problems ".to_owned(),
             more => format!(" problems ({more} more) "),
         };
         let block = Block::bordered().title(self.palette.title(title));
-        Paragraph::new(lines.map(Into::into).collect::<Vec<_>>()).block(block).render(area, buffer);
+        Paragraph::new(lines.map(Into::into).collect::<Vec<_>>())
+            .block(block)
+            .render(area, buffer);
     }
 
     /// Draws a panel at its place on a screen of this width.
@@ -112,7 +139,12 @@ impl Widget for View<'_> {
         let [hooks, peers, flows, reasons] = self.heights(area.height);
         let mut top = area.y;
         let mut next = |height: u16| {
-            let place = Rect { y: top, height, ..area }.intersection(area);
+            let place = Rect {
+                y: top,
+                height,
+                ..area
+            }
+            .intersection(area);
             top = top.saturating_add(height);
             place
         };
@@ -121,14 +153,40 @@ impl Widget for View<'_> {
         if !problems.is_empty() && !board.problems.is_empty() {
             self.problems(problems, buffer);
         }
-        self.panel(panels::hooks(board, palette), (next(hooks), area.width), buffer);
-        let ends = if board.shows_pods { panels::pods(board) } else { panels::peers(board, palette) };
+        self.panel(
+            panels::hooks(board, palette),
+            (next(hooks), area.width),
+            buffer,
+        );
+        let ends = if board.shows_pods {
+            panels::pods(board)
+        } else {
+            panels::peers(board, palette)
+        };
         self.panel(ends.below(self.offset), (next(peers), area.width), buffer);
-        self.panel(panels::flows(board, palette).below(self.offset), (next(flows), area.width), buffer);
+        self.panel(
+            panels::flows(board, palette).below(self.offset),
+            (next(flows), area.width),
+            buffer,
+        );
         let both = next(reasons);
         let half = both.width / 2;
-        self.panel(panels::drops(board, palette), (Rect { width: half, ..both }, area.width), buffer);
-        let right = Rect { x: both.x + half, width: both.width - half, ..both };
+        self.panel(
+            panels::drops(board, palette),
+            (
+                Rect {
+                    width: half,
+                    ..both
+                },
+                area.width,
+            ),
+            buffer,
+        );
+        let right = Rect {
+            x: both.x + half,
+            width: both.width - half,
+            ..both
+        };
         self.panel(panels::left(board), (right, area.width), buffer);
         if !self.keys.is_empty() {
             Paragraph::new(palette.dim(self.keys)).render(next(1), buffer);

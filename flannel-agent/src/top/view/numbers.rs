@@ -18,13 +18,24 @@ pub(crate) fn total(number: u64) -> String {
 pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or_else(
         || "-".to_owned(),
-        |share| format!("{:.0} %", if share < 1.0 { (share * 100.0).min(99.0) } else { 100.0 }),
+        |share| {
+            format!(
+                "{:.0} %",
+                if share < 1.0 {
+                    (share * 100.0).min(99.0)
+                } else {
+                    100.0
+                }
+            )
+        },
     )
 }
 
 /// A bar of ten cells, filled by a share of 1.
 pub(crate) fn bar(share: Option<f64>) -> String {
-    let filled = (1..=10).filter(|cell| share.is_some_and(|share| share * 10.0 >= f64::from(*cell) - 0.5)).count();
+    let filled = (1..=10)
+        .filter(|cell| share.is_some_and(|share| share * 10.0 >= f64::from(*cell) - 0.5))
+        .count();
     format!("{}{}", "█".repeat(filled), "░".repeat(10 - filled))
 }
 
@@ -69,7 +80,13 @@ mod tests {
 
     #[test]
     fn a_hundred_percent_is_all_of_it() {
-        assert_eq!([Some(1.0), Some(0.9999), Some(0.0), None].map(percent), ["100 %", "99 %", "0 %", "-"]);
-        assert_eq!([Some(1.0), Some(0.5), None].map(bar), ["██████████", "█████░░░░░", "░░░░░░░░░░"]);
+        assert_eq!(
+            [Some(1.0), Some(0.9999), Some(0.0), None].map(percent),
+            ["100 %", "99 %", "0 %", "-"]
+        );
+        assert_eq!(
+            [Some(1.0), Some(0.5), None].map(bar),
+            ["██████████", "█████░░░░░", "░░░░░░░░░░"]
+        );
     }
 }

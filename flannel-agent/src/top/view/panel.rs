@@ -45,21 +45,36 @@ pub(crate) enum CellKind {
 
 impl PanelColumn {
     pub(crate) const fn new(name: &'static str, width: Constraint) -> Self {
-        Self { name, width, kind: CellKind::Text, least_screen: 0 }
+        Self {
+            name,
+            width,
+            kind: CellKind::Text,
+            least_screen: 0,
+        }
     }
 
     /// A column of numbers, at its right.
     pub(crate) const fn number(name: &'static str, width: u16) -> Self {
-        Self { kind: CellKind::Number, ..Self::new(name, Constraint::Length(width)) }
+        Self {
+            kind: CellKind::Number,
+            ..Self::new(name, Constraint::Length(width))
+        }
     }
 
     /// The rates of ten minutes, on screens of at least this width.
     pub(crate) const fn history(least_screen: u16) -> Self {
-        Self { kind: CellKind::History, least_screen, ..Self::new("10 MIN", Constraint::Length(HISTORY[0])) }
+        Self {
+            kind: CellKind::History,
+            least_screen,
+            ..Self::new("10 MIN", Constraint::Length(HISTORY[0]))
+        }
     }
 
     pub(crate) const fn extra(self) -> Self {
-        Self { least_screen: WIDE, ..self }
+        Self {
+            least_screen: WIDE,
+            ..self
+        }
     }
 
     /// The column on a screen of this width, which has room for it.
@@ -68,7 +83,10 @@ impl PanelColumn {
         match self.kind {
             CellKind::History => {
                 let columns = (width - self.least_screen).saturating_add(least).min(most);
-                Self { width: Constraint::Length(columns), ..self }
+                Self {
+                    width: Constraint::Length(columns),
+                    ..self
+                }
             }
             CellKind::Text | CellKind::Number => self,
         }
@@ -99,14 +117,23 @@ impl Panel<'_> {
     /// The panel on a screen of this width.
     pub(crate) fn fitted(mut self, width: u16) -> Self {
         let columns = self.columns.clone();
-        let is_kept = |index: usize| columns.get(index).is_some_and(|column| width >= column.least_screen);
+        let is_kept = |index: usize| {
+            columns
+                .get(index)
+                .is_some_and(|column| width >= column.least_screen)
+        };
         let kept = |row: Vec<_>| {
-            let cells = row.into_iter().enumerate().filter(|(index, _)| is_kept(*index));
+            let cells = row
+                .into_iter()
+                .enumerate()
+                .filter(|(index, _)| is_kept(*index));
             cells.map(|(_, cell)| cell).collect()
         };
         self.rows = self.rows.into_iter().map(kept).collect();
         self.columns.retain(|column| width >= column.least_screen);
-        self.columns.iter_mut().for_each(|column| *column = column.on_screen(width));
+        self.columns
+            .iter_mut()
+            .for_each(|column| *column = column.on_screen(width));
         self
     }
 
@@ -130,17 +157,34 @@ impl Panel<'_> {
         let block = Block::bordered().border_style(palette.frame()).title(title);
         let constraints: Vec<_> = self.columns.iter().map(|column| column.width).collect();
         let inside = block.inner(area);
-        let widths: Vec<u16> =
-            Layout::horizontal(&constraints).spacing(SPACING).split(inside).iter().map(|part| part.width).collect();
+        let widths: Vec<u16> = Layout::horizontal(&constraints)
+            .spacing(SPACING)
+            .split(inside)
+            .iter()
+            .map(|part| part.width)
+            .collect();
         let places = || self.columns.iter().zip(&widths);
         let head = places().map(|(column, width)| column.line(&palette.dim(column.name), *width));
         let head = Row::new(head.collect::<Vec<_>>());
         let cells = |row: &Vec<Span<'_>>| -> Vec<Line<'static>> {
-            row.iter().zip(places()).map(|(cell, (column, width))| column.line(cell, *width)).collect()
+            row.iter()
+                .zip(places())
+                .map(|(cell, (column, width))| column.line(cell, *width))
+                .collect()
         };
-        let rows: Vec<Row<'_>> = self.rows.iter().skip(offset).take(room).map(|row| Row::new(cells(row))).collect();
+        let rows: Vec<Row<'_>> = self
+            .rows
+            .iter()
+            .skip(offset)
+            .take(room)
+            .map(|row| Row::new(cells(row)))
+            .collect();
         let widths = widths.iter().map(|width| Constraint::Length(*width));
-        Table::new(rows, widths).header(head).column_spacing(SPACING).block(block).render(area, buffer);
+        Table::new(rows, widths)
+            .header(head)
+            .column_spacing(SPACING)
+            .block(block)
+            .render(area, buffer);
     }
 }
 
@@ -153,12 +197,18 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     if length <= width {
         return text.to_owned();
     }
-    let Some(room) = width.checked_sub(1) else { return String::new() };
+    let Some(room) = width.checked_sub(1) else {
+        return String::new();
+    };
     if text.contains(' ') {
         return parts(text, room, 0);
     }
     let is_address = text.contains(':') || text.parse::<IpAddr>().is_ok();
-    let name = text.split('.').next().filter(|_| !is_address).unwrap_or(text);
+    let name = text
+        .split('.')
+        .next()
+        .filter(|_| !is_address)
+        .unwrap_or(text);
     if name.len() <= room && name.len() < text.len() {
         parts(name, room, 0)
     } else {
@@ -169,7 +219,11 @@ pub(super) fn cut(text: &str, width: usize) -> String {
 /// The first and the last characters of a text, with the mark between them.
 fn parts(text: &str, first: usize, last: usize) -> String {
     let behind = text.chars().count().saturating_sub(last);
-    text.chars().take(first).chain(CUT.chars()).chain(text.chars().skip(behind)).collect()
+    text.chars()
+        .take(first)
+        .chain(CUT.chars())
+        .chain(text.chars().skip(behind))
+        .collect()
 }
 
 #[cfg(test)]
@@ -179,21 +233,44 @@ mod tests {
     #[test]
     fn a_text_that_is_cut_has_a_mark() {
         let shown = |width| cut("a long problem", width);
-        assert_eq!((&*shown(14), &*shown(13)), ("a long problem", "a long probl\u{2026}"));
+        assert_eq!(
+            (&*shown(14), &*shown(13)),
+            ("a long problem", "a long probl\u{2026}")
+        );
         assert_eq!((&*shown(1), &*shown(0)), ("\u{2026}", ""));
     }
 
     #[test]
     fn names_and_addresses_stay_distinct_when_they_are_cut() {
         for (text, width, shown) in [
-            ("ip-10-0-12-34.eu-west-1.compute.internal", 15, "ip-10-0-12-34\u{2026}"),
-            ("gke-main-default-pool-1a2b3c4d-x7k2", 15, "gke-mai\u{2026}4d-x7k2"),
-            ("node-with-a-long-name-40.example.com", 15, "node-wi\u{2026}name-40"),
-            ("[fd00:10:244:10::abcd:1234]:60009", 24, "[fd00:10:244\u{2026}1234]:60009"),
+            (
+                "ip-10-0-12-34.eu-west-1.compute.internal",
+                15,
+                "ip-10-0-12-34\u{2026}",
+            ),
+            (
+                "gke-main-default-pool-1a2b3c4d-x7k2",
+                15,
+                "gke-mai\u{2026}4d-x7k2",
+            ),
+            (
+                "node-with-a-long-name-40.example.com",
+                15,
+                "node-wi\u{2026}name-40",
+            ),
+            (
+                "[fd00:10:244:10::abcd:1234]:60009",
+                24,
+                "[fd00:10:244\u{2026}1234]:60009",
+            ),
             ("10.244.101.2", 11, "10.24\u{2026}101.2"),
         ] {
             assert_eq!(cut(text, width), shown);
-            assert_eq!(shown.chars().count().max(width - 1), shown.chars().count(), "{shown}");
+            assert_eq!(
+                shown.chars().count().max(width - 1),
+                shown.chars().count(),
+                "{shown}"
+            );
         }
     }
 
@@ -209,9 +286,22 @@ mod tests {
             rows: vec![vec![Span::raw("a"), Span::raw("b"), Span::raw("c")]],
             offset: 0,
         };
-        let names = |width| panel().fitted(width).columns.iter().map(|column| column.name).collect::<Vec<_>>();
-        assert_eq!((names(WIDE), names(80)), (vec!["A", "B", "C"], vec!["A", "C"]));
-        let cells: Vec<_> = panel().fitted(80).rows[0].iter().map(|cell| cell.content.clone()).collect();
+        let names = |width| {
+            panel()
+                .fitted(width)
+                .columns
+                .iter()
+                .map(|column| column.name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (names(WIDE), names(80)),
+            (vec!["A", "B", "C"], vec!["A", "C"])
+        );
+        let cells: Vec<_> = panel().fitted(80).rows[0]
+            .iter()
+            .map(|cell| cell.content.clone())
+            .collect();
         assert_eq!(cells, ["a", "c"]);
     }
 }

@@ -27,14 +27,27 @@ const MOST: f64 = 0.9;
 const HISTORY: u16 = 140;
 
 pub(super) fn header(board: &Board, palette: Palette) -> Line<'_> {
-    let age = board.heartbeat_age.map_or_else(|| "never".to_owned(), |age| format!("{age:.1} s ago"));
+    let age = board
+        .heartbeat_age
+        .map_or_else(|| "never".to_owned(), |age| format!("{age:.1} s ago"));
     let heartbeat = if board.is_current {
         palette.good(format!("heartbeat {age}"))
     } else {
-        palette.bad(format!("heartbeat {age}: every packet takes the kernel's path"))
+        palette.bad(format!(
+            "heartbeat {age}: every packet takes the kernel's path"
+        ))
     };
-    let agent = if board.agent.is_empty() { String::new() } else { format!("   {}", board.agent) };
-    Line::from(vec![palette.title(format!("mode {}", board.mode)), Span::raw("   "), heartbeat, Span::raw(agent)])
+    let agent = if board.agent.is_empty() {
+        String::new()
+    } else {
+        format!("   {}", board.agent)
+    };
+    Line::from(vec![
+        palette.title(format!("mode {}", board.mode)),
+        Span::raw("   "),
+        heartbeat,
+        Span::raw(agent),
+    ])
 }
 
 pub(super) fn hooks(board: &Board, palette: Palette) -> Panel<'_> {
@@ -46,18 +59,33 @@ pub(super) fn hooks(board: &Board, palette: Palette) -> Panel<'_> {
         PanelColumn::new("FAST PATH", Fill(1)),
     ];
     let rows = board.hooks.iter().map(|row| hook(row, palette)).collect();
-    Panel { title: "fast path".to_owned(), columns, rows, offset: 0 }
+    Panel {
+        title: "fast path".to_owned(),
+        columns,
+        rows,
+        offset: 0,
+    }
 }
 
 fn hook<'a>(row: &HookRate, palette: Palette) -> Vec<Span<'a>> {
     let share = format!("{} {}", bar(row.taken), percent(row.taken));
-    let share = if row.taken.is_some_and(|share| share >= MOST) { palette.good(share) } else { palette.warn(share) };
+    let share = if row.taken.is_some_and(|share| share >= MOST) {
+        palette.good(share)
+    } else {
+        palette.warn(share)
+    };
     let name = match row.program {
         Program::ToTunnel => "into the tunnel",
         Program::FromUnderlay => "from other nodes",
         _ => "from pods",
     };
-    vec![name.into(), row.program.name().into(), rate(row.packets).into(), rate(row.bytes).into(), share]
+    vec![
+        name.into(),
+        row.program.name().into(),
+        rate(row.packets).into(),
+        rate(row.bytes).into(),
+        share,
+    ]
 }
 
 pub(super) fn peers(board: &Board, palette: Palette) -> Panel<'_> {
@@ -72,10 +100,22 @@ pub(super) fn peers(board: &Board, palette: Palette) -> Panel<'_> {
         PanelColumn::number("FROM BIT/S", 10).extra(),
         PanelColumn::history(HISTORY),
     ];
-    let history = |row: &PeerRate| history(board, |history| history.peers.get(&row.peer.subnet.to_string()));
-    let rows = board.peers.iter().map(|row| [peer(row, palette), vec![history(row)]].concat()).collect();
+    let history = |row: &PeerRate| {
+        history(board, |history| {
+            history.peers.get(&row.peer.subnet.to_string())
+        })
+    };
+    let rows = board
+        .peers
+        .iter()
+        .map(|row| [peer(row, palette), vec![history(row)]].concat())
+        .collect();
     Panel {
-        title: format!("{} by {}", counted(board.peers.len(), "peer"), board.sort.name()),
+        title: format!(
+            "{} by {}",
+            counted(board.peers.len(), "peer"),
+            board.sort.name()
+        ),
         columns,
         rows,
         offset: 0,
@@ -83,13 +123,24 @@ pub(super) fn peers(board: &Board, palette: Palette) -> Panel<'_> {
 }
 
 /// The line of one series, if the agent has it.
-fn history<'a>(board: &Board, series: impl Fn(&TrafficHistory) -> Option<&RateHistory>) -> Span<'a> {
-    let values = board.history.as_ref().and_then(series).map_or(&[][..], |history| &history.packets_per_second);
+fn history<'a>(
+    board: &Board,
+    series: impl Fn(&TrafficHistory) -> Option<&RateHistory>,
+) -> Span<'a> {
+    let values = board
+        .history
+        .as_ref()
+        .and_then(series)
+        .map_or(&[][..], |history| &history.packets_per_second);
     sparkline(values).into()
 }
 
 fn peer<'a>(row: &PeerRate, palette: Palette) -> Vec<Span<'a>> {
-    let way = if row.peer.way == "kernel" { palette.warn(row.peer.way) } else { palette.good(row.peer.way) };
+    let way = if row.peer.way == "kernel" {
+        palette.warn(row.peer.way)
+    } else {
+        palette.good(row.peer.way)
+    };
     vec![
         row.peer.subnet.to_string().into(),
         row.peer.vtep.to_string().into(),
@@ -113,11 +164,19 @@ pub(super) fn pods(board: &Board) -> Panel<'_> {
     ];
     let row = |row: &PodRate| -> Vec<Span<'_>> {
         let rates = [row.to.packets, row.from.packets, row.to.bits, row.from.bits];
-        let cells = std::iter::once(row.pod.veth.clone()).chain(rates.map(rate)).map(Span::from);
-        cells.chain([history(board, |history| history.pods.get(&row.pod.veth))]).collect()
+        let cells = std::iter::once(row.pod.veth.clone())
+            .chain(rates.map(rate))
+            .map(Span::from);
+        cells
+            .chain([history(board, |history| history.pods.get(&row.pod.veth))])
+            .collect()
     };
     Panel {
-        title: format!("{} by {}", counted(board.pods.len(), "pod"), board.sort.name()),
+        title: format!(
+            "{} by {}",
+            counted(board.pods.len(), "pod"),
+            board.sort.name()
+        ),
         columns,
         rows: board.pods.iter().map(row).collect(),
         offset: 0,
@@ -137,7 +196,11 @@ pub(super) fn flows(board: &Board, palette: Palette) -> Panel<'_> {
     ];
     let rows = board.flows.iter().map(|row| flow(row, palette)).collect();
     Panel {
-        title: format!("{} by {}", counted(board.flows.len(), "flow"), board.sort.name()),
+        title: format!(
+            "{} by {}",
+            counted(board.flows.len(), "flow"),
+            board.sort.name()
+        ),
         columns,
         rows,
         offset: 0,
@@ -145,12 +208,18 @@ pub(super) fn flows(board: &Board, palette: Palette) -> Panel<'_> {
 }
 
 fn flow<'a>(row: &FlowRate, palette: Palette) -> Vec<Span<'a>> {
-    let state = if row.state == "usable" { palette.good(row.state) } else { palette.warn(row.state) };
+    let state = if row.state == "usable" {
+        palette.good(row.state)
+    } else {
+        palette.warn(row.state)
+    };
     vec![
         row.protocol.into(),
         row.source.to_string().into(),
         row.destination.to_string().into(),
-        row.translated.map_or_else(|| "=".to_owned(), |end| end.to_string()).into(),
+        row.translated
+            .map_or_else(|| "=".to_owned(), |end| end.to_string())
+            .into(),
         row.way.name().into(),
         rate(row.packets).into(),
         rate(row.bits).into(),
@@ -170,12 +239,23 @@ pub(super) fn drops(board: &Board, palette: Palette) -> Panel<'_> {
 }
 
 pub(super) fn left(board: &Board) -> Panel<'_> {
-    reasons("left to the kernel", &board.left, |row| Span::raw(row.reason.name()))
+    reasons("left to the kernel", &board.left, |row| {
+        Span::raw(row.reason.name())
+    })
 }
 
-fn reasons<'a>(title: &str, rows: &'a [ReasonRate], paint: impl Fn(&ReasonRate) -> Span<'a>) -> Panel<'a> {
+fn reasons<'a>(
+    title: &str,
+    rows: &'a [ReasonRate],
+    paint: impl Fn(&ReasonRate) -> Span<'a>,
+) -> Panel<'a> {
     let row = |row: &'a ReasonRate| {
-        vec![row.program.name().into(), paint(row), rate(row.packets).into(), total(row.total).into()]
+        vec![
+            row.program.name().into(),
+            paint(row),
+            rate(row.packets).into(),
+            total(row.total).into(),
+        ]
     };
     // The reasons of half a screen: a screen of 80 columns has no room for the totals.
     let columns = vec![
@@ -184,9 +264,18 @@ fn reasons<'a>(title: &str, rows: &'a [ReasonRate], paint: impl Fn(&ReasonRate) 
         PanelColumn::number("PKT/S", 6),
         PanelColumn::number("TOTAL", 7).extra(),
     ];
-    Panel { title: title.to_owned(), columns, rows: rows.iter().map(row).collect(), offset: 0 }
+    Panel {
+        title: title.to_owned(),
+        columns,
+        rows: rows.iter().map(row).collect(),
+        offset: 0,
+    }
 }
 
 fn counted(number: usize, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+    if number == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{number} {noun}s")
+    }
 }

@@ -31,18 +31,37 @@ fn beside(bench: &mut Bench, net: Net) {
 
 /// The node has no tunnel.
 fn untunnelled(bench: &mut Bench) {
-    let config = NodeConfig { v4: V4.without_tunnel(), v6: V6.without_tunnel(), ..NodeConfig::default() };
-    bench.maps.config.write(config, clock::now_ns()).expect("CONFIG");
+    let config = NodeConfig {
+        v4: V4.without_tunnel(),
+        v6: V6.without_tunnel(),
+        ..NodeConfig::default()
+    };
+    bench
+        .maps
+        .config
+        .write(config, clock::now_ns())
+        .expect("CONFIG");
 }
 
 /// The packet on its way back, on our link.
 fn from_peer(packet: Packet) -> Packet {
-    Packet { to: flannel_common::addr::Mac([0; 6]), from: PEER_MAC, ..packet.reversed() }
+    Packet {
+        to: flannel_common::addr::Mac([0; 6]),
+        from: PEER_MAC,
+        ..packet.reversed()
+    }
 }
 
-fn replayed(bench: &mut Bench, program: flannel_common::program::Program, packet: &Packet) -> Vec<u8> {
+fn replayed(
+    bench: &mut Bench,
+    program: flannel_common::program::Program,
+    packet: &Packet,
+) -> Vec<u8> {
     let outcome = bench.run(program, &packet.bytes());
-    assert_eq!((outcome.reasons.as_slice(), outcome.action), ([Reason::Replayed].as_slice(), TC_ACT_REDIRECT));
+    assert_eq!(
+        (outcome.reasons.as_slice(), outcome.action),
+        ([Reason::Replayed].as_slice(), TC_ACT_REDIRECT)
+    );
     outcome.packet
 }
 

@@ -35,7 +35,10 @@ use crate::{
 #[track_caller]
 fn replayed(bench: &mut Bench, packet: &Packet) -> Vec<u8> {
     let outcome = bench.run(FromPod, &packet.bytes());
-    assert_eq!((outcome.reasons.as_slice(), outcome.action), ([Reason::Replayed].as_slice(), TC_ACT_REDIRECT));
+    assert_eq!(
+        (outcome.reasons.as_slice(), outcome.action),
+        ([Reason::Replayed].as_slice(), TC_ACT_REDIRECT)
+    );
     outcome.packet
 }
 
@@ -67,7 +70,11 @@ fn outer<I: IpHeader>(net: Net, varying: &Varying) -> Vec<u8> {
 
 /// The packet as the other pod gets it.
 const fn delivered(packet: Packet) -> Packet {
-    Packet { to: POD_MAC, from: BRIDGE_MAC, ..packet.routed() }
+    Packet {
+        to: POD_MAC,
+        from: BRIDGE_MAC,
+        ..packet.routed()
+    }
 }
 
 both! {

@@ -21,7 +21,11 @@ use crate::{
 
 /// The packet on its way back, as it stands in the tunnel.
 const fn from_peer(packet: Packet) -> Packet {
-    Packet { to: OUR_MAC, from: PEER_MAC, ..packet.reversed() }
+    Packet {
+        to: OUR_MAC,
+        from: PEER_MAC,
+        ..packet.reversed()
+    }
 }
 
 /// In the outer headers of the peer, to this host's Ethernet address, without a UDP checksum.
@@ -34,13 +38,20 @@ fn tunnelled(net: Net, packet: &Packet) -> Vec<u8> {
 
 /// The packet as the pod gets it.
 const fn delivered(packet: Packet) -> Packet {
-    Packet { to: POD_MAC, from: BRIDGE_MAC, ..packet.routed() }
+    Packet {
+        to: POD_MAC,
+        from: BRIDGE_MAC,
+        ..packet.routed()
+    }
 }
 
 #[track_caller]
 fn replayed(bench: &mut Bench, packet: &[u8]) -> Vec<u8> {
     let outcome = bench.run(FromUnderlay, packet);
-    assert_eq!((outcome.reasons.as_slice(), outcome.action), ([Reason::Replayed].as_slice(), TC_ACT_REDIRECT));
+    assert_eq!(
+        (outcome.reasons.as_slice(), outcome.action),
+        ([Reason::Replayed].as_slice(), TC_ACT_REDIRECT)
+    );
     outcome.packet
 }
 

@@ -29,7 +29,11 @@ const MANY: u32 = 512;
 const TOO_MANY: u32 = 100_000;
 
 fn answer<A: Words>() -> Packet {
-    Packet { flags: 0x12, payload: 0, ..tcp(A::NET) }
+    Packet {
+        flags: 0x12,
+        payload: 0,
+        ..tcp(A::NET)
+    }
 }
 
 fn slots<A: Words>(bench: &Bench) -> Array<MapData, ProbationSlot<A>>
@@ -37,14 +41,24 @@ where
     FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
-    let name = if A::NET.our_pod.is_ipv4() { PROBATION } else { PROBATION6 };
-    let map = MapData::from_pin(bench.pins().map(name)).and_then(Map::from_map_data).expect("a pinned map");
+    let name = if A::NET.our_pod.is_ipv4() {
+        PROBATION
+    } else {
+        PROBATION6
+    };
+    let map = MapData::from_pin(bench.pins().map(name))
+        .and_then(Map::from_map_data)
+        .expect("a pinned map");
     Array::try_from(map).expect("an array")
 }
 
 /// Puts a flow of this packet, which leaves as `egress`, on probation.
-fn put_on_probation<A: Words>(bench: &mut Bench, packet: &Packet, egress: Egress, seen: Option<Expiry>)
-where
+fn put_on_probation<A: Words>(
+    bench: &mut Bench,
+    packet: &Packet,
+    egress: Egress,
+    seen: Option<Expiry>,
+) where
     FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
@@ -53,8 +67,14 @@ where
     flow.seen = seen.unwrap_or(flow.seen);
     flow.confirm();
     flow.put_on_probation();
-    let slot = ProbationSlot { flow, key, reserved: 0 };
-    slots::<A>(bench).set(ProbationSlot::of(&key), slot, 0).expect("a slot");
+    let slot = ProbationSlot {
+        flow,
+        key,
+        reserved: 0,
+    };
+    slots::<A>(bench)
+        .set(ProbationSlot::of(&key), slot, 0)
+        .expect("a slot");
     hints::<A>(bench).note_on_probation(&key).expect("a hint");
 }
 
@@ -77,7 +97,8 @@ both! {
         assert_eq!(bench.repeat(FromPod, &frame, MANY), [Reason::TcpControl]);
         bench.maps.fast.set(FastConfig { flags: FastConfig::TCP | FastConfig::TCP_LIBERAL, ..fast }).expect("FAST");
         assert_eq!(bench.repeat(FromPod, &frame, MANY), [Reason::Handshake]);
-        assert_eq!(bench.repeat(FromTunnel, &frame, MANY), [Reason::TcpControl], "filters are on the underlay");
+        assert_eq!(bench.repeat(FromTunnel, &frame, MANY), [Reason::TcpControl], "filters are on \
+            the underlay");
         bench.helper_ports(&[8080]);
         assert_eq!(bench.repeat(FromPod, &frame, MANY), [Reason::TcpControl]);
         bench.helper_ports(&[]);

@@ -37,12 +37,19 @@ fn bare(packet: &Packet) -> Vec<u8> {
 
 /// The packet on its way back, as it comes out of the device.
 fn from_peer(packet: Packet) -> Packet {
-    Packet { to: NO_MAC, from: NO_MAC, ..packet.reversed() }
+    Packet {
+        to: NO_MAC,
+        from: NO_MAC,
+        ..packet.reversed()
+    }
 }
 
 fn replayed(bench: &mut Bench, packet: &Packet) -> Vec<u8> {
     let outcome = bench.run(FromL3Tunnel, &bare(packet));
-    assert_eq!((outcome.reasons.as_slice(), outcome.action), ([Reason::Replayed].as_slice(), TC_ACT_REDIRECT));
+    assert_eq!(
+        (outcome.reasons.as_slice(), outcome.action),
+        ([Reason::Replayed].as_slice(), TC_ACT_REDIRECT)
+    );
     outcome.packet
 }
 

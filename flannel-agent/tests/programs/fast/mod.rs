@@ -60,7 +60,9 @@ impl Words for [u32; 1] {
     const NET: Net = V4;
 
     fn of(addr: IpAddr) -> Self {
-        let IpAddr::V4(addr) = addr else { panic!("{addr} is not IPv4") };
+        let IpAddr::V4(addr) = addr else {
+            panic!("{addr} is not IPv4")
+        };
         [u32::from_ne_bytes(addr.octets())]
     }
 
@@ -73,8 +75,14 @@ impl Words for [u32; 4] {
     const NET: Net = V6;
 
     fn of(addr: IpAddr) -> Self {
-        let IpAddr::V6(addr) = addr else { panic!("{addr} is not IPv6") };
-        let mut words = addr.octets().chunks(4).map(|word| word.try_into().expect("four bytes")).collect::<Vec<_>>();
+        let IpAddr::V6(addr) = addr else {
+            panic!("{addr} is not IPv6")
+        };
+        let mut words = addr
+            .octets()
+            .chunks(4)
+            .map(|word| word.try_into().expect("four bytes"))
+            .collect::<Vec<_>>();
         [0; 4].map(|_: u32| u32::from_ne_bytes(words.remove(0)))
     }
 
@@ -109,16 +117,49 @@ fn on_fast_bench(test: impl FnOnce(&mut Bench) + Send + 'static) {
         let learned = FastConfig::TCP | FastConfig::UDP | FastConfig::FROM_UNDERLAY;
         let flags = learned | FastConfig::TCP_LIBERAL;
         let interval = ticks(FastConfig::INTERVAL_NS);
-        bench.maps.fast.set(FastConfig { flags, interval, tunnel_mtu: 1450, tunnel_mtu6: 1430 }).expect("FAST");
+        bench
+            .maps
+            .fast
+            .set(FastConfig {
+                flags,
+                interval,
+                tunnel_mtu: 1450,
+                tunnel_mtu6: 1430,
+            })
+            .expect("FAST");
         bench.maps.mode.set(Mode::Fast, None).expect("MODE");
-        bench.maps.config.confirm(tick(clock::now_ns())).expect("CONFIG");
+        bench
+            .maps
+            .config
+            .confirm(tick(clock::now_ns()))
+            .expect("CONFIG");
         let flags = PodEntry::SENDS | PodEntry::RECEIVES | PodEntry::MERGED;
-        bench.maps.pods.write(LO, PodEntry { mac: POD_MAC, flags, mtu: 1450, ..PodEntry::default() }).expect("PODS");
+        bench
+            .maps
+            .pods
+            .write(
+                LO,
+                PodEntry {
+                    mac: POD_MAC,
+                    flags,
+                    mtu: 1450,
+                    ..PodEntry::default()
+                },
+            )
+            .expect("PODS");
         let flags = flags | PodEntry::MERGED;
         bench
             .maps
             .pods
-            .write(OTHER_VETH, PodEntry { mac: POD_MAC, flags, mtu: 1450, ..PodEntry::default() })
+            .write(
+                OTHER_VETH,
+                PodEntry {
+                    mac: POD_MAC,
+                    flags,
+                    mtu: 1450,
+                    ..PodEntry::default()
+                },
+            )
             .expect("PODS");
         for net in [V4, V6] {
             bench.validate_path(net, 1000);
@@ -144,8 +185,17 @@ const HASH: u32 = 0x8765_4321;
 
 fn action<A: Words>(bench: &Bench, from: &Packet, to: &Packet, egress: Egress) -> FlowAction<A> {
     let (device, exit, egress_data) = if egress == Egress::POD {
-        let pod = bench.maps.pods.get(OTHER_VETH).expect("PODS").expect("a pod");
-        (OTHER_VETH, FrameAddresses::new(POD_MAC, BRIDGE_MAC), pod.traffic)
+        let pod = bench
+            .maps
+            .pods
+            .get(OTHER_VETH)
+            .expect("PODS")
+            .expect("a pod");
+        (
+            OTHER_VETH,
+            FrameAddresses::new(POD_MAC, BRIDGE_MAC),
+            pod.traffic,
+        )
     } else {
         (LO, FrameAddresses::default(), HASH)
     };
@@ -173,7 +223,11 @@ const BEFORE_CONFIRMED: Tick = 10_000;
 fn usable<A: Words>(key: &FlowKey<A>, action: FlowAction<A>) -> Flow<A> {
     let (check, now) = (action.check(key), tick(clock::now_ns()));
     let until = now + 2000;
-    let mut flow = Flow { action, arrival: usual_arrival(), ..Flow::default() };
+    let mut flow = Flow {
+        action,
+        arrival: usual_arrival(),
+        ..Flow::default()
+    };
     flow.stamp(check, now - BEFORE_CONFIRMED, until, Some(until));
     flow
 }
@@ -183,12 +237,18 @@ where
     FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
-    A::flows(&mut bench.maps).write(key, flow).expect("a flow table");
+    A::flows(&mut bench.maps)
+        .write(key, flow)
+        .expect("a flow table");
 }
 
 /// The hints by which the programs find the flows of a family.
 fn hints<A: Words>(bench: &Bench) -> FlowHints {
-    let flows = if A::NET.our_pod.is_ipv4() { FLOWS } else { FLOWS6 };
+    let flows = if A::NET.our_pod.is_ipv4() {
+        FLOWS
+    } else {
+        FLOWS6
+    };
     FlowHints::open(bench.pins(), flows).expect("a map of hints")
 }
 
@@ -209,14 +269,19 @@ where
     FlowKey<A>: Pod,
     Flow<A>: Pod,
 {
-    A::flows(&mut bench.maps).get(key).expect("a flow table").expect("the flow is there")
+    A::flows(&mut bench.maps)
+        .get(key)
+        .expect("a flow table")
+        .expect("the flow is there")
 }
 
 /// Runs a program on a packet that is left as it is, for one of these reasons.
 #[track_caller]
 fn passes(bench: &mut Bench, program: Program, packet: &[u8], reasons: &[Reason]) {
     let outcome = bench.run(program, packet);
-    let [reason] = outcome.reasons[..] else { panic!("{:?}", outcome.reasons) };
+    let [reason] = outcome.reasons[..] else {
+        panic!("{:?}", outcome.reasons)
+    };
     assert!(reasons.contains(&reason), "{reason:?}");
     outcome.passed(reason, packet);
 }
@@ -226,7 +291,9 @@ const UNKNOWN: [Reason; 2] = [Reason::FlowUnknown, Reason::Sampled];
 
 /// The stamp of a flow says that it was ended.
 fn is_ended<A: Words>(flow: &Flow<A>, key: &FlowKey<A>) -> bool {
-    !flow.seen.is_current(flow.action.check(key), tick(clock::now_ns()))
+    !flow
+        .seen
+        .is_current(flow.action.check(key), tick(clock::now_ns()))
 }
 
 fn stamp_of_another() -> Expiry {

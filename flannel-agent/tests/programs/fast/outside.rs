@@ -21,17 +21,31 @@ use crate::{
 
 fn set(bench: &mut Bench, change: impl FnOnce(u32) -> u32) {
     let fast = bench.maps.fast.get().expect("FAST");
-    bench.maps.fast.set(FastConfig { flags: change(fast.flags), ..fast }).expect("FAST");
+    bench
+        .maps
+        .fast
+        .set(FastConfig {
+            flags: change(fast.flags),
+            ..fast
+        })
+        .expect("FAST");
 }
 
 /// The packet to a host outside.
 fn outward<A: Words>(packet: Packet) -> Packet {
-    Packet { destination: A::NET.outside[0], ..packet }
+    Packet {
+        destination: A::NET.outside[0],
+        ..packet
+    }
 }
 
 /// The packet of that host, on our link.
 fn inward<A: Words>(packet: Packet) -> Packet {
-    Packet { to: flannel_common::addr::Mac([0; 6]), from: PEER_MAC, ..outward::<A>(packet).reversed() }
+    Packet {
+        to: flannel_common::addr::Mac([0; 6]),
+        from: PEER_MAC,
+        ..outward::<A>(packet).reversed()
+    }
 }
 
 both! {

@@ -62,14 +62,31 @@ pub(crate) fn tcp(net: Net) -> Packet {
 
 /// The same as UDP.
 pub(super) fn udp(net: Net) -> Packet {
-    Packet { protocol: PROTO_UDP, ..tcp(net) }
+    Packet {
+        protocol: PROTO_UDP,
+        ..tcp(net)
+    }
 }
 
 /// One of each kind that is carried.
 pub(super) fn kinds(net: Net) -> Vec<Packet> {
-    let mut kinds = vec![tcp(net), udp(net), Packet { payload: 0, ..udp(net) }, Packet { payload: 99, ..udp(net) }];
+    let mut kinds = vec![
+        tcp(net),
+        udp(net),
+        Packet {
+            payload: 0,
+            ..udp(net)
+        },
+        Packet {
+            payload: 99,
+            ..udp(net)
+        },
+    ];
     if net.our_pod.is_ipv4() {
-        kinds.push(Packet { checksum: ChecksumField::Absent, ..udp(net) });
+        kinds.push(Packet {
+            checksum: ChecksumField::Absent,
+            ..udp(net)
+        });
     }
     kinds
 }
@@ -85,18 +102,30 @@ pub(super) fn service(net: Net) -> IpAddr {
 impl Packet {
     /// The packet as its sender addressed it to the Service.
     pub(super) fn to_service(self) -> Self {
-        Self { destination: service(self.net), ports: [self.ports[0], 80], ..self }
+        Self {
+            destination: service(self.net),
+            ports: [self.ports[0], 80],
+            ..self
+        }
     }
 
     /// The packet on its way back.
     pub(super) const fn reversed(self) -> Self {
         let [source, destination] = self.ports;
-        Self { source: self.destination, destination: self.source, ports: [destination, source], ..self }
+        Self {
+            source: self.destination,
+            destination: self.source,
+            ports: [destination, source],
+            ..self
+        }
     }
 
     /// One hop further.
     pub(super) const fn routed(self) -> Self {
-        Self { ttl: self.ttl - 1, ..self }
+        Self {
+            ttl: self.ttl - 1,
+            ..self
+        }
     }
 
     /// Its bytes.
@@ -106,7 +135,10 @@ impl Packet {
         let (mut transport, checksum_at) = if self.protocol == PROTO_UDP {
             (packets::udp(from, to, &payload), 6)
         } else {
-            let header = TcpHeader { acknowledgment_number: 9, ..TcpHeader::new(from, to, 7, 256) };
+            let header = TcpHeader {
+                acknowledgment_number: 9,
+                ..TcpHeader::new(from, to, 7, 256)
+            };
             let mut bytes = [&header.to_bytes()[..], &payload].concat();
             bytes[13] = self.flags;
             (bytes, 16)
@@ -116,12 +148,18 @@ impl Packet {
             ChecksumField::Right => no_zero(&self.pseudo_header(length).add_slice(&transport)),
             ChecksumField::Absent => [0; 2],
             ChecksumField::Partial => no_zero(&self.pseudo_header(length)).map(|byte| !byte),
-            ChecksumField::Wrong => no_zero(&self.pseudo_header(length ^ 0x5a).add_slice(&transport)),
+            ChecksumField::Wrong => {
+                no_zero(&self.pseudo_header(length ^ 0x5a).add_slice(&transport))
+            }
         };
         transport[checksum_at..checksum_at + 2].copy_from_slice(&field);
         let ends = [self.source, self.destination];
         let ip = packets::routed_ip(self.ttl, self.tos, self.protocol, ends, &transport);
-        [packets::ethernet(self.to, self.from, self.net.ethertype), ip].concat()
+        [
+            packets::ethernet(self.to, self.from, self.net.ethertype),
+            ip,
+        ]
+        .concat()
     }
 
     fn pseudo_header(&self, length: u16) -> Sum16BitWords {

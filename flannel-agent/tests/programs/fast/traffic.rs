@@ -8,7 +8,9 @@ use flannel_common::{
     inner::FrameAddresses,
     mode::Mode,
     peer::PeerEntry,
-    program::Program::{self, FromL3Tunnel, FromPod, FromUnderlay, ToL3Tunnel, ToTunnel, ToUnderlay},
+    program::Program::{
+        self, FromL3Tunnel, FromPod, FromUnderlay, ToL3Tunnel, ToTunnel, ToUnderlay,
+    },
     reason::Reason,
     stats::Counter,
     tick::tick,
@@ -39,7 +41,11 @@ fn of_peer(bench: &mut Bench, net: Net) -> PeerTraffic {
 }
 
 fn peers(bench: &Bench, net: Net) -> TrafficMap<PeerTraffic> {
-    let family = if net.our_vtep.is_ipv4() { Family::V4 } else { Family::V6 };
+    let family = if net.our_vtep.is_ipv4() {
+        Family::V4
+    } else {
+        Family::V6
+    };
     TrafficMap::of_peers(bench.pins(), family).expect("PEER_TRAFFIC")
 }
 
@@ -47,11 +53,17 @@ fn peers(bench: &Bench, net: Net) -> TrafficMap<PeerTraffic> {
 fn of_pod(bench: &Bench, veth: u32) -> Counter {
     let pod = bench.maps.pods.get(veth).expect("PODS").expect("a pod");
     assert_ne!(pod.traffic, SHARED);
-    TrafficMap::of_pods(bench.pins()).expect("POD_TRAFFIC").get(pod.traffic).expect("a slot")
+    TrafficMap::of_pods(bench.pins())
+        .expect("POD_TRAFFIC")
+        .get(pod.traffic)
+        .expect("a slot")
 }
 
 const fn plus(counter: Counter, len: usize) -> Counter {
-    Counter { packets: counter.packets + 1, bytes: counter.bytes + len as u64 }
+    Counter {
+        packets: counter.packets + 1,
+        bytes: counter.bytes + len as u64,
+    }
 }
 
 /// Runs a program on a packet that is counted once as sent, with this length.
@@ -59,7 +71,14 @@ const fn plus(counter: Counter, len: usize) -> Counter {
 fn sends(bench: &mut Bench, net: Net, program: Program, packet: &[u8], len: usize) -> Reason {
     let before = of_peer(bench, net);
     let reasons = bench.run(program, packet).reasons;
-    assert_eq!(of_peer(bench, net), PeerTraffic { sent: plus(before.sent, len), ..before }, "{reasons:?}");
+    assert_eq!(
+        of_peer(bench, net),
+        PeerTraffic {
+            sent: plus(before.sent, len),
+            ..before
+        },
+        "{reasons:?}"
+    );
     *reasons.last().expect("a reason")
 }
 
@@ -68,7 +87,14 @@ fn sends(bench: &mut Bench, net: Net, program: Program, packet: &[u8], len: usiz
 fn receives(bench: &mut Bench, net: Net, program: Program, packet: &[u8], len: usize) -> Reason {
     let before = of_peer(bench, net);
     let reasons = bench.run(program, packet).reasons;
-    assert_eq!(of_peer(bench, net), PeerTraffic { received: plus(before.received, len), ..before }, "{reasons:?}");
+    assert_eq!(
+        of_peer(bench, net),
+        PeerTraffic {
+            received: plus(before.received, len),
+            ..before
+        },
+        "{reasons:?}"
+    );
     *reasons.last().expect("a reason")
 }
 
@@ -83,7 +109,11 @@ fn counts_none(bench: &mut Bench, net: Net, program: Program, packet: &[u8]) -> 
 
 /// The packet on its way back, in the tunnel, without a UDP checksum.
 fn tunnelled(net: Net, packet: Packet) -> (Packet, Vec<u8>) {
-    let packet = Packet { to: OUR_MAC, from: PEER_MAC, ..packet.reversed() };
+    let packet = Packet {
+        to: OUR_MAC,
+        from: PEER_MAC,
+        ..packet.reversed()
+    };
     let mut bytes = net.tunnel_frame_from_peer(packet.tos & 0b11, &packet.bytes());
     bytes[..6].fill(0);
     bytes[net.at().udp + 6..net.at().udp + 8].fill(0);
@@ -275,12 +305,23 @@ fn another_agent_gives_no_slot_twice() {
     super::on_fast_bench(|bench| {
         let former = bench.entry(super::V4).traffic;
         bench.maps = flannel_datapath::Maps::open(bench.pins()).expect("the maps open");
-        let entry = PeerEntry { vtep: Addr::NONE, ..super::V4.peer() };
+        let entry = PeerEntry {
+            vtep: Addr::NONE,
+            ..super::V4.peer()
+        };
         bench.maps.peers.write(9, entry, 0).expect("a peer map");
         assert_ne!(bench.maps.peers.get(9).expect("a peer map").traffic, former);
         let pod = bench.maps.pods.get(LO).expect("PODS").expect("a pod");
         bench.maps.pods.write(99, pod).expect("PODS");
-        let taken = [LO, OTHER_VETH, 99].map(|veth| bench.maps.pods.get(veth).expect("PODS").expect("a pod").traffic);
+        let taken = [LO, OTHER_VETH, 99].map(|veth| {
+            bench
+                .maps
+                .pods
+                .get(veth)
+                .expect("PODS")
+                .expect("a pod")
+                .traffic
+        });
         assert!(taken[2] != taken[0] && taken[2] != taken[1], "{taken:?}");
     });
 }

@@ -37,7 +37,8 @@ use flannel_common::{
     flow::Flow,
     flow_key::FlowKey,
     program::Program::{
-        self, FromL3Tunnel, FromPod, FromTunnel, FromUnderlay, ToL3Tunnel, ToPod, ToTunnel, ToUnderlay,
+        self, FromL3Tunnel, FromPod, FromTunnel, FromUnderlay, ToL3Tunnel, ToPod, ToTunnel,
+        ToUnderlay,
     },
     reason::Reason::{self, *},
 };
@@ -64,39 +65,70 @@ type Reached = BTreeMap<Reason, u64>;
 
 /// Runs the suite on a program, which must come to each of these reasons and to no other.
 fn agrees(program: Program, reasons: &'static [Reason]) {
-    let seed = number("FLANNEL_ORACLE_SEED").unwrap_or_else(|| RandomState::new().hash_one(program));
+    let seed =
+        number("FLANNEL_ORACLE_SEED").unwrap_or_else(|| RandomState::new().hash_one(program));
     let packets = number("FLANNEL_ORACLE_PACKETS").unwrap_or(100_000);
     on_bench(move |bench| {
         let mut reached = Reached::new();
         let half = packets.div_ceil(2);
         let missed = |reached: &Reached| -> Vec<Reason> {
-            reasons.iter().filter(|reason| !reached.contains_key(reason)).copied().collect()
+            reasons
+                .iter()
+                .filter(|reason| !reached.contains_key(reason))
+                .copied()
+                .collect()
         };
         // The rarest reasons come up a few times in a suite, so one suite in twenty misses one.
         for more in 0..SUITES {
-            let executed = suite::<[u32; 1]>(bench, program, seed.wrapping_add(more), half, &mut reached)
-                + suite::<[u32; 4]>(bench, program, seed.wrapping_add(more), half, &mut reached);
-            println!("{}: {executed} packets, seed {seed}: {reached:?}", program.name());
+            let executed =
+                suite::<[u32; 1]>(bench, program, seed.wrapping_add(more), half, &mut reached)
+                    + suite::<[u32; 4]>(
+                        bench,
+                        program,
+                        seed.wrapping_add(more),
+                        half,
+                        &mut reached,
+                    );
+            println!(
+                "{}: {executed} packets, seed {seed}: {reached:?}",
+                program.name()
+            );
             assert!(executed >= packets, "{executed} packets");
             if missed(&reached).is_empty() {
                 break;
             }
         }
         let missed = missed(&reached);
-        assert!(missed.is_empty(), "never came up: {missed:?}; {reached:?}, FLANNEL_ORACLE_SEED={seed}");
-        let others: Vec<_> = reached.keys().filter(|reason| !reasons.contains(reason)).collect();
+        assert!(
+            missed.is_empty(),
+            "never came up: {missed:?}; {reached:?}, FLANNEL_ORACLE_SEED={seed}"
+        );
+        let others: Vec<_> = reached
+            .keys()
+            .filter(|reason| !reasons.contains(reason))
+            .collect();
         assert!(others.is_empty(), "came up beside: {others:?}");
     });
 }
 
 fn number(variable: &str) -> Option<u64> {
     let value = env::var(variable).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{variable}={value} is not a number")))
+    Some(
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{variable}={value} is not a number")),
+    )
 }
 
 /// Runs at least `packets` packets over one family: random cases in random worlds, and in one world
 /// every cut and every flipped bit.
-fn suite<A: Words>(bench: &mut Bench, program: Program, seed: u64, packets: u64, reached: &mut Reached) -> u64
+fn suite<A: Words>(
+    bench: &mut Bench,
+    program: Program,
+    seed: u64,
+    packets: u64,
+    reached: &mut Reached,
+) -> u64
 where
     FlowKey<A>: Pod,
     Flow<A>: Pod,
@@ -115,7 +147,10 @@ where
     let world = at_device(program, World::in_order(&mut random, A::NET));
     runner.stage.set(&world);
     for _ in 0..4 {
-        let whole = Case { gso: 0, ..valid(&mut random, &world, program) };
+        let whole = Case {
+            gso: 0,
+            ..valid(&mut random, &world, program)
+        };
         for case in cuts(&whole).chain(flips(&whole)) {
             require_agreement(program, seed, runner.run(&world, &case));
         }
@@ -133,7 +168,12 @@ where
 fn at_device(program: Program, mut world: World) -> World {
     let peers = world.clone();
     let comes_in = |flow: &&mut Known| peers.peer_of(flow.enters.source).is_some();
-    for flow in world.flows.iter_mut().filter(comes_in).filter(|_| is_without_link(program)) {
+    for flow in world
+        .flows
+        .iter_mut()
+        .filter(comes_in)
+        .filter(|_| is_without_link(program))
+    {
         flow.frame = [0; 12];
     }
     world
@@ -142,7 +182,10 @@ fn at_device(program: Program, mut world: World) -> World {
 #[track_caller]
 fn require_agreement(program: Program, seed: u64, outcome: Result<(), String>) {
     if let Err(why) = outcome {
-        panic!("{} differs from the oracle: {why}\n\nFLANNEL_ORACLE_SEED={seed}", program.name());
+        panic!(
+            "{} differs from the oracle: {why}\n\nFLANNEL_ORACLE_SEED={seed}",
+            program.name()
+        );
     }
 }
 
@@ -161,8 +204,16 @@ fn flips(whole: &Case) -> impl Iterator<Item = Case> + '_ {
     (0..headers * 8).map(|bit| {
         let mut bytes = whole.bytes.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
-        let story = [&whole.story[..], &[format!("bit {} of byte {} flipped", bit % 8, bit / 8)]].concat();
-        Case { bytes, gso: 0, story }
+        let story = [
+            &whole.story[..],
+            &[format!("bit {} of byte {} flipped", bit % 8, bit / 8)],
+        ]
+        .concat();
+        Case {
+            bytes,
+            gso: 0,
+            story,
+        }
     })
 }
 

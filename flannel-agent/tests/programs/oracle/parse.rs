@@ -26,9 +26,23 @@ pub(super) const TUNNEL: usize = 8 + 8 + ETHERNET;
 impl Layout {
     pub(super) const fn of(net: Net) -> Self {
         if net.our_vtep.is_ipv4() {
-            Self { is_v6: false, header: 20, addresses: 12, address: 4, ttl: 8, protocol: 9 }
+            Self {
+                is_v6: false,
+                header: 20,
+                addresses: 12,
+                address: 4,
+                ttl: 8,
+                protocol: 9,
+            }
         } else {
-            Self { is_v6: true, header: 40, addresses: 8, address: 16, ttl: 7, protocol: 6 }
+            Self {
+                is_v6: true,
+                header: 40,
+                addresses: 8,
+                address: 16,
+                ttl: 7,
+                protocol: 6,
+            }
         }
     }
 
@@ -47,23 +61,39 @@ impl Layout {
 
     /// TOS or traffic class.
     pub(super) fn tos(self, ip: &[u8]) -> u8 {
-        if self.is_v6 { ip[0] << 4 | ip[1] >> 4 } else { ip[1] }
+        if self.is_v6 {
+            ip[0] << 4 | ip[1] >> 4
+        } else {
+            ip[1]
+        }
     }
 
     /// The IPv6 flow label; zero over IPv4.
     pub(super) fn flow_label(self, ip: &[u8]) -> [u8; 3] {
-        if self.is_v6 { [ip[1] & 0x0f, ip[2], ip[3]] } else { [0; 3] }
+        if self.is_v6 {
+            [ip[1] & 0x0f, ip[2], ip[3]]
+        } else {
+            [0; 3]
+        }
     }
 
     /// The length the header claims for the whole packet.
     pub(super) fn total(self, ip: &[u8]) -> usize {
-        if self.is_v6 { usize::from(word(ip, 4)) + 40 } else { usize::from(word(ip, 2)) }
+        if self.is_v6 {
+            usize::from(word(ip, 4)) + 40
+        } else {
+            usize::from(word(ip, 2))
+        }
     }
 }
 
 /// The reason for which an IP packet is not plain.
 fn not_plain(layout: Layout, ip: &[u8]) -> Reason {
-    let is_fragment = if layout.is_v6 { ip[6] == 44 } else { word(ip, 6) & 0x3fff != 0 };
+    let is_fragment = if layout.is_v6 {
+        ip[6] == 44
+    } else {
+        word(ip, 6) & 0x3fff != 0
+    };
     match ip[layout.protocol] {
         _ if is_fragment => Reason::Fragment,
         6 | 17 => Reason::NotPlain,
@@ -82,7 +112,10 @@ pub(super) fn word(bytes: &[u8], at: usize) -> u16 {
 
 /// A whole TCP or UDP packet in the middle of everything.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a question of its own"
+)]
 pub(super) struct Plain {
     pub(super) tuple: Tuple,
     pub(super) frame: [u8; 12],
@@ -114,10 +147,18 @@ impl Plain {
             return Err(Reason::OtherProtocol);
         }
         let ip = &frame[ETHERNET..];
-        let is_whole = if layout.is_v6 { ip[0] >> 4 == 6 } else { ip[0] == 0x45 && word(ip, 6) & !0x4000 == 0 };
+        let is_whole = if layout.is_v6 {
+            ip[0] >> 4 == 6
+        } else {
+            ip[0] == 0x45 && word(ip, 6) & !0x4000 == 0
+        };
         let is_damaged = !layout.is_v6 && checksum(&ip[..layout.header]) != 0;
         let total = layout.total(ip);
-        let has_length = if layout.is_v6 { u16::try_from(total).is_ok() } else { total >= layout.header };
+        let has_length = if layout.is_v6 {
+            u16::try_from(total).is_ok()
+        } else {
+            total >= layout.header
+        };
         if !is_whole || is_damaged || ip[layout.ttl] < 2 || !has_length {
             return Err(not_plain(layout, ip));
         }
@@ -125,7 +166,8 @@ impl Plain {
             return Err(Reason::NotPlain);
         }
         let transport = &ip[layout.header..];
-        let (header, flags) = transport_header(ip[layout.protocol], transport).ok_or(not_plain(layout, ip))?;
+        let (header, flags) =
+            transport_header(ip[layout.protocol], transport).ok_or(not_plain(layout, ip))?;
         let tuple = Tuple {
             source: layout.source(ip),
             destination: layout.destination(ip),
@@ -149,7 +191,11 @@ impl Plain {
 
     /// The size of the largest IP packet it becomes.
     pub(super) const fn segment(&self, gso: usize) -> usize {
-        if gso == 0 { self.length } else { self.headers + gso }
+        if gso == 0 {
+            self.length
+        } else {
+            self.headers + gso
+        }
     }
 }
 
@@ -165,7 +211,8 @@ fn transport_header(protocol: u8, transport: &[u8]) -> Option<(usize, u8)> {
             let header = usize::from(*transport.get(12)? >> 4) * 4;
             let flags = transport[13];
             // Each segment of a connection has one of FIN, SYN, RST and ACK.
-            (header >= 20 && header <= transport.len() && flags & 0b1_0111 != 0).then_some((header, flags))
+            (header >= 20 && header <= transport.len() && flags & 0b1_0111 != 0)
+                .then_some((header, flags))
         }
         17 => (usize::from(word(transport, 4)) == transport.len()).then_some((8, 0)),
         _ => None,

@@ -55,11 +55,23 @@ where
     Flow<A>: Pod,
 {
     pub(super) fn new(bench: &'a mut Bench, program: Program) -> Self {
-        let loaded = SchedClassifier::from_pin(bench.pins().program(program)).expect("the program is pinned");
+        let loaded = SchedClassifier::from_pin(bench.pins().program(program))
+            .expect("the program is pinned");
         let stage = Stage::new(bench);
-        let counted = Reason::ALL.map(|reason| (reason, count(&stage, program, reason))).into();
+        let counted = Reason::ALL
+            .map(|reason| (reason, count(&stage, program, reason)))
+            .into();
         let (ports, out) = (HashMap::new(), vec![0; 4096]);
-        Self { program, loaded, stage, counted, ports, out, executed: 0, reached: BTreeMap::new() }
+        Self {
+            program,
+            loaded,
+            stage,
+            counted,
+            ports,
+            out,
+            executed: 0,
+            reached: BTreeMap::new(),
+        }
     }
 
     /// Runs a packet, unless the kernel refuses to: one without a whole IP header.
@@ -89,11 +101,23 @@ where
         options.data_in = Some(&case.bytes);
         options.data_out = Some(&mut self.out);
         options.ctx_in = Some(&context);
-        let result = self.loaded.test_run(options).map_err(|error| format!("{error:?}: {case:?}"))?;
-        Ok((result.return_value.cast_signed(), result.data_size_out as usize))
+        let result = self
+            .loaded
+            .test_run(options)
+            .map_err(|error| format!("{error:?}: {case:?}"))?;
+        Ok((
+            result.return_value.cast_signed(),
+            result.data_size_out as usize,
+        ))
     }
 
-    fn check_output(&mut self, layout: Layout, given: &[u8], expected: &Expected, found: &[u8]) -> Result<(), String> {
+    fn check_output(
+        &mut self,
+        layout: Layout,
+        given: &[u8],
+        expected: &Expected,
+        found: &[u8],
+    ) -> Result<(), String> {
         match &expected.output {
             Output::Same if found == given => Ok(()),
             Output::Same => Err("the packet was changed".to_owned()),
@@ -115,30 +139,59 @@ where
                 is[at..at + 2].copy_from_slice(&wanted[at..at + 2]);
             }
         }
-        let differing = (0..wanted.len().max(is.len())).filter(|at| wanted.get(*at) != is.get(*at)).collect::<Vec<_>>();
-        if differing.is_empty() { Ok(()) } else { Err(format!("bytes {differing:?} of {}", hex(&wanted))) }
+        let differing = (0..wanted.len().max(is.len()))
+            .filter(|at| wanted.get(*at) != is.get(*at))
+            .collect::<Vec<_>>();
+        if differing.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("bytes {differing:?} of {}", hex(&wanted)))
+        }
     }
 
     /// In the range, and the same for all packets of a flow.
-    fn check_source_port(&mut self, layout: Layout, flow: &[u8], found: &[u8]) -> Result<(), String> {
+    fn check_source_port(
+        &mut self,
+        layout: Layout,
+        flow: &[u8],
+        found: &[u8],
+    ) -> Result<(), String> {
         let at = ETHERNET + layout.header;
-        let port = found.get(at..at + 2).ok_or("cut")?.try_into().expect("two bytes");
+        let port = found
+            .get(at..at + 2)
+            .ok_or("cut")?
+            .try_into()
+            .expect("two bytes");
         if !(32768..60999).contains(&u16::from_be_bytes(port)) {
             return Err(format!("source port {}", u16::from_be_bytes(port)));
         }
         let is_same = flow.is_empty() || *self.ports.entry(flow.to_vec()).or_insert(port) == port;
-        if is_same { Ok(()) } else { Err("the flow had another source port".to_owned()) }
+        if is_same {
+            Ok(())
+        } else {
+            Err("the flow had another source port".to_owned())
+        }
     }
 
     /// The packet is counted under the reasons expected, with its length, and the verdict is
     /// theirs.
-    fn check_counters(&mut self, expected: &Expected, given: usize, action: i32, len: usize) -> Result<(), String> {
+    fn check_counters(
+        &mut self,
+        expected: &Expected,
+        given: usize,
+        action: i32,
+        len: usize,
+    ) -> Result<(), String> {
         let (last, others) = expected.reasons.split_last().expect("a reason");
         let last = match expected.or {
             Some(other) if self.count(*last) == self.counted[last] => other,
             _ => *last,
         };
-        for (reason, len) in others.iter().map(|reason| (*reason, given)).chain([(last, len)]) {
+        for (reason, len) in others
+            .iter()
+            .map(|reason| (*reason, given))
+            .chain([(last, len)])
+        {
             let counted = self.counted.get_mut(&reason).expect("every reason");
             counted.packets += 1;
             counted.bytes += len as u64;
@@ -153,7 +206,11 @@ where
         if others.iter().chain([&last]).any(|reason| wrong(&reason)) {
             return Err(format!("counted otherwise: {}", self.miscounted()));
         }
-        if action == wanted { Ok(()) } else { Err(format!("the action is {action}")) }
+        if action == wanted {
+            Ok(())
+        } else {
+            Err(format!("the action is {action}"))
+        }
     }
 
     fn count(&self, reason: Reason) -> Counter {
@@ -161,20 +218,27 @@ where
     }
 
     fn miscounted(&self) -> String {
-        Reason::ALL.into_iter().fold(String::new(), |mut text, reason| {
-            let (found, wanted) = (self.count(reason), self.counted[&reason]);
-            if found != wanted {
-                write!(text, "{} {wanted:?} is {found:?}; ", reason.name()).expect("a string takes it");
-            }
-            text
-        })
+        Reason::ALL
+            .into_iter()
+            .fold(String::new(), |mut text, reason| {
+                let (found, wanted) = (self.count(reason), self.counted[&reason]);
+                if found != wanted {
+                    write!(text, "{} {wanted:?} is {found:?}; ", reason.name())
+                        .expect("a string takes it");
+                }
+                text
+            })
     }
 
     /// Checks that the counters and the maps changed only as the packets were expected to change
     /// them.
     pub(super) fn check_rest(&mut self) -> Result<(), String> {
         let miscounted = self.miscounted();
-        if miscounted.is_empty() { self.stage.check_rest() } else { Err(miscounted) }
+        if miscounted.is_empty() {
+            self.stage.check_rest()
+        } else {
+            Err(miscounted)
+        }
     }
 }
 
@@ -203,12 +267,23 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn dump(why: &str, world: &World, case: &Case, expected: &Expected, action: i32, found: &[u8]) -> String {
+fn dump(
+    why: &str,
+    world: &World,
+    case: &Case,
+    expected: &Expected,
+    action: i32,
+    found: &[u8],
+) -> String {
     let is_concerned = |flow: &&Known| case.story[0].contains(&format!("{:?}", flow.enters.ports));
     let flows = world.flows.iter().filter(is_concerned).copied().collect();
-    let world = World { flows, ..world.clone() };
+    let world = World {
+        flows,
+        ..world.clone()
+    };
     format!(
-        "{why}\n\nexpected {:?} {:?} or {:?}, counted by flow {:?}\nfound action {action}, {}\n\npacket {} ({} bytes, gso {})\n{:#?}\n\n{world:?}",
+        "{why}\n\nexpected {:?} {:?} or {:?}, counted by flow {:?}\nfound action {action}, \
+         {}\n\npacket {} ({} bytes, gso {})\n{:#?}\n\n{world:?}",
         expected.reasons,
         expected.effect,
         expected.or,

@@ -2,7 +2,9 @@
 //! after [RFC 1624](https://www.rfc-editor.org/rfc/rfc1624).
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
-    bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | pair.get(1).copied().map_or(0, u64::from))
+    bytes
+        .chunks(2)
+        .map(|pair| u64::from(pair[0]) << 8 | pair.get(1).copied().map_or(0, u64::from))
 }
 
 fn folded(mut sum: u64) -> u16 {

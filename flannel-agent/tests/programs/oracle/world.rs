@@ -19,7 +19,12 @@ pub(super) struct Tuple {
 impl Tuple {
     pub(super) const fn reversed(self) -> Self {
         let [source, destination] = self.ports;
-        Self { source: self.destination, destination: self.source, ports: [destination, source], ..self }
+        Self {
+            source: self.destination,
+            destination: self.source,
+            ports: [destination, source],
+            ..self
+        }
     }
 }
 
@@ -129,13 +134,20 @@ impl Known {
     /// The flow as there may be one: what is expected is on probation.
     pub(super) const fn consistent(self) -> Self {
         let on_probation = self.on_probation || matches!(self.state, State::Expected);
-        Self { on_probation, ..self }
+        Self {
+            on_probation,
+            ..self
+        }
     }
 
     /// Returns the reason why the kernel gets the next packet, `is_due` by its sequence number;
     /// `None` if the flow is replayed.
     pub(super) const fn stopped(&self, is_due: bool) -> Option<Reason> {
-        let usable = if is_due { Some(Reason::Refreshing) } else { None };
+        let usable = if is_due {
+            Some(Reason::Refreshing)
+        } else {
+            None
+        };
         match self.state {
             State::Usable => usable,
             State::OneSided => {
@@ -155,7 +167,10 @@ impl Known {
 
 /// A node with its peers and flows.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each varies or does not, whatever the others do")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each varies or does not, whatever the others do"
+)]
 pub(super) struct World {
     pub(super) net: Net,
     /// Without a tunnel every peer is on our own link.
@@ -195,32 +210,53 @@ impl World {
     pub(super) fn of_the_other_family(&self) -> Self {
         let net = if self.net.our_vtep.is_ipv4() { V6 } else { V4 };
         let (others, elsewhere, learns) = (Vec::new(), Vec::new(), self.learns.clone());
-        Self { net, others, elsewhere, learns, peers: Vec::new(), flows: Vec::new(), ..*self }
+        Self {
+            net,
+            others,
+            elsewhere,
+            learns,
+            peers: Vec::new(),
+            flows: Vec::new(),
+            ..*self
+        }
     }
 
     /// The peer of the subnet in which an address lies.
     pub(super) fn peer_of(&self, address: IpAddr) -> Option<&Peer> {
         let subnet = self.subnet_of(address)?;
-        self.peers.iter().find(|peer| u16::from(peer.subnet) == subnet)
+        self.peers
+            .iter()
+            .find(|peer| u16::from(peer.subnet) == subnet)
     }
 
     /// The peer of the subnet in which an address lies, if packets to and from it take a plain
     /// route by the external interface.
     pub(super) fn direct_peer_of(&self, address: IpAddr) -> Option<&Peer> {
-        self.peer_of(address).filter(|peer| peer.reached == Reached::Directly && peer.by_underlay)
+        self.peer_of(address)
+            .filter(|peer| peer.reached == Reached::Directly && peer.by_underlay)
     }
 
     /// The VTEP of whom the peer map has in the subnet of an address, in a valid entry or not.
     pub(super) fn owner_of(&self, address: IpAddr) -> Option<IpAddr> {
         let subnet = self.subnet_of(address)?;
-        let other = self.others.iter().find(|other| other.subnet.map(u16::from) == Some(subnet));
-        self.peer_of(address).map(|peer| peer.vtep).or_else(|| other.map(|other| other.address))
+        let other = self
+            .others
+            .iter()
+            .find(|other| other.subnet.map(u16::from) == Some(subnet));
+        self.peer_of(address)
+            .map(|peer| peer.vtep)
+            .or_else(|| other.map(|other| other.address))
     }
 
     /// The VTEP with this address.
     pub(super) fn vtep(&self, address: IpAddr) -> Option<Vtep> {
-        let peers = self.peers.iter().map(|peer| Vtep { address: peer.vtep, subnet: Some(peer.subnet) });
-        peers.chain(self.others.iter().copied()).find(|vtep| vtep.address == address)
+        let peers = self.peers.iter().map(|peer| Vtep {
+            address: peer.vtep,
+            subnet: Some(peer.subnet),
+        });
+        peers
+            .chain(self.others.iter().copied())
+            .find(|vtep| vtep.address == address)
     }
 
     /// The number of the subnet in which an address lies.
@@ -240,7 +276,10 @@ impl World {
 
     /// The flow of packets that enter by this device.
     pub(super) fn flow(&self, enters: &Tuple, by: u32) -> Option<(usize, &Known)> {
-        self.flows.iter().enumerate().find(|(_, flow)| flow.enters == *enters && flow.enters_by == by)
+        self.flows
+            .iter()
+            .enumerate()
+            .find(|(_, flow)| flow.enters == *enters && flow.enters_by == by)
     }
 }
 
@@ -272,6 +311,8 @@ pub(super) fn octets(address: IpAddr) -> Vec<u8> {
 pub(super) fn address(bytes: &[u8]) -> IpAddr {
     match <[u8; 4]>::try_from(bytes) {
         Ok(bytes) => bytes.into(),
-        Err(_) => <[u8; 16]>::try_from(bytes).expect("an address has four or sixteen bytes").into(),
+        Err(_) => <[u8; 16]>::try_from(bytes)
+            .expect("an address has four or sixteen bytes")
+            .into(),
     }
 }

@@ -51,11 +51,17 @@ pub(super) fn table(costs: &[Cost]) -> String {
 /// The reasons, the most frequent first.
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
 fn shares(cost: &Cost) -> String {
-    let mut shares: Vec<(&str, f64)> =
-        cost.reasons.iter().map(|(reason, packets)| (reason.as_str(), *packets as f64 / cost.packets as f64)).collect();
+    let mut shares: Vec<(&str, f64)> = cost
+        .reasons
+        .iter()
+        .map(|(reason, packets)| (reason.as_str(), *packets as f64 / cost.packets as f64))
+        .collect();
     shares.retain(|(_, share)| *share >= SHOWN);
     shares.sort_unstable_by(|one, other| other.1.total_cmp(&one.1));
-    let texts: Vec<String> = shares.iter().map(|(reason, share)| format!("{reason} {:.0}%", share * 100.0)).collect();
+    let texts: Vec<String> = shares
+        .iter()
+        .map(|(reason, share)| format!("{reason} {:.0}%", share * 100.0))
+        .collect();
     texts.join(", ")
 }
 
@@ -73,7 +79,9 @@ mod tests {
             program: "from_pod",
             packets: 1000,
             nanoseconds: 88.4,
-            reasons: reasons.map(|(reason, packets)| (reason.to_owned(), packets)).into(),
+            reasons: reasons
+                .map(|(reason, packets)| (reason.to_owned(), packets))
+                .into(),
         };
         assert!(table(&[cost]).ends_with("    88       1000  flow_unknown 88%, not_learned 12%\n"));
     }

@@ -65,26 +65,73 @@ enum Ends {
 }
 
 const TALKS: [Talk; 9] = [
-    Talk { name: "known flow, datagrams", mode: Mode::Fast, workload: Workload::UdpPps, ends: Ends::Pods(Via::Pod) },
-    Talk { name: "known flow, Service", mode: Mode::Fast, workload: Workload::UdpPps, ends: Ends::Pods(Via::Service) },
-    Talk { name: "known flow, TCP", mode: Mode::Fast, workload: Workload::TcpRr, ends: Ends::Pods(Via::Pod) },
+    Talk {
+        name: "known flow, datagrams",
+        mode: Mode::Fast,
+        workload: Workload::UdpPps,
+        ends: Ends::Pods(Via::Pod),
+    },
+    Talk {
+        name: "known flow, Service",
+        mode: Mode::Fast,
+        workload: Workload::UdpPps,
+        ends: Ends::Pods(Via::Service),
+    },
+    Talk {
+        name: "known flow, TCP",
+        mode: Mode::Fast,
+        workload: Workload::TcpRr,
+        ends: Ends::Pods(Via::Pod),
+    },
     Talk {
         name: "known flow, TCP Service",
         mode: Mode::Fast,
         workload: Workload::TcpRr,
         ends: Ends::Pods(Via::Service),
     },
-    Talk { name: "never learned", mode: Mode::Fast, workload: Workload::UdpPps, ends: Ends::NeverLearned },
-    Talk { name: "not pods' packets", mode: Mode::Fast, workload: Workload::UdpPps, ends: Ends::Nodes },
-    Talk { name: "short connections", mode: Mode::Fast, workload: Workload::TcpCrr, ends: Ends::Pods(Via::Pod) },
-    Talk { name: "datagrams", mode: Mode::Encap, workload: Workload::UdpPps, ends: Ends::Pods(Via::Pod) },
-    Talk { name: "datagrams", mode: Mode::Kernel, workload: Workload::UdpPps, ends: Ends::Pods(Via::Pod) },
+    Talk {
+        name: "never learned",
+        mode: Mode::Fast,
+        workload: Workload::UdpPps,
+        ends: Ends::NeverLearned,
+    },
+    Talk {
+        name: "not pods' packets",
+        mode: Mode::Fast,
+        workload: Workload::UdpPps,
+        ends: Ends::Nodes,
+    },
+    Talk {
+        name: "short connections",
+        mode: Mode::Fast,
+        workload: Workload::TcpCrr,
+        ends: Ends::Pods(Via::Pod),
+    },
+    Talk {
+        name: "datagrams",
+        mode: Mode::Encap,
+        workload: Workload::UdpPps,
+        ends: Ends::Pods(Via::Pod),
+    },
+    Talk {
+        name: "datagrams",
+        mode: Mode::Kernel,
+        workload: Workload::UdpPps,
+        ends: Ends::Pods(Via::Pod),
+    },
 ];
 
 impl Options {
     pub(super) fn run(&self) -> Result<()> {
-        ensure!((0.1..=60.0).contains(&self.seconds), "--seconds={}: from 0.1 to 60", self.seconds);
-        let load = Load { cpus: Cpus::choose(Placement::One, self.cpu)?, seconds: self.seconds };
+        ensure!(
+            (0.1..=60.0).contains(&self.seconds),
+            "--seconds={}: from 0.1 to 60",
+            self.seconds
+        );
+        let load = Load {
+            cpus: Cpus::choose(Placement::One, self.cpu)?,
+            seconds: self.seconds,
+        };
         let lab = Lab::new("bench-programs")?;
         lab.end_on_interrupt()?;
         let sites: Vec<Site> = [Mode::Fast, Mode::Encap, Mode::Kernel]
@@ -97,11 +144,18 @@ impl Options {
                 learn_none_of_ports(node, &[NEVER_LEARNED])?;
             }
         }
-        let _statistics = enable_stats(Stats::RunTime).context("the kernel's run-time statistics (kernel 5.8)")?;
+        let _statistics = enable_stats(Stats::RunTime)
+            .context("the kernel's run-time statistics (kernel 5.8)")?;
         let mut costs = Vec::new();
         for talk in &TALKS {
-            let site = sites.iter().find(|site| site.mode == talk.mode).context("a site for each mode")?;
-            costs.extend(talk.costs(site, &load).with_context(|| format!("{}, mode {}", talk.name, talk.mode))?);
+            let site = sites
+                .iter()
+                .find(|site| site.mode == talk.mode)
+                .context("a site for each mode")?;
+            costs.extend(
+                talk.costs(site, &load)
+                    .with_context(|| format!("{}, mode {}", talk.name, talk.mode))?,
+            );
         }
         print!("{}", table(&costs));
         if let Some(file) = &self.json {
@@ -118,9 +172,16 @@ impl Talk {
         let before = [Reading::of(&agents[0])?, Reading::of(&agents[1])?];
         self.run(site, load)?;
         let mut costs = Vec::new();
-        for (agent, (node, before)) in agents.iter().zip(["client", "server"].into_iter().zip(&before)) {
+        for (agent, (node, before)) in agents
+            .iter()
+            .zip(["client", "server"].into_iter().zip(&before))
+        {
             let after = Reading::of(agent)?;
-            costs.extend(Program::ALL.into_iter().filter_map(|program| self.cost(node, program, before, &after)));
+            costs.extend(
+                Program::ALL
+                    .into_iter()
+                    .filter_map(|program| self.cost(node, program, before, &after)),
+            );
         }
         Ok(costs)
     }
@@ -134,7 +195,11 @@ impl Talk {
                 let at = if via == Via::Pod { own } else { SERVICE };
                 ((pods.0, at), (pods.1, own), via.port())
             }
-            Ends::NeverLearned => ((pods.0, site.server_ip()?), (pods.1, site.server_ip()?), NEVER_LEARNED),
+            Ends::NeverLearned => (
+                (pods.0, site.server_ip()?),
+                (pods.1, site.server_ip()?),
+                NEVER_LEARNED,
+            ),
             Ends::Nodes => {
                 let at = SECOND.parse()?;
                 ((a, at), (b, at), Via::Pod.port())
@@ -145,7 +210,13 @@ impl Talk {
 
     /// `None` where the program hardly ran: what comes back from the server is not the load.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-    fn cost(&self, node: &'static str, program: Program, before: &Reading, after: &Reading) -> Option<Cost> {
+    fn cost(
+        &self,
+        node: &'static str,
+        program: Program,
+        before: &Reading,
+        after: &Reading,
+    ) -> Option<Cost> {
         let packets = after.runs(program) - before.runs(program);
         (packets >= FEW).then(|| Cost {
             mode: self.mode,
@@ -175,14 +246,25 @@ impl Reading {
         let mut reasons = BTreeMap::new();
         for row in dump["stats"].as_array().context("a dump without stats")? {
             let name = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
-            reasons.insert((name("program"), name("reason")), row["packets"].as_u64().context("packets")?);
+            reasons.insert(
+                (name("program"), name("reason")),
+                row["packets"].as_u64().context("packets")?,
+            );
         }
         Ok(Self { times, reasons })
     }
 
     fn reasons_since(&self, earlier: &Self, program: Program) -> BTreeMap<String, u64> {
-        let ours = self.reasons.iter().filter(|((name, _), _)| name == program.name());
-        let counted = ours.map(|(key, packets)| (key.1.clone(), packets - earlier.reasons.get(key).unwrap_or(&0)));
+        let ours = self
+            .reasons
+            .iter()
+            .filter(|((name, _), _)| name == program.name());
+        let counted = ours.map(|(key, packets)| {
+            (
+                key.1.clone(),
+                packets - earlier.reasons.get(key).unwrap_or(&0),
+            )
+        });
         counted.filter(|(_, packets)| *packets > 0).collect()
     }
 

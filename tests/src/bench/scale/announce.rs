@@ -10,8 +10,8 @@ use nix::{
     errno::Errno,
     sys::{
         socket::{
-            AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, setsockopt, socket,
-            sockopt,
+            AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv,
+            setsockopt, socket, sockopt,
         },
         time::TimeVal,
     },
@@ -54,12 +54,22 @@ impl Announcements {
     /// Of the calling thread's network namespace, from now on.
     pub(super) fn listen() -> Result<Self> {
         let protocol = SockProtocol::NetlinkRoute;
-        let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
+        let socket = socket(
+            AddressFamily::Netlink,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            protocol,
+        )?;
         setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).context("a large receive buffer")?;
         let silence = TimeVal::new(SILENCE.as_secs().try_into()?, 0);
         setsockopt(&socket, sockopt::ReceiveTimeout, &silence)?;
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, GROUPS))?;
-        Ok(Self { socket, buffer: vec![0; 64 << 10], count: 0, nexthops: 0 })
+        Ok(Self {
+            socket,
+            buffer: vec![0; 64 << 10],
+            count: 0,
+            nexthops: 0,
+        })
     }
 
     /// Waits until `sight` was announced `times` times from now on, and returns the time of the
@@ -68,7 +78,9 @@ impl Announcements {
         let mut seen = 0;
         while seen < times {
             let len = match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::empty()) {
-                Err(Errno::EAGAIN) => bail!("{sight:?}: {seen} of {times}, then nothing for {SILENCE:?}"),
+                Err(Errno::EAGAIN) => {
+                    bail!("{sight:?}: {seen} of {times}, then nothing for {SILENCE:?}")
+                }
                 other => other?,
             };
             for message in messages(&self.buffer[..len]) {
@@ -113,6 +125,10 @@ fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Head> {
         let kind = u16::from_ne_bytes(datagram.get(4..6)?.try_into().ok()?);
         let (family, dst_len) = (*datagram.get(HEADER)?, *datagram.get(HEADER + 1)?);
         datagram = datagram.get(len.next_multiple_of(4)..).unwrap_or_default();
-        Some(Head { kind, family, dst_len })
+        Some(Head {
+            kind,
+            family,
+            dst_len,
+        })
     })
 }

@@ -25,12 +25,20 @@ pub(super) struct Changes {
 }
 
 /// Lets `peer` come and go `times` times.
-pub(super) fn changes(store: &Store, heard: &mut Announcements, peer: NumberedPeer, times: u32) -> Result<Changes> {
+pub(super) fn changes(
+    store: &Store,
+    heard: &mut Announcements,
+    peer: NumberedPeer,
+    times: u32,
+) -> Result<Changes> {
     let (mut joins, mut leaves) = (Vec::new(), Vec::new());
     for _ in 0..times {
         let before = heard.count;
         let start = store.put(peer)?;
-        joins.push((milliseconds(start, heard.until(Sight::Route, 1)?)?, heard.count - before));
+        joins.push((
+            milliseconds(start, heard.until(Sight::Route, 1)?)?,
+            heard.count - before,
+        ));
         let before = heard.count;
         let start = store.delete(peer)?;
         let gone = milliseconds(start, heard.until(Sight::RouteGone, 1)?)?;

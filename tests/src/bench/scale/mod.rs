@@ -56,7 +56,10 @@ pub(super) struct Options {
 
 impl Options {
     pub(super) fn run(&self) -> Result<()> {
-        ensure!(self.rounds > 0 && self.changes > 0, "--rounds and --changes must be at least 1");
+        ensure!(
+            self.rounds > 0 && self.changes > 0,
+            "--rounds and --changes must be at least 1"
+        );
         let mut sizes = Vec::new();
         for &peers in self.sizes() {
             let size = self.measure(peers)?;
@@ -79,9 +82,17 @@ impl Options {
     }
 
     fn measure(&self, peers: u32) -> Result<Size> {
-        ensure!((1..=peers::MOST).contains(&peers), "--peers: from 1 to {}", peers::MOST);
+        ensure!(
+            (1..=peers::MOST).contains(&peers),
+            "--peers: from 1 to {}",
+            peers::MOST
+        );
         let cluster = Cluster::new(self.store, peers)?;
-        let rounds = if peers > 5_000 { self.rounds.min(2) } else { self.rounds };
+        let rounds = if peers > 5_000 {
+            self.rounds.min(2)
+        } else {
+            self.rounds
+        };
         let (mut starts, mut plain, mut objects) = (Vec::new(), Vec::new(), Vec::new());
         for round in 1..=rounds {
             eprintln!("{peers} peers: round {round} of {rounds}");

@@ -63,7 +63,12 @@ impl Cluster {
         router.sh("ip link set br0 up")?;
         router.address("br0", &format!("{ROUTER}/24"), None)?;
         let store = Store::start(kind, &lab, &router, ROUTER, peers)?;
-        Ok(Self { router, store, peers, lab })
+        Ok(Self {
+            router,
+            store,
+            peers,
+            lab,
+        })
     }
 
     pub(super) const fn lab(&self) -> &Lab {
@@ -81,7 +86,9 @@ impl Cluster {
         let options = self.store.agent(&node, ROUTER)?.flag("--log-format=json");
         let start = SystemTime::now();
         let agent = node.agent(options)?;
-        let routed = heard.until(Sight::Route, self.peers).with_context(|| agent.child().log_tail(15))?;
+        let routed = heard
+            .until(Sight::Route, self.peers)
+            .with_context(|| agent.child().log_tail(15))?;
         let cpu_to_last_route = agent.cpu_time()?.as_secs_f64();
         let nexthops = heard.nexthops;
         // Not by its status, which is a large document here. The file comes after the programs.
@@ -107,11 +114,27 @@ impl Cluster {
 /// is a bad one.
 fn in_sync_at(agent: &Agent) -> Result<f64> {
     let log = agent.child().log();
-    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut found = lines.filter(|line| line["message"].as_str().is_some_and(|text| text.starts_with(IN_SYNC)));
-    let line = found.next().with_context(|| format!("no {IN_SYNC:?} in the agent's log"))?;
-    let time = line["timestamp"].as_str().and_then(|text| text.split_once('T')).context("a line without its time")?.1;
-    let fields: Vec<f64> = time.trim_end_matches('Z').split(':').map(str::parse).collect::<Result<_, _>>()?;
+    let lines = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut found = lines.filter(|line| {
+        line["message"]
+            .as_str()
+            .is_some_and(|text| text.starts_with(IN_SYNC))
+    });
+    let line = found
+        .next()
+        .with_context(|| format!("no {IN_SYNC:?} in the agent's log"))?;
+    let time = line["timestamp"]
+        .as_str()
+        .and_then(|text| text.split_once('T'))
+        .context("a line without its time")?
+        .1;
+    let fields: Vec<f64> = time
+        .trim_end_matches('Z')
+        .split(':')
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
     Ok(fields.iter().fold(0.0, |sum, field| sum * 60.0 + field))
 }
 

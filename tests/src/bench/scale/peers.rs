@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 use crate::StockNode;
 
 /// The network of all of them, and of the node under test.
-pub(super) const NETWORK: &str = r#"{"Network":"10.0.0.0/8","SubnetLen":24,"Backend":{"Type":"vxlan"}}"#;
+pub(super) const NETWORK: &str =
+    r#"{"Network":"10.0.0.0/8","SubnetLen":24,"Backend":{"Type":"vxlan"}}"#;
 /// As many as leave some subnets for the node under test and for those that come and go.
 pub(super) const MOST: u32 = 65_400;
 
@@ -37,6 +38,10 @@ impl NumberedPeer {
 
     /// Its lease.
     pub(super) fn lease(self) -> StockNode {
-        StockNode::named(&format!("{}-24", self.base()), &self.public_ip().to_string(), &self.mac())
+        StockNode::named(
+            &format!("{}-24", self.base()),
+            &self.public_ip().to_string(),
+            &self.mac(),
+        )
     }
 }

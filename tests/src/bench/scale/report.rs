@@ -36,41 +36,92 @@ pub(super) struct Size {
 impl Size {
     /// The floor of the objects the agent really made.
     fn floor(&self) -> f64 {
-        if self.with_objects { self.floor_objects } else { self.floor_plain.unwrap_or(f64::NAN) }
+        if self.with_objects {
+            self.floor_objects
+        } else {
+            self.floor_plain.unwrap_or(f64::NAN)
+        }
     }
 }
 
 /// Recorded elsewhere with the same leases: version, peers, seconds from start to the last route,
 /// resident MB.
-const STOCK: [(&str, u32, f64, f64); 2] = [("0.28.9", 5_000, 6.6, 65.0), ("0.20.2", 5_000, 5.1, 40.0)];
+const STOCK: [(&str, u32, f64, f64); 2] =
+    [("0.28.9", 5_000, 6.6, 65.0), ("0.20.2", 5_000, 5.1, 40.0)];
 
 /// The table of one size.
 pub(super) fn table(size: &Size) -> String {
-    let plain = size.floor_plain.map_or_else(|| "not measured".to_owned(), |seconds| format!("{seconds:.3} s"));
-    let shape = if size.with_objects { "by nexthop objects" } else { "plain" };
+    let plain = size.floor_plain.map_or_else(
+        || "not measured".to_owned(),
+        |seconds| format!("{seconds:.3} s"),
+    );
+    let shape = if size.with_objects {
+        "by nexthop objects"
+    } else {
+        "plain"
+    };
     let ratio = size.sync_to_last_route / size.floor();
-    let Size { store, peers, rounds, load, .. } = size;
-    let mut text = format!("\n{peers} peers in {store}, {rounds} rounds, medians, load {load:.1}\n");
+    let Size {
+        store,
+        peers,
+        rounds,
+        load,
+        ..
+    } = size;
+    let mut text =
+        format!("\n{peers} peers in {store}, {rounds} rounds, medians, load {load:.1}\n");
     for (what, value) in [
-        ("start to the last route", format!("{:.3} s", size.to_last_route)),
-        ("  CPU time of the agent", format!("{:.2} s", size.cpu_to_last_route)),
-        ("store in sync to the last route", format!("{:.3} s", size.sync_to_last_route)),
-        ("  to the kernel's floor of the same objects", format!("{ratio:.2} x (routes {shape})")),
+        (
+            "start to the last route",
+            format!("{:.3} s", size.to_last_route),
+        ),
+        (
+            "  CPU time of the agent",
+            format!("{:.2} s", size.cpu_to_last_route),
+        ),
+        (
+            "store in sync to the last route",
+            format!("{:.3} s", size.sync_to_last_route),
+        ),
+        (
+            "  to the kernel's floor of the same objects",
+            format!("{ratio:.2} x (routes {shape})"),
+        ),
         ("floor with plain routes", plain),
-        ("floor with nexthop objects", format!("{:.3} s", size.floor_objects)),
-        ("one peer comes: store to route", format!("{:.2} ms, {} events", size.join, size.events_per_join)),
-        ("one peer goes: store to route", format!("{:.2} ms, {} events", size.leave, size.events_per_leave)),
+        (
+            "floor with nexthop objects",
+            format!("{:.3} s", size.floor_objects),
+        ),
+        (
+            "one peer comes: store to route",
+            format!("{:.2} ms, {} events", size.join, size.events_per_join),
+        ),
+        (
+            "one peer goes: store to route",
+            format!("{:.2} ms, {} events", size.leave, size.events_per_leave),
+        ),
         ("resident memory, peak", format!("{:.1} MB", size.peak_rss)),
-        ("resident memory, afterwards", format!("{:.1} MB", size.steady_rss)),
-        ("  without the executable", format!("{:.1} MB", size.own_rss)),
+        (
+            "resident memory, afterwards",
+            format!("{:.1} MB", size.steady_rss),
+        ),
+        (
+            "  without the executable",
+            format!("{:.1} MB", size.own_rss),
+        ),
     ] {
         writeln!(text, "  {what:<46} {value}").expect("text grows");
     }
-    let recorded = STOCK.iter().filter(|stock| *store == Kind::Etcd && stock.1 == *peers);
+    let recorded = STOCK
+        .iter()
+        .filter(|stock| *store == Kind::Etcd && stock.1 == *peers);
     for (version, _, seconds, memory) in recorded {
         let stock = format!("stock flanneld {version} (recorded)");
-        writeln!(text, "  {stock:<46} {seconds:.1} s from start to the last route, {memory:.0} MB")
-            .expect("text grows");
+        writeln!(
+            text,
+            "  {stock:<46} {seconds:.1} s from start to the last route, {memory:.0} MB"
+        )
+        .expect("text grows");
     }
     text
 }
@@ -85,5 +136,9 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
 /// The machine's one-minute load average.
 pub(super) fn load_average() -> Result<f64> {
     let text = fs::read_to_string("/proc/loadavg")?;
-    Ok(text.split(' ').next().context("/proc/loadavg is empty")?.parse()?)
+    Ok(text
+        .split(' ')
+        .next()
+        .context("/proc/loadavg is empty")?
+        .parse()?)
 }

@@ -53,12 +53,20 @@ pub(super) struct ApiServer {
 
 impl Store {
     /// Starts one on this node, which has `address`, and fills it.
-    pub(super) fn start(kind: Kind, lab: &Lab, node: &Node, address: &str, peers: u32) -> Result<Self> {
+    pub(super) fn start(
+        kind: Kind,
+        lab: &Lab,
+        node: &Node,
+        address: &str,
+        peers: u32,
+    ) -> Result<Self> {
         Ok(match kind {
             Kind::Etcd => {
                 let etcd = lab.etcd(node)?;
                 etcd.put(CONFIG_KEY, peers::NETWORK, None)?;
-                let leases: Vec<_> = NumberedPeer::first(peers).map(NumberedPeer::lease).collect();
+                let leases: Vec<_> = NumberedPeer::first(peers)
+                    .map(NumberedPeer::lease)
+                    .collect();
                 etcd.put_leases(&leases)?;
                 Self::Etcd(etcd)
             }
@@ -103,7 +111,9 @@ impl Store {
                 client.delete(peer.lease().key(), None).await?;
                 Ok(start)
             }),
-            Self::Kubernetes(server) => Ok(server.change(|state| state.remove(&large_node(peer).name))),
+            Self::Kubernetes(server) => {
+                Ok(server.change(|state| state.remove(&large_node(peer).name)))
+            }
         }
     }
 }
@@ -112,9 +122,15 @@ impl ApiServer {
     fn start(node: &Node, address: &str, peers: u32) -> Result<Self> {
         // Its thread stays in the namespaces of the one that makes it.
         let server = node.enter(|| -> Result<Self> {
-            let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+            let runtime = runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()?;
             let double = runtime.block_on(Double::start_at(&format!("{address}:{PORT}"), None));
-            Ok(Self { double, _runtime: runtime })
+            Ok(Self {
+                double,
+                _runtime: runtime,
+            })
         })??;
         server.change(|state| {
             NumberedPeer::first(peers).for_each(|peer| state.put(large_node(peer).json()));

@@ -85,7 +85,11 @@ impl fmt::Display for Difference {
 
 /// All differences, with the rows that allow some of them.
 pub fn differences(scenario: &Scenario, kernel: &Record, fast: &Record) -> Vec<Difference> {
-    let judge = Judge { scenario, kernel, fast };
+    let judge = Judge {
+        scenario,
+        kernel,
+        fast,
+    };
     let mut found = Vec::new();
     for flow in &scenario.flows {
         for direction in Direction::ALL {
@@ -121,10 +125,18 @@ impl Judge<'_> {
     fn arrivals(&self, found: &mut Vec<Difference>, flow: &Flow, direction: Direction) {
         let of = |record: &Record| way(&record.delivered, (flow.id, direction));
         let (kernel, fast) = (of(self.kernel), of(self.fast));
-        let numbers_only_in = |these: &BTreeMap<u32, u32>, those: &BTreeMap<u32, u32>| -> Vec<u32> {
-            these.keys().filter(|number| !those.contains_key(number)).copied().collect()
-        };
-        let (lost, passed) = (numbers_only_in(&kernel, &fast), numbers_only_in(&fast, &kernel));
+        let numbers_only_in =
+            |these: &BTreeMap<u32, u32>, those: &BTreeMap<u32, u32>| -> Vec<u32> {
+                these
+                    .keys()
+                    .filter(|number| !those.contains_key(number))
+                    .copied()
+                    .collect()
+            };
+        let (lost, passed) = (
+            numbers_only_in(&kernel, &fast),
+            numbers_only_in(&fast, &kernel),
+        );
         let counted: Vec<u32> = kernel
             .iter()
             .filter(|(number, count)| fast.get(number).is_some_and(|other| other != *count))
@@ -139,7 +151,13 @@ impl Judge<'_> {
             if !numbers.is_empty() {
                 let some = &numbers[..numbers.len().min(8)];
                 let detail = format!("{} of {total} packets, such as {some:?}", numbers.len());
-                found.push(Difference { aspect, flow: Some(flow.id), direction: Some(direction), detail, allowed });
+                found.push(Difference {
+                    aspect,
+                    flow: Some(flow.id),
+                    direction: Some(direction),
+                    detail,
+                    allowed,
+                });
             }
         }
     }
@@ -150,32 +168,59 @@ impl Judge<'_> {
             return;
         }
         let inner = |record: &Record| -> BTreeMap<u32, Vec<(&'static str, String)>> {
-            way(&record.headers, (flow.id, direction)).into_iter().map(|(key, header)| (key, header.fields())).collect()
+            way(&record.headers, (flow.id, direction))
+                .into_iter()
+                .map(|(key, header)| (key, header.fields()))
+                .collect()
         };
         let outer = |record: &Record| -> BTreeMap<u32, Vec<(&'static str, String)>> {
-            way(&record.outer, (flow.id, direction)).into_iter().map(|(key, outer)| (key, outer.fields())).collect()
+            way(&record.outer, (flow.id, direction))
+                .into_iter()
+                .map(|(key, outer)| (key, outer.fields()))
+                .collect()
         };
-        for (kernel, fast) in [(inner(self.kernel), inner(self.fast)), (outer(self.kernel), outer(self.fast))] {
+        for (kernel, fast) in [
+            (inner(self.kernel), inner(self.fast)),
+            (outer(self.kernel), outer(self.fast)),
+        ] {
             let values = by_name(&kernel);
             let mut differing: BTreeMap<&'static str, (Vec<String>, bool)> = BTreeMap::new();
             for (number, fields) in &kernel {
-                for ((name, one), (_, other)) in fields.iter().zip(fast.get(number).into_iter().flatten()) {
+                for ((name, one), (_, other)) in
+                    fields.iter().zip(fast.get(number).into_iter().flatten())
+                {
                     // Where a datagram comes in pieces they may be together again before the
                     // capture has copied the first.
-                    let is_chance = *name == "length" && self.is_fragmented(flow, direction, *number);
+                    let is_chance =
+                        *name == "length" && self.is_fragmented(flow, direction, *number);
                     if one != other && !is_chance {
-                        let (examples, is_anothers) = differing.entry(name).or_insert((Vec::new(), true));
+                        let (examples, is_anothers) =
+                            differing.entry(name).or_insert((Vec::new(), true));
                         examples.push(format!("packet {number}: {one} in kernel, {other} in fast"));
-                        let is_an_acknowledgements = || self.leaves_as_sent(flow, direction, *number, name, other);
+                        let is_an_acknowledgements =
+                            || self.leaves_as_sent(flow, direction, *number, name, other);
                         *is_anothers &= values[name].contains(other) || is_an_acknowledgements();
                     }
                 }
             }
             for (name, (examples, is_anothers)) in differing {
-                let detail = format!("{} of {} packets, {}", examples.len(), kernel.len(), examples[0]);
-                let allowed = self.if_judged(flow, CHANGES).filter(|_| is_anothers || is_derived(name));
+                let detail = format!(
+                    "{} of {} packets, {}",
+                    examples.len(),
+                    kernel.len(),
+                    examples[0]
+                );
+                let allowed = self
+                    .if_judged(flow, CHANGES)
+                    .filter(|_| is_anothers || is_derived(name));
                 let (flow, direction) = (Some(flow.id), Some(direction));
-                found.push(Difference { aspect: Aspect::Field(name), flow, direction, detail, allowed });
+                found.push(Difference {
+                    aspect: Aspect::Field(name),
+                    flow,
+                    direction,
+                    detail,
+                    allowed,
+                });
             }
         }
     }
@@ -183,9 +228,18 @@ impl Judge<'_> {
     /// Acknowledgements without data bear no number, so no record has them. They are short and
     /// without PSH: they leave as they were sent, and data of the same fields may do so after one
     /// of them was seen.
-    fn leaves_as_sent(&self, flow: &Flow, direction: Direction, number: u32, name: &str, value: &str) -> bool {
+    fn leaves_as_sent(
+        &self,
+        flow: &Flow,
+        direction: Direction,
+        number: u32,
+        name: &str,
+        value: &str,
+    ) -> bool {
         let sent = packets::fields(flow, direction, number, self.scenario.phases);
-        let Ok(value) = value.parse::<u8>() else { return false };
+        let Ok(value) = value.parse::<u8>() else {
+            return false;
+        };
         flow.protocol() == Protocol::Tcp
             && match name {
                 "dscp" => value == sent.dscp,
@@ -202,8 +256,16 @@ impl Judge<'_> {
     fn order(&self, found: &mut Vec<Difference>, way: Way) {
         for (aspect, kernel, fast) in [
             (Aspect::Order, &self.kernel.late, &self.fast.late),
-            (Aspect::OuterIds, &self.kernel.repeated_ids, &self.fast.repeated_ids),
-            (Aspect::SharedIds, &self.kernel.shared_ids, &self.fast.shared_ids),
+            (
+                Aspect::OuterIds,
+                &self.kernel.repeated_ids,
+                &self.fast.repeated_ids,
+            ),
+            (
+                Aspect::SharedIds,
+                &self.kernel.shared_ids,
+                &self.fast.shared_ids,
+            ),
         ] {
             let [kernel, fast] = [kernel, fast].map(|of| of.get(&way).copied().unwrap_or(0));
             if kernel == 0 && fast > 0 {
@@ -215,7 +277,13 @@ impl Judge<'_> {
                     Aspect::Order if fast <= packets / OVERTAKEN => Some(ORDER),
                     _ => None,
                 };
-                found.push(Difference { aspect, flow, direction, detail, allowed });
+                found.push(Difference {
+                    aspect,
+                    flow,
+                    direction,
+                    detail,
+                    allowed,
+                });
             }
         }
     }
@@ -226,13 +294,20 @@ impl Judge<'_> {
 
     /// At least one if there are any, and never more.
     fn copies(&self, found: &mut Vec<Difference>, way: Way) {
-        let [kernel, fast] = [self.kernel, self.fast].map(|record| record.copies.get(&way).copied().unwrap_or(0));
+        let [kernel, fast] =
+            [self.kernel, self.fast].map(|record| record.copies.get(&way).copied().unwrap_or(0));
         if kernel != fast {
             let is_within = fast < kernel && fast > 0;
             let detail = format!("{kernel} in kernel, {fast} in fast");
             let (flow, direction) = (Some(way.0), Some(way.1));
             let allowed = is_within.then_some(COPIES);
-            found.push(Difference { aspect: Aspect::Copies, flow, direction, detail, allowed });
+            found.push(Difference {
+                aspect: Aspect::Copies,
+                flow,
+                direction,
+                detail,
+                allowed,
+            });
         }
     }
 
@@ -250,38 +325,71 @@ impl Judge<'_> {
         if kernel != fast {
             let detail = format!("{kernel} in kernel, {fast} in fast");
             let (flow, direction) = (Some(flow.id), Some(direction));
-            found.push(Difference { aspect: Aspect::Mirrored, flow, direction, detail, allowed: None });
+            found.push(Difference {
+                aspect: Aspect::Mirrored,
+                flow,
+                direction,
+                detail,
+                allowed: None,
+            });
         }
     }
 
     fn outcome(&self, found: &mut Vec<Difference>, flow: &Flow) {
         let [kernel, fast] = [self.kernel, self.fast].map(|record| record.outcomes.get(&flow.id));
         if kernel != fast {
-            let allowed = self.if_judged(flow, VERDICTS).filter(|_| kernel.is_some_and(|outcome| outcome != "ok"));
+            let allowed = self
+                .if_judged(flow, VERDICTS)
+                .filter(|_| kernel.is_some_and(|outcome| outcome != "ok"));
             let detail = format!("{kernel:?} in kernel, {fast:?} in fast");
-            found.push(Difference { aspect: Aspect::Outcome, flow: Some(flow.id), direction: None, detail, allowed });
+            found.push(Difference {
+                aspect: Aspect::Outcome,
+                flow: Some(flow.id),
+                direction: None,
+                detail,
+                allowed,
+            });
         }
     }
 
     fn tracked(&self, found: &mut Vec<Difference>, flow: &Flow) {
         let tuples = self.kernel.tracked.iter().chain(&self.fast.tracked);
-        let tuples: BTreeSet<_> =
-            tuples.filter(|(_, entry)| entry.client_port == flow.client_port()).map(|(tuple, _)| tuple).collect();
+        let tuples: BTreeSet<_> = tuples
+            .filter(|(_, entry)| entry.client_port == flow.client_port())
+            .map(|(tuple, _)| tuple)
+            .collect();
         for tuple in tuples {
-            let fields = |record: &Record| record.tracked.get(tuple).map(super::tracked::Entry::fields);
+            let fields =
+                |record: &Record| record.tracked.get(tuple).map(super::tracked::Entry::fields);
             let (kernel, fast) = (fields(self.kernel), fields(self.fast));
             let mut differ = |name, kernel: &str, fast: &str, allowed| {
-                let detail = format!("{:?} {}: {kernel} in kernel, {fast} in fast", tuple.side, tuple.original);
+                let detail = format!(
+                    "{:?} {}: {kernel} in kernel, {fast} in fast",
+                    tuple.side, tuple.original
+                );
                 let aspect = Aspect::Field(name);
-                found.push(Difference { aspect, flow: Some(flow.id), direction: None, detail, allowed });
+                found.push(Difference {
+                    aspect,
+                    flow: Some(flow.id),
+                    direction: None,
+                    detail,
+                    allowed,
+                });
             };
             let (Some(kernel), Some(fast)) = (&kernel, &fast) else {
                 let word = |there: bool| if there { "there" } else { "missing" };
                 let allowed = self.if_judged(flow, VERDICTS).filter(|_| kernel.is_none());
-                differ("conntrack entry", word(kernel.is_some()), word(fast.is_some()), allowed);
+                differ(
+                    "conntrack entry",
+                    word(kernel.is_some()),
+                    word(fast.is_some()),
+                    allowed,
+                );
                 continue;
             };
-            for ((name, kernel), (_, fast)) in kernel.iter().zip(fast).filter(|(one, other)| one != other) {
+            for ((name, kernel), (_, fast)) in
+                kernel.iter().zip(fast).filter(|(one, other)| one != other)
+            {
                 let allowed = match *name {
                     // Only a reset leads to CLOSE: one of the scenario, or one that answers a
                     // rejected packet.
@@ -309,25 +417,44 @@ impl Judge<'_> {
         let is_exact = matches!(flow.kind, Kind::Datagrams | Kind::Refused);
         for what in kernel.keys().chain(fast.keys()).collect::<BTreeSet<_>>() {
             let [one, other] = [&kernel, &fast].map(|sums| sums.get(what).copied().unwrap_or(0));
-            let differs = if is_exact { one != other } else { (one == 0) != (other == 0) };
+            let differs = if is_exact {
+                one != other
+            } else {
+                (one == 0) != (other == 0)
+            };
             if differs {
                 let allowed = self.if_judged(flow, VERDICTS).filter(|_| other < one);
                 let detail = format!("{one} in kernel, {other} in fast");
                 let aspect = Aspect::Errors(what.0, what.1);
-                found.push(Difference { aspect, flow: Some(flow.id), direction: None, detail, allowed });
+                found.push(Difference {
+                    aspect,
+                    flow: Some(flow.id),
+                    direction: None,
+                    detail,
+                    allowed,
+                });
             }
         }
     }
 
     fn counters(&self, found: &mut Vec<Difference>) {
         for rule in &self.scenario.rules {
-            let Some(is_exact) = exactness(self.scenario, rule) else { continue };
-            let [kernel, fast] = [self.kernel, self.fast].map(|record| record.counters.get(&rule.id).copied());
+            let Some(is_exact) = exactness(self.scenario, rule) else {
+                continue;
+            };
+            let [kernel, fast] =
+                [self.kernel, self.fast].map(|record| record.counters.get(&rule.id).copied());
             if kernel != fast {
                 let allowed = (fast < kernel && !is_exact).then_some(COUNTERS);
                 let detail = format!("{kernel:?} in kernel, {fast:?} in fast");
                 let aspect = Aspect::Counter(rule.id);
-                found.push(Difference { aspect, flow: None, direction: None, detail, allowed });
+                found.push(Difference {
+                    aspect,
+                    flow: None,
+                    direction: None,
+                    detail,
+                    allowed,
+                });
             }
         }
     }
@@ -340,12 +467,24 @@ fn is_derived(name: &str) -> bool {
 
 /// The packets of one way, by number.
 fn way<T: Clone>(of: &BTreeMap<Key, T>, (flow, direction): Way) -> BTreeMap<u32, T> {
-    let range = Key { flow, direction, number: 0 }..=Key { flow, direction, number: u32::MAX };
-    of.range(range).map(|(key, value)| (key.number, value.clone())).collect()
+    let range = Key {
+        flow,
+        direction,
+        number: 0,
+    }..=Key {
+        flow,
+        direction,
+        number: u32::MAX,
+    };
+    of.range(range)
+        .map(|(key, value)| (key.number, value.clone()))
+        .collect()
 }
 
 /// The values each field has in some packet.
-fn by_name(packets: &BTreeMap<u32, Vec<(&'static str, String)>>) -> BTreeMap<&'static str, BTreeSet<String>> {
+fn by_name(
+    packets: &BTreeMap<u32, Vec<(&'static str, String)>>,
+) -> BTreeMap<&'static str, BTreeSet<String>> {
     let mut values: BTreeMap<&'static str, BTreeSet<String>> = BTreeMap::new();
     for (name, value) in packets.values().flatten() {
         values.entry(name).or_default().insert(value.clone());
@@ -360,13 +499,23 @@ fn exactness(scenario: &Scenario, rule: &Rule) -> Option<bool> {
     if !matches!(rule.scope, Scope::Flows(..)) {
         return None;
     }
-    let sees = |flow: &&Flow| Direction::ALL.iter().any(|direction| rule.may_see(flow, *direction));
+    let sees = |flow: &&Flow| {
+        Direction::ALL
+            .iter()
+            .any(|direction| rule.may_see(flow, *direction))
+    };
     let flows: Vec<_> = scenario.flows.iter().filter(sees).collect();
-    if !flows.iter().all(|flow| matches!(flow.kind, Kind::Datagrams | Kind::Refused)) {
+    if !flows
+        .iter()
+        .all(|flow| matches!(flow.kind, Kind::Datagrams | Kind::Refused))
+    {
         return None;
     }
     let is_judged = flows.iter().any(|flow| scenario.is_judged_per_packet(flow));
-    let is_copied = scenario.rules.iter().any(|rule| matches!(rule.action, Action::Copy(_)));
+    let is_copied = scenario
+        .rules
+        .iter()
+        .any(|rule| matches!(rule.action, Action::Copy(_)));
     // Without an answer a flow stays new.
     let is_answered = flows.iter().all(|flow| flow.kind == Kind::Datagrams);
     let is_new = is_answered && rule.matches.contains(&Match::State(State::New));

@@ -44,9 +44,17 @@ fn each_table(mut write: impl FnMut(&mut String, Table) -> std::fmt::Result) -> 
 }
 
 /// The rules of one variant and family on a node.
-pub fn install(scenario: &Scenario, addresses: &Addresses, side: Side, tool: Tool, family: Family) -> String {
+pub fn install(
+    scenario: &Scenario,
+    addresses: &Addresses,
+    side: Side,
+    tool: Tool,
+    family: Family,
+) -> String {
     each_table(|text, table| {
-        let rules: Vec<_> = rules(scenario, side, tool, family).filter(|rule| rule.table == table).collect();
+        let rules: Vec<_> = rules(scenario, side, tool, family)
+            .filter(|rule| rule.table == table)
+            .collect();
         declare(text, table, &rules)?;
         for rule in rules {
             let chain = chain(rule.hook);
@@ -55,7 +63,11 @@ pub fn install(scenario: &Scenario, addresses: &Addresses, side: Side, tool: Too
             let comment = format!("-m comment --comment {}", comment(rule));
             if rule.nested {
                 writeln!(text, "-A {chain} {scope} -j {}", own_chain(rule))?;
-                writeln!(text, "-A {} {scope} {conditions} {comment} {action}", own_chain(rule))?;
+                writeln!(
+                    text,
+                    "-A {} {scope} {conditions} {comment} {action}",
+                    own_chain(rule)
+                )?;
             } else {
                 writeln!(text, "-A {chain} {scope} {conditions} {comment} {action}")?;
             }
@@ -78,18 +90,30 @@ fn declare(text: &mut String, table: Table, rules: &[&Rule]) -> std::fmt::Result
 /// Takes the rules away again.
 pub fn remove(scenario: &Scenario, side: Side, tool: Tool, family: Family) -> String {
     each_table(|text, table| {
-        let rules: Vec<_> = rules(scenario, side, tool, family).filter(|rule| rule.table == table).collect();
+        let rules: Vec<_> = rules(scenario, side, tool, family)
+            .filter(|rule| rule.table == table)
+            .collect();
         declare(text, table, &rules)?;
-        rules.iter().filter(|rule| rule.nested).try_for_each(|rule| writeln!(text, "-X {}", own_chain(rule)))
+        rules
+            .iter()
+            .filter(|rule| rule.nested)
+            .try_for_each(|rule| writeln!(text, "-X {}", own_chain(rule)))
     })
 }
 
 fn scope(rule: &Rule, scenario: &Scenario) -> String {
     match &rule.scope {
         Scope::Flows(ids, direction) => {
-            let end = if *direction == Direction::Forward { "--sports" } else { "--dports" };
+            let end = if *direction == Direction::Forward {
+                "--sports"
+            } else {
+                "--dports"
+            };
             let protocol = protocol(scenario, ids).name();
-            format!("-p {protocol} -m multiport {end} {}", client_ports(ids, ","))
+            format!(
+                "-p {protocol} -m multiport {end} {}",
+                client_ports(ids, ",")
+            )
         }
         Scope::All(protocol) => format!("-p {}", protocol.name()),
         Scope::Outer => "-p udp --dport 8472".to_owned(),
@@ -97,13 +121,20 @@ fn scope(rule: &Rule, scenario: &Scenario) -> String {
 }
 
 fn conditions(rule: &Rule, addresses: &Addresses) -> String {
-    let conditions: Vec<_> = rule.matches.iter().map(|one| condition(one, rule.family, addresses)).collect();
+    let conditions: Vec<_> = rule
+        .matches
+        .iter()
+        .map(|one| condition(one, rule.family, addresses))
+        .collect();
     conditions.join(" ")
 }
 
 fn condition(one: &Match, family: Family, addresses: &Addresses) -> String {
     let list = |places: &[_]| -> String {
-        let all: Vec<_> = places.iter().map(|place| addresses.of(*place, family).to_string()).collect();
+        let all: Vec<_> = places
+            .iter()
+            .map(|place| addresses.of(*place, family).to_string())
+            .collect();
         all.join(",")
     };
     match one {
@@ -179,8 +210,14 @@ mod tests {
                 let tool = Tool::IptablesLegacy;
                 let text = install(&scenario, &test_addresses(), side, tool, family);
                 let removal = remove(&scenario, side, tool, family);
-                for chain in text.split_ascii_whitespace().filter(|word| word.starts_with("DIFF-R")) {
-                    assert!(text.contains(&format!(":{chain} - ")) && removal.contains(&format!("-X {chain}\n")));
+                for chain in text
+                    .split_ascii_whitespace()
+                    .filter(|word| word.starts_with("DIFF-R"))
+                {
+                    assert!(
+                        text.contains(&format!(":{chain} - "))
+                            && removal.contains(&format!("-X {chain}\n"))
+                    );
                 }
                 let count = rules(&scenario, side, tool, family).count();
                 assert_eq!(text.matches("--comment diff-").count(), count, "{text}");

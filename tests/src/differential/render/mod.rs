@@ -37,8 +37,14 @@ pub fn rule_number(comment: &str) -> Option<u16> {
 }
 
 /// The rules of a node that one tool writes for one family, in order.
-pub(crate) fn rules(scenario: &Scenario, side: Side, tool: Tool, family: Family) -> impl Iterator<Item = &Rule> {
-    let is_meant = move |rule: &&Rule| rule.side == side && rule.tool == tool && rule.family == family;
+pub(crate) fn rules(
+    scenario: &Scenario,
+    side: Side,
+    tool: Tool,
+    family: Family,
+) -> impl Iterator<Item = &Rule> {
+    let is_meant =
+        move |rule: &&Rule| rule.side == side && rule.tool == tool && rule.family == family;
     scenario.rules.iter().filter(is_meant)
 }
 
@@ -50,12 +56,19 @@ pub(crate) fn protocol(scenario: &Scenario, flows: &[u16]) -> Protocol {
 
 /// The clients' ports of these flows.
 pub(crate) fn client_ports(flows: &[u16], separator: &str) -> String {
-    let ports: Vec<_> = flows.iter().map(|id| client_port(*id).to_string()).collect();
+    let ports: Vec<_> = flows
+        .iter()
+        .map(|id| client_port(*id).to_string())
+        .collect();
     ports.join(separator)
 }
 
 /// The server's port and address behind a redirection.
-pub(crate) fn target(scenario: &Scenario, addresses: &Addresses, flow: u16) -> Option<std::net::SocketAddr> {
+pub(crate) fn target(
+    scenario: &Scenario,
+    addresses: &Addresses,
+    flow: u16,
+) -> Option<std::net::SocketAddr> {
     let flow = scenario.flow(flow)?;
     Some((addresses.of(flow.to, flow.family), flow.server_port()).into())
 }
@@ -63,7 +76,9 @@ pub(crate) fn target(scenario: &Scenario, addresses: &Addresses, flow: u16) -> O
 #[cfg(test)]
 pub(crate) fn test_addresses() -> Addresses {
     let pod = |node: u8, number: u8| -> [IpAddr; 2] {
-        let v6 = format!("fd00:10:244:{node}::{number}").parse().expect("an address");
+        let v6 = format!("fd00:10:244:{node}::{number}")
+            .parse()
+            .expect("an address");
         [[10, 244, node, number].into(), v6]
     };
     Addresses([pod(1, 2), pod(1, 3), pod(2, 2), pod(2, 3)])

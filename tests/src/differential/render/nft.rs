@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use super::{Addresses, client_ports, comment, protocol, rules, target};
 use crate::{
     differential::scenario::{
-        Action, Compare, Direction, Hook, Match, Place, Rule, Scenario, Scope, Side, State, Table, Tool,
+        Action, Compare, Direction, Hook, Match, Place, Rule, Scenario, Scope, Side, State, Table,
+        Tool,
     },
     fast::Family,
 };
@@ -46,19 +47,31 @@ fn write_table(
     for rule in all {
         write_set(text, rule, addresses)?;
         if rule.nested {
-            writeln!(text, "chain r{} {{\n{}\n}}", rule.id, line(rule, scenario, addresses))?;
+            writeln!(
+                text,
+                "chain r{} {{\n{}\n}}",
+                rule.id,
+                line(rule, scenario, addresses)
+            )?;
         }
     }
     for table in Table::ALL {
         for hook in table.hooks() {
-            let here: Vec<_> = all.iter().filter(|rule| (rule.table, rule.hook) == (table, *hook)).collect();
+            let here: Vec<_> = all
+                .iter()
+                .filter(|rule| (rule.table, rule.hook) == (table, *hook))
+                .collect();
             if here.is_empty() {
                 continue;
             }
             let kind = if table == Table::Nat { "nat" } else { "filter" };
             let (name, hook_name) = (table.name(), hook.name().to_ascii_lowercase());
             writeln!(text, "chain {name}-{hook_name} {{")?;
-            writeln!(text, "type {kind} hook {hook_name} priority {};", priority(table, *hook))?;
+            writeln!(
+                text,
+                "type {kind} hook {hook_name} priority {};",
+                priority(table, *hook)
+            )?;
             for rule in here {
                 if rule.nested {
                     writeln!(text, "{} jump r{}", scope(rule, scenario), rule.id)?;
@@ -87,12 +100,24 @@ const fn priority(table: Table, hook: Hook) -> i32 {
 fn write_set(text: &mut String, rule: &Rule, addresses: &Addresses) -> std::fmt::Result {
     for one in &rule.matches {
         if let Match::Sources(places) | Match::Destinations(places) = one {
-            let kind = if rule.family == Family::V4 { "ipv4_addr" } else { "ipv6_addr" };
+            let kind = if rule.family == Family::V4 {
+                "ipv4_addr"
+            } else {
+                "ipv6_addr"
+            };
             let mut places: Vec<Place> = places.clone();
             places.sort_unstable();
             places.dedup();
-            let all: Vec<_> = places.iter().map(|place| addresses.of(*place, rule.family).to_string()).collect();
-            writeln!(text, "set s{} {{ type {kind}; elements = {{ {} }} }}", rule.id, all.join(", "))?;
+            let all: Vec<_> = places
+                .iter()
+                .map(|place| addresses.of(*place, rule.family).to_string())
+                .collect();
+            writeln!(
+                text,
+                "set s{} {{ type {kind}; elements = {{ {} }} }}",
+                rule.id,
+                all.join(", ")
+            )?;
         }
     }
     Ok(())
@@ -111,8 +136,16 @@ fn line(rule: &Rule, scenario: &Scenario, addresses: &Addresses) -> String {
 fn scope(rule: &Rule, scenario: &Scenario) -> String {
     match &rule.scope {
         Scope::Flows(ids, direction) => {
-            let end = if *direction == Direction::Forward { "sport" } else { "dport" };
-            format!("{} {end} {{ {} }}", protocol(scenario, ids).name(), client_ports(ids, ", "))
+            let end = if *direction == Direction::Forward {
+                "sport"
+            } else {
+                "dport"
+            };
+            format!(
+                "{} {end} {{ {} }}",
+                protocol(scenario, ids).name(),
+                client_ports(ids, ", ")
+            )
         }
         Scope::All(protocol) => format!("meta l4proto {}", protocol.name()),
         Scope::Outer => "udp dport 8472".to_owned(),
@@ -171,7 +204,10 @@ fn action(rule: &Rule, scenario: &Scenario, addresses: &Addresses) -> String {
         Action::Log => "log group 5".to_owned(),
         Action::Masquerade => "masquerade".to_owned(),
         Action::Redirect(flow) => match target(scenario, addresses, flow) {
-            Some(target) => format!("meta l4proto {} dnat to {target}", protocol(scenario, &[flow]).name()),
+            Some(target) => format!(
+                "meta l4proto {} dnat to {target}",
+                protocol(scenario, &[flow]).name()
+            ),
             None => "accept".to_owned(),
         },
         Action::AssignHelper => "ct helper set \"diff-ftp\"".to_owned(),
@@ -191,7 +227,11 @@ mod tests {
                 let text = install(&scenario, &test_addresses(), Side::A, family);
                 let count = rules(&scenario, Side::A, Tool::Nft, family).count();
                 assert_eq!(text.matches("comment \"diff-").count(), count, "{text}");
-                assert_eq!(text.matches('{').count(), text.matches('}').count(), "{text}");
+                assert_eq!(
+                    text.matches('{').count(),
+                    text.matches('}').count(),
+                    "{text}"
+                );
             }
         }
     }

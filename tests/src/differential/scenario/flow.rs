@@ -42,7 +42,10 @@ impl Kind {
 }
 
 /// Header fields that vary from packet to packet after the warm-up.
-#[expect(clippy::struct_excessive_bools, reason = "each field varies or does not, whatever the others do")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each field varies or does not, whatever the others do"
+)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Varying {
     /// DSCP.
@@ -145,12 +148,33 @@ impl Direction {
 
 impl fmt::Display for Flow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, family, kind, to, via, varying, ending, .. } = self;
-        write!(f, "flow {id}: {family:?} {kind:?} Near:{} -> {to:?}:{}", self.client_port(), self.server_port())?;
+        let Self {
+            id,
+            family,
+            kind,
+            to,
+            via,
+            varying,
+            ending,
+            ..
+        } = self;
+        write!(
+            f,
+            "flow {id}: {family:?} {kind:?} Near:{} -> {to:?}:{}",
+            self.client_port(),
+            self.server_port()
+        )?;
         if *via == Via::Service {
             write!(f, " through a Service")?;
         }
-        let Varying { dscp, ecn, ttl, length, label, fragments } = *varying;
+        let Varying {
+            dscp,
+            ecn,
+            ttl,
+            length,
+            label,
+            fragments,
+        } = *varying;
         for (name, varies) in [
             ("dscp", dscp),
             ("ecn", ecn),

@@ -55,14 +55,22 @@ impl Scenario {
 
     /// True if a rule judges packets of this flow one by one, in either direction or on the tunnel.
     pub fn is_judged_per_packet(&self, flow: &Flow) -> bool {
-        let sees = |rule: &&Rule| Direction::ALL.iter().any(|direction| rule.may_see(flow, *direction));
+        let sees = |rule: &&Rule| {
+            Direction::ALL
+                .iter()
+                .any(|direction| rule.may_see(flow, *direction))
+        };
         self.rules.iter().filter(sees).any(Rule::is_per_packet)
     }
 
     /// With the rules of missing tools written by nft. A helper is assigned behind conntrack there.
     #[must_use]
     pub fn with_tools(mut self, available: &BTreeSet<Tool>) -> Self {
-        for rule in self.rules.iter_mut().filter(|rule| !available.contains(&rule.tool)) {
+        for rule in self
+            .rules
+            .iter_mut()
+            .filter(|rule| !available.contains(&rule.tool))
+        {
             rule.tool = Tool::Nft;
             // nft of this kernel may have no queue.
             if rule.action == Action::Queue {
@@ -84,12 +92,17 @@ impl Scenario {
                 of.retain(|id| ids.contains(id));
             }
         }
-        self.rules.retain(|rule| !matches!(&rule.scope, Scope::Flows(of, _) if of.is_empty()));
+        self.rules
+            .retain(|rule| !matches!(&rule.scope, Scope::Flows(of, _) if of.is_empty()));
         self
     }
 
     /// The nodes on which a program in userspace is asked about packets.
     pub fn queues(&self) -> BTreeSet<Side> {
-        self.rules.iter().filter(|rule| rule.action == Action::Queue).map(|rule| rule.side).collect()
+        self.rules
+            .iter()
+            .filter(|rule| rule.action == Action::Queue)
+            .map(|rule| rule.side)
+            .collect()
     }
 }

@@ -39,7 +39,13 @@ impl Table {
     pub const fn hooks(self) -> &'static [Hook] {
         match self {
             Self::Raw => &[Hook::Prerouting, Hook::Output],
-            Self::Mangle => &[Hook::Prerouting, Hook::Input, Hook::Forward, Hook::Output, Hook::Postrouting],
+            Self::Mangle => &[
+                Hook::Prerouting,
+                Hook::Input,
+                Hook::Forward,
+                Hook::Output,
+                Hook::Postrouting,
+            ],
             Self::Nat => &[Hook::Prerouting, Hook::Output, Hook::Postrouting],
             Self::Filter => &[Hook::Input, Hook::Forward, Hook::Output],
         }

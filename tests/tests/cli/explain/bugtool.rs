@@ -13,17 +13,37 @@ fn unpacked(agent: &Agent) -> Result<Vec<(String, String)>> {
     fs::create_dir(&at)?;
     let file = archive.to_str().context("a path")?;
     let said = agent.cli_any(&["bugtool", "-o", file])?;
-    ensure!(said.code == 0 && said.stdout.starts_with(&format!("wrote {file} with ")), "{said:?}");
-    agent.node().run(["tar", "-xzf", file, "-C", at.to_str().context("a path")?])?;
-    let list = agent.node().run(["find", at.to_str().context("a path")?, "-type", "f"])?.stdout;
-    let text = |path: &str| Ok((path.to_owned(), String::from_utf8_lossy(&fs::read(path)?).into_owned()));
+    ensure!(
+        said.code == 0 && said.stdout.starts_with(&format!("wrote {file} with ")),
+        "{said:?}"
+    );
+    agent
+        .node()
+        .run(["tar", "-xzf", file, "-C", at.to_str().context("a path")?])?;
+    let list = agent
+        .node()
+        .run(["find", at.to_str().context("a path")?, "-type", "f"])?
+        .stdout;
+    let text = |path: &str| {
+        Ok((
+            path.to_owned(),
+            String::from_utf8_lossy(&fs::read(path)?).into_owned(),
+        ))
+    };
     list.lines().map(text).collect()
 }
 
 fn find<'a>(files: &'a [(String, String)], name: &str) -> Result<&'a str> {
-    let file = files.iter().find(|(path, _)| path.ends_with(&format!("/{name}")));
-    let errors = files.iter().find(|(path, _)| path.ends_with("/errors.txt")).map(|(_, text)| text.as_str());
-    Ok(&file.with_context(|| format!("no {name}; errors:\n{}", errors.unwrap_or_default()))?.1)
+    let file = files
+        .iter()
+        .find(|(path, _)| path.ends_with(&format!("/{name}")));
+    let errors = files
+        .iter()
+        .find(|(path, _)| path.ends_with("/errors.txt"))
+        .map(|(_, text)| text.as_str());
+    Ok(&file
+        .with_context(|| format!("no {name}; errors:\n{}", errors.unwrap_or_default()))?
+        .1)
 }
 
 #[test]
@@ -54,11 +74,18 @@ fn an_archive_holds_everything_but_secrets() -> Result<()> {
         pair.a.run(["nft", rule])?;
     }
     let files = unpacked(&agent)?;
-    for name in
-        ["status.json", "check.json", "maps.json", "flows.json", "diff.json", "kernel/link.json", "programs.json"]
-    {
+    for name in [
+        "status.json",
+        "check.json",
+        "maps.json",
+        "flows.json",
+        "diff.json",
+        "kernel/link.json",
+        "programs.json",
+    ] {
         let text = find(&files, name)?;
-        serde_json::from_str::<serde_json::Value>(text).with_context(|| format!("{name}: {text}"))?;
+        serde_json::from_str::<serde_json::Value>(text)
+            .with_context(|| format!("{name}: {text}"))?;
     }
     for (name, text) in [
         ("status.json", "\"ready\": true"),
@@ -66,7 +93,10 @@ fn an_archive_holds_everything_but_secrets() -> Result<()> {
         ("programs.json", "\"to_tunnel\""),
         ("pins.txt", "maps/PEERS"),
         ("kernel/sysctl.txt", "net/ipv4/ip_forward = 1"),
-        ("sysctls.txt", "sysctl net.netfilter.nf_conntrack_tcp_timeout_max_retrans 300 432000\n"),
+        (
+            "sysctls.txt",
+            "sysctl net.netfilter.nf_conntrack_tcp_timeout_max_retrans 300 432000\n",
+        ),
         ("rules/iptables.txt", "FLANNEL-POSTRTG"),
         ("agent/cmdline.txt", "--iface=eth0"),
         ("subnet.env", "FLANNEL_SUBNET="),
@@ -74,18 +104,35 @@ fn an_archive_holds_everything_but_secrets() -> Result<()> {
         ("log.txt", "lease acquired"),
         ("metrics.txt", "flannel_peers"),
         ("kernel/netstat.txt", "TcpExtTCPTimeouts "),
-        ("rules/nft.txt", "tcp dport 4321 counter packets 0 bytes 0 drop comment \"...\""),
-        ("rules/iptables.txt", "-A INPUT -p tcp -m tcp --dport 4322 -m comment --comment \"...\" -j ACCEPT"),
+        (
+            "rules/nft.txt",
+            "tcp dport 4321 counter packets 0 bytes 0 drop comment \"...\"",
+        ),
+        (
+            "rules/iptables.txt",
+            "-A INPUT -p tcp -m tcp --dport 4322 -m comment --comment \"...\" -j ACCEPT",
+        ),
     ] {
-        ensure!(find(&files, name)?.contains(text), "{text} in {name}:\n{}", find(&files, name)?);
+        ensure!(
+            find(&files, name)?.contains(text),
+            "{text} in {name}:\n{}",
+            find(&files, name)?
+        );
     }
 
     // Without an agent most of it is still there, and the rest is accounted for.
     agent.kill9()?;
     let files = unpacked(&agent)?;
     ensure!(find(&files, "maps.json")?.contains("\"mode\""));
-    for missing in ["agent/cmdline.txt: no agent answers", "log.txt: no agent answers"] {
-        ensure!(find(&files, "errors.txt")?.contains(missing), "{}", find(&files, "errors.txt")?);
+    for missing in [
+        "agent/cmdline.txt: no agent answers",
+        "log.txt: no agent answers",
+    ] {
+        ensure!(
+            find(&files, "errors.txt")?.contains(missing),
+            "{}",
+            find(&files, "errors.txt")?
+        );
     }
     Ok(())
 }
@@ -102,18 +149,32 @@ fn an_archive_follows_no_link_and_replaces_no_file() -> Result<()> {
     // The names of the next minute.
     let script = format!(
         "mkdir {at}/shared; cd {at}/shared; now=$(date +%s); \
-         for i in $(seq 0 60); do ln -s ../target flannel-bugtool-$(uname -n)-$((now + i)).tar.gz; done; \
+         for i in $(seq 0 60); do ln -s ../target flannel-bugtool-$(uname -n)-$((now + i)).tar.gz; \
+         done; \
          {agent} bugtool --state-dir={at}/none --bpf-pin-root={at}/none"
     );
     let said = node.run(["sh", "-c", &script])?.stdout;
     ensure!(said.contains("-1.tar.gz with "), "{said}");
     ensure!(fs::read_to_string(dir.path().join("target"))? == "precious");
     let made = fs::read_dir(dir.path().join("shared"))?.filter_map(Result::ok);
-    let made: Vec<_> = made.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())).collect();
-    ensure!(made.len() == 1 && made[0].metadata()?.permissions().mode() & 0o7777 == 0o600, "{made:?}");
+    let made: Vec<_> = made
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
+        .collect();
+    ensure!(
+        made.len() == 1 && made[0].metadata()?.permissions().mode() & 0o7777 == 0o600,
+        "{made:?}"
+    );
     let target = format!("{at}/target");
-    let refused = node.command([agent.as_str(), "bugtool", "-o", &target]).expect_code(2).run()?;
-    ensure!(refused.stderr.contains("choose another place with -o: File exists"), "{refused:?}");
+    let refused = node
+        .command([agent.as_str(), "bugtool", "-o", &target])
+        .expect_code(2)
+        .run()?;
+    ensure!(
+        refused
+            .stderr
+            .contains("choose another place with -o: File exists"),
+        "{refused:?}"
+    );
     ensure!(fs::read_to_string(target)? == "precious");
     Ok(())
 }
@@ -130,12 +191,16 @@ fn it_runs_at_the_lowest_priority() -> Result<()> {
     let nice = format!("#!/bin/sh\nsed 's/.*) //' /proc/$$/stat | cut -d' ' -f17 >>{at}/nice\n");
     fs::write(dir.path().join("bridge"), nice)?;
     let script = format!(
-        "chmod 755 {at}/bridge; PATH={at}:$PATH {agent} bugtool -o {at}/bug.tar.gz --state-dir={at}/none --bpf-pin-root={at}/none"
+        "chmod 755 {at}/bridge; PATH={at}:$PATH {agent} bugtool -o {at}/bug.tar.gz \
+         --state-dir={at}/none --bpf-pin-root={at}/none"
     );
     node.run(["sh", "-c", &script])?;
     let nice = fs::read_to_string(dir.path().join("nice"))?;
     if nice.trim() == "0" {
-        not_run("the priority of bugtool's tools", "in 15 s it did not come to them, so busy is the machine");
+        not_run(
+            "the priority of bugtool's tools",
+            "in 15 s it did not come to them, so busy is the machine",
+        );
         return Ok(());
     }
     ensure!(nice.starts_with("19\n"), "{nice}");
@@ -150,10 +215,21 @@ fn an_archive_goes_to_standard_output() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let at = dir.path().to_str().context("a path")?;
     let command = agent.argv(&["bugtool", "-o", "-"]).join(" ");
-    let listed = agent.node().run(["sh", "-c", &format!("cd {at} && {command} | tar -tzf -")])?;
-    ensure!(listed.stdout.lines().any(|line| line.ends_with("/status.json")), "{listed:?}");
+    let listed = agent
+        .node()
+        .run(["sh", "-c", &format!("cd {at} && {command} | tar -tzf -")])?;
+    ensure!(
+        listed
+            .stdout
+            .lines()
+            .any(|line| line.ends_with("/status.json")),
+        "{listed:?}"
+    );
     ensure!(listed.stderr.is_empty(), "{listed:?}");
-    ensure!(fs::read_dir(dir.path())?.next().is_none(), "no file is made");
+    ensure!(
+        fs::read_dir(dir.path())?.next().is_none(),
+        "no file is made"
+    );
     Ok(())
 }
 
@@ -162,8 +238,13 @@ fn planted_secrets_are_not_in_it() -> Result<()> {
     const SECRET: &str = "hunter2hunter2";
     const KEY: &str = "0x0123456789abcdef0123456789abcdef01234567";
     let pair = TwoNodes::new("secrets", VXLAN)?;
-    let mut options = pair.options()?.flag("--etcd-username=root").flag(&format!("--etcd-password={SECRET}"));
-    options.environment.push(("FLANNELD_KUBE_TOKEN".to_owned(), SECRET.to_owned()));
+    let mut options = pair
+        .options()?
+        .flag("--etcd-username=root")
+        .flag(&format!("--etcd-password={SECRET}"));
+    options
+        .environment
+        .push(("FLANNELD_KUBE_TOKEN".to_owned(), SECRET.to_owned()));
     // The agent cannot log in, which does not matter here: it runs, and its command line can be
     // read.
     let agent = pair.a.agent(options)?;
@@ -173,16 +254,32 @@ fn planted_secrets_are_not_in_it() -> Result<()> {
     })?;
     // The comment of another's rule is left out, and that of a rule that names flannel is taken
     // along without its secrets.
-    pair.a.sh(&format!("iptables -A FORWARD -m comment --comment {SECRET} -j ACCEPT"))?;
+    pair.a.sh(&format!(
+        "iptables -A FORWARD -m comment --comment {SECRET} -j ACCEPT"
+    ))?;
     for text in [
         format!("flannel password={SECRET}"),
         format!("flannel api_key: \"{SECRET}\""),
         format!("flannel at http://root:{SECRET}@192.168.1.12:2379"),
     ] {
-        pair.a.run(["iptables", "-A", "FORWARD", "-m", "comment", "--comment", &text, "-j", "ACCEPT"])?;
+        pair.a.run([
+            "iptables",
+            "-A",
+            "FORWARD",
+            "-m",
+            "comment",
+            "--comment",
+            &text,
+            "-j",
+            "ACCEPT",
+        ])?;
     }
     let ends = "src 192.168.1.11 dst 192.168.1.12 proto ah spi 0x77 mode tunnel";
-    let planted = pair.a.command(["sh", "-c", &format!("ip xfrm state add {ends} auth 'hmac(sha1)' {KEY}")]);
+    let planted = pair.a.command([
+        "sh",
+        "-c",
+        &format!("ip xfrm state add {ends} auth 'hmac(sha1)' {KEY}"),
+    ]);
     let planted = planted.any_code().run()?;
     if planted.code != 0 {
         not_run("an IPsec key beside the archive", planted.stderr.trim());
@@ -196,7 +293,10 @@ fn planted_secrets_are_not_in_it() -> Result<()> {
     let rules = find(&files, "rules/iptables.txt")?;
     ensure!(rules.matches("REDACTED").count() == 3, "{rules}");
     for (path, text) in &files {
-        ensure!(!text.contains(SECRET) && !text.contains(&KEY[2..]), "a secret in {path}");
+        ensure!(
+            !text.contains(SECRET) && !text.contains(&KEY[2..]),
+            "a secret in {path}"
+        );
     }
     Ok(())
 }

@@ -9,8 +9,12 @@ use serde_json::Value;
 /// The differences, and whether the leases were asked.
 fn differences(agent: &Agent) -> Result<(Vec<Value>, bool)> {
     let output = agent.cli_any(&["maps", "dump", "--diff", "-o", "json"])?;
-    let document: Value = serde_json::from_str(&output.stdout).with_context(|| format!("{output:?}"))?;
-    let found = document["differences"].as_array().context("no differences")?.clone();
+    let document: Value =
+        serde_json::from_str(&output.stdout).with_context(|| format!("{output:?}"))?;
+    let found = document["differences"]
+        .as_array()
+        .context("no differences")?
+        .clone();
     ensure!(output.code == i32::from(!found.is_empty()), "{output:?}");
     Ok((found, document["leases"] == true))
 }
@@ -69,13 +73,23 @@ fn what_was_broken_is_shown_and_nothing_else() -> Result<()> {
     ] {
         pair.a.sh(damage)?;
         let (differences, _) = differences(&agent)?;
-        let [one] = differences.as_slice() else { anyhow::bail!("{damage}: {differences:?}") };
+        let [one] = differences.as_slice() else {
+            anyhow::bail!("{damage}: {differences:?}")
+        };
         let says = |name: &str, text: Option<&str>| match text {
-            Some(text) => one[name].as_str().is_some_and(|said| said.starts_with(text)),
+            Some(text) => one[name]
+                .as_str()
+                .is_some_and(|said| said.starts_with(text)),
             None => one[name].is_null(),
         };
-        ensure!(one["place"] == place && one["object"] == object, "{damage}: {one}");
-        ensure!(says("found", found) && says("wanted", wanted), "{damage}: {one}");
+        ensure!(
+            one["place"] == place && one["object"] == object,
+            "{damage}: {one}"
+        );
+        ensure!(
+            says("found", found) && says("wanted", wanted),
+            "{damage}: {one}"
+        );
         pair.a.sh(repair)?;
     }
     assert_eq!(differences(&agent)?.0, Vec::<Value>::new());

@@ -4,7 +4,9 @@
 use std::{net::IpAddr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, Pair, Pod, TwoNodes, cluster, eventually, fast::fast_pair_of, topology::Stack};
+use flannel_tests::{
+    Agent, Pair, Pod, TwoNodes, cluster, eventually, fast::fast_pair_of, topology::Stack,
+};
 use serde_json::Value;
 
 /// The addresses and names of one family in the labs.
@@ -58,37 +60,63 @@ const V6: Names = Names {
 
 /// Over IPv4, and over IPv6.
 fn over_each_family(test: impl Fn(&Names) -> Result<()>) -> Result<()> {
-    [&V4, &V6].into_iter().try_for_each(|names| test(names).with_context(|| format!("{:?}", names.stack)))
+    [&V4, &V6]
+        .into_iter()
+        .try_for_each(|names| test(names).with_context(|| format!("{:?}", names.stack)))
 }
 
 /// The story of a packet, and the exit status.
 fn explained(agent: &Agent, source: IpAddr, destination: IpAddr) -> Result<(Value, i32)> {
     let ends = [source.to_string(), destination.to_string()];
     let output = agent.cli_any(&["explain", &ends[0], &ends[1], "--proto=udp", "-o", "json"])?;
-    let story = serde_json::from_str(&output.stdout).with_context(|| format!("{ends:?}: {output:?}"))?;
+    let story =
+        serde_json::from_str(&output.stdout).with_context(|| format!("{ends:?}: {output:?}"))?;
     Ok((story, output.code))
 }
 
 /// The packet arrives, by this way.
 fn reaches(agent: &Agent, source: IpAddr, destination: IpAddr, way: &str) -> Result<Value> {
     let (story, code) = explained(agent, source, destination)?;
-    ensure!(code == 0 && story["verdict"]["reaches"] == true && story["verdict"]["way"] == way, "{way}: {story:#}");
+    ensure!(
+        code == 0 && story["verdict"]["reaches"] == true && story["verdict"]["way"] == way,
+        "{way}: {story:#}"
+    );
     Ok(story)
 }
 
 /// The packet does not arrive, because of the first step of this topic, which says this.
-fn breaks(agent: &Agent, source: IpAddr, destination: IpAddr, topic: &str, text: &str) -> Result<()> {
+fn breaks(
+    agent: &Agent,
+    source: IpAddr,
+    destination: IpAddr,
+    topic: &str,
+    text: &str,
+) -> Result<()> {
     let (story, code) = explained(agent, source, destination)?;
     let steps = story["steps"].as_array().context("no steps")?;
-    let step = steps.iter().find(|step| step["state"] == "fail").with_context(|| format!("{story:#}"))?;
+    let step = steps
+        .iter()
+        .find(|step| step["state"] == "fail")
+        .with_context(|| format!("{story:#}"))?;
     let said = step["text"].as_str().unwrap_or_default();
-    ensure!(code == 1 && story["verdict"]["reaches"] == false, "{code}: {story:#}");
-    ensure!(step["topic"] == topic && said.contains(text), "{topic}, {text:?}: {story:#}");
+    ensure!(
+        code == 1 && story["verdict"]["reaches"] == false,
+        "{code}: {story:#}"
+    );
+    ensure!(
+        step["topic"] == topic && said.contains(text),
+        "{topic}, {text:?}: {story:#}"
+    );
     Ok(())
 }
 
 fn answers(pod: &Pod, to: IpAddr) -> Result<bool> {
-    Ok(pod.command(["ping", "-n", "-c", "1", "-W", "1", &to.to_string()]).any_code().run()?.code == 0)
+    Ok(pod
+        .command(["ping", "-n", "-c", "1", "-W", "1", &to.to_string()])
+        .any_code()
+        .run()?
+        .code
+        == 0)
 }
 
 /// Counters of the programs' work, and the packets of known flows.
@@ -96,11 +124,20 @@ fn traces(agent: &Agent) -> Result<String> {
     let count = |program, reason| agent.counted(program, reason);
     let flows = agent.cli_json(&["maps", "dump", "flows", "-o", "json"])?;
     let rows = flows["flows"].as_array().context("flows")?;
-    let packets: Vec<_> = rows.iter().map(|row| (row["source"].to_string(), row["packets"].to_string())).collect();
+    let packets: Vec<_> = rows
+        .iter()
+        .map(|row| (row["source"].to_string(), row["packets"].to_string()))
+        .collect();
     let pins = agent.node().sh("find /sys/fs/bpf/flannel")?.stdout;
-    let replayed =
-        [count("from_pod", "replayed")?, count("from_pod", "refreshing")?, count("from_underlay", "replayed")?];
-    Ok(format!("{replayed:?} {} {packets:?}\n{pins}", count("to_tunnel", "encapsulated")?))
+    let replayed = [
+        count("from_pod", "replayed")?,
+        count("from_pod", "refreshing")?,
+        count("from_underlay", "replayed")?,
+    ];
+    Ok(format!(
+        "{replayed:?} {} {packets:?}\n{pins}",
+        count("to_tunnel", "encapsulated")?
+    ))
 }
 
 #[test]
@@ -115,11 +152,21 @@ fn every_mode(names: &Names) -> Result<()> {
     let flow = || pair.stream(100, Duration::from_mins(2));
     let stream = flow()?;
     // One packet in two seconds is the kernel's, and the question may come just then.
-    for (agent, program) in [(&pair.sender, "from_pod"), (&pair.receiver, "from_underlay")] {
+    for (agent, program) in [
+        (&pair.sender, "from_pod"),
+        (&pair.receiver, "from_underlay"),
+    ] {
         eventually("a story of mode fast", Duration::from_secs(40), || {
             let story = reaches(agent, near, far, "fast")?;
-            let last = story["programs"].as_array().and_then(|all| all.last()).cloned().unwrap_or_default();
-            ensure!(last["program"] == program && last["reasons"] == serde_json::json!(["replayed"]), "{story:#}");
+            let last = story["programs"]
+                .as_array()
+                .and_then(|all| all.last())
+                .cloned()
+                .unwrap_or_default();
+            ensure!(
+                last["program"] == program && last["reasons"] == serde_json::json!(["replayed"]),
+                "{story:#}"
+            );
             Ok(())
         })?;
     }
@@ -128,14 +175,21 @@ fn every_mode(names: &Names) -> Result<()> {
     let before = traces(&pair.sender)?;
     explained(&pair.sender, near, far)?;
     explained(&pair.sender, far, near)?;
-    assert_eq!(traces(&pair.sender)?, before, "an explanation leaves no trace");
+    assert_eq!(
+        traces(&pair.sender)?,
+        before,
+        "an explanation leaves no trace"
+    );
 
     pair.set_mode("encap")?;
     let stream = flow()?;
     eventually("a story of mode encap", Duration::from_secs(40), || {
         let before = pair.encapsulated()?;
         let story = reaches(&pair.sender, near, far, "encap")?;
-        ensure!(pair.encapsulated()? > before, "packets disagree with {story:#}");
+        ensure!(
+            pair.encapsulated()? > before,
+            "packets disagree with {story:#}"
+        );
         Ok(())
     })?;
     stream.stop()?;
@@ -164,9 +218,18 @@ fn every_part(names: &Names) -> Result<()> {
     // A running agent would repair the damage.
     pair.sender.kill9()?;
     reaches(&pair.sender, near, far, "kernel")?;
-    let Names { far: peer, device, router, forwarding, .. } = names;
+    let Names {
+        far: peer,
+        device,
+        router,
+        forwarding,
+        ..
+    } = names;
     let entry = pair.sender.peer_entry(peer)?;
-    let (mac, subnet) = (entry["vtep_mac"].as_str().context("a MAC")?, entry["subnet"].as_str().context("a subnet")?);
+    let (mac, subnet) = (
+        entry["vtep_mac"].as_str().context("a MAC")?,
+        entry["subnet"].as_str().context("a subnet")?,
+    );
     let gateway = subnet.split('/').next().context("a gateway")?;
     for (damage, repair, topic, text) in [
         (
@@ -176,24 +239,44 @@ fn every_part(names: &Names) -> Result<()> {
             "there is no entry for",
         ),
         (
-            format!("ip neigh replace {gateway} lladdr 02:00:00:00:00:77 nud permanent dev {device}"),
+            format!(
+                "ip neigh replace {gateway} lladdr 02:00:00:00:00:77 nud permanent dev {device}"
+            ),
             format!("ip neigh replace {gateway} lladdr {mac} nud permanent dev {device}"),
             "neighbour",
             "the peer's VTEP is",
         ),
-        (format!("ip route add blackhole {far}"), format!("ip route del blackhole {far}"), "route", ""),
+        (
+            format!("ip route add blackhole {far}"),
+            format!("ip route del blackhole {far}"),
+            "route",
+            "",
+        ),
         (
             format!("ip route add {far} via {router} dev eth0"),
             format!("ip route del {far} via {router} dev eth0"),
             "route",
             &format!("not by {device}"),
         ),
-        (format!("sysctl -qw {forwarding}=0"), format!("sysctl -qw {forwarding}=1"), "route", forwarding),
-        (format!("ip link set {device} down"), "true".to_owned(), "route", ""),
+        (
+            format!("sysctl -qw {forwarding}=0"),
+            format!("sysctl -qw {forwarding}=1"),
+            "route",
+            forwarding,
+        ),
+        (
+            format!("ip link set {device} down"),
+            "true".to_owned(),
+            "route",
+            "",
+        ),
     ] {
         node.sh(&damage)?;
         breaks(&pair.sender, near, far, topic, text).context(damage.clone())?;
-        ensure!(!answers(&pair.near, far)?, "packets pass in spite of: {damage}");
+        ensure!(
+            !answers(&pair.near, far)?,
+            "packets pass in spite of: {damage}"
+        );
         node.sh(&repair)?;
         if repair != "true" {
             reaches(&pair.sender, near, far, "kernel").context(repair)?;
@@ -211,15 +294,30 @@ fn places(pair: &Pair, second: &Pod, names: &Names) -> Result<()> {
     reaches(agent, near, address(names.own)?, "local")?;
     reaches(agent, near, address(names.outside)?, "outside")?;
     let story = reaches(&pair.receiver, near, pair.far.ip(), "kernel")?;
-    ensure!(story["programs"][0]["reasons"] == serde_json::json!(["tunnel_good"]), "{story:#}");
+    ensure!(
+        story["programs"][0]["reasons"] == serde_json::json!(["tunnel_good"]),
+        "{story:#}"
+    );
     let unleased = address(names.unleased)?;
-    breaks(agent, near, unleased, "destination", "no node is known to have that subnet")?;
+    breaks(
+        agent,
+        near,
+        unleased,
+        "destination",
+        "no node is known to have that subnet",
+    )?;
     ensure!(!answers(&pair.near, unleased)?);
     let near = near.to_string();
-    let gone = address(&format!("{}99", near.trim_end_matches(|digit: char| digit.is_ascii_hexdigit())))?;
+    let gone = address(&format!(
+        "{}99",
+        near.trim_end_matches(|digit: char| digit.is_ascii_hexdigit())
+    ))?;
     breaks(agent, gone, pair.far.ip(), "source", "no pod here has it")?;
     let mixed = agent.cli_any(&["explain", &near, names.other])?;
-    ensure!(mixed.code == 64 && mixed.stderr.contains("of different families"), "{mixed:?}");
+    ensure!(
+        mixed.code == 64 && mixed.stderr.contains("of different families"),
+        "{mixed:?}"
+    );
     Ok(())
 }
 
@@ -238,7 +336,10 @@ fn direct_peer(names: &Names) -> Result<()> {
     reaches(&a, near.ip(), far.ip(), "direct")?;
     reaches(&b, near.ip(), far.ip(), "direct")?;
     a.kill9()?;
-    let subnet = a.peer_entry(names.neighbour)?["subnet"].as_str().context("a subnet")?.to_owned();
+    let subnet = a.peer_entry(names.neighbour)?["subnet"]
+        .as_str()
+        .context("a subnet")?
+        .to_owned();
     pair.a.sh(&format!("ip route del {subnet}"))?;
     breaks(&a, near.ip(), far.ip(), "route", "")?;
     ensure!(!answers(&near, far.ip())?);

@@ -21,7 +21,12 @@ use flannel_tests::{
 use super::{SOCKET, observer, socket};
 
 /// 2,000 flows of three datagrams each.
-const LOAD: ManyFlows = ManyFlows { from: 20, to: 100, rounds: 3, pps: 4_000 };
+const LOAD: ManyFlows = ManyFlows {
+    from: 20,
+    to: 100,
+    rounds: 3,
+    pps: 4_000,
+};
 /// The number of loads, one every two seconds: 1,000 new flows a second, and 10,000 that are known
 /// at a time.
 const LOADS: u32 = 10;
@@ -48,20 +53,35 @@ fn cost(pair: &Pair) -> Result<Cost> {
     }
     let used = agent.cpu_time()?.saturating_sub(before);
     let cpu = used.as_secs_f64() / begun.elapsed().as_secs_f64();
-    Ok(Cost { cpu, kibibytes: agent.memory("VmRSS")? >> 10 })
+    Ok(Cost {
+        cpu,
+        kibibytes: agent.memory("VmRSS")? >> 10,
+    })
 }
 
 /// Follows until `done`, and counts answers.
 fn follow(socket: &Path, answers: &AtomicU64, done: &AtomicBool) -> Result<()> {
-    let request = GetFlowsRequest { follow: true, ..GetFlowsRequest::default() };
-    observer::ask(socket, "observer.Observer/GetFlows", &request, |_: GetFlowsResponse| {
-        answers.fetch_add(1, Ordering::Relaxed);
-        done.load(Ordering::Relaxed)
-    })
+    let request = GetFlowsRequest {
+        follow: true,
+        ..GetFlowsRequest::default()
+    };
+    observer::ask(
+        socket,
+        "observer.Observer/GetFlows",
+        &request,
+        |_: GetFlowsResponse| {
+            answers.fetch_add(1, Ordering::Relaxed);
+            done.load(Ordering::Relaxed)
+        },
+    )
 }
 
 fn cost_with_follower(pair: &Pair) -> Result<(Cost, u64)> {
-    let (socket, answers, done) = (socket(&pair.sender), AtomicU64::new(0), AtomicBool::new(false));
+    let (socket, answers, done) = (
+        socket(&pair.sender),
+        AtomicU64::new(0),
+        AtomicBool::new(false),
+    );
     thread::scope(|scope| {
         let follower = scope.spawn(|| follow(&socket, &answers, &done));
         let cost = cost(pair);
@@ -81,13 +101,25 @@ fn a_client_that_follows_costs_little() -> Result<()> {
         return Ok(());
     }
     judged("the cost of a client of Hubble", || {
-        let pair = fast_pair("hubblecost", &[&format!("--hubble-socket={SOCKET}"), "--flow-table-size=32768"])?;
+        let pair = fast_pair(
+            "hubblecost",
+            &[
+                &format!("--hubble-socket={SOCKET}"),
+                "--flow-table-size=32768",
+            ],
+        )?;
         let alone = cost(&pair)?;
         let (followed, answers) = cost_with_follower(&pair)?;
         println!("without a client {alone:?}, with one {followed:?}, {answers} flows");
         ensure!(answers > 10_000, "only {answers} flows came to the client");
-        ensure!(followed.cpu - alone.cpu <= MOST_CPU, "{alone:?}, then {followed:?}");
-        ensure!(followed.kibibytes <= alone.kibibytes + MOST_MEMORY, "{alone:?}, then {followed:?}");
+        ensure!(
+            followed.cpu - alone.cpu <= MOST_CPU,
+            "{alone:?}, then {followed:?}"
+        );
+        ensure!(
+            followed.kibibytes <= alone.kibibytes + MOST_MEMORY,
+            "{alone:?}, then {followed:?}"
+        );
         Ok(())
     })
 }

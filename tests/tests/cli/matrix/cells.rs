@@ -42,7 +42,10 @@ impl Cells {
     /// The answers that list the problems of the status.
     pub(super) fn all_of_status(&self) -> impl Iterator<Item = String> {
         let lists = |who| ["status", "check", "cluster status"].contains(&who);
-        self.0.iter().filter(move |(who, _)| lists(*who)).map(|(_, cell)| cell.to_string())
+        self.0
+            .iter()
+            .filter(move |(who, _)| lists(*who))
+            .map(|(_, cell)| cell.to_string())
     }
 
     pub(super) fn expect_none_well(&self) -> Result<()> {
@@ -62,7 +65,10 @@ impl Baseline {
         let baseline = Self(findings(pair)?);
         let well = Self::default().cells(pair)?;
         let (story, ready) = (&well.0[2].1, &well.0[4].1);
-        ensure!(*story == Cell::Well && *ready == Cell::Well, "nothing is broken: {well:?}");
+        ensure!(
+            *story == Cell::Well && *ready == Cell::Well,
+            "nothing is broken: {well:?}"
+        );
         Ok(baseline)
     }
 
@@ -73,7 +79,8 @@ impl Baseline {
             let check = scope.spawn(|| self.check(pair));
             let story = scope.spawn(|| explain(pair));
             let output = pair.sender.cli_any(&["status", "-o", "json"])?;
-            let status: Status = serde_json::from_str(&output.stdout).with_context(|| format!("{output:?}"))?;
+            let status: Status =
+                serde_json::from_str(&output.stdout).with_context(|| format!("{output:?}"))?;
             Ok(Cells([
                 ("status", of_status(output.code, &status)),
                 ("check", check.join().map_err(|_panic| ended())??),
@@ -86,11 +93,13 @@ impl Baseline {
 
     fn check(&self, pair: &Pair) -> Result<Cell> {
         let new: BTreeSet<_> = findings(pair)?.difference(&self.0).cloned().collect();
-        Ok(match new.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-            [] => Cell::Well,
-            ["agent_silent"] => Cell::Unknown("`agent_silent`".to_owned()),
-            _ => Cell::Names(codes(new.iter().filter(|code| *code != "agent_silent"))),
-        })
+        Ok(
+            match new.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+                [] => Cell::Well,
+                ["agent_silent"] => Cell::Unknown("`agent_silent`".to_owned()),
+                _ => Cell::Names(codes(new.iter().filter(|code| *code != "agent_silent"))),
+            },
+        )
     }
 }
 
@@ -101,16 +110,29 @@ fn codes<T: fmt::Display>(codes: impl Iterator<Item = T>) -> String {
 
 fn findings(pair: &Pair) -> Result<BTreeSet<String>> {
     let argv = pair.sender.argv(&["check", "-o", "json"]);
-    let output = pair.sender.node().command(argv).any_code().limit(LIMIT).run()?;
-    let report: Value = serde_json::from_str(&output.stdout).with_context(|| format!("{output:?}"))?;
+    let output = pair
+        .sender
+        .node()
+        .command(argv)
+        .any_code()
+        .limit(LIMIT)
+        .run()?;
+    let report: Value =
+        serde_json::from_str(&output.stdout).with_context(|| format!("{output:?}"))?;
     let found = report["findings"].as_array().context("findings")?;
-    Ok(found.iter().filter_map(|finding| finding["code"].as_str()).map(str::to_owned).collect())
+    Ok(found
+        .iter()
+        .filter_map(|finding| finding["code"].as_str())
+        .map(str::to_owned)
+        .collect())
 }
 
 fn of_status(code: i32, status: &Status) -> Cell {
     match (code, status.problems.is_empty()) {
         (2, _) => Cell::Unknown("exit status 2".to_owned()),
-        (_, false) => Cell::Names(codes(status.problems.iter().map(|problem| problem.code.name()))),
+        (_, false) => Cell::Names(codes(
+            status.problems.iter().map(|problem| problem.code.name()),
+        )),
         _ => Cell::Well,
     }
 }
@@ -119,7 +141,9 @@ fn of_cluster(status: &Status) -> Cell {
     let report = NodeReport::of_answer("n1", status);
     match (report.ready, report.problems.is_empty()) {
         (None, _) => Cell::Unknown("`?`".to_owned()),
-        (_, false) => Cell::Names(codes(status.problems.iter().map(|problem| problem.code.name()))),
+        (_, false) => Cell::Names(codes(
+            status.problems.iter().map(|problem| problem.code.name()),
+        )),
         _ => Cell::Well,
     }
 }
@@ -127,12 +151,29 @@ fn of_cluster(status: &Status) -> Cell {
 /// The answer of `explain`, whose exit status and verdict agree.
 pub(super) fn explain(pair: &Pair) -> Result<Cell> {
     let (source, destination) = (pair.near.ip().to_string(), pair.far.ip().to_string());
-    let argv = pair.sender.argv(&["explain", "-o", "json", "--proto=icmp", &source, &destination]);
-    let output = pair.sender.node().command(argv).any_code().limit(LIMIT).run()?;
-    let story: Value = serde_json::from_str(&output.stdout).with_context(|| format!("{output:?}"))?;
+    let argv = pair.sender.argv(&[
+        "explain",
+        "-o",
+        "json",
+        "--proto=icmp",
+        &source,
+        &destination,
+    ]);
+    let output = pair
+        .sender
+        .node()
+        .command(argv)
+        .any_code()
+        .limit(LIMIT)
+        .run()?;
+    let story: Value =
+        serde_json::from_str(&output.stdout).with_context(|| format!("{output:?}"))?;
     let topic = |state: &str| {
         let steps = story["steps"].as_array().context("steps")?;
-        let step = steps.iter().find(|step| step["state"] == state).with_context(|| format!("{story:#}"))?;
+        let step = steps
+            .iter()
+            .find(|step| step["state"] == state)
+            .with_context(|| format!("{story:#}"))?;
         anyhow::Ok(step["topic"].as_str().unwrap_or_default().to_owned())
     };
     let reaches = match output.code {
@@ -140,7 +181,11 @@ pub(super) fn explain(pair: &Pair) -> Result<Cell> {
         1 => Some(false),
         _ => None,
     };
-    ensure!(story["verdict"]["reaches"] == serde_json::json!(reaches), "ended with {}: {story:#}", output.code);
+    ensure!(
+        story["verdict"]["reaches"] == serde_json::json!(reaches),
+        "ended with {}: {story:#}",
+        output.code
+    );
     Ok(match output.code {
         0 => Cell::Well,
         1 => Cell::Names(format!("lost: `{}`", topic("fail")?)),

@@ -52,13 +52,26 @@ fn lines(lines: &[&str]) -> Vec<String> {
 }
 
 fn removed(name: &'static str, line: impl Into<String>) -> Fault {
-    Fault { name, line: line.into(), undo: Vec::new(), at: Place::WithoutAgent, is_compared: true, last_code: None }
+    Fault {
+        name,
+        line: line.into(),
+        undo: Vec::new(),
+        at: Place::WithoutAgent,
+        is_compared: true,
+        last_code: None,
+    }
 }
 
 /// Faults with any backend.
 fn of_hosts(has_tunnel: bool) -> Vec<Fault> {
     let mut faults = vec![
-        Fault { is_compared: false, ..removed("forwarding switched off", "sysctl -qw net.ipv4.ip_forward=0") },
+        Fault {
+            is_compared: false,
+            ..removed(
+                "forwarding switched off",
+                "sysctl -qw net.ipv4.ip_forward=0",
+            )
+        },
         Fault {
             name: "rule that drops forwarded packets",
             line: "iptables -I FORWARD -j DROP".to_owned(),
@@ -70,7 +83,10 @@ fn of_hosts(has_tunnel: bool) -> Vec<Fault> {
         Fault {
             name: "peer without a link",
             line: "ip link set eth0 down".to_owned(),
-            undo: lines(&["ip link set eth0 up", "ip route replace default via 192.168.1.1"]),
+            undo: lines(&[
+                "ip link set eth0 up",
+                "ip route replace default via 192.168.1.1",
+            ]),
             at: Place::Receiver,
             is_compared: false,
             last_code: None,
@@ -79,8 +95,11 @@ fn of_hosts(has_tunnel: bool) -> Vec<Fault> {
     if has_tunnel {
         faults.push(Fault {
             name: "rule of the peer that drops the tunnel's packets",
-            line: "iptables -I INPUT -p udp -m multiport --dports 8472,8473,8285,51820 -j DROP".to_owned(),
-            undo: lines(&["iptables -D INPUT -p udp -m multiport --dports 8472,8473,8285,51820 -j DROP"]),
+            line: "iptables -I INPUT -p udp -m multiport --dports 8472,8473,8285,51820 -j DROP"
+                .to_owned(),
+            undo: lines(&[
+                "iptables -D INPUT -p udp -m multiport --dports 8472,8473,8285,51820 -j DROP",
+            ]),
             at: Place::Receiver,
             is_compared: false,
             last_code: None,
@@ -98,30 +117,60 @@ struct Subject {
 
 impl Subject {
     fn new(backend: &'static str, mode: &'static str, config: &str) -> Result<Self> {
-        let (mode_flag, health) = (format!("--datapath={mode}"), format!("--healthz-port={HEALTH}"));
+        let (mode_flag, health) = (
+            format!("--datapath={mode}"),
+            format!("--healthz-port={HEALTH}"),
+        );
         let name = format!("matrix-{backend}-{mode}");
         let pair = Pair::of_backend(&name, Stack::V4, config, &[&mode_flag, &health, ECHO])?;
         pair.sender.wait_status("an echo", |status| {
-            let (echo, node) = (&status["peers"][0]["echo"], &status["peers"][0]["public_ip"]);
+            let (echo, node) = (
+                &status["peers"][0]["echo"],
+                &status["peers"][0]["public_ip"],
+            );
             ensure!(echo["state"] == "answering", "{}", status["peers"]);
             // That of its node does not travel as packets of pods do.
-            ensure!(backend != "extension" || echo["address"] != *node, "{}", status["peers"]);
-            ensure!(status["problems"].as_array().is_some_and(Vec::is_empty), "{}", status["problems"]);
+            ensure!(
+                backend != "extension" || echo["address"] != *node,
+                "{}",
+                status["peers"]
+            );
+            ensure!(
+                status["problems"].as_array().is_some_and(Vec::is_empty),
+                "{}",
+                status["problems"]
+            );
             Ok(())
         })?;
-        let subnet = pair.sender.status()?["peers"][0]["subnet"].as_str().context("a peer")?.to_owned();
-        Ok(Self { backend, pair, subnet })
+        let subnet = pair.sender.status()?["peers"][0]["subnet"]
+            .as_str()
+            .context("a peer")?
+            .to_owned();
+        Ok(Self {
+            backend,
+            pair,
+            subnet,
+        })
     }
 
     /// Makes each fault, and looks at what is said of it: `known` has the rows of the page.
-    fn judge_all(&self, known: &[String], faults: impl Fn(&Self) -> Result<Vec<Fault>>) -> Result<Vec<Row>> {
+    fn judge_all(
+        &self,
+        known: &[String],
+        faults: impl Fn(&Self) -> Result<Vec<Fault>>,
+    ) -> Result<Vec<Row>> {
         let baseline = Baseline::read(&self.pair)?;
         let mut rows = Vec::new();
         for index in 0.. {
             let story = cells::explain(&self.pair)?;
-            ensure!(story == Cell::Well, "explain, before the next fault: {story}");
+            ensure!(
+                story == Cell::Well,
+                "explain, before the next fault: {story}"
+            );
             // Read again: the agent may have made other objects when it repaired.
-            let Some(fault) = faults(self)?.into_iter().nth(index) else { return Ok(rows) };
+            let Some(fault) = faults(self)?.into_iter().nth(index) else {
+                return Ok(rows);
+            };
             let row = self.judge(&baseline, &fault, known.get(index));
             rows.push(row.with_context(|| format!("{} {}", self.backend, fault.name))?);
         }
@@ -129,8 +178,18 @@ impl Subject {
     }
 
     fn judge(&self, baseline: &Baseline, fault: &Fault, known: Option<&String>) -> Result<Row> {
-        let Pair { sender, receiver, near, far, .. } = &self.pair;
-        let node = if fault.at == Place::Receiver { receiver.node() } else { sender.node() };
+        let Pair {
+            sender,
+            receiver,
+            near,
+            far,
+            ..
+        } = &self.pair;
+        let node = if fault.at == Place::Receiver {
+            receiver.node()
+        } else {
+            sender.node()
+        };
         if fault.at == Place::WithoutAgent {
             sender.child().signal(Signal::SIGSTOP)?;
         }
@@ -139,25 +198,44 @@ impl Subject {
             ensure!(near.pings(1, "", far.ip()).is_err(), "they still arrive");
             Ok(())
         })?;
-        let agent = if fault.at == Place::WithoutAgent { "stopped" } else { "runs" };
+        let agent = if fault.at == Place::WithoutAgent {
+            "stopped"
+        } else {
+            "runs"
+        };
         let look = || {
-            let row = Row { fault: fault.name, agent, cells: baseline.cells(&self.pair)? };
+            let row = Row {
+                fault: fault.name,
+                agent,
+                cells: baseline.cells(&self.pair)?,
+            };
             row.cells.expect_none_well()?;
             let last = fault.last_code.unwrap_or_default();
-            ensure!(row.cells.all_of_status().all(|cell| cell.contains(last)), "{row} without {last}");
-            ensure!(known.is_none_or(|known| *known == row.to_string()), "{row}, not {known:?}");
+            ensure!(
+                row.cells.all_of_status().all(|cell| cell.contains(last)),
+                "{row} without {last}"
+            );
+            ensure!(
+                known.is_none_or(|known| *known == row.to_string()),
+                "{row}, not {known:?}"
+            );
             Ok(row)
         };
         let row = match fault.at {
             Place::WithoutAgent => look()?,
             // The agent needs some seconds to see it, and may see something else first.
-            Place::Sender | Place::Receiver => eventually("answers like those of the page", NOTICED, look)?,
+            Place::Sender | Place::Receiver => {
+                eventually("answers like those of the page", NOTICED, look)?
+            }
         };
         if fault.is_compared {
             let said = sender.cli_any(&["maps", "dump", "--diff"])?;
             ensure!(said.code != 0, "maps dump --diff ended with 0: {said:?}");
         }
-        fault.undo.iter().try_for_each(|line| node.sh(line).map(drop))?;
+        fault
+            .undo
+            .iter()
+            .try_for_each(|line| node.sh(line).map(drop))?;
         if fault.at == Place::WithoutAgent {
             sender.child().signal(Signal::SIGCONT)?;
         }
@@ -186,14 +264,31 @@ fn judge(
 
 fn vxlan(mode: &'static str) -> Result<()> {
     judge("vxlan", mode, r#"{"Type":"vxlan"}"#, |subject| {
-        let fdb = subject.pair.sender.node().sh("bridge fdb show dev flannel.1")?.stdout;
-        let entry = fdb.lines().find(|line| line.contains(" dst ")).context(fdb.clone())?;
+        let fdb = subject
+            .pair
+            .sender
+            .node()
+            .sh("bridge fdb show dev flannel.1")?
+            .stdout;
+        let entry = fdb
+            .lines()
+            .find(|line| line.contains(" dst "))
+            .context(fdb.clone())?;
         let mac = entry.split(' ').next().context("a MAC")?;
         let gateway = subject.subnet.split('/').next().context("an address")?;
         let mut faults = vec![
-            removed("route removed", format!("ip route del {} dev flannel.1", subject.subnet)),
-            removed("neighbour removed", format!("ip neigh del {gateway} dev flannel.1")),
-            removed("FDB entry removed", format!("bridge fdb del {mac} dev flannel.1")),
+            removed(
+                "route removed",
+                format!("ip route del {} dev flannel.1", subject.subnet),
+            ),
+            removed(
+                "neighbour removed",
+                format!("ip neigh del {gateway} dev flannel.1"),
+            ),
+            removed(
+                "FDB entry removed",
+                format!("bridge fdb del {mac} dev flannel.1"),
+            ),
             removed("device down", "ip link set flannel.1 down"),
         ];
         faults.extend(of_hosts(true));
@@ -218,7 +313,10 @@ fn vxlan_in_mode_fast() -> Result<()> {
 
 fn host_gw(mode: &'static str) -> Result<()> {
     judge("host-gw", mode, HOST_GW, |subject| {
-        let mut faults = vec![removed("route removed", format!("ip route del {}", subject.subnet))];
+        let mut faults = vec![removed(
+            "route removed",
+            format!("ip route del {}", subject.subnet),
+        )];
         faults.extend(of_hosts(false));
         Ok(faults)
     })
@@ -236,16 +334,32 @@ fn host_gw_in_mode_fast() -> Result<()> {
 
 #[test]
 fn wireguard_in_mode_kernel() -> Result<()> {
-    judge("wireguard", "kernel", r#"{"Type":"wireguard"}"#, |subject| {
-        let peers = subject.pair.sender.node().sh("wg show flannel-wg peers")?.stdout;
-        let peer = peers.trim();
-        let mut faults = vec![
-            removed("peer removed", format!("wg set flannel-wg peer {peer} remove")),
-            removed("allowed IPs changed", format!("wg set flannel-wg peer {peer} allowed-ips 192.0.2.9/32")),
-        ];
-        faults.extend(of_hosts(true));
-        Ok(faults)
-    })
+    judge(
+        "wireguard",
+        "kernel",
+        r#"{"Type":"wireguard"}"#,
+        |subject| {
+            let peers = subject
+                .pair
+                .sender
+                .node()
+                .sh("wg show flannel-wg peers")?
+                .stdout;
+            let peer = peers.trim();
+            let mut faults = vec![
+                removed(
+                    "peer removed",
+                    format!("wg set flannel-wg peer {peer} remove"),
+                ),
+                removed(
+                    "allowed IPs changed",
+                    format!("wg set flannel-wg peer {peer} allowed-ips 192.0.2.9/32"),
+                ),
+            ];
+            faults.extend(of_hosts(true));
+            Ok(faults)
+        },
+    )
 }
 
 #[test]
@@ -262,18 +376,25 @@ fn udp_in_mode_kernel() -> Result<()> {
 /// The agent does not repair what commands made, so it runs while their route is gone.
 #[test]
 fn extension_in_mode_kernel() -> Result<()> {
-    judge("extension", "kernel", &extension::vxlan().to_string(), |subject| {
-        let gateway = subject.subnet.split('/').next().context("an address")?;
-        let subnet = &subject.subnet;
-        let mut faults = vec![Fault {
-            name: "route removed",
-            line: format!("ip route del {subnet} dev ext0"),
-            undo: vec![format!("ip route replace {subnet} via {gateway} dev ext0 onlink")],
-            at: Place::Sender,
-            is_compared: false,
-            last_code: Some("unrouted_peer"),
-        }];
-        faults.extend(of_hosts(true));
-        Ok(faults)
-    })
+    judge(
+        "extension",
+        "kernel",
+        &extension::vxlan().to_string(),
+        |subject| {
+            let gateway = subject.subnet.split('/').next().context("an address")?;
+            let subnet = &subject.subnet;
+            let mut faults = vec![Fault {
+                name: "route removed",
+                line: format!("ip route del {subnet} dev ext0"),
+                undo: vec![format!(
+                    "ip route replace {subnet} via {gateway} dev ext0 onlink"
+                )],
+                at: Place::Sender,
+                is_compared: false,
+                last_code: Some("unrouted_peer"),
+            }];
+            faults.extend(of_hosts(true));
+            Ok(faults)
+        },
+    )
 }

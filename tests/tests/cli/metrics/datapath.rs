@@ -31,7 +31,11 @@ fn dump(agent: &Agent) -> Result<BTreeMap<String, f64>> {
     for row in dump["stats"].as_array().context("no stats")? {
         let text = |field: &str| row[field].as_str().unwrap_or_default().to_owned();
         for (metric, field) in [("packets", "packets"), ("bytes", "bytes")] {
-            let labels = format!("program=\"{}\",reason=\"{}\"", text("program"), text("reason"));
+            let labels = format!(
+                "program=\"{}\",reason=\"{}\"",
+                text("program"),
+                text("reason")
+            );
             let value = row[field].as_f64().with_context(|| format!("{row}"))?;
             counters.insert(format!("flannel_datapath_{metric}_total{{{labels}"), value);
         }
@@ -41,7 +45,9 @@ fn dump(agent: &Agent) -> Result<BTreeMap<String, f64>> {
 
 /// Returns the value of the sample whose name is `start` followed by a verdict label.
 fn scraped(scrape: &Scrape, start: &str) -> Option<f64> {
-    ["pass", "redirect", "drop"].iter().find_map(|verdict| scrape.get(&format!("{start},verdict=\"{verdict}\"}}")))
+    ["pass", "redirect", "drop"]
+        .iter()
+        .find_map(|verdict| scrape.get(&format!("{start},verdict=\"{verdict}\"}}")))
 }
 
 /// Each counter lies between what the maps held before and after; an answer may be a second old.
@@ -51,9 +57,13 @@ fn counters_agree(agent: &Agent) -> Result<Scrape> {
         let scrape = Scrape::of(agent.node())?;
         let after = dump(agent)?;
         for (start, least) in &before {
-            let value = scraped(&scrape, start).with_context(|| format!("no {start}: {}", scrape.text))?;
+            let value =
+                scraped(&scrape, start).with_context(|| format!("no {start}: {}", scrape.text))?;
             let most = after.get(start).context("a counter went")?;
-            ensure!((*least..=*most).contains(&value), "{start}: {value} is not in {least}..={most}");
+            ensure!(
+                (*least..=*most).contains(&value),
+                "{start}: {value} is not in {least}..={most}"
+            );
         }
         Ok(scrape)
     })
@@ -68,7 +78,11 @@ fn counters_grow_with_the_traffic_and_are_those_of_the_maps() -> Result<()> {
     let _measuring = enable_stats(Stats::RunTime)?;
     pair.talk_until_replayed(&mut talk, 20)?;
     let first = counters_agree(sender)?;
-    promtool("the metrics of an agent in mode fast", &["check", "metrics"], &first.text)?;
+    promtool(
+        "the metrics of an agent in mode fast",
+        &["check", "metrics"],
+        &first.text,
+    )?;
 
     eventually("counters that grow", SOON, || {
         talk.exchange(100)?;
@@ -80,9 +94,21 @@ fn counters_grow_with_the_traffic_and_are_those_of_the_maps() -> Result<()> {
         Ok(())
     })?;
     let second = counters_agree(sender)?;
-    ensure!(second.value("flannel_datapath_mode{mode=\"fast\"}")? > 0.5, "{}", second.text);
-    ensure!(second.value("flannel_fast_pods{part=\"full\"}")? > 0.5, "{}", second.text);
-    ensure!(second.value("flannel_flow_table_capacity{family=\"ipv4\"}")? > 1000.0, "{}", second.text);
+    ensure!(
+        second.value("flannel_datapath_mode{mode=\"fast\"}")? > 0.5,
+        "{}",
+        second.text
+    );
+    ensure!(
+        second.value("flannel_fast_pods{part=\"full\"}")? > 0.5,
+        "{}",
+        second.text
+    );
+    ensure!(
+        second.value("flannel_flow_table_capacity{family=\"ipv4\"}")? > 1000.0,
+        "{}",
+        second.text
+    );
     eventually("the flows' count", NEXT_COUNT, || {
         talk.exchange(100)?;
         let scrape = Scrape::of(sender.node())?;
@@ -93,7 +119,13 @@ fn counters_grow_with_the_traffic_and_are_those_of_the_maps() -> Result<()> {
     sender.set_mode("encap")?;
     eventually("no flows in mode encap", SOON, || {
         let scrape = Scrape::of(sender.node())?;
-        ensure!(scrape.get("flannel_flow_table_flows{family=\"ipv4\",state=\"usable\"}").is_none(), "{}", scrape.text);
+        ensure!(
+            scrape
+                .get("flannel_flow_table_flows{family=\"ipv4\",state=\"usable\"}")
+                .is_none(),
+            "{}",
+            scrape.text
+        );
         Ok(())
     })
 }

@@ -23,8 +23,13 @@ impl Scrape {
         ensure!(code == 200, "{code}: {text}");
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let sample = |line: &str| {
-            let (name, value) = line.rsplit_once(' ').with_context(|| format!("no value: {line}"))?;
-            Ok((name.to_owned(), value.parse().with_context(|| line.to_owned())?))
+            let (name, value) = line
+                .rsplit_once(' ')
+                .with_context(|| format!("no value: {line}"))?;
+            Ok((
+                name.to_owned(),
+                value.parse().with_context(|| line.to_owned())?,
+            ))
         };
         let samples = lines.map(sample).collect::<Result<_>>()?;
         Ok(Self { text, samples })
@@ -32,7 +37,8 @@ impl Scrape {
 
     /// Returns the value of a sample; fails if it is missing.
     pub(crate) fn value(&self, sample: &str) -> Result<f64> {
-        self.get(sample).with_context(|| format!("no {sample} in\n{}", self.text))
+        self.get(sample)
+            .with_context(|| format!("no {sample} in\n{}", self.text))
     }
 
     /// A sample that may not be there.

@@ -14,7 +14,20 @@ fn node() -> Result<(TwoNodes, Agent)> {
     StockNode::vxlan(9, "192.168.1.12", "02:00:00:00:00:09").put(&pair.etcd)?;
     let agent = pair.a.ready_agent(pair.options()?)?;
     agent.wait_peers(1)?;
-    pair.a.command(["ping", "-n", "-c", "3", "-i", "0.01", "-W", "1", "10.244.9.7"]).any_code().run()?;
+    pair.a
+        .command([
+            "ping",
+            "-n",
+            "-c",
+            "3",
+            "-i",
+            "0.01",
+            "-W",
+            "1",
+            "10.244.9.7",
+        ])
+        .any_code()
+        .run()?;
     Ok((pair, agent))
 }
 
@@ -27,7 +40,12 @@ fn alive_and_dead(ask: impl Fn(&Agent) -> Result<()>) -> Result<()> {
 }
 
 fn table(agent: &Agent, map: &str) -> Result<Vec<String>> {
-    Ok(agent.cli(&["maps", "dump", map])?.stdout.lines().map(str::to_owned).collect())
+    Ok(agent
+        .cli(&["maps", "dump", map])?
+        .stdout
+        .lines()
+        .map(str::to_owned)
+        .collect())
 }
 
 fn json(agent: &Agent, map: &str) -> Result<Value> {
@@ -38,26 +56,63 @@ fn json(agent: &Agent, map: &str) -> Result<Value> {
 fn the_peers_are_shown_with_and_without_an_agent() -> Result<()> {
     alive_and_dead(|agent| {
         let lines = table(agent, "peers")?;
-        let words = |line: &str| line.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let columns =
-            ["SUBNET", "VTEP", "VTEP-MAC", "NEXT-HOP", "OIF", "MTU", "PATH", "SEEN", "TO-BYTES", "FROM-BYTES"];
+        let words = |line: &str| {
+            line.split_ascii_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let columns = [
+            "SUBNET",
+            "VTEP",
+            "VTEP-MAC",
+            "NEXT-HOP",
+            "OIF",
+            "MTU",
+            "PATH",
+            "SEEN",
+            "TO-BYTES",
+            "FROM-BYTES",
+        ];
         assert_eq!(words(&lines[0]), columns);
-        let index = agent.node().sh("cat /sys/class/net/eth0/ifindex")?.stdout.trim().to_owned();
+        let index = agent
+            .node()
+            .sh("cat /sys/class/net/eth0/ifindex")?
+            .stdout
+            .trim()
+            .to_owned();
         let row = words(&lines[1]);
         let index = format!("({index})");
         assert_eq!(
             row[..8],
-            [PEER, "192.168.1.12", "02:00:00:00:00:09", "192.168.1.12", "eth0", &index, "1500", "plain"]
+            [
+                PEER,
+                "192.168.1.12",
+                "02:00:00:00:00:09",
+                "192.168.1.12",
+                "eth0",
+                &index,
+                "1500",
+                "plain"
+            ]
         );
         assert_eq!(lines.len(), 2, "{lines:?}");
 
         let document = json(agent, "peers")?;
-        assert_eq!(document.as_object().map(serde_json::Map::len), Some(2), "{document}");
+        assert_eq!(
+            document.as_object().map(serde_json::Map::len),
+            Some(2),
+            "{document}"
+        );
         let peer = &document["peers"][0];
         // Three echo requests of 98 bytes in their frames, and those of the agent.
-        let [packets, bytes] = ["to_packets", "to_bytes"].map(|key| peer[key].as_u64().unwrap_or_default());
+        let [packets, bytes] =
+            ["to_packets", "to_bytes"].map(|key| peer[key].as_u64().unwrap_or_default());
         assert!(packets >= 3 && bytes >= 294, "{peer}");
-        assert_eq!((&peer["from_packets"], &peer["from_bytes"]), (&Value::from(0), &Value::from(0)), "no reply");
+        assert_eq!(
+            (&peer["from_packets"], &peer["from_bytes"]),
+            (&Value::from(0), &Value::from(0)),
+            "no reply"
+        );
         assert_eq!(row.last().map(String::as_str), Some("0"), "{lines:?}");
         for (name, value) in [
             ("index", Value::from(9)),
@@ -80,14 +135,27 @@ fn the_counters_are_shown_with_their_meaning() -> Result<()> {
     alive_and_dead(|agent| {
         let lines = table(agent, "stats")?;
         assert!(lines[0].starts_with("PROGRAM"), "{lines:?}");
-        let seen = lines.iter().find(|line| line.starts_with("to_underlay") && line.contains("path_seen"));
-        assert!(seen.is_some_and(|line| line.ends_with("the path is validated.")), "{lines:?}");
+        let seen = lines
+            .iter()
+            .find(|line| line.starts_with("to_underlay") && line.contains("path_seen"));
+        assert!(
+            seen.is_some_and(|line| line.ends_with("the path is validated.")),
+            "{lines:?}"
+        );
         let document = json(agent, "stats")?;
         let rows = document["stats"].as_array().context("stats")?;
-        let row = rows.iter().find(|row| row["program"] == "to_underlay" && row["reason"] == "path_seen");
+        let row = rows
+            .iter()
+            .find(|row| row["program"] == "to_underlay" && row["reason"] == "path_seen");
         let row = row.with_context(|| document.to_string())?;
-        assert!(row["packets"].as_u64() > Some(0) && row["bytes"].as_u64() > Some(0), "{row}");
-        assert!(rows.iter().all(|row| row["packets"].as_u64() > Some(0)), "only what was counted: {document}");
+        assert!(
+            row["packets"].as_u64() > Some(0) && row["bytes"].as_u64() > Some(0),
+            "{row}"
+        );
+        assert!(
+            rows.iter().all(|row| row["packets"].as_u64() > Some(0)),
+            "only what was counted: {document}"
+        );
         Ok(())
     })
 }
@@ -96,12 +164,19 @@ fn the_counters_are_shown_with_their_meaning() -> Result<()> {
 fn the_nodes_own_data_are_shown_with_the_heartbeat() -> Result<()> {
     alive_and_dead(|agent| {
         let text = agent.cli(&["maps", "dump", "config"])?.stdout;
-        for line in ["mode                fast\n", "network             10.244.0.0 in 256 subnets of /24\n", "s ago\n"]
-        {
+        for line in [
+            "mode                fast\n",
+            "network             10.244.0.0 in 256 subnets of /24\n",
+            "s ago\n",
+        ] {
             assert!(text.contains(line), "{line} in:\n{text}");
         }
         let config = json(agent, "config")?["config"].clone();
-        let mac = std::fs::read_to_string(agent.node().outside_path("/sys/class/net/flannel.1/address"))?;
+        let mac = std::fs::read_to_string(
+            agent
+                .node()
+                .outside_path("/sys/class/net/flannel.1/address"),
+        )?;
         for (name, value) in [
             ("mode", Value::from("fast")),
             ("choice", Value::Null),
@@ -128,8 +203,16 @@ fn the_nodes_own_data_are_shown_with_the_heartbeat() -> Result<()> {
 fn a_dump_of_all_has_every_map() -> Result<()> {
     alive_and_dead(|agent| {
         let document = json(agent, "all")?;
-        let members: Vec<&str> = document.as_object().context("an object")?.keys().map(String::as_str).collect();
-        assert_eq!(members, ["schema_version", "config", "peers", "stats", "pods"]);
+        let members: Vec<&str> = document
+            .as_object()
+            .context("an object")?
+            .keys()
+            .map(String::as_str)
+            .collect();
+        assert_eq!(
+            members,
+            ["schema_version", "config", "peers", "stats", "pods"]
+        );
         let text = agent.cli(&["maps", "dump", "all"])?.stdout;
         for part in ["\nheartbeat ", "\n\nSUBNET ", "\n\nPROGRAM "] {
             assert!(text.contains(part), "{part:?} in:\n{text}");
@@ -143,21 +226,38 @@ fn a_wrong_pin_root_is_named_with_what_to_do() -> Result<()> {
     let (pair, agent) = node()?;
     let binary = pair.options()?.binary.display().to_string();
     let run = |command: &[&str], code| {
-        let argv = [&[binary.as_str()], command, &["--bpf-pin-root=/sys/fs/bpf/nope"]].concat();
+        let argv = [
+            &[binary.as_str()],
+            command,
+            &["--bpf-pin-root=/sys/fs/bpf/nope"],
+        ]
+        .concat();
         pair.a.command(argv).expect_code(code).run()
     };
     // A running agent says where its pins are.
-    assert!(run(&["maps", "dump", "peers"], 0)?.stdout.contains("10.244.9.0/24"));
+    assert!(
+        run(&["maps", "dump", "peers"], 0)?
+            .stdout
+            .contains("10.244.9.0/24")
+    );
     agent.kill9()?;
-    for command in [["maps", "dump", "peers"], ["maps", "dump", "all"], ["datapath", "set", "kernel"]] {
+    for command in [
+        ["maps", "dump", "peers"],
+        ["maps", "dump", "all"],
+        ["datapath", "set", "kernel"],
+    ] {
         let output = run(&command, 2)?;
         assert_eq!(output.stdout, "");
         assert_eq!(
             output.stderr,
-            "error: nothing is pinned below /sys/fs/bpf/nope: no agent with eBPF has run here, or it was cleaned up, or it \
+            "error: nothing is pinned below /sys/fs/bpf/nope: no agent with eBPF has run here, or \
+             it was cleaned up, or it \
              has another --bpf-pin-root (then give the same one here)\n"
         );
     }
-    assert!(agent.cli(&["datapath", "show"])?.stdout.starts_with("fast"), "nothing was set");
+    assert!(
+        agent.cli(&["datapath", "show"])?.stdout.starts_with("fast"),
+        "nothing was set"
+    );
     Ok(())
 }

@@ -16,9 +16,15 @@ fn into_closed_pipe(pair: &TwoNodes, words: &str, descriptor: u8) -> Result<Stri
 fn a_reader_that_goes_away_is_no_error() -> Result<()> {
     let pair = TwoNodes::new("pipe", VXLAN)?;
     let _agent = pair.a.ready_agent(pair.options()?)?;
-    for words in
-        ["status", "status -o json", "maps dump all", "datapath show", "cleanup --help", "--help", "run --version"]
-    {
+    for words in [
+        "status",
+        "status -o json",
+        "maps dump all",
+        "datapath show",
+        "cleanup --help",
+        "--help",
+        "run --version",
+    ] {
         assert_eq!(into_closed_pipe(&pair, words, 1)?, "status 0\n", "{words}");
     }
     Ok(())
@@ -27,8 +33,16 @@ fn a_reader_that_goes_away_is_no_error() -> Result<()> {
 #[test]
 fn an_error_without_a_reader_keeps_its_status() -> Result<()> {
     let pair = TwoNodes::unconfigured("stderr")?;
-    for (words, status) in [("run -nope", 64), ("datapath set quick", 64), ("maps dump all", 2)] {
-        assert_eq!(into_closed_pipe(&pair, words, 2)?, format!("status {status}\n"), "{words}");
+    for (words, status) in [
+        ("run -nope", 64),
+        ("datapath set quick", 64),
+        ("maps dump all", 2),
+    ] {
+        assert_eq!(
+            into_closed_pipe(&pair, words, 2)?,
+            format!("status {status}\n"),
+            "{words}"
+        );
     }
     Ok(())
 }

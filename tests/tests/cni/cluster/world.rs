@@ -38,16 +38,27 @@ impl Deref for World {
 impl World {
     /// In mode `fast`, without pods.
     pub(crate) fn new(name: &str) -> Result<Self> {
-        let nodes = ThreeNodes::with(name, Stack::Dual, &config(Stack::Dual, r#"{"Type":"vxlan"}"#))?;
+        let nodes = ThreeNodes::with(
+            name,
+            Stack::Dual,
+            &config(Stack::Dual, r#"{"Type":"vxlan"}"#),
+        )?;
         let lists = [list(&nodes.a)?, list(&nodes.b)?];
         let agents = ready_agents([&nodes.a, &nodes.b], &nodes.options()?.flags(&FLAGS))?;
         agents.iter().try_for_each(|agent| agent.wait_peers(2))?;
         let counters = [Counters::of(&agents[0])?, Counters::of(&agents[1])?];
-        Ok(Self { agents, counters, lists, nodes })
+        Ok(Self {
+            agents,
+            counters,
+            lists,
+            nodes,
+        })
     }
 
     pub(crate) fn set_mode(&self, mode: &str) -> Result<()> {
-        self.agents.iter().try_for_each(|agent| agent.set_mode(mode))
+        self.agents
+            .iter()
+            .try_for_each(|agent| agent.set_mode(mode))
     }
 
     /// Packets of known flows taken so far, on `a` and on `b`.
@@ -56,11 +67,22 @@ impl World {
     }
 
     /// Talks, in mode `fast` until packets were replayed on these nodes (`a`, `b`).
-    pub(crate) fn carried(&self, mode: &str, by: [bool; 2], mut exchange: impl FnMut(u32) -> Result<()>) -> Result<()> {
+    pub(crate) fn carried(
+        &self,
+        mode: &str,
+        by: [bool; 2],
+        mut exchange: impl FnMut(u32) -> Result<()>,
+    ) -> Result<()> {
         if mode != "fast" {
             return exchange(20);
         }
-        until_replayed(&self.agents, by, REPLAYED, || self.replayed(), || exchange(50))
+        until_replayed(
+            &self.agents,
+            by,
+            REPLAYED,
+            || self.replayed(),
+            || exchange(50),
+        )
     }
 }
 

@@ -13,13 +13,17 @@ const SOON: Duration = Duration::from_secs(20);
 fn del_waits_for_the_delegate_of_a_killed_add() -> Result<()> {
     let world = World::new("cnikill")?;
     world.recorder.block("ADD")?;
-    let add = world.runtime.start("add", "ADD", &world.sandbox, &conf("1.0.0"))?;
+    let add = world
+        .runtime
+        .start("add", "ADD", &world.sandbox, &conf("1.0.0"))?;
     world.recorder.wait_calls(1)?;
     // By now DEL must be able to find it.
     assert_eq!(world.runtime.state(), ["pod1:eth0"]);
     add.kill9()?;
 
-    let del = world.runtime.start("del", "DEL", &world.sandbox, &conf("1.0.0"))?;
+    let del = world
+        .runtime
+        .start("del", "DEL", &world.sandbox, &conf("1.0.0"))?;
     throughout("the wait", Duration::from_millis(500), || {
         (del.is_running() && world.recorder.verbs().ok()? == ["ADD"]).then_some(())
     })?;

@@ -32,7 +32,12 @@ impl World {
         let lab = Lab::new(name)?;
         let runtime = Runtime::new(&lab, "n", Some(V4))?;
         let recorder = Recorder::new(&runtime)?;
-        Ok(Self { runtime, recorder, sandbox: sandbox("pod1", "eth0"), _lab: lab })
+        Ok(Self {
+            runtime,
+            recorder,
+            sandbox: sandbox("pod1", "eth0"),
+            _lab: lab,
+        })
     }
 
     /// A call that must succeed; what it printed.
@@ -48,7 +53,10 @@ impl World {
 }
 
 fn sandbox(id: &str, ifname: &str) -> Sandbox {
-    Sandbox { id: id.to_owned(), ifname: ifname.to_owned() }
+    Sandbox {
+        id: id.to_owned(),
+        ifname: ifname.to_owned(),
+    }
 }
 
 /// The least configuration with this delegate.

@@ -33,15 +33,30 @@ impl<'a> Running<'a> {
         let pod = world.runtime.sandbox("pod1")?;
         let result = world.list.add(&pod, &Value::Null)?;
         let interface = world.interface(&pod)?;
-        Ok(Self { world, pod, result, interface })
+        Ok(Self {
+            world,
+            pod,
+            result,
+            interface,
+        })
     }
 
     /// Its interface is the same, and works.
     fn expect_untouched(&self, after: &str) -> Result<()> {
         let now = self.world.interface(&self.pod)?;
-        ensure!(now == self.interface, "after {after}: {now}, before: {}", self.interface);
-        self.world.runtime.inside(&self.pod, "ping -n -c 1 -W 2 10.244.7.1").with_context(|| after.to_owned())?;
-        ensure!(self.world.runtime.leases() == super::addresses(&self.result), "after {after}");
+        ensure!(
+            now == self.interface,
+            "after {after}: {now}, before: {}",
+            self.interface
+        );
+        self.world
+            .runtime
+            .inside(&self.pod, "ping -n -c 1 -W 2 10.244.7.1")
+            .with_context(|| after.to_owned())?;
+        ensure!(
+            self.world.runtime.leases() == super::addresses(&self.result),
+            "after {after}"
+        );
         Ok(())
     }
 
@@ -54,17 +69,26 @@ impl<'a> Running<'a> {
 impl World {
     /// The interface and its addresses, as `ip` shows them.
     fn interface(&self, pod: &Sandbox) -> Result<String> {
-        Ok(self.runtime.inside(pod, &format!("ip -o address show dev {}", pod.ifname))?.stdout)
+        Ok(self
+            .runtime
+            .inside(pod, &format!("ip -o address show dev {}", pod.ifname))?
+            .stdout)
     }
 
     /// One call of the plugin by the list's first configuration.
     fn call(&self, verb: &str, pod: &Sandbox, list: &List) -> Result<Output> {
-        self.runtime.call(verb, Some(pod), &list.conf(&json!({ "type": "flannel" }), &Value::Null, &Value::Null))
+        self.runtime.call(
+            verb,
+            Some(pod),
+            &list.conf(&json!({ "type": "flannel" }), &Value::Null, &Value::Null),
+        )
     }
 
     fn expect_clean(&self) -> Result<()> {
         // The kernel deletes a namespace's devices after its name is gone.
-        eventually("nothing left", Duration::from_secs(10), || self.runtime.expect_clean())
+        eventually("nothing left", Duration::from_secs(10), || {
+            self.runtime.expect_clean()
+        })
     }
 
     fn lose(&self, path: &str) -> Result<()> {
@@ -87,18 +111,29 @@ fn an_add_that_is_repeated_leaves_the_running_pod_as_it_is() -> Result<()> {
     let world = World::new("cniagain", "1.0.0", V4)?;
     let running = Running::new(&world)?;
     let again = || world.call("ADD", &running.pod, &world.list);
-    ensure!(code(&again()?) == 104 && world.runtime.state() == ["pod1:eth0"], "{:?}", world.runtime.state());
+    ensure!(
+        code(&again()?) == 104 && world.runtime.state() == ["pod1:eth0"],
+        "{:?}",
+        world.runtime.state()
+    );
     running.expect_untouched("a second ADD")?;
     // As a file of stock's plugin.
     let at = |name: &str| world.runtime.node().outside_path(format!("{STATE}/{name}"));
     fs::rename(at("pod1:eth0"), at("pod1"))?;
-    ensure!(code(&again()?) == 104 && world.runtime.state() == ["pod1"], "{:?}", world.runtime.state());
+    ensure!(
+        code(&again()?) == 104 && world.runtime.state() == ["pod1"],
+        "{:?}",
+        world.runtime.state()
+    );
     running.expect_untouched("a second ADD after one of stock's plugin")?;
     // The delegate is asked, and refuses; its DEL would delete the interface.
     for lost in [format!("{STATE}/pod1"), STATE.to_owned()] {
         world.lose(&lost)?;
         let output = again()?;
-        ensure!(output.code == 1 && output.stdout.contains("already exists"), "{output:?}");
+        ensure!(
+            output.code == 1 && output.stdout.contains("already exists"),
+            "{output:?}"
+        );
         running.expect_untouched(&format!("a second ADD without {lost}"))?;
     }
     running.delete()
@@ -116,10 +151,16 @@ fn another_network_that_asks_for_the_same_interface_leaves_it() -> Result<()> {
         });
         for verb in ["ADD", "ADD", "DEL", "DEL", "ADD", "DEL"] {
             let output = world.runtime.call(verb, Some(&running.pod), &conf)?;
-            ensure!((output.code == 0) == (verb == "DEL"), "{verb} with {data_dir}: {output:?}");
+            ensure!(
+                (output.code == 0) == (verb == "DEL"),
+                "{verb} with {data_dir}: {output:?}"
+            );
             running.expect_untouched(&format!("{verb} of another network with {data_dir}"))?;
             let others = world.runtime.files("/var/lib/cni/networks/other");
-            ensure!(!others.iter().any(|name| name.starts_with("10.")), "{others:?}");
+            ensure!(
+                !others.iter().any(|name| name.starts_with("10.")),
+                "{others:?}"
+            );
         }
         running.delete()?;
         world.runtime.node().sh("ip netns delete pod1")?;
@@ -131,13 +172,28 @@ fn another_network_that_asks_for_the_same_interface_leaves_it() -> Result<()> {
 fn an_interface_that_somebody_else_made_is_left() -> Result<()> {
     let world = World::new("cniforeign", "1.0.0", V4)?;
     let pod = world.runtime.sandbox("pod1")?;
-    world.runtime.inside(&pod, "ip link add eth0 type veth peer name other")?;
-    world.runtime.inside(&pod, "ip address add 198.51.100.7/24 dev eth0")?;
+    world
+        .runtime
+        .inside(&pod, "ip link add eth0 type veth peer name other")?;
+    world
+        .runtime
+        .inside(&pod, "ip address add 198.51.100.7/24 dev eth0")?;
     let before = world.interface(&pod)?;
-    for (verb, expected) in [("ADD", 1), ("DEL", 0), ("ADD", 1), ("ADD", 1), ("DEL", 0), ("DEL", 0)] {
+    for (verb, expected) in [
+        ("ADD", 1),
+        ("DEL", 0),
+        ("ADD", 1),
+        ("ADD", 1),
+        ("DEL", 0),
+        ("DEL", 0),
+    ] {
         let output = world.call(verb, &pod, &world.list)?;
         ensure!(output.code == expected, "{verb}: {output:?}");
-        ensure!(world.interface(&pod)? == before, "{verb}: {}", world.interface(&pod)?);
+        ensure!(
+            world.interface(&pod)? == before,
+            "{verb}: {}",
+            world.interface(&pod)?
+        );
     }
     world.expect_clean()
 }
@@ -148,10 +204,17 @@ fn a_version_that_the_delegate_refuses_leaves_nothing_behind() -> Result<()> {
     let pod = world.runtime.sandbox("pod1")?;
     let output = world.call("ADD", &pod, &world.list)?;
     if output.code == 0 {
-        flannel_tests::not_run("a version that the delegate refuses", "this bridge speaks 1.1.0");
+        flannel_tests::not_run(
+            "a version that the delegate refuses",
+            "this bridge speaks 1.1.0",
+        );
         return Ok(());
     }
-    ensure!(code(&output) == 1 && world.runtime.state().is_empty(), "{output:?} {:?}", world.runtime.state());
+    ensure!(
+        code(&output) == 1 && world.runtime.state().is_empty(),
+        "{output:?} {:?}",
+        world.runtime.state()
+    );
     let older = List::new(&world.runtime, "1.0.0", json!([{ "type": "flannel" }]))?;
     for list in [&world.list, &older, &world.list] {
         let output = world.call("DEL", &pod, list)?;
@@ -164,7 +227,12 @@ fn a_version_that_the_delegate_refuses_leaves_nothing_behind() -> Result<()> {
 #[test]
 fn pods_go_after_the_plugins_became_older() -> Result<()> {
     let world = World::new("cniolder", "1.0.0", V4)?;
-    for (now, lost) in [("1.0.0", None), ("0.3.1", None), ("9.0.0", None), ("1.0.0", Some(STATE))] {
+    for (now, lost) in [
+        ("1.0.0", None),
+        ("0.3.1", None),
+        ("9.0.0", None),
+        ("1.0.0", Some(STATE)),
+    ] {
         let running = Running::new(&world)?;
         world.runtime.limit_version("bridge", Some("0.4.0"))?;
         lost.map_or(Ok(()), |path| world.lose(path))?;
@@ -173,7 +241,10 @@ fn pods_go_after_the_plugins_became_older() -> Result<()> {
         ensure!(output.code == 0, "{now}: {output:?}");
         world.runtime.limit_version("bridge", None)?;
         world.expect_clean()?;
-        ensure!(world.interface(&running.pod).is_err(), "the interface is left");
+        ensure!(
+            world.interface(&running.pod).is_err(),
+            "the interface is left"
+        );
         world.runtime.node().sh("ip netns delete pod1")?;
     }
     Ok(())
@@ -187,7 +258,10 @@ fn an_add_into_a_file_that_is_no_namespace_is_deleted() -> Result<()> {
     world.runtime.write("/run/netns/pod1", "")?;
     for (verb, expected) in [("ADD", 1), ("DEL", 0), ("DEL", 0)] {
         let output = world.call(verb, &pod, &world.list)?;
-        ensure!(output.code == expected && world.runtime.state().is_empty(), "{verb}: {output:?}");
+        ensure!(
+            output.code == expected && world.runtime.state().is_empty(),
+            "{verb}: {output:?}"
+        );
     }
     world.expect_clean()?;
     // A pod that ran, whose namespace's file is a plain one now.
@@ -202,19 +276,28 @@ fn an_add_into_a_file_that_is_no_namespace_is_deleted() -> Result<()> {
 #[test]
 fn addresses_are_freed_without_state_and_without_subnet_env() -> Result<()> {
     let world = World::new("cnilost", "0.3.1", V4)?;
-    for lost in [&[STATE] as &[&str], &[STATE, SUBNET_ENV], &["/var/lib/cni/flannel/pod1:eth0"]] {
+    for lost in [
+        &[STATE] as &[&str],
+        &[STATE, SUBNET_ENV],
+        &["/var/lib/cni/flannel/pod1:eth0"],
+    ] {
         let running = Running::new(&world)?;
         lost.iter().try_for_each(|path| world.lose(path))?;
         let output = world.call("DEL", &running.pod, &world.list)?;
         ensure!(output.code == 0, "{lost:?}: {output:?}");
         world.expect_clean().with_context(|| format!("{lost:?}"))?;
-        ensure!(world.interface(&running.pod).is_err(), "the interface is left without {lost:?}");
+        ensure!(
+            world.interface(&running.pod).is_err(),
+            "the interface is left without {lost:?}"
+        );
         world.runtime.node().sh("ip netns delete pod1")?;
         world.runtime.write(SUBNET_ENV, V4)?;
     }
     // A damaged file counts as a missing one.
     let running = Running::new(&world)?;
-    world.runtime.write(&format!("{STATE}/pod1:eth0"), "{\"type\":\"bri")?;
+    world
+        .runtime
+        .write(&format!("{STATE}/pod1:eth0"), "{\"type\":\"bri")?;
     running.delete()
 }
 
@@ -222,9 +305,15 @@ fn addresses_are_freed_without_state_and_without_subnet_env() -> Result<()> {
 fn plugins_that_are_missing_keep_only_what_has_an_address() -> Result<()> {
     let world = World::new("cniabsent", "1.0.0", V4)?;
     world.runtime.write(&format!("{NO_PLUGINS}/README"), "")?;
-    let conf = world.list.conf(&json!({ "type": "flannel" }), &Value::Null, &Value::Null);
+    let conf = world
+        .list
+        .conf(&json!({ "type": "flannel" }), &Value::Null, &Value::Null);
     let without = |verb: &str, pod: &Sandbox| {
-        world.runtime.command("flannel", verb, Some(pod), &conf).env("CNI_PATH", NO_PLUGINS).run()
+        world
+            .runtime
+            .command("flannel", verb, Some(pod), &conf)
+            .env("CNI_PATH", NO_PLUGINS)
+            .run()
     };
     // What never was added goes.
     let never = world.runtime.sandbox("never")?;

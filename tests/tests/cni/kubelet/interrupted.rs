@@ -14,11 +14,18 @@ const SOON: Duration = Duration::from_secs(20);
 #[test]
 fn add_killed_anywhere_then_del_and_add_again() -> Result<()> {
     let world = World::new("cnicut", "1.0.0", V4)?;
-    let conf = world.list.conf(&json!({ "type": "flannel" }), &Value::Null, &Value::Null);
+    let conf = world
+        .list
+        .conf(&json!({ "type": "flannel" }), &Value::Null, &Value::Null);
     for (moment, is_there) in [
-        ("state", (&|| !world.runtime.state().is_empty()) as &dyn Fn() -> bool),
+        (
+            "state",
+            (&|| !world.runtime.state().is_empty()) as &dyn Fn() -> bool,
+        ),
         ("an address", &|| !world.runtime.leases().is_empty()),
-        ("a port of the bridge", &|| !world.runtime.ports().is_empty()),
+        ("a port of the bridge", &|| {
+            !world.runtime.ports().is_empty()
+        }),
     ] {
         let id = format!("pod-{}", moment.len());
         let pod = world.runtime.sandbox(&id)?;

@@ -27,11 +27,19 @@ impl World {
         let lab = Lab::new(name)?;
         let runtime = Runtime::new(&lab, "n", Some(subnet_env))?;
         let list = List::new(&runtime, version, cni::shipped()?["plugins"].clone())?;
-        Ok(Self { runtime, list, _lab: lab })
+        Ok(Self {
+            runtime,
+            list,
+            _lab: lab,
+        })
     }
 }
 
 /// The addresses of a result, as host-local's files are named.
 fn addresses(result: &Value) -> Vec<String> {
-    cni::addresses(result).into_iter().flatten().map(|address| address.to_string()).collect()
+    cni::addresses(result)
+        .into_iter()
+        .flatten()
+        .map(|address| address.to_string())
+        .collect()
 }

@@ -73,12 +73,23 @@ fn draw(random: &mut StdRng) -> Step {
 
 impl<'a> Sequence<'a> {
     fn new(world: &'a World) -> Result<Self> {
-        let pods = (0..PODS).map(|pod| world.runtime.sandbox(&format!("pod{pod}"))).collect::<Result<_>>()?;
-        Ok(Self { world, pods, running: BTreeMap::new(), is_limited: false, has_subnet_env: true })
+        let pods = (0..PODS)
+            .map(|pod| world.runtime.sandbox(&format!("pod{pod}")))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            world,
+            pods,
+            running: BTreeMap::new(),
+            is_limited: false,
+            has_subnet_env: true,
+        })
     }
 
     fn conf(&self, network: &str) -> Value {
-        let mut conf = self.world.list.conf(&json!({ "type": "flannel" }), &Value::Null, &Value::Null);
+        let mut conf =
+            self.world
+                .list
+                .conf(&json!({ "type": "flannel" }), &Value::Null, &Value::Null);
         conf["subnetFileWaitSeconds"] = json!(0);
         // The bridge changes its address with the subnet.
         conf["delegate"] = json!({ "forceAddress": true });
@@ -93,7 +104,11 @@ impl<'a> Sequence<'a> {
         let runtime = &self.world.runtime;
         let remove = |path: String| {
             let path = runtime.node().outside_path(path);
-            drop(if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) });
+            drop(if path.is_dir() {
+                fs::remove_dir_all(path)
+            } else {
+                fs::remove_file(path)
+            });
         };
         match step {
             Step::Add(pod) => self.add(pod)?,
@@ -135,7 +150,10 @@ impl<'a> Sequence<'a> {
                 self.has_subnet_env = false;
             }
             Step::WriteSubnetEnv(number) => {
-                runtime.write(SUBNET_ENV, &V4.replace("10.244.7.1", &format!("10.244.{number}.1")))?;
+                runtime.write(
+                    SUBNET_ENV,
+                    &V4.replace("10.244.7.1", &format!("10.244.{number}.1")),
+                )?;
                 self.has_subnet_env = true;
             }
             Step::LimitVersion(limited) if limited != self.is_limited => {
@@ -148,9 +166,16 @@ impl<'a> Sequence<'a> {
     }
 
     fn add(&mut self, pod: usize) -> Result<()> {
-        let output = self.world.runtime.call("ADD", Some(&self.pods[pod]), &self.conf("cbr0"))?;
-        let can_succeed = !self.running.contains_key(&pod) && self.has_subnet_env && !self.is_limited;
-        ensure!((output.code == 0) == can_succeed, "ADD of pod{pod}: {output:?}");
+        let output = self
+            .world
+            .runtime
+            .call("ADD", Some(&self.pods[pod]), &self.conf("cbr0"))?;
+        let can_succeed =
+            !self.running.contains_key(&pod) && self.has_subnet_env && !self.is_limited;
+        ensure!(
+            (output.code == 0) == can_succeed,
+            "ADD of pod{pod}: {output:?}"
+        );
         if can_succeed {
             let result = serde_json::from_str(&output.stdout)?;
             let address = super::addresses(&result).pop().context("an address")?;
@@ -165,13 +190,19 @@ impl<'a> Sequence<'a> {
     fn del(&mut self, pod: usize, network: &str) -> Result<()> {
         self.running.remove(&pod);
         self.del_of(pod, network)?;
-        let interface = self.world.runtime.inside(&self.pods[pod], "ip link show dev eth0");
+        let interface = self
+            .world
+            .runtime
+            .inside(&self.pods[pod], "ip link show dev eth0");
         ensure!(interface.is_err(), "after DEL of pod{pod}: {interface:?}");
         Ok(())
     }
 
     fn del_of(&self, pod: usize, network: &str) -> Result<()> {
-        let output = self.world.runtime.call("DEL", Some(&self.pods[pod]), &self.conf(network))?;
+        let output = self
+            .world
+            .runtime
+            .call("DEL", Some(&self.pods[pod]), &self.conf(network))?;
         ensure!(output.code == 0, "DEL of pod{pod}: {output:?}");
         Ok(())
     }
@@ -179,12 +210,23 @@ impl<'a> Sequence<'a> {
     fn expect_running(&self) -> Result<()> {
         let leases = self.world.runtime.leases();
         for (pod, address) in &self.running {
-            let addresses = self.world.runtime.inside(&self.pods[*pod], "ip -4 -o address show dev eth0")?.stdout;
-            ensure!(addresses.contains(&format!(" {address}/24 ")), "pod{pod} had {address}: {addresses}");
+            let addresses = self
+                .world
+                .runtime
+                .inside(&self.pods[*pod], "ip -4 -o address show dev eth0")?
+                .stdout;
+            ensure!(
+                addresses.contains(&format!(" {address}/24 ")),
+                "pod{pod} had {address}: {addresses}"
+            );
         }
         let mut expected: Vec<_> = self.running.values().cloned().collect();
         expected.sort();
-        ensure!(leases == expected, "{leases:?} are allocated, of {:?}", self.running);
+        ensure!(
+            leases == expected,
+            "{leases:?} are allocated, of {:?}",
+            self.running
+        );
         Ok(())
     }
 
@@ -196,15 +238,22 @@ impl<'a> Sequence<'a> {
         }
         eventually("nothing left", Duration::from_secs(10), || {
             let others = self.world.runtime.files("/var/lib/cni/networks/other");
-            ensure!(!others.iter().any(|name| name.starts_with("10.")), "{others:?}");
+            ensure!(
+                !others.iter().any(|name| name.starts_with("10.")),
+                "{others:?}"
+            );
             self.world.runtime.expect_clean()
         })?;
         if self.is_limited {
             self.world.runtime.limit_version("bridge", None)?;
         }
-        self.pods
-            .iter()
-            .try_for_each(|pod| self.world.runtime.node().sh(&format!("ip netns delete {}", pod.id)).map(drop))
+        self.pods.iter().try_for_each(|pod| {
+            self.world
+                .runtime
+                .node()
+                .sh(&format!("ip netns delete {}", pod.id))
+                .map(drop)
+        })
     }
 }
 
@@ -215,9 +264,13 @@ fn run(world: &World, seed: u64) -> Result<()> {
     for _ in 0..STEPS {
         let step = draw(&mut random);
         steps.push(step);
-        sequence.apply(step).with_context(|| format!("after {steps:?}"))?;
+        sequence
+            .apply(step)
+            .with_context(|| format!("after {steps:?}"))?;
     }
-    sequence.finish().with_context(|| format!("at the end of {steps:?}"))
+    sequence
+        .finish()
+        .with_context(|| format!("at the end of {steps:?}"))
 }
 
 #[test]

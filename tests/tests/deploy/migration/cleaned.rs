@@ -27,7 +27,8 @@ fn back_by_cleanup_leaves_stocks_own_and_connections_survive() -> Result<()> {
         agent.cli(&["datapath", "set", "kernel"])?;
         agent.sigterm_and_wait()?;
         agent.cli(&["cleanup"])?;
-        let left = world.net.a.sh("ip -br link")?.stdout + &world.net.a.sh("nft list ruleset")?.stdout;
+        let left =
+            world.net.a.sh("ip -br link")?.stdout + &world.net.a.sh("nft list ruleset")?.stdout;
         ensure!(!left.to_lowercase().contains("flannel"), "{left}");
         world.stock.start(&world.etcd)?;
         world.apply_leases_to_others()?;
@@ -38,6 +39,9 @@ fn back_by_cleanup_leaves_stocks_own_and_connections_survive() -> Result<()> {
     connections.end()?;
     assert_ne!(world.kept()?.device, device, "a device of stock's own");
     let changes = before.changes(&Snapshot::of(&world.net.a)?);
-    ensure!(changes.lines().all(|line| line.contains("flannel.1")), "{changes}");
+    ensure!(
+        changes.lines().all(|line| line.contains("flannel.1")),
+        "{changes}"
+    );
     Ok(())
 }

@@ -29,7 +29,10 @@ fn there_and_back_with_the_device_kept_loses_nothing() -> Result<()> {
     })?;
     phase.lost_nothing_but_to_the_mover()?;
     let moved = world.kept()?;
-    ensure!(moved.tunnel.matching(&["fdb", "192.168.1.22"]).len() == 1, "{moved:?}");
+    ensure!(
+        moved.tunnel.matching(&["fdb", "192.168.1.22"]).len() == 1,
+        "{moved:?}"
+    );
 
     let (phase, ()) = Phase::of(&mut world, "back to stock", |world| {
         agent.cli(&["datapath", "set", "kernel"])?;
@@ -40,7 +43,10 @@ fn there_and_back_with_the_device_kept_loses_nothing() -> Result<()> {
     })?;
     phase.lost_nothing()?;
     let back = world.kept()?;
-    assert_eq!((&back.device, &back.tunnel, &back.lease), (&moved.device, &moved.tunnel, &moved.lease));
+    assert_eq!(
+        (&back.device, &back.tunnel, &back.lease),
+        (&moved.device, &moved.tunnel, &moved.lease)
+    );
 
     let (phase, ()) = Phase::of(&mut world, "the peer moves on", |world| {
         world.move_peer("192.168.1.32")?;
@@ -51,21 +57,36 @@ fn there_and_back_with_the_device_kept_loses_nothing() -> Result<()> {
 
     let (phase, ()) = Phase::of(&mut world, "what is left goes", |world| {
         let did = agent.cli(&["cleanup", "--keep-network"])?.stdout;
-        ensure!(did.contains("nf_conntrack_tcp_timeout_max_retrans at 432000 (300 before) because"), "{did}");
+        ensure!(
+            did.contains("nf_conntrack_tcp_timeout_max_retrans at 432000 (300 before) because"),
+            "{did}"
+        );
         connections.go_on(world)
     })?;
     phase.lost_nothing()?;
     connections.end()?;
     // Once they are gone, conntrack is as it was too.
-    eventually("sysctls of conntrack set back", Duration::from_secs(15), || {
-        agent.cli(&["cleanup", "--keep-network"])?;
-        let sysctls = world.net.a.sh("sysctl -n net.netfilter.nf_conntrack_tcp_timeout_max_retrans")?.stdout;
-        ensure!(sysctls == "300\n", "{sysctls}");
-        Ok(())
-    })?;
+    eventually(
+        "sysctls of conntrack set back",
+        Duration::from_secs(15),
+        || {
+            agent.cli(&["cleanup", "--keep-network"])?;
+            let sysctls = world
+                .net
+                .a
+                .sh("sysctl -n net.netfilter.nf_conntrack_tcp_timeout_max_retrans")?
+                .stdout;
+            ensure!(sysctls == "300\n", "{sysctls}");
+            Ok(())
+        },
+    )?;
     // Where the peer is now is all that is new.
     let changes = before.changes(&Snapshot::of(&world.net.a)?);
-    let of_peer = |line: &str| line[2..].starts_with("fdb: ") || line[2..].starts_with("neighbour: ");
-    ensure!(changes.lines().all(of_peer) && changes.contains("192.168.1.32"), "{changes}");
+    let of_peer =
+        |line: &str| line[2..].starts_with("fdb: ") || line[2..].starts_with("neighbour: ");
+    ensure!(
+        changes.lines().all(of_peer) && changes.contains("192.168.1.32"),
+        "{changes}"
+    );
     Ok(())
 }

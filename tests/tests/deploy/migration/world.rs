@@ -36,7 +36,11 @@ impl World {
     pub(crate) fn new(name: &str) -> Result<Self> {
         let net = ThreeNodes::new(name, VXLAN)?;
         let flanneld = |node: &Node, number: u8, public_ip: &str| -> Result<Flanneld> {
-            let stock = Flanneld { node: node.clone(), number, public_ip: public_ip.to_owned() };
+            let stock = Flanneld {
+                node: node.clone(),
+                number,
+                public_ip: public_ip.to_owned(),
+            };
             stock.start(&net.etcd).map(|_| stock)
         };
         // As on a node of Kubernetes. Where no other rule needs conntrack, it ends with the last of
@@ -45,8 +49,18 @@ impl World {
         let far = flanneld(&net.c, 103, "192.168.2.13")?;
         let mover = flanneld(&net.b, 102, "192.168.1.12")?;
         let stock = flanneld(&net.a, 101, "192.168.1.11")?;
-        let pods = [net.a.add_pod("p1")?, net.b.add_pod("p1")?, net.c.add_pod("p1")?];
-        let world = Self { stock, mover, far, pods, nodes: net };
+        let pods = [
+            net.a.add_pod("p1")?,
+            net.b.add_pod("p1")?,
+            net.c.add_pod("p1")?,
+        ];
+        let world = Self {
+            stock,
+            mover,
+            far,
+            pods,
+            nodes: net,
+        };
         // The agent that started first does not know the later ones.
         world.apply_leases(&[&world.mover, &world.far])?;
         for to in &world.pods[1..] {
@@ -59,7 +73,10 @@ impl World {
     pub(crate) fn apply_leases(&self, nodes: &[&Flanneld]) -> Result<()> {
         for (key, value) in self.etcd.list(LEASES)? {
             let lease = StockNode::read(&key, &value)?;
-            for node in nodes.iter().filter(|node| lease.name() != format!("10.244.{}.0-24", node.number)) {
+            for node in nodes
+                .iter()
+                .filter(|node| lease.name() != format!("10.244.{}.0-24", node.number))
+            {
                 node.learn(&lease)?;
             }
         }
@@ -79,7 +96,8 @@ impl World {
         let from = std::mem::replace(&mut self.mover.public_ip, to.to_owned());
         self.mover.start(&self.etcd)?;
         self.apply_leases_to_others()?;
-        node.sh(&format!("ip address del {from}/24 dev eth0")).map(drop)
+        node.sh(&format!("ip address del {from}/24 dev eth0"))
+            .map(drop)
     }
 
     /// Starts the agent with the flags of the flanneld that was there, and waits until it carries
@@ -88,14 +106,19 @@ impl World {
         let agent = self.a.ready_agent(self.options()?.flag("--ip-masq"))?;
         agent.wait_peers(2)?;
         let carried = || -> Result<u64> {
-            Ok(agent.counted("to_tunnel", "encapsulated")? + agent.counted("from_pod", "replayed")?)
+            Ok(agent.counted("to_tunnel", "encapsulated")?
+                + agent.counted("from_pod", "replayed")?)
         };
         let start = carried()?;
-        eventually("packets carried by the programs", Duration::from_secs(20), || {
-            let packets = carried()? - start;
-            ensure!(packets > 500, "{packets}");
-            Ok(())
-        })?;
+        eventually(
+            "packets carried by the programs",
+            Duration::from_secs(20),
+            || {
+                let packets = carried()? - start;
+                ensure!(packets > 500, "{packets}");
+                Ok(())
+            },
+        )?;
         Ok(agent)
     }
 

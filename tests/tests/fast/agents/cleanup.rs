@@ -24,20 +24,37 @@ fn on_veth(pair: &Pair) -> Result<Vec<String>> {
 fn comes_and_goes(name: &str, flags: &[&str]) -> Result<()> {
     let pair = fast_pair(name, flags)?;
     assert_eq!(on_veth(&pair)?, ["from_pod", "to_pod"]);
-    let links = pair.sender.node().outside_path("/sys/fs/bpf/flannel/v2/links");
+    let links = pair
+        .sender
+        .node()
+        .outside_path("/sys/fs/bpf/flannel/v2/links");
     let expect = |mode: &str, polls: bool| {
-        eventually(&format!("programs of mode {mode}"), Duration::from_secs(5), || {
-            let expected = if mode == "fast" { &["from_pod", "to_pod"][..] } else { &[] };
-            let (names, counts_polls) = (on_veth(&pair)?, links.join("count_polls").exists());
-            ensure!(names == expected && counts_polls == polls, "{names:?}, polls: {counts_polls}");
-            Ok(())
-        })
+        eventually(
+            &format!("programs of mode {mode}"),
+            Duration::from_secs(5),
+            || {
+                let expected = if mode == "fast" {
+                    &["from_pod", "to_pod"][..]
+                } else {
+                    &[]
+                };
+                let (names, counts_polls) = (on_veth(&pair)?, links.join("count_polls").exists());
+                ensure!(
+                    names == expected && counts_polls == polls,
+                    "{names:?}, polls: {counts_polls}"
+                );
+                Ok(())
+            },
+        )
     };
     expect("fast", false)?;
     let generation = pair.sender.generation()?;
     let answers = Answers::start(pair.sender.node(), 0)?;
     expect("fast", true)?;
-    ensure!(pair.sender.generation()? > generation, "what was learned before stays in use");
+    ensure!(
+        pair.sender.generation()? > generation,
+        "what was learned before stays in use"
+    );
     drop(answers);
     for (mode, polls) in [("encap", false), ("fast", false)] {
         pair.sender.set_mode(mode)?;
@@ -47,10 +64,20 @@ fn comes_and_goes(name: &str, flags: &[&str]) -> Result<()> {
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 100)?;
     pair.sender.sigterm_and_wait()?;
-    assert_eq!(on_veth(&pair)?, ["from_pod", "to_pod"], "a graceful exit leaves the datapath running");
+    assert_eq!(
+        on_veth(&pair)?,
+        ["from_pod", "to_pod"],
+        "a graceful exit leaves the datapath running"
+    );
     pair.sender.cli(&["cleanup"])?;
     assert_eq!(on_veth(&pair)?, [""; 0]);
-    ensure!(!pair.sender.node().outside_path("/sys/fs/bpf/flannel/v2").exists());
+    ensure!(
+        !pair
+            .sender
+            .node()
+            .outside_path("/sys/fs/bpf/flannel/v2")
+            .exists()
+    );
     Ok(())
 }
 
@@ -59,7 +86,11 @@ fn nothing_stays_of_a_former_life(name: &str, flags: &[&str]) -> Result<()> {
     let pair = fast_pair(name, flags)?;
     pair.sender.kill9()?;
     pair.sender.cli(&["datapath", "set", "encap"])?;
-    assert_eq!(on_veth(&pair)?, ["from_pod", "to_pod"], "the datapath of a dead agent stays");
+    assert_eq!(
+        on_veth(&pair)?,
+        ["from_pod", "to_pod"],
+        "the datapath of a dead agent stays"
+    );
     pair.sender.restart()?;
     pair.sender.wait_ready()?;
     eventually("programs off the pod", Duration::from_secs(5), || {

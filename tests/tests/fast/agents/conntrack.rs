@@ -9,30 +9,51 @@ use flannel_tests::{
     load::rr::{Protocol, rr},
 };
 
-const SWITCHES: [&str; 2] = ["nf_conntrack_tcp_be_liberal", "nf_conntrack_tcp_ignore_invalid_rst"];
-const TIMEOUTS: [&str; 2] = ["nf_conntrack_tcp_timeout_unacknowledged", "nf_conntrack_tcp_timeout_max_retrans"];
+const SWITCHES: [&str; 2] = [
+    "nf_conntrack_tcp_be_liberal",
+    "nf_conntrack_tcp_ignore_invalid_rst",
+];
+const TIMEOUTS: [&str; 2] = [
+    "nf_conntrack_tcp_timeout_unacknowledged",
+    "nf_conntrack_tcp_timeout_max_retrans",
+];
 const ESTABLISHED: &str = "nf_conntrack_tcp_timeout_established";
 /// The kernel's own values of the timeouts, and what the agent makes of them.
 pub(crate) const FRESH: [u32; 2] = [300; 2];
 pub(crate) const SET: [u32; 2] = [432_000; 2];
 
 /// Timeouts of UDP, which have a margin of three seconds in mode `fast`.
-const UDP_FRESH: [(&str, u32); 2] = [("nf_conntrack_udp_timeout", 30), ("nf_conntrack_udp_timeout_stream", 120)];
+const UDP_FRESH: [(&str, u32); 2] = [
+    ("nf_conntrack_udp_timeout", 30),
+    ("nf_conntrack_udp_timeout_stream", 120),
+];
 
 /// The timeouts.
 pub(crate) fn sysctls(node: &Node) -> Result<Vec<u32>> {
-    let value = |name: &&str| Ok(node.sh(&format!("sysctl -n net.netfilter.{name}"))?.stdout.trim().parse()?);
+    let value = |name: &&str| {
+        Ok(node
+            .sh(&format!("sysctl -n net.netfilter.{name}"))?
+            .stdout
+            .trim()
+            .parse()?)
+    };
     TIMEOUTS.iter().map(value).collect()
 }
 
 pub(crate) fn set(node: &Node, name: &str, value: u32) -> Result<()> {
-    node.sh(&format!("sysctl -qw net.netfilter.{name}={value}")).map(drop)
+    node.sh(&format!("sysctl -qw net.netfilter.{name}={value}"))
+        .map(drop)
 }
 
 /// The kernel's own values.
 pub(crate) fn set_fresh(node: &Node) -> Result<()> {
-    TIMEOUTS.iter().zip(FRESH).try_for_each(|(name, value)| set(node, name, value))?;
-    UDP_FRESH.iter().try_for_each(|(name, value)| set(node, name, *value))
+    TIMEOUTS
+        .iter()
+        .zip(FRESH)
+        .try_for_each(|(name, value)| set(node, name, value))?;
+    UDP_FRESH
+        .iter()
+        .try_for_each(|(name, value)| set(node, name, *value))
 }
 
 /// The agent looks once a second.
@@ -84,22 +105,44 @@ fn without_leave_to_change_them_tcp_takes_the_kernels_path() -> Result<()> {
     ))?;
     for (protocol, replays) in [(Protocol::Tcp, false), (Protocol::Udp, true)] {
         let before = pair.sender.replayed()?;
-        let report = rr(&pair.near, &pair.far, pair.far.ip(), protocol, Duration::from_secs(1))?;
+        let report = rr(
+            &pair.near,
+            &pair.far,
+            pair.far.ip(),
+            protocol,
+            Duration::from_secs(1),
+        )?;
         let replayed = pair.sender.replayed()? - before;
-        ensure!(replays == (replayed > report.transactions), "{protocol:?}: {replayed}, {report:?}");
+        ensure!(
+            replays == (replayed > report.transactions),
+            "{protocol:?}: {replayed}, {report:?}"
+        );
     }
     for name in TIMEOUTS {
         expect(Some(&format!(
-            "net.netfilter.{name} is 300, less than the 432000 of net.netfilter.nf_conntrack_tcp_timeout_established"
+            "net.netfilter.{name} is 300, less than the 432000 of \
+             net.netfilter.nf_conntrack_tcp_timeout_established"
         )))?;
         let before = pair.sender.replayed()?;
-        let report = rr(&pair.near, &pair.far, pair.far.ip(), Protocol::Tcp, Duration::from_secs(1))?;
+        let report = rr(
+            &pair.near,
+            &pair.far,
+            pair.far.ip(),
+            Protocol::Tcp,
+            Duration::from_secs(1),
+        )?;
         let replayed = pair.sender.replayed()? - before;
-        ensure!(replayed < report.transactions, "TCP is learned while {name} is 300: {replayed}, {report:?}");
+        ensure!(
+            replayed < report.transactions,
+            "TCP is learned while {name} is 300: {replayed}, {report:?}"
+        );
         set(node, name, 432_000)?;
     }
     expect(None)?;
-    ensure!(pair.sender.status()?["sysctls"] == serde_json::json!([]), "the agent set none");
+    ensure!(
+        pair.sender.status()?["sysctls"] == serde_json::json!([]),
+        "the agent set none"
+    );
     Ok(())
 }
 
@@ -110,7 +153,10 @@ fn the_hosts_checks_of_windows_stay_as_they_are() -> Result<()> {
     let pair = fast_pair("fa-windows", &[])?;
     let node = pair.sender.node();
     let switches = || -> Result<Vec<String>> {
-        SWITCHES.iter().map(|name| Ok(node.sh(&format!("sysctl -n net.netfilter.{name}"))?.stdout)).collect()
+        SWITCHES
+            .iter()
+            .map(|name| Ok(node.sh(&format!("sysctl -n net.netfilter.{name}"))?.stdout))
+            .collect()
     };
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 500)?;

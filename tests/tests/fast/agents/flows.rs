@@ -15,13 +15,19 @@ const LENGTH: Duration = Duration::from_secs(3);
 /// Packets replayed, and packets of known flows that waited for the agent's confirmation: a tenth
 /// of a second for each flow, and more on a loaded machine.
 fn counts(agent: &Agent) -> Result<[u64; 2]> {
-    let unconfirmed = agent.counted("from_pod", "unconfirmed")? + agent.counted("from_underlay", "unconfirmed")?;
+    let unconfirmed = agent.counted("from_pod", "unconfirmed")?
+        + agent.counted("from_underlay", "unconfirmed")?;
     Ok([agent.replayed()?, unconfirmed])
 }
 
 /// Requests and answers between pods: nearly all packets of confirmed flows are replayed on both
 /// nodes, and most flows are confirmed.
-fn replayed(agents: [&Agent; 2], [near, far]: [&Pod; 2], at: IpAddr, protocols: &[Protocol]) -> Result<()> {
+fn replayed(
+    agents: [&Agent; 2],
+    [near, far]: [&Pod; 2],
+    at: IpAddr,
+    protocols: &[Protocol],
+) -> Result<()> {
     for protocol in protocols.iter().copied() {
         let before = [counts(agents[0])?, counts(agents[1])?];
         let report = rr(near, far, at, protocol, LENGTH)?;
@@ -31,7 +37,8 @@ fn replayed(agents: [&Agent; 2], [near, far]: [&Pod; 2], at: IpAddr, protocols: 
             let [replayed, unconfirmed] = [after[0] - before[0], after[1] - before[1]];
             let packets = report.transactions * 2;
             let stats = || agent.cli(&["maps", "dump", "stats"]);
-            let is_replayed = replayed * 100 >= packets.saturating_sub(unconfirmed) * 95 && replayed * 2 >= packets;
+            let is_replayed = replayed * 100 >= packets.saturating_sub(unconfirmed) * 95
+                && replayed * 2 >= packets;
             ensure!(
                 is_replayed,
                 "{protocol:?}: {replayed} of {packets}, {unconfirmed} unconfirmed:\n{}",
@@ -45,14 +52,24 @@ fn replayed(agents: [&Agent; 2], [near, far]: [&Pod; 2], at: IpAddr, protocols: 
 #[test]
 fn after_the_first_packets_flows_are_replayed_both_ways() -> Result<()> {
     let pair = fast_pair("fa-flows", &[])?;
-    replayed([&pair.sender, &pair.receiver], [&pair.near, &pair.far], pair.far.ip(), &[Protocol::Tcp, Protocol::Udp])
+    replayed(
+        [&pair.sender, &pair.receiver],
+        [&pair.near, &pair.far],
+        pair.far.ip(),
+        &[Protocol::Tcp, Protocol::Udp],
+    )
 }
 
 /// Flows to a pod, over both families.
 fn both_families_are_replayed(agents: [&Agent; 2], near: &Pod, far: &Pod) -> Result<()> {
-    Family::ALL
-        .into_iter()
-        .try_for_each(|family| replayed(agents, [near, far], family.of(far)?, &[Protocol::Tcp, Protocol::Udp]))
+    Family::ALL.into_iter().try_for_each(|family| {
+        replayed(
+            agents,
+            [near, far],
+            family.of(far)?,
+            &[Protocol::Tcp, Protocol::Udp],
+        )
+    })
 }
 
 /// Between nodes, and between pods of one node.
@@ -69,7 +86,10 @@ fn flows_to_direct_peers_are_replayed() -> Result<()> {
     let lab = FastLab::of("fa-direct", r#"{"Type":"vxlan","DirectRouting":true}"#, &[])?;
     both_families_are_replayed(lab.agents.each_ref(), &lab.near, &lab.far)?;
     for agent in &lab.agents {
-        ensure!(agent.counted("from_underlay", "tunnel_good")? == 0, "not by a plain route");
+        ensure!(
+            agent.counted("from_underlay", "tunnel_good")? == 0,
+            "not by a plain route"
+        );
     }
     Ok(())
 }
@@ -85,33 +105,49 @@ fn flows_and_pods_are_shown_with_and_without_an_agent() -> Result<()> {
     // agent ends.
     eventually("both ways are usable", Duration::from_secs(10), || {
         talk.exchange(100)?;
-        let dump = pair.sender.cli_json(&["maps", "dump", "flows", "--proto", "tcp", "-o", "json"])?;
+        let dump = pair
+            .sender
+            .cli_json(&["maps", "dump", "flows", "--proto", "tcp", "-o", "json"])?;
         let rows = dump["flows"].as_array().context("no flows")?;
-        let usable = rows.iter().filter(|row| row["state"] == "usable" && row["packets"] != 0).count();
+        let usable = rows
+            .iter()
+            .filter(|row| row["state"] == "usable" && row["packets"] != 0)
+            .count();
         ensure!(usable == 2, "{dump}");
         Ok(())
     })?;
     pair.sender.kill9()?;
     talk.exchange(10)?;
-    let dump = pair.sender.cli_json(&["maps", "dump", "flows", "-o", "json"])?;
+    let dump = pair
+        .sender
+        .cli_json(&["maps", "dump", "flows", "-o", "json"])?;
     let rows = dump["flows"].as_array().context("no flows")?;
     for (from, to, way) in [(&client, &server, "tunnel"), (&server, &client, "pod")] {
-        let row = rows.iter().find(|row| row["source"] == *from && row["destination"] == *to);
+        let row = rows
+            .iter()
+            .find(|row| row["source"] == *from && row["destination"] == *to);
         let row = row.with_context(|| format!("{from} to {to}: {dump}"))?;
         ensure!(row["way"] == way && row["protocol"] == "tcp", "{row}");
         is_usable_or_expired(row)?;
     }
     chosen_and_judged(&pair, &client, &server)?;
     let text = pair.sender.cli(&["maps", "dump", "pods"])?.stdout;
-    ensure!(text.contains(pair.near.veth()) && text.contains("both"), "{text}");
+    ensure!(
+        text.contains(pair.near.veth()) && text.contains("both"),
+        "{text}"
+    );
     Ok(())
 }
 
 /// Each way expires two seconds after the kernel saw a packet of it, so one that was usable may
 /// have expired by the time the command reads it.
 fn is_usable_or_expired(row: &Value) -> Result<()> {
-    let expires = row["expires_in_ms"].as_i64().with_context(|| row.to_string())?;
-    let back = row["mirror_expires_in_ms"].as_i64().with_context(|| row.to_string())?;
+    let expires = row["expires_in_ms"]
+        .as_i64()
+        .with_context(|| row.to_string())?;
+    let back = row["mirror_expires_in_ms"]
+        .as_i64()
+        .with_context(|| row.to_string())?;
     let is_right = match row["why"].as_str() {
         None => row["state"] == "usable" && (1..4_000).contains(&expires) && back > 0,
         Some(why) if why.starts_with("what was seen of it expired ") => expires <= 0,
@@ -126,22 +162,35 @@ fn is_usable_or_expired(row: &Value) -> Result<()> {
 fn chosen_and_judged(pair: &flannel_tests::Pair, client: &str, server: &str) -> Result<()> {
     let near = pair.near.ip().to_string();
     let chosen = |end: &str, source: &str| -> Result<_> {
-        let args = ["maps", "dump", "flows", end, &near, "--proto", "tcp", "-o", "json"];
+        let args = [
+            "maps", "dump", "flows", end, &near, "--proto", "tcp", "-o", "json",
+        ];
         let dump = pair.sender.cli_json(&args)?;
         let rows = dump["flows"].as_array().context("no flows")?.clone();
-        ensure!(!rows.is_empty() && rows.iter().all(|row| row["protocol"] == "tcp"), "{dump}");
-        rows.into_iter().find(|row| row["source"] == source).with_context(|| dump.to_string())
+        ensure!(
+            !rows.is_empty() && rows.iter().all(|row| row["protocol"] == "tcp"),
+            "{dump}"
+        );
+        rows.into_iter()
+            .find(|row| row["source"] == source)
+            .with_context(|| dump.to_string())
     };
     is_usable_or_expired(&chosen("--src", client)?)?;
     pair.sender.cli(&["datapath", "set", "encap"])?;
     let row = chosen("--src", client)?;
-    ensure!(row["state"] == "mode_kernel" && row["why"] == "mode encap is in force", "{row}");
+    ensure!(
+        row["state"] == "mode_kernel" && row["why"] == "mode encap is in force",
+        "{row}"
+    );
     pair.sender.cli(&["flows", "flush"])?;
     pair.sender.cli(&["datapath", "set", "fast"])?;
     // The server sent the last message. The client may acknowledge it only now, which refreshes the
     // client's flow, so the server's is checked.
     let row = chosen("--dst", server)?;
     let why = row["why"].as_str().unwrap_or_default();
-    ensure!(row["state"] == "refreshing" && why.starts_with("learned under generation "), "{row}");
+    ensure!(
+        row["state"] == "refreshing" && why.starts_with("learned under generation "),
+        "{row}"
+    );
     Ok(())
 }

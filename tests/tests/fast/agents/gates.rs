@@ -17,13 +17,21 @@ const FILTER: [&str; 4] = ["bpf", "da", "bytecode", "1,6 0 0 4294967295,"];
 
 /// Puts a filter on one side of a device of the node of `near`, which has a clsact qdisc.
 fn add_filter(pair: &Pair, device: &str, side: &str) -> Result<()> {
-    let argv = ["tc", "filter", "add", "dev", device, side].into_iter().chain(FILTER);
+    let argv = ["tc", "filter", "add", "dev", device, side]
+        .into_iter()
+        .chain(FILTER);
     pair.sender.node().command(argv).run().map(drop)
 }
 
 /// Expects that after `action` only these ways are left, for this reason, and all are there again
 /// after `undo`.
-fn gate(pair: &Pair, action: impl FnOnce() -> Result<()>, undo: &str, ways: (bool, bool), reason: &str) -> Result<()> {
+fn gate(
+    pair: &Pair,
+    action: impl FnOnce() -> Result<()>,
+    undo: &str,
+    ways: (bool, bool),
+    reason: &str,
+) -> Result<()> {
     action()?;
     pair.sender.wait_pod(&pair.near, ways.0, ways.1)?;
     let status = pair.sender.pod_status(&pair.near)?;
@@ -39,7 +47,13 @@ fn shape(pair: &Pair, device: &str, ways: (bool, bool)) -> Result<()> {
     let add = format!("tc qdisc add dev {device} root tbf rate 1gbit burst 1m latency 10ms");
     let undo = format!("tc qdisc delete dev {device} root");
     let action = || pair.sender.node().sh(&add).map(drop);
-    gate(pair, action, &undo, ways, &format!("a tbf qdisc is on {device}"))
+    gate(
+        pair,
+        action,
+        &undo,
+        ways,
+        &format!("a tbf qdisc is on {device}"),
+    )
 }
 
 #[test]
@@ -49,11 +63,19 @@ fn qdiscs_and_filters_of_others_forbid_the_way_they_are_on() -> Result<()> {
         shape(&pair, device, (true, false))?;
         for (side, ways) in [("ingress", (false, true)), ("egress", (true, false))] {
             let action = || {
-                pair.sender.node().sh(&format!("tc qdisc add dev {device} clsact"))?;
+                pair.sender
+                    .node()
+                    .sh(&format!("tc qdisc add dev {device} clsact"))?;
                 add_filter(&pair, device, side)
             };
             let undo = format!("tc qdisc delete dev {device} clsact");
-            gate(&pair, action, &undo, ways, &format!("tc filters are on the {side} of {device}"))?;
+            gate(
+                &pair,
+                action,
+                &undo,
+                ways,
+                &format!("tc filters are on the {side} of {device}"),
+            )?;
         }
     }
     shape(&pair, "flannel.1", (false, true))
@@ -87,12 +109,21 @@ fn pods_the_operator_names_are_left_alone_and_their_packets_flow() -> Result<()>
     let pair = Pair::with("fa-exclude", Stack::V4, &flags)?;
     let late = pair.net.a.add_pod("p2")?;
     for pod in [&pair.near, &late] {
-        eventually(&format!("{} to be left alone", pod.veth()), Duration::from_secs(15), || {
-            let row = pair.sender.pod_status(pod)?;
-            let alone = row["sends"] == false && row["receives"] == false;
-            ensure!(alone && row["reasons"] == serde_json::json!(["--fast-exclude=10.244.0.0/16 says so"]), "{row}");
-            Ok(())
-        })?;
+        eventually(
+            &format!("{} to be left alone", pod.veth()),
+            Duration::from_secs(15),
+            || {
+                let row = pair.sender.pod_status(pod)?;
+                let alone = row["sends"] == false && row["receives"] == false;
+                ensure!(
+                    alone
+                        && row["reasons"]
+                            == serde_json::json!(["--fast-exclude=10.244.0.0/16 says so"]),
+                    "{row}"
+                );
+                Ok(())
+            },
+        )?;
     }
     let before = pair.replayed()?;
     pair.talk()?.exchange(1_000)?;
@@ -108,16 +139,23 @@ fn tcx_programs_of_others_forbid_the_way_they_are_on() -> Result<()> {
         return Ok(());
     }
     let pair = fast_pair("fa-beside", &["--attach=tcx"])?;
-    for (side, ways) in [(Side::Ingress, (false, true)), (Side::Egress, (true, false))] {
+    for (side, ways) in [
+        (Side::Ingress, (false, true)),
+        (Side::Egress, (true, false)),
+    ] {
         let link = pair.sender.node().enter(|| -> Result<FdLink> {
-            let mut program = SchedClassifier::from_pin("/sys/fs/bpf/flannel/v2/programs/from_underlay")?;
+            let mut program =
+                SchedClassifier::from_pin("/sys/fs/bpf/flannel/v2/programs/from_underlay")?;
             let first = TcAttachOptions::TcxOrder(LinkOrder::first());
             let id = program.attach_with_options("vethp1", side.attach_type(), first)?;
             Ok(program.take_link(id)?.try_into()?)
         })??;
         pair.sender.wait_pod(&pair.near, ways.0, ways.1)?;
         let reason = format!("TCX programs of others are on the {side} of vethp1");
-        assert_eq!(pair.sender.pod_status(&pair.near)?["reasons"], serde_json::json!([reason]));
+        assert_eq!(
+            pair.sender.pod_status(&pair.near)?["reasons"],
+            serde_json::json!([reason])
+        );
         drop(link);
         pair.sender.wait_pod(&pair.near, true, true)?;
     }
@@ -143,7 +181,8 @@ fn no_packet_skips_a_tunnel_device_with_an_offload_that_is_off() -> Result<()> {
     const REASON: &str = "tx-checksum-ip-generic of flannel.1 is off";
     let pair = fast_pair("fa-remedy", &[])?;
     let (agent, node) = (&pair.sender, pair.sender.node());
-    let sent = || Ok::<_, anyhow::Error>(agent.counted("from_pod", "replayed")? + pair.encapsulated()?);
+    let sent =
+        || Ok::<_, anyhow::Error>(agent.counted("from_pod", "replayed")? + pair.encapsulated()?);
     for mode in ["fast", "encap"] {
         pair.set_mode(mode)?;
         let mut talk = pair.talk()?;
@@ -153,7 +192,11 @@ fn no_packet_skips_a_tunnel_device_with_an_offload_that_is_off() -> Result<()> {
             ensure!(sent()? > before, "mode {mode}: the kernel carries all");
             Ok(())
         };
-        eventually("packets that skip the device", Duration::from_secs(15), &mut busy)?;
+        eventually(
+            "packets that skip the device",
+            Duration::from_secs(15),
+            &mut busy,
+        )?;
         node.sh("ethtool -K flannel.1 tx-checksum-ip-generic off")?;
         eventually("the reason", Duration::from_secs(5), || {
             let status = agent.cli_any(&["status"])?.stdout;
@@ -163,7 +206,11 @@ fn no_packet_skips_a_tunnel_device_with_an_offload_that_is_off() -> Result<()> {
         let before = sent()?;
         let mut more = pair.talk()?;
         more.exchange(300)?;
-        ensure!(sent()? == before, "mode {mode}: {} packets skipped the device", sent()? - before);
+        ensure!(
+            sent()? == before,
+            "mode {mode}: {} packets skipped the device",
+            sent()? - before
+        );
         node.sh("ethtool -K flannel.1 tx-checksum-ip-generic on")?;
         eventually("packets that skip it again", Duration::from_secs(15), busy)?;
     }

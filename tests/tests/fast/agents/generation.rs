@@ -44,7 +44,10 @@ fn a_new_rule_of_nftables_cuts_an_established_flow() -> Result<()> {
 #[test]
 fn a_new_rule_of_legacy_iptables_cuts_an_established_flow_at_its_refresh() -> Result<()> {
     cut_by("fa-legacy", |node, destination| {
-        node.sh(&format!("iptables-legacy -I FORWARD -d {destination} -j DROP")).map(drop)
+        node.sh(&format!(
+            "iptables-legacy -I FORWARD -d {destination} -j DROP"
+        ))
+        .map(drop)
     })
 }
 
@@ -52,11 +55,15 @@ fn a_new_rule_of_legacy_iptables_cuts_an_established_flow_at_its_refresh() -> Re
 fn begins(agent: &Agent, what: &str, action: impl FnOnce() -> Result<()>) -> Result<()> {
     let before = agent.generation()?;
     action()?;
-    eventually(&format!("a new generation after {what}"), Duration::from_secs(8), || {
-        let now = agent.generation()?;
-        ensure!(now > before, "still {now}");
-        Ok(())
-    })
+    eventually(
+        &format!("a new generation after {what}"),
+        Duration::from_secs(8),
+        || {
+            let now = agent.generation()?;
+            ensure!(now > before, "still {now}");
+            Ok(())
+        },
+    )
 }
 
 /// Waits until no generation has begun for three seconds.
@@ -68,7 +75,10 @@ fn wait_quiet(pair: &Pair) -> Result<()> {
         if now != last.0 {
             last = (now, Instant::now());
         }
-        ensure!(last.1.elapsed() > Duration::from_secs(3), "generation {now}");
+        ensure!(
+            last.1.elapsed() > Duration::from_secs(3),
+            "generation {now}"
+        );
         Ok(())
     })
 }
@@ -92,7 +102,9 @@ fn what_flows_depend_on_begins_a_new_generation() -> Result<()> {
         begins(agent, command, || node.sh(command).map(drop))?;
     }
     wait_quiet(&pair)?;
-    begins(agent, "flows flush", || agent.cli(&["flows", "flush"]).map(drop))?;
+    begins(agent, "flows flush", || {
+        agent.cli(&["flows", "flush"]).map(drop)
+    })?;
     wait_quiet(&pair)?;
     begins(agent, "a pod that went", || second.remove())
 }

@@ -27,7 +27,10 @@ const POD_FRAME: usize = 1464;
 
 /// Switches features of a device of the sending node.
 fn switch(pair: &Pair, device: &str, features: &str) -> Result<()> {
-    pair.sender.node().sh(&format!("ethtool -K {device} {features}")).map(drop)
+    pair.sender
+        .node()
+        .sh(&format!("ethtool -K {device} {features}"))
+        .map(drop)
 }
 
 /// Waits until the peer's packets go this way, for this reason.
@@ -35,7 +38,10 @@ fn wait_way(agent: &Agent, way: &str, reason: Option<&str>) -> Result<Duration> 
     let start = Instant::now();
     eventually(&format!("way {way} because of {reason:?}"), FOUND, || {
         let peer = agent.peer_status(FAR)?;
-        ensure!(peer["way"] == way && reason.is_none_or(|reason| peer["reason"] == reason), "{peer}");
+        ensure!(
+            peer["way"] == way && reason.is_none_or(|reason| peer["reason"] == reason),
+            "{peer}"
+        );
         Ok(())
     })?;
     Ok(start.elapsed())
@@ -47,10 +53,16 @@ fn is_named(agent: &Agent, topic: &str, reason: &str) -> Result<()> {
     ensure!(text.contains(reason), "{text}");
     let findings = agent.cli_json(&["check", "-o", "json"])?["findings"].clone();
     let named = |finding: &&serde_json::Value| {
-        finding["topic"] == topic && finding["text"].as_str().is_some_and(|text| text.contains(reason))
+        finding["topic"] == topic
+            && finding["text"]
+                .as_str()
+                .is_some_and(|text| text.contains(reason))
     };
     let finding = findings.as_array().context("findings")?.iter().find(named);
-    ensure!(finding.is_some_and(|finding| finding["level"] == "warn"), "{findings}");
+    ensure!(
+        finding.is_some_and(|finding| finding["level"] == "warn"),
+        "{findings}"
+    );
     Ok(())
 }
 
@@ -58,7 +70,10 @@ fn is_named(agent: &Agent, topic: &str, reason: &str) -> Result<()> {
 /// left to the NIC, to be cut or summed.
 fn inner_sums(frames: &[Vec<u8>]) -> [usize; 2] {
     let mut sums = [0; 2];
-    for frame in frames.iter().filter(|frame| frame[frame::V4.inner + 9] == 6) {
+    for frame in frames
+        .iter()
+        .filter(|frame| frame[frame::V4.inner + 9] == 6)
+    {
         let inner = &frame[frame::V4.inner..];
         let length = u16::try_from(inner.len() - 20).unwrap_or(0).to_be_bytes();
         let pseudo = [&inner[12..20], &[0, 6], &length, &inner[20..]].concat();
@@ -78,26 +93,55 @@ fn crossing(pair: &Pair) -> Result<[usize; 2]> {
 #[test]
 fn inner_checksums_are_whole_once_the_tunnel_device_does_not_offload_them() -> Result<()> {
     for mode in ["encap", "fast"] {
-        let pair =
-            Pair::with(&format!("fa-sums-{mode}"), Stack::V4, &[&format!("--datapath={mode}"), "--ip-masq=true"])?;
+        let pair = Pair::with(
+            &format!("fa-sums-{mode}"),
+            Stack::V4,
+            &[&format!("--datapath={mode}"), "--ip-masq=true"],
+        )?;
         pair.wait_encapsulated_while_pinging()?;
         let [whole, left] = crossing(&pair)?;
         println!("{mode}: offloaded: {whole} whole, {left} left to the NIC");
-        ensure!(left > whole, "{mode}: {whole} whole, {left} left to the NIC before the change");
+        ensure!(
+            left > whole,
+            "{mode}: {whole} whole, {left} left to the NIC before the change"
+        );
 
-        let load = Bulk::start(&pair.near, &pair.far, (pair.far.ip(), 0).into(), None, BulkLoad::steady(50))?;
+        let load = Bulk::start(
+            &pair.near,
+            &pair.far,
+            (pair.far.ip(), 0).into(),
+            None,
+            BulkLoad::steady(50),
+        )?;
         switch(&pair, "flannel.1", "tx-checksum-ip-generic off")?;
-        println!("{mode}: found after {:?}", wait_way(&pair.sender, "kernel", Some(CHECKSUM_OFF))?);
+        println!(
+            "{mode}: found after {:?}",
+            wait_way(&pair.sender, "kernel", Some(CHECKSUM_OFF))?
+        );
         is_named(&pair.sender, "offload", CHECKSUM_OFF)?;
-        let taken = || Ok::<_, anyhow::Error>([pair.encapsulated()?, pair.sender.counted("from_pod", "encapsulated")?]);
+        let taken = || {
+            Ok::<_, anyhow::Error>([
+                pair.encapsulated()?,
+                pair.sender.counted("from_pod", "encapsulated")?,
+            ])
+        };
         let before = taken()?;
         let [whole, left] = crossing(&pair)?;
         println!("{mode}: switched off: {whole} whole, {left} left to the NIC");
-        ensure!(whole > 100 && left == 0, "{mode}: {whole} whole, {left} left to the NIC");
-        ensure!(taken()? == before, "{mode}: the programs took packets past the device");
+        ensure!(
+            whole > 100 && left == 0,
+            "{mode}: {whole} whole, {left} left to the NIC"
+        );
+        ensure!(
+            taken()? == before,
+            "{mode}: the programs took packets past the device"
+        );
 
         switch(&pair, "flannel.1", "tx-checksum-ip-generic on")?;
-        println!("{mode}: lifted after {:?}", wait_way(&pair.sender, "tunnel", None)?);
+        println!(
+            "{mode}: lifted after {:?}",
+            wait_way(&pair.sender, "tunnel", None)?
+        );
         load.stop()?;
         pair.wait_encapsulated_while_pinging()?;
     }
@@ -109,8 +153,16 @@ fn inner_checksums_are_whole_once_the_tunnel_device_does_not_offload_them() -> R
 fn other_settings_of_the_tunnel_device_count_for_its_family() -> Result<()> {
     let pair = Pair::with("fa-limits", Stack::Dual, &[])?;
     for (change, undo, reason) in [
-        ("ethtool -K flannel.1 tso off", "ethtool -K flannel.1 tso on", "tx-tcp-segmentation of flannel.1 is off"),
-        ("ethtool -K flannel.1 sg off", "ethtool -K flannel.1 sg on", "tx-scatter-gather of flannel.1 is off"),
+        (
+            "ethtool -K flannel.1 tso off",
+            "ethtool -K flannel.1 tso on",
+            "tx-tcp-segmentation of flannel.1 is off",
+        ),
+        (
+            "ethtool -K flannel.1 sg off",
+            "ethtool -K flannel.1 sg on",
+            "tx-scatter-gather of flannel.1 is off",
+        ),
         (
             "ip link set flannel.1 gso_max_size 30000",
             "ip link set flannel.1 gso_max_size 65536",
@@ -152,7 +204,10 @@ fn a_tunnel_device_that_must_not_merge_packets_gets_them_all() -> Result<()> {
     let replayed = || pair.sender.counted("from_underlay", "replayed");
     let before = replayed()?;
     talk.exchange(1_000)?;
-    ensure!(replayed()? == before, "packets were put into the pod past flannel.1");
+    ensure!(
+        replayed()? == before,
+        "packets were put into the pod past flannel.1"
+    );
     wait_way(&pair.sender, "tunnel", None)?;
     node.sh("ethtool -K flannel.1 gro on")?;
     wait(&[])?;
@@ -167,7 +222,12 @@ fn a_tunnel_device_that_must_not_merge_packets_gets_them_all() -> Result<()> {
 fn longest(from: &Pod, to: &Pod) -> Result<usize> {
     let capture = Capture::start(to, "eth0", frame::is_ipv4)?;
     tcp_stream(from, to, to.ip(), 1, None)?;
-    capture.frames().iter().map(Vec::len).max().context("no frame")
+    capture
+        .frames()
+        .iter()
+        .map(Vec::len)
+        .max()
+        .context("no frame")
 }
 
 #[test]
@@ -177,13 +237,22 @@ fn a_pod_whose_veth_must_not_offload_gets_packets_of_its_mtu() -> Result<()> {
     pair.sender.wait_pod(&reader, true, true)?;
     pair.near.wait_ping(reader.ip())?;
     let before = longest(&pair.near, &reader)?;
-    ensure!(before > POD_FRAME, "the longest frame has {before} bytes before the change");
+    ensure!(
+        before > POD_FRAME,
+        "the longest frame has {before} bytes before the change"
+    );
     switch(&pair, "vethp2", "tx off tso off gso off")?;
     pair.sender.wait_pod(&reader, true, false)?;
     let status = pair.sender.pod_status(&reader)?;
-    ensure!(status["reasons"] == serde_json::json!(["tx-checksum-ip-generic of vethp2 is off"]), "{status}");
+    ensure!(
+        status["reasons"] == serde_json::json!(["tx-checksum-ip-generic of vethp2 is off"]),
+        "{status}"
+    );
     let other = pair.sender.pod_status(&pair.near)?;
-    ensure!(other["receives"] == true, "another pod of the bridge: {other}");
+    ensure!(
+        other["receives"] == true,
+        "another pod of the bridge: {other}"
+    );
     let after = longest(&pair.near, &reader)?;
     println!("longest frame {before}, then {after}");
     ensure!(after <= POD_FRAME, "the longest frame has {after} bytes");

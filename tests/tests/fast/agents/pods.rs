@@ -31,7 +31,11 @@ fn known(node: &Node) -> Result<Vec<String>> {
 
 /// Attachments by TCX are pinned links, those by clsact are none.
 fn links_of_a_pod() -> usize {
-    if AttachKind::detect() == AttachKind::Tcx { 2 } else { 0 }
+    if AttachKind::detect() == AttachKind::Tcx {
+        2
+    } else {
+        0
+    }
 }
 
 #[test]
@@ -42,21 +46,36 @@ fn a_new_pod_takes_part_without_a_restart_and_leaves_nothing_when_it_goes() -> R
     assert_eq!(programs(&pod)?, [["from_pod"], ["to_pod"]]);
     let before = pair.sender.replayed()?;
     let mut talk = Talk::open(&pod, &pair.far, (pair.far.ip(), 0).into(), None)?;
-    eventually("replayed packets of the new pod", Duration::from_secs(10), || {
-        talk.exchange(100)?;
-        let replayed = pair.sender.replayed()? - before;
-        ensure!(replayed > 100, "{replayed}");
-        Ok(())
-    })?;
+    eventually(
+        "replayed packets of the new pod",
+        Duration::from_secs(10),
+        || {
+            talk.exchange(100)?;
+            let replayed = pair.sender.replayed()? - before;
+            ensure!(replayed > 100, "{replayed}");
+            Ok(())
+        },
+    )?;
     let index = ifindex(&pair.net.a, pod.veth())?;
-    let links = known(&pair.net.a)?.iter().filter(|name| name.ends_with(&format!("-{index}"))).count();
+    let links = known(&pair.net.a)?
+        .iter()
+        .filter(|name| name.ends_with(&format!("-{index}")))
+        .count();
     assert_eq!(links, links_of_a_pod());
     pod.remove()?;
     eventually("nothing of the pod", Duration::from_secs(5), || {
-        let dump = pair.sender.cli_json(&["maps", "dump", "pods", "-o", "json"])?;
+        let dump = pair
+            .sender
+            .cli_json(&["maps", "dump", "pods", "-o", "json"])?;
         let rows = dump["pods"].as_array().map_or(0, Vec::len);
         let links = known(&pair.net.a)?;
-        ensure!(rows == 1 && !links.iter().any(|name| name.ends_with(&format!("-{index}"))), "{dump} {links:?}");
+        ensure!(
+            rows == 1
+                && !links
+                    .iter()
+                    .any(|name| name.ends_with(&format!("-{index}"))),
+            "{dump} {links:?}"
+        );
         Ok(())
     })
 }
@@ -103,7 +122,11 @@ fn a_pod_that_comes_back_with_its_address_is_reached_at_once() -> Result<()> {
 /// Commands of ip, in one process.
 fn batch(node: &Node, commands: impl Iterator<Item = String>) -> Result<()> {
     let script = commands.collect::<Vec<_>>().join("\n");
-    node.command(["ip", "-batch", "-"]).input(&script).limit(Duration::from_secs(40)).run().map(drop)
+    node.command(["ip", "-batch", "-"])
+        .input(&script)
+        .limit(Duration::from_secs(40))
+        .run()
+        .map(drop)
 }
 
 /// As many as a full node has, made as fast as they can be: the peers of all lie in one namespace.
@@ -115,14 +138,23 @@ fn a_full_node_s_pods_all_take_part() -> Result<()> {
     let pid = inside.pid();
     let add = |number| {
         let ends = format!("many{number} type veth peer name eth{number} netns {pid}");
-        [format!("link add {ends}"), format!("link set many{number} master cni0 up")]
+        [
+            format!("link add {ends}"),
+            format!("link set many{number} master cni0 up"),
+        ]
     };
     batch(node, (0..PODS).flat_map(add))?;
     let start = Instant::now();
     eventually("250 pods", Duration::from_secs(20), || {
         let status = pair.sender.status()?;
-        let pods = status["fast"]["pods"].as_array().cloned().unwrap_or_default();
-        let taking_part = pods.iter().filter(|pod| pod["sends"] == true && pod["receives"] == true).count();
+        let pods = status["fast"]["pods"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let taking_part = pods
+            .iter()
+            .filter(|pod| pod["sends"] == true && pod["receives"] == true)
+            .count();
         let links = known(node)?.len();
         ensure!(
             taking_part == PODS + 1 && links == links_of_a_pod() * (PODS + 1),
@@ -131,8 +163,14 @@ fn a_full_node_s_pods_all_take_part() -> Result<()> {
         );
         Ok(())
     })?;
-    println!("all take part {:?} after the last was made", start.elapsed());
-    batch(node, (0..PODS).map(|number| format!("link delete many{number}")))?;
+    println!(
+        "all take part {:?} after the last was made",
+        start.elapsed()
+    );
+    batch(
+        node,
+        (0..PODS).map(|number| format!("link delete many{number}")),
+    )?;
     eventually("their links to go", Duration::from_secs(20), || {
         let links = known(node)?.len();
         ensure!(links == links_of_a_pod(), "{links}");

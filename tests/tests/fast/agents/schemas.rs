@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use flannel_common::SCHEMA;
-use flannel_tests::{Agent, AgentOptions, Pair, TwoNodes, cluster::VXLAN, eventually, fast::fast_pair, hooks};
+use flannel_tests::{
+    Agent, AgentOptions, Pair, TwoNodes, cluster::VXLAN, eventually, fast::fast_pair, hooks,
+};
 
 const PPS: u32 = 20_000;
 const LIMIT: Duration = Duration::from_mins(3);
@@ -20,17 +22,23 @@ const OTHERS: [u32; 2] = [SCHEMA - 1, SCHEMA + 1];
 /// Ends an agent, and lets its pins be those of another schema.
 fn end_as(agent: &Agent, schema: u32) -> Result<()> {
     agent.kill9()?;
-    agent.node().sh(&format!("mv {PINS}/v{SCHEMA} {PINS}/v{schema}"))?;
+    agent
+        .node()
+        .sh(&format!("mv {PINS}/v{SCHEMA} {PINS}/v{schema}"))?;
     Ok(())
 }
 
 /// Waits until this agent's programs, and no others, are on the devices.
 fn wait_alone(agent: &Agent) -> Result<()> {
-    eventually("only this agent's programs", Duration::from_secs(20), || {
-        let wrong = hooks::misplaced(agent.node())?;
-        ensure!(wrong.is_empty(), "{wrong:?}");
-        Ok(())
-    })
+    eventually(
+        "only this agent's programs",
+        Duration::from_secs(20),
+        || {
+            let wrong = hooks::misplaced(agent.node())?;
+            ensure!(wrong.is_empty(), "{wrong:?}");
+            Ok(())
+        },
+    )
 }
 
 /// The same, and no pins of another schema are left.
@@ -52,7 +60,8 @@ fn taken_over(name: &str, flags: &[&str]) -> Result<()> {
             pair.wait_replayed(5_000)?;
             end_as(agent, other)?;
             let said = agent.cli_any(&["maps", "dump", "peers"])?.stderr;
-            let expected = format!("the pins in {PINS}/v{other} were made by another version of the agent");
+            let expected =
+                format!("the pins in {PINS}/v{other} were made by another version of the agent");
             ensure!(said.contains(&expected), "{said}");
             agent.restart()?;
             wait_taken_over(agent)?;
@@ -68,7 +77,10 @@ fn taken_over(name: &str, flags: &[&str]) -> Result<()> {
         }
     }
     let report = run.stop()?;
-    println!("{} datagrams, {} reordered, longest gap {:?}", report.sent, report.reordered, report.longest_gap);
+    println!(
+        "{} datagrams, {} reordered, longest gap {:?}",
+        report.sent, report.reordered, report.longest_gap
+    );
     report.expect_complete()
 }
 
@@ -92,7 +104,10 @@ fn programs_of_another_schema_in_another_pin_root_are_removed() -> Result<()> {
     let [former, _b] = nodes.agents()?;
     end_as(&former, SCHEMA + 1)?;
     let pin_root = "/sys/fs/bpf/second".to_owned();
-    let next = nodes.a.ready_agent(AgentOptions { pin_root, ..nodes.options()? })?;
+    let next = nodes.a.ready_agent(AgentOptions {
+        pin_root,
+        ..nodes.options()?
+    })?;
     next.wait_log(&["removed the programs of an agent that ended"])?;
     wait_alone(&next)
 }

@@ -13,7 +13,10 @@ const ATTEMPTS: u32 = 3;
 
 fn complete(run: UdpRun) -> Result<()> {
     let report = run.stop()?;
-    println!("{} datagrams, {} reordered, longest gap {:?}", report.sent, report.reordered, report.longest_gap);
+    println!(
+        "{} datagrams, {} reordered, longest gap {:?}",
+        report.sent, report.reordered, report.longest_gap
+    );
     report.expect_complete()
 }
 
@@ -35,11 +38,15 @@ fn switching_modes_under_load_loses_no_datagram() -> Result<()> {
 /// Waits until this program of a node counted packets that only the missing agent kept from replay.
 fn wait_agent_late(agent: &Agent, program: &str) -> Result<()> {
     let start = agent.counted(program, "agent_late")?;
-    eventually(&format!("agent_late of {program}"), Duration::from_secs(15), || {
-        let late = agent.counted(program, "agent_late")? - start;
-        ensure!(late >= 1_000, "{late} packets");
-        Ok(())
-    })
+    eventually(
+        &format!("agent_late of {program}"),
+        Duration::from_secs(15),
+        || {
+            let late = agent.counted(program, "agent_late")? - start;
+            ensure!(late >= 1_000, "{late} packets");
+            Ok(())
+        },
+    )
 }
 
 /// Kills both agents while packets are replayed. The inner result says whether a second more of
@@ -68,7 +75,10 @@ fn a_killed_agent_loses_no_datagram_and_its_successor_none_either() -> Result<()
     let run = pair.stream(PPS, LIMIT)?;
     let mut attempts = 1;
     while let Err(error) = kill_and_wait_replayed(&pair)? {
-        ensure!(attempts < ATTEMPTS, "in each of {attempts} attempts: {error:#}");
+        ensure!(
+            attempts < ATTEMPTS,
+            "in each of {attempts} attempts: {error:#}"
+        );
         attempts += 1;
         restart(&pair)?;
     }

@@ -1,6 +1,8 @@
 //! The sysctls the agent changed: their record, and how `cleanup` sets them back.
 
-use std::{collections::BTreeSet, fmt::Write as _, fs, os::unix::fs::PermissionsExt as _, time::Duration};
+use std::{
+    collections::BTreeSet, fmt::Write as _, fs, os::unix::fs::PermissionsExt as _, time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_agent::cleanup::connections::{alive_by_netlink, alive_in_proc};
@@ -38,7 +40,9 @@ fn expect_listed(agent: &Agent, expected: &Value) -> Result<()> {
 /// Living TCP connections of pods on the sender's node, counted in both ways.
 fn alive(pair: &Pair) -> Result<usize> {
     let networks = BTreeSet::from([Family::V4.pods()]);
-    let count = |by: fn(&BTreeSet<IpNet>) -> std::io::Result<usize>| pair.sender.node().enter(|| by(&networks));
+    let count = |by: fn(&BTreeSet<IpNet>) -> std::io::Result<usize>| {
+        pair.sender.node().enter(|| by(&networks))
+    };
     let [proc, netlink] = [count(alive_in_proc)??, count(alive_by_netlink)??];
     ensure!(proc == netlink, "{proc} in /proc, {netlink} by netlink");
     Ok(proc)
@@ -71,11 +75,21 @@ fn the_record_of_values_before_survives_the_agent() -> Result<()> {
     assert_eq!(sysctls(agent.node())?, SET);
     let check = agent.cli_any(&["check", "-o", "json"])?.stdout;
     let check: Value = serde_json::from_str(&check).context(check)?;
-    let finding = check["findings"].as_array().into_iter().flatten().find(|finding| finding["topic"] == "sysctls");
-    let text = finding.and_then(|finding| finding["text"].as_str()).context("a finding")?;
-    ensure!(text.contains("300 -> 432000") && text.contains("600 -> 432000"), "{text}");
+    let finding = check["findings"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|finding| finding["topic"] == "sysctls");
+    let text = finding
+        .and_then(|finding| finding["text"].as_str())
+        .context("a finding")?;
+    ensure!(
+        text.contains("300 -> 432000") && text.contains("600 -> 432000"),
+        "{text}"
+    );
     let status = agent.cli_any(&["status"])?.stdout;
-    let line = format!("sysctl set for mode fast: net.netfilter.{UNACKNOWLEDGED} to 432000, 600 before");
+    let line =
+        format!("sysctl set for mode fast: net.netfilter.{UNACKNOWLEDGED} to 432000, 600 before");
     ensure!(status.contains(&line), "{status}");
     Ok(())
 }
@@ -84,7 +98,10 @@ fn the_record_of_values_before_survives_the_agent() -> Result<()> {
 /// that were replayed with them go on.
 #[test]
 fn sysctls_of_an_earlier_version_are_set_back() -> Result<()> {
-    const FORMER: [&str; 2] = ["nf_conntrack_tcp_be_liberal", "nf_conntrack_tcp_ignore_invalid_rst"];
+    const FORMER: [&str; 2] = [
+        "nf_conntrack_tcp_be_liberal",
+        "nf_conntrack_tcp_ignore_invalid_rst",
+    ];
     let pair = fast_pair("fa-former", &[])?;
     let (agent, node) = (&pair.sender, pair.sender.node());
     let mut talk = pair.talk()?;
@@ -123,14 +140,24 @@ fn a_damaged_record_is_repaired_and_kept_beside() -> Result<()> {
         let damaged = format!("{whole}{damage}");
         fs::write(file("sysctls"), &damaged)?;
         set(agent.node(), UNACKNOWLEDGED, 60)?;
-        let refusal = agent.cli(&["cleanup", "--dry-run"]).expect_err("damaged").to_string();
+        let refusal = agent
+            .cli(&["cleanup", "--dry-run"])
+            .expect_err("damaged")
+            .to_string();
         ensure!(refusal.contains("line of another format"), "{refusal}");
         agent.restart()?;
         agent.wait_ready()?;
         expect_listed(agent, &listed(60))?;
-        ensure!(agent.status()?["fast"]["tcp_reason"].is_null(), "{}", agent.status()?["fast"]);
+        ensure!(
+            agent.status()?["fast"]["tcp_reason"].is_null(),
+            "{}",
+            agent.status()?["fast"]
+        );
         ensure!(fs::read_to_string(file("sysctls.damaged"))? == damaged);
-        agent.wait_log(&["the record of changed sysctls was damaged: 1 lines", "4 sysctls are kept"])?;
+        agent.wait_log(&[
+            "the record of changed sysctls was damaged: 1 lines",
+            "4 sysctls are kept",
+        ])?;
         agent.cli(&["cleanup", "--dry-run"])?;
     }
     Ok(())
@@ -150,7 +177,10 @@ fn where_sysctls_cannot_be_set_none_is_recorded() -> Result<()> {
     agent.wait_ready()?;
     let status = agent.status()?;
     let reason = status["fast"]["tcp_reason"].as_str().unwrap_or_default();
-    ensure!(reason.starts_with("net.netfilter.nf_conntrack_tcp_timeout_unacknowledged is 300"), "{status}");
+    ensure!(
+        reason.starts_with("net.netfilter.nf_conntrack_tcp_timeout_unacknowledged is 300"),
+        "{status}"
+    );
     ensure!(status["sysctls"] == json!([]), "{status}");
     ensure!(!node.outside_path("/run/flannel/sysctls").exists());
     agent.sigterm_and_wait()?;
@@ -170,11 +200,18 @@ fn cleanup_waits_for_living_connections_of_pods() -> Result<()> {
     ensure!(alive(&pair)? == 1);
     agent.sigterm_and_wait()?;
     let why = "because a TCP connection of a pod is alive";
-    let would = agent.cli(&["cleanup", "--keep-network", "--dry-run"])?.stdout;
+    let would = agent
+        .cli(&["cleanup", "--keep-network", "--dry-run"])?
+        .stdout;
     let did = agent.cli(&["cleanup", "--keep-network"])?.stdout;
     for text in [&would, &did] {
         ensure!(text.matches(why).count() == 4, "{text}");
-        ensure!(text.contains(&format!("leave net.netfilter.{MAX_RETRANS} at 432000 (300 before)")), "{text}");
+        ensure!(
+            text.contains(&format!(
+                "leave net.netfilter.{MAX_RETRANS} at 432000 (300 before)"
+            )),
+            "{text}"
+        );
     }
     assert_eq!(sysctls(agent.node())?, SET);
     talk.exchange(100)?;
@@ -182,8 +219,18 @@ fn cleanup_waits_for_living_connections_of_pods() -> Result<()> {
     wait_none_alive(&pair)?;
     set(agent.node(), MAX_RETRANS, 77)?;
     let did = agent.cli(&["cleanup", "--keep-network"])?.stdout;
-    ensure!(did.contains(&format!("set net.netfilter.{UNACKNOWLEDGED} back to 300: done")), "{did}");
-    ensure!(did.contains(&format!("leave net.netfilter.{MAX_RETRANS} at 77: the agent set 432000")), "{did}");
+    ensure!(
+        did.contains(&format!(
+            "set net.netfilter.{UNACKNOWLEDGED} back to 300: done"
+        )),
+        "{did}"
+    );
+    ensure!(
+        did.contains(&format!(
+            "leave net.netfilter.{MAX_RETRANS} at 77: the agent set 432000"
+        )),
+        "{did}"
+    );
     assert_eq!(sysctls(agent.node())?, [300, 77]);
     let again = agent.cli(&["cleanup", "--keep-network"])?.stdout;
     ensure!(!again.contains("net.netfilter"), "{again}");

@@ -16,7 +16,11 @@ use flannel_tests::{
 };
 
 /// The load of one stream.
-const LOAD: UdpLoad = UdpLoad { pps: 1_000, duration: Duration::from_secs(3), payload: 64 };
+const LOAD: UdpLoad = UdpLoad {
+    pps: 1_000,
+    duration: Duration::from_secs(3),
+    payload: 64,
+};
 /// The number of packets that others may send during the stream, for example neighbour requests and
 /// answers.
 const STRAY: u64 = 100;
@@ -38,12 +42,23 @@ fn wait_reasons(agent: &Agent, reasons: &[&str]) -> Result<Duration> {
 /// The reason is in all that an operator reads.
 fn is_named(agent: &Agent, reason: &str) -> Result<()> {
     let text = agent.cli_any(&["status"])?.stdout;
-    ensure!(text.contains(&format!("what comes from other nodes takes the kernel's path: {reason}")), "{text}");
+    ensure!(
+        text.contains(&format!(
+            "what comes from other nodes takes the kernel's path: {reason}"
+        )),
+        "{text}"
+    );
     let findings = agent.cli_json(&["check", "-o", "json"])?;
     let findings = findings["findings"].as_array().context("findings")?.clone();
-    let finding = findings.iter().find(|finding| finding["topic"] == "ingress").context("no finding")?;
+    let finding = findings
+        .iter()
+        .find(|finding| finding["topic"] == "ingress")
+        .context("no finding")?;
     ensure!(
-        finding["level"] == "warn" && finding["text"].as_str().is_some_and(|text| text.contains(reason)),
+        finding["level"] == "warn"
+            && finding["text"]
+                .as_str()
+                .is_some_and(|text| text.contains(reason)),
         "{finding}"
     );
     Ok(())
@@ -56,7 +71,11 @@ fn sees_all(pair: &Pair, seen: impl Fn() -> Result<u64>) -> Result<()> {
     report.expect_complete()?;
     let counted = seen()? - before;
     println!("{counted} of {} packets seen", report.sent);
-    ensure!((report.sent..report.sent + STRAY).contains(&counted), "{counted} of {} packets seen", report.sent);
+    ensure!(
+        (report.sent..report.sent + STRAY).contains(&counted),
+        "{counted} of {} packets seen",
+        report.sent
+    );
     Ok(())
 }
 
@@ -82,7 +101,10 @@ fn add_mirror(agent: &Agent, side: Side) -> Result<()> {
     node.sh("tc qdisc add dev eth0 clsact")?;
     let tunnel = "u32 match ip protocol 17 0xff match ip dport 8472 0xffff";
     let mirror = "action mirred egress mirror dev copy continue";
-    node.sh(&format!("tc filter add dev eth0 {side} prio 10 protocol ip {tunnel} {mirror}")).map(drop)
+    node.sh(&format!(
+        "tc filter add dev eth0 {side} prio 10 protocol ip {tunnel} {mirror}"
+    ))
+    .map(drop)
 }
 
 fn mirrored(agent: &Agent) -> Result<u64> {
@@ -92,7 +114,8 @@ fn mirrored(agent: &Agent) -> Result<u64> {
 /// Attaches one of the agent's programs where the agent never attaches it, behind the agent's own.
 fn attach_stranger(agent: &Agent, program: &str, side: Side) -> Result<FdLink> {
     agent.node().enter(|| -> Result<FdLink> {
-        let mut program = SchedClassifier::from_pin(format!("/sys/fs/bpf/flannel/v2/programs/{program}"))?;
+        let mut program =
+            SchedClassifier::from_pin(format!("/sys/fs/bpf/flannel/v2/programs/{program}"))?;
         let last = TcAttachOptions::TcxOrder(LinkOrder::last());
         let id = program.attach_with_options("eth0", side.attach_type(), last)?;
         Ok(program.take_link(id)?.try_into()?)
@@ -102,7 +125,10 @@ fn attach_stranger(agent: &Agent, program: &str, side: Side) -> Result<FdLink> {
 /// Packets a program has seen, whatever it made of them.
 fn runs(agent: &Agent, program: Program) -> Result<u64> {
     let counters = Counters::of(agent)?;
-    Reason::ALL.into_iter().map(|reason| counters.packets(program, reason)).sum()
+    Reason::ALL
+        .into_iter()
+        .map(|reason| counters.packets(program, reason))
+        .sum()
 }
 
 #[test]
@@ -114,12 +140,23 @@ fn filters_on_the_ingress_of_the_external_interface_see_every_packet() -> Result
     let reason = "tc filters are on the ingress of eth0";
     println!("found after {:?}", wait_reasons(&pair.receiver, &[reason])?);
     is_named(&pair.receiver, reason)?;
-    ensure!(pair.receiver.generation()? > generation, "what was known is discarded");
-    let replayed = || Ok::<_, anyhow::Error>([pair.sender.counted("from_pod", "replayed")?, pair.replayed()?[1]]);
+    ensure!(
+        pair.receiver.generation()? > generation,
+        "what was known is discarded"
+    );
+    let replayed = || {
+        Ok::<_, anyhow::Error>([
+            pair.sender.counted("from_pod", "replayed")?,
+            pair.replayed()?[1],
+        ])
+    };
     let before = replayed()?;
     sees_all(&pair, || mirrored(&pair.receiver))?;
     let now = replayed()?;
-    ensure!(now[0] > before[0] + 1_000 && now[1] == before[1], "what is sent is replayed: {before:?}, {now:?}");
+    ensure!(
+        now[0] > before[0] + 1_000 && now[1] == before[1],
+        "what is sent is replayed: {before:?}, {now:?}"
+    );
     for mode in ["encap", "kernel"] {
         pair.set_mode(mode)?;
         sees_all(&pair, || mirrored(&pair.receiver))?;
@@ -137,12 +174,16 @@ fn filters_that_are_there_before_the_agent_see_every_packet() -> Result<()> {
     pair.receiver.sigterm_and_wait()?;
     let node = pair.receiver.node();
     node.sh("tc qdisc add dev eth0 ingress")?;
-    node.sh("tc filter add dev eth0 parent ffff: prio 10 protocol ip u32 match u32 0 0 flowid 1:1")?;
+    node.sh(
+        "tc filter add dev eth0 parent ffff: prio 10 protocol ip u32 match u32 0 0 flowid 1:1",
+    )?;
     pair.receiver.restart()?;
     pair.receiver.wait_ready()?;
     wait_reasons(&pair.receiver, &["tc filters are on the ingress of eth0"])?;
     let before = pair.receiver.counted("from_underlay", "replayed")?;
-    pair.stream(LOAD.pps, LOAD.duration)?.wait()?.expect_complete()?;
+    pair.stream(LOAD.pps, LOAD.duration)?
+        .wait()?
+        .expect_complete()?;
     assert_eq!(pair.receiver.counted("from_underlay", "replayed")?, before);
     node.sh("tc qdisc delete dev eth0 ingress")?;
     wait_reasons(&pair.receiver, &[])?;
@@ -157,12 +198,16 @@ fn packets_that_an_ipsec_policy_covers_take_the_kernels_path() -> Result<()> {
     until_replayed(&pair)?;
     let node = pair.receiver.node();
     let of_pods = "src 10.244.0.0/16 dst 10.244.0.0/16 dir fwd";
-    node.sh(&format!("ip xfrm policy add {of_pods} index 26 tmpl proto esp mode transport level use"))?;
+    node.sh(&format!(
+        "ip xfrm policy add {of_pods} index 26 tmpl proto esp mode transport level use"
+    ))?;
     let reason = "IPsec policy 26 may cover packets of pods";
     println!("found after {:?}", wait_reasons(&pair.receiver, &[reason])?);
     is_named(&pair.receiver, reason)?;
     let before = pair.receiver.counted("from_underlay", "replayed")?;
-    pair.stream(LOAD.pps, LOAD.duration)?.wait()?.expect_complete()?;
+    pair.stream(LOAD.pps, LOAD.duration)?
+        .wait()?
+        .expect_complete()?;
     assert_eq!(pair.receiver.counted("from_underlay", "replayed")?, before);
     node.sh(&format!("ip xfrm policy delete {of_pods}"))?;
     wait_reasons(&pair.receiver, &[])?;
@@ -176,7 +221,10 @@ fn filters_of_a_shared_block_are_found() -> Result<()> {
     let node = pair.receiver.node();
     node.sh("tc qdisc add dev eth0 ingress_block 7 clsact")?;
     node.sh("tc filter add block 7 prio 10 protocol ip u32 match u32 0 0 flowid 1:1")?;
-    println!("found after {:?}", wait_reasons(&pair.receiver, &["tc filters are on the ingress of eth0"])?);
+    println!(
+        "found after {:?}",
+        wait_reasons(&pair.receiver, &["tc filters are on the ingress of eth0"])?
+    );
     node.sh("tc filter delete block 7 prio 10")?;
     wait_reasons(&pair.receiver, &[]).map(drop)
 }
@@ -213,12 +261,19 @@ fn filters_and_programs_on_the_egress_of_the_external_interface_see_every_packet
         if mode == "fast" {
             until_replayed(&pair)?;
         }
-        let made = || Ok::<_, anyhow::Error>(pair.sender.counted("from_pod", "replayed")? + pair.encapsulated()?);
+        let made = || {
+            Ok::<_, anyhow::Error>(
+                pair.sender.counted("from_pod", "replayed")? + pair.encapsulated()?,
+            )
+        };
         let before = made()?;
         sees_all(&pair, || mirrored(&pair.sender))?;
         sees_all(&pair, || runs(&pair.sender, Program::ToPod))?;
         let made = made()? - before;
-        ensure!((made > 2_000) == (mode != "kernel"), "{made} made by the programs");
+        ensure!(
+            (made > 2_000) == (mode != "kernel"),
+            "{made} made by the programs"
+        );
     }
     wait_reasons(&pair.sender, &[]).map(drop)
 }
@@ -230,7 +285,9 @@ fn filters_on_another_device_of_the_routes_to_peers_count_too() -> Result<()> {
     pair.set_mode("fast")?;
     wait_reasons(&pair.receiver, &[])?;
     pair.receiver.node().sh("tc qdisc add dev eth1 clsact")?;
-    pair.receiver.node().sh("tc filter add dev eth1 ingress prio 10 protocol ip u32 match u32 0 0 flowid 1:1")?;
+    pair.receiver
+        .node()
+        .sh("tc filter add dev eth1 ingress prio 10 protocol ip u32 match u32 0 0 flowid 1:1")?;
     wait_reasons(&pair.receiver, &["tc filters are on the ingress of eth1"])?;
     pair.receiver.node().sh("tc qdisc delete dev eth1 clsact")?;
     wait_reasons(&pair.receiver, &[]).map(drop)

@@ -60,35 +60,65 @@ pub(crate) fn run(topology: Topology, mode: &str) -> Result<()> {
             break;
         }
         try_seed(&lab, seed, mode, &mut tally).with_context(|| format!("seed {seed:#x}"))?;
-        let Tally { seeds, sent, replayed, allowed, noise, defects, .. } = &tally;
+        let Tally {
+            seeds,
+            sent,
+            replayed,
+            allowed,
+            noise,
+            defects,
+            ..
+        } = &tally;
         println!(
-            "{}: {seeds} seeds in {:?}, last {seed:#x}; {sent} packets sent, {replayed} replayed; {allowed} differences \
+            "{}: {seeds} seeds in {:?}, last {seed:#x}; {sent} packets sent, {replayed} replayed; \
+             {allowed} differences \
              by design, {noise} of noise, {} defects",
             topology.name(),
             start.elapsed(),
             defects.len()
         );
     }
-    ensure!(tally.defects.is_empty(), "seeds differ; the output has a page about each:\n{}", tally.defects.join("\n"));
+    ensure!(
+        tally.defects.is_empty(),
+        "seeds differ; the output has a page about each:\n{}",
+        tally.defects.join("\n")
+    );
     let share = tally.replayed * 100 / tally.sent.max(1);
-    ensure!(mode != "fast" || share >= LEAST_REPLAYED, "{share} % of the packets were replayed: {tally:?}");
+    ensure!(
+        mode != "fast" || share >= LEAST_REPLAYED,
+        "{share} % of the packets were replayed: {tally:?}"
+    );
     Ok(())
 }
 
 /// The seeds, and the time for them.
 fn plan() -> Result<(Box<dyn Iterator<Item = u64>>, Duration)> {
     if let Ok(seed) = env::var("FLANNEL_DIFF_SEED") {
-        let digits = seed.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));
-        let seed = digits.unwrap_or_else(|| seed.parse()).context("FLANNEL_DIFF_SEED")?;
+        let digits = seed
+            .strip_prefix("0x")
+            .map(|digits| u64::from_str_radix(digits, 16));
+        let seed = digits
+            .unwrap_or_else(|| seed.parse())
+            .context("FLANNEL_DIFF_SEED")?;
         return Ok((Box::new(std::iter::once(seed)), BUDGET));
     }
     if let Ok(minutes) = env::var("FLANNEL_DIFF_MINUTES") {
         let minutes: u64 = minutes.parse().context("FLANNEL_DIFF_MINUTES")?;
         let mut random = Random::new(rand::random());
-        return Ok((Box::new(std::iter::repeat_with(move || random.next())), Duration::from_secs(60 * minutes)));
+        return Ok((
+            Box::new(std::iter::repeat_with(move || random.next())),
+            Duration::from_secs(60 * minutes),
+        ));
     }
     let mut random = Random::new(0);
-    Ok((Box::new(generate::FIRST.into_iter().chain(std::iter::repeat_with(move || random.next()))), BUDGET))
+    Ok((
+        Box::new(
+            generate::FIRST
+                .into_iter()
+                .chain(std::iter::repeat_with(move || random.next())),
+        ),
+        BUDGET,
+    ))
 }
 
 fn try_seed(lab: &DiffLab, seed: u64, mode: &str, tally: &mut Tally) -> Result<()> {
@@ -98,8 +128,9 @@ fn try_seed(lab: &DiffLab, seed: u64, mode: &str, tally: &mut Tally) -> Result<(
     tally.seeds += 1;
     tally.sent += fast.sent;
     tally.replayed += fast.replayed;
-    let (allowed, suspects): (Vec<_>, Vec<_>) =
-        differences(&scenario, &kernel, &fast).into_iter().partition(|difference| difference.allowed.is_some());
+    let (allowed, suspects): (Vec<_>, Vec<_>) = differences(&scenario, &kernel, &fast)
+        .into_iter()
+        .partition(|difference| difference.allowed.is_some());
     tally.allowed += allowed.len();
     if suspects.is_empty() {
         return Ok(());
@@ -111,7 +142,9 @@ fn try_seed(lab: &DiffLab, seed: u64, mode: &str, tally: &mut Tally) -> Result<(
         let noise = signatures(&differences(&scenario, &kernel, &again));
         let fast = one_run(lab, &scenario, mode)?;
         let more = signatures(&differences(&scenario, &again, &fast));
-        defects.retain(|defect| more.contains(&defect.signature()) && !noise.contains(&defect.signature()));
+        defects.retain(|defect| {
+            more.contains(&defect.signature()) && !noise.contains(&defect.signature())
+        });
         if defects.is_empty() {
             break;
         }
@@ -122,10 +155,16 @@ fn try_seed(lab: &DiffLab, seed: u64, mode: &str, tally: &mut Tally) -> Result<(
     }
     if !defects.is_empty() {
         println!("seed {seed:#x}: {} differences", defects.len());
-        let listed: Vec<_> = defects.iter().take(LISTED).map(|defect| format!("seed {seed:#x}: {defect}")).collect();
+        let listed: Vec<_> = defects
+            .iter()
+            .take(LISTED)
+            .map(|defect| format!("seed {seed:#x}: {defect}"))
+            .collect();
         println!("{}", listed.join("\n"));
         // Each kind of difference is made small once.
-        let unseen = defects.iter().find(|defect| !tally.shown.contains(&defect.aspect));
+        let unseen = defects
+            .iter()
+            .find(|defect| !tally.shown.contains(&defect.aspect));
         if let Some(defect) = unseen {
             println!("{}", smallest(lab, &scenario, mode, defect)?);
             tally.shown.insert(defect.aspect);
@@ -136,7 +175,11 @@ fn try_seed(lab: &DiffLab, seed: u64, mode: &str, tally: &mut Tally) -> Result<(
 }
 
 fn signatures(differences: &[Difference]) -> BTreeSet<Signature> {
-    differences.iter().filter(|one| one.allowed.is_none()).map(Difference::signature).collect()
+    differences
+        .iter()
+        .filter(|one| one.allowed.is_none())
+        .map(Difference::signature)
+        .collect()
 }
 
 /// The page of a smaller scenario that shows a difference.
@@ -147,9 +190,14 @@ fn smallest(lab: &DiffLab, scenario: &Scenario, mode: &str, defect: &Difference)
         if smaller.flows.is_empty() || wanted.1.is_some_and(|flow| smaller.flow(flow).is_none()) {
             return Ok(false);
         }
-        let (kernel, fast) = (one_run(lab, smaller, "kernel")?, one_run(lab, smaller, mode)?);
-        let found: Vec<_> =
-            differences(smaller, &kernel, &fast).into_iter().filter(|one| one.allowed.is_none()).collect();
+        let (kernel, fast) = (
+            one_run(lab, smaller, "kernel")?,
+            one_run(lab, smaller, mode)?,
+        );
+        let found: Vec<_> = differences(smaller, &kernel, &fast)
+            .into_iter()
+            .filter(|one| one.allowed.is_none())
+            .collect();
         let shows = found.iter().any(|one| one.signature() == wanted);
         if shows {
             seen = found;

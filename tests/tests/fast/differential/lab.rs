@@ -74,7 +74,9 @@ impl Topology {
     const fn services(self) -> Backend {
         match self {
             Self::Direct => Backend::Iptables,
-            Self::Vxlan | Self::Nested | Self::HostGw | Self::Wireguard | Self::Outside => Backend::Nftables,
+            Self::Vxlan | Self::Nested | Self::HostGw | Self::Wireguard | Self::Outside => {
+                Backend::Nftables
+            }
         }
     }
 }
@@ -96,27 +98,44 @@ impl DiffLab {
     pub(crate) fn new(topology: Topology) -> Result<Self> {
         let (name, backend) = (topology.name(), topology.backend());
         let lab = match topology {
-            Topology::Nested => FastLab::on(TwoNodes::nested(name, &config(Stack::Dual, backend))?, &[])?,
+            Topology::Nested => {
+                FastLab::on(TwoNodes::nested(name, &config(Stack::Dual, backend))?, &[])?
+            }
             Topology::Outside => FastLab::apart(name)?,
             _ => FastLab::of(name, backend, &[])?,
         };
         let tools = tools(&lab.nodes.a);
-        let is_legacy = topology.services() == Backend::Iptables && tools.contains(&Tool::IptablesLegacy);
-        let backend = if is_legacy { Backend::Iptables } else { Backend::Nftables };
+        let is_legacy =
+            topology.services() == Backend::Iptables && tools.contains(&Tool::IptablesLegacy);
+        let backend = if is_legacy {
+            Backend::Iptables
+        } else {
+            Backend::Nftables
+        };
         let services = |node: &Node| -> Result<[ServiceRules; 2]> {
-            let [v4, v6] = Family::ALL.map(|family| ServiceRules::install(node, backend, family.pods()));
+            let [v4, v6] =
+                Family::ALL.map(|family| ServiceRules::install(node, backend, family.pods()));
             Ok([v4?, v6?])
         };
         let services = [services(&lab.nodes.a)?, services(&lab.nodes.b)?];
         let wanted = |frame: &[u8]| frame::read(frame).is_some();
-        let [near, beside, far, other] =
-            [&lab.near, &lab.beside, &lab.far, &lab.other].map(|pod| Capture::start(pod, "eth0", wanted));
+        let [near, beside, far, other] = [&lab.near, &lab.beside, &lab.far, &lab.other]
+            .map(|pod| Capture::start(pod, "eth0", wanted));
         let [a, b] = [&lab.nodes.a, &lab.nodes.b].map(|node| Capture::start(node, "eth0", wanted));
         let mirrors = [mirror(&lab.nodes.a, wanted)?, mirror(&lab.nodes.b, wanted)?];
         let addresses = addresses(&lab)?;
         let (pods, cables) = ([near?, beside?, far?, other?], [a?, b?]);
-        let lab =
-            Self { pods, cables, mirrors, surroundings: Cell::default(), services, addresses, tools, topology, lab };
+        let lab = Self {
+            pods,
+            cables,
+            mirrors,
+            surroundings: Cell::default(),
+            services,
+            addresses,
+            tools,
+            topology,
+            lab,
+        };
         lab.prepare()?;
         Ok(lab)
     }
@@ -125,7 +144,10 @@ impl DiffLab {
     /// our rules is there.
     fn prepare(&self) -> Result<()> {
         let hosts = Place::ALL.map(|place| (**self.pod(place)).clone());
-        for host in hosts.into_iter().chain(Side::ALL.map(|side| (**self.node(side)).clone())) {
+        for host in hosts
+            .into_iter()
+            .chain(Side::ALL.map(|side| (**self.node(side)).clone()))
+        {
             for key in [
                 "net.ipv4.icmp_ratelimit=0",
                 "net.ipv6.icmp.ratelimit=0",
@@ -141,7 +163,10 @@ impl DiffLab {
             for tool in self.tools.iter().filter(|tool| **tool != Tool::Nft) {
                 for family in Family::ALL {
                     let restore = super::rules::restore(*tool, family);
-                    self.node(side).command(restore).input(&iptables::entries()).run()?;
+                    self.node(side)
+                        .command(restore)
+                        .input(&iptables::entries())
+                        .run()?;
                 }
             }
         }
@@ -172,7 +197,10 @@ impl DiffLab {
     /// A Service's address. FTP's is as long as the pod's when written: other lengths change the
     /// numbers of a connection.
     pub(crate) fn service(&self, flow: &Flow) -> SocketAddr {
-        let number = match (flow.kind, self.addresses.of(flow.to, flow.family).to_string().len()) {
+        let number = match (
+            flow.kind,
+            self.addresses.of(flow.to, flow.family).to_string().len(),
+        ) {
             (Kind::Ftp, ..=10) => 20 + flow.id,
             (Kind::Ftp, 11) => 100 + flow.id,
             (Kind::Ftp, _) => 10 * 256 + 100 + flow.id,
@@ -183,7 +211,10 @@ impl DiffLab {
 
     /// The address the client sends to.
     pub(crate) fn destination(&self, scenario: &Scenario, flow: &Flow) -> SocketAddr {
-        let is_redirected = scenario.rules.iter().any(|rule| rule.action == Action::Redirect(flow.id));
+        let is_redirected = scenario
+            .rules
+            .iter()
+            .any(|rule| rule.action == Action::Redirect(flow.id));
         match flow.via {
             _ if is_redirected => redirected(flow.family, flow.id),
             Via::Service => self.service(flow),
@@ -209,15 +240,22 @@ impl DiffLab {
         for side in Side::ALL {
             let node = self.node(side);
             // A tunnel leaves that to what is below it.
-            for feature in SEGMENTATION.iter().filter(|_| self.topology != Topology::Nested) {
+            for feature in SEGMENTATION
+                .iter()
+                .filter(|_| self.topology != Topology::Nested)
+            {
                 node.sh(&format!("ethtool -K eth0 {feature} {switch}"))?;
             }
             // There is none before the first.
-            node.command("tc qdisc del dev eth0 clsact".split(' ')).any_code().run()?;
+            node.command("tc qdisc del dev eth0 clsact".split(' '))
+                .any_code()
+                .run()?;
             if surroundings.filters {
                 node.sh("tc qdisc add dev eth0 clsact")?;
                 let to = "action mirred egress mirror dev mirror0";
-                node.sh(&format!("tc filter add dev eth0 ingress protocol all pref 10 u32 match u32 0 0 {to}"))?;
+                node.sh(&format!(
+                    "tc filter add dev eth0 ingress protocol all pref 10 u32 match u32 0 0 {to}"
+                ))?;
             }
         }
         Ok(())
@@ -230,19 +268,30 @@ impl DiffLab {
         for place in Place::ALL {
             record.add_pod(scenario, place, &self.pods[place.index()].frames());
         }
-        self.cables.iter().for_each(|cable| record.add_cable(&cable.frames()));
-        self.mirrors.iter().for_each(|mirror| record.add_mirrored(&mirror.frames()));
+        self.cables
+            .iter()
+            .for_each(|cable| record.add_cable(&cable.frames()));
+        self.mirrors
+            .iter()
+            .for_each(|mirror| record.add_mirrored(&mirror.frames()));
         Ok(())
     }
 
     /// Programs that let all queued packets pass.
     pub(crate) fn answers(&self, scenario: &Scenario) -> Result<Vec<Answers>> {
-        scenario.queues().into_iter().map(|side| Answers::start(self.node(side), 0)).collect()
+        scenario
+            .queues()
+            .into_iter()
+            .map(|side| Answers::start(self.node(side), 0))
+            .collect()
     }
 
     /// Waits until the programs can recognise packets that waited for an answer.
     pub(crate) fn wait_queues(&self, scenario: &Scenario) -> Result<()> {
-        scenario.queues().into_iter().try_for_each(|side| self.lab.agents[side.index()].wait_polls_counted())
+        scenario
+            .queues()
+            .into_iter()
+            .try_for_each(|side| self.lab.agents[side.index()].wait_polls_counted())
     }
 
     /// In mode `fast`, every pod takes part.
@@ -250,7 +299,12 @@ impl DiffLab {
         self.lab.set_mode(mode)?;
         if mode == "fast" {
             let [a, b] = &self.lab.agents;
-            for (agent, place) in [(a, Place::Near), (a, Place::Beside), (b, Place::Far), (b, Place::Other)] {
+            for (agent, place) in [
+                (a, Place::Near),
+                (a, Place::Beside),
+                (b, Place::Far),
+                (b, Place::Other),
+            ] {
                 agent.wait_pod(self.pod(place), true, true)?;
             }
         }
@@ -264,8 +318,12 @@ impl DiffLab {
 }
 
 /// Offloads by which a veth passes large segments on as they are.
-const SEGMENTATION: [&str; 4] =
-    ["tso", "tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation", "tx-udp-segmentation"];
+const SEGMENTATION: [&str; 4] = [
+    "tso",
+    "tx-udp_tnl-segmentation",
+    "tx-udp_tnl-csum-segmentation",
+    "tx-udp-segmentation",
+];
 
 /// The target of mirroring filters: a veth whose other end belongs to no pod and no route.
 fn mirror(node: &Node, wanted: fn(&[u8]) -> bool) -> Result<Capture> {
@@ -279,7 +337,12 @@ fn mirror(node: &Node, wanted: fn(&[u8]) -> bool) -> Result<Capture> {
 
 fn addresses(lab: &FastLab) -> Result<Addresses> {
     let of = |pod: &Pod| -> Result<_> { Ok([Family::V4.of(pod)?, Family::V6.of(pod)?]) };
-    Ok(Addresses([of(&lab.near)?, of(&lab.beside)?, of(&lab.far)?, of(&lab.other)?]))
+    Ok(Addresses([
+        of(&lab.near)?,
+        of(&lab.beside)?,
+        of(&lab.far)?,
+        of(&lab.other)?,
+    ]))
 }
 
 /// The tools this machine has.
@@ -287,7 +350,11 @@ fn tools(node: &Node) -> BTreeSet<Tool> {
     let has = |tool: &Tool| {
         let command = match tool {
             Tool::Nft => vec!["nft".to_owned(), "list".to_owned(), "tables".to_owned()],
-            other => [&super::rules::restore(*other, Family::V4)[..1], &["--version".to_owned()]].concat(),
+            other => [
+                &super::rules::restore(*other, Family::V4)[..1],
+                &["--version".to_owned()],
+            ]
+            .concat(),
         };
         let works = node.command(command.clone()).run();
         if let Err(error) = &works {

@@ -21,13 +21,26 @@ pub(crate) fn restore(tool: Tool, family: Family) -> Vec<String> {
     match tool {
         Tool::Nft => vec!["nft".to_owned(), "-f".to_owned(), "-".to_owned()],
         Tool::IptablesNft => vec![name, "--noflush".to_owned()],
-        Tool::IptablesLegacy => vec![name, "-w".to_owned(), "5".to_owned(), "--noflush".to_owned()],
+        Tool::IptablesLegacy => vec![
+            name,
+            "-w".to_owned(),
+            "5".to_owned(),
+            "--noflush".to_owned(),
+        ],
     }
 }
 
 fn command(tool: Tool, family: Family, verb: &str) -> String {
-    let variant = if tool == Tool::IptablesNft { "nft" } else { "legacy" };
-    let family = if family == Family::V4 { "iptables" } else { "ip6tables" };
+    let variant = if tool == Tool::IptablesNft {
+        "nft"
+    } else {
+        "legacy"
+    };
+    let family = if family == Family::V4 {
+        "iptables"
+    } else {
+        "ip6tables"
+    };
     format!("{family}-{variant}-{verb}")
 }
 
@@ -59,7 +72,11 @@ fn used(scenario: &Scenario) -> Vec<(Side, Tool, Family)> {
 /// Rules and Services, with counters at zero.
 pub(crate) fn install(lab: &DiffLab, scenario: &Scenario) -> Result<()> {
     for (side, command, text) in texts(lab, scenario) {
-        lab.node(side).command(command).input(&text).run().with_context(|| text.clone())?;
+        lab.node(side)
+            .command(command)
+            .input(&text)
+            .run()
+            .with_context(|| text.clone())?;
     }
     let services: Vec<Service> = scenario
         .flows
@@ -72,9 +89,14 @@ pub(crate) fn install(lab: &DiffLab, scenario: &Scenario) -> Result<()> {
 
 fn set_services(lab: &DiffLab, services: &[Service]) -> Result<()> {
     for (number, family) in Family::ALL.into_iter().enumerate() {
-        let of_family: Vec<Service> =
-            services.iter().filter(|service| service.at.is_ipv4() == (family == Family::V4)).cloned().collect();
-        lab.services.iter().try_for_each(|node| node[number].set(&of_family))?;
+        let of_family: Vec<Service> = services
+            .iter()
+            .filter(|service| service.at.is_ipv4() == (family == Family::V4))
+            .cloned()
+            .collect();
+        lab.services
+            .iter()
+            .try_for_each(|node| node[number].set(&of_family))?;
     }
     Ok(())
 }
@@ -86,7 +108,11 @@ pub(crate) fn remove(lab: &DiffLab, scenario: &Scenario) -> Result<()> {
             Tool::Nft => nft::remove(family),
             _ => iptables::remove(scenario, side, tool, family),
         };
-        lab.node(side).command(restore(tool, family)).input(&text).run().with_context(|| text.clone())?;
+        lab.node(side)
+            .command(restore(tool, family))
+            .input(&text)
+            .run()
+            .with_context(|| text.clone())?;
     }
     Ok(())
 }
@@ -97,11 +123,18 @@ pub(crate) fn counters(lab: &DiffLab, scenario: &Scenario) -> Result<BTreeMap<u1
     for (side, tool, family) in used(scenario) {
         let counted = if tool == Tool::Nft {
             let table = nft::table(family);
-            let words = ["nft", "-j", "list", "table"].into_iter().chain(table.split(' ')).map(str::to_owned);
+            let words = ["nft", "-j", "list", "table"]
+                .into_iter()
+                .chain(table.split(' '))
+                .map(str::to_owned);
             let listed: Value = serde_json::from_str(&lab.node(side).run(words)?.stdout)?;
             of_nft(&listed)
         } else {
-            of_iptables(&lab.node(side).run([command(tool, family, "save"), "-c".to_owned()])?.stdout)
+            of_iptables(
+                &lab.node(side)
+                    .run([command(tool, family, "save"), "-c".to_owned()])?
+                    .stdout,
+            )
         };
         for (rule, packets) in counted {
             *counters.entry(rule).or_default() += packets;
@@ -111,10 +144,17 @@ pub(crate) fn counters(lab: &DiffLab, scenario: &Scenario) -> Result<BTreeMap<u1
 }
 
 fn of_nft(listed: &Value) -> Vec<(u16, u64)> {
-    let rules = listed["nftables"].as_array().into_iter().flatten().map(|item| &item["rule"]);
+    let rules = listed["nftables"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|item| &item["rule"]);
     let counted = rules.filter_map(|rule| {
         let number = render::rule_number(rule["comment"].as_str()?)?;
-        let counter = rule["expr"].as_array()?.iter().find_map(|expr| expr["counter"]["packets"].as_u64())?;
+        let counter = rule["expr"]
+            .as_array()?
+            .iter()
+            .find_map(|expr| expr["counter"]["packets"].as_u64())?;
         Some((number, counter))
     });
     counted.collect()

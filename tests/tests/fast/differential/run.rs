@@ -69,21 +69,31 @@ fn traffic(lab: &DiffLab, scenario: &Scenario, record: &mut Record) -> Result<()
     lab.observe(scenario, record)?;
     datagrams.drain(record)?;
     record.counters = rules::counters(lab, scenario)?;
-    record.tracked =
-        Side::ALL.into_iter().map(|side| table(lab, side)).collect::<Result<Vec<_>>>()?.concat().into_iter().collect();
+    record.tracked = Side::ALL
+        .into_iter()
+        .map(|side| table(lab, side))
+        .collect::<Result<Vec<_>>>()?
+        .concat()
+        .into_iter()
+        .collect();
     Ok(())
 }
 
 fn table(lab: &DiffLab, side: Side) -> Result<Vec<(tracked::Tuple, tracked::Entry)>> {
     let path = format!("/proc/{}/net/nf_conntrack", lab.node(side).pid());
     let text = fs::read_to_string(&path).context(path)?;
-    Ok(text.lines().filter_map(|line| tracked::parse(side, line)).collect())
+    Ok(text
+        .lines()
+        .filter_map(|line| tracked::parse(side, line))
+        .collect())
 }
 
 /// Makes both nodes forget the flows of the run before.
 fn forget(lab: &DiffLab) -> Result<()> {
     for side in Side::ALL {
-        conntrack::forget(lab.node(side), |connection| CLIENT_PORTS.contains(&connection.original.source.port()))?;
+        conntrack::forget(lab.node(side), |connection| {
+            CLIENT_PORTS.contains(&connection.original.source.port())
+        })?;
     }
     Ok(())
 }

@@ -24,7 +24,10 @@ use nix::{
     errno::Errno,
     libc,
     sys::{
-        socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt},
+        socket::{
+            AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket,
+            sockopt,
+        },
         time::{TimeVal, TimeValLike as _},
     },
 };
@@ -57,16 +60,30 @@ struct Conversation {
 impl Conversations {
     pub(crate) fn open(lab: &DiffLab, scenario: &Scenario, record: &mut Record) -> Result<Self> {
         let mut open = Vec::new();
-        for flow in scenario.flows.iter().filter(|flow| flow.protocol() == Protocol::Tcp) {
-            let listener = lab.pod(flow.to).bound(lab.server(flow), TcpListener::bind)?;
+        for flow in scenario
+            .flows
+            .iter()
+            .filter(|flow| flow.protocol() == Protocol::Tcp)
+        {
+            let listener = lab
+                .pod(flow.to)
+                .bound(lab.server(flow), TcpListener::bind)?;
             listener.set_nonblocking(true)?;
             let destination = lab.destination(scenario, flow);
-            let mut conversation = Conversation { flow: *flow, listener, destination, ends: None };
+            let mut conversation = Conversation {
+                flow: *flow,
+                listener,
+                destination,
+                ends: None,
+            };
             record.outcomes.insert(flow.id, "ok".to_owned());
             conversation.connect(lab, record)?;
             open.push(conversation);
         }
-        Ok(Self { open, phases: scenario.phases })
+        Ok(Self {
+            open,
+            phases: scenario.phases,
+        })
     }
 
     /// The message of this number of every connection that still lives, and its answer.
@@ -87,12 +104,31 @@ impl Conversations {
 
 impl Conversation {
     fn connect(&mut self, lab: &DiffLab, record: &mut Record) -> Result<()> {
-        let source = SocketAddr::new(lab.addresses.of(Place::Near, self.flow.family), self.flow.client_port());
-        let opened = lab.pod(Place::Near).enter(|| client(source, self.destination))??;
+        let source = SocketAddr::new(
+            lab.addresses.of(Place::Near, self.flow.family),
+            self.flow.client_port(),
+        );
+        let opened = lab
+            .pod(Place::Near)
+            .enter(|| client(source, self.destination))??;
         let ends = opened.and_then(|client| {
-            setsockopt(&client, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
+            setsockopt(
+                &client,
+                sockopt::Linger,
+                &libc::linger {
+                    l_onoff: 1,
+                    l_linger: 0,
+                },
+            )?;
             let server = accept(&self.listener)?;
-            setsockopt(&client, sockopt::Linger, &libc::linger { l_onoff: 0, l_linger: 0 })?;
+            setsockopt(
+                &client,
+                sockopt::Linger,
+                &libc::linger {
+                    l_onoff: 0,
+                    l_linger: 0,
+                },
+            )?;
             for end in [&client, &server] {
                 end.set_nodelay(true)?;
                 end.set_read_timeout(Some(patient(LOST)))?;
@@ -111,7 +147,15 @@ impl Conversation {
     fn abort(&mut self) {
         for end in self.ends.take().into_iter().flatten() {
             // It was never connected, or is no more.
-            setsockopt(&end, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 }).ok();
+            setsockopt(
+                &end,
+                sockopt::Linger,
+                &libc::linger {
+                    l_onoff: 1,
+                    l_linger: 0,
+                },
+            )
+            .ok();
         }
     }
 
@@ -122,11 +166,15 @@ impl Conversation {
             _ if error.raw_os_error() == Some(libc::EINPROGRESS) => "lost".to_owned(),
             other => format!("{other:?}"),
         };
-        record.outcomes.insert(self.flow.id, format!("{when}: {how}"));
+        record
+            .outcomes
+            .insert(self.flow.id, format!("{when}: {how}"));
     }
 
     fn exchange(&mut self, number: u32, phases: Phases, record: &mut Record) {
-        let Some([client, server]) = &mut self.ends else { return };
+        let Some([client, server]) = &mut self.ends else {
+            return;
+        };
         if self.flow.kind == Kind::Bulk
             && number == phases.warm_up
             && let Err(error) = bulk(client, server)
@@ -145,7 +193,15 @@ impl Conversation {
             _ => message(&self.flow, client, server, number, phases, record),
         };
         if let Err(error) = done {
-            self.lose(if number < phases.warm_up { "warm-up" } else { "varying" }, &error, record);
+            self.lose(
+                if number < phases.warm_up {
+                    "warm-up"
+                } else {
+                    "varying"
+                },
+                &error,
+                record,
+            );
         }
     }
 
@@ -153,15 +209,33 @@ impl Conversation {
         if self.flow.kind == Kind::Ftp || self.flow.ending == Ending::Open {
             return Ok(());
         }
-        let Some([client, mut server]) = self.ends.take() else { return Ok(()) };
+        let Some([client, mut server]) = self.ends.take() else {
+            return Ok(());
+        };
         if self.flow.ending == Ending::Reset {
-            setsockopt(&client, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
+            setsockopt(
+                &client,
+                sockopt::Linger,
+                &libc::linger {
+                    l_onoff: 1,
+                    l_linger: 0,
+                },
+            )?;
             drop(client);
             return match server.read(&mut [0; 4]) {
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(()),
                 other => {
-                    record.outcomes.insert(self.flow.id, format!("reset: {other:?}"));
-                    setsockopt(&server, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
+                    record
+                        .outcomes
+                        .insert(self.flow.id, format!("reset: {other:?}"));
+                    setsockopt(
+                        &server,
+                        sockopt::Linger,
+                        &libc::linger {
+                            l_onoff: 1,
+                            l_linger: 0,
+                        },
+                    )?;
                     Ok(())
                 }
             };
@@ -170,7 +244,9 @@ impl Conversation {
         if self.flow.ending == Ending::Reuse {
             for number in last..last + SHORT {
                 self.again(lab, number..number + 1, phases, record)?;
-                let Some([client, server]) = self.ends.take() else { return Ok(()) };
+                let Some([client, server]) = self.ends.take() else {
+                    return Ok(());
+                };
                 self.close(client, server, record)?;
             }
             self.again(lab, last + SHORT..last + AGAIN, phases, record)?;
@@ -179,7 +255,13 @@ impl Conversation {
     }
 
     /// Exchanges these messages over a new connection, if the one before it has ended.
-    fn again(&mut self, lab: &DiffLab, messages: Range<u32>, phases: Phases, record: &mut Record) -> Result<()> {
+    fn again(
+        &mut self,
+        lab: &DiffLab,
+        messages: Range<u32>,
+        phases: Phases,
+        record: &mut Record,
+    ) -> Result<()> {
         if self.ends.is_none() {
             self.connect(lab, record)?;
             for number in messages {
@@ -191,15 +273,25 @@ impl Conversation {
 
     /// Closes a connection by FIN. One that does not close stays. The side that ends first keeps
     /// the port for a while, unless it is the other one's that is used again.
-    fn close(&mut self, mut client: TcpStream, mut server: TcpStream, record: &mut Record) -> Result<()> {
-        let (first, second) =
-            if self.flow.ending == Ending::Reuse { (&mut server, &mut client) } else { (&mut client, &mut server) };
+    fn close(
+        &mut self,
+        mut client: TcpStream,
+        mut server: TcpStream,
+        record: &mut Record,
+    ) -> Result<()> {
+        let (first, second) = if self.flow.ending == Ending::Reuse {
+            (&mut server, &mut client)
+        } else {
+            (&mut client, &mut server)
+        };
         first.shutdown(std::net::Shutdown::Write)?;
         let seen = second.read(&mut [0; 4]);
         second.shutdown(std::net::Shutdown::Write).ok();
         let answered = first.read(&mut [0; 4]);
         if !matches!((&seen, &answered), (Ok(0), Ok(0))) {
-            record.outcomes.insert(self.flow.id, format!("close: {seen:?} {answered:?}"));
+            record
+                .outcomes
+                .insert(self.flow.id, format!("close: {seen:?} {answered:?}"));
             self.ends = Some([client, server]);
         }
         Ok(())
@@ -214,7 +306,11 @@ impl Drop for Conversation {
 
 /// A connection from a given port, or why there is none.
 fn client(source: SocketAddr, to: SocketAddr) -> Result<io::Result<TcpStream>> {
-    let family = if source.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let family = if source.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
     let client = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     setsockopt(&client, sockopt::ReuseAddr, &true)?;
     let limit = i64::try_from(patient(2 * LOST).as_millis())?;
@@ -241,7 +337,9 @@ fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
                 server.set_nonblocking(false)?;
                 return Ok(server);
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock && start.elapsed() < patient(LOST) => {
+            Err(error)
+                if error.kind() == ErrorKind::WouldBlock && start.elapsed() < patient(LOST) =>
+            {
                 std::thread::sleep(Duration::from_millis(1));
             }
             Err(error) => return Err(error),
@@ -265,7 +363,11 @@ fn message(
         };
         let fields = packets::fields(flow, direction, number, phases);
         set_fields(from, &fields)?;
-        let key = Key { flow: flow.id, direction, number };
+        let key = Key {
+            flow: flow.id,
+            direction,
+            number,
+        };
         let sent = key.payload(fields.length);
         record.sent += 1;
         from.write_all(&sent)?;
@@ -298,7 +400,11 @@ fn bulk(client: &mut TcpStream, server: &mut TcpStream) -> io::Result<()> {
     let (mut written, mut read, mut last) = (0, 0, Instant::now());
     let mut buffer = vec![0; 1 << 16];
     while read < BULK {
-        let sent = if written < BULK { client.write(&all[written..]) } else { Err(ErrorKind::WouldBlock.into()) };
+        let sent = if written < BULK {
+            client.write(&all[written..])
+        } else {
+            Err(ErrorKind::WouldBlock.into())
+        };
         let received = server.read(&mut buffer);
         if let Ok(length @ 1..) = received
             && buffer[..length] != all[read..read + length]
@@ -323,12 +429,20 @@ fn bulk(client: &mut TcpStream, server: &mut TcpStream) -> io::Result<()> {
 
 /// A command of FTP and its answer: PASV every second time, which names the server's address. The
 /// address the client read.
-fn command(client: &mut TcpStream, server: &mut TcpStream, number: u32, sent: &mut u64) -> io::Result<Option<String>> {
+fn command(
+    client: &mut TcpStream,
+    server: &mut TcpStream,
+    number: u32,
+    sent: &mut u64,
+) -> io::Result<Option<String>> {
     let is_passive = number % 2 == 1;
     let ask = if is_passive { "PASV\r\n" } else { "NOOP\r\n" };
     let answer = if is_passive {
         let address = server.local_addr()?.ip().to_string().replace('.', ",");
-        format!("227 Entering Passive Mode ({address},156,{})\r\n", 64 + number % 64)
+        format!(
+            "227 Entering Passive Mode ({address},156,{})\r\n",
+            64 + number % 64
+        )
     } else {
         "200 OK\r\n".to_owned()
     };
@@ -337,7 +451,9 @@ fn command(client: &mut TcpStream, server: &mut TcpStream, number: u32, sent: &m
     server.read_exact(&mut vec![0; ask.len()])?;
     server.write_all(answer.as_bytes())?;
     let line = line(client)?;
-    let address = line.split_once('(').and_then(|(_, rest)| rest.rsplitn(3, ',').last());
+    let address = line
+        .split_once('(')
+        .and_then(|(_, rest)| rest.rsplitn(3, ',').last());
     Ok(address.map(str::to_owned))
 }
 

@@ -23,7 +23,8 @@ use nix::{
     errno::Errno,
     libc,
     sys::socket::{
-        AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, sendto, setsockopt, socket, sockopt,
+        AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, sendto,
+        setsockopt, socket, sockopt,
     },
 };
 
@@ -41,8 +42,18 @@ struct Sender([OwnedFd; 2]);
 impl Sender {
     fn new(host: &Host) -> Result<Self> {
         host.enter(|| {
-            let open = |family| socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw);
-            Ok(Self([open(AddressFamily::Inet)?, open(AddressFamily::Inet6)?]))
+            let open = |family| {
+                socket(
+                    family,
+                    SockType::Raw,
+                    SockFlag::SOCK_CLOEXEC,
+                    SockProtocol::Raw,
+                )
+            };
+            Ok(Self([
+                open(AddressFamily::Inet)?,
+                open(AddressFamily::Inet6)?,
+            ]))
         })?
     }
 
@@ -78,11 +89,26 @@ struct Ends {
 
 impl Datagrams {
     pub(crate) fn open(lab: &DiffLab, scenario: &Scenario) -> Result<Self> {
-        let flows = scenario.flows.iter().filter(|flow| flow.protocol() == Protocol::Udp);
-        let flows = flows.map(|flow| Ends::open(lab, scenario, flow)).collect::<Result<_>>()?;
+        let flows = scenario
+            .flows
+            .iter()
+            .filter(|flow| flow.protocol() == Protocol::Udp);
+        let flows = flows
+            .map(|flow| Ends::open(lab, scenario, flow))
+            .collect::<Result<_>>()?;
         let sender = |place| Sender::new(lab.pod(place));
-        let servers = [sender(Place::Near)?, sender(Place::Beside)?, sender(Place::Far)?, sender(Place::Other)?];
-        Ok(Self { near: sender(Place::Near)?, servers, flows, phases: scenario.phases })
+        let servers = [
+            sender(Place::Near)?,
+            sender(Place::Beside)?,
+            sender(Place::Far)?,
+            sender(Place::Other)?,
+        ];
+        Ok(Self {
+            near: sender(Place::Near)?,
+            servers,
+            flows,
+            phases: scenario.phases,
+        })
     }
 
     /// The packets of this number, of all flows and both directions.
@@ -94,7 +120,8 @@ impl Datagrams {
             self.wait_askers(record)?;
         }
         for ends in &self.flows {
-            record.sent += u64::from(ends.answer(&self.servers[ends.flow.to.index()], number, self.phases)?);
+            record.sent +=
+                u64::from(ends.answer(&self.servers[ends.flow.to.index()], number, self.phases)?);
         }
         self.drain(record)
     }
@@ -104,7 +131,11 @@ impl Datagrams {
         let start = Instant::now();
         while start.elapsed() < patient(FIRST_ARRIVAL) {
             self.drain(record)?;
-            if self.flows.iter().all(|ends| ends.asker.is_some() || ends.server.is_none()) {
+            if self
+                .flows
+                .iter()
+                .all(|ends| ends.asker.is_some() || ends.server.is_none())
+            {
                 break;
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -114,7 +145,9 @@ impl Datagrams {
 
     /// Takes what arrived.
     pub(crate) fn drain(&mut self, record: &mut Record) -> Result<()> {
-        self.flows.iter_mut().try_for_each(|ends| ends.drain(record))
+        self.flows
+            .iter_mut()
+            .try_for_each(|ends| ends.drain(record))
     }
 }
 
@@ -127,7 +160,9 @@ impl Ends {
             socket.set_nonblocking(true)?;
             Ok(socket)
         };
-        let server = (flow.kind != Kind::Refused).then(|| open(flow.to, flow.server_port())).transpose()?;
+        let server = (flow.kind != Kind::Refused)
+            .then(|| open(flow.to, flow.server_port()))
+            .transpose()?;
         Ok(Self {
             flow: *flow,
             client: open(Place::Near, flow.client_port())?,
@@ -144,12 +179,21 @@ impl Ends {
             return self.ask_segmented(number);
         }
         let source = self.client.local_addr()?;
-        self.send(sender, Direction::Forward, number, phases, source, self.destination)
+        self.send(
+            sender,
+            Direction::Forward,
+            number,
+            phases,
+            source,
+            self.destination,
+        )
     }
 
     /// Sends the server's packet, if it knows whom to.
     fn answer(&self, sender: &Sender, number: u32, phases: Phases) -> Result<u32> {
-        let Some(asker) = self.asker else { return Ok(0) };
+        let Some(asker) = self.asker else {
+            return Ok(0);
+        };
         self.send(sender, Direction::Reply, number, phases, self.at, asker)
     }
 
@@ -162,7 +206,11 @@ impl Ends {
         source: SocketAddr,
         destination: SocketAddr,
     ) -> Result<u32> {
-        let key = Key { flow: self.flow.id, direction, number };
+        let key = Key {
+            flow: self.flow.id,
+            direction,
+            number,
+        };
         let fields = packets::fields(&self.flow, direction, number, phases);
         for packet in packets::datagrams(key, &fields, source, destination) {
             sender.send(&packet)?;
@@ -172,7 +220,11 @@ impl Ends {
 
     /// A small datagram, and now and then a buffer the kernel cuts.
     fn ask_segmented(&self, number: u32) -> Result<u32> {
-        let key = |segment| Key { flow: self.flow.id, direction: Direction::Forward, number: number * 64 + segment };
+        let key = |segment| Key {
+            flow: self.flow.id,
+            direction: Direction::Forward,
+            number: number * 64 + segment,
+        };
         let send = |bytes: &[u8]| match self.client.send_to(bytes, self.destination) {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
@@ -184,11 +236,14 @@ impl Ends {
             return Ok(1);
         }
         setsockopt(&self.client, sockopt::UdpGsoSegment, &i32::from(SEGMENT))?;
-        let buffer: Vec<u8> = (1..=SEGMENTS).flat_map(|segment| key(segment).payload(usize::from(SEGMENT))).collect();
+        let buffer: Vec<u8> = (1..=SEGMENTS)
+            .flat_map(|segment| key(segment).payload(usize::from(SEGMENT)))
+            .collect();
         // One right behind the other: the second begins where the identifications of the first are
         // still in use.
-        let second: Vec<u8> =
-            (1..=SEGMENTS).flat_map(|segment| key(SEGMENTS + segment).payload(usize::from(SEGMENT))).collect();
+        let second: Vec<u8> = (1..=SEGMENTS)
+            .flat_map(|segment| key(SEGMENTS + segment).payload(usize::from(SEGMENT)))
+            .collect();
         send(&buffer)?;
         send(&second)?;
         Ok(1 + 2 * SEGMENTS)
@@ -197,9 +252,15 @@ impl Ends {
     fn drain(&mut self, record: &mut Record) -> Result<()> {
         let mut buffer = [0; 2048];
         for (socket, is_server) in [(Some(&self.client), false), (self.server.as_ref(), true)] {
-            while let Some((length, from)) = socket.map(|socket| next(socket, &mut buffer)).transpose()?.flatten() {
+            while let Some((length, from)) = socket
+                .map(|socket| next(socket, &mut buffer))
+                .transpose()?
+                .flatten()
+            {
                 let datagram = &buffer[..length];
-                let Some(key) = Key::read(datagram) else { continue };
+                let Some(key) = Key::read(datagram) else {
+                    continue;
+                };
                 if datagram[LABEL..] == pattern(length)[LABEL..] {
                     record.deliver(key);
                 }
@@ -219,7 +280,11 @@ fn next(socket: &UdpSocket, buffer: &mut [u8]) -> Result<Option<(usize, SocketAd
             Ok(received) => return Ok(Some(received)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             // An error of ICMP about what was sent.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ECONNREFUSED | libc::EHOSTUNREACH)) => {}
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::ECONNREFUSED | libc::EHOSTUNREACH)
+                ) => {}
             Err(error) => return Err(error).context("receiving"),
         }
     }

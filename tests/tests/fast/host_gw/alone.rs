@@ -20,11 +20,19 @@ use super::{FOLLOWED, ask, on_external};
 fn one_node_alone_replays_what_it_sends_and_receives() -> Result<()> {
     let nodes = TwoNodes::with("gw-alone", Stack::Dual, &config(Stack::Dual, HOST_GW))?;
     let fast = nodes.options()?.flags(&FLAGS);
-    let (agent, other) = (nodes.a.agent(fast)?, nodes.b.agent(nodes.options()?.flag("--datapath=kernel"))?);
-    [&agent, &other].into_iter().try_for_each(Agent::wait_ready)?;
+    let (agent, other) = (
+        nodes.a.agent(fast)?,
+        nodes.b.agent(nodes.options()?.flag("--datapath=kernel"))?,
+    );
+    [&agent, &other]
+        .into_iter()
+        .try_for_each(Agent::wait_ready)?;
     let (near, far) = (nodes.a.add_pod("p1")?, nodes.b.add_pod("p1")?);
     agent.wait_pod(&near, true, true)?;
-    assert_eq!((on_external(&agent)?, on_external(&other)?), (FOLLOWED.map(str::to_owned).to_vec(), Vec::new()));
+    assert_eq!(
+        (on_external(&agent)?, on_external(&other)?),
+        (FOLLOWED.map(str::to_owned).to_vec(), Vec::new())
+    );
     for at in far.addresses() {
         near.wait_ping(*at)?;
         for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -33,8 +41,13 @@ fn one_node_alone_replays_what_it_sends_and_receives() -> Result<()> {
             ensure!(report.lost == 0, "{report:?}");
             for (before, now) in before.into_iter().zip(counted(&agent)?) {
                 let [replayed, waiting] = [now[0] - before[0], now[1] - before[1]];
-                let most = (replayed + waiting) * 100 >= report.transactions * 95 && replayed > waiting;
-                ensure!(most, "{at}, {protocol:?}: {replayed}, and {waiting} before it was confirmed, of {report:?}");
+                let most =
+                    (replayed + waiting) * 100 >= report.transactions * 95 && replayed > waiting;
+                ensure!(
+                    most,
+                    "{at}, {protocol:?}: {replayed}, and {waiting} before it was confirmed, of \
+                     {report:?}"
+                );
             }
         }
     }
@@ -45,7 +58,12 @@ fn one_node_alone_replays_what_it_sends_and_receives() -> Result<()> {
 /// Packets of pods and those for them: replayed, and passed because their flow was not yet
 /// confirmed.
 fn counted(agent: &Agent) -> Result<Vec<[u64; 2]>> {
-    let of = |by| Ok([agent.counted(by, "replayed")?, agent.counted(by, "unconfirmed")?]);
+    let of = |by| {
+        Ok([
+            agent.counted(by, "replayed")?,
+            agent.counted(by, "unconfirmed")?,
+        ])
+    };
     ["from_pod", "from_underlay"].into_iter().map(of).collect()
 }
 
@@ -67,7 +85,10 @@ fn a_link_that_is_no_ethernet_is_the_kernels() -> Result<()> {
     let nodes = TwoNodes::with("gw-tun", Stack::V4, &config(Stack::V4, HOST_GW))?;
     let (agent, _owner) = agent_on_tun(&nodes)?;
     ask(&agent, "fast", "kernel", Some("tun0 is no Ethernet device"))?;
-    let hooked = nodes.a.sh("find /sys/fs/bpf/flannel -path *links/*")?.stdout;
+    let hooked = nodes
+        .a
+        .sh("find /sys/fs/bpf/flannel -path *links/*")?
+        .stdout;
     ensure!(hooked.is_empty(), "{hooked}");
     Ok(())
 }
@@ -101,7 +122,11 @@ fn agent_on_tun(nodes: &TwoNodes) -> Result<(Agent, ChildGuard)> {
     nodes.a.sh("ip link set tun0 up")?;
     let owner = nodes.a.spawn("owner of tun0", ["python3", "-c", OWNER])?;
     eventually("a carrier", Duration::from_secs(10), || {
-        ensure!(nodes.a.sh("cat /sys/class/net/tun0/carrier")?.stdout.trim() == "1", "none: {}", owner.log());
+        ensure!(
+            nodes.a.sh("cat /sys/class/net/tun0/carrier")?.stdout.trim() == "1",
+            "none: {}",
+            owner.log()
+        );
         Ok(())
     })?;
     let mut options = nodes.options()?.flag("--datapath=fast");

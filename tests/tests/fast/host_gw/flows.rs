@@ -41,17 +41,29 @@ fn flows_are_replayed_both_ways_shown_and_cut_and_end_with_their_peer() -> Resul
 fn shown(lab: &FastLab) -> Result<()> {
     let agent = &lab.agents[0];
     let status = agent.status()?;
-    ensure!(status["mode"]["effective"] == "fast" && status["mode"]["reason"].is_null(), "{status}");
-    ensure!(status["devices"] == serde_json::json!([]) && status["guard"].is_null(), "{status}");
+    ensure!(
+        status["mode"]["effective"] == "fast" && status["mode"]["reason"].is_null(),
+        "{status}"
+    );
+    ensure!(
+        status["devices"] == serde_json::json!([]) && status["guard"].is_null(),
+        "{status}"
+    );
     assert_eq!(on_external(agent)?, FOLLOWED);
     for address in ["192.168.1.12", "2001:db8:1::12"] {
         let (peer, entry) = (agent.peer_status(address)?, agent.peer_entry(address)?);
         ensure!(peer["way"] == "direct" && peer["vtep_mac"] == "-", "{peer}");
-        ensure!(entry["flags"] == serde_json::json!(["direct"]) && entry["next_hop"] == address, "{entry}");
+        ensure!(
+            entry["flags"] == serde_json::json!(["direct"]) && entry["next_hop"] == address,
+            "{entry}"
+        );
         ensure!(entry["vtep_mac"] == "-", "{entry}");
     }
     let table = agent.cli(&["maps", "dump", "config"])?.stdout;
-    ensure!(table.contains("tunnel              none") && !table.contains("vni"), "{table}");
+    ensure!(
+        table.contains("tunnel              none") && !table.contains("vni"),
+        "{table}"
+    );
     let guard = agent.cli(&["guard", "show"])?.stdout;
     ensure!(guard.contains("the backend has no tunnel"), "{guard}");
     agree(agent, "leases, maps and kernel")?;
@@ -62,8 +74,13 @@ fn shown(lab: &FastLab) -> Result<()> {
 /// Checks that `check` reports no capability that only tunnel packets need.
 fn checked(agent: &Agent) -> Result<()> {
     let report = agent.cli_any(&["check", "-o", "json"])?.stdout;
-    let of_a_tunnel = ["UDP port", "tunnel packets", "tx-udp_tnl"].iter().find(|text| report.contains(**text));
-    ensure!(report.contains("firewall") || report.contains("rules"), "the firewall was not looked at: {report}");
+    let of_a_tunnel = ["UDP port", "tunnel packets", "tx-udp_tnl"]
+        .iter()
+        .find(|text| report.contains(**text));
+    ensure!(
+        report.contains("firewall") || report.contains("rules"),
+        "the firewall was not looked at: {report}"
+    );
     ensure!(of_a_tunnel.is_none(), "{of_a_tunnel:?}: {report}");
     Ok(())
 }
@@ -79,13 +96,35 @@ fn explained(agent: &Agent, near: &Pod, far: &Pod) -> Result<()> {
     for family in Family::ALL {
         let ends = [family.of(near)?.to_string(), family.of(far)?.to_string()];
         for [source, destination] in [[&ends[0], &ends[1]], [&ends[1], &ends[0]]] {
-            let args = ["explain", source, destination, "--proto=udp", "--sport=9", "--dport=9", "-o", "json"];
+            let args = [
+                "explain",
+                source,
+                destination,
+                "--proto=udp",
+                "--sport=9",
+                "--dport=9",
+                "-o",
+                "json",
+            ];
             let story = agent.cli_json(&args)?;
-            ensure!(story["verdict"]["reaches"] == true && story["verdict"]["way"] == "direct", "{story:#}");
-            let topics = story["steps"].as_array().context("no steps")?.iter().map(|step| step["topic"].clone());
-            let of_a_tunnel =
-                |topic: &Value| ["device", "neighbour", "fdb", "path", "guard"].iter().any(|of| topic == of);
-            ensure!(!topics.clone().any(|topic| of_a_tunnel(&topic)), "{story:#}");
+            ensure!(
+                story["verdict"]["reaches"] == true && story["verdict"]["way"] == "direct",
+                "{story:#}"
+            );
+            let topics = story["steps"]
+                .as_array()
+                .context("no steps")?
+                .iter()
+                .map(|step| step["topic"].clone());
+            let of_a_tunnel = |topic: &Value| {
+                ["device", "neighbour", "fdb", "path", "guard"]
+                    .iter()
+                    .any(|of| topic == of)
+            };
+            ensure!(
+                !topics.clone().any(|topic| of_a_tunnel(&topic)),
+                "{story:#}"
+            );
         }
     }
     Ok(())
@@ -95,7 +134,11 @@ fn explained(agent: &Agent, near: &Pod, far: &Pod) -> Result<()> {
 fn cut_by_a_rule(lab: &FastLab, talks: &mut [(Family, Conversation)]) -> Result<()> {
     for (family, talk) in talks {
         let rule = |verb: &str| -> Result<String> {
-            Ok(format!("{} -{verb} FORWARD -d {} -j DROP", family.iptables(), family.of(&lab.far)?))
+            Ok(format!(
+                "{} -{verb} FORWARD -d {} -j DROP",
+                family.iptables(),
+                family.of(&lab.far)?
+            ))
         };
         lab.nodes.a.sh(&rule("I")?)?;
         eventually("a flow that is cut", INTERVAL, || {
@@ -103,7 +146,9 @@ fn cut_by_a_rule(lab: &FastLab, talks: &mut [(Family, Conversation)]) -> Result<
             Ok(())
         })?;
         lab.nodes.a.sh(&rule("D")?)?;
-        eventually("a flow that goes on", Duration::from_secs(15), || talk.exchange(1))?;
+        eventually("a flow that goes on", Duration::from_secs(15), || {
+            talk.exchange(1)
+        })?;
         lab.until_replayed(|messages| talk.exchange(messages))?;
     }
     Ok(())
@@ -115,16 +160,27 @@ fn end_with_their_peer(lab: &FastLab, talks: &mut [(Family, Conversation)]) -> R
     other.kill9()?;
     agree(other, "maps and kernel (no agent answers for the leases)")?;
     let status = other.status()?;
-    ensure!(status["guard"].is_null() && status["peers"][0]["vtep_mac"] == "-", "{status}");
+    ensure!(
+        status["guard"].is_null() && status["peers"][0]["vtep_mac"] == "-",
+        "{status}"
+    );
     let keys = lab.nodes.etcd.list(LEASES)?;
-    let own = other.node().subnet_env()?.subnets[0].trunc().to_string().replace('/', "-");
-    let key = keys.iter().map(|(key, _)| key).find(|key| key.contains(&own)).context("the lease of the other node")?;
+    let own = other.node().subnet_env()?.subnets[0]
+        .trunc()
+        .to_string()
+        .replace('/', "-");
+    let key = keys
+        .iter()
+        .map(|(key, _)| key)
+        .find(|key| key.contains(&own))
+        .context("the lease of the other node")?;
     lab.nodes.etcd.delete(key)?;
     agent.wait_peers(0)?;
     eventually("nothing of the peer", Duration::from_secs(5), || {
         let dump = agent.cli_json(&["maps", "dump", "peers", "-o", "json"])?;
         ensure!(dump["peers"] == serde_json::json!([]), "{dump}");
-        let routes = ["ip route", "ip -6 route"].map(|line| lab.nodes.a.sh(&format!("{line} show proto 191")));
+        let routes = ["ip route", "ip -6 route"]
+            .map(|line| lab.nodes.a.sh(&format!("{line} show proto 191")));
         for output in routes {
             let text = output?.stdout;
             ensure!(!text.contains("via"), "{text}");
@@ -135,6 +191,9 @@ fn end_with_their_peer(lab: &FastLab, talks: &mut [(Family, Conversation)]) -> R
     for (_, talk) in talks {
         ensure!(talk.exchange(20).is_err(), "{talk:?} still comes through");
     }
-    ensure!(agent.counted("from_pod", "replayed")? == before, "replayed to a node that left");
+    ensure!(
+        agent.counted("from_pod", "replayed")? == before,
+        "replayed to a node that left"
+    );
     Ok(())
 }

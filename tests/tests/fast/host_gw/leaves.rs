@@ -18,18 +18,40 @@ fn comes_and_goes(name: &str, attach: &str) -> Result<()> {
     let nodes = TwoNodes::with(name, Stack::Dual, &config(Stack::Dual, HOST_GW))?;
     flannel_tests::pair::wait_dad(&nodes.a)?;
     let before = Snapshot::of(&nodes.a)?;
-    let agent = nodes.a.ready_agent(nodes.options()?.flag(FLAGS[1]).flag("--datapath=kernel").flag(attach))?;
-    assert_eq!(on_external(&agent)?, [""; 0], "nothing to do in mode kernel");
-    for (mode, expected) in [("fast", &FOLLOWED[..]), ("kernel", &[]), ("fast", &FOLLOWED)] {
+    let agent = nodes.a.ready_agent(
+        nodes
+            .options()?
+            .flag(FLAGS[1])
+            .flag("--datapath=kernel")
+            .flag(attach),
+    )?;
+    assert_eq!(
+        on_external(&agent)?,
+        [""; 0],
+        "nothing to do in mode kernel"
+    );
+    for (mode, expected) in [
+        ("fast", &FOLLOWED[..]),
+        ("kernel", &[]),
+        ("fast", &FOLLOWED),
+    ] {
         ask(&agent, mode, mode, None)?;
-        eventually(&format!("programs of mode {mode}"), Duration::from_secs(5), || {
-            let found = on_external(&agent)?;
-            ensure!(found == expected, "{found:?}");
-            Ok(())
-        })?;
+        eventually(
+            &format!("programs of mode {mode}"),
+            Duration::from_secs(5),
+            || {
+                let found = on_external(&agent)?;
+                ensure!(found == expected, "{found:?}");
+                Ok(())
+            },
+        )?;
     }
     agent.sigterm_and_wait()?;
-    assert_eq!(on_external(&agent)?, FOLLOWED, "a graceful exit leaves the datapath running");
+    assert_eq!(
+        on_external(&agent)?,
+        FOLLOWED,
+        "a graceful exit leaves the datapath running"
+    );
     agent.cli(&["cleanup"])?;
     eventually("a clean node", Duration::from_secs(3), || {
         let changes = before.changes(&Snapshot::of(&nodes.a)?);

@@ -22,7 +22,11 @@ const FOLLOWED: [&str; 2] = ["from_underlay", "to_underlay"];
 /// type.
 fn on_external(agent: &Agent) -> Result<Vec<String>> {
     let node = agent.node();
-    Ok([programs(node, "eth0", Side::Ingress)?, programs(node, "eth0", Side::Egress)?].concat())
+    Ok([
+        programs(node, "eth0", Side::Ingress)?,
+        programs(node, "eth0", Side::Egress)?,
+    ]
+    .concat())
 }
 
 /// Asks for a mode, and waits until the mode `effective` is active, for this reason or without one
@@ -30,13 +34,20 @@ fn on_external(agent: &Agent) -> Result<Vec<String>> {
 fn ask(agent: &Agent, wanted: &str, effective: &str, reason: Option<&str>) -> Result<()> {
     agent.cli(&["datapath", "set", wanted])?;
     let expected = json!([wanted, effective]);
-    eventually(&format!("{effective} where {wanted} is asked for"), Duration::from_secs(10), || {
-        let mode = agent.status()?["mode"].clone();
-        let why = match (&mode["reason"], reason) {
-            (Value::String(said), Some(reason)) => said.contains(reason),
-            (said, reason) => said.is_null() && reason.is_none(),
-        };
-        ensure!(json!([mode["wanted"], mode["effective"]]) == expected && why, "{mode}");
-        Ok(())
-    })
+    eventually(
+        &format!("{effective} where {wanted} is asked for"),
+        Duration::from_secs(10),
+        || {
+            let mode = agent.status()?["mode"].clone();
+            let why = match (&mode["reason"], reason) {
+                (Value::String(said), Some(reason)) => said.contains(reason),
+                (said, reason) => said.is_null() && reason.is_none(),
+            };
+            ensure!(
+                json!([mode["wanted"], mode["effective"]]) == expected && why,
+                "{mode}"
+            );
+            Ok(())
+        },
+    )
 }

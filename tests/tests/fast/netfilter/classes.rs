@@ -22,7 +22,8 @@ pub(crate) fn each_mark_has_a_path_of_its_own(lab: &FastLab) -> Result<()> {
     for mode in ["kernel", "encap", "fast"] {
         lab.set_mode(mode)?;
         for family in Family::ALL {
-            marked_are_dropped(lab, mode, family).with_context(|| format!("mode {mode}, {family:?}"))?;
+            marked_are_dropped(lab, mode, family)
+                .with_context(|| format!("mode {mode}, {family:?}"))?;
         }
     }
     Ok(())
@@ -31,20 +32,31 @@ pub(crate) fn each_mark_has_a_path_of_its_own(lab: &FastLab) -> Result<()> {
 fn marked_are_dropped(lab: &FastLab, mode: &str, family: Family) -> Result<()> {
     let node = &lab.nodes.a;
     let rule = |rule: &str| node.sh(&format!("{} {rule}", family.iptables())).map(drop);
-    rule(&format!("-t mangle -A FORWARD -p udp --dport {PORT} -j MARK --set-mark 7"))?;
+    rule(&format!(
+        "-t mangle -A FORWARD -p udp --dport {PORT} -j MARK --set-mark 7"
+    ))?;
     rule("-A OUTPUT -p udp --dport 8472 -m mark --mark 7 -j DROP")?;
     let mut plain = Datagrams::open(&lab.near, &lab.far, family.end(&lab.far)?, None)?;
-    let mut marked = Datagrams::open(&lab.near, &lab.far, SocketAddr::new(family.of(&lab.far)?, PORT), None)?;
+    let mut marked = Datagrams::open(
+        &lab.near,
+        &lab.far,
+        SocketAddr::new(family.of(&lab.far)?, PORT),
+        None,
+    )?;
     lab.until_replayed_on([mode == "fast"; 2], |messages| plain.exchange(messages))?;
     // A path that was validated for the mark before the rule was there is used for two seconds.
-    eventually("marked packets are dropped", Duration::from_secs(10), || {
-        let arrived = arrive(&marked.server, || {
-            marked.client.send(b"mark")?;
-            plain.exchange(1)
-        })?;
-        ensure!(arrived == 0, "{arrived} of one");
-        Ok(())
-    })?;
+    eventually(
+        "marked packets are dropped",
+        Duration::from_secs(10),
+        || {
+            let arrived = arrive(&marked.server, || {
+                marked.client.send(b"mark")?;
+                plain.exchange(1)
+            })?;
+            ensure!(arrived == 0, "{arrived} of one");
+            Ok(())
+        },
+    )?;
     let arrived = arrive(&marked.server, || {
         for _ in 0..EACH {
             marked.client.send(b"mark")?;
@@ -52,11 +64,17 @@ fn marked_are_dropped(lab: &FastLab, mode: &str, family: Family) -> Result<()> {
         }
         Ok(())
     })?;
-    ensure!(arrived == 0, "{arrived} of {EACH} marked packets passed the DROP");
+    ensure!(
+        arrived == 0,
+        "{arrived} of {EACH} marked packets passed the DROP"
+    );
     rule("-D OUTPUT -p udp --dport 8472 -m mark --mark 7 -j DROP")?;
     marked.server.set_nonblocking(false)?;
-    lab.until_replayed_on([mode == "fast"; 2], |messages| marked.exchange(messages)).context("without the DROP")?;
-    rule(&format!("-t mangle -D FORWARD -p udp --dport {PORT} -j MARK --set-mark 7"))
+    lab.until_replayed_on([mode == "fast"; 2], |messages| marked.exchange(messages))
+        .context("without the DROP")?;
+    rule(&format!(
+        "-t mangle -D FORWARD -p udp --dport {PORT} -j MARK --set-mark 7"
+    ))
 }
 
 /// Returns the number of datagrams that arrive at a socket during `work`.

@@ -23,12 +23,16 @@ use nix::{
 };
 
 fn find(node: &Node, client: SocketAddr, server: SocketAddr) -> Result<Option<Connection>> {
-    Ok(conntrack::table(node)?.into_iter().find(|connection| connection.is_between(client, server)))
+    Ok(conntrack::table(node)?
+        .into_iter()
+        .find(|connection| connection.is_between(client, server)))
 }
 
 fn set(lab: &FastLab, key: &str, value: u32) -> Result<()> {
     let key = format!("net.netfilter.nf_conntrack_{key}={value}");
-    lab.agents.iter().try_for_each(|agent| agent.node().sh(&format!("sysctl -qw {key}")).map(drop))
+    lab.agents
+        .iter()
+        .try_for_each(|agent| agent.node().sh(&format!("sysctl -qw {key}")).map(drop))
 }
 
 /// A connection that has been talked on, in mode `fast` until it was replayed, and then closed or
@@ -37,7 +41,14 @@ fn ended(lab: &FastLab, mode: &str, family: Family, by_reset: bool) -> Result<[S
     let mut talk = Talk::open(&lab.near, &lab.far, family.end(&lab.far)?, None)?;
     lab.until_replayed_on([mode == "fast"; 2], |messages| talk.exchange(messages))?;
     if by_reset {
-        setsockopt(&talk.client, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
+        setsockopt(
+            &talk.client,
+            sockopt::Linger,
+            &libc::linger {
+                l_onoff: 1,
+                l_linger: 0,
+            },
+        )?;
     }
     talk.ends()
 }
@@ -47,18 +58,32 @@ fn ended(lab: &FastLab, mode: &str, family: Family, by_reset: bool) -> Result<[S
 /// that the peer may object, and leaves the state as it was. Either is forgotten when its time is
 /// over.
 pub(crate) fn ends(lab: &FastLab, mode: &str, family: Family) -> Result<()> {
-    for (by_reset, state, timeout) in
-        [(false, "TIME_WAIT", "tcp_timeout_time_wait"), (true, "CLOSE", "tcp_timeout_close")]
-    {
+    for (by_reset, state, timeout) in [
+        (false, "TIME_WAIT", "tcp_timeout_time_wait"),
+        (true, "CLOSE", "tcp_timeout_close"),
+    ] {
         set(lab, timeout, 120)?;
         let [client, server] = ended(lab, mode, family, by_reset)?;
-        on_both(lab, "the end of a connection", client, server, |connection| {
-            let is_in_state = connection.and_then(|of| of.state.as_deref()) == Some(state);
-            is_in_state || mode == "fast" && by_reset && connection.is_some_and(|of| of.timeout <= 120)
-        })?;
+        on_both(
+            lab,
+            "the end of a connection",
+            client,
+            server,
+            |connection| {
+                let is_in_state = connection.and_then(|of| of.state.as_deref()) == Some(state);
+                is_in_state
+                    || mode == "fast" && by_reset && connection.is_some_and(|of| of.timeout <= 120)
+            },
+        )?;
         set(lab, timeout, 1)?;
         let [client, server] = ended(lab, mode, family, by_reset)?;
-        on_both(lab, "a forgotten connection", client, server, |connection| connection.is_none())?;
+        on_both(
+            lab,
+            "a forgotten connection",
+            client,
+            server,
+            |connection| connection.is_none(),
+        )?;
     }
     Ok(())
 }
@@ -72,10 +97,19 @@ pub(crate) fn late_reset(lab: &FastLab, family: Family) -> Result<()> {
     let mut talk = Talk::open(&lab.near, &lab.far, family.end(&lab.far)?, None)?;
     lab.until_replayed(|messages| talk.exchange(messages))?;
     let mut talk = talk.skip(&lab.near, &lab.far, (1 << 31) + (1 << 28))?;
-    lab.until_replayed(|messages| talk.exchange(messages)).context("as if two gigabytes later")?;
-    setsockopt(&talk.client, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
+    lab.until_replayed(|messages| talk.exchange(messages))
+        .context("as if two gigabytes later")?;
+    setsockopt(
+        &talk.client,
+        sockopt::Linger,
+        &libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        },
+    )?;
     // A reset is sent once, and nothing asks for it again.
-    talk.server.set_read_timeout(Some(Duration::from_secs(10)))?;
+    talk.server
+        .set_read_timeout(Some(Duration::from_secs(10)))?;
     drop(talk.client);
     match talk.server.read(&mut [0; 4]) {
         Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(()),
@@ -91,13 +125,15 @@ fn on_both(
     server: SocketAddr,
     is_right: impl Fn(Option<&Connection>) -> bool,
 ) -> Result<()> {
-    [&lab.nodes.a, &lab.nodes.b].into_iter().try_for_each(|node| {
-        eventually(what, Duration::from_secs(10), || {
-            let connection = find(node, client, server)?;
-            ensure!(is_right(connection.as_ref()), "{connection:?}");
-            Ok(())
+    [&lab.nodes.a, &lab.nodes.b]
+        .into_iter()
+        .try_for_each(|node| {
+            eventually(what, Duration::from_secs(10), || {
+                let connection = find(node, client, server)?;
+                ensure!(is_right(connection.as_ref()), "{connection:?}");
+                Ok(())
+            })
         })
-    })
 }
 
 /// Datagrams through a Service, with a timeout of two seconds and the margin: while they flow,
@@ -113,10 +149,16 @@ pub(crate) fn pauses(lab: &FastLab, mode: &str, family: Family) -> Result<()> {
     let mut talk = Datagrams::open(&lab.near, pod, backend, Some(service.at))?;
     let client = talk.client.local_addr()?;
     lab.until_replayed_on(by, |messages| talk.exchange(messages))?;
-    throughout("conntrack's entry of a flow", Duration::from_secs(if mode == "fast" { 5 } else { 1 }), || {
-        talk.exchange(5)?;
-        find(&lab.nodes.a, client, service.at)?.context("forgotten while it is used").map(drop)
-    })?;
+    throughout(
+        "conntrack's entry of a flow",
+        Duration::from_secs(if mode == "fast" { 5 } else { 1 }),
+        || {
+            talk.exchange(5)?;
+            find(&lab.nodes.a, client, service.at)?
+                .context("forgotten while it is used")
+                .map(drop)
+        },
+    )?;
     eventually("a forgotten flow", Duration::from_secs(10), || {
         let connection = find(&lab.nodes.a, client, service.at)?;
         ensure!(connection.is_none(), "{connection:?}");
@@ -127,7 +169,8 @@ pub(crate) fn pauses(lab: &FastLab, mode: &str, family: Family) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::WouldBlock => {}
         other => bail!("a late answer: {other:?}"),
     }
-    lab.until_replayed_on(by, |messages| talk.exchange(messages)).context("resumed")
+    lab.until_replayed_on(by, |messages| talk.exchange(messages))
+        .context("resumed")
 }
 
 /// Makes conntrack forget flows of datagrams after two seconds, and waits until the agents have
@@ -138,7 +181,10 @@ pub(crate) fn short_timeouts(lab: &FastLab) -> Result<()> {
     lab.agents.iter().try_for_each(|agent| {
         eventually("the margin", Duration::from_secs(15), || {
             for name in NAMES {
-                let now = agent.node().sh(&format!("sysctl -n net.netfilter.nf_conntrack_{name}"))?.stdout;
+                let now = agent
+                    .node()
+                    .sh(&format!("sysctl -n net.netfilter.nf_conntrack_{name}"))?
+                    .stdout;
                 ensure!(now == "5\n", "{name} is {now}");
             }
             Ok(())

@@ -22,7 +22,8 @@ fn talks(lab: &FastLab) -> Result<Vec<Conversation>> {
     let mut talks = Vec::new();
     for family in Family::ALL {
         for protocol in [Protocol::Tcp, Protocol::Udp] {
-            let mut talk = Conversation::open(protocol, &lab.near, &lab.far, family.end(&lab.far)?, None)?;
+            let mut talk =
+                Conversation::open(protocol, &lab.near, &lab.far, family.end(&lab.far)?, None)?;
             lab.until_replayed(|messages| talk.exchange(messages))?;
             talks.push(talk);
         }
@@ -53,7 +54,10 @@ fn wait_free(lab: &FastLab, talks: &mut [Conversation]) -> Result<()> {
 /// A rule in a chain of FORWARD.
 fn forward(family: Family, rule: &str) -> String {
     let nft = family.nft();
-    format!("table {nft} netpol {{\nchain forward {{\ntype filter hook forward priority 0;\n{rule}\n}}\n}}\n")
+    format!(
+        "table {nft} netpol {{\nchain forward {{\ntype filter hook forward priority \
+         0;\n{rule}\n}}\n}}\n"
+    )
 }
 
 /// nftables announces its changes: with the generation that begins then, no packet more is replayed
@@ -62,7 +66,10 @@ fn by_a_rule_of_nftables(lab: &FastLab, talks: &mut [Conversation]) -> Result<()
     let (agent, node) = (&lab.agents[0], &lab.nodes.a);
     let rules = |verb: &str| {
         Family::ALL.map(|family| match verb {
-            "add" => Ok(forward(family, &format!("{} daddr {} drop", family.nft(), family.of(&lab.far)?))),
+            "add" => Ok(forward(
+                family,
+                &format!("{} daddr {} drop", family.nft(), family.of(&lab.far)?),
+            )),
             _ => Ok(format!("delete table {} netpol\n", family.nft())),
         })
     };
@@ -75,7 +82,10 @@ fn by_a_rule_of_nftables(lab: &FastLab, talks: &mut [Conversation]) -> Result<()
         Ok(())
     })?;
     for talk in &mut *talks {
-        ensure!(talk.exchange(1).is_err(), "{talk:?} still comes through in the new generation");
+        ensure!(
+            talk.exchange(1).is_err(),
+            "{talk:?} still comes through in the new generation"
+        );
     }
     node.nft(&script("delete")?)?;
     wait_free(lab, talks)
@@ -84,7 +94,12 @@ fn by_a_rule_of_nftables(lab: &FastLab, talks: &mut [Conversation]) -> Result<()
 /// A policy whose rule stays and whose set of addresses changes.
 fn by_an_element_of_a_set(lab: &FastLab, talks: &mut [Conversation]) -> Result<()> {
     let node = &lab.nodes.b;
-    let each = |make: &dyn Fn(Family) -> Result<String>| Family::ALL.into_iter().map(make).collect::<Result<String>>();
+    let each = |make: &dyn Fn(Family) -> Result<String>| {
+        Family::ALL
+            .into_iter()
+            .map(make)
+            .collect::<Result<String>>()
+    };
     let tables = each(&|family| {
         let (nft, version) = (family.nft(), if family == Family::V4 { 4 } else { 6 });
         let set = format!("table {nft} netpol {{\nset denied {{ type ipv{version}_addr; }}\n}}\n");
@@ -93,13 +108,21 @@ fn by_an_element_of_a_set(lab: &FastLab, talks: &mut [Conversation]) -> Result<(
     node.nft(&tables)?;
     wait_free(lab, talks)?;
     let element = |verb: &str| {
-        each(&|family| Ok(format!("{verb} element {} netpol denied {{ {} }}\n", family.nft(), family.of(&lab.near)?)))
+        each(&|family| {
+            Ok(format!(
+                "{verb} element {} netpol denied {{ {} }}\n",
+                family.nft(),
+                family.of(&lab.near)?
+            ))
+        })
     };
     node.nft(&element("add")?)?;
     wait_cut(talks)?;
     node.nft(&element("delete")?)?;
     wait_free(lab, talks)?;
-    node.nft(&each(&|family| Ok(format!("delete table {} netpol\n", family.nft())))?)
+    node.nft(&each(&|family| {
+        Ok(format!("delete table {} netpol\n", family.nft()))
+    })?)
 }
 
 /// Legacy iptables announces nothing: the flows' refresh meets the rule. It drops answers, not
@@ -107,7 +130,11 @@ fn by_an_element_of_a_set(lab: &FastLab, talks: &mut [Conversation]) -> Result<(
 fn by_a_rule_of_legacy_iptables(lab: &FastLab, talks: &mut [Conversation]) -> Result<()> {
     let change = |verb: &str| {
         Family::ALL.into_iter().try_for_each(|family| {
-            let rule = format!("{} {verb} FORWARD -s {} -j DROP", family.iptables(), family.of(&lab.far)?);
+            let rule = format!(
+                "{} {verb} FORWARD -s {} -j DROP",
+                family.iptables(),
+                family.of(&lab.far)?
+            );
             lab.nodes.a.sh(&rule).map(drop)
         })
     };
@@ -121,7 +148,13 @@ fn by_a_rule_of_legacy_iptables(lab: &FastLab, talks: &mut [Conversation]) -> Re
 fn by_a_rule_on_the_tunnel(lab: &FastLab, talks: &mut [Conversation]) -> Result<()> {
     let change = |verb: &str| {
         Family::ALL.into_iter().try_for_each(|family| {
-            lab.nodes.a.sh(&format!("{} {verb} OUTPUT -p udp --dport 8472 -j DROP", family.iptables())).map(drop)
+            lab.nodes
+                .a
+                .sh(&format!(
+                    "{} {verb} OUTPUT -p udp --dport 8472 -j DROP",
+                    family.iptables()
+                ))
+                .map(drop)
         })
     };
     change("-I")?;
@@ -137,7 +170,10 @@ fn by_an_ipsec_policy(lab: &FastLab, talks: &mut [Conversation]) -> Result<()> {
     let change = |verb: &str, action: &str| {
         ["0.0.0.0/0", "::/0"].into_iter().try_for_each(|any| {
             let selector = format!("src {any} dst {any} proto udp dport 8472 dir out");
-            lab.nodes.a.sh(&format!("ip xfrm policy {verb} {selector} {action}")).map(drop)
+            lab.nodes
+                .a
+                .sh(&format!("ip xfrm policy {verb} {selector} {action}"))
+                .map(drop)
         })
     };
     change("add", "action block")?;

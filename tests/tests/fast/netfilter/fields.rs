@@ -26,10 +26,22 @@ impl Field {
     /// Sends as pods do by default, or with the value the rule is about.
     fn set(self, socket: &UdpSocket, family: Family, special: bool) -> Result<()> {
         match (self, family) {
-            (Self::Dscp, Family::V4) => setsockopt(socket, sockopt::Ipv4Tos, &if special { EXPEDITED } else { 0 })?,
-            (Self::Dscp, Family::V6) => setsockopt(socket, sockopt::Ipv6TClass, &if special { EXPEDITED } else { 0 })?,
-            (Self::Ttl, Family::V4) => setsockopt(socket, sockopt::Ipv4Ttl, &if special { TTL } else { 64 })?,
-            (Self::Ttl, Family::V6) => setsockopt(socket, sockopt::Ipv6Ttl, &if special { TTL } else { 64 })?,
+            (Self::Dscp, Family::V4) => setsockopt(
+                socket,
+                sockopt::Ipv4Tos,
+                &if special { EXPEDITED } else { 0 },
+            )?,
+            (Self::Dscp, Family::V6) => setsockopt(
+                socket,
+                sockopt::Ipv6TClass,
+                &if special { EXPEDITED } else { 0 },
+            )?,
+            (Self::Ttl, Family::V4) => {
+                setsockopt(socket, sockopt::Ipv4Ttl, &if special { TTL } else { 64 })?
+            }
+            (Self::Ttl, Family::V6) => {
+                setsockopt(socket, sockopt::Ipv6Ttl, &if special { TTL } else { 64 })?
+            }
         }
         Ok(())
     }
@@ -50,7 +62,8 @@ pub(crate) fn drops_by_fields(lab: &FastLab) -> Result<()> {
         lab.set_mode(mode)?;
         for family in Family::ALL {
             for field in [Field::Dscp, Field::Ttl] {
-                drops(lab, mode, family, field).with_context(|| format!("mode {mode}, {family:?}, {field:?}"))?;
+                drops(lab, mode, family, field)
+                    .with_context(|| format!("mode {mode}, {family:?}, {field:?}"))?;
             }
         }
     }
@@ -78,7 +91,10 @@ fn drops(lab: &FastLab, mode: &str, family: Family, field: Field) -> Result<()> 
         }
     }
     node.sh(&format!("{} -D {rule}", family.iptables()))?;
-    ensure!(special == 0, "{special} of {EACH} passed the DROP, {plain} others arrived");
+    ensure!(
+        special == 0,
+        "{special} of {EACH} passed the DROP, {plain} others arrived"
+    );
     Ok(())
 }
 

@@ -32,18 +32,26 @@ fn transfer(lab: &FastLab, family: Family, replays: bool) -> Result<()> {
     let backend = family.end(&lab.far)?;
     let service = Service::new(family.service(1), Protocol::Tcp, [backend]);
     for node in [&lab.nodes.a, &lab.nodes.b] {
-        ServiceRules::install(node, Backend::Iptables, family.pods())?.set(std::slice::from_ref(&service))?;
+        ServiceRules::install(node, Backend::Iptables, family.pods())?
+            .set(std::slice::from_ref(&service))?;
     }
-    let Talk { mut client, mut server, .. } = Talk::open(&lab.near, &lab.far, backend, Some(service.at))?;
+    let Talk {
+        mut client,
+        mut server,
+        ..
+    } = Talk::open(&lab.near, &lab.far, backend, Some(service.at))?;
     let source = client.local_addr()?;
     server.set_read_timeout(Some(patient(Duration::from_secs(10))))?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| -> Result<()> {
         let sender = scope.spawn(|| send(&mut client, &stop));
-        let received = (0..REFRESHES).try_for_each(|_| receive_until_replayed(lab, &mut server, replays));
+        let received =
+            (0..REFRESHES).try_for_each(|_| receive_until_replayed(lab, &mut server, replays));
         stop.store(true, Ordering::Relaxed);
         received?;
-        let rest = server.read_to_end(&mut Vec::new()).context("the close did not arrive")?;
+        let rest = server
+            .read_to_end(&mut Vec::new())
+            .context("the close did not arrive")?;
         ensure!(rest < MOST_IN_FLIGHT, "{rest} bytes after the end");
         sender.join().expect("no panic")
     })?;
@@ -51,8 +59,13 @@ fn transfer(lab: &FastLab, family: Family, replays: bool) -> Result<()> {
     for node in [&lab.nodes.a, &lab.nodes.b] {
         eventually("the end of the connection", Duration::from_secs(10), || {
             let table = conntrack::table(node)?;
-            let connection = table.iter().find(|connection| connection.original.source == source);
-            ensure!(connection.is_some_and(|of| of.state.as_deref() == Some("TIME_WAIT")), "{connection:?}");
+            let connection = table
+                .iter()
+                .find(|connection| connection.original.source == source);
+            ensure!(
+                connection.is_some_and(|of| of.state.as_deref() == Some("TIME_WAIT")),
+                "{connection:?}"
+            );
             Ok(())
         })?;
     }
@@ -62,11 +75,18 @@ fn transfer(lab: &FastLab, family: Family, replays: bool) -> Result<()> {
 /// Discards all flows, and receives until packets are replayed on both nodes again, or a chunk
 /// where none are.
 fn receive_until_replayed(lab: &FastLab, server: &mut TcpStream, replays: bool) -> Result<()> {
-    lab.agents.iter().try_for_each(|agent| agent.cli(&["flows", "flush"]).map(drop))?;
+    lab.agents
+        .iter()
+        .try_for_each(|agent| agent.cli(&["flows", "flush"]).map(drop))?;
     let mut chunk = vec![0; CHUNK];
     lab.until_replayed_on([replays; 2], |_| {
-        server.read_exact(&mut chunk).context("the transfer stalled")?;
-        ensure!(chunk.iter().all(|byte| *byte == 0x5a), "other bytes arrived");
+        server
+            .read_exact(&mut chunk)
+            .context("the transfer stalled")?;
+        ensure!(
+            chunk.iter().all(|byte| *byte == 0x5a),
+            "other bytes arrived"
+        );
         Ok(())
     })
 }
@@ -87,7 +107,14 @@ pub(crate) fn transfers(lab: &FastLab, replays: bool) -> Result<()> {
         let after = lab.replayed()?;
         for node in 0..2 {
             let replayed = after[node] - before[node];
-            ensure!(if replays { replayed > 1000 } else { replayed == 0 }, "{family:?}: {replayed} packets replayed");
+            ensure!(
+                if replays {
+                    replayed > 1000
+                } else {
+                    replayed == 0
+                },
+                "{family:?}: {replayed} packets replayed"
+            );
         }
     }
     Ok(())

@@ -37,7 +37,8 @@ fn conntrack_knows_what_it_knows_without_the_mode() -> Result<()> {
     for mode in ["kernel", "fast"] {
         lab.set_mode(mode)?;
         for family in Family::ALL {
-            conntrack::ends(&lab, mode, family).with_context(|| format!("mode {mode}, {family:?}"))?;
+            conntrack::ends(&lab, mode, family)
+                .with_context(|| format!("mode {mode}, {family:?}"))?;
         }
     }
     for family in Family::ALL {
@@ -47,7 +48,8 @@ fn conntrack_knows_what_it_knows_without_the_mode() -> Result<()> {
     for mode in ["kernel", "fast"] {
         lab.set_mode(mode)?;
         for family in Family::ALL {
-            conntrack::pauses(&lab, mode, family).with_context(|| format!("mode {mode}, {family:?}"))?;
+            conntrack::pauses(&lab, mode, family)
+                .with_context(|| format!("mode {mode}, {family:?}"))?;
         }
     }
     Ok(())

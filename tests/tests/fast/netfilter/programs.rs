@@ -32,19 +32,40 @@ fn packets_pass_each_program_at_a_netfilter_hook() -> Result<()> {
     let mut talk = pair.talk()?;
     pair.talk_until_replayed(&mut talk, 100)?;
     for (hook, mode, name) in [
-        (NetfilterHook::Forward, "encap", "a BPF program at the netfilter hook FORWARD of IPv4 may judge each packet"),
-        (NetfilterHook::Output, "kernel", "a BPF program at the netfilter hook OUTPUT of IPv4 may judge each packet"),
+        (
+            NetfilterHook::Forward,
+            "encap",
+            "a BPF program at the netfilter hook FORWARD of IPv4 may judge each packet",
+        ),
+        (
+            NetfilterHook::Output,
+            "kernel",
+            "a BPF program at the netfilter hook OUTPUT of IPv4 may judge each packet",
+        ),
     ] {
         let program = NetfilterProgram::attach(agent.node(), hook)?;
         wait_mode(agent, mode, Some(name))?;
         let findings = agent.cli_json(&["check", "-o", "json"])?["findings"].clone();
-        let is_named =
-            |finding: &serde_json::Value| finding["text"].as_str().is_some_and(|text| name.starts_with(text));
-        ensure!(findings.as_array().context("findings")?.iter().any(is_named), "{findings}");
+        let is_named = |finding: &serde_json::Value| {
+            finding["text"]
+                .as_str()
+                .is_some_and(|text| name.starts_with(text))
+        };
+        ensure!(
+            findings
+                .as_array()
+                .context("findings")?
+                .iter()
+                .any(is_named),
+            "{findings}"
+        );
         let replayed = || agent.counted("from_pod", "replayed");
         let before = replayed()?;
         talk.exchange(500)?;
-        ensure!(replayed()? == before, "{hook:?}: packets passed by the program");
+        ensure!(
+            replayed()? == before,
+            "{hook:?}: packets passed by the program"
+        );
         drop(program);
         wait_mode(agent, "fast", None)?;
         pair.talk_until_replayed(&mut talk, 100)?;

@@ -30,16 +30,24 @@ const PLACES: [Program; 2] = [Program::FromPod, Program::FromUnderlay];
 fn counts(counters: &Counters, program: Program) -> Result<BTreeMap<&'static str, u64>> {
     // The packets in the tenth of a second until a new flow is confirmed do not count either.
     let other = [Reason::NotTunnel, Reason::Unconfirmed];
-    let of_pods = Reason::ALL.into_iter().filter(|reason| !other.contains(reason));
-    of_pods.map(|reason| Ok((reason.name(), counters.packets(program, reason)?))).collect()
+    let of_pods = Reason::ALL
+        .into_iter()
+        .filter(|reason| !other.contains(reason));
+    of_pods
+        .map(|reason| Ok((reason.name(), counters.packets(program, reason)?)))
+        .collect()
 }
 
 /// Expects that the programs of both nodes replay nearly all packets of `work` that they could
 /// replay.
 fn mostly_replayed(pair: &Pair, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let nodes = [Counters::of(&pair.sender)?, Counters::of(&pair.receiver)?];
-    let all =
-        || -> Result<Vec<_>> { nodes.iter().flat_map(|node| PLACES.map(|program| counts(node, program))).collect() };
+    let all = || -> Result<Vec<_>> {
+        nodes
+            .iter()
+            .flat_map(|node| PLACES.map(|program| counts(node, program)))
+            .collect()
+    };
     let before = all()?;
     work()?;
     for (place, (mut counts, before)) in all()?.into_iter().zip(before).enumerate() {
@@ -54,14 +62,22 @@ fn mostly_replayed(pair: &Pair, work: impl FnOnce() -> Result<()>) -> Result<()>
         // tenth of a second above: a fifth of all over a fast cable.
         let early = packets(Reason::Decapsulated) + packets(Reason::Handshake);
         let is_most = replayed * 10 > (all - early) * 9 && replayed > early;
-        ensure!(is_most, "{:?} of node {}: {counts:?}", PLACES[place % 2], ["a", "c"][place / 2]);
+        ensure!(
+            is_most,
+            "{:?} of node {}: {counts:?}",
+            PLACES[place % 2],
+            ["a", "c"][place / 2]
+        );
     }
     Ok(())
 }
 
 fn both_ways(pair: &Pair, at: IpAddr) -> Result<()> {
     let [there, back] = transfer(&pair.near, &pair.far, (at, 0).into(), BLOCKS)?;
-    ensure!((there.blocks, back.blocks) == (BLOCKS, BLOCKS), "{there:?} {back:?}");
+    ensure!(
+        (there.blocks, back.blocks) == (BLOCKS, BLOCKS),
+        "{there:?} {back:?}"
+    );
     Ok(())
 }
 
@@ -83,15 +99,35 @@ fn large_amounts_of_data_arrive_as_they_were_sent() -> Result<()> {
         let replayed = || pair.sender.counted("from_pod", "replayed");
         let before = replayed()?;
         // The path must have been seen to take datagrams of this size.
-        send(&pair.near, &pair.far, at, Segmented { sends: 20, segments: 1, size: 1200 })?;
-        let load = Segmented { sends: 100, segments: 40, size: 1200 };
+        send(
+            &pair.near,
+            &pair.far,
+            at,
+            Segmented {
+                sends: 20,
+                segments: 1,
+                size: 1200,
+            },
+        )?;
+        let load = Segmented {
+            sends: 100,
+            segments: 40,
+            size: 1200,
+        };
         // In the first of ten tenths of a second the flow is confirmed.
         let numbers = send_every(Duration::from_millis(10), &pair.near, &pair.far, at, load)?;
         let unordered = numbers.windows(2).filter(|pair| pair[1] < pair[0]).count();
-        println!("{at}: {} of 4000 arrived, {unordered} behind a later one", numbers.len());
+        println!(
+            "{at}: {} of 4000 arrived, {unordered} behind a later one",
+            numbers.len()
+        );
         let unique: BTreeSet<_> = numbers.iter().collect();
         ensure!(unique.len() == 4000, "{} arrived", numbers.len());
-        ensure!(replayed()? - before > 50, "{} replayed", replayed()? - before);
+        ensure!(
+            replayed()? - before > 50,
+            "{} replayed",
+            replayed()? - before
+        );
         Ok(())
     })
 }

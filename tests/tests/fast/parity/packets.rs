@@ -31,7 +31,10 @@ struct Parity {
 
 impl Parity {
     fn new(pair: &Pair, route: &Route) -> Result<Self> {
-        let listener = pair.far.enter(|| UdpSocket::bind((route.to, PORTS[1])))?.context("a socket")?;
+        let listener = pair
+            .far
+            .enter(|| UdpSocket::bind((route.to, PORTS[1])))?
+            .context("a socket")?;
         Ok(Self {
             watch: Watch::new(pair, route)?,
             near: Counters::of(&pair.sender)?,
@@ -41,7 +44,9 @@ impl Parity {
     }
 
     fn play(pair: &Pair, case: &Case) -> Result<()> {
-        case.packets.iter().try_for_each(|packet| inject(&pair.near, packet))
+        case.packets
+            .iter()
+            .try_for_each(|packet| inject(&pair.near, packet))
     }
 
     fn in_mode_kernel(&self, pair: &Pair, case: &Case) -> Result<Seen> {
@@ -59,7 +64,12 @@ impl Parity {
             let count = || self.near.packets(Program::FromPod, case.reason);
             let (before, packets) = (count()?, case.packets.len() as u64);
             Self::play(pair, case)?;
-            ensure!(count()? - before >= packets, "{} is {}", count()? - before, case.reason.name());
+            ensure!(
+                count()? - before >= packets,
+                "{} is {}",
+                count()? - before,
+                case.reason.name()
+            );
             Ok(())
         })?;
         self.watch.settled(pair)
@@ -69,28 +79,46 @@ impl Parity {
     fn wait_replayed(&self, pair: &Pair) -> Result<()> {
         let count = || -> Result<[u64; 2]> {
             let near = self.near.packets(Program::FromPod, Reason::Replayed)?;
-            Ok([near, self.far.packets(Program::FromUnderlay, Reason::Replayed)?])
+            Ok([
+                near,
+                self.far.packets(Program::FromUnderlay, Reason::Replayed)?,
+            ])
         };
-        eventually("a plain packet that is replayed", Duration::from_secs(10), || {
-            let before = count()?;
-            self.watch.send_plain(pair)?;
-            let after = count()?;
-            ensure!(after[0] > before[0] && after[1] > before[1], "{after:?}");
-            Ok(())
-        })
+        eventually(
+            "a plain packet that is replayed",
+            Duration::from_secs(10),
+            || {
+                let before = count()?;
+                self.watch.send_plain(pair)?;
+                let after = count()?;
+                ensure!(after[0] > before[0] && after[1] > before[1], "{after:?}");
+                Ok(())
+            },
+        )
     }
 
     fn expect_equal(&self, pair: &Pair, cases: &[Case]) -> Result<()> {
         pair.set_mode("kernel")?;
-        let seen: Vec<Seen> =
-            cases.iter().map(|case| self.in_mode_kernel(pair, case).context(case.name)).collect::<Result<_>>()?;
+        let seen: Vec<Seen> = cases
+            .iter()
+            .map(|case| self.in_mode_kernel(pair, case).context(case.name))
+            .collect::<Result<_>>()?;
         pair.set_mode("fast")?;
         pair.sender.wait_pod(&pair.near, true, true)?;
         pair.receiver.wait_pod(&pair.far, true, true)?;
         for (case, kernel) in cases.iter().zip(&seen) {
             let fast = self.in_mode_fast(pair, case).context(case.name)?;
-            ensure!(!kernel.is_empty(), "{}: nothing was seen in mode kernel", case.name);
-            ensure!(*kernel == fast, "{}:\n{}", case.name, difference(kernel, &fast));
+            ensure!(
+                !kernel.is_empty(),
+                "{}: nothing was seen in mode kernel",
+                case.name
+            );
+            ensure!(
+                *kernel == fast,
+                "{}:\n{}",
+                case.name,
+                difference(kernel, &fast)
+            );
         }
         Ok(())
     }
@@ -104,7 +132,8 @@ const DIRECT: Sizes = [(Family::V4, 1500), (Family::V6, 1500)];
 /// Pods with a larger MTU than any way, on nodes that answer as often as they are asked.
 fn prepared(pair: Pair) -> Result<Pair> {
     for pod in [&pair.near, &pair.far] {
-        pod.node().sh("sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0")?;
+        pod.node()
+            .sh("sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0")?;
         pod.set_mtu(1600)?;
     }
     Ok(pair)
@@ -114,13 +143,19 @@ fn prepared(pair: Pair) -> Result<Pair> {
 fn expect_equal(pair: &Pair, sizes: Sizes, cases: fn(&Route) -> Vec<Case>) -> Result<()> {
     sizes.into_iter().try_for_each(|(family, mtu)| {
         let route = Route::new(pair, family, mtu)?;
-        Parity::new(pair, &route)?.expect_equal(pair, &cases(&route)).with_context(|| format!("{family:?}"))
+        Parity::new(pair, &route)?
+            .expect_equal(pair, &cases(&route))
+            .with_context(|| format!("{family:?}"))
     })
 }
 
 #[test]
 fn packets_of_every_kind_become_what_they_become_in_mode_kernel() -> Result<()> {
-    expect_equal(&prepared(fast_pair_of("fp-kinds", Stack::Dual, &[])?)?, TUNNEL, kinds)
+    expect_equal(
+        &prepared(fast_pair_of("fp-kinds", Stack::Dual, &[])?)?,
+        TUNNEL,
+        kinds,
+    )
 }
 
 #[test]
@@ -132,7 +167,11 @@ fn packets_of_every_kind_for_a_neighbour_become_what_they_become_in_mode_kernel(
 
 #[test]
 fn packets_of_every_kind_become_what_they_become_in_mode_kernel_with_host_gw() -> Result<()> {
-    expect_equal(&prepared(fast_host_gw("fp-hostgw", Stack::Dual)?)?, DIRECT, kinds)
+    expect_equal(
+        &prepared(fast_host_gw("fp-hostgw", Stack::Dual)?)?,
+        DIRECT,
+        kinds,
+    )
 }
 
 /// DSCP and ECN, on a wire without congestion and on one that marks every packet that may be
@@ -143,6 +182,8 @@ fn classes_and_congestion_are_carried_as_in_mode_kernel() -> Result<()> {
     expect_equal(&pair, TUNNEL, classes)?;
     let rules = "udp dport 8472 ip ecn set ce\n udp dport 8472 ip6 ecn set ce";
     let chain = format!("chain f {{\n type filter hook forward priority 0;\n {rules}\n }}");
-    pair.net.r.nft(&format!("table inet congestion {{\n {chain}\n }}\n"))?;
+    pair.net
+        .r
+        .nft(&format!("table inet congestion {{\n {chain}\n }}\n"))?;
     expect_equal(&pair, TUNNEL, classes).context("a congested wire")
 }

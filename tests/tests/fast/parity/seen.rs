@@ -35,15 +35,23 @@ impl Watch {
     /// Captures what the near pod sends to the far one. Packets like [`Route::plain`] are left out.
     pub(crate) fn new(pair: &Pair, route: &Route) -> Result<Self> {
         let (is_v6, has_tunnel) = (route.to.is_ipv6(), pair.has_tunnel()?);
-        let [far, tunnel, near]: [Wanted; 3] =
-            if is_v6 { [is_sent_v6, frame::is_tunnel_v6, is_icmp_v6] } else { [is_sent, frame::is_tunnel, is_icmp] };
+        let [far, tunnel, near]: [Wanted; 3] = if is_v6 {
+            [is_sent_v6, frame::is_tunnel_v6, is_icmp_v6]
+        } else {
+            [is_sent, frame::is_tunnel, is_icmp]
+        };
         let wire = if has_tunnel { tunnel } else { far };
         let captures = [
             Capture::start(&pair.far, "eth0", far)?,
             Capture::start(&pair.net.r, "eth-a", wire)?,
             Capture::start(&pair.near, "eth0", near)?,
         ];
-        Ok(Self { captures, plain: route.plain(), is_v6, has_tunnel })
+        Ok(Self {
+            captures,
+            plain: route.plain(),
+            is_v6,
+            has_tunnel,
+        })
     }
 
     /// Sends the packet that says nothing from the near pod.
@@ -59,7 +67,12 @@ impl Watch {
     /// Returns the frames seen so far except plain packets, each once.
     pub(crate) fn seen(&self) -> Seen {
         let frames = self.captures.iter().enumerate();
-        let frames = frames.flat_map(|(place, capture)| capture.frames().into_iter().map(move |frame| (place, frame)));
+        let frames = frames.flat_map(|(place, capture)| {
+            capture
+                .frames()
+                .into_iter()
+                .map(move |frame| (place, frame))
+        });
         frames
             .filter(|(_, frame)| !self.is_plain(frame))
             .map(|(place, frame)| (place, self.masked(place, frame)))
@@ -70,14 +83,24 @@ impl Watch {
     /// frames have been the same for some readings.
     pub(crate) fn settled(&self, pair: &Pair) -> Result<Seen> {
         self.arrival_of_plain(pair)?;
-        eventually_stable("no more frames", Duration::from_secs(5), 3, || Some(self.seen()))
+        eventually_stable("no more frames", Duration::from_secs(5), 3, || {
+            Some(self.seen())
+        })
     }
 
     fn arrival_of_plain(&self, pair: &Pair) -> Result<()> {
-        let arrived = || self.captures[0].frames().iter().filter(|frame| self.is_plain(frame)).count();
+        let arrived = || {
+            self.captures[0]
+                .frames()
+                .iter()
+                .filter(|frame| self.is_plain(frame))
+                .count()
+        };
         let before = arrived();
         self.send_plain(pair)?;
-        eventually("a plain packet", Duration::from_secs(5), || (arrived() > before).then_some(()))
+        eventually("a plain packet", Duration::from_secs(5), || {
+            (arrived() > before).then_some(())
+        })
     }
 
     /// Returns true for a plain packet. Only TTL and header checksum change on the way, so the
@@ -86,7 +109,9 @@ impl Watch {
         let (numbers, rest) = if self.is_v6 { (4..6, 8) } else { (2..6, 12) };
         let plain = self.plain.bytes();
         let inner = frame.len().checked_sub(plain.len()).map(|at| &frame[at..]);
-        inner.is_some_and(|inner| inner[numbers.clone()] == plain[numbers] && inner[rest..] == plain[rest..])
+        inner.is_some_and(|inner| {
+            inner[numbers.clone()] == plain[numbers] && inner[rest..] == plain[rest..]
+        })
     }
 
     /// Without what differs from packet to packet: identification and checksums of what the nodes
@@ -117,10 +142,18 @@ impl Watch {
 /// Returns a text of the frames that only one of two sets has; empty when they are equal.
 pub(crate) fn difference(kernel: &Seen, fast: &Seen) -> String {
     let mut text = String::new();
-    for (who, frames) in [("in mode kernel", kernel.difference(fast)), ("in mode fast", fast.difference(kernel))] {
+    for (who, frames) in [
+        ("in mode kernel", kernel.difference(fast)),
+        ("in mode fast", fast.difference(kernel)),
+    ] {
         for (place, frame) in frames {
-            writeln!(text, "only {who}, {}: {:02x?}", PLACES[*place], &frame[..frame.len().min(140)])
-                .expect("text grows");
+            writeln!(
+                text,
+                "only {who}, {}: {:02x?}",
+                PLACES[*place],
+                &frame[..frame.len().min(140)]
+            )
+            .expect("text grows");
         }
     }
     text

@@ -23,19 +23,30 @@ const RETRANSMISSION: Duration = Duration::from_secs(15);
 
 #[test]
 fn services_of_ipvs() -> Result<()> {
-    if let Some(module) = MODULES.iter().find(|module| !Path::new("/sys/module").join(module).exists()) {
-        not_run("Services of IPVS", &format!("the module {module} is not loaded"));
+    if let Some(module) = MODULES
+        .iter()
+        .find(|module| !Path::new("/sys/module").join(module).exists())
+    {
+        not_run(
+            "Services of IPVS",
+            &format!("the module {module} is not loaded"),
+        );
         return Ok(());
     }
     let lab = FastLab::new("svc-ipvs", &[])?;
     prepare(&lab.nodes.a)?;
     for family in Family::ALL {
         for protocol in [Protocol::Tcp, Protocol::Udp] {
-            modes_agree(&lab, family, protocol).with_context(|| format!("{family:?}, {protocol:?}"))?;
+            modes_agree(&lab, family, protocol)
+                .with_context(|| format!("{family:?}, {protocol:?}"))?;
         }
     }
     for pod in [&lab.near, &lab.far] {
-        ensure!(pod.checksum_errors()? == 0, "wrong checksums at {}", pod.name());
+        ensure!(
+            pod.checksum_errors()? == 0,
+            "wrong checksums at {}",
+            pod.name()
+        );
     }
     Ok(())
 }
@@ -46,7 +57,10 @@ fn prepare(node: &Node) -> Result<()> {
     node.sh(&format!("ip link add {DEVICE} type dummy"))?;
     node.sh(&format!("ip link set {DEVICE} up"))?;
     for family in Family::ALL {
-        node.sh(&format!("ip address add {} dev {DEVICE}", family.service(1).ip()))?;
+        node.sh(&format!(
+            "ip address add {} dev {DEVICE}",
+            family.service(1).ip()
+        ))?;
     }
     Ok(())
 }
@@ -55,17 +69,27 @@ fn prepare(node: &Node) -> Result<()> {
 /// pod ceases to be a real server.
 fn modes_agree(lab: &FastLab, family: Family, protocol: Protocol) -> Result<()> {
     let service = Service::new(family.service(1), protocol, [family.end(&lab.far)?]);
-    let server = VirtualServer { node: &lab.nodes.a, service: &service };
+    let server = VirtualServer {
+        node: &lab.nodes.a,
+        service: &service,
+    };
     server.add()?;
     let arrivals = Arrivals::capture(lab, family)?;
     let mut seen: Vec<BTreeSet<_>> = Vec::new();
     for mode in ["kernel", "encap", "fast"] {
         lab.set_mode(mode)?;
         arrivals.take();
-        let mut talk =
-            Conversation::open(protocol, &lab.near, &lab.far, service.backends[0], Some(service.at)).context(mode)?;
+        let mut talk = Conversation::open(
+            protocol,
+            &lab.near,
+            &lab.far,
+            service.backends[0],
+            Some(service.at),
+        )
+        .context(mode)?;
         if mode == "fast" {
-            lab.until_replayed(|messages| talk.exchange(messages)).context(mode)?;
+            lab.until_replayed(|messages| talk.exchange(messages))
+                .context(mode)?;
         } else {
             talk.exchange(200).context(mode)?;
         }
@@ -73,7 +97,11 @@ fn modes_agree(lab: &FastLab, family: Family, protocol: Protocol) -> Result<()> 
         server.is_cut_and_goes_on(&mut talk).context(mode)?;
     }
     for (mode, arrived) in ["encap", "fast"].iter().zip(&seen[1..]) {
-        ensure!(!seen[0].is_empty() && *arrived == seen[0], "mode {mode}: {arrived:#?}, mode kernel: {:#?}", seen[0]);
+        ensure!(
+            !seen[0].is_empty() && *arrived == seen[0],
+            "mode {mode}: {arrived:#?}, mode kernel: {:#?}",
+            seen[0]
+        );
     }
     server.remove()
 }
@@ -95,13 +123,19 @@ impl VirtualServer<'_> {
     }
 
     fn add_pod(&self) -> Result<()> {
-        self.ipvsadm("--add-server", &format!("--real-server {} --masquerading", self.service.backends[0]))
+        self.ipvsadm(
+            "--add-server",
+            &format!("--real-server {} --masquerading", self.service.backends[0]),
+        )
     }
 
     /// A conversation stops with its real server and goes on with it: IPVS does not announce its
     /// changes, so the next refresh of the flow notices them.
     fn is_cut_and_goes_on(&self, talk: &mut Conversation) -> Result<()> {
-        self.ipvsadm("--delete-server", &format!("--real-server {}", self.service.backends[0]))?;
+        self.ipvsadm(
+            "--delete-server",
+            &format!("--real-server {}", self.service.backends[0]),
+        )?;
         eventually("a flow that is cut", INTERVAL, || {
             ensure!(talk.exchange(20).is_err(), "{talk:?} still comes through");
             Ok(())
@@ -115,6 +149,11 @@ impl VirtualServer<'_> {
             Protocol::Tcp => "--tcp-service",
             Protocol::Udp => "--udp-service",
         };
-        self.node.sh(&format!("ipvsadm {command} {kind} {} {options}", self.service.at)).map(drop)
+        self.node
+            .sh(&format!(
+                "ipvsadm {command} {kind} {} {options}",
+                self.service.at
+            ))
+            .map(drop)
     }
 }

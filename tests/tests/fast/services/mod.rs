@@ -21,8 +21,10 @@ fn services(name: &str, backend: Backend) -> Result<()> {
         for family in Family::ALL {
             let all = || {
                 pods::each_backend(&lab, mode, family).context("one Service for each backend")?;
-                pods::same_ports(&lab, mode, family).context("through a Service and directly, from one port")?;
-                pods::shared_backends(&lab, mode, family).context("backends of several Services")?;
+                pods::same_ports(&lab, mode, family)
+                    .context("through a Service and directly, from one port")?;
+                pods::shared_backends(&lab, mode, family)
+                    .context("backends of several Services")?;
                 node_address::node_ports(&lab, mode, family).context("ports of the nodes")?;
                 node_address::host_port(&lab, mode, family).context("a pod's port of its node")?;
                 node_address::outside(&lab, mode, family).context("to the outside")?;
@@ -30,10 +32,17 @@ fn services(name: &str, backend: Backend) -> Result<()> {
             };
             all().with_context(|| format!("mode {mode}, {family:?}"))?;
         }
-        ensure!(mode == "fast" || lab.replayed()? == replayed, "packets were replayed in mode {mode}");
+        ensure!(
+            mode == "fast" || lab.replayed()? == replayed,
+            "packets were replayed in mode {mode}"
+        );
     }
     for pod in [&lab.near, &lab.beside, &lab.far, &lab.other] {
-        ensure!(pod.checksum_errors()? == 0, "wrong checksums at {}", pod.name());
+        ensure!(
+            pod.checksum_errors()? == 0,
+            "wrong checksums at {}",
+            pod.name()
+        );
     }
     Ok(())
 }

@@ -43,7 +43,10 @@ pub(crate) fn moved(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> 
 
     lab.set_services(family, &services(new))?;
     // A client's port may have been another's before, towards something else.
-    let meant = [(talk.client.local_addr()?, tcp.at), (datagrams.client.local_addr()?, udp.at)];
+    let meant = [
+        (talk.client.local_addr()?, tcp.at),
+        (datagrams.client.local_addr()?, udp.at),
+    ];
     let forgotten = conntrack::forget(&lab.nodes.a, |connection| {
         meant.contains(&(connection.original.source, connection.original.destination))
     })?;
@@ -51,16 +54,21 @@ pub(crate) fn moved(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> 
     datagrams.server = datagrams::server(&lab.other, new)?;
     // Until the flow is refreshed, a packet of it takes the new way only if it is the one that
     // probes the path.
-    eventually("datagrams at the new backend", INTERVAL, || datagrams.exchange(20))?;
+    eventually("datagrams at the new backend", INTERVAL, || {
+        datagrams.exchange(20)
+    })?;
     eventually("the end of the connection", INTERVAL, || reset(&mut talk))?;
-    lab.carried(mode, [true; 2], |messages| datagrams.exchange(messages)).context("after")
+    lab.carried(mode, [true; 2], |messages| datagrams.exchange(messages))
+        .context("after")
 }
 
 /// Succeeds if the client of a connection received a reset.
 fn reset(talk: &mut Talk) -> Result<()> {
-    let Err(lost) = talk.exchange(20) else { bail!("messages still come through") };
+    let Err(lost) = talk.exchange(20) else {
+        bail!("messages still come through")
+    };
     let is_reset = |error: &io::Error| error.kind() == ErrorKind::ConnectionReset;
-    let was_reset =
-        lost.downcast_ref().is_some_and(is_reset) || talk.client.read(&mut [0; 4]).is_err_and(|e| is_reset(&e));
+    let was_reset = lost.downcast_ref().is_some_and(is_reset)
+        || talk.client.read(&mut [0; 4]).is_err_and(|e| is_reset(&e));
     if was_reset { Ok(()) } else { Err(lost) }
 }

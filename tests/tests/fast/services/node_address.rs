@@ -27,7 +27,11 @@ pub(crate) fn node_ports(lab: &ServiceLab, mode: &str, family: Family) -> Result
     // By its own node a pod's packets cross the tunnel; by another one they leave the cluster
     // before. A host's do not come from a pod: only the backend's node has both ends of the
     // stretch.
-    for (from, node, by) in [(near, 11, [true; 2]), (near, 12, [false; 2]), (outside, 11, [false, true])] {
+    for (from, node, by) in [
+        (near, 11, [true; 2]),
+        (near, 12, [false; 2]),
+        (outside, 11, [false, true]),
+    ] {
         let to = SocketAddr::new(family.host(node), NODE_PORT);
         let mut talk = Talk::open(from, &lab.far, backend, Some(to))?;
         lab.carried(mode, by, |messages| talk.exchange(messages))?;
@@ -39,18 +43,30 @@ pub(crate) fn node_ports(lab: &ServiceLab, mode: &str, family: Family) -> Result
 pub(crate) fn host_port(lab: &ServiceLab, mode: &str, family: Family) -> Result<()> {
     let pod = family.end(&lab.near)?;
     let node = &lab.nodes.a;
-    let (v4, to) = (family == Family::V4, SocketAddr::new(family.host(11), HOST_PORT));
+    let (v4, to) = (
+        family == Family::V4,
+        SocketAddr::new(family.host(11), HOST_PORT),
+    );
     let remove = match lab.backend {
         Backend::Iptables => {
-            let tool = if v4 { "iptables-legacy" } else { "ip6tables-legacy" };
+            let tool = if v4 {
+                "iptables-legacy"
+            } else {
+                "ip6tables-legacy"
+            };
             let rule = format!(
-                "PREROUTING -m addrtype --dst-type LOCAL -p tcp --dport {HOST_PORT} -j DNAT --to-destination {pod}"
+                "PREROUTING -m addrtype --dst-type LOCAL -p tcp --dport {HOST_PORT} -j DNAT \
+                 --to-destination {pod}"
             );
             node.sh(&format!("{tool} -w -t nat -A {rule}"))?;
             format!("{tool} -w -t nat -D {rule}")
         }
         Backend::Nftables => {
-            let name = if v4 { "ip host-ports" } else { "ip6 host-ports" };
+            let name = if v4 {
+                "ip host-ports"
+            } else {
+                "ip6 host-ports"
+            };
             let hook = "type nat hook prerouting priority dstnat;";
             let rule = format!("fib daddr type local tcp dport {HOST_PORT} dnat to {pod}");
             let script = format!("table {name} {{\nchain hostports {{\n{hook}\n{rule}\n}}\n}}");

@@ -20,16 +20,31 @@ impl ServiceLab {
             Ok([install(Family::V4)?, install(Family::V6)?])
         };
         let rules = [rules(&lab.nodes.a)?, rules(&lab.nodes.b)?];
-        Ok(Self { backend, rules, lab })
+        Ok(Self {
+            backend,
+            rules,
+            lab,
+        })
     }
 
     pub(crate) fn set_services(&self, family: Family, services: &[Service]) -> Result<()> {
-        self.rules.iter().try_for_each(|of_node| of_node[usize::from(family == Family::V6)].set(services))
+        self.rules
+            .iter()
+            .try_for_each(|of_node| of_node[usize::from(family == Family::V6)].set(services))
     }
 
     /// Talks, in mode `fast` until packets were replayed on these nodes (`a`, `b`).
-    pub(crate) fn carried(&self, mode: &str, by: [bool; 2], mut exchange: impl FnMut(u32) -> Result<()>) -> Result<()> {
-        if mode == "fast" { self.lab.until_replayed_on(by, exchange) } else { exchange(200) }
+    pub(crate) fn carried(
+        &self,
+        mode: &str,
+        by: [bool; 2],
+        mut exchange: impl FnMut(u32) -> Result<()>,
+    ) -> Result<()> {
+        if mode == "fast" {
+            self.lab.until_replayed_on(by, exchange)
+        } else {
+            exchange(200)
+        }
     }
 }
 

@@ -29,17 +29,28 @@ const BACKEND: u16 = 8080;
 
 /// Makes a Service on the near node that leads to the far pod, and returns where.
 fn serve<N>(pair: &Pair<N>, to: IpAddr) -> Result<SocketAddr> {
-    let (at, pods) =
-        if to.is_ipv4() { ("10.96.0.1:80", "10.244.0.0/16") } else { ("[fd00:10:96::1]:80", "fd00:10:244::/48") };
+    let (at, pods) = if to.is_ipv4() {
+        ("10.96.0.1:80", "10.244.0.0/16")
+    } else {
+        ("[fd00:10:96::1]:80", "fd00:10:244::/48")
+    };
     let at = at.parse()?;
     let rules = ServiceRules::install(pair.sender.node(), Backend::Nftables, pods.parse()?)?;
-    rules.set(&[Service::new(at, Protocol::Tcp, [SocketAddr::new(to, BACKEND)])])?;
+    rules.set(&[Service::new(
+        at,
+        Protocol::Tcp,
+        [SocketAddr::new(to, BACKEND)],
+    )])?;
     Ok(at)
 }
 
 impl Loads {
     pub(crate) fn start<N>(pair: &Pair<N>) -> Result<Self> {
-        let load = UdpLoad { pps: 1_000, duration: Duration::from_mins(1), payload: 64 };
+        let load = UdpLoad {
+            pps: 1_000,
+            duration: Duration::from_mins(1),
+            payload: 64,
+        };
         let (mut connections, mut streams) = (Vec::new(), Vec::new());
         for at in pair.far.addresses() {
             let connect = |port, service| {
@@ -50,7 +61,10 @@ impl Loads {
             connections.push(connect(BACKEND, Some(serve(pair, *at)?))?);
             streams.push(UdpRun::start(&pair.near, &pair.far, *at, load)?);
         }
-        Ok(Self { connections, streams })
+        Ok(Self {
+            connections,
+            streams,
+        })
     }
 
     /// Waits until `blocks` more blocks have arrived on every connection, each way.
@@ -59,7 +73,10 @@ impl Loads {
             let before = connection.arrived();
             eventually("data of a connection", Duration::from_secs(20), || {
                 let arrived = connection.arrived();
-                let enough = arrived.iter().zip(before).all(|(arrived, before)| arrived - before >= blocks);
+                let enough = arrived
+                    .iter()
+                    .zip(before)
+                    .all(|(arrived, before)| arrived - before >= blocks);
                 ensure!(enough, "{arrived:?} after {before:?}, of {blocks} blocks");
                 Ok(())
             })?;
@@ -79,7 +96,12 @@ impl Loads {
     /// Ends all of it, and every datagram must have arrived.
     pub(crate) fn expect_complete(self) -> Result<()> {
         for report in self.end()? {
-            let UdpReport { sent, reordered, longest_gap, .. } = report;
+            let UdpReport {
+                sent,
+                reordered,
+                longest_gap,
+                ..
+            } = report;
             println!("{sent} datagrams, {reordered} reordered, longest gap {longest_gap:?}");
             report.expect_complete()?;
         }

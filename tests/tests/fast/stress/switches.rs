@@ -47,7 +47,11 @@ fn change_generations(pair: &Pair, loads: &Loads) -> Result<()> {
             loads.wait_arrived(1)?;
         }
     }
-    ensure!(refreshed()? - before > 20, "{} looks anew", refreshed()? - before);
+    ensure!(
+        refreshed()? - before > 20,
+        "{} looks anew",
+        refreshed()? - before
+    );
     pair.sender.cli(&["flows", "flush"])?;
     pair.wait_replayed(1_000)
 }

@@ -22,11 +22,17 @@ fn moved_gateway(mode: &str) -> Result<UdpReport> {
     loads.wait_arrived(10)?;
     let forwarded = || pair.net.r2.counter("Ip", "ForwDatagrams");
     let before = forwarded()?;
-    pair.net.a.sh("ip route replace default via 192.168.1.2 dev eth0")?;
-    eventually("packets by the second router", Duration::from_secs(5), || {
-        ensure!(forwarded()? - before >= 1_000, "{}", forwarded()? - before);
-        Ok(())
-    })?;
+    pair.net
+        .a
+        .sh("ip route replace default via 192.168.1.2 dev eth0")?;
+    eventually(
+        "packets by the second router",
+        Duration::from_secs(5),
+        || {
+            ensure!(forwarded()? - before >= 1_000, "{}", forwarded()? - before);
+            Ok(())
+        },
+    )?;
     loads.wait_arrived(10)?;
     if mode == "fast" {
         pair.wait_replayed(1_000)?;
@@ -37,8 +43,15 @@ fn moved_gateway(mode: &str) -> Result<UdpReport> {
 #[test]
 fn another_gateway_takes_over_as_in_mode_kernel() -> Result<()> {
     let (kernel, fast) = (moved_gateway("kernel")?, moved_gateway("fast")?);
-    println!("lost: kernel {}, fast {}", kernel.lost_count(), fast.lost_count());
-    ensure!(fast.lost_count() <= kernel.lost_count(), "fast {fast:?}\nkernel {kernel:?}");
+    println!(
+        "lost: kernel {}, fast {}",
+        kernel.lost_count(),
+        fast.lost_count()
+    );
+    ensure!(
+        fast.lost_count() <= kernel.lost_count(),
+        "fast {fast:?}\nkernel {kernel:?}"
+    );
     ensure!((fast.duplicated, fast.receiver_drops) == (0, 0), "{fast:?}");
     Ok(())
 }
@@ -51,7 +64,10 @@ fn outlive(pair: &Pair, loads: &Loads, change: impl FnOnce() -> Result<()>) -> R
 }
 
 fn set_mtu(ends: &[(&Node, &str)], mtu: u32) -> Result<()> {
-    ends.iter().try_for_each(|(node, device)| node.sh(&format!("ip link set {device} mtu {mtu}")).map(drop))
+    ends.iter().try_for_each(|(node, device)| {
+        node.sh(&format!("ip link set {device} mtu {mtu}"))
+            .map(drop)
+    })
 }
 
 /// Routes and addresses of IPv6 go with an interface that goes down, and with them every path.
@@ -66,7 +82,8 @@ fn flap(pair: &Pair) -> Result<()> {
     // These are the administrator's.
     node.sh("ip address replace 2001:db8:1::11/64 dev eth0 nodad")?;
     node.sh("ip route replace default via 192.168.1.1 dev eth0")?;
-    node.sh("ip route replace default via fe80::1 dev eth0").map(drop)
+    node.sh("ip route replace default via fe80::1 dev eth0")
+        .map(drop)
 }
 
 #[test]
@@ -77,10 +94,19 @@ fn connections_outlive_what_happens_to_the_underlay() -> Result<()> {
     pair.wait_replayed(1_000)?;
     let (a, c, r) = (&pair.net.a, &pair.net.c, &pair.net.r);
     outlive(&pair, &loads, || flap(&pair)).context("an interface that was down")?;
-    outlive(&pair, &loads, || set_mtu(&[(r, "eth-c"), (c, "eth0")], 1400)).context("a smaller MTU beyond a router")?;
+    outlive(&pair, &loads, || {
+        set_mtu(&[(r, "eth-c"), (c, "eth0")], 1400)
+    })
+    .context("a smaller MTU beyond a router")?;
     // Routers fragment IPv4 packets. For IPv6 they send Packet Too Big, which the programs observe.
-    ensure!(pair.sender.counted("from_underlay", "too_big")? > 0, "nobody told the other node of it");
+    ensure!(
+        pair.sender.counted("from_underlay", "too_big")? > 0,
+        "nobody told the other node of it"
+    );
     // The tunnels of this node get smaller than its pods.
-    outlive(&pair, &loads, || set_mtu(&[(a, "eth0"), (r, "eth-a"), (r, "br1")], 1380)).context("a smaller MTU here")?;
+    outlive(&pair, &loads, || {
+        set_mtu(&[(a, "eth0"), (r, "eth-a"), (r, "br1")], 1380)
+    })
+    .context("a smaller MTU here")?;
     loads.end().map(drop)
 }

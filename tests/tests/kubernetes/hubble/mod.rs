@@ -53,12 +53,18 @@ impl Scene<'_> {
     /// The subnet of a node.
     fn subnet(&self, node: &str) -> Result<Ipv4Net> {
         let object = self.cluster.kubectl().get(["node", node])?;
-        Ok(object["spec"]["podCIDR"].as_str().context("podCIDR")?.parse()?)
+        Ok(object["spec"]["podCIDR"]
+            .as_str()
+            .context("podCIDR")?
+            .parse()?)
     }
 
     /// The server with this name, if it is not on this node.
     fn server_elsewhere(&self, name: &str, node: &str) -> Result<&PodOnNode> {
-        let found = self.pods.iter().find(|pod| pod.name() == name && pod.node() != node);
+        let found = self
+            .pods
+            .iter()
+            .find(|pod| pod.name() == name && pod.node() != node);
         found.with_context(|| format!("the server {name} is on {node}"))
     }
 }
@@ -71,24 +77,41 @@ fn pod_to_pod(scene: &Scene<'_>) -> Result<Vec<(String, String)>> {
     let (from, to) = (&scene.pods[0], &scene.pods[1]);
     paths::ask(from, &format!("http://{}:8080/hostname", to.address()))?;
     let line = format!("FORWARDED: {} -> {}, port 8080", pod(from), pod(to));
-    Ok([from, to].map(|end| (end.node().to_owned(), line.clone())).into())
+    Ok([from, to]
+        .map(|end| (end.node().to_owned(), line.clone()))
+        .into())
 }
 
 /// The node of the client shows the Service, and the node of the server the server.
 fn pod_to_service(scene: &Scene<'_>) -> Result<Vec<(String, String)>> {
     let from = &scene.pods[1];
-    let server = paths::ask(from, &format!("http://{}/hostname", paths::service(scene.cluster, "web")?))?;
+    let server = paths::ask(
+        from,
+        &format!("http://{}/hostname", paths::service(scene.cluster, "web")?),
+    )?;
     let server = scene.server_elsewhere(&server, from.node())?;
     let line = |to: &str| format!("FORWARDED: {} -> {to}", pod(from));
-    let (service, backend) = (line("Service default/web, port 80"), line(&format!("{}, port 8080", pod(server))));
-    Ok(vec![(from.node().to_owned(), service), (server.node().to_owned(), backend)])
+    let (service, backend) = (
+        line("Service default/web, port 80"),
+        line(&format!("{}, port 8080", pod(server))),
+    );
+    Ok(vec![
+        (from.node().to_owned(), service),
+        (server.node().to_owned(), backend),
+    ])
 }
 
 /// By `externalTrafficPolicy: Local` the server sees the client's address.
 fn node_port(scene: &Scene<'_>) -> Result<Vec<(String, String)>> {
     let server = &scene.pods[2];
-    paths::ask(&scene.cluster.outside, &format!("http://{}:30082/hostname", scene.node(server)?.address()))?;
-    let line = format!("FORWARDED: reserved:world {OUTSIDE} -> {}, port 8080", pod(server));
+    paths::ask(
+        &scene.cluster.outside,
+        &format!("http://{}:30082/hostname", scene.node(server)?.address()),
+    )?;
+    let line = format!(
+        "FORWARDED: reserved:world {OUTSIDE} -> {}, port 8080",
+        pod(server)
+    );
     Ok(vec![(server.node().to_owned(), line)])
 }
 
@@ -96,10 +119,17 @@ fn node_port(scene: &Scene<'_>) -> Result<Vec<(String, String)>> {
 /// its subnet.
 fn node_port_of_another_node(scene: &Scene<'_>) -> Result<Vec<(String, String)>> {
     let asked = scene.node(&scene.pods[0])?;
-    let server = paths::ask(&scene.cluster.outside, &format!("http://{}:30080/hostname", asked.address()))?;
+    let server = paths::ask(
+        &scene.cluster.outside,
+        &format!("http://{}:30080/hostname", asked.address()),
+    )?;
     let server = scene.server_elsewhere(&server, asked.name())?;
     let address = scene.subnet(asked.name())?.network();
-    let line = format!("FORWARDED: reserved:remote-node {} {address} -> {}, port 8080", asked.name(), pod(server));
+    let line = format!(
+        "FORWARDED: reserved:remote-node {} {address} -> {}, port 8080",
+        asked.name(),
+        pod(server)
+    );
     Ok(vec![(server.node().to_owned(), line)])
 }
 
@@ -110,7 +140,10 @@ fn tunnel_packet_of_a_pod(scene: &Scene<'_>) -> Result<Vec<(String, String)>> {
     let send = format!(r"printf '\010\0\0\0\0\0\001\0xxxxxxxxxxxxxx' > /dev/udp/{address}/8472");
     from.run(["bash", "-c", &send])?;
     let reason = "ENCAPSULATION_TRAFFIC_IS_PROHIBITED";
-    let line = format!("DROPPED {reason}: {} -> reserved:host {name} {address}, port 8472", pod(from));
+    let line = format!(
+        "DROPPED {reason}: {} -> reserved:host {name} {address}, port 8472",
+        pod(from)
+    );
     Ok(vec![(name, line)])
 }
 
@@ -127,7 +160,11 @@ fn packet_that_a_policy_drops(scene: &Scene<'_>) -> Result<Vec<(String, String)>
     let asked = paths::ask(from, &format!("http://{}:{PORT}/", to.address()));
     node.nft("delete table inet netpol")?;
     ensure!(asked.is_err(), "{asked:?}");
-    let line = format!("DROPPED POLICY_DENIED: {} -> {}, port {PORT}", pod(from), pod(to));
+    let line = format!(
+        "DROPPED POLICY_DENIED: {} -> {}, port {PORT}",
+        pod(from),
+        pod(to)
+    );
     Ok(vec![(from.node().to_owned(), line)])
 }
 
@@ -135,22 +172,49 @@ fn packet_that_a_policy_drops(scene: &Scene<'_>) -> Result<Vec<(String, String)>
 type Client<'a> = &'a dyn Fn(&Member) -> Result<Vec<ShownFlow>>;
 
 fn by_our_client(node: &Member) -> Result<Vec<ShownFlow>> {
-    let request = GetFlowsRequest { number: LAST.into(), ..GetFlowsRequest::default() };
+    let request = GetFlowsRequest {
+        number: LAST.into(),
+        ..GetFlowsRequest::default()
+    };
     let mut flows = Vec::new();
-    observer::ask(&node.outside_path(SOCKET), "observer.Observer/GetFlows", &request, |response| {
-        if let GetFlowsResponse { content: Some(Content::Flow(flow)), .. } = response {
-            flows.push(ShownFlow::of_message(&flow));
-        }
-        false
-    })?;
+    observer::ask(
+        &node.outside_path(SOCKET),
+        "observer.Observer/GetFlows",
+        &request,
+        |response| {
+            if let GetFlowsResponse {
+                content: Some(Content::Flow(flow)),
+                ..
+            } = response
+            {
+                flows.push(ShownFlow::of_message(&flow));
+            }
+            false
+        },
+    )?;
     Ok(flows)
 }
 
 fn by_the_real_cli(node: &Member, binary: &str) -> Result<Vec<ShownFlow>> {
-    let (last, server) = (format!("--last={LAST}"), format!("--server=unix://{SOCKET}"));
-    let command = ["env", "HOME=/run", binary, "observe", &last, &server, "--output=jsonpb", "--timeout=20s"];
+    let (last, server) = (
+        format!("--last={LAST}"),
+        format!("--server=unix://{SOCKET}"),
+    );
+    let command = [
+        "env",
+        "HOME=/run",
+        binary,
+        "observe",
+        &last,
+        &server,
+        "--output=jsonpb",
+        "--timeout=20s",
+    ];
     let documents = node.run(command)?.stdout;
-    documents.lines().map(|line| Ok(ShownFlow::of_document(&serde_json::from_str(line)?))).collect()
+    documents
+        .lines()
+        .map(|line| Ok(ShownFlow::of_document(&serde_json::from_str(line)?)))
+        .collect()
 }
 
 /// Makes the packets of a case until this client shows their flows.
@@ -158,8 +222,15 @@ fn is_shown(scene: &Scene<'_>, client: Client<'_>, packets: Packets) -> Result<(
     let shown = eventually("the flows", SHOWN, || {
         let expected = packets(scene)?;
         for (name, line) in &expected {
-            let flows: Vec<_> = client(scene.cluster.node(name)?)?.iter().map(ToString::to_string).collect();
-            ensure!(flows.contains(line), "{name} does not show\n{line}\nbut only\n{}", flows.join("\n"));
+            let flows: Vec<_> = client(scene.cluster.node(name)?)?
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            ensure!(
+                flows.contains(line),
+                "{name} does not show\n{line}\nbut only\n{}",
+                flows.join("\n")
+            );
         }
         Ok(expected)
     })?;
@@ -183,20 +254,32 @@ fn observed() -> Result<String> {
     let (flag, rules) = ("        - --kube-subnet-mgr\n", "rules:\n");
     for (place, addition) in [
         (flag, format!("        - --hubble-socket={SOCKET}\n")),
-        (rules, "- apiGroups: [\"\"]\n  resources: [pods]\n  verbs: [list]\n".to_owned()),
+        (
+            rules,
+            "- apiGroups: [\"\"]\n  resources: [pods]\n  verbs: [list]\n".to_owned(),
+        ),
     ] {
-        ensure!(manifest.matches(place).count() == 1, "{place} is not once in the manifest");
+        ensure!(
+            manifest.matches(place).count() == 1,
+            "{place} is not once in the manifest"
+        );
         manifest = manifest.replace(place, &format!("{place}{addition}"));
     }
     Ok(manifest)
 }
 
 fn clients_show_flows(cluster: &Kubernetes) -> Result<()> {
-    let scene = Scene { cluster, pods: cluster.pods(LABEL)? };
+    let scene = Scene {
+        cluster,
+        pods: cluster.pods(LABEL)?,
+    };
     ensure!(scene.pods.len() == cluster.nodes.len(), "{:?}", scene.pods);
     all_cases(&scene, &by_our_client)?;
     let Ok(binary) = env::var("FLANNEL_HUBBLE") else {
-        not_run("the CLI of Hubble on the cluster", "FLANNEL_HUBBLE does not name its binary");
+        not_run(
+            "the CLI of Hubble on the cluster",
+            "FLANNEL_HUBBLE does not name its binary",
+        );
         return Ok(());
     };
     println!("by {binary}:");

@@ -20,9 +20,21 @@ pub(super) struct ShownFlow {
 
 impl fmt::Display for ShownFlow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { verdict, reason, source, destination, port } = self;
-        let reason = reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
-        write!(f, "{verdict}{reason}: {source} -> {destination}, port {port}")
+        let Self {
+            verdict,
+            reason,
+            source,
+            destination,
+            port,
+        } = self;
+        let reason = reason
+            .as_ref()
+            .map(|reason| format!(" {reason}"))
+            .unwrap_or_default();
+        write!(
+            f,
+            "{verdict}{reason}: {source} -> {destination}, port {port}"
+        )
     }
 }
 
@@ -40,13 +52,28 @@ impl ShownFlow {
             let end = end.clone().unwrap_or_default();
             let service = service.clone().unwrap_or_default();
             let service = [service.namespace.as_str(), service.name.as_str()];
-            text([&end.namespace, &end.pod_name], service, end.labels.iter().chain(names), address)
+            text(
+                [&end.namespace, &end.pod_name],
+                service,
+                end.labels.iter().chain(names),
+                address,
+            )
         };
         Self {
             verdict: published(flow.verdict()),
             reason: (reason != DropReason::Unknown).then(|| published(reason)),
-            source: end(&flow.source, &flow.source_service, &flow.source_names, &ip.source),
-            destination: end(&flow.destination, &flow.destination_service, &flow.destination_names, &ip.destination),
+            source: end(
+                &flow.source,
+                &flow.source_service,
+                &flow.source_names,
+                &ip.source,
+            ),
+            destination: end(
+                &flow.destination,
+                &flow.destination_service,
+                &flow.destination_names,
+                &ip.destination,
+            ),
             port: port.into(),
         }
     }
@@ -54,7 +81,10 @@ impl ShownFlow {
     /// The flow of a document of `hubble observe --output=jsonpb`.
     pub(super) fn of_document(document: &Value) -> Self {
         let flow = &document["flow"];
-        let port = flow["l4"].as_object().and_then(|l4| l4.values().next()).map(|l4| &l4["destination_port"]);
+        let port = flow["l4"]
+            .as_object()
+            .and_then(|l4| l4.values().next())
+            .map(|l4| &l4["destination_port"]);
         let end = |side: &str| {
             let (end, service) = (&flow[side], &flow[format!("{side}_service")]);
             let list = |list: &Value| list.as_array().cloned().unwrap_or_default();
@@ -64,7 +94,12 @@ impl ShownFlow {
                 .map(|label| word(&label).to_owned())
                 .collect();
             let pod = [&end["namespace"], &end["pod_name"]].map(word);
-            text(pod, [&service["namespace"], &service["name"]].map(word), labels.iter(), word(&flow["IP"][side]))
+            text(
+                pod,
+                [&service["namespace"], &service["name"]].map(word),
+                labels.iter(),
+                word(&flow["IP"][side]),
+            )
         };
         Self {
             verdict: word(&flow["verdict"]).to_owned(),
@@ -82,11 +117,20 @@ fn word(value: &Value) -> &str {
 }
 
 /// An end: its pod or its Service, or else its labels and names, and its address.
-fn text<'a>(pod: [&str; 2], service: [&str; 2], labels: impl Iterator<Item = &'a String>, address: &'a str) -> String {
+fn text<'a>(
+    pod: [&str; 2],
+    service: [&str; 2],
+    labels: impl Iterator<Item = &'a String>,
+    address: &'a str,
+) -> String {
     match (pod, service) {
         ([namespace, name], _) if !name.is_empty() => format!("{namespace}/{name}"),
         (_, [namespace, name]) if !name.is_empty() => format!("Service {namespace}/{name}"),
-        _ => labels.map(String::as_str).chain([address]).collect::<Vec<_>>().join(" "),
+        _ => labels
+            .map(String::as_str)
+            .chain([address])
+            .collect::<Vec<_>>()
+            .join(" "),
     }
 }
 

@@ -29,18 +29,54 @@ type Step = fn(&Ground) -> Result<()>;
 
 /// All of them, in the order in which they happen.
 pub(super) const FAULTS: [Fault; 12] = [
-    Fault { name: "etcd answers a second late", what: Answers(Manner::Slow) },
-    Fault { name: "etcd's answers are garbled", what: Answers(Manner::Garbled) },
-    Fault { name: "etcd's answers are cut", what: Answers(Manner::Cut) },
-    Fault { name: "etcd closes every connection", what: Answers(Manner::Closed) },
-    Fault { name: "etcd accepts and says nothing", what: Answers(Manner::Silent) },
-    Fault { name: "1,000 leases that are refused", what: Node(add_refused_leases, delete_refused_leases) },
-    Fault { name: "the agent has no descriptors left", what: Node(take_descriptors, give_descriptors) },
-    Fault { name: "the agent is stopped (SIGSTOP)", what: Node(stop, go_on) },
-    Fault { name: "the agent is killed and started again", what: Death(kill, restart) },
-    Fault { name: "the disk of subnet.env is full", what: Node(fill_disk, empty_disk) },
-    Fault { name: "10,000 routes of others come and go", what: Node(add_routes, delete_routes) },
-    Fault { name: "500 links of others come and go", what: Node(add_links, delete_links) },
+    Fault {
+        name: "etcd answers a second late",
+        what: Answers(Manner::Slow),
+    },
+    Fault {
+        name: "etcd's answers are garbled",
+        what: Answers(Manner::Garbled),
+    },
+    Fault {
+        name: "etcd's answers are cut",
+        what: Answers(Manner::Cut),
+    },
+    Fault {
+        name: "etcd closes every connection",
+        what: Answers(Manner::Closed),
+    },
+    Fault {
+        name: "etcd accepts and says nothing",
+        what: Answers(Manner::Silent),
+    },
+    Fault {
+        name: "1,000 leases that are refused",
+        what: Node(add_refused_leases, delete_refused_leases),
+    },
+    Fault {
+        name: "the agent has no descriptors left",
+        what: Node(take_descriptors, give_descriptors),
+    },
+    Fault {
+        name: "the agent is stopped (SIGSTOP)",
+        what: Node(stop, go_on),
+    },
+    Fault {
+        name: "the agent is killed and started again",
+        what: Death(kill, restart),
+    },
+    Fault {
+        name: "the disk of subnet.env is full",
+        what: Node(fill_disk, empty_disk),
+    },
+    Fault {
+        name: "10,000 routes of others come and go",
+        what: Node(add_routes, delete_routes),
+    },
+    Fault {
+        name: "500 links of others come and go",
+        what: Node(add_links, delete_links),
+    },
 ];
 
 impl Fault {
@@ -78,7 +114,11 @@ const GROUP: u32 = 77;
 fn refused_leases() -> Vec<StockNode> {
     let lease = |number: u16| {
         let [high, low] = (number * 16).to_be_bytes();
-        StockNode::named(&format!("10.245.{high}.{low}-28"), &"x".repeat(1_000), &"y".repeat(1_000))
+        StockNode::named(
+            &format!("10.245.{high}.{low}-28"),
+            &"x".repeat(1_000),
+            &"y".repeat(1_000),
+        )
     };
     (0..1_000).map(lease).collect()
 }
@@ -92,7 +132,14 @@ fn delete_refused_leases(ground: &Ground) -> Result<()> {
 }
 
 fn limit_descriptors(ground: &Ground, limit: &str) -> Result<()> {
-    ground.nodes.a.sh(&format!("prlimit --pid {} --nofile={limit}:", ground.agent.child().pid())).map(drop)
+    ground
+        .nodes
+        .a
+        .sh(&format!(
+            "prlimit --pid {} --nofile={limit}:",
+            ground.agent.child().pid()
+        ))
+        .map(drop)
 }
 
 /// Open descriptors stay open, and no more can be opened. The agent's connection to the store is
@@ -129,14 +176,25 @@ fn fill_disk(ground: &Ground) -> Result<()> {
     ground.agent.kill9()?;
     for filler in ["filler", "rest"] {
         // It ends with the disk.
-        node.command(["dd", "if=/dev/zero", &format!("of=/run/flannel/{filler}"), "bs=1k"]).expect_code(1).run()?;
+        node.command([
+            "dd",
+            "if=/dev/zero",
+            &format!("of=/run/flannel/{filler}"),
+            "bs=1k",
+        ])
+        .expect_code(1)
+        .run()?;
         node.sh("rm -f /run/flannel/subnet.env")?;
     }
     ground.agent.restart()
 }
 
 fn empty_disk(ground: &Ground) -> Result<()> {
-    ground.nodes.a.sh("rm -f /run/flannel/filler /run/flannel/rest").map(drop)
+    ground
+        .nodes
+        .a
+        .sh("rm -f /run/flannel/filler /run/flannel/rest")
+        .map(drop)
 }
 
 /// Runs a batch of `ip` on the agent's node.
@@ -146,7 +204,14 @@ fn batch(ground: &Ground, count: u32, line: impl Fn(u32) -> String) -> Result<()
         writeln!(lines, "{}", line(number))?;
     }
     let limit = Duration::from_mins(1);
-    ground.nodes.a.command(["ip", "-batch", "-"]).input(&lines).limit(limit).run().map(drop)
+    ground
+        .nodes
+        .a
+        .command(["ip", "-batch", "-"])
+        .input(&lines)
+        .limit(limit)
+        .run()
+        .map(drop)
 }
 
 fn route(number: u32) -> String {
@@ -155,17 +220,27 @@ fn route(number: u32) -> String {
 }
 
 fn add_routes(ground: &Ground) -> Result<()> {
-    batch(ground, ROUTES, |number| format!("route add {}", route(number)))
+    batch(ground, ROUTES, |number| {
+        format!("route add {}", route(number))
+    })
 }
 
 fn delete_routes(ground: &Ground) -> Result<()> {
-    batch(ground, ROUTES, |number| format!("route delete {}", route(number)))
+    batch(ground, ROUTES, |number| {
+        format!("route delete {}", route(number))
+    })
 }
 
 fn add_links(ground: &Ground) -> Result<()> {
-    batch(ground, LINKS, |number| format!("link add foreign{number} group {GROUP} type bridge"))
+    batch(ground, LINKS, |number| {
+        format!("link add foreign{number} group {GROUP} type bridge")
+    })
 }
 
 fn delete_links(ground: &Ground) -> Result<()> {
-    ground.nodes.a.sh(&format!("ip link delete group {GROUP}")).map(drop)
+    ground
+        .nodes
+        .a
+        .sh(&format!("ip link delete group {GROUP}"))
+        .map(drop)
 }

@@ -12,7 +12,10 @@ use self::{ground::Ground, list::FAULTS};
 #[test]
 fn known_peers_lose_nothing_and_new_ones_are_reached_soon_after() -> Result<()> {
     let ground = Ground::new()?;
-    println!("{:<44} {:>8} {:>6} {:>12}", "fault", "packets", "lost", "recovered in");
+    println!(
+        "{:<44} {:>8} {:>6} {:>12}",
+        "fault", "packets", "lost", "recovered in"
+    );
     let mut failed = Vec::new();
     for fault in &FAULTS {
         match ground.endure(fault) {
@@ -23,6 +26,10 @@ fn known_peers_lose_nothing_and_new_ones_are_reached_soon_after() -> Result<()> 
             Err(error) => failed.push(format!("{}: {error:#}", fault.name)),
         }
     }
-    ensure!(failed.is_empty(), "{failed:#?}\nend of the agent's log:\n{}", ground.agent.child().log_tail(40));
+    ensure!(
+        failed.is_empty(),
+        "{failed:#?}\nend of the agent's log:\n{}",
+        ground.agent.child().log_tail(40)
+    );
     Ok(())
 }

@@ -48,16 +48,31 @@ pub(super) struct World {
 
 impl World {
     /// `setup` are commands on the first node before its agent starts, which chooses by itself.
-    pub(super) fn new(name: &str, stack: Stack, kind: Kind, mode: &str, setup: &[&str]) -> Result<Self> {
+    pub(super) fn new(
+        name: &str,
+        stack: Stack,
+        kind: Kind,
+        mode: &str,
+        setup: &[&str],
+    ) -> Result<Self> {
         let lab = Lab::new(name)?;
         let net = Three::with(&lab, stack)?;
         let store = Store::start(kind, stack, &lab, &net)?;
         setup.iter().try_for_each(|line| net.a.sh(line).map(drop))?;
         let flag = format!("--datapath={mode}");
-        let agents = [store.agent(&net.a, stack, "a", &[&flag])?, store.agent(&net.b, stack, "b", &[&flag])?];
+        let agents = [
+            store.agent(&net.a, stack, "a", &[&flag])?,
+            store.agent(&net.b, stack, "b", &[&flag])?,
+        ];
         agents.iter().try_for_each(Agent::wait_ready)?;
         let pods = [net.a.add_pod("p1")?, net.b.add_pod("p1")?];
-        let world = Self { agents, pods, net, store, lab };
+        let world = Self {
+            agents,
+            pods,
+            net,
+            store,
+            lab,
+        };
         for address in world.pods[1].addresses() {
             world.pods[0].wait_ping(*address)?;
         }
@@ -78,7 +93,9 @@ impl World {
 
     /// Runs commands on the first node.
     pub(super) fn on_a(&self, lines: &[&str]) -> Result<()> {
-        lines.iter().try_for_each(|line| self.net.a.sh(line).map(drop))
+        lines
+            .iter()
+            .try_for_each(|line| self.net.a.sh(line).map(drop))
     }
 
     /// The address of the first node that the second one sends to.
@@ -86,14 +103,20 @@ impl World {
         let status = self.agents[1].status()?;
         let peers = status["peers"].as_array().context("peers")?;
         let is_wanted = |address: &IpAddr| address.is_ipv6() == stack.has_v6();
-        let mut found = peers.iter().filter_map(|peer| peer["public_ip"].as_str()?.parse().ok());
+        let mut found = peers
+            .iter()
+            .filter_map(|peer| peer["public_ip"].as_str()?.parse().ok());
         found.find(is_wanted).with_context(|| format!("{status}"))
     }
 
     /// Waits until the first node is published with `address`, and is ready.
     pub(super) fn wait_published(&self, address: &str) -> Result<()> {
         let address: IpAddr = address.parse()?;
-        let stack = if address.is_ipv6() { Stack::Dual } else { Stack::V4 };
+        let stack = if address.is_ipv6() {
+            Stack::Dual
+        } else {
+            Stack::V4
+        };
         eventually(&format!("the peer at {address}"), LIMIT, || {
             let published = self.published(stack)?;
             ensure!(published == address, "published with {published}");
@@ -104,23 +127,52 @@ impl World {
 
     /// Runs `change` under a stream of datagrams in each direction, from pod to pod, and returns
     /// the longest time without one.
-    pub(super) fn under_traffic(&self, v6: bool, change: impl FnOnce() -> Result<()>) -> Result<Duration> {
+    pub(super) fn under_traffic(
+        &self,
+        v6: bool,
+        change: impl FnOnce() -> Result<()>,
+    ) -> Result<Duration> {
         let [near, far] = &self.pods;
-        let load = UdpLoad { pps: PPS, duration: Duration::from_mins(2), payload: 64 };
-        let at = |pod: &Pod| if v6 { pod.ip6().context("an IPv6 address") } else { Ok(pod.ip()) };
-        let runs = [UdpRun::start(near, far, at(far)?, load)?, UdpRun::start(far, near, at(near)?, load)?];
+        let load = UdpLoad {
+            pps: PPS,
+            duration: Duration::from_mins(2),
+            payload: 64,
+        };
+        let at = |pod: &Pod| {
+            if v6 {
+                pod.ip6().context("an IPv6 address")
+            } else {
+                Ok(pod.ip())
+            }
+        };
+        let runs = [
+            UdpRun::start(near, far, at(far)?, load)?,
+            UdpRun::start(far, near, at(near)?, load)?,
+        ];
         change()?;
         // Packets flow again before the streams end.
         near.wait_ping(at(far)?)?;
         far.wait_ping(at(near)?)?;
-        let reports = runs.into_iter().map(UdpRun::stop).collect::<Result<Vec<_>>>()?;
-        Ok(reports.iter().map(|report| report.longest_gap).max().unwrap_or_default())
+        let reports = runs
+            .into_iter()
+            .map(UdpRun::stop)
+            .collect::<Result<Vec<_>>>()?;
+        Ok(reports
+            .iter()
+            .map(|report| report.longest_gap)
+            .max()
+            .unwrap_or_default())
     }
 
     /// The agents find no fault with their own leases, however their addresses change.
     pub(super) fn expect_no_refusals(&self) {
         for agent in &self.agents {
-            assert_eq!(agent.log_count("overlaps ours"), 0, "{}", agent.child().log());
+            assert_eq!(
+                agent.log_count("overlaps ours"),
+                0,
+                "{}",
+                agent.child().log()
+            );
         }
     }
 }
@@ -135,10 +187,20 @@ impl Store {
             }
             // The thread of the server stays in the namespaces of the one that makes it.
             Kind::Kubernetes => net.r.enter(|| -> Result<Self> {
-                let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+                let runtime = runtime::Builder::new_multi_thread()
+                    .worker_threads(1)
+                    .enable_all()
+                    .build()?;
                 let double = runtime.block_on(Double::start_at(&format!("{ROUTER}:{PORT}"), None));
-                double.change(|state| (1..).zip(["a", "b"]).for_each(|(number, name)| state.put(node(name, number))));
-                Ok(Self::Kubernetes { _double: double, _runtime: runtime })
+                double.change(|state| {
+                    (1..)
+                        .zip(["a", "b"])
+                        .for_each(|(number, name)| state.put(node(name, number)))
+                });
+                Ok(Self::Kubernetes {
+                    _double: double,
+                    _runtime: runtime,
+                })
             })?,
         }
     }
@@ -153,7 +215,10 @@ impl Store {
         match self {
             Self::Etcd(etcd) => AgentOptions::etcd(&etcd.endpoint(ROUTER)),
             Self::Kubernetes { .. } => {
-                fs::write(node.outside_path(NET_CONFIG), config(stack, r#"{"Type":"vxlan"}"#))?;
+                fs::write(
+                    node.outside_path(NET_CONFIG),
+                    config(stack, r#"{"Type":"vxlan"}"#),
+                )?;
                 AgentOptions::kubernetes(&format!("http://{ROUTER}:{PORT}"), name, NET_CONFIG)
             }
         }
@@ -162,7 +227,10 @@ impl Store {
 
 /// A Node with subnets of both families.
 fn node(name: &str, number: u8) -> Value {
-    let cidrs = [format!("10.244.{number}.0/24"), format!("fd00:10:244:{number}::/64")];
+    let cidrs = [
+        format!("10.244.{number}.0/24"),
+        format!("fd00:10:244:{number}::/64"),
+    ];
     let meta = json!({ "name": name, "uid": name, "creationTimestamp": "2026-01-02T03:04:05Z", "annotations": {} });
     let spec = json!({ "podCIDR": cidrs[0], "podCIDRs": cidrs });
     json!({ "kind": "Node", "apiVersion": "v1", "metadata": meta, "spec": spec })

@@ -10,8 +10,14 @@ fn refused(config: &str) -> Result<String> {
     let pair = TwoNodes::new("refused", config)?;
     let (code, text) = pair.a.agent(pair.options()?)?.wait_end()?;
     assert_eq!(code, 1, "{config}:\n{text}");
-    assert!(text.contains("error: the network configuration cannot be served: "), "{text}");
-    assert!(!pair.a.outside_path("/run/flannel/subnet.env").exists(), "{config}: no subnet without a configuration");
+    assert!(
+        text.contains("error: the network configuration cannot be served: "),
+        "{text}"
+    );
+    assert!(
+        !pair.a.outside_path("/run/flannel/subnet.env").exists(),
+        "{config}: no subnet without a configuration"
+    );
     Ok(text)
 }
 
@@ -24,9 +30,13 @@ fn a_configuration_that_cannot_be_served_ends_the_agent() -> Result<()> {
         ),
         (
             r#"{"Network":"10.244.0.0/16"}"#,
-            "the network configuration has no Backend, which flannel reads as udp; write \"Backend\": {\"Type\": \"vxlan\"}",
+            "the network configuration has no Backend, which flannel reads as udp; write \
+             \"Backend\": {\"Type\": \"vxlan\"}",
         ),
-        (r#"{"Network":"10.244.0.0/16","Backend":{}}"#, "Backend in the network configuration has no Type"),
+        (
+            r#"{"Network":"10.244.0.0/16","Backend":{}}"#,
+            "Backend in the network configuration has no Type",
+        ),
         (
             r#"{"EnableIPv4":false,"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#,
             "the network configuration enables neither IPv4 nor IPv6",
@@ -45,8 +55,10 @@ fn an_mtu_that_the_interface_cannot_carry_is_named_with_its_key() -> Result<()> 
     let pair = TwoNodes::new("large-mtu", config)?;
     let (code, text) = pair.a.agent(pair.options()?)?.wait_end()?;
     assert_eq!(code, 1, "{text}");
-    let message = "flannel.1 cannot have an MTU of 8950 bytes, with the tunnel's headers the external interface \
-                   carries less: lower Backend.MTU in the network configuration, or raise the MTU of the interface";
+    let message = "flannel.1 cannot have an MTU of 8950 bytes, with the tunnel's headers the \
+        external interface \
+                   carries less: lower Backend.MTU in the network configuration, or raise the MTU \
+                   of the interface";
     assert!(text.contains(message), "{text}");
     Ok(())
 }
@@ -57,7 +69,9 @@ fn an_mtu_that_the_interface_cannot_carry_is_named_with_its_key() -> Result<()> 
 fn a_slip_in_the_configuration_is_waited_out_and_named() -> Result<()> {
     let pair = TwoNodes::unconfigured("slip")?;
     let agent = pair.a.agent(pair.options()?)?;
-    agent.wait_log(&["etcd has no key /coreos.com/network/config; write the network configuration there"])?;
+    agent.wait_log(&[
+        "etcd has no key /coreos.com/network/config; write the network configuration there",
+    ])?;
     for (config, message) in [
         (
             r#"{"Network":"10.244.0.0/16","Backend":"#,
@@ -65,7 +79,8 @@ fn a_slip_in_the_configuration_is_waited_out_and_named() -> Result<()> {
         ),
         (
             r#"{"Backend":{"Type":"vxlan"}}"#,
-            "the network configuration has no Network; set it to the pod network, for example \"10.244.0.0/16\"",
+            "the network configuration has no Network; set it to the pod network, for example \
+             \"10.244.0.0/16\"",
         ),
         (
             r#"{"Network":"10.244.0.0","Backend":{"Type":"vxlan"}}"#,
@@ -88,7 +103,10 @@ fn a_slip_in_the_configuration_is_waited_out_and_named() -> Result<()> {
         agent.wait_log(&[message])?;
     }
     let status = agent.status()?;
-    assert_eq!(status["stage"], "waiting for the network configuration", "{status}");
+    assert_eq!(
+        status["stage"], "waiting for the network configuration",
+        "{status}"
+    );
     assert_eq!(status["ready"], false, "{status}");
     pair.etcd.put(CONFIG_KEY, VXLAN, None)?;
     agent.wait_ready()
@@ -108,7 +126,12 @@ fn a_lasting_mistake_is_logged_once() -> Result<()> {
 
 #[test]
 fn a_configuration_with_an_unknown_key_is_served_with_a_warning() -> Result<()> {
-    let pair = TwoNodes::new("odd", r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","DirectRoutes":true}}"#)?;
+    let pair = TwoNodes::new(
+        "odd",
+        r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","DirectRoutes":true}}"#,
+    )?;
     let agent = pair.a.ready_agent(pair.options()?)?;
-    agent.wait_log(&["Backend in the network configuration has the unknown key \"DirectRoutes\"; it is ignored"])
+    agent.wait_log(&[
+        "Backend in the network configuration has the unknown key \"DirectRoutes\"; it is ignored",
+    ])
 }

@@ -17,7 +17,8 @@ fn a_device_of_pods_by_its_name_is_refused_with_those_that_can_be_named() -> Res
     pair.a.sh("ip link add cni0 type bridge")?;
     let text = refused(&pair, &["--iface=cni0", "--iface=fd00::7"])?;
     for part in [
-        "no interface fits what was asked for:\n  cni0: cni0 is a bridge of pods, and not an external interface\n",
+        "no interface fits what was asked for:\n  cni0: cni0 is a bridge of pods, and not an \
+         external interface\n",
         "  fd00::7: not an IPv4 address\n",
         "pass --iface with the name or a local address of one of:\n",
         "  eth0 (up): 192.168.1.11",

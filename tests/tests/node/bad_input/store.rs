@@ -17,13 +17,24 @@ fn rides_out(
     let status = agent.wait_ready_is(false)?;
     assert_eq!(status["store"]["in_sync"], false, "{status}");
     let reason = status["store"]["reason"].as_str().unwrap_or_default();
-    assert!(reason.contains("etcd is not reachable (http://192.168.1.12:2379)"), "{reason}");
-    assert_eq!(status["peers"].as_array().map(Vec::len), Some(1), "{status}");
+    assert!(
+        reason.contains("etcd is not reachable (http://192.168.1.12:2379)"),
+        "{reason}"
+    );
+    assert_eq!(
+        status["peers"].as_array().map(Vec::len),
+        Some(1),
+        "{status}"
+    );
     near.ping(far.ip())?;
     assert_eq!(before.changes(&TunnelState::of(&pair.a)?), "");
     back()?;
     let status = agent.wait_ready_is(true)?;
-    assert_eq!((&status["store"]["in_sync"], &status["store"]["reason"]), (&true.into(), &().into()), "{status}");
+    assert_eq!(
+        (&status["store"]["in_sync"], &status["store"]["reason"]),
+        (&true.into(), &().into()),
+        "{status}"
+    );
     Ok(())
 }
 

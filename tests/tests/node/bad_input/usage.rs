@@ -7,7 +7,10 @@ fn refused(flags: &[&str], environment: &[(&str, &str)]) -> Result<String> {
     let lab = Lab::new("usage")?;
     let node = lab.node("n")?;
     let mut options = AgentOptions::etcd("http://127.0.0.1:1")?.flags(flags);
-    options.environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    options.environment = environment
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
     let (code, text) = node.agent(options)?.wait_end()?;
     assert_eq!(code, 64, "{text}");
     Ok(text)
@@ -46,6 +49,9 @@ fn every_mistake_on_the_command_line_is_reported_at_once() -> Result<()> {
 #[test]
 fn what_is_not_built_is_refused_by_name() -> Result<()> {
     let text = refused(&["--vmodule=main=9"], &[])?;
-    assert!(text.contains("--vmodule=main=9 is not built yet; leave it out"), "{text}");
+    assert!(
+        text.contains("--vmodule=main=9 is not built yet; leave it out"),
+        "{text}"
+    );
     Ok(())
 }

@@ -11,7 +11,8 @@ fn a_second_agent_with_the_same_state_directory_is_refused() -> Result<()> {
     let (code, text) = pair.a.agent(pair.options()?)?.wait_end()?;
     assert_eq!(code, 1, "{text}");
     let message = format!(
-        "error: the state directory /run/flannel is in use by process {} (flannel-agent); stop it first, or choose \
+        "error: the state directory /run/flannel is in use by process {} (flannel-agent); stop it \
+         first, or choose \
          another --state-dir",
         first.child().pid()
     );
@@ -36,11 +37,25 @@ fn agents_in_different_namespaces_do_not_meet() -> Result<()> {
     let [a, b] = pair.agents()?;
     for agent in [&a, &b] {
         assert_eq!(agent.status()?["device"]["name"], "flannel.1");
-        assert!(agent.node().outside_path("/run/flannel/agent.sock").exists());
-        assert!(agent.node().outside_path("/sys/fs/bpf/flannel/v2/maps/PEERS").exists());
+        assert!(
+            agent
+                .node()
+                .outside_path("/run/flannel/agent.sock")
+                .exists()
+        );
+        assert!(
+            agent
+                .node()
+                .outside_path("/sys/fs/bpf/flannel/v2/maps/PEERS")
+                .exists()
+        );
     }
     a.set_mode("kernel")?;
-    assert_eq!(b.status()?["mode"]["effective"], "fast", "the mode of one is not that of the other");
+    assert_eq!(
+        b.status()?["mode"]["effective"],
+        "fast",
+        "the mode of one is not that of the other"
+    );
     a.sigterm_and_wait()?;
     assert_eq!(b.status()?["ready"], true);
     Ok(())
@@ -54,20 +69,35 @@ fn state_directory_pin_root_and_subnet_file_follow_their_options() -> Result<()>
         confinement: None,
         state_dir: "/run/other/state".to_owned(),
         pin_root: "/run/other/bpf".to_owned(),
-        ..pair.options()?.flag("--subnet-file=/run/other/cni/subnet.env")
+        ..pair
+            .options()?
+            .flag("--subnet-file=/run/other/cni/subnet.env")
     };
     let agent = pair.a.agent(options)?;
     eventually("readiness", Duration::from_secs(20), || {
         let status = agent.status()?;
-        (status["ready"] == true).then_some(()).with_context(|| status.to_string())
+        (status["ready"] == true)
+            .then_some(())
+            .with_context(|| status.to_string())
     })?;
-    for there in ["state/agent.sock", "state/agent.lock", "bpf/v2/maps/PEERS", "cni/subnet.env"] {
-        assert!(pair.a.outside_path(format!("/run/other/{there}")).exists(), "{there}");
+    for there in [
+        "state/agent.sock",
+        "state/agent.lock",
+        "bpf/v2/maps/PEERS",
+        "cni/subnet.env",
+    ] {
+        assert!(
+            pair.a.outside_path(format!("/run/other/{there}")).exists(),
+            "{there}"
+        );
     }
     for default in ["/run/flannel", "/sys/fs/bpf/flannel"] {
         assert!(!pair.a.outside_path(default).exists(), "{default}");
     }
     assert_eq!(agent.status()?["mode"]["effective"], "fast");
-    assert_eq!(agent.cli_json(&["maps", "dump", "config", "-o", "json"])?["config"]["heartbeat_fresh"], true);
+    assert_eq!(
+        agent.cli_json(&["maps", "dump", "config", "-o", "json"])?["config"]["heartbeat_fresh"],
+        true
+    );
     Ok(())
 }

@@ -36,7 +36,11 @@ impl Dice {
     fn change(&mut self) -> Change {
         let number = self.0.random_range(1..=PEERS);
         // Now and then a larger subnet, over that of a neighbour.
-        let name = if self.0.random_ratio(1, 20) { name(number & !1, 25) } else { name(number, 26) };
+        let name = if self.0.random_ratio(1, 20) {
+            name(number & !1, 25)
+        } else {
+            name(number, 26)
+        };
         let value = match self.0.random_range(0..20) {
             0..6 => None,
             6 => Some("{".to_owned()),
@@ -47,13 +51,28 @@ impl Dice {
     }
 
     fn lease(&mut self, number: u16) -> StockNode {
-        let [upper, lower] = if self.0.random_ratio(1, 4) { self.0.random() } else { number.to_be_bytes() };
+        let [upper, lower] = if self.0.random_ratio(1, 4) {
+            self.0.random()
+        } else {
+            number.to_be_bytes()
+        };
         let direct = self.0.random_ratio(1, 4);
-        let public_ip =
-            if direct { format!("192.168.1.{}", 100 + lower / 2) } else { format!("172.16.{upper}.{lower}") };
-        let mac = if self.0.random_ratio(1, 10) { self.0.random_range(1..=PEERS) } else { number };
+        let public_ip = if direct {
+            format!("192.168.1.{}", 100 + lower / 2)
+        } else {
+            format!("172.16.{upper}.{lower}")
+        };
+        let mac = if self.0.random_ratio(1, 10) {
+            self.0.random_range(1..=PEERS)
+        } else {
+            number
+        };
         let [mac_upper, mac_lower] = mac.to_be_bytes();
-        StockNode::named(&name(number, 26), &public_ip, &format!("02:00:00:00:{mac_upper:02x}:{mac_lower:02x}"))
+        StockNode::named(
+            &name(number, 26),
+            &public_ip,
+            &format!("02:00:00:00:{mac_upper:02x}:{mac_lower:02x}"),
+        )
     }
 }
 
@@ -69,16 +88,20 @@ fn churn(etcd: &Etcd, dice: &mut Dice, time: Duration) -> Result<u64> {
         let day = client.lease_grant(86_400, None).await?.id();
         let end = Instant::now() + time;
         while Instant::now() < end {
-            let changes: Vec<_> = (0..dice.0.random_range(1..20)).map(|_| dice.change()).collect();
+            let changes: Vec<_> = (0..dice.0.random_range(1..20))
+                .map(|_| dice.change())
+                .collect();
             // A transaction may not write one key twice.
             let mut seen = BTreeSet::new();
             let ops: Vec<_> = changes
                 .into_iter()
                 .filter(|change| seen.insert(change.name.clone()))
                 .map(|Change { name, value }| match value {
-                    Some(value) => {
-                        TxnOp::put(format!("{LEASES}{name}"), value, Some(PutOptions::new().with_lease(day)))
-                    }
+                    Some(value) => TxnOp::put(
+                        format!("{LEASES}{name}"),
+                        value,
+                        Some(PutOptions::new().with_lease(day)),
+                    ),
                     None => TxnOp::delete(format!("{LEASES}{name}"), None),
                 })
                 .collect();
@@ -94,14 +117,23 @@ fn churn(etcd: &Etcd, dice: &mut Dice, time: Duration) -> Result<u64> {
 /// entries, verdicts. Lines that contain a word of `not_about` are left out.
 fn made_of_leases(agent: &Agent, not_about: &[&str]) -> Result<BTreeSet<String>> {
     let status = agent.status()?;
-    ensure!(status["ready"] == true && status["dirty"].as_array().is_some_and(Vec::is_empty), "{status}");
-    let mut all: BTreeSet<String> =
-        TunnelState::of(agent.node())?.matching(&[]).into_iter().map(str::to_owned).collect();
+    ensure!(
+        status["ready"] == true && status["dirty"].as_array().is_some_and(Vec::is_empty),
+        "{status}"
+    );
+    let mut all: BTreeSet<String> = TunnelState::of(agent.node())?
+        .matching(&[])
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
     all.retain(|line| !line.starts_with("address "));
     let dump = agent.cli_json(&["maps", "dump", "peers", "-o", "json"])?;
     for row in dump["peers"].as_array().context("peers")? {
         // The next hop is each node's own way.
-        all.insert(format!("map {} {} {} {}", row["subnet"], row["vtep"], row["vtep_mac"], row["path"]));
+        all.insert(format!(
+            "map {} {} {} {}",
+            row["subnet"], row["vtep"], row["vtep_mac"], row["path"]
+        ));
     }
     for row in status["peers"].as_array().context("peers")? {
         all.insert(format!("status {row}"));
@@ -118,13 +150,19 @@ fn has_last(agent: &Agent) -> Result<()> {
         let status = agent.status()?;
         let peers = status["peers"].as_array().context("peers")?;
         let subnet = name(LAST, 26).replace('-', "/");
-        ensure!(peers.iter().any(|peer| peer["subnet"] == *subnet), "{} peers", peers.len());
+        ensure!(
+            peers.iter().any(|peer| peer["subnet"] == *subnet),
+            "{} peers",
+            peers.len()
+        );
         Ok(())
     })
 }
 
 fn number(variable: &str, default: u64) -> Result<u64> {
-    env::var(variable).map_or(Ok(default), |text| text.parse().with_context(|| format!("{variable}={text}")))
+    env::var(variable).map_or(Ok(default), |text| {
+        text.parse().with_context(|| format!("{variable}={text}"))
+    })
 }
 
 #[test]
@@ -156,16 +194,32 @@ fn weather(seed: u64) -> Result<()> {
     has_last(&fresh)?;
     let status = agent.status()?;
     let subnet = status["lease"]["subnet"].as_str().context("a subnet")?;
-    let about_the_old =
-        [subnet, subnet.trim_end_matches("/26"), "192.168.1.11\"", status["device"]["mac"].as_str().context("a MAC")?];
+    let about_the_old = [
+        subnet,
+        subnet.trim_end_matches("/26"),
+        "192.168.1.11\"",
+        status["device"]["mac"].as_str().context("a MAC")?,
+    ];
     eventually("what a fresh agent makes of the store", LIMIT, || {
         let new = made_of_leases(&fresh, &about_the_old)?;
-        let (missing, extra): (Vec<_>, Vec<_>) = (new.difference(&old).collect(), old.difference(&new).collect());
-        ensure!(missing.is_empty() && extra.is_empty(), "the old one lacks {missing:#?}\nand has too many: {extra:#?}");
+        let (missing, extra): (Vec<_>, Vec<_>) = (
+            new.difference(&old).collect(),
+            old.difference(&new).collect(),
+        );
+        ensure!(
+            missing.is_empty() && extra.is_empty(),
+            "the old one lacks {missing:#?}\nand has too many: {extra:#?}"
+        );
         Ok(())
     })?;
     let peers = status["peers"].as_array().map_or(0, Vec::len);
-    println!("{changes} changes in {time:?}, {peers} peers and {} lines of state at the end", old.len());
-    ensure!(changes > 1000 && peers > 100, "{changes} changes, {peers} peers: that is no storm");
+    println!(
+        "{changes} changes in {time:?}, {peers} peers and {} lines of state at the end",
+        old.len()
+    );
+    ensure!(
+        changes > 1000 && peers > 100,
+        "{changes} changes, {peers} peers: that is no storm"
+    );
     Ok(())
 }

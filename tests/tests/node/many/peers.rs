@@ -6,8 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{Agent, StockNode, TunnelState, TwoNodes, eventually};
 
 /// 1024 subnets.
-const CONFIG: &str =
-    r#"{"Network":"10.244.0.0/16","SubnetLen":26,"SubnetMin":"10.244.200.0","Backend":{"Type":"vxlan"}}"#;
+const CONFIG: &str = r#"{"Network":"10.244.0.0/16","SubnetLen":26,"SubnetMin":"10.244.200.0","Backend":{"Type":"vxlan"}}"#;
 const MANY: u16 = 300;
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -16,7 +15,11 @@ fn many() -> Vec<StockNode> {
         let [high, low] = (number * 64).to_be_bytes();
         let [upper, lower] = number.to_be_bytes();
         let mac = format!("02:00:00:00:{upper:02x}:{lower:02x}");
-        StockNode::named(&format!("10.244.{high}.{low}-26"), &format!("172.16.{upper}.{lower}"), &mac)
+        StockNode::named(
+            &format!("10.244.{high}.{low}-26"),
+            &format!("172.16.{upper}.{lower}"),
+            &mac,
+        )
     };
     (1..=MANY).map(lease).collect()
 }
@@ -25,8 +28,14 @@ fn many() -> Vec<StockNode> {
 fn counts(pair: &TwoNodes, agent: &Agent) -> Result<[usize; 4]> {
     let state = TunnelState::of(&pair.a)?;
     let dump = agent.cli_json(&["maps", "dump", "peers", "-o", "json"])?;
-    let [routes, neighbours, fdb] = ["route", "neighbour", "fdb"].map(|kind| state.matching(&[kind]).len());
-    Ok([routes, neighbours, fdb, dump["peers"].as_array().context("peers")?.len()])
+    let [routes, neighbours, fdb] =
+        ["route", "neighbour", "fdb"].map(|kind| state.matching(&[kind]).len());
+    Ok([
+        routes,
+        neighbours,
+        fdb,
+        dump["peers"].as_array().context("peers")?.len(),
+    ])
 }
 
 fn until(pair: &TwoNodes, agent: &Agent, count: usize) -> Result<()> {
@@ -47,8 +56,18 @@ fn three_hundred_peers_come_and_go() -> Result<()> {
     until(&pair, &agent, leases.len())?;
     let status = agent.wait_ready_is(true)?;
     let peers = status["peers"].as_array().context("peers")?;
-    assert!(peers.len() == leases.len() && peers.iter().all(|peer| peer["way"] == "tunnel"), "{status}");
-    assert_eq!((status["dirty"].as_array().map(Vec::len), status["error"].is_null()), (Some(0), true), "{status}");
+    assert!(
+        peers.len() == leases.len() && peers.iter().all(|peer| peer["way"] == "tunnel"),
+        "{status}"
+    );
+    assert_eq!(
+        (
+            status["dirty"].as_array().map(Vec::len),
+            status["error"].is_null()
+        ),
+        (Some(0), true),
+        "{status}"
+    );
 
     // A fresh process takes them over; half of them leave, then all.
     agent.kill9()?;

@@ -38,7 +38,10 @@ const QUIET: Duration = Duration::from_millis(300);
 /// A tunnel packet's payload as a node would make it: from a pod to a pod, for the VTEP with this
 /// MAC.
 fn tunnelled(vtep: Mac, from: &Pod, to: &Pod) -> Vec<u8> {
-    vxlan(&Packet::datagram((from.ip(), 1).into(), (to.ip(), EAR).into(), 1, FORGED).framed(vtep.0, [2; 6]))
+    vxlan(
+        &Packet::datagram((from.ip(), 1).into(), (to.ip(), EAR).into(), 1, FORGED)
+            .framed(vtep.0, [2; 6]),
+    )
 }
 
 /// Returns how many of the forged packets that a pod sends to `at` reach another pod, before and
@@ -85,17 +88,30 @@ type Frames = Vec<Vec<u8>>;
 /// it is made of.
 fn in_disguise(node: &Host, from: &Pod, payload: &[u8]) -> Result<Vec<(&'static str, Frames)>> {
     let link = node.sh("ip -brief link show dev cni0")?.stdout;
-    let bridge: Mac = link.split_ascii_whitespace().nth(2).with_context(|| link.clone())?.parse()?;
+    let bridge: Mac = link
+        .split_ascii_whitespace()
+        .nth(2)
+        .with_context(|| link.clone())?
+        .parse()?;
     let frame = |packet: &Packet| packet.framed(bridge.0, [2, 0, 0, 0, 9, 9]);
     let plain = Packet::datagram((from.ip(), 4242).into(), (NODE, TUNNEL).into(), 7, payload);
-    let with_options = Packet { has_options: true, ..plain.clone() };
+    let with_options = Packet {
+        has_options: true,
+        ..plain.clone()
+    };
     // The first fragment is as short as possible: it shows the port, but no byte of VXLAN.
     let fragments = plain.fragments(8).map(|fragment| frame(&fragment));
     let whole = frame(&plain);
     Ok(vec![
         ("behind a priority tag", vec![with_priority_tags(&whole, 1)]),
-        ("behind two priority tags", vec![with_priority_tags(&whole, 2)]),
-        ("behind three priority tags", vec![with_priority_tags(&whole, 3)]),
+        (
+            "behind two priority tags",
+            vec![with_priority_tags(&whole, 2)],
+        ),
+        (
+            "behind three priority tags",
+            vec![with_priority_tags(&whole, 3)],
+        ),
         ("behind IP options", vec![frame(&with_options)]),
         ("in fragments", fragments.into()),
         ("as it is", vec![whole]),
@@ -135,7 +151,10 @@ fn set_guard(agents: &[&Agent], mode: &str) -> Result<()> {
         agent.cli(&["guard", "set", mode])?;
         eventually("the guard", LIMIT, || {
             let shown = agent.cli(&["guard", "show"])?.stdout;
-            ensure!(shown.starts_with(&format!("outer   {mode} (chosen at run time), 0")), "{shown}");
+            ensure!(
+                shown.starts_with(&format!("outer   {mode} (chosen at run time), 0")),
+                "{shown}"
+            );
             Ok(())
         })?;
     }
@@ -144,21 +163,34 @@ fn set_guard(agents: &[&Agent], mode: &str) -> Result<()> {
 
 fn mac(agent: &Agent) -> Result<Mac> {
     let status = agent.status()?;
-    Ok(status["device"]["mac"].as_str().with_context(|| status.to_string())?.parse()?)
+    Ok(status["device"]["mac"]
+        .as_str()
+        .with_context(|| status.to_string())?
+        .parse()?)
 }
 
 #[test]
 fn what_a_pod_tries_against_a_node_is_refused() -> Result<()> {
     let nodes = TwoNodes::new("hostile-pod", VXLAN)?;
-    let ports = [format!("--healthz-port={HEALTH}"), format!("--metrics-port={METRICS}")];
+    let ports = [
+        format!("--healthz-port={HEALTH}"),
+        format!("--metrics-port={METRICS}"),
+    ];
     let listening = [&ports[..], &["--metrics-ip=0.0.0.0".to_owned()]].concat();
-    let options = listening.iter().fold(nodes.options()?.flag("--healthz-ip=127.0.0.1"), |all, flag| all.flag(flag));
+    let options = listening.iter().fold(
+        nodes.options()?.flag("--healthz-ip=127.0.0.1"),
+        |all, flag| all.flag(flag),
+    );
     let (agent, other) = (nodes.a.agent(options)?, nodes.b.agent(nodes.options()?)?);
     for agent in [&agent, &other] {
         agent.wait_ready()?;
         agent.wait_peers(1)?;
     }
-    let (near, beside, far) = (nodes.a.add_pod("p1")?, nodes.a.add_pod("p2")?, nodes.b.add_pod("p1")?);
+    let (near, beside, far) = (
+        nodes.a.add_pod("p1")?,
+        nodes.a.add_pod("p2")?,
+        nodes.b.add_pod("p1")?,
+    );
     near.ping(far.ip())?;
     agent.wait_pod(&near, true, true)?;
     let bridge = Ipv4Addr::from(u32::from(near.ip4()?) & !0xff | 1);
@@ -171,7 +203,10 @@ fn what_a_pod_tries_against_a_node_is_refused() -> Result<()> {
     for path in ["/healthz", "/readyz", "/../etc/passwd", "/debug/pprof"] {
         let answer = asked(&near, (NODE, METRICS).into(), path)?;
         println!("{path} at the port of metrics: {answer}");
-        ensure!(answer.contains(" 404 ") || answer.contains(" 400 "), "{answer}");
+        ensure!(
+            answer.contains(" 404 ") || answer.contains(" 400 "),
+            "{answer}"
+        );
     }
 
     // As the other node would send to a second pod of this node, and as this node would send to a
@@ -179,12 +214,21 @@ fn what_a_pod_tries_against_a_node_is_refused() -> Result<()> {
     let [ours, theirs] = [mac(&agent)?, mac(&other)?];
     let to_us = tunnelled(ours, &far, &beside);
     let to_them = tunnelled(theirs, &near, &far);
-    let tried = |what: &str, by: &Pod, address: Ipv4Addr, payload: &[u8], expected: usize| -> Result<()> {
-        let forged = heard(&near, by, SocketAddr::new(IpAddr::V4(address), TUNNEL), payload)?;
-        println!("tunnel packets to {address}, {what}: {forged} of {TIMES} heard");
-        ensure!(forged == expected, "{what}: {forged} of {TIMES} packets to {address} heard, not {expected}");
-        Ok(())
-    };
+    let tried =
+        |what: &str, by: &Pod, address: Ipv4Addr, payload: &[u8], expected: usize| -> Result<()> {
+            let forged = heard(
+                &near,
+                by,
+                SocketAddr::new(IpAddr::V4(address), TUNNEL),
+                payload,
+            )?;
+            println!("tunnel packets to {address}, {what}: {forged} of {TIMES} heard");
+            ensure!(
+                forged == expected,
+                "{what}: {forged} of {TIMES} packets to {address} heard, not {expected}"
+            );
+            Ok(())
+        };
     set_guard(&[&agent, &other], "off")?;
     tried("guard off", &far, OTHER, &to_them, TIMES)?;
     set_guard(&[&agent, &other], "enforce")?;
@@ -193,16 +237,29 @@ fn what_a_pod_tries_against_a_node_is_refused() -> Result<()> {
     for (guard, expected) in [("off", TIMES), ("enforce", 0)] {
         set_guard(&[&agent], guard)?;
         for address in own {
-            tried(&format!("mode fast, guard {guard}"), &beside, address, &to_us, expected)?;
+            tried(
+                &format!("mode fast, guard {guard}"),
+                &beside,
+                address,
+                &to_us,
+                expected,
+            )?;
         }
     }
     for (how, frames) in in_disguise(&nodes.a, &near, &to_us)? {
         for (guard, expected) in [("off", 1), ("enforce", 0)] {
             set_guard(&[&agent], guard)?;
-            let send = || frames.iter().try_for_each(|frame| inject_frame(&near, "eth0", frame));
+            let send = || {
+                frames
+                    .iter()
+                    .try_for_each(|frame| inject_frame(&near, "eth0", frame))
+            };
             let forged = heard_after(&near, &beside, send)?;
             println!("a tunnel packet {how}, guard {guard}: {forged} of 1 heard");
-            ensure!(forged == expected, "{how}, guard {guard}: {forged} heard, not {expected}");
+            ensure!(
+                forged == expected,
+                "{how}, guard {guard}: {forged} heard, not {expected}"
+            );
         }
     }
     // Without mode fast no program sees what pods send. The rule of docs/concepts/security.md does,
@@ -247,10 +304,16 @@ fn a_forged_packet_behind_a_replayed_one_is_refused() -> Result<()> {
     }
     eventually("the count of what was refused", LIMIT, || {
         let refused = refused()? - refused_before;
-        ensure!(refused == ROUNDS, "{refused} of {ROUNDS} forged packets were refused");
+        ensure!(
+            refused == ROUNDS,
+            "{refused} of {ROUNDS} forged packets were refused"
+        );
         Ok(())
     })?;
     let replayed = lab.replayed()?[0] - replayed_before;
-    ensure!(replayed >= ROUNDS / 2, "the flow was not replayed: {replayed} packets");
+    ensure!(
+        replayed >= ROUNDS / 2,
+        "the flow was not replayed: {replayed} packets"
+    );
     Ok(())
 }

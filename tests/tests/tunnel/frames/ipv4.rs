@@ -19,7 +19,11 @@ fn frames_of_every_kind_of_inner_packet_equal_the_kernels() -> Result<()> {
 #[test]
 fn the_outer_tos_equals_the_kernels_for_every_inner_one() -> Result<()> {
     for (class, outer, ours) in Wire::new("tos", &IPV4)?.expect_equal_classes()? {
-        assert_eq!((ours[15], ours[V4.inner + 1]), (outer, class), "inner {class:#x}");
+        assert_eq!(
+            (ours[15], ours[V4.inner + 1]),
+            (outer, class),
+            "inner {class:#x}"
+        );
     }
     Ok(())
 }
@@ -48,7 +52,10 @@ fn a_sockets_flow_keeps_its_outer_source_port_across_modes() -> Result<()> {
     })??;
     let ports = |by_us: bool| -> Result<Vec<u16>> {
         wire.capture.clear();
-        sockets.iter().map(|socket| outer_port(&wire, socket, by_us)).collect()
+        sockets
+            .iter()
+            .map(|socket| outer_port(&wire, socket, by_us))
+            .collect()
     };
     wire.pair.sender.set_mode("kernel")?;
     let kernel = ports(false)?;
@@ -69,7 +76,8 @@ fn outer_port(wire: &Wire, socket: &UdpSocket, by_us: bool) -> Result<u16> {
         let frames = wire.capture.frames();
         let is_wanted = |frame: &&Vec<u8>| {
             let inner = frame::udp(&frame[V4.inner - 14..]);
-            inner.is_some_and(|udp| udp.source_port() == local) && is_encapsulated_by_us(frame) == by_us
+            inner.is_some_and(|udp| udp.source_port() == local)
+                && is_encapsulated_by_us(frame) == by_us
         };
         Some(frame::udp(frames.iter().find(is_wanted)?)?.source_port())
     })
@@ -96,6 +104,9 @@ fn identifications_of_our_frames_differ() -> Result<()> {
         (frames.len() == 40).then_some(ids)
     })?;
     let different: BTreeSet<_> = ids.iter().collect();
-    assert!(ids.len() >= 38 && different.len() + 2 >= ids.len(), "{ids:?}");
+    assert!(
+        ids.len() >= 38 && different.len() + 2 >= ids.len(),
+        "{ids:?}"
+    );
     Ok(())
 }

@@ -31,11 +31,19 @@ struct Field {
 }
 
 const fn equal(name: &'static str, at: Range<usize>) -> Field {
-    Field { name, at, differs: None }
+    Field {
+        name,
+        at,
+        differs: None,
+    }
 }
 
 const fn may_differ(name: &'static str, at: Range<usize>, why: &'static str) -> Field {
-    Field { name, at, differs: Some(why) }
+    Field {
+        name,
+        at,
+        differs: Some(why),
+    }
 }
 
 /// The layout over one family.
@@ -50,8 +58,13 @@ struct Layout {
     fields: &'static [Field],
 }
 
-const IPV4: Layout =
-    Layout { stack: Stack::V4, is_tunnel: frame::is_tunnel, inner: V4.inner, largest: 1450 - 28, fields: &IPV4_FIELDS };
+const IPV4: Layout = Layout {
+    stack: Stack::V4,
+    is_tunnel: frame::is_tunnel,
+    inner: V4.inner,
+    largest: 1450 - 28,
+    fields: &IPV4_FIELDS,
+};
 
 const IPV6: Layout = Layout {
     stack: Stack::V6,
@@ -68,17 +81,29 @@ const IPV4_FIELDS: [Field; 24] = [
     equal("version and header length", 14..15),
     equal("outer TOS", 15..16),
     equal("total length", 16..18),
-    may_differ("identification", 18..20, "ours is random, the kernel's a counter with a random start per destination"),
+    may_differ(
+        "identification",
+        18..20,
+        "ours is random, the kernel's a counter with a random start per destination",
+    ),
     equal("flags and fragment offset", 20..22),
     equal("TTL", 22..23),
     equal("protocol", 23..24),
-    may_differ("header checksum", 24..26, "follows from the identification; that it is right is checked for both"),
+    may_differ(
+        "header checksum",
+        24..26,
+        "follows from the identification; that it is right is checked for both",
+    ),
     equal("source address", 26..30),
     equal("destination address", 30..34),
     equal("UDP source port", 34..36),
     equal("UDP destination port", 36..38),
     equal("UDP length", 38..40),
-    may_differ("UDP checksum", 40..42, "ours is 0, which RFC 7348 permits over IPv4; the vxlan device computes one"),
+    may_differ(
+        "UDP checksum",
+        40..42,
+        "ours is 0, which RFC 7348 permits over IPv4; the vxlan device computes one",
+    ),
     equal("VXLAN flags", 42..43),
     equal("VXLAN reserved", 43..46),
     equal("VNI", 46..49),
@@ -101,7 +126,11 @@ const IPV6_FIELDS: [Field; 20] = [
     equal("UDP source port", 54..56),
     equal("UDP destination port", 56..58),
     equal("UDP length", 58..60),
-    may_differ("UDP checksum", 60..62, "ours is 0, which RFC 6935 permits; the vxlan device computes one"),
+    may_differ(
+        "UDP checksum",
+        60..62,
+        "ours is 0, which RFC 6935 permits; the vxlan device computes one",
+    ),
     equal("VXLAN flags", 62..63),
     equal("VXLAN reserved", 63..66),
     equal("VNI", 66..69),
@@ -121,11 +150,27 @@ impl Both {
     /// Returns a text of the forbidden differences; empty when the frames agree.
     fn findings(&self, layout: &Layout) -> String {
         let mut text = String::new();
-        let inner = equal("inner packet", layout.inner..self.kernel.len().max(self.ours.len()));
-        for field in layout.fields.iter().chain([&inner]).filter(|field| field.differs.is_none()) {
-            let (kernel, ours) = (self.kernel.get(field.at.clone()), self.ours.get(field.at.clone()));
+        let inner = equal(
+            "inner packet",
+            layout.inner..self.kernel.len().max(self.ours.len()),
+        );
+        for field in layout
+            .fields
+            .iter()
+            .chain([&inner])
+            .filter(|field| field.differs.is_none())
+        {
+            let (kernel, ours) = (
+                self.kernel.get(field.at.clone()),
+                self.ours.get(field.at.clone()),
+            );
             if kernel != ours {
-                writeln!(text, "{}: kernel {kernel:02x?}, ours {ours:02x?}", field.name).expect("text grows");
+                writeln!(
+                    text,
+                    "{}: kernel {kernel:02x?}, ours {ours:02x?}",
+                    field.name
+                )
+                .expect("text grows");
             }
         }
         for (who, frame) in [("kernel", &self.kernel), ("ours", &self.ours)] {
@@ -148,7 +193,11 @@ struct Wire {
 impl Wire {
     fn new(name: &str, layout: &'static Layout) -> Result<Self> {
         let pair = Pair::with(name, layout.stack, &[])?;
-        Ok(Self { capture: Capture::start(&pair.net.r, "eth-a", layout.is_tunnel)?, pair, layout })
+        Ok(Self {
+            capture: Capture::start(&pair.net.r, "eth-a", layout.is_tunnel)?,
+            pair,
+            layout,
+        })
     }
 
     fn datagram(&self, id: u16, length: usize) -> Packet {
@@ -161,7 +210,11 @@ impl Wire {
 
     /// The frames with this inner packet, as the node forwards it.
     fn carrying(&self, packet: &Packet) -> Vec<Vec<u8>> {
-        let forwarded = Packet { ttl: packet.ttl - 1, ..packet.clone() }.bytes();
+        let forwarded = Packet {
+            ttl: packet.ttl - 1,
+            ..packet.clone()
+        }
+        .bytes();
         let mut frames = self.capture.frames();
         frames.retain(|frame| frame[self.layout.inner..] == forwarded[..]);
         frames
@@ -170,15 +223,21 @@ impl Wire {
     /// Sends a packet until a frame with it was made by the programs, or by the kernel.
     fn frame(&self, packet: &Packet, by_us: bool) -> Result<Vec<u8>> {
         self.capture.clear();
-        eventually("a frame of the wanted maker", Duration::from_secs(5), || {
-            inject(&self.pair.near, packet)?;
-            let frames = eventually("a frame", Duration::from_secs(2), || {
-                let frames = self.carrying(packet);
-                (!frames.is_empty()).then_some(frames)
-            })?;
-            let wanted = frames.into_iter().find(|frame| is_encapsulated_by_us(frame) == by_us);
-            wanted.context("only the other's")
-        })
+        eventually(
+            "a frame of the wanted maker",
+            Duration::from_secs(5),
+            || {
+                inject(&self.pair.near, packet)?;
+                let frames = eventually("a frame", Duration::from_secs(2), || {
+                    let frames = self.carrying(packet);
+                    (!frames.is_empty()).then_some(frames)
+                })?;
+                let wanted = frames
+                    .into_iter()
+                    .find(|frame| is_encapsulated_by_us(frame) == by_us);
+                wanted.context("only the other's")
+            },
+        )
     }
 
     /// Both frames of each packet.
@@ -189,15 +248,26 @@ impl Wire {
             .iter()
             .map(|(name, packet)| self.frame(packet, false).context((*name).to_owned()))
             .collect::<Result<_>>()?;
-        ensure!(self.pair.encapsulated()? == before, "the programs encapsulated in mode kernel");
+        ensure!(
+            self.pair.encapsulated()? == before,
+            "the programs encapsulated in mode kernel"
+        );
         self.pair.sender.set_mode("encap")?;
         let ours: Vec<_> = packets
             .iter()
             .map(|(name, packet)| self.frame(packet, true).context((*name).to_owned()))
             .collect::<Result<_>>()?;
         let taken = self.pair.encapsulated()? - before;
-        ensure!(taken >= packets.len() as u64, "{taken} encapsulated for {} packets", packets.len());
-        Ok(kernel.into_iter().zip(ours).map(|(kernel, ours)| Both { kernel, ours }).collect())
+        ensure!(
+            taken >= packets.len() as u64,
+            "{taken} encapsulated for {} packets",
+            packets.len()
+        );
+        Ok(kernel
+            .into_iter()
+            .zip(ours)
+            .map(|(kernel, ours)| Both { kernel, ours })
+            .collect())
     }
 
     fn expect_equal(&self, packets: &[(&str, Packet)]) -> Result<Vec<Both>> {
@@ -218,15 +288,34 @@ impl Wire {
         let [first, later] = datagram(6).fragments(64);
         self.expect_equal(&[
             ("echo request", Packet::echo_request(from, to, 1, 56)),
-            ("TCP SYN", Packet::tcp([(from, 40_000).into(), (to, 80).into()], 2, &[], syn)),
+            (
+                "TCP SYN",
+                Packet::tcp([(from, 40_000).into(), (to, 80).into()], 2, &[], syn),
+            ),
             ("UDP", datagram(3)),
             ("UDP with checksum 0", datagram(4).without_udp_checksum()),
-            ("options", Packet { has_options: true, ..datagram(5) }),
+            (
+                "options",
+                Packet {
+                    has_options: true,
+                    ..datagram(5)
+                },
+            ),
             ("first fragment", first),
             ("later fragment", later),
             ("as large as the MTU", self.largest()),
-            ("DF, or a flow label", Packet { df: true, label: 0xa_bcde, ..datagram(8) }),
-            ("a protocol without ports", Packet::new(from, to, 10, IpNumber(99), pattern(24))),
+            (
+                "DF, or a flow label",
+                Packet {
+                    df: true,
+                    label: 0xa_bcde,
+                    ..datagram(8)
+                },
+            ),
+            (
+                "a protocol without ports",
+                Packet::new(from, to, 10, IpNumber(99), pattern(24)),
+            ),
             ("no payload", self.datagram(11, 0)),
         ])?;
         Ok(())
@@ -245,10 +334,23 @@ impl Wire {
             ("EF and ECT(0)", 0xba, 2),
             ("EF and CE", 0xbb, 2),
         ];
-        let packet = |(id, (name, class, _))| (name, Packet { class, label: 0x1_2345, ..self.datagram(id, 64) });
+        let packet = |(id, (name, class, _))| {
+            (
+                name,
+                Packet {
+                    class,
+                    label: 0x1_2345,
+                    ..self.datagram(id, 64)
+                },
+            )
+        };
         let packets: Vec<_> = (1..).zip(cases).map(packet).collect();
         let all = self.expect_equal(&packets)?;
-        Ok(cases.into_iter().zip(all).map(|((_, class, outer), both)| (class, outer, both.ours)).collect())
+        Ok(cases
+            .into_iter()
+            .zip(all)
+            .map(|((_, class, outer), both)| (class, outer, both.ours))
+            .collect())
     }
 }
 

@@ -12,7 +12,10 @@ pub(super) struct Draw {
 
 impl Draw {
     pub(super) const fn new(random: Random) -> Self {
-        Self { random, deck: Vec::new() }
+        Self {
+            random,
+            deck: Vec::new(),
+        }
     }
 
     /// The next fault, and the index of the node that it happens to.

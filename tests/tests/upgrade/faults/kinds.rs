@@ -48,29 +48,121 @@ impl Loss {
 
 /// All of them.
 pub(super) const KINDS: [Kind; 23] = [
-    Kind { name: "agent killed", loss: No, happen: kill },
-    Kind { name: "agent ended", loss: No, happen: end },
-    Kind { name: "agent killed and replaced", loss: No, happen: kill_and_replace },
-    Kind { name: "agent ended and replaced", loss: No, happen: end_and_replace },
-    Kind { name: "all agents killed", loss: No, happen: kill_all },
-    Kind { name: "agent stopped (SIGSTOP)", loss: No, happen: stop },
-    Kind { name: "agent killed while etcd is down", loss: No, happen: kill_without_store },
-    Kind { name: "etcd killed", loss: No, happen: restart_store },
-    Kind { name: "etcd paused", loss: No, happen: pause_store },
-    Kind { name: "mode switched", loss: No, happen: switch_mode },
-    Kind { name: "firewall rules removed", loss: No, happen: remove_rules },
-    Kind { name: "lease deleted by an administrator", loss: Incoming, happen: delete_lease },
-    Kind { name: "routes to peers removed", loss: Outgoing, happen: remove_routes },
-    Kind { name: "neighbours removed", loss: Outgoing, happen: remove_neighbours },
-    Kind { name: "FDB entries removed", loss: Outgoing, happen: remove_fdb },
-    Kind { name: "forwarding switched off", loss: All, happen: switch_forwarding_off },
-    Kind { name: "tunnel device forwards nothing", loss: Incoming, happen: switch_device_forwarding_off },
-    Kind { name: "tunnel device down", loss: All, happen: set_device_down },
-    Kind { name: "tunnel device deleted", loss: All, happen: delete_device },
-    Kind { name: "cable pulled for a moment", loss: All, happen: pull_cable },
-    Kind { name: "address away for a moment", loss: All, happen: take_address },
-    Kind { name: "address changed", loss: All, happen: change_address },
-    Kind { name: "address changed without an agent", loss: All, happen: change_address_without_agent },
+    Kind {
+        name: "agent killed",
+        loss: No,
+        happen: kill,
+    },
+    Kind {
+        name: "agent ended",
+        loss: No,
+        happen: end,
+    },
+    Kind {
+        name: "agent killed and replaced",
+        loss: No,
+        happen: kill_and_replace,
+    },
+    Kind {
+        name: "agent ended and replaced",
+        loss: No,
+        happen: end_and_replace,
+    },
+    Kind {
+        name: "all agents killed",
+        loss: No,
+        happen: kill_all,
+    },
+    Kind {
+        name: "agent stopped (SIGSTOP)",
+        loss: No,
+        happen: stop,
+    },
+    Kind {
+        name: "agent killed while etcd is down",
+        loss: No,
+        happen: kill_without_store,
+    },
+    Kind {
+        name: "etcd killed",
+        loss: No,
+        happen: restart_store,
+    },
+    Kind {
+        name: "etcd paused",
+        loss: No,
+        happen: pause_store,
+    },
+    Kind {
+        name: "mode switched",
+        loss: No,
+        happen: switch_mode,
+    },
+    Kind {
+        name: "firewall rules removed",
+        loss: No,
+        happen: remove_rules,
+    },
+    Kind {
+        name: "lease deleted by an administrator",
+        loss: Incoming,
+        happen: delete_lease,
+    },
+    Kind {
+        name: "routes to peers removed",
+        loss: Outgoing,
+        happen: remove_routes,
+    },
+    Kind {
+        name: "neighbours removed",
+        loss: Outgoing,
+        happen: remove_neighbours,
+    },
+    Kind {
+        name: "FDB entries removed",
+        loss: Outgoing,
+        happen: remove_fdb,
+    },
+    Kind {
+        name: "forwarding switched off",
+        loss: All,
+        happen: switch_forwarding_off,
+    },
+    Kind {
+        name: "tunnel device forwards nothing",
+        loss: Incoming,
+        happen: switch_device_forwarding_off,
+    },
+    Kind {
+        name: "tunnel device down",
+        loss: All,
+        happen: set_device_down,
+    },
+    Kind {
+        name: "tunnel device deleted",
+        loss: All,
+        happen: delete_device,
+    },
+    Kind {
+        name: "cable pulled for a moment",
+        loss: All,
+        happen: pull_cable,
+    },
+    Kind {
+        name: "address away for a moment",
+        loss: All,
+        happen: take_address,
+    },
+    Kind {
+        name: "address changed",
+        loss: All,
+        happen: change_address,
+    },
+    Kind {
+        name: "address changed without an agent",
+        loss: All,
+        happen: change_address_without_agent,
+    },
 ];
 
 /// The datagrams of each stream that an absent agent or store lasts for.
@@ -99,7 +191,9 @@ fn end_and_replace(site: &mut Site, at: usize) -> Result<()> {
 }
 
 fn kill_all(site: &mut Site, _: usize) -> Result<()> {
-    site.members.iter().try_for_each(|member| member.agent.kill9())?;
+    site.members
+        .iter()
+        .try_for_each(|member| member.agent.kill9())?;
     site.wait_sent(ABSENCE)?;
     site.members.iter_mut().try_for_each(Member::restart)
 }
@@ -140,7 +234,12 @@ fn switch_mode(site: &mut Site, at: usize) -> Result<()> {
 fn remove_rules(site: &mut Site, at: usize) -> Result<()> {
     let node = site.members[at].node();
     let rules = || -> Result<Vec<String>> {
-        let mut lines: Vec<_> = node.sh("nft -s list ruleset")?.stdout.lines().map(str::to_owned).collect();
+        let mut lines: Vec<_> = node
+            .sh("nft -s list ruleset")?
+            .stdout
+            .lines()
+            .map(str::to_owned)
+            .collect();
         lines.sort();
         Ok(lines)
     };
@@ -167,7 +266,9 @@ fn delete_lease(site: &mut Site, at: usize) -> Result<()> {
 
 fn expect_tunnel_repaired(node: &Node, changes: &[String]) -> Result<()> {
     let wanted = TunnelState::of(node)?;
-    changes.iter().try_for_each(|change| node.sh(change).map(drop))?;
+    changes
+        .iter()
+        .try_for_each(|change| node.sh(change).map(drop))?;
     eventually("the repair", SOON, || {
         let left = wanted.changes(&TunnelState::of(node)?);
         ensure!(left.is_empty(), "{left}");
@@ -176,19 +277,30 @@ fn expect_tunnel_repaired(node: &Node, changes: &[String]) -> Result<()> {
 }
 
 fn remove_routes(site: &mut Site, at: usize) -> Result<()> {
-    expect_tunnel_repaired(site.members[at].node(), &["ip route flush dev flannel.1".to_owned()])
+    expect_tunnel_repaired(
+        site.members[at].node(),
+        &["ip route flush dev flannel.1".to_owned()],
+    )
 }
 
 fn remove_neighbours(site: &mut Site, at: usize) -> Result<()> {
-    expect_tunnel_repaired(site.members[at].node(), &["ip neigh flush dev flannel.1 nud permanent".to_owned()])
+    expect_tunnel_repaired(
+        site.members[at].node(),
+        &["ip neigh flush dev flannel.1 nud permanent".to_owned()],
+    )
 }
 
 fn remove_fdb(site: &mut Site, at: usize) -> Result<()> {
     let node = site.members[at].node();
     let entries: Vec<Value> = node.json(&["bridge", "-j", "fdb", "show", "dev", "flannel.1"])?;
-    let macs = entries.iter().filter(|entry| !entry["dst"].is_null()).map(|entry| entry["mac"].as_str());
+    let macs = entries
+        .iter()
+        .filter(|entry| !entry["dst"].is_null())
+        .map(|entry| entry["mac"].as_str());
     let delete = |mac| format!("bridge fdb del {mac} dev flannel.1");
-    let changes = macs.map(|mac| mac.map(delete).context("a MAC")).collect::<Result<Vec<_>>>()?;
+    let changes = macs
+        .map(|mac| mac.map(delete).context("a MAC"))
+        .collect::<Result<Vec<_>>>()?;
     ensure!(changes.len() >= 2, "FDB entries: {entries:?}");
     expect_tunnel_repaired(node, &changes)
 }
@@ -203,15 +315,24 @@ fn switch_forwarding_off(site: &mut Site, at: usize) -> Result<()> {
 }
 
 fn switch_device_forwarding_off(site: &mut Site, at: usize) -> Result<()> {
-    switch_off(site.members[at].node(), "net.ipv4.conf.flannel/1.forwarding")
+    switch_off(
+        site.members[at].node(),
+        "net.ipv4.conf.flannel/1.forwarding",
+    )
 }
 
 fn set_device_down(site: &mut Site, at: usize) -> Result<()> {
-    expect_tunnel_repaired(site.members[at].node(), &["ip link set flannel.1 down".to_owned()])
+    expect_tunnel_repaired(
+        site.members[at].node(),
+        &["ip link set flannel.1 down".to_owned()],
+    )
 }
 
 fn delete_device(site: &mut Site, at: usize) -> Result<()> {
-    expect_tunnel_repaired(site.members[at].node(), &["ip link delete flannel.1".to_owned()])
+    expect_tunnel_repaired(
+        site.members[at].node(),
+        &["ip link delete flannel.1".to_owned()],
+    )
 }
 
 /// The kernel removes the routes by gateways with it.

@@ -3,7 +3,9 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Agent, ChildGuard, Node, Pod, cluster::LEASES, eventually, snapshot::Snapshot};
+use flannel_tests::{
+    Agent, ChildGuard, Node, Pod, cluster::LEASES, eventually, snapshot::Snapshot,
+};
 use serde_json::Value;
 
 use super::super::{clean, clean_to};
@@ -53,13 +55,33 @@ pub(super) struct Member {
 impl Member {
     /// From a ready agent of the present version: ends it, and starts one of a version on the clean
     /// node.
-    pub(super) fn new(agent: Agent, pod: Pod, versions: Versions, is_former: bool, place: Place) -> Result<Self> {
-        let subnet = agent.status()?["lease"]["subnet"].as_str().context("a subnet")?.to_owned();
+    pub(super) fn new(
+        agent: Agent,
+        pod: Pod,
+        versions: Versions,
+        is_former: bool,
+        place: Place,
+    ) -> Result<Self> {
+        let subnet = agent.status()?["lease"]["subnet"]
+            .as_str()
+            .context("a subnet")?
+            .to_owned();
         clean(&agent)?;
         let before = Snapshot::of(agent.node())?;
         let (deleted_leases, is_moved, mode, agents) = (0, false, 0, Vec::new());
-        let mut member =
-            Self { agent, pod, deleted_leases, versions, is_former, place, is_moved, mode, subnet, before, agents };
+        let mut member = Self {
+            agent,
+            pod,
+            deleted_leases,
+            versions,
+            is_former,
+            place,
+            is_moved,
+            mode,
+            subnet,
+            before,
+            agents,
+        };
         member.restart()?;
         Ok(member)
     }
@@ -76,7 +98,11 @@ impl Member {
 
     /// Starts an agent of the same version, after the former one has ended.
     pub(super) fn restart(&mut self) -> Result<()> {
-        let binary = if self.is_former { &self.versions.former } else { &self.versions.present };
+        let binary = if self.is_former {
+            &self.versions.former
+        } else {
+            &self.versions.present
+        };
         self.agent = self.agent.succeeded_by(binary)?;
         let is_other = self.is_former && self.versions.former != self.versions.present;
         self.agents.push((self.agent.child(), is_other));
@@ -92,20 +118,31 @@ impl Member {
     /// Its address in the underlay.
     pub(super) fn address(&self) -> String {
         let Place { segment, digit } = self.place;
-        format!("192.168.{segment}.{}{digit}", if self.is_moved { 2 } else { 1 })
+        format!(
+            "192.168.{segment}.{}{digit}",
+            if self.is_moved { 2 } else { 1 }
+        )
     }
 
     pub(super) fn remove_address(&self) -> Result<()> {
-        self.node().sh(&format!("ip address del {}/24 dev eth0", self.address())).map(drop)
+        self.node()
+            .sh(&format!("ip address del {}/24 dev eth0", self.address()))
+            .map(drop)
     }
 
     pub(super) fn add_address(&self) -> Result<()> {
-        self.node().sh(&format!("ip address add {}/24 dev eth0", self.address()))?;
+        self.node()
+            .sh(&format!("ip address add {}/24 dev eth0", self.address()))?;
         self.add_default_route()
     }
 
     pub(super) fn add_default_route(&self) -> Result<()> {
-        self.node().sh(&format!("ip route add default via 192.168.{}.1 dev eth0", self.place.segment)).map(drop)
+        self.node()
+            .sh(&format!(
+                "ip route add default via 192.168.{}.1 dev eth0",
+                self.place.segment
+            ))
+            .map(drop)
     }
 
     /// Gives it its other address, as a DHCP server would.
@@ -128,10 +165,22 @@ impl Member {
     /// Requires a ready agent with its former subnet and these peers.
     pub(super) fn expect_serving(&self, peers: &mut [[String; 2]]) -> Result<()> {
         let status = self.agent.status()?;
-        ensure!(status["ready"] == true && status["dirty_total"] == 0, "{status}");
+        ensure!(
+            status["ready"] == true && status["dirty_total"] == 0,
+            "{status}"
+        );
         let lease = row(&status["lease"]);
-        ensure!(lease == self.as_peer(), "lease {lease:?} instead of {:?}", self.as_peer());
-        let mut found: Vec<_> = status["peers"].as_array().context("peers")?.iter().map(row).collect();
+        ensure!(
+            lease == self.as_peer(),
+            "lease {lease:?} instead of {:?}",
+            self.as_peer()
+        );
+        let mut found: Vec<_> = status["peers"]
+            .as_array()
+            .context("peers")?
+            .iter()
+            .map(row)
+            .collect();
         found.sort();
         peers.sort();
         ensure!(found == peers, "peers {found:?} instead of {peers:?}");
@@ -148,22 +197,46 @@ impl Member {
     pub(super) fn expect_no_errors(&self) -> Result<()> {
         let (losses, others) = self.errors(false);
         let allowed = self.deleted_leases;
-        ensure!(losses.len() <= allowed, "{} losses, {allowed} by administrators: {losses:#?}", losses.len());
-        ensure!(others.is_empty(), "errors of {}: {others:#?}", self.node().name());
-        self.errors(true).1.iter().for_each(|line| println!("{}, other version: {line}", self.node().name()));
+        ensure!(
+            losses.len() <= allowed,
+            "{} losses, {allowed} by administrators: {losses:#?}",
+            losses.len()
+        );
+        ensure!(
+            others.is_empty(),
+            "errors of {}: {others:#?}",
+            self.node().name()
+        );
+        self.errors(true)
+            .1
+            .iter()
+            .for_each(|line| println!("{}, other version: {line}", self.node().name()));
         Ok(())
     }
 
     /// The errors in the logs of one version: losses of the lease, and others.
     fn errors(&self, of_other: bool) -> (Vec<String>, Vec<String>) {
-        let logs = self.agents.iter().filter(|(_, is_other)| *is_other == of_other).map(|(child, _)| child.log());
-        let lines: Vec<String> = logs.flat_map(|log| log.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
-        lines.into_iter().filter(|line| line.contains(" ERROR ")).partition(|line| line.contains(LOST))
+        let logs = self
+            .agents
+            .iter()
+            .filter(|(_, is_other)| *is_other == of_other)
+            .map(|(child, _)| child.log());
+        let lines: Vec<String> = logs
+            .flat_map(|log| log.lines().map(str::to_owned).collect::<Vec<_>>())
+            .collect();
+        lines
+            .into_iter()
+            .filter(|line| line.contains(" ERROR "))
+            .partition(|line| line.contains(LOST))
     }
 
     /// Gives it the address of the start.
     pub(super) fn return_to_first_address(&mut self) -> Result<()> {
-        if self.is_moved { self.change_address() } else { Ok(()) }
+        if self.is_moved {
+            self.change_address()
+        } else {
+            Ok(())
+        }
     }
 
     /// Ends the agent, and requires the node to be as before it had one, but for its pod.
@@ -176,7 +249,11 @@ impl Member {
         self.agent.wait_ready()?;
         eventually("the former subnet", SOON, || {
             let lease = row(&self.agent.status()?["lease"]);
-            ensure!(lease == self.as_peer(), "lease {lease:?} instead of {:?}", self.as_peer());
+            ensure!(
+                lease == self.as_peer(),
+                "lease {lease:?} instead of {:?}",
+                self.as_peer()
+            );
             Ok(())
         })
     }

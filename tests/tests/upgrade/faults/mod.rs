@@ -29,7 +29,9 @@ const DEFAULT: u64 = 10;
 const ROUND: u64 = 10;
 
 fn number(variable: &str, default: u64) -> Result<u64> {
-    env::var(variable).map_or(Ok(default), |text| text.parse().with_context(|| format!("{variable}={text}")))
+    env::var(variable).map_or(Ok(default), |text| {
+        text.parse().with_context(|| format!("{variable}={text}"))
+    })
 }
 
 #[test]

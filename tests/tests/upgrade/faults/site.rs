@@ -7,7 +7,8 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use flannel_tests::{
-    StockNode, ThreeNodes, agent_binary, cluster::LEASES, eventually, fast::FLAGS, nodes::ready_agents,
+    StockNode, ThreeNodes, agent_binary, cluster::LEASES, eventually, fast::FLAGS,
+    nodes::ready_agents,
 };
 
 use super::{
@@ -21,10 +22,21 @@ use super::{
 /// The agents may wait for a retry of the store, and mode `fast` for its rules.
 pub(super) const RECOVERY: Duration = Duration::from_secs(40);
 /// Rules of nftables, which are repaired at once. Subnets below are those of nodes that join.
-const CONFIG: &str =
-    r#"{"Network":"10.244.0.0/16","SubnetMin":"10.244.80.0","EnableNFTables":true,"Backend":{"Type":"vxlan"}}"#;
-const PLACES: [Place; 3] =
-    [Place { segment: 1, digit: 1 }, Place { segment: 1, digit: 2 }, Place { segment: 2, digit: 3 }];
+const CONFIG: &str = r#"{"Network":"10.244.0.0/16","SubnetMin":"10.244.80.0","EnableNFTables":true,"Backend":{"Type":"vxlan"}}"#;
+const PLACES: [Place; 3] = [
+    Place {
+        segment: 1,
+        digit: 1,
+    },
+    Place {
+        segment: 1,
+        digit: 2,
+    },
+    Place {
+        segment: 2,
+        digit: 3,
+    },
+];
 
 /// The cluster under faults.
 pub(super) struct Site {
@@ -40,16 +52,33 @@ impl Site {
     /// With an agent of the other version on the second node, if there is one.
     pub(super) fn new(former: Option<PathBuf>) -> Result<Self> {
         let present = agent_binary()?;
-        let versions = Versions { former: former.unwrap_or_else(|| present.clone()), present };
+        let versions = Versions {
+            former: former.unwrap_or_else(|| present.clone()),
+            present,
+        };
         let nodes = ThreeNodes::new("random", CONFIG)?;
-        let agents = ready_agents([&nodes.a, &nodes.b, &nodes.c], &nodes.options()?.flags(&FLAGS))?;
+        let agents = ready_agents(
+            [&nodes.a, &nodes.b, &nodes.c],
+            &nodes.options()?.flags(&FLAGS),
+        )?;
         let mut members = Vec::new();
         for (index, (agent, place)) in agents.into_iter().zip(PLACES).enumerate() {
             let pod = agent.node().add_pod("p1")?;
-            members.push(Member::new(agent, pod, versions.clone(), index == 1, place)?);
+            members.push(Member::new(
+                agent,
+                pod,
+                versions.clone(),
+                index == 1,
+                place,
+            )?);
         }
         members.iter().try_for_each(Member::wait_ready)?;
-        Ok(Self { members, streams: None, faults: 0, nodes })
+        Ok(Self {
+            members,
+            streams: None,
+            faults: 0,
+            nodes,
+        })
     }
 
     /// Lets faults happen, one after the other, under streams between all pods.
@@ -60,7 +89,8 @@ impl Site {
         for _ in 0..count {
             let (kind, at) = draw.next(self.members.len());
             let name = self.members[at].node().name().to_owned();
-            self.happen(kind, at, tally).with_context(|| format!("{} on {name}", kind.name))?;
+            self.happen(kind, at, tally)
+                .with_context(|| format!("{} on {name}", kind.name))?;
         }
         self.streams.take().context("streams")?.stop(tally)
     }
@@ -72,7 +102,10 @@ impl Site {
         self.recover()?;
         let end = self.streams()?.wait_arrived()?;
         tally.recovered(kind, ended.elapsed());
-        self.streams.as_mut().context("streams")?.note(kind, at, &begin, &end);
+        self.streams
+            .as_mut()
+            .context("streams")?
+            .note(kind, at, &begin, &end);
         Ok(())
     }
 
@@ -89,9 +122,18 @@ impl Site {
 
     fn expect_serving(&self, joined: &[String; 2]) -> Result<()> {
         for (index, member) in self.members.iter().enumerate() {
-            let others = self.members.iter().enumerate().filter(|(other, _)| *other != index);
-            let mut peers: Vec<_> = others.map(|(_, other)| other.as_peer()).chain([joined.clone()]).collect();
-            member.expect_serving(&mut peers).with_context(|| member.node().name().to_owned())?;
+            let others = self
+                .members
+                .iter()
+                .enumerate()
+                .filter(|(other, _)| *other != index);
+            let mut peers: Vec<_> = others
+                .map(|(_, other)| other.as_peer())
+                .chain([joined.clone()])
+                .collect();
+            member
+                .expect_serving(&mut peers)
+                .with_context(|| member.node().name().to_owned())?;
         }
         let leases = self.nodes.etcd.list(LEASES)?;
         ensure!(leases.len() == self.members.len() + 1, "leases: {leases:?}");
@@ -115,7 +157,9 @@ impl Site {
 
     /// Ends the agents, and requires each node to be as it was before.
     pub(super) fn clean(mut self) -> Result<()> {
-        self.members.iter_mut().try_for_each(Member::return_to_first_address)?;
+        self.members
+            .iter_mut()
+            .try_for_each(Member::return_to_first_address)?;
         self.recover().context("at the end")?;
         self.members.iter().try_for_each(Member::clean)
     }

@@ -10,7 +10,11 @@ use flannel_tests::{
 
 use super::{kinds::Kind, tally::Tally};
 
-const LOAD: UdpLoad = UdpLoad { pps: 200, duration: Duration::from_mins(6), payload: 64 };
+const LOAD: UdpLoad = UdpLoad {
+    pps: 200,
+    duration: Duration::from_mins(6),
+    payload: 64,
+};
 const SOON: Duration = Duration::from_secs(20);
 
 /// A stream from the pod of one node to that of another.
@@ -36,7 +40,11 @@ impl Streams {
         for (from, sender) in pods.iter().enumerate() {
             for (to, receiver) in pods.iter().enumerate().filter(|(to, _)| *to != from) {
                 let run = UdpRun::start(sender, receiver, receiver.ip(), LOAD)?;
-                streams.push(Stream { between: [from, to], run, faults: Vec::new() });
+                streams.push(Stream {
+                    between: [from, to],
+                    run,
+                    faults: Vec::new(),
+                });
             }
         }
         Ok(Self(streams))
@@ -52,7 +60,12 @@ impl Streams {
         let before = self.sent();
         eventually("more datagrams", SOON, || {
             let now = self.sent();
-            ensure!(now.iter().zip(&before).all(|(now, before)| *now >= before + count), "{now:?} after {before:?}");
+            ensure!(
+                now.iter()
+                    .zip(&before)
+                    .all(|(now, before)| *now >= before + count),
+                "{now:?} after {before:?}"
+            );
             Ok(())
         })
     }
@@ -63,7 +76,10 @@ impl Streams {
         let sent = self.sent();
         eventually("datagrams of each stream", SOON, || {
             let arrived: Vec<_> = self.0.iter().map(|stream| stream.run.arrived()).collect();
-            let all = arrived.iter().zip(&sent).all(|(arrived, sent)| arrived > sent);
+            let all = arrived
+                .iter()
+                .zip(&sent)
+                .all(|(arrived, sent)| arrived > sent);
             ensure!(all, "{arrived:?} after {sent:?}");
             Ok(arrived)
         })
@@ -74,17 +90,34 @@ impl Streams {
     pub(super) fn note(&mut self, kind: &'static Kind, at: usize, begin: &[u64], end: &[u64]) {
         for (stream, (begin, end)) in self.0.iter_mut().zip(begin.iter().zip(end)) {
             let may_lose = kind.loss.permits(at, stream.between);
-            stream.faults.push(During { kind, numbers: begin.saturating_sub(1)..*end, may_lose });
+            stream.faults.push(During {
+                kind,
+                numbers: begin.saturating_sub(1)..*end,
+                may_lose,
+            });
         }
     }
 
     /// Ends the streams, and counts what was lost by which fault.
     pub(super) fn stop(self, tally: &mut Tally) -> Result<()> {
-        for Stream { between: [from, to], run, faults } in self.0 {
+        for Stream {
+            between: [from, to],
+            run,
+            faults,
+        } in self.0
+        {
             let report = run.stop()?;
             tally.add_stream(&report);
-            ensure!(report.duplicated == 0, "datagrams from {from} to {to} arrived twice: {report:?}");
-            count_losses(&report, &faults, &format!("from node {from} to node {to}"), tally);
+            ensure!(
+                report.duplicated == 0,
+                "datagrams from {from} to {to} arrived twice: {report:?}"
+            );
+            count_losses(
+                &report,
+                &faults,
+                &format!("from node {from} to node {to}"),
+                tally,
+            );
         }
         Ok(())
     }
@@ -93,12 +126,19 @@ impl Streams {
 fn count_losses(report: &UdpReport, faults: &[During], between: &str, tally: &mut Tally) {
     for number in report.lost.iter().cloned().flatten() {
         match faults.iter().find(|fault| fault.numbers.contains(&number)) {
-            Some(During { kind, may_lose: true, .. }) => tally.lost(kind),
-            Some(During { kind, .. }) => tally.complain(format!("{between}, during `{}`", kind.name)),
+            Some(During {
+                kind,
+                may_lose: true,
+                ..
+            }) => tally.lost(kind),
+            Some(During { kind, .. }) => {
+                tally.complain(format!("{between}, during `{}`", kind.name))
+            }
             None => {
                 let before = faults.iter().rfind(|fault| fault.numbers.end <= number);
-                let before =
-                    before.map_or("before all faults".to_owned(), |fault| format!("after `{}`", fault.kind.name));
+                let before = before.map_or("before all faults".to_owned(), |fault| {
+                    format!("after `{}`", fault.kind.name)
+                });
                 tally.complain(format!("{between}, {before}"));
             }
         }

@@ -54,11 +54,32 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<36} {:>5} {:>8} {:>12}", "fault", "times", "lost", "recovered in")?;
-        for (name, Row { times, lost, longest }) in &self.rows {
-            writeln!(f, "{name:<36} {times:>5} {lost:>8} {:>10.2} s", longest.as_secs_f64())?;
+        writeln!(
+            f,
+            "{:<36} {:>5} {:>8} {:>12}",
+            "fault", "times", "lost", "recovered in"
+        )?;
+        for (
+            name,
+            Row {
+                times,
+                lost,
+                longest,
+            },
+        ) in &self.rows
+        {
+            writeln!(
+                f,
+                "{name:<36} {times:>5} {lost:>8} {:>10.2} s",
+                longest.as_secs_f64()
+            )?;
         }
-        let Self { sent, longest_gap, .. } = self;
-        write!(f, "{sent} datagrams; longest gap between two of a stream {longest_gap:?}")
+        let Self {
+            sent, longest_gap, ..
+        } = self;
+        write!(
+            f,
+            "{sent} datagrams; longest gap between two of a stream {longest_gap:?}"
+        )
     }
 }

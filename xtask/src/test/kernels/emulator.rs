@@ -18,20 +18,40 @@ pub(super) struct Emulator(Child);
 impl Emulator {
     /// Boots a kernel. The child's output is that of the second serial port, and the first one is
     /// written to `console`.
-    pub(super) fn boot(workspace: &Workspace, kernel: &Kernel, start: &Path, console: &Path) -> anyhow::Result<Self> {
+    pub(super) fn boot(
+        workspace: &Workspace,
+        kernel: &Kernel,
+        start: &Path,
+        console: &Path,
+    ) -> anyhow::Result<Self> {
         // The machine ends with xtask, however that ends.
         let mut command = workspace.command("setpriv");
         let architecture = kernel.architecture;
         command.args(["--pdeathsig", "KILL", "--", architecture.emulator()]);
         hardware(&mut command, architecture);
-        command.arg("-kernel").arg(kernel.image()?).arg("-initrd").arg(start);
-        command.arg("-append").arg(command_line(architecture, &kernel.version));
-        command.args(["-fsdev", "local,id=machine,path=/,security_model=none,readonly=on,multidevs=remap"]);
+        command
+            .arg("-kernel")
+            .arg(kernel.image()?)
+            .arg("-initrd")
+            .arg(start);
+        command
+            .arg("-append")
+            .arg(command_line(architecture, &kernel.version));
+        command.args([
+            "-fsdev",
+            "local,id=machine,path=/,security_model=none,readonly=on,multidevs=remap",
+        ]);
         command.args(["-device", "virtio-9p-pci,fsdev=machine,mount_tag=machine"]);
-        command.arg("-serial").arg(format!("file:{}", console.display()));
-        command.args(["-chardev", "stdio,id=out,signal=off"]).args(architecture.second_port());
+        command
+            .arg("-serial")
+            .arg(format!("file:{}", console.display()));
+        command
+            .args(["-chardev", "stdio,id=out,signal=off"])
+            .args(architecture.second_port());
         let child = command.stdout(Stdio::piped()).spawn();
-        Ok(Self(child.with_context(|| format!("cannot start {}", architecture.emulator()))?))
+        Ok(Self(child.with_context(|| {
+            format!("cannot start {}", architecture.emulator())
+        })?))
     }
 
     /// The emulator's process.
@@ -49,7 +69,10 @@ impl Drop for Emulator {
 }
 
 fn hardware(command: &mut Command, architecture: Architecture) {
-    command.args(["-accel", "tcg,thread=multi"]).args(architecture.hardware()).args(["-smp", "2", "-m", "4G"]);
+    command
+        .args(["-accel", "tcg,thread=multi"])
+        .args(architecture.hardware())
+        .args(["-smp", "2", "-m", "4G"]);
     command.args(["-no-reboot", "-nodefaults", "-display", "none"]);
 }
 
@@ -58,7 +81,10 @@ fn command_line(architecture: Architecture, version: &str) -> String {
         Architecture::Amd64 => time_stamp_counter(version),
         Architecture::Arm64 => String::new(),
     };
-    format!("console={} quiet panic=-1 mitigations=off nokaslr {clock}", architecture.console())
+    format!(
+        "console={} quiet panic=-1 mitigations=off nokaslr {clock}",
+        architecture.console()
+    )
 }
 
 /// Emulation passes the host's time stamp counter on. A kernel that measures its frequency itself
@@ -68,7 +94,9 @@ fn time_stamp_counter(version: &str) -> String {
         return "clocksource=acpi_pm tsc=unstable".to_owned();
     }
     let given = kilohertz(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
-    given.map(|khz| format!("tsc_early_khz={khz} tsc=reliable")).unwrap_or_default()
+    given
+        .map(|khz| format!("tsc_early_khz={khz} tsc=reliable"))
+        .unwrap_or_default()
 }
 
 /// The frequency in /proc/cpuinfo, which has it in MHz with three decimals.
@@ -83,7 +111,10 @@ mod tests {
 
     #[test]
     fn the_counters_frequency_is_that_of_the_host() {
-        assert_eq!(kilohertz("processor\t: 0\ncpu MHz\t\t: 2899.998\n"), Some(2_899_998));
+        assert_eq!(
+            kilohertz("processor\t: 0\ncpu MHz\t\t: 2899.998\n"),
+            Some(2_899_998)
+        );
         assert_eq!(kilohertz(""), None);
         assert!(command_line(Architecture::Amd64, "5.10.262").contains("acpi_pm"));
         assert!(!command_line(Architecture::Amd64, "6.1.192").contains("acpi_pm"));

@@ -46,7 +46,8 @@ impl Guest {
     /// The script for these features, which writes to a device.
     pub(super) fn script(&self, output: &str, features: &[&Feature]) -> String {
         let exports = self.variables.iter();
-        let exports = exports.map(|(name, value)| format!("export {name}={}", quoted(&value.to_string_lossy())));
+        let exports = exports
+            .map(|(name, value)| format!("export {name}={}", quoted(&value.to_string_lossy())));
         let mut lines: Vec<String> = exports.collect();
         lines.push(format!("echo \"{BOOTED}$(uname -r)\""));
         for (number, feature) in features.iter().enumerate() {
@@ -60,7 +61,10 @@ impl Guest {
         // The guest has no init that could power it off.
         lines.push("echo o >/proc/sysrq-trigger".to_owned());
         lines.push("while :; do :; done".to_owned());
-        format!("{MOUNTS}exec >/dev/{output} 2>&1 </dev/null\n{}\n", lines.join("\n"))
+        format!(
+            "{MOUNTS}exec >/dev/{output} 2>&1 </dev/null\n{}\n",
+            lines.join("\n")
+        )
     }
 
     fn command(&self, work: &Work) -> String {
@@ -69,7 +73,8 @@ impl Guest {
             Work::Tests(program, tests) => {
                 let (program, dir) = self.programs.of(program);
                 format!(
-                    "cd {} && timeout -s KILL {LIMIT} {} --show-output --color=never --test-threads=2 --exact {}",
+                    "cd {} && timeout -s KILL {LIMIT} {} --show-output --color=never \
+                     --test-threads=2 --exact {}",
                     quoted(&dir.to_string_lossy()),
                     quoted(&program.to_string_lossy()),
                     tests.join(" ")
@@ -91,7 +96,13 @@ mod tests {
     #[test]
     fn each_feature_runs_between_its_marks() {
         let features = [
-            Feature { name: "check", since: "5.10", until: None, modules: &[], work: Work::Check },
+            Feature {
+                name: "check",
+                since: "5.10",
+                until: None,
+                modules: &[],
+                work: Work::Check,
+            },
             Feature {
                 name: "tunnel",
                 since: "5.10",
@@ -106,9 +117,13 @@ mod tests {
             variables: vec![("X".to_owned(), "1".into())],
         };
         let script = guest.script("ttyS1", &features.each_ref());
-        let expected = "echo '@begin 1'\nmodprobe -a ipip\ncd '/tests' && timeout -s KILL 900 '/deps/t-1' --show-output \
+        let expected = "echo '@begin 1'\nmodprobe -a ipip\ncd '/tests' && timeout -s KILL 900 \
+            '/deps/t-1' --show-output \
                         --color=never --test-threads=2 --exact a::b c\necho \"@end $?\"\n";
         assert!(script.contains(expected), "{script}");
-        assert!(script.contains(r"'/it'\''s/agent' check -o json") && script.contains("export X='1'\n"), "{script}");
+        assert!(
+            script.contains(r"'/it'\''s/agent' check -o json") && script.contains("export X='1'\n"),
+            "{script}"
+        );
     }
 }

@@ -20,7 +20,12 @@ const INIT: &str = include_str!("init.sh");
 const MODULES: [&str; 4] = ["virtio_pci", "9pnet_virtio", "9p", "overlay"];
 
 /// Makes it, with this script for these programs; its path.
-pub(super) fn make(setup: &Setup<'_>, kernel: &Kernel, userland: &Userland, script: &str) -> anyhow::Result<PathBuf> {
+pub(super) fn make(
+    setup: &Setup<'_>,
+    kernel: &Kernel,
+    userland: &Userland,
+    script: &str,
+) -> anyhow::Result<PathBuf> {
     let workspace = setup.workspace();
     let tree = kernel.dir().join("start");
     if tree.exists() {
@@ -32,15 +37,25 @@ pub(super) fn make(setup: &Setup<'_>, kernel: &Kernel, userland: &Userland, scri
     files::write(&tree.join("run.sh"), script)?;
     files::write(&tree.join("output.device"), kernel.architecture.output())?;
     let (modules_of, userland) = (canonical(&kernel.modules())?, canonical(&userland.root)?);
-    let directories = [("modules", &*modules_of), ("userland", &*userland), ("project", workspace.root())];
+    let directories = [
+        ("modules", &*modules_of),
+        ("userland", &*userland),
+        ("project", workspace.root()),
+    ];
     for (name, path) in directories {
-        files::write(&tree.join(name).with_extension("directory"), &path.display().to_string())?;
+        files::write(
+            &tree.join(name).with_extension("directory"),
+            &path.display().to_string(),
+        )?;
     }
     modules(setup, kernel, &tree.join("modules"))?;
     let archive = kernel.dir().join("start.cpio");
-    let to = File::create(&archive).with_context(|| format!("cannot create {}", archive.display()))?;
+    let to =
+        File::create(&archive).with_context(|| format!("cannot create {}", archive.display()))?;
     let mut pack = workspace.command("sh");
-    pack.args(["-c", "find . | cpio --create --format=newc --quiet"]).current_dir(&tree).stdout(to);
+    pack.args(["-c", "find . | cpio --create --format=newc --quiet"])
+        .current_dir(&tree)
+        .stdout(to);
     workspace::run(&mut pack, "cpio")?;
     Ok(archive)
 }
@@ -61,13 +76,22 @@ fn modules(setup: &Setup<'_>, kernel: &Kernel, into: &Path) -> anyhow::Result<()
         }
     }
     for (number, file) in all.iter().enumerate() {
-        let name = file.file_name().context("a module has a name")?.to_string_lossy();
+        let name = file
+            .file_name()
+            .context("a module has a name")?
+            .to_string_lossy();
         let to = into.join(format!("{number:02}-{}", name.trim_end_matches(".xz")));
         if name.ends_with(".xz") {
             files::make_parent(&to)?;
-            let unpacked = File::create(&to).with_context(|| format!("cannot create {}", to.display()))?;
+            let unpacked =
+                File::create(&to).with_context(|| format!("cannot create {}", to.display()))?;
             let mut xz = setup.workspace().command("xz");
-            workspace::run(xz.args(["--decompress", "--stdout"]).arg(file).stdout(unpacked), "xz")?;
+            workspace::run(
+                xz.args(["--decompress", "--stdout"])
+                    .arg(file)
+                    .stdout(unpacked),
+                "xz",
+            )?;
         } else {
             files::install(file, &to, 0o644)?;
         }

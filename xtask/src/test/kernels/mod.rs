@@ -57,12 +57,24 @@ const PATIENCE: &str = "6";
 
 /// Runs the tests on the kernels of these names: the rows whose name has one of these parts; all
 /// without any.
-pub(super) fn run(setup: &Setup<'_>, names: &[String], parts: &[OsString], tally: &mut Tally) -> anyhow::Result<()> {
+pub(super) fn run(
+    setup: &Setup<'_>,
+    names: &[String],
+    parts: &[OsString],
+    tally: &mut Tally,
+) -> anyhow::Result<()> {
     let (chosen, rows) = (set::chosen(names)?, set::rows(parts)?);
-    ensure!(workspace::is_root(), "the machine's files are passed on as they are, which needs root");
+    ensure!(
+        workspace::is_root(),
+        "the machine's files are passed on as they are, which needs root"
+    );
     setup.machine(Needs::COMPILE.and(Needs::LAB).and(Needs::KERNELS))?;
     for architecture in Architecture::ALL {
-        let chosen: Vec<_> = chosen.iter().copied().filter(|series| series.architecture == architecture).collect();
+        let chosen: Vec<_> = chosen
+            .iter()
+            .copied()
+            .filter(|series| series.architecture == architecture)
+            .collect();
         if chosen.is_empty() {
             continue;
         }
@@ -70,7 +82,10 @@ pub(super) fn run(setup: &Setup<'_>, names: &[String], parts: &[OsString], tally
         run_on_each(setup, &chosen, &rows, &guest, tally);
     }
     if env::var_os("FLANNEL_WRITE_DOCS").is_some() {
-        println!("kernels: wrote {}", page::write(setup.workspace())?.display());
+        println!(
+            "kernels: wrote {}",
+            page::write(setup.workspace())?.display()
+        );
     }
     Ok(())
 }
@@ -89,24 +104,43 @@ pub(super) fn run_beside(setup: &Setup<'_>, built: &Built, all: bool) -> anyhow:
         run(setup, &["all".to_owned()], &[], &mut tally)?;
         return Ok(tally);
     }
-    let (chosen, rows) = (set::chosen(&[ONE.to_owned()])?, set::rows(&SHORT.map(OsString::from))?);
+    let (chosen, rows) = (
+        set::chosen(&[ONE.to_owned()])?,
+        set::rows(&SHORT.map(OsString::from))?,
+    );
     if let Err(error) = fetch(setup, &chosen) {
         tally.note_not_run(format!("NOT RUN: other kernels: {error:#}"));
         return Ok(tally);
     }
     let programs = Programs::build(setup.workspace(), built, Machine::Here, &rows)?;
-    run_on_each(setup, &chosen, &rows, &here(setup, built, programs), &mut tally);
+    run_on_each(
+        setup,
+        &chosen,
+        &rows,
+        &here(setup, built, programs),
+        &mut tally,
+    );
     Ok(tally)
 }
 
 fn fetch(setup: &Setup<'_>, chosen: &[&'static Series]) -> anyhow::Result<()> {
     setup.machine(Needs::KERNELS)?;
-    chosen.iter().try_for_each(|series| Kernel::ensure(setup, series).map(drop))
+    chosen
+        .iter()
+        .try_for_each(|series| Kernel::ensure(setup, series).map(drop))
 }
 
 /// Builds what the rows run on an architecture.
-fn prepare(setup: &Setup<'_>, architecture: Architecture, rows: &[&'static Feature]) -> anyhow::Result<Guest> {
-    let rows: Vec<_> = rows.iter().copied().filter(|row| row.runs_on(architecture)).collect();
+fn prepare(
+    setup: &Setup<'_>,
+    architecture: Architecture,
+    rows: &[&'static Feature],
+) -> anyhow::Result<Guest> {
+    let rows: Vec<_> = rows
+        .iter()
+        .copied()
+        .filter(|row| row.runs_on(architecture))
+        .collect();
     let workspace = setup.workspace();
     match architecture {
         Architecture::Amd64 => {
@@ -122,21 +156,31 @@ fn prepare(setup: &Setup<'_>, architecture: Architecture, rows: &[&'static Featu
             let built = build::build_objects(workspace, bpf, Machine::Other(&cross), Profile::Dev)?;
             let programs = Programs::build(workspace, &built, Machine::Other(&cross), &rows)?;
             build::build_foreign_agent(workspace, &built, &cross)?;
-            Ok(Guest { agent: built.program(build::AGENT), programs, variables: variables(setup, &built) })
+            Ok(Guest {
+                agent: built.program(build::AGENT),
+                programs,
+                variables: variables(setup, &built),
+            })
         }
     }
 }
 
 /// The programs that run on kernels for this machine's architecture.
 fn here(setup: &Setup<'_>, built: &Built, programs: Programs) -> Guest {
-    Guest { agent: built.program(build::AGENT), programs, variables: variables(setup, built) }
+    Guest {
+        agent: built.program(build::AGENT),
+        programs,
+        variables: variables(setup, built),
+    }
 }
 
 /// Variables of the test programs: the search path, and where their parts lie.
 fn variables(setup: &Setup<'_>, built: &Built) -> Vec<(String, OsString)> {
     let mut command: Command = setup.workspace().command("env");
     built.announce(&mut command);
-    command.env("FLANNEL_LAB_PATIENCE", PATIENCE).env("HOME", "/root");
+    command
+        .env("FLANNEL_LAB_PATIENCE", PATIENCE)
+        .env("HOME", "/root");
     let named = |(name, value): (&std::ffi::OsStr, Option<&std::ffi::OsStr>)| {
         Some((name.to_string_lossy().into_owned(), value?.to_owned()))
     };
@@ -144,7 +188,13 @@ fn variables(setup: &Setup<'_>, built: &Built) -> Vec<(String, OsString)> {
 }
 
 /// Boots these kernels, one after the other, and runs the rows on each.
-fn run_on_each(setup: &Setup<'_>, kernels: &[&Series], rows: &[&'static Feature], guest: &Guest, tally: &mut Tally) {
+fn run_on_each(
+    setup: &Setup<'_>,
+    kernels: &[&Series],
+    rows: &[&'static Feature],
+    guest: &Guest,
+    tally: &mut Tally,
+) {
     for series in kernels {
         if let Err(error) = run_on(setup, series, rows, guest, tally) {
             eprintln!("xtask: kernel {}: {error:#}", series.name);
@@ -161,9 +211,16 @@ fn run_on(
     tally: &mut Tally,
 ) -> anyhow::Result<()> {
     let kernel = Kernel::ensure(setup, series)?;
-    let features: Vec<&Feature> = rows.iter().copied().filter(|feature| feature.is_expected(series)).collect();
+    let features: Vec<&Feature> = rows
+        .iter()
+        .copied()
+        .filter(|feature| feature.is_expected(series))
+        .collect();
     for feature in rows.iter().filter(|feature| feature.is_too_new(series)) {
-        println!("kernel {}: NOT RUN: {}: its BPF programs need Linux 5.13", kernel.version, feature.name);
+        println!(
+            "kernel {}: NOT RUN: {}: its BPF programs need Linux 5.13",
+            kernel.version, feature.name
+        );
     }
     let userland = Userland::ensure(setup, series.architecture)?;
     let script = guest.script(series.architecture.output(), &features);
@@ -171,7 +228,12 @@ fn run_on(
     let console = kernel.dir().join("console.log");
     let name = format!("kernel {}", kernel.version);
     let mut reader = RunReader::new(&features, series.mode);
-    let mut progress = Progress { name: &name, features: &features, since: Instant::now(), begun: Instant::now() };
+    let mut progress = Progress {
+        name: &name,
+        features: &features,
+        since: Instant::now(),
+        begun: Instant::now(),
+    };
     let mut ending = Ok(Ending::Ended);
     for _ in 0..BOOTS {
         println!("{name}: boot ...");
@@ -183,13 +245,20 @@ fn run_on(
     }
     let (outcomes, own) = reader.finish();
     let is_success = own.is_success();
-    println!("{name}: {own}, after {} s", progress.since.elapsed().as_secs());
+    println!(
+        "{name}: {own}, after {} s",
+        progress.since.elapsed().as_secs()
+    );
     tally.add_from(&name, own);
     let results: Vec<(&Feature, Outcome)> = features.iter().copied().zip(outcomes).collect();
     page::keep(setup.workspace(), series, &kernel.version, &results)?;
     let seen = || format!("its console is in {}", console.display());
     if let Ending::Silent(limit) = ending.with_context(seen)? {
-        bail!("no line for {} s, so the machine was ended; {}", limit.as_secs(), seen());
+        bail!(
+            "no line for {} s, so the machine was ended; {}",
+            limit.as_secs(),
+            seen()
+        );
     }
     if !is_success {
         println!("{name}: {}", seen());
@@ -198,7 +267,11 @@ fn run_on(
 }
 
 /// Follows a machine until it ends.
-fn follow(emulator: &mut Emulator, reader: &mut RunReader<'_>, progress: &mut Progress<'_>) -> anyhow::Result<Ending> {
+fn follow(
+    emulator: &mut Emulator,
+    reader: &mut RunReader<'_>,
+    progress: &mut Progress<'_>,
+) -> anyhow::Result<Ending> {
     lines::follow(emulator.process(), Some(BOOT), |line| {
         if let Some(event) = reader.read(line) {
             progress.show(&event);
@@ -217,12 +290,22 @@ struct Progress<'a> {
 
 impl Progress<'_> {
     fn show(&mut self, event: &Event<'_>) {
-        let Self { name, features, since, begun } = self;
+        let Self {
+            name,
+            features,
+            since,
+            begun,
+        } = self;
         match event {
             Event::Booted => println!("{name}: boot ... {} s", since.elapsed().as_secs()),
             Event::Begins(number) => {
                 *begun = Instant::now();
-                println!("{name}: [{}/{}] {} ...", number + 1, features.len(), features[*number].name);
+                println!(
+                    "{name}: [{}/{}] {} ...",
+                    number + 1,
+                    features.len(),
+                    features[*number].name
+                );
             }
             Event::Ended(number, outcome) => {
                 let (cell, seconds) = (outcome.cell(), begun.elapsed().as_secs());

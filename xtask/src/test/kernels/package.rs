@@ -29,12 +29,19 @@ impl Kernel {
         let dir = setup.workspace().target().join("kernels").join(series.name);
         if !dir.join("root").is_dir() {
             println!("kernel {}: fetch it, 60 to 170 MB", series.name);
-            fetch(setup, series, &dir).with_context(|| format!("cannot get the kernel {}", series.name))?;
+            fetch(setup, series, &dir)
+                .with_context(|| format!("cannot get the kernel {}", series.name))?;
         }
         let version = dir.join("root/version");
-        let version = fs::read_to_string(&version).with_context(|| format!("cannot read {}", version.display()))?;
+        let version = fs::read_to_string(&version)
+            .with_context(|| format!("cannot read {}", version.display()))?;
         let release = release(&dir.join("root"))?;
-        Ok(Self { dir, version, release, architecture: series.architecture })
+        Ok(Self {
+            dir,
+            version,
+            release,
+            architecture: series.architecture,
+        })
     }
 
     /// The directory of what belongs to it.
@@ -54,11 +61,21 @@ impl Kernel {
 
     /// The image that is booted. Packages since Linux 6.19 have it next to the modules.
     pub(super) fn image(&self) -> anyhow::Result<PathBuf> {
-        let places =
-            [self.root().join("boot").join(format!("vmlinuz-{}", self.release)), self.modules().join("vmlinuz")];
+        let places = [
+            self.root()
+                .join("boot")
+                .join(format!("vmlinuz-{}", self.release)),
+            self.modules().join("vmlinuz"),
+        ];
         let image = places.iter().find(|path| path.is_file());
         image.cloned().with_context(|| {
-            format!("no {}", places.each_ref().map(|path| path.display().to_string()).join(" and no "))
+            format!(
+                "no {}",
+                places
+                    .each_ref()
+                    .map(|path| path.display().to_string())
+                    .join(" and no ")
+            )
         })
     }
 }
@@ -66,11 +83,15 @@ impl Kernel {
 fn fetch(setup: &Setup<'_>, series: &Series, dir: &Path) -> anyhow::Result<()> {
     let workspace = setup.workspace();
     let architecture = workspace.architecture()?;
-    ensure!(architecture == "amd64", "kernels are booted on amd64 alone, and this machine is {architecture}");
+    ensure!(
+        architecture == "amd64",
+        "kernels are booted on amd64 alone, and this machine is {architecture}"
+    );
     let (debs, partial) = (dir.join("debs"), dir.join("partial"));
     for stale in [&debs, &partial] {
         if stale.exists() {
-            fs::remove_dir_all(stale).with_context(|| format!("cannot remove {}", stale.display()))?;
+            fs::remove_dir_all(stale)
+                .with_context(|| format!("cannot remove {}", stale.display()))?;
         }
     }
     let image = format!("linux-image-{}", series.architecture.name());
@@ -82,18 +103,33 @@ fn fetch(setup: &Setup<'_>, series: &Series, dir: &Path) -> anyhow::Result<()> {
         symlink("usr/lib", partial.join("lib")).context("cannot link lib to usr/lib")?;
     }
     // The package leaves this to the machine it is installed on.
-    setup.run_logged(workspace.command("depmod").arg("-b").arg(&partial).arg(release(&partial)?))?;
-    let version = packages.iter().find_map(|package| version(package)).context("a package without a version")?;
+    setup.run_logged(
+        workspace
+            .command("depmod")
+            .arg("-b")
+            .arg(&partial)
+            .arg(release(&partial)?),
+    )?;
+    let version = packages
+        .iter()
+        .find_map(|package| version(package))
+        .context("a package without a version")?;
     fs::write(partial.join("version"), version).context("cannot note the version")?;
-    fs::rename(&partial, dir.join("root")).with_context(|| format!("cannot rename {}", partial.display()))?;
+    fs::rename(&partial, dir.join("root"))
+        .with_context(|| format!("cannot rename {}", partial.display()))?;
     fs::remove_dir_all(&debs).with_context(|| format!("cannot remove {}", debs.display()))
 }
 
 /// Image, modules, and what lists them: one package or several, by the release of Debian.
 fn is_of_a_kernel(name: &str) -> bool {
-    let rest = ["linux-image-", "linux-binary-", "linux-modules-", "linux-base-"]
-        .iter()
-        .find_map(|prefix| name.strip_prefix(prefix));
+    let rest = [
+        "linux-image-",
+        "linux-binary-",
+        "linux-modules-",
+        "linux-base-",
+    ]
+    .iter()
+    .find_map(|prefix| name.strip_prefix(prefix));
     rest.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }
 
@@ -107,18 +143,32 @@ fn version(package: &Path) -> Option<String> {
 
 fn release(root: &Path) -> anyhow::Result<String> {
     let modules = root.join("lib/modules");
-    let mut entries = fs::read_dir(&modules).with_context(|| format!("cannot read {}", modules.display()))?;
-    let entry = entries.next().with_context(|| format!("no modules in {}", modules.display()))??;
+    let mut entries =
+        fs::read_dir(&modules).with_context(|| format!("cannot read {}", modules.display()))?;
+    let entry = entries
+        .next()
+        .with_context(|| format!("no modules in {}", modules.display()))??;
     Ok(entry.file_name().to_string_lossy().into_owned())
 }
 
 /// The files of a module and of all it depends on, in the order in which they are loaded; none if
 /// it is built in.
-pub(super) fn module_files(setup: &Setup<'_>, kernel: &Kernel, name: &str) -> anyhow::Result<Vec<PathBuf>> {
+pub(super) fn module_files(
+    setup: &Setup<'_>,
+    kernel: &Kernel,
+    name: &str,
+) -> anyhow::Result<Vec<PathBuf>> {
     let mut modprobe = setup.workspace().command("modprobe");
-    modprobe.arg("--dirname").arg(kernel.root()).arg("--set-version").arg(&kernel.release);
+    modprobe
+        .arg("--dirname")
+        .arg(kernel.root())
+        .arg("--set-version")
+        .arg(&kernel.release);
     let text = workspace::output(modprobe.args(["--show-depends", name]))?;
-    Ok(text.lines().filter_map(|line| Some(line.strip_prefix("insmod ")?.trim().into())).collect())
+    Ok(text
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("insmod ")?.trim().into()))
+        .collect())
 }
 
 #[cfg(test)]
@@ -127,10 +177,19 @@ mod tests {
 
     #[test]
     fn packages_of_a_kernel_are_known_by_a_number() {
-        for name in ["linux-image-6.1.0-56-amd64", "linux-modules-7.3.4+deb13-amd64", "linux-base-7.3.4+deb13-amd64"] {
+        for name in [
+            "linux-image-6.1.0-56-amd64",
+            "linux-modules-7.3.4+deb13-amd64",
+            "linux-base-7.3.4+deb13-amd64",
+        ] {
             assert!(is_of_a_kernel(name), "{name}");
         }
-        for name in ["linux-image-amd64", "linux-base", "linux-base-amd64", "kmod"] {
+        for name in [
+            "linux-image-amd64",
+            "linux-base",
+            "linux-base-amd64",
+            "kmod",
+        ] {
             assert!(!is_of_a_kernel(name), "{name}");
         }
         let package = Path::new("x/linux-binary-7.3.4+deb13-amd64_7.3.4-1~bpo13+1_amd64.deb");

@@ -39,11 +39,21 @@ impl Programs {
             cross.apply(&mut cargo);
         }
         let mut programs = Self::default();
-        cargo::compile(&mut cargo, "the test programs of other kernels", |message| {
-            programs.0.extend(TestProgram::read(message).map(|program| (program.name, (program.path, program.dir))));
-        })?;
+        cargo::compile(
+            &mut cargo,
+            "the test programs of other kernels",
+            |message| {
+                programs.0.extend(
+                    TestProgram::read(message)
+                        .map(|program| (program.name, (program.path, program.dir))),
+                );
+            },
+        )?;
         for name in names {
-            ensure!(programs.0.contains_key(name), "cargo built no test program {name}");
+            ensure!(
+                programs.0.contains_key(name),
+                "cargo built no test program {name}"
+            );
         }
         Ok(programs)
     }
@@ -56,7 +66,10 @@ impl Programs {
 
     #[cfg(test)]
     pub(super) fn of_one(name: &str, program: &str, dir: &str) -> Self {
-        Self(BTreeMap::from([(name.to_owned(), (program.into(), dir.into()))]))
+        Self(BTreeMap::from([(
+            name.to_owned(),
+            (program.into(), dir.into()),
+        )]))
     }
 }
 

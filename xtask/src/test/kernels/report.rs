@@ -61,7 +61,14 @@ impl<'a> RunReader<'a> {
     /// A run of these features, in which `check` is to offer `mode`.
     pub(super) fn new(features: &'a [&'a Feature], mode: &'a str) -> Self {
         let (outcomes, tally) = (vec![None; features.len()], Tally::default());
-        Self { features, mode, current: None, outcomes, tally, has_read: false }
+        Self {
+            features,
+            mode,
+            current: None,
+            outcomes,
+            tally,
+            has_read: false,
+        }
     }
 
     /// Returns true once there was a line: those of a kernel go elsewhere.
@@ -75,7 +82,10 @@ impl<'a> RunReader<'a> {
         if line.starts_with(BOOTED) {
             return Some(Event::Booted);
         }
-        if let Some(number) = line.strip_prefix(BEGIN).and_then(|number| number.parse().ok()) {
+        if let Some(number) = line
+            .strip_prefix(BEGIN)
+            .and_then(|number| number.parse().ok())
+        {
             self.current = Some((number, OutputReader::default(), String::new()));
             return Some(Event::Begins(number));
         }
@@ -85,7 +95,9 @@ impl<'a> RunReader<'a> {
             self.outcomes[number] = Some(outcome.clone());
             return Some(Event::Ended(number, outcome));
         }
-        let Some((number, reader, text)) = &mut self.current else { return Some(Event::Output(line)) };
+        let Some((number, reader, text)) = &mut self.current else {
+            return Some(Event::Output(line));
+        };
         if matches!(self.features[*number].work, Work::Check) {
             text.push_str(line);
             return None;
@@ -95,12 +107,17 @@ impl<'a> RunReader<'a> {
 
     /// The outcome of each feature, in their order, and the sum. What has not ended has failed.
     pub(super) fn finish(mut self) -> (Vec<Outcome>, Tally) {
-        let outcomes = self.outcomes.into_iter().zip(self.features).map(|(outcome, feature)| {
-            outcome.unwrap_or_else(|| {
-                self.tally.fail(format_args!("{} has not ended", feature.name));
-                Outcome::Failed
-            })
-        });
+        let outcomes = self
+            .outcomes
+            .into_iter()
+            .zip(self.features)
+            .map(|(outcome, feature)| {
+                outcome.unwrap_or_else(|| {
+                    self.tally
+                        .fail(format_args!("{} has not ended", feature.name));
+                    Outcome::Failed
+                })
+            });
         (outcomes.collect(), self.tally)
     }
 
@@ -122,7 +139,11 @@ impl<'a> RunReader<'a> {
                 // A program that died has no summary line, and a test that no longer exists is
                 // missing from the sum.
                 if own.is_success() && (status != "0" || own.run() != tests.len() as u64) {
-                    own.fail(format_args!("{name}: status {status}, {} of {} tests", own.run(), tests.len()));
+                    own.fail(format_args!(
+                        "{name}: status {status}, {} of {} tests",
+                        own.run(),
+                        tests.len()
+                    ));
                 }
                 match (own.is_success(), own.has_passed()) {
                     (false, _) => Outcome::Failed,
@@ -146,9 +167,20 @@ fn offered(document: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    const CHECK: Feature = Feature { name: "check", since: "5.10", until: None, modules: &[], work: Work::Check };
-    const TWO: Feature =
-        Feature { name: "two", since: "5.10", until: None, modules: &[], work: Work::Tests("t", &["a", "b"]) };
+    const CHECK: Feature = Feature {
+        name: "check",
+        since: "5.10",
+        until: None,
+        modules: &[],
+        work: Work::Check,
+    };
+    const TWO: Feature = Feature {
+        name: "two",
+        since: "5.10",
+        until: None,
+        modules: &[],
+        work: Work::Tests("t", &["a", "b"]),
+    };
 
     fn outcomes(output: &str) -> (Vec<Outcome>, String) {
         let mut reader = RunReader::new(&[&CHECK, &TWO], "fast");
@@ -167,22 +199,34 @@ mod tests {
     #[test]
     fn a_mode_and_two_tests_pass() {
         let (outcomes, sum) = outcomes(&run("fast", "2 passed; 0 failed; 0 ignored", 0));
-        assert_eq!(outcomes, [Outcome::Mode("fast".to_owned()), Outcome::Passed]);
+        assert_eq!(
+            outcomes,
+            [Outcome::Mode("fast".to_owned()), Outcome::Passed]
+        );
         assert_eq!(sum, "3 passed, 0 failed");
     }
 
     #[test]
     fn another_mode_a_missing_test_and_a_bad_status_are_failures() {
         let failed = [Outcome::Failed, Outcome::Failed];
-        assert_eq!(outcomes(&run("encap", "1 passed; 0 failed; 0 ignored", 0)).0, failed);
-        assert_eq!(outcomes(&run("kernel", "2 passed; 0 failed; 0 ignored", 137)).0, failed);
+        assert_eq!(
+            outcomes(&run("encap", "1 passed; 0 failed; 0 ignored", 0)).0,
+            failed
+        );
+        assert_eq!(
+            outcomes(&run("kernel", "2 passed; 0 failed; 0 ignored", 137)).0,
+            failed
+        );
     }
 
     #[test]
     fn what_the_end_of_the_machine_cut_off_has_failed() {
         let whole = run("fast", "2 passed; 0 failed; 0 ignored", 0);
         let (outcomes, sum) = outcomes(whole.split("test result").next().expect("a part"));
-        assert_eq!(outcomes, [Outcome::Mode("fast".to_owned()), Outcome::Failed]);
+        assert_eq!(
+            outcomes,
+            [Outcome::Mode("fast".to_owned()), Outcome::Failed]
+        );
         assert_eq!(sum, "1 passed, 1 failed");
     }
 
@@ -190,14 +234,19 @@ mod tests {
     fn a_line_of_the_first_script_is_one_that_was_read() {
         let mut reader = RunReader::new(&[], "fast");
         assert!(!reader.has_read());
-        assert_eq!(reader.read("init: cannot mount"), Some(Event::Output("init: cannot mount")));
+        assert_eq!(
+            reader.read("init: cannot mount"),
+            Some(Event::Output("init: cannot mount"))
+        );
         assert!(reader.has_read());
     }
 
     #[test]
     fn a_test_that_says_it_did_not_run_is_no_pass() {
-        let both = "successes:\n---- a stdout ----\nNOT RUN: a: no module\n---- b stdout ----\nNOT RUN: b: no module\n";
-        let whole = run("fast", "2 passed; 0 failed; 0 ignored", 0).replace("@begin 1\n", &format!("@begin 1\n{both}"));
+        let both = "successes:\n---- a stdout ----\nNOT RUN: a: no module\n---- b stdout ----\nNOT \
+            RUN: b: no module\n";
+        let whole = run("fast", "2 passed; 0 failed; 0 ignored", 0)
+            .replace("@begin 1\n", &format!("@begin 1\n{both}"));
         assert_eq!(outcomes(&whole).0[1], Outcome::NotRun);
     }
 }

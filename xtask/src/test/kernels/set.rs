@@ -20,7 +20,12 @@ pub(super) struct Series {
     pub(super) mode: &'static str,
 }
 
-const fn series(name: &'static str, release: &'static str, backports: bool, mode: &'static str) -> Series {
+const fn series(
+    name: &'static str,
+    release: &'static str,
+    backports: bool,
+    mode: &'static str,
+) -> Series {
     of(Architecture::Amd64, name, release, backports, mode)
 }
 
@@ -31,8 +36,17 @@ const fn of(
     backports: bool,
     mode: &'static str,
 ) -> Series {
-    let release = Release { name: release, backports, architecture: architecture.name() };
-    Series { name, release, architecture, mode }
+    let release = Release {
+        name: release,
+        backports,
+        architecture: architecture.name(),
+    };
+    Series {
+        name,
+        release,
+        architecture,
+        mode,
+    }
 }
 
 /// From old to new, and behind them those of other architectures.
@@ -72,7 +86,13 @@ pub(super) enum Work {
 const E2E: &str = "e2e";
 
 const fn feature(name: &'static str, since: &'static str, work: Work) -> Feature {
-    Feature { name, since, until: None, modules: &[], work }
+    Feature {
+        name,
+        since,
+        until: None,
+        modules: &[],
+        work,
+    }
 }
 
 /// Modules whose sysctls exist on a node with Services.
@@ -84,7 +104,12 @@ const DUMMY: &[&str] = &["nf_conntrack", "br_netfilter", "dummy"];
 /// The same, a helper, and the target that gives it to connections.
 const HELPERS: &[&str] = &["nf_conntrack", "br_netfilter", "nf_conntrack_ftp", "xt_CT"];
 /// The same, and flowtables of nftables.
-const FLOWTABLE: &[&str] = &["nf_conntrack", "br_netfilter", "nf_flow_table_inet", "nft_flow_offload"];
+const FLOWTABLE: &[&str] = &[
+    "nf_conntrack",
+    "br_netfilter",
+    "nf_flow_table_inet",
+    "nft_flow_offload",
+];
 /// The same, and tunnel devices without Ethernet.
 const L3_TUNNELS: &[&str] = &["nf_conntrack", "br_netfilter", "wireguard", "ipip"];
 
@@ -94,12 +119,18 @@ pub(super) static FEATURES: [Feature; 27] = [
     feature(
         "network namespaces of the lab",
         "5.10",
-        Work::Tests(E2E, &["lab::pods_of_two_nodes_talk_through_a_tunnel_made_by_hand"]),
+        Work::Tests(
+            E2E,
+            &["lab::pods_of_two_nodes_talk_through_a_tunnel_made_by_hand"],
+        ),
     ),
     feature(
         "vxlan, mode `kernel`",
         "5.10",
-        Work::Tests(E2E, &["tunnel::kernel_path::pods_and_nodes_reach_each_other_without_the_programs"]),
+        Work::Tests(
+            E2E,
+            &["tunnel::kernel_path::pods_and_nodes_reach_each_other_without_the_programs"],
+        ),
     ),
     Feature {
         until: Some("5.10"),
@@ -115,13 +146,23 @@ pub(super) static FEATURES: [Feature; 27] = [
             ),
         )
     },
-    feature("host-gw, routes", "5.10", Work::Tests(E2E, &["families::host_gw::routes_that_stock_left_are_taken_over"])),
+    feature(
+        "host-gw, routes",
+        "5.10",
+        Work::Tests(
+            E2E,
+            &["families::host_gw::routes_that_stock_left_are_taken_over"],
+        ),
+    ),
     Feature {
         modules: &["tun"],
         ..feature(
             "udp",
             "5.10",
-            Work::Tests(E2E, &["udp::paths::pods_of_three_nodes_exchange_streams_and_large_datagrams"]),
+            Work::Tests(
+                E2E,
+                &["udp::paths::pods_of_three_nodes_exchange_streams_and_large_datagrams"],
+            ),
         )
     },
     Feature {
@@ -131,7 +172,10 @@ pub(super) static FEATURES: [Feature; 27] = [
             "5.10",
             Work::Tests(
                 E2E,
-                &["wireguard::mode::the_kernel_encrypts_where_it_can", "wireguard::restart::cleanup_leaves_nothing"],
+                &[
+                    "wireguard::mode::the_kernel_encrypts_where_it_can",
+                    "wireguard::restart::cleanup_leaves_nothing",
+                ],
             ),
         )
     },
@@ -196,10 +240,17 @@ pub(super) static FEATURES: [Feature; 27] = [
         "6.1",
         Work::Tests(
             "programs",
-            &["to_tunnel::encapsulates_once_the_path_was_seen", "guard::each_mode_does_what_it_says_to_strangers"],
+            &[
+                "to_tunnel::encapsulates_once_the_path_was_seen",
+                "guard::each_mode_does_what_it_says_to_strangers",
+            ],
         ),
     ),
-    feature("vxlan, mode `encap`", "6.1", Work::Tests(E2E, &["tunnel::traffic::nodes_and_pods_reach_each_other"])),
+    feature(
+        "vxlan, mode `encap`",
+        "6.1",
+        Work::Tests(E2E, &["tunnel::traffic::nodes_and_pods_reach_each_other"]),
+    ),
     feature(
         "vxlan, IPv6 alone, modes `kernel` and `encap`",
         "6.1",
@@ -207,7 +258,11 @@ pub(super) static FEATURES: [Feature; 27] = [
     ),
     Feature {
         modules: CONNTRACK,
-        ..feature("vxlan, mode `fast`", "6.1", Work::Tests(E2E, &["fast::flows::pod_to_pod"]))
+        ..feature(
+            "vxlan, mode `fast`",
+            "6.1",
+            Work::Tests(E2E, &["fast::flows::pod_to_pod"]),
+        )
     },
     Feature {
         modules: CONNTRACK,
@@ -216,7 +271,10 @@ pub(super) static FEATURES: [Feature; 27] = [
             "6.1",
             Work::Tests(
                 E2E,
-                &["fast::flows::through_a_service_of_nftables", "fast::flows::through_a_service_of_iptables"],
+                &[
+                    "fast::flows::through_a_service_of_nftables",
+                    "fast::flows::through_a_service_of_iptables",
+                ],
             ),
         )
     },
@@ -233,7 +291,10 @@ pub(super) static FEATURES: [Feature; 27] = [
         ..feature(
             "mode `fast` into WireGuard devices",
             "6.1",
-            Work::Tests(E2E, &["fast::routed::flows_are_replayed_into_wireguard_devices_and_out_of_them"]),
+            Work::Tests(
+                E2E,
+                &["fast::routed::flows_are_replayed_into_wireguard_devices_and_out_of_them"],
+            ),
         )
     },
     Feature {
@@ -241,7 +302,10 @@ pub(super) static FEATURES: [Feature; 27] = [
         ..feature(
             "mode `fast` into ipip devices",
             "6.1",
-            Work::Tests(E2E, &["fast::routed::flows_are_replayed_into_an_ipip_device_and_out_of_it"]),
+            Work::Tests(
+                E2E,
+                &["fast::routed::flows_are_replayed_into_an_ipip_device_and_out_of_it"],
+            ),
         )
     },
     Feature {
@@ -264,7 +328,10 @@ pub(super) static FEATURES: [Feature; 27] = [
         ..feature(
             "mode `fast`, addresses on dummy devices",
             "6.1",
-            Work::Tests(E2E, &["fast::dummy::addresses_on_dummy_devices_are_served_as_in_mode_kernel"]),
+            Work::Tests(
+                E2E,
+                &["fast::dummy::addresses_on_dummy_devices_are_served_as_in_mode_kernel"],
+            ),
         )
     },
     Feature {
@@ -272,7 +339,10 @@ pub(super) static FEATURES: [Feature; 27] = [
         ..feature(
             "mode `fast`, connections with a helper of conntrack",
             "6.1",
-            Work::Tests(E2E, &["fast::netfilter::a_connection_with_a_helper_is_left_to_the_kernel"]),
+            Work::Tests(
+                E2E,
+                &["fast::netfilter::a_connection_with_a_helper_is_left_to_the_kernel"],
+            ),
         )
     },
     Feature {
@@ -286,14 +356,20 @@ pub(super) static FEATURES: [Feature; 27] = [
     feature(
         "attachment, and clean-up after it",
         "6.1",
-        Work::Tests(E2E, &["tunnel::cleanup::cleanup_leaves_only_what_was_there_before_clsact"]),
+        Work::Tests(
+            E2E,
+            &["tunnel::cleanup::cleanup_leaves_only_what_was_there_before_clsact"],
+        ),
     ),
     Feature {
         modules: CONNTRACK,
         ..feature(
             "drops of the kernel",
             "6.1",
-            Work::Tests(E2E, &["cli::kernel_drops::packets_that_rules_drop_are_seen_with_the_reason"]),
+            Work::Tests(
+                E2E,
+                &["cli::kernel_drops::packets_that_rules_drop_are_seen_with_the_reason"],
+            ),
         )
     },
     feature(
@@ -312,7 +388,9 @@ pub(super) static FEATURES: [Feature; 27] = [
         "6.1",
         Work::Tests(
             E2E,
-            &["source_filter::strangers::strangers_reach_pods_unless_the_guard_is_enforced_in_every_mode"],
+            &[
+                "source_filter::strangers::strangers_reach_pods_unless_the_guard_is_enforced_in_every_mode",
+            ],
         ),
     ),
 ];
@@ -322,13 +400,16 @@ impl Feature {
     pub(super) fn is_expected(&self, series: &Series) -> bool {
         self.runs_on(series.architecture)
             && !self.is_too_new(series)
-            && self.until.is_none_or(|until| position(series.name) <= position(until))
+            && self
+                .until
+                .is_none_or(|until| position(series.name) <= position(until))
     }
 
     /// Returns true if it can run on an architecture. The lab takes dozens of programs, which
     /// another architecture's machine lacks.
     pub(super) fn runs_on(&self, architecture: Architecture) -> bool {
-        architecture == Architecture::Amd64 || matches!(self.work, Work::Check | Work::Tests("programs", _))
+        architecture == Architecture::Amd64
+            || matches!(self.work, Work::Check | Work::Tests("programs", _))
     }
 
     /// Returns true if it needs a newer kernel, because its programs do.
@@ -351,9 +432,16 @@ pub(super) fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Series>> {
     for name in names.iter().filter(|name| *name != "all") {
         position(name).with_context(|| format!("no kernel {name}; there are: {known}, all"))?;
     }
-    let is_chosen = |series: &&Series| names.iter().any(|name| name == "all" || name == series.name);
+    let is_chosen = |series: &&Series| {
+        names
+            .iter()
+            .any(|name| name == "all" || name == series.name)
+    };
     let chosen: Vec<_> = ALL.iter().filter(is_chosen).collect();
-    ensure!(!chosen.is_empty(), "no kernel was named; there are: {known}, all");
+    ensure!(
+        !chosen.is_empty(),
+        "no kernel was named; there are: {known}, all"
+    );
     Ok(chosen)
 }
 
@@ -364,9 +452,13 @@ pub(super) fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Series>> {
 pub(super) fn rows(parts: &[OsString]) -> anyhow::Result<Vec<&'static Feature>> {
     let parts: Vec<_> = parts.iter().map(|part| part.to_string_lossy()).collect();
     for part in &parts {
-        ensure!(FEATURES.iter().any(|row| row.name.contains(&**part)), "no row of the kernels has {part} in its name");
+        ensure!(
+            FEATURES.iter().any(|row| row.name.contains(&**part)),
+            "no row of the kernels has {part} in its name"
+        );
     }
-    let is_chosen = |row: &&Feature| parts.is_empty() || parts.iter().any(|part| row.name.contains(&**part));
+    let is_chosen =
+        |row: &&Feature| parts.is_empty() || parts.iter().any(|part| row.name.contains(&**part));
     Ok(FEATURES.iter().filter(is_chosen).collect())
 }
 
@@ -384,24 +476,65 @@ mod tests {
             Ok(rows(&parts)?.iter().map(|row| row.name).collect())
         };
         assert_eq!(names(&[]).expect("all").len(), FEATURES.len());
-        assert_eq!(names(&["udp", "outside"]).expect("two"), ["udp", "mode `fast` with hosts outside"]);
-        assert!(names(&["vlan"]).expect_err("no row").to_string().contains("vlan"));
+        assert_eq!(
+            names(&["udp", "outside"]).expect("two"),
+            ["udp", "mode `fast` with hosts outside"]
+        );
+        assert!(
+            names(&["vlan"])
+                .expect_err("no row")
+                .to_string()
+                .contains("vlan")
+        );
     }
 
     #[test]
     fn every_row_begins_at_a_kernel_of_the_list_and_has_a_name_of_its_own() {
         for (index, feature) in FEATURES.iter().enumerate() {
             assert!(position(feature.since).is_some(), "{}", feature.name);
-            assert!(feature.until.is_none_or(|until| position(until) >= position(feature.since)), "{}", feature.name);
-            assert!(FEATURES[index + 1..].iter().all(|other| other.name != feature.name), "{} twice", feature.name);
+            assert!(
+                feature
+                    .until
+                    .is_none_or(|until| position(until) >= position(feature.since)),
+                "{}",
+                feature.name
+            );
+            assert!(
+                FEATURES[index + 1..]
+                    .iter()
+                    .all(|other| other.name != feature.name),
+                "{} twice",
+                feature.name
+            );
         }
-        let of = |since: &str| FEATURES.iter().find(|feature| feature.since == since).expect("a row");
+        let of = |since: &str| {
+            FEATURES
+                .iter()
+                .find(|feature| feature.since == since)
+                .expect("a row")
+        };
         assert!(of("6.1").is_too_new(&SERIES[0]) && !of("6.1").is_expected(&SERIES[0]));
         let [newest, other] = [&SERIES[3], &SERIES[4]];
-        assert!(FEATURES.iter().filter(|feature| feature.until.is_none()).all(|feature| feature.is_expected(newest)));
-        assert!(FEATURES[0].is_expected(other) && !FEATURES[1].is_expected(other) && of("6.1").is_expected(other));
-        let old = FEATURES.iter().find(|feature| feature.until == Some("5.10")).expect("a row");
-        assert!(old.is_expected(&SERIES[0]) && !old.is_expected(&SERIES[1]) && !old.is_too_new(&SERIES[1]));
+        assert!(
+            FEATURES
+                .iter()
+                .filter(|feature| feature.until.is_none())
+                .all(|feature| feature.is_expected(newest))
+        );
+        assert!(
+            FEATURES[0].is_expected(other)
+                && !FEATURES[1].is_expected(other)
+                && of("6.1").is_expected(other)
+        );
+        let old = FEATURES
+            .iter()
+            .find(|feature| feature.until == Some("5.10"))
+            .expect("a row");
+        assert!(
+            old.is_expected(&SERIES[0])
+                && !old.is_expected(&SERIES[1])
+                && !old.is_too_new(&SERIES[1])
+        );
     }
 
     /// A kernel runs nothing for a name that no test has.
@@ -409,7 +542,9 @@ mod tests {
     fn every_test_of_a_row_is_in_the_sources_of_its_program() {
         let workspace = Workspace::new().expect("the project");
         for feature in &FEATURES {
-            let Work::Tests(program, names) = feature.work else { continue };
+            let Work::Tests(program, names) = feature.work else {
+                continue;
+            };
             let folder = workspace.root().join(match program {
                 E2E => "tests/tests".to_owned(),
                 other => format!("flannel-agent/tests/{other}"),
@@ -418,8 +553,15 @@ mod tests {
                 let (module, function) = name.rsplit_once("::").expect("a module");
                 let module = folder.join(module.replace("::", "/"));
                 let files = [module.with_extension("rs"), module.join("mod.rs")];
-                let text = files.iter().find_map(|file| fs::read_to_string(file).ok()).unwrap_or_default();
-                assert!(text.contains(&format!("fn {function}(")), "{}: {name}", feature.name);
+                let text = files
+                    .iter()
+                    .find_map(|file| fs::read_to_string(file).ok())
+                    .unwrap_or_default();
+                assert!(
+                    text.contains(&format!("fn {function}(")),
+                    "{}: {name}",
+                    feature.name
+                );
             }
         }
     }
@@ -430,8 +572,16 @@ mod tests {
             let list: Vec<_> = list.iter().map(|&name| name.to_owned()).collect();
             Ok(chosen(&list)?.iter().map(|series| series.name).collect())
         };
-        assert_eq!(names(&["newest", "6.1"]).expect("kernels"), ["6.1", "newest"]);
+        assert_eq!(
+            names(&["newest", "6.1"]).expect("kernels"),
+            ["6.1", "newest"]
+        );
         assert_eq!(names(&["all"]).expect("kernels").len(), SERIES.len());
-        assert!(names(&["4.4"]).expect_err("unknown").to_string().contains("there are: 5.10, 6.1"));
+        assert!(
+            names(&["4.4"])
+                .expect_err("unknown")
+                .to_string()
+                .contains("there are: 5.10, 6.1")
+        );
     }
 }

@@ -29,15 +29,25 @@ impl Userland {
         if architecture == Architecture::Amd64 {
             let busybox = setup.workspace().find_command("busybox");
             let busybox = busybox.context("busybox is not in PATH: install busybox-static")?;
-            return Ok(Self { root: "/".into(), busybox });
+            return Ok(Self {
+                root: "/".into(),
+                busybox,
+            });
         }
-        let root = setup.workspace().target().join("kernels/userland").join(architecture.name());
+        let root = setup
+            .workspace()
+            .target()
+            .join("kernels/userland")
+            .join(architecture.name());
         if !root.is_dir() {
             println!("kernels: fetch programs for {}, 10 MB", architecture.name());
             fetch(setup, architecture, &root)
                 .with_context(|| format!("cannot get programs for {}", architecture.name()))?;
         }
-        Ok(Self { busybox: root.join("bin/busybox"), root })
+        Ok(Self {
+            busybox: root.join("bin/busybox"),
+            root,
+        })
     }
 }
 
@@ -47,7 +57,8 @@ fn fetch(setup: &Setup<'_>, architecture: Architecture, root: &Path) -> anyhow::
     let (debs, partial) = (root.with_extension("debs"), root.with_extension("partial"));
     for stale in [&debs, &partial] {
         if stale.exists() {
-            fs::remove_dir_all(stale).with_context(|| format!("cannot remove {}", stale.display()))?;
+            fs::remove_dir_all(stale)
+                .with_context(|| format!("cannot remove {}", stale.display()))?;
         }
     }
     for package in setup.foreign_closure(architecture.name(), &PACKAGES, &debs)? {

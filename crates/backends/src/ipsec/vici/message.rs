@@ -26,7 +26,9 @@ enum Element {
 
 impl fmt::Debug for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+        f.debug_list()
+            .entries(self.0.iter().map(|(name, _)| name))
+            .finish()
     }
 }
 
@@ -52,24 +54,33 @@ impl Section {
     }
 
     fn get(&self, name: &str) -> Option<&Element> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, element)| element)
+        self.0
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, element)| element)
     }
 
     /// Returns the value of this name.
     pub(super) fn value_of(&self, name: &str) -> Option<&str> {
-        let Some(Element::Value(value)) = self.get(name) else { return None };
+        let Some(Element::Value(value)) = self.get(name) else {
+            return None;
+        };
         Some(value)
     }
 
     /// Returns the items of the list of this name; none if the list does not exist.
     pub(super) fn list_of(&self, name: &str) -> &[String] {
-        let Some(Element::List(items)) = self.get(name) else { return &[] };
+        let Some(Element::List(items)) = self.get(name) else {
+            return &[];
+        };
         items
     }
 
     /// Returns the section of this name.
     pub(super) fn section_of(&self, name: &str) -> Option<&Self> {
-        let Some(Element::Section(section)) = self.get(name) else { return None };
+        let Some(Element::Section(section)) = self.get(name) else {
+            return None;
+        };
         Some(section)
     }
 
@@ -126,13 +137,20 @@ pub(super) fn write_name(name: &str, bytes: &mut Vec<u8>) -> io::Result<()> {
 }
 
 fn write_value(value: &str, bytes: &mut Vec<u8>) -> io::Result<()> {
-    bytes.extend(u16::try_from(value.len()).map_err(|_cause| too_long())?.to_be_bytes());
+    bytes.extend(
+        u16::try_from(value.len())
+            .map_err(|_cause| too_long())?
+            .to_be_bytes(),
+    );
     bytes.extend(value.as_bytes());
     Ok(())
 }
 
 fn too_long() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "a name or value is longer than VICI allows")
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "a name or value is longer than VICI allows",
+    )
 }
 
 /// Reads up to the end of the section; the outermost ends with the message.
@@ -192,11 +210,15 @@ mod tests {
     #[test]
     fn a_message_is_written_as_described_and_read_again() {
         let inner = Section::default().value("key2", "value2");
-        let mut section = Section::default().section("sub-section", inner).item("list1", "item1");
+        let mut section = Section::default()
+            .section("sub-section", inner)
+            .item("list1", "item1");
         if let Some((_, Element::List(items))) = section.0.last_mut() {
             items.push("item2".to_owned());
         }
-        let message = Section::default().value("key1", "value1").section("section1", section);
+        let message = Section::default()
+            .value("key1", "value1")
+            .section("section1", section);
         let mut bytes = Vec::new();
         message.write(&mut bytes).expect("short names");
         let expected: &[&[u8]] = &[
@@ -210,7 +232,10 @@ mod tests {
         let read = Section::read(&bytes).expect("a message");
         assert_eq!((&read, read.value_of("key1")), (&message, Some("value1")));
         let section = read.section_of("section1").expect("a section");
-        assert_eq!((section.list_of("list1").len(), section.sections().count()), (2, 1));
+        assert_eq!(
+            (section.list_of("list1").len(), section.sections().count()),
+            (2, 1)
+        );
         assert_eq!(format!("{read:?}"), r#"["key1", "section1"]"#);
     }
 
@@ -219,7 +244,11 @@ mod tests {
         let whole = b"\x01\x01s\x03\x01k\x00\x01v\x04\x01l\x05\x00\x01i\x06\x02";
         assert!(Section::read(whole).is_some());
         for length in 1..whole.len() {
-            assert_eq!(Section::read(&whole[..length]), None, "the first {length} bytes");
+            assert_eq!(
+                Section::read(&whole[..length]),
+                None,
+                "the first {length} bytes"
+            );
         }
         assert_eq!(Section::read(b"\x02"), None, "an end without a start");
         assert_eq!(Section::read(b"\x07\x01k"), None, "an unknown element");

@@ -28,8 +28,16 @@ const AGREEMENT: Duration = Duration::from_secs(4);
 /// flannel's algorithms of IKE itself.
 const IKE_PROPOSAL: &str = "aes256-sha256-modp4096";
 /// Words of the log by which a line says why something went wrong.
-const REASONS: [&str; 8] =
-    ["unable", "failed", "notify error", "no matching", "not found", "giving up", "mismatch", "NO_PROPOSAL"];
+const REASONS: [&str; 8] = [
+    "unable",
+    "failed",
+    "notify error",
+    "no matching",
+    "not found",
+    "giving up",
+    "mismatch",
+    "NO_PROPOSAL",
+];
 
 /// A peer says the same for two causes.
 const OTHERS: &str = "ESPProposal differs there, or its kernel has no ESP or not this algorithm";
@@ -69,12 +77,19 @@ pub(super) struct ChildSa {
 impl Vici {
     /// Connects to the process at a socket.
     pub(super) async fn connect(socket: &Path) -> Result<Self, IpsecError> {
-        let failed = |error| IpsecError::NoAnswer { socket: socket.to_owned(), error };
+        let failed = |error| IpsecError::NoAnswer {
+            socket: socket.to_owned(),
+            error,
+        };
         ViciStream::connect(socket).await.map(Self).map_err(failed)
     }
 
     /// Loads the secret for a node, or replaces it.
-    pub(super) async fn load_key(&mut self, address: Ipv4Addr, config: &IpsecConfig) -> Result<(), IpsecError> {
+    pub(super) async fn load_key(
+        &mut self,
+        address: Ipv4Addr,
+        config: &IpsecConfig,
+    ) -> Result<(), IpsecError> {
         let message = Section::default()
             .value("id", names::shared_key(address))
             .value("type", "IKE")
@@ -85,7 +100,8 @@ impl Vici {
 
     /// Removes a secret.
     pub(super) async fn unload_key(&mut self, id: &str) -> Result<(), IpsecError> {
-        self.change("unload-shared", &Section::default().value("id", id)).await
+        self.change("unload-shared", &Section::default().value("id", id))
+            .await
     }
 
     /// Returns the names of the secrets.
@@ -102,13 +118,15 @@ impl Vici {
         peer: IpsecEnd,
         config: &IpsecConfig,
     ) -> Result<(), IpsecError> {
-        let message = Section::default().section(&names::connection(own, peer), connection(own, peer, config));
+        let message = Section::default()
+            .section(&names::connection(own, peer), connection(own, peer, config));
         self.change("load-conn", &message).await
     }
 
     /// Removes a connection, with its associations.
     pub(super) async fn unload_connection(&mut self, name: &str) -> Result<(), IpsecError> {
-        self.change("unload-conn", &Section::default().value("name", name)).await
+        self.change("unload-conn", &Section::default().value("name", name))
+            .await
     }
 
     /// Returns the names of the connections.
@@ -123,7 +141,12 @@ impl Vici {
         let mut found = Vec::new();
         let mut each = |event: Section| found.extend(event.sections().map(ike_sa));
         let message = Section::default();
-        in_time(command, self.0.request(command, &message, Some("list-sa"), &mut each)).await?;
+        in_time(
+            command,
+            self.0
+                .request(command, &message, Some("list-sa"), &mut each),
+        )
+        .await?;
         Ok(found)
     }
 
@@ -138,7 +161,12 @@ impl Vici {
         let command = "initiate";
         let mut lines = Vec::new();
         let mut each = |event: Section| lines.extend(event.value_of("msg").map(str::to_owned));
-        let result = in_time(command, self.0.request(command, &message, Some("control-log"), &mut each)).await;
+        let result = in_time(
+            command,
+            self.0
+                .request(command, &message, Some("control-log"), &mut each),
+        )
+        .await;
         let outcome = result.and_then(|response| accepted(command, &response));
         outcome.map_err(|error| reason(&lines, peer.address).unwrap_or_else(|| error.to_string()))
     }
@@ -147,22 +175,35 @@ impl Vici {
         accepted(command, &self.ask(command, message).await?)
     }
 
-    async fn ask(&mut self, command: &'static str, message: &Section) -> Result<Section, IpsecError> {
+    async fn ask(
+        &mut self,
+        command: &'static str,
+        message: &Section,
+    ) -> Result<Section, IpsecError> {
         in_time(command, self.0.request(command, message, None, &mut |_| ())).await
     }
 }
 
-async fn in_time<T>(command: &'static str, answer: impl Future<Output = io::Result<T>>) -> Result<T, IpsecError> {
+async fn in_time<T>(
+    command: &'static str,
+    answer: impl Future<Output = io::Result<T>>,
+) -> Result<T, IpsecError> {
     let refused = |problem| IpsecError::Refused { command, problem };
     let late = |_late| refused(format!("no answer within {PATIENCE:?}"));
-    timeout(PATIENCE, answer).await.map_err(late)?.map_err(|error| refused(error.to_string()))
+    timeout(PATIENCE, answer)
+        .await
+        .map_err(late)?
+        .map_err(|error| refused(error.to_string()))
 }
 
 fn accepted(command: &'static str, response: &Section) -> Result<(), IpsecError> {
     if response.value_of("success") == Some("yes") {
         return Ok(());
     }
-    let problem = response.value_of("errmsg").unwrap_or("it does not say why").to_owned();
+    let problem = response
+        .value_of("errmsg")
+        .unwrap_or("it does not say why")
+        .to_owned();
     Err(IpsecError::Refused { command, problem })
 }
 
@@ -189,7 +230,10 @@ fn connection(own: IpsecEnd, peer: IpsecEnd, config: &IpsecConfig) -> Section {
         .value("encap", if config.udp_encap { "yes" } else { "no" })
         .section("local", secret())
         .section("remote", secret())
-        .section("children", Section::default().section(&names::child(own, peer), child))
+        .section(
+            "children",
+            Section::default().section(&names::child(own, peer), child),
+        )
 }
 
 fn ike_sa((connection, section): (&str, &Section)) -> IkeSa {
@@ -198,8 +242,15 @@ fn ike_sa((connection, section): (&str, &Section)) -> IkeSa {
         connection: connection.to_owned(),
         state: text("state"),
         remote_host: text("remote-host"),
-        established: section.value_of("established").and_then(|text| text.parse().ok()),
-        children: section.section_of("child-sas").into_iter().flat_map(Section::sections).map(child_sa).collect(),
+        established: section
+            .value_of("established")
+            .and_then(|text| text.parse().ok()),
+        children: section
+            .section_of("child-sas")
+            .into_iter()
+            .flat_map(Section::sections)
+            .map(child_sa)
+            .collect(),
     }
 }
 
@@ -216,10 +267,17 @@ fn child_sa((_, section): (&str, &Section)) -> ChildSa {
 /// Returns the first line that gives a reason. If requests were only retransmitted, the reason is
 /// the missing answer.
 fn reason(lines: &[String], address: Ipv4Addr) -> Option<String> {
-    let reason = lines.iter().find(|line| REASONS.iter().any(|word| line.contains(word)));
+    let reason = lines
+        .iter()
+        .find(|line| REASONS.iter().any(|word| line.contains(word)));
     let repeated = lines.iter().any(|line| line.starts_with("retransmit "));
-    let reason = reason
-        .map(|line| if line.contains("NO_PROPOSAL_CHOSEN") { format!("{line} ({OTHERS})") } else { line.clone() });
+    let reason = reason.map(|line| {
+        if line.contains("NO_PROPOSAL_CHOSEN") {
+            format!("{line} ({OTHERS})")
+        } else {
+            line.clone()
+        }
+    });
     reason.or_else(|| repeated.then(|| no_answer(address)))
 }
 
@@ -250,7 +308,10 @@ mod tests {
         assert_eq!(reason(&lines(&kernel), ADDRESS).as_deref(), Some(kernel[1]));
         let secret = ["received AUTHENTICATION_FAILED notify error"];
         assert_eq!(reason(&lines(&secret), ADDRESS).as_deref(), Some(secret[0]));
-        let silent = ["sending packet: from a to b", "retransmit 1 of request with message ID 0"];
+        let silent = [
+            "sending packet: from a to b",
+            "retransmit 1 of request with message ID 0",
+        ];
         let expected = "192.0.2.9 has not answered on UDP ports 500 and 4500";
         assert_eq!(reason(&lines(&silent), ADDRESS).as_deref(), Some(expected));
         assert_eq!(reason(&[], ADDRESS), None);
@@ -265,6 +326,9 @@ mod tests {
         let mut vici = Vici::connect(&socket).await.expect("a connection");
         drop(listener.accept().await.expect("accepted"));
         let refused = vici.keys().await.expect_err("no answer").to_string();
-        assert!(refused.starts_with("charon refused get-shared: ") && !refused.contains("within"), "{refused}");
+        assert!(
+            refused.starts_with("charon refused get-shared: ") && !refused.contains("within"),
+            "{refused}"
+        );
     }
 }

@@ -73,7 +73,10 @@ impl ViciStream {
         let mut bytes = vec![0, 0, 0, 0, kind];
         write_name(name, &mut bytes)?;
         message.write(&mut bytes)?;
-        let length = u32::try_from(bytes.len() - 4).ok().filter(|length| *length <= LARGEST).ok_or_else(malformed)?;
+        let length = u32::try_from(bytes.len() - 4)
+            .ok()
+            .filter(|length| *length <= LARGEST)
+            .ok_or_else(malformed)?;
         bytes[..4].copy_from_slice(&length.to_be_bytes());
         self.0.write_all(&bytes).await
     }
@@ -100,5 +103,8 @@ fn malformed() -> io::Error {
 }
 
 fn unexpected(kind: u8) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("a packet of type {kind}: it does not know the command"))
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("a packet of type {kind}: it does not know the command"),
+    )
 }

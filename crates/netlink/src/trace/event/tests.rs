@@ -36,12 +36,16 @@ const DROP: &str = "58000000110a000000000000000000000100000008000f00000000020800
 
 fn bytes(hex: &str) -> Vec<u8> {
     let hex: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
-    let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).expect("ASCII"), 16).expect("a byte");
+    let byte =
+        |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).expect("ASCII"), 16).expect("a byte");
     hex.chunks(2).map(byte).collect()
 }
 
 fn table(name: &str) -> NftablesTable {
-    NftablesTable { family: 1, name: name.to_owned() }
+    NftablesTable {
+        family: 1,
+        name: name.to_owned(),
+    }
 }
 
 fn decoded(datagram: &[u8]) -> Vec<TraceEvent> {
@@ -50,14 +54,23 @@ fn decoded(datagram: &[u8]) -> Vec<TraceEvent> {
 
 fn step(hex: &str) -> (u32, Option<HeaderFingerprint>, TraceStep) {
     match decoded(&bytes(hex)).pop() {
-        Some(TraceEvent::Step { packet, fingerprint, step }) => (packet, fingerprint, step),
+        Some(TraceEvent::Step {
+            packet,
+            fingerprint,
+            step,
+        }) => (packet, fingerprint, step),
         other => panic!("{other:?}"),
     }
 }
 
 fn judged(hex: &str) -> (String, Option<u64>, TraceVerdict) {
     match step(hex).2 {
-        TraceStep::Judged(TraceJudgement { table: of, chain, rule, verdict }) => {
+        TraceStep::Judged(TraceJudgement {
+            table: of,
+            chain,
+            rule,
+            verdict,
+        }) => {
             assert_eq!(of, table("filter"));
             (chain, rule, verdict)
         }
@@ -68,9 +81,15 @@ fn judged(hex: &str) -> (String, Option<u64>, TraceVerdict) {
 #[test]
 fn a_packet_begins_and_ends_in_our_table() {
     let [begun, last, policy] = [BEGIN, LAST_HOOK, LAST_POLICY].map(step);
-    assert_eq!((begun.0, begun.2), (0xf691_144f, TraceStep::Begun(TraceDirection::Original)));
+    assert_eq!(
+        (begun.0, begun.2),
+        (0xf691_144f, TraceStep::Begun(TraceDirection::Original))
+    );
     assert_eq!((last.0, last.2), (begun.0, TraceStep::Passed));
-    assert!(begun.1.is_some() && begun.1 == last.1, "routing keeps the fingerprint");
+    assert!(
+        begun.1.is_some() && begun.1 == last.1,
+        "routing keeps the fingerprint"
+    );
     assert_eq!(policy, (begun.0, None, TraceStep::Passed));
     for quiet in [END_OF_OUR_CHAIN, OUR_POLICY] {
         assert_eq!(decoded(&bytes(quiet)), []);
@@ -80,10 +99,19 @@ fn a_packet_begins_and_ends_in_our_table() {
 #[test]
 fn rules_ends_of_chains_and_policies_judge() {
     let (forward, pol) = (|| "forward".to_owned(), || "pol".to_owned());
-    assert_eq!(judged(JUMP), (forward(), Some(3), TraceVerdict::Jump("pol".to_owned())));
+    assert_eq!(
+        judged(JUMP),
+        (forward(), Some(3), TraceVerdict::Jump("pol".to_owned()))
+    );
     assert_eq!(judged(END_OF_CHAIN), (pol(), None, TraceVerdict::Continue));
-    assert_eq!(judged(ACCEPTING_POLICY), (forward(), None, TraceVerdict::Accept));
-    assert_eq!(judged(DROPPING_POLICY), (forward(), None, TraceVerdict::Drop));
+    assert_eq!(
+        judged(ACCEPTING_POLICY),
+        (forward(), None, TraceVerdict::Accept)
+    );
+    assert_eq!(
+        judged(DROPPING_POLICY),
+        (forward(), None, TraceVerdict::Drop)
+    );
     assert_eq!(judged(DROP), (pol(), Some(4), TraceVerdict::Drop));
 }
 
@@ -91,20 +119,40 @@ fn rules_ends_of_chains_and_policies_judge() {
 fn verdicts_are_read_without_the_bits_above_them() {
     assert_eq!(named(0x0007_0003, None), TraceVerdict::Queue);
     assert_eq!(named(0, None), TraceVerdict::Drop);
-    assert_eq!(named(-4, Some("there".to_owned())), TraceVerdict::Goto("there".to_owned()));
+    assert_eq!(
+        named(-4, Some("there".to_owned())),
+        TraceVerdict::Goto("there".to_owned())
+    );
     assert_eq!(named(-9, None), TraceVerdict::Other(-9));
 }
 
 #[test]
 fn another_table_begins_no_trace() {
     let of_others = decode(&bytes(BEGIN), &table("flannel-trace-7"));
-    assert!(matches!(of_others.as_slice(), [TraceEvent::Step { step: TraceStep::Judged(_), .. }]), "{of_others:?}");
+    assert!(
+        matches!(
+            of_others.as_slice(),
+            [TraceEvent::Step {
+                step: TraceStep::Judged(_),
+                ..
+            }]
+        ),
+        "{of_others:?}"
+    );
 }
 
 #[test]
 fn fuzz_trace_messages() {
-    let seeds = [bytes(BEGIN), [bytes(JUMP), bytes(DROP)].concat(), bytes(DROPPING_POLICY)];
-    flannel_fuzz::run("trace_messages", &seeds.each_ref().map(Vec::as_slice), |datagram| {
-        drop(decoded(datagram));
-    });
+    let seeds = [
+        bytes(BEGIN),
+        [bytes(JUMP), bytes(DROP)].concat(),
+        bytes(DROPPING_POLICY),
+    ];
+    flannel_fuzz::run(
+        "trace_messages",
+        &seeds.each_ref().map(Vec::as_slice),
+        |datagram| {
+            drop(decoded(datagram));
+        },
+    );
 }

@@ -24,13 +24,36 @@ const KEYS: &[&str] = &[
 
 fn any_value() -> impl Strategy<Value = String> {
     prop_oneof![
-        select(&["null", "true", "false", "0", "-1", "1e9", "18446744073709551616", "[]", "{}", r#""""#][..])
-            .prop_map(str::to_owned),
+        select(
+            &[
+                "null",
+                "true",
+                "false",
+                "0",
+                "-1",
+                "1e9",
+                "18446744073709551616",
+                "[]",
+                "{}",
+                r#""""#
+            ][..]
+        )
+        .prop_map(str::to_owned),
         (0..40_u8).prop_map(|n| n.to_string()),
-        (any::<u16>(), 0..36_u8).prop_map(|(bits, length)| format!(r#""10.{}.{}.0/{length}""#, bits >> 8, bits & 255)),
-        (any::<u16>(), 0..132_u8).prop_map(|(bits, length)| format!(r#""fd00:{bits:x}::/{length}""#)),
-        (any::<u16>(), any::<u8>()).prop_map(|(bits, low)| format!(r#""10.{}.{}.{low}""#, bits >> 8, bits & 255)),
-        any::<u64>().prop_map(|bits| format!(r#""{}""#, std::net::Ipv6Addr::from(u128::from(bits) << 64))),
+        (any::<u16>(), 0..36_u8).prop_map(|(bits, length)| format!(
+            r#""10.{}.{}.0/{length}""#,
+            bits >> 8,
+            bits & 255
+        )),
+        (any::<u16>(), 0..132_u8)
+            .prop_map(|(bits, length)| format!(r#""fd00:{bits:x}::/{length}""#)),
+        (any::<u16>(), any::<u8>()).prop_map(|(bits, low)| format!(
+            r#""10.{}.{}.{low}""#,
+            bits >> 8,
+            bits & 255
+        )),
+        any::<u64>()
+            .prop_map(|bits| format!(r#""{}""#, std::net::Ipv6Addr::from(u128::from(bits) << 64))),
         select(
             &[
                 r#"{"Type":"vxlan"}"#,
@@ -47,7 +70,10 @@ fn any_value() -> impl Strategy<Value = String> {
 /// Members that may go together, in some order.
 fn any_text() -> impl Strategy<Value = String> {
     vec((select(KEYS), any_value()), 0..8).prop_map(|members| {
-        let members: Vec<_> = members.iter().map(|(key, value)| format!("{key:?}:{value}")).collect();
+        let members: Vec<_> = members
+            .iter()
+            .map(|(key, value)| format!("{key:?}:{value}"))
+            .collect();
         format!("{{{}}}", members.join(","))
     })
 }
@@ -64,13 +90,27 @@ fn likely_text() -> impl Strategy<Value = String> {
 
 fn leasable<P: Prefix>(family: &FamilyConfig<P>) -> Result<(), TestCaseError> {
     let (min, max) = (P::to_bits(family.subnet_min), P::to_bits(family.subnet_max));
-    prop_assert!(min <= max && min >= family.network.first() && max <= family.network.last(), "{family:?}");
+    prop_assert!(
+        min <= max && min >= family.network.first() && max <= family.network.last(),
+        "{family:?}"
+    );
     let first: Vec<_> = family.subnets().take(100).collect();
-    prop_assert!(!first.is_empty() && first.iter().all(|subnet| family.allows(*subnet)), "{family:?}");
+    prop_assert!(
+        !first.is_empty() && first.iter().all(|subnet| family.allows(*subnet)),
+        "{family:?}"
+    );
     prop_assert_eq!(first[0].first(), min);
-    prop_assert!(first.windows(2).all(|pair| pair[0].last() + 1 == pair[1].first()), "{family:?}");
+    prop_assert!(
+        first
+            .windows(2)
+            .all(|pair| pair[0].last() + 1 == pair[1].first()),
+        "{family:?}"
+    );
     let last = P::from_bits(max, family.subnet_len);
-    prop_assert!(family.allows(last) && last.last() <= family.network.last(), "{family:?}");
+    prop_assert!(
+        family.allows(last) && last.last() <= family.network.last(),
+        "{family:?}"
+    );
     Ok(())
 }
 

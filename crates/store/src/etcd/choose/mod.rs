@@ -99,16 +99,24 @@ impl Identity<'_> {
     }
 
     fn is_recorded(&self, stored: &Stored, lease: &Lease) -> bool {
-        let Recorded::Lease(record) = self.recorded else { return false };
+        let Recorded::Lease(record) = self.recorded else {
+            return false;
+        };
         // An operator may have made it a reservation.
-        let is_last = [record.etcd_lease, 0].contains(&stored.etcd_lease) && stored.claimed_by.is_none();
-        let same_value = || LeaseAttrs::parse(record.value.as_bytes()).is_ok_and(|attrs| attrs == lease.attrs);
+        let is_last =
+            [record.etcd_lease, 0].contains(&stored.etcd_lease) && stored.claimed_by.is_none();
+        let same_value =
+            || LeaseAttrs::parse(record.value.as_bytes()).is_ok_and(|attrs| attrs == lease.attrs);
         *stored.entry.name == record.name && is_last && same_value()
     }
 
     /// Returns the leases that this node left behind, in addition to the one that it holds: those
     /// of its record, and those with both its address and its end of the tunnel. Reservations stay.
-    pub(super) fn surplus<'a>(&self, leases: &'a [Stored], held: &str) -> impl Iterator<Item = &'a Stored> {
+    pub(super) fn surplus<'a>(
+        &self,
+        leases: &'a [Stored],
+        held: &str,
+    ) -> impl Iterator<Item = &'a Stored> {
         let ours = |stored: &&Stored| {
             stored.lease().is_some_and(|lease| {
                 let is_alike = || {
@@ -118,7 +126,9 @@ impl Identity<'_> {
                 self.is_recorded(stored, lease) || is_alike()
             })
         };
-        let others = leases.iter().filter(|stored| *stored.entry.name != *held && stored.etcd_lease != 0);
+        let others = leases
+            .iter()
+            .filter(|stored| *stored.entry.name != *held && stored.etcd_lease != 0);
         others.filter(ours)
     }
 }
@@ -133,13 +143,19 @@ pub(super) fn choose<'a>(
     let request = identity.request;
     let config = &request.config;
     let taken = Taken::new(leases);
-    let remembers = request.previous.is_some_and(|key| suits(config, key) && taken.is_free(key));
+    let remembers = request
+        .previous
+        .is_some_and(|key| suits(config, key) && taken.is_free(key));
     let ours = leases.iter().filter_map(|stored| {
         let key = stored.lease()?.key;
         Some((stored, key, identity.proof(stored, remembers)?))
     });
     let order = |(_, key, proof): &(&Stored, LeaseKey, Proof)| {
-        (request.previous != Some(*key), *proof != Proof::Record, !suits(config, *key))
+        (
+            request.previous != Some(*key),
+            *proof != Proof::Record,
+            !suits(config, *key),
+        )
     };
     if let Some((stored, key, proof)) = ours.min_by_key(order) {
         return Ok(match () {
@@ -149,8 +165,16 @@ pub(super) fn choose<'a>(
         });
     }
     let previous = request.previous.unwrap_or_default();
-    let v4 = config.ipv4.as_ref().map(|family| pick(family, previous.v4, &taken.v4, rng)).transpose()?;
-    let v6 = config.ipv6.as_ref().map(|family| pick(family, previous.v6, &taken.v6, rng)).transpose()?;
+    let v4 = config
+        .ipv4
+        .as_ref()
+        .map(|family| pick(family, previous.v4, &taken.v4, rng))
+        .transpose()?;
+    let v6 = config
+        .ipv6
+        .as_ref()
+        .map(|family| pick(family, previous.v6, &taken.v6, rng))
+        .transpose()?;
     Ok(Choice::Create(LeaseKey { v4, v6 }))
 }
 
@@ -171,11 +195,19 @@ fn suits_family<P: Prefix>(family: Option<&FamilyConfig<P>>, subnet: Option<P>) 
 /// Returns true if an older lease of another node overlaps ours. Age counts as in
 /// [`crate::LeaseSet`].
 fn is_overtaken(ours: &Stored, key: LeaseKey, leases: &[Stored]) -> bool {
-    let is_same_node = |other: &Lease| ours.lease().is_some_and(|lease| other.attrs.is_same_node(&lease.attrs));
-    let older = leases.iter().filter(|other| age(other) < age(ours)).filter_map(Stored::lease);
+    let is_same_node = |other: &Lease| {
+        ours.lease()
+            .is_some_and(|lease| other.attrs.is_same_node(&lease.attrs))
+    };
+    let older = leases
+        .iter()
+        .filter(|other| age(other) < age(ours))
+        .filter_map(Stored::lease);
     older
         .filter(|other| !is_same_node(other))
-        .flat_map(|other| Family::BOTH.map(|family| other.key.subnet(family).zip(key.subnet(family))))
+        .flat_map(|other| {
+            Family::BOTH.map(|family| other.key.subnet(family).zip(key.subnet(family)))
+        })
         .flatten()
         .any(|(theirs, own)| overlap(theirs, own))
 }
@@ -195,7 +227,11 @@ struct Taken {
 
 impl Taken {
     fn new(leases: &[Stored]) -> Self {
-        let keys = || leases.iter().filter_map(|stored| stored.entry.name.parse::<LeaseKey>().ok());
+        let keys = || {
+            leases
+                .iter()
+                .filter_map(|stored| stored.entry.name.parse::<LeaseKey>().ok())
+        };
         let mut taken = Self {
             v4: keys().filter_map(|key| key.v4).map(range).collect(),
             v6: keys().filter_map(|key| key.v6).map(range).collect(),
@@ -206,12 +242,15 @@ impl Taken {
     }
 
     fn is_free(&self, key: LeaseKey) -> bool {
-        key.v4.is_none_or(|v4| is_free(v4, &self.v4)) && key.v6.is_none_or(|v6| is_free(v6, &self.v6))
+        key.v4.is_none_or(|v4| is_free(v4, &self.v4))
+            && key.v6.is_none_or(|v6| is_free(v6, &self.v6))
     }
 }
 
 fn is_free<P: Prefix>(subnet: P, taken: &[Range]) -> bool {
-    taken.iter().all(|other| other.1 < subnet.first() || subnet.last() < other.0)
+    taken
+        .iter()
+        .all(|other| other.1 < subnet.first() || subnet.last() < other.0)
 }
 
 fn range<P: Prefix>(subnet: P) -> Range {
@@ -227,7 +266,10 @@ fn pick<P: Prefix>(
 ) -> Result<P, OutOfSubnets> {
     if let Some(previous) = previous {
         if !family.allows(previous) {
-            warn!("the previous subnet {previous} does not suit the network configuration; choosing another");
+            warn!(
+                "the previous subnet {previous} does not suit the network configuration; choosing \
+                 another"
+            );
         } else if is_free(previous, taken) {
             return Ok(previous);
         }
@@ -236,7 +278,11 @@ fn pick<P: Prefix>(
 }
 
 /// One of the first free subnets, at random.
-fn draw<P: Prefix>(family: &FamilyConfig<P>, taken: &[Range], rng: &mut impl Rng) -> Result<P, OutOfSubnets> {
+fn draw<P: Prefix>(
+    family: &FamilyConfig<P>,
+    taken: &[Range],
+    rng: &mut impl Rng,
+) -> Result<P, OutOfSubnets> {
     // Both run upwards: `reached` is the highest address of all that start at or before the
     // candidate's end.
     let (mut pending, mut reached) = (taken.iter().peekable(), None);

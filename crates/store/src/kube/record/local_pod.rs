@@ -33,8 +33,14 @@ pub(in crate::kube) enum FastPathChoice<'a> {
 
 impl LocalPod {
     /// Returns the choice that its annotation makes.
-    pub(in crate::kube) fn fast_path_choice(&self, prefix: &AnnotationPrefix) -> FastPathChoice<'_> {
-        let said = self.annotations.iter().find(|(name, _)| prefix.suffix_of(name) == Some(FAST_PATH));
+    pub(in crate::kube) fn fast_path_choice(
+        &self,
+        prefix: &AnnotationPrefix,
+    ) -> FastPathChoice<'_> {
+        let said = self
+            .annotations
+            .iter()
+            .find(|(name, _)| prefix.suffix_of(name) == Some(FAST_PATH));
         match said.map(|(_, value)| value.as_str()) {
             None | Some("true") => FastPathChoice::In,
             Some("false") => FastPathChoice::Out,
@@ -96,14 +102,31 @@ struct WireAddress {
 }
 
 impl From<Wire> for LocalPod {
-    fn from(Wire { metadata, spec, status }: Wire) -> Self {
-        let has_own = !spec.host_network && !["Succeeded", "Failed"].contains(&status.phase.as_str());
-        let written = status.all.into_iter().map(|address| address.ip).chain([status.first]);
+    fn from(
+        Wire {
+            metadata,
+            spec,
+            status,
+        }: Wire,
+    ) -> Self {
+        let has_own =
+            !spec.host_network && !["Succeeded", "Failed"].contains(&status.phase.as_str());
+        let written = status
+            .all
+            .into_iter()
+            .map(|address| address.ip)
+            .chain([status.first]);
         Self {
             name: format!("{}/{}", metadata.namespace, metadata.name),
             resource_version: metadata.resource_version,
-            addresses: written.filter(|_| has_own).filter_map(|address| address.parse().ok()).collect(),
-            annotations: metadata.annotations.map(|Kept(kept)| kept).unwrap_or_default(),
+            addresses: written
+                .filter(|_| has_own)
+                .filter_map(|address| address.parse().ok())
+                .collect(),
+            annotations: metadata
+                .annotations
+                .map(|Kept(kept)| kept)
+                .unwrap_or_default(),
         }
     }
 }
@@ -126,24 +149,48 @@ mod tests {
     #[test]
     fn only_false_and_what_is_no_word_of_ours_opts_out() {
         let prefix = AnnotationPrefix::default();
-        let said =
-            |value: &str| pod(&json!({ "flannel.alpha.coreos.com/fast-path": value, "x": "y" }), false, "Running");
+        let said = |value: &str| {
+            pod(
+                &json!({ "flannel.alpha.coreos.com/fast-path": value, "x": "y" }),
+                false,
+                "Running",
+            )
+        };
         assert_eq!(said("true").fast_path_choice(&prefix), FastPathChoice::In);
         assert_eq!(said("false").fast_path_choice(&prefix), FastPathChoice::Out);
-        assert_eq!(said("off").fast_path_choice(&prefix), FastPathChoice::Unclear("off"));
+        assert_eq!(
+            said("off").fast_path_choice(&prefix),
+            FastPathChoice::Unclear("off")
+        );
         let strangers = json!({ "other.com/fast-path": "false" });
         for none in [Value::Null, json!({}), strangers] {
-            assert_eq!(pod(&none, false, "Running").fast_path_choice(&prefix), FastPathChoice::In, "{none}");
+            assert_eq!(
+                pod(&none, false, "Running").fast_path_choice(&prefix),
+                FastPathChoice::In,
+                "{none}"
+            );
         }
     }
 
     #[test]
     fn addresses_are_the_pod_s_own_and_only_while_it_has_them() {
         let count = |host_network, phase| pod(&Value::Null, host_network, phase).addresses.len();
-        assert_eq!([count(false, "Pending"), count(false, "Running")], [3, 3], "of both families, the first one twice");
-        assert_eq!([count(true, "Running"), count(false, "Succeeded"), count(false, "Failed")], [0; 3]);
+        assert_eq!(
+            [count(false, "Pending"), count(false, "Running")],
+            [3, 3],
+            "of both families, the first one twice"
+        );
+        assert_eq!(
+            [
+                count(true, "Running"),
+                count(false, "Succeeded"),
+                count(false, "Failed")
+            ],
+            [0; 3]
+        );
         let bare: LocalPod =
-            serde_json::from_str(r#"{"metadata":{"name":"x"},"spec":{},"status":null}"#).expect("a pod");
+            serde_json::from_str(r#"{"metadata":{"name":"x"},"spec":{},"status":null}"#)
+                .expect("a pod");
         assert_eq!((bare.name.as_str(), bare.addresses.len()), ("/x", 0));
     }
 }

@@ -81,7 +81,10 @@ pub(super) struct NodeRecord {
 impl NodeRecord {
     /// The value of one of our annotations.
     pub(super) fn annotation(&self, prefix: &AnnotationPrefix, suffix: &str) -> Option<&str> {
-        let found = self.annotations.iter().find(|(name, _)| prefix.suffix_of(name) == Some(suffix));
+        let found = self
+            .annotations
+            .iter()
+            .find(|(name, _)| prefix.suffix_of(name) == Some(suffix));
         found.map(|(_, value)| value.as_str())
     }
 }
@@ -149,8 +152,15 @@ struct ConditionWire {
 
 impl From<ConditionsWire> for NetworkCondition {
     fn from(node: ConditionsWire) -> Self {
-        let found = node.status.conditions.into_iter().find(|condition| condition.kind == NETWORK_UNAVAILABLE);
-        found.map_or_else(Self::default, |condition| Self { status: condition.status, reason: condition.reason })
+        let found = node
+            .status
+            .conditions
+            .into_iter()
+            .find(|condition| condition.kind == NETWORK_UNAVAILABLE);
+        found.map_or_else(Self::default, |condition| Self {
+            status: condition.status,
+            reason: condition.reason,
+        })
     }
 }
 
@@ -184,19 +194,30 @@ struct WireSpec {
 
 impl From<Wire> for NodeRecord {
     fn from(Wire { metadata, spec }: Wire) -> Self {
-        let first = if spec.first.is_empty() { Vec::new() } else { vec![spec.first] };
+        let first = if spec.first.is_empty() {
+            Vec::new()
+        } else {
+            vec![spec.first]
+        };
         Self {
             name: metadata.name,
             uid: metadata.uid,
             resource_version: metadata.resource_version,
-            created: metadata.creation_timestamp.map_or(0, |time| time.0.as_second()),
+            created: metadata
+                .creation_timestamp
+                .map_or(0, |time| time.0.as_second()),
             pod_cidrs: if spec.all.is_empty() { first } else { spec.all },
-            annotations: metadata.annotations.map(|Kept(kept)| kept).unwrap_or_default(),
+            annotations: metadata
+                .annotations
+                .map(|Kept(kept)| kept)
+                .unwrap_or_default(),
         }
     }
 }
 
-fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 

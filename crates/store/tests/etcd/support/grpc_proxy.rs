@@ -22,15 +22,27 @@ impl GrpcProxy {
         let (scratch, [port, _]) = (tempfile::tempdir().expect("a directory"), free_ports());
         let child = Command::new("etcd")
             .args(["grpc-proxy", "start", "--endpoints", &server.endpoint()])
-            .args([format!("--listen-addr=127.0.0.1:{port}"), format!("--advertise-client-url=127.0.0.1:{port}")])
-            .arg(format!("--data-dir={}", scratch.path().join("proxy").display()))
+            .args([
+                format!("--listen-addr=127.0.0.1:{port}"),
+                format!("--advertise-client-url=127.0.0.1:{port}"),
+            ])
+            .arg(format!(
+                "--data-dir={}",
+                scratch.path().join("proxy").display()
+            ))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("the server's own binary");
-        let proxy = Self { port, child, _scratch: scratch };
-        timeout(PATIENCE, proxy.answering()).await.expect("the proxy answers in time");
+        let proxy = Self {
+            port,
+            child,
+            _scratch: scratch,
+        };
+        timeout(PATIENCE, proxy.answering())
+            .await
+            .expect("the proxy answers in time");
         proxy
     }
 
@@ -39,7 +51,9 @@ impl GrpcProxy {
         loop {
             ticks.tick().await;
             let options = ConnectOptions::new().with_timeout(Duration::from_secs(1));
-            let mut client = Client::connect([self.endpoint()], Some(options)).await.expect("a client");
+            let mut client = Client::connect([self.endpoint()], Some(options))
+                .await
+                .expect("a client");
             if client.get("health", None).await.is_ok() {
                 return;
             }

@@ -78,7 +78,11 @@ impl Cluster {
 
     async fn within(etcd: Server, name: &str) -> Self {
         let client = etcd.client().await;
-        Self { etcd, client, prefix: format!("/test/{name}") }
+        Self {
+            etcd,
+            client,
+            prefix: format!("/test/{name}"),
+        }
     }
 
     pub(crate) fn options(&self) -> EtcdOptions {
@@ -105,35 +109,67 @@ impl Cluster {
     }
 
     pub(crate) async fn put(&self, name: &str, value: &str) {
-        self.client.clone().put(self.key(name), value, None).await.expect("put");
+        self.client
+            .clone()
+            .put(self.key(name), value, None)
+            .await
+            .expect("put");
     }
 
     pub(crate) async fn delete(&self, name: impl std::fmt::Display) {
-        self.client.clone().delete(self.key(name), None).await.expect("delete");
+        self.client
+            .clone()
+            .delete(self.key(name), None)
+            .await
+            .expect("delete");
     }
 
     pub(crate) async fn get(&self, name: impl std::fmt::Display) -> Option<KeyValue> {
-        self.client.clone().get(self.key(name), None).await.expect("get").kvs().first().cloned()
+        self.client
+            .clone()
+            .get(self.key(name), None)
+            .await
+            .expect("get")
+            .kvs()
+            .first()
+            .cloned()
     }
 
     /// Writes a lease as a node does: on an etcd lease.
     pub(crate) async fn put_on_a_lease(&self, key: LeaseKey, value: &str) {
         let mut client = self.client.clone();
-        let etcd_lease = client.lease_grant(3600, None).await.expect("an etcd lease").id();
+        let etcd_lease = client
+            .lease_grant(3600, None)
+            .await
+            .expect("an etcd lease")
+            .id();
         let options = PutOptions::new().with_lease(etcd_lease);
-        client.put(self.key(key), value, Some(options)).await.expect("put");
+        client
+            .put(self.key(key), value, Some(options))
+            .await
+            .expect("put");
     }
 
     /// The names of all leases.
     pub(crate) async fn leases(&self) -> Vec<String> {
         let prefix = self.key("");
-        let answer = self.client.clone().get(prefix.as_str(), Some(GetOptions::new().with_prefix())).await;
-        answer.expect("get").kvs().iter().map(|kv| kv.key_str().expect("text").replace(&prefix, "")).collect()
+        let answer = self
+            .client
+            .clone()
+            .get(prefix.as_str(), Some(GetOptions::new().with_prefix()))
+            .await;
+        answer
+            .expect("get")
+            .kvs()
+            .iter()
+            .map(|kv| kv.key_str().expect("text").replace(&prefix, ""))
+            .collect()
     }
 
     /// Waits until a key has this value.
     pub(crate) async fn until_value(&self, key: LeaseKey, value: &str) {
-        self.until_key(key, |kv| kv.value_str().expect("text") == value).await;
+        self.until_key(key, |kv| kv.value_str().expect("text") == value)
+            .await;
     }
 
     /// Waits until a key was written this often.
@@ -156,17 +192,30 @@ impl Cluster {
     /// Forgets all history.
     pub(crate) async fn compact(&self) {
         let mut client = self.client.clone();
-        let revision = client.get("any", None).await.expect("get").header().expect("a header").revision();
+        let revision = client
+            .get("any", None)
+            .await
+            .expect("get")
+            .header()
+            .expect("a header")
+            .revision();
         // Otherwise the old revisions may still be there after the answer.
         let options = CompactionOptions::new().with_physical();
-        client.compact(revision, Some(options)).await.expect("compact");
+        client
+            .compact(revision, Some(options))
+            .await
+            .expect("compact");
     }
 }
 
 /// The attributes of node `n`: 192.0.2.n, MAC 02:00:00:00:00:n.
 pub(crate) fn attrs(n: u8) -> LeaseAttrs {
-    let data =
-        VxlanData { vni: Some(1), vtep_mac: Mac([2, 0, 0, 0, 0, n]), zero_checksum_v6: false, other_source: false };
+    let data = VxlanData {
+        vni: Some(1),
+        vtep_mac: Mac([2, 0, 0, 0, 0, n]),
+        zero_checksum_v6: false,
+        other_source: false,
+    };
     LeaseAttrs {
         public_ip: Some([192, 0, 2, n].into()),
         backend_type: "vxlan".into(),
@@ -180,7 +229,11 @@ pub(crate) fn config(text: &str) -> NetworkConfig {
 }
 
 pub(crate) fn request(n: u8) -> LeaseRequest {
-    LeaseRequest { config: config(CONFIG), attrs: attrs(n), previous: None }
+    LeaseRequest {
+        config: config(CONFIG),
+        attrs: attrs(n),
+        previous: None,
+    }
 }
 
 pub(crate) fn key(text: &str) -> LeaseKey {
@@ -189,7 +242,10 @@ pub(crate) fn key(text: &str) -> LeaseKey {
 
 /// The next event, of any kind.
 pub(crate) async fn next(events: &mut mpsc::Receiver<StoreEvent>) -> StoreEvent {
-    timeout(PATIENCE, events.recv()).await.expect("an event in time").expect("a running manager")
+    timeout(PATIENCE, events.recv())
+        .await
+        .expect("an event in time")
+        .expect("a running manager")
 }
 
 /// The next event `wanted` turns into something; others are passed over.
@@ -207,7 +263,12 @@ pub(crate) async fn until<T>(
 /// Names of the entries of the next snapshot.
 pub(crate) async fn until_in_sync(events: &mut mpsc::Receiver<StoreEvent>) -> Vec<String> {
     until(events, |event| match event {
-        StoreEvent::InSync { snapshot } => Some(snapshot.into_iter().map(|entry| entry.name.to_string()).collect()),
+        StoreEvent::InSync { snapshot } => Some(
+            snapshot
+                .into_iter()
+                .map(|entry| entry.name.to_string())
+                .collect(),
+        ),
         _ => None,
     })
     .await
@@ -232,7 +293,10 @@ pub(crate) async fn until_lost(events: &mut mpsc::Receiver<StoreEvent>) -> LostC
 }
 
 /// A manager that has acquired a lease and follows the store.
-pub(crate) async fn follow(manager: EtcdManager, request: LeaseRequest) -> (LeaseKey, mpsc::Receiver<StoreEvent>) {
+pub(crate) async fn follow(
+    manager: EtcdManager,
+    request: LeaseRequest,
+) -> (LeaseKey, mpsc::Receiver<StoreEvent>) {
     let (own, events, _never_changed) = publish(manager, request).await;
     (own, events)
 }
@@ -241,7 +305,11 @@ pub(crate) async fn follow(manager: EtcdManager, request: LeaseRequest) -> (Leas
 pub(crate) async fn publish(
     mut manager: EtcdManager,
     request: LeaseRequest,
-) -> (LeaseKey, mpsc::Receiver<StoreEvent>, watch::Sender<LeaseAttrs>) {
+) -> (
+    LeaseKey,
+    mpsc::Receiver<StoreEvent>,
+    watch::Sender<LeaseAttrs>,
+) {
     use flannel_store::SubnetManager as _;
     let own = Box::pin(manager.acquire(&request)).await.expect("a lease");
     let (sender, receiver) = mpsc::channel(64);

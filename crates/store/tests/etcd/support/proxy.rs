@@ -49,7 +49,10 @@ impl Proxy {
         let mut refused = self.refused.clone();
         let before = *refused.borrow_and_update();
         let enough = refused.wait_for(|count| *count >= before + more);
-        timeout(PATIENCE, enough).await.expect("connections in time").expect("a running proxy");
+        timeout(PATIENCE, enough)
+            .await
+            .expect("connections in time")
+            .expect("a running proxy");
     }
 
     pub(crate) fn restore(&self) {
@@ -58,7 +61,9 @@ impl Proxy {
 }
 
 async fn forward(mut near: TcpStream, target: String, mut up: watch::Receiver<bool>) {
-    let Ok(mut far) = TcpStream::connect(target).await else { return };
+    let Ok(mut far) = TcpStream::connect(target).await else {
+        return;
+    };
     tokio::select! {
         _ = copy_bidirectional(&mut near, &mut far) => {}
         _ = up.wait_for(|up| !up) => {}

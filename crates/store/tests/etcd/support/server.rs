@@ -55,7 +55,13 @@ impl Etcd {
     /// A server whose data may have this many bytes.
     pub(crate) async fn start_small(test: &str, quota: u32) -> Option<Server> {
         let scratch = tempfile::tempdir().expect("a directory");
-        Self::start_in(test, scratch, free_ports(), &[&format!("--quota-backend-bytes={quota}")]).await
+        Self::start_in(
+            test,
+            scratch,
+            free_ports(),
+            &[&format!("--quota-backend-bytes={quota}")],
+        )
+        .await
     }
 
     /// A server with this argument.
@@ -65,16 +71,30 @@ impl Etcd {
     }
 
     /// A server that also listens for TLS, with these arguments. It comes with that endpoint.
-    pub(crate) async fn start_tls(test: &str, scratch: TempDir, arguments: &[&str]) -> Option<(Server, String)> {
+    pub(crate) async fn start_tls(
+        test: &str,
+        scratch: TempDir,
+        arguments: &[&str],
+    ) -> Option<(Server, String)> {
         let (ports, [tls, _]) = (free_ports(), free_ports());
         let endpoint = format!("https://127.0.0.1:{tls}");
         let clients = format!("http://127.0.0.1:{},{endpoint}", ports[0]);
-        let more = ["--listen-client-urls", &clients, "--advertise-client-urls", &clients];
+        let more = [
+            "--listen-client-urls",
+            &clients,
+            "--advertise-client-urls",
+            &clients,
+        ];
         let server = Self::start_in(test, scratch, ports, &[&more, arguments].concat()).await?;
         Some((server, endpoint))
     }
 
-    async fn start_in(test: &str, scratch: TempDir, ports: [u16; 2], arguments: &[&str]) -> Option<Server> {
+    async fn start_in(
+        test: &str,
+        scratch: TempDir,
+        ports: [u16; 2],
+        arguments: &[&str],
+    ) -> Option<Server> {
         let child = match spawn(scratch.path().join("data"), ports, arguments) {
             Ok(child) => child,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -83,7 +103,11 @@ impl Etcd {
             }
             Err(error) => panic!("cannot start etcd: {error}"),
         };
-        let server = Self { scratch, ports, child: Mutex::new(child) };
+        let server = Self {
+            scratch,
+            ports,
+            child: Mutex::new(child),
+        };
         server.client().await;
         Some(Arc::new(server))
     }
@@ -99,13 +123,17 @@ impl Etcd {
             loop {
                 ticks.tick().await;
                 let options = ConnectOptions::new().with_timeout(Duration::from_secs(1));
-                let client = Client::connect([self.endpoint()], Some(options)).await.expect("a client");
+                let client = Client::connect([self.endpoint()], Some(options))
+                    .await
+                    .expect("a client");
                 if client.clone().get("health", None).await.is_ok() {
                     return client;
                 }
             }
         };
-        timeout(PATIENCE, answering).await.expect("etcd answers in time")
+        timeout(PATIENCE, answering)
+            .await
+            .expect("etcd answers in time")
     }
 
     /// Freezes (SIGSTOP) or thaws (SIGCONT) the process.
@@ -123,7 +151,10 @@ impl Etcd {
 
     /// Keeps a copy of a stopped server's data.
     pub(crate) fn back_up(&self) {
-        copy_dir(&self.scratch.path().join("data"), &self.scratch.path().join("backup"));
+        copy_dir(
+            &self.scratch.path().join("data"),
+            &self.scratch.path().join("backup"),
+        );
     }
 
     /// Starts a stopped server again.
@@ -173,13 +204,31 @@ impl Drop for Etcd {
 
 /// `arguments` come last: those given twice count as given last.
 fn spawn(data: PathBuf, [client, peer]: [u16; 2], arguments: &[&str]) -> std::io::Result<Child> {
-    let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+    let (client, peer) = (
+        format!("http://127.0.0.1:{client}"),
+        format!("http://127.0.0.1:{peer}"),
+    );
     Command::new("etcd")
         .arg("--data-dir")
         .arg(data)
-        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-        .args(["--initial-cluster", &format!("default={peer}"), "--grpc-keepalive-min-time", "500ms"])
+        .args([
+            "--listen-client-urls",
+            &client,
+            "--advertise-client-urls",
+            &client,
+        ])
+        .args([
+            "--listen-peer-urls",
+            &peer,
+            "--initial-advertise-peer-urls",
+            &peer,
+        ])
+        .args([
+            "--initial-cluster",
+            &format!("default={peer}"),
+            "--grpc-keepalive-min-time",
+            "500ms",
+        ])
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

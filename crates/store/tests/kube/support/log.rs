@@ -29,15 +29,24 @@ impl Log {
         // Without a global subscriber, tracing caches a callsite as disabled if a thread that has
         // no subscriber reaches it first.
         static ALL_WANTED: Once = Once::new();
-        ALL_WANTED.call_once(|| set_global_default(Registry::default()).expect("the only one of this process"));
+        ALL_WANTED.call_once(|| {
+            set_global_default(Registry::default()).expect("the only one of this process")
+        });
         let lines = Lines::default();
         let guard = set_default(Registry::default().with(lines.clone()));
-        Self { lines, _guard: guard }
+        Self {
+            lines,
+            _guard: guard,
+        }
     }
 
     /// The lines so far: level, message, fields.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.lines.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lines
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -48,7 +57,10 @@ impl<S: Subscriber> Layer<S> for Lines {
         }
         let mut text = Text(event.metadata().level().to_string());
         event.record(&mut text);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text.0);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(text.0);
     }
 }
 

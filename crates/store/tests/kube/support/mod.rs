@@ -1,6 +1,9 @@
 //! Clusters, nodes, and what the tests ask of them.
 
-#[expect(dead_code, reason = "shared with the tests of the agent's process, which speak TLS")]
+#[expect(
+    dead_code,
+    reason = "shared with the tests of the agent's process, which speak TLS"
+)]
 #[path = "../../../../../tests/support/api_server/mod.rs"]
 mod api_server;
 mod log;
@@ -56,7 +59,9 @@ impl Cluster {
     /// A cluster in a double, and one in a real server if there is any.
     pub(crate) async fn each(name: &str) -> Vec<Self> {
         let double = Self::double(name).await;
-        let real = Real::shared(name).await.map(|real| Self::new(name, Server::Real(real)));
+        let real = Real::shared(name)
+            .await
+            .map(|real| Self::new(name, Server::Real(real)));
         [Some(double), real].into_iter().flatten().collect()
     }
 
@@ -68,7 +73,11 @@ impl Cluster {
     fn new(name: &str, server: Server) -> Self {
         let scratch = tempfile::tempdir().expect("a directory");
         // A slash and no final dash, so that normalising has something to do.
-        let cluster = Self { server, prefix: format!("{name}.example.com/net"), scratch };
+        let cluster = Self {
+            server,
+            prefix: format!("{name}.example.com/net"),
+            scratch,
+        };
         cluster.write_kubeconfig("secret");
         fs::write(cluster.scratch.path().join("net-conf.json"), CONFIG).expect("a file");
         cluster
@@ -83,7 +92,11 @@ impl Cluster {
 
     /// Writes the kubeconfig file with this token.
     pub(crate) fn write_kubeconfig(&self, token: &str) {
-        let token = if let Server::Real(_) = &self.server { real::TOKEN } else { token };
+        let token = if let Server::Real(_) = &self.server {
+            real::TOKEN
+        } else {
+            token
+        };
         self.write_kubeconfig_of(&json!({ "token": token }));
     }
 
@@ -97,8 +110,7 @@ impl Cluster {
     /// Writes the kubeconfig file with a credential plugin that runs this line of shell.
     pub(crate) fn write_plugin(&self, line: &str) {
         let version = "client.authentication.k8s.io/v1";
-        let plugin =
-            json!({ "apiVersion": version, "command": "/bin/sh", "args": ["-c", line], "interactiveMode": "Never" });
+        let plugin = json!({ "apiVersion": version, "command": "/bin/sh", "args": ["-c", line], "interactiveMode": "Never" });
         self.write_kubeconfig_of(&json!({ "exec": plugin }));
     }
 
@@ -137,12 +149,19 @@ impl Cluster {
     }
 
     pub(crate) fn manager_with(&self, node: &str, liveness: Liveness) -> KubeManager {
-        KubeManager::new(self.options(), NodeIdentity::Node(self.node_name(node)), liveness)
+        KubeManager::new(
+            self.options(),
+            NodeIdentity::Node(self.node_name(node)),
+            liveness,
+        )
     }
 
     /// Nodes of all clusters in a server share one name space.
     pub(crate) fn node_name(&self, node: &str) -> String {
-        format!("{}-{node}", self.prefix.split('.').next().unwrap_or_default())
+        format!(
+            "{}-{node}",
+            self.prefix.split('.').next().unwrap_or_default()
+        )
     }
 
     /// The full name of an annotation.
@@ -152,10 +171,15 @@ impl Cluster {
 
     /// A Node with this subnet, or one of each family with a comma, and these annotations.
     pub(crate) async fn add(&self, node: &str, cidr: Option<&str>, annotations: &[(&str, &str)]) {
-        let annotations: serde_json::Map<_, _> =
-            annotations.iter().map(|(suffix, value)| (self.annotation(suffix), (*value).into())).collect();
+        let annotations: serde_json::Map<_, _> = annotations
+            .iter()
+            .map(|(suffix, value)| (self.annotation(suffix), (*value).into()))
+            .collect();
         let cidrs: Vec<_> = cidr.into_iter().flat_map(|cidr| cidr.split(',')).collect();
-        let spec = cidrs.first().map_or(json!({}), |first| json!({ "podCIDR": first, "podCIDRs": cidrs }));
+        let spec = cidrs.first().map_or(
+            json!({}),
+            |first| json!({ "podCIDR": first, "podCIDRs": cidrs }),
+        );
         let name = self.node_name(node);
         let uid = format!("{name}-{:x}", rand::random::<u32>());
         let meta = json!({ "name": name, "uid": uid, "creationTimestamp": "2026-01-02T03:04:05Z", "annotations": annotations });
@@ -170,9 +194,18 @@ impl Cluster {
     pub(crate) async fn add_peer(&self, n: u8) {
         let data = format!(r#"{{"VNI":1,"VtepMAC":"02:00:00:00:00:{n:02x}"}}"#);
         let ip = format!("192.0.2.{n}");
-        let annotations =
-            [("kube-subnet-manager", "true"), ("backend-type", "vxlan"), ("backend-data", &data), ("public-ip", &ip)];
-        self.add(&format!("peer{n}"), Some(&format!("10.5.{n}.0/24")), &annotations).await;
+        let annotations = [
+            ("kube-subnet-manager", "true"),
+            ("backend-type", "vxlan"),
+            ("backend-data", &data),
+            ("public-ip", &ip),
+        ];
+        self.add(
+            &format!("peer{n}"),
+            Some(&format!("10.5.{n}.0/24")),
+            &annotations,
+        )
+        .await;
     }
 
     /// Merges a JSON merge patch into a Node, as an administrator.
@@ -187,7 +220,11 @@ impl Cluster {
     /// Sets an annotation, or removes it.
     pub(crate) async fn annotate(&self, node: &str, suffix: &str, value: Option<&str>) {
         let name = self.annotation(suffix);
-        self.edit(node, json!({ "metadata": { "annotations": { name: value } } })).await;
+        self.edit(
+            node,
+            json!({ "metadata": { "annotations": { name: value } } }),
+        )
+        .await;
     }
 
     pub(crate) async fn remove(&self, node: &str) {
@@ -208,11 +245,17 @@ impl Cluster {
 
     /// The value of an annotation.
     pub(crate) async fn annotated(&self, node: &str, suffix: &str) -> Option<String> {
-        self.node(node).await["metadata"]["annotations"][self.annotation(suffix)].as_str().map(str::to_owned)
+        self.node(node).await["metadata"]["annotations"][self.annotation(suffix)]
+            .as_str()
+            .map(str::to_owned)
     }
 
     /// Waits until a Node is as wanted.
-    pub(crate) async fn eventually<T>(&self, node: &str, wanted: impl Fn(&Value) -> Option<T>) -> T {
+    pub(crate) async fn eventually<T>(
+        &self,
+        node: &str,
+        wanted: impl Fn(&Value) -> Option<T>,
+    ) -> T {
         let mut ticks = tokio::time::interval(Duration::from_millis(20));
         let asking = async {
             loop {
@@ -222,14 +265,20 @@ impl Cluster {
                 }
             }
         };
-        timeout(PATIENCE, asking).await.expect("the node is as wanted in time")
+        timeout(PATIENCE, asking)
+            .await
+            .expect("the node is as wanted in time")
     }
 }
 
 /// The attributes of node `n`: 192.0.2.n, MAC 02:00:00:00:00:n.
 pub(crate) fn attrs(n: u8) -> LeaseAttrs {
-    let data =
-        VxlanData { vni: Some(1), vtep_mac: Mac([2, 0, 0, 0, 0, n]), zero_checksum_v6: false, other_source: false };
+    let data = VxlanData {
+        vni: Some(1),
+        vtep_mac: Mac([2, 0, 0, 0, 0, n]),
+        zero_checksum_v6: false,
+        other_source: false,
+    };
     LeaseAttrs {
         public_ip: Some([192, 0, 2, n].into()),
         backend_type: "vxlan".into(),
@@ -243,7 +292,11 @@ pub(crate) fn config() -> NetworkConfig {
 }
 
 pub(crate) fn request(n: u8) -> LeaseRequest {
-    LeaseRequest { config: config(), attrs: attrs(n), previous: None }
+    LeaseRequest {
+        config: config(),
+        attrs: attrs(n),
+        previous: None,
+    }
 }
 
 /// A manager of a node that has acquired its lease and follows the store.
@@ -252,7 +305,9 @@ pub(crate) async fn follow(manager: KubeManager) -> mpsc::Receiver<StoreEvent> {
 }
 
 /// The same, with the means to publish something else.
-pub(crate) async fn publish(manager: KubeManager) -> (watch::Sender<LeaseAttrs>, mpsc::Receiver<StoreEvent>) {
+pub(crate) async fn publish(
+    manager: KubeManager,
+) -> (watch::Sender<LeaseAttrs>, mpsc::Receiver<StoreEvent>) {
     publish_as(manager, request(1)).await
 }
 
@@ -271,7 +326,11 @@ pub(crate) async fn publish_as(
 /// The next event, in short: `=` a snapshot, `+` and `-` changes, with names; or a word.
 pub(crate) async fn next(events: &mut mpsc::Receiver<StoreEvent>) -> String {
     let short = |name: &str| name.rsplit('-').next().unwrap_or_default().to_owned();
-    match timeout(PATIENCE, events.recv()).await.expect("an event in time").expect("a running manager") {
+    match timeout(PATIENCE, events.recv())
+        .await
+        .expect("an event in time")
+        .expect("a running manager")
+    {
         StoreEvent::InSync { snapshot } => {
             let mut names: Vec<_> = snapshot.iter().map(|entry| short(&entry.name)).collect();
             names.sort();
@@ -286,8 +345,17 @@ pub(crate) async fn next(events: &mut mpsc::Receiver<StoreEvent>) -> String {
         StoreEvent::NotAcquired { reason, .. } => format!("none: {reason}"),
         StoreEvent::Contested { by } => format!("contested by {by}"),
         StoreEvent::Settings(settings) => {
-            let refused = |setting: &NodeSetting| if setting.value.is_err() { " refused" } else { "" };
-            let texts = settings.0.iter().map(|setting| format!("{}{}", short(&setting.to_string()), refused(setting)));
+            let refused = |setting: &NodeSetting| {
+                if setting.value.is_err() {
+                    " refused"
+                } else {
+                    ""
+                }
+            };
+            let texts = settings
+                .0
+                .iter()
+                .map(|setting| format!("{}{}", short(&setting.to_string()), refused(setting)));
             format!("settings {}", texts.collect::<Vec<_>>().join(" "))
         }
     }

@@ -38,9 +38,15 @@ static TOLD: Once = Once::new();
 impl Real {
     /// The server; `None`, and a word about it, without the binaries.
     pub(super) async fn shared(test: &str) -> Option<Arc<Self>> {
-        let (Some(apiserver), Some(etcd)) = (env::var_os("KUBE_APISERVER"), env::var_os("ETCD")) else {
+        let (Some(apiserver), Some(etcd)) = (env::var_os("KUBE_APISERVER"), env::var_os("ETCD"))
+        else {
             let why = "KUBE_APISERVER and ETCD do not name the binaries";
-            TOLD.call_once(|| not_run(&format!("{test} and others against a real kube-apiserver"), why));
+            TOLD.call_once(|| {
+                not_run(
+                    &format!("{test} and others against a real kube-apiserver"),
+                    why,
+                )
+            });
             return None;
         };
         let mut shared = SHARED.lock().await;
@@ -57,8 +63,14 @@ impl Real {
         let [client, peer, port] = free_ports();
         let mut children = vec![start_etcd(etcd, scratch.path(), client, peer)];
         children.push(start_apiserver(apiserver, scratch.path(), client, port));
-        let server = Self { port, children, _scratch: scratch };
-        timeout(START, server.ready()).await.expect("kube-apiserver answers in time");
+        let server = Self {
+            port,
+            children,
+            _scratch: scratch,
+        };
+        timeout(START, server.ready())
+            .await
+            .expect("kube-apiserver answers in time");
         server
     }
 
@@ -89,29 +101,52 @@ impl Real {
     pub(super) async fn create(&self, mut node: Value) {
         // The server gives these.
         for key in ["uid", "creationTimestamp"] {
-            node["metadata"].as_object_mut().expect("an object").remove(key);
+            node["metadata"]
+                .as_object_mut()
+                .expect("an object")
+                .remove(key);
         }
-        self.send(Request::post("/api/v1/nodes").header("content-type", "application/json"), &node).await;
+        self.send(
+            Request::post("/api/v1/nodes").header("content-type", "application/json"),
+            &node,
+        )
+        .await;
     }
 
     pub(super) async fn edit(&self, name: &str, patch: &Value) {
         for part in ["", "/status"] {
             let request = Request::patch(format!("/api/v1/nodes/{name}{part}"));
-            self.send(request.header("content-type", "application/merge-patch+json"), patch).await;
+            self.send(
+                request.header("content-type", "application/merge-patch+json"),
+                patch,
+            )
+            .await;
         }
     }
 
     pub(super) async fn delete(&self, name: &str) {
-        self.send(Request::delete(format!("/api/v1/nodes/{name}")), &Value::Null).await;
+        self.send(
+            Request::delete(format!("/api/v1/nodes/{name}")),
+            &Value::Null,
+        )
+        .await;
     }
 
     pub(super) async fn get(&self, name: &str) -> Value {
-        self.send(Request::get(format!("/api/v1/nodes/{name}")), &Value::Null).await
+        self.send(Request::get(format!("/api/v1/nodes/{name}")), &Value::Null)
+            .await
     }
 
     async fn send(&self, request: http::request::Builder, body: &Value) -> Value {
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        self.client().request(request.body(body).expect("a request")).await.expect("the server does as told")
+        let body = if body.is_null() {
+            Vec::new()
+        } else {
+            body.to_string().into_bytes()
+        };
+        self.client()
+            .request(request.body(body).expect("a request"))
+            .await
+            .expect("the server does as told")
     }
 }
 
@@ -130,8 +165,18 @@ fn start_etcd(binary: &OsString, scratch: &Path, client: u16, peer: u16) -> Chil
     Command::new(binary)
         .arg("--data-dir")
         .arg(scratch.join("etcd"))
-        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args([
+            "--listen-client-urls",
+            &client,
+            "--advertise-client-urls",
+            &client,
+        ])
+        .args([
+            "--listen-peer-urls",
+            &peer,
+            "--initial-advertise-peer-urls",
+            &peer,
+        ])
         .args(["--initial-cluster", &format!("default={peer}")])
         .stdout(Stdio::null())
         .stderr(log)
@@ -140,7 +185,10 @@ fn start_etcd(binary: &OsString, scratch: &Path, client: u16, peer: u16) -> Chil
 }
 
 fn start_apiserver(binary: &OsString, scratch: &Path, etcd: u16, port: u16) -> Child {
-    let (key, tokens) = (scratch.join("service-account.key"), scratch.join("tokens.csv"));
+    let (key, tokens) = (
+        scratch.join("service-account.key"),
+        scratch.join("tokens.csv"),
+    );
     let for_tokens = KeyPair::generate().expect("a key for service accounts");
     let public = scratch.join("service-account.pub");
     fs::write(&key, for_tokens.serialize_pem()).expect("a file");
@@ -149,11 +197,27 @@ fn start_apiserver(binary: &OsString, scratch: &Path, etcd: u16, port: u16) -> C
     let log = File::create(scratch.join("apiserver.log")).expect("a log");
     let option = |name: &str, value: &Path| format!("--{name}={}", value.display());
     Command::new(binary)
-        .args([format!("--etcd-servers=http://127.0.0.1:{etcd}"), format!("--secure-port={port}")])
-        .args(["--bind-address=127.0.0.1", "--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=RBAC"])
-        .args(["--disable-admission-plugins=ServiceAccount", "--service-account-issuer=https://kubernetes.default.svc"])
-        .args([option("cert-dir", &scratch.join("certs")), option("token-auth-file", &tokens)])
-        .args([option("service-account-key-file", &public), option("service-account-signing-key-file", &key)])
+        .args([
+            format!("--etcd-servers=http://127.0.0.1:{etcd}"),
+            format!("--secure-port={port}"),
+        ])
+        .args([
+            "--bind-address=127.0.0.1",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--authorization-mode=RBAC",
+        ])
+        .args([
+            "--disable-admission-plugins=ServiceAccount",
+            "--service-account-issuer=https://kubernetes.default.svc",
+        ])
+        .args([
+            option("cert-dir", &scratch.join("certs")),
+            option("token-auth-file", &tokens),
+        ])
+        .args([
+            option("service-account-key-file", &public),
+            option("service-account-signing-key-file", &key),
+        ])
         .args(dual_stack(binary))
         .stdout(Stdio::null())
         .stderr(log)
@@ -164,8 +228,13 @@ fn start_apiserver(binary: &OsString, scratch: &Path, etcd: u16, port: u16) -> C
 /// The flag without which Kubernetes 1.20 lets a node have one subnet; later versions have both
 /// families, and in the end no flag.
 fn dual_stack(binary: &OsString) -> Option<&'static str> {
-    let version = Command::new(binary).arg("--version").output().expect("KUBE_APISERVER names a kube-apiserver");
-    String::from_utf8_lossy(&version.stdout).contains(" v1.20.").then_some("--feature-gates=IPv6DualStack=true")
+    let version = Command::new(binary)
+        .arg("--version")
+        .output()
+        .expect("KUBE_APISERVER names a kube-apiserver");
+    String::from_utf8_lossy(&version.stdout)
+        .contains(" v1.20.")
+        .then_some("--feature-gates=IPv6DualStack=true")
 }
 
 /// Returns three different TCP ports on loopback that are unused at the time of the call.

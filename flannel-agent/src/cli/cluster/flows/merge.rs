@@ -17,7 +17,10 @@ use crate::{
 pub(super) fn complete_names(flows: &mut [ReportedFlow]) {
     let mut known = BTreeMap::<IpAddr, EndRow>::new();
     for end in flows.iter().flat_map(|row| row.flow.ends()) {
-        known.entry(end.address).or_insert_with(|| end.clone()).complete(end);
+        known
+            .entry(end.address)
+            .or_insert_with(|| end.clone())
+            .complete(end);
     }
     for end in flows.iter_mut().flat_map(|row| row.flow.ends_mut()) {
         if let Some(names) = known.get(&end.address) {
@@ -58,7 +61,11 @@ fn between_nodes(row: &FlowRow) -> (&'static str, SocketAddr, SocketAddr) {
 fn add(known: &mut ReportedFlow, row: ReportedFlow) {
     let way = |row: &ReportedFlow| row.flow.flow.flow.way;
     let is_of_sender = way(known) == FlowWay::Pod && way(&row) != FlowWay::Pod;
-    let other = if is_of_sender { std::mem::replace(known, row) } else { row };
+    let other = if is_of_sender {
+        std::mem::replace(known, row)
+    } else {
+        row
+    };
     for node in other.nodes {
         if !known.nodes.contains(&node) {
             known.nodes.push(node);

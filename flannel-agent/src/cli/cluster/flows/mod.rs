@@ -45,7 +45,12 @@ pub struct ClusterFlowsOptions {
     #[command(flatten)]
     follow: FollowOptions,
     /// The most flows, the busiest first; each node is asked for this number
-    #[arg(long, value_name = "N", default_value_t = 100, conflicts_with = "follow")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100,
+        conflicts_with = "follow"
+    )]
     rows: usize,
     /// Print addresses, and look no names up
     #[arg(long)]
@@ -60,7 +65,10 @@ impl ClusterFlowsOptions {
     /// Returns the mistake in the options, if there is one.
     pub(super) fn mistake(&self) -> Option<String> {
         let has = self.no_names && (self.pod_namespace.is_some() || self.filter.has_names());
-        has.then(|| "--pod, --pod-namespace, --node and --service need names: leave --no-names out".to_owned())
+        has.then(|| {
+            "--pod, --pod-namespace, --node and --service need names: leave --no-names out"
+                .to_owned()
+        })
     }
 
     /// The command that is run on each node.
@@ -71,16 +79,30 @@ impl ClusterFlowsOptions {
     /// The command that is run on each node to follow its flows.
     fn follow_command(&self) -> Vec<String> {
         let verdict = self.verdict.map(|verdict| verdict.flag().to_owned());
-        let flags = ["--follow".to_owned(), "--remote".to_owned(), format!("--rate={}", self.follow.rate)];
+        let flags = [
+            "--follow".to_owned(),
+            "--remote".to_owned(),
+            format!("--rate={}", self.follow.rate),
+        ];
         self.words(flags.into_iter().chain(verdict))
     }
 
     /// `flows list` with these flags and the filters.
     fn words(&self, flags: impl IntoIterator<Item = String>) -> Vec<String> {
-        let words = ["flannel-agent", "flows", "list", "--output=json"].map(str::to_owned).into_iter();
-        let namespace = self.pod_namespace.as_ref().map(|name| format!("--namespace={name}"));
+        let words = ["flannel-agent", "flows", "list", "--output=json"]
+            .map(str::to_owned)
+            .into_iter();
+        let namespace = self
+            .pod_namespace
+            .as_ref()
+            .map(|name| format!("--namespace={name}"));
         let names = self.no_names.then(|| "--no-names".to_owned());
-        words.chain(flags).chain(self.filter.flags()).chain(namespace).chain(names).collect()
+        words
+            .chain(flags)
+            .chain(self.filter.flags())
+            .chain(namespace)
+            .chain(names)
+            .collect()
     }
 }
 
@@ -89,17 +111,30 @@ pub(super) async fn run(options: &ClusterFlowsOptions) -> anyhow::Result<Answer>
     if options.follow.follow {
         return follow::run(options).await;
     }
-    let report = ask(&options.access.client().await?, &options.access.pods(), options).await?;
+    let report = ask(
+        &options.access.client().await?,
+        &options.access.pods(),
+        options,
+    )
+    .await?;
     let code = if report.complete { 0 } else { NoResult::CODE };
-    Ok(Answer { text: options.print.print(&report, |paint| report.text(paint)), code })
+    Ok(Answer {
+        text: options.print.print(&report, |paint| report.text(paint)),
+        code,
+    })
 }
 
 /// Asks every node.
-async fn ask(client: &ClusterClient, pods: &AgentPods, options: &ClusterFlowsOptions) -> anyhow::Result<ClusterFlows> {
+async fn ask(
+    client: &ClusterClient,
+    pods: &AgentPods,
+    options: &ClusterFlowsOptions,
+) -> anyhow::Result<ClusterFlows> {
     let members = client.nodes(pods).await?;
     let command = options.command();
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
-    let asked = stream::iter(&members).map(async |member| (member, client.ask_node(pods, member, &words, None).await));
+    let asked = stream::iter(&members)
+        .map(async |member| (member, client.ask_node(pods, member, &words, None).await));
     let (mut progress, mut asked) = (Progress::new(), std::pin::pin!(asked.buffered(AT_ONCE)));
     let (mut nodes, mut documents) = (Vec::new(), Vec::new());
     while let Some((member, answer)) = asked.next().await {
@@ -117,16 +152,29 @@ fn judge(
     pods: &AgentPods,
     answer: Option<Result<FlowsDocument, Silence>>,
 ) -> (NodeFlows, Option<FlowsDocument>) {
-    let row = |served_by, flows, reason| NodeFlows { node: member.name().to_owned(), served_by, flows, reason };
+    let row = |served_by, flows, reason| NodeFlows {
+        node: member.name().to_owned(),
+        served_by,
+        flows,
+        reason,
+    };
     match answer {
         Some(Ok(document)) => {
             let flows = document.flows.len() + document.left_out;
-            (row(ServedBy::FlannelAgent, Some(flows), None), Some(document))
+            (
+                row(ServedBy::FlannelAgent, Some(flows), None),
+                Some(document),
+            )
         }
-        Some(Err(Silence::Exec(error))) if error.lacks_program() => (row(ServedBy::StockFlannel, None, None), None),
+        Some(Err(Silence::Exec(error))) if error.lacks_program() => {
+            (row(ServedBy::StockFlannel, None, None), None)
+        }
         Some(Err(silence)) => (row(ServedBy::Unknown, None, Some(chain(&silence))), None),
         None => {
-            let absence = member.running_agent(pods).err().map(|absence| absence.to_string());
+            let absence = member
+                .running_agent(pods)
+                .err()
+                .map(|absence| absence.to_string());
             (row(ServedBy::Unknown, None, absence), None)
         }
     }

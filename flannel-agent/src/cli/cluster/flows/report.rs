@@ -60,10 +60,20 @@ impl Document for ClusterFlows {
 
 impl ClusterFlows {
     /// The flows of the documents, at most as many as `rows`.
-    pub(super) fn new(nodes: Vec<NodeFlows>, documents: Vec<(String, FlowsDocument)>, rows: usize) -> Self {
-        let left_out_there: usize = documents.iter().map(|(_, document)| document.left_out).sum();
+    pub(super) fn new(
+        nodes: Vec<NodeFlows>,
+        documents: Vec<(String, FlowsDocument)>,
+        rows: usize,
+    ) -> Self {
+        let left_out_there: usize = documents
+            .iter()
+            .map(|(_, document)| document.left_out)
+            .sum();
         let of_node = |(node, document): (String, FlowsDocument)| {
-            document.flows.into_iter().map(move |flow| ReportedFlow { nodes: vec![node.clone()], flow })
+            document.flows.into_iter().map(move |flow| ReportedFlow {
+                nodes: vec![node.clone()],
+                flow,
+            })
         };
         let mut flows: Vec<ReportedFlow> = documents.into_iter().flat_map(of_node).collect();
         complete_names(&mut flows);
@@ -71,7 +81,12 @@ impl ClusterFlows {
         let left_out = left_out_there + flows.len().saturating_sub(rows);
         flows.truncate(rows);
         let complete = nodes.iter().all(|node| node.reason.is_none());
-        Self { complete, nodes, flows, left_out }
+        Self {
+            complete,
+            nodes,
+            flows,
+            left_out,
+        }
     }
 
     /// Counts, the nodes that did not answer, and the table.
@@ -80,21 +95,44 @@ impl ClusterFlows {
         for node in &self.nodes {
             if let Some(reason) = &node.reason {
                 // Writing to a string cannot fail.
-                let _ = writeln!(out, "{}", paint.bad(&format!("{}: no answer: {reason}", node.node)));
+                let _ = writeln!(
+                    out,
+                    "{}",
+                    paint.bad(&format!("{}: no answer: {reason}", node.node))
+                );
             }
         }
-        let lines: Vec<_> =
-            self.flows.iter().map(|row| FlowLine { nodes: Some(row.nodes.join(",")), flow: &row.flow }).collect();
+        let lines: Vec<_> = self
+            .flows
+            .iter()
+            .map(|row| FlowLine {
+                nodes: Some(row.nodes.join(",")),
+                flow: &row.flow,
+            })
+            .collect();
         out + "\n" + &text(&lines, wrap::columns()) + &remark(self.left_out)
     }
 
     fn summary(&self) -> String {
-        let number = |wanted| self.nodes.iter().filter(|node| node.served_by == wanted).count();
-        let counted = |number: usize, text: &str| (number > 0).then(|| format!(", {number} {text}"));
-        let nodes = count(self.nodes.len().try_into().unwrap_or(u32::MAX), "node", "nodes");
+        let number = |wanted| {
+            self.nodes
+                .iter()
+                .filter(|node| node.served_by == wanted)
+                .count()
+        };
+        let counted =
+            |number: usize, text: &str| (number > 0).then(|| format!(", {number} {text}"));
+        let nodes = count(
+            self.nodes.len().try_into().unwrap_or(u32::MAX),
+            "node",
+            "nodes",
+        );
         let mut line = format!("{nodes}: {} answered", number(ServedBy::FlannelAgent));
         line.extend(counted(number(ServedBy::Unknown), "did not"));
-        line.extend(counted(number(ServedBy::StockFlannel), "with stock flannel"));
+        line.extend(counted(
+            number(ServedBy::StockFlannel),
+            "with stock flannel",
+        ));
         line + "\n"
     }
 }

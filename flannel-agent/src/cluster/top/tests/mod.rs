@@ -21,7 +21,8 @@ fn document(packets: f64) -> Value {
         })
     };
     json!({
-        "time": 1, "mode": "fast", "heartbeat_age": 0.5, "current": true, "agent": "agent 0.1.0 ready", "ready": true,
+        "time": 1, "mode": "fast", "heartbeat_age": 0.5, "current": true, "agent": "agent 0.1.0 \
+            ready", "ready": true,
         "problems": [], "peers": [], "flows": [], "drops": [], "kernel": [],
         "programs": [program("from_pod", packets, Some(0.5)), program("to_tunnel", 0.0, None)],
     })
@@ -34,7 +35,13 @@ fn peer(number: usize, to: Option<f64>, from: Option<f64>) -> Value {
     })
 }
 
-fn flow(source: &str, destination: &str, translated: Option<&str>, way: &str, packets: f64) -> Value {
+fn flow(
+    source: &str,
+    destination: &str,
+    translated: Option<&str>,
+    way: &str,
+    packets: f64,
+) -> Value {
     json!({
         "protocol": "tcp", "source": source, "destination": destination, "translated": translated, "way": way,
         "packets_per_second": packets, "packets": 9, "state": "usable",
@@ -42,16 +49,25 @@ fn flow(source: &str, destination: &str, translated: Option<&str>, way: &str, pa
 }
 
 fn live(document: Value) -> StreamState {
-    StreamState::Live(Box::new(Reading::new(serde_json::from_value(document).expect("a document"), 50)))
+    StreamState::Live(Box::new(Reading::new(
+        serde_json::from_value(document).expect("a document"),
+        50,
+    )))
 }
 
 /// The names of nodes n1 to n3.
 fn names() -> NodeNames {
-    let member = |index| ClusterNode { node: serde_json::from_value(node_json(index)).expect("a node"), pod: None };
+    let member = |index| ClusterNode {
+        node: serde_json::from_value(node_json(index)).expect("a node"),
+        pod: None,
+    };
     NodeNames::new(&[1, 2, 3].map(member))
 }
 
 fn board(states: Vec<StreamState>) -> ClusterBoard {
-    let nodes: Vec<_> = (1..).map(|number| format!("n{number}")).zip(states).collect();
+    let nodes: Vec<_> = (1..)
+        .map(|number| format!("n{number}"))
+        .zip(states)
+        .collect();
     ClusterBoard::new(&nodes, &names(), 50)
 }

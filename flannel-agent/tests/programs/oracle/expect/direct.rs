@@ -28,7 +28,9 @@ pub(super) fn from_peer(packet: &Packet<'_>) -> Result<Expected, Reason> {
     }
     packet.allows_replay()?;
     packet.comes_from_underlay()?;
-    let Some((number, flow)) = world.flow(&plain.tuple, LO) else { return Ok(packet.noted_by_chance(&plain)) };
+    let Some((number, flow)) = world.flow(&plain.tuple, LO) else {
+        return Ok(packet.noted_by_chance(&plain));
+    };
     match flow.stopped(plain.is_due) {
         None => {}
         Some(reason @ (Reason::Refreshing | Reason::Handshake)) => {
@@ -36,7 +38,11 @@ pub(super) fn from_peer(packet: &Packet<'_>) -> Result<Expected, Reason> {
         }
         Some(reason) => return Err(reason),
     }
-    Ok(Expected::counted(into_pod(packet, &plain, flow), number, packet.bytes.len()))
+    Ok(Expected::counted(
+        into_pod(packet, &plain, flow),
+        number,
+        packet.bytes.len(),
+    ))
 }
 
 fn into_pod(packet: &Packet<'_>, plain: &Plain, flow: &Known) -> Result<Expected, Reason> {

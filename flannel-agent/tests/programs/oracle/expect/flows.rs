@@ -18,17 +18,28 @@ use crate::{
 
 pub(super) fn from_pod(packet: &Packet<'_>) -> Result<Expected, Reason> {
     let plain = packet.plain()?;
-    let sends = if packet.world.pod_sends { Ok(()) } else { Err(Reason::NotLearned) };
+    let sends = if packet.world.pod_sends {
+        Ok(())
+    } else {
+        Err(Reason::NotLearned)
+    };
     if plain.is_control {
         return Ok(packet.ends_or_answers(&plain, sends));
     }
     packet.allows_replay()?;
     let Some((number, flow)) = packet.world.flow(&plain.tuple, LO) else {
         let by_chance = packet.noted_by_chance(&plain);
-        return Ok(Expected { or: sends.err().or(by_chance.or), ..by_chance });
+        return Ok(Expected {
+            or: sends.err().or(by_chance.or),
+            ..by_chance
+        });
     };
     match flow.stopped(plain.is_due) {
-        None => Ok(Expected::counted(replay(packet, &plain, flow), number, packet.bytes.len())),
+        None => Ok(Expected::counted(
+            replay(packet, &plain, flow),
+            number,
+            packet.bytes.len(),
+        )),
         Some(reason @ (Reason::Refreshing | Reason::Handshake)) => {
             sends?;
             Err(packet.noted_again(&plain, flow, reason))
@@ -49,7 +60,9 @@ pub(super) fn from_tunnel(packet: &Packet<'_>) -> Result<Expected, Reason> {
     };
     Err(match flow.stopped(plain.is_due) {
         None => Reason::NotFollowed,
-        Some(reason @ (Reason::Refreshing | Reason::Handshake)) => packet.noted_again(&plain, flow, reason),
+        Some(reason @ (Reason::Refreshing | Reason::Handshake)) => {
+            packet.noted_again(&plain, flow, reason)
+        }
         Some(reason) => reason,
     })
 }
@@ -66,7 +79,11 @@ pub(super) fn to_pod(packet: &Packet<'_>) -> Result<Expected, Reason> {
 
 /// The flow with this way in ends, and so does its way back.
 pub(super) fn ends(plain: &Plain, enters: Tuple) -> Expected {
-    Expected::pass(Reason::TcpControl).with(Effect::Ended { enters, by: LO, is_opening: plain.is_opening })
+    Expected::pass(Reason::TcpControl).with(Effect::Ended {
+        enters,
+        by: LO,
+        is_opening: plain.is_opening,
+    })
 }
 
 fn replay(packet: &Packet<'_>, plain: &Plain, flow: &Known) -> Result<Expected, Reason> {
@@ -79,17 +96,29 @@ fn replay(packet: &Packet<'_>, plain: &Plain, flow: &Known) -> Result<Expected, 
         Way::Pod => rewrite::delivered(packet, flow, &inner),
         Way::Link => {
             let peer = packet.world.direct_peer_of(flow.leaves.destination);
-            peer.filter(|_| flow.leaves_by == LO).ok_or(Reason::NoPeer)?;
+            peer.filter(|_| flow.leaves_by == LO)
+                .ok_or(Reason::NoPeer)?;
             rewrite::delivered(packet, flow, &inner)
         }
         Way::Tunnel => {
-            let peer = packet.world.peer_of(flow.leaves.destination).ok_or(Reason::NoPeer)?;
+            let peer = packet
+                .world
+                .peer_of(flow.leaves.destination)
+                .ok_or(Reason::NoPeer)?;
             tunnel::path_takes(packet, peer, plain.segment(packet.gso))?;
             if packet.gso != 0 {
                 // A test run has segments, but not their kind, and then the kernel makes no room.
                 return Err(Reason::RoomRefused);
             }
-            tunnel::encapsulated(packet, &Outer { peer, tos: plain.tos }, &inner, Some(flow))
+            tunnel::encapsulated(
+                packet,
+                &Outer {
+                    peer,
+                    tos: plain.tos,
+                },
+                &inner,
+                Some(flow),
+            )
         }
     };
     Ok(Expected::sent(Reason::Replayed, sent))
@@ -104,7 +133,11 @@ pub(super) fn as_seen(plain: &Plain, flow: &Known, gso: usize) -> Result<(), Rea
     if plain.tos & 0xfc != flow.tos & 0xfc || plain.ttl != flow.ttl || plain.flow_label != [0; 3] {
         return Err(Reason::FieldsDiffer);
     }
-    if plain.segment(gso) > usize::from(flow.mtu) { Err(Reason::TooBig) } else { Ok(()) }
+    if plain.segment(gso) > usize::from(flow.mtu) {
+        Err(Reason::TooBig)
+    } else {
+        Ok(())
+    }
 }
 
 impl Packet<'_> {
@@ -117,24 +150,41 @@ impl Packet<'_> {
     fn has_right_checksum(&self) -> Result<(), Reason> {
         const VERIFIED_MAX: usize = 2048;
         let ip = &self.bytes[ETHERNET..];
-        let (addresses, transport) =
-            (&ip[self.layout.addresses..][..2 * self.layout.address], &ip[self.layout.header..]);
+        let (addresses, transport) = (
+            &ip[self.layout.addresses..][..2 * self.layout.address],
+            &ip[self.layout.header..],
+        );
         let protocol = ip[self.layout.protocol];
-        let length = u16::try_from(transport.len()).expect("a packet").to_be_bytes();
+        let length = u16::try_from(transport.len())
+            .expect("a packet")
+            .to_be_bytes();
         let pseudo_header = [addresses, &[0, protocol], &length].concat();
         let field = word(transport, if protocol == 17 { 6 } else { 16 });
-        let is_complete =
-            || transport.len() <= VERIFIED_MAX && sums::checksum(&[&pseudo_header, transport].concat()) == 0;
+        let is_complete = || {
+            transport.len() <= VERIFIED_MAX
+                && sums::checksum(&[&pseudo_header, transport].concat()) == 0
+        };
         let is_absent = protocol == 17 && field == 0;
         let is_partial = sums::same(field, !sums::checksum(&pseudo_header));
-        if self.gso != 0 || is_absent || is_partial || is_complete() { Ok(()) } else { Err(Reason::ChecksumUnverified) }
+        if self.gso != 0 || is_absent || is_partial || is_complete() {
+            Ok(())
+        } else {
+            Err(Reason::ChecksumUnverified)
+        }
     }
 
     /// Returns the expectation for a packet of an unknown flow: the program notes one packet in
     /// eight, if its sender has a token.
     pub(super) fn noted_by_chance(&self, plain: &Plain) -> Expected {
-        let noted = if self.world.has_tokens { self.noted(plain, Reason::Sampled) } else { Reason::TooManyFlows };
-        Expected { or: Some(noted), ..Expected::pass(Reason::FlowUnknown) }
+        let noted = if self.world.has_tokens {
+            self.noted(plain, Reason::Sampled)
+        } else {
+            Reason::TooManyFlows
+        };
+        Expected {
+            or: Some(noted),
+            ..Expected::pass(Reason::FlowUnknown)
+        }
     }
 
     /// A packet that opens or closes ends its flow. The answer to one that opens is noted where its
@@ -144,7 +194,14 @@ impl Packet<'_> {
         let is_noted = plain.is_answer
             && followed.and(self.allows_replay()).is_ok()
             && self.noted(plain, Reason::Handshake) == Reason::Handshake;
-        if is_noted { Expected { reasons: vec![Reason::Handshake], ..ended } } else { ended }
+        if is_noted {
+            Expected {
+                reasons: vec![Reason::Handshake],
+                ..ended
+            }
+        } else {
+            ended
+        }
     }
 
     /// `reason`, if the packet of a flow to be refreshed, or expected, may be noted. A flow on
@@ -160,6 +217,10 @@ impl Packet<'_> {
     pub(super) fn noted(&self, plain: &Plain, reason: Reason) -> Reason {
         let learns = self.world.learns.contains(&plain.tuple.protocol);
         let has_helper = plain.tuple.ports.contains(&self.world.helper_port);
-        if learns && !has_helper { reason } else { Reason::NotLearned }
+        if learns && !has_helper {
+            reason
+        } else {
+            Reason::NotLearned
+        }
     }
 }

@@ -32,7 +32,9 @@ pub(super) fn look(packet: &Packet<'_>, found: Reason) -> Result<Expected, Reaso
     };
     let source = layout.source(ip);
     // The bench forwards nothing, so whatever comes in ends there, to whomever it is.
-    let Some(vtep) = world.vtep(source) else { return Ok(stranger(packet, source, ip.get(frame..))) };
+    let Some(vtep) = world.vtep(source) else {
+        return Ok(stranger(packet, source, ip.get(frame..)));
+    };
     if found != Reason::InnerOtherSource {
         return Err(found);
     }
@@ -40,16 +42,26 @@ pub(super) fn look(packet: &Packet<'_>, found: Reason) -> Result<Expected, Reaso
     match (owner, vtep.subnet) {
         (Some(owner), _) if owner == source => Err(Reason::PeerChanging),
         (None, None) => Err(Reason::SenderUnnumbered),
-        _ => Ok(judged(world.guard[1], source, [Reason::InnerOtherSource, Reason::RefusedSource])),
+        _ => Ok(judged(
+            world.guard[1],
+            source,
+            [Reason::InnerOtherSource, Reason::RefusedSource],
+        )),
     }
 }
 
 /// Applies the guard to a packet from a pod to the tunnel port of the pod's node, if it would be
 /// left to the kernel. Returns `sent_on` for all others. The bench forwards nothing, so every
 /// address is the node's.
-pub(super) fn from_pod(packet: &Packet<'_>, sent_on: Result<Expected, Reason>) -> Result<Expected, Reason> {
+pub(super) fn from_pod(
+    packet: &Packet<'_>,
+    sent_on: Result<Expected, Reason>,
+) -> Result<Expected, Reason> {
     let is_left = match &sent_on {
-        Ok(expected) => expected.reasons.iter().all(|reason| reason.verdict() == Verdict::Pass),
+        Ok(expected) => expected
+            .reasons
+            .iter()
+            .all(|reason| reason.verdict() == Verdict::Pass),
         Err(reason) => reason.verdict() == Verdict::Pass,
     };
     let (layout, mode) = (packet.layout, packet.world.guard[0]);
@@ -60,8 +72,15 @@ pub(super) fn from_pod(packet: &Packet<'_>, sent_on: Result<Expected, Reason>) -
     if find_udp(packet, ip, Reason::NotTunnel).is_err() {
         return sent_on;
     }
-    let judged = judged(mode, layout.source(ip), [Reason::PodTunnel, Reason::RefusedPodTunnel]);
-    Ok(Expected { counted: sent_on.ok().and_then(|expected| expected.counted), ..judged })
+    let judged = judged(
+        mode,
+        layout.source(ip),
+        [Reason::PodTunnel, Reason::RefusedPodTunnel],
+    );
+    Ok(Expected {
+        counted: sent_on.ok().and_then(|expected| expected.counted),
+        ..judged
+    })
 }
 
 /// Finds the tunnel's UDP header. Returns the reason that describes the packet, and the header's
@@ -73,7 +92,11 @@ fn find_udp(packet: &Packet<'_>, ip: &[u8], found: Reason) -> Result<(Reason, us
     } else {
         let (offset, more) = (word(ip, 6) & 0x1fff, ip[6] & 0x20 != 0);
         if offset != 0 {
-            return Err(if found == Reason::OuterUnusual { Reason::NotTunnel } else { found });
+            return Err(if found == Reason::OuterUnusual {
+                Reason::NotTunnel
+            } else {
+                found
+            });
         }
         (usize::from(ip[0] & 15) * 4, ip[9], more)
     };
@@ -81,7 +104,9 @@ fn find_udp(packet: &Packet<'_>, ip: &[u8], found: Reason) -> Result<(Reason, us
     if layout.is_v6 && EXTENSIONS.contains(&protocol) {
         return Ok((found, at));
     }
-    let udp = ip.get(at..).filter(|udp| udp.len() >= 8 && protocol == 17 && word(udp, 2) == PORT);
+    let udp = ip
+        .get(at..)
+        .filter(|udp| udp.len() >= 8 && protocol == 17 && word(udp, 2) == PORT);
     let udp = udp.ok_or(Reason::NotTunnel)?;
     if udp.len() < 16 && !is_fragment {
         return Err(Reason::NotTunnel);
@@ -112,7 +137,11 @@ fn behind_extensions(ip: &[u8]) -> Result<(usize, u8, bool), Reason> {
             return Err(Reason::NotTunnel);
         }
         is_fragment |= is_fragment_header;
-        at += if is_fragment_header { 8 } else { (usize::from(header[1]) + 1) * 8 };
+        at += if is_fragment_header {
+            8
+        } else {
+            (usize::from(header[1]) + 1) * 8
+        };
         next = header[0];
     }
     Ok((at, next, is_fragment))
@@ -120,14 +149,29 @@ fn behind_extensions(ip: &[u8]) -> Result<(usize, u8, bool), Reason> {
 
 /// A packet from no peer. Devices whose packets may come from elsewhere are not refused.
 fn stranger(packet: &Packet<'_>, source: IpAddr, frame: Option<&[u8]>) -> Expected {
-    let maker = frame.filter(|frame| frame.len() >= ETHERNET).map(|frame| &frame[6..12]);
-    let is_known = maker.is_some_and(|maker| packet.world.elsewhere.iter().any(|known| known == maker));
-    let refused = if is_known { Reason::UnknownVtep } else { Reason::RefusedVtep };
-    judged(packet.world.guard[0], source, [Reason::UnknownVtep, refused])
+    let maker = frame
+        .filter(|frame| frame.len() >= ETHERNET)
+        .map(|frame| &frame[6..12]);
+    let is_known =
+        maker.is_some_and(|maker| packet.world.elsewhere.iter().any(|known| known == maker));
+    let refused = if is_known {
+        Reason::UnknownVtep
+    } else {
+        Reason::RefusedVtep
+    };
+    judged(
+        packet.world.guard[0],
+        source,
+        [Reason::UnknownVtep, refused],
+    )
 }
 
 fn judged(mode: GuardMode, source: IpAddr, [audited, enforced]: [Reason; 2]) -> Expected {
-    let reason = if mode == GuardMode::Enforce { enforced } else { audited };
+    let reason = if mode == GuardMode::Enforce {
+        enforced
+    } else {
+        audited
+    };
     let dropped = reason.verdict() == Verdict::Drop;
     match mode {
         GuardMode::Off => Expected::pass(reason),

@@ -28,10 +28,18 @@ pub(super) fn send(packet: &Packet<'_>) -> Result<Expected, Reason> {
 
 /// Checks that the packet has a whole header: others are of no peer.
 fn is_whole(packet: &Packet<'_>) -> Result<(), Reason> {
-    if packet.bytes.len() < ETHERNET + packet.layout.header { Err(Reason::NoPeer) } else { Ok(()) }
+    if packet.bytes.len() < ETHERNET + packet.layout.header {
+        Err(Reason::NoPeer)
+    } else {
+        Ok(())
+    }
 }
 
 /// Translates the reason: the device carries only packets of the tunnel.
 fn of_others(reason: Reason) -> Reason {
-    if reason == Reason::NotTunnel { Reason::NoPeer } else { reason }
+    if reason == Reason::NotTunnel {
+        Reason::NoPeer
+    } else {
+        reason
+    }
 }

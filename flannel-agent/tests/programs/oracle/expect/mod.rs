@@ -84,7 +84,13 @@ pub(super) enum Effect {
 
 impl Expected {
     fn pass(reason: Reason) -> Self {
-        Self { reasons: vec![reason], or: None, output: Output::Same, effect: Effect::Nothing, counted: None }
+        Self {
+            reasons: vec![reason],
+            or: None,
+            output: Output::Same,
+            effect: Effect::Nothing,
+            counted: None,
+        }
     }
 
     fn with(self, effect: Effect) -> Self {
@@ -93,11 +99,17 @@ impl Expected {
 
     /// A usable flow counts the packet, also if that is left to the kernel in the end.
     fn counted(outcome: Result<Self, Reason>, number: usize, len: usize) -> Self {
-        Self { counted: Some((number, len)), ..outcome.unwrap_or_else(Self::pass) }
+        Self {
+            counted: Some((number, len)),
+            ..outcome.unwrap_or_else(Self::pass)
+        }
     }
 
     fn sent(reason: Reason, sent: Sent) -> Self {
-        Self { output: Output::Sent(sent), ..Self::pass(reason) }
+        Self {
+            output: Output::Sent(sent),
+            ..Self::pass(reason)
+        }
     }
 }
 
@@ -114,12 +126,20 @@ struct Packet<'a> {
 impl Packet<'_> {
     /// The agent was there recently enough for flows to be replayed.
     fn allows_replay(&self) -> Result<(), Reason> {
-        if self.world.agent == Agent::Late { Err(Reason::AgentLate) } else { Ok(()) }
+        if self.world.agent == Agent::Late {
+            Err(Reason::AgentLate)
+        } else {
+            Ok(())
+        }
     }
 
     /// Packets may be put into pods straight from the external interface.
     fn comes_from_underlay(&self) -> Result<(), Reason> {
-        if self.world.from_underlay { Ok(()) } else { Err(Reason::NotLearned) }
+        if self.world.from_underlay {
+            Ok(())
+        } else {
+            Err(Reason::NotLearned)
+        }
     }
 }
 
@@ -129,10 +149,12 @@ pub(super) fn expect(program: Program, world: &World, bytes: &[u8], gso: usize) 
     // A packet without an Ethernet header is judged as the same packet behind one.
     let framed = is_without_link(program).then(|| l3_tunnel::framed(bytes));
     let bytes = framed.as_deref().unwrap_or(bytes);
-    let fast_only =
-        matches!(program, Program::FromPod | Program::FromTunnel | Program::ToPod) || is_without_link(program);
-    let is_idle =
-        (fast_only && world.mode != Mode::Fast) || (program == Program::ToTunnel && world.mode == Mode::Kernel);
+    let fast_only = matches!(
+        program,
+        Program::FromPod | Program::FromTunnel | Program::ToPod
+    ) || is_without_link(program);
+    let is_idle = (fast_only && world.mode != Mode::Fast)
+        || (program == Program::ToTunnel && world.mode == Mode::Kernel);
     let idle_or = |reason| Expected::pass(if is_idle { Reason::ModeKernel } else { reason });
     if is_idle && program != Program::FromPod {
         return Expected::pass(Reason::ModeKernel);
@@ -143,14 +165,30 @@ pub(super) fn expect(program: Program, world: &World, bytes: &[u8], gso: usize) 
         Agent::NotConfigured => return idle_or(Reason::NotConfigured),
     }
     let other = world.of_the_other_family();
-    let Some(world) = [world, &other].into_iter().find(|world| world.net.ethertype == ethertype(bytes)) else {
+    let Some(world) = [world, &other]
+        .into_iter()
+        .find(|world| world.net.ethertype == ethertype(bytes))
+    else {
         let on_underlay = matches!(program, Program::FromUnderlay | Program::ToUnderlay);
-        return idle_or(if on_underlay { Reason::NotTunnel } else { Reason::OtherProtocol });
+        return idle_or(if on_underlay {
+            Reason::NotTunnel
+        } else {
+            Reason::OtherProtocol
+        });
     };
-    let packet = &Packet { world, layout: Layout::of(world.net), bytes, gso };
+    let packet = &Packet {
+        world,
+        layout: Layout::of(world.net),
+        bytes,
+        gso,
+    };
     let outcome = match program {
         Program::FromPod => {
-            let sent_on = if is_idle { Err(Reason::ModeKernel) } else { flows::from_pod(packet) };
+            let sent_on = if is_idle {
+                Err(Reason::ModeKernel)
+            } else {
+                flows::from_pod(packet)
+            };
             guard::from_pod(packet, sent_on)
         }
         Program::FromTunnel => flows::from_tunnel(packet),

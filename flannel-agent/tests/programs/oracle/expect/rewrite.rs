@@ -73,10 +73,19 @@ fn same_tuple(a: &Tuple, b: &Tuple) -> bool {
 }
 
 fn ports(tuple: &Tuple) -> Vec<u8> {
-    tuple.ports.iter().flat_map(|port| port.to_be_bytes()).collect()
+    tuple
+        .ports
+        .iter()
+        .flat_map(|port| port.to_be_bytes())
+        .collect()
 }
 
 /// Returns the part of a tuple that the transport checksum covers.
 fn pseudo(tuple: &Tuple) -> Vec<u8> {
-    [octets(tuple.source), octets(tuple.destination), ports(tuple)].concat()
+    [
+        octets(tuple.source),
+        octets(tuple.destination),
+        ports(tuple),
+    ]
+    .concat()
 }

@@ -32,22 +32,36 @@ pub(super) fn to_tunnel(packet: &Packet<'_>) -> Expected {
 
 fn sends(packet: &Packet<'_>) -> Result<Expected, Reason> {
     let (layout, world) = (packet.layout, packet.world);
-    let ip = packet.bytes.get(ETHERNET..).filter(|ip| ip.len() >= layout.header).ok_or(Reason::Malformed)?;
-    let peer = world.peer_of(layout.destination(ip)).ok_or(Reason::NoPeer)?;
+    let ip = packet
+        .bytes
+        .get(ETHERNET..)
+        .filter(|ip| ip.len() >= layout.header)
+        .ok_or(Reason::Malformed)?;
+    let peer = world
+        .peer_of(layout.destination(ip))
+        .ok_or(Reason::NoPeer)?;
     if peer.reached != Reached::Plainly {
         return Err(Reason::PeerNotPlain);
     }
     if packet.bytes[..12] != [peer.mac, OUR_MAC.0].concat() {
         return Err(Reason::UnexpectedMac);
     }
-    let Seen::UpTo(_) = peer.seen else { return Err(Reason::PathUnseen) };
+    let Seen::UpTo(_) = peer.seen else {
+        return Err(Reason::PathUnseen);
+    };
     let segment = segment(layout, ip, packet.gso)?;
     path_takes(packet, peer, segment)?;
     if packet.gso != 0 {
         return Err(Reason::RoomRefused);
     }
-    let outer = Outer { peer, tos: layout.tos(ip) };
-    Ok(Expected::sent(Reason::Encapsulated, encapsulated(packet, &outer, ip, None)))
+    let outer = Outer {
+        peer,
+        tos: layout.tos(ip),
+    };
+    Ok(Expected::sent(
+        Reason::Encapsulated,
+        encapsulated(packet, &outer, ip, None),
+    ))
 }
 
 /// The size of the largest IP packet that an IP packet becomes once the kernel has cut it.
@@ -55,7 +69,11 @@ pub(super) fn segment(layout: Layout, ip: &[u8], gso: usize) -> Result<usize, Re
     if gso == 0 {
         return Ok(ip.len());
     }
-    let header = if layout.is_v6 { 40 } else { usize::from(ip[0] & 15) * 4 };
+    let header = if layout.is_v6 {
+        40
+    } else {
+        usize::from(ip[0] & 15) * 4
+    };
     let transport = match ip[layout.protocol] {
         6 => usize::from(*ip.get(header + 12).ok_or(Reason::Malformed)? >> 4) * 4,
         17 => 8,
@@ -70,9 +88,15 @@ pub(super) fn path_takes(packet: &Packet<'_>, peer: &Peer, segment: usize) -> Re
     if peer.reached != Reached::Plainly {
         return Err(Reason::PeerNotPlain);
     }
-    let Seen::UpTo(largest) = peer.seen else { return Err(Reason::PathUnseen) };
+    let Seen::UpTo(largest) = peer.seen else {
+        return Err(Reason::PathUnseen);
+    };
     let outer = segment + packet.layout.overhead();
-    if outer > usize::try_from(peer.mtu.min(largest)).expect("small") { Err(Reason::TooBig) } else { Ok(()) }
+    if outer > usize::try_from(peer.mtu.min(largest)).expect("small") {
+        Err(Reason::TooBig)
+    } else {
+        Ok(())
+    }
 }
 
 /// The values that the outer headers depend on.
@@ -83,10 +107,17 @@ pub(super) struct Outer<'a> {
 
 /// The tunnel packet around an IP packet. Identification, source port and what depends on them are
 /// zero.
-pub(super) fn encapsulated(packet: &Packet<'_>, outer: &Outer<'_>, inner: &[u8], flow: Option<&Known>) -> Sent {
+pub(super) fn encapsulated(
+    packet: &Packet<'_>,
+    outer: &Outer<'_>,
+    inner: &[u8],
+    flow: Option<&Known>,
+) -> Sent {
     let (layout, net) = (packet.layout, packet.world.net);
     let ethertype = net.ethertype.to_be_bytes();
-    let udp = u16::try_from(inner.len() + TUNNEL).expect("a packet").to_be_bytes();
+    let udp = u16::try_from(inner.len() + TUNNEL)
+        .expect("a packet")
+        .to_be_bytes();
     let header = outer_header(layout, outer.tos, inner.len());
     let addresses = [octets(net.our_vtep), octets(outer.peer.vtep)].concat();
     let tunnel = [
@@ -96,10 +127,24 @@ pub(super) fn encapsulated(packet: &Packet<'_>, outer: &Outer<'_>, inner: &[u8],
         &OUR_MAC.0,
         &ethertype[..],
     ];
-    let bytes = [&[0; 12][..], &ethertype, &header, &addresses, &tunnel.concat(), inner].concat();
+    let bytes = [
+        &[0; 12][..],
+        &ethertype,
+        &header,
+        &addresses,
+        &tunnel.concat(),
+        inner,
+    ]
+    .concat();
     let inner_at = ETHERNET + layout.overhead();
-    let sums = flow.map_or_else(Vec::new, |flow| rewrite::sums_of(layout, inner_at, flow.enters.protocol));
-    Sent { bytes, outer_of: Some(hashed(layout, inner)), sums }
+    let sums = flow.map_or_else(Vec::new, |flow| {
+        rewrite::sums_of(layout, inner_at, flow.enters.protocol)
+    });
+    Sent {
+        bytes,
+        outer_of: Some(hashed(layout, inner)),
+        sums,
+    }
 }
 
 /// The outer IP header up to its addresses: hop limit 64, no DSCP, no flow label, DF clear, ECN
@@ -119,12 +164,23 @@ fn outer_header(layout: Layout, inner_tos: u8, inner: usize) -> Vec<u8> {
 /// Returns the fields that the kernel's flow hash covers; empty for a packet that it cannot read.
 fn hashed(layout: Layout, ip: &[u8]) -> Vec<u8> {
     let is_fragment = |ip: &[u8]| ip[6] & 0x20 != 0 || word(ip, 6) & 0x1fff != 0;
-    let is_read = if layout.is_v6 { ip[0] >> 4 == 6 } else { ip[0] == 0x45 && !is_fragment(ip) };
-    let label = if layout.is_v6 { vec![ip[1] & 0x0f, ip[2], ip[3]] } else { Vec::new() };
+    let is_read = if layout.is_v6 {
+        ip[0] >> 4 == 6
+    } else {
+        ip[0] == 0x45 && !is_fragment(ip)
+    };
+    let label = if layout.is_v6 {
+        vec![ip[1] & 0x0f, ip[2], ip[3]]
+    } else {
+        Vec::new()
+    };
     match ip[layout.protocol] {
-        6 | 17 if is_read && ip.len() >= layout.header + 20 => {
-            [&label, &ip[layout.addresses..layout.header + 4], &[ip[layout.protocol]]].concat()
-        }
+        6 | 17 if is_read && ip.len() >= layout.header + 20 => [
+            &label,
+            &ip[layout.addresses..layout.header + 4],
+            &[ip[layout.protocol]],
+        ]
+        .concat(),
         _ => Vec::new(),
     }
 }

@@ -50,9 +50,16 @@ fn from_tunnel(packet: &Packet<'_>) -> Result<Expected, Reason> {
     if layout.is_v6 && ip[6] == ICMPV6 && is_for_us {
         return too_big(packet, ip).ok_or(Reason::NotTunnel);
     }
-    let may_hide =
-        if layout.is_v6 { [0, 43, FRAGMENT_HEADER, 60].contains(&ip[6]) } else { ip[0] != 0x45 && ip[9] == 17 };
-    let hidden = if may_hide { Reason::OuterUnusual } else { Reason::NotTunnel };
+    let may_hide = if layout.is_v6 {
+        [0, 43, FRAGMENT_HEADER, 60].contains(&ip[6])
+    } else {
+        ip[0] != 0x45 && ip[9] == 17
+    };
+    let hidden = if may_hide {
+        Reason::OuterUnusual
+    } else {
+        Reason::NotTunnel
+    };
     let outer = Outer::read(layout, packet.bytes).or(Err(hidden))?;
     if !is_for_us {
         return Err(Reason::NotForUs);
@@ -73,18 +80,26 @@ fn received(packet: &Packet<'_>, outer: &Outer<'_>) -> Result<Expected, Reason> 
     if ethertype(outer.inner) != world.net.ethertype {
         return Err(Reason::OtherProtocol);
     }
-    let least = if world.mode == Mode::Fast { layout.header + 8 } else { layout.header };
+    let least = if world.mode == Mode::Fast {
+        layout.header + 8
+    } else {
+        layout.header
+    };
     let inner = &outer.inner[ETHERNET..];
     if inner.len() < least {
         return Err(Reason::Malformed);
     }
-    if world.peer_of(layout.source(inner)).is_none_or(|peer| peer.vtep != layout.source(outer.ip)) {
+    if world
+        .peer_of(layout.source(inner))
+        .is_none_or(|peer| peer.vtep != layout.source(outer.ip))
+    {
         return Err(Reason::InnerOtherSource);
     }
     if world.mode != Mode::Fast {
         return Err(Reason::TunnelGood);
     }
-    let is_whole = layout.total(outer.ip) == outer.ip.len() && usize::from(word(outer.udp, 4)) == outer.udp.len();
+    let is_whole = layout.total(outer.ip) == outer.ip.len()
+        && usize::from(word(outer.udp, 4)) == outer.udp.len();
     if bytes[..6] != [0; 6] || !is_whole {
         return Err(Reason::NotPlain);
     }
@@ -101,15 +116,24 @@ fn received(packet: &Packet<'_>, outer: &Outer<'_>) -> Result<Expected, Reason> 
 /// a tunnel packet of this node; `None` otherwise.
 fn too_big(packet: &Packet<'_>, ip: &[u8]) -> Option<Expected> {
     let (layout, world) = (packet.layout, packet.world);
-    let icmp = ip.get(40..).filter(|icmp| icmp.len() >= 8 + 40 + TUNNEL && icmp[0] == 2)?;
+    let icmp = ip
+        .get(40..)
+        .filter(|icmp| icmp.len() >= 8 + 40 + TUNNEL && icmp[0] == 2)?;
     let quoted = &icmp[8..];
     let (udp, vxlan) = (&quoted[40..], &quoted[48..]);
     let is_ours = quoted[6] == 17
         && layout.source(quoted) == world.net.our_vtep
         && word(udp, 2) == PORT
         && vxlan[..8] == [8, 0, 0, 0, 0, 0, 1, 0];
-    let peer = world.peers.iter().find(|peer| peer.vtep == layout.destination(quoted))?;
-    is_ours.then(|| Expected::pass(Reason::TooBig).with(Effect::Held { subnet: peer.subnet }))
+    let peer = world
+        .peers
+        .iter()
+        .find(|peer| peer.vtep == layout.destination(quoted))?;
+    is_ours.then(|| {
+        Expected::pass(Reason::TooBig).with(Effect::Held {
+            subnet: peer.subnet,
+        })
+    })
 }
 
 fn deliver(packet: &Packet<'_>, outer: &Outer<'_>) -> Result<Expected, Reason> {
@@ -124,9 +148,17 @@ fn deliver(packet: &Packet<'_>, outer: &Outer<'_>) -> Result<Expected, Reason> {
         return Err(reason);
     }
     if !arrived_as_usual(packet, outer) {
-        return Ok(Expected::counted(Err(Reason::OuterDiffers), number, outer.inner.len()));
+        return Ok(Expected::counted(
+            Err(Reason::OuterDiffers),
+            number,
+            outer.inner.len(),
+        ));
     }
-    Ok(Expected::counted(into_pod(packet, outer, &plain, flow), number, outer.inner.len()))
+    Ok(Expected::counted(
+        into_pod(packet, outer, &plain, flow),
+        number,
+        outer.inner.len(),
+    ))
 }
 
 /// Rules can see these fields of the outer headers.
@@ -138,7 +170,12 @@ fn arrived_as_usual(packet: &Packet<'_>, outer: &Outer<'_>) -> bool {
         && word(outer.udp, 0) == OUTER_PORT
 }
 
-fn into_pod(packet: &Packet<'_>, outer: &Outer<'_>, plain: &Plain, flow: &Known) -> Result<Expected, Reason> {
+fn into_pod(
+    packet: &Packet<'_>,
+    outer: &Outer<'_>,
+    plain: &Plain,
+    flow: &Known,
+) -> Result<Expected, Reason> {
     let layout = packet.layout;
     flows::as_seen(plain, flow, packet.gso)?;
     if flow.way != Way::Pod {
@@ -198,11 +235,17 @@ fn observed(packet: &Packet<'_>) -> Result<Expected, Reason> {
     if inner.len() < layout.header {
         return Err(Reason::Malformed);
     }
-    let peer = world.peer_of(layout.destination(inner)).ok_or(Reason::NoPeer)?;
+    let peer = world
+        .peer_of(layout.destination(inner))
+        .ok_or(Reason::NoPeer)?;
     if world.mode == Mode::Kernel {
         return Err(Reason::ModeKernel);
     }
-    let held = |reason| Ok(Expected::pass(reason).with(Effect::Held { subnet: peer.subnet }));
+    let held = |reason| {
+        Ok(Expected::pass(reason).with(Effect::Held {
+            subnet: peer.subnet,
+        }))
+    };
     if outer.is_fragment {
         return held(Reason::PathFragmented);
     }
@@ -220,7 +263,11 @@ fn is_as_ours(packet: &Packet<'_>, outer: &Outer<'_>, peer: &Peer) -> bool {
     let inner_tos = layout.tos(&outer.inner[ETHERNET..]);
     let tos = if inner_tos & 3 == 3 { 2 } else { inner_tos & 3 };
     let ip = outer.ip;
-    let no_label_no_df = if layout.is_v6 { [ip[1] & 15, ip[2], ip[3]] == [0; 3] } else { ip[6] & 0x40 == 0 };
+    let no_label_no_df = if layout.is_v6 {
+        [ip[1] & 15, ip[2], ip[3]] == [0; 3]
+    } else {
+        ip[6] & 0x40 == 0
+    };
     layout.source(ip) == net.our_vtep
         && layout.destination(ip) == peer.vtep
         && layout.tos(ip) == tos
@@ -233,8 +280,16 @@ fn validated(peer: &Peer, len: u32) -> Result<Expected, Reason> {
     let effect = match peer.seen {
         Seen::Other => return Err(Reason::PathHeld),
         Seen::UpTo(largest) if len <= largest => Effect::Nothing,
-        Seen::UpTo(_) => Effect::Validated { subnet: peer.subnet, len, is_new: false },
-        _ => Effect::Validated { subnet: peer.subnet, len, is_new: true },
+        Seen::UpTo(_) => Effect::Validated {
+            subnet: peer.subnet,
+            len,
+            is_new: false,
+        },
+        _ => Effect::Validated {
+            subnet: peer.subnet,
+            len,
+            is_new: true,
+        },
     };
     Ok(Expected::pass(Reason::PathSeen).with(effect))
 }
@@ -252,9 +307,18 @@ struct Outer<'a> {
 impl<'a> Outer<'a> {
     /// Reads UDP to the tunnel's port without IP options.
     fn read(layout: Layout, bytes: &'a [u8]) -> Result<Self, Reason> {
-        let ip = bytes.get(ETHERNET..).filter(|ip| ip.len() >= layout.header + TUNNEL).ok_or(Reason::NotTunnel)?;
-        let outer = if layout.is_v6 { Self::read_v6(ip) } else { Self::read_v4(ip) };
-        outer.filter(|outer| word(outer.udp, 2) == PORT).ok_or(Reason::NotTunnel)
+        let ip = bytes
+            .get(ETHERNET..)
+            .filter(|ip| ip.len() >= layout.header + TUNNEL)
+            .ok_or(Reason::NotTunnel)?;
+        let outer = if layout.is_v6 {
+            Self::read_v6(ip)
+        } else {
+            Self::read_v4(ip)
+        };
+        outer
+            .filter(|outer| word(outer.udp, 2) == PORT)
+            .ok_or(Reason::NotTunnel)
     }
 
     fn read_v4(ip: &'a [u8]) -> Option<Self> {
@@ -274,11 +338,21 @@ impl<'a> Outer<'a> {
                 let fragment = ip.get(40..).filter(|rest| rest.len() >= 8 + TUNNEL)?;
                 let starts = fragment[0] == 17 && word(fragment, 2) & 0xfff8 == 0;
                 let udp = &fragment[8..];
-                starts.then(|| Self { ip, udp, inner: &udp[16..], is_fragment: true, is_later_fragment: false })
+                starts.then(|| Self {
+                    ip,
+                    udp,
+                    inner: &udp[16..],
+                    is_fragment: true,
+                    is_later_fragment: false,
+                })
             }
-            17 if ip[0] >> 4 == 6 => {
-                Some(Self { ip, udp: &ip[40..], inner: &ip[56..], is_fragment: false, is_later_fragment: false })
-            }
+            17 if ip[0] >> 4 == 6 => Some(Self {
+                ip,
+                udp: &ip[40..],
+                inner: &ip[56..],
+                is_fragment: false,
+                is_later_fragment: false,
+            }),
             _ => None,
         }
     }
@@ -289,6 +363,10 @@ impl<'a> Outer<'a> {
         if vxlan[..4] != [8, 0, 0, 0] || vxlan[7] != 0 {
             return Err(Reason::BadVxlanHeader);
         }
-        if vxlan[4..7] == [0, 0, 1] { Ok(()) } else { Err(Reason::OtherVni) }
+        if vxlan[4..7] == [0, 0, 1] {
+            Ok(())
+        } else {
+            Err(Reason::OtherVni)
+        }
     }
 }

@@ -62,24 +62,40 @@ pub(super) fn valid(random: &mut Random, world: &World, program: Program) -> Cas
 fn framed(random: &mut Random, world: &World, program: Program) -> Case {
     let seen = match program {
         Program::FromPod => entering(random, world, Direction::Out),
-        Program::FromTunnel | Program::FromUnderlay | Program::FromL3Tunnel => entering(random, world, Direction::In),
+        Program::FromTunnel | Program::FromUnderlay | Program::FromL3Tunnel => {
+            entering(random, world, Direction::In)
+        }
         // What ends the way back of a flow is a packet that leaves as the flow's packets come.
         Program::ToPod => reversed(entering(random, world, Direction::Out)),
         Program::ToTunnel | Program::ToUnderlay | Program::ToL3Tunnel => to_peer(random, world),
     };
     let inner = framed_as(random, &seen);
     let inner = shaped(random, world, inner);
-    let is_direct = |address| world.peer_of(address).is_some_and(|peer| peer.reached == Reached::Directly);
+    let is_direct = |address| {
+        world
+            .peer_of(address)
+            .is_some_and(|peer| peer.reached == Reached::Directly)
+    };
     let bytes = match program {
-        Program::FromUnderlay if world.net.our_vtep.is_ipv6() && random.percent(8) => too_big::report(random, world),
+        Program::FromUnderlay if world.net.our_vtep.is_ipv6() && random.percent(8) => {
+            too_big::report(random, world)
+        }
         Program::FromUnderlay if is_direct(inner.source) && random.percent(80) => inner.bytes(),
         Program::FromUnderlay => from_peer(random, world, &inner),
         Program::ToUnderlay if is_direct(inner.destination) && random.percent(60) => inner.bytes(),
         Program::ToUnderlay => kernels_own(random, world, &inner),
         _ => inner.bytes(),
     };
-    let gso = if random.percent(6) { u32::from(random.pick(&[1_u16, 40, 100, 1300])) } else { 0 };
-    Case { bytes, gso, story: vec![format!("{inner:?}")] }
+    let gso = if random.percent(6) {
+        u32::from(random.pick(&[1_u16, 40, 100, 1300]))
+    } else {
+        0
+    };
+    Case {
+        bytes,
+        gso,
+        story: vec![format!("{inner:?}")],
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,7 +107,8 @@ enum Direction {
 /// Addresses, ports and frame of a packet of a known flow, or of one like it.
 fn entering(random: &mut Random, world: &World, direction: Direction) -> Known {
     // What comes in comes from a peer's pod, or by the tunnel.
-    let comes_in = |flow: &Known| world.peer_of(flow.enters.source).is_some() || flow.frame[..6] == OUR_MAC.0;
+    let comes_in =
+        |flow: &Known| world.peer_of(flow.enters.source).is_some() || flow.frame[..6] == OUR_MAC.0;
     let wanted = |flow: &&Known| comes_in(flow) == (direction == Direction::In);
     let flows: Vec<Known> = world.flows.iter().filter(wanted).copied().collect();
     let mut flow = random.pick(&flows);
@@ -103,7 +120,10 @@ fn entering(random: &mut Random, world: &World, direction: Direction) -> Known {
 }
 
 fn reversed(flow: Known) -> Known {
-    Known { enters: flow.enters.reversed(), ..flow }
+    Known {
+        enters: flow.enters.reversed(),
+        ..flow
+    }
 }
 
 /// A packet of the host's, or of a pod's after the kernel's translation, in the frame of its peer.
@@ -113,18 +133,47 @@ fn to_peer(random: &mut Random, world: &World) -> Known {
         let subnet = random.pick(&[7, 8, 9, 11, UNLEASED, FORMER_SUBNET]);
         flow.enters.destination = pod(world.net, subnet, 3);
     }
-    let mac = world.peer_of(flow.enters.destination).map_or([2, 0, 0, 0, 0, 99], |peer| peer.mac);
-    flow.frame = [mac, OUR_MAC.0].concat().try_into().expect("twice six bytes");
+    let mac = world
+        .peer_of(flow.enters.destination)
+        .map_or([2, 0, 0, 0, 0, 99], |peer| peer.mac);
+    flow.frame = [mac, OUR_MAC.0]
+        .concat()
+        .try_into()
+        .expect("twice six bytes");
     flow
 }
 
 fn framed_as(random: &mut Random, flow: &Known) -> Packet {
-    let Tuple { source, destination, ports, protocol } = flow.enters;
-    let net = if source.is_ipv4() { packets::V4 } else { packets::V6 };
+    let Tuple {
+        source,
+        destination,
+        ports,
+        protocol,
+    } = flow.enters;
+    let net = if source.is_ipv4() {
+        packets::V4
+    } else {
+        packets::V6
+    };
     let mac = |at: usize| Mac(flow.frame[at..at + 6].try_into().expect("six bytes"));
-    let flags = if random.percent(92) { 0x10 } else { random.byte() };
+    let flags = if random.percent(92) {
+        0x10
+    } else {
+        random.byte()
+    };
     let (tos, ttl) = (flow.tos ^ random.byte() & 3, flow.ttl);
-    Packet { to: mac(0), from: mac(6), source, destination, ports, protocol, flags, tos, ttl, ..tcp(net) }
+    Packet {
+        to: mac(0),
+        from: mac(6),
+        source,
+        destination,
+        ports,
+        protocol,
+        flags,
+        tos,
+        ttl,
+        ..tcp(net)
+    }
 }
 
 /// Varies what differs between the packets of a flow: TOS, TTL, payload and UDP checksum.
@@ -141,16 +190,34 @@ fn shaped(random: &mut Random, world: &World, packet: Packet) -> Packet {
         13 => ChecksumField::Wrong,
         _ => ChecksumField::Right,
     };
-    let tos = if random.percent(10) { random.byte() } else { packet.tos };
-    let ttl = if random.percent(10) { random.pick(&[64, 64, 63, 2, 255]) } else { packet.ttl };
-    Packet { tos, ttl, payload, checksum, ..packet }
+    let tos = if random.percent(10) {
+        random.byte()
+    } else {
+        packet.tos
+    };
+    let ttl = if random.percent(10) {
+        random.pick(&[64, 64, 63, 2, 255])
+    } else {
+        packet.ttl
+    };
+    Packet {
+        tos,
+        ttl,
+        payload,
+        checksum,
+        ..packet
+    }
 }
 
 /// In the outer headers of the peer in whose subnet the packet's source lies.
 fn from_peer(random: &mut Random, world: &World, inner: &Packet) -> Vec<u8> {
-    let vtep = world.peer_of(inner.source).map_or_else(|| random.pick(&world.others).address, |peer| peer.vtep);
+    let vtep = world
+        .peer_of(inner.source)
+        .map_or_else(|| random.pick(&world.others).address, |peer| peer.vtep);
     let tos = random.byte();
-    let mut bytes = world.net.tunnel_of(vtep, world.net.our_vtep, tos, &inner.bytes());
+    let mut bytes = world
+        .net
+        .tunnel_of(vtep, world.net.our_vtep, tos, &inner.bytes());
     bytes[..6].fill(0);
     if random.percent(85) {
         let udp = world.net.at().udp;
@@ -162,10 +229,16 @@ fn from_peer(random: &mut Random, world: &World, inner: &Packet) -> Vec<u8> {
 /// As the vxlan device sends it.
 fn kernels_own(random: &mut Random, world: &World, inner: &Packet) -> Vec<u8> {
     let net = world.net;
-    let peer = world.peer_of(inner.destination).map_or_else(|| random.pick(&world.others).address, |peer| peer.vtep);
+    let peer = world
+        .peer_of(inner.destination)
+        .map_or_else(|| random.pick(&world.others).address, |peer| peer.vtep);
     let frame = inner.bytes();
     let tos = Layout::of(net).tos(&frame[ETHERNET..]) & 3;
-    let tos = if random.percent(4) { random.byte() } else { [0, 1, 2, 2][usize::from(tos)] };
+    let tos = if random.percent(4) {
+        random.byte()
+    } else {
+        [0, 1, 2, 2][usize::from(tos)]
+    };
     net.tunnel_of(net.our_vtep, peer, tos, &frame)
 }
 
@@ -173,7 +246,18 @@ fn kernels_own(random: &mut Random, world: &World, inner: &Packet) -> Vec<u8> {
 fn somebody(random: &mut Random, world: &World) -> std::net::IpAddr {
     let net = world.net;
     let subnet = random.pick(&[OUR_SUBNET, 7, 8, 9, 11, UNLEASED, FORMER_SUBNET]);
-    let mut all = vec![pod(net, subnet, 9), net.outside[0], net.outside[1], net.our_vtep];
-    all.extend(world.peers.iter().map(|peer| peer.vtep).chain(world.others.iter().map(|other| other.address)));
+    let mut all = vec![
+        pod(net, subnet, 9),
+        net.outside[0],
+        net.outside[1],
+        net.our_vtep,
+    ];
+    all.extend(
+        world
+            .peers
+            .iter()
+            .map(|peer| peer.vtep)
+            .chain(world.others.iter().map(|other| other.address)),
+    );
     random.pick(&all)
 }

@@ -68,13 +68,32 @@ pub(super) fn mutate(random: &mut Random, world: &World, is_tunnelled: bool, cas
     }
     let layout = Layout::of(world.net);
     let is_inner = is_tunnelled && random.percent(50);
-    let ip = if is_inner { world.net.at().inner_ip } else { ETHERNET };
-    let at = At { ip, layout, is_tunnelled };
+    let ip = if is_inner {
+        world.net.at().inner_ip
+    } else {
+        ETHERNET
+    };
+    let at = At {
+        ip,
+        layout,
+        is_tunnelled,
+    };
     let mutation = random.pick(&MUTATIONS);
     // What a mutation before this one cut off cannot be changed.
     if case.bytes.len() >= at.transport() + TALLEST {
-        let description = mutation(random, Target { world, bytes: &mut case.bytes, at });
-        case.story.push(if is_inner { format!("inner {description}") } else { description });
+        let description = mutation(
+            random,
+            Target {
+                world,
+                bytes: &mut case.bytes,
+                at,
+            },
+        );
+        case.story.push(if is_inner {
+            format!("inner {description}")
+        } else {
+            description
+        });
         // With a wrong checksum no other field of the header would count.
         if random.percent(90) {
             seal(&mut case.bytes, at);
@@ -84,7 +103,12 @@ pub(super) fn mutate(random: &mut Random, world: &World, is_tunnelled: bool, cas
 
 /// Makes the checksum of an IPv4 header without options right.
 fn seal(bytes: &mut [u8], At { ip, layout, .. }: At) {
-    let Some(header) = bytes.get_mut(ip..ip + layout.header).filter(|header| header[0] == 0x45) else { return };
+    let Some(header) = bytes
+        .get_mut(ip..ip + layout.header)
+        .filter(|header| header[0] == 0x45)
+    else {
+        return;
+    };
     set_word(header, 10, 0);
     let right = checksum(header);
     set_word(header, 10, right);
@@ -110,13 +134,20 @@ fn flip_in_headers(random: &mut Random, Target { bytes, at, .. }: Target<'_>) ->
 }
 
 fn byte_in_headers(random: &mut Random, Target { bytes, at, .. }: Target<'_>) -> String {
-    let (place, value) = (random.below((at.transport() + 40).min(bytes.len())), random.byte());
+    let (place, value) = (
+        random.below((at.transport() + 40).min(bytes.len())),
+        random.byte(),
+    );
     bytes[place] = value;
     format!("byte {place} is {value:#x}")
 }
 
 fn cut(random: &mut Random, Target { bytes, at, .. }: Target<'_>) -> String {
-    let within = if random.percent(50) { bytes.len() } else { (at.transport() + 40).min(bytes.len()) };
+    let within = if random.percent(50) {
+        bytes.len()
+    } else {
+        (at.transport() + 40).min(bytes.len())
+    };
     bytes.truncate(ETHERNET + random.below(within - ETHERNET));
     format!("cut to {} bytes", bytes.len())
 }
@@ -159,7 +190,16 @@ fn version_and_header_length(random: &mut Random, Target { bytes, at, .. }: Targ
 fn ip_length(random: &mut Random, Target { bytes, at, .. }: Target<'_>) -> String {
     let place = at.ip + if at.layout.is_v6 { 4 } else { 2 };
     let right = u16::from_be_bytes([bytes[place], bytes[place + 1]]);
-    let wrong = [right.wrapping_add(1), right.wrapping_sub(1), 0, 19, 20, 28, 0xffff, random.word()];
+    let wrong = [
+        right.wrapping_add(1),
+        right.wrapping_sub(1),
+        0,
+        19,
+        20,
+        28,
+        0xffff,
+        random.word(),
+    ];
     set_word(bytes, place, random.pick(&wrong));
     "another IP length".to_owned()
 }
@@ -173,7 +213,10 @@ fn fragment(random: &mut Random, Target { bytes, at, .. }: Target<'_>) -> String
     }
     let next = std::mem::replace(&mut bytes[at.ip + 6], 44);
     let offset = random.pick(&[0_u8, 1, 6, 8, 9, 0xff]);
-    bytes.splice(at.transport()..at.transport(), [next, 0, 0, offset, 0, 0, 0, 9]);
+    bytes.splice(
+        at.transport()..at.transport(),
+        [next, 0, 0, offset, 0, 0, 0, 9],
+    );
     let length = u16::from_be_bytes([bytes[at.ip + 4], bytes[at.ip + 5]]).wrapping_add(8);
     set_word(bytes, at.ip + 4, length);
     format!("a fragment header with offset {offset}")
@@ -191,7 +234,11 @@ fn options(random: &mut Random, Target { bytes, at, .. }: Target<'_>) -> String 
     for _ in 0..count {
         let kind = random.pick(&[0, 43, 60, 60]);
         let next = std::mem::replace(&mut bytes[at.ip + 6], kind);
-        let header = [vec![next, u8::try_from(words - 1).expect("small")], vec![0; words * 8 - 2]].concat();
+        let header = [
+            vec![next, u8::try_from(words - 1).expect("small")],
+            vec![0; words * 8 - 2],
+        ]
+        .concat();
         bytes.splice(at.transport()..at.transport(), header);
     }
     format!("{count} extension headers")
@@ -230,15 +277,29 @@ fn spoofed(random: &mut Random, world: &World, bytes: &mut [u8], place: usize) -
 }
 
 fn spoofed_source(random: &mut Random, Target { world, bytes, at }: Target<'_>) -> String {
-    format!("source {}", spoofed(random, world, bytes, at.ip + at.layout.addresses))
+    format!(
+        "source {}",
+        spoofed(random, world, bytes, at.ip + at.layout.addresses)
+    )
 }
 
 fn spoofed_destination(random: &mut Random, Target { world, bytes, at }: Target<'_>) -> String {
-    format!("destination {}", spoofed(random, world, bytes, at.ip + at.layout.addresses + at.layout.address))
+    format!(
+        "destination {}",
+        spoofed(
+            random,
+            world,
+            bytes,
+            at.ip + at.layout.addresses + at.layout.address
+        )
+    )
 }
 
 fn ports(random: &mut Random, Target { world, bytes, at }: Target<'_>) -> String {
-    let (which, value) = (random.below(2) * 2, random.pick(&[0, 53, 80, 8080, 8472, world.helper_port]));
+    let (which, value) = (
+        random.below(2) * 2,
+        random.pick(&[0, 53, 80, 8080, 8472, world.helper_port]),
+    );
     set_word(bytes, at.transport() + which, value);
     format!("port {value} at {which}")
 }

@@ -8,8 +8,8 @@ use crate::{
     oracle::{
         random::Random,
         world::{
-            Agent, FORMER_SUBNET, Known, NAT_VTEPS, OUR_SUBNET, Peer, Reached, Seen, State, Tuple, UNLEASED,
-            UNNUMBERED_HOST, Vtep, Way, World, address, host, octets, pod,
+            Agent, FORMER_SUBNET, Known, NAT_VTEPS, OUR_SUBNET, Peer, Reached, Seen, State, Tuple,
+            UNLEASED, UNNUMBERED_HOST, Vtep, Way, World, address, host, octets, pod,
         },
     },
     packets::{LO, Net, OUR_MAC},
@@ -29,23 +29,56 @@ impl World {
     }
 
     fn with(random: &mut Random, net: Net, has_tunnel: bool) -> Self {
-        let ways = [(7, Reached::Plainly), (8, Reached::ByTheKernel), (9, Reached::Directly), (11, Reached::Plainly)];
-        let peers = ways.map(|(subnet, way)| (subnet, if has_tunnel { way } else { Reached::Directly }));
+        let ways = [
+            (7, Reached::Plainly),
+            (8, Reached::ByTheKernel),
+            (9, Reached::Directly),
+            (11, Reached::Plainly),
+        ];
+        let peers =
+            ways.map(|(subnet, way)| (subnet, if has_tunnel { way } else { Reached::Directly }));
         let mut world = Self {
             net,
             has_tunnel,
-            mode: random.pick(&[vec![Mode::Fast; 14], vec![Mode::Encap; 4], vec![Mode::Kernel; 2]].concat()),
-            agent: random
-                .pick(&[vec![Agent::Beats; 17], vec![Agent::Late, Agent::Gone, Agent::NotConfigured]].concat()),
-            learns: random.pick(&[vec![6, 17], vec![6, 17], vec![6, 17], vec![6], vec![17], vec![]]),
+            mode: random.pick(
+                &[
+                    vec![Mode::Fast; 14],
+                    vec![Mode::Encap; 4],
+                    vec![Mode::Kernel; 2],
+                ]
+                .concat(),
+            ),
+            agent: random.pick(
+                &[
+                    vec![Agent::Beats; 17],
+                    vec![Agent::Late, Agent::Gone, Agent::NotConfigured],
+                ]
+                .concat(),
+            ),
+            learns: random.pick(&[
+                vec![6, 17],
+                vec![6, 17],
+                vec![6, 17],
+                vec![6],
+                vec![17],
+                vec![],
+            ]),
             helper_port: 21,
             pod_sends: random.percent(80),
             from_underlay: random.percent(85),
             has_tokens: random.percent(80),
-            peers: peers.map(|(subnet, reached)| peer(random, net, subnet, reached)).to_vec(),
+            peers: peers
+                .map(|(subnet, reached)| peer(random, net, subnet, reached))
+                .to_vec(),
             others: vec![
-                Vtep { address: host(net.our_vtep, FORMER_SUBNET), subnet: Some(FORMER_SUBNET) },
-                Vtep { address: host(net.our_vtep, UNNUMBERED_HOST), subnet: None },
+                Vtep {
+                    address: host(net.our_vtep, FORMER_SUBNET),
+                    subnet: Some(FORMER_SUBNET),
+                },
+                Vtep {
+                    address: host(net.our_vtep, UNNUMBERED_HOST),
+                    subnet: None,
+                },
             ],
             elsewhere: vec![[2, 0, 0, 0, 0, 8]],
             guard: [random.pick(&GuardMode::ALL), random.pick(&GuardMode::ALL)],
@@ -77,15 +110,39 @@ impl World {
         let net = self.net;
         let inside = pod(net, OUR_SUBNET, 5);
         let subnet = random.pick(&[7, 7, 7, 7, 11, 11, 8, 9, 9, UNLEASED, FORMER_SUBNET]);
-        let outside = if random.percent(3) { net.outside[0] } else { pod(net, subnet, 9) };
-        let port = if random.percent(5) { self.helper_port } else { 8080 };
+        let outside = if random.percent(3) {
+            net.outside[0]
+        } else {
+            pod(net, subnet, 9)
+        };
+        let port = if random.percent(5) {
+            self.helper_port
+        } else {
+            8080
+        };
         let protocol = if random.percent(60) { 6 } else { 17 };
-        let leaves = Tuple { source: inside, destination: outside, ports: [40_000 + number, port], protocol };
-        let service = Tuple { destination: service(net), ports: [leaves.ports[0], 80], ..leaves };
-        let masked = Tuple { source: pod(net, OUR_SUBNET, 0), ports: [60_000 + number, port], ..leaves };
-        let (enters, leaves) = random.pick(&[(leaves, leaves), (service, leaves), (leaves, masked)]);
+        let leaves = Tuple {
+            source: inside,
+            destination: outside,
+            ports: [40_000 + number, port],
+            protocol,
+        };
+        let service = Tuple {
+            destination: service(net),
+            ports: [leaves.ports[0], 80],
+            ..leaves
+        };
+        let masked = Tuple {
+            source: pod(net, OUR_SUBNET, 0),
+            ports: [60_000 + number, port],
+            ..leaves
+        };
+        let (enters, leaves) =
+            random.pick(&[(leaves, leaves), (service, leaves), (leaves, masked)]);
         let peer = self.peer_of(outside).map_or(NOBODY, |peer| peer.mac);
-        let on_link = self.peer_of(outside).is_some_and(|peer| peer.reached == Reached::Directly);
+        let on_link = self
+            .peer_of(outside)
+            .is_some_and(|peer| peer.reached == Reached::Directly);
         let is_direct = on_link && random.percent(85);
         let local = random.percent(20);
         let (way, exit_frame) = match (local, is_direct) {
@@ -98,7 +155,11 @@ impl World {
             enters,
             enters_by: if random.percent(4) { NAT_VTEPS } else { LO },
             leaves,
-            leaves_by: if local || random.percent(2) { NAT_VTEPS } else { LO },
+            leaves_by: if local || random.percent(2) {
+                NAT_VTEPS
+            } else {
+                LO
+            },
             way,
             frame: frame(BRIDGE, POD),
             exit_frame,
@@ -117,8 +178,19 @@ impl World {
             enters_by: LO,
             leaves: enters.reversed(),
             leaves_by: there.enters_by,
-            way: random.pick(&[Way::Pod, Way::Pod, Way::Pod, Way::Pod, Way::Tunnel, Way::Unknown]),
-            frame: if is_direct { frame(UNDERLAY, peer) } else { frame(OUR_MAC.0, peer) },
+            way: random.pick(&[
+                Way::Pod,
+                Way::Pod,
+                Way::Pod,
+                Way::Pod,
+                Way::Tunnel,
+                Way::Unknown,
+            ]),
+            frame: if is_direct {
+                frame(UNDERLAY, peer)
+            } else {
+                frame(OUR_MAC.0, peer)
+            },
             exit_frame: frame(POD, BRIDGE),
             on_probation: random.percent(30),
             state: state(random),

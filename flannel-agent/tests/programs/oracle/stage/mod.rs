@@ -63,7 +63,9 @@ where
 }
 
 fn open(pins: &PinRoot, name: &str) -> Map {
-    MapData::from_pin(pins.map(name)).and_then(Map::from_map_data).expect("a pinned map")
+    MapData::from_pin(pins.map(name))
+        .and_then(Map::from_map_data)
+        .expect("a pinned map")
 }
 
 impl<'a, A: Words> Stage<'a, A>
@@ -72,12 +74,19 @@ where
     Flow<A>: Pod,
 {
     pub(super) fn new(bench: &'a mut Bench) -> Self {
-        let (peers, flows, probation) =
-            if A::NET.our_vtep.is_ipv4() { (PEERS, FLOWS, PROBATION) } else { (PEERS6, FLOWS6, PROBATION6) };
+        let (peers, flows, probation) = if A::NET.our_vtep.is_ipv4() {
+            (PEERS, FLOWS, PROBATION)
+        } else {
+            (PEERS6, FLOWS6, PROBATION6)
+        };
         // The peers of the other fixtures.
         for net in [V4, V6] {
             bench.peers(net).remove(PEER_INDEX).expect("a peer map");
-            bench.maps.vteps.remove(net.peer_vtep.into()).expect("VTEPS");
+            bench
+                .maps
+                .vteps
+                .remove(net.peer_vtep.into())
+                .expect("VTEPS");
         }
         let map = |name| open(bench.pins(), name);
         let suspects = HashMap::try_from(map(VIOLATIONS)).expect("a hash");
@@ -104,13 +113,17 @@ where
         for (key, _) in std::mem::take(&mut self.flows) {
             let slot = ProbationSlot::of(&key);
             if slots.get(&slot) == Some(&key) {
-                self.probation.set(slot, ProbationSlot::default(), 0).expect("a slot");
+                self.probation
+                    .set(slot, ProbationSlot::default(), 0)
+                    .expect("a slot");
             } else {
                 self.table.remove(&key).expect("a flow table");
             }
         }
         for (subnet, _) in std::mem::take(&mut self.staged_peers) {
-            self.peers.set(subnet.into(), PeerEntry::default(), 0).expect("a peer map");
+            self.peers
+                .set(subnet.into(), PeerEntry::default(), 0)
+                .expect("a peer map");
         }
         for vtep in std::mem::take(&mut self.vteps) {
             self.bench.maps.vteps.remove(vtep).expect("VTEPS");
@@ -127,32 +140,83 @@ where
         let maps = &mut self.bench.maps;
         maps.mode.set(world.mode, None).expect("MODE");
         maps.mode.bump().expect("MODE");
-        let flag = |protocol, flag| if world.learns.contains(&protocol) { flag } else { 0 };
-        let from_underlay = if world.from_underlay { FastConfig::FROM_UNDERLAY } else { 0 };
-        let flags = flag(6, FastConfig::TCP) | flag(17, FastConfig::UDP) | from_underlay | FastConfig::TCP_LIBERAL;
-        let fast = FastConfig { flags, interval: INTERVAL, tunnel_mtu: 1450, tunnel_mtu6: 1430 };
+        let flag = |protocol, flag| {
+            if world.learns.contains(&protocol) {
+                flag
+            } else {
+                0
+            }
+        };
+        let from_underlay = if world.from_underlay {
+            FastConfig::FROM_UNDERLAY
+        } else {
+            0
+        };
+        let flags = flag(6, FastConfig::TCP)
+            | flag(17, FastConfig::UDP)
+            | from_underlay
+            | FastConfig::TCP_LIBERAL;
+        let fast = FastConfig {
+            flags,
+            interval: INTERVAL,
+            tunnel_mtu: 1450,
+            tunnel_mtu6: 1430,
+        };
         maps.fast.set(fast).expect("FAST");
-        let flags = if world.pod_sends { PodEntry::SENDS } else { PodEntry::RECEIVES };
+        let flags = if world.pod_sends {
+            PodEntry::SENDS
+        } else {
+            PodEntry::RECEIVES
+        };
         maps.pods
-            .write(LO, PodEntry { mac: Mac([2, 0, 0, 0, 1, 5]), flags, mtu: 1450, ..PodEntry::default() })
+            .write(
+                LO,
+                PodEntry {
+                    mac: Mac([2, 0, 0, 0, 1, 5]),
+                    flags,
+                    mtu: 1450,
+                    ..PodEntry::default()
+                },
+            )
             .expect("PODS");
         let now = clock::now_ns();
-        let family = |net: Net| if world.has_tunnel { net.family() } else { net.without_tunnel() };
-        let config = NodeConfig { v4: family(V4), v6: family(V6), ..NodeConfig::default() };
+        let family = |net: Net| {
+            if world.has_tunnel {
+                net.family()
+            } else {
+                net.without_tunnel()
+            }
+        };
+        let config = NodeConfig {
+            v4: family(V4),
+            v6: family(V6),
+            ..NodeConfig::default()
+        };
         maps.config.write(config, now).expect("CONFIG");
         match world.agent {
             Agent::Beats => maps.config.write_heartbeat(now),
-            Agent::Late => maps.config.write_heartbeat(now - REPLAY_LIMIT_NS - 1_000_000_000),
-            Agent::Gone => maps.config.write_heartbeat(now - HEARTBEAT_LIMIT_NS - 1_000_000_000),
+            Agent::Late => maps
+                .config
+                .write_heartbeat(now - REPLAY_LIMIT_NS - 1_000_000_000),
+            Agent::Gone => maps
+                .config
+                .write_heartbeat(now - HEARTBEAT_LIMIT_NS - 1_000_000_000),
             Agent::NotConfigured => maps.config.invalidate(),
         }
         .expect("CONFIG");
         maps.config.confirm(tick(now)).expect("CONFIG");
         let [outer, inner] = world.guard;
-        maps.guard.set(Checks { outer, inner }, Checks::default()).expect("GUARD");
+        maps.guard
+            .set(Checks { outer, inner }, Checks::default())
+            .expect("GUARD");
         for mac in &world.elsewhere {
             let family = world.net.ethertype.to_be_bytes();
-            maps.elsewhere.add(DeviceKey { mac: Mac(*mac), family }).expect("NAT_VTEPS");
+            maps.elsewhere
+                .add(DeviceKey {
+                    mac: Mac(*mac),
+                    family,
+                })
+                .expect("NAT_VTEPS");
         }
         self.set_peers(world);
         self.set_flows(world);
@@ -170,7 +234,10 @@ where
         self.tokens_set = Instant::now();
         let spent = if world.has_tokens { 0 } else { u32::MAX };
         let bucket = Bucket(u64::from(tick(clock::now_ns())) << 32 | u64::from(spent));
-        for index in (0..SUBNETS).map(Bucket::of_peer).chain([Bucket::of_pod(LO)]) {
+        for index in (0..SUBNETS)
+            .map(Bucket::of_peer)
+            .chain([Bucket::of_pod(LO)])
+        {
             self.buckets.set(index, bucket, 0).expect("LEARN_BUCKETS");
         }
     }
@@ -178,16 +245,37 @@ where
     fn set_peers(&mut self, world: &World) {
         for index in 0..=FORMER_SUBNET {
             let peer = world.peers.iter().find(|peer| peer.subnet == index);
-            let gone = world.others.iter().find(|other| other.subnet == Some(index));
+            let gone = world
+                .others
+                .iter()
+                .find(|other| other.subnet == Some(index));
             let vtep = gone.map_or(Addr::NONE, |gone| gone.address.into());
-            let entry = peer.map_or(PeerEntry { vtep, ..PeerEntry::default() }, entry_of);
+            let entry = peer.map_or(
+                PeerEntry {
+                    vtep,
+                    ..PeerEntry::default()
+                },
+                entry_of,
+            );
             self.peers.set(index.into(), entry, 0).expect("a peer map");
             self.staged_peers.push((index, entry));
         }
-        let others = world.others.iter().map(|other| (other.address, other.subnet));
-        for (address, subnet) in world.peers.iter().map(|peer| (peer.vtep, Some(peer.subnet))).chain(others) {
+        let others = world
+            .others
+            .iter()
+            .map(|other| (other.address, other.subnet));
+        for (address, subnet) in world
+            .peers
+            .iter()
+            .map(|peer| (peer.vtep, Some(peer.subnet)))
+            .chain(others)
+        {
             let index = subnet.map_or(VtepEntry::UNNUMBERED, u32::from);
-            self.bench.maps.vteps.write(address.into(), VtepEntry { index, reserved: 0 }).expect("VTEPS");
+            self.bench
+                .maps
+                .vteps
+                .write(address.into(), VtepEntry { index, reserved: 0 })
+                .expect("VTEPS");
             self.vteps.push(address.into());
         }
     }
@@ -211,8 +299,14 @@ where
 
     fn write_flow(&mut self, key: FlowKey<A>, flow: Flow<A>) {
         if self.is_in_slot(&key) {
-            let slot = ProbationSlot { flow, key, reserved: 0 };
-            self.probation.set(ProbationSlot::of(&key), slot, 0).expect("a slot");
+            let slot = ProbationSlot {
+                flow,
+                key,
+                reserved: 0,
+            };
+            self.probation
+                .set(ProbationSlot::of(&key), slot, 0)
+                .expect("a slot");
             self.hints.note_on_probation(&key).expect("a hint");
         } else {
             self.hints.note_in_table(&key).expect("a hint");
@@ -222,10 +316,20 @@ where
 
     fn read_flow(&self, key: &FlowKey<A>) -> Result<Flow<A>, String> {
         if !self.is_in_slot(key) {
-            return self.table.get(key, 0).map_err(|error| format!("{key:?}: {error}"));
+            return self
+                .table
+                .get(key, 0)
+                .map_err(|error| format!("{key:?}: {error}"));
         }
-        let slot = self.probation.get(&ProbationSlot::of(key), 0).expect("a slot");
-        if slot.key == *key { Ok(slot.flow) } else { Err(format!("{key:?}: its slot has {slot:?}")) }
+        let slot = self
+            .probation
+            .get(&ProbationSlot::of(key), 0)
+            .expect("a slot");
+        if slot.key == *key {
+            Ok(slot.flow)
+        } else {
+            Err(format!("{key:?}: its slot has {slot:?}"))
+        }
     }
 
     /// Checks what a run since `before` changed, and sets it back.
@@ -238,13 +342,29 @@ where
         let span = [before, clock::now_ns()];
         match &expected.effect {
             Effect::Nothing => Ok(()),
-            Effect::Ended { enters, by, is_opening } => self.check_ended(enters, *by, *is_opening, span),
-            Effect::Validated { subnet, len, is_new } => self.check_peer(
+            Effect::Ended {
+                enters,
+                by,
+                is_opening,
+            } => self.check_ended(enters, *by, *is_opening, span),
+            Effect::Validated {
+                subnet,
+                len,
+                is_new,
+            } => self.check_peer(
                 *subnet,
                 |was| {
                     let until = if *is_new { None } else { Some(was.until_ns) };
                     let hold_ns = if *is_new { 0 } else { was.hold_ns };
-                    (PathProbe { max_len: *len, hold_ns, ..was }, until, Some(hold_ns))
+                    (
+                        PathProbe {
+                            max_len: *len,
+                            hold_ns,
+                            ..was
+                        },
+                        until,
+                        Some(hold_ns),
+                    )
                 },
                 span,
             ),
@@ -254,9 +374,11 @@ where
                 *drops += u64::from(*dropped);
                 Ok(())
             }
-            Effect::Held { subnet } => {
-                self.check_peer(*subnet, |was| (PathProbe { until_ns: 0, ..was }, Some(0), None), span)
-            }
+            Effect::Held { subnet } => self.check_peer(
+                *subnet,
+                |was| (PathProbe { until_ns: 0, ..was }, Some(0), None),
+                span,
+            ),
         }
     }
 
@@ -275,18 +397,37 @@ where
             Some(wanted) => found == wanted,
             None => (before + PATH_PROBE_NS..=after + PATH_PROBE_NS).contains(&found),
         };
-        let seen = PathProbe { word: staged.word, until_ns: found.seen.until_ns, hold_ns: found.seen.hold_ns, ..seen };
+        let seen = PathProbe {
+            word: staged.word,
+            until_ns: found.seen.until_ns,
+            hold_ns: found.seen.hold_ns,
+            ..seen
+        };
         let is_right = found == PeerEntry { seen, ..staged }
             && in_time(found.seen.until_ns, until)
             && in_time(found.seen.hold_ns, hold);
-        self.peers.set(subnet.into(), staged, 0).expect("a peer map");
-        if is_right { Ok(()) } else { Err(format!("peer {subnet}: {staged:?} became {found:?}")) }
+        self.peers
+            .set(subnet.into(), staged, 0)
+            .expect("a peer map");
+        if is_right {
+            Ok(())
+        } else {
+            Err(format!("peer {subnet}: {staged:?} became {found:?}"))
+        }
     }
 
     /// The flow and its way back are forgotten, or closed for the longest interval there is.
-    fn check_ended(&mut self, enters: &Tuple, by: u32, is_opening: bool, span: [u64; 2]) -> Result<(), String> {
+    fn check_ended(
+        &mut self,
+        enters: &Tuple,
+        by: u32,
+        is_opening: bool,
+        span: [u64; 2],
+    ) -> Result<(), String> {
         let key = end::<A>(enters, by);
-        let Some((_, flow)) = self.flows.iter().find(|(at, _)| *at == key) else { return Ok(()) };
+        let Some((_, flow)) = self.flows.iter().find(|(at, _)| *at == key) else {
+            return Ok(());
+        };
         let check = flow.action.check(&key);
         if !is_opening && flow.seen == Expiry::closed(check, flow.seen.moment()) {
             // Closed a moment ago, as the tombstone says: both stay as they are.
@@ -319,8 +460,17 @@ where
         } else {
             found.seen == Expiry::closed(check, moment) && (first..=last).contains(&moment)
         };
-        let rest = Flow { seen: staged.seen, window: staged.window, last: staged.last, ..found };
-        if is_right && rest == *staged { Ok(()) } else { Err(format!("{key:?}: {staged:?} became {found:?}")) }
+        let rest = Flow {
+            seen: staged.seen,
+            window: staged.window,
+            last: staged.last,
+            ..found
+        };
+        if is_right && rest == *staged {
+            Ok(())
+        } else {
+            Err(format!("{key:?}: {staged:?} became {found:?}"))
+        }
     }
 
     fn check_suspects(&self) -> Result<(), String> {
@@ -329,9 +479,14 @@ where
             return Err(format!("{count} suspects of {}", self.suspected.len()));
         }
         for (source, counts) in &self.suspected {
-            let found = self.suspects.get(source, 0).map_err(|error| format!("{source}: {error}"))?;
+            let found = self
+                .suspects
+                .get(source, 0)
+                .map_err(|error| format!("{source}: {error}"))?;
             if [found.packets, found.dropped] != *counts {
-                return Err(format!("{source} is suspected for {found:?}, not {counts:?}"));
+                return Err(format!(
+                    "{source} is suspected for {found:?}, not {counts:?}"
+                ));
             }
         }
         Ok(())
@@ -352,7 +507,11 @@ where
         }
         for (key, staged) in &self.flows {
             // The oracle does not compute what packets say about windows and the time.
-            let found = Flow { window: staged.window, last: staged.last, ..self.read_flow(key)? };
+            let found = Flow {
+                window: staged.window,
+                last: staged.last,
+                ..self.read_flow(key)?
+            };
             if found != *staged {
                 return Err(format!("{key:?}: {staged:?} became {found:?}"));
             }

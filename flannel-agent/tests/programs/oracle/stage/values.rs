@@ -30,14 +30,29 @@ pub(super) fn entry_of(peer: &Peer) -> PeerEntry {
         Reached::Directly => EntryState::DIRECT,
     };
     let word = EntryState::new(EntryState::VALID | reached, 3);
-    let (now, other) = (clock::now_ns(), EntryState::new(EntryState::VALID | reached, 2));
-    let until = |word, until_ns, max_len| PathProbe { word, until_ns, max_len, ..PathProbe::default() };
+    let (now, other) = (
+        clock::now_ns(),
+        EntryState::new(EntryState::VALID | reached, 2),
+    );
+    let until = |word, until_ns, max_len| PathProbe {
+        word,
+        until_ns,
+        max_len,
+        ..PathProbe::default()
+    };
     let seen = match peer.seen {
         Seen::Nothing => PathProbe::default(),
         Seen::UpTo(largest) => until(word, now + LONG_NS, largest),
         Seen::LongAgo(largest) => until(word, now - 1, largest),
-        Seen::OfAnotherPath(largest) => PathProbe { hold_ns: now + LONG_NS, ..until(other, now + LONG_NS, largest) },
-        Seen::Other => PathProbe { word, hold_ns: now + LONG_NS, ..PathProbe::default() },
+        Seen::OfAnotherPath(largest) => PathProbe {
+            hold_ns: now + LONG_NS,
+            ..until(other, now + LONG_NS, largest)
+        },
+        Seen::Other => PathProbe {
+            word,
+            hold_ns: now + LONG_NS,
+            ..PathProbe::default()
+        },
     };
     PeerEntry {
         word,
@@ -61,7 +76,11 @@ pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (FlowKey<A>, 
     let frame = |frame: &[u8; 12]| FrameAddresses::new(mac(frame, 0), mac(frame, 6));
     let action = FlowAction {
         out: end(&known.leaves, known.leaves_by),
-        generation: if known.state == State::OtherGeneration { generation - 1 } else { generation },
+        generation: if known.state == State::OtherGeneration {
+            generation - 1
+        } else {
+            generation
+        },
         entry: frame(&known.frame),
         exit: frame(&known.exit_frame),
         mtu: known.mtu,
@@ -91,7 +110,13 @@ pub(super) fn flow_of<A: Words>(known: &Known, generation: u32) -> (FlowKey<A>, 
         State::OneSided => Expiry::until(check, now),
         _ => Expiry::until(check, now + LONG_TICKS),
     };
-    let mut flow = Flow { seen, mirror, arrival: usual_arrival(), action, ..Flow::default() };
+    let mut flow = Flow {
+        seen,
+        mirror,
+        arrival: usual_arrival(),
+        action,
+        ..Flow::default()
+    };
     if known.state == State::Unconfirmed {
         let later = now + LONG_TICKS;
         flow.stamp(check, later, later, Some(later));

@@ -51,7 +51,9 @@ const QUEUE: usize = 4096;
 /// The longest event: names of pods and nodes have at most 253 bytes.
 const LONGEST: u64 = 64 << 10;
 /// Three heartbeats, and the start of the command.
-const SILENCE: Duration = HEARTBEAT_PERIOD.saturating_mul(3).saturating_add(Duration::from_secs(5));
+const SILENCE: Duration = HEARTBEAT_PERIOD
+    .saturating_mul(3)
+    .saturating_add(Duration::from_secs(5));
 /// Between two listings of the nodes.
 const LISTING: Duration = Duration::from_secs(10);
 
@@ -59,10 +61,19 @@ const LISTING: Duration = Duration::from_secs(10);
 pub(super) async fn run(options: &ClusterFlowsOptions) -> anyhow::Result<Answer> {
     let client = options.access.client().await?;
     let mut stop = Stop::listen().context("cannot listen for signals")?;
-    let settings =
-        FollowSettings { command: options.follow_command(), silence: SILENCE, listing: LISTING, queue: QUEUE };
-    let (mut follower, queue) = EventFollower::start(client, options.access.pods(), settings, say).await?;
-    let form = EventForm { is_json: options.print.is_json(), width: follower.width(), count: options.follow.count };
+    let settings = FollowSettings {
+        command: options.follow_command(),
+        silence: SILENCE,
+        listing: LISTING,
+        queue: QUEUE,
+    };
+    let (mut follower, queue) =
+        EventFollower::start(client, options.access.pods(), settings, say).await?;
+    let form = EventForm {
+        is_json: options.print.is_json(),
+        width: follower.width(),
+        count: options.follow.count,
+    };
     let shown = follower.shown.clone();
     let mut printed = spawn_blocking(move || print::print(queue, form, &shown));
     let ended = select! {
@@ -113,8 +124,14 @@ impl<S: FnMut(&str)> EventFollower<S> {
         mut say: S,
     ) -> Result<(Self, mpsc::Receiver<ClusterFlowEvent>), ClusterError> {
         let (nodes, members) = FollowedNodes::list(client, pods, settings.listing).await?;
-        let nodes_text = count(members.len().try_into().unwrap_or(u32::MAX), "node", "nodes");
-        say(&format!("following the flows of {nodes_text}; Ctrl-C ends it"));
+        let nodes_text = count(
+            members.len().try_into().unwrap_or(u32::MAX),
+            "node",
+            "nodes",
+        );
+        say(&format!(
+            "following the flows of {nodes_text}; Ctrl-C ends it"
+        ));
         let (events, queue) = mpsc::channel(settings.queue);
         let mut follower = Self {
             nodes,
@@ -132,7 +149,11 @@ impl<S: FnMut(&str)> EventFollower<S> {
 
     /// The width of the longest name of a node.
     fn width(&self) -> usize {
-        self.nodes.states().map(|(name, _)| name.len()).max().unwrap_or_default()
+        self.nodes
+            .states()
+            .map(|(name, _)| name.len())
+            .max()
+            .unwrap_or_default()
     }
 
     /// Follows the nodes until the thread ends.
@@ -152,9 +173,15 @@ impl<S: FnMut(&str)> EventFollower<S> {
                 self.update(&members);
                 None
             }
-            Err(error) => Some(format!("the nodes that are followed stay as they are: {}", chain(&error))),
+            Err(error) => Some(format!(
+                "the nodes that are followed stay as they are: {}",
+                chain(&error)
+            )),
         };
-        if let Some(error) = error.as_ref().filter(|error| self.listing_error.as_ref() != Some(error)) {
+        if let Some(error) = error
+            .as_ref()
+            .filter(|error| self.listing_error.as_ref() != Some(error))
+        {
             (self.say)(error);
         }
         self.listing_error = error;
@@ -162,7 +189,14 @@ impl<S: FnMut(&str)> EventFollower<S> {
 
     /// Follows these nodes, and no others.
     fn update(&mut self, members: &[ClusterNode]) {
-        let Self { nodes, settings, events, changed, not_shown, .. } = self;
+        let Self {
+            nodes,
+            settings,
+            events,
+            changed,
+            not_shown,
+            ..
+        } = self;
         nodes.update(members, |name, client, agent| {
             let (state, last) = watch::channel(initial(agent));
             let reader = EventReader {
@@ -173,9 +207,19 @@ impl<S: FnMut(&str)> EventFollower<S> {
                 changed: changed.clone(),
             };
             let task = agent.as_ref().ok().map(|container| {
-                let (client, container, command) = (client.clone(), container.clone(), settings.command.clone());
-                let limits = LineLimits { bytes: LONGEST, silence: settings.silence };
-                LineStream { client, container, command, limits }.follow(reader)
+                let (client, container, command) =
+                    (client.clone(), container.clone(), settings.command.clone());
+                let limits = LineLimits {
+                    bytes: LONGEST,
+                    silence: settings.silence,
+                };
+                LineStream {
+                    client,
+                    container,
+                    command,
+                    limits,
+                }
+                .follow(reader)
             });
             (ReportedNodeState { last, said: None }, task)
         });
@@ -201,7 +245,8 @@ impl<S: FnMut(&str)> EventFollower<S> {
     fn summary(&self) -> String {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         format!(
-            "{} events shown; {} events came faster than they can be printed; {} packets came faster than --rate, or \
+            "{} events shown; {} events came faster than they can be printed; {} packets came \
+             faster than --rate, or \
              found the buffer of their node full",
             count(&self.shown),
             count(&self.not_shown.left_out),
@@ -226,7 +271,9 @@ fn remark(state: &FollowedNodeState) -> Option<String> {
         FollowedNodeState::Ended(NoLines::StockFlannel) => {
             Some("stock flannel runs there, which has no flows".to_owned())
         }
-        FollowedNodeState::Ended(NoLines::Silent(reason)) => Some(format!("no answer, tried again: {reason}")),
+        FollowedNodeState::Ended(NoLines::Silent(reason)) => {
+            Some(format!("no answer, tried again: {reason}"))
+        }
     }
 }
 

@@ -67,9 +67,13 @@ impl EventReader {
     fn add_missed(&self, missed: u64) {
         let before = match &*self.state.borrow() {
             FollowedNodeState::Live(last) if last.missed <= missed => last.missed,
-            FollowedNodeState::Live(_) | FollowedNodeState::Asked | FollowedNodeState::Ended(_) => 0,
+            FollowedNodeState::Live(_) | FollowedNodeState::Asked | FollowedNodeState::Ended(_) => {
+                0
+            }
         };
-        self.not_shown.missed.fetch_add(missed - before, Ordering::Relaxed);
+        self.not_shown
+            .missed
+            .fetch_add(missed - before, Ordering::Relaxed);
     }
 }
 
@@ -81,7 +85,10 @@ impl LineReader for EventReader {
                 self.publish(FollowedNodeState::Live(heartbeat));
             }
             RemoteLine::Event(event) => {
-                let event = ClusterFlowEvent { node: self.node.to_string(), event: *event };
+                let event = ClusterFlowEvent {
+                    node: self.node.to_string(),
+                    event: *event,
+                };
                 if let Err(TrySendError::Full(_)) = self.events.try_send(event) {
                     self.not_shown.left_out.fetch_add(1, Ordering::Relaxed);
                 }

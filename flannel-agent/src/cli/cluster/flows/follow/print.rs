@@ -45,7 +45,11 @@ impl EventForm {
             return document::line(event) + "\n";
         }
         let ClusterFlowEvent { node, event } = event;
-        wrap::to_terminal(format!("{node:<width$}  {}", event.text(), width = self.width))
+        wrap::to_terminal(format!(
+            "{node:<width$}  {}",
+            event.text(),
+            width = self.width
+        ))
     }
 }
 
@@ -58,7 +62,9 @@ pub(super) fn print(
 ) -> anyhow::Result<()> {
     let is_enough = |shown: u64| form.count.is_some_and(|count| shown >= count);
     while !is_enough(shown.load(Ordering::Relaxed)) {
-        let Some(event) = events.blocking_recv() else { return Ok(()) };
+        let Some(event) = events.blocking_recv() else {
+            return Ok(());
+        };
         if !is_read(&form.line(&event))? {
             return Ok(());
         }
