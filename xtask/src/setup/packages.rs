@@ -194,6 +194,18 @@ const TABLE: &[Package] = &[
         "holds a port, or a TUN device, as other programs do",
     ),
     install(
+        "etcd-client",
+        Proof::Command("etcdctl"),
+        Needs::LAB,
+        "writes the network, as the quick start does",
+    ),
+    install(
+        "bpftool",
+        Proof::Command("bpftool"),
+        Needs::LAB,
+        "takes links of programs off by force",
+    ),
+    install(
         "zsh",
         Proof::Command("zsh"),
         Needs::LAB,

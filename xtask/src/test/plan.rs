@@ -260,7 +260,12 @@ impl<'a> Plan<'a> {
         }
         let mut cargo = build::dev_build(workspace, built, self.selection.verb());
         cargo.args(targets);
-        self.cargo(&mut cargo, "the agent and the tests")?;
+        thread::scope(|scope| {
+            if self.selection.needs_checkers() {
+                scope.spawn(|| self.setup.checkers());
+            }
+            self.cargo(&mut cargo, "the agent and the tests")
+        })?;
         self.send(RunEvent::AgentIsReady);
         if workspace.has_clippy() {
             self.lint_the_rest(built)?;
@@ -330,7 +335,6 @@ impl<'a> Plan<'a> {
         if self.selection.needs_image() {
             let (setup, own, events) = (self.setup, Arc::clone(built), self.events.clone());
             let task: Task<'a> = Box::new(move || {
-                setup.checkers();
                 let (image, tally) = made("the container image", image::make(setup, &own));
                 drop(events.send(RunEvent::ImageIsSettled(image)));
                 Ok(tally)

@@ -160,6 +160,15 @@ impl Selection {
         has_deploy || self.cluster
     }
 
+    /// Returns true if tests call the checkers of documents: Helm, promtool, the cloud's double.
+    pub(super) fn needs_checkers(&self) -> bool {
+        const CALLERS: [&str; 3] = ["cli", "cloud", "deploy"];
+        let subjects = &self.filter.subjects;
+        let is_caller = |name: &String| CALLERS.contains(&name.as_str());
+        let has_caller = self.end_to_end && (self.is_whole || subjects.iter().any(is_caller));
+        has_caller || self.cluster
+    }
+
     /// Returns true if the unit tests of the verbs are among the chosen.
     pub(super) fn takes_verbs(&self) -> bool {
         self.unit && self.takes("xtask")
@@ -248,7 +257,7 @@ mod tests {
     fn select(options: &TestOptions) -> anyhow::Result<Selection> {
         Selection::new(
             options,
-            &names(&["lab", "kubernetes", "tunnel"]),
+            &names(&["lab", "kubernetes", "tunnel", "cloud"]),
             &names(&["flannel-store", "xtask"]),
         )
     }
@@ -270,6 +279,9 @@ mod tests {
         };
         let subject = of("tunnel").expect("a subject");
         assert!(subject.end_to_end && !subject.unit && !subject.cluster && !subject.needs_image());
+        assert!(!subject.needs_checkers());
+        let cloud = of("cloud").expect("a subject");
+        assert!(cloud.needs_checkers() && !cloud.needs_image());
         let store = of("store").expect("a crate");
         assert!(
             store.takes("flannel-store") && !store.takes("flannel-agent") && !store.takes_verbs()
