@@ -9,11 +9,12 @@ use std::fmt::Write as _;
 use super::{
     plan::{Mode, Profile, Via, Workload},
     report::{Rows, median},
+    table::{self, Shown},
 };
 
-const WIDTH: f64 = 960.0;
+const WIDTH: f64 = 988.0;
 /// The x coordinate at which the panels begin; names are left of it.
-const LEFT: f64 = 212.0;
+const LEFT: f64 = 240.0;
 const TOP: f64 = 96.0;
 /// Of one bar, with its share of the gap to the next.
 const BAR: f64 = 11.0;
@@ -223,13 +224,13 @@ fn bars(
         }
         y += BAR;
     }
-    let fast = rows.find(profile, line.workload, line.via, Mode::Fast);
-    if let Some(ratio) = fast.and_then(|fast| rows.ratio(fast, Mode::Kernel)) {
+    let shown = |mode| Shown::find(rows, profile, (line.workload, line.via), mode);
+    if let Some(quotient) = table::quotient(shown(Mode::Fast), shown(Mode::Kernel)) {
         let at = (
             left + PANEL - COLUMN / 2.0,
             f64::midpoint(line.top, y) + 4.0,
         );
-        middle(svg, at, "strong", &format!("{ratio:.2} \u{d7}"));
+        middle(svg, at, "strong", &format!("{quotient:.2} \u{d7}"));
     }
 }
 
@@ -251,14 +252,21 @@ fn bar(svg: &mut String, mode: Mode, ratios: &[f64], (left, y): (f64, f64)) {
         left + width(*highest)
     )
     .expect("text grows");
+    let at = (figure_start(width(*highest)) + left, centre + 3.5);
     // Twice, so that it is legible on a line.
     for class in ["halo", "small"] {
-        text(
-            svg,
-            (left + width(*highest) + 4.0, centre + 3.5),
-            class,
-            &format!("{ratio:.2}"),
-        );
+        text(svg, at, class, &format!("{ratio:.2}"));
+    }
+}
+
+/// The place of a figure behind a spread that ends here: not on the line of the host network.
+fn figure_start(end: f64) -> f64 {
+    const FIGURE: f64 = 24.0;
+    let start = end + 4.0;
+    if start < FULL + 4.0 && start + FIGURE > FULL {
+        FULL + 4.0
+    } else {
+        start
     }
 }
 
@@ -281,6 +289,15 @@ fn middle(svg: &mut String, (x, y): (f64, f64), class: &str, words: &str) {
 #[cfg(test)]
 mod tests {
     use super::{super::report::tests::row, *};
+
+    #[test]
+    fn no_figure_stands_on_the_line_of_the_host_network() {
+        assert!((figure_start(100.0) - 104.0).abs() < 0.1);
+        for end in [FULL - 27.0, FULL - 4.0, FULL] {
+            assert!((figure_start(end) - FULL - 4.0).abs() < 0.1, "{end}");
+        }
+        assert!((figure_start(FULL + 9.0) - FULL - 13.0).abs() < 0.1);
+    }
 
     #[test]
     fn a_bar_is_as_long_as_its_part_of_the_host_network() {

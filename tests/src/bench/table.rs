@@ -35,65 +35,110 @@ pub(super) fn terminal(rows: &Rows, profile: Profile) -> String {
     text
 }
 
-/// The ratios of a Markdown table: head, mode, and the mode it is compared with.
-const RATIOS: [(&str, Mode, Mode); 8] = [
+/// The quotients of a Markdown table: head, and the modes whose columns are divided.
+const QUOTIENTS: [(&str, Mode, Mode); 4] = [
     ("fast / kernel", Mode::Fast, Mode::Kernel),
-    ("fast / host", Mode::Fast, Mode::Host),
-    ("outward / kernel", Mode::OutwardFast, Mode::OutwardKernel),
-    ("outward / host", Mode::OutwardFast, Mode::Host),
-    ("inward / kernel", Mode::InwardFast, Mode::InwardKernel),
-    ("inward / host", Mode::InwardFast, Mode::Host),
-    ("pods / nodes", Mode::Wireguard, Mode::WireguardHost),
-    ("fast / nodes", Mode::WireguardFast, Mode::WireguardHost),
+    (
+        "outward fast / kernel",
+        Mode::OutwardFast,
+        Mode::OutwardKernel,
+    ),
+    ("inward fast / kernel", Mode::InwardFast, Mode::InwardKernel),
+    (
+        "WireGuard fast / kernel",
+        Mode::WireguardFast,
+        Mode::Wireguard,
+    ),
 ];
 
-/// A profile's medians and ratios, as a Markdown table.
+/// A profile as a Markdown table: the rates of the nodes, those of pods in parts of them, and the
+/// quotients of what stands there.
 pub(super) fn markdown(rows: &Rows, profile: Profile) -> String {
     let modes = rows.modes();
-    let titles: Vec<&str> = modes.iter().map(|mode| mode.title()).collect();
-    let ratios: Vec<(&str, Mode, Mode)> = RATIOS
+    let quotients: Vec<(&str, Mode, Mode)> = QUOTIENTS
         .into_iter()
-        .filter(|(_, mode, _)| modes.contains(mode))
+        .filter(|(_, mode, to)| modes.contains(mode) && modes.contains(to))
         .collect();
+    let titles = modes.iter().map(|mode| mode.title());
     let heads: Vec<&str> = titles
-        .into_iter()
-        .chain(ratios.iter().map(|(head, ..)| *head))
+        .chain(quotients.iter().map(|(head, ..)| *head))
         .collect();
     let mut text = format!("| {profile} | to | {} |\n", heads.join(" | "));
     writeln!(text, "|---|---|{}", "---|".repeat(heads.len())).expect("text grows");
     for workload in Workload::ALL {
         for via in Via::ALL {
-            let cell = |mode| rows.find(profile, workload, via, mode);
-            let Some(unit) = modes
+            let mut cells = modes
                 .iter()
-                .find_map(|mode| cell(*mode))
-                .map(|row| row.unit.as_ref())
-            else {
+                .map(|mode| rows.find(profile, workload, via, *mode));
+            let Some(first) = cells.find_map(|row| row) else {
                 continue;
             };
-            let medians: Vec<String> = modes
+            let shown = |mode| Shown::find(rows, profile, (workload, via), mode);
+            let medians = modes
                 .iter()
-                .map(|mode| cell(*mode).map_or("-".to_owned(), |row| figure(row.median)))
-                .collect();
-            let of = |(_, mode, to): &(&str, Mode, Mode)| {
-                cell(*mode).map_or("-".to_owned(), |row| ratio(rows, row, *to))
-            };
-            let cells: Vec<String> = medians.into_iter().chain(ratios.iter().map(of)).collect();
-            writeln!(
-                text,
-                "| {}, {unit} | {via} | {} |",
-                workload.title(),
-                cells.join(" | ")
-            )
-            .expect("text grows");
+                .map(|mode| shown(*mode).map_or(NONE.to_owned(), Shown::text));
+            let divided = quotients.iter().map(|&(_, mode, to)| {
+                quotient(shown(mode), shown(to))
+                    .map_or(NONE.to_owned(), |value| format!("{value:.2}"))
+            });
+            let cells: Vec<String> = medians.chain(divided).collect();
+            let (title, unit) = (workload.title(), &first.unit);
+            writeln!(text, "| {title}, {unit} | {via} | {} |", cells.join(" | "))
+                .expect("text grows");
         }
     }
     text
 }
 
+/// A cell without a value.
+const NONE: &str = "-";
+
+/// The value of a cell.
+#[derive(Clone, Copy)]
+pub(super) enum Shown {
+    Rate(f64),
+    /// A part of the rate between nodes, with the two digits of the table.
+    Part(f64),
+}
+
+impl Shown {
+    pub(super) fn find(
+        rows: &Rows,
+        profile: Profile,
+        (workload, via): (Workload, Via),
+        mode: Mode,
+    ) -> Option<Self> {
+        rows.find(profile, workload, via, mode)
+            .map(|row| Self::of(rows, row))
+    }
+
+    fn of(rows: &Rows, row: &Row) -> Self {
+        let base = row.mode.base();
+        match rows.ratio(row, base).filter(|_| row.mode != base) {
+            Some(ratio) => Self::Part((ratio * 100.0).round() / 100.0),
+            None => Self::Rate(row.median),
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::Rate(rate) => figure(rate),
+            Self::Part(part) => format!("{part:.2}"),
+        }
+    }
+}
+
+/// The quotient of two values of one kind, as they stand in the table.
+pub(super) fn quotient(of: Option<Shown>, to: Option<Shown>) -> Option<f64> {
+    match (of?, to?) {
+        (Shown::Part(of), Shown::Part(to)) | (Shown::Rate(of), Shown::Rate(to)) => Some(of / to),
+        _ => None,
+    }
+}
+
 fn ratio(rows: &Rows, row: &Row, to: Mode) -> String {
     rows.ratio(row, to)
-        .map_or("-".to_owned(), |ratio| format!("{ratio:.2}"))
+        .map_or(NONE.to_owned(), |ratio| format!("{ratio:.2}"))
 }
 
 /// Large numbers without digits that mean nothing.
@@ -138,14 +183,21 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
-            "| wire | to | host network | mode kernel | mode fast | fast / kernel | fast / host |"
+            "| wire | to | host network | mode kernel | mode fast | fast / kernel |"
         );
         assert_eq!(
             lines[2..],
-            [
-                "| TCP request/response, transactions/s | pod | 140000 | 70000 | 133000 | 1.90 | \
-                 0.95 |"
-            ]
+            ["| TCP request/response, transactions/s | pod | 140000 | 0.50 | 0.95 | 1.90 |"]
+        );
+    }
+
+    #[test]
+    fn without_the_nodes_a_markdown_table_has_rates() {
+        let rows = Rows(rows().0.split_off(1));
+        let text = markdown(&rows, Profile::Wire);
+        assert_eq!(
+            text.lines().last(),
+            Some("| TCP request/response, transactions/s | pod | 70000 | 133000 | 1.90 |")
         );
     }
 }
