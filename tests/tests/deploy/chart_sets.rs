@@ -17,25 +17,44 @@ const FLAGS: [&str; 6] = [
     "--metrics-port=8082",
 ];
 
-#[test]
-fn networks_and_backends_reach_the_network_configuration() -> Result<()> {
+fn vxlan_in_full() -> Value {
+    json!({
+        "Type": "vxlan",
+        "Port": 4789,
+        "MTU": 1450,
+        "VNI": 16_777_215,
+        "DirectRouting": true,
+        "MacPrefix": "0E-2B",
+    })
+}
+
+/// Value sets, and the network configuration of each.
+fn network_configurations() -> Vec<(&'static str, Value)> {
     let vxlan = json!({"Type": "vxlan"});
-    let v4 = |backend: Value| json!({"Network": "10.244.0.0/16", "EnableNFTables": false, "Backend": backend});
-    let v6 = json!({"EnableIPv6": true, "IPv6Network": "fd00:10:244::/48", "EnableNFTables": false, "Backend": vxlan});
+    let plain = |network: &str| json!({"Network": network, "Backend": vxlan});
+    let v4 = |backend: Value| {
+        let network = "10.244.0.0/16";
+        json!({"Network": network, "EnableNFTables": false, "Backend": backend})
+    };
+    let v6 = json!({
+        "EnableIPv6": true,
+        "IPv6Network": "fd00:10:244::/48",
+        "EnableNFTables": false,
+        "Backend": vxlan,
+    });
     let with = |mut config: Value, key: &str, value: Value| {
         config[key] = value;
         config
     };
-    let full = json!({
-        "Type": "vxlan", "Port": 4789, "MTU": 1450, "VNI": 16_777_215, "DirectRouting": true, "MacPrefix": "0E-2B"
-    });
     let extension = json!({
-        "Type": "extension", "SubnetAddCommand": ["/opt/bin/add-peer", "--once"], "SubnetAddInterval": 60
+        "Type": "extension",
+        "SubnetAddCommand": ["/opt/bin/add-peer", "--once"],
+        "SubnetAddInterval": 60,
     });
     let tencent = json!({"Type": "tencent-vpc", "AccessKeyID": "id", "AccessKeySecret": "secret"});
     let nftables = v4(json!({"Type": "vxlan", "Port": 4789, "DirectRouting": true}));
-    for (set, expected) in [
-        ("default", v4(vxlan)),
+    vec![
+        ("default", v4(vxlan.clone())),
         (
             "dual-stack",
             with(v6.clone(), "Network", json!("10.244.0.0/16")),
@@ -56,31 +75,24 @@ fn networks_and_backends_reach_the_network_configuration() -> Result<()> {
         ("gce", v4(json!({"Type": "gce"}))),
         ("tencent-vpc", v4(tencent)),
         ("extension", v4(extension)),
-        (
-            "engine-auto",
-            json!({"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}}),
-        ),
+        ("engine-auto", plain("10.244.0.0/16")),
         ("nftables", with(nftables, "EnableNFTables", json!(true))),
         ("fast", v4(json!({"Type": "vxlan", "Datapath": "fast"}))),
-        (
-            "preset-k3s",
-            json!({"Network": "10.42.0.0/16", "Backend": {"Type": "vxlan"}}),
-        ),
-        (
-            "preset-rke2",
-            json!({"Network": "10.42.0.0/16", "Backend": {"Type": "vxlan"}}),
-        ),
-        (
-            "preset-kubeadm",
-            json!({"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}}),
-        ),
-        (
-            "preset-talos",
-            json!({"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}}),
-        ),
+        ("preset-k3s", plain("10.42.0.0/16")),
+        ("preset-rke2", plain("10.42.0.0/16")),
+        ("preset-kubeadm", plain("10.244.0.0/16")),
+        ("preset-talos", plain("10.244.0.0/16")),
         ("preset-kind", v4(json!({"Type": "vxlan"}))),
-        ("upstream", with(v4(full), "Network", json!("10.42.0.0/16"))),
-    ] {
+        (
+            "upstream",
+            with(v4(vxlan_in_full()), "Network", json!("10.42.0.0/16")),
+        ),
+    ]
+}
+
+#[test]
+fn networks_and_backends_reach_the_network_configuration() -> Result<()> {
+    for (set, expected) in network_configurations() {
         let Some(documents) = helm::set(set)? else {
             return Ok(());
         };
@@ -263,219 +275,70 @@ fn containers_come_and_go() -> Result<()> {
     Ok(())
 }
 
-const NODE_AFFINITY: &str =
+const NODE_TERMS: &str =
     "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
-/// The expected values at JSON pointers in the pods' specification; null for an absent one.
+/// Value sets, JSON pointers in the pods' specification, and the values there; null for an absent
+/// one.
+const PLACES: &str = r#"
+upstream /containers/0/image "registry.example/net/flannel-agent:v1"
+upstream /initContainers/0/image "registry.example/net/flannel-agent:v1"
+upstream /volumes/1/hostPath/path "/usr/libexec/cni"
+upstream /volumes/2/hostPath/path "/etc/containers/net.d"
+upstream /containers/0/ports/0/containerPort 9081
+upstream /containers/0/ports/1/containerPort 8082
+upstream /containers/0/livenessProbe/httpGet/host "127.0.0.1"
+metrics /containers/0/livenessProbe/httpGet/host "127.0.0.1"
+metrics /containers/0/readinessProbe/httpGet/host "127.0.0.1"
+metrics /containers/0/ports/1 {"name": "metrics", "containerPort": 9082}
+upstream /containers/0/livenessProbe/initialDelaySeconds 1
+upstream /containers/0/readinessProbe/periodSeconds 2
+upstream /containers/0/resources/requests/memory "100Mi"
+upstream /nodeSelector {"example.com/network": "flannel"}
+upstream /tolerations [{"operator": "Exists"}]
+udp /volumes/0/hostPath {"path": "/dev/net/tun", "type": "CharDevice"}
+udp /containers/0/volumeMounts/3 {"name": "tun", "mountPath": "/dev/net/tun"}
+ipsec /volumes/0/emptyDir {"medium": "Memory", "sizeLimit": "1Mi"}
+ipsec /containers/0/volumeMounts/3 {"name": "charon", "mountPath": "/run"}
+ipsec /containers/0/securityContext/capabilities/add/4 "NET_BIND_SERVICE"
+default /containers/0/securityContext/capabilities/add/4 null
+own-cni /containers/0/imagePullPolicy "Always"
+own-cni /containers/0/image "flannel-agent@sha256:0000000000000000000000000000000000000000000000000000000000000001"
+own-cni $NODE_TERMS/0/matchExpressions/0/key "example.com/ebpf"
+own-cni $NODE_TERMS/0/matchExpressions/1 null
+default $NODE_TERMS/0/matchExpressions/0/key "kubernetes.io/os"
+default /initContainers/2/args/2 null
+fast /initContainers/2/args/2 "--conntrack-liberal=false"
+default /securityContext/seLinuxOptions/type "spc_t"
+bare /securityContext null
+labels /containers/0/env/3 {"name": "SSL_CERT_DIR", "value": "/etc/ssl/certs"}
+alloc /containers/0/env/3 {"name": "KUBERNETES_SERVICE_HOST", "value": "192.0.2.10"}
+alloc /containers/0/env/4 {"name": "KUBERNETES_SERVICE_PORT", "value": "6443"}
+default /containers/0/env/3 null
+default /initContainers/0/args/1 "/opt/cni/flannel"
+own-cni /initContainers/0/args/1 "--cni-plugins"
+own-cni /initContainers/0/args/2 "/opt/cni/flannel"
+default /initContainers/1/args/1 "--bandwidth-from=/opt/cni/bin"
+default /initContainers/1/volumeMounts/1/mountPath "/opt/cni/bin"
+bare /initContainers/1/volumeMounts/2 null
+bare /initContainers/1/args/1 "/etc/kube-flannel/cni-conf.json"
+labels /imagePullSecrets [{"name": "pull"}]
+labels /priorityClassName "1000"
+bare /containers/0/livenessProbe null
+bare /containers/0/ports null
+bare /containers/0/resources null
+bare /priorityClassName null
+bare /tolerations null
+"#;
+
 #[test]
 fn values_reach_their_place() -> Result<()> {
-    let volumes = |index: usize| format!("/volumes/{index}/hostPath/path");
-    for (set, pointer, expected) in [
-        (
-            "upstream",
-            "/containers/0/image".to_owned(),
-            json!("registry.example/net/flannel-agent:v1"),
-        ),
-        (
-            "upstream",
-            "/initContainers/0/image".to_owned(),
-            json!("registry.example/net/flannel-agent:v1"),
-        ),
-        ("upstream", volumes(1), json!("/usr/libexec/cni")),
-        ("upstream", volumes(2), json!("/etc/containers/net.d")),
-        (
-            "upstream",
-            "/containers/0/ports/0/containerPort".to_owned(),
-            json!(9081),
-        ),
-        (
-            "upstream",
-            "/containers/0/ports/1/containerPort".to_owned(),
-            json!(8082),
-        ),
-        (
-            "upstream",
-            "/containers/0/livenessProbe/httpGet/host".to_owned(),
-            json!("127.0.0.1"),
-        ),
-        (
-            "metrics",
-            "/containers/0/livenessProbe/httpGet/host".to_owned(),
-            json!("127.0.0.1"),
-        ),
-        (
-            "metrics",
-            "/containers/0/readinessProbe/httpGet/host".to_owned(),
-            json!("127.0.0.1"),
-        ),
-        (
-            "metrics",
-            "/containers/0/ports/1".to_owned(),
-            json!({"name": "metrics", "containerPort": 9082}),
-        ),
-        (
-            "upstream",
-            "/containers/0/livenessProbe/initialDelaySeconds".to_owned(),
-            json!(1),
-        ),
-        (
-            "upstream",
-            "/containers/0/readinessProbe/periodSeconds".to_owned(),
-            json!(2),
-        ),
-        (
-            "upstream",
-            "/containers/0/resources/requests/memory".to_owned(),
-            json!("100Mi"),
-        ),
-        (
-            "upstream",
-            "/nodeSelector".to_owned(),
-            json!({"example.com/network": "flannel"}),
-        ),
-        (
-            "upstream",
-            "/tolerations".to_owned(),
-            json!([{"operator": "Exists"}]),
-        ),
-        (
-            "udp",
-            "/volumes/0/hostPath".to_owned(),
-            json!({"path": "/dev/net/tun", "type": "CharDevice"}),
-        ),
-        (
-            "udp",
-            "/containers/0/volumeMounts/3".to_owned(),
-            json!({"name": "tun", "mountPath": "/dev/net/tun"}),
-        ),
-        (
-            "ipsec",
-            "/volumes/0/emptyDir".to_owned(),
-            json!({"medium": "Memory", "sizeLimit": "1Mi"}),
-        ),
-        (
-            "ipsec",
-            "/containers/0/volumeMounts/3".to_owned(),
-            json!({"name": "charon", "mountPath": "/run"}),
-        ),
-        (
-            "ipsec",
-            "/containers/0/securityContext/capabilities/add/4".to_owned(),
-            json!("NET_BIND_SERVICE"),
-        ),
-        (
-            "default",
-            "/containers/0/securityContext/capabilities/add/4".to_owned(),
-            Value::Null,
-        ),
-        (
-            "own-cni",
-            "/containers/0/imagePullPolicy".to_owned(),
-            json!("Always"),
-        ),
-        (
-            "own-cni",
-            "/containers/0/image".to_owned(),
-            json!(format!("flannel-agent@sha256:{:064}", 1)),
-        ),
-        (
-            "own-cni",
-            format!("{NODE_AFFINITY}/0/matchExpressions/0/key"),
-            json!("example.com/ebpf"),
-        ),
-        (
-            "own-cni",
-            format!("{NODE_AFFINITY}/0/matchExpressions/1"),
-            Value::Null,
-        ),
-        (
-            "default",
-            format!("{NODE_AFFINITY}/0/matchExpressions/0/key"),
-            json!("kubernetes.io/os"),
-        ),
-        (
-            "default",
-            "/initContainers/2/args/2".to_owned(),
-            Value::Null,
-        ),
-        (
-            "fast",
-            "/initContainers/2/args/2".to_owned(),
-            json!("--conntrack-liberal=false"),
-        ),
-        (
-            "default",
-            "/securityContext/seLinuxOptions/type".to_owned(),
-            json!("spc_t"),
-        ),
-        ("bare", "/securityContext".to_owned(), Value::Null),
-        (
-            "labels",
-            "/containers/0/env/3".to_owned(),
-            json!({"name": "SSL_CERT_DIR", "value": "/etc/ssl/certs"}),
-        ),
-        (
-            "alloc",
-            "/containers/0/env/3".to_owned(),
-            json!({"name": "KUBERNETES_SERVICE_HOST", "value": "192.0.2.10"}),
-        ),
-        (
-            "alloc",
-            "/containers/0/env/4".to_owned(),
-            json!({"name": "KUBERNETES_SERVICE_PORT", "value": "6443"}),
-        ),
-        ("default", "/containers/0/env/3".to_owned(), Value::Null),
-        (
-            "default",
-            "/initContainers/0/args/1".to_owned(),
-            json!("/opt/cni/flannel"),
-        ),
-        (
-            "own-cni",
-            "/initContainers/0/args/1".to_owned(),
-            json!("--cni-plugins"),
-        ),
-        (
-            "own-cni",
-            "/initContainers/0/args/2".to_owned(),
-            json!("/opt/cni/flannel"),
-        ),
-        (
-            "default",
-            "/initContainers/1/args/1".to_owned(),
-            json!("--bandwidth-from=/opt/cni/bin"),
-        ),
-        (
-            "default",
-            "/initContainers/1/volumeMounts/1/mountPath".to_owned(),
-            json!("/opt/cni/bin"),
-        ),
-        (
-            "bare",
-            "/initContainers/1/volumeMounts/2".to_owned(),
-            Value::Null,
-        ),
-        (
-            "bare",
-            "/initContainers/1/args/1".to_owned(),
-            json!("/etc/kube-flannel/cni-conf.json"),
-        ),
-        (
-            "labels",
-            "/imagePullSecrets".to_owned(),
-            json!([{"name": "pull"}]),
-        ),
-        ("labels", "/priorityClassName".to_owned(), json!("1000")),
-        (
-            "bare",
-            "/containers/0/livenessProbe".to_owned(),
-            Value::Null,
-        ),
-        ("bare", "/containers/0/ports".to_owned(), Value::Null),
-        ("bare", "/containers/0/resources".to_owned(), Value::Null),
-        ("bare", "/priorityClassName".to_owned(), Value::Null),
-        ("bare", "/tolerations".to_owned(), Value::Null),
-    ] {
+    for line in PLACES.trim().lines() {
+        let mut words = line.splitn(3, ' ');
+        let mut word = || words.next().context(line);
+        let (set, pointer, expected) = (word()?, word()?, word()?);
+        let pointer = pointer.replace("$NODE_TERMS", NODE_TERMS);
+        let expected: Value = serde_json::from_str(expected).context(line)?;
         let Some(documents) = helm::set(set)? else {
             return Ok(());
         };
@@ -637,7 +500,8 @@ fn the_role_allows_what_the_agent_asks_for_and_no_more() -> Result<()> {
         let rules = documents.at("ClusterRole", "/rules")?;
         ensure!(*rules == expected, "{set}: {rules:#}");
         let name = documents.pod("/containers/0/env/0")?;
-        let by_field = json!({ "name": "NODE_NAME", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } });
+        let field = json!({ "fieldRef": { "fieldPath": "spec.nodeName" } });
+        let by_field = json!({ "name": "NODE_NAME", "valueFrom": field });
         ensure!(*name == by_field, "{set}: {name:#}");
     }
     Ok(())

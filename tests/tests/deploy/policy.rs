@@ -137,10 +137,12 @@ fn the_agent_may_change_its_own_annotations_and_condition() -> Result<()> {
         Request {
             old: json!({ "metadata": { "name": "n1" }, "spec": {}, "status": {} }),
             ..Request::edit(|node| {
+                let annotations = json!({ "flannel.alpha.coreos.com/public-ip": "192.0.2.1" });
+                let condition = json!({ "type": "NetworkUnavailable", "status": "False" });
                 *node = json!({
-                    "metadata": { "name": "n1", "annotations": { "flannel.alpha.coreos.com/public-ip": "192.0.2.1" } },
+                    "metadata": { "name": "n1", "annotations": annotations },
                     "spec": {},
-                    "status": { "conditions": [{ "type": "NetworkUnavailable", "status": "False" }] },
+                    "status": { "conditions": [condition] },
                 });
             })
         },
@@ -154,143 +156,117 @@ fn the_agent_may_change_its_own_annotations_and_condition() -> Result<()> {
     Ok(())
 }
 
+/// The message of a refusal, and the request that gets it.
+type Refusal = (&'static str, Request);
+
+const OWN: &str = "flannel changes the Node of the pod that asks, and no other";
+const ANNOTATIONS: &str = "of the annotations flannel changes its own";
+const FIXED: &str = "flannel changes no labels, finalizers, owners or specification";
+const CONDITIONS: &str = "of the conditions flannel changes NetworkUnavailable";
+const STATUS: &str = "of the status flannel changes one condition";
+
+/// A request as [`Request::edit`] makes it, refused with this message.
+fn refusal(message: &'static str, edit: impl FnOnce(&mut Value)) -> Refusal {
+    (message, Request::edit(edit))
+}
+
+/// A request of a pod on this node, or of a token without one.
+fn from_node(node: Option<&'static str>, edit: impl FnOnce(&mut Value)) -> Refusal {
+    let request = Request {
+        node,
+        ..Request::edit(edit)
+    };
+    (OWN, request)
+}
+
+fn remove(from: &mut Value, key: &str) {
+    drop(from.as_object_mut().map(|object| object.remove(key)));
+}
+
+/// Changes of another node's object, and of annotations.
+fn refused_nodes_and_annotations() -> Vec<Refusal> {
+    let overwrite = "flannel.alpha.coreos.com/public-ip-overwrite";
+    vec![
+        // What leads another node's packets astray.
+        from_node(Some("m"), |node| {
+            node["metadata"]["annotations"][overwrite] = json!("192.0.2.66")
+        }),
+        from_node(Some("m"), |node| {
+            node["status"]["conditions"][0]["status"] = json!("True")
+        }),
+        // A token without a node: from a Kubernetes before 1.30, or requested by hand.
+        from_node(None, |_| ()),
+        refusal(ANNOTATIONS, |node| {
+            node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] = json!("9")
+        }),
+        refusal(ANNOTATIONS, |node| {
+            node["metadata"]["annotations"]["example.com/a"] = json!("b")
+        }),
+        refusal(ANNOTATIONS, |node| {
+            node["metadata"]["annotations"] =
+                json!({ "flannel.alpha.coreos.com/public-ip": "192.0.2.1" });
+        }),
+    ]
+}
+
+/// Changes of the specification, of labels and finalizers, and of others' conditions.
+fn refused_fields_and_conditions() -> Vec<Refusal> {
+    vec![
+        refusal(FIXED, |node| {
+            node["metadata"]["labels"]["node-role.kubernetes.io/control-plane"] = json!("")
+        }),
+        refusal(FIXED, |node| {
+            node["metadata"]["finalizers"] = json!(["example.com/a"])
+        }),
+        refusal(FIXED, |node| node["spec"]["unschedulable"] = json!(true)),
+        refusal(CONDITIONS, |node| {
+            node["status"]["conditions"][1]["status"] = json!("False")
+        }),
+        refusal(CONDITIONS, |node| {
+            node["status"]["conditions"] =
+                json!([{ "type": "NetworkUnavailable", "status": "False" }]);
+        }),
+    ]
+}
+
+/// Changes of the rest of the status, and of metadata that is fixed.
+fn refused_status_and_metadata() -> Vec<Refusal> {
+    vec![
+        refusal(STATUS, |node| {
+            node["status"]["addresses"][0]["address"] = json!("192.0.2.66")
+        }),
+        refusal(STATUS, |node| {
+            node["status"]["allocatable"] = json!({ "cpu": "64" })
+        }),
+        refusal(STATUS, |node| {
+            node["status"]["nodeInfo"]["kubeletVersion"] = json!("v1.0.0")
+        }),
+        refusal(STATUS, |node| remove(&mut node["status"], "capacity")),
+        // Fields of Kubernetes 1.30, 1.31 and 1.35, and one that no version has yet.
+        refusal(STATUS, |node| {
+            node["status"]["features"] = json!({ "supplementalGroupsPolicy": true })
+        }),
+        refusal(STATUS, |node| {
+            node["status"]["runtimeHandlers"] = json!([{ "name": "other" }])
+        }),
+        refusal(STATUS, |node| {
+            node["status"]["declaredFeatures"] = json!(["x"])
+        }),
+        refusal(STATUS, |node| node["status"]["ofALaterVersion"] = json!(1)),
+        refusal(FIXED, |node| {
+            node["metadata"]["ownerReferences"] = json!([{ "name": "x" }])
+        }),
+        refusal(FIXED, |node| remove(&mut node["metadata"], "labels")),
+        refusal(FIXED, |node| node["metadata"]["ofALaterVersion"] = json!(1)),
+    ]
+}
+
 #[test]
 fn everything_else_is_refused_to_it() -> Result<()> {
     let policy = policy()?;
-    let own = "flannel changes the Node of the pod that asks, and no other";
-    let annotations = "of the annotations flannel changes its own";
-    let fixed = "flannel changes no labels, finalizers, owners or specification";
-    let conditions = "of the conditions flannel changes NetworkUnavailable";
-    let status = "of the status flannel changes one condition";
-    let overwrite = "flannel.alpha.coreos.com/public-ip-overwrite";
-    let cases = [
-        // What leads another node's packets astray.
-        (
-            own,
-            Request {
-                node: Some("m"),
-                ..Request::edit(|node| {
-                    node["metadata"]["annotations"][overwrite] = json!("192.0.2.66")
-                })
-            },
-        ),
-        (
-            own,
-            Request {
-                node: Some("m"),
-                ..Request::edit(|node| node["status"]["conditions"][0]["status"] = json!("True"))
-            },
-        ),
-        // A token without a node: from a Kubernetes before 1.30, or requested by hand.
-        (
-            own,
-            Request {
-                node: None,
-                ..Request::edit(|_| ())
-            },
-        ),
-        (
-            annotations,
-            Request::edit(|node| {
-                node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] = json!("9")
-            }),
-        ),
-        (
-            annotations,
-            Request::edit(|node| node["metadata"]["annotations"]["example.com/a"] = json!("b")),
-        ),
-        (
-            annotations,
-            Request::edit(|node| {
-                node["metadata"]["annotations"] =
-                    json!({ "flannel.alpha.coreos.com/public-ip": "192.0.2.1" });
-            }),
-        ),
-        (
-            fixed,
-            Request::edit(|node| {
-                node["metadata"]["labels"]["node-role.kubernetes.io/control-plane"] = json!("")
-            }),
-        ),
-        (
-            fixed,
-            Request::edit(|node| node["metadata"]["finalizers"] = json!(["example.com/a"])),
-        ),
-        (
-            fixed,
-            Request::edit(|node| node["spec"]["unschedulable"] = json!(true)),
-        ),
-        (
-            conditions,
-            Request::edit(|node| node["status"]["conditions"][1]["status"] = json!("False")),
-        ),
-        (
-            conditions,
-            Request::edit(|node| {
-                node["status"]["conditions"] =
-                    json!([{ "type": "NetworkUnavailable", "status": "False" }]);
-            }),
-        ),
-        (
-            status,
-            Request::edit(|node| node["status"]["addresses"][0]["address"] = json!("192.0.2.66")),
-        ),
-        (
-            status,
-            Request::edit(|node| node["status"]["allocatable"] = json!({ "cpu": "64" })),
-        ),
-        (
-            status,
-            Request::edit(|node| node["status"]["nodeInfo"]["kubeletVersion"] = json!("v1.0.0")),
-        ),
-        (
-            status,
-            Request::edit(|node| {
-                drop(
-                    node["status"]
-                        .as_object_mut()
-                        .map(|status| status.remove("capacity")),
-                )
-            }),
-        ),
-        // Fields of Kubernetes 1.30, 1.31 and 1.35, and one that no version has yet.
-        (
-            status,
-            Request::edit(|node| {
-                node["status"]["features"] = json!({ "supplementalGroupsPolicy": true })
-            }),
-        ),
-        (
-            status,
-            Request::edit(|node| node["status"]["runtimeHandlers"] = json!([{ "name": "other" }])),
-        ),
-        (
-            status,
-            Request::edit(|node| node["status"]["declaredFeatures"] = json!(["x"])),
-        ),
-        (
-            status,
-            Request::edit(|node| node["status"]["ofALaterVersion"] = json!(1)),
-        ),
-        (
-            fixed,
-            Request::edit(|node| node["metadata"]["ownerReferences"] = json!([{ "name": "x" }])),
-        ),
-        (
-            fixed,
-            Request::edit(|node| {
-                drop(
-                    node["metadata"]
-                        .as_object_mut()
-                        .map(|metadata| metadata.remove("labels")),
-                )
-            }),
-        ),
-        (
-            fixed,
-            Request::edit(|node| node["metadata"]["ofALaterVersion"] = json!(1)),
-        ),
-    ];
+    let mut cases = refused_nodes_and_annotations();
+    cases.extend(refused_fields_and_conditions());
+    cases.extend(refused_status_and_metadata());
     for (message, request) in cases {
         let refused = request
             .refused_by(&policy)?

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use flannel_tests::{Node, TwoNodes, cluster::VXLAN};
+use flannel_tests::{Agent, Node, TwoNodes, cluster::VXLAN};
 use serde_json::Value;
 
 /// The report, and the exit status.
@@ -36,7 +36,28 @@ fn says(report: &Value, topic: &str, level: &str, text: &str) -> Result<()> {
 fn a_host_is_judged_before_and_after_the_agent_is_there() -> Result<()> {
     let pair = TwoNodes::new("check", VXLAN)?;
     let (node, binary) = (&pair.a, pair.options()?.binary.display().to_string());
-    let (bare, code) = report(node, &binary)?;
+    judge_the_bare_host(node, &binary)?;
+    judge_a_host_that_refuses(node, &binary)?;
+
+    let agent = node.ready_agent(pair.options()?)?;
+    stand_in_its_way(node)?;
+    judge_with_the_agent(&agent, node, &binary)?;
+
+    // A running agent would set it.
+    agent.sigterm_and_wait()?;
+    node.sh("sysctl -qw net.ipv4.conf.flannel/1.rp_filter=1 net.ipv4.conf.all.rp_filter=0")?;
+    says(
+        &report(node, &binary)?.0,
+        "rp_filter",
+        "warn",
+        "rp_filter is strict on flannel.1",
+    )?;
+    Ok(())
+}
+
+/// Before anything of flannel is there.
+fn judge_the_bare_host(node: &Node, binary: &str) -> Result<()> {
+    let (bare, code) = report(node, binary)?;
     ensure!(code == 0, "{bare:#}");
     says(&bare, "programs", "ok", "the kernel takes the programs")?;
     says(&bare, "forwarding", "ok", "net.ipv4.ip_forward is 1")?;
@@ -58,9 +79,13 @@ fn a_host_is_judged_before_and_after_the_agent_is_there() -> Result<()> {
         "tools",
         "ok",
         "can keep masquerade and forward rules",
-    )?;
+    )
+}
+
+/// A BPF file system that is read-only, then no forwarding; both are put back.
+fn judge_a_host_that_refuses(node: &Node, binary: &str) -> Result<()> {
     node.sh("mount -o remount,bind,ro /sys/fs/bpf")?;
-    let (read_only, code) = report(node, &binary)?;
+    let (read_only, code) = report(node, binary)?;
     ensure!(
         code == 0 && read_only["best"]["mode"] == "kernel",
         "{read_only:#}"
@@ -74,7 +99,7 @@ fn a_host_is_judged_before_and_after_the_agent_is_there() -> Result<()> {
     node.sh("mount -o remount,bind,rw /sys/fs/bpf")?;
 
     node.sh("sysctl -qw net.ipv4.ip_forward=0")?;
-    let (broken, code) = report(node, &binary)?;
+    let (broken, code) = report(node, binary)?;
     ensure!(code == 1, "{broken:#}");
     says(
         &broken,
@@ -83,8 +108,11 @@ fn a_host_is_judged_before_and_after_the_agent_is_there() -> Result<()> {
         "net.ipv4.ip_forward is not 1",
     )?;
     node.sh("sysctl -qw net.ipv4.ip_forward=1")?;
+    Ok(())
+}
 
-    let agent = node.ready_agent(pair.options()?)?;
+/// Rules and devices next to which the agent runs.
+fn stand_in_its_way(node: &Node) -> Result<()> {
     node.sh("iptables -I INPUT -p udp --dport 8472 -j DROP")?;
     node.sh("iptables -I FORWARD -m limit --limit 5/s -j ACCEPT")?;
     node.sh(
@@ -101,7 +129,11 @@ fn a_host_is_judged_before_and_after_the_agent_is_there() -> Result<()> {
     ] {
         node.sh(line)?;
     }
-    let (report, code) = report(node, &binary)?;
+    Ok(())
+}
+
+fn judge_with_the_agent(agent: &Agent, node: &Node, binary: &str) -> Result<()> {
+    let (report, code) = report(node, binary)?;
     ensure!(code == 0, "warnings are no failure: {report:#}");
     says(&report, "interface", "ok", "eth0")?;
     says(
@@ -134,16 +166,6 @@ fn a_host_is_judged_before_and_after_the_agent_is_there() -> Result<()> {
     );
     let text = agent.cli_any(&["check"])?.stdout;
     ensure!(text.contains("\nthis node can do mode "), "{text}");
-
-    // A running agent would set it.
-    agent.sigterm_and_wait()?;
-    node.sh("sysctl -qw net.ipv4.conf.flannel/1.rp_filter=1 net.ipv4.conf.all.rp_filter=0")?;
-    says(
-        &self::report(node, &binary)?.0,
-        "rp_filter",
-        "warn",
-        "rp_filter is strict on flannel.1",
-    )?;
     Ok(())
 }
 

@@ -169,8 +169,20 @@ fn mac(agent: &Agent) -> Result<Mac> {
         .parse()?)
 }
 
-#[test]
-fn what_a_pod_tries_against_a_node_is_refused() -> Result<()> {
+/// Two nodes, and their pods: `near` tries things, next to a second pod of its node, with `far` on
+/// the other.
+struct Site {
+    nodes: TwoNodes,
+    agent: Agent,
+    other: Agent,
+    near: Pod,
+    second: Pod,
+    far: Pod,
+    /// The address of the bridge of `near`.
+    bridge: Ipv4Addr,
+}
+
+fn site() -> Result<Site> {
     let nodes = TwoNodes::new("hostile-pod", VXLAN)?;
     let ports = [
         format!("--healthz-port={HEALTH}"),
@@ -186,7 +198,7 @@ fn what_a_pod_tries_against_a_node_is_refused() -> Result<()> {
         agent.wait_ready()?;
         agent.wait_peers(1)?;
     }
-    let (near, beside, far) = (
+    let (near, second, far) = (
         nodes.a.add_pod("p1")?,
         nodes.a.add_pod("p2")?,
         nodes.b.add_pod("p1")?,
@@ -194,86 +206,127 @@ fn what_a_pod_tries_against_a_node_is_refused() -> Result<()> {
     near.ping(far.ip())?;
     agent.wait_pod(&near, true, true)?;
     let bridge = Ipv4Addr::from(u32::from(near.ip4()?) & !0xff | 1);
+    Ok(Site {
+        nodes,
+        agent,
+        other,
+        near,
+        second,
+        far,
+        bridge,
+    })
+}
 
-    for address in [NODE, bridge] {
-        let answer = asked(&near, (address, HEALTH).into(), "/healthz")?;
+/// Health checks are for the node alone, and the port of metrics has no other pages.
+fn ask_for_pages(site: &Site) -> Result<()> {
+    let Site { near, bridge, .. } = site;
+    for address in [NODE, *bridge] {
+        let answer = asked(near, (address, HEALTH).into(), "/healthz")?;
         println!("health checks at {address}: {answer}");
         ensure!(answer == "connection refused", "{answer}");
     }
     for path in ["/healthz", "/readyz", "/../etc/passwd", "/debug/pprof"] {
-        let answer = asked(&near, (NODE, METRICS).into(), path)?;
+        let answer = asked(near, (NODE, METRICS).into(), path)?;
         println!("{path} at the port of metrics: {answer}");
         ensure!(
             answer.contains(" 404 ") || answer.contains(" 400 "),
             "{answer}"
         );
     }
+    Ok(())
+}
+
+/// Sends tunnel packets from the first pod to an address, of which the second one has to get
+/// exactly so many.
+fn try_tunnel(
+    what: &str,
+    [from, by]: [&Pod; 2],
+    address: Ipv4Addr,
+    payload: &[u8],
+    expected: usize,
+) -> Result<()> {
+    let at = SocketAddr::new(IpAddr::V4(address), TUNNEL);
+    let forged = heard(from, by, at, payload)?;
+    println!("tunnel packets to {address}, {what}: {forged} of {TIMES} heard");
+    ensure!(
+        forged == expected,
+        "{what}: {forged} of {TIMES} packets to {address} heard, not {expected}"
+    );
+    Ok(())
+}
+
+impl Site {
+    /// The addresses at which the node of `near` takes tunnel packets.
+    fn own(&self) -> [Ipv4Addr; 3] {
+        [NODE, self.bridge, ALL_HOSTS]
+    }
+
+    /// Tunnel packets to each of these, for the second pod.
+    fn try_own(&self, what: &str, payload: &[u8], expected: usize) -> Result<()> {
+        let pods = [&self.near, &self.second];
+        for address in self.own() {
+            try_tunnel(what, pods, address, payload, expected)?;
+        }
+        Ok(())
+    }
+
+    /// A tunnel packet to the own node in each of its disguises.
+    fn try_disguises(&self, payload: &[u8]) -> Result<()> {
+        let Self { near, second, .. } = self;
+        for (how, frames) in in_disguise(&self.nodes.a, near, payload)? {
+            for (guard, expected) in [("off", 1), ("enforce", 0)] {
+                set_guard(&[&self.agent], guard)?;
+                let send = || {
+                    frames
+                        .iter()
+                        .try_for_each(|frame| inject_frame(near, "eth0", frame))
+                };
+                let forged = heard_after(near, second, send)?;
+                println!("a tunnel packet {how}, guard {guard}: {forged} of 1 heard");
+                ensure!(
+                    forged == expected,
+                    "{how}, guard {guard}: {forged} heard, not {expected}"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn what_a_pod_tries_against_a_node_is_refused() -> Result<()> {
+    let site = site()?;
+    ask_for_pages(&site)?;
 
     // As the other node would send to a second pod of this node, and as this node would send to a
     // pod of the other.
-    let [ours, theirs] = [mac(&agent)?, mac(&other)?];
-    let to_us = tunnelled(ours, &far, &beside);
-    let to_them = tunnelled(theirs, &near, &far);
-    let tried =
-        |what: &str, by: &Pod, address: Ipv4Addr, payload: &[u8], expected: usize| -> Result<()> {
-            let forged = heard(
-                &near,
-                by,
-                SocketAddr::new(IpAddr::V4(address), TUNNEL),
-                payload,
-            )?;
-            println!("tunnel packets to {address}, {what}: {forged} of {TIMES} heard");
-            ensure!(
-                forged == expected,
-                "{what}: {forged} of {TIMES} packets to {address} heard, not {expected}"
-            );
-            Ok(())
-        };
-    set_guard(&[&agent, &other], "off")?;
-    tried("guard off", &far, OTHER, &to_them, TIMES)?;
-    set_guard(&[&agent, &other], "enforce")?;
-    tried("guard enforce", &far, OTHER, &to_them, 0)?;
-    let own = [NODE, bridge, ALL_HOSTS];
+    let (agent, far) = (&site.agent, &site.far);
+    let [ours, theirs] = [mac(agent)?, mac(&site.other)?];
+    let to_us = tunnelled(ours, far, &site.second);
+    let to_them = tunnelled(theirs, &site.near, far);
     for (guard, expected) in [("off", TIMES), ("enforce", 0)] {
-        set_guard(&[&agent], guard)?;
-        for address in own {
-            tried(
-                &format!("mode fast, guard {guard}"),
-                &beside,
-                address,
-                &to_us,
-                expected,
-            )?;
-        }
+        set_guard(&[agent, &site.other], guard)?;
+        let pods = [&site.near, far];
+        try_tunnel(&format!("guard {guard}"), pods, OTHER, &to_them, expected)?;
     }
-    for (how, frames) in in_disguise(&nodes.a, &near, &to_us)? {
-        for (guard, expected) in [("off", 1), ("enforce", 0)] {
-            set_guard(&[&agent], guard)?;
-            let send = || {
-                frames
-                    .iter()
-                    .try_for_each(|frame| inject_frame(&near, "eth0", frame))
-            };
-            let forged = heard_after(&near, &beside, send)?;
-            println!("a tunnel packet {how}, guard {guard}: {forged} of 1 heard");
-            ensure!(
-                forged == expected,
-                "{how}, guard {guard}: {forged} heard, not {expected}"
-            );
-        }
+    for (guard, expected) in [("off", TIMES), ("enforce", 0)] {
+        set_guard(&[agent], guard)?;
+        site.try_own(&format!("mode fast, guard {guard}"), &to_us, expected)?;
     }
+    site.try_disguises(&to_us)?;
     // Without mode fast no program sees what pods send. The rule of docs/concepts/security.md does,
     // whatever the guard says.
-    set_guard(&[&agent], "off")?;
+    set_guard(&[agent], "off")?;
     for line in rules_of_the_page()? {
-        nodes.a.run(line.split(' '))?;
+        site.nodes.a.run(line.split(' '))?;
     }
-    for address in own {
-        tried("with the rule of security.md", &beside, address, &to_us, 0)?;
-    }
-    near.ping(far.ip())?;
+    site.try_own("with the rule of security.md", &to_us, 0)?;
+    site.near.ping(far.ip())?;
     eventually("the count of what was refused", LIMIT, || {
-        for (program, most) in [("to_underlay", TIMES), ("from_pod", own.len() * TIMES)] {
+        for (program, most) in [
+            ("to_underlay", TIMES),
+            ("from_pod", site.own().len() * TIMES),
+        ] {
             let refused = agent.counted(program, "refused_pod_tunnel")?;
             ensure!(refused >= most as u64, "{program}: {refused} of {most}");
         }
